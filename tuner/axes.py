@@ -1,0 +1,137 @@
+"""The dimensions of the search and the values that each may take."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final
+
+from tuner.columns import AXES
+from tuner.domain import PARTITION, RECOMPUTE, Cluster, Shape, Workload
+from tuner.errors import InputError, either, listed
+
+Axes = Mapping[str, tuple[Any, ...]]
+
+BLOOM_HEADS: Final = (16, 32, 64, 112, 128, 256)
+"""The numbers of heads that the BLOOM report's author tried on the 48-node study."""
+
+SETTABLE: Final = (*AXES, "dp")
+"""What `--set` takes: the axes, and `dp`, which follows from them and can be held to values."""
+
+_MOST_VALUES: Final = 100_000
+
+
+def default_axes(workload: Workload, cluster: Cluster, *, heads: Iterable[int] = ()) -> dict[str, tuple[Any, ...]]:
+    """Every axis with its default values; `heads` is fixed to the model's own unless values are given.
+
+    Degrees that no rule could ever accept are left out where arithmetic says so: pp divides the layers, or the layers
+    with embedding and head. Whatever a policy might refuse is kept, so that switching the policy off opens it.
+    """
+    model = workload.model
+    values = {
+        "shape": (model.shape,),
+        "global_batch": (workload.global_batch,),
+        "nodes": tuple(range(1, cluster.nodes + 1)),
+        "tp": tuple(_tensor_degrees(cluster)),
+        "pp": tuple(_divisors(model.layers, model.layers + 2, at_most=cluster.gpus)),
+        "cp": tuple(degree for degree in (1, 2, 4, 8) if degree <= cluster.gpus),
+        "micro_batch": (1, 2, 3, 4, 6, 8, 12, 16, 24, 32),
+        "heads": tuple(heads) or (model.heads,),
+        "partition": PARTITION,
+        "vpp": tuple(_divisors(model.layers, model.layers + 2, at_most=8)),
+        "sequence_parallel": (False, True),
+        "zero": (0, 1, 2, 3),
+        "recompute": RECOMPUTE,
+    }
+    return {axis: values[axis] for axis in AXES}
+
+
+def with_shapes(axes: Axes, shapes: Iterable[Shape], cluster: Cluster) -> dict[str, tuple[Any, ...]]:
+    """The axes opened to other shapes: the pipeline's degrees are those of any of them."""
+    shapes = tuple(shapes)
+    layers = [depth for shape in shapes for depth in (shape.layers, shape.layers + 2)]
+    opened = {"shape": shapes, "pp": _divisors(*layers, at_most=cluster.gpus), "vpp": _divisors(*layers, at_most=8)}
+    return {**axes, **{axis: tuple(values) for axis, values in opened.items()}}
+
+
+def parse_setting(text: str) -> tuple[str, tuple[Any, ...]]:
+    """`micro_batch=1,2,4`, `nodes=40-48`, `recompute=full`, `shape=14336x72,13824x78` as an axis and its values."""
+    axis, equals, values = text.partition("=")
+    axis = axis.strip().replace("-", "_")
+    if axis not in SETTABLE:
+        raise InputError(f"--set {text!r}: there is no axis {axis!r}; axes are {listed(SETTABLE, limit=20)}.")
+    words = [word.strip() for word in values.split(",")]
+    if not equals or not all(words):
+        raise InputError(f"--set {text!r} lacks a value; write {_EXAMPLE.get(axis, f'{axis}=1,2,4')}.")
+    read = _READERS.get(axis, _whole_numbers)
+    try:
+        parsed = [value for word in words for value in read(word)]
+    except ValueError as error:
+        raise InputError(f"--set {text!r}: {error}; write {_EXAMPLE.get(axis, f'{axis}=1,2,4')}.") from None
+    if len(parsed) > _MOST_VALUES:
+        raise InputError(f"--set {axis} has {len(parsed):,} values, more than {_MOST_VALUES:,}.")
+    return axis, tuple(dict.fromkeys(parsed))
+
+
+def _tensor_degrees(cluster: Cluster) -> list[int]:
+    powers = [1 << bit for bit in range(6)]
+    return sorted({d for d in (*_divisors(cluster.gpus_per_node), *powers) if d <= cluster.gpus})
+
+
+def _divisors(*numbers: int, at_most: int | None = None) -> list[int]:
+    """All divisors of any of the numbers, ascending."""
+    found = {
+        divisor
+        for number in numbers
+        for small in range(1, int(number**0.5) + 1)
+        if number % small == 0
+        for divisor in (small, number // small)
+    }
+    return sorted(divisor for divisor in found if at_most is None or divisor <= at_most)
+
+
+def _whole_numbers(word: str) -> list[int]:
+    if not (match := re.fullmatch(r"([0-9]{1,12})(?:-([0-9]{1,12}))?", word)):
+        raise ValueError(f"{word!r} is neither a whole number nor a range")
+    first, last = int(match[1]), int(match[2] or match[1])
+    if last < first:
+        raise ValueError(f"the range {word} runs backwards")
+    if last - first >= _MOST_VALUES:
+        raise ValueError(f"the range {word} has more than {_MOST_VALUES:,} values")
+    return list(range(first, last + 1))
+
+
+def _switches(word: str) -> list[bool]:
+    known = {"on": True, "true": True, "1": True, "off": False, "false": False, "0": False}
+    if word.casefold() not in known:
+        raise ValueError(f"{word!r} is neither on nor off")
+    return [known[word.casefold()]]
+
+
+def _shapes(word: str) -> list[Shape]:
+    if not (match := re.fullmatch(r"([0-9]{1,9})x([0-9]{1,9})", word)):
+        raise ValueError(f"{word!r} is not hidden x layers")
+    return [Shape(hidden=int(match[1]), layers=int(match[2]))]
+
+
+def _one_of(choices: tuple[str, ...]) -> Callable[[str], list[str]]:
+    def read(word: str) -> list[str]:
+        if word not in choices:
+            raise ValueError(f"{word!r} is not {either(choices)}")
+        return [word]
+
+    return read
+
+
+_READERS: Final[Mapping[str, Callable[[str], list[Any]]]] = {
+    "sequence_parallel": _switches,
+    "shape": _shapes,
+    "recompute": _one_of(RECOMPUTE),
+    "partition": _one_of(PARTITION),
+}
+_EXAMPLE: Final = {
+    "sequence_parallel": "sequence_parallel=on,off",
+    "shape": "shape=14336x72,13824x78",
+    "recompute": "recompute=none,full",
+    "partition": "partition=layers,embedding",
+}

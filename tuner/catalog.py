@@ -1,0 +1,264 @@
+"""GPUs, clusters and models by name: the tables that ship, and any TOML file that a user adds.
+
+A file has tables `[gpu.NAME]`, `[cluster.NAME]`, `[model.NAME]` and `[family.NAME]`. Files named in the environment
+variable TUNER_CATALOG (separated by colons) are read after the shipped ones and may replace their entries. Human
+units become SI here, once.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Mapping
+from dataclasses import MISSING, dataclass, field, fields
+from functools import cache
+from pathlib import Path
+from typing import Any, Final
+
+from tuner import huggingface
+from tuner.domain import Cluster, Gpu, Link, Model
+from tuner.errors import InputError, UnknownName, listed
+from tuner.resources import catalog_files
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:  # pragma: no cover - the standard library has it from 3.11 on
+    import tomli as tomllib
+
+Table = dict[str, Any]
+
+_KINDS: Final = ("gpu", "cluster", "model", "family")
+_NOT_FIELDS: Final = frozenset({"source", "parameters", "note"})
+"""What an entry may say beside its fields: where it comes from, its published size, a remark."""
+_LARGEST_FILE: Final = 4 << 20
+
+_INTRA_NODE_LATENCY: Final = 3.4e-6
+_INTER_NODE_LATENCY: Final = 14e-6
+"""Seconds of a ring step with NCCL's Simple protocol over NVLink and over the network (NCCL 2.18, tuning.cc, hwLat)."""
+
+
+@dataclass(kw_only=True)
+class Catalog:
+    """All entries known, still as the tables that were written down."""
+
+    gpu: dict[str, Table] = field(default_factory=dict)
+    cluster: dict[str, Table] = field(default_factory=dict)
+    model: dict[str, Table] = field(default_factory=dict)
+    family: dict[str, Table] = field(default_factory=dict)
+
+    def add(self, path: Path) -> None:
+        """Read one more file; its entries replace those of the same name."""
+        for kind, entries in _toml(path).items():
+            if kind in _KINDS:
+                if not isinstance(entries, dict) or not all(isinstance(entry, dict) for entry in entries.values()):
+                    raise InputError(f"{path}: [{kind}] must hold tables such as [{kind}.NAME].")
+                getattr(self, kind).update(entries)
+            elif kind != "sheet":
+                raise InputError(f"{path}: unknown table [{kind}]; known are {listed(_KINDS)}.")
+
+    def model_names(self) -> list[str]:
+        """Every model preset, with the members that a family names."""
+        members = [f"{family}-{heads}" for family, table in self.family.items() for heads in table["members"]]
+        return [*self.model, *members]
+
+
+@cache
+def catalog() -> Catalog:
+    """The shipped tables and the user's, read once."""
+    known = Catalog()
+    own = [Path(name) for name in os.environ.get("TUNER_CATALOG", "").split(":") if name]
+    for path in [*catalog_files(), *own]:
+        known.add(path)
+    return known
+
+
+def gpu(name: str) -> Gpu:
+    """A GPU by its name, an alias, or a TOML file."""
+    if _is_path(name):
+        found, table = _only_entry(Path(name), "gpu")
+        return _gpu(found, table, origin=name)
+    folded = _folded(name)
+    for known, table in catalog().gpu.items():
+        if folded in {_folded(known), *map(_folded, table.get("aliases", ()))}:
+            return _gpu(known, table, origin="the catalog")
+    raise UnknownName("GPU", name, catalog().gpu, remedy="A TOML file with [gpu.NAME] works too.")
+
+
+def cluster(name: str) -> Cluster:
+    """A cluster by its name or a TOML file, which may describe its GPU too."""
+    if not _is_path(name):
+        return _cluster(name, _by_name("cluster", name, catalog().cluster), origin="the catalog")
+    found, table = _only_entry(Path(name), "cluster")
+    own_gpus = _toml(Path(name)).get("gpu", {})
+    given = table.get("gpu")
+    own = own_gpus.get(given) if isinstance(own_gpus, dict) and isinstance(given, str) else None
+    return _cluster(found, table, origin=name, own_gpu=_gpu(str(given), own, origin=name) if own else None)
+
+
+def model(name: str) -> Model:
+    """A model by its name, from a Hugging Face `config.json` (or the folder that holds one), or from a TOML file."""
+    if not _is_path(name):
+        family, _, heads = name.rpartition("-")
+        if family in catalog().family and heads.isdecimal():
+            return _family_member(name, catalog().family[family], int(heads[:9]))
+        return _model(name, _by_name("model", name, catalog().model), origin="the catalog")
+    path = Path(name)
+    path = path / "config.json" if path.is_dir() else path
+    if path.suffix == ".toml":
+        found, table = _only_entry(path, "model")
+        return _model(found, table, origin=name)
+    config = _json(path)
+    if huggingface.looks_like(config):
+        return huggingface.model_from(config, name=path.parent.name if path.name == "config.json" else path.stem)
+    return _model(path.stem, config, origin=name)
+
+
+def make_cluster(
+    *, name: str, nodes: int, gpus_per_node: int, gpu: Gpu, intra: float = 0.0, inter: float = 0.0
+) -> Cluster:
+    """A cluster of a GPU's usual nodes; `intra` and `inter` are bytes a second where they are not the usual."""
+    return Cluster(
+        name=name,
+        nodes=nodes,
+        gpus_per_node=gpus_per_node,
+        gpu=gpu,
+        intra_node=Link(bandwidth=intra or gpu.intra_node_bandwidth, latency=_INTRA_NODE_LATENCY),
+        inter_node=Link(bandwidth=inter or gpu.inter_node_bandwidth * gpus_per_node, latency=_INTER_NODE_LATENCY),
+    )
+
+
+def _gpu(name: str, table: Table, *, origin: str) -> Gpu:
+    peaks = _need(table, "peak_tflops", f"{origin}: gpu {name!r}")
+    if not isinstance(peaks, dict) or not peaks:
+        raise InputError(f"{origin}: gpu {name!r}: peak_tflops must be a table such as {{ fp16 = 312.0 }}.")
+    known = {"aliases", "memory_gib", "memory_gb_s", "sms", "peak_tflops", "intra_node_gb_s", "inter_node_gbit_s"}
+    _only_known(table, known | {"attention"}, f"{origin}: gpu {name!r}")
+
+    def figure(key: str) -> float:
+        return _positive(_need(table, key, f"{origin}: gpu {name!r}"), f"{origin}: gpu {name!r}: {key}")
+
+    return Gpu(
+        name=name,
+        memory=figure("memory_gib") * 2**30,
+        memory_bandwidth=figure("memory_gb_s") * 1e9,
+        sms=int(figure("sms")),
+        peak_flops={kind: _positive(peak, f"{origin}: gpu {name!r}: {kind}") * 1e12 for kind, peak in peaks.items()},
+        intra_node_bandwidth=figure("intra_node_gb_s") * 1e9,
+        inter_node_bandwidth=figure("inter_node_gbit_s") * 1e9 / 8,
+        attention=table.get("attention", "flash2"),
+    )
+
+
+def _cluster(name: str, table: Table, *, origin: str, own_gpu: Gpu | None = None) -> Cluster:
+    where = f"{origin}: cluster {name!r}"
+    _only_known(table, {"nodes", "gpus_per_node", "gpu", "intra_node_gb_s", "node_gbit_s"}, where)
+    rates = {key: _positive(table[key], f"{where}: {key}") for key in ("intra_node_gb_s", "node_gbit_s") if key in table}
+    return make_cluster(
+        name=name,
+        nodes=_need(table, "nodes", where),
+        gpus_per_node=_need(table, "gpus_per_node", where),
+        gpu=own_gpu or gpu(str(_need(table, "gpu", where))),
+        intra=rates.get("intra_node_gb_s", 0.0) * 1e9,
+        inter=rates.get("node_gbit_s", 0.0) * 1e9 / 8,
+    )
+
+
+def _model(name: str, table: Table, *, origin: str) -> Model:
+    where = f"{origin}: model {name!r}"
+    known = {f.name: f for f in fields(Model)}
+    _only_known(table, set(known), where)
+    for key, model_field in known.items():
+        if model_field.default is MISSING:
+            _need(table, key, where)
+    return Model(**{"name": name, **{key: value for key, value in table.items() if key in known}})
+
+
+def _family_member(name: str, table: Table, heads: int) -> Model:
+    """A family fixes width and depth by the number of heads."""
+    rule = {key: table[key] for key in ("layers_per_4_heads", "hidden_per_head", "members")}
+    if heads < 4 or heads % 4:
+        raise InputError(f"{name}: heads must be a multiple of 4, for layers are {rule['layers_per_4_heads']}/4 of them.")
+    sizes = {
+        "heads": heads,
+        "layers": rule["layers_per_4_heads"] * heads // 4,
+        "hidden": rule["hidden_per_head"] * heads,
+    }
+    return _model(name, {**{key: value for key, value in table.items() if key not in rule}, **sizes}, origin="the catalog")
+
+
+def _by_name(kind: str, name: str, entries: Mapping[str, Table]) -> Table:
+    for known, table in entries.items():
+        if _folded(known) == _folded(name):
+            return table
+    names = catalog().model_names() if kind == "model" else list(entries)
+    files = "a TOML file or a Hugging Face config.json" if kind == "model" else "a TOML file"
+    raise UnknownName(kind, name, names, remedy=f"The path of {files} works too.")
+
+
+def _only_entry(path: Path, kind: str) -> tuple[str, Table]:
+    """The one entry of a user's file; a file without tables is the entry itself."""
+    data = _toml(path)
+    if kind not in data:
+        if any(other in data for other in _KINDS if isinstance(data.get(other), dict) and other != "gpu"):
+            raise InputError(f"{path} has no table [{kind}.NAME].")
+        return str(data.pop("name", path.stem)), data
+    entries = data[kind]
+    if not isinstance(entries, dict) or len(entries) != 1 or not isinstance(next(iter(entries.values())), dict):
+        raise InputError(f"{path} must have exactly one table [{kind}.NAME].")
+    name, table = next(iter(entries.items()))
+    return name, table
+
+
+def _toml(path: Path) -> Table:
+    try:
+        return tomllib.loads(_text(path))
+    except tomllib.TOMLDecodeError as error:
+        raise InputError(f"{path} is not TOML: {error}.") from None
+
+
+def _json(path: Path) -> Table:
+    try:
+        data = json.loads(_text(path))
+    except (json.JSONDecodeError, RecursionError) as error:
+        raise InputError(f"{path} is neither TOML (by its name) nor JSON: {error}.") from None
+    if not isinstance(data, dict):
+        raise InputError(f"{path} holds no JSON object.")
+    return data
+
+
+def _text(path: Path) -> str:
+    try:
+        if not path.is_file():
+            raise InputError(f"there is no file {path}." if not path.exists() else f"{path} is not a file.")
+        if path.stat().st_size > _LARGEST_FILE:
+            raise InputError(f"{path} has {path.stat().st_size:,} bytes, too many for a description.")
+        return path.read_text(encoding="utf-8")
+    except (OSError, ValueError) as error:
+        raise InputError(f"{str(path)!r} cannot be read: {error}.") from None
+
+
+def _is_path(name: str) -> bool:
+    return name.endswith((".toml", ".json")) or os.sep in name or name in (".", "..")
+
+
+def _folded(name: str) -> str:
+    return name.casefold().replace(" ", "-").replace("_", "-")
+
+
+def _need(table: Table, key: str, where: str) -> Any:
+    if key not in table:
+        raise InputError(f"{where} lacks its field {key}.")
+    return table[key]
+
+
+def _positive(value: Any, what: str) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < 1e12:
+        raise InputError(f"{what} must be a positive number, not {value!r}.")
+    return float(value)
+
+
+def _only_known(table: Table, known: set[str], where: str) -> None:
+    unknown = [key for key in table if key not in known | _NOT_FIELDS]
+    if unknown:
+        raise UnknownName(f"field in {where}", unknown[0], known)

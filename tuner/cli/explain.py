@@ -1,0 +1,101 @@
+"""`tuner explain`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from tuner.cli.options import as_json, describes_a_space
+
+if TYPE_CHECKING:
+    from tuner.explaining import Explanation, Verdict
+    from tuner.space import Space
+
+
+@click.command(epilog="Example: tuner explain tp8-pp12-dp4-mbs2-z1")
+@click.argument("key")
+@describes_a_space
+@as_json
+def explain(key: str, space: Space, as_json: bool) -> None:
+    """Judge a topology by every rule, with the numbers, and name the nearest legal ones.
+
+    KEY reads tp8-pp12-dp4-mbs2-z1; without its dp part, dp follows from the nodes.
+    """
+    from tuner.explaining import explain
+    from tuner.keys import parse_key
+
+    topology = parse_key(key, cluster=space.cluster, model=space.workload.model)
+    found = explain(space, topology)
+    if as_json:
+        _print_json(space, found)
+    else:
+        _print_text(space, found)
+
+
+def _print_json(space: Space, found: Explanation) -> None:
+    from tuner.cli.output import print_json, space_document, topology_document
+    from tuner.explaining import changes
+
+    print_json(
+        "explain",
+        {
+            **space_document(space),
+            "key": found.topology.key,
+            "topology": topology_document(found.topology, space),
+            "legal": found.legal,
+            "verdicts": [
+                {
+                    "rule": verdict.rule,
+                    "level": verdict.level,
+                    "verdict": verdict.word,
+                    "sentence": verdict.sentence,
+                    "message": verdict.message,
+                    "remedy": verdict.remedy,
+                    "nearest": verdict.nearest.key if verdict.nearest else None,
+                }
+                for verdict in found.verdicts
+            ],
+            "nearest": [
+                {
+                    "key": near.key,
+                    "topology": topology_document(near, space),
+                    "changes": {axis: list(pair) for axis, pair in changes(found.topology, near, space).items()},
+                }
+                for near in found.nearest
+            ],
+        },
+    )
+
+
+def _print_text(space: Space, found: Explanation) -> None:
+    from tuner.cli.output import space_lines
+    from tuner.explaining import changes
+
+    print("\n".join(space_lines(space)))
+    topology = found.topology
+    partition = " (embedding and head count as layers)" if topology.partition == "embedding" else ""
+    print(f"\n{topology.key}: {'legal' if found.legal else 'not legal'} on {topology.nodes} nodes{partition}\n")
+    for word in ("broken", "open", "holds", "off"):
+        for verdict in found.verdicts:
+            if verdict.word == word:
+                print(_line(verdict))
+    for near in found.nearest:
+        pairs = changes(topology, near, space).items()
+        print(f"\nnearest legal: {near.key}  ({', '.join(f'{axis} {a} -> {b}' for axis, (a, b) in pairs)})", end="")
+    if found.nearest:
+        print()
+    elif not found.legal:
+        print("\nNo topology at all is legal here; `tuner plan` with the same options says why.")
+
+
+def _line(verdict: Verdict) -> str:
+    mark = {"broken": "!" if verdict.level == "advice" else "x", "open": "?", "holds": ".", "off": "-"}[verdict.word]
+    way_out = f"nearest legal that way: {verdict.nearest.key}" if verdict.nearest else ""
+    said = {
+        "broken": "; ".join(filter(None, (verdict.message, verdict.remedy, way_out))),
+        "open": "cannot be judged before fill-nodes holds, for dp follows from it",
+        "holds": verdict.sentence,
+        "off": f"does not apply here: {verdict.sentence}",
+    }[verdict.word]
+    return f"{mark} {verdict.level:<6}  {verdict.rule}: {said}"

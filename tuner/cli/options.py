@@ -1,0 +1,78 @@
+"""The options that describe a model, a cluster and a space, the same on every command."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+if TYPE_CHECKING:
+    from tuner.space import Space
+
+Command = Callable[..., Any]
+
+_DESCRIBE: Final[tuple[Callable[[Command], Command], ...]] = (
+    click.option(
+        "--model",
+        metavar="NAME|FILE",
+        help="A preset, a TOML file or a Hugging Face config.json. [default: bloom-14336x72, heads searched]",
+    ),
+    click.option("--cluster", metavar="NAME|FILE", help="A preset or a TOML file. [default: bloom-48]"),
+    click.option("--nodes", type=int, metavar="N", help="At most this many nodes. [default: the cluster's]"),
+    click.option("--gpus-per-node", type=int, metavar="N", help="[default: the cluster's]"),
+    click.option("--gpu", metavar="NAME|FILE", help="A GPU of the catalog or a TOML file. [default: the cluster's]"),
+    click.option("--global-batch", type=int, metavar="N", help="Sequences in one optimizer step. [default: 2048]"),
+    click.option("--seq", type=int, metavar="N", help="Tokens in a sequence. [default: the model's]"),
+    click.option(
+        "--precision",
+        type=click.Choice(["fp32", "fp16", "bf16", "fp8"]),
+        help="[default: fp16 for the default study, else bf16 where the GPU has it]",
+    ),
+    click.option(
+        "--attention",
+        type=click.Choice(["eager", "fused", "flash1", "flash2"]),
+        help="[default: fused for the default study, else the GPU's best]",
+    ),
+    click.option(
+        "--set",
+        "settings",
+        multiple=True,
+        metavar="AXIS=VALUES",
+        help="Pin or widen an axis: tp=8, micro_batch=1,2,4, nodes=40-48, recompute=full, shape=14336x72,13824x78.",
+    ),
+    click.option("--allow", multiple=True, metavar="POLICY", help="Switch a policy off by its name; see tuner rules."),
+    click.option("--ramp", metavar="START,INCREMENT", help="Batch-size ramp-up: its exact law replaces the shorthand."),
+    click.option("--exact-nodes", is_flag=True, help="Use all nodes, not at most so many."),
+)
+
+as_json = click.option("--json", "as_json", is_flag=True, help="Print one JSON document on stdout.")
+
+
+def describes_a_space(command: Command) -> Command:
+    """Give a command the options that describe a space; it is called with the `space` that they make."""
+
+    @functools.wraps(command)
+    def with_space(**given: Any) -> Any:
+        from tuner.request import space_for
+
+        names = [parameter.name for option in _DESCRIBE for parameter in _parameters(option)]
+        described = {name: given.pop(name) for name in names if name in given}
+        space: Space = space_for(**described)
+        return command(space=space, **given)
+
+    wrapped: Command = with_space
+    for option in reversed(_DESCRIBE):
+        wrapped = option(wrapped)
+    return wrapped
+
+
+def _parameters(option: Callable[[Command], Command]) -> list[click.Parameter]:
+    """The parameters that an option decorator declares."""
+
+    def probe() -> None: ...
+
+    option(probe)
+    parameters: list[click.Parameter] = probe.__click_params__  # type: ignore[attr-defined]  # click's own mark
+    return parameters

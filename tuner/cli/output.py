@@ -1,0 +1,98 @@
+"""How commands print: JSON documents, tables that fit their terminal, and nothing else."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from tuner.domain import Topology
+    from tuner.space import Space
+
+_PIPE_WIDTH: Final = 160
+"""Columns of a table that no terminal shows."""
+
+
+def print_json(name: str, document: dict[str, Any]) -> None:
+    """One document of the schema `tuner/NAME/1` on stdout."""
+    print(json.dumps({"schema": f"tuner/{name}/1", **document}, indent=2, allow_nan=False))
+
+
+def print_table(headers: Sequence[str], rows: Iterable[Sequence[object]], *, left: Iterable[str] = ()) -> None:
+    """A table on stdout; the columns named in `left` are text, the others are numbers."""
+    from rich.box import SIMPLE_HEAD
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(box=SIMPLE_HEAD, pad_edge=False, show_edge=False)
+    for header in headers:
+        table.add_column(header, justify="left" if header in left else "right", overflow="fold")
+    for row in rows:
+        table.add_row(*(str(cell) for cell in row))
+    console = Console(width=None if sys.stdout.isatty() else _PIPE_WIDTH, highlight=False, markup=False, emoji=False)
+    console.print(table)
+
+
+def space_lines(space: Space) -> list[str]:
+    """What is planned, in two lines for people."""
+    workload, cluster = space.workload, space.cluster
+    model = workload.model
+    name = "" if model.name == "unnamed" else f"{model.name}: "
+    return [
+        f"{name}{model.parameters / 1e9:.4g}B parameters, {model.layers} layers, hidden {model.hidden}, "
+        f"{model.heads} heads, sequence {model.seq}, global batch {workload.global_batch}, {workload.precision}, "
+        f"{workload.attention} attention",
+        f"{cluster.nodes} nodes of {cluster.gpus_per_node} {cluster.gpu.name}",
+    ]
+
+
+def space_document(space: Space) -> dict[str, Any]:
+    """What is planned, for JSON."""
+    workload, cluster = space.workload, space.cluster
+    model = workload.model
+    return {
+        "model": {
+            "name": model.name,
+            "parameters": model.parameters,
+            "layers": model.layers,
+            "hidden": model.hidden,
+            "heads": model.heads,
+            "seq": model.seq,
+            "vocab": model.vocab,
+        },
+        "workload": {
+            "global_batch": workload.global_batch,
+            "precision": workload.precision,
+            "attention": workload.attention,
+        },
+        "cluster": {
+            "name": cluster.name,
+            "nodes": cluster.nodes,
+            "gpus_per_node": cluster.gpus_per_node,
+            "gpu": cluster.gpu.name,
+        },
+    }
+
+
+def topology_document(topology: Topology, space: Space) -> dict[str, Any]:
+    """A topology with every value spelt out, also those that it leaves to the workload."""
+    workload = space.workload.as_in(topology)
+    return {
+        "nodes": topology.nodes,
+        "tp": topology.tp,
+        "pp": topology.pp,
+        "vpp": topology.vpp,
+        "cp": topology.cp,
+        "dp": topology.dp,
+        "sequence_parallel": topology.sequence_parallel,
+        "zero": topology.zero,
+        "micro_batch": topology.micro_batch,
+        "recompute": topology.recompute,
+        "partition": topology.partition,
+        "heads": workload.model.heads,
+        "layers": workload.model.layers,
+        "hidden": workload.model.hidden,
+        "global_batch": workload.global_batch,
+    }

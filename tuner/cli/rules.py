@@ -1,0 +1,22 @@
+"""`tuner rules`."""
+
+from __future__ import annotations
+
+import click
+
+from tuner.cli.options import as_json
+
+
+@click.command(epilog="Example: tuner rules")
+@as_json
+def rules(as_json: bool) -> None:
+    """List every rule: its name, its level, what must hold, and the source of that."""
+    from tuner.cli.output import print_json, print_table
+    from tuner.rules import RULES
+
+    if as_json:
+        fields = ("name", "level", "sentence", "source")
+        print_json("rules", {"rules": [{field: getattr(rule, field) for field in fields} for rule in RULES]})
+        return
+    headers = ("Rule", "Level", "What must hold", "Source")
+    print_table(headers, [(rule.name, rule.level, rule.sentence, rule.source) for rule in RULES], left=headers)

@@ -1,0 +1,166 @@
+"""Many topologies at once: one array of integers per axis, row by row the same topology.
+
+Rules and physics are written once, over columns; a single topology is columns of one row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Final, overload
+
+import numpy as np
+import numpy.typing as npt
+
+from tuner.domain import PARTITION, RECOMPUTE, Cluster, Shape, Topology, Workload
+
+IntArray = npt.NDArray[np.int64]
+BoolArray = npt.NDArray[np.bool_]
+
+AXES: Final = (
+    "shape",
+    "global_batch",
+    "nodes",
+    "tp",
+    "pp",
+    "cp",
+    "micro_batch",
+    "heads",
+    "partition",
+    "vpp",
+    "sequence_parallel",
+    "zero",
+    "recompute",
+)
+"""The dimensions of the search, in the order in which a grid is numbered: the last one turns fastest. `dp` follows."""
+
+
+class Column:
+    """An attribute of `Columns` that is one of its arrays."""
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._name = name
+
+    @overload
+    def __get__(self, columns: None, owner: type) -> Column: ...
+    @overload
+    def __get__(self, columns: Columns, owner: type) -> IntArray: ...
+    def __get__(self, columns: Columns | None, owner: type) -> Column | IntArray:
+        return self if columns is None else columns.arrays[self._name]
+
+
+class Columns:
+    """Topologies of one workload on one cluster, as arrays; an array that is not known yet raises `KeyError`."""
+
+    nodes = Column()
+    tp = Column()
+    pp = Column()
+    vpp = Column()
+    cp = Column()
+    dp = Column()
+    sequence_parallel = Column()
+    """0 or 1."""
+    zero = Column()
+    micro_batch = Column()
+    recompute = Column()
+    """Place in `RECOMPUTE`: 0 none, 1 selective, 2 full."""
+    partition = Column()
+    """Place in `PARTITION`: 0 by layers, 1 with embedding and head as layers."""
+    heads = Column()
+    hidden = Column()
+    layers = Column()
+    global_batch = Column()
+
+    def __init__(self, workload: Workload, cluster: Cluster, arrays: Mapping[str, IntArray]) -> None:
+        self.workload = workload
+        self.cluster = cluster
+        self.arrays = arrays
+
+    @classmethod
+    def of(cls, topologies: Iterable[Topology], workload: Workload, cluster: Cluster) -> Columns:
+        """Columns with one row for each topology."""
+        rows = [_numbers(topology, workload) for topology in topologies]
+        arrays = {name: np.array([row[name] for row in rows], dtype=np.int64) for name in _NAMES}
+        return cls(workload, cluster, arrays)
+
+    @property
+    def replica(self) -> IntArray:
+        """GPUs that hold one copy of the model."""
+        return self.tp * self.pp * self.cp
+
+    @property
+    def ffn(self) -> IntArray:
+        """Width of the MLP, which keeps its ratio to hidden."""
+        model = self.workload.model
+        return self.hidden * model.ffn // model.hidden
+
+    @property
+    def kv_heads(self) -> IntArray:
+        """Key/value heads: they follow heads in a model without grouped queries."""
+        model = self.workload.model
+        return self.heads if model.kv_heads == model.heads else np.full_like(self.heads, model.kv_heads)
+
+    @property
+    def units(self) -> IntArray:
+        """What the pipeline's stages share out: layers, and the embedding and the head where they count as layers."""
+        return self.layers + 2 * self.partition
+
+    @property
+    def microbatches(self) -> IntArray:
+        """Steps of accumulation in one iteration."""
+        return self.global_batch // (self.micro_batch * self.dp)
+
+    @property
+    def padded_vocab(self) -> IntArray:
+        """The vocabulary as Megatron pads it for `tp` ranks."""
+        model = self.workload.model
+        multiple = model.vocab_multiple * self.tp
+        if not model.vocab_multiple:
+            return np.full_like(self.tp, model.vocab)
+        return -(-model.vocab // multiple) * multiple
+
+    def topology(self, row: int) -> Topology:
+        """The topology of one row; what equals the workload's own value is left to the workload."""
+        model = self.workload.model
+        at = {name: int(self.arrays[name][row]) for name in _NAMES}
+        shape = Shape(hidden=at["hidden"], layers=at["layers"])
+        return Topology(
+            nodes=at["nodes"],
+            tp=at["tp"],
+            pp=at["pp"],
+            vpp=at["vpp"],
+            cp=at["cp"],
+            dp=at["dp"],
+            sequence_parallel=bool(at["sequence_parallel"]),
+            zero=at["zero"],
+            micro_batch=at["micro_batch"],
+            recompute=RECOMPUTE[at["recompute"]],
+            partition=PARTITION[at["partition"]],
+            heads=None if at["heads"] == model.heads else at["heads"],
+            shape=None if shape == model.shape else shape,
+            global_batch=None if at["global_batch"] == self.workload.global_batch else at["global_batch"],
+        )
+
+
+_NAMES: Final = tuple(name for name, value in vars(Columns).items() if isinstance(value, Column))
+
+
+def _numbers(topology: Topology, workload: Workload) -> dict[str, Any]:
+    """One topology as the integers of its columns."""
+    asked = workload.as_in(topology)
+    return {
+        "nodes": topology.nodes,
+        "tp": topology.tp,
+        "pp": topology.pp,
+        "vpp": topology.vpp,
+        "cp": topology.cp,
+        "dp": topology.dp,
+        "sequence_parallel": int(topology.sequence_parallel),
+        "zero": topology.zero,
+        "micro_batch": topology.micro_batch,
+        "recompute": RECOMPUTE.index(topology.recompute),
+        "partition": PARTITION.index(topology.partition),
+        "heads": asked.model.heads,
+        "hidden": asked.model.hidden,
+        "layers": asked.model.layers,
+        "global_batch": asked.global_batch,
+    }

@@ -1,0 +1,364 @@
+"""The words of the product as types: frozen values that compute nothing but what follows from themselves.
+
+Inside: bytes, seconds, FLOP/s, plain numbers. An estimate, a measurement and a failure are different types, so that a
+prediction can never pass for an observation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from enum import Enum
+from typing import Final, Literal, get_args
+
+from tuner.sizes import check_fields
+
+Precision = Literal["fp32", "fp16", "bf16", "fp8"]
+Attention = Literal["eager", "fused", "flash1", "flash2"]
+Optimizer = Literal["adam", "adam8bit", "adafactor", "sgd"]
+Recompute = Literal["none", "selective", "full"]
+Partition = Literal["layers", "embedding"]
+Positions = Literal["learned", "rotary", "alibi", "none"]
+Norm = Literal["layernorm", "rmsnorm"]
+
+RECOMPUTE: Final[tuple[Recompute, ...]] = get_args(Recompute)
+PARTITION: Final[tuple[Partition, ...]] = get_args(Partition)
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gpu:
+    """One accelerator, by its data sheet."""
+
+    name: str
+    memory: float
+    """Bytes on the card."""
+    memory_bandwidth: float
+    """Bytes a second."""
+    sms: int
+    """Streaming multiprocessors, or compute units."""
+    peak_flops: Mapping[str, float]
+    """Dense peak in FLOP/s by precision."""
+    intra_node_bandwidth: float
+    """Bytes a second that this GPU can send to the others of its node, one direction."""
+    inter_node_bandwidth: float
+    """Bytes a second of network that a usual node has for each such GPU, one direction."""
+    attention: Attention = "flash2"
+    """The fastest attention kernel that runs on it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Link:
+    """What two ends of a wire can do."""
+
+    bandwidth: float
+    """Bytes a second, one direction."""
+    latency: float
+    """Seconds for an empty message."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cluster:
+    """The machines that a study may use."""
+
+    name: str
+    nodes: int
+    gpus_per_node: int
+    gpu: Gpu
+    intra_node: Link
+    """One GPU's share of the node's inner fabric."""
+    inter_node: Link
+    """A whole node's network."""
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+
+    @property
+    def gpus(self) -> int:
+        """All GPUs of all nodes."""
+        return self.nodes * self.gpus_per_node
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shape:
+    """A model's width and depth, written `14336x72`: hidden x layers, as the BLOOM report names its contenders."""
+
+    hidden: int
+    layers: int
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+
+    def __str__(self) -> str:
+        return f"{self.hidden}x{self.layers}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Model:
+    """A dense decoder-only transformer. Sizes left at zero follow from the others, as each field says."""
+
+    name: str = "unnamed"
+    layers: int
+    hidden: int
+    heads: int
+    vocab: int
+    seq: int
+    """Tokens in a training sequence."""
+    kv_heads: int = 0
+    """Key/value heads; 0: as many as heads."""
+    ffn: int = 0
+    """Width of the MLP; 0: four times hidden."""
+    head_size: int = 0
+    """Width of one head; 0: hidden / heads."""
+    gated_mlp: bool = False
+    """Three MLP matrices (SwiGLU, GeGLU) instead of two."""
+    tied_embeddings: bool = True
+    """The output layer shares the input embedding's weights."""
+    positions: Positions = "learned"
+    max_positions: int = 0
+    """Rows of the learned position embedding; 0: as many as seq."""
+    norm: Norm = "layernorm"
+    norms_per_layer: int = 2
+    qk_norm: bool = False
+    """RMSNorm of one head's width on queries and on keys."""
+    embedding_norm: bool = False
+    final_norm: bool = True
+    qkv_bias: bool = True
+    attention_bias: bool = True
+    """Bias of the attention's output projection."""
+    mlp_bias: bool = True
+    head_bias: bool = False
+    embedding_size: int = 0
+    """Width of the embedding where it is projected to hidden; 0: hidden."""
+    vocab_multiple: int = 128
+    """Megatron pads the vocabulary to a multiple of this times tp; 0: it is taken as it stands."""
+    frozen_params: int = 0
+    """Parameters held beside the trained ones, with neither gradient nor optimizer state."""
+
+    def __post_init__(self) -> None:
+        check_fields(self, may_be_zero=_FOLLOWING)
+        follows = {
+            "kv_heads": self.heads,
+            "ffn": 4 * self.hidden,
+            "max_positions": self.seq,
+            "embedding_size": self.hidden,
+        }
+        for name, value in follows.items():
+            if getattr(self, name) == 0:
+                object.__setattr__(self, name, value)
+
+    @property
+    def shape(self) -> Shape:
+        return Shape(hidden=self.hidden, layers=self.layers)
+
+    @property
+    def query_width(self) -> int:
+        """Columns of the query projection."""
+        return self.heads * self.head_size if self.head_size else self.hidden
+
+    @property
+    def kv_width(self) -> int:
+        """Columns of the key projection, and of the value projection."""
+        return self.kv_heads * self.head_size if self.head_size else self.hidden * self.kv_heads // self.heads
+
+    @property
+    def layer_parameters(self) -> int:
+        """Parameters of one transformer layer."""
+        hidden, query, key_value = self.hidden, self.query_width, self.kv_width
+        attention = hidden * (query + 2 * key_value) + query * hidden
+        attention += self.qkv_bias * (query + 2 * key_value) + self.attention_bias * hidden
+        attention += self.qk_norm * 2 * (self.head_size or hidden // self.heads)
+        inputs = 2 if self.gated_mlp else 1
+        mlp = (inputs + 1) * hidden * self.ffn + self.mlp_bias * (inputs * self.ffn + hidden)
+        return attention + mlp + self.norms_per_layer * self._norm_parameters
+
+    @property
+    def embedding_parameters(self) -> int:
+        """Parameters before the first layer: words, positions, and what joins them to the layers."""
+        words = self.vocab * self.embedding_size
+        positions = self.max_positions * self.hidden if self.positions == "learned" else 0
+        projection = 2 * self.embedding_size * self.hidden if self.embedding_size != self.hidden else 0
+        return words + positions + projection + self.embedding_norm * self._norm_parameters
+
+    @property
+    def head_parameters(self) -> int:
+        """Parameters after the last layer; the output matrix counts only where it is not the embedding."""
+        matrix = 0 if self.tied_embeddings else self.vocab * self.embedding_size
+        return matrix + self.head_bias * self.vocab + self.final_norm * self._norm_parameters
+
+    @property
+    def parameters(self) -> int:
+        """Trained parameters, each counted once, with the vocabulary as it stands (not padded)."""
+        return self.layers * self.layer_parameters + self.embedding_parameters + self.head_parameters
+
+    @property
+    def _norm_parameters(self) -> int:
+        return self.hidden * (2 if self.norm == "layernorm" else 1)
+
+    def with_heads(self, heads: int) -> Model:
+        """The same model cut into other heads; a model without grouped queries stays without."""
+        kv_heads = heads if self.kv_heads == self.heads else self.kv_heads
+        return replace(self, heads=heads, kv_heads=kv_heads)
+
+    def with_shape(self, shape: Shape) -> Model:
+        """The same kind of model at another width and depth; the MLP keeps its ratio to hidden."""
+        ffn = self.ffn * shape.hidden // self.hidden
+        embedding = 0 if self.embedding_size == self.hidden else self.embedding_size
+        return replace(self, hidden=shape.hidden, layers=shape.layers, ffn=ffn, embedding_size=embedding)
+
+
+_FOLLOWING: Final = frozenset(
+    {"kv_heads", "ffn", "head_size", "max_positions", "embedding_size", "vocab_multiple", "frozen_params"}
+    | {"norms_per_layer"}
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Workload:
+    """What is to be trained, and how, whatever the topology."""
+
+    model: Model
+    global_batch: int
+    """Sequences in one step of the optimizer."""
+    precision: Precision = "fp16"
+    attention: Attention = "fused"
+    optimizer: Optimizer = "adam"
+    tokens: float = 0.0
+    """Length of the whole training; 0: twenty tokens a parameter (Hoffmann et al. 2022, arXiv 2203.15556)."""
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+
+    @property
+    def training_tokens(self) -> float:
+        """Tokens until the training is finished."""
+        return self.tokens or 20.0 * self.model.parameters
+
+    def as_in(self, topology: Topology) -> Workload:
+        """The workload that a job of this topology trains: its heads, shape and batch where it changes them."""
+        model = self.model.with_shape(topology.shape) if topology.shape else self.model
+        model = model.with_heads(topology.heads) if topology.heads else model
+        return replace(self, model=model, global_batch=topology.global_batch or self.global_batch)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Topology:
+    """The decision: how the model and the batch are spread over GPUs."""
+
+    nodes: int
+    tp: int
+    pp: int
+    dp: int
+    micro_batch: int
+    """Sequences that a GPU handles at once."""
+    zero: int = 1
+    vpp: int = 1
+    """Model chunks on each pipeline stage; more than one interleaves the schedule."""
+    cp: int = 1
+    sequence_parallel: bool = False
+    recompute: Recompute = "full"
+    partition: Partition = "layers"
+    """What is spread evenly over the stages: the layers, or the layers and, as one layer each, embedding and head."""
+    heads: int | None = None
+    """None: the model's own."""
+    shape: Shape | None = None
+    """None: the model's own."""
+    global_batch: int | None = None
+    """None: the workload's own."""
+
+    def __post_init__(self) -> None:
+        check_fields(self, may_be_zero=frozenset({"zero"}))
+
+    @property
+    def gpus(self) -> int:
+        return self.tp * self.pp * self.cp * self.dp
+
+    @property
+    def key(self) -> str:
+        """The topology as one word, `tp8-pp12-dp4-mbs2-z1`; what is at its default is left out."""
+        parts = [f"tp{self.tp}", f"pp{self.pp}", f"dp{self.dp}", f"mbs{self.micro_batch}", f"z{self.zero}"]
+        parts += [f"vpp{self.vpp}"] * (self.vpp != 1)
+        parts += [f"cp{self.cp}"] * (self.cp != 1)
+        parts += ["sp"] * self.sequence_parallel
+        parts += [{"none": "rnone", "selective": "rsel", "full": ""}[self.recompute]] * (self.recompute != "full")
+        parts += ["emb"] * (self.partition == "embedding")
+        parts += [f"h{self.heads}"] * (self.heads is not None)
+        parts += [str(self.shape)] * (self.shape is not None)
+        parts += [f"gbs{self.global_batch}"] * (self.global_batch is not None)
+        return "-".join(parts)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Violation:
+    """A rule that a topology breaks, with the numbers."""
+
+    rule: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryEstimate:
+    """Predicted bytes on the fullest GPU, by term."""
+
+    terms: Mapping[str, float]
+
+    @property
+    def total(self) -> float:
+        return sum(self.terms.values())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TimeEstimate:
+    """Predicted seconds of one iteration, by term."""
+
+    terms: Mapping[str, float]
+
+    @property
+    def total(self) -> float:
+        return sum(self.terms.values())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Estimate:
+    """What the model expects of a topology. Never an observation."""
+
+    memory: MemoryEstimate
+    time: TimeEstimate
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measurement:
+    """What a job that ran has shown. Never a prediction."""
+
+    seconds: float
+    """Seconds of the measured iteration."""
+    iterations: tuple[int, ...] = (2,)
+    """Which iterations were measured."""
+    tflops: float | None = None
+    """Per GPU, as the job itself reported it."""
+    peak_memory: float | None = None
+    """Bytes on the fullest GPU."""
+    simulated: bool = False
+    """Whether the simulated cluster answered; such a figure is labelled wherever it is printed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Failure:
+    """Why a job ended without a measurement; the evidence is the line of its log that says so."""
+
+    kind: str
+    evidence: str
+
+
+class Outcome(str, Enum):
+    """How a trial ended."""
+
+    MEASURED = "MEASURED"
+    OOM = "OOM"
+    HUNG = "HUNG"
+    CRASHED = "CRASHED"
+    TIMED_OUT = "TIMED_OUT"
+    PREEMPTED = "PREEMPTED"
+    PRUNED = "PRUNED"
+    """Stopped while running, because it could no longer win."""
+    REJECTED = "REJECTED"
+    """Never launched: it breaks a rule."""
+    CANCELLED = "CANCELLED"

@@ -1,0 +1,194 @@
+"""A Hugging Face `config.json` as a `Model`.
+
+Each family's reading gives the fields that differ from a plain GPT: which matrices have biases, which norms there are,
+and what the library assumes where the file is silent (transformers 5.23, the modelling code of each family).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from tuner.domain import Model
+from tuner.errors import InputError, listed
+
+Config = Mapping[str, Any]
+
+_SPELLINGS: Final = {
+    "layers": ("num_hidden_layers", "n_layer", "n_layers", "num_layers"),
+    "hidden": ("n_embed", "hidden_size", "n_embd", "d_model"),
+    "heads": ("num_attention_heads", "n_head", "n_heads"),
+    "vocab": ("vocab_size",),
+    "seq": ("max_position_embeddings", "n_positions", "seq_length", "max_seq_len", "n_ctx"),
+    "ffn": ("intermediate_size", "ffn_dim", "n_inner", "ffn_hidden_size"),
+    "kv_heads": ("num_key_value_heads",),
+}
+"""Our field by the names that families give it; the first that the file has counts."""
+
+_EXPERTS: Final = ("num_local_experts", "num_experts", "n_routed_experts", "moe_intermediate_size")
+_LARGEST_SEQ_WHEN_SILENT: Final = 2048
+
+
+def model_from(config: Config, *, name: str) -> Model:
+    """The model that a config describes. Raises `InputError` that names what is missing or not supported."""
+    experts = [key for key in _EXPERTS if config.get(key)]
+    if experts:
+        raise InputError(f"{name} is a mixture of experts ({experts[0]}={config[experts[0]]}); only dense models are.")
+    family = str(config.get("model_type") or _guessed_family(config, name))
+    if family not in _FAMILIES:
+        raise InputError(f"{name}: model_type {family!r} is not known; known are {listed(sorted(_FAMILIES), limit=40)}.")
+    fields = {"name": name, **_sizes(config, name), **_FAMILIES[family](config)}
+    if fields.get("head_size") == fields["hidden"] // fields["heads"]:
+        fields["head_size"] = 0
+    return Model(**{field: value for field, value in fields.items() if value is not None})
+
+
+def looks_like(config: Config) -> bool:
+    """Whether a JSON object is a Hugging Face config and not a table of our own fields."""
+    return "model_type" in config or "architectures" in config or any(
+        key in config for key in ("n_embd", "hidden_size", "num_hidden_layers", "n_layer")
+    )
+
+
+def _sizes(config: Config, name: str) -> dict[str, Any]:
+    """The sizes that all families have, whatever they call them."""
+    sizes = {field: _first(config, spellings) for field, spellings in _SPELLINGS.items()}
+    missing = [_SPELLINGS[field] for field in ("layers", "hidden", "heads", "vocab") if sizes[field] is None]
+    if missing:
+        raise InputError(f"{name} lacks {listed(missing[0], last='or')}.")
+    sizes["seq"] = sizes["seq"] or _LARGEST_SEQ_WHEN_SILENT
+    return sizes
+
+
+def _first(config: Config, spellings: tuple[str, ...]) -> Any:
+    return next((config[key] for key in spellings if config.get(key) is not None), None)
+
+
+def _guessed_family(config: Config, name: str) -> str:
+    """Files without a model_type are told by their keys."""
+    if "n_embd" in config:
+        return "gpt2"
+    if "intermediate_size" in config:
+        return "llama"
+    raise InputError(f"{name} lacks model_type, and its keys are not those of a known family.")
+
+
+def _gpt2(config: Config) -> dict[str, Any]:
+    return {"tied_embeddings": config.get("tie_word_embeddings", True), "positions": "learned"}
+
+
+def _gpt_bigcode(config: Config) -> dict[str, Any]:
+    return {**_gpt2(config), "kv_heads": 1 if config.get("multi_query", True) else None}
+
+
+def _gpt_neox(config: Config) -> dict[str, Any]:
+    bias = config.get("attention_bias", True)
+    return {
+        "tied_embeddings": config.get("tie_word_embeddings", False),
+        "positions": "rotary",
+        "qkv_bias": bias,
+        "attention_bias": bias,
+    }
+
+
+def _gptj(config: Config) -> dict[str, Any]:
+    return {
+        "tied_embeddings": config.get("tie_word_embeddings", False),
+        "positions": "rotary",
+        "qkv_bias": False,
+        "attention_bias": False,
+        "head_bias": True,
+        "norms_per_layer": 1,
+    }
+
+
+def _bloom(config: Config) -> dict[str, Any]:
+    return {
+        "tied_embeddings": config.get("tie_word_embeddings", True),
+        "positions": "alibi",
+        "embedding_norm": True,
+        "ffn": None,
+    }
+
+
+def _opt(config: Config) -> dict[str, Any]:
+    bias = config.get("enable_bias", True)
+    final_norm = config.get("do_layer_norm_before", True) and not config.get("_remove_final_layer_norm", False)
+    return {
+        "tied_embeddings": config.get("tie_word_embeddings", True),
+        "positions": "learned",
+        "max_positions": config.get("max_position_embeddings", 2048) + 2,
+        "embedding_size": config.get("word_embed_proj_dim"),
+        "final_norm": bool(final_norm),
+        "qkv_bias": bias,
+        "attention_bias": bias,
+        "mlp_bias": bias,
+    }
+
+
+def _falcon(config: Config) -> dict[str, Any]:
+    bias, parallel = config.get("bias", False), config.get("parallel_attn", True)
+    newer = config.get("new_decoder_architecture", False)
+    norms = config.get("num_ln_in_parallel_attn") or (2 if newer or not parallel else 1)
+    # The 7B's file says 71 key/value heads and has one: without the newer architecture only multi_query counts.
+    kv_heads = config.get("num_kv_heads") if newer else 1 if config.get("multi_query", True) else None
+    return {
+        "tied_embeddings": config.get("tie_word_embeddings", True),
+        "positions": "alibi" if config.get("alibi") else "rotary",
+        "kv_heads": kv_heads,
+        "norms_per_layer": norms,
+        "qkv_bias": bias,
+        "attention_bias": bias,
+        "mlp_bias": bias,
+    }
+
+
+def _llama(
+    config: Config, *, tied: bool = False, head_size: int | None = None, kv_heads: int | None = None
+) -> dict[str, Any]:
+    bias = config.get("attention_bias", False)
+    return {
+        "tied_embeddings": config.get("tie_word_embeddings", tied),
+        "positions": "rotary",
+        "norm": "rmsnorm",
+        "gated_mlp": True,
+        "head_size": config.get("head_dim") or head_size,
+        # A family's own number stands in only where the key is absent: an explicit null means as many as heads.
+        "kv_heads": config.get("num_key_value_heads", kv_heads),
+        "qkv_bias": bias,
+        "attention_bias": bias,
+        "mlp_bias": config.get("mlp_bias", False),
+    }
+
+
+def _mistral(config: Config) -> dict[str, Any]:
+    return {**_llama(config, kv_heads=8), "qkv_bias": False, "attention_bias": False, "mlp_bias": False}
+
+
+def _qwen2(config: Config) -> dict[str, Any]:
+    return {**_llama(config, kv_heads=32), "qkv_bias": True, "attention_bias": False, "mlp_bias": False}
+
+
+def _qwen3(config: Config) -> dict[str, Any]:
+    return {**_llama(config, kv_heads=32, head_size=128), "qk_norm": True, "mlp_bias": False}
+
+
+def _gemma(config: Config) -> dict[str, Any]:
+    return {**_llama(config, tied=True, kv_heads=16, head_size=256), "mlp_bias": False}
+
+
+_FAMILIES: Final[Mapping[str, Callable[[Config], dict[str, Any]]]] = {
+    "gpt2": _gpt2,
+    "gpt_bigcode": _gpt_bigcode,
+    "gpt_neox": _gpt_neox,
+    "gptj": _gptj,
+    "bloom": _bloom,
+    "opt": _opt,
+    "falcon": _falcon,
+    "llama": _llama,
+    "mistral": _mistral,
+    "qwen2": _qwen2,
+    "qwen3": _qwen3,
+    "gemma": _gemma,
+    "phi3": _llama,
+}

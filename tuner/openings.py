@@ -1,0 +1,108 @@
+"""What would open a space that holds nothing: the nearest single changes that make topologies legal, with their number."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from tuner.axes import default_axes
+from tuner.columns import AXES
+from tuner.domain import Shape
+from tuner.rules import RuleSet
+from tuner.space import Space
+
+_TRIES: Final = 128
+"""Values tried on either side before a number is given up."""
+_NEAR_NODES: Final = 0.2
+_NEAR_BATCHES: Final = 0.1
+"""Beyond the nearest value, the one that opens most within this fraction is worth a word."""
+_COUNTED: Final = 12
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Opening:
+    """One change, and how many topologies it makes legal."""
+
+    change: str
+    legal: int
+
+
+def openings(space: Space) -> list[Opening]:
+    """The single changes that open an empty space, what costs least first: a pin, a node count, the batch, a policy,
+    the depth of the model."""
+    found = [*_without_pins(space), *_other_nodes(space), *_other_batches(space), *_without_policies(space)]
+    return [*found, *_other_depths(space)]
+
+
+def _without_pins(space: Space) -> Iterator[Opening]:
+    """Give one axis its default values back."""
+    defaults = default_axes(space.workload, space.cluster, heads=space.axes["heads"])
+    for axis in AXES:
+        if axis in ("nodes", "global_batch", "shape") or set(defaults[axis]) <= set(space.axes[axis]):
+            continue
+        if legal := space.where(**{axis: defaults[axis]}).count():
+            yield Opening(change=f"{axis} not held to {_words(space.axes[axis])}", legal=legal)
+    if space.dp and (legal := replace(space, dp=()).count()):
+        yield Opening(change=f"dp not held to {_words(space.dp)}", legal=legal)
+
+
+def _other_nodes(space: Space) -> Iterator[Opening]:
+    held = space.axes["nodes"]
+    others = [nodes for nodes in range(1, space.cluster.nodes + 1) if nodes not in held]
+    others.sort(key=lambda nodes: min(abs(nodes - own) for own in held))
+    spaces = ((nodes, space.where(nodes=(nodes,))) for nodes in others[:_TRIES])
+    yield from _nearest_and_roomiest(spaces, "{} nodes", max(held), _NEAR_NODES)
+
+
+def _other_batches(space: Space) -> Iterator[Opening]:
+    own = space.axes["global_batch"][0]
+    ramp = space.rules.ramp
+    step, start = (ramp.increment, ramp.start) if ramp else (32, 0)
+    if not ramp and "batch-multiple-of-32" in space.rules.allowed:
+        step = 1
+    below = start + (own - start) // step * step
+    values = (value for n in range(_TRIES) for value in (below - n * step, below + (n + 1) * step))
+    spaces = ((value, space.where(global_batch=(value,))) for value in values if value >= 1 and value != own)
+    yield from _nearest_and_roomiest(spaces, "global batch {}", own, _NEAR_BATCHES)
+
+
+def _without_policies(space: Space) -> Iterator[Opening]:
+    for rule in space.rules.in_force(space.workload):
+        if rule.level == "policy":
+            freed = replace(space, rules=RuleSet(allowed=space.rules.allowed | {rule.name}, ramp=space.rules.ramp))
+            if legal := freed.count():
+                yield Opening(change=f"--allow {rule.name}", legal=legal)
+
+
+def _other_depths(space: Space) -> Iterator[Opening]:
+    own = space.axes["shape"][0]
+    depths = [depth for n in range(1, _TRIES) for depth in (own.layers - n, own.layers + n) if depth >= 1]
+    for layers in depths[:_COUNTED]:
+        shape = Shape(hidden=own.hidden, layers=layers)
+        workload = replace(space.workload, model=space.workload.model.with_shape(shape))
+        pp = default_axes(workload, space.cluster)["pp"] if len(space.axes["pp"]) > 1 else space.axes["pp"]
+        if legal := space.where(shape=(shape,), pp=pp).count():
+            yield Opening(change=f"{layers} layers (another model)", legal=legal)
+            return
+
+
+def _nearest_and_roomiest(
+    spaces: Iterable[tuple[int, Space]], change: str, own: int, near: float
+) -> Iterator[Opening]:
+    """The first of the values that opens, and the one close by that opens most where that is another."""
+    opened: list[tuple[int, int]] = []
+    for value, space in spaces:
+        if (opened and abs(value - own) > near * own) or len(opened) == _COUNTED:
+            break
+        if legal := space.count():
+            opened.append((value, legal))
+    best = max(opened, key=lambda pair: pair[1], default=None)
+    for value, legal in dict.fromkeys([opened[0], best] if opened and best else []):
+        yield Opening(change=change.format(value), legal=legal)
+
+
+def _words(values: tuple[Any, ...]) -> str:
+    return ",".join(str(value) for value in values[:6]) + (",..." if len(values) > 6 else "")
+
+

@@ -1,0 +1,120 @@
+"""What a user asks for, completed by what is usual."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Final, get_args
+
+from tuner import catalog
+from tuner.axes import BLOOM_HEADS, default_axes, parse_setting, with_shapes
+from tuner.domain import Attention, Cluster, Gpu, Model, Precision, Workload
+from tuner.errors import InputError, either, listed
+from tuner.rules import Ramp, RuleSet
+from tuner.space import Space
+
+DEFAULT_MODEL: Final = "bloom-14336x72"
+DEFAULT_CLUSTER: Final = "bloom-48"
+DEFAULT_GLOBAL_BATCH: Final = 2048
+
+_KERNELS: Final[tuple[Attention, ...]] = get_args(Attention)
+"""Slowest first: a GPU runs its best kernel and all before it."""
+
+
+def space_for(
+    *,
+    model: str | Model | None = None,
+    cluster: str | Cluster | None = None,
+    nodes: int | None = None,
+    gpus_per_node: int | None = None,
+    gpu: str | None = None,
+    global_batch: int | None = None,
+    seq: int | None = None,
+    precision: Precision | None = None,
+    attention: Attention | None = None,
+    tokens: float | None = None,
+    settings: Iterable[str] = (),
+    allow: Iterable[str] = (),
+    ramp: str | None = None,
+    exact_nodes: bool = False,
+) -> Space:
+    """The space that the arguments describe; they are those of the command line.
+
+    With none given it is the 48-node study of the BLOOM report, in which heads are searched: nobody has fixed that
+    model. A model that is named keeps its heads unless `settings` opens them.
+    """
+    machines = _cluster(cluster, nodes=nodes, gpus_per_node=gpus_per_node, gpu=gpu)
+    workload = Workload(
+        model=_model(model, seq),
+        global_batch=DEFAULT_GLOBAL_BATCH if global_batch is None else global_batch,
+        precision=precision or _precision(machines.gpu, named=model is not None),
+        attention=attention or _attention(machines.gpu, precision, named=model is not None),
+        tokens=tokens or 0.0,
+    )
+    _check_support(machines.gpu, workload)
+    axes = default_axes(workload, machines, heads=() if model is not None else BLOOM_HEADS)
+    given = dict(_settings(settings))
+    if "shape" in given:
+        axes = with_shapes(axes, given["shape"], machines)
+    if exact_nodes:
+        axes["nodes"] = (machines.nodes,)
+    return Space(
+        workload=workload,
+        cluster=machines,
+        rules=RuleSet(allowed=frozenset(allow), ramp=parse_ramp(ramp) if ramp is not None else None),
+        axes={**axes, **{axis: values for axis, values in given.items() if axis != "dp"}},
+        dp=given.get("dp", ()),
+    )
+
+
+def parse_ramp(text: str) -> Ramp:
+    """`32,32` as a ramp-up."""
+    if not (match := re.fullmatch(r"\s*([0-9]{1,9})\s*,\s*([0-9]{1,9})\s*", text)):
+        raise InputError(f"--ramp {text!r} is not START,INCREMENT; write for example --ramp 192,16.")
+    return Ramp(start=int(match[1]), increment=int(match[2]))
+
+
+def _settings(settings: Iterable[str]) -> list[tuple[str, tuple[int, ...]]]:
+    parsed = [parse_setting(text) for text in settings]
+    axes = [axis for axis, _ in parsed]
+    twice = sorted({axis for axis in axes if axes.count(axis) > 1})
+    if twice:
+        raise InputError(f"--set names {listed(twice)} more than once; give all values at once: {twice[0]}=A,B.")
+    return parsed
+
+
+def _cluster(given: str | Cluster | None, *, nodes: int | None, gpus_per_node: int | None, gpu: str | None) -> Cluster:
+    known = given if isinstance(given, Cluster) else catalog.cluster(given or DEFAULT_CLUSTER)
+    nodes = known.nodes if nodes is None else nodes
+    gpus_per_node = known.gpus_per_node if gpus_per_node is None else gpus_per_node
+    if gpu is not None:
+        card = catalog.gpu(gpu)
+        return catalog.make_cluster(name=card.name, nodes=nodes, gpus_per_node=gpus_per_node, gpu=card)
+    return replace(known, nodes=nodes, gpus_per_node=gpus_per_node)
+
+
+def _model(given: str | Model | None, seq: int | None) -> Model:
+    model = given if isinstance(given, Model) else catalog.model(DEFAULT_MODEL if given is None else given)
+    if seq is None:
+        return model
+    return replace(model, seq=seq, max_positions=0 if model.max_positions == model.seq else model.max_positions)
+
+
+def _precision(gpu: Gpu, *, named: bool) -> Precision:
+    return "bf16" if named and "bf16" in gpu.peak_flops else "fp16"
+
+
+def _attention(gpu: Gpu, precision: Precision | None, *, named: bool) -> Attention:
+    if precision == "fp32":
+        return "eager"
+    return gpu.attention if named else "fused"
+
+
+def _check_support(gpu: Gpu, workload: Workload) -> None:
+    if workload.precision not in gpu.peak_flops:
+        has = [kind for kind in gpu.peak_flops if kind in get_args(Precision)]
+        raise InputError(f"{gpu.name} has no {workload.precision}; it has {listed(has)}.")
+    if _KERNELS.index(workload.attention) > _KERNELS.index(gpu.attention):
+        runs = _KERNELS[: _KERNELS.index(gpu.attention) + 1]
+        raise InputError(f"{gpu.name} does not run {workload.attention} attention; it runs {either(runs)}.")

@@ -1,0 +1,52 @@
+"""The rules that one study keeps."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from tuner.columns import Columns
+from tuner.domain import Violation, Workload
+from tuner.errors import InputError, UnknownName, listed
+from tuner.rules.rule import Ramp, Rule
+from tuner.rules.table import BY_NAME, POLICIES, RULES
+
+_SHORTHAND: Final = frozenset({"dp-multiple-of-4", "batch-multiple-of-32"})
+_A: Final = {"law": "a law", "policy": "a policy", "advice": "advice, which never rejects,"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RuleSet:
+    """The rules of a study: all laws, and the policies that the site keeps."""
+
+    allowed: frozenset[str] = frozenset()
+    """Policies that are switched off."""
+    ramp: Ramp | None = None
+    """A batch-size ramp-up, whose exact law takes the place of the shorthand for it."""
+
+    def __post_init__(self) -> None:
+        for name in self.allowed:
+            rule = BY_NAME.get(name)
+            if rule is None:
+                raise UnknownName("policy", name, POLICIES, remedy="See `tuner rules`.")
+            if rule.level != "policy":
+                raise InputError(f"{name} is {_A[rule.level]} and cannot be allowed; policies are {', '.join(POLICIES)}.")
+
+    @classmethod
+    def only_laws(cls) -> RuleSet:
+        """What holds anywhere: another site's policies are not this one's."""
+        return cls(allowed=frozenset(POLICIES))
+
+    def in_force(self, workload: Workload) -> tuple[Rule, ...]:
+        """The rules that reject, in the order of the table."""
+        rejecting = (rule for rule in RULES if rule.level != "advice" and rule.name not in self.allowed)
+        return tuple(rule for rule in rejecting if rule.binding(workload) and self._concerns(rule))
+
+    def _concerns(self, rule: Rule) -> bool:
+        """The shorthand for a ramp-up and its exact law exclude each other."""
+        return rule.name not in _SHORTHAND if self.ramp else rule.name != "ramp-up"
+
+    def violations(self, topology: Topology, columns: Columns) -> list[Violation]:
+        """Every rule that the one row of `columns` breaks."""
+        found = (rule.violation(columns, self.ramp) for rule in self.in_force(columns.workload))
+        return [violation for violation in found if violation]

@@ -1,0 +1,44 @@
+"""The arithmetic of a broken rule in words, where it takes more than a line. Each is given columns of one row."""
+
+from __future__ import annotations
+
+from tuner.columns import Columns
+from tuner.rules.rule import Ramp
+from tuner.rules.shapes import softmax_block
+
+
+def fused_softmax(columns: Columns) -> str:
+    seq, block = columns.workload.model.seq, softmax_block(columns.workload.model.seq)
+    if columns.workload.precision not in ("fp16", "bf16"):
+        return f"the kernel takes fp16 or bf16, not {columns.workload.precision}"
+    if not 16 < seq <= 4096 or seq % 4:
+        return f"the kernel takes sequences of 20 to 4096 tokens in multiples of 4, not {seq}"
+    batches = columns.heads * columns.micro_batch / columns.tp
+    return (
+        f"(heads/tp) x micro_batch = ({columns.heads}/{columns.tp}) x {columns.micro_batch} = {batches:g} "
+        f"is not a multiple of {block}"
+    )
+
+
+def gpus(columns: Columns) -> str:
+    there = columns.nodes * columns.cluster.gpus_per_node
+    cp = f" x cp({columns.cp})" if columns.cp > 1 else ""
+    if there % columns.replica:
+        return f"tp({columns.tp}) x pp({columns.pp}){cp} = {columns.replica} does not divide {there} GPUs"
+    used = columns.replica * columns.dp
+    product = f"tp({columns.tp}) x pp({columns.pp}){cp} x dp({columns.dp}) = {used}"
+    return f"{product} is not the {there} GPUs of {columns.nodes} nodes"
+
+
+def stages(columns: Columns) -> str:
+    if columns.partition:
+        return f"{columns.layers} layers, embedding and head make {columns.units}, which pp={columns.pp} does not divide"
+    return f"{columns.layers} layers do not divide into pp={columns.pp} stages"
+
+
+def ramp(columns: Columns, ramp: Ramp | None) -> str:
+    assert ramp is not None
+    step = f"micro_batch x dp = {columns.micro_batch} x {columns.dp} = {columns.micro_batch * columns.dp}"
+    if ramp.start % (columns.micro_batch * columns.dp) or ramp.increment % (columns.micro_batch * columns.dp):
+        return f"the ramp-up from {ramp.start} by {ramp.increment} has batches that do not divide by {step}"
+    return f"the ramp-up from {ramp.start} by {ramp.increment} never reaches global batch {columns.global_batch}"

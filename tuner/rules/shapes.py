@@ -1,0 +1,59 @@
+"""Quantities of a topology's matrix products that the rules judge by."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tuner.columns import Columns
+from tuner.rules.rule import Ramp
+
+
+def softmax_block(seq: int) -> int:
+    """Attention batches that one block of Megatron's fused softmax kernel handles at a sequence length.
+
+    128 threads are four warps; up to 128 keys each warp takes two rows, beyond that one
+    (Megatron-LM, scaled_masked_softmax.h, get_batch_per_block).
+    """
+    return 8 if seq <= 128 else 4
+
+
+def head_weight(columns: Columns) -> Any:
+    """The output layer's work in units of one transformer layer's, by their matrix products."""
+    model = columns.workload.model
+    size = model.head_size or columns.hidden / columns.heads
+    attention = 2 * columns.hidden * size * (columns.heads + columns.kv_heads)
+    mlp = (3 if model.gated_mlp else 2) * columns.hidden * columns.ffn
+    scores = 2 * model.seq * columns.heads * size
+    return columns.hidden * model.vocab / (attention + mlp + scores)
+
+
+def stage_excess(columns: Columns) -> Any:
+    """How much more the fullest pipeline stage has to do than the average one, as a fraction."""
+    head = head_weight(columns)
+    share = columns.units / columns.pp
+    fullest = np.maximum(share, share - columns.partition + head)
+    return np.where(columns.pp > 1, fullest / ((columns.layers + head) / columns.pp) - 1, 0.0)
+
+
+def wave_efficiency(columns: Columns) -> Any:
+    """The share of the last wave and all others that the MLP's first product keeps busy, by 256 x 128 tiles."""
+    tokens = columns.micro_batch * columns.workload.model.seq // columns.cp
+    tiles = -(-tokens // 256) * -(-columns.ffn // (128 * columns.tp))
+    sms = columns.cluster.gpu.sms
+    return tiles / (-(-tiles // sms) * sms)
+
+
+def fused_softmax_refuses(columns: Columns) -> Any:
+    seq, precision = columns.workload.model.seq, columns.workload.precision
+    never = precision not in ("fp16", "bf16") or not 16 < seq <= 4096 or seq % 4 != 0
+    return never | (columns.heads * columns.micro_batch % (softmax_block(seq) * columns.tp) != 0)
+
+
+def ramp_breaks(columns: Columns, ramp: Ramp | None) -> Any:
+    if ramp is None:
+        return np.zeros_like(columns.dp, dtype=np.bool_)
+    step = columns.micro_batch * columns.dp
+    unreached = (columns.global_batch < ramp.start) | ((columns.global_batch - ramp.start) % ramp.increment != 0)
+    return (ramp.start % step != 0) | (ramp.increment % step != 0) | unreached

@@ -1,0 +1,83 @@
+"""One check of field values for all domain types: the right type, positive, not absurd, one of its choices."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import fields
+from functools import cache
+from typing import Any, Final, get_args, get_type_hints
+
+from tuner.errors import InputError, either
+
+_LARGEST: Final[Mapping[str, int]] = {
+    "nodes": 16_384,
+    "gpus_per_node": 128,
+    "layers": 10_000,
+    "hidden": 1_000_000,
+    "heads": 65_536,
+    "kv_heads": 65_536,
+    "head_size": 65_536,
+    "ffn": 10_000_000,
+    "vocab": 100_000_000,
+    "seq": 100_000_000,
+    "max_positions": 100_000_000,
+    "embedding_size": 1_000_000,
+    "vocab_multiple": 1_000_000,
+    "global_batch": 100_000_000,
+    "micro_batch": 1_000_000,
+    "zero": 3,
+    "frozen_params": 10**15,
+}
+"""The largest sizes that are taken for meant: far above any machine, and low enough that no product of them overflows
+64 bits. A size without an entry may be up to a million."""
+
+_LARGEST_OTHER: Final = 1_000_000
+
+
+def check_fields(value: Any, *, may_be_zero: frozenset[str] = frozenset()) -> None:
+    """Refuse a field of the dataclass `value` that is of the wrong type, not positive, absurd or not a choice."""
+    kind = type(value).__name__.lower()
+    for name, hint in _hints(type(value)):
+        complaint = _complaint(name, hint, getattr(value, name), may_be_zero=name in may_be_zero)
+        if complaint:
+            raise InputError(f"{kind} field {name} must be {complaint}.")
+
+
+def check_size(name: str, value: Any) -> None:
+    """Refuse a whole number that is too small or too large for what `name` counts; other values pass."""
+    if isinstance(value, int) and not isinstance(value, bool):
+        complaint = _complaint(name, int, value, may_be_zero=name == "zero")
+        if complaint:
+            raise InputError(f"{name} must be {complaint}.")
+
+
+def _complaint(name: str, hint: Any, given: Any, *, may_be_zero: bool) -> str:
+    """What the value should have been, or nothing."""
+    choices = get_args(hint)
+    if hint in (int, int | None):
+        if given is None and hint is not int:
+            return ""
+        if isinstance(given, bool) or not isinstance(given, int):
+            return f"a whole number, not {given!r}"
+        least, largest = 0 if may_be_zero else 1, _LARGEST.get(name, _LARGEST_OTHER)
+        return "" if least <= given <= largest else f"between {least} and {largest:,}, not {_short(given)}"
+    if hint is bool:
+        return "" if isinstance(given, bool) else f"true or false, not {given!r}"
+    if hint is float:
+        number = isinstance(given, int | float) and not isinstance(given, bool)
+        return "" if number and 0 <= given < 1e30 else f"a number from 0 to 1e30, not {given!r}"
+    if hint is str:
+        return "" if isinstance(given, str) else f"a text, not {given!r}"
+    if choices and all(isinstance(choice, str) for choice in choices):
+        return "" if given in choices else f"{either(choices)}, not {given!r}"
+    return ""
+
+
+def _short(number: int) -> str:
+    return f"{number:,}" if abs(number) < 10**18 else f"a number of {number.bit_length()} bits"
+
+
+@cache
+def _hints(kind: type) -> list[tuple[str, Any]]:
+    hints = get_type_hints(kind)
+    return [(field.name, hints[field.name]) for field in fields(kind)]
