@@ -29,8 +29,8 @@ else:  # pragma: no cover - the standard library has it from 3.11 on
 Table = dict[str, Any]
 
 _KINDS: Final = ("gpu", "cluster", "model", "family")
-_NOT_FIELDS: Final = frozenset({"source", "parameters", "note"})
-"""What an entry may say beside its fields: where it comes from, its published size, a remark."""
+_NOT_FIELDS: Final = frozenset({"source", "parameters", "note", "attention", "precision"})
+"""What an entry may say beside its fields: where it comes from, its published size, a remark, how it was trained."""
 _LARGEST_FILE: Final = 4 << 20
 
 _INTRA_NODE_LATENCY: Final = 3.4e-6
@@ -114,6 +114,12 @@ def model(name: str) -> Model:
     return _model(path.stem, config, origin=name)
 
 
+def trained_with(name: str) -> dict[str, str]:
+    """The attention kernel and the precision that a preset was trained with, where its entry says so."""
+    entry = next((table for known, table in catalog().model.items() if _folded(known) == _folded(name)), {})
+    return {key: str(entry[key]) for key in ("attention", "precision") if key in entry}
+
+
 def make_cluster(
     *, name: str, nodes: int, gpus_per_node: int, gpu: Gpu, intra: float = 0.0, inter: float = 0.0
 ) -> Cluster:
@@ -153,7 +159,8 @@ def _gpu(name: str, table: Table, *, origin: str) -> Gpu:
 def _cluster(name: str, table: Table, *, origin: str, own_gpu: Gpu | None = None) -> Cluster:
     where = f"{origin}: cluster {name!r}"
     _only_known(table, {"nodes", "gpus_per_node", "gpu", "intra_node_gb_s", "node_gbit_s"}, where)
-    rates = {key: _positive(table[key], f"{where}: {key}") for key in ("intra_node_gb_s", "node_gbit_s") if key in table}
+    given = [key for key in ("intra_node_gb_s", "node_gbit_s") if key in table]
+    rates = {key: _positive(table[key], f"{where}: {key}") for key in given}
     return make_cluster(
         name=name,
         nodes=_need(table, "nodes", where),
@@ -176,15 +183,13 @@ def _model(name: str, table: Table, *, origin: str) -> Model:
 
 def _family_member(name: str, table: Table, heads: int) -> Model:
     """A family fixes width and depth by the number of heads."""
-    rule = {key: table[key] for key in ("layers_per_4_heads", "hidden_per_head", "members")}
+    entry = dict(table)
+    per_four, width = entry.pop("layers_per_4_heads"), entry.pop("hidden_per_head")
+    entry.pop("members")
     if heads < 4 or heads % 4:
-        raise InputError(f"{name}: heads must be a multiple of 4, for layers are {rule['layers_per_4_heads']}/4 of them.")
-    sizes = {
-        "heads": heads,
-        "layers": rule["layers_per_4_heads"] * heads // 4,
-        "hidden": rule["hidden_per_head"] * heads,
-    }
-    return _model(name, {**{key: value for key, value in table.items() if key not in rule}, **sizes}, origin="the catalog")
+        raise InputError(f"{name}: heads must be a multiple of 4, for layers are {per_four}/4 of them.")
+    sizes = {"heads": heads, "layers": per_four * heads // 4, "hidden": width * heads}
+    return _model(name, {**entry, **sizes}, origin="the catalog")
 
 
 def _by_name(kind: str, name: str, entries: Mapping[str, Table]) -> Table:
@@ -212,7 +217,8 @@ def _only_entry(path: Path, kind: str) -> tuple[str, Table]:
 
 def _toml(path: Path) -> Table:
     try:
-        return tomllib.loads(_text(path))
+        table: Table = tomllib.loads(_text(path))
+        return table
     except tomllib.TOMLDecodeError as error:
         raise InputError(f"{path} is not TOML: {error}.") from None
 

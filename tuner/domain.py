@@ -24,6 +24,7 @@ Norm = Literal["layernorm", "rmsnorm"]
 RECOMPUTE: Final[tuple[Recompute, ...]] = get_args(Recompute)
 PARTITION: Final[tuple[Partition, ...]] = get_args(Partition)
 
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gpu:
     """One accelerator, by its data sheet."""
@@ -147,6 +148,7 @@ class Model:
 
     @property
     def shape(self) -> Shape:
+        """Its width and depth."""
         return Shape(hidden=self.hidden, layers=self.layers)
 
     @property
@@ -212,6 +214,17 @@ _FOLLOWING: Final = frozenset(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Ramp:
+    """A batch-size ramp-up: from `start` sequences by `increment` to the global batch."""
+
+    start: int
+    increment: int
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Workload:
     """What is to be trained, and how, whatever the topology."""
 
@@ -223,6 +236,8 @@ class Workload:
     optimizer: Optimizer = "adam"
     tokens: float = 0.0
     """Length of the whole training; 0: twenty tokens a parameter (Hoffmann et al. 2022, arXiv 2203.15556)."""
+    ramp: Ramp | None = None
+    """How the batch grows at the start; its exact law then replaces the shorthand for it."""
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -269,6 +284,7 @@ class Topology:
 
     @property
     def gpus(self) -> int:
+        """The GPUs that its degrees multiply to."""
         return self.tp * self.pp * self.cp * self.dp
 
     @property
@@ -302,6 +318,7 @@ class MemoryEstimate:
 
     @property
     def total(self) -> float:
+        """The sum of the terms."""
         return sum(self.terms.values())
 
 
@@ -313,6 +330,7 @@ class TimeEstimate:
 
     @property
     def total(self) -> float:
+        """The sum of the terms."""
         return sum(self.terms.values())
 
 

@@ -86,7 +86,7 @@ def _verdicts(space: Space, columns: Columns) -> Iterator[Verdict]:
             yield replace(verdict, word="off")
         elif indivisible and "dp" in rule.reads and rule.name != "fill-nodes":
             yield replace(verdict, word="open")
-        elif violation := rule.violation(columns, space.rules.ramp):
+        elif violation := rule.violation(columns):
             remedy = _remedy(space, columns, rule)
             yield replace(verdict, word="broken", message=violation.message, remedy=remedy)
         else:
@@ -112,7 +112,7 @@ def _remedy(space: Space, columns: Columns, rule: Rule) -> str:
     for axis in rule.vary:
         asked = int(columns.arrays[axis][0])
         candidates = np.array([value for value in _candidates(space, columns, axis) if value != asked], dtype=np.int64)
-        held = candidates[~rule.broken_rows(_varied(columns, axis, candidates), space.rules.ramp)]
+        held = candidates[~rule.broken_rows(_varied(columns, axis, candidates))]
         if len(held):
             names = [_name(axis, value) for value in _closest(held, asked)]
             clauses.append(f"{_with(columns, rule, axis)}{axis} may be {either(names)}")
@@ -134,8 +134,8 @@ def _candidates(space: Space, columns: Columns, axis: str) -> Iterable[int]:
         "zero": range(4),
         "sequence_parallel": range(2),
         "partition": range(2),
-        "hidden": range(max(1, at["hidden"] - 2048), at["hidden"] + 2049),
-        "layers": range(max(1, at["layers"] - 24), at["layers"] + 25),
+        "hidden": range(max(1, at["hidden"] - 512), at["hidden"] + 513),
+        "layers": range(max(1, at["layers"] - 8), at["layers"] + 9),
         "global_batch": range(max(1, at["global_batch"] * 3 // 4), at["global_batch"] * 5 // 4 + 1),
     }
     return ranges[axis]

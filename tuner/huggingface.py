@@ -36,7 +36,7 @@ def model_from(config: Config, *, name: str) -> Model:
         raise InputError(f"{name} is a mixture of experts ({experts[0]}={config[experts[0]]}); only dense models are.")
     family = str(config.get("model_type") or _guessed_family(config, name))
     if family not in _FAMILIES:
-        raise InputError(f"{name}: model_type {family!r} is not known; known are {listed(sorted(_FAMILIES), limit=40)}.")
+        raise InputError(f"{name}: model_type {family!r} is not known; known are {listed(_FAMILIES, limit=40)}.")
     fields = {"name": name, **_sizes(config, name), **_FAMILIES[family](config)}
     if fields.get("head_size") == fields["hidden"] // fields["heads"]:
         fields["head_size"] = 0
@@ -45,9 +45,8 @@ def model_from(config: Config, *, name: str) -> Model:
 
 def looks_like(config: Config) -> bool:
     """Whether a JSON object is a Hugging Face config and not a table of our own fields."""
-    return "model_type" in config or "architectures" in config or any(
-        key in config for key in ("n_embd", "hidden_size", "num_hidden_layers", "n_layer")
-    )
+    telling = ("model_type", "architectures", "n_embd", "hidden_size", "num_hidden_layers", "n_layer")
+    return any(key in config for key in telling)
 
 
 def _sizes(config: Config, name: str) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""What would open a space that holds nothing: the nearest single changes that make topologies legal, with their number."""
+"""What would open a space that holds nothing: the nearest single changes, with the topologies that each makes legal."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def _other_nodes(space: Space) -> Iterator[Opening]:
 
 def _other_batches(space: Space) -> Iterator[Opening]:
     own = space.axes["global_batch"][0]
-    ramp = space.rules.ramp
+    ramp = space.workload.ramp
     step, start = (ramp.increment, ramp.start) if ramp else (32, 0)
     if not ramp and "batch-multiple-of-32" in space.rules.allowed:
         step = 1
@@ -70,7 +70,7 @@ def _other_batches(space: Space) -> Iterator[Opening]:
 def _without_policies(space: Space) -> Iterator[Opening]:
     for rule in space.rules.in_force(space.workload):
         if rule.level == "policy":
-            freed = replace(space, rules=RuleSet(allowed=space.rules.allowed | {rule.name}, ramp=space.rules.ramp))
+            freed = replace(space, rules=RuleSet(allowed=space.rules.allowed | {rule.name}))
             if legal := freed.count():
                 yield Opening(change=f"--allow {rule.name}", legal=legal)
 
@@ -87,9 +87,7 @@ def _other_depths(space: Space) -> Iterator[Opening]:
             return
 
 
-def _nearest_and_roomiest(
-    spaces: Iterable[tuple[int, Space]], change: str, own: int, near: float
-) -> Iterator[Opening]:
+def _nearest_and_roomiest(spaces: Iterable[tuple[int, Space]], change: str, own: int, near: float) -> Iterator[Opening]:
     """The first of the values that opens, and the one close by that opens most where that is another."""
     opened: list[tuple[int, int]] = []
     for value, space in spaces:
@@ -104,5 +102,3 @@ def _nearest_and_roomiest(
 
 def _words(values: tuple[Any, ...]) -> str:
     return ",".join(str(value) for value in values[:6]) + (",..." if len(values) > 6 else "")
-
-

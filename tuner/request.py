@@ -5,13 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import Final, get_args
+from typing import Any, Final, get_args
 
 from tuner import catalog
 from tuner.axes import BLOOM_HEADS, default_axes, parse_setting, with_shapes
-from tuner.domain import Attention, Cluster, Gpu, Model, Precision, Workload
+from tuner.domain import Attention, Cluster, Gpu, Model, Precision, Ramp, Workload
 from tuner.errors import InputError, either, listed
-from tuner.rules import Ramp, RuleSet
+from tuner.rules import RuleSet
 from tuner.space import Space
 
 DEFAULT_MODEL: Final = "bloom-14336x72"
@@ -45,12 +45,14 @@ def space_for(
     model. A model that is named keeps its heads unless `settings` opens them.
     """
     machines = _cluster(cluster, nodes=nodes, gpus_per_node=gpus_per_node, gpu=gpu)
+    usual = _usual(model, machines.gpu, precision)
     workload = Workload(
         model=_model(model, seq),
         global_batch=DEFAULT_GLOBAL_BATCH if global_batch is None else global_batch,
-        precision=precision or _precision(machines.gpu, named=model is not None),
-        attention=attention or _attention(machines.gpu, precision, named=model is not None),
+        precision=precision or usual["precision"],
+        attention=attention or usual["attention"],
         tokens=tokens or 0.0,
+        ramp=None if ramp is None else parse_ramp(ramp),
     )
     _check_support(machines.gpu, workload)
     axes = default_axes(workload, machines, heads=() if model is not None else BLOOM_HEADS)
@@ -62,7 +64,7 @@ def space_for(
     return Space(
         workload=workload,
         cluster=machines,
-        rules=RuleSet(allowed=frozenset(allow), ramp=parse_ramp(ramp) if ramp is not None else None),
+        rules=RuleSet(allowed=frozenset(allow)),
         axes={**axes, **{axis: values for axis, values in given.items() if axis != "dp"}},
         dp=given.get("dp", ()),
     )
@@ -75,7 +77,7 @@ def parse_ramp(text: str) -> Ramp:
     return Ramp(start=int(match[1]), increment=int(match[2]))
 
 
-def _settings(settings: Iterable[str]) -> list[tuple[str, tuple[int, ...]]]:
+def _settings(settings: Iterable[str]) -> list[tuple[str, tuple[Any, ...]]]:
     parsed = [parse_setting(text) for text in settings]
     axes = [axis for axis, _ in parsed]
     twice = sorted({axis for axis in axes if axes.count(axis) > 1})
@@ -101,14 +103,16 @@ def _model(given: str | Model | None, seq: int | None) -> Model:
     return replace(model, seq=seq, max_positions=0 if model.max_positions == model.seq else model.max_positions)
 
 
-def _precision(gpu: Gpu, *, named: bool) -> Precision:
-    return "bf16" if named and "bf16" in gpu.peak_flops else "fp16"
-
-
-def _attention(gpu: Gpu, precision: Precision | None, *, named: bool) -> Attention:
+def _usual(model: str | Model | None, gpu: Gpu, precision: Precision | None) -> dict[str, Any]:
+    """How a model is trained when nothing is said: as its preset was, else by the best that the GPU runs."""
+    usual = {"precision": "bf16" if "bf16" in gpu.peak_flops else "fp16", "attention": gpu.attention}
+    if not isinstance(model, Model):
+        usual.update(catalog.trained_with(DEFAULT_MODEL if model is None else model))
+    if usual["precision"] not in gpu.peak_flops:
+        usual["precision"] = "fp16"
     if precision == "fp32":
-        return "eager"
-    return gpu.attention if named else "fused"
+        usual["attention"] = "eager"
+    return usual
 
 
 def _check_support(gpu: Gpu, workload: Workload) -> None:

@@ -37,7 +37,7 @@ _LARGEST_OTHER: Final = 1_000_000
 def check_fields(value: Any, *, may_be_zero: frozenset[str] = frozenset()) -> None:
     """Refuse a field of the dataclass `value` that is of the wrong type, not positive, absurd or not a choice."""
     kind = type(value).__name__.lower()
-    for name, hint in _hints(type(value)):
+    for name, hint in _hints(value.__class__):
         complaint = _complaint(name, hint, getattr(value, name), may_be_zero=name in may_be_zero)
         if complaint:
             raise InputError(f"{kind} field {name} must be {complaint}.")

@@ -7,7 +7,7 @@ known, and what it refuses is never multiplied by the axes that follow.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import prod
@@ -128,7 +128,7 @@ class Space:
         worth = prod(len(self.axes[axis]) for axis in AXES[depth + 1 :])
         legal = np.ones(len(points), dtype=np.bool_)
         for rule in self._asked[depth]:
-            kept = legal & ~rule.broken_rows(columns, self.rules.ramp)
+            kept = legal & ~rule.broken_rows(columns)
             tally.removed[rule.name] += worth * int(legal.sum() - kept.sum())
             legal = kept
         return points[legal]
@@ -180,7 +180,6 @@ def _known(depth: int) -> set[str]:
 
 def _only_dp(values: tuple[int, ...]) -> Rule:
     """The wish for certain data-parallel degrees, as a rule."""
-    broken: Callable[..., Any] = lambda columns, _: ~np.isin(columns.dp, values)  # noqa: E731 - it stands in a field
     return Rule(
         name="dp-as-set",
         level="policy",
@@ -188,6 +187,6 @@ def _only_dp(values: tuple[int, ...]) -> Rule:
         source="--set dp",
         reads=("dp",),
         vary=("pp", "tp", "nodes"),
-        broken=broken,
-        numbers=lambda columns, _: f"dp={columns.dp} was not asked for",
+        broken=lambda columns: ~np.isin(columns.dp, values),
+        numbers=lambda columns: f"dp={columns.dp} was not asked for",
     )

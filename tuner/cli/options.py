@@ -28,12 +28,12 @@ _DESCRIBE: Final[tuple[Callable[[Command], Command], ...]] = (
     click.option(
         "--precision",
         type=click.Choice(["fp32", "fp16", "bf16", "fp8"]),
-        help="[default: fp16 for the default study, else bf16 where the GPU has it]",
+        help="[default: as the preset was trained, else bf16 where the GPU has it]",
     ),
     click.option(
         "--attention",
         type=click.Choice(["eager", "fused", "flash1", "flash2"]),
-        help="[default: fused for the default study, else the GPU's best]",
+        help="[default: as the preset was trained, else the GPU's best]",
     ),
     click.option(
         "--set",

@@ -4,8 +4,8 @@ A **law** is what DeepSpeed, Megatron or arithmetic refuses. A **policy** is thi
 off by its name. **Advice** marks what is slow and never rejects.
 """
 
-from tuner.rules.rule import Level, Ramp, Rule
+from tuner.rules.rule import Level, Rule
 from tuner.rules.ruleset import RuleSet
 from tuner.rules.table import BY_NAME, POLICIES, RULES
 
-__all__ = ["BY_NAME", "POLICIES", "RULES", "Level", "Ramp", "Rule", "RuleSet"]
+__all__ = ["BY_NAME", "POLICIES", "RULES", "Level", "Rule", "RuleSet"]

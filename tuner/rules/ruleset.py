@@ -7,11 +7,10 @@ from typing import Final
 
 from tuner.columns import Columns
 from tuner.domain import Violation, Workload
-from tuner.errors import InputError, UnknownName, listed
-from tuner.rules.rule import Ramp, Rule
+from tuner.errors import InputError, UnknownName
+from tuner.rules.rule import Rule
 from tuner.rules.table import BY_NAME, POLICIES, RULES
 
-_SHORTHAND: Final = frozenset({"dp-multiple-of-4", "batch-multiple-of-32"})
 _A: Final = {"law": "a law", "policy": "a policy", "advice": "advice, which never rejects,"}
 
 
@@ -21,8 +20,6 @@ class RuleSet:
 
     allowed: frozenset[str] = frozenset()
     """Policies that are switched off."""
-    ramp: Ramp | None = None
-    """A batch-size ramp-up, whose exact law takes the place of the shorthand for it."""
 
     def __post_init__(self) -> None:
         for name in self.allowed:
@@ -30,7 +27,9 @@ class RuleSet:
             if rule is None:
                 raise UnknownName("policy", name, POLICIES, remedy="See `tuner rules`.")
             if rule.level != "policy":
-                raise InputError(f"{name} is {_A[rule.level]} and cannot be allowed; policies are {', '.join(POLICIES)}.")
+                raise InputError(
+                    f"{name} is {_A[rule.level]} and cannot be allowed; policies are {', '.join(POLICIES)}."
+                )
 
     @classmethod
     def only_laws(cls) -> RuleSet:
@@ -40,13 +39,9 @@ class RuleSet:
     def in_force(self, workload: Workload) -> tuple[Rule, ...]:
         """The rules that reject, in the order of the table."""
         rejecting = (rule for rule in RULES if rule.level != "advice" and rule.name not in self.allowed)
-        return tuple(rule for rule in rejecting if rule.binding(workload) and self._concerns(rule))
+        return tuple(rule for rule in rejecting if rule.binding(workload))
 
-    def _concerns(self, rule: Rule) -> bool:
-        """The shorthand for a ramp-up and its exact law exclude each other."""
-        return rule.name not in _SHORTHAND if self.ramp else rule.name != "ramp-up"
-
-    def violations(self, topology: Topology, columns: Columns) -> list[Violation]:
+    def violations(self, columns: Columns) -> list[Violation]:
         """Every rule that the one row of `columns` breaks."""
-        found = (rule.violation(columns, self.ramp) for rule in self.in_force(columns.workload))
+        found = (rule.violation(columns) for rule in self.in_force(columns.workload))
         return [violation for violation in found if violation]

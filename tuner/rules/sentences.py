@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from tuner.columns import Columns
-from tuner.rules.rule import Ramp
 from tuner.rules.shapes import softmax_block
 
 
 def fused_softmax(columns: Columns) -> str:
+    """Which condition of the kernel fails."""
     seq, block = columns.workload.model.seq, softmax_block(columns.workload.model.seq)
     if columns.workload.precision not in ("fp16", "bf16"):
         return f"the kernel takes fp16 or bf16, not {columns.workload.precision}"
@@ -21,6 +21,7 @@ def fused_softmax(columns: Columns) -> str:
 
 
 def gpus(columns: Columns) -> str:
+    """The product that does not make the GPUs."""
     there = columns.nodes * columns.cluster.gpus_per_node
     cp = f" x cp({columns.cp})" if columns.cp > 1 else ""
     if there % columns.replica:
@@ -31,13 +32,18 @@ def gpus(columns: Columns) -> str:
 
 
 def stages(columns: Columns) -> str:
+    """The division of the layers that leaves a rest."""
     if columns.partition:
-        return f"{columns.layers} layers, embedding and head make {columns.units}, which pp={columns.pp} does not divide"
+        units = f"{columns.layers} layers, embedding and head make {columns.units}"
+        return f"{units}, which pp={columns.pp} does not divide"
     return f"{columns.layers} layers do not divide into pp={columns.pp} stages"
 
 
-def ramp(columns: Columns, ramp: Ramp | None) -> str:
-    assert ramp is not None
+def ramp(columns: Columns) -> str:
+    """Which batch of the ramp-up does not come out."""
+    ramp = columns.workload.ramp
+    if ramp is None:
+        return ""
     step = f"micro_batch x dp = {columns.micro_batch} x {columns.dp} = {columns.micro_batch * columns.dp}"
     if ramp.start % (columns.micro_batch * columns.dp) or ramp.increment % (columns.micro_batch * columns.dp):
         return f"the ramp-up from {ramp.start} by {ramp.increment} has batches that do not divide by {step}"

@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 
 from tuner.columns import Columns
-from tuner.rules.rule import Ramp
 
 
 def softmax_block(seq: int) -> int:
@@ -46,14 +45,17 @@ def wave_efficiency(columns: Columns) -> Any:
 
 
 def fused_softmax_refuses(columns: Columns) -> Any:
+    """Whether Megatron's kernel is not available (is_kernel_available in its fused_softmax.py)."""
     seq, precision = columns.workload.model.seq, columns.workload.precision
     never = precision not in ("fp16", "bf16") or not 16 < seq <= 4096 or seq % 4 != 0
     return never | (columns.heads * columns.micro_batch % (softmax_block(seq) * columns.tp) != 0)
 
 
-def ramp_breaks(columns: Columns, ramp: Ramp | None) -> Any:
+def ramp_breaks(columns: Columns) -> Any:
+    """Whether some batch of the ramp-up, or its end, does not come out."""
+    ramp = columns.workload.ramp
     if ramp is None:
-        return np.zeros_like(columns.dp, dtype=np.bool_)
+        return np.False_
     step = columns.micro_batch * columns.dp
     unreached = (columns.global_batch < ramp.start) | ((columns.global_batch - ramp.start) % ramp.increment != 0)
     return (ramp.start % step != 0) | (ramp.increment % step != 0) | unreached

@@ -10,12 +10,40 @@ from typing import Final
 
 from tuner.rules import sentences
 from tuner.rules.rule import Rule
-from tuner.rules.shapes import fused_softmax_refuses, ramp_breaks, stage_excess, wave_efficiency
+from tuner.rules.shapes import fused_softmax_refuses, head_weight, ramp_breaks, stage_excess, wave_efficiency
 
 _MEGATRON = "Megatron-LM, megatron/"
 _MEGATRON_DS = "Megatron-DeepSpeed, megatron/"
 _MATMUL_GUIDE = "NVIDIA, Matrix Multiplication Background User's Guide, "
 _BLOOM = "BLOOM chronicles-prequel, "
+
+
+def _aligned_hidden(multiple: int, why: str) -> Rule:
+    return Rule(
+        name=f"hidden-per-tp-by-{multiple}",
+        level="advice",
+        sentence=f"hidden / tp is a multiple of {multiple}, {why}",
+        source=_MATMUL_GUIDE + "Tensor Core Requirements",
+        reads=("hidden", "tp"),
+        vary=("tp", "hidden"),
+        broken=lambda c: c.hidden % (multiple * c.tp) != 0,
+        numbers=lambda c: f"hidden / tp = {c.hidden} / {c.tp} = {c.hidden / c.tp:g} is not a multiple of {multiple}",
+    )
+
+
+def _aligned_heads(multiple: int, why: str) -> Rule:
+    return Rule(
+        name=f"head-size-by-{multiple}",
+        level="advice",
+        sentence=f"the head size is a multiple of {multiple}, {why}",
+        source=_MATMUL_GUIDE + "Tensor Core Requirements",
+        reads=("hidden", "heads"),
+        vary=("heads",),
+        broken=lambda c: c.hidden % (multiple * c.heads) != 0,
+        numbers=lambda c: f"head size {c.hidden} / {c.heads} = {c.hidden / c.heads:g} is not a multiple of {multiple}",
+        binding=lambda workload: not workload.model.head_size,
+    )
+
 
 RULES: Final[tuple[Rule, ...]] = (
     Rule(
@@ -25,8 +53,8 @@ RULES: Final[tuple[Rule, ...]] = (
         source=_MEGATRON + "training/arguments.py: world size by total_model_size",
         reads=("nodes", "tp", "pp", "cp", "dp"),
         vary=("pp", "tp", "nodes", "cp"),
-        broken=lambda c, _: c.replica * c.dp != c.nodes * c.cluster.gpus_per_node,
-        numbers=lambda c, _: sentences.gpus(c),
+        broken=lambda c: c.replica * c.dp != c.nodes * c.cluster.gpus_per_node,
+        numbers=sentences.gpus,
     ),
     Rule(
         name="enough-nodes",
@@ -35,8 +63,8 @@ RULES: Final[tuple[Rule, ...]] = (
         source="arithmetic",
         reads=("nodes",),
         vary=("nodes",),
-        broken=lambda c, _: c.nodes > c.cluster.nodes,
-        numbers=lambda c, _: f"{c.nodes} nodes are needed and there are {c.cluster.nodes}",
+        broken=lambda c: c.nodes > c.cluster.nodes,
+        numbers=lambda c: f"{c.nodes} nodes are needed and there are {c.cluster.nodes}",
     ),
     Rule(
         name="heads-by-tp",
@@ -45,8 +73,8 @@ RULES: Final[tuple[Rule, ...]] = (
         source=_MEGATRON + "core/transformer/transformer_config.py: num_attention_heads",
         reads=("heads", "tp"),
         vary=("heads", "tp"),
-        broken=lambda c, _: c.heads % c.tp != 0,
-        numbers=lambda c, _: f"{c.heads} heads do not divide by tp={c.tp}",
+        broken=lambda c: c.heads % c.tp != 0,
+        numbers=lambda c: f"{c.heads} heads do not divide by tp={c.tp}",
     ),
     Rule(
         name="hidden-by-tp",
@@ -55,8 +83,8 @@ RULES: Final[tuple[Rule, ...]] = (
         source=_MEGATRON + "core/tensor_parallel/layers.py: divide(output_size, world_size)",
         reads=("hidden", "tp"),
         vary=("tp", "hidden"),
-        broken=lambda c, _: c.hidden % c.tp != 0,
-        numbers=lambda c, _: f"hidden {c.hidden} does not divide by tp={c.tp}",
+        broken=lambda c: c.hidden % c.tp != 0,
+        numbers=lambda c: f"hidden {c.hidden} does not divide by tp={c.tp}",
     ),
     Rule(
         name="ffn-by-tp",
@@ -65,8 +93,8 @@ RULES: Final[tuple[Rule, ...]] = (
         source=_MEGATRON + "core/tensor_parallel/layers.py: divide(output_size, world_size)",
         reads=("hidden", "tp"),
         vary=("tp", "hidden"),
-        broken=lambda c, _: c.ffn % c.tp != 0,
-        numbers=lambda c, _: f"the MLP's width {c.ffn} does not divide by tp={c.tp}",
+        broken=lambda c: c.ffn % c.tp != 0,
+        numbers=lambda c: f"the MLP's width {c.ffn} does not divide by tp={c.tp}",
     ),
     Rule(
         name="vocab-by-tp",
@@ -75,8 +103,8 @@ RULES: Final[tuple[Rule, ...]] = (
         source=_MEGATRON + "training/tokenizer/tokenizer.py: _vocab_size_with_padding",
         reads=("tp",),
         vary=("tp",),
-        broken=lambda c, _: c.padded_vocab % c.tp != 0,
-        numbers=lambda c, _: f"the vocabulary of {c.padded_vocab}, which is not padded, does not divide by tp={c.tp}",
+        broken=lambda c: c.padded_vocab % c.tp != 0,
+        numbers=lambda c: f"the vocabulary of {c.padded_vocab}, which is not padded, does not divide by tp={c.tp}",
     ),
     Rule(
         name="kv-heads-with-tp",
@@ -85,8 +113,8 @@ RULES: Final[tuple[Rule, ...]] = (
         source=_MEGATRON + "core/transformer/attention.py: num_query_groups per partition",
         reads=("heads", "tp"),
         vary=("tp", "heads"),
-        broken=lambda c, _: (c.kv_heads % c.tp != 0) & (c.tp % c.kv_heads != 0),
-        numbers=lambda c, _: f"{c.kv_heads} key/value heads and tp={c.tp} do not divide one another",
+        broken=lambda c: (c.kv_heads % c.tp != 0) & (c.tp % c.kv_heads != 0),
+        numbers=lambda c: f"{c.kv_heads} key/value heads and tp={c.tp} do not divide one another",
         binding=lambda workload: workload.model.kv_heads != workload.model.heads,
     ),
     Rule(
@@ -96,8 +124,8 @@ RULES: Final[tuple[Rule, ...]] = (
         source=_MEGATRON + "core/transformer/attention.py: heads per query group",
         reads=("heads",),
         vary=("heads",),
-        broken=lambda c, _: c.heads % c.kv_heads != 0,
-        numbers=lambda c, _: f"{c.heads} heads do not divide by {c.kv_heads} key/value heads",
+        broken=lambda c: c.heads % c.kv_heads != 0,
+        numbers=lambda c: f"{c.heads} heads do not divide by {c.kv_heads} key/value heads",
         binding=lambda workload: workload.model.kv_heads != workload.model.heads,
     ),
     Rule(
@@ -107,8 +135,8 @@ RULES: Final[tuple[Rule, ...]] = (
         source=_MEGATRON_DS + "arguments.py: kv_channels",
         reads=("hidden", "heads"),
         vary=("heads", "hidden"),
-        broken=lambda c, _: c.hidden % c.heads != 0,
-        numbers=lambda c, _: f"hidden {c.hidden} does not divide by {c.heads} heads",
+        broken=lambda c: c.hidden % c.heads != 0,
+        numbers=lambda c: f"hidden {c.hidden} does not divide by {c.heads} heads",
         binding=lambda workload: not workload.model.head_size,
     ),
     Rule(
@@ -118,8 +146,8 @@ RULES: Final[tuple[Rule, ...]] = (
         source=_MEGATRON + "training/arguments.py: num_layers; type:transformer|embedding in Megatron-DeepSpeed",
         reads=("layers", "pp", "partition"),
         vary=("pp", "partition", "layers"),
-        broken=lambda c, _: c.units % c.pp != 0,
-        numbers=lambda c, _: sentences.stages(c),
+        broken=lambda c: c.units % c.pp != 0,
+        numbers=sentences.stages,
     ),
     Rule(
         name="one-partition",
@@ -128,8 +156,8 @@ RULES: Final[tuple[Rule, ...]] = (
         source="arithmetic: both divide for pp of 1 and 2 only, where the two splits are the same",
         reads=("layers", "pp", "partition"),
         vary=("partition",),
-        broken=lambda c, _: (c.partition == 1) & (c.layers % c.pp == 0),
-        numbers=lambda c, _: f"{c.layers} layers divide by pp={c.pp} as they are, and the split would be the same",
+        broken=lambda c: (c.partition == 1) & (c.layers % c.pp == 0),
+        numbers=lambda c: f"{c.layers} layers divide by pp={c.pp} as they are, and the split would be the same",
     ),
     Rule(
         name="vpp-needs-pp",
@@ -138,8 +166,8 @@ RULES: Final[tuple[Rule, ...]] = (
         source=_MEGATRON + "training/arguments.py: interleaved schedule",
         reads=("vpp", "pp"),
         vary=("vpp", "pp"),
-        broken=lambda c, _: (c.vpp > 1) & (c.pp == 1),
-        numbers=lambda c, _: f"vpp={c.vpp} interleaves a pipeline and pp is 1",
+        broken=lambda c: (c.vpp > 1) & (c.pp == 1),
+        numbers=lambda c: f"vpp={c.vpp} interleaves a pipeline and pp is 1",
     ),
     Rule(
         name="layers-by-vpp",
@@ -148,8 +176,8 @@ RULES: Final[tuple[Rule, ...]] = (
         source=_MEGATRON + "training/arguments.py: num_layers_per_virtual_pipeline_stage",
         reads=("layers", "pp", "partition", "vpp"),
         vary=("vpp", "pp"),
-        broken=lambda c, _: (c.vpp > 1) & (c.units % (c.pp * c.vpp) != 0),
-        numbers=lambda c, _: f"{c.units} layers do not divide by pp x vpp = {c.pp} x {c.vpp} = {c.pp * c.vpp}",
+        broken=lambda c: (c.vpp > 1) & (c.units % (c.pp * c.vpp) != 0),
+        numbers=lambda c: f"{c.units} layers do not divide by pp x vpp = {c.pp} x {c.vpp} = {c.pp * c.vpp}",
     ),
     Rule(
         name="microbatches-by-pp",
@@ -158,8 +186,8 @@ RULES: Final[tuple[Rule, ...]] = (
         source=_MEGATRON + "core/pipeline_parallel/schedules.py: forward_backward_pipelining_with_interleaving",
         reads=("vpp", "pp", "global_batch", "micro_batch", "dp"),
         vary=("micro_batch", "vpp", "pp"),
-        broken=lambda c, _: (c.vpp > 1) & (c.microbatches % c.pp != 0),
-        numbers=lambda c, _: f"{c.microbatches} microbatches do not divide by pp={c.pp}, which vpp={c.vpp} needs",
+        broken=lambda c: (c.vpp > 1) & (c.microbatches % c.pp != 0),
+        numbers=lambda c: f"{c.microbatches} microbatches do not divide by pp={c.pp}, which vpp={c.vpp} needs",
     ),
     Rule(
         name="batch-by-dp",
@@ -168,9 +196,11 @@ RULES: Final[tuple[Rule, ...]] = (
         source=_MEGATRON_DS + "arguments.py: global_batch_size; DeepSpeed config: train_batch_size",
         reads=("global_batch", "micro_batch", "dp"),
         vary=("micro_batch", "global_batch"),
-        broken=lambda c, _: c.global_batch % (c.micro_batch * c.dp) != 0,
-        numbers=lambda c, _: f"global batch {c.global_batch} does not divide by micro_batch x dp = "
-        f"{c.micro_batch} x {c.dp} = {c.micro_batch * c.dp}",
+        broken=lambda c: c.global_batch % (c.micro_batch * c.dp) != 0,
+        numbers=lambda c: (
+            f"global batch {c.global_batch} does not divide by micro_batch x dp = "
+            f"{c.micro_batch} x {c.dp} = {c.micro_batch * c.dp}"
+        ),
     ),
     Rule(
         name="zero-without-pipeline",
@@ -179,8 +209,8 @@ RULES: Final[tuple[Rule, ...]] = (
         source="DeepSpeed 0.19.8, runtime/pipe/engine.py: ZeRO-2 and ZeRO-3 are incompatible with pipelines",
         reads=("zero", "pp"),
         vary=("zero", "pp"),
-        broken=lambda c, _: (c.zero >= 2) & (c.pp > 1),
-        numbers=lambda c, _: f"ZeRO {c.zero} does not work with a pipeline, and pp is {c.pp}",
+        broken=lambda c: (c.zero >= 2) & (c.pp > 1),
+        numbers=lambda c: f"ZeRO {c.zero} does not work with a pipeline, and pp is {c.pp}",
     ),
     Rule(
         name="sp-needs-tp",
@@ -189,8 +219,8 @@ RULES: Final[tuple[Rule, ...]] = (
         source=_MEGATRON + "core/model_parallel_config.py: sequence_parallel",
         reads=("sequence_parallel", "tp"),
         vary=("sequence_parallel", "tp"),
-        broken=lambda c, _: (c.sequence_parallel == 1) & (c.tp == 1),
-        numbers=lambda c, _: "sequence parallelism shares work among tensor-parallel ranks and tp is 1",
+        broken=lambda c: (c.sequence_parallel == 1) & (c.tp == 1),
+        numbers=lambda c: f"sequence parallelism shares work among tensor-parallel ranks and tp is {c.tp}",
     ),
     Rule(
         name="seq-by-tp",
@@ -199,9 +229,10 @@ RULES: Final[tuple[Rule, ...]] = (
         source=_MEGATRON + "core/tensor_parallel/mappings.py: _split_along_first_dim",
         reads=("sequence_parallel", "tp", "cp"),
         vary=("tp", "sequence_parallel"),
-        broken=lambda c, _: (c.sequence_parallel == 1) & (c.workload.model.seq % (c.tp * c.cp) != 0),
-        numbers=lambda c, _: f"sequence length {c.workload.model.seq} does not divide by tp x cp = {c.tp} x {c.cp} = "
-        f"{c.tp * c.cp}",
+        broken=lambda c: (c.sequence_parallel == 1) & (c.workload.model.seq % (c.tp * c.cp) != 0),
+        numbers=lambda c: (
+            f"sequence length {c.workload.model.seq} does not divide by tp x cp = {c.tp} x {c.cp} = {c.tp * c.cp}"
+        ),
     ),
     Rule(
         name="seq-by-cp",
@@ -210,8 +241,8 @@ RULES: Final[tuple[Rule, ...]] = (
         source=_MEGATRON + "core/utils.py: get_batch_on_this_cp_rank",
         reads=("cp",),
         vary=("cp",),
-        broken=lambda c, _: (c.cp > 1) & (c.workload.model.seq % (2 * c.cp) != 0),
-        numbers=lambda c, _: f"sequence length {c.workload.model.seq} does not divide by 2 x cp = {2 * c.cp}",
+        broken=lambda c: (c.cp > 1) & (c.workload.model.seq % (2 * c.cp) != 0),
+        numbers=lambda c: f"sequence length {c.workload.model.seq} does not divide by 2 x cp = {2 * c.cp}",
     ),
     Rule(
         name="cp-needs-flash",
@@ -220,8 +251,8 @@ RULES: Final[tuple[Rule, ...]] = (
         source=_MEGATRON + "core/transformer/dot_product_attention.py: context_parallel_size == 1",
         reads=("cp",),
         vary=("cp",),
-        broken=lambda c, _: c.cp > 1,
-        numbers=lambda c, _: f"cp={c.cp} needs flash attention and this workload runs {c.workload.attention}",
+        broken=lambda c: c.cp > 1,
+        numbers=lambda c: f"cp={c.cp} needs flash attention and this workload runs {c.workload.attention}",
         binding=lambda workload: workload.attention not in ("flash1", "flash2"),
     ),
     Rule(
@@ -231,8 +262,8 @@ RULES: Final[tuple[Rule, ...]] = (
         source="Narayanan et al. 2021 (arXiv 2104.04473), takeaway 1",
         reads=("tp",),
         vary=("tp",),
-        broken=lambda c, _: c.cluster.gpus_per_node % c.tp != 0,
-        numbers=lambda c, _: f"tp={c.tp} does not fit evenly into nodes of {c.cluster.gpus_per_node} GPUs",
+        broken=lambda c: c.cluster.gpus_per_node % c.tp != 0,
+        numbers=lambda c: f"tp={c.tp} does not fit evenly into nodes of {c.cluster.gpus_per_node} GPUs",
     ),
     Rule(
         name="dp-multiple-of-4",
@@ -241,8 +272,9 @@ RULES: Final[tuple[Rule, ...]] = (
         source=_BLOOM + "Choosing the fastest 3D Topology: DP % 4 = 0",
         reads=("dp",),
         vary=("pp", "nodes", "tp"),
-        broken=lambda c, _: c.dp % 4 != 0,
-        numbers=lambda c, _: f"dp={c.dp} is not a multiple of 4",
+        broken=lambda c: c.dp % 4 != 0,
+        numbers=lambda c: f"dp={c.dp} is not a multiple of 4",
+        binding=lambda workload: workload.ramp is None,
     ),
     Rule(
         name="batch-multiple-of-32",
@@ -251,8 +283,9 @@ RULES: Final[tuple[Rule, ...]] = (
         source=_BLOOM + "Choosing the fastest 3D Topology: GBS % 32 = 0",
         reads=("global_batch",),
         vary=("global_batch",),
-        broken=lambda c, _: c.global_batch % 32 != 0,
-        numbers=lambda c, _: f"global batch {c.global_batch} is not a multiple of 32",
+        broken=lambda c: c.global_batch % 32 != 0,
+        numbers=lambda c: f"global batch {c.global_batch} is not a multiple of 32",
+        binding=lambda workload: workload.ramp is None,
     ),
     Rule(
         name="ramp-up",
@@ -263,6 +296,7 @@ RULES: Final[tuple[Rule, ...]] = (
         vary=("micro_batch", "pp", "nodes", "global_batch"),
         broken=ramp_breaks,
         numbers=sentences.ramp,
+        binding=lambda workload: workload.ramp is not None,
     ),
     Rule(
         name="fused-softmax",
@@ -271,8 +305,8 @@ RULES: Final[tuple[Rule, ...]] = (
         source=_MEGATRON + "core/fusions/fused_softmax.py: is_kernel_available; scaled_masked_softmax.h",
         reads=("heads", "tp", "micro_batch"),
         vary=("heads", "micro_batch", "tp"),
-        broken=lambda c, _: fused_softmax_refuses(c),
-        numbers=lambda c, _: sentences.fused_softmax(c),
+        broken=fused_softmax_refuses,
+        numbers=sentences.fused_softmax,
         binding=lambda workload: workload.attention == "fused",
     ),
     Rule(
@@ -282,8 +316,8 @@ RULES: Final[tuple[Rule, ...]] = (
         source=_BLOOM + "Choosing the fastest 3D Topology, on log2(MBS)",
         reads=("micro_batch",),
         vary=("micro_batch",),
-        broken=lambda c, _: (c.micro_batch & (c.micro_batch - 1)) != 0,
-        numbers=lambda c, _: f"micro_batch={c.micro_batch} is not a power of two",
+        broken=lambda c: (c.micro_batch & (c.micro_batch - 1)) != 0,
+        numbers=lambda c: f"micro_batch={c.micro_batch} is not a power of two",
     ),
     Rule(
         name="microbatches-fill-pipeline",
@@ -292,38 +326,13 @@ RULES: Final[tuple[Rule, ...]] = (
         source="Narayanan et al. 2021 (arXiv 2104.04473), section 2.2: the bubble is (pp - 1) / microbatches",
         reads=("global_batch", "micro_batch", "dp", "pp"),
         vary=("micro_batch", "pp"),
-        broken=lambda c, _: c.microbatches < c.pp,
-        numbers=lambda c, _: f"{c.microbatches} microbatches cannot fill pp={c.pp} stages",
+        broken=lambda c: c.microbatches < c.pp,
+        numbers=lambda c: f"{c.microbatches} microbatches cannot fill pp={c.pp} stages",
     ),
-    *(
-        Rule(
-            name=f"hidden-per-tp-by-{multiple}",
-            level="advice",
-            sentence=f"hidden / tp is a multiple of {multiple}{why}",
-            source=_MATMUL_GUIDE + "Tensor Core Requirements",
-            reads=("hidden", "tp"),
-            vary=("tp", "hidden"),
-            broken=lambda c, _, multiple=multiple: c.hidden % (multiple * c.tp) != 0,
-            numbers=lambda c, _, multiple=multiple: f"hidden / tp = {c.hidden} / {c.tp} = {c.hidden / c.tp:g} "
-            f"is not a multiple of {multiple}",
-        )
-        for multiple, why in ((8, ", which tensor cores need"), (64, ", where tensor cores are most efficient"))
-    ),
-    *(
-        Rule(
-            name=f"head-size-by-{multiple}",
-            level="advice",
-            sentence=f"the head size is a multiple of {multiple}{why}",
-            source=_MATMUL_GUIDE + "Tensor Core Requirements",
-            reads=("hidden", "heads"),
-            vary=("heads",),
-            broken=lambda c, _, multiple=multiple: c.hidden % (multiple * c.heads) != 0,
-            numbers=lambda c, _, multiple=multiple: f"head size {c.hidden} / {c.heads} = {c.hidden / c.heads:g} "
-            f"is not a multiple of {multiple}",
-            binding=lambda workload: not workload.model.head_size,
-        )
-        for multiple, why in ((8, ", which tensor cores need"), (64, ", where tensor cores are most efficient"))
-    ),
+    _aligned_hidden(8, "which tensor cores need"),
+    _aligned_hidden(64, "where tensor cores are most efficient"),
+    _aligned_heads(8, "which tensor cores need"),
+    _aligned_heads(64, "where tensor cores are most efficient"),
     Rule(
         name="tile-quantisation",
         level="advice",
@@ -331,9 +340,11 @@ RULES: Final[tuple[Rule, ...]] = (
         source=_MATMUL_GUIDE + "Tile Quantization",
         reads=("hidden", "tp"),
         vary=("hidden", "tp"),
-        broken=lambda c, _: (c.hidden % 128 != 0) | (c.ffn % (128 * c.tp) != 0),
-        numbers=lambda c, _: f"hidden {c.hidden} and ffn / tp = {c.ffn} / {c.tp} = {c.ffn / c.tp:g} "
-        f"make {c.hidden / 128:g} and {c.ffn / c.tp / 128:g} tiles of 128",
+        broken=lambda c: (c.hidden % 128 != 0) | (c.ffn % (128 * c.tp) != 0),
+        numbers=lambda c: (
+            f"hidden {c.hidden} and ffn / tp = {c.ffn} / {c.tp} = {c.ffn / c.tp:g} "
+            f"make {c.hidden / 128:g} and {c.ffn / c.tp / 128:g} tiles of 128"
+        ),
     ),
     Rule(
         name="wave-quantisation",
@@ -342,9 +353,11 @@ RULES: Final[tuple[Rule, ...]] = (
         source=_MATMUL_GUIDE + "Wave Quantization; tiles of 256 x 128; SMs from the catalog",
         reads=("micro_batch", "cp", "hidden", "tp"),
         vary=("micro_batch",),
-        broken=lambda c, _: wave_efficiency(c) < 0.9,
-        numbers=lambda c, _: f"at micro_batch={c.micro_batch} the MLP's first product keeps "
-        f"{100 * wave_efficiency(c):.0f}% of {c.cluster.gpu.sms} SMs busy",
+        broken=lambda c: wave_efficiency(c) < 0.9,
+        numbers=lambda c: (
+            f"at micro_batch={c.micro_batch} the MLP's first product keeps "
+            f"{100 * wave_efficiency(c):.0f}% of {c.cluster.gpu.sms} SMs busy"
+        ),
     ),
     Rule(
         name="uneven-stages",
@@ -353,9 +366,11 @@ RULES: Final[tuple[Rule, ...]] = (
         source=_MEGATRON_DS + "model/gpt_model.py: --pp-partition-method 'type:transformer|embedding'",
         reads=("layers", "hidden", "heads", "pp", "partition"),
         vary=("pp", "partition"),
-        broken=lambda c, _: stage_excess(c) > 0.1,
-        numbers=lambda c, _: f"the output layer weighs {head_weight(c):.2f} layers, so that the last of pp={c.pp} "
-        f"stages has {100 * stage_excess(c):.0f}% more to do than the average",
+        broken=lambda c: stage_excess(c) > 0.1,
+        numbers=lambda c: (
+            f"the output layer weighs {head_weight(c):.2f} layers, so that the last of pp={c.pp} "
+            f"stages has {100 * stage_excess(c):.0f}% more to do than the average"
+        ),
     ),
     Rule(
         name="interleaving-needs-megatron-lm",
@@ -364,8 +379,8 @@ RULES: Final[tuple[Rule, ...]] = (
         source="DeepSpeed 0.19.8, runtime/pipe/schedule.py: TrainSchedule is 1F1B",
         reads=("vpp",),
         vary=("vpp",),
-        broken=lambda c, _: c.vpp > 1,
-        numbers=lambda c, _: f"vpp={c.vpp} needs Megatron-LM as the trainer",
+        broken=lambda c: c.vpp > 1,
+        numbers=lambda c: f"vpp={c.vpp} needs Megatron-LM as the trainer",
     ),
 )
 

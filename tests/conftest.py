@@ -1,0 +1,52 @@
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+from tuner.cli import main
+from tuner.request import space_for
+from tuner.space import Space
+
+settings.register_profile("tuner", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("ci", parent=settings.get_profile("tuner"), max_examples=300)
+settings.load_profile("ci" if os.environ.get("CI") else "tuner")
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+class Said(NamedTuple):
+    """What a command left behind."""
+
+    code: int
+    out: str
+    err: str
+
+
+Run = Callable[..., Said]
+
+
+@pytest.fixture
+def run(capfd: pytest.CaptureFixture[str]) -> Run:
+    """Run a command of ours in this process."""
+
+    def run(*arguments: str) -> Said:
+        capfd.readouterr()
+        with pytest.raises(SystemExit) as left:
+            main(arguments)
+        out, err = capfd.readouterr()
+        code = left.value.code
+        assert isinstance(code, int)
+        return Said(code, out, err)
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def default_space() -> Space:
+    """The 48-node study that is meant when nothing is said."""
+    return space_for()

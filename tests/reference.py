@@ -1,0 +1,99 @@
+"""The laws and policies once more, in plain Python over one topology at a time, and a walk over every grid point.
+
+Written from the rules' sentences and not from their code, so that the two can disagree.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+
+from tuner.columns import AXES
+from tuner.domain import Topology
+from tuner.space import Space
+
+
+def legal_topologies(space: Space) -> Iterator[Topology]:
+    """Every topology of the grid that breaks nothing, in the grid's order, by nested loops."""
+    for values in itertools.product(*(space.axes[axis] for axis in AXES)):
+        at = dict(zip(AXES, values, strict=True))
+        replica = at["tp"] * at["pp"] * at["cp"]
+        dp, rest = divmod(at["nodes"] * space.cluster.gpus_per_node, replica)
+        if rest or dp == 0 or (space.dp and dp not in space.dp):
+            continue
+        topology = Topology(dp=dp, **at)
+        if not broken(topology, space):
+            yield topology
+
+
+def broken(topology: Topology, space: Space) -> set[str]:
+    """The names of the laws and policies that a topology breaks, those that are switched off included."""
+    workload, cluster = space.workload.as_in(topology), space.cluster
+    model, batch = workload.model, workload.global_batch
+    tp, pp, cp, dp, vpp = topology.tp, topology.pp, topology.cp, topology.dp, topology.vpp
+    step = topology.micro_batch * dp
+    microbatches = batch // step
+    found = set()
+
+    def need(name: str, holds: bool) -> None:
+        if not holds:
+            found.add(name)
+
+    need("fill-nodes", tp * pp * cp * dp == topology.nodes * cluster.gpus_per_node)
+    need("enough-nodes", topology.nodes <= cluster.nodes)
+    need("heads-by-tp", model.heads % tp == 0)
+    need("hidden-by-tp", model.hidden % tp == 0)
+    need("ffn-by-tp", model.ffn % tp == 0)
+    vocab = model.vocab
+    while model.vocab_multiple and vocab % (model.vocab_multiple * tp):
+        vocab += 1
+    need("vocab-by-tp", vocab % tp == 0)
+    need("kv-heads-with-tp", model.kv_heads % tp == 0 or tp % model.kv_heads == 0 or model.heads == model.kv_heads)
+    need("heads-by-kv-heads", model.heads % model.kv_heads == 0)
+    need("hidden-by-heads", bool(model.head_size) or model.hidden % model.heads == 0)
+    units = model.layers + (2 if topology.partition == "embedding" else 0)
+    need("layers-by-pp", units % pp == 0)
+    need("one-partition", topology.partition == "layers" or model.layers % pp != 0)
+    if vpp > 1:
+        need("vpp-needs-pp", pp > 1)
+        need("layers-by-vpp", units % (pp * vpp) == 0)
+        need("microbatches-by-pp", microbatches % pp == 0)
+    need("batch-by-dp", batch % step == 0)
+    need("zero-without-pipeline", pp == 1 or topology.zero < 2)
+    if topology.sequence_parallel:
+        need("sp-needs-tp", tp > 1)
+        need("seq-by-tp", model.seq % (tp * cp) == 0)
+    if cp > 1:
+        need("seq-by-cp", model.seq % (2 * cp) == 0)
+        need("cp-needs-flash", workload.attention in ("flash1", "flash2"))
+
+    allowed = space.rules.allowed
+    policies = set()
+    if cluster.gpus_per_node % tp:
+        policies.add("tp-in-node")
+    if workload.ramp is None:
+        if dp % 4:
+            policies.add("dp-multiple-of-4")
+        if batch % 32:
+            policies.add("batch-multiple-of-32")
+    else:
+        sizes, size = [], workload.ramp.start
+        while size < batch:
+            sizes.append(size)
+            size += workload.ramp.increment
+        # The first step counts even where it is the only one, and the steps must end at the batch itself.
+        steps = [workload.ramp.start, workload.ramp.start + workload.ramp.increment, *sizes]
+        if size != batch or any(each % step for each in steps):
+            policies.add("ramp-up")
+    if workload.attention == "fused":
+        rows = 8 if model.seq <= 128 else 4
+        shaped = 16 < model.seq <= 4096 and model.seq % 4 == 0
+        exact = topology.micro_batch * model.heads % tp == 0
+        fits = exact and (topology.micro_batch * model.heads // tp) % rows == 0
+        if not (shaped and fits and workload.precision in ("fp16", "bf16")):
+            policies.add("fused-softmax")
+    if topology.micro_batch not in (1, 2, 4, 8, 16, 32, 64):
+        policies.add("micro-batch-power-of-two")
+    if microbatches < pp:
+        policies.add("microbatches-fill-pipeline")
+    return found | (policies - allowed)

@@ -1,0 +1,115 @@
+"""Everything that hypothesis draws, in one place."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from hypothesis import strategies as st
+
+from tuner.axes import default_axes
+from tuner.catalog import gpu, make_cluster
+from tuner.columns import AXES
+from tuner.domain import PARTITION, RECOMPUTE, Cluster, Model, Ramp, Shape, Topology, Workload
+from tuner.rules import POLICIES, RuleSet
+from tuner.space import Space
+
+small = st.integers(min_value=1, max_value=12)
+
+
+@st.composite
+def models(draw: st.DrawFn) -> Model:
+    """Models of odd and even sizes, plain and with grouped queries, padded or not."""
+    heads = draw(st.sampled_from([1, 2, 3, 4, 6, 8, 12, 16]))
+    return Model(
+        layers=draw(small),
+        hidden=heads * draw(st.sampled_from([8, 16, 20, 64])) + draw(st.sampled_from([0, 0, 0, 1])),
+        heads=heads,
+        kv_heads=draw(st.sampled_from([0, 1, 2, 3, 4])),
+        ffn=draw(st.sampled_from([0, 0, 96, 100])),
+        head_size=draw(st.sampled_from([0, 0, 0, 32])),
+        gated_mlp=draw(st.booleans()),
+        vocab=draw(st.sampled_from([500, 512, 50257])),
+        vocab_multiple=draw(st.sampled_from([128, 0])),
+        seq=draw(st.sampled_from([12, 16, 64, 96, 100, 128, 2048, 4096, 8192])),
+    )
+
+
+@st.composite
+def clusters(draw: st.DrawFn) -> Cluster:
+    """A few nodes of one to eight GPUs."""
+    name = draw(st.sampled_from(["A100-80GB-SXM", "V100-32GB-SXM", "H100-80GB-SXM"]))
+    per_node = draw(st.sampled_from([1, 2, 3, 4, 6, 8]))
+    return make_cluster(name="drawn", nodes=draw(st.integers(1, 6)), gpus_per_node=per_node, gpu=gpu(name))
+
+
+@st.composite
+def workloads(draw: st.DrawFn) -> Workload:
+    """A model with a batch, every kernel and precision, with and without a ramp-up."""
+    ramps = st.builds(Ramp, start=st.sampled_from([4, 16, 32]), increment=st.sampled_from([1, 4, 16]))
+    return Workload(
+        model=draw(models()),
+        global_batch=draw(st.sampled_from([1, 6, 16, 32, 48, 64, 96])),
+        precision=draw(st.sampled_from(["fp32", "fp16", "bf16"])),
+        attention=draw(st.sampled_from(["eager", "fused", "flash1", "flash2"])),
+        ramp=draw(st.one_of(st.none(), ramps)),
+    )
+
+
+@st.composite
+def topologies(draw: st.DrawFn) -> Topology:
+    """Topologies of any kind, most of them against some rule."""
+    return Topology(
+        nodes=draw(st.integers(1, 8)),
+        tp=draw(st.sampled_from([1, 2, 3, 4, 8, 16])),
+        pp=draw(small),
+        dp=draw(small),
+        cp=draw(st.sampled_from([1, 1, 2, 3, 4])),
+        vpp=draw(st.sampled_from([1, 1, 2, 3])),
+        micro_batch=draw(small),
+        zero=draw(st.integers(0, 3)),
+        sequence_parallel=draw(st.booleans()),
+        recompute=draw(st.sampled_from(RECOMPUTE)),
+        partition=draw(st.sampled_from(PARTITION)),
+        heads=draw(st.one_of(st.none(), small)),
+        shape=draw(st.one_of(st.none(), st.builds(Shape, hidden=st.sampled_from([64, 96]), layers=small))),
+        global_batch=draw(st.one_of(st.none(), st.sampled_from([8, 32, 100]))),
+    )
+
+
+rule_sets = st.builds(RuleSet, allowed=st.frozensets(st.sampled_from(POLICIES)))
+
+
+@st.composite
+def spaces(draw: st.DrawFn) -> Space:
+    """Small spaces: a few values on each axis, so that a brute-force walk over every point stays cheap."""
+    workload, cluster = draw(workloads()), draw(clusters())
+    few: dict[str, st.SearchStrategy[Any]] = {
+        "shape": st.sampled_from([workload.model.shape, Shape(hidden=96, layers=8), Shape(hidden=64, layers=6)]),
+        "global_batch": st.sampled_from([workload.global_batch, 32, 64]),
+        "nodes": st.integers(1, cluster.nodes + 1),
+        "tp": st.sampled_from([1, 2, 3, 4, 8]),
+        "pp": st.sampled_from([1, 2, 3, 4, 5, 8]),
+        "cp": st.sampled_from([1, 2, 4]),
+        "micro_batch": st.sampled_from([1, 2, 3, 4]),
+        "heads": st.sampled_from([workload.model.heads, 4, 12, 16]),
+        "partition": st.sampled_from(PARTITION),
+        "vpp": st.sampled_from([1, 2, 3]),
+        "sequence_parallel": st.booleans(),
+        "zero": st.integers(0, 3),
+        "recompute": st.sampled_from(RECOMPUTE),
+    }
+    most = {"shape": 1, "global_batch": 1, "cp": 2, "heads": 2, "recompute": 1, "zero": 2}
+    axes = {
+        axis: tuple(draw(st.lists(few[axis], min_size=1, max_size=most.get(axis, 2), unique=True))) for axis in AXES
+    }
+    dp = tuple(draw(st.lists(small, max_size=2, unique=True)))
+    return Space(workload=workload, cluster=cluster, rules=draw(rule_sets), axes=axes, dp=dp)
+
+
+@st.composite
+def whole_spaces(draw: st.DrawFn) -> Space:
+    """Spaces with the default axes of what is drawn."""
+    workload, cluster = draw(workloads()), draw(clusters())
+    workload = replace(workload, global_batch=draw(st.sampled_from([32, 64, 96])))
+    return Space(workload=workload, cluster=cluster, rules=draw(rule_sets), axes=default_axes(workload, cluster), dp=())

@@ -1,0 +1,191 @@
+"""Each rule is one expression; these tests say what that promises."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests import reference
+from tests.strategies import clusters, rule_sets, topologies, workloads
+from tuner.columns import AXES, Columns
+from tuner.domain import Cluster, Model, Shape, Topology, Workload
+from tuner.errors import InputError
+from tuner.keys import parse_key
+from tuner.request import space_for
+from tuner.rules import BY_NAME, POLICIES, RULES, RuleSet
+from tuner.rules.shapes import head_weight, softmax_block, stage_excess, wave_efficiency
+from tuner.space import Space
+
+
+@given(st.lists(topologies(), min_size=1, max_size=8), workloads(), clusters())
+def test_the_vectorised_and_the_single_form_of_a_rule_agree(
+    batch: list[Topology], workload: Workload, cluster: Cluster
+) -> None:
+    """A row is judged alike alone, among others, and as plain Python integers."""
+    together = Columns.of(batch, workload, cluster)
+    for rule in RULES:
+        rows = rule.broken_rows(together)
+        assert rows.shape == (len(batch),)
+        for row, topology in enumerate(batch):
+            alone = Columns.of([topology], workload, cluster)
+            assert (rule.violation(alone) is not None) == bool(rows[row]), rule.name
+            plain = Columns(workload, cluster, {name: int(array[0]) for name, array in alone.arrays.items()})  # type: ignore[misc]
+            assert bool(rule.broken(plain)) == bool(rows[row]), rule.name
+
+
+@given(topologies(), workloads(), clusters())
+def test_a_rule_reads_only_the_columns_that_it_names(topology: Topology, workload: Workload, cluster: Cluster) -> None:
+    """The walk over the grid asks a rule as soon as these are known."""
+    every = Columns.of([topology], workload, cluster)
+    for rule in RULES:
+        only = Columns(workload, cluster, {name: every.arrays[name] for name in rule.reads})
+        assert rule.broken_rows(only).item() == rule.broken_rows(every).item(), rule.name
+
+
+@given(topologies(), workloads(), clusters(), rule_sets)
+def test_the_rules_say_what_their_sentences_say(
+    topology: Topology, workload: Workload, cluster: Cluster, rules: RuleSet
+) -> None:
+    """Against a second writing of every law and policy in plain Python."""
+    space = Space(workload=workload, cluster=cluster, rules=rules, axes=_any_axes(topology))
+    found = {violation.rule for violation in rules.violations(Columns.of([topology], workload, cluster))}
+    assert found == reference.broken(topology, space)
+
+
+@given(topologies(), workloads(), clusters())
+def test_every_violation_has_a_sentence_with_numbers(topology: Topology, workload: Workload, cluster: Cluster) -> None:
+    """A bare yes or no tells nobody why."""
+    columns = Columns.of([topology], workload, cluster)
+    for rule in RULES:
+        if rule.binding(workload) and (violation := rule.violation(columns)):
+            assert any(character.isdigit() for character in violation.message), rule.name
+            assert not violation.message.endswith(".")
+
+
+def test_every_rule_has_a_name_a_sentence_a_source_and_a_way_out() -> None:
+    """And no two rules share a name."""
+    assert len(BY_NAME) == len(RULES)
+    for rule in RULES:
+        assert rule.sentence
+        assert rule.source
+        assert rule.reads
+        assert rule.vary
+        assert rule.name == rule.name.lower()
+        assert " " not in rule.name
+
+
+BREAKS = {
+    "fill-nodes": ("tp8-pp5-mbs1-z1", {}),
+    "enough-nodes": ("tp8-pp12-dp5-mbs1-z1", {}),
+    "heads-by-tp": ("tp8-pp6-mbs4-z1-h108", {}),
+    "hidden-by-tp": ("tp8-pp12-mbs1-z1-14340x72", {}),
+    "ffn-by-tp": ("tp8-pp1-mbs1-z1", {"model": Model(layers=1, hidden=64, heads=8, ffn=100, vocab=512, seq=64)}),
+    "vocab-by-tp": (
+        "tp4-pp1-mbs1-z1",
+        {"model": Model(layers=1, hidden=64, heads=8, vocab=510, vocab_multiple=0, seq=64)},
+    ),
+    "kv-heads-with-tp": (
+        "tp4-pp1-mbs1-z1",
+        {"model": Model(layers=1, hidden=96, heads=12, kv_heads=6, vocab=512, seq=64)},
+    ),
+    "heads-by-kv-heads": ("tp1-pp1-mbs1-z1-h20", {"model": "llama-3-8b"}),
+    "hidden-by-heads": ("tp8-pp12-mbs1-z1-h48", {}),
+    "layers-by-pp": ("tp8-pp16-mbs1-z1", {}),
+    "one-partition": ("tp8-pp12-mbs1-z1-emb", {}),
+    "vpp-needs-pp": ("tp8-pp1-mbs1-z1-vpp2", {}),
+    "layers-by-vpp": ("tp8-pp12-mbs1-z1-vpp4", {}),
+    "microbatches-by-pp": ("tp8-pp12-mbs1-z1-vpp2", {}),
+    "batch-by-dp": ("tp8-pp4-mbs1-z1", {}),
+    "zero-without-pipeline": ("tp8-pp12-mbs1-z2", {}),
+    "sp-needs-tp": ("tp1-pp12-mbs1-z1-sp", {}),
+    "seq-by-tp": ("tp8-pp12-mbs1-z1-sp", {"seq": 2052}),
+    "seq-by-cp": ("tp8-pp1-mbs1-z1-cp4", {"seq": 2052, "attention": "flash2"}),
+    "cp-needs-flash": ("tp8-pp1-mbs1-z1-cp2", {}),
+    "tp-in-node": ("tp16-pp12-mbs1-z1", {}),
+    "dp-multiple-of-4": ("tp8-pp24-mbs1-z1", {}),
+    "batch-multiple-of-32": ("tp8-pp12-mbs1-z1-gbs2000", {}),
+    "ramp-up": ("tp8-pp12-mbs16-z1", {"ramp": "32,32"}),
+    "fused-softmax": ("tp8-pp6-mbs4-z1-h108", {}),
+    "micro-batch-power-of-two": ("tp8-pp6-mbs6-z1-gbs2016", {}),
+    "microbatches-fill-pipeline": ("tp8-pp12-mbs64-z1", {}),
+    "hidden-per-tp-by-8": ("tp8-pp12-mbs1-z1-14344x72", {}),
+    "hidden-per-tp-by-64": ("tp8-pp10-mbs1-z1-14400x80", {}),
+    "head-size-by-8": ("tp8-pp12-mbs1-z1-h1024-14336x72", {"model": "bloom-13824x78"}),
+    "head-size-by-64": ("tp8-pp12-mbs1-z1", {}),
+    "tile-quantisation": ("tp8-pp10-mbs1-z1-14400x80", {}),
+    "wave-quantisation": ("tp8-pp12-mbs1-z1", {}),
+    "uneven-stages": ("tp8-pp12-mbs1-z1", {}),
+    "interleaving-needs-megatron-lm": ("tp8-pp12-mbs1-z1-vpp2", {}),
+}
+"""For each rule a topology that breaks it, on the default study or on one described by these arguments."""
+
+
+@pytest.mark.parametrize("name", BY_NAME)
+def test_every_rule_can_be_broken(name: str) -> None:
+    """A rule that never fires is a rule that reads what nobody writes."""
+    key, described = BREAKS[name]
+    space = space_for(**described)  # type: ignore[arg-type]  # a table of arguments of several types
+    topology = parse_key(key, cluster=space.cluster, model=space.workload.model)
+    rule = BY_NAME[name]
+    assert rule.binding(space.workload)
+    assert rule.violation(Columns.of([topology], space.workload, space.cluster))
+
+
+@given(topologies(), workloads(), clusters(), st.sampled_from(POLICIES))
+def test_switching_a_policy_off_removes_its_violation_and_no_other(
+    topology: Topology, workload: Workload, cluster: Cluster, policy: str
+) -> None:
+    columns = Columns.of([topology], workload, cluster)
+    strict = {violation.rule for violation in RuleSet().violations(columns)}
+    lenient = {violation.rule for violation in RuleSet(allowed=frozenset([policy])).violations(columns)}
+    assert lenient == strict - {policy}
+
+
+def test_a_law_cannot_be_switched_off() -> None:
+    with pytest.raises(InputError, match="heads-by-tp is a law and cannot be allowed; policies are tp-in-node"):
+        RuleSet(allowed=frozenset(["heads-by-tp"]))
+
+
+def test_only_laws_hold_at_another_site() -> None:
+    for workload in (space_for().workload, space_for(ramp="32,32", attention="flash2").workload):
+        assert {rule.level for rule in RuleSet.only_laws().in_force(workload)} == {"law"}
+
+
+@pytest.mark.parametrize(("seq", "rows"), [(17, 8), (64, 8), (128, 8), (129, 4), (2048, 4), (4096, 4)])
+def test_the_softmax_kernels_rows_per_block_follow_its_source(seq: int, rows: int) -> None:
+    """scaled_masked_softmax.h: 128 threads, warps of 32, two rows a warp up to 128 keys."""
+    next_power_of_two = 1 << (seq - 1).bit_length()
+    warps = 128 // min(32, next_power_of_two)
+    assert softmax_block(seq) == rows == warps * (2 if next_power_of_two <= 128 else 1)
+
+
+def test_the_output_layer_of_the_default_model_weighs_almost_one_and_a_half_layers(default_space: Space) -> None:
+    """V / (12 h (1 + s / 6h)) for a plain GPT."""
+    model = default_space.workload.model
+    expected = model.vocab / (12 * model.hidden * (1 + model.seq / (6 * model.hidden)))
+    columns = Columns.of([plain()], default_space.workload, default_space.cluster)
+    assert float(head_weight(columns)[0]) == pytest.approx(expected)
+    assert float(stage_excess(columns)[0]) == pytest.approx((6 + expected) / ((72 + expected) / 12) - 1)
+
+
+def test_wave_quantisation_counts_this_gpus_own_sms(default_space: Space) -> None:
+    """8 x 56 tiles of 256 x 128 in five waves of 108, as NVIDIA's guide counts them."""
+    columns = Columns.of([plain()], default_space.workload, default_space.cluster)
+    assert float(wave_efficiency(columns)[0]) == pytest.approx(8 * 56 / (5 * 108))
+
+
+def plain() -> Topology:
+    return Topology(nodes=48, tp=8, pp=12, dp=4, micro_batch=1)
+
+
+def _any_axes(topology: Topology) -> dict[str, tuple[object, ...]]:
+    fallback = {"heads": 1, "shape": Shape(hidden=1, layers=1), "global_batch": 1}
+    return {axis: (getattr(topology, axis) or fallback.get(axis, getattr(topology, axis)),) for axis in AXES}
+
+
+def test_columns_of_no_topology_are_empty(default_space: Space) -> None:
+    columns = Columns.of([], default_space.workload, default_space.cluster)
+    assert all(rule.broken_rows(columns).shape == (0,) for rule in RULES)
+    assert columns.tp.dtype == np.int64

@@ -1,0 +1,142 @@
+"""The legal space is exactly the grid points that break nothing."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+
+from tests.reference import broken, legal_topologies
+from tests.strategies import spaces, whole_spaces
+from tuner.columns import Columns
+from tuner.errors import InputError
+from tuner.request import space_for
+from tuner.space import BLOCK, Space, Tally
+
+
+@given(spaces())
+@settings(max_examples=200)
+def test_every_legal_topology_is_enumerated_and_no_other(space: Space) -> None:
+    """Against nested loops over every grid point, in the same order."""
+    found = [space.topologies(points) for points in space.blocks()]
+    wanted = list(legal_topologies(space))
+    columns = Columns.of(wanted, space.workload, space.cluster)
+    assert [topology for block in found for topology in block] == [columns.topology(row) for row in range(len(wanted))]
+
+
+@given(whole_spaces())
+@settings(max_examples=50)
+def test_no_enumerated_topology_breaks_a_rule(space: Space) -> None:
+    """Over the default axes, by the single form and by the second writing of the rules."""
+    for points in space.blocks():
+        for topology in space.topologies(points[:: max(1, len(points) // 20)]):
+            columns = Columns.of([topology], space.workload, space.cluster)
+            assert space.rules.violations(columns) == []
+            assert not broken(topology, space)
+
+
+@given(spaces())
+def test_every_grid_point_is_legal_or_removed_by_one_rule(space: Space) -> None:
+    tally = Tally()
+    legal = sum(len(points) for points in space.blocks(tally))
+    assert tally.legal == legal
+    assert tally.grid == space.size == legal + sum(tally.removed.values())
+    assert all(count >= 0 for count in tally.removed.values())
+
+
+@given(spaces())
+def test_points_come_ascending_once_each_and_in_blocks_of_bounded_size(space: Space) -> None:
+    blocks = list(space.blocks())
+    points = np.concatenate(blocks) if blocks else np.empty(0, dtype=np.int64)
+    assert (np.diff(points) > 0).all()
+    assert all(0 < len(block) <= BLOCK for block in blocks)
+    assert space.empty() == (len(points) == 0)
+
+
+@given(spaces())
+def test_columns_and_topologies_of_points_say_the_same(space: Space) -> None:
+    """A point read as columns, made a topology and read as columns again comes out the same."""
+    points = next(space.blocks(), np.empty(0, dtype=np.int64))
+    columns, again = space.columns(points), Columns.of(space.topologies(points), space.workload, space.cluster)
+    for name, array in again.arrays.items():
+        assert np.array_equal(columns.arrays[name], array), name
+
+
+def test_keys_of_the_default_space_are_all_different(default_space: Space) -> None:
+    keys = [topology.key for points in default_space.blocks() for topology in default_space.topologies(points[::7])]
+    assert len(set(keys)) == len(keys) > 10_000
+
+
+def test_the_default_study_searches_every_axis_that_it_should(default_space: Space) -> None:
+    axes = default_space.axes
+    assert axes["nodes"] == tuple(range(1, 49))
+    assert axes["heads"] == (16, 32, 64, 112, 128, 256)
+    assert axes["zero"] == (0, 1, 2, 3)
+    assert axes["recompute"] == ("none", "selective", "full")
+    assert axes["sequence_parallel"] == (False, True)
+    assert len(axes["shape"]) == len(axes["global_batch"]) == 1
+    assert default_space.count() > 50_000
+
+
+def test_heads_are_fixed_for_a_model_that_the_user_names() -> None:
+    assert space_for(model="bloom-14336x72").axes["heads"] == (64,)
+    assert space_for(model="bloom-14336x72", settings=["heads=64,112,128"]).axes["heads"] == (64, 112, 128)
+
+
+def test_shapes_open_the_pipeline_degrees_of_each_of_them() -> None:
+    opened = space_for(settings=["shape=14336x72,13824x78", "nodes=48", "recompute=full", "zero=1"])
+    depths = {(t.shape.layers if t.shape else 72) for block in opened.blocks() for t in opened.topologies(block)}
+    assert depths == {72, 78}
+    assert {8, 13} <= set(opened.axes["pp"])
+
+
+def test_dp_can_be_held_to_values_though_it_follows() -> None:
+    held = space_for(settings=["dp=4,8", "nodes=48", "vpp=1"])
+    degrees = {t.dp for block in held.blocks() for t in held.topologies(block)}
+    assert degrees == {4, 8}
+
+
+def test_a_space_may_leave_nodes_idle_unless_told_otherwise(default_space: Space) -> None:
+    used = {int(n) for points in default_space.blocks() for n in np.unique(default_space.columns(points).nodes)}
+    assert min(used) < 48 == max(used)
+    exact = space_for(exact_nodes=True)
+    assert {t.nodes for points in exact.blocks() for t in exact.topologies(points[::50])} == {48}
+
+
+def test_a_grid_too_large_to_number_is_refused(default_space: Space) -> None:
+    many = tuple(range(1, 100_001))
+    axes = {**default_space.axes, "micro_batch": many, "heads": many[:60_000], "global_batch": many, "pp": many}
+    with pytest.raises(InputError, match=r"the grid has .* points, more than can be numbered; pin an axis with --set"):
+        replace(default_space, axes=axes)
+
+
+@pytest.mark.slow
+def test_a_hundred_million_legal_looking_points_fit_in_two_gibibytes() -> None:
+    """Only blocks are held: with nearly all policies off, the walk stays small though millions are legal."""
+    program = """
+import json, resource
+from tuner.request import space_for
+from tuner.rules import POLICIES
+from tuner.space import Tally
+
+resource.setrlimit(resource.RLIMIT_AS, (2 << 30, 2 << 30))
+space = space_for(
+    allow=POLICIES, attention="flash2", nodes=1024, global_batch=20160, seq=8192,
+    settings=["micro_batch=1-32", "heads=16,32,64,112,128,256", "cp=1,2,4,8,16"],
+)
+tally = Tally()
+for points in space.blocks(tally):
+    pass
+peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+print(json.dumps({"grid": tally.grid, "legal": tally.legal, "peak_kib": peak}))
+"""
+    said = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    found = json.loads(said.stdout)
+    assert found["grid"] > 100_000_000
+    assert found["legal"] > 1_000_000
+    assert found["peak_kib"] < 512 * 1024
