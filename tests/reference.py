@@ -48,8 +48,9 @@ def broken(topology: Topology, space: Space) -> set[str]:
     while model.vocab_multiple and vocab % (model.vocab_multiple * tp):
         vocab += 1
     need("vocab-by-tp", vocab % tp == 0)
-    need("kv-heads-with-tp", model.kv_heads % tp == 0 or tp % model.kv_heads == 0 or model.heads == model.kv_heads)
-    need("heads-by-kv-heads", model.heads % model.kv_heads == 0)
+    if space.workload.model.kv_heads != space.workload.model.heads:
+        need("kv-heads-with-tp", model.kv_heads % tp == 0 or tp % model.kv_heads == 0)
+        need("heads-by-kv-heads", model.heads % model.kv_heads == 0)
     need("hidden-by-heads", bool(model.head_size) or model.hidden % model.heads == 0)
     units = model.layers + (2 if topology.partition == "embedding" else 0)
     need("layers-by-pp", units % pp == 0)

@@ -49,7 +49,7 @@ class Catalog:
 
     def add(self, path: Path) -> None:
         """Read one more file; its entries replace those of the same name."""
-        for kind, entries in _toml(path).items():
+        for kind, entries in read_toml(path).items():
             if kind in _KINDS:
                 if not isinstance(entries, dict) or not all(isinstance(entry, dict) for entry in entries.values()):
                     raise InputError(f"{path}: [{kind}] must hold tables such as [{kind}.NAME].")
@@ -90,7 +90,7 @@ def cluster(name: str) -> Cluster:
     if not _is_path(name):
         return _cluster(name, _by_name("cluster", name, catalog().cluster), origin="the catalog")
     found, table = _only_entry(Path(name), "cluster")
-    own_gpus = _toml(Path(name)).get("gpu", {})
+    own_gpus = read_toml(Path(name)).get("gpu", {})
     given = table.get("gpu")
     own = own_gpus.get(given) if isinstance(own_gpus, dict) and isinstance(given, str) else None
     return _cluster(found, table, origin=name, own_gpu=_gpu(str(given), own, origin=name) if own else None)
@@ -203,7 +203,7 @@ def _by_name(kind: str, name: str, entries: Mapping[str, Table]) -> Table:
 
 def _only_entry(path: Path, kind: str) -> tuple[str, Table]:
     """The one entry of a user's file; a file without tables is the entry itself."""
-    data = _toml(path)
+    data = read_toml(path)
     if kind not in data:
         if any(other in data for other in _KINDS if isinstance(data.get(other), dict) and other != "gpu"):
             raise InputError(f"{path} has no table [{kind}.NAME].")
@@ -215,7 +215,8 @@ def _only_entry(path: Path, kind: str) -> tuple[str, Table]:
     return name, table
 
 
-def _toml(path: Path) -> Table:
+def read_toml(path: Path) -> Table:
+    """A TOML file as tables; what is wrong with it is said in one sentence."""
     try:
         table: Table = tomllib.loads(_text(path))
         return table

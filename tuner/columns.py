@@ -122,7 +122,7 @@ class Columns:
         """The topology of one row; what equals the workload's own value is left to the workload."""
         model = self.workload.model
         at = {name: int(self.arrays[name][row]) for name in _NAMES}
-        shape = Shape(hidden=at["hidden"], layers=at["layers"])
+        own_shape = (at["hidden"], at["layers"]) == (model.hidden, model.layers)
         return Topology(
             nodes=at["nodes"],
             tp=at["tp"],
@@ -136,7 +136,7 @@ class Columns:
             recompute=RECOMPUTE[at["recompute"]],
             partition=PARTITION[at["partition"]],
             heads=None if at["heads"] == model.heads else at["heads"],
-            shape=None if shape == model.shape else shape,
+            shape=None if own_shape else Shape(hidden=at["hidden"], layers=at["layers"]),
             global_batch=None if at["global_batch"] == self.workload.global_batch else at["global_batch"],
         )
 

@@ -26,7 +26,8 @@ _SPELLINGS: Final = {
 """Our field by the names that families give it; the first that the file has counts."""
 
 _EXPERTS: Final = ("num_local_experts", "num_experts", "n_routed_experts", "moe_intermediate_size")
-_LARGEST_SEQ_WHEN_SILENT: Final = 2048
+_SEQ_WHEN_SILENT: Final = 2048
+"""What Falcon's code takes where the file names no length."""
 
 
 def model_from(config: Config, *, name: str) -> Model:
@@ -38,7 +39,7 @@ def model_from(config: Config, *, name: str) -> Model:
     if family not in _FAMILIES:
         raise InputError(f"{name}: model_type {family!r} is not known; known are {listed(_FAMILIES, limit=40)}.")
     fields = {"name": name, **_sizes(config, name), **_FAMILIES[family](config)}
-    if fields.get("head_size") == fields["hidden"] // fields["heads"]:
+    if (fields.get("head_size") or 0) * fields["heads"] == fields["hidden"]:
         fields["head_size"] = 0
     return Model(**{field: value for field, value in fields.items() if value is not None})
 
@@ -55,8 +56,16 @@ def _sizes(config: Config, name: str) -> dict[str, Any]:
     missing = [_SPELLINGS[field] for field in ("layers", "hidden", "heads", "vocab") if sizes[field] is None]
     if missing:
         raise InputError(f"{name} lacks {listed(missing[0], last='or')}.")
-    sizes["seq"] = sizes["seq"] or _LARGEST_SEQ_WHEN_SILENT
+    sizes["seq"] = sizes["seq"] or _SEQ_WHEN_SILENT
+    for field, value in sizes.items():
+        if value is not None and (isinstance(value, bool) or not isinstance(value, int)):
+            raise InputError(f"{name}: {_key(config, field)} must be a whole number, not {value!r}.")
     return sizes
+
+
+def _key(config: Config, field: str) -> str:
+    """The name by which a config gives a field."""
+    return next(key for key in _SPELLINGS[field] if config.get(key) is not None)
 
 
 def _first(config: Config, spellings: tuple[str, ...]) -> Any:

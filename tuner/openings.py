@@ -37,7 +37,7 @@ def openings(space: Space) -> list[Opening]:
 
 def _without_pins(space: Space) -> Iterator[Opening]:
     """Give one axis its default values back."""
-    defaults = default_axes(space.workload, space.cluster, heads=space.axes["heads"])
+    defaults = default_axes(space.workload, space.cluster)
     for axis in AXES:
         if axis in ("nodes", "global_batch", "shape") or set(defaults[axis]) <= set(space.axes[axis]):
             continue

@@ -36,31 +36,31 @@ _LARGEST_OTHER: Final = 1_000_000
 
 def check_fields(value: Any, *, may_be_zero: frozenset[str] = frozenset()) -> None:
     """Refuse a field of the dataclass `value` that is of the wrong type, not positive, absurd or not a choice."""
-    kind = type(value).__name__.lower()
-    for name, hint in _hints(value.__class__):
-        complaint = _complaint(name, hint, getattr(value, name), may_be_zero=name in may_be_zero)
+    for name, hint, choices in _hints(value.__class__):
+        complaint = _complaint(name, hint, choices, getattr(value, name), least=0 if name in may_be_zero else 1)
         if complaint:
-            raise InputError(f"{kind} field {name} must be {complaint}.")
+            raise InputError(f"{type(value).__name__.lower()} field {name} must be {complaint}.")
 
 
 def check_size(name: str, value: Any) -> None:
     """Refuse a whole number that is too small or too large for what `name` counts; other values pass."""
     if isinstance(value, int) and not isinstance(value, bool):
-        complaint = _complaint(name, int, value, may_be_zero=name == "zero")
+        complaint = _complaint(name, int, (), value, least=0 if name == "zero" else 1)
         if complaint:
             raise InputError(f"{name} must be {complaint}.")
 
 
-def _complaint(name: str, hint: Any, given: Any, *, may_be_zero: bool) -> str:
+def _complaint(name: str, hint: Any, choices: tuple[str, ...], given: Any, *, least: int) -> str:
     """What the value should have been, or nothing."""
-    choices = get_args(hint)
-    if hint in (int, int | None):
+    if hint is int or hint == int | None:
         if given is None and hint is not int:
             return ""
-        if isinstance(given, bool) or not isinstance(given, int):
+        if type(given) is not int:
             return f"a whole number, not {given!r}"
-        least, largest = 0 if may_be_zero else 1, _LARGEST.get(name, _LARGEST_OTHER)
+        largest = _LARGEST.get(name, _LARGEST_OTHER)
         return "" if least <= given <= largest else f"between {least} and {largest:,}, not {_short(given)}"
+    if choices:
+        return "" if given in choices else f"{either(choices)}, not {given!r}"
     if hint is bool:
         return "" if isinstance(given, bool) else f"true or false, not {given!r}"
     if hint is float:
@@ -68,8 +68,6 @@ def _complaint(name: str, hint: Any, given: Any, *, may_be_zero: bool) -> str:
         return "" if number and 0 <= given < 1e30 else f"a number from 0 to 1e30, not {given!r}"
     if hint is str:
         return "" if isinstance(given, str) else f"a text, not {given!r}"
-    if choices and all(isinstance(choice, str) for choice in choices):
-        return "" if given in choices else f"{either(choices)}, not {given!r}"
     return ""
 
 
@@ -78,6 +76,11 @@ def _short(number: int) -> str:
 
 
 @cache
-def _hints(kind: type) -> list[tuple[str, Any]]:
+def _hints(kind: type) -> list[tuple[str, Any, tuple[str, ...]]]:
+    """Of each field its name, its type, and the words that it may be where it is one of several."""
     hints = get_type_hints(kind)
-    return [(field.name, hints[field.name]) for field in fields(kind)]
+    arguments = {name: get_args(hint) for name, hint in hints.items()}
+    words = {name: all(isinstance(each, str) for each in given) for name, given in arguments.items()}
+    return [
+        (field.name, hints[field.name], arguments[field.name] if words[field.name] else ()) for field in fields(kind)
+    ]

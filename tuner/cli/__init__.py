@@ -40,20 +40,35 @@ for command in (plan, explain, rules, catalog):
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """The `tuner` script: run a command, and turn what a user should read into one sentence and an exit code."""
+    if os.environ.get("_TUNER_COMPLETE"):
+        app.main(prog_name="tuner")
     try:
-        code = app(args=arguments, standalone_mode=False)
+        with app.make_context("tuner", list(sys.argv[1:] if arguments is None else arguments)) as context:
+            app.invoke(context)
         sys.stdout.flush()
-    except BrokenPipeError:
-        # Whoever read our output has gone; keep the interpreter from complaining about it on the way out.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = 0
+    except click.exceptions.Exit as left:
+        code = left.exit_code
+    except BrokenPipeError:
+        code = _abandon_stdout(0)  # whoever read our output has gone, which is their right
+    except OSError as error:
+        code = _abandon_stdout(_failed(f"the output cannot be written: {error.strerror or error}.", 1))
+    except click.exceptions.NoArgsIsHelpError as error:
+        print(error.format_message(), file=sys.stderr)
+        code = error.exit_code
     except (KeyboardInterrupt, click.exceptions.Abort):
         code = _failed("interrupted.", _INTERRUPTED)
     except click.ClickException as error:
         code = _failed(error.format_message(), error.exit_code)
     except TunerError as error:
         code = _failed(str(error), error.exit_code)
-    sys.exit(code if isinstance(code, int) else 0)
+    sys.exit(code)
+
+
+def _abandon_stdout(code: int) -> int:
+    """Keep the interpreter from complaining, on its way out, about output that cannot be written any more."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return code
 
 
 def _failed(sentence: str, code: int) -> int:

@@ -1,0 +1,238 @@
+"""GPUs, clusters and models by name, and the files that a user adds."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import ROOT, Run
+from tuner import catalog
+from tuner.errors import InputError, UnknownName
+from tuner.resources import catalog_files
+
+SHIPPED = [
+    *("V100-16GB-SXM", "V100-32GB-SXM", "A100-40GB-SXM", "A100-80GB-SXM", "A100-40GB-PCIe", "A100-80GB-PCIe"),
+    *("H100-80GB-SXM", "H100-80GB-PCIe", "H100-96GB-SXM", "H200-141GB-SXM", "B200-180GB-SXM", "GB200-192GB"),
+    *("RTX6000ADA-48GB", "L40S-48GB", "RTX4090-24GB", "MI250X-128GB", "MI300X-192GB"),
+]
+FIGURES = {"memory_gib", "memory_gb_s", "sms", "peak_tflops", "intra_node_gb_s", "inter_node_gbit_s", "attention"}
+
+
+@pytest.mark.parametrize("name", SHIPPED)
+def test_the_gpus_that_people_train_on_are_there(name: str) -> None:
+    card = catalog.gpu(name)
+    assert card.name == name
+    assert 15 * 2**30 < card.memory < 300 * 2**30
+    assert 8e11 < card.memory_bandwidth < 1e13
+    assert 70 < card.sms < 400
+    assert card.peak_flops["fp32"] < card.peak_flops["fp16"] < 1e16
+
+
+def test_every_figure_of_a_gpu_names_its_data_sheet() -> None:
+    sheets, used = _sheets(), set()
+    for name, table in catalog.catalog().gpu.items():
+        assert set(table["source"]) == FIGURES, name
+        used |= set(table["source"].values())
+    assert used == set(sheets)
+    assert all(len(text) > 20 for text in sheets.values())
+
+
+def _sheets() -> dict[str, str]:
+    file = next(path for path in catalog_files() if path.name == "gpus.toml")
+    found: dict[str, str] = catalog.read_toml(file)["sheet"]
+    return found
+
+
+def test_a_gpus_name_is_found_by_its_aliases_and_in_any_case() -> None:
+    assert catalog.gpu("a100-80gb-sxm") == catalog.gpu("A100-SXM4-80GB") == catalog.gpu("A100 80GB SXM")
+
+
+def test_an_unknown_gpu_suggests_the_closest() -> None:
+    with pytest.raises(UnknownName, match="did you mean A100-80GB-SXM"):
+        catalog.gpu("A100-80G-SXM")
+
+
+@pytest.mark.parametrize("name", catalog.catalog().model)
+def test_every_preset_has_a_source_and_its_published_size(name: str) -> None:
+    """Exact where the reference is exact, else to the digits that were printed."""
+    entry, counted = catalog.catalog().model[name], catalog.model(name).parameters
+    assert entry["source"]
+    published = entry.get("parameters", counted)
+    exact = isinstance(published, int) and published % 10**8 != 0
+    digits = 0 if exact else len(f"{int(published)}") - len(f"{int(published)}".rstrip("0"))
+    assert round(counted / 10**digits) == round(published / 10**digits), f"{counted:,} against {published:,}"
+
+
+ENOKI = {28: "0.99B", 32: "1.41B", 36: "1.95B", 40: "2.62B", 44: "3.42B", 48: "4.39B"}
+"""The Enoki report's table: heads and "Params"."""
+
+
+@pytest.mark.parametrize("heads", ENOKI)
+def test_the_enoki_family_follows_its_rule(heads: int) -> None:
+    model = catalog.model(f"enoki-{heads}")
+    assert (model.layers, model.hidden, model.heads) == (heads * 3 // 4, 64 * heads, heads)
+    assert f"{model.parameters / 1e9:.2f}B" == ENOKI[heads]
+
+
+def test_any_member_of_a_family_can_be_named_but_no_impossible_one() -> None:
+    assert catalog.model("enoki-64").layers == 48
+    with pytest.raises(InputError, match="heads must be a multiple of 4, for layers are 3/4 of them"):
+        catalog.model("enoki-30")
+
+
+def test_the_58b_accident_is_the_104b_with_the_13bs_mlp() -> None:
+    """Its 58B counts the embedding on the first and on the last stage."""
+    model = catalog.model("tr8-58b")
+    assert round((model.parameters + model.vocab * model.hidden) / 1e9, 1) == 57.5
+    assert model.shape == catalog.model("tr8-104b").shape
+
+
+def test_the_default_cluster_is_the_reports() -> None:
+    cluster = catalog.cluster("bloom-48")
+    assert (cluster.nodes, cluster.gpus_per_node, cluster.gpus) == (48, 8, 384)
+    assert cluster.inter_node.bandwidth == 400e9 / 8
+    assert cluster.intra_node.bandwidth == 300e9
+
+
+GPU_TOML = """
+[gpu.TestCard-24GB]
+memory_gib = 24
+memory_gb_s = 1000
+sms = 100
+peak_tflops = { fp32 = 50, fp16 = 200, bf16 = 200 }
+intra_node_gb_s = 32
+inter_node_gbit_s = 25
+"""
+CLUSTER_TOML = '[cluster.lab]\nnodes = 4\ngpus_per_node = 2\ngpu = "TestCard-24GB"\nnode_gbit_s = 100\n' + GPU_TOML
+MODEL_TOML = 'layers = 12\nhidden = 768\nheads = 12\nvocab = 50257\nseq = 1024\nname = "mine"\n'
+
+
+def test_a_user_adds_a_gpu_a_cluster_and_a_model_without_touching_code(tmp_path: Path, run: Run) -> None:
+    for name, text in (("gpu", GPU_TOML), ("cluster", CLUSTER_TOML), ("model", MODEL_TOML)):
+        (tmp_path / f"{name}.toml").write_text(text)
+    assert catalog.gpu(str(tmp_path / "gpu.toml")).peak_flops["bf16"] == 200e12
+    lab = catalog.cluster(str(tmp_path / "cluster.toml"))
+    assert (lab.gpus, lab.gpu.name, lab.inter_node.bandwidth) == (8, "TestCard-24GB", 100e9 / 8)
+    mine = catalog.model(str(tmp_path / "model.toml"))
+    assert (mine.name, mine.parameters) == ("mine", 124_439_808)
+    said = run("plan", "--json", "--model", str(tmp_path / "model.toml"), "--cluster", str(tmp_path / "cluster.toml"))
+    assert said.code == 0
+    assert json.loads(said.out)["cluster"]["gpu"] == "TestCard-24GB"
+
+
+def test_the_environment_adds_files_to_the_catalog(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> None:
+    (tmp_path / "site.toml").write_text(CLUSTER_TOML + "[model.ours]\n" + MODEL_TOML)
+    monkeypatch.setenv("TUNER_CATALOG", str(tmp_path / "site.toml"))
+    catalog.catalog.cache_clear()
+    request.addfinalizer(catalog.catalog.cache_clear)
+    assert catalog.gpu("testcard-24gb").sms == 100
+    assert catalog.cluster("lab").nodes == 4
+    assert catalog.model("ours").layers == 12
+
+
+@pytest.mark.parametrize(
+    ("file", "text", "complaint"),
+    [
+        ("m.toml", "layers = 12\nhidden = 768\nheads = 12\nseq = 1024\n", "lacks its field vocab."),
+        ("m.toml", MODEL_TOML + "hiden = 3\n", "did you mean hidden"),
+        ("m.toml", MODEL_TOML.replace("768", '"768"'), "model field hidden must be a whole number, not '768'."),
+        ("m.toml", "layers = = 3", "is not TOML"),
+        ("m.toml", "", "lacks its field layers."),
+        ("m.toml", "[model.a]\nlayers=1\n[model.b]\nlayers=2\n", "must have exactly one table [model.NAME]"),
+        ("m.toml", "[cluster.a]\nnodes=1\n", "has no table [model.NAME]"),
+        ("m.json", "", "nor JSON"),
+        ("m.json", "[1, 2]", "holds no JSON object"),
+        ("m.json", "[" * 100_000, "nor JSON"),
+        ("m.json", '{"layers": 12, "heads": 12, "vocab": 5, "seq": 4}', "lacks its field hidden."),
+        (
+            "m.json",
+            '{"model_type": "llama", "hidden_size": 8, "num_attention_heads": 2}',
+            "m lacks num_hidden_layers, n_layer, n_layers or num_layers.",
+        ),
+        (
+            "m.json",
+            '{"model_type": "whisper", "d_model": 8, "n_layer": 2, "n_head": 2, "vocab_size": 9}',
+            "is not known",
+        ),
+        ("m.json", '{"hidden_size": 8, "n_layer": 2, "n_head": 2, "vocab_size": 9}', "lacks model_type"),
+        ("m.json", '{"model_type": "gpt2", "n_embd": "a", "n_layer": 2, "n_head": 2, "vocab_size": 9}', "whole number"),
+    ],
+)
+def test_a_model_file_that_cannot_be_used_says_why_in_one_sentence(
+    tmp_path: Path, file: str, text: str, complaint: str, run: Run
+) -> None:
+    (tmp_path / file).write_text(text)
+    said = run("plan", "--model", str(tmp_path / file))
+    assert said.code == 2
+    assert complaint in said.err
+    assert said.err.startswith("tuner: ")
+    assert "Traceback" not in said.err
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        (GPU_TOML.replace("sms = 100\n", ""), "lacks its field sms."),
+        (GPU_TOML.replace("sms = 100", "sms = 0"), "sms must be a positive number, not 0."),
+        (GPU_TOML.replace("= 32", "= 'fast'"), "intra_node_gb_s must be a positive number, not 'fast'."),
+        (GPU_TOML.replace("{ fp32 = 50, fp16 = 200, bf16 = 200 }", "200"), "peak_tflops must be a table"),
+        (GPU_TOML.replace("sms", "smx"), "did you mean sms"),
+        ("gpu = 3\n", "must have exactly one table [gpu.NAME]"),
+    ],
+)
+def test_a_gpu_file_that_cannot_be_used_says_why_in_one_sentence(
+    tmp_path: Path, text: str, complaint: str, run: Run
+) -> None:
+    (tmp_path / "card.toml").write_text(text)
+    said = run("plan", "--gpu", str(tmp_path / "card.toml"))
+    assert said.code == 2
+    assert complaint in said.err
+
+
+def test_a_file_that_is_none_is_told_so(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="there is no file"):
+        catalog.model(str(tmp_path / "missing.json"))
+    with pytest.raises(InputError, match=r"there is no file .*config\.json"):
+        catalog.model(str(tmp_path))
+    (tmp_path / "binary.json").write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(InputError, match="cannot be read"):
+        catalog.model(str(tmp_path / "binary.json"))
+    (tmp_path / "large.json").write_bytes(b" " * (5 << 20))
+    with pytest.raises(InputError, match="too many for a description"):
+        catalog.model(str(tmp_path / "large.json"))
+    with pytest.raises(InputError, match="is not a file"):
+        catalog.model("/dev/null/")
+
+
+PUBLISHED = json.loads((ROOT / "tests/data/huggingface/counts.json").read_text())
+
+
+@pytest.mark.parametrize("name", [name for name in PUBLISHED if name != "mixtral-8x7b"])
+def test_a_hugging_face_config_gives_the_published_parameter_count(name: str) -> None:
+    model = catalog.model(str(ROOT / f"tests/data/huggingface/{name}.json"))
+    assert model.parameters == PUBLISHED[name]["parameters"]
+    assert model.name == name
+
+
+def test_a_checkpoints_folder_is_read_through_its_config(tmp_path: Path) -> None:
+    folder = tmp_path / "my-llama"
+    folder.mkdir()
+    (folder / "config.json").write_text((ROOT / "tests/data/huggingface/llama-3-8b.json").read_text())
+    assert catalog.model(str(folder)) == catalog.model(str(folder / "config.json"))
+    assert catalog.model(str(folder)).name == "my-llama"
+
+
+def test_a_mixture_of_experts_is_refused_by_its_key() -> None:
+    with pytest.raises(InputError, match=r"is a mixture of experts \(num_local_experts=8\); only dense models are"):
+        catalog.model(str(ROOT / "tests/data/huggingface/mixtral-8x7b.json"))
+
+
+@pytest.mark.parametrize("name", ["llama-3-8b", "llama-7b", "llama-65b", "llama-13b"])
+def test_a_preset_and_its_published_config_are_the_same_model(name: str) -> None:
+    preset, config = catalog.model(name), catalog.model(str(ROOT / f"tests/data/huggingface/{name}.json"))
+    assert replace(config, seq=preset.seq, max_positions=0) == preset

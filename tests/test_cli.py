@@ -1,0 +1,280 @@
+"""The command line: parse, call, print; errors are one sentence; figures are labelled; nothing heavy is loaded."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import Run
+from tuner.cli import app
+
+COMMANDS = sorted(app.commands)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_has_one_sentence_of_help_and_an_example(command: str, run: Run) -> None:
+    said = run(command, "--help")
+    assert said.code == 0
+    assert f"Example: tuner {command}" in said.out
+    sentence = app.commands[command].help or ""
+    assert sentence.split("\n")[0].endswith(".")
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_the_example_of_every_command_runs(command: str, run: Run) -> None:
+    example = app.commands[command].epilog or ""
+    assert run(*example.removeprefix("Example: tuner ").split()).code == 0
+
+
+def test_every_option_has_help() -> None:
+    for name, command in app.commands.items():
+        for parameter in command.params:
+            assert parameter.param_type_name == "argument" or getattr(parameter, "help", ""), (name, parameter.name)
+
+
+FLAGS = {
+    "catalog": {"--json"},
+    "explain": {
+        *("--model", "--cluster", "--nodes", "--gpus-per-node", "--gpu", "--global-batch", "--seq", "--precision"),
+        *("--attention", "--set", "--allow", "--ramp", "--exact-nodes", "--json"),
+    },
+    "plan": {
+        *("--model", "--cluster", "--nodes", "--gpus-per-node", "--gpu", "--global-batch", "--seq", "--precision"),
+        *("--attention", "--set", "--allow", "--ramp", "--exact-nodes", "--json", "--csv", "--top"),
+    },
+    "rules": {"--json"},
+}
+
+
+def test_the_flags_of_every_command_are_these() -> None:
+    """People's scripts hold on to them: a flag may be added here, never renamed or removed."""
+    found = {
+        name: {option for parameter in command.params for option in parameter.opts if option.startswith("--")}
+        for name, command in app.commands.items()
+    }
+    assert found == FLAGS
+
+
+def test_plan_prints_counts_and_rows_for_people(run: Run) -> None:
+    said = run("plan", "--nodes", "48")
+    assert said.code == 0
+    assert said.err == ""
+    assert "181.2B parameters, 72 layers, hidden 14336, 64 heads" in said.out
+    assert "48 nodes of 8 A100-80GB-SXM" in said.out
+    assert "grid points, " in said.out
+    assert "removed by fill-nodes " in said.out
+    assert "Not ranked by time yet." in said.out
+    assert sum(line.startswith("tp") for line in said.out.splitlines()) == 10
+
+
+def test_plan_keeps_its_json_contract(run: Run) -> None:
+    document = json.loads(run("plan", "--nodes", "48", "--json").out)
+    assert document["schema"] == "tuner/plan/1"
+    assert document["legal"] > 50_000
+    assert document["grid"] == document["legal"] + sum(document["removed"].values())
+    assert 0 < document["seconds"] < 60
+    first = document["top"][0]
+    assert {"key", "topology", "sec_per_iter", "memory_gib", "tflops", "days", "terms"} <= set(first)
+    topology = first["topology"]
+    assert topology["tp"] * topology["pp"] * topology["cp"] * topology["dp"] == topology["nodes"] * 8
+    assert topology["heads"] == 64
+    assert topology["global_batch"] == 2048
+
+
+def test_plan_prints_the_same_rows_as_csv(run: Run) -> None:
+    arguments = ("plan", "--set", "tp=8", "--set", "micro_batch=1,2,4", "--top", "5")
+    lines = run(*arguments, "--csv").out.splitlines()
+    keys = [row["key"] for row in json.loads(run(*arguments, "--json").out)["top"]]
+    header = "key,nodes,tp,pp,vpp,cp,dp,sequence_parallel,zero,mbs,recompute,partition,heads,layers,hidden,gbs"
+    assert lines[0] == header
+    assert [line.split(",")[0] for line in lines[1:]] == keys
+    assert len(keys) == 5
+    assert all(key.startswith("tp8-") for key in keys)
+
+
+def test_plan_lists_all_rows_when_asked_for_none(run: Run) -> None:
+    arguments = ("--set", "tp=8", "--set", "recompute=full", "--set", "zero=1", "--set", "heads=64", "--exact-nodes")
+    document = json.loads(run("plan", *arguments, "--top", "0", "--json").out)
+    assert len(document["top"]) == document["legal"] > 10
+
+
+def test_plan_of_an_empty_space_leaves_with_1_and_the_way_out(run: Run) -> None:
+    said = run("plan", "--model", "bloom-14400x80", "--exact-nodes")
+    assert said.code == 1
+    assert said.out == ""
+    assert "it opens with " in said.err
+    assert "global batch 1920 (" in said.err
+    assert said.err.count("\n") == 1
+
+
+def test_allowing_a_policy_opens_what_it_removed(run: Run) -> None:
+    settings = ("--set", "micro_batch=6", "--global-batch", "2016", "--set", "heads=64", "--json")
+    assert run("plan", *settings).code == 1
+    allowed = run("plan", *settings, "--allow", "micro-batch-power-of-two")
+    assert allowed.code == 0
+    assert json.loads(allowed.out)["legal"] > 0
+
+
+def test_explain_says_what_is_broken_and_what_would_mend_it(run: Run) -> None:
+    said = run("explain", "tp8-pp5-mbs2-z1")
+    assert said.code == 0
+    assert "tp8-pp5-dp9-mbs2-z1: not legal" in said.out
+    sentence = "tp(8) x pp(5) = 40 does not divide 384 GPUs; with tp=8, pp may be 1, 2, 3, 4, 6, 8, 12, 16, 24 or 48"
+    assert sentence in said.out
+    assert "nearest legal: tp8-pp6-dp8-mbs2-z1  (pp 5 -> 6, dp 9 -> 8)" in said.out
+
+
+def test_explain_keeps_its_json_contract(run: Run) -> None:
+    document = json.loads(run("explain", "tp8-pp12-dp4-mbs2-z2", "--json").out)
+    assert document["schema"] == "tuner/explain/1"
+    assert document["legal"] is False
+    broken = [verdict for verdict in document["verdicts"] if verdict["verdict"] == "broken"]
+    laws = [verdict for verdict in broken if verdict["level"] == "law"]
+    assert [verdict["rule"] for verdict in laws] == ["zero-without-pipeline"]
+    assert laws[0]["nearest"] == document["nearest"][0]["key"] == "tp8-pp12-dp4-mbs2-z1"
+    assert document["nearest"][0]["changes"] == {"zero": [2, 1]}
+
+
+def test_explain_of_a_legal_topology_still_gives_advice(run: Run) -> None:
+    said = run("explain", "tp8-pp12-dp4-mbs2-z1")
+    assert "tp8-pp12-dp4-mbs2-z1: legal on 48 nodes" in said.out
+    assert "! advice  uneven-stages: the output layer weighs 1.42 layers" in said.out
+    assert "nearest legal" not in said.out
+
+
+def test_rules_and_catalog_list_what_there_is(run: Run) -> None:
+    names = {rule["name"] for rule in json.loads(run("rules", "--json").out)["rules"]}
+    assert {"fill-nodes", "fused-softmax", "wave-quantisation"} <= names
+    gpus = json.loads(run("catalog", "gpus", "--json").out)["gpus"]
+    assert {"name": "A100-80GB-SXM", "sms": 108, "memory_gib": 80.0}.items() <= gpus[3].items()
+    assert "enoki-48" in run("catalog", "models").out
+    assert "bloom-48" in run("catalog", "clusters").out
+
+
+BAD_INPUT = [
+    (("plan", "--nodes", "0"), "cluster field nodes must be between 1 and 16,384, not 0."),
+    (("plan", "--nodes", "-4"), "cluster field nodes must be between 1 and 16,384, not -4."),
+    (
+        ("plan", "--nodes", "1" + "0" * 40),
+        "cluster field nodes must be between 1 and 16,384, not a number of 133 bits.",
+    ),
+    (("plan", "--nodes", "many"), "'many' is not a valid integer"),
+    (("plan", "--gpus-per-node", "0"), "gpus_per_node must be between 1 and 128, not 0."),
+    (("plan", "--global-batch", "0"), "workload field global_batch must be between 1 and 100,000,000, not 0."),
+    (("plan", "--seq", "-1"), "model field seq must be between 1 and 100,000,000, not -1."),
+    (("plan", "--gpu", "A100-80GB"), "there is no GPU called 'A100-80GB'; did you mean A100-80GB-SXM"),
+    (("plan", "--gpu", ""), "there is no GPU called ''"),
+    (("plan", "--model", "lama-7b"), "there is no model called 'lama-7b'; did you mean llama-7b"),
+    (("plan", "--cluster", "blom"), "there is no cluster called 'blom'; did you mean bloom-48"),
+    (("plan", "--model", "no/such/file.json"), "there is no file no/such/file.json."),
+    (
+        ("plan", "--allow", "dp-multiple-of-3"),
+        "there is no policy called 'dp-multiple-of-3'; did you mean dp-multiple-of-4",
+    ),
+    (("plan", "--allow", "batch-by-dp"), "batch-by-dp is a law and cannot be allowed"),
+    (("plan", "--allow", "uneven-stages"), "uneven-stages is advice, which never rejects, and cannot be allowed"),
+    (("plan", "--ramp", "32"), "--ramp '32' is not START,INCREMENT"),
+    (("plan", "--ramp", "0,32"), "ramp field start must be between 1 and"),
+    (("plan", "--set", "tq=8"), "there is no axis 'tq'; axes are shape, global_batch, nodes, tp"),
+    (("plan", "--set", "tp"), "--set 'tp' lacks a value; write tp=1,2,4."),
+    (("plan", "--set", "tp=,"), "lacks a value"),
+    (("plan", "--set", "tp=eight"), "'eight' is neither a whole number nor a range; write tp=1,2,4."),
+    (("plan", "--set", "tp=8-4"), "the range 8-4 runs backwards"),
+    (("plan", "--set", "tp=1-999999999"), "the range 1-999999999 has more than 100,000 values"),
+    (("plan", "--set", "tp=8", "--set", "tp=4"), "--set names tp more than once; give all values at once: tp=A,B."),
+    (("plan", "--set", "zero=4"), "zero must be between 0 and 3, not 4."),
+    (("plan", "--set", "micro_batch=0"), "micro_batch must be between 1 and 1,000,000, not 0."),
+    (("plan", "--set", "recompute=some"), "'some' is not none, selective or full; write recompute=none,full."),
+    (("plan", "--set", "sequence_parallel=maybe"), "'maybe' is neither on nor off"),
+    (("plan", "--set", "shape=14336"), "'14336' is not hidden x layers; write shape=14336x72,13824x78."),
+    (("plan", "--gpu", "V100-32GB-SXM", "--precision", "bf16"), "V100-32GB-SXM has no bf16; it has fp32 and fp16."),
+    (("plan", "--gpu", "V100-32GB-SXM", "--attention", "flash2"), "V100-32GB-SXM does not run flash2 attention"),
+    (("plan", "--csv", "--json"), "--csv and --json exclude each other."),
+    (("plan", "--node", "4"), "No such option"),
+    (("plan", "--top", "-1"), "is not in the range"),
+    (("explain",), "Missing argument 'KEY'"),
+    (("explain", "tp8"), "'tp8' lacks pp, mbs and z: a key looks like tp8-pp12-dp4-mbs2-z1"),
+    (("explain", "nonsense"), "'nonsense' is not a topology key"),
+    (("catalog", "cards"), "'cards' is not one of"),
+    (("fly",), "No such command 'fly'"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "sentence"), BAD_INPUT, ids=lambda value: " ".join(value)[:40])
+def test_bad_input_leaves_with_2_and_one_sentence(arguments: tuple[str, ...], sentence: str, run: Run) -> None:
+    said = run(*arguments)
+    assert said.code == 2
+    assert said.out == ""
+    assert said.err.startswith("tuner: ")
+    assert said.err.count("\n") == 1
+    assert sentence in said.err
+
+
+def test_help_and_version_need_nothing_heavy() -> None:
+    """A login node answers at once: the imports of `tuner --help` are click and the standard library."""
+    program = (
+        "import sys\nfrom tuner.cli import main\n"
+        "try:\n    main(['--help'])\nexcept SystemExit:\n    pass\n"
+        "heavy = {'numpy', 'pandas', 'optuna', 'matplotlib', 'rich', 'jinja2', 'torch'} & set(sys.modules)\n"
+        "sys.exit(f'loaded {heavy}' if heavy else 0)"
+    )
+    said = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert said.returncode == 0, said.stderr
+    assert "Find the topology that finishes training soonest." in said.stdout
+
+
+def test_planning_needs_no_torch_optuna_or_plotting() -> None:
+    program = (
+        "import sys\nfrom tuner.cli import main\n"
+        "try:\n    main(['plan', '--json'])\nexcept SystemExit:\n    pass\n"
+        "heavy = {'pandas', 'optuna', 'matplotlib', 'torch', 'deepspeed'} & set(sys.modules)\n"
+        "sys.exit(f'loaded {heavy}' if heavy else 0)"
+    )
+    said = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert said.returncode == 0, said.stderr
+
+
+def test_a_reader_that_goes_away_is_no_error(tmp_path: Path) -> None:
+    """`tuner plan --top 0 | head` ends quietly."""
+    errors = tmp_path / "stderr"
+    command = [sys.executable, "-m", "tuner", "plan", "--top", "0", "--csv"]
+    with errors.open("w") as stderr, subprocess.Popen(command, stdout=subprocess.PIPE, stderr=stderr) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        process.stdout.close()
+        assert process.wait(timeout=60) == 0
+    assert errors.read_text() == ""
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="only Linux has a device that is always full")
+@pytest.mark.parametrize("arguments", [["--help"], ["plan"], ["plan", "--json"], ["rules"]])
+def test_output_that_cannot_be_written_leaves_with_1_and_one_sentence(arguments: list[str]) -> None:
+    with Path("/dev/full").open("w") as full:
+        said = subprocess.run(
+            [sys.executable, "-m", "tuner", *arguments], stdout=full, stderr=subprocess.PIPE, text=True, check=False
+        )
+    assert said.returncode == 1
+    assert said.stderr == "tuner: the output cannot be written: No space left on device.\n"
+
+
+def test_no_command_at_all_shows_the_help(run: Run) -> None:
+    said = run()
+    assert said.code == 2
+    assert said.err.startswith("Usage: tuner [OPTIONS] COMMAND")
+
+
+def test_an_interrupt_leaves_with_130_and_one_sentence() -> None:
+    program = (
+        "import os, signal, sys, threading\nfrom tuner.cli import main\n"
+        "import tuner.planning\n"
+        "threading.Timer(0.3, lambda: os.kill(os.getpid(), signal.SIGINT)).start()\n"
+        "main(['plan', '--nodes', '16384', '--gpus-per-node', '64', '--set', 'micro_batch=1-4000', '--set', "
+        "'heads=64', '--global-batch', '2048'])"
+    )
+    said = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=120)
+    assert said.returncode == 130
+    assert said.stderr == "tuner: interrupted.\n"

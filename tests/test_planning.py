@@ -1,0 +1,195 @@
+"""Plan, explain, and the ways out of an empty space."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.strategies import spaces, topologies
+from tuner.columns import Columns
+from tuner.domain import Topology
+from tuner.errors import EmptySpace
+from tuner.explaining import changes, explain
+from tuner.keys import parse_key
+from tuner.nearest import distance, nearest
+from tuner.openings import openings
+from tuner.planning import plan
+from tuner.request import space_for
+from tuner.rules import RULES
+from tuner.space import Space
+
+
+def asked(key: str, space: Space) -> Topology:
+    return parse_key(key, cluster=space.cluster, model=space.workload.model)
+
+
+@given(spaces(), st.integers(0, 5))
+def test_the_first_rows_do_not_depend_on_how_many_are_asked_for(space: Space, top: int) -> None:
+    try:
+        every = plan(space, top=0)
+    except EmptySpace:
+        assert space.empty()
+        return
+    assert len(every.top) == every.tally.legal == space.count()
+    if top:
+        assert plan(space, top=top).top == every.top[:top]
+
+
+def test_rows_are_listed_in_the_documented_order(default_space: Space) -> None:
+    rows = plan(default_space, top=0).top
+    keys = [
+        (-row.topology.nodes, _departures(row.topology), len(row.advice), row.bubble, -row.topology.tp) for row in rows
+    ]
+    assert keys == sorted(keys)
+
+
+def _departures(topology: Topology) -> int:
+    plain = Topology(nodes=1, tp=1, pp=1, dp=1, micro_batch=1)
+    names = ("vpp", "sequence_parallel", "zero", "recompute", "heads")
+    return sum(getattr(topology, name) != getattr(plain, name) for name in names)
+
+
+@given(spaces(), topologies())
+@settings(max_examples=60)
+def test_a_topology_is_called_legal_exactly_when_it_breaks_no_rule_in_force(space: Space, topology: Topology) -> None:
+    explanation = explain(space, topology)
+    broken = {v.rule for v in space.rules.violations(Columns.of([topology], space.workload, space.cluster))}
+    judged = {verdict.rule for verdict in explanation.violations}
+    open_rules = {verdict.rule for verdict in explanation.verdicts if verdict.word == "open"}
+    assert judged <= broken <= judged | open_rules
+    assert explanation.legal == (not broken)
+    assert [verdict.rule for verdict in explanation.verdicts] == [rule.name for rule in RULES]
+
+
+@given(spaces(), topologies())
+@settings(max_examples=60)
+def test_the_nearest_topologies_are_legal_and_none_is_nearer(space: Space, topology: Topology) -> None:
+    every = [t for points in space.blocks() for t in space.topologies(points)]
+    found = nearest(space, topology, most=3)
+    assert len(found) == min(3, len(every))
+    assert all(t in every for t in found)
+    if every:
+        one = Columns.of([topology], space.workload, space.cluster)
+        best = np.sort(distance(Columns.of(every, space.workload, space.cluster), one))[: len(found)]
+        assert np.allclose(distance(Columns.of(found, space.workload, space.cluster), one), best)
+
+
+@given(spaces())
+@settings(max_examples=40)
+def test_a_legal_topology_is_its_own_nearest(space: Space) -> None:
+    for points in space.blocks():
+        topology = space.topologies(points[:1])[0]
+        assert nearest(space, topology, most=1) == [topology]
+        return
+
+
+@pytest.mark.parametrize(
+    ("key", "rule", "said"),
+    [
+        (
+            "tp8-pp5-mbs2-z1",
+            "fill-nodes",
+            "tp(8) x pp(5) = 40 does not divide 384 GPUs; with tp=8, pp may be 1, 2, 3, 4, 6, 8, 12, 16, 24 or 48",
+        ),
+        (
+            "tp8-pp12-dp4-mbs3-z1",
+            "batch-by-dp",
+            "global batch 2048 does not divide by micro_batch x dp = 3 x 4 = 12; micro_batch may be 1, 2, 4, 8, ",
+        ),
+        (
+            "tp8-pp12-dp4-mbs2-z2",
+            "zero-without-pipeline",
+            "ZeRO 2 does not work with a pipeline, and pp is 12; with pp=12, zero may be 0 or 1; with zero=2, pp may ",
+        ),
+        (
+            "tp8-pp12-dp3-mbs1-z1",
+            "dp-multiple-of-4",
+            "dp=3 is not a multiple of 4; pp may be 1, 3, 8 or 9; nodes may be 48",
+        ),
+        (
+            "tp3-pp12-dp8-mbs1-z1",
+            "tp-in-node",
+            "tp=3 does not fit evenly into nodes of 8 GPUs; tp may be 1, 2, 4 or 8",
+        ),
+        (
+            "tp8-pp12-dp4-mbs2-z1-vpp4",
+            "layers-by-vpp",
+            "72 layers do not divide by pp x vpp = 12 x 4 = 48; with pp=12, vpp may be 1, 2, 3 or 6",
+        ),
+        (
+            "tp8-pp12-dp5-mbs1-z1",
+            "enough-nodes",
+            "60 nodes are needed and there are 48; nodes may be 37, 38, 39, 40, 41, 42, 43, 44, 45, 46, 47 or 48",
+        ),
+    ],
+)
+def test_a_violation_comes_with_its_numbers_and_its_remedy(
+    key: str, rule: str, said: str, default_space: Space
+) -> None:
+    explanation = explain(default_space, asked(key, default_space))
+    verdict = next(verdict for verdict in explanation.verdicts if verdict.rule == rule)
+    assert verdict.word == "broken"
+    assert f"{verdict.message}; {verdict.remedy}".startswith(said)
+    assert verdict.nearest is not None
+    assert default_space.rules.violations(_columns(verdict.nearest, default_space)) == []
+
+
+def _columns(topology: Topology, space: Space) -> Columns:
+    return Columns.of([topology], space.workload, space.cluster)
+
+
+@pytest.mark.parametrize("key", ["tp8-pp12-dp4-mbs2-z1", "tp4-pp12-dp8-mbs2-z1", "tp8-pp6-dp8-mbs4-z1-h112"])
+def test_a_legal_topology_is_told_so_and_needs_no_other(key: str, default_space: Space) -> None:
+    explanation = explain(default_space, asked(key, default_space))
+    assert explanation.legal
+    assert explanation.nearest == ()
+
+
+def test_what_follows_from_an_impossible_split_is_left_open(default_space: Space) -> None:
+    """dp follows from the split, so that nothing can be said of it yet."""
+    words = {v.rule: v.word for v in explain(default_space, asked("tp8-pp5-mbs1-z1", default_space)).verdicts}
+    assert words["fill-nodes"] == "broken"
+    assert words["dp-multiple-of-4"] == words["batch-by-dp"] == "open"
+
+
+def test_the_nearest_names_what_changes_from_what_to_what(default_space: Space) -> None:
+    topology = asked("tp8-pp5-dp9-mbs2-z1", default_space)
+    near = explain(default_space, topology).nearest[0]
+    assert near.key == "tp8-pp6-dp8-mbs2-z1"
+    assert changes(topology, near, default_space) == {"nodes": (45, 48), "pp": (5, 6), "dp": (9, 8)}
+
+
+def test_each_opening_of_an_empty_space_opens_it() -> None:
+    """The number said is the number found when the change is made."""
+    space = space_for(model="bloom-14400x80", exact_nodes=True)
+    said = {opening.change: opening.legal for opening in openings(space)}
+    assert said["40 nodes"] == space.where(nodes=(40,)).count() > 0
+    assert said["global batch 2016"] == space_for(model="bloom-14400x80", exact_nodes=True, global_batch=2016).count()
+    assert said["global batch 1920"] > said["global batch 2016"]
+
+
+@pytest.mark.parametrize(
+    ("described", "opening"),
+    [
+        ({"settings": ["tp=3"]}, "tp not held to 3 ("),
+        ({"settings": ["dp=7"]}, "dp not held to 7 ("),
+        ({"settings": ["micro_batch=3"]}, "micro_batch not held to 3 ("),
+        ({"model": "llama-3-8b", "attention": "fused"}, "--allow fused-softmax ("),
+        ({"nodes": 5, "exact_nodes": True, "settings": ["vpp=1", "pp=1"]}, "4 nodes ("),
+        ({"settings": ["heads=11"]}, "heads not held to 11 ("),
+        ({"settings": ["heads=11", "micro_batch=3"]}, "no single change of nodes, global batch, policies or depth"),
+    ],
+)
+def test_an_empty_space_names_the_change_that_opens_it(described: dict[str, object], opening: str) -> None:
+    with pytest.raises(EmptySpace, match=r"none of .* topologies is legal") as empty:
+        plan(space_for(**described))  # type: ignore[arg-type]
+    assert opening in str(empty.value)
+
+
+def test_an_open_space_keeps_its_count_under_a_policy_switched_off(default_space: Space) -> None:
+    freed = replace(default_space, rules=type(default_space.rules)(allowed=frozenset(["microbatches-fill-pipeline"])))
+    assert freed.count() > default_space.count()
