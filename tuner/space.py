@@ -64,9 +64,10 @@ class Space:
         return prod(len(self.axes[axis]) for axis in AXES)
 
     def blocks(self, tally: Tally | None = None) -> Iterator[IntArray]:
-        """The legal points, ascending, in arrays of bounded size; `tally` is filled as they are drawn."""
+        """The legal points, ascending, in arrays of bounded size; `tally` is set anew and filled as they are drawn."""
         tally = tally if tally is not None else Tally()
-        tally.grid, tally.removed = self.size, dict.fromkeys((rule.name for rule in self.in_force), 0)
+        tally.grid, tally.legal = self.size, 0
+        tally.removed = dict.fromkeys((rule.name for rule in self.in_force), 0)
         for points in self._grow(np.zeros(1, dtype=np.int64), 0, tally):
             tally.legal += len(points)
             yield points

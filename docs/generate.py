@@ -1,0 +1,73 @@
+"""Writes the pages that are made from the product itself: `docs/cli.md` and `docs/rules.md`.
+
+    python docs/generate.py
+
+A test compares them with what this module would write, so that they cannot fall behind.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from tuner.cli import app
+from tuner.rules import RULES, Level
+
+HERE = Path(__file__).resolve().parent
+
+LEVELS: dict[Level, str] = {
+    "law": "DeepSpeed, Megatron or arithmetic refuses anything else. No law can be switched off.",
+    "policy": "This site's choice; `--allow NAME` switches it off.",
+    "advice": "Slow where it is not followed; never rejects.",
+}
+
+
+def cli_page() -> str:
+    """Every command's `--help`, as a terminal of 100 columns shows it."""
+    parts = ["# Command line", "", "Made from `--help` by `python docs/generate.py`.", "", *_help("tuner", app)]
+    for name, command in sorted(app.commands.items()):
+        parts += [f"## tuner {name}", "", *_help(f"tuner {name}", command)]
+    return "\n".join(parts)
+
+
+def rules_page() -> str:
+    """The table of rules by level."""
+    parts = [
+        *("# Rules", "", "Made from the rules' table by `python docs/generate.py`; `tuner rules` prints the same."),
+        *(
+            "",
+            "A topology is legal when it breaks no law and no policy. `tuner explain KEY` judges one by all of them.",
+        ),
+    ]
+    for level, meaning in LEVELS.items():
+        parts += [
+            "",
+            f"## {level.capitalize()}",
+            "",
+            meaning,
+            "",
+            "| rule | what must hold | source |",
+            "|---|---|---|",
+        ]
+        parts += [
+            f"| `{rule.name}` | {rule.sentence} | {rule.source} |".replace("|embedding", "\\|embedding")
+            for rule in RULES
+            if rule.level == level
+        ]
+    return "\n".join([*parts, ""])
+
+
+PAGES = {"cli.md": cli_page, "rules.md": rules_page}
+
+
+def _help(name: str, command: click.Command) -> list[str]:
+    with click.Context(command, info_name=name, terminal_width=100, max_content_width=100) as context:
+        lines = [line.rstrip() for line in command.get_help(context).splitlines()]
+    return ["```", *lines, "```", ""]
+
+
+if __name__ == "__main__":
+    for page, text in PAGES.items():
+        (HERE / page).write_text(text(), encoding="utf-8")
+        print(f"wrote docs/{page}")

@@ -1,0 +1,65 @@
+"""The pages say what the product does."""
+
+from __future__ import annotations
+
+import re
+import shlex
+
+import pytest
+
+from docs.generate import PAGES
+from tests.conftest import ROOT, Run
+from tuner.cli import app
+from tuner.rules import BY_NAME
+
+PROSE = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")] + sorted(
+    (ROOT / "docs").glob("*.md")
+)
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_a_generated_page_is_what_the_generator_writes(page: str) -> None:
+    assert (ROOT / "docs" / page).read_text() == PAGES[page](), "run: make docs"
+
+
+def test_every_command_stands_in_the_reference_and_in_the_readme() -> None:
+    reference, readme = (ROOT / "docs/cli.md").read_text(), (ROOT / "README.md").read_text()
+    for command in app.commands:
+        assert f"## tuner {command}" in reference
+        assert f"tuner {command}" in readme
+
+
+def test_the_readme_opens_with_the_two_commands() -> None:
+    readme = (ROOT / "README.md").read_text()
+    first = re.search(r"```sh\n(.*?)```", readme, re.DOTALL)
+    assert first
+    assert [line.split("#")[0].strip() for line in first[1].splitlines()] == ["make run", "make test"]
+
+
+def _commands(text: str) -> list[str]:
+    blocks = re.findall(r"```sh\n(.*?)```", text, re.DOTALL)
+    lines = [line.split(" #")[0].strip() for block in blocks for line in block.splitlines()]
+    return [line for line in lines if line.startswith("tuner ")]
+
+
+@pytest.mark.parametrize("command", sorted({c for page in PROSE for c in _commands(page.read_text())}))
+def test_every_command_shown_runs(command: str, run: Run) -> None:
+    said = run(*shlex.split(command)[1:])
+    assert said.code in (0, 1)
+    assert (said.code == 1) == ("--exact-nodes" in command and "bloom-14400x80" in command)
+
+
+@pytest.mark.parametrize("page", PROSE, ids=lambda page: page.name)
+def test_every_link_to_a_file_leads_to_one(page: object) -> None:
+    from pathlib import Path
+
+    assert isinstance(page, Path)
+    for target in re.findall(r"\]\(([^)#]+?)(?:#[^)]*)?\)", page.read_text()):
+        if not target.startswith("http"):
+            assert (page.parent / target).exists(), f"{page.name} links to {target}"
+
+
+def test_every_rule_that_prose_names_exists() -> None:
+    for page in PROSE:
+        for name in re.findall(r"--allow ([a-z0-9-]+)", page.read_text()):
+            assert name in BY_NAME, f"{page.name} names {name}"
