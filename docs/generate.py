@@ -8,6 +8,7 @@ A test compares them with what this module would write, so that they cannot fall
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -25,9 +26,12 @@ LEVELS: dict[Level, str] = {
 
 def cli_page() -> str:
     """Every command's `--help`, as a terminal of 100 columns shows it."""
-    parts = ["# Command line", "", "Made from `--help` by `python docs/generate.py`.", "", *_help("tuner", app)]
-    for name, command in sorted(app.commands.items()):
-        parts += [f"## tuner {name}", "", *_help(f"tuner {name}", command)]
+    parts = ["# Command line", "", "Made from `--help` by `python docs/generate.py`.", ""]
+    with app.make_context("tuner", [], resilient_parsing=True, **_WIDTH) as group:
+        parts += _help(group)
+        for name, command in sorted(app.commands.items()):
+            with command.make_context(name, [], parent=group, resilient_parsing=True, **_WIDTH) as context:
+                parts += [f"## tuner {name}", "", *_help(context)]
     return "\n".join(parts)
 
 
@@ -61,9 +65,11 @@ def rules_page() -> str:
 PAGES = {"cli.md": cli_page, "rules.md": rules_page}
 
 
-def _help(name: str, command: click.Command) -> list[str]:
-    with click.Context(command, info_name=name, terminal_width=100, max_content_width=100) as context:
-        lines = [line.rstrip() for line in command.get_help(context).splitlines()]
+_WIDTH: dict[str, Any] = {"terminal_width": 100, "max_content_width": 100}
+
+
+def _help(context: click.Context) -> list[str]:
+    lines = [line.rstrip() for line in context.get_help().splitlines()]
     return ["```", *lines, "```", ""]
 
 

@@ -190,7 +190,10 @@ BAD_INPUT = [
     (("plan", "--set", "micro_batch=0"), "micro_batch must be between 1 and 1,000,000, not 0."),
     (("plan", "--set", "recompute=some"), "'some' is not none, selective or full; write recompute=none,full."),
     (("plan", "--set", "sequence_parallel=maybe"), "'maybe' is neither on nor off"),
-    (("plan", "--set", "shape=14336"), "'14336' is not hidden x layers; write shape=14336x72,13824x78."),
+    (
+        ("plan", "--set", "shape=14336"),
+        "'14336' is neither hidden x layers nor similar; write shape=14336x72,13824x78.",
+    ),
     (("plan", "--gpu", "V100-32GB-SXM", "--precision", "bf16"), "V100-32GB-SXM has no bf16; it has fp32 and fp16."),
     (("plan", "--gpu", "V100-32GB-SXM", "--attention", "flash2"), "V100-32GB-SXM does not run flash2 attention"),
     (("plan", "--csv", "--json"), "--csv and --json exclude each other."),

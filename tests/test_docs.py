@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
+from pathlib import Path
 
 import pytest
 
@@ -50,13 +51,28 @@ def test_every_command_shown_runs(command: str, run: Run) -> None:
 
 
 @pytest.mark.parametrize("page", PROSE, ids=lambda page: page.name)
-def test_every_link_to_a_file_leads_to_one(page: object) -> None:
-    from pathlib import Path
-
-    assert isinstance(page, Path)
+def test_every_link_to_a_file_leads_to_one(page: Path) -> None:
     for target in re.findall(r"\]\(([^)#]+?)(?:#[^)]*)?\)", page.read_text()):
         if not target.startswith("http"):
             assert (page.parent / target).exists(), f"{page.name} links to {target}"
+
+
+def test_the_python_shown_in_the_readme_runs(capsys: pytest.CaptureFixture[str]) -> None:
+    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+    assert blocks
+    for block in blocks:
+        exec(block, {})  # noqa: S102 - running what the page shows is the test
+    assert capsys.readouterr().out.startswith("tp")
+
+
+def test_the_files_shown_in_the_readme_can_be_used(tmp_path: Path, run: Run) -> None:
+    (block,) = re.findall(r"```toml\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+    cluster, model = block.split("# mine.toml")
+    (tmp_path / "lab.toml").write_text(cluster)
+    (tmp_path / "mine.toml").write_text("#" + model)
+    said = run("plan", "--cluster", str(tmp_path / "lab.toml"), "--model", str(tmp_path / "mine.toml"))
+    assert said.code == 0
+    assert "16 nodes of 8 H100-80GB-SXM" in said.out
 
 
 def test_every_rule_that_prose_names_exists() -> None:

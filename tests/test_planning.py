@@ -123,7 +123,7 @@ def test_a_legal_topology_is_its_own_nearest(space: Space) -> None:
         (
             "tp8-pp12-dp5-mbs1-z1",
             "enough-nodes",
-            "60 nodes are needed and there are 48; nodes may be 37, 38, 39, 40, 41, 42, 43, 44, 45, 46, 47 or 48",
+            "it takes 60 nodes and there are 48; nodes may be 37, 38, 39, 40, 41, 42, 43, 44, 45, 46, 47 or 48",
         ),
     ],
 )

@@ -95,6 +95,17 @@ def test_shapes_open_the_pipeline_degrees_of_each_of_them() -> None:
     assert {8, 13} <= set(opened.axes["pp"])
 
 
+def test_similar_shapes_make_about_the_same_parameters_and_hold_the_reports_contenders(default_space: Space) -> None:
+    """14336x72, 13824x78, 13312x84 and 12288x96, which the report's author found by hand."""
+    model = default_space.workload.model
+    shapes = space_for(settings=["shape=similar"]).axes["shape"]
+    assert shapes[0] == model.shape
+    assert {"14336x72", "13824x78", "13312x84", "12288x96"} <= {str(shape) for shape in shapes}
+    sizes = [model.with_shape(shape).parameters / model.parameters for shape in shapes]
+    assert all(0.97 <= size <= 1.03 for size in sizes)
+    assert len(set(shapes)) == len(shapes) > 20
+
+
 def test_dp_can_be_held_to_values_though_it_follows() -> None:
     held = space_for(settings=["dp=4,8", "nodes=48", "vpp=1"])
     degrees = {t.dp for block in held.blocks() for t in held.topologies(block)}

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
 from tuner.columns import AXES
-from tuner.domain import PARTITION, RECOMPUTE, Cluster, Shape, Workload
+from tuner.domain import PARTITION, RECOMPUTE, Cluster, Model, Shape, Workload
 from tuner.errors import InputError, either, listed
 
 Axes = Mapping[str, tuple[Any, ...]]
@@ -18,7 +18,13 @@ BLOOM_HEADS: Final = (16, 32, 64, 112, 128, 256)
 SETTABLE: Final = (*AXES, "dp")
 """What `--set` takes: the axes, and `dp`, which follows from them and can be held to values."""
 
+SIMILAR: Final = "similar"
+"""`--set shape=similar`: all shapes of about the model's size."""
+
 _MOST_VALUES: Final = 100_000
+_ALIKE: Final = (0.97, 1.03)
+"""How far a shape's parameters may be from the model's to count as the same size: the BLOOM report compares 177B to
+182B."""
 
 
 def default_axes(workload: Workload, cluster: Cluster, *, heads: Iterable[int] = ()) -> dict[str, tuple[Any, ...]]:
@@ -52,6 +58,20 @@ def with_shapes(axes: Axes, shapes: Iterable[Shape], cluster: Cluster) -> dict[s
     layers = [depth for shape in shapes for depth in (shape.layers, shape.layers + 2)]
     opened = {"shape": shapes, "pp": _divisors(*layers, at_most=cluster.gpus), "vpp": _divisors(*layers, at_most=8)}
     return {**axes, **{axis: tuple(values) for axis, values in opened.items()}}
+
+
+def similar_shapes(model: Model) -> tuple[Shape, ...]:
+    """Widths and depths that make about as many parameters as the model has, its own among them."""
+    step = 512 if model.hidden >= 8192 else 128
+    widths = range(-(-int(model.hidden * 0.75) // step) * step, int(model.hidden * 1.25) + 1, step)
+    alike = [model.shape]
+    for hidden in widths:
+        one = model.with_shape(Shape(hidden=hidden, layers=1))
+        fixed = one.parameters - one.layer_parameters
+        fewest, most = ((share * model.parameters - fixed) / one.layer_parameters for share in _ALIKE)
+        depths = range(max(1, -int(-fewest // 1)), int(most) + 1)
+        alike += [Shape(hidden=hidden, layers=layers) for layers in depths]
+    return tuple(dict.fromkeys(alike))
 
 
 def parse_setting(text: str) -> tuple[str, tuple[Any, ...]]:
@@ -108,9 +128,11 @@ def _switches(word: str) -> list[bool]:
     return [known[word.casefold()]]
 
 
-def _shapes(word: str) -> list[Shape]:
+def _shapes(word: str) -> list[Shape | str]:
+    if word == SIMILAR:
+        return [SIMILAR]
     if not (match := re.fullmatch(r"([0-9]{1,9})x([0-9]{1,9})", word)):
-        raise ValueError(f"{word!r} is not hidden x layers")
+        raise ValueError(f"{word!r} is neither hidden x layers nor {SIMILAR}")
     return [Shape(hidden=int(match[1]), layers=int(match[2]))]
 
 

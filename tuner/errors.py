@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
-from typing import ClassVar
+from typing import ClassVar, SupportsInt
 
 
 class TunerError(Exception):
@@ -68,6 +68,11 @@ def listed(values: Iterable[object], *, limit: int = 16, last: str = "and") -> s
     if len(words) < 2:
         return "".join(words)
     return f"{', '.join(words[:-1])} {last} {words[-1]}"
+
+
+def counted(number: SupportsInt, word: str) -> str:
+    """`1 node`, `48 nodes`; a number of numpy's does too."""
+    return f"{int(number)} {word}{'' if int(number) == 1 else 's'}"
 
 
 def either(values: Iterable[object], *, limit: int = 16) -> str:

@@ -8,8 +8,8 @@ from dataclasses import replace
 from typing import Any, Final, get_args
 
 from tuner import catalog
-from tuner.axes import BLOOM_HEADS, default_axes, parse_setting, with_shapes
-from tuner.domain import Attention, Cluster, Gpu, Model, Precision, Ramp, Workload
+from tuner.axes import BLOOM_HEADS, default_axes, parse_setting, similar_shapes, with_shapes
+from tuner.domain import Attention, Cluster, Gpu, Model, Precision, Ramp, Shape, Workload
 from tuner.errors import InputError, either, listed
 from tuner.rules import RuleSet
 from tuner.space import Space
@@ -58,6 +58,7 @@ def space_for(
     axes = default_axes(workload, machines, heads=() if model is not None else BLOOM_HEADS)
     given = dict(_settings(settings))
     if "shape" in given:
+        given["shape"] = _shapes(given["shape"], workload.model)
         axes = with_shapes(axes, given["shape"], machines)
     if exact_nodes:
         axes["nodes"] = (machines.nodes,)
@@ -84,6 +85,12 @@ def _settings(settings: Iterable[str]) -> list[tuple[str, tuple[Any, ...]]]:
     if twice:
         raise InputError(f"--set names {listed(twice)} more than once; give all values at once: {twice[0]}=A,B.")
     return parsed
+
+
+def _shapes(given: Iterable[Shape | str], model: Model) -> tuple[Shape, ...]:
+    """The shapes asked for, `similar` spelt out."""
+    spelt = [similar_shapes(model) if isinstance(each, str) else (each,) for each in given]
+    return tuple(dict.fromkeys(shape for shapes in spelt for shape in shapes))
 
 
 def _cluster(given: str | Cluster | None, *, nodes: int | None, gpus_per_node: int | None, gpu: str | None) -> Cluster:

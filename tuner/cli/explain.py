@@ -70,12 +70,15 @@ def _print_json(space: Space, found: Explanation) -> None:
 
 def _print_text(space: Space, found: Explanation) -> None:
     from tuner.cli.output import space_lines
+    from tuner.errors import counted
     from tuner.explaining import changes
 
     print("\n".join(space_lines(space)))
     topology = found.topology
     partition = " (embedding and head count as layers)" if topology.partition == "embedding" else ""
-    print(f"\n{topology.key}: {'legal' if found.legal else 'not legal'} on {topology.nodes} nodes{partition}\n")
+    print(
+        f"\n{topology.key}: {'legal' if found.legal else 'not legal'} on {counted(topology.nodes, 'node')}{partition}\n"
+    )
     for word in ("broken", "open", "holds", "off"):
         for verdict in found.verdicts:
             if verdict.word == word:

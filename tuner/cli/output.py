@@ -37,6 +37,8 @@ def print_table(headers: Sequence[str], rows: Iterable[Sequence[object]], *, lef
 
 def space_lines(space: Space) -> list[str]:
     """What is planned, in two lines for people."""
+    from tuner.errors import counted
+
     workload, cluster = space.workload, space.cluster
     model = workload.model
     name = "" if model.name == "unnamed" else f"{model.name}: "
@@ -44,7 +46,7 @@ def space_lines(space: Space) -> list[str]:
         f"{name}{model.parameters / 1e9:.4g}B parameters, {model.layers} layers, hidden {model.hidden}, "
         f"{model.heads} heads, sequence {model.seq}, global batch {workload.global_batch}, {workload.precision}, "
         f"{workload.attention} attention",
-        f"{cluster.nodes} nodes of {cluster.gpus_per_node} {cluster.gpu.name}",
+        f"{counted(cluster.nodes, 'node')} of {cluster.gpus_per_node} {cluster.gpu.name}",
     ]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tuner.columns import Columns
+from tuner.errors import counted
 from tuner.rules.shapes import softmax_block
 
 
@@ -28,7 +29,7 @@ def gpus(columns: Columns) -> str:
         return f"tp({columns.tp}) x pp({columns.pp}){cp} = {columns.replica} does not divide {there} GPUs"
     used = columns.replica * columns.dp
     product = f"tp({columns.tp}) x pp({columns.pp}){cp} x dp({columns.dp}) = {used}"
-    return f"{product} is not the {there} GPUs of {columns.nodes} nodes"
+    return f"{product} is not the {counted(there, 'GPU')} of {counted(columns.nodes, 'node')}"
 
 
 def stages(columns: Columns) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from tuner.errors import counted
 from tuner.rules import sentences
 from tuner.rules.rule import Rule
 from tuner.rules.shapes import fused_softmax_refuses, head_weight, ramp_breaks, stage_excess, wave_efficiency
@@ -64,7 +65,7 @@ RULES: Final[tuple[Rule, ...]] = (
         reads=("nodes",),
         vary=("nodes",),
         broken=lambda c: c.nodes > c.cluster.nodes,
-        numbers=lambda c: f"{c.nodes} nodes are needed and there are {c.cluster.nodes}",
+        numbers=lambda c: f"it takes {counted(c.nodes, 'node')} and there are {c.cluster.nodes}",
     ),
     Rule(
         name="heads-by-tp",
