@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -94,6 +95,41 @@ def test_plan_prints_the_same_rows_as_csv(run: Run) -> None:
     assert [line.split(",")[0] for line in lines[1:]] == keys
     assert len(keys) == 5
     assert all(key.startswith("tp8-") for key in keys)
+
+
+def test_a_table_fits_a_narrow_terminal_and_says_what_it_left_out() -> None:
+    """The key says it all, so that the other columns can go."""
+    width = 60
+    said = in_a_terminal(width, "plan", "--nodes", "48")
+    table = said[said.index("Key") :].splitlines()
+    rows = [line for line in table if line.startswith("tp")]
+    assert len(rows) == 10
+    assert all(len(row) <= width for row in rows)
+    assert "(left out in 60 columns: " in said
+    assert "left out" not in in_a_terminal(200, "plan", "--nodes", "48")
+
+
+def in_a_terminal(columns: int, *arguments: str) -> str:
+    """What a command prints on a terminal of so many columns."""
+    import pty
+
+    outer, inner = pty.openpty()
+    environment = {**os.environ, "COLUMNS": str(columns)}
+    command = [sys.executable, "-m", "tuner", *arguments]
+    with subprocess.Popen(command, stdout=inner, env=environment) as process:
+        os.close(inner)
+        chunks = []
+        while True:
+            try:
+                chunk = os.read(outer, 65536)
+            except OSError:  # Linux's way to say that the terminal's other end is closed
+                break
+            if not chunk:
+                break
+            chunks.append(chunk)
+    os.close(outer)
+    assert process.returncode == 0
+    return b"".join(chunks).decode().replace("\r\n", "\n")
 
 
 def test_plan_lists_all_rows_when_asked_for_none(run: Run) -> None:

@@ -15,6 +15,7 @@ from tuner.domain import PARTITION, RECOMPUTE, Cluster, Shape, Topology, Workloa
 
 IntArray = npt.NDArray[np.int64]
 BoolArray = npt.NDArray[np.bool_]
+FloatArray = npt.NDArray[np.float64]
 
 AXES: Final = (
     "shape",

@@ -143,7 +143,7 @@ def _candidates(space: Space, columns: Columns, axis: str) -> Iterable[int]:
 
 def _varied(columns: Columns, axis: str, values: IntArray) -> Columns:
     """One row for each value of the axis, all else as asked; `dp` follows where the GPUs' split changes."""
-    arrays = {name: np.full(len(values), array[0]) for name, array in columns.arrays.items()}
+    arrays: dict[str, IntArray] = {name: np.full(len(values), array[0]) for name, array in columns.arrays.items()}
     arrays[axis] = values
     varied = Columns(columns.workload, columns.cluster, arrays)
     if axis in ("nodes", "tp", "pp", "cp"):

@@ -27,7 +27,7 @@ _SPELLINGS: Final = {
 
 _EXPERTS: Final = ("num_local_experts", "num_experts", "n_routed_experts", "moe_intermediate_size")
 _SEQ_WHEN_SILENT: Final = 2048
-"""What Falcon's code takes where the file names no length."""
+"""What Falcon's and OPT's code takes where the file names no length."""
 
 
 def model_from(config: Config, *, name: str) -> Model:
@@ -125,7 +125,7 @@ def _opt(config: Config) -> dict[str, Any]:
     return {
         "tied_embeddings": config.get("tie_word_embeddings", True),
         "positions": "learned",
-        "max_positions": config.get("max_position_embeddings", 2048) + 2,
+        "max_positions": (config.get("max_position_embeddings") or _SEQ_WHEN_SILENT) + 2,
         "embedding_size": config.get("word_embed_proj_dim"),
         "final_norm": bool(final_norm),
         "qkv_bias": bias,

@@ -6,9 +6,8 @@ from collections.abc import Collection
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 
-from tuner.columns import Columns
+from tuner.columns import Columns, FloatArray, IntArray
 from tuner.domain import Topology
 from tuner.space import Space
 
@@ -41,7 +40,8 @@ def nearest(space: Space, topology: Topology, *, most: int = 3, along: Collectio
     Steps on the axes in `along`, where some are named, are preferred to others.
     """
     asked = Columns.of([topology], space.workload, space.cluster)
-    best_points, best = np.empty(0, dtype=np.int64), np.empty(0)
+    best_points: IntArray = np.empty(0, dtype=np.int64)
+    best: FloatArray = np.empty(0)
     for points in space.blocks():
         best_points = np.concatenate([best_points, points])
         best = np.concatenate([best, distance(space.columns(points), asked, along=along)])
@@ -50,7 +50,7 @@ def nearest(space: Space, topology: Topology, *, most: int = 3, along: Collectio
     return space.topologies(best_points)
 
 
-def distance(columns: Columns, asked: Columns, *, along: Collection[str] = ()) -> npt.NDArray[np.float64]:
+def distance(columns: Columns, asked: Columns, *, along: Collection[str] = ()) -> FloatArray:
     """How far each row is from the one row of `asked`."""
     total = np.zeros(columns.nodes.shape)
     for name, weight in {**_DOUBLINGS, **_STEPS}.items():

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from tuner.columns import Columns, IntArray
+from tuner.columns import Columns, FloatArray, IntArray
 from tuner.domain import RECOMPUTE, Topology
 from tuner.errors import EmptySpace, either
 from tuner.openings import openings
@@ -50,7 +50,8 @@ def plan(space: Space, *, top: int = 10) -> Plan:
     Raises `EmptySpace`, which says what removed everything and what would open it.
     """
     started, tally = time.perf_counter(), Tally()
-    points, keys = np.empty(0, dtype=np.int64), np.empty((5, 0))
+    points: IntArray = np.empty(0, dtype=np.int64)
+    keys: FloatArray = np.empty((5, 0))
     for block in space.blocks(tally):
         points = np.concatenate([points, block])
         keys = np.concatenate([keys, _keys(space.columns(block))], axis=1)

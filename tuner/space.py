@@ -16,7 +16,7 @@ from typing import Any, Final
 import numpy as np
 
 from tuner.axes import Axes
-from tuner.columns import AXES, Columns, IntArray
+from tuner.columns import AXES, BoolArray, Columns, IntArray
 from tuner.domain import PARTITION, RECOMPUTE, Cluster, Topology, Workload
 from tuner.errors import InputError
 from tuner.rules import Rule, RuleSet
@@ -127,7 +127,7 @@ class Space:
             return points
         columns = Columns(self.workload, self.cluster, _Digits(self, points, depth + 1))
         worth = prod(len(self.axes[axis]) for axis in AXES[depth + 1 :])
-        legal = np.ones(len(points), dtype=np.bool_)
+        legal: BoolArray = np.ones(len(points), dtype=np.bool_)
         for rule in self._asked[depth]:
             kept = legal & ~rule.broken_rows(columns)
             tally.removed[rule.name] += worth * int(legal.sum() - kept.sum())

@@ -19,7 +19,12 @@ def catalog(kind: str, as_json: bool) -> None:
         print_json("catalog", {kind: rows})
         return
     headers = list(rows[0])
-    print_table(headers, [[row[header] for header in headers] for row in rows], left=("name", "gpu", "attention"))
+    print_table(
+        headers,
+        [[row[header] for header in headers] for row in rows],
+        left=("name", "gpu", "attention"),
+        spare=headers[:1:-1],
+    )
 
 
 def _gpus() -> list[dict[str, object]]:

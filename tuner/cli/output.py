@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import json
+import shutil
 import sys
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from tuner.domain import Topology
     from tuner.space import Space
-
-_PIPE_WIDTH: Final = 160
-"""Columns of a table that no terminal shows."""
 
 
 def print_json(name: str, document: dict[str, Any]) -> None:
@@ -20,19 +18,27 @@ def print_json(name: str, document: dict[str, Any]) -> None:
     print(json.dumps({"schema": f"tuner/{name}/1", **document}, indent=2, allow_nan=False))
 
 
-def print_table(headers: Sequence[str], rows: Iterable[Sequence[object]], *, left: Iterable[str] = ()) -> None:
-    """A table on stdout; the columns named in `left` are text, the others are numbers."""
-    from rich.box import SIMPLE_HEAD
-    from rich.console import Console
-    from rich.table import Table
+def print_table(
+    headers: Sequence[str], rows: Iterable[Sequence[object]], *, left: Iterable[str] = (), spare: Sequence[str] = ()
+) -> None:
+    """A table on stdout. Columns in `left` are text, the others numbers.
 
-    table = Table(box=SIMPLE_HEAD, pad_edge=False, show_edge=False)
-    for header in headers:
-        table.add_column(header, justify="left" if header in left else "right", overflow="fold")
-    for row in rows:
-        table.add_row(*(str(cell) for cell in row))
-    console = Console(width=None if sys.stdout.isatty() else _PIPE_WIDTH, highlight=False, markup=False, emoji=False)
-    console.print(table)
+    Where a terminal is too narrow, the columns in `spare` are left out, the first of them first, until it fits.
+    """
+    lines = [list(headers), *([str(cell) for cell in row] for row in rows)]
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    room = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+    shown = list(range(len(headers)))
+    for header in spare:
+        if room is None or sum(widths[place] + 2 for place in shown) - 2 <= room:
+            break
+        shown.remove(headers.index(header))
+    pads = [str.ljust if header in left else str.rjust for header in headers]
+    for line in [lines[0], ["-" * width for width in widths], *lines[1:]]:
+        print("  ".join(pads[place](line[place], widths[place]) for place in shown).rstrip())
+    if len(shown) < len(headers):
+        missing = [header for place, header in enumerate(headers) if place not in shown]
+        print(f"(left out in {room} columns: {', '.join(missing)})")
 
 
 def space_lines(space: Space) -> list[str]:

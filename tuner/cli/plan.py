@@ -109,7 +109,8 @@ def _print_table(space: Space, made: Plan) -> None:
         for row in made.top
     ]
     headers = ("Key", "Nodes", "DP", "TP", "PP", "VPP", "MBS", "ZeRO", "Recompute", "Heads", "Microbatches", "Bubble")
-    print_table((*headers, "Advice"), rows, left=("Key", "Recompute", "Advice"))
+    spare = ("Advice", "Heads", "Recompute", "ZeRO", "VPP", "Nodes", "Bubble", "Microbatches", "MBS", "PP", "TP", "DP")
+    print_table((*headers, "Advice"), rows, left=("Key", "Recompute", "Advice"), spare=spare)
     print(f"\nNot ranked by time yet. The order: {ORDER}.")
     if len(space.axes["heads"]) > 1 or len(space.axes["shape"]) > 1:
         print("Heads or shape are searched: another value is another model.")

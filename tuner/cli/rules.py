@@ -19,4 +19,9 @@ def rules(as_json: bool) -> None:
         print_json("rules", {"rules": [{field: getattr(rule, field) for field in fields} for rule in RULES]})
         return
     headers = ("Rule", "Level", "What must hold", "Source")
-    print_table(headers, [(rule.name, rule.level, rule.sentence, rule.source) for rule in RULES], left=headers)
+    print_table(
+        headers,
+        [(rule.name, rule.level, rule.sentence, rule.source) for rule in RULES],
+        left=headers,
+        spare=("Source",),
+    )
