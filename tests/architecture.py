@@ -13,7 +13,7 @@ from pathlib import Path
 
 FLOORS = (
     ("errors", "sizes", "resources", "domain", "huggingface", "catalog", "keys"),
-    ("columns", "rules", "axes", "space", "openings", "nearest"),
+    ("columns", "rules", "axes", "space", "openings", "nearest", "remedies"),
     ("physics",),
     ("search", "launch", "tables"),
     ("tune", "planning", "explaining", "request", "report", "export"),
@@ -43,7 +43,20 @@ OWNERS = {
 }
 """Who may import a third-party library, or a module of the standard library that is kept in one place."""
 
-PURE = ("rules", "columns", "axes", "space", "openings", "nearest", "physics", "domain", "sizes", "keys", "errors")
+PURE = (
+    "rules",
+    "columns",
+    "axes",
+    "space",
+    "openings",
+    "nearest",
+    "remedies",
+    "physics",
+    "domain",
+    "sizes",
+    "keys",
+    "errors",
+)
 """They return: they neither print nor read a clock, a file or the environment."""
 
 IMPURE_MODULES = {"time", "datetime", "random", "os", "io", "pathlib", "logging", "socket", "threading", "secrets"}

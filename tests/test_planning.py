@@ -18,8 +18,9 @@ from tuner.keys import parse_key
 from tuner.nearest import distance, nearest
 from tuner.openings import openings
 from tuner.planning import plan
+from tuner.remedies import varied
 from tuner.request import space_for
-from tuner.rules import RULES
+from tuner.rules import BY_NAME, RULES
 from tuner.space import Space
 
 
@@ -78,6 +79,18 @@ def test_the_nearest_topologies_are_legal_and_none_is_nearer(space: Space, topol
         assert np.allclose(distance(Columns.of(found, space.workload, space.cluster), one), best)
 
 
+@given(spaces(), topologies())
+@settings(max_examples=60)
+def test_every_value_of_a_remedy_mends_the_rule_that_it_is_for(space: Space, topology: Topology) -> None:
+    columns = Columns.of([topology], space.workload, space.cluster)
+    for verdict in explain(space, topology).verdicts:
+        for way in verdict.remedies:
+            assert verdict.word == "broken"
+            mended = varied(columns, way.axis, np.array(way.values))
+            assert not BY_NAME[verdict.rule].broken_rows(mended).any()
+            assert int(columns.arrays[way.axis][0]) not in way.values
+
+
 @given(spaces())
 @settings(max_examples=40)
 def test_a_legal_topology_is_its_own_nearest(space: Space) -> None:
@@ -133,7 +146,7 @@ def test_a_violation_comes_with_its_numbers_and_its_remedy(
     explanation = explain(default_space, asked(key, default_space))
     verdict = next(verdict for verdict in explanation.verdicts if verdict.rule == rule)
     assert verdict.word == "broken"
-    assert f"{verdict.message}; {verdict.remedy}".startswith(said)
+    assert "; ".join([verdict.message, *map(str, verdict.remedies)]).startswith(said)
     assert verdict.nearest is not None
     assert default_space.rules.violations(_columns(verdict.nearest, default_space)) == []
 

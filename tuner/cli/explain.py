@@ -51,7 +51,10 @@ def _print_json(space: Space, found: Explanation) -> None:
                     "verdict": verdict.word,
                     "sentence": verdict.sentence,
                     "message": verdict.message,
-                    "remedy": verdict.remedy,
+                    "remedies": [
+                        {"axis": way.axis, "values": list(way.values), "given": dict(way.given)}
+                        for way in verdict.remedies
+                    ],
                     "nearest": verdict.nearest.key if verdict.nearest else None,
                 }
                 for verdict in found.verdicts
@@ -96,7 +99,7 @@ def _line(verdict: Verdict) -> str:
     mark = {"broken": "!" if verdict.level == "advice" else "x", "open": "?", "holds": ".", "off": "-"}[verdict.word]
     way_out = f"nearest legal that way: {verdict.nearest.key}" if verdict.nearest else ""
     said = {
-        "broken": "; ".join(filter(None, (verdict.message, verdict.remedy, way_out))),
+        "broken": "; ".join(filter(None, (verdict.message, *map(str, verdict.remedies), way_out))),
         "open": "cannot be judged before fill-nodes holds, for dp follows from it",
         "holds": verdict.sentence,
         "off": f"does not apply here: {verdict.sentence}",

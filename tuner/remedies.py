@@ -1,0 +1,100 @@
+"""The values of single axes with which a broken rule would hold."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from tuner.columns import Columns, IntArray
+from tuner.domain import PARTITION, RECOMPUTE
+from tuner.errors import either
+from tuner.rules import Rule
+from tuner.space import Space
+
+_GIVEN: Final = ("tp", "pp", "cp", "vpp", "zero", "heads", "micro_batch")
+"""The axes that a remedy repeats where the rule reads them too."""
+_ALWAYS_GIVEN: Final = ("tp", "pp", "micro_batch")
+"""Those that are worth repeating even at 1."""
+_WAYS: Final = 2
+_VALUES: Final = 12
+_WORDS: Final[Mapping[str, tuple[str, ...]]] = {
+    "sequence_parallel": ("off", "on"),
+    "partition": PARTITION,
+    "recompute": RECOMPUTE,
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Remedy:
+    """One axis, and the values of it for which a rule holds while all else stays; `dp` follows."""
+
+    axis: str
+    values: tuple[int, ...]
+    """Those closest to what was asked, ascending."""
+    given: Mapping[str, int]
+    """What else the rule looks at, as it stays."""
+
+    def __str__(self) -> str:
+        given = " and ".join(f"{name}={value}" for name, value in self.given.items())
+        values = either(spelt(self.axis, value) for value in self.values)
+        return f"{f'with {given}, ' if given else ''}{self.axis} may be {values}"
+
+
+def remedies(space: Space, columns: Columns, rule: Rule) -> tuple[Remedy, ...]:
+    """Up to two single axes by which the one row of `columns` could keep the rule, the likeliest first."""
+    found = []
+    for axis in rule.vary:
+        asked = int(columns.arrays[axis][0])
+        candidates = np.array([value for value in _candidates(space, columns, axis) if value != asked], dtype=np.int64)
+        held = candidates[~rule.broken_rows(varied(columns, axis, candidates))]
+        if len(held):
+            around = held[np.argsort(np.abs(held - asked), kind="stable")[:_VALUES]]
+            values = tuple(sorted(int(value) for value in around))
+            found.append(Remedy(axis=axis, values=values, given=_given(columns, rule, axis)))
+    return tuple(found[:_WAYS])
+
+
+def varied(columns: Columns, axis: str, values: IntArray) -> Columns:
+    """One row for each value of the axis, all else as in the one row; `dp` follows where the GPUs' split changes."""
+    arrays: dict[str, IntArray] = {name: np.full(len(values), array[0]) for name, array in columns.arrays.items()}
+    arrays[axis] = values
+    rows = Columns(columns.workload, columns.cluster, arrays)
+    if axis in ("nodes", "tp", "pp", "cp"):
+        arrays["dp"] = np.maximum(1, rows.nodes * columns.cluster.gpus_per_node // rows.replica)
+    return rows
+
+
+def spelt(axis: str, value: int) -> int | str:
+    """A column's number as people write it: `on` for sequence parallelism, `full` for recompute."""
+    return _WORDS[axis][value] if axis in _WORDS else value
+
+
+def _candidates(space: Space, columns: Columns, axis: str) -> Iterable[int]:
+    """The values of an axis that are worth trying."""
+    at = {name: int(array[0]) for name, array in columns.arrays.items()}
+    if axis == "heads":
+        return (heads for heads in range(1, 1025) if at["hidden"] % heads == 0)
+    most_gpus = min(space.cluster.gpus, 1024)
+    around = {"hidden": 512, "layers": 8, "global_batch": 4096}
+    if axis in around:
+        return range(max(1, at[axis] - around[axis]), at[axis] + around[axis] + 1)
+    ranges = {
+        "nodes": range(1, space.cluster.nodes + 1),
+        "tp": range(1, most_gpus + 1),
+        "pp": range(1, most_gpus + 1),
+        "cp": range(1, 65),
+        "vpp": range(1, 65),
+        "micro_batch": range(1, 129),
+        "zero": range(4),
+        "sequence_parallel": range(2),
+        "partition": range(2),
+    }
+    return ranges[axis]
+
+
+def _given(columns: Columns, rule: Rule, axis: str) -> dict[str, int]:
+    at = {name: int(columns.arrays[name][0]) for name in _GIVEN if name in rule.reads and name != axis}
+    return {name: value for name, value in at.items() if value > 1 or name in _ALWAYS_GIVEN}
