@@ -13,7 +13,7 @@ from tuner.request import space_for
 from tuner.space import Space
 
 settings.register_profile("tuner", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.register_profile("ci", parent=settings.get_profile("tuner"), max_examples=300)
+settings.register_profile("ci", parent=settings.get_profile("tuner"), max_examples=300, derandomize=True)
 settings.load_profile("ci" if os.environ.get("CI") else "tuner")
 
 ROOT = Path(__file__).resolve().parent.parent

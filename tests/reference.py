@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
+from fractions import Fraction
+from math import ceil
 
 from tuner.columns import AXES
 from tuner.domain import Topology
@@ -54,7 +56,9 @@ def broken(topology: Topology, space: Space) -> set[str]:
     need("hidden-by-heads", bool(model.head_size) or model.hidden % model.heads == 0)
     units = model.layers + (2 if topology.partition == "embedding" else 0)
     need("layers-by-pp", units % pp == 0)
-    need("one-partition", topology.partition == "layers" or model.layers % pp != 0)
+    if topology.partition == "embedding":
+        need("one-partition", model.layers % (pp * vpp) != 0)
+        need("layer-on-every-stage", units // (pp * vpp) >= 2)
     if vpp > 1:
         need("vpp-needs-pp", pp > 1)
         need("layers-by-vpp", units % (pp * vpp) == 0)
@@ -98,3 +102,37 @@ def broken(topology: Topology, space: Space) -> set[str]:
     if microbatches < pp:
         policies.add("microbatches-fill-pipeline")
     return found | (policies - allowed)
+
+
+def ignored_advice(topology: Topology, space: Space) -> set[str]:
+    """The names of the advice that a topology does not follow."""
+    workload, gpu = space.workload.as_in(topology), space.cluster.gpu
+    model, tp, pp = workload.model, topology.tp, topology.pp
+    head_size = Fraction(model.head_size or Fraction(model.hidden, model.heads))
+    found = set()
+    for multiple in (8, 64):
+        if Fraction(model.hidden, tp) % multiple:
+            found.add(f"hidden-per-tp-by-{multiple}")
+        if head_size % multiple:
+            found.add(f"head-size-by-{multiple}")
+    if model.hidden % 128 or Fraction(model.ffn, tp) % 128:
+        found.add("tile-quantisation")
+
+    tokens = max(1, topology.micro_batch * model.seq // topology.cp)
+    columns = (2 if model.gated_mlp else 1) * Fraction(model.ffn, tp)
+    tiles = ceil(Fraction(tokens, 256)) * ceil(columns / 128)
+    waves = ceil(Fraction(tiles, gpu.sms))
+    if Fraction(tiles, waves * gpu.sms) < Fraction(9, 10):
+        found.add("wave-quantisation")
+
+    if pp > 1:
+        matrices = 2 * model.hidden * head_size * (model.heads + model.kv_heads)
+        matrices += (3 if model.gated_mlp else 2) * model.hidden * model.ffn
+        head = Fraction(model.hidden * model.vocab) / (matrices + 2 * model.seq * model.heads * head_size)
+        ends = 1 if topology.partition == "embedding" else 0
+        share = Fraction(model.layers + 2 * ends, pp)
+        if max(share, share - ends + head) / (Fraction(model.layers + head) / pp) - 1 > Fraction(1, 10):
+            found.add("uneven-stages")
+    if topology.vpp > 1:
+        found.add("interleaving-needs-megatron-lm")
+    return found

@@ -83,7 +83,7 @@ def test_with_increments_of_32_and_dp_4_the_largest_micro_batch_is_8() -> None:
 def test_108_heads_break_the_fused_softmax_kernel() -> None:
     """ "NHEADS=108 breaks constraints for invoking optimized fused softmax kernel", with (HEADS/TP)*MBS % 4 = 0."""
     space = space_for(model="bloom-13824x78")
-    topology = parse_key("tp8-pp6-dp8-mbs4-z1-h108", cluster=space.cluster, model=space.workload.model)
+    topology = parse_key("tp8-pp6-dp8-mbs4-z1-h108", workload=space.workload, cluster=space.cluster)
     broken = space.rules.violations(Columns.of([topology], space.workload, space.cluster))
     said = {violation.rule: violation.message for violation in broken}
     assert said["fused-softmax"] == "(heads/tp) x micro_batch = (108/8) x 4 = 54 is not a multiple of 4"
@@ -94,7 +94,7 @@ def test_the_heads_that_the_author_tried_pass(heads: int) -> None:
     """NHEADs comparison, NHIDDEN=14336: "for `MBS=4, TP=8` `HEADS % 16 = 0`"."""
     space = space_for()
     key = f"tp8-pp6-dp8-mbs4-z1-h{heads}"
-    topology = parse_key(key, cluster=space.cluster, model=space.workload.model)
+    topology = parse_key(key, workload=space.workload, cluster=space.cluster)
     assert space.rules.violations(Columns.of([topology], space.workload, space.cluster)) == []
 
 
@@ -117,7 +117,7 @@ def test_what_the_message_names_does_open_it(opened: dict[str, int]) -> None:
 def test_bloom_as_it_was_trained_is_legal_on_its_cluster_under_its_ramp_up() -> None:
     """tr11-176B-ml.slurm: TP 4, PP 12, MBS 2, --rampup-batch-size 192 16, type:transformer|embedding, 70 layers."""
     space = space_for(model="bloom-176b", ramp="192,16")
-    topology = parse_key("tp4-pp12-dp8-mbs2-z1", cluster=space.cluster, model=space.workload.model)
+    topology = parse_key("tp4-pp12-dp8-mbs2-z1", workload=space.workload, cluster=space.cluster)
     assert topology.partition == "embedding"
     assert space.rules.violations(Columns.of([topology], space.workload, space.cluster)) == []
     everything = {t.key for points in space.blocks() for t in space.topologies(points)}

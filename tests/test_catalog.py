@@ -11,6 +11,7 @@ import pytest
 from tests.conftest import ROOT, Run
 from tuner import catalog
 from tuner.errors import InputError, UnknownName
+from tuner.request import space_for
 from tuner.resources import catalog_files
 
 SHIPPED = [
@@ -178,7 +179,7 @@ def test_a_model_file_that_cannot_be_used_says_why_in_one_sentence(
     ("text", "complaint"),
     [
         (GPU_TOML.replace("sms = 100\n", ""), "lacks its field sms."),
-        (GPU_TOML.replace("sms = 100", "sms = 0"), "sms must be a positive number, not 0."),
+        (GPU_TOML.replace("sms = 100", "sms = 0"), "gpu field sms must be between 1 and 1,000,000, not 0."),
         (GPU_TOML.replace("= 32", "= 'fast'"), "intra_node_gb_s must be a positive number, not 'fast'."),
         (GPU_TOML.replace("{ fp32 = 50, fp16 = 200, bf16 = 200 }", "200"), "peak_tflops must be a table"),
         (GPU_TOML.replace("sms", "smx"), "did you mean sms"),
@@ -228,7 +229,9 @@ def test_a_checkpoints_folder_is_read_through_its_config(tmp_path: Path) -> None
 
 
 def test_a_mixture_of_experts_is_refused_by_its_key() -> None:
-    with pytest.raises(InputError, match=r"is a mixture of experts \(num_local_experts=8\); only dense models are"):
+    with pytest.raises(
+        InputError, match=r"is a mixture of experts \(num_local_experts=8\); only dense models can be described"
+    ):
         catalog.model(str(ROOT / "tests/data/huggingface/mixtral-8x7b.json"))
 
 
@@ -236,3 +239,87 @@ def test_a_mixture_of_experts_is_refused_by_its_key() -> None:
 def test_a_preset_and_its_published_config_are_the_same_model(name: str) -> None:
     preset, config = catalog.model(name), catalog.model(str(ROOT / f"tests/data/huggingface/{name}.json"))
     assert replace(config, seq=preset.seq, max_positions=0) == preset
+
+
+@pytest.mark.parametrize("key", ["tie_word_embeddings", "attention_bias", "mlp_bias"])
+def test_an_explicit_null_in_a_config_means_off(key: str, tmp_path: Path) -> None:
+    config = json.loads((ROOT / "tests/data/huggingface/llama-7b.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps({**config, key: None}))
+    assert catalog.model(str(tmp_path)).parameters == PUBLISHED["llama-7b"]["parameters"]
+
+
+@pytest.mark.parametrize("name", ["pythia-6.9b", "gpt2", "starcoder", "llama-7b", "opt-125m", "gpt-j-6b", "falcon-7b"])
+def test_a_config_without_model_type_is_read_by_its_architecture(name: str, tmp_path: Path) -> None:
+    config = json.loads((ROOT / f"tests/data/huggingface/{name}.json").read_text())
+    del config["model_type"]
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    assert catalog.model(str(tmp_path)).parameters == PUBLISHED[name]["parameters"]
+    del config["architectures"]
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    with pytest.raises(InputError, match="lacks model_type, and architectures names no known family"):
+        catalog.model(str(tmp_path))
+
+
+def test_a_model_file_says_how_it_is_trained(tmp_path: Path) -> None:
+    (tmp_path / "m.toml").write_text(MODEL_TOML + 'attention = "fused"\nprecision = "fp16"\n')
+    workload = space_for(model=str(tmp_path / "m.toml")).workload
+    assert (workload.attention, workload.precision) == ("fused", "fp16")
+    (tmp_path / "m.toml").write_text(MODEL_TOML + 'attention = "wombat"\n')
+    with pytest.raises(InputError, match="attention must be eager, fused, flash1 or flash2, not 'wombat'"):
+        space_for(model=str(tmp_path / "m.toml"))
+
+
+def test_another_gpu_keeps_the_network_that_the_cluster_states(tmp_path: Path) -> None:
+    (tmp_path / "cluster.toml").write_text(CLUSTER_TOML)
+    own = space_for(cluster=str(tmp_path / "cluster.toml"), gpu="A100-80GB-SXM").cluster
+    assert (own.name, own.gpu.name, own.inter_node.bandwidth) == ("lab", "A100-80GB-SXM", 100e9 / 8)
+    assert own.intra_node.bandwidth == 300e9
+    usual = space_for(gpu="A100-80GB-SXM", nodes=2).cluster
+    assert usual.inter_node.bandwidth == 8 * 200e9 / 8
+
+
+RUBBISH = [
+    ("[gpu.X]\naliases = 3\n", "aliases must be a list of texts, not 3."),
+    ("[gpu.X]\naliases = [1]\n", "aliases must be a list of texts"),
+    ("[family.f]\nvocab = 3\n", "lacks its field members."),
+    ('[family.f]\nmembers = [4]\nlayers_per_4_heads = "x"\nhidden_per_head = 3\n', "are whole numbers"),
+    ("[family]\nx = 3\n", "[family] must hold tables such as [family.NAME]."),
+    ("[rubbish]\n", "unknown table [rubbish]; known are gpu, cluster, model and family."),
+    ("x = " + "[" * 3000, "is not TOML that can be used"),
+    ("x = " + "1" * 5000, "is not TOML that can be used"),
+]
+
+
+@pytest.mark.parametrize(("text", "complaint"), RUBBISH, ids=lambda value: value[:30])
+def test_rubbish_in_a_users_catalog_is_named(
+    text: str, complaint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest, run: Run
+) -> None:
+    (tmp_path / "site.toml").write_text(text)
+    monkeypatch.setenv("TUNER_CATALOG", str(tmp_path / "site.toml"))
+    catalog.catalog.cache_clear()
+    request.addfinalizer(catalog.catalog.cache_clear)
+    said = run("plan", "--gpu", "nothing-known")
+    assert said.code == 2
+    assert complaint in said.err
+    assert said.err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        {"head_dim": "ab", "num_attention_heads": 10**20},
+        {"head_dim": [1], "num_attention_heads": 10**10},
+        {"hidden_size": 10**4000},
+        {"max_position_embeddings": None, "model_type": "opt"},
+        {"num_experts": "a\nb"},
+        {"model_type": ["llama"]},
+        {"vocab_size": {"a": 1}},
+    ],
+    ids=str,
+)
+def test_extreme_values_in_a_config_are_answered_at_once(config: dict[str, object], tmp_path: Path, run: Run) -> None:
+    sound = {"num_hidden_layers": 4, "hidden_size": 64, "num_attention_heads": 4, "vocab_size": 99, "ffn_dim": 64}
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "llama", **sound, **config}))
+    said = run("plan", "--model", str(tmp_path), "--global-batch", "32")
+    assert said.code in (0, 2)
+    assert said.err.count("\n") == (said.code == 2)

@@ -34,7 +34,7 @@ def test_the_example_of_every_command_runs(command: str, run: Run) -> None:
 def test_every_option_has_help() -> None:
     for name, command in app.commands.items():
         for parameter in command.params:
-            assert parameter.param_type_name == "argument" or getattr(parameter, "help", ""), (name, parameter.name)
+            assert parameter.param_type_name == "argument" or getattr(parameter, "help", None), (name, parameter.name)
 
 
 FLAGS = {
@@ -182,6 +182,48 @@ def test_explain_of_a_legal_topology_still_gives_advice(run: Run) -> None:
     assert "nearest legal" not in said.out
 
 
+def test_explain_says_when_a_legal_topology_is_not_among_those_searched(run: Run) -> None:
+    said = run("explain", "tp8-pp12-dp4-mbs2-z1", "--set", "tp=4", "--set", "dp=8")
+    assert "tp8-pp12-dp4-mbs2-z1: legal, but not searched, on 48 nodes" in said.out
+    assert "x space   tp 8 is not among the values searched: 4\n" in said.out
+    assert "x space   dp 4 is not among the values searched: 8\n" in said.out
+    document = json.loads(run("explain", "tp8-pp12-dp4-mbs2-z1", "--set", "tp=4", "--json").out)
+    assert (document["legal"], document["in_space"], document["outside"]) == (True, False, {"tp": [4]})
+    assert document["nearest"][0]["topology"]["tp"] == 4
+
+
+def test_explain_says_what_a_policy_that_is_switched_off_would_have_said(run: Run) -> None:
+    arguments = ("explain", "tp8-pp6-dp8-mbs6-z1", "--global-batch", "2016", "--allow", "micro-batch-power-of-two")
+    said = run(*arguments)
+    assert "- policy  micro-batch-power-of-two: switched off; micro_batch=6 is not a power of two\n" in said.out
+
+
+def test_a_huge_batch_is_explained_at_once(run: Run) -> None:
+    said = run("explain", "tp8-pp12-dp4-mbs3-z1", "--global-batch", "99999999")
+    assert said.code == 0
+    assert "global_batch may be " in said.out
+
+
+def test_an_empty_space_at_the_edge_of_what_is_taken_is_still_explained(run: Run) -> None:
+    said = run("plan", "--global-batch", "99999999")
+    assert said.code == 1
+    assert "it opens with " in said.err
+
+
+def test_names_that_a_terminal_cannot_show_are_refused_or_escaped(tmp_path: Path, run: Run) -> None:
+    text = '{"layers": 4, "hidden": 64, "heads": 4, "vocab": 99, "seq": 64, "name": "\\ud800"}'
+    (tmp_path / "m.json").write_text(text)
+    said = run("plan", "--model", str(tmp_path / "m.json"))
+    assert said.code == 2
+    assert "model field name must be a text of 1 to 200 printable characters" in said.err
+    (tmp_path / "模.json").write_text(text.replace(', "name": "\\ud800"', ""))
+    command = [sys.executable, "-m", "tuner", "plan", "--model", str(tmp_path / "模.json"), "--global-batch", "32"]
+    environment = {**os.environ, "PYTHONIOENCODING": "ascii"}
+    ascii_only = subprocess.run(command, capture_output=True, env=environment, check=False)
+    assert ascii_only.returncode == 0
+    assert ascii_only.stdout.startswith(b"\\u6a21: ")
+
+
 def test_rules_and_catalog_list_what_there_is(run: Run) -> None:
     names = {rule["name"] for rule in json.loads(run("rules", "--json").out)["rules"]}
     assert {"fill-nodes", "fused-softmax", "wave-quantisation"} <= names
@@ -232,6 +274,12 @@ BAD_INPUT = [
     ),
     (("plan", "--gpu", "V100-32GB-SXM", "--precision", "bf16"), "V100-32GB-SXM has no bf16; it has fp32 and fp16."),
     (("plan", "--gpu", "V100-32GB-SXM", "--attention", "flash2"), "V100-32GB-SXM does not run flash2 attention"),
+    (("plan", "--set", "dp=0"), "dp must be between 1 and 2,097,152, not 0."),
+    (("plan", "--cluster", ""), "there is no cluster called ''"),
+    (("plan", "--model", "a/" * 3000), "cannot be read: File name too long."),
+    (("plan", "--model", "a\nb\x1b[31m"), "there is no model called 'a\\nb"),
+    (("catalog",), "Missing argument '{gpus|clusters|models}'"),
+    (("plan", "--top", "0", "--set", "shape=similar"), "rows are too many to list; say how many with --top"),
     (("plan", "--csv", "--json"), "--csv and --json exclude each other."),
     (("plan", "--node", "4"), "No such option"),
     (("plan", "--top", "-1"), "is not in the range"),

@@ -16,6 +16,7 @@ from tuner.errors import BadKey, InputError
 from tuner.keys import parse_key
 
 A_MODEL = Model(layers=72, hidden=14336, heads=64, vocab=250880, seq=2048)
+A_WORKLOAD = Workload(model=A_MODEL, global_batch=2048)
 A_CLUSTER = make_cluster(name="c", nodes=48, gpus_per_node=8, gpu=gpu("A100-80GB-SXM"))
 
 
@@ -46,7 +47,7 @@ def test_a_key_names_everything_that_is_not_at_its_default() -> None:
 @given(topologies())
 def test_a_key_read_back_is_the_same_topology(topology: Topology) -> None:
     """But for the nodes, which follow from its GPUs, and the partition, which follows where the key leaves it out."""
-    read = parse_key(topology.key, cluster=A_CLUSTER, model=A_MODEL)
+    read = parse_key(topology.key, workload=A_WORKLOAD, cluster=A_CLUSTER)
     same = dataclasses.replace(read, nodes=topology.nodes)
     if topology.partition == "layers":
         same = dataclasses.replace(same, partition="layers")
@@ -54,15 +55,21 @@ def test_a_key_read_back_is_the_same_topology(topology: Topology) -> None:
     assert read.nodes == -(-topology.gpus // A_CLUSTER.gpus_per_node)
 
 
+def test_one_topology_has_one_key() -> None:
+    """What a key spells out and the workload says anyway is left to the workload."""
+    read = parse_key("tp8-pp12-dp4-mbs2-z1-h64-14336x72-gbs2048-rfull", workload=A_WORKLOAD, cluster=A_CLUSTER)
+    assert read.key == "tp8-pp12-dp4-mbs2-z1"
+
+
 def test_a_key_without_dp_fills_the_cluster() -> None:
-    read = parse_key("tp8-pp12-mbs2-z1", cluster=A_CLUSTER, model=A_MODEL)
+    read = parse_key("tp8-pp12-mbs2-z1", workload=A_WORKLOAD, cluster=A_CLUSTER)
     assert (read.dp, read.nodes) == (4, 48)
 
 
 def test_a_pipeline_that_divides_only_layers_and_ends_is_partitioned_so() -> None:
-    bloom = dataclasses.replace(A_MODEL, layers=70)
-    assert parse_key("tp4-pp12-dp8-mbs2-z1", cluster=A_CLUSTER, model=bloom).partition == "embedding"
-    assert parse_key("tp4-pp10-dp8-mbs2-z1", cluster=A_CLUSTER, model=bloom).partition == "layers"
+    bloom = dataclasses.replace(A_WORKLOAD, model=dataclasses.replace(A_MODEL, layers=70))
+    assert parse_key("tp4-pp12-dp8-mbs2-z1", workload=bloom, cluster=A_CLUSTER).partition == "embedding"
+    assert parse_key("tp4-pp10-dp8-mbs2-z1", workload=bloom, cluster=A_CLUSTER).partition == "layers"
 
 
 @pytest.mark.parametrize(
@@ -82,17 +89,17 @@ def test_a_pipeline_that_divides_only_layers_and_ends_is_partitioned_so() -> Non
 )
 def test_a_malformed_key_is_told_what_a_key_looks_like(key: str, complaint: str | None) -> None:
     if complaint is None:
-        assert parse_key(key, cluster=A_CLUSTER, model=A_MODEL).key == "tp8-pp12-dp4-mbs2-z1"
+        assert parse_key(key, workload=A_WORKLOAD, cluster=A_CLUSTER).key == "tp8-pp12-dp4-mbs2-z1"
         return
     with pytest.raises(BadKey, match="a key looks like tp8-pp12-dp4-mbs2-z1") as refused:
-        parse_key(key, cluster=A_CLUSTER, model=A_MODEL)
+        parse_key(key, workload=A_WORKLOAD, cluster=A_CLUSTER)
     assert complaint in str(refused.value)
 
 
 @pytest.mark.parametrize("key", ["tp0-pp1-mbs1-z1", "tp8-pp12-dp4-mbs2-z4", "tp8-pp0-dp4-mbs2-z1", "tp8-pp1-mbs0-z1"])
 def test_a_key_with_impossible_sizes_is_refused(key: str) -> None:
     with pytest.raises(InputError, match=r"topology field (tp|pp|zero|micro_batch) must be between"):
-        parse_key(key, cluster=A_CLUSTER, model=A_MODEL)
+        parse_key(key, workload=A_WORKLOAD, cluster=A_CLUSTER)
 
 
 @given(models())
@@ -145,7 +152,7 @@ def test_chinchilla_is_the_length_of_a_training_where_none_is_given() -> None:
         ("seq", True, "model field seq must be a whole number, not True."),
         ("gated_mlp", "yes", "model field gated_mlp must be true or false, not 'yes'."),
         ("positions", "sine", "model field positions must be learned, rotary, alibi or none, not 'sine'."),
-        ("name", 7, "model field name must be a text, not 7."),
+        ("name", 7, "model field name must be a text of 1 to 200 printable characters, not 7."),
     ],
 )
 def test_a_size_that_cannot_be_is_refused_in_one_sentence(field: str, value: object, sentence: str) -> None:

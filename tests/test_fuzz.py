@@ -41,6 +41,8 @@ def check(arguments: list[str]) -> None:
     assert code in (0, 1, 2)
     if code:
         assert err.startswith("tuner: ")
+        assert err.count("\n") == 1
+        assert err[:-1].isprintable()
         assert out == ""
     else:
         assert out

@@ -55,6 +55,15 @@ def test_the_rules_say_what_their_sentences_say(
 
 
 @given(topologies(), workloads(), clusters())
+def test_advice_says_what_its_sentences_say(topology: Topology, workload: Workload, cluster: Cluster) -> None:
+    """Against exact fractions, on GPUs of 80, 108 and 132 SMs."""
+    space = Space(workload=workload, cluster=cluster, rules=RuleSet(), axes=_any_axes(topology))
+    columns = Columns.of([topology], workload, cluster)
+    found = {rule.name for rule in RULES if rule.level == "advice" and rule.broken_rows(columns).item()}
+    assert found == reference.ignored_advice(topology, space)
+
+
+@given(topologies(), workloads(), clusters())
 def test_every_violation_has_a_sentence_with_numbers(topology: Topology, workload: Workload, cluster: Cluster) -> None:
     """A bare yes or no tells nobody why."""
     columns = Columns.of([topology], workload, cluster)
@@ -93,6 +102,7 @@ BREAKS = {
     "heads-by-kv-heads": ("tp1-pp1-mbs1-z1-h20", {"model": "llama-3-8b"}),
     "hidden-by-heads": ("tp8-pp12-mbs1-z1-h48", {}),
     "layers-by-pp": ("tp8-pp16-mbs1-z1", {}),
+    "layer-on-every-stage": ("tp1-pp74-mbs1-z1", {}),
     "one-partition": ("tp8-pp12-mbs1-z1-emb", {}),
     "vpp-needs-pp": ("tp8-pp1-mbs1-z1-vpp2", {}),
     "layers-by-vpp": ("tp8-pp12-mbs1-z1-vpp4", {}),
@@ -127,7 +137,7 @@ def test_every_rule_can_be_broken(name: str) -> None:
     """A rule that never fires is a rule that reads what nobody writes."""
     key, described = BREAKS[name]
     space = space_for(**described)  # type: ignore[arg-type]  # a table of arguments of several types
-    topology = parse_key(key, cluster=space.cluster, model=space.workload.model)
+    topology = parse_key(key, workload=space.workload, cluster=space.cluster)
     rule = BY_NAME[name]
     assert rule.binding(space.workload)
     assert rule.violation(Columns.of([topology], space.workload, space.cluster))
@@ -170,10 +180,16 @@ def test_the_output_layer_of_the_default_model_weighs_almost_one_and_a_half_laye
     assert float(stage_excess(columns)[0]) == pytest.approx((6 + expected) / ((72 + expected) / 12) - 1)
 
 
-def test_wave_quantisation_counts_this_gpus_own_sms(default_space: Space) -> None:
-    """8 x 56 tiles of 256 x 128 in five waves of 108, as NVIDIA's guide counts them."""
-    columns = Columns.of([plain()], default_space.workload, default_space.cluster)
-    assert float(wave_efficiency(columns)[0]) == pytest.approx(8 * 56 / (5 * 108))
+CARDS = [("A100-80GB-SXM", 108, 5), ("H100-80GB-SXM", 132, 4), ("L40S-48GB", 142, 4)]
+
+
+@pytest.mark.parametrize(("gpu", "sms", "waves"), CARDS)
+def test_wave_quantisation_counts_this_gpus_own_sms(gpu: str, sms: int, waves: int) -> None:
+    """8 x 56 tiles of 256 x 128 for 2048 tokens by 57344 / 8, as NVIDIA's guide counts them."""
+    space = space_for(gpu=gpu)
+    columns = Columns.of([plain()], space.workload, space.cluster)
+    assert space.cluster.gpu.sms == sms
+    assert float(wave_efficiency(columns)[0]) == pytest.approx(8 * 56 / (waves * sms))
 
 
 def plain() -> Topology:

@@ -9,6 +9,7 @@ from typing import Any, Final
 from tuner.columns import AXES
 from tuner.domain import PARTITION, RECOMPUTE, Cluster, Model, Shape, Workload
 from tuner.errors import InputError, either, listed
+from tuner.sizes import largest
 
 Axes = Mapping[str, tuple[Any, ...]]
 
@@ -30,8 +31,8 @@ _ALIKE: Final = (0.97, 1.03)
 def default_axes(workload: Workload, cluster: Cluster, *, heads: Iterable[int] = ()) -> dict[str, tuple[Any, ...]]:
     """Every axis with its default values; `heads` is fixed to the model's own unless values are given.
 
-    Degrees that no rule could ever accept are left out where arithmetic says so: pp divides the layers, or the layers
-    with embedding and head. Whatever a policy might refuse is kept, so that switching the policy off opens it.
+    Pipeline degrees are all that divide the layers, or the layers with embedding and head. The others go as far as
+    people do: tp to 32 or a node, cp and vpp to 8, the micro batch to 32. Whoever wants more widens an axis.
     """
     model = workload.model
     values = {
@@ -65,11 +66,11 @@ def similar_shapes(model: Model) -> tuple[Shape, ...]:
     step = 512 if model.hidden >= 8192 else 128
     widths = range(-(-int(model.hidden * 0.75) // step) * step, int(model.hidden * 1.25) + 1, step)
     alike = [model.shape]
-    for hidden in widths:
+    for hidden in (width for width in widths if width <= largest("hidden")):
         one = model.with_shape(Shape(hidden=hidden, layers=1))
         fixed = one.parameters - one.layer_parameters
         fewest, most = ((share * model.parameters - fixed) / one.layer_parameters for share in _ALIKE)
-        depths = range(max(1, -int(-fewest // 1)), int(most) + 1)
+        depths = range(max(1, -int(-fewest // 1)), min(int(most), largest("layers")) + 1)
         alike += [Shape(hidden=hidden, layers=layers) for layers in depths]
     return tuple(dict.fromkeys(alike))
 

@@ -18,7 +18,7 @@ from typing import Any, Final
 
 from tuner import huggingface
 from tuner.domain import Cluster, Gpu, Link, Model
-from tuner.errors import InputError, UnknownName, listed
+from tuner.errors import InputError, UnknownName, listed, shown
 from tuner.resources import catalog_files
 
 if sys.version_info >= (3, 11):
@@ -50,12 +50,19 @@ class Catalog:
     def add(self, path: Path) -> None:
         """Read one more file; its entries replace those of the same name."""
         for kind, entries in read_toml(path).items():
-            if kind in _KINDS:
-                if not isinstance(entries, dict) or not all(isinstance(entry, dict) for entry in entries.values()):
-                    raise InputError(f"{path}: [{kind}] must hold tables such as [{kind}.NAME].")
-                getattr(self, kind).update(entries)
-            elif kind != "sheet":
+            if kind not in (*_KINDS, "sheet"):
                 raise InputError(f"{path}: unknown table [{kind}]; known are {listed(_KINDS)}.")
+            if not isinstance(entries, dict) or (
+                kind != "sheet" and not all(isinstance(entry, dict) for entry in entries.values())
+            ):
+                raise InputError(f"{path}: [{kind}] must hold tables such as [{kind}.NAME].")
+            for name, entry in entries.items():
+                if kind == "gpu":
+                    _texts(entry.get("aliases", []), f"{path}: gpu {name!r}: aliases")
+                if kind == "family":
+                    _check_family(entry, f"{path}: family {name!r}")
+            if kind != "sheet":
+                getattr(self, kind).update(entries)
 
     def model_names(self) -> list[str]:
         """Every model preset, with the members that a family names."""
@@ -90,10 +97,10 @@ def cluster(name: str) -> Cluster:
     if not _is_path(name):
         return _cluster(name, _by_name("cluster", name, catalog().cluster), origin="the catalog")
     found, table = _only_entry(Path(name), "cluster")
-    own_gpus = read_toml(Path(name)).get("gpu", {})
-    given = table.get("gpu")
-    own = own_gpus.get(given) if isinstance(own_gpus, dict) and isinstance(given, str) else None
-    return _cluster(found, table, origin=name, own_gpu=_gpu(str(given), own, origin=name) if own else None)
+    own_gpus, card = read_toml(Path(name)).get("gpu", {}), table.get("gpu")
+    own = own_gpus.get(card) if isinstance(own_gpus, dict) and isinstance(card, str) else None
+    own_gpu = _gpu(str(card), own, origin=name) if isinstance(own, dict) else None
+    return _cluster(found, table, origin=name, own_gpu=own_gpu)
 
 
 def model(name: str) -> Model:
@@ -103,8 +110,7 @@ def model(name: str) -> Model:
         if family in catalog().family and heads.isdecimal():
             return _family_member(name, catalog().family[family], int(heads[:9]))
         return _model(name, _by_name("model", name, catalog().model), origin="the catalog")
-    path = Path(name)
-    path = path / "config.json" if path.is_dir() else path
+    path = _described(name)
     if path.suffix == ".toml":
         found, table = _only_entry(path, "model")
         return _model(found, table, origin=name)
@@ -114,10 +120,14 @@ def model(name: str) -> Model:
     return _model(path.stem, config, origin=name)
 
 
-def trained_with(name: str) -> dict[str, str]:
-    """The attention kernel and the precision that a preset was trained with, where its entry says so."""
-    entry = next((table for known, table in catalog().model.items() if _folded(known) == _folded(name)), {})
-    return {key: str(entry[key]) for key in ("attention", "precision") if key in entry}
+def trained_with(name: str) -> dict[str, Any]:
+    """The attention kernel and the precision that a model was trained with, where its entry says so."""
+    if _is_path(name):
+        path = _described(name)
+        entry = _only_entry(path, "model")[1] if path.suffix == ".toml" else {}
+    else:
+        entry = next((table for known, table in catalog().model.items() if _folded(known) == _folded(name)), {})
+    return {key: entry[key] for key in ("attention", "precision") if key in entry}
 
 
 def make_cluster(
@@ -148,7 +158,7 @@ def _gpu(name: str, table: Table, *, origin: str) -> Gpu:
         name=name,
         memory=figure("memory_gib") * 2**30,
         memory_bandwidth=figure("memory_gb_s") * 1e9,
-        sms=int(figure("sms")),
+        sms=_need(table, "sms", f"{origin}: gpu {name!r}"),
         peak_flops={kind: _positive(peak, f"{origin}: gpu {name!r}: {kind}") * 1e12 for kind, peak in peaks.items()},
         intra_node_bandwidth=figure("intra_node_gb_s") * 1e9,
         inter_node_bandwidth=figure("inter_node_gbit_s") * 1e9 / 8,
@@ -179,6 +189,14 @@ def _model(name: str, table: Table, *, origin: str) -> Model:
         if model_field.default is MISSING:
             _need(table, key, where)
     return Model(**{"name": name, **{key: value for key, value in table.items() if key in known}})
+
+
+def _check_family(table: Table, where: str) -> None:
+    members = _need(table, "members", where)
+    numbers = [_need(table, "layers_per_4_heads", where), _need(table, "hidden_per_head", where)]
+    numbers += members if isinstance(members, list) else [members]
+    if not isinstance(members, list) or not all(type(number) is int and number > 0 for number in numbers):
+        raise InputError(f"{where}: layers_per_4_heads and hidden_per_head are whole numbers, members a list of them.")
 
 
 def _family_member(name: str, table: Table, heads: int) -> Model:
@@ -219,30 +237,44 @@ def read_toml(path: Path) -> Table:
     """A TOML file as tables; what is wrong with it is said in one sentence."""
     try:
         table: Table = tomllib.loads(_text(path))
-        return table
-    except tomllib.TOMLDecodeError as error:
-        raise InputError(f"{path} is not TOML: {error}.") from None
+    except (ValueError, RecursionError) as error:  # a number of too many digits is a plain ValueError
+        raise InputError(f"{path} is not TOML that can be used: {error}.") from None
+    return table
 
 
 def _json(path: Path) -> Table:
     try:
         data = json.loads(_text(path))
-    except (json.JSONDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:
         raise InputError(f"{path} is neither TOML (by its name) nor JSON: {error}.") from None
     if not isinstance(data, dict):
         raise InputError(f"{path} holds no JSON object.")
     return data
 
 
+def _described(name: str) -> Path:
+    """The file that a path means: a checkpoint's folder is described by the config.json in it."""
+    try:
+        return Path(name) / "config.json" if Path(name).is_dir() else Path(name)
+    except (OSError, ValueError) as error:
+        raise InputError(f"{shown(name)} cannot be read: {_reason(error)}.") from None
+
+
 def _text(path: Path) -> str:
     try:
-        if not path.is_file():
-            raise InputError(f"there is no file {path}." if not path.exists() else f"{path} is not a file.")
-        if path.stat().st_size > _LARGEST_FILE:
-            raise InputError(f"{path} has {path.stat().st_size:,} bytes, too many for a description.")
-        return path.read_text(encoding="utf-8")
+        exists, size = path.exists(), path.stat().st_size if path.is_file() else -1
+        text = path.read_text(encoding="utf-8") if 0 <= size <= _LARGEST_FILE else ""
     except (OSError, ValueError) as error:
-        raise InputError(f"{str(path)!r} cannot be read: {error}.") from None
+        raise InputError(f"{shown(str(path))} cannot be read: {_reason(error)}.") from None
+    if size < 0:
+        raise InputError(f"{path} is not a file." if exists else f"there is no file {path}.")
+    if size > _LARGEST_FILE:
+        raise InputError(f"{path} has {size:,} bytes, too many for a description.")
+    return text
+
+
+def _reason(error: Exception) -> str:
+    return (error.strerror if isinstance(error, OSError) else "") or str(error)
 
 
 def _is_path(name: str) -> bool:
@@ -261,8 +293,13 @@ def _need(table: Table, key: str, where: str) -> Any:
 
 def _positive(value: Any, what: str) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < 1e12:
-        raise InputError(f"{what} must be a positive number, not {value!r}.")
+        raise InputError(f"{what} must be a positive number, not {shown(value)}.")
     return float(value)
+
+
+def _texts(value: Any, what: str) -> None:
+    if not isinstance(value, list) or not all(isinstance(text, str) for text in value):
+        raise InputError(f"{what} must be a list of texts, not {shown(value)}.")
 
 
 def _only_known(table: Table, known: set[str], where: str) -> None:

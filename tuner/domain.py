@@ -45,6 +45,9 @@ class Gpu:
     attention: Attention = "flash2"
     """The fastest attention kernel that runs on it."""
 
+    def __post_init__(self) -> None:
+        check_fields(self)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Link:

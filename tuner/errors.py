@@ -60,6 +60,16 @@ class MissingDependency(TunerError):
     exit_code = 3
 
 
+def shown(value: object) -> str:
+    """A value as a sentence can show it: in one line, not long, and whatever it is."""
+    if isinstance(value, int) and not isinstance(value, bool):
+        return f"{value:,}" if abs(value) < 10**18 else f"a number of {value.bit_length()} bits"
+    if isinstance(value, list | tuple | dict):
+        return f"a {type(value).__name__} of {len(value)}"
+    text = repr(value)
+    return text if len(text) <= 80 else f"{text[:77]}..."
+
+
 def listed(values: Iterable[object], *, limit: int = 16, last: str = "and") -> str:
     """`1, 2, 3 and 4`: the values as a sentence has them, the tail cut off beyond `limit`."""
     words = [str(value) for value in values]

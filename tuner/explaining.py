@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -13,7 +13,7 @@ from tuner.remedies import Remedy, remedies, spelt
 from tuner.rules import BY_NAME, RULES, Level
 from tuner.space import Space
 
-Word = Literal["holds", "broken", "off", "open"]
+Word = Literal["holds", "broken", "open", "allowed", "moot"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,10 +23,10 @@ class Verdict:
     rule: str
     level: Level
     word: Word
-    """`off`: switched off, or nothing to do with this workload. `open`: cannot be judged before another holds."""
+    """`open`: cannot be judged before another holds. `allowed`: switched off. `moot`: no business of this workload."""
     sentence: str
     message: str = ""
-    """The numbers, where it is broken."""
+    """The numbers, where it is broken, or would be if it were not switched off."""
     remedies: tuple[Remedy, ...] = ()
     """The values with which it would hold, all else as asked."""
     nearest: Topology | None = None
@@ -40,7 +40,9 @@ class Explanation:
     topology: Topology
     verdicts: tuple[Verdict, ...]
     nearest: tuple[Topology, ...]
-    """The closest legal topologies where it is not legal itself."""
+    """The closest legal topologies of the space where it is not one itself."""
+    outside: Mapping[str, tuple[int | str, ...]]
+    """The axes whose values, as the space has them, do not hold this topology's: it is not one that `plan` lists."""
 
     @property
     def legal(self) -> bool:
@@ -56,11 +58,22 @@ class Explanation:
 def explain(space: Space, topology: Topology, *, most: int = 3) -> Explanation:
     """Judge a topology by every rule; the space says what is legal beside it."""
     columns = Columns.of([topology], space.workload, space.cluster)
-    judged = Explanation(topology=topology, verdicts=tuple(_verdicts(space, columns)), nearest=())
-    if judged.legal:
+    verdicts, outside = tuple(_verdicts(space, columns)), _outside(space, columns)
+    judged = Explanation(topology=topology, verdicts=verdicts, nearest=(), outside=outside)
+    if judged.legal and not outside:
         return judged
-    led = tuple(_led_out(space, topology, verdict) for verdict in judged.verdicts)
+    led = tuple(_led_out(space, topology, verdict) for verdict in verdicts)
     return replace(judged, verdicts=led, nearest=tuple(nearest(space, topology, most=most)))
+
+
+def _outside(space: Space, columns: Columns) -> dict[str, tuple[int | str, ...]]:
+    found: dict[str, tuple[int | str, ...]] = {}
+    for axis, values in space.numbers.items():
+        if columns.arrays[axis][0] not in values:
+            found[axis] = tuple(spelt(axis, int(value)) for value in values)
+    if space.dp and int(columns.dp[0]) not in space.dp:
+        found["dp"] = space.dp
+    return found
 
 
 def changes(before: Topology, after: Topology, space: Space) -> dict[str, tuple[int | str, int | str]]:
@@ -71,15 +84,17 @@ def changes(before: Topology, after: Topology, space: Space) -> dict[str, tuple[
 
 
 def _verdicts(space: Space, columns: Columns) -> Iterator[Verdict]:
-    rejecting = {rule.name for rule in space.rules.in_force(space.workload)}
     gpus = columns.nodes * space.cluster.gpus_per_node
     indivisible = bool(gpus % columns.replica)
     for rule in RULES:
         verdict = Verdict(rule=rule.name, level=rule.level, word="holds", sentence=rule.sentence)
-        if rule.name not in rejecting and (rule.level != "advice" or not rule.binding(space.workload)):
-            yield replace(verdict, word="off")
+        if not rule.binding(space.workload):
+            yield replace(verdict, word="moot")
         elif indivisible and "dp" in rule.reads and rule.name != "fill-nodes":
             yield replace(verdict, word="open")
+        elif rule.name in space.rules.allowed:
+            broken = rule.violation(columns)
+            yield replace(verdict, word="allowed", message=broken.message if broken else "")
         elif violation := rule.violation(columns):
             ways = remedies(space, columns, rule)
             yield replace(verdict, word="broken", message=violation.message, remedies=ways)

@@ -6,11 +6,12 @@ and what the library assumes where the file is silent (transformers 5.23, the mo
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from tuner.domain import Model
-from tuner.errors import InputError, listed
+from tuner.errors import InputError, listed, shown
 
 Config = Mapping[str, Any]
 
@@ -34,12 +35,14 @@ def model_from(config: Config, *, name: str) -> Model:
     """The model that a config describes. Raises `InputError` that names what is missing or not supported."""
     experts = [key for key in _EXPERTS if config.get(key)]
     if experts:
-        raise InputError(f"{name} is a mixture of experts ({experts[0]}={config[experts[0]]}); only dense models are.")
-    family = str(config.get("model_type") or _guessed_family(config, name))
-    if family not in _FAMILIES:
-        raise InputError(f"{name}: model_type {family!r} is not known; known are {listed(_FAMILIES, limit=40)}.")
+        said = f"{experts[0]}={shown(config[experts[0]])}"
+        raise InputError(f"{name} is a mixture of experts ({said}); only dense models can be described.")
+    family = config.get("model_type") or _guessed_family(config, name)
+    if not isinstance(family, str) or family not in _FAMILIES:
+        raise InputError(f"{name}: model_type {shown(family)} is not known; known are {listed(_FAMILIES, limit=40)}.")
     fields = {"name": name, **_sizes(config, name), **_FAMILIES[family](config)}
-    if (fields.get("head_size") or 0) * fields["heads"] == fields["hidden"]:
+    head_size = fields.get("head_size")
+    if isinstance(head_size, int) and head_size * fields["heads"] == fields["hidden"]:
         fields["head_size"] = 0
     return Model(**{field: value for field, value in fields.items() if value is not None})
 
@@ -59,7 +62,7 @@ def _sizes(config: Config, name: str) -> dict[str, Any]:
     sizes["seq"] = sizes["seq"] or _SEQ_WHEN_SILENT
     for field, value in sizes.items():
         if value is not None and (isinstance(value, bool) or not isinstance(value, int)):
-            raise InputError(f"{name}: {_key(config, field)} must be a whole number, not {value!r}.")
+            raise InputError(f"{name}: {_key(config, field)} must be a whole number, not {shown(value)}.")
     return sizes
 
 
@@ -73,26 +76,33 @@ def _first(config: Config, spellings: tuple[str, ...]) -> Any:
 
 
 def _guessed_family(config: Config, name: str) -> str:
-    """Files without a model_type are told by their keys."""
-    if "n_embd" in config:
-        return "gpt2"
-    if "intermediate_size" in config:
-        return "llama"
-    raise InputError(f"{name} lacks model_type, and its keys are not those of a known family.")
+    """A file without a model_type names its family in the class that it was saved from."""
+    named = config.get("architectures")
+    architecture = str(named[0]) if isinstance(named, list) and named else ""
+    for family in _FAMILIES:
+        if re.fullmatch(family.replace("_", "") + r"(For|LM|Model).*", architecture, re.IGNORECASE):
+            return family
+    raise InputError(f"{name} lacks model_type, and architectures names no known family.")
+
+
+def _flag(config: Config, key: str, default: bool) -> Any:
+    """A switch as the library reads it: an explicit null is off."""
+    value = config.get(key, default)
+    return False if value is None else value
 
 
 def _gpt2(config: Config) -> dict[str, Any]:
-    return {"tied_embeddings": config.get("tie_word_embeddings", True), "positions": "learned"}
+    return {"tied_embeddings": _flag(config, "tie_word_embeddings", True), "positions": "learned"}
 
 
 def _gpt_bigcode(config: Config) -> dict[str, Any]:
-    return {**_gpt2(config), "kv_heads": 1 if config.get("multi_query", True) else None}
+    return {**_gpt2(config), "kv_heads": 1 if _flag(config, "multi_query", True) else None}
 
 
 def _gpt_neox(config: Config) -> dict[str, Any]:
-    bias = config.get("attention_bias", True)
+    bias = _flag(config, "attention_bias", True)
     return {
-        "tied_embeddings": config.get("tie_word_embeddings", False),
+        "tied_embeddings": _flag(config, "tie_word_embeddings", False),
         "positions": "rotary",
         "qkv_bias": bias,
         "attention_bias": bias,
@@ -101,7 +111,7 @@ def _gpt_neox(config: Config) -> dict[str, Any]:
 
 def _gptj(config: Config) -> dict[str, Any]:
     return {
-        "tied_embeddings": config.get("tie_word_embeddings", False),
+        "tied_embeddings": _flag(config, "tie_word_embeddings", False),
         "positions": "rotary",
         "qkv_bias": False,
         "attention_bias": False,
@@ -112,7 +122,7 @@ def _gptj(config: Config) -> dict[str, Any]:
 
 def _bloom(config: Config) -> dict[str, Any]:
     return {
-        "tied_embeddings": config.get("tie_word_embeddings", True),
+        "tied_embeddings": _flag(config, "tie_word_embeddings", True),
         "positions": "alibi",
         "embedding_norm": True,
         "ffn": None,
@@ -120,10 +130,10 @@ def _bloom(config: Config) -> dict[str, Any]:
 
 
 def _opt(config: Config) -> dict[str, Any]:
-    bias = config.get("enable_bias", True)
-    final_norm = config.get("do_layer_norm_before", True) and not config.get("_remove_final_layer_norm", False)
+    bias = _flag(config, "enable_bias", True)
+    final_norm = _flag(config, "do_layer_norm_before", True) and not _flag(config, "_remove_final_layer_norm", False)
     return {
-        "tied_embeddings": config.get("tie_word_embeddings", True),
+        "tied_embeddings": _flag(config, "tie_word_embeddings", True),
         "positions": "learned",
         "max_positions": (config.get("max_position_embeddings") or _SEQ_WHEN_SILENT) + 2,
         "embedding_size": config.get("word_embed_proj_dim"),
@@ -135,13 +145,13 @@ def _opt(config: Config) -> dict[str, Any]:
 
 
 def _falcon(config: Config) -> dict[str, Any]:
-    bias, parallel = config.get("bias", False), config.get("parallel_attn", True)
-    newer = config.get("new_decoder_architecture", False)
+    bias, parallel = _flag(config, "bias", False), _flag(config, "parallel_attn", True)
+    newer = _flag(config, "new_decoder_architecture", False)
     norms = config.get("num_ln_in_parallel_attn") or (2 if newer or not parallel else 1)
     # The 7B's file says 71 key/value heads and has one: without the newer architecture only multi_query counts.
-    kv_heads = config.get("num_kv_heads") if newer else 1 if config.get("multi_query", True) else None
+    kv_heads = config.get("num_kv_heads") if newer else 1 if _flag(config, "multi_query", True) else None
     return {
-        "tied_embeddings": config.get("tie_word_embeddings", True),
+        "tied_embeddings": _flag(config, "tie_word_embeddings", True),
         "positions": "alibi" if config.get("alibi") else "rotary",
         "kv_heads": kv_heads,
         "norms_per_layer": norms,
@@ -154,9 +164,9 @@ def _falcon(config: Config) -> dict[str, Any]:
 def _llama(
     config: Config, *, tied: bool = False, head_size: int | None = None, kv_heads: int | None = None
 ) -> dict[str, Any]:
-    bias = config.get("attention_bias", False)
+    bias = _flag(config, "attention_bias", False)
     return {
-        "tied_embeddings": config.get("tie_word_embeddings", tied),
+        "tied_embeddings": _flag(config, "tie_word_embeddings", tied),
         "positions": "rotary",
         "norm": "rmsnorm",
         "gated_mlp": True,
@@ -165,7 +175,7 @@ def _llama(
         "kv_heads": config.get("num_key_value_heads", kv_heads),
         "qkv_bias": bias,
         "attention_bias": bias,
-        "mlp_bias": config.get("mlp_bias", False),
+        "mlp_bias": _flag(config, "mlp_bias", False),
     }
 
 

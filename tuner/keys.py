@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from typing import Any, Final
 
-from tuner.domain import Cluster, Model, Shape, Topology
+from tuner.domain import Cluster, Shape, Topology, Workload
 from tuner.errors import BadKey, listed
 
 LOOKS_LIKE: Final = (
@@ -37,11 +37,12 @@ _WORDS: Final[dict[str, tuple[str, object]]] = {
 _REQUIRED: Final = ("tp", "pp", "mbs", "z")
 
 
-def parse_key(key: str, *, cluster: Cluster, model: Model) -> Topology:
-    """The topology that a key names on a cluster.
+def parse_key(key: str, *, workload: Workload, cluster: Cluster) -> Topology:
+    """The topology that a key names.
 
-    Its nodes follow from its GPUs. Without `dp` it fills the whole cluster. A pipeline that divides the layers only
-    together with embedding and head is partitioned so.
+    Its nodes follow from its GPUs; without `dp` it fills the whole cluster. A pipeline that divides the layers only
+    together with embedding and head is partitioned so. What the key says as the workload has it is left to the
+    workload, so that one topology has one key.
     """
     given = _parts(key)
     missing = [part for part in _REQUIRED if _NUMBERED[part] not in given]
@@ -53,10 +54,12 @@ def parse_key(key: str, *, cluster: Cluster, model: Model) -> Topology:
         given["nodes"] = cluster.nodes
     else:
         given["nodes"] = max(1, -(-replica * given["dp"] // cluster.gpus_per_node))
-    layers = given["shape"].layers if "shape" in given else model.layers
-    if "partition" not in given and given["pp"] and layers % given["pp"] and (layers + 2) % given["pp"] == 0:
+    layers = given["shape"].layers if "shape" in given else workload.model.layers
+    stages = given["pp"] * given.get("vpp", 1)
+    if "partition" not in given and stages and layers % stages and (layers + 2) % stages == 0:
         given["partition"] = "embedding"
-    return Topology(**given)
+    own = {"heads": workload.model.heads, "shape": workload.model.shape, "global_batch": workload.global_batch}
+    return Topology(**{axis: value for axis, value in given.items() if axis not in own or own[axis] != value})
 
 
 def _parts(key: str) -> dict[str, Any]:

@@ -30,8 +30,8 @@ _STEPS: Final = {"zero": 0.5, "recompute": 0.5, "sequence_parallel": 0.5}
 """What one step along an axis of choices counts for."""
 
 
-_OFF_THE_WAY: Final = 4.0
-"""How much dearer a step is on an axis that is not one of those to move along."""
+_OFF_THE_WAY: Final = 8.0
+"""How much dearer a step is on an axis that is not one of those to move along, where all of these count for 1."""
 
 
 def nearest(space: Space, topology: Topology, *, most: int = 3, along: Collection[str] = ()) -> list[Topology]:
@@ -56,6 +56,10 @@ def distance(columns: Columns, asked: Columns, *, along: Collection[str] = ()) -
     for name, weight in {**_DOUBLINGS, **_STEPS}.items():
         here, there = (side.arrays[name].astype(np.float64) for side in (columns, asked))
         steps = np.log2(here / there) if name in _DOUBLINGS else here - there
-        # dp is never chosen: it follows, and comes along with whatever axis is moved.
-        total += np.abs(steps) * weight * (_OFF_THE_WAY if along and name not in (*along, "dp") else 1.0)
+        total += np.abs(steps) * (_led(name, weight, along) if along else weight)
     return total
+
+
+def _led(name: str, weight: float, along: Collection[str]) -> float:
+    """A step's weight where some axes are to be moved along; dp follows, and comes along with any of them."""
+    return 1.0 if name in along else weight * (1.0 if name == "dp" else _OFF_THE_WAY)

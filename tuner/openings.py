@@ -10,6 +10,7 @@ from tuner.axes import default_axes
 from tuner.columns import AXES
 from tuner.domain import Shape
 from tuner.rules import RuleSet
+from tuner.sizes import largest
 from tuner.space import Space
 
 _TRIES: Final = 128
@@ -29,10 +30,10 @@ class Opening:
 
 
 def openings(space: Space) -> list[Opening]:
-    """The single changes that open an empty space, what costs least first: a pin, a node count, the batch, a policy,
-    the depth of the model."""
-    found = [*_without_pins(space), *_other_nodes(space), *_other_batches(space), *_without_policies(space)]
-    return [*found, *_other_depths(space)]
+    """The single changes that open an empty space, what costs least first: a pin, a node count, the batch, the
+    attention kernel, a policy, the depth of the model."""
+    found = [*_without_pins(space), *_other_nodes(space), *_other_batches(space), *_other_kernels(space)]
+    return [*found, *_without_policies(space), *_other_depths(space)]
 
 
 def _without_pins(space: Space) -> Iterator[Opening]:
@@ -63,8 +64,15 @@ def _other_batches(space: Space) -> Iterator[Opening]:
         step = 1
     below = start + (own - start) // step * step
     values = (value for n in range(_TRIES) for value in (below - n * step, below + (n + 1) * step))
-    spaces = ((value, space.where(global_batch=(value,))) for value in values if value >= 1 and value != own)
+    sound = (value for value in values if 1 <= value <= largest("global_batch") and value != own)
+    spaces = ((value, space.where(global_batch=(value,))) for value in sound)
     yield from _nearest_and_roomiest(spaces, "global batch {}", own, _NEAR_BATCHES)
+
+
+def _other_kernels(space: Space) -> Iterator[Opening]:
+    own, best = space.workload.attention, space.cluster.gpu.attention
+    if own != best and (legal := replace(space, workload=replace(space.workload, attention=best)).count()):
+        yield Opening(change=f"--attention {best}", legal=legal)
 
 
 def _without_policies(space: Space) -> Iterator[Opening]:
@@ -77,7 +85,8 @@ def _without_policies(space: Space) -> Iterator[Opening]:
 
 def _other_depths(space: Space) -> Iterator[Opening]:
     own = space.axes["shape"][0]
-    depths = [depth for n in range(1, _TRIES) for depth in (own.layers - n, own.layers + n) if depth >= 1]
+    depths = [depth for n in range(1, _TRIES) for depth in (own.layers - n, own.layers + n)]
+    depths = [depth for depth in depths if 1 <= depth <= largest("layers")]
     for layers in depths[:_COUNTED]:
         shape = Shape(hidden=own.hidden, layers=layers)
         workload = replace(space.workload, model=space.workload.model.with_shape(shape))

@@ -10,7 +10,7 @@ import numpy as np
 
 from tuner.columns import Columns, FloatArray, IntArray
 from tuner.domain import RECOMPUTE, Topology
-from tuner.errors import EmptySpace, either
+from tuner.errors import EmptySpace, InputError, either
 from tuner.openings import openings
 from tuner.rules import RULES
 from tuner.space import Space, Tally
@@ -20,6 +20,10 @@ ORDER: Final = (
     "pieces of advice broken, smallest pipeline bubble, largest tp, then grid order"
 )
 """How rows are listed until there are estimates to rank them by."""
+
+
+MOST_ROWS: Final = 500_000
+"""Rows that are listed at most when all are asked for."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,23 +53,27 @@ def plan(space: Space, *, top: int = 10) -> Plan:
 
     Raises `EmptySpace`, which says what removed everything and what would open it.
     """
-    started, tally = time.perf_counter(), Tally()
+    started, tally, keep = time.perf_counter(), Tally(), top or MOST_ROWS
     points: IntArray = np.empty(0, dtype=np.int64)
     keys: FloatArray = np.empty((5, 0))
     for block in space.blocks(tally):
         points = np.concatenate([points, block])
         keys = np.concatenate([keys, _keys(space.columns(block))], axis=1)
-        first = np.lexsort((points, *keys))[: top or None]
-        points, keys = points[first], keys[:, first]
+        if len(points) > 2 * keep:  # sorting now and then is what keeps it cheap
+            first = np.lexsort((points, *keys))[:keep]
+            points, keys = points[first], keys[:, first]
     if not tally.legal:
         raise EmptySpace(why_empty(space, tally))
+    if not top and tally.legal > MOST_ROWS:
+        raise InputError(f"{tally.legal:,} rows are too many to list; say how many with --top, or pin axes with --set.")
+    points = points[np.lexsort((points, *keys))[:keep]]
     return Plan(tally=tally, seconds=time.perf_counter() - started, top=_rows(space, points))
 
 
 def why_empty(space: Space, tally: Tally) -> str:
     """One sentence: which rules removed how many, and the nearest changes that open the space."""
     removed = sorted(((count, name) for name, count in tally.removed.items() if count), reverse=True)
-    causes = ", ".join(f"{name} {count:,}" for count, name in removed[:5])
+    causes = ", ".join(f"{name} {count:,}" for count, name in removed)
     found = openings(space)
     remedy = (
         "it opens with " + either(f"{opening.change} ({opening.legal:,} legal)" for opening in found)

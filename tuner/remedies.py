@@ -11,7 +11,7 @@ import numpy as np
 from tuner.columns import Columns, IntArray
 from tuner.domain import PARTITION, RECOMPUTE
 from tuner.errors import either
-from tuner.rules import Rule
+from tuner.rules import BY_NAME, Rule
 from tuner.space import Space
 
 _GIVEN: Final = ("tp", "pp", "cp", "vpp", "zero", "heads", "micro_batch")
@@ -44,17 +44,26 @@ class Remedy:
 
 
 def remedies(space: Space, columns: Columns, rule: Rule) -> tuple[Remedy, ...]:
-    """Up to two single axes by which the one row of `columns` could keep the rule, the likeliest first."""
-    found = []
-    for axis in rule.vary:
-        asked = int(columns.arrays[axis][0])
-        candidates = np.array([value for value in _candidates(space, columns, axis) if value != asked], dtype=np.int64)
-        held = candidates[~rule.broken_rows(varied(columns, axis, candidates))]
-        if len(held):
-            around = held[np.argsort(np.abs(held - asked), kind="stable")[:_VALUES]]
-            values = tuple(sorted(int(value) for value in around))
-            found.append(Remedy(axis=axis, values=values, given=_given(columns, rule, axis)))
-    return tuple(found[:_WAYS])
+    """Up to two single axes by which the one row of `columns` could keep the rule, the likeliest first.
+
+    Values that would break another rule in force, which holds as it is, are named only where there are no others.
+    """
+    others = [other for other in space.rules.in_force(space.workload) if not other.broken_rows(columns).item()]
+    for kept in ([rule, *others], [rule, BY_NAME["fill-nodes"]]):
+        found = [way for axis in rule.vary if (way := _along(space, columns, axis, rule, kept))]
+        if found:
+            return tuple(found[:_WAYS])
+    return ()
+
+
+def _along(space: Space, columns: Columns, axis: str, rule: Rule, kept: list[Rule]) -> Remedy | None:
+    asked = int(columns.arrays[axis][0])
+    candidates = np.array([value for value in _candidates(space, columns, axis) if value != asked], dtype=np.int64)
+    rows = varied(columns, axis, candidates)
+    held = candidates[~np.any([each.broken_rows(rows) for each in kept], axis=0)]
+    around = held[np.argsort(np.abs(held - asked), kind="stable")[:_VALUES]]
+    values = tuple(sorted(int(value) for value in around))
+    return Remedy(axis=axis, values=values, given=_given(columns, rule, axis)) if values else None
 
 
 def varied(columns: Columns, axis: str, values: IntArray) -> Columns:
@@ -62,7 +71,7 @@ def varied(columns: Columns, axis: str, values: IntArray) -> Columns:
     arrays: dict[str, IntArray] = {name: np.full(len(values), array[0]) for name, array in columns.arrays.items()}
     arrays[axis] = values
     rows = Columns(columns.workload, columns.cluster, arrays)
-    if axis in ("nodes", "tp", "pp", "cp"):
+    if axis in ("nodes", "tp", "pp", "cp"):  # a rest is left for fill-nodes to refuse
         arrays["dp"] = np.maximum(1, rows.nodes * columns.cluster.gpus_per_node // rows.replica)
     return rows
 
@@ -82,6 +91,7 @@ def _candidates(space: Space, columns: Columns, axis: str) -> Iterable[int]:
     if axis in around:
         return range(max(1, at[axis] - around[axis]), at[axis] + around[axis] + 1)
     ranges = {
+        "dp": range(1, most_gpus + 1),
         "nodes": range(1, space.cluster.nodes + 1),
         "tp": range(1, most_gpus + 1),
         "pp": range(1, most_gpus + 1),

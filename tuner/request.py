@@ -12,6 +12,7 @@ from tuner.axes import BLOOM_HEADS, default_axes, parse_setting, similar_shapes,
 from tuner.domain import Attention, Cluster, Gpu, Model, Precision, Ramp, Shape, Workload
 from tuner.errors import InputError, either, listed
 from tuner.rules import RuleSet
+from tuner.rules.shapes import LONGEST_FUSED
 from tuner.space import Space
 
 DEFAULT_MODEL: Final = "bloom-14336x72"
@@ -45,7 +46,7 @@ def space_for(
     model. A model that is named keeps its heads unless `settings` opens them.
     """
     machines = _cluster(cluster, nodes=nodes, gpus_per_node=gpus_per_node, gpu=gpu)
-    usual = _usual(model, machines.gpu, precision)
+    usual = _usual(model, machines.gpu, precision, seq)
     workload = Workload(
         model=_model(model, seq),
         global_batch=DEFAULT_GLOBAL_BATCH if global_batch is None else global_batch,
@@ -94,13 +95,20 @@ def _shapes(given: Iterable[Shape | str], model: Model) -> tuple[Shape, ...]:
 
 
 def _cluster(given: str | Cluster | None, *, nodes: int | None, gpus_per_node: int | None, gpu: str | None) -> Cluster:
-    known = given if isinstance(given, Cluster) else catalog.cluster(given or DEFAULT_CLUSTER)
-    nodes = known.nodes if nodes is None else nodes
-    gpus_per_node = known.gpus_per_node if gpus_per_node is None else gpus_per_node
-    if gpu is not None:
-        card = catalog.gpu(gpu)
-        return catalog.make_cluster(name=card.name, nodes=nodes, gpus_per_node=gpus_per_node, gpu=card)
-    return replace(known, nodes=nodes, gpus_per_node=gpus_per_node)
+    """The cluster, with other nodes or GPUs where they are given; a network that is the cluster's own stays."""
+    known = given if isinstance(given, Cluster) else catalog.cluster(DEFAULT_CLUSTER if given is None else given)
+    card = known.gpu if gpu is None else catalog.gpu(gpu)
+    own_network = known.inter_node.bandwidth != known.gpu.inter_node_bandwidth * known.gpus_per_node
+    own_fabric = known.intra_node.bandwidth != known.gpu.intra_node_bandwidth
+    stays = gpu is None or given is not None
+    return catalog.make_cluster(
+        name=known.name if stays else card.name,
+        nodes=known.nodes if nodes is None else nodes,
+        gpus_per_node=known.gpus_per_node if gpus_per_node is None else gpus_per_node,
+        gpu=card,
+        intra=known.intra_node.bandwidth if own_fabric and stays else 0.0,
+        inter=known.inter_node.bandwidth if own_network and stays else 0.0,
+    )
 
 
 def _model(given: str | Model | None, seq: int | None) -> Model:
@@ -110,13 +118,15 @@ def _model(given: str | Model | None, seq: int | None) -> Model:
     return replace(model, seq=seq, max_positions=0 if model.max_positions == model.seq else model.max_positions)
 
 
-def _usual(model: str | Model | None, gpu: Gpu, precision: Precision | None) -> dict[str, Any]:
+def _usual(model: str | Model | None, gpu: Gpu, precision: Precision | None, seq: int | None) -> dict[str, Any]:
     """How a model is trained when nothing is said: as its preset was, else by the best that the GPU runs."""
-    usual = {"precision": "bf16" if "bf16" in gpu.peak_flops else "fp16", "attention": gpu.attention}
+    usual: dict[str, Any] = {"precision": "bf16" if "bf16" in gpu.peak_flops else "fp16", "attention": gpu.attention}
     if not isinstance(model, Model):
         usual.update(catalog.trained_with(DEFAULT_MODEL if model is None else model))
-    if usual["precision"] not in gpu.peak_flops:
+    if usual["precision"] == "bf16" and "bf16" not in gpu.peak_flops:
         usual["precision"] = "fp16"
+    if usual["attention"] == "fused" and (precision == "fp8" or (seq or 0) > LONGEST_FUSED):
+        usual["attention"] = gpu.attention
     if precision == "fp32":
         usual["attention"] = "eager"
     return usual

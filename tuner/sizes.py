@@ -7,7 +7,7 @@ from dataclasses import fields
 from functools import cache
 from typing import Any, Final, get_args, get_type_hints
 
-from tuner.errors import InputError, either
+from tuner.errors import InputError, either, shown
 
 _LARGEST: Final[Mapping[str, int]] = {
     "nodes": 16_384,
@@ -26,12 +26,14 @@ _LARGEST: Final[Mapping[str, int]] = {
     "global_batch": 100_000_000,
     "micro_batch": 1_000_000,
     "zero": 3,
+    "dp": 16_384 * 128,
     "frozen_params": 10**15,
 }
 """The largest sizes that are taken for meant: far above any machine, and low enough that no product of them overflows
 64 bits. A size without an entry may be up to a million."""
 
 _LARGEST_OTHER: Final = 1_000_000
+_LONGEST_TEXT: Final = 200
 
 
 def check_fields(value: Any, *, may_be_zero: frozenset[str] = frozenset()) -> None:
@@ -40,6 +42,11 @@ def check_fields(value: Any, *, may_be_zero: frozenset[str] = frozenset()) -> No
         complaint = _complaint(name, hint, choices, getattr(value, name), least=0 if name in may_be_zero else 1)
         if complaint:
             raise InputError(f"{type(value).__name__.lower()} field {name} must be {complaint}.")
+
+
+def largest(name: str) -> int:
+    """The largest size that is taken for meant where `name` counts."""
+    return _LARGEST.get(name, _LARGEST_OTHER)
 
 
 def check_size(name: str, value: Any) -> None:
@@ -56,23 +63,20 @@ def _complaint(name: str, hint: Any, choices: tuple[str, ...], given: Any, *, le
         if given is None and hint is not int:
             return ""
         if type(given) is not int:
-            return f"a whole number, not {given!r}"
-        largest = _LARGEST.get(name, _LARGEST_OTHER)
-        return "" if least <= given <= largest else f"between {least} and {largest:,}, not {_short(given)}"
+            return f"a whole number, not {shown(given)}"
+        most = largest(name)
+        return "" if least <= given <= most else f"between {least} and {most:,}, not {shown(given)}"
     if choices:
-        return "" if given in choices else f"{either(choices)}, not {given!r}"
+        return "" if isinstance(given, str) and given in choices else f"{either(choices)}, not {shown(given)}"
     if hint is bool:
-        return "" if isinstance(given, bool) else f"true or false, not {given!r}"
+        return "" if isinstance(given, bool) else f"true or false, not {shown(given)}"
     if hint is float:
         number = isinstance(given, int | float) and not isinstance(given, bool)
-        return "" if number and 0 <= given < 1e30 else f"a number from 0 to 1e30, not {given!r}"
+        return "" if number and 0 <= given < 1e30 else f"a number from 0 to 1e30, not {shown(given)}"
     if hint is str:
-        return "" if isinstance(given, str) else f"a text, not {given!r}"
+        plain = isinstance(given, str) and given.isprintable() and 0 < len(given) <= _LONGEST_TEXT
+        return "" if plain else f"a text of 1 to {_LONGEST_TEXT} printable characters, not {shown(given)}"
     return ""
-
-
-def _short(number: int) -> str:
-    return f"{number:,}" if abs(number) < 10**18 else f"a number of {number.bit_length()} bits"
 
 
 @cache

@@ -55,6 +55,8 @@ class Space:
                 raise InputError(f"axis {axis} has no value.")
             for value in self.axes[axis]:
                 check_size(axis, value)
+        for degree in self.dp:
+            check_size("dp", degree)
         if self.size > _LARGEST_GRID:
             raise InputError(f"the grid has {self.size:.1e} points, more than can be numbered; pin an axis with --set.")
 
@@ -135,7 +137,7 @@ class Space:
         return points[legal]
 
     @cached_property
-    def _values(self) -> dict[str, IntArray]:
+    def numbers(self) -> dict[str, IntArray]:
         """The values of each column along its axis, as numbers."""
         numbers: dict[str, list[int]] = {axis: list(self.axes[axis]) for axis in AXES}
         numbers["recompute"] = [RECOMPUTE.index(value) for value in self.axes["recompute"]]
@@ -154,7 +156,7 @@ class _Digits(dict[str, IntArray]):
         self._space, self._points, self._depth = space, points, depth
 
     def __missing__(self, name: str) -> IntArray:
-        self[name] = self._dp() if name == "dp" else self._space._values[name][self._places(_AXIS_OF.get(name, name))]
+        self[name] = self._dp() if name == "dp" else self._space.numbers[name][self._places(_AXIS_OF.get(name, name))]
         return self[name]
 
     def _places(self, axis: str) -> IntArray:

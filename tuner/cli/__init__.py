@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 from collections.abc import Sequence
@@ -40,6 +41,9 @@ for command in (plan, explain, rules, catalog):
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """The `tuner` script: run a command, and turn what a user should read into one sentence and an exit code."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        # A name in another script must not end a command on a terminal that cannot show it.
+        sys.stdout.reconfigure(errors="backslashreplace")
     if os.environ.get("_TUNER_COMPLETE"):
         app.main(prog_name="tuner")
     try:
@@ -72,5 +76,7 @@ def _abandon_stdout(code: int) -> int:
 
 
 def _failed(sentence: str, code: int) -> int:
-    print(f"tuner: {sentence}", file=sys.stderr)
+    """Print one line: what a user typed may hold line breaks and escapes."""
+    line = "".join(mark if mark.isprintable() else " " for mark in sentence)
+    print(f"tuner: {' '.join(line.split())}", file=sys.stderr)
     return code

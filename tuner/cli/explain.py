@@ -25,7 +25,7 @@ def explain(key: str, space: Space, as_json: bool) -> None:
     from tuner.explaining import explain
     from tuner.keys import parse_key
 
-    topology = parse_key(key, cluster=space.cluster, model=space.workload.model)
+    topology = parse_key(key, workload=space.workload, cluster=space.cluster)
     found = explain(space, topology)
     if as_json:
         _print_json(space, found)
@@ -44,6 +44,8 @@ def _print_json(space: Space, found: Explanation) -> None:
             "key": found.topology.key,
             "topology": topology_document(found.topology, space),
             "legal": found.legal,
+            "in_space": found.legal and not found.outside,
+            "outside": {axis: list(values) for axis, values in found.outside.items()},
             "verdicts": [
                 {
                     "rule": verdict.rule,
@@ -73,16 +75,20 @@ def _print_json(space: Space, found: Explanation) -> None:
 
 def _print_text(space: Space, found: Explanation) -> None:
     from tuner.cli.output import space_lines
-    from tuner.errors import counted
+    from tuner.columns import Columns
+    from tuner.errors import counted, listed
     from tuner.explaining import changes
+    from tuner.remedies import spelt
 
     print("\n".join(space_lines(space)))
     topology = found.topology
     partition = " (embedding and head count as layers)" if topology.partition == "embedding" else ""
-    print(
-        f"\n{topology.key}: {'legal' if found.legal else 'not legal'} on {counted(topology.nodes, 'node')}{partition}\n"
-    )
-    for word in ("broken", "open", "holds", "off"):
+    status = "not legal" if not found.legal else "legal, but not searched," if found.outside else "legal"
+    print(f"\n{topology.key}: {status} on {counted(topology.nodes, 'node')}{partition}\n")
+    for axis, values in found.outside.items():
+        asked = Columns.of([topology], space.workload, space.cluster).arrays[axis][0]
+        print(f"x space   {axis} {spelt(axis, int(asked))} is not among the values searched: {listed(values)}")
+    for word in ("broken", "open", "holds", "allowed", "moot"):
         for verdict in found.verdicts:
             if verdict.word == word:
                 print(_line(verdict))
@@ -91,17 +97,24 @@ def _print_text(space: Space, found: Explanation) -> None:
         print(f"\nnearest legal: {near.key}  ({', '.join(f'{axis} {a} -> {b}' for axis, (a, b) in pairs)})", end="")
     if found.nearest:
         print()
-    elif not found.legal:
+    elif not found.legal or found.outside:
         print("\nNo topology at all is legal here; `tuner plan` with the same options says why.")
 
 
 def _line(verdict: Verdict) -> str:
-    mark = {"broken": "!" if verdict.level == "advice" else "x", "open": "?", "holds": ".", "off": "-"}[verdict.word]
+    marks = {
+        "broken": "!" if verdict.level == "advice" else "x",
+        "open": "?",
+        "holds": ".",
+        "allowed": "-",
+        "moot": "-",
+    }
     way_out = f"nearest legal that way: {verdict.nearest.key}" if verdict.nearest else ""
     said = {
         "broken": "; ".join(filter(None, (verdict.message, *map(str, verdict.remedies), way_out))),
         "open": "cannot be judged before fill-nodes holds, for dp follows from it",
         "holds": verdict.sentence,
-        "off": f"does not apply here: {verdict.sentence}",
+        "allowed": f"switched off; {verdict.message or verdict.sentence}",
+        "moot": f"says nothing of this workload: {verdict.sentence}",
     }[verdict.word]
-    return f"{mark} {verdict.level:<6}  {verdict.rule}: {said}"
+    return f"{marks[verdict.word]} {verdict.level:<6}  {verdict.rule}: {said}"

@@ -47,6 +47,12 @@ _DESCRIBE: Final[tuple[Callable[[Command], Command], ...]] = (
     click.option("--exact-nodes", is_flag=True, help="Use all nodes, not at most so many."),
 )
 
+_NAMES: Final = (
+    *("model", "cluster", "nodes", "gpus_per_node", "gpu", "global_batch", "seq", "precision", "attention"),
+    *("settings", "allow", "ramp", "exact_nodes"),
+)
+"""The arguments that these options fill."""
+
 as_json = click.option("--json", "as_json", is_flag=True, help="Print one JSON document on stdout.")
 
 
@@ -57,8 +63,7 @@ def describes_a_space(command: Command) -> Command:
     def with_space(**given: Any) -> Any:
         from tuner.request import space_for
 
-        names = [parameter.name for option in _DESCRIBE for parameter in _parameters(option)]
-        described = {name: given.pop(name) for name in names if name in given}
+        described = {name: given.pop(name) for name in _NAMES}
         space: Space = space_for(**described)
         return command(space=space, **given)
 
@@ -66,13 +71,3 @@ def describes_a_space(command: Command) -> Command:
     for option in reversed(_DESCRIBE):
         wrapped = option(wrapped)
     return wrapped
-
-
-def _parameters(option: Callable[[Command], Command]) -> list[click.Parameter]:
-    """The parameters that an option decorator declares."""
-
-    def probe() -> None: ...
-
-    option(probe)
-    parameters: list[click.Parameter] = probe.__click_params__  # type: ignore[attr-defined]  # click's own mark
-    return parameters

@@ -34,13 +34,14 @@ def plan(space: Space, top: int, as_csv: bool, as_json: bool) -> None:
 
 
 def _print_json(space: Space, made: Plan) -> None:
-    from tuner.cli.output import print_json, space_document, topology_document
+    from tuner.cli.output import axes_document, print_json, space_document, topology_document
     from tuner.planning import ORDER
 
     print_json(
         "plan",
         {
             **space_document(space),
+            "axes": axes_document(space),
             "grid": made.tally.grid,
             "legal": made.tally.legal,
             "fitting": None,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tuner.columns import Columns
 from tuner.errors import counted
-from tuner.rules.shapes import softmax_block
+from tuner.rules.shapes import LONGEST_FUSED, softmax_block
 
 
 def fused_softmax(columns: Columns) -> str:
@@ -12,8 +12,8 @@ def fused_softmax(columns: Columns) -> str:
     seq, block = columns.workload.model.seq, softmax_block(columns.workload.model.seq)
     if columns.workload.precision not in ("fp16", "bf16"):
         return f"the kernel takes fp16 or bf16, not {columns.workload.precision}"
-    if not 16 < seq <= 4096 or seq % 4:
-        return f"the kernel takes sequences of 20 to 4096 tokens in multiples of 4, not {seq}"
+    if not 16 < seq <= LONGEST_FUSED or seq % 4:
+        return f"the kernel takes sequences of 20 to {LONGEST_FUSED} tokens in multiples of 4, not {seq}"
     batches = columns.heads * columns.micro_batch / columns.tp
     return (
         f"(heads/tp) x micro_batch = ({columns.heads}/{columns.tp}) x {columns.micro_batch} = {batches:g} "

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
 from tuner.columns import Columns
+
+LONGEST_FUSED: Final = 4096
+"""Tokens that Megatron's fused softmax kernel takes at most."""
 
 
 def softmax_block(seq: int) -> int:
@@ -18,10 +21,16 @@ def softmax_block(seq: int) -> int:
     return 8 if seq <= 128 else 4
 
 
+def head_size(columns: Columns) -> Any:
+    """The width of one attention head: the model's own where it fixes one."""
+    model = columns.workload.model
+    return model.head_size * np.ones_like(columns.heads) if model.head_size else columns.hidden / columns.heads
+
+
 def head_weight(columns: Columns) -> Any:
     """The output layer's work in units of one transformer layer's, by their matrix products."""
     model = columns.workload.model
-    size = model.head_size or columns.hidden / columns.heads
+    size = head_size(columns)
     attention = 2 * columns.hidden * size * (columns.heads + columns.kv_heads)
     mlp = (3 if model.gated_mlp else 2) * columns.hidden * columns.ffn
     scores = 2 * model.seq * columns.heads * size
@@ -37,9 +46,10 @@ def stage_excess(columns: Columns) -> Any:
 
 
 def wave_efficiency(columns: Columns) -> Any:
-    """The share of the last wave and all others that the MLP's first product keeps busy, by 256 x 128 tiles."""
-    tokens = columns.micro_batch * columns.workload.model.seq // columns.cp
-    tiles = -(-tokens // 256) * -(-columns.ffn // (128 * columns.tp))
+    """The share of its waves of 256 x 128 tiles that the MLP's first product fills; a gated MLP's is twice as wide."""
+    model = columns.workload.model
+    tokens = np.maximum(1, columns.micro_batch * model.seq // columns.cp)
+    tiles = -(-tokens // 256) * -(-(1 + model.gated_mlp) * columns.ffn // (128 * columns.tp))
     sms = columns.cluster.gpu.sms
     return tiles / (-(-tiles // sms) * sms)
 
@@ -47,7 +57,7 @@ def wave_efficiency(columns: Columns) -> Any:
 def fused_softmax_refuses(columns: Columns) -> Any:
     """Whether Megatron's kernel is not available (is_kernel_available in its fused_softmax.py)."""
     seq, precision = columns.workload.model.seq, columns.workload.precision
-    never = precision not in ("fp16", "bf16") or not 16 < seq <= 4096 or seq % 4 != 0
+    never = precision not in ("fp16", "bf16") or not 16 < seq <= LONGEST_FUSED or seq % 4 != 0
     return never | (columns.heads * columns.micro_batch % (softmax_block(seq) * columns.tp) != 0)
 
 

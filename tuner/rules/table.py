@@ -11,7 +11,7 @@ from typing import Final
 from tuner.errors import counted
 from tuner.rules import sentences
 from tuner.rules.rule import Rule
-from tuner.rules.shapes import fused_softmax_refuses, head_weight, ramp_breaks, stage_excess, wave_efficiency
+from tuner.rules.shapes import fused_softmax_refuses, head_size, head_weight, ramp_breaks, stage_excess, wave_efficiency
 
 _MEGATRON = "Megatron-LM, megatron/"
 _MEGATRON_DS = "Megatron-DeepSpeed, megatron/"
@@ -40,9 +40,8 @@ def _aligned_heads(multiple: int, why: str) -> Rule:
         source=_MATMUL_GUIDE + "Tensor Core Requirements",
         reads=("hidden", "heads"),
         vary=("heads",),
-        broken=lambda c: c.hidden % (multiple * c.heads) != 0,
-        numbers=lambda c: f"head size {c.hidden} / {c.heads} = {c.hidden / c.heads:g} is not a multiple of {multiple}",
-        binding=lambda workload: not workload.model.head_size,
+        broken=lambda c: head_size(c) % multiple != 0,
+        numbers=lambda c: f"head size {head_size(c):g} is not a multiple of {multiple}",
     )
 
 
@@ -53,7 +52,7 @@ RULES: Final[tuple[Rule, ...]] = (
         sentence="tp x pp x cp x dp is the number of GPUs of the nodes used",
         source=_MEGATRON + "training/arguments.py: world size by total_model_size",
         reads=("nodes", "tp", "pp", "cp", "dp"),
-        vary=("pp", "tp", "nodes", "cp"),
+        vary=("pp", "dp", "tp", "nodes", "cp"),
         broken=lambda c: c.replica * c.dp != c.nodes * c.cluster.gpus_per_node,
         numbers=sentences.gpus,
     ),
@@ -151,14 +150,26 @@ RULES: Final[tuple[Rule, ...]] = (
         numbers=sentences.stages,
     ),
     Rule(
+        name="layer-on-every-stage",
+        level="law",
+        sentence="every stage, or chunk of one, holds a layer beside the embedding or the head that counts as one",
+        source=_BLOOM + "DeepSpeed breaks where a GPU has no transformer block",
+        reads=("layers", "pp", "partition", "vpp"),
+        vary=("pp", "vpp"),
+        broken=lambda c: (c.partition == 1) & (c.units < 2 * c.pp * c.vpp),
+        numbers=lambda c: (
+            f"{c.layers} layers, embedding and head over pp x vpp = {c.pp} x {c.vpp} leave the embedding alone"
+        ),
+    ),
+    Rule(
         name="one-partition",
         level="law",
-        sentence="embedding and head count as layers only where the layers alone do not divide by pp",
-        source="arithmetic: both divide for pp of 1 and 2 only, where the two splits are the same",
-        reads=("layers", "pp", "partition"),
+        sentence="embedding and head count as layers only where the layers alone do not divide by pp x vpp",
+        source="ours: where both divide, pp is 1 or 2 and the two splits are the same, which counts once",
+        reads=("layers", "pp", "partition", "vpp"),
         vary=("partition",),
-        broken=lambda c: (c.partition == 1) & (c.layers % c.pp == 0),
-        numbers=lambda c: f"{c.layers} layers divide by pp={c.pp} as they are, and the split would be the same",
+        broken=lambda c: (c.partition == 1) & (c.layers % (c.pp * c.vpp) == 0),
+        numbers=lambda c: f"{c.layers} layers divide by pp x vpp = {c.pp} x {c.vpp} as they are, and that split counts",
     ),
     Rule(
         name="vpp-needs-pp",
