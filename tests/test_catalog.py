@@ -10,7 +10,7 @@ import pytest
 
 from tests.conftest import ROOT, Run
 from tuner import catalog
-from tuner.errors import InputError, UnknownName
+from tuner.errors import InputError, TunerWarning, UnknownName
 from tuner.request import space_for
 from tuner.resources import catalog_files
 
@@ -160,7 +160,11 @@ def test_the_environment_adds_files_to_the_catalog(
             '{"model_type": "whisper", "d_model": 8, "n_layer": 2, "n_head": 2, "vocab_size": 9}',
             "is not known",
         ),
-        ("m.json", '{"hidden_size": 8, "n_layer": 2, "n_head": 2, "vocab_size": 9}', "lacks model_type"),
+        (
+            "m.json",
+            '{"hidden_size": 8, "n_layer": 2, "n_head": 2, "vocab_size": 9}',
+            "model_type None is not known",
+        ),
         ("m.json", '{"model_type": "gpt2", "n_embd": "a", "n_layer": 2, "n_head": 2, "vocab_size": 9}', "whole number"),
     ],
 )
@@ -254,10 +258,19 @@ def test_a_config_without_model_type_is_read_by_its_architecture(name: str, tmp_
     del config["model_type"]
     (tmp_path / "config.json").write_text(json.dumps(config))
     assert catalog.model(str(tmp_path)).parameters == PUBLISHED[name]["parameters"]
-    del config["architectures"]
-    (tmp_path / "config.json").write_text(json.dumps(config))
-    with pytest.raises(InputError, match="lacks model_type, and architectures names no known family"):
-        catalog.model(str(tmp_path))
+
+
+def test_a_family_that_shares_known_keys_is_read_as_those_with_a_note(tmp_path: Path, run: Run) -> None:
+    """Yi, OLMo and many others are LLaMAs by their keys."""
+    config = json.loads((ROOT / "tests/data/huggingface/llama-7b.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps({**config, "model_type": "newcomer"}))
+    with pytest.warns(TunerWarning, match="model_type 'newcomer' is not known; its keys are those of llama"):
+        assert catalog.model(str(tmp_path)).parameters == PUBLISHED["llama-7b"]["parameters"]
+    said = run("plan", "--json", "--model", str(tmp_path))
+    assert said.code == 0
+    assert said.err.startswith("tuner: note: ")
+    assert said.err.count("\n") == 1
+    assert json.loads(said.out)["legal"] > 0
 
 
 def test_a_model_file_says_how_it_is_trained(tmp_path: Path) -> None:

@@ -57,6 +57,26 @@ def test_every_link_to_a_file_leads_to_one(page: Path) -> None:
             assert (page.parent / target).exists(), f"{page.name} links to {target}"
 
 
+SHOWN = [
+    ("bloom-14336x72: 181.2B", ("plan", "--nodes", "48")),
+    ("tuner: none of", ("plan", "--model", "bloom-14400x80", "--exact-nodes")),
+    ("x law     fill-nodes", ("explain", "tp8-pp5-mbs2-z1")),
+]
+
+
+@pytest.mark.parametrize(("start", "arguments"), SHOWN)
+def test_the_output_shown_in_the_readme_is_what_the_command_prints(
+    start: str, arguments: tuple[str, ...], run: Run
+) -> None:
+    """But for times, and for what an ellipsis stands for."""
+    blocks = re.findall(r"```text\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+    (block,) = [block for block in blocks if block.startswith(start)]
+    said = run(*arguments)
+    printed = " ".join((said.out + said.err).split())
+    for part in re.sub(r"counted in [0-9.]+ s", "...", block).split("..."):
+        assert " ".join(part.split()) in printed
+
+
 def test_the_python_shown_in_the_readme_runs(capsys: pytest.CaptureFixture[str]) -> None:
     blocks = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
     assert blocks

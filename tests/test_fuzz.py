@@ -40,13 +40,14 @@ def check(arguments: list[str]) -> None:
     code, out, err = answer(arguments)
     assert code in (0, 1, 2)
     if code:
-        assert err.startswith("tuner: ")
-        assert err.count("\n") == 1
-        assert err[:-1].isprintable()
+        *notes, last = err.splitlines()
+        assert last.startswith("tuner: ")
+        assert all(note.startswith("tuner: note: ") for note in notes)
+        assert all(line.isprintable() for line in [*notes, last])
         assert out == ""
     else:
         assert out
-        assert err == ""
+        assert all(line.startswith("tuner: note: ") for line in err.splitlines())
 
 
 @given(st.sampled_from(["plan", "explain", "catalog"]), st.lists(st.tuples(flags, words), max_size=3), words)

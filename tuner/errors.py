@@ -60,6 +60,10 @@ class MissingDependency(TunerError):
     exit_code = 3
 
 
+class TunerWarning(UserWarning):
+    """Something that a user should know and that stops nothing. The command line prints it on stderr."""
+
+
 def shown(value: object) -> str:
     """A value as a sentence can show it: in one line, not long, and whatever it is."""
     if isinstance(value, int) and not isinstance(value, bool):

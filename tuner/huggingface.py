@@ -7,11 +7,12 @@ and what the library assumes where the file is silent (transformers 5.23, the mo
 from __future__ import annotations
 
 import re
+import warnings
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from tuner.domain import Model
-from tuner.errors import InputError, listed, shown
+from tuner.errors import InputError, TunerWarning, listed, shown
 
 Config = Mapping[str, Any]
 
@@ -26,6 +27,13 @@ _SPELLINGS: Final = {
 }
 """Our field by the names that families give it; the first that the file has counts."""
 
+_KIN: Final = {
+    "llama": {"hidden_size", "intermediate_size", "rms_norm_eps"},
+    "gpt_neox": {"hidden_size", "intermediate_size", "rotary_pct"},
+    "gpt2": {"n_embd", "n_positions"},
+}
+"""The keys by which an unknown family is told to be of a known one's kind."""
+
 _EXPERTS: Final = ("num_local_experts", "num_experts", "n_routed_experts", "moe_intermediate_size")
 _SEQ_WHEN_SILENT: Final = 2048
 """What Falcon's and OPT's code takes where the file names no length."""
@@ -37,9 +45,7 @@ def model_from(config: Config, *, name: str) -> Model:
     if experts:
         said = f"{experts[0]}={shown(config[experts[0]])}"
         raise InputError(f"{name} is a mixture of experts ({said}); only dense models can be described.")
-    family = config.get("model_type") or _guessed_family(config, name)
-    if not isinstance(family, str) or family not in _FAMILIES:
-        raise InputError(f"{name}: model_type {shown(family)} is not known; known are {listed(_FAMILIES, limit=40)}.")
+    family = _family(config, name)
     fields = {"name": name, **_sizes(config, name), **_FAMILIES[family](config)}
     head_size = fields.get("head_size")
     if isinstance(head_size, int) and head_size * fields["heads"] == fields["hidden"]:
@@ -75,14 +81,27 @@ def _first(config: Config, spellings: tuple[str, ...]) -> Any:
     return next((config[key] for key in spellings if config.get(key) is not None), None)
 
 
-def _guessed_family(config: Config, name: str) -> str:
-    """A file without a model_type names its family in the class that it was saved from."""
+def _family(config: Config, name: str) -> str:
+    """The known family that a config belongs to: by its model_type, by its class, or by the keys that it shares."""
+    given = config.get("model_type")
+    if isinstance(given, str) and given in _FAMILIES:
+        return given
     named = config.get("architectures")
     architecture = str(named[0]) if isinstance(named, list) and named else ""
     for family in _FAMILIES:
-        if re.fullmatch(family.replace("_", "") + r"(For|LM|Model).*", architecture, re.IGNORECASE):
+        if not given and re.fullmatch(family.replace("_", "") + r"(For|LM|Model).*", architecture, re.IGNORECASE):
             return family
-    raise InputError(f"{name} lacks model_type, and architectures names no known family.")
+    kin = next((family for family, keys in _KIN.items() if keys <= set(config)), None)
+    if kin is None:
+        known = listed(_FAMILIES, limit=40)
+        raise InputError(f"{name}: model_type {shown(given)} is not known, nor are its keys; known are {known}.")
+    warnings.warn(
+        f"{name}: model_type {shown(given)} is not known; its keys are those of {kin} and it is read as one, so that "
+        "its parameter count may be off.",
+        TunerWarning,
+        stacklevel=2,
+    )
+    return kin
 
 
 def _flag(config: Config, key: str, default: bool) -> Any:

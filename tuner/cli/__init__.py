@@ -5,8 +5,9 @@ from __future__ import annotations
 import io
 import os
 import sys
+import warnings
 from collections.abc import Sequence
-from typing import NoReturn
+from typing import NoReturn, TextIO
 
 import click
 
@@ -15,7 +16,7 @@ from tuner.cli.catalog import catalog
 from tuner.cli.explain import explain
 from tuner.cli.plan import plan
 from tuner.cli.rules import rules
-from tuner.errors import TunerError
+from tuner.errors import TunerError, TunerWarning
 
 __all__ = ["app", "main"]
 
@@ -46,27 +47,34 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         sys.stdout.reconfigure(errors="backslashreplace")
     if os.environ.get("_TUNER_COMPLETE"):
         app.main(prog_name="tuner")
+    with warnings.catch_warnings():
+        warnings.simplefilter("always", TunerWarning)
+        warnings.showwarning = _note
+        sys.exit(_run(list(sys.argv[1:] if arguments is None else arguments)))
+
+
+def _run(arguments: list[str]) -> int:
+    """Run a command; its exit code."""
     try:
-        with app.make_context("tuner", list(sys.argv[1:] if arguments is None else arguments)) as context:
+        with app.make_context("tuner", arguments) as context:
             app.invoke(context)
         sys.stdout.flush()
-        code = 0
     except click.exceptions.Exit as left:
-        code = left.exit_code
+        return left.exit_code
     except BrokenPipeError:
-        code = _abandon_stdout(0)  # whoever read our output has gone, which is their right
+        return _abandon_stdout(0)  # whoever read our output has gone, which is their right
     except OSError as error:
-        code = _abandon_stdout(_failed(f"the output cannot be written: {error.strerror or error}.", 1))
+        return _abandon_stdout(_failed(f"the output cannot be written: {error.strerror or error}.", 1))
     except click.exceptions.NoArgsIsHelpError as error:
         print(error.format_message(), file=sys.stderr)
-        code = error.exit_code
+        return error.exit_code
     except (KeyboardInterrupt, click.exceptions.Abort):
-        code = _failed("interrupted.", _INTERRUPTED)
+        return _failed("interrupted.", _INTERRUPTED)
     except click.ClickException as error:
-        code = _failed(error.format_message(), error.exit_code)
+        return _failed(error.format_message(), error.exit_code)
     except TunerError as error:
-        code = _failed(str(error), error.exit_code)
-    sys.exit(code)
+        return _failed(str(error), error.exit_code)
+    return 0
 
 
 def _abandon_stdout(code: int) -> int:
@@ -76,7 +84,24 @@ def _abandon_stdout(code: int) -> int:
 
 
 def _failed(sentence: str, code: int) -> int:
-    """Print one line: what a user typed may hold line breaks and escapes."""
+    _say(sentence)
+    return code
+
+
+def _note(
+    message: Warning | str,
+    category: type[Warning],
+    filename: str,
+    lineno: int,
+    file: TextIO | None = None,
+    line: str | None = None,
+) -> None:
+    """Show a warning as a user should see it: without the place in the code that it comes from."""
+    del category, filename, lineno, file, line
+    _say(f"note: {message}")
+
+
+def _say(sentence: str) -> None:
+    """Print one line on stderr: what a user typed may hold line breaks and escapes."""
     line = "".join(mark if mark.isprintable() else " " for mark in sentence)
     print(f"tuner: {' '.join(line.split())}", file=sys.stderr)
-    return code

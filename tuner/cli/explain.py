@@ -85,7 +85,7 @@ def _print_text(space: Space, found: Explanation) -> None:
     partition = " (embedding and head count as layers)" if topology.partition == "embedding" else ""
     status = "not legal" if not found.legal else "legal, but not searched," if found.outside else "legal"
     print(f"\n{topology.key}: {status} on {counted(topology.nodes, 'node')}{partition}\n")
-    for axis, values in found.outside.items():
+    for axis, values in found.outside.items() if found.legal else ():
         asked = Columns.of([topology], space.workload, space.cluster).arrays[axis][0]
         print(f"x space   {axis} {spelt(axis, int(asked))} is not among the values searched: {listed(values)}")
     for word in ("broken", "open", "holds", "allowed", "moot"):
