@@ -43,6 +43,10 @@ FLAGS = {
         *("--model", "--cluster", "--nodes", "--gpus-per-node", "--gpu", "--global-batch", "--seq", "--precision"),
         *("--attention", "--set", "--allow", "--ramp", "--exact-nodes", "--json"),
     },
+    "flops": {
+        *("--model", "--cluster", "--nodes", "--gpus-per-node", "--gpu", "--global-batch", "--seq", "--precision"),
+        *("--attention", "--set", "--allow", "--ramp", "--exact-nodes", "--json", "--seconds", "--tokens", "--price"),
+    },
     "plan": {
         *("--model", "--cluster", "--nodes", "--gpus-per-node", "--gpu", "--global-batch", "--seq", "--precision"),
         *("--attention", "--set", "--allow", "--ramp", "--exact-nodes", "--json", "--csv", "--top"),

@@ -101,6 +101,19 @@ class Columns:
         return self.heads if model.kv_heads == model.heads else np.full_like(self.heads, model.kv_heads)
 
     @property
+    def head_size(self) -> FloatArray:
+        """The width of one attention head: the model's own where it fixes one."""
+        fixed = self.workload.model.head_size
+        return np.full(np.shape(self.heads), float(fixed)) if fixed else self.hidden / self.heads
+
+    @property
+    def layer_matrices(self) -> FloatArray:
+        """Weights of one layer's matrices: what each of its tokens is multiplied by."""
+        attention = 2 * self.hidden * self.head_size * (self.heads + self.kv_heads)
+        matrices: FloatArray = attention + (3 if self.workload.model.gated_mlp else 2) * self.hidden * self.ffn
+        return matrices
+
+    @property
     def units(self) -> IntArray:
         """What the pipeline's stages share out: layers, and the embedding and the head where they count as layers."""
         return self.layers + 2 * self.partition

@@ -14,6 +14,7 @@ import click
 from tuner import __version__
 from tuner.cli.catalog import catalog
 from tuner.cli.explain import explain
+from tuner.cli.flops import flops
 from tuner.cli.plan import plan
 from tuner.cli.rules import rules
 from tuner.errors import TunerError, TunerWarning
@@ -36,7 +37,7 @@ def app() -> None:
     """
 
 
-for command in (plan, explain, rules, catalog):
+for command in (plan, explain, flops, rules, catalog):
     app.add_command(command)
 
 

@@ -47,6 +47,23 @@ _DESCRIBE: Final[tuple[Callable[[Command], Command], ...]] = (
     click.option("--exact-nodes", is_flag=True, help="Use all nodes, not at most so many."),
 )
 
+
+class Positive(click.ParamType[float]):
+    """A positive number."""
+
+    name = "number"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """The number, or a usage error."""
+        try:
+            number = float(value)
+        except ValueError:
+            number = 0.0
+        if not 0 < number < 1e30:
+            self.fail(f"{value!r} is not a positive number.", param, ctx)
+        return number
+
+
 _NAMES: Final = (
     *("model", "cluster", "nodes", "gpus_per_node", "gpu", "global_batch", "seq", "precision", "attention"),
     *("settings", "allow", "ramp", "exact_nodes"),

@@ -21,20 +21,11 @@ def softmax_block(seq: int) -> int:
     return 8 if seq <= 128 else 4
 
 
-def head_size(columns: Columns) -> Any:
-    """The width of one attention head: the model's own where it fixes one."""
-    model = columns.workload.model
-    return model.head_size * np.ones_like(columns.heads) if model.head_size else columns.hidden / columns.heads
-
-
 def head_weight(columns: Columns) -> Any:
     """The output layer's work in units of one transformer layer's, by their matrix products."""
     model = columns.workload.model
-    size = head_size(columns)
-    attention = 2 * columns.hidden * size * (columns.heads + columns.kv_heads)
-    mlp = (3 if model.gated_mlp else 2) * columns.hidden * columns.ffn
-    scores = 2 * model.seq * columns.heads * size
-    return columns.hidden * model.vocab / (attention + mlp + scores)
+    scores = 2 * model.seq * columns.heads * columns.head_size
+    return columns.hidden * model.vocab / (columns.layer_matrices + scores)
 
 
 def stage_excess(columns: Columns) -> Any:

@@ -11,7 +11,7 @@ from typing import Final
 from tuner.errors import counted
 from tuner.rules import sentences
 from tuner.rules.rule import Rule
-from tuner.rules.shapes import fused_softmax_refuses, head_size, head_weight, ramp_breaks, stage_excess, wave_efficiency
+from tuner.rules.shapes import fused_softmax_refuses, head_weight, ramp_breaks, stage_excess, wave_efficiency
 
 _MEGATRON = "Megatron-LM, megatron/"
 _MEGATRON_DS = "Megatron-DeepSpeed, megatron/"
@@ -40,8 +40,8 @@ def _aligned_heads(multiple: int, why: str) -> Rule:
         source=_MATMUL_GUIDE + "Tensor Core Requirements",
         reads=("hidden", "heads"),
         vary=("heads",),
-        broken=lambda c: head_size(c) % multiple != 0,
-        numbers=lambda c: f"head size {head_size(c):g} is not a multiple of {multiple}",
+        broken=lambda c: c.head_size % multiple != 0,
+        numbers=lambda c: f"head size {c.head_size:g} is not a multiple of {multiple}",
     )
 
 

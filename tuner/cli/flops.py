@@ -1,0 +1,93 @@
+"""`tuner flops`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from tuner.cli.options import Positive, as_json, describes_a_space
+
+if TYPE_CHECKING:
+    from tuner.domain import Topology
+    from tuner.space import Space
+
+
+@click.command(epilog="Example: tuner flops tp8-pp12-dp4-mbs1-z1 --seconds 143.31")
+@click.argument("key")
+@describes_a_space
+@click.option("--seconds", type=Positive(), metavar="S", help="Seconds of one iteration, as measured.")
+@click.option("--tokens", type=Positive(), metavar="N", help="Length of the training. [default: 20 a parameter]")
+@click.option("--price", type=Positive(), metavar="P", help="Price of a GPU for an hour.")
+@as_json
+def flops(
+    key: str, space: Space, seconds: float | None, tokens: float | None, price: float | None, as_json: bool
+) -> None:
+    """Count the operations of an iteration, and read a measured time by them: TFLOPs, MFU, days to train.
+
+    KEY reads tp8-pp12-dp4-mbs2-z1. The count is Megatron-LM's corrected one, for any MLP, gated or not, grouped
+    queries, vocabulary and recompute.
+    """
+    from dataclasses import replace
+
+    from tuner.keys import parse_key
+
+    space = replace(space, workload=replace(space.workload, tokens=tokens or 0.0))
+    topology = parse_key(key, workload=space.workload, cluster=space.cluster)
+    document = _document(space, topology, seconds, price)
+    if as_json:
+        from tuner.cli.output import print_json
+
+        print_json("flops", document)
+    else:
+        _print_text(space, document)
+
+
+def _document(space: Space, topology: Topology, seconds: float | None, price: float | None) -> dict[str, Any]:
+    from tuner.cli.output import space_document, topology_document
+    from tuner.columns import Columns
+    from tuner.physics.flops import hardware_flops, model_flops, older_estimate, per_gpu, training_seconds
+
+    columns = Columns.of([topology], space.workload, space.cluster)
+    peak = space.cluster.gpu.peak_flops[space.workload.precision]
+    counts = {"model": model_flops(columns), "hardware": hardware_flops(columns), "older": older_estimate(columns)}
+    rates = {name: float(per_gpu(count, seconds, columns)[0]) if seconds else None for name, count in counts.items()}
+    days = float(training_seconds(seconds, columns)[0]) / 86400 if seconds else None
+    gpu_hours = days * 24 * topology.gpus if days else None
+    return {
+        **space_document(space),
+        "key": topology.key,
+        "topology": topology_document(topology, space),
+        "model_flops": float(counts["model"][0]),
+        "hardware_flops": float(counts["hardware"][0]),
+        "sec_per_iter": seconds,
+        "tflops": rates["hardware"] / 1e12 if rates["hardware"] else None,
+        "tflops_by_older_formula": rates["older"] / 1e12 if rates["older"] else None,
+        "peak_tflops": peak / 1e12,
+        "mfu": rates["model"] / peak if rates["model"] else None,
+        "hfu": rates["hardware"] / peak if rates["hardware"] else None,
+        "tokens": space.workload.training_tokens,
+        "days": days,
+        "gpu_hours": gpu_hours,
+        "cost": price * gpu_hours if price and gpu_hours else None,
+    }
+
+
+def _print_text(space: Space, found: dict[str, Any]) -> None:
+    from tuner.cli.output import space_lines
+
+    print("\n".join(space_lines(space)))
+    print(f"\n{found['key']}, one iteration over all GPUs:")
+    print(
+        f"  {found['model_flops'] / 1e15:,.6g} PFLOP of the model, {found['hardware_flops'] / 1e15:,.6g} with recompute"
+    )
+    if found["sec_per_iter"] is None:
+        print("  with --seconds: TFLOPs, MFU, HFU and days to train")
+        return
+    peak = f"{found['peak_tflops']:g}"
+    print(f"  {found['tflops']:.2f} TFLOPs a GPU, recompute included: {100 * found['hfu']:.1f}% of its {peak} (HFU)")
+    print(f"  the model's own share of that is {100 * found['mfu']:.1f}% (MFU)")
+    print(f"  by the older formula {found['tflops_by_older_formula']:.2f} (Megatron-DeepSpeed before February 2022)")
+    cost = f", cost {found['cost']:,.0f}" if found["cost"] else ""
+    tokens = f"{found['tokens'] / 1e9:,.4g}B tokens"
+    print(f"  {tokens} take {found['days']:,.1f} days, {found['gpu_hours']:,.0f} GPU-hours{cost}")
