@@ -53,9 +53,10 @@ def hardware_flops(columns: Columns) -> FloatArray:
 def older_estimate(columns: Columns) -> FloatArray:
     """What Megatron-DeepSpeed printed before February 2022: eight operations for each token and weight of the layers.
 
-    With full recompute, four times two. Neither scores nor logits count, and the weights are summed over the tensor
-    parallel ranks, of which each holds all norms and the biases after row-parallel products: 12 h^2 + (7 + 6 tp) h a
-    layer of a plain GPT. The BLOOM report's tables up to 02-20 are in this unit.
+    Two for each of the four passes that full recompute makes, whatever is recomputed. Neither scores nor logits count,
+    and the weights are summed over the tensor parallel ranks, each of which holds all norms and the biases after
+    row-parallel products: 12 h^2 + (7 + 6 tp) h a layer of a plain GPT. Worked out from the BLOOM report's tables up to
+    02-20, which are in this unit: 38 of 39 figures come out to their last digit.
     """
     tokens = (columns.global_batch * columns.workload.model.seq).astype(np.float64)
     on_each_rank = 6 * columns.hidden * columns.tp
