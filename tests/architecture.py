@@ -60,7 +60,8 @@ PURE = (
 """They return: they neither print nor read a clock, a file or the environment."""
 
 IMPURE_MODULES = {"time", "datetime", "random", "os", "io", "pathlib", "logging", "socket", "threading", "secrets"}
-NEVER_RAISE = ("rules/rule", "rules/table", "rules/shapes", "rules/sentences", "physics")
+_RULES = ("rule", "table", "laws", "policies", "advice", "shapes", "sentences")
+NEVER_RAISE = {"physics", *(f"rules/{name}" for name in _RULES)}
 BANNED_CALLS = {"eval", "exec", "os.system", "os.popen", "__import__"}
 MAY_PRINT = {"cli", APART}
 """Who speaks to a terminal; everyone else returns."""

@@ -72,6 +72,11 @@ def broken(topology: Topology, space: Space) -> set[str]:
         need("seq-by-cp", model.seq % (2 * cp) == 0)
         need("cp-needs-flash", workload.attention in ("flash1", "flash2"))
 
+    if workload.attention.startswith("flash"):
+        need("flash-precision", workload.precision != "fp32")
+        head_size = Fraction(model.head_size or Fraction(model.hidden, model.heads))
+        need("flash-head-size", head_size <= {"flash1": 128, "flash2": 256}[workload.attention])
+
     allowed = space.rules.allowed
     policies = set()
     if cluster.gpus_per_node % tp:

@@ -99,7 +99,7 @@ def spaces(draw: st.DrawFn) -> Space:
         "zero": st.integers(0, 3),
         "recompute": st.sampled_from(RECOMPUTE),
     }
-    most = {"shape": 1, "global_batch": 1, "cp": 2, "heads": 2, "recompute": 1, "zero": 2}
+    most = {"sequence_parallel": 1, "partition": 2, "recompute": 1}
     axes = {
         axis: tuple(draw(st.lists(few[axis], min_size=1, max_size=most.get(axis, 2), unique=True))) for axis in AXES
     }

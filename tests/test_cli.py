@@ -95,6 +95,7 @@ def test_plan_prints_the_same_rows_as_csv(run: Run) -> None:
     lines = run(*arguments, "--csv").out.splitlines()
     keys = [row["key"] for row in json.loads(run(*arguments, "--json").out)["top"]]
     header = "key,nodes,tp,pp,vpp,cp,dp,sequence_parallel,zero,mbs,recompute,partition,heads,layers,hidden,gbs"
+    header += ",microbatches,bubble,advice"
     assert lines[0] == header
     assert [line.split(",")[0] for line in lines[1:]] == keys
     assert len(keys) == 5
@@ -189,11 +190,28 @@ def test_explain_of_a_legal_topology_still_gives_advice(run: Run) -> None:
 def test_explain_says_when_a_legal_topology_is_not_among_those_searched(run: Run) -> None:
     said = run("explain", "tp8-pp12-dp4-mbs2-z1", "--set", "tp=4", "--set", "dp=8")
     assert "tp8-pp12-dp4-mbs2-z1: legal, but not searched, on 48 nodes" in said.out
-    assert "x space   tp 8 is not among the values searched: 4\n" in said.out
-    assert "x space   dp 4 is not among the values searched: 8\n" in said.out
+    assert "x space   its tp is not among the values searched: 4\n" in said.out
+    assert "x space   its dp is not among the values searched: 8\n" in said.out
     document = json.loads(run("explain", "tp8-pp12-dp4-mbs2-z1", "--set", "tp=4", "--json").out)
     assert (document["legal"], document["in_space"], document["outside"]) == (True, False, {"tp": [4]})
     assert document["nearest"][0]["topology"]["tp"] == 4
+
+
+def test_a_key_without_dp_follows_the_nodes_and_the_dp_that_are_set(run: Run) -> None:
+    assert "tp8-pp3-dp8-mbs2-z1: legal on 24 nodes" in run("explain", "tp8-pp3-mbs2-z1", "--set", "nodes=24").out
+    assert "tp8-pp3-dp8-mbs2-z1: legal on 24 nodes" in run("explain", "tp8-pp3-mbs2-z1", "--set", "dp=8").out
+
+
+def test_the_header_describes_what_is_planned(run: Run) -> None:
+    """A pinned shape, batch or head count is the model's, and told to be another model."""
+    pinned = ("--set", "heads=64", "--set", "global_batch=1024", "--set", "shape=5120x40")
+    said = run("plan", "--model", "llama-3-8b", *pinned)
+    assert "40 layers, hidden 5120, 64 heads" in said.out
+    assert "global batch 1024" in said.out
+    assert "another model" in said.out
+    plain = run("plan", "--model", "llama-3-8b")
+    assert "another model" not in plain.out
+    assert "237K parameters" in run("plan", "--model", "tiny", "--nodes", "1").out
 
 
 def test_explain_says_what_a_policy_that_is_switched_off_would_have_said(run: Run) -> None:
@@ -284,6 +302,7 @@ BAD_INPUT = [
     (("plan", "--model", "a\nb\x1b[31m"), "there is no model called 'a\\nb"),
     (("catalog",), "Missing argument '{gpus|clusters|models}'"),
     (("plan", "--top", "0", "--set", "shape=similar"), "rows are too many to list; say how many with --top"),
+    (("plan", "--exact-nodes", "--set", "nodes=40"), "--exact-nodes uses all nodes and --set nodes names others"),
     (("plan", "--csv", "--json"), "--csv and --json exclude each other."),
     (("plan", "--node", "4"), "No such option"),
     (("plan", "--top", "-1"), "is not in the range"),

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tests.strategies import spaces, topologies
 from tuner.columns import Columns
-from tuner.domain import Topology
+from tuner.domain import Shape, Topology
 from tuner.errors import EmptySpace
 from tuner.explaining import changes, explain
 from tuner.keys import parse_key
@@ -66,6 +66,21 @@ def test_a_topology_is_called_legal_exactly_when_it_breaks_no_rule_in_force(spac
     assert [verdict.rule for verdict in explanation.verdicts] == [rule.name for rule in RULES]
 
 
+@given(spaces())
+@settings(max_examples=60)
+def test_explain_finds_in_the_space_exactly_what_plan_lists(space: Space) -> None:
+    """Every combination of the axes' values, and of shapes mixed from two of them."""
+    listed = {t for points in space.blocks() for t in space.topologies(points)}
+    mixed = {Shape(hidden=a.hidden, layers=b.layers) for a in space.axes["shape"] for b in space.axes["shape"]}
+    for topology in sorted(listed, key=lambda t: t.key)[:20]:
+        found = explain(space, topology)
+        assert found.legal
+        assert not found.outside
+    for topology in sorted(listed, key=lambda t: t.key)[:3]:
+        for shape in mixed - set(space.axes["shape"]):
+            assert "shape" in explain(space, replace(topology, shape=shape)).outside
+
+
 @given(spaces(), topologies())
 @settings(max_examples=60)
 def test_the_nearest_topologies_are_legal_and_none_is_nearer(space: Space, topology: Topology) -> None:
@@ -86,7 +101,7 @@ def test_every_value_of_a_remedy_mends_the_rule_that_it_is_for(space: Space, top
     for verdict in explain(space, topology).verdicts:
         for way in verdict.remedies:
             assert verdict.word == "broken"
-            mended = varied(columns, way.axis, np.array(way.values))
+            mended = varied(columns, way.axis, np.array(way.values), hold_dp="dp" in way.given)
             assert not BY_NAME[verdict.rule].broken_rows(mended).any()
             assert int(columns.arrays[way.axis][0]) not in way.values
 
@@ -121,12 +136,12 @@ def test_a_legal_topology_is_its_own_nearest(space: Space) -> None:
         (
             "tp8-pp12-dp3-mbs1-z1",
             "dp-multiple-of-4",
-            "dp=3 is not a multiple of 4; pp may be 1, 3 or 9; nodes may be 48",
+            "dp=3 is not a multiple of 4; pp may be 1, 3 or 9; dp may be 4",
         ),
         (
             "tp3-pp12-dp8-mbs1-z1",
             "tp-in-node",
-            "tp=3 does not fit evenly into nodes of 8 GPUs; tp may be 1, 2, 4 or 8",
+            "tp=3 does not fit evenly into nodes of 8 GPUs; with dp=8, tp may be 1, 2 or 4",
         ),
         (
             "tp8-pp12-dp4-mbs2-z1-vpp4",
@@ -136,7 +151,7 @@ def test_a_legal_topology_is_its_own_nearest(space: Space) -> None:
         (
             "tp8-pp12-dp5-mbs1-z1",
             "enough-nodes",
-            "it takes 60 nodes and there are 48; nodes may be 12, 24, 36 or 48",
+            "it takes 60 nodes and there are 48; dp may be 1, 2, 3 or 4; with dp=5, pp may be 1, 2, 3, 4, 6, 8 or 9",
         ),
     ],
 )
@@ -201,7 +216,11 @@ def test_each_opening_of_an_empty_space_opens_it() -> None:
 @pytest.mark.parametrize(
     ("described", "opening"),
     [
-        ({"settings": ["tp=3"]}, "tp not held to 3 ("),
+        ({"settings": ["tp=3"]}, "tp not held to 3 (91,272 legal)"),
+        ({"settings": ["heads=100"]}, "heads not held to 100 (91,272 legal)"),
+        ({"settings": ["shape=13824x78", "pp=7"]}, "pp not held to 7 (87,690 legal)"),
+        ({"global_batch": 2047}, "global batch 2048 (91,272 legal) or global batch 1920 ("),
+        ({"precision": "fp32", "attention": "fused"}, "--attention eager ("),
         ({"settings": ["dp=7"]}, "dp not held to 7 ("),
         ({"settings": ["micro_batch=3"]}, "micro_batch not held to 3 ("),
         ({"model": "llama-3-8b", "attention": "fused"}, "--allow fused-softmax ("),

@@ -113,6 +113,8 @@ BREAKS = {
     "seq-by-tp": ("tp8-pp12-mbs1-z1-sp", {"seq": 2052}),
     "seq-by-cp": ("tp8-pp1-mbs1-z1-cp4", {"seq": 2052, "attention": "flash2"}),
     "cp-needs-flash": ("tp8-pp1-mbs1-z1-cp2", {}),
+    "flash-precision": ("tp8-pp12-mbs1-z1", {"attention": "flash2", "precision": "fp32"}),
+    "flash-head-size": ("tp8-pp12-mbs1-z1-h32", {"attention": "flash2"}),
     "tp-in-node": ("tp16-pp12-mbs1-z1", {}),
     "dp-multiple-of-4": ("tp8-pp24-mbs1-z1", {}),
     "batch-multiple-of-32": ("tp8-pp12-mbs1-z1-gbs2000", {}),

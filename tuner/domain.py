@@ -305,6 +305,11 @@ class Topology:
         return "-".join(parts)
 
 
+def partition_for(layers: int, stages: int) -> Partition:
+    """The partition that divides: by layers where they do, else with embedding and head where that does."""
+    return "embedding" if layers % stages and (layers + 2) % stages == 0 else "layers"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Violation:
     """A rule that a topology breaks, with the numbers."""

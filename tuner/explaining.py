@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from tuner.columns import Columns
-from tuner.domain import Topology
+from tuner.domain import Shape, Topology
 from tuner.nearest import nearest
 from tuner.remedies import Remedy, remedies, spelt
 from tuner.rules import BY_NAME, RULES, Level
@@ -26,9 +26,11 @@ class Verdict:
     """`open`: cannot be judged before another holds. `allowed`: switched off. `moot`: no business of this workload."""
     sentence: str
     message: str = ""
-    """The numbers, where it is broken, or would be if it were not switched off."""
+    """The numbers, where it is broken, or would be if it were not switched off; what must hold first, where open."""
     remedies: tuple[Remedy, ...] = ()
     """The values with which it would hold, all else as asked."""
+    hint: str = ""
+    """A way out beside the axes."""
     nearest: Topology | None = None
     """The closest topology that breaks no rule at all, sought along this rule's own axes."""
 
@@ -69,8 +71,11 @@ def explain(space: Space, topology: Topology, *, most: int = 3) -> Explanation:
 def _outside(space: Space, columns: Columns) -> dict[str, tuple[int | str, ...]]:
     found: dict[str, tuple[int | str, ...]] = {}
     for axis, values in space.numbers.items():
-        if columns.arrays[axis][0] not in values:
+        if axis not in ("hidden", "layers") and columns.arrays[axis][0] not in values:
             found[axis] = tuple(spelt(axis, int(value)) for value in values)
+    shape = Shape(hidden=int(columns.hidden[0]), layers=int(columns.layers[0]))
+    if shape not in space.axes["shape"]:
+        found["shape"] = tuple(str(each) for each in space.axes["shape"])
     if space.dp and int(columns.dp[0]) not in space.dp:
         found["dp"] = space.dp
     return found
@@ -86,18 +91,23 @@ def changes(before: Topology, after: Topology, space: Space) -> dict[str, tuple[
 def _verdicts(space: Space, columns: Columns) -> Iterator[Verdict]:
     gpus = columns.nodes * space.cluster.gpus_per_node
     indivisible = bool(gpus % columns.replica)
+    uneven = BY_NAME["batch-by-dp"].broken_rows(columns).item()
     for rule in RULES:
         verdict = Verdict(rule=rule.name, level=rule.level, word="holds", sentence=rule.sentence)
         if not rule.binding(space.workload):
             yield replace(verdict, word="moot")
         elif indivisible and "dp" in rule.reads and rule.name != "fill-nodes":
-            yield replace(verdict, word="open")
+            yield replace(verdict, word="open", message="dp follows from fill-nodes, which must hold first")
+        elif uneven and rule.name in ("microbatches-by-pp", "microbatches-fill-pipeline"):
+            yield replace(
+                verdict, word="open", message="the microbatches follow from batch-by-dp, which must hold first"
+            )
         elif rule.name in space.rules.allowed:
             broken = rule.violation(columns)
             yield replace(verdict, word="allowed", message=broken.message if broken else "")
         elif violation := rule.violation(columns):
             ways = remedies(space, columns, rule)
-            yield replace(verdict, word="broken", message=violation.message, remedies=ways)
+            yield replace(verdict, word="broken", message=violation.message, remedies=ways, hint=rule.hint)
         else:
             yield verdict
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from typing import Any, Final
 
-from tuner.domain import Cluster, Shape, Topology, Workload
+from tuner.domain import Cluster, Shape, Topology, Workload, partition_for
 from tuner.errors import BadKey, listed
 
 LOOKS_LIKE: Final = (
@@ -37,10 +37,13 @@ _WORDS: Final[dict[str, tuple[str, object]]] = {
 _REQUIRED: Final = ("tp", "pp", "mbs", "z")
 
 
-def parse_key(key: str, *, workload: Workload, cluster: Cluster) -> Topology:
+def parse_key(
+    key: str, *, workload: Workload, cluster: Cluster, nodes: int | None = None, dp: int | None = None
+) -> Topology:
     """The topology that a key names.
 
-    Its nodes follow from its GPUs; without `dp` it fills the whole cluster. A pipeline that divides the layers only
+    Its nodes follow from its GPUs. Without a `dp` part it has `dp` as given, else it fills `nodes`, else the whole
+    cluster. A pipeline that divides the layers only
     together with embedding and head is partitioned so. What the key says as the workload has it is left to the
     workload, so that one topology has one key.
     """
@@ -49,15 +52,16 @@ def parse_key(key: str, *, workload: Workload, cluster: Cluster) -> Topology:
     if missing:
         raise BadKey(f"{key!r} lacks {listed(missing)}: {LOOKS_LIKE}.")
     replica = given["tp"] * given["pp"] * given.get("cp", 1)
-    if "dp" not in given:
-        given["dp"] = max(1, cluster.gpus // max(1, replica))
-        given["nodes"] = cluster.nodes
+    if "dp" not in given and dp is None:
+        given["nodes"] = nodes or cluster.nodes
+        given["dp"] = max(1, given["nodes"] * cluster.gpus_per_node // max(1, replica))
     else:
+        given.setdefault("dp", dp)
         given["nodes"] = max(1, -(-replica * given["dp"] // cluster.gpus_per_node))
     layers = given["shape"].layers if "shape" in given else workload.model.layers
     stages = given["pp"] * given.get("vpp", 1)
-    if "partition" not in given and stages and layers % stages and (layers + 2) % stages == 0:
-        given["partition"] = "embedding"
+    if "partition" not in given and stages:
+        given["partition"] = partition_for(layers, stages)
     own = {"heads": workload.model.heads, "shape": workload.model.shape, "global_batch": workload.global_batch}
     return Topology(**{axis: value for axis, value in given.items() if axis not in own or own[axis] != value})
 

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Any, Final, get_args
 
 from tuner.axes import default_axes
-from tuner.columns import AXES
-from tuner.domain import Shape
+from tuner.domain import Attention, Shape
 from tuner.rules import RuleSet
 from tuner.sizes import largest
 from tuner.space import Space
@@ -37,12 +36,11 @@ def openings(space: Space) -> list[Opening]:
 
 
 def _without_pins(space: Space) -> Iterator[Opening]:
-    """Give one axis its default values back."""
-    defaults = default_axes(space.workload, space.cluster)
-    for axis in AXES:
-        if axis in ("nodes", "global_batch", "shape") or set(defaults[axis]) <= set(space.axes[axis]):
+    """Give one axis the values back that it has when it is not held."""
+    for axis, free in space.unpinned.items():
+        if axis in ("nodes", "global_batch", "shape") or set(free) <= set(space.axes[axis]):
             continue
-        if legal := space.where(**{axis: defaults[axis]}).count():
+        if legal := space.where(**{axis: free}).count():
             yield Opening(change=f"{axis} not held to {_words(space.axes[axis])}", legal=legal)
     if space.dp and (legal := replace(space, dp=()).count()):
         yield Opening(change=f"dp not held to {_words(space.dp)}", legal=legal)
@@ -65,14 +63,19 @@ def _other_batches(space: Space) -> Iterator[Opening]:
     below = start + (own - start) // step * step
     values = (value for n in range(_TRIES) for value in (below - n * step, below + (n + 1) * step))
     sound = (value for value in values if 1 <= value <= largest("global_batch") and value != own)
-    spaces = ((value, space.where(global_batch=(value,))) for value in sound)
+    by_distance = sorted(sound, key=lambda value: abs(value - own))
+    spaces = ((value, space.where(global_batch=(value,))) for value in by_distance)
     yield from _nearest_and_roomiest(spaces, "global batch {}", own, _NEAR_BATCHES)
 
 
 def _other_kernels(space: Space) -> Iterator[Opening]:
-    own, best = space.workload.attention, space.cluster.gpu.attention
-    if own != best and (legal := replace(space, workload=replace(space.workload, attention=best)).count()):
-        yield Opening(change=f"--attention {best}", legal=legal)
+    """The attention kernels that the GPU runs, fastest first."""
+    kernels = get_args(Attention)
+    runs = kernels[: kernels.index(space.cluster.gpu.attention) + 1]
+    for kernel in reversed([each for each in runs if each != space.workload.attention]):
+        if legal := replace(space, workload=replace(space.workload, attention=kernel)).count():
+            yield Opening(change=f"--attention {kernel}", legal=legal)
+            return
 
 
 def _without_policies(space: Space) -> Iterator[Opening]:

@@ -9,7 +9,7 @@ from typing import Final
 import numpy as np
 
 from tuner.columns import Columns, IntArray
-from tuner.domain import PARTITION, RECOMPUTE
+from tuner.domain import PARTITION, RECOMPUTE, partition_for
 from tuner.errors import either
 from tuner.rules import BY_NAME, Rule
 from tuner.space import Space
@@ -18,6 +18,7 @@ _GIVEN: Final = ("tp", "pp", "cp", "vpp", "zero", "heads", "micro_batch")
 """The axes that a remedy repeats where the rule reads them too."""
 _ALWAYS_GIVEN: Final = ("tp", "pp", "micro_batch")
 """Those that are worth repeating even at 1."""
+_SPLIT: Final = ("tp", "pp", "cp")
 _WAYS: Final = 2
 _VALUES: Final = 12
 _WORDS: Final[Mapping[str, tuple[str, ...]]] = {
@@ -49,7 +50,7 @@ def remedies(space: Space, columns: Columns, rule: Rule) -> tuple[Remedy, ...]:
     Values that would break another rule in force, which holds as it is, are named only where there are no others.
     """
     others = [other for other in space.rules.in_force(space.workload) if not other.broken_rows(columns).item()]
-    for kept in ([rule, *others], [rule, BY_NAME["fill-nodes"]]):
+    for kept in ([rule, *others], [rule, BY_NAME["fill-nodes"]], [rule]):
         found = [way for axis in rule.vary if (way := _along(space, columns, axis, rule, kept))]
         if found:
             return tuple(found[:_WAYS])
@@ -57,22 +58,37 @@ def remedies(space: Space, columns: Columns, rule: Rule) -> tuple[Remedy, ...]:
 
 
 def _along(space: Space, columns: Columns, axis: str, rule: Rule, kept: list[Rule]) -> Remedy | None:
+    """The values of one axis for which all of `kept` hold: on the nodes as they are, else with dp as it is."""
     asked = int(columns.arrays[axis][0])
     candidates = np.array([value for value in _candidates(space, columns, axis) if value != asked], dtype=np.int64)
-    rows = varied(columns, axis, candidates)
-    held = candidates[~np.any([each.broken_rows(rows) for each in kept], axis=0)]
-    around = held[np.argsort(np.abs(held - asked), kind="stable")[:_VALUES]]
-    values = tuple(sorted(int(value) for value in around))
-    return Remedy(axis=axis, values=values, given=_given(columns, rule, axis)) if values else None
+    for hold_dp in (False, True) if axis in _SPLIT else (False,):
+        rows = varied(columns, axis, candidates, hold_dp=hold_dp)
+        held = candidates[~np.any([each.broken_rows(rows) for each in kept], axis=0)]
+        around = held[np.argsort(np.abs(held - asked), kind="stable")[:_VALUES]]
+        if len(around):
+            given = {**_given(columns, rule, axis), **({"dp": int(columns.dp[0])} if hold_dp else {})}
+            return Remedy(axis=axis, values=tuple(sorted(int(value) for value in around)), given=given)
+    return None
 
 
-def varied(columns: Columns, axis: str, values: IntArray) -> Columns:
-    """One row for each value of the axis, all else as in the one row; `dp` follows where the GPUs' split changes."""
+def varied(columns: Columns, axis: str, values: IntArray, *, hold_dp: bool = False) -> Columns:
+    """One row for each value of the axis, all else as in the one row.
+
+    Where the split of the GPUs changes, dp follows on the same nodes, or with `hold_dp` the nodes follow; a rest is
+    left for fill-nodes to refuse. The partition follows the stages, as it does in a key.
+    """
     arrays: dict[str, IntArray] = {name: np.full(len(values), array[0]) for name, array in columns.arrays.items()}
     arrays[axis] = values
     rows = Columns(columns.workload, columns.cluster, arrays)
-    if axis in ("nodes", "tp", "pp", "cp"):  # a rest is left for fill-nodes to refuse
-        arrays["dp"] = np.maximum(1, rows.nodes * columns.cluster.gpus_per_node // rows.replica)
+    per_node = columns.cluster.gpus_per_node
+    if axis == "dp" or hold_dp:
+        arrays["nodes"] = -(-rows.replica * rows.dp // per_node)
+    elif axis in (*_SPLIT, "nodes"):
+        arrays["dp"] = np.maximum(1, rows.nodes * per_node // rows.replica)
+    if axis in ("pp", "vpp", "layers"):
+        stages = zip(rows.layers.tolist(), (rows.pp * rows.vpp).tolist(), strict=True)
+        parts = [PARTITION.index(partition_for(layers, count)) for layers, count in stages]
+        arrays["partition"] = np.array(parts, dtype=np.int64)
     return rows
 
 

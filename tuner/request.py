@@ -46,9 +46,10 @@ def space_for(
     model. A model that is named keeps its heads unless `settings` opens them.
     """
     machines = _cluster(cluster, nodes=nodes, gpus_per_node=gpus_per_node, gpu=gpu)
-    usual = _usual(model, machines.gpu, precision, seq)
+    described = _model(model, seq)
+    usual = _usual(model, described, machines.gpu, precision)
     workload = Workload(
-        model=_model(model, seq),
+        model=described,
         global_batch=DEFAULT_GLOBAL_BATCH if global_batch is None else global_batch,
         precision=precision or usual["precision"],
         attention=attention or usual["attention"],
@@ -61,6 +62,8 @@ def space_for(
     if "shape" in given:
         given["shape"] = _shapes(given["shape"], workload.model)
         axes = with_shapes(axes, given["shape"], machines)
+    if exact_nodes and "nodes" in given:
+        raise InputError("--exact-nodes uses all nodes and --set nodes names others; give one of the two.")
     if exact_nodes:
         axes["nodes"] = (machines.nodes,)
     return Space(
@@ -69,6 +72,7 @@ def space_for(
         rules=RuleSet(allowed=frozenset(allow)),
         axes={**axes, **{axis: values for axis, values in given.items() if axis != "dp"}},
         dp=given.get("dp", ()),
+        unpinned=axes,
     )
 
 
@@ -118,17 +122,17 @@ def _model(given: str | Model | None, seq: int | None) -> Model:
     return replace(model, seq=seq, max_positions=0 if model.max_positions == model.seq else model.max_positions)
 
 
-def _usual(model: str | Model | None, gpu: Gpu, precision: Precision | None, seq: int | None) -> dict[str, Any]:
+def _usual(named: str | Model | None, model: Model, gpu: Gpu, precision: Precision | None) -> dict[str, Any]:
     """How a model is trained when nothing is said: as its preset was, else by the best that the GPU runs."""
     usual: dict[str, Any] = {"precision": "bf16" if "bf16" in gpu.peak_flops else "fp16", "attention": gpu.attention}
-    if not isinstance(model, Model):
-        usual.update(catalog.trained_with(DEFAULT_MODEL if model is None else model))
+    if not isinstance(named, Model):
+        usual.update(catalog.trained_with(DEFAULT_MODEL if named is None else named))
     if usual["precision"] == "bf16" and "bf16" not in gpu.peak_flops:
         usual["precision"] = "fp16"
-    if usual["attention"] == "fused" and (precision == "fp8" or (seq or 0) > LONGEST_FUSED):
-        usual["attention"] = gpu.attention
     if precision == "fp32":
         usual["attention"] = "eager"
+    elif usual["attention"] == "fused" and (precision == "fp8" or model.seq > LONGEST_FUSED or model.seq % 4):
+        usual["attention"] = "eager" if gpu.attention == "fused" else gpu.attention
     return usual
 
 

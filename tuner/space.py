@@ -48,6 +48,8 @@ class Space:
     axes: Axes
     dp: tuple[int, ...] = ()
     """The data-parallel degrees asked for; empty: any."""
+    unpinned: Axes = field(default_factory=dict)
+    """The axes as they are when nobody asks for anything else; empty: as they are."""
 
     def __post_init__(self) -> None:
         for axis in AXES:
@@ -82,6 +84,13 @@ class Space:
         """The topologies of these points, as values."""
         columns = self.columns(points)
         return [columns.topology(row) for row in range(len(points))]
+
+    @property
+    def key_context(self) -> dict[str, Any]:
+        """What a key leaves to the space that it is read in."""
+        only_dp = self.dp[0] if len(self.dp) == 1 else None
+        nodes = min(max(self.axes["nodes"]), self.cluster.nodes)
+        return {"workload": self.workload, "cluster": self.cluster, "nodes": nodes, "dp": only_dp}
 
     def empty(self) -> bool:
         """Whether no point is legal."""

@@ -25,7 +25,7 @@ def explain(key: str, space: Space, as_json: bool) -> None:
     from tuner.explaining import explain
     from tuner.keys import parse_key
 
-    topology = parse_key(key, workload=space.workload, cluster=space.cluster)
+    topology = parse_key(key, **space.key_context)
     found = explain(space, topology)
     if as_json:
         _print_json(space, found)
@@ -57,6 +57,7 @@ def _print_json(space: Space, found: Explanation) -> None:
                         {"axis": way.axis, "values": list(way.values), "given": dict(way.given)}
                         for way in verdict.remedies
                     ],
+                    "hint": verdict.hint,
                     "nearest": verdict.nearest.key if verdict.nearest else None,
                 }
                 for verdict in found.verdicts
@@ -75,10 +76,8 @@ def _print_json(space: Space, found: Explanation) -> None:
 
 def _print_text(space: Space, found: Explanation) -> None:
     from tuner.cli.output import space_lines
-    from tuner.columns import Columns
     from tuner.errors import counted, listed
     from tuner.explaining import changes
-    from tuner.remedies import spelt
 
     print("\n".join(space_lines(space)))
     topology = found.topology
@@ -86,8 +85,7 @@ def _print_text(space: Space, found: Explanation) -> None:
     status = "not legal" if not found.legal else "legal, but not searched," if found.outside else "legal"
     print(f"\n{topology.key}: {status} on {counted(topology.nodes, 'node')}{partition}\n")
     for axis, values in found.outside.items() if found.legal else ():
-        asked = Columns.of([topology], space.workload, space.cluster).arrays[axis][0]
-        print(f"x space   {axis} {spelt(axis, int(asked))} is not among the values searched: {listed(values)}")
+        print(f"x space   its {axis} is not among the values searched: {listed(values)}")
     for word in ("broken", "open", "holds", "allowed", "moot"):
         for verdict in found.verdicts:
             if verdict.word == word:
@@ -111,8 +109,8 @@ def _line(verdict: Verdict) -> str:
     }
     way_out = f"nearest legal that way: {verdict.nearest.key}" if verdict.nearest else ""
     said = {
-        "broken": "; ".join(filter(None, (verdict.message, *map(str, verdict.remedies), way_out))),
-        "open": "cannot be judged before fill-nodes holds, for dp follows from it",
+        "broken": "; ".join(filter(None, (verdict.message, *map(str, verdict.remedies), verdict.hint, way_out))),
+        "open": f"cannot be judged: {verdict.message}",
         "holds": verdict.sentence,
         "allowed": f"switched off; {verdict.message or verdict.sentence}",
         "moot": f"says nothing of this workload: {verdict.sentence}",

@@ -33,7 +33,7 @@ def flops(
     from tuner.keys import parse_key
 
     space = replace(space, workload=replace(space.workload, tokens=tokens or 0.0))
-    topology = parse_key(key, workload=space.workload, cluster=space.cluster)
+    topology = parse_key(key, **space.key_context)
     document = _document(space, topology, seconds, price)
     if as_json:
         from tuner.cli.output import print_json

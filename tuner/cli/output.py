@@ -42,18 +42,39 @@ def print_table(
 
 
 def space_lines(space: Space) -> list[str]:
-    """What is planned, in two lines for people."""
+    """What is planned, in two lines for people: where an axis has one value it is the model's or the batch's."""
     from tuner.errors import counted
 
     workload, cluster = space.workload, space.cluster
-    model = workload.model
-    name = "" if model.name == "unnamed" else f"{model.name}: "
+    own, shapes, heads, batches = (workload.model, *(space.axes[axis] for axis in ("shape", "heads", "global_batch")))
+    model = own.with_shape(shapes[0]) if len(shapes) == 1 else own
+    model = model.with_heads(heads[0]) if len(heads) == 1 else model
+    batch = batches[0] if len(batches) == 1 else workload.global_batch
+    searched = ", ".join(counted(len(values), word) for values, word in _plural(space) if len(values) > 1)
     return [
-        f"{name}{model.parameters / 1e9:.4g}B parameters, {model.layers} layers, hidden {model.hidden}, "
-        f"{model.heads} heads, sequence {model.seq}, global batch {workload.global_batch}, {workload.precision}, "
-        f"{workload.attention} attention",
+        f"{'' if own.name == 'unnamed' else f'{own.name}: '}{_parameters(model.parameters)} parameters, {model.layers} "
+        f"layers, hidden {model.hidden}, {model.heads} heads, sequence {model.seq}, global batch {batch}, "
+        f"{workload.precision}, {workload.attention} attention{f'; searched: {searched}' if searched else ''}",
         f"{counted(cluster.nodes, 'node')} of {cluster.gpus_per_node} {cluster.gpu.name}",
     ]
+
+
+def changes_the_model(space: Space) -> bool:
+    """Whether some row trains another model than the one described."""
+    model = space.workload.model
+    return space.axes["heads"] != (model.heads,) or space.axes["shape"] != (model.shape,)
+
+
+def _plural(space: Space) -> list[tuple[Sequence[object], str]]:
+    words = {"shape": "shape", "heads": "head count", "global_batch": "global batch size"}
+    return [(space.axes[axis], word) for axis, word in words.items()]
+
+
+def _parameters(number: int) -> str:
+    for unit, size in (("B", 1e9), ("M", 1e6)):
+        if number >= size:
+            return f"{number / size:.4g}{unit}"
+    return f"{number / 1e3:.3g}K"
 
 
 def space_document(space: Space) -> dict[str, Any]:

@@ -76,14 +76,14 @@ def _print_csv(space: Space, made: Plan) -> None:
     names = {"micro_batch": "mbs", "global_batch": "gbs"}
     documents = [topology_document(row.topology, space) for row in made.top]
     writer = csv.writer(sys.stdout, lineterminator="\n")
-    writer.writerow(["key", *(names.get(name, name) for name in documents[0])])
+    writer.writerow(["key", *(names.get(name, name) for name in documents[0]), "microbatches", "bubble", "advice"])
     for row, document in zip(made.top, documents, strict=True):
         cells = [int(value) if isinstance(value, bool) else value for value in document.values()]
-        writer.writerow([row.topology.key, *cells])
+        writer.writerow([row.topology.key, *cells, row.microbatches, f"{row.bubble:.6f}", " ".join(row.advice)])
 
 
 def _print_table(space: Space, made: Plan) -> None:
-    from tuner.cli.output import print_table, space_lines
+    from tuner.cli.output import changes_the_model, print_table, space_lines
     from tuner.planning import ORDER
 
     tally = made.tally
@@ -113,5 +113,5 @@ def _print_table(space: Space, made: Plan) -> None:
     spare = ("Advice", "Heads", "Recompute", "ZeRO", "VPP", "Nodes", "Bubble", "Microbatches", "MBS", "PP", "TP", "DP")
     print_table((*headers, "Advice"), rows, left=("Key", "Recompute", "Advice"), spare=spare)
     print(f"\nNot ranked by time yet. The order: {ORDER}.")
-    if len(space.axes["heads"]) > 1 or len(space.axes["shape"]) > 1:
-        print("Heads or shape are searched: another value is another model.")
+    if changes_the_model(space):
+        print("Heads or shape differ from the model's own: another value is another model.")

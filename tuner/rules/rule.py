@@ -32,6 +32,8 @@ class Rule:
     """Whether each row breaks it."""
     numbers: Callable[[Columns], str]
     """The arithmetic of one row that breaks it."""
+    hint: str = ""
+    """A way out beside the axes, such as an option."""
     binding: Callable[[Workload], bool] = lambda _: True
     """Whether it has a say over this workload at all."""
 

@@ -21,6 +21,11 @@ def softmax_block(seq: int) -> int:
     return 8 if seq <= 128 else 4
 
 
+def longest_flash_head(columns: Columns) -> int:
+    """The widest head that the workload's flash attention kernel takes."""
+    return 256 if columns.workload.attention == "flash2" else 128
+
+
 def head_weight(columns: Columns) -> Any:
     """The output layer's work in units of one transformer layer's, by their matrix products."""
     model = columns.workload.model

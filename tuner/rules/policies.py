@@ -1,0 +1,88 @@
+"""What this site chose; each can be switched off by its name."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from tuner.rules import sentences
+from tuner.rules.rule import Rule
+from tuner.rules.shapes import fused_softmax_refuses, ramp_breaks
+from tuner.rules.sources import BLOOM, MEGATRON
+
+POLICIES: Final[tuple[Rule, ...]] = (
+    Rule(
+        name="tp-in-node",
+        level="policy",
+        sentence="tensor parallelism stays inside a node",
+        source="Narayanan et al. 2021 (arXiv 2104.04473), takeaway 1",
+        reads=("tp",),
+        vary=("tp",),
+        broken=lambda c: c.cluster.gpus_per_node % c.tp != 0,
+        numbers=lambda c: f"tp={c.tp} does not fit evenly into nodes of {c.cluster.gpus_per_node} GPUs",
+    ),
+    Rule(
+        name="dp-multiple-of-4",
+        level="policy",
+        sentence="dp is a multiple of 4: shorthand for a batch-size ramp-up, replaced by --ramp",
+        source=BLOOM + "Choosing the fastest 3D Topology: DP % 4 = 0",
+        reads=("dp",),
+        vary=("pp", "dp", "nodes", "tp"),
+        broken=lambda c: c.dp % 4 != 0,
+        numbers=lambda c: f"dp={c.dp} is not a multiple of 4",
+        binding=lambda workload: workload.ramp is None,
+    ),
+    Rule(
+        name="batch-multiple-of-32",
+        level="policy",
+        sentence="the global batch is a multiple of 32: shorthand for a batch-size ramp-up, replaced by --ramp",
+        source=BLOOM + "Choosing the fastest 3D Topology: GBS % 32 = 0",
+        reads=("global_batch",),
+        vary=("global_batch",),
+        broken=lambda c: c.global_batch % 32 != 0,
+        numbers=lambda c: f"global batch {c.global_batch} is not a multiple of 32",
+        binding=lambda workload: workload.ramp is None,
+    ),
+    Rule(
+        name="ramp-up",
+        level="policy",
+        sentence="with --ramp: every batch of the ramp-up divides by micro_batch x dp, and its steps end at the batch",
+        source=MEGATRON + "core/num_microbatches_calculator.py: RampupBatchsizeNumMicroBatchesCalculator",
+        reads=("global_batch", "micro_batch", "dp"),
+        vary=("micro_batch", "pp", "nodes", "global_batch"),
+        broken=ramp_breaks,
+        numbers=sentences.ramp,
+        binding=lambda workload: workload.ramp is not None,
+    ),
+    Rule(
+        name="fused-softmax",
+        level="policy",
+        sentence="fused attention meets the conditions of Megatron's softmax kernel; else the slow path would run",
+        source=MEGATRON + "core/fusions/fused_softmax.py: is_kernel_available; scaled_masked_softmax.h",
+        reads=("heads", "tp", "micro_batch"),
+        vary=("heads", "micro_batch", "tp"),
+        broken=fused_softmax_refuses,
+        numbers=sentences.fused_softmax,
+        hint="or another kernel with --attention",
+        binding=lambda workload: workload.attention == "fused",
+    ),
+    Rule(
+        name="micro-batch-power-of-two",
+        level="policy",
+        sentence="the micro batch is a power of two",
+        source=BLOOM + "Choosing the fastest 3D Topology, on log2(MBS)",
+        reads=("micro_batch",),
+        vary=("micro_batch",),
+        broken=lambda c: (c.micro_batch & (c.micro_batch - 1)) != 0,
+        numbers=lambda c: f"micro_batch={c.micro_batch} is not a power of two",
+    ),
+    Rule(
+        name="microbatches-fill-pipeline",
+        level="policy",
+        sentence="there are at least as many microbatches as stages",
+        source="Narayanan et al. 2021 (arXiv 2104.04473), section 2.2: the bubble is (pp - 1) / microbatches",
+        reads=("global_batch", "micro_batch", "dp", "pp"),
+        vary=("micro_batch", "pp"),
+        broken=lambda c: c.microbatches < c.pp,
+        numbers=lambda c: f"{c.microbatches} microbatches cannot fill pp={c.pp} stages",
+    ),
+)
