@@ -187,6 +187,12 @@ def test_the_flops_command_reads_a_row_of_the_bloom_report(run: Run) -> None:
     assert document["cost"] == pytest.approx(2 * document["gpu_hours"])
 
 
+def test_the_flops_command_trains_the_model_that_the_key_names(run: Run) -> None:
+    """Twenty tokens for each parameter of that model, not of the study's."""
+    document = json.loads(run("flops", "tp8-pp6-dp8-mbs4-z1-13824x78", "--json").out)
+    assert document["tokens"] == 20 * model("bloom-13824x78").parameters
+
+
 def test_the_flops_command_counts_without_a_time_too(run: Run) -> None:
     document = json.loads(run("flops", "tp8-pp12-dp4-mbs1-z1", "--json").out)
     assert document["tflops"] is None

@@ -48,8 +48,9 @@ def _document(space: Space, topology: Topology, seconds: float | None, price: fl
     from tuner.columns import Columns
     from tuner.physics.flops import hardware_flops, model_flops, older_estimate, per_gpu, training_seconds
 
-    columns = Columns.of([topology], space.workload, space.cluster)
-    peak = space.cluster.gpu.peak_flops[space.workload.precision]
+    workload = space.workload.as_in(topology)
+    columns = Columns.of([topology], workload, space.cluster)
+    peak = space.cluster.gpu.peak_flops[workload.precision]
     counts = {"model": model_flops(columns), "hardware": hardware_flops(columns), "older": older_estimate(columns)}
     rates = {name: float(per_gpu(count, seconds, columns)[0]) if seconds else None for name, count in counts.items()}
     days = float(training_seconds(seconds, columns)[0]) / 86400 if seconds else None
@@ -66,7 +67,7 @@ def _document(space: Space, topology: Topology, seconds: float | None, price: fl
         "peak_tflops": peak / 1e12,
         "mfu": rates["model"] / peak if rates["model"] else None,
         "hfu": rates["hardware"] / peak if rates["hardware"] else None,
-        "tokens": space.workload.training_tokens,
+        "tokens": workload.training_tokens,
         "days": days,
         "gpu_hours": gpu_hours,
         "cost": price * gpu_hours if price and gpu_hours else None,
