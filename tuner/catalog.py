@@ -126,7 +126,7 @@ def trained_with(name: str) -> dict[str, Any]:
         path = _described(name)
         entry = _only_entry(path, "model")[1] if path.suffix == ".toml" else {}
     else:
-        entry = next((table for known, table in catalog().model.items() if _folded(known) == _folded(name)), {})
+        entry = _found(name, catalog().model) or {}
     return {key: entry[key] for key in ("attention", "precision") if key in entry}
 
 
@@ -145,21 +145,22 @@ def make_cluster(
 
 
 def _gpu(name: str, table: Table, *, origin: str) -> Gpu:
-    peaks = _need(table, "peak_tflops", f"{origin}: gpu {name!r}")
+    where = f"{origin}: gpu {name!r}"
+    peaks = _need(table, "peak_tflops", where)
     if not isinstance(peaks, dict) or not peaks:
-        raise InputError(f"{origin}: gpu {name!r}: peak_tflops must be a table such as {{ fp16 = 312.0 }}.")
+        raise InputError(f"{where}: peak_tflops must be a table such as {{ fp16 = 312.0 }}.")
     known = {"aliases", "memory_gib", "memory_gb_s", "sms", "peak_tflops", "intra_node_gb_s", "inter_node_gbit_s"}
-    _only_known(table, known | {"attention"}, f"{origin}: gpu {name!r}")
+    _only_known(table, known | {"attention"}, where)
 
     def figure(key: str) -> float:
-        return _positive(_need(table, key, f"{origin}: gpu {name!r}"), f"{origin}: gpu {name!r}: {key}")
+        return _positive(_need(table, key, where), f"{where}: {key}")
 
     return Gpu(
         name=name,
         memory=figure("memory_gib") * 2**30,
         memory_bandwidth=figure("memory_gb_s") * 1e9,
-        sms=_need(table, "sms", f"{origin}: gpu {name!r}"),
-        peak_flops={kind: _positive(peak, f"{origin}: gpu {name!r}: {kind}") * 1e12 for kind, peak in peaks.items()},
+        sms=_need(table, "sms", where),
+        peak_flops={kind: _positive(peak, f"{where}: {kind}") * 1e12 for kind, peak in peaks.items()},
         intra_node_bandwidth=figure("intra_node_gb_s") * 1e9,
         inter_node_bandwidth=figure("inter_node_gbit_s") * 1e9 / 8,
         attention=table.get("attention", "flash2"),
@@ -211,12 +212,15 @@ def _family_member(name: str, table: Table, heads: int) -> Model:
 
 
 def _by_name(kind: str, name: str, entries: Mapping[str, Table]) -> Table:
-    for known, table in entries.items():
-        if _folded(known) == _folded(name):
-            return table
+    if (table := _found(name, entries)) is not None:
+        return table
     names = catalog().model_names() if kind == "model" else list(entries)
     files = "a TOML file or a Hugging Face config.json" if kind == "model" else "a TOML file"
     raise UnknownName(kind, name, names, remedy=f"The path of {files} works too.")
+
+
+def _found(name: str, entries: Mapping[str, Table]) -> Table | None:
+    return next((table for known, table in entries.items() if _folded(known) == _folded(name)), None)
 
 
 def _only_entry(path: Path, kind: str) -> tuple[str, Table]:

@@ -48,6 +48,12 @@ class Gpu:
     def __post_init__(self) -> None:
         check_fields(self)
 
+    @property
+    def kernels(self) -> tuple[Attention, ...]:
+        """The attention kernels that run on it, slowest first: its best and all before that."""
+        every: tuple[Attention, ...] = get_args(Attention)
+        return every[: every.index(self.attention) + 1]
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Link:

@@ -43,9 +43,8 @@ def parse_key(
     """The topology that a key names.
 
     Its nodes follow from its GPUs. Without a `dp` part it has `dp` as given, else it fills `nodes`, else the whole
-    cluster. A pipeline that divides the layers only
-    together with embedding and head is partitioned so. What the key says as the workload has it is left to the
-    workload, so that one topology has one key.
+    cluster. A pipeline that divides the layers only together with embedding and head is partitioned so. What the key
+    says as the workload has it is left to the workload, so that one topology has one key.
     """
     given = _parts(key)
     missing = [part for part in _REQUIRED if _NUMBERED[part] not in given]

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from typing import Any, Final, get_args
+from typing import Any, Final
 
 from tuner.axes import default_axes
-from tuner.domain import Attention, Shape
+from tuner.domain import Shape
 from tuner.rules import RuleSet
 from tuner.sizes import largest
 from tuner.space import Space
@@ -69,10 +69,8 @@ def _other_batches(space: Space) -> Iterator[Opening]:
 
 
 def _other_kernels(space: Space) -> Iterator[Opening]:
-    """The attention kernels that the GPU runs, fastest first."""
-    kernels = get_args(Attention)
-    runs = kernels[: kernels.index(space.cluster.gpu.attention) + 1]
-    for kernel in reversed([each for each in runs if each != space.workload.attention]):
+    """The fastest other attention kernel of the GPU that opens."""
+    for kernel in reversed([each for each in space.cluster.gpu.kernels if each != space.workload.attention]):
         if legal := replace(space, workload=replace(space.workload, attention=kernel)).count():
             yield Opening(change=f"--attention {kernel}", legal=legal)
             return

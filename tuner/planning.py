@@ -12,7 +12,7 @@ from tuner.columns import Columns, FloatArray, IntArray
 from tuner.domain import RECOMPUTE, Topology
 from tuner.errors import EmptySpace, InputError, either
 from tuner.openings import openings
-from tuner.rules import RULES
+from tuner.rules import RULES, Rule
 from tuner.space import Space, Tally
 
 ORDER: Final = (
@@ -122,5 +122,5 @@ def _rows(space: Space, points: IntArray) -> tuple[Row, ...]:
     )
 
 
-def _advice(columns: Columns) -> list[Any]:
+def _advice(columns: Columns) -> list[Rule]:
     return [rule for rule in RULES if rule.level == "advice" and rule.binding(columns.workload)]

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Final
 
-import numpy as np
-
 from tuner.errors import counted
 from tuner.rules import sentences
 from tuner.rules.rule import Rule
@@ -244,7 +242,7 @@ LAWS: Final[tuple[Rule, ...]] = (
         source=_FLASH + "datatype fp16 and bf16",
         reads=("tp",),
         vary=("tp",),
-        broken=lambda c: np.full(np.shape(c.tp), c.workload.precision == "fp32"),
+        broken=lambda c: c.workload.precision == "fp32",
         numbers=lambda c: f"precision {c.workload.precision} is more than the kernel's 16 bits",
         hint="run it with --attention eager",
         binding=lambda workload: workload.attention in ("flash1", "flash2"),
