@@ -37,6 +37,7 @@ OWNERS = {
     "tomllib": {"catalog"},
     "tomli": {"catalog"},
     "pandas": {"tables"},
+    "csv": {"tables", "cli"},
     "matplotlib": {"report"},
     "jinja2": {"export", "launch"},
     "numpy": {name for floor in FLOORS[1:-2] for name in floor},

@@ -240,7 +240,7 @@ def _only_entry(path: Path, kind: str) -> tuple[str, Table]:
 def read_toml(path: Path) -> Table:
     """A TOML file as tables; what is wrong with it is said in one sentence."""
     try:
-        table: Table = tomllib.loads(_text(path))
+        table: Table = tomllib.loads(read_text(path))
     except (ValueError, RecursionError) as error:  # a number of too many digits is a plain ValueError
         raise InputError(f"{path} is not TOML that can be used: {error}.") from None
     return table
@@ -248,7 +248,7 @@ def read_toml(path: Path) -> Table:
 
 def _json(path: Path) -> Table:
     try:
-        data = json.loads(_text(path))
+        data = json.loads(read_text(path))
     except (ValueError, RecursionError) as error:
         raise InputError(f"{path} is neither TOML (by its name) nor JSON: {error}.") from None
     if not isinstance(data, dict):
@@ -264,16 +264,17 @@ def _described(name: str) -> Path:
         raise InputError(f"{shown(name)} cannot be read: {_reason(error)}.") from None
 
 
-def _text(path: Path) -> str:
+def read_text(path: Path, *, most: int = _LARGEST_FILE) -> str:
+    """A file's text; `InputError` where there is none, or more than `most` bytes of it."""
     try:
         exists, size = path.exists(), path.stat().st_size if path.is_file() else -1
-        text = path.read_text(encoding="utf-8") if 0 <= size <= _LARGEST_FILE else ""
+        text = path.read_text(encoding="utf-8-sig") if 0 <= size <= most else ""
     except (OSError, ValueError) as error:
         raise InputError(f"{shown(str(path))} cannot be read: {_reason(error)}.") from None
     if size < 0:
         raise InputError(f"{path} is not a file." if exists else f"there is no file {path}.")
-    if size > _LARGEST_FILE:
-        raise InputError(f"{path} has {size:,} bytes, too many for a description.")
+    if size > most:
+        raise InputError(f"{path} has {size:,} bytes; more than {most:,} are not read.")
     return text
 
 

@@ -242,6 +242,8 @@ class Workload:
     """Sequences in one step of the optimizer."""
     precision: Precision = "fp16"
     attention: Attention = "fused"
+    fused_norms: bool = True
+    """One kernel for a norm and its residual, not one for each of its operations."""
     optimizer: Optimizer = "adam"
     tokens: float = 0.0
     """Length of the whole training; 0: twenty tokens a parameter (Hoffmann et al. 2022, arXiv 2203.15556)."""
