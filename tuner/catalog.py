@@ -150,7 +150,7 @@ def _gpu(name: str, table: Table, *, origin: str) -> Gpu:
     if not isinstance(peaks, dict) or not peaks:
         raise InputError(f"{where}: peak_tflops must be a table such as {{ fp16 = 312.0 }}.")
     known = {"aliases", "memory_gib", "memory_gb_s", "sms", "peak_tflops", "intra_node_gb_s", "inter_node_gbit_s"}
-    _only_known(table, known | {"attention"}, where)
+    _only_known(table, known | {"attention", "achievable"}, where)
 
     def figure(key: str) -> float:
         return _positive(_need(table, key, where), f"{where}: {key}")
@@ -164,6 +164,7 @@ def _gpu(name: str, table: Table, *, origin: str) -> Gpu:
         intra_node_bandwidth=figure("intra_node_gb_s") * 1e9,
         inter_node_bandwidth=figure("inter_node_gbit_s") * 1e9 / 8,
         attention=table.get("attention", "flash2"),
+        **({"achievable": figure("achievable")} if "achievable" in table else {}),
     )
 
 

@@ -83,6 +83,10 @@ class Columns:
         arrays = {name: np.array([row[name] for row in rows], dtype=np.int64) for name in _NAMES}
         return cls(workload, cluster, arrays)
 
+    def rows(self, places: IntArray) -> Columns:
+        """The rows at these places."""
+        return Columns(self.workload, self.cluster, {name: values[places] for name, values in self.arrays.items()})
+
     @property
     def replica(self) -> IntArray:
         """GPUs that hold one copy of the model."""

@@ -20,6 +20,7 @@ Recompute = Literal["none", "selective", "full"]
 Partition = Literal["layers", "embedding"]
 Positions = Literal["learned", "rotary", "alibi", "none"]
 Norm = Literal["layernorm", "rmsnorm"]
+MemoryKind = Literal["smi", "reserved", "allocated"]
 
 RECOMPUTE: Final[tuple[Recompute, ...]] = get_args(Recompute)
 PARTITION: Final[tuple[Partition, ...]] = get_args(Partition)
@@ -44,6 +45,8 @@ class Gpu:
     """Bytes a second of network that a usual node has for each such GPU, one direction."""
     attention: Attention = "flash2"
     """The fastest attention kernel that runs on it."""
+    achievable: float = 0.8
+    """Share of its peak that a large matrix product has been seen to reach."""
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -244,6 +247,8 @@ class Workload:
     attention: Attention = "fused"
     fused_norms: bool = True
     """One kernel for a norm and its residual, not one for each of its operations."""
+    parallel_loss: bool = True
+    """Each tensor parallel rank keeps its part of the logits; else they are gathered for the loss."""
     optimizer: Optimizer = "adam"
     tokens: float = 0.0
     """Length of the whole training; 0: twenty tokens a parameter (Hoffmann et al. 2022, arXiv 2203.15556)."""

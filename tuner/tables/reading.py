@@ -22,10 +22,10 @@ from typing import Any, Final, cast, get_args
 
 from tuner.catalog import gpu as catalog_gpu
 from tuner.catalog import make_cluster, read_text
-from tuner.domain import Cluster, Gpu, Model, Topology, Workload, partition_for
+from tuner.domain import Cluster, Gpu, MemoryKind, Model, Topology, Workload, partition_for
 from tuner.errors import InputError, TunerError, either, shown
 from tuner.tables.markdown import looks_like_markdown, markdown_rows
-from tuner.tables.row import COLUMNS, Defaults, MemoryKind, Row, Run, Status, Table
+from tuner.tables.row import COLUMNS, Defaults, Row, Run, Status, Table
 
 USUAL: Final[Mapping[str, str]] = {
     "gpu": "A100-80GB-SXM",
@@ -173,7 +173,7 @@ def _workload(cells: Mapping[str, str], card: Gpu, *, tp: int, ranks: int) -> Wo
         ffn=_whole(cells, "ffn") if "ffn" in cells else 4 * hidden,
         seq=_whole(cells, "seq"),
         vocab=_whole(cells, "vocab"),
-        **(_LLAMA if _flag(cells, "gated_mlp") else {}),
+        **(_LLAMA if _flag(cells, "gated_mlp") else {"tied_embeddings": _whole(cells, "zero") < 3}),
     )
     return Workload(
         model=model,
@@ -181,6 +181,7 @@ def _workload(cells: Mapping[str, str], card: Gpu, *, tp: int, ranks: int) -> Wo
         precision=cells.get("precision", "bf16" if "bf16" in card.peak_flops else "fp16").lower(),  # type: ignore[arg-type]
         attention=cells.get("attention", card.attention).lower(),  # type: ignore[arg-type]
         fused_norms=_flag(cells, "fused_norm"),
+        parallel_loss=model.tied_embeddings,
     )
 
 

@@ -6,10 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from tuner.domain import Cluster, Topology, Workload
+from tuner.domain import Cluster, MemoryKind, Topology, Workload
 
 Status = Literal["OK", "OOM", "FAIL", "HANG"]
-MemoryKind = Literal["smi", "reserved", "allocated"]
 
 COLUMNS: Final = (
     *("group", "gpu", "gpus_per_node", "nodes", "node_gbit_s"),

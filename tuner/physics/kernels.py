@@ -1,0 +1,80 @@
+"""Seconds of one kernel on one GPU: dense products by a roofline with tiles and waves, traffic by bandwidth.
+
+The constants marked "fitted" are one fit to five published sources at once (BLOOM's and the 104B's tune-ups, Narayanan
+et al. 2021, and two tables that are not shipped); `docs/model.md` says how, and what each source is missed by when it
+is left out of the fit.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import numpy as np
+
+from tuner.columns import FloatArray
+from tuner.domain import Gpu, Workload
+from tuner.physics.site import Site
+
+SUSTAINED: Final = 0.91
+"""Share of the achievable product rate (`Gpu.achievable`) that a training sustains, fitted."""
+
+TILES: Final = ((256, 128, 1.0), (128, 128, 0.905), (128, 64, 0.72), (64, 64, 0.50))
+"""Tile sizes of cuBLAS and their speed beside the largest: NVIDIA, "Matrix Multiplication Background User's Guide",
+section "Tile Quantization"; the speeds are fitted."""
+
+WAVE_SHARING: Final = 0.20
+"""Share of a last, half-empty wave that split-K kernels win back, fitted."""
+
+ALIGNED: Final = ((64, 1.0), (32, 0.95), (16, 0.85), (8, 0.50), (1, 0.50))
+"""Speed by the largest power of two in a product's inner sizes: A100 products want multiples of 64 elements of 16 bits
+(NVIDIA, "Matrix Multiplication Background User's Guide", table of tensor core requirements). Fitted for 8, by BLOOM's
+14400/8 = 1800 against 13824/8 = 1728; 16 and 32 are interpolated."""
+
+TRAFFIC: Final = 0.66
+"""Share of the data sheet's memory bandwidth that element-wise kernels reach, fitted."""
+
+
+def size_of(workload: Workload) -> float:
+    """Bytes of one activation, weight or gradient."""
+    return 4.0 if workload.precision == "fp32" else 2.0
+
+
+def product_rate(gpu: Gpu, workload: Workload, site: Site) -> float:
+    """FLOP/s of a large, well-shaped matrix product."""
+    return gpu.peak_flops[workload.precision] * gpu.achievable * SUSTAINED * site.products
+
+
+def traffic_rate(gpu: Gpu, site: Site) -> float:
+    """Bytes a second of element-wise kernels."""
+    return gpu.memory_bandwidth * TRAFFIC * site.traffic
+
+
+def alignment(size: Any) -> FloatArray:
+    """Speed of a product by one of its inner sizes."""
+    size = np.asarray(size, dtype=np.int64)
+    speed = np.full(size.shape, ALIGNED[-1][1])
+    for multiple, factor in reversed(ALIGNED[:-1]):
+        speed = np.where(size % multiple == 0, factor, speed)
+    return speed
+
+
+def product(gpu: Gpu, rate: float, moved: float, m: Any, n: Any, k: Any) -> FloatArray:
+    """Seconds of an m x k by k x n product; `moved` is the traffic rate in elements a second."""
+    fastest: Any = np.inf
+    for tall, wide, speed in TILES:
+        waves = np.ceil(m / tall) * np.ceil(n / wide) / gpu.sms
+        waves = np.where(waves > 1, np.ceil(waves) * (1 - WAVE_SHARING) + waves * WAVE_SHARING, 1.0)
+        fastest = np.minimum(fastest, waves * (2.0 * tall * wide * gpu.sms / speed))
+    by_operations = fastest * k / rate
+    by_traffic = (m * k + k * n + m * n) / moved
+    seconds: FloatArray = np.maximum(by_operations, by_traffic)
+    return seconds
+
+
+def linear(gpu: Gpu, workload: Workload, site: Site, tokens: Any, n: Any, k: Any) -> tuple[FloatArray, FloatArray]:
+    """Seconds of a linear layer's forward product, and of the two of its backward pass."""
+    n, k = np.maximum(1, np.ceil(n)), np.maximum(1, np.ceil(k))
+    rate = product_rate(gpu, workload, site) * np.minimum(alignment(n), alignment(k))
+    moved = traffic_rate(gpu, site) / size_of(workload)
+    forward = product(gpu, rate, moved, tokens, n, k)
+    return forward, product(gpu, rate, moved, tokens, k, n) + product(gpu, rate, moved, k, n, tokens)

@@ -1,0 +1,82 @@
+"""Seconds of communication: ring collectives and sends, within a node and between nodes.
+
+A ring all-reduce of n ranks moves 2 (n - 1) / n of its bytes through each rank's link, an all-gather or reduce-scatter
+half of that (Thakur, Rabenseifner and Gropp 2005, "Optimization of Collective Communication Operations in MPICH").
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import numpy as np
+
+from tuner.columns import BoolArray, Columns, FloatArray
+from tuner.physics.site import Site
+
+INNER: Final = 0.91
+"""Share of a GPU's one-way bandwidth in its node that collectives reach, fitted."""
+
+RING: Final = 0.41
+"""Share of a node's network that data parallel rings reach, fitted."""
+
+SEND: Final = 0.80
+"""Share of a node's network that sends from stage to stage reach, fitted."""
+
+SYNC: Final = 3.4
+"""Latencies of the catalog's links are those of an empty ring step; launching and waiting makes a step so many times
+as long, fitted for NVLink."""
+
+NETWORK_SYNC: Final = 1.8
+"""The same for the network."""
+
+
+def all_reduce(size: Any, ranks: Any, bandwidth: Any, latency: Any) -> FloatArray:
+    """Seconds of an all-reduce of `size` bytes on each of so many ranks."""
+    return 2.0 * gather(size, ranks, bandwidth, latency)
+
+
+def gather(size: Any, ranks: Any, bandwidth: Any, latency: Any) -> FloatArray:
+    """Seconds of an all-gather to `size` bytes on each rank, or of a reduce-scatter from so many."""
+    seconds: FloatArray = (ranks - 1) / ranks * size / bandwidth + (ranks - 1) * latency
+    return seconds
+
+
+class Links:
+    """What each kind of parallelism has of the cluster's wires, row by row."""
+
+    def __init__(self, columns: Columns, site: Site) -> None:
+        cluster = columns.cluster
+        self._gpus = cluster.gpus_per_node
+        self._inner = cluster.intra_node.bandwidth * INNER * site.inner_link
+        self._inner_latency = cluster.intra_node.latency * SYNC
+        self._node = cluster.inter_node.bandwidth
+        self._node_latency = cluster.inter_node.latency * NETWORK_SYNC
+        self._columns, self._site = columns, site
+
+    def tensor(self) -> tuple[FloatArray, FloatArray]:
+        """Bandwidth and latency of a tensor parallel rank; across nodes its ranks share their node's network."""
+        columns = self._columns
+        return self._of(columns.tp <= self._gpus, self._node * RING * self._site.network / self._gpus)
+
+    def context(self) -> tuple[FloatArray, FloatArray]:
+        """Bandwidth and latency of a context parallel rank."""
+        columns = self._columns
+        rings = np.minimum(self._gpus, columns.tp)
+        return self._of(columns.tp * columns.cp <= self._gpus, self._node * RING * self._site.network / rings)
+
+    def data(self) -> tuple[FloatArray, FloatArray]:
+        """Bandwidth and latency of a data parallel rank: as many rings leave a node as it holds other ranks of one."""
+        columns = self._columns
+        rings = np.minimum(self._gpus, columns.tp * columns.cp)
+        within = columns.tp * columns.cp * columns.dp <= self._gpus
+        return self._of(within, self._node * RING * self._site.network / rings)
+
+    def pipeline(self) -> tuple[FloatArray, FloatArray]:
+        """Bandwidth and latency from stage to stage; stages are the farthest apart, as Megatron numbers ranks."""
+        columns, site = self._columns, self._site
+        within = columns.tp * columns.cp * columns.dp < self._gpus
+        bandwidth, latency = self._of(within, self._node * SEND / self._gpus)
+        return bandwidth * site.pipeline_link, latency
+
+    def _of(self, within: BoolArray, outer: Any) -> tuple[FloatArray, FloatArray]:
+        return np.where(within, self._inner, outer), np.where(within, self._inner_latency, self._node_latency)

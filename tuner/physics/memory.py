@@ -1,0 +1,280 @@
+"""Bytes on one GPU of a pipeline stage, by named terms that add up.
+
+Two moments can be the fullest: the end of a forward pass, with all microbatches of the schedule in flight, and the
+optimizer's step. Two stacks are told apart by the ZeRO stage: Megatron's layers under DeepSpeed for 0 to 2, plain
+PyTorch layers under a fully sharded 3.
+
+Constants marked "fitted" are one fit to BLOOM's and Enoki's memory figures and to two tables that are not shipped, one
+of them only by which of its layouts ran out of memory.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+
+from tuner.columns import Columns, FloatArray
+from tuner.domain import RECOMPUTE, MemoryKind
+from tuner.physics.kernels import size_of
+from tuner.physics.site import Site
+from tuner.physics.stages import Stages
+
+STATES: Final = {"adam": 8.0, "adam8bit": 2.0, "adafactor": 4.0, "sgd": 4.0}
+"""Optimizer state, bytes a parameter, beside the fp32 copy of the weights: Adam two fp32 moments, its 8-bit form two
+of one byte (Dettmers et al. 2021, arXiv 2110.02861), Adafactor its first moment, the second one being factored
+(Shazeer and Stern 2018, arXiv 1804.04235), SGD its momentum."""
+
+STEP: Final = 6.0
+"""Bytes a parameter of the shard while ZeRO 1 or 2 steps: the flattened 16-bit gradients and their fp32 copy
+(DeepSpeed, stage_1_and_2.py). BLOOM's fp16 rows want 4.4 bytes a parameter and 18.8 a parameter of the shard."""
+
+BUCKET: Final = 5e8
+"""Elements of DeepSpeed's reduce bucket, and of its all-gather bucket, as they are by default."""
+
+FLAT_COPY: Final = 2.0
+"""Bytes a parameter of a second copy of the gradients, where ZeRO 1 or 2 runs without a pipeline and reduces over
+several ranks; inferred from a 1.3B model on V100s, whose runs without a pipeline hold that much more."""
+
+NORMS: Final = 8.0
+"""Bytes a token and column that tensor parallelism leaves whole: inputs and outputs of two norms (Korthikanti et al.
+2022, arXiv 2205.05198, equation 2)."""
+
+DROPOUT_MASKS: Final = 2.0
+"""Two masks of one byte (the same)."""
+
+UNFUSED: Final = 14.0
+"""The fp32 copies that unfused norms keep, fitted; 16 by counting."""
+
+GATED: Final = 3.6
+"""Copies of the MLP's width that a gated MLP keeps: gate, up, their product, and most of a fourth (fitted)."""
+
+SCORES: Final = {"fused": 5.0, "eager": 9.0}
+"""Bytes kept for each attention score with dropout: softmax, mask and dropped softmax (Korthikanti et al. 2022); the
+plain framework's fp32 copy beside them."""
+
+SCORES_WITHOUT_DROPOUT: Final = {"fused": 6.0, "eager": 4.5}
+"""The same without dropout, fitted: with a 16-bit and an fp32 copy for each; the plain framework frees one."""
+
+PLAIN_WHOLE: Final = 12.0
+"""Bytes a token and column that plain PyTorch layers under autocast keep on every tensor parallel rank, fitted to
+Enoki."""
+
+PLAIN_CUT: Final = 36.0
+"""What they keep cut by tensor parallelism, fitted to Enoki."""
+
+PLAIN_TABLE: Final = 14.5
+"""Bytes a parameter of embedding and head in a fully sharded model: they stay gathered, in fp32 and in 16 bits, and
+have gradients in both. Fitted to Enoki."""
+
+LOGITS: Final = 10.0
+"""Bytes for each logit while Megatron's parallel loss is computed: 2 for the logits, 4 for their fp32 copy, 4 for the
+softmax, which becomes the gradient in place. By counting, and as runs that ran out of memory want it."""
+
+GATHERED_LOGITS: Final = 14.0
+"""The same for PyTorch's own loss: a softmax and a gradient apart. Fitted; 14 by counting."""
+
+GATHER_COPY: Final = 10.0
+"""More for each logit that is gathered over tensor parallel ranks: pieces and whole, forward and backward. Fitted."""
+
+PLAIN_LOGITS: Final = 2.0
+"""Enoki's loss keeps the 16-bit logits alone, fitted."""
+
+FRAGMENTS: Final = 0.08
+"""Share of activations that the allocator loses when memory is tight, fitted to which layouts run out."""
+
+CACHED: Final = 0.20
+"""Share of activations that the allocator holds more while it is not, as nvidia-smi shows; fitted to BLOOM."""
+
+CONTEXT: Final = 1.3e9
+"""Bytes of CUDA context, kernels and libraries, outside PyTorch's allocator."""
+
+COMMUNICATOR: Final = 0.7e9
+"""Bytes of NCCL's buffers for each kind of parallelism in use, fitted."""
+
+USABLE: Final = 0.985
+"""Share of the card's nominal memory that a process can have: an A100-80GB shows 79.2 GiB, an H100-80GB 79.1."""
+
+_SELECTIVE, _FULL = RECOMPUTE.index("selective"), RECOMPUTE.index("full")
+
+STATIC: Final = ("weights", "gradients", "optimizer", "frozen")
+DYNAMIC: Final = ("activations", "working", "logits", "buckets", "gathered")
+
+
+def memory_terms(stage: Stages, site: Site) -> dict[str, FloatArray]:
+    """Bytes on a GPU of the stage by term, as nvidia-smi would show them: all that PyTorch holds, and the context."""
+    terms = _tensors(stage, site)
+    terms["cache"] = CACHED * terms["activations"] + _flat_copy(stage)
+    terms["context"] = _context(stage.columns, site)
+    return terms
+
+
+def shown_bytes(columns: Columns, site: Site, kind: MemoryKind) -> FloatArray:
+    """What a published figure would be: the first stage's GPU, on which people look and whose rank prints.
+
+    `allocated` and `reserved` are PyTorch's own: the fuller moment, and all that it has held. A figure cannot exceed
+    the card.
+    """
+    stage = Stages.first(columns)
+    terms = memory_terms(stage, site)
+    if kind == "allocated":
+        return _fuller_moment(terms, loss=0.0)
+    total = sum(terms.values(), start=np.zeros(len(columns.tp)))
+    if kind == "reserved":
+        total = total - terms["context"]
+    return np.minimum(total, np.maximum(columns.cluster.gpu.memory, _fuller_moment(terms, loss=0.0)))
+
+
+def needed_bytes(stage: Stages, site: Site) -> FloatArray:
+    """What the stage cannot do without: its fuller moment, the allocator's loss, the context."""
+    terms = _tensors(stage, site)
+    return _fuller_moment(terms, loss=FRAGMENTS) + _context(stage.columns, site)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Need:
+    """What each row needs on its worst stage, and which that is."""
+
+    total: FloatArray
+    stage: FloatArray
+
+
+def worst_need(columns: Columns, site: Site) -> Need:
+    """The stage that needs most: the first, one of the middle, or the last."""
+    stages = (Stages.first(columns), Stages.middle(columns), Stages.last(columns))
+    needs = np.stack([needed_bytes(stage, site) for stage in stages])
+    worst = np.argmax(needs, axis=0)
+    places = np.stack([np.asarray(stage.at) for stage in stages])
+    rows = np.arange(len(columns.tp))
+    return Need(total=needs[worst, rows], stage=places[worst, rows])
+
+
+def limit(columns: Columns) -> float:
+    """Bytes that a process can have of the card."""
+    return columns.cluster.gpu.memory * USABLE
+
+
+def _fuller_moment(terms: dict[str, FloatArray], *, loss: float) -> FloatArray:
+    static = terms["weights"] + terms["gradients"] + terms["optimizer"] + terms["frozen"]
+    dynamic = sum((terms[name] for name in DYNAMIC), start=np.zeros_like(static))
+    fuller: FloatArray = static + np.maximum(dynamic * (1 + loss), terms["step"])
+    return fuller
+
+
+def _tensors(stage: Stages, site: Site) -> dict[str, FloatArray]:
+    columns = stage.columns
+    workload, zero = columns.workload, columns.zero
+    size = size_of(workload)
+    sharded = zero == 3
+    shard = np.where(zero >= 1, columns.dp, 1)
+    parameters = stage.parameters
+    zeros = np.zeros(len(columns.tp))
+    copy = 4.0 if size < 4 else 0.0  # the fp32 weights that 16-bit training keeps beside its own
+    gradients = np.where(
+        sharded, 4.0 * (columns.microbatches > 1) / columns.dp, size / np.where(zero == 2, columns.dp, 1)
+    )
+    table = stage.table_parameters
+    layer = (parameters - table) / np.maximum(1, stage.layers)
+    ahead = np.minimum(2, stage.layers)  # one layer in use and the next on its way
+    return {
+        "weights": np.where(sharded, 0.0, size * parameters),
+        "gradients": gradients * parameters,
+        "optimizer": ((copy or np.where(sharded, size, 0.0)) + STATES[workload.optimizer]) * parameters / shard,
+        "frozen": zeros + size * workload.model.frozen_params / (columns.tp * columns.pp * np.where(sharded, shard, 1)),
+        "activations": _kept(stage) * site.activations,
+        "working": _working(columns) * site.activations,
+        "logits": stage.is_last * _logits(columns) * site.activations,
+        "buckets": np.where((zero >= 1) & ~sharded, 2 * size * np.minimum(BUCKET, parameters), 0.0),
+        "gathered": np.where(sharded, ahead * size * layer + PLAIN_TABLE * table, 0.0),
+        "step": np.where(sharded, 0.0, (STEP if copy else 0.0) * parameters / shard),
+    }
+
+
+def _flat_copy(stage: Stages) -> FloatArray:
+    columns = stage.columns
+    alone = (columns.pp == 1) & (columns.dp > 1) & (columns.zero >= 1) & (columns.zero <= 2)
+    copies: FloatArray = FLAT_COPY * alone * stage.parameters
+    return copies
+
+
+def _context(columns: Columns, site: Site) -> FloatArray:
+    kinds = sum((degree > 1).astype(np.int64) for degree in (columns.tp, columns.pp, columns.cp, columns.dp))
+    context: FloatArray = (CONTEXT + COMMUNICATOR * kinds) * site.context
+    return context
+
+
+def _tokens(columns: Columns) -> FloatArray:
+    tokens: FloatArray = columns.micro_batch * columns.workload.model.seq / columns.cp
+    return tokens
+
+
+def _kept(stage: Stages) -> FloatArray:
+    """Activations of all microbatches in flight, and each one's output, which the pipeline holds for its backward."""
+    columns = stage.columns
+    whole = _layer(columns)
+    each = np.where(
+        columns.recompute == _FULL,
+        _input(columns),
+        np.where(columns.recompute == _SELECTIVE, whole - _scores(columns), whole),
+    )
+    flying = stage.layers_in_flight
+    outputs = np.where(columns.pp > 1, flying / np.maximum(1, stage.layers), 0.0) * _input(columns)
+    kept: FloatArray = each * flying + outputs
+    return kept
+
+
+def _working(columns: Columns) -> FloatArray:
+    """What a recomputed layer needs while it is computed again."""
+    again: FloatArray = np.where(
+        columns.recompute == _FULL, _layer(columns), np.where(columns.recompute == _SELECTIVE, _scores(columns), 0.0)
+    )
+    return again
+
+
+def _whole(columns: Columns) -> Any:
+    """Ranks that share what tensor parallelism leaves whole: all with sequence parallelism."""
+    return np.where(columns.sequence_parallel == 1, columns.tp, 1)
+
+
+def _input(columns: Columns) -> FloatArray:
+    kept: FloatArray = _tokens(columns) * columns.hidden * size_of(columns.workload) / _whole(columns)
+    return kept
+
+
+def _layer(columns: Columns) -> FloatArray:
+    """Activations that one layer keeps for its backward pass when nothing is recomputed."""
+    workload = columns.workload
+    model, halves = workload.model, size_of(workload) / 2
+    width = columns.head_size * (columns.heads + 2 * columns.kv_heads)
+    mlp = (GATED if model.gated_mlp else 2.0) * columns.ffn
+    whole = NORMS + (0.0 if model.gated_mlp else DROPOUT_MASKS) + (0.0 if workload.fused_norms else UNFUSED)
+    cut = 2 * (width + columns.head_size * columns.heads + mlp) / columns.hidden
+    plain = columns.zero == 3
+    whole, cut = np.where(plain, PLAIN_WHOLE, whole), np.where(plain, PLAIN_CUT, cut)
+    each = _tokens(columns) * columns.hidden * halves
+    layer: FloatArray = each * (whole / _whole(columns) + cut / columns.tp) + _scores(columns)
+    return layer
+
+
+def _scores(columns: Columns) -> FloatArray:
+    """What attention keeps: every score, or with flash attention one sum in fp32 for each row of them."""
+    workload = columns.workload
+    rows = _tokens(columns) * columns.heads / columns.tp
+    kernels = SCORES_WITHOUT_DROPOUT if workload.model.gated_mlp else SCORES
+    if workload.attention not in kernels:
+        apart = 1.0 if workload.attention == "flash1" else 0.0  # its first version packs queries, keys and values
+        flash: FloatArray = 4.0 * rows + apart * rows * columns.head_size
+        return flash
+    scores: FloatArray = kernels[workload.attention] * size_of(workload) / 2 * rows * workload.model.seq
+    return scores
+
+
+def _logits(columns: Columns) -> FloatArray:
+    each = _tokens(columns) * columns.padded_vocab
+    if columns.workload.parallel_loss:
+        megatron: FloatArray = LOGITS * each / columns.tp
+        return megatron
+    gathered: FloatArray = each * np.where(columns.tp > 1, GATHERED_LOGITS + GATHER_COPY, GATHERED_LOGITS)
+    plain: FloatArray = np.where(columns.zero == 3, PLAIN_LOGITS * each, gathered)
+    return plain

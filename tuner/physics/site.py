@@ -1,0 +1,57 @@
+"""What differs from site to site, as ten factors on the model's own constants.
+
+A factor of 1 is the catalog and the constants of `physics/`; a calibration moves it. Each has a prior: how far a site
+has been seen to lie from 1.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import Final
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Site:
+    """Factors by which a site departs from the model's constants."""
+
+    products: float = 1.0
+    """Speed of dense matrix products."""
+    attention: float = 1.0
+    """Speed of the attention kernels."""
+    traffic: float = 1.0
+    """Bytes a second that element-wise work moves through the GPU's memory."""
+    inner_link: float = 1.0
+    """Speed of collectives within a node."""
+    network: float = 1.0
+    """Speed of collectives between nodes."""
+    pipeline_link: float = 1.0
+    """Speed of sends from stage to stage."""
+    host: float = 1.0
+    """Time that the host takes to launch a layer's kernels."""
+    upkeep: float = 1.0
+    """Time that each layer costs in each microbatch whatever its size."""
+    context: float = 1.0
+    """Memory taken outside PyTorch's allocator."""
+    activations: float = 1.0
+    """Memory of activations."""
+
+
+PRIOR: Final = Site(
+    products=0.10,
+    attention=0.20,
+    traffic=0.25,
+    inner_link=0.20,
+    network=0.40,
+    pipeline_link=0.30,
+    host=0.50,
+    upkeep=1.20,
+    context=0.30,
+    activations=0.12,
+)
+"""Standard deviations of the factors' logarithms: products as far as published A100 runs differ in their best rate,
+links by what a busy network loses, upkeep by whether launches block (`CUDA_LAUNCH_BLOCKING=1`, with which BLOOM ran)."""
+
+TIME_FACTORS: Final = tuple(
+    name for name in (field.name for field in fields(Site)) if name not in ("context", "activations")
+)
+MEMORY_FACTORS: Final = ("context", "activations")

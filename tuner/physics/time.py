@@ -1,0 +1,179 @@
+"""Seconds of one iteration, by named terms that add up.
+
+A 1F1B schedule takes as long as its slowest stage needs for all microbatches, and the fill and drain through the
+others: M t_slowest + (t_1 + ... + t_pp - t_slowest) / vpp (Narayanan et al. 2021, arXiv 2104.04473, section 2.2).
+"""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from typing import Any, Final
+
+import numpy as np
+
+from tuner.columns import Columns, FloatArray, IntArray
+from tuner.physics.kernels import linear, size_of, traffic_rate
+from tuner.physics.layer import Layer, layer_seconds
+from tuner.physics.links import Links, all_reduce, gather
+from tuner.physics.site import Site
+from tuner.physics.stages import Stages
+
+LOSS: Final = 30.0
+"""Bytes moved for each logit by the loss in fp32, forward and backward: by counting."""
+
+END_SENDS: Final = 0.46
+"""Share of the sends of a middle stage that the first and the last stage make, fitted; they have one neighbour."""
+
+OPTIMIZER: Final = 23.4
+"""Bytes moved for each parameter of a rank's shard in a step of Adam, fitted; reading gradient, weight and two moments
+and writing three of them is 28."""
+
+STEP: Final = 10e-3
+"""Seconds of an iteration outside its passes: logging, norms, overflow check."""
+
+STEP_LAYER: Final = 0.2e-3
+"""Seconds more for each layer whose parameters the step walks through."""
+
+SHARDED_HOST: Final = 0.65e-3
+"""Seconds more of a fully sharded layer in each microbatch, fitted."""
+
+OVERLAPPED: Final = 0.71
+"""Share of the gathers of a fully sharded model that hides behind its products, fitted; never more than these last."""
+
+TERMS: Final = (
+    *(field.name for field in fields(Layer)),
+    *("head", "pipeline", "bubble", "data_parallel", "sharding", "context_parallel", "optimizer"),
+)
+"""The names of the terms, in the order in which they are shown."""
+
+
+def time_terms(columns: Columns, site: Site) -> dict[str, FloatArray]:
+    """Seconds of one iteration by term; none is negative."""
+    layer = _of_distinct(columns, site)
+    stage = Stages.middle(columns)
+    microbatches = columns.microbatches
+    times = stage.layers * microbatches
+    each, head, sends = layer.total, _head(columns, site), _sends(columns, site)
+    slowest = _slowest(columns, each, head, sends)
+    through = columns.layers * each + head + _embedding(columns, site) + columns.pp * sends
+    terms = {name: seconds * times for name, seconds in layer.terms().items()}
+    terms["head"] = np.maximum(0, slowest - stage.layers * each - sends) * microbatches
+    terms["pipeline"] = sends * microbatches
+    terms["bubble"] = np.maximum(0, through - slowest) / columns.vpp
+    terms |= _data_parallel(columns, site, stage, each)
+    terms["context_parallel"] = _context(columns, site, layer.attention) * times
+    terms["optimizer"] = _step(columns, site, stage)
+    return terms
+
+
+def seconds(columns: Columns, site: Site) -> FloatArray:
+    """Seconds of one iteration."""
+    total: FloatArray = sum(time_terms(columns, site).values(), start=np.zeros(len(columns.tp)))
+    return total
+
+
+def _of_distinct(columns: Columns, site: Site) -> Layer:
+    """A layer's seconds, computed once for each kind of layer among the rows: few differ in what it depends on."""
+    more = (columns.microbatches > 1).astype(np.int64)
+    parts = (columns.tp, columns.cp, columns.micro_batch, columns.sequence_parallel, columns.recompute)
+    parts = (*parts, columns.heads, columns.hidden, more)
+    code: IntArray = np.zeros(len(columns.tp), dtype=np.int64)
+    span = 1
+    for part in parts:
+        size = int(part.max(initial=0)) + 1
+        span *= size
+        code = code * size + part
+    if span >= 2**62:  # the code of a row would not fit an integer
+        return layer_seconds(columns, site)
+    _, first, back = np.unique(code, return_index=True, return_inverse=True)
+    if len(first) * 2 > len(code):
+        return layer_seconds(columns, site)
+    found = layer_seconds(columns.rows(first), site)
+    return Layer(**{name: values[back] for name, values in found.terms().items()})
+
+
+def _head(columns: Columns, site: Site) -> FloatArray:
+    """The output layer and the loss of one microbatch."""
+    workload, gpu = columns.workload, columns.cluster.gpu
+    tokens = columns.micro_batch * workload.model.seq / columns.cp
+    forward, backward = linear(gpu, workload, site, tokens, columns.padded_vocab / columns.tp, columns.hidden)
+    bandwidth, latency = Links(columns, site).tensor()
+    logits = tokens * columns.padded_vocab
+    shared = all_reduce(tokens * columns.hidden * size_of(workload), columns.tp, bandwidth, latency)
+    if workload.parallel_loss:
+        logits = logits / columns.tp
+    else:
+        shared = shared + gather(logits * size_of(workload), columns.tp, bandwidth, latency)
+    return forward + backward + logits * LOSS / traffic_rate(gpu, site) + shared
+
+
+def _embedding(columns: Columns, site: Site) -> FloatArray:
+    """Looking up one microbatch and adding its gradients, and the sum over the ranks that hold the table."""
+    size = columns.micro_batch * columns.workload.model.seq / columns.cp * columns.hidden * size_of(columns.workload)
+    bandwidth, latency = Links(columns, site).tensor()
+    return 6 * size / traffic_rate(columns.cluster.gpu, site) + all_reduce(size, columns.tp, bandwidth, latency)
+
+
+def _sends(columns: Columns, site: Site) -> FloatArray:
+    """A middle stage's sends for one microbatch, activations onward and gradients back, once for each chunk."""
+    kept = np.where(columns.sequence_parallel == 1, columns.tp, 1)
+    size = columns.micro_batch * columns.workload.model.seq / columns.cp * columns.hidden / kept
+    bandwidth, latency = Links(columns, site).pipeline()
+    each = 2 * (size * size_of(columns.workload) / bandwidth + latency)
+    return np.where(columns.pp > 1, each * columns.vpp, 0.0)
+
+
+def _slowest(columns: Columns, each: FloatArray, head: FloatArray, sends: FloatArray) -> FloatArray:
+    """Seconds of one microbatch on the stage that needs the most."""
+    first, middle, last = (stage.layers for stage in (Stages.first(columns), Stages.middle(columns), Stages.last(columns)))
+    end = END_SENDS * sends
+    embedding = 0.0  # it is small beside a layer
+    ends = np.maximum(first * each + end + embedding, last * each + end + head)
+    longest: FloatArray = np.where(columns.pp > 2, np.maximum(middle * each + sends, ends), ends)
+    return longest
+
+
+def _data_parallel(columns: Columns, site: Site, stage: Stages, each: FloatArray) -> dict[str, FloatArray]:
+    """Gradients and weights that data parallel ranks exchange.
+
+    ZeRO 0 and 1 reduce once an iteration, after the last microbatch; 1 and 2 gather the stepped weights. ZeRO 2 keeps
+    no whole gradients, so that it reduces in each microbatch, and 3 gathers each layer for both passes as well: these
+    hide behind the products as far as `OVERLAPPED` says (DeepSpeed, stage_1_and_2.py and stage3.py).
+    """
+    bandwidth, latency = Links(columns, site).data()
+    size = size_of(columns.workload)
+    weights = stage.layers * columns.layer_matrices / columns.tp * size
+    table = columns.padded_vocab * columns.hidden / columns.tp * size
+    gathered = gather(weights + table, columns.dp, bandwidth, latency)
+    once = np.where(columns.zero == 0, 2 * gathered, 3 * gathered)
+    often = columns.microbatches * np.where(
+        columns.zero == 2, gathered, 3 * gather(weights, columns.dp, bandwidth, stage.layers * latency)
+    )
+    behind = columns.microbatches * stage.layers * each
+    exposed = np.maximum((1 - OVERLAPPED) * often, often - behind)
+    host = SHARDED_HOST * site.host * stage.layers * columns.microbatches
+    return {
+        "data_parallel": np.where(columns.zero <= 1, once, np.where(columns.zero == 2, gathered, 0.0)),
+        "sharding": np.where(columns.zero == 2, exposed, np.where(columns.zero == 3, exposed + host, 0.0)),
+    }
+
+
+def _context(columns: Columns, site: Site, attention: FloatArray) -> FloatArray:
+    """What ring attention's exchange of keys and values takes beyond the attention that it hides behind.
+
+    Each layer passes its keys and values on cp - 1 times forward, and with their gradients twice as much backward
+    (Liu et al. 2023, arXiv 2310.01889). No published table at hand checks it.
+    """
+    bandwidth, latency = Links(columns, site).context()
+    keys = columns.head_size * columns.kv_heads / columns.tp
+    size = 2 * columns.micro_batch * columns.workload.model.seq / columns.cp * keys * size_of(columns.workload)
+    ring = 3 * (columns.cp - 1) * (size / bandwidth + latency)
+    exposed: FloatArray = np.maximum(0, ring - attention) * (columns.cp > 1)
+    return exposed
+
+
+def _step(columns: Columns, site: Site, stage: Stages) -> FloatArray:
+    shard = stage.parameters / np.where(columns.zero >= 1, columns.dp, 1)
+    moved: Any = OPTIMIZER * shard / traffic_rate(columns.cluster.gpu, site)
+    step: FloatArray = moved + STEP + STEP_LAYER * site.host * stage.layers
+    return step
