@@ -1,0 +1,141 @@
+"""What a site's own measurements teach the model: ten factors under priors, then a residual with its uncertainty.
+
+Logarithms of seconds are taken for the model's, moved by the factors, plus a residual that rows share by era, kernel,
+shape and cliff. Factors and residual are found together: the factors take what all rows have in common in the way that
+the physics says, and the residual what is left. With no rows both are at their priors, and each row can only narrow
+them; a row far from the others counts for less.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+import numpy as np
+
+from tuner.columns import Columns, FloatArray
+from tuner.physics.features import NOISE, Features, covariance, joined
+from tuner.physics.site import PRIOR, TIME_FACTORS, Site
+from tuner.physics.time import seconds
+
+ROUNDS: Final = 5
+STEP: Final = 0.02
+FAR: Final = 2.5
+"""Standard deviations beyond which a row's noise is taken for larger."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measured:
+    """Measured rows of one workload and cluster."""
+
+    columns: Columns
+    seconds: FloatArray
+    era: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Calibration:
+    """The factors of a site, how sure they are, and the rows whose residuals are remembered."""
+
+    site: Site = field(default_factory=Site)
+    spread: FloatArray = field(default_factory=lambda: np.diag(_prior() ** 2))
+    """Covariance of the logarithms of the time factors."""
+    known: Features | None = None
+    slopes: FloatArray = field(default_factory=lambda: np.zeros((0, len(TIME_FACTORS))))
+    """Of each remembered row, how the logarithm of its seconds follows those of the factors."""
+    residual: FloatArray = field(default_factory=lambda: np.zeros(0))
+    noise: FloatArray = field(default_factory=lambda: np.zeros(0))
+    """Variance of each remembered row by itself."""
+
+    def predict(self, columns: Columns, era: Sequence[str] | str = "") -> FloatArray:
+        """Seconds of one iteration, the residual included: the median of what is expected."""
+        found = seconds(columns, self.site)
+        if self.known is None:
+            return found
+        across = covariance(Features.of(columns, era), self.known)
+        corrected: FloatArray = found * np.exp(across @ self._weights())
+        return corrected
+
+    def deviation(self, columns: Columns, era: Sequence[str] | str = "") -> FloatArray:
+        """Standard deviation of the logarithm of a measurement around `predict`."""
+        features = Features.of(columns, era)
+        prior = np.diagonal(covariance(features, features)) if len(features) < 500 else _variance(features)
+        slopes = _slopes(columns, self.site)
+        variance = prior + NOISE**2
+        if self.known is not None:
+            across = covariance(features, self.known)
+            solved = np.linalg.solve(self._gram(), across.T).T
+            variance = variance - (across * solved).sum(axis=1)
+            slopes = slopes - solved @ self.slopes
+        variance = variance + ((slopes @ self.spread) * slopes).sum(axis=1)
+        deviation: FloatArray = np.sqrt(np.maximum(variance, NOISE**2))
+        return deviation
+
+    def _gram(self) -> FloatArray:
+        assert self.known is not None  # noqa: S101 - for the type checker; callers have asked
+        return covariance(self.known, self.known) + np.diag(self.noise)
+
+    def _weights(self) -> FloatArray:
+        weights: FloatArray = np.linalg.solve(self._gram(), self.residual)
+        return weights
+
+
+def calibrate(rows: Sequence[Measured]) -> Calibration:
+    """The calibration that the rows support; with none, the priors."""
+    if not sum(len(part.seconds) for part in rows):
+        return Calibration()
+    known = joined([Features.of(part.columns, part.era) for part in rows])
+    measured = np.log(np.concatenate([part.seconds for part in rows]))
+    together = covariance(known, known)
+    prior = np.diag(_prior() ** 2)
+    noise = np.full(len(measured), NOISE**2)
+    factors = np.zeros(len(TIME_FACTORS))
+    for _ in range(ROUNDS):
+        site = _site(factors)
+        slopes = np.concatenate([_slopes(part.columns, site) for part in rows])
+        residual = measured - _log_seconds(rows, site)
+        gram = together + np.diag(noise)
+        gain = prior @ slopes.T @ np.linalg.inv(gram + slopes @ prior @ slopes.T)
+        factors = gain @ (residual + slopes @ factors)
+        left = measured - _log_seconds(rows, _site(factors))
+        own = noise * np.linalg.solve(gram, left)  # what of each row neither factors nor neighbours explain
+        noise = NOISE**2 * np.maximum(1.0, (own / (FAR * NOISE)) ** 2)
+    site = _site(factors)
+    slopes = np.concatenate([_slopes(part.columns, site) for part in rows])
+    gram = together + np.diag(noise)
+    gain = prior @ slopes.T @ np.linalg.inv(gram + slopes @ prior @ slopes.T)
+    return Calibration(
+        site=site,
+        spread=prior - gain @ slopes @ prior,
+        known=known,
+        slopes=slopes,
+        residual=measured - _log_seconds(rows, site),
+        noise=noise,
+    )
+
+
+def _log_seconds(rows: Sequence[Measured], site: Site) -> FloatArray:
+    return np.log(np.concatenate([seconds(part.columns, site) for part in rows]))
+
+
+def _slopes(columns: Columns, site: Site) -> FloatArray:
+    """How the logarithm of seconds changes with that of each time factor."""
+    base = np.log(seconds(columns, site))
+    moved = [replace(site, **{name: getattr(site, name) * np.exp(STEP)}) for name in TIME_FACTORS]
+    slopes: FloatArray = np.stack([(np.log(seconds(columns, each)) - base) / STEP for each in moved], axis=1)
+    return slopes
+
+
+def _site(factors: FloatArray) -> Site:
+    return Site(**{name: float(np.exp(value)) for name, value in zip(TIME_FACTORS, factors, strict=True)})
+
+
+def _prior() -> FloatArray:
+    return np.array([getattr(PRIOR, name) for name in TIME_FACTORS])
+
+
+def _variance(features: Features) -> FloatArray:
+    alone = Features(smooth=features.smooth[:1], cliff=features.cliff[:1], kernel=("",), era=("",))
+    variance: FloatArray = np.full(len(features), float(covariance(alone, alone)[0, 0]))
+    return variance
