@@ -13,23 +13,23 @@ from tuner.columns import Columns, FloatArray
 SMOOTH: Final = ("tp", "pp", "dp", "micro_batch", "global_batch", "hidden", "layers", "seq")
 """Features by whose logarithm rows grow unlike."""
 
-LENGTH: Final = 1.5
+LENGTH: Final = 1.0
 """Doublings of one of them after which rows are unlike."""
 
-ERA: Final = 0.05
+ERA: Final = 0.04
 """Standard deviation of what all rows of one era share, as a logarithm: BLOOM's cluster got 5% faster in a day."""
 
-CLIFF: Final = 0.06
+CLIFF: Final = 0.05
 """Of what rows of one hidden size, number of heads and tensor parallel degree share: BLOOM's heads differ by up to 15%
 for no reason that the model prices."""
 
-KERNEL: Final = 0.06
+KERNEL: Final = 0.04
 """Of what rows of one attention kernel, one kind of norm and one recompute share."""
 
 SHAPE: Final = 0.06
 """Of what grows unlike with the smooth features."""
 
-NOISE: Final = 0.02
+NOISE: Final = 0.025
 """Of a row by itself: two runs of one topology differ by about so much."""
 
 

@@ -37,14 +37,14 @@ class Site:
 
 
 PRIOR: Final = Site(
-    products=0.10,
-    attention=0.20,
-    traffic=0.25,
+    products=0.06,
+    attention=0.12,
+    traffic=0.15,
     inner_link=0.20,
-    network=0.40,
+    network=0.30,
     pipeline_link=0.30,
     host=0.50,
-    upkeep=1.20,
+    upkeep=0.80,
     context=0.30,
     activations=0.12,
 )
