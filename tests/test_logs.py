@@ -169,6 +169,16 @@ def test_numbers_that_fall_back_are_another_run_whoever_prints_them(prefix: str)
     assert [[i.number for i in run.iterations] for run in two.runs] == [[1, 2, 3], [1, 2]]
 
 
+@pytest.mark.parametrize("prefix", ["", "[default7]:"])
+def test_ranks_of_one_name_that_agree_are_one_run(prefix: str) -> None:
+    """The last rank of each node is called `[default7]`."""
+    lines = [prefix + line for line in (LOGS / "truncated.log").read_text().splitlines()[:3]]
+    slower = [line.replace("0.00 |", "1.00 |") for line in lines]
+    for mixed in ([*lines, *slower], [line for pair in zip(lines, slower, strict=True) for line in pair]):
+        (run,) = read_log(mixed).runs
+        assert [i.number for i in run.iterations] == [1, 2, 3]
+
+
 def test_a_line_stands_for_as_many_iterations_as_the_log_says() -> None:
     run = only_run("megatron-lm-older")
     assert run.interval == 10

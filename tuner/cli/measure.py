@@ -20,7 +20,7 @@ _MOST_ROWS = 12
 @click.command(epilog="Example: tuner measure docs/example.log tp8-pp12-dp4-mbs1-z1")
 @click.argument("log")
 @click.argument("key", required=False)
-@click.option("--iterations", metavar="LIST", help="Measure the median of these, such as 2-5 or 2,3,7. [default: 2]")
+@click.option("--iterations", metavar="LIST", help="Measure the median of these: 2-5 or 2,3,7. [default: the second]")
 @click.option("--run", type=int, metavar="N", help="Of a log with several runs, measure this one. [default: the last]")
 @describes_a_space
 @click.option("--csv", "as_csv", is_flag=True, help="Print a row of the measurement table as CSV on stdout.")

@@ -18,7 +18,7 @@ from tuner.logs.lines import visible
 from tuner.logs.records import SOURCES, Iteration, Memory, Record, Source, memory, profiled_step, records
 
 _SAME_TIME: Final = 0.02
-"""Up to which share the times of two lines without a rank may differ and still be the same iteration of two ranks."""
+"""Up to which share the times of two lines may differ and be one iteration of two ranks, where nothing else tells."""
 _LIVES_ON: Final = 2
 """How many iterations after an exception show that it was caught; fewer may have been on their way already."""
 
@@ -162,15 +162,21 @@ class _Reader:
 
 
 def _begins_anew(iteration: Iteration, known: Iteration | None, last: int, *, labelled: bool) -> bool:
-    """Whether an iteration belongs to another run than the one that its rank is in."""
+    """Whether an iteration belongs to another run than the one that its rank is in.
+
+    A name may stand for several ranks: `[default7]` is the last one of every node.
+    """
     if known is not None and not _same_loss(known, iteration):
         return True
-    if labelled:
-        return iteration.number <= last
-    if iteration.number >= last:
+    if iteration.number > last or (iteration.number == last and not labelled):
         return False
-    times = known is not None and known.seconds and iteration.seconds
-    return not (known and times and abs(iteration.seconds / known.seconds - 1) <= _SAME_TIME)  # type: ignore[operator]
+    return known is None or not _same_time(known, iteration)
+
+
+def _same_time(one: Iteration, other: Iteration) -> bool:
+    if not one.seconds or not other.seconds:
+        return one.samples_per_second == other.samples_per_second
+    return abs(one.seconds / other.seconds - 1) <= _SAME_TIME
 
 
 def _same_loss(one: Iteration, other: Iteration) -> bool:
