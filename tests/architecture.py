@@ -13,10 +13,10 @@ from pathlib import Path
 
 FLOORS = (
     ("errors", "sizes", "resources", "domain", "huggingface", "catalog", "keys"),
-    ("columns", "rules", "axes", "space", "openings", "nearest", "remedies"),
+    ("columns", "rules", "axes", "space", "openings", "nearest", "remedies", "logs"),
     ("physics",),
-    ("search", "launch", "tables"),
-    ("tune", "planning", "explaining", "request", "report", "export"),
+    ("search", "launch", "tables", "logfiles"),
+    ("tune", "planning", "explaining", "measuring", "request", "report", "export"),
     ("cli",),
     ("__main__",),
 )
@@ -36,6 +36,7 @@ OWNERS = {
     "rich": {"cli"},
     "tomllib": {"catalog"},
     "tomli": {"catalog"},
+    "compression": {"logfiles"},
     "pandas": {"tables"},
     "csv": {"tables", "cli"},
     "matplotlib": {"report"},
@@ -52,6 +53,7 @@ PURE = (
     "openings",
     "nearest",
     "remedies",
+    "logs",
     "physics",
     "domain",
     "sizes",

@@ -113,3 +113,36 @@ def whole_spaces(draw: st.DrawFn) -> Space:
     workload, cluster = draw(workloads()), draw(clusters())
     workload = replace(workload, global_batch=draw(st.sampled_from([32, 64, 96])))
     return Space(workload=workload, cluster=cluster, rules=draw(rule_sets), axes=default_axes(workload, cluster), dp=())
+
+
+RANK_PREFIXES = [["[default0]:", "[default7]:"], ["0: ", "1: ", "12: "], ["a01: ", "b: ", "c-2.net: "]]
+
+
+@st.composite
+def rank_logs(draw: st.DrawFn) -> list[list[str]]:
+    """What several ranks print of the same iterations, each with its name before its lines."""
+    first = draw(st.integers(1, 1000))
+    times = draw(st.lists(st.integers(1000, 9000), min_size=1, max_size=5))
+    return [
+        [
+            f"{name} iteration {first + step:8d}/    2000 | elapsed time per iteration (ms): "
+            f"{100 * time + draw(st.integers(0, 500)):.1f} | global batch size: 16 | lm loss: {9 - step:.3E} |\n"
+            for step, time in enumerate(times)
+        ]
+        for name in draw(st.sampled_from(RANK_PREFIXES))
+    ]
+
+
+_LOG_PIECES = """
+ iteration ;2/ 500 |;3/ 500 |; elapsed time per iteration (ms): ;12.5 |;1e99 |; TFLOPs: ;|;steps: 2 loss: ;nan
+iter time (s): ;0.046 samples/sec: ;global_step=3, ;SamplesPerSec=;inf,;CurrSamplesPerSec=;0.0,;time (ms) | fwd: ;bwd:
+step: ;Profile Summary at step 3:;iter latency: ;1 ms;memory (MB) | allocated: ;max allocated: ;MA ;GB ;Max_MA ;CA
+Traceback (most recent call last):;  File;ValueError: ;CUDA out of memory;[rank0]: ;exitcode  : -9;Exception ignored in
+-------- arguments --------;  num_layers ....... ;  world_size ... ;9999999999999;0;-1;\x1b[;\0; lm loss: ;Max_CA ;\r
+ global batch size: ; actual seqlen: ;²;①;CANCELLED AT x DUE TO TIME LIMIT
+""".replace("\n", ";\n;").split(";")
+
+
+def log_texts() -> st.SearchStrategy[str]:
+    """Any text, and text made of the pieces of logs in any order."""
+    return st.one_of(st.text(max_size=200), st.lists(st.sampled_from(_LOG_PIECES), max_size=40).map("".join))

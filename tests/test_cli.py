@@ -47,6 +47,10 @@ FLAGS = {
         *("--model", "--cluster", "--nodes", "--gpus-per-node", "--gpu", "--global-batch", "--seq", "--precision"),
         *("--attention", "--set", "--allow", "--ramp", "--exact-nodes", "--json", "--seconds", "--tokens", "--price"),
     },
+    "measure": {
+        *("--model", "--cluster", "--nodes", "--gpus-per-node", "--gpu", "--global-batch", "--seq", "--precision"),
+        *("--attention", "--set", "--allow", "--ramp", "--exact-nodes", "--json", "--csv", "--iterations", "--run"),
+    },
     "plan": {
         *("--model", "--cluster", "--nodes", "--gpus-per-node", "--gpu", "--global-batch", "--seq", "--precision"),
         *("--attention", "--set", "--allow", "--ramp", "--exact-nodes", "--json", "--csv", "--top"),

@@ -61,6 +61,7 @@ SHOWN = [
     ("bloom-14336x72: 181.2B", ("plan", "--nodes", "48")),
     ("tuner: none of", ("plan", "--model", "bloom-14400x80", "--exact-nodes")),
     ("x law     fill-nodes", ("explain", "tp8-pp5-mbs2-z1")),
+    ("docs/example.log: 4", ("measure", "docs/example.log", "tp8-pp12-dp4-mbs1-z1")),
 ]
 
 

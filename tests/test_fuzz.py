@@ -22,7 +22,7 @@ words = st.one_of(
 flags = st.sampled_from(
     [
         *("--model", "--cluster", "--nodes", "--gpus-per-node", "--gpu", "--global-batch", "--seq", "--precision"),
-        *("--attention", "--set", "--allow", "--ramp", "--top", "--bogus"),
+        *("--attention", "--set", "--allow", "--ramp", "--top", "--iterations", "--bogus"),
     ]
 )
 numbers = st.integers(-3, 70).map(str)
@@ -50,7 +50,7 @@ def check(arguments: list[str]) -> None:
         assert all(line.startswith("tuner: note: ") for line in err.splitlines())
 
 
-@given(st.sampled_from(["plan", "explain", "catalog"]), st.lists(st.tuples(flags, words), max_size=3), words)
+@given(st.sampled_from(["plan", "explain", "measure", "catalog"]), st.lists(st.tuples(flags, words), max_size=3), words)
 @settings(max_examples=150)
 def test_no_argument_makes_a_traceback(command: str, options: list[tuple[str, str]], word: str) -> None:
     check([command, *(part for option in options for part in option), *([word] if command != "plan" else [])])

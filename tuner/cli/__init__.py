@@ -15,6 +15,7 @@ from tuner import __version__
 from tuner.cli.catalog import catalog
 from tuner.cli.explain import explain
 from tuner.cli.flops import flops
+from tuner.cli.measure import measure
 from tuner.cli.plan import plan
 from tuner.cli.rules import rules
 from tuner.errors import TunerError, TunerWarning
@@ -37,7 +38,7 @@ def app() -> None:
     """
 
 
-for command in (plan, explain, flops, rules, catalog):
+for command in (plan, explain, flops, measure, rules, catalog):
     app.add_command(command)
 
 

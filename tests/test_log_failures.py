@@ -1,0 +1,149 @@
+"""Why a job ended: the cause with its line, and no alarm where a word only sounds like one."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.conftest import ROOT
+from tuner.domain import Outcome
+from tuner.logs import Sighting, read_log
+
+LOGS = ROOT / "tests/data/logs"
+
+FAILURES = {
+    "oom": (Outcome.OOM, 13, "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 1.96 GiB."),
+    "oom-older": (Outcome.OOM, 8, "RuntimeError: CUDA out of memory. Tried to allocate 256.00 MiB (GPU 7;"),
+    "oom-hip": (Outcome.OOM, 6, "torch.cuda.OutOfMemoryError: HIP out of memory."),
+    "oom-nccl": (Outcome.OOM, 1, "n1:4242:4300 [2] include/alloc.h:103 NCCL WARN Cuda failure 2 'out of memory'"),
+    "oom-nccl-calloc": (Outcome.OOM, 1, "n1:4242:4300 [2] NCCL WARN Failed to CUDA calloc"),
+    "hang": (Outcome.HUNG, 3, "[rank2]:[E501 12:30:00.40827 ProcessGroupNCCL.cpp:607] [Rank 2] Watchdog caught"),
+    "hang-gloo": (Outcome.HUNG, 6, "RuntimeError: [../third_party/gloo/gloo/transport/tcp/unbound_buffer.cc:81]"),
+    "hang-store": (Outcome.HUNG, 6, "torch.distributed.DistStoreError: Timed out after 601 seconds"),
+    "assertion": (Outcome.CRASHED, 5, "AssertionError: the shards do not add up"),
+    "traceback": (Outcome.CRASHED, 9, "ValueError: number of layers should be divisible by"),
+    "time-limit": (Outcome.TIMED_OUT, 6, "slurmstepd: error: *** STEP 4242.0 ON node01 CANCELLED AT"),
+    "preempted": (Outcome.PREEMPTED, 3, "slurmstepd: error: *** JOB 4242 ON node01 CANCELLED AT"),
+    "node-failure": (Outcome.CRASHED, 4, "srun: error: Node failure on node03"),
+    "cancelled": (Outcome.CANCELLED, 4, "slurmstepd: error: *** JOB 4242 ON node01 CANCELLED AT"),
+    "bus-error": (Outcome.CRASHED, 1, "run.sh: line 12: 4242 Bus error (core dumped)"),
+    "segmentation-fault": (Outcome.CRASHED, 3, "Fatal Python error: Segmentation fault"),
+    "host-memory": (Outcome.CRASHED, 5, "exitcode : -9 (pid: 4242)"),
+    "host-memory-slurm": (Outcome.CRASHED, 1, "slurmstepd: error: Detected 2 oom_kill events in StepId=4242.0."),
+    "deepspeed-launcher": (Outcome.CRASHED, 2, "[2024-05-01 12:00:00,000] [ERROR] [launch.py:325:sigkill_handler]"),
+    "not-a-number": (Outcome.CRASHED, 3, "iteration 3/ 95367 |"),
+    "sigterm": (Outcome.CANCELLED, 3, "[2024-05-01 12:00:00] exiting program after receiving SIGTERM."),
+}
+"""Of each log what the job died of, and the line of the log that says so with how it begins."""
+
+
+def failure_of(*lines: str) -> Sighting | None:
+    """What a log of these lines failed of."""
+    runs = read_log(lines).runs
+    return runs[-1].failure if runs else None
+
+
+def test_every_log_of_a_failure_has_its_row() -> None:
+    assert {path.stem.removeprefix("failure-") for path in LOGS.glob("failure-*.log")} == set(FAILURES)
+
+
+@pytest.mark.parametrize("name", FAILURES)
+def test_a_failure_is_told_with_the_line_that_proves_it(name: str) -> None:
+    kind, line, evidence = FAILURES[name]
+    lines = (LOGS / f"failure-{name}.log").read_text().splitlines()
+    seen = failure_of(*lines)
+    assert seen
+    assert (seen.failure.kind, seen.line) == (kind.value, line)
+    assert seen.failure.evidence.startswith(evidence)
+    assert seen.failure.evidence in " ".join(lines[line - 1].split())
+
+
+def test_a_host_without_memory_is_never_told_as_a_gpu_without() -> None:
+    """An OOM says that a GPU's memory is too small for the topology; the host's says nothing of the kind."""
+    for name in ("host-memory", "host-memory-slurm"):
+        seen = failure_of(*(LOGS / f"failure-{name}.log").read_text().splitlines())
+        assert seen
+        assert "the host ran out of memory" in seen.meaning
+
+
+def test_words_that_sound_like_failures_are_none() -> None:
+    """Warnings, names of options, skipped steps, what the interpreter ignores, an exception that somebody caught."""
+    (run,) = read_log((LOGS / "healthy.log").read_text().splitlines()).runs
+    assert len(run.iterations) == 4
+    assert run.failure is None
+
+
+SOUNDS_LIKE_ONE = [
+    "W0228 warning: no error yet, error_feedback=True",
+    "[INFO] OVERFLOW! Rank 0 Skipping step. Attempted loss scale: 65536, reducing to 32768",
+    "UserWarning: CUDA out of memory may follow",
+    "pytorch allocator cache flushes since last step. this happens when there is high memory pressure",
+    "error: unknown flag in a config that nobody reads",
+    "  timeout ......................................... 1800",
+    "  distributed_timeout_minutes ..................... 10",
+    "NCCL INFO NCCL_ASYNC_ERROR_HANDLING set to 1",
+    "asserting AssertionErrors is what the tests of this program do",
+]
+
+
+@pytest.mark.parametrize("line", SOUNDS_LIKE_ONE)
+def test_no_single_word_is_a_failure(line: str) -> None:
+    assert failure_of(line) is None
+
+
+def test_the_last_line_of_the_first_traceback_is_the_evidence() -> None:
+    chained = [
+        "Traceback (most recent call last):",
+        '  File "a.py", line 1, in <module>',
+        "    raise RuntimeError('CUDA out of memory is only quoted here')",
+        "KeyError: 'first'",
+        "",
+        "During handling of the above exception, another exception occurred:",
+        "",
+        "Traceback (most recent call last):",
+        '  File "a.py", line 3, in <module>',
+        "ValueError: second",
+    ]
+    seen = failure_of(*chained)
+    assert seen
+    assert (seen.failure.evidence, seen.line) == ("KeyError: 'first'", 4)
+
+
+def test_a_traceback_without_an_end_is_a_failure_too() -> None:
+    seen = failure_of("Traceback (most recent call last):", '  File "a.py", line 1, in <module>')
+    assert seen
+    assert (seen.failure.kind, seen.failure.evidence) == ("CRASHED", "Traceback (most recent call last):")
+
+
+def test_a_loss_that_comes_back_from_no_number_is_no_failure() -> None:
+    text = (LOGS / "failure-not-a-number.log").read_text()
+    lines = text.splitlines()
+    assert failure_of(*lines[:3]) is not None
+    assert failure_of(*lines[:3], lines[3].replace("NAN", "1.1E+01")) is None
+
+
+@given(st.permutations(["oom", "hang", "time-limit", "assertion", "cancelled", "host-memory", "sigterm"]))
+def test_a_gpu_without_memory_explains_all_else(names: list[str]) -> None:
+    """Whatever the other ranks, the launcher and the scheduler say before or after it."""
+    lines = [line for name in names for line in (LOGS / f"failure-{name}.log").read_text().splitlines()]
+    failures = [run.failure.failure.kind for run in read_log(lines).runs if run.failure]
+    assert "OOM" in failures
+
+
+@given(st.randoms(use_true_random=False))
+def test_the_tracebacks_of_ranks_may_be_mixed_line_by_line(dice: random.Random) -> None:
+    ranks = [
+        [f"[rank{rank}]: {line}" for line in ("Traceback (most recent call last):", '  File "a.py"', "    x", last)]
+        for rank, last in enumerate(
+            ["RuntimeError: Connection closed by peer [::1]:7", "ValueError: the cause", "OSError: Broken pipe"]
+        )
+    ]
+    mixed = []
+    while any(ranks):
+        mixed.append(dice.choice([lines for lines in ranks if lines]).pop(0))
+    seen = failure_of(*mixed)
+    assert seen
+    assert seen.failure.evidence == "ValueError: the cause"

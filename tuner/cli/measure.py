@@ -1,0 +1,247 @@
+"""`tuner measure`."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+import click
+
+from tuner.cli.options import as_json, describes_a_space
+
+if TYPE_CHECKING:
+    from tuner.measuring import Measured, Subject
+    from tuner.space import Space
+
+_MOST_ROWS = 12
+"""Iterations that the table shows; JSON has them all."""
+
+
+@click.command(epilog="Example: tuner measure docs/example.log tp8-pp12-dp4-mbs1-z1")
+@click.argument("log")
+@click.argument("key", required=False)
+@click.option("--iterations", metavar="LIST", help="Measure the median of these: 2-5 or 2,3,7. [default: the second]")
+@click.option("--run", type=int, metavar="N", help="Of a log with several runs, measure this one. [default: the last]")
+@describes_a_space
+@click.option("--csv", "as_csv", is_flag=True, help="Print a row of the measurement table as CSV on stdout.")
+@as_json
+@click.pass_context
+def measure(
+    context: click.Context,
+    log: str,
+    key: str | None,
+    iterations: str | None,
+    run: int | None,
+    space: Space,
+    as_csv: bool,
+    as_json: bool,
+) -> None:
+    """Read a training log: seconds, TFLOPs and memory of its second iteration, and why the job failed.
+
+    LOG is a file or - for standard input, plain or compressed, of Megatron-LM, Megatron-DeepSpeed, GPT-NeoX or
+    DeepSpeed. With the topology, named by KEY or printed by the log itself, the TFLOPs are counted anew, and both are
+    shown where they differ.
+    """
+    from tuner.errors import InputError, NothingUsable
+    from tuner.logfiles import log_lines
+    from tuner.logs import chosen_run, parse_iterations, read_log
+    from tuner.measuring import measure as measured
+    from tuner.measuring import subject_of
+
+    if as_csv and as_json:
+        raise click.UsageError("--csv and --json exclude each other.")
+    spans = parse_iterations(iterations) if iterations is not None else None
+    given = {name for name in ("model", "global_batch", "seq", "precision", "attention") if _is_given(context, name)}
+    found = read_log(log_lines(log))
+    place = chosen_run(found, run)
+    subject, lacks = subject_of(found.runs[place] if found.runs else None, space, key, given)
+    batch = space.workload.global_batch if "global_batch" in given else None
+    made = measured(found, subject=subject, run=run, iterations=spans, global_batch=batch)
+    if as_json:
+        _print_json(log, made, subject, lacks)
+    elif as_csv and subject is None:
+        raise InputError(f"--csv needs a topology: {lacks}; give its KEY, such as tp8-pp12-dp4-mbs2-z1.")
+    elif as_csv and subject:
+        machines = key is not None or any(_is_given(context, name) for name in ("cluster", "gpu", "gpus_per_node"))
+        _print_csv(log, made, subject, machines)
+    elif made.rows or made.failure:
+        _print_text(log, made, subject, lacks)
+    if made.nothing:
+        raise NothingUsable(made.nothing)
+
+
+def _is_given(context: click.Context, name: str) -> bool:
+    from click.core import ParameterSource
+
+    return context.get_parameter_source(name) not in (None, ParameterSource.DEFAULT, ParameterSource.DEFAULT_MAP)
+
+
+def _print_json(log: str, made: Measured, subject: Subject | None, lacks: str) -> None:
+    from tuner.cli.output import print_json
+
+    failure, measurement, difference = made.failure, made.measurement, made.difference
+    print_json(
+        "measure",
+        {
+            "log": log,
+            "runs": made.runs,
+            "run": made.run,
+            "key": subject.topology.key if subject else None,
+            "topology_lacks": lacks or None,
+            "iterations": [
+                {
+                    "number": row.iteration.number,
+                    "sec_per_iter": row.seconds,
+                    "tflops_logged": row.iteration.tflops,
+                    "tflops": _tflops(row.flops),
+                    "global_batch": row.global_batch,
+                    "samples_per_sec": row.global_batch / row.seconds if row.global_batch else None,
+                    "loss": _finite(row.iteration.loss),
+                    "line": row.iteration.line,
+                }
+                for row in made.rows
+            ],
+            "measurement": {
+                "iteration": measurement.iterations[0],
+                "iterations": list(measurement.iterations),
+                "sec_per_iter": measurement.seconds,
+                "tflops": _tflops(made.flops) if made.flops else measurement.tflops,
+                "tflops_logged": measurement.tflops,
+                "peak_memory_gib": measurement.peak_memory / 2**30 if measurement.peak_memory else None,
+                "memory_kind": made.memory_kind or None,
+            }
+            if measurement
+            else None,
+            "difference": {
+                "iteration": difference.iteration,
+                "tflops_logged": difference.printed,
+                "tflops": difference.counted,
+                "reason": difference.reason or None,
+            }
+            if difference
+            else None,
+            "failure": {
+                "kind": failure.failure.kind,
+                "evidence": failure.failure.evidence,
+                "line": failure.line,
+                "meaning": failure.meaning,
+            }
+            if failure
+            else None,
+            "notes": list(made.notes),
+        },
+    )
+
+
+def _tflops(flops: float | None) -> float | None:
+    return flops / 1e12 if flops else None
+
+
+def _finite(value: float | None) -> float | None:
+    return value if value is not None and math.isfinite(value) else None
+
+
+def _print_csv(log: str, made: Measured, subject: Subject, machines: bool) -> None:
+    """The row that the measurement table has of this job; what neither log nor user said stays empty."""
+    import csv
+    import sys
+
+    topology, cluster = subject.topology, subject.cluster
+    workload = subject.workload.as_in(topology)
+    model, measurement = workload.model, made.measurement
+    taken = [row for row in made.rows if measurement and row.iteration.number in measurement.iterations]
+    status = {"OOM": "OOM", "HUNG": "HANG"}.get(made.failure.failure.kind, "FAIL") if made.failure else ""
+    rate = _tflops(made.flops) or (measurement.tflops if measurement else None)
+    row = {
+        "group": "",
+        "gpu": cluster.gpu.name if machines else "",
+        "gpus_per_node": cluster.gpus_per_node,
+        "nodes": topology.nodes,
+        "node_gbit_s": f"{cluster.inter_node.bandwidth * 8 / 1e9:g}" if machines else "",
+        "layers": model.layers,
+        "hidden": model.hidden,
+        "heads": model.heads,
+        "kv_heads": model.kv_heads,
+        "ffn": model.ffn,
+        "gated_mlp": int(model.gated_mlp),
+        "seq": model.seq,
+        "vocab": model.vocab,
+        "tp": topology.tp,
+        "pp": topology.pp,
+        "vpp": topology.vpp,
+        "cp": topology.cp,
+        "dp": topology.dp,
+        "sequence_parallel": int(topology.sequence_parallel),
+        "zero": topology.zero,
+        "mbs": topology.micro_batch,
+        "gbs": taken[0].global_batch if taken else workload.global_batch,
+        "recompute": topology.recompute,
+        "attention": workload.attention,
+        "fused_norm": "",
+        "precision": workload.precision,
+        "sec_per_iter": f"{measurement.seconds:.6g}" if measurement else "",
+        "tflops": f"{rate:.2f}" if rate else "",
+        "mem_gib": f"{measurement.peak_memory / 2**30:.2f}" if measurement and measurement.peak_memory else "",
+        "mem_kind": made.memory_kind,
+        "status": "OK" if measurement else status,
+        "note": made.failure.failure.evidence if made.failure else "",
+        "source": log,
+    }
+    writer = csv.DictWriter(sys.stdout, row, lineterminator="\n")
+    writer.writeheader()
+    writer.writerow(row)
+
+
+def _print_text(log: str, made: Measured, subject: Subject | None, lacks: str) -> None:
+    from tuner.cli.output import print_table
+    from tuner.errors import counted, listed
+
+    key = f", {subject.topology.key}{' (by its own arguments)' if subject.by_log else ''}" if subject else ""
+    print(f"{log}: {counted(len(made.rows), 'iteration')}{key}")
+    if lacks and made.rows:
+        print(f"TFLOPs are not counted anew: {lacks}; give KEY, such as tp8-pp12-dp4-mbs2-z1.")
+    measurement, difference = made.measurement, made.difference
+    chosen = measurement.iterations if measurement else ()
+    shown = [row for row in made.rows if row.iteration.number in chosen]
+    shown += [row for row in made.rows if row not in shown]
+    rows = sorted(shown[:_MOST_ROWS], key=lambda row: row.iteration.number)
+    if rows:
+        print()
+        print_table(
+            ("Iteration", "Seconds", "TFLOPs logged", "TFLOPs", "Batch", "Loss", "Measured"),
+            [
+                (
+                    row.iteration.number,
+                    f"{row.seconds:.6g}",
+                    "" if row.iteration.tflops is None else f"{row.iteration.tflops:.2f}",
+                    f"{row.flops / 1e12:.2f}" if row.flops else "",
+                    row.global_batch or "",
+                    "" if row.iteration.loss is None else f"{row.iteration.loss:.4f}",
+                    "*" if row.iteration.number in chosen else "",
+                )
+                for row in rows
+            ],
+            left=("Measured",),
+            spare=("Loss", "Batch"),
+        )
+        if len(rows) < len(made.rows):
+            print(f"... {len(made.rows) - len(rows):,} more; --json lists them all")
+    if measurement:
+        which = f"the median of iterations {listed(chosen)}" if len(chosen) > 1 else f"iteration {chosen[0]}"
+        rate = made.flops / 1e12 if made.flops else measurement.tflops
+        by = "" if made.flops or not rate else " as logged"
+        parts = [f"{measurement.seconds:.6g} s", f"{rate:.2f} TFLOPs a GPU{by}" if rate else ""]
+        parts += [f"{measurement.peak_memory / 2**30:.2f} GiB {made.memory_kind}" if measurement.peak_memory else ""]
+        print(f"\nmeasured, {which}: {', '.join(filter(None, parts))}")
+    if difference:
+        reason = difference.reason or "no formula, sequence or batch that is known explains it"
+        print(
+            f"the log says {difference.printed:g} TFLOPs in iteration {difference.iteration}, and its time gives "
+            f"{difference.counted:.2f}: {reason}"
+        )
+    if made.failure:
+        failure = made.failure
+        after = f" after iteration {made.rows[-1].iteration.number}" if made.rows else ""
+        print(f"{failure.failure.kind}{after}: {failure.meaning}; line {failure.line}: {failure.failure.evidence}")
+    for note in made.notes:
+        print(f"note: {note}")

@@ -1,0 +1,21 @@
+"""Training logs read as what they say: iterations, memory, arguments and why a job ended. Text in, values out."""
+
+from tuner.logs.choice import asked, chosen_run, parse_iterations, second
+from tuner.logs.described import Described, described
+from tuner.logs.failures import Sighting
+from tuner.logs.log import Log, Run, read_log
+from tuner.logs.records import Iteration
+
+__all__ = [
+    "Described",
+    "Iteration",
+    "Log",
+    "Run",
+    "Sighting",
+    "asked",
+    "chosen_run",
+    "described",
+    "parse_iterations",
+    "read_log",
+    "second",
+]

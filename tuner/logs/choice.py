@@ -1,0 +1,92 @@
+"""Which run and which of its iterations are measured, and in words what is missing where they are not there."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from itertools import pairwise
+
+from tuner.errors import InputError, counted, listed, shown
+from tuner.logs.log import Log, Run
+
+Choice = tuple[tuple[int, ...], str]
+"""Numbers of iterations; or none, and a sentence that says why."""
+
+
+def parse_iterations(text: str) -> tuple[tuple[int, int], ...]:
+    """`2-5` or `2,3,7` as ranges."""
+    spans = []
+    for part in text.split(","):
+        match = re.fullmatch(r"\s*([0-9]{1,12})\s*(?:-\s*([0-9]{1,12})\s*)?", part)
+        first, last = (int(match[1]), int(match[2] or match[1])) if match else (1, 0)
+        if last < first:
+            raise InputError(f"--iterations {shown(text)} is neither a range nor a list; write 2-5 or 2,3,7.")
+        spans.append((first, last))
+    return tuple(spans)
+
+
+def chosen_run(log: Log, number: int | None) -> int:
+    """The place of the run that is measured: the last one that has iterations, unless another is asked for."""
+    if number is not None:
+        if not 1 <= number <= len(log.runs):
+            raise InputError(f"--run {number} is not there: the log has {counted(len(log.runs), 'run')}.")
+        return number - 1
+    with_iterations = [place for place, run in enumerate(log.runs) if run.iterations]
+    return with_iterations[-1] if with_iterations else len(log.runs) - 1
+
+
+def second(run: Run, numbers: Sequence[int]) -> Choice:
+    """The second iteration of a run, for the first pays for compilation, allocation and warm-up.
+
+    A line that stands for ten iterations holds the first of them too. Where the log begins at iteration 2, that is the
+    second; and DeepSpeed's throughput timer leaves out the first two steps by itself.
+    """
+    interval = run.interval or 1
+    if numbers[0] == 2 and interval == 1:
+        return (2,), ""
+    if len(numbers) > 1:
+        return (numbers[1],), ""
+    if numbers[0] > interval or run.source == "throughput timer":
+        return (numbers[0],), ""
+    held = f"iterations 1 to {numbers[0]} in one line were" if numbers[0] > 1 else "iteration 1 was"
+    return (), f"only {held} found, which pays for compilation and warm-up; run the job for longer."
+
+
+def asked(run: Run, numbers: Sequence[int], spans: Sequence[tuple[int, int]]) -> Choice:
+    """The iterations of the spans, all of which must be there; where a line stands for ten, one in ten is all."""
+    interval = run.interval or 1
+    there = set(numbers)
+    picked: set[int] = set()
+    missing: list[str] = []
+    for first, last in spans:
+        within = [number for number in numbers if first <= number <= last]
+        gap = _gap(within, interval)
+        if (first == last and first not in there) or first <= numbers[0] - interval or not within:
+            missing.append(str(first))
+        elif last >= numbers[-1] + interval:
+            missing.append(str(last))
+        elif gap:
+            missing.append(gap)
+        picked.update(within)
+    if missing:
+        return (), f"the log has {spelt(numbers, interval)}, not {listed(dict.fromkeys(missing), last='or')}."
+    return tuple(sorted(picked)), ""
+
+
+def spelt(numbers: Sequence[int], interval: int) -> str:
+    """`iterations 1 to 4 and 9`; `iterations 10 to 200 in steps of 10`."""
+    spans: list[tuple[int, int]] = []
+    for number in numbers:
+        if spans and number - spans[-1][1] == interval:
+            spans[-1] = (spans[-1][0], number)
+        else:
+            spans.append((number, number))
+    words = [str(first) if first == last else f"{first} to {last}" for first, last in spans]
+    steps = f" in steps of {interval}" if interval > 1 and any(first != last for first, last in spans) else ""
+    return f"iteration{'s' if len(numbers) > 1 else ''} {listed(words, limit=8)}{steps}"
+
+
+def _gap(within: Sequence[int], interval: int) -> str:
+    """The first iteration that a span lacks in its middle."""
+    pairs = pairwise(within)
+    return next((str(before + interval) for before, after in pairs if after - before > interval), "")

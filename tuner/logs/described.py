@@ -1,0 +1,155 @@
+"""What a log's own arguments describe: a model, how it is trained, and a topology."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from tuner.domain import Attention, Model, Partition, Precision, Recompute, Topology, Workload
+from tuner.errors import InputError, listed
+
+_FLASH: Final = ("use_flash_attn", "use_flash_attn_v2", "use_flash_attn_triton")
+_SHARDING: Final = {"no_shard": 0, "optim": 1, "optim_grads": 2, "optim_grads_params": 3}
+"""Megatron-LM's words for the ZeRO stages, `data_parallel_sharding_strategy`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Described:
+    """What the arguments name, and in words why it is less than a measurement needs."""
+
+    workload: Workload | None = None
+    topology: Topology | None = None
+    lacks: str = ""
+
+
+class _Arguments:
+    """The printed values, read as what they are; `None`, which Megatron prints for what is not set, is nothing."""
+
+    def __init__(self, printed: Mapping[str, str]) -> None:
+        self._printed = printed
+
+    def number(self, *names: str) -> int:
+        for name in names:
+            if re.fullmatch(r"[0-9]{1,12}", value := self._printed.get(name, "")):
+                return int(value)
+        return 0
+
+    def word(self, name: str) -> str:
+        value = self._printed.get(name, "")
+        return "" if value in ("None", "False") else value
+
+    def on(self, *names: str) -> bool:
+        return any(self._printed.get(name) == "True" for name in names)
+
+
+def described(printed: Mapping[str, str], gpus_per_node: int) -> Described:
+    """The workload and topology of a log that printed its arguments, as far as they go; it never raises."""
+    arguments = _Arguments(printed)
+    try:
+        return Described(
+            workload=_workload(arguments), topology=_topology(arguments, gpus_per_node), lacks=_lacks(arguments)
+        )
+    except InputError as error:
+        return Described(lacks=f"the arguments that it prints cannot be used: {error}")
+
+
+def _lacks(arguments: _Arguments) -> str:
+    if not arguments.number("num_layers"):
+        return "it does not print the arguments of its model"
+    if arguments.number("num_experts") > 1:
+        return "it trains a mixture of experts, whose operations are not counted"
+    needs = {
+        "a vocabulary": ("padded_vocab_size",),
+        "a hidden size": ("hidden_size",),
+        "heads": ("num_attention_heads",),
+        "a sequence length": ("seq_length",),
+        "a micro batch": ("micro_batch_size", "train_micro_batch_size_per_gpu"),
+        "a number of GPUs": ("world_size", "data_parallel_size"),
+    }
+    missing = [what for what, names in needs.items() if not arguments.number(*names)]
+    return f"its arguments do not name {listed(missing, last='or')}" if missing else ""
+
+
+def _workload(arguments: _Arguments) -> Workload | None:
+    if _lacks(arguments):
+        return None
+    heads = arguments.number("num_attention_heads")
+    groups = arguments.number("num_query_groups") if arguments.on("group_query_attention") else 0
+    hidden, channels = arguments.number("hidden_size"), arguments.number("kv_channels")
+    model = Model(
+        name="the log's",
+        layers=arguments.number("num_layers"),
+        hidden=hidden,
+        heads=heads,
+        kv_heads=groups or arguments.number("num_key_value_heads"),
+        head_size=channels if channels * heads != hidden else 0,
+        ffn=arguments.number("ffn_hidden_size"),
+        gated_mlp=arguments.on("swiglu") or bool(arguments.word("glu_activation")),
+        vocab=arguments.number("padded_vocab_size"),
+        vocab_multiple=0,  # it is padded already
+        seq=arguments.number("seq_length"),
+        tied_embeddings=not arguments.on("untie_embeddings_and_output_weights"),
+    )
+    batch = arguments.number("global_batch_size", "train_batch_size")
+    return Workload(
+        model=model,
+        global_batch=batch or arguments.number("micro_batch_size") * max(1, arguments.number("data_parallel_size")),
+        precision=_precision(arguments),
+        attention=_attention(arguments),
+    )
+
+
+def _topology(arguments: _Arguments, gpus_per_node: int) -> Topology | None:
+    if _lacks(arguments):
+        return None
+    tp = arguments.number("tensor_model_parallel_size") or 1
+    pp = arguments.number("pipeline_model_parallel_size", "transformer_pipeline_model_parallel_size") or 1
+    cp = arguments.number("context_parallel_size") or 1
+    dp = arguments.number("data_parallel_size") or max(1, arguments.number("world_size") // (tp * pp * cp))
+    return Topology(
+        nodes=-(-tp * pp * cp * dp // gpus_per_node),
+        tp=tp,
+        pp=pp,
+        cp=cp,
+        dp=dp,
+        vpp=arguments.number("virtual_pipeline_model_parallel_size") or 1,
+        sequence_parallel=arguments.on("sequence_parallel"),
+        zero=_zero(arguments),
+        micro_batch=arguments.number("micro_batch_size", "train_micro_batch_size_per_gpu"),
+        recompute=_recompute(arguments),
+        partition=_partition(arguments),
+    )
+
+
+def _precision(arguments: _Arguments) -> Precision:
+    if arguments.word("fp8"):
+        return "fp8"
+    return "bf16" if arguments.on("bf16") else "fp16" if arguments.on("fp16") else "fp32"
+
+
+def _attention(arguments: _Arguments) -> Attention:
+    if arguments.on("use_flash_attn_v1"):
+        return "flash1"
+    if arguments.on(*_FLASH):
+        return "flash2"
+    return "fused" if arguments.on("masked_softmax_fusion", "scaled_masked_softmax_fusion") else "eager"
+
+
+def _recompute(arguments: _Arguments) -> Recompute:
+    if arguments.word("recompute_granularity") == "full" or arguments.on("checkpoint_activations"):
+        return "full"
+    selective = arguments.word("recompute_granularity") == "selective" or arguments.on("recompute_activations")
+    return "selective" if selective else "none"
+
+
+def _zero(arguments: _Arguments) -> int:
+    stage = arguments.number("zero_stage", "zero_optimization_stage")
+    if arguments.on("use_distributed_optimizer"):
+        stage = max(stage, _SHARDING.get(arguments.word("data_parallel_sharding_strategy"), 1), 1)
+    return stage
+
+
+def _partition(arguments: _Arguments) -> Partition:
+    return "embedding" if "embedding" in arguments.word("pp_partition_method") else "layers"

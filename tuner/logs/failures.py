@@ -1,0 +1,244 @@
+"""Why a job ended, with the line that says so.
+
+A word such as "error" proves nothing: it stands in warnings, in names of options and in what gradient compression
+prints. What counts is one of the fixed sentences below, or the last line of a Python traceback. Of several, the cause
+is told and not what followed from it: when one rank dies the launcher ends the others, their connections break, and
+each leaves a traceback of its own.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final
+
+from tuner.domain import Failure, Outcome
+
+_OUT_OF_MEMORY, _CAUSE, _DEATH, _REPORT, _ENDED = range(5)
+"""How near to the cause a sighting is: a GPU's memory, which explains all else; what else a job dies of; by which
+signal a rank died; that one did; and that the rest were ended, which happens to every rank but the first."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sighting:
+    """A line that says why a job failed."""
+
+    failure: Failure
+    meaning: str
+    """The failure in plain words."""
+    line: int
+    weight: int = _CAUSE
+    passing: bool = False
+    """Whether a job can live through it: somebody may have caught the exception."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Sign:
+    pattern: re.Pattern[str]
+    kind: Outcome
+    meaning: str
+    weight: int = _CAUSE
+
+
+def _sign(pattern: str, kind: Outcome, meaning: str, weight: int = _CAUSE) -> _Sign:
+    return _Sign(pattern=re.compile(pattern), kind=kind, meaning=meaning, weight=weight)
+
+
+_HOST_MEMORY: Final = "the host ran out of memory"
+_SIGNS: Final = (
+    # PyTorch, c10/cuda/CUDACachingAllocator.cpp; the HIP build says HIP for CUDA.
+    _sign(
+        r"\b(?:CUDA|HIP|XPU|NPU) out of memory\b|\btorch\.(?:\w+\.)?OutOfMemoryError\b"
+        r"|\b(?:CUDA|HIP)[\w ]*(?:error|failure)\b.*out of memory|(?:CUBLAS|CUDNN)_STATUS_ALLOC_FAILED",
+        Outcome.OOM,
+        "a GPU ran out of memory",
+        _OUT_OF_MEMORY,
+    ),
+    # NCCL, src/include/alloc.h: its buffers are allocated beside PyTorch's.
+    _sign(
+        r"NCCL WARN .*(?:[Ff]ailed to (?:CUDA )?(?:[cm]alloc|allocate)|out of memory|cuda ?[Mm]alloc)",
+        Outcome.OOM,
+        "NCCL found no GPU memory for its buffers",
+        _OUT_OF_MEMORY,
+    ),
+    # PyTorch, torch/csrc/distributed/c10d/ProcessGroupNCCL.cpp and ProcessGroupGloo.
+    _sign(
+        r"[Ww]atchdog caught collective operation timeout|Timed out waiting [0-9]+ ?ms for \w+ operation",
+        Outcome.HUNG,
+        "a collective operation timed out",
+    ),
+    _sign(
+        r"Some NCCL operations have failed or timed out|watchdog thread terminated|DistStoreError: Timed out",
+        Outcome.HUNG,
+        "a collective operation timed out",
+        _DEATH,
+    ),
+    # Slurm, src/slurmd/slurmstepd and src/srun; LSF and PBS say it in their own words.
+    _sign(
+        r"CANCELLED AT \S+ DUE TO TIME LIMIT|TERM_RUNLIMIT|job killed: walltime",
+        Outcome.TIMED_OUT,
+        "the job reached its time limit",
+    ),
+    _sign(r"CANCELLED AT \S+ DUE TO PREEMPTION|TERM_PREEMPT", Outcome.PREEMPTED, "another job took its place"),
+    _sign(r"CANCELLED AT \S+ DUE TO NODE FAIL|error: Node failure on|\bNODE_FAIL\b", Outcome.CRASHED, "a node failed"),
+    _sign(
+        r"[Dd]etected [0-9]+ oom[-_]kill event|: Out Of Memory\s*$|TERM_MEMLIMIT|DefaultCPUAllocator: can't allocate",
+        Outcome.CRASHED,
+        _HOST_MEMORY,
+    ),
+    _sign(r"CANCELLED AT \S+", Outcome.CANCELLED, "the job was cancelled", _REPORT),
+    _sign(r"\bBus error\b", Outcome.CRASHED, "a bus error: often too little shared memory"),
+    _sign(
+        r"\bSegmentation fault\b|\bSIGSEGV\b.*received|exit(?:ed)? on signal 11",
+        Outcome.CRASHED,
+        "a segmentation fault",
+    ),
+    # torchrun, torch/distributed/elastic; deepspeed, launcher/launch.py; bash and srun of a child that is gone.
+    _sign(
+        r"exitcode\s*: -9\b|return code = (?:-9|247|137)\b|exit(?:ed)? on signal 9|: line [0-9]+: +[0-9]+ Killed\b"
+        r"|task[s ][-0-9, ]*: Killed",
+        Outcome.CRASHED,
+        "a rank was killed (SIGKILL): most often the host ran out of memory",
+        _DEATH,
+    ),
+    _sign(r"exitcode\s*: -7\b|return code = -7\b", Outcome.CRASHED, "a rank died of a bus error", _DEATH),
+    _sign(r"exitcode\s*: -11\b|return code = -11\b", Outcome.CRASHED, "a rank died of a segmentation fault", _DEATH),
+    _sign(r"exitcode\s*: -6\b|return code = -6\b", Outcome.CRASHED, "a rank aborted", _DEATH),
+    _sign(
+        r"exiting program after receiving SIGTERM|got signal: 15\b|exitcode\s*: -15\b|return code = -15\b",
+        Outcome.CANCELLED,
+        "somebody ended the job (SIGTERM)",
+        _ENDED,
+    ),
+    _sign(
+        r"exitcode\s*: [1-9][0-9]*\b|exits with return code = [1-9]|ChildFailedError",
+        Outcome.CRASHED,
+        "a rank failed",
+        _REPORT,
+    ),
+)
+_TRIGGERS: Final = (
+    *("out of memory", "OutOfMemory", "Out Of Memory", "oom-kill", "oom_kill", "ALLOC_FAILED", "CPUAllocator"),
+    *("NCCL", "atchdog", "imed out", "CANCELLED", "TERM_", "walltime", "Node failure", "NODE_FAIL", "Bus error"),
+    *("egmentation", "SIGSEGV", "SIGTERM", "on signal", "got signal", "xitcode", "return code", "Killed"),
+    *("ChildFailed",),
+)
+"""One of these words stands in every line that a sign matches; looking for words is faster than for patterns."""
+
+_WARNS: Final = re.compile(r"\bwarn(?:ing)?\b|UserWarning", re.IGNORECASE)
+
+_TRACEBACK: Final = "Traceback (most recent call last):"
+_RAISED: Final = re.compile(r"((?:[A-Za-z_]\w*\.)*)([A-Za-z_]\w*)(?::\s|:?\s*$)")
+_NAMED: Final = re.compile(r"(?:Error|Exception|Interrupt|Exit|Failure|Timeout|Expired|Abort|Warning)$")
+_ASSERTION: Final = re.compile(r"(?:^|[:\]]\s*)AssertionError(?::|\s*$)")
+_FOLLOWED: Final = re.compile(
+    r"ChildFailedError|SignalException|KeyboardInterrupt|CalledProcessError|SystemExit|remote process (?:has )?exited"
+    r"|Connection (?:closed by|reset by) (?:remote )?peer|Broken pipe|Socket closed|failed to recv, got 0 bytes"
+)
+_LONGEST_TRACEBACK: Final = 500
+_LONGEST_EVIDENCE: Final = 500
+_DIGITS: Final = re.compile(r"[0-9]")
+
+
+@dataclass(slots=True)
+class _Traceback:
+    """One that is being read; its lines carry the same prefix, which names the rank."""
+
+    prefix: str
+    line: int
+    read: int = 0
+
+
+class Failures:
+    """Looks at one line after the other and keeps what it sees of failures."""
+
+    def __init__(self) -> None:
+        self._open: list[_Traceback] = []
+        self._ignored = False
+
+    def see(self, number: int, text: str) -> Sighting | None:
+        """What this line says of a failure: nothing, most of the time."""
+        part_of_one, raised = self._in_traceback(number, text) if self._open or _TRACEBACK in text else (False, None)
+        self._ignored = text.startswith("Exception ignored in")
+        if part_of_one:  # the code that it quotes proves nothing
+            return raised
+        if any(word in text for word in _TRIGGERS) and (signed := _signed(number, text)):
+            return signed
+        if "AssertionError" in text and _ASSERTION.search(text):
+            return _raised(number, text.strip())
+        return None
+
+    def end(self) -> list[Sighting]:
+        """What is left when the log ends in the middle of a traceback."""
+        return [_raised(one.line, _TRACEBACK) for one in self._open]
+
+    def _in_traceback(self, number: int, text: str) -> tuple[bool, Sighting | None]:
+        """Whether the line is part of a traceback, and what it raised where it is the last one."""
+        prefix, found, _ = text.partition(_TRACEBACK)
+        if found:
+            if not self._ignored:
+                self._open.append(_Traceback(prefix=_folded(prefix), line=number))
+            return True, None
+        self._open = [one for one in self._open if one.read < _LONGEST_TRACEBACK]
+        part_of_one = False
+        for one in self._open:
+            one.read += 1
+            said = text[len(one.prefix) :]
+            if not said or _folded(text[: len(one.prefix)]) != one.prefix:
+                continue
+            if said[0].isspace():
+                part_of_one = True
+            elif _is_raised(said):
+                self._open.remove(one)
+                return True, _raised(number, said.strip())
+        return part_of_one, None
+
+
+def _is_raised(said: str) -> bool:
+    """Whether a line names an exception: by how such names end, or by its module."""
+    found = _RAISED.match(said)
+    return found is not None and bool(_NAMED.search(found[2]) or (found[1] and found[2][0].isupper()))
+
+
+def cause(sightings: Iterable[Sighting]) -> Sighting | None:
+    """The failure of a job: the heaviest kind of sighting, and of those the first."""
+    return min(sightings, key=lambda each: (each.weight, each.line), default=None)
+
+
+def not_a_number(number: int, text: str) -> Sighting:
+    """A loss that is no number."""
+    return _sighting(number, text, Outcome.CRASHED, "the loss is not a number", _REPORT)
+
+
+def _signed(number: int, text: str) -> Sighting | None:
+    if _WARNS.search(text) and "NCCL WARN" not in text:
+        return None
+    for sign in _SIGNS:
+        if sign.pattern.search(text):
+            return _sighting(number, text, sign.kind, sign.meaning, sign.weight)
+    return None
+
+
+def _raised(number: int, evidence: str) -> Sighting:
+    """The last line of a traceback, or an assertion by itself."""
+    if signed := _signed(number, evidence):
+        return signed
+    if _FOLLOWED.search(evidence):
+        return _sighting(number, evidence, Outcome.CRASHED, "a rank failed", _REPORT)
+    if "timed out" in evidence.casefold():
+        return _sighting(number, evidence, Outcome.HUNG, "something was waited for in vain")
+    return _sighting(number, evidence, Outcome.CRASHED, "an exception ended a rank", passing=True)
+
+
+def _sighting(
+    number: int, text: str, kind: Outcome, meaning: str, weight: int = _CAUSE, *, passing: bool = False
+) -> Sighting:
+    evidence = " ".join(text.split())[:_LONGEST_EVIDENCE]
+    failure = Failure(kind=kind.value, evidence=evidence)
+    return Sighting(failure=failure, meaning=meaning, line=number, weight=weight, passing=passing)
+
+
+def _folded(prefix: str) -> str:
+    """A prefix without what a clock changes from line to line."""
+    return _DIGITS.sub("0", prefix)

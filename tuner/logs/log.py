@@ -1,0 +1,232 @@
+"""A whole log: its runs, and of each the iterations in order, whoever printed them and in whatever order.
+
+Ranks report the same iteration, and their lines come mixed; a run that was started again numbers its iterations anew.
+The two are told apart by who speaks: one rank's numbers only grow while it runs.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+from typing import Final
+
+from tuner.logs.arguments import argument, opens_arguments
+from tuner.logs.failures import Failures, Sighting, cause, not_a_number
+from tuner.logs.lines import visible
+from tuner.logs.records import SOURCES, Iteration, Memory, Record, Source, memory, profiled_step, records
+
+_SAME_TIME: Final = 0.02
+"""Up to which share the times of two lines may differ and be one iteration of two ranks, where nothing else tells."""
+_LIVES_ON: Final = 2
+"""How many iterations after an exception show that it was caught; fewer may have been on their way already."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """One start of the program."""
+
+    iterations: tuple[Iteration, ...]
+    """By their numbers, each once."""
+    source: Source | None
+    line: int
+    """Where its first iteration stands."""
+    arguments: Mapping[str, str]
+    peak: Memory
+    """Of the fullest rank."""
+    failure: Sighting | None
+
+    @property
+    def interval(self) -> int | None:
+        """How many iterations a line stands for: Megatron prints the mean since the line before."""
+        numbers = [iteration.number for iteration in self.iterations]
+        gaps = [after - before for before, after in pairwise(numbers)]
+        said = self.arguments.get("log_interval") or self.arguments.get("steps_per_print") or ""
+        return min(gaps) if gaps else int(said) if said.isdecimal() and len(said) < 10 else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Log:
+    """All runs of a log; none where it holds neither an iteration nor a failure."""
+
+    runs: tuple[Run, ...]
+
+
+def read_log(lines: Iterable[str]) -> Log:
+    """Read a log. It takes any text whatever and never raises; lines may come from a file of any length."""
+    reader = _Reader()
+    for number, text in visible(lines):
+        reader.read(number, text)
+    return reader.log()
+
+
+@dataclass(slots=True)
+class _Part:
+    """A run as far as it has been read."""
+
+    arguments: dict[str, str]
+    by_source: dict[Source, dict[int, Iteration]] = field(default_factory=dict)
+    not_numbers: dict[int, Sighting] = field(default_factory=dict)
+    failures: list[tuple[Sighting, int]] = field(default_factory=list)
+    """Each with how many iterations had been printed."""
+    peak: Memory = field(default_factory=Memory)
+
+    @property
+    def source(self) -> Source | None:
+        return next((source for source in SOURCES if source in self.by_source), None)
+
+    @property
+    def iterations(self) -> dict[int, Iteration]:
+        return self.by_source[self.source] if self.source else {}
+
+
+class _Reader:
+    """Takes a log line by line."""
+
+    def __init__(self) -> None:
+        self._starts = 0
+        self._arguments: dict[str, str] = {}
+        self._parts: dict[tuple[int, int], _Part] = {}
+        self._latest = (0, 0)
+        self._streams: dict[tuple[Source, str], tuple[int, int]] = {}
+        """Of each rank the last iteration that it printed in this start, and how often its numbers fell back."""
+        self._failures = Failures()
+        self._profiled: int | None = None
+
+    def read(self, number: int, text: str) -> None:
+        """One more line."""
+        if opens_arguments(text):
+            self._start()
+        elif named := argument(text):
+            self._arguments[named[0]] = named[1]
+            return
+        if (step := profiled_step(text)) is not None:
+            self._profiled = step
+        for record in records(number, text, self._profiled):
+            self._add(record, number, text)
+        if used := memory(text):
+            self._remember(used)
+        if seen := self._failures.see(number, text):
+            self._fail(seen)
+
+    def log(self) -> Log:
+        """What has been read."""
+        for seen in self._failures.end():
+            self._fail(seen)
+        made = [_run(part) for _, part in sorted(self._parts.items())]
+        return Log(runs=tuple(run for run in made if run.iterations or run.failure))
+
+    def _start(self) -> None:
+        """A program lists its arguments: what follows is another run, unless nothing has happened in this one."""
+        part = self._part(self._latest)
+        if part.by_source or part.failures:
+            self._starts += 1
+            self._arguments, self._streams, self._latest = {}, {}, (self._starts, 0)
+
+    def _part(self, place: tuple[int, int]) -> _Part:
+        if place not in self._parts:
+            self._parts[place] = _Part(arguments=self._arguments)
+        return self._parts[place]
+
+    def _fail(self, seen: Sighting) -> None:
+        part = self._part(self._latest)
+        part.failures.append((seen, len(part.iterations)))
+
+    def _remember(self, used: Memory) -> None:
+        part = self._part(self._latest)
+        both = (part.peak, used)
+        part.peak = Memory(
+            allocated=max((one.allocated for one in both if one.allocated), default=None),
+            reserved=max((one.reserved for one in both if one.reserved), default=None),
+            in_use=max((one.in_use for one in both if one.in_use), default=None),
+        )
+
+    def _add(self, record: Record, number: int, text: str) -> None:
+        stream = (record.source, record.speaker)
+        last, falls = self._streams.get(stream, (0, 0))
+        iteration = record.iteration
+        if record.counted:
+            iteration = replace(iteration, number=last + 1)
+        known = self._part((self._starts, falls)).by_source.get(record.source, {}).get(iteration.number)
+        if _begins_anew(iteration, known, last, labelled=bool(record.speaker)):
+            falls, last, known = falls + 1, 0, None
+            known = self._part((self._starts, falls)).by_source.get(record.source, {}).get(iteration.number)
+        self._latest = (self._starts, falls)
+        self._streams[stream] = (max(last, iteration.number), falls)
+        part = self._part(self._latest)
+        merged = _of_two_ranks(known, iteration) if known else iteration
+        part.by_source.setdefault(record.source, {})[iteration.number] = merged
+        if iteration.loss is not None and math.isnan(iteration.loss):
+            part.not_numbers[iteration.number] = not_a_number(number, text)
+
+
+def _begins_anew(iteration: Iteration, known: Iteration | None, last: int, *, labelled: bool) -> bool:
+    """Whether an iteration belongs to another run than the one that its rank is in.
+
+    A name may stand for several ranks: `[default7]` is the last one of every node.
+    """
+    if known is not None and not _same_loss(known, iteration):
+        return True
+    if iteration.number > last or (iteration.number == last and not labelled):
+        return False
+    return known is None or not _same_time(known, iteration)
+
+
+def _same_time(one: Iteration, other: Iteration) -> bool:
+    if not one.seconds or not other.seconds:
+        return one.samples_per_second == other.samples_per_second
+    return abs(one.seconds / other.seconds - 1) <= _SAME_TIME
+
+
+def _same_loss(one: Iteration, other: Iteration) -> bool:
+    if one.loss is None or other.loss is None or math.isnan(one.loss) or math.isnan(other.loss):
+        return True
+    return one.loss == other.loss
+
+
+def _of_two_ranks(known: Iteration, other: Iteration) -> Iteration:
+    """One iteration as two lines have it: the slower is right, for the others wait for it."""
+    slow, fast = sorted((known, other), key=_pace, reverse=True)
+    found = {name: _either(slow, fast, name) for name in _REPORTED}
+    fastest = min(each.seconds / (1 + each.spread) for each in (slow, fast) if each.seconds) if slow.seconds else None
+    spread = slow.seconds / fastest - 1 if slow.seconds and fastest else 0.0
+    return replace(slow, **found, spread=spread, line=min(slow.line, fast.line))  # type: ignore[arg-type]
+
+
+_REPORTED: Final = ("tflops", "tflops_digit", "global_batch", "samples_per_second", "seq", "loss", "memory_share")
+
+
+def _pace(iteration: Iteration) -> tuple[float, ...]:
+    """By what the slower of two lines is told, the same whichever is read first."""
+    rate = iteration.samples_per_second or 0.0
+    return (iteration.seconds or 0.0, -rate, iteration.tflops or 0.0, *(getattr(iteration, n) or 0 for n in _REPORTED))
+
+
+def _either(slow: Iteration, fast: Iteration, name: str) -> object:
+    value = getattr(slow, name)
+    return getattr(fast, name) if value is None else value
+
+
+def _run(part: _Part) -> Run:
+    iterations = tuple(iteration for _, iteration in sorted(part.iterations.items()))
+    if part.source == "flops profiler":
+        iterations = iterations[-1:]  # it prints after each micro batch what has come together since the first
+    failures = [seen for seen, before in part.failures if not seen.passing or len(iterations) - before < _LIVES_ON]
+    failures += _closing_streak(iterations, part.not_numbers)
+    return Run(
+        iterations=iterations,
+        source=part.source,
+        line=min((iteration.line for iteration in iterations), default=0),
+        arguments=part.arguments,
+        peak=part.peak,
+        failure=cause(failures),
+    )
+
+
+def _closing_streak(iterations: Iterable[Iteration], seen: Mapping[int, Sighting]) -> list[Sighting]:
+    """Where the loss became no number and stayed none; one that comes back is no failure."""
+    streak: list[Sighting] = []
+    for iteration in iterations:
+        streak = [*streak[:1], seen[iteration.number]] if iteration.number in seen else []
+    return streak
