@@ -15,8 +15,8 @@ FLOORS = (
     ("errors", "sizes", "resources", "domain", "huggingface", "catalog", "keys"),
     ("columns", "rules", "axes", "space", "openings", "nearest", "remedies", "logs"),
     ("physics",),
-    ("search", "launch", "tables", "logfiles"),
-    ("tune", "planning", "explaining", "measuring", "request", "report", "export"),
+    ("search", "launch", "tables", "logfiles", "sitefile"),
+    ("tune", "planning", "explaining", "measuring", "evaluating", "request", "report", "export"),
     ("cli",),
     ("__main__",),
 )

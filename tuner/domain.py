@@ -247,6 +247,8 @@ class Workload:
     attention: Attention = "fused"
     fused_norms: bool = True
     """One kernel for a norm and its residual, not one for each of its operations."""
+    plain_layers: bool = False
+    """Plain PyTorch layers under autocast, not Megatron's."""
     parallel_loss: bool = True
     """Each tensor parallel rank keeps its part of the logits; else they are gathered for the loss."""
     optimizer: Optimizer = "adam"

@@ -18,6 +18,7 @@ from tuner.columns import Columns, FloatArray
 from tuner.physics.features import NOISE, Features, covariance, joined
 from tuner.physics.site import PRIOR, TIME_FACTORS, Site
 from tuner.physics.time import seconds
+from tuner.physics.weighing import DEVIATION, Weighed, weigh
 
 ROUNDS: Final = 5
 STEP: Final = 0.02
@@ -47,6 +48,10 @@ class Calibration:
     residual: FloatArray = field(default_factory=lambda: np.zeros(0))
     noise: FloatArray = field(default_factory=lambda: np.zeros(0))
     """Variance of each remembered row by itself."""
+    memory_deviation: float = DEVIATION
+    """Standard deviation of the logarithm of a GPU's memory."""
+    weighed: int = 0
+    """Runs whose memory the factors have seen."""
 
     def predict(self, columns: Columns, era: Sequence[str] | str = "") -> FloatArray:
         """Seconds of one iteration, the residual included: the median of what is expected."""
@@ -81,10 +86,16 @@ class Calibration:
         return weights
 
 
-def calibrate(rows: Sequence[Measured]) -> Calibration:
+def calibrate(rows: Sequence[Measured], weighed: Sequence[Weighed] = ()) -> Calibration:
     """The calibration that the rows support; with none, the priors."""
-    if not sum(len(part.seconds) for part in rows):
-        return Calibration()
+    timed = _timed(rows) if sum(len(part.seconds) for part in rows) else Calibration()
+    site, deviation = weigh(weighed, timed.site)
+    runs = sum(int((part.fitted | part.failed).sum()) for part in weighed)
+    return replace(timed, site=site, memory_deviation=deviation, weighed=runs)
+
+
+def _timed(rows: Sequence[Measured]) -> Calibration:
+    """Factors and residual of time."""
     known = joined([Features.of(part.columns, part.era) for part in rows])
     measured = np.log(np.concatenate([part.seconds for part in rows]))
     together = covariance(known, known)

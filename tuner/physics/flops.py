@@ -69,7 +69,7 @@ def per_gpu(flops: FloatArray, seconds: float, columns: Columns) -> FloatArray:
     return flops / (seconds * columns.replica * columns.dp)
 
 
-def training_seconds(seconds: float, columns: Columns) -> FloatArray:
+def training_seconds(seconds: float | FloatArray, columns: Columns) -> FloatArray:
     """Seconds until the workload's tokens are trained on, from the seconds of one iteration."""
     iterations = columns.workload.training_tokens / (columns.global_batch * columns.workload.model.seq)
     return seconds * iterations

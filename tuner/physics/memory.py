@@ -1,8 +1,7 @@
 """Bytes on one GPU of a pipeline stage, by named terms that add up.
 
 Two moments can be the fullest: the end of a forward pass, with all microbatches of the schedule in flight, and the
-optimizer's step. Two stacks are told apart by the ZeRO stage: Megatron's layers under DeepSpeed for 0 to 2, plain
-PyTorch layers under a fully sharded 3.
+optimizer's step. Two stacks are told apart: Megatron's layers under DeepSpeed, and plain PyTorch layers.
 
 Constants marked "fitted" are one fit to BLOOM's and Enoki's memory figures and to two tables that are not shipped, one
 of them only by which of its layouts ran out of memory.
@@ -87,11 +86,11 @@ FRAGMENTS: Final = 0.08
 CACHED: Final = 0.20
 """Share of activations that the allocator holds more while it is not, as nvidia-smi shows; fitted to BLOOM."""
 
-CONTEXT: Final = 1.3e9
+CONTEXT: Final = 0.7e9
 """Bytes of CUDA context, kernels and libraries, outside PyTorch's allocator."""
 
-COMMUNICATOR: Final = 0.7e9
-"""Bytes of NCCL's buffers for each kind of parallelism in use, fitted."""
+COMMUNICATOR: Final = 0.92e9
+"""Bytes of NCCL's buffers for each kind of parallelism, fitted; the data parallel one is always there."""
 
 USABLE: Final = 0.985
 """Share of the card's nominal memory that a process can have: an A100-80GB shows 79.2 GiB, an H100-80GB 79.1."""
@@ -103,33 +102,38 @@ DYNAMIC: Final = ("activations", "working", "logits", "buckets", "gathered")
 
 
 def memory_terms(stage: Stages, site: Site) -> dict[str, FloatArray]:
-    """Bytes on a GPU of the stage by term, as nvidia-smi would show them: all that PyTorch holds, and the context."""
+    """What the stage cannot do without, bytes on a GPU by term, at its fullest moment.
+
+    Where that is the optimizer's step, `step` is what it takes beyond the room that the activations have left.
+    """
     terms = _tensors(stage, site)
-    terms["cache"] = CACHED * terms["activations"] + _flat_copy(stage)
+    terms["fragments"] = FRAGMENTS * sum((terms[name] for name in DYNAMIC), start=np.zeros_like(terms["weights"]))
+    terms["step"] = np.maximum(0.0, terms["step"] - sum(terms[name] for name in (*DYNAMIC, "fragments")))
     terms["context"] = _context(stage.columns, site)
     return terms
 
 
-def shown_bytes(columns: Columns, site: Site, kind: MemoryKind) -> FloatArray:
-    """What a published figure would be: the first stage's GPU, on which people look and whose rank prints.
+def needed_bytes(stage: Stages, site: Site) -> FloatArray:
+    """The sum of the terms."""
+    terms = _tensors(stage, site)
+    return _fuller_moment(terms, lost=FRAGMENTS) + _context(stage.columns, site)
 
-    `allocated` and `reserved` are PyTorch's own: the fuller moment, and all that it has held. A figure cannot exceed
-    the card.
+
+def shown_bytes(columns: Columns, site: Site, kind: MemoryKind) -> FloatArray:
+    """What a published figure would be: of the first stage's GPU, on which people look and whose rank prints.
+
+    nvidia-smi shows all that PyTorch has ever held and the context, `reserved` the former, `allocated` the fullest
+    moment's tensors. No figure exceeds the card.
     """
     stage = Stages.first(columns)
-    terms = memory_terms(stage, site)
-    if kind == "allocated":
-        return _fuller_moment(terms, loss=0.0)
-    total = sum(terms.values(), start=np.zeros(len(columns.tp)))
-    if kind == "reserved":
-        total = total - terms["context"]
-    return np.minimum(total, np.maximum(columns.cluster.gpu.memory, _fuller_moment(terms, loss=0.0)))
-
-
-def needed_bytes(stage: Stages, site: Site) -> FloatArray:
-    """What the stage cannot do without: its fuller moment, the allocator's loss, the context."""
     terms = _tensors(stage, site)
-    return _fuller_moment(terms, loss=FRAGMENTS) + _context(stage.columns, site)
+    fullest = _fuller_moment(terms, lost=0.0)
+    if kind == "allocated":
+        return fullest
+    held = sum(terms.values(), start=np.zeros_like(fullest)) + CACHED * terms["activations"] + _flat_copy(stage)
+    if kind == "smi":
+        held = held + _context(columns, site)
+    return np.minimum(held, np.maximum(columns.cluster.gpu.memory, fullest))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -155,40 +159,54 @@ def limit(columns: Columns) -> float:
     return columns.cluster.gpu.memory * USABLE
 
 
-def _fuller_moment(terms: dict[str, FloatArray], *, loss: float) -> FloatArray:
-    static = terms["weights"] + terms["gradients"] + terms["optimizer"] + terms["frozen"]
-    dynamic = sum((terms[name] for name in DYNAMIC), start=np.zeros_like(static))
-    fuller: FloatArray = static + np.maximum(dynamic * (1 + loss), terms["step"])
+def _fuller_moment(terms: dict[str, FloatArray], *, lost: float) -> FloatArray:
+    zeros = np.zeros_like(terms["weights"])
+    static = sum((terms[name] for name in STATIC), start=zeros)
+    dynamic = sum((terms[name] for name in DYNAMIC), start=zeros)
+    fuller: FloatArray = static + np.maximum(dynamic * (1 + lost), terms["step"])
     return fuller
 
 
 def _tensors(stage: Stages, site: Site) -> dict[str, FloatArray]:
+    """What PyTorch holds, the step's copies at their whole size."""
     columns = stage.columns
     workload, zero = columns.workload, columns.zero
-    size = size_of(workload)
-    sharded = zero == 3
-    shard = np.where(zero >= 1, columns.dp, 1)
-    parameters = stage.parameters
-    zeros = np.zeros(len(columns.tp))
+    size, parameters = size_of(workload), stage.parameters
+    shards = [np.where(zero >= least, columns.dp, 1) for least in range(4)]
     copy = 4.0 if size < 4 else 0.0  # the fp32 weights that 16-bit training keeps beside its own
-    gradients = np.where(
-        sharded, 4.0 * (columns.microbatches > 1) / columns.dp, size / np.where(zero == 2, columns.dp, 1)
-    )
-    table = stage.table_parameters
-    layer = (parameters - table) / np.maximum(1, stage.layers)
-    ahead = np.minimum(2, stage.layers)  # one layer in use and the next on its way
+    if workload.plain_layers:
+        weights = np.where(copy, 0.0, size) * parameters / shards[3]  # autocast makes its 16-bit copies as it goes
+        gradients = 4.0 * (columns.microbatches > 1) * parameters / shards[2]  # the first ones replace activations
+        copies = 0.0
+    else:
+        weights = size * parameters / shards[3]
+        gradients = size * parameters / shards[2]
+        copies = STEP if copy else 0.0
     return {
-        "weights": np.where(sharded, 0.0, size * parameters),
-        "gradients": gradients * parameters,
-        "optimizer": ((copy or np.where(sharded, size, 0.0)) + STATES[workload.optimizer]) * parameters / shard,
-        "frozen": zeros + size * workload.model.frozen_params / (columns.tp * columns.pp * np.where(sharded, shard, 1)),
+        "weights": weights,
+        "gradients": gradients,
+        "optimizer": (copy + STATES[workload.optimizer]) * parameters / shards[1],
+        "frozen": size * workload.model.frozen_params / (columns.tp * columns.pp * shards[3]),
         "activations": _kept(stage) * site.activations,
         "working": _working(columns) * site.activations,
         "logits": stage.is_last * _logits(columns) * site.activations,
-        "buckets": np.where((zero >= 1) & ~sharded, 2 * size * np.minimum(BUCKET, parameters), 0.0),
-        "gathered": np.where(sharded, ahead * size * layer + PLAIN_TABLE * table, 0.0),
-        "step": np.where(sharded, 0.0, (STEP if copy else 0.0) * parameters / shard),
+        "buckets": (0.0 if workload.plain_layers else 2 * size) * np.minimum(BUCKET, parameters),
+        "gathered": _gathered(stage),
+        "step": copies * parameters / shards[1],
     }
+
+
+def _gathered(stage: Stages) -> FloatArray:
+    """What of a fully sharded model is whole: the layer in use, the next on its way, embedding and head."""
+    columns = stage.columns
+    size, table = size_of(columns.workload), stage.table_parameters
+    layers = np.minimum(2, stage.layers) * (stage.parameters - table) / np.maximum(1, stage.layers)
+    if columns.workload.plain_layers:
+        whole = size * layers + PLAIN_TABLE * table
+    else:
+        whole = size * (layers + table) * (1 - 1 / columns.dp)
+    gathered: FloatArray = np.where(columns.zero == 3, whole, 0.0)
+    return gathered
 
 
 def _flat_copy(stage: Stages) -> FloatArray:
@@ -199,7 +217,7 @@ def _flat_copy(stage: Stages) -> FloatArray:
 
 
 def _context(columns: Columns, site: Site) -> FloatArray:
-    kinds = sum((degree > 1).astype(np.int64) for degree in (columns.tp, columns.pp, columns.cp, columns.dp))
+    kinds = 1 + sum((degree > 1).astype(np.int64) for degree in (columns.tp, columns.pp, columns.cp))
     context: FloatArray = (CONTEXT + COMMUNICATOR * kinds) * site.context
     return context
 
@@ -250,8 +268,8 @@ def _layer(columns: Columns) -> FloatArray:
     mlp = (GATED if model.gated_mlp else 2.0) * columns.ffn
     whole = NORMS + (0.0 if model.gated_mlp else DROPOUT_MASKS) + (0.0 if workload.fused_norms else UNFUSED)
     cut = 2 * (width + columns.head_size * columns.heads + mlp) / columns.hidden
-    plain = columns.zero == 3
-    whole, cut = np.where(plain, PLAIN_WHOLE, whole), np.where(plain, PLAIN_CUT, cut)
+    if workload.plain_layers:
+        whole, cut = PLAIN_WHOLE, PLAIN_CUT
     each = _tokens(columns) * columns.hidden * halves
     layer: FloatArray = each * (whole / _whole(columns) + cut / columns.tp) + _scores(columns)
     return layer
@@ -275,6 +293,8 @@ def _logits(columns: Columns) -> FloatArray:
     if columns.workload.parallel_loss:
         megatron: FloatArray = LOGITS * each / columns.tp
         return megatron
+    if columns.workload.plain_layers:
+        plain: FloatArray = PLAIN_LOGITS * each
+        return plain
     gathered: FloatArray = each * np.where(columns.tp > 1, GATHERED_LOGITS + GATHER_COPY, GATHERED_LOGITS)
-    plain: FloatArray = np.where(columns.zero == 3, PLAIN_LOGITS * each, gathered)
-    return plain
+    return gathered

@@ -125,7 +125,9 @@ def _sends(columns: Columns, site: Site) -> FloatArray:
 
 def _slowest(columns: Columns, each: FloatArray, head: FloatArray, sends: FloatArray) -> FloatArray:
     """Seconds of one microbatch on the stage that needs the most."""
-    first, middle, last = (stage.layers for stage in (Stages.first(columns), Stages.middle(columns), Stages.last(columns)))
+    first, middle, last = (
+        stage.layers for stage in (Stages.first(columns), Stages.middle(columns), Stages.last(columns))
+    )
     end = END_SENDS * sends
     embedding = 0.0  # it is small beside a layer
     ends = np.maximum(first * each + end + embedding, last * each + end + head)

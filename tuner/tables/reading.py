@@ -181,6 +181,7 @@ def _workload(cells: Mapping[str, str], card: Gpu, *, tp: int, ranks: int) -> Wo
         precision=cells.get("precision", "bf16" if "bf16" in card.peak_flops else "fp16").lower(),  # type: ignore[arg-type]
         attention=cells.get("attention", card.attention).lower(),  # type: ignore[arg-type]
         fused_norms=_flag(cells, "fused_norm"),
+        plain_layers=_whole(cells, "zero") == 3,
         parallel_loss=model.tied_embeddings,
     )
 

@@ -1,0 +1,90 @@
+"""What a site's memory figures teach the model: two factors under priors, and how far it is still off.
+
+A figure says what a GPU held; a run that fitted, that it needed no more than the card; one that did not, that it
+needed more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+import numpy as np
+
+from tuner.columns import BoolArray, Columns, FloatArray
+from tuner.domain import MemoryKind
+from tuner.physics.memory import limit, shown_bytes, worst_need
+from tuner.physics.normal import below
+from tuner.physics.site import MEMORY_FACTORS, PRIOR, Site
+
+DEVIATION: Final = 0.06
+"""Standard deviation of the logarithm of memory before anything is measured: the mean error over the published figures
+is 2 to 6%."""
+
+WORTH: Final = 6.0
+"""Measured rows that the deviation above is worth."""
+
+FAR: Final = 2.0
+"""Deviations beyond which a figure counts for its sign alone."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Weighed:
+    """Runs of one workload and cluster, and what is known of their memory."""
+
+    columns: Columns
+    memory: FloatArray
+    """Bytes as published; not a number where they are not."""
+    kind: MemoryKind
+    fitted: BoolArray
+    failed: BoolArray
+    """Which ran out of memory."""
+
+
+ODD: Final = 0.1
+"""Share of runs whose outcome says nothing, such as those that died of fragments or had a neighbour on their card."""
+
+
+def weigh(rows: Sequence[Weighed], site: Site) -> tuple[Site, float]:
+    """The site with its memory factors, and the deviation that is left."""
+    if not any(len(part.memory) for part in rows):
+        return site, DEVIATION
+    factors = np.zeros(len(MEMORY_FACTORS))
+    best, step = _cost(rows, site, factors), 0.16
+    while step > 0.004:
+        moves = [factors + step * move for move in (*np.eye(len(factors)), *-np.eye(len(factors)))]
+        costs = [_cost(rows, site, move) for move in moves]
+        if min(costs) < best:
+            best, factors = min(costs), moves[int(np.argmin(costs))]
+        else:
+            step /= 2
+    found = _with(site, factors)
+    off = np.concatenate([_off(part, found) for part in rows])
+    left = np.clip(off, -FAR * 2 * DEVIATION, FAR * 2 * DEVIATION)
+    return found, float(np.sqrt((WORTH * DEVIATION**2 + (left**2).sum()) / (WORTH + len(left))))
+
+
+def _cost(rows: Sequence[Weighed], site: Site, factors: FloatArray) -> float:
+    """How ill the factors fit, as a negative logarithm of probability."""
+    moved = _with(site, factors)
+    prior = np.array([getattr(PRIOR, name) for name in MEMORY_FACTORS])
+    cost = 0.5 * float(((factors / prior) ** 2).sum())
+    for part in rows:
+        size = np.abs(_off(part, moved)) / DEVIATION
+        cost += float(np.where(size < FAR, 0.5 * size**2, FAR * size - 0.5 * FAR**2).sum())
+        beyond = np.log(worst_need(part.columns, moved).total / limit(part.columns)) / DEVIATION
+        chance = below(np.where(part.failed, beyond, -beyond))[part.failed | part.fitted]
+        cost -= float(np.log(ODD + (1 - ODD) * chance).sum())
+    return cost
+
+
+def _off(part: Weighed, site: Site) -> FloatArray:
+    """Logarithm of estimate over figure, where there is one."""
+    given = np.isfinite(part.memory)
+    off: FloatArray = np.log(shown_bytes(part.columns, site, part.kind)[given] / part.memory[given])
+    return off
+
+
+def _with(site: Site, factors: FloatArray) -> Site:
+    return replace(site, **{name: float(np.exp(value)) for name, value in zip(MEMORY_FACTORS, factors, strict=True)})

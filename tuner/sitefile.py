@@ -1,0 +1,130 @@
+"""A site's calibration as a TOML file: the factors for people to read, and what the residual remembers."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import fields
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+from tuner.catalog import read_toml
+from tuner.errors import InputError
+from tuner.physics.calibration import Calibration
+from tuner.physics.features import SMOOTH, Features
+from tuner.physics.site import TIME_FACTORS, Site
+
+SCHEMA: Final = "tuner/site/1"
+
+
+def write_site(path: Path, calibration: Calibration, *, source: str) -> None:
+    """Write the file whole or not at all."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        temporary.write_text(site_text(calibration, source=source), encoding="utf-8")
+        temporary.replace(path)
+    except OSError as error:
+        temporary.unlink(missing_ok=True)
+        raise InputError(f"{path} cannot be written: {error.strerror or error}.") from None
+
+
+def site_text(calibration: Calibration, *, source: str) -> str:
+    """The file's text."""
+    known = calibration.known
+    lines = [
+        "# What `tuner calibrate` learnt of a site; every command takes it by --calibration.",
+        f"schema = {_text(SCHEMA)}",
+        f"source = {_text(source)}",
+        "",
+        "# By which the model's own constants are multiplied.",
+        "[factors]",
+        *(f"{field.name} = {getattr(calibration.site, field.name):.6g}" for field in fields(Site)),
+        "",
+        "[memory]",
+        f"deviation = {calibration.memory_deviation:.6g}",
+        f"runs = {calibration.weighed}",
+        "",
+        "# How sure the factors of time are: covariance of their logarithms, in the order above.",
+        "[time]",
+        f"spread = [{', '.join(_numbers(row) for row in calibration.spread)}]",
+        f"features = [{', '.join(_text(name) for name in SMOOTH)}]",
+    ]
+    for place in range(len(known) if known else 0):
+        assert known is not None  # noqa: S101 - for the type checker
+        lines += [
+            "",
+            "[[row]]",
+            f"features = {_numbers(known.smooth[place])}",
+            f"cliff = {_numbers(known.cliff[place])}",
+            f"kernel = {_text(known.kernel[place])}",
+            f"era = {_text(known.era[place])}",
+            f"slopes = {_numbers(calibration.slopes[place])}",
+            f"residual = {calibration.residual[place]:.9g}",
+            f"noise = {calibration.noise[place]:.9g}",
+        ]
+    return "\n".join(lines) + "\n"
+
+
+def read_site(path: Path) -> Calibration:
+    """The calibration in a file that `write_site` made."""
+    table = read_toml(path)
+    if table.get("schema") != SCHEMA:
+        raise InputError(f"{path} is no calibration of this version: its schema must be {SCHEMA!r}.")
+    try:
+        return _calibration(table)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise InputError(
+            f"{path} is damaged: {type(error).__name__} {error}; make it again with tuner calibrate."
+        ) from None
+
+
+def _calibration(table: Mapping[str, Any]) -> Calibration:
+    if list(table["time"]["features"]) != list(SMOOTH):
+        raise ValueError("its features are those of another version")
+    rows = table.get("row", [])
+    site = Site(**{name: _factor(value) for name, value in table["factors"].items()})
+    spread = _array([table["time"]["spread"]], (1, len(TIME_FACTORS), len(TIME_FACTORS)))[0]
+    memory = {"memory_deviation": _factor(table["memory"]["deviation"]), "weighed": int(table["memory"]["runs"])}
+    if not rows:
+        return Calibration(site=site, spread=spread, **memory)
+    return Calibration(
+        site=site,
+        spread=spread,
+        known=Features(
+            smooth=_array((row["features"] for row in rows), (len(rows), len(SMOOTH))),
+            cliff=_array((row["cliff"] for row in rows), (len(rows), 3)),
+            kernel=tuple(str(row["kernel"]) for row in rows),
+            era=tuple(str(row["era"]) for row in rows),
+        ),
+        slopes=_array((row["slopes"] for row in rows), (len(rows), len(TIME_FACTORS))),
+        residual=_array((row["residual"] for row in rows), (len(rows),)),
+        noise=_array((_factor(row["noise"]) for row in rows), (len(rows),)),
+        **memory,
+    )
+
+
+def _array(values: Iterable[Any], shape: tuple[int, ...]) -> Any:
+    array = np.array(list(values), dtype=np.float64)
+    if array.shape != shape or not np.isfinite(array).all():
+        raise ValueError(f"expected {shape} finite numbers")
+    return array
+
+
+def _factor(value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 1e-12 < value < 1e6:
+        raise ValueError(f"{value!r} is no positive number")
+    return float(value)
+
+
+def _numbers(values: Iterable[float]) -> str:
+    return "[" + ", ".join(f"{float(value):.9g}" for value in values) + "]"
+
+
+def _text(text: str) -> str:
+    """A TOML string, whatever it holds."""
+    escaped = "".join(
+        letter if letter.isprintable() and letter not in '"\\' else f"\\U{ord(letter):08X}" for letter in text
+    )
+    return f'"{escaped}"'
