@@ -16,7 +16,7 @@ FLOORS = (
     ("columns", "rules", "axes", "space", "openings", "nearest", "remedies"),
     ("physics",),
     ("search", "launch", "tables"),
-    ("tune", "planning", "explaining", "request", "report", "export"),
+    ("tune", "planning", "explaining", "request", "audit", "report", "export"),
     ("cli",),
     ("__main__",),
 )
@@ -53,6 +53,7 @@ PURE = (
     "nearest",
     "remedies",
     "physics",
+    "audit",
     "domain",
     "sizes",
     "keys",
