@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Final
 
 from tuner.audit.terms import Terms, terms_of
+from tuner.domain import Model
 from tuner.errors import TunerError
 from tuner.tables import COLUMNS, Row, Run
-from tuner.tables.reading import run_of
+from tuner.tables.run import run_of
 from tuner.tables.words import MEASURED, plain, rounding_of
 
 _SAID_ELSEWHERE: Final = ("size", "gpus", "audit")
@@ -36,9 +38,25 @@ class Case:
         return (self.run.workload, self.run.topology, cluster.gpu.name, cluster.gpus_per_node, network, stated, other)
 
     @cached_property
+    def told(self) -> str:
+        """What its note says, without dates and numbers: runs whose notes differ may differ in what they say."""
+        note = self.row.cells.get("note", "").split("audit: ")[0]
+        return " ".join(re.findall(r"[A-Za-z]{2,}", note)).lower()
+
+    @cached_property
     def terms(self) -> Terms:
         """Its operations."""
         return terms_of(self.run)
+
+    @property
+    def line(self) -> int:
+        """Its line of the file."""
+        return self.row.line
+
+    @property
+    def micro_batch(self) -> int:
+        """Sequences that a GPU handles at once."""
+        return self.run.topology.micro_batch
 
     @property
     def gpus(self) -> int:
@@ -63,6 +81,10 @@ class Case:
         topology = self.run.topology
         return 1 + (topology.pp - 1) / (topology.vpp * self.microbatches)
 
+    def says(self, column: str) -> str:
+        """A figure as it is printed."""
+        return text_of(self.row, column)
+
     def rounding(self, column: str) -> float:
         """Half of the last digit of a measured figure, as a fraction of it."""
         text = plain(column, self.row.cells.get(column, ""))
@@ -73,11 +95,29 @@ class Case:
         return rounding_of(text) / number if number else 0.0
 
     @property
-    def printed_rate(self) -> float | None:
+    def seconds(self) -> float:
+        """Of one iteration, as printed; not a number where nothing is."""
+        return math.nan if self.row.seconds is None else self.row.seconds
+
+    @property
+    def flops(self) -> float:
+        """FLOP/s of a GPU, as printed; not a number where nothing is."""
+        return math.nan if self.row.tflops is None else self.row.tflops
+
+    @property
+    def memory(self) -> float:
+        """Bytes, as printed; not a number where nothing is."""
+        return math.nan if self.row.memory is None else self.row.memory
+
+    @property
+    def rated(self) -> bool:
+        """Whether seconds and TFLOPs of a finished run are printed."""
+        return self.row.status == "OK" and self.row.tflops is not None and self.row.seconds is not None
+
+    @property
+    def printed_rate(self) -> float:
         """Logarithm of the operations that its own figures make: TFLOPs x seconds x GPUs."""
-        if self.row.tflops is None or self.row.seconds is None or self.row.status != "OK":
-            return None
-        return math.log(self.row.tflops) + math.log(self.row.seconds) + math.log(self.gpus)
+        return math.log(self.flops * self.seconds * self.gpus)
 
     @property
     def rate_rounding(self) -> float:
@@ -106,6 +146,12 @@ def cases_of(rows: Iterable[Row]) -> dict[int, Case]:
 def text_of(row: Row, column: str) -> str:
     """A figure as it is printed."""
     return row.cells.get(column, "nothing")
+
+
+def shape_words(model: Model) -> str:
+    """A model's shape and what it makes, in words."""
+    billions = f"{model.parameters / 1e9:.4g}B"
+    return f"{model.layers} layers of hidden {model.hidden} with ffn {model.ffn} make {billions}"
 
 
 def measured_texts(row: Row) -> tuple[str, ...]:

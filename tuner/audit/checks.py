@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Final
 
-from tuner.audit import eras, memories, neighbours, prose, rates, rows
+from tuner.audit import eras, limits, memories, neighbours, prose, rates, rows
 from tuner.audit.evidence import Evidence
 from tuner.audit.finding import Finding
 from tuner.tables import Table
@@ -16,12 +16,19 @@ STAGES: Final[tuple[tuple[Check, ...], ...]] = (
     (rows.cells, rows.unnamed, rows.degrees, rows.batch, rows.node, rows.heads, rows.size, rows.endings),
     (prose.stated_values, prose.formulas),
     (prose.corrections,),
-    (rates.older, rates.tflops, rows.speed, rows.memory),
+    (rates.older, rates.tflops, limits.speed, limits.memory),
     (neighbours.reprints,),
     (neighbours.swapped,),
     (neighbours.batches,),
     (
-        *(neighbours.repeats, neighbours.outliers, memories.twins, memories.micro_batches, memories.stages),
+        *(
+            neighbours.repeats,
+            neighbours.outliers,
+            memories.twins,
+            memories.micro_batches,
+            memories.straight,
+            memories.stages,
+        ),
         *(memories.out_of_memory, eras.changes),
     ),
 )

@@ -15,7 +15,9 @@ from tuner.tables import Row
 
 _FACTOR: Final = 0.025
 """A smaller difference than this is the noise of two runs."""
-_DAY: Final = re.compile(r"(?<![0-9])(?<![0-9][-.])((?:20[0-9]{2}-)?(?:0[1-9]|1[0-2])-(?:0[1-9]|[12][0-9]|3[01]))(?![0-9])(?![-.][0-9])")
+_DAY: Final = re.compile(
+    r"(?<![0-9])(?<![0-9][-.])((?:20[0-9]{2}-)?(?:0[1-9]|1[0-2])-(?:0[1-9]|[12][0-9]|3[01]))(?![0-9])(?![-.][0-9])"
+)
 
 
 def eras(rows: Sequence[Row]) -> tuple[str, ...]:
@@ -38,7 +40,7 @@ def day_of(row: Row) -> str:
 
 
 def shared_runs(cases: Mapping[int, Case]) -> dict[tuple[str, str], list[float]]:
-    """For two days, in the order of the table, the logarithm of each shared run's seconds on the later over the earlier."""
+    """For two days in the table's order, each shared run's seconds on the second over the first, as a logarithm."""
     days = list(dict.fromkeys(day_of(case.row) for case in cases.values()))
     times: dict[Any, dict[str, list[float]]] = {}
     for case in cases.values():
@@ -82,10 +84,16 @@ def changes(evidence: Evidence) -> list[Finding]:
     found = _eras(evidence.cases, evidence.table.rows)
     home = {day: name for name, days in found.items() for day in days}
     between: dict[tuple[str, str], list[float]] = {}
+    days: dict[tuple[str, str], list[str]] = {}
     for (first, second), ratios in shared_runs(evidence.cases).items():
-        if home[first] != home[second]:
-            between.setdefault((home[first], home[second]), []).extend(ratios)
-    return [_finding(evidence, found, pair, ratios) for pair, ratios in between.items()]
+        pair = home[first], home[second]
+        if pair[0] != pair[1]:
+            between.setdefault(pair, []).extend(ratios)
+            days.setdefault(pair, []).extend((first, second))
+    return [
+        _finding(evidence, {era: [day for day in found[era] if day in days[pair]] for era in pair}, pair, ratios)
+        for pair, ratios in between.items()
+    ]
 
 
 def _finding(evidence: Evidence, found: dict[str, list[str]], pair: tuple[str, str], ratios: list[float]) -> Finding:

@@ -5,12 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Final
 
 from tuner.audit.case import Case, case_of, cases_of, text_of
 from tuner.audit.expectation import Expectation, expected_seconds
 from tuner.audit.finding import Finding, Repair, Severity
 from tuner.audit.units import Unit, units_of
 from tuner.tables import Row, Table
+
+_ENOUGH: Final = 4
+"""Rows that can speak for a table."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,6 +39,12 @@ class Evidence:
     def expected(self) -> dict[int, Expectation]:
         """The seconds that each row's neighbours lead one to expect."""
         return expected_seconds(self.cases)
+
+    @cached_property
+    def usual_share(self) -> float | None:
+        """The share of its peak that a GPU of this table usually makes, by the printed TFLOPs; None where few are."""
+        shares = sorted(case.flops / case.peak for _, case in self.fitting if case.row.tflops)
+        return shares[len(shares) // 2] if len(shares) >= _ENOUGH else None
 
     @property
     def fitting(self) -> Iterable[tuple[int, Case]]:
@@ -89,7 +99,7 @@ def about(
     exclude_column: str = "",
 ) -> Finding:
     """A finding about one row, with the repair that it suggests, if any."""
-    repairs = ()
+    repairs: tuple[Repair, ...] = ()
     if cells or exclude:
         repairs = (Repair(row=row.index, cells=cells or {}, exclude=exclude, exclude_column=exclude_column),)
     return Finding(

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from tuner.audit.case import Case, text_of
+from tuner.audit.case import Case, shape_words
 from tuner.audit.evidence import Evidence, about
 from tuner.audit.finding import Finding, Repair
 from tuner.audit.formulas import Factor, Formula, formulas_in
@@ -61,12 +61,16 @@ def formulas(evidence: Evidence) -> Iterator[Finding]:
         for _, used, meant in wrong:
             right *= meant / used
         words = listed(f"{name} {used:g} where {meant:g} is stated" for name, used, meant in wrong)
-        message = f"the formula in line {formula.line} is computed with {words}: {formula.result:.4g} in place of {right:.4g}"
+        message = (
+            f"the formula in line {formula.line} is computed with {words}: {formula.result:.4g} in place of {right:.4g}"
+        )
         if row is not None:
             yield about(row, "formula", "error", message, f"tflops={right:.4g}", cells={"tflops": f"{right:.4g}"})
         else:
             suggestion = "compute it anew"
-            yield Finding(row=None, line=formula.line, check="formula", severity="error", message=message, suggestion=suggestion)
+            yield Finding(
+                row=None, line=formula.line, check="formula", severity="error", message=message, suggestion=suggestion
+            )
 
 
 def _row_of(evidence: Evidence, formula: Formula) -> Row | None:
@@ -76,7 +80,10 @@ def _row_of(evidence: Evidence, formula: Formula) -> Row | None:
         if row.seconds is None or row.tflops is None or abs(row.line - formula.line) > _NEAR:
             continue
         room = 0.001 + case.rounding("tflops")
-        if any(factor.value == row.seconds for factor in formula.below) and abs(formula.result / (row.tflops / 1e12) - 1) < room:
+        if (
+            any(factor.value == row.seconds for factor in formula.below)
+            and abs(formula.result / (row.tflops / 1e12) - 1) < room
+        ):
             return row
     return None
 
@@ -131,7 +138,13 @@ def stated_values(evidence: Evidence) -> Iterator[Finding]:
             said_at = place.said_at.get(column, -9)
             own = {row.cells[column] for row in block if column in row.cells}
             value = place.values.get(column)
-            if start - said_at <= 6 and value and len(own) == 1 and value not in own and _printed(evidence, block, column):
+            if (
+                start - said_at <= 6
+                and value
+                and len(own) == 1
+                and value not in own
+                and _printed(evidence, block, column)
+            ):
                 message = f"line {said_at} states {column} {value}, and all rows of the table below have {own.pop()}"
                 yield Finding(
                     row=None, line=said_at, check="stated-value", severity="warning", message=message,
@@ -144,7 +157,9 @@ def _blocks(evidence: Evidence) -> Iterator[list[Row]]:
     """The rows of each table of a report."""
     block: list[Row] = []
     for row in evidence.table.rows:
-        if block and any(not line.strip().startswith("|") for line in evidence.table.lines[block[-1].line : row.line - 1]):
+        if block and any(
+            not line.strip().startswith("|") for line in evidence.table.lines[block[-1].line : row.line - 1]
+        ):
             yield block
             block = []
         block.append(row)
@@ -181,12 +196,16 @@ def corrections(evidence: Evidence) -> Iterator[Finding]:
 
 def _correction(evidence: Evidence, number: int, text: str, spoken: float, cases: list[Case]) -> Finding:
     model = cases[0].run.workload.model
-    message = f"the text says that a {text} model was run, and {model.layers} layers of hidden {model.hidden} with ffn {model.ffn} make {model.parameters / 1e9:.4g}B"
+    message = f"the text says that a {text} model was run, and {shape_words(model)}"
     elsewhere = [
-        f"{text_of(case.row, 'sec_per_iter')} s (line {case.row.line}) where the stated run takes {text_of(other.row, 'sec_per_iter')} elsewhere (line {other.row.line})"
+        f"{case.says('sec_per_iter')} s (line {case.line}) where the stated run takes {other.says('sec_per_iter')} "
+        f"elsewhere (line {other.line})"
         for case in cases
         for other in evidence.cases.values()
-        if other.identity == case.identity and other.row.group != case.row.group and other.row.seconds and case.row.seconds
+        if other.identity == case.identity
+        and other.row.group != case.row.group
+        and other.row.seconds
+        and case.row.seconds
     ]
     if elsewhere:
         message += f"; {elsewhere[0]}"

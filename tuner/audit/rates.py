@@ -26,6 +26,7 @@ _WORTH_SAYING: Final = 0.035
 """Seconds and TFLOPs may be means of different iterations: less than this, and unexplained, is no finding."""
 _SEQUENCE: Final = "b seq"
 _BATCH: Final = "c batch"
+_MANY: Final = 3
 _SMALL_ODD_PARTS: Final = (1, 3, 5, 7)
 
 
@@ -43,10 +44,11 @@ class Mistake:
 
 def tflops(evidence: Evidence) -> Iterator[Finding]:
     """TFLOPs x seconds x GPUs is the count of operations, by the convention that the row's group follows."""
+    by_older = set(_by_older(evidence))
     explained = {
         place: _explanations(evidence, evidence.cases[place], unit)
         for place, unit in evidence.units.items()
-        if not unit.allows(evidence.cases[place])
+        if not unit.allows(evidence.cases[place]) and place not in by_older
     }
     votes = Counter(
         (evidence.cases[place].row.group, sort)
@@ -146,21 +148,38 @@ def _usual(batch: int) -> bool:
 
 def _other_scales(evidence: Evidence, case: Case, unit: Unit) -> Iterator[Mistake]:
     """A decimal point, milliseconds, or the whole machine's operations in place of one GPU's."""
-    error, row = unit.error(case), case.row
+    error = unit.error(case)
     if case.gpus > 1:
         right = _tflops_of(case, unit)
         words = f"they are of all {case.gpus} GPUs together"
-        yield Mistake(words=words, suggestion=f"tflops={right}", cells={"tflops": right}, error=error - math.log(case.gpus), sort="e whole")
-    expected = evidence.expected.get(row.index)
+        yield Mistake(
+            words=words,
+            suggestion=f"tflops={right}",
+            cells={"tflops": right},
+            error=error - math.log(case.gpus),
+            sort="e whole",
+        )
     for scale in (0.001, 0.01, 0.1, 10.0, 100.0, 1000.0):
-        left = error - math.log(scale)
-        column = "tflops"
-        assert row.tflops and row.seconds
-        if row.tflops <= case.peak and (row.tflops / scale > case.peak or (expected and abs(math.log(row.seconds / scale / expected.seconds)) < 0.5)):
-            column = "sec_per_iter"
-        number = (row.tflops / 1e12 if column == "tflops" else row.seconds) / scale
-        words = f"{'milliseconds in place of seconds' if scale == 1000 and column == 'sec_per_iter' else 'a decimal point slipped'}"
-        yield Mistake(words=words, suggestion=f"{column}={number:.6g}", cells={column: f"{number:.6g}"}, error=left, sort="f scale")
+        column = "sec_per_iter" if _seconds_slipped(evidence, case, scale) else "tflops"
+        number = (case.flops / 1e12 if column == "tflops" else case.seconds) / scale
+        milliseconds = scale == 1000 and column == "sec_per_iter"
+        yield Mistake(
+            words="milliseconds in place of seconds" if milliseconds else "a decimal point slipped",
+            suggestion=f"{column}={number:.6g}",
+            cells={column: f"{number:.6g}"},
+            error=error - math.log(scale),
+            sort="f scale",
+        )
+
+
+def _seconds_slipped(evidence: Evidence, case: Case, scale: float) -> bool:
+    """Whether a factor in TFLOPs x seconds is the seconds': by the neighbours' times, or else by the table's TFLOPs."""
+    expected = evidence.expected.get(case.row.index)
+    if expected:
+        return abs(math.log(case.seconds / scale / expected.seconds)) < abs(math.log(case.seconds / expected.seconds))
+    usual = evidence.usual_share or 0.3
+    share = case.flops / case.peak
+    return abs(math.log(share / usual)) <= abs(math.log(share / scale / usual))
 
 
 def _exchanged_digits(case: Case, unit: Unit) -> Iterator[Mistake]:
@@ -171,43 +190,71 @@ def _exchanged_digits(case: Case, unit: Unit) -> Iterator[Mistake]:
             if not pair.isdigit() or pair[0] == pair[1]:
                 continue
             other = text[:place] + pair[::-1] + text[place + 2 :]
-            error = unit.error(case) + math.log(float(other) / float(text)) if float(other) and float(text) else math.inf
+            error = (
+                unit.error(case) + math.log(float(other) / float(text)) if float(other) and float(text) else math.inf
+            )
             words = f"two digits of {text} changed places"
-            yield Mistake(words=words, suggestion=f"{column}={other}", cells={column: other}, error=error, sort="g digits")
+            yield Mistake(
+                words=words, suggestion=f"{column}={other}", cells={column: other}, error=error, sort="g digits"
+            )
 
 
 def _unexplained(evidence: Evidence, case: Case, unit: Unit, words: str) -> Finding:
     """No known mistake: the neighbours' times may tell which of the two figures is wrong."""
     row = case.row
-    assert row.seconds
     right = _tflops_of(case, unit)
-    seconds = short(row.seconds * math.exp(-unit.error(case)))
+    seconds = short(case.seconds * math.exp(-unit.error(case)))
     expected = evidence.expected.get(row.index)
     suggestion = f"tflops={right} by its seconds, or sec_per_iter={seconds} by its TFLOPs"
     if expected and expected.neighbours >= 2:
-        printed_off = abs(math.log(row.seconds / expected.seconds))
+        printed_off = abs(math.log(case.seconds / expected.seconds))
         implied_off = abs(math.log(float(seconds) / expected.seconds))
         room = max(0.05, 3 * expected.spread)
         if printed_off < room and implied_off > 2 * room:
-            return about(row, "tflops", "error", f"{words}; its seconds fit its neighbours", f"tflops={right}", cells={"tflops": right})
+            return about(
+                row,
+                "tflops",
+                "error",
+                f"{words}; its seconds fit its neighbours",
+                f"tflops={right}",
+                cells={"tflops": right},
+            )
         if implied_off < room and printed_off > 2 * room:
-            return about(row, "tflops", "error", f"{words}; its TFLOPs fit its neighbours", f"sec_per_iter={seconds}", cells={"sec_per_iter": seconds})
+            return about(
+                row,
+                "tflops",
+                "error",
+                f"{words}; its TFLOPs fit its neighbours",
+                f"sec_per_iter={seconds}",
+                cells={"sec_per_iter": seconds},
+            )
     return about(row, "tflops", "error", words, suggestion, exclude="its TFLOPs and seconds disagree")
 
 
 def _tflops_of(case: Case, unit: Unit) -> str:
     """What the group's convention makes of the row's seconds."""
-    assert case.row.tflops
-    return f"{case.row.tflops / 1e12 * math.exp(-unit.error(case)):.5g}"
+    return f"{case.flops / 1e12 * math.exp(-unit.error(case)):.5g}"
+
+
+def _by_older(evidence: Evidence) -> list[int]:
+    """The rows by the older estimate that are many in their group; one among others is a mistake of its own."""
+    unit = Unit(convention=OLDER, factor=0.0, spread=0.0)
+    following = [
+        place
+        for place, usual in evidence.units.items()
+        if unit.allows(evidence.cases[place]) and (usual.convention == OLDER or not usual.allows(evidence.cases[place]))
+    ]
+    many = Counter(evidence.cases[place].row.group for place in following)
+    return [
+        place
+        for place in following
+        if evidence.units[place].convention == OLDER or many[evidence.cases[place].row.group] >= _MANY
+    ]
 
 
 def older(evidence: Evidence) -> Iterator[Finding]:
-    """Figures by the older estimate are not comparable with others: said once, for all rows of whole groups."""
-    places = [
-        place
-        for place, unit in evidence.units.items()
-        if unit.convention == OLDER and not unit.factor and unit.allows(evidence.cases[place])
-    ]
+    """Figures by the older estimate are not comparable with others: said once, for all rows of a table."""
+    places = _by_older(evidence)
     if not places:
         return
     newest = Unit(convention=NEWEST, factor=0.0, spread=0.0)
@@ -220,7 +267,10 @@ def older(evidence: Evidence) -> Iterator[Finding]:
         line=cases[0].row.line,
         check="older-unit",
         severity="warning",
-        message=f"the TFLOPs of {counted(len(places), 'row')} ({groups}) are by {CONVENTIONS[OLDER].words}, {ratio:.3f} of what the GPUs compute",
+        message=(
+            f"the TFLOPs of {counted(len(places), 'row')} ({groups}) are by {CONVENTIONS[OLDER].words}, {ratio:.3f} of "
+            "what the GPUs compute"
+        ),
         suggestion="recompute them from the seconds before comparing them with others",
         rows=tuple(places),
         repairs=repairs,

@@ -1,4 +1,4 @@
-"""Laws that a row must keep by itself: its cells, its degrees, its batch, and what its card can do."""
+"""Laws that a row must keep by itself: its cells, its degrees, its batch, its heads, its size and its status."""
 
 from __future__ import annotations
 
@@ -6,28 +6,28 @@ import math
 from collections.abc import Iterator
 from typing import Final
 
-from tuner.audit.case import Case, case_of, text_of
-from tuner.audit.evidence import Evidence, about, short
+from tuner.audit.case import Case, case_of, shape_words, text_of
+from tuner.audit.evidence import Evidence, about
 from tuner.audit.finding import Finding
-from tuner.audit.terms import hardware
-from tuner.audit.units import Unit
 from tuner.errors import counted, either
 from tuner.tables import Row
 from tuner.tables.words import rounding_of, size_of
 
-_GB: Final = 2**30 / 1e9
-"""A card of 80 GiB prints as 85.9 GB where somebody counts in decimals."""
-_SLOWEST: Final = 0.001
-"""Less of its peak than this no GPU that trains computes: the seconds are milliseconds."""
 _SIZE_ROOM: Final = 0.04
-_SMALLER_STATES: Final = ("8bit", "8-bit", "bnb", "offload", "adafactor", "sgd", "lora", "frozen")
 
 
 def cells(evidence: Evidence) -> Iterator[Finding]:
     """Every cell is what its column promises: numbers are numbers and positive, words are known."""
     for row in evidence.table.rows:
         if row.run is None and row.skipped and not _degrees(row) and not _without_degrees(row):
-            yield about(row, "cells", "error", f"the row cannot be read: {row.skipped}", "correct the cell, or leave it empty", exclude=row.skipped)
+            yield about(
+                row,
+                "cells",
+                "error",
+                f"the row cannot be read: {row.skipped}",
+                "correct the cell, or leave it empty",
+                exclude=row.skipped,
+            )
 
 
 def unnamed(evidence: Evidence) -> Iterator[Finding]:
@@ -54,7 +54,7 @@ def degrees(evidence: Evidence) -> Iterator[Finding]:
     """tp x pp x cp x dp is the number of GPUs; where it is not, the figures often tell which degree was meant."""
     for row in evidence.table.rows:
         degrees = _degrees(row)
-        if not degrees or row.skipped and row.run is not None:
+        if not degrees or (row.skipped and row.run is not None):
             continue
         there, product = degrees
         if product == there or (product < there and _agrees(evidence, row)):
@@ -70,7 +70,9 @@ def degrees(evidence: Evidence) -> Iterator[Finding]:
             message = f"{words}{_rate_words(row, there)}"
             yield about(row, "degrees", "error", message, f"{column}={value}, {why}", cells={column: value})
         else:
-            yield about(row, "degrees", "error", words, "correct a degree or the nodes", exclude=f"{product} GPUs of {there}")
+            yield about(
+                row, "degrees", "error", words, "correct a degree or the nodes", exclude=f"{product} GPUs of {there}"
+            )
 
 
 def _degrees(row: Row) -> tuple[int, int] | None:
@@ -103,19 +105,19 @@ def _agrees(evidence: Evidence, row: Row) -> bool:
     """Whether the printed TFLOPs confirm the GPUs that the degrees make: then the others stood idle, as they may."""
     case = evidence.cases.get(row.index)
     unit = evidence.units.get(row.index)
-    return bool(case and unit and case.printed_rate is not None and unit.allows(case))
+    return bool(case and unit and case.rated and unit.allows(case))
 
 
 def _choices(evidence: Evidence, row: Row, there: int) -> list[tuple[str, str, bool]]:
-    """Single degrees that would make the product right, those first that the TFLOPs confirm; dp follows, so it leads."""
+    """Single degrees that would make the product right: those that the TFLOPs confirm first, dp before the others."""
     units = list({unit.convention: unit for unit in evidence.units.values()}.values())
     found = []
     for column in ("dp", "tp", "pp", "nodes"):
         case = _with_product(row, column, there)
         if case is None:
             continue
-        sure = case.printed_rate is not None and any(unit.allows(case) for unit in units)
-        if sure or case.printed_rate is None or not units:
+        sure = case.rated and any(unit.allows(case) for unit in units)
+        if sure or not case.rated or not units:
             value = case.run.topology.nodes if column == "nodes" else getattr(case.run.topology, column)
             found.append((column, str(value), sure))
     return sorted(found, key=lambda choice: not choice[2])
@@ -167,80 +169,13 @@ def size(evidence: Evidence) -> Iterator[Finding]:
         model = case.run.workload.model
         if not stated or "hidden" not in case.row.cells or "layers" not in case.row.cells:
             continue
-        room = _SIZE_ROOM + rounding_of(case.row.cells["size"].strip().rstrip("BbMm")) / (stated / 1e9 if stated >= 1e9 else stated / 1e6)
+        room = _SIZE_ROOM + rounding_of(case.row.cells["size"].strip().rstrip("BbMm")) / (
+            stated / 1e9 if stated >= 1e9 else stated / 1e6
+        )
         counts = (model.parameters, model.parameters - model.embedding_parameters)
         if all(abs(math.log(stated / count)) > room for count in counts):
-            message = f"size {case.row.cells['size']}, but {model.layers} layers of hidden {model.hidden} and ffn {model.ffn} make {model.parameters / 1e9:.4g}B"
+            message = f"size {case.row.cells['size']}, but {shape_words(model)}"
             yield about(case.row, "size", "warning", message, "correct the size, or the shape that it belongs to")
-
-
-def speed(evidence: Evidence) -> Iterator[Finding]:
-    """No GPU computes faster than its peak, and none that trains a thousand times slower."""
-    for _, case in evidence.fitting:
-        row, peak = case.row, case.peak
-        if row.tflops and row.tflops > peak * (1 + case.rounding("tflops")):
-            message = f"{text_of(row, 'tflops')} TFLOPs on a card whose peak is {peak / 1e12:g}"
-            whole = row.tflops / case.gpus
-            if case.gpus > 1 and 0.02 * peak < whole < peak and _allowed_as(evidence, case, whole):
-                value = short(whole / 1e12)
-                yield about(row, "peak", "error", f"{message}: they are of all {case.gpus} GPUs together", f"tflops={value}", cells={"tflops": value})
-            elif _allowed_as(evidence, case, row.tflops):
-                yield about(row, "peak", "error", message, "the seconds are too short by a factor, or the batch too large", exclude="faster than its peak")
-        elif row.seconds and not row.tflops:
-            rate = hardware(case.terms) / case.gpus / row.seconds
-            if rate > peak:
-                message = f"{text_of(row, 'sec_per_iter')} s would take {rate / 1e12:.4g} TFLOPs of a card whose peak is {peak / 1e12:g}"
-                yield about(row, "peak", "error", message, "check the unit of the seconds, the batch and the GPUs", exclude="faster than its peak")
-            elif rate < _SLOWEST * peak and rate * 1000 < 0.9 * peak and rate * 1000 > 0.05 * peak:
-                value = f"{row.seconds / 1000:.6g}"
-                message = f"{text_of(row, 'sec_per_iter')} s would be {rate / peak:.2%} of the peak: these are milliseconds"
-                yield about(row, "milliseconds", "error", message, f"sec_per_iter={value}", cells={"sec_per_iter": value})
-
-
-def _allowed_as(evidence: Evidence, case: Case, tflops: float) -> bool:
-    """Whether a figure agrees with the seconds by the row's unit, so that the unit check has nothing to add."""
-    unit: Unit | None = evidence.units.get(case.row.index)
-    if unit is None or case.row.tflops is None:
-        return True
-    return abs(unit.error(case) + math.log(tflops / case.row.tflops)) < 0.05
-
-
-def memory(evidence: Evidence) -> Iterator[Finding]:
-    """What a run used is no more than its card has, and no less than its weights, gradients and optimizer states."""
-    for _, case in evidence.fitting:
-        row, card = case.row, case.run.cluster.gpu
-        if row.memory is None:
-            continue
-        most = card.memory * (1 + case.rounding("mem_gib"))
-        printed = text_of(row, "mem_gib")
-        if row.memory > most * _GB:
-            if 0.02 * card.memory < row.memory / 1024 <= most:
-                value = short(row.memory / 2**30 / 1024)
-                message = f"{printed} GiB on a card of {card.memory / 2**30:g}: these are MiB"
-                yield about(row, "memory", "error", message, f"mem_gib={value}", cells={"mem_gib": value})
-            else:
-                message = f"{printed} GiB on a card of {card.memory / 2**30:g}"
-                yield about(row, "memory", "error", message, "check the figure, its unit and the card", exclude="more memory than the card has", exclude_column="mem_gib")
-        elif row.memory * (1 + case.rounding("mem_gib")) < 0.9 * (least := least_memory(case)):
-            message = f"{printed} GiB cannot hold weights, gradients and optimizer states, {least / 2**30:.3g} GiB a GPU"
-            yield about(row, "memory", "error", message, "check the figure, the degrees and the model's size", exclude="less memory than the model's states", exclude_column="mem_gib")
-
-
-def least_memory(case: Case) -> float:
-    """Bytes of a rank's weights, gradients and optimizer states at the least, evenly spread over the stages.
-
-    Two for a weight and two for its gradient; Adam's fp32 copy and two moments add 12 (Rajbhandari et al. 2020, arXiv
-    1910.02054, section 3.1), which each ZeRO stage spreads over the ranks; only 2 where the row speaks of a smaller
-    optimizer or of offload, and none is counted where the parameters are frozen.
-    """
-    topology, model = case.run.topology, case.run.workload.model
-    said = " ".join(case.row.cells.values()).lower()
-    states = 2.0 if any(word in said for word in _SMALLER_STATES) else 12.0
-    ranks = topology.dp * topology.cp
-    share = model.parameters / (topology.tp * topology.pp)
-    per_parameter = 2 / (ranks if topology.zero >= 3 else 1) + 2 / (ranks if topology.zero >= 2 else 1)
-    per_parameter += states / (ranks if topology.zero >= 1 else 1)
-    return 0.0 if "frozen" in said or "offload" in said or "lora" in said else share * per_parameter
 
 
 def endings(evidence: Evidence) -> Iterator[Finding]:
@@ -248,4 +183,6 @@ def endings(evidence: Evidence) -> Iterator[Finding]:
     for row in evidence.table.rows:
         if row.status != "OK" and row.seconds is not None and not row.skipped:
             message = f"status {row.status}, and yet an iteration took {text_of(row, 'sec_per_iter')} s"
-            yield about(row, "status", "warning", message, "correct the status, or leave the figures out", exclude=message)
+            yield about(
+                row, "status", "warning", message, "correct the status, or leave the figures out", exclude=message
+            )

@@ -58,7 +58,9 @@ CONVENTIONS: Final[tuple[Convention, ...]] = (
     Convention(words="what the GPUs compute, recompute included", count=hardware),
     Convention(words="what the model takes, recompute left out", count=lambda t: 3 * (t.layers + t.scores + t.logits)),
     Convention(words="the older Megatron-DeepSpeed estimate", count=lambda t: t.older),
-    Convention(words="full recompute, whatever is recomputed", count=lambda t: 4 * (t.layers + t.scores) + 3 * t.logits),
+    Convention(
+        words="full recompute, whatever is recomputed", count=lambda t: 4 * (t.layers + t.scores) + 3 * t.logits
+    ),
     Convention(words="6 per parameter and token", count=lambda t: 3 * t.weights),
     Convention(words="8 per parameter and token", count=lambda t: 4 * t.weights),
     Convention(words="6 per parameter and token, 8 with full recompute", count=lambda t: (3 + t.full) * t.weights),
@@ -80,9 +82,7 @@ CONVENTIONS: Final[tuple[Convention, ...]] = (
         count=lambda t: hardware(t) - (3 + (t.full or t.selective)) * t.scores / 2,
     ),
     Convention(words="what the model takes, without logits", count=lambda t: 3 * (t.layers + t.scores)),
-    Convention(
-        words="what the GPUs compute, without logits", count=lambda t: hardware(t) - 3 * t.logits
-    ),
+    Convention(words="what the GPUs compute, without logits", count=lambda t: hardware(t) - 3 * t.logits),
     Convention(words="the layers' matrices alone", count=lambda t: 3 * t.layers),
     Convention(words="the layers' matrices alone, with recompute", count=lambda t: (3 + t.full) * t.layers),
 )

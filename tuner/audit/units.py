@@ -38,7 +38,6 @@ class Unit:
 
     def error(self, case: Case) -> float:
         """Logarithm of printed over counted."""
-        assert case.printed_rate is not None
         return case.printed_rate - float(np.log(CONVENTIONS[self.convention].count(case.terms))) - self.factor
 
     def allows(self, case: Case) -> bool:
@@ -49,7 +48,7 @@ class Unit:
 
 def units_of(cases: Mapping[int, Case]) -> dict[int, Unit]:
     """The unit that each row with seconds and TFLOPs should follow: its group's, or else its table's."""
-    places = [place for place, case in cases.items() if case.printed_rate is not None]
+    places = [place for place, case in cases.items() if case.rated]
     if not places:
         return {}
     errors = np.array([_errors(cases[place]) for place in places])
@@ -71,7 +70,6 @@ def units_of(cases: Mapping[int, Case]) -> dict[int, Unit]:
 
 
 def _errors(case: Case) -> list[float]:
-    assert case.printed_rate is not None
     return [case.printed_rate - float(np.log(convention.count(case.terms))) for convention in CONVENTIONS]
 
 

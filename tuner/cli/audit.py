@@ -37,14 +37,16 @@ def audit(file: str, fix: bool, output: str | None, defaults: tuple[str, ...], a
         raise InputError("--fix and -o FILE go together.")
     table = _table(file, defaults)
     findings = _findings(table)
+    if output is not None:
+        _write(output, table, findings)
     if as_json:
         from tuner.cli.output import print_json
 
-        print_json("audit", {"table": table.name, "rows": len(table.rows), "findings": [_document(f) for f in findings]})
+        print_json(
+            "audit", {"table": table.name, "rows": len(table.rows), "findings": [_document(f) for f in findings]}
+        )
     else:
         _print_text(table, findings)
-    if output is not None:
-        _write(output, table, findings)
 
 
 def _table(file: str, defaults: tuple[str, ...]) -> Table:
@@ -96,7 +98,11 @@ def _print_text(table: Table, findings: tuple[Finding, ...]) -> None:
         print(f"    -> {finding.suggestion}")
     severities = ("error", "warning", "advice")
     counts = {severity: sum(finding.severity == severity for finding in findings) for severity in severities}
-    words = [f"{number} {severity}{'s' * (number != 1 and severity != 'advice')}" for severity, number in counts.items() if number]
+    words = [
+        f"{number} {severity}{'s' * (number != 1 and severity != 'advice')}"
+        for severity, number in counts.items()
+        if number
+    ]
     print(f"{table.name}: {counted(len(table.rows), 'row')}, {listed(words) if words else 'nothing found'}")
 
 

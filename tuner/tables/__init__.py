@@ -1,7 +1,19 @@
 """The measurement table: published and own runs, one row a run, read from CSV and Markdown, written as CSV."""
 
-from tuner.tables.reading import format_columns, read_table, run_of, table_of
+from tuner.tables.reading import format_columns, read_table, table_of
 from tuner.tables.row import COLUMNS, Defaults, Row, Run, Table
+from tuner.tables.run import run_of
 from tuner.tables.writing import write_csv
 
-__all__ = ["COLUMNS", "Defaults", "Row", "Run", "Table", "format_columns", "read_table", "run_of", "table_of", "write_csv"]
+__all__ = [
+    "COLUMNS",
+    "Defaults",
+    "Row",
+    "Run",
+    "Table",
+    "format_columns",
+    "read_table",
+    "run_of",
+    "table_of",
+    "write_csv",
+]

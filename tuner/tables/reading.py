@@ -23,43 +23,16 @@ import io
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, Final, cast, get_args
+from typing import Final, cast, get_args
 
-from tuner.catalog import catalog, make_cluster, read_text
-from tuner.catalog import gpu as catalog_gpu
-from tuner.domain import Cluster, Gpu, Model, Topology, Workload, partition_for
+from tuner.catalog import catalog, read_text
 from tuner.errors import InputError, TunerError, either, shown
 from tuner.tables.context import card_named
 from tuner.tables.markdown import looks_like_markdown, markdown_rows
-from tuner.tables.row import COLUMNS, Defaults, MemoryKind, Row, Run, Status, Table
+from tuner.tables.row import COLUMNS, Defaults, MemoryKind, Row, Status, Table
+from tuner.tables.run import USUAL, number_in, run_of
 from tuner.tables.words import MEASURED, plain
 
-USUAL: Final[Mapping[str, str]] = {
-    "gpu": "A100-80GB-SXM",
-    "gpus_per_node": "8",
-    "gated_mlp": "0",
-    "seq": "2048",
-    "vocab": "51200",
-    **dict.fromkeys(("tp", "pp", "vpp", "cp", "mbs"), "1"),
-    "sequence_parallel": "0",
-    "zero": "1",
-    "recompute": "full",
-    "fused_norm": "1",
-    "status": "OK",
-    "mem_kind": "smi",
-}
-"""Defaults that do not follow from other cells."""
-
-_HEAD_SIZE: Final = 128
-_LLAMA: Final[Mapping[str, Any]] = {
-    "gated_mlp": True,
-    "tied_embeddings": False,
-    "positions": "rotary",
-    "norm": "rmsnorm",
-    "qkv_bias": False,
-    "attention_bias": False,
-    "mlp_bias": False,
-}
 _LARGEST_TABLE: Final = 64 << 20
 _LARGEST_NODE: Final = 128
 _EXCLUDED: Final = re.compile(r"exclude(?:\s+([a-z_]+))?\s*:\s*(.*)", re.IGNORECASE)
@@ -86,7 +59,9 @@ def table_of(text: str, path: str, defaults: Defaults | None = None) -> Table:
     known = dict(defaults.cells) if defaults else {}
     every = [cells for _, cells in lines]
     around = {**_node_size(every), **(_card(text) if report else {}), **known}
-    rows = tuple(_row(index, line, cells, around, Path(path).stem, report=report) for index, (line, cells) in enumerate(lines))
+    rows = tuple(
+        _row(index, line, cells, around, Path(path).stem, report=report) for index, (line, cells) in enumerate(lines)
+    )
     columns = format_columns(given) if report else tuple(every[0])
     return Table(name=Path(path).name, columns=columns, rows=rows, lines=tuple(text.splitlines()) if report else ())
 
@@ -146,7 +121,9 @@ def _row(
     cells = {column: value for column, value in printed.items() if value}
     excluded = _EXCLUDED.match(cells.get("audit", ""))
     out = excluded[1].lower() if excluded and excluded[1] else None
-    filled = {column: plain(column, value) for column, value in cells.items() if column != out or column not in MEASURED}
+    filled = {
+        column: plain(column, value) for column, value in cells.items() if column != out or column not in MEASURED
+    }
     given = {**defaults, **{column: value for column, value in filled.items() if value}}
     understood = {**USUAL, **given}
     seconds = tflops = memory = None
@@ -182,76 +159,6 @@ def _row(
     )
 
 
-def run_of(cells: Mapping[str, str]) -> Run:
-    """The run that cells describe; `InputError` says why they describe none."""
-    cells = {**USUAL, **cells}
-    card = catalog_gpu(cells["gpu"])
-    tp, pp, cp = (_whole(cells, name) for name in ("tp", "pp", "cp"))
-    per_node, replica = _whole(cells, "gpus_per_node"), tp * pp * cp
-    nodes = _whole(cells, "nodes") if "nodes" in cells else 0
-    if not nodes and "gpus" in cells:
-        nodes = -(-_whole(cells, "gpus") // per_node)
-    dp = _whole(cells, "dp") if "dp" in cells else max(1, nodes * per_node // replica)
-    nodes = nodes or -(-replica * dp // per_node)
-    if replica * dp > nodes * per_node:
-        raise InputError(
-            f"tp({tp}) x pp({pp}) x {f'cp({cp}) x ' if cp > 1 else ''}dp({dp}) = {replica * dp} GPUs, and {nodes} "
-            f"nodes of {per_node} have {nodes * per_node}."
-        )
-    workload = _workload(cells, card, tp=tp, ranks=dp)
-    if workload.global_batch % (dp * _whole(cells, "mbs")) and workload.global_batch < dp * _whole(cells, "mbs"):
-        raise InputError(
-            f"gbs({workload.global_batch}) is less than dp({dp}) x mbs({cells['mbs']}): no rank has a whole micro batch."
-        )
-    topology = Topology(
-        nodes=nodes,
-        tp=tp,
-        pp=pp,
-        vpp=_whole(cells, "vpp"),
-        cp=cp,
-        dp=dp,
-        micro_batch=_whole(cells, "mbs"),
-        zero=_whole(cells, "zero"),
-        sequence_parallel=_flag(cells, "sequence_parallel"),
-        recompute=cells["recompute"].lower(),  # type: ignore[arg-type] # Topology refuses any other word
-        partition=partition_for(workload.model.layers, pp * _whole(cells, "vpp")),
-    )
-    return Run(workload=workload, cluster=_cluster(cells, card, nodes, per_node), topology=topology)
-
-
-def _workload(cells: Mapping[str, str], card: Gpu, *, tp: int, ranks: int) -> Workload:
-    hidden = _whole(cells, "hidden")
-    heads = _whole(cells, "heads") if "heads" in cells else usual_heads(hidden, tp)
-    model = Model(
-        layers=_whole(cells, "layers"),
-        hidden=hidden,
-        heads=heads,
-        kv_heads=_whole(cells, "kv_heads") if "kv_heads" in cells else heads,
-        ffn=_whole(cells, "ffn") if "ffn" in cells else 4 * hidden,
-        seq=_whole(cells, "seq"),
-        vocab=_whole(cells, "vocab"),
-        **(_LLAMA if _flag(cells, "gated_mlp") else {}),
-    )
-    return Workload(
-        model=model,
-        global_batch=_whole(cells, "gbs") if "gbs" in cells else _whole(cells, "mbs") * ranks,
-        precision=cells.get("precision", "bf16" if "bf16" in card.peak_flops else "fp16").lower(),  # type: ignore[arg-type]
-        attention=cells.get("attention", card.attention).lower(),  # type: ignore[arg-type]
-        fused_norms=_flag(cells, "fused_norm"),
-    )
-
-
-def usual_heads(hidden: int, tp: int) -> int:
-    """Heads of about 128 that divide hidden and that tp divides, where nobody says how many there are."""
-    fitting = [heads for heads in range(tp, hidden // 16 + 1, tp) if hidden % heads == 0]
-    return min(fitting, key=lambda heads: abs(hidden / heads - _HEAD_SIZE), default=tp)
-
-
-def _cluster(cells: Mapping[str, str], card: Gpu, nodes: int, per_node: int) -> Cluster:
-    network = _number(cells, "node_gbit_s") * 1e9 / 8 if "node_gbit_s" in cells else 0.0
-    return make_cluster(name=card.name, nodes=nodes, gpus_per_node=per_node, gpu=card, inter=network)
-
-
 def _one_of(column: str, value: str, choices: Iterable[str]) -> str:
     if value not in choices:
         raise InputError(f"{column} must be {either(choices)}, not {shown(value)}.")
@@ -259,36 +166,7 @@ def _one_of(column: str, value: str, choices: Iterable[str]) -> str:
 
 
 def _measured(cells: Mapping[str, str], column: str) -> float | None:
-    return _number(cells, column) if column in cells else None
-
-
-def _number(cells: Mapping[str, str], column: str) -> float:
-    try:
-        number = float(cells[column])
-    except ValueError:
-        number = -1.0
-    if not 0 < number < 1e15:
-        raise InputError(f"{column} must be a positive number, not {shown(cells[column])}.")
-    return number
-
-
-def _whole(cells: Mapping[str, str], column: str) -> int:
-    if column not in cells:
-        raise InputError(f"{column} is not given.")
-    try:
-        number = float(cells[column])
-    except ValueError:
-        number = -1.0
-    if number != int(number) or not 0 <= number < 1e15:
-        raise InputError(f"{column} must be a whole number, not {shown(cells[column])}.")
-    return int(number)
-
-
-def _flag(cells: Mapping[str, str], column: str) -> bool:
-    word = cells[column].lower()
-    if word not in ("0", "1", "true", "false", "yes", "no", "0.0", "1.0"):
-        raise InputError(f"{column} must be 0 or 1, not {shown(cells[column])}.")
-    return word in ("1", "true", "yes", "1.0")
+    return number_in(cells, column) if column in cells else None
 
 
 def format_columns(columns: Iterable[str]) -> tuple[str, ...]:

@@ -68,7 +68,7 @@ def column_named(name: str) -> str:
 
 
 def plain(column: str, cell: str) -> str:
-    """A cell without its unit, or empty where it only holds the place of a figure: `67GB` is 67, `xxxx` and `GB` nothing.
+    """A cell without its unit: `67GB` is 67; empty where it only holds a figure's place: `xxxx`, `GB`.
 
     What is neither stays as it is printed, for the reader to refuse with its reason.
     """
@@ -91,7 +91,7 @@ def size_of(text: str) -> float | None:
 
 def rounding_of(text: str) -> float:
     """Half of the last digit of a printed figure: what rounding may have taken or added. 0.005 for `134.02`."""
-    found = re.fullmatch(r"\s*[+-]?[0-9]*(?:\.([0-9]*))?(?:[eE]([+-]?[0-9]{1,3}))?[^0-9]*", text)
+    found = re.fullmatch(r"\s*[+-]?(?=[.0-9])[0-9]*(?:\.([0-9]*))?(?:[eE]([+-]?[0-9]{1,3}))?[^0-9]*", text)
     if not found:
         return 0.0
     return float(0.5 * 10.0 ** (int(found[2] or 0) - len(found[1] or "")))
