@@ -81,14 +81,15 @@ def _of_pool(places: Sequence[int], cases: Mapping[int, Case]) -> dict[int, Expe
     groups = np.array([case.row.group for case in members])
     work = np.array([log_work(case) for case in members])
     slowness = np.log([case.row.seconds or 1.0 for case in members]) - work
-    text = [(case.identity, case.row.cells.get("sec_per_iter")) for case in members]
-    reprint = np.array([text[number] in text[:number] for number in range(len(text))])
+    numbered: dict[Any, int] = {}
+    printed = [(case.identity, case.row.cells.get("sec_per_iter")) for case in members]
+    same = np.array([numbered.setdefault(text, number) for number, text in enumerate(printed)])
+    reprint = same != np.arange(len(same))
     guesses: dict[int, tuple[float, float, float, int]] = {}
     for number in range(len(places)):
         distance = np.abs(axes - axes[number]).sum(axis=1)
         distance += _OTHER_KIND * (kinds != kinds[number]).sum(axis=1) + _OTHER_GROUP * (groups != groups[number])
-        distance[reprint] = np.inf
-        distance[[other for other, same in enumerate(text) if same == text[number]]] = np.inf
+        distance[reprint | (same == same[number])] = np.inf
         near = distance <= _FARTHEST
         if near.any():
             weight = np.exp(-3.0 * distance[near])

@@ -84,16 +84,16 @@ def _decide(errors: _Array, rooms: _Array) -> Unit | None:
     many = len(errors)
     exact = (np.abs(errors) <= rooms[:, None]).sum(axis=0)
     best = int(exact.argmax())
-    if exact[best] >= max(2, 0.4 * many):
-        return _unit(errors, rooms, best, 0.0)
-    if many < 3:
-        return None
+    found = _unit(errors, rooms, best, 0.0) if exact[best] >= max(2, 0.4 * many) else None
+    if many < 3 or exact[best] == many:
+        return found
     factors = np.median(errors, axis=0)
     spreads = np.median(np.abs(errors - factors), axis=0)
     follow = (np.abs(errors - factors) <= rooms[:, None] + 3 * spreads).sum(axis=0)
     fit = (np.abs(factors) <= _NEAR) & (spreads <= np.median(rooms) + 0.01) & (follow >= max(3, 0.6 * many))
-    if not fit.any():
-        return None
+    # A factor is one more guess than none, so it has to explain rows that the count alone leaves open.
+    if not fit.any() or (found and follow[fit].max() <= exact[best]):
+        return found
     best = int(np.where(fit, spreads, np.inf).argmin())
     return _unit(errors, rooms, best, float(factors[best]))
 
