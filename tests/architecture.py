@@ -12,11 +12,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 FLOORS = (
-    ("errors", "sizes", "resources", "domain", "huggingface", "catalog", "keys"),
+    ("errors", "sizes", "resources", "domain", "results", "huggingface", "catalog", "keys"),
     ("columns", "rules", "axes", "space", "openings", "nearest", "remedies", "logs"),
     ("physics",),
     ("search", "launch", "tables", "logfiles", "sitefile"),
-    ("tune", "planning", "explaining", "measuring", "evaluating", "request", "report", "export"),
+    ("tune", "planning", "explaining", "measuring", "evaluating", "audit", "request", "report", "export"),
     ("cli",),
     ("__main__",),
 )
@@ -55,7 +55,9 @@ PURE = (
     "remedies",
     "logs",
     "physics",
+    "audit",
     "domain",
+    "results",
     "sizes",
     "keys",
     "errors",

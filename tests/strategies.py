@@ -146,3 +146,31 @@ Traceback (most recent call last):;  File;ValueError: ;CUDA out of memory;[rank0
 def log_texts() -> st.SearchStrategy[str]:
     """Any text, and text made of the pieces of logs in any order."""
     return st.one_of(st.text(max_size=200), st.lists(st.sampled_from(_LOG_PIECES), max_size=40).map("".join))
+
+
+@st.composite
+def tables(draw: st.DrawFn) -> list[dict[str, str]]:
+    """Rows of a measurement table, most of them good, with known and unknown columns."""
+    whole = st.integers(1, 16).map(str)
+    figure = st.floats(0.01, 5000).map(lambda value: f"{value:.4g}")
+    words = st.text("abcXYZ ,;\"'é|-", min_size=1, max_size=8).map(str.strip)
+    columns: dict[str, st.SearchStrategy[str]] = {
+        "layers": whole,
+        "hidden": st.sampled_from(["512", "1024", "4096"]),
+        **dict.fromkeys(("tp", "pp", "mbs", "heads", "nodes"), whole),
+        "gbs": st.sampled_from(["", "64", "512", "x"]),
+        "gpu": st.sampled_from(["A100-80GB-SXM", "V100-32GB-SXM", "nothing"]),
+        "recompute": st.sampled_from(["none", "selective", "full", ""]),
+        "status": st.sampled_from(["OK", "OOM", ""]),
+        "sec_per_iter": st.one_of(figure, st.just("")),
+        "tflops": st.one_of(figure, st.just("xxxx")),
+        "mem_gib": st.one_of(figure, st.just("")),
+        "note": words,
+        "weather": words,
+    }
+    chosen = draw(st.lists(st.sampled_from(sorted(columns)), min_size=2, unique=True).filter(_is_a_table))
+    return [{name: draw(columns[name]) for name in chosen} | {"tp": "2"} for _ in range(draw(st.integers(1, 6)))]
+
+
+def _is_a_table(columns: list[str]) -> bool:
+    return bool({"tp", "mbs", "sec_per_iter", "mem_gib", "nodes"} & set(columns))

@@ -37,24 +37,17 @@ def test_every_option_has_help() -> None:
             assert parameter.param_type_name == "argument" or getattr(parameter, "help", None), (name, parameter.name)
 
 
+SPACE = {
+    *("--model", "--cluster", "--nodes", "--gpus-per-node", "--gpu", "--global-batch", "--seq", "--precision"),
+    *("--attention", "--set", "--allow", "--ramp", "--exact-nodes", "--json"),
+}
 FLAGS = {
+    "audit": {"--fix", "--output", "--default", "--json"},
     "catalog": {"--json"},
-    "explain": {
-        *("--model", "--cluster", "--nodes", "--gpus-per-node", "--gpu", "--global-batch", "--seq", "--precision"),
-        *("--attention", "--set", "--allow", "--ramp", "--exact-nodes", "--json"),
-    },
-    "flops": {
-        *("--model", "--cluster", "--nodes", "--gpus-per-node", "--gpu", "--global-batch", "--seq", "--precision"),
-        *("--attention", "--set", "--allow", "--ramp", "--exact-nodes", "--json", "--seconds", "--tokens", "--price"),
-    },
-    "measure": {
-        *("--model", "--cluster", "--nodes", "--gpus-per-node", "--gpu", "--global-batch", "--seq", "--precision"),
-        *("--attention", "--set", "--allow", "--ramp", "--exact-nodes", "--json", "--csv", "--iterations", "--run"),
-    },
-    "plan": {
-        *("--model", "--cluster", "--nodes", "--gpus-per-node", "--gpu", "--global-batch", "--seq", "--precision"),
-        *("--attention", "--set", "--allow", "--ramp", "--exact-nodes", "--json", "--csv", "--top"),
-    },
+    "explain": SPACE,
+    "flops": SPACE | {"--seconds", "--tokens", "--price"},
+    "measure": SPACE | {"--csv", "--iterations", "--run"},
+    "plan": SPACE | {"--csv", "--top"},
     "rules": {"--json"},
 }
 
@@ -315,6 +308,13 @@ BAD_INPUT = [
     (("explain", "nonsense"), "'nonsense' is not a topology key"),
     (("catalog", "cards"), "'cards' is not one of"),
     (("fly",), "No such command 'fly'"),
+    (("audit",), "Missing argument 'TABLE|REPORT'"),
+    (("audit", "no/such.csv"), "there is no file no/such.csv."),
+    (("audit", "Makefile"), "Makefile has none of the columns of a measurement table"),
+    (("audit", "tests/data/tables/bloom-a100.csv", "--fix"), "--fix and -o FILE go together."),
+    (("audit", "tests/data/tables/bloom-a100.csv", "-o", "x.csv"), "--fix and -o FILE go together."),
+    (("audit", "tests/data/tables/bloom-a100.csv", "--default", "gpu"), "--default 'gpu' is not COLUMN=VALUE"),
+    (("audit", "tests/data/tables/bloom-a100.csv", "--fix", "-o", "no/such/x.csv"), "no/such/x.csv cannot be written"),
 ]
 
 

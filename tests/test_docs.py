@@ -60,6 +60,7 @@ def test_every_link_to_a_file_leads_to_one(page: Path) -> None:
 SHOWN = [
     ("bloom-14336x72: 181.2B", ("plan", "--nodes", "48")),
     ("tuner: none of", ("plan", "--model", "bloom-14400x80", "--exact-nodes")),
+    ("line 5: error, other-model", ("audit", "tests/data/reports/tr8-104b.md")),
     ("x law     fill-nodes", ("explain", "tp8-pp5-mbs2-z1")),
     ("docs/example.log: 4", ("measure", "docs/example.log", "tp8-pp12-dp4-mbs1-z1")),
 ]

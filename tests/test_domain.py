@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.strategies import models, topologies
-from tuner import domain
+from tuner import domain, results
 from tuner.catalog import gpu, make_cluster
 from tuner.domain import Model, Shape, Topology, Workload
 from tuner.errors import BadKey, InputError
@@ -162,7 +162,8 @@ def test_a_size_that_cannot_be_is_refused_in_one_sentence(field: str, value: obj
 
 
 def test_every_type_is_frozen_slotted_and_keyword_only() -> None:
-    types = [value for value in vars(domain).values() if dataclasses.is_dataclass(value) and isinstance(value, type)]
+    known = [*vars(domain).values(), *vars(results).values()]
+    types = [value for value in known if dataclasses.is_dataclass(value) and isinstance(value, type)]
     assert len(types) >= 14
     for each in types:
         assert each.__dataclass_params__.frozen, each  # type: ignore[attr-defined]
@@ -172,9 +173,9 @@ def test_every_type_is_frozen_slotted_and_keyword_only() -> None:
 
 def test_an_estimate_is_no_measurement() -> None:
     """A prediction can never pass for an observation, nor a total be anything but the sum of its terms."""
-    assert not issubclass(domain.Estimate, domain.Measurement)
-    assert domain.TimeEstimate(terms={"compute": 2.0, "bubble": 0.5}).total == 2.5
-    assert domain.MemoryEstimate(terms={}).total == 0
-    assert {outcome.value for outcome in domain.Outcome} == {
+    assert not issubclass(results.Estimate, results.Measurement)
+    assert results.TimeEstimate(terms={"compute": 2.0, "bubble": 0.5}).total == 2.5
+    assert results.MemoryEstimate(terms={}).total == 0
+    assert {outcome.value for outcome in results.Outcome} == {
         *("MEASURED", "OOM", "HUNG", "CRASHED", "TIMED_OUT", "PREEMPTED", "PRUNED", "REJECTED", "CANCELLED"),
     }

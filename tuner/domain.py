@@ -1,14 +1,12 @@
 """The words of the product as types: frozen values that compute nothing but what follows from themselves.
 
-Inside: bytes, seconds, FLOP/s, plain numbers. An estimate, a measurement and a failure are different types, so that a
-prediction can never pass for an observation.
+Inside: bytes, seconds, FLOP/s, plain numbers. What comes out of a topology is in `results`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from enum import Enum
 from typing import Final, Literal, get_args
 
 from tuner.sizes import check_fields
@@ -323,83 +321,3 @@ class Topology:
 def partition_for(layers: int, stages: int) -> Partition:
     """The partition that divides: by layers where they do, else with embedding and head where that does."""
     return "embedding" if layers % stages and (layers + 2) % stages == 0 else "layers"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Violation:
-    """A rule that a topology breaks, with the numbers."""
-
-    rule: str
-    message: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MemoryEstimate:
-    """Predicted bytes on the fullest GPU, by term."""
-
-    terms: Mapping[str, float]
-
-    @property
-    def total(self) -> float:
-        """The sum of the terms."""
-        return sum(self.terms.values())
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TimeEstimate:
-    """Predicted seconds of one iteration, by term."""
-
-    terms: Mapping[str, float]
-
-    @property
-    def total(self) -> float:
-        """The sum of the terms."""
-        return sum(self.terms.values())
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Estimate:
-    """What the model expects of a topology. Never an observation."""
-
-    memory: MemoryEstimate
-    time: TimeEstimate
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Measurement:
-    """What a job that ran has shown. Never a prediction."""
-
-    seconds: float
-    """Seconds of the measured iteration."""
-    iterations: tuple[int, ...] = (2,)
-    """Which iterations were measured."""
-    tflops: float | None = None
-    """Per GPU, as the job itself reported it."""
-    peak_memory: float | None = None
-    """Bytes on the fullest GPU."""
-    simulated: bool = False
-    """Whether the simulated cluster answered; such a figure is labelled wherever it is printed."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Failure:
-    """Why a job ended without a measurement; the evidence is the line of its log that says so."""
-
-    kind: str
-    evidence: str
-
-
-class Outcome(str, Enum):
-    """How a trial ended."""
-
-    MEASURED = "MEASURED"
-    OOM = "OOM"
-    HUNG = "HUNG"
-    CRASHED = "CRASHED"
-    TIMED_OUT = "TIMED_OUT"
-    PREEMPTED = "PREEMPTED"
-    PRUNED = "PRUNED"
-    """Stopped while running, because it could no longer win."""
-    REJECTED = "REJECTED"
-    """Never launched: it breaks a rule."""
-    CANCELLED = "CANCELLED"

@@ -12,12 +12,13 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from tuner.columns import Columns
-from tuner.domain import Cluster, Measurement, Topology, Workload
+from tuner.domain import Cluster, Topology, Workload
 from tuner.errors import listed
 from tuner.keys import parse_key
 from tuner.logs import Iteration, Log, Run, Sighting, asked, chosen_run, described, second
 from tuner.physics.flops import hardware_flops, per_gpu
 from tuner.physics.printed import likely_reason
+from tuner.results import Measurement
 from tuner.space import Space
 
 _RANKS_DIFFER: Final = 0.01

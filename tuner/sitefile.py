@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -86,12 +86,16 @@ def _calibration(table: Mapping[str, Any]) -> Calibration:
     rows = table.get("row", [])
     site = Site(**{name: _factor(value) for name, value in table["factors"].items()})
     spread = _array([table["time"]["spread"]], (1, len(TIME_FACTORS), len(TIME_FACTORS)))[0]
-    memory = {"memory_deviation": _factor(table["memory"]["deviation"]), "weighed": int(table["memory"]["runs"])}
-    if not rows:
-        return Calibration(site=site, spread=spread, **memory)
-    return Calibration(
+    plain = Calibration(
         site=site,
         spread=spread,
+        memory_deviation=_factor(table["memory"]["deviation"]),
+        weighed=int(table["memory"]["runs"]),
+    )
+    if not rows:
+        return plain
+    return replace(
+        plain,
         known=Features(
             smooth=_array((row["features"] for row in rows), (len(rows), len(SMOOTH))),
             cliff=_array((row["cliff"] for row in rows), (len(rows), 3)),
@@ -101,7 +105,6 @@ def _calibration(table: Mapping[str, Any]) -> Calibration:
         slopes=_array((row["slopes"] for row in rows), (len(rows), len(TIME_FACTORS))),
         residual=_array((row["residual"] for row in rows), (len(rows),)),
         noise=_array((_factor(row["noise"]) for row in rows), (len(rows),)),
-        **memory,
     )
 
 

@@ -12,6 +12,7 @@ from typing import NoReturn, TextIO
 import click
 
 from tuner import __version__
+from tuner.cli.audit import audit
 from tuner.cli.catalog import catalog
 from tuner.cli.explain import explain
 from tuner.cli.flops import flops
@@ -38,7 +39,7 @@ def app() -> None:
     """
 
 
-for command in (plan, explain, flops, measure, rules, catalog):
+for command in (plan, explain, flops, measure, audit, rules, catalog):
     app.add_command(command)
 
 

@@ -10,12 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 
 from tuner.columns import Columns, FloatArray
-from tuner.physics.features import NOISE, Features, covariance, joined
+from tuner.physics.features import NOISE, UNSEEN, Features, covariance, joined
 from tuner.physics.site import PRIOR, TIME_FACTORS, Site
 from tuner.physics.time import seconds
 from tuner.physics.weighing import DEVIATION, Weighed, weigh
@@ -65,9 +65,8 @@ class Calibration:
     def deviation(self, columns: Columns, era: Sequence[str] | str = "") -> FloatArray:
         """Standard deviation of the logarithm of a measurement around `predict`."""
         features = Features.of(columns, era)
-        prior = np.diagonal(covariance(features, features)) if len(features) < 500 else _variance(features)
         slopes = _slopes(columns, self.site)
-        variance = prior + NOISE**2
+        variance: Any = np.full(len(features), UNSEEN**2)
         if self.known is not None:
             across = covariance(features, self.known)
             solved = np.linalg.solve(self._gram(), across.T).T
@@ -82,8 +81,7 @@ class Calibration:
         return covariance(self.known, self.known) + np.diag(self.noise)
 
     def _weights(self) -> FloatArray:
-        weights: FloatArray = np.linalg.solve(self._gram(), self.residual)
-        return weights
+        return np.asarray(np.linalg.solve(self._gram(), self.residual), dtype=np.float64)
 
 
 def calibrate(rows: Sequence[Measured], weighed: Sequence[Weighed] = ()) -> Calibration:
@@ -127,7 +125,8 @@ def _timed(rows: Sequence[Measured]) -> Calibration:
 
 
 def _log_seconds(rows: Sequence[Measured], site: Site) -> FloatArray:
-    return np.log(np.concatenate([seconds(part.columns, site) for part in rows]))
+    logs: FloatArray = np.log(np.concatenate([seconds(part.columns, site) for part in rows]))
+    return logs
 
 
 def _slopes(columns: Columns, site: Site) -> FloatArray:
@@ -143,10 +142,5 @@ def _site(factors: FloatArray) -> Site:
 
 
 def _prior() -> FloatArray:
-    return np.array([getattr(PRIOR, name) for name in TIME_FACTORS])
-
-
-def _variance(features: Features) -> FloatArray:
-    alone = Features(smooth=features.smooth[:1], cliff=features.cliff[:1], kernel=("",), era=("",))
-    variance: FloatArray = np.full(len(features), float(covariance(alone, alone)[0, 0]))
-    return variance
+    prior: FloatArray = np.array([getattr(PRIOR, name) for name in TIME_FACTORS])
+    return prior

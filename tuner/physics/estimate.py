@@ -9,13 +9,13 @@ from typing import Final
 import numpy as np
 
 from tuner.columns import BoolArray, Columns, FloatArray
-from tuner.domain import Estimate, MemoryEstimate, TimeEstimate
 from tuner.physics.calibration import Calibration
 from tuner.physics.flops import training_seconds
 from tuner.physics.memory import limit, memory_terms, worst_need
 from tuner.physics.normal import below
 from tuner.physics.stages import Stages
 from tuner.physics.time import time_terms
+from tuner.results import Estimate, MemoryEstimate, TimeEstimate
 
 CHUNK: Final = 8192
 """Rows that are worked on at once, so that the arrays between stay in the processor's cache."""
@@ -63,7 +63,7 @@ class Model:
             return self._score(columns, era)
         parts = []
         for places in _chunks(rows):
-            own = era if isinstance(era, str) else tuple(era[place] for place in places)
+            own = era if isinstance(era, str) else tuple(era[int(place)] for place in places)
             parts.append(self._score(columns.rows(places), own))
         return Scores(
             **{name: np.concatenate([getattr(part, name) for part in parts]) for name in Scores.__dataclass_fields__}

@@ -88,7 +88,8 @@ def _same(left: tuple[str, ...], right: tuple[str, ...]) -> FloatArray:
     words = {word: place for place, word in enumerate(dict.fromkeys((*left, *right)))}
     first = np.array([words[word] for word in left], dtype=np.int64)
     second = np.array([words[word] for word in right], dtype=np.int64)
-    return (first[:, None] == second[None, :]).astype(np.float64)
+    same: FloatArray = (first[:, None] == second[None, :]).astype(np.float64)
+    return same
 
 
 UNSEEN: Final = float(np.sqrt(ERA**2 + CLIFF**2 + KERNEL**2 + SHAPE**2 + NOISE**2))

@@ -58,7 +58,7 @@ def alignment(size: Any) -> FloatArray:
     return speed
 
 
-def product(gpu: Gpu, rate: float, moved: float, m: Any, n: Any, k: Any) -> FloatArray:
+def product(gpu: Gpu, rate: Any, moved: float, m: Any, n: Any, k: Any) -> FloatArray:
     """Seconds of an m x k by k x n product; `moved` is the traffic rate in elements a second."""
     fastest: Any = np.inf
     for tall, wide, speed in TILES:
@@ -76,5 +76,5 @@ def linear(gpu: Gpu, workload: Workload, site: Site, tokens: Any, n: Any, k: Any
     n, k = np.maximum(1, np.ceil(n)), np.maximum(1, np.ceil(k))
     rate = product_rate(gpu, workload, site) * np.minimum(alignment(n), alignment(k))
     moved = traffic_rate(gpu, site) / size_of(workload)
-    forward = product(gpu, rate, moved, tokens, n, k)
-    return forward, product(gpu, rate, moved, tokens, k, n) + product(gpu, rate, moved, k, n, tokens)
+    inputs, weights = product(gpu, rate, moved, tokens, k, n), product(gpu, rate, moved, k, n, tokens)
+    return product(gpu, rate, moved, tokens, n, k), inputs + weights

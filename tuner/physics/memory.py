@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from tuner.columns import Columns, FloatArray
+from tuner.columns import Columns, FloatArray, IntArray
 from tuner.domain import RECOMPUTE, MemoryKind
 from tuner.physics.kernels import size_of
 from tuner.physics.site import Site
@@ -141,7 +141,7 @@ class Need:
     """What each row needs on its worst stage, and which that is."""
 
     total: FloatArray
-    stage: FloatArray
+    stage: IntArray
 
 
 def worst_need(columns: Columns, site: Site) -> Need:
@@ -174,8 +174,10 @@ def _tensors(stage: Stages, site: Site) -> dict[str, FloatArray]:
     size, parameters = size_of(workload), stage.parameters
     shards = [np.where(zero >= least, columns.dp, 1) for least in range(4)]
     copy = 4.0 if size < 4 else 0.0  # the fp32 weights that 16-bit training keeps beside its own
+    weights: Any
+    gradients: Any
     if workload.plain_layers:
-        weights = np.where(copy, 0.0, size) * parameters / shards[3]  # autocast makes its 16-bit copies as it goes
+        weights = (0.0 if copy else size) * parameters / shards[3]  # autocast makes its 16-bit copies as it goes
         gradients = 4.0 * (columns.microbatches > 1) * parameters / shards[2]  # the first ones replace activations
         copies = 0.0
     else:
@@ -218,8 +220,7 @@ def _flat_copy(stage: Stages) -> FloatArray:
 
 def _context(columns: Columns, site: Site) -> FloatArray:
     kinds = 1 + sum((degree > 1).astype(np.int64) for degree in (columns.tp, columns.pp, columns.cp))
-    context: FloatArray = (CONTEXT + COMMUNICATOR * kinds) * site.context
-    return context
+    return np.asarray((CONTEXT + COMMUNICATOR * kinds) * site.context, dtype=np.float64)
 
 
 def _tokens(columns: Columns) -> FloatArray:
@@ -267,7 +268,7 @@ def _layer(columns: Columns) -> FloatArray:
     width = columns.head_size * (columns.heads + 2 * columns.kv_heads)
     mlp = (GATED if model.gated_mlp else 2.0) * columns.ffn
     whole = NORMS + (0.0 if model.gated_mlp else DROPOUT_MASKS) + (0.0 if workload.fused_norms else UNFUSED)
-    cut = 2 * (width + columns.head_size * columns.heads + mlp) / columns.hidden
+    cut: Any = 2 * (width + columns.head_size * columns.heads + mlp) / columns.hidden
     if workload.plain_layers:
         whole, cut = PLAIN_WHOLE, PLAIN_CUT
     each = _tokens(columns) * columns.hidden * halves

@@ -49,7 +49,7 @@ PRIOR: Final = Site(
     activations=0.12,
 )
 """Standard deviations of the factors' logarithms: products as far as published A100 runs differ in their best rate,
-links by what a busy network loses, upkeep by whether launches block (`CUDA_LAUNCH_BLOCKING=1`, with which BLOOM ran)."""
+links by what a busy network loses, upkeep by whether launches block (`CUDA_LAUNCH_BLOCKING=1`, as in BLOOM's runs)."""
 
 TIME_FACTORS: Final = tuple(
     name for name in (field.name for field in fields(Site)) if name not in ("context", "activations")

@@ -34,12 +34,14 @@ class Stages:
     @property
     def is_first(self) -> BoolArray:
         """Whether it holds the input embedding."""
-        return self.at == 0
+        first: BoolArray = self.at == 0
+        return first
 
     @property
     def is_last(self) -> BoolArray:
         """Whether it holds the head."""
-        return self.at == self.columns.pp - 1
+        last: BoolArray = self.at == self.columns.pp - 1
+        return last
 
     @property
     def layers(self) -> IntArray:

@@ -75,8 +75,10 @@ def seconds(columns: Columns, site: Site) -> FloatArray:
 def _of_distinct(columns: Columns, site: Site) -> Layer:
     """A layer's seconds, computed once for each kind of layer among the rows: few differ in what it depends on."""
     more = (columns.microbatches > 1).astype(np.int64)
-    parts = (columns.tp, columns.cp, columns.micro_batch, columns.sequence_parallel, columns.recompute)
-    parts = (*parts, columns.heads, columns.hidden, more)
+    parts = (
+        *(columns.tp, columns.cp, columns.micro_batch, columns.sequence_parallel),
+        *(columns.recompute, columns.heads, columns.hidden, more),
+    )
     code: IntArray = np.zeros(len(columns.tp), dtype=np.int64)
     span = 1
     for part in parts:

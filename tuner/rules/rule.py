@@ -9,7 +9,8 @@ from typing import Any, Literal
 import numpy as np
 
 from tuner.columns import BoolArray, Columns
-from tuner.domain import Violation, Workload
+from tuner.domain import Workload
+from tuner.results import Violation
 
 Level = Literal["law", "policy", "advice"]
 

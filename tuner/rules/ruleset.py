@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from typing import Final
 
 from tuner.columns import Columns
-from tuner.domain import Violation, Workload
+from tuner.domain import Workload
 from tuner.errors import InputError, UnknownName
+from tuner.results import Violation
 from tuner.rules.rule import Rule
 from tuner.rules.table import BY_NAME, POLICIES, RULES
 

@@ -1,44 +1,20 @@
-"""The tables of a Markdown report, as rows of the measurement table.
-
-A report prints what differs in the table and what stays the same around it: `NHIDDEN=14336 / NLAYERS=72` before a table
-holds for its rows until another such line stands.
-"""
+"""The tables of a Markdown report, as rows of the measurement table."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Final
 
-ALIASES: Final = {
-    "nnodes": "nodes",
-    "layers": "layers",
-    "nlayers": "layers",
-    "nhidden": "hidden",
-    "nheads": "heads",
-    "seq_len": "seq",
-    "sequence": "seq",
-    "vocab_size": "vocab",
-    "vocab_length": "vocab",
-    "ffn_hidden_size": "ffn",
-    "zs": "zero",
-    "zero_stage": "zero",
-    "micro_batch_size": "mbs",
-    "bs": "gbs",
-    "global_batch_size": "gbs",
-    "mem": "mem_gib",
-    "memory": "mem_gib",
-    "sec/it": "sec_per_iter",
-    "sec/iter": "sec_per_iter",
-    "s/it": "sec_per_iter",
-    "speed": "sec_per_iter",
-    "tflops": "tflops",
-    "notes": "note",
-}
-"""How reports name the columns of the format; names are compared in lower case."""
+from tuner.tables.context import Context
+from tuner.tables.words import MEASURED, column_named, plain
 
-_ASSIGNMENT: Final = re.compile(r"\b([A-Z][A-Z_]*)\s*=\s*([0-9]+)(k?)\b")
 _RULE: Final = re.compile(r"^\|?[\s:|-]+\|?\s*$")
+_OUT_OF_MEMORY: Final = re.compile(r"\bOOM(s|ed)?\b|\bout of memory\b", re.IGNORECASE)
+_HUNG: Final = re.compile(r"\b(hangs?|hung|deadlock(s|ed)?)\b", re.IGNORECASE)
+_FAILED: Final = re.compile(r"\b(fail(s|ed|ure)?|crash(es|ed)?|error)\b", re.IGNORECASE)
+_MEMORY_IN_NOTE: Final = re.compile(r"\b([0-9]+(?:\.[0-9]+)?\s*Gi?B)\b")
+_DONE: Final = ("ok", "success", "✓", "✓ success", "done", "pass", "passed")
 
 
 def looks_like_markdown(text: str) -> bool:
@@ -48,53 +24,61 @@ def looks_like_markdown(text: str) -> bool:
 
 
 def markdown_rows(text: str) -> Iterator[tuple[int, dict[str, str]]]:
-    """Line number and cells of every row of every table, with what the lines before it fix."""
-    fixed: dict[str, str] = {}
+    """Line number and cells of every row of every table, with what the lines around it say."""
+    context = Context()
+    rows = list(_rows_in(text, context))
+    yield from ((number, {**context.above_too, **cells}) for number, cells in rows)
+
+
+def _rows_in(text: str, context: Context) -> Iterator[tuple[int, dict[str, str]]]:
     header: list[str] = []
-    group, previous = "", ""
+    previous = ""
     for number, line in enumerate(text.splitlines(), start=1):
         stripped = line.strip()
         if not stripped.startswith("|"):
             header = []
-            if stripped.startswith("#"):
-                group = stripped.lstrip("# ").strip()
-            for name, digits, kilo in _ASSIGNMENT.findall(stripped):
-                fixed[column_named(name)] = digits + ("000" if kilo else "")
+            context.read(number, stripped)
         elif header:
-            cells = dict(zip(header, _cells(stripped), strict=False))
-            understood = {column: _value(column, cell) for column, cell in cells.items()}
-            if any(understood.values()) and not _RULE.match(stripped):
-                yield number, _with_status({"group": group, **fixed, **_filled(understood)}, " ".join(cells.values()))
+            printed = dict(zip(header, _cells(stripped), strict=False))
+            if any(printed.values()) and not _RULE.match(stripped):
+                yield number, _row(printed, context)
         elif _RULE.match(stripped) and previous.startswith("|"):
             header = [column_named(cell) for cell in _cells(previous)]
         previous = stripped
-    return
-
-
-def column_named(name: str) -> str:
-    """The format's column for a report's word."""
-    folded = name.strip().lower()
-    return ALIASES.get(folded, folded)
 
 
 def _cells(line: str) -> list[str]:
-    return [cell.strip() for cell in line.strip().strip("|").split("|")]
+    return [cell.strip() for cell in line.removeprefix("|").removesuffix("|").split("|")]
 
 
-def _filled(cells: dict[str, str]) -> dict[str, str]:
-    return {column: value for column, value in cells.items() if value}
+def _row(printed: Mapping[str, str], context: Context) -> dict[str, str]:
+    """One row: figures without units, its status from its words, and what is said around it."""
+    figures = {column: plain(column, cell) for column, cell in printed.items()}
+    given = {column: cell for column, cell in figures.items() if cell and column}
+    for column in MEASURED:
+        # A word in the place of a figure says what came of the run: `OOM`, `fail`.
+        if column in given and _status({column: given[column]}):
+            del given[column]
+    ended = _status({column: cell for column, cell in printed.items() if column != "size"})
+    given.pop("status", None)
+    if ended and not {"sec_per_iter", "tflops"} & given.keys():
+        given = {column: cell for column, cell in given.items() if column not in MEASURED} | {"status": ended}
+    elif "mem_gib" not in given and (noted := _MEMORY_IN_NOTE.findall(printed.get("note", ""))) and len(noted) == 1:
+        given["mem_gib"] = plain("mem_gib", noted[0])
+    cells = context.cells(given)
+    group = context.heading
+    if "hidden" in cells and "layers" in cells:
+        group = f"{group}, {cells['hidden']}x{cells['layers']}" if group else f"{cells['hidden']}x{cells['layers']}"
+    return {"group": group or "report", **cells}
 
 
-def _value(column: str, cell: str) -> str:
-    """A cell without its unit: `67GB` is 67, `103B` stays in the column of sizes."""
-    if column == "mem_gib" and (number := re.match(r"([0-9.]+)\s*G", cell, re.IGNORECASE)):
-        return number[1]
-    return cell
+def _status(cells: Mapping[str, str]) -> str | None:
+    """How a run ended, from the words of its row; None where they say nothing bad.
 
-
-def _with_status(cells: dict[str, str], line: str) -> dict[str, str]:
-    """A row that says OOM ran out of memory; what stands in its other cells is no measurement."""
-    if re.search(r"\bOOMs?\b", line, re.IGNORECASE):
-        measured = ("sec_per_iter", "tflops", "mem_gib")
-        return {**{column: value for column, value in cells.items() if column not in measured}, "status": "OOM"}
-    return cells
+    A run that was measured has ended well whatever its note warns of, `too close to OOM`: the caller looks.
+    """
+    words = " ".join(cell for cell in cells.values() if cell.lower() not in _DONE)
+    for status, pattern in (("OOM", _OUT_OF_MEMORY), ("HANG", _HUNG), ("FAIL", _FAILED)):
+        if pattern.search(words):
+            return status
+    return None

@@ -2,11 +2,15 @@
 
 Columns may be missing and in any order, and unknown ones are kept. What a row leaves out follows:
 
-    gpu A100-80GB-SXM; gpus_per_node 8; nodes as many as the degrees need; node_gbit_s as the GPU's usual node has
+    gpu the one that a report's text names, else A100-80GB-SXM; gpus_per_node what most rows' degrees make of their
+    nodes, else 8; nodes as many as the degrees or `gpus` need; node_gbit_s as the GPU's usual node has
     heads of about 128; kv_heads as heads; ffn four times hidden; gated_mlp 0; seq 2048; vocab 51200
     tp, pp, vpp, cp 1; dp what fills the nodes; sequence_parallel 0; zero 1; mbs 1; gbs one micro batch a rank
     recompute full; attention the fastest kernel of the GPU; fused_norm 1; precision bf16 where the GPU has it
     status OK; mem_kind smi; group one for the whole table
+
+A cell that only holds a figure's place (`-`, `xxxx`, `n/a`) is empty. The column `audit` takes a row out, or one of its
+measured figures: `exclude: why` and `exclude mem_gib: why`.
 
 A model with a gated MLP is taken for a LLaMA (its own output matrix, RMSNorm, rotary positions, no biases), any other
 for a GPT.
@@ -16,44 +20,23 @@ from __future__ import annotations
 
 import csv
 import io
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, Final, cast, get_args
+from typing import Final, cast, get_args
 
-from tuner.catalog import gpu as catalog_gpu
-from tuner.catalog import make_cluster, read_text
-from tuner.domain import Cluster, Gpu, MemoryKind, Model, Topology, Workload, partition_for
+from tuner.catalog import catalog, read_text
+from tuner.domain import MemoryKind
 from tuner.errors import InputError, TunerError, either, shown
+from tuner.tables.context import card_named
 from tuner.tables.markdown import looks_like_markdown, markdown_rows
-from tuner.tables.row import COLUMNS, Defaults, Row, Run, Status, Table
+from tuner.tables.row import COLUMNS, Defaults, Row, Status, Table
+from tuner.tables.run import USUAL, number_in, run_of
+from tuner.tables.words import MEASURED, plain
 
-USUAL: Final[Mapping[str, str]] = {
-    "gpu": "A100-80GB-SXM",
-    "gpus_per_node": "8",
-    "gated_mlp": "0",
-    "seq": "2048",
-    "vocab": "51200",
-    **dict.fromkeys(("tp", "pp", "vpp", "cp", "mbs"), "1"),
-    "sequence_parallel": "0",
-    "zero": "1",
-    "recompute": "full",
-    "fused_norm": "1",
-    "status": "OK",
-    "mem_kind": "smi",
-}
-"""Defaults that do not follow from other cells."""
-
-_HEAD_SIZE: Final = 128
-_LLAMA: Final[Mapping[str, Any]] = {
-    "gated_mlp": True,
-    "tied_embeddings": False,
-    "positions": "rotary",
-    "norm": "rmsnorm",
-    "qkv_bias": False,
-    "attention_bias": False,
-    "mlp_bias": False,
-}
 _LARGEST_TABLE: Final = 64 << 20
+_LARGEST_NODE: Final = 128
+_EXCLUDED: Final = re.compile(r"exclude(?:\s+([a-z_]+))?\s*:\s*(.*)", re.IGNORECASE)
 
 
 def read_table(path: str | Path, defaults: Defaults | None = None) -> Table:
@@ -62,16 +45,53 @@ def read_table(path: str | Path, defaults: Defaults | None = None) -> Table:
     A file of Markdown may hold several tables; their rows become one.
     """
     text = read_text(Path(path), most=_LARGEST_TABLE)
-    lines = list(markdown_rows(text)) if looks_like_markdown(text) else list(_csv_rows(text, str(path)))
+    return table_of(text, str(path), defaults)
+
+
+def table_of(text: str, path: str, defaults: Defaults | None = None) -> Table:
+    """The table that a text holds; `InputError`, which names the path, where there is none."""
+    report = looks_like_markdown(text)
+    lines = list(markdown_rows(text)) if report else list(_csv_rows(text, path))
     if not lines:
         raise InputError(f"{path} holds no table with rows; a table has columns such as tp, pp, mbs, sec_per_iter.")
     given = {column: None for _, cells in lines for column in cells}
     if not {"tp", "pp", "dp", "mbs", "sec_per_iter", "mem_gib", "nodes"} & given.keys():
         raise InputError(f"{path} has none of the columns of a measurement table, such as tp, pp, mbs, sec_per_iter.")
     known = dict(defaults.cells) if defaults else {}
-    rows = tuple(_row(index, line, cells, known, Path(path).stem) for index, (line, cells) in enumerate(lines))
-    columns = tuple(given) if looks_like_markdown(text) else tuple(lines[0][1])
-    return Table(name=Path(path).name, columns=columns, rows=rows)
+    every = [cells for _, cells in lines]
+    around = {**_node_size(every), **(_card(text) if report else {}), **known}
+    rows = tuple(
+        _row(index, line, cells, around, Path(path).stem, report=report) for index, (line, cells) in enumerate(lines)
+    )
+    columns = format_columns(given) if report else tuple(every[0])
+    return Table(name=Path(path).name, columns=columns, rows=rows, lines=tuple(text.splitlines()) if report else ())
+
+
+def _node_size(rows: Iterable[Mapping[str, str]]) -> dict[str, str]:
+    """GPUs in a node, where no row says so: what most rows' degrees make of their nodes."""
+    votes: dict[int, int] = {}
+    for cells in rows:
+        if "gpus_per_node" in cells:
+            return {}
+        try:
+            degrees = [int(cells[name]) for name in ("tp", "pp", "dp", "nodes")]
+        except (KeyError, ValueError):
+            continue
+        gpus = degrees[0] * degrees[1] * degrees[2]
+        if degrees[3] > 0 and gpus > 0 and gpus % degrees[3] == 0:
+            votes[gpus // degrees[3]] = votes.get(gpus // degrees[3], 0) + 1
+    best = max(votes, key=lambda size: votes[size], default=0)
+    return {"gpus_per_node": str(best)} if 0 < best <= _LARGEST_NODE else {}
+
+
+def _card(text: str) -> dict[str, str]:
+    """The GPU that a report's text names, where it names one."""
+    named = card_named(text)
+    if named:
+        for name in (f"{named}-SXM", named):
+            if name in catalog().gpu:
+                return {"gpu": name}
+    return {}
 
 
 def _csv_rows(text: str, name: str) -> Iterator[tuple[int, dict[str, str]]]:
@@ -95,15 +115,25 @@ def _csv_rows(text: str, name: str) -> Iterator[tuple[int, dict[str, str]]]:
         raise InputError(f"{name}, line {reader.line_num}: not CSV that can be used: {error}.") from None
 
 
-def _row(index: int, line: int, printed: Mapping[str, str], defaults: Mapping[str, str], name: str) -> Row:
+def _row(
+    index: int, line: int, printed: Mapping[str, str], defaults: Mapping[str, str], name: str, *, report: bool
+) -> Row:
     """One row, understood as far as it can be."""
     cells = {column: value for column, value in printed.items() if value}
-    understood = {**USUAL, **defaults, **cells}
+    excluded = _EXCLUDED.match(cells.get("audit", ""))
+    out = excluded[1].lower() if excluded and excluded[1] else None
+    filled = {
+        column: plain(column, value) for column, value in cells.items() if column != out or column not in MEASURED
+    }
+    given = {**defaults, **{column: value for column, value in filled.items() if value}}
+    understood = {**USUAL, **given}
     seconds = tflops = memory = None
     run, reason = None, None
     status: Status = "OK"
     kind: MemoryKind = "smi"
     try:
+        if report and not {"tp", "pp", "dp"} & given.keys():
+            raise InputError("neither the row nor what stands around it names a parallel degree.")
         status = cast("Status", _one_of("status", understood["status"].upper(), get_args(Status)))
         kind = cast("MemoryKind", _one_of("mem_kind", understood["mem_kind"].lower(), get_args(MemoryKind)))
         seconds = _measured(understood, "sec_per_iter")
@@ -112,10 +142,13 @@ def _row(index: int, line: int, printed: Mapping[str, str], defaults: Mapping[st
         run = run_of(understood)
     except TunerError as error:
         reason = str(error)
+    if excluded and not out:
+        reason = f"audit: {excluded[2] or 'excluded'}"
     return Row(
         index=index,
         line=line,
         cells=cells,
+        understood=understood,
         group=understood.get("group", name),
         status=status,
         run=run,
@@ -127,76 +160,6 @@ def _row(index: int, line: int, printed: Mapping[str, str], defaults: Mapping[st
     )
 
 
-def run_of(cells: Mapping[str, str]) -> Run:
-    """The run that cells describe; `InputError` says why they describe none."""
-    cells = {**USUAL, **cells}
-    card = catalog_gpu(cells["gpu"])
-    tp, pp, cp = (_whole(cells, name) for name in ("tp", "pp", "cp"))
-    per_node, replica = _whole(cells, "gpus_per_node"), tp * pp * cp
-    nodes = _whole(cells, "nodes") if "nodes" in cells else 0
-    dp = _whole(cells, "dp") if "dp" in cells else max(1, nodes * per_node // replica)
-    nodes = nodes or -(-replica * dp // per_node)
-    if replica * dp > nodes * per_node:
-        raise InputError(
-            f"tp({tp}) x pp({pp}) x {f'cp({cp}) x ' if cp > 1 else ''}dp({dp}) = {replica * dp} GPUs, and {nodes} "
-            f"nodes of {per_node} have {nodes * per_node}."
-        )
-    workload = _workload(cells, card, tp=tp, ranks=dp)
-    if workload.global_batch % (dp * _whole(cells, "mbs")) and workload.global_batch < dp * _whole(cells, "mbs"):
-        raise InputError(
-            f"gbs({workload.global_batch}) is less than dp({dp}) x mbs({cells['mbs']}): no rank has a whole micro batch."
-        )
-    topology = Topology(
-        nodes=nodes,
-        tp=tp,
-        pp=pp,
-        vpp=_whole(cells, "vpp"),
-        cp=cp,
-        dp=dp,
-        micro_batch=_whole(cells, "mbs"),
-        zero=_whole(cells, "zero"),
-        sequence_parallel=_flag(cells, "sequence_parallel"),
-        recompute=cells["recompute"].lower(),  # type: ignore[arg-type] # Topology refuses any other word
-        partition=partition_for(workload.model.layers, pp * _whole(cells, "vpp")),
-    )
-    return Run(workload=workload, cluster=_cluster(cells, card, nodes, per_node), topology=topology)
-
-
-def _workload(cells: Mapping[str, str], card: Gpu, *, tp: int, ranks: int) -> Workload:
-    hidden = _whole(cells, "hidden")
-    heads = _whole(cells, "heads") if "heads" in cells else usual_heads(hidden, tp)
-    model = Model(
-        layers=_whole(cells, "layers"),
-        hidden=hidden,
-        heads=heads,
-        kv_heads=_whole(cells, "kv_heads") if "kv_heads" in cells else heads,
-        ffn=_whole(cells, "ffn") if "ffn" in cells else 4 * hidden,
-        seq=_whole(cells, "seq"),
-        vocab=_whole(cells, "vocab"),
-        **(_LLAMA if _flag(cells, "gated_mlp") else {"tied_embeddings": _whole(cells, "zero") < 3}),
-    )
-    return Workload(
-        model=model,
-        global_batch=_whole(cells, "gbs") if "gbs" in cells else _whole(cells, "mbs") * ranks,
-        precision=cells.get("precision", "bf16" if "bf16" in card.peak_flops else "fp16").lower(),  # type: ignore[arg-type]
-        attention=cells.get("attention", card.attention).lower(),  # type: ignore[arg-type]
-        fused_norms=_flag(cells, "fused_norm"),
-        plain_layers=_whole(cells, "zero") == 3,
-        parallel_loss=model.tied_embeddings,
-    )
-
-
-def usual_heads(hidden: int, tp: int) -> int:
-    """Heads of about 128 that divide hidden and that tp divides, where nobody says how many there are."""
-    fitting = [heads for heads in range(tp, hidden // 16 + 1, tp) if hidden % heads == 0]
-    return min(fitting, key=lambda heads: abs(hidden / heads - _HEAD_SIZE), default=tp)
-
-
-def _cluster(cells: Mapping[str, str], card: Gpu, nodes: int, per_node: int) -> Cluster:
-    network = _number(cells, "node_gbit_s") * 1e9 / 8 if "node_gbit_s" in cells else 0.0
-    return make_cluster(name=card.name, nodes=nodes, gpus_per_node=per_node, gpu=card, inter=network)
-
-
 def _one_of(column: str, value: str, choices: Iterable[str]) -> str:
     if value not in choices:
         raise InputError(f"{column} must be {either(choices)}, not {shown(value)}.")
@@ -204,36 +167,7 @@ def _one_of(column: str, value: str, choices: Iterable[str]) -> str:
 
 
 def _measured(cells: Mapping[str, str], column: str) -> float | None:
-    return _number(cells, column) if column in cells else None
-
-
-def _number(cells: Mapping[str, str], column: str) -> float:
-    try:
-        number = float(cells[column])
-    except ValueError:
-        number = -1.0
-    if not 0 < number < 1e15:
-        raise InputError(f"{column} must be a positive number, not {shown(cells[column])}.")
-    return number
-
-
-def _whole(cells: Mapping[str, str], column: str) -> int:
-    if column not in cells:
-        raise InputError(f"{column} is not given.")
-    try:
-        number = float(cells[column])
-    except ValueError:
-        number = -1.0
-    if number != int(number) or not 0 <= number < 1e15:
-        raise InputError(f"{column} must be a whole number, not {shown(cells[column])}.")
-    return int(number)
-
-
-def _flag(cells: Mapping[str, str], column: str) -> bool:
-    word = cells[column].lower()
-    if word not in ("0", "1", "true", "false", "yes", "no", "0.0", "1.0"):
-        raise InputError(f"{column} must be 0 or 1, not {shown(cells[column])}.")
-    return word in ("1", "true", "yes", "1.0")
+    return number_in(cells, column) if column in cells else None
 
 
 def format_columns(columns: Iterable[str]) -> tuple[str, ...]:

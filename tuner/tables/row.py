@@ -39,6 +39,8 @@ class Row:
     """Its line in the file, from 1."""
     cells: Mapping[str, str]
     """What is printed, by column; empty cells are left out."""
+    understood: Mapping[str, str]
+    """The same with its defaults and without units and placeholders: what the run was made of."""
     group: str
     """Only rows of one group are comparable."""
     status: Status
@@ -56,12 +58,12 @@ class Row:
     @property
     def timed(self) -> bool:
         """Whether it shows how long an iteration takes."""
-        return self.status == "OK" and self.run is not None and self.seconds is not None
+        return self.status == "OK" and self.run is not None and self.seconds is not None and self.skipped is None
 
     @property
     def weighed(self) -> bool:
         """Whether it shows how much memory was used."""
-        return self.status == "OK" and self.run is not None and self.memory is not None
+        return self.status == "OK" and self.run is not None and self.memory is not None and self.skipped is None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,6 +73,8 @@ class Table:
     name: str
     columns: tuple[str, ...]
     rows: tuple[Row, ...]
+    lines: tuple[str, ...] = ()
+    """A report's text, line by line; empty for CSV, which says nothing beside its rows."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

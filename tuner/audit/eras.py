@@ -1,0 +1,121 @@
+"""Days on which a cluster was as fast as on another, and days on which all of it was faster by a factor."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from tuner.audit.case import Case, cases_of
+from tuner.audit.evidence import Evidence
+from tuner.audit.finding import Finding
+from tuner.errors import counted, listed
+from tuner.tables import Row
+
+_FACTOR: Final = 0.025
+"""A smaller difference than this is the noise of two runs."""
+_DAY: Final = re.compile(
+    r"(?<![0-9])(?<![0-9][-.])((?:20[0-9]{2}-)?(?:0[1-9]|1[0-2])-(?:0[1-9]|[12][0-9]|3[01]))(?![0-9])(?![-.][0-9])"
+)
+
+
+def eras(rows: Sequence[Row]) -> tuple[str, ...]:
+    """The era of each row: rows of one era may be compared, those of two differ by a whole factor.
+
+    A day is what a row's note, group or source is dated with; without a date its group stands for it. Days on which
+    the same runs took the same time make one era; a day that shares no run with another goes with the one before it.
+    An era is named for its first day.
+    """
+    era = {day: name for name, days in _eras(cases_of(rows), rows).items() for day in days}
+    return tuple(era[day_of(row)] for row in rows)
+
+
+def day_of(row: Row) -> str:
+    """The date that a row carries, or else its group."""
+    for column in ("date", "note", "group", "source"):
+        if found := _DAY.search(row.cells.get(column, "")):
+            return found[1]
+    return row.group
+
+
+def shared_runs(cases: Mapping[int, Case]) -> dict[tuple[str, str], list[float]]:
+    """For two days in the table's order, each shared run's seconds on the second over the first, as a logarithm."""
+    days = list(dict.fromkeys(day_of(case.row) for case in cases.values()))
+    times: dict[Any, dict[str, list[float]]] = {}
+    for case in cases.values():
+        if case.row.timed and case.row.seconds:
+            logs = times.setdefault(case.identity, {}).setdefault(day_of(case.row), [])
+            if math.log(case.row.seconds) not in [one for day in times[case.identity].values() for one in day]:
+                logs.append(math.log(case.row.seconds))
+    found: dict[tuple[str, str], list[float]] = {}
+    for by_day in times.values():
+        known = sorted((day for day, logs in by_day.items() if logs), key=days.index)
+        for number, first in enumerate(known):
+            for second in known[number + 1 :]:
+                means = [sum(by_day[day]) / len(by_day[day]) for day in (first, second)]
+                found.setdefault((first, second), []).append(means[1] - means[0])
+    return found
+
+
+def _eras(cases: Mapping[int, Case], rows: Sequence[Row]) -> dict[str, list[str]]:
+    """Each era's days, by the name of the era."""
+    days = list(dict.fromkeys(day_of(row) for row in rows))
+    shared = shared_runs(cases)
+    found: dict[str, list[str]] = {}
+    era = ""
+    for day in days:
+        verdicts: dict[str, list[float]] = {}
+        for (first, second), ratios in shared.items():
+            if second == day:
+                home = next(name for name, members in found.items() if first in members)
+                verdicts.setdefault(home, []).extend(ratios)
+        alike = [name for name, ratios in verdicts.items() if abs(_middle(ratios)) < _FACTOR]
+        if alike:
+            era = alike[-1]
+        elif verdicts or not era:
+            era = day
+        found.setdefault(era, []).append(day)
+    return found
+
+
+def changes(evidence: Evidence) -> list[Finding]:
+    """Rows of one topology on two days that all differ by a factor: the machine has changed, and not the topology."""
+    found = _eras(evidence.cases, evidence.table.rows)
+    home = {day: name for name, days in found.items() for day in days}
+    between: dict[tuple[str, str], list[float]] = {}
+    days: dict[tuple[str, str], list[str]] = {}
+    for (first, second), ratios in shared_runs(evidence.cases).items():
+        pair = home[first], home[second]
+        if pair[0] != pair[1]:
+            between.setdefault(pair, []).extend(ratios)
+            days.setdefault(pair, []).extend((first, second))
+    return [
+        _finding(evidence, {era: [day for day in found[era] if day in days[pair]] for era in pair}, pair, ratios)
+        for pair, ratios in between.items()
+    ]
+
+
+def _finding(evidence: Evidence, found: dict[str, list[str]], pair: tuple[str, str], ratios: list[float]) -> Finding:
+    before, after = pair
+    percents = sorted(abs(math.expm1(ratio)) * 100 for ratio in ratios)
+    less = "less" if _middle(ratios) < 0 else "more"
+    rows = tuple(row.index for row in evidence.table.rows if day_of(row) in found[after])
+    share = f"{percents[0]:.1f} to {percents[-1]:.1f}%" if len(percents) > 1 else f"{percents[0]:.1f}%"
+    return Finding(
+        row=None,
+        line=evidence.table.rows[rows[0]].line,
+        check="era",
+        severity="advice",
+        message=(
+            f"{counted(len(ratios), 'run')} of {listed(found[before], limit=4)} took {share} {less} on "
+            f"{listed(found[after], limit=4)}: a factor of {math.exp(_middle(ratios)):.3f}"
+        ),
+        suggestion="compare rows of one era only, or fit a factor between them",
+        rows=rows,
+    )
+
+
+def _middle(values: Sequence[float]) -> float:
+    ordered = sorted(values)
+    return (ordered[(len(ordered) - 1) // 2] + ordered[len(ordered) // 2]) / 2

@@ -1,0 +1,39 @@
+"""The repaired table: cells mended where one repair is left, rows marked where none is, a note in each touched row."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from tuner.audit.finding import Finding, Repair
+from tuner.tables import Table, write_csv
+
+
+def fixed(table: Table, findings: Iterable[Finding]) -> str:
+    """The table as CSV with every repair applied.
+
+    A row that cannot be true and has no single repair keeps its cells and is marked in the column `audit`, which every
+    command takes as a reason to skip it, or to leave out the one figure that the mark names.
+    """
+    rows = [dict(row.cells) for row in table.rows]
+    for finding in findings:
+        for repair in finding.repairs:
+            _apply(rows[repair.row], repair, finding)
+    columns = [*table.columns]
+    for column in ("note", "audit"):
+        if column not in columns and any(column in row for row in rows):
+            columns.append(column)
+    columns += [column for row in rows for column in row if column not in columns]
+    return write_csv(list(dict.fromkeys(columns)), rows)
+
+
+def _apply(row: dict[str, str], repair: Repair, finding: Finding) -> None:
+    changes = [f"{column} {row.get(column, 'empty')} -> {value}" for column, value in repair.cells.items()]
+    row |= repair.cells
+    notes = [f"audit: {', '.join(changes)} ({finding.check})"] if changes else []
+    if repair.exclude:
+        mark = f"exclude{f' {repair.exclude_column}' if repair.exclude_column else ''}: {repair.exclude}"
+        # A mark on the whole row wins over one on a figure.
+        if not row.get("audit") or not repair.exclude_column:
+            row["audit"] = mark
+        notes.append(f"audit: {mark}")
+    row["note"] = "; ".join([*([row["note"]] if row.get("note") else []), *notes])

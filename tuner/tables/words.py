@@ -1,0 +1,97 @@
+"""How reports name the columns of the format, and how they write a figure with its unit."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+ALIASES: Final = {
+    "nnodes": "nodes",
+    "gpus": "gpus",
+    "ngpus": "gpus",
+    "nlayers": "layers",
+    "num_layers": "layers",
+    "nhidden": "hidden",
+    "hidden_size": "hidden",
+    "nheads": "heads",
+    "num_heads": "heads",
+    "num_attention_heads": "heads",
+    "seq_len": "seq",
+    "seqlen": "seq",
+    "seq_length": "seq",
+    "sequence": "seq",
+    "vocab_size": "vocab",
+    "vocab_length": "vocab",
+    "ffn_hidden_size": "ffn",
+    "zs": "zero",
+    "zero_stage": "zero",
+    "micro_batch": "mbs",
+    "micro_batch_size": "mbs",
+    "bs": "gbs",
+    "batch_size": "gbs",
+    "global_batch": "gbs",
+    "global_batch_size": "gbs",
+    "params": "size",
+    "model_size": "size",
+    "mem": "mem_gib",
+    "memory": "mem_gib",
+    "peak_mem": "mem_gib",
+    "peak_memory": "mem_gib",
+    "sec/it": "sec_per_iter",
+    "sec/iter": "sec_per_iter",
+    "s/it": "sec_per_iter",
+    "s/iter": "sec_per_iter",
+    "iter_dt": "sec_per_iter",
+    "iter_time": "sec_per_iter",
+    "speed": "sec_per_iter",
+    "tflops/gpu": "tflops",
+    "notes": "note",
+}
+"""Names are compared in lower case, with a blank as an underscore and without what stands in brackets."""
+
+MEASURED: Final = ("sec_per_iter", "tflops", "mem_gib")
+_DECISIONS: Final = ("tp", "pp", "dp", "mbs", "nodes", "gpus", "vpp", "cp", "gbs", "zero", "heads", "layers", "hidden")
+_PLACEHOLDER: Final = re.compile(r"[-–—.?\s]*|x{2,}|n/?a|nan|none|null|tbd|[gm]i?b|m?s|tflops", re.IGNORECASE)
+_QUANTITY: Final = re.compile(r"([0-9][0-9,]*\.?[0-9]*|\.[0-9]+)\s*([a-z/]+)", re.IGNORECASE)
+_UNITS: Final = {
+    "mem_gib": {"g": 1.0, "gb": 1.0, "gib": 1.0, "m": 1 / 1024, "mb": 1 / 1024, "mib": 1 / 1024},
+    "sec_per_iter": {"s": 1.0, "sec": 1.0, "secs": 1.0, "s/it": 1.0, "ms": 1e-3, "min": 60.0},
+    "tflops": {"tflops": 1.0, "tflop/s": 1.0, "t": 1.0, "pflops": 1e3},
+}
+
+
+def column_named(name: str) -> str:
+    """The format's column for a report's word."""
+    folded = re.sub(r"\([^)]*\)", "", name).strip().lower()
+    folded = re.sub(r"[\s-]+", "_", folded)
+    return ALIASES.get(folded, folded)
+
+
+def plain(column: str, cell: str) -> str:
+    """A cell without its unit: `67GB` is 67; empty where it only holds a figure's place: `xxxx`, `GB`.
+
+    What is neither stays as it is printed, for the reader to refuse with its reason.
+    """
+    if column not in MEASURED and column not in _DECISIONS:
+        return cell
+    if _PLACEHOLDER.fullmatch(cell):
+        return ""
+    found = _QUANTITY.fullmatch(cell)
+    if found and (factor := _UNITS.get(column, {}).get(found[2].lower())):
+        digits = found[1].replace(",", "")
+        return digits if factor == 1 else f"{float(digits) * factor:.12g}"
+    return cell
+
+
+def size_of(text: str) -> float | None:
+    """Parameters of a size as reports print it: `104B`, `1.3B`, `350M`."""
+    found = re.fullmatch(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([BbMm])\s*", text)
+    return float(found[1]) * (1e9 if found[2] in "Bb" else 1e6) if found else None
+
+
+def rounding_of(text: str) -> float:
+    """Half of the last digit of a printed figure: what rounding may have taken or added. 0.005 for `134.02`."""
+    found = re.fullmatch(r"\s*[+-]?(?=[.0-9])[0-9]*(?:\.([0-9]*))?(?:[eE]([+-]?[0-9]{1,3}))?[^0-9]*", text)
+    if not found:
+        return 0.0
+    return float(0.5 * 10.0 ** (int(found[2] or 0) - len(found[1] or "")))
