@@ -43,7 +43,9 @@ SPACE = {
 }
 FLAGS = {
     "audit": {"--fix", "--output", "--default", "--json"},
+    "calibrate": {"--default", "--output", "--era", "--json"},
     "catalog": {"--json"},
+    "evaluate": {"--default", "--calibration", "--calibrate-rows", "--seed", "--rows", "--json"},
     "explain": SPACE,
     "flops": SPACE | {"--seconds", "--tokens", "--price"},
     "measure": SPACE | {"--csv", "--iterations", "--run"},

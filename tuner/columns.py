@@ -85,7 +85,7 @@ class Columns:
 
     def rows(self, places: IntArray) -> Columns:
         """The rows at these places."""
-        return Columns(self.workload, self.cluster, {name: values[places] for name, values in self.arrays.items()})
+        return Columns(self.workload, self.cluster, {name: self.arrays[name][places] for name in _NAMES})
 
     @property
     def replica(self) -> IntArray:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import numpy as np
@@ -12,11 +12,16 @@ from tuner.errors import NothingUsable
 from tuner.physics.calibration import Calibration, Measured, calibrate
 from tuner.physics.estimate import Model
 from tuner.physics.memory import shown_bytes
+from tuner.physics.site import TIME_FACTORS
 from tuner.physics.weighing import Weighed
 from tuner.tables import Row, Table, blocks
 
 LEAST_RANKED: Final = 5
 """Timed rows that a group needs for its order to be scored."""
+
+FOLDS: Final = 5
+LEAST_FOLDED: Final = 10
+"""Parts of which each is left out once, and the timed rows that a table needs for it."""
 
 APART: Final = 0.02
 """Rows whose seconds differ by less are not taken for ordered."""
@@ -103,6 +108,46 @@ def evaluate(
         calibration=known,
         summary=summarised(scored),
         groups=groups,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Learnt:
+    """A calibration and how much it helps."""
+
+    calibration: Calibration
+    timed: int
+    uncertainty: dict[str, float]
+    """Standard deviation of the logarithm of each factor of time."""
+    before: float | None
+    """Median error of time without it."""
+    left_out: float | None
+    """Median error of time on rows that a calibration by the others has not seen; None where they are few."""
+
+
+def learn(table: Table, eras: Sequence[str]) -> Learnt:
+    """Calibrate on every row of a table that can be estimated; `eras` has a label for each of its rows."""
+    usable = [replace(row, group=eras[row.index]) for row in table.rows if row.run is not None and row.skipped is None]
+    timed = [row for row in usable if row.timed]
+    if not timed and not any(row.weighed or row.status == "OOM" for row in usable):
+        reason = next((row.skipped for row in table.rows if row.skipped), "no row has seconds or memory")
+        raise NothingUsable(f"{table.name} teaches nothing: {reason}")
+    known = calibrate_on(usable)
+    if timed:
+        known = replace(known, era=timed[-1].group)
+    folds = [timed[start::FOLDS] for start in range(FOLDS)] if len(timed) >= LEAST_FOLDED else []
+    left_out: list[float] = []
+    for fold in folds:
+        others = calibrate_on(row for row in timed if row not in fold)
+        left_out += [abs(guess.seconds / _measured(guess) - 1) for guess in guess_rows(fold, Model(calibration=others))]
+    before = [abs(guess.seconds / _measured(guess) - 1) for guess in guess_rows(timed, Model())]
+    spread = np.sqrt(np.diagonal(known.spread))
+    return Learnt(
+        calibration=known,
+        timed=len(timed),
+        uncertainty={name: float(value) for name, value in zip(TIME_FACTORS, spread, strict=True)},
+        before=float(np.median(before)) if before else None,
+        left_out=float(np.median(left_out)) if left_out else None,
     )
 
 

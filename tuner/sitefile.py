@@ -50,6 +50,7 @@ def site_text(calibration: Calibration, *, source: str) -> str:
         "[time]",
         f"spread = [{', '.join(_numbers(row) for row in calibration.spread)}]",
         f"features = [{', '.join(_text(name) for name in SMOOTH)}]",
+        f"era = {_text(calibration.era)}",
     ]
     for place in range(len(known) if known else 0):
         assert known is not None  # noqa: S101 - for the type checker
@@ -89,6 +90,7 @@ def _calibration(table: Mapping[str, Any]) -> Calibration:
     plain = Calibration(
         site=site,
         spread=spread,
+        era=str(table["time"].get("era", "")),
         memory_deviation=_factor(table["memory"]["deviation"]),
         weighed=int(table["memory"]["runs"]),
     )

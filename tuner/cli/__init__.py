@@ -13,7 +13,9 @@ import click
 
 from tuner import __version__
 from tuner.cli.audit import audit
+from tuner.cli.calibrate import calibrate
 from tuner.cli.catalog import catalog
+from tuner.cli.evaluate import evaluate
 from tuner.cli.explain import explain
 from tuner.cli.flops import flops
 from tuner.cli.measure import measure
@@ -39,7 +41,7 @@ def app() -> None:
     """
 
 
-for command in (plan, explain, flops, measure, audit, rules, catalog):
+for command in (plan, explain, flops, evaluate, calibrate, measure, audit, rules, catalog):
     app.add_command(command)
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tuner.cli.options import as_json
+from tuner.cli.tables import takes_a_table
 
 if TYPE_CHECKING:
     from tuner.audit import Finding
@@ -14,18 +15,11 @@ if TYPE_CHECKING:
 
 
 @click.command(epilog="Example: tuner audit tests/data/tables/bloom-a100.csv")
-@click.argument("file", metavar="TABLE|REPORT")
+@takes_a_table
 @click.option("--fix", is_flag=True, help="Write the repaired table, with a note in each touched row; needs -o.")
 @click.option("-o", "--output", metavar="FILE", help="Where --fix writes it, as CSV.")
-@click.option(
-    "--default",
-    "defaults",
-    multiple=True,
-    metavar="COLUMN=VALUE",
-    help="What the table leaves out and you know: gpu=V100-32GB-SXM, gpus_per_node=4.",
-)
 @as_json
-def audit(file: str, fix: bool, output: str | None, defaults: tuple[str, ...], as_json: bool) -> None:
+def audit(table: Table, fix: bool, output: str | None, as_json: bool) -> None:
     """Find figures that cannot be true in a measurement table or a Markdown report, and suggest the repair.
 
     --fix mends what has one repair and marks, in the column audit, what cannot be true and has none; every command
@@ -35,7 +29,6 @@ def audit(file: str, fix: bool, output: str | None, defaults: tuple[str, ...], a
 
     if fix != (output is not None):
         raise InputError("--fix and -o FILE go together.")
-    table = _table(file, defaults)
     findings = _findings(table)
     if output is not None:
         _write(output, table, findings)
@@ -47,20 +40,6 @@ def audit(file: str, fix: bool, output: str | None, defaults: tuple[str, ...], a
         )
     else:
         _print_text(table, findings)
-
-
-def _table(file: str, defaults: tuple[str, ...]) -> Table:
-    """The table of a file. A training log, once it is read too, is told from a table by its content here."""
-    from tuner.errors import InputError
-    from tuner.tables import COLUMNS, Defaults, read_table
-
-    known: dict[str, str] = {}
-    for setting in defaults:
-        column, sign, value = setting.partition("=")
-        if not sign or not value or column not in COLUMNS:
-            raise InputError(f"--default {setting!r} is not COLUMN=VALUE with a column of the format, such as gpu.")
-        known[column] = value
-    return read_table(file, Defaults(cells=known))
 
 
 def _findings(table: Table) -> tuple[Finding, ...]:

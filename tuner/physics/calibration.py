@@ -48,23 +48,25 @@ class Calibration:
     residual: FloatArray = field(default_factory=lambda: np.zeros(0))
     noise: FloatArray = field(default_factory=lambda: np.zeros(0))
     """Variance of each remembered row by itself."""
+    era: str = ""
+    """The era that is estimated where none is named."""
     memory_deviation: float = DEVIATION
     """Standard deviation of the logarithm of a GPU's memory."""
     weighed: int = 0
     """Runs whose memory the factors have seen."""
 
-    def predict(self, columns: Columns, era: Sequence[str] | str = "") -> FloatArray:
+    def predict(self, columns: Columns, era: Sequence[str] | str | None = None) -> FloatArray:
         """Seconds of one iteration, the residual included: the median of what is expected."""
         found = seconds(columns, self.site)
         if self.known is None:
             return found
-        across = covariance(Features.of(columns, era), self.known)
+        across = covariance(Features.of(columns, self.era if era is None else era), self.known)
         corrected: FloatArray = found * np.exp(across @ self._weights())
         return corrected
 
-    def deviation(self, columns: Columns, era: Sequence[str] | str = "") -> FloatArray:
+    def deviation(self, columns: Columns, era: Sequence[str] | str | None = None) -> FloatArray:
         """Standard deviation of the logarithm of a measurement around `predict`."""
-        features = Features.of(columns, era)
+        features = Features.of(columns, self.era if era is None else era)
         slopes = _slopes(columns, self.site)
         variance: Any = np.full(len(features), UNSEEN**2)
         if self.known is not None:

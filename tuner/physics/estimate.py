@@ -56,20 +56,20 @@ class Model:
 
     calibration: Calibration = field(default_factory=Calibration)
 
-    def score(self, columns: Columns, era: Sequence[str] | str = "") -> Scores:
+    def score(self, columns: Columns, era: Sequence[str] | str | None = None) -> Scores:
         """Every row, a chunk at a time."""
         rows = len(columns.tp)
         if rows <= CHUNK:
             return self._score(columns, era)
         parts = []
         for places in _chunks(rows):
-            own = era if isinstance(era, str) else tuple(era[int(place)] for place in places)
+            own = era if era is None or isinstance(era, str) else tuple(era[int(place)] for place in places)
             parts.append(self._score(columns.rows(places), own))
         return Scores(
             **{name: np.concatenate([getattr(part, name) for part in parts]) for name in Scores.__dataclass_fields__}
         )
 
-    def interval(self, columns: Columns, era: Sequence[str] | str = "") -> tuple[FloatArray, FloatArray]:
+    def interval(self, columns: Columns, era: Sequence[str] | str | None = None) -> tuple[FloatArray, FloatArray]:
         """Seconds between which 80% of measurements are expected."""
         middle, deviation = self.calibration.predict(columns, era), self.calibration.deviation(columns, era)
         return middle * np.exp(-INTERVAL * deviation), middle * np.exp(INTERVAL * deviation)
@@ -94,7 +94,7 @@ class Model:
             memory=MemoryEstimate(terms={name: float(value[0]) for name, value in memory.items()}),
         )
 
-    def _score(self, columns: Columns, era: Sequence[str] | str) -> Scores:
+    def _score(self, columns: Columns, era: Sequence[str] | str | None) -> Scores:
         found = self.calibration.predict(columns, era)
         need = worst_need(columns, self.calibration.site).total
         beyond = np.log(need / limit(columns)) / self.memory_deviation(columns)

@@ -1,0 +1,189 @@
+"""How good the estimates are: the table of targets, from published measurements.
+
+    python benchmarks/accuracy.py [--tables FOLDER] [--plots FOLDER]
+
+Without a folder it takes the development tables beside the repository where they are, else the tables that ship. Each
+figure is printed with its target; what the tables at hand cannot tell is left out. `--plots` draws estimate against
+measurement.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+
+from tuner.audit import audit, fixed
+from tuner.evaluating import Evaluation, Guess, evaluate
+from tuner.physics.estimate import Model
+from tuner.request import space_for
+from tuner.tables import Row, Table, read_table, table_of
+
+ROOT: Final = Path(__file__).resolve().parent.parent
+DEVELOPMENT: Final = ROOT.parent / "shared" / "measured"
+SHIPPED: Final = ROOT / "tests" / "data" / "tables"
+SEEDS: Final = range(8)
+ROWS: Final = 5
+DAY: Final = re.compile(r"\d\d-\d\d")
+
+
+def main() -> None:
+    """Print the table."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--tables", type=Path, default=DEVELOPMENT if DEVELOPMENT.is_dir() else SHIPPED)
+    parser.add_argument("--plots", type=Path)
+    given = parser.parse_args()
+    tables = {path.stem: read_table(path) for path in sorted(given.tables.glob("*.csv"))}
+    print(f"{len(tables)} tables; drawn rows: mean over {len(SEEDS)} seeds\n")
+    print("| | figure | target |\n|---|---|---|")
+    for name, table in tables.items():
+        if name.startswith("bloom"):
+            _bloom(name, _by_day(_cleaned(table)))
+        elif any(row.timed for row in table.rows):
+            _other(name, table)
+    for name, table in tables.items():
+        _memory(name, table)
+    _intervals(tables)
+    _speed()
+    if given.plots:
+        _plots(tables, given.plots)
+
+
+def _cleaned(table: Table) -> Table:
+    """The table as the audit leaves it standing."""
+    return table_of(fixed(table, audit(table)), table.name)
+
+
+def _by_day(table: Table) -> Table:
+    return replace(table, rows=tuple(replace(row, group=_day(row)) for row in table.rows))
+
+
+def _day(row: Row) -> str:
+    found = DAY.search(row.group)
+    return found[0] if found else row.group
+
+
+def _bloom(name: str, table: Table) -> None:
+    runs = [evaluate(table, calibrate_rows=ROWS, seed=seed) for seed in SEEDS]
+    _line(f"{name}: median error of time, {ROWS} rows of each day", _mean(runs, "sec_median_ape"), "at most 3%")
+    _line(f"{name}: mean error of time", _mean(runs, "sec_mape"), "at most 4%")
+    _line(f"{name}: pairs more than 2% apart in order", _mean(runs, "pairs_in_order"), "at least 90%")
+    _line(f"{name}: regret of the best-liked row of a day", _mean(runs, "top1_regret"), "at most 1%")
+    _line(f"{name}: median error, no calibration", evaluate(table).summary.sec_median_ape, "")
+
+
+def _other(name: str, table: Table) -> None:
+    summary = evaluate(table).summary
+    judged = name.split("-")[0] in ("aleph", "vtrain", "mpt", "megatron")
+    _line(f"{name}: median error of time, no calibration", summary.sec_median_ape, "at most 10%" if judged else "")
+    if summary.kendall_tau is not None:
+        print(
+            f"| {name}: Kendall's tau within groups | {summary.kendall_tau:.2f} | {'at least 0.80' if judged else ''} |"
+        )
+    runs = [evaluate(table, calibrate_rows=ROWS, seed=seed) for seed in SEEDS]
+    if runs[0].summary.timed_rows:
+        _line(
+            f"{name}: median error, {ROWS} rows of each group, {runs[0].summary.timed_rows} scored",
+            _mean(runs, "sec_median_ape"),
+            "at most 4%" if judged else "",
+        )
+
+
+def _memory(name: str, table: Table) -> None:
+    made = evaluate(_cleaned(table) if name.startswith("bloom") else table)
+    judged = name.split("-")[0] in ("bloom", "enoki", "tr3m")
+    if made.summary.mem_rows:
+        _line(f"{name}: mean error of memory", made.summary.mem_mape, "at most 6%" if judged else "")
+    if made.summary.balanced_accuracy is not None:
+        _line(f"{name}: fits or not, balanced accuracy", made.summary.balanced_accuracy, "at least 97%")
+        chances = [guess.out_of_memory for guess in made.guesses.values() if guess.row.status == "OOM"]
+        _line(f"{name}: least chance given to a run that was out of memory", min(chances), "above 5%")
+
+
+def _intervals(tables: dict[str, Table]) -> None:
+    """How many measurements lie in their 80% interval, over all tables."""
+    inside: dict[int, list[bool]] = {0: [], ROWS: []}
+    for table in tables.values():
+        for rows, held in inside.items():
+            if any(row.timed for row in table.rows):
+                made = evaluate(_cleaned(table), calibrate_rows=rows)
+                fresh = [guess for index, guess in made.guesses.items() if index not in made.calibrated_on]
+                held += [guess.low <= guess.row.seconds <= guess.high for guess in fresh if guess.row.seconds]
+    for rows, held in inside.items():
+        if held:
+            label = f"{rows} rows of each group" if rows else "no calibration"
+            _line(f"measurements within their 80% interval, {label}", float(np.mean(held)), "70% to 90%")
+
+
+def _speed() -> None:
+    space = space_for()
+    points = np.concatenate(list(space.blocks()))
+    columns = space.columns(points)
+    model, best = Model(), float("inf")
+    for _ in range(5):
+        started = time.perf_counter()
+        model.score(columns)
+        best = min(best, time.perf_counter() - started)
+    rate = f"{len(points) / best:,.0f}"
+    print(f"| topologies scored for time and memory a second, one core | {rate} | at least 1,000,000 |")
+    started = time.perf_counter()
+    found = np.concatenate(list(space.blocks()))
+    model.score(space.columns(found))
+    whole = f"{time.perf_counter() - started:.2f} s"
+    print(f"| default 48-node space, {len(found):,} legal, enumerated and scored | {whole} | under 1 s |")
+
+
+def _line(label: str, value: float | None, target: str) -> None:
+    if value is not None:
+        print(f"| {label} | {100 * value:.1f}% | {target} |")
+
+
+def _mean(runs: Sequence[Evaluation], name: str) -> float | None:
+    values = [value for made in runs if (value := getattr(made.summary, name)) is not None]
+    return float(np.mean(values)) if values else None
+
+
+def _plots(tables: dict[str, Table], folder: Path) -> None:
+    """Estimate over measurement, time and memory, for the tables that ship."""
+    import matplotlib as mpl
+
+    mpl.use("Agg")
+    import matplotlib.pyplot as plt
+
+    folder.mkdir(parents=True, exist_ok=True)
+    shipped = {name: table for name, table in tables.items() if (SHIPPED / f"{name}.csv").exists()}
+    figure, axes = plt.subplots(1, 3, figsize=(15, 4.6), constrained_layout=True)
+    titles = ("time, no calibration", f"time, {ROWS} rows of each group fitted", "memory, no calibration")
+    for place, axis in enumerate(axes):
+        for name, table in shipped.items():
+            made = evaluate(_cleaned(table), calibrate_rows=ROWS if place == 1 else 0)
+            fresh = [guess for index, guess in made.guesses.items() if index not in made.calibrated_on]
+            pairs = _pairs(fresh, memory=place == 2)
+            if pairs:
+                measured, estimated = np.array(pairs).T
+                axis.scatter(measured, estimated / measured, s=14, alpha=0.7, label=f"{name} ({len(pairs)})")
+        axis.axhline(1.0, color="black", linewidth=0.8)
+        axis.axhspan(0.9, 1.1, color="0.9", zorder=0)
+        axis.set(title=titles[place], xscale="log", ylim=(0.3, 1.6))
+        axis.set_xlabel("measured, GiB" if place == 2 else "measured, seconds an iteration")
+        axis.set_ylabel("estimate / measurement")
+        axis.legend(fontsize=8, loc="lower right")
+    figure.savefig(folder / "accuracy.png", dpi=110)
+    plt.close(figure)
+
+
+def _pairs(guesses: Sequence[Guess], *, memory: bool) -> list[tuple[float, float]]:
+    gib = 2.0**30
+    if memory:
+        return [(g.row.memory / gib, g.memory / gib) for g in guesses if g.row.weighed and g.row.memory]
+    return [(g.row.seconds, g.seconds) for g in guesses if g.row.timed and g.row.seconds]
+
+
+if __name__ == "__main__":
+    main()
