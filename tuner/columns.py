@@ -6,6 +6,7 @@ Rules and physics are written once, over columns; a single topology is columns o
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from functools import cached_property
 from typing import Any, Final, overload
 
 import numpy as np
@@ -50,7 +51,10 @@ class Column:
 
 
 class Columns:
-    """Topologies of one workload on one cluster, as arrays; an array that is not known yet raises `KeyError`."""
+    """Topologies of one workload on one cluster, as arrays; an array that is not known yet raises `KeyError`.
+
+    What follows from the arrays is worked out once: they are not to be changed after it has been read.
+    """
 
     nodes = Column()
     tp = Column()
@@ -83,51 +87,51 @@ class Columns:
         arrays = {name: np.array([row[name] for row in rows], dtype=np.int64) for name in _NAMES}
         return cls(workload, cluster, arrays)
 
-    def rows(self, places: IntArray) -> Columns:
-        """The rows at these places."""
+    def rows(self, places: IntArray | slice) -> Columns:
+        """The rows at these places, of every column; a slice of them copies nothing."""
         return Columns(self.workload, self.cluster, {name: self.arrays[name][places] for name in _NAMES})
 
-    @property
+    @cached_property
     def replica(self) -> IntArray:
         """GPUs that hold one copy of the model."""
         return self.tp * self.pp * self.cp
 
-    @property
+    @cached_property
     def ffn(self) -> IntArray:
         """Width of the MLP, which keeps its ratio to hidden."""
         model = self.workload.model
         return self.hidden * model.ffn // model.hidden
 
-    @property
+    @cached_property
     def kv_heads(self) -> IntArray:
         """Key/value heads: they follow heads in a model without grouped queries."""
         model = self.workload.model
         return self.heads if model.kv_heads == model.heads else np.full_like(self.heads, model.kv_heads)
 
-    @property
+    @cached_property
     def head_size(self) -> FloatArray:
         """The width of one attention head: the model's own where it fixes one."""
         fixed = self.workload.model.head_size
         return np.full(np.shape(self.heads), float(fixed)) if fixed else self.hidden / self.heads
 
-    @property
+    @cached_property
     def layer_matrices(self) -> FloatArray:
         """Weights of one layer's matrices: what each of its tokens is multiplied by."""
         attention = 2 * self.hidden * self.head_size * (self.heads + self.kv_heads)
         matrices: FloatArray = attention + (3 if self.workload.model.gated_mlp else 2) * self.hidden * self.ffn
         return matrices
 
-    @property
+    @cached_property
     def units(self) -> IntArray:
         """What the pipeline's stages share out: layers, and the embedding and the head where they count as layers."""
         return self.layers + 2 * self.partition
 
-    @property
+    @cached_property
     def microbatches(self) -> IntArray:
         """Steps of accumulation in one iteration."""
         return self.global_batch // (self.micro_batch * self.dp)
 
-    @property
+    @cached_property
     def padded_vocab(self) -> IntArray:
         """The vocabulary as Megatron pads it for `tp` ranks."""
         model = self.workload.model

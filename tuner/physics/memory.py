@@ -146,12 +146,10 @@ class Need:
 
 def worst_need(columns: Columns, site: Site) -> Need:
     """The stage that needs most: the first, one of the middle, or the last."""
-    stages = (Stages.first(columns), Stages.middle(columns), Stages.last(columns))
-    needs = np.stack([needed_bytes(stage, site) for stage in stages])
-    worst = np.argmax(needs, axis=0)
-    places = np.stack([np.asarray(stage.at) for stage in stages])
-    rows = np.arange(len(columns.tp))
-    return Need(total=needs[worst, rows], stage=places[worst, rows])
+    stages = Stages.ends_and_middle(columns)
+    needs = needed_bytes(stages, site)
+    worst, rows = np.argmax(needs, axis=0), np.arange(len(columns.tp))
+    return Need(total=needs[worst, rows], stage=stages.at[worst, rows])
 
 
 def limit(columns: Columns) -> float:
@@ -172,6 +170,10 @@ def _tensors(stage: Stages, site: Site) -> dict[str, FloatArray]:
     columns = stage.columns
     workload, zero = columns.workload, columns.zero
     size, parameters = size_of(workload), stage.parameters
+    scores = _scores(columns)
+    layer = _layer(columns, scores)
+    again = columns.recompute == _FULL, columns.recompute == _SELECTIVE
+    working = np.where(again[0], layer, np.where(again[1], scores, 0.0))  # what is computed again, meanwhile
     shards = [np.where(zero >= least, columns.dp, 1) for least in range(4)]
     copy = 4.0 if size < 4 else 0.0  # the fp32 weights that 16-bit training keeps beside its own
     weights: Any
@@ -189,8 +191,8 @@ def _tensors(stage: Stages, site: Site) -> dict[str, FloatArray]:
         "gradients": gradients,
         "optimizer": (copy + STATES[workload.optimizer]) * parameters / shards[1],
         "frozen": size * workload.model.frozen_params / (columns.tp * columns.pp * shards[3]),
-        "activations": _kept(stage) * site.activations,
-        "working": _working(columns) * site.activations,
+        "activations": _kept(stage, layer, scores) * site.activations,
+        "working": working * site.activations,
         "logits": stage.is_last * _logits(columns) * site.activations,
         "buckets": (0.0 if workload.plain_layers else 2 * size) * np.minimum(BUCKET, parameters),
         "gathered": _gathered(stage),
@@ -228,27 +230,17 @@ def _tokens(columns: Columns) -> FloatArray:
     return tokens
 
 
-def _kept(stage: Stages) -> FloatArray:
+def _kept(stage: Stages, layer: FloatArray, scores: FloatArray) -> FloatArray:
     """Activations of all microbatches in flight, and each one's output, which the pipeline holds for its backward."""
     columns = stage.columns
-    whole = _layer(columns)
+    output = _input(columns)
     each = np.where(
-        columns.recompute == _FULL,
-        _input(columns),
-        np.where(columns.recompute == _SELECTIVE, whole - _scores(columns), whole),
+        columns.recompute == _FULL, output, np.where(columns.recompute == _SELECTIVE, layer - scores, layer)
     )
     flying = stage.layers_in_flight
-    outputs = np.where(columns.pp > 1, flying / np.maximum(1, stage.layers), 0.0) * _input(columns)
+    outputs = np.where(columns.pp > 1, flying / np.maximum(1, stage.layers), 0.0) * output
     kept: FloatArray = each * flying + outputs
     return kept
-
-
-def _working(columns: Columns) -> FloatArray:
-    """What a recomputed layer needs while it is computed again."""
-    again: FloatArray = np.where(
-        columns.recompute == _FULL, _layer(columns), np.where(columns.recompute == _SELECTIVE, _scores(columns), 0.0)
-    )
-    return again
 
 
 def _whole(columns: Columns) -> Any:
@@ -261,7 +253,7 @@ def _input(columns: Columns) -> FloatArray:
     return kept
 
 
-def _layer(columns: Columns) -> FloatArray:
+def _layer(columns: Columns, scores: FloatArray) -> FloatArray:
     """Activations that one layer keeps for its backward pass when nothing is recomputed."""
     workload = columns.workload
     model, halves = workload.model, size_of(workload) / 2
@@ -272,7 +264,7 @@ def _layer(columns: Columns) -> FloatArray:
     if workload.plain_layers:
         whole, cut = PLAIN_WHOLE, PLAIN_CUT
     each = _tokens(columns) * columns.hidden * halves
-    layer: FloatArray = each * (whole / _whole(columns) + cut / columns.tp) + _scores(columns)
+    layer: FloatArray = each * (whole / _whole(columns) + cut / columns.tp) + scores
     return layer
 
 

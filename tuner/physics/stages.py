@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
 from tuner.columns import BoolArray, Columns, FloatArray, IntArray
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)  # without slots, which have no room for what is worked out once
 class Stages:
-    """One stage of every row; `at` is its place in that row's pipeline, from 0."""
+    """One stage of every row; `at` is its place in that row's pipeline, from 0.
+
+    `at` may have more lines than one, each with a stage of every row.
+    """
 
     columns: Columns
     at: IntArray
@@ -31,26 +35,31 @@ class Stages:
         """The stage with the head and the loss."""
         return cls(columns, columns.pp - 1)
 
-    @property
+    @classmethod
+    def ends_and_middle(cls, columns: Columns) -> Stages:
+        """First, middle and last as three lines: among them is the stage that needs most of anything."""
+        return cls(columns, np.stack([stage(columns).at for stage in (cls.first, cls.middle, cls.last)]))
+
+    @cached_property
     def is_first(self) -> BoolArray:
         """Whether it holds the input embedding."""
         first: BoolArray = self.at == 0
         return first
 
-    @property
+    @cached_property
     def is_last(self) -> BoolArray:
         """Whether it holds the head."""
         last: BoolArray = self.at == self.columns.pp - 1
         return last
 
-    @property
+    @cached_property
     def layers(self) -> IntArray:
         """Its layers. Where they do not divide evenly, every stage is taken for as full as the fullest."""
         columns = self.columns
         share = -(-columns.units // columns.pp)
         return share - columns.partition * (self.is_first.astype(np.int64) + self.is_last)
 
-    @property
+    @cached_property
     def layers_in_flight(self) -> FloatArray:
         """Layers times microbatches whose activations it keeps at the fullest moment of the schedule.
 
@@ -65,12 +74,12 @@ class Stages:
         flying: FloatArray = self.layers * np.where(columns.vpp > 1, chunks / columns.vpp, plain)
         return flying
 
-    @property
+    @cached_property
     def parameters(self) -> FloatArray:
         """Trained parameters on one GPU of it."""
         return self.layers * layer_parameters(self.columns) + self.table_parameters
 
-    @property
+    @cached_property
     def table_parameters(self) -> FloatArray:
         """Of the embedding and the head, those on one GPU: Megatron copies a tied embedding to the last stage."""
         columns, model = self.columns, self.columns.workload.model

@@ -49,13 +49,13 @@ TERMS: Final = (
 
 def time_terms(columns: Columns, site: Site) -> dict[str, FloatArray]:
     """Seconds of one iteration by term; none is negative."""
-    layer = _of_distinct(columns, site)
+    layer, head, embedding = _of_distinct(columns, site)
     stage = Stages.middle(columns)
     microbatches = columns.microbatches
     times = stage.layers * microbatches
-    each, head, sends = layer.total, _head(columns, site), _sends(columns, site)
-    slowest = _slowest(columns, each, head, sends)
-    through = columns.layers * each + head + _embedding(columns, site) + columns.pp * sends
+    each, sends = layer.total, _sends(columns, site)
+    slowest = _slowest(stage, each, head, sends)
+    through = columns.layers * each + head + embedding + columns.pp * sends
     terms = {name: seconds * times for name, seconds in layer.terms().items()}
     terms["head"] = np.maximum(0, slowest - stage.layers * each - sends) * microbatches
     terms["pipeline"] = sends * microbatches
@@ -72,8 +72,11 @@ def seconds(columns: Columns, site: Site) -> FloatArray:
     return total
 
 
-def _of_distinct(columns: Columns, site: Site) -> Layer:
-    """A layer's seconds, computed once for each kind of layer among the rows: few differ in what it depends on."""
+def _of_distinct(columns: Columns, site: Site) -> tuple[Layer, FloatArray, FloatArray]:
+    """Seconds of a layer, of the head and of the embedding for one microbatch.
+
+    Computed once for each kind of row: few differ in what they depend on.
+    """
     more = (columns.microbatches > 1).astype(np.int64)
     parts = (
         *(columns.tp, columns.cp, columns.micro_batch, columns.sequence_parallel),
@@ -86,12 +89,17 @@ def _of_distinct(columns: Columns, site: Site) -> Layer:
         span *= size
         code = code * size + part
     if span >= 2**62:  # the code of a row would not fit an integer
-        return layer_seconds(columns, site)
+        return _of_each(columns, site)
     _, first, back = np.unique(code, return_index=True, return_inverse=True)
     if len(first) * 2 > len(code):
-        return layer_seconds(columns, site)
-    found = layer_seconds(columns.rows(first), site)
-    return Layer(**{name: values[back] for name, values in found.terms().items()})
+        return _of_each(columns, site)
+    layer, head, embedding = _of_each(columns.rows(first), site)
+    spread = Layer(**{name: values[back] for name, values in layer.terms().items()})
+    return spread, head[back], embedding[back]
+
+
+def _of_each(columns: Columns, site: Site) -> tuple[Layer, FloatArray, FloatArray]:
+    return layer_seconds(columns, site), _head(columns, site), _embedding(columns, site)
 
 
 def _head(columns: Columns, site: Site) -> FloatArray:
@@ -125,15 +133,13 @@ def _sends(columns: Columns, site: Site) -> FloatArray:
     return np.where(columns.pp > 1, each * columns.vpp, 0.0)
 
 
-def _slowest(columns: Columns, each: FloatArray, head: FloatArray, sends: FloatArray) -> FloatArray:
+def _slowest(middle: Stages, each: FloatArray, head: FloatArray, sends: FloatArray) -> FloatArray:
     """Seconds of one microbatch on the stage that needs the most."""
-    first, middle, last = (
-        stage.layers for stage in (Stages.first(columns), Stages.middle(columns), Stages.last(columns))
-    )
-    end = END_SENDS * sends
-    embedding = 0.0  # it is small beside a layer
-    ends = np.maximum(first * each + end + embedding, last * each + end + head)
-    longest: FloatArray = np.where(columns.pp > 2, np.maximum(middle * each + sends, ends), ends)
+    columns = middle.columns
+    first, last = Stages.first(columns).layers, Stages.last(columns).layers
+    end = END_SENDS * sends  # and the embedding is small beside a layer
+    ends = np.maximum(first * each + end, last * each + end + head)
+    longest: FloatArray = np.where(columns.pp > 2, np.maximum(middle.layers * each + sends, ends), ends)
     return longest
 
 
