@@ -16,7 +16,7 @@ FLOORS = (
     ("columns", "rules", "axes", "space", "openings", "nearest", "remedies", "logs"),
     ("physics",),
     ("search", "launch", "tables", "logfiles", "sitefile"),
-    ("tune", "planning", "explaining", "measuring", "evaluating", "audit", "request", "report", "export"),
+    ("tune", "planning", "explaining", "measuring", "evaluating", "costing", "audit", "request", "report", "export"),
     ("cli",),
     ("__main__",),
 )

@@ -46,10 +46,10 @@ FLAGS = {
     "calibrate": {"--default", "--output", "--era", "--json"},
     "catalog": {"--json"},
     "evaluate": {"--default", "--calibration", "--calibrate-rows", "--seed", "--rows", "--json"},
-    "explain": SPACE,
+    "explain": SPACE | {"--calibration", "--against"},
     "flops": SPACE | {"--seconds", "--tokens", "--price"},
     "measure": SPACE | {"--csv", "--iterations", "--run"},
-    "plan": SPACE | {"--csv", "--top"},
+    "plan": SPACE | {"--csv", "--top", "--calibration"},
     "rules": {"--json"},
 }
 
@@ -71,7 +71,7 @@ def test_plan_prints_counts_and_rows_for_people(run: Run) -> None:
     assert "48 nodes of 8 A100-80GB-SXM" in said.out
     assert "grid points, " in said.out
     assert "removed by fill-nodes " in said.out
-    assert "Not ranked by time yet." in said.out
+    assert "Estimates, not measurements (not calibrated)" in said.out
     assert sum(line.startswith("tp") for line in said.out.splitlines()) == 10
 
 
@@ -85,7 +85,9 @@ def test_plan_keeps_its_json_contract(run: Run) -> None:
     assert {"key", "topology", "sec_per_iter", "memory_gib", "tflops", "days", "terms"} <= set(first)
     topology = first["topology"]
     assert topology["tp"] * topology["pp"] * topology["cp"] * topology["dp"] == topology["nodes"] * 8
-    assert topology["heads"] == 64
+    assert 0 < document["fitting"] < document["legal"]
+    assert sum(first["terms"].values()) == pytest.approx(first["sec_per_iter"])
+    assert first["sec_per_iter"] == min(row["sec_per_iter"] for row in document["top"])
     assert topology["global_batch"] == 2048
 
 
@@ -94,7 +96,8 @@ def test_plan_prints_the_same_rows_as_csv(run: Run) -> None:
     lines = run(*arguments, "--csv").out.splitlines()
     keys = [row["key"] for row in json.loads(run(*arguments, "--json").out)["top"]]
     header = "key,nodes,tp,pp,vpp,cp,dp,sequence_parallel,zero,mbs,recompute,partition,heads,layers,hidden,gbs"
-    header += ",microbatches,bubble,advice"
+    header += ",microbatches,bubble,advice,sec_per_iter,sec_per_iter_low,sec_per_iter_high,memory_gib"
+    header += ",oom_probability,tflops,days"
     assert lines[0] == header
     assert [line.split(",")[0] for line in lines[1:]] == keys
     assert len(keys) == 5

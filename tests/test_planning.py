@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -41,17 +42,20 @@ def test_the_first_rows_do_not_depend_on_how_many_are_asked_for(space: Space, to
 
 
 def test_rows_are_listed_in_the_documented_order(default_space: Space) -> None:
-    rows = plan(default_space, top=0).top
-    keys = [
-        (-row.topology.nodes, _departures(row.topology), len(row.advice), row.bubble, -row.topology.tp) for row in rows
-    ]
-    assert keys == sorted(keys)
+    """What fits before what does not, then by time; heads leave the model's operations as they are."""
+    made = plan(default_space, top=0)
+    keys = [(row.out_of_memory >= 0.5, row.training) for row in made.top]
+    assert [fits for fits, _ in keys] == sorted(fits for fits, _ in keys)
+    assert all(a[0] != b[0] or a[1] <= b[1] * (1 + 1e-9) for a, b in pairwise(keys))
+    assert made.fitting == sum(not fails for fails, _ in keys)
 
 
-def _departures(topology: Topology) -> int:
-    plain = Topology(nodes=1, tp=1, pp=1, dp=1, micro_batch=1)
-    names = ("vpp", "sequence_parallel", "zero", "recompute", "heads")
-    return sum(getattr(topology, name) != getattr(plain, name) for name in names)
+def test_the_terms_of_a_row_add_up_and_the_interval_holds_it(default_space: Space) -> None:
+    for row in plan(default_space, top=20).top:
+        assert sum(row.estimate.time.terms.values()) == pytest.approx(row.seconds)
+        assert sum(row.estimate.memory.terms.values()) == pytest.approx(row.memory)
+        assert min(*row.estimate.time.terms.values(), *row.estimate.memory.terms.values()) >= 0
+        assert row.low < row.seconds < row.high
 
 
 @given(spaces(), topologies())

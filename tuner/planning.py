@@ -1,4 +1,4 @@
-"""`tuner plan`: the whole legal space in an order, with nothing launched."""
+"""`tuner plan`: the whole legal space ranked by estimate, with nothing launched."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from typing import Any, Final
 import numpy as np
 
 from tuner.columns import Columns, FloatArray, IntArray
-from tuner.domain import RECOMPUTE, Topology
+from tuner.domain import Topology
 from tuner.errors import EmptySpace, InputError, either
 from tuner.openings import openings
+from tuner.physics.estimate import Model
+from tuner.physics.flops import hardware_flops, model_flops, per_gpu
+from tuner.results import Estimate
 from tuner.rules import RULES, Rule
 from tuner.space import Space, Tally
 
-ORDER: Final = (
-    "most nodes, plainest (vpp, sequence parallelism, ZeRO 1, recompute and heads as they are by default), fewest "
-    "pieces of advice broken, smallest pipeline bubble, largest tp, then grid order"
-)
-"""How rows are listed until there are estimates to rank them by."""
+ORDER: Final = "what fits first, then by estimated time to train at equal compute, then grid order"
+"""How rows are listed."""
 
 
 MOST_ROWS: Final = 500_000
@@ -28,7 +28,7 @@ MOST_ROWS: Final = 500_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """One legal topology and what the rules know of it."""
+    """One legal topology: what the rules know of it, and what the model expects."""
 
     topology: Topology
     heads: int
@@ -37,6 +37,21 @@ class Row:
     """The share of an iteration that a pipeline stage waits, by the schedule alone."""
     advice: tuple[str, ...]
     """Names of the advice that it does not follow."""
+    seconds: float
+    """Of one iteration, as estimated."""
+    low: float
+    high: float
+    """Between them 80% of measurements are expected."""
+    memory: float
+    """Bytes that its worst stage needs."""
+    out_of_memory: float
+    """Probability."""
+    flops: float
+    """FLOP/s of each GPU in use, recompute included."""
+    training: float
+    """Seconds until the workload's tokens are trained on."""
+    estimate: Estimate
+    """By terms."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,21 +59,27 @@ class Plan:
     """The legal space, counted, and its first rows."""
 
     tally: Tally
+    fitting: int
+    """Legal topologies that likelier run than run out of memory."""
     seconds: float
     top: tuple[Row, ...]
 
 
-def plan(space: Space, *, top: int = 10) -> Plan:
-    """Enumerate the space and keep its first `top` rows, all of them where `top` is 0.
+def plan(space: Space, *, top: int = 10, model: Model | None = None) -> Plan:
+    """Enumerate and score the whole space and keep its first `top` rows, all of them where `top` is 0.
 
     Raises `EmptySpace`, which says what removed everything and what would open it.
     """
-    started, tally, keep = time.perf_counter(), Tally(), top or MOST_ROWS
+    started, tally, keep, known = time.perf_counter(), Tally(), top or MOST_ROWS, model or Model()
     points: IntArray = np.empty(0, dtype=np.int64)
-    keys: FloatArray = np.empty((5, 0))
+    keys: FloatArray = np.empty((2, 0))
+    fitting = 0
     for block in space.blocks(tally):
+        columns = space.columns(block)
+        scores = known.score(columns)
+        fitting += int(np.count_nonzero(scores.fits))
         points = np.concatenate([points, block])
-        keys = np.concatenate([keys, _keys(space.columns(block))], axis=1)
+        keys = np.concatenate([keys, np.stack([equal_compute(columns, scores.training), ~scores.fits])], axis=1)
         if len(points) > 2 * keep:  # sorting now and then is what keeps it cheap
             first = np.lexsort((points, *keys))[:keep]
             points, keys = points[first], keys[:, first]
@@ -67,7 +88,18 @@ def plan(space: Space, *, top: int = 10) -> Plan:
     if not top and tally.legal > MOST_ROWS:
         raise InputError(f"{tally.legal:,} rows are too many to list; say how many with --top, or pin axes with --set.")
     points = points[np.lexsort((points, *keys))[:keep]]
-    return Plan(tally=tally, seconds=time.perf_counter() - started, top=_rows(space, points))
+    rows = _rows(space, points, known)
+    return Plan(tally=tally, fitting=fitting, seconds=time.perf_counter() - started, top=rows)
+
+
+def equal_compute(columns: Columns, training: FloatArray) -> FloatArray:
+    """What rows are ranked by: seconds of training for each operation of the model, in units of the workload's own.
+
+    Heads and shape change the model that is trained, and a bigger one is not worse for taking longer.
+    """
+    tokens = columns.global_batch * columns.workload.model.seq
+    own: FloatArray = training / (model_flops(columns) / tokens)
+    return own
 
 
 def why_empty(space: Space, tally: Tally) -> str:
@@ -92,24 +124,12 @@ def bubble(columns: Columns) -> Any:
     return waits / (columns.vpp * columns.microbatches + waits)
 
 
-def _keys(columns: Columns) -> Any:
-    """What the rows are sorted by, the least weighty first, as `numpy.lexsort` wants it."""
-    advice = sum(rule.broken_rows(columns) for rule in _advice(columns)) + np.zeros_like(columns.tp)
-    return np.stack([-columns.tp, bubble(columns), advice, _departures(columns), -columns.nodes])
-
-
-def _departures(columns: Columns) -> Any:
-    """In how many ways a topology is not the plainest of its degrees."""
-    model = columns.workload.model
-    plain = (columns.vpp == 1, columns.sequence_parallel == 0, columns.zero == 1, columns.heads == model.heads)
-    recomputed = columns.recompute == RECOMPUTE.index("full")
-    return sum((~same).astype(np.int64) for same in (*plain, recomputed))
-
-
-def _rows(space: Space, points: IntArray) -> tuple[Row, ...]:
+def _rows(space: Space, points: IntArray, model: Model) -> tuple[Row, ...]:
     columns = space.columns(points)
     unfollowed = [(rule.name, rule.broken_rows(columns)) for rule in _advice(columns)]
     waits, microbatches, heads = bubble(columns), columns.microbatches, columns.heads
+    scores, (low, high), estimates = model.score(columns), model.interval(columns), model.estimates(columns)
+    rates = per_gpu(hardware_flops(columns), scores.seconds, columns)
     return tuple(
         Row(
             topology=topology,
@@ -117,6 +137,14 @@ def _rows(space: Space, points: IntArray) -> tuple[Row, ...]:
             microbatches=int(microbatches[row]),
             bubble=float(waits[row]),
             advice=tuple(name for name, broken in unfollowed if broken[row]),
+            seconds=float(scores.seconds[row]),
+            low=float(low[row]),
+            high=float(high[row]),
+            memory=float(scores.memory[row]),
+            out_of_memory=float(scores.out_of_memory[row]),
+            flops=float(rates[row]),
+            training=float(scores.training[row]),
+            estimate=estimates[row],
         )
         for row, topology in enumerate(space.topologies(points))
     )

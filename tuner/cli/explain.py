@@ -6,34 +6,49 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tuner.cli.options import as_json, describes_a_space
+from tuner.cli.options import as_json, describes_a_space, takes_calibration
 
 if TYPE_CHECKING:
+    from tuner.costing import Cost
     from tuner.explaining import Explanation, Verdict
+    from tuner.physics.estimate import Model
     from tuner.space import Space
 
 
 @click.command(epilog="Example: tuner explain tp8-pp12-dp4-mbs2-z1")
 @click.argument("key")
 @describes_a_space
+@takes_calibration
+@click.option("--against", metavar="KEY", help="Compare with another topology, term by term.")
 @as_json
-def explain(key: str, space: Space, as_json: bool) -> None:
-    """Judge a topology by every rule, with the numbers, and name the nearest legal ones.
+def explain(key: str, space: Space, model: Model, against: str | None, as_json: bool) -> None:
+    """Judge a topology by every rule, with the numbers, and show where its time and memory would go.
 
     KEY reads tp8-pp12-dp4-mbs2-z1; without its dp part, dp follows from the nodes.
     """
+    from tuner.cli.costs import print_comparison, print_cost
+    from tuner.costing import cost, fitting_neighbours
     from tuner.explaining import explain
     from tuner.keys import parse_key
 
     topology = parse_key(key, **space.key_context)
     found = explain(space, topology)
+    own = cost(space, topology, model)
+    other = cost(space, parse_key(against, **space.key_context), model) if against else None
+    fitting = [] if own.fits else fitting_neighbours(space, topology, model)
     if as_json:
-        _print_json(space, found)
+        _print_json(space, found, own, other, fitting)
     else:
         _print_text(space, found)
+        print_cost(own)
+        if other:
+            print_comparison(own, other)
+        for near in fitting:
+            print(f"would fit: {near.topology.key}, {near.memory / 2**30:.1f} GiB, {near.seconds:.4g} s an iteration")
 
 
-def _print_json(space: Space, found: Explanation) -> None:
+def _print_json(space: Space, found: Explanation, own: Cost, other: Cost | None, fitting: list[Cost]) -> None:
+    from tuner.cli.costs import cost_document
     from tuner.cli.output import print_json, space_document, topology_document
     from tuner.explaining import changes
 
@@ -62,6 +77,9 @@ def _print_json(space: Space, found: Explanation) -> None:
                 }
                 for verdict in found.verdicts
             ],
+            "estimate": cost_document(own),
+            "against": cost_document(other) if other else None,
+            "would_fit": [cost_document(near) for near in fitting],
             "nearest": [
                 {
                     "key": near.key,

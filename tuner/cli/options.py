@@ -88,3 +88,21 @@ def describes_a_space(command: Command) -> Command:
     for option in reversed(_DESCRIBE):
         wrapped = option(wrapped)
     return wrapped
+
+
+def takes_calibration(command: Command) -> Command:
+    """Give a command `--calibration`; it is called with the `model` that knows the site, or none."""
+
+    @functools.wraps(command)
+    def with_model(**given: Any) -> Any:
+        from pathlib import Path
+
+        from tuner.physics.estimate import Model
+        from tuner.sitefile import read_site
+
+        file = given.pop("calibration")
+        return command(model=Model(calibration=read_site(Path(file))) if file else Model(), **given)
+
+    option = click.option("--calibration", metavar="FILE", help="A file that tuner calibrate made. [default: none]")
+    wrapped: Command = option(with_model)
+    return wrapped

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import click
 
-from tuner.cli.options import as_json, describes_a_space
+from tuner.cli.options import as_json, describes_a_space, takes_calibration
 
 if TYPE_CHECKING:
+    from tuner.physics.estimate import Model
     from tuner.planning import Plan
     from tuner.space import Space
 
@@ -16,21 +17,31 @@ if TYPE_CHECKING:
 @click.command(epilog="Example: tuner plan --nodes 48 --set tp=8 --set micro_batch=1,2,4")
 @describes_a_space
 @click.option("--top", type=click.IntRange(min=0), default=10, show_default=True, help="Rows to list; 0: all of them.")
+@takes_calibration
 @click.option("--csv", "as_csv", is_flag=True, help="Print the rows as CSV on stdout.")
 @as_json
-def plan(space: Space, top: int, as_csv: bool, as_json: bool) -> None:
-    """List the whole legal space; launch nothing."""
+def plan(space: Space, model: Model, top: int, as_csv: bool, as_json: bool) -> None:
+    """Rank the whole legal space by estimated time; launch nothing.
+
+    What would not fit comes last. Estimates are the model's, not measurements; --calibration teaches it your site.
+    """
     from tuner.planning import plan
 
     if as_csv and as_json:
         raise click.UsageError("--csv and --json exclude each other.")
-    made = plan(space, top=top)
+    made = plan(space, top=top, model=model)
     if as_json:
         _print_json(space, made)
     elif as_csv:
         _print_csv(space, made)
     else:
-        _print_table(space, made)
+        _print_table(space, made, model)
+
+
+_ESTIMATED: Final = (
+    *("sec_per_iter", "sec_per_iter_low", "sec_per_iter_high", "memory_gib", "oom_probability", "tflops", "days"),
+)
+"""The columns of estimates."""
 
 
 def _print_json(space: Space, made: Plan) -> None:
@@ -44,7 +55,7 @@ def _print_json(space: Space, made: Plan) -> None:
             "axes": axes_document(space),
             "grid": made.tally.grid,
             "legal": made.tally.legal,
-            "fitting": None,
+            "fitting": made.fitting,
             "removed": made.tally.removed,
             "seconds": round(made.seconds, 6),
             "order": ORDER,
@@ -55,11 +66,16 @@ def _print_json(space: Space, made: Plan) -> None:
                     "microbatches": row.microbatches,
                     "bubble": row.bubble,
                     "advice": list(row.advice),
-                    "sec_per_iter": None,
-                    "memory_gib": None,
-                    "tflops": None,
-                    "days": None,
-                    "terms": {},
+                    "sec_per_iter": row.seconds,
+                    "sec_per_iter_low": row.low,
+                    "sec_per_iter_high": row.high,
+                    "memory_gib": row.memory / 2**30,
+                    "oom_probability": row.out_of_memory,
+                    "fits": row.out_of_memory < 0.5,
+                    "tflops": row.flops / 1e12,
+                    "days": row.training / 86400,
+                    "terms": dict(row.estimate.time.terms),
+                    "memory_terms_gib": {name: size / 2**30 for name, size in row.estimate.memory.terms.items()},
                 }
                 for row in made.top
             ],
@@ -76,13 +92,17 @@ def _print_csv(space: Space, made: Plan) -> None:
     names = {"micro_batch": "mbs", "global_batch": "gbs"}
     documents = [topology_document(row.topology, space) for row in made.top]
     writer = csv.writer(sys.stdout, lineterminator="\n")
-    writer.writerow(["key", *(names.get(name, name) for name in documents[0]), "microbatches", "bubble", "advice"])
+    axes = [names.get(name, name) for name in documents[0]]
+    writer.writerow(["key", *axes, "microbatches", "bubble", "advice", *_ESTIMATED])
     for row, document in zip(made.top, documents, strict=True):
         cells = [int(value) if isinstance(value, bool) else value for value in document.values()]
-        writer.writerow([row.topology.key, *cells, row.microbatches, f"{row.bubble:.6f}", " ".join(row.advice)])
+        estimated = (row.seconds, row.low, row.high, row.memory / 2**30, row.out_of_memory, row.flops / 1e12)
+        figures = [f"{figure:.6g}" for figure in (*estimated, row.training / 86400)]
+        advice = " ".join(row.advice)
+        writer.writerow([row.topology.key, *cells, row.microbatches, f"{row.bubble:.6f}", advice, *figures])
 
 
-def _print_table(space: Space, made: Plan) -> None:
+def _print_table(space: Space, made: Plan, model: Model) -> None:
     from tuner.cli.output import changes_the_model, print_table, space_lines
     from tuner.planning import ORDER
 
@@ -95,23 +115,22 @@ def _print_table(space: Space, made: Plan) -> None:
         (
             row.topology.key,
             row.topology.nodes,
-            row.topology.dp,
-            row.topology.tp,
-            row.topology.pp,
-            row.topology.vpp,
-            row.topology.micro_batch,
-            row.topology.zero,
-            row.topology.recompute,
+            f"{row.seconds:.4g}",
+            f"{row.low:.4g} to {row.high:.4g}",
+            f"{row.training / 86400:.3g}",
+            f"{row.flops / 1e12:.1f}",
+            f"{row.memory / 2**30:.1f}",
+            f"{100 * row.out_of_memory:.0f}%",
             row.heads,
             row.microbatches,
-            f"{100 * row.bubble:.1f}%",
             ", ".join(row.advice),
         )
         for row in made.top
     ]
-    headers = ("Key", "Nodes", "DP", "TP", "PP", "VPP", "MBS", "ZeRO", "Recompute", "Heads", "Microbatches", "Bubble")
-    spare = ("Advice", "Heads", "Recompute", "ZeRO", "VPP", "Nodes", "Bubble", "Microbatches", "MBS", "PP", "TP", "DP")
-    print_table((*headers, "Advice"), rows, left=("Key", "Recompute", "Advice"), spare=spare)
-    print(f"\nNot ranked by time yet. The order: {ORDER}.")
+    headers = ("Key", "Nodes", "Sec/it", "80% interval", "Days", "TFLOPs", "GiB", "P(OOM)", "Heads", "Microbatches")
+    spare = ("Advice", "Microbatches", "Heads", "Nodes", "TFLOPs", "80% interval", "Days")
+    print_table((*headers, "Advice"), rows, left=("Key", "Advice"), spare=spare)
+    seen = "calibrated on this site" if model.calibration.known or model.calibration.weighed else "not calibrated"
+    print(f"\nEstimates, not measurements ({seen}); {made.fitting:,} of {tally.legal:,} fit. Order: {ORDER}.")
     if changes_the_model(space):
         print("Heads or shape differ from the model's own: another value is another model.")

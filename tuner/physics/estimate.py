@@ -82,17 +82,19 @@ class Model:
             return np.full(len(columns.tp), max(known, PLAIN_DEVIATION))
         return np.full(len(columns.tp), loss)
 
-    def estimate(self, columns: Columns, row: int = 0) -> Estimate:
-        """One row by its terms, which add up: what the residual adds is spread over all terms of time."""
-        one = columns.rows(np.array([row]))
-        terms = {name: float(value[0]) for name, value in time_terms(one, self.calibration.site).items()}
-        factor = float(self.calibration.predict(one)[0]) / sum(terms.values())
-        need = worst_need(one, self.calibration.site)
-        memory = memory_terms(Stages(one, need.stage), self.calibration.site)
-        return Estimate(
-            time=TimeEstimate(terms={name: value * factor for name, value in terms.items()}),
-            memory=MemoryEstimate(terms={name: float(value[0]) for name, value in memory.items()}),
-        )
+    def estimates(self, columns: Columns) -> list[Estimate]:
+        """Each row by its terms, which add up: what the residual adds is spread over all terms of time."""
+        site = self.calibration.site
+        terms = time_terms(columns, site)
+        factor = self.calibration.predict(columns) / sum(terms.values(), start=np.zeros(len(columns.tp)))
+        memory = memory_terms(Stages(columns, worst_need(columns, site).stage), site)
+        return [
+            Estimate(
+                time=TimeEstimate(terms={name: float(value[row] * factor[row]) for name, value in terms.items()}),
+                memory=MemoryEstimate(terms={name: float(value[row]) for name, value in memory.items()}),
+            )
+            for row in range(len(columns.tp))
+        ]
 
     def _score(self, columns: Columns, era: Sequence[str] | str | None) -> Scores:
         found = self.calibration.predict(columns, era)

@@ -64,7 +64,7 @@ def older_estimate(columns: Columns) -> FloatArray:
     return 8 * tokens * columns.layers * weights
 
 
-def per_gpu(flops: FloatArray, seconds: float, columns: Columns) -> FloatArray:
+def per_gpu(flops: FloatArray, seconds: float | FloatArray, columns: Columns) -> FloatArray:
     """FLOP/s of each GPU in use, from one iteration's operations and its seconds."""
     return flops / (seconds * columns.replica * columns.dp)
 
