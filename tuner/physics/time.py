@@ -44,7 +44,8 @@ TERMS: Final = (
     *(field.name for field in fields(Layer)),
     *("head", "pipeline", "bubble", "data_parallel", "sharding", "context_parallel", "optimizer"),
 )
-"""The names of the terms, in the order in which they are shown."""
+"""The names of the terms, in the order in which they are shown. `head` is what output layer, loss and embedding make
+their stage slower than the others."""
 
 
 def time_terms(columns: Columns, site: Site) -> dict[str, FloatArray]:
@@ -53,13 +54,15 @@ def time_terms(columns: Columns, site: Site) -> dict[str, FloatArray]:
     stage = Stages.middle(columns)
     microbatches = columns.microbatches
     times = stage.layers * microbatches
-    each, head, sends = layer.total, _head(columns, site), _sends(columns, site)
-    slowest = _slowest(columns, each, head, sends)
-    through = columns.layers * each + head + _embedding(columns, site) + columns.pp * sends
+    each, sends = layer.total, _sends(columns, site)
+    ends = _embedding(columns, site), _head(columns, site)
+    slowest = _slowest(columns, each, ends, sends)
+    beside = np.maximum(0, slowest - stage.layers * each)
+    through = columns.layers * each + sum(ends) + columns.pp * sends
     terms = {name: seconds * times for name, seconds in layer.terms().items()}
-    terms["head"] = np.maximum(0, slowest - stage.layers * each - sends) * microbatches
-    terms["pipeline"] = sends * microbatches
-    terms["bubble"] = np.maximum(0, through - slowest) / columns.vpp
+    terms["pipeline"] = np.minimum(sends, beside) * microbatches
+    terms["head"] = np.maximum(0, beside - sends) * microbatches
+    terms["bubble"] = np.where(columns.pp > 1, np.maximum(0, through - slowest) / columns.vpp, 0.0)
     terms |= _data_parallel(columns, site, stage, each)
     terms["context_parallel"] = _context(columns, site, layer.attention) * times
     terms["optimizer"] = _step(columns, site, stage)
@@ -125,16 +128,15 @@ def _sends(columns: Columns, site: Site) -> FloatArray:
     return np.where(columns.pp > 1, each * columns.vpp, 0.0)
 
 
-def _slowest(columns: Columns, each: FloatArray, head: FloatArray, sends: FloatArray) -> FloatArray:
-    """Seconds of one microbatch on the stage that needs the most."""
+def _slowest(columns: Columns, each: FloatArray, ends: tuple[FloatArray, FloatArray], sends: FloatArray) -> FloatArray:
+    """Seconds of one microbatch on the stage that needs the most; without a pipeline one stage has both ends."""
     first, middle, last = (
-        stage.layers for stage in (Stages.first(columns), Stages.middle(columns), Stages.last(columns))
+        stage.layers * each for stage in (Stages.first(columns), Stages.middle(columns), Stages.last(columns))
     )
-    end = END_SENDS * sends
-    embedding = 0.0  # it is small beside a layer
-    ends = np.maximum(first * each + end + embedding, last * each + end + head)
-    longest: FloatArray = np.where(columns.pp > 2, np.maximum(middle * each + sends, ends), ends)
-    return longest
+    embedding, head = ends
+    outer = np.maximum(first + embedding, last + head) + END_SENDS * sends
+    longest = np.where(columns.pp > 2, np.maximum(middle + sends, outer), outer)
+    return np.where(columns.pp > 1, longest, first + embedding + head)
 
 
 def _data_parallel(columns: Columns, site: Site, stage: Stages, each: FloatArray) -> dict[str, FloatArray]:
