@@ -17,6 +17,7 @@ from tuner.domain import (
     Cluster,
     Model,
     Optimizer,
+    Partition,
     Precision,
     Ramp,
     Shape,
@@ -91,7 +92,7 @@ def topologies(draw: st.DrawFn) -> Topology:
 
 
 @st.composite
-def runs(draw: st.DrawFn, **held: Any) -> tuple[Workload, Cluster, Topology]:
+def runs(draw: st.DrawFn, /, **held: Any) -> tuple[Workload, Cluster, Topology]:
     """What a framework would run: each degree divides what it cuts. `held` fixes what it names."""
 
     def chosen(name: str, *few: Any) -> Any:
@@ -102,7 +103,7 @@ def runs(draw: st.DrawFn, **held: Any) -> tuple[Workload, Cluster, Topology]:
     attention = chosen("attention", *card.kernels)
     cp = chosen("cp", 1, 1, 2, 4) if attention in ("flash1", "flash2") else 1
     vpp = chosen("vpp", 1, 1, 2, 3) if pp > 1 else 1
-    partition = chosen("partition", *PARTITION) if pp * vpp > 2 else "layers"
+    partition: Partition = chosen("partition", *PARTITION) if pp * vpp > 2 else "layers"
     a_chunk = chosen("layers_in_chunk", 1, 2, 3, 6) + (partition == "embedding")
     heads = tp * chosen("heads_on_rank", 1, 2, 5, 8)
     gated = chosen("gated_mlp", False, True)
