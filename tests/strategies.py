@@ -2,15 +2,29 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import Any
+import math
+from dataclasses import fields, replace
+from typing import Any, get_args
 
 from hypothesis import strategies as st
 
 from tuner.axes import default_axes
 from tuner.catalog import gpu, make_cluster
 from tuner.columns import AXES
-from tuner.domain import PARTITION, RECOMPUTE, Cluster, Model, Ramp, Shape, Topology, Workload
+from tuner.domain import (
+    PARTITION,
+    RECOMPUTE,
+    Cluster,
+    Model,
+    Optimizer,
+    Partition,
+    Precision,
+    Ramp,
+    Shape,
+    Topology,
+    Workload,
+)
+from tuner.physics.site import PRIOR, Site
 from tuner.rules import POLICIES, RuleSet
 from tuner.space import Space
 
@@ -75,6 +89,73 @@ def topologies(draw: st.DrawFn) -> Topology:
         shape=draw(st.one_of(st.none(), st.builds(Shape, hidden=st.sampled_from([64, 96]), layers=small))),
         global_batch=draw(st.one_of(st.none(), st.sampled_from([8, 32, 100]))),
     )
+
+
+@st.composite
+def runs(draw: st.DrawFn, /, **held: Any) -> tuple[Workload, Cluster, Topology]:
+    """What a framework would run: each degree divides what it cuts. `held` fixes what it names."""
+
+    def chosen(name: str, *few: Any) -> Any:
+        return held[name] if name in held else draw(st.sampled_from(few))
+
+    card = gpu(chosen("card", "A100-80GB-SXM", "V100-32GB-SXM", "H100-80GB-SXM", "RTX6000ADA-48GB"))
+    tp, pp = chosen("tp", 1, 1, 2, 4, 8), chosen("pp", 1, 1, 2, 3, 4, 8)
+    attention = chosen("attention", *card.kernels)
+    cp = chosen("cp", 1, 1, 2, 4) if attention in ("flash1", "flash2") else 1
+    vpp = chosen("vpp", 1, 1, 2, 3) if pp > 1 else 1
+    partition: Partition = chosen("partition", *PARTITION) if pp * vpp > 2 else "layers"
+    a_chunk = chosen("layers_in_chunk", 1, 2, 3, 6) + (partition == "embedding")
+    heads = tp * chosen("heads_on_rank", 1, 2, 5, 8)
+    gated = chosen("gated_mlp", False, True)
+    dp, micro_batch = chosen("dp", 1, 2, 3, 4, 8, 16), chosen("micro_batch", 1, 2, 3, 4, 8)
+    # Megatron trains in multiples of pp where it interleaves; else in any number, also fewer than there are stages.
+    microbatches = chosen("microbatches", 1, 2, 3, 4, 16) * (pp if vpp > 1 else 1)
+    model = Model(
+        layers=pp * vpp * a_chunk - 2 * (partition == "embedding"),
+        hidden=heads * chosen("head_size", 64, 80, 108, 128, 256),
+        heads=heads,
+        kv_heads=tp * draw(st.sampled_from([1, heads // tp])),
+        gated_mlp=gated,
+        tied_embeddings=chosen("tied_embeddings", False, True),
+        positions=chosen("positions", "learned", "rotary", "none"),
+        norm=chosen("norm", "layernorm", "rmsnorm"),
+        vocab=chosen("vocab", 256, 32000, 50257, 250880),
+        seq=chosen("seq", 512, 1024, 2048, 4096, 8192),
+        frozen_params=chosen("frozen_params", 0, 0, 10**9),
+    )
+    workload = Workload(
+        model=model,
+        global_batch=dp * micro_batch * microbatches,
+        precision=chosen("precision", *(kind for kind in card.peak_flops if kind in get_args(Precision))),
+        attention=attention,
+        optimizer=chosen("optimizer", *get_args(Optimizer)),
+        fused_norms=chosen("fused_norms", False, True),
+        plain_layers=chosen("plain_layers", False, False, True),
+        parallel_loss=chosen("parallel_loss", False, True),
+    )
+    per_node = chosen("gpus_per_node", 4, 8)
+    nodes = -(-tp * pp * cp * dp // per_node)
+    topology = Topology(
+        nodes=nodes,
+        tp=tp,
+        pp=pp,
+        vpp=vpp,
+        cp=cp,
+        dp=dp,
+        micro_batch=micro_batch,
+        zero=chosen("zero", 0, 1, 2, 3) if pp == 1 else min(1, chosen("zero", 0, 1)),
+        sequence_parallel=tp > 1 and chosen("sequence_parallel", False, True),
+        recompute=chosen("recompute", *RECOMPUTE),
+        partition=partition,
+    )
+    return workload, make_cluster(name="drawn", nodes=nodes, gpus_per_node=per_node, gpu=card), topology
+
+
+def sites() -> st.SearchStrategy[Site]:
+    """Sites as far from the catalog as their prior allows, two deviations on either side."""
+    wide = {field.name: getattr(PRIOR, field.name) for field in fields(Site)}
+    far = st.tuples(*[st.floats(-2.0, 2.0)] * len(wide))
+    return far.map(lambda each: Site(**{name: math.exp(at * wide[name]) for name, at in zip(wide, each, strict=True)}))
 
 
 rule_sets = st.builds(RuleSet, allowed=st.frozensets(st.sampled_from(POLICIES)))

@@ -80,6 +80,8 @@ class Layer:
     attention: FloatArray
     elementwise: FloatArray
     tensor_parallel: FloatArray
+    context_parallel: FloatArray
+    """What ring attention's exchange takes beyond the attention that it hides behind."""
     launch: FloatArray
     """What the GPU waits for the host."""
     upkeep: FloatArray
@@ -106,9 +108,11 @@ def layer_seconds(columns: Columns, site: Site) -> Layer:
         columns.microbatches > 1
     )
     collectives = _collectives(columns, tokens, site)
+    ring = _ring(columns, tokens, site)
+    exposed, exposed_back = np.maximum(0, ring - scores), np.maximum(0, 2 * ring - scores_back)
     host = HOST_COLLECTIVE * 2 * (columns.tp > 1)
-    ahead = forward + scores + moved + collectives
-    back = backward + scores_back + BACKWARD_TRAFFIC * moved + collectives + upkeep
+    ahead = forward + scores + exposed + moved + collectives
+    back = backward + scores_back + exposed_back + BACKWARD_TRAFFIC * moved + collectives + upkeep
     waits = np.maximum(0, (HOST[0] + host) * site.host - ahead)
     waits_back = np.maximum(0, (HOST[1] + host) * site.host - back)
     return Layer(
@@ -116,9 +120,12 @@ def layer_seconds(columns: Columns, site: Site) -> Layer:
         attention=scores + scores_back,
         elementwise=(1 + BACKWARD_TRAFFIC) * moved,
         tensor_parallel=2 * collectives,
+        context_parallel=exposed + exposed_back,
         launch=waits + waits_back,
         upkeep=upkeep + np.zeros_like(forward),
-        recompute=np.where(columns.recompute == 2, ahead + waits, np.where(columns.recompute == 1, scores, 0.0)),
+        recompute=np.where(
+            columns.recompute == 2, ahead + waits, np.where(columns.recompute == 1, scores + exposed, 0.0)
+        ),
     )
 
 
@@ -180,3 +187,15 @@ def _collectives(columns: Columns, tokens: Any, site: Site) -> FloatArray:
     bandwidth, latency = Links(columns, site).tensor()
     size = tokens * columns.hidden * size_of(columns.workload)
     return 2 * all_reduce(size, columns.tp, bandwidth, latency)
+
+
+def _ring(columns: Columns, tokens: Any, site: Site) -> FloatArray:
+    """Seconds in which a forward pass of ring attention hands keys and values on, cp - 1 times.
+
+    The backward pass hands on their gradients as well, twice as much (Liu et al. 2023, arXiv 2310.01889). No published
+    table at hand checks it.
+    """
+    bandwidth, latency = Links(columns, site).context()
+    keys = columns.head_size * columns.kv_heads / columns.tp
+    ring: FloatArray = (columns.cp - 1) * (2 * tokens * keys * size_of(columns.workload) / bandwidth + latency)
+    return ring

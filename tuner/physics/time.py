@@ -42,9 +42,10 @@ OVERLAPPED: Final = 0.71
 
 TERMS: Final = (
     *(field.name for field in fields(Layer)),
-    *("head", "pipeline", "bubble", "data_parallel", "sharding", "context_parallel", "optimizer"),
+    *("head", "pipeline", "bubble", "data_parallel", "sharding", "optimizer"),
 )
-"""The names of the terms, in the order in which they are shown."""
+"""The names of the terms, in the order in which they are shown. `head` is what output layer, loss and embedding make
+their stage slower than the others."""
 
 
 def time_terms(columns: Columns, site: Site) -> dict[str, FloatArray]:
@@ -54,14 +55,14 @@ def time_terms(columns: Columns, site: Site) -> dict[str, FloatArray]:
     microbatches = columns.microbatches
     times = stage.layers * microbatches
     each, sends = layer.total, _sends(columns, site)
-    slowest = _slowest(stage, each, head, sends)
+    slowest = _slowest(stage, each, embedding, head, sends)
+    beside = np.maximum(0, slowest - stage.layers * each)
     through = columns.layers * each + head + embedding + columns.pp * sends
     terms = {name: seconds * times for name, seconds in layer.terms().items()}
-    terms["head"] = np.maximum(0, slowest - stage.layers * each - sends) * microbatches
-    terms["pipeline"] = sends * microbatches
-    terms["bubble"] = np.maximum(0, through - slowest) / columns.vpp
+    terms["pipeline"] = np.minimum(sends, beside) * microbatches
+    terms["head"] = np.maximum(0, beside - sends) * microbatches
+    terms["bubble"] = np.where(columns.pp > 1, np.maximum(0, through - slowest) / columns.vpp, 0.0)
     terms |= _data_parallel(columns, site, stage, each)
-    terms["context_parallel"] = _context(columns, site, layer.attention) * times
     terms["optimizer"] = _step(columns, site, stage)
     return terms
 
@@ -133,14 +134,15 @@ def _sends(columns: Columns, site: Site) -> FloatArray:
     return np.where(columns.pp > 1, each * columns.vpp, 0.0)
 
 
-def _slowest(middle: Stages, each: FloatArray, head: FloatArray, sends: FloatArray) -> FloatArray:
-    """Seconds of one microbatch on the stage that needs the most."""
+def _slowest(
+    middle: Stages, each: FloatArray, embedding: FloatArray, head: FloatArray, sends: FloatArray
+) -> FloatArray:
+    """Seconds of one microbatch on the stage that needs the most; without a pipeline one stage has both ends."""
     columns = middle.columns
-    first, last = Stages.first(columns).layers, Stages.last(columns).layers
-    end = END_SENDS * sends  # and the embedding is small beside a layer
-    ends = np.maximum(first * each + end, last * each + end + head)
-    longest: FloatArray = np.where(columns.pp > 2, np.maximum(middle.layers * each + sends, ends), ends)
-    return longest
+    first, last = Stages.first(columns).layers * each, Stages.last(columns).layers * each
+    outer = np.maximum(first + embedding, last + head) + END_SENDS * sends
+    longest = np.where(columns.pp > 2, np.maximum(middle.layers * each + sends, outer), outer)
+    return np.where(columns.pp > 1, longest, first + embedding + head)
 
 
 def _data_parallel(columns: Columns, site: Site, stage: Stages, each: FloatArray) -> dict[str, FloatArray]:
@@ -166,20 +168,6 @@ def _data_parallel(columns: Columns, site: Site, stage: Stages, each: FloatArray
         "data_parallel": np.where(columns.zero <= 1, once, np.where(columns.zero == 2, gathered, 0.0)),
         "sharding": np.where(columns.zero == 2, exposed, np.where(columns.zero == 3, exposed + host, 0.0)),
     }
-
-
-def _context(columns: Columns, site: Site, attention: FloatArray) -> FloatArray:
-    """What ring attention's exchange of keys and values takes beyond the attention that it hides behind.
-
-    Each layer passes its keys and values on cp - 1 times forward, and with their gradients twice as much backward
-    (Liu et al. 2023, arXiv 2310.01889). No published table at hand checks it.
-    """
-    bandwidth, latency = Links(columns, site).context()
-    keys = columns.head_size * columns.kv_heads / columns.tp
-    size = 2 * columns.micro_batch * columns.workload.model.seq / columns.cp * keys * size_of(columns.workload)
-    ring = 3 * (columns.cp - 1) * (size / bandwidth + latency)
-    exposed: FloatArray = np.maximum(0, ring - attention) * (columns.cp > 1)
-    return exposed
 
 
 def _step(columns: Columns, site: Site, stage: Stages) -> FloatArray:

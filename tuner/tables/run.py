@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any, Final, get_args
 
 from tuner.catalog import gpu as catalog_gpu
 from tuner.catalog import make_cluster
-from tuner.domain import Cluster, Gpu, Model, Topology, Workload, partition_for
-from tuner.errors import InputError, shown
+from tuner.domain import Cluster, Gpu, Model, Precision, Topology, Workload, partition_for
+from tuner.errors import InputError, listed, shown
 from tuner.tables.row import Run
 
 USUAL: Final[Mapping[str, str]] = {
@@ -91,7 +91,7 @@ def _workload(cells: Mapping[str, str], card: Gpu, *, tp: int, ranks: int) -> Wo
         vocab=_whole(cells, "vocab"),
         **(_LLAMA if gated else {"tied_embeddings": not plain}),
     )
-    return Workload(
+    workload = Workload(
         model=model,
         global_batch=_whole(cells, "gbs") if "gbs" in cells else _whole(cells, "mbs") * ranks,
         precision=cells.get("precision", "bf16" if "bf16" in card.peak_flops else "fp16").lower(),  # type: ignore[arg-type]
@@ -100,6 +100,10 @@ def _workload(cells: Mapping[str, str], card: Gpu, *, tp: int, ranks: int) -> Wo
         plain_layers=plain,
         parallel_loss=_flag(cells, "parallel_loss") if "parallel_loss" in cells else not (gated or plain),
     )
+    if workload.precision not in card.peak_flops:
+        has = [kind for kind in card.peak_flops if kind in get_args(Precision)]
+        raise InputError(f"{card.name} has no {workload.precision}; it has {listed(has)}.")
+    return workload
 
 
 def usual_heads(hidden: int, tp: int) -> int:
