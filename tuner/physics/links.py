@@ -54,9 +54,8 @@ class Links:
         self._columns, self._site = columns, site
 
     def tensor(self) -> tuple[FloatArray, FloatArray]:
-        """Bandwidth and latency of a tensor parallel rank; across nodes its ranks share their node's network."""
-        columns = self._columns
-        return self._of(columns.tp <= self._gpus, self._node * RING * self._site.network / self._gpus)
+        """Bandwidth and latency of a tensor parallel rank; across nodes each node is full of one ring."""
+        return self._of(self._columns.tp <= self._gpus, self._node * RING * self._site.network)
 
     def context(self) -> tuple[FloatArray, FloatArray]:
         """Bandwidth and latency of a context parallel rank."""
@@ -65,9 +64,12 @@ class Links:
         return self._of(columns.tp * columns.cp <= self._gpus, self._node * RING * self._site.network / rings)
 
     def data(self) -> tuple[FloatArray, FloatArray]:
-        """Bandwidth and latency of a data parallel rank: as many rings leave a node as it holds other ranks of one."""
+        """Bandwidth and latency of the ranks that share gradients; context parallel ranks hold the same weights.
+
+        As many rings leave a node as it holds tensor parallel ranks.
+        """
         columns = self._columns
-        rings = np.minimum(self._gpus, columns.tp * columns.cp)
+        rings = np.minimum(self._gpus, columns.tp)
         within = columns.tp * columns.cp * columns.dp <= self._gpus
         return self._of(within, self._node * RING * self._site.network / rings)
 
