@@ -12,7 +12,7 @@ from typing import Any, Final
 import numpy as np
 
 from tuner.columns import Columns, FloatArray, IntArray
-from tuner.physics.kernels import linear, size_of, traffic_rate
+from tuner.physics.kernels import beside_layers, linear, size_of, traffic_rate
 from tuner.physics.layer import Layer, layer_seconds
 from tuner.physics.links import Links, all_reduce, gather
 from tuner.physics.site import Site
@@ -98,7 +98,8 @@ def _of_distinct(columns: Columns, site: Site) -> Layer:
 
 def _head(columns: Columns, site: Site) -> FloatArray:
     """The output layer and the loss of one microbatch."""
-    workload, gpu = columns.workload, columns.cluster.gpu
+    gpu = columns.cluster.gpu
+    workload = beside_layers(gpu, columns.workload)
     tokens = columns.micro_batch * workload.model.seq / columns.cp
     forward, backward = linear(gpu, workload, site, tokens, columns.padded_vocab / columns.tp, columns.hidden)
     bandwidth, latency = Links(columns, site).tensor()
