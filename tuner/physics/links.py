@@ -74,11 +74,19 @@ class Links:
         return self._of(within, self._node * RING * self._site.network / rings)
 
     def pipeline(self) -> tuple[FloatArray, FloatArray]:
-        """Bandwidth and latency from stage to stage; stages are the farthest apart, as Megatron numbers ranks."""
-        columns, site = self._columns, self._site
-        within = columns.tp * columns.cp * columns.dp < self._gpus
-        bandwidth, latency = self._of(within, self._node * SEND / self._gpus)
-        return bandwidth * site.pipeline_link, latency
+        """Bandwidth and latency from stage to stage; stages are the farthest apart, as Megatron numbers ranks.
+
+        Where a node holds more than one stage and not all, the slowest has one neighbour in its node and one outside,
+        and no other stage's sends beside its own on the node's network.
+        """
+        columns = self._columns
+        stage = np.minimum(self._gpus, columns.tp * columns.cp * columns.dp)
+        outer = self._node * SEND / stage
+        bandwidth, latency = self._of(stage * columns.pp <= self._gpus, outer)
+        mixed = (stage * columns.pp > self._gpus) & (stage * 2 <= self._gpus)
+        bandwidth = np.where(mixed, 2 / (1 / self._inner + 1 / outer), bandwidth)
+        latency = np.where(mixed, (self._inner_latency + self._node_latency) / 2, latency)
+        return bandwidth * self._site.pipeline_link, latency
 
     def _of(self, within: BoolArray, outer: Any) -> tuple[FloatArray, FloatArray]:
         return np.where(within, self._inner, outer), np.where(within, self._inner_latency, self._node_latency)
