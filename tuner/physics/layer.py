@@ -11,7 +11,7 @@ from typing import Any, Final
 import numpy as np
 
 from tuner.columns import Columns, FloatArray
-from tuner.physics.kernels import linear, product_rate, size_of, traffic_rate
+from tuner.physics.kernels import beside_layers, linear, product_rate, size_of, traffic_rate
 from tuner.physics.links import Links, all_reduce
 from tuner.physics.site import Site
 
@@ -150,7 +150,7 @@ def _attention(columns: Columns, tokens: Any, site: Site) -> tuple[FloatArray, F
     """Scores, softmax and their product with the values: forward and backward."""
     workload, gpu = columns.workload, columns.cluster.gpu
     seq, kernel = workload.model.seq, workload.attention
-    rate = product_rate(gpu, workload, site) * site.attention / site.products
+    rate = product_rate(gpu, beside_layers(gpu, workload), site) * site.attention / site.products
     operations = 4.0 * tokens * seq * columns.heads * columns.head_size / columns.tp
     if kernel in FLASH:
         forward = operations / 2 / (rate * FLASH[kernel])

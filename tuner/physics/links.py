@@ -54,9 +54,8 @@ class Links:
         self._columns, self._site = columns, site
 
     def tensor(self) -> tuple[FloatArray, FloatArray]:
-        """Bandwidth and latency of a tensor parallel rank; across nodes its ranks share their node's network."""
-        columns = self._columns
-        return self._of(columns.tp <= self._gpus, self._node * RING * self._site.network / self._gpus)
+        """Bandwidth and latency of a tensor parallel rank; across nodes each node is full of one ring."""
+        return self._of(self._columns.tp <= self._gpus, self._node * RING * self._site.network)
 
     def context(self) -> tuple[FloatArray, FloatArray]:
         """Bandwidth and latency of a context parallel rank."""
@@ -65,18 +64,29 @@ class Links:
         return self._of(columns.tp * columns.cp <= self._gpus, self._node * RING * self._site.network / rings)
 
     def data(self) -> tuple[FloatArray, FloatArray]:
-        """Bandwidth and latency of a data parallel rank: as many rings leave a node as it holds other ranks of one."""
+        """Bandwidth and latency of the ranks that share gradients; context parallel ranks hold the same weights.
+
+        As many rings leave a node as it holds tensor parallel ranks.
+        """
         columns = self._columns
-        rings = np.minimum(self._gpus, columns.tp * columns.cp)
+        rings = np.minimum(self._gpus, columns.tp)
         within = columns.tp * columns.cp * columns.dp <= self._gpus
         return self._of(within, self._node * RING * self._site.network / rings)
 
     def pipeline(self) -> tuple[FloatArray, FloatArray]:
-        """Bandwidth and latency from stage to stage; stages are the farthest apart, as Megatron numbers ranks."""
-        columns, site = self._columns, self._site
-        within = columns.tp * columns.cp * columns.dp < self._gpus
-        bandwidth, latency = self._of(within, self._node * SEND / self._gpus)
-        return bandwidth * site.pipeline_link, latency
+        """Bandwidth and latency from stage to stage; stages are the farthest apart, as Megatron numbers ranks.
+
+        Where a node holds more than one stage and not all, the slowest has one neighbour in its node and one outside,
+        and no other stage's sends beside its own on the node's network.
+        """
+        columns = self._columns
+        stage = np.minimum(self._gpus, columns.tp * columns.cp * columns.dp)
+        outer = self._node * SEND / stage
+        bandwidth, latency = self._of(stage * columns.pp <= self._gpus, outer)
+        mixed = (stage * columns.pp > self._gpus) & (stage * 2 <= self._gpus)
+        bandwidth = np.where(mixed, 2 / (1 / self._inner + 1 / outer), bandwidth)
+        latency = np.where(mixed, (self._inner_latency + self._node_latency) / 2, latency)
+        return bandwidth * self._site.pipeline_link, latency
 
     def _of(self, within: BoolArray, outer: Any) -> tuple[FloatArray, FloatArray]:
         return np.where(within, self._inner, outer), np.where(within, self._inner_latency, self._node_latency)

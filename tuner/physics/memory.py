@@ -208,14 +208,14 @@ def _gathered(stage: Stages) -> FloatArray:
     if columns.workload.plain_layers:
         whole = size * layers + PLAIN_TABLE * table
     else:
-        whole = size * (layers + table) * (1 - 1 / columns.dp)
+        whole = size * (layers + table) * (1 - 1 / columns.copies)
     gathered: FloatArray = np.where(columns.zero == 3, whole, 0.0)
     return gathered
 
 
 def _flat_copy(stage: Stages) -> FloatArray:
     columns = stage.columns
-    alone = (columns.pp == 1) & (columns.dp > 1) & (columns.zero >= 1) & (columns.zero <= 2)
+    alone = (columns.pp == 1) & (columns.copies > 1) & (columns.zero >= 1) & (columns.zero <= 2)
     copies: FloatArray = FLAT_COPY * alone * stage.parameters
     return copies
 

@@ -12,7 +12,7 @@ from typing import Any, Final
 import numpy as np
 
 from tuner.columns import Columns, FloatArray, IntArray
-from tuner.physics.kernels import linear, size_of, traffic_rate
+from tuner.physics.kernels import beside_layers, linear, size_of, traffic_rate
 from tuner.physics.layer import Layer, layer_seconds
 from tuner.physics.links import Links, all_reduce, gather
 from tuner.physics.site import Site
@@ -105,7 +105,8 @@ def _of_each(columns: Columns, site: Site) -> tuple[Layer, FloatArray, FloatArra
 
 def _head(columns: Columns, site: Site) -> FloatArray:
     """The output layer and the loss of one microbatch."""
-    workload, gpu = columns.workload, columns.cluster.gpu
+    gpu = columns.cluster.gpu
+    workload = beside_layers(gpu, columns.workload)
     tokens = columns.micro_batch * workload.model.seq / columns.cp
     forward, backward = linear(gpu, workload, site, tokens, columns.padded_vocab / columns.tp, columns.hidden)
     bandwidth, latency = Links(columns, site).tensor()
@@ -146,7 +147,7 @@ def _slowest(
 
 
 def _data_parallel(columns: Columns, site: Site, stage: Stages, each: FloatArray) -> dict[str, FloatArray]:
-    """Gradients and weights that data parallel ranks exchange.
+    """Gradients and weights that data and context parallel ranks exchange.
 
     ZeRO 0 and 1 reduce once an iteration, after the last microbatch; 1 and 2 gather the stepped weights. ZeRO 2 keeps
     no whole gradients, so that it reduces in each microbatch, and 3 gathers each layer for both passes as well: these
@@ -156,10 +157,10 @@ def _data_parallel(columns: Columns, site: Site, stage: Stages, each: FloatArray
     size = size_of(columns.workload)
     weights = stage.layers * columns.layer_matrices / columns.tp * size
     table = columns.padded_vocab * columns.hidden / columns.tp * size
-    gathered = gather(weights + table, columns.dp, bandwidth, latency)
+    gathered = gather(weights + table, columns.copies, bandwidth, latency)
     once = np.where(columns.zero == 0, 2 * gathered, 3 * gathered)
     often = columns.microbatches * np.where(
-        columns.zero == 2, gathered, 3 * gather(weights, columns.dp, bandwidth, stage.layers * latency)
+        columns.zero == 2, gathered, 3 * gather(weights, columns.copies, bandwidth, stage.layers * latency)
     )
     behind = columns.microbatches * stage.layers * each
     exposed = np.maximum((1 - OVERLAPPED) * often, often - behind)
@@ -171,7 +172,7 @@ def _data_parallel(columns: Columns, site: Site, stage: Stages, each: FloatArray
 
 
 def _step(columns: Columns, site: Site, stage: Stages) -> FloatArray:
-    shard = stage.parameters / np.where(columns.zero >= 1, columns.dp, 1)
+    shard = stage.parameters / np.where(columns.zero >= 1, columns.copies, 1)
     moved: Any = OPTIMIZER * shard / traffic_rate(columns.cluster.gpu, site)
     step: FloatArray = moved + STEP + STEP_LAYER * site.host * stage.layers
     return step
