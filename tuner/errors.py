@@ -6,6 +6,7 @@
     │   └── BadKey              exit 2: a string that is not a topology key
     ├── NothingUsable           exit 1: the work was done and nothing usable came of it
     │   └── EmptySpace          exit 1: no topology is legal; says which rule removed how many
+    ├── LaunchError             exit 1: a job that could not be started; says why
     └── MissingDependency       exit 3: a launcher or a package that this machine lacks
 
 The command line prints the sentence and leaves with the error's exit code; it never shows a traceback for these.
@@ -52,6 +53,10 @@ class NothingUsable(TunerError):
 
 class EmptySpace(NothingUsable):
     """No topology of the space is legal."""
+
+
+class LaunchError(TunerError):
+    """A job that could not be started."""
 
 
 class MissingDependency(TunerError):
