@@ -1,0 +1,142 @@
+"""A virtual job's whole life, decided when it is submitted.
+
+It needs nobody to run it: where the job is at any moment follows from when it began. Written as text it is the job's
+handle, from which another process reads the very same answers.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, fields
+from itertools import accumulate
+from statistics import median
+from typing import Any, Final
+
+from tuner.launch.contract import Result, State, Status
+from tuner.results import Failure, Measurement, Outcome
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Life:
+    """What becomes of a virtual job; moments are seconds since it began."""
+
+    cluster: str
+    """Whose job it is: the name of the cluster, so that none answers for another's."""
+    tag: str
+    folder: str
+    run: str
+    """A word that two runs of one topology share."""
+    nodes: int
+    submitted: float
+    """By the cluster's clock."""
+    start_up: float
+    """The moment at which the first iteration starts."""
+    steps: tuple[float, ...]
+    """Seconds of each iteration, whether or not it comes to them."""
+    measured: tuple[int, ...]
+    outcome: Outcome
+    stops: float
+    """The moment from which nothing moves any more; a job that hangs does not end then."""
+    simulated: bool
+    memory: float | None = None
+    tflops: float | None = None
+    evidence: str = ""
+
+    @property
+    def ends(self) -> float:
+        """The moment at which it ends by itself."""
+        return math.inf if self.outcome is Outcome.HUNG else self.stops
+
+    @property
+    def moments(self) -> tuple[float, ...]:
+        """When something can be seen of it: each iteration's start or end, and the job's end."""
+        seen = [moment for moment in self._marks() if moment < self.stops]
+        return (*seen, self.stops)
+
+    def status(self, began: float, now: float) -> Status:
+        """Where it is at `now`, having begun at `began` and not been cancelled."""
+        if now >= began + self.ends:
+            return self._at(State.ENDED, began, began + self.stops)
+        return self._at(State.RUNNING, began, now)
+
+    def _at(self, state: State, began: float, now: float) -> Status:
+        seen = self._marks()
+        moved = min(now, began + self.stops)
+        # A mark at the very stop counts only for a job that was measured: another never finished that iteration.
+        whole = self.outcome is Outcome.MEASURED
+        passed = sum(began + mark <= moved and (whole or mark < self.stops) for mark in seen)
+        done = max(0, passed - 1)
+        since = began + seen[done] if done else began
+        share = None
+        if passed and state is State.RUNNING:
+            share = min(1.0, max(0.0, (moved - began - seen[done]) / self.steps[done]))
+        return Status(
+            state=state,
+            began=began,
+            iterations=done,
+            seconds_in=max(0.0, now - since),
+            share=share,
+            moved=moved if passed else began,
+        )
+
+    def result(self) -> Result:
+        """How it ends by itself; the median of the measured iterations."""
+        if self.outcome is not Outcome.MEASURED:
+            failure = Failure(kind=self.outcome.value, evidence=self.evidence)
+            return Result(outcome=self.outcome, failure=failure, held=self.stops)
+        measurement = Measurement(
+            seconds=median(self.steps[number - 1] for number in self.measured),
+            iterations=self.measured,
+            tflops=self.tflops,
+            peak_memory=self.memory,
+            simulated=self.simulated,
+        )
+        return Result(outcome=self.outcome, measurement=measurement, held=self.stops)
+
+    def text(self) -> str:
+        """It as one line of ASCII."""
+        return json.dumps(asdict(self), separators=(",", ":"), sort_keys=True)
+
+    @classmethod
+    def of_text(cls, text: str) -> Life | None:
+        """What `text` wrote; None where it did not write this."""
+        try:
+            return cls.of(json.loads(text))
+        except (ValueError, RecursionError):
+            return None
+
+    @classmethod
+    def of(cls, document: object) -> Life | None:
+        """What a JSON document says; None where it is another document."""
+        if not isinstance(document, Mapping) or set(document) != set(_READERS):
+            return None
+        try:
+            return cls(**{name: read(document[name]) for name, read in _READERS.items()})
+        except (TypeError, ValueError):
+            return None
+
+    def _marks(self) -> tuple[float, ...]:
+        return marks(self.start_up, self.steps)
+
+
+def marks(start_up: float, steps: tuple[float, ...]) -> tuple[float, ...]:
+    """The moments at which the first iteration starts and each one ends; the last is where a measured job stops."""
+    return tuple(accumulate(steps, initial=start_up))
+
+
+def _maybe(value: Any) -> float | None:
+    return None if value is None else float(value)
+
+
+_READERS: Final[Mapping[str, Callable[[Any], Any]]] = {
+    **{field.name: str for field in fields(Life)},
+    "nodes": int,
+    **dict.fromkeys(("submitted", "start_up", "stops"), float),
+    "steps": lambda values: tuple(float(value) for value in values),
+    "measured": lambda values: tuple(int(value) for value in values),
+    "outcome": Outcome,
+    "simulated": bool,
+    **dict.fromkeys(("memory", "tflops"), _maybe),
+}

@@ -1,0 +1,57 @@
+"""The one small file that a virtual job leaves: what becomes of it, and what has happened to it."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Final
+
+from tuner.launch.life import Life
+
+SCHEMA: Final = "tuner/virtual-job/1"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Record:
+    """What the file says; moments are by the cluster's clock."""
+
+    life: Life
+    began: float | None = None
+    cancelled: float | None = None
+
+
+def read(path: Path) -> Record | None:
+    """What stands there; None where nothing does, or something else."""
+    try:
+        document = json.loads(path.read_text(encoding="ascii"))
+    except (OSError, ValueError, RecursionError):
+        return None
+    if not isinstance(document, dict) or document.get("schema") != SCHEMA:
+        return None
+    life, moments = Life.of(document.get("life")), (document.get("began"), document.get("cancelled"))
+    if life is None or not all(moment is None or isinstance(moment, int | float) for moment in moments):
+        return None
+    return Record(life=life, began=moments[0], cancelled=moments[1])
+
+
+def written(path: Path, record: Record) -> None:
+    """Write it whole or not at all: to a temporary name, then renamed. `OSError` leaves nothing behind."""
+    document = {
+        "schema": SCHEMA,
+        "simulated": record.life.simulated,
+        "life": asdict(record.life),
+        "began": record.began,
+        "cancelled": record.cancelled,
+    }
+    path.parent.mkdir(parents=True, exist_ok=True)
+    draft = path.with_name(f"{path.name}.{os.getpid()}.part")
+    try:
+        draft.write_text(json.dumps(document, indent=1), encoding="ascii")
+        draft.replace(path)
+    except OSError:
+        with contextlib.suppress(OSError):
+            draft.unlink()
+        raise

@@ -1,0 +1,115 @@
+"""A measured table as a cluster: each topology answers as it did, and those that were never run cannot be."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from hashlib import blake2b
+from typing import ClassVar, Final
+
+from tuner.domain import Cluster, Topology, Workload
+from tuner.errors import InputError, LaunchError, counted
+from tuner.launch.contract import Job
+from tuner.launch.life import Life, marks
+from tuner.launch.virtual import Virtual
+from tuner.results import Outcome
+
+UNTIMED: Final = 60.0
+"""Seconds that a job without a time holds its nodes until it fails; tables do not say."""
+
+_ANSWERS: Final = (Outcome.MEASURED, Outcome.OOM, Outcome.HUNG, Outcome.CRASHED)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """One measured row: what was run, and what came of it."""
+
+    workload: Workload
+    cluster: Cluster
+    topology: Topology
+    outcome: Outcome
+    seconds: float | None = None
+    """Of one iteration; a MEASURED row has it."""
+    memory: float | None = None
+    """Bytes, as the table has them."""
+    note: str = ""
+
+    def __post_init__(self) -> None:
+        if self.outcome not in _ANSWERS:
+            raise InputError(f"{self.topology.key} answers {self.outcome.value}; a table says OK, OOM, FAIL or HANG.")
+        if self.outcome is Outcome.MEASURED and self.seconds is None:
+            raise InputError(f"{self.topology.key} is measured and has no seconds; a row that is OK has sec_per_iter.")
+        if self.seconds is not None and not 0 < self.seconds < math.inf:
+            raise InputError(f"{self.topology.key} took {self.seconds} seconds; a time is more than 0.")
+
+
+class Replay(Virtual):
+    """The answers of a table. Several of one topology answer in turn, the first again after the last."""
+
+    name: ClassVar[str] = "replay"
+    simulated: ClassVar[bool] = False
+
+    def __init__(self, answers: Iterable[Answer], *, nodes: int | None = None, clock: float = 0.0) -> None:
+        self._answers: dict[str, list[Answer]] = {}
+        most = 0
+        for answer in answers:
+            self._answers.setdefault(_word(answer.workload, answer.cluster, answer.topology), []).append(answer)
+            most = max(most, answer.topology.nodes)
+        if not self._answers:
+            raise InputError("a table without a usable row answers nothing; give one with measured rows.")
+        super().__init__(most if nodes is None else nodes, cluster="replay", clock=clock)
+
+    def _run_word(self, job: Job) -> str:
+        return _word(job.workload, job.cluster, job.topology)
+
+    def _decide(self, job: Job, run: str, earlier: int, before: int) -> Life:  # noqa: ARG002 - a table does not drift
+        rows = self._answers.get(run)
+        if rows is None:
+            known = counted(len(self._answers), "topology").replace("topologys", "topologies")
+            raise LaunchError(
+                f"the table has no row of {job.topology.key} on {counted(job.topology.nodes, 'node')}; "
+                f"it answers for {known}, and only these can be proposed."
+            )
+        row = rows[earlier % len(rows)]
+        steps = (row.seconds or UNTIMED,) * max(job.iterations)
+        stops = {
+            Outcome.MEASURED: marks(0.0, steps)[-1],
+            Outcome.HUNG: 0.0,
+            Outcome.OOM: steps[0] / 2,
+            Outcome.CRASHED: steps[0] / 2,
+        }
+        return Life(
+            cluster=self._cluster,
+            tag=job.tag,
+            folder=str(job.folder),
+            run=run,
+            nodes=job.topology.nodes,
+            submitted=self.now(),
+            start_up=0.0,
+            steps=steps,
+            measured=tuple(sorted(set(job.iterations))),
+            outcome=row.outcome,
+            stops=stops[row.outcome],
+            simulated=False,
+            memory=row.memory,
+            evidence="" if row.outcome is Outcome.MEASURED else _evidence(row),
+        )
+
+
+def _word(workload: Workload, cluster: Cluster, topology: Topology) -> str:
+    """What is run, whoever says it: the model as the topology has it, on such machines.
+
+    A row's own model may have the heads, shape and batch that a topology of the study asks for. How long the training
+    is, how the batch grows at its start and what the model is called change no iteration.
+    """
+    asked = workload.as_in(topology)
+    asked = replace(asked, tokens=0.0, ramp=None, model=replace(asked.model, name=""))
+    spread = replace(topology, heads=None, shape=None, global_batch=None)
+    text = repr((asked, cluster.gpu.name, cluster.gpus_per_node, spread))
+    return blake2b(text.encode(errors="surrogatepass"), digest_size=12).hexdigest()
+
+
+def _evidence(row: Answer) -> str:
+    said = {Outcome.OOM: "OOM", Outcome.HUNG: "HANG", Outcome.CRASHED: "FAIL"}[row.outcome]
+    return f"the table says {said}{': ' if row.note else ''}{row.note}"

@@ -1,0 +1,190 @@
+"""The simulated cluster: jobs that take no time, on machines that nobody has.
+
+What it answers is invented and says so. It is there to try the search, not to learn about any real machine.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from hashlib import blake2b
+from statistics import median
+from typing import ClassVar, Final
+
+from tuner.columns import Columns
+from tuner.errors import InputError
+from tuner.launch.chance import between, normal, uniform
+from tuner.launch.contract import Job
+from tuner.launch.life import Life, marks
+from tuner.launch.truth import Truth
+from tuner.launch.virtual import Virtual
+from tuner.physics.flops import hardware_flops, per_gpu
+from tuner.results import Outcome
+
+NOISE: Final = 0.01
+"""Standard deviation of a run's logarithm around the truth."""
+
+JITTER: Final = 0.003
+"""That of one iteration around its run."""
+
+START_UP: Final = (60.0, 180.0)
+"""Seconds before the first iteration, on one node and on `MANY_NODES` or more."""
+
+MANY_NODES: Final = 64
+WARM_UP: Final = (1.3, 3.0)
+"""The first iteration beside the others."""
+
+_SPAN: Final = (0.1, 0.9)
+"""Share of its first iteration after which a job is out of memory."""
+
+_CRASHES: Final = (
+    "[rank{rank}]: torch.distributed.DistBackendError: NCCL error: unhandled system error, remote process exited",
+    "slurmstepd: error: Node failure on node{node}",
+    "node{node}: Fatal Python error: Segmentation fault",
+    "[rank{rank}]: RuntimeError: CUDA error: uncorrectable ECC error encountered",
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Drift:
+    """A change of the cluster's speed in mid-study: jobs submitted from then on take `factor` times as long."""
+
+    factor: float
+    after_jobs: int | None = None
+    at_seconds: float | None = None
+    """By the cluster's clock."""
+
+    def __post_init__(self) -> None:
+        if not 0 < self.factor < float("inf"):
+            raise InputError(f"a drift by a factor of {self.factor} is no drift; write for example 1.05.")
+        if (self.after_jobs is None) == (self.at_seconds is None):
+            raise InputError("a drift begins either after_jobs or at_seconds; give one of the two.")
+
+    def begun(self, jobs: int, seconds: float) -> bool:
+        """Whether it concerns a job that is submitted after so many others, at this moment."""
+        if self.after_jobs is not None:
+            return jobs >= self.after_jobs
+        return self.at_seconds is not None and seconds >= self.at_seconds
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Faults:
+    """What befalls jobs for no reason of their topology; the next run of the same one goes through."""
+
+    hangs: float = 0.007
+    """Share of jobs."""
+    crashes: float = 0.007
+    planted: Mapping[str, Outcome] = field(default_factory=dict)
+    """Topologies, by key, whose every job ends so: OOM, HUNG or CRASHED."""
+
+
+class Simulated(Virtual):
+    """A cluster of `nodes` nodes whose every answer follows from `seed`."""
+
+    name: ClassVar[str] = "simulated"
+    simulated: ClassVar[bool] = True
+
+    def __init__(
+        self,
+        nodes: int,
+        *,
+        seed: int = 0,
+        drift: Drift | None = None,
+        truth: Truth | None = None,
+        faults: Faults | None = None,
+        clock: float = 0.0,
+    ) -> None:
+        super().__init__(nodes, cluster=f"simulated {seed}", clock=clock)
+        self.seed = seed
+        self.truth = truth or Truth(seed)
+        self._drift = drift
+        self._faults = faults or Faults()
+
+    def _run_word(self, job: Job) -> str:
+        text = repr((job.workload, job.cluster.gpu, job.cluster.gpus_per_node, job.topology))
+        return blake2b(text.encode(errors="surrogatepass"), digest_size=12).hexdigest()
+
+    def _decide(self, job: Job, run: str, earlier: int, before: int) -> Life:
+        columns = Columns.of([job.topology], job.workload, job.cluster)
+        chance = (self.seed, run, earlier)
+        pace = float(self.truth.seconds(columns)[0])
+        if self._drift and self._drift.begun(before, self.now()):
+            pace *= self._drift.factor
+        steps = self._steps(pace, max(job.iterations), chance)
+        measured = tuple(sorted(set(job.iterations)))
+        seconds = median(steps[number - 1] for number in measured)
+        start_up = START_UP[0] + (START_UP[1] - START_UP[0]) * min(1.0, (job.topology.nodes - 1) / (MANY_NODES - 1))
+        outcome = self._outcome(job, columns, chance)
+        return Life(
+            cluster=self._cluster,
+            tag=job.tag,
+            folder=str(job.folder),
+            run=run,
+            nodes=job.topology.nodes,
+            submitted=self.now(),
+            start_up=start_up,
+            steps=steps,
+            measured=measured,
+            outcome=outcome,
+            stops=_stop(outcome, start_up, steps, chance),
+            simulated=True,
+            memory=float(self.truth.memory(columns)[0]),
+            tflops=float(per_gpu(hardware_flops(columns), seconds, columns)[0]) / 1e12,
+            evidence=self._evidence(outcome, job, columns, chance),
+        )
+
+    def _steps(self, pace: float, many: int, chance: tuple[object, ...]) -> tuple[float, ...]:
+        own = pace * _spread(NOISE, *chance, "noise")
+        steps = [own * _spread(JITTER, *chance, "jitter", number) for number in range(1, many + 1)]
+        steps[0] *= between(*WARM_UP, *chance, "warm-up")
+        return tuple(steps)
+
+    def _outcome(self, job: Job, columns: Columns, chance: tuple[object, ...]) -> Outcome:
+        if planted := self._faults.planted.get(job.topology.key):
+            return planted
+        if not self.truth.fits(columns)[0]:
+            return Outcome.OOM
+        seed, run, earlier = chance
+        if isinstance(earlier, int) and earlier and self._fault(seed, run, earlier - 1):
+            return Outcome.MEASURED  # a fault is the machine's; the same topology goes through at the second run
+        return self._fault(*chance) or Outcome.MEASURED
+
+    def _fault(self, *chance: object) -> Outcome | None:
+        drawn = uniform(*chance, "fault")
+        if drawn < self._faults.hangs:
+            return Outcome.HUNG
+        return Outcome.CRASHED if drawn < self._faults.hangs + self._faults.crashes else None
+
+    def _evidence(self, outcome: Outcome, job: Job, columns: Columns, chance: tuple[object, ...]) -> str:
+        """The line of a log that would say it; SIMULATED, for no log has it."""
+        if outcome is Outcome.MEASURED:
+            return ""
+        if outcome is Outcome.OOM:
+            card, limit = columns.cluster.gpu.memory / 2**30, self.truth.limit(columns)
+            beyond = max(0.02, (float(self.truth.memory(columns)[0]) - limit) / 2**30)
+            line = (
+                f"torch.OutOfMemoryError: CUDA out of memory. Tried to allocate {beyond:.2f} GiB. "
+                f"GPU 0 has a total capacity of {card:.2f} GiB of which {min(0.01, beyond / 2) * 1024:.2f} MiB is free."
+            )
+        elif outcome is Outcome.HUNG:
+            line = "no progress: the watchdog of no rank has answered"
+        else:
+            picked = _CRASHES[int(uniform(*chance, "line") * len(_CRASHES))]
+            node = int(uniform(*chance, "node") * job.topology.nodes)
+            line = picked.format(rank=node * job.cluster.gpus_per_node, node=node)
+        return f"SIMULATED {line}"
+
+
+def _spread(deviation: float, *words: object) -> float:
+    """A log-normal factor around 1."""
+    return math.exp(deviation * normal(*words))
+
+
+def _stop(outcome: Outcome, start_up: float, steps: tuple[float, ...], chance: tuple[object, ...]) -> float:
+    """The moment from which nothing moves: the last iteration's end, the first one's fullest moment, or any."""
+    if outcome is Outcome.MEASURED:
+        return marks(start_up, steps)[-1]
+    if outcome is Outcome.OOM:
+        return start_up + between(*_SPAN, *chance, "full") * steps[0]
+    return between(0.05, 0.98, *chance, "stop") * (start_up + sum(steps))
