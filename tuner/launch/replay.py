@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from hashlib import blake2b
-from typing import ClassVar, Final
+from typing import Final
 
 from tuner.domain import Cluster, Topology, Workload
 from tuner.errors import InputError, LaunchError, counted
@@ -47,8 +47,8 @@ class Answer:
 class Replay(Virtual):
     """The answers of a table. Several of one topology answer in turn, the first again after the last."""
 
-    name: ClassVar[str] = "replay"
-    simulated: ClassVar[bool] = False
+    name = "replay"
+    simulated = False
 
     def __init__(self, answers: Iterable[Answer], *, nodes: int | None = None, clock: float = 0.0) -> None:
         self._answers: dict[str, list[Answer]] = {}
@@ -104,7 +104,7 @@ def _word(workload: Workload, cluster: Cluster, topology: Topology) -> str:
     is, how the batch grows at its start and what the model is called change no iteration.
     """
     asked = workload.as_in(topology)
-    asked = replace(asked, tokens=0.0, ramp=None, model=replace(asked.model, name=""))
+    asked = replace(asked, tokens=0.0, ramp=None, model=replace(asked.model, name="any"))
     spread = replace(topology, heads=None, shape=None, global_batch=None)
     text = repr((asked, cluster.gpu.name, cluster.gpus_per_node, spread))
     return blake2b(text.encode(errors="surrogatepass"), digest_size=12).hexdigest()

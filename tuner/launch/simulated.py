@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from statistics import median
-from typing import ClassVar, Final
+from typing import Final
 
 from tuner.columns import Columns
 from tuner.errors import InputError
@@ -20,6 +20,7 @@ from tuner.launch.life import Life, marks
 from tuner.launch.truth import Truth
 from tuner.launch.virtual import Virtual
 from tuner.physics.flops import hardware_flops, per_gpu
+from tuner.physics.memory import limit
 from tuner.results import Outcome
 
 NOISE: Final = 0.01
@@ -35,14 +36,17 @@ MANY_NODES: Final = 64
 WARM_UP: Final = (1.3, 3.0)
 """The first iteration beside the others."""
 
-_SPAN: Final = (0.1, 0.9)
-"""Share of its first iteration after which a job is out of memory."""
+_FULL: Final = (0.02, 0.5)
+"""Share of its first iteration after which a job is out of memory: a pipeline fills early."""
+
+_PIECE: Final = (0.2, 4.0)
+"""GiB that it then asked for."""
 
 _CRASHES: Final = (
-    "[rank{rank}]: torch.distributed.DistBackendError: NCCL error: unhandled system error, remote process exited",
     "slurmstepd: error: Node failure on node{node}",
     "node{node}: Fatal Python error: Segmentation fault",
-    "[rank{rank}]: RuntimeError: CUDA error: uncorrectable ECC error encountered",
+    "node{node}: Process for rank {rank} exits with return code = -9",
+    "srun: error: node{node}: task {rank}: Bus error",
 )
 
 
@@ -82,8 +86,8 @@ class Faults:
 class Simulated(Virtual):
     """A cluster of `nodes` nodes whose every answer follows from `seed`."""
 
-    name: ClassVar[str] = "simulated"
-    simulated: ClassVar[bool] = True
+    name = "simulated"
+    simulated = True
 
     def __init__(
         self,
@@ -158,17 +162,14 @@ class Simulated(Virtual):
 
     def _evidence(self, outcome: Outcome, job: Job, columns: Columns, chance: tuple[object, ...]) -> str:
         """The line of a log that would say it; SIMULATED, for no log has it."""
-        if outcome is Outcome.MEASURED:
+        if outcome in (Outcome.MEASURED, Outcome.HUNG):  # who hangs says nothing
             return ""
         if outcome is Outcome.OOM:
-            card, limit = columns.cluster.gpu.memory / 2**30, self.truth.limit(columns)
-            beyond = max(0.02, (float(self.truth.memory(columns)[0]) - limit) / 2**30)
+            piece = between(*_PIECE, *chance, "piece")
             line = (
-                f"torch.OutOfMemoryError: CUDA out of memory. Tried to allocate {beyond:.2f} GiB. "
-                f"GPU 0 has a total capacity of {card:.2f} GiB of which {min(0.01, beyond / 2) * 1024:.2f} MiB is free."
+                f"torch.OutOfMemoryError: CUDA out of memory. Tried to allocate {piece:.2f} GiB. GPU 0 has a total "
+                f"capacity of {limit(columns) / 2**30:.2f} GiB of which {piece * 512:.2f} MiB is free."
             )
-        elif outcome is Outcome.HUNG:
-            line = "no progress: the watchdog of no rank has answered"
         else:
             picked = _CRASHES[int(uniform(*chance, "line") * len(_CRASHES))]
             node = int(uniform(*chance, "node") * job.topology.nodes)
@@ -186,5 +187,5 @@ def _stop(outcome: Outcome, start_up: float, steps: tuple[float, ...], chance: t
     if outcome is Outcome.MEASURED:
         return marks(start_up, steps)[-1]
     if outcome is Outcome.OOM:
-        return start_up + between(*_SPAN, *chance, "full") * steps[0]
+        return start_up + between(*_FULL, *chance, "full") * steps[0]
     return between(0.05, 0.98, *chance, "stop") * (start_up + sum(steps))

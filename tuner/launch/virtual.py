@@ -8,12 +8,12 @@ and written into its folder; so a cluster that is opened in another process, or 
 from __future__ import annotations
 
 import math
+import os
 from abc import ABC, abstractmethod
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar
 
 from tuner.errors import LaunchError, counted, shown
 from tuner.launch.contract import Job, Result, State, Status
@@ -37,8 +37,8 @@ class _Run:
 class Virtual(ABC):
     """A launcher whose jobs take no time of ours; subclasses decide what becomes of a job."""
 
-    name: ClassVar[str]
-    simulated: ClassVar[bool]
+    name: str
+    simulated: bool
 
     def __init__(self, nodes: int, *, cluster: str, clock: float = 0.0) -> None:
         self.nodes = nodes
@@ -46,7 +46,7 @@ class Virtual(ABC):
         self._clock = clock
         self._runs: dict[str, _Run] = {}
         self._open: list[str] = []  # those that run or wait, in the order in which they were submitted
-        self._seen: set[Path] = set()
+        self._counted: defaultdict[Path, set[str]] = defaultdict(set)  # names of folders, by the folder they are in
         self._earlier: Counter[str] = Counter()
 
     @abstractmethod
@@ -95,8 +95,7 @@ class Virtual(ABC):
                 f"the job of {job.topology.key} cannot be written to {shown(str(job.folder))}: {why}; "
                 "name a folder that can be written."
             ) from error
-        self._seen.add(self._path(job.folder))
-        self._earlier[word] += 1
+        self._count(job.folder, word)
         return handle
 
     def poll(self, handles: Sequence[str]) -> Mapping[str, Status]:
@@ -164,7 +163,7 @@ class Virtual(ABC):
                 return
             free -= run.life.nodes
             run.began = self._clock
-            if self._path(run.folder) in self._seen:
+            if run.folder.name in self._counted[run.folder.parent]:  # else `submit` is about to
                 self._note(run)
 
     def _status(self, run: _Run | None) -> Status:
@@ -212,9 +211,8 @@ class Virtual(ABC):
         self._runs[handle] = _Run(record.life, folder, record.began, record.cancelled)
         seen = (record.life.submitted, record.began, record.cancelled)
         self._clock = max(self._clock, *(moment for moment in seen if moment is not None))
-        if self._path(folder) not in self._seen:
-            self._seen.add(self._path(folder))
-            self._earlier[record.life.run] += 1
+        if folder.name not in self._counted[folder.parent]:
+            self._count(folder, record.life.run)
         self._open.append(handle)
         self._open.sort(key=lambda each: self._runs[each].life.submitted)
         self._settle()
@@ -223,14 +221,17 @@ class Virtual(ABC):
     def _look_around(self, folder: Path) -> None:
         """Count the jobs beside this one that earlier processes have submitted to this cluster."""
         try:
-            beside = [path for each in folder.iterdir() if (path := self._path(each)) not in self._seen]
+            beside = set(os.listdir(folder)) - self._counted[folder]  # noqa: PTH208 - names, of very many folders
         except OSError:
             return
-        for path in beside:
-            record = read(path)
+        for name in beside:
+            record = read(self._path(folder / name))
             if record and record.life.cluster == self._cluster:
-                self._seen.add(path)
-                self._earlier[record.life.run] += 1
+                self._count(folder / name, record.life.run)
+
+    def _count(self, folder: Path, run: str) -> None:
+        self._counted[folder.parent].add(folder.name)
+        self._earlier[run] += 1
 
     def _path(self, folder: Path) -> Path:
         return folder / f"{self.name}.json"

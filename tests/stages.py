@@ -1,0 +1,114 @@
+"""Launchers under test: each is set up so that the contract's suite can ask for jobs that behave in a given way."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from itertools import count
+from pathlib import Path
+from typing import Literal, Protocol
+
+from tuner import catalog
+from tuner.domain import Cluster, Topology, Workload
+from tuner.launch import Job, Launcher
+from tuner.launch.replay import Answer, Replay
+from tuner.launch.simulated import Faults, Simulated
+from tuner.results import Outcome
+
+Behaviour = Literal["good", "oom", "crash", "hang"]
+
+WORKLOAD = Workload(model=catalog.model("gpt-1.3b"), global_batch=64)
+CLUSTER = replace(catalog.cluster("bloom-48"), name="four", nodes=4)
+TOPOLOGIES: dict[Behaviour, Topology] = {
+    "good": Topology(nodes=1, tp=2, pp=1, dp=4, micro_batch=1),
+    "oom": Topology(nodes=1, tp=2, pp=1, dp=4, micro_batch=8),
+    "crash": Topology(nodes=1, tp=4, pp=1, dp=2, micro_batch=1),
+    "hang": Topology(nodes=1, tp=8, pp=1, dp=1, micro_batch=1),
+}
+OUTCOMES: dict[Behaviour, Outcome] = {
+    "good": Outcome.MEASURED,
+    "oom": Outcome.OOM,
+    "crash": Outcome.CRASHED,
+    "hang": Outcome.HUNG,
+}
+
+
+class Stage(Protocol):
+    """What the suite knows of a launcher under test."""
+
+    folder: Path
+    """Where its jobs leave their files."""
+    looks: int
+    """Times that a job may be looked at until it has ended, waiting at most `look` seconds before each."""
+    look: float
+    slack: float
+    """Seconds by which `wait` may be late, and which `submit` may take."""
+    many: int
+    """Jobs that it is given at once."""
+
+    def open(self) -> Launcher:
+        """The same cluster as another process would open it."""
+
+    def job(
+        self, behaviour: Behaviour = "good", *, iterations: tuple[int, ...] = (2,), folder: Path | None = None
+    ) -> Job:
+        """A job of one node that nobody has submitted yet."""
+
+    def queries(self) -> int | None:
+        """How often the machines have been asked so far; None where nobody is asked."""
+
+
+class Virtual:
+    """A stage in virtual time."""
+
+    looks, look, slack, many = 100, 1000.0, 0.0, 200
+
+    def __init__(self, folder: Path, launcher: Callable[[], Launcher]) -> None:
+        self.folder = folder
+        self.open = launcher
+        self._numbers = count()
+
+    def job(
+        self, behaviour: Behaviour = "good", *, iterations: tuple[int, ...] = (2,), folder: Path | None = None
+    ) -> Job:
+        number = next(self._numbers)
+        return Job(
+            number=number,
+            tag=f"study-{number}",
+            folder=folder or self.folder / f"{number:04d}-{behaviour}",
+            workload=WORKLOAD,
+            cluster=CLUSTER,
+            topology=TOPOLOGIES[behaviour],
+            iterations=iterations,
+        )
+
+    def queries(self) -> int | None:
+        return None
+
+
+def simulated(folder: Path) -> Stage:
+    planted = {TOPOLOGIES[name].key: OUTCOMES[name] for name in TOPOLOGIES if name != "good"}
+    return Virtual(folder, lambda: Simulated(4, seed=3, faults=Faults(hangs=0, crashes=0, planted=planted)))
+
+
+def answer(
+    behaviour: Behaviour, seconds: float | None = None, workload: Workload = WORKLOAD, cluster: Cluster = CLUSTER
+) -> Answer:
+    return Answer(
+        workload=workload,
+        cluster=cluster,
+        topology=TOPOLOGIES[behaviour],
+        outcome=OUTCOMES[behaviour],
+        seconds=seconds,
+        memory=30e9 if seconds else None,
+        note="as tabled",
+    )
+
+
+def replay(folder: Path) -> Stage:
+    rows = [answer("good", 10.0), answer("good", 11.0), answer("oom"), answer("crash"), answer("hang")]
+    return Virtual(folder, lambda: Replay(rows, nodes=4))
+
+
+STAGES: dict[str, Callable[[Path], Stage]] = {"simulated": simulated, "replay": replay}
+"""Every launcher has its entry."""

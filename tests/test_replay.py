@@ -1,0 +1,111 @@
+"""A measured table answers as it did."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.stages import CLUSTER, TOPOLOGIES, WORKLOAD, Behaviour, answer
+from tuner.domain import Topology, Workload
+from tuner.errors import InputError, LaunchError
+from tuner.launch import Job, Result, State
+from tuner.launch.replay import Answer, Replay
+from tuner.results import Measurement, Outcome
+
+GOOD = TOPOLOGIES["good"]
+
+
+def job(folder: Path, number: int, topology: Topology = GOOD, workload: Workload = WORKLOAD) -> Job:
+    return Job(
+        number=number,
+        tag=f"t{number}",
+        folder=folder / str(number),
+        workload=workload,
+        cluster=CLUSTER,
+        topology=topology,
+    )
+
+
+def run(cluster: Replay, what: Job) -> Result:
+    handle = cluster.submit(what)
+    for _ in range(10):
+        cluster.wait(1000.0)
+    return cluster.collect(handle)
+
+
+def test_a_row_answers_with_its_own_figures_and_they_are_not_simulated(tmp_path: Path) -> None:
+    found = run(Replay([answer("good", 12.5)]), job(tmp_path, 0))
+    assert found.measurement == Measurement(seconds=12.5, iterations=(2,), peak_memory=30e9, simulated=False)
+    assert found.held == 25.0
+
+
+@pytest.mark.parametrize(("behaviour", "said"), [("oom", "OOM"), ("crash", "FAIL")])
+def test_a_row_that_failed_fails_and_quotes_the_table(behaviour: Behaviour, said: str, tmp_path: Path) -> None:
+    row = answer(behaviour)
+    found = run(Replay([row]), job(tmp_path, 0, row.topology))
+    assert found.outcome is row.outcome
+    assert found.failure is not None
+    assert found.failure.evidence == f"the table says {said}: as tabled"
+
+
+def test_a_row_that_hung_hangs_from_the_start(tmp_path: Path) -> None:
+    cluster = Replay([answer("hang")])
+    handle = cluster.submit(job(tmp_path, 0, TOPOLOGIES["hang"]))
+    cluster.wait(1e6)
+    status = cluster.poll([handle])[handle]
+    assert (status.state, status.iterations, status.moved) == (State.RUNNING, 0, status.began)
+    assert cluster.now() == 1e6
+
+
+def test_repeated_rows_answer_in_turn_and_then_again_from_the_first(tmp_path: Path) -> None:
+    """Whoever submits: the jobs beside this one are counted, so that a resumed study meets the next row."""
+    rows = [answer("good", 10.0), answer("oom"), answer("good", 11.0), answer("good", 12.0)]
+    seen = []
+    for number in range(7):
+        measurement = run(Replay(rows), job(tmp_path, number)).measurement
+        assert measurement is not None
+        seen.append(measurement.seconds)
+    assert seen == [10.0, 11.0, 12.0, 10.0, 11.0, 12.0, 10.0]
+
+
+def test_one_topology_may_fail_once_and_run_once(tmp_path: Path) -> None:
+    rows = [replace(answer("crash"), topology=GOOD), answer("good", 9.0)]
+    cluster = Replay(rows)
+    outcomes = [run(cluster, job(tmp_path, number)).outcome for number in range(3)]
+    assert outcomes == [Outcome.CRASHED, Outcome.MEASURED, Outcome.CRASHED]
+
+
+def test_what_the_table_lacks_cannot_be_launched(tmp_path: Path) -> None:
+    cluster = Replay([answer("good", 10.0), answer("oom")])
+    with pytest.raises(LaunchError, match="no row of tp2-pp1-dp4-mbs2-z1 on 1 node; it answers for 2 topologies"):
+        cluster.submit(job(tmp_path, 0, replace(GOOD, micro_batch=2)))
+    with pytest.raises(LaunchError, match="no row of"):
+        cluster.submit(job(tmp_path, 0, workload=replace(WORKLOAD, fused_norms=False)))
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_row_is_found_by_what_is_run_and_not_by_how_it_is_said(tmp_path: Path) -> None:
+    """The row's own model has 32 heads and a batch of 32; the study asks for them as axes."""
+    model = replace(WORKLOAD.model.with_heads(32), name="of a table")
+    cluster = Replay([answer("good", 10.0, workload=replace(WORKLOAD, model=model, global_batch=32, tokens=1e9))])
+    asked = replace(GOOD, heads=32, global_batch=32)
+    assert run(cluster, job(tmp_path, 0, asked)).outcome is Outcome.MEASURED
+
+
+def test_a_table_that_answers_nothing_is_refused_and_so_is_a_row_that_makes_no_sense() -> None:
+    with pytest.raises(InputError, match="without a usable row"):
+        Replay([])
+    with pytest.raises(InputError, match="measured and has no seconds"):
+        answer("good")
+    with pytest.raises(InputError, match=r"took -1\.0 seconds"):
+        answer("good", -1.0)
+    with pytest.raises(InputError, match="a table says OK, OOM, FAIL or HANG"):
+        Answer(workload=WORKLOAD, cluster=CLUSTER, topology=GOOD, outcome=Outcome.PRUNED)
+
+
+def test_it_has_the_nodes_of_its_largest_row_unless_it_is_told() -> None:
+    rows = [answer("good", 10.0), replace(answer("good", 5.0), topology=replace(GOOD, nodes=2, dp=8))]
+    assert Replay(rows).nodes == 2
+    assert Replay(rows, nodes=9).nodes == 9
