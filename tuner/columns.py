@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from functools import cached_property
-from typing import Any, Final, overload
+from typing import Any, ClassVar, Final, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -80,16 +80,19 @@ class Columns:
         self.cluster = cluster
         self.arrays = arrays
 
+    names: ClassVar[tuple[str, ...]]
+    """Of all arrays."""
+
     @classmethod
     def of(cls, topologies: Iterable[Topology], workload: Workload, cluster: Cluster) -> Columns:
         """Columns with one row for each topology."""
         rows = [_numbers(topology, workload) for topology in topologies]
-        arrays = {name: np.array([row[name] for row in rows], dtype=np.int64) for name in _NAMES}
+        arrays = {name: np.array([row[name] for row in rows], dtype=np.int64) for name in Columns.names}
         return cls(workload, cluster, arrays)
 
     def rows(self, places: IntArray | slice) -> Columns:
         """The rows at these places, of every column; a slice of them copies nothing."""
-        return Columns(self.workload, self.cluster, {name: self.arrays[name][places] for name in _NAMES})
+        return Columns(self.workload, self.cluster, {name: self.arrays[name][places] for name in Columns.names})
 
     @cached_property
     def replica(self) -> IntArray:
@@ -148,7 +151,7 @@ class Columns:
     def topology(self, row: int) -> Topology:
         """The topology of one row; what equals the workload's own value is left to the workload."""
         model = self.workload.model
-        at = {name: int(self.arrays[name][row]) for name in _NAMES}
+        at = {name: int(self.arrays[name][row]) for name in Columns.names}
         own_shape = (at["hidden"], at["layers"]) == (model.hidden, model.layers)
         return Topology(
             nodes=at["nodes"],
@@ -168,7 +171,7 @@ class Columns:
         )
 
 
-_NAMES: Final = tuple(name for name, value in vars(Columns).items() if isinstance(value, Column))
+Columns.names = tuple(name for name, value in vars(Columns).items() if isinstance(value, Column))
 
 
 def _numbers(topology: Topology, workload: Workload) -> dict[str, Any]:

@@ -7,6 +7,7 @@
     ├── NothingUsable           exit 1: the work was done and nothing usable came of it
     │   └── EmptySpace          exit 1: no topology is legal; says which rule removed how many
     ├── LaunchError             exit 1: a job that could not be started; says why
+    ├── StudyError              exit 1: a study that cannot be kept or gone on with; nothing is lost
     └── MissingDependency       exit 3: a launcher or a package that this machine lacks
 
 The command line prints the sentence and leaves with the error's exit code; it never shows a traceback for these.
@@ -57,6 +58,10 @@ class EmptySpace(NothingUsable):
 
 class LaunchError(TunerError):
     """A job that could not be started."""
+
+
+class StudyError(TunerError):
+    """A study that cannot be kept, or that cannot be gone on with; what it holds is not lost."""
 
 
 class MissingDependency(TunerError):

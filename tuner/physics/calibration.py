@@ -40,7 +40,7 @@ class Calibration:
     """The factors of a site, how sure they are, and the rows whose residuals are remembered."""
 
     site: Site = field(default_factory=Site)
-    spread: FloatArray = field(default_factory=lambda: np.diag(_prior() ** 2))
+    spread: FloatArray = field(default_factory=lambda: np.diag(prior_deviations() ** 2))
     """Covariance of the logarithms of the time factors."""
     known: Features | None = None
     slopes: FloatArray = field(default_factory=lambda: np.zeros((0, len(TIME_FACTORS))))
@@ -67,7 +67,7 @@ class Calibration:
     def deviation(self, columns: Columns, era: Sequence[str] | str | None = None) -> FloatArray:
         """Standard deviation of the logarithm of a measurement around `predict`."""
         features = Features.of(columns, self.era if era is None else era)
-        slopes = _slopes(columns, self.site)
+        slopes = slopes_of(columns, self.site)
         variance: Any = np.full(len(features), UNSEEN**2)
         if self.known is not None:
             across = covariance(features, self.known)
@@ -99,12 +99,12 @@ def _timed(rows: Sequence[Measured]) -> Calibration:
     known = joined([Features.of(part.columns, part.era) for part in rows])
     measured = np.log(np.concatenate([part.seconds for part in rows]))
     together = covariance(known, known)
-    prior = np.diag(_prior() ** 2)
+    prior = np.diag(prior_deviations() ** 2)
     noise = np.full(len(measured), NOISE**2)
     factors = np.zeros(len(TIME_FACTORS))
     for _ in range(ROUNDS):
         site = _site(factors)
-        slopes = np.concatenate([_slopes(part.columns, site) for part in rows])
+        slopes = np.concatenate([slopes_of(part.columns, site) for part in rows])
         residual = measured - _log_seconds(rows, site)
         gram = together + np.diag(noise)
         gain = prior @ slopes.T @ np.linalg.inv(gram + slopes @ prior @ slopes.T)
@@ -113,7 +113,7 @@ def _timed(rows: Sequence[Measured]) -> Calibration:
         own = noise * np.linalg.solve(gram, left)  # what of each row neither factors nor neighbours explain
         noise = NOISE**2 * np.maximum(1.0, (own / (FAR * NOISE)) ** 2)
     site = _site(factors)
-    slopes = np.concatenate([_slopes(part.columns, site) for part in rows])
+    slopes = np.concatenate([slopes_of(part.columns, site) for part in rows])
     gram = together + np.diag(noise)
     gain = prior @ slopes.T @ np.linalg.inv(gram + slopes @ prior @ slopes.T)
     return Calibration(
@@ -131,7 +131,7 @@ def _log_seconds(rows: Sequence[Measured], site: Site) -> FloatArray:
     return logs
 
 
-def _slopes(columns: Columns, site: Site) -> FloatArray:
+def slopes_of(columns: Columns, site: Site) -> FloatArray:
     """How the logarithm of seconds changes with that of each time factor."""
     base = np.log(seconds(columns, site))
     moved = [replace(site, **{name: getattr(site, name) * np.exp(STEP)}) for name in TIME_FACTORS]
@@ -143,6 +143,6 @@ def _site(factors: FloatArray) -> Site:
     return Site(**{name: float(np.exp(value)) for name, value in zip(TIME_FACTORS, factors, strict=True)})
 
 
-def _prior() -> FloatArray:
+def prior_deviations() -> FloatArray:
     prior: FloatArray = np.array([getattr(PRIOR, name) for name in TIME_FACTORS])
     return prior

@@ -18,3 +18,9 @@ def below(deviations: FloatArray) -> FloatArray:
     beyond = np.exp(-0.5 * size**2) / np.sqrt(2 * np.pi) * series
     probability: FloatArray = np.where(deviations > 0, 1.0 - beyond, beyond)
     return probability
+
+
+def density(deviations: FloatArray) -> FloatArray:
+    """The density of a standard normal variable at each value."""
+    found: FloatArray = np.exp(-0.5 * deviations**2) / np.sqrt(2 * np.pi)
+    return found

@@ -1,0 +1,79 @@
+"""A pool's candidates as Optuna sees them: one value on each axis."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import numpy as np
+from optuna.distributions import BaseDistribution, CategoricalDistribution, IntDistribution
+
+from tuner.columns import IntArray
+from tuner.domain import PARTITION, RECOMPUTE
+from tuner.search.pool import Pool
+
+NAMES: Final = (
+    *("nodes", "tp", "pp", "cp", "micro_batch", "zero", "recompute", "heads", "vpp", "sequence_parallel", "partition"),
+    *("hidden", "layers", "global_batch"),
+)
+"""In the order in which people read them; `dp` follows."""
+
+SETTING: Final = "setting"
+"""The part of the pool, where there are several: rows of one table may differ in more than their topology."""
+
+_WORDS: Final[Mapping[str, tuple[Any, ...]]] = {
+    "recompute": RECOMPUTE,
+    "partition": PARTITION,
+    "sequence_parallel": (False, True),
+}
+
+
+class ParameterSpace:
+    """The axes on which a pool's candidates differ, and the way from candidates to values and back."""
+
+    def __init__(self, pool: Pool) -> None:
+        self._pool = pool
+        self._columns: dict[str, IntArray] = {}
+        self.distributions: dict[str, BaseDistribution] = {}
+        for name in NAMES:
+            column = pool.column(name)
+            values = np.unique(column)
+            if len(values) > 1:
+                self._columns[name] = column
+                self.distributions[name] = _distribution(name, values.tolist())
+        if len(pool.parts) > 1:
+            sizes = [len(part.tp) for part in pool.parts]
+            self._columns[SETTING] = np.repeat(np.arange(len(sizes)), sizes)
+            self.distributions[SETTING] = CategoricalDistribution(tuple(range(len(sizes))))
+
+    def values(self, candidate: int) -> dict[str, Any]:
+        """What a candidate has on each axis."""
+        return {name: _word(name, int(column[candidate])) for name, column in self._columns.items()}
+
+    def agreeing(self, values: Mapping[str, Any]) -> IntArray:
+        """On how many axes each candidate has these values."""
+        agreed = np.zeros(len(self._pool), dtype=np.int64)
+        for name, column in self._columns.items():
+            if name in values:
+                agreed += column == _number(name, values[name])
+        return agreed
+
+    @property
+    def axes(self) -> int:
+        """How many axes there are."""
+        return len(self._columns)
+
+
+def _distribution(name: str, values: list[int]) -> BaseDistribution:
+    """Whole numbers where all between are open, choices elsewhere."""
+    if name == "nodes" and values == list(range(values[0], values[-1] + 1)):
+        return IntDistribution(values[0], values[-1])
+    return CategoricalDistribution(tuple(_word(name, value) for value in values))
+
+
+def _word(name: str, number: int) -> Any:
+    return _WORDS[name][number] if name in _WORDS else number
+
+
+def _number(name: str, value: Any) -> int:
+    return _WORDS[name].index(value) if name in _WORDS else int(value)

@@ -1,0 +1,337 @@
+"""What a study believes of every candidate: the calibrated physics, moved by what its jobs have shown.
+
+The logarithm of a candidate's seconds is the model's at some reference site, moved by the site's factors along the
+slopes there, plus a residual that candidates share as `physics.features` says, plus what is its own. Factors and
+residual are found together and exactly, as one Gaussian, by updating after each job; where the factors have moved far
+from the reference, the model is asked again. Memory is the model's need plus a residual of three parts: one that all
+share, one by kernels and recompute, one that fades with distance. A run that was out of memory says that it needed
+more than its card has, one that ran that it needed less.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+import numpy as np
+
+from tuner.columns import BoolArray, Columns, FloatArray, IntArray
+from tuner.physics.calibration import Calibration, prior_deviations, slopes_of
+from tuner.physics.estimate import CHUNK, Model
+from tuner.physics.features import CLIFF, ERA, KERNEL, SHAPE, UNSEEN, Features, covariance, joined
+from tuner.physics.memory import shown_bytes, worst_need
+from tuner.physics.normal import below, density
+from tuner.physics.site import TIME_FACTORS, Site
+from tuner.physics.time import seconds
+from tuner.search.field import Field
+from tuner.search.pool import Pool
+
+OWN: Final = 0.022
+"""Standard deviation of the logarithm of what is a topology's own and no other's."""
+
+REPEAT: Final = 0.012
+"""Of two runs of one topology: BLOOM's own repeats differ by about 1%."""
+
+FAR: Final = 3.0
+"""Deviations beyond which an observation is taken for noisier than others."""
+
+MOVED: Final = 0.1
+"""How far a factor's logarithm may go from the reference before the model is asked again."""
+
+WEIGHING: Final = 0.015
+"""Standard deviation of a memory figure's logarithm."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seen:
+    """What one job has shown of a candidate."""
+
+    candidate: int
+    seconds: float | None = None
+    memory: float | None = None
+    """Bytes that PyTorch had reserved."""
+    fits: bool | None = None
+    """None: the job ended for another reason."""
+    era: str = ""
+    forecast: bool = False
+    """The seconds are what the job was heading for when it was stopped."""
+
+
+FORECAST: Final = 0.03
+"""Standard deviation of such a figure's logarithm."""
+
+
+class Belief:
+    """Seconds and memory of every candidate of a pool, and how sure they are."""
+
+    def __init__(self, pool: Pool, calibration: Calibration | None = None, *, era: str = "") -> None:
+        self.pool = pool
+        self.era = era
+        self._known = calibration or Calibration()
+        self._features, self._kind = pool.kinds
+        self._seen: list[Seen] = []
+        self._weigh()
+        self._refer(self._known.site)
+
+    # -- what was seen
+
+    def learn(self, seen: Sequence[Seen]) -> None:
+        """Believe these observations too."""
+        for each in seen:
+            self._seen.append(each)
+            self._take(each)
+        if seen and float(np.abs(self._shift()[0]).max()) > MOVED:
+            self._refer(self.site)
+
+    def relabel(self, eras: Sequence[str], now: str) -> None:
+        """Give the observations other eras."""
+        self._seen = [replace(each, era=era) for each, era in zip(self._seen, eras, strict=True)]
+        self.era = now
+        self._refer(self.site)
+
+    @property
+    def site(self) -> Site:
+        """The factors as they are believed."""
+        factors = self._reference + self._shift()[0]
+        found = {name: float(np.exp(value)) for name, value in zip(TIME_FACTORS, factors, strict=True)}
+        return replace(self._known.site, **found)
+
+    # -- what is believed
+
+    def log_seconds(self) -> FloatArray:
+        """The mean of every candidate's logarithm of seconds, in the present era."""
+        shift, _ = self._shift()
+        left = self._time.carried[:, -1] - self._time.carried[:, :-1] @ shift
+        residual = left.astype(np.float32) @ self._time.whitened
+        mean: FloatArray = self._level + self._slopes @ shift + residual[self._kind]
+        return mean
+
+    def deviation(self, places: IntArray) -> FloatArray:
+        """Standard deviation of these candidates' logarithms of seconds, measuring noise left out."""
+        kinds, back = np.unique(self._kind[places], return_inverse=True)
+        whitened = self._time.whitened[:, kinds]
+        explained = np.einsum("ij,ij->j", whitened, whitened, dtype=np.float64)
+        slopes = self._slopes[places] - (whitened.T @ self._time.carried[:, :-1])[back]
+        _, spread = self._shift()
+        variance = _RESIDUAL + OWN**2 - explained[back] + ((slopes @ spread) * slopes).sum(axis=1)
+        deviation: FloatArray = np.sqrt(np.maximum(variance, OWN**2))
+        return deviation
+
+    def most_deviation(self) -> FloatArray:
+        """What `deviation` can be at most, whatever was seen."""
+        return self._most
+
+    def measured(self, candidate: int) -> tuple[float, float]:
+        """Mean and deviation of the logarithm of seconds of a candidate that was measured, with what is its own."""
+        across = self._across(self._kind_features(candidate), candidate)
+        solved = self._time.solved(across)
+        shift, spread = self._shift()
+        carried = self._time.carried
+        slopes = self._slopes[candidate] - solved @ carried[:, :-1]
+        mean = self._level[candidate] + self._slopes[candidate] @ shift
+        mean += solved @ (carried[:, -1] - carried[:, :-1] @ shift)
+        variance = _RESIDUAL + OWN**2 - solved @ solved + slopes @ spread @ slopes
+        return float(mean), float(np.sqrt(max(variance, 1e-8)))
+
+    def out_of_memory(self) -> FloatArray:
+        """The probability that each candidate needs more than its card has."""
+        mean, variance = self._memory_of(self._memory.whitened)
+        beyond = self._need - self.pool.room + (mean * self._loose_kind)[self._kind]
+        chance = below(beyond / (np.sqrt(variance) * self._loose_kind)[self._kind])
+        return np.where(self.ruled_out, 1.0, chance)
+
+    # -- the parts
+
+    def _weigh(self) -> None:
+        site, parts = self._known.site, self.pool.parts
+        model = Model(calibration=self._known)
+        self._need = np.log(np.concatenate([worst_need(part, site).total for part in _chunked(parts)]))
+        loose = np.concatenate([model.memory_deviation(part) for part in parts])
+        first = np.zeros(len(self._features), dtype=np.int64)
+        first[self._kind] = np.arange(len(self._kind))
+        self._loose_kind: FloatArray = loose[first]
+
+    def _refer(self, site: Site) -> None:
+        """Ask the model at this site, and take all observations anew."""
+        self._reference = np.log([getattr(site, name) for name in TIME_FACTORS])
+        chunks = list(_chunked(self.pool.parts))
+        self._level = np.log(np.concatenate([seconds(part, site) for part in chunks]))
+        if not hasattr(self, "_slopes"):
+            self._slopes = np.concatenate([slopes_of(part, site) for part in chunks])
+            spread = ((self._slopes * prior_deviations()) ** 2).sum(axis=1)
+            self._most = np.sqrt(_RESIDUAL + OWN**2 + spread)
+        kinds = len(self._features)
+        self._time = Field(kinds, len(TIME_FACTORS) + 1)
+        self._memory = Field(kinds, 1)
+        self._observed: list[tuple[Features, int]] = []
+        self._weighed: list[Features] = []
+        self.ruled_out: BoolArray = np.zeros(len(self.pool), dtype=np.bool_)
+        self._recall()
+        for each in self._seen:
+            self._take(each)
+
+    def _recall(self) -> None:
+        """Take over what a calibration remembers, as observations of no candidate."""
+        known, rows = self._known.known, self._known
+        if known is None:
+            return
+        there = np.log([getattr(rows.site, name) for name in TIME_FACTORS])
+        for row in range(len(known)):
+            features = _row(known, row)
+            residual = rows.residual[row] - rows.slopes[row] @ (self._reference - there)
+            self._observe(features, -1 - row, rows.slopes[row], residual, rows.noise[row] - OWN**2)
+
+    def _take(self, seen: Seen) -> None:
+        candidate = seen.candidate
+        features = self._kind_features(candidate)
+        if seen.seconds is not None:
+            residual = np.log(seen.seconds) - self._level[candidate]
+            own = replace(features, era=(seen.era,))
+            self._observe(
+                own, candidate, self._slopes[candidate], residual, FORECAST**2 if seen.forecast else REPEAT**2
+            )
+        if seen.fits is not None:
+            self._take_memory(seen, features)
+
+    def _observe(self, features: Features, candidate: int, slopes: FloatArray, residual: float, noise: float) -> None:
+        before = self._across(features, candidate)
+        solved = self._time.solved(before)
+        shift, spread = self._shift()
+        carried = self._time.carried
+        left = slopes - solved @ carried[:, :-1]
+        expected = slopes @ shift + solved @ (carried[:, -1] - carried[:, :-1] @ shift)
+        variance = _RESIDUAL + OWN**2 + noise - solved @ solved + left @ spread @ left
+        far = abs(residual - expected) / np.sqrt(max(variance, 1e-12))
+        noise = max(noise, REPEAT**2) + (variance * ((far / FAR) ** 2 - 1) if far > FAR else 0.0)
+        across = self._to_kinds(features)
+        self._time.add(across, before, _RESIDUAL + OWN**2 + noise, np.append(slopes, residual))
+        self._observed.append((features, candidate))
+
+    def _take_memory(self, seen: Seen, features: Features) -> None:
+        """A figure as it stands; without one, the moments of what is left of the belief."""
+        columns, row = self.pool.at(seen.candidate)
+        loose = self._loose_kind[self._kind[seen.candidate]]
+        own = features
+        before = np.array([_memory_covariance(own, each)[0, 0] for each in self._weighed])
+        solved = self._memory.solved(before)
+        mean, variance = float(solved @ self._memory.carried[:, 0]), max(1.0 - solved @ solved, 1e-6)
+        if not seen.fits:
+            self._rule_out(columns, row, seen.candidate)
+        if seen.memory is not None and seen.fits:
+            one = columns.rows(np.array([row]))
+            shown = float(shown_bytes(one, self._known.site, "reserved")[0])
+            value, noise = float(np.log(seen.memory / shown)) / loose, (WEIGHING / loose) ** 2
+        else:
+            edge = (self.pool.room[seen.candidate] - self._need[seen.candidate]) / loose
+            found = _truncated(mean, variance, edge, above=not seen.fits)
+            if found is None:
+                return
+            value, noise = found
+        across = _memory_covariance(own, self._features)[0].astype(np.float32)
+        self._memory.add(across, before, 1.0 + noise, np.array([value]))
+        self._weighed.append(own)
+
+    def _rule_out(self, columns: Columns, row: int, candidate: int) -> None:
+        """Rule out what needs no less: the same but for a larger micro batch, less sharding or less recompute."""
+        start = candidate - row
+        same = np.ones(len(columns.tp), dtype=np.bool_)
+        for name in ("tp", "pp", "cp", "vpp", "partition", "heads", "hidden", "layers", "global_batch"):
+            values = columns.arrays[name]
+            same &= values == values[row]
+        same &= columns.micro_batch >= columns.micro_batch[row]
+        for name in ("zero", "dp", "sequence_parallel", "recompute"):
+            values = columns.arrays[name]
+            same &= values <= values[row]
+        self.ruled_out[start : start + len(same)] |= same
+
+    def _memory_of(self, whitened: FloatArray) -> tuple[FloatArray, FloatArray]:
+        values = self._memory.carried[:, 0].astype(np.float32)
+        mean = (values @ whitened).astype(np.float64)
+        variance = np.maximum(1.0 - np.einsum("ij,ij->j", whitened, whitened, dtype=np.float64), 1e-4)
+        return mean, variance
+
+    def _shift(self) -> tuple[FloatArray, FloatArray]:
+        """How far the factors are from the reference, and their covariance."""
+        prior = 1 / prior_deviations() ** 2
+        carried = self._time.carried
+        spread = np.linalg.inv(np.diag(prior) + carried[:, :-1].T @ carried[:, :-1])
+        away = self._reference - self._expected
+        shift: FloatArray = spread @ (carried[:, :-1].T @ carried[:, -1] - prior * away)
+        return shift, spread
+
+    @property
+    def _expected(self) -> FloatArray:
+        """The factors before anything is seen: the catalog's, or those of a calibration that remembers no rows."""
+        if self._known.known is not None:
+            return np.zeros(len(TIME_FACTORS))
+        return np.log([getattr(self._known.site, name) for name in TIME_FACTORS])
+
+    def _kind_features(self, candidate: int) -> Features:
+        return replace(_row(self._features, int(self._kind[candidate])), era=(self.era,))
+
+    def _across(self, features: Features, candidate: int) -> FloatArray:
+        """Covariance of an observation with those before it."""
+        if not self._observed:
+            return np.zeros(0)
+        others = joined([each for each, _ in self._observed])
+        same = np.array([OWN**2 if candidate == other else 0.0 for _, other in self._observed])
+        across: FloatArray = covariance(features, others)[0] + same
+        return across
+
+    def _to_kinds(self, features: Features) -> np.ndarray[tuple[int], np.dtype[np.float32]]:
+        era = ERA**2 if features.era[0] == self.era else 0.0
+        unlabelled = replace(features, era=("\0",))
+        return (covariance(unlabelled, self._features)[0] + era).astype(np.float32)
+
+
+_RESIDUAL: Final = ERA**2 + CLIFF**2 + KERNEL**2 + SHAPE**2
+"""Variance of what candidates share."""
+
+assert UNSEEN**2 >= _RESIDUAL  # noqa: S101
+
+
+def _memory_covariance(left: Features, right: Features) -> FloatArray:
+    """How the memory residuals of two lists vary together, in units of a candidate's own variance."""
+    from tuner.physics.features import LENGTH
+
+    apart = ((left.smooth[:, None, :] - right.smooth[None, :, :]) / LENGTH) ** 2
+    near = np.exp(-0.5 * apart.sum(axis=2))
+    return (1.0 + _same(left.kernel, right.kernel) + near) / 3
+
+
+def _same(left: tuple[str, ...], right: tuple[str, ...]) -> FloatArray:
+    words = {word: place for place, word in enumerate(dict.fromkeys((*left, *right)))}
+    first = np.array([words[word] for word in left])
+    second = np.array([words[word] for word in right])
+    return (first[:, None] == second[None, :]).astype(np.float64)
+
+
+def _truncated(mean: float, variance: float, edge: float, *, above: bool) -> tuple[float, float] | None:
+    """The Gaussian observation that moves a belief as knowing that it is above (or below) an edge does; None where
+    that was clear before. Moments as in Minka 2001, expectation propagation."""
+    sign, deviation = (1.0 if above else -1.0), float(np.sqrt(variance))
+    z = np.array([sign * (mean - edge) / deviation])
+    chance = float(below(z)[0])
+    if chance > 0.995:
+        return None
+    hazard = float(density(z)[0]) / max(chance, 1e-12)
+    moved = mean + sign * deviation * hazard
+    left = variance * max(1 - hazard * (hazard + float(z[0])), 1e-3)
+    precision = 1 / left - 1 / variance
+    noise = 1 / max(precision, 1e-6)
+    return (moved / left - mean / variance) * noise, noise
+
+
+def _row(features: Features, row: int) -> Features:
+    return Features(
+        smooth=features.smooth[row : row + 1],
+        cliff=features.cliff[row : row + 1],
+        kernel=features.kernel[row : row + 1],
+        era=features.era[row : row + 1],
+    )
+
+
+def _chunked(parts: Sequence[Columns]) -> list[Columns]:
+    """The parts cut so that the arrays between stay in the processor's cache."""
+    return [part.rows(slice(start, start + CHUNK)) for part in parts for start in range(0, len(part.tp), CHUNK)]

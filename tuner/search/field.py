@@ -1,0 +1,68 @@
+"""A Gaussian field over kinds of candidates that grows by one observation at a time.
+
+With L the Cholesky factor of the covariance of what was observed, it keeps W = L^-1 times the covariance of
+observations and kinds, one row for each observation; mean and variance of every kind follow from sums over rows.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from tuner.columns import FloatArray
+
+SingleArray = npt.NDArray[np.float32]
+
+
+class Field:
+    """What observations tell of all kinds; whatever else was given with an observation is whitened along."""
+
+    def __init__(self, kinds: int, carried: int) -> None:
+        self._whitened = np.zeros((_ROOM, kinds), dtype=np.float32)
+        self._inverse = np.zeros((_ROOM, _ROOM))
+        self._carried = np.zeros((_ROOM, carried))
+        self.rows = 0
+
+    @property
+    def carried(self) -> FloatArray:
+        """What was given with the observations, whitened: L^-1 times it."""
+        return self._carried[: self.rows]
+
+    @property
+    def whitened(self) -> SingleArray:
+        """One row for each observation, one column for each kind."""
+        return self._whitened[: self.rows]
+
+    def solved(self, across: FloatArray) -> FloatArray:
+        """L^-1 times the covariance of the observations with something else."""
+        solved: FloatArray = self._inverse[: self.rows, : self.rows] @ across
+        return solved
+
+    def add(self, across: FloatArray, before: FloatArray, own: float, carried: FloatArray) -> None:
+        """One more observation: its covariance with the kinds, with the observations before it and with itself, its
+        noise included, and what is carried along."""
+        rows = self.rows
+        if rows == len(self._inverse):
+            self._grow()
+        left = self.solved(before)
+        pivot = float(np.sqrt(max(own - left @ left, _LEAST)))
+        self._whitened[rows] = (across - left.astype(np.float32) @ self._whitened[:rows]) / pivot
+        self._carried[rows] = (carried - left @ self._carried[:rows]) / pivot
+        self._inverse[rows, :rows] = -(left @ self._inverse[:rows, :rows]) / pivot
+        self._inverse[rows, rows] = 1 / pivot
+        self.rows = rows + 1
+
+    def _grow(self) -> None:
+        rows = len(self._inverse)
+        self._whitened = np.concatenate([self._whitened, np.zeros_like(self._whitened)])
+        self._carried = np.concatenate([self._carried, np.zeros_like(self._carried)])
+        self._inverse = np.pad(self._inverse, (0, rows))
+
+
+_ROOM: Final = 16
+"""Observations that there is room for at first."""
+
+_LEAST: Final = 1e-10
+"""Of a variance: an observation repeated without noise would leave nothing."""

@@ -1,0 +1,136 @@
+"""All that a search can choose from, as arrays: the legal space, or the rows of a measured table."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Final
+
+import numpy as np
+
+from tuner.columns import BoolArray, Columns, FloatArray, IntArray
+from tuner.domain import Cluster, Topology, Workload
+from tuner.physics.features import SMOOTH, Features, joined
+from tuner.physics.flops import model_flops
+from tuner.physics.memory import limit
+from tuner.space import Space
+
+MOST: Final = 5_000_000
+"""Topologies that are held at most."""
+
+_ALIKE: Final = (*(name for name in SMOOTH if name != "seq"), "heads", "recompute", "sequence_parallel")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pool:
+    """Candidates, numbered from 0 through all parts."""
+
+    workload: Workload
+    """What is to be trained: the training that every candidate is asked to finish."""
+    parts: tuple[Columns, ...]
+    """Each of one workload and cluster."""
+
+    @classmethod
+    def of_space(cls, space: Space) -> Pool:
+        """The whole legal space."""
+        points = np.concatenate([np.zeros(0, dtype=np.int64), *space.blocks()])
+        columns = space.columns(points)
+        held = {name: np.asarray(columns.arrays[name]) for name in columns.names}
+        return cls(workload=space.workload, parts=(Columns(space.workload, space.cluster, held),))
+
+    def __len__(self) -> int:
+        return sum(len(part.tp) for part in self.parts)
+
+    @cached_property
+    def starts(self) -> IntArray:
+        """The number of each part's first candidate."""
+        return np.cumsum([0, *(len(part.tp) for part in self.parts)])
+
+    def at(self, candidate: int) -> tuple[Columns, int]:
+        """The part of a candidate and its row there."""
+        part = self.part(candidate)
+        return self.parts[part], int(candidate - self.starts[part])
+
+    def part(self, candidate: int) -> int:
+        """The number of a candidate's part."""
+        return int(np.searchsorted(self.starts, candidate, side="right")) - 1
+
+    def topology(self, candidate: int) -> Topology:
+        """The candidate as a value."""
+        columns, row = self.at(candidate)
+        return columns.topology(row)
+
+    def setting(self, candidate: int) -> tuple[Workload, Cluster]:
+        """What the candidate trains, and on which machines."""
+        columns, _ = self.at(candidate)
+        return columns.workload, columns.cluster
+
+    def column(self, name: str) -> IntArray:
+        """One column of all candidates."""
+        return np.concatenate([part.arrays[name] for part in self.parts])
+
+    @cached_property
+    def work(self) -> FloatArray:
+        """Logarithm of the iterations that finish the training at equal compute.
+
+        Heads and shape change the model that is trained, and a bigger one is not worse for taking longer: what counts
+        is how soon as many operations of the model are done as the workload's own training takes.
+        """
+        own = Topology(nodes=1, tp=1, pp=1, dp=1, micro_batch=1)
+        one = Columns.of([own], self.workload, self.parts[0].cluster)
+        tokens = self.workload.global_batch * self.workload.model.seq
+        total = float(model_flops(one)[0]) * self.workload.training_tokens / tokens
+        work: FloatArray = np.log(total / np.concatenate([model_flops(part) for part in self.parts]))
+        return work
+
+    @cached_property
+    def room(self) -> FloatArray:
+        """Logarithm of the bytes that a process can have of its card."""
+        return np.concatenate([np.full(len(part.tp), np.log(limit(part))) for part in self.parts])
+
+    @cached_property
+    def kinds(self) -> tuple[Features, IntArray]:
+        """The features of each kind of candidate, and the kind of each: few candidates differ in what is learnt from.
+
+        The era is left open; it is the study's.
+        """
+        features, places, found = [], [], 0
+        for part in self.parts:
+            first, back = _distinct([*(part.arrays[name] for name in _ALIKE), part.zero == 3])
+            features.append(Features.of(part.rows(first)))
+            places.append(back + found)
+            found += len(first)
+        return joined(features), np.concatenate(places)
+
+    @cached_property
+    def keys(self) -> dict[str, int]:
+        """Candidates by key; of several with one key the first. Only for pools that are small enough to list."""
+        keys: dict[str, int] = {}
+        for candidate in range(len(self)):
+            keys.setdefault(self.topology(candidate).key, candidate)
+        return keys
+
+    def find(self, topology: Topology, workload: Workload | None = None) -> int | None:
+        """The candidate that is this topology, if there is one; `workload` tells parts apart."""
+        for part, start in zip(self.parts, self.starts, strict=False):
+            if workload is not None and part.workload != workload:
+                continue
+            asked = Columns.of([topology], part.workload, part.cluster)
+            same = np.ones(len(part.tp), dtype=np.bool_)
+            for name in asked.names:
+                same &= part.arrays[name] == asked.arrays[name][0]
+            if same.any():
+                return int(start + np.flatnonzero(same)[0])
+        return None
+
+
+def _distinct(parts: Sequence[IntArray | BoolArray]) -> tuple[IntArray, IntArray]:
+    """Places of the first of each kind of row, and the kind of each row."""
+    code: IntArray = np.zeros(len(parts[0]), dtype=np.int64)
+    for part in parts:
+        values, place = np.unique(part, return_inverse=True)
+        code = code * len(values) + place
+        _, code = np.unique(code, return_inverse=True)  # kept small, so that it never overflows
+    _, first, back = np.unique(code, return_index=True, return_inverse=True)
+    return first, back

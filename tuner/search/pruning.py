@@ -1,0 +1,43 @@
+"""Which running jobs are stopped: those that can no longer beat the best, whatever the noise."""
+
+from __future__ import annotations
+
+import optuna
+from optuna.pruners import BasePruner
+from optuna.trial import FrozenTrial, TrialState
+
+
+class CannotWin(BasePruner):
+    """Prunes a trial whose last reported value, a bound on its days, is worse than the best by more than the noise."""
+
+    def __init__(self, allowance: float) -> None:
+        self.allowance = allowance
+
+    def prune(self, study: optuna.Study, trial: FrozenTrial) -> bool:
+        """Whether the trial can no longer be the best one."""
+        done = [each.value for each in study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,)) if each.value]
+        if not done or not trial.intermediate_values:
+            return False
+        last = trial.intermediate_values[max(trial.intermediate_values)]
+        return last > min(done) * (1 + self.allowance)
+
+
+class Referee:
+    """Asks the pruner about jobs that are not over yet."""
+
+    def __init__(self, allowance: float) -> None:
+        self._pruner = CannotWin(allowance)
+        self._best: float | None = None
+        self._study = optuna.create_study(pruner=self._pruner)
+
+    def measured(self, days: float) -> None:
+        """The best one known finishes in so many days."""
+        if days != self._best:
+            self._best = days
+            self._study = optuna.create_study(pruner=self._pruner)
+            self._study.add_trial(optuna.create_trial(value=days))
+
+    def stops(self, least_days: float, step: int) -> bool:
+        """Whether a job that will need at least so many days is not worth going on with."""
+        trial = optuna.create_trial(state=TrialState.RUNNING, intermediate_values={step: least_days})
+        return self._pruner.prune(self._study, trial)

@@ -1,0 +1,81 @@
+"""Where studies are kept: a SQLite file of their own, or any database that Optuna can use."""
+
+from __future__ import annotations
+
+import re
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+import optuna
+import sqlalchemy
+import sqlalchemy.exc
+from optuna.storages import RDBStorage
+
+from tuner.errors import InputError, MissingDependency, StudyError, shown
+
+HEARTBEAT: Final = 20
+"""Seconds between signs of life of whoever watches a job."""
+
+GRACE: Final = 120
+"""Seconds without one after which a watcher on another machine is taken for dead."""
+
+PATIENCE: Final = 30
+"""Seconds that a process waits for another one's write to a SQLite file."""
+
+
+def sqlite_url(path: Path) -> str:
+    """The URL of a SQLite file; any name of a file does."""
+    return str(sqlalchemy.URL.create("sqlite", database=str(path.absolute())))
+
+
+def open_storage(url: str) -> RDBStorage:
+    """The storage at a URL. SQLite is set so that readers and a writer do not wait for each other."""
+    if not re.match(r"[a-z][a-z0-9+]*://", url):
+        raise InputError(f"--storage {shown(url)} is not a URL such as sqlite:///study.db or postgresql://host/name.")
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    arguments: dict[str, Any] = {"pool_pre_ping": True}
+    if url.startswith("sqlite"):
+        arguments["connect_args"] = {"timeout": PATIENCE}
+    with understood(url):
+        return RDBStorage(url, engine_kwargs=arguments, heartbeat_interval=HEARTBEAT, grace_period=GRACE)
+
+
+@contextmanager
+def understood(where: str) -> Iterator[None]:
+    """Say what a database's refusal means, in one sentence."""
+    try:
+        yield
+    except ImportError as error:
+        raise MissingDependency(f"{_safe(where)} needs a driver: {error}; pip install it beside tuner.") from None
+    except (sqlalchemy.exc.ArgumentError, sqlalchemy.exc.NoSuchModuleError) as error:
+        raise InputError(f"--storage {_safe(where)} cannot be used: {_first_line(error)}.") from None
+    except (sqlalchemy.exc.SQLAlchemyError, sqlite3.Error, optuna.exceptions.StorageInternalError) as error:
+        raise StudyError(f"the study's storage {_safe(where)} refused: {_cause(error)}.") from None
+    except RuntimeError as error:
+        raise StudyError(f"the study's storage {_safe(where)} cannot be used: {_first_line(error)}.") from None
+
+
+@sqlalchemy.event.listens_for(sqlalchemy.Engine, "connect")
+def _tune_sqlite(connection: Any, _record: Any) -> None:
+    if isinstance(connection, sqlite3.Connection):
+        connection.execute("PRAGMA journal_mode=WAL")
+        connection.execute("PRAGMA synchronous=NORMAL")
+
+
+def _safe(url: str) -> str:
+    """A URL without its password."""
+    return re.sub(r"://([^:/@]*):[^@]*@", r"://\1:***@", url)
+
+
+def _cause(error: BaseException) -> str:
+    """The database's own words, the innermost ones."""
+    while error.__cause__ is not None:
+        error = error.__cause__
+    return _first_line(getattr(error, "orig", None) or error)
+
+
+def _first_line(error: BaseException) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")

@@ -1,0 +1,78 @@
+"""What a job of each candidate is worth: the chance that it beats the best, by how much, against its risk and cost."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from tuner.columns import BoolArray, FloatArray
+from tuner.physics.normal import below, density
+from tuner.search.belief import Belief
+
+FIRST_LOOK: Final = 4096
+"""Candidates whose worth is worked out at first; more follow while one of them may be worth more."""
+
+RISK: Final = 0.6
+"""Probability of running out of memory beyond which a job is not tried while a safer one is open."""
+
+AVERSION: Final = 1.5
+"""By what power of the chance to fit a gain counts: above 1, since a job without memory also teaches less."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Choice:
+    """The job that is worth most."""
+
+    candidate: int
+    gain: float
+    """Expected saving as a share of the time to finish, if it fits."""
+    chance: float
+    """That it is sooner than the best."""
+    out_of_memory: float
+
+
+def improvement(mean: FloatArray, deviation: FloatArray, best: float) -> FloatArray:
+    """Expected improvement of a logarithm upon the best (Mockus 1978)."""
+    z = (best - mean) / deviation
+    gain: FloatArray = deviation * (z * below(z) + density(z))
+    return gain
+
+
+def choose(belief: Belief, *, best: float | None, open_to: BoolArray) -> Choice | None:
+    """The candidate that is worth most among those that are open; exact over all of them.
+
+    `best` is the logarithm of the seconds in which the best one known finishes; None: nothing is known yet, and what is
+    wanted is the soonest that is likely to fit.
+    """
+    mean = belief.log_seconds() + belief.pool.work
+    risk = belief.out_of_memory()
+    places = np.flatnonzero(open_to & (risk < 1.0))
+    if not len(places):
+        return None
+    safe = places[risk[places] <= RISK]
+    places = safe if len(safe) else places[risk[places] <= risk[places].min() + 1e-9]
+    if best is None:
+        candidate = int(places[np.argmin(mean[places] - AVERSION * np.log1p(-np.minimum(risk[places], 0.999)))])
+        return Choice(candidate=candidate, gain=0.0, chance=1.0, out_of_memory=float(risk[candidate]))
+    fits = 1 - risk[places]
+    bound = improvement(mean[places], belief.most_deviation()[places], best) * fits**AVERSION
+    look = FIRST_LOOK
+    while True:
+        first = places if look >= len(places) else places[np.argpartition(-bound, look)[:look]]
+        deviation = belief.deviation(first)
+        gain = improvement(mean[first], deviation, best)
+        worth = gain * (1 - risk[first]) ** AVERSION
+        top = int(np.argmax(worth))
+        if look >= len(places) or worth[top] >= -np.partition(-bound, look)[look]:
+            break
+        look *= 4
+    candidate = int(first[top])
+    z = (best - mean[candidate]) / deviation[top]
+    return Choice(
+        candidate=candidate,
+        gain=float(gain[top]),
+        chance=float(below(np.array([z]))[0]),
+        out_of_memory=float(risk[candidate]),
+    )
