@@ -144,5 +144,6 @@ def _site(factors: FloatArray) -> Site:
 
 
 def prior_deviations() -> FloatArray:
+    """Standard deviations of the logarithms of the time factors before anything is measured."""
     prior: FloatArray = np.array([getattr(PRIOR, name) for name in TIME_FACTORS])
     return prior

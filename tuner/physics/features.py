@@ -80,16 +80,17 @@ def covariance(left: Features, right: Features) -> FloatArray:
     near = np.exp(-0.5 * apart.sum(axis=2))
     cliff = (left.cliff[:, None, :] == right.cliff[None, :, :]).all(axis=2)
     together: FloatArray = SHAPE**2 * near + CLIFF**2 * cliff
-    together += KERNEL**2 * _same(left.kernel, right.kernel) + ERA**2 * _same(left.era, right.era)
+    together += KERNEL**2 * same(left.kernel, right.kernel) + ERA**2 * same(left.era, right.era)
     return together
 
 
-def _same(left: tuple[str, ...], right: tuple[str, ...]) -> FloatArray:
+def same(left: tuple[str, ...], right: tuple[str, ...]) -> FloatArray:
+    """1 where words agree."""
     words = {word: place for place, word in enumerate(dict.fromkeys((*left, *right)))}
     first = np.array([words[word] for word in left], dtype=np.int64)
     second = np.array([words[word] for word in right], dtype=np.int64)
-    same: FloatArray = (first[:, None] == second[None, :]).astype(np.float64)
-    return same
+    equal: FloatArray = (first[:, None] == second[None, :]).astype(np.float64)
+    return equal
 
 
 UNSEEN: Final = float(np.sqrt(ERA**2 + CLIFF**2 + KERNEL**2 + SHAPE**2 + NOISE**2))

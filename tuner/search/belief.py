@@ -10,6 +10,7 @@ more than its card has, one that ran that it needed less.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
@@ -19,12 +20,12 @@ import numpy as np
 from tuner.columns import BoolArray, Columns, FloatArray, IntArray
 from tuner.physics.calibration import Calibration, prior_deviations, slopes_of
 from tuner.physics.estimate import CHUNK, Model
-from tuner.physics.features import CLIFF, ERA, KERNEL, SHAPE, UNSEEN, Features, covariance, joined
+from tuner.physics.features import CLIFF, ERA, KERNEL, LENGTH, SHAPE, Features, covariance, joined, same
 from tuner.physics.memory import shown_bytes, worst_need
 from tuner.physics.normal import below, density
 from tuner.physics.site import TIME_FACTORS, Site
 from tuner.physics.time import seconds
-from tuner.search.field import Field
+from tuner.search.field import Field, SingleArray
 from tuner.search.pool import Pool
 
 OWN: Final = 0.022
@@ -139,7 +140,8 @@ class Belief:
         mean, variance = self._memory_of(self._memory.whitened)
         beyond = self._need - self.pool.room + (mean * self._loose_kind)[self._kind]
         chance = below(beyond / (np.sqrt(variance) * self._loose_kind)[self._kind])
-        return np.where(self.ruled_out, 1.0, chance)
+        found: FloatArray = np.where(self.ruled_out, 1.0, chance)
+        return found
 
     # -- the parts
 
@@ -201,8 +203,8 @@ class Belief:
         carried = self._time.carried
         left = slopes - solved @ carried[:, :-1]
         expected = slopes @ shift + solved @ (carried[:, -1] - carried[:, :-1] @ shift)
-        variance = _RESIDUAL + OWN**2 + noise - solved @ solved + left @ spread @ left
-        far = abs(residual - expected) / np.sqrt(max(variance, 1e-12))
+        variance = float(_RESIDUAL + OWN**2 + noise - solved @ solved + left @ spread @ left)
+        far = float(abs(residual - expected)) / math.sqrt(max(variance, 1e-12))
         noise = max(noise, REPEAT**2) + (variance * ((far / FAR) ** 2 - 1) if far > FAR else 0.0)
         across = self._to_kinds(features)
         self._time.add(across, before, _RESIDUAL + OWN**2 + noise, np.append(slopes, residual))
@@ -211,11 +213,11 @@ class Belief:
     def _take_memory(self, seen: Seen, features: Features) -> None:
         """A figure as it stands; without one, the moments of what is left of the belief."""
         columns, row = self.pool.at(seen.candidate)
-        loose = self._loose_kind[self._kind[seen.candidate]]
+        loose = float(self._loose_kind[self._kind[seen.candidate]])
         own = features
         before = np.array([_memory_covariance(own, each)[0, 0] for each in self._weighed])
         solved = self._memory.solved(before)
-        mean, variance = float(solved @ self._memory.carried[:, 0]), max(1.0 - solved @ solved, 1e-6)
+        mean, variance = float(solved @ self._memory.carried[:, 0]), max(1.0 - float(solved @ solved), 1e-6)
         if not seen.fits:
             self._rule_out(columns, row, seen.candidate)
         if seen.memory is not None and seen.fits:
@@ -223,7 +225,7 @@ class Belief:
             shown = float(shown_bytes(one, self._known.site, "reserved")[0])
             value, noise = float(np.log(seen.memory / shown)) / loose, (WEIGHING / loose) ** 2
         else:
-            edge = (self.pool.room[seen.candidate] - self._need[seen.candidate]) / loose
+            edge = float(self.pool.room[seen.candidate] - self._need[seen.candidate]) / loose
             found = _truncated(mean, variance, edge, above=not seen.fits)
             if found is None:
                 return
@@ -245,7 +247,7 @@ class Belief:
             same &= values <= values[row]
         self.ruled_out[start : start + len(same)] |= same
 
-    def _memory_of(self, whitened: FloatArray) -> tuple[FloatArray, FloatArray]:
+    def _memory_of(self, whitened: SingleArray) -> tuple[FloatArray, FloatArray]:
         values = self._memory.carried[:, 0].astype(np.float32)
         mean = (values @ whitened).astype(np.float64)
         variance = np.maximum(1.0 - np.einsum("ij,ij->j", whitened, whitened, dtype=np.float64), 1e-4)
@@ -279,32 +281,23 @@ class Belief:
         across: FloatArray = covariance(features, others)[0] + same
         return across
 
-    def _to_kinds(self, features: Features) -> np.ndarray[tuple[int], np.dtype[np.float32]]:
+    def _to_kinds(self, features: Features) -> SingleArray:
         era = ERA**2 if features.era[0] == self.era else 0.0
         unlabelled = replace(features, era=("\0",))
-        return (covariance(unlabelled, self._features)[0] + era).astype(np.float32)
+        across: SingleArray = (covariance(unlabelled, self._features)[0] + era).astype(np.float32)
+        return across
 
 
 _RESIDUAL: Final = ERA**2 + CLIFF**2 + KERNEL**2 + SHAPE**2
 """Variance of what candidates share."""
 
-assert UNSEEN**2 >= _RESIDUAL  # noqa: S101
-
 
 def _memory_covariance(left: Features, right: Features) -> FloatArray:
     """How the memory residuals of two lists vary together, in units of a candidate's own variance."""
-    from tuner.physics.features import LENGTH
-
     apart = ((left.smooth[:, None, :] - right.smooth[None, :, :]) / LENGTH) ** 2
     near = np.exp(-0.5 * apart.sum(axis=2))
-    return (1.0 + _same(left.kernel, right.kernel) + near) / 3
-
-
-def _same(left: tuple[str, ...], right: tuple[str, ...]) -> FloatArray:
-    words = {word: place for place, word in enumerate(dict.fromkeys((*left, *right)))}
-    first = np.array([words[word] for word in left])
-    second = np.array([words[word] for word in right])
-    return (first[:, None] == second[None, :]).astype(np.float64)
+    together: FloatArray = (1.0 + same(left.kernel, right.kernel) + near) / 3
+    return together
 
 
 def _truncated(mean: float, variance: float, edge: float, *, above: bool) -> tuple[float, float] | None:

@@ -6,6 +6,7 @@ observations and kinds, one row for each observation; mean and variance of every
 
 from __future__ import annotations
 
+import math
 from typing import Final
 
 import numpy as np
@@ -40,14 +41,14 @@ class Field:
         solved: FloatArray = self._inverse[: self.rows, : self.rows] @ across
         return solved
 
-    def add(self, across: FloatArray, before: FloatArray, own: float, carried: FloatArray) -> None:
+    def add(self, across: SingleArray, before: FloatArray, own: float, carried: FloatArray) -> None:
         """One more observation: its covariance with the kinds, with the observations before it and with itself, its
         noise included, and what is carried along."""
         rows = self.rows
         if rows == len(self._inverse):
             self._grow()
         left = self.solved(before)
-        pivot = float(np.sqrt(max(own - left @ left, _LEAST)))
+        pivot = math.sqrt(max(own - float(left @ left), _LEAST))
         self._whitened[rows] = (across - left.astype(np.float32) @ self._whitened[:rows]) / pivot
         self._carried[rows] = (carried - left @ self._carried[:rows]) / pivot
         self._inverse[rows, :rows] = -(left @ self._inverse[:rows, :rows]) / pivot

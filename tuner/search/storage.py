@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import re
 import sqlite3
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 import optuna
 import sqlalchemy
 import sqlalchemy.exc
-from optuna.storages import RDBStorage
+from optuna.storages import BaseStorage, RDBStorage, get_storage
 
 from tuner.errors import InputError, MissingDependency, StudyError, shown
 
@@ -31,7 +33,17 @@ def sqlite_url(path: Path) -> str:
     return str(sqlalchemy.URL.create("sqlite", database=str(path.absolute())))
 
 
-def open_storage(url: str) -> RDBStorage:
+@dataclass(frozen=True, slots=True)
+class Storage:
+    """An open storage."""
+
+    url: str
+    database: RDBStorage
+    kept: BaseStorage
+    """The same, with trials that are over kept in memory."""
+
+
+def open_storage(url: str) -> Storage:
     """The storage at a URL. SQLite is set so that readers and a writer do not wait for each other."""
     if not re.match(r"[a-z][a-z0-9+]*://", url):
         raise InputError(f"--storage {shown(url)} is not a URL such as sqlite:///study.db or postgresql://host/name.")
@@ -40,7 +52,10 @@ def open_storage(url: str) -> RDBStorage:
     if url.startswith("sqlite"):
         arguments["connect_args"] = {"timeout": PATIENCE}
     with understood(url):
-        return RDBStorage(url, engine_kwargs=arguments, heartbeat_interval=HEARTBEAT, grace_period=GRACE)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)  # heartbeats, since version 2.9
+            database = RDBStorage(url, engine_kwargs=arguments, heartbeat_interval=HEARTBEAT, grace_period=GRACE)
+        return Storage(url, database, get_storage(database))
 
 
 @contextmanager

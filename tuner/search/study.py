@@ -9,13 +9,11 @@ two loses nothing.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 import optuna
 from optuna.distributions import BaseDistribution
-from optuna.storages import RDBStorage
 from optuna.trial import FrozenTrial, TrialState
 
 from tuner.errors import StudyError, shown
@@ -29,7 +27,7 @@ from tuner.search.record import (
     proposal_document,
     proposal_of,
 )
-from tuner.search.storage import open_storage, understood
+from tuner.search.storage import Storage, open_storage, understood
 
 SCHEMA: Final = "tuner/study/1"
 _SETTINGS: Final = "settings"
@@ -47,12 +45,13 @@ STATES: Final[Mapping[Outcome, TrialState]] = {
 class Study:
     """One study in a storage."""
 
-    def __init__(self, storage: RDBStorage, name: str, url: str) -> None:
+    def __init__(self, storage: Storage, name: str) -> None:
         self.name = name
-        self.url = url
-        self.storage = storage
-        with understood(url):
-            self._id = storage.get_study_id_from_name(name)
+        self.url = storage.url
+        self.storage, self._database = storage.kept, storage.database
+        with understood(self.url):
+            self._id = self.storage.get_study_id_from_name(name)
+        self._over: dict[int, Trial] = {}
 
     @classmethod
     def open(cls, url: str, name: str, settings: Mapping[str, Any], *, known: Callable[[str], bool]) -> Study:
@@ -63,11 +62,11 @@ class Study:
         storage = open_storage(url)
         with understood(url):
             try:
-                created = storage.create_new_study([optuna.study.StudyDirection.MINIMIZE], name)
-                storage.set_study_user_attr(created, _SETTINGS, {"schema": SCHEMA, **settings})
+                created = storage.kept.create_new_study([optuna.study.StudyDirection.MINIMIZE], name)
+                storage.kept.set_study_user_attr(created, _SETTINGS, {"schema": SCHEMA, **settings})
             except optuna.exceptions.DuplicatedStudyError:
                 pass
-        study = cls(storage, name, url)
+        study = cls(storage, name)
         difference = _difference(study.settings, settings, known)
         if difference:
             raise StudyError(
@@ -81,10 +80,10 @@ class Study:
         """The study of that name, which must be there."""
         storage = open_storage(url)
         with understood(url):
-            names = [summary.study_name for summary in optuna.get_all_study_summaries(storage)]
+            names = [summary.study_name for summary in optuna.get_all_study_summaries(storage.kept)]
         if name not in names:
             raise StudyError(f"the storage has no study {name!r}; it has {', '.join(map(shown, names)) or 'none'}.")
-        return cls(storage, name, url)
+        return cls(storage, name)
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -113,7 +112,10 @@ class Study:
         """All trials by number."""
         with understood(self.url):
             frozen = self.storage.get_all_trials(self._id, deepcopy=False)
-        return [_trial(each) for each in frozen if "proposal" in each.user_attrs]
+        for each in frozen:
+            if each.number not in self._over and each.state.is_finished() and "proposal" in each.user_attrs:
+                self._over[each.number] = _trial(each)
+        return [self._over.get(each.number) or _trial(each) for each in frozen if "proposal" in each.user_attrs]
 
     def claim(self, proposal: Proposal, distributions: Mapping[str, BaseDistribution]) -> Trial | None:
         """Make it the next trial; None, and nothing claimed, where another process has the same one."""
@@ -126,7 +128,7 @@ class Study:
         with understood(self.url):
             trial_id = self.storage.create_new_trial(self._id, template)
             number = self.storage.get_trial_number_from_id(trial_id)
-            self.storage.record_heartbeat(trial_id)
+            self._database.record_heartbeat(trial_id)
         trial = Trial(number=number, proposal=proposal)
         rivals = [each for each in self.trials() if each.number < number and each.launched]
         if any(each.proposal.claim == proposal.claim for each in rivals):
@@ -151,7 +153,7 @@ class Study:
     def alive(self, trial: Trial) -> None:
         """A sign of life of whoever watches the trial."""
         with understood(self.url):
-            self.storage.record_heartbeat(self._trial_id(trial))
+            self._database.record_heartbeat(self._trial_id(trial))
 
     def end(self, trial: Trial, ending: Ending) -> None:
         """Keep what came of a trial: what first, then that it is over. A second time changes nothing."""
@@ -188,22 +190,17 @@ class Study:
     def silent(self) -> set[int]:
         """Numbers of running trials that nobody has given a sign of life of for a while."""
         with understood(self.url):
-            ids = set(self.storage._get_stale_trial_ids(self._id))
+            ids = set(self._database._get_stale_trial_ids(self._id))
             running = self.storage.get_all_trials(self._id, deepcopy=False, states=(TrialState.RUNNING,))
         return {each.number for each in running if each._trial_id in ids}
 
+    def close(self) -> None:
+        """Let go of the database."""
+        self._database.remove_session()
+        self._database.engine.dispose()
+
     def _trial_id(self, trial: Trial) -> int:
         return self.storage.get_trial_id_from_study_id_trial_number(self._id, trial.number)
-
-
-@contextmanager
-def closing(study: Study) -> Iterator[Study]:
-    """Let go of the storage's connections at the end."""
-    try:
-        yield study
-    finally:
-        study.storage.remove_session()
-        study.storage.engine.dispose()
 
 
 def _trial(frozen: FrozenTrial) -> Trial:

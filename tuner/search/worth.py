@@ -17,8 +17,8 @@ FIRST_LOOK: Final = 4096
 RISK: Final = 0.6
 """Probability of running out of memory beyond which a job is not tried while a safer one is open."""
 
-AVERSION: Final = 1.5
-"""By what power of the chance to fit a gain counts: above 1, since a job without memory also teaches less."""
+LOSS: Final = 0.01
+"""What a job that runs out of memory costs, as a share of the time to finish: a gain is weighed against it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,16 +54,15 @@ def choose(belief: Belief, *, best: float | None, open_to: BoolArray) -> Choice 
     safe = places[risk[places] <= RISK]
     places = safe if len(safe) else places[risk[places] <= risk[places].min() + 1e-9]
     if best is None:
-        candidate = int(places[np.argmin(mean[places] - AVERSION * np.log1p(-np.minimum(risk[places], 0.999)))])
+        candidate = int(places[np.argmin(mean[places] - np.log1p(-np.minimum(risk[places], 0.999)))])
         return Choice(candidate=candidate, gain=0.0, chance=1.0, out_of_memory=float(risk[candidate]))
-    fits = 1 - risk[places]
-    bound = improvement(mean[places], belief.most_deviation()[places], best) * fits**AVERSION
+    bound = _worth(improvement(mean[places], belief.most_deviation()[places], best), risk[places])
     look = FIRST_LOOK
     while True:
         first = places if look >= len(places) else places[np.argpartition(-bound, look)[:look]]
         deviation = belief.deviation(first)
         gain = improvement(mean[first], deviation, best)
-        worth = gain * (1 - risk[first]) ** AVERSION
+        worth = _worth(gain, risk[first])
         top = int(np.argmax(worth))
         if look >= len(places) or worth[top] >= -np.partition(-bound, look)[look]:
             break
@@ -76,3 +75,8 @@ def choose(belief: Belief, *, best: float | None, open_to: BoolArray) -> Choice 
         chance=float(below(np.array([z]))[0]),
         out_of_memory=float(risk[candidate]),
     )
+
+
+def _worth(gain: FloatArray, risk: FloatArray) -> FloatArray:
+    worth: FloatArray = gain * (1 - risk) - LOSS * risk
+    return worth

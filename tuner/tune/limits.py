@@ -15,6 +15,10 @@ REFERENCES: Final = 4
 """Into how many stretches the search is cut by reference runs."""
 
 
+NEGLIGIBLE: Final = 0.0002
+"""Share of the time to finish that a job must be expected to save."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
     """What a study may use; whichever is reached first ends it."""

@@ -9,33 +9,35 @@ from __future__ import annotations
 import json
 import math
 import os
-import uuid
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Final
-
-import numpy as np
+from typing import Final
 
 from tuner.errors import LaunchError, StudyError
 from tuner.launch.contract import Job, Launcher, Result, State
 from tuner.physics.calibration import Calibration
 from tuner.results import Failure, Outcome
-from tuner.search.axes import ParameterSpace
-from tuner.search.belief import Belief, Seen
 from tuner.search.pool import Pool
-from tuner.search.proposer import Idea, Proposer, proposer
 from tuner.search.pruning import Referee
 from tuner.search.record import Ending, Proposal, Trial
 from tuner.search.study import Study
 from tuner.search.worker import gone, this_worker
-from tuner.tune import eras as drift
+from tuner.tune.choosing import Chooser
+from tuner.tune.knowledge import Knowledge
 from tuner.tune.limits import Limits
-from tuner.tune.standing import DAY, INTERVAL, Place, noise, rivals, standings
+from tuner.tune.standing import DAY, noise
 from tuner.tune.watch import Watch, verdict
 
 LOOK: Final = 20.0
 """Seconds at most between two looks at running jobs."""
+
+READ: Final = 1.0
+"""Seconds of real time between two looks at what other processes have told."""
+
+ALIVE: Final = 10.0
+"""Seconds of real time between two signs of life."""
 
 FAILURES: Final = 3
 """Jobs in a row that cannot be started before the study is given up."""
@@ -78,7 +80,7 @@ class Setup:
     jobs: int = 1
     iterations: tuple[int, ...] = (2,)
     calibration: Calibration = field(default_factory=Calibration)
-    observe: Callable[[Event], None] = lambda event: None
+    observe: Callable[[Event], None] = print
 
 
 class Tuning:
@@ -87,25 +89,12 @@ class Tuning:
     def __init__(self, setup: Setup) -> None:
         self.setup = setup
         self.pool, self.study, self.launcher = setup.pool, setup.study, setup.launcher
-        self.era = setup.calibration.era
-        self.belief = Belief(self.pool, setup.calibration, era=self.era)
-        self.space = ParameterSpace(self.pool)
-        self.proposer: Proposer = proposer(setup.sampler, self.belief, self.space, seed=setup.seed)
+        self.known = Knowledge(self.pool, self.study, setup.calibration, sampler=setup.sampler, seed=setup.seed)
+        self.chooser = Chooser(self.known, setup.limits, sampler=setup.sampler, iterations=max(setup.iterations))
         self.running: dict[int, Running] = {}
-        self.trials: list[Trial] = []
-        self.eras: list[drift.Era] = []
-        self.places: list[Place] = []
-        self.stopping: str | None = None
-        """Why nothing more is searched for; the final round may still be on."""
-        self.finished: str | None = None
-        """Why nothing more is launched."""
-        self._learnt: list[int] = []
-        self._open = np.ones(len(self.pool), dtype=np.bool_)
-        self._checked = 0
-        self._suspected = False
         self._referee = Referee(ALLOWANCE * noise([]))
-        self._worker = this_worker()
         self._refused = 0
+        self._read_at = self._alive_at = -math.inf
 
     # -- the loop
 
@@ -116,24 +105,36 @@ class Tuning:
             pass
 
     def step(self) -> bool:
-        """Look at running jobs, launch what may be launched, wait; False when all is done."""
-        self.sync()
+        """Launch what may be launched, wait, look at what runs; False when all is done."""
+        self.read()
         self._fill()
         if not self.running:
-            others = [trial for trial in self.trials if trial.ending is None]
-            if self.finished and not others:
-                return False
-            if not others:
-                return True
+            if not any(trial.ending is None for trial in self.known.trials):
+                return self.chooser.finished is None
+            time.sleep(READ)  # for the other processes of the study
             self.reconcile()
-        self.launcher.wait(self._pause())
+            return True
+        self.launcher.wait(max(0.05, min([LOOK, *(each.watch.next_look for each in self.running.values())])))
         self._look()
         return True
+
+    def read(self, *, now: bool = False) -> None:
+        """Learn what is new in the study; the other processes' news now and then."""
+        if not now and time.monotonic() < self._read_at + READ:
+            return
+        era = self.known.read()
+        self._read_at = time.monotonic()
+        if self.known.places:
+            self._referee.measured(self.known.places[0].days)
+        if era is not None:
+            change = "slower" if era.factor > 1 else "faster"
+            text = f"from trial {era.first} on the cluster is {abs(era.factor - 1):.1%} {change}; older rows are scaled"
+            self._say("era", text)
 
     def reconcile(self) -> None:
         """Take over the jobs of processes that are gone, and close the trials of jobs that are gone too."""
         self.study.finish_told()
-        self.sync()
+        self.read(now=True)
         silent: set[int] | None = None
         for number, worker in self.study.workers().items():
             if number in self.running:
@@ -143,7 +144,7 @@ class Tuning:
                 silent = self.study.silent() if silent is None else silent
                 dead = number in silent
             if dead:
-                self._adopt(next(trial for trial in self.trials if trial.number == number))
+                self._adopt(next(trial for trial in self.known.trials if trial.number == number))
 
     def release(self) -> list[Trial]:
         """Let go of the jobs that run, which go on by themselves; the next process adopts them."""
@@ -154,253 +155,20 @@ class Tuning:
     def cancel(self) -> None:
         """End the jobs that run and tell them as cancelled."""
         for each in list(self.running.values()):
-            self.launcher.cancel(each.handle)
-            self._end(each, Ending(outcome=Outcome.CANCELLED, reason="stopped by the user"))
-
-    # -- what is known
-
-    def sync(self) -> None:
-        """Learn from all trials that are over, whoever ran them."""
-        self.trials = self.study.trials()
-        known = drift.eras_of(self.study.attributes.get("eras", []))
-        if known != self.eras:
-            self.eras = known
-            self._relabel()
-        fresh = [trial for trial in self.trials if trial.ending is not None and trial.number not in set(self._learnt)]
-        for trial in fresh:
-            self._learn(trial)
-        for trial in self.trials:
-            if trial.launched and self._ours(trial) and (trial.ending is None or _final(trial)):
-                self._open[trial.proposal.candidate] = False
-        if fresh:
-            self.places = standings(self.belief, self.trials)
-            if self.places:
-                self._referee.measured(self.places[0].days)
-            self._look_for_drift()
-
-    @property
-    def launched(self) -> int:
-        """Jobs that count in the budget."""
-        return sum(trial.launched for trial in self.trials)
-
-    @property
-    def node_hours(self) -> float:
-        """What the study's jobs have cost so far."""
-        return sum(trial.ending.node_hours for trial in self.trials if trial.ending)
-
-    @property
-    def best(self) -> float | None:
-        """Logarithm of the seconds in which the best one known finishes."""
-        return math.log(self.places[0].days * DAY) if self.places else None
-
-    def _learn(self, trial: Trial) -> None:
-        self._learnt.append(trial.number)
-        ending = trial.ending
-        if ending is None or not self._ours(trial) or not trial.launched:
-            return
-        self.belief.learn(self._seen(trial))
-        objective = ending.objective if ending.outcome is Outcome.MEASURED else None
-        self.proposer.told(trial.proposal.params, objective)
-
-    def _seen(self, trial: Trial) -> list[Seen]:
-        """What the end of a job shows of its topology."""
-        assert trial.ending is not None  # noqa: S101 - callers have asked
-        ending, era = trial.ending, drift.label(trial.number, self.eras, self.era)
-        candidate = trial.proposal.candidate
-        if ending.outcome is Outcome.MEASURED:
-            return [Seen(candidate=candidate, seconds=ending.seconds, memory=ending.peak_memory, fits=True, era=era)]
-        if ending.outcome is Outcome.OOM:
-            return [Seen(candidate=candidate, fits=False, era=era)]
-        if ending.outcome is Outcome.PRUNED:
-            return [Seen(candidate=candidate, seconds=ending.forecast, fits=True, era=era, forecast=True)]
-        return []
-
-    def _relabel(self) -> None:
-        now = drift.label(1 << 60, self.eras, self.era)
-        seen = [drift.label(number, self.eras, self.era) for number in self._learnt for _ in self._seen_of(number)]
-        self.belief.relabel(seen, now)
-
-    def _seen_of(self, number: int) -> list[Seen]:
-        trial = next(each for each in self.trials if each.number == number)
-        ours = trial.ending is not None and trial.launched and self._ours(trial)
-        return self._seen(trial) if ours else []
-
-    def _ours(self, trial: Trial) -> bool:
-        """Whether the trial's candidate is one of this pool; it is unless the study was tampered with."""
-        return 0 <= trial.proposal.candidate < len(self.pool)
-
-    def _look_for_drift(self) -> None:
-        found = drift.shift(self.trials, self.eras)
-        self._suspected = found.suspected
-        if found.era is None:
-            return
-        documents = [*(era.document() for era in self.eras), found.era.document()]
-        self.study.note("eras", documents)
-        change = found.era.factor - 1
-        self._say(
-            "era",
-            f"from trial {found.era.first} on the cluster is {abs(change):.1%} "
-            f"{'slower' if change > 0 else 'faster'} than before; older rows are scaled by {found.era.factor:.3f}",
-        )
-        self.eras = drift.eras_of(documents)
-        self._relabel()
-        self.places = standings(self.belief, self.trials)
+            self._stop(each, Outcome.CANCELLED, "stopped by the user", None)
 
     # -- what is launched
 
     def _fill(self) -> None:
-        """Launch as many jobs as are wanted and as the nodes and the budget allow."""
-        while not self.finished and len(self.running) < self.setup.jobs:
-            self._check_limits()
-            if self.finished:
-                return
-            proposal = self._propose()
-            if proposal is None:
-                return
-            if not self._room_for(proposal):
+        """Launch as many jobs as are wanted and as the nodes and the limits allow."""
+        while len(self.running) < self.setup.jobs:
+            stopping = self.chooser.stopping
+            proposal = self.chooser.next(self._elapsed)
+            if self.chooser.stopping != stopping:
+                self._say("stopping", self.chooser.stopping or "")
+            if proposal is None or not self._room_for(proposal):
                 return
             self._launch(proposal)
-
-    def _check_limits(self) -> None:
-        limits = self.setup.limits
-        spent = self.launched
-        if spent >= limits.budget:
-            self.finished = f"the budget of {limits.budget} jobs is spent"
-        elif limits.node_hours is not None and self.node_hours >= limits.node_hours:
-            self.finished = f"{self.node_hours:,.1f} of {limits.node_hours:,.1f} node-hours are spent"
-        elif limits.deadline is not None and self.launcher.now() - self._began() >= limits.deadline:
-            self.finished = f"the deadline of {limits.deadline / 3600:.3g} h has passed"
-        elif self.stopping is None and limits.final and spent >= limits.budget - limits.final:
-            self.stopping = f"{limits.final} of {limits.budget} jobs are kept for the final round"
-        elif self.stopping is None and limits.patience is not None and self._without_gain() >= limits.patience:
-            self.stopping = f"{limits.patience} jobs in a row brought nothing better"
-
-    def _propose(self) -> Proposal | None:
-        """The next job, or None where none is wanted now."""
-        if self.stopping is None and (proposal := self._reference()):
-            return proposal
-        if self.stopping is None:
-            idea = self.proposer.next(self._open, self.best)
-            if idea is None:
-                self.stopping = "nothing is left to try"
-            elif (reason := self._not_worth(idea)) is not None:
-                self.stopping = reason
-            else:
-                return self._search(idea)
-            self._say("stopping", self.stopping)
-        return self._final()
-
-    def _search(self, idea: Idea) -> Proposal:
-        return self._proposal(idea.candidate, why=self._why(idea))
-
-    def _reference(self) -> Proposal | None:
-        """The leader again, where it is time to see whether the cluster has changed."""
-        searched = [trial for trial in self.trials if trial.launched]
-        if any(trial.ending is None and trial.proposal.kind != "search" for trial in searched):
-            return None
-        due = len(searched) - self._last_repeat(searched) > self.setup.limits.stretch
-        if not self.places or not (self._suspected or (due and self.setup.limits.final)):
-            return None
-        since = self.eras[-1].first if self.eras else 0
-        old = [place for place in self.places if since <= max(place.trials) and place.trials[-1] != searched[-1].number]
-        if self._suspected:
-            fewest = min((place.runs for place in old), default=0)
-            old = [place for place in old if place.runs == fewest]
-        if not old:
-            return None
-        why = (
-            "run again: its last repeat differed more than noise does"
-            if self._suspected
-            else "run again as a reference: has the cluster changed?"
-        )
-        return self._proposal(old[0].candidate, kind="reference", why=why)
-
-    def _last_repeat(self, searched: list[Trial]) -> int:
-        repeats = [place for place, trial in enumerate(searched) if trial.proposal.kind == "reference"]
-        return repeats[-1] if repeats else 0
-
-    def _final(self) -> Proposal | None:
-        """Run the leader and those close to it again, until they are told apart."""
-        if any(each.trial.proposal.kind == "final" for each in self.running.values()):
-            return None
-        close = rivals(self.places)
-        if self.running and not close:
-            return None
-        if not close or not self.setup.limits.final:
-            leader = self.places[0].key if self.places else None
-            self.finished = (
-                f"{self.stopping}; nothing measured comes close to {leader}" if leader else f"{self.stopping}"
-            )
-            return None
-        leader, challenger = self.places[0], close[0]
-        again = min((leader, challenger), key=lambda place: place.runs)
-        other = challenger if again is leader else leader
-        return self._proposal(
-            again.candidate,
-            kind="final",
-            why=f"final round: {again.key} or {other.key}? ({close[0].rival:.0%} the latter)"
-            if again is leader
-            else f"final round: is it better than {other.key}? ({close[0].rival:.0%})",
-        )
-
-    def _not_worth(self, idea: Idea) -> str | None:
-        """Why the next job would not pay, as a sum."""
-        if not self.setup.limits.worth or idea.choice is None or not self.places:
-            return None
-        leader = self.places[0]
-        nodes = self.pool.topology(leader.candidate).nodes
-        choice = idea.choice
-        saved = choice.gain * (1 - choice.out_of_memory) * leader.days * 24 * nodes
-        costs = self._cost(idea.candidate)
-        if saved >= costs:
-            return None
-        return (
-            f"the next job would cost {costs:,.1f} node-hours and is expected to save {saved:,.1f} "
-            f"({choice.gain:.2%} of {leader.days:,.1f} days on {nodes} nodes)"
-        )
-
-    def _cost(self, candidate: int) -> float:
-        """Node-hours of a job, by what earlier ones took to start."""
-        seconds = math.exp(float(self.belief.log_seconds()[candidate]))
-        starts = [
-            trial.ending.held - trial.ending.seconds * max(self.setup.iterations)
-            for trial in self.trials
-            if trial.measured and trial.ending and trial.ending.seconds
-        ]
-        start = float(np.median(starts)) if starts else 120.0
-        return (max(0.0, start) + seconds * max(self.setup.iterations)) * self.pool.topology(candidate).nodes / 3600
-
-    def _proposal(self, candidate: int, *, kind: Any = "search", why: str) -> Proposal:
-        topology = self.pool.topology(candidate)
-        place = np.array([candidate])
-        mean, deviation = float(self.belief.log_seconds()[candidate]), float(self.belief.deviation(place)[0])
-        if kind != "search":
-            mean, deviation = self.belief.measured(candidate)
-        return Proposal(
-            key=topology.key,
-            candidate=candidate,
-            nodes=topology.nodes,
-            params=self.space.values(candidate),
-            topology=_document(topology),
-            kind=kind,
-            repeat=sum(trial.proposal.candidate == candidate for trial in self.trials if trial.launched),
-            setting=self.pool.part(candidate),
-            why=why,
-            estimate_sec=math.exp(mean),
-            estimate_low=math.exp(mean - INTERVAL * deviation),
-            estimate_high=math.exp(mean + INTERVAL * deviation),
-            out_of_memory=float(self.belief.out_of_memory()[candidate]),
-            tag=uuid.uuid4().hex,
-            worker=self._worker,
-        )
-
-    def _why(self, idea: Idea) -> str:
-        choice = idea.choice
-        if choice is None:
-            return f"next of {self.setup.sampler}" + (f", {idea.rejected} refused" if idea.rejected else "")
-        if not self.places:
-            return "soonest by the estimate of what is likely to fit"
-        return f"{choice.chance:.0%} to be sooner than the best, {choice.gain:.2%} expected"
 
     def _room_for(self, proposal: Proposal) -> bool:
         """Whether its nodes are free beside the jobs that run."""
@@ -408,12 +176,12 @@ class Tuning:
         return not self.running or held + proposal.nodes <= self.launcher.nodes
 
     def _launch(self, proposal: Proposal) -> None:
-        trial = self.study.claim(proposal, self.space.distributions)
+        trial = self.study.claim(proposal, self.known.space.distributions)
         if trial is None:
-            self.sync()
+            self.read(now=True)
             return
-        self.sync()
-        before = sum(each.launched for each in self.trials if each.number < trial.number)
+        self.read(now=True)
+        before = sum(each.launched for each in self.known.trials if each.number < trial.number)
         if before >= self.setup.limits.budget:
             self.study.withdraw(trial, "another process had spent the budget")
             return
@@ -426,7 +194,7 @@ class Tuning:
             self._refused += 1
             if self._refused >= FAILURES:
                 raise LaunchError(f"{FAILURES} jobs in a row could not be started; the last: {error}") from None
-            self._open[proposal.candidate] = False
+            self.known.open[proposal.candidate] = False
             self._say("note", f"{proposal.key} could not be started: {error}", trial)
             return
         self._refused = 0
@@ -435,9 +203,14 @@ class Tuning:
         self._say("started", proposal.why, trial)
 
     def _watch(self, trial: Trial, job: Job, handle: str) -> None:
-        high = trial.proposal.estimate_high or math.exp(float(self.belief.log_seconds()[trial.proposal.candidate]))
+        high = trial.proposal.estimate_high or math.exp(
+            float(self.known.belief.log_seconds()[trial.proposal.candidate])
+        )
         self.running[trial.number] = Running(
-            trial=replace(trial, handle=handle), job=job, handle=handle, watch=Watch.of(high, self._starts())
+            trial=replace(trial, handle=handle),
+            job=job,
+            handle=handle,
+            watch=Watch.of(high, self.known.starts(max(self.setup.iterations))),
         )
 
     def _job(self, trial: Trial) -> Job:
@@ -454,9 +227,9 @@ class Tuning:
         )
 
     def _adopt(self, trial: Trial) -> None:
-        if not self._ours(trial):
+        if not self.known.ours(trial):
             return
-        self.study.taken_over(trial, self._worker)
+        self.study.taken_over(trial, this_worker())
         job = self._job(trial)
         handle = self.launcher.adopt(job, trial.handle)
         if handle is None:
@@ -485,13 +258,16 @@ class Tuning:
                 decided = verdict(each.watch, self._stops(each), self.setup.iterations)
                 if decided is not None:
                     self._stop(each, decided.outcome, decided.reason, decided.forecast)
-            self.study.alive(each.trial) if each.trial.number in self.running else None
+        if time.monotonic() > self._alive_at + ALIVE:
+            self._alive_at = time.monotonic()
+            for each in self.running.values():
+                self.study.alive(each.trial)
 
     def _stops(self, each: Running) -> Callable[[float, int], bool]:
         """Whether an iteration that takes at least so many seconds can no longer win."""
         work = float(self.pool.work[each.trial.proposal.candidate])
         if each.trial.proposal.kind != "search":
-            return lambda seconds, iteration: False
+            return _never
         return lambda seconds, iteration: self._referee.stops(seconds * math.exp(work) / DAY, iteration)
 
     def _stop(self, each: Running, outcome: Outcome, reason: str, forecast: float | None) -> None:
@@ -528,50 +304,22 @@ class Tuning:
         )
         self.study.end(each.trial, ending)
         del self.running[each.trial.number]
+        self.read(now=True)
         self._say("ended", ending.reason, replace(each.trial, ending=ending))
 
-    def _starts(self) -> list[float]:
-        """Seconds from the beginning of a job to the first iteration's end, of the jobs so far."""
-        return [
-            trial.ending.held - trial.ending.seconds * (max(self.setup.iterations) - 1)
-            for trial in self.trials
-            if trial.measured and trial.ending is not None and trial.ending.seconds is not None
-        ]
-
-    def _pause(self) -> float:
-        pauses = [each.watch.next_look for each in self.running.values()]
-        return max(0.05, min([LOOK, *pauses]))
-
-    def _without_gain(self) -> int:
-        """Search jobs that ended since the best one was measured."""
-        if not self.places:
-            return 0
-        first = min(self.places[0].trials)
-        return sum(
-            trial.number > first and trial.ending is not None and trial.launched and trial.proposal.kind == "search"
-            for trial in self.trials
-        )
-
-    def _began(self) -> float:
+    def _elapsed(self) -> float:
         began = self.study.attributes.get("began")
         if began is None:
             began = self.launcher.now()
             self.study.note("began", began)
-        return float(began)
+        return self.launcher.now() - float(began)
 
     def _say(self, kind: str, text: str, trial: Trial | None = None) -> None:
         self.setup.observe(Event(kind=kind, text=text, trial=trial))
 
 
-def _final(trial: Trial) -> bool:
-    """Whether a trial that is over has said all that it can: a job that was lost may be proposed again."""
-    return trial.ending is not None and trial.ending.outcome not in (Outcome.CANCELLED, Outcome.PREEMPTED)
-
-
-def _document(topology: Any) -> dict[str, Any]:
-    from dataclasses import asdict
-
-    return {name: value for name, value in asdict(topology).items() if value is not None}
+def _never(_seconds: float, _iteration: int) -> bool:
+    return False
 
 
 def _leave_note(job: Job, proposal: Proposal) -> None:

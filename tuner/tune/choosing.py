@@ -1,0 +1,172 @@
+"""What is launched next, and when nothing more is: the search, the reference runs, the final round."""
+
+from __future__ import annotations
+
+import math
+import uuid
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
+from typing import Any, Final
+
+import numpy as np
+
+from tuner.domain import Topology
+from tuner.search.proposer import Idea
+from tuner.search.record import Kind, Proposal
+from tuner.search.worker import this_worker
+from tuner.tune.knowledge import Knowledge
+from tuner.tune.limits import NEGLIGIBLE, Limits
+from tuner.tune.standing import INTERVAL, rivals
+
+UNKNOWN_START: Final = 120.0
+"""Seconds until the first iteration is over, before any job has shown it."""
+
+
+class Chooser:
+    """Decides for one process; what the others do it sees in the study."""
+
+    def __init__(self, knowledge: Knowledge, limits: Limits, *, sampler: str, iterations: int) -> None:
+        self._known, self._limits = knowledge, limits
+        self._sampler, self._iterations = sampler, iterations
+        self._worker: Mapping[str, Any] = this_worker()
+        self.stopping: str | None = None
+        """Why nothing more is searched for; the final round may still be on."""
+        self.finished: str | None = None
+        """Why nothing more is launched."""
+
+    def next(self, elapsed: Callable[[], float]) -> Proposal | None:
+        """The next job, or None where none is wanted now; `elapsed` tells the seconds since the study began."""
+        self._check(elapsed)
+        if self.finished is not None:
+            return None
+        if self.stopping is None:
+            found = self._reference() or self._search()
+            if found is not None:
+                return found
+        return self._final()
+
+    def _check(self, elapsed: Callable[[], float]) -> None:
+        limits, spent = self._limits, self._known.launched
+        if spent >= limits.budget:
+            self.finished = f"the budget of {limits.budget} jobs is spent"
+        elif limits.node_hours is not None and self._known.node_hours >= limits.node_hours:
+            self.finished = f"{self._known.node_hours:,.1f} of {limits.node_hours:,.1f} node-hours are spent"
+        elif limits.deadline is not None and elapsed() >= limits.deadline:
+            self.finished = f"the deadline of {limits.deadline / 3600:.3g} h has passed"
+        elif self.stopping is not None:
+            return
+        elif limits.final and spent >= limits.budget - limits.final:
+            self.stopping = f"{limits.final} of {limits.budget} jobs are kept for the final round"
+        elif limits.patience is not None and self._without_gain() >= limits.patience:
+            self.stopping = f"{limits.patience} jobs in a row brought nothing better"
+
+    def _search(self) -> Proposal | None:
+        idea = self._known.proposer.next(self._known.open, self._known.best)
+        if idea is None:
+            self.stopping = "nothing is left to try"
+        else:
+            self.stopping = self._not_worth(idea)
+        return None if idea is None or self.stopping else self._proposal(idea.candidate, why=self._why(idea))
+
+    def _reference(self) -> Proposal | None:
+        """The leader again, where it is time to see whether the cluster has changed."""
+        known = self._known
+        launched = [trial for trial in known.trials if trial.launched]
+        if not known.places or any(trial.ending is None and trial.proposal.repeat for trial in launched):
+            return None
+        last = max((place for place, trial in enumerate(launched) if trial.proposal.kind == "reference"), default=0)
+        if not known.suspected and (not self._limits.final or len(launched) - last <= self._limits.stretch):
+            return None
+        since = known.eras[-1].first if known.eras else 0
+        old = [place for place in known.places if since <= max(place.trials) < launched[-1].number]
+        if known.suspected:  # another one than the last
+            fewest = min((place.runs for place in old), default=0)
+            old = [place for place in old if place.runs == fewest]
+        if not old:
+            return None
+        question = "its last repeat differed more than noise does" if known.suspected else "has the cluster changed?"
+        return self._proposal(old[0].candidate, kind="reference", why=f"run again: {question}")
+
+    def _final(self) -> Proposal | None:
+        """Run the leader and those close to it again, until they are told apart."""
+        if any(trial.ending is None for trial in self._known.trials):
+            return None  # what still runs may yet lead
+        close = rivals(self._known.places)
+        again = sum(trial.proposal.kind == "final" and trial.launched for trial in self._known.trials)
+        if not close or again >= self._limits.final:
+            self.finished = self.stopping
+            return None
+        leader, challenger = self._known.places[0], close[0]
+        fewer = min((leader, challenger), key=lambda place: place.runs)
+        why = f"run again: {challenger.rival:.0%} that {challenger.key} is sooner than {leader.key}"
+        return self._proposal(fewer.candidate, kind="final", why=why)
+
+    def _not_worth(self, idea: Idea) -> str | None:
+        """Why the next job would not pay, as a sum."""
+        choice = idea.choice
+        if choice is None or not self._known.places:
+            return None
+        expected = choice.gain * (1 - choice.out_of_memory)
+        if expected < NEGLIGIBLE:
+            return f"no job is expected to save more than {NEGLIGIBLE:.2%} of the training"
+        if not self._limits.worth:
+            return None
+        leader = self._known.places[0]
+        nodes = self._known.pool.topology(leader.candidate).nodes
+        saved, costs = expected * leader.days * 24 * nodes, self._cost(idea.candidate)
+        if saved >= costs:
+            return None
+        return (
+            f"the next job would cost {costs:,.1f} node-hours and is expected to save {saved:,.1f} "
+            f"({expected:.2%} of {leader.days:,.1f} days on {nodes} nodes)"
+        )
+
+    def _cost(self, candidate: int) -> float:
+        """Node-hours of a job, by what earlier ones took to start."""
+        seconds = math.exp(float(self._known.belief.log_seconds()[candidate]))
+        starts = self._known.starts(self._iterations)
+        start = float(np.median(starts)) if starts else UNKNOWN_START
+        return (start + seconds * (self._iterations - 1)) * self._known.pool.topology(candidate).nodes / 3600
+
+    def _proposal(self, candidate: int, *, kind: Kind = "search", why: str) -> Proposal:
+        topology = self._known.pool.topology(candidate)
+        mean, deviation = self._known.belief.measured(candidate)
+        return Proposal(
+            key=topology.key,
+            candidate=candidate,
+            nodes=topology.nodes,
+            params=self._known.space.values(candidate),
+            topology=_document(topology),
+            kind=kind,
+            repeat=sum(trial.proposal.candidate == candidate for trial in self._known.trials if trial.launched),
+            setting=self._known.pool.part(candidate),
+            why=why,
+            estimate_sec=math.exp(mean),
+            estimate_low=math.exp(mean - INTERVAL * deviation),
+            estimate_high=math.exp(mean + INTERVAL * deviation),
+            out_of_memory=float(self._known.belief.out_of_memory()[candidate]),
+            tag=uuid.uuid4().hex,
+            worker=self._worker,
+        )
+
+    def _why(self, idea: Idea) -> str:
+        choice = idea.choice
+        if choice is None:
+            return f"next of {self._sampler}" + (f", {idea.rejected} refused" if idea.rejected else "")
+        if not self._known.places:
+            return "soonest by the estimate of what is likely to fit"
+        return f"{choice.chance:.0%} to be sooner than the best, {choice.gain:.2%} expected"
+
+    def _without_gain(self) -> int:
+        """Search jobs that ended since the best one was measured."""
+        if not self._known.places:
+            return 0
+        first = min(self._known.places[0].trials)
+        return sum(
+            trial.number > first and trial.ending is not None and trial.launched and trial.proposal.kind == "search"
+            for trial in self._known.trials
+        )
+
+
+def _document(topology: Topology) -> dict[str, Any]:
+    return {name: value for name, value in asdict(topology).items() if value is not None}

@@ -1,0 +1,127 @@
+"""What one process knows of a study: all trials, what they teach, who is ahead, and whether the cluster has changed."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+
+from tuner.physics.calibration import Calibration
+from tuner.results import Outcome
+from tuner.search.axes import ParameterSpace
+from tuner.search.belief import Belief, Seen
+from tuner.search.pool import Pool
+from tuner.search.proposer import Proposer, proposer
+from tuner.search.record import Trial
+from tuner.search.study import Study
+from tuner.tune import eras as drift
+from tuner.tune.standing import DAY, Place, standings
+
+
+class Knowledge:
+    """A study, read and learnt from."""
+
+    def __init__(self, pool: Pool, study: Study, calibration: Calibration, *, sampler: str, seed: int) -> None:
+        self.pool, self.study = pool, study
+        self.era = calibration.era
+        """In which the study began."""
+        self.belief = Belief(pool, calibration, era=self.era)
+        self.space = ParameterSpace(pool)
+        self.proposer: Proposer = proposer(sampler, self.belief, self.space, seed=seed)
+        self.trials: list[Trial] = []
+        self.eras: list[drift.Era] = []
+        self.places: list[Place] = []
+        self.suspected = False
+        """Whether the last repeat of a topology differed more than noise does, and not enough to be sure."""
+        self.open = np.ones(len(pool), dtype=np.bool_)
+        """Which candidates may be proposed."""
+        self._learnt: dict[int, None] = {}
+
+    def read(self) -> drift.Era | None:
+        """Learn from all trials that are over, whoever ran them; answers with an era where a new one was found."""
+        self.trials = self.study.trials()
+        known = drift.eras_of(self.study.attributes.get("eras", []))
+        if known != self.eras:
+            self.eras = known
+            self._relabel()
+        fresh = [trial for trial in self.trials if trial.ending is not None and trial.number not in self._learnt]
+        for trial in fresh:
+            self._learn(trial)
+        for trial in self.trials:
+            if trial.launched and self.ours(trial) and not _may_run_again(trial):
+                self.open[trial.proposal.candidate] = False
+        if not fresh:
+            return None
+        self.places = standings(self.belief, self.trials)
+        return self._changed()
+
+    @property
+    def launched(self) -> int:
+        """Jobs that count in the budget."""
+        return sum(trial.launched for trial in self.trials)
+
+    @property
+    def node_hours(self) -> float:
+        """What the study's jobs have cost so far."""
+        return sum(trial.ending.node_hours for trial in self.trials if trial.ending)
+
+    @property
+    def best(self) -> float | None:
+        """Logarithm of the seconds in which the best one known finishes."""
+        return math.log(self.places[0].days * DAY) if self.places else None
+
+    def starts(self, iterations: int) -> list[float]:
+        """Seconds until the first iteration was over, of the jobs that were measured."""
+        endings = [trial.ending for trial in self.trials if trial.measured and trial.ending is not None]
+        return [max(0.0, each.held - (each.seconds or 0.0) * (iterations - 1)) for each in endings]
+
+    def ours(self, trial: Trial) -> bool:
+        """Whether the trial's candidate is one of this pool; it is unless the study was tampered with."""
+        return 0 <= trial.proposal.candidate < len(self.pool)
+
+    def _learn(self, trial: Trial) -> None:
+        self._learnt[trial.number] = None
+        if trial.ending is None or not self.ours(trial) or not trial.launched:
+            return
+        self.belief.learn(self._seen(trial))
+        self.proposer.told(trial.proposal.params, trial.ending.objective if trial.measured else None)
+
+    def _seen(self, trial: Trial) -> list[Seen]:
+        """What the end of a job shows of its topology."""
+        ending, era = trial.ending, drift.label(trial.number, self.eras, self.era)
+        if ending is None or not self.ours(trial) or not trial.launched:
+            return []
+        one = Seen(candidate=trial.proposal.candidate, era=era)
+        if ending.outcome is Outcome.MEASURED:
+            return [replace(one, seconds=ending.seconds, memory=ending.peak_memory, fits=True)]
+        if ending.outcome is Outcome.OOM:
+            return [replace(one, fits=False)]
+        if ending.outcome is Outcome.PRUNED:
+            return [replace(one, seconds=ending.forecast, forecast=True, fits=True)]
+        return []
+
+    def _relabel(self) -> None:
+        """Tell the belief which era each observation is of."""
+        by_number = {trial.number: trial for trial in self.trials}
+        seen = [each.era for number in self._learnt for each in self._seen(by_number[number])]
+        self.belief.relabel(seen, drift.label(_LATER, self.eras, self.era))
+        self.places = standings(self.belief, self.trials)
+
+    def _changed(self) -> drift.Era | None:
+        found = drift.shift(self.trials, self.eras)
+        self.suspected = found.suspected
+        if found.era is not None:
+            self.eras = [*self.eras, found.era]
+            self.study.note("eras", [era.document() for era in self.eras])
+            self._relabel()
+        return found.era
+
+
+_LATER = 1 << 60
+"""The number of a trial that is yet to come."""
+
+
+def _may_run_again(trial: Trial) -> bool:
+    """Whether a trial that is over has said nothing of its topology: its job was lost, or stopped from outside."""
+    return trial.ending is not None and trial.ending.outcome in (Outcome.CANCELLED, Outcome.PREEMPTED)
