@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import math
 import os
@@ -180,6 +181,32 @@ def test_a_job_that_waited_and_began_is_not_begun_again(tmp_path: Path) -> None:
     assert again.adopt(then, None) == handle
     again.resume_at(cluster.now())
     assert again.poll([handle]) == cluster.poll([handle])
+
+
+def test_a_waiting_job_that_is_adopted_first_does_not_overtake(tmp_path: Path) -> None:
+    cluster = Simulated(1, seed=1, faults=NO_FAULTS)
+    jobs = [job(tmp_path, number) for number in range(3)]
+    handles = [cluster.submit(each) for each in jobs]
+    again = Simulated(1, seed=1)
+    assert [again.adopt(each, None) for each in reversed(jobs)] == handles[::-1]
+    assert again.poll(handles) == cluster.poll(handles)
+    for each in (again, cluster):
+        each.resume_at(150.0)
+    assert again.poll(handles) == cluster.poll(handles)
+
+
+def test_a_disk_that_is_full_is_said_and_nothing_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    cluster, what = Simulated(4, seed=1), job(tmp_path, 0)
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "replace", full)
+        with pytest.raises(LaunchError, match="No space left on device; name a folder"):
+            cluster.submit(what)
+    assert not list(tmp_path.iterdir())
+    handle = cluster.submit(what)
+    assert Simulated(4, seed=1).adopt(what, None) == handle
 
 
 def test_another_cluster_s_jobs_are_not_adopted(tmp_path: Path) -> None:
