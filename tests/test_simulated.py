@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import math
 import os
+import shutil
 import subprocess
 import sys
 from collections import Counter
 from dataclasses import replace
 from itertools import count, pairwise
 from pathlib import Path
+from random import Random
 
 import numpy as np
 import pytest
@@ -180,6 +183,63 @@ def test_a_job_that_waited_and_began_is_not_begun_again(tmp_path: Path) -> None:
     assert again.adopt(then, None) == handle
     again.resume_at(cluster.now())
     assert again.poll([handle]) == cluster.poll([handle])
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_whoever_is_killed_at_any_moment_and_resumes_sees_what_he_would_have_seen(seed: int, tmp_path: Path) -> None:
+    whole, cut = _walk(tmp_path, seed, killed=False), _walk(tmp_path, seed, killed=True)
+    assert cut == whole
+
+
+def _walk(folder: Path, seed: int, *, killed: bool) -> list[object]:
+    """Jobs submitted, waited for and cancelled at random, and all that is seen of them after each step."""
+    faults = Faults(hangs=0.1, crashes=0.1)
+    steps, kills = Random(seed), Random(seed)  # noqa: S311 - a walk and no secret
+    shutil.rmtree(folder, ignore_errors=True)
+    cluster, jobs, seen = Simulated(3, seed=1, faults=faults), list[tuple[Job, str]](), list[object]()
+    for _ in range(60):
+        move = steps.random()
+        if move < 0.3:
+            what = job(folder, len(jobs), steps.choice(list(TOPOLOGIES.values())))
+            jobs.append((what, cluster.submit(what)))
+        elif move < 0.9 or not jobs:
+            cluster.wait(steps.choice([1.0, 10.0, 40.0]))
+        else:
+            cluster.cancel(steps.choice(jobs)[1])
+        if killed and kills.random() < 0.3:
+            cluster = Simulated(3, seed=1, faults=faults, clock=cluster.now())
+            for what, handle in kills.sample(jobs, len(jobs)):
+                assert cluster.adopt(what, kills.choice([handle, None])) == handle
+        found = cluster.poll([handle for _, handle in jobs])
+        ended = [cluster.collect(handle) for handle, status in found.items() if status.state is State.ENDED]
+        seen.append((cluster.now(), found, ended))
+    return seen
+
+
+def test_a_waiting_job_that_is_adopted_first_does_not_overtake(tmp_path: Path) -> None:
+    cluster = Simulated(1, seed=1, faults=NO_FAULTS)
+    jobs = [job(tmp_path, number) for number in range(3)]
+    handles = [cluster.submit(each) for each in jobs]
+    again = Simulated(1, seed=1)
+    assert [again.adopt(each, None) for each in reversed(jobs)] == handles[::-1]
+    assert again.poll(handles) == cluster.poll(handles)
+    for each in (again, cluster):
+        each.resume_at(150.0)
+    assert again.poll(handles) == cluster.poll(handles)
+
+
+def test_a_disk_that_is_full_is_said_and_nothing_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    cluster, what = Simulated(4, seed=1), job(tmp_path, 0)
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "replace", full)
+        with pytest.raises(LaunchError, match="No space left on device; name a folder"):
+            cluster.submit(what)
+    assert not list(tmp_path.iterdir())
+    handle = cluster.submit(what)
+    assert Simulated(4, seed=1).adopt(what, None) == handle
 
 
 def test_another_cluster_s_jobs_are_not_adopted(tmp_path: Path) -> None:

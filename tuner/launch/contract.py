@@ -6,7 +6,8 @@
 - A job that is WAITING is not running: nobody's clock ticks.
 - A job ends by itself as soon as the last iteration asked for is measured. `collect` may be called from then on, any
   number of times, and always says the same.
-- `cancel` ends a job with all its children, may be called in any state and twice, and waits until the job is gone.
+- `cancel` ends a job with all its children, may be called in any state and twice, and waits until the job is gone;
+  a handle that nobody knows is no error.
 - `adopt` finds a job that an earlier process has submitted, by its tag, whether or not its handle was written down;
   it answers None where there is none.
 - Time is the launcher's own: `now` never runs backwards, and `wait` returns when something may have changed, at the
@@ -75,7 +76,7 @@ class Status:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
-    """How a job ended by itself: MEASURED with a measurement, anything else with a failure."""
+    """How a job ended: MEASURED with a measurement, anything else with a failure, CANCELLED where somebody ended it."""
 
     outcome: Outcome
     measurement: Measurement | None = None

@@ -31,6 +31,8 @@ class Life:
     nodes: int
     submitted: float
     """By the cluster's clock."""
+    order: int
+    """Jobs that the cluster had been given before; several may be submitted at one moment."""
     start_up: float
     """The moment at which the first iteration starts."""
     steps: tuple[float, ...]
@@ -113,9 +115,10 @@ class Life:
         if not isinstance(document, Mapping) or set(document) != set(_READERS):
             return None
         try:
-            return cls(**{name: read(document[name]) for name, read in _READERS.items()})
-        except (TypeError, ValueError):
+            life = cls(**{name: read(document[name]) for name, read in _READERS.items()})
+        except (TypeError, ValueError, OverflowError):
             return None
+        return life if life.measured and 1 <= min(life.measured) <= max(life.measured) <= len(life.steps) else None
 
     def _marks(self) -> tuple[float, ...]:
         return marks(self.start_up, self.steps)
@@ -132,7 +135,7 @@ def _maybe(value: Any) -> float | None:
 
 _READERS: Final[Mapping[str, Callable[[Any], Any]]] = {
     **{field.name: str for field in fields(Life)},
-    "nodes": int,
+    **dict.fromkeys(("nodes", "order"), int),
     **dict.fromkeys(("submitted", "start_up", "stops"), float),
     "steps": lambda values: tuple(float(value) for value in values),
     "measured": lambda values: tuple(int(value) for value in values),

@@ -46,6 +46,7 @@ def written(path: Path, record: Record) -> None:
         "began": record.began,
         "cancelled": record.cancelled,
     }
+    ours = not path.parent.exists()
     path.parent.mkdir(parents=True, exist_ok=True)
     draft = path.with_name(f"{path.name}.{os.getpid()}.part")
     try:
@@ -54,4 +55,7 @@ def written(path: Path, record: Record) -> None:
     except OSError:
         with contextlib.suppress(OSError):
             draft.unlink()
+        if ours:
+            with contextlib.suppress(OSError):
+                path.parent.rmdir()
         raise

@@ -63,7 +63,7 @@ class Replay(Virtual):
     def _run_word(self, job: Job) -> str:
         return _word(job.workload, job.cluster, job.topology)
 
-    def _decide(self, job: Job, run: str, earlier: int, before: int) -> Life:  # noqa: ARG002 - a table does not drift
+    def _decide(self, job: Job, run: str, earlier: int, before: int) -> Life:
         rows = self._answers.get(run)
         if rows is None:
             known = counted(len(self._answers), "topology").replace("topologys", "topologies")
@@ -86,6 +86,7 @@ class Replay(Virtual):
             run=run,
             nodes=job.topology.nodes,
             submitted=self.now(),
+            order=before,
             start_up=0.0,
             steps=steps,
             measured=tuple(sorted(set(job.iterations))),

@@ -127,6 +127,7 @@ class Simulated(Virtual):
             run=run,
             nodes=job.topology.nodes,
             submitted=self.now(),
+            order=before,
             start_up=start_up,
             steps=steps,
             measured=measured,

@@ -87,10 +87,10 @@ class Virtual(ABC):
         self._settle()
         try:
             self._write(self._runs[handle])
-        except OSError as error:
+        except (OSError, ValueError) as error:  # ValueError: no file can have such a name
             del self._runs[handle]
             self._open.remove(handle)
-            why = error.strerror or type(error).__name__
+            why = getattr(error, "strerror", None) or str(error)
             raise LaunchError(
                 f"the job of {job.topology.key} cannot be written to {shown(str(job.folder))}: {why}; "
                 "name a folder that can be written."
@@ -100,7 +100,9 @@ class Virtual(ABC):
 
     def poll(self, handles: Sequence[str]) -> Mapping[str, Status]:
         """Where each of the jobs is at this moment of the clock."""
-        return {handle: self._status(self._find(handle)) for handle in handles}
+        runs = {handle: self._find(handle) for handle in handles}
+        self._settle()  # what was adopted begins only now, when all that holds nodes has been adopted too
+        return {handle: self._status(run) for handle, run in runs.items()}
 
     def cancel(self, handle: str) -> None:
         """End a job at this moment, unless it has ended."""
@@ -214,8 +216,7 @@ class Virtual(ABC):
         if folder.name not in self._counted[folder.parent]:
             self._count(folder, record.life.run)
         self._open.append(handle)
-        self._open.sort(key=lambda each: self._runs[each].life.submitted)
-        self._settle()
+        self._open.sort(key=lambda each: (self._runs[each].life.submitted, self._runs[each].life.order))
         return handle
 
     def _look_around(self, folder: Path) -> None:
