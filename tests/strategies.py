@@ -255,3 +255,39 @@ def tables(draw: st.DrawFn) -> list[dict[str, str]]:
 
 def _is_a_table(columns: list[str]) -> bool:
     return bool({"tp", "mbs", "sec_per_iter", "mem_gib", "nodes"} & set(columns))
+
+
+_SOUND = ("OK", "OK", "OK", "OOM", "FAIL")
+_BROKEN = ({"hidden": "wide"}, {"dp": "0"}, {"gpu": "A1"}, {"precision": "int3"}, {"audit": "exclude: reprint"})
+"""Each makes a row that describes no run, or is taken out."""
+
+
+@st.composite
+def measured_rows(draw: st.DrawFn, *, most: int = 14, broken: bool = True) -> list[dict[str, str]]:
+    """Rows of a measurement table of a few groups, timed, out of memory or without figures, some of them useless.
+
+    Few values of each kind, so that twins and ties are common.
+    """
+    few = st.sampled_from
+    row = st.fixed_dictionaries(
+        {
+            "group": few(["one", "two"]),
+            "gpu": few(["A100-80GB-SXM", "A100-80GB-SXM", "V100-32GB-SXM"]),
+            **dict.fromkeys(("tp", "pp", "dp", "mbs"), few(["1", "2", "4"])),
+            "gbs": few(["64", "128"]),
+            "layers": few(["8", "40"]),
+            "hidden": few(["1024", "5120"]),
+            "heads": few(["16", "32"]),
+            "attention": few(["flash1", "fused"]),
+            "recompute": few(["full", "none"]),
+            "precision": st.just("fp16"),
+            "sec_per_iter": st.one_of(few(["", "2", "2.02", "2.1"]), st.floats(0.05, 90).map(lambda s: f"{s:.5g}")),
+            "mem_gib": st.one_of(st.just(""), st.floats(0.5, 32).map(lambda gib: f"{gib:.4g}")),
+            "status": few(_SOUND),
+        }
+    )
+    rows = draw(st.lists(row, min_size=1, max_size=most))
+    if not broken:
+        return rows
+    bad = st.lists(st.tuples(row, few(_BROKEN)).map(lambda pair: pair[0] | pair[1]), max_size=3)
+    return draw(st.permutations(rows + draw(bad)))
