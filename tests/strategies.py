@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from tuner.axes import default_axes
 from tuner.catalog import gpu, make_cluster
-from tuner.columns import AXES
+from tuner.columns import AXES, Columns
 from tuner.domain import (
     PARTITION,
     RECOMPUTE,
@@ -149,6 +149,23 @@ def runs(draw: st.DrawFn, /, **held: Any) -> tuple[Workload, Cluster, Topology]:
         partition=partition,
     )
     return workload, make_cluster(name="drawn", nodes=nodes, gpus_per_node=per_node, gpu=card), topology
+
+
+@st.composite
+def alternatives(draw: st.DrawFn) -> Columns:
+    """Several topologies of one run's workload, some of them more than once, in no order."""
+    workload, cluster, topology = draw(runs())
+    vary: st.SearchStrategy[dict[str, Any]] = st.fixed_dictionaries(
+        {
+            "micro_batch": st.sampled_from([topology.micro_batch, 2 * topology.micro_batch]),
+            "recompute": st.sampled_from(RECOMPUTE),
+            "sequence_parallel": st.sampled_from([False, topology.tp > 1]),
+            "zero": st.integers(0, 3 if topology.pp == 1 else 1),
+        }
+    )
+    changes = draw(st.lists(vary, min_size=1, max_size=6)) * draw(st.integers(1, 3))
+    rows = [replace(topology, **change) for change in draw(st.permutations(changes))]
+    return Columns.of(rows, replace(workload, global_batch=2 * workload.global_batch), cluster)
 
 
 def sites() -> st.SearchStrategy[Site]:
