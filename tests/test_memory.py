@@ -188,3 +188,15 @@ def test_the_normal_distribution_is_a_probability_that_grows(deviations: list[fl
     assert (np.diff(found) >= -1.5e-7).all()
     assert np.allclose(found + below(-np.sort(np.array(deviations))), 1)
     assert below(np.array([-1.2816, 0.0, 1.2816])) == pytest.approx([0.1, 0.5, 0.9], abs=1e-5)
+
+
+@given(runs())
+def test_an_earlier_stage_keeps_more_microbatches_in_flight(drawn: Drawn) -> None:
+    """1F1B: the last stage frees each at once, the first waits for all; none keeps more than there are."""
+    workload, cluster, topology = drawn
+    columns = Columns.of([topology], workload, cluster)
+    stages = [Stages(columns, np.array([at])) for at in range(topology.pp)]
+    flying = [float((stage.layers_in_flight / np.maximum(1, stage.layers))[0]) for stage in stages]
+    assert all(before >= after for before, after in pairwise(flying))
+    assert max(flying) <= columns.microbatches[0]
+    assert topology.vpp > 1 or flying[-1] <= 1
