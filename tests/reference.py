@@ -1,14 +1,17 @@
-"""The laws and policies once more, in plain Python over one topology at a time, and a walk over every grid point.
+"""What the product works out, once more and in plain Python: the laws and policies over one topology at a time, a walk
+over every grid point, and the scores of an evaluation.
 
-Written from the rules' sentences and not from their code, so that the two can disagree.
+Written from the sentences and contracts and not from the code, so that the two can disagree.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from fractions import Fraction
-from math import ceil
+from math import ceil, sqrt
+from statistics import median
+from typing import Any
 
 from tuner.columns import AXES
 from tuner.domain import Topology
@@ -141,3 +144,62 @@ def ignored_advice(topology: Topology, space: Space) -> set[str]:
     if topology.vpp > 1:
         found.add("interleaving-needs-megatron-lm")
     return found
+
+
+def tau_b(measured: Sequence[float], estimated: Sequence[float]) -> float:
+    """Kendall's tau-b by its definition, pair by pair: (C - D) / sqrt((C + D + X) (C + D + Y))."""
+    counts = {"concordant": 0, "discordant": 0, "tied in measured": 0, "tied in estimated": 0}
+    for (a, x), (b, y) in itertools.combinations(zip(measured, estimated, strict=True), 2):
+        if a == b and x == y:
+            continue
+        if a == b:
+            counts["tied in measured"] += 1
+        elif x == y:
+            counts["tied in estimated"] += 1
+        else:
+            counts["concordant" if (a < b) == (x < y) else "discordant"] += 1
+    ordered = counts["concordant"] + counts["discordant"]
+    pairs = (ordered + counts["tied in measured"]) * (ordered + counts["tied in estimated"])
+    return float((counts["concordant"] - counts["discordant"]) / sqrt(pairs)) if pairs else 0.0
+
+
+def top1_regret(measured: Sequence[float], estimated: Sequence[float]) -> float:
+    """The mean over every order of picking the best-liked row, tied ones included, less the best row's time."""
+    liked = min(estimated)
+    picked = [seconds for seconds, estimate in zip(measured, estimated, strict=True) if estimate == liked]
+    return sum(seconds / min(measured) - 1 for seconds in picked) / len(picked)
+
+
+def scores(rows: Iterable[dict[str, Any]]) -> dict[str, float | None]:
+    """The summary of `tuner evaluate --json` from its own rows, by section 7 of the contract."""
+    scored = [row for row in rows if row["skipped"] is None and not row["calibrated"]]
+    timed = [row for row in scored if row["status"] == "OK" and row["measured_sec"]]
+    weighed = [row for row in scored if row["status"] == "OK" and row["measured_gib"]]
+    off = [abs(row["estimated_sec"] / row["measured_sec"] - 1) for row in timed]
+    caught = [not row["fits"] for row in scored if row["status"] == "OOM"]
+    kept = [row["fits"] for row in scored if row["status"] == "OK"]
+    groups = [[row for row in timed if row["group"] == name] for name in {row["group"] for row in timed}]
+    ranked = [
+        ([row["measured_sec"] for row in group], [float(f"{row['estimated_sec']:.12g}") for row in group])
+        for group in groups
+        if len(group) >= 5
+    ]
+    both = mean(caught), mean(kept)
+    return {
+        "timed_rows": len(timed),
+        "sec_mape": mean(off),
+        "sec_median_ape": median(off) if off else None,
+        "kendall_tau": mean([tau_b(*group) for group in ranked]),
+        "top1_regret": mean([top1_regret(*group) for group in ranked]),
+        "mem_rows": len(weighed),
+        "mem_mape": mean([abs(row["estimated_gib"] / row["measured_gib"] - 1) for row in weighed]),
+        "oom_rows": len(caught),
+        "oom_recall": both[0],
+        "fit_recall": both[1],
+        "balanced_accuracy": None if both[0] is None or both[1] is None else (both[0] + both[1]) / 2,
+    }
+
+
+def mean(values: Sequence[float]) -> float | None:
+    """Their mean; None where there are none."""
+    return sum(values) / len(values) if values else None

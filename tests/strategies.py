@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from tuner.axes import default_axes
 from tuner.catalog import gpu, make_cluster
-from tuner.columns import AXES
+from tuner.columns import AXES, Columns
 from tuner.domain import (
     PARTITION,
     RECOMPUTE,
@@ -151,6 +151,23 @@ def runs(draw: st.DrawFn, /, **held: Any) -> tuple[Workload, Cluster, Topology]:
     return workload, make_cluster(name="drawn", nodes=nodes, gpus_per_node=per_node, gpu=card), topology
 
 
+@st.composite
+def alternatives(draw: st.DrawFn) -> Columns:
+    """Several topologies of one run's workload, some of them more than once, in no order."""
+    workload, cluster, topology = draw(runs())
+    vary: st.SearchStrategy[dict[str, Any]] = st.fixed_dictionaries(
+        {
+            "micro_batch": st.sampled_from([topology.micro_batch, 2 * topology.micro_batch]),
+            "recompute": st.sampled_from(RECOMPUTE),
+            "sequence_parallel": st.sampled_from([False, topology.tp > 1]),
+            "zero": st.integers(0, 3 if topology.pp == 1 else 1),
+        }
+    )
+    changes = draw(st.lists(vary, min_size=1, max_size=6)) * draw(st.integers(1, 3))
+    rows = [replace(topology, **change) for change in draw(st.permutations(changes))]
+    return Columns.of(rows, replace(workload, global_batch=2 * workload.global_batch), cluster)
+
+
 def sites() -> st.SearchStrategy[Site]:
     """Sites as far from the catalog as their prior allows, two deviations on either side."""
     wide = {field.name: getattr(PRIOR, field.name) for field in fields(Site)}
@@ -255,3 +272,39 @@ def tables(draw: st.DrawFn) -> list[dict[str, str]]:
 
 def _is_a_table(columns: list[str]) -> bool:
     return bool({"tp", "mbs", "sec_per_iter", "mem_gib", "nodes"} & set(columns))
+
+
+_SOUND = ("OK", "OK", "OK", "OOM", "FAIL")
+_BROKEN = ({"hidden": "wide"}, {"dp": "0"}, {"gpu": "A1"}, {"precision": "int3"}, {"audit": "exclude: reprint"})
+"""Each makes a row that describes no run, or is taken out."""
+
+
+@st.composite
+def measured_rows(draw: st.DrawFn, *, most: int = 14, broken: bool = True) -> list[dict[str, str]]:
+    """Rows of a measurement table of a few groups, timed, out of memory or without figures, some of them useless.
+
+    Few values of each kind, so that twins and ties are common.
+    """
+    few = st.sampled_from
+    row = st.fixed_dictionaries(
+        {
+            "group": few(["one", "two"]),
+            "gpu": few(["A100-80GB-SXM", "A100-80GB-SXM", "V100-32GB-SXM"]),
+            **dict.fromkeys(("tp", "pp", "dp", "mbs"), few(["1", "2", "4"])),
+            "gbs": few(["64", "128"]),
+            "layers": few(["8", "40"]),
+            "hidden": few(["1024", "5120"]),
+            "heads": few(["16", "32"]),
+            "attention": few(["flash1", "fused"]),
+            "recompute": few(["full", "none"]),
+            "precision": st.just("fp16"),
+            "sec_per_iter": st.one_of(few(["", "2", "2.02", "2.1"]), st.floats(0.05, 90).map(lambda s: f"{s:.5g}")),
+            "mem_gib": st.one_of(st.just(""), st.floats(0.5, 32).map(lambda gib: f"{gib:.4g}")),
+            "status": few(_SOUND),
+        }
+    )
+    rows = draw(st.lists(row, min_size=1, max_size=most))
+    if not broken:
+        return rows
+    bad = st.lists(st.tuples(row, few(_BROKEN)).map(lambda pair: pair[0] | pair[1]), max_size=3)
+    return draw(st.permutations(rows + draw(bad)))

@@ -313,7 +313,7 @@ BAD_INPUT = [
     (("explain", "nonsense"), "'nonsense' is not a topology key"),
     (("catalog", "cards"), "'cards' is not one of"),
     (("fly",), "No such command 'fly'"),
-    (("audit",), "Missing argument 'TABLE'"),
+    (("audit",), "Missing argument 'TABLE|LOG'"),
     (("audit", "no/such.csv"), "there is no file no/such.csv."),
     (("audit", "Makefile"), "Makefile has none of the columns of a measurement table"),
     (("audit", "tests/data/tables/bloom-a100.csv", "--fix"), "--fix and -o FILE go together."),

@@ -24,6 +24,7 @@ from tuner.space import Space
 _RANKS_DIFFER: Final = 0.01
 _FIGURES_DIFFER: Final = 0.005
 """By which shares ranks' times, and a log's TFLOPs and those that its time gives, differ so much that it is said."""
+_MOST_COMPARED: Final = 64
 _FORMULA_FITS: Final = 0.0002
 """By which share a formula may miss beyond rounding and still be the one: the older one misses by up to 0.0001."""
 
@@ -231,6 +232,13 @@ def _difference(row: Row, subject: Subject) -> Difference | None:
         counted=row.flops / 1e12,
         reason=likely_reason(columns, row.seconds, printed * 1e12, rounding + _FORMULA_FITS),
     )
+
+
+def differences(run: Run, subject: Subject) -> list[Difference]:
+    """The iterations whose logged TFLOPs are not those that their own times give; of a long run some, evenly spread."""
+    rows = _rows(run, subject, None)
+    step = -(-len(rows) // _MOST_COMPARED) or 1
+    return [found for row in rows[::step] if (found := _difference(row, subject))]
 
 
 def _median(values: Iterable[float | None]) -> float | None:

@@ -11,12 +11,15 @@ from typing import Any, Final
 import numpy as np
 
 from tuner.catalog import read_toml
-from tuner.errors import InputError
+from tuner.errors import InputError, shown
 from tuner.physics.calibration import Calibration
 from tuner.physics.features import SMOOTH, Features
 from tuner.physics.site import TIME_FACTORS, Site
 
 SCHEMA: Final = "tuner/site/1"
+
+_FAR: Final = 20.0
+"""No measurement is off by such a logarithm."""
 
 
 def write_site(path: Path, calibration: Calibration, *, source: str) -> None:
@@ -50,6 +53,7 @@ def site_text(calibration: Calibration, *, source: str) -> str:
         "[time]",
         f"spread = [{', '.join(_numbers(row) for row in calibration.spread)}]",
         f"features = [{', '.join(_text(name) for name in SMOOTH)}]",
+        f"rows = {len(known) if known else 0}",
         f"era = {_text(calibration.era)}",
     ]
     for place in range(len(known) if known else 0):
@@ -60,10 +64,10 @@ def site_text(calibration: Calibration, *, source: str) -> str:
             f"features = {_numbers(known.smooth[place])}",
             f"cliff = {_numbers(known.cliff[place])}",
             f"kernel = {_text(known.kernel[place])}",
-            f"era = {_text(known.era[place])}",
             f"slopes = {_numbers(calibration.slopes[place])}",
             f"residual = {calibration.residual[place]:.9g}",
             f"noise = {calibration.noise[place]:.9g}",
+            f"era = {_text(known.era[place])}",  # the last, for a string that is cut off is no string
         ]
     return "\n".join(lines) + "\n"
 
@@ -85,14 +89,16 @@ def _calibration(table: Mapping[str, Any]) -> Calibration:
     if list(table["time"]["features"]) != list(SMOOTH):
         raise ValueError("its features are those of another version")
     rows = table.get("row", [])
+    if len(rows) != _count(table["time"]["rows"]):
+        raise ValueError(f"it has {len(rows)} rows and should have {table['time']['rows']}")
     site = Site(**{name: _factor(value) for name, value in table["factors"].items()})
     spread = _array([table["time"]["spread"]], (1, len(TIME_FACTORS), len(TIME_FACTORS)))[0]
     plain = Calibration(
         site=site,
         spread=spread,
-        era=str(table["time"].get("era", "")),
+        era=_word(table["time"]["era"]),
         memory_deviation=_factor(table["memory"]["deviation"]),
-        weighed=int(table["memory"]["runs"]),
+        weighed=_count(table["memory"]["runs"]),
     )
     if not rows:
         return plain
@@ -101,25 +107,46 @@ def _calibration(table: Mapping[str, Any]) -> Calibration:
         known=Features(
             smooth=_array((row["features"] for row in rows), (len(rows), len(SMOOTH))),
             cliff=_array((row["cliff"] for row in rows), (len(rows), 3)),
-            kernel=tuple(str(row["kernel"]) for row in rows),
-            era=tuple(str(row["era"]) for row in rows),
+            kernel=tuple(_word(row["kernel"]) for row in rows),
+            era=tuple(_word(row["era"]) for row in rows),
         ),
         slopes=_array((row["slopes"] for row in rows), (len(rows), len(TIME_FACTORS))),
-        residual=_array((row["residual"] for row in rows), (len(rows),)),
+        residual=_array((row["residual"] for row in rows), (len(rows),), most=_FAR),
         noise=_array((_factor(row["noise"]) for row in rows), (len(rows),)),
     )
 
 
-def _array(values: Iterable[Any], shape: tuple[int, ...]) -> Any:
-    array = np.array(list(values), dtype=np.float64)
-    if array.shape != shape or not np.isfinite(array).all():
-        raise ValueError(f"expected {shape} finite numbers")
+def _array(values: Iterable[Any], shape: tuple[int, ...], *, most: float = 1e9) -> Any:
+    given = list(values)
+    array = np.array(given, dtype=np.float64)
+    if array.shape != shape or not (np.abs(array) <= most).all() or not all(map(_is_number, _flat(given))):
+        raise ValueError(f"expected {' x '.join(map(str, shape))} numbers of at most {most:g}")
     return array
 
 
+def _flat(values: Any) -> Iterable[Any]:
+    return (each for value in values for each in _flat(value)) if isinstance(values, list) else (values,)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _count(value: Any) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < 10**9:
+        raise ValueError(f"{shown(value)} is no count")
+    return value
+
+
+def _word(value: Any) -> str:
+    if not isinstance(value, str):
+        raise ValueError(f"{shown(value)} is no text")
+    return value
+
+
 def _factor(value: Any) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 1e-12 < value < 1e6:
-        raise ValueError(f"{value!r} is no positive number")
+    if not _is_number(value) or not 1e-12 < value < 1e6:
+        raise ValueError(f"{shown(value)} is no positive number")
     return float(value)
 
 

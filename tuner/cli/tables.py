@@ -20,15 +20,17 @@ def takes_a_table(command: Command) -> Command:
         file, defaults = given.pop("file"), given.pop("defaults")
         return command(table=read(file, defaults), **given)
 
-    wrapped: Command = with_table
-    wrapped = click.option(
-        "--default",
-        "defaults",
-        multiple=True,
-        metavar="COLUMN=VALUE",
-        help="What the table leaves out and you know: gpu=V100-32GB-SXM, gpus_per_node=4.",
-    )(wrapped)
+    wrapped: Command = takes_defaults(with_table)
     return click.argument("file", metavar="TABLE")(wrapped)
+
+
+takes_defaults = click.option(
+    "--default",
+    "defaults",
+    multiple=True,
+    metavar="COLUMN=VALUE",
+    help="What the table leaves out and you know: gpu=V100-32GB-SXM, gpus_per_node=4.",
+)
 
 
 def read(file: str, defaults: tuple[str, ...]) -> Table:

@@ -194,7 +194,10 @@ def _of_two_ranks(known: Iteration, other: Iteration) -> Iteration:
     return replace(slow, **found, spread=spread, line=min(slow.line, fast.line))  # type: ignore[arg-type]
 
 
-_REPORTED: Final = ("tflops", "tflops_digit", "global_batch", "samples_per_second", "seq", "loss", "memory_share")
+_REPORTED: Final = (
+    *("tflops", "tflops_digit", "global_batch", "samples_per_second", "seq", "loss", "memory_share"),
+    "skipped",
+)
 
 
 def _pace(iteration: Iteration) -> tuple[float, ...]:

@@ -56,6 +56,8 @@ class Iteration:
     loss: float | None = None
     memory_share: float | None = None
     """How much of the card is in use, from 0 to 1."""
+    skipped: int | None = None
+    """How many of the iterations that the line stands for made no step, where the line says so."""
     spread: float = 0.0
     """By which share the slowest rank is slower than the fastest."""
     line: int = 0
@@ -164,6 +166,7 @@ def _megatron(number: int, text: str) -> Iterator[Record]:
             seq=_count(fields.get("curriculum seqlen") or fields.get("actual seqlen")),
             loss=next((_loss(fields[name]) for name in _LOSSES if name in fields), None),
             memory_share=_share(fields.get("mem usages")),
+            skipped=_count(fields.get("number of skipped iterations")),
             line=number,
         )
         said_before = text[: start.start()].rpartition("|")[2]

@@ -64,8 +64,8 @@ PLAIN_CUT: Final = 36.0
 """What they keep cut by tensor parallelism, fitted to Enoki."""
 
 PLAIN_TABLE: Final = 14.5
-"""Bytes a parameter of embedding and head in a fully sharded model: they stay gathered, in fp32 and in 16 bits, and
-have gradients in both. Fitted to Enoki."""
+"""Bytes a parameter of embedding and head, a rank's shard of them included: they are whole, in fp32 and in 16 bits, and
+have gradients in both, in a fully sharded model too. Fitted to Enoki."""
 
 LOGITS: Final = 10.0
 """Bytes for each logit while Megatron's parallel loss is computed: 2 for the logits, 4 for their fp32 copy, 4 for the
@@ -98,7 +98,9 @@ USABLE: Final = 0.985
 _SELECTIVE, _FULL = RECOMPUTE.index("selective"), RECOMPUTE.index("full")
 
 STATIC: Final = ("weights", "gradients", "optimizer", "frozen")
-DYNAMIC: Final = ("activations", "working", "logits", "buckets", "gathered")
+LOOSE: Final = ("activations", "working", "logits", "buckets")
+"""What comes and goes in pieces of many sizes, between which the allocator loses some."""
+DYNAMIC: Final = (*LOOSE, "gathered")
 
 
 def memory_terms(stage: Stages, site: Site) -> dict[str, FloatArray]:
@@ -107,7 +109,7 @@ def memory_terms(stage: Stages, site: Site) -> dict[str, FloatArray]:
     Where that is the optimizer's step, `step` is what it takes beyond the room that the activations have left.
     """
     terms = _tensors(stage, site)
-    terms["fragments"] = FRAGMENTS * sum((terms[name] for name in DYNAMIC), start=np.zeros_like(terms["weights"]))
+    terms["fragments"] = FRAGMENTS * sum((terms[name] for name in LOOSE), start=np.zeros_like(terms["weights"]))
     terms["step"] = np.maximum(0.0, terms["step"] - sum(terms[name] for name in (*DYNAMIC, "fragments")))
     terms["context"] = _context(stage.columns, site)
     return terms
@@ -160,8 +162,8 @@ def limit(columns: Columns) -> float:
 def _fuller_moment(terms: dict[str, FloatArray], *, lost: float) -> FloatArray:
     zeros = np.zeros_like(terms["weights"])
     static = sum((terms[name] for name in STATIC), start=zeros)
-    dynamic = sum((terms[name] for name in DYNAMIC), start=zeros)
-    fuller: FloatArray = static + np.maximum(dynamic * (1 + lost), terms["step"])
+    loose = sum((terms[name] for name in LOOSE), start=zeros)
+    fuller: FloatArray = static + np.maximum(loose * (1 + lost) + terms["gathered"], terms["step"])
     return fuller
 
 
@@ -174,14 +176,14 @@ def _tensors(stage: Stages, site: Site) -> dict[str, FloatArray]:
     layer = _layer(columns, scores)
     again = columns.recompute == _FULL, columns.recompute == _SELECTIVE
     working = np.where(again[0], layer, np.where(again[1], scores, 0.0))  # what is computed again, meanwhile
-    shards = [np.where(zero >= least, columns.dp, 1) for least in range(4)]
+    shards = [np.where(zero >= least, columns.copies, 1) for least in range(4)]
     copy = 4.0 if size < 4 else 0.0  # the fp32 weights that 16-bit training keeps beside its own
     weights: Any
     gradients: Any
     if workload.plain_layers:
-        weights = (0.0 if copy else size) * parameters / shards[3]  # autocast makes its 16-bit copies as it goes
+        weights = 4.0 * parameters / shards[3]  # autocast makes its 16-bit copies as it goes
         gradients = 4.0 * (columns.microbatches > 1) * parameters / shards[2]  # the first ones replace activations
-        copies = 0.0
+        copy = copies = 0.0
     else:
         weights = size * parameters / shards[3]
         gradients = size * parameters / shards[2]
@@ -201,15 +203,18 @@ def _tensors(stage: Stages, site: Site) -> dict[str, FloatArray]:
 
 
 def _gathered(stage: Stages) -> FloatArray:
-    """What of a fully sharded model is whole: the layer in use, the next on its way, embedding and head."""
+    """What of a fully sharded model is whole: the layer in use, the next on its way, embedding and head.
+
+    What plain layers keep whole of embedding and head beside their weights, they keep at every ZeRO stage.
+    """
     columns = stage.columns
     size, table = size_of(columns.workload), stage.table_parameters
     layers = np.minimum(2, stage.layers) * (stage.parameters - table) / np.maximum(1, stage.layers)
-    if columns.workload.plain_layers:
-        whole = size * layers + PLAIN_TABLE * table
-    else:
-        whole = size * (layers + table) * (1 - 1 / columns.copies)
-    gathered: FloatArray = np.where(columns.zero == 3, whole, 0.0)
+    plain, elsewhere = columns.workload.plain_layers, 1 - 1 / columns.copies
+    gathered: FloatArray = np.where(columns.zero == 3, size * (layers + (0.0 if plain else table)) * elsewhere, 0.0)
+    if plain:
+        shards = np.where(columns.zero == 3, columns.copies, 1)
+        gathered = gathered + (PLAIN_TABLE - 4.0 / shards) * table
     return gathered
 
 

@@ -59,8 +59,8 @@ def time_terms(columns: Columns, site: Site) -> dict[str, FloatArray]:
     beside = np.maximum(0, slowest - stage.layers * each)
     through = columns.layers * each + head + embedding + columns.pp * sends
     terms = {name: seconds * times for name, seconds in layer.terms().items()}
-    terms["pipeline"] = np.minimum(sends, beside) * microbatches
     terms["head"] = np.maximum(0, beside - sends) * microbatches
+    terms["pipeline"] = np.minimum(sends, beside) * microbatches
     terms["bubble"] = np.where(columns.pp > 1, np.maximum(0, through - slowest) / columns.vpp, 0.0)
     terms |= _data_parallel(columns, site, stage, each)
     terms["optimizer"] = _step(columns, site, stage)

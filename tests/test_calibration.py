@@ -1,0 +1,248 @@
+"""What measurements teach the model, and the file that keeps it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import fields, replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from tests.conftest import ROOT
+from tests.strategies import alternatives, sites
+from tuner.columns import Columns, FloatArray
+from tuner.errors import InputError
+from tuner.evaluating import calibrate_on, learn
+from tuner.physics.calibration import Calibration, Measured, calibrate
+from tuner.physics.estimate import Model
+from tuner.physics.memory import limit, worst_need
+from tuner.physics.site import Site
+from tuner.physics.time import seconds
+from tuner.physics.weighing import DEVIATION, Weighed
+from tuner.sitefile import read_site, site_text, write_site
+from tuner.tables import read_table
+
+ENOKI = ROOT / "tests" / "data" / "tables" / "enoki-h100.csv"
+few = settings(max_examples=20)
+
+
+def timed(columns: Columns, times: FloatArray, era: Sequence[str] | None = None) -> Measured:
+    return Measured(columns=columns, seconds=times, era=tuple(era or [""] * len(columns.tp)))
+
+
+def weighed(columns: Columns, *, fitted: bool) -> Weighed:
+    rows = len(columns.tp)
+    every, none = np.ones(rows, dtype=bool), np.zeros(rows, dtype=bool)
+    memory = np.full(rows, np.nan)
+    return Weighed(
+        columns=columns,
+        memory=memory,
+        kind="smi",
+        fitted=every if fitted else none,
+        failed=none if fitted else every,
+    )
+
+
+def off(known: Calibration, columns: Columns, times: FloatArray, era: str = "") -> FloatArray:
+    error: FloatArray = np.log(known.predict(columns, era) / times)
+    return error
+
+
+def test_with_no_rows_the_calibration_is_the_prior() -> None:
+    known = calibrate([])
+    assert known.site == Site()
+    assert known.memory_deviation == DEVIATION
+    assert known.known is None
+
+
+@given(alternatives(), st.floats(0.6, 1.7))
+@few
+def test_one_row_already_moves_the_estimate_toward_itself(columns: Columns, factor: float) -> None:
+    """Toward it and not beyond it, and with less uncertainty than before."""
+    one = columns.rows(np.array([0]))
+    measured = seconds(one, Site()) * factor
+    known = calibrate([timed(one, measured)])
+    assert abs(off(known, one, measured)[0]) <= abs(np.log(factor)) * (1 - (abs(np.log(factor)) > 0.01) * 0.1) + 1e-9
+    assert off(known, one, measured)[0] * np.log(factor) <= 1e-4
+    assert known.deviation(one, "")[0] < Calibration().deviation(one)[0]
+
+
+@given(alternatives(), sites(), st.lists(st.floats(0.97, 1.03), min_size=5, max_size=5))
+@few
+def test_five_rows_never_hurt_what_they_were_fitted_on(columns: Columns, site: Site, noise: list[float]) -> None:
+    """The mean square error on the rows themselves falls, or stays within the noise of a row."""
+    rows = columns.rows(np.arange(5) % len(columns.tp))
+    measured = seconds(rows, site) * np.array(noise)
+    before, after = (
+        float(np.sqrt(np.mean(off(known, rows, measured) ** 2)))
+        for known in (Calibration(), calibrate([timed(rows, measured)]))
+    )
+    assert after <= before + 0.003
+
+
+@given(alternatives(), sites(), st.integers(2, 4))
+@few
+def test_a_row_that_is_repeated_does_not_raise_the_uncertainty(columns: Columns, site: Site, times: int) -> None:
+    """Of no row that is asked for, whether it was measured or not; nor may it be taken for new knowledge of factors."""
+    known = columns.rows(np.arange(max(1, len(columns.tp) // 2)))
+    measured = seconds(known, site)
+    again = known.rows(np.tile(np.arange(len(known.tp)), times))
+    once = calibrate([timed(known, measured)])
+    often = calibrate([timed(again, np.tile(measured, times))])
+    assert (often.deviation(columns, "") <= once.deviation(columns, "") * 1.02).all()
+    assert np.isfinite(often.predict(columns, "")).all()
+
+
+@given(alternatives(), sites())
+@few
+def test_the_order_of_the_rows_teaches_nothing(columns: Columns, site: Site) -> None:
+    """Measured last or first, a row weighs the same."""
+    measured = seconds(columns, site)
+    back = np.arange(len(columns.tp))[::-1]
+    one = calibrate([timed(columns, measured)])
+    other = calibrate([timed(columns.rows(back), measured[back])])
+    assert np.allclose(one.predict(columns, ""), other.predict(columns, ""), rtol=1e-5)
+
+
+@given(alternatives(), st.floats(1.05, 1.3))
+@few
+def test_an_era_is_a_factor_of_its_own(columns: Columns, factor: float) -> None:
+    """The same rows on a slower day: a row of that day takes longer than one of the other, of a third day between."""
+    one = columns.rows(np.array([0]))
+    base = seconds(one, Site())
+    rows = one.rows(np.zeros(6, dtype=np.int64))
+    measured = np.repeat(base, 6) * np.array([1.0, 1.0, 1.0, factor, factor, factor])
+    known = calibrate([timed(rows, measured, ["a", "a", "a", "b", "b", "b"])])
+    fast, slow, unknown = (known.predict(one, era)[0] for era in ("a", "b", "c"))
+    assert fast < unknown < slow
+    assert known.deviation(one, "a")[0] < known.deviation(one, "c")[0]
+
+
+@given(alternatives(), st.floats(0.7, 1.4))
+@few
+def test_an_outcome_is_evidence_of_what_a_run_needs(columns: Columns, share: float) -> None:
+    """A run that was out of memory never lowers what it is said to need, and one that fitted never raises it."""
+    one = columns.rows(np.array([0]))
+    before = float(worst_need(one, Site()).total[0])
+    card = replace(one.cluster.gpu, memory=before / share)
+    here = Columns(one.workload, replace(one.cluster, gpu=card), one.arrays)
+    assume(limit(here) > 4e9)
+    after = {fitted: calibrate([], [weighed(here, fitted=fitted)]) for fitted in (False, True)}
+    needs = {fitted: float(worst_need(here, known.site).total[0]) for fitted, known in after.items()}
+    assert needs[True] <= before <= needs[False]
+    if (
+        0.9 < share < 0.97
+    ):  # it should just have fitted, and did not; one that is far off may have died of another cause
+        assert needs[False] > before
+    if 1.0 < share < 1.08:
+        assert needs[True] < before
+    chances = {fitted: float(Model(calibration=known).score(here).out_of_memory[0]) for fitted, known in after.items()}
+    assert chances[True] <= chances[False]
+
+
+def test_the_ten_factors_are_all_that_is_fitted() -> None:
+    """At most ten constants of a site, each with its prior."""
+    assert len(fields(Site)) == 10
+
+
+@pytest.fixture(scope="module")
+def learnt() -> Calibration:
+    table = read_table(ENOKI)
+    return learn(table, [f"day {row.index % 2}" for row in table.rows]).calibration
+
+
+@given(columns=alternatives())
+@few
+def test_a_calibration_comes_back_from_its_file_as_it_was(columns: Columns, learnt: Calibration) -> None:
+    """Estimates, their uncertainty and the era that plans are made for."""
+    text = site_text(learnt, source='a "table"\nof \\ two lines')
+    back = _read(text)
+    assert back.era == learnt.era
+    assert (back.weighed, len(back.residual)) == (learnt.weighed, len(learnt.residual))
+    assert back.memory_deviation == pytest.approx(learnt.memory_deviation, rel=1e-5)
+    assert np.allclose(back.predict(columns), learnt.predict(columns), rtol=1e-4)
+    assert np.allclose(back.deviation(columns), learnt.deviation(columns), rtol=1e-3)
+    assert np.allclose(worst_need(columns, back.site).total, worst_need(columns, learnt.site).total, rtol=1e-5)
+
+
+@given(sites(), st.text(max_size=12), st.floats(0.001, 0.5))
+def test_any_site_comes_back_from_its_file(site: Site, era: str, deviation: float) -> None:
+    """Whatever text stands for the era, also what TOML would take for its own."""
+    assume(era.isprintable() or era.isascii())
+    known = Calibration(site=site, era=era, memory_deviation=deviation, weighed=3)
+    back = _read(site_text(known, source=era))
+    assert back.era == era
+    assert all(
+        getattr(back.site, field.name) == pytest.approx(getattr(site, field.name), rel=1e-5) for field in fields(Site)
+    )
+    assert back.known is None
+    assert np.allclose(back.spread, known.spread)
+
+
+def _read(text: str) -> Calibration:
+    import tempfile
+
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "site.toml"
+        path.write_text(text, encoding="utf-8")
+        return read_site(path)
+
+
+def _small() -> str:
+    rows = read_table(ENOKI).rows[:2]
+    return site_text(calibrate_on(rows), source="two rows")
+
+
+def test_a_file_that_is_cut_anywhere_is_refused_in_one_sentence(tmp_path: Path) -> None:
+    """After every byte; only the last line break may be missing."""
+    whole = _small().encode()
+    path = tmp_path / "site.toml"
+    for length in range(len(whole) - 1):
+        path.write_bytes(whole[:length])
+        with pytest.raises(InputError) as refused:
+            read_site(path)
+        assert "\n" not in str(refused.value)
+        assert str(path) in str(refused.value)
+    path.write_bytes(whole[:-1])
+    read_site(path)
+
+
+WRONG = ('"x"', "true", "[]", "-1", "nan", "inf", "1e300", "{}", "[[1]]", "2024-01-01", None)
+WORDS = ("source", "era", "kernel")
+
+
+@pytest.mark.parametrize("wrong", WRONG)
+def test_a_value_of_another_kind_is_refused_in_one_sentence(wrong: str | None) -> None:
+    """Each value of the file in turn, or its key left out; a text may be any text, and nobody reads the source."""
+    lines = _small().splitlines()
+    for place, line in enumerate(lines):
+        key, sign, _ = line.partition(" = ")
+        if not sign or key == "source" or (key in WORDS and wrong == '"x"'):
+            continue
+        changed = [*lines[:place], *([f"{key} = {wrong}"] if wrong else []), *lines[place + 1 :]]
+        if wrong is None and key in _FACTORS:
+            assert getattr(_read("\n".join(changed)).site, key) == 1.0  # a factor that is not named is the catalog's
+            continue
+        if key in ("residual",) and wrong == "-1":
+            continue  # a residual may be
+        with pytest.raises(InputError) as refused:
+            _read("\n".join(changed))
+        assert "\n" not in str(refused.value)
+
+
+_FACTORS = {field.name for field in fields(Site)}
+
+
+def test_a_site_is_written_whole_or_not_at_all(learnt: Calibration, tmp_path: Path) -> None:
+    """No half-written file, and no temporary one, is left where it cannot be written."""
+    write_site(tmp_path / "site.toml", learnt, source="x")
+    assert [path.name for path in tmp_path.iterdir()] == ["site.toml"]
+    with pytest.raises(InputError, match="cannot be written"):
+        write_site(tmp_path / "missing" / "site.toml", learnt, source="x")
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(InputError, match="cannot be written"):
+        write_site(tmp_path / "folder", learnt, source="x")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["folder", "site.toml"]

@@ -1,0 +1,188 @@
+"""Laws that the seconds of an iteration keep, whatever is run."""
+
+from __future__ import annotations
+
+from dataclasses import fields, replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.strategies import alternatives, runs, sites
+from tuner.columns import Columns
+from tuner.domain import Cluster, Topology, Workload
+from tuner.physics.estimate import CHUNK, Model
+from tuner.physics.links import all_reduce, gather
+from tuner.physics.site import TIME_FACTORS, Site
+from tuner.physics.time import TERMS, seconds, time_terms
+from tuner.space import Space
+
+Drawn = tuple[Workload, Cluster, Topology]
+SLOWER = ("host", "upkeep")
+"""Factors of time that are no speeds: the larger, the slower."""
+
+
+def columns_of(drawn: Drawn) -> Columns:
+    workload, cluster, topology = drawn
+    return Columns.of([topology], workload, cluster)
+
+
+def took(workload: Workload, cluster: Cluster, topology: Topology, site: Site | None = None) -> float:
+    return float(seconds(Columns.of([topology], workload, cluster), site or Site())[0])
+
+
+@given(alternatives(), sites())
+def test_every_term_is_finite_and_none_is_negative_and_they_add_up(columns: Columns, site: Site) -> None:
+    """The terms that are documented, no others, for every row; their sum is the iteration."""
+    terms = time_terms(columns, site)
+    assert tuple(terms) == TERMS
+    for term in terms.values():
+        assert np.shape(term) == np.shape(columns.tp)
+        assert np.isfinite(term).all()
+        assert (term >= 0).all()
+    assert np.allclose(sum(terms.values()), seconds(columns, site), rtol=1e-12)
+    assert (seconds(columns, site) > 0).all()
+
+
+@given(alternatives(), sites())
+def test_a_row_takes_alone_what_it_takes_among_others(columns: Columns, site: Site) -> None:
+    """No term of a row depends on which other rows are scored with it, on how many or on their order."""
+    together = time_terms(columns, site)
+    for row in range(len(columns.tp)):
+        alone = time_terms(columns.rows(np.array([row])), site)
+        assert {name: term[row] for name, term in together.items()} == pytest.approx(
+            {name: float(term[0]) for name, term in alone.items()}, rel=1e-12
+        )
+
+
+def test_a_row_is_scored_alike_in_a_chunk_of_any_other_rows(default_space: Space) -> None:
+    """More rows than a chunk has are scored a chunk at a time; where the chunks are cut changes nothing."""
+    block = np.concatenate(list(default_space.blocks()))[: CHUNK + 500]
+    columns = default_space.columns(block)
+    whole, last = Model().score(columns), Model().score(columns.rows(np.arange(CHUNK - 3, CHUNK + 3)))
+    for name in ("seconds", "memory", "out_of_memory", "training"):
+        assert np.allclose(getattr(whole, name)[CHUNK - 3 : CHUNK + 3], getattr(last, name), rtol=1e-12)
+        assert len(getattr(whole, name)) == len(block)
+
+
+@given(runs(), st.sampled_from(TIME_FACTORS), st.floats(1.0, 2.0))
+def test_a_faster_site_never_takes_longer(drawn: Drawn, factor: str, times: float) -> None:
+    """Each factor of a site is a speed, or for `SLOWER` a time, and moves the whole that way or not at all."""
+    base, moved = took(*drawn), took(*drawn, Site(**{factor: times}))
+    assert moved >= base * (1 - 1e-9) if factor in SLOWER else moved <= base * (1 + 1e-9)
+
+
+@given(runs(), st.floats(1.1, 4.0))
+def test_a_faster_card_or_wire_never_takes_longer(drawn: Drawn, times: float) -> None:
+    workload, cluster, topology = drawn
+    card = cluster.gpu
+    quicker = (
+        replace(cluster, gpu=replace(card, peak_flops={kind: times * rate for kind, rate in card.peak_flops.items()})),
+        replace(cluster, gpu=replace(card, memory_bandwidth=times * card.memory_bandwidth)),
+        replace(cluster, intra_node=replace(cluster.intra_node, bandwidth=times * cluster.intra_node.bandwidth)),
+        replace(cluster, inter_node=replace(cluster.inter_node, bandwidth=times * cluster.inter_node.bandwidth)),
+        replace(cluster, inter_node=replace(cluster.inter_node, latency=cluster.inter_node.latency / times)),
+    )
+    base = took(*drawn)
+    for better in quicker:
+        assert took(workload, better, topology) <= base * (1 + 1e-9)
+
+
+@given(runs(), st.integers(2, 5))
+def test_a_larger_batch_takes_longer_but_never_longer_a_sample(drawn: Drawn, times: int) -> None:
+    """More microbatches share one bubble, one reduction and one step. (The first that is not alone adds gradients.)"""
+    workload, cluster, topology = drawn
+    workload = replace(workload, global_batch=2 * workload.global_batch)
+    larger = replace(workload, global_batch=times * workload.global_batch)
+    base, more = took(workload, cluster, topology), took(larger, cluster, topology)
+    assert base < more <= times * base * (1 + 1e-9)
+
+
+@given(runs())
+def test_recomputing_more_takes_longer(drawn: Drawn) -> None:
+    """Without recompute its term is nothing; the whole layer takes at least what its scores take."""
+    workload, cluster, topology = drawn
+    rows = [replace(topology, recompute=kind) for kind in ("none", "selective", "full")]
+    terms = time_terms(Columns.of(rows, workload, cluster), Site())
+    none, selective, full = terms["recompute"]
+    assert 0 == none < selective < full
+    for name in ("products", "attention", "elementwise", "tensor_parallel", "launch", "upkeep", "optimizer"):
+        assert np.ptp(terms[name]) == 0
+
+
+@given(runs())
+def test_what_is_not_split_is_not_paid_for(drawn: Drawn) -> None:
+    """Without ranks to talk to there is no collective, without a pipeline neither sends nor a bubble."""
+    columns = columns_of(drawn)
+    topology = drawn[2]
+    terms = {name: float(term[0]) for name, term in time_terms(columns, Site()).items()}
+    if topology.tp == 1:
+        assert terms["tensor_parallel"] == 0
+    if topology.cp == 1:
+        assert terms["context_parallel"] == 0
+    if topology.pp == 1:
+        assert terms["pipeline"] == terms["bubble"] == 0
+    if topology.dp * topology.cp == 1:
+        assert terms["data_parallel"] == 0
+        assert topology.zero == 3 or terms["sharding"] == 0
+    if topology.zero < 2:
+        assert terms["sharding"] == 0
+    if topology.zero == 3:
+        assert terms["data_parallel"] == 0
+
+
+@given(runs(zero=0))
+def test_sharing_out_gradients_costs_time_and_sharing_out_states_saves_it_only_in_the_step(drawn: Drawn) -> None:
+    """ZeRO 1 gathers what it stepped, a shard of which each rank steps; ZeRO 2 reduces in every microbatch."""
+    workload, cluster, topology = drawn
+    rows = [replace(topology, zero=zero) for zero in (0, 1, 2)]
+    terms = time_terms(Columns.of(rows, workload, cluster), Site())
+    exchanged = terms["data_parallel"] + terms["sharding"]
+    assert exchanged[0] <= exchanged[1]
+    assert terms["optimizer"][0] >= terms["optimizer"][1] == terms["optimizer"][2]
+    for name in set(TERMS) - {"data_parallel", "sharding", "optimizer"}:
+        assert np.ptp(terms[name]) == 0
+
+
+@given(st.floats(1, 1e12), st.integers(1, 512), st.floats(1e6, 1e12), st.floats(0, 1e-3))
+def test_a_collective_grows_with_its_bytes_and_with_its_ranks(
+    size: float, ranks: int, bandwidth: float, latency: float
+) -> None:
+    """Nothing on one rank; an all-reduce is a scatter and a gather."""
+    assert float(gather(size, 1, bandwidth, latency)) == 0
+    one, more = gather(size, ranks, bandwidth, latency), gather(size, ranks + 1, bandwidth, latency)
+    assert one <= more
+    assert one <= gather(2 * size, ranks, bandwidth, latency)
+    assert float(all_reduce(size, ranks, bandwidth, latency)) == pytest.approx(2 * float(one))
+
+
+@given(runs(), sites())
+@settings(max_examples=60)
+def test_the_interval_holds_the_estimate(drawn: Drawn, site: Site) -> None:
+    """Eight in ten measurements are expected around it, as far below as above by their ratio."""
+    model = Model()
+    model = replace(model, calibration=replace(model.calibration, site=site))
+    columns = columns_of(drawn)
+    found, (low, high) = model.score(columns).seconds, model.interval(columns)
+    assert 0 < low[0] < found[0] < high[0] < np.inf
+    assert found[0] / low[0] == pytest.approx(high[0] / found[0])
+
+
+@given(runs())
+@settings(max_examples=60)
+def test_the_terms_that_are_shown_add_up_to_what_is_ranked_by(drawn: Drawn) -> None:
+    """One topology's waterfall and its place in a plan come from one figure, of time and of memory."""
+    columns = columns_of(drawn)
+    estimate, scores = Model().estimates(columns)[0], Model().score(columns)
+    assert estimate.time.total == pytest.approx(float(scores.seconds[0]), rel=1e-12)
+    assert estimate.memory.total == pytest.approx(float(scores.memory[0]), rel=1e-12)
+
+
+def test_the_factors_of_time_are_all_that_time_knows_of_a_site(default_space: Space) -> None:
+    """Each moves the seconds of some run of the default space, and those of memory move none."""
+    columns = default_space.columns(next(default_space.blocks()))
+    base = seconds(columns, Site())
+    moving = {field.name for field in fields(Site) if (seconds(columns, Site(**{field.name: 0.5})) != base).any()}
+    assert moving <= set(TIME_FACTORS)
+    assert set(TIME_FACTORS) - moving <= {"host"}  # no model of this size waits for the host
