@@ -86,7 +86,7 @@ def test_only_pairs_that_are_apart_have_an_order(figures: list[tuple[float, floa
 
 
 @given(measured_rows(), st.integers(0, 3), st.integers(0, 5))
-@settings(max_examples=40)
+@settings(max_examples=20)
 def test_the_summary_and_each_group_are_what_their_rows_say(rows: Rows, drawn: int, seed: int) -> None:
     """Counted again in plain Python from the document's own rows: skipped and fitted rows are in no score."""
     from tuner.cli.evaluate import _row_document
@@ -101,7 +101,7 @@ def test_the_summary_and_each_group_are_what_their_rows_say(rows: Rows, drawn: i
 
 
 @given(measured_rows(broken=False), measured_rows(broken=True))
-@settings(max_examples=30)
+@settings(max_examples=15)
 def test_a_row_that_cannot_be_estimated_changes_no_score(rows: Rows, others: Rows) -> None:
     """It says why in `skipped` and has no guess."""
     bad = [row for row, read in zip(others, table(others).rows, strict=True) if read.skipped]
@@ -113,7 +113,7 @@ def test_a_row_that_cannot_be_estimated_changes_no_score(rows: Rows, others: Row
 
 
 @given(measured_rows(), st.randoms(use_true_random=False))
-@settings(max_examples=30)
+@settings(max_examples=15)
 def test_the_order_of_a_table_changes_neither_guesses_nor_scores(rows: Rows, dice: random.Random) -> None:
     """Whichever rows stand beside a row, it is guessed alike, and twins are scored alike."""
     order = dice.sample(range(len(rows)), len(rows))
