@@ -10,8 +10,8 @@ BIN := $(VENV)/bin
 help:             ## show this list
 	@sed -n 's/^\([a-z-]*\): .*## /\1\t/p' $(MAKEFILE_LIST)
 
-run: $(VENV)/.ready-to-run  ## list the legal topologies of 48 nodes
-	$(BIN)/tuner plan --nodes 48
+run: $(VENV)/.ready-to-run  ## search 48 nodes of a simulated cluster
+	$(BIN)/tuner optimize --nodes 48 --budget 40
 
 test: $(VENV)/.ready-to-test  ## run the fast tests
 	$(BIN)/python -m pytest -m "not slow"

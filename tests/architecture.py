@@ -16,7 +16,8 @@ FLOORS = (
     ("columns", "rules", "axes", "space", "openings", "nearest", "remedies", "logs"),
     ("physics",),
     ("search", "launch", "tables", "logfiles", "sitefile"),
-    ("tune", "planning", "explaining", "measuring", "evaluating", "costing", "audit", "request", "report", "export"),
+    ("planning", "explaining", "measuring", "evaluating", "costing", "audit", "request"),
+    ("tune", "report", "export"),
     ("cli",),
     ("__main__",),
 )
@@ -29,6 +30,7 @@ APART = "worker"
 
 OWNERS = {
     "optuna": {"search"},
+    "sqlalchemy": {"search"},
     "subprocess": {"launch"},
     "torch": {"worker"},
     "deepspeed": {"worker"},

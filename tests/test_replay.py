@@ -37,7 +37,9 @@ def run(cluster: Replay, what: Job) -> Result:
 
 def test_a_row_answers_with_its_own_figures_and_they_are_not_simulated(tmp_path: Path) -> None:
     found = run(Replay([answer("good", 12.5)]), job(tmp_path, 0))
-    assert found.measurement == Measurement(seconds=12.5, iterations=(2,), peak_memory=30e9, simulated=False)
+    assert found.measurement == Measurement(
+        seconds=12.5, iterations=(2,), peak_memory=30e9, fullest=False, simulated=False
+    )
     assert found.held == 25.0
 
 

@@ -61,7 +61,9 @@ class Measurement:
     tflops: float | None = None
     """Per GPU, as the job itself reported it."""
     peak_memory: float | None = None
-    """Bytes on the fullest GPU."""
+    """Bytes on the fullest GPU, all that its process held."""
+    fullest: bool = True
+    """Whether that is so; a published figure may be of another GPU, or leave out what is not PyTorch's."""
     simulated: bool = False
     """Whether the simulated cluster answered; such a figure is labelled wherever it is printed."""
 

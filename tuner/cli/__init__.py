@@ -19,6 +19,7 @@ from tuner.cli.evaluate import evaluate
 from tuner.cli.explain import explain
 from tuner.cli.flops import flops
 from tuner.cli.measure import measure
+from tuner.cli.optimize import optimize
 from tuner.cli.plan import plan
 from tuner.cli.rules import rules
 from tuner.errors import TunerError, TunerWarning
@@ -30,7 +31,7 @@ _INTERRUPTED = 130
 
 @click.group(
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
-    epilog="Example: tuner plan --nodes 48",
+    epilog="Example: tuner optimize --nodes 48 --budget 40",
 )
 @click.version_option(__version__, prog_name="tuner")
 def app() -> None:
@@ -41,7 +42,7 @@ def app() -> None:
     """
 
 
-for command in (plan, explain, flops, evaluate, calibrate, measure, audit, rules, catalog):
+for command in (optimize, plan, explain, flops, evaluate, calibrate, measure, audit, rules, catalog):
     app.add_command(command)
 
 

@@ -91,6 +91,8 @@ class Launcher(Protocol):
     name: str
     simulated: bool
     """Whether what it answers is invented; it is then labelled wherever it is printed."""
+    outlives: bool
+    """Whether its jobs go on when nobody watches them, so that who is interrupted leaves them to the next process."""
     nodes: int
     """Nodes that jobs can have together."""
 

@@ -93,6 +93,7 @@ class Life:
             iterations=self.measured,
             tflops=self.tflops,
             peak_memory=self.memory,
+            fullest=self.simulated,  # a table says what somebody looked at
             simulated=self.simulated,
         )
         return Result(outcome=self.outcome, measurement=measurement, held=self.stops)

@@ -39,6 +39,7 @@ class Virtual(ABC):
 
     name: str
     simulated: bool
+    outlives = True
 
     def __init__(self, nodes: int, *, cluster: str, clock: float = 0.0) -> None:
         self.nodes = nodes

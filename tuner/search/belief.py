@@ -21,7 +21,7 @@ from tuner.columns import BoolArray, Columns, FloatArray, IntArray
 from tuner.physics.calibration import Calibration, prior_deviations, slopes_of
 from tuner.physics.estimate import CHUNK, Model
 from tuner.physics.features import CLIFF, ERA, KERNEL, LENGTH, SHAPE, Features, covariance, joined, same
-from tuner.physics.memory import shown_bytes, worst_need
+from tuner.physics.memory import worst_need
 from tuner.physics.normal import below, density
 from tuner.physics.site import TIME_FACTORS, Site
 from tuner.physics.time import seconds
@@ -51,7 +51,7 @@ class Seen:
     candidate: int
     seconds: float | None = None
     memory: float | None = None
-    """Bytes that PyTorch had reserved."""
+    """Bytes on the fullest GPU, all that the process held."""
     fits: bool | None = None
     """None: the job ended for another reason."""
     era: str = ""
@@ -121,7 +121,8 @@ class Belief:
 
     def most_deviation(self) -> FloatArray:
         """What `deviation` can be at most, whatever was seen."""
-        return self._most
+        most: FloatArray = self._most
+        return most
 
     def measured(self, candidate: int) -> tuple[float, float]:
         """Mean and deviation of the logarithm of seconds of a candidate that was measured, with what is its own."""
@@ -221,9 +222,8 @@ class Belief:
         if not seen.fits:
             self._rule_out(columns, row, seen.candidate)
         if seen.memory is not None and seen.fits:
-            one = columns.rows(np.array([row]))
-            shown = float(shown_bytes(one, self._known.site, "reserved")[0])
-            value, noise = float(np.log(seen.memory / shown)) / loose, (WEIGHING / loose) ** 2
+            value = (math.log(seen.memory) - float(self._need[seen.candidate])) / loose
+            noise = (WEIGHING / loose) ** 2
         else:
             edge = float(self.pool.room[seen.candidate] - self._need[seen.candidate]) / loose
             found = _truncated(mean, variance, edge, above=not seen.fits)

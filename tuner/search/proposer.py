@@ -7,7 +7,6 @@ row the open candidate is taken that agrees with the last on most axes.
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
@@ -17,7 +16,7 @@ import optuna
 from optuna.trial import TrialState
 
 from tuner.columns import BoolArray, IntArray
-from tuner.errors import MissingDependency, UnknownName, listed
+from tuner.errors import MissingDependency, UnknownName
 from tuner.search.axes import ParameterSpace
 from tuner.search.belief import Belief
 from tuner.search.guided import GuidedSampler
@@ -59,7 +58,7 @@ def proposer(name: str, belief: Belief, space: ParameterSpace, *, seed: int) -> 
     if name == "tpe":
         return _Optunas(optuna.samplers.TPESampler(seed=seed, multivariate=True, group=True), space, seed)
     if name == "gp":
-        return _Optunas(_gaussian_process(seed), space, seed)
+        return _Optunas(optuna.samplers.GPSampler(seed=seed), space, seed)
     if name == "random":
         return _Random(seed)
     if name == "grid":
@@ -135,6 +134,12 @@ class _Optunas:
     def next(self, open_to: BoolArray, best: float | None) -> Idea | None:
         if not open_to.any():
             return None
+        try:
+            return self._ask(open_to)
+        except ImportError as error:
+            raise MissingDependency(f"this sampler needs {error.name or error}; pip install it beside tuner.") from None
+
+    def _ask(self, open_to: BoolArray) -> Idea:
         agreed = np.zeros(len(open_to), dtype=np.int64)
         for rejected in range(TRIES):
             trial = self._study.ask(self._space.distributions)
@@ -146,10 +151,3 @@ class _Optunas:
             self._study.tell(trial, state=TrialState.PRUNED)
         nearest = np.flatnonzero(open_to & (agreed == agreed[open_to].max()))
         return Idea(candidate=int(self._random.choice(nearest)), rejected=TRIES)
-
-
-def _gaussian_process(seed: int) -> optuna.samplers.BaseSampler:
-    missing = [name for name in ("scipy", "torch") if importlib.util.find_spec(name) is None]
-    if missing:
-        raise MissingDependency(f"--sampler gp needs {listed(missing)}: pip install {' '.join(missing)}.")
-    return optuna.samplers.GPSampler(seed=seed)

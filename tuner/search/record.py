@@ -60,7 +60,9 @@ class Ending:
     seconds: float | None = None
     tflops: float | None = None
     peak_memory: float | None = None
-    """Bytes."""
+    """Bytes on the fullest GPU."""
+    fullest: bool = True
+    """Whether they are that, and not a published figure of some GPU."""
     iterations: tuple[int, ...] = ()
     reason: str = ""
     evidence: str = ""

@@ -8,8 +8,9 @@ two loses nothing.
 
 from __future__ import annotations
 
+import json
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import optuna
@@ -54,10 +55,10 @@ class Study:
         self._over: dict[int, Trial] = {}
 
     @classmethod
-    def open(cls, url: str, name: str, settings: Mapping[str, Any], *, known: Callable[[str], bool]) -> Study:
+    def open(cls, url: str, name: str, settings: Mapping[str, Any]) -> Study:
         """The study of that name, created where there is none.
 
-        One that is about something else is refused with the difference named; `known` tells which settings may differ.
+        One that is about something else is refused with the difference named.
         """
         storage = open_storage(url)
         with understood(url):
@@ -67,7 +68,7 @@ class Study:
             except optuna.exceptions.DuplicatedStudyError:
                 pass
         study = cls(storage, name)
-        difference = _difference(study.settings, settings, known)
+        difference = _difference(study.settings, _as_kept(settings))
         if difference:
             raise StudyError(
                 f"study {name!r} was begun with {difference}; give the same arguments to go on with it, or another "
@@ -216,10 +217,16 @@ def _trial(frozen: FrozenTrial) -> Trial:
     )
 
 
-def _difference(begun: Mapping[str, Any], asked: Mapping[str, Any], free: Callable[[str], bool]) -> str:
+def _as_kept(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings as a storage gives them back."""
+    kept: dict[str, Any] = json.loads(json.dumps(settings))
+    return kept
+
+
+def _difference(begun: Mapping[str, Any], asked: Mapping[str, Any]) -> str:
     """The first thing in which two settings differ, as words; empty where they do not."""
     for name in sorted({*begun, *asked} - {"schema"}):
-        if not free(name) and begun.get(name) != asked.get(name):
+        if begun.get(name) != asked.get(name):
             return _first_difference(name, begun.get(name), asked.get(name))
     return ""
 

@@ -5,15 +5,14 @@ from __future__ import annotations
 import math
 import uuid
 from collections.abc import Callable, Mapping
-from dataclasses import asdict
 from typing import Any, Final
 
 import numpy as np
 
-from tuner.domain import Topology
 from tuner.search.proposer import Idea
 from tuner.search.record import Kind, Proposal
 from tuner.search.worker import this_worker
+from tuner.tune.described import topology_document
 from tuner.tune.knowledge import Knowledge
 from tuner.tune.limits import NEGLIGIBLE, Limits
 from tuner.tune.standing import INTERVAL, rivals
@@ -136,7 +135,7 @@ class Chooser:
             candidate=candidate,
             nodes=topology.nodes,
             params=self._known.space.values(candidate),
-            topology=_document(topology),
+            topology=topology_document(topology),
             kind=kind,
             repeat=sum(trial.proposal.candidate == candidate for trial in self._known.trials if trial.launched),
             setting=self._known.pool.part(candidate),
@@ -166,7 +165,3 @@ class Chooser:
             trial.number > first and trial.ending is not None and trial.launched and trial.proposal.kind == "search"
             for trial in self._known.trials
         )
-
-
-def _document(topology: Topology) -> dict[str, Any]:
-    return {name: value for name, value in asdict(topology).items() if value is not None}

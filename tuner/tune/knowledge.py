@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from dataclasses import replace
+from typing import Final
 
 import numpy as np
 
@@ -48,9 +50,7 @@ class Knowledge:
         fresh = [trial for trial in self.trials if trial.ending is not None and trial.number not in self._learnt]
         for trial in fresh:
             self._learn(trial)
-        for trial in self.trials:
-            if trial.launched and self.ours(trial) and not _may_run_again(trial):
-                self.open[trial.proposal.candidate] = False
+        self._close()
         if not fresh:
             return None
         self.places = standings(self.belief, self.trials)
@@ -80,6 +80,16 @@ class Knowledge:
         """Whether the trial's candidate is one of this pool; it is unless the study was tampered with."""
         return 0 <= trial.proposal.candidate < len(self.pool)
 
+    def _close(self) -> None:
+        """No candidate is searched twice, but for one whose job said nothing of it."""
+        spent: Counter[int] = Counter()
+        for trial in self.trials:
+            if trial.launched and self.ours(trial):
+                outcome = trial.ending.outcome if trial.ending else None
+                spent[trial.proposal.candidate] += 0 if outcome in UNTOLD else 1 if outcome in BY_CHANCE else CHANCES
+        for candidate, times in spent.items():
+            self.open[candidate] = times < CHANCES
+
     def _learn(self, trial: Trial) -> None:
         self._learnt[trial.number] = None
         if trial.ending is None or not self.ours(trial) or not trial.launched:
@@ -94,7 +104,9 @@ class Knowledge:
             return []
         one = Seen(candidate=trial.proposal.candidate, era=era)
         if ending.outcome is Outcome.MEASURED:
-            return [replace(one, seconds=ending.seconds, memory=ending.peak_memory, fits=True)]
+            return [
+                replace(one, seconds=ending.seconds, memory=ending.peak_memory if ending.fullest else None, fits=True)
+            ]
         if ending.outcome is Outcome.OOM:
             return [replace(one, fits=False)]
         if ending.outcome is Outcome.PRUNED:
@@ -118,10 +130,15 @@ class Knowledge:
         return found.era
 
 
-_LATER = 1 << 60
+_LATER: Final = 1 << 60
 """The number of a trial that is yet to come."""
 
 
-def _may_run_again(trial: Trial) -> bool:
-    """Whether a trial that is over has said nothing of its topology: its job was lost, or stopped from outside."""
-    return trial.ending is not None and trial.ending.outcome in (Outcome.CANCELLED, Outcome.PREEMPTED)
+UNTOLD: Final = frozenset({Outcome.CANCELLED, Outcome.PREEMPTED})
+"""Outcomes that say nothing of a topology: its job was lost, or stopped from outside."""
+
+BY_CHANCE: Final = frozenset({Outcome.HUNG, Outcome.CRASHED, Outcome.TIMED_OUT})
+"""Outcomes that may be the machines' and not the topology's."""
+
+CHANCES: Final = 2
+"""Times that a topology may end so."""

@@ -288,6 +288,7 @@ class Tuning:
                 seconds=measured.seconds if measured else None,
                 tflops=measured.tflops if measured else None,
                 peak_memory=measured.peak_memory if measured else None,
+                fullest=measured.fullest if measured else True,
                 iterations=measured.iterations if measured else (),
                 reason=failure.kind,
                 evidence=failure.evidence,

@@ -1,0 +1,33 @@
+"""The flags of every command: people's scripts hold on to them."""
+
+from __future__ import annotations
+
+from tuner.cli import app
+
+SPACE = {
+    *("--model", "--cluster", "--nodes", "--gpus-per-node", "--gpu", "--global-batch", "--seq", "--precision"),
+    *("--attention", "--set", "--allow", "--ramp", "--exact-nodes", "--json"),
+}
+LIMITS = {"--budget", "--node-hours", "--deadline", "--patience", "--tokens", "--jobs"}
+KEPT = {"--study", "--runs", "--storage", "--from", "--default", "--calibration", "--seed"}
+FLAGS = {
+    "audit": {"--fix", "--output", "--default", "--json"},
+    "calibrate": {"--default", "--output", "--era", "--json"},
+    "catalog": {"--json"},
+    "evaluate": {"--default", "--calibration", "--calibrate-rows", "--seed", "--rows", "--json"},
+    "explain": SPACE | {"--calibration", "--against"},
+    "flops": SPACE | {"--seconds", "--tokens", "--price"},
+    "measure": SPACE | {"--csv", "--iterations", "--run"},
+    "optimize": SPACE | LIMITS | KEPT | {*("--sampler", "--launcher", "--table", "--group", "--iterations", "--drift")},
+    "plan": SPACE | {"--csv", "--top", "--calibration"},
+    "rules": {"--json"},
+}
+
+
+def test_the_flags_of_every_command_are_these() -> None:
+    """People's scripts hold on to them: a flag may be added here, never renamed or removed."""
+    found = {
+        name: {option for parameter in command.params for option in parameter.opts if option.startswith("--")}
+        for name, command in app.commands.items()
+    }
+    assert found == FLAGS

@@ -1,0 +1,193 @@
+"""A study begun or gone on with: what is searched, where it is kept, what runs the jobs."""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from tuner.errors import EmptySpace, InputError, StudyError, UnknownName, shown
+from tuner.launch.contract import Launcher
+from tuner.launch.replay import Replay
+from tuner.launch.simulated import Drift, Simulated
+from tuner.physics.calibration import Calibration
+from tuner.planning import why_empty
+from tuner.search.pool import MOST, Pool
+from tuner.search.proposer import SAMPLERS
+from tuner.search.storage import sqlite_url
+from tuner.search.study import Study
+from tuner.space import Space, Tally
+from tuner.tables import Table
+from tuner.tune.described import space_document
+from tuner.tune.limits import Limits
+from tuner.tune.loop import Event, Setup
+from tuner.tune.replayed import replayed
+
+LAUNCHERS: Final = ("simulated", "replay")
+
+NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")
+"""What a study may be called: it is the name of a folder too."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Request:
+    """What `tuner optimize` is asked for."""
+
+    space: Space
+    limits: Limits
+    launcher: str = "simulated"
+    table: Table | None = None
+    group: str | None = None
+    study: str | None = None
+    runs: Path = Path("runs")
+    storage: str | None = None
+    sampler: str = "guided"
+    seed: int = 0
+    jobs: int = 1
+    iterations: tuple[int, ...] = (2,)
+    drift: Drift | None = None
+    calibration: Calibration | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Begun:
+    """A study that is open."""
+
+    setup: Setup
+    tally: Tally | None
+    """What became of the grid; None for a replay, which has none."""
+    resumed: int
+    """Trials that it had already."""
+
+
+@contextmanager
+def begin(request: Request, observe: Callable[[Event], None]) -> Iterator[Begun]:
+    """Open the study that a request names, new or as it was left; closed again at the end."""
+    if request.sampler not in SAMPLERS:
+        raise UnknownName("sampler", request.sampler, SAMPLERS)
+    if request.jobs < 1:
+        raise InputError(f"--jobs {request.jobs} runs nothing; give at least 1.")
+    tally = None if request.launcher == "replay" else Tally()
+    pool, launcher, about = _cluster(request, tally)
+    name = study_name(request)
+    folder = request.runs / name
+    with _folder(folder):
+        study = Study.open(request.storage or sqlite_url(folder / "study.db"), name, about)
+    try:
+        trials = study.trials()
+        if isinstance(launcher, Simulated | Replay):
+            launcher.resume_at(max((trial.ending.clock for trial in trials if trial.ending), default=0.0))
+        setup = Setup(
+            pool=pool,
+            launcher=launcher,
+            study=study,
+            folder=folder,
+            limits=request.limits,
+            sampler=request.sampler,
+            seed=request.seed,
+            jobs=request.jobs,
+            iterations=request.iterations,
+            calibration=request.calibration or Calibration(),
+            observe=observe,
+        )
+        yield Begun(setup=setup, tally=tally, resumed=len(trials))
+    finally:
+        launcher.close()
+        study.close()
+
+
+def study_name(request: Request) -> str:
+    """The study's name: as given, else one that the same command finds again."""
+    if request.study is not None:
+        if not NAME.fullmatch(request.study):
+            raise InputError(
+                f"--study {shown(request.study)} is no name for a study: letters, digits, dots, dashes and underscores."
+            )
+        return request.study
+    if request.launcher == "replay":
+        assert request.table is not None  # noqa: S101 - `_cluster` has asked
+        words = [request.launcher, Path(request.table.name).stem, request.group or ""]
+    else:
+        space = request.space
+        words = [request.launcher, space.workload.model.name, f"{space.cluster.nodes}x{space.cluster.gpus_per_node}"]
+    words = [re.sub(r"[^A-Za-z0-9_.]+", "-", word).strip("-.") for word in (*words, f"seed{request.seed}")]
+    return "-".join(word for word in words if word)[:100]
+
+
+def _cluster(request: Request, tally: Tally | None) -> tuple[Pool, Launcher, dict[str, Any]]:
+    """What can be proposed, what runs it, and what the study is about."""
+    about: dict[str, Any] = {"launcher": request.launcher, "iterations": list(request.iterations)}
+    if request.launcher == "replay":
+        if request.table is None:
+            raise InputError("--launcher replay wants the measured table that answers: --table FILE.")
+        pool, answers = replayed(request.table, request.group)
+        lines = repr([(answer.topology, answer.outcome, answer.seconds) for answer in answers])
+        about |= {"group": request.group, "rows": hashlib.sha256(lines.encode()).hexdigest()[:16]}
+        return pool, Replay(answers), about
+    if request.launcher != "simulated":
+        raise UnknownName("launcher", request.launcher, LAUNCHERS)
+    if request.table is not None:
+        raise InputError(f"--table answers for --launcher replay, not for {request.launcher}.")
+    about |= space_document(request.space)
+    about |= {"seed": request.seed, "drift": None if request.drift is None else repr(request.drift)}
+    return (
+        _whole(request.space, tally),
+        Simulated(request.space.cluster.nodes, seed=request.seed, drift=request.drift),
+        about,
+    )
+
+
+def _whole(space: Space, tally: Tally | None) -> Pool:
+    counted = tally if tally is not None else Tally()
+    legal = 0
+    for block in space.blocks(counted):
+        legal += len(block)
+        if legal > MOST:
+            raise InputError(f"more than {MOST:,} topologies are legal, too many to search; pin axes with --set.")
+    if not legal:
+        raise EmptySpace(why_empty(space, counted))
+    return Pool.of_space(space)
+
+
+@contextmanager
+def _folder(folder: Path) -> Iterator[None]:
+    """The study's folder, for one process at a time while the study is opened."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with (folder / ".opening").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            yield
+    except OSError as error:
+        raise StudyError(f"{folder} cannot be used: {error.strerror or error}.") from None
+
+
+def iterations_of(text: str) -> tuple[int, ...]:
+    """`2` or `2-5` as the iterations that are measured."""
+    if not (match := re.fullmatch(r"([0-9]{1,4})(?:-([0-9]{1,4}))?", text.strip())):
+        raise InputError(f"--iterations {shown(text)} is neither a number nor a range such as 2-5.")
+    first, last = int(match[1]), int(match[2] or match[1])
+    if first < 2 or last < first:
+        raise InputError(f"--iterations {text}: the first one warms up and is never measured; begin with 2.")
+    return tuple(range(first, last + 1))
+
+
+def duration(text: str, option: str) -> float:
+    """`90m`, `4h`, `2d` as seconds."""
+    units: dict[str, float] = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+    if not (match := re.fullmatch(r"([0-9]{1,6}(?:\.[0-9]{1,6})?)\s*([smhd])", text.strip())):
+        raise InputError(f"{option} {shown(text)} is no duration such as 90m, 4h or 2d.")
+    return float(match[1]) * units[match[2]]
+
+
+def drift_of(text: str | None) -> Drift | None:
+    """`1.05@20` as a cluster that is 5% slower from its 21st job on."""
+    if text is None:
+        return None
+    if not (match := re.fullmatch(r"([0-9.]{1,8})@([0-9]{1,6})", text.strip())):
+        raise InputError(f"--drift {shown(text)} is not FACTOR@JOBS such as 1.05@20.")
+    return Drift(factor=float(match[1]), after_jobs=int(match[2]))

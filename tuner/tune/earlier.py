@@ -1,0 +1,57 @@
+"""What was measured before a study began: a table's rows, or the trials of another study."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from tuner.audit import eras
+from tuner.columns import Columns
+from tuner.errors import InputError, NothingUsable, shown
+from tuner.evaluating import learn
+from tuner.physics.calibration import Calibration, Measured, calibrate
+from tuner.search.storage import sqlite_url
+from tuner.search.study import Study
+from tuner.tables import Table
+from tuner.tune import eras as drift
+from tuner.tune.described import cluster_of, topology_of, workload_of
+
+
+def learnt_from_table(table: Table) -> Calibration:
+    """The calibration that a table's rows support."""
+    return learn(table, eras(table.rows)).calibration
+
+
+def learnt_from_study(name: str, *, runs: Path, storage: str | None) -> Calibration:
+    """The calibration that a study's measurements support, for the era in which it ended."""
+    study = existing(name, runs=runs, storage=storage)
+    try:
+        settings, trials = study.settings, [trial for trial in study.trials() if trial.measured]
+        if "workload" not in settings:
+            raise InputError(f"study {name} replays a table; begin with --from the table itself.")
+        if not trials:
+            raise NothingUsable(f"study {name} has measured nothing yet.")
+        found = drift.eras_of(study.attributes.get("eras", []))
+        labels = [drift.label(trial.number, found, "") for trial in trials]
+        columns = Columns.of(
+            (topology_of(trial.proposal.topology) for trial in trials),
+            workload_of(settings["workload"]),
+            cluster_of(settings["cluster"]),
+        )
+        seconds = np.array([trial.seconds for trial in trials])
+        from dataclasses import replace
+
+        return replace(calibrate([Measured(columns=columns, seconds=seconds, era=tuple(labels))]), era=labels[-1])
+    finally:
+        study.close()
+
+
+def existing(name: str, *, runs: Path, storage: str | None) -> Study:
+    """A study that is there, by its name."""
+    file = runs / name / "study.db"
+    if storage is None and not file.is_file():
+        known = sorted(path.parent.name for path in runs.glob("*/study.db"))
+        have = ", ".join(known) if known else "none"
+        raise InputError(f"there is neither a file nor a study called {shown(name)}; {runs} has {have}.")
+    return Study.existing(storage or sqlite_url(file), name)

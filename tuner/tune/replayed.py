@@ -1,0 +1,65 @@
+"""A measured table as a cluster: its rows are all that can be proposed, and they answer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+import numpy as np
+
+from tuner.errors import InputError, NothingUsable, either, listed
+from tuner.launch.replay import Answer
+from tuner.results import Outcome
+from tuner.search.pool import Pool
+from tuner.tables import Row, Table, blocks
+
+_OUTCOMES: Final = {"OK": Outcome.MEASURED, "OOM": Outcome.OOM, "FAIL": Outcome.CRASHED, "HANG": Outcome.HUNG}
+
+
+def replayed(table: Table, group: str | None = None) -> tuple[Pool, list[Answer]]:
+    """What a table offers, and how it answers.
+
+    Only rows of one group are comparable: a table of several wants to be told which.
+    """
+    usable = [row for row in table.rows if _answers(row)]
+    if not usable:
+        raise NothingUsable(f"{table.name} has no row that says what was run and how it ended.")
+    groups = list(dict.fromkeys(row.group for row in usable))
+    if group is None and len(groups) > 1:
+        raise InputError(f"{table.name} has {len(groups)} groups; choose one with --group: {either(groups, limit=12)}.")
+    if group is not None and group not in groups:
+        raise InputError(f"{table.name} has no group {group!r}; it has {listed(groups, limit=12)}.")
+    own = [row for row in usable if group is None or row.group == group]
+    if not any(row.timed for row in own):
+        raise NothingUsable(f"{table.name} has no timed row{f' in group {group}' if group else ''} to search for.")
+    return _pool(own), [_answer(row) for row in own]
+
+
+def _answers(row: Row) -> bool:
+    return row.run is not None and row.skipped is None and (row.status != "OK" or row.seconds is not None)
+
+
+def _pool(rows: Iterable[Row]) -> Pool:
+    """Each topology once, however often it was run."""
+    parts = []
+    for block in blocks(rows):
+        keys = [block.columns.topology(place).key for place in range(len(block.rows))]
+        parts.append(
+            block.columns.rows(
+                np.array(sorted({key: place for place, key in reversed(list(enumerate(keys)))}.values()))
+            )
+        )
+    return Pool(workload=parts[0].workload, parts=tuple(parts))
+
+
+def _answer(row: Row) -> Answer:
+    assert row.run is not None  # noqa: S101 - `replayed` has asked
+    return Answer(
+        workload=row.run.workload,
+        cluster=row.run.cluster,
+        topology=row.run.topology,
+        outcome=_OUTCOMES[row.status],
+        seconds=row.seconds if row.status == "OK" else None,
+        memory=row.memory,
+        note=row.cells.get("note", ""),
+    )
