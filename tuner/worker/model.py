@@ -25,11 +25,11 @@ def frozen_layers(model: Model) -> int:
 
 
 def build(
-    workload: Workload, topology: Topology, mesh: Mesh, *, seed: int, ds_config: dict[str, Any], group: Any
+    workload: Workload, topology: Topology, mesh: Mesh, *, seed: int, ds_config: dict[str, Any], groups: Any
 ) -> nn.Module:
     """This rank's part of the model, each parameter created as the shard that it is.
 
-    `group` is the data parallel one, among which ZeRO 3 shares the parameters.
+    `groups` is the grid of a job without a pipeline; ZeRO 3 shares the parameters among its data parallel ranks.
     """
     recipe = Recipe(workload=workload, recompute_attention=topology.recompute == "selective")
     maker = Maker(mesh=mesh, seed=seed)
@@ -38,7 +38,9 @@ def build(
     if topology.zero < 3:
         return Whole(recipe, maker, recompute_layers=topology.recompute == "full")
     # ZeRO 3 shards each module as soon as it is made, so that no more than one matrix is ever whole.
-    with deepspeed.zero.Init(data_parallel_group=group, config_dict_or_path=ds_config, dtype=mesh.dtype):
+    # It wants the groups twice: for the shards, and for the batch that its config speaks of.
+    replicas = groups.get_data_parallel_group()
+    with deepspeed.zero.Init(data_parallel_group=replicas, mpu=groups, config_dict_or_path=ds_config, dtype=mesh.dtype):
         return Whole(recipe, maker, recompute_layers=topology.recompute == "full")
 
 

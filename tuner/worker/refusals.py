@@ -61,8 +61,6 @@ def _shards(model: Model, topology: Topology) -> Iterator[str]:
         yield f"hidden {model.hidden} does not divide by {model.heads} heads."
     if model.heads % model.kv_heads:
         yield f"{model.heads} heads do not divide by {model.kv_heads} key/value heads."
-    if model.kv_heads % tp and tp % model.kv_heads:
-        yield f"{model.kv_heads} key/value heads and tp={tp} do not divide one another."
     named = {
         "heads": model.heads,
         "hidden": model.hidden,
@@ -72,6 +70,8 @@ def _shards(model: Model, topology: Topology) -> Iterator[str]:
     for name, size in named.items():
         if size % tp:
             yield f"{name} ({size}) does not divide by tp={tp}."
+    if model.kv_heads % tp and tp % model.kv_heads:
+        yield f"{model.kv_heads} key/value heads and tp={tp} do not divide one another."
     if topology.sequence_parallel and tp == 1:
         yield "sequence parallelism shares work among tensor parallel ranks, and tp is 1."
     if topology.sequence_parallel and model.seq % tp:

@@ -16,6 +16,7 @@ import deepspeed
 import torch
 import torch.distributed as dist
 from deepspeed.accelerator import get_accelerator
+from torch import nn
 
 from tuner.domain import Recompute, Topology, Workload
 from tuner.worker.vocabulary import padded_vocab
@@ -96,25 +97,32 @@ def say(line: str) -> None:
     print(line, flush=True)
 
 
-def peak_memory() -> list[dict[str, float]]:
-    """Each rank's peak in bytes; on a CPU both figures are the process's resident set. Every rank has to call it."""
+def rank_figures(module: nn.Module) -> list[dict[str, int]]:
+    """What each rank held: peak bytes, on a CPU the process's resident set for both, and its parameters.
+
+    Every rank has to call it.
+    """
     accelerator = get_accelerator()
     if accelerator.device_name() == "cpu":
         resident = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-        own = [float(resident), float(resident)]
+        own = [resident, resident]
     else:
-        own = [float(accelerator.max_memory_allocated()), float(accelerator.max_memory_reserved())]
-    told = torch.tensor(own, dtype=torch.float64, device=accelerator.current_device_name())
+        own = [int(accelerator.max_memory_allocated()), int(accelerator.max_memory_reserved())]
+    for trained in (True, False):
+        held = (each for each in module.parameters() if each.requires_grad == trained)
+        own.append(sum(getattr(each, "ds_numel", each.numel()) for each in held))
+    told = torch.tensor(own, dtype=torch.int64, device=accelerator.current_device_name())
     heard = [torch.empty_like(told) for _ in range(dist.get_world_size())]
     dist.all_gather(heard, told)
+    names = ("allocated", "reserved", "trained_parameters", "frozen_parameters")
     return [
-        {"rank": rank, "allocated": figures[0], "reserved": figures[1]}
+        {"rank": rank, **dict(zip(names, figures, strict=True))}
         for rank, figures in enumerate(each.tolist() for each in heard)
     ]
 
 
 def result(
-    iterations: list[Iteration], memory: list[dict[str, float]], workload: Workload, topology: Topology
+    iterations: list[Iteration], figures: list[dict[str, int]], workload: Workload, topology: Topology
 ) -> dict[str, Any]:
     """The document that proves success."""
     accelerator = get_accelerator()
@@ -130,7 +138,11 @@ def result(
             for each in iterations
         ],
         "memory_kind": "resident" if on_cpu else "device",
-        "peak_memory": memory,
+        "peak_memory": [{name: each[name] for name in ("rank", "allocated", "reserved")} for each in figures],
+        "parameters": [
+            {"rank": each["rank"], "trained": each["trained_parameters"], "frozen": each["frozen_parameters"]}
+            for each in figures
+        ],
         "versions": {
             "python": platform.python_version(),
             "torch": str(torch.__version__),

@@ -21,7 +21,7 @@ from tuner.worker.data import Batch, microbatches
 from tuner.worker.mesh import Mesh, build_mesh, connect, grid
 from tuner.worker.model import build
 from tuner.worker.refusals import refuse
-from tuner.worker.report import Iteration, Progress, iteration_line, peak_memory, result, say, write
+from tuner.worker.report import Iteration, Progress, iteration_line, rank_figures, result, say, write
 
 Step = Callable[[], float]
 """One iteration; it answers with the mean loss of the global batch, on every rank the same."""
@@ -54,9 +54,9 @@ def train(assignment: Assignment) -> None:
             say(iteration_line(iteration, assignment.iterations, workload, topology))
         if not math.isfinite(loss):
             raise NothingUsable(f"the loss of iteration {number} is {loss}: the job ends.")
-    memory = peak_memory()
+    figures = rank_figures(engine.module)
     if chief:
-        write(result(done, memory, workload, topology), Path(assignment.result))
+        write(result(done, figures, workload, topology), Path(assignment.result))
 
 
 def load_config(path: Path) -> dict[str, Any]:
@@ -85,12 +85,12 @@ def _has_fused_adam() -> bool:
     """Whether DeepSpeed's fused Adam runs here: built at installation, or with a compiler at hand."""
     if get_accelerator().device_name() == "cpu":
         return False
+    from deepspeed.git_version_info import installed_ops
     from deepspeed.ops.op_builder import FusedAdamBuilder
     from torch.utils.cpp_extension import CUDA_HOME
 
-    return bool(deepspeed.ops.__compatible_ops__.get("fused_adam")) or bool(
-        CUDA_HOME and FusedAdamBuilder().is_compatible(verbose=False)
-    )
+    built: bool = installed_ops.get("fused_adam", False)
+    return built or bool(CUDA_HOME and FusedAdamBuilder().is_compatible(verbose=False))
 
 
 def start(
@@ -100,7 +100,7 @@ def start(
     piped = topology.pp > 1
     groups = None if piped else grid(mesh)
     group = None if groups is None else groups.get_data_parallel_group()
-    module = build(workload, topology, mesh, seed=seed, ds_config=config, group=group)
+    module = build(workload, topology, mesh, seed=seed, ds_config=config, groups=groups)
     trained = [parameter for parameter in module.parameters() if parameter.requires_grad]
     engine, *_ = deepspeed.initialize(
         model=module, model_parameters=trained, config=config, mpu=groups, dist_init_required=False
