@@ -17,7 +17,7 @@ import pytest
 from tests.workers import ENVIRONMENT, ONE, TINY, WORKLOAD, Job, Ranks, assign, needs_deepspeed, topology
 from tuner import catalog
 from tuner.columns import Columns
-from tuner.domain import Workload
+from tuner.domain import Shape, Workload
 from tuner.logs import read_log
 from tuner.physics.flops import hardware_flops
 
@@ -80,7 +80,7 @@ def test_a_topology_trains_as_one_rank_does(case: str, ranks: Ranks) -> None:
 
 LLAMA_PARITY: dict[str, dict[str, Any]] = {
     "two key/value heads on two ranks, two stages": {"tp": 2, "pp": 2, "sequence_parallel": True},
-    "two key/value heads on four ranks": {"tp": 4},
+    "two key/value heads on four ranks": {"tp": 4, "micro_batch": 8},
 }
 
 
@@ -149,6 +149,9 @@ def test_heads_and_shape_of_the_topology_are_what_is_trained(ranks: Ranks) -> No
     named = ranks.succeeded(replace(SGD, model=TINY.with_heads(8)), clip=CLIP)
     assert ranks.succeeded(SGD, chosen, clip=CLIP).losses == named.losses
     assert ranks.succeeded(SGD, clip=CLIP).losses != named.losses
+    shape = Shape(hidden=32, layers=2)
+    named = ranks.succeeded(replace(SGD, model=TINY.with_shape(shape)), clip=CLIP)
+    assert ranks.succeeded(SGD, topology(shape=shape), clip=CLIP).losses == named.losses
 
 
 def test_frozen_layers_stay_and_have_no_gradients(ranks: Ranks) -> None:
@@ -173,6 +176,41 @@ def test_a_rank_holds_its_shard_and_no_more(ranks: Ranks) -> None:
     words = 256 * TINY.hidden // 2  # padded to 128 x tp
     first, last = layers + words + TINY.seq * TINY.hidden, layers + words + 2 * TINY.hidden
     assert [each["trained"] for each in held] == [first, first, last, last]
+
+
+def test_a_rank_never_makes_more_than_its_shard() -> None:
+    """The first of 96 ranks builds its part of 24 layers of hidden 4096 in the room of that part and 256 MiB.
+
+    One whole layer would take 384 MiB. The 14336 x 72 model's first stage was built so by hand: 3757 MiB in 3872.
+    """
+    said = run_program(BUILD)
+    held, grown = map(int, said.splitlines()[-1].split())
+    assert held > 150 * 2**20
+    assert grown < held + 2**28
+
+
+BUILD = """
+import os, resource
+os.environ.update(RANK="0", WORLD_SIZE="96", LOCAL_RANK="0")
+import torch.distributed as dist
+from torch.testing._internal.distributed.fake_pg import FakeStore
+import deepspeed.comm, deepspeed.ops
+deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
+dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=96)
+deepspeed.comm.init_distributed(dist_backend="fake", auto_mpi_discovery=False, verbose=False)
+from tuner.domain import Model, Topology, Workload
+from tuner.worker.mesh import build_mesh
+from tuner.worker.model import build
+def peak():
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+model = Model(layers=24, hidden=4096, heads=32, vocab=50176, seq=2048)
+workload = Workload(model=model, global_batch=96, precision="bf16", attention="flash2")
+topology = Topology(nodes=12, tp=8, pp=12, dp=1, micro_batch=1)
+mesh = build_mesh(topology, model.kv_heads, "bf16")
+before = peak()
+stage = build(workload, topology, mesh, seed=0, ds_config={}, groups=None)
+print(sum(each.numel() * each.element_size() for each in stage.parameters()), peak() - before)
+"""
 
 
 # ------------------------------------------------------------------------------------------------- what a job says

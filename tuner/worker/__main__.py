@@ -11,6 +11,7 @@ import faulthandler
 import os
 import signal
 import sys
+import traceback
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -49,8 +50,12 @@ def _check_ranks(assignment: Assignment) -> None:
 
 
 if __name__ == "__main__":
-    code = main()
+    try:
+        code = main()
+    except Exception:
+        traceback.print_exc()
+        code = 1
     sys.stdout.flush()
     sys.stderr.flush()
-    # Leaving by the interpreter takes seconds while torch tears itself down, and the work is done.
+    # Leaving by the interpreter takes seconds while torch tears itself down, or for ever where a peer is gone.
     os._exit(code)
