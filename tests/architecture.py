@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 FLOORS = (
-    ("errors", "sizes", "resources", "domain", "results", "huggingface", "catalog", "keys"),
+    ("errors", "sizes", "resources", "domain", "results", "assignment", "huggingface", "catalog", "keys"),
     ("columns", "rules", "axes", "space", "openings", "nearest", "remedies", "logs"),
     ("physics",),
     ("search", "launch", "tables", "logfiles", "sitefile"),
