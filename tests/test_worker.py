@@ -25,8 +25,8 @@ pytestmark = pytest.mark.slow
 
 PRECISE = 1e-5
 """Relative, fp32; measured over all cases: 2.1e-7."""
-COARSE = 4e-3
-"""Relative, bf16, whose last digit this is."""
+COARSE = 1e-3
+"""Relative, bf16; measured: 8.6e-5."""
 
 LLAMA = replace(TINY, name="tiny-llama", kv_heads=2, gated_mlp=True, norm="rmsnorm", positions="rotary")
 LLAMA = replace(LLAMA, tied_embeddings=False, qkv_bias=False, qk_norm=True, embedding_norm=True)
