@@ -49,7 +49,7 @@ def standings(belief: Belief, trials: Sequence[Trial]) -> list[Place]:
     for trial in trials:
         if trial.measured:
             runs.setdefault(trial.proposal.candidate, []).append(trial)
-    spread = noise(trials)
+    spread = noise(trials, usual=belief.trust.repeat)
     places = []
     for candidate, own in runs.items():
         mean, deviation = belief.measured(candidate)
@@ -77,7 +77,7 @@ def rivals(places: Sequence[Place]) -> list[Place]:
     return sorted(near, key=lambda place: -place.rival)
 
 
-def noise(trials: Sequence[Trial], eras: Mapping[int, str] | None = None) -> float:
+def noise(trials: Sequence[Trial], eras: Mapping[int, str] | None = None, *, usual: float = REPEAT) -> float:
     """Standard deviation of the logarithm of a run's seconds, from repeats of one topology within one era."""
     runs: dict[tuple[int, str], list[float]] = {}
     for trial in trials:
@@ -86,7 +86,7 @@ def noise(trials: Sequence[Trial], eras: Mapping[int, str] | None = None) -> flo
             runs.setdefault((trial.proposal.candidate, era), []).append(math.log(trial.seconds))
     squares = sum(float(np.var(own)) * len(own) for own in runs.values())
     free = sum(len(own) - 1 for own in runs.values())
-    return math.sqrt((WORTH * REPEAT**2 + squares) / (WORTH + free))
+    return math.sqrt((WORTH * usual**2 + squares) / (WORTH + free))
 
 
 def _against(place: Place, leader: Place, spread: float) -> Place:

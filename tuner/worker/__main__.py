@@ -14,6 +14,7 @@ import sys
 import traceback
 from collections.abc import Sequence
 from pathlib import Path
+from typing import NoReturn
 
 from tuner.assignment import Assignment
 from tuner.errors import InputError, TunerError
@@ -49,9 +50,10 @@ def _check_ranks(assignment: Assignment) -> None:
         )
 
 
-if __name__ == "__main__":
+def leave(arguments: Sequence[str] | None = None) -> NoReturn:
+    """Run one rank and end the process with its exit code, whatever happens."""
     try:
-        code = main()
+        code = main(arguments)
     except Exception:
         traceback.print_exc()
         code = 1
@@ -59,3 +61,7 @@ if __name__ == "__main__":
     sys.stderr.flush()
     # Leaving by the interpreter takes seconds while torch tears itself down, or for ever where a peer is gone.
     os._exit(code)
+
+
+if __name__ == "__main__":
+    leave()
