@@ -54,14 +54,14 @@ class Replay(Virtual):
         self._answers: dict[str, list[Answer]] = {}
         most = 0
         for answer in answers:
-            self._answers.setdefault(_word(answer.workload, answer.cluster, answer.topology), []).append(answer)
+            self._answers.setdefault(run_word(answer.workload, answer.cluster, answer.topology), []).append(answer)
             most = max(most, answer.topology.nodes)
         if not self._answers:
             raise InputError("a table without a usable row answers nothing; give one with measured rows.")
         super().__init__(most if nodes is None else nodes, cluster="replay", clock=clock)
 
     def _run_word(self, job: Job) -> str:
-        return _word(job.workload, job.cluster, job.topology)
+        return run_word(job.workload, job.cluster, job.topology)
 
     def _decide(self, job: Job, run: str, earlier: int, before: int) -> Life:
         rows = self._answers.get(run)
@@ -98,7 +98,7 @@ class Replay(Virtual):
         )
 
 
-def _word(workload: Workload, cluster: Cluster, topology: Topology) -> str:
+def run_word(workload: Workload, cluster: Cluster, topology: Topology) -> str:
     """What is run, whoever says it: the model as the topology has it, on such machines.
 
     A row's own model may have the heads, shape and batch that a topology of the study asks for. How long the training

@@ -4,8 +4,8 @@ The logarithm of a candidate's seconds is the model's at some reference site, mo
 slopes there, plus a residual that candidates share as `physics.features` says, plus what is its own. Factors and
 residual are found together and exactly, as one Gaussian, by updating after each job; where the factors have moved far
 from the reference, the model is asked again. Memory is the model's need plus a residual of three parts: one that all
-share, one by kernels and recompute, one that fades with distance. A run that was out of memory says that it needed
-more than its card has, one that ran that it needed less.
+share, one by kernels and recompute, one that fades with distance; and what the cards of a cluster really hold is not
+known before. A run that was out of memory says that it needed more than that, one that ran that it needed less.
 """
 
 from __future__ import annotations
@@ -20,12 +20,13 @@ import numpy as np
 from tuner.columns import BoolArray, Columns, FloatArray, IntArray
 from tuner.physics.calibration import Calibration, prior_deviations, slopes_of
 from tuner.physics.estimate import CHUNK, Model
-from tuner.physics.features import CLIFF, ERA, KERNEL, LENGTH, SHAPE, Features, covariance, joined, same
+from tuner.physics.features import CLIFF, ERA, KERNEL, LENGTH, SHAPE, Features, covariance, same
 from tuner.physics.memory import worst_need
 from tuner.physics.normal import below, density
 from tuner.physics.site import TIME_FACTORS, Site
 from tuner.physics.time import seconds
 from tuner.search.field import Field, SingleArray
+from tuner.search.observed import Observed
 from tuner.search.pool import Pool
 
 OWN: Final = 0.022
@@ -42,6 +43,11 @@ MOVED: Final = 0.1
 
 WEIGHING: Final = 0.015
 """Standard deviation of a memory figure's logarithm."""
+
+
+MARGIN: Final = (0.02, 0.03)
+"""Mean and standard deviation of what a cluster's cards hold less than the limit, as a logarithm: PyTorch's allocator
+gives up between 90% and the limit's 98.5% of a card, by how it is set and by what else holds memory there."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -140,22 +146,28 @@ class Belief:
         most: FloatArray = self._most
         return most
 
-    def measured(self, candidate: int) -> tuple[float, float]:
-        """Mean and deviation of the logarithm of seconds of a candidate that was measured, with what is its own."""
-        across = self._across(self._kind_features(candidate), candidate)
-        solved = self._time.solved(across)
+    def measured(self, candidates: Sequence[int]) -> tuple[FloatArray, FloatArray]:
+        """Means and deviations of the logarithms of seconds of single candidates, with what is each one's own."""
+        for each in candidates:
+            if each not in self._followed:
+                features = self._kind_features(each)
+                self._time.follow(self._together(self._observed, features, each))
+                self._followed[each] = len(self._followed)
+                self._followed_as.add(features, each)
+        places = np.array([self._followed[each] for each in candidates], dtype=np.int64)
+        rows = np.asarray(candidates, dtype=np.int64)
+        solved, carried = self._time.followed[:, places], self._time.carried
         shift, spread = self._shift()
-        carried = self._time.carried
-        slopes = self._slopes[candidate] - solved @ carried[:, :-1]
-        mean = self._level[candidate] + self._slopes[candidate] @ shift
-        mean += solved @ (carried[:, -1] - carried[:, :-1] @ shift)
-        variance = self._shared + self._own - solved @ solved + slopes @ spread @ slopes
-        return float(mean), float(np.sqrt(max(variance, 1e-8)))
+        slopes = self._slopes[rows] - solved.T @ carried[:, :-1]
+        mean: FloatArray = self._level[rows] + self._slopes[rows] @ shift
+        mean += solved.T @ (carried[:, -1] - carried[:, :-1] @ shift)
+        variance = self._shared + self._own - (solved**2).sum(axis=0) + ((slopes @ spread) * slopes).sum(axis=1)
+        return mean, np.sqrt(np.maximum(variance, 1e-8))
 
     def out_of_memory(self) -> FloatArray:
         """The probability that each candidate needs more than its card has."""
         mean, variance = self._memory_of(self._memory.whitened)
-        beyond = self._need - self.pool.room + (mean * self._loose_kind)[self._kind]
+        beyond = self._need - self.pool.room + MARGIN[0] + (mean * self._loose_kind)[self._kind]
         chance = below(beyond / (np.sqrt(variance) * self._loose_kind)[self._kind])
         found: FloatArray = np.where(self.ruled_out, 1.0, chance)
         return found
@@ -183,8 +195,9 @@ class Belief:
         kinds = len(self._features)
         self._time = Field(kinds, len(TIME_FACTORS) + 1)
         self._memory = Field(kinds, 1)
-        self._observed: list[tuple[Features, int]] = []
-        self._weighed: list[Features] = []
+        self._observed, self._followed_as = Observed(), Observed()
+        self._followed: dict[int, int] = {}
+        self._weighed, self._margins = Observed(), list[float]()
         self.ruled_out: BoolArray = np.zeros(len(self.pool), dtype=np.bool_)
         self._recall()
         for each in self._seen:
@@ -218,7 +231,7 @@ class Belief:
             self._take_memory(seen, features)
 
     def _observe(self, features: Features, candidate: int, slopes: FloatArray, residual: float, noise: float) -> None:
-        before = self._across(features, candidate)
+        before = self._together(self._observed, features, candidate)
         solved = self._time.solved(before)
         shift, spread = self._shift()
         carried = self._time.carried
@@ -228,31 +241,41 @@ class Belief:
         far = float(abs(residual - expected)) / math.sqrt(max(variance, 1e-12))
         noise = max(noise, REPEAT**2) + (variance * ((far / FAR) ** 2 - 1) if far > FAR else 0.0)
         across = self._to_kinds(features)
-        self._time.add(across, before, self._shared + self._own + noise, np.append(slopes, residual))
-        self._observed.append((features, candidate))
+        followed = self._together(self._followed_as, features, candidate)
+        self._time.add(across, before, self._shared + self._own + noise, np.append(slopes, residual), followed)
+        self._observed.add(features, candidate)
 
     def _take_memory(self, seen: Seen, features: Features) -> None:
-        """A figure as it stands; without one, the moments of what is left of the belief."""
+        """A figure as it stands; and that the job fitted or not, by the moments of what that leaves of the belief."""
         columns, row = self.pool.at(seen.candidate)
         loose = float(self._loose_kind[self._kind[seen.candidate]])
-        own = features
-        before = np.array([_memory_covariance(own, each)[0, 0] for each in self._weighed])
-        solved = self._memory.solved(before)
-        mean, variance = float(solved @ self._memory.carried[:, 0]), max(1.0 - float(solved @ solved), 1e-6)
+        need = float(self._need[seen.candidate])
         if not seen.fits:
             self._rule_out(columns, row, seen.candidate)
-        if seen.memory is not None and seen.fits:
-            value = (math.log(seen.memory) - float(self._need[seen.candidate])) / loose
-            noise = (WEIGHING / loose) ** 2
-        else:
-            edge = float(self.pool.room[seen.candidate] - self._need[seen.candidate]) / loose
-            found = _truncated(mean, variance, edge, above=not seen.fits)
-            if found is None:
-                return
-            value, noise = found
-        across = _memory_covariance(own, self._features)[0].astype(np.float32)
-        self._memory.add(across, before, 1.0 + noise, np.array([value]))
-        self._weighed.append(own)
+        elif seen.memory is not None:
+            before = self._memory_across(features, 0.0)
+            self._weigh_in(features, 0.0, before, (math.log(seen.memory) - need) / loose, (WEIGHING / loose) ** 2)
+        margin = MARGIN[1] / loose
+        before = self._memory_across(features, margin)
+        solved = self._memory.solved(before)
+        mean = float(solved @ self._memory.carried[:, 0])
+        variance = max(1.0 + margin**2 - float(solved @ solved), 1e-6)
+        edge = (float(self.pool.room[seen.candidate]) - MARGIN[0] - need) / loose
+        found = _truncated(mean, variance, edge, above=not seen.fits)
+        if found is not None:
+            self._weigh_in(features, margin, before, *found)
+
+    def _memory_across(self, features: Features, margin: float) -> FloatArray:
+        """Covariance of an observation of memory with those before it."""
+        together: FloatArray = _memory_covariance(features, self._weighed.features)[0]
+        return together + margin * np.array(self._margins)
+
+    def _weigh_in(self, features: Features, margin: float, before: FloatArray, value: float, noise: float) -> None:
+        """Take an observation of what a job needs, or with a margin of what it needs beside what its card holds."""
+        across = _memory_covariance(features, self._features)[0] + margin * MARGIN[1] / self._loose_kind
+        self._memory.add(across.astype(np.float32), before, 1.0 + margin**2 + noise, np.array([value]))
+        self._weighed.add(features, 0)
+        self._margins.append(margin)
 
     def _rule_out(self, columns: Columns, row: int, candidate: int) -> None:
         """Rule out what needs no less: the same but for a larger micro batch, less sharding or less recompute."""
@@ -270,7 +293,8 @@ class Belief:
     def _memory_of(self, whitened: SingleArray) -> tuple[FloatArray, FloatArray]:
         values = self._memory.carried[:, 0].astype(np.float32)
         mean = (values @ whitened).astype(np.float64)
-        variance = np.maximum(1.0 - np.einsum("ij,ij->j", whitened, whitened, dtype=np.float64), 1e-4)
+        own = 1.0 + (MARGIN[1] / self._loose_kind) ** 2
+        variance = np.maximum(own - np.einsum("ij,ij->j", whitened, whitened, dtype=np.float64), 1e-4)
         return mean, variance
 
     def _shift(self) -> tuple[FloatArray, FloatArray]:
@@ -292,14 +316,9 @@ class Belief:
     def _kind_features(self, candidate: int) -> Features:
         return replace(_row(self._features, int(self._kind[candidate])), era=(self.era,))
 
-    def _across(self, features: Features, candidate: int) -> FloatArray:
-        """Covariance of an observation with those before it."""
-        if not self._observed:
-            return np.zeros(0)
-        others = joined([each for each, _ in self._observed])
-        same = np.array([self._own if candidate == other else 0.0 for _, other in self._observed])
-        across: FloatArray = covariance(features, others)[0] * self._scale + same
-        return across
+    def _together(self, others: Observed, features: Features, candidate: int) -> FloatArray:
+        """Covariance of a candidate's time with those of others."""
+        return others.covariance(features, candidate, OWN**2) * self._scale
 
     def _to_kinds(self, features: Features) -> SingleArray:
         era = ERA**2 if features.era[0] == self.era else 0.0

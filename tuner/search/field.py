@@ -24,7 +24,8 @@ class Field:
         self._whitened = np.zeros((_ROOM, kinds), dtype=np.float32)
         self._inverse = np.zeros((_ROOM, _ROOM))
         self._carried = np.zeros((_ROOM, carried))
-        self.rows = 0
+        self._followed = np.zeros((_ROOM, _ROOM))
+        self.rows = self.columns = 0
 
     @property
     def carried(self) -> FloatArray:
@@ -41,9 +42,28 @@ class Field:
         solved: FloatArray = self._inverse[: self.rows, : self.rows] @ across
         return solved
 
-    def add(self, across: SingleArray, before: FloatArray, own: float, carried: FloatArray) -> None:
+    @property
+    def followed(self) -> FloatArray:
+        """`solved` of whatever is followed, one column for each."""
+        return self._followed[: self.rows, : self.columns]
+
+    def follow(self, across: FloatArray) -> None:
+        """Keep `solved` of this up to date from now on."""
+        if self.columns == self._followed.shape[1]:
+            self._followed = np.pad(self._followed, ((0, 0), (0, self.columns)))
+        self._followed[: self.rows, self.columns] = self.solved(across)
+        self.columns += 1
+
+    def add(
+        self,
+        across: SingleArray,
+        before: FloatArray,
+        own: float,
+        carried: FloatArray,
+        followed: FloatArray | None = None,
+    ) -> None:
         """One more observation: its covariance with the kinds, with the observations before it and with itself, its
-        noise included, and what is carried along."""
+        noise included, what is carried along, and its covariance with what is followed."""
         rows = self.rows
         if rows == len(self._inverse):
             self._grow()
@@ -53,12 +73,15 @@ class Field:
         self._carried[rows] = (carried - left @ self._carried[:rows]) / pivot
         self._inverse[rows, :rows] = -(left @ self._inverse[:rows, :rows]) / pivot
         self._inverse[rows, rows] = 1 / pivot
+        if followed is not None:
+            self._followed[rows, : self.columns] = (followed - left @ self.followed) / pivot
         self.rows = rows + 1
 
     def _grow(self) -> None:
         rows = len(self._inverse)
         self._whitened = np.concatenate([self._whitened, np.zeros_like(self._whitened)])
         self._carried = np.concatenate([self._carried, np.zeros_like(self._carried)])
+        self._followed = np.concatenate([self._followed, np.zeros_like(self._followed)])
         self._inverse = np.pad(self._inverse, (0, rows))
 
 

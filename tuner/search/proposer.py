@@ -7,6 +7,7 @@ row the open candidate is taken that agrees with the last on most axes.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
@@ -56,7 +57,9 @@ def proposer(name: str, belief: Belief, space: ParameterSpace, *, seed: int) -> 
     if name == "guided":
         return _Guided(belief, space)
     if name == "tpe":
-        return _Optunas(optuna.samplers.TPESampler(seed=seed, multivariate=True, group=True), space, seed)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)  # groups, since version 2.8
+            return _Optunas(optuna.samplers.TPESampler(seed=seed, multivariate=True, group=True), space, seed)
     if name == "gp":
         return _Optunas(optuna.samplers.GPSampler(seed=seed), space, seed)
     if name == "random":

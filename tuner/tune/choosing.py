@@ -129,7 +129,7 @@ class Chooser:
 
     def _proposal(self, candidate: int, *, kind: Kind = "search", why: str) -> Proposal:
         topology = self._known.pool.topology(candidate)
-        mean, deviation = self._known.belief.measured(candidate)
+        mean, deviation = (float(each[0]) for each in self._known.belief.measured([candidate]))
         return Proposal(
             key=topology.key,
             candidate=candidate,

@@ -49,26 +49,31 @@ def standings(belief: Belief, trials: Sequence[Trial]) -> list[Place]:
     for trial in trials:
         if trial.measured:
             runs.setdefault(trial.proposal.candidate, []).append(trial)
-    spread = noise(trials, usual=belief.trust.repeat)
-    places = []
-    for candidate, own in runs.items():
-        mean, deviation = belief.measured(candidate)
-        finish = mean + float(belief.pool.work[candidate])
-        width = INTERVAL * max(deviation, spread / math.sqrt(len(own)))
-        places.append(
-            Place(
-                candidate=candidate,
-                key=own[0].proposal.key,
-                seconds=math.exp(mean),
-                days=math.exp(finish) / DAY,
-                low=math.exp(finish - width) / DAY,
-                high=math.exp(finish + width) / DAY,
-                runs=len(own),
-                trials=tuple(trial.number for trial in own),
-            )
+    if not runs:
+        return []
+    candidates, spread = list(runs), noise(trials, usual=belief.trust.repeat)
+    mean, deviation = belief.measured(candidates)
+    many = np.array([len(own) for own in runs.values()])
+    finish = mean + belief.pool.work[candidates]
+    width = INTERVAL * np.maximum(deviation, spread / np.sqrt(many))
+    order = np.lexsort((np.array([own[0].number for own in runs.values()]), finish))
+    leader = order[0]
+    apart = (finish - finish[leader]) / (spread * np.sqrt(1 / many + 1 / many[leader]))
+    rival = below(-apart)
+    return [
+        Place(
+            candidate=candidates[place],
+            key=runs[candidates[place]][0].proposal.key,
+            seconds=math.exp(mean[place]),
+            days=math.exp(finish[place]) / DAY,
+            low=math.exp(finish[place] - width[place]) / DAY,
+            high=math.exp(finish[place] + width[place]) / DAY,
+            runs=int(many[place]),
+            trials=tuple(trial.number for trial in runs[candidates[place]]),
+            rival=0.0 if place == leader else float(rival[place]),
         )
-    places.sort(key=lambda place: (place.days, place.trials))
-    return [_against(place, places[0], spread) for place in places]
+        for place in order.tolist()
+    ]
 
 
 def rivals(places: Sequence[Place]) -> list[Place]:
@@ -84,15 +89,7 @@ def noise(trials: Sequence[Trial], eras: Mapping[int, str] | None = None, *, usu
         if trial.measured:
             era = (eras or {}).get(trial.number, "")
             runs.setdefault((trial.proposal.candidate, era), []).append(math.log(trial.seconds))
-    squares = sum(float(np.var(own)) * len(own) for own in runs.values())
-    free = sum(len(own) - 1 for own in runs.values())
+    again = [own for own in runs.values() if len(own) > 1]
+    squares = sum(float(np.var(own)) * len(own) for own in again)
+    free = sum(len(own) - 1 for own in again)
     return math.sqrt((WORTH * usual**2 + squares) / (WORTH + free))
-
-
-def _against(place: Place, leader: Place, spread: float) -> Place:
-    from dataclasses import replace
-
-    if place is leader:
-        return place
-    apart = math.log(place.days / leader.days) / (spread * math.sqrt(1 / place.runs + 1 / leader.runs))
-    return replace(place, rival=float(below(np.array([-apart]))[0]))

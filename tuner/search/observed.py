@@ -1,0 +1,51 @@
+"""The features of what was observed, one row for each observation, in arrays that grow."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+
+from tuner.columns import FloatArray, IntArray
+from tuner.physics.features import SMOOTH, Features, covariance
+
+
+class Observed:
+    """Observations by their features and the candidate, or whatever number, that each is of."""
+
+    def __init__(self) -> None:
+        self._rows = 0
+        self._numbers = np.zeros((_ROOM, 3 + len(SMOOTH)))
+        self._candidates: IntArray = np.zeros(_ROOM, dtype=np.int64)
+        self._words: tuple[list[str], list[str]] = ([], [])
+
+    def __len__(self) -> int:
+        return self._rows
+
+    @property
+    def features(self) -> Features:
+        """Of all observations."""
+        numbers = self._numbers[: self._rows]
+        kernel, era = self._words
+        return Features(smooth=numbers[:, 3:], cliff=numbers[:, :3], kernel=tuple(kernel), era=tuple(era))
+
+    def add(self, features: Features, candidate: int) -> None:
+        """One more."""
+        rows = self._rows
+        if rows == len(self._numbers):
+            self._numbers = np.concatenate([self._numbers, np.zeros_like(self._numbers)])
+            self._candidates = np.concatenate([self._candidates, np.zeros_like(self._candidates)])
+        self._numbers[rows] = np.concatenate([features.cliff[0], features.smooth[0]])
+        self._candidates[rows] = candidate
+        for words, new in zip(self._words, (features.kernel, features.era), strict=True):
+            words.extend(new)
+        self._rows = rows + 1
+
+    def covariance(self, features: Features, candidate: int, own: float) -> FloatArray:
+        """Of a candidate's time with each observation; `own` is the variance of what no other candidate has."""
+        across: FloatArray = covariance(features, self.features)[0]
+        across += own * (self._candidates[: self._rows] == candidate)
+        return across
+
+
+_ROOM: Final = 16
