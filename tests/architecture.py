@@ -12,12 +12,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 FLOORS = (
-    ("errors", "sizes", "resources", "domain", "results", "huggingface", "catalog", "keys"),
+    ("errors", "sizes", "resources", "domain", "results", "assignment", "huggingface", "catalog", "keys"),
     ("columns", "rules", "axes", "space", "openings", "nearest", "remedies", "logs"),
     ("physics",),
     ("search", "launch", "tables", "logfiles", "sitefile"),
-    ("planning", "explaining", "measuring", "evaluating", "costing", "audit", "request"),
-    ("tune", "report", "export"),
+    ("planning", "explaining", "measuring", "evaluating", "costing", "audit", "request", "export"),
+    ("tune", "report"),
     ("cli",),
     ("__main__",),
 )
@@ -31,6 +31,8 @@ APART = "worker"
 OWNERS = {
     "optuna": {"search"},
     "sqlalchemy": {"search"},
+    "importlib": {"launch", "__init__"},
+    "ctypes": {"launch", "worker"},
     "subprocess": {"launch"},
     "torch": {"worker"},
     "deepspeed": {"worker"},

@@ -8,9 +8,12 @@ from typing import NamedTuple
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.workers import ranks
 from tuner.cli import main
 from tuner.request import space_for
 from tuner.space import Space
+
+__all__ = ["ranks"]  # a fixture that lives with what it needs
 
 settings.register_profile("tuner", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("ci", parent=settings.get_profile("tuner"), max_examples=300, derandomize=True)

@@ -18,7 +18,10 @@ FLAGS = {
     "explain": SPACE | {"--calibration", "--against"},
     "flops": SPACE | {"--seconds", "--tokens", "--price"},
     "measure": SPACE | {"--csv", "--iterations", "--run"},
-    "optimize": SPACE | LIMITS | KEPT | {*("--sampler", "--launcher", "--table", "--group", "--iterations", "--drift")},
+    "optimize": SPACE
+    | LIMITS
+    | KEPT
+    | {*("--sampler", "--launcher", "--command", "--table", "--group", "--iterations", "--drift")},
     "plan": SPACE | {"--csv", "--top", "--calibration"},
     "rules": {"--json"},
 }

@@ -26,7 +26,7 @@ def space_for(
     cluster: str | Cluster | None = None,
     nodes: int | None = None,
     gpus_per_node: int | None = None,
-    gpu: str | None = None,
+    gpu: str | Gpu | None = None,
     global_batch: int | None = None,
     seq: int | None = None,
     precision: Precision | None = None,
@@ -95,10 +95,12 @@ def _shapes(given: Iterable[Shape | str], model: Model) -> tuple[Shape, ...]:
     return tuple(dict.fromkeys(shape for shapes in spelt for shape in shapes))
 
 
-def _cluster(given: str | Cluster | None, *, nodes: int | None, gpus_per_node: int | None, gpu: str | None) -> Cluster:
+def _cluster(
+    given: str | Cluster | None, *, nodes: int | None, gpus_per_node: int | None, gpu: str | Gpu | None
+) -> Cluster:
     """The cluster, with other nodes or GPUs where they are given; a network that is the cluster's own stays."""
     known = given if isinstance(given, Cluster) else catalog.cluster(DEFAULT_CLUSTER if given is None else given)
-    card = known.gpu if gpu is None else catalog.gpu(gpu)
+    card = known.gpu if gpu is None else gpu if isinstance(gpu, Gpu) else catalog.gpu(gpu)
     own_network = known.inter_node.bandwidth != known.gpu.inter_node_bandwidth * known.gpus_per_node
     own_fabric = known.intra_node.bandwidth != known.gpu.intra_node_bandwidth
     stays = gpu is None or given is not None

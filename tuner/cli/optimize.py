@@ -26,7 +26,8 @@ if TYPE_CHECKING:
 @click.option(
     "--sampler", default="guided", metavar="NAME", help="guided, tpe, gp, random, grid or plan. [default: guided]"
 )
-@click.option("--launcher", metavar="NAME", help="simulated or replay. [default: simulated]")
+@click.option("--launcher", metavar="NAME", help="simulated, replay or local. [default: simulated]")
+@click.option("--command", metavar="TEMPLATE", help="Your own trainer: 'torchrun train.py --tp {tp} --pp {pp}'.")
 @click.option("--table", metavar="FILE", help="The measured table that answers for --launcher replay.")
 @click.option("--group", metavar="NAME", help="The group of the table's rows to search. [default: its only one]")
 @takes_defaults
@@ -98,6 +99,7 @@ def _request(space: Space, given: dict[str, Any]) -> Request:
         jobs=given["jobs"],
         iterations=iterations_of(given["iterations"]),
         drift=drift_of(given["drift"]),
+        command=given["command"],
         calibration=_calibration(given),
     )
 

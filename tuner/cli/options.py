@@ -81,6 +81,8 @@ def describes_a_space(command: Command) -> Command:
         from tuner.request import space_for
 
         described = {name: given.pop(name) for name in _NAMES}
+        if given.get("launcher") == "local":
+            described = _here(described, own_program=not given.get("command"))
         space: Space = space_for(**described)
         return command(space=space, **given)
 
@@ -88,6 +90,14 @@ def describes_a_space(command: Command) -> Command:
     for option in reversed(_DESCRIBE):
         wrapped = option(wrapped)
     return wrapped
+
+
+def _here(described: dict[str, Any], *, own_program: bool) -> dict[str, Any]:
+    """What is not said follows from this machine."""
+    from tuner.launch.machine import this_machine
+    from tuner.tune.here import described_here
+
+    return described_here(described, this_machine(), own_program=own_program)
 
 
 def takes_calibration(command: Command) -> Command:

@@ -117,5 +117,8 @@ class Launcher(Protocol):
     def adopt(self, job: Job, handle: str | None) -> str | None:
         """The handle of a job that an earlier process has submitted, or None where there is none."""
 
+    def explain(self, handle: str) -> str:
+        """Have every rank of a job that stands still write down what it is doing; where that stands, or nothing."""
+
     def close(self) -> None:
         """Give back what the launcher itself holds; jobs go on."""

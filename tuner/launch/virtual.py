@@ -136,6 +136,10 @@ class Virtual(ABC):
                 return self._take(record, job.folder)
         return None
 
+    def explain(self, handle: str) -> str:  # noqa: ARG002 - nothing runs that could tell
+        """Nothing: there is no process."""
+        return ""
+
     def close(self) -> None:  # noqa: B027 - the law is kept by doing nothing
         """Nothing is held."""
 

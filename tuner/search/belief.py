@@ -51,6 +51,16 @@ gives up between 90% and the limit's 98.5% of a card, by how it is set and by wh
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Trust:
+    """How far the model and a single run can be relied on, on the machines of a study."""
+
+    repeat: float = REPEAT
+    """Standard deviation of the logarithm of two runs of one topology."""
+    unsure: float = 1.0
+    """By how much more the model may be off than on the machines that it was made for."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Seen:
     """What one job has shown of a candidate."""
 
@@ -72,8 +82,14 @@ FORECAST: Final = 0.03
 class Belief:
     """Seconds and memory of every candidate of a pool, and how sure they are."""
 
-    def __init__(self, pool: Pool, calibration: Calibration | None = None, *, era: str = "") -> None:
+    def __init__(
+        self, pool: Pool, calibration: Calibration | None = None, *, era: str = "", trust: Trust | None = None
+    ) -> None:
         self.pool = pool
+        self.trust = trust or Trust()
+        self._scale = self.trust.unsure**2
+        self._shared, self._own = _RESIDUAL * self._scale, OWN**2 * self._scale
+        self._prior = prior_deviations() * self.trust.unsure
         self.era = era
         self._known = calibration or Calibration()
         self._features, self._kind = pool.kinds
@@ -121,8 +137,8 @@ class Belief:
         explained = np.einsum("ij,ij->j", whitened, whitened, dtype=np.float64)
         slopes = self._slopes[places] - (whitened.T @ self._time.carried[:, :-1])[back]
         _, spread = self._shift()
-        variance = _RESIDUAL + OWN**2 - explained[back] + ((slopes @ spread) * slopes).sum(axis=1)
-        deviation: FloatArray = np.sqrt(np.maximum(variance, OWN**2))
+        variance = self._shared + self._own - explained[back] + ((slopes @ spread) * slopes).sum(axis=1)
+        deviation: FloatArray = np.sqrt(np.maximum(variance, self._own))
         return deviation
 
     def most_deviation(self) -> FloatArray:
@@ -135,7 +151,7 @@ class Belief:
         for each in candidates:
             if each not in self._followed:
                 features = self._kind_features(each)
-                self._time.follow(self._observed.covariance(features, each, OWN**2))
+                self._time.follow(self._together(self._observed, features, each))
                 self._followed[each] = len(self._followed)
                 self._followed_as.add(features, each)
         places = np.array([self._followed[each] for each in candidates], dtype=np.int64)
@@ -145,7 +161,7 @@ class Belief:
         slopes = self._slopes[rows] - solved.T @ carried[:, :-1]
         mean: FloatArray = self._level[rows] + self._slopes[rows] @ shift
         mean += solved.T @ (carried[:, -1] - carried[:, :-1] @ shift)
-        variance = _RESIDUAL + OWN**2 - (solved**2).sum(axis=0) + ((slopes @ spread) * slopes).sum(axis=1)
+        variance = self._shared + self._own - (solved**2).sum(axis=0) + ((slopes @ spread) * slopes).sum(axis=1)
         return mean, np.sqrt(np.maximum(variance, 1e-8))
 
     def out_of_memory(self) -> FloatArray:
@@ -174,8 +190,8 @@ class Belief:
         self._level = np.log(np.concatenate([seconds(part, site) for part in chunks]))
         if not hasattr(self, "_slopes"):
             self._slopes = np.concatenate([slopes_of(part, site) for part in chunks])
-            spread = ((self._slopes * prior_deviations()) ** 2).sum(axis=1)
-            self._most = np.sqrt(_RESIDUAL + OWN**2 + spread)
+            spread = ((self._slopes * self._prior) ** 2).sum(axis=1)
+            self._most = np.sqrt(self._shared + self._own + spread)
         kinds = len(self._features)
         self._time = Field(kinds, len(TIME_FACTORS) + 1)
         self._memory = Field(kinds, 1)
@@ -196,7 +212,7 @@ class Belief:
         for row in range(len(known)):
             features = _row(known, row)
             residual = rows.residual[row] - rows.slopes[row] @ (self._reference - there)
-            self._observe(features, -1 - row, rows.slopes[row], residual, rows.noise[row] - OWN**2)
+            self._observe(features, -1 - row, rows.slopes[row], residual, rows.noise[row] - self._own)
 
     def _take(self, seen: Seen) -> None:
         candidate = seen.candidate
@@ -205,24 +221,28 @@ class Belief:
             residual = np.log(seen.seconds) - self._level[candidate]
             own = replace(features, era=(seen.era,))
             self._observe(
-                own, candidate, self._slopes[candidate], residual, FORECAST**2 if seen.forecast else REPEAT**2
+                own,
+                candidate,
+                self._slopes[candidate],
+                residual,
+                max(FORECAST, self.trust.repeat) ** 2 if seen.forecast else self.trust.repeat**2,
             )
         if seen.fits is not None:
             self._take_memory(seen, features)
 
     def _observe(self, features: Features, candidate: int, slopes: FloatArray, residual: float, noise: float) -> None:
-        before = self._observed.covariance(features, candidate, OWN**2)
+        before = self._together(self._observed, features, candidate)
         solved = self._time.solved(before)
         shift, spread = self._shift()
         carried = self._time.carried
         left = slopes - solved @ carried[:, :-1]
         expected = slopes @ shift + solved @ (carried[:, -1] - carried[:, :-1] @ shift)
-        variance = float(_RESIDUAL + OWN**2 + noise - solved @ solved + left @ spread @ left)
+        variance = float(self._shared + self._own + noise - solved @ solved + left @ spread @ left)
         far = float(abs(residual - expected)) / math.sqrt(max(variance, 1e-12))
         noise = max(noise, REPEAT**2) + (variance * ((far / FAR) ** 2 - 1) if far > FAR else 0.0)
         across = self._to_kinds(features)
-        followed = self._followed_as.covariance(features, candidate, OWN**2)
-        self._time.add(across, before, _RESIDUAL + OWN**2 + noise, np.append(slopes, residual), followed)
+        followed = self._together(self._followed_as, features, candidate)
+        self._time.add(across, before, self._shared + self._own + noise, np.append(slopes, residual), followed)
         self._observed.add(features, candidate)
 
     def _take_memory(self, seen: Seen, features: Features) -> None:
@@ -279,7 +299,7 @@ class Belief:
 
     def _shift(self) -> tuple[FloatArray, FloatArray]:
         """How far the factors are from the reference, and their covariance."""
-        prior = 1 / prior_deviations() ** 2
+        prior = 1 / self._prior**2
         carried = self._time.carried
         spread = np.linalg.inv(np.diag(prior) + carried[:, :-1].T @ carried[:, :-1])
         away = self._reference - self._expected
@@ -296,10 +316,14 @@ class Belief:
     def _kind_features(self, candidate: int) -> Features:
         return replace(_row(self._features, int(self._kind[candidate])), era=(self.era,))
 
+    def _together(self, others: Observed, features: Features, candidate: int) -> FloatArray:
+        """Covariance of a candidate's time with those of others."""
+        return others.covariance(features, candidate, OWN**2) * self._scale
+
     def _to_kinds(self, features: Features) -> SingleArray:
         era = ERA**2 if features.era[0] == self.era else 0.0
         unlabelled = replace(features, era=("\0",))
-        across: SingleArray = (covariance(unlabelled, self._features)[0] + era).astype(np.float32)
+        across: SingleArray = ((covariance(unlabelled, self._features)[0] + era) * self._scale).astype(np.float32)
         return across
 
 

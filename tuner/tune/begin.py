@@ -12,11 +12,16 @@ from pathlib import Path
 from typing import Any, Final
 
 from tuner.errors import EmptySpace, InputError, StudyError, UnknownName, shown
-from tuner.launch.contract import Launcher
+from tuner.export.ds_config import ds_config
+from tuner.launch.contract import Job, Launcher
+from tuner.launch.local import Local
+from tuner.launch.machine import check_jobs_can_run, this_machine
+from tuner.launch.program import Program, Template, Worker
 from tuner.launch.replay import Replay
 from tuner.launch.simulated import Drift, Simulated
 from tuner.physics.calibration import Calibration
 from tuner.planning import why_empty
+from tuner.search.belief import Trust
 from tuner.search.pool import MOST, Pool
 from tuner.search.proposer import SAMPLERS
 from tuner.search.storage import sqlite_url
@@ -28,7 +33,11 @@ from tuner.tune.limits import Limits
 from tuner.tune.loop import Event, Setup
 from tuner.tune.replayed import replayed
 
-LAUNCHERS: Final = ("simulated", "replay")
+LAUNCHERS: Final = ("simulated", "replay", "local")
+
+HOST: Final = Trust(repeat=0.10, unsure=4.0)
+"""On a machine's processors, shared with everything else: eight runs of one topology have differed by a third, and the
+model was not made for them."""
 
 NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")
 """What a study may be called: it is the name of a folder too."""
@@ -51,6 +60,8 @@ class Request:
     jobs: int = 1
     iterations: tuple[int, ...] = (2,)
     drift: Drift | None = None
+    command: str | None = None
+    """The user's own trainer, as a template."""
     calibration: Calibration | None = None
 
 
@@ -93,6 +104,7 @@ def begin(request: Request, observe: Callable[[Event], None]) -> Iterator[Begun]
             jobs=request.jobs,
             iterations=request.iterations,
             calibration=request.calibration or Calibration(),
+            trust=HOST if isinstance(launcher, Local) and launcher.on_host else Trust(),
             observe=observe,
         )
         yield Begun(setup=setup, tally=tally, resumed=len(trials))
@@ -129,17 +141,40 @@ def _cluster(request: Request, tally: Tally | None) -> tuple[Pool, Launcher, dic
         lines = repr([(answer.topology, answer.outcome, answer.seconds) for answer in answers])
         about |= {"group": request.group, "rows": hashlib.sha256(lines.encode()).hexdigest()[:16]}
         return pool, Replay(answers), about
-    if request.launcher != "simulated":
+    if request.launcher not in LAUNCHERS:
         raise UnknownName("launcher", request.launcher, LAUNCHERS)
     if request.table is not None:
         raise InputError(f"--table answers for --launcher replay, not for {request.launcher}.")
     about |= space_document(request.space)
+    if request.launcher == "local":
+        local, what = _local(request)
+        return _whole(request.space, tally), local, about | what
+    if request.command is not None:
+        raise InputError("--command runs real jobs: give --launcher local with it.")
     about |= {"seed": request.seed, "drift": None if request.drift is None else repr(request.drift)}
     return (
         _whole(request.space, tally),
         Simulated(request.space.cluster.nodes, seed=request.seed, drift=request.drift),
         about,
     )
+
+
+def _local(request: Request) -> tuple[Local, dict[str, Any]]:
+    """This machine, and what is run on it."""
+    machine = this_machine()
+    on_host = machine.accelerator == "cpu"
+    program: Program
+    if request.command is None:
+        check_jobs_can_run()
+        program = Worker(configure=_configure, accelerator=machine.accelerator, seed=request.seed)
+    else:
+        program = Template.parse(request.command, configure=_configure, cwd=Path.cwd(), on_host=on_host)
+    about = {"command": request.command, "accelerator": machine.accelerator, "seed": request.seed}
+    return Local(program, ranks=request.space.cluster.gpus_per_node), about
+
+
+def _configure(job: Job) -> dict[str, Any]:
+    return ds_config(job.workload, job.topology)
 
 
 def _whole(space: Space, tally: Tally | None) -> Pool:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from tuner.physics.features import UNSEEN
+from tuner.search.belief import REPEAT
 from tuner.search.record import Trial
 from tuner.tune.standing import noise
 
@@ -61,11 +62,11 @@ def labels(trials: Sequence[Trial], eras: Sequence[Era], first: str = "") -> dic
     return {trial.number: label(trial.number, eras, first) for trial in trials}
 
 
-def shift(trials: Sequence[Trial], eras: Sequence[Era]) -> Shift:
+def shift(trials: Sequence[Trial], eras: Sequence[Era], *, usual: float = REPEAT) -> Shift:
     """What the repeats of the present era say."""
     since = eras[-1].first if eras else 0
     own = [trial for trial in trials if trial.measured and trial.number >= since]
-    spread = noise(_earlier_repeats(own), labels(own, eras))
+    spread = noise(_earlier_repeats(own), labels(own, eras), usual=usual)
     differences = _differences(own, spread)
     if not differences:
         return Shift(era=None, suspected=False)

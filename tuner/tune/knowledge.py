@@ -12,7 +12,7 @@ import numpy as np
 from tuner.physics.calibration import Calibration
 from tuner.results import Outcome
 from tuner.search.axes import ParameterSpace
-from tuner.search.belief import Belief, Seen
+from tuner.search.belief import Belief, Seen, Trust
 from tuner.search.pool import Pool
 from tuner.search.proposer import Proposer, proposer
 from tuner.search.record import Trial
@@ -24,11 +24,13 @@ from tuner.tune.standing import DAY, Place, standings
 class Knowledge:
     """A study, read and learnt from."""
 
-    def __init__(self, pool: Pool, study: Study, calibration: Calibration, *, sampler: str, seed: int) -> None:
+    def __init__(
+        self, pool: Pool, study: Study, calibration: Calibration, *, sampler: str, seed: int, trust: Trust
+    ) -> None:
         self.pool, self.study = pool, study
         self.era = calibration.era
         """In which the study began."""
-        self.belief = Belief(pool, calibration, era=self.era)
+        self.belief = Belief(pool, calibration, era=self.era, trust=trust)
         self.space = ParameterSpace(pool)
         self.proposer: Proposer = proposer(sampler, self.belief, self.space, seed=seed)
         self.trials: list[Trial] = []
@@ -121,7 +123,7 @@ class Knowledge:
         self.places = standings(self.belief, self.trials)
 
     def _changed(self) -> drift.Era | None:
-        found = drift.shift(self.trials, self.eras)
+        found = drift.shift(self.trials, self.eras, usual=self.belief.trust.repeat)
         self.suspected = found.suspected
         if found.era is not None:
             self.eras = [*self.eras, found.era]

@@ -19,6 +19,7 @@ from tuner.errors import LaunchError, StudyError
 from tuner.launch.contract import Job, Launcher, Result, State
 from tuner.physics.calibration import Calibration
 from tuner.results import Failure, Outcome
+from tuner.search.belief import Trust
 from tuner.search.pool import Pool
 from tuner.search.pruning import Referee
 from tuner.search.record import Ending, Proposal, Trial
@@ -80,6 +81,7 @@ class Setup:
     jobs: int = 1
     iterations: tuple[int, ...] = (2,)
     calibration: Calibration = field(default_factory=Calibration)
+    trust: Trust = field(default_factory=Trust)
     observe: Callable[[Event], None] = print
 
 
@@ -89,10 +91,12 @@ class Tuning:
     def __init__(self, setup: Setup) -> None:
         self.setup = setup
         self.pool, self.study, self.launcher = setup.pool, setup.study, setup.launcher
-        self.known = Knowledge(self.pool, self.study, setup.calibration, sampler=setup.sampler, seed=setup.seed)
+        self.known = Knowledge(
+            self.pool, self.study, setup.calibration, sampler=setup.sampler, seed=setup.seed, trust=setup.trust
+        )
         self.chooser = Chooser(self.known, setup.limits, sampler=setup.sampler, iterations=max(setup.iterations))
         self.running: dict[int, Running] = {}
-        self._referee = Referee(ALLOWANCE * noise([]))
+        self._referee = Referee(ALLOWANCE * noise([], usual=setup.trust.repeat))
         self._refused = 0
         self._read_at = self._alive_at = -math.inf
 
@@ -272,9 +276,10 @@ class Tuning:
 
     def _stop(self, each: Running, outcome: Outcome, reason: str, forecast: float | None) -> None:
         began = each.watch.began
+        evidence = self.launcher.explain(each.handle) if outcome is Outcome.HUNG else ""
         self.launcher.cancel(each.handle)
         held = self.launcher.now() - began if began is not None else 0.0
-        self._end(each, Ending(outcome=outcome, reason=reason, forecast=forecast, held=held))
+        self._end(each, Ending(outcome=outcome, reason=reason, evidence=evidence, forecast=forecast, held=held))
 
     def _told(self, each: Running, result: Result) -> None:
         work = float(self.pool.work[each.trial.proposal.candidate])

@@ -51,7 +51,7 @@ def standings(belief: Belief, trials: Sequence[Trial]) -> list[Place]:
             runs.setdefault(trial.proposal.candidate, []).append(trial)
     if not runs:
         return []
-    candidates, spread = list(runs), noise(trials)
+    candidates, spread = list(runs), noise(trials, usual=belief.trust.repeat)
     mean, deviation = belief.measured(candidates)
     many = np.array([len(own) for own in runs.values()])
     finish = mean + belief.pool.work[candidates]
@@ -82,7 +82,7 @@ def rivals(places: Sequence[Place]) -> list[Place]:
     return sorted(near, key=lambda place: -place.rival)
 
 
-def noise(trials: Sequence[Trial], eras: Mapping[int, str] | None = None) -> float:
+def noise(trials: Sequence[Trial], eras: Mapping[int, str] | None = None, *, usual: float = REPEAT) -> float:
     """Standard deviation of the logarithm of a run's seconds, from repeats of one topology within one era."""
     runs: dict[tuple[int, str], list[float]] = {}
     for trial in trials:
@@ -92,4 +92,4 @@ def noise(trials: Sequence[Trial], eras: Mapping[int, str] | None = None) -> flo
     again = [own for own in runs.values() if len(own) > 1]
     squares = sum(float(np.var(own)) * len(own) for own in again)
     free = sum(len(own) - 1 for own in again)
-    return math.sqrt((WORTH * REPEAT**2 + squares) / (WORTH + free))
+    return math.sqrt((WORTH * usual**2 + squares) / (WORTH + free))

@@ -1,0 +1,55 @@
+"""An assignment is read as it was written, from wherever its folder lies."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.workers import ONE, WORKLOAD
+from tuner.assignment import Assignment
+from tuner.domain import Ramp, Shape
+from tuner.errors import InputError
+
+ASSIGNMENT = Assignment(
+    workload=replace(WORKLOAD, ramp=Ramp(start=4, increment=4)),
+    topology=replace(ONE, heads=8, shape=Shape(hidden=128, layers=2)),
+    gpus_per_node=1,
+    ds_config="ds_config.json",
+    result="out/result.json",
+)
+
+
+def test_an_assignment_is_read_as_it_was_written(tmp_path: Path) -> None:
+    """Its relative paths come out below its own folder, absolute ones as they are."""
+    ASSIGNMENT.write(tmp_path / "job.json")
+    read = Assignment.read(tmp_path / "job.json")
+    assert read == replace(
+        ASSIGNMENT, ds_config=str(tmp_path / "ds_config.json"), result=str(tmp_path / "out/result.json")
+    )
+    read.write(tmp_path / "job.json")
+    assert Assignment.read(tmp_path / "job.json") == read
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"iterations": 0}, "iterations must be a whole number from 1, not 0"),
+        ({"iterations": True}, "iterations must be a whole number from 1, not True"),
+        ({"seed": "1"}, "seed must be a whole number from 0, not '1'"),
+        ({"timeout": float("inf")}, "timeout must be finite and positive, not inf"),
+        ({"result": 3}, "result must be a path, not 3"),
+        ({"speed": 3}, "assignment has no field speed"),
+        ({"topology": {"tp": 1}}, "topology lacks nodes, pp, dp and micro_batch"),
+        ({"workload": []}, "workload must be an object, not a list of 0"),
+    ],
+)
+def test_a_field_that_cannot_be_meant_is_refused_by_name(change: dict[str, object], said: str, tmp_path: Path) -> None:
+    path = tmp_path / "job.json"
+    ASSIGNMENT.write(path)
+    path.write_text(json.dumps({**json.loads(path.read_text()), **change}))
+    with pytest.raises(InputError) as caught:
+        Assignment.read(path)
+    assert said in str(caught.value)

@@ -1,0 +1,155 @@
+"""The DeepSpeed config of a topology: DeepSpeed takes it, and what DeepSpeed takes without a word we refuse."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.workers import ENVIRONMENT, WORKLOAD, needs_deepspeed, topology
+from tuner.domain import RECOMPUTE, Topology, Workload
+from tuner.errors import InputError
+from tuner.export.ds_config import ds_config
+from tuner.export.schema import check
+
+BLOOM = replace(WORKLOAD, model=replace(WORKLOAD.model, vocab=250880), global_batch=2048, precision="fp16")
+
+
+@st.composite
+def jobs(draw: st.DrawFn) -> tuple[Workload, Topology]:
+    """A workload and a topology whose batch comes out."""
+    dp, micro_batch = draw(st.integers(1, 64)), draw(st.integers(1, 16))
+    batch = dp * micro_batch * draw(st.integers(1, 100))
+    workload = replace(
+        WORKLOAD,
+        global_batch=batch,
+        precision=draw(st.sampled_from(["fp32", "bf16", "fp16"])),
+        optimizer=draw(st.sampled_from(["adam", "sgd", "adafactor"])),
+    )
+    pp = draw(st.sampled_from([1, 2, 4]))
+    return workload, topology(
+        tp=draw(st.sampled_from([1, 2, 4])),
+        pp=pp,
+        dp=dp,
+        micro_batch=micro_batch,
+        zero=draw(st.integers(0, 1 if pp > 1 else 3)),
+        recompute=draw(st.sampled_from(RECOMPUTE)),
+    )
+
+
+@given(jobs())
+def test_a_config_says_what_the_topology_decides(job: tuple[Workload, Topology]) -> None:
+    """Batch triad, precision, ZeRO stage and recompute; it passes our schema, and filling it changes no base file."""
+    workload, chosen = job
+    config = ds_config(workload, chosen)
+    check(config, data_parallel=chosen.dp)
+    triad = (config["train_micro_batch_size_per_gpu"], config["gradient_accumulation_steps"], chosen.dp)
+    assert config["train_batch_size"] == workload.global_batch == triad[0] * triad[1] * triad[2]
+    assert config["zero_optimization"]["stage"] == chosen.zero
+    assert [name for name in ("bf16", "fp16") if name in config] == [workload.precision] * (
+        workload.precision != "fp32"
+    )
+    assert ("pipeline" in config) == (chosen.pp > 1)
+    if chosen.pp > 1:
+        assert config["pipeline"]["activation_checkpoint_interval"] == (chosen.recompute == "full")
+    assert json.loads(json.dumps(config)) == config == ds_config(workload, chosen)
+
+
+def test_deepspeeds_own_class_takes_the_configs_and_checks_their_batches() -> None:
+    """Without its process group it would take a world of one; with it the data parallel size counts."""
+    needs_deepspeed()
+    cases = [
+        (workload, topology(zero=zero, dp=dp, pp=pp, tp=2, recompute=recompute))
+        for workload in (WORKLOAD, replace(WORKLOAD, precision="bf16", optimizer="sgd"), BLOOM)
+        for zero, dp, pp, recompute in ((0, 1, 2, "full"), (1, 2, 2, "selective"), (2, 2, 1, "none"), (3, 2, 1, "full"))
+    ]
+    program = """
+import json, sys
+import deepspeed.runtime.config as module
+module.dist.get_rank = lambda: 0
+class Grid:
+    def __init__(self, dp): self.dp = dp
+    def get_data_parallel_world_size(self): return self.dp
+for config, dp in json.load(sys.stdin):
+    told = module.DeepSpeedConfig(config, mpu=Grid(dp))
+    print(json.dumps([told.train_batch_size, told.train_micro_batch_size_per_gpu, told.gradient_accumulation_steps]))
+"""
+    told = json.dumps([[ds_config(workload, chosen), chosen.dp] for workload, chosen in cases])
+    said = subprocess.run(
+        [sys.executable, "-c", program], input=told, env=ENVIRONMENT, capture_output=True, text=True, timeout=60
+    )
+    assert said.returncode == 0, said.stderr
+    answers = [json.loads(line) for line in said.stdout.splitlines() if line.startswith("[") and line.endswith("]")]
+    assert [answer for answer in answers if len(answer) == 3] == [
+        [workload.global_batch, 4, workload.global_batch // (4 * chosen.dp)] for workload, chosen in cases
+    ]
+
+
+def test_sequence_parallel_stages_send_whole_activations() -> None:
+    """DeepSpeed may send each rank's part of an activation alone, which it takes for the same on all of them."""
+    shared = ds_config(WORKLOAD, topology(tp=2, pp=2))["pipeline"]
+    apart = ds_config(WORKLOAD, topology(tp=2, pp=2, sequence_parallel=True))["pipeline"]
+    assert (shared["pipe_partitioned"], shared["grad_partitioned"]) == (True, True)
+    assert (apart["pipe_partitioned"], apart["grad_partitioned"]) == (False, False)
+
+
+def test_a_bucket_is_not_larger_than_what_a_rank_has_to_send() -> None:
+    zero = ds_config(WORKLOAD, topology(dp=2, zero=2))["zero_optimization"]
+    assert zero["reduce_bucket_size"] == zero["allgather_bucket_size"] == 1_000_000
+    large = replace(WORKLOAD, model=replace(WORKLOAD.model, hidden=4096, ffn=16384, layers=32, embedding_size=4096))
+    assert ds_config(large, topology(dp=2, zero=2))["zero_optimization"]["reduce_bucket_size"] == 500_000_000
+
+
+@pytest.mark.parametrize(
+    ("workload", "axes", "said"),
+    [
+        (replace(WORKLOAD, precision="fp8"), {}, "no precision fp8"),
+        (replace(WORKLOAD, optimizer="adam8bit"), {}, "no optimizer adam8bit"),
+        (WORKLOAD, {"dp": 3}, "global batch 8 does not divide by micro_batch x dp = 4 x 3 = 12"),
+    ],
+)
+def test_what_has_no_config_is_refused(workload: Workload, axes: dict[str, Any], said: str) -> None:
+    with pytest.raises(InputError, match=said):
+        ds_config(workload, topology(**axes))
+
+
+PLANTS: dict[str, tuple[dict[str, Any], str]] = {
+    "an unknown key": ({"zero_optimisation": {}}, "has no key 'zero_optimisation'"),
+    "an unknown key below": ({"pipeline": {"interval": 1}}, "at pipeline has no key 'interval'"),
+    "a fraction of a sample": (
+        {"train_micro_batch_size_per_gpu": 2.5},
+        "train_micro_batch_size_per_gpu must be a whole number from 1, not 2.5",
+    ),
+    "a flag for a number": ({"train_batch_size": True}, "train_batch_size must be a whole number from 1, not True"),
+    "a text for a number": ({"gradient_clipping": "1.0"}, "gradient_clipping must be a number from 0, not '1.0'"),
+    "no number": ({"gradient_clipping": float("nan")}, "gradient_clipping must be a number from 0, not nan"),
+    "a stage": ({"zero_optimization": {"stage": 4}}, "zero_optimization.stage must be 0, 1, 2 or 3, not 4"),
+    "an optimizer": ({"optimizer": {"type": "Adamw"}}, "optimizer.type must be AdamW, Adam, SGD or Adafactor"),
+    "betas": ({"optimizer": {"params": {"betas": [0.9, 1.5]}}}, "betas must be two numbers from 0 and below 1"),
+    "a list": ({"optimizer": []}, "field optimizer must be an object, not a list of 0"),
+    "both halves": ({"fp16": {"enabled": True}, "bf16": {"enabled": True}}, "cannot enable fp16 and bf16 together"),
+    "a triad": ({"train_batch_size": 16}, "train_batch_size 16 is not"),
+}
+
+
+@pytest.mark.parametrize("plant", PLANTS)
+def test_a_config_that_is_not_ours_is_refused_in_one_sentence(plant: str) -> None:
+    """DeepSpeed takes most of these without a word."""
+    changed, said = PLANTS[plant]
+    with pytest.raises(InputError) as caught:
+        check({**ds_config(WORKLOAD, topology()), **changed}, data_parallel=1)
+    assert said in str(caught.value)
+    assert str(caught.value).endswith(".")
+
+
+def test_a_config_without_its_batch_is_refused() -> None:
+    with pytest.raises(InputError, match="lacks train_batch_size, train_micro_batch_size_per_gpu and"):
+        check({}, data_parallel=1)
+    with pytest.raises(InputError, match="config itself must be an object"):
+        check([], data_parallel=1)

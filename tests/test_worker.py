@@ -1,0 +1,347 @@
+"""The worker trains the same model on every topology, says what it measured, and refuses what it cannot build."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import signal
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.workers import ENVIRONMENT, ONE, TINY, WORKLOAD, Job, Ranks, assign, needs_deepspeed, topology
+from tuner import catalog
+from tuner.columns import Columns
+from tuner.domain import Shape, Workload
+from tuner.logs import read_log
+from tuner.physics.flops import hardware_flops
+
+pytestmark = pytest.mark.slow
+
+PRECISE = 1e-5
+"""Relative, fp32; measured over all cases: 2.1e-7."""
+COARSE = 1e-3
+"""Relative, bf16; measured: 8.6e-5."""
+
+LLAMA = replace(TINY, name="tiny-llama", kv_heads=2, gated_mlp=True, norm="rmsnorm", positions="rotary")
+LLAMA = replace(LLAMA, tied_embeddings=False, qkv_bias=False, qk_norm=True, embedding_norm=True)
+SGD = replace(WORKLOAD, optimizer="sgd")
+CLIP = 0.5
+"""Some of the ten iterations' gradients are longer and some shorter, so that both their scale and their norm count."""
+
+
+def run_program(text: str) -> str:
+    """Run Python where torch is; what it printed."""
+    needs_deepspeed()
+    said = subprocess.run([sys.executable, "-c", text], env=ENVIRONMENT, capture_output=True, text=True, timeout=60)
+    assert said.returncode == 0, said.stderr
+    return said.stdout
+
+
+def worst(job: Job, reference: Job) -> float:
+    """The largest relative difference of the losses of two jobs."""
+    assert len(job.losses) == len(reference.losses) == 10
+    assert reference.losses[0] - min(reference.losses) > 0.2, "nothing was learnt that could differ"
+    return max(abs(a - b) / b for a, b in zip(job.losses, reference.losses, strict=True))
+
+
+PARITY: dict[str, dict[str, Any]] = {
+    "two tensor parallel ranks": {"tp": 2},
+    "two stages, embeddings tied across them": {"pp": 2},
+    "two stages of two ranks": {"tp": 2, "pp": 2},
+    "two replicas": {"dp": 2, "micro_batch": 2},
+    "ZeRO 1": {"dp": 2, "zero": 1, "micro_batch": 2},
+    "ZeRO 2": {"dp": 2, "zero": 2, "micro_batch": 2},
+    "ZeRO 3": {"dp": 2, "zero": 3, "micro_batch": 2},
+    "ZeRO 2 of two tensor parallel ranks": {"tp": 2, "dp": 2, "zero": 2},
+    "ZeRO 3 of two tensor parallel ranks": {"tp": 2, "dp": 2, "zero": 3, "recompute": "full"},
+    "attention computed again": {"recompute": "selective"},
+    "layers computed again": {"recompute": "full"},
+    "layers computed again in two stages": {"pp": 2, "recompute": "full"},
+    "another micro batch": {"micro_batch": 1},
+    "sequence parallelism": {"tp": 2, "sequence_parallel": True},
+    "sequence parallelism in two stages": {"tp": 2, "pp": 2, "sequence_parallel": True, "recompute": "selective"},
+    "embedding and head as layers of three stages": {"pp": 3, "partition": "embedding"},
+    "eight ranks": {"tp": 2, "pp": 2, "dp": 2, "zero": 1, "micro_batch": 2},
+}
+
+
+@pytest.mark.parametrize("case", PARITY)
+def test_a_topology_trains_as_one_rank_does(case: str, ranks: Ranks) -> None:
+    """At one seed and one global batch the losses do not depend on how the work is spread."""
+    reference = ranks.succeeded(SGD, clip=CLIP)
+    assert worst(ranks.succeeded(SGD, topology(**PARITY[case]), clip=CLIP), reference) < PRECISE
+
+
+LLAMA_PARITY: dict[str, dict[str, Any]] = {
+    "two key/value heads on two ranks, two stages": {"tp": 2, "pp": 2, "sequence_parallel": True},
+    "two key/value heads on four ranks": {"tp": 4, "micro_batch": 8},
+}
+
+
+@pytest.mark.parametrize("case", LLAMA_PARITY)
+def test_a_model_with_grouped_heads_and_a_gated_mlp_trains_as_one_rank_does(case: str, ranks: Ranks) -> None:
+    """Rotary positions, RMSNorm, norms of queries and keys, and an output layer of its own are cut rightly too."""
+    workload = replace(SGD, model=LLAMA)
+    reference = ranks.succeeded(workload, clip=CLIP)
+    assert worst(ranks.succeeded(workload, topology(**LLAMA_PARITY[case]), clip=CLIP), reference) < PRECISE
+
+
+WORKLOADS: dict[str, Workload] = {
+    "a vocabulary that is padded": replace(SGD, model=replace(TINY, vocab=100)),
+    "logits gathered for the loss": replace(SGD, parallel_loss=False),
+    "linear biases for positions": replace(SGD, model=replace(TINY, positions="alibi")),
+    "Adam": WORKLOAD,
+}
+
+
+@pytest.mark.parametrize("case", WORKLOADS)
+def test_a_workload_trains_on_two_ranks_as_on_one(case: str, ranks: Ranks) -> None:
+    """The vocabulary is padded to another size for tp=2, and the loss must not see it."""
+    reference = ranks.succeeded(WORKLOADS[case], clip=CLIP)
+    assert worst(ranks.succeeded(WORKLOADS[case], topology(tp=2), clip=CLIP), reference) < PRECISE
+
+
+def test_norms_are_the_same_in_one_kernel_and_in_many(ranks: Ranks) -> None:
+    for model in (TINY, LLAMA):
+        workload = replace(SGD, model=model)
+        apart = ranks.succeeded(replace(workload, fused_norms=False), clip=CLIP)
+        assert worst(apart, ranks.succeeded(workload, clip=CLIP)) < PRECISE
+
+
+def test_in_sixteen_bits_topologies_agree_to_that_precision(ranks: Ranks) -> None:
+    """Compared within one path of DeepSpeed's: ZeRO 0 in bf16 takes another one."""
+    workload = replace(WORKLOAD, precision="bf16", attention="flash2")
+    reference = ranks.succeeded(workload, topology(zero=1))
+    assert worst(ranks.succeeded(workload, topology(tp=2, zero=1)), reference) < COARSE
+
+
+def test_flash_attention_is_the_same_attention() -> None:
+    """Value and gradient, with grouped heads and without, for a length that no block divides."""
+    run_program("""
+import torch
+from torch.nn.functional import scaled_dot_product_attention
+from tuner.worker.block import eager_attention
+for kv_heads in (1, 2, 6):
+    grads = []
+    for flash in (True, False):
+        torch.manual_seed(0)
+        query, key, value = (torch.randn(2, n, 37, 16, requires_grad=True) for n in (6, kv_heads, kv_heads))
+        if flash:
+            out = scaled_dot_product_attention(query, key, value, is_causal=True, enable_gqa=True)
+        else:
+            out = eager_attention(query, key, value, None)
+        out.square().sum().backward()
+        grads.append((out.detach(), query.grad, key.grad, value.grad))
+    for a, b in zip(*grads):
+        torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-5)
+""")
+
+
+def test_heads_and_shape_of_the_topology_are_what_is_trained(ranks: Ranks) -> None:
+    """The axes override the model: the job is the one of the model that the topology names."""
+    chosen = topology(heads=8)
+    named = ranks.succeeded(replace(SGD, model=TINY.with_heads(8)), clip=CLIP)
+    assert ranks.succeeded(SGD, chosen, clip=CLIP).losses == named.losses
+    assert ranks.succeeded(SGD, clip=CLIP).losses != named.losses
+    shape = Shape(hidden=32, layers=2)
+    named = ranks.succeeded(replace(SGD, model=TINY.with_shape(shape)), clip=CLIP)
+    assert ranks.succeeded(SGD, topology(shape=shape), clip=CLIP).losses == named.losses
+
+
+def test_frozen_layers_stay_and_have_no_gradients(ranks: Ranks) -> None:
+    """As many whole layers from the bottom as the frozen parameters are worth; a pipeline freezes the same ones."""
+    model = replace(TINY, frozen_params=2 * TINY.layer_parameters + 1)
+    workload = replace(SGD, model=model)
+    reference = ranks.succeeded(workload, clip=CLIP)
+    (held,) = reference.result["parameters"]
+    assert held["frozen"] == 2 * TINY.layer_parameters
+    assert held["trained"] == TINY.parameters - held["frozen"]
+    assert reference.losses[0] == ranks.succeeded(SGD, clip=CLIP).losses[0]
+    assert reference.losses[1] != ranks.succeeded(SGD, clip=CLIP).losses[1]
+    for axes in ({"pp": 2}, {"dp": 2, "zero": 3, "micro_batch": 2}):
+        assert worst(ranks.succeeded(workload, topology(**axes), clip=CLIP), reference) < PRECISE
+
+
+def test_a_rank_holds_its_shard_and_no_more(ranks: Ranks) -> None:
+    """By tp every matrix, by pp the layers; norms and biases after row-parallel products stay whole."""
+    held = ranks.succeeded(SGD, topology(tp=2, pp=2), clip=CLIP).result["parameters"]
+    whole = 6 * TINY.hidden  # two norms and the two biases after a product, for each layer
+    layers = 2 * ((TINY.layer_parameters - whole) // 2 + whole)
+    words = 256 * TINY.hidden // 2  # padded to 128 x tp
+    first, last = layers + words + TINY.seq * TINY.hidden, layers + words + 2 * TINY.hidden
+    assert [each["trained"] for each in held] == [first, first, last, last]
+
+
+def test_a_rank_never_makes_more_than_its_shard() -> None:
+    """The first of 96 ranks builds its part of 24 layers of hidden 4096 in the room of that part and 256 MiB.
+
+    One whole layer would take 384 MiB. The 14336 x 72 model's first stage was built so by hand: 3757 MiB in 3872.
+    """
+    said = run_program(BUILD)
+    held, grown = map(int, said.splitlines()[-1].split())
+    assert held > 150 * 2**20
+    assert grown < held + 2**28
+
+
+BUILD = """
+import os, resource
+os.environ.update(RANK="0", WORLD_SIZE="96", LOCAL_RANK="0")
+import torch.distributed as dist
+from torch.testing._internal.distributed.fake_pg import FakeStore
+import deepspeed.comm, deepspeed.ops
+deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
+dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=96)
+deepspeed.comm.init_distributed(dist_backend="fake", auto_mpi_discovery=False, verbose=False)
+from tuner.domain import Model, Topology, Workload
+from tuner.worker.mesh import build_mesh
+from tuner.worker.model import build
+def peak():
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+model = Model(layers=24, hidden=4096, heads=32, vocab=50176, seq=2048)
+workload = Workload(model=model, global_batch=96, precision="bf16", attention="flash2")
+topology = Topology(nodes=12, tp=8, pp=12, dp=1, micro_batch=1)
+mesh = build_mesh(topology, model.kv_heads, "bf16")
+before = peak()
+stage = build(workload, topology, mesh, seed=0, ds_config={}, groups=None)
+print(sum(each.numel() * each.element_size() for each in stage.parameters()), peak() - before)
+"""
+
+
+# ------------------------------------------------------------------------------------------------- what a job says
+
+
+@pytest.fixture(scope="module")
+def launched(tmp_path_factory: pytest.TempPathFactory) -> Job:
+    """A job of two ranks under torchrun, as by hand."""
+    needs_deepspeed()
+    folder = tmp_path_factory.mktemp("torchrun with spaces")
+    assign(folder, WORKLOAD, topology(tp=2), iterations=2)
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    command += ["-m", "tuner.worker", "--job", str(folder / "job.json")]
+    said = subprocess.run(command, cwd=folder, env=ENVIRONMENT, capture_output=True, text=True, timeout=120)
+    (folder / "stdout.log").write_text(said.stdout)
+    (folder / "stderr.log").write_text(said.stderr)
+    return Job(folder=folder, codes=[said.returncode])
+
+
+def test_a_job_under_torchrun_leaves_its_result(launched: Job) -> None:
+    """The document has every iteration, each rank's memory, the versions and the topology; it is printed last."""
+    assert launched.codes == [0], launched.err
+    result = launched.result
+    assert result["schema"] == "tuner/worker/1"
+    assert result["key"] == topology(tp=2).key
+    assert [each["number"] for each in result["iterations"]] == [1, 2]
+    assert all(each["seconds"] > 0 and math.isfinite(each["loss"]) for each in result["iterations"])
+    assert [each["rank"] for each in result["peak_memory"]] == [0, 1]
+    assert all(2**25 < each["allocated"] <= each["reserved"] < 2**33 for each in result["peak_memory"])
+    assert set(result["versions"]) == {"python", "torch", "deepspeed"}
+    assert json.loads(launched.out.splitlines()[-1]) == result
+    assert sorted(path.name for path in launched.folder.iterdir()) == [
+        *("ds_config.json", "job.json", "result.json", "stderr.log", "stdout.log")
+    ]
+
+
+def test_our_parser_reads_the_lines_of_a_job(launched: Job) -> None:
+    """The lines are Megatron-DeepSpeed's, with the operations of our count."""
+    (read,) = read_log(launched.out.splitlines()).runs
+    assert [each.number for each in read.iterations] == [1, 2]
+    cluster = catalog.make_cluster(name="two", gpu=catalog.gpu("A100-80GB-SXM"), nodes=1, gpus_per_node=2)
+    flops = hardware_flops(Columns.of([topology(tp=2)], WORKLOAD, cluster)).item()
+    for line, told in zip(read.iterations, launched.result["iterations"], strict=True):
+        assert line.seconds == pytest.approx(told["seconds"], abs=1e-6)
+        assert line.loss == pytest.approx(told["loss"], rel=1e-6)
+        assert line.global_batch == 8
+        assert line.tflops is not None
+        assert line.tflops * 1e12 * told["seconds"] * 2 == pytest.approx(flops, rel=2e-3, abs=line.tflops_digit * 1e12)
+
+
+def test_a_long_iteration_tells_of_its_progress_at_most_each_half_second(ranks: Ranks) -> None:
+    for axes in ({"micro_batch": 1}, {"micro_batch": 1, "pp": 2}):
+        job = ranks.succeeded(replace(WORKLOAD, global_batch=200), topology(**axes), iterations=1)
+        lines = [line for line in job.out.splitlines() if " of iteration 1 | elapsed (s): " in line]
+        assert 1 <= len(lines) <= 1 + job.result["iterations"][0]["seconds"] / 0.5
+        assert lines[0].startswith(" microbatch ")
+
+
+def test_a_loss_that_is_no_number_ends_the_job(ranks: Ranks) -> None:
+    """It exits 1, says so, and leaves no result that could pass for a success."""
+    job = ranks.run(SGD, topology(tp=2), rate=1e30, clip=0.0)
+    assert job.codes == [1, 1]
+    assert "worker: the loss of iteration 2 is nan: the job ends." in job.err
+    assert not (job.folder / "result.json").exists()
+
+
+def test_a_signal_ends_a_rank_and_another_shows_its_stacks(tmp_path: Path) -> None:
+    """SIGUSR1 writes every thread's stack to stderr and the training goes on; SIGTERM ends it."""
+    needs_deepspeed()
+    assign(tmp_path, WORKLOAD, ONE, iterations=1_000_000)
+    environment = {**ENVIRONMENT, "RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0", "MASTER_ADDR": "127.0.0.1"}
+    command = [sys.executable, "-u", "-m", "tuner.worker", "--job", str(tmp_path / "job.json")]
+    with (tmp_path / "stderr.log").open("w") as errors:
+        rank = subprocess.Popen(
+            command, env={**environment, "MASTER_PORT": "0"}, stdout=subprocess.PIPE, stderr=errors, text=True
+        )
+    assert rank.stdout
+    seen = 0
+    for line in rank.stdout:
+        seen += line.startswith(" iteration ")
+        if seen == 1:
+            os.kill(rank.pid, signal.SIGUSR1)
+        if seen == 5:
+            break
+    rank.terminate()
+    assert rank.wait(10) == -signal.SIGTERM
+    rank.stdout.close()
+    stacks = (tmp_path / "stderr.log").read_text()
+    assert "most recent call first" in stacks
+    assert "tuner/worker/train.py" in stacks
+
+
+def test_a_rank_whose_peers_never_come_gives_up(tmp_path: Path) -> None:
+    """Every wait for other ranks is finite; how long is the assignment's to say."""
+    needs_deepspeed()
+    assign(tmp_path, WORKLOAD, topology(dp=2), timeout=3.0)
+    environment = {**ENVIRONMENT, "RANK": "0", "WORLD_SIZE": "2", "LOCAL_RANK": "0", "MASTER_ADDR": "127.0.0.1"}
+    command = [sys.executable, "-m", "tuner.worker", "--job", str(tmp_path / "job.json")]
+    said = subprocess.run(command, env={**environment, "MASTER_PORT": "0"}, capture_output=True, text=True, timeout=60)
+    assert said.returncode == 1
+    assert "Timed out" in said.stderr
+
+
+def test_initial_values_do_not_depend_on_how_a_matrix_is_cut() -> None:
+    """Any rows and columns that are drawn are those of the whole matrix, and their deviation is the one asked for."""
+    program = """
+import torch
+from tuner.worker.weights import draw
+def drawn(rows, columns, name="layer0.up.weight"):
+    weight = torch.empty(sum(map(len, rows)), len(columns))
+    draw(weight, name, 7, rows=rows, columns=columns)
+    return weight
+whole = drawn([range(3000)], range(700))
+assert torch.equal(whole[500:1000], drawn([range(500, 1000)], range(700)))
+assert torch.equal(whole[:, 350:], drawn([range(3000)], range(350, 700)))
+assert torch.equal(whole[[*range(10), *range(1500, 1510)]], drawn([range(10), range(1500, 1510)], range(700)))
+assert not torch.equal(whole, drawn([range(3000)], range(700), "layer1.up.weight"))
+assert abs(whole.std() - 0.02) < 1e-4 and abs(whole.mean()) < 1e-4, (whole.std(), whole.mean())
+near = torch.corrcoef(torch.stack((whole[:-1].flatten(), whole[1:].flatten(), whole[:-1].roll(1, 1).flatten())))
+assert (near - torch.eye(3)).abs().max() < 5e-3, near
+"""
+    run_program(program)
+
+
+def test_the_program_knows_nothing_of_ours_above_the_lowest_floor() -> None:
+    """It can be copied to a cluster that has torch and DeepSpeed and no optuna, pandas or matplotlib."""
+    program = """
+import sys
+import tuner.worker.train
+print(*sorted(name for name in sys.modules if name.startswith("tuner.") and ".worker" not in name))
+"""
+    assert run_program(program).splitlines()[-1].split() == [
+        *("tuner.assignment", "tuner.domain", "tuner.errors", "tuner.sizes")
+    ]

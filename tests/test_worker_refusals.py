@@ -1,0 +1,155 @@
+"""What cannot be built is refused, and each law of the rules is really enforced where a job runs."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.workers import WORKLOAD, Ranks, tiny, topology
+from tuner import catalog
+from tuner.columns import Columns
+from tuner.domain import Workload
+from tuner.rules.laws import LAWS
+
+pytestmark = pytest.mark.slow
+
+FLASH = replace(WORKLOAD, precision="bf16", attention="flash2")
+ENFORCED: dict[str, tuple[Workload, dict[str, Any], str]] = {
+    "fill-nodes": (WORKLOAD, {"dp": 2, "ranks": 3}, "is not the number of ranks"),
+    "heads-by-tp": (WORKLOAD, {"tp": 8}, "heads (4) does not divide by tp=8"),
+    "hidden-by-tp": (
+        replace(WORKLOAD, model=tiny(hidden=60, heads=12)),
+        {"tp": 8},
+        "heads (12) does not divide by tp=8",
+    ),
+    "ffn-by-tp": (replace(WORKLOAD, model=tiny(ffn=129)), {"tp": 2}, "ffn (129) does not divide by tp=2"),
+    "vocab-by-tp": (
+        replace(WORKLOAD, model=tiny(vocab=127, vocab_multiple=0)),
+        {"tp": 2},
+        "the padded vocabulary (127) does not divide by tp=2",
+    ),
+    "kv-heads-with-tp": (
+        replace(WORKLOAD, model=tiny(hidden=48, heads=12, kv_heads=4)),
+        {"tp": 6},
+        "4 key/value heads and tp=6 do not divide one another",
+    ),
+    "heads-by-kv-heads": (
+        replace(WORKLOAD, model=tiny(kv_heads=3)),
+        {},
+        "4 heads do not divide by 3 key/value heads",
+    ),
+    "hidden-by-heads": (WORKLOAD, {"heads": 6}, "hidden 64 does not divide by 6 heads"),
+    "layers-by-pp": (WORKLOAD, {"pp": 3}, "4 layers, counted by layers, do not divide by pp=3"),
+    "layer-on-every-stage": (
+        WORKLOAD,
+        {"pp": 6, "partition": "embedding"},
+        "4 layers, embedding and head over pp=6 stages leave the embedding alone",
+    ),
+    "vpp-needs-pp": (WORKLOAD, {"vpp": 2}, "does not interleave"),
+    "layers-by-vpp": (WORKLOAD, {"vpp": 3, "pp": 2}, "does not interleave"),
+    "microbatches-by-pp": (WORKLOAD, {"vpp": 2, "pp": 4}, "does not interleave"),
+    "batch-by-dp": (WORKLOAD, {"dp": 3}, "global batch 8 does not divide by micro_batch x dp = 4 x 3"),
+    "sp-needs-tp": (WORKLOAD, {"sequence_parallel": True}, "and tp is 1"),
+    "seq-by-tp": (
+        replace(WORKLOAD, model=tiny(seq=33)),
+        {"tp": 2, "sequence_parallel": True},
+        "sequence length 33 does not divide by tp=2",
+    ),
+    "seq-by-cp": (WORKLOAD, {"cp": 3}, "no context parallelism"),
+    "cp-needs-flash": (WORKLOAD, {"cp": 2}, "no context parallelism"),
+    "flash-precision": (replace(WORKLOAD, attention="flash2"), {}, "computes in 16 bits, and the precision is fp32"),
+    "flash-head-size": (
+        replace(FLASH, model=tiny(hidden=2048)),
+        {},
+        "head size 512 is more than the 256 of flash2",
+    ),
+}
+"""For each law a job that breaks it, and what the worker says."""
+
+ELSEWHERE = {
+    "zero-without-pipeline": "DeepSpeed asserts it, and a test of its own meets that",
+    "enough-nodes": "arithmetic about a cluster that a job does not see",
+    "one-partition": "two names for one split: the worker runs either",
+}
+
+
+def test_every_law_is_enforced_by_the_worker_or_by_deepspeed() -> None:
+    assert {rule.name for rule in LAWS} == set(ENFORCED) | set(ELSEWHERE)
+
+
+@pytest.mark.parametrize("law", ENFORCED)
+def test_a_job_that_breaks_a_law_is_refused_in_one_sentence(law: str, ranks: Ranks) -> None:
+    """With exit code 2 and before the ranks have met; our rule foresees it."""
+    workload, axes, said = ENFORCED[law]
+    chosen = topology(**{name: value for name, value in axes.items() if name != "ranks"})
+    cluster = catalog.make_cluster(name="any", gpu=catalog.gpu("A100-80GB-SXM"), nodes=1, gpus_per_node=chosen.gpus)
+    if law == "fill-nodes":
+        cluster = replace(cluster, gpus_per_node=axes["ranks"])
+    (rule,) = (rule for rule in LAWS if rule.name == law)
+    assert rule.violation(Columns.of([chosen], workload, cluster))
+    config = {"train_batch_size": 8, "train_micro_batch_size_per_gpu": 4}
+    job = ranks.run(workload, chosen, alone=axes.get("ranks", chosen.gpus), config=config)
+    assert job.codes == [2]
+    assert job.err.startswith("worker: ")
+    assert job.err.count("\n") == 1
+    assert said in job.err
+    assert not (job.folder / "result.json").exists()
+
+
+def test_deepspeed_refuses_zero_2_and_3_in_a_pipeline(ranks: Ranks) -> None:
+    """The law `zero-without-pipeline`: DeepSpeed's own assertion, met by a job that is started in spite of it."""
+    for zero in (2, 3):
+        job = ranks.run(WORKLOAD, topology(pp=2, zero=zero))
+        assert job.codes == [1, 1]
+        assert "ZeRO-2 and ZeRO-3 are incompatible with pipeline parallelism" in job.err
+
+
+UNBUILT: dict[str, tuple[Workload, dict[str, Any], str]] = {
+    "fused attention": (replace(WORKLOAD, attention="fused"), {}, "no fused attention, which is Megatron's kernel"),
+    "fp8": (replace(WORKLOAD, precision="fp8"), {}, "fp32, bf16 or fp16, not in fp8"),
+    "plain layers": (replace(WORKLOAD, plain_layers=True), {}, "no plain ones under autocast"),
+    "sandwich norms": (replace(WORKLOAD, model=tiny(norms_per_layer=4)), {}, "two norms each, not 4"),
+    "projected embeddings": (replace(WORKLOAD, model=tiny(embedding_size=32)), {}, "does not project embeddings"),
+    "a tied head's bias": (replace(WORKLOAD, model=tiny(head_bias=True)), {}, "tied output layer has no bias"),
+    "few positions": (replace(WORKLOAD, model=tiny(max_positions=16)), {}, "16 learned positions are fewer"),
+    "alibi and flash": (replace(FLASH, model=tiny(positions="alibi")), {}, "no linear biases (alibi)"),
+    "odd rotation": (replace(WORKLOAD, model=tiny(hidden=60, positions="rotary")), {}, "even head size, not 15"),
+    "a frozen stage": (
+        replace(WORKLOAD, model=tiny(layers=6, frozen_params=4 * tiny().layer_parameters)),
+        {"pp": 3},
+        "4 frozen layers leave the second of 3 stages without anything to train",
+    ),
+    "another batch": (WORKLOAD, {"global_batch": 16}, "ds_config has train_batch_size 8"),
+    "another stage of ZeRO": (WORKLOAD, {"zero": 1}, "ds_config has ZeRO stage 0"),
+}
+
+
+@pytest.mark.parametrize("case", UNBUILT)
+def test_what_the_worker_does_not_build_is_said_in_one_sentence(case: str, ranks: Ranks) -> None:
+    workload, axes, said = UNBUILT[case]
+    chosen = topology(**axes)
+    config = {"train_batch_size": 8, "train_micro_batch_size_per_gpu": 4, "gradient_accumulation_steps": 2}
+    job = ranks.run(workload, chosen, alone=chosen.gpus, config=config)
+    assert job.codes == [2]
+    assert job.err.startswith("worker: ")
+    assert job.err.count("\n") == 1
+    assert said in job.err
+
+
+def test_an_assignment_that_cannot_be_read_is_refused_by_name(ranks: Ranks, tmp_path: Path) -> None:
+    for text, said in BROKEN.items():
+        (tmp_path / "job.json").write_text(text)
+        (tmp_path / "stderr.log").unlink(missing_ok=True)
+        assert ranks.start(tmp_path, 1) == [2]
+        assert said in (tmp_path / "stderr.log").read_text()
+
+
+BROKEN = {
+    "{": "cannot be read",
+    "[]": "its schema must be 'tuner/assignment/1'",
+    '{"schema": "tuner/assignment/1"}': "an assignment's workload must be an object",
+    '{"schema": "tuner/assignment/1", "workload": {"modle": 1}}': "workload has no field modle",
+}

@@ -1,0 +1,170 @@
+"""Tiny jobs for the worker, and what became of them."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tuner.assignment import Assignment
+from tuner.domain import Model, Topology, Workload
+from tuner.export.ds_config import ds_config
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def tiny(**sizes: Any) -> Model:
+    """The tiny model, but for these sizes; what follows from them follows."""
+    return Model(**{"name": "tiny", "layers": 4, "hidden": 64, "heads": 4, "vocab": 128, "seq": 32, **sizes})
+
+
+TINY = tiny()
+WORKLOAD = Workload(model=TINY, global_batch=8, precision="fp32", attention="eager")
+ONE = Topology(nodes=1, tp=1, pp=1, dp=1, micro_batch=4, zero=0, recompute="none")
+ENVIRONMENT = {
+    **{name: value for name, value in os.environ.items() if name not in ("RANK", "WORLD_SIZE", "LOCAL_RANK")},
+    "DS_ACCELERATOR": "cpu",
+    "OMP_NUM_THREADS": "1",
+    "PYTHONPATH": str(ROOT),
+}
+
+
+def topology(**axes: Any) -> Topology:
+    """A topology of one node that differs from the single rank in these axes."""
+    return replace(ONE, **axes)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """What a job left behind."""
+
+    folder: Path
+    codes: list[int]
+
+    @property
+    def result(self) -> dict[str, Any]:
+        """The document, which only a success leaves."""
+        found: dict[str, Any] = json.loads((self.folder / "result.json").read_text())
+        return found
+
+    @property
+    def losses(self) -> list[float]:
+        """The loss of each iteration."""
+        return [each["loss"] for each in self.result["iterations"]]
+
+    @property
+    def out(self) -> str:
+        """What all ranks printed."""
+        return (self.folder / "stdout.log").read_text()
+
+    @property
+    def err(self) -> str:
+        """What all ranks said on stderr."""
+        return (self.folder / "stderr.log").read_text()
+
+
+RATES = {"adam": 1e-3, "sgd": 0.5, "adafactor": 1e-2}
+"""Learning rates at which ten iterations change the loss."""
+
+
+def assign(folder: Path, workload: Workload, chosen: Topology, *, clip: float = 1.0, **rest: Any) -> None:
+    """Write a job's files; a `config` is taken as it stands."""
+    made = rest.pop("config", None)
+    if made is None:
+        made = ds_config(workload, chosen)
+        made["optimizer"]["params"]["lr"] = rest.pop("rate", RATES[workload.optimizer])
+        made["gradient_clipping"] = clip
+    (folder / "ds_config.json").write_text(json.dumps(made))
+    Assignment(
+        workload=workload,
+        topology=chosen,
+        gpus_per_node=chosen.gpus,
+        ds_config="ds_config.json",
+        result="result.json",
+        **{"iterations": 10, "timeout": 30.0, **rest},
+    ).write(folder / "job.json")
+
+
+class Ranks:
+    """The process whose forks are ranks."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder, self._jobs = folder, 0
+        self._known: dict[str, Job] = {}
+        command = [sys.executable, "-m", "tests.worker_ranks"]
+        with (folder / "ranks.log").open("w") as errors:
+            self._process = subprocess.Popen(
+                command,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                text=True,
+                cwd=ROOT,
+                env=ENVIRONMENT,
+            )
+        while (line := self._answer()) != "ready\n":
+            assert line, (folder / "ranks.log").read_text()
+
+    def run(self, workload: Workload = WORKLOAD, chosen: Topology = ONE, *, alone: int = 0, **rest: Any) -> Job:
+        """Run a job, or its first rank alone, told that there are so many others; the same job is not run again."""
+        known = repr((workload, chosen, alone, rest))
+        if known in self._known:
+            return self._known[known]
+        self._jobs += 1
+        folder = self._folder / f"{self._jobs:02d}-{chosen.key}"
+        folder.mkdir()
+        assign(folder, workload, chosen, **rest)
+        job = Job(folder=folder, codes=self.start(folder, chosen.gpus, alone))
+        self._known[known] = job
+        return job
+
+    def start(self, folder: Path, ranks: int, alone: int = 0) -> list[int]:
+        """Run the job of a folder with so many ranks."""
+        assert self._process.stdin
+        self._process.stdin.write(
+            json.dumps({"folder": str(folder), "ranks": alone or ranks, "start": 1 if alone else ranks}) + "\n"
+        )
+        self._process.stdin.flush()
+        codes: list[int] = json.loads(self._answer())
+        return codes
+
+    def succeeded(self, workload: Workload = WORKLOAD, chosen: Topology = ONE, **rest: Any) -> Job:
+        """Run a job that has to succeed."""
+        job = self.run(workload, chosen, **rest)
+        assert set(job.codes) == {0}, f"{chosen.key}: {job.codes}\n{job.err[-3000:]}"
+        return job
+
+    def close(self) -> None:
+        """End the process, and with it nothing: its ranks have ended."""
+        assert self._process.stdin
+        assert self._process.stdout
+        self._process.stdin.close()
+        self._process.wait(30)
+        self._process.stdout.close()
+
+    def _answer(self) -> str:
+        assert self._process.stdout
+        return self._process.stdout.readline()
+
+
+def needs_deepspeed() -> None:
+    """Skip where jobs cannot run. It is looked for and not imported: that takes seconds and warns."""
+    if not importlib.util.find_spec("deepspeed"):
+        pytest.skip("needs torch and deepspeed")
+
+
+@pytest.fixture(scope="session")
+def ranks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ranks]:
+    """One process for all jobs of the session."""
+    needs_deepspeed()
+    made = Ranks(tmp_path_factory.mktemp("jobs"))
+    yield made
+    made.close()

@@ -1,0 +1,1 @@
+"""What leaves for production: the files that a chosen topology runs with."""

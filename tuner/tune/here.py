@@ -1,0 +1,49 @@
+"""A study on this machine: what it has is the cluster, and what the shipped worker cannot do is left out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from tuner import catalog
+from tuner.errors import InputError
+from tuner.launch.machine import Machine, catalog_name, host_gpu
+
+POLICIES: Final = ("dp-multiple-of-4", "batch-multiple-of-32")
+"""The BLOOM site's own: they are nobody else's."""
+
+UNBUILT: Final = {"cp": "cp=1", "vpp": "vpp=1"}
+"""Axes that the shipped worker does not spread over, and how they are held."""
+
+BATCHES: Final = 4
+"""Sequences for each rank in the global batch where none is given."""
+
+
+def described_here(given: Mapping[str, Any], machine: Machine, *, own_program: bool) -> dict[str, Any]:
+    """The arguments that describe a space, completed by what this machine is.
+
+    `own_program` says that the shipped worker runs, not the user's command.
+    """
+    described = dict(given)
+    if (described["nodes"] or 1) != 1:
+        raise InputError(f"--launcher local has one node, this machine, and not {described['nodes']}.")
+    described["nodes"] = 1
+    ranks = described["gpus_per_node"] or machine.cards or machine.cores
+    described["gpus_per_node"] = ranks
+    on_host = machine.accelerator == "cpu"
+    if described["gpu"] is None and described["cluster"] is None:
+        described["gpu"] = host_gpu(machine, ranks) if on_host else catalog_name(machine, tuple(catalog.catalog().gpu))
+    elif not on_host and ranks > machine.cards:
+        raise InputError(f"this machine has {machine.cards} accelerators, and --gpus-per-node asks for {ranks}.")
+    if described["model"] is None and on_host:
+        described["model"] = "tiny"
+    if on_host:
+        described["precision"] = described["precision"] or "fp32"
+    if own_program:
+        described["attention"] = described["attention"] or ("eager" if on_host else "flash2")
+        held = {text.partition("=")[0].strip().replace("-", "_") for text in described["settings"]}
+        more = tuple(text for axis, text in UNBUILT.items() if axis not in held)
+        described["settings"] = (*described["settings"], *more)
+    described["global_batch"] = described["global_batch"] or BATCHES * ranks
+    described["allow"] = (*described["allow"], *(name for name in POLICIES if name not in described["allow"]))
+    return described

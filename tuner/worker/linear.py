@@ -1,0 +1,155 @@
+"""Modules that hold one shard of a weight: column and row parallel linears, norms, the vocabulary.
+
+A parameter is created as its shard, on its device and in its type, and filled at once: no rank ever holds more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import layer_norm, linear, rms_norm
+
+from tuner.worker.mesh import Mesh
+from tuner.worker.parallel import column_product, copied, reduced, reduced_shard
+from tuner.worker.weights import DEVIATION, draw
+
+EPSILON = 1e-5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Maker:
+    """Where parameters come from: the mesh, the job's seed, and the name of what is being built."""
+
+    mesh: Mesh
+    seed: int
+    name: str = ""
+    trained: bool = True
+
+    def part(self, name: str) -> Maker:
+        """The maker of a part, whose name is added."""
+        return Maker(
+            mesh=self.mesh, seed=self.seed, name=f"{self.name}.{name}" if self.name else name, trained=self.trained
+        )
+
+    def matrix(self, rows: Sequence[range], columns: range, deviation: float, *, sharded: bool) -> nn.Parameter:
+        """These rows and columns of the matrix of this name."""
+        weight = torch.empty(
+            sum(map(len, rows)), len(columns), device=self.mesh.device, dtype=self.mesh.dtype, requires_grad=False
+        )
+        draw(weight, self.name, self.seed, rows=rows, columns=columns, deviation=deviation)
+        return self._parameter(weight, sharded)
+
+    def vector(self, size: int, value: float, *, sharded: bool) -> nn.Parameter:
+        """A bias or the weight of a norm."""
+        return self._parameter(torch.full((size,), value, device=self.mesh.device, dtype=self.mesh.dtype), sharded)
+
+    def _parameter(self, tensor: Tensor, sharded: bool) -> nn.Parameter:
+        parameter = nn.Parameter(tensor, requires_grad=self.trained)
+        mark(parameter, counts=sharded or self.mesh.tp_rank == 0)
+        return parameter
+
+
+def mark(parameter: nn.Parameter, *, counts: bool) -> None:
+    """Say whether this rank's gradient counts in the norm by which DeepSpeed clips.
+
+    DeepSpeed adds up what carries this mark, and else only what the first rank of all stages holds; a parameter that
+    the tensor parallel ranks have alike is to count once.
+    """
+    setattr(parameter, "tensor_model_parallel", counts)  # noqa: B010 - no field of a Parameter that a checker knows
+
+
+def shard_of(total: int, mesh: Mesh, *, offset: int = 0) -> range:
+    """This rank's part of a dimension, which starts at `offset`."""
+    size = total // mesh.tp
+    return range(offset + size * mesh.tp_rank, offset + size * (mesh.tp_rank + 1))
+
+
+class ColumnLinear(nn.Module):
+    """A linear of which each tensor parallel rank computes some output columns."""
+
+    def __init__(self, maker: Maker, inputs: int, outputs: Sequence[range], *, bias: bool) -> None:
+        super().__init__()
+        self.mesh = maker.mesh
+        self.weight = maker.part("weight").matrix(outputs, range(inputs), DEVIATION, sharded=True)
+        size = sum(map(len, outputs))
+        self.bias = maker.part("bias").vector(size, 0.0, sharded=True) if bias else None
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """From the whole hidden dimension to this rank's columns."""
+        return column_product(inputs, self.weight, self.bias, self.mesh.tp_group, self.mesh.sequence_parallel)
+
+
+class CopiedLinear(nn.Module):
+    """A column linear whose columns several ranks hold alike: key/value heads where tp exceeds their number."""
+
+    def __init__(self, maker: Maker, inputs: int, outputs: Sequence[range], *, bias: bool) -> None:
+        super().__init__()
+        self.mesh = maker.mesh
+        once = maker.mesh.first_of_kv_copies
+        self.weight = maker.part("weight").matrix(outputs, range(inputs), DEVIATION, sharded=once)
+        size = sum(map(len, outputs))
+        self.bias = maker.part("bias").vector(size, 0.0, sharded=once) if bias else None
+        for parameter in self.parameters():
+            mark(parameter, counts=once)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """As a column linear; the copies add up their gradients."""
+        mesh = self.mesh
+        weight = copied(self.weight, mesh.kv_group)
+        bias = None if self.bias is None else copied(self.bias, mesh.kv_group)
+        return column_product(inputs, weight, bias, mesh.tp_group, mesh.sequence_parallel)
+
+
+class RowLinear(nn.Module):
+    """A linear of which each tensor parallel rank has some input columns; the ranks' products are added up."""
+
+    def __init__(self, maker: Maker, inputs: int, outputs: int, *, bias: bool, deviation: float) -> None:
+        super().__init__()
+        self.mesh = maker.mesh
+        columns = shard_of(inputs, maker.mesh)
+        self.weight = maker.part("weight").matrix([range(outputs)], columns, deviation, sharded=True)
+        self.bias = maker.part("bias").vector(outputs, 0.0, sharded=False) if bias else None
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """From this rank's columns to the whole hidden dimension, or to a share of the sequence of it."""
+        product = linear(inputs, self.weight)
+        total = reduced_shard if self.mesh.sequence_parallel else reduced
+        product = total(product, self.mesh.tp_group)
+        return product if self.bias is None else product + shared(self.bias, self.mesh)
+
+
+class Norm(nn.Module):
+    """LayerNorm or RMSNorm, in one kernel or, where the workload says so, operation by operation."""
+
+    def __init__(self, maker: Maker, size: int, *, kind: str, fused: bool, cut: bool = False) -> None:
+        super().__init__()
+        self.mesh = maker.mesh
+        self.size, self.fused = size, fused
+        self.group: Any = maker.mesh.tp_group if cut or maker.mesh.sequence_parallel else None
+        """Who adds up the gradients: the ranks that normalise different values with the same weight."""
+        self.weight = maker.part("weight").vector(size, 1.0, sharded=False)
+        self.bias = maker.part("bias").vector(size, 0.0, sharded=False) if kind == "layernorm" else None
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """Normalise the last dimension."""
+        weight = copied(self.weight, self.group)
+        bias = None if self.bias is None else copied(self.bias, self.group)
+        if self.fused:
+            if bias is None:
+                return rms_norm(inputs, (self.size,), weight, EPSILON)
+            return layer_norm(inputs, (self.size,), weight, bias, EPSILON)
+        values = inputs.float()
+        if bias is not None:
+            values = values - values.mean(-1, keepdim=True)
+        values = values * torch.rsqrt(values.square().mean(-1, keepdim=True) + EPSILON)
+        values = values.to(inputs.dtype) * weight
+        return values if bias is None else values + bias
+
+
+def shared(parameter: Tensor, mesh: Mesh) -> Tensor:
+    """A parameter that all ranks have alike and, under sequence parallelism, use on different tokens."""
+    return copied(parameter, mesh.tp_group) if mesh.sequence_parallel else parameter

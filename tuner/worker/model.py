@@ -1,0 +1,131 @@
+"""The model as a list of layers, cut into pipeline stages or whole."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import deepspeed
+from deepspeed.runtime.pipe.module import LayerSpec, PipelineModule, TiedLayerSpec
+from torch import Tensor, nn
+
+from tuner.domain import Model, Partition, Topology, Workload
+from tuner.errors import InputError
+from tuner.worker.block import Block, Recipe, recomputed
+from tuner.worker.linear import Maker, mark
+from tuner.worker.mesh import Mesh
+from tuner.worker.vocabulary import FinalNorm, Head, Loss, Positions, Words, words_as_head
+
+PARTITIONS: Final[dict[Partition, str]] = {"layers": "type:^Block$", "embedding": "type:^(Block|Words|Head)$"}
+"""What is spread evenly over the stages, as DeepSpeed's PipelineModule counts it: by names of the layers' classes."""
+
+
+def frozen_layers(model: Model) -> int:
+    """How many whole layers the frozen parameters are worth, from the bottom."""
+    return min(model.layers, model.frozen_params // model.layer_parameters)
+
+
+def build(
+    workload: Workload, topology: Topology, mesh: Mesh, *, seed: int, ds_config: dict[str, Any], groups: Any
+) -> nn.Module:
+    """This rank's part of the model, each parameter created as the shard that it is.
+
+    `groups` is the grid of a job without a pipeline; ZeRO 3 shares the parameters among its data parallel ranks.
+    """
+    recipe = Recipe(workload=workload, recompute_attention=topology.recompute == "selective")
+    maker = Maker(mesh=mesh, seed=seed)
+    if topology.pp > 1:
+        return _stages(recipe, topology, maker)
+    if topology.zero < 3:
+        return Whole(recipe, maker, recompute_layers=topology.recompute == "full")
+    # ZeRO 3 shards each module as soon as it is made, so that no more than one matrix is ever whole.
+    # It wants the groups twice: for the shards, and for the batch that its config speaks of.
+    replicas = groups.get_data_parallel_group()
+    with deepspeed.zero.Init(data_parallel_group=replicas, mpu=groups, config_dict_or_path=ds_config, dtype=mesh.dtype):
+        return Whole(recipe, maker, recompute_layers=topology.recompute == "full")
+
+
+def _specs(recipe: Recipe, maker: Maker) -> list[LayerSpec]:
+    """The layers in the order of the forward pass, each as what builds it."""
+    model = recipe.workload.model
+    tied = model.tied_embeddings
+    words = (Words, recipe, maker.part("words"))
+    specs = [
+        TiedLayerSpec("words", *words, tied_weight_attr="weight") if tied else LayerSpec(*words),
+        LayerSpec(Positions, recipe, maker.part("positions")),
+        *(LayerSpec(Block, recipe, layer) for layer in _layers(model, maker)),
+    ]
+    if model.final_norm:
+        specs.append(LayerSpec(FinalNorm, recipe, maker.part("final_norm")))
+    specs.append(
+        TiedLayerSpec("words", *words, forward_fn=words_as_head, tied_weight_attr="weight")
+        if tied
+        else LayerSpec(Head, recipe, maker.part("head"))
+    )
+    return specs
+
+
+def _layers(model: Model, maker: Maker) -> list[Maker]:
+    """A maker for each layer; the lowest ones may be frozen."""
+    frozen = frozen_layers(model)
+    makers = (maker.part(f"layer{number}") for number in range(model.layers))
+    return [
+        Maker(mesh=each.mesh, seed=each.seed, name=each.name, trained=number >= frozen)
+        for number, each in enumerate(makers)
+    ]
+
+
+def _stages(recipe: Recipe, topology: Topology, maker: Maker) -> PipelineModule:
+    """This rank's stage."""
+    module = PipelineModule(
+        layers=_specs(recipe, maker),
+        topology=maker.mesh.axes,
+        loss_fn=Loss(recipe.workload, maker.mesh),
+        partition_method=PARTITIONS[topology.partition],
+        checkpointable_layers=["Block"],
+    )
+    expected = stage_bounds(recipe.workload.model, topology)
+    if module.parts != expected:
+        raise InputError(f"DeepSpeed cut the layers at {module.parts} and not at {expected}, as {topology.key} asks.")
+    for parameter in module.parameters():
+        # The last stage's copy of tied embeddings is the first stage's to count.
+        if parameter.ds_pipe_replicated:
+            mark(parameter, counts=False)
+    return module
+
+
+def stage_bounds(model: Model, topology: Topology) -> list[int]:
+    """Where each stage begins in the list of layers, and where the last one ends.
+
+    The list is words, positions, layers, final norm, head. What does not count as a layer goes with its neighbour.
+    """
+    whole = model.layers + 3 + model.final_norm
+    share, counted = divmod(model.layers + 2 * (topology.partition == "embedding"), topology.pp)
+    if counted:
+        raise InputError(f"{model.layers} layers do not divide over {topology.pp} stages by {topology.partition}.")
+    first = 2 - (topology.partition == "embedding")
+    return [0, *(first + share * stage for stage in range(1, topology.pp)), whole]
+
+
+class Whole(nn.Module):
+    """The whole model, for an engine without a pipeline: tokens and labels go in, the loss comes out."""
+
+    def __init__(self, recipe: Recipe, maker: Maker, *, recompute_layers: bool) -> None:
+        super().__init__()
+        model = recipe.workload.model
+        self.recompute_layers = recompute_layers
+        self.words = Words(recipe, maker.part("words"))
+        self.positions = Positions(recipe, maker.part("positions"))
+        self.layers = nn.ModuleList(Block(recipe, layer) for layer in _layers(model, maker))
+        self.final_norm = FinalNorm(recipe, maker.part("final_norm")) if model.final_norm else None
+        self.head = None if model.tied_embeddings else Head(recipe, maker.part("head"))
+        self.loss = Loss(recipe.workload, maker.mesh)
+
+    def forward(self, tokens: Tensor, labels: Tensor) -> Tensor:
+        """The mean loss of one microbatch."""
+        stream = self.positions(self.words(tokens))
+        for layer in self.layers:
+            stream = recomputed(layer, stream) if self.recompute_layers else layer(stream)
+        if self.final_norm is not None:
+            stream = self.final_norm(stream)
+        logits = words_as_head(self.words, stream) if self.head is None else self.head(stream)
+        return self.loss(logits, labels)

@@ -1,0 +1,108 @@
+"""All ranks of a job on one node: `python -m tuner.worker.ranks --job job.json`.
+
+On a CPU the ranks are forks of one process that has imported torch and DeepSpeed once: eight ranks are there after the
+time of one import. On an accelerator each rank starts by itself, since a driver does not survive a fork. When one rank
+fails the others are ended, and so they are when this process is killed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import os
+import signal
+import socket
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from tuner.assignment import Assignment
+from tuner.errors import TunerError
+
+GRACE = 1.0
+"""Seconds from asking the other ranks to end to killing them."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Start the ranks and wait for them; the first failure is the answer."""
+    parser = argparse.ArgumentParser(prog="python -m tuner.worker.ranks", description="Train one assignment.")
+    parser.add_argument("--job", required=True, type=Path, metavar="FILE.json", help="the assignment")
+    job = parser.parse_args(arguments).job
+    try:
+        ranks = Assignment.read(job).topology.gpus
+    except TunerError as error:
+        print(f"worker: {error}", file=sys.stderr, flush=True)
+        return error.exit_code
+    forked = os.environ.get("DS_ACCELERATOR") == "cpu"
+    if forked:
+        import tuner.worker.train  # noqa: F401 - once, for all ranks
+    port = _free_port()
+    pids = [_start(job, rank, ranks, port, forked=forked) for rank in range(ranks)]
+    return _wait(pids)
+
+
+def _start(job: Path, rank: int, ranks: int, port: int, *, forked: bool) -> int:
+    parent = os.getpid()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    pid = os.fork()
+    if pid:
+        return pid
+    try:
+        _die_with(parent)
+        places = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": ranks, "LOCAL_WORLD_SIZE": ranks, "MASTER_PORT": port}
+        os.environ.update({name: str(value) for name, value in places.items()} | {"MASTER_ADDR": "127.0.0.1"})
+        if not forked:
+            os.execv(sys.executable, [sys.executable, "-m", "tuner.worker", "--job", str(job)])  # noqa: S606 - no shell
+        from tuner.worker.__main__ import leave
+
+        leave(["--job", str(job)])
+    finally:
+        os._exit(1)
+
+
+def _wait(pids: list[int]) -> int:
+    """Wait for all ranks; after the first failure the others have a moment to end."""
+    left, failed, deadline = set(pids), 0, float("inf")
+    while left:
+        pid, status = os.waitpid(-1, os.WNOHANG)
+        if pid in left:
+            left.discard(pid)
+            code = os.waitstatus_to_exitcode(status)
+            if code and not failed:
+                print(f"worker: rank {pids.index(pid)} {_said(code)}", file=sys.stderr, flush=True)
+                failed, deadline = code if code > 0 else 128 - code, time.monotonic() + GRACE
+                for other in left:
+                    os.kill(other, signal.SIGTERM)
+            continue
+        if time.monotonic() > deadline:
+            for other in left:
+                os.kill(other, signal.SIGKILL)
+        time.sleep(0.01)
+    return failed
+
+
+def _said(code: int) -> str:
+    return f"was killed by signal {-code}" if code < 0 else f"failed with exit code {code}"
+
+
+def _free_port() -> int:
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        port: int = found.getsockname()[1]
+        return port
+
+
+def _die_with(parent: int) -> None:
+    """Be killed when the parent is."""
+    try:
+        ctypes.CDLL(None).prctl(1, signal.SIGKILL, 0, 0, 0)
+    except (AttributeError, OSError):
+        return
+    if os.getppid() != parent:
+        os._exit(1)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

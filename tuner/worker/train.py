@@ -1,0 +1,137 @@
+"""The training of one assignment: DeepSpeed's engine, and the loop that times its iterations."""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import deepspeed
+import torch
+import torch.distributed as dist
+from deepspeed.accelerator import get_accelerator
+
+from tuner.assignment import Assignment
+from tuner.domain import Topology, Workload
+from tuner.errors import InputError, NothingUsable
+from tuner.worker.data import Batch, microbatches
+from tuner.worker.mesh import Mesh, build_mesh, connect, grid
+from tuner.worker.model import build
+from tuner.worker.refusals import refuse
+from tuner.worker.report import Iteration, Progress, iteration_line, rank_figures, result, say, write
+
+Step = Callable[[], float]
+"""One iteration; it answers with the mean loss of the global batch, on every rank the same."""
+
+
+def train(assignment: Assignment) -> None:
+    """Run the job; rank 0 writes the result."""
+    topology, workload = assignment.topology, assignment.workload.as_in(assignment.topology)
+    config = load_config(Path(assignment.ds_config))
+    refuse(workload, topology, config)
+    adapt(config)
+    connect(assignment.timeout)
+    mesh = build_mesh(topology, workload.model.kv_heads, workload.precision)
+    chief = dist.get_rank() == 0
+    progress = Progress(workload.global_batch // (topology.micro_batch * topology.dp), speaks=chief)
+    batches = microbatches(workload, topology, mesh.dp_rank, assignment.seed, progress.begins)
+    engine, step = start(workload, topology, mesh, assignment.seed, config, batches)
+    done = []
+    for number in range(1, assignment.iterations + 1):
+        seconds, loss = timed(step)
+        iteration = Iteration(
+            number=number,
+            seconds=seconds,
+            loss=loss,
+            learning_rate=float(engine.get_lr()[0]),
+            skipped=int(engine.skipped_steps),
+        )
+        done.append(iteration)
+        if chief:
+            say(iteration_line(iteration, assignment.iterations, workload, topology))
+        if not math.isfinite(loss):
+            raise NothingUsable(f"the loss of iteration {number} is {loss}: the job ends.")
+    figures = rank_figures(engine.module)
+    if chief:
+        write(result(done, figures, workload, topology), Path(assignment.result))
+
+
+def load_config(path: Path) -> dict[str, Any]:
+    """DeepSpeed's config as a dictionary."""
+    try:
+        config = json.loads(path.read_text())
+    except (OSError, ValueError) as error:
+        raise InputError(f"the DeepSpeed config {path} cannot be read: {error}.") from error
+    if not isinstance(config, dict):
+        raise InputError(f"the DeepSpeed config {path} is not a JSON object.")
+    return config
+
+
+def adapt(config: dict[str, Any]) -> None:
+    """What this machine decides, not the topology: the worker times by itself, and Adam comes from where it is."""
+    config["wall_clock_breakdown"] = False
+    optimizer = config.get("optimizer", {})
+    if optimizer.get("type") in ("Adam", "AdamW") and not _has_fused_adam():
+        # DeepSpeed would compile its own for a minute and a half, or fail to.
+        optimizer.setdefault("params", {})["torch_adam"] = True
+        if get_accelerator().device_name() != "cpu":
+            optimizer["params"]["fused"] = True
+
+
+def _has_fused_adam() -> bool:
+    """Whether DeepSpeed's fused Adam runs here: built at installation, or with a compiler at hand."""
+    if get_accelerator().device_name() == "cpu":
+        return False
+    from deepspeed.git_version_info import installed_ops
+    from deepspeed.ops.op_builder import FusedAdamBuilder
+    from torch.utils.cpp_extension import CUDA_HOME
+
+    built: bool = installed_ops.get("fused_adam", False)
+    return built or bool(CUDA_HOME and FusedAdamBuilder().is_compatible(verbose=False))
+
+
+def start(
+    workload: Workload, topology: Topology, mesh: Mesh, seed: int, config: dict[str, Any], batches: Iterator[Batch]
+) -> tuple[Any, Step]:
+    """DeepSpeed's engine and what makes it train one iteration."""
+    piped = topology.pp > 1
+    groups = None if piped else grid(mesh)
+    group = None if groups is None else groups.get_data_parallel_group()
+    module = build(workload, topology, mesh, seed=seed, ds_config=config, groups=groups)
+    trained = [parameter for parameter in module.parameters() if parameter.requires_grad]
+    engine, *_ = deepspeed.initialize(
+        model=module, model_parameters=trained, config=config, mpu=groups, dist_init_required=False
+    )
+    if piped:
+        return engine, lambda: float(engine.train_batch(data_iter=batches))
+    count = workload.global_batch // (topology.micro_batch * topology.dp)
+    return engine, lambda: _plain_step(engine, batches, count, group, mesh)
+
+
+def _plain_step(engine: Any, batches: Iterator[Batch], count: int, group: Any, mesh: Mesh) -> float:
+    """One iteration without a pipeline: accumulate, step, and average the loss over the replicas."""
+    total = torch.zeros((), device=mesh.device, dtype=torch.float32)
+    for _ in range(count):
+        tokens, labels = (part.to(mesh.device) for part in next(batches))
+        loss = engine(tokens, labels)
+        engine.backward(loss)
+        engine.step()
+        total += loss.detach()
+    if mesh.dp > 1:
+        dist.all_reduce(total, group=group)
+    return float(total) / (count * mesh.dp)
+
+
+def timed(step: Step) -> tuple[float, float]:
+    """Seconds and loss of one iteration, from when all ranks begin until all have ended."""
+    accelerator = get_accelerator()
+    dist.barrier()
+    accelerator.synchronize()
+    started = time.perf_counter()
+    loss = step()
+    accelerator.synchronize()
+    dist.barrier()
+    return time.perf_counter() - started, loss
