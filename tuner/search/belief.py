@@ -98,6 +98,20 @@ class Belief:
         found = {name: float(np.exp(value)) for name, value in zip(TIME_FACTORS, factors, strict=True)}
         return replace(self._known.site, **found)
 
+    def evidence(self, eras: Sequence[str]) -> float:
+        """Logarithm of how likely all seconds that were seen are, were the observations of these eras."""
+        timed = [(each, era) for each, era in zip(self._seen, eras, strict=True) if each.seconds is not None]
+        rows = joined([replace(self._kind_features(each.candidate), era=(era,)) for each, era in timed])
+        places = np.array([each.candidate for each, _ in timed])
+        slopes = self._slopes[places]
+        residual = np.log([each.seconds or math.nan for each, _ in timed]) - self._level[places]
+        residual -= slopes @ (self._expected - self._reference)
+        together = covariance(rows, rows) + OWN**2 * (places[:, None] == places[None, :])
+        together += (slopes * prior_deviations() ** 2) @ slopes.T
+        together += np.diag([FORECAST**2 if each.forecast else REPEAT**2 for each, _ in timed])
+        whitened = np.linalg.solve(np.linalg.cholesky(together), residual)
+        return -0.5 * float(whitened @ whitened + np.linalg.slogdet(together)[1])
+
     # -- what is believed
 
     def log_seconds(self) -> FloatArray:
