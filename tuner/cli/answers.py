@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import math
+from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from tuner.search.record import Trial
@@ -10,7 +11,8 @@ if TYPE_CHECKING:
     from tuner.tune.begin import Begun
     from tuner.tune.standing import Place
 
-SHOWN = 5
+SHOWN: Final = 5
+"""Runners-up and the winner."""
 
 
 def print_answer(found: Answer, begun: Begun) -> None:
@@ -19,10 +21,16 @@ def print_answer(found: Answer, begun: Begun) -> None:
     from tuner.errors import counted
 
     label = "SIMULATED: " if found.simulated else ""
-    ended = found.ended or ("some jobs are still running" if found.running else "interrupted")
+    ended = found.ended or "interrupted"
     print(f"{label}study {found.study}: {counted(found.jobs, 'job')}, {found.node_hours:,.1f} node-hours; {ended}")
+    for trial in found.running:
+        print(f"{label}still running: trial {trial.number}, {trial.proposal.key}")
+    spent = found.jobs >= begun.setup.limits.budget
+    again = "a larger --budget goes on with it" if spent else "the same command shows this again"
+    again = again if found.ended else "the same command goes on with it"
     if found.best is None:
         print(f"{label}nothing was measured: {_outcomes(found)}")
+        print(f"kept in {begun.setup.folder}; {again}")
         return
     _print_winner(found, label)
     headers = ("Topology", "Sec/it", "Days", "80% between", "Runs", "P(sooner)", "Trials")
@@ -36,8 +44,7 @@ def print_answer(found: Answer, begun: Begun) -> None:
         print(
             f"{label}from trial {era.first} on the cluster was {abs(era.factor - 1):.1%} {change}; the table says now"
         )
-    folder = begun.setup.folder
-    print(f"kept in {folder}; go on with the same command and a larger --budget")
+    print(f"kept in {begun.setup.folder}; {again}")
     print(f"next: tuner explain {found.best.key}")
 
 
@@ -47,8 +54,8 @@ def _print_winner(found: Answer, label: str) -> None:
     best = found.best
     assert best is not None  # noqa: S101 - the caller has asked
     print(
-        f"{label}{best.key} finishes soonest: {best.seconds:.2f} s an iteration, {best.days:,.1f} days "
-        f"({best.low:,.1f} to {best.high:,.1f})"
+        f"{label}{best.key} finishes soonest: {best.seconds:.2f} s an iteration, {in_days(best.days)} days "
+        f"({in_days(best.low)} to {in_days(best.high)} with 80%)"
     )
     if found.equals:
         names = ", ".join(place.key for place in found.equals[:3])
@@ -65,12 +72,17 @@ def _print_winner(found: Answer, label: str) -> None:
         print(f"{label}{gained:.1%} sooner than {whose}, {(favourite or first).key}")  # type: ignore[union-attr]
 
 
+def in_days(days: float) -> str:
+    """Four digits tell one topology from the next, of a training of hours as of one of years."""
+    return f"{days:,.{max(1, 3 - math.floor(math.log10(max(days, 1e-6))))}f}"
+
+
 def _row(place: Place) -> tuple[object, ...]:
     return (
         place.key,
         f"{place.seconds:.2f}",
-        f"{place.days:,.1f}",
-        f"{place.low:,.1f} to {place.high:,.1f}",
+        in_days(place.days),
+        f"{in_days(place.low)} to {in_days(place.high)}",
         place.runs,
         f"{place.rival:.0%}" if place.rival else "-",
         ",".join(map(str, place.trials)),

@@ -5,12 +5,16 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from tuner.search.record import Trial
     from tuner.tune.begin import Begun, Request
     from tuner.tune.loop import Event, Tuning
+
+
+EVIDENCE: Final = 90
+"""Characters of a log's line that are shown; the whole of it is in the study."""
 
 
 class Lines:
@@ -82,6 +86,8 @@ class Live:
     def _picture(self) -> Any:
         from rich.table import Table
 
+        from tuner.cli.answers import in_days
+
         assert self._tuning is not None  # noqa: S101 - nothing is drawn before `live`
         known, limits = self._tuning.known, self._tuning.setup.limits
         grid = Table.grid(padding=(0, 2))
@@ -90,7 +96,7 @@ class Live:
         best = known.places[0] if known.places else None
         grid.add_row(f"{self._label}best", best.key if best else "nothing measured yet")
         if best:
-            grid.add_row("finishes in", f"{best.days:,.1f} days ({best.low:,.1f} to {best.high:,.1f})")
+            grid.add_row("finishes in", f"{in_days(best.days)} days ({in_days(best.low)} to {in_days(best.high)})")
         grid.add_row("jobs", f"{known.launched} of {limits.budget}, {known.node_hours:,.1f} node-hours")
         grid.add_row("last", self._last)
         grid.add_row("next", self._next)
@@ -126,12 +132,15 @@ def described(event: Event) -> str:
 
 def ended(trial: Trial) -> str:
     """How a job ended, and what was learnt."""
+    from tuner.cli.answers import in_days
+
     ending, proposal = trial.ending, trial.proposal
     if ending is None:
         return "running"
     if ending.seconds is None:
-        return f"{ending.outcome.value} {ending.evidence or ending.reason}".strip()
-    says = f"{ending.seconds:.2f} s, {ending.objective:,.1f} days"
+        line = (ending.evidence or ending.reason).removeprefix("SIMULATED ")
+        return f"{ending.outcome.value} {line if len(line) <= EVIDENCE else line[: EVIDENCE - 3] + '...'}".strip()
+    says = f"{ending.seconds:.2f} s, {in_days(ending.objective or 0.0)} days"
     if proposal.estimate_sec:
         off = ending.seconds / proposal.estimate_sec - 1
         says += f", {abs(off):.1%} {'more' if off > 0 else 'less'} than expected"

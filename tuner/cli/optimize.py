@@ -13,6 +13,7 @@ from tuner.cli.tables import takes_defaults
 if TYPE_CHECKING:
     from tuner.physics.calibration import Calibration
     from tuner.space import Space
+    from tuner.tune.answer import Answer
     from tuner.tune.begin import Begun, Request
 
 
@@ -47,6 +48,7 @@ def optimize(space: Space, as_json: bool, **given: Any) -> None:
     Each job is the one worth most by all that was measured before. With no cluster named the cluster is SIMULATED. Run
     the same command again to go on with a study that was interrupted.
     """
+    from tuner.errors import NothingUsable
     from tuner.tune.begin import begin
     from tuner.tune.loop import Tuning
 
@@ -61,11 +63,12 @@ def optimize(space: Space, as_json: bool, **given: Any) -> None:
                 tuning.run()
         except KeyboardInterrupt:
             interrupted = True
-            if not tuning.launcher.outlives:
-                tuning.cancel()
-        _print(tuning, begun, as_json=as_json)
+            tuning.interrupt()
+        found = _print(tuning, begun, as_json=as_json)
     if interrupted:
         raise KeyboardInterrupt
+    if found.best is None:
+        raise NothingUsable(f"nothing was measured; {found.ended}.")
 
 
 def _request(space: Space, given: dict[str, Any]) -> Request:
@@ -130,7 +133,7 @@ def _show(*, as_json: bool) -> Any:
     return Live() if sys.stderr.isatty() and not as_json else Lines()
 
 
-def _print(tuning: Any, begun: Begun, *, as_json: bool) -> None:
+def _print(tuning: Any, begun: Begun, *, as_json: bool) -> Answer:
     from tuner.cli.answers import answer_document, print_answer
     from tuner.cli.output import print_json
     from tuner.tune.answer import answer
@@ -140,3 +143,4 @@ def _print(tuning: Any, begun: Begun, *, as_json: bool) -> None:
         print_json("optimize", answer_document(found))
     else:
         print_answer(found, begun)
+    return found

@@ -20,7 +20,7 @@ import numpy as np
 from tuner.columns import BoolArray, Columns, FloatArray, IntArray
 from tuner.physics.calibration import Calibration, prior_deviations, slopes_of
 from tuner.physics.estimate import CHUNK, Model
-from tuner.physics.features import CLIFF, ERA, KERNEL, LENGTH, SHAPE, Features, covariance, same
+from tuner.physics.features import CLIFF, ERA, KERNEL, LENGTH, SHAPE, Features, covariance, joined, same
 from tuner.physics.memory import worst_need
 from tuner.physics.normal import below, density
 from tuner.physics.site import TIME_FACTORS, Site
@@ -120,6 +120,20 @@ class Belief:
         found = {name: float(np.exp(value)) for name, value in zip(TIME_FACTORS, factors, strict=True)}
         return replace(self._known.site, **found)
 
+    def evidence(self, eras: Sequence[str]) -> float:
+        """Logarithm of how likely all seconds that were seen are, were the observations of these eras."""
+        timed = [(each, era) for each, era in zip(self._seen, eras, strict=True) if each.seconds is not None]
+        rows = joined([replace(self._kind_features(each.candidate), era=(era,)) for each, era in timed])
+        places = np.array([each.candidate for each, _ in timed])
+        slopes = self._slopes[places]
+        residual = np.log([each.seconds or math.nan for each, _ in timed]) - self._level[places]
+        residual -= slopes @ (self._expected - self._reference)
+        together = covariance(rows, rows) * self._scale + self._own * (places[:, None] == places[None, :])
+        together += (slopes * self._prior**2) @ slopes.T
+        together += np.diag([self._noise(each) for each, _ in timed])
+        whitened = np.linalg.solve(np.linalg.cholesky(together), residual)
+        return -0.5 * float(whitened @ whitened + np.linalg.slogdet(together)[1])
+
     # -- what is believed
 
     def log_seconds(self) -> FloatArray:
@@ -214,6 +228,10 @@ class Belief:
             residual = rows.residual[row] - rows.slopes[row] @ (self._reference - there)
             self._observe(features, -1 - row, rows.slopes[row], residual, rows.noise[row] - self._own)
 
+    def _noise(self, seen: Seen) -> float:
+        """Variance of a figure by itself."""
+        return max(FORECAST, self.trust.repeat) ** 2 if seen.forecast else self.trust.repeat**2
+
     def _take(self, seen: Seen) -> None:
         candidate = seen.candidate
         features = self._kind_features(candidate)
@@ -225,7 +243,7 @@ class Belief:
                 candidate,
                 self._slopes[candidate],
                 residual,
-                max(FORECAST, self.trust.repeat) ** 2 if seen.forecast else self.trust.repeat**2,
+                self._noise(seen),
             )
         if seen.fits is not None:
             self._take_memory(seen, features)

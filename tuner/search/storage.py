@@ -6,7 +6,7 @@ import re
 import sqlite3
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -47,6 +47,8 @@ def open_storage(url: str) -> Storage:
     """The storage at a URL. SQLite is set so that readers and a writer do not wait for each other."""
     if not re.match(r"[a-z][a-z0-9+]*://", url):
         raise InputError(f"--storage {shown(url)} is not a URL such as sqlite:///study.db or postgresql://host/name.")
+    if re.fullmatch(r"sqlite://(/?|/:memory:)", url):
+        raise InputError(f"--storage {url} forgets the study at the end; name a file: sqlite:///study.db.")
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     arguments: dict[str, Any] = {"pool_pre_ping": True}
     if url.startswith("sqlite"):
@@ -54,8 +56,18 @@ def open_storage(url: str) -> Storage:
     with understood(url):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)  # heartbeats, since version 2.9
-            database = RDBStorage(url, engine_kwargs=arguments, heartbeat_interval=HEARTBEAT, grace_period=GRACE)
+            database = _opened(url, engine_kwargs=arguments, heartbeat_interval=HEARTBEAT, grace_period=GRACE)
         return Storage(url, database, get_storage(database))
+
+
+def _opened(url: str, **arguments: Any) -> RDBStorage:
+    """The database, by whichever driver of PostgreSQL is there: which one a URL means changes with SQLAlchemy."""
+    scheme, mark, rest = url.partition("://")
+    if scheme in ("postgresql", "postgres"):
+        for driver in ("psycopg", "psycopg2"):
+            with suppress(ImportError):
+                return RDBStorage(f"postgresql+{driver}{mark}{rest}", **arguments)
+    return RDBStorage(url, **arguments)
 
 
 @contextmanager
@@ -64,11 +76,15 @@ def understood(where: str) -> Iterator[None]:
     try:
         yield
     except ImportError as error:
-        raise MissingDependency(f"{_safe(where)} needs a driver: {error}; pip install it beside tuner.") from None
+        missing = error.__context__ if isinstance(error.__context__, ImportError) else error
+        wanted = "'tuner[postgres]'" if where.startswith("postgresql") else f"{missing.name or 'it'} beside tuner"
+        raise MissingDependency(f"{_safe(where)} needs a driver that is not here; pip install {wanted}.") from None
     except (sqlalchemy.exc.ArgumentError, sqlalchemy.exc.NoSuchModuleError) as error:
         raise InputError(f"--storage {_safe(where)} cannot be used: {_first_line(error)}.") from None
     except (sqlalchemy.exc.SQLAlchemyError, sqlite3.Error, optuna.exceptions.StorageInternalError) as error:
-        raise StudyError(f"the study's storage {_safe(where)} refused: {_cause(error)}.") from None
+        cause = _cause(error)
+        remedy = "; make room there and run the same command again" if "full" in cause else ""
+        raise StudyError(f"the study's storage {_safe(where)} refused: {cause}{remedy}.") from None
     except RuntimeError as error:
         raise StudyError(f"the study's storage {_safe(where)} cannot be used: {_first_line(error)}.") from None
 

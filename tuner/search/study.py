@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any, Final
 
 import optuna
@@ -32,7 +33,7 @@ from tuner.search.storage import Storage, open_storage, understood
 
 SCHEMA: Final = "tuner/study/1"
 _SETTINGS: Final = "settings"
-_PATIENCE: Final = 20.0
+_PATIENCE: Final = 1.0
 """Seconds to wait for the process that created a study to say what it is about."""
 
 STATES: Final[Mapping[Outcome, TrialState]] = {
@@ -61,13 +62,11 @@ class Study:
         One that is about something else is refused with the difference named.
         """
         storage = open_storage(url)
-        with understood(url):
-            try:
-                created = storage.kept.create_new_study([optuna.study.StudyDirection.MINIMIZE], name)
-                storage.kept.set_study_user_attr(created, _SETTINGS, {"schema": SCHEMA, **settings})
-            except optuna.exceptions.DuplicatedStudyError:
-                pass
+        with understood(url), suppress(optuna.exceptions.DuplicatedStudyError):
+            created = storage.kept.create_new_study([optuna.study.StudyDirection.MINIMIZE], name)
+            storage.kept.set_study_user_attr(created, _SETTINGS, {"schema": SCHEMA, **settings})
         study = cls(storage, name)
+        study._begin_what_was_left(settings)
         difference = _difference(study.settings, _as_kept(settings))
         if difference:
             raise StudyError(
@@ -89,13 +88,20 @@ class Study:
     @property
     def settings(self) -> dict[str, Any]:
         """What the study is about."""
+        found = self.attributes.get(_SETTINGS)
+        if not found:
+            raise StudyError(f"study {self.name!r} is not one of tuner's.")
+        return dict(found)
+
+    def _begin_what_was_left(self, settings: Mapping[str, Any]) -> None:
+        """Say what an empty study is about where the process that created it has died before it could."""
         waited = time.monotonic()
-        while True:
-            found = self.attributes.get(_SETTINGS)
-            if found:
-                return dict(found)
-            if time.monotonic() - waited > _PATIENCE:
-                raise StudyError(f"study {self.name!r} is not one of tuner's, or was left before it was begun.")
+        while not self.attributes.get(_SETTINGS):
+            with understood(self.url):
+                if self.attributes or self.storage.get_all_trials(self._id, deepcopy=False):
+                    return  # somebody else's
+                if time.monotonic() - waited > _PATIENCE:
+                    self.storage.set_study_user_attr(self._id, _SETTINGS, {"schema": SCHEMA, **settings})
             time.sleep(0.05)
 
     @property
@@ -225,15 +231,20 @@ def _as_kept(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 def _difference(begun: Mapping[str, Any], asked: Mapping[str, Any]) -> str:
     """The first thing in which two settings differ, as words; empty where they do not."""
-    for name in sorted({*begun, *asked} - {"schema"}):
+    for name in sorted({*begun, *asked} - {"schema"}, key=lambda name: (name not in _FIRST, name)):
         if begun.get(name) != asked.get(name):
             return _first_difference(name, begun.get(name), asked.get(name))
     return ""
 
 
+_FIRST: Final = ("cluster", "workload", "rules")
+"""What the axes follow from, so that it is named before them."""
+
+
 def _first_difference(name: str, begun: Any, asked: Any) -> str:
     if isinstance(begun, Mapping) and isinstance(asked, Mapping):
-        inner = next(each for each in sorted({*begun, *asked}) if begun.get(each) != asked.get(each))
+        differ = [each for each in sorted({*begun, *asked}) if begun.get(each) != asked.get(each)]
+        inner = "name" if "name" in differ else differ[0]  # a GPU's says more than its first figure
         return _first_difference(f"{name}.{inner}", begun.get(inner), asked.get(inner))
     return f"{name} {_words(begun)}, not {_words(asked)}"
 

@@ -26,12 +26,22 @@ def gone(worker: Mapping[str, Any]) -> bool | None:
         return True
     except PermissionError:
         pass
-    return _born(pid) != worker.get("born")
+    return _stat(pid, 0) in _ENDED or _born(pid) != worker.get("born")
+
+
+_ENDED = ("Z", "X")
+"""States of a process that has ended, and that nobody has asked about yet: in a container that may be never."""
 
 
 def _born(pid: int) -> int:
     """When a process began, in ticks since the machine did; 0 where the system does not tell."""
+    began = _stat(pid, 19)
+    return int(began) if began.isdecimal() else 0
+
+
+def _stat(pid: int, field: int) -> str:
+    """What the system tells of a process; empty where it does not tell."""
     try:
-        return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19])
-    except (OSError, ValueError, IndexError):
-        return 0
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[field]
+    except (OSError, IndexError):
+        return ""

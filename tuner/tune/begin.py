@@ -43,6 +43,10 @@ NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")
 """What a study may be called: it is the name of a folder too."""
 
 
+SEEDS: Final = 2**32
+"""Seeds that every sampler takes."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Request:
     """What `tuner optimize` is asked for."""
@@ -83,12 +87,15 @@ def begin(request: Request, observe: Callable[[Event], None]) -> Iterator[Begun]
         raise UnknownName("sampler", request.sampler, SAMPLERS)
     if request.jobs < 1:
         raise InputError(f"--jobs {request.jobs} runs nothing; give at least 1.")
+    if not 0 <= request.seed < SEEDS:
+        raise InputError(f"--seed {shown(request.seed)} is not between 0 and {SEEDS - 1:,}.")
     tally = None if request.launcher == "replay" else Tally()
     pool, launcher, about = _cluster(request, tally)
     name = study_name(request)
     folder = request.runs / name
     with _folder(folder):
-        study = Study.open(request.storage or sqlite_url(folder / "study.db"), name, about)
+        url = sqlite_url(folder / "study.db") if request.storage is None else request.storage
+        study = Study.open(url, name, about)
     try:
         trials = study.trials()
         if isinstance(launcher, Simulated | Replay):
@@ -223,6 +230,6 @@ def drift_of(text: str | None) -> Drift | None:
     """`1.05@20` as a cluster that is 5% slower from its 21st job on."""
     if text is None:
         return None
-    if not (match := re.fullmatch(r"([0-9.]{1,8})@([0-9]{1,6})", text.strip())):
+    if not (match := re.fullmatch(r"([0-9]{1,6}(?:\.[0-9]{1,6})?)@([0-9]{1,6})", text.strip())):
         raise InputError(f"--drift {shown(text)} is not FACTOR@JOBS such as 1.05@20.")
     return Drift(factor=float(match[1]), after_jobs=int(match[2]))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import uuid
 from collections.abc import Callable, Mapping
+from dataclasses import asdict
 from typing import Any, Final
 
 import numpy as np
@@ -13,12 +14,20 @@ from tuner.search.proposer import Idea
 from tuner.search.record import Kind, Proposal
 from tuner.search.worker import this_worker
 from tuner.tune.described import topology_document
+from tuner.tune.eras import eras_of
 from tuner.tune.knowledge import Knowledge
 from tuner.tune.limits import NEGLIGIBLE, Limits
 from tuner.tune.standing import INTERVAL, rivals
 
 UNKNOWN_START: Final = 120.0
 """Seconds until the first iteration is over, before any job has shown it."""
+
+
+HOPELESS: Final = 0.99
+"""Probability of running out of memory at which the safest candidate is not tried while nothing has run."""
+
+
+_STOPPING: Final = "stopping"
 
 
 class Chooser:
@@ -28,21 +37,32 @@ class Chooser:
         self._known, self._limits = knowledge, limits
         self._sampler, self._iterations = sampler, iterations
         self._worker: Mapping[str, Any] = this_worker()
-        self.stopping: str | None = None
+        self.stopping: str | None = self._as_kept()
         """Why nothing more is searched for; the final round may still be on."""
+        self._eras = eras_of(knowledge.study.attributes.get("eras", []))
         self.finished: str | None = None
         """Why nothing more is launched."""
 
     def next(self, elapsed: Callable[[], float]) -> Proposal | None:
         """The next job, or None where none is wanted now; `elapsed` tells the seconds since the study began."""
+        if self._known.launched < self._limits.search and self._known.eras != self._eras:
+            self.stopping = None  # on a cluster that has changed, others may be worth a job
+        self._eras = self._known.eras
+        before = self.stopping
         self._check(elapsed)
         if self.finished is not None:
             return None
-        if self.stopping is None:
-            found = self._reference() or self._search()
-            if found is not None:
-                return found
-        return self._final()
+        found = self._reference() or self._search() if self.stopping is None else None
+        if self.stopping != before:
+            self._known.study.note(_STOPPING, {"limits": asdict(self._limits), "why": self.stopping})
+        return self._final() if found is None else found
+
+    def _as_kept(self) -> str | None:
+        """Why an earlier process with the same limits has searched no more: what the final round shows may make the
+        belief think again, and then the same command would never end the same way twice."""
+        kept = self._known.study.attributes.get(_STOPPING, {})
+        why = kept.get("why") if kept.get("limits") == asdict(self._limits) else None
+        return None if why is None else str(why)
 
     def _check(self, elapsed: Callable[[], float]) -> None:
         limits, spent = self._limits, self._known.launched
@@ -54,7 +74,7 @@ class Chooser:
             self.finished = f"the deadline of {limits.deadline / 3600:.3g} h has passed"
         elif self.stopping is not None:
             return
-        elif limits.final and spent >= limits.budget - limits.final:
+        elif limits.final and self._known.places and spent >= limits.search:
             self.stopping = f"{limits.final} of {limits.budget} jobs are kept for the final round"
         elif limits.patience is not None and self._without_gain() >= limits.patience:
             self.stopping = f"{limits.patience} jobs in a row brought nothing better"
@@ -94,6 +114,8 @@ class Chooser:
         again = sum(trial.proposal.kind == "final" and trial.launched for trial in self._known.trials)
         if not close or again >= self._limits.final:
             self.finished = self.stopping
+            if self._known.launched >= self._limits.search:
+                self.finished = "the final round is spent" if close else "the best is told apart from all others"
             return None
         leader, challenger = self._known.places[0], close[0]
         fewer = min((leader, challenger), key=lambda place: place.runs)
@@ -103,8 +125,13 @@ class Chooser:
     def _not_worth(self, idea: Idea) -> str | None:
         """Why the next job would not pay, as a sum."""
         choice = idea.choice
-        if choice is None or not self._known.places:
+        if choice is None:
             return None
+        if not self._known.places:
+            if choice.out_of_memory < HOPELESS:
+                return None
+            key = self._known.pool.topology(idea.candidate).key
+            return f"nothing is likely to fit: even {key} would be out of memory with {choice.out_of_memory:.0%}"
         expected = choice.gain * (1 - choice.out_of_memory)
         if expected < NEGLIGIBLE:
             return f"no job is expected to save more than {NEGLIGIBLE:.2%} of the training"

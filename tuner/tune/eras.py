@@ -1,17 +1,17 @@
 """Drift: whether the cluster has changed its speed in mid-study, since when and by how much.
 
 A topology that is run again tells: a difference from its earlier runs of the present era that noise does not explain
-opens a new one. Where between the two runs it began is the split at which the jobs in between surprise least.
+opens a new one, or moves the last one's beginning. It began between the two runs, at the trial that makes all that was
+measured most likely.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from tuner.physics.features import UNSEEN
 from tuner.search.belief import REPEAT
 from tuner.search.record import Trial
 from tuner.tune.standing import noise
@@ -42,7 +42,8 @@ class Era:
 class Shift:
     """What repeats say: a change, or the wish for another repeat."""
 
-    era: Era | None
+    eras: tuple[Era, ...] | None
+    """All of them, where a change was seen."""
     suspected: bool
 
 
@@ -62,28 +63,37 @@ def labels(trials: Sequence[Trial], eras: Sequence[Era], first: str = "") -> dic
     return {trial.number: label(trial.number, eras, first) for trial in trials}
 
 
-def shift(trials: Sequence[Trial], eras: Sequence[Era], *, usual: float = REPEAT) -> Shift:
+Likely = Callable[[Sequence[int]], float]
+"""The logarithm of how likely all figures are, were eras to begin at these trials."""
+
+
+def shift(trials: Sequence[Trial], eras: Sequence[Era], likely: Likely, *, usual: float = REPEAT) -> Shift:
     """What the repeats of the present era say."""
     since = eras[-1].first if eras else 0
     own = [trial for trial in trials if trial.measured and trial.number >= since]
     spread = noise(_earlier_repeats(own), labels(own, eras), usual=usual)
     differences = _differences(own, spread)
     if not differences:
-        return Shift(era=None, suspected=False)
+        return Shift(eras=None, suspected=False)
     # repeats are looked at from the last one backwards: a change concerns all that came after it
     for many in (1, 2, 3):
         last = differences[-many:]
         if len(last) < many:
             break
-        weight = sum(1 / deviation**2 for _, _, _, deviation in last)
-        mean = sum(difference / deviation**2 for _, _, difference, deviation in last) / weight
+        weight, mean = sum(1 / deviation**2 for _, _, _, deviation in last), _mean(last)
         if abs(mean) * math.sqrt(weight) > SURE and abs(mean) > LEAST:
             start = max(before for before, _, _, _ in last)
             end = min(after for _, after, _, _ in last)
-            first = _split(own, start, end, mean) if start < end else end
-            return Shift(era=Era(first=first, factor=math.exp(mean)), suspected=False)
+            window = (start if start < end else end - 1, end)
+            return Shift(eras=tuple(_placed(trials, eras, own, window, likely)), suspected=False)
     _, _, difference, deviation = differences[-1]
-    return Shift(era=None, suspected=abs(difference) > SUSPECT * deviation and abs(difference) > LEAST)
+    return Shift(eras=None, suspected=abs(difference) > SUSPECT * deviation and abs(difference) > LEAST)
+
+
+def _mean(differences: Sequence[tuple[int, int, float, float]]) -> float:
+    """Of the differences, the sure ones counting more."""
+    weight = sum(1 / deviation**2 for _, _, _, deviation in differences)
+    return sum(difference / deviation**2 for _, _, difference, deviation in differences) / weight
 
 
 def _earlier_repeats(own: Sequence[Trial]) -> list[Trial]:
@@ -107,16 +117,29 @@ def _differences(own: Sequence[Trial], spread: float) -> list[tuple[int, int, fl
     return found
 
 
-def _split(own: Sequence[Trial], start: int, end: int, moved: float) -> int:
-    """The trial from which on the shift makes the jobs between two repeats most likely."""
-    between = [trial for trial in own if start < trial.number < end and trial.proposal.estimate_sec]
-    best, first, gain = 0.0, end, 0.0
-    for trial in reversed(between):
-        expected = trial.proposal.estimate_sec or trial.seconds
-        low, high = trial.proposal.estimate_low, trial.proposal.estimate_high
-        deviation = math.log(high / low) / 2.56 if low and high else UNSEEN
-        surprise = math.log(trial.seconds / expected)
-        gain += (surprise**2 - (surprise - moved) ** 2) / (2 * deviation**2)
-        if gain > best:
-            best, first = gain, trial.number
-    return first
+def _placed(
+    trials: Sequence[Trial], eras: Sequence[Era], own: Sequence[Trial], window: tuple[int, int], likely: Likely
+) -> list[Era]:
+    """The eras that make all that was measured most likely, one of them begun after the first of two runs and not after
+    the second: a new one, or the last one, which was then misplaced by some trials.
+
+    Of several places between which nothing was measured it is the first.
+    """
+    firsts, (start, end) = [era.first for era in eras], window
+    places = [trial.number for trial in own if start < trial.number <= end] or [end]
+    options = [[*firsts[:keep], place] for keep in {len(firsts), max(0, len(firsts) - 1)} for place in places]
+    best = max(sorted(options, key=len), key=likely)
+    since = eras[len(best) - 2].first if len(best) > 1 else 0
+    span = [trial for trial in trials if trial.measured and trial.number >= since]
+    return [*eras[: len(best) - 1], Era(first=best[-1], factor=_factor(span, best[-1]))]
+
+
+def _factor(span: Sequence[Trial], first: int) -> float:
+    """By what topologies that were run before a trial and from it on take longer."""
+    runs: dict[int, tuple[list[float], list[float]]] = {}
+    for trial in span:
+        runs.setdefault(trial.proposal.candidate, ([], []))[trial.number >= first].append(math.log(trial.seconds))
+    both = [(before, after) for before, after in runs.values() if before and after]
+    weights = [1 / (1 / len(before) + 1 / len(after)) for before, after in both]
+    moved = [sum(after) / len(after) - sum(before) / len(before) for before, after in both]
+    return math.exp(sum(map(math.prod, zip(weights, moved, strict=True))) / sum(weights))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -117,19 +118,27 @@ class Knowledge:
 
     def _relabel(self) -> None:
         """Tell the belief which era each observation is of."""
-        by_number = {trial.number: trial for trial in self.trials}
-        seen = [each.era for number in self._learnt for each in self._seen(by_number[number])]
-        self.belief.relabel(seen, drift.label(_LATER, self.eras, self.era))
+        self.belief.relabel(self._labels(self.eras), drift.label(_LATER, self.eras, self.era))
         self.places = standings(self.belief, self.trials)
 
+    def _labels(self, eras: Sequence[drift.Era]) -> list[str]:
+        """The era of each observation that the belief was told."""
+        by_number = {trial.number: trial for trial in self.trials}
+        return [drift.label(number, eras, self.era) for number in self._learnt for _ in self._seen(by_number[number])]
+
+    def _likely(self, firsts: Sequence[int]) -> float:
+        """How likely all figures are, were eras to begin at these trials."""
+        return self.belief.evidence(self._labels([drift.Era(first=first, factor=1.0) for first in firsts]))
+
     def _changed(self) -> drift.Era | None:
-        found = drift.shift(self.trials, self.eras, usual=self.belief.trust.repeat)
+        found = drift.shift(self.trials, self.eras, self._likely, usual=self.belief.trust.repeat)
         self.suspected = found.suspected
-        if found.era is not None:
-            self.eras = [*self.eras, found.era]
-            self.study.note("eras", [era.document() for era in self.eras])
-            self._relabel()
-        return found.era
+        if found.eras is None or list(found.eras) == self.eras:
+            return None
+        self.eras = list(found.eras)
+        self.study.note("eras", [era.document() for era in self.eras])
+        self._relabel()
+        return self.eras[-1]
 
 
 _LATER: Final = 1 << 60

@@ -48,6 +48,11 @@ class Limits:
         return 0 if self.budget < 6 else max(2, round(FINAL * self.budget))
 
     @property
+    def search(self) -> int:
+        """Jobs after which nothing more is searched for."""
+        return self.budget - self.final
+
+    @property
     def stretch(self) -> int:
         """Jobs from one reference run to the next."""
-        return max(6, (self.budget - self.final) // REFERENCES)
+        return max(6, self.search // REFERENCES)

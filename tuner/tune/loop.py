@@ -150,16 +150,13 @@ class Tuning:
             if dead:
                 self._adopt(next(trial for trial in self.known.trials if trial.number == number))
 
-    def release(self) -> list[Trial]:
-        """Let go of the jobs that run, which go on by themselves; the next process adopts them."""
-        left = [each.trial for each in self.running.values()]
+    def interrupt(self) -> None:
+        """Leave the jobs that run to the next process, which adopts them; end those that would not outlive this one."""
+        if not self.launcher.outlives:
+            for each in list(self.running.values()):
+                self._stop(each, Outcome.CANCELLED, "stopped by the user", None)
         self.running.clear()
-        return left
-
-    def cancel(self) -> None:
-        """End the jobs that run and tell them as cancelled."""
-        for each in list(self.running.values()):
-            self._stop(each, Outcome.CANCELLED, "stopped by the user", None)
+        self.known.trials = self.study.trials()  # the last of them may have been claimed a moment ago
 
     # -- what is launched
 

@@ -1,0 +1,103 @@
+"""Studies under test: real `tuner optimize` processes, and what they leave in their storage."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+
+import optuna
+
+from tests.conftest import ROOT, Said
+from tuner.results import Outcome
+from tuner.search.record import Trial
+from tuner.search.storage import sqlite_url
+from tuner.search.study import Study
+
+SMALL = ("--model", "gpt-1.3b", "--nodes", "4", "--set", "nodes=4", "--set", "tp=1,2,4", "--set", "recompute=none")
+"""A space of some hundred topologies that a search is through in a moment."""
+
+ENVIRONMENT = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])}
+
+
+def start(*arguments: str, folder: Path, space: Sequence[str] = SMALL) -> subprocess.Popen[str]:
+    """A process that searches a space, its studies in `folder/runs`."""
+    command = [sys.executable, "-m", "tuner", "optimize", *space, "--runs", str(folder / "runs"), *arguments]
+    return subprocess.Popen(
+        command,
+        cwd=folder,
+        env=ENVIRONMENT,
+        text=True,
+        stdin=subprocess.DEVNULL,
+        # who runs the tests in the background has SIGINT ignored, and children inherit that
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+
+
+def finish(process: subprocess.Popen[str], seconds: float = 60) -> Said:
+    """What a process says until it ends; it is killed where it does not."""
+    try:
+        out, err = process.communicate(timeout=seconds)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        out, err = process.communicate()
+        raise AssertionError(f"still running after {seconds} s: {err[-2000:]}") from None
+    return Said(process.returncode, out, err)
+
+
+def optimize(*arguments: str, folder: Path) -> Said:
+    """A whole run."""
+    return finish(start(*arguments, folder=folder))
+
+
+def url_of(folder: Path, name: str) -> str:
+    """Where `start` keeps a study."""
+    return sqlite_url(folder / "runs" / name / "study.db")
+
+
+def kept(url: str, name: str) -> list[Trial]:
+    """The trials of a study as they are kept."""
+    study = Study.existing(url, name)
+    try:
+        return study.trials()
+    finally:
+        study.close()
+
+
+def over(url: str, name: str) -> dict[int, Trial]:
+    """The trials that are over, by number; none where there is no study yet."""
+    with suppress(Exception):
+        return {trial.number: trial for trial in kept(url, name) if trial.ending is not None}
+    return {}
+
+
+def states(url: str, name: str) -> Counter[str]:
+    """How many trials are in each of Optuna's states."""
+    study = Study.existing(url, name)
+    try:
+        return Counter(
+            trial.state.name for trial in optuna.load_study(study_name=name, storage=study.storage).get_trials()
+        )
+    finally:
+        study.close()
+
+
+def assert_lawful(trials: list[Trial], *, budget: int) -> None:
+    """No two launched trials are one, none is still running, and no more were launched than the budget allows."""
+    launched = [trial for trial in trials if trial.launched]
+    twice = [claim for claim, times in Counter(trial.proposal.claim for trial in launched).items() if times > 1]
+    assert not twice
+    assert all(trial.ending is not None for trial in trials)
+    assert len(launched) <= budget
+
+
+def outcomes(trials: list[Trial]) -> Counter[Outcome]:
+    """How the launched trials ended."""
+    return Counter(trial.ending.outcome for trial in trials if trial.launched and trial.ending)

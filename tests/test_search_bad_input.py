@@ -1,0 +1,192 @@
+"""What a user can do wrong with `tuner optimize`: one sentence, an exit code, nothing lost."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import Run, Said
+from tests.studies import SMALL, assert_lawful, kept, optimize, url_of
+
+ROWS = """group,gpu,nodes,gpus_per_node,layers,hidden,heads,seq,vocab,tp,pp,dp,mbs,gbs,zero,sec_per_iter,status
+A,A100-80GB-SXM,4,8,24,2048,16,2048,50257,1,1,32,1,256,1,1.5,OK
+A,A100-80GB-SXM,4,8,24,2048,16,2048,50257,2,1,16,1,256,1,,OOM
+B,A100-80GB-SXM,4,8,24,2048,16,2048,50257,4,1,8,1,256,1,1.9,OK
+"""
+
+
+@pytest.fixture
+def wrong(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
+    """Run a search that must refuse, away from everything else."""
+    monkeypatch.chdir(tmp_path)
+
+    def wrong(*arguments: str, small: bool = True) -> Said:
+        said = run("optimize", *(SMALL if small else ()), "--budget", "2", *arguments)
+        assert said.code in (1, 2, 3), said
+        assert "Traceback" not in said.err
+        assert said.out == ""
+        assert len(said.err.splitlines()) == 1, said.err
+        assert said.err.startswith("tuner: ")
+        assert said.err.rstrip().endswith((".", "?"))
+        return said
+
+    return wrong
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("--sampler", "foo"), "no sampler called 'foo'"),
+        (("--budget", "0"), "--budget 0 launches nothing"),
+        (("--budget", "-3"), "--budget -3 launches nothing"),
+        (("--jobs", "0"), "--jobs 0 runs nothing"),
+        (("--patience", "0"), "--patience 0 is less than one job"),
+        (("--node-hours", "0"), "not a positive number"),
+        (("--deadline", "soon"), "is no duration"),
+        (("--deadline", "0s"), "--deadline must be more than 0"),
+        (("--seed", "-1"), "--seed -1 is not between 0 and 4,294,967,295"),
+        (("--seed", "9" * 40), "is not between 0 and"),
+        (("--drift", "1.05"), "is not FACTOR@JOBS"),
+        (("--drift", "...@3"), "is not FACTOR@JOBS"),
+        (("--drift", "0@3"), "is no drift"),
+        (("--drift", "nan@3"), "is not FACTOR@JOBS"),
+        (("--iterations", "1"), "begin with 2"),
+        (("--iterations", "5-2"), "begin with 2"),
+        (("--iterations", "two"), "neither a number nor a range"),
+        (("--study", "../elsewhere"), "is no name for a study"),
+        (("--study", "a b"), "is no name for a study"),
+        (("--study", "a\nb"), "is no name for a study"),
+        (("--study", ""), "is no name for a study"),
+        (("--study", "x" * 101), "is no name for a study"),
+        (("--study", "..", "--runs", "r"), "is no name for a study"),
+        (("--storage", "nonsense"), "is not a URL"),
+        (("--storage", ""), "is not a URL"),
+        (("--storage", "foo://x"), "cannot be used"),
+        (("--storage", "sqlite://"), "forgets the study"),
+        (("--storage", "sqlite:///:memory:"), "forgets the study"),
+        (("--launcher", "abacus"), "no launcher called 'abacus'"),
+        (("--launcher", "replay"), "--table FILE"),
+        (("--from", "nothing"), "neither a file nor a study"),
+    ],
+)
+def test_what_cannot_be_meant_is_refused_in_one_sentence(arguments: tuple[str, ...], words: str, wrong: Run) -> None:
+    """Bad usage leaves with 2 and begins no study."""
+    said = wrong(*arguments)
+    assert words in said.err
+    assert said.code == 2
+    assert not list(Path().glob("**/study.db"))
+
+
+def test_an_empty_space_says_what_removed_everything(wrong: Run) -> None:
+    """Nothing legal is nothing usable: 1, with the rule and what opens the space."""
+    said = wrong("--model", "gpt-1.3b", "--nodes", "4", "--set", "tp=3", small=False)
+    assert said.code == 1
+    assert "none of" in said.err
+    assert "removed by" in said.err
+
+
+def test_where_nothing_can_fit_no_job_is_wasted(run: Run, tmp_path: Path) -> None:
+    """A model that four nodes cannot hold: the search says so with 1, and launches nothing."""
+    said = run("optimize", "--nodes", "4", "--set", "heads=64", "--set", "tp=8", "--runs", str(tmp_path))
+    assert said.code == 1
+    assert "nothing is likely to fit" in said.err.splitlines()[-1]
+    assert "no job was launched" in said.out
+
+
+def test_a_storage_that_cannot_be_reached_is_named_with_its_own_words(wrong: Run) -> None:
+    """A server that is not there, a file that is no database, a folder that is not there, a driver that is missing."""
+    pytest.importorskip("psycopg")
+    for url in ("postgresql://localhost:1/x", "postgresql://me:secret@localhost:1/x"):
+        said = wrong("--storage", url)
+        assert said.code == 1
+        assert "refused" in said.err
+        assert "secret" not in said.err
+    Path("hello.db").write_text("hello, this is no database, and it is long enough to see\n" * 20)
+    assert "not a database" in wrong("--storage", "sqlite:///hello.db").err
+    assert "unable to open" in wrong("--storage", "sqlite:///nowhere/x.db").err
+
+
+def test_a_missing_driver_is_named(wrong: Run) -> None:
+    """A database whose driver this machine lacks leaves with 3 and says what to install."""
+    said = wrong("--storage", "mysql://localhost/x")
+    assert said.code == 3
+    assert "pip install" in said.err
+
+
+def test_a_file_in_the_way_of_a_folder_is_named(wrong: Run) -> None:
+    """A folder that cannot be made, or written to."""
+    Path("file").touch()
+    assert wrong("--runs", "file").code == 1
+    Path("runs/blocked/study.db").mkdir(parents=True)
+    assert wrong("--study", "blocked").code == 1
+
+
+def test_a_table_that_cannot_answer_says_why(wrong: Run) -> None:
+    """No usable row, several groups, a group that is not there."""
+    Path("two.csv").write_text(ROWS)
+    Path("none.csv").write_text("\n".join(line for line in ROWS.splitlines() if "OK" not in line))
+    Path("other.csv").write_text("a,b\n1,2\n")
+    Path("empty.csv").touch()
+    replay = ("--launcher", "replay", "--table")
+    several = wrong(*replay, "two.csv", small=False)
+    assert several.code == 2
+    assert "2 groups; choose one with --group: A or B" in several.err
+    assert "no group 'C'; it has A and B" in wrong(*replay, "two.csv", "--group", "C", small=False).err
+    nothing = wrong(*replay, "none.csv", small=False)
+    assert nothing.code == 1
+    assert "no timed row" in nothing.err
+    assert "none of the columns" in wrong(*replay, "other.csv", small=False).err
+    assert "no table with rows" in wrong(*replay, "empty.csv", small=False).err
+
+
+@pytest.mark.parametrize(
+    ("changed", "difference"),
+    [
+        (("--gpu", "H100-80GB-SXM"), "cluster.name bloom-48, not H100-80GB-SXM"),
+        (("--global-batch", "1024"), "workload.global_batch 2048, not 1024"),
+        (("--set", "micro_batch=1,2"), "axes.micro_batch"),
+        (("--allow", "dp-multiple-of-4"), "rules.allowed"),
+        (("--seed", "3"), "seed 0, not 3"),
+        (("--iterations", "2-3"), "iterations 2, not 2,3"),
+        (("--drift", "1.05@3"), "drift none"),
+    ],
+)
+def test_a_study_of_something_else_is_refused_with_the_difference(
+    changed: tuple[str, ...], difference: str, wrong: Run, run: Run, tmp_path: Path
+) -> None:
+    """Another workload, cluster or set of rules is another study; the one that is there stays as it is."""
+    assert run("optimize", *SMALL, "--budget", "1", "--study", "mine", "--seed", "0").code == 0
+    before = kept(url_of(tmp_path, "mine"), "mine")
+    said = wrong("--study", "mine", *changed)
+    assert said.code == 1
+    assert difference in said.err
+    assert "another name by --study" in said.err
+    assert kept(url_of(tmp_path, "mine"), "mine") == before
+
+
+@pytest.mark.slow
+def test_a_disk_that_fills_up_loses_nothing(tmp_path: Path) -> None:
+    """In mid-study the disk is full: one sentence with the remedy and 1. With room made, the same command goes on with
+    all that was measured."""
+    disk = tmp_path / "runs"
+    disk.mkdir()
+    mount = ["/bin/mount", "-t", "tmpfs", "-o", "size=640k", "tmpfs", str(disk)]
+    if subprocess.run(mount, check=False, capture_output=True).returncode:
+        pytest.skip("this machine lets nobody mount a tmpfs here")
+    try:
+        said = optimize("--budget", "40", "--study", "full", folder=tmp_path)
+        assert said.code == 1, said.err
+        assert "Traceback" not in said.err
+        assert "full" in said.err.splitlines()[-1] or "No space left" in said.err.splitlines()[-1]
+        subprocess.run(["/bin/mount", "-o", "remount,size=16m", str(disk)], check=True)
+        before = {trial.number: trial for trial in kept(url_of(tmp_path, "full"), "full") if trial.ending}
+        assert before, "the disk was to fill up in mid-study"
+        again = optimize("--budget", "40", "--study", "full", folder=tmp_path)
+        assert again.code == 0, again.err
+        after = kept(url_of(tmp_path, "full"), "full")
+        assert {trial.number: trial for trial in after if trial.number in before} == before
+        assert_lawful(after, budget=40)
+    finally:
+        subprocess.run(["/bin/umount", str(disk)], check=False)
