@@ -295,7 +295,7 @@ class Tuning:
                 peak_memory=measured.peak_memory if measured else None,
                 fullest=measured.fullest if measured else True,
                 iterations=measured.iterations if measured else (),
-                reason=failure.kind,
+                reason=failure.meaning or failure.kind,
                 evidence=failure.evidence,
                 held=result.held,
             ),
