@@ -61,6 +61,13 @@ def hang(_last: int) -> None:
     forever()
 
 
+def hang_unless_in_sync(last: int) -> None:
+    """Hangs, but for where kernels wait for each other."""
+    if os.environ.get("CUDA_LAUNCH_BLOCKING") == "1":
+        good(last)
+    hang(last)
+
+
 def deaf(_last: int) -> None:
     """Ignores what asks it to end."""
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
@@ -163,8 +170,8 @@ def bare(last: int) -> None:
 
 
 def main(words: list[str]) -> None:
-    """Behave: `BEHAVIOUR`, or `--by KEY KEY=BEHAVIOUR,...`, and `--iterations N`."""
-    name = words[0]
+    """Behave as `$TRAINER` says, else `BEHAVIOUR`, or `--by KEY KEY=BEHAVIOUR,...`, and `--iterations N`."""
+    name = os.environ.get("TRAINER", words[0])
     if name == "--by":
         name = dict(each.split("=") for each in words[2].split(","))[words[1]]
     last = int(words[words.index("--iterations") + 1]) if "--iterations" in words else 2

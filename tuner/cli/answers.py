@@ -16,17 +16,19 @@ SHOWN = 5
 def print_answer(found: Answer, begun: Begun) -> None:
     """The winner, how sure it is, what it is worth, what it cost, and what to type next."""
     from tuner.cli.output import print_table
+    from tuner.durations import column, node_time
     from tuner.errors import counted
 
     label = "SIMULATED: " if found.simulated else ""
     ended = found.ended or ("some jobs are still running" if found.running else "interrupted")
-    print(f"{label}study {found.study}: {counted(found.jobs, 'job')}, {found.node_hours:,.1f} node-hours; {ended}")
+    print(f"{label}study {found.study}: {counted(found.jobs, 'job')}, {node_time(found.node_hours)}; {ended}")
     if found.best is None:
         print(f"{label}nothing was measured: {_outcomes(found)}")
         return
     _print_winner(found, label)
-    headers = ("Topology", "Sec/it", "Days", "80% between", "Runs", "P(sooner)", "Trials")
-    rows = [_row(place) for place in found.places[:SHOWN]]
+    unit, each = column([place.days for place in found.places])
+    headers = ("Topology", "Sec/it", unit, "80% between", "Runs", "P(sooner)", "Trials")
+    rows = [_row(place, each) for place in found.places[:SHOWN]]
     print()
     print_table(headers, rows, left=("Topology",), spare=("Trials", "Runs", "80% between"))
     print()
@@ -42,13 +44,14 @@ def print_answer(found: Answer, begun: Begun) -> None:
 
 
 def _print_winner(found: Answer, label: str) -> None:
+    from tuner.durations import between, seconds
     from tuner.tune.answer import favourite_place, gain
 
     best = found.best
     assert best is not None  # noqa: S101 - the caller has asked
     print(
-        f"{label}{best.key} finishes soonest: {best.seconds:.2f} s an iteration, {best.days:,.1f} days "
-        f"({best.low:,.1f} to {best.high:,.1f})"
+        f"{label}{best.key} finishes soonest: {seconds(best.seconds)} s an iteration, "
+        f"{between(best.days, best.low, best.high)}"
     )
     if found.equals:
         names = ", ".join(place.key for place in found.equals[:3])
@@ -59,18 +62,25 @@ def _print_winner(found: Answer, label: str) -> None:
         print(
             f"{label}the model's own favourite {found.favourite.proposal.key}: {found.favourite.ending.outcome.value}"
         )
-    gained = gain(found, favourite or first)
-    if gained is not None:
-        whose = "the model's own favourite" if favourite else "the first one measured"
-        print(f"{label}{gained:.1%} sooner than {whose}, {(favourite or first).key}")  # type: ignore[union-attr]
+    other, whose = (favourite, "the model's own favourite") if favourite else (first, "the first one measured")
+    gained = gain(found, other)
+    if other is None or gained is None:
+        return
+    if other.candidate == best.candidate:
+        print(f"{label}it was {whose}")
+    else:
+        print(f"{label}{gained:.1%} sooner than {whose}, {other.key}")
 
 
-def _row(place: Place) -> tuple[object, ...]:
+def _row(place: Place, each: float) -> tuple[object, ...]:
+    """A row of the standings; `each` is how many of the column's unit a day has."""
+    from tuner.durations import seconds
+
     return (
         place.key,
-        f"{place.seconds:.2f}",
-        f"{place.days:,.1f}",
-        f"{place.low:,.1f} to {place.high:,.1f}",
+        seconds(place.seconds),
+        f"{place.days * each:,.1f}",
+        f"{place.low * each:,.1f} to {place.high * each:,.1f}",
         place.runs,
         f"{place.rival:.0%}" if place.rival else "-",
         ",".join(map(str, place.trials)),

@@ -22,6 +22,7 @@ from tuner.launch.follow import Follower
 from tuner.launch.jsonfile import read_object, write_object
 from tuner.launch.program import Program, Start
 from tuner.launch.reading import outcome_of
+from tuner.launch.stacks import write_stacks
 
 LOOK: Final = 0.1
 """Seconds between two looks at jobs while nothing moves."""
@@ -31,9 +32,6 @@ FAREWELL: Final = 15.0
 
 LEFT: Final = ("ended.json", "keeper.json", "result.json", "stacks.txt", "stdout.log", "stderr.log")
 """What an earlier job of the same folder may have left."""
-
-DUMP: Final = 0.7
-"""Seconds that ranks may take to write down what they are doing."""
 
 
 @dataclass(slots=True)
@@ -151,19 +149,11 @@ class Local:
         kept = self._find(handle)
         if kept is None:
             return ""
-        with suppress(OSError):
-            before = (kept.folder / "stderr.log").stat().st_size
-            asked = 0
-            for pid in keeper.members(kept.tag):
-                if self._program.dumps_on_signal(pid):
-                    os.kill(pid, signal.SIGUSR1)
-                    asked += 1
-            time.sleep(DUMP if asked else 0.0)
-            text = (kept.folder / "stderr.log").read_bytes()[before:]
-            if text:
-                (kept.folder / "stacks.txt").write_bytes(text)
-                return f"what {counted(asked, 'process')} of it did stands in {kept.folder.name}/stacks.txt"
-        return ""
+        file = kept.folder / "stacks.txt"
+        told = write_stacks(keeper.members(kept.tag), kept.folder / "stderr.log", file, self._program.dumps_on_signal)
+        if not file.is_file():
+            return ""
+        return f"what its processes did stands in {kept.folder.name}/stacks.txt, of {told} the stack"
 
     def close(self) -> None:
         """End what still runs: nobody would keep it."""
@@ -303,7 +293,7 @@ def _document(start: Start, job: Job) -> dict[str, Any]:
         "schema": "tuner/start/1",
         "tag": job.tag,
         "arguments": list(start.arguments),
-        "environment": dict(start.environment),
+        "environment": {**start.environment, **job.environment},
         "cwd": str(start.cwd),
         "result": str(start.result) if start.result else None,
         "iterations": list(job.iterations),
