@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 FLOORS = (
-    ("errors", "sizes", "resources", "domain", "results", "assignment", "huggingface", "catalog", "keys"),
+    ("errors", "durations", "sizes", "resources", "domain", "results", "assignment", "huggingface", "catalog", "keys"),
     ("columns", "rules", "axes", "space", "openings", "nearest", "remedies", "logs"),
     ("physics",),
     ("search", "launch", "tables", "logfiles", "sitefile"),
@@ -63,6 +63,7 @@ PURE = (
     "domain",
     "results",
     "sizes",
+    "durations",
     "keys",
     "errors",
 )

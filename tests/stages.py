@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from itertools import count
@@ -11,6 +13,8 @@ from typing import Literal, Protocol
 from tuner import catalog
 from tuner.domain import Cluster, Topology, Workload
 from tuner.launch import Job, Launcher
+from tuner.launch.local import Local
+from tuner.launch.program import Template
 from tuner.launch.replay import Answer, Replay
 from tuner.launch.simulated import Faults, Simulated
 from tuner.results import Outcome
@@ -110,5 +114,31 @@ def replay(folder: Path) -> Stage:
     return Virtual(folder, lambda: Replay(rows, nodes=4))
 
 
-STAGES: dict[str, Callable[[Path], Stage]] = {"simulated": simulated, "replay": replay}
+class Real(Virtual):
+    """A stage of real processes: small scripts in the place of trainers, on this machine."""
+
+    looks, look, slack, many = 100, 0.3, 2.0, 6
+
+
+TRAINER = Path(__file__).parent / "trainer.py"
+"""A program in plain Python that behaves as it is told and prints what Megatron prints."""
+
+
+def command(*words: str) -> str:
+    """A `--command` that runs it."""
+    return shlex.join([sys.executable, "-I", "-S", str(TRAINER), *words])
+
+
+def template(*words: str, on_host: bool = False) -> Template:
+    """The same as a launcher takes it."""
+    return Template.parse(command(*words), configure=lambda _: {}, cwd=Path("/"), on_host=on_host)
+
+
+def local(folder: Path) -> Stage:
+    behaviours = ",".join(f"{chosen.key}={name}" for name, chosen in TOPOLOGIES.items())
+    program = template("--by", "{key}", behaviours, "--iterations", "{iterations}")
+    return Real(folder, lambda: Local(program, ranks=8))
+
+
+STAGES: dict[str, Callable[[Path], Stage]] = {"simulated": simulated, "replay": replay, "local": local}
 """Every launcher has its entry."""

@@ -21,7 +21,7 @@ FLAGS = {
     "optimize": SPACE
     | LIMITS
     | KEPT
-    | {*("--sampler", "--launcher", "--command", "--table", "--group", "--iterations", "--drift")},
+    | {*("--sampler", "--launcher", "--command", "--table", "--group", "--iterations", "--drift", "--retry-hang-sync")},
     "plan": SPACE | {"--csv", "--top", "--calibration"},
     "rules": {"--json"},
 }

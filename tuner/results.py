@@ -74,6 +74,8 @@ class Failure:
 
     kind: str
     evidence: str
+    meaning: str = ""
+    """The kind in plain words, where more is known than that."""
 
 
 class Outcome(str, Enum):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
@@ -18,11 +17,12 @@ SHOWN: Final = 5
 def print_answer(found: Answer, begun: Begun) -> None:
     """The winner, how sure it is, what it is worth, what it cost, and what to type next."""
     from tuner.cli.output import print_table
+    from tuner.durations import column, node_time
     from tuner.errors import counted
 
     label = "SIMULATED: " if found.simulated else ""
     ended = found.ended or "interrupted"
-    print(f"{label}study {found.study}: {counted(found.jobs, 'job')}, {found.node_hours:,.1f} node-hours; {ended}")
+    print(f"{label}study {found.study}: {counted(found.jobs, 'job')}, {node_time(found.node_hours)}; {ended}")
     for trial in found.running:
         print(f"{label}still running: trial {trial.number}, {trial.proposal.key}")
     spent = found.jobs >= begun.setup.limits.budget
@@ -33,8 +33,9 @@ def print_answer(found: Answer, begun: Begun) -> None:
         print(f"kept in {begun.setup.folder}; {again}")
         return
     _print_winner(found, label)
-    headers = ("Topology", "Sec/it", "Days", "80% between", "Runs", "P(sooner)", "Trials")
-    rows = [_row(place) for place in found.places[:SHOWN]]
+    unit, each = column([place.days for place in found.places])
+    headers = ("Topology", "Sec/it", unit, "80% between", "Runs", "P(sooner)", "Trials")
+    rows = [_row(place, each) for place in found.places[:SHOWN]]
     print()
     print_table(headers, rows, left=("Topology",), spare=("Trials", "Runs", "80% between"))
     print()
@@ -49,13 +50,14 @@ def print_answer(found: Answer, begun: Begun) -> None:
 
 
 def _print_winner(found: Answer, label: str) -> None:
+    from tuner.durations import between, seconds
     from tuner.tune.answer import favourite_place, gain
 
     best = found.best
     assert best is not None  # noqa: S101 - the caller has asked
     print(
-        f"{label}{best.key} finishes soonest: {best.seconds:.2f} s an iteration, {in_days(best.days)} days "
-        f"({in_days(best.low)} to {in_days(best.high)} with 80%)"
+        f"{label}{best.key} finishes soonest: {seconds(best.seconds)} s an iteration, "
+        f"{between(best.days, best.low, best.high)}"
     )
     if found.equals:
         names = ", ".join(place.key for place in found.equals[:3])
@@ -66,23 +68,25 @@ def _print_winner(found: Answer, label: str) -> None:
         print(
             f"{label}the model's own favourite {found.favourite.proposal.key}: {found.favourite.ending.outcome.value}"
         )
-    gained = gain(found, favourite or first)
-    if gained is not None:
-        whose = "the model's own favourite" if favourite else "the first one measured"
-        print(f"{label}{gained:.1%} sooner than {whose}, {(favourite or first).key}")  # type: ignore[union-attr]
+    other, whose = (favourite, "the model's own favourite") if favourite else (first, "the first one measured")
+    gained = gain(found, other)
+    if other is None or gained is None:
+        return
+    if other.candidate == best.candidate:
+        print(f"{label}it was {whose}")
+    else:
+        print(f"{label}{gained:.1%} sooner than {whose}, {other.key}")
 
 
-def in_days(days: float) -> str:
-    """Four digits tell one topology from the next, of a training of hours as of one of years."""
-    return f"{days:,.{max(1, 3 - math.floor(math.log10(max(days, 1e-6))))}f}"
+def _row(place: Place, each: float) -> tuple[object, ...]:
+    """A row of the standings; `each` is how many of the column's unit a day has."""
+    from tuner.durations import seconds
 
-
-def _row(place: Place) -> tuple[object, ...]:
     return (
         place.key,
-        f"{place.seconds:.2f}",
-        in_days(place.days),
-        f"{in_days(place.low)} to {in_days(place.high)}",
+        seconds(place.seconds),
+        f"{place.days * each:,.1f}",
+        f"{place.low * each:,.1f} to {place.high * each:,.1f}",
         place.runs,
         f"{place.rival:.0%}" if place.rival else "-",
         ",".join(map(str, place.trials)),

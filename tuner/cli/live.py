@@ -86,18 +86,18 @@ class Live:
     def _picture(self) -> Any:
         from rich.table import Table
 
-        from tuner.cli.answers import in_days
-
         assert self._tuning is not None  # noqa: S101 - nothing is drawn before `live`
         known, limits = self._tuning.known, self._tuning.setup.limits
+        from tuner.durations import between, node_time
+
         grid = Table.grid(padding=(0, 2))
         grid.add_column(style="dim")
         grid.add_column(overflow="ellipsis", no_wrap=True)
         best = known.places[0] if known.places else None
         grid.add_row(f"{self._label}best", best.key if best else "nothing measured yet")
         if best:
-            grid.add_row("finishes in", f"{in_days(best.days)} days ({in_days(best.low)} to {in_days(best.high)})")
-        grid.add_row("jobs", f"{known.launched} of {limits.budget}, {known.node_hours:,.1f} node-hours")
+            grid.add_row("finishes in", between(best.days, best.low, best.high))
+        grid.add_row("jobs", f"{known.launched} of {limits.budget}, {node_time(known.node_hours)}")
         grid.add_row("last", self._last)
         grid.add_row("next", self._next)
         return grid
@@ -132,7 +132,7 @@ def described(event: Event) -> str:
 
 def ended(trial: Trial) -> str:
     """How a job ended, and what was learnt."""
-    from tuner.cli.answers import in_days
+    from tuner.durations import seconds, span
 
     ending, proposal = trial.ending, trial.proposal
     if ending is None:
@@ -140,8 +140,10 @@ def ended(trial: Trial) -> str:
     if ending.seconds is None:
         line = (ending.evidence or ending.reason).removeprefix("SIMULATED ")
         return f"{ending.outcome.value} {line if len(line) <= EVIDENCE else line[: EVIDENCE - 3] + '...'}".strip()
-    says = f"{ending.seconds:.2f} s, {in_days(ending.objective or 0.0)} days"
+    says = f"{seconds(ending.seconds)} s, {span(ending.objective or 0.0)}"
     if proposal.estimate_sec:
         off = ending.seconds / proposal.estimate_sec - 1
         says += f", {abs(off):.1%} {'more' if off > 0 else 'less'} than expected"
+    if ending.reason:
+        says += f"; {ending.reason}"
     return says if proposal.kind == "search" else f"{says} ({proposal.kind})"

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 @click.option("--storage", metavar="URL", help="Any database of Optuna's. [default: a SQLite file of the study]")
 @click.option("--jobs", type=int, default=1, metavar="N", help="Jobs at once, where nodes allow it. [default: 1]")
 @click.option("--iterations", default="2", metavar="N[-M]", help="Iterations measured, the median counts. [default: 2]")
+@click.option("--retry-hang-sync", is_flag=True, help="Run a job that hung once more with CUDA_LAUNCH_BLOCKING=1.")
 @click.option("--seed", type=int, default=0, metavar="N", help="Of the sampler and of the simulated cluster.")
 @click.option("--drift", metavar="FACTOR@JOBS", help="Let the simulated cluster change its speed: 1.05@20.")
 @as_json
@@ -101,6 +102,7 @@ def _request(space: Space, given: dict[str, Any]) -> Request:
         seed=given["seed"],
         jobs=given["jobs"],
         iterations=iterations_of(given["iterations"]),
+        retry_hang_sync=given["retry_hang_sync"],
         drift=drift_of(given["drift"]),
         command=given["command"],
         calibration=_calibration(given),

@@ -17,7 +17,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
 from typing import Protocol
@@ -53,6 +53,8 @@ class Job:
     topology: Topology
     iterations: tuple[int, ...] = (2,)
     """Which iterations are measured; the last ends the job."""
+    environment: Mapping[str, str] = field(default_factory=dict)
+    """What its processes find in their environment besides what the program gives them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -31,6 +31,9 @@ GRACE = 0.4
 STUBBORN = 10.0
 """Seconds after which a process that cannot be killed is given up."""
 
+RESERVED = 4000
+"""Bytes that what is left at the end takes."""
+
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
 
 
@@ -41,7 +44,9 @@ def keep(folder: Path) -> None:
     _prctl(PR_SET_CHILD_SUBREAPER)
     for number in (signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    asked: list[int] = []
+    signal.signal(signal.SIGTERM, lambda number, _frame: asked.append(number))
+    place = _reserve(folder)
     kills = _oom_kills()
     began = time.time()
     with (folder / "stdout.log").open("ab") as out, (folder / "stderr.log").open("ab") as err:
@@ -56,23 +61,20 @@ def keep(folder: Path) -> None:
                 preexec_fn=_die_with_parent,
             )
         except OSError as error:
-            _leave(folder, {"why": "not started", "said": str(error), "exit": None, "began": began})
+            _leave(folder, place, {"why": "not started", "said": str(error), "exit": None, "began": began})
             return
-    try:
-        why, code = _watch(child.pid, result)
-    except KeyboardInterrupt:
-        why, code = "cancelled", None
+    why, code = _watch(child.pid, result, asked)
     left = _end(told["tag"])
-    _leave(
-        folder,
-        {"why": why, "exit": code, "began": began, "oom_kills": _oom_kills() - kills, "left": left},
-    )
+    document = {"why": why, "exit": code, "began": began, "oom_kills": _oom_kills() - kills, "left": left}
+    _leave(folder, place, {**document, "disk_left": _disk_left(folder)})
 
 
-def _watch(child: int, result: Path | None) -> tuple[str, int | None]:
+def _watch(child: int, result: Path | None, asked: list[int]) -> tuple[str, int | None]:
     """Wait for the end; why it came, and the child's exit status as `subprocess` counts."""
     done_since = None
     while True:
+        if asked:
+            return "cancelled", None
         ready, _, _ = select.select([0], [], [], LOOK)
         if ready:
             return ("cancelled", None) if os.read(0, 64) else ("abandoned", None)
@@ -161,20 +163,56 @@ def _prctl(option: int, value: int = 1) -> None:
 
 
 def _oom_kills() -> int:
-    """Processes that the kernel has killed for want of memory in this control group."""
+    """Processes that the kernel has killed for want of memory: in this control group, else on this machine."""
+    for path in _counters():
+        try:
+            lines = path.read_text().splitlines()
+        except OSError:
+            continue
+        found = [int(line.split()[1]) for line in lines if line.startswith("oom_kill ")]
+        if found:
+            return found[0]
+    return 0
+
+
+def _counters() -> list[Path]:
+    """Where the kernel counts them."""
+    root, found = Path("/sys/fs/cgroup"), []
     try:
-        lines = Path("/sys/fs/cgroup/memory.events").read_text().splitlines()
+        groups = [line.split(":", 2) for line in Path("/proc/self/cgroup").read_text().splitlines()]
     except OSError:
-        return 0
-    return sum(int(line.split()[1]) for line in lines if line.startswith("oom_kill "))
+        groups = []
+    for _, kind, path in (each for each in groups if len(each) == 3):
+        if kind == "":
+            found += [root / path.lstrip("/") / "memory.events", root / "memory.events"]
+        elif "memory" in kind.split(","):
+            found += [root / "memory" / path.lstrip("/") / "memory.oom_control", root / "memory/memory.oom_control"]
+    return [*found, Path("/proc/vmstat")]
 
 
-def _leave(folder: Path, document: dict[str, object]) -> None:
-    """What the tuner, this one or a later one, reads of the end."""
-    temporary = folder / f".ended.json.{os.getpid()}"
-    with suppress(OSError):  # a full disk: that nobody keeps the job any more says that it is over
-        temporary.write_text(json.dumps({**document, "ended": time.time()}) + "\n")
-        temporary.replace(folder / "ended.json")
+def _disk_left(folder: Path) -> int | None:
+    try:
+        disk = os.statvfs(folder)
+    except OSError:
+        return None
+    return disk.f_bavail * disk.f_frsize
+
+
+def _reserve(folder: Path) -> Path:
+    """The room for what is left at the end, taken while there is some."""
+    place = folder / f".ended.json.{os.getpid()}"
+    with suppress(OSError):
+        place.write_text(" " * RESERVED)
+    return place
+
+
+def _leave(folder: Path, place: Path, document: dict[str, object]) -> None:
+    """What the tuner, this one or a later one, reads of the end; the file keeps its blocks, so a full disk has room."""
+    text = json.dumps({**document, "ended": time.time()})
+    with suppress(OSError):  # if all the same there is no room: that nobody keeps the job any more says it is over
+        with place.open("r+" if place.exists() else "w") as file:
+            file.write(text.ljust(RESERVED) + "\n")
+        place.replace(folder / "ended.json")
 
 
 if __name__ == "__main__":

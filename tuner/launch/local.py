@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -21,6 +22,7 @@ from tuner.launch.follow import Follower
 from tuner.launch.jsonfile import read_object, write_object
 from tuner.launch.program import Program, Start
 from tuner.launch.reading import outcome_of
+from tuner.launch.stacks import write_stacks
 
 LOOK: Final = 0.1
 """Seconds between two looks at jobs while nothing moves."""
@@ -28,38 +30,43 @@ LOOK: Final = 0.1
 FAREWELL: Final = 15.0
 """Seconds that a keeper may take to end its job; it kills what does not go."""
 
-DUMP: Final = 0.7
-"""Seconds that ranks may take to write down what they are doing."""
+LEFT: Final = ("ended.json", "keeper.json", "result.json", "stacks.txt", "stdout.log", "stderr.log")
+"""What an earlier job of the same folder may have left."""
 
 
 @dataclass(slots=True)
 class _Kept:
-    """A job that this process has started or taken over."""
+    """A job that this process has started, will start, or has taken over."""
 
     folder: Path
     tag: str
-    keeper: int
-    pipe: int | None
-    """Our end of the keeper's pipe; None: another process had started it."""
-    follower: Follower
-    began: float
+    nodes: int
     last: int
     """The iteration after which it is measured."""
+    follower: Follower
+    keeper: int | None = None
+    """The keeper's process; None while the job waits for nodes."""
+    own: subprocess.Popen[bytes] | None = None
+    """The same where it is our child; its stdin is the pipe by which it knows that we live."""
+    began: float | None = None
+    over: bool = False
+    """Whether all its processes are gone."""
 
 
 class Local:
-    """This machine, one node of it."""
+    """This machine, one node of it; or several, where the program itself reaches the others."""
 
-    name = "local"
     simulated = False
     outlives = False
-    nodes = 1
 
-    def __init__(self, program: Program, *, ranks: int) -> None:
+    def __init__(self, program: Program, *, ranks: int, nodes: int = 1, name: str = "local") -> None:
         self._program, self._ranks = program, ranks
+        self.name, self.nodes = name, nodes
         self.on_host = program.on_host
         self._jobs: dict[str, _Kept] = {}
         self._clock = 0.0
+        self._seen: list[tuple[int, bool]] = []
+        """How the jobs' files stood when they were last looked at."""
 
     def now(self) -> float:
         """Seconds since 1970; a clock that is set back stands still."""
@@ -67,47 +74,41 @@ class Local:
         return self._clock
 
     def wait(self, most: float) -> None:
-        """Until a job's output has grown or its keeper has ended."""
+        """Until a job's output has grown since it was last looked at, or its keeper has ended."""
         deadline = time.monotonic() + most
-        before = self._marks()
-        while (left := deadline - time.monotonic()) > 0:
+        while (now := self._marks()) == self._seen and (left := deadline - time.monotonic()) > 0:
             time.sleep(min(LOOK, left))
-            if self._marks() != before:
-                return
+        self._seen = now
 
     def submit(self, job: Job) -> str:
-        """Start a job under a keeper of its own."""
+        """Start a job under a keeper of its own, as soon as those before it leave it its nodes."""
         if job.topology.gpus > self._ranks * self.nodes:
             raise LaunchError(
-                f"{job.topology.key} wants {counted(job.topology.gpus, 'rank')}; this machine runs {self._ranks}."
+                f"{job.topology.key} wants {counted(job.topology.gpus, 'rank')}; there can be "
+                f"{self._ranks * self.nodes}."
             )
+        folder = job.folder.absolute()
         try:
-            job.folder.mkdir(parents=True, exist_ok=True)
-            for name in ("ended.json", "result.json", "stdout.log", "stderr.log"):
-                (job.folder / name).unlink(missing_ok=True)
-            start = self._program.prepare(job)
-            write_object(job.folder / "start.json", _document(start, job))
-            process = subprocess.Popen(  # noqa: S603 - an argument list, no shell
-                [sys.executable, "-I", str(Path(keeper.__file__).resolve()), str(job.folder.resolve())],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,
-                start_new_session=True,
-                cwd="/",
-            )
+            folder.mkdir(parents=True, exist_ok=True)
+            for name in LEFT:
+                (folder / name).unlink(missing_ok=True)
+            write_object(folder / "start.json", _document(self._program.prepare(job), job))
         except OSError as error:
-            raise LaunchError(f"{job.folder} cannot be used: {error.strerror or error}.") from None
-        assert process.stdin is not None  # noqa: S101 - it was asked for
-        write_object(job.folder / "keeper.json", {"tag": job.tag, "keeper": process.pid, "last": max(job.iterations)})
-        handle = json.dumps({"folder": str(job.folder.resolve()), "tag": job.tag})
-        pipe = os.dup(process.stdin.fileno())
-        process.stdin.close()
-        self._jobs[handle] = self._kept(job.folder, job.tag, process.pid, pipe, max(job.iterations))
+            raise _unusable(folder, error) from None
+        handle = json.dumps({"folder": str(folder), "tag": job.tag})
+        kept = _Kept(folder, job.tag, job.topology.nodes, max(job.iterations), Follower(folder / "stdout.log"))
+        self._jobs[handle] = kept
+        try:
+            self._start_next()
+        except OSError as error:
+            del self._jobs[handle]
+            raise _unusable(folder, error) from None
         return handle
 
     def poll(self, handles: Sequence[str]) -> Mapping[str, Status]:
         """Where each job is, by its output and its keeper's word."""
-        _reap()
+        self._seen = self._marks()
+        self._start_next()
         return {handle: self._status(handle) for handle in handles}
 
     def cancel(self, handle: str) -> None:
@@ -115,10 +116,12 @@ class Local:
         kept = self._find(handle)
         if kept is None:
             return
-        if kept.pipe is not None:
-            with suppress(OSError):
-                os.write(kept.pipe, b"end\n")
-        self._until_gone(kept)
+        if kept.keeper is None:
+            if not _ended(kept):
+                write_object(kept.folder / "ended.json", {"why": "cancelled", "exit": None})
+        else:
+            _hang_up(kept, b"end\n")
+            self._until_gone(kept)
 
     def collect(self, handle: str) -> Result:
         """How the job ended: by its result file, else by its log."""
@@ -130,50 +133,56 @@ class Local:
         return outcome_of(kept.folder, ended, measured, on_host=self._program.on_host)
 
     def adopt(self, job: Job, handle: str | None) -> str | None:
-        """A job of a tuner that was killed: its keeper ended it with the tuner; what it left is worth reading."""
-        noted = read_object(job.folder / "keeper.json")
-        if not noted or noted.get("tag") != job.tag:
+        """A job of a tuner that is gone: its keeper ended it with the tuner; what it left is worth reading."""
+        handle = json.dumps({"folder": str(job.folder.absolute()), "tag": job.tag})
+        kept = self._find(handle)
+        if kept is None:
             return None
-        handle = json.dumps({"folder": str(job.folder.resolve()), "tag": job.tag})
-        kept = self._kept(job.folder, job.tag, int(noted["keeper"]), None, int(noted["last"]))
-        self._jobs[handle] = kept
+        if kept.own is not None or kept.keeper is None:
+            return handle  # it is our own, and lives
         self._until_gone(kept)
-        finished = (job.folder / "result.json").is_file()
-        return handle if finished or self._told_by_itself(kept) else None
+        finished = (kept.folder / "result.json").is_file() or self._measured(kept)
+        return handle if finished or _told_by_itself(kept) else None
 
     def explain(self, handle: str) -> str:
         """Write down what every rank is doing, into the job's folder; which file tells, or why none does."""
         kept = self._find(handle)
         if kept is None:
             return ""
-        with suppress(OSError):
-            before = (kept.folder / "stderr.log").stat().st_size
-            asked = 0
-            for pid in keeper.members(kept.tag):
-                if self._program.dumps_on_signal(pid):
-                    os.kill(pid, signal.SIGUSR1)
-                    asked += 1
-            time.sleep(DUMP if asked else 0.0)
-            text = (kept.folder / "stderr.log").read_bytes()[before:]
-            if text:
-                (kept.folder / "stacks.txt").write_bytes(text)
-                return f"what {counted(asked, 'process')} of it did stands in {kept.folder.name}/stacks.txt"
-        return ""
+        file = kept.folder / "stacks.txt"
+        told = write_stacks(keeper.members(kept.tag), kept.folder / "stderr.log", file, self._program.dumps_on_signal)
+        if not file.is_file():
+            return ""
+        return f"what its processes did stands in {kept.folder.name}/stacks.txt, of {told} the stack"
 
     def close(self) -> None:
         """End what still runs: nobody would keep it."""
-        for handle in list(self._jobs):
-            self.cancel(handle)
-        for kept in self._jobs.values():
-            if kept.pipe is not None:
-                with suppress(OSError):
-                    os.close(kept.pipe)
-                kept.pipe = None
+        for handle, kept in self._jobs.items():
+            if kept.own is not None or kept.keeper is None:
+                self.cancel(handle)
 
-    def _kept(self, folder: Path, tag: str, pid: int, pipe: int | None, last: int) -> _Kept:
-        folder = folder.resolve()
-        follower = Follower(folder / "stdout.log")
-        return _Kept(folder, tag, pid, pipe, follower, self.now(), last)
+    def _start_next(self) -> None:
+        """Start the jobs that wait, in their order, as far as there are nodes."""
+        for kept in self._jobs.values():
+            if kept.keeper is not None or _ended(kept):
+                continue
+            if self._held() + kept.nodes > self.nodes:
+                return
+            kept.own = subprocess.Popen(  # noqa: S603 - an argument list, no shell
+                [sys.executable, "-I", str(Path(keeper.__file__).resolve()), str(kept.folder)],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                start_new_session=True,
+                cwd="/",
+            )
+            kept.keeper, kept.began = kept.own.pid, self.now()
+            noted = {"tag": kept.tag, "keeper": kept.keeper, "last": kept.last, "nodes": kept.nodes}
+            write_object(kept.folder / "keeper.json", {**noted, "host": socket.gethostname()})
+
+    def _held(self) -> int:
+        """Nodes of the jobs that run."""
+        return sum(each.nodes for each in self._jobs.values() if each.keeper is not None and not self._over(each))
 
     def _find(self, handle: str) -> _Kept | None:
         if handle in self._jobs:
@@ -184,24 +193,29 @@ class Local:
         except (ValueError, TypeError, KeyError):
             return None
         noted = read_object(folder / "keeper.json")
-        if not noted or noted.get("tag") != tag:
+        if not noted or noted.get("tag") != tag or noted.get("host") != socket.gethostname():
             return None
-        self._jobs[handle] = self._kept(folder, tag, int(noted["keeper"]), None, int(noted["last"]))
-        return self._jobs[handle]
+        kept = _Kept(folder, tag, int(noted["nodes"]), int(noted["last"]), Follower(folder / "stdout.log"))
+        kept.keeper, kept.began = int(noted["keeper"]), self.now()
+        self._jobs[handle] = kept
+        return kept
 
     def _status(self, handle: str) -> Status:
         kept = self._find(handle)
         if kept is None:
             return Status(state=State.LOST)
-        now = self.now()
+        if kept.keeper is None and not _ended(kept):
+            return Status(state=State.WAITING, reason=f"other jobs have {counted(self._held(), 'node')}")
         over = self._over(kept)
+        now = self.now()
         kept.follower.look(now)
-        if not over and self._program.measured_by_log and kept.follower.iterations >= kept.last:
+        if not over and self._measured(kept):
             self.cancel(handle)  # what was wanted is measured
             over = True
         if over:
+            kept.follower.look(now)
             return Status(state=State.ENDED, iterations=kept.follower.iterations)
-        since = kept.follower.finished or kept.began
+        since = kept.follower.finished or kept.began or now
         return Status(
             state=State.RUNNING,
             began=kept.began,
@@ -211,19 +225,24 @@ class Local:
             moved=kept.follower.moved or kept.began,
         )
 
+    def _measured(self, kept: _Kept) -> bool:
+        """Whether its log alone shows all that was wanted."""
+        kept.follower.look(self.now())
+        return self._program.measured_by_log and kept.follower.iterations >= kept.last
+
     def _over(self, kept: _Kept) -> bool:
-        if (kept.folder / "ended.json").is_file():
-            return True
-        if _alive(kept.keeper):
-            return False
-        self._sweep(kept)  # the keeper itself was killed
-        return True
+        """Whether it has ended; where the keeper itself was killed, its work is done here."""
+        if not kept.over and not (kept.keeper is None and not _ended(kept)) and not _alive(kept):
+            if not _ended(kept):
+                self._sweep(kept)
+            kept.over = True
+        return kept.over
 
     def _until_gone(self, kept: _Kept) -> None:
         """Wait for the keeper, and do its work where it is gone."""
         deadline = time.monotonic() + FAREWELL
-        while _alive(kept.keeper) and time.monotonic() < deadline:
-            if kept.pipe is None and not (kept.folder / "ended.json").is_file():
+        while _alive(kept) and time.monotonic() < deadline:
+            if kept.own is None and kept.keeper is not None and not _ended(kept):
                 with suppress(ProcessLookupError, PermissionError):
                     os.kill(kept.keeper, signal.SIGTERM)  # another tuner's: its pipe is not ours
             time.sleep(0.02)
@@ -238,18 +257,35 @@ class Local:
                     os.kill(pid, signal.SIGKILL)
             time.sleep(0.02)
 
-    def _told_by_itself(self, kept: _Kept) -> bool:
-        ended = read_object(kept.folder / "ended.json")
-        return bool(ended) and ended.get("why") in ("exited", "not started")
-
     def _marks(self) -> list[tuple[int, bool]]:
         """What changes when anything does."""
-        found = []
-        for kept in self._jobs.values():
-            if kept.pipe is not None:
-                size = _size(kept.folder / "stdout.log") + _size(kept.folder / "stderr.log")
-                found.append((size, (kept.folder / "ended.json").is_file() or not _alive(kept.keeper)))
-        return found
+        return [
+            (_size(kept.folder / "stdout.log") + _size(kept.folder / "stderr.log"), not _alive(kept))
+            for kept in self._jobs.values()
+            if not kept.over and kept.keeper is not None
+        ]
+
+
+def _unusable(folder: Path, error: OSError) -> LaunchError:
+    return LaunchError(f"{folder} cannot be used: {error.strerror or error}.")
+
+
+def _ended(kept: _Kept) -> bool:
+    return (kept.folder / "ended.json").is_file()
+
+
+def _told_by_itself(kept: _Kept) -> bool:
+    return read_object(kept.folder / "ended.json").get("why") in ("exited", "not started")
+
+
+def _hang_up(kept: _Kept, last: bytes = b"") -> None:
+    """Say a last word to a keeper of ours, and close its pipe."""
+    if kept.own is not None and kept.own.stdin is not None:
+        with suppress(OSError, ValueError):
+            if last:
+                os.write(kept.own.stdin.fileno(), last)
+            else:
+                kept.own.stdin.close()
 
 
 def _document(start: Start, job: Job) -> dict[str, Any]:
@@ -257,7 +293,7 @@ def _document(start: Start, job: Job) -> dict[str, Any]:
         "schema": "tuner/start/1",
         "tag": job.tag,
         "arguments": list(start.arguments),
-        "environment": dict(start.environment),
+        "environment": {**start.environment, **job.environment},
         "cwd": str(start.cwd),
         "result": str(start.result) if start.result else None,
         "iterations": list(job.iterations),
@@ -269,19 +305,18 @@ _TOLD: Final = ("CUDA_", "NCCL_", "OMP_", "DS_", "TORCH_", "SLURM_", "GLOO_", "H
 """Names of the environment that decide how a job runs and hold no secret."""
 
 
-def _alive(pid: int) -> bool:
-    """Whether a process is there and not just waiting to be reaped."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except (OSError, IndexError):
+def _alive(kept: _Kept) -> bool:
+    """Whether its keeper is there: our child, or another's, told by what it runs, since numbers are used again."""
+    if kept.own is not None:
+        if kept.own.poll() is None:
+            return True
+        _hang_up(kept)
         return False
-
-
-def _reap() -> None:
-    """Keepers that have ended are our children; none may stay a zombie."""
-    with suppress(ChildProcessError):
-        while os.waitpid(-1, os.WNOHANG)[0]:
-            pass
+    try:
+        words = Path(f"/proc/{kept.keeper}/cmdline").read_bytes().split(b"\0")
+    except OSError:
+        return False
+    return os.fsencode(kept.folder) in words
 
 
 def _size(path: Path) -> int:

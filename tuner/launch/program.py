@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import shlex
+import signal
 import string
 import sys
 from collections.abc import Mapping
@@ -102,11 +104,13 @@ class Worker:
         )
 
     def dumps_on_signal(self, pid: int) -> bool:
-        """The ranks do: they are what runs `tuner.worker`."""
+        """The ranks do, from when they have said so to the system: they are what runs `tuner.worker`."""
         try:
-            return b"tuner.worker" in Path(f"/proc/{pid}/cmdline").read_bytes()
+            caught = re.search(r"^SigCgt:\s*([0-9a-f]+)", Path(f"/proc/{pid}/status").read_text(), re.MULTILINE)
+            ours = b"tuner.worker" in Path(f"/proc/{pid}/cmdline").read_bytes()
         except OSError:
             return False
+        return ours and caught is not None and bool(int(caught[1], 16) >> (signal.SIGUSR1 - 1) & 1)
 
 
 FIELDS: Final = (

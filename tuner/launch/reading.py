@@ -12,8 +12,17 @@ from typing import Any, Final
 from tuner.launch.contract import Result
 from tuner.launch.jsonfile import read_object
 from tuner.logs import read_log
-from tuner.logs.failures import Sighting
+from tuner.logs.failures import HOST_MEMORY, Sighting
 from tuner.results import Failure, Measurement, Outcome
+
+Cause = tuple[Outcome, str, str]
+"""How a job ended, what that means, and the evidence."""
+
+FULL: Final = 1 << 16
+"""Bytes; a disk with fewer left is full."""
+
+TIMED_OUT: Final = 124
+"""The exit code of timeout(1)."""
 
 LONGEST: Final = 64 << 20
 """Bytes of a log's end that are read for its failure."""
@@ -26,16 +35,23 @@ def outcome_of(folder: Path, ended: Mapping[str, Any], measured: Sequence[int], 
     """
     held = max(0.0, float(ended.get("ended", 0.0)) - float(ended.get("began", 0.0))) if ended.get("began") else 0.0
     found = _from_result(folder, measured) or _from_log(folder, measured)
-    if found is not None:
+    if isinstance(found, Measurement):
         return Result(outcome=Outcome.MEASURED, measurement=found, held=held)
+    outcome, meaning, evidence = found or _told(ended) or _why(folder, ended, on_host=on_host)
+    return Result(
+        outcome=outcome, failure=Failure(kind=outcome.value, evidence=evidence or meaning, meaning=meaning), held=held
+    )
+
+
+def _told(ended: Mapping[str, Any]) -> Cause | None:
+    """What the keeper alone knows."""
     if ended.get("why") == "cancelled":
-        failure = Failure(kind="cancelled", evidence="ended by the tuner")
-        return Result(outcome=Outcome.CANCELLED, failure=failure, held=held)
+        return Outcome.CANCELLED, "cancelled", "ended by the tuner"
     if ended.get("why") == "abandoned":
-        failure = Failure(kind="abandoned", evidence="the tuner that watched it was gone, so it was ended")
-        return Result(outcome=Outcome.CANCELLED, failure=failure, held=held)
-    outcome, failure = _why(folder, ended, on_host=on_host)
-    return Result(outcome=outcome, failure=failure, held=held)
+        return Outcome.CANCELLED, "abandoned", "the tuner that watched it was gone, so it was ended"
+    if ended.get("why") == "not started":
+        return Outcome.CRASHED, "it could not be started", str(ended.get("said", ""))
+    return None
 
 
 def _from_result(folder: Path, measured: Sequence[int]) -> Measurement | None:
@@ -57,9 +73,13 @@ def _from_result(folder: Path, measured: Sequence[int]) -> Measurement | None:
     )
 
 
-def _from_log(folder: Path, measured: Sequence[int]) -> Measurement | None:
+def _from_log(folder: Path, measured: Sequence[int]) -> Measurement | Cause | None:
+    """The iterations asked for; that a loss is no number where one of them has none."""
     log = read_log(_lines(folder / "stdout.log"))
     for run in reversed(log.runs):
+        lost = [each.number for each in run.iterations if each.number in measured and math.isnan(each.loss or 0.0)]
+        if lost and run.failure:
+            return _outcome(run.failure), run.failure.meaning, run.failure.failure.evidence
         seconds = {each.number: each.seconds for each in run.iterations}
         chosen = [value for number in measured if (value := seconds.get(number))]
         if len(chosen) == len(measured):
@@ -74,30 +94,31 @@ def _from_log(folder: Path, measured: Sequence[int]) -> Measurement | None:
     return None
 
 
-def _why(folder: Path, ended: Mapping[str, Any], *, on_host: bool) -> tuple[Outcome, Failure]:
+def _why(folder: Path, ended: Mapping[str, Any], *, on_host: bool) -> Cause:
     """The cause: what the logs say first, then how the process ended."""
-    if ended.get("why") == "not started":
-        return Outcome.CRASHED, Failure(kind="not started", evidence=str(ended.get("said", "")))
     seen = [sighting for name in ("stderr.log", "stdout.log") if (sighting := _sighting(folder / name))]
-    seen.sort(key=lambda each: each.weight)
+    first = min(seen, key=lambda each: each.weight, default=None)
     code = ended.get("exit")
+    if first is not None and first.is_cause:
+        outcome = _host_memory(on_host) if first.meaning == HOST_MEMORY else _outcome(first)
+        return outcome, first.meaning, first.failure.evidence
     if ended.get("oom_kills"):
-        return _host_memory(on_host), Failure(
-            kind="the host ran out of memory", evidence="the kernel killed a process of the job for want of memory"
-        )
-    if seen:
-        outcome = _outcome(seen[0])
-        if "host ran out of memory" in seen[0].meaning:
-            outcome = _host_memory(on_host)
-        return outcome, Failure(kind=seen[0].meaning, evidence=seen[0].failure.evidence)
+        return _host_memory(on_host), HOST_MEMORY, "the kernel killed a process of the job for want of memory"
+    left = ended.get("disk_left")
+    if isinstance(left, int) and left < FULL:
+        return Outcome.CRASHED, "the disk is full", f"{left} bytes were left on the disk of the job's folder"
+    if first is not None:
+        return _outcome(first), first.meaning, first.failure.evidence
+    last = _last_line(folder / "stderr.log") or _last_line(folder / "stdout.log")
     if ended.get("why") == "killed":
-        return Outcome.CRASHED, Failure(kind="killed from outside", evidence="its keeper was killed")
+        return Outcome.CRASHED, "killed from outside", "its keeper was killed"
     if isinstance(code, int) and code < 0:
         name = signal.Signals(-code).name if -code in set(signal.Signals) else f"signal {-code}"
-        return Outcome.CRASHED, Failure(kind="killed from outside", evidence=f"ended by {name}")
-    last = _last_line(folder / "stderr.log") or _last_line(folder / "stdout.log")
+        return Outcome.CRASHED, "killed from outside", f"ended by {name}"
+    if code == TIMED_OUT:
+        return Outcome.TIMED_OUT, "its time was up", f"exit code {code}, which is what timeout leaves"
     how = f"exit code {code}" if code else "ended without a result"
-    return Outcome.CRASHED, Failure(kind=how, evidence=last or how)
+    return Outcome.CRASHED, how, last or how
 
 
 def _host_memory(on_host: bool) -> Outcome:

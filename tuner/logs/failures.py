@@ -32,6 +32,11 @@ class Sighting:
     passing: bool = False
     """Whether a job can live through it: somebody may have caught the exception."""
 
+    @property
+    def is_cause(self) -> bool:
+        """Whether it says what the job died of, and not only that something died."""
+        return self.weight <= _CAUSE
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Sign:
@@ -45,7 +50,7 @@ def _sign(pattern: str, kind: Outcome, meaning: str, weight: int = _CAUSE) -> _S
     return _Sign(pattern=re.compile(pattern), kind=kind, meaning=meaning, weight=weight)
 
 
-_HOST_MEMORY: Final = "the host ran out of memory"
+HOST_MEMORY: Final = "the host ran out of memory"
 _SIGNS: Final = (
     # PyTorch, c10/cuda/CUDACachingAllocator.cpp; the HIP build says HIP for CUDA.
     _sign(
@@ -85,8 +90,14 @@ _SIGNS: Final = (
     _sign(
         r"[Dd]etected [0-9]+ oom[-_]kill event|: Out Of Memory\s*$|TERM_MEMLIMIT|DefaultCPUAllocator: can't allocate",
         Outcome.CRASHED,
-        _HOST_MEMORY,
+        HOST_MEMORY,
     ),
+    # tuner/worker: what it says before it ends, and its parent of the rank that did.
+    _sign(r"^worker: the loss of iteration [0-9]+ is ", Outcome.CRASHED, "the loss is not a number"),
+    _sign(r"^worker: rank [0-9]+ was killed by signal 9\b", Outcome.CRASHED, "a rank was killed (SIGKILL)", _DEATH),
+    _sign(r"^worker: rank [0-9]+ was killed by signal", Outcome.CRASHED, "a rank died of a signal", _DEATH),
+    _sign(r"^worker: rank [0-9]+ failed with exit code", Outcome.CRASHED, "a rank failed", _REPORT),
+    _sign(r"^worker: ", Outcome.CRASHED, "the worker refused the assignment"),
     _sign(r"CANCELLED AT \S+", Outcome.CANCELLED, "the job was cancelled", _REPORT),
     _sign(r"\bBus error\b", Outcome.CRASHED, "a bus error: often too little shared memory"),
     _sign(
@@ -122,7 +133,7 @@ _TRIGGERS: Final = (
     *("out of memory", "OutOfMemory", "Out Of Memory", "oom-kill", "oom_kill", "ALLOC_FAILED", "CPUAllocator"),
     *("NCCL", "atchdog", "imed out", "CANCELLED", "TERM_", "walltime", "Node failure", "NODE_FAIL", "Bus error"),
     *("egmentation", "SIGSEGV", "SIGTERM", "on signal", "got signal", "xitcode", "return code", "Killed"),
-    *("ChildFailed",),
+    *("ChildFailed", "worker: "),
 )
 """One of these words stands in every line that a sign matches; looking for words is faster than for patterns."""
 
@@ -136,6 +147,17 @@ _FOLLOWED: Final = re.compile(
     r"ChildFailedError|SignalException|KeyboardInterrupt|CalledProcessError|SystemExit|remote process (?:has )?exited"
     r"|Connection (?:closed by|reset by) (?:remote )?peer|Broken pipe|Socket closed|failed to recv, got 0 bytes"
 )
+_MEANINGS: Final = (
+    (re.compile(r"^(?:ModuleNotFound|Import)Error\b"), "a dependency is missing"),
+    (re.compile(r"No space left on device|Disk quota exceeded|failed writing file"), "the disk is full"),
+    (re.compile(r"^(?:[\w.]*\.)?_?(?:Array)?MemoryError\b|Cannot allocate memory"), HOST_MEMORY),
+    (
+        re.compile(r"DeepSpeedConfigError|\bValidationError\b|Check batch related parameters|^AssertionError: .*ZeRO"),
+        "DeepSpeed refused the configuration",
+    ),
+    (re.compile(r"NCCL|\bnccl|DistBackendError|[Gg]loo\b"), "NCCL or gloo failed"),
+)
+"""What an exception means, by its last line."""
 _LONGEST_TRACEBACK: Final = 500
 _LONGEST_EVIDENCE: Final = 500
 _DIGITS: Final = re.compile(r"[0-9]")
@@ -228,7 +250,8 @@ def _raised(number: int, evidence: str) -> Sighting:
         return _sighting(number, evidence, Outcome.CRASHED, "a rank failed", _REPORT)
     if "timed out" in evidence.casefold():
         return _sighting(number, evidence, Outcome.HUNG, "something was waited for in vain")
-    return _sighting(number, evidence, Outcome.CRASHED, "an exception ended a rank", passing=True)
+    meaning = next((meaning for pattern, meaning in _MEANINGS if pattern.search(evidence)), "an exception ended a rank")
+    return _sighting(number, evidence, Outcome.CRASHED, meaning, passing=True)
 
 
 def _sighting(

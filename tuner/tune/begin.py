@@ -63,6 +63,7 @@ class Request:
     seed: int = 0
     jobs: int = 1
     iterations: tuple[int, ...] = (2,)
+    retry_hang_sync: bool = False
     drift: Drift | None = None
     command: str | None = None
     """The user's own trainer, as a template."""
@@ -110,6 +111,7 @@ def begin(request: Request, observe: Callable[[Event], None]) -> Iterator[Begun]
             seed=request.seed,
             jobs=request.jobs,
             iterations=request.iterations,
+            retry_hang_sync=request.retry_hang_sync,
             calibration=request.calibration or Calibration(),
             trust=HOST if isinstance(launcher, Local) and launcher.on_host else Trust(),
             observe=observe,

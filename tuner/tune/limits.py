@@ -45,7 +45,7 @@ class Limits:
     @property
     def final(self) -> int:
         """Jobs that are kept for the final round."""
-        return 0 if self.budget < 6 else max(2, round(FINAL * self.budget))
+        return 0 if self.budget <= 6 else max(2, round(FINAL * self.budget))
 
     @property
     def search(self) -> int:

@@ -10,7 +10,7 @@ import json
 import math
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
@@ -33,6 +33,9 @@ from tuner.tune.watch import Watch, verdict
 
 LOOK: Final = 20.0
 """Seconds at most between two looks at running jobs."""
+
+SYNC: Final = {"CUDA_LAUNCH_BLOCKING": "1"}
+"""BLOOM's jobs on 40 nodes hung without it; it cost up to 6% (BigScience, tr11-176B-ml)."""
 
 READ: Final = 1.0
 """Seconds of real time between two looks at what other processes have told."""
@@ -65,6 +68,8 @@ class Running:
     job: Job
     handle: str
     watch: Watch
+    hung: Ending | None = None
+    """How it ended before, where it hung and is run once more."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,6 +85,8 @@ class Setup:
     seed: int = 0
     jobs: int = 1
     iterations: tuple[int, ...] = (2,)
+    retry_hang_sync: bool = False
+    """Whether a job that hung is run once more with kernels that wait for each other."""
     calibration: Calibration = field(default_factory=Calibration)
     trust: Trust = field(default_factory=Trust)
     observe: Callable[[Event], None] = print
@@ -292,13 +299,37 @@ class Tuning:
                 peak_memory=measured.peak_memory if measured else None,
                 fullest=measured.fullest if measured else True,
                 iterations=measured.iterations if measured else (),
-                reason=failure.kind,
+                reason=failure.meaning or failure.kind,
                 evidence=failure.evidence,
                 held=result.held,
             ),
         )
 
+    def _run_again(self, each: Running, ending: Ending) -> bool:
+        """Run a job that hung once more, in sync; whether it runs."""
+        if ending.outcome is not Outcome.HUNG or not self.setup.retry_hang_sync or each.hung is not None:
+            return False
+        folder = each.job.folder.with_name(f"{each.job.folder.name}-sync")
+        job = replace(each.job, folder=folder, environment={**each.job.environment, **SYNC})
+        try:
+            _leave_note(job, each.trial.proposal)
+            handle = self.launcher.submit(job)
+        except LaunchError:
+            return False
+        self.study.started(each.trial, handle)
+        self._watch(each.trial, job, handle)
+        self.running[each.trial.number].hung = ending
+        self._say("note", f"hung and is run again with {_said(SYNC)}: {ending.reason}", each.trial)
+        return True
+
     def _end(self, each: Running, ending: Ending) -> None:
+        if self._run_again(each, ending):
+            return
+        if each.hung is not None:
+            before = f"hung ({each.hung.reason}) and was run again with {_said(SYNC)}"
+            reason = f"{ending.reason}; {before}" if ending.reason else before
+            evidence = ending.evidence or each.hung.evidence
+            ending = replace(ending, reason=reason, evidence=evidence, held=ending.held + each.hung.held)
         ending = replace(
             ending,
             node_hours=ending.held * each.trial.proposal.nodes / 3600,
@@ -319,6 +350,10 @@ class Tuning:
 
     def _say(self, kind: str, text: str, trial: Trial | None = None) -> None:
         self.setup.observe(Event(kind=kind, text=text, trial=trial))
+
+
+def _said(environment: Mapping[str, str]) -> str:
+    return " ".join(f"{name}={value}" for name, value in environment.items())
 
 
 def _never(_seconds: float, _iteration: int) -> bool:

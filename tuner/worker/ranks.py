@@ -9,16 +9,20 @@ from __future__ import annotations
 
 import argparse
 import ctypes
+import faulthandler
 import os
 import signal
 import socket
 import sys
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from tuner.assignment import Assignment
 from tuner.errors import TunerError
+
+PR_SET_PDEATHSIG, PR_SET_NAME = 1, 15
 
 GRACE = 1.0
 """Seconds from asking the other ranks to end to killing them."""
@@ -29,6 +33,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m tuner.worker.ranks", description="Train one assignment.")
     parser.add_argument("--job", required=True, type=Path, metavar="FILE.json", help="the assignment")
     job = parser.parse_args(arguments).job
+    faulthandler.register(signal.SIGUSR1, all_threads=True)  # ranks inherit it from their first moment
     try:
         ranks = Assignment.read(job).topology.gpus
     except TunerError as error:
@@ -51,6 +56,7 @@ def _start(job: Path, rank: int, ranks: int, port: int, *, forked: bool) -> int:
         return pid
     try:
         _die_with(parent)
+        _prctl(PR_SET_NAME, f"rank {rank}".encode())  # by which people and stacks tell them apart
         places = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": ranks, "LOCAL_WORLD_SIZE": ranks, "MASTER_PORT": port}
         os.environ.update({name: str(value) for name, value in places.items()} | {"MASTER_ADDR": "127.0.0.1"})
         if not forked:
@@ -96,13 +102,19 @@ def _free_port() -> int:
 
 def _die_with(parent: int) -> None:
     """Be killed when the parent is."""
-    try:
-        ctypes.CDLL(None).prctl(1, signal.SIGKILL, 0, 0, 0)
-    except (AttributeError, OSError):
-        return
+    _prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
         os._exit(1)
 
 
+def _prctl(option: int, value: int | bytes) -> None:
+    with suppress(AttributeError, OSError):  # not Linux
+        ctypes.CDLL(None).prctl(option, value, 0, 0, 0)
+
+
 if __name__ == "__main__":
-    sys.exit(main())
+    answer = main()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    # What is to be said is said; the interpreter would take a while to take torch apart.
+    os._exit(answer)
