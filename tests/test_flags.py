@@ -18,6 +18,10 @@ FLAGS = {
     "explain": SPACE | {"--calibration", "--against"},
     "flops": SPACE | {"--seconds", "--tokens", "--price"},
     "measure": SPACE | {"--csv", "--iterations", "--run"},
+    "memory": {
+        *("--frozen", "--trainable", "--optimizer", "--precision", "--checkpointing", "--gpu", "--gpus", "--zero"),
+        *("--target", "--seq", "--sample", "--overhead", "--multiple", "--decimal", "--claim", "--export", "--json"),
+    },
     "optimize": SPACE
     | LIMITS
     | KEPT

@@ -19,6 +19,7 @@ from tuner.cli.evaluate import evaluate
 from tuner.cli.explain import explain
 from tuner.cli.flops import flops
 from tuner.cli.measure import measure
+from tuner.cli.memory import memory
 from tuner.cli.optimize import optimize
 from tuner.cli.plan import plan
 from tuner.cli.rules import rules
@@ -42,7 +43,7 @@ def app() -> None:
     """
 
 
-for command in (optimize, plan, explain, flops, evaluate, calibrate, measure, audit, rules, catalog):
+for command in (optimize, plan, explain, memory, flops, evaluate, calibrate, measure, audit, rules, catalog):
     app.add_command(command)
 
 

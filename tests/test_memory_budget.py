@@ -1,0 +1,148 @@
+"""`tuner memory`: the LatentWire budget figure by figure, where it does not close, and the laws of every budget."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.conftest import Run
+from tuner.budget import Plan, budget, bytes_of, parameters_of, part
+from tuner.catalog import gpu
+from tuner.errors import InputError
+
+LATENTWIRE = ("memory", "--trainable", "100M", "--decimal", "--sample", "0.405GB", "--gpu", "H100-80GB-SXM")
+OWN_MODELS = ("--frozen", "llama-3-8b", "--frozen", "7b")
+H100 = gpu("H100-80GB-SXM")
+
+
+def _document(run: Run, *arguments: str) -> dict[str, Any]:
+    said = run(*arguments, "--json")
+    assert said.code == 0, said.err
+    found: dict[str, Any] = json.loads(said.out)
+    assert found["schema"] == "tuner/memory/1"
+    return found
+
+
+def test_the_latentwire_budget_comes_out_component_by_component(run: Run) -> None:
+    """32, 0.2, 1.2, 0.2, 6.4 and 40 GB of 80 follow from 16 billion frozen parameters and 100 million trained ones."""
+    document = _document(run, *LATENTWIRE, "--frozen", "16B", "--target", "0.85")
+    own = document["budgets"][0]
+    gb = {name: round(size * 2**30 / 1e9, 2) for name, size in own["components_gib"].items()}
+    assert gb == {"frozen": 32.0, "trainable": 0.2, "gradients": 0.2, "optimizer": 1.2, "overhead": 6.4}
+    assert own["left_gib"] * 2**30 == pytest.approx(40e9)
+    assert own["card_gib"] * 2**30 == pytest.approx(80e9)
+
+
+def test_69_samples_fit_85_percent_and_64_are_recommended_on_each_of_one_to_four_gpus(run: Run) -> None:
+    budgets = _document(run, *LATENTWIRE, "--frozen", "16B", "--target", "0.85")["budgets"]
+    assert [each["largest_batch"] for each in budgets] == [69] * 4
+    assert [each["recommended_batch"] for each in budgets] == [64] * 4
+    assert [each["effective_batch"] for each in budgets] == [64, 128, 192, 256]
+    assert budgets[0]["margin"] == pytest.approx(1 - 64 / 69)
+
+
+def test_the_batch_of_64_is_more_than_80_percent_of_the_card_by_the_reports_own_budget(run: Run) -> None:
+    """69 at 85% makes 0.405 GB a sample, with which 64 take 82% and 80% holds 59."""
+    own = _document(run, *LATENTWIRE, "--frozen", "16B", "--target", "0.80")["budgets"][0]
+    assert own["largest_batch"] == 59
+    assert Plan(frozen=(part("16B"),), trainable=1e8).optimizer == "adam"
+    made = budget(Plan(frozen=(part("16B"),), trainable=1e8, sample=0.405e9), H100, target=0.85, decimal=True)
+    assert made.used(64) == pytest.approx(0.824, abs=0.001)
+
+
+def test_where_the_latentwire_arithmetic_does_not_close_is_said_with_the_numbers(run: Run) -> None:
+    claims = {"frozen": "32", "trainable": "0.2", "optimizer": "1.2", "gradients": "0.2", "overhead": "6.4"}
+    claims |= {"left": "40", "used": "37%"}
+    arguments = [word for name, value in claims.items() for word in ("--claim", f"{name}={value}")]
+    said = _document(run, *LATENTWIRE, *OWN_MODELS, *arguments)["claims"]
+    assert {each["claim"] for each in said if not each["closes"]} == {"frozen", "left", "used"}
+    text = run(*LATENTWIRE, *OWN_MODELS, *arguments).out
+    assert "32 GB claimed, 16.1 (llama-3-8b) + 14.0 (7b) = 30.1 GB: does not close: +1.9 GB" in text
+    assert "37% of 80 GB is 29.6 GB, less than the frozen models alone (30.1 GB)" in text
+
+
+def test_cards_stand_side_by_side(run: Run) -> None:
+    cards = "A100-80GB-SXM,H100-80GB-SXM,H200-141GB-SXM"
+    document = _document(run, "memory", *OWN_MODELS, "--trainable", "100M", "--gpu", cards, "--seq", "512")
+    assert [each["gpu"] for each in document["budgets"][::4]] == cards.split(",")
+    largest = [each["largest_batch"] for each in document["budgets"][::4]]
+    assert largest[0] == largest[1] < largest[2]
+
+
+def test_a_fragment_is_written_for_each_number_of_gpus(run: Run, tmp_path: Path) -> None:
+    arguments = (*LATENTWIRE, "--frozen", "16B", "--target", "0.85", "--export")
+    assert run(*arguments, str(tmp_path / "own.yaml")).code == 0
+    text = (tmp_path / "own.yaml").read_text()
+    assert (
+        "    gpus_4:\n      batch_size: 64\n      effective_batch_size: 256\n      elastic_target_util: 0.85\n" in text
+    )
+    assert run(*arguments, str(tmp_path / "folder")).code == 0
+    assert (tmp_path / "folder/H100-80GB-SXM.yaml").read_text() == text
+    two = run(*arguments, str(tmp_path / "own.yaml"), "--gpu", "H100-80GB-SXM,A100-80GB-SXM")
+    assert two.code == 2
+
+
+@given(
+    st.floats(0, 20e9), st.floats(0, 2e9), st.floats(1e6, 5e9), st.floats(0.1, 1.0), st.integers(1, 64), st.booleans()
+)
+def test_the_largest_batch_fits_and_one_more_does_not(
+    frozen: float, trainable: float, sample: float, target: float, ranks: int, decimal: bool
+) -> None:
+    """And the recommended one is no larger, and a higher ZeRO stage never makes room for fewer."""
+    held = (replace(part("7b"), parameters=frozen),)
+    plan = Plan(frozen=held, trainable=trainable, sample=sample)
+    made = budget(plan, H100, ranks=ranks, target=target, decimal=decimal)
+    most = made.largest()
+    assert most == 0 or made.used(most) <= target * (1 + 1e-9)
+    assert made.used(most + 1) > target * (1 - 1e-9)
+    assert 0 <= made.recommended <= most
+    assert (made.recommended == 0) == (most == 0)
+    stages = [budget(replace(plan, zero=zero), H100, ranks=ranks, target=target).largest() for zero in range(4)]
+    assert stages == sorted(stages)
+
+
+def test_checkpointing_and_shorter_samples_make_room() -> None:
+    plan = Plan(frozen=(part("llama-3-8b"),), trainable=1e8, seq=1024)
+    own, kept, long = (
+        budget(each, H100) for each in (plan, replace(plan, checkpointing=False), replace(plan, seq=4096))
+    )
+    assert own.sample < kept.sample
+    assert own.sample < long.sample
+
+
+BAD = [
+    (("--frozen", "lama-3-8b"), "there is no model called 'lama-3-8b'"),
+    (("--trainable", "lots"), "'lots' is no number of parameters such as 100M"),
+    (("--sample", "4 apples"), "'4 apples' is no size such as 0.4GB"),
+    (("--gpu", "H100"), "there is no GPU called 'H100'"),
+    (("--claim", "weights=3"), "--claim 'weights=3' is not NAME=GB"),
+    (("--claim", "frozen"), "--claim 'frozen' is not NAME=GB"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "sentence"), BAD)
+def test_bad_input_is_one_sentence(arguments: tuple[str, ...], sentence: str, run: Run) -> None:
+    said = run("memory", *arguments)
+    assert (said.code, said.out, said.err.count("\n")) == (2, "", 1)
+    assert sentence in said.err
+
+
+def test_without_a_shape_nobody_knows_what_a_sample_takes(run: Run) -> None:
+    said = run("memory", "--trainable", "100M")
+    assert said.code == 0
+    assert "give --sample SIZE" in said.out
+
+
+def test_sizes_are_read_in_peoples_words() -> None:
+    assert parameters_of("1.5B") == 1.5e9
+    assert (bytes_of("0.4GB"), bytes_of("2MiB")) == (0.4e9, 2 * 2**20)
+    assert part("7b").model is not None
+    assert part("5M").model is None
+    with pytest.raises(InputError):
+        bytes_of("0GB")

@@ -1,0 +1,217 @@
+"""`tuner memory`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from tuner.cli.options import as_json
+
+if TYPE_CHECKING:
+    from tuner.budget import Budget, Plan, Verdict
+
+
+@click.command(
+    epilog="Example: tuner memory --frozen llama-3-8b --frozen 7b --trainable 100M --gpu H100-80GB-SXM --seq 512"
+)
+@click.option("--frozen", multiple=True, metavar="MODEL|SIZE", help="A model that is not trained: llama-3-8b, 7b.")
+@click.option("--trainable", default="0", metavar="SIZE", help="Parameters that are trained: 100M. [default: none]")
+@click.option(
+    "--optimizer",
+    type=click.Choice(["adam", "adam8bit", "adafactor", "sgd"]),
+    default="adam",
+    show_default=True,
+    help="Of the trained parameters.",
+)
+@click.option(
+    "--precision",
+    type=click.Choice(["fp32", "fp16", "bf16"]),
+    default="bf16",
+    show_default=True,
+    help="Of weights, gradients and activations.",
+)
+@click.option("--checkpointing/--no-checkpointing", default=True, help="Recompute activations. [default: yes]")
+@click.option("--gpu", default="H100-80GB-SXM", metavar="NAME[,NAME...]", help="Cards, side by side. [default: H100]")
+@click.option("--gpus", type=click.IntRange(1, 1024), default=4, metavar="N", help="Data-parallel degrees 1 to N. [4]")
+@click.option("--zero", type=click.IntRange(0, 3), default=0, metavar="STAGE", help="What ranks share. [default: 0]")
+@click.option("--target", type=click.FloatRange(0.01, 1.0), default=0.80, show_default=True, help="Share of the card.")
+@click.option("--seq", type=click.IntRange(1, 100_000_000), metavar="N", help="Tokens in a sample. [the models' own]")
+@click.option("--sample", metavar="SIZE", help="What a sample takes, 0.4GB. [default: by the frozen models' shapes]")
+@click.option(
+    "--overhead", type=click.FloatRange(0.0, 0.9), default=0.08, show_default=True, help="Share for CUDA and fragments."
+)
+@click.option("--multiple", type=click.IntRange(1, 4096), default=8, show_default=True, help="Of a recommended batch.")
+@click.option("--decimal", is_flag=True, help="Count a card of 80 GiB as 80 GB, as most budgets do.")
+@click.option(
+    "--claim", "claims", multiple=True, metavar="NAME=GB", help="Hold a published figure to its parts: frozen=32."
+)
+@click.option("--export", "target_path", metavar="DIR|FILE", help="Write the config's fragment for each GPU count.")
+@as_json
+def memory(as_json: bool, **given: Any) -> None:
+    """Show where a GPU's memory goes and how large a batch fits beside it.
+
+    Frozen models have weights alone, trained parts gradients and optimizer state too; what is left is for activations.
+    A sample is counted through the frozen models' layers, which gradients pass, unless --sample says what it takes.
+    """
+    from tuner import catalog
+    from tuner.budget import Plan, bytes_of, judged, parameters_of, part, side_by_side
+
+    plan = Plan(
+        frozen=tuple(part(text) for text in given["frozen"]),
+        trainable=parameters_of(given["trainable"]),
+        optimizer=given["optimizer"],
+        precision=given["precision"],
+        checkpointing=given["checkpointing"],
+        sample=bytes_of(given["sample"]) if given["sample"] else 0.0,
+        seq=given["seq"],
+        overhead=given["overhead"],
+        zero=given["zero"],
+        multiple=given["multiple"],
+    )
+    gpus = [catalog.gpu(name.strip()) for name in given["gpu"].split(",")]
+    made = side_by_side(plan, gpus, most=given["gpus"], target=given["target"], decimal=given["decimal"])
+    first = next(each for each in made if each.ranks == 1)
+    verdicts = judged(_claims(given["claims"]), plan, first)
+    written = _export(given["target_path"], made) if given["target_path"] else []
+    if as_json:
+        _print_json(plan, made, verdicts, written)
+    else:
+        _print_text(plan, made, verdicts, written, unit=_unit(decimal=given["decimal"]))
+
+
+def _claims(texts: tuple[str, ...]) -> dict[str, float]:
+    from tuner.budget import CLAIMS
+    from tuner.errors import InputError, either, shown
+
+    found: dict[str, float] = {}
+    for text in texts:
+        name, sign, value = text.partition("=")
+        try:
+            number = float(value.removesuffix("%")) / (100 if value.endswith("%") else 1)
+        except ValueError:
+            number = -1.0
+        if not sign or name not in CLAIMS or not 0 <= number < 1e6:
+            raise InputError(f"--claim {shown(text)} is not NAME=GB with a name of {either(CLAIMS)}; used is a share.")
+        found[name] = number
+    return found
+
+
+def _unit(*, decimal: bool) -> tuple[float, str]:
+    return (1e9, "GB") if decimal else (2.0**30, "GiB")
+
+
+def _export(path: str, made: list[Budget]) -> list[str]:
+    from pathlib import Path
+
+    from tuner.errors import InputError
+    from tuner.export.batches import batch_fragment
+    from tuner.export.files import write_files
+
+    fragments = {
+        gpu: batch_fragment(
+            gpu,
+            next(each.target for each in made if each.gpu == gpu),
+            [(each.ranks, each.recommended) for each in made if each.gpu == gpu],
+        )
+        for gpu in dict.fromkeys(each.gpu for each in made)
+    }
+    chosen = Path(path)
+    if chosen.suffix in (".yaml", ".yml"):
+        if len(fragments) > 1:
+            raise InputError(f"--export {path} is one file and --gpu names {len(fragments)} cards; give a folder.")
+        return [str(each) for each in write_files(chosen.parent, {chosen.name: next(iter(fragments.values()))})]
+    return [str(each) for each in write_files(chosen, {f"{gpu}.yaml": text for gpu, text in fragments.items()})]
+
+
+def _print_json(plan: Plan, made: list[Budget], verdicts: list[Verdict], written: list[str]) -> None:
+    from tuner.cli.output import print_json
+
+    gib = 2.0**30
+    print_json(
+        "memory",
+        {
+            "frozen": [{"name": each.name, "parameters": each.parameters} for each in plan.frozen],
+            "trainable": plan.trainable,
+            "optimizer": plan.optimizer,
+            "precision": plan.precision,
+            "checkpointing": plan.checkpointing,
+            "budgets": [
+                {
+                    "gpu": each.gpu,
+                    "gpus": each.ranks,
+                    "card_gib": each.card / gib,
+                    "target": each.target,
+                    "components_gib": {name: size / gib for name, size in each.components.items()},
+                    "left_gib": each.left / gib,
+                    "sample_gib": each.sample / gib,
+                    "largest_batch": each.largest(),
+                    "recommended_batch": each.recommended,
+                    "margin": each.margin,
+                    "effective_batch": each.recommended * each.ranks,
+                    "used": each.used(each.recommended),
+                }
+                for each in made
+            ],
+            "claims": [{"claim": each.claim, "closes": each.closes, "sentence": each.sentence} for each in verdicts],
+            "written": written,
+        },
+    )
+
+
+def _print_text(
+    plan: Plan, made: list[Budget], verdicts: list[Verdict], written: list[str], *, unit: tuple[float, str]
+) -> None:
+    from tuner.budget import COMPONENTS
+    from tuner.cli.output import print_table
+
+    scale, word = unit
+    first = [each for each in made if each.ranks == 1]
+    what = {
+        "frozen": " + ".join(each.name for each in plan.frozen) or "none",
+        "trainable": f"{plan.trainable / 1e6:,.4g}M parameters, {plan.precision}",
+        "gradients": plan.precision,
+        "optimizer": plan.optimizer,
+        "overhead": f"{100 * plan.overhead:.0f}% of the card",
+    }
+    rows: list[tuple[object, ...]] = [
+        (name, *(f"{each.components[name] / scale:.1f}" for each in first), what[name]) for name in COMPONENTS
+    ]
+    rows += [
+        ("left", *(f"{each.left / scale:.1f}" for each in first), "for activations"),
+        ("card", *(f"{each.card / scale:.1f}" for each in first), word),
+    ]
+    print_table((word, *(each.gpu for each in first), "What"), rows, left=(word, "What"))
+    print()
+    if not first[0].sample:
+        print("What a sample takes is not known: no frozen model has a shape; give --sample SIZE.")
+    else:
+        _print_batches(made, scale, word)
+    for verdict in verdicts:
+        print(f"{'.' if verdict.closes else 'x'} {verdict.claim:<9}  {verdict.sentence}")
+    for path in written:
+        print(f"wrote {path}")
+
+
+def _print_batches(made: list[Budget], scale: float, word: str) -> None:
+    from tuner.cli.output import print_table
+
+    target = made[0].target
+    print_table(
+        ("GPUs", "Card", "Largest", "Recommended", "Margin", "Total batch", "Used", f"{word} a sample"),
+        [
+            (
+                each.ranks,
+                each.gpu,
+                each.largest(),
+                each.recommended,
+                f"{100 * each.margin:.0f}%",
+                each.recommended * each.ranks,
+                f"{100 * each.used(each.recommended):.0f}%",
+                f"{each.sample / scale:.3f}",
+            )
+            for each in made
+        ],
+        left=("Card",),
+    )
+    print(f"\nLargest batch on a GPU within {100 * target:.0f}% of the card; an estimate, not a measurement.")
