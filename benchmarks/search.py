@@ -71,7 +71,7 @@ MANY: Final = 1_000
 """Trials of a study that is asked how much it costs to ask and tell."""
 
 WIDE: Final = ("micro_batch=1-32", "heads=8,16,32,64,112,128,224,256", "cp=1,2,4,8")
-"""What opens about a million candidates."""
+"""A wider space; 190,290 candidates are legal in it, a million are not reached yet."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
