@@ -16,8 +16,6 @@ import importlib.util
 import os
 import re
 import statistics
-import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -35,18 +33,13 @@ from tuner.launch.replay import Answer, Replay, run_word
 from tuner.launch.simulated import Simulated
 from tuner.launch.truth import Truth
 from tuner.launch.virtual import Virtual
-from tuner.physics.calibration import Calibration
 from tuner.request import space_for
 from tuner.results import Outcome
-from tuner.search.axes import ParameterSpace
-from tuner.search.belief import Belief, Seen
 from tuner.search.pool import Pool
-from tuner.search.proposer import proposer
-from tuner.search.record import Ending, Proposal, Trial
+from tuner.search.record import Trial
 from tuner.search.storage import sqlite_url
 from tuner.search.study import Study
 from tuner.tables import Table, read_table
-from tuner.tune.described import topology_document
 from tuner.tune.limits import Limits
 from tuner.tune.loop import Event, Setup, Tuning
 from tuner.tune.replayed import replayed
@@ -66,12 +59,6 @@ AFTER: Final = (5, 10, 20, 40)
 SAMPLERS: Final = ("guided", "tpe", "gp", "random", "grid", "plan")
 DRAWN: Final = ("tpe", "gp", "random")
 """Samplers that answer otherwise for another seed."""
-
-MANY: Final = 1_000
-"""Trials of a study that is asked how much it costs to ask and tell."""
-
-WIDE: Final = ("micro_batch=1-32", "heads=8,16,32,64,112,128,224,256", "cp=1,2,4,8")
-"""What opens about a million candidates."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,7 +97,7 @@ def main() -> None:
     parser.add_argument("--baseline-seeds", type=int, default=5)
     parser.add_argument("--samplers", default=",".join(SAMPLERS))
     parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)
-    parser.add_argument("--only", choices=("replays", "simulated", "speed"))
+    parser.add_argument("--only", choices=("replays", "simulated"))
     parser.add_argument("--quick", action="store_true", help="guided, random and plan, the tables that ship, 3 seeds")
     given = parser.parse_args()
     if given.quick:
@@ -122,8 +109,6 @@ def main() -> None:
             _replays(list(workers.map(study, _replay_cases(given, samplers))))
         if given.only in (None, "simulated"):
             _simulated(list(workers.map(study, _simulated_cases(given, samplers))))
-    if given.only in (None, "speed"):
-        _speed(quick=given.quick)
 
 
 def _available(names: Sequence[str]) -> list[str]:
@@ -367,108 +352,6 @@ def _percent(share: float) -> str:
 
 def _line(label: str, figure: str, target: str, met: bool | None) -> None:
     print(f"| {label} | {figure} | {target} | {'' if met is None else 'met' if met else 'MISSED'} |")
-
-
-# -- speed
-
-
-def _speed(*, quick: bool) -> None:
-    print("## Speed\n\n| | figure | target | |\n|---|---|---|---|")
-    whole = _median(_process() for _ in range(3))
-    _line("`tuner optimize --nodes 48 --budget 40`, whole process", f"{whole:.1f} s", "at most 6 s", whole <= 6)
-    _overhead()
-    if not quick:
-        _million()
-
-
-def _process() -> float:
-    with tempfile.TemporaryDirectory() as folder:
-        command = [sys.executable, "-m", "tuner", "optimize", "--nodes", "48", "--budget", "40", "--runs", folder]
-        started = time.perf_counter()
-        subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=True)
-        return time.perf_counter() - started
-
-
-def _overhead() -> None:
-    """What one more trial costs a study that has a thousand: kept on a disk, as studies are."""
-    pool = _whole()
-    truth = _truth("", "", 0)[1]
-    order = np.random.default_rng(0).permutation(np.flatnonzero(~np.isnan(truth)))
-    with tempfile.TemporaryDirectory() as folder:
-        kept = Study.open(sqlite_url(Path(folder) / "study.db"), "benchmark", {})
-        tuning = Tuning(
-            Setup(
-                pool=pool,
-                launcher=Simulated(48, seed=0),
-                study=kept,
-                folder=Path(folder),
-                limits=Limits(budget=10 * MANY),
-                observe=_silent,
-            )
-        )
-        known, seconds = tuning.known, {name: list[float]() for name in ("keep", "learn", "propose")}
-        for place, candidate in enumerate(order[: MANY + 9].tolist()):
-            late = place >= MANY
-            started = time.perf_counter()
-            trial = kept.claim(_proposal(pool, known.space, candidate), known.space.distributions)
-            assert trial is not None  # noqa: S101 - nobody else is there
-            kept.started(trial, "handle")
-            days = float(truth[candidate])
-            iteration = days * DAY / float(np.exp(pool.work[candidate]))
-            kept.end(trial, Ending(outcome=Outcome.MEASURED, objective=days, seconds=iteration, iterations=(2,)))
-            told = time.perf_counter()
-            if place + 1 >= MANY:
-                tuning.read(now=True)
-            if late:
-                seconds["keep"].append(told - started)
-                seconds["learn"].append(time.perf_counter() - told)
-                started = time.perf_counter()
-                tuning.chooser.next(lambda: 0.0)
-                seconds["propose"].append(time.perf_counter() - started)
-        kept.close()
-    typical = {name: 1000 * _median(each) for name, each in seconds.items()}
-    both = typical["keep"]
-    _line(f"ask and tell at the {MANY:,}th trial, SQLite", f"{both:.0f} ms", "at most 50 ms", both <= 50)
-    _line("learning from it", f"{typical['learn']:.0f} ms", "", None)
-    _line(f"the next proposal, {len(pool):,} candidates", f"{typical['propose']:.0f} ms", "", None)
-
-
-def _proposal(pool: Pool, space: ParameterSpace, candidate: int) -> Proposal:
-    topology = pool.topology(candidate)
-    return Proposal(
-        key=topology.key,
-        params=space.values(candidate),
-        topology=topology_document(topology),
-        candidate=candidate,
-        nodes=topology.nodes,
-        tag=str(candidate),
-    )
-
-
-def _million() -> None:
-    pool = Pool.of_space(space_for(settings=WIDE, attention="flash2"))
-    belief = Belief(pool, Calibration())
-    guided = proposer("guided", belief, ParameterSpace(pool), seed=0)
-    truth = Truth(0)
-    open_to, best, took = np.ones(len(pool), dtype=np.bool_), None, []
-    for _ in range(20):
-        started = time.perf_counter()
-        idea = guided.next(open_to, best)
-        took.append(time.perf_counter() - started)
-        assert idea is not None  # noqa: S101 - a million are open
-        open_to[idea.candidate] = False
-        columns, row = pool.at(idea.candidate)
-        one = columns.rows(np.array([row]))
-        if not truth.fits(one)[0]:
-            belief.learn([Seen(candidate=idea.candidate, fits=False)])
-            continue
-        seconds = float(truth.seconds(one)[0])
-        belief.learn([Seen(candidate=idea.candidate, seconds=seconds, fits=True)])
-        finish = float(np.log(seconds) + pool.work[idea.candidate])
-        best = finish if best is None else min(best, finish)
-    answer = _median(took)
-    label = f"guided's answer over {len(pool):,} candidates, median of {len(took)}"
-    _line(label, f"{answer:.2f} s", "at most 0.2 s", answer <= 0.2)
 
 
 if __name__ == "__main__":

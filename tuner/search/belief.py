@@ -46,8 +46,8 @@ WEIGHING: Final = 0.015
 
 
 MARGIN: Final = (0.02, 0.03)
-"""Mean and standard deviation of what a cluster's cards hold less than the limit, as a logarithm: PyTorch's allocator
-gives up between 90% and the limit's 98.5% of a card, by how it is set and by what else holds memory there."""
+"""Mean and standard deviation of what a cluster's cards hold less than the limit, as a logarithm. Set by hand, with
+the simulated cluster's limits (90% to 97% of the card) in view; no published figure stands behind it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,0 +1,147 @@
+"""What the search itself costs: the whole process, ask and tell at the 1,000th trial, an answer over a wide space.
+
+python benchmarks/overhead.py
+"""
+
+from __future__ import annotations
+
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+
+from tuner.launch.simulated import Simulated
+from tuner.launch.truth import Truth
+from tuner.physics.calibration import Calibration
+from tuner.request import space_for
+from tuner.results import Outcome
+from tuner.search.axes import ParameterSpace
+from tuner.search.belief import Belief, Seen
+from tuner.search.pool import Pool
+from tuner.search.proposer import proposer
+from tuner.search.record import Ending, Proposal
+from tuner.search.storage import sqlite_url
+from tuner.search.study import Study
+from tuner.tune.described import topology_document
+from tuner.tune.limits import Limits
+from tuner.tune.loop import Setup, Tuning
+from tuner.tune.standing import DAY
+
+MANY: Final = 1_000
+"""Trials of a study that is asked how much it costs to ask and tell."""
+
+WIDE: Final = ("micro_batch=1-32", "heads=8,16,32,64,112,128,224,256", "cp=1,2,4,8")
+"""A wider space; 190,290 candidates are legal in it, a million are not reached yet."""
+
+
+def main() -> None:
+    """Print the table."""
+    print("## Speed\n\n| | figure | target | |\n|---|---|---|---|")
+    whole = statistics.median(_process() for _ in range(3))
+    _line("`tuner optimize --nodes 48 --budget 40`, whole process", f"{whole:.1f} s", "at most 6 s", whole <= 6)
+    _overhead()
+    _million()
+
+
+def _process() -> float:
+    with tempfile.TemporaryDirectory() as folder:
+        command = [sys.executable, "-m", "tuner", "optimize", "--nodes", "48", "--budget", "40", "--runs", folder]
+        started = time.perf_counter()
+        subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=True)
+        return time.perf_counter() - started
+
+
+def _overhead() -> None:
+    """What one more trial costs a study that has a thousand: kept on a disk, as studies are."""
+    pool = Pool.of_space(space_for())
+    real, columns = Truth(0), pool.parts[0]
+    truth = np.where(real.fits(columns), real.seconds(columns) * np.exp(pool.work) / DAY, np.nan)
+    order = np.random.default_rng(0).permutation(np.flatnonzero(~np.isnan(truth)))
+    with tempfile.TemporaryDirectory() as folder:
+        kept = Study.open(sqlite_url(Path(folder) / "study.db"), "benchmark", {})
+        tuning = Tuning(
+            Setup(
+                pool=pool,
+                launcher=Simulated(48, seed=0),
+                study=kept,
+                folder=Path(folder),
+                limits=Limits(budget=10 * MANY),
+                observe=lambda _event: None,
+            )
+        )
+        known, seconds = tuning.known, {name: list[float]() for name in ("keep", "learn", "propose")}
+        for place, candidate in enumerate(order[: MANY + 9].tolist()):
+            late = place >= MANY
+            started = time.perf_counter()
+            trial = kept.claim(_proposal(pool, known.space, candidate), known.space.distributions)
+            assert trial is not None  # noqa: S101 - nobody else is there
+            kept.started(trial, "handle")
+            days = float(truth[candidate])
+            iteration = days * DAY / float(np.exp(pool.work[candidate]))
+            kept.end(trial, Ending(outcome=Outcome.MEASURED, objective=days, seconds=iteration, iterations=(2,)))
+            told = time.perf_counter()
+            if place + 1 >= MANY:
+                tuning.read(now=True)
+            if late:
+                seconds["keep"].append(told - started)
+                seconds["learn"].append(time.perf_counter() - told)
+                started = time.perf_counter()
+                tuning.chooser.next(lambda: 0.0)
+                seconds["propose"].append(time.perf_counter() - started)
+        kept.close()
+    typical = {name: 1000 * statistics.median(each) for name, each in seconds.items()}
+    both = typical["keep"]
+    _line(f"ask and tell at the {MANY:,}th trial, SQLite", f"{both:.0f} ms", "at most 50 ms", both <= 50)
+    _line("learning from it", f"{typical['learn']:.0f} ms", "", None)
+    _line(f"the next proposal, {len(pool):,} candidates", f"{typical['propose']:.0f} ms", "", None)
+
+
+def _proposal(pool: Pool, space: ParameterSpace, candidate: int) -> Proposal:
+    topology = pool.topology(candidate)
+    return Proposal(
+        key=topology.key,
+        params=space.values(candidate),
+        topology=topology_document(topology),
+        candidate=candidate,
+        nodes=topology.nodes,
+        tag=str(candidate),
+    )
+
+
+def _million() -> None:
+    pool = Pool.of_space(space_for(settings=WIDE, attention="flash2"))
+    belief = Belief(pool, Calibration())
+    guided = proposer("guided", belief, ParameterSpace(pool), seed=0)
+    truth = Truth(0)
+    open_to, best, took = np.ones(len(pool), dtype=np.bool_), None, []
+    for _ in range(20):
+        started = time.perf_counter()
+        idea = guided.next(open_to, best)
+        took.append(time.perf_counter() - started)
+        assert idea is not None  # noqa: S101 - a million are open
+        open_to[idea.candidate] = False
+        columns, row = pool.at(idea.candidate)
+        one = columns.rows(np.array([row]))
+        if not truth.fits(one)[0]:
+            belief.learn([Seen(candidate=idea.candidate, fits=False)])
+            continue
+        seconds = float(truth.seconds(one)[0])
+        belief.learn([Seen(candidate=idea.candidate, seconds=seconds, fits=True)])
+        finish = float(np.log(seconds) + pool.work[idea.candidate])
+        best = finish if best is None else min(best, finish)
+    answer = statistics.median(took)
+    label = f"guided's answer over {len(pool):,} candidates, median of {len(took)}"
+    _line(label, f"{answer:.2f} s", "at most 0.2 s", answer <= 0.2)
+
+
+def _line(label: str, figure: str, target: str, met: bool | None) -> None:
+    print(f"| {label} | {figure} | {target} | {'' if met is None else 'met' if met else 'MISSED'} |")
+
+
+if __name__ == "__main__":
+    main()
