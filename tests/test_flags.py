@@ -18,6 +18,10 @@ FLAGS = {
     "explain": SPACE | {"--calibration", "--against"},
     "flops": SPACE | {"--seconds", "--tokens", "--price"},
     "measure": SPACE | {"--csv", "--iterations", "--run"},
+    "max-batch": SPACE
+    | {*("--calibration", "--launcher", "--command", "--table", "--group", "--default", "--strategy", "--step")}
+    | {*("--start", "--most", "--increment", "--margin", "--stack", "--limit", "--claim", "--iterations", "--timeout")}
+    | {"--runs", "--plot"},
     "memory": {
         *("--frozen", "--trainable", "--optimizer", "--precision", "--checkpointing", "--gpu", "--gpus", "--zero"),
         *("--target", "--seq", "--sample", "--overhead", "--multiple", "--decimal", "--claim", "--export", "--json"),

@@ -102,6 +102,7 @@ class Local:
         handle = json.dumps({"folder": str(job.folder.resolve()), "tag": job.tag})
         pipe = os.dup(process.stdin.fileno())
         process.stdin.close()
+        process.returncode = 0  # `_reap` waits for it, and not this object, which would complain when it goes
         self._jobs[handle] = self._kept(job.folder, job.tag, process.pid, pipe, max(job.iterations))
         return handle
 

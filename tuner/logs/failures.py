@@ -87,6 +87,12 @@ _SIGNS: Final = (
         Outcome.CRASHED,
         _HOST_MEMORY,
     ),
+    # Python and numpy, and C++'s new: an allocation of the host's memory that was refused.
+    _sign(
+        r"(?:^|[\]:]\s*)(?:[A-Za-z_]\w*\.)*(?:_Array)?MemoryError(?::|\s*$)|\bstd::bad_alloc\b",
+        Outcome.CRASHED,
+        _HOST_MEMORY,
+    ),
     _sign(r"CANCELLED AT \S+", Outcome.CANCELLED, "the job was cancelled", _REPORT),
     _sign(r"\bBus error\b", Outcome.CRASHED, "a bus error: often too little shared memory"),
     _sign(
@@ -122,7 +128,7 @@ _TRIGGERS: Final = (
     *("out of memory", "OutOfMemory", "Out Of Memory", "oom-kill", "oom_kill", "ALLOC_FAILED", "CPUAllocator"),
     *("NCCL", "atchdog", "imed out", "CANCELLED", "TERM_", "walltime", "Node failure", "NODE_FAIL", "Bus error"),
     *("egmentation", "SIGSEGV", "SIGTERM", "on signal", "got signal", "xitcode", "return code", "Killed"),
-    *("ChildFailed",),
+    *("ChildFailed", "MemoryError", "bad_alloc"),
 )
 """One of these words stands in every line that a sign matches; looking for words is faster than for patterns."""
 
