@@ -14,6 +14,8 @@ FLAGS = {
     "audit": {"--fix", "--output", "--default", "--json"},
     "calibrate": {"--default", "--output", "--era", "--json"},
     "catalog": {"--json"},
+    "compare": SPACE
+    | {*("--calibration", "--table", "--default", "--step", "--most", "--margin", "--stack", "--plot", "--export")},
     "evaluate": {"--default", "--calibration", "--calibrate-rows", "--seed", "--rows", "--json"},
     "explain": SPACE | {"--calibration", "--against"},
     "flops": SPACE | {"--seconds", "--tokens", "--price"},

@@ -102,7 +102,7 @@ def answer(
         strategy=strategy,
         found=found,
         fit=line,
-        pressures=tuple(pressures(unique.values(), usable)),
+        pressures=() if source == "estimate" else tuple(pressures(unique.values(), usable)),
         card=card,
         usable=usable,
         safe=safe,

@@ -107,7 +107,8 @@ def _search(space: Space, model: Model, given: dict[str, Any]) -> Answer:
     return _by_table(space, given) if launcher == "replay" else _by_jobs(space, given)
 
 
-def _steps(given: dict[str, Any]) -> list[int] | range:
+def steps_of(given: dict[str, Any]) -> list[int] | range:
+    """The batches that `--step` and `--most` name."""
     from tuner.batches.probes import MOST, doubled
     from tuner.errors import InputError, shown
 
@@ -128,7 +129,7 @@ def _by_estimate(space: Space, model: Model, given: dict[str, Any]) -> Answer:
     workload = stacked(space.workload, given["stack"], zero=topology.zero)
     probe = Estimating(workload=workload, cluster=space.cluster, topology=topology, model=model)
     usable = given["limit"] * 2**30 if given["limit"] else usable_bytes(space.cluster)
-    return _answer(space, given, probe, _steps(given), usable, source="estimate", dp=topology.dp, held={})
+    return _answer(space, given, probe, steps_of(given), usable, source="estimate", dp=topology.dp, held={})
 
 
 def _by_table(space: Space, given: dict[str, Any]) -> Answer:
@@ -146,7 +147,7 @@ def _by_table(space: Space, given: dict[str, Any]) -> Answer:
     series = only_series(table, rows)
     batches: Any = series.batches
     if given["step"] or given["most"]:
-        kept = set(_steps({**given, "most": given["most"] or max(batches)}))
+        kept = set(steps_of({**given, "most": given["most"] or max(batches)}))
         batches = [batch for batch in batches if batch in kept]
         if not batches:
             raise InputError(f"{table.name} has no batch on --step {given['step']}; it has {series.batches}.")
@@ -181,7 +182,7 @@ def _by_jobs(space: Space, given: dict[str, Any]) -> Answer:
         timeout=duration(given["timeout"], "--timeout"),
         seen=_show,
     ) as probe:
-        return _answer(space, given, probe, _steps(given), usable, source="jobs", dp=topology.dp, held={})
+        return _answer(space, given, probe, steps_of(given), usable, source="jobs", dp=topology.dp, held={})
 
 
 def _answer(

@@ -85,7 +85,8 @@ def draw(panels: Sequence[Panel], path: Path, *, axis: str = "micro batch") -> N
     axes[0][0].set_ylabel("GiB on a GPU")
     if timed:
         axes[1][0].set_ylabel("thousand tokens a second")
-    axes[0][0].legend(fontsize=8, loc="lower right")
+    marked = max(range(len(panels)), key=lambda place: len(axes[0][place].get_legend_handles_labels()[1]))
+    axes[0][marked].legend(fontsize=7, loc="lower right")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         figure.savefig(path, dpi=110)
@@ -104,9 +105,19 @@ def _memory(axis: Any, panel: Panel) -> None:
             at_zero, slope = own.line
             axis.plot([0, last], [at_zero, at_zero + slope * last], color=colour, linewidth=1.0, alpha=0.6)
         axis.plot(*_apart(own.points), "o", color=colour, markersize=5, label=own.label)
-        for batch in own.failed:
+        for place, batch in enumerate(own.failed):
             height = own.line[0] + own.line[1] * batch if own.line else panel.usable
-            axis.plot([batch], [min(height, panel.usable * 1.15)], "x", color=colour, markersize=8, markeredgewidth=2)
+            beyond = height > panel.usable * 1.2
+            label = {"label": f"{own.label}, out of memory (^: higher)"} if not place else {}
+            axis.plot(
+                [batch],
+                [min(height, panel.usable * 1.2)],
+                "^" if beyond else "x",
+                color=colour,
+                markersize=8,
+                markeredgewidth=2,
+                **label,
+            )
     axis.set_ylim(0, panel.usable * 1.25)
     axis.set_xlim(left=0)
     axis.grid(alpha=0.2)
