@@ -16,7 +16,7 @@ FLOORS = (
     ("columns", "rules", "axes", "space", "openings", "nearest", "remedies", "logs"),
     ("physics",),
     ("search", "launch", "tables", "logfiles", "sitefile"),
-    ("planning", "explaining", "measuring", "evaluating", "costing", "audit", "request", "export", "budget"),
+    ("planning", "explaining", "measuring", "evaluating", "costing", "audit", "request", "export", "budget", "batches"),
     ("tune", "report"),
     ("cli",),
     ("__main__",),

@@ -14,10 +14,16 @@ FLAGS = {
     "audit": {"--fix", "--output", "--default", "--json"},
     "calibrate": {"--default", "--output", "--era", "--json"},
     "catalog": {"--json"},
+    "compare": SPACE
+    | {*("--calibration", "--table", "--default", "--step", "--most", "--margin", "--stack", "--plot", "--export")},
     "evaluate": {"--default", "--calibration", "--calibrate-rows", "--seed", "--rows", "--json"},
     "explain": SPACE | {"--calibration", "--against"},
     "flops": SPACE | {"--seconds", "--tokens", "--price"},
     "measure": SPACE | {"--csv", "--iterations", "--run"},
+    "max-batch": SPACE
+    | {*("--calibration", "--launcher", "--command", "--table", "--group", "--default", "--strategy", "--step")}
+    | {*("--start", "--most", "--increment", "--margin", "--stack", "--limit", "--claim", "--iterations", "--timeout")}
+    | {"--runs", "--plot"},
     "memory": {
         *("--frozen", "--trainable", "--optimizer", "--precision", "--checkpointing", "--gpu", "--gpus", "--zero"),
         *("--target", "--seq", "--sample", "--overhead", "--multiple", "--decimal", "--claim", "--export", "--json"),

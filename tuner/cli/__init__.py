@@ -15,9 +15,11 @@ from tuner import __version__
 from tuner.cli.audit import audit
 from tuner.cli.calibrate import calibrate
 from tuner.cli.catalog import catalog
+from tuner.cli.compare import compare
 from tuner.cli.evaluate import evaluate
 from tuner.cli.explain import explain
 from tuner.cli.flops import flops
+from tuner.cli.max_batch import max_batch
 from tuner.cli.measure import measure
 from tuner.cli.memory import memory
 from tuner.cli.optimize import optimize
@@ -43,7 +45,21 @@ def app() -> None:
     """
 
 
-for command in (optimize, plan, explain, memory, flops, evaluate, calibrate, measure, audit, rules, catalog):
+for command in (
+    optimize,
+    plan,
+    explain,
+    memory,
+    max_batch,
+    compare,
+    flops,
+    evaluate,
+    calibrate,
+    measure,
+    audit,
+    rules,
+    catalog,
+):
     app.add_command(command)
 
 

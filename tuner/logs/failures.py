@@ -98,6 +98,12 @@ _SIGNS: Final = (
     _sign(r"^worker: rank [0-9]+ was killed by signal", Outcome.CRASHED, "a rank died of a signal", _DEATH),
     _sign(r"^worker: rank [0-9]+ failed with exit code", Outcome.CRASHED, "a rank failed", _REPORT),
     _sign(r"^worker: ", Outcome.CRASHED, "the worker refused the assignment"),
+    # Python and numpy, and C++'s new: an allocation of the host's memory that was refused.
+    _sign(
+        r"(?:^|[\]:]\s*)(?:[A-Za-z_]\w*\.)*(?:_Array)?MemoryError(?::|\s*$)|\bstd::bad_alloc\b",
+        Outcome.CRASHED,
+        HOST_MEMORY,
+    ),
     _sign(r"CANCELLED AT \S+", Outcome.CANCELLED, "the job was cancelled", _REPORT),
     _sign(r"\bBus error\b", Outcome.CRASHED, "a bus error: often too little shared memory"),
     _sign(
@@ -133,7 +139,7 @@ _TRIGGERS: Final = (
     *("out of memory", "OutOfMemory", "Out Of Memory", "oom-kill", "oom_kill", "ALLOC_FAILED", "CPUAllocator"),
     *("NCCL", "atchdog", "imed out", "CANCELLED", "TERM_", "walltime", "Node failure", "NODE_FAIL", "Bus error"),
     *("egmentation", "SIGSEGV", "SIGTERM", "on signal", "got signal", "xitcode", "return code", "Killed"),
-    *("ChildFailed", "worker: "),
+    *("ChildFailed", "worker: ", "MemoryError", "bad_alloc"),
 )
 """One of these words stands in every line that a sign matches; looking for words is faster than for patterns."""
 

@@ -1,0 +1,1 @@
+"""Pictures of what the product answers; the only importer of matplotlib."""
