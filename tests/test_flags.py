@@ -31,7 +31,20 @@ FLAGS = {
     "optimize": SPACE
     | LIMITS
     | KEPT
-    | {*("--sampler", "--launcher", "--command", "--table", "--group", "--iterations", "--drift", "--retry-hang-sync")},
+    | {
+        *(
+            "--sampler",
+            "--launcher",
+            "--command",
+            "--table",
+            "--group",
+            "--iterations",
+            "--drift",
+            "--retry-hang-sync",
+            "--hostfile",
+            "--over",
+        )
+    },
     "plan": SPACE | {"--csv", "--top", "--calibration"},
     "rules": {"--json"},
 }

@@ -36,6 +36,11 @@ FAILURES = {
     "deepspeed-launcher": (Outcome.CRASHED, 2, "[2024-05-01 12:00:00,000] [ERROR] [launch.py:325:sigkill_handler]"),
     "not-a-number": (Outcome.CRASHED, 3, "iteration 3/ 95367 |"),
     "sigterm": (Outcome.CANCELLED, 3, "[2024-05-01 12:00:00] exiting program after receiving SIGTERM."),
+    "worker-hang": (Outcome.HUNG, 58, "RuntimeError:"),
+    "worker-refused": (Outcome.CRASHED, 29, "pydantic_core._pydantic_core.ValidationError: 1 validation"),
+    "worker-not-a-number": (Outcome.CRASHED, 1, "worker: the loss of iteration 2 is nan: the job ends."),
+    "worker-host-memory": (Outcome.CRASHED, 25, "RuntimeError: [enforce fail at alloc_cpu.cpp:127] err == 0."),
+    "worker-killed": (Outcome.CRASHED, 36, "worker: rank 1 was killed by signal 9"),
 }
 """Of each log what the job died of, and the line of the log that says so with how it begins."""
 

@@ -27,7 +27,9 @@ if TYPE_CHECKING:
 @click.option(
     "--sampler", default="guided", metavar="NAME", help="guided, tpe, gp, random, grid or plan. [default: guided]"
 )
-@click.option("--launcher", metavar="NAME", help="simulated, replay or local. [default: simulated]")
+@click.option("--launcher", metavar="NAME", help="simulated, replay, local or hostfile. [default: simulated]")
+@click.option("--hostfile", metavar="FILE", help="The machines of --launcher hostfile: a line HOST slots=N for each.")
+@click.option("--over", metavar="NAME", help="How they are reached: pdsh or openmpi. [default: pdsh]")
 @click.option("--command", metavar="TEMPLATE", help="Your own trainer: 'torchrun train.py --tp {tp} --pp {pp}'.")
 @click.option("--table", metavar="FILE", help="The measured table that answers for --launcher replay.")
 @click.option("--group", metavar="NAME", help="The group of the table's rows to search. [default: its only one]")
@@ -105,6 +107,8 @@ def _request(space: Space, given: dict[str, Any]) -> Request:
         retry_hang_sync=given["retry_hang_sync"],
         drift=drift_of(given["drift"]),
         command=given["command"],
+        hostfile=Path(given["hostfile"]) if given["hostfile"] else None,
+        over=given["over"] or "pdsh",
         calibration=_calibration(given),
     )
 

@@ -83,6 +83,8 @@ def describes_a_space(command: Command) -> Command:
         described = {name: given.pop(name) for name in _NAMES}
         if given.get("launcher") == "local":
             described = _here(described, own_program=not given.get("command"))
+        elif given.get("launcher") == "hostfile":
+            described = _on_hosts(described, given.get("hostfile"))
         space: Space = space_for(**described)
         return command(space=space, **given)
 
@@ -98,6 +100,20 @@ def _here(described: dict[str, Any], *, own_program: bool) -> dict[str, Any]:
     from tuner.tune.here import described_here
 
     return described_here(described, this_machine(), own_program=own_program)
+
+
+def _on_hosts(described: dict[str, Any], file: str | None) -> dict[str, Any]:
+    """What is not said follows from the hostfile, and from this machine, which the others are like."""
+    from pathlib import Path
+
+    from tuner.errors import InputError
+    from tuner.launch.hostfile import read_hostfile
+    from tuner.launch.machine import this_machine
+    from tuner.tune.here import described_on
+
+    if file is None:
+        raise InputError("--launcher hostfile wants the machines: --hostfile FILE, a line HOST slots=N for each.")
+    return described_on(described, this_machine(), read_hostfile(Path(file)))
 
 
 def takes_calibration(command: Command) -> Command:

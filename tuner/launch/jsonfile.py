@@ -11,9 +11,14 @@ from typing import Any
 
 def write_object(path: Path, document: Mapping[str, Any]) -> None:
     """Write the file whole or not at all."""
+    write_text(path, json.dumps(document, indent=1) + "\n")
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write the file whole or not at all."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        temporary.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+        temporary.write_text(text, encoding="utf-8")
         temporary.replace(path)
     except OSError:
         temporary.unlink(missing_ok=True)

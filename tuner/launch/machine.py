@@ -49,13 +49,15 @@ def this_machine() -> Machine:
     return Machine(accelerator="cpu", cards=0, name="CPU", memory=_host_memory(), cores=cores)
 
 
-def check_jobs_can_run() -> None:
-    """That torch and DeepSpeed are there for the shipped worker; nothing of them is loaded."""
+def check_jobs_can_run(*, reached_by: str | None = None) -> None:
+    """That torch and DeepSpeed are there for the shipped worker, and what reaches other machines; none is loaded."""
     missing = [name for name in ("torch", "deepspeed") if find_spec(name) is None]
     if missing:
         raise MissingDependency(
             f"jobs need {listed(missing)}, which this Python lacks: pip install 'tuner[jobs]', or give --command."
         )
+    if reached_by is not None and shutil.which(reached_by) is None:
+        raise MissingDependency(f"other machines are reached by {reached_by}, which is not on this machine's PATH.")
 
 
 def host_gpu(machine: Machine, ranks: int) -> Gpu:

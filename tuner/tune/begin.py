@@ -14,6 +14,7 @@ from typing import Any, Final
 from tuner.errors import EmptySpace, InputError, StudyError, UnknownName, shown
 from tuner.export.ds_config import ds_config
 from tuner.launch.contract import Job, Launcher
+from tuner.launch.hostfile import PROGRAMS, Hosts, read_hostfile
 from tuner.launch.local import Local
 from tuner.launch.machine import check_jobs_can_run, this_machine
 from tuner.launch.program import Program, Template, Worker
@@ -33,7 +34,7 @@ from tuner.tune.limits import Limits
 from tuner.tune.loop import Event, Setup
 from tuner.tune.replayed import replayed
 
-LAUNCHERS: Final = ("simulated", "replay", "local")
+LAUNCHERS: Final = ("simulated", "replay", "local", "hostfile")
 
 HOST: Final = Trust(repeat=0.10, unsure=4.0)
 """On a machine's processors, shared with everything else: eight runs of one topology have differed by a third, and the
@@ -67,6 +68,9 @@ class Request:
     drift: Drift | None = None
     command: str | None = None
     """The user's own trainer, as a template."""
+    hostfile: Path | None = None
+    over: str = "pdsh"
+    """How DeepSpeed's launcher reaches the machines of the hostfile."""
     calibration: Calibration | None = None
 
 
@@ -155,8 +159,10 @@ def _cluster(request: Request, tally: Tally | None) -> tuple[Pool, Launcher, dic
     if request.table is not None:
         raise InputError(f"--table answers for --launcher replay, not for {request.launcher}.")
     about |= space_document(request.space)
-    if request.launcher == "local":
-        local, what = _local(request)
+    if request.hostfile is not None and request.launcher != "hostfile":
+        raise InputError(f"--hostfile is for --launcher hostfile, not for {request.launcher}.")
+    if request.launcher in ("local", "hostfile"):
+        local, what = _local(request) if request.launcher == "local" else _hosts(request)
         return _whole(request.space, tally), local, about | what
     if request.command is not None:
         raise InputError("--command runs real jobs: give --launcher local with it.")
@@ -180,6 +186,18 @@ def _local(request: Request) -> tuple[Local, dict[str, Any]]:
         program = Template.parse(request.command, configure=_configure, cwd=Path.cwd(), on_host=on_host)
     about = {"command": request.command, "accelerator": machine.accelerator, "seed": request.seed}
     return Local(program, ranks=request.space.cluster.gpus_per_node), about
+
+
+def _hosts(request: Request) -> tuple[Local, dict[str, Any]]:
+    """The machines of a hostfile, on which the shipped worker runs."""
+    if request.hostfile is None or request.command is not None:
+        raise InputError("--launcher hostfile runs the shipped worker on the machines of --hostfile FILE.")
+    machine, cluster = this_machine(), request.space.cluster
+    check_jobs_can_run(reached_by=PROGRAMS.get(request.over))
+    worker = Worker(configure=_configure, accelerator=machine.accelerator, seed=request.seed)
+    program = Hosts(worker=worker, hosts=read_hostfile(request.hostfile), over=request.over)
+    about = {"over": request.over, "accelerator": machine.accelerator, "seed": request.seed}
+    return Local(program, ranks=cluster.gpus_per_node, nodes=cluster.nodes, name="hostfile"), about
 
 
 def _configure(job: Job) -> dict[str, Any]:

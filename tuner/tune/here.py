@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from tuner import catalog
-from tuner.errors import InputError
+from tuner.errors import InputError, counted
+from tuner.launch.hostfile import Host
 from tuner.launch.machine import Machine, catalog_name, host_gpu
 
 POLICIES: Final = ("dp-multiple-of-4", "batch-multiple-of-32")
@@ -17,6 +18,20 @@ UNBUILT: Final = {"cp": "cp=1", "vpp": "vpp=1"}
 
 BATCHES: Final = 4
 """Sequences for each rank in the global batch where none is given."""
+
+
+def described_on(given: Mapping[str, Any], machine: Machine, hosts: Sequence[Host]) -> dict[str, Any]:
+    """The same for the machines of a hostfile, which are all like this one: at most so many as it names."""
+    nodes, slots = given["nodes"] or len(hosts), min(host.slots for host in hosts)
+    if nodes > len(hosts):
+        raise InputError(f"the hostfile names {counted(len(hosts), 'host')}, and --nodes asks for {nodes}.")
+    if (given["gpus_per_node"] or slots) > slots:
+        raise InputError(f"a host has {counted(slots, 'slot')}, and --gpus-per-node asks for {given['gpus_per_node']}.")
+    one = {**given, "nodes": 1, "gpus_per_node": given["gpus_per_node"] or slots}
+    described = described_here(one, machine, own_program=True)
+    if given["global_batch"] is None:
+        described["global_batch"] *= nodes
+    return {**described, "nodes": nodes}
 
 
 def described_here(given: Mapping[str, Any], machine: Machine, *, own_program: bool) -> dict[str, Any]:

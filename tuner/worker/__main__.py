@@ -19,12 +19,22 @@ from typing import NoReturn
 from tuner.assignment import Assignment
 from tuner.errors import InputError, TunerError
 
+_MPI = {
+    "RANK": "OMPI_COMM_WORLD_RANK",
+    "LOCAL_RANK": "OMPI_COMM_WORLD_LOCAL_RANK",
+    "WORLD_SIZE": "OMPI_COMM_WORLD_SIZE",
+}
+"""By what mpirun tells a rank its place."""
+
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one rank and return its exit code."""
     parser = argparse.ArgumentParser(prog="python -m tuner.worker", description="Train one assignment, as one rank.")
     parser.add_argument("--job", required=True, type=Path, metavar="FILE.json", help="the assignment")
     job = parser.parse_args(arguments).job
+    for name, said in _MPI.items():
+        if said in os.environ:
+            os.environ.setdefault(name, os.environ[said])
     faulthandler.enable()
     faulthandler.register(signal.SIGUSR1, all_threads=True)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)

@@ -17,6 +17,7 @@ import torch
 import torch.distributed as dist
 from deepspeed.accelerator import get_accelerator
 from deepspeed.runtime.pipe.topology import PipelineParallelGrid, PipeModelDataParallelTopology
+from torch.distributed import distributed_c10d
 
 from tuner.domain import Precision, Topology
 from tuner.errors import InputError
@@ -57,6 +58,9 @@ def connect(timeout: float) -> None:
     # DeepSpeed would compile its shared-memory operation on the spot: a minute and a half, or for ever behind a stale
     # lock file. `gloo` does without.
     deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
+    # Groups that are made later, ours and DeepSpeed's, wait as long as torch does by default: half an hour.
+    for name in ("default_pg_timeout", "default_pg_nccl_timeout"):
+        setattr(distributed_c10d, name, timedelta(seconds=timeout))
     ds_comm.init_distributed(
         dist_backend=accelerator.communication_backend_name() if accelerator.device_name() != "cpu" else "gloo",
         auto_mpi_discovery=False,
