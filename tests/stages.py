@@ -8,6 +8,8 @@ from itertools import count
 from pathlib import Path
 from typing import Literal, Protocol
 
+import pytest
+
 from tuner import catalog
 from tuner.domain import Cluster, Topology, Workload
 from tuner.launch import Job, Launcher
@@ -110,5 +112,14 @@ def replay(folder: Path) -> Stage:
     return Virtual(folder, lambda: Replay(rows, nodes=4))
 
 
-STAGES: dict[str, Callable[[Path], Stage]] = {"simulated": simulated, "replay": replay}
+def slurm(folder: Path) -> Stage:
+    from tests.slurm_stage import OnSlurm  # it starts a cluster
+
+    return OnSlurm(folder)
+
+
+STAGES: dict[str, Callable[[Path], Stage]] = {"simulated": simulated, "replay": replay, "slurm": slurm}
 """Every launcher has its entry."""
+
+MARKED = {"slurm": pytest.mark.cluster}
+"""What a stage needs that not every machine has."""

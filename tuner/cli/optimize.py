@@ -26,8 +26,11 @@ if TYPE_CHECKING:
 @click.option(
     "--sampler", default="guided", metavar="NAME", help="guided, tpe, gp, random, grid or plan. [default: guided]"
 )
-@click.option("--launcher", metavar="NAME", help="simulated, replay or local. [default: simulated]")
+@click.option("--launcher", metavar="NAME", help="simulated, replay, local or slurm. [default: simulated]")
 @click.option("--command", metavar="TEMPLATE", help="Your own trainer: 'torchrun train.py --tp {tp} --pp {pp}'.")
+@click.option(
+    "--slurm-site", metavar="FILE", help="What the site's Slurm wants: account, partition, time. [default: none]"
+)
 @click.option("--table", metavar="FILE", help="The measured table that answers for --launcher replay.")
 @click.option("--group", metavar="NAME", help="The group of the table's rows to search. [default: its only one]")
 @takes_defaults
@@ -100,6 +103,7 @@ def _request(space: Space, given: dict[str, Any]) -> Request:
         iterations=iterations_of(given["iterations"]),
         drift=drift_of(given["drift"]),
         command=given["command"],
+        slurm_site=Path(given["slurm_site"]) if given["slurm_site"] else None,
         calibration=_calibration(given),
     )
 

@@ -83,6 +83,8 @@ def describes_a_space(command: Command) -> Command:
         described = {name: given.pop(name) for name in _NAMES}
         if given.get("launcher") == "local":
             described = _here(described, own_program=not given.get("command"))
+        elif given.get("launcher") == "slurm":
+            described = _on_slurm(described, own_program=not given.get("command"))
         space: Space = space_for(**described)
         return command(space=space, **given)
 
@@ -98,6 +100,14 @@ def _here(described: dict[str, Any], *, own_program: bool) -> dict[str, Any]:
     from tuner.tune.here import described_here
 
     return described_here(described, this_machine(), own_program=own_program)
+
+
+def _on_slurm(described: dict[str, Any], *, own_program: bool) -> dict[str, Any]:
+    """What is not said follows from the shipped worker, and on processors from this machine."""
+    from tuner.launch.machine import computes_on_host
+    from tuner.tune.here import described_on_slurm
+
+    return described_on_slurm(described, on_host=computes_on_host(), own_program=own_program)
 
 
 def takes_calibration(command: Command) -> Command:

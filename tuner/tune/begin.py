@@ -15,10 +15,12 @@ from tuner.errors import EmptySpace, InputError, StudyError, UnknownName, shown
 from tuner.export.ds_config import ds_config
 from tuner.launch.contract import Job, Launcher
 from tuner.launch.local import Local
-from tuner.launch.machine import check_jobs_can_run, this_machine
+from tuner.launch.machine import check_jobs_can_run, computes_on_host, this_machine
 from tuner.launch.program import Program, Template, Worker
 from tuner.launch.replay import Replay
 from tuner.launch.simulated import Drift, Simulated
+from tuner.launch.slurm import Slurm
+from tuner.launch.slurm_site import SlurmSite
 from tuner.physics.calibration import Calibration
 from tuner.planning import why_empty
 from tuner.search.belief import Trust
@@ -33,7 +35,7 @@ from tuner.tune.limits import Limits
 from tuner.tune.loop import Event, Setup
 from tuner.tune.replayed import replayed
 
-LAUNCHERS: Final = ("simulated", "replay", "local")
+LAUNCHERS: Final = ("simulated", "replay", "local", "slurm")
 
 HOST: Final = Trust(repeat=0.10, unsure=4.0)
 """On a machine's processors, shared with everything else: eight runs of one topology have differed by a third, and the
@@ -62,6 +64,8 @@ class Request:
     drift: Drift | None = None
     command: str | None = None
     """The user's own trainer, as a template."""
+    slurm_site: Path | None = None
+    """What the site's Slurm wants of every job."""
     calibration: Calibration | None = None
 
 
@@ -104,7 +108,7 @@ def begin(request: Request, observe: Callable[[Event], None]) -> Iterator[Begun]
             jobs=request.jobs,
             iterations=request.iterations,
             calibration=request.calibration or Calibration(),
-            trust=HOST if isinstance(launcher, Local) and launcher.on_host else Trust(),
+            trust=HOST if isinstance(launcher, Local | Slurm) and launcher.on_host else Trust(),
             observe=observe,
         )
         yield Begun(setup=setup, tally=tally, resumed=len(trials))
@@ -145,12 +149,17 @@ def _cluster(request: Request, tally: Tally | None) -> tuple[Pool, Launcher, dic
         raise UnknownName("launcher", request.launcher, LAUNCHERS)
     if request.table is not None:
         raise InputError(f"--table answers for --launcher replay, not for {request.launcher}.")
+    if request.slurm_site is not None and request.launcher != "slurm":
+        raise InputError(f"--slurm-site is for --launcher slurm, not for {request.launcher}.")
     about |= space_document(request.space)
     if request.launcher == "local":
         local, what = _local(request)
         return _whole(request.space, tally), local, about | what
+    if request.launcher == "slurm":
+        slurm, what = _slurm(request)
+        return _whole(request.space, tally), slurm, about | what
     if request.command is not None:
-        raise InputError("--command runs real jobs: give --launcher local with it.")
+        raise InputError("--command runs real jobs: give --launcher local or slurm with it.")
     about |= {"seed": request.seed, "drift": None if request.drift is None else repr(request.drift)}
     return (
         _whole(request.space, tally),
@@ -171,6 +180,22 @@ def _local(request: Request) -> tuple[Local, dict[str, Any]]:
         program = Template.parse(request.command, configure=_configure, cwd=Path.cwd(), on_host=on_host)
     about = {"command": request.command, "accelerator": machine.accelerator, "seed": request.seed}
     return Local(program, ranks=request.space.cluster.gpus_per_node), about
+
+
+def _slurm(request: Request) -> tuple[Slurm, dict[str, Any]]:
+    """The cluster that sbatch submits to, and what is run on it."""
+    on_host = computes_on_host()
+    program: Program
+    if request.command is None:
+        program = Worker(configure=_configure, accelerator="cpu" if on_host else "cuda", seed=request.seed)
+    else:
+        program = Template.parse(request.command, configure=_configure, cwd=Path.cwd(), on_host=on_host)
+    site = SlurmSite.read(request.slurm_site) if request.slurm_site is not None else SlurmSite()
+    notes = request.runs / study_name(request)
+    slurm = Slurm(program, nodes=request.space.cluster.nodes, site=site, notes=notes)
+    slurm.check()
+    about = {"command": request.command, "accelerator": "cpu" if on_host else "cuda", "seed": request.seed}
+    return slurm, about
 
 
 def _configure(job: Job) -> dict[str, Any]:
