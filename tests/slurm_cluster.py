@@ -127,10 +127,11 @@ class SlurmCluster:
         """Start a node's slurmd."""
         self._start(name, "slurmd", "-D", "-N", name)
 
-    def kill_node(self, name: str) -> None:
-        """A node dies: its slurmd, and all that runs on it."""
+    def kill_node(self, name: str, *, whole: bool = True) -> None:
+        """A node's slurmd is killed, and on a whole node all that it has started."""
         self._end(name, signal.SIGKILL)
-        for pid in self._processes(f"SLURMD_NODENAME={name}"):
+        jobs = self._processes(f"SLURMD_NODENAME={name}") if whole else []
+        for pid in [*{parent for job in jobs if (parent := _keeper(job))}, *jobs]:
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
 
@@ -240,6 +241,15 @@ def main(command: Sequence[str], environment: Mapping[str, str] | None = None) -
         return subprocess.run(command, env={**cluster.environment, **(environment or {})}, check=False).returncode
     finally:
         cluster.stop()
+
+
+def _keeper(pid: int) -> int | None:
+    """The slurmstepd that a process of a job is a child of."""
+    with suppress(OSError):
+        parent = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+        if Path(f"/proc/{parent}/comm").read_text().startswith("slurmstepd"):
+            return parent
+    return None
 
 
 def _until(true: object, otherwise: str, seconds: float = 30.0) -> None:

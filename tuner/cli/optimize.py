@@ -50,8 +50,9 @@ def optimize(space: Space, as_json: bool, **given: Any) -> None:
     Each job is the one worth most by all that was measured before. With no cluster named the cluster is SIMULATED. Run
     the same command again to go on with a study that was interrupted.
     """
+    from tuner.errors import counted
     from tuner.tune.begin import begin
-    from tuner.tune.loop import Tuning
+    from tuner.tune.loop import Event, Tuning
 
     request = _request(space, given)
     show = _show(as_json=as_json)
@@ -66,6 +67,10 @@ def optimize(space: Space, as_json: bool, **given: Any) -> None:
             interrupted = True
             if not tuning.launcher.outlives:
                 tuning.cancel()
+            elif left := tuning.release():
+                show.event(
+                    Event(kind="note", text=f"{counted(len(left), 'job')} left to run: the same command goes on")
+                )
         _print(tuning, begun, as_json=as_json)
     if interrupted:
         raise KeyboardInterrupt

@@ -232,6 +232,7 @@ class Slurm:
         """Ask which nodes of a job have failed, and send nothing there from now on."""
         nodes, sent.node_failed = sent.node_failed, ""
         bad = self._queue.unfit(nodes)
+        sent.failed = ", ".join(bad)
         if not set(bad) <= set(self.excluded):
             self.excluded |= bad
             if self._notes is not None:

@@ -74,6 +74,8 @@ class Sent:
     node_failed: str = ""
     """Nodes of which at least one may have failed, and nobody has asked yet."""
     settling: float | None = None
+    failed: str = ""
+    """Nodes that failed under it."""
 
     @classmethod
     def of(cls, folder: Path, tag: str, name: str, number: str) -> Sent:
@@ -214,7 +216,8 @@ class Sent:
         if self.silent:
             return Status(state=State.UNKNOWN, reason="Slurm does not answer")
         if self.row is not None and self.row.where is not State.RUNNING and (self.began is None or _still(self.row)):
-            return Status(state=State.WAITING, reason=waiting(self.row))
+            again = f"to begin anew, for {self.failed} failed: " if self.failed else ""
+            return Status(state=State.WAITING, reason=again + waiting(self.row))
         if self.began is None:
             running = self.row is not None and self.row.where is State.RUNNING
             return Status(state=State.WAITING, reason="starting" if running else "queued")

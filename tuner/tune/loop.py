@@ -52,7 +52,7 @@ class Event:
     """Something that people want to hear of while it happens."""
 
     kind: str
-    """started, ended, era, adopted, lost, stopping or note."""
+    """started, waits, ended, era, adopted, lost, stopping or note."""
     text: str
     trial: Trial | None = None
 
@@ -65,6 +65,8 @@ class Running:
     job: Job
     handle: str
     watch: Watch
+    waits: str = ""
+    """Why it waits, as was last told."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -257,6 +259,9 @@ class Tuning:
                 self._told(each, self.launcher.collect(each.handle))
             elif now.state is State.LOST:
                 self._end(each, Ending(outcome=Outcome.CRASHED, reason="its job is nowhere to be found"))
+            elif now.state is State.WAITING and now.reason != each.waits:
+                each.waits = now.reason
+                self._say("waits", now.reason, each.trial)
             elif now.state is State.RUNNING:
                 each.watch = each.watch.seen(now, self.launcher.now())
                 decided = verdict(each.watch, self._stops(each), self.setup.iterations)
