@@ -5,7 +5,7 @@ VENV ?= .venv
 PIP_ARGS ?=
 BIN := $(VENV)/bin
 
-.PHONY: help run test check lint types test-all bench docs clean
+.PHONY: help run test check lint types test-all test-cluster bench docs clean
 
 help:             ## show this list
 	@sed -n 's/^\([a-z-]*\): .*## /\1\t/p' $(MAKEFILE_LIST)
@@ -14,9 +14,9 @@ run: $(VENV)/.ready-to-run  ## search 48 nodes of a simulated cluster
 	$(BIN)/tuner optimize --nodes 48 --budget 40
 
 test: $(VENV)/.ready-to-test  ## run the fast tests
-	$(BIN)/python -m pytest -m "not slow"
+	$(BIN)/python -m pytest -m "not slow and not cluster"
 
-check: lint types test-all  ## what CI runs: lint, types and all tests
+check: lint types test-all  ## lint, types and all tests but those of a cluster
 
 lint: $(VENV)/.ready-to-test  ## style
 	$(BIN)/ruff check .
@@ -26,7 +26,11 @@ types: $(VENV)/.ready-to-test  ## strict types
 	$(BIN)/mypy
 
 test-all: $(VENV)/.ready-to-test  ## run all tests
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -m "not cluster"
+
+test-cluster: $(VENV)/.ready-to-test  ## install and start a real Slurm of four nodes, run what wants one, stop it
+	$(BIN)/python -m tests.slurm_cluster
+	$(BIN)/python -m pytest -m cluster
 
 bench: $(VENV)/.ready-to-run  ## speed, as figures and ratios of one run
 	$(BIN)/python benchmarks/enumeration.py

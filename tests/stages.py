@@ -10,6 +10,8 @@ from itertools import count
 from pathlib import Path
 from typing import Literal, Protocol
 
+import pytest
+
 from tuner import catalog
 from tuner.domain import Cluster, Topology, Workload
 from tuner.launch import Job, Launcher
@@ -140,5 +142,19 @@ def local(folder: Path) -> Stage:
     return Real(folder, lambda: Local(program, ranks=8))
 
 
-STAGES: dict[str, Callable[[Path], Stage]] = {"simulated": simulated, "replay": replay, "local": local}
+def slurm(folder: Path) -> Stage:
+    from tests.slurm_stage import OnSlurm  # it starts a cluster
+
+    return OnSlurm(folder)
+
+
+STAGES: dict[str, Callable[[Path], Stage]] = {
+    "simulated": simulated,
+    "replay": replay,
+    "local": local,
+    "slurm": slurm,
+}
 """Every launcher has its entry."""
+
+MARKED = {"slurm": pytest.mark.cluster}
+"""What a stage needs that not every machine has."""

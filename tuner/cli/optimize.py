@@ -27,10 +27,13 @@ if TYPE_CHECKING:
 @click.option(
     "--sampler", default="guided", metavar="NAME", help="guided, tpe, gp, random, grid or plan. [default: guided]"
 )
-@click.option("--launcher", metavar="NAME", help="simulated, replay, local or hostfile. [default: simulated]")
+@click.option("--launcher", metavar="NAME", help="simulated, replay, local, hostfile or slurm. [default: simulated]")
 @click.option("--hostfile", metavar="FILE", help="The machines of --launcher hostfile: a line HOST slots=N for each.")
 @click.option("--over", metavar="NAME", help="How they are reached: pdsh or openmpi. [default: pdsh]")
 @click.option("--command", metavar="TEMPLATE", help="Your own trainer: 'torchrun train.py --tp {tp} --pp {pp}'.")
+@click.option(
+    "--slurm-site", metavar="FILE", help="What the site's Slurm wants: account, partition, time. [default: none]"
+)
 @click.option("--table", metavar="FILE", help="The measured table that answers for --launcher replay.")
 @click.option("--group", metavar="NAME", help="The group of the table's rows to search. [default: its only one]")
 @takes_defaults
@@ -109,6 +112,7 @@ def _request(space: Space, given: dict[str, Any]) -> Request:
         command=given["command"],
         hostfile=Path(given["hostfile"]) if given["hostfile"] else None,
         over=given["over"] or "pdsh",
+        slurm_site=Path(given["slurm_site"]) if given["slurm_site"] else None,
         calibration=_calibration(given),
     )
 

@@ -85,6 +85,8 @@ def describes_a_space(command: Command) -> Command:
             described = _here(described, own_program=not given.get("command"))
         elif given.get("launcher") == "hostfile":
             described = _on_hosts(described, given.get("hostfile"))
+        elif given.get("launcher") == "slurm":
+            described = _on_slurm(described, own_program=not given.get("command"))
         space: Space = space_for(**described)
         return command(space=space, **given)
 
@@ -114,6 +116,14 @@ def _on_hosts(described: dict[str, Any], file: str | None) -> dict[str, Any]:
     if file is None:
         raise InputError("--launcher hostfile wants the machines: --hostfile FILE, a line HOST slots=N for each.")
     return described_on(described, this_machine(), read_hostfile(Path(file)))
+
+
+def _on_slurm(described: dict[str, Any], *, own_program: bool) -> dict[str, Any]:
+    """What is not said follows from the shipped worker, and on processors from this machine."""
+    from tuner.launch.machine import computes_on_host
+    from tuner.tune.here import described_on_slurm
+
+    return described_on_slurm(described, on_host=computes_on_host(), own_program=own_program)
 
 
 def takes_calibration(command: Command) -> Command:

@@ -49,6 +49,11 @@ def this_machine() -> Machine:
     return Machine(accelerator="cpu", cards=0, name="CPU", memory=_host_memory(), cores=cores)
 
 
+def computes_on_host() -> bool:
+    """Whether `DS_ACCELERATOR=cpu` says that ranks compute on processors."""
+    return os.environ.get("DS_ACCELERATOR") == "cpu"
+
+
 def check_jobs_can_run(*, reached_by: str | None = None) -> None:
     """That torch and DeepSpeed are there for the shipped worker, and what reaches other machines; none is loaded."""
     missing = [name for name in ("torch", "deepspeed") if find_spec(name) is None]

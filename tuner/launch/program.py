@@ -27,6 +27,9 @@ class Start:
     cwd: Path
     result: Path | None
     """The file whose being there says that the job is done; None: its log says so."""
+    each_rank: tuple[str, ...] | None = None
+    """One rank, told its place as torchrun tells it, for launchers that start ranks by themselves; None: there is no
+    such program, and `arguments` are all."""
 
 
 class Program(Protocol):
@@ -101,6 +104,10 @@ class Worker:
             environment={**environment, "PYTHONPATH": str(program)},
             cwd=job.folder.resolve(),
             result=(job.folder / "result.json").resolve(),
+            each_rank=(
+                *(sys.executable, "-m", "tuner.worker"),
+                *("--job", str((job.folder / "assignment.json").resolve())),
+            ),
         )
 
     def dumps_on_signal(self, pid: int) -> bool:

@@ -16,10 +16,12 @@ from tuner.export.ds_config import ds_config
 from tuner.launch.contract import Job, Launcher
 from tuner.launch.hostfile import PROGRAMS, Hosts, read_hostfile
 from tuner.launch.local import Local
-from tuner.launch.machine import check_jobs_can_run, this_machine
+from tuner.launch.machine import check_jobs_can_run, computes_on_host, this_machine
 from tuner.launch.program import Program, Template, Worker
 from tuner.launch.replay import Replay
 from tuner.launch.simulated import Drift, Simulated
+from tuner.launch.slurm import Slurm
+from tuner.launch.slurm_site import SlurmSite
 from tuner.physics.calibration import Calibration
 from tuner.planning import why_empty
 from tuner.search.belief import Trust
@@ -34,7 +36,7 @@ from tuner.tune.limits import Limits
 from tuner.tune.loop import Event, Setup
 from tuner.tune.replayed import replayed
 
-LAUNCHERS: Final = ("simulated", "replay", "local", "hostfile")
+LAUNCHERS: Final = ("simulated", "replay", "local", "hostfile", "slurm")
 
 HOST: Final = Trust(repeat=0.10, unsure=4.0)
 """On a machine's processors, shared with everything else: eight runs of one topology have differed by a third, and the
@@ -71,6 +73,8 @@ class Request:
     hostfile: Path | None = None
     over: str = "pdsh"
     """How DeepSpeed's launcher reaches the machines of the hostfile."""
+    slurm_site: Path | None = None
+    """What the site's Slurm wants of every job."""
     calibration: Calibration | None = None
 
 
@@ -117,7 +121,7 @@ def begin(request: Request, observe: Callable[[Event], None]) -> Iterator[Begun]
             iterations=request.iterations,
             retry_hang_sync=request.retry_hang_sync,
             calibration=request.calibration or Calibration(),
-            trust=HOST if isinstance(launcher, Local) and launcher.on_host else Trust(),
+            trust=HOST if isinstance(launcher, Local | Slurm) and launcher.on_host else Trust(),
             observe=observe,
         )
         yield Begun(setup=setup, tally=tally, resumed=len(trials))
@@ -158,14 +162,19 @@ def _cluster(request: Request, tally: Tally | None) -> tuple[Pool, Launcher, dic
         raise UnknownName("launcher", request.launcher, LAUNCHERS)
     if request.table is not None:
         raise InputError(f"--table answers for --launcher replay, not for {request.launcher}.")
+    if request.slurm_site is not None and request.launcher != "slurm":
+        raise InputError(f"--slurm-site is for --launcher slurm, not for {request.launcher}.")
     about |= space_document(request.space)
     if request.hostfile is not None and request.launcher != "hostfile":
         raise InputError(f"--hostfile is for --launcher hostfile, not for {request.launcher}.")
     if request.launcher in ("local", "hostfile"):
         local, what = _local(request) if request.launcher == "local" else _hosts(request)
         return _whole(request.space, tally), local, about | what
+    if request.launcher == "slurm":
+        slurm, what = _slurm(request)
+        return _whole(request.space, tally), slurm, about | what
     if request.command is not None:
-        raise InputError("--command runs real jobs: give --launcher local with it.")
+        raise InputError("--command runs real jobs: give --launcher local or slurm with it.")
     about |= {"seed": request.seed, "drift": None if request.drift is None else repr(request.drift)}
     return (
         _whole(request.space, tally),
@@ -198,6 +207,22 @@ def _hosts(request: Request) -> tuple[Local, dict[str, Any]]:
     program = Hosts(worker=worker, hosts=read_hostfile(request.hostfile), over=request.over)
     about = {"over": request.over, "accelerator": machine.accelerator, "seed": request.seed}
     return Local(program, ranks=cluster.gpus_per_node, nodes=cluster.nodes, name="hostfile"), about
+
+
+def _slurm(request: Request) -> tuple[Slurm, dict[str, Any]]:
+    """The cluster that sbatch submits to, and what is run on it."""
+    on_host = computes_on_host()
+    program: Program
+    if request.command is None:
+        program = Worker(configure=_configure, accelerator="cpu" if on_host else "cuda", seed=request.seed)
+    else:
+        program = Template.parse(request.command, configure=_configure, cwd=Path.cwd(), on_host=on_host)
+    site = SlurmSite.read(request.slurm_site) if request.slurm_site is not None else SlurmSite()
+    notes = request.runs / study_name(request)
+    slurm = Slurm(program, nodes=request.space.cluster.nodes, site=site, notes=notes)
+    slurm.check()
+    about = {"command": request.command, "accelerator": "cpu" if on_host else "cuda", "seed": request.seed}
+    return slurm, about
 
 
 def _configure(job: Job) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""A study on this machine: what it has is the cluster, and what the shipped worker cannot do is left out."""
+"""A study of real jobs, here or on nodes: what is not said follows from the machine and the shipped worker."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, Final
 from tuner import catalog
 from tuner.errors import InputError, counted
 from tuner.launch.hostfile import Host
-from tuner.launch.machine import Machine, catalog_name, host_gpu
+from tuner.launch.machine import Machine, catalog_name, host_gpu, this_machine
 
 POLICIES: Final = ("dp-multiple-of-4", "batch-multiple-of-32")
 """The BLOOM site's own: they are nobody else's."""
@@ -50,6 +50,29 @@ def described_here(given: Mapping[str, Any], machine: Machine, *, own_program: b
         described["gpu"] = host_gpu(machine, ranks) if on_host else catalog_name(machine, tuple(catalog.catalog().gpu))
     elif not on_host and ranks > machine.cards:
         raise InputError(f"this machine has {machine.cards} accelerators, and --gpus-per-node asks for {ranks}.")
+    return _completed(described, on_host=on_host, own_program=own_program, ranks=ranks)
+
+
+def described_on_slurm(given: Mapping[str, Any], *, on_host: bool, own_program: bool) -> dict[str, Any]:
+    """The arguments that describe a space on nodes that are not this machine.
+
+    `on_host` says that ranks compute on the nodes' processors: a node is then taken to be like this machine.
+    """
+    described = dict(given)
+    if described["nodes"] is None and described["cluster"] is None:
+        raise InputError("--launcher slurm runs real jobs: say on how many nodes at most, such as --nodes 4.")
+    if not on_host:
+        return _completed(described, on_host=False, own_program=own_program, ranks=None)
+    machine = this_machine()
+    ranks = described["gpus_per_node"] or machine.cores
+    if described["cluster"] is None:
+        described["gpus_per_node"] = ranks
+        described["gpu"] = described["gpu"] or host_gpu(machine, ranks)
+    return _completed(described, on_host=True, own_program=own_program, ranks=ranks * (described["nodes"] or 1))
+
+
+def _completed(described: dict[str, Any], *, on_host: bool, own_program: bool, ranks: int | None) -> dict[str, Any]:
+    """What the shipped worker and a CPU want where nothing is said; `ranks` are all that there are."""
     if described["model"] is None and on_host:
         described["model"] = "tiny"
     if on_host:
@@ -59,6 +82,8 @@ def described_here(given: Mapping[str, Any], machine: Machine, *, own_program: b
         held = {text.partition("=")[0].strip().replace("-", "_") for text in described["settings"]}
         more = tuple(text for axis, text in UNBUILT.items() if axis not in held)
         described["settings"] = (*described["settings"], *more)
+    if ranks is None:
+        return described
     described["global_batch"] = described["global_batch"] or BATCHES * ranks
     described["allow"] = (*described["allow"], *(name for name in POLICIES if name not in described["allow"]))
     return described

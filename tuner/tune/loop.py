@@ -55,7 +55,7 @@ class Event:
     """Something that people want to hear of while it happens."""
 
     kind: str
-    """started, ended, era, adopted, lost, stopping or note."""
+    """started, waits, ended, era, adopted, lost, stopping or note."""
     text: str
     trial: Trial | None = None
 
@@ -70,6 +70,8 @@ class Running:
     watch: Watch
     hung: Ending | None = None
     """How it ended before, where it hung and is run once more."""
+    waits: str = ""
+    """Why it waits, as was last told."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -261,6 +263,9 @@ class Tuning:
                 self._told(each, self.launcher.collect(each.handle))
             elif now.state is State.LOST:
                 self._end(each, Ending(outcome=Outcome.CRASHED, reason="its job is nowhere to be found"))
+            elif now.state is State.WAITING and now.reason != each.waits:
+                each.waits = now.reason
+                self._say("waits", now.reason, each.trial)
             elif now.state is State.RUNNING:
                 each.watch = each.watch.seen(now, self.launcher.now())
                 decided = verdict(each.watch, self._stops(each), self.setup.iterations)

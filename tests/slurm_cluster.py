@@ -1,0 +1,282 @@
+"""A real Slurm of four nodes on this machine: `python -m tests.slurm_cluster COMMAND...` runs a command on it.
+
+munged, slurmctld and four slurmd, each started by us in the foreground and killed with us, in a temporary folder, on
+addresses of this host alone. Nothing else is touched, and only what was started here is ended, by its process id.
+"""
+
+from __future__ import annotations
+
+import atexit
+import ctypes
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+PACKAGES = ("slurm-wlm", "slurmctld", "slurmd", "slurm-client", "munge", "shellcheck")
+PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "shellcheck")
+NODES = ("n1", "n2", "n3", "n4")
+CPUS = 8
+
+CONF = """\
+ClusterName=tuner
+SlurmctldHost={host}(127.0.0.1)
+SlurmctldPort={controller}
+AuthType=auth/munge
+AuthInfo=socket={base}/munge/munge.sock
+CredType=cred/munge
+SlurmUser=root
+SlurmdUser=root
+StateSaveLocation={base}/ctld
+SlurmdSpoolDir={base}/spool/%n
+SlurmctldPidFile={base}/ctld.pid
+SlurmdPidFile={base}/slurmd-%n.pid
+SlurmctldLogFile={base}/log/slurmctld.log
+SlurmdLogFile={base}/log/slurmd-%n.log
+CommunicationParameters=NoInAddrAny,NoCtldInAddrAny
+ProctrackType=proctrack/linuxproc
+TaskPlugin=task/none
+SwitchType=switch/none
+MpiDefault=none
+ReturnToService=2
+SlurmdTimeout=10
+SlurmctldTimeout=10
+InactiveLimit=0
+KillWait=2
+MinJobAge=300
+SchedulerType=sched/backfill
+SchedulerParameters=batch_sched_delay=0,bf_interval=2,sched_interval=2
+SelectType=select/cons_tres
+SelectTypeParameters=CR_Core
+AccountingStorageType=accounting_storage/none
+JobCompType=jobcomp/none
+JobAcctGatherType=jobacct_gather/none
+JobRequeue=1
+PreemptType=preempt/partition_prio
+PreemptMode=REQUEUE
+SlurmdParameters=config_overrides
+{nodes}
+PartitionName=debug Nodes=ALL Default=YES MaxTime=INFINITE State=UP PriorityTier=1
+PartitionName=urgent Nodes=ALL MaxTime=INFINITE State=UP PriorityTier=10
+PartitionName=closed Nodes=ALL MaxTime=INFINITE State=UP AllowAccounts=physics
+"""
+
+
+class SlurmCluster:
+    """Daemons and the folder that they live in."""
+
+    def __init__(self) -> None:
+        self.base = Path(tempfile.mkdtemp(prefix="slurm-"))
+        self.base.chmod(0o711)
+        self.conf = self.base / "slurm.conf"
+        self._daemons: dict[str, subprocess.Popen[bytes]] = {}
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """What a process needs to find this cluster, and no other one."""
+        kept = {name: value for name, value in os.environ.items() if not name.startswith(("SLURM_", "SBATCH_"))}
+        return {**kept, "SLURM_CONF": str(self.conf)}
+
+    def start(self) -> None:
+        """Start all daemons and wait until every node is idle."""
+        for name, mode in (("munge", 0o711), ("ctld", 0o755), ("spool", 0o755), ("log", 0o755)):
+            (self.base / name).mkdir()
+            (self.base / name).chmod(mode)
+        key = self.base / "munge" / "munge.key"
+        key.write_bytes(os.urandom(128))
+        key.chmod(0o400)
+        controller, *ports = _free_ports(1 + len(NODES))
+        host = socket.gethostname().split(".")[0]
+        nodes = "\n".join(
+            f"NodeName={name} NodeHostname={host} NodeAddr=127.0.0.1 Port={port} CPUs={CPUS} RealMemory=4000"
+            for name, port in zip(NODES, ports, strict=True)
+        )
+        self.conf.write_text(CONF.format(host=host, controller=controller, base=self.base, nodes=nodes))
+        munge = self.base / "munge"
+        files = {
+            "socket": "munge.sock",
+            "key-file": "munge.key",
+            "pid-file": "pid",
+            "log-file": "log",
+            "seed-file": "seed",
+        }
+        self._start("munged", "munged", "--foreground", "--force", *(f"--{o}={munge / f}" for o, f in files.items()))
+        _until(lambda: (munge / "munge.sock").exists(), "munged made no socket")
+        self.start_controller()
+        for name in NODES:
+            self.start_node(name)
+        _until(lambda: self.said("sinfo", "-h", "-N", "-o", "%T").split() == ["idle"] * len(NODES) * 3, "no idle nodes")
+
+    def start_controller(self) -> None:
+        """Start slurmctld, with what its last one has saved."""
+        self._start("slurmctld", "slurmctld", "-D")
+        _until(lambda: "UP" in self.said("scontrol", "ping"), "slurmctld does not answer")
+
+    def stop_controller(self, number: int = signal.SIGTERM) -> None:
+        """End slurmctld."""
+        self._end("slurmctld", number)
+
+    def start_node(self, name: str) -> None:
+        """Start a node's slurmd."""
+        self._start(name, "slurmd", "-D", "-N", name)
+
+    def kill_node(self, name: str, *, whole: bool = True) -> None:
+        """A node's slurmd is killed, and on a whole node all that it has started."""
+        self._end(name, signal.SIGKILL)
+        jobs = self._processes(f"SLURMD_NODENAME={name}") if whole else []
+        for pid in [*{parent for job in jobs if (parent := _keeper(job))}, *jobs]:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+
+    def said(self, *command: str) -> str:
+        """What a command of Slurm's prints."""
+        done = subprocess.run(command, env=self.environment, capture_output=True, text=True, check=False)
+        return done.stdout
+
+    def queue(self) -> list[str]:
+        """Names of the jobs that wait or run."""
+        return self.said("squeue", "-h", "-o", "%j").split()
+
+    def clear(self) -> None:
+        """End every job."""
+        self.said("scancel", "--user=root")
+        _until(lambda: not self.queue(), "jobs that cannot be ended", seconds=30)
+
+    def stop(self) -> None:
+        """End what was started here, jobs included, and remove the folder."""
+        with suppress(TimeoutError):
+            self.clear()
+        for name in [*NODES, "slurmctld", "munged"]:
+            self._end(name, signal.SIGTERM)
+        for pid in self._processes(f"SLURM_CONF={self.conf}"):
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        shutil.rmtree(self.base, ignore_errors=True)
+
+    def _start(self, name: str, *command: str) -> None:
+        path = os.pathsep.join([os.environ.get("PATH", ""), "/usr/sbin", "/sbin"])
+        program = shutil.which(command[0], path=path)
+        assert program, f"{command[0]} is not installed: make test-cluster"
+        with (self.base / "log" / f"{name}.out").open("ab") as out:
+            self._daemons[name] = subprocess.Popen(
+                [program, *command[1:]],
+                env=self.environment,
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=out,
+                start_new_session=True,
+                preexec_fn=_die_with_parent,
+            )
+
+    def _end(self, name: str, number: int) -> None:
+        daemon = self._daemons.pop(name, None)
+        if daemon is None:
+            return
+        daemon.send_signal(number)
+        try:
+            daemon.wait(15)
+        except subprocess.TimeoutExpired:
+            daemon.kill()
+            daemon.wait()
+
+    def _processes(self, mark: str) -> list[int]:
+        """Processes of this cluster's jobs, by a word of their environment; never our own."""
+        found = []
+        for entry in Path("/proc").iterdir():
+            if not entry.name.isdigit() or int(entry.name) == os.getpid():
+                continue
+            with suppress(OSError):
+                words = (entry / "environ").read_bytes().split(b"\0")
+                if mark.encode() in words and f"SLURM_CONF={self.conf}".encode() in words:
+                    found.append(int(entry.name))
+        return found
+
+
+_running: list[SlurmCluster] = []
+
+
+def running() -> SlurmCluster:
+    """This process's cluster, started when it is first asked for; its commands find it from here on."""
+    if not _running:
+        cluster = SlurmCluster()
+        atexit.register(cluster.stop)
+        cluster.start()
+        os.environ["SLURM_CONF"] = str(cluster.conf)
+        _running.append(cluster)
+    return _running[0]
+
+
+def installed() -> bool:
+    """Whether the programs are there."""
+    path = os.pathsep.join([os.environ.get("PATH", ""), "/usr/sbin", "/sbin"])
+    return all(shutil.which(program, path=path) for program in PROGRAMS)
+
+
+def install() -> None:
+    """Install what is missing, by the distribution's own packages."""
+    if installed():
+        return
+    if os.geteuid() != 0 or not shutil.which("apt-get"):
+        raise SystemExit(f"slurm_cluster: install {', '.join(PACKAGES)}, or run this as root on Debian.")
+    environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
+    for command in (["apt-get", "update", "-qq"], ["apt-get", "install", "-qqy", "--no-install-recommends", *PACKAGES]):
+        subprocess.run(command, check=True, env=environment, stdout=subprocess.DEVNULL)
+
+
+def main(command: Sequence[str], environment: Mapping[str, str] | None = None) -> int:
+    """Install, start, run a command, stop."""
+    install()
+    if not command:
+        return 0
+    cluster = SlurmCluster()
+    try:
+        cluster.start()
+        return subprocess.run(command, env={**cluster.environment, **(environment or {})}, check=False).returncode
+    finally:
+        cluster.stop()
+
+
+def _keeper(pid: int) -> int | None:
+    """The slurmstepd that a process of a job is a child of."""
+    with suppress(OSError):
+        parent = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+        if Path(f"/proc/{parent}/comm").read_text().startswith("slurmstepd"):
+            return parent
+    return None
+
+
+def _until(true: object, otherwise: str, seconds: float = 30.0) -> None:
+    assert callable(true)
+    deadline = time.monotonic() + seconds
+    while not true():
+        if time.monotonic() > deadline:
+            raise TimeoutError(otherwise)
+        time.sleep(0.05)
+
+
+def _free_ports(count: int) -> list[int]:
+    """Ports outside those that outgoing connections are given."""
+    found: list[int] = []
+    start = 11000 + os.getpid() % 4000
+    for port in range(start, start + 1000):
+        with socket.socket() as probe, suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            found.append(port)
+        if len(found) == count:
+            return found
+    raise OSError("no free ports")
+
+
+def _die_with_parent() -> None:
+    ctypes.CDLL(None).prctl(1, signal.SIGKILL, 0, 0, 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,76 @@
+"""The Slurm launcher under test, on the live cluster of `tests/slurm_cluster.py`."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from itertools import count
+from pathlib import Path
+from uuid import uuid4
+
+from tests import slurm_cluster
+from tests.stages import CLUSTER, TOPOLOGIES, WORKLOAD, Behaviour
+from tuner.launch import Job
+from tuner.launch.program import Start
+from tuner.launch.slurm import Slurm
+from tuner.launch.slurm_site import SlurmSite
+
+ACTOR = Path(__file__).with_name("actor.py")
+ONCE = SlurmSite(tasks="once", gres="")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Acting:
+    """A program that behaves as its topology says."""
+
+    measured_by_log: bool = False
+    on_host: bool = False
+
+    def prepare(self, job: Job) -> Start:
+        """The actor's command."""
+        behaviour = next(name for name, topology in TOPOLOGIES.items() if topology.tp == job.topology.tp)
+        if job.topology == TOPOLOGIES["oom"]:
+            behaviour = "oom"
+        result = job.folder.resolve() / "result.json"
+        words = (sys.executable, "-I", str(ACTOR), behaviour, str(max(job.iterations)), str(result))
+        return Start(arguments=words, environment={}, cwd=Path("/"), result=result)
+
+    def dumps_on_signal(self, pid: int) -> bool:  # noqa: ARG002 - an actor has no stacks worth seeing
+        """No."""
+        return False
+
+
+class OnSlurm:
+    """A stage of real jobs."""
+
+    looks, look, slack, many = 120, 0.5, 5.0, 20
+
+    def __init__(self, folder: Path, site: SlurmSite = ONCE) -> None:
+        self.cluster = slurm_cluster.running()
+        self.cluster.clear()
+        self.folder, self.site = folder, site
+        self._numbers, self._opened = count(), list[Slurm]()
+
+    def open(self) -> Slurm:
+        """Another process's launcher."""
+        self._opened.append(Slurm(Acting(), nodes=4, site=self.site))
+        return self._opened[-1]
+
+    def job(
+        self, behaviour: Behaviour = "good", *, iterations: tuple[int, ...] = (2,), folder: Path | None = None
+    ) -> Job:
+        """A job of one node."""
+        number = next(self._numbers)
+        return Job(
+            number=number,
+            tag=uuid4().hex,
+            folder=folder or self.folder / f"{number:04d}-{behaviour}",
+            workload=WORKLOAD,
+            cluster=CLUSTER,
+            topology=TOPOLOGIES[behaviour],
+            iterations=iterations,
+        )
+
+    def queries(self) -> int | None:
+        """How often the queue was read."""
+        return sum(launcher.queries for launcher in self._opened)

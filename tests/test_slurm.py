@@ -1,0 +1,293 @@
+"""What needs no cluster: the script's text, the site's file, what Slurm says as it is read, and the pace of asking."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import ROOT
+from tests.stages import CLUSTER, TOPOLOGIES, WORKLOAD
+from tuner.catalog import read_toml
+from tuner.errors import InputError
+from tuner.launch.contract import Job, State
+from tuner.launch.program import Start
+from tuner.launch.slurm_script import batch_script, job_name
+from tuner.launch.slurm_site import SlurmSite
+from tuner.launch.slurm_states import (
+    MARK,
+    Row,
+    accounted,
+    fitting,
+    never,
+    partitions,
+    refused,
+    rows,
+    unfit,
+    unreachable,
+    waiting,
+)
+
+GOLDEN = ROOT / "tests/data/golden"
+HOSTILE = '/scratch/it\'s "a" $(touch x) `y`;rm -rf *\n#SBATCH --uid=0/é 模型/-rf/back\\n%j'
+FULL = SlurmSite(
+    account="physics",
+    partition="gpu,long",
+    constraint="[rack1|rack2]&a100",
+    qos="high",
+    reservation="tuning",
+    time="2:00:00",
+    gres="gpu:a100:8",
+    cpus_per_task=6,
+    exclude=("n7",),
+    nodelist="n[1-9]",
+    lines=("--mem=0", "--hint=nomultithread"),
+    modules=("cuda/12.4", "it's; odd"),
+    before="export NCCL_DEBUG=WARN\nulimit -l unlimited",
+    container=("apptainer", "exec", "--nv", "/images/my image.sif"),
+    srun=("--cpu-bind=none", "--mpi=pmix"),
+    python="/opt/python 3/bin/python",
+)
+
+
+def job(folder: str = "/scratch/study/0001", tag: str = "0f3c") -> Job:
+    return Job(
+        number=1,
+        tag=tag,
+        folder=Path(folder),
+        workload=WORKLOAD,
+        cluster=CLUSTER,
+        topology=replace(TOPOLOGIES["good"], nodes=2, dp=8),
+    )
+
+
+def start(folder: str = "/scratch/study/0001", *, ranks: bool = True) -> Start:
+    words = ("/opt/python", "-m", "tuner.worker", "--job", f"{folder}/assignment.json")
+    return Start(
+        arguments=("torchrun", "train.py", "--name", HOSTILE),
+        environment={"DS_ACCELERATOR": "cuda", "ODD": HOSTILE},
+        cwd=Path(folder),
+        result=None,
+        each_rank=words if ranks else None,
+    )
+
+
+SCRIPTS = {
+    "slurm-plain.sh": lambda: batch_script(job(), start(), SlurmSite(), accelerators=True),
+    "slurm-full.sh": lambda: batch_script(job(), start(), FULL, accelerators=True, exclude=["n3", "n7"]),
+    "slurm-hostile.sh": lambda: batch_script(
+        job(HOSTILE, 'a "tag"\n$(x)'), start(HOSTILE), SlurmSite(gres=""), accelerators=True
+    ),
+    "slurm-nodes.sh": lambda: batch_script(
+        job(), start(ranks=False), SlurmSite(tasks="nodes"), accelerators=True
+    ),
+    "slurm-once.sh": lambda: batch_script(job(), start(ranks=False), SlurmSite(tasks="once"), accelerators=False),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_a_script_is_the_golden_one(name: str) -> None:
+    """`TUNER_GOLDEN=write` writes them anew; read what has changed."""
+    text = SCRIPTS[name]()
+    if os.environ.get("TUNER_GOLDEN") == "write":
+        (GOLDEN / name).write_text(text, encoding="utf-8")
+    assert text == (GOLDEN / name).read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_shellcheck_finds_nothing_in_a_script(name: str) -> None:
+    if not shutil.which("shellcheck"):
+        pytest.skip("shellcheck is not installed; make test-cluster installs it")
+    done = subprocess.run(
+        ["shellcheck", "-x", "-"], input=SCRIPTS[name](), capture_output=True, text=True, check=False  # noqa: S607
+    )  # fmt: skip
+    assert (done.returncode, done.stdout) == (0, "")
+
+
+def test_the_words_of_a_script_arrive_as_they_were_said(tmp_path: Path) -> None:
+    """The rendered script is run by bash itself: no Slurm is needed to see what quoting does."""
+    folder = tmp_path / HOSTILE[1:]
+    folder.mkdir(parents=True)
+    asked = Start(
+        arguments=("bash", "-c", 'printf "%s\\0" "$@" "$ODD"', "x", HOSTILE, "two words", ""),
+        environment={"ODD": HOSTILE},
+        cwd=folder,
+        result=None,
+    )
+    text = batch_script(job(str(folder), 'a "tag"\n$(x)'), asked, SlurmSite(tasks="once"), accelerators=False)
+    environment = {**os.environ, "SLURM_JOB_ID": "7", "SLURM_JOB_NODELIST": "localhost"}
+    script = tmp_path / "script"
+    script.write_text(text)
+    done = subprocess.run(["/bin/bash", str(script)], env=environment, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (0, "")
+    assert (folder / "stdout.log").read_text().split("\0") == [HOSTILE, "two words", "", HOSTILE, ""]
+    ended = json.loads((folder / "ended.json").read_text())
+    assert (ended["tag"], ended["job"], ended["restart"], ended["exit"]) == ('a "tag"\n$(x)', "7", 0, 0)
+    assert ended["ended"] >= ended["began"] > 1e9
+    assert sorted(path.name for path in folder.iterdir()) == ["began.json", "ended.json", "stderr.log", "stdout.log"]
+
+
+def test_a_script_whose_folder_cannot_be_written_says_so_by_its_exit_code(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    text = batch_script(job(str(tmp_path / "file/job")), start(), SlurmSite(), accelerators=False)
+    environment = {**os.environ, "SLURM_JOB_ID": "7", "SLURM_JOB_NODELIST": "localhost"}
+    done = subprocess.run(["/bin/bash", "-c", text], env=environment, capture_output=True, check=False)
+    assert done.returncode == 73
+
+
+def test_the_name_of_a_job_is_one_word_and_its_own() -> None:
+    names = [job_name(tag) for tag in ("0f3c", "a b", "a  b", "x" * 300, 'a "tag"\n$(x)')]
+    assert len(set(names)) == len(names)
+    assert all(name.startswith("tuner-") and len(name) < 70 and name.replace("-", "").isalnum() for name in names)
+
+
+# -- the site's file
+
+
+def test_the_example_shows_every_field_and_can_be_used(tmp_path: Path) -> None:
+    """With each line's comment sign taken away it is a site."""
+    text = (ROOT / "docs/slurm-site.toml").read_text()
+    assert SlurmSite.of(read_toml(ROOT / "docs/slurm-site.toml"), origin="example") == SlurmSite()
+    opened = "\n".join(line[1:] for line in text.splitlines() if line.startswith("#") and " = " in line)
+    (tmp_path / "site.toml").write_text(opened)
+    site = SlurmSite.read(tmp_path / "site.toml")
+    assert all(getattr(site, name) not in ("", (), 0) for name in SlurmSite.__dataclass_fields__)
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ('acount = "x"', "has no field acount"),
+        ('account = "a b"', "cannot stand in a line of sbatch"),
+        ('partition = "x\\n#SBATCH --uid=0"', "cannot stand in a line of sbatch"),
+        ('lines = ["mem=0"]', "no option of sbatch"),
+        ('lines = "--mem=0"', "must be a list of texts"),
+        ('exclusive = "yes"', "must be true or false"),
+        ("account = 3", "must be a text"),
+        ('tasks = "all"', "it is ranks, nodes or once"),
+        ("cpus_per_task = -1", "whole number"),
+        ("account = ", "is not TOML"),
+    ],
+)
+def test_a_site_that_cannot_be_used_is_refused_by_its_field(text: str, complaint: str, tmp_path: Path) -> None:
+    (tmp_path / "site.toml").write_text(text)
+    with pytest.raises(InputError, match=complaint):
+        SlurmSite.read(tmp_path / "site.toml")
+
+
+# -- what Slurm says
+
+
+def row(
+    state: str = "PENDING", reason: str = "None", nodes: str = "", name: str = "tuner-1", number: str = "12"
+) -> Row:
+    return Row(id=number, state=state, nodes=nodes, reason=reason, name=name)
+
+
+def test_rows_are_read_whatever_stands_in_them() -> None:
+    lines = [
+        MARK.join(("12", "PENDING", "", "Job's account not known, so it can't use this partition", "tuner-1")),
+        MARK.join(("13", "RUNNING", "n[1-2,7]", "None", "somebody's | name, with (all)")),
+        "slurm_load_jobs error: whatever",
+        "",
+    ]
+    found = rows("\n".join(lines))
+    assert [(each.id, each.where) for each in found] == [("12", State.WAITING), ("13", State.RUNNING)]
+    assert found[1].nodes == "n[1-2,7]"
+
+
+@pytest.mark.parametrize(
+    ("state", "where"),
+    [
+        ("PENDING", State.WAITING),
+        ("CONFIGURING", State.WAITING),
+        ("REQUEUED", State.WAITING),
+        ("SUSPENDED", State.WAITING),
+        ("RUNNING", State.RUNNING),
+        ("COMPLETING", State.RUNNING),
+        ("COMPLETED", State.ENDED),
+        ("NODE_FAIL", State.ENDED),
+        ("OUT_OF_MEMORY", State.ENDED),
+        ("PREEMPTED", None),
+        ("A_STATE_OF_THE_FUTURE", None),
+    ],
+)
+def test_a_state_says_where_a_job_is_and_preempted_is_not_final(state: str, where: State | None) -> None:
+    assert row(state).where is where
+
+
+def test_accounting_is_read_with_the_words_after_a_state() -> None:
+    text = "12|tuner-1|CANCELLED by 1000|n1\n13|a|b|COMPLETED|n2\n14|tuner-2|PENDING|None assigned\nnonsense\n"
+    found = accounted(text)
+    assert [(each.id, each.name, each.state, each.nodes) for each in found] == [
+        ("12", "tuner-1", "CANCELLED", "n1"),
+        ("13", "a|b", "COMPLETED", "n2"),
+        ("14", "tuner-2", "PENDING", ""),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("reason", "change"),
+    [
+        ("PartitionNodeLimit", "--nodes"),
+        ("DependencyNeverSatisfied", "dependency"),
+        ("Job's account not known, so it can't use this partition (closed allows physics)", "account"),
+        ("QOSMaxNodePerJobLimit", "ask for less"),
+    ],
+)
+def test_a_reason_that_can_never_pass_is_known_with_what_to_change(reason: str, change: str) -> None:
+    assert change in (never(reason) or "")
+
+
+@pytest.mark.parametrize(
+    "reason", ["Resources", "Priority", "BeginTime", "JobHeldUser", "QOSMaxJobsPerUserLimit", "None"]
+)
+def test_a_reason_that_may_pass_is_waited_for(reason: str) -> None:
+    assert never(reason) is None
+
+
+def test_a_job_that_is_held_says_how_to_let_it_go() -> None:
+    assert "scontrol release 12" in waiting(row(reason="JobHeldUser"))
+    assert waiting(row(reason="Priority")) == "Priority"
+    assert waiting(row("SUSPENDED")) == "suspended"
+
+
+@pytest.mark.parametrize(
+    ("said", "why", "change"),
+    [
+        ("sbatch: error: invalid partition: nope\nsbatch: error: Batch job submission failed: Invalid partition name"
+         " specified", "Invalid partition name specified", "sinfo"),
+        ("sbatch: error: Batch job submission failed: Invalid account or account/partition combination specified",
+         "Invalid account", "set another account"),
+        ("sbatch: error: Invalid --time specification", "Invalid --time specification", "time ="),
+        ("sbatch: error: Batch job submission failed: Invalid qos specification", "Invalid qos", "qos"),
+        ("", "no reason given", ""),
+    ],
+)  # fmt: skip
+def test_a_refusal_says_why_and_what_to_change(said: str, why: str, change: str) -> None:
+    assert why in refused(said)
+    assert change in refused(said)
+
+
+def test_a_controller_that_does_not_answer_has_refused_nothing() -> None:
+    assert unreachable("slurm_load_jobs error: Unable to contact slurm controller (connect failure)")
+    assert unreachable("sbatch: error: Batch job submission failed: Socket timed out on send/recv operation")
+    assert not unreachable("sbatch: error: Batch job submission failed: Invalid qos specification")
+
+
+def test_nodes_that_cannot_run_anything_are_told_from_the_others() -> None:
+    text = "n1|idle|none\nn1|idle|none\nn2|down*|Not responding\nn3|drained|disk\nn4|mixed|none\n"
+    assert unfit(text) == {"n2": "down, not responding: Not responding", "n3": "drained: disk"}
+
+
+def test_the_largest_partition_bounds_a_job() -> None:
+    found = partitions("debug|up|4\ngpu|up|40\ngpu|up|8\nold|down|100\n")
+    assert found == {"debug": 4, "gpu": 48}
+    assert fitting(found, ()) == 48
+    assert fitting(found, ("debug",)) == 4
+    assert fitting({}, ()) is None

@@ -1,0 +1,390 @@
+"""The Slurm launcher on a live cluster of four nodes, and what goes wrong on one; `make test-cluster` starts it."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests import slurm_cluster
+from tests.conftest import ROOT
+from tests.slurm_cluster import SlurmCluster
+from tests.slurm_stage import ONCE, Acting, OnSlurm
+from tuner.errors import InputError, LaunchError
+from tuner.launch.contract import Result, State, Status
+from tuner.launch.jsonfile import read_object
+from tuner.launch.slurm import Slurm
+from tuner.launch.slurm_site import SlurmSite
+from tuner.results import Outcome
+
+pytestmark = pytest.mark.cluster
+
+
+@pytest.fixture
+def cluster() -> Iterator[SlurmCluster]:
+    """The cluster; no test may leave a job in its queue."""
+    live = slurm_cluster.running()
+    live.clear()
+    yield live
+    left = live.queue()
+    live.clear()
+    assert left == []
+
+
+@pytest.fixture
+def stage(cluster: SlurmCluster, tmp_path: Path) -> OnSlurm:
+    assert cluster
+    return OnSlurm(tmp_path)
+
+
+def until(launcher: Slurm, handle: str, right: Callable[[Status], bool], seconds: float = 60.0) -> Status:
+    """The first status of a job that is right."""
+    deadline = time.monotonic() + seconds
+    while True:
+        status = launcher.poll([handle])[handle]
+        if right(status):
+            return status
+        assert time.monotonic() < deadline, status
+        launcher.wait(1.0)
+
+
+def is_in(*states: State) -> Callable[[Status], bool]:
+    return lambda status: status.state in states
+
+
+def ended(launcher: Slurm, handle: str, seconds: float = 60.0) -> Result:
+    until(launcher, handle, is_in(State.ENDED), seconds)
+    return launcher.collect(handle)
+
+
+def evidence(result: Result) -> str:
+    assert result.failure is not None
+    return f"{result.failure.kind}: {result.failure.evidence}"
+
+
+def number(handle: str) -> str:
+    return str(json.loads(handle)["job"])
+
+
+# -- a whole study of real jobs
+
+
+STUDY = ("--nodes", "2", "--gpus-per-node", "1", "--exact-nodes", "--set", "zero=0,1", "--set", "micro_batch=4")
+
+
+def tuner(folder: Path, *more: str, budget: int = 2) -> list[str]:
+    site = folder / "site.toml"
+    site.write_text('gres = ""\nsrun = ["--cpu-bind=none"]\n')
+    words = ["optimize", "--launcher", "slurm", *STUDY, "--budget", str(budget), "--slurm-site", str(site)]
+    return [sys.executable, "-m", "tuner", *words, "--runs", str(folder / "runs"), "--json", *more]
+
+
+def environment(cluster: SlurmCluster) -> dict[str, str]:
+    return {**cluster.environment, "DS_ACCELERATOR": "cpu", "PYTHONPATH": str(ROOT)}
+
+
+def test_a_study_of_real_deepspeed_jobs_across_two_nodes(cluster: SlurmCluster, tmp_path: Path) -> None:
+    done = subprocess.run(tuner(tmp_path), env=environment(cluster), capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    told = json.loads(done.stdout)
+    assert (told["launcher"], told["simulated"], told["jobs_launched"]) == ("slurm", False, 2)
+    outcomes = [trial["outcome"] for trial in told["trials"]]
+    assert outcomes[0] == "MEASURED", told["trials"]
+    assert set(outcomes) <= {"MEASURED", "PRUNED"}
+    assert told["best"]["sec_per_iter"] > 0
+    folders = sorted((tmp_path / "runs").glob("*/jobs/*"))
+    began = [read_object(folder / "began.json") for folder in folders]
+    assert all("-" in each["nodes"] or "," in each["nodes"] for each in began), "two nodes each"
+    assert read_object(folders[0] / "result.json")["ranks"] == 2
+
+
+def test_a_tuner_that_is_killed_and_run_again_adopts_its_jobs(cluster: SlurmCluster, tmp_path: Path) -> None:
+    """It loses none and doubles none."""
+    first = subprocess.Popen(
+        tuner(tmp_path), env=environment(cluster), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
+    try:
+        deadline = time.monotonic() + 60
+        while not list((tmp_path / "runs").glob("*/jobs/*/began.json")):
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+    finally:
+        first.kill()
+        first.wait()
+    assert len(cluster.queue()) == 1, "the job goes on by itself"
+    again = subprocess.run(tuner(tmp_path), env=environment(cluster), capture_output=True, text=True, check=False)
+    assert again.returncode == 0, again.stderr
+    assert "watched from here on" in again.stderr
+    told = json.loads(again.stdout)
+    assert told["jobs_launched"] == 2
+    assert [trial["number"] for trial in told["trials"]] == [0, 1]
+    assert told["trials"][0]["outcome"] == "MEASURED"
+    names = [read_object(path)["job"] for path in sorted((tmp_path / "runs").glob("*/jobs/*/slurm.json"))]
+    assert len(set(names)) == 2
+    every = cluster.said("squeue", "--states=all", "-h", "-o", "%i %j").splitlines()
+    ours = [line for line in every if line.split()[0] in names]
+    assert len({line.split()[1] for line in ours}) == len(ours) == 2
+
+
+# -- what goes wrong
+
+
+def test_a_job_that_somebody_else_cancels_is_cancelled_from_outside(stage: OnSlurm, cluster: SlurmCluster) -> None:
+    launcher = stage.open()
+    runs, waits = launcher.submit(stage.job("hang")), ""
+    until(launcher, runs, is_in(State.RUNNING))
+    cluster.said("scancel", number(runs))
+    result = ended(launcher, runs)
+    assert result.outcome is Outcome.CANCELLED
+    assert "from outside" in evidence(result)
+    cluster.said("scontrol", "update", "PartitionName=debug", "State=DOWN")
+    try:
+        waits = launcher.submit(stage.job())
+        cluster.said("scancel", number(waits))
+        assert ended(launcher, waits).outcome is Outcome.CANCELLED
+    finally:
+        cluster.said("scontrol", "update", "PartitionName=debug", "State=UP")
+
+
+def test_a_job_that_is_held_waits_and_says_how_to_let_it_go(stage: OnSlurm, cluster: SlurmCluster) -> None:
+    stage.site = replace(ONCE, lines=("--hold",))
+    launcher = stage.open()
+    handle = launcher.submit(stage.job())
+    status = until(launcher, handle, lambda status: "scontrol release" in status.reason)
+    assert (status.state, status.began) == (State.WAITING, None)
+    cluster.said("scontrol", "release", number(handle))
+    assert ended(launcher, handle).outcome is Outcome.MEASURED
+
+
+def test_a_job_that_is_suspended_stands_still_without_a_clock(stage: OnSlurm, cluster: SlurmCluster) -> None:
+    launcher = stage.open()
+    handle = launcher.submit(stage.job(iterations=(20,)))
+    until(launcher, handle, lambda status: status.iterations > 0)
+    cluster.said("scontrol", "suspend", number(handle))
+    until(launcher, handle, lambda status: status.reason == "suspended")
+    time.sleep(2)
+    cluster.said("scontrol", "resume", number(handle))
+    status = until(launcher, handle, is_in(State.RUNNING))
+    assert launcher.now() - (status.moved or 0.0) < 2
+    assert ended(launcher, handle).outcome is Outcome.MEASURED
+
+
+@pytest.mark.parametrize("site", [replace(ONCE, partition="closed"), replace(ONCE, lines=("--dependency=afterok:1",))])
+def test_a_job_that_would_wait_for_ever_is_ended_with_the_reason(
+    site: SlurmSite, stage: OnSlurm, cluster: SlurmCluster
+) -> None:
+    """A wrong account, and a dependency on a job that has failed; the next such job is not even sent."""
+    stage.site = replace(site, account="chemistry")
+    if site.lines:
+        failed = cluster.said("sbatch", "--parsable", "--output=/dev/null", "--wrap", "exit 1").strip()
+        stage.site = replace(ONCE, lines=(f"--dependency=afterok:{failed}",))
+    launcher = stage.open()
+    job = stage.job()
+    handle = launcher.submit(job)
+    result = ended(launcher, handle)
+    assert result.outcome is Outcome.CANCELLED
+    assert ("set account" if not site.lines else "dependency") in evidence(result)
+    assert launcher.collect(handle) == stage.open().collect(handle)
+    with pytest.raises(LaunchError, match="cannot begin"):
+        launcher.submit(stage.job())
+
+
+@pytest.mark.parametrize(
+    ("site", "why"),
+    [
+        (SlurmSite(tasks="once", gres="", qos="x", reservation="none"), "set another reservation"),
+        (SlurmSite(tasks="once", gres="", constraint="fast"), "set another constraint"),
+        (SlurmSite(tasks="once", gres="", time="soon"), "set another time"),
+        (SlurmSite(tasks="once", gres="gpu:8"), "set gres"),
+        (SlurmSite(tasks="once", gres="", exclude=("n9",)), "set another exclude"),
+    ],
+)
+def test_a_submission_that_is_refused_says_why_and_leaves_nothing(site: SlurmSite, why: str, stage: OnSlurm) -> None:
+    stage.site = site
+    with pytest.raises(LaunchError, match=why):
+        stage.open().submit(stage.job())
+    assert list(stage.folder.iterdir()) == []
+
+
+def test_more_nodes_than_any_partition_has_are_refused_before_anything_is_sent(cluster: SlurmCluster) -> None:
+    assert cluster
+    with pytest.raises(InputError, match=r"debug has 4.*at most 4"):
+        Slurm(Acting(), nodes=9).check()
+    with pytest.raises(InputError, match="no partition nope"):
+        Slurm(Acting(), nodes=1, site=SlurmSite(partition="nope")).check()
+    Slurm(Acting(), nodes=4, site=SlurmSite(partition="debug")).check()
+
+
+def test_a_folder_that_a_node_cannot_write_is_named(stage: OnSlurm) -> None:
+    """Shown with a folder that is gone by the time that the job begins."""
+    stage.site = replace(ONCE, lines=("--begin=now+2",))
+    launcher = stage.open()
+    job = stage.job()
+    handle = launcher.submit(job)
+    job.folder.rename(job.folder.with_name("moved"))
+    job.folder.write_text("in the way")
+    result = ended(launcher, handle)
+    assert result.outcome is Outcome.CRASHED
+    assert "cannot be written on n" in evidence(result)
+    assert "--runs" in evidence(result)
+
+
+def test_a_job_that_reaches_its_time_limit_is_timed_out(stage: OnSlurm) -> None:
+    stage.site = replace(ONCE, time="1")
+    launcher = stage.open()
+    handle = launcher.submit(stage.job("hang"))
+    result = ended(launcher, handle, 150)
+    assert result.outcome is Outcome.TIMED_OUT
+    assert "TIMEOUT" in evidence(result)
+    assert 55 <= result.held <= 120
+    assert stage.open().collect(handle) == result
+
+
+def test_a_job_that_is_preempted_begins_anew_and_is_measured_once(stage: OnSlurm, cluster: SlurmCluster) -> None:
+    """PREEMPTED is not final: Slurm puts the job back into the queue."""
+    launcher = stage.open()
+    job = stage.job(iterations=(40,))
+    handle = launcher.submit(job)
+    until(launcher, handle, lambda status: status.iterations > 0)
+    other = cluster.said(
+        "sbatch", "--parsable", "-p", "urgent", "-N4", "--exclusive", "--output=/dev/null", "--wrap", "sleep 60"
+    )
+    status = until(launcher, handle, is_in(State.WAITING))
+    assert (status.began, status.iterations) == (None, status.iterations)
+    cluster.said("scancel", other.strip())
+    cluster.said("scontrol", "update", f"JobId={number(handle)}", "StartTime=now")
+    again = until(launcher, handle, is_in(State.RUNNING), 150)
+    assert again.began is not None
+    result = ended(launcher, handle, 60)
+    assert result.outcome is Outcome.MEASURED
+    assert (job.folder / "stdout.log.before-1").is_file()
+    assert read_object(job.folder / "ended.json")["restart"] == 1
+
+
+@pytest.fixture
+def mended(cluster: SlurmCluster) -> Iterator[list[str]]:
+    """Nodes that a test has killed are started again."""
+    killed: list[str] = []
+    yield killed
+    for name in killed:
+        cluster.start_node(name)
+    cluster.clear()
+    deadline = time.monotonic() + 60
+    while set(cluster.said("sinfo", "-h", "-N", "-o", "%T").split()) != {"idle"}:
+        assert time.monotonic() < deadline
+        time.sleep(0.2)
+
+
+@pytest.mark.parametrize("requeue", [True, False])
+def test_a_node_that_dies_under_a_job_is_left_out_from_then_on(
+    requeue: bool, stage: OnSlurm, cluster: SlurmCluster, mended: list[str], tmp_path: Path
+) -> None:
+    """A node with all that runs on it, whose job is started again; and a slurmd alone, whose job ends."""
+    stage.site = replace(ONCE, requeue=requeue)
+    launcher = Slurm(Acting(), nodes=4, site=stage.site, notes=tmp_path)
+    handle = launcher.submit(stage.job("hang"))
+    until(launcher, handle, is_in(State.RUNNING))
+    node = cluster.said("squeue", "-h", "-j", number(handle), "-o", "%N").strip()
+    mended.append(node)
+    cluster.kill_node(node, whole=requeue)
+    if requeue:
+        assert f"for {node} failed" in until(launcher, handle, is_in(State.WAITING), 120).reason
+        launcher.cancel(handle)
+    else:
+        result = ended(launcher, handle, 120)
+        assert result.outcome is Outcome.CRASHED
+        assert "NODE_FAIL" in evidence(result)
+        assert node in evidence(result)
+    assert list(launcher.excluded) == [node]
+    later = Slurm(Acting(), nodes=4, site=stage.site, notes=tmp_path)
+    assert list(later.excluded) == [node]
+    job = stage.job()
+    assert ended(later, later.submit(job)).outcome is Outcome.MEASURED
+    assert f"--exclude={node}\n" in (job.folder / "job.sh").read_text()
+
+
+def test_a_controller_that_is_restarted_loses_and_fails_nothing(stage: OnSlurm, cluster: SlurmCluster) -> None:
+    """While it is gone a job that it alone knows of is UNKNOWN; one that has ended by its own word has ended."""
+    launcher = stage.open()
+    quick, slow = launcher.submit(stage.job(iterations=(10,))), launcher.submit(stage.job("hang"))
+    until(launcher, slow, is_in(State.RUNNING))
+    until(launcher, quick, is_in(State.RUNNING))
+    cluster.stop_controller()
+    try:
+        until(launcher, slow, is_in(State.UNKNOWN), 60)
+        assert ended(launcher, quick).outcome is Outcome.MEASURED
+    finally:
+        cluster.start_controller()
+    until(launcher, slow, is_in(State.RUNNING), 60)
+    launcher.cancel(slow)
+    assert launcher.collect(slow).outcome is Outcome.CANCELLED
+
+
+def test_a_job_is_submitted_once_by_a_controller_that_comes_back(stage: OnSlurm, cluster: SlurmCluster) -> None:
+    launcher = stage.open()
+    cluster.stop_controller()
+    waker = subprocess.Popen(["/bin/sleep", "3"])
+    started: list[bool] = []
+
+    def sleep(seconds: float) -> None:
+        time.sleep(seconds)
+        if waker.poll() is not None and not started:
+            started.append(True)
+            cluster.start_controller()
+
+    launcher._sleep = sleep
+    job = stage.job()
+    try:
+        handle = launcher.submit(job)
+    finally:
+        if not started:
+            cluster.start_controller()
+    assert ended(launcher, handle).outcome is Outcome.MEASURED
+    assert cluster.said("squeue", "--states=all", "-h", "-o", "%j").split().count(f"tuner-{job.tag}") == 1
+
+
+def test_a_tuner_killed_between_sbatch_and_its_note_finds_the_job_by_its_name(stage: OnSlurm) -> None:
+    launcher = stage.open()
+    job = stage.job()
+    handle = launcher.submit(job)
+    note = job.folder / "slurm.json"
+    note.write_text(json.dumps({"tag": job.tag, "job": None, "iterations": [2]}))
+    other = stage.open()
+    assert other.adopt(job, None) == handle
+    assert ended(other, handle).outcome is Outcome.MEASURED
+
+
+def test_ctrl_c_leaves_the_jobs_and_says_so(cluster: SlurmCluster, tmp_path: Path) -> None:
+    cluster.said("scontrol", "update", "PartitionName=debug", "State=DOWN")
+    process = subprocess.Popen(
+        tuner(tmp_path),
+        env=environment(cluster),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    try:
+        deadline = time.monotonic() + 60
+        while not cluster.queue():
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+        time.sleep(3.0)
+        os.killpg(process.pid, signal.SIGINT)
+        _, said = process.communicate(timeout=60)
+        assert process.returncode == 130
+        assert "waits, " in said
+        assert "1 job left to run" in said
+        assert len(cluster.queue()) == 1
+    finally:
+        process.kill()
+        cluster.said("scontrol", "update", "PartitionName=debug", "State=UP")
+        cluster.clear()

@@ -1,0 +1,284 @@
+"""One job of Slurm's as the launcher knows it: what its script has written, and what the queue has said."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from tuner.launch.contract import Result, State, Status
+from tuner.launch.follow import Follower
+from tuner.launch.jsonfile import read_object, write_object
+from tuner.launch.reading import outcome_of
+from tuner.launch.slurm_script import UNWRITABLE
+from tuner.launch.slurm_states import Row, waiting
+from tuner.results import Failure, Outcome
+
+NOTE: Final = "slurm.json"
+"""The launcher's own note in a job's folder."""
+
+LATE: Final = 3.0
+"""Seconds by which a file of the job's may come later than the queue's word, through a network file system."""
+
+SETTLED: Final = 30.0
+"""Seconds after which a job that was preempted is not started again by itself."""
+
+ABSENT: Final = 2
+"""Times that the queue must lack a job before it is lost."""
+
+SIGNALLED: Final = 128
+"""Exit codes from here on are a signal's: a job that is to be started again ends so too."""
+
+_ENDS: Final = {
+    "TIMEOUT": (Outcome.TIMED_OUT, "the job reached its time limit", "a longer time in the site's file gives it more"),
+    "DEADLINE": (Outcome.TIMED_OUT, "the job reached its deadline", "it had to be over by then"),
+    "PREEMPTED": (Outcome.PREEMPTED, "another job took its place", "it was not started again"),
+    "NODE_FAIL": (Outcome.CRASHED, "a node failed", "nothing is sent there any more"),
+    "BOOT_FAIL": (Outcome.CRASHED, "a node failed", "it could not be started"),
+}
+
+
+@dataclass(slots=True)
+class Sent:
+    """A job that was submitted."""
+
+    folder: Path
+    tag: str
+    name: str
+    number: str
+    follower: Follower
+    measured: tuple[int, ...] = (2,)
+    wants: int = 1
+    """Nodes."""
+    waited: float | None = None
+    """When it was last seen waiting, by the launcher's clock."""
+    began: float | None = None
+    restart: int = -1
+    """How often it had been started again when it began."""
+    stale: int = -1
+    """Restarts up to this one are over: it was put back into the queue."""
+    resumed: float = 0.0
+    nodes: str = ""
+    row: Row | None = None
+    missing: int = 0
+    silent: bool = False
+    told: dict[str, Any] | None = None
+    """What its script said last."""
+    final: dict[str, Any] | None = None
+    """How the queue says that it ended."""
+    ending: str = ""
+    """Why we ended it ourselves."""
+    over: bool = False
+    lost: bool = False
+    node_failed: str = ""
+    """Nodes of which at least one may have failed, and nobody has asked yet."""
+    settling: float | None = None
+    failed: str = ""
+    """Nodes that failed under it."""
+
+    @classmethod
+    def of(cls, folder: Path, tag: str, name: str, number: str) -> Sent:
+        """A job by its note."""
+        sent = cls(folder, tag, name, number, Follower(folder / "stdout.log"))
+        noted = sent._noted()
+        with suppress(TypeError, ValueError):
+            sent.measured = tuple(int(each) for each in noted.get("iterations", [2])) or (2,)
+            sent.wants = int(noted.get("nodes", 1))
+        sent._recall(noted)
+        return sent
+
+    @property
+    def last(self) -> int:
+        """The iteration after which it is measured."""
+        return max(self.measured)
+
+    def mark(self) -> tuple[int, int]:
+        """What changes when anything of its files does."""
+        if self.began is None:
+            return 0, (self.folder / "began.json").exists() + (self.folder / "ended.json").exists()
+        grown = _size(self.folder / "stdout.log") + _size(self.folder / "stderr.log")
+        return grown, (self.folder / "ended.json").exists() + (self.folder / "result.json").exists()
+
+    # -- what its script has written
+
+    def look(self, now: float) -> bool:
+        """Read its files; whether it has begun or ended since."""
+        if self.over:
+            return False
+        before = self.restart, self.told is not None
+        began = self._mine("began.json")
+        if began is not None and began["restart"] != self.restart:
+            self.restart, self.nodes = began["restart"], str(began.get("nodes", ""))
+            self.began = max(self.waited or 0.0, min(now, float(began["began"])))
+            self.follower = Follower(self.folder / "stdout.log")
+        told = self._mine("ended.json")
+        if told is not None and self.told is None:
+            self.told = told
+            if not told.get("signalled") and told.get("exit", SIGNALLED) < SIGNALLED:
+                self.over = True
+        if self.began is not None or self.told is not None:
+            self.follower.look(now)
+        return before != (self.restart, self.told is not None)
+
+    def _mine(self, name: str) -> dict[str, Any] | None:
+        """A file of this job's, of a run that is not over for another to come."""
+        told = read_object(self.folder / name)
+        right = told.get("tag") == self.tag and told.get("job") == self.number
+        whole = isinstance(told.get("restart"), int) and isinstance(told.get("began"), int | float)
+        return told if right and whole and told["restart"] > self.stale else None
+
+    # -- what the queue has said
+
+    def queued(self, row: Row | None, now: float) -> bool:
+        """Take the queue's word; whether anything has changed."""
+        self.silent = False
+        if row is None:
+            self.missing += 1
+            self.look(now)
+            if not self.over and (self.told is not None or self.missing >= ABSENT):
+                self.over, self.lost = True, self.told is None
+            return True
+        self.missing = 0
+        changed = row != self.row
+        if self.row is not None and self.row.state == "SUSPENDED" != row.state:
+            self.resumed = now
+        self.row = row
+        had_begun = self.began is not None or self.told is not None  # and not since the queue was read
+        self.look(now)
+        if self.over:
+            return True
+        if row.where is State.WAITING and row.state != "SUSPENDED":
+            if had_begun:  # it is to be started again
+                self.stale, self.node_failed = max(self.restart, (self.told or {}).get("restart", -1)), self.nodes
+                self.began, self.told = None, None
+            self.waited, self.settling = now, None
+        elif row.where in (State.ENDED, None):
+            self.settling = self.settling if self.settling is not None else now
+            self.nodes = row.nodes or self.nodes
+            if row.state == "NODE_FAIL":
+                self.node_failed = self.nodes
+            patience = SETTLED if row.where is None else LATE if self.told is None else 0.0
+            if now - self.settling >= patience or row.state == "NODE_FAIL":
+                self._close(row.state, row.reason, now)
+            changed = True
+        else:
+            self.nodes, self.settling = row.nodes or self.nodes, None
+        return changed
+
+    def gone(self, row: Row | None, now: float) -> None:
+        """It was cancelled, and the queue says that it is gone."""
+        self.look(now)
+        if not self.over:
+            self.row = row or self.row
+            self._close(row.state if row is not None else "CANCELLED", row.reason if row is not None else "", now)
+
+    def end_as(self, why: str) -> None:
+        """Write down that it is us who end it, and why, before it is done."""
+        self.ending = why
+        self._write({"ending": why})
+
+    def exited(self, code: int | None) -> None:
+        """The exit code of a script that could not say it itself."""
+        if self.final is not None and code is not None:
+            self.final["exit"] = code
+            self._write({"final": self.final})
+
+    def _close(self, state: str, reason: str, now: float) -> None:
+        self._recall(self._noted())  # another process may have been first
+        if not self.over:
+            self.over = True
+            self.final = {"state": state, "reason": reason, "at": now, "began": self.began}
+            self._write({"final": self.final})
+
+    def _noted(self) -> dict[str, Any]:
+        noted = read_object(self.folder / NOTE)
+        return noted if noted.get("tag") == self.tag and noted.get("job") in (self.number, None) else {}
+
+    def _recall(self, noted: dict[str, Any]) -> None:
+        if isinstance(noted.get("ending"), str):
+            self.ending = noted["ending"]
+        if isinstance(noted.get("final"), dict):
+            self.look(noted["final"].get("at") or 0.0)
+            self.final, self.over = noted["final"], True
+
+    def _write(self, more: dict[str, Any]) -> None:
+        with suppress(OSError):  # a folder that is gone or full: this process knows it all the same
+            write_object(self.folder / NOTE, {**self._noted(), "tag": self.tag, "job": self.number, **more})
+
+    # -- what is told of it
+
+    def status(self, now: float) -> Status:
+        """Where it is."""
+        done = self.follower.iterations
+        if self.over:
+            return Status(state=State.LOST if self.lost else State.ENDED, began=self.began, iterations=done)
+        if self.silent:
+            return Status(state=State.UNKNOWN, reason="Slurm does not answer")
+        if self.row is not None and self.row.where is not State.RUNNING and (self.began is None or _still(self.row)):
+            again = f"to begin anew, for {self.failed} failed: " if self.failed else ""
+            return Status(state=State.WAITING, reason=again + waiting(self.row))
+        if self.began is None:
+            running = self.row is not None and self.row.where is State.RUNNING
+            return Status(state=State.WAITING, reason="starting" if running else "queued")
+        since = self.follower.finished or self.began
+        return Status(
+            state=State.RUNNING,
+            began=self.began,
+            iterations=done,
+            seconds_in=max(0.0, now - max(since, self.resumed)),
+            share=self.follower.share,
+            moved=max(self.follower.moved or self.began, self.resumed),
+        )
+
+
+def result_of(sent: Sent, *, on_host: bool) -> Result:
+    """How a job ended that is over."""
+    told, final = sent.told or {}, sent.final or {}
+    code = told.get("exit", final.get("exit"))
+    document = {
+        "why": "exited",
+        "exit": code,
+        "began": told.get("began", final.get("began")),
+        "ended": told.get("ended", final.get("at", 0.0)),
+    }
+    found = outcome_of(sent.folder, document, sent.measured, on_host=on_host)
+    if found.outcome is Outcome.MEASURED:
+        return found
+    state = str(final.get("state", ""))
+
+    def failed(outcome: Outcome, kind: str, evidence: str) -> Result:
+        return Result(outcome=outcome, failure=Failure(kind=kind, evidence=evidence), held=found.held)
+
+    if sent.ending.startswith("never: "):
+        return failed(Outcome.CANCELLED, "Slurm would never start it", sent.ending.removeprefix("never: "))
+    if sent.ending:
+        return failed(Outcome.CANCELLED, "cancelled", "ended by the tuner")
+    if state in _ENDS:
+        outcome, kind, remark = _ENDS[state]
+        where = f" on {sent.nodes}" if state == "NODE_FAIL" and sent.nodes else ""
+        return failed(outcome, kind, f"Slurm says {state} of job {sent.number}{where}; {remark}")
+    if state == "CANCELLED":
+        return failed(Outcome.CANCELLED, "cancelled from outside", f"Slurm says CANCELLED of job {sent.number}")
+    if state == "OUT_OF_MEMORY":
+        outcome = Outcome.OOM if on_host else Outcome.CRASHED
+        return failed(outcome, "the host ran out of memory", f"Slurm says {state} of job {sent.number}")
+    if code == UNWRITABLE and sent.told is None:
+        where = f" on {sent.nodes}" if sent.nodes else ""
+        return failed(
+            Outcome.CRASHED,
+            "its folder cannot be written",
+            f"{sent.folder} cannot be written{where}: the study's folder must be shared by all nodes (--runs)",
+        )
+    return found
+
+
+def _still(row: Row) -> bool:
+    return row.state == "SUSPENDED"
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except OSError:
+        return 0

@@ -1,0 +1,81 @@
+"""The questions that the launcher asks: the queue, one job of it, the accounting where there is one, the nodes."""
+
+from __future__ import annotations
+
+import re
+from contextlib import suppress
+
+from tuner.errors import MissingDependency
+from tuner.launch.slurm_commands import Commands, Silence
+from tuner.launch.slurm_states import FORMAT, Row, accounted, partitions, rows, unfit
+
+
+class Queue:
+    """What the controller knows; `Silence` where it does not answer."""
+
+    def __init__(self, commands: Commands) -> None:
+        self._ask = commands.ask
+        self._accounts = True
+        self.read = 0
+        """How often the whole queue was read."""
+
+    def every(self) -> dict[str, Row]:
+        """The user's jobs, those that have just ended too, by their ids: one query for all."""
+        self.read += 1
+        return {row.id: row for row in self._rows()}
+
+    def one(self, name: str, number: str) -> Row | None:
+        """A job, while the queue knows it."""
+        return next((row for row in self._rows(f"--name={name}") if row.id == number), None)
+
+    def named(self, name: str) -> Row | None:
+        """The newest job of a name, from wherever it is known."""
+        found = [row for row in self._rows(f"--name={name}") if row.name == name]
+        if not found:
+            found = [row for row in self._accounted(f"--name={name}", "-S", "now-30days") if row.name == name]
+        return max(found, key=lambda row: int(row.id) if row.id.isdigit() else 0, default=None)
+
+    def remembered(self, name: str, number: str) -> Row | None:
+        """A job that the queue has forgotten: perhaps the accounting has not."""
+        with suppress(Silence):
+            return next((row for row in self._accounted("-j", number) if (row.id, row.name) == (number, name)), None)
+        return None
+
+    def exit_code(self, name: str, number: str) -> int | None:
+        """The exit code of a script that could not write it down; a signal is negative."""
+        with suppress(Silence):
+            said = self._ask("scontrol", "-o", "show", "job", number)
+            if f"JobName={name} " in said.out and (found := re.search(r" ExitCode=(\d+):(\d+)", said.out)):
+                return int(found[1]) or -int(found[2])
+        return None
+
+    def unfit(self, nodes: str) -> dict[str, str]:
+        """Which of these nodes cannot run anything, and why."""
+        with suppress(Silence):
+            return unfit(self._ask("sinfo", "-h", "-N", "-n", nodes, "-o", "%N|%T|%E").out)
+        return {}
+
+    def partitions(self) -> dict[str, int]:
+        """Nodes of each partition that takes jobs."""
+        return partitions(self._ask("sinfo", "-h", "-o", "%R|%a|%D").out)
+
+    def end(self, name: str) -> None:
+        """Cancel by the name alone: the id may be another job's by now."""
+        self._ask("scancel", "--quiet", "--me", f"--name={name}")
+
+    def _rows(self, *words: str) -> list[Row]:
+        said = self._ask("squeue", "--me", "--states=all", "--noheader", "--format", FORMAT, *words)
+        if said.code:  # whatever it is, it is no word about a job
+            raise Silence(said.err.strip() or "squeue failed")
+        return rows(said.out)
+
+    def _accounted(self, *words: str) -> list[Row]:
+        if not self._accounts:
+            return []
+        try:
+            said = self._ask("sacct", "-n", "-P", "-X", "-o", "JobID,JobName,State,NodeList", *words)
+        except MissingDependency:
+            self._accounts = False
+            return []
+        self._accounts = not (said.code and "disabled" in said.err)
+        return accounted(said.out) if not said.code else []

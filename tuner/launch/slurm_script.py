@@ -1,0 +1,123 @@
+"""The text of a job's batch script: a pure function of the job, of what it runs and of the site."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from collections.abc import Iterable
+from functools import cache
+from hashlib import sha256
+from typing import Any, Final
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
+
+from tuner.launch.contract import Job
+from tuner.launch.program import Start
+from tuner.launch.slurm_site import SlurmSite
+from tuner.resources import folder
+
+UNWRITABLE: Final = 73
+"""The exit code of a script that could not write into its folder (EX_CANTCREAT of sysexits.h)."""
+
+_PLAIN: Final = re.compile(r"[A-Za-z0-9_.-]{1,60}")
+
+
+def job_name(tag: str) -> str:
+    """The job's name in the queue: no other job has it."""
+    return f"tuner-{tag if _PLAIN.fullmatch(tag) else sha256(tag.encode()).hexdigest()[:24]}"
+
+
+def ranks_per_node(job: Job) -> int:
+    """Ranks on each of the job's nodes."""
+    return -(-job.topology.gpus // job.topology.nodes)
+
+
+def batch_script(job: Job, start: Start, site: SlurmSite, *, accelerators: bool, exclude: Iterable[str] = ()) -> str:
+    """The script. `accelerators` says that ranks compute on GPUs, which Slurm is then asked for."""
+    per_node = ranks_per_node(job)
+    once = start.each_rank is None and site.tasks == "once"
+    by_node = start.each_rank is None and site.tasks == "nodes"
+    words = list(start.arguments if start.each_rank is None else start.each_rank)
+    if site.python and start.each_rank is not None:
+        words[0] = site.python
+    words = [*site.container, *words]
+    tasks = job.topology.nodes if by_node else job.topology.gpus
+    return _template().render(
+        number=job.number,
+        key=job.topology.key,
+        options=_options(job, site, per_node, accelerators=accelerators, exclude=exclude),
+        folder=str(job.folder.resolve()),
+        tag=job.tag,
+        unwritable=UNWRITABLE,
+        nodes=job.topology.nodes,
+        ranks=job.topology.gpus,
+        per_node=per_node,
+        environment=sorted(start.environment.items()),
+        modules=site.modules,
+        before=site.before.rstrip(),
+        cwd=str(start.cwd),
+        tasks="once" if once else "srun",
+        srun=(
+            f"--nodes={job.topology.nodes}",
+            f"--ntasks={tasks}",
+            f"--ntasks-per-node={1 if by_node else per_node}",
+            "--kill-on-bad-exit=1",
+            *((f"--cpus-per-task={site.cpus_per_task}",) if site.cpus_per_task else ()),
+            *site.srun,
+        ),
+        program=" ".join(shlex.quote(word) for word in words),
+    )
+
+
+def _options(job: Job, site: SlurmSite, per_node: int, *, accelerators: bool, exclude: Iterable[str]) -> list[str]:
+    """The options of sbatch; they hold nothing that would have to be quoted."""
+    gres = site.gres if site.gres is not None else f"gpu:{per_node}" if accelerators else ""
+    without = [*site.exclude, *exclude]
+    named = {
+        "job-name": job_name(job.tag),
+        "nodes": job.topology.nodes,
+        "ntasks-per-node": per_node,
+        "cpus-per-task": site.cpus_per_task,
+        "gres": gres,
+        "account": site.account,
+        "partition": site.partition,
+        "constraint": site.constraint,
+        "qos": site.qos,
+        "reservation": site.reservation,
+        "time": site.time,
+        "nodelist": site.nodelist,
+        "exclude": ",".join(dict.fromkeys(without)),
+        "chdir": "/",
+        "output": "/dev/null",  # the script writes into its folder itself: no name has to pass through a line here
+        "error": "/dev/null",
+        "open-mode": "append",
+    }
+    return [
+        *(f"--{name}={value}" for name, value in named.items() if value),
+        *(("--exclusive",) if site.exclusive else ()),
+        "--requeue" if site.requeue else "--no-requeue",
+        *site.lines,
+    ]
+
+
+@cache
+def _template() -> Template:
+    # The text is a shell script and no page: what is put in is quoted for a shell, one by one.
+    environment = Environment(  # noqa: S701
+        loader=FileSystemLoader(folder("templates")),
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    environment.filters.update(quote=_quoted, json=_as_json)
+    return environment.get_template("slurm.sh.j2")
+
+
+def _quoted(value: Any) -> str:
+    return shlex.quote(str(value))
+
+
+def _as_json(value: Any) -> str:
+    return json.dumps(value)
