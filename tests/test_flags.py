@@ -31,20 +31,8 @@ FLAGS = {
     "optimize": SPACE
     | LIMITS
     | KEPT
-    | {
-        *(
-            "--sampler",
-            "--launcher",
-            "--command",
-            "--table",
-            "--group",
-            "--iterations",
-            "--drift",
-            "--retry-hang-sync",
-            "--hostfile",
-            "--over",
-        )
-    },
+    | {*("--sampler", "--launcher", "--command", "--table", "--group", "--iterations", "--drift")}
+    | {*("--retry-hang-sync", "--hostfile", "--over", "--slurm-site")},
     "plan": SPACE | {"--csv", "--top", "--calibration"},
     "rules": {"--json"},
 }
