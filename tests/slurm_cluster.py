@@ -20,6 +20,8 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
+import pytest
+
 PACKAGES = ("slurm-wlm", "slurmctld", "slurmd", "slurm-client", "munge", "shellcheck")
 PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "shellcheck")
 NODES = ("n1", "n2", "n3", "n4")
@@ -204,6 +206,8 @@ _running: list[SlurmCluster] = []
 
 def running() -> SlurmCluster:
     """This process's cluster, started when it is first asked for; its commands find it from here on."""
+    if not installed() or os.geteuid() != 0:
+        pytest.skip("wants Slurm's programs, and to be root: make test-cluster")
     if not _running:
         cluster = SlurmCluster()
         atexit.register(cluster.stop)
