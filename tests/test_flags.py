@@ -10,19 +10,24 @@ SPACE = {
 }
 LIMITS = {"--budget", "--node-hours", "--deadline", "--patience", "--tokens", "--jobs"}
 KEPT = {"--study", "--runs", "--storage", "--from", "--default", "--calibration", "--seed"}
+STUDY = {"--runs", "--storage"}
 FLAGS = {
     "audit": {"--fix", "--output", "--default", "--json"},
     "calibrate": {"--default", "--output", "--era", "--json"},
     "catalog": {"--json"},
+    "dashboard": STUDY | {"--port", "--no-browser", "--check", "--json"},
+    "doctor": {"--measure", "--output", "--runs", "--storage", "--json"},
     "evaluate": {"--default", "--calibration", "--calibrate-rows", "--seed", "--rows", "--json"},
     "explain": SPACE | {"--calibration", "--against"},
+    "export": STUDY | {"--output", "--format", "--json"},
     "flops": SPACE | {"--seconds", "--tokens", "--price"},
-    "measure": SPACE | {"--csv", "--iterations", "--run"},
+    "measure": SPACE | {"--csv", "--expect", "--iterations", "--run"},
     "optimize": SPACE
     | LIMITS
     | KEPT
     | {*("--sampler", "--launcher", "--command", "--table", "--group", "--iterations", "--drift")},
     "plan": SPACE | {"--csv", "--top", "--calibration"},
+    "report": STUDY | {"--output", "--json"},
     "rules": {"--json"},
 }
 

@@ -15,12 +15,16 @@ from tuner import __version__
 from tuner.cli.audit import audit
 from tuner.cli.calibrate import calibrate
 from tuner.cli.catalog import catalog
+from tuner.cli.dashboard import dashboard
+from tuner.cli.doctor import doctor
 from tuner.cli.evaluate import evaluate
 from tuner.cli.explain import explain
+from tuner.cli.export import export
 from tuner.cli.flops import flops
 from tuner.cli.measure import measure
 from tuner.cli.optimize import optimize
 from tuner.cli.plan import plan
+from tuner.cli.report import report
 from tuner.cli.rules import rules
 from tuner.errors import TunerError, TunerWarning
 
@@ -42,7 +46,24 @@ def app() -> None:
     """
 
 
-for command in (optimize, plan, explain, flops, evaluate, calibrate, measure, audit, rules, catalog):
+_COMMANDS = (
+    optimize,
+    plan,
+    explain,
+    flops,
+    evaluate,
+    calibrate,
+    measure,
+    audit,
+    report,
+    export,
+    dashboard,
+    doctor,
+    rules,
+    catalog,
+)
+
+for command in _COMMANDS:
     app.add_command(command)
 
 

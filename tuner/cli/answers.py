@@ -38,7 +38,7 @@ def print_answer(found: Answer, begun: Begun) -> None:
         )
     folder = begun.setup.folder
     print(f"kept in {folder}; go on with the same command and a larger --budget")
-    print(f"next: tuner explain {found.best.key}")
+    print(f"next: tuner report {found.study}, tuner export {found.study}")
 
 
 def _print_winner(found: Answer, label: str) -> None:
