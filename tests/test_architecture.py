@@ -17,7 +17,7 @@ def test_the_package_keeps_to_its_floors_and_owners() -> None:
 
 PLANTS = {
     "upward": ("domain.py", "from tuner.space import Space", "domain: floor 1 imports space of floor 2"),
-    "upward, inside a function": ("axes.py", "def f():\n    import tuner.cli", "axes: floor 2 imports cli of floor 7"),
+    "upward, inside a function": ("axes.py", "def f():\n    import tuner.cli", "axes: floor 2 imports cli of floor 8"),
     "neighbour": ("planning.py", "from tuner import explaining", "planning: imports its neighbour explaining"),
     "out of order": ("errors.py", "import tuner.catalog", "errors: imports its neighbour catalog"),
     "subprocess": ("request.py", "import subprocess", "request: imports subprocess, which belongs to launch"),

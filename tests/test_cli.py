@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import Run
+from tests.found_studies import study_in
 from tuner.cli import app
 
 COMMANDS = sorted(app.commands)
@@ -28,7 +29,10 @@ def test_every_command_has_one_sentence_of_help_and_an_example(command: str, run
 @pytest.mark.parametrize("command", COMMANDS)
 def test_the_example_of_every_command_runs(command: str, run: Run, tmp_path: Path) -> None:
     example = app.commands[command].epilog or ""
-    kept = ["--runs", str(tmp_path)] if command == "optimize" else []
+    options = {option for parameter in app.commands[command].params for option in parameter.opts}
+    kept = ["--runs", str(tmp_path)] if "--runs" in options else []
+    if "name" in {parameter.name for parameter in app.commands[command].params}:
+        study_in(tmp_path)
     assert run(*example.removeprefix("Example: tuner ").split(), *kept).code == 0
 
 

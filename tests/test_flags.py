@@ -10,16 +10,20 @@ SPACE = {
 }
 LIMITS = {"--budget", "--node-hours", "--deadline", "--patience", "--tokens", "--jobs"}
 KEPT = {"--study", "--runs", "--storage", "--from", "--default", "--calibration", "--seed"}
+STUDY = {"--runs", "--storage"}
 FLAGS = {
     "audit": {"--fix", "--output", "--default", "--json"},
     "calibrate": {"--default", "--output", "--era", "--json"},
     "catalog": {"--json"},
     "compare": SPACE
     | {*("--calibration", "--table", "--default", "--step", "--most", "--margin", "--stack", "--plot", "--export")},
+    "dashboard": STUDY | {"--port", "--no-browser", "--check", "--json"},
+    "doctor": {"--measure", "--output", "--runs", "--storage", "--json"},
     "evaluate": {"--default", "--calibration", "--calibrate-rows", "--seed", "--rows", "--json"},
     "explain": SPACE | {"--calibration", "--against"},
+    "export": STUDY | {"--output", "--format", "--json"},
     "flops": SPACE | {"--seconds", "--tokens", "--price"},
-    "measure": SPACE | {"--csv", "--iterations", "--run"},
+    "measure": SPACE | {"--csv", "--expect", "--iterations", "--run"},
     "max-batch": SPACE
     | {*("--calibration", "--launcher", "--command", "--table", "--group", "--default", "--strategy", "--step")}
     | {*("--start", "--most", "--increment", "--margin", "--stack", "--limit", "--claim", "--iterations", "--timeout")}
@@ -34,6 +38,7 @@ FLAGS = {
     | {*("--sampler", "--launcher", "--command", "--table", "--group", "--iterations", "--drift")}
     | {*("--retry-hang-sync", "--hostfile", "--over", "--slurm-site")},
     "plan": SPACE | {"--csv", "--top", "--calibration"},
+    "report": STUDY | {"--output", "--json"},
     "rules": {"--json"},
 }
 

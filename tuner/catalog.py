@@ -240,10 +240,15 @@ def _only_entry(path: Path, kind: str) -> tuple[str, Table]:
 
 def read_toml(path: Path) -> Table:
     """A TOML file as tables; what is wrong with it is said in one sentence."""
+    return toml_of(read_text(path), str(path))
+
+
+def toml_of(text: str, name: str) -> Table:
+    """A TOML text as tables."""
     try:
-        table: Table = tomllib.loads(read_text(path))
+        table: Table = tomllib.loads(text)
     except (ValueError, RecursionError) as error:  # a number of too many digits is a plain ValueError
-        raise InputError(f"{path} is not TOML that can be used: {error}.") from None
+        raise InputError(f"{name} is not TOML that can be used: {error}.") from None
     return table
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tuner.columns import Columns
-from tuner.domain import Topology
+from tuner.domain import Cluster, Topology, Workload
 from tuner.nearest import distance
 from tuner.physics.estimate import Model
 from tuner.physics.flops import hardware_flops, per_gpu
@@ -45,7 +45,12 @@ class Cost:
 
 def cost(space: Space, topology: Topology, model: Model) -> Cost:
     """What the model expects of a topology, legal or not."""
-    columns = Columns.of([topology], space.workload, space.cluster)
+    return cost_of(space.workload, space.cluster, topology, model)
+
+
+def cost_of(workload: Workload, cluster: Cluster, topology: Topology, model: Model) -> Cost:
+    """The same for a workload on a cluster."""
+    columns = Columns.of([topology], workload, cluster)
     scores, (low, high) = model.score(columns), model.interval(columns)
     return Cost(
         topology=topology,

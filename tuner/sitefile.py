@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from tuner.catalog import read_toml
+from tuner.catalog import read_toml, toml_of
 from tuner.errors import InputError, shown
 from tuner.physics.calibration import Calibration
 from tuner.physics.features import SMOOTH, Features
@@ -74,14 +74,22 @@ def site_text(calibration: Calibration, *, source: str) -> str:
 
 def read_site(path: Path) -> Calibration:
     """The calibration in a file that `write_site` made."""
-    table = read_toml(path)
+    return _understood(read_toml(path), str(path))
+
+
+def site_of(text: str, name: str) -> Calibration:
+    """The calibration in a text that `site_text` made."""
+    return _understood(toml_of(text, name), name)
+
+
+def _understood(table: Mapping[str, Any], name: str) -> Calibration:
     if table.get("schema") != SCHEMA:
-        raise InputError(f"{path} is no calibration of this version: its schema must be {SCHEMA!r}.")
+        raise InputError(f"{name} is no calibration of this version: its schema must be {SCHEMA!r}.")
     try:
         return _calibration(table)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise InputError(
-            f"{path} is damaged: {type(error).__name__} {error}; make it again with tuner calibrate."
+            f"{name} is damaged: {type(error).__name__} {error}; make it again with tuner calibrate."
         ) from None
 
 

@@ -16,14 +16,18 @@ from tuner.cli.audit import audit
 from tuner.cli.calibrate import calibrate
 from tuner.cli.catalog import catalog
 from tuner.cli.compare import compare
+from tuner.cli.dashboard import dashboard
+from tuner.cli.doctor import doctor
 from tuner.cli.evaluate import evaluate
 from tuner.cli.explain import explain
+from tuner.cli.export import export
 from tuner.cli.flops import flops
 from tuner.cli.max_batch import max_batch
 from tuner.cli.measure import measure
 from tuner.cli.memory import memory
 from tuner.cli.optimize import optimize
 from tuner.cli.plan import plan
+from tuner.cli.report import report
 from tuner.cli.rules import rules
 from tuner.errors import TunerError, TunerWarning
 
@@ -45,7 +49,7 @@ def app() -> None:
     """
 
 
-for command in (
+_COMMANDS = (
     optimize,
     plan,
     explain,
@@ -57,9 +61,15 @@ for command in (
     calibrate,
     measure,
     audit,
+    report,
+    export,
+    dashboard,
+    doctor,
     rules,
     catalog,
-):
+)
+
+for command in _COMMANDS:
     app.add_command(command)
 
 

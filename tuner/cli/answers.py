@@ -46,7 +46,7 @@ def print_answer(found: Answer, begun: Begun) -> None:
             f"{label}from trial {era.first} on the cluster was {abs(era.factor - 1):.1%} {change}; the table says now"
         )
     print(f"kept in {begun.setup.folder}; {again}")
-    print(f"next: tuner explain {found.best.key}")
+    print(f"next: tuner report {found.study}, tuner export {found.study}")
 
 
 def _print_winner(found: Answer, label: str) -> None:

@@ -10,6 +10,7 @@ import click
 from tuner.cli.options import as_json, describes_a_space
 
 if TYPE_CHECKING:
+    from tuner.export.expecting import Delivered
     from tuner.measuring import Measured, Subject
     from tuner.space import Space
 
@@ -22,6 +23,7 @@ _MOST_ROWS = 12
 @click.argument("key", required=False)
 @click.option("--iterations", metavar="LIST", help="Measure the median of these: 2-5 or 2,3,7. [default: the second]")
 @click.option("--run", type=int, metavar="N", help="Of a log with several runs, measure this one. [default: the last]")
+@click.option("--expect", metavar="FILE", help="Does the run deliver what this topology.json of an export promised?")
 @describes_a_space
 @click.option("--csv", "as_csv", is_flag=True, help="Print a row of the measurement table as CSV on stdout.")
 @as_json
@@ -32,6 +34,7 @@ def measure(
     key: str | None,
     iterations: str | None,
     run: int | None,
+    expect: str | None,
     space: Space,
     as_csv: bool,
     as_json: bool,
@@ -42,7 +45,10 @@ def measure(
     DeepSpeed. With the topology, named by KEY or printed by the log itself, the TFLOPs are counted anew, and both are
     shown where they differ.
     """
+    from pathlib import Path
+
     from tuner.errors import InputError, NothingUsable
+    from tuner.export.expecting import delivered, read_promise
     from tuner.logfiles import log_lines
     from tuner.logs import chosen_run, parse_iterations, read_log
     from tuner.measuring import measure as measured
@@ -50,6 +56,7 @@ def measure(
 
     if as_csv and as_json:
         raise click.UsageError("--csv and --json exclude each other.")
+    promise = read_promise(Path(expect)) if expect else None
     spans = parse_iterations(iterations) if iterations is not None else None
     given = {name for name in ("model", "global_batch", "seq", "precision", "attention") if _is_given(context, name)}
     found = read_log(log_lines(log))
@@ -57,8 +64,12 @@ def measure(
     subject, lacks = subject_of(found.runs[place] if found.runs else None, space, key, given)
     batch = space.workload.global_batch if "global_batch" in given else None
     made = measured(found, subject=subject, run=run, iterations=spans, global_batch=batch)
+    found_out = None
+    if promise and made.measurement:
+        memory = made.measurement.peak_memory
+        found_out = delivered(promise, made.measurement.seconds, memory / 2**30 if memory else None)
     if as_json:
-        _print_json(log, made, subject, lacks)
+        _print_json(log, made, subject, lacks, found_out)
     elif as_csv and subject is None:
         raise InputError(f"--csv needs a topology: {lacks}; give its KEY, such as tp8-pp12-dp4-mbs2-z1.")
     elif as_csv and subject:
@@ -66,6 +77,8 @@ def measure(
         _print_csv(log, made, subject, machines)
     elif made.rows or made.failure:
         _print_text(log, made, subject, lacks)
+        for sentence in found_out.sentences if found_out else ():
+            print(sentence)
     if made.nothing:
         raise NothingUsable(made.nothing)
 
@@ -76,7 +89,7 @@ def _is_given(context: click.Context, name: str) -> bool:
     return context.get_parameter_source(name) not in (None, ParameterSource.DEFAULT, ParameterSource.DEFAULT_MAP)
 
 
-def _print_json(log: str, made: Measured, subject: Subject | None, lacks: str) -> None:
+def _print_json(log: str, made: Measured, subject: Subject | None, lacks: str, found_out: Delivered | None) -> None:
     from tuner.cli.output import print_json
 
     failure, measurement, difference = made.failure, made.measurement, made.difference
@@ -129,6 +142,17 @@ def _print_json(log: str, made: Measured, subject: Subject | None, lacks: str) -
             if failure
             else None,
             "notes": list(made.notes),
+            "expected": {
+                "key": found_out.promise.key,
+                "source": found_out.promise.source.lower(),
+                "sec_per_iter": found_out.promise.sec_per_iter,
+                "delivered": found_out.delivered,
+                "sec_ratio": found_out.sec_ratio,
+                "memory_ratio": found_out.memory_ratio,
+                "days": found_out.days,
+            }
+            if found_out
+            else None,
         },
     )
 

@@ -26,6 +26,7 @@ _SCHEMA: Final[Mapping[str, Any]] = {
     "gradient_accumulation_steps": _COUNT,
     "gradient_clipping": _NUMBER,
     "prescale_gradients": _FLAG,
+    "communication_data_type": ("fp16", "bf16", "fp32"),
     "steps_per_print": _COUNT,
     "wall_clock_breakdown": _FLAG,
     "zero_allow_untested_optimizer": _FLAG,
@@ -63,6 +64,15 @@ _SCHEMA: Final[Mapping[str, Any]] = {
             "momentum": _NUMBER,
             "torch_adam": _FLAG,
             "fused": _FLAG,
+        },
+    },
+    "scheduler": {
+        "type": ("WarmupDecayLR", "WarmupLR", "WarmupCosineLR"),
+        "params": {
+            "total_num_steps": _COUNT,
+            "warmup_min_lr": _NUMBER,
+            "warmup_max_lr": _NUMBER,
+            "warmup_num_steps": _COUNT,
         },
     },
     "activation_checkpointing": {

@@ -1,1 +1,1 @@
-"""Pictures of what the product answers; the only importer of matplotlib."""
+"""What a study has found, for people: sentences, tables, plots. Rows are computed apart from what draws them."""

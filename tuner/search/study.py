@@ -80,7 +80,7 @@ class Study:
         """The study of that name, which must be there."""
         storage = open_storage(url)
         with understood(url):
-            names = [summary.study_name for summary in optuna.get_all_study_summaries(storage.kept)]
+            names = [study.study_name for study in storage.kept.get_all_studies()]
         if name not in names:
             raise StudyError(f"the storage has no study {name!r}; it has {', '.join(map(shown, names)) or 'none'}.")
         return cls(storage, name)

@@ -72,7 +72,7 @@ def run_of(cells: Mapping[str, str]) -> Run:
         zero=_whole(cells, "zero"),
         sequence_parallel=_flag(cells, "sequence_parallel"),
         recompute=cells["recompute"].lower(),  # type: ignore[arg-type] # Topology refuses any other word
-        partition=partition_for(workload.model.layers, pp * _whole(cells, "vpp")),
+        partition=cells.get("partition", "").lower() or partition_for(workload.model.layers, pp * _whole(cells, "vpp")),  # type: ignore[arg-type] # as above
     )
     return Run(workload=workload, cluster=_cluster(cells, card, nodes, per_node), topology=topology)
 

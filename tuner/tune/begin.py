@@ -29,9 +29,10 @@ from tuner.search.pool import MOST, Pool
 from tuner.search.proposer import SAMPLERS
 from tuner.search.storage import sqlite_url
 from tuner.search.study import Study
+from tuner.sitefile import site_text
 from tuner.space import Space, Tally
 from tuner.tables import Table
-from tuner.tune.described import space_document
+from tuner.tune.described import cluster_document, space_document, workload_document
 from tuner.tune.limits import Limits
 from tuner.tune.loop import Event, Setup
 from tuner.tune.replayed import replayed
@@ -106,6 +107,7 @@ def begin(request: Request, observe: Callable[[Event], None]) -> Iterator[Begun]
         url = sqlite_url(folder / "study.db") if request.storage is None else request.storage
         study = Study.open(url, name, about)
     try:
+        _keep_site(study, request.calibration)
         trials = study.trials()
         if isinstance(launcher, Simulated | Replay):
             launcher.resume_at(max((trial.ending.clock for trial in trials if trial.ending), default=0.0))
@@ -128,6 +130,13 @@ def begin(request: Request, observe: Callable[[Event], None]) -> Iterator[Begun]
     finally:
         launcher.close()
         study.close()
+
+
+def _keep_site(study: Study, calibration: Calibration | None) -> None:
+    """Keep what was known before the first job, so that who reads the study believes what it does."""
+    text = site_text(calibration, source=f"study {study.name}") if calibration else ""
+    if study.attributes.get("site", "") != text:
+        study.note("site", text)
 
 
 def study_name(request: Request) -> str:
@@ -157,6 +166,10 @@ def _cluster(request: Request, tally: Tally | None) -> tuple[Pool, Launcher, dic
         pool, answers = replayed(request.table, request.group)
         lines = repr([(answer.topology, answer.outcome, answer.seconds) for answer in answers])
         about |= {"group": request.group, "rows": hashlib.sha256(lines.encode()).hexdigest()[:16]}
+        about["parts"] = [
+            {"workload": workload_document(part.workload), "cluster": cluster_document(part.cluster)}
+            for part in pool.parts
+        ]
         return pool, Replay(answers), about
     if request.launcher not in LAUNCHERS:
         raise UnknownName("launcher", request.launcher, LAUNCHERS)

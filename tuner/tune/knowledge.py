@@ -102,19 +102,9 @@ class Knowledge:
 
     def _seen(self, trial: Trial) -> list[Seen]:
         """What the end of a job shows of its topology."""
-        ending, era = trial.ending, drift.label(trial.number, self.eras, self.era)
-        if ending is None or not self.ours(trial) or not trial.launched:
+        if not self.ours(trial):
             return []
-        one = Seen(candidate=trial.proposal.candidate, era=era)
-        if ending.outcome is Outcome.MEASURED:
-            return [
-                replace(one, seconds=ending.seconds, memory=ending.peak_memory if ending.fullest else None, fits=True)
-            ]
-        if ending.outcome is Outcome.OOM:
-            return [replace(one, fits=False)]
-        if ending.outcome is Outcome.PRUNED:
-            return [replace(one, seconds=ending.forecast, forecast=True, fits=True)]
-        return []
+        return seen_in(trial, drift.label(trial.number, self.eras, self.era))
 
     def _relabel(self) -> None:
         """Tell the belief which era each observation is of."""
@@ -139,6 +129,21 @@ class Knowledge:
         self.study.note("eras", [era.document() for era in self.eras])
         self._relabel()
         return self.eras[-1]
+
+
+def seen_in(trial: Trial, era: str) -> list[Seen]:
+    """What the end of a trial's job shows of its topology."""
+    ending = trial.ending
+    if ending is None or not trial.launched:
+        return []
+    one = Seen(candidate=trial.proposal.candidate, era=era)
+    if ending.outcome is Outcome.MEASURED:
+        return [replace(one, seconds=ending.seconds, memory=ending.peak_memory if ending.fullest else None, fits=True)]
+    if ending.outcome is Outcome.OOM:
+        return [replace(one, fits=False)]
+    if ending.outcome is Outcome.PRUNED:
+        return [replace(one, seconds=ending.forecast, forecast=True, fits=True)]
+    return []
 
 
 _LATER: Final = 1 << 60

@@ -1,0 +1,61 @@
+"""Studies to look at: small, searched on the simulated cluster or on a measured table, once for all tests."""
+
+from __future__ import annotations
+
+import shutil
+from functools import cache
+from pathlib import Path
+from tempfile import mkdtemp
+
+from tests.conftest import ROOT
+from tuner.launch.simulated import Drift
+from tuner.request import space_for
+from tuner.tables import read_table
+from tuner.tune.begin import Request, begin
+from tuner.tune.limits import Limits
+from tuner.tune.loop import Tuning
+from tuner.tune.reopen import Reopened, reopened
+
+BLOOM = ROOT / "tests" / "data" / "tables" / "bloom-a100.csv"
+PINNED = ("tp=4,8", "pp=6,12", "micro_batch=1,2,4", "zero=1", "vpp=1", "cp=1", "recompute=full,none", "heads=32,64")
+
+
+def requests() -> dict[str, Request]:
+    """What each study was asked for."""
+    small = space_for(settings=PINNED, exact_nodes=True)
+    return {
+        "bloom-48": Request(space=small, limits=Limits(budget=12), seed=1),
+        "drifting": Request(
+            space=small, limits=Limits(budget=16), seed=1, sampler="grid", drift=Drift(factor=1.1, after_jobs=8)
+        ),
+        "replayed": Request(
+            space=small,
+            limits=Limits(budget=8),
+            launcher="replay",
+            table=read_table(BLOOM),
+            group="bloom-02-25-h14336-L72",
+        ),
+    }
+
+
+@cache
+def _made(name: str) -> Path:
+    """The folder that holds the study, made at the first call."""
+    from dataclasses import replace
+
+    runs = Path(mkdtemp(prefix="tuner-study-"))
+    request = replace(requests()[name], study=name, runs=runs)
+    with begin(request, lambda _event: None) as begun:
+        Tuning(begun.setup).run()
+    return runs
+
+
+def study_in(runs: Path, name: str = "bloom-48") -> Path:
+    """A copy of the study's folder in a folder of studies."""
+    shutil.copytree(_made(name) / name, runs / name)
+    return runs
+
+
+def opened(name: str = "bloom-48") -> Reopened:
+    """The study, read."""
+    return reopened(name, runs=_made(name))

@@ -1,0 +1,105 @@
+"""What a machine can launch is told with evidence and remedy; a study is shown by a dashboard that leaves nothing."""
+
+from __future__ import annotations
+
+import json
+import urllib.request
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import Run
+from tests.found_studies import opened, study_in
+from tests.workers import needs_deepspeed
+from tuner.launch import checks
+from tuner.launch.checks import frameworks
+from tuner.launch.dashboard import dashboard
+from tuner.report.notes import annotate, trial_note
+from tuner.sitefile import read_site
+from tuner.tune.reopen import reopened
+
+CHECKS = {"python", "torch", "accelerator", "slurm", "ports", "disk", "clock", "storage"}
+
+
+def test_every_finding_has_evidence_and_a_bad_one_its_remedy(run: Run) -> None:
+    document = json.loads(run("doctor", "--json").out)
+    assert document["schema"] == "tuner/doctor/1"
+    assert {finding["name"] for finding in document["findings"]} >= CHECKS
+    for finding in document["findings"]:
+        assert finding["verdict"] in ("ok", "warning", "missing")
+        assert finding["evidence"]
+        assert finding["remedy"] or finding["verdict"] == "ok" or finding["name"] == "nccl"
+
+
+def test_a_probe_that_fails_is_told_and_not_raised(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tuner.launch.checks.sys.executable", "/no/such/python")
+    found = checks.probe()
+    assert "did not answer" in found["error"]
+    assert frameworks(found)[0].verdict == "missing"
+
+
+def test_a_full_disk_and_a_folder_that_cannot_be_written_are_told(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr("tuner.launch.checks.shutil.disk_usage", lambda _path: type("Usage", (), {"free": 1e9})())
+    assert checks.disk(tmp_path / "runs").verdict == "warning"
+    monkeypatch.setattr("tuner.launch.checks.os.access", lambda _path, _mode: False)
+    assert checks.disk(tmp_path).verdict == "missing"
+
+
+@pytest.mark.slow
+def test_what_is_measured_becomes_a_site_file(run: Run, tmp_path: Path) -> None:
+    """Of a product, a copy and a collective; every command takes it."""
+    needs_deepspeed()
+    site = tmp_path / "site.toml"
+    document = json.loads(run("doctor", "--measure", "-o", str(site), "--json").out)
+    assert document["speeds"]["product_flops"] > 1e8
+    assert document["speeds"]["copy_bytes"] > 1e7
+    assert read_site(site).site.products > 0
+    assert run("plan", "--nodes", "8", "--calibration", str(site)).code == 0
+
+
+def test_a_trial_says_why_it_was_proposed_and_what_came_of_it() -> None:
+    for trial in opened("bloom-48").trials:
+        note = trial_note(trial)
+        assert trial.proposal.key in note
+        assert trial.proposal.why in note
+        assert ("SIMULATED" in note) == (trial.ending is not None and trial.ending.simulated)
+
+
+def test_notes_and_graphs_are_written_once_into_the_study(tmp_path: Path) -> None:
+    """And once more they change nothing, so that a study can be shown as often as one likes."""
+    study = reopened("bloom-48", runs=study_in(tmp_path))
+    annotate(study, tmp_path / "artifacts")
+    first = (tmp_path / "bloom-48" / "study.db").stat().st_size
+    annotate(study, tmp_path / "artifacts")
+    assert (tmp_path / "bloom-48" / "study.db").stat().st_size == first
+    again = reopened("bloom-48", runs=tmp_path)
+    assert [place.key for place in again.places] == [place.key for place in study.places]
+    assert any((tmp_path / "artifacts").iterdir())
+
+
+@pytest.mark.skipif(find_spec("optuna_dashboard") is None, reason="pip install 'tuner[dashboard]'")
+def test_the_dashboard_shows_notes_files_and_graphs_and_leaves_nothing(tmp_path: Path) -> None:
+    study = reopened("bloom-48", runs=study_in(tmp_path))
+    annotate(study, tmp_path / "artifacts")
+    with dashboard(study.url, tmp_path / "artifacts") as running:
+        base = running.url.removesuffix("/dashboard/")
+        with urllib.request.urlopen(f"{base}/api/studies") as answer:  # noqa: S310 - our own server
+            (summary,) = json.load(answer)["study_summaries"]
+        with urllib.request.urlopen(f"{base}/api/studies/{summary['study_id']}?after=0") as answer:  # noqa: S310 - the same
+            shown = json.load(answer)
+    assert study.places[0].key in shown["note"]["body"]
+    assert len(shown["plotly_graph_objects"]) == 4
+    assert all(trial["note"]["body"] for trial in shown["trials"])
+    assert shown["trials"][0]["artifacts"]
+    with pytest.raises(OSError, match="refused"):
+        urllib.request.urlopen(running.url)  # noqa: S310 - it is gone
+
+
+def test_a_dashboard_that_is_not_installed_is_told(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tuner.launch.dashboard.find_spec", lambda _name: None)
+    said = run("dashboard", "bloom-48", "--runs", str(study_in(tmp_path)))
+    assert said.code == 3
+    assert "pip install 'tuner[dashboard]'" in said.err

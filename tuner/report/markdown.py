@@ -1,0 +1,56 @@
+"""A report as Markdown, in the BLOOM report's own layout."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tuner.report.cells import HEADERS, WORDS, table
+from tuner.report.rows import Row
+from tuner.tune.reopen import Reopened
+
+
+def markdown(study: Reopened, rows: Sequence[Row], said: Sequence[str], plots: Sequence[tuple[str, str, str]]) -> str:
+    """The page; `plots` are file, title and what each shows."""
+    label = " (SIMULATED)" if study.simulated else ""
+    lines = [f"# Study {study.name}{label}", "", *_spaced(said), "## Topologies", ""]
+    lines += pipe_table(HEADERS, table(study, rows))
+    lines += ["", f"* {footnote(study)}", ""]
+    for file, title, alt in plots:
+        lines += [f"## {title}", "", f"![{alt}]({file})", "", alt, ""]
+    return "\n".join(lines).rstrip("\n") + "\n"
+
+
+def footnote(study: Reopened) -> str:
+    """What the figures of the table are."""
+    word = "simulated" if study.simulated else "measured"
+    eras = "; all are as the cluster was in the last era" if study.eras else ""
+    return (
+        f"Sec/it: what the topology's own runs and all others make likely{eras}; each run as it was {word} stands in "
+        "measurements.csv. Days: until the training is finished, at equal compute. Mem: the fullest GPU."
+    )
+
+
+def pipe_table(headers: Sequence[str], lines: Sequence[Sequence[str]]) -> list[str]:
+    """A table whose columns line up, numbers to the right."""
+    cells = [[cell.replace("|", "/").replace("\n", " ") for cell in line] for line in lines]
+    widths = [max(3, *(len(line[place]) for line in (headers, *cells))) for place in range(len(headers))]
+    rule = [
+        ("-" * width) if name in WORDS else "-" * (width - 1) + ":" for name, width in zip(headers, widths, strict=True)
+    ]
+    return [
+        _joined(headers, headers, widths),
+        _joined(rule, headers, widths),
+        *(_joined(line, headers, widths) for line in cells),
+    ]
+
+
+def _joined(line: Sequence[str], headers: Sequence[str], widths: Sequence[int]) -> str:
+    padded = [
+        cell.ljust(width) if name in WORDS else cell.rjust(width)
+        for cell, name, width in zip(line, headers, widths, strict=True)
+    ]
+    return f"| {' | '.join(padded)} |"
+
+
+def _spaced(sentences: Sequence[str]) -> list[str]:
+    return [part for sentence in sentences for part in (sentence, "")]

@@ -1,0 +1,59 @@
+"""A report as one HTML file that needs no other: style and pictures are inside."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Sequence
+from typing import Final
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+from tuner.report.cells import HEADERS, WORDS, table
+from tuner.report.markdown import footnote
+from tuner.report.rows import Row
+from tuner.resources import folder
+from tuner.tune.reopen import Reopened
+
+MOST: Final = 250
+"""Rows that the page shows; a longer table is read as a file."""
+
+DOTS: Final = 96
+"""Pixels of an inch of a figure on a page."""
+
+
+def page(
+    study: Reopened,
+    rows: Sequence[Row],
+    said: Sequence[str],
+    plots: Sequence[tuple[str, str, str, bytes, tuple[float, float]]],
+) -> str:
+    """The file's text; `plots` are name, title, what each shows, its SVG and its inches."""
+    templates = Environment(
+        loader=FileSystemLoader(folder("templates")),
+        autoescape=True,
+        undefined=StrictUndefined,
+        keep_trailing_newline=True,
+    )
+    return templates.get_template("report.html.j2").render(
+        title=f"Study {study.name}",
+        study=study.name,
+        simulated=study.simulated,
+        sentences=said,
+        headers=HEADERS,
+        words=WORDS,
+        long=("Why", "Notes"),
+        lines=table(study, rows[:MOST]),
+        left_out=max(0, len(rows) - MOST),
+        footnote=footnote(study),
+        plots=[
+            {
+                "name": name,
+                "title": title,
+                "alt": alt,
+                "data": base64.b64encode(svg).decode("ascii"),
+                "width": round(inches[0] * DOTS),
+                "height": round(inches[1] * DOTS),
+            }
+            for name, title, alt, svg, inches in plots
+        ],
+    )

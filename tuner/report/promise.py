@@ -1,0 +1,44 @@
+"""What a measured topology promises for production."""
+
+from __future__ import annotations
+
+import math
+
+from tuner.columns import Columns
+from tuner.export.production import Expected, Production
+from tuner.physics.flops import hardware_flops, per_gpu, training_seconds
+from tuner.physics.memory import limit
+from tuner.report.rows import rows_of
+from tuner.tune.reopen import Reopened
+from tuner.tune.standing import DAY, INTERVAL, Place
+
+
+def promise(study: Reopened, place: Place) -> Production:
+    """A run of the topology, with what its measurements let expect of one iteration.
+
+    The days are those of this very model and its tokens; where heads or shape differ from the study's own, they are
+    not the study's objective, which counts equal compute.
+    """
+    row = next(row for row in rows_of(study) if row.place is place)
+    own, cluster = study.setting(place)
+    workload = own.as_in(row.topology)
+    columns = Columns.of([row.topology], own, cluster)
+    # between the ends of what is known of the mean, and one run's noise beside it
+    known = math.log(place.high / place.low) / (2 * INTERVAL)
+    width = math.exp(INTERVAL * math.hypot(known, study.spread))
+    return Production(
+        name=study.name,
+        workload=workload,
+        cluster=cluster,
+        topology=row.topology,
+        expected=Expected(
+            sec_per_iter=place.seconds,
+            low=place.seconds / width,
+            high=place.seconds * width,
+            memory=row.memory,
+            usable=limit(columns),
+            days=float(training_seconds(place.seconds, columns)[0]) / DAY,
+            tflops=float(per_gpu(hardware_flops(columns), place.seconds, columns)[0]),
+            source="simulated" if study.simulated else "measured",
+        ),
+    )

@@ -1,0 +1,148 @@
+"""The five sentences at the top of a report: what won, by how much, why, how sure, what it cost."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from tuner.costing import Cost, cost_of, difference
+from tuner.errors import counted, listed
+from tuner.report.rows import Row, size
+from tuner.tune.reopen import Reopened
+from tuner.tune.standing import UNLIKELY
+
+SAID: Final = 3
+"""Terms that are named."""
+
+TERMS: Final = {
+    "products": "matrix products",
+    "elementwise": "element-wise work",
+    "tensor_parallel": "tensor parallel exchanges",
+    "context_parallel": "context parallel exchanges",
+    "launch": "launching kernels",
+    "upkeep": "upkeep of layers",
+    "recompute": "recomputing",
+    "head": "the output layer",
+    "pipeline": "sends from stage to stage",
+    "bubble": "the pipeline's bubble",
+    "data_parallel": "data parallel exchanges",
+    "sharding": "gathering shards",
+    "optimizer": "the optimizer's step",
+}
+
+
+def sentences(study: Reopened, rows: Sequence[Row]) -> list[str]:
+    """One for each question; fewer where nothing, or but one topology, was measured."""
+    best = study.best
+    if best is None:
+        return [f"{_label(study)}Nothing was measured.", _cost(study)]
+    said = [_won(study, rows[0]), _by_how_much(study)]
+    if len(study.places) > 1:
+        said.append(_why(study, rows))
+    return [*said, _how_sure(study), _cost(study)]
+
+
+def account(study: Reopened, row: Row) -> Cost:
+    """Where the time and memory of a topology go, by the model as the study has taught it."""
+    workload, cluster = study.pool.setting(row.place.candidate) if row.place else (row.workload, row.cluster)
+    return cost_of(workload, cluster, row.topology, study.model)
+
+
+def term(name: str) -> str:
+    """A term of time as people say it."""
+    return TERMS.get(name, name.replace("_", " "))
+
+
+def _label(study: Reopened) -> str:
+    return "SIMULATED: " if study.simulated else ""
+
+
+def _won(study: Reopened, row: Row) -> str:
+    place, model = study.places[0], row.workload.model
+    nodes = counted(row.topology.nodes, "node")
+    other = ""
+    if row.other_model:
+        own = study.workload.model
+        parts = [f"{model.heads} heads in place of {own.heads}"] * (row.topology.heads is not None)
+        parts += [f"{model.hidden} x {model.layers} in place of {own.hidden} x {own.layers}"] * bool(row.topology.shape)
+        other = f"; it trains another model than the one described ({', '.join(parts)})"
+    return (
+        f"{_label(study)}{row.key} finishes soonest: {place.seconds:.2f} s an iteration on {nodes} of "
+        f"{row.cluster.gpus_per_node} {row.cluster.gpu.name}, {place.days:,.1f} days for "
+        f"{_tokens(study.workload.training_tokens)} tokens of a {size(model.parameters)} model{other}."
+    )
+
+
+def _by_how_much(study: Reopened) -> str:
+    best, places = study.places[0], study.places
+    if len(places) == 1:
+        return "It is the only one that was measured."
+    second = places[1]
+    sooner = f"{1 - best.days / second.days:.1%} or {_days(second.days - best.days)} sooner"
+    said = f"That is {sooner} than the runner-up {second.key}"
+    first = next(trial for trial in study.launched if trial.measured)
+    other = next(place for place in places if place.candidate == first.proposal.candidate)
+    if other not in (best, second):
+        said += f", and {1 - best.days / other.days:.1%} sooner than {other.key}, the first one measured"
+    worst = places[-1]
+    if worst not in (best, second, other):
+        said += f"; the slowest of {len(places)} takes {worst.days / best.days:.2g} times as long"
+    return f"{said}."
+
+
+def _why(study: Reopened, rows: Sequence[Row]) -> str:
+    """Term by term against the runner-up, as far as the model can tell."""
+    ours, other = account(study, rows[0]), account(study, rows[1])
+    changes = difference(ours, other)
+    floor = 0.0005 * ours.seconds
+    gains = [f"{seconds:.2f} s less on {term(name)}" for name, seconds in changes if seconds > floor][:SAID]
+    losses = [f"{-seconds:.2f} s more on {term(name)}" for name, seconds in changes if seconds < -floor][:SAID]
+    measured, told = study.places[1].seconds - study.places[0].seconds, other.seconds - ours.seconds
+    if not gains and not losses:
+        return "By the model's account the two spend their time alike."
+    against = f", against {listed(losses)}" if gains and losses else ""
+    unexplained = "" if told * measured > 0 else ", which the model therefore does not explain"
+    return (
+        f"By the model's account it spends {listed(gains or losses)}{against}: {_more_or_less(told)} in all, where "
+        f"{_more_or_less(measured)} was {'simulated' if study.simulated else 'measured'}{unexplained}."
+    )
+
+
+def _more_or_less(seconds: float) -> str:
+    return f"{abs(seconds):.2f} s {'less' if seconds >= 0 else 'more'}"
+
+
+def _how_sure(study: Reopened) -> str:
+    best, equals = study.places[0], study.equals
+    said = f"With {counted(best.runs, 'run')} it takes {best.low:,.1f} to {best.high:,.1f} days with 80% probability"
+    if not equals:
+        return f"{said}, and no other one that was measured has more than {UNLIKELY:.0%} to be sooner."
+    names = [f"{place.key} ({place.rival:.0%} to be sooner)" for place in equals[:SAID]]
+    more = [f"{len(equals) - SAID} more"] * (len(equals) > SAID)
+    return f"{said}; it cannot be told apart from {listed([*names, *more])}."
+
+
+def _cost(study: Reopened) -> str:
+    jobs = len(study.launched)
+    outcomes = ", ".join(f"{count} {outcome.lower().replace('_', ' ')}" for outcome, count in study.outcomes.items())
+    said = (
+        f"It took {counted(jobs, 'job')}{f' ({outcomes})' if outcomes else ''} and {study.node_hours:,.1f} node-hours"
+    )
+    best = study.best
+    if best is None:
+        return f"{said}."
+    share = study.node_hours / (best.days * 24 * study.topology(best).nodes)
+    return f"{said}, {f'{share:.2%} of' if share < 1 else f'{share:,.1f} times'} what the training itself takes."
+
+
+def _days(days: float) -> str:
+    return (
+        f"{days:,.1f} days" if days >= 1 else f"{days * 24:,.1f} hours" if days > 1 / 24 else f"{days * 86400:,.1f} s"
+    )
+
+
+def _tokens(tokens: float) -> str:
+    for unit, scale in (("trillion", 1e12), ("billion", 1e9), ("million", 1e6)):
+        if tokens >= scale:
+            return f"{tokens / scale:.3g} {unit}"
+    return f"{tokens:,.0f}"

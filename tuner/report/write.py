@@ -1,0 +1,86 @@
+"""A report's files, each whole or not at all."""
+
+from __future__ import annotations
+
+import io
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.backends.backend_svg import FigureCanvasSVG
+
+from tuner.errors import InputError
+from tuner.report.cells import measurements
+from tuner.report.figures import plots
+from tuner.report.markdown import markdown
+from tuner.report.page import page
+from tuner.report.plot import Plot
+from tuner.report.rows import Row, rows_of
+from tuner.report.sentences import sentences
+from tuner.report.style import look
+from tuner.tune.reopen import Reopened
+
+PLOTS: Final = "plots"
+DOTS: Final = 110
+"""Of a PNG, to the inch."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Report:
+    """A report that was written."""
+
+    sentences: tuple[str, ...]
+    rows: tuple[Row, ...]
+    files: tuple[Path, ...]
+
+
+def write_report(study: Reopened, folder: Path) -> Report:
+    """`report.md`, `report.html`, `measurements.csv` and `plots/` in the folder."""
+    rows = rows_of(study)
+    said = sentences(study, rows)
+    files: dict[str, bytes] = {}
+    drawn = []
+    with look():
+        for plot in plots(study, rows):
+            png, svg = _saved(plot)
+            files[f"{PLOTS}/{plot.name}.png"], files[f"{PLOTS}/{plot.name}.svg"] = png, svg
+            inches = plot.figure.get_size_inches()
+            drawn.append((plot.name, plot.title, plot.alt, svg, (float(inches[0]), float(inches[1]))))
+    pictures = [(f"{PLOTS}/{name}.png", title, alt) for name, title, alt, _, _ in drawn]
+    files = {
+        "report.md": markdown(study, rows, said, pictures).encode(),
+        "report.html": page(study, rows, said, drawn).encode(),
+        "measurements.csv": measurements(study).encode(),
+        **files,
+    }
+    return Report(sentences=tuple(said), rows=tuple(rows), files=tuple(_written(folder, files)))
+
+
+def _saved(plot: Plot) -> tuple[bytes, bytes]:
+    """As PNG and as SVG, by the canvases themselves: `savefig` would draw each four times over."""
+    drawn, png, svg = plot.figure, io.BytesIO(), io.BytesIO()
+    drawn.set_dpi(DOTS)
+    agg: Any = FigureCanvasAgg(drawn)
+    agg.print_png(png, metadata={"Title": plot.title, "Description": plot.alt})
+    drawn.set_layout_engine("none")
+    vector: Any = FigureCanvasSVG(drawn)
+    vector.print_svg(svg, metadata={"Title": plot.title, "Description": plot.alt, "Date": None})
+    return png.getvalue(), svg.getvalue()
+
+
+def _written(folder: Path, files: dict[str, bytes]) -> Sequence[Path]:
+    written = []
+    try:
+        (folder / PLOTS).mkdir(parents=True, exist_ok=True)
+        for name, content in files.items():
+            path = folder / name
+            temporary = path.with_name(f".{path.name}.{os.getpid()}")
+            temporary.write_bytes(content)
+            temporary.replace(path)
+            written.append(path)
+    except OSError as error:
+        raise InputError(f"{folder} cannot be written: {error.strerror or error}.") from None
+    return written

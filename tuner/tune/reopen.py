@@ -1,0 +1,206 @@
+"""A study read again, with nothing launched: what it is about, what it believed in the end, who is ahead.
+
+Only the topologies that were tried are asked for, so that a study of a thousand jobs is read in a moment: what is
+believed of one of them does not depend on those that nobody tried.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+from tuner.columns import Columns
+from tuner.domain import Cluster, Topology, Workload
+from tuner.errors import NothingUsable, StudyError
+from tuner.physics.calibration import Calibration, Measured, calibrate
+from tuner.physics.estimate import Model
+from tuner.search.belief import Belief, Trust
+from tuner.search.pool import Pool
+from tuner.search.record import Trial
+from tuner.search.study import Study
+from tuner.sitefile import site_of
+from tuner.tune import eras as drift
+from tuner.tune.begin import HOST
+from tuner.tune.described import cluster_of, topology_of, workload_of
+from tuner.tune.earlier import existing
+from tuner.tune.knowledge import seen_in
+from tuner.tune.standing import Place, noise, rivals, standings
+
+TAUGHT: Final = 60
+"""Topologies, the best ones, whose runs teach the model that explains them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reopened:
+    """A study as it stands."""
+
+    name: str
+    url: str
+    folder: Path
+    launcher: str
+    settings: Mapping[str, Any]
+    trials: tuple[Trial, ...]
+    """All, by number; candidates are numbered within `pool`."""
+    pool: Pool
+    """Every topology that was tried."""
+    places: tuple[Place, ...]
+    """All measured topologies, the best first."""
+    equals: tuple[Place, ...]
+    """Those that cannot be told apart from the best."""
+    eras: tuple[drift.Era, ...]
+    labels: Mapping[int, str]
+    """The era of each trial; empty names where there is but one."""
+    model: Model
+    """The physics as the study's own measurements have taught it, for the era in which it ended."""
+    spread: float
+    """Deviation of the logarithm of two runs of one topology."""
+
+    @property
+    def best(self) -> Place | None:
+        """The winner."""
+        return self.places[0] if self.places else None
+
+    @property
+    def launched(self) -> list[Trial]:
+        """Trials whose jobs were launched."""
+        return [trial for trial in self.trials if trial.launched]
+
+    @property
+    def simulated(self) -> bool:
+        """Whether the simulated cluster has answered."""
+        return self.launcher == "simulated"
+
+    @property
+    def node_hours(self) -> float:
+        """What all jobs have cost."""
+        return sum(trial.ending.node_hours for trial in self.trials if trial.ending)
+
+    @property
+    def outcomes(self) -> dict[str, int]:
+        """How many jobs ended how, the most frequent first."""
+        return dict(Counter(trial.ending.outcome.value for trial in self.launched if trial.ending).most_common())
+
+    @property
+    def searched(self) -> Mapping[str, Sequence[Any]]:
+        """The values on each axis; nothing for a replay, which has rows and no axes."""
+        axes: Mapping[str, Sequence[Any]] = self.settings.get("axes", {})
+        return axes
+
+    @property
+    def workload(self) -> Workload:
+        """The training that the study is about."""
+        return self.pool.workload
+
+    def topology(self, place: Place | Trial) -> Topology:
+        """What was tried."""
+        return self.pool.topology(place.candidate if isinstance(place, Place) else place.proposal.candidate)
+
+    def setting(self, place: Place | Trial) -> tuple[Workload, Cluster]:
+        """What it trained, and on which machines."""
+        return self.pool.setting(place.candidate if isinstance(place, Place) else place.proposal.candidate)
+
+    def place_of(self, key: str) -> Place:
+        """The measured topology of that key."""
+        for place in self.places:
+            if place.key == key:
+                return place
+        measured = ", ".join(place.key for place in self.places[:5])
+        raise NothingUsable(f"study {self.name} has measured no {key}; it has {measured or 'measured nothing'}.")
+
+
+def reopened(name: str, *, runs: Path, storage: str | None = None) -> Reopened:
+    """The study of that name, read and closed again."""
+    study = existing(name, runs=runs, storage=storage)
+    try:
+        return _read(study, runs / name)
+    finally:
+        study.close()
+
+
+def _read(study: Study, folder: Path) -> Reopened:
+    settings, attributes = study.settings, study.attributes
+    found = _settings_of(settings, study.name)
+    pool, trials = _tried(found, study.trials())
+    eras = drift.eras_of(attributes.get("eras", []))
+    calibration = site_of(attributes["site"], f"the study {study.name}") if attributes.get("site") else Calibration()
+    on_host = settings.get("launcher") == "local" and settings.get("accelerator") == "cpu"
+    trust = HOST if on_host else Trust()
+    now = drift.label(1 << 60, eras, calibration.era)
+    belief = Belief(pool, calibration, era=now, trust=trust) if trials else None
+    if belief is not None:
+        belief.learn(
+            [each for trial in trials for each in seen_in(trial, drift.label(trial.number, eras, calibration.era))]
+        )
+    places = standings(belief, trials) if belief is not None else []
+    return Reopened(
+        name=study.name,
+        url=study.url,
+        folder=folder,
+        launcher=str(settings.get("launcher", "")),
+        settings=settings,
+        trials=tuple(trials),
+        pool=pool,
+        places=tuple(places),
+        equals=tuple(rivals(places)),
+        eras=tuple(eras),
+        labels=drift.labels(trials, eras),
+        model=_taught(pool, trials, places, eras, calibration),
+        spread=noise(trials, usual=trust.repeat),
+    )
+
+
+def _taught(
+    pool: Pool, trials: Sequence[Trial], places: Sequence[Place], eras: Sequence[drift.Era], begun: Calibration
+) -> Model:
+    """The model as it explains the best of what was measured, residual included."""
+    near = {place.candidate for place in places[:TAUGHT]}
+    own = [trial for trial in trials if trial.measured and trial.proposal.candidate in near]
+    if not own:
+        return Model(calibration=begun)
+    measured = []
+    for part in range(len(pool.parts)):
+        ours = [trial for trial in own if pool.part(trial.proposal.candidate) == part]
+        if ours:
+            columns = pool.parts[part]
+            rows = np.array([trial.proposal.candidate - pool.starts[part] for trial in ours])
+            measured.append(
+                Measured(
+                    columns=columns.rows(rows),
+                    seconds=np.array([trial.seconds for trial in ours]),
+                    era=tuple(drift.label(trial.number, eras, "") for trial in ours),
+                )
+            )
+    return Model(calibration=replace(calibrate(measured), era=drift.label(1 << 60, eras, "")))
+
+
+def _settings_of(settings: Mapping[str, Any], name: str) -> list[tuple[Workload, Cluster]]:
+    """Workload and cluster of each part of the pool that the study searched."""
+    parts = [settings] if "workload" in settings else settings.get("parts", [])
+    if not parts:
+        raise StudyError(f"study {name!r} does not say what it is about; it was begun by an older version.")
+    return [(workload_of(part["workload"]), cluster_of(part["cluster"])) for part in parts]
+
+
+def _tried(settings: Sequence[tuple[Workload, Cluster]], trials: Sequence[Trial]) -> tuple[Pool, list[Trial]]:
+    """Each topology of the trials once, and the trials with its number."""
+    topologies: list[dict[str, Topology]] = [{} for _ in settings]
+    for trial in trials:
+        topologies[trial.proposal.setting].setdefault(trial.proposal.key, topology_of(trial.proposal.topology))
+    parts: list[Columns] = []
+    places: dict[tuple[int, str], int] = {}
+    start = 0
+    for setting, ((workload, cluster), own) in enumerate(zip(settings, topologies, strict=True)):
+        parts.append(Columns.of(own.values(), workload, cluster))
+        places |= {(setting, key): start + place for place, key in enumerate(own)}
+        start += len(own)
+    numbered = [
+        replace(each, proposal=replace(each.proposal, candidate=places[each.proposal.setting, each.proposal.key]))
+        for each in trials
+    ]
+    kept = tuple(part for part in parts if len(part.tp)) or tuple(parts[:1])
+    return Pool(workload=settings[0][0], parts=kept), numbered

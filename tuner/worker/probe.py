@@ -1,0 +1,140 @@
+"""What the framework finds on this machine, and how fast it is: a program of its own, that prints one JSON document.
+
+python -m tuner.worker.probe             versions, accelerator, NCCL, DeepSpeed and its ops
+python -m tuner.worker.probe --measure   seconds of a matrix product, of a copy and of a collective too
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import multiprocessing
+import os
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+RUNS = 5
+RANKS = 2
+WORDS = 4_000_000
+"""Of fp32 that the ranks add up."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Print what was found."""
+    parser = argparse.ArgumentParser(prog="python -m tuner.worker.probe")
+    parser.add_argument("--measure", action="store_true")
+    measure = parser.parse_args(arguments).measure
+    found = _look()
+    if measure and "torch" in found:
+        found |= _measure(found["accelerator"])
+    print(json.dumps(found), flush=True)
+    return 0
+
+
+def _look() -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    try:
+        import torch
+    except ImportError as error:
+        return {"torch_lacks": str(error)}
+    found["torch"] = torch.__version__
+    cuda = torch.cuda.is_available() and os.environ.get("DS_ACCELERATOR", "cuda") == "cuda"
+    found["accelerator"] = "cuda" if cuda else "cpu"
+    found["cards"] = torch.cuda.device_count() if cuda else 0
+    if cuda:
+        found["card"] = torch.cuda.get_device_name(0)
+        found["cuda"] = torch.version.cuda
+        found["nccl"] = ".".join(map(str, torch.cuda.nccl.version()))
+    found["gloo"] = torch.distributed.is_available() and torch.distributed.is_gloo_available()
+    try:
+        import deepspeed
+        from deepspeed.git_version_info import installed_ops
+
+        found["deepspeed"] = deepspeed.__version__
+        found["ops"] = sorted(name for name, built in installed_ops.items() if built)
+    except ImportError as error:
+        found["deepspeed_lacks"] = str(error)
+    return found
+
+
+def _measure(accelerator: str) -> dict[str, Any]:
+    import torch
+
+    device = torch.device(accelerator)
+    precision = torch.bfloat16 if accelerator == "cuda" else torch.float32
+    width = 8192 if accelerator == "cuda" else 1024
+    left, right = (torch.randn(width, width, device=device, dtype=precision) for _ in range(2))
+    seconds = _best(lambda: torch.matmul(left, right), accelerator)
+    words = 256 * 2**20 if accelerator == "cuda" else 32 * 2**20
+    source = torch.zeros(words, device=device, dtype=torch.uint8)
+    target = torch.empty_like(source)
+    copied = _best(lambda: target.copy_(source), accelerator)
+    ranks = min(torch.cuda.device_count(), 8) if accelerator == "cuda" else RANKS
+    return {
+        "precision": "bf16" if accelerator == "cuda" else "fp32",
+        "product_flops": 2 * width**3 / seconds,
+        "copy_bytes": 2 * words / copied,
+        "ranks": ranks,
+        "link_bytes": _collective(accelerator, ranks) if ranks > 1 else None,
+    }
+
+
+def _best(work: Callable[[], Any], accelerator: str) -> float:
+    """Seconds of the fastest of a few runs."""
+    import torch
+
+    def wait() -> None:
+        if accelerator == "cuda":
+            torch.cuda.synchronize()
+
+    fastest = float("inf")
+    for _ in range(RUNS + 1):
+        wait()
+        began = time.perf_counter()
+        work()
+        wait()
+        fastest = min(fastest, time.perf_counter() - began)
+    return fastest
+
+
+def _collective(accelerator: str, ranks: int) -> float | None:
+    """Bytes a second that each rank sends in a ring, or nothing where the ranks do not find each other."""
+    context = multiprocessing.get_context("spawn")
+    with tempfile.TemporaryDirectory() as folder:
+        answers = context.Queue()
+        own = [
+            context.Process(target=_rank, args=(rank, ranks, f"{folder}/store", accelerator, answers), daemon=True)
+            for rank in range(ranks)
+        ]
+        for process in own:
+            process.start()
+        try:
+            seconds = float(answers.get(timeout=60))
+        except Exception:  # a queue that stays empty, whatever kept the ranks from answering
+            return None
+        finally:
+            for process in own:
+                process.join(timeout=5)
+                process.kill()
+    return 4 * WORDS * 2 * (ranks - 1) / ranks / seconds
+
+
+def _rank(rank: int, ranks: int, store: str, accelerator: str, answers: Any) -> None:
+    import torch
+    from torch import distributed
+
+    if accelerator == "cuda":
+        torch.cuda.set_device(rank)
+    backend = "nccl" if accelerator == "cuda" else "gloo"
+    distributed.init_process_group(backend, init_method=f"file://{store}", rank=rank, world_size=ranks)
+    words = torch.zeros(WORDS, device=torch.device(accelerator))
+    seconds = _best(lambda: distributed.all_reduce(words), accelerator)
+    if rank == 0:
+        answers.put(seconds)
+    distributed.destroy_process_group()
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
