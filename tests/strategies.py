@@ -308,3 +308,11 @@ def measured_rows(draw: st.DrawFn, *, most: int = 14, broken: bool = True) -> li
         return rows
     bad = st.lists(st.tuples(row, few(_BROKEN)).map(lambda pair: pair[0] | pair[1]), max_size=3)
     return draw(st.permutations(rows + draw(bad)))
+
+
+@st.composite
+def shown(draw: st.DrawFn, candidates: int) -> list[tuple[int, float | None]]:
+    """What two to four jobs have shown of a pool of so many candidates: by what the logarithm of their seconds was off,
+    or that there was too little memory."""
+    places = draw(st.lists(st.integers(0, candidates - 1), min_size=2, max_size=4, unique=True))
+    return [(place, draw(st.none() | st.floats(-0.12, 0.12))) for place in places]

@@ -16,8 +16,9 @@ from tuner.search.record import Trial
 WORTH: Final = 6.0
 """Repeats that the noise known before is worth."""
 
-UNLIKELY: Final = 0.05
-"""A topology that is the better one with less probability than this is told apart."""
+UNLIKELY: Final = 0.025
+"""A topology that is the better one with less probability than this is told apart: who leads is seen afterwards, so
+that of two equal ones either may seem the better, and both chances together are 5%."""
 
 INTERVAL: Final = 1.2816
 """Deviations on either side that hold 80%."""
