@@ -91,8 +91,8 @@ class Live:
         from tuner.durations import between, node_time
 
         grid = Table.grid(padding=(0, 2))
-        grid.add_column(style="dim")
-        grid.add_column(overflow="ellipsis", no_wrap=True)
+        grid.add_column(style="dim", no_wrap=True, min_width=len(f"{self._label}best"))
+        grid.add_column(overflow="ellipsis", no_wrap=True, ratio=1)
         best = known.places[0] if known.places else None
         grid.add_row(f"{self._label}best", best.key if best else "nothing measured yet")
         if best:
