@@ -162,8 +162,6 @@ def test_a_finished_study_asked_again_launches_nothing(tmp_path: Path) -> None:
     assert again.jobs == first.jobs
     named = [[(place.key, place.trials) for place in found.places] for found in (first, again)]
     assert named[0] == named[1]
-        (place.key, place.trials) for place in first.places
-    ]
     # what is learnt at once and one after the other differs in the last digit
     assert [place.days for place in again.places] == pytest.approx([place.days for place in first.places])
 
