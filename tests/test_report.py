@@ -51,6 +51,17 @@ def test_a_study_that_began_with_a_calibration_is_read_with_it(run: Run, tmp_pat
     assert said["rows"][0]["days"] == pytest.approx(document["best"]["days"], rel=1e-3)
 
 
+def test_a_very_long_study_keeps_all_its_places(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Beyond the best few hundred by their own runs alone: the same topologies and winner, about the same days."""
+    whole = opened("drifting")
+    monkeypatch.setattr("tuner.tune.reopen.NEAR", 4)
+    cut = opened("drifting")
+    assert {place.key for place in cut.places} == {place.key for place in whole.places}
+    assert cut.places[0].key == whole.places[0].key
+    days = {place.key: place.days for place in whole.places}
+    assert all(place.days == pytest.approx(days[place.key], rel=0.05) for place in cut.places)
+
+
 def test_five_sentences_say_what_won_by_how_much_why_how_sure_and_at_what_cost(study: Reopened) -> None:
     said = sentences(study, rows_of(study))
     assert len(said) == 5

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
 from matplotlib.axes import Axes
 from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLocator
@@ -27,6 +27,9 @@ from tuner.report.style import (
     watermark,
 )
 from tuner.tune.reopen import Reopened
+
+WIDE: Final = 5.0
+"""Times the best from which on the slowest asks for a logarithmic axis."""
 
 
 def plots(study: Reopened, rows: Sequence[Row]) -> list[Plot]:
@@ -82,6 +85,9 @@ def _progress(study: Reopened) -> Plot | None:
         axes.set_xlabel(name, labelpad=8)
         axes.set_xlim(left=0)
     left.xaxis.set_major_locator(MaxNLocator(integer=True))
+    known = [each for each in found.days if each is not None]
+    if known and max(known) > WIDE * min(known):
+        left.set_yscale("log")
     left.set_ylabel("days until trained, at equal compute")
     drawn.legend(*left.get_legend_handles_labels(), loc="outside lower center", ncols=6)
     last = next((each for each in reversed(found.best) if each is not None), None)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from typing import Final
 
 from matplotlib.patches import Rectangle
 from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLocator
@@ -21,6 +23,9 @@ from tuner.report.style import (
 )
 from tuner.tune.reopen import Reopened
 
+PALE: Final = 1.5
+"""Times the best from which on a cell of the map is as pale as can be."""
+
 
 def map_of(rows: Sequence[Row]) -> Plot:
     """The best of each tp and pp."""
@@ -30,14 +35,14 @@ def map_of(rows: Sequence[Row]) -> Plot:
     drawn = figure(max(6.0, 2.0 + 1.0 * len(pps)), max(3.2, 1.8 + 0.75 * len(tps)))
     axes = drawn.subplots()
     axes.grid(visible=False)
-    low, high = min(days), max(days)
+    low, high = min(days), min(max(days), PALE * min(days))
     colour: str | tuple[float, float, float]
     for cell in found:
         at = pps.index(cell.pp), tps.index(cell.tp)
         if cell.days is None:
             colour, ink, text = "white", BLACK, OUTCOMES.get(cell.outcome, (cell.outcome.lower(),))[0]
         else:
-            shade = (cell.days - low) / (high - low) if high > low else 0.0
+            shade = min(1.0, math.log(cell.days / low) / math.log(high / low)) if high > low else 0.0
             colour, ink = _shade(shade), BLACK if shade > 0.45 else "white"
             text = f"{cell.days:,.4g}"
         axes.add_patch(_box(at, colour, dashed=cell.days is None))
@@ -158,7 +163,7 @@ def drift(study: Reopened) -> Plot | None:
     axes.set_xlabel("trial")
     axes.set_ylabel("seconds, relative")
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-    axes.legend(loc="lower right")
+    drawn.legend(*axes.get_legend_handles_labels(), loc="outside lower center", ncols=2)
     told = "; ".join(f"from trial {first} on it took {factor:.3f} times as long" for first, factor in found.begins)
     return Plot(
         name="eras",

@@ -6,6 +6,7 @@ believed of one of them does not depend on those that nobody tried.
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -19,7 +20,7 @@ from tuner.domain import Cluster, Topology, Workload
 from tuner.errors import NothingUsable, StudyError
 from tuner.physics.calibration import Calibration, Measured, calibrate
 from tuner.physics.estimate import Model
-from tuner.search.belief import Belief, Trust
+from tuner.search.belief import Belief, Seen, Trust
 from tuner.search.pool import Pool
 from tuner.search.record import Trial
 from tuner.search.study import Study
@@ -29,7 +30,11 @@ from tuner.tune.begin import HOST
 from tuner.tune.described import cluster_of, topology_of, workload_of
 from tuner.tune.earlier import existing
 from tuner.tune.knowledge import seen_in
-from tuner.tune.standing import Place, noise, rivals, standings
+from tuner.tune.standing import DAY, INTERVAL, Place, noise, rivals, standings
+
+NEAR: Final = 250
+"""Topologies, the best ones, of which a study's belief is worked out again: the time that takes grows with the square
+of their number. The places behind them are told by their own runs alone."""
 
 TAUGHT: Final = 60
 """Topologies, the best ones, whose runs teach the model that explains them."""
@@ -131,12 +136,16 @@ def _read(study: Study, folder: Path) -> Reopened:
     on_host = settings.get("launcher") == "local" and settings.get("accelerator") == "cpu"
     trust = HOST if on_host else Trust()
     now = drift.label(1 << 60, eras, calibration.era)
-    belief = Belief(pool, calibration, era=now, trust=trust) if trials else None
-    if belief is not None:
+    near = _near(trials)
+    own = [trial for trial in trials if trial.proposal.candidate in near]
+    places: list[Place] = []
+    if own:
+        belief = Belief(pool, calibration, era=now, trust=trust)
         belief.learn(
-            [each for trial in trials for each in seen_in(trial, drift.label(trial.number, eras, calibration.era))]
+            [each for trial in own for each in _times(trial, drift.label(trial.number, eras, calibration.era))]
         )
-    places = standings(belief, trials) if belief is not None else []
+        places = standings(belief, own)
+        places += _others(pool, [trial for trial in trials if trial.proposal.candidate not in near], eras)
     return Reopened(
         name=study.name,
         url=study.url,
@@ -149,9 +158,52 @@ def _read(study: Study, folder: Path) -> Reopened:
         equals=tuple(rivals(places)),
         eras=tuple(eras),
         labels=drift.labels(trials, eras),
-        model=_taught(pool, trials, places, eras, calibration),
+        model=_taught(pool, own, places, eras, calibration),
         spread=noise(trials, usual=trust.repeat),
     )
+
+
+def _times(trial: Trial, era: str) -> list[Seen]:
+    """What a trial shows of time: whether something fitted moves no time."""
+    seen = [each for each in seen_in(trial, era) if each.seconds is not None]
+    return [replace(each, memory=None, fits=None) for each in seen]
+
+
+def _near(trials: Sequence[Trial]) -> set[int]:
+    """The topologies that the belief is asked about: all but in a very long study, where it is the best ones."""
+    best: dict[int, float] = {}
+    for trial in trials:
+        ending, candidate = trial.ending, trial.proposal.candidate
+        if ending is not None and (ending.objective or ending.forecast):
+            objective = ending.objective if ending.objective is not None else math.inf
+            best[candidate] = min(best.get(candidate, math.inf), objective)
+    return set(sorted(best, key=lambda candidate: best[candidate])[:NEAR])
+
+
+def _others(pool: Pool, trials: Sequence[Trial], eras: Sequence[drift.Era]) -> list[Place]:
+    """The places behind, by their own runs alone."""
+    runs: dict[int, list[Trial]] = {}
+    for trial in trials:
+        if trial.measured:
+            runs.setdefault(trial.proposal.candidate, []).append(trial)
+    spread = noise(trials)
+    found = []
+    for candidate, own in runs.items():
+        since = [math.prod(era.factor for era in eras if era.first > trial.number) for trial in own]
+        mean = sum(math.log(trial.seconds * factor) for trial, factor in zip(own, since, strict=True)) / len(own)
+        finish, width = mean + float(pool.work[candidate]), INTERVAL * spread / math.sqrt(len(own))
+        place = Place(
+            candidate=candidate,
+            key=own[0].proposal.key,
+            seconds=math.exp(mean),
+            days=math.exp(finish) / DAY,
+            low=math.exp(finish - width) / DAY,
+            high=math.exp(finish + width) / DAY,
+            runs=len(own),
+            trials=tuple(trial.number for trial in own),
+        )
+        found.append(place)
+    return sorted(found, key=lambda place: (place.days, place.trials))
 
 
 def _taught(
