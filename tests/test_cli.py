@@ -294,7 +294,7 @@ BAD_INPUT = [
     (("fly",), "No such command 'fly'"),
     (("audit",), "Missing argument 'TABLE|LOG'"),
     (("audit", "no/such.csv"), "there is no file no/such.csv."),
-    (("audit", "LICENSE"), "LICENSE has none of the columns of a measurement table"),
+    (("audit", ".gitignore"), ".gitignore has none of the columns of a measurement table"),
     (("audit", "tests/data/tables/bloom-a100.csv", "--fix"), "--fix and -o FILE go together."),
     (("audit", "tests/data/tables/bloom-a100.csv", "-o", "x.csv"), "--fix and -o FILE go together."),
     (("audit", "tests/data/tables/bloom-a100.csv", "--default", "gpu"), "--default 'gpu' is not COLUMN=VALUE"),
