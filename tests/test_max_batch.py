@@ -265,7 +265,7 @@ def test_a_script_that_crashes_is_no_limit(script: Path, tmp_path: Path, run: Ru
 BAD = [
     (("--strategy", "guess"), "there is no strategy called 'guess'"),
     (("--launcher", "replay"), "--launcher replay and --table FILE go together."),
-    (("--launcher", "slurm"), "there is no launcher called 'slurm'"),
+    (("--launcher", "cloud"), "there is no launcher called 'cloud'"),
     (("--step", "x3"), "--step 'x3' is neither x2 nor a number from 1 to 4096."),
     (("--set", "tp=2,4"), "max-batch tries one topology: pin tp and dp to one value; tuner compare takes several."),
     (("--command", "python train.py {batch}"), "{batch} is none of the fields"),

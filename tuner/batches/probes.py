@@ -181,9 +181,10 @@ class Launching:
             shown = result.measurement.peak_memory or peak or None
             seconds = result.measurement.seconds
             return Seen(micro_batch=micro_batch, outcome="MEASURED", peak_memory=shown, seconds=seconds)
-        evidence = f"{result.failure.kind}: {result.failure.evidence}" if result.failure else ""
+        meaning = result.failure.meaning if result.failure else ""
+        evidence = f"{meaning}: {result.failure.evidence}" if result.failure else ""
         ended = read_object(job.folder / "ended.json") or {}
-        silent = result.failure is None or result.failure.kind == "ended without a result"
+        silent = result.failure is None or meaning == "ended without a result"
         if result.outcome is Outcome.CRASHED and silent and ended.get("why") == "exited" and ended.get("exit") == 0:
             # A program that ended well has run, though its log says no times.
             return Seen(micro_batch=micro_batch, outcome="MEASURED", peak_memory=peak or None)
