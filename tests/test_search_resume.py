@@ -36,6 +36,7 @@ from tuner.search.record import Proposal, Trial
 from tuner.search.storage import sqlite_url
 from tuner.search.study import Study
 from tuner.search.worker import gone, this_worker
+from tuner.tune.limits import Limits
 
 BUDGET = 14
 KILLS = 20
