@@ -262,8 +262,8 @@ def test_processes_that_share_a_study_never_run_one_proposal_twice_and_stay_in_o
 
 def together(many: int, url: str, folder: Path, name: str, *arguments: str) -> int:
     """Several processes on one study, and what must be true of it afterwards; how many of them launched a job."""
-    budget = 5 * many
-    given = ("--study", name, "--budget", str(budget), *arguments)
+    budget = 15 * many
+    given = ("--study", name, "--budget", str(budget), "--sampler", "grid", *arguments)  # which never has enough
     processes = [start(*given, folder=folder) for _ in range(many)]
     for process in processes:
         said = finish(process)
