@@ -143,11 +143,6 @@ def unreachable(said: str) -> bool:
     )
 
 
-def unknown_job(said: str) -> bool:
-    """Whether a command failed because there is no such job."""
-    return "Invalid job id" in said
-
-
 def unfit(text: str) -> dict[str, str]:
     """Nodes that cannot run anything, and why, by the rows that `sinfo -h -N -o '%N|%T|%E'` printed."""
     found: dict[str, str] = {}

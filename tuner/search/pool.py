@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Final
@@ -34,7 +34,12 @@ class Pool:
     @classmethod
     def of_space(cls, space: Space) -> Pool:
         """The whole legal space."""
-        points = np.concatenate([np.zeros(0, dtype=np.int64), *space.blocks()])
+        return cls.of_points(space, space.blocks())
+
+    @classmethod
+    def of_points(cls, space: Space, blocks: Iterable[IntArray]) -> Pool:
+        """These points of a space."""
+        points = np.concatenate([np.zeros(0, dtype=np.int64), *blocks])
         columns = space.columns(points)
         held = {name: np.asarray(columns.arrays[name]) for name in columns.names}
         return cls(workload=space.workload, parts=(Columns(space.workload, space.cluster, held),))

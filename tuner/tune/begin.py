@@ -5,7 +5,7 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -123,13 +123,18 @@ def begin(request: Request, observe: Callable[[Event], None]) -> Iterator[Begun]
             iterations=request.iterations,
             retry_hang_sync=request.retry_hang_sync,
             calibration=request.calibration or Calibration(),
-            trust=HOST if isinstance(launcher, Local | Slurm) and launcher.on_host else Trust(),
+            trust=trust_for(about),
             observe=observe,
         )
         yield Begun(setup=setup, tally=tally, resumed=len(trials))
     finally:
         launcher.close()
         study.close()
+
+
+def trust_for(about: Mapping[str, Any]) -> Trust:
+    """How far the model and a single run can be relied on in a study, by what it is about."""
+    return HOST if about.get("accelerator") == "cpu" else Trust()
 
 
 def _keep_site(study: Study, calibration: Calibration | None) -> None:
@@ -199,14 +204,9 @@ def _cluster(request: Request, tally: Tally | None) -> tuple[Pool, Launcher, dic
 def _local(request: Request) -> tuple[Local, dict[str, Any]]:
     """This machine, and what is run on it."""
     machine = this_machine()
-    on_host = machine.accelerator == "cpu"
-    program: Program
     if request.command is None:
         check_jobs_can_run()
-        program = Worker(configure=_configure, accelerator=machine.accelerator, seed=request.seed)
-    else:
-        program = Template.parse(request.command, configure=_configure, cwd=Path.cwd(), on_host=on_host)
-    about = {"command": request.command, "accelerator": machine.accelerator, "seed": request.seed}
+    program, about = _program(request, machine.accelerator)
     return Local(program, ranks=request.space.cluster.gpus_per_node), about
 
 
@@ -224,18 +224,21 @@ def _hosts(request: Request) -> tuple[Local, dict[str, Any]]:
 
 def _slurm(request: Request) -> tuple[Slurm, dict[str, Any]]:
     """The cluster that sbatch submits to, and what is run on it."""
-    on_host = computes_on_host()
-    program: Program
-    if request.command is None:
-        program = Worker(configure=_configure, accelerator="cpu" if on_host else "cuda", seed=request.seed)
-    else:
-        program = Template.parse(request.command, configure=_configure, cwd=Path.cwd(), on_host=on_host)
+    program, about = _program(request, "cpu" if computes_on_host() else "cuda")
     site = SlurmSite.read(request.slurm_site) if request.slurm_site is not None else SlurmSite()
     notes = request.runs / study_name(request)
     slurm = Slurm(program, nodes=request.space.cluster.nodes, site=site, notes=notes)
     slurm.check()
-    about = {"command": request.command, "accelerator": "cpu" if on_host else "cuda", "seed": request.seed}
     return slurm, about
+
+
+def _program(request: Request, accelerator: str) -> tuple[Program, dict[str, Any]]:
+    """The shipped worker or the user's own command, and what of it the study is about."""
+    about = {"command": request.command, "accelerator": accelerator, "seed": request.seed}
+    if request.command is None:
+        return Worker(configure=_configure, accelerator=accelerator, seed=request.seed), about
+    on_host = accelerator == "cpu"
+    return Template.parse(request.command, configure=_configure, cwd=Path.cwd(), on_host=on_host), about
 
 
 def _configure(job: Job) -> dict[str, Any]:
@@ -244,14 +247,14 @@ def _configure(job: Job) -> dict[str, Any]:
 
 def _whole(space: Space, tally: Tally | None) -> Pool:
     counted = tally if tally is not None else Tally()
-    legal = 0
+    blocks = []
     for block in space.blocks(counted):
-        legal += len(block)
-        if legal > MOST:
+        blocks.append(block)
+        if counted.legal > MOST:
             raise InputError(f"more than {MOST:,} topologies are legal, too many to search; pin axes with --set.")
-    if not legal:
+    if not blocks:
         raise EmptySpace(why_empty(space, counted))
-    return Pool.of_space(space)
+    return Pool.of_points(space, blocks)
 
 
 @contextmanager

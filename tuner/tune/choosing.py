@@ -13,6 +13,7 @@ import numpy as np
 from tuner.search.proposer import Idea
 from tuner.search.record import Kind, Proposal
 from tuner.search.worker import this_worker
+from tuner.search.worth import Choice
 from tuner.tune.described import topology_document
 from tuner.tune.eras import eras_of
 from tuner.tune.knowledge import Knowledge
@@ -85,7 +86,11 @@ class Chooser:
             self.stopping = "nothing is left to try"
         else:
             self.stopping = self._not_worth(idea)
-        return None if idea is None or self.stopping else self._proposal(idea.candidate, why=self._why(idea))
+        return (
+            None
+            if idea is None or self.stopping
+            else self._proposal(idea.candidate, why=self._why(idea), choice=idea.choice)
+        )
 
     def _reference(self) -> Proposal | None:
         """The leader again, where it is time to see whether the cluster has changed."""
@@ -154,7 +159,8 @@ class Chooser:
         start = float(np.median(starts)) if starts else UNKNOWN_START
         return (start + seconds * (self._iterations - 1)) * self._known.pool.topology(candidate).nodes / 3600
 
-    def _proposal(self, candidate: int, *, kind: Kind = "search", why: str) -> Proposal:
+    def _proposal(self, candidate: int, *, kind: Kind = "search", why: str, choice: Choice | None = None) -> Proposal:
+        risk = float(self._known.belief.out_of_memory()[candidate]) if choice is None else choice.out_of_memory
         topology = self._known.pool.topology(candidate)
         mean, deviation = (float(each[0]) for each in self._known.belief.measured([candidate]))
         return Proposal(
@@ -170,7 +176,7 @@ class Chooser:
             estimate_sec=math.exp(mean),
             estimate_low=math.exp(mean - INTERVAL * deviation),
             estimate_high=math.exp(mean + INTERVAL * deviation),
-            out_of_memory=float(self._known.belief.out_of_memory()[candidate]),
+            out_of_memory=risk,
             tag=uuid.uuid4().hex,
             worker=self._worker,
         )

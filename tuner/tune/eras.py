@@ -52,10 +52,19 @@ def eras_of(documents: Sequence[Mapping[str, Any]]) -> list[Era]:
     return [Era(first=int(each["first"]), factor=float(each["factor"])) for each in documents]
 
 
+_LATER: Final = 1 << 60
+"""The number of a trial that is yet to come."""
+
+
 def label(number: int, eras: Sequence[Era], first: str) -> str:
     """The era of a trial; `first` is the name of the one in which the study began."""
     later = sum(era.first <= number for era in eras)
     return first if not later else f"{first or 'era'} {later + 1}"
+
+
+def present(eras: Sequence[Era], first: str) -> str:
+    """The era of a trial that is yet to come."""
+    return label(_LATER, eras, first)
 
 
 def labels(trials: Sequence[Trial], eras: Sequence[Era], first: str = "") -> dict[int, str]:

@@ -108,7 +108,7 @@ class Knowledge:
 
     def _relabel(self) -> None:
         """Tell the belief which era each observation is of."""
-        self.belief.relabel(self._labels(self.eras), drift.label(_LATER, self.eras, self.era))
+        self.belief.relabel(self._labels(self.eras), drift.present(self.eras, self.era))
         self.places = standings(self.belief, self.trials)
 
     def _labels(self, eras: Sequence[drift.Era]) -> list[str]:
@@ -144,10 +144,6 @@ def seen_in(trial: Trial, era: str) -> list[Seen]:
     if ending.outcome is Outcome.PRUNED:
         return [replace(one, seconds=ending.forecast, forecast=True, fits=True)]
     return []
-
-
-_LATER: Final = 1 << 60
-"""The number of a trial that is yet to come."""
 
 
 UNTOLD: Final = frozenset({Outcome.CANCELLED, Outcome.PREEMPTED})

@@ -6,9 +6,7 @@ in the study alone: a process that is killed at any moment is replaced by the ne
 
 from __future__ import annotations
 
-import json
 import math
-import os
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -17,6 +15,7 @@ from typing import Final
 
 from tuner.errors import LaunchError, StudyError
 from tuner.launch.contract import Job, Launcher, Result, State
+from tuner.launch.jsonfile import write_object
 from tuner.physics.calibration import Calibration
 from tuner.results import Failure, Outcome
 from tuner.search.belief import Trust
@@ -377,11 +376,8 @@ def _leave_note(job: Job, proposal: Proposal) -> None:
         "why": proposal.why,
         "estimate_sec": proposal.estimate_sec,
     }
-    temporary = job.folder / f".job.json.{os.getpid()}"
     try:
         job.folder.mkdir(parents=True, exist_ok=True)
-        temporary.write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
-        temporary.replace(job.folder / "job.json")
+        write_object(job.folder / "job.json", document)
     except OSError as error:
-        temporary.unlink(missing_ok=True)
         raise StudyError(f"{job.folder} cannot be written: {error.strerror or error}.") from None

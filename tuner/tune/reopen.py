@@ -20,13 +20,13 @@ from tuner.domain import Cluster, Topology, Workload
 from tuner.errors import NothingUsable, StudyError
 from tuner.physics.calibration import Calibration, Measured, calibrate
 from tuner.physics.estimate import Model
-from tuner.search.belief import Belief, Seen, Trust
+from tuner.search.belief import Belief, Seen
 from tuner.search.pool import Pool
 from tuner.search.record import Trial
 from tuner.search.study import Study
 from tuner.sitefile import site_of
 from tuner.tune import eras as drift
-from tuner.tune.begin import HOST
+from tuner.tune.begin import trust_for
 from tuner.tune.described import cluster_of, topology_of, workload_of
 from tuner.tune.earlier import existing
 from tuner.tune.knowledge import seen_in
@@ -133,9 +133,8 @@ def _read(study: Study, folder: Path) -> Reopened:
     pool, trials = _tried(found, study.trials())
     eras = drift.eras_of(attributes.get("eras", []))
     calibration = site_of(attributes["site"], f"the study {study.name}") if attributes.get("site") else Calibration()
-    on_host = settings.get("launcher") == "local" and settings.get("accelerator") == "cpu"
-    trust = HOST if on_host else Trust()
-    now = drift.label(1 << 60, eras, calibration.era)
+    trust = trust_for(settings)
+    now = drift.present(eras, calibration.era)
     near = _near(trials)
     own = [trial for trial in trials if trial.proposal.candidate in near]
     places: list[Place] = []
@@ -227,7 +226,7 @@ def _taught(
                     era=tuple(drift.label(trial.number, eras, "") for trial in ours),
                 )
             )
-    return Model(calibration=replace(calibrate(measured), era=drift.label(1 << 60, eras, "")))
+    return Model(calibration=replace(calibrate(measured), era=drift.present(eras, "")))
 
 
 def _settings_of(settings: Mapping[str, Any], name: str) -> list[tuple[Workload, Cluster]]:
