@@ -57,18 +57,18 @@ ROTARY: Final = 14.5
 BACKWARD_TRAFFIC: Final = 1.6
 """Element-wise traffic of the backward pass beside the forward one: each operation reads what it saved as well."""
 
-HOST: Final = (0.69e-3, 1.21e-3)
+HOST: Final = (0.48e-3, 0.85e-3)
 """Seconds in which the host launches one layer's kernels, forward and backward: where the GPU is faster it waits.
 Fitted to small models of hidden 2048 on one node."""
 
-HOST_COLLECTIVE: Final = 0.94e-4
+HOST_COLLECTIVE: Final = 2.2e-4
 """Seconds more for each tensor parallel collective, fitted."""
 
 ACCUMULATE: Final = 4.3 / 2
 """Times that a layer's gradients pass through memory to be added to those of earlier microbatches, fitted; reading
 both and writing one is 3."""
 
-UPKEEP: Final = 0.37e-3
+UPKEEP: Final = 0.55e-3
 """Seconds of a layer in each microbatch that no other term explains, fitted."""
 
 
