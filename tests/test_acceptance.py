@@ -57,5 +57,5 @@ def test_six_real_jobs_are_searched_also_when_the_tuner_is_killed_in_the_first(t
     assert len({trial["key"] for trial in real}) == 5
     measured = [trial for trial in real if trial["outcome"] == "MEASURED"]
     assert found["best"]["key"] in {trial["key"] for trial in measured}
-    for axis in ("tp", "dp", "zero", "micro_batch"):
+    for axis in ("tp", "pp", "dp", "zero", "micro_batch"):
         assert len({trial["topology"][axis] for trial in real}) > 1, axis

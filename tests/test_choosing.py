@@ -18,17 +18,35 @@ from tuner.launch.truth import Truth
 from tuner.physics.normal import below, density
 from tuner.request import space_for
 from tuner.results import Outcome
-from tuner.search.belief import Belief, Seen
+from tuner.search.belief import Belief, Seen, Trust
 from tuner.search.pool import Pool
 from tuner.search.record import Trial
 from tuner.search.worth import FIRST_LOOK, LOSS, RISK, choose
 from tuner.tune.answer import Answer, answer
-from tuner.tune.begin import Request, begin
+from tuner.tune.begin import HOST, Request, begin
 from tuner.tune.limits import Limits
 from tuner.tune.loop import Tuning
 from tuner.tune.watch import LONGER, STILL, Watch, verdict
 
+ANY_SITE = ("dp-multiple-of-4", "batch-multiple-of-32")
 LARGE = Pool.of_space(space_for(model="gpt-1.3b", nodes=4))
+
+
+def test_where_the_model_was_not_made_for_the_machine_each_split_that_may_win_goes_before_a_second_of_one() -> None:
+    """Elsewhere what is worth most goes first, whatever its split."""
+    pool = Pool.of_space(space_for(model="tiny", nodes=1, gpus_per_node=4, global_batch=16, allow=ANY_SITE))
+    found = {}
+    for trust in (Trust(), HOST):
+        belief, tried = Belief(pool, trust=trust), list[int]()
+        seconds = np.exp(belief.log_seconds())
+        for _ in range(5):
+            best = min((math.log(seconds[each]) + pool.work[each] for each in tried), default=None)
+            choice = choose(belief, best=best, open_to=~np.isin(np.arange(len(pool)), tried))
+            assert choice is not None
+            tried.append(choice.candidate)
+            belief.learn([Seen(candidate=choice.candidate, seconds=float(seconds[choice.candidate]), fits=True)])
+        found[trust] = len({int(pool.splits[each]) for each in tried})
+    assert found[HOST] == 5 > found[Trust()]
 
 
 @given(shown(len(LARGE)), st.floats(-0.2, 0.1), st.integers(0, 2**31))

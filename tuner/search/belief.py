@@ -115,6 +115,11 @@ class Belief:
         self._refer(self.site)
 
     @property
+    def candidates_seen(self) -> IntArray:
+        """Those of which something is known by now."""
+        return np.array([each.candidate for each in self._seen], dtype=np.int64)
+
+    @property
     def site(self) -> Site:
         """The factors as they are believed."""
         factors = self._reference + self._shift()[0]

@@ -76,6 +76,11 @@ class Pool:
         return np.concatenate([part.arrays[name] for part in self.parts])
 
     @cached_property
+    def splits(self) -> IntArray:
+        """A number for each way to split the model over GPUs, by tensors and by stages."""
+        return self.column("tp") * (1 + int(self.column("pp").max())) + self.column("pp")
+
+    @cached_property
     def work(self) -> FloatArray:
         """Logarithm of the iterations that finish the training at equal compute.
 

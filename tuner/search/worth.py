@@ -7,7 +7,7 @@ from typing import Final
 
 import numpy as np
 
-from tuner.columns import BoolArray, FloatArray
+from tuner.columns import BoolArray, FloatArray, IntArray
 from tuner.physics.normal import below, density
 from tuner.search.belief import Belief
 
@@ -19,6 +19,12 @@ RISK: Final = 0.6
 
 LOSS: Final = 0.01
 """What a job that runs out of memory costs, as a share of the time to finish: a gain is weighed against it."""
+
+
+FIRST_OF_EACH: Final = 0.05
+"""On machines that the model was not made for, a split of the model (tp by pp) of which nothing has run goes before
+another of a split that has, if one of it is sooner than the best with this probability: there the model says too little
+of what splits have in common."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,6 +62,8 @@ def choose(belief: Belief, *, best: float | None, open_to: BoolArray) -> Choice 
     if best is None:
         candidate = int(places[np.argmin(mean[places] - np.log1p(-np.minimum(risk[places], 0.999)))])
         return Choice(candidate=candidate, gain=0.0, chance=1.0, out_of_memory=float(risk[candidate]))
+    if belief.trust.unsure > 1:
+        places = _of_new_splits(belief, places, mean, best)
     bound = _worth(improvement(mean[places], belief.most_deviation()[places], best), risk[places])
     look = FIRST_LOOK
     while True:
@@ -75,6 +83,14 @@ def choose(belief: Belief, *, best: float | None, open_to: BoolArray) -> Choice 
         chance=float(below(np.array([z]))[0]),
         out_of_memory=float(risk[candidate]),
     )
+
+
+def _of_new_splits(belief: Belief, places: IntArray, mean: FloatArray, best: float) -> IntArray:
+    """Those of a split that has not been run and may well be the best's; all of them where there are none."""
+    split = belief.pool.splits
+    new = places[~np.isin(split[places], split[belief.candidates_seen])]
+    likely = below((best - mean[new]) / belief.deviation(new)) >= FIRST_OF_EACH
+    return new[likely] if likely.any() else places
 
 
 def _worth(gain: FloatArray, risk: FloatArray) -> FloatArray:
