@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -112,3 +113,53 @@ def test_two_studies_on_one_machine_at_once_both_end(tmp_path: Path) -> None:
     for each in both:
         out, _ = each.communicate(timeout=100)
         assert [trial["outcome"] for trial in document(out)["trials"]] == ["MEASURED"] * 2
+
+
+@pytest.mark.slow
+def test_the_command_of_the_readme_runs_a_trainer_under_a_real_torchrun(tmp_path: Path) -> None:
+    """Word by word; nothing but the trainer is ours."""
+    pytest.importorskip("torch")
+    (line,) = re.findall(r"^\$ tuner (optimize --launcher local --command .*)$", (ROOT / "README.md").read_text(), re.M)
+    (tmp_path / "train.py").write_text(TRAINER, encoding="utf-8")
+    binaries = Path(sys.executable).parent
+    environment = {
+        **os.environ,
+        "PYTHONPATH": str(ROOT),
+        "DS_ACCELERATOR": "cpu",
+        "PATH": f"{binaries}:{os.environ['PATH']}",
+    }
+    words = [*shlex.split(line), "--model", "tiny", "--gpus-per-node", "2", "--budget", "2", "--json"]
+    said = subprocess.run(
+        [sys.executable, "-m", "tuner", *words],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert said.returncode == 0, said.stderr
+    found = document(said.stdout)
+    assert [trial["outcome"] for trial in found["trials"]] == ["MEASURED"] * 2
+    for trial, folder in zip(found["trials"], sorted((tmp_path / "runs").glob("*/jobs/*")), strict=True):
+        tp = trial["topology"]["tp"]
+        assert f"2 ranks, tp {tp}, ds_config of 8 sequences" in (folder / "stdout.log").read_text()
+
+
+TRAINER = '''"""Two ranks that agree, and the line that Megatron prints."""
+import argparse, json, time
+import torch, torch.distributed as dist
+
+given = argparse.ArgumentParser()
+given.add_argument("--tp")
+given.add_argument("--config")
+given = given.parse_args()
+dist.init_process_group("gloo")
+batch = json.load(open(given.config))["train_batch_size"]
+if dist.get_rank() == 0:
+    print(f"{dist.get_world_size()} ranks, tp {given.tp}, ds_config of {batch} sequences", flush=True)
+for number in range(1, 1000):
+    time.sleep(0.05)
+    dist.all_reduce(torch.ones(8))
+    if dist.get_rank() == 0:
+        print(f" iteration {number}/ 1000 | elapsed time per iteration (ms): 50.0 |", flush=True)
+'''
