@@ -35,8 +35,11 @@ from tuner.tune.standing import DAY
 MANY: Final = 1_000
 """Trials of a study that is asked how much it costs to ask and tell."""
 
-WIDE: Final = ("micro_batch=1-32", "heads=8,16,32,64,112,128,224,256", "cp=1,2,4,8")
-"""A wider space; 190,290 candidates are legal in it, a million are not reached yet."""
+WIDE: Final = ("micro_batch=1-32", "heads=8,16,32,64,112,128", "cp=1,2,4,8")
+"""A space of 1,012,536 legal candidates, with the batch and without the policies of `LOOSE`."""
+
+WIDE_BATCH: Final = 2304
+LOOSE: Final = ("micro-batch-power-of-two", "dp-multiple-of-4")
 
 
 def main() -> None:
@@ -114,7 +117,7 @@ def _proposal(pool: Pool, space: ParameterSpace, candidate: int) -> Proposal:
 
 
 def _million() -> None:
-    pool = Pool.of_space(space_for(settings=WIDE, attention="flash2"))
+    pool = Pool.of_space(space_for(settings=WIDE, attention="flash2", global_batch=WIDE_BATCH, allow=LOOSE))
     belief = Belief(pool, Calibration())
     guided = proposer("guided", belief, ParameterSpace(pool), seed=0)
     truth = Truth(0)
@@ -123,7 +126,7 @@ def _million() -> None:
         started = time.perf_counter()
         idea = guided.next(open_to, best)
         took.append(time.perf_counter() - started)
-        assert idea is not None  # noqa: S101 - a million are open
+        assert idea is not None  # noqa: S101 - more than a million are open
         open_to[idea.candidate] = False
         columns, row = pool.at(idea.candidate)
         one = columns.rows(np.array([row]))

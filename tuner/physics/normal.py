@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import numpy as np
 
 from tuner.columns import FloatArray
+
+FAR: Final = 9.0
+"""Deviations beyond which a probability, 1e-19, is taken for none."""
 
 
 def below(deviations: FloatArray) -> FloatArray:
@@ -12,10 +17,12 @@ def below(deviations: FloatArray) -> FloatArray:
 
     Abramowitz and Stegun 1964, formula 26.2.17, whose error is at most 7.5e-8.
     """
-    size = np.minimum(np.abs(deviations), 38.0)
-    t = 1.0 / (1.0 + 0.2316419 * size)
+    size = np.abs(deviations)
+    near = ~(size >= FAR)  # of a whole space most are not; what is no number stays so
+    t = 1.0 / (1.0 + 0.2316419 * size[near])
     series = t * (0.319381530 + t * (-0.356563782 + t * (1.781477937 + t * (-1.821255978 + t * 1.330274429))))
-    beyond = np.exp(-0.5 * size**2) / np.sqrt(2 * np.pi) * series
+    beyond = np.zeros_like(size)
+    beyond[near] = density(size[near]) * series
     probability: FloatArray = np.where(deviations > 0, 1.0 - beyond, beyond)
     return probability
 
