@@ -117,11 +117,6 @@ UNBUILT: dict[str, tuple[Workload, dict[str, Any], str]] = {
     "few positions": (replace(WORKLOAD, model=tiny(max_positions=16)), {}, "16 learned positions are fewer"),
     "alibi and flash": (replace(FLASH, model=tiny(positions="alibi")), {}, "no linear biases (alibi)"),
     "odd rotation": (replace(WORKLOAD, model=tiny(hidden=60, positions="rotary")), {}, "even head size, not 15"),
-    "a frozen stage": (
-        replace(WORKLOAD, model=tiny(layers=6, frozen_params=4 * tiny().layer_parameters)),
-        {"pp": 3},
-        "4 frozen layers leave the second of 3 stages without anything to train",
-    ),
     "another batch": (WORKLOAD, {"global_batch": 16}, "ds_config has train_batch_size 8"),
     "another stage of ZeRO": (WORKLOAD, {"zero": 1}, "ds_config has ZeRO stage 0"),
 }

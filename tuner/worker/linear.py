@@ -13,11 +13,15 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import layer_norm, linear, rms_norm
 
+from tuner.domain import Model
 from tuner.worker.mesh import Mesh
 from tuner.worker.parallel import column_product, copied, reduced, reduced_shard
 from tuner.worker.weights import DEVIATION, draw
 
 EPSILON = 1e-5
+
+PIECE = 2**24
+"""Frozen parameters made at a time: ZeRO 3 shares each piece out before the next."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,13 +31,10 @@ class Maker:
     mesh: Mesh
     seed: int
     name: str = ""
-    trained: bool = True
 
     def part(self, name: str) -> Maker:
         """The maker of a part, whose name is added."""
-        return Maker(
-            mesh=self.mesh, seed=self.seed, name=f"{self.name}.{name}" if self.name else name, trained=self.trained
-        )
+        return Maker(mesh=self.mesh, seed=self.seed, name=f"{self.name}.{name}" if self.name else name)
 
     def matrix(self, rows: Sequence[range], columns: range, deviation: float, *, sharded: bool) -> nn.Parameter:
         """These rows and columns of the matrix of this name."""
@@ -48,9 +49,20 @@ class Maker:
         return self._parameter(torch.full((size,), value, device=self.mesh.device, dtype=self.mesh.dtype), sharded)
 
     def _parameter(self, tensor: Tensor, sharded: bool) -> nn.Parameter:
-        parameter = nn.Parameter(tensor, requires_grad=self.trained)
+        parameter = nn.Parameter(tensor)
         mark(parameter, counts=sharded or self.mesh.tp_rank == 0)
         return parameter
+
+
+class Beside(nn.Module):
+    """This rank's share of the frozen parameters that a model holds beside its own: they take room, no more."""
+
+    def __init__(self, model: Model, mesh: Mesh) -> None:
+        super().__init__()
+        whole, rest = divmod(-(-model.frozen_params // (mesh.tp * mesh.stages)), PIECE)
+        for number, size in enumerate([PIECE] * whole + [rest] * (rest > 0)):
+            held = torch.zeros(size, device=mesh.device, dtype=mesh.dtype)
+            self.register_parameter(f"held{number}", nn.Parameter(held, requires_grad=False))
 
 
 def mark(parameter: nn.Parameter, *, counts: bool) -> None:

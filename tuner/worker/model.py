@@ -11,17 +11,12 @@ from torch import Tensor, nn
 from tuner.domain import Model, Partition, Topology, Workload
 from tuner.errors import InputError
 from tuner.worker.block import Block, Recipe, recomputed
-from tuner.worker.linear import Maker, mark
+from tuner.worker.linear import Beside, Maker, mark
 from tuner.worker.mesh import Mesh
 from tuner.worker.vocabulary import FinalNorm, Head, Loss, Positions, Words, words_as_head
 
 PARTITIONS: Final[dict[Partition, str]] = {"layers": "type:^Block$", "embedding": "type:^(Block|Words|Head)$"}
 """What is spread evenly over the stages, as DeepSpeed's PipelineModule counts it: by names of the layers' classes."""
-
-
-def frozen_layers(model: Model) -> int:
-    """How many whole layers the frozen parameters are worth, from the bottom."""
-    return min(model.layers, model.frozen_params // model.layer_parameters)
 
 
 def build(
@@ -52,7 +47,7 @@ def _specs(recipe: Recipe, maker: Maker) -> list[LayerSpec]:
     specs = [
         TiedLayerSpec("words", *words, tied_weight_attr="weight") if tied else LayerSpec(*words),
         LayerSpec(Positions, recipe, maker.part("positions")),
-        *(LayerSpec(Block, recipe, layer) for layer in _layers(model, maker)),
+        *(LayerSpec(Block, recipe, maker.part(f"layer{number}")) for number in range(model.layers)),
     ]
     if model.final_norm:
         specs.append(LayerSpec(FinalNorm, recipe, maker.part("final_norm")))
@@ -62,16 +57,6 @@ def _specs(recipe: Recipe, maker: Maker) -> list[LayerSpec]:
         else LayerSpec(Head, recipe, maker.part("head"))
     )
     return specs
-
-
-def _layers(model: Model, maker: Maker) -> list[Maker]:
-    """A maker for each layer; the lowest ones may be frozen."""
-    frozen = frozen_layers(model)
-    makers = (maker.part(f"layer{number}") for number in range(model.layers))
-    return [
-        Maker(mesh=each.mesh, seed=each.seed, name=each.name, trained=number >= frozen)
-        for number, each in enumerate(makers)
-    ]
 
 
 def _stages(recipe: Recipe, topology: Topology, maker: Maker) -> PipelineModule:
@@ -90,6 +75,7 @@ def _stages(recipe: Recipe, topology: Topology, maker: Maker) -> PipelineModule:
         # The last stage's copy of tied embeddings is the first stage's to count.
         if parameter.ds_pipe_replicated:
             mark(parameter, counts=False)
+    module.add_module("beside", Beside(recipe.workload.model, maker.mesh))
     return module
 
 
@@ -115,9 +101,10 @@ class Whole(nn.Module):
         self.recompute_layers = recompute_layers
         self.words = Words(recipe, maker.part("words"))
         self.positions = Positions(recipe, maker.part("positions"))
-        self.layers = nn.ModuleList(Block(recipe, layer) for layer in _layers(model, maker))
+        self.layers = nn.ModuleList(Block(recipe, maker.part(f"layer{number}")) for number in range(model.layers))
         self.final_norm = FinalNorm(recipe, maker.part("final_norm")) if model.final_norm else None
         self.head = None if model.tied_embeddings else Head(recipe, maker.part("head"))
+        self.beside = Beside(model, maker.mesh)
         self.loss = Loss(recipe.workload, maker.mesh)
 
     def forward(self, tokens: Tensor, labels: Tensor) -> Tensor:

@@ -10,7 +10,6 @@ from typing import Any
 
 from tuner.domain import Model, Topology, Workload
 from tuner.errors import InputError
-from tuner.worker.model import frozen_layers, stage_bounds
 from tuner.worker.vocabulary import padded_vocab
 
 
@@ -103,9 +102,6 @@ def _schedule(workload: Workload, topology: Topology, ds_config: dict[str, Any])
         yield f"{units} layers, counted by {topology.partition}, do not divide by pp={pp}."
     if topology.partition == "embedding" and pp > 1 and units < 2 * pp:
         yield f"{model.layers} layers, embedding and head over pp={pp} stages leave the embedding alone."
-    bare = pp > 1 and not units % pp and frozen_layers(model) + 2 >= stage_bounds(model, topology)[2]
-    if bare and pp > 2:
-        yield f"{frozen_layers(model)} frozen layers leave the second of {pp} stages without anything to train."
     wanted = {
         "train_batch_size": workload.global_batch,
         "train_micro_batch_size_per_gpu": topology.micro_batch,
