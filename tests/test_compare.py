@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -165,6 +167,45 @@ def test_fsdp_files_are_the_golden_ones(name: str) -> None:
     workload = Workload(model=model("enoki-40"), global_batch=512, precision="bf16", attention="flash2")
     for file, text in fsdp_files(workload, GOLDEN[name], cluster("enoki-h100")).items():
         assert text == (ROOT / "tests/data/golden/fsdp" / name / file).read_text(), f"{name}/{file}"
+
+
+NEEDS_A_GPU = {"sync_module_states": False, "cpu_ram_efficient_loading": False}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", GOLDEN)
+def test_accelerate_itself_takes_the_exported_config(name: str) -> None:
+    """It refuses a key that it does not know; the values are its FSDP plugin's to refuse."""
+    accelerate = pytest.importorskip("accelerate")
+    config_args = pytest.importorskip("accelerate.commands.config.config_args")
+    read = config_args.load_config_from_file(str(ROOT / "tests/data/golden/fsdp" / name / "accelerate.yaml"))
+    assert read.distributed_type == accelerate.DistributedType.FSDP
+    names = {"fsdp_activation_checkpointing": "activation_checkpointing", "fsdp_transformer_layer_cls_to_wrap": ""}
+    given = {names.get(key, key.removeprefix("fsdp_")): value for key, value in read.fsdp_config.items()}
+    given = {key: value for key, value in given.items() if key not in ("", "offload_params", "version")}
+    given |= {"auto_wrap_policy": "transformer_based_wrap", **NEEDS_A_GPU}
+    plugin = accelerate.FullyShardedDataParallelPlugin(**given)
+    assert plugin.sharding_strategy.name == read.fsdp_config["fsdp_sharding_strategy"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "kept"), [("tp1", 72), ("zero2", 72)])
+def test_torch_itself_takes_the_exported_arguments(name: str, kept: int, tmp_path: Path) -> None:
+    """Two ranks wrap two layers by them and train a step; each keeps its half of the 144 parameters."""
+    pytest.importorskip("torch")
+    said = json.loads((ROOT / "tests/data/golden/fsdp" / name / "fsdp.json").read_text())
+    said["device_mesh"]["mesh_shape"] = [2]
+    (tmp_path / "fsdp.json").write_text(json.dumps(said))
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--standalone"]
+    ran = subprocess.run(
+        [*torchrun, str(ROOT / "tests/fsdp_rank.py"), str(tmp_path / "fsdp.json")],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+    )
+    assert ran.returncode == 0, ran.stderr[-2000:]
+    assert json.loads(ran.stdout) == {"wrapped": 3, "kept": kept}
 
 
 def test_what_fsdp_cannot_do_is_refused() -> None:
