@@ -27,7 +27,7 @@ FLAGS = {
     "max-batch": SPACE
     | {*("--calibration", "--launcher", "--command", "--table", "--group", "--default", "--strategy", "--step")}
     | {*("--start", "--most", "--increment", "--margin", "--stack", "--limit", "--claim", "--iterations", "--timeout")}
-    | {"--runs", "--plot"},
+    | {"--runs", "--plot", "--slurm-site"},
     "memory": {
         *("--frozen", "--trainable", "--optimizer", "--precision", "--checkpointing", "--gpu", "--gpus", "--zero"),
         *("--target", "--seq", "--sample", "--overhead", "--multiple", "--decimal", "--claim", "--export", "--json"),

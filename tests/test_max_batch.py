@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests import slurm_cluster
 from tests.conftest import ROOT, Run
 from tuner.batches import STRATEGIES, Lattice, Seen, fitted, look_for, pressures, ratio_at
 from tuner.batches.seen import Word
@@ -232,6 +233,25 @@ def test_real_processes_under_a_memory_limit_find_what_a_scan_finds(
     memories = {each["micro_batch"]: each["peak_memory_gib"] for each in found["attempts"] if each["peak_memory_gib"]}
     assert found["fit"] is None or found["fit"]["gib_per_sample"] == pytest.approx(3 / 1024, rel=0.2), memories
     assert not _processes_of(script)
+
+
+@pytest.mark.cluster
+def test_on_slurm_the_same_limit_is_found_and_no_job_is_left(
+    script: Path, tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody sees a node's memory from here, so that only what ran and what did not says where the limit is."""
+    monkeypatch.setenv("DS_ACCELERATOR", "cpu")
+    cluster = slurm_cluster.running()
+    cluster.clear()
+    scanned = max(batch for batch in range(4, 97, 4) if _fits(script, batch))
+    (tmp_path / "site.toml").write_text('tasks = "once"\ngres = ""\n')
+    own = ("max-batch", "--launcher", "slurm", "--slurm-site", str(tmp_path / "site.toml"), "--nodes", "1")
+    command = ("--command", f"{sys.executable} {script} {{micro_batch}}", "--gpus-per-node", "1")
+    options = ("--step", "4", "--most", "96", "--start", "16", "--timeout", "60s", "--runs", str(tmp_path / "runs"))
+    found = _document(run, *own, *command, *options, "--strategy", "bisect")
+    assert found["max_batch"] == scanned
+    assert all(each["outcome"] in ("MEASURED", "OOM") for each in found["attempts"])
+    assert not cluster.said("squeue", "-h")
 
 
 def _processes_of(script: Path) -> list[str]:

@@ -167,8 +167,11 @@ class Launching:
         try:
             while True:
                 peak = max(peak, memory_of(job.tag, on_host=self.on_host))
-                if self.launcher.poll([handle])[handle].state in (State.ENDED, State.LOST):
+                state = self.launcher.poll([handle])[handle].state
+                if state in (State.ENDED, State.LOST):
                     break
+                if state is State.WAITING:  # in a queue it takes no time of its own
+                    began = self.launcher.now()
                 if self.launcher.now() - began > self.timeout:
                     self.launcher.cancel(handle)
                     evidence = f"it ran for {self.timeout:.0f} s without its last iteration"

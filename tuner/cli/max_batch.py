@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from tuner.cli.options import Command
     from tuner.physics.estimate import Model
     from tuner.space import Space
+
+
+LAUNCHERS: Final = ("estimate", "replay", "local", "slurm")
 
 
 def _implies_its_launcher(command: Command) -> Command:
@@ -41,7 +44,7 @@ def _implies_its_launcher(command: Command) -> Command:
 @_implies_its_launcher
 @describes_a_space
 @takes_calibration
-@click.option("--launcher", metavar="NAME", help="estimate, replay or local. [default: estimate, or as options imply]")
+@click.option("--launcher", metavar="NAME", help="estimate, replay, local or slurm. [default: as options imply]")
 @click.option("--command", metavar="TEMPLATE", help="Your own script: 'python train.py --batch-size {micro_batch}'.")
 @click.option("--table", metavar="FILE", help="The measured table that answers for --launcher replay.")
 @click.option("--group", metavar="NAME", help="The group of the table's rows. [default: any]")
@@ -58,6 +61,7 @@ def _implies_its_launcher(command: Command) -> Command:
 @click.option("--limit", type=Positive(), metavar="GIB", help="Memory that a run may use. [default: the card's]")
 @click.option("--claim", type=Positive(), metavar="GIB", help="Hold a published slope, GiB a sample, to the rows.")
 @click.option("--iterations", default="2", metavar="N[-M]", help="Iterations that a job measures. [default: 2]")
+@click.option("--slurm-site", metavar="FILE", help="What the site's Slurm wants, for --launcher slurm. [default: none]")
 @click.option("--timeout", default="10m", metavar="TIME", help="What a job may take: 90s, 10m. [default: 10m]")
 @click.option("--runs", default="runs", metavar="DIR", help="Where jobs leave their files. [default: runs]")
 @click.option("--plot", metavar="FILE", help="Draw memory against batch with the fit and the limit (PNG, SVG).")
@@ -96,12 +100,14 @@ def _search(space: Space, model: Model, given: dict[str, Any]) -> Answer:
     if given["strategy"] not in STRATEGIES:
         raise UnknownName("strategy", given["strategy"], STRATEGIES)
     launcher = given["launcher"]
-    if launcher not in ("estimate", "replay", "local"):
-        raise UnknownName("launcher", launcher, ("estimate", "replay", "local"))
+    if launcher not in LAUNCHERS:
+        raise UnknownName("launcher", launcher, LAUNCHERS)
     if bool(given["table"]) != (launcher == "replay"):
         raise InputError("--launcher replay and --table FILE go together.")
-    if given["command"] and launcher != "local":
-        raise InputError("--command runs real jobs: give --launcher local with it.")
+    if given["command"] and launcher not in ("local", "slurm"):
+        raise InputError("--command runs real jobs: give --launcher local or slurm with it.")
+    if given["slurm_site"] and launcher != "slurm":
+        raise InputError(f"--slurm-site is for --launcher slurm, not for {launcher}.")
     if launcher == "estimate":
         return _by_estimate(space, model, given)
     return _by_table(space, given) if launcher == "replay" else _by_jobs(space, given)
@@ -163,7 +169,7 @@ def _by_jobs(space: Space, given: dict[str, Any]) -> Answer:
     from pathlib import Path
 
     from tuner.batches.chosen import only_option, stacked
-    from tuner.batches.local import this_machines_jobs
+    from tuner.batches.jobs import jobs_of
     from tuner.batches.probes import usable_bytes
     from tuner.export.ds_config import ds_config
     from tuner.tune.begin import duration, iterations_of
@@ -171,7 +177,8 @@ def _by_jobs(space: Space, given: dict[str, Any]) -> Answer:
     topology = only_option(space, zero=0)
     workload = stacked(space.workload, given["stack"] or "megatron", zero=topology.zero)
     usable = given["limit"] * 2**30 if given["limit"] else usable_bytes(space.cluster)
-    with this_machines_jobs(
+    with jobs_of(
+        given["launcher"],
         workload=workload,
         cluster=space.cluster,
         topology=topology,
@@ -180,6 +187,7 @@ def _by_jobs(space: Space, given: dict[str, Any]) -> Answer:
         folder=Path(given["runs"]) / "max-batch",
         iterations=iterations_of(given["iterations"]),
         timeout=duration(given["timeout"], "--timeout"),
+        slurm_site=Path(given["slurm_site"]) if given["slurm_site"] else None,
         seen=_show,
     ) as probe:
         return _answer(space, given, probe, steps_of(given), usable, source="jobs", dp=topology.dp, held={})

@@ -1,0 +1,69 @@
+"""Jobs on this machine or on a Slurm cluster, for as long as a search lasts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from tuner.batches.probes import Launching
+from tuner.batches.seen import Seen
+from tuner.domain import Cluster, Topology, Workload
+from tuner.launch.contract import Launcher
+from tuner.launch.local import Local
+from tuner.launch.machine import check_jobs_can_run, computes_on_host, this_machine
+from tuner.launch.program import Configure, Program, Template, Worker
+from tuner.launch.slurm import Slurm
+from tuner.launch.slurm_site import SlurmSite
+
+
+@contextmanager
+def jobs_of(
+    launcher: str,
+    *,
+    workload: Workload,
+    cluster: Cluster,
+    topology: Topology,
+    configure: Configure,
+    command: str | None,
+    folder: Path,
+    iterations: tuple[int, ...],
+    timeout: float,
+    slurm_site: Path | None,
+    seen: Callable[[Seen], None],
+) -> Iterator[Launching]:
+    """A probe that runs the shipped worker, or a command of the user's; nothing runs any more when it is left.
+
+    `launcher` is local or slurm.
+    """
+    here = launcher == "local"
+    accelerator = this_machine().accelerator if here else "cpu" if computes_on_host() else "cuda"
+    on_host = accelerator == "cpu"
+    program: Program
+    if command is None:
+        if here:
+            check_jobs_can_run()
+        program = Worker(configure=configure, accelerator=accelerator)
+    else:
+        program = Template.parse(command, configure=configure, cwd=Path.cwd(), on_host=on_host)
+    jobs: Launcher
+    if here:
+        jobs = Local(program, ranks=cluster.gpus_per_node)
+    else:
+        site = SlurmSite() if slurm_site is None else SlurmSite.read(slurm_site)
+        jobs = slurm = Slurm(program, nodes=cluster.nodes, site=site, notes=folder)
+        slurm.check()
+    try:
+        yield Launching(
+            launcher=jobs,
+            workload=workload,
+            cluster=cluster,
+            topology=topology,
+            folder=folder,
+            iterations=iterations,
+            timeout=timeout,
+            on_host=on_host,
+            seen=seen,
+        )
+    finally:
+        jobs.close()
