@@ -12,7 +12,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 FLOORS = (
-    ("errors", "durations", "sizes", "resources", "domain", "results", "assignment", "huggingface", "catalog", "keys"),
+    (
+        *("errors", "durations", "sizes", "resources", "wholefile", "domain", "results", "assignment", "huggingface"),
+        *("catalog", "keys"),
+    ),
     ("columns", "rules", "axes", "space", "openings", "nearest", "remedies", "logs"),
     ("physics",),
     ("search", "launch", "tables", "logfiles", "sitefile"),

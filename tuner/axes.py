@@ -158,3 +158,10 @@ _EXAMPLE: Final = {
     "recompute": "recompute=none,full",
     "partition": "partition=layers,embedding",
 }
+
+
+def axes_document(axes: Axes) -> dict[str, list[Any]]:
+    """The values of each axis, for JSON."""
+    return {
+        axis: [str(value) if isinstance(value, Shape) else value for value in values] for axis, values in axes.items()
+    }

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Mapping
 from dataclasses import fields, replace
 from pathlib import Path
@@ -15,6 +14,7 @@ from tuner.errors import InputError, shown
 from tuner.physics.calibration import Calibration
 from tuner.physics.features import SMOOTH, Features
 from tuner.physics.site import TIME_FACTORS, Site
+from tuner.wholefile import write_whole
 
 SCHEMA: Final = "tuner/site/1"
 
@@ -24,12 +24,9 @@ _FAR: Final = 20.0
 
 def write_site(path: Path, calibration: Calibration, *, source: str) -> None:
     """Write the file whole or not at all."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        temporary.write_text(site_text(calibration, source=source), encoding="utf-8")
-        temporary.replace(path)
+        write_whole(path, site_text(calibration, source=source))
     except OSError as error:
-        temporary.unlink(missing_ok=True)
         raise InputError(f"{path} cannot be written: {error.strerror or error}.") from None
 
 

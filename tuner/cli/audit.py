@@ -129,18 +129,16 @@ def _print_text(name: str, held: str, findings: tuple[Finding, ...]) -> None:
 
 
 def _write(output: str, table: Table, findings: tuple[Finding, ...]) -> None:
-    """The repaired table, by a temporary name, so that a failure leaves nothing half written."""
+    """The repaired table; a failure leaves nothing half written."""
     import sys
     from pathlib import Path
 
     from tuner.audit import fixed
     from tuner.errors import InputError, counted
+    from tuner.wholefile import write_whole
 
-    path = Path(output)
-    beside = path.with_name(f".{path.name}.partial")
     try:
-        beside.write_text(fixed(table, findings), encoding="utf-8")
-        beside.replace(path)
+        write_whole(Path(output), fixed(table, findings))
     except OSError as error:
         raise InputError(f"{output} cannot be written: {error.strerror or error}.") from None
     touched = {repair.row for finding in findings for repair in finding.repairs}

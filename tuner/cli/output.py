@@ -105,16 +105,6 @@ def space_document(space: Space) -> dict[str, Any]:
     }
 
 
-def axes_document(space: Space) -> dict[str, list[Any]]:
-    """The values that each axis is searched over, for JSON."""
-    from tuner.domain import Shape
-
-    return {
-        axis: [str(value) if isinstance(value, Shape) else value for value in values]
-        for axis, values in space.axes.items()
-    }
-
-
 def topology_document(topology: Topology, space: Space) -> dict[str, Any]:
     """A topology with every value spelt out, also those that it leaves to the workload."""
     workload = space.workload.as_in(topology)

@@ -45,14 +45,15 @@ _ESTIMATED: Final = (
 
 
 def _print_json(space: Space, made: Plan) -> None:
-    from tuner.cli.output import axes_document, print_json, space_document, topology_document
+    from tuner.axes import axes_document
+    from tuner.cli.output import print_json, space_document, topology_document
     from tuner.planning import ORDER
 
     print_json(
         "plan",
         {
             **space_document(space),
-            "axes": axes_document(space),
+            "axes": axes_document(space.axes),
             "grid": made.tally.grid,
             "legal": made.tally.legal,
             "fitting": made.fitting,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import shlex
 from collections.abc import Mapping
@@ -16,6 +15,7 @@ from tuner.errors import InputError, UnknownName
 from tuner.export.megatron import DEEPSPEED_VERSION, LM_VERSION, Flag, megatron_deepspeed, megatron_lm
 from tuner.export.production import Production, explained, production_config, topology_document
 from tuner.resources import folder
+from tuner.wholefile import write_whole
 
 FORMATS: Final[Mapping[str, tuple[str, ...]]] = {
     "torchrun": ("launch.sh",),
@@ -61,12 +61,8 @@ def write_bundle(files: Mapping[str, str], to: Path) -> list[Path]:
     try:
         to.mkdir(parents=True, exist_ok=True)
         for name, text in files.items():
-            path, temporary = to / name, to / f".{name}.{os.getpid()}"
-            temporary.write_text(text, encoding="utf-8")
-            if text.startswith("#!"):
-                temporary.chmod(0o755)
-            temporary.replace(path)
-            written.append(path)
+            write_whole(to / name, text, runnable=text.startswith("#!"))
+            written.append(to / name)
     except OSError as error:
         raise InputError(f"{to} cannot be written: {error.strerror or error}.") from None
     return written

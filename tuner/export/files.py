@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from pathlib import Path
 
 from tuner.errors import InputError
+from tuner.wholefile import write_whole
 
 
 def write_files(folder: Path, files: Mapping[str, str]) -> list[Path]:
@@ -16,9 +16,7 @@ def write_files(folder: Path, files: Mapping[str, str]) -> list[Path]:
         path = folder / name
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            temporary = path.with_name(f".{path.name}.{os.getpid()}")
-            temporary.write_text(text, encoding="utf-8")
-            temporary.replace(path)
+            write_whole(path, text)
         except OSError as error:
             raise InputError(f"{path} cannot be written: {error.strerror or error}.") from None
         written.append(path)

@@ -13,8 +13,8 @@ from typing import Final
 
 from tuner.errors import InputError, LaunchError, UnknownName, counted, shown
 from tuner.launch.contract import Job
-from tuner.launch.jsonfile import write_text
 from tuner.launch.program import Start, Worker
+from tuner.wholefile import write_whole
 
 PROGRAMS: Final = {"pdsh": "pdsh", "openmpi": "mpirun"}
 """What DeepSpeed's launcher may reach the machines by, and the program of each."""
@@ -92,12 +92,12 @@ class Hosts:
             )
         hosts = self._chosen(job)
         start, port = self.worker.prepare(job), free_port()
-        write_text(folder / "hostfile", "".join(f"{host.name} slots={host.slots}\n" for host in hosts))
+        write_whole(folder / "hostfile", "".join(f"{host.name} slots={host.slots}\n" for host in hosts))
         told = {**start.environment, **job.environment, "TUNER_JOB": job.tag}
         if self.over == "openmpi":
             told |= {"MASTER_ADDR": hosts[0].name, "MASTER_PORT": str(port)}
         # DeepSpeed exports what this file of its working directory says to all machines.
-        write_text(folder / ".deepspeed_env", "".join(f"{name}={value}\n" for name, value in told.items()))
+        write_whole(folder / ".deepspeed_env", "".join(f"{name}={value}\n" for name, value in told.items()))
         return Start(
             arguments=arguments(folder, hosts, port, self.over, self.python),
             environment={**start.environment, "PATH": _with_python(self.python)},

@@ -3,26 +3,16 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from tuner.wholefile import write_whole
+
 
 def write_object(path: Path, document: Mapping[str, Any]) -> None:
     """Write the file whole or not at all."""
-    write_text(path, json.dumps(document, indent=1) + "\n")
-
-
-def write_text(path: Path, text: str) -> None:
-    """Write the file whole or not at all."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        temporary.write_text(text, encoding="utf-8")
-        temporary.replace(path)
-    except OSError:
-        temporary.unlink(missing_ok=True)
-        raise
+    write_whole(path, json.dumps(document, indent=1) + "\n")
 
 
 def read_object(path: Path) -> dict[str, Any]:

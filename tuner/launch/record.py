@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import json
-import os
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final
 
+from tuner.launch.jsonfile import read_object, write_object
 from tuner.launch.life import Life
 
 SCHEMA: Final = "tuner/virtual-job/1"
@@ -25,11 +24,8 @@ class Record:
 
 def read(path: Path) -> Record | None:
     """What stands there; None where nothing does, or something else."""
-    try:
-        document = json.loads(path.read_text(encoding="ascii"))
-    except (OSError, ValueError, RecursionError):
-        return None
-    if not isinstance(document, dict) or document.get("schema") != SCHEMA:
+    document = read_object(path)
+    if document.get("schema") != SCHEMA:
         return None
     life, moments = Life.of(document.get("life")), (document.get("began"), document.get("cancelled"))
     if life is None or not all(moment is None or isinstance(moment, int | float) for moment in moments):
@@ -38,7 +34,7 @@ def read(path: Path) -> Record | None:
 
 
 def written(path: Path, record: Record) -> None:
-    """Write it whole or not at all: to a temporary name, then renamed. `OSError` leaves nothing behind."""
+    """Write it whole or not at all. `OSError` leaves nothing behind."""
     document = {
         "schema": SCHEMA,
         "simulated": record.life.simulated,
@@ -48,13 +44,9 @@ def written(path: Path, record: Record) -> None:
     }
     ours = not path.parent.exists()
     path.parent.mkdir(parents=True, exist_ok=True)
-    draft = path.with_name(f"{path.name}.{os.getpid()}.part")
     try:
-        draft.write_text(json.dumps(document, indent=1), encoding="ascii")
-        draft.replace(path)
+        write_object(path, document)
     except OSError:
-        with contextlib.suppress(OSError):
-            draft.unlink()
         if ours:
             with contextlib.suppress(OSError):
                 path.parent.rmdir()

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
+from tuner.axes import axes_document
 from tuner.domain import Cluster, Gpu, Link, Model, Ramp, Shape, Topology, Workload
 from tuner.space import Space
 
@@ -46,13 +47,9 @@ def topology_of(document: Mapping[str, Any]) -> Topology:
 
 def space_document(space: Space) -> dict[str, Any]:
     """All that decides what may be proposed."""
-    axes = {
-        axis: [str(value) if isinstance(value, Shape) else value for value in values]
-        for axis, values in space.axes.items()
-    }
     return {
         "workload": workload_document(space.workload),
         "cluster": cluster_document(space.cluster),
         "rules": {"allowed": sorted(space.rules.allowed)},
-        "axes": {**axes, "dp": list(space.dp)},
+        "axes": {**axes_document(space.axes), "dp": list(space.dp)},
     }
