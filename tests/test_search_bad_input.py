@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 from pathlib import Path
 
@@ -88,11 +89,13 @@ def test_an_empty_space_says_what_removed_everything(wrong: Run) -> None:
 
 
 def test_where_nothing_can_fit_no_job_is_wasted(run: Run, tmp_path: Path) -> None:
-    """A model that four nodes cannot hold: the search says so with 1, and launches nothing."""
-    said = run("optimize", "--nodes", "4", "--set", "heads=64", "--set", "tp=8", "--runs", str(tmp_path))
-    assert said.code == 1
-    assert "nothing is likely to fit" in said.err.splitlines()[-1]
-    assert "no job was launched" in said.out
+    """A model that two or four nodes cannot hold: the search says so with 1 and what is closest; it launches nothing."""
+    few = ("--nodes", "4", "--set", "heads=64", "--set", "tp=8")
+    for number, words in enumerate((few, ("--nodes", "2"))):
+        said = run("optimize", *words, "--runs", str(tmp_path / str(number)))
+        assert said.code == 1
+        assert re.search(r"nothing is likely to fit: even tp\S+ would (need|be)", said.err.splitlines()[-1])
+        assert "no job was launched" in said.out
 
 
 def test_a_storage_that_cannot_be_reached_is_named_with_its_own_words(wrong: Run) -> None:

@@ -57,7 +57,10 @@ class Queue:
 
     def partitions(self) -> dict[str, int]:
         """Nodes of each partition that takes jobs."""
-        return partitions(self._ask("sinfo", "-h", "-o", "%R|%a|%D").out)
+        said = self._ask("sinfo", "-h", "-o", "%R|%a|%D")
+        if said.code:
+            raise Silence((said.err.strip().splitlines() or ["sinfo failed"])[-1])
+        return partitions(said.out)
 
     def end(self, name: str) -> None:
         """Cancel by the name alone: the id may be another job's by now."""

@@ -186,13 +186,24 @@ class Belief:
 
     def out_of_memory(self) -> FloatArray:
         """The probability that each candidate needs more than its card has."""
-        mean, variance = self._memory_of(self._memory.whitened)
-        beyond = self._need - self.pool.room + MARGIN[0] + (mean * self._loose_kind)[self._kind]
-        chance = below(beyond / (np.sqrt(variance) * self._loose_kind)[self._kind])
+        beyond, deviation = self._overfull()
+        chance = below(beyond / deviation)
         found: FloatArray = np.where(self.ruled_out, 1.0, chance)
         return found
 
+    def least_need(self) -> tuple[int, float]:
+        """The candidate that overfills its card least, and how many times what the card holds it is thought to need."""
+        beyond, _ = self._overfull()
+        candidate = int(np.argmin(beyond))
+        return candidate, math.exp(beyond[candidate])
+
     # -- the parts
+
+    def _overfull(self) -> tuple[FloatArray, FloatArray]:
+        """Logarithms of what candidates need over what their cards hold: means and deviations."""
+        mean, variance = self._memory_of(self._memory.whitened)
+        beyond = self._need - self.pool.room + MARGIN[0] + (mean * self._loose_kind)[self._kind]
+        return beyond, (np.sqrt(variance) * self._loose_kind)[self._kind]
 
     def _weigh(self) -> None:
         site, parts = self._known.site, self.pool.parts

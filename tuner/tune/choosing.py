@@ -83,7 +83,7 @@ class Chooser:
     def _search(self) -> Proposal | None:
         idea = self._known.proposer.next(self._known.open, self._known.best)
         if idea is None:
-            self.stopping = "nothing is left to try"
+            self.stopping = self._nothing_left()
         else:
             self.stopping = self._not_worth(idea)
         return (
@@ -91,6 +91,13 @@ class Chooser:
             if idea is None or self.stopping
             else self._proposal(idea.candidate, why=self._why(idea), choice=idea.choice)
         )
+
+    def _nothing_left(self) -> str:
+        if not self._known.open.any() or self._known.places:
+            return "nothing is left to try"
+        candidate, times = self._known.belief.least_need()
+        key = self._known.pool.topology(candidate).key
+        return f"nothing is likely to fit: even {key} would need {times:.1f} times what a GPU holds"
 
     def _reference(self) -> Proposal | None:
         """The leader again, where it is time to see whether the cluster has changed."""

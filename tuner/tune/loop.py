@@ -200,11 +200,12 @@ class Tuning:
             handle = self.launcher.submit(job)
         except LaunchError as error:
             self.study.withdraw(trial, str(error))
+            self.read(now=True)
             self._refused += 1
             if self._refused >= FAILURES:
                 raise LaunchError(f"{FAILURES} jobs in a row could not be started; the last: {error}") from None
             self.known.open[proposal.candidate] = False
-            self._say("note", f"{proposal.key} could not be started: {error}", trial)
+            self._say("note", f"not started: {error}", trial)
             return
         self._refused = 0
         self.study.started(trial, handle)
