@@ -89,7 +89,7 @@ def test_an_empty_space_says_what_removed_everything(wrong: Run) -> None:
 
 
 def test_where_nothing_can_fit_no_job_is_wasted(run: Run, tmp_path: Path) -> None:
-    """A model that two or four nodes cannot hold: the search says so with 1 and what is closest; it launches nothing."""
+    """A model that two or four nodes cannot hold: the search says so with 1, and what is closest."""
     few = ("--nodes", "4", "--set", "heads=64", "--set", "tp=8")
     for number, words in enumerate((few, ("--nodes", "2"))):
         said = run("optimize", *words, "--runs", str(tmp_path / str(number)))
