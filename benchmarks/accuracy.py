@@ -165,11 +165,15 @@ def _plots(tables: dict[str, Table], folder: Path) -> None:
 
     mpl.use("Agg")
     import matplotlib.pyplot as plt
+    from matplotlib.ticker import LogLocator, NullFormatter, ScalarFormatter
+
+    from tuner.report.style import COLOURS
 
     folder.mkdir(parents=True, exist_ok=True)
     shipped = {name: table for name, table in tables.items() if (SHIPPED / f"{name}.csv").exists()}
     figure, axes = plt.subplots(1, 3, figsize=(15, 4.6), constrained_layout=True)
     titles = ("time, no calibration", f"time, {ROWS} rows of each group fitted", "memory, no calibration")
+    looks = dict(zip(shipped, zip(COLOURS, "osD^v", strict=False), strict=False))
     for place, axis in enumerate(axes):
         for name, table in shipped.items():
             made = evaluate(_cleaned(table), calibrate_rows=ROWS if place == 1 else 0)
@@ -177,12 +181,16 @@ def _plots(tables: dict[str, Table], folder: Path) -> None:
             pairs = _pairs(fresh, memory=place == 2)
             if pairs:
                 measured, estimated = np.array(pairs).T
-                axis.scatter(measured, estimated / measured, s=14, alpha=0.7, label=f"{name} ({len(pairs)})")
+                kind = dict(zip(("color", "marker"), looks[name], strict=True))
+                axis.scatter(measured, estimated / measured, s=16, alpha=0.7, label=f"{name} ({len(pairs)})", **kind)
         axis.axhline(1.0, color="black", linewidth=0.8)
         axis.axhspan(0.9, 1.1, color="0.9", zorder=0)
         axis.set(title=titles[place], xscale="log", ylim=(0.3, 1.6))
         axis.set_xlabel("measured, GiB" if place == 2 else "measured, seconds an iteration")
         axis.set_ylabel("estimate / measurement")
+        axis.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        axis.xaxis.set_major_formatter(ScalarFormatter())
+        axis.xaxis.set_minor_formatter(NullFormatter())
         axis.legend(fontsize=8, loc="lower right")
     figure.savefig(folder / "accuracy.png", dpi=110)
     plt.close(figure)
