@@ -35,6 +35,7 @@ test-cluster: $(VENV)/.ready-to-test  ## install and start a real Slurm of four 
 bench: $(VENV)/.ready-to-run  ## speed, as figures and ratios of one run
 	$(BIN)/python benchmarks/enumeration.py
 	$(BIN)/python benchmarks/startup.py
+	$(BIN)/python benchmarks/report.py
 
 docs: $(VENV)/.ready-to-run  ## write the generated pages of docs/ anew
 	$(BIN)/python docs/generate.py
@@ -50,5 +51,5 @@ $(VENV)/.ready-to-run: pyproject.toml
 # torch comes first and by itself, so that nothing that depends on it chooses another version.
 $(VENV)/.ready-to-test: $(VENV)/.ready-to-run
 	$(BIN)/python -m pip install --quiet $(PIP_ARGS) torch==2.13.0
-	$(BIN)/python -m pip install --quiet $(PIP_ARGS) --editable ".[dev,jobs]"
+	$(BIN)/python -m pip install --quiet $(PIP_ARGS) --editable ".[dev,jobs,track]"
 	touch $@

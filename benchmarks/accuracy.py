@@ -159,21 +159,23 @@ def _mean(runs: Sequence[Evaluation], name: str) -> float | None:
     return float(np.mean(values)) if values else None
 
 
+_COLOURS = ("#0072B2", "#E69F00", "#009E73", "#D55E00", "#CC79A7", "#56B4E9")
+_MARKS = ("o", "s", "^", "D", "v", "P")
+
+
 def _plots(tables: dict[str, Table], folder: Path) -> None:
     """Estimate over measurement, time and memory, for the tables that ship."""
     import matplotlib as mpl
 
     mpl.use("Agg")
     import matplotlib.pyplot as plt
-    from matplotlib.ticker import LogLocator, NullFormatter, ScalarFormatter
-
-    from tuner.report.style import COLOURS
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
     folder.mkdir(parents=True, exist_ok=True)
     shipped = {name: table for name, table in tables.items() if (SHIPPED / f"{name}.csv").exists()}
     figure, axes = plt.subplots(1, 3, figsize=(15, 4.6), constrained_layout=True)
     titles = ("time, no calibration", f"time, {ROWS} rows of each group fitted", "memory, no calibration")
-    looks = dict(zip(shipped, zip(COLOURS, "osD^v", strict=False), strict=False))
+    looks = dict(zip(shipped, zip(_COLOURS, _MARKS, strict=True), strict=False))
     for place, axis in enumerate(axes):
         for name, table in shipped.items():
             made = evaluate(_cleaned(table), calibrate_rows=ROWS if place == 1 else 0)
@@ -181,16 +183,18 @@ def _plots(tables: dict[str, Table], folder: Path) -> None:
             pairs = _pairs(fresh, memory=place == 2)
             if pairs:
                 measured, estimated = np.array(pairs).T
-                kind = dict(zip(("color", "marker"), looks[name], strict=True))
-                axis.scatter(measured, estimated / measured, s=16, alpha=0.7, label=f"{name} ({len(pairs)})", **kind)
+                colour, mark = looks[name]  # the same in each panel, and told apart in grey
+                label = f"{name} ({len(pairs)})"
+                axis.scatter(measured, estimated / measured, s=16, alpha=0.7, color=colour, marker=mark, label=label)
         axis.axhline(1.0, color="black", linewidth=0.8)
         axis.axhspan(0.9, 1.1, color="0.9", zorder=0)
-        axis.set(title=titles[place], xscale="log", ylim=(0.3, 1.6))
+        axis.set(title=titles[place], xscale="log", ylim=(0.2, 1.6))
+        low, high = axis.get_xlim()
+        axis.xaxis.set_major_locator(LogLocator(subs=(1.0,) if high > 100 * low else (1.0, 2.0, 5.0)))
+        axis.xaxis.set_minor_locator(NullLocator())
+        axis.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.6g}"))
         axis.set_xlabel("measured, GiB" if place == 2 else "measured, seconds an iteration")
         axis.set_ylabel("estimate / measurement")
-        axis.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-        axis.xaxis.set_major_formatter(ScalarFormatter())
-        axis.xaxis.set_minor_formatter(NullFormatter())
         axis.legend(fontsize=8, loc="lower right")
     figure.savefig(folder / "accuracy.png", dpi=110)
     plt.close(figure)

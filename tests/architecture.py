@@ -13,8 +13,8 @@ from pathlib import Path
 
 FLOORS = (
     (
-        *("errors", "durations", "sizes", "resources", "wholefile", "domain", "results", "assignment", "huggingface"),
-        *("catalog", "keys"),
+        *("errors", "notebook", "durations", "sizes", "resources", "wholefile"),
+        *("domain", "results", "assignment", "huggingface", "catalog", "keys"),
     ),
     ("columns", "rules", "axes", "space", "openings", "nearest", "remedies", "logs"),
     ("physics",),
@@ -34,6 +34,8 @@ APART = "worker"
 
 OWNERS = {
     "optuna": {"search"},
+    "optuna_integration": {"search"},
+    "wandb": {"search"},
     "sqlalchemy": {"search"},
     "importlib": {"launch", "__init__"},
     "ctypes": {"launch", "worker"},
@@ -70,6 +72,7 @@ PURE = (
     "durations",
     "keys",
     "errors",
+    "notebook",
 )
 """They return: they neither print nor read a clock, a file or the environment."""
 

@@ -95,6 +95,13 @@ def test_a_table_fits_a_narrow_terminal_and_says_what_it_left_out() -> None:
     assert "left out" not in in_a_terminal(200, "plan", "--nodes", "48")
 
 
+def test_long_texts_are_broken_on_a_narrow_terminal_and_their_words_kept_whole() -> None:
+    narrow, wide = in_a_terminal(120, "doctor"), in_a_terminal(400, "doctor")
+    assert len(narrow.splitlines()) > len(wide.splitlines())
+    assert all(len(line) <= 120 for line in narrow.splitlines())
+    assert {"accelerator", "storage", sys.executable} <= set(narrow.split())
+
+
 def in_a_terminal(columns: int, *arguments: str) -> str:
     """What a command prints on a terminal of so many columns."""
     import pty

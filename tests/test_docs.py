@@ -44,7 +44,13 @@ def _commands(text: str) -> list[str]:
     return [line for line in lines if line.startswith("tuner ")]
 
 
-@pytest.mark.parametrize("command", sorted({c for page in PROSE for c in _commands(page.read_text())}))
+TUTORIAL = ROOT / "docs" / "tutorial.md"
+"""Its commands build on one another and run as one test."""
+
+
+@pytest.mark.parametrize(
+    "command", sorted({c for page in PROSE if page != TUTORIAL for c in _commands(page.read_text())})
+)
 def test_every_command_shown_runs(command: str, run: Run, tmp_path: Path) -> None:
     words = shlex.split(command)[1:]
     options = {option for parameter in app.commands[words[0]].params for option in parameter.opts}
@@ -55,11 +61,43 @@ def test_every_command_shown_runs(command: str, run: Run, tmp_path: Path) -> Non
     assert (said.code == 1) == ("--exact-nodes" in command and "bloom-14400x80" in command)
 
 
+@pytest.mark.slow
+def test_the_tutorial_comes_out_as_it_stands(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each command after the other in one folder, and what is shown beneath one is what it prints."""
+    (tmp_path / "tests").mkdir()
+    (tmp_path / "tests" / "data").symlink_to(ROOT / "tests" / "data")
+    (tmp_path / "docs").symlink_to(ROOT / "docs")
+    monkeypatch.chdir(tmp_path)
+    printed = ""
+    blocks = re.findall(r"```(sh|text)\n(.*?)```", TUTORIAL.read_text(), re.DOTALL)
+    assert len(blocks) > 12
+    for kind, text in blocks:
+        if kind == "text":
+            for line in text.splitlines():
+                assert " ".join(line.split()) in printed, line
+            continue
+        for command in text.splitlines():
+            said = run(*shlex.split(command)[1:])
+            assert said.code == 0, f"{command}: {said.err}"
+            printed = " ".join((said.out + said.err).split())
+    assert {"ds_config.json", "launch.sh", "README.md"} <= {path.name for path in Path("runs/llama").iterdir()}
+
+
 @pytest.mark.parametrize("page", PROSE, ids=lambda page: page.name)
 def test_every_link_to_a_file_leads_to_one(page: Path) -> None:
     for target in re.findall(r"\]\(([^)#]+?)(?:#[^)]*)?\)", page.read_text()):
         if not target.startswith("http"):
             assert (page.parent / target).exists(), f"{page.name} links to {target}"
+
+
+def test_every_picture_is_shown_somewhere_and_small() -> None:
+    """At most 300 kB, and described in words for who cannot see it."""
+    picture = re.compile(r"!\[([^\]]*)\]\((?:docs/)?(plots/[^)]+)\)")
+    shown = [each for page in PROSE for each in picture.findall(page.read_text())]
+    assert all(len(words) > 10 for words, _ in shown)
+    pictures = sorted((ROOT / "docs" / "plots").glob("*.png"))
+    assert {f"plots/{each.name}" for each in pictures} == {target for _, target in shown}
+    assert all(each.stat().st_size <= 300_000 for each in pictures)
 
 
 SHOWN = [
@@ -82,6 +120,22 @@ def test_the_output_shown_in_the_readme_is_what_the_command_prints(
     printed = " ".join((said.out + said.err).split())
     for part in re.sub(r"counted in [0-9.]+ s", "...", block).split("..."):
         assert " ".join(part.split()) in printed
+
+
+RECIPES = re.findall(r"^\| [^|]+ \| `(tuner [^|]+)` \| (.+) \|$", (ROOT / "README.md").read_text(), re.MULTILINE)
+
+
+def test_there_are_five_recipes() -> None:
+    assert len(RECIPES) == 5
+
+
+@pytest.mark.parametrize(("command", "answer"), RECIPES)
+def test_a_recipe_answers_as_the_readme_says(command: str, answer: str, run: Run, tmp_path: Path) -> None:
+    words = shlex.split(command)[1:]
+    said = run(*words, *(["--runs", str(tmp_path)] if words[0] == "optimize" else []))
+    figures = re.findall(r"`([^`]+)`", answer)
+    assert figures
+    assert all(figure in " ".join(said.out.split()) for figure in figures)
 
 
 def test_the_python_shown_in_the_readme_runs(capsys: pytest.CaptureFixture[str]) -> None:

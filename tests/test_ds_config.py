@@ -12,11 +12,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.conftest import ROOT
 from tests.workers import ENVIRONMENT, WORKLOAD, needs_deepspeed, topology
 from tuner.domain import RECOMPUTE, Topology, Workload
 from tuner.errors import InputError
 from tuner.export.ds_config import ds_config
 from tuner.export.schema import check
+from tuner.resources import ds_config as base_file
 
 BLOOM = replace(WORKLOAD, model=replace(WORKLOAD.model, vocab=250880), global_batch=2048, precision="fp16")
 
@@ -153,3 +155,22 @@ def test_a_config_without_its_batch_is_refused() -> None:
         check({}, data_parallel=1)
     with pytest.raises(InputError, match="config itself must be an object"):
         check([], data_parallel=1)
+
+
+def test_every_line_of_every_base_file_is_documented() -> None:
+    """Key by key and value by value, and the page names no key that no file has."""
+    lines = [line.split(" | ") for line in (ROOT / "docs/ds_configs.md").read_text().splitlines() if "| `" in line[:4]]
+    told = {line[0].strip("| `"): [cell.strip("`") for cell in line[1:5]] for line in lines}
+    held: dict[str, list[str]] = {}
+    for zero in range(4):
+        for name, value in _flat(json.loads(base_file(zero).read_text())):
+            held.setdefault(name, ["-"] * 4)[zero] = json.dumps(value)
+    assert told == held
+    assert all(len(line[5]) > 40 for line in lines)
+
+
+def _flat(config: dict[str, Any], before: str = "") -> list[tuple[str, Any]]:
+    found: list[tuple[str, Any]] = []
+    for name, value in config.items():
+        found += _flat(value, f"{before}{name}.") if isinstance(value, dict) else [(f"{before}{name}", value)]
+    return found

@@ -78,7 +78,7 @@ def test_the_public_names_are_these() -> None:
     """People's notebooks hold on to them."""
     assert tuner.__all__ == [
         *("Cluster", "Gpu", "Link", "Model", "RuleSet", "Shape", "Space", "Topology", "Workload"),
-        *("explain", "parse_key", "plan", "space_for"),
+        *("explain", "open_study", "optimize", "parse_key", "plan", "space_for", "write_export", "write_report"),
     ]
     assert all(getattr(tuner, name).__name__ == name for name in tuner.__all__)
     assert set(tuner.__all__) <= set(dir(tuner))

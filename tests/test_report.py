@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.report import long_study
 from tests.conftest import ROOT, Run
 from tests.found_studies import opened, study_in
 from tuner.report.cells import HEADERS, measurements, table
@@ -20,7 +21,7 @@ from tuner.report.style import look
 from tuner.report.write import write_report
 from tuner.results import Outcome
 from tuner.tables import table_of
-from tuner.tune.reopen import Reopened
+from tuner.tune.reopen import Reopened, reopened
 
 GOLDEN = ROOT / "tests" / "data" / "golden"
 STUDIES = ("bloom-48", "drifting", "replayed")
@@ -151,7 +152,10 @@ def test_plot_data_tell_of_every_job(study: Reopened) -> None:
 def test_the_plots_are_watermarked_where_the_cluster_was_simulated(study: Reopened) -> None:
     with look():
         drawn = plots(study, rows_of(study))
-    assert {"progress", "estimates", "terms", "memory", "micro-batch", "map"} <= {plot.name for plot in drawn}
+    assert {"progress", "estimates", "terms", "memory"} <= {plot.name for plot in drawn}
+    timed = [row.topology for row in rows_of(study) if row.place]
+    assert ("micro-batch" in {plot.name for plot in drawn}) == (len({each.micro_batch for each in timed}) > 1)
+    assert ("map" in {plot.name for plot in drawn}) == (len(cells(rows_of(study))) > 1)
     assert ("heads" in {plot.name for plot in drawn}) == study.simulated
     assert ("eras" in {plot.name for plot in drawn}) == bool(study.eras)
     for plot in drawn:
@@ -197,6 +201,18 @@ def test_the_page_needs_no_network_and_can_be_read_by_ear(tmp_path: Path) -> Non
     assert ("lang", "en") in outline.found[0][1].items()
     for word in ("prefers-color-scheme: dark", "@media print", 'name="viewport"'):
         assert word in text
+
+
+@pytest.mark.slow
+def test_the_page_of_a_thousand_jobs_stays_small(tmp_path: Path) -> None:
+    """At most 2 MB, with every measured topology placed and every job in the CSV."""
+    long_study(tmp_path)
+    study = reopened("thousand", runs=tmp_path)
+    made = write_report(study, tmp_path / "report")
+    assert (tmp_path / "report" / "report.html").stat().st_size <= 2_000_000
+    assert len(study.places) == len({trial.proposal.candidate for trial in study.launched if trial.measured}) == 900
+    assert len(made.rows) == 1000
+    assert len((tmp_path / "report" / "measurements.csv").read_text().splitlines()) == 1001
 
 
 def test_colours_of_the_page_have_contrast() -> None:

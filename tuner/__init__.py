@@ -1,5 +1,8 @@
 """Find the topology that finishes training soonest.
 
+`space_for` describes what is to be trained on what, `plan` ranks it by estimate, `explain` judges one topology,
+`optimize` searches with jobs, `open_study` reads a study, `write_report` and `write_export` take away what it found.
+
 Names are imported when they are first used, so that `import tuner` costs nothing.
 """
 
@@ -13,9 +16,12 @@ if TYPE_CHECKING:
     from tuner.explaining import explain
     from tuner.keys import parse_key
     from tuner.planning import plan
+    from tuner.report.handing import write_export
+    from tuner.report.write import write_report
     from tuner.request import space_for
     from tuner.rules import RuleSet
     from tuner.space import Space
+    from tuner.tune.api import open_study, optimize
 
 __version__ = "0.1.0"
 
@@ -30,9 +36,13 @@ __all__ = [
     "Topology",
     "Workload",
     "explain",
+    "open_study",
+    "optimize",
     "parse_key",
     "plan",
     "space_for",
+    "write_export",
+    "write_report",
 ]
 
 _HOME = {
@@ -40,9 +50,13 @@ _HOME = {
     "RuleSet": "rules",
     "Space": "space",
     "explain": "explaining",
+    "open_study": "tune.api",
+    "optimize": "tune.api",
     "parse_key": "keys",
     "plan": "planning",
     "space_for": "request",
+    "write_export": "report.handing",
+    "write_report": "report.write",
 }
 
 

@@ -8,7 +8,9 @@ from typing import Literal
 
 from tuner.columns import Columns
 from tuner.domain import Shape, Topology
+from tuner.errors import listed
 from tuner.nearest import nearest
+from tuner.notebook import Shown
 from tuner.remedies import Remedy, remedies, spelt
 from tuner.rules import BY_NAME, RULES, Level
 from tuner.space import Space
@@ -56,9 +58,37 @@ class Explanation:
         """The laws and policies that it breaks."""
         return [verdict for verdict in self.verdicts if verdict.word == "broken" and verdict.level != "advice"]
 
+    def _repr_html_(self) -> str:
+        """How a notebook shows it."""
+        return self._shown().html()
+
+    def _repr_markdown_(self) -> str:
+        return self._shown().markdown()
+
+    def _shown(self) -> Shown:
+        near = listed([topology.key for topology in self.nearest])
+        return Shown(
+            title=f"{self.topology.key} is {'legal' if self.legal else 'not legal'}",
+            headers=("Rule", "Level", "Verdict", "What must hold"),
+            words=frozenset({"Rule", "Level", "Verdict", "What must hold"}),
+            rows=[
+                (each.rule, each.level, each.word, each.message or each.sentence)
+                for each in self.verdicts
+                if each.word != "moot"
+            ],
+            notes=(f"Nearest legal: {near}.",) if near else (),
+        )
+
 
 def explain(space: Space, topology: Topology, *, most: int = 3) -> Explanation:
-    """Judge a topology by every rule; the space says what is legal beside it."""
+    """Judge a topology by every rule; the space says what is legal beside it.
+
+    >>> import tuner
+    >>> space = tuner.space_for(nodes=48)
+    >>> told = tuner.explain(space, tuner.parse_key("tp8-pp5-mbs2-z1", workload=space.workload, cluster=space.cluster))
+    >>> told.legal, [verdict.rule for verdict in told.violations][:2]
+    (False, ['fill-nodes', 'layers-by-pp'])
+    """
     columns = Columns.of([topology], space.workload, space.cluster)
     verdicts, outside = tuple(_verdicts(space, columns)), _outside(space, columns)
     judged = Explanation(topology=topology, verdicts=verdicts, nearest=(), outside=outside)

@@ -11,6 +11,7 @@ import numpy as np
 from tuner.columns import Columns, FloatArray, IntArray
 from tuner.domain import Topology
 from tuner.errors import EmptySpace, InputError, either
+from tuner.notebook import Shown
 from tuner.openings import openings
 from tuner.physics.estimate import Model
 from tuner.physics.flops import hardware_flops, model_flops, per_gpu
@@ -21,6 +22,8 @@ from tuner.space import Space, Tally
 ORDER: Final = "what fits first, then by estimated time to train at equal compute, then grid order"
 """How rows are listed."""
 
+
+DAY: Final = 86400.0
 
 MOST_ROWS: Final = 500_000
 """Rows that are listed at most when all are asked for."""
@@ -64,9 +67,43 @@ class Plan:
     seconds: float
     top: tuple[Row, ...]
 
+    def _repr_html_(self) -> str:
+        """How a notebook shows it."""
+        return self._shown().html()
+
+    def _repr_markdown_(self) -> str:
+        return self._shown().markdown()
+
+    def _shown(self) -> Shown:
+        rows = [
+            (
+                row.topology.key,
+                f"{row.seconds:.4g}",
+                f"{row.low:.4g} to {row.high:.4g}",
+                f"{row.training / DAY:,.3g}",
+                f"{row.flops / 1e12:.1f}",
+                f"{row.memory / 2**30:.1f}",
+                f"{row.out_of_memory:.0%}",
+                ", ".join(row.advice),
+            )
+            for row in self.top
+        ]
+        return Shown(
+            title=f"{self.tally.legal:,} legal topologies of {self.tally.grid:,}, {self.fitting:,} fit",
+            headers=("Topology", "Sec/it", "80% between", "Days", "TFLOPs", "GiB", "P(OOM)", "Advice"),
+            words=frozenset({"Topology", "80% between", "Advice"}),
+            rows=rows,
+            notes=(f"Estimates, not measurements. Order: {ORDER}.",),
+        )
+
 
 def plan(space: Space, *, top: int = 10, model: Model | None = None) -> Plan:
     """Enumerate and score the whole space and keep its first `top` rows, all of them where `top` is 0.
+
+    >>> import tuner
+    >>> made = tuner.plan(tuner.space_for(model="llama-3-8b", gpu="H100-80GB-SXM", nodes=4, global_batch=512), top=3)
+    >>> len(made.top), made.fitting <= made.tally.legal
+    (3, True)
 
     Raises `EmptySpace`, which says what removed everything and what would open it.
     """

@@ -46,6 +46,7 @@ if TYPE_CHECKING:
 @click.option("--iterations", default="2", metavar="N[-M]", help="Iterations measured, the median counts. [default: 2]")
 @click.option("--retry-hang-sync", is_flag=True, help="Run a job that hung once more with CUDA_LAUNCH_BLOCKING=1.")
 @click.option("--seed", type=int, default=0, metavar="N", help="Of the sampler and of the simulated cluster.")
+@click.option("--track", metavar="NAME", help="Tell mlflow or wandb of each job that ends. [default: nobody]")
 @click.option("--drift", metavar="FACTOR@JOBS", help="Let the simulated cluster change its speed: 1.05@20.")
 @as_json
 def optimize(space: Space, as_json: bool, **given: Any) -> None:
@@ -114,6 +115,7 @@ def _request(space: Space, given: dict[str, Any]) -> Request:
         over=given["over"] or "pdsh",
         slurm_site=Path(given["slurm_site"]) if given["slurm_site"] else None,
         calibration=_calibration(given),
+        track=given["track"],
     )
 
 

@@ -5,12 +5,18 @@ from __future__ import annotations
 import json
 import shutil
 import sys
+import textwrap
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from itertools import zip_longest
+from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from tuner.domain import Topology
     from tuner.space import Space
+
+
+NARROWEST: Final = 16
+"""Characters that a column of text keeps however narrow the terminal is."""
 
 
 def print_json(name: str, document: dict[str, Any]) -> None:
@@ -23,22 +29,45 @@ def print_table(
 ) -> None:
     """A table on stdout. Columns in `left` are text, the others numbers.
 
-    Where a terminal is too narrow, the columns in `spare` are left out, the first of them first, until it fits.
+    Where a terminal is too narrow, the columns in `spare` are left out, the first of them first, until it fits; then
+    the widest texts are broken into lines.
     """
     lines = [list(headers), *([str(cell) for cell in row] for row in rows)]
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     room = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
     shown = list(range(len(headers)))
     for header in spare:
-        if room is None or sum(widths[place] + 2 for place in shown) - 2 <= room:
+        if room is None or _total(widths, shown) <= room:
             break
         shown.remove(headers.index(header))
+    words = [place for place in shown if headers[place] in left]
+    # a word stays whole, so that a key or a path can be copied
+    least = {place: max(NARROWEST, *(len(word) for line in lines for word in line[place].split())) for place in words}
+    while room is not None and _total(widths, shown) > room:
+        wide = [place for place in words if widths[place] > least[place]]
+        if not wide:
+            break
+        widths[max(wide, key=lambda place: widths[place])] -= 1
     pads = [str.ljust if header in left else str.rjust for header in headers]
     for line in [lines[0], ["-" * width for width in widths], *lines[1:]]:
-        print("  ".join(pads[place](line[place], widths[place]) for place in shown).rstrip())
+        cells = [_broken(line[place], widths[place]) if place in words else [line[place]] for place in shown]
+        for parts in zip_longest(*cells, fillvalue=""):
+            padded = [pads[place](part, widths[place]) for place, part in zip(shown, parts, strict=True)]
+            print("  ".join(padded).rstrip())
     if len(shown) < len(headers):
         missing = [header for place, header in enumerate(headers) if place not in shown]
         print(f"(left out in {room} columns: {', '.join(missing)})")
+
+
+def _total(widths: Sequence[int], shown: Sequence[int]) -> int:
+    """Columns of the terminal that a table takes."""
+    return sum(widths[place] + 2 for place in shown) - 2
+
+
+def _broken(text: str, width: int) -> list[str]:
+    if len(text) <= width:
+        return [text]
+    return textwrap.wrap(text, width, break_long_words=False, break_on_hyphens=False)
 
 
 def space_lines(space: Space) -> list[str]:

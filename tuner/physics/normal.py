@@ -31,3 +31,19 @@ def density(deviations: FloatArray) -> FloatArray:
     """The density of a standard normal variable at each value."""
     found: FloatArray = np.exp(-0.5 * deviations**2) / np.sqrt(2 * np.pi)
     return found
+
+
+def truncated(mean: float, variance: float, edge: float, *, above: bool) -> tuple[float, float] | None:
+    """The Gaussian observation that moves a belief as knowing that it is above (or below) an edge does; None where
+    that was clear before. Moments as in Minka 2001, expectation propagation."""
+    sign, deviation = (1.0 if above else -1.0), float(np.sqrt(variance))
+    z = np.array([sign * (mean - edge) / deviation])
+    chance = float(below(z)[0])
+    if chance > 0.995:
+        return None
+    hazard = float(density(z)[0]) / max(chance, 1e-12)
+    moved = mean + sign * deviation * hazard
+    left = variance * max(1 - hazard * (hazard + float(z[0])), 1e-3)
+    precision = 1 / left - 1 / variance
+    noise = 1 / max(precision, 1e-6)
+    return (moved / left - mean / variance) * noise, noise

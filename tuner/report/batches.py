@@ -12,6 +12,8 @@ from tuner.errors import InputError
 
 GIB: Final = 2.0**30
 _COLOURS: Final = ("#1f5fa8", "#c4561b", "#2b7a3f", "#7a4b9d")
+_MARKS: Final = ("o", "s", "^", "D")
+"""For who prints in grey."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,11 +102,11 @@ def _memory(axis: Any, panel: Panel) -> None:
     last = max((batch for own in panel.curves for batch in (*own.failed, *(b for b, _ in own.points))), default=1)
     axis.axhline(panel.usable, color="black", linewidth=1.0, linestyle="--")
     axis.annotate("limit", (0.02, panel.usable), xycoords=("axes fraction", "data"), va="bottom", fontsize=8)
-    for own, colour in zip(panel.curves, _COLOURS, strict=False):
+    for own, colour, mark in zip(panel.curves, _COLOURS, _MARKS, strict=False):
         if own.line:
             at_zero, slope = own.line
             axis.plot([0, last], [at_zero, at_zero + slope * last], color=colour, linewidth=1.0, alpha=0.6)
-        axis.plot(*_apart(own.points), "o", color=colour, markersize=5, label=own.label)
+        axis.plot(*_apart(own.points), mark, color=colour, markersize=5, label=own.label)
         for place, batch in enumerate(own.failed):
             height = own.line[0] + own.line[1] * batch if own.line else panel.usable
             beyond = height > panel.usable * 1.2
@@ -124,9 +126,9 @@ def _memory(axis: Any, panel: Panel) -> None:
 
 
 def _rates(axis: Any, panel: Panel) -> None:
-    for own, colour in zip(panel.curves, _COLOURS, strict=False):
+    for own, colour, mark in zip(panel.curves, _COLOURS, _MARKS, strict=False):
         batches, rates = _apart(own.rates)
-        axis.plot(batches, [rate / 1e3 for rate in rates], "o-", color=colour, markersize=4, linewidth=1.0)
+        axis.plot(batches, [rate / 1e3 for rate in rates], f"{mark}-", color=colour, markersize=4, linewidth=1.0)
     axis.set_ylim(bottom=0)
     axis.grid(alpha=0.2)
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLocator
 
 from tuner.report import series
 from tuner.report.maps import cliff, drift, map_of
-from tuner.report.plot import MANY, OUTCOMES, Plot
+from tuner.report.plot import MANY, OUTCOMES, Plot, days_axis
 from tuner.report.rows import GIB, Row
 from tuner.report.sentences import term
 from tuner.report.style import (
@@ -28,16 +28,13 @@ from tuner.report.style import (
 )
 from tuner.tune.reopen import Reopened
 
-WIDE: Final = 5.0
-"""Times the best from which on the slowest asks for a logarithmic axis."""
-
 
 def plots(study: Reopened, rows: Sequence[Row]) -> list[Plot]:
     """All that there is something to show for."""
     made = [_progress(study)]
     if rows and rows[0].place:
         made += [_guesses(study), _accounts(study, rows), _memory(study, rows[0]), _ladders(rows), map_of(rows)]
-        made += [cliff(each) for each in series.cliffs(study, rows)]
+        made += [cliff(each, simulated=study.simulated) for each in series.cliffs(study, rows)]
         made.append(drift(study))
     drawn = [plot for plot in made if plot]
     for plot in drawn:
@@ -65,7 +62,7 @@ def _progress(study: Reopened) -> Plot | None:
                 ms=5,
                 mfc="none",
                 color=BLUE,
-                label="measured",
+                label="simulated" if study.simulated else "measured",
                 rasterized=len(measured) > MANY,
             )
         best = [(x, y) for x, y in zip(at, found.best, strict=True) if y is not None]
@@ -85,10 +82,10 @@ def _progress(study: Reopened) -> Plot | None:
         axes.set_xlabel(name, labelpad=8)
         axes.set_xlim(left=0)
     left.xaxis.set_major_locator(MaxNLocator(integer=True))
-    known = [each for each in found.days if each is not None]
-    if known and max(known) > WIDE * min(known):
-        left.set_yscale("log")
-    left.set_ylabel("days until trained, at equal compute")
+    right.xaxis.set_major_locator(MaxNLocator(nbins=6))
+    for axis in (left.xaxis, right.xaxis):
+        axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.6g}"))
+    days_axis(left, [each for each in found.days if each is not None])
     drawn.legend(*left.get_legend_handles_labels(), loc="outside lower center", ncols=6)
     last = next((each for each in reversed(found.best) if each is not None), None)
     told = f"the best takes {last:,.1f} days" if last else "none was measured"
@@ -240,14 +237,16 @@ def _memory(study: Reopened, row: Row) -> Plot:
     )
 
 
-def _ladders(rows: Sequence[Row]) -> Plot:
+def _ladders(rows: Sequence[Row]) -> Plot | None:
     found = series.ladders(rows)
     measured = [row for row in rows if row.place]
+    sizes = sorted({row.topology.micro_batch for row in measured})
+    if len(sizes) < 2:
+        return None
     drawn = figure(9.0, 4.6)
     left, right = drawn.subplots(1, 2)
     usable = rows[0].cluster.gpu.memory / GIB
-    sizes = sorted({row.topology.micro_batch for row in measured})
-    grey = {"color": "#bbbbbb", "ms": 4, "label": "all that were measured", "rasterized": len(measured) > MANY}
+    grey = {"color": "#bbbbbb", "ms": 4, "label": "every topology with a time", "rasterized": len(measured) > MANY}
     at = [(row.topology.micro_batch, row.workload.global_batch / row.place.seconds) for row in measured if row.place]
     left.plot(*zip(*at, strict=True), "o", **grey)
     at = [(row.topology.micro_batch, row.memory / GIB) for row in measured if row.memory]

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 from tuner.report import series
 from tuner.report.rows import Row
 from tuner.report.sentences import term
-from tuner.report.style import BLUE, COLOURS, GREY, VERMILLION
+from tuner.report.style import BLACK, BLUE, COLOURS, GREY, VERMILLION
 from tuner.tune.reopen import Reopened
 
 Figure = dict[str, Any]
@@ -26,14 +27,23 @@ def graphs(study: Reopened, rows: Sequence[Row]) -> dict[str, Figure]:
     return made
 
 
-def _figure(study: Reopened, title: str, across: str, up: str, data: list[Figure], **layout: Any) -> Figure:
+def _figure(
+    study: Reopened,
+    title: str,
+    across: str,
+    up: str,
+    data: list[Figure],
+    *,
+    upwards: Mapping[str, Any] = MappingProxyType({}),
+    **layout: Any,
+) -> Figure:
     label = "SIMULATED: " if study.simulated else ""
     return {
         "data": data,
         "layout": {
             "title": {"text": label + title},
             "xaxis": {"title": {"text": across}},
-            "yaxis": {"title": {"text": up}},
+            "yaxis": {"title": {"text": up}, "automargin": True, **upwards},
             "template": {},
             **layout,
         },
@@ -58,7 +68,7 @@ def _progress(study: Reopened) -> Figure:
             "name": "best so far",
             "x": at,
             "y": list(found.best),
-            "line": {"shape": "hv"},
+            "line": {"shape": "hv", "color": BLACK},
         },
     ]
     return _figure(study, "Best so far", "jobs", "days until trained, at equal compute", data)
@@ -86,7 +96,7 @@ def _guesses(study: Reopened) -> Figure:
         {
             "type": "scatter",
             "mode": "lines",
-            "name": "the same",
+            "name": "estimate = measurement",
             "x": ends,
             "y": ends,
             "line": {"color": GREY, "dash": "dash"},
@@ -99,6 +109,7 @@ def _guesses(study: Reopened) -> Figure:
 def _accounts(study: Reopened, rows: Sequence[Row]) -> Figure:
     found = series.accounts(study, rows)
     keys = [each.key for each in found]
+    shown = [name for name in found[0].terms if max(each.terms[name] for each in found) > 0]
     data: list[Figure] = [
         {
             "type": "bar",
@@ -106,27 +117,41 @@ def _accounts(study: Reopened, rows: Sequence[Row]) -> Figure:
             "name": term(name),
             "y": keys,
             "x": [each.terms[name] for each in found],
-            "marker": {"color": COLOURS[place % len(COLOURS)]},
+            "marker": _look(place),
         }
-        for place, name in enumerate(found[0].terms)
-        if max(each.terms[name] for each in found) > 0
+        for place, name in enumerate(shown)
     ]
-    return _figure(study, "Where the time goes", "s an iteration, by the model", "", data, barmode="stack")
+    return _figure(
+        study,
+        "Where the time goes",
+        "s an iteration, by the model",
+        "",
+        data,
+        barmode="stack",
+        upwards={"autorange": "reversed"},  # the best on top
+        legend={"traceorder": "normal"},
+    )
+
+
+def _look(place: int) -> Figure:
+    """A colour, and from the ninth on a pattern too: no two terms look alike."""
+    again = place // len(COLOURS)
+    return {"color": COLOURS[place % len(COLOURS)], **({"pattern": {"shape": "/x."[again % 3 - 1]}} if again else {})}
 
 
 def _memory(study: Reopened, row: Row) -> Figure:
     found = series.memory(study, row)
     stages = list(range(row.topology.pp))
+    shown = [(name, values) for name, values in found.terms.items() if max(values) > 0]
     data: list[Figure] = [
         {
             "type": "bar",
             "name": name,
             "x": stages,
             "y": list(values),
-            "marker": {"color": COLOURS[place % len(COLOURS)]},
+            "marker": _look(place),
         }
-        for place, (name, values) in enumerate(found.terms.items())
-        if max(values) > 0
+        for place, (name, values) in enumerate(shown)
     ]
     line = {"type": "line", "xref": "paper", "x0": 0, "x1": 1, "y0": found.usable, "y1": found.usable}
     shape = {**line, "line": {"color": VERMILLION, "dash": "dash"}}

@@ -10,7 +10,7 @@ from matplotlib.patches import Rectangle
 from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLocator
 
 from tuner.report import series
-from tuner.report.plot import OUTCOMES, Plot
+from tuner.report.plot import OUTCOMES, Plot, days_axis
 from tuner.report.rows import Row
 from tuner.report.style import (
     BLACK,
@@ -27,9 +27,11 @@ PALE: Final = 1.5
 """Times the best from which on a cell of the map is as pale as can be."""
 
 
-def map_of(rows: Sequence[Row]) -> Plot:
-    """The best of each tp and pp."""
+def map_of(rows: Sequence[Row]) -> Plot | None:
+    """The best of each tp and pp; nothing where all have the same."""
     found = series.cells(rows)
+    if len(found) < 2:
+        return None
     days = [cell.days for cell in found if cell.days is not None]
     tps, pps = sorted({cell.tp for cell in found}), sorted({cell.pp for cell in found})
     drawn = figure(max(6.0, 2.0 + 1.0 * len(pps)), max(3.2, 1.8 + 0.75 * len(tps)))
@@ -86,10 +88,11 @@ def _box(
     )
 
 
-def cliff(found: series.Cliff) -> Plot:
+def cliff(found: series.Cliff, *, simulated: bool) -> Plot:
     """What heads or hidden size do to the time."""
     drawn = figure(8.0, 4.4)
     axes = drawn.subplots()
+    word = "simulated" if simulated else "measured"
     axes.plot(
         [value for value, _ in found.modelled],
         [days for _, days in found.modelled],
@@ -105,7 +108,7 @@ def cliff(found: series.Cliff) -> Plot:
         color=BLUE,
         mec=BLACK,
         mew=0.4,
-        label="measured topologies, any layout",
+        label=f"{word} topologies, any layout",
     )
     if found.axis == "heads":
         axes.set_xscale("log", base=2)
@@ -114,14 +117,14 @@ def cliff(found: series.Cliff) -> Plot:
         axes.xaxis.set_minor_locator(NullLocator())
         axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     axes.set_xlabel("attention heads" if found.axis == "heads" else "hidden size")
-    axes.set_ylabel("days until trained, at equal compute")
-    axes.legend()
+    days_axis(axes, [days for _, days in (*found.measured, *found.modelled)])
+    drawn.legend(*axes.get_legend_handles_labels(), loc="outside lower center", ncols=2)
     best = min(found.measured, key=lambda pair: pair[1])
     return Plot(
         name=found.axis,
         title="Heads" if found.axis == "heads" else "Hidden size",
-        alt=f"Days until trained at equal compute against {found.axis}, measured and by the model; the soonest one "
-        f"measured has {best[0]}. Another number of them is another model.",
+        alt=f"Days until trained at equal compute against {found.axis}, {word} and by the model; the soonest one "
+        f"{word} has {best[0]}. Another number of them is another model.",
         figure=drawn,
     )
 
@@ -149,6 +152,7 @@ def drift(study: Reopened) -> Plot | None:
         if own:
             axes.plot(*zip(*own, strict=True), mark, color=colour, mec=BLACK, mew=0.4, label=word)
     axes.axhline(1.0, color=GREY, lw=1)
+    axes.margins(y=0.2)  # above the points there is room for the words
     for first, factor in found.begins:
         axes.axvline(first - 0.5, color=GREEN, lw=1.6, ls="--")
         axes.annotate(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from tuner.notebook import pipe_table
 from tuner.report.cells import HEADERS, WORDS, table
 from tuner.report.rows import Row
 from tuner.tune.reopen import Reopened
@@ -13,7 +14,7 @@ def markdown(study: Reopened, rows: Sequence[Row], said: Sequence[str], plots: S
     """The page; `plots` are file, title and what each shows."""
     label = " (SIMULATED)" if study.simulated else ""
     lines = [f"# Study {study.name}{label}", "", *_spaced(said), "## Topologies", ""]
-    lines += pipe_table(HEADERS, table(study, rows))
+    lines += pipe_table(HEADERS, table(study, rows), WORDS)
     lines += ["", f"* {footnote(study)}", ""]
     for file, title, alt in plots:
         lines += [f"## {title}", "", f"![{alt}]({file})", "", alt, ""]
@@ -28,28 +29,6 @@ def footnote(study: Reopened) -> str:
         f"Sec/it: what the topology's own runs and all others make likely{eras}; each run as it was {word} stands in "
         "measurements.csv. Days: until the training is finished, at equal compute. Mem: the fullest GPU."
     )
-
-
-def pipe_table(headers: Sequence[str], lines: Sequence[Sequence[str]]) -> list[str]:
-    """A table whose columns line up, numbers to the right."""
-    cells = [[cell.replace("|", "/").replace("\n", " ") for cell in line] for line in lines]
-    widths = [max(3, *(len(line[place]) for line in (headers, *cells))) for place in range(len(headers))]
-    rule = [
-        ("-" * width) if name in WORDS else "-" * (width - 1) + ":" for name, width in zip(headers, widths, strict=True)
-    ]
-    return [
-        _joined(headers, headers, widths),
-        _joined(rule, headers, widths),
-        *(_joined(line, headers, widths) for line in cells),
-    ]
-
-
-def _joined(line: Sequence[str], headers: Sequence[str], widths: Sequence[int]) -> str:
-    padded = [
-        cell.ljust(width) if name in WORDS else cell.rjust(width)
-        for cell, name, width in zip(line, headers, widths, strict=True)
-    ]
-    return f"| {' | '.join(padded)} |"
 
 
 def _spaced(sentences: Sequence[str]) -> list[str]:

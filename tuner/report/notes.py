@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from tuner.report.cells import HEADERS, table
+from tuner.notebook import pipe_table
+from tuner.report.cells import HEADERS, WORDS, table
 from tuner.report.graphs import graphs
-from tuner.report.markdown import pipe_table
 from tuner.report.rows import GIB, Row, rows_of
 from tuner.report.sentences import sentences
 from tuner.search.notebook import Notebook
@@ -39,7 +39,7 @@ def annotate(study: Reopened, store: Path) -> None:
 def study_note(study: Reopened, rows: Sequence[Row]) -> str:
     """The five sentences and the best few."""
     lines = [part for sentence in sentences(study, rows) for part in (sentence, "")]
-    return "\n".join([*lines, *pipe_table(HEADERS, table(study, rows[:SHOWN]))]) + "\n"
+    return "\n".join([*lines, *pipe_table(HEADERS, table(study, rows[:SHOWN]), WORDS)]) + "\n"
 
 
 def trial_note(trial: Trial) -> str:

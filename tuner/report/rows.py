@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from tuner.columns import Columns
+import numpy as np
+
 from tuner.domain import Cluster, Topology, Workload
 from tuner.physics.flops import hardware_flops, per_gpu
 from tuner.results import Outcome
@@ -65,21 +66,30 @@ def rows_of(study: Reopened) -> list[Row]:
     for trial in study.launched:
         tried.setdefault(trial.proposal.candidate, []).append(trial)
     places = {place.candidate: place for place in study.places}
-    measured = [_row(study, tried[place.candidate], place) for place in study.places]
-    others = [_row(study, own, None) for candidate, own in tried.items() if candidate not in places]
+    rates = _rates(study)
+    measured = [_row(study, tried[place.candidate], place, rates[place.candidate]) for place in study.places]
+    others = [_row(study, own, None, None) for candidate, own in tried.items() if candidate not in places]
     return measured + sorted(others, key=lambda row: (_ORDER.get(row.outcome, 99), row.trials))
 
 
 _ORDER = {outcome.value: place for place, outcome in enumerate(Outcome)}
 
 
-def _row(study: Reopened, own: list[Trial], place: Place | None) -> Row:
+def _rates(study: Reopened) -> dict[int, float]:
+    """FLOP/s of a GPU for each measured topology: of all in one go, for a study may hold thousands."""
+    seconds = np.ones(len(study.pool))
+    for place in study.places:
+        seconds[place.candidate] = place.seconds
+    parts = zip(study.pool.parts, np.split(seconds, study.pool.starts[1:-1]), strict=True)
+    rates = np.concatenate([per_gpu(hardware_flops(columns), own, columns) for columns, own in parts])
+    return {place.candidate: float(rates[place.candidate]) for place in study.places}
+
+
+def _row(study: Reopened, own: list[Trial], place: Place | None, rate: float | None) -> Row:
     (workload, cluster), topology = study.setting(own[0]), study.topology(own[0])
     endings = [trial.ending for trial in own if trial.ending]
     last = endings[-1] if endings else None
     memory = max((ending.peak_memory for ending in endings if ending.peak_memory), default=None)
-    columns = Columns.of([topology], workload, cluster)
-    rate = float(per_gpu(hardware_flops(columns), place.seconds, columns)[0]) if place else None
     return Row(
         key=own[0].proposal.key,
         topology=topology,

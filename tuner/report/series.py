@@ -143,7 +143,7 @@ def ladders(rows: Sequence[Row], *, most: int = 5) -> list[Ladder]:
         if row.place:
             alike.setdefault(replace(row.topology, micro_batch=1), []).append(row)
     steps = [own for own in alike.values() if len(own) > 1]
-    longest = sorted(steps, key=lambda own: (-len(own), min(rows.index(row) for row in own)))[:most]
+    longest = sorted(steps, key=len, reverse=True)[:most]  # among equals as they came: the best first
     ladders = []
     for own in longest:
         own = sorted(own, key=lambda row: row.topology.micro_batch)

@@ -37,7 +37,7 @@ class Report:
     files: tuple[Path, ...]
 
 
-def write_report(study: Reopened, folder: Path) -> Report:
+def write_report(study: Reopened, folder: str | Path) -> Report:
     """`report.md`, `report.html`, `measurements.csv` and `plots/` in the folder."""
     rows = rows_of(study)
     said = sentences(study, rows)
@@ -56,7 +56,7 @@ def write_report(study: Reopened, folder: Path) -> Report:
         "measurements.csv": measurements(study).encode(),
         **files,
     }
-    return Report(sentences=tuple(said), rows=tuple(rows), files=tuple(_written(folder, files)))
+    return Report(sentences=tuple(said), rows=tuple(rows), files=tuple(_written(Path(folder), files)))
 
 
 def _saved(plot: Plot) -> tuple[bytes, bytes]:

@@ -22,7 +22,7 @@ from tuner.physics.calibration import Calibration, prior_deviations, slopes_of
 from tuner.physics.estimate import CHUNK, Model
 from tuner.physics.features import CLIFF, ERA, KERNEL, LENGTH, SHAPE, Features, covariance, joined, same
 from tuner.physics.memory import worst_need
-from tuner.physics.normal import below, density
+from tuner.physics.normal import below, truncated
 from tuner.physics.site import TIME_FACTORS, Site
 from tuner.physics.time import seconds
 from tuner.search.field import Field, SingleArray
@@ -296,7 +296,7 @@ class Belief:
         mean = float(solved @ self._memory.carried[:, 0])
         variance = max(1.0 + margin**2 - float(solved @ solved), 1e-6)
         edge = (float(self.pool.room[seen.candidate]) - MARGIN[0] - need) / loose
-        found = _truncated(mean, variance, edge, above=not seen.fits)
+        found = truncated(mean, variance, edge, above=not seen.fits)
         if found is not None:
             self._weigh_in(features, margin, before, *found)
 
@@ -372,22 +372,6 @@ def _memory_covariance(left: Features, right: Features) -> FloatArray:
     near = np.exp(-0.5 * apart.sum(axis=2))
     together: FloatArray = (1.0 + same(left.kernel, right.kernel) + near) / 3
     return together
-
-
-def _truncated(mean: float, variance: float, edge: float, *, above: bool) -> tuple[float, float] | None:
-    """The Gaussian observation that moves a belief as knowing that it is above (or below) an edge does; None where
-    that was clear before. Moments as in Minka 2001, expectation propagation."""
-    sign, deviation = (1.0 if above else -1.0), float(np.sqrt(variance))
-    z = np.array([sign * (mean - edge) / deviation])
-    chance = float(below(z)[0])
-    if chance > 0.995:
-        return None
-    hazard = float(density(z)[0]) / max(chance, 1e-12)
-    moved = mean + sign * deviation * hazard
-    left = variance * max(1 - hazard * (hazard + float(z[0])), 1e-3)
-    precision = 1 / left - 1 / variance
-    noise = 1 / max(precision, 1e-6)
-    return (moved / left - mean / variance) * noise, noise
 
 
 def _row(features: Features, row: int) -> Features:

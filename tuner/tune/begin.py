@@ -29,6 +29,7 @@ from tuner.search.pool import MOST, Pool
 from tuner.search.proposer import SAMPLERS
 from tuner.search.storage import sqlite_url
 from tuner.search.study import Study
+from tuner.search.tracking import Tracker
 from tuner.sitefile import site_text
 from tuner.space import Space, Tally
 from tuner.tables import Table
@@ -77,6 +78,8 @@ class Request:
     slurm_site: Path | None = None
     """What the site's Slurm wants of every job."""
     calibration: Calibration | None = None
+    track: str | None = None
+    """A tracker that is told of each trial: mlflow or wandb."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,7 +109,9 @@ def begin(request: Request, observe: Callable[[Event], None]) -> Iterator[Begun]
     with _folder(folder):
         url = sqlite_url(folder / "study.db") if request.storage is None else request.storage
         study = Study.open(url, name, about)
+    tracker: Tracker | None = None
     try:
+        tracker = Tracker(request.track, study) if request.track else None
         _keep_site(study, request.calibration)
         trials = study.trials()
         if isinstance(launcher, Simulated | Replay):
@@ -124,12 +129,29 @@ def begin(request: Request, observe: Callable[[Event], None]) -> Iterator[Begun]
             retry_hang_sync=request.retry_hang_sync,
             calibration=request.calibration or Calibration(),
             trust=trust_for(about),
-            observe=observe,
+            observe=_tracked(observe, tracker) if tracker else observe,
         )
         yield Begun(setup=setup, tally=tally, resumed=len(trials))
     finally:
+        if tracker is not None:
+            tracker.close()
         launcher.close()
         study.close()
+
+
+def _tracked(observe: Callable[[Event], None], tracker: Tracker) -> Callable[[Event], None]:
+    """Tell the tracker of each trial that ends, until it cannot be told."""
+    silent: list[str] = []
+
+    def told(event: Event) -> None:
+        observe(event)
+        if event.kind == "ended" and event.trial is not None and not silent:
+            why = tracker.tell(event.trial.number)
+            if why is not None:
+                silent.append(why)
+                observe(Event(kind="note", text=why))
+
+    return told
 
 
 def trust_for(about: Mapping[str, Any]) -> Trust:

@@ -17,7 +17,8 @@ import numpy as np
 
 from tuner.columns import Columns
 from tuner.domain import Cluster, Topology, Workload
-from tuner.errors import NothingUsable, StudyError
+from tuner.errors import NothingUsable, StudyError, counted, listed
+from tuner.notebook import Shown
 from tuner.physics.calibration import Calibration, Measured, calibrate
 from tuner.physics.estimate import Model
 from tuner.search.belief import Belief, Seen
@@ -35,6 +36,9 @@ from tuner.tune.standing import DAY, INTERVAL, Place, noise, rivals, standings
 NEAR: Final = 250
 """Topologies, the best ones, of which a study's belief is worked out again: the time that takes grows with the square
 of their number. The places behind them are told by their own runs alone."""
+
+LISTED: Final = 10
+"""Topologies that a notebook shows."""
 
 TAUGHT: Final = 60
 """Topologies, the best ones, whose runs teach the model that explains them."""
@@ -116,6 +120,38 @@ class Reopened:
                 return place
         measured = ", ".join(place.key for place in self.places[:5])
         raise NothingUsable(f"study {self.name} has measured no {key}; it has {measured or 'measured nothing'}.")
+
+    def _repr_html_(self) -> str:
+        """How a notebook shows it."""
+        return self._shown().html()
+
+    def _repr_markdown_(self) -> str:
+        return self._shown().markdown()
+
+    def _shown(self) -> Shown:
+        label = "SIMULATED: " if self.simulated else ""
+        ends = ", ".join(f"{count} {outcome.lower()}" for outcome, count in self.outcomes.items())
+        left_out = [f"{len(self.places) - LISTED} more were measured."] * (len(self.places) > LISTED)
+        equals = listed([place.key for place in self.equals], limit=5)
+        close = [f"The first cannot be told apart from {equals}."] * bool(self.equals)
+        return Shown(
+            title=f"{label}study {self.name}: {counted(len(self.launched), 'job')} ({ends or 'none has ended'}), "
+            f"{self.node_hours:,.1f} node-hours",
+            headers=("Topology", "Sec/it", "Days", "80% between", "Runs", "P(sooner)"),
+            words=frozenset({"Topology", "80% between"}),
+            rows=[
+                (
+                    place.key,
+                    f"{place.seconds:.2f}",
+                    f"{place.days:,.1f}",
+                    f"{place.low:,.1f} to {place.high:,.1f}",
+                    str(place.runs),
+                    f"{place.rival:.0%}" if place is not self.best else "-",
+                )
+                for place in self.places[:LISTED]
+            ],
+            notes=(*left_out, *close),
+        )
 
 
 def reopened(name: str, *, runs: Path, storage: str | None = None) -> Reopened:

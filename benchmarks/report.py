@@ -1,0 +1,118 @@
+"""How long `tuner report` takes for a study of a thousand jobs, nine in ten of them measured: whole processes.
+
+    python benchmarks/report.py
+
+The study is on the simulated cluster's figures, written straight into its storage: a search would spend minutes on
+choosing jobs, and would stop most of them early, which spares the report their points.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+import subprocess
+import sys
+import time
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import numpy as np
+from optuna.trial import TrialState, create_trial
+
+from tuner.domain import Topology
+from tuner.launch.truth import Truth
+from tuner.physics.estimate import Model
+from tuner.physics.memory import limit, worst_need
+from tuner.physics.site import Site
+from tuner.request import space_for
+from tuner.results import Outcome
+from tuner.search.axes import ParameterSpace
+from tuner.search.record import Ending, Proposal, ending_document, proposal_document
+from tuner.search.study import STATES
+from tuner.tune.begin import Begun, Request, begin
+from tuner.tune.described import topology_document
+from tuner.tune.limits import Limits
+from tuner.tune.standing import DAY
+
+REPEATS = 3
+JOBS = 1000
+SETTINGS = ("tp=2,4,8", "micro_batch=1,2,4,8", "heads=16,32,64,112")
+
+
+def long_study(runs: Path, jobs: int = JOBS, name: str = "thousand") -> None:
+    """A study of so many jobs in a folder of studies."""
+    space = space_for(settings=SETTINGS)
+    request = Request(space=space, limits=Limits(budget=jobs), study=name, runs=runs)
+    with begin(request, lambda _event: None) as begun:
+        _fill(begun, jobs)
+
+
+def _fill(begun: Begun, jobs: int) -> None:
+    pool, study = begun.setup.pool, begun.setup.study
+    chance = np.random.default_rng(0)
+    columns = pool.parts[0]
+    fits = np.flatnonzero(worst_need(columns, Site()).total < limit(columns))
+    chosen = chance.permutation(fits)[:jobs]
+    rows = columns.rows(chosen)
+    seconds, needs, (low, high) = Truth(0).seconds(rows), worst_need(rows, Site()).total, Model().interval(rows)
+    axes = ParameterSpace(pool)
+    clock = 0.0
+    for number, candidate in enumerate(chosen.tolist()):
+        topology: Topology = pool.topology(candidate)
+        took = float(seconds[number] * math.exp(chance.normal(0.0, 0.01)))
+        measured = number % 10 != 9
+        outcome = Outcome.MEASURED if measured else Outcome.OOM if number % 20 == 9 else Outcome.PRUNED
+        clock += 3 * took
+        proposal = Proposal(
+            key=topology.key,
+            params=axes.values(candidate),
+            topology=topology_document(topology),
+            candidate=candidate,
+            nodes=topology.nodes,
+            why="drawn for a benchmark",
+            estimate_sec=math.sqrt(low[number] * high[number]),
+            estimate_low=float(low[number]),
+            estimate_high=float(high[number]),
+        )
+        ending = Ending(
+            outcome=outcome,
+            objective=took * math.exp(float(pool.work[candidate])) / DAY if measured else None,
+            seconds=took if measured else None,
+            tflops=100e12 if measured else None,
+            peak_memory=float(needs[number]) if measured else None,
+            iterations=(2,) if measured else (),
+            reason="" if measured else "as the benchmark has it",
+            node_hours=3 * took * topology.nodes / 3600,
+            clock=clock,
+            simulated=True,
+        )
+        told = {"ending": ending_document(ending), "outcome": outcome.value, "proposal": proposal_document(proposal)}
+        state = STATES.get(outcome, TrialState.FAIL)
+        trial = create_trial(
+            state=state,
+            value=ending.objective if state is TrialState.COMPLETE else None,
+            params=dict(proposal.params),
+            distributions=dict(axes.distributions),
+            user_attrs={**told, "key": proposal.key, "why": proposal.why},
+        )
+        study.storage.create_new_trial(study.storage.get_study_id_from_name(study.name), trial)
+
+
+def main() -> None:
+    """Print the figures."""
+    with TemporaryDirectory() as folder:
+        runs = Path(folder)
+        long_study(runs)
+        seconds = []
+        for _ in range(REPEATS):
+            started = time.perf_counter()
+            command = [sys.executable, "-m", "tuner", "report", "thousand", "--runs", folder]
+            subprocess.run(command, stdout=subprocess.DEVNULL, check=True)
+            seconds.append(time.perf_counter() - started)
+        print(f"tuner report of {JOBS:,} jobs: {statistics.median(seconds):.2f} s (worst {max(seconds):.2f})")
+        for path in sorted((runs / "thousand" / "report").glob("*.*")):
+            print(f"{path.name}: {path.stat().st_size:,} bytes")
+
+
+if __name__ == "__main__":
+    main()

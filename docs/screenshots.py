@@ -1,0 +1,92 @@
+"""Takes the pictures of the README from a real browser: the report and the dashboard of its 48-node study.
+
+    python -m docs.screenshots
+
+Wants Chromium (`TUNER_CHROMIUM`, or on the path) and `pip install 'tuner[dashboard]'`.
+"""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from PIL import Image
+
+from tests.browser import DESK, Browser, browser
+from tuner.launch.dashboard import dashboard
+from tuner.report.notes import annotate
+from tuner.report.write import write_report
+from tuner.request import space_for
+from tuner.tune.begin import Request, begin
+from tuner.tune.limits import Limits
+from tuner.tune.loop import Tuning
+from tuner.tune.reopen import Reopened, reopened
+
+PLOTS = Path(__file__).resolve().parent / "plots"
+COLOURS = 128
+MOST = 300_000
+"""Bytes of a picture."""
+
+
+def main() -> None:
+    """Write the pictures."""
+    with TemporaryDirectory() as folder:
+        runs = Path(folder)
+        request = Request(space=space_for(nodes=48), limits=Limits(budget=40), study="bloom-48", runs=runs)
+        with begin(request, lambda _event: None) as begun:
+            Tuning(begun.setup).run()
+        study = reopened("bloom-48", runs=runs)
+        with browser() as reader:
+            _report(reader, study, runs / "report")
+            _dashboard(reader, study, runs / "artifacts")
+
+
+def _report(reader: Browser, study: Reopened, folder: Path) -> None:
+    write_report(study, folder)
+    page = reader.page()
+    page.look(DESK)
+    page.open((folder / "report.html").as_uri())
+    _kept(page.picture(), "report")
+    _kept((folder / "plots" / "progress.png").read_bytes(), "progress")
+    _kept((folder / "plots" / "terms.png").read_bytes(), "terms")
+
+
+def _dashboard(reader: Browser, study: Reopened, store: Path) -> None:
+    annotate(study, store)
+    page = reader.page()
+    page.look((1400, 1060))
+    with dashboard(study.url, store) as running:
+        page.open(f"{running.url}studies/1")
+        page.until("document.querySelectorAll('.js-plotly-plot').length >= 4")
+        page.until("document.body.innerText.includes('Best Trial')")
+        page.ask(_SHOW)
+        page.until("!document.querySelector('.MuiSkeleton-root')")
+        page.ask("new Promise(done => setTimeout(done, 2000))")  # Plotly draws in its own time
+        _kept(page.picture(), "dashboard")
+        page.open(f"{running.url}studies/1/trials?numbers={study.places[0].trials[0]}")
+        page.until(f"document.body.innerText.includes('{study.places[0].key} (')")
+        page.ask("new Promise(done => setTimeout(done, 500))")
+        _kept(page.picture(), "dashboard-trial")
+
+
+_SHOW = (
+    "[...document.querySelectorAll('.js-plotly-plot')]"
+    ".find(each => each.textContent.includes('SIMULATED')).scrollIntoView(); window.scrollBy(0, -90)"
+)
+"""Scroll to the first plot of ours."""
+
+
+def _kept(png: bytes, name: str) -> None:
+    """In few colours, which halves a picture that is mostly plain."""
+    picture = Image.open(io.BytesIO(png)).convert("RGB").quantize(COLOURS, dither=Image.Dither.NONE)
+    path = PLOTS / f"{name}.png"
+    picture.save(path, optimize=True)
+    size = path.stat().st_size
+    if size > MOST:
+        raise SystemExit(f"{path} takes {size:,} bytes, more than {MOST:,}.")
+    print(f"wrote {path.name}: {size:,} bytes")
+
+
+if __name__ == "__main__":
+    main()

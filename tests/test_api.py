@@ -1,0 +1,86 @@
+"""The product from Python: what docstrings and the page show is run, and results show themselves in a notebook."""
+
+from __future__ import annotations
+
+import doctest
+import importlib
+import shutil
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+import tuner
+from tests.conftest import ROOT
+from tests.found_studies import opened
+from tuner.errors import NothingUsable
+from tuner.notebook import Shown
+
+MODULES = ("tuner.planning", "tuner.explaining", "tuner.tune.api")
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_the_examples_of_a_docstring_come_out_as_they_stand(name: str) -> None:
+    found = doctest.testmod(importlib.import_module(name))
+    assert found.attempted > 0
+    assert found.failed == 0
+
+
+def test_the_page_about_python_comes_out_as_it_stands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In an empty folder that holds the repository's tables."""
+    shutil.copytree(ROOT / "tests/data/tables", tmp_path / "tests/data/tables")
+    monkeypatch.chdir(tmp_path)
+    found = doctest.testfile(str(ROOT / "docs/python.md"), module_relative=False)
+    assert found.attempted > 15
+    assert found.failed == 0
+
+
+class Balanced(HTMLParser):
+    """Fails on an element that is not closed in its turn."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.text = ""
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        del attrs
+        self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+
+def test_a_result_shows_the_same_as_html_and_as_markdown() -> None:
+    """A plan, an explanation and a study, each with all its rows; a simulated study says so."""
+    space = tuner.space_for(model="llama-3-8b", gpu="H100-80GB-SXM", nodes=4, global_batch=512)
+    plan = tuner.plan(space, top=3)
+    told = tuner.explain(space, tuner.parse_key("tp8-pp5-mbs1-z1", workload=space.workload, cluster=space.cluster))
+    study = opened("bloom-48")
+    for result, words in (
+        (plan, [row.topology.key for row in plan.top]),
+        (told, [verdict.rule for verdict in told.violations]),
+        (study, [place.key for place in study.places] + ["SIMULATED"]),
+    ):
+        page = Balanced()
+        page.feed(result._repr_html_())
+        assert page.open == []
+        for word in words:
+            assert word in page.text
+            assert word in result._repr_markdown_()
+
+
+def test_what_a_notebook_shows_is_escaped() -> None:
+    """A study may be called anything that its table says."""
+    shown = Shown(title="<script>", headers=("a", "b"), words=frozenset("a"), rows=[("<b>|", "1\n2")], notes=("&",))
+    assert "<script>" not in shown.html()
+    assert "<b>" not in shown.html()
+    assert len(shown.markdown().splitlines()) == 7
+
+
+def test_what_was_not_measured_is_not_exported(tmp_path: Path) -> None:
+    with pytest.raises(NothingUsable, match="has measured no tp1"):
+        tuner.write_export(opened("bloom-48"), tmp_path, key="tp1-pp1-dp1-mbs1-z0")

@@ -1,0 +1,115 @@
+"""What a reader's browser makes of a report and of the dashboard: a real Chromium, without a window.
+
+`.ci/run` installs what these tests want. Chromium is Debian's package, or `TUNER_CHROMIUM` names it; axe-core comes
+from npm, and `TUNER_AXE` names its `axe.min.js`.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+from tests.browser import DESK, PHONE, Browser, Page, browser, chromium
+from tests.found_studies import opened, study_in
+from tuner.launch.dashboard import dashboard
+from tuner.report.notes import annotate
+from tuner.report.write import write_report
+from tuner.tune.reopen import reopened
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(chromium() is None, reason="no Chromium: apt-get install chromium, or set TUNER_CHROMIUM"),
+]
+
+AXE = Path(os.environ.get("TUNER_AXE", "node_modules/axe-core/axe.min.js"))
+STUDIES = ("bloom-48", "replayed")
+SEEN = "[...document.images].every(each => each.complete && each.naturalWidth > 0)"
+
+
+@pytest.fixture(scope="module")
+def reader() -> Iterator[Browser]:
+    with browser() as running:
+        yield running
+
+
+@pytest.fixture(params=[(DESK, False), (DESK, True), (PHONE, False), (PHONE, True)], ids=str)
+def page(reader: Browser, request: pytest.FixtureRequest) -> Page:
+    """A window or a phone, light or dark."""
+    size, dark = request.param
+    opened = reader.page()
+    opened.look(size, dark=dark)
+    return opened
+
+
+@pytest.fixture(scope="module", params=STUDIES)
+def report(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("report")
+    write_report(opened(request.param), folder)
+    return folder / "report.html"
+
+
+def test_a_report_opens_without_a_request_or_a_complaint(page: Page, report: Path) -> None:
+    """Every picture is seen, and the page itself never scrolls sideways; what is wide does so in its own frame."""
+    page.open(report.as_uri())
+    assert page.ask(SEEN)
+    assert page.ask("document.images.length") >= 6
+    assert page.ask("document.documentElement.scrollWidth <= window.innerWidth")
+    page.listen()
+    assert set(page.requests) == {report.as_uri()}
+    assert page.complaints == []
+
+
+def test_a_report_is_light_or_dark_as_its_reader_wishes(reader: Browser, report: Path) -> None:
+    seen = []
+    for dark in (False, True):
+        page = reader.page()
+        page.look(dark=dark)
+        page.open(report.as_uri())
+        seen.append(page.ask("getComputedStyle(document.body).backgroundColor"))
+    assert seen == ["rgb(255, 255, 255)", "rgb(22, 25, 28)"]
+
+
+@pytest.mark.skipif(not AXE.is_file(), reason="no axe-core: npm install axe-core, or set TUNER_AXE to its axe.min.js")
+def test_a_report_has_no_barrier_that_axe_finds(page: Page, report: Path) -> None:
+    """No rule of axe-core is broken, of whatever impact."""
+    page.open(report.as_uri())
+    page.ask(f"{AXE.read_text()};0")
+    told = "found => found.violations.map(each => [each.impact, each.id, each.nodes[0].html])"
+    found = page.ask(f"axe.run().then({told})")
+    assert found == []
+
+
+@pytest.mark.skipif(find_spec("optuna_dashboard") is None, reason="pip install 'tuner[dashboard]'")
+def test_the_dashboard_shows_the_best_trial_its_note_and_our_plots(reader: Browser, tmp_path: Path) -> None:
+    """On the study's own pages, and nothing is asked of any other machine."""
+    study = reopened("bloom-48", runs=study_in(tmp_path))
+    annotate(study, tmp_path / "artifacts")
+    page = reader.page()
+    page.look(DESK)
+    best = study.places[0]
+    with dashboard(study.url, tmp_path / "artifacts") as running:
+        page.open(running.url)
+        page.until("document.body.innerText.includes('bloom-48')")
+
+        page.open(f"{running.url}studies/1")
+        page.until("document.body.innerText.includes('Best Trial')")
+        page.until("document.body.innerText.includes('SIMULATED: Best so far')")
+        page.until("document.querySelectorAll('.js-plotly-plot').length >= 4")
+        for title in ("Estimate against measurement", "Where the time goes", f"Memory of {best.key}"):
+            assert f"SIMULATED: {title}" in page.text()
+
+        page.open(f"{running.url}studies/1/note")
+        page.until(f"document.body.innerText.includes('{best.key} finishes soonest')")
+
+        page.open(f"{running.url}studies/1/trials?numbers={best.trials[0]}")
+        page.until(f"document.body.innerText.includes('{best.key} (search)')")
+        assert "node-hours" in page.text()
+        assert "job.json" in page.text()
+
+        page.listen()
+        assert all(each.startswith(running.url.removesuffix("dashboard/")) for each in page.requests)
+        assert page.complaints == []

@@ -1,0 +1,95 @@
+"""A search tells MLflow or Weights & Biases of its trials, and goes on without them."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import ROOT, Run
+from tests.studies import SMALL
+
+needs_mlflow = pytest.mark.skipif(
+    find_spec("mlflow") is None or find_spec("optuna_integration") is None, reason="pip install 'tuner[track]'"
+)
+needs_wandb = pytest.mark.skipif(
+    find_spec("wandb") is None or find_spec("optuna_integration") is None, reason="pip install 'tuner[track]'"
+)
+
+
+def _optimize(tracker: str, folder: Path, **environment: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "tuner", "optimize", *SMALL, "--budget", "4", "--study", "s", "--track", tracker]
+    return subprocess.run(
+        [*command, "--json"],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(ROOT), **environment},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+@pytest.mark.slow
+@needs_mlflow
+def test_mlflow_has_a_run_for_every_trial(tmp_path: Path) -> None:
+    """With its days, its values on the axes, and its outcome."""
+    where = f"sqlite:///{tmp_path / 'mlflow.db'}"
+    said = _optimize("mlflow", tmp_path, MLFLOW_TRACKING_URI=where)
+    trials = json.loads(said.stdout)["trials"]
+    look = (
+        "import json, mlflow; client = mlflow.MlflowClient(); experiment = client.get_experiment_by_name('s')\n"
+        "runs = client.search_runs([experiment.experiment_id])\n"
+        "print(json.dumps({run.info.run_name: [run.data.metrics, run.data.tags['outcome']] for run in runs}))"
+    )
+    told = subprocess.run(
+        [sys.executable, "-c", look],
+        env={**os.environ, "MLFLOW_TRACKING_URI": where},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    runs = json.loads(told.stdout)
+    assert len(runs) == len(trials) > 0
+    for trial in trials:
+        metrics, outcome = runs[str(trial["number"])]
+        assert outcome == trial["outcome"]
+        assert metrics.get("days") == pytest.approx(trial["objective"])
+
+
+@pytest.mark.slow
+@needs_wandb
+def test_weights_and_biases_have_a_run_of_the_study(tmp_path: Path) -> None:
+    """Offline, as on a node without a network: the run lies in the folder, to be sent by `wandb sync`."""
+    said = _optimize("wandb", tmp_path, WANDB_MODE="offline", WANDB_DIR=str(tmp_path))
+    assert json.loads(said.stdout)["jobs_launched"] == 4
+    assert list((tmp_path / "wandb").glob("offline-run-*/run-*.wandb"))
+
+
+@pytest.mark.slow
+@needs_mlflow
+def test_a_tracker_that_fails_does_not_end_the_study(tmp_path: Path) -> None:
+    """It is told of once, and then no more."""
+    (tmp_path / "file").write_text("")
+    said = _optimize("mlflow", tmp_path, MLFLOW_TRACKING_URI=f"sqlite:///{tmp_path / 'file' / 'x.db'}")
+    assert said.returncode == 0
+    assert json.loads(said.stdout)["jobs_launched"] == 4
+    assert said.stderr.count("mlflow is told no more") == 1
+
+
+@pytest.mark.skipif(find_spec("optuna_integration") is not None, reason="it is installed here")
+def test_a_tracker_that_is_not_installed_is_told_in_one_sentence(run: Run, tmp_path: Path) -> None:
+    said = run("optimize", *SMALL, "--budget", "1", "--runs", str(tmp_path), "--track", "mlflow")
+    assert said.code == 3
+    assert "pip install optuna-integration mlflow" in said.err
+
+
+def test_a_tracker_that_nobody_knows_is_refused(run: Run, tmp_path: Path) -> None:
+    said = run("optimize", *SMALL, "--budget", "1", "--runs", str(tmp_path), "--track", "notes")
+    assert said.code == 2
+    assert "mlflow and wandb" in said.err
