@@ -189,6 +189,7 @@ class Sent:
         if not self.over:
             self.over = True
             self.final = {"state": state, "reason": reason, "at": now, "began": self.began}
+            self.final |= {"stale": self.stale, "nodes": self.nodes}
             self._write({"final": self.final})
 
     def _noted(self) -> dict[str, Any]:
@@ -199,7 +200,9 @@ class Sent:
         if isinstance(noted.get("ending"), str):
             self.ending = noted["ending"]
         if isinstance(noted.get("final"), dict):
+            self.stale = max(self.stale, noted["final"].get("stale", -1))
             self.look(noted["final"].get("at") or 0.0)
+            self.nodes = noted["final"].get("nodes") or self.nodes
             self.final, self.over = noted["final"], True
 
     def _write(self, more: dict[str, Any]) -> None:
@@ -263,12 +266,21 @@ def result_of(sent: Sent, *, on_host: bool) -> Result:
     if state == "OUT_OF_MEMORY":
         outcome = Outcome.OOM if on_host else Outcome.CRASHED
         return failed(outcome, "the host ran out of memory", f"Slurm says {state} of job {sent.number}")
+    where = f" on {sent.nodes}" if sent.nodes else ""
     if code == UNWRITABLE and sent.told is None:
-        where = f" on {sent.nodes}" if sent.nodes else ""
         return failed(
             Outcome.CRASHED,
             "its folder cannot be written",
             f"{sent.folder} cannot be written{where}: the study's folder must be shared by all nodes (--runs)",
+        )
+    if state == "FAILED" and sent.told is None and final.get("began") is None:
+        again = "" if sent.stale < 0 else " anew"  # what the logs say is the first run's word
+        why = final.get("reason", "")
+        return failed(
+            Outcome.CRASHED,
+            "its script was never run",
+            f"Slurm says {state} ({why}) of job {sent.number}{where} before its script began{again}; "
+            "the log of slurmd there says why",
         )
     return found
 
