@@ -34,7 +34,9 @@ def cluster() -> Iterator[SlurmCluster]:
     live = slurm_cluster.running()
     live.clear()
     yield live
-    left = live.queue()
+    deadline = time.monotonic() + 10
+    while (left := live.queue()) and time.monotonic() < deadline:
+        time.sleep(0.1)  # one that has just said how it ended is still being put away
     live.clear()
     assert left == []
 

@@ -200,9 +200,12 @@ class Tuning:
             handle = self.launcher.submit(job)
         except LaunchError as error:
             self.study.withdraw(trial, str(error))
-            self._refused += 1
+            fits = self.pool.column("nodes") <= self.launcher.nodes
+            if fits[proposal.candidate]:
+                self._refused += 1
             if self._refused >= FAILURES:
                 raise LaunchError(f"{FAILURES} jobs in a row could not be started; the last: {error}") from None
+            self.known.open &= fits  # nodes may have failed since the space was listed
             self.known.open[proposal.candidate] = False
             self._say("note", f"{proposal.key} could not be started: {error}", trial)
             return
@@ -306,6 +309,7 @@ class Tuning:
                 reason=failure.meaning or failure.kind,
                 evidence=failure.evidence,
                 held=result.held,
+                again=result.again,
             ),
         )
 
