@@ -269,6 +269,7 @@ def test_a_job_that_is_preempted_begins_anew_and_is_measured_once(stage: OnSlurm
     assert again.began is not None
     result = ended(launcher, handle, 60)
     assert result.outcome is Outcome.MEASURED
+    assert result.again == "it was put back into the queue"
     assert (job.folder / "stdout.log.before-1").is_file()
     assert read_object(job.folder / "ended.json")["restart"] == 1
 

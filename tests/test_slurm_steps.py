@@ -20,7 +20,7 @@ from tests.conftest import ROOT, Run
 from tests.slurm_cluster import SlurmCluster
 from tests.slurm_stage import ACTOR, BY_NODE, Acting, InAllocation
 from tests.test_slurm_cluster import ended, environment, evidence, is_in, until
-from tuner.errors import InputError
+from tuner.errors import InputError, LaunchError
 from tuner.launch import keeper
 from tuner.launch.contract import State
 from tuner.launch.jsonfile import read_object
@@ -128,6 +128,71 @@ def test_a_step_whose_script_was_killed_is_ended_and_told_as_killed(stage: InAll
     assert "killed from outside" in evidence(result)
     assert ended(launcher, handle).outcome is Outcome.CRASHED
     assert cluster.said("squeue", "--steps", "-h", "-o", "%j").split() == []
+
+
+@pytest.mark.cluster
+def test_a_script_that_was_started_and_not_noted_is_found_with_its_nodes(stage: InAllocation) -> None:
+    """As when the tuner is killed between the two: nothing else is put on its nodes."""
+    launcher = stage.open()
+    job = stage.job("hang")
+    handle = launcher.submit(job)
+    until(launcher, handle, is_in(State.RUNNING))
+    note = job.folder / "slurm.json"
+    note.write_text(json.dumps({name: each for name, each in read_object(note).items() if name != "script"}))
+    other = stage.open()
+    adopted = other.adopt(job, None)
+    assert adopted == handle
+    assert other.poll([handle])[handle].state is State.RUNNING
+    beside = [stage.job("hang") for _ in range(3)]
+    handles = [other.submit(each) for each in beside]
+    for each in handles:
+        until(other, each, is_in(State.RUNNING))
+    nodes = {read_object(each.folder / "began.json")["nodes"] for each in (job, *beside)}
+    assert nodes == set(slurm_cluster.NODES)
+    for each in (handle, *handles):
+        other.cancel(each)
+    assert launcher.poll([handle])[handle].state is State.ENDED
+
+
+@pytest.mark.cluster
+def test_a_controller_that_is_away_ends_no_step(stage: InAllocation, cluster: SlurmCluster) -> None:
+    launcher = stage.open()
+    handle = launcher.submit(stage.job(iterations=(20,)))
+    until(launcher, handle, lambda status: status.iterations > 0)
+    cluster.stop_controller()
+    try:
+        assert ended(launcher, handle).outcome is Outcome.MEASURED
+    finally:
+        cluster.start_controller()
+
+
+@pytest.mark.cluster
+def test_a_job_that_stands_still_on_a_node_that_has_failed_names_the_node(
+    stage: InAllocation, cluster: SlurmCluster
+) -> None:
+    """Slurm may take minutes to end its step, and the tuner takes it for hung before; nothing is sent there again."""
+    launcher = stage.open(notes=stage.folder)
+    handle = launcher.submit(stage.job("hang"))
+    until(launcher, handle, is_in(State.RUNNING))
+    cluster.said("scontrol", "update", "NodeName=n1", "State=DRAIN", "Reason=disk")
+    try:
+        assert launcher.explain(handle) == "n1 is draining: disk"
+    finally:
+        cluster.said("scontrol", "update", "NodeName=n1", "State=RESUME")
+    launcher.cancel(handle)
+    assert (list(launcher.excluded), launcher.nodes) == (["n1"], 3)
+
+
+@pytest.mark.cluster
+def test_two_tuners_do_not_share_an_allocation(stage: InAllocation) -> None:
+    """Each would put its jobs on the nodes of the other."""
+    first, second = stage.open(notes=stage.folder / "one"), stage.open(notes=stage.folder / "two")
+    first.check()
+    with pytest.raises(LaunchError, match="another tuner has the nodes of allocation"):
+        second.check()
+    first.close()
+    second.check()
+    second.close()
 
 
 @pytest.mark.cluster

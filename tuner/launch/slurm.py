@@ -288,7 +288,12 @@ class Slurm:
     def explain(self, handle: str) -> str:
         """Have every rank write its stacks into the job's stderr."""
         sent = self._find(handle)
-        if sent is None or sent.over or self._program.measured_by_log:
+        if sent is None or sent.over:
+            return ""
+        if sent.nodes and (bad := self._queue.unfit(sent.nodes)):
+            self._leave_out(bad)
+            return f"{listed(f'{name} is {why}' for name, why in bad.items())}"
+        if self._program.measured_by_log:
             return ""
         before = _size(sent.folder / "stderr.log")
         with suppress(Silence):

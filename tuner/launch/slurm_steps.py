@@ -6,15 +6,15 @@ other job has. It goes on when the tuner is killed, for as long as the allocatio
 
 from __future__ import annotations
 
+import fcntl
 import os
 import signal
-import socket
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from socket import gethostname
+from typing import IO, Any, Final
 
 from tuner.errors import InputError, LaunchError, counted
 from tuner.launch import keeper
@@ -25,6 +25,7 @@ from tuner.launch.slurm import FAREWELL, LOOK, SCRIPT, Slurm
 from tuner.launch.slurm_allocation import Allocation
 from tuner.launch.slurm_commands import Commands, Pace, Silence, own_environment
 from tuner.launch.slurm_job import GONE, KILLED, LATE, NOTE, Sent, result_of
+from tuner.launch.slurm_process import NODES, Script
 from tuner.launch.slurm_script import step_script
 from tuner.launch.slurm_site import SlurmSite
 from tuner.results import Outcome
@@ -34,37 +35,6 @@ AGAIN: Final = 2
 
 STUBBORN: Final = 10.0
 """Seconds after which a script that was asked to end is killed."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Script:
-    """The process that keeps a job, once it was started."""
-
-    pid: int
-    host: str
-    nodes: tuple[str, ...]
-    own: bool
-    """Whether it is our child."""
-
-    @property
-    def near(self) -> bool:
-        """Whether we can see it."""
-        return self.host == socket.gethostname()
-
-    def lives(self, file: Path) -> bool:
-        """Whether it is there: our child, or another's, told by what it runs, since numbers are used again."""
-        if self.own:
-            with suppress(ChildProcessError):
-                return os.waitpid(self.pid, os.WNOHANG) == (0, 0)
-            return False
-        return self.near and _runs(self.pid, file)
-
-
-def _runs(pid: int, file: Path) -> bool:
-    """Whether a process is the shell of a script."""
-    with suppress(OSError):
-        return os.fsencode(file) in Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
-    return False
 
 
 class Steps(Slurm):
@@ -90,9 +60,10 @@ class Steps(Slurm):
             program, nodes=most, site=site, notes=notes, commands=commands, pace=pace, clock=clock, sleep=sleep
         )
         self._allocation, self._most = allocation, most
-        self._scripts: dict[str, _Script] = {}
+        self._scripts: dict[str, Script] = {}
         """By the job's tag."""
         self._settled: set[str] = set()
+        self._lock: IO[str] | None = None
         self._take_away()
 
     def check(self, ranks: int = 1) -> None:
@@ -115,6 +86,28 @@ class Steps(Slurm):
             )
         if not self.nodes:
             raise LaunchError(f"all nodes of allocation {self._allocation.number} have failed; begin with another one.")
+        self._be_alone()
+
+    def _be_alone(self) -> None:
+        """Keep other tuners out of the allocation, as far as they keep their studies where this one does."""
+        if self._notes is None:
+            return
+        with suppress(OSError):  # a folder that cannot be written is told of elsewhere; a file system without locks
+            self._notes.parent.mkdir(parents=True, exist_ok=True)
+            self._lock = (self._notes.parent / f".allocation-{self._allocation.number}").open("w")
+            try:
+                fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                self.close()
+                raise LaunchError(
+                    f"another tuner has the nodes of allocation {self._allocation.number}; --jobs 4 runs four trials "
+                    "side by side in one."
+                ) from None
+
+    def close(self) -> None:
+        """Let other tuners into the allocation; the jobs go on."""
+        if self._lock is not None:
+            self._lock.close()
 
     # -- submitting
 
@@ -153,7 +146,7 @@ class Steps(Slurm):
         environment = {
             **own_environment(os.environ),
             "SLURM_JOB_ID": sent.number,
-            "SLURM_JOB_NODELIST": ",".join(nodes),
+            NODES: ",".join(nodes),
             "SLURM_RESTART_COUNT": str(sent.stale + 1),
             keeper.TAG: sent.tag,
         }
@@ -161,9 +154,9 @@ class Steps(Slurm):
         words = ["/bin/bash", str(sent.folder / SCRIPT)]
         # A session of its own: Ctrl-C is for the tuner.
         pid = os.posix_spawn(words[0], words, environment, file_actions=quiet, setsid=True)
-        script = _Script(pid=pid, host=socket.gethostname(), nodes=nodes, own=True)
-        self._scripts[sent.tag] = script
-        sent.write({"script": {"pid": pid, "host": script.host, "nodes": list(nodes)}})
+        sent.waits = "starting"
+        self._scripts[sent.tag] = Script(pid=pid, host=gethostname(), nodes=nodes, own=True)
+        sent.write({"script": self._scripts[sent.tag].document()})
 
     def _waits(self, sent: Sent) -> bool:
         return sent.began is None and sent.told is None and sent.waited is not None
@@ -190,6 +183,10 @@ class Steps(Slurm):
     def poll(self, handles: Sequence[str]) -> Mapping[str, Status]:
         """Where each job is: by its files and its script; Slurm is asked only where these say nothing."""
         found = {handle: self._find(handle) for handle in handles}
+        for script in self._scripts.values():
+            with suppress(ChildProcessError):
+                if script.own:
+                    os.waitpid(script.pid, os.WNOHANG)  # its last moments are nobody's: it is not left a zombie
         now = self.now()
         due = now >= self._pace.due
         if due:
@@ -202,6 +199,8 @@ class Steps(Slurm):
 
     def _see(self, sent: Sent, now: float, *, due: bool) -> None:
         """Look at a job's files and at its script, and settle how it ended where it has."""
+        if sent.silent and not due:
+            return
         if not sent.over:
             lives = self._lives(sent)
             if sent.look(now):  # after that: a script's last act is its word
@@ -237,12 +236,14 @@ class Steps(Slurm):
         if not noted.get("settled") and not sent.ending and script is not None:
             if result_of(sent, on_host=self._program.on_host).outcome is not Outcome.MEASURED:
                 there = self._queue.nodes_of(sent.number)
+                sent.silent = there is None
+                if there is None:  # whether its nodes have failed cannot be told yet
+                    sent.over, sent.told, sent.final = False, None, None
+                    return
                 bad = self._queue.unfit(",".join(script.nodes)) if script.nodes else {}
                 if there:
                     bad |= {name: "no longer in its allocation" for name in script.nodes if name not in {*there, *bad}}
-                if bad:
-                    self._leave_out(bad)
-                    self._take_away()
+                self._leave_out(bad)
                 if bad and sent.stale + 1 < AGAIN and there and sent.number == self._allocation.number:
                     self._begin_anew(sent, bad)
                     return
@@ -263,17 +264,20 @@ class Steps(Slurm):
         script = self._script(sent)
         return script is not None and script.lives(sent.folder / SCRIPT)
 
+    def _leave_out(self, bad: Mapping[str, str]) -> None:
+        super()._leave_out(bad)
+        self._take_away()
+
     def _take_away(self) -> None:
         """No more nodes than have not failed."""
         self.nodes = min(self._most, len(self._fit()))
 
-    def _script(self, sent: Sent) -> _Script | None:
+    def _script(self, sent: Sent) -> Script | None:
         """The process that keeps a job; None before it was started."""
         if sent.tag not in self._scripts:
-            noted = sent.noted().get("script")
-            with suppress(TypeError, KeyError, ValueError):
-                pid, host, nodes = int(noted["pid"]), str(noted["host"]), tuple(map(str, noted["nodes"]))  # type: ignore[index]
-                self._scripts[sent.tag] = _Script(pid=pid, host=host, nodes=nodes, own=False)
+            noted = Script.of(sent.noted().get("script"))
+            if noted is not None:
+                self._scripts[sent.tag] = noted
         return self._scripts.get(sent.tag)
 
     # -- ending
@@ -314,9 +318,9 @@ class Steps(Slurm):
         known = self._known(job.folder, job.tag, noted["job"], waits=False)
         sent = self._jobs[known]
         if self._script(sent) is None and not sent.over and not self._waits(sent):
-            pid = min((each for each in keeper.members(job.tag) if _runs(each, sent.folder / SCRIPT)), default=None)
-            if pid is not None:
-                self._scripts[job.tag] = _Script(pid=pid, host=socket.gethostname(), nodes=(), own=False)
+            script = Script.found(job.tag, sent.folder / SCRIPT)
+            if script is not None:
+                self._scripts[job.tag] = script
             elif sent.stale >= 0:
                 sent.waited = self.now()  # it was to be begun anew
             else:
