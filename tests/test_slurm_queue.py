@@ -137,10 +137,16 @@ def test_a_job_that_was_put_back_into_the_queue_has_not_ended(
         commands.clock += 10.0
         status = slurm.poll(handles)[handles[0]]
     assert (status.state, status.began) == (State.WAITING, None)
-    write_object(tmp_path / "0/began.json", {**began, "restart": 1, "began": commands.clock})
+    second = {**began, "restart": 1, "began": commands.clock}
+    write_object(tmp_path / "0/began.json", second)
     assert slurm.poll(handles)[handles[0]].state is State.RUNNING
-    write_object(tmp_path / "0/ended.json", {**began, "restart": 1, "exit": 0, "signalled": False, "ended": 1e9})
+    last = {**second, "exit": 0, "signalled": False, "ended": commands.clock + 2}
+    write_object(tmp_path / "0/ended.json", last)
     assert slurm.poll(handles)[handles[0]].state is State.ENDED
+    assert slurm.collect(handles[0]).again == "it was put back into the queue"
+    assert slurm.collect(handles[0]).held == 5.0 + 2.0, "its first run had its nodes too"
+    later = Slurm(Acting(), nodes=4, commands=commands)
+    assert later.collect(handles[0]) == slurm.collect(handles[0])
 
 
 def test_a_job_that_slurm_could_not_start_again_is_not_told_by_what_its_first_run_has_left(

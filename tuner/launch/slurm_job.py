@@ -68,6 +68,8 @@ class Sent:
     """How often it had been started again when it began."""
     stale: int = -1
     """Restarts up to this one are over: it was put back into the queue."""
+    spent: float = 0.0
+    """Seconds for which these have held its nodes."""
     resumed: float = 0.0
     nodes: str = ""
     row: Row | None = None
@@ -95,7 +97,7 @@ class Sent:
         with suppress(TypeError, ValueError):
             sent.measured = tuple(int(each) for each in noted.get("iterations", [2])) or (2,)
             sent.wants = int(noted.get("nodes", 1))
-            sent.stale = int(noted.get("stale", -1))
+            sent.stale, sent.spent = int(noted.get("stale", -1)), float(noted.get("spent", 0.0))
         sent.step, sent.failed = noted.get("step") is True, str(noted.get("failed", ""))
         sent._recall(noted)
         return sent
@@ -163,7 +165,7 @@ class Sent:
         if row.where is State.WAITING and row.state != "SUSPENDED":
             if had_begun:
                 self.node_failed = self.nodes
-                self.put_back()
+                self.put_back(now)
             self.waited, self.settling = now, None
         elif row.where in (State.ENDED, None):
             self.settling = self.settling if self.settling is not None else now
@@ -178,11 +180,13 @@ class Sent:
             self.nodes, self.settling = row.nodes or self.nodes, None
         return changed
 
-    def put_back(self) -> None:
-        """It is to be started again: what this run has left is not the next one's."""
+    def put_back(self, now: float) -> None:
+        """It is to be started again: what this run has left is not the next one's, but for what it has cost."""
+        if self.began is not None:
+            self.spent += max(0.0, float((self.told or {}).get("ended", now)) - self.began)
         self.stale = max(self.restart, (self.told or {}).get("restart", -1))
         self.began, self.told, self.over = None, None, False
-        self.write({"stale": self.stale})
+        self.write({"stale": self.stale, "spent": self.spent})
 
     def fail_on(self, nodes: str) -> None:
         """Nodes have failed under it."""
@@ -273,7 +277,7 @@ def result_of(sent: Sent, *, on_host: bool) -> Result:
         "ended": told.get("ended", final.get("at", 0.0)),
     }
     found = outcome_of(sent.folder, document, sent.measured, on_host=on_host)
-    return replace(_read(sent, found, on_host=on_host), again=_again(sent))
+    return replace(_read(sent, found, on_host=on_host), again=_again(sent), held=found.held + sent.spent)
 
 
 def _again(sent: Sent) -> str:

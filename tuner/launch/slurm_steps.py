@@ -255,7 +255,7 @@ class Steps(Slurm):
 
     def _begin_anew(self, sent: Sent, bad: Mapping[str, str]) -> None:
         sent.fail_on(", ".join(bad))
-        sent.put_back()
+        sent.put_back(self.now())
         sent.final, sent.waited = None, self.now()
         del self._scripts[sent.tag]
         sent.write({"script": None, "final": None})
