@@ -24,6 +24,7 @@ from tuner.errors import InputError, LaunchError
 from tuner.launch import keeper
 from tuner.launch.contract import State
 from tuner.launch.jsonfile import read_object
+from tuner.launch.slurm import Slurm
 from tuner.launch.slurm_allocation import Allocation
 from tuner.launch.slurm_commands import Commands
 from tuner.launch.slurm_steps import Steps
@@ -181,6 +182,32 @@ def test_a_job_that_stands_still_on_a_node_that_has_failed_names_the_node(
         cluster.said("scontrol", "update", "NodeName=n1", "State=RESUME")
     launcher.cancel(handle)
     assert (list(launcher.excluded), launcher.nodes) == (["n1"], 3)
+
+
+@pytest.mark.cluster
+def test_a_study_that_goes_on_the_other_way_leaves_no_job_behind(stage: InAllocation, cluster: SlurmCluster) -> None:
+    """Begun with an allocation for each job and gone on inside one, or the other way round: what ran is ended."""
+    own = Slurm(Acting(), nodes=4, site=replace(BY_NODE, lines=("--hold",)))
+    job = stage.job("hang")
+    own.submit(job)
+    assert stage.open().adopt(job, None) is None
+    deadline = time.monotonic() + 30
+    while f"tuner-{job.tag}" in cluster.queue():
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+    launcher, job = stage.open(), stage.job("hang")
+    handle = launcher.submit(job)
+    until(launcher, handle, is_in(State.RUNNING))
+    while not cluster.said("squeue", "--steps", "-h", "-o", "%j").split():
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+    adopted = own.adopt(job, None)
+    assert adopted is not None
+    assert own.poll([adopted])[adopted].state is State.ENDED
+    assert own.collect(adopted).outcome is Outcome.CANCELLED
+    while keeper.members(job.tag):
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
 
 
 @pytest.mark.cluster

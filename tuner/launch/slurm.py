@@ -329,7 +329,23 @@ class Slurm:
         if noted.get("job") != number:
             with suppress(OSError):
                 write_object(job.folder / NOTE, self._note(job, number))
-        return self._known(job.folder, job.tag, number, waits=False)
+        handle = self._known(job.folder, job.tag, number, waits=False)
+        if noted.get("step") is True and not self._jobs[handle].over:
+            self._jobs[handle].end_as("cancelled")  # begun with --within-allocation, which this tuner is not
+            self._end_steps(self._jobs[handle])
+        return handle
+
+    def _end_steps(self, sent: Sent) -> None:
+        """End the steps of a job inside an allocation, and wait until they are gone."""
+        deadline = self.now() + FAREWELL
+        for _ in self._tries(f"the step of {sent.name} cannot be cancelled"):
+            with suppress(Silence):
+                while (steps := self._queue.steps(sent.number, sent.name)) and self.now() < deadline:
+                    for step in steps:
+                        self._queue.end_step(step)
+                    self._sleep(0.2)
+                break
+        sent.gone(None, self.now())
 
     def _number(self, job: Job) -> str | None:
         noted = read_object(job.folder / NOTE)  # sbatch may have been under way

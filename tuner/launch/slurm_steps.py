@@ -26,7 +26,7 @@ from tuner.launch.slurm_allocation import Allocation
 from tuner.launch.slurm_commands import Commands, Pace, Silence, own_environment
 from tuner.launch.slurm_job import GONE, KILLED, LATE, NOTE, Sent, result_of
 from tuner.launch.slurm_process import NODES, Script
-from tuner.launch.slurm_script import step_script
+from tuner.launch.slurm_script import job_name, step_script
 from tuner.launch.slurm_site import SlurmSite
 from tuner.results import Outcome
 
@@ -295,17 +295,10 @@ class Steps(Slurm):
                     os.kill(script.pid, number)
                 due, number = next(signals, (FAREWELL, number))
             self._sleep(0.05)
-        for _ in self._tries(f"the step of {sent.name} cannot be cancelled"):
-            with suppress(Silence):
-                while script is not None and self.now() < deadline:
-                    steps = self._queue.steps(sent.number, sent.name)
-                    if not steps:
-                        break
-                    for step in steps:
-                        self._queue.end_step(step)
-                    self._sleep(0.2)
-                break
-        sent.gone(None, self.now())
+        if script is None:
+            sent.gone(None, self.now())
+        else:
+            self._end_steps(sent)
 
     def _step(self, sent: Sent) -> str:
         return next(iter(self._queue.steps(sent.number, sent.name)), f"{sent.number}.0")
@@ -315,6 +308,11 @@ class Steps(Slurm):
         noted = read_object(job.folder / NOTE)
         if noted.get("tag") != job.tag or not isinstance(noted.get("job"), str):
             return None
+        if noted.get("step") is not True:  # an allocation of its own, as the study was begun: none of our nodes
+            for _ in self._tries(f"{job.topology.key} cannot be cancelled"):
+                with suppress(Silence):
+                    self._queue.end(job_name(job.tag))
+                    return None
         known = self._known(job.folder, job.tag, noted["job"], waits=False)
         sent = self._jobs[known]
         if self._script(sent) is None and not sent.over and not self._waits(sent):
