@@ -137,6 +137,14 @@ class SlurmCluster:
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
 
+    def mend(self) -> list[str]:
+        """Start the nodes that were killed, and wait until every node is idle; which they were."""
+        killed = [name for name in NODES if name not in self._daemons]
+        for name in killed:
+            self.start_node(name)
+        _until(lambda: set(self.said("sinfo", "-h", "-N", "-o", "%T").split()) == {"idle"}, "no idle nodes", 60.0)
+        return killed
+
     def said(self, *command: str) -> str:
         """What a command of Slurm's prints."""
         done = subprocess.run(command, env=self.environment, capture_output=True, text=True, check=False)
@@ -145,6 +153,12 @@ class SlurmCluster:
     def queue(self) -> list[str]:
         """Names of the jobs that wait or run."""
         return self.said("squeue", "-h", "-o", "%j").split()
+
+    def allocate(self, nodes: int = len(NODES)) -> str:
+        """The id of an allocation of whole nodes that outlives its nodes' failures; `clear` ends it."""
+        command = ["salloc", f"--nodes={nodes}", "--exclusive", "--no-kill", "--no-shell"]
+        done = subprocess.run(command, env=self.environment, capture_output=True, text=True, check=True)
+        return done.stderr.split("job allocation ")[-1].split()[0]
 
     def clear(self) -> None:
         """End every job."""

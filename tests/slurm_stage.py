@@ -13,10 +13,13 @@ from tests.stages import CLUSTER, TOPOLOGIES, WORKLOAD, Behaviour
 from tuner.launch import Job
 from tuner.launch.program import Start
 from tuner.launch.slurm import Slurm
+from tuner.launch.slurm_allocation import Allocation
 from tuner.launch.slurm_site import SlurmSite
+from tuner.launch.slurm_steps import Steps
 
 ACTOR = Path(__file__).with_name("actor.py")
 ONCE = SlurmSite(tasks="once", gres="")
+BY_NODE = SlurmSite(tasks="nodes", gres="")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,3 +77,19 @@ class OnSlurm:
     def queries(self) -> int | None:
         """How often the queue was read."""
         return sum(launcher.queries for launcher in self._opened)
+
+
+class InAllocation(OnSlurm):
+    """A stage of job steps inside one allocation of all nodes."""
+
+    looks, look, slack, many = 120, 0.5, 5.0, 20
+
+    def __init__(self, folder: Path, site: SlurmSite = BY_NODE) -> None:
+        super().__init__(folder, site)
+        self.number = self.cluster.allocate()
+
+    def open(self, *, notes: Path | None = None) -> Steps:
+        """Another process's launcher."""
+        allocation = Allocation(number=self.number, nodes=slurm_cluster.NODES, cores=slurm_cluster.CPUS)
+        self._opened.append(steps := Steps(Acting(), allocation=allocation, site=self.site, notes=notes))
+        return steps

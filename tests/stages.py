@@ -148,13 +148,20 @@ def slurm(folder: Path) -> Stage:
     return OnSlurm(folder)
 
 
+def slurm_steps(folder: Path) -> Stage:
+    from tests.slurm_stage import InAllocation
+
+    return InAllocation(folder)
+
+
 STAGES: dict[str, Callable[[Path], Stage]] = {
     "simulated": simulated,
     "replay": replay,
     "local": local,
     "slurm": slurm,
+    "slurm-steps": slurm_steps,
 }
 """Every launcher has its entry."""
 
-MARKED = {"slurm": pytest.mark.cluster}
+MARKED = {"slurm": pytest.mark.cluster, "slurm-steps": pytest.mark.cluster}
 """What a stage needs that not every machine has."""

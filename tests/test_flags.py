@@ -36,7 +36,7 @@ FLAGS = {
     | LIMITS
     | KEPT
     | {*("--sampler", "--launcher", "--command", "--table", "--group", "--iterations", "--drift")}
-    | {*("--retry-hang-sync", "--hostfile", "--over", "--slurm-site", "--track")},
+    | {*("--retry-hang-sync", "--hostfile", "--over", "--slurm-site", "--within-allocation", "--track")},
     "plan": SPACE | {"--csv", "--top", "--calibration"},
     "report": STUDY | {"--output", "--json"},
     "rules": {"--json"},

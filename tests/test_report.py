@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -20,7 +21,10 @@ from tuner.report.series import accounts, cells, drift, guesses, memory, progres
 from tuner.report.style import look
 from tuner.report.write import write_report
 from tuner.results import Outcome
+from tuner.search.storage import sqlite_url
+from tuner.search.study import Study
 from tuner.tables import table_of
+from tuner.tune.mishaps import mishaps
 from tuner.tune.reopen import Reopened, reopened
 
 GOLDEN = ROOT / "tests" / "data" / "golden"
@@ -61,6 +65,29 @@ def test_a_very_long_study_keeps_all_its_places(monkeypatch: pytest.MonkeyPatch)
     assert cut.places[0].key == whole.places[0].key
     days = {place.key: place.days for place in whole.places}
     assert all(place.days == pytest.approx(days[place.key], rel=0.05) for place in cut.places)
+
+
+def test_nodes_that_failed_and_trials_that_were_run_again_stand_in_the_answer_and_in_the_report(
+    run: Run, tmp_path: Path
+) -> None:
+    arguments = ("optimize", "--nodes", "4", "--model", "gpt-1.3b", "--budget", "3", "--study", "s")
+    assert "Left out" not in run(*arguments, "--runs", str(tmp_path)).out
+    (tmp_path / "s" / "slurm-excluded.json").write_text('{"n7": "down, not responding"}')
+    told = "Left out, for they have failed: n7 (down, not responding)."
+    assert told in run(*arguments, "--runs", str(tmp_path)).out
+    assert told in run("report", "s", "--runs", str(tmp_path)).out
+    assert told in (tmp_path / "s" / "report" / "report.md").read_text()
+    document = json.loads(run(*arguments, "--runs", str(tmp_path), "--json").out)
+    assert document["excluded"] == {"n7": "down, not responding"}
+    assert [trial["again"] for trial in document["trials"]] == ["", "", ""]
+    kept = Study.existing(sqlite_url(tmp_path / "s" / "study.db"), "s")
+    trials = [
+        replace(trial, ending=replace(trial.ending, again="n7 failed under it")) if trial.ending else trial
+        for trial in kept.trials()
+    ]
+    kept.close()
+    assert mishaps({}, trials[1:2]) == "Trial 1 was run again (n7 failed under it)."
+    assert mishaps({}, []) == ""
 
 
 def test_five_sentences_say_what_won_by_how_much_why_how_sure_and_at_what_cost(study: Reopened) -> None:

@@ -126,6 +126,24 @@ def test_a_trial_whose_job_was_never_submitted_is_told_as_cancelled_and_counts_o
     assert sum(each.launched for each in trials) == 5
 
 
+def test_a_worker_of_another_machine_is_gone_once_it_gives_no_sign_of_life(tmp_path: Path) -> None:
+    """Its process cannot be seen from here: what is known of it is when it last said that it lives."""
+    url, study = _begun(tmp_path, "far")
+    trial = study.claim(replace(_another(study), worker={"host": "elsewhere", "pid": 1, "born": 1}), {})
+    assert trial is not None
+    assert study.silent() == set()
+    with sqlite3.connect(tmp_path / "runs" / "far" / "study.db") as database:
+        database.execute("update trial_heartbeats set heartbeat = datetime('now', '-1 day')")
+    database.close()
+    assert study.silent() == {trial.number}
+    study.close()
+    said = optimize("--study", "far", "--budget", "5", "--json", folder=tmp_path)
+    assert said.code == 0
+    trials = kept(url, "far")
+    assert_lawful(trials, budget=5)
+    assert outcomes(trials)[Outcome.CANCELLED] == 1
+
+
 DIES = """
 import os, signal, sys
 from pathlib import Path
@@ -307,3 +325,64 @@ def test_processes_share_a_study_on_postgresql_too(tmp_path: Path) -> None:
         for many in (2, 4):
             name = f"shared-by-{many}"
             together(many, url, tmp_path, name, "--storage", url)
+
+
+VICTIM = """
+import os, signal, sys
+from pathlib import Path
+from tuner.request import space_for
+from tuner.tune.begin import Request, begin
+from tuner.tune.limits import Limits
+from tuner.tune.loop import Tuning
+
+runs, url, budget = sys.argv[1:]
+
+def observe(event):
+    if event.kind == "started":
+        os.kill(os.getpid(), signal.SIGSTOP)
+
+space = space_for(model="gpt-1.3b", nodes=4, settings=("nodes=4", "tp=1,2,4", "recompute=none"))
+request = Request(
+    space=space, limits=Limits(budget=int(budget)), study="shared", runs=Path(runs), storage=url, sampler="grid"
+)
+with begin(request, observe) as begun:
+    Tuning(begun.setup).run()
+"""
+"""One of several; it stands still, with its first job running, until it is killed."""
+
+
+@pytest.mark.postgres
+def test_four_workers_on_postgresql_keep_one_budget_when_one_is_killed_and_take_over_its_job(tmp_path: Path) -> None:
+    """No proposal runs twice, and the job of the one that was killed is taken over by one of the others, once."""
+    pytest.importorskip("psycopg")
+    found = programs()
+    if found is None:
+        pytest.skip("no initdb here; install Debian's postgresql")
+    budget = 40
+    with server(found) as url:
+        words = [sys.executable, "-c", VICTIM, str(tmp_path / "runs"), url, str(budget)]
+        victim = subprocess.Popen(words, env=ENVIRONMENT, cwd=tmp_path, stderr=subprocess.DEVNULL)
+        given = ("--study", "shared", "--budget", str(budget), "--sampler", "grid", "--storage", url)
+        try:
+            os.waitid(os.P_PID, victim.pid, os.WSTOPPED | os.WNOWAIT)
+            others = [start(*given, folder=tmp_path) for _ in range(3)]
+            deadline = time.monotonic() + 60
+            while len(over(url, "shared")) < 5:
+                assert time.monotonic() < deadline
+                time.sleep(0.2)
+        finally:
+            victim.kill()
+            victim.wait()
+        said = [finish(each) for each in others]
+        assert [each.code for each in said] == [0, 0, 0], said
+        trials = kept(url, "shared")
+        assert states(url, "shared")["RUNNING"] == 0
+    assert_lawful(trials, budget=budget)
+    assert sum(trial.launched for trial in trials) >= budget - Limits(budget=budget).final
+    left = [trial for trial in trials if trial.launched and trial.proposal.worker["pid"] == victim.pid]
+    assert len(left) == 1
+    assert left[0].ending is not None
+    assert left[0].ending.outcome in (Outcome.MEASURED, Outcome.OOM), "as its own job ended, and not as cancelled"
+    assert sum(each.err.count("adopted") for each in said) == 1
+    jobs = [path.name.split("-")[0] for path in (tmp_path / "runs" / "shared" / "jobs").iterdir()]
+    assert len(jobs) == len(set(jobs)), "one folder, one job"

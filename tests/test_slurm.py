@@ -17,7 +17,7 @@ from tuner.catalog import read_toml
 from tuner.errors import InputError
 from tuner.launch.contract import Job, State
 from tuner.launch.program import Start
-from tuner.launch.slurm_script import batch_script, job_name
+from tuner.launch.slurm_script import batch_script, job_name, step_script
 from tuner.launch.slurm_site import SlurmSite
 from tuner.launch.slurm_states import (
     MARK,
@@ -85,6 +85,11 @@ SCRIPTS = {
     ),
     "slurm-nodes.sh": lambda: batch_script(
         job(), start(ranks=False), SlurmSite(tasks="nodes"), accelerators=True
+    ),
+    "slurm-step.sh": lambda: step_script(job(), start(), FULL, accelerators=True),
+    "slurm-step-hostile.sh": lambda: step_script(
+        replace(job(HOSTILE, 'a "tag"\n$(x)'), environment={"MORE": HOSTILE}), start(HOSTILE), SlurmSite(tasks="nodes"),
+        accelerators=True,
     ),
     "slurm-once.sh": lambda: batch_script(job(), start(ranks=False), SlurmSite(tasks="once"), accelerators=False),
 }  # fmt: skip

@@ -34,7 +34,9 @@ def cluster() -> Iterator[SlurmCluster]:
     live = slurm_cluster.running()
     live.clear()
     yield live
-    left = live.queue()
+    deadline = time.monotonic() + 10
+    while (left := live.queue()) and time.monotonic() < deadline:
+        time.sleep(0.1)  # one that has just said how it ended is still being put away
     live.clear()
     assert left == []
 
@@ -248,7 +250,6 @@ def test_a_job_that_reaches_its_time_limit_is_timed_out(stage: OnSlurm) -> None:
     assert stage.open().collect(handle) == result
 
 
-@pytest.mark.xfail(reason="one run in three has seen it ENDED and not begun anew; the cause is not known", strict=False)
 def test_a_job_that_is_preempted_begins_anew_and_is_measured_once(stage: OnSlurm, cluster: SlurmCluster) -> None:
     """PREEMPTED is not final: Slurm puts the job back into the queue."""
     launcher = stage.open()
@@ -261,11 +262,14 @@ def test_a_job_that_is_preempted_begins_anew_and_is_measured_once(stage: OnSlurm
     status = until(launcher, handle, is_in(State.WAITING))
     assert (status.began, status.iterations) == (None, status.iterations)
     cluster.said("scancel", other.strip())
-    cluster.said("scontrol", "update", f"JobId={number(handle)}", "StartTime=now")
+    # Slurm itself waits for two minutes. Not at once: slurmd refuses ("Job credential revoked") a job that is started
+    # again within the second in which it was killed.
+    cluster.said("scontrol", "update", f"JobId={number(handle)}", "StartTime=now+2")
     again = until(launcher, handle, is_in(State.RUNNING), 150)
     assert again.began is not None
     result = ended(launcher, handle, 60)
     assert result.outcome is Outcome.MEASURED
+    assert result.again == "it was put back into the queue"
     assert (job.folder / "stdout.log.before-1").is_file()
     assert read_object(job.folder / "ended.json")["restart"] == 1
 

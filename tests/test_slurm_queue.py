@@ -137,10 +137,36 @@ def test_a_job_that_was_put_back_into_the_queue_has_not_ended(
         commands.clock += 10.0
         status = slurm.poll(handles)[handles[0]]
     assert (status.state, status.began) == (State.WAITING, None)
-    write_object(tmp_path / "0/began.json", {**began, "restart": 1, "began": commands.clock})
+    second = {**began, "restart": 1, "began": commands.clock}
+    write_object(tmp_path / "0/began.json", second)
     assert slurm.poll(handles)[handles[0]].state is State.RUNNING
-    write_object(tmp_path / "0/ended.json", {**began, "restart": 1, "exit": 0, "signalled": False, "ended": 1e9})
+    last = {**second, "exit": 0, "signalled": False, "ended": commands.clock + 2}
+    write_object(tmp_path / "0/ended.json", last)
     assert slurm.poll(handles)[handles[0]].state is State.ENDED
+    assert slurm.collect(handles[0]).again == "it was put back into the queue"
+    assert slurm.collect(handles[0]).held == 5.0 + 2.0, "its first run had its nodes too"
+    later = Slurm(Acting(), nodes=4, commands=commands)
+    assert later.collect(handles[0]) == slurm.collect(handles[0])
+
+
+def test_a_job_that_slurm_could_not_start_again_is_not_told_by_what_its_first_run_has_left(
+    recorded: tuple[Slurm, Recorded, list[str]], tmp_path: Path
+) -> None:
+    """As slurmd does with a job that is started again within the second in which it was killed."""
+    slurm, commands, handles = recorded
+    began = {"tag": "t0", "job": "1", "restart": 0, "began": commands.clock, "nodes": "n1"}
+    write_object(tmp_path / "0/began.json", began)
+    (tmp_path / "0/stdout.log").write_text(" iteration 1/ 2 | elapsed time per iteration (ms): 200.0 |\n")
+    for state in ("RUNNING", "PENDING", "FAILED", "FAILED", "FAILED"):
+        commands.states["1"] = state
+        commands.clock += 10.0
+        status = slurm.poll(handles)[handles[0]]
+    assert status.state is State.ENDED
+    failure = slurm.collect(handles[0]).failure
+    assert failure is not None
+    assert Slurm(Acting(), nodes=4, commands=commands).collect(handles[0]).failure == failure
+    assert "never run" in failure.kind
+    assert "before its script began anew" in failure.evidence
 
 
 # -- the command

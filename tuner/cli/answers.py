@@ -25,6 +25,8 @@ def print_answer(found: Answer, begun: Begun) -> None:
     print(f"{label}study {found.study}: {counted(found.jobs, 'job')}, {node_time(found.node_hours)}; {ended}")
     for trial in found.running:
         print(f"{label}still running: trial {trial.number}, {trial.proposal.key}")
+    if found.mishaps:
+        print(f"{label}{found.mishaps}")
     spent = found.jobs >= begun.setup.limits.budget
     again = "a larger --budget goes on with it" if spent else "the same command shows this again"
     again = again if found.ended else "the same command goes on with it"
@@ -124,6 +126,7 @@ def answer_document(found: Answer) -> dict[str, Any]:
         "node_hours": found.node_hours,
         "ended": found.ended,
         "running": [trial.number for trial in found.running],
+        "excluded": found.excluded,
     }
 
 
@@ -145,6 +148,7 @@ def trial_document(trial: Trial) -> dict[str, Any]:
         "reason": proposal.why,
         "ended": ending.reason if ending else "",
         "evidence": ending.evidence if ending else "",
+        "again": ending.again if ending else "",
         "tflops": ending.tflops if ending else None,
         "peak_memory_gib": ending.peak_memory / 2**30 if ending and ending.peak_memory else None,
         "node_hours": ending.node_hours if ending else 0.0,

@@ -34,6 +34,9 @@ if TYPE_CHECKING:
 @click.option(
     "--slurm-site", metavar="FILE", help="What the site's Slurm wants: account, partition, time. [default: none]"
 )
+@click.option(
+    "--within-allocation", is_flag=True, help="Run jobs as steps of the Slurm allocation that the tuner runs in."
+)
 @click.option("--table", metavar="FILE", help="The measured table that answers for --launcher replay.")
 @click.option("--group", metavar="NAME", help="The group of the table's rows to search. [default: its only one]")
 @takes_defaults
@@ -114,6 +117,7 @@ def _request(space: Space, given: dict[str, Any]) -> Request:
         hostfile=Path(given["hostfile"]) if given["hostfile"] else None,
         over=given["over"] or "pdsh",
         slurm_site=Path(given["slurm_site"]) if given["slurm_site"] else None,
+        within_allocation=given["within_allocation"],
         calibration=_calibration(given),
         track=given["track"],
     )

@@ -86,7 +86,8 @@ def describes_a_space(command: Command) -> Command:
         elif given.get("launcher") == "hostfile":
             described = _on_hosts(described, given.get("hostfile"))
         elif given.get("launcher") == "slurm":
-            described = _on_slurm(described, own_program=not given.get("command"))
+            within = bool(given.get("within_allocation"))
+            described = _on_slurm(described, own_program=not given.get("command"), within=within)
         space: Space = space_for(**described)
         return command(space=space, **given)
 
@@ -118,11 +119,17 @@ def _on_hosts(described: dict[str, Any], file: str | None) -> dict[str, Any]:
     return described_on(described, this_machine(), read_hostfile(Path(file)))
 
 
-def _on_slurm(described: dict[str, Any], *, own_program: bool) -> dict[str, Any]:
-    """What is not said follows from the shipped worker, and on processors from this machine."""
+def _on_slurm(described: dict[str, Any], *, own_program: bool, within: bool) -> dict[str, Any]:
+    """What is not said follows from the allocation, the shipped worker, and on processors from this machine."""
+    import os
+
     from tuner.launch.machine import computes_on_host
+    from tuner.launch.slurm_allocation import nodes_allocated
     from tuner.tune.here import described_on_slurm
 
+    if within:
+        there = nodes_allocated(os.environ)
+        described["nodes"] = there if described["nodes"] is None else described["nodes"]
     return described_on_slurm(described, on_host=computes_on_host(), own_program=own_program)
 
 

@@ -85,6 +85,8 @@ class Result:
     failure: Failure | None = None
     held: float = 0.0
     """Seconds for which it held its nodes."""
+    again: str = ""
+    """Why it was begun anew, and where that was its nodes' fault which; empty where it was not."""
 
 
 class Launcher(Protocol):

@@ -17,8 +17,9 @@ from typing import Any, Final
 
 from tuner.errors import InputError, LaunchError, counted, listed
 from tuner.launch.contract import Job, Result, State, Status
+from tuner.launch.excluded import excluded_nodes, keep_excluded
 from tuner.launch.jsonfile import read_object, write_object
-from tuner.launch.program import Program
+from tuner.launch.program import Program, Start
 from tuner.launch.slurm_commands import Commands, Pace, Silence
 from tuner.launch.slurm_job import NOTE, Sent, result_of
 from tuner.launch.slurm_queue import Queue
@@ -39,7 +40,6 @@ FAREWELL: Final = 60.0
 """Seconds that Slurm may take to end a job; a node that is down keeps it COMPLETING for longer."""
 
 SCRIPT: Final = "job.sh"
-EXCLUDED: Final = "slurm-excluded.json"
 
 
 class Slurm:
@@ -48,6 +48,8 @@ class Slurm:
     name = "slurm"
     simulated = False
     outlives = True
+    _marks: Mapping[str, Any] = {}
+    """What is in the note of every job."""
 
     def __init__(
         self,
@@ -70,8 +72,7 @@ class Slurm:
         self._hopeless: tuple[int, str] | None = None
         """From how many nodes on a job would wait for ever, and why."""
         self._notes = notes
-        noted = read_object(notes / EXCLUDED) if notes else {}
-        self.excluded: dict[str, str] = {str(name): str(why) for name, why in noted.items()}
+        self.excluded = excluded_nodes(notes) if notes else {}
         """Nodes that have failed, and how: no job is sent there any more."""
 
     def check(self) -> None:
@@ -124,6 +125,14 @@ class Slurm:
             raise LaunchError(f"{job.topology.key} cannot have {job.topology.nodes} nodes; jobs have {self.nodes}.")
         if self._hopeless and job.topology.nodes >= self._hopeless[0]:
             raise LaunchError(f"{job.topology.key} cannot begin, as one before it: {self._hopeless[1]}.")
+        with self._prepared(job, self._note(job, None)) as script:
+            number = self._sent(job, script)
+        write_object(job.folder / NOTE, self._note(job, number))
+        return self._known(job.folder, job.tag, number, waits=True)
+
+    @contextmanager
+    def _prepared(self, job: Job, note: Mapping[str, Any]) -> Iterator[Path]:
+        """The job's files written, its script among them; taken away again where it cannot be submitted."""
         there = job.folder.exists()
         try:
             job.folder.mkdir(parents=True, exist_ok=True)
@@ -131,24 +140,23 @@ class Slurm:
                 (job.folder / name).unlink(missing_ok=True)
             before = set(job.folder.iterdir())
             start = self._program.prepare(job)
-            text = batch_script(
-                job, start, self._site, accelerators=not self._program.on_host, exclude=sorted(self.excluded)
-            )
             script = job.folder / SCRIPT
-            script.write_text(text, encoding="utf-8")
-            write_object(job.folder / NOTE, _note(job, None))
+            script.write_text(self._text(job, start), encoding="utf-8")
+            write_object(job.folder / NOTE, note)
         except OSError as error:
             raise LaunchError(f"{job.folder} cannot be used: {error.strerror or error}.") from None
         try:
-            number = self._sent(job, script)
+            yield script
         except LaunchError:
             for path in set(job.folder.iterdir()) - before:
                 path.unlink()
             if not there:
                 job.folder.rmdir()
             raise
-        write_object(job.folder / NOTE, _note(job, number))
-        return self._known(job.folder, job.tag, number, waits=True)
+
+    def _text(self, job: Job, start: Start) -> str:
+        on_host, without = self._program.on_host, sorted(self.excluded)
+        return batch_script(job, start, self._site, accelerators=not on_host, exclude=without)
 
     def _sent(self, job: Job, script: Path) -> str:
         """The id of the job, submitted once even where the controller answers late or not at all for a while."""
@@ -232,12 +240,14 @@ class Slurm:
         """Ask which nodes of a job have failed, and send nothing there from now on."""
         nodes, sent.node_failed = sent.node_failed, ""
         bad = self._queue.unfit(nodes)
-        sent.failed = ", ".join(bad)
+        sent.fail_on(", ".join(bad))
+        self._leave_out(bad)
+
+    def _leave_out(self, bad: Mapping[str, str]) -> None:
         if not set(bad) <= set(self.excluded):
             self.excluded |= bad
             if self._notes is not None:
-                with suppress(OSError):
-                    write_object(self._notes / EXCLUDED, self.excluded)
+                keep_excluded(self._notes, self.excluded)
 
     # -- ending
 
@@ -278,11 +288,16 @@ class Slurm:
     def explain(self, handle: str) -> str:
         """Have every rank write its stacks into the job's stderr."""
         sent = self._find(handle)
-        if sent is None or sent.over or self._program.measured_by_log:
+        if sent is None or sent.over:
+            return ""
+        if sent.nodes and (bad := self._queue.unfit(sent.nodes)):
+            self._leave_out(bad)
+            return f"{listed(f'{name} is {why}' for name, why in bad.items())}"
+        if self._program.measured_by_log:
             return ""
         before = _size(sent.folder / "stderr.log")
         with suppress(Silence):
-            self._commands.ask("scancel", "--quiet", "--signal=USR1", f"{sent.number}.0")
+            self._commands.ask("scancel", "--quiet", "--signal=USR1", self._step(sent))
             deadline = self.now() + 3.0
             while self.now() < deadline and _size(sent.folder / "stderr.log") == before:
                 self._sleep(0.1)
@@ -313,8 +328,22 @@ class Slurm:
             return None
         if noted.get("job") != number:
             with suppress(OSError):
-                write_object(job.folder / NOTE, _note(job, number))
-        return self._known(job.folder, job.tag, number, waits=False)
+                write_object(job.folder / NOTE, self._note(job, number))
+        handle = self._known(job.folder, job.tag, number, waits=False)
+        if noted.get("step") is True and not self._jobs[handle].over:
+            self._jobs[handle].end_as("cancelled")  # begun with --within-allocation, which this tuner is not
+            self._end_steps(self._jobs[handle])
+        return handle
+
+    def _end_steps(self, sent: Sent) -> None:
+        """End the steps of a job inside an allocation, and wait until they are gone."""
+        deadline = self.now() + FAREWELL
+        for _ in self._tries(f"the step of {sent.name} cannot be cancelled"):
+            with suppress(Silence):
+                while self._queue.end_steps(sent.number, sent.name) and self.now() < deadline:
+                    self._sleep(0.2)
+                break
+        sent.gone(None, self.now())
 
     def _number(self, job: Job) -> str | None:
         noted = read_object(job.folder / NOTE)  # sbatch may have been under way
@@ -327,10 +356,18 @@ class Slurm:
         row = self._queue.named(job_name(job.tag))
         return row.id if row is not None else None
 
+    def _step(self, sent: Sent) -> str:
+        """The step that the ranks are."""
+        return f"{sent.number}.0"
+
     def close(self) -> None:
         """Nothing: the jobs go on."""
 
     # -- jobs that are known
+
+    def _note(self, job: Job, number: str | None) -> dict[str, Any]:
+        iterations, nodes = list(job.iterations), job.topology.nodes
+        return {"tag": job.tag, "job": number, "iterations": iterations, "nodes": nodes, **self._marks}
 
     def _open(self) -> list[Sent]:
         return [sent for sent in self._jobs.values() if not sent.over]
@@ -355,10 +392,6 @@ class Slurm:
         except (ValueError, TypeError, KeyError):
             return None
         return self._jobs[self._known(folder, tag, number, waits=False)]
-
-
-def _note(job: Job, number: str | None) -> dict[str, Any]:
-    return {"tag": job.tag, "job": number, "iterations": list(job.iterations), "nodes": job.topology.nodes}
 
 
 def _size(path: Path) -> int:

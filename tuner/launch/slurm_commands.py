@@ -50,7 +50,7 @@ class Commands:
                 stdin=subprocess.DEVNULL,
                 timeout=PATIENCE,
                 check=False,
-                env=_environment(os.environ),
+                env=own_environment(os.environ),
                 pass_fds=() if lock is None else (lock,),
                 start_new_session=True,  # Ctrl-C is for the tuner, not for a submission under way
             )
@@ -64,7 +64,7 @@ class Commands:
         return said
 
 
-def _environment(found: Mapping[str, str]) -> dict[str, str]:
+def own_environment(found: Mapping[str, str]) -> dict[str, str]:
     """Ours, without what belongs to a job that the tuner itself runs in and would stand above the script's lines."""
     kept = ("SLURM_CONF", "SLURM_CLUSTERS", "SLURM_TIME_FORMAT")
     ours = {

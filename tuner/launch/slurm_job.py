@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -30,6 +30,12 @@ ABSENT: Final = 2
 SIGNALLED: Final = 128
 """Exit codes from here on are a signal's: a job that is to be started again ends so too."""
 
+GONE: Final = "ALLOCATION_ENDED"
+"""The state of a step whose allocation is over; no word of Slurm's."""
+
+KILLED: Final = "KILLED"
+"""The state of a step whose script was killed; no word of Slurm's either."""
+
 _ENDS: Final = {
     "TIMEOUT": (Outcome.TIMED_OUT, "the job reached its time limit", "a longer time in the site's file gives it more"),
     "DEADLINE": (Outcome.TIMED_OUT, "the job reached its deadline", "it had to be over by then"),
@@ -51,6 +57,10 @@ class Sent:
     measured: tuple[int, ...] = (2,)
     wants: int = 1
     """Nodes."""
+    step: bool = False
+    """Whether it runs inside an allocation that is there: nobody but us starts it again."""
+    waits: str = "queued"
+    """Why it has not begun, where the queue says nothing."""
     waited: float | None = None
     """When it was last seen waiting, by the launcher's clock."""
     began: float | None = None
@@ -58,6 +68,8 @@ class Sent:
     """How often it had been started again when it began."""
     stale: int = -1
     """Restarts up to this one are over: it was put back into the queue."""
+    spent: float = 0.0
+    """Seconds for which these have held its nodes."""
     resumed: float = 0.0
     nodes: str = ""
     row: Row | None = None
@@ -81,10 +93,12 @@ class Sent:
     def of(cls, folder: Path, tag: str, name: str, number: str) -> Sent:
         """A job by its note."""
         sent = cls(folder, tag, name, number, Follower(folder / "stdout.log"))
-        noted = sent._noted()
+        noted = sent.noted()
         with suppress(TypeError, ValueError):
             sent.measured = tuple(int(each) for each in noted.get("iterations", [2])) or (2,)
             sent.wants = int(noted.get("nodes", 1))
+            sent.stale, sent.spent = int(noted.get("stale", -1)), float(noted.get("spent", 0.0))
+        sent.step, sent.failed = noted.get("step") is True, str(noted.get("failed", ""))
         sent._recall(noted)
         return sent
 
@@ -115,7 +129,7 @@ class Sent:
         told = self._mine("ended.json")
         if told is not None and self.told is None:
             self.told = told
-            if not told.get("signalled") and told.get("exit", SIGNALLED) < SIGNALLED:
+            if self.step or (not told.get("signalled") and told.get("exit", SIGNALLED) < SIGNALLED):
                 self.over = True
         if self.began is not None or self.told is not None:
             self.follower.look(now)
@@ -149,9 +163,9 @@ class Sent:
         if self.over:
             return True
         if row.where is State.WAITING and row.state != "SUSPENDED":
-            if had_begun:  # it is to be started again
-                self.stale, self.node_failed = max(self.restart, (self.told or {}).get("restart", -1)), self.nodes
-                self.began, self.told = None, None
+            if had_begun:
+                self.node_failed = self.nodes
+                self.put_back(now)
             self.waited, self.settling = now, None
         elif row.where in (State.ENDED, None):
             self.settling = self.settling if self.settling is not None else now
@@ -160,38 +174,54 @@ class Sent:
                 self.node_failed = self.nodes
             patience = SETTLED if row.where is None else LATE if self.told is None else 0.0
             if now - self.settling >= patience or row.state == "NODE_FAIL":
-                self._close(row.state, row.reason, now)
+                self.close(row.state, row.reason, now)
             changed = True
         else:
             self.nodes, self.settling = row.nodes or self.nodes, None
         return changed
+
+    def put_back(self, now: float) -> None:
+        """It is to be started again: what this run has left is not the next one's, but for what it has cost."""
+        if self.began is not None:
+            self.spent += max(0.0, float((self.told or {}).get("ended", now)) - self.began)
+        self.stale = max(self.restart, (self.told or {}).get("restart", -1))
+        self.began, self.told, self.over = None, None, False
+        self.write({"stale": self.stale, "spent": self.spent})
+
+    def fail_on(self, nodes: str) -> None:
+        """Nodes have failed under it."""
+        self.failed = nodes
+        self.write({"failed": nodes})
+
+    def close(self, state: str, reason: str, now: float) -> None:
+        """It is over without a word of its script's, in a state as the queue would say it."""
+        self._recall(self.noted())  # another process may have been first
+        if not self.over:
+            self.over = True
+            self.final = {"state": state, "reason": reason, "at": now, "began": self.began}
+            self.final |= {"stale": self.stale, "nodes": self.nodes}
+            self.write({"final": self.final})
 
     def gone(self, row: Row | None, now: float) -> None:
         """It was cancelled, and the queue says that it is gone."""
         self.look(now)
         if not self.over:
             self.row = row or self.row
-            self._close(row.state if row is not None else "CANCELLED", row.reason if row is not None else "", now)
+            self.close(row.state if row is not None else "CANCELLED", row.reason if row is not None else "", now)
 
     def end_as(self, why: str) -> None:
         """Write down that it is us who end it, and why, before it is done."""
         self.ending = why
-        self._write({"ending": why})
+        self.write({"ending": why})
 
     def exited(self, code: int | None) -> None:
         """The exit code of a script that could not say it itself."""
         if self.final is not None and code is not None:
             self.final["exit"] = code
-            self._write({"final": self.final})
+            self.write({"final": self.final})
 
-    def _close(self, state: str, reason: str, now: float) -> None:
-        self._recall(self._noted())  # another process may have been first
-        if not self.over:
-            self.over = True
-            self.final = {"state": state, "reason": reason, "at": now, "began": self.began}
-            self._write({"final": self.final})
-
-    def _noted(self) -> dict[str, Any]:
+    def noted(self) -> dict[str, Any]:
+        """What the launchers have written of it."""
         noted = read_object(self.folder / NOTE)
         return noted if noted.get("tag") == self.tag and noted.get("job") in (self.number, None) else {}
 
@@ -199,12 +229,15 @@ class Sent:
         if isinstance(noted.get("ending"), str):
             self.ending = noted["ending"]
         if isinstance(noted.get("final"), dict):
+            self.stale = max(self.stale, noted["final"].get("stale", -1))
             self.look(noted["final"].get("at") or 0.0)
+            self.nodes = noted["final"].get("nodes") or self.nodes
             self.final, self.over = noted["final"], True
 
-    def _write(self, more: dict[str, Any]) -> None:
+    def write(self, more: dict[str, Any]) -> None:
+        """Write more of it down."""
         with suppress(OSError):  # a folder that is gone or full: this process knows it all the same
-            write_object(self.folder / NOTE, {**self._noted(), "tag": self.tag, "job": self.number, **more})
+            write_object(self.folder / NOTE, {**self.noted(), "tag": self.tag, "job": self.number, **more})
 
     # -- what is told of it
 
@@ -220,7 +253,8 @@ class Sent:
             return Status(state=State.WAITING, reason=again + waiting(self.row))
         if self.began is None:
             running = self.row is not None and self.row.where is State.RUNNING
-            return Status(state=State.WAITING, reason="starting" if running else "queued")
+            again = f"to begin anew, for {self.failed} failed: " if self.failed and not running else ""
+            return Status(state=State.WAITING, reason="starting" if running else again + self.waits)
         since = self.follower.finished or self.began
         return Status(
             state=State.RUNNING,
@@ -243,8 +277,22 @@ def result_of(sent: Sent, *, on_host: bool) -> Result:
         "ended": told.get("ended", final.get("at", 0.0)),
     }
     found = outcome_of(sent.folder, document, sent.measured, on_host=on_host)
+    return replace(_read(sent, found, on_host=on_host), again=_again(sent), held=found.held + sent.spent)
+
+
+def _again(sent: Sent) -> str:
+    """Why a job was begun anew, if it was."""
+    if sent.restart <= 0 and sent.stale < 0:
+        return ""
+    return f"{sent.failed} failed under it" if sent.failed else "it was put back into the queue"
+
+
+def _read(sent: Sent, found: Result, *, on_host: bool) -> Result:
+    """The same, by what its result and its log say and by what the queue does."""
     if found.outcome is Outcome.MEASURED:
         return found
+    told, final = sent.told or {}, sent.final or {}
+    code = told.get("exit", final.get("exit"))
     state = str(final.get("state", ""))
 
     def failed(outcome: Outcome, kind: str, evidence: str) -> Result:
@@ -258,17 +306,30 @@ def result_of(sent: Sent, *, on_host: bool) -> Result:
         outcome, kind, remark = _ENDS[state]
         where = f" on {sent.nodes}" if state == "NODE_FAIL" and sent.nodes else ""
         return failed(outcome, kind, f"Slurm says {state} of job {sent.number}{where}; {remark}")
+    if state == GONE:
+        return failed(Outcome.CANCELLED, "its allocation ended under it", f"job {sent.number} is over")
+    if state == KILLED:
+        return failed(Outcome.CRASHED, "killed from outside", "its script was killed, and left no word")
     if state == "CANCELLED":
         return failed(Outcome.CANCELLED, "cancelled from outside", f"Slurm says CANCELLED of job {sent.number}")
     if state == "OUT_OF_MEMORY":
         outcome = Outcome.OOM if on_host else Outcome.CRASHED
         return failed(outcome, "the host ran out of memory", f"Slurm says {state} of job {sent.number}")
+    where = f" on {sent.nodes}" if sent.nodes else ""
     if code == UNWRITABLE and sent.told is None:
-        where = f" on {sent.nodes}" if sent.nodes else ""
         return failed(
             Outcome.CRASHED,
             "its folder cannot be written",
             f"{sent.folder} cannot be written{where}: the study's folder must be shared by all nodes (--runs)",
+        )
+    if state == "FAILED" and sent.told is None and final.get("began") is None:
+        again = "" if sent.stale < 0 else " anew"  # what the logs say is the first run's word
+        why = final.get("reason", "")
+        return failed(
+            Outcome.CRASHED,
+            "its script was never run",
+            f"Slurm says {state} ({why}) of job {sent.number}{where} before its script began{again}; "
+            "the log of slurmd there says why",
         )
     return found
 

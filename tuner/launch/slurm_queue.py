@@ -7,7 +7,7 @@ from contextlib import suppress
 
 from tuner.errors import MissingDependency
 from tuner.launch.slurm_commands import Commands, Silence
-from tuner.launch.slurm_states import FORMAT, Row, accounted, partitions, rows, unfit
+from tuner.launch.slurm_states import FORMAT, MARK, Row, accounted, partitions, rows, unfit
 
 
 class Queue:
@@ -65,6 +65,29 @@ class Queue:
     def end(self, name: str) -> None:
         """Cancel by the name alone: the id may be another job's by now."""
         self._ask("scancel", "--quiet", "--me", f"--name={name}")
+
+    def steps(self, number: str, name: str) -> list[str]:
+        """The steps of a name that run inside a job."""
+        said = self._ask("squeue", "--steps", f"--jobs={number}", "--noheader", "--format", f"%i{MARK}%j")
+        rows = (line.split(MARK) for line in said.out.splitlines())
+        return [each[0] for each in rows if each[-1] == name]
+
+    def nodes_of(self, number: str) -> list[str] | None:
+        """The nodes that a job has now: none once it is over; None where nobody says."""
+        with suppress(Silence):
+            said = self._ask("squeue", f"--jobs={number}", "--states=RUNNING,SUSPENDED", "--noheader", "--format", "%N")
+            if said.code:
+                return [] if "Invalid job id" in said.err else None
+            nodes = said.out.strip()
+            return self._ask("scontrol", "show", "hostnames", nodes).out.split() if nodes else []
+        return None
+
+    def end_steps(self, number: str, name: str) -> bool:
+        """Cancel the steps of a name that run inside a job; whether there were any."""
+        steps = self.steps(number, name)
+        for step in steps:
+            self._ask("scancel", "--quiet", step)
+        return bool(steps)
 
     def _rows(self, *words: str) -> list[Row]:
         said = self._ask("squeue", "--me", "--states=all", "--noheader", "--format", FORMAT, *words)

@@ -35,51 +35,73 @@ def ranks_per_node(job: Job) -> int:
 
 def batch_script(job: Job, start: Start, site: SlurmSite, *, accelerators: bool, exclude: Iterable[str] = ()) -> str:
     """The script. `accelerators` says that ranks compute on GPUs, which Slurm is then asked for."""
-    per_node = ranks_per_node(job)
+    options = _options(job, site, accelerators=accelerators, exclude=exclude)
     once = start.each_rank is None and site.tasks == "once"
-    by_node = start.each_rank is None and site.tasks == "nodes"
+    return _script(job, start, site, options=options, within=False, srun=() if once else _srun(job, start, site))
+
+
+def step_script(job: Job, start: Start, site: SlurmSite, *, accelerators: bool) -> str:
+    """The script of a job inside an allocation that is there, told its own nodes as Slurm tells an allocation's.
+
+    The step shares with others what Slurm would give to one alone: that no two have a node is the launcher's work, and
+    none waits for another, such as the shell that the tuner runs in.
+    """
+    gres = _gres(job, site, accelerators=accelerators)
+    named = ("--overlap", f"--job-name={job_name(job.tag)}", *((f"--gres={gres}",) if gres else ()))
+    return _script(job, start, site, options=[], within=True, srun=(*named, *_srun(job, start, site)))
+
+
+def _script(job: Job, start: Start, site: SlurmSite, *, options: list[str], within: bool, srun: tuple[str, ...]) -> str:
     words = list(start.arguments if start.each_rank is None else start.each_rank)
     if site.python and start.each_rank is not None:
         words[0] = site.python
     words = [*site.container, *words]
-    tasks = job.topology.nodes if by_node else job.topology.gpus
     return _template().render(
         number=job.number,
         key=job.topology.key,
-        options=_options(job, site, per_node, accelerators=accelerators, exclude=exclude),
+        options=options,
+        within=within,
         folder=str(job.folder.resolve()),
         tag=job.tag,
         unwritable=UNWRITABLE,
         nodes=job.topology.nodes,
         ranks=job.topology.gpus,
-        per_node=per_node,
-        environment=sorted(start.environment.items()),
+        per_node=ranks_per_node(job),
+        environment=sorted({**start.environment, **job.environment}.items()),
         modules=site.modules,
         before=site.before.rstrip(),
         cwd=str(start.cwd),
-        tasks="once" if once else "srun",
-        srun=(
-            f"--nodes={job.topology.nodes}",
-            f"--ntasks={tasks}",
-            f"--ntasks-per-node={1 if by_node else per_node}",
-            "--kill-on-bad-exit=1",
-            *((f"--cpus-per-task={site.cpus_per_task}",) if site.cpus_per_task else ()),
-            *site.srun,
-        ),
+        srun=srun,
         program=" ".join(shlex.quote(word) for word in words),
     )
 
 
-def _options(job: Job, site: SlurmSite, per_node: int, *, accelerators: bool, exclude: Iterable[str]) -> list[str]:
+def _srun(job: Job, start: Start, site: SlurmSite) -> tuple[str, ...]:
+    """The arguments of srun."""
+    by_node = start.each_rank is None and site.tasks == "nodes"
+    return (
+        f"--nodes={job.topology.nodes}",
+        f"--ntasks={job.topology.nodes if by_node else job.topology.gpus}",
+        f"--ntasks-per-node={1 if by_node else ranks_per_node(job)}",
+        "--kill-on-bad-exit=1",
+        *((f"--cpus-per-task={site.cpus_per_task}",) if site.cpus_per_task else ()),
+        *site.srun,
+    )
+
+
+def _gres(job: Job, site: SlurmSite, *, accelerators: bool) -> str:
+    return site.gres if site.gres is not None else f"gpu:{ranks_per_node(job)}" if accelerators else ""
+
+
+def _options(job: Job, site: SlurmSite, *, accelerators: bool, exclude: Iterable[str]) -> list[str]:
     """The options of sbatch; they hold nothing that would have to be quoted."""
-    gres = site.gres if site.gres is not None else f"gpu:{per_node}" if accelerators else ""
     without = [*site.exclude, *exclude]
     named = {
         "job-name": job_name(job.tag),
         "nodes": job.topology.nodes,
-        "ntasks-per-node": per_node,
+        "ntasks-per-node": ranks_per_node(job),
         "cpus-per-task": site.cpus_per_task,
-        "gres": gres,
+        "gres": _gres(job, site, accelerators=accelerators),
         "account": site.account,
         "partition": site.partition,
         "constraint": site.constraint,

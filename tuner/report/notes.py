@@ -59,6 +59,8 @@ def trial_note(trial: Trial) -> str:
         lines.append(f"{word}: {trial.seconds:.2f} s an iteration, {ending.objective or 0.0:,.1f} days{memory}.")
     else:
         lines.append(f"{word}: {ending.outcome.value}. {ending.reason}")
+    if ending.again:
+        lines.append(f"Run again: {ending.again}.")
     if ending.evidence:
         lines.append(f"Evidence: `{ending.evidence.replace('`', chr(39))}`")
     lines.append(f"{ending.node_hours:,.2f} node-hours.")

@@ -1,4 +1,4 @@
-"""The five sentences at the top of a report: what won, by how much, why, how sure, what it cost."""
+"""The sentences at the top of a report: what won, by how much, why, how sure, what it cost; which nodes failed."""
 
 from __future__ import annotations
 
@@ -34,12 +34,13 @@ TERMS: Final = {
 def sentences(study: Reopened, rows: Sequence[Row]) -> list[str]:
     """One for each question; fewer where nothing, or but one topology, was measured."""
     best = study.best
+    failed = [study.mishaps] if study.mishaps else []
     if best is None:
-        return [f"{_label(study)}Nothing was measured.", _cost(study)]
+        return [f"{_label(study)}Nothing was measured.", _cost(study), *failed]
     said = [_won(study, rows[0]), _by_how_much(study)]
     if len(study.places) > 1:
         said.append(_why(study, rows))
-    return [*said, _how_sure(study), _cost(study)]
+    return [*said, _how_sure(study), _cost(study), *failed]
 
 
 def account(study: Reopened, row: Row) -> Cost:

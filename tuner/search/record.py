@@ -71,6 +71,8 @@ class Ending:
     held: float = 0.0
     """Seconds for which its nodes were held."""
     node_hours: float = 0.0
+    again: str = ""
+    """Why its job was begun anew, and which nodes failed under it; empty where it was not."""
     clock: float = 0.0
     """When it ended, by the launcher's clock."""
     simulated: bool = False

@@ -6,10 +6,12 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from tuner.launch.excluded import excluded_nodes
 from tuner.results import Outcome
 from tuner.search.record import Trial
 from tuner.tune.eras import Era
 from tuner.tune.loop import Tuning
+from tuner.tune.mishaps import mishaps
 from tuner.tune.standing import Place, rivals
 
 
@@ -36,6 +38,13 @@ class Answer:
     ended: str
     """Why nothing more is launched; empty where it was interrupted."""
     running: tuple[Trial, ...]
+    excluded: dict[str, str]
+    """Nodes that have failed and are left out, and why."""
+
+    @property
+    def mishaps(self) -> str:
+        """A sentence about these, and about jobs that were run again; empty where there are none."""
+        return mishaps(self.excluded, self.trials)
 
     @property
     def best(self) -> Place | None:
@@ -63,6 +72,7 @@ def answer(tuning: Tuning) -> Answer:
         eras=tuple(known.eras),
         ended=tuning.chooser.finished or "",
         running=tuple(trial for trial in launched if trial.ending is None),
+        excluded=excluded_nodes(tuning.setup.folder),
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import hashlib
+import os
 import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -21,7 +22,10 @@ from tuner.launch.program import Program, Template, Worker
 from tuner.launch.replay import Replay
 from tuner.launch.simulated import Drift, Simulated
 from tuner.launch.slurm import Slurm
+from tuner.launch.slurm_allocation import Allocation
+from tuner.launch.slurm_commands import Commands
 from tuner.launch.slurm_site import SlurmSite
+from tuner.launch.slurm_steps import Steps
 from tuner.physics.calibration import Calibration
 from tuner.planning import why_empty
 from tuner.search.belief import Trust
@@ -77,6 +81,8 @@ class Request:
     """How DeepSpeed's launcher reaches the machines of the hostfile."""
     slurm_site: Path | None = None
     """What the site's Slurm wants of every job."""
+    within_allocation: bool = False
+    """Whether jobs are steps of the Slurm allocation that this process runs in."""
     calibration: Calibration | None = None
     track: str | None = None
     """A tracker that is told of each trial: mlflow or wandb."""
@@ -204,6 +210,8 @@ def _cluster(request: Request, tally: Tally | None) -> tuple[Pool, Launcher, dic
         raise InputError(f"--table answers for --launcher replay, not for {request.launcher}.")
     if request.slurm_site is not None and request.launcher != "slurm":
         raise InputError(f"--slurm-site is for --launcher slurm, not for {request.launcher}.")
+    if request.within_allocation and request.launcher != "slurm":
+        raise InputError(f"--within-allocation is for --launcher slurm, not for {request.launcher}.")
     about |= space_document(request.space)
     if request.hostfile is not None and request.launcher != "hostfile":
         raise InputError(f"--hostfile is for --launcher hostfile, not for {request.launcher}.")
@@ -245,10 +253,21 @@ def _hosts(request: Request) -> tuple[Local, dict[str, Any]]:
 
 
 def _slurm(request: Request) -> tuple[Slurm, dict[str, Any]]:
-    """The cluster that sbatch submits to, and what is run on it."""
+    """The cluster that sbatch submits to, or the allocation that we are in, and what is run on it."""
     program, about = _program(request, "cpu" if computes_on_host() else "cuda")
     site = SlurmSite.read(request.slurm_site) if request.slurm_site is not None else SlurmSite()
     notes = request.runs / study_name(request)
+    if request.within_allocation:
+        steps = Steps(
+            program,
+            allocation=Allocation.here(os.environ, commands := Commands()),
+            nodes=request.space.cluster.nodes,
+            site=site,
+            notes=notes,
+            commands=commands,
+        )
+        steps.check(request.space.cluster.gpus_per_node)
+        return steps, about
     slurm = Slurm(program, nodes=request.space.cluster.nodes, site=site, notes=notes)
     slurm.check()
     return slurm, about

@@ -201,9 +201,12 @@ class Tuning:
         except LaunchError as error:
             self.study.withdraw(trial, str(error))
             self.read(now=True)
-            self._refused += 1
+            fits = self.pool.column("nodes") <= self.launcher.nodes
+            if fits[proposal.candidate]:
+                self._refused += 1
             if self._refused >= FAILURES:
                 raise LaunchError(f"{FAILURES} jobs in a row could not be started; the last: {error}") from None
+            self.known.open &= fits  # nodes may have failed since the space was listed
             self.known.open[proposal.candidate] = False
             self._say("note", f"not started: {error}", trial)
             return
@@ -307,6 +310,7 @@ class Tuning:
                 reason=failure.meaning or failure.kind,
                 evidence=failure.evidence,
                 held=result.held,
+                again=result.again,
             ),
         )
 

@@ -18,6 +18,7 @@ import numpy as np
 from tuner.columns import Columns
 from tuner.domain import Cluster, Topology, Workload
 from tuner.errors import NothingUsable, StudyError, counted, listed
+from tuner.launch.excluded import excluded_nodes
 from tuner.notebook import Shown
 from tuner.physics.calibration import Calibration, Measured, calibrate
 from tuner.physics.estimate import Model
@@ -31,6 +32,7 @@ from tuner.tune.begin import trust_for
 from tuner.tune.described import cluster_of, topology_of, workload_of
 from tuner.tune.earlier import existing
 from tuner.tune.knowledge import seen_in
+from tuner.tune.mishaps import mishaps
 from tuner.tune.standing import DAY, INTERVAL, Place, noise, rivals, standings
 
 NEAR: Final = 250
@@ -68,6 +70,14 @@ class Reopened:
     """The physics as the study's own measurements have taught it, for the era in which it ended."""
     spread: float
     """Deviation of the logarithm of two runs of one topology."""
+
+    excluded: Mapping[str, str]
+    """Nodes that have failed and are left out, and why."""
+
+    @property
+    def mishaps(self) -> str:
+        """A sentence about these, and about jobs that were run again; empty where there are none."""
+        return mishaps(self.excluded, self.trials)
 
     @property
     def best(self) -> Place | None:
@@ -195,6 +205,7 @@ def _read(study: Study, folder: Path) -> Reopened:
         labels=drift.labels(trials, eras),
         model=_taught(pool, own, places, eras, calibration),
         spread=noise(trials, usual=trust.repeat),
+        excluded=excluded_nodes(folder),
     )
 
 

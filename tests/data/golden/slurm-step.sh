@@ -1,0 +1,84 @@
+#!/bin/bash
+# Written by tuner for trial 1, tp2-pp1-dp8-mbs1-z1; what stands here is a function of the job and the site alone.
+# shellcheck disable=SC2016,SC2317 # what is quoted is not to be expanded; traps call what looks unreachable
+set -u
+
+folder=/scratch/study/0001
+tag='"0f3c"'
+restart=${SLURM_RESTART_COUNT:-0}
+step=
+signalled=false
+
+moment() {
+    local now=${EPOCHREALTIME:-$(date +%s)}
+    printf '%s' "${now/,/.}"
+}
+
+# A file of the folder, whole or not at all: its name, its text.
+put() {
+    printf '%s\n' "$2" >"$folder/.$1.$SLURM_JOB_ID" && mv -f -- "$folder/.$1.$SLURM_JOB_ID" "$folder/$1"
+}
+
+# The first truth of how the job ended; $1 is the exit code.
+ended() {
+    trap '' TERM
+    put ended.json "{\"tag\": $tag, \"job\": \"$SLURM_JOB_ID\", \"restart\": $restart, \"exit\": $1,\
+ \"signalled\": $signalled, \"began\": $began, \"ended\": $(moment)}"
+}
+
+told() {
+    signalled=true
+    if [ -n "$step" ]; then
+        kill -TERM "$step" 2>/dev/null
+    fi
+}
+
+began=$(moment)
+if [ "$restart" -gt 0 ]; then
+    for name in stdout.log stderr.log ended.json; do
+        if [ -e "$folder/$name" ]; then
+            mv -f -- "$folder/$name" "$folder/$name.before-$restart"
+        fi
+    done
+fi
+# The launcher knows this exit code: the folder cannot be written here.
+: >>"$folder/stdout.log" || exit 73
+exec >>"$folder/stdout.log" 2>>"$folder/stderr.log" </dev/null
+trap 'ended $?' EXIT
+trap told TERM
+put began.json "{\"tag\": $tag, \"job\": \"$SLURM_JOB_ID\", \"restart\": $restart, \"began\": $began,\
+ \"nodes\": \"$SLURM_JOB_NODELIST\"}"
+
+first=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)
+if ! getent hosts "$first" >/dev/null; then
+    first=$(scontrol -o show node "$first" | sed -n 's/.* NodeAddr=\([^ ]*\).*/\1/p')
+fi
+export MASTER_ADDR="$first"
+export MASTER_PORT=$((15000 + (SLURM_JOB_ID + 1) % 16000))
+export WORLD_SIZE=16
+export LOCAL_WORLD_SIZE=8
+export PET_NNODES=2 PET_NPROC_PER_NODE=8 PET_MASTER_ADDR="$first" PET_MASTER_PORT="$MASTER_PORT"
+export TUNER_JOB=0f3c
+export DS_ACCELERATOR=cuda
+export ODD='/scratch/it'"'"'s "a" $(touch x) `y`;rm -rf *
+#SBATCH --uid=0/é 模型/-rf/back\n%j'
+module load cuda/12.4
+module load 'it'"'"'s; odd'
+
+# From the site's file.
+export NCCL_DEBUG=WARN
+ulimit -l unlimited
+
+cd -- /scratch/study/0001 || exit 1
+# Each rank takes its place from the variables that Slurm gives it.
+srun --nodelist="$SLURM_JOB_NODELIST" --overlap --job-name=tuner-0f3c --gres=gpu:a100:8 --nodes=2 --ntasks=16 --ntasks-per-node=8 --kill-on-bad-exit=1 --cpus-per-task=6 --cpu-bind=none --mpi=pmix \
+    bash -c 'export RANK=$SLURM_PROCID LOCAL_RANK=$SLURM_LOCALID PET_NODE_RANK=$SLURM_NODEID; exec "$@"' rank \
+    apptainer exec --nv '/images/my image.sif' '/opt/python 3/bin/python' -m tuner.worker --job /scratch/study/0001/assignment.json &
+step=$!
+wait "$step"
+code=$?
+while kill -0 "$step" 2>/dev/null; do
+    wait "$step"
+    code=$?
+done
+exit "$code"
