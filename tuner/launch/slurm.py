@@ -303,8 +303,7 @@ class Slurm:
                 self._sleep(0.1)
             self._sleep(0.5)
         with suppress(OSError):
-            text = (sent.folder / "stderr.log").read_bytes()[before:]
-            if text:
+            if text := (sent.folder / "stderr.log").read_bytes()[before:]:
                 (sent.folder / "stacks.txt").write_bytes(text)
                 return f"what its ranks did stands in {sent.folder.name}/stacks.txt"
         return ""
