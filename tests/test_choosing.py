@@ -23,9 +23,10 @@ from tuner.search.pool import Pool
 from tuner.search.record import Trial
 from tuner.search.worth import FIRST_LOOK, LOSS, RISK, choose
 from tuner.tune.answer import Answer, answer
-from tuner.tune.begin import HOST, Request, begin
+from tuner.tune.begin import Request, begin
 from tuner.tune.limits import Limits
 from tuner.tune.loop import Tuning
+from tuner.tune.trust import HOST
 from tuner.tune.watch import LONGER, STILL, Watch, verdict
 
 ANY_SITE = ("dp-multiple-of-4", "batch-multiple-of-32")

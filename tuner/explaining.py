@@ -17,6 +17,9 @@ from tuner.space import Space
 
 Word = Literal["holds", "broken", "open", "allowed", "moot"]
 
+_SHOWN: tuple[Word, ...] = ("broken", "open", "allowed", "holds", "moot")
+"""What a reader looks for first stands first."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
@@ -73,7 +76,7 @@ class Explanation:
             words=frozenset({"Rule", "Level", "Verdict", "What must hold"}),
             rows=[
                 (each.rule, each.level, each.word, each.message or each.sentence)
-                for each in self.verdicts
+                for each in sorted(self.verdicts, key=lambda each: _SHOWN.index(each.word))
                 if each.word != "moot"
             ],
             notes=(f"Nearest legal: {near}.",) if near else (),

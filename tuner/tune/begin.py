@@ -6,7 +6,7 @@ import fcntl
 import hashlib
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,7 +28,6 @@ from tuner.launch.slurm_site import SlurmSite
 from tuner.launch.slurm_steps import Steps
 from tuner.physics.calibration import Calibration
 from tuner.planning import why_empty
-from tuner.search.belief import Trust
 from tuner.search.pool import MOST, Pool
 from tuner.search.proposer import SAMPLERS
 from tuner.search.storage import sqlite_url
@@ -41,12 +40,9 @@ from tuner.tune.described import cluster_document, space_document, workload_docu
 from tuner.tune.limits import Limits
 from tuner.tune.loop import Event, Setup
 from tuner.tune.replayed import replayed
+from tuner.tune.trust import trust_for
 
 LAUNCHERS: Final = ("simulated", "replay", "local", "hostfile", "slurm")
-
-HOST: Final = Trust(repeat=0.10, unsure=4.0)
-"""On a machine's processors, shared with everything else: eight runs of one topology have differed by a third, and the
-model was not made for them."""
 
 NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")
 """What a study may be called: it is the name of a folder too."""
@@ -158,11 +154,6 @@ def _tracked(observe: Callable[[Event], None], tracker: Tracker) -> Callable[[Ev
                 observe(Event(kind="note", text=why))
 
     return told
-
-
-def trust_for(about: Mapping[str, Any]) -> Trust:
-    """How far the model and a single run can be relied on in a study, by what it is about."""
-    return HOST if about.get("accelerator") == "cpu" else Trust()
 
 
 def _keep_site(study: Study, calibration: Calibration | None) -> None:

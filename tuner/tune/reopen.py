@@ -28,12 +28,12 @@ from tuner.search.record import Trial
 from tuner.search.study import Study
 from tuner.sitefile import site_of
 from tuner.tune import eras as drift
-from tuner.tune.begin import trust_for
 from tuner.tune.described import cluster_of, topology_of, workload_of
 from tuner.tune.earlier import existing
 from tuner.tune.knowledge import seen_in
 from tuner.tune.mishaps import mishaps
 from tuner.tune.standing import DAY, INTERVAL, Place, noise, rivals, standings
+from tuner.tune.trust import trust_for
 
 NEAR: Final = 250
 """Topologies, the best ones, of which a study's belief is worked out again: the time that takes grows with the square
