@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from statistics import fmean
 
 import numpy as np
 
@@ -29,6 +30,7 @@ class Progress:
     """Of each job, as its own run has it; None where it was not measured."""
     outcomes: Sequence[str]
     best: Sequence[float | None]
+    """The least mean of a topology's runs so far: it rises where a lucky run is not repeated."""
     node_hours: Sequence[float]
     """Spent when it ended."""
 
@@ -40,10 +42,12 @@ def progress(study: Reopened) -> Progress:
         key=lambda pair: (pair[0].clock, pair[1].number),
     )
     days = [ending.objective if trial.measured else None for ending, trial in ended]
+    runs: dict[int, list[float]] = {}
     best: list[float | None] = []
-    for each in days:
-        before = best[-1] if best else None
-        best.append(before if each is None else each if before is None else min(before, each))
+    for each, (_, trial) in zip(days, ended, strict=True):
+        if each is not None:
+            runs.setdefault(trial.proposal.candidate, []).append(each)
+        best.append(min(map(fmean, runs.values()), default=None))
     return Progress(
         days=days,
         outcomes=[ending.outcome.value for ending, _ in ended],
