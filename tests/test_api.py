@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import doctest
 import importlib
+import re
 import shutil
 from html.parser import HTMLParser
 from pathlib import Path
@@ -13,7 +14,7 @@ import pytest
 import tuner
 from tests.conftest import ROOT
 from tests.found_studies import opened
-from tuner.errors import NothingUsable
+from tuner.errors import NothingUsable, TunerError
 from tuner.notebook import Shown
 
 MODULES = ("tuner.planning", "tuner.explaining", "tuner.tune.api")
@@ -84,3 +85,28 @@ def test_what_a_notebook_shows_is_escaped() -> None:
 def test_what_was_not_measured_is_not_exported(tmp_path: Path) -> None:
     with pytest.raises(NothingUsable, match="has measured no tp1"):
         tuner.write_export(opened("bloom-48"), tmp_path, key="tp1-pp1-dp1-mbs1-z0")
+
+
+def test_what_cannot_be_meant_is_refused_before_anything_is_kept(tmp_path: Path) -> None:
+    """A misspelt argument, iterations that cannot be, a tracker that is none, rows by a negative number."""
+    space = tuner.space_for(model="gpt-1.3b", nodes=4)
+    for wrong, words in (
+        ({"itertions": 3}, "no argument called 'itertions'; did you mean iterations"),
+        ({"iterations": "0-4"}, "--iterations 0-4"),
+        ({"track": "abacus"}, "no tracker called 'abacus'"),
+        ({"launcher": "slurm", "slurm_site": str(tmp_path / "none.toml")}, "none.toml"),
+    ):
+        with pytest.raises(TunerError, match=re.escape(words)):
+            tuner.optimize(space, budget=1, runs=tmp_path / "runs", **wrong)
+    assert not (tmp_path / "runs").exists()
+    with pytest.raises(TunerError, match="top is -1"):
+        tuner.plan(space, top=-1)
+
+
+def test_iterations_are_a_number_a_range_or_a_tuple(tmp_path: Path) -> None:
+    space = tuner.space_for(model="gpt-1.3b", nodes=4, settings=["tp=1", "recompute=none"], exact_nodes=True)
+    for number, asked in enumerate((3, "2-3", (2, 3))):
+        study = tuner.optimize(space, budget=1, runs=tmp_path, study=str(number), iterations=asked)
+        ending = study.launched[0].ending
+        assert ending is not None
+        assert ending.iterations[-1] == 3

@@ -13,13 +13,13 @@ KEPT = {"--study", "--runs", "--storage", "--from", "--default", "--calibration"
 STUDY = {"--runs", "--storage"}
 FLAGS = {
     "audit": {"--fix", "--output", "--default", "--json"},
-    "calibrate": {"--default", "--output", "--era", "--json"},
+    "calibrate": STUDY | {"--default", "--output", "--era", "--json"},
     "catalog": {"--json"},
     "compare": SPACE
     | {*("--calibration", "--table", "--default", "--step", "--most", "--margin", "--stack", "--plot", "--export")},
     "dashboard": STUDY | {"--port", "--no-browser", "--check", "--json"},
     "doctor": {"--measure", "--output", "--runs", "--storage", "--json"},
-    "evaluate": {"--default", "--calibration", "--calibrate-rows", "--seed", "--rows", "--json"},
+    "evaluate": STUDY | {"--default", "--calibration", "--calibrate-rows", "--seed", "--rows", "--json"},
     "explain": SPACE | {"--calibration", "--against"},
     "export": STUDY | {"--output", "--format", "--json"},
     "flops": SPACE | {"--seconds", "--tokens", "--price"},

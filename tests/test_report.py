@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
@@ -315,3 +316,22 @@ def test_a_report_that_cannot_be_written_says_so(run: Run, tmp_path: Path) -> No
     said = run("report", "bloom-48", "--runs", str(study_in(tmp_path)), "-o", str(tmp_path / "file"))
     assert said.code == 2
     assert "cannot be written" in said.err
+
+
+def test_a_study_is_calibrated_from_and_evaluated_by_its_name(run: Run, tmp_path: Path) -> None:
+    """As by its CSV: the same rows."""
+    study_in(tmp_path)
+    named = run("evaluate", "bloom-48", "--runs", str(tmp_path), "--json")
+    (tmp_path / "measurements.csv").write_text(measurements(opened("bloom-48")))
+    by_file = run("evaluate", str(tmp_path / "measurements.csv"), "--json")
+    assert json.loads(named.out)["summary"] == json.loads(by_file.out)["summary"]
+    assert run("calibrate", "bloom-48", "--runs", str(tmp_path), "-o", str(tmp_path / "site.toml")).code == 0
+
+
+def test_the_next_command_that_is_printed_finds_the_study(run: Run, tmp_path: Path) -> None:
+    """Also where studies are kept elsewhere, under a name that a shell would take apart."""
+    elsewhere = tmp_path / "my $(runs)"
+    study_in(elsewhere)
+    said = run("report", "bloom-48", "--runs", str(elsewhere))
+    command = said.out.splitlines()[-1].removeprefix("next: ")
+    assert run(*shlex.split(command)[1:]).code == 0

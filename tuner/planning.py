@@ -107,6 +107,8 @@ def plan(space: Space, *, top: int = 10, model: Model | None = None) -> Plan:
 
     Raises `EmptySpace`, which says what removed everything and what would open it.
     """
+    if top < 0:
+        raise InputError(f"top is {top}; give how many rows are wanted, or 0 for all of them.")
     started, tally, keep, known = time.perf_counter(), Tally(), top or MOST_ROWS, model or Model()
     points: IntArray = np.empty(0, dtype=np.int64)
     keys: FloatArray = np.empty((2, 0))

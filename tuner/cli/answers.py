@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+from tuner.cli.studies import study_command
+
 if TYPE_CHECKING:
     from tuner.search.record import Trial
     from tuner.tune.answer import Answer
@@ -48,7 +50,7 @@ def print_answer(found: Answer, begun: Begun) -> None:
             f"{label}from trial {era.first} on the cluster was {abs(era.factor - 1):.1%} {change}; the table says now"
         )
     print(f"kept in {begun.setup.folder}; {again}")
-    print(f"next: tuner report {found.study}, tuner export {found.study}")
+    print(f"next: {study_command('report', found.study)}, {study_command('export', found.study)}")
 
 
 def _print_winner(found: Answer, label: str) -> None:

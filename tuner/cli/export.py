@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -56,7 +57,8 @@ def export(study: Reopened, key: str | None, output: str | None, launched_by: st
     )
     for path in files:
         print(f"wrote {path}")
-    print(f"next: read {folder / 'README.md'}; then tuner measure LOG --expect {folder / 'topology.json'}")
+    promised = shlex.join(["tuner", "measure", "LOG", "--expect", str(folder / "topology.json")])
+    print(f"next: read {folder / 'README.md'}; then {promised}")
 
 
 def _document(run: Production) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from tuner.cli.options import as_json
-from tuner.cli.studies import takes_a_study
+from tuner.cli.studies import study_command, takes_a_study
 
 if TYPE_CHECKING:
     from tuner.tune.reopen import Reopened
@@ -67,4 +67,4 @@ def report(study: Reopened, output: str | None, as_json: bool) -> None:
     plots = [path for path in made.files if path.parent != folder]
     print(f"wrote {len(plots)} pictures in {folder / 'plots'}")
     if study.best:
-        print(f"next: tuner export {study.name}")
+        print(f"next: {study_command('export', study.name)}")

@@ -7,21 +7,40 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from tuner.cli.studies import kept_at
+
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from tuner.cli.options import Command
     from tuner.tables import Table
 
 
 def takes_a_table(command: Command) -> Command:
-    """Give a command the argument TABLE and `--default`; it is called with the `table` that they make."""
+    """Give a command the argument TABLE and `--default`; it is called with the `table` that they make.
+
+    The name of a study does too: its jobs that have ended are the rows.
+    """
 
     @functools.wraps(command)
     def with_table(**given: Any) -> Any:
-        file, defaults = given.pop("file"), given.pop("defaults")
+        from pathlib import Path
+
+        file, defaults, runs, storage = (given.pop(name) for name in ("file", "defaults", "runs", "storage"))
+        if not Path(file).exists() and (storage or (Path(runs) / file / "study.db").is_file()):
+            return command(table=_of_study(file, Path(runs), storage), **given)
         return command(table=read(file, defaults), **given)
 
-    wrapped: Command = takes_defaults(with_table)
-    return click.argument("file", metavar="TABLE")(wrapped)
+    wrapped: Command = kept_at(takes_defaults(with_table))
+    return click.argument("file", metavar="TABLE|STUDY")(wrapped)
+
+
+def _of_study(name: str, runs: Path, storage: str | None) -> Table:
+    from tuner.report.cells import measurements
+    from tuner.tables import table_of
+    from tuner.tune.reopen import reopened
+
+    return table_of(measurements(reopened(name, runs=runs, storage=storage)), name)
 
 
 takes_defaults = click.option(

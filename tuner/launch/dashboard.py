@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Final
 
 from tuner.errors import LaunchError, MissingDependency
+from tuner.launch.machine import free_port
 
 HOST: Final = "127.0.0.1"
 PATIENCE: Final = 60.0
@@ -45,7 +46,7 @@ def dashboard(storage: str, artifacts: Path, *, port: int = 0) -> Iterator[Dashb
     if find_spec("optuna_dashboard") is None:
         raise MissingDependency("the dashboard is not installed: pip install 'tuner[dashboard]'.")
     artifacts.mkdir(parents=True, exist_ok=True)
-    chosen = port or _free_port()
+    chosen = port or free_port(HOST)
     command = [sys.executable, "-c", _PROGRAM, storage, "--host", HOST, "--port", str(chosen), "--quiet"]
     process = subprocess.Popen(  # noqa: S603 - a fixed argument list
         [*command, "--artifact-dir", str(artifacts)],
@@ -68,12 +69,6 @@ def show(url: str) -> bool:
         return webbrowser.open(url)
     except webbrowser.Error:
         return False
-
-
-def _free_port() -> int:
-    with socket.socket() as one:
-        one.bind((HOST, 0))
-        return int(one.getsockname()[1])
 
 
 def _wait_for(process: subprocess.Popen[bytes], port: int) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import socket
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -13,6 +12,7 @@ from typing import Final
 
 from tuner.errors import InputError, LaunchError, UnknownName, counted, shown
 from tuner.launch.contract import Job
+from tuner.launch.machine import free_port
 from tuner.launch.program import Start, Worker
 from tuner.wholefile import write_whole
 
@@ -91,7 +91,7 @@ class Hosts:
                 f"_@%+=:,./- only."
             )
         hosts = self._chosen(job)
-        start, port = self.worker.prepare(job), free_port()
+        start, port = self.worker.prepare(job), free_port("")  # most likely the first host's too
         write_whole(folder / "hostfile", "".join(f"{host.name} slots={host.slots}\n" for host in hosts))
         told = {**start.environment, **job.environment, "TUNER_JOB": job.tag}
         if self.over == "openmpi":
@@ -124,14 +124,6 @@ def arguments(folder: Path, hosts: Sequence[Host], port: int, over: str, python:
         *("--master_addr", hosts[0].name, "--master_port", str(port)),
         *("--module", "--no_local_rank", "tuner.worker", "--job", str(folder / "assignment.json")),
     )
-
-
-def free_port() -> int:
-    """A port that nobody uses on this machine, and so most likely on the first host neither."""
-    with socket.socket() as found:
-        found.bind(("", 0))
-        port: int = found.getsockname()[1]
-        return port
 
 
 def _with_python(python: str) -> str:

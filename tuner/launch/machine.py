@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import socket
 import subprocess
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -121,3 +122,10 @@ def _cards() -> list[tuple[str, float]]:
 
 def _host_memory() -> float:
     return float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
+
+
+def free_port(host: str) -> int:
+    """A port that nobody uses at an address of this machine; an empty one is all of them."""
+    with socket.socket() as found:
+        found.bind((host, 0))
+        return int(found.getsockname()[1])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import Any, Final
 
 from tuner.batches.answer import Answer
 from tuner.errors import InputError
+from tuner.wholefile import write_whole
 
 GIB: Final = 2.0**30
 _COLOURS: Final = ("#1f5fa8", "#c4561b", "#2b7a3f", "#7a4b9d")
@@ -89,11 +91,15 @@ def draw(panels: Sequence[Panel], path: Path, *, axis: str = "micro batch") -> N
         axes[1][0].set_ylabel("thousand tokens a second")
     marked = max(range(len(panels)), key=lambda place: len(axes[0][place].get_legend_handles_labels()[1]))
     axes[0][marked].legend(fontsize=7, loc="lower right")
+    drawn = io.BytesIO()
     try:
+        figure.savefig(drawn, dpi=110, format=path.suffix[1:] or "png")
         path.parent.mkdir(parents=True, exist_ok=True)
-        figure.savefig(path, dpi=110)
-    except (OSError, ValueError) as error:
+        write_whole(path, drawn.getvalue())
+    except ValueError as error:
         raise InputError(f"{path} cannot be drawn: {error}.") from None
+    except OSError as error:
+        raise InputError(f"{path} cannot be written: {error.strerror or error}.") from None
     finally:
         plt.close(figure)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +21,7 @@ from tuner.report.rows import Row, rows_of
 from tuner.report.sentences import sentences
 from tuner.report.style import look
 from tuner.tune.reopen import Reopened
+from tuner.wholefile import write_whole
 
 PLOTS: Final = "plots"
 DOTS: Final = 110
@@ -77,9 +77,7 @@ def _written(folder: Path, files: dict[str, bytes]) -> Sequence[Path]:
         (folder / PLOTS).mkdir(parents=True, exist_ok=True)
         for name, content in files.items():
             path = folder / name
-            temporary = path.with_name(f".{path.name}.{os.getpid()}")
-            temporary.write_bytes(content)
-            temporary.replace(path)
+            write_whole(path, content)
             written.append(path)
     except OSError as error:
         raise InputError(f"{folder} cannot be written: {error.strerror or error}.") from None

@@ -78,15 +78,15 @@ def understood(where: str) -> Iterator[None]:
     except ImportError as error:
         missing = error.__context__ if isinstance(error.__context__, ImportError) else error
         wanted = "'tuner[postgres]'" if where.startswith("postgresql") else f"{missing.name or 'it'} beside tuner"
-        raise MissingDependency(f"{_safe(where)} needs a driver that is not here; pip install {wanted}.") from None
+        raise MissingDependency(f"{masked(where)} needs a driver that is not here; pip install {wanted}.") from None
     except (sqlalchemy.exc.ArgumentError, sqlalchemy.exc.NoSuchModuleError) as error:
-        raise InputError(f"--storage {_safe(where)} cannot be used: {_first_line(error)}.") from None
+        raise InputError(f"--storage {masked(where)} cannot be used: {_first_line(error)}.") from None
     except (sqlalchemy.exc.SQLAlchemyError, sqlite3.Error, optuna.exceptions.StorageInternalError) as error:
         cause = _cause(error)
         remedy = "; make room there and run the same command again" if "full" in cause else ""
-        raise StudyError(f"the study's storage {_safe(where)} refused: {cause}{remedy}.") from None
+        raise StudyError(f"the study's storage {masked(where)} refused: {cause}{remedy}.") from None
     except RuntimeError as error:
-        raise StudyError(f"the study's storage {_safe(where)} cannot be used: {_first_line(error)}.") from None
+        raise StudyError(f"the study's storage {masked(where)} cannot be used: {_first_line(error)}.") from None
 
 
 @sqlalchemy.event.listens_for(sqlalchemy.Engine, "connect")
@@ -96,7 +96,7 @@ def _tune_sqlite(connection: Any, _record: Any) -> None:
         connection.execute("PRAGMA synchronous=NORMAL")
 
 
-def _safe(url: str) -> str:
+def masked(url: str) -> str:
     """A URL without its password."""
     return re.sub(r"://([^:/@]*):[^@]*@", r"://\1:***@", url)
 

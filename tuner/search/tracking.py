@@ -22,18 +22,18 @@ METRIC: Final = "days"
 
 
 class Tracker:
-    """One of the two, opened for a study."""
+    """One of the two, opened for the study of a name."""
 
-    def __init__(self, name: str, study: Study) -> None:
+    def __init__(self, name: str, study: str) -> None:
         if name not in TRACKERS:
             raise UnknownName("tracker", name, TRACKERS)
         self.name = name
-        self._study = optuna.load_study(study_name=study.name, storage=study.storage)
+        self._study: optuna.Study | None = None
         try:
             with warnings.catch_warnings():
                 # Optuna means to drop its integrations in version 6, which is not the user's to read in a search.
                 warnings.simplefilter("ignore")
-                self._tell: Callable[..., None] = _mlflow() if name == "mlflow" else _wandb(study.name)
+                self._tell: Callable[..., None] = _mlflow() if name == "mlflow" else _wandb(study)
         except ImportError:
             raise MissingDependency(
                 f"--track {name} needs {name} and Optuna's integration: pip install optuna-integration {name}."
@@ -41,8 +41,10 @@ class Tracker:
         except Exception as error:  # whatever a server, an account or a file has to say
             raise InputError(f"--track {name} cannot begin: {_first_line(error)}.") from None
 
-    def tell(self, number: int) -> str | None:
+    def tell(self, study: Study, number: int) -> str | None:
         """Tell of a trial that has ended; why it could not be told, where it could not."""
+        if self._study is None:
+            self._study = optuna.load_study(study_name=study.name, storage=study.storage)
         trial = next(each for each in self._study.get_trials(deepcopy=False) if each.number == number)
         try:
             self._tell(self._study, trial)

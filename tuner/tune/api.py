@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
+from tuner.errors import UnknownName
 from tuner.physics.calibration import Calibration
 from tuner.space import Space
 from tuner.tables import Table, read_table
-from tuner.tune.begin import Request, begin
+from tuner.tune.begin import Request, begin, iterations_of
 from tuner.tune.limits import Limits
 from tuner.tune.loop import Event, Tuning
 from tuner.tune.reopen import Reopened, reopened
@@ -46,6 +48,15 @@ def optimize(
     (True, True, True)
     """
     rows = table if table is None or isinstance(table, Table) else read_table(Path(table))
+    known = {each.name for each in fields(Request)} - {"space", "limits"}
+    for name in more:
+        if name not in known:
+            raise UnknownName("argument", name, sorted(known))
+    for name in ("slurm_site", "hostfile"):
+        if more.get(name) is not None:
+            more[name] = Path(more[name])
+    if isinstance(more.get("iterations"), str | int):
+        more["iterations"] = iterations_of(str(more["iterations"]))
     request = Request(
         space=space,
         limits=Limits(budget=budget, node_hours=node_hours, deadline=deadline, patience=patience),

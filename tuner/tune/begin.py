@@ -7,7 +7,7 @@ import hashlib
 import os
 import re
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -105,15 +105,19 @@ def begin(request: Request, observe: Callable[[Event], None]) -> Iterator[Begun]
     if not 0 <= request.seed < SEEDS:
         raise InputError(f"--seed {shown(request.seed)} is not between 0 and {SEEDS - 1:,}.")
     tally = None if request.launcher == "replay" else Tally()
-    pool, launcher, about = _cluster(request, tally)
-    name = study_name(request)
-    folder = request.runs / name
-    with _folder(folder):
-        url = sqlite_url(folder / "study.db") if request.storage is None else request.storage
-        study = Study.open(url, name, about)
-    tracker: Tracker | None = None
-    try:
-        tracker = Tracker(request.track, study) if request.track else None
+    with ExitStack() as opened:
+        # The study comes last: what is refused leaves no empty one behind.
+        pool, launcher, about = _cluster(request, tally)
+        opened.callback(launcher.close)
+        name = study_name(request)
+        folder = request.runs / name
+        tracker = Tracker(request.track, name) if request.track else None
+        if tracker is not None:
+            opened.callback(tracker.close)
+        with _folder(folder):
+            url = sqlite_url(folder / "study.db") if request.storage is None else request.storage
+            study = Study.open(url, name, about)
+        opened.callback(study.close)
         _keep_site(study, request.calibration)
         trials = study.trials()
         if isinstance(launcher, Simulated | Replay):
@@ -131,24 +135,19 @@ def begin(request: Request, observe: Callable[[Event], None]) -> Iterator[Begun]
             retry_hang_sync=request.retry_hang_sync,
             calibration=request.calibration or Calibration(),
             trust=trust_for(about),
-            observe=_tracked(observe, tracker) if tracker else observe,
+            observe=_tracked(observe, tracker, study) if tracker else observe,
         )
         yield Begun(setup=setup, tally=tally, resumed=len(trials))
-    finally:
-        if tracker is not None:
-            tracker.close()
-        launcher.close()
-        study.close()
 
 
-def _tracked(observe: Callable[[Event], None], tracker: Tracker) -> Callable[[Event], None]:
+def _tracked(observe: Callable[[Event], None], tracker: Tracker, study: Study) -> Callable[[Event], None]:
     """Tell the tracker of each trial that ends, until it cannot be told."""
     silent: list[str] = []
 
     def told(event: Event) -> None:
         observe(event)
         if event.kind == "ended" and event.trial is not None and not silent:
-            why = tracker.tell(event.trial.number)
+            why = tracker.tell(study, event.trial.number)
             if why is not None:
                 silent.append(why)
                 observe(Event(kind="note", text=why))

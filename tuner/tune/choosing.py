@@ -93,8 +93,10 @@ class Chooser:
         )
 
     def _nothing_left(self) -> str:
-        if not self._known.open.any() or self._known.places:
-            return "nothing is left to try"
+        nothing_open = not self._known.open.any() or self._known.places
+        return "nothing is left to try" if nothing_open else self._nothing_fits()
+
+    def _nothing_fits(self) -> str:
         candidate, times = self._known.belief.least_need()
         key = self._known.pool.topology(candidate).key
         return f"nothing is likely to fit: even {key} would need {times:.1f} times what a GPU holds"
@@ -142,8 +144,7 @@ class Chooser:
         if not self._known.places:
             if choice.out_of_memory < HOPELESS:
                 return None
-            key = self._known.pool.topology(idea.candidate).key
-            return f"nothing is likely to fit: even {key} would be out of memory with {choice.out_of_memory:.0%}"
+            return self._nothing_fits()
         expected = choice.gain * (1 - choice.out_of_memory)
         if expected < NEGLIGIBLE:
             return f"no job is expected to save more than {NEGLIGIBLE:.2%} of the training"

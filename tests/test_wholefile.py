@@ -1,0 +1,55 @@
+"""Files are written whole or stay as they were, whatever stands in their place."""
+
+from __future__ import annotations
+
+import errno
+import os
+import threading
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import Run
+from tuner.wholefile import RUNNABLE, write_whole
+
+TABLE = "tests/data/tables/enoki-h100.csv"
+
+
+def test_a_file_that_is_there_keeps_its_permissions_and_a_link_its_target(tmp_path: Path) -> None:
+    file, link = tmp_path / "file", tmp_path / "link"
+    file.write_text("old")
+    file.chmod(0o600)
+    link.symlink_to(file)
+    write_whole(link, "new")
+    assert link.is_symlink()
+    assert (file.read_text(), file.stat().st_mode & 0o777) == ("new", 0o600)
+    write_whole(tmp_path / "script", "#!/bin/sh\n", runnable=True)
+    assert (tmp_path / "script").stat().st_mode & 0o777 == RUNNABLE
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["file", "link", "script"]
+
+
+def test_what_is_no_file_is_written_into_and_stays_what_it_is(tmp_path: Path, run: Run) -> None:
+    """A pipe here; as root a rename would put a file in the place of /dev/null."""
+    pipe, heard = tmp_path / "pipe", list[str]()
+    os.mkfifo(pipe)
+    listener = threading.Thread(target=lambda: heard.append(pipe.read_text()))
+    listener.start()
+    assert run("calibrate", TABLE, "-o", str(pipe)).code == 0
+    listener.join(60)
+    assert pipe.is_fifo()
+    assert heard[0].startswith("# What `tuner calibrate` learnt")
+    before = Path("/dev/null").stat().st_rdev
+    write_whole(Path("/dev/null"), "nothing")
+    assert Path("/dev/null").stat().st_rdev == before
+
+
+def test_a_failure_leaves_the_old_file_and_nothing_beside_it(tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.write_text("old")
+    long = tmp_path / ("x" * 250)  # its temporary name is too long for any file system
+    with pytest.raises(OSError, match=os.strerror(errno.ENAMETOOLONG)):
+        write_whole(long, "new")
+    with pytest.raises(IsADirectoryError):
+        write_whole(tmp_path, "new")
+    assert file.read_text() == "old"
+    assert [each.name for each in tmp_path.iterdir()] == ["file"]
