@@ -68,10 +68,11 @@ def test_twenty_kills_lose_nothing_double_nothing_and_find_the_same_winner(tmp_p
                     assert process.stderr is not None
                     process.stderr.readline()
             time.sleep(chance.uniform(0.0, 0.3))
-            if process.poll() is not None:
-                break
+            ended = process.poll() is not None
             process.kill()
             process.communicate()
+            if ended:
+                break
             kills += 1
             after = over(url, name)
             assert {number: after.get(number) for number in before} == before
