@@ -36,6 +36,7 @@ bench: $(VENV)/.ready-to-run  ## speed, as figures and ratios of one run
 	$(BIN)/python benchmarks/enumeration.py
 	$(BIN)/python benchmarks/startup.py
 	$(BIN)/python benchmarks/report.py
+	$(BIN)/python benchmarks/search.py --quick
 
 docs: $(VENV)/.ready-to-run  ## write the generated pages of docs/ anew
 	$(BIN)/python docs/generate.py

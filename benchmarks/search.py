@@ -6,7 +6,7 @@ A study is the product's own loop, one job at a time, in a folder of its own. Wh
 the mean over a topology's repeated rows, on a simulated cluster what it takes without noise; with as many iterations as
 do the same work of the model. After a number of jobs the search stands with the topology whose measurements are best.
 A study that never came within 1% counts as one that needed a job more than its budget. Every figure of a sampler comes
-of one run of this program. The baselines get fewer seeds: on the whole space they are slow.
+of one run of this program.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ def main() -> None:
     parser.add_argument("--tables", type=Path, help="more measured tables")
     parser.add_argument("--seeds", type=int, default=20)
     parser.add_argument("--first-seed", type=int, default=0)
-    parser.add_argument("--baseline-seeds", type=int, default=5)
+    parser.add_argument("--baseline-seeds", type=int, default=20)
     parser.add_argument("--samplers", default=",".join(SAMPLERS))
     parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--only", choices=("replays", "simulated"))
