@@ -27,6 +27,8 @@ class Recorded(Commands):
         self.sent: dict[str, str] = {}
         self.silent = False
         self.states: dict[str, str] = {}
+        self.nodes: str | None = None
+        """What `sinfo` prints; None where it fails."""
         self._numbers = itertools.count(1)
 
     def ask(self, *words: str, lock: int | None = None) -> Said:  # noqa: ARG002 - nothing is kept open
@@ -43,6 +45,8 @@ class Recorded(Commands):
                 MARK.join((n, self.states.get(n, "PENDING"), "", "Priority", sent)) for n, sent in self.sent.items()
             ]
             return Said(0, "\n".join(lines), "")
+        if words[0] == "sinfo" and self.nodes is not None:
+            return Said(0, self.nodes, "")
         return Said(1, "", "")
 
     def sleep(self, seconds: float) -> None:
@@ -147,6 +151,27 @@ def test_a_job_that_was_put_back_into_the_queue_has_not_ended(
     assert slurm.collect(handles[0]).held == 5.0 + 2.0, "its first run had its nodes too"
     later = Slurm(Acting(), nodes=4, commands=commands)
     assert later.collect(handles[0]) == slurm.collect(handles[0])
+
+
+@pytest.mark.parametrize("state", ["PENDING", "NODE_FAIL"])
+def test_a_node_that_may_have_failed_is_asked_about_until_slurm_says(
+    state: str, recorded: tuple[Slurm, Recorded, list[str]], tmp_path: Path
+) -> None:
+    """Also once its job has ended; how that ended is told once and for all."""
+    slurm, commands, handles = recorded
+    write_object(
+        tmp_path / "0/began.json", {"tag": "t0", "job": "1", "restart": 0, "began": commands.clock, "nodes": "n1"}
+    )
+    for commands.states["1"] in ("RUNNING", state, state):
+        commands.clock += 100.0
+        slurm.poll(handles)
+    assert slurm.excluded == {}
+    before = slurm.collect(handles[0]) if state == "NODE_FAIL" else None
+    commands.nodes = "n1|down*|Not responding\n"
+    commands.clock += 100.0
+    slurm.poll(handles)
+    assert slurm.excluded == {"n1": "down, not responding: Not responding"}
+    assert before is None or slurm.collect(handles[0]) == before
 
 
 def test_a_job_that_slurm_could_not_start_again_is_not_told_by_what_its_first_run_has_left(

@@ -6,7 +6,7 @@ import re
 from contextlib import suppress
 
 from tuner.errors import MissingDependency
-from tuner.launch.slurm_commands import Commands, Silence
+from tuner.launch.slurm_commands import Commands, Said, Silence
 from tuner.launch.slurm_states import FORMAT, MARK, Row, accounted, partitions, rows, unfit
 
 
@@ -49,18 +49,15 @@ class Queue:
                 return int(found[1]) or -int(found[2])
         return None
 
-    def unfit(self, nodes: str) -> dict[str, str]:
-        """Which of these nodes cannot run anything, and why."""
+    def unfit_among(self, nodes: str) -> dict[str, str] | None:
+        """Which of these nodes cannot run anything, and why; None where nobody says."""
         with suppress(Silence):
-            return unfit(self._ask("sinfo", "-h", "-N", "-n", nodes, "-o", "%N|%T|%E").out)
-        return {}
+            return unfit(_heard(self._ask("sinfo", "-h", "-N", "-n", nodes, "-o", "%N|%T|%E")).out)
+        return None
 
     def partitions(self) -> dict[str, int]:
         """Nodes of each partition that takes jobs."""
-        said = self._ask("sinfo", "-h", "-o", "%R|%a|%D")
-        if said.code:
-            raise Silence((said.err.strip().splitlines() or ["sinfo failed"])[-1])
-        return partitions(said.out)
+        return partitions(_heard(self._ask("sinfo", "-h", "-o", "%R|%a|%D")).out)
 
     def end(self, name: str) -> None:
         """Cancel by the name alone: the id may be another job's by now."""
@@ -90,10 +87,7 @@ class Queue:
         return bool(steps)
 
     def _rows(self, *words: str) -> list[Row]:
-        said = self._ask("squeue", "--me", "--states=all", "--noheader", "--format", FORMAT, *words)
-        if said.code:  # whatever it is, it is no word about a job
-            raise Silence(said.err.strip() or "squeue failed")
-        return rows(said.out)
+        return rows(_heard(self._ask("squeue", "--me", "--states=all", "--noheader", "--format", FORMAT, *words)).out)
 
     def _accounted(self, *words: str) -> list[Row]:
         if not self._accounts:
@@ -105,3 +99,10 @@ class Queue:
             return []
         self._accounts = not (said.code and "disabled" in said.err)
         return accounted(said.out) if not said.code else []
+
+
+def _heard(said: Said) -> Said:
+    """What was answered; a failure, whatever it is, is no word about a job or a node."""
+    if said.code:
+        raise Silence((said.err.strip().splitlines() or ["its command failed"])[-1])
+    return said

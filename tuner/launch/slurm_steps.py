@@ -233,11 +233,11 @@ class Steps(Slurm):
         if not noted.get("settled") and not sent.ending and script is not None:
             if result_of(sent, on_host=self._program.on_host).outcome is not Outcome.MEASURED:
                 there = self._queue.nodes_of(sent.number)
-                sent.silent = there is None
-                if there is None:  # whether its nodes have failed cannot be told yet
+                bad = self._queue.unfit_among(",".join(script.nodes)) if script.nodes else {}
+                sent.silent = there is None or bad is None
+                if there is None or bad is None:  # whether its nodes have failed cannot be told yet
                     sent.over, sent.told, sent.final = False, None, None
                     return
-                bad = self._queue.unfit(",".join(script.nodes)) if script.nodes else {}
                 if there:
                     bad |= {name: "no longer in its allocation" for name in script.nodes if name not in {*there, *bad}}
                 self._leave_out(bad)

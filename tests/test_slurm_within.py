@@ -1,0 +1,122 @@
+"""Job steps with no cluster: the scripts are real and run here, Slurm's words are written down."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.slurm_stage import BY_NODE, Acting
+from tests.stages import CLUSTER, TOPOLOGIES, WORKLOAD, Behaviour
+from tuner.launch.contract import Job, State, Status
+from tuner.launch.jsonfile import read_object
+from tuner.launch.slurm_allocation import Allocation
+from tuner.launch.slurm_commands import Commands, Pace, Said
+from tuner.launch.slurm_site import SlurmSite
+from tuner.launch.slurm_states import MARK
+from tuner.launch.slurm_steps import Steps
+
+SRUN = '#!/bin/bash\nwhile [ "$1" != bash ]; do shift; done\nexec "$@"\n'
+SCONTROL = "#!/bin/bash\necho localhost\n"
+REFUSED = "slurm_load_jobs error: Protocol authentication error"
+
+
+class Written(Commands):
+    """Slurm's words about allocation 7 of n1 to n4; a command that holds a word of `fails` fails."""
+
+    def __init__(self) -> None:
+        self.fails: set[str] = set()
+        self.states: dict[str, str] = {}
+        self.steps: list[str] = []
+
+    def ask(self, *words: str, lock: int | None = None) -> Said:  # noqa: ARG002 - nothing is kept open
+        if self.fails & set(words):
+            return Said(1, "", REFUSED)
+        if "--steps" in words:
+            return Said(0, "\n".join(f"7.{number}{MARK}{name}" for number, name in enumerate(self.steps)), "")
+        if words[0] == "squeue":
+            return Said(0, "n[1-4]\n", "")
+        if "hostnames" in words:
+            return Said(0, "\n".join(HOSTS[words[-1]]) + "\n", "")
+        return Said(0, "\n".join(f"{name}|{state}|disk" for name, state in self.states.items()), "")
+
+
+HOSTS = {"n[1-4]": ("n1", "n2", "n3", "n4"), "n[1,3]": ("n1", "n3")}
+
+
+class Within:
+    """What a test says: jobs, launchers, and what it waits for."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.said = folder, Written()
+        self.jobs: list[Job] = []
+
+    def open(self, nodes: int = 4, site: SlurmSite = BY_NODE) -> Steps:
+        """Another process's launcher; its own clock runs."""
+        allocation = Allocation(number="7", nodes=HOSTS["n[1-4]"][:nodes], cores=8)
+        pace = Pace(first=0.01, most=0.01)
+        return Steps(Acting(), allocation=allocation, site=site, commands=self.said, pace=pace)
+
+    def job(self, behaviour: Behaviour) -> Job:
+        """A job of one node."""
+        number = len(self.jobs)
+        self.jobs.append(
+            Job(
+                number=number,
+                tag=f"{os.getpid()}-{time.time_ns()}",
+                folder=self.folder / str(number),
+                workload=WORKLOAD,
+                cluster=CLUSTER,
+                topology=TOPOLOGIES[behaviour],
+            )
+        )
+        return self.jobs[-1]
+
+
+def until(steps: Steps, handle: str, right: Callable[[Status], bool]) -> Status:
+    deadline = time.monotonic() + 60
+    while not right(status := steps.poll([handle])[handle]):
+        assert time.monotonic() < deadline, status
+        time.sleep(0.02)
+    return status
+
+
+def is_in(*states: State) -> Callable[[Status], bool]:
+    return lambda status: status.state in states
+
+
+@pytest.fixture
+def within(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Within]:
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    for name, text in (("srun", SRUN), ("scontrol", SCONTROL)):
+        (programs / name).write_text(text)
+        (programs / name).chmod(0o755)
+    monkeypatch.setenv("PATH", f"{programs}:{os.environ['PATH']}")
+    stage = Within(tmp_path / "jobs")
+    yield stage
+    stage.said.fails.clear()
+    stage.said.steps.clear()
+    last = stage.open()
+    for job in stage.jobs:
+        if (handle := last.adopt(job, None)) is not None:
+            last.cancel(handle)
+
+
+def test_a_failed_step_is_unknown_until_slurm_says_whether_its_nodes_have_failed(within: Within) -> None:
+    """An `sinfo` that fails is no word that they are well: the node that did it is left out once it is told."""
+    steps, job = within.open(), within.job("crash")
+    within.said.fails = {"sinfo"}
+    within.said.states = {"n1": "down*", "n2": "idle"}
+    handle = steps.submit(job)
+    until(steps, handle, lambda _: (job.folder / "ended.json").exists())
+    assert until(steps, handle, is_in(State.ENDED, State.UNKNOWN)).state is State.UNKNOWN
+    assert "settled" not in read_object(job.folder / "slurm.json")
+    within.said.fails = set()
+    until(steps, handle, is_in(State.ENDED))
+    assert steps.excluded == {"n1": "down, not responding: disk"}
+    assert steps.collect(handle).again == "n1 failed under it"
+    assert read_object(job.folder / "began.json")["nodes"] == "n2"
