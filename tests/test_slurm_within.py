@@ -6,15 +6,18 @@ import os
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.slurm_stage import BY_NODE, Acting
 from tests.stages import CLUSTER, TOPOLOGIES, WORKLOAD, Behaviour
 from tuner.launch.contract import Job, State, Status
-from tuner.launch.jsonfile import read_object
+from tuner.launch.jsonfile import read_object, write_object
 from tuner.launch.slurm_allocation import Allocation
 from tuner.launch.slurm_commands import Commands, Pace, Said
+from tuner.launch.slurm_job import LATE
+from tuner.launch.slurm_script import job_name
 from tuner.launch.slurm_site import SlurmSite
 from tuner.launch.slurm_states import MARK
 from tuner.launch.slurm_steps import Steps
@@ -29,12 +32,13 @@ class Written(Commands):
 
     def __init__(self) -> None:
         self.fails: set[str] = set()
+        self.why = REFUSED
         self.states: dict[str, str] = {}
         self.steps: list[str] = []
 
     def ask(self, *words: str, lock: int | None = None) -> Said:  # noqa: ARG002 - nothing is kept open
         if self.fails & set(words):
-            return Said(1, "", REFUSED)
+            return Said(1, "", self.why)
         if "--steps" in words:
             return Said(0, "\n".join(f"7.{number}{MARK}{name}" for number, name in enumerate(self.steps)), "")
         if words[0] == "squeue":
@@ -54,11 +58,11 @@ class Within:
         self.folder, self.said = folder, Written()
         self.jobs: list[Job] = []
 
-    def open(self, nodes: int = 4, site: SlurmSite = BY_NODE) -> Steps:
+    def open(self, nodes: int = 4, site: SlurmSite = BY_NODE, **more: Any) -> Steps:
         """Another process's launcher; its own clock runs."""
         allocation = Allocation(number="7", nodes=HOSTS["n[1-4]"][:nodes], cores=8)
         pace = Pace(first=0.01, most=0.01)
-        return Steps(Acting(), allocation=allocation, site=site, commands=self.said, pace=pace)
+        return Steps(Acting(), allocation=allocation, site=site, commands=self.said, pace=pace, **more)
 
     def job(self, behaviour: Behaviour) -> Job:
         """A job of one node."""
@@ -120,3 +124,25 @@ def test_a_failed_step_is_unknown_until_slurm_says_whether_its_nodes_have_failed
     assert steps.excluded == {"n1": "down, not responding: disk"}
     assert steps.collect(handle).again == "n1 failed under it"
     assert read_object(job.folder / "began.json")["nodes"] == "n2"
+
+
+def test_a_step_on_another_machine_is_unknown_while_slurm_does_not_say_whether_it_runs(within: Within) -> None:
+    """Its script cannot be seen from here; an error is no word that its step is gone."""
+    job, clock = within.job("good"), [1000.0]
+    began = {"tag": job.tag, "job": "7", "restart": 0, "began": 990.0, "nodes": "n1"}
+    job.folder.mkdir(parents=True)
+    write_object(job.folder / "began.json", began)
+    script = {"pid": 1, "host": "elsewhere", "nodes": ["n1"]}
+    write_object(job.folder / "slurm.json", {"tag": job.tag, "job": "7", "step": True, "nodes": 1, "script": script})
+    within.said.steps = [job_name(job.tag)]
+    steps = within.open(clock=lambda: clock[0])
+    handle = steps.adopt(job, None)
+    assert handle is not None
+    states = []
+    for fails in ({"--steps"}, {"--steps"}, {"--steps"}, set()):
+        within.said.fails = fails
+        states.append(steps.poll([handle])[handle].state)
+        clock[0] += 2 * LATE
+    assert states == [State.RUNNING, State.UNKNOWN, State.UNKNOWN, State.RUNNING]
+    within.said.fails, within.said.why = {"--steps"}, "slurm_load_jobs error: Invalid job id specified"
+    assert steps.poll([handle])[handle].state is State.ENDED

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import re
 from contextlib import suppress
+from typing import Final
 
 from tuner.errors import MissingDependency
 from tuner.launch.slurm_commands import Commands, Said, Silence
 from tuner.launch.slurm_states import FORMAT, MARK, Row, accounted, partitions, rows, unfit
+
+OVER: Final = "Invalid job id"
+"""What `squeue` says of a job that it knows no more."""
 
 
 class Queue:
@@ -66,7 +70,9 @@ class Queue:
     def steps(self, number: str, name: str) -> list[str]:
         """The steps of a name that run inside a job."""
         said = self._ask("squeue", "--steps", f"--jobs={number}", "--noheader", "--format", f"%i{MARK}%j")
-        rows = (line.split(MARK) for line in said.out.splitlines())
+        if said.code and OVER in said.err:
+            return []
+        rows = (line.split(MARK) for line in _heard(said).out.splitlines())
         return [each[0] for each in rows if each[-1] == name]
 
     def nodes_of(self, number: str) -> list[str] | None:
@@ -74,7 +80,7 @@ class Queue:
         with suppress(Silence):
             said = self._ask("squeue", f"--jobs={number}", "--states=RUNNING,SUSPENDED", "--noheader", "--format", "%N")
             if said.code:
-                return [] if "Invalid job id" in said.err else None
+                return [] if OVER in said.err else None
             nodes = said.out.strip()
             return self._ask("scontrol", "show", "hostnames", nodes).out.split() if nodes else []
         return None
