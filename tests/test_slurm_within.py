@@ -21,6 +21,7 @@ from tuner.launch.slurm_script import job_name
 from tuner.launch.slurm_site import SlurmSite
 from tuner.launch.slurm_states import MARK
 from tuner.launch.slurm_steps import Steps
+from tuner.results import Outcome
 
 SRUN = '#!/bin/bash\nwhile [ "$1" != bash ]; do shift; done\nexec "$@"\n'
 SCONTROL = "#!/bin/bash\necho localhost\n"
@@ -124,6 +125,18 @@ def test_a_failed_step_is_unknown_until_slurm_says_whether_its_nodes_have_failed
     assert steps.excluded == {"n1": "down, not responding: disk"}
     assert steps.collect(handle).again == "n1 failed under it"
     assert read_object(job.folder / "began.json")["nodes"] == "n2"
+
+
+@pytest.mark.parametrize("fails", ["squeue", "hostnames"])
+def test_an_allocation_whose_nodes_nobody_can_name_has_not_ended(within: Within, fails: str) -> None:
+    steps, job = within.open(), within.job("crash")
+    within.said.fails = {fails}
+    handle = steps.submit(job)
+    until(steps, handle, lambda _: (job.folder / "ended.json").exists())
+    assert until(steps, handle, is_in(State.ENDED, State.UNKNOWN)).state is State.UNKNOWN
+    within.said.fails = set()
+    until(steps, handle, is_in(State.ENDED))
+    assert steps.collect(handle).outcome is Outcome.CRASHED
 
 
 def test_a_step_on_another_machine_is_unknown_while_slurm_does_not_say_whether_it_runs(within: Within) -> None:

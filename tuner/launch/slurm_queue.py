@@ -82,7 +82,7 @@ class Queue:
             if said.code:
                 return [] if OVER in said.err else None
             nodes = said.out.strip()
-            return self._ask("scontrol", "show", "hostnames", nodes).out.split() if nodes else []
+            return _heard(self._ask("scontrol", "show", "hostnames", nodes)).out.split() if nodes else []
         return None
 
     def end_steps(self, number: str, name: str) -> bool:
