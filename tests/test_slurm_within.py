@@ -12,6 +12,7 @@ import pytest
 
 from tests.slurm_stage import BY_NODE, Acting
 from tests.stages import CLUSTER, TOPOLOGIES, WORKLOAD, Behaviour
+from tuner.errors import LaunchError
 from tuner.launch.contract import Job, State, Status
 from tuner.launch.jsonfile import read_object, write_object
 from tuner.launch.slurm_allocation import Allocation
@@ -159,3 +160,24 @@ def test_a_step_on_another_machine_is_unknown_while_slurm_does_not_say_whether_i
     assert states == [State.RUNNING, State.UNKNOWN, State.UNKNOWN, State.RUNNING]
     within.said.fails, within.said.why = {"--steps"}, "slurm_load_jobs error: Invalid job id specified"
     assert steps.poll([handle])[handle].state is State.ENDED
+
+
+def test_a_job_that_the_system_cannot_start_now_waits_and_is_started_later(
+    within: Within, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nor is it held against a job that is submitted meanwhile; one that nothing waits before is refused."""
+    steps = within.open(nodes=1)
+    first, second = steps.submit(within.job("hang")), steps.submit(within.job("good"))
+    monkeypatch.setenv("TOO_LARGE", "x" * 200_000)  # for exec, which fails with E2BIG
+    steps.cancel(first)
+    status = steps.poll([second])[second]
+    assert (status.state, status.reason) == (State.WAITING, "it cannot be started now: Argument list too long")
+    third = steps.submit(within.job("good"))
+    monkeypatch.delenv("TOO_LARGE")
+    for handle in (second, third):
+        until(steps, handle, is_in(State.ENDED))
+        assert steps.collect(handle).outcome is Outcome.MEASURED
+    monkeypatch.setenv("TOO_LARGE", "x" * 200_000)
+    with pytest.raises(LaunchError, match="cannot be started: Argument list too long"):
+        steps.submit(within.job("good"))
+    assert not within.jobs[-1].folder.exists()

@@ -118,7 +118,7 @@ class Steps(Slurm):
         with self._prepared(job, self._note(job, self._allocation.number)):
             handle = self._known(job.folder, job.tag, self._allocation.number, waits=True)
             try:
-                self._start_next()
+                self._start_next(self._jobs[handle])
             except OSError as error:
                 del self._jobs[handle]
                 raise LaunchError(f"{job.topology.key} cannot be started: {error.strerror or error}.") from None
@@ -127,8 +127,11 @@ class Steps(Slurm):
     def _text(self, job: Job, start: Start) -> str:
         return step_script(job, start, self._site, accelerators=not self._program.on_host)
 
-    def _start_next(self) -> None:
-        """Start the jobs that wait, in their order, as far as there are nodes."""
+    def _start_next(self, new: Sent | None = None) -> None:
+        """Start the jobs that wait, in their order, as far as there are nodes; where the system cannot, they wait on.
+
+        It raises for the `new` one alone, whose submission then fails.
+        """
         for sent in self._open():
             if sent.tag in self._scripts or sent.number != self._allocation.number or not self._waits(sent):
                 continue
@@ -140,7 +143,13 @@ class Steps(Slurm):
             if min(len(free), self.nodes - len(held)) < sent.wants:
                 sent.waits = f"other jobs have {counted(len(held), 'node')}"
                 return
-            self._start(sent, tuple(free[: sent.wants]))
+            try:
+                self._start(sent, tuple(free[: sent.wants]))
+            except OSError as error:
+                if sent is new:
+                    raise
+                sent.waits = f"it cannot be started now: {error.strerror or error}"
+                return
 
     def _start(self, sent: Sent, nodes: tuple[str, ...]) -> None:
         environment = {
