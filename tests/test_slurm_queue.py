@@ -10,9 +10,11 @@ import pytest
 
 from tests.conftest import Run
 from tests.slurm_stage import Acting
+from tests.stages import TOPOLOGIES
 from tests.test_slurm import job
+from tuner.batches.probes import Launching
 from tuner.launch.contract import State
-from tuner.launch.jsonfile import write_object
+from tuner.launch.jsonfile import read_object, write_object
 from tuner.launch.slurm import Slurm
 from tuner.launch.slurm_commands import Commands, Pace, Said, Silence
 from tuner.launch.slurm_states import MARK
@@ -192,6 +194,51 @@ def test_a_job_that_slurm_could_not_start_again_is_not_told_by_what_its_first_ru
     assert Slurm(Acting(), nodes=4, commands=commands).collect(handles[0]).failure == failure
     assert "never run" in failure.kind
     assert "before its script began anew" in failure.evidence
+
+
+class Slow(Recorded):
+    """A controller that is silent while the job waits, from 1002 to 1012; the job runs from 1015 on."""
+
+    runs: Path
+    """The folder of a batch's jobs."""
+    cancelled: float | None = None
+
+    def ask(self, *words: str, lock: int | None = None) -> Said:
+        if words[0] == "scancel":
+            self.states["1"], self.cancelled = "CANCELLED", self.cancelled or self.clock
+        return super().ask(*words, lock=lock)
+
+    def sleep(self, seconds: float) -> None:
+        super().sleep(seconds)
+        self.silent = 1002.0 <= self.clock < 1012.0
+        if self.clock >= 1015.0 and not self.states:
+            self.states["1"] = "RUNNING"
+            folder = next(self.runs.iterdir())
+            tag = read_object(folder / "slurm.json")["tag"]
+            began = {"tag": tag, "job": "1", "restart": 0, "began": self.clock, "nodes": "n1"}
+            write_object(folder / "began.json", began)
+
+
+def test_a_batch_has_its_time_while_it_runs_and_not_while_nobody_knows(tmp_path: Path) -> None:
+    """Ten seconds of silence are no ten seconds that it ran."""
+    commands = Slow()
+    commands.runs = tmp_path / "jobs"
+    slurm = Slurm(Acting(), nodes=4, commands=commands, clock=lambda: commands.clock, sleep=commands.sleep)
+    example = job(str(tmp_path))
+    probe = Launching(
+        launcher=slurm,
+        workload=example.workload,
+        cluster=example.cluster,
+        topology=replace(TOPOLOGIES["good"], micro_batch=1),
+        folder=commands.runs,
+        iterations=(2,),
+        timeout=5.0,
+        on_host=True,
+        seen=lambda _: None,
+    )
+    assert probe(1).outcome == "TIMED_OUT"
+    assert commands.cancelled is not None
+    assert 1015.0 + 5.0 <= commands.cancelled < 1015.0 + 5.0 + 2.0
 
 
 # -- the command
