@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import re
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +14,7 @@ import pytest
 
 from tests.slurm_stage import BY_NODE, Acting
 from tests.stages import CLUSTER, TOPOLOGIES, WORKLOAD, Behaviour
-from tuner.errors import LaunchError
+from tuner.errors import InputError, LaunchError
 from tuner.launch.contract import Job, State, Status
 from tuner.launch.jsonfile import read_object, write_object
 from tuner.launch.slurm_allocation import Allocation
@@ -50,7 +52,8 @@ class Written(Commands):
         return Said(0, "\n".join(f"{name}|{state}|disk" for name, state in self.states.items()), "")
 
 
-HOSTS = {"n[1-4]": ("n1", "n2", "n3", "n4"), "n[1,3]": ("n1", "n3")}
+FOUR = ("n1", "n2", "n3", "n4")
+HOSTS = {"n[1-4]": FOUR, "n[1,3]": ("n1", "n3"), "n2": ("n2",), "n[1-4],m7": (*FOUR, "m7")}
 
 
 class Within:
@@ -62,7 +65,7 @@ class Within:
 
     def open(self, nodes: int = 4, site: SlurmSite = BY_NODE, **more: Any) -> Steps:
         """Another process's launcher; its own clock runs."""
-        allocation = Allocation(number="7", nodes=HOSTS["n[1-4]"][:nodes], cores=8)
+        allocation = Allocation(number="7", nodes=FOUR[:nodes], cores=8)
         pace = Pace(first=0.01, most=0.01)
         return Steps(Acting(), allocation=allocation, site=site, commands=self.said, pace=pace, **more)
 
@@ -181,3 +184,29 @@ def test_a_job_that_the_system_cannot_start_now_waits_and_is_started_later(
     with pytest.raises(LaunchError, match="cannot be started: Argument list too long"):
         steps.submit(within.job("good"))
     assert not within.jobs[-1].folder.exists()
+
+
+def test_no_job_is_sent_to_a_node_that_the_site_excludes(within: Within) -> None:
+    steps = within.open(nodes=2, site=replace(BY_NODE, exclude=("n[1,3]",), nodelist="n2"))
+    steps.check()
+    assert steps.nodes == 1
+    first, second = steps.submit(within.job("good")), steps.submit(within.job("good"))
+    for handle in (first, second):
+        until(steps, handle, is_in(State.ENDED))
+    assert [read_object(job.folder / "began.json")["nodes"] for job in within.jobs] == ["n2", "n2"]
+
+
+@pytest.mark.parametrize(
+    ("site", "error", "sentence"),
+    [
+        (SlurmSite(nodelist="n2"), InputError, "has n1, n3 and n4, which nodelist = 'n2' of the site's file does not"),
+        (SlurmSite(exclude=("n[1-4]", "m7")), InputError, "leaves no node of allocation 7"),
+        (SlurmSite(exclude=("n[",)), LaunchError, "the nodes of exclude in the site's file cannot be told"),
+    ],
+)
+def test_a_site_that_the_allocation_does_not_fit_is_refused(
+    site: SlurmSite, error: type[Exception], sentence: str, within: Within
+) -> None:
+    within.said.fails = {"n["}
+    with pytest.raises(error, match=re.escape(sentence)):
+        within.open(site=site).check()

@@ -16,13 +16,13 @@ from pathlib import Path
 from socket import gethostname
 from typing import IO, Any, Final
 
-from tuner.errors import InputError, LaunchError, counted
+from tuner.errors import InputError, LaunchError, counted, listed, shown
 from tuner.launch import keeper
 from tuner.launch.contract import Job, Status
 from tuner.launch.jsonfile import read_object
 from tuner.launch.program import Program, Start
 from tuner.launch.slurm import FAREWELL, LOOK, SCRIPT, Slurm
-from tuner.launch.slurm_allocation import Allocation
+from tuner.launch.slurm_allocation import Allocation, hostnames
 from tuner.launch.slurm_commands import Commands, Pace, Silence, own_environment
 from tuner.launch.slurm_job import GONE, KILLED, LATE, NOTE, Sent, result_of
 from tuner.launch.slurm_process import NODES, Script
@@ -60,6 +60,8 @@ class Steps(Slurm):
             program, nodes=most, site=site, notes=notes, commands=commands, pace=pace, clock=clock, sleep=sleep
         )
         self._allocation, self._most = allocation, most
+        self._wanted = self._by_the_site()
+        """Nodes of the allocation that the site's file does not exclude."""
         self._scripts: dict[str, Script] = {}
         """By the job's tag."""
         self._settled: set[str] = set()
@@ -79,6 +81,8 @@ class Steps(Slurm):
                 'tasks = "once" is for a command that calls srun by itself, on nodes that other trials may have: with '
                 '--within-allocation it is "ranks" or "nodes".'
             )
+        if not self._wanted:
+            raise InputError(f"exclude of the site's file leaves no node of allocation {self._allocation.number}.")
         if cores is not None and cores < ranks:
             raise InputError(
                 f"allocation {self._allocation.number} has {counted(cores, 'core')} on a node for {ranks} ranks; "
@@ -87,6 +91,21 @@ class Steps(Slurm):
         if not self.nodes:
             raise LaunchError(f"all nodes of allocation {self._allocation.number} have failed; begin with another one.")
         self._be_alone()
+
+    def _by_the_site(self) -> tuple[str, ...]:
+        """The nodes that the site's `exclude` leaves; refused where its `nodelist` does not name one of them."""
+        site, nodes = self._site, self._allocation.nodes
+        if site.exclude:
+            without = hostnames(",".join(site.exclude), self._commands, "exclude in the site's file")
+            nodes = tuple(name for name in nodes if name not in without)
+        if site.nodelist:
+            named = hostnames(site.nodelist, self._commands, "nodelist in the site's file")
+            if other := [name for name in nodes if name not in named]:
+                raise InputError(
+                    f"allocation {self._allocation.number} has {listed(other)}, which nodelist = "
+                    f"{shown(site.nodelist)} of the site's file does not name; exclude them there, or take it out."
+                )
+        return nodes
 
     def _be_alone(self) -> None:
         """Keep other tuners out of the allocation, as far as they keep their studies where this one does."""
@@ -171,7 +190,7 @@ class Steps(Slurm):
         return sent.began is None and sent.told is None and sent.waited is not None
 
     def _fit(self) -> list[str]:
-        return [name for name in self._allocation.nodes if name not in self.excluded]
+        return [name for name in self._wanted if name not in self.excluded]
 
     def _held(self) -> set[str]:
         """Nodes of the jobs that run."""
