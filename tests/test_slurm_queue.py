@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -194,6 +196,25 @@ def test_a_job_that_slurm_could_not_start_again_is_not_told_by_what_its_first_ru
     assert Slurm(Acting(), nodes=4, commands=commands).collect(handles[0]).failure == failure
     assert "never run" in failure.kind
     assert "before its script began anew" in failure.evidence
+
+
+TOO_MANY = """
+import os, resource
+from tuner.launch.slurm_commands import Commands, Silence
+commands = Commands.__new__(Commands)  # whether this machine has Slurm is not what is asked
+if os.getuid() == 0:
+    os.setuid(65534)  # the limit is not root's
+resource.setrlimit(resource.RLIMIT_NPROC, (0, 0))
+try:
+    commands.ask("true")
+except Silence as silence:
+    print(silence)
+"""
+
+
+def test_a_command_that_cannot_be_started_now_is_silence_and_nothing_that_lacks() -> None:
+    said = subprocess.run([sys.executable, "-c", TOO_MANY], capture_output=True, text=True, check=False)
+    assert said.stdout == "true cannot be started now: this machine has too many processes\n", said.stderr
 
 
 class Slow(Recorded):
