@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,9 +12,11 @@ import pytest
 
 from tests.conftest import Run
 from tests.slurm_stage import Acting
+from tests.stages import TOPOLOGIES
 from tests.test_slurm import job
+from tuner.batches.probes import Launching
 from tuner.launch.contract import State
-from tuner.launch.jsonfile import write_object
+from tuner.launch.jsonfile import read_object, write_object
 from tuner.launch.slurm import Slurm
 from tuner.launch.slurm_commands import Commands, Pace, Said, Silence
 from tuner.launch.slurm_states import MARK
@@ -27,6 +31,8 @@ class Recorded(Commands):
         self.sent: dict[str, str] = {}
         self.silent = False
         self.states: dict[str, str] = {}
+        self.nodes: str | None = None
+        """What `sinfo` prints; None where it fails."""
         self._numbers = itertools.count(1)
 
     def ask(self, *words: str, lock: int | None = None) -> Said:  # noqa: ARG002 - nothing is kept open
@@ -43,6 +49,8 @@ class Recorded(Commands):
                 MARK.join((n, self.states.get(n, "PENDING"), "", "Priority", sent)) for n, sent in self.sent.items()
             ]
             return Said(0, "\n".join(lines), "")
+        if words[0] == "sinfo" and self.nodes is not None:
+            return Said(0, self.nodes, "")
         return Said(1, "", "")
 
     def sleep(self, seconds: float) -> None:
@@ -149,6 +157,27 @@ def test_a_job_that_was_put_back_into_the_queue_has_not_ended(
     assert later.collect(handles[0]) == slurm.collect(handles[0])
 
 
+@pytest.mark.parametrize("state", ["PENDING", "NODE_FAIL"])
+def test_a_node_that_may_have_failed_is_asked_about_until_slurm_says(
+    state: str, recorded: tuple[Slurm, Recorded, list[str]], tmp_path: Path
+) -> None:
+    """Also once its job has ended; how that ended is told once and for all."""
+    slurm, commands, handles = recorded
+    write_object(
+        tmp_path / "0/began.json", {"tag": "t0", "job": "1", "restart": 0, "began": commands.clock, "nodes": "n1"}
+    )
+    for commands.states["1"] in ("RUNNING", state, state):
+        commands.clock += 100.0
+        slurm.poll(handles)
+    assert slurm.excluded == {}
+    before = slurm.collect(handles[0]) if state == "NODE_FAIL" else None
+    commands.nodes = "n1|down*|Not responding\n"
+    commands.clock += 100.0
+    slurm.poll(handles)
+    assert slurm.excluded == {"n1": "down, not responding: Not responding"}
+    assert before is None or slurm.collect(handles[0]) == before
+
+
 def test_a_job_that_slurm_could_not_start_again_is_not_told_by_what_its_first_run_has_left(
     recorded: tuple[Slurm, Recorded, list[str]], tmp_path: Path
 ) -> None:
@@ -167,6 +196,70 @@ def test_a_job_that_slurm_could_not_start_again_is_not_told_by_what_its_first_ru
     assert Slurm(Acting(), nodes=4, commands=commands).collect(handles[0]).failure == failure
     assert "never run" in failure.kind
     assert "before its script began anew" in failure.evidence
+
+
+TOO_MANY = """
+import os, resource
+from tuner.launch.slurm_commands import Commands, Silence
+commands = Commands.__new__(Commands)  # whether this machine has Slurm is not what is asked
+if os.getuid() == 0:
+    os.setuid(65534)  # the limit is not root's
+resource.setrlimit(resource.RLIMIT_NPROC, (0, 0))
+try:
+    commands.ask("true")
+except Silence as silence:
+    print(silence)
+"""
+
+
+def test_a_command_that_cannot_be_started_now_is_silence_and_nothing_that_lacks() -> None:
+    said = subprocess.run([sys.executable, "-c", TOO_MANY], capture_output=True, text=True, check=False)
+    assert said.stdout == "true cannot be started now: this machine has too many processes\n", said.stderr
+
+
+class Slow(Recorded):
+    """A controller that is silent while the job waits, from 1002 to 1012; the job runs from 1015 on."""
+
+    runs: Path
+    """The folder of a batch's jobs."""
+    cancelled: float | None = None
+
+    def ask(self, *words: str, lock: int | None = None) -> Said:
+        if words[0] == "scancel":
+            self.states["1"], self.cancelled = "CANCELLED", self.cancelled or self.clock
+        return super().ask(*words, lock=lock)
+
+    def sleep(self, seconds: float) -> None:
+        super().sleep(seconds)
+        self.silent = 1002.0 <= self.clock < 1012.0
+        if self.clock >= 1015.0 and not self.states:
+            self.states["1"] = "RUNNING"
+            folder = next(self.runs.iterdir())
+            tag = read_object(folder / "slurm.json")["tag"]
+            began = {"tag": tag, "job": "1", "restart": 0, "began": self.clock, "nodes": "n1"}
+            write_object(folder / "began.json", began)
+
+
+def test_a_batch_has_its_time_while_it_runs_and_not_while_nobody_knows(tmp_path: Path) -> None:
+    """Ten seconds of silence are no ten seconds that it ran."""
+    commands = Slow()
+    commands.runs = tmp_path / "jobs"
+    slurm = Slurm(Acting(), nodes=4, commands=commands, clock=lambda: commands.clock, sleep=commands.sleep)
+    example = job(str(tmp_path))
+    probe = Launching(
+        launcher=slurm,
+        workload=example.workload,
+        cluster=example.cluster,
+        topology=replace(TOPOLOGIES["good"], micro_batch=1),
+        folder=commands.runs,
+        iterations=(2,),
+        timeout=5.0,
+        on_host=True,
+        seen=lambda _: None,
+    )
+    assert probe(1).outcome == "TIMED_OUT"
+    assert commands.cancelled is not None
+    assert 1015.0 + 5.0 <= commands.cancelled < 1015.0 + 5.0 + 2.0
 
 
 # -- the command

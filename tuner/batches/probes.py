@@ -163,16 +163,20 @@ class Launching:
 
     def _run(self, job: Job, micro_batch: int) -> Seen:
         handle = self.launcher.submit(job)
-        began, peak = self.launcher.now(), 0.0
+        looked, state = self.launcher.now(), State.WAITING
+        ran, peak = 0.0, 0.0
         try:
             while True:
                 peak = max(peak, memory_of(job.tag, on_host=self.on_host))
-                state = self.launcher.poll([handle])[handle].state
+                before, was = looked, state
+                state, looked = self.launcher.poll([handle])[handle].state, self.launcher.now()
                 if state in (State.ENDED, State.LOST):
                     break
-                if state is State.WAITING:  # in a queue it takes no time of its own
-                    began = self.launcher.now()
-                if self.launcher.now() - began > self.timeout:
+                if was is state is State.RUNNING:  # where nobody says that it runs it takes no time of its own
+                    ran += looked - before
+                elif state is State.WAITING:  # and what was put back into a queue runs anew
+                    ran = 0.0
+                if ran > self.timeout:
                     self.launcher.cancel(handle)
                     evidence = f"it ran for {self.timeout:.0f} s without its last iteration"
                     return Seen(micro_batch=micro_batch, outcome="TIMED_OUT", evidence=evidence)

@@ -21,7 +21,7 @@ from tuner.launch.excluded import excluded_nodes, keep_excluded
 from tuner.launch.jsonfile import read_object, write_object
 from tuner.launch.program import Program, Start
 from tuner.launch.slurm_commands import Commands, Pace, Silence
-from tuner.launch.slurm_job import NOTE, Sent, result_of
+from tuner.launch.slurm_job import NOTE, Sent, result_of, size_of
 from tuner.launch.slurm_queue import Queue
 from tuner.launch.slurm_script import batch_script, job_name
 from tuner.launch.slurm_site import SlurmSite
@@ -218,13 +218,14 @@ class Slurm:
             stirred |= sent.queued(row if row is not None and row.name == sent.name else None, now)
             if row is None and not sent.over and (old := self._queue.remembered(sent.name, sent.number)):
                 sent.queued(old, now)
-            if sent.node_failed:
-                self._exclude(sent)
             if sent.over and sent.told is None and not sent.lost:
                 sent.exited(self._queue.exit_code(sent.name, sent.number))
             if not sent.over and row is not None and row.state == "PENDING" and (why := never(row.reason)):
                 self._hopeless = (sent.wants, why)
                 self._end(sent, f"never: {why}")
+        for sent in self._jobs.values():
+            if sent.node_failed:
+                self._exclude(sent)
         self._pace.asked(self.now(), stirred=stirred)
 
     def _status(self, sent: Sent | None) -> Status:
@@ -237,10 +238,13 @@ class Slurm:
     # -- nodes that fail
 
     def _exclude(self, sent: Sent) -> None:
-        """Ask which nodes of a job have failed, and send nothing there from now on."""
-        nodes, sent.node_failed = sent.node_failed, ""
-        bad = self._queue.unfit(nodes)
-        sent.fail_on(", ".join(bad))
+        """Ask which nodes of a job have failed, and send nothing there from now on; who hears nothing asks again."""
+        bad = self._queue.unfit_among(sent.node_failed)
+        if bad is None:
+            return
+        sent.node_failed = ""
+        if not sent.over:  # how one has ended is told once and for all
+            sent.fail_on(", ".join(bad))
         self._leave_out(bad)
 
     def _leave_out(self, bad: Mapping[str, str]) -> None:
@@ -290,16 +294,16 @@ class Slurm:
         sent = self._find(handle)
         if sent is None or sent.over:
             return ""
-        if sent.nodes and (bad := self._queue.unfit(sent.nodes)):
+        if sent.nodes and (bad := self._queue.unfit_among(sent.nodes)):
             self._leave_out(bad)
-            return f"{listed(f'{name} is {why}' for name, why in bad.items())}"
+            return listed(f"{name} is {why}" for name, why in bad.items())
         if self._program.measured_by_log:
             return ""
-        before = _size(sent.folder / "stderr.log")
+        before = size_of(sent.folder / "stderr.log")
         with suppress(Silence):
             self._commands.ask("scancel", "--quiet", "--signal=USR1", self._step(sent))
             deadline = self.now() + 3.0
-            while self.now() < deadline and _size(sent.folder / "stderr.log") == before:
+            while self.now() < deadline and size_of(sent.folder / "stderr.log") == before:
                 self._sleep(0.1)
             self._sleep(0.5)
         with suppress(OSError):
@@ -391,10 +395,3 @@ class Slurm:
         except (ValueError, TypeError, KeyError):
             return None
         return self._jobs[self._known(folder, tag, number, waits=False)]
-
-
-def _size(path: Path) -> int:
-    try:
-        return path.stat().st_size
-    except OSError:
-        return 0

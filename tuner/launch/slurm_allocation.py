@@ -23,17 +23,23 @@ class Allocation:
     def here(cls, environment: Mapping[str, str], commands: Commands) -> Allocation:
         """The allocation that this process runs in; refused where there is none."""
         count = nodes_allocated(environment)
-        try:
-            said = commands.ask("scontrol", "show", "hostnames", environment["SLURM_JOB_NODELIST"])
-        except Silence as silence:
-            raise LaunchError(f"Slurm does not answer ({silence}); try again, or ask whether it is down.") from None
-        nodes = tuple(said.out.split())
-        if said.code or len(nodes) != count:
-            raise LaunchError(
-                f"the nodes of allocation {environment['SLURM_JOB_ID']} cannot be told: {shown(said.err)}."
-            )
+        number, told = environment["SLURM_JOB_ID"], environment["SLURM_JOB_NODELIST"]
+        nodes = hostnames(told, commands, f"allocation {number}")
+        if len(nodes) != count:
+            raise LaunchError(f"the nodes of allocation {number} cannot be told: {shown(told)} are not {count}.")
         cores = re.findall(r"(\d+)(?:\(x\d+\))?", environment.get("SLURM_JOB_CPUS_PER_NODE", ""))
-        return cls(number=environment["SLURM_JOB_ID"], nodes=nodes, cores=min(map(int, cores), default=None))
+        return cls(number=number, nodes=nodes, cores=min(map(int, cores), default=None))
+
+
+def hostnames(nodes: str, commands: Commands, whose: str) -> tuple[str, ...]:
+    """The names in a list as Slurm writes it, n[1-2]; refused where Slurm cannot tell."""
+    try:
+        said = commands.ask("scontrol", "show", "hostnames", nodes)
+    except Silence as silence:
+        raise LaunchError(f"Slurm does not answer ({silence}); try again, or ask whether it is down.") from None
+    if said.code:
+        raise LaunchError(f"the nodes of {whose} cannot be told: {shown(said.err)}.")
+    return tuple(said.out.split())
 
 
 def nodes_allocated(environment: Mapping[str, str]) -> int:

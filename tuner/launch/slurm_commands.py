@@ -56,6 +56,8 @@ class Commands:
             )
         except subprocess.TimeoutExpired:
             raise Silence(f"{words[0]} has not answered for {PATIENCE:.0f} s") from None
+        except BlockingIOError:
+            raise Silence(f"{words[0]} cannot be started now: this machine has too many processes") from None
         except OSError as error:
             raise MissingDependency(f"{words[0]} cannot be run: {error.strerror or error}.") from None
         said = Said(done.returncode, done.stdout.decode(errors="replace"), done.stderr.decode(errors="replace"))

@@ -111,7 +111,7 @@ class Sent:
         """What changes when anything of its files does."""
         if self.began is None:
             return 0, (self.folder / "began.json").exists() + (self.folder / "ended.json").exists()
-        grown = _size(self.folder / "stdout.log") + _size(self.folder / "stderr.log")
+        grown = size_of(self.folder / "stdout.log") + size_of(self.folder / "stderr.log")
         return grown, (self.folder / "ended.json").exists() + (self.folder / "result.json").exists()
 
     # -- what its script has written
@@ -338,7 +338,8 @@ def _still(row: Row) -> bool:
     return row.state == "SUSPENDED"
 
 
-def _size(path: Path) -> int:
+def size_of(path: Path) -> int:
+    """Bytes of a file; none where it is not there."""
     try:
         return path.stat().st_size
     except OSError:

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import re
 from contextlib import suppress
+from typing import Final
 
 from tuner.errors import MissingDependency
-from tuner.launch.slurm_commands import Commands, Silence
+from tuner.launch.slurm_commands import Commands, Said, Silence
 from tuner.launch.slurm_states import FORMAT, MARK, Row, accounted, partitions, rows, unfit
+
+OVER: Final = "Invalid job id"
+"""What `squeue` says of a job that it knows no more."""
 
 
 class Queue:
@@ -49,18 +53,15 @@ class Queue:
                 return int(found[1]) or -int(found[2])
         return None
 
-    def unfit(self, nodes: str) -> dict[str, str]:
-        """Which of these nodes cannot run anything, and why."""
+    def unfit_among(self, nodes: str) -> dict[str, str] | None:
+        """Which of these nodes cannot run anything, and why; None where nobody says."""
         with suppress(Silence):
-            return unfit(self._ask("sinfo", "-h", "-N", "-n", nodes, "-o", "%N|%T|%E").out)
-        return {}
+            return unfit(_heard(self._ask("sinfo", "-h", "-N", "-n", nodes, "-o", "%N|%T|%E")).out)
+        return None
 
     def partitions(self) -> dict[str, int]:
         """Nodes of each partition that takes jobs."""
-        said = self._ask("sinfo", "-h", "-o", "%R|%a|%D")
-        if said.code:
-            raise Silence((said.err.strip().splitlines() or ["sinfo failed"])[-1])
-        return partitions(said.out)
+        return partitions(_heard(self._ask("sinfo", "-h", "-o", "%R|%a|%D")).out)
 
     def end(self, name: str) -> None:
         """Cancel by the name alone: the id may be another job's by now."""
@@ -69,7 +70,9 @@ class Queue:
     def steps(self, number: str, name: str) -> list[str]:
         """The steps of a name that run inside a job."""
         said = self._ask("squeue", "--steps", f"--jobs={number}", "--noheader", "--format", f"%i{MARK}%j")
-        rows = (line.split(MARK) for line in said.out.splitlines())
+        if said.code and OVER in said.err:
+            return []
+        rows = (line.split(MARK) for line in _heard(said).out.splitlines())
         return [each[0] for each in rows if each[-1] == name]
 
     def nodes_of(self, number: str) -> list[str] | None:
@@ -77,9 +80,9 @@ class Queue:
         with suppress(Silence):
             said = self._ask("squeue", f"--jobs={number}", "--states=RUNNING,SUSPENDED", "--noheader", "--format", "%N")
             if said.code:
-                return [] if "Invalid job id" in said.err else None
+                return [] if OVER in said.err else None
             nodes = said.out.strip()
-            return self._ask("scontrol", "show", "hostnames", nodes).out.split() if nodes else []
+            return _heard(self._ask("scontrol", "show", "hostnames", nodes)).out.split() if nodes else []
         return None
 
     def end_steps(self, number: str, name: str) -> bool:
@@ -90,10 +93,7 @@ class Queue:
         return bool(steps)
 
     def _rows(self, *words: str) -> list[Row]:
-        said = self._ask("squeue", "--me", "--states=all", "--noheader", "--format", FORMAT, *words)
-        if said.code:  # whatever it is, it is no word about a job
-            raise Silence(said.err.strip() or "squeue failed")
-        return rows(said.out)
+        return rows(_heard(self._ask("squeue", "--me", "--states=all", "--noheader", "--format", FORMAT, *words)).out)
 
     def _accounted(self, *words: str) -> list[Row]:
         if not self._accounts:
@@ -105,3 +105,10 @@ class Queue:
             return []
         self._accounts = not (said.code and "disabled" in said.err)
         return accounted(said.out) if not said.code else []
+
+
+def _heard(said: Said) -> Said:
+    """What was answered; a failure, whatever it is, is no word about a job or a node."""
+    if said.code:
+        raise Silence((said.err.strip().splitlines() or ["its command failed"])[-1])
+    return said

@@ -16,13 +16,13 @@ from pathlib import Path
 from socket import gethostname
 from typing import IO, Any, Final
 
-from tuner.errors import InputError, LaunchError, counted
+from tuner.errors import InputError, LaunchError, counted, listed, shown
 from tuner.launch import keeper
 from tuner.launch.contract import Job, Status
 from tuner.launch.jsonfile import read_object
 from tuner.launch.program import Program, Start
 from tuner.launch.slurm import FAREWELL, LOOK, SCRIPT, Slurm
-from tuner.launch.slurm_allocation import Allocation
+from tuner.launch.slurm_allocation import Allocation, hostnames
 from tuner.launch.slurm_commands import Commands, Pace, Silence, own_environment
 from tuner.launch.slurm_job import GONE, KILLED, LATE, NOTE, Sent, result_of
 from tuner.launch.slurm_process import NODES, Script
@@ -60,6 +60,8 @@ class Steps(Slurm):
             program, nodes=most, site=site, notes=notes, commands=commands, pace=pace, clock=clock, sleep=sleep
         )
         self._allocation, self._most = allocation, most
+        self._wanted = self._by_the_site()
+        """Nodes of the allocation that the site's file does not exclude."""
         self._scripts: dict[str, Script] = {}
         """By the job's tag."""
         self._settled: set[str] = set()
@@ -79,6 +81,8 @@ class Steps(Slurm):
                 'tasks = "once" is for a command that calls srun by itself, on nodes that other trials may have: with '
                 '--within-allocation it is "ranks" or "nodes".'
             )
+        if not self._wanted:
+            raise InputError(f"exclude of the site's file leaves no node of allocation {self._allocation.number}.")
         if cores is not None and cores < ranks:
             raise InputError(
                 f"allocation {self._allocation.number} has {counted(cores, 'core')} on a node for {ranks} ranks; "
@@ -87,6 +91,21 @@ class Steps(Slurm):
         if not self.nodes:
             raise LaunchError(f"all nodes of allocation {self._allocation.number} have failed; begin with another one.")
         self._be_alone()
+
+    def _by_the_site(self) -> tuple[str, ...]:
+        """The nodes that the site's `exclude` leaves; refused where its `nodelist` does not name one of them."""
+        site, nodes = self._site, self._allocation.nodes
+        if site.exclude:
+            without = hostnames(",".join(site.exclude), self._commands, "exclude in the site's file")
+            nodes = tuple(name for name in nodes if name not in without)
+        if site.nodelist:
+            named = hostnames(site.nodelist, self._commands, "nodelist in the site's file")
+            if other := [name for name in nodes if name not in named]:
+                raise InputError(
+                    f"allocation {self._allocation.number} has {listed(other)}, which nodelist = "
+                    f"{shown(site.nodelist)} of the site's file does not name; exclude them there, or take it out."
+                )
+        return nodes
 
     def _be_alone(self) -> None:
         """Keep other tuners out of the allocation, as far as they keep their studies where this one does."""
@@ -118,7 +137,7 @@ class Steps(Slurm):
         with self._prepared(job, self._note(job, self._allocation.number)):
             handle = self._known(job.folder, job.tag, self._allocation.number, waits=True)
             try:
-                self._start_next()
+                self._start_next(self._jobs[handle])
             except OSError as error:
                 del self._jobs[handle]
                 raise LaunchError(f"{job.topology.key} cannot be started: {error.strerror or error}.") from None
@@ -127,8 +146,11 @@ class Steps(Slurm):
     def _text(self, job: Job, start: Start) -> str:
         return step_script(job, start, self._site, accelerators=not self._program.on_host)
 
-    def _start_next(self) -> None:
-        """Start the jobs that wait, in their order, as far as there are nodes."""
+    def _start_next(self, new: Sent | None = None) -> None:
+        """Start the jobs that wait, in their order, as far as there are nodes; where the system cannot, they wait on.
+
+        It raises for the `new` one alone, whose submission then fails.
+        """
         for sent in self._open():
             if sent.tag in self._scripts or sent.number != self._allocation.number or not self._waits(sent):
                 continue
@@ -140,7 +162,13 @@ class Steps(Slurm):
             if min(len(free), self.nodes - len(held)) < sent.wants:
                 sent.waits = f"other jobs have {counted(len(held), 'node')}"
                 return
-            self._start(sent, tuple(free[: sent.wants]))
+            try:
+                self._start(sent, tuple(free[: sent.wants]))
+            except OSError as error:
+                if sent is new:
+                    raise
+                sent.waits = f"it cannot be started now: {error.strerror or error}"
+                return
 
     def _start(self, sent: Sent, nodes: tuple[str, ...]) -> None:
         environment = {
@@ -162,7 +190,7 @@ class Steps(Slurm):
         return sent.began is None and sent.told is None and sent.waited is not None
 
     def _fit(self) -> list[str]:
-        return [name for name in self._allocation.nodes if name not in self.excluded]
+        return [name for name in self._wanted if name not in self.excluded]
 
     def _held(self) -> set[str]:
         """Nodes of the jobs that run."""
@@ -233,11 +261,11 @@ class Steps(Slurm):
         if not noted.get("settled") and not sent.ending and script is not None:
             if result_of(sent, on_host=self._program.on_host).outcome is not Outcome.MEASURED:
                 there = self._queue.nodes_of(sent.number)
-                sent.silent = there is None
-                if there is None:  # whether its nodes have failed cannot be told yet
+                bad = self._queue.unfit_among(",".join(script.nodes)) if script.nodes else {}
+                sent.silent = there is None or bad is None
+                if there is None or bad is None:  # whether its nodes have failed cannot be told yet
                     sent.over, sent.told, sent.final = False, None, None
                     return
-                bad = self._queue.unfit(",".join(script.nodes)) if script.nodes else {}
                 if there:
                     bad |= {name: "no longer in its allocation" for name in script.nodes if name not in {*there, *bad}}
                 self._leave_out(bad)

@@ -1,0 +1,212 @@
+"""Job steps with no cluster: the scripts are real and run here, Slurm's words are written down."""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.slurm_stage import BY_NODE, Acting
+from tests.stages import CLUSTER, TOPOLOGIES, WORKLOAD, Behaviour
+from tuner.errors import InputError, LaunchError
+from tuner.launch.contract import Job, State, Status
+from tuner.launch.jsonfile import read_object, write_object
+from tuner.launch.slurm_allocation import Allocation
+from tuner.launch.slurm_commands import Commands, Pace, Said
+from tuner.launch.slurm_job import LATE
+from tuner.launch.slurm_script import job_name
+from tuner.launch.slurm_site import SlurmSite
+from tuner.launch.slurm_states import MARK
+from tuner.launch.slurm_steps import Steps
+from tuner.results import Outcome
+
+SRUN = '#!/bin/bash\nwhile [ "$1" != bash ]; do shift; done\nexec "$@"\n'
+SCONTROL = "#!/bin/bash\necho localhost\n"
+REFUSED = "slurm_load_jobs error: Protocol authentication error"
+
+
+class Written(Commands):
+    """Slurm's words about allocation 7 of n1 to n4; a command that holds a word of `fails` fails."""
+
+    def __init__(self) -> None:
+        self.fails: set[str] = set()
+        self.why = REFUSED
+        self.states: dict[str, str] = {}
+        self.steps: list[str] = []
+
+    def ask(self, *words: str, lock: int | None = None) -> Said:  # noqa: ARG002 - nothing is kept open
+        if self.fails & set(words):
+            return Said(1, "", self.why)
+        if "--steps" in words:
+            return Said(0, "\n".join(f"7.{number}{MARK}{name}" for number, name in enumerate(self.steps)), "")
+        if words[0] == "squeue":
+            return Said(0, "n[1-4]\n", "")
+        if "hostnames" in words:
+            return Said(0, "\n".join(HOSTS[words[-1]]) + "\n", "")
+        return Said(0, "\n".join(f"{name}|{state}|disk" for name, state in self.states.items()), "")
+
+
+FOUR = ("n1", "n2", "n3", "n4")
+HOSTS = {"n[1-4]": FOUR, "n[1,3]": ("n1", "n3"), "n2": ("n2",), "n[1-4],m7": (*FOUR, "m7")}
+
+
+class Within:
+    """What a test says: jobs, launchers, and what it waits for."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.said = folder, Written()
+        self.jobs: list[Job] = []
+
+    def open(self, nodes: int = 4, site: SlurmSite = BY_NODE, **more: Any) -> Steps:
+        """Another process's launcher; its own clock runs."""
+        allocation = Allocation(number="7", nodes=FOUR[:nodes], cores=8)
+        pace = Pace(first=0.01, most=0.01)
+        return Steps(Acting(), allocation=allocation, site=site, commands=self.said, pace=pace, **more)
+
+    def job(self, behaviour: Behaviour) -> Job:
+        """A job of one node."""
+        number = len(self.jobs)
+        self.jobs.append(
+            Job(
+                number=number,
+                tag=f"{os.getpid()}-{time.time_ns()}",
+                folder=self.folder / str(number),
+                workload=WORKLOAD,
+                cluster=CLUSTER,
+                topology=TOPOLOGIES[behaviour],
+            )
+        )
+        return self.jobs[-1]
+
+
+def until(steps: Steps, handle: str, right: Callable[[Status], bool]) -> Status:
+    deadline = time.monotonic() + 60
+    while not right(status := steps.poll([handle])[handle]):
+        assert time.monotonic() < deadline, status
+        time.sleep(0.02)
+    return status
+
+
+def is_in(*states: State) -> Callable[[Status], bool]:
+    return lambda status: status.state in states
+
+
+@pytest.fixture
+def within(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Within]:
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    for name, text in (("srun", SRUN), ("scontrol", SCONTROL)):
+        (programs / name).write_text(text)
+        (programs / name).chmod(0o755)
+    monkeypatch.setenv("PATH", f"{programs}:{os.environ['PATH']}")
+    stage = Within(tmp_path / "jobs")
+    yield stage
+    stage.said.fails.clear()
+    stage.said.steps.clear()
+    last = stage.open()
+    for job in stage.jobs:
+        if (handle := last.adopt(job, None)) is not None:
+            last.cancel(handle)
+
+
+def test_a_failed_step_is_unknown_until_slurm_says_whether_its_nodes_have_failed(within: Within) -> None:
+    """An `sinfo` that fails is no word that they are well: the node that did it is left out once it is told."""
+    steps, job = within.open(), within.job("crash")
+    within.said.fails = {"sinfo"}
+    within.said.states = {"n1": "down*", "n2": "idle"}
+    handle = steps.submit(job)
+    until(steps, handle, lambda _: (job.folder / "ended.json").exists())
+    assert until(steps, handle, is_in(State.ENDED, State.UNKNOWN)).state is State.UNKNOWN
+    assert "settled" not in read_object(job.folder / "slurm.json")
+    within.said.fails = set()
+    until(steps, handle, is_in(State.ENDED))
+    assert steps.excluded == {"n1": "down, not responding: disk"}
+    assert steps.collect(handle).again == "n1 failed under it"
+    assert read_object(job.folder / "began.json")["nodes"] == "n2"
+
+
+@pytest.mark.parametrize("fails", ["squeue", "hostnames"])
+def test_an_allocation_whose_nodes_nobody_can_name_has_not_ended(within: Within, fails: str) -> None:
+    steps, job = within.open(), within.job("crash")
+    within.said.fails = {fails}
+    handle = steps.submit(job)
+    until(steps, handle, lambda _: (job.folder / "ended.json").exists())
+    assert until(steps, handle, is_in(State.ENDED, State.UNKNOWN)).state is State.UNKNOWN
+    within.said.fails = set()
+    until(steps, handle, is_in(State.ENDED))
+    assert steps.collect(handle).outcome is Outcome.CRASHED
+
+
+def test_a_step_on_another_machine_is_unknown_while_slurm_does_not_say_whether_it_runs(within: Within) -> None:
+    """Its script cannot be seen from here; an error is no word that its step is gone."""
+    job, clock = within.job("good"), [1000.0]
+    began = {"tag": job.tag, "job": "7", "restart": 0, "began": 990.0, "nodes": "n1"}
+    job.folder.mkdir(parents=True)
+    write_object(job.folder / "began.json", began)
+    script = {"pid": 1, "host": "elsewhere", "nodes": ["n1"]}
+    write_object(job.folder / "slurm.json", {"tag": job.tag, "job": "7", "step": True, "nodes": 1, "script": script})
+    within.said.steps = [job_name(job.tag)]
+    steps = within.open(clock=lambda: clock[0])
+    handle = steps.adopt(job, None)
+    assert handle is not None
+    states = []
+    for fails in ({"--steps"}, {"--steps"}, {"--steps"}, set()):
+        within.said.fails = fails
+        states.append(steps.poll([handle])[handle].state)
+        clock[0] += 2 * LATE
+    assert states == [State.RUNNING, State.UNKNOWN, State.UNKNOWN, State.RUNNING]
+    within.said.fails, within.said.why = {"--steps"}, "slurm_load_jobs error: Invalid job id specified"
+    assert steps.poll([handle])[handle].state is State.ENDED
+
+
+def test_a_job_that_the_system_cannot_start_now_waits_and_is_started_later(
+    within: Within, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nor is it held against a job that is submitted meanwhile; one that nothing waits before is refused."""
+    steps = within.open(nodes=1)
+    first, second = steps.submit(within.job("hang")), steps.submit(within.job("good"))
+    monkeypatch.setenv("TOO_LARGE", "x" * 200_000)  # for exec, which fails with E2BIG
+    steps.cancel(first)
+    status = steps.poll([second])[second]
+    assert (status.state, status.reason) == (State.WAITING, "it cannot be started now: Argument list too long")
+    third = steps.submit(within.job("good"))
+    monkeypatch.delenv("TOO_LARGE")
+    for handle in (second, third):
+        until(steps, handle, is_in(State.ENDED))
+        assert steps.collect(handle).outcome is Outcome.MEASURED
+    monkeypatch.setenv("TOO_LARGE", "x" * 200_000)
+    with pytest.raises(LaunchError, match="cannot be started: Argument list too long"):
+        steps.submit(within.job("good"))
+    assert not within.jobs[-1].folder.exists()
+
+
+def test_no_job_is_sent_to_a_node_that_the_site_excludes(within: Within) -> None:
+    steps = within.open(nodes=2, site=replace(BY_NODE, exclude=("n[1,3]",), nodelist="n2"))
+    steps.check()
+    assert steps.nodes == 1
+    first, second = steps.submit(within.job("good")), steps.submit(within.job("good"))
+    for handle in (first, second):
+        until(steps, handle, is_in(State.ENDED))
+    assert [read_object(job.folder / "began.json")["nodes"] for job in within.jobs] == ["n2", "n2"]
+
+
+@pytest.mark.parametrize(
+    ("site", "error", "sentence"),
+    [
+        (SlurmSite(nodelist="n2"), InputError, "has n1, n3 and n4, which nodelist = 'n2' of the site's file does not"),
+        (SlurmSite(exclude=("n[1-4]", "m7")), InputError, "leaves no node of allocation 7"),
+        (SlurmSite(exclude=("n[",)), LaunchError, "the nodes of exclude in the site's file cannot be told"),
+    ],
+)
+def test_a_site_that_the_allocation_does_not_fit_is_refused(
+    site: SlurmSite, error: type[Exception], sentence: str, within: Within
+) -> None:
+    within.said.fails = {"n["}
+    with pytest.raises(error, match=re.escape(sentence)):
+        within.open(site=site).check()
