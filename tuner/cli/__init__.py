@@ -75,6 +75,7 @@ for command in _COMMANDS:
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """The `tuner` script: run a command, and turn what a user should read into one sentence and an exit code."""
+    _open_streams()
     if isinstance(sys.stdout, io.TextIOWrapper):
         # A name in another script must not end a command on a terminal that cannot show it.
         sys.stdout.reconfigure(errors="backslashreplace")
@@ -84,6 +85,13 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         warnings.simplefilter("always", TunerWarning)
         warnings.showwarning = _note
         sys.exit(_run(list(sys.argv[1:] if arguments is None else arguments)))
+
+
+def _open_streams() -> None:
+    """Give a stream that our caller has closed somewhere to go; the first free number, so no file takes its place."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115, PTH123 - until the process ends
 
 
 def _run(arguments: list[str]) -> int:
