@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from tests.conftest import ROOT
 from tests.found_studies import study_in
 
 TUNER = (sys.executable, "-m", "tuner")
@@ -16,7 +18,8 @@ TUNER = (sys.executable, "-m", "tuner")
 def in_shell(redirected: str, *words: str) -> subprocess.CompletedProcess[str]:
     """A program as a shell starts it: `>&-` closes its stdout."""
     command = ["sh", "-c", f'exec "$@" {redirected}', "sh", *words]
-    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=120, env=environment)
 
 
 @pytest.mark.parametrize("words", [["plan"], ["plan", "--json"], ["rules"]])
@@ -41,3 +44,14 @@ def test_a_report_whose_streams_are_closed_is_written_whole(tmp_path: Path) -> N
     for name in ("report.md", "measurements.csv"):
         closed = (runs / "bloom-48" / "report" / name).read_text()
         assert closed == (tmp_path / "open" / name).read_text()
+
+
+def test_what_fails_beside_the_output_is_not_told_as_the_output(tmp_path: Path) -> None:
+    """A folder that is gone under the command's feet is no fault of stdout, which is open."""
+    gone, runs = tmp_path / "gone", tmp_path / "runs"
+    gone.mkdir()
+    own = ("--launcher", "local", "--model", "tiny", "--nodes", "1", "--gpus-per-node", "4", "--command", "sleep 1")
+    words = [*TUNER, "optimize", *own, "--runs", str(runs)]
+    said = in_shell("", "sh", "-c", f'cd {gone}; rmdir {gone}; exec "$@"', "sh", *words)
+    assert said.returncode == 1
+    assert said.stderr == "tuner: the system refused what the command needs: No such file or directory.\n"
