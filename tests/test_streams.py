@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 
 from tests.conftest import ROOT
 from tests.found_studies import study_in
+from tuner.catalog import read_toml
 
 TUNER = (sys.executable, "-m", "tuner")
 
@@ -18,8 +20,16 @@ TUNER = (sys.executable, "-m", "tuner")
 def in_shell(redirected: str, *words: str) -> subprocess.CompletedProcess[str]:
     """A program as a shell starts it: `>&-` closes its stdout."""
     command = ["sh", "-c", f'exec "$@" {redirected}', "sh", *words]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=120, env=environment)
+    return subprocess.run(
+        command,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        # who runs the tests in the background has SIGINT ignored, and children inherit that
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )
 
 
 @pytest.mark.parametrize("words", [["plan"], ["plan", "--json"], ["rules"]])
@@ -27,6 +37,12 @@ def in_shell(redirected: str, *words: str) -> subprocess.CompletedProcess[str]:
 def test_a_command_whose_stdout_is_closed_ends_as_quietly(redirected: str, words: list[str]) -> None:
     said = in_shell(redirected, *TUNER, *words)
     assert (said.returncode, said.stdout, said.stderr) == (0, "", "")
+
+
+def test_who_reads_a_closed_stdin_is_told_that_there_is_none() -> None:
+    said = in_shell("<&- >&-", *TUNER, "measure", "-")
+    assert said.returncode == 2
+    assert "there is no standard input to read" in said.stderr
 
 
 def test_a_search_whose_stderr_is_closed_still_prints_what_it_found(tmp_path: Path) -> None:
@@ -55,3 +71,35 @@ def test_what_fails_beside_the_output_is_not_told_as_the_output(tmp_path: Path) 
     said = in_shell("", "sh", "-c", f'cd {gone}; rmdir {gone}; exec "$@"', "sh", *words)
     assert said.returncode == 1
     assert said.stderr == "tuner: the system refused what the command needs: No such file or directory.\n"
+
+
+SCRIPT = read_toml(ROOT / "pyproject.toml")["project"]["scripts"]["tuner"].replace(":", " import ")
+STARTS = ["import runpy; runpy.run_module('tuner', run_name='__main__')", f"from {SCRIPT}; main()"]
+
+
+@pytest.mark.parametrize("moment", ["tuner.cli", "click", "tuner.cli.optimize", "tuner.planning"])
+@pytest.mark.parametrize("begin", STARTS)
+def test_an_interrupt_while_modules_are_imported_leaves_with_130_and_one_sentence(begin: str, moment: str) -> None:
+    program = (
+        "import os, signal, sys\n"
+        "class Interrupts:\n"
+        "    def find_spec(self, name, path=None, target=None):\n"
+        f"        if name == {moment!r}: os.kill(os.getpid(), signal.SIGINT)\n"
+        "sys.meta_path.insert(0, Interrupts())\n"
+        f"sys.argv = ['tuner', 'plan']\n{begin}"
+    )
+    said = in_shell("", sys.executable, "-c", program)
+    assert (said.returncode, said.stdout, said.stderr) == (130, "", "tuner: interrupted.\n")
+
+
+def test_a_second_interrupt_while_the_first_is_answered_loses_nothing(tmp_path: Path) -> None:
+    """The job sends the first one while it runs, and the second while it is being ended."""
+    job = 'trap "kill -INT $1; exit" TERM; sleep 0.5; kill -INT $1; while :; do sleep 0.1; done'
+    own = ("--launcher", "local", "--model", "tiny", "--nodes", "1", "--gpus-per-node", "4", "--runs", str(tmp_path))
+    start = f'exec "$@" --command "sh {tmp_path / "job"} $$"'
+    (tmp_path / "job").write_text(job)
+    said = in_shell("", "sh", "-c", start, "sh", *TUNER, "optimize", *own)
+    assert said.returncode == 130
+    assert "the same command goes on with it" in said.stdout
+    assert said.stderr.splitlines()[-1] == "tuner: interrupted."
+    assert said.stderr.count("interrupted.") == 1

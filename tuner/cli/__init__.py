@@ -90,10 +90,12 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
 
 
 def _open_streams() -> None:
-    """Give a stream that our caller has closed somewhere to go; the first free number, so no file takes its place."""
-    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+    """Take what is written to a stream that our caller has closed, and its number, where no file of ours may stand."""
+    if sys.stdin is None:
+        os.open(os.devnull, os.O_RDONLY)  # who reads it is told that there is none
+    for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:
-            setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115, PTH123 - until the process ends
+            setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115, PTH123 - until the process ends
 
 
 def _run(arguments: list[str]) -> int:
