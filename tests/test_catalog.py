@@ -205,7 +205,7 @@ def test_a_file_that_is_none_is_told_so(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"there is no file .*config\.json"):
         catalog.model(str(tmp_path))
     (tmp_path / "binary.json").write_bytes(b"\xff\xfe\x00")
-    with pytest.raises(InputError, match="cannot be read"):
+    with pytest.raises(InputError, match="is not UTF-8 text"):
         catalog.model(str(tmp_path / "binary.json"))
     (tmp_path / "large.json").write_bytes(b" " * (5 << 20))
     with pytest.raises(InputError, match="more than"):
