@@ -70,6 +70,7 @@ def wrong(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
         (("--launcher", "abacus"), "no launcher called 'abacus'"),
         (("--launcher", "replay"), "--table FILE"),
         (("--from", "nothing"), "neither a file nor a study"),
+        (("--from", "/"), "'/' is a folder, where a table or a study's name is wanted; "),
     ],
 )
 def test_what_cannot_be_meant_is_refused_in_one_sentence(arguments: tuple[str, ...], words: str, wrong: Run) -> None:
