@@ -102,6 +102,15 @@ def test_five_sentences_say_what_won_by_how_much_why_how_sure_and_at_what_cost(s
     assert all(sentence.endswith(".") for sentence in said)
 
 
+def test_no_ratio_is_rounded_until_it_says_nothing(study: Reopened) -> None:
+    """The slowest of them takes more than once as long; jobs that were launched have cost more than nothing."""
+    by_how_much, cost = sentences(study, rows_of(study))[1], sentences(study, rows_of(study))[4]
+    assert not re.search(r"takes (1|0) times as long", by_how_much)
+    assert " 0.00% of" not in cost
+    if (ratio := study.places[-1].days / study.places[0].days) < 2 and "the slowest of" in by_how_much:
+        assert f"takes {ratio - 1:.1%} longer" in by_how_much
+
+
 def test_the_reason_adds_up_to_what_the_model_expects_of_both(study: Reopened) -> None:
     rows = rows_of(study)
     ours, other = account(study, rows[0]), account(study, rows[1])

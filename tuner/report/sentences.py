@@ -14,6 +14,12 @@ from tuner.tune.standing import UNLIKELY
 SAID: Final = 3
 """Terms that are named."""
 
+DOUBLE: Final = 2.0
+"""From where on a ratio is told as so many times, and below as a percentage."""
+
+SMALLEST: Final = 1e-4
+"""The smallest share that has digits."""
+
 TERMS: Final = {
     "products": "matrix products",
     "elementwise": "element-wise work",
@@ -87,7 +93,7 @@ def _by_how_much(study: Reopened) -> str:
         said += f", and {1 - best.days / other.days:.1%} sooner than {other.key}, the first one measured"
     worst = places[-1]
     if worst not in (best, second, other):
-        said += f"; the slowest of {len(places)} takes {worst.days / best.days:.2g} times as long"
+        said += f"; the slowest of {len(places)} takes {_longer(worst.days / best.days)}"
     return f"{said}."
 
 
@@ -133,7 +139,19 @@ def _cost(study: Reopened) -> str:
     if best is None:
         return f"{said}."
     share = study.node_hours / (best.days * 24 * study.topology(best).nodes)
-    return f"{said}, {f'{share:.2%} of' if share < 1 else f'{share:,.1f} times'} what the training itself takes."
+    return f"{said}, {_share(share)} what the training itself takes."
+
+
+def _longer(ratio: float) -> str:
+    """`4.1% longer`, `2.5 times as long`."""
+    return f"{ratio - 1:.1%} longer" if ratio < DOUBLE else f"{ratio:,.2g} times as long"
+
+
+def _share(share: float) -> str:
+    """`0.35% of`, `2.5 times`."""
+    if share >= 1:
+        return f"{share:,.1f} times"
+    return f"{share:.2%} of" if share >= SMALLEST else f"less than {SMALLEST:.2%} of"
 
 
 def _days(days: float) -> str:
