@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 import re
 from dataclasses import replace
@@ -289,6 +291,29 @@ def test_the_files_of_a_replayed_study_are_these(tmp_path: Path) -> None:
         if os.environ.get("TUNER_GOLDEN"):
             (GOLDEN / name).write_text(text)
         assert text == (GOLDEN / name).read_text(), name
+
+
+def test_a_training_of_hours_is_told_in_hours_wherever_it_is_told(run: Run, tmp_path: Path) -> None:
+    """As the search tells it; the CSV stays in days."""
+    small = ("--model", "gpt-1.3b", "--nodes", "4", "--tokens", "2e10", "--budget", "4")
+    kept = ("--runs", str(tmp_path))
+    searched = run("optimize", *small, "--study", "s", *kept).out
+    found = re.search(r"an iteration, ([0-9.]+ hours) \(([0-9.]+ to [0-9.]+)\)", searched)
+    assert found, searched
+    said = run("report", "s", *kept).out
+    assert f"{found[1]} for 20 billion tokens" in said
+    assert f"it takes {found[2]} hours with 80% probability" in said
+    folder = tmp_path / "s" / "report"
+    assert all(each in (folder / "report.md").read_text() for each in ("| Hours |", "Hours: until", found[2]))
+    assert " days" not in said
+    assert '<th scope="col">Days' not in (folder / "report.html").read_text()
+    (row, *_) = list(csv.DictReader(io.StringIO((folder / "measurements.csv").read_text())))
+    assert float(row["days"]) < 1
+    assert found[1] in run("export", "s", *kept).out
+    assert "| hours | " in (tmp_path / "s" / "production" / "README.md").read_text()
+    shown = reopened("s", runs=tmp_path)._repr_markdown_()
+    assert "| Hours |" in shown
+    assert found[2] in shown
 
 
 def test_a_study_that_measured_nothing_still_has_a_report(run: Run, tmp_path: Path) -> None:
