@@ -205,13 +205,30 @@ def test_a_file_that_is_none_is_told_so(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"there is no file .*config\.json"):
         catalog.model(str(tmp_path))
     (tmp_path / "binary.json").write_bytes(b"\xff\xfe\x00")
-    with pytest.raises(InputError, match="cannot be read"):
+    with pytest.raises(InputError, match="is not UTF-8 text"):
         catalog.model(str(tmp_path / "binary.json"))
     (tmp_path / "large.json").write_bytes(b" " * (5 << 20))
     with pytest.raises(InputError, match="more than"):
         catalog.model(str(tmp_path / "large.json"))
     with pytest.raises(InputError, match="is not a file"):
         catalog.model("/dev/null/")
+
+
+@pytest.mark.parametrize(
+    "option", [("--model", "model", "own"), ("--gpu", "GPU", "card"), ("--cluster", "cluster", "there")]
+)
+def test_a_name_that_is_a_file_says_how_the_file_is_read(
+    option: tuple[str, str, str], run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "own").mkdir()
+    for name in ("card", "there", "own/config.json"):
+        (tmp_path / name).write_text("{")
+    flag, kind, name = option
+    said = run("plan", flag, name)
+    assert f"there is no {kind} called '{name}'" in said.err
+    assert f"The {'folder' if name == 'own' else 'file'} {name} is read as ./{name}." in said.err
+    assert "is not TOML" in (read := run("plan", flag, f"./{name}").err) or "nor JSON" in read
 
 
 PUBLISHED = json.loads((ROOT / "tests/data/huggingface/counts.json").read_text())

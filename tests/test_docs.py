@@ -111,12 +111,15 @@ SHOWN = [
 
 @pytest.mark.parametrize(("start", "arguments"), SHOWN)
 def test_the_output_shown_in_the_readme_is_what_the_command_prints(
-    start: str, arguments: tuple[str, ...], run: Run, tmp_path: Path
+    start: str, arguments: tuple[str, ...], run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """But for times, and for what an ellipsis stands for."""
     blocks = re.findall(r"```text\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
     (block,) = [block for block in blocks if block.startswith(start)]
-    said = run(*arguments, *(["--runs", str(tmp_path)] if arguments[0] == "optimize" else []))
+    for name in ("tests", "docs"):
+        (tmp_path / name).symlink_to(ROOT / name)
+    monkeypatch.chdir(tmp_path)
+    said = run(*arguments)
     printed = " ".join((said.out + said.err).split())
     for part in re.sub(r"counted in [0-9.]+ s", "...", block).split("..."):
         assert " ".join(part.split()) in printed

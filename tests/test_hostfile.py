@@ -58,7 +58,7 @@ def test_a_hostfile_that_is_none_is_refused_with_its_line(text: str, complaint: 
     (tmp_path / "hosts").write_text(text)
     with pytest.raises(InputError, match=complaint):
         read_hostfile(tmp_path / "hosts")
-    with pytest.raises(InputError, match="cannot be read"):
+    with pytest.raises(InputError, match="there is no file"):
         read_hostfile(tmp_path / "none")
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 import re
 import shlex
@@ -101,6 +103,15 @@ def test_five_sentences_say_what_won_by_how_much_why_how_sure_and_at_what_cost(s
     assert "node-hours" in said[4]
     assert said[0].startswith("SIMULATED: ") == study.simulated
     assert all(sentence.endswith(".") for sentence in said)
+
+
+def test_no_ratio_is_rounded_until_it_says_nothing(study: Reopened) -> None:
+    """The slowest of them takes more than once as long; jobs that were launched have cost more than nothing."""
+    by_how_much, cost = sentences(study, rows_of(study))[1], sentences(study, rows_of(study))[4]
+    assert not re.search(r"takes (1|0) times as long", by_how_much)
+    assert " 0.00% of" not in cost
+    if (ratio := study.places[-1].days / study.places[0].days) < 2 and "the slowest of" in by_how_much:
+        assert f"takes {ratio - 1:.1%} longer" in by_how_much
 
 
 def test_the_reason_adds_up_to_what_the_model_expects_of_both(study: Reopened) -> None:
@@ -281,6 +292,29 @@ def test_the_files_of_a_replayed_study_are_these(tmp_path: Path) -> None:
         if os.environ.get("TUNER_GOLDEN"):
             (GOLDEN / name).write_text(text)
         assert text == (GOLDEN / name).read_text(), name
+
+
+def test_a_training_of_hours_is_told_in_hours_wherever_it_is_told(run: Run, tmp_path: Path) -> None:
+    """As the search tells it; the CSV stays in days."""
+    small = ("--model", "gpt-1.3b", "--nodes", "4", "--tokens", "2e10", "--budget", "4")
+    kept = ("--runs", str(tmp_path))
+    searched = run("optimize", *small, "--study", "s", *kept).out
+    found = re.search(r"an iteration, ([0-9.]+ hours) \(([0-9.]+ to [0-9.]+)\)", searched)
+    assert found, searched
+    said = run("report", "s", *kept).out
+    assert f"{found[1]} for 20 billion tokens" in said
+    assert f"it takes {found[2]} hours with 80% probability" in said
+    folder = tmp_path / "s" / "report"
+    assert all(each in (folder / "report.md").read_text() for each in ("| Hours |", "Hours: until", found[2]))
+    assert " days" not in said
+    assert '<th scope="col">Days' not in (folder / "report.html").read_text()
+    (row, *_) = list(csv.DictReader(io.StringIO((folder / "measurements.csv").read_text())))
+    assert float(row["days"]) < 1
+    assert found[1] in run("export", "s", *kept).out
+    assert "| hours | " in (tmp_path / "s" / "production" / "README.md").read_text()
+    shown = reopened("s", runs=tmp_path)._repr_markdown_()
+    assert "| Hours |" in shown
+    assert found[2] in shown
 
 
 def test_a_study_that_measured_nothing_still_has_a_report(run: Run, tmp_path: Path) -> None:

@@ -45,6 +45,9 @@ def wrong(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
         (("--jobs", "0"), "--jobs 0 runs nothing"),
         (("--patience", "0"), "--patience 0 is less than one job"),
         (("--node-hours", "0"), "not a positive number"),
+        (("--node-hours", "nan"), "not a positive number"),
+        (("--node-hours", "1e308"), "'1e308' is too large; give less than 1e+30."),
+        (("--node-hours", "inf"), "'inf' is too large"),
         (("--deadline", "soon"), "is no duration"),
         (("--deadline", "0s"), "--deadline must be more than 0"),
         (("--seed", "-1"), "--seed -1 is not between 0 and 4,294,967,295"),
@@ -54,7 +57,7 @@ def wrong(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
         (("--drift", "0@3"), "is no drift"),
         (("--drift", "nan@3"), "is not FACTOR@JOBS"),
         (("--iterations", "1"), "begin with 2"),
-        (("--iterations", "5-2"), "begin with 2"),
+        (("--iterations", "5-2"), "--iterations: the range 5-2 runs backwards; write 2-5."),
         (("--iterations", "two"), "neither a number nor a range"),
         (("--study", "../elsewhere"), "is no name for a study"),
         (("--study", "a b"), "is no name for a study"),
@@ -71,6 +74,7 @@ def wrong(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
         (("--launcher", "replay"), "--table FILE"),
         (("--from", "nothing"), "neither a file nor a study"),
         (("--track", "abacus"), "no tracker called 'abacus'"),
+        (("--from", "/"), "'/' is a folder, where a table or a study's name is wanted; "),
     ],
 )
 def test_what_cannot_be_meant_is_refused_in_one_sentence(arguments: tuple[str, ...], words: str, wrong: Run) -> None:

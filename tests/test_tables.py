@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.conftest import ROOT
+from tests.conftest import ROOT, Run
 from tests.strategies import tables
 from tuner.errors import InputError
 from tuner.tables import COLUMNS, Defaults, Row, format_columns, read_table, table_of, write_csv
@@ -303,3 +303,25 @@ def test_every_table_that_ships_reads_and_cites_its_source(path: Path) -> None:
     assert sum(row.run is None for row in table.rows) <= 1
     header = next(csv.reader(io.StringIO(path.read_text(encoding="utf-8"))))
     assert tuple(header) == COLUMNS
+
+
+TABLE = "tp,pp,mbs,sec_per_iter,note\n1,1,1,2.0,caf\N{LATIN SMALL LETTER E WITH ACUTE}\n"
+WAYS = [("evaluate",), ("audit",), ("optimize", "--table"), ("optimize", "--from"), ("plan", "--calibration")]
+
+
+@pytest.mark.parametrize("way", WAYS, ids=" ".join)
+@pytest.mark.parametrize(
+    ("stored", "where"),
+    [
+        (TABLE.encode("latin-1"), "byte 42 is 0xe9"),
+        (TABLE.encode("utf-16"), "byte 1 is 0xff"),
+        (b"\x7fELF\xd0", "byte 5 is 0xd0"),
+    ],
+)
+def test_a_file_in_another_encoding_is_told_in_the_same_words_everywhere(
+    stored: bytes, where: str, way: tuple[str, ...], run: Run, tmp_path: Path
+) -> None:
+    (tmp_path / "t.csv").write_bytes(stored)
+    said = run(*way, str(tmp_path / "t.csv"))
+    assert said.code == 2
+    assert said.err == f"tuner: '{tmp_path / 't.csv'}' is not UTF-8 text ({where}); save it as UTF-8.\n"

@@ -1,6 +1,24 @@
-"""`python -m tuner`."""
+"""`tuner` and `python -m tuner`: the command line, and a Ctrl-C from before it listens until after it is through."""
 
-from tuner.cli import main
+from __future__ import annotations
+
+import signal
+import sys
+
+
+def main() -> None:
+    """Run the command line; it is imported here, for that takes a while too."""
+    try:
+        from tuner.cli import main as command_line
+
+        command_line()
+    except KeyboardInterrupt:
+        if sys.stderr is not None:
+            sys.stderr.write("tuner: interrupted.\n")
+        raise SystemExit(130) from None
+    finally:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # all is said, and only the interpreter is left to end
+
 
 if __name__ == "__main__":
     main()

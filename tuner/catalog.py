@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import MISSING, dataclass, field, fields
 from functools import cache
 from pathlib import Path
@@ -89,7 +89,7 @@ def gpu(name: str) -> Gpu:
     for known, table in catalog().gpu.items():
         if folded in {_folded(known), *map(_folded, table.get("aliases", ()))}:
             return _gpu(known, table, origin="the catalog")
-    raise UnknownName("GPU", name, catalog().gpu, remedy="A TOML file with [gpu.NAME] works too.")
+    raise _unknown("GPU", name, catalog().gpu, files="A TOML file with [gpu.NAME]")
 
 
 def cluster(name: str) -> Cluster:
@@ -217,7 +217,7 @@ def _by_name(kind: str, name: str, entries: Mapping[str, Table]) -> Table:
         return table
     names = catalog().model_names() if kind == "model" else list(entries)
     files = "a TOML file or a Hugging Face config.json" if kind == "model" else "a TOML file"
-    raise UnknownName(kind, name, names, remedy=f"The path of {files} works too.")
+    raise _unknown(kind, name, names, files=f"The path of {files}")
 
 
 def _found(name: str, entries: Mapping[str, Table]) -> Table | None:
@@ -275,6 +275,9 @@ def read_text(path: Path, *, most: int = _LARGEST_FILE) -> str:
     try:
         exists, size = path.exists(), path.stat().st_size if path.is_file() else -1
         text = path.read_text(encoding="utf-8-sig") if 0 <= size <= most else ""
+    except UnicodeDecodeError as error:
+        where = f"byte {error.start + 1:,} is 0x{error.object[error.start]:02x}"
+        raise InputError(f"{shown(str(path))} is not UTF-8 text ({where}); save it as UTF-8.") from None
     except (OSError, ValueError) as error:
         raise InputError(f"{shown(str(path))} cannot be read: {_reason(error)}.") from None
     if size < 0:
@@ -286,6 +289,20 @@ def read_text(path: Path, *, most: int = _LARGEST_FILE) -> str:
 
 def _reason(error: Exception) -> str:
     return (error.strerror if isinstance(error, OSError) else "") or str(error)
+
+
+def kind_of_path(name: str) -> str:
+    """Whether a name that was given is that of a `file` or of a `folder` that is there; else empty."""
+    try:
+        return "" if not name or not Path(name).exists() else "folder" if Path(name).is_dir() else "file"
+    except (OSError, ValueError):  # no file can have such a name
+        return ""
+
+
+def _unknown(kind: str, name: str, known: Iterable[str], *, files: str) -> UnknownName:
+    there = kind_of_path(name)
+    remedy = f"The {there} {name} is read as ./{name}." if there else f"{files} works too."
+    return UnknownName(kind, name, known, remedy=remedy)
 
 
 def _is_path(name: str) -> bool:

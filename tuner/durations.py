@@ -26,6 +26,12 @@ def between(days: float, low: float, high: float) -> str:
     return f"{span(days)} ({low * each:,.1f} to {high * each:,.1f})"
 
 
+def ends(days: float, low: float, high: float) -> str:
+    """`688.0 to 697.8 days`, in the unit of the first."""
+    unit, each = unit_for(days)
+    return f"{low * each:,.1f} to {high * each:,.1f} {unit}"
+
+
 def node_time(hours: float) -> str:
     """`138.1 node-hours`, `57.0 node-seconds`."""
     unit, each = unit_for(hours / 24)

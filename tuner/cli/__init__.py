@@ -7,6 +7,7 @@ import os
 import sys
 import warnings
 from collections.abc import Sequence
+from contextlib import redirect_stdout
 from typing import NoReturn, TextIO
 
 import click
@@ -29,7 +30,8 @@ from tuner.cli.optimize import optimize
 from tuner.cli.plan import plan
 from tuner.cli.report import report
 from tuner.cli.rules import rules
-from tuner.errors import TunerError, TunerWarning
+from tuner.cli.told import Told, UntoldError
+from tuner.errors import TunerError, TunerWarning, shown
 
 __all__ = ["app", "main"]
 
@@ -75,6 +77,7 @@ for command in _COMMANDS:
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """The `tuner` script: run a command, and turn what a user should read into one sentence and an exit code."""
+    _open_streams()
     if isinstance(sys.stdout, io.TextIOWrapper):
         # A name in another script must not end a command on a terminal that cannot show it.
         sys.stdout.reconfigure(errors="backslashreplace")
@@ -86,18 +89,31 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         sys.exit(_run(list(sys.argv[1:] if arguments is None else arguments)))
 
 
+def _open_streams() -> None:
+    """Take what is written to a stream that our caller has closed, and its number, where no file of ours may stand."""
+    if sys.stdin is None:
+        os.open(os.devnull, os.O_RDONLY)  # who reads it is told that there is none
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115, PTH123 - until the process ends
+
+
 def _run(arguments: list[str]) -> int:
     """Run a command; its exit code."""
     try:
-        with app.make_context("tuner", arguments) as context:
-            app.invoke(context)
-        sys.stdout.flush()
+        with redirect_stdout(Told(sys.stdout)) as told:
+            with app.make_context("tuner", arguments) as context:
+                app.invoke(context)
+            told.flush()
     except click.exceptions.Exit as left:
         return left.exit_code
-    except BrokenPipeError:
-        return _abandon_stdout(0)  # whoever read our output has gone, which is their right
+    except UntoldError as error:
+        if isinstance(error.cause, BrokenPipeError):
+            return _abandon_stdout(0)  # whoever read our output has gone, which is their right
+        return _abandon_stdout(_failed(f"the output cannot be written: {error.cause.strerror or error.cause}.", 1))
     except OSError as error:
-        return _abandon_stdout(_failed(f"the output cannot be written: {error.strerror or error}.", 1))
+        what = "the system refused what the command needs" if error.filename is None else shown(str(error.filename))
+        return _failed(f"{what}: {error.strerror or error}.", 1)
     except click.exceptions.NoArgsIsHelpError as error:
         print(error.format_message(), file=sys.stderr)
         return error.exit_code

@@ -36,6 +36,7 @@ def export(study: Reopened, key: str | None, output: str | None, launched_by: st
     from pathlib import Path
 
     from tuner.cli.output import print_json
+    from tuner.durations import seconds, span
     from tuner.errors import NothingUsable
     from tuner.export.bundle import bundle, write_bundle
     from tuner.report.promise import promise
@@ -52,8 +53,8 @@ def export(study: Reopened, key: str | None, output: str | None, launched_by: st
     expected = run.expected
     label = "SIMULATED: " if study.simulated else ""
     print(
-        f"{label}{place.key}: {expected.sec_per_iter:.2f} s an iteration ({expected.low:.2f} to {expected.high:.2f}), "
-        f"{expected.days:,.1f} days"
+        f"{label}{place.key}: {seconds(expected.sec_per_iter)} s an iteration ({seconds(expected.low)} to "
+        f"{seconds(expected.high)}), {span(expected.days)}"
     )
     for path in files:
         print(f"wrote {path}")

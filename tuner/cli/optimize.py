@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import signal
 import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -64,7 +67,7 @@ def optimize(space: Space, as_json: bool, **given: Any) -> None:
 
     request = _request(space, given)
     show = _show(as_json=as_json)
-    with begin(request, show.event) as begun:
+    with ExitStack() as ending, begin(request, show.event) as begun:
         show.begin(begun, request)
         tuning = Tuning(begun.setup)
         interrupted = False
@@ -72,6 +75,7 @@ def optimize(space: Space, as_json: bool, **given: Any) -> None:
             with show.live(tuning):
                 tuning.run()
         except KeyboardInterrupt:
+            ending.enter_context(_deaf())
             interrupted = True
             tuning.interrupt()
         found = _print(tuning, begun, as_json=as_json)
@@ -79,6 +83,16 @@ def optimize(space: Space, as_json: bool, **given: Any) -> None:
         raise KeyboardInterrupt
     if found.best is None:
         raise NothingUsable(f"nothing was measured; {found.ended}.")
+
+
+@contextmanager
+def _deaf() -> Iterator[None]:
+    """Hear no second Ctrl-C: jobs are ended as the first one asked, and what was found is still to be told."""
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def _request(space: Space, given: dict[str, Any]) -> Request:

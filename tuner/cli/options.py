@@ -48,6 +48,10 @@ _DESCRIBE: Final[tuple[Callable[[Command], Command], ...]] = (
 )
 
 
+LARGEST: Final = 1e30
+"""No figure of a training comes near; products of a few such numbers are finite still."""
+
+
 class Positive(click.ParamType[float]):
     """A positive number."""
 
@@ -59,8 +63,10 @@ class Positive(click.ParamType[float]):
             number = float(value)
         except ValueError:
             number = 0.0
-        if not 0 < number < 1e30:
+        if not number > 0:  # nor is what is no number at all
             self.fail(f"{value!r} is not a positive number.", param, ctx)
+        if number >= LARGEST:
+            self.fail(f"{value!r} is too large; give less than {LARGEST:g}.", param, ctx)
         return number
 
 

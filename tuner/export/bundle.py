@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
+from tuner.durations import seconds, unit_for
 from tuner.errors import InputError, UnknownName
 from tuner.export.megatron import DEEPSPEED_VERSION, LM_VERSION, Flag, megatron_deepspeed, megatron_lm
 from tuner.export.production import Production, explained, production_config, topology_document
@@ -77,8 +78,17 @@ def _rendered(template: str, run: Production, flags: list[Flag], version: str, *
         keep_trailing_newline=True,
     )
     templates.filters |= {"sh": _shell, "yaml": json.dumps, "label": _label, "cell": _cell}
+    templates.filters |= {"seconds": seconds, "unit": _unit, "in_unit": _in_unit}
     found = templates.get_template(template)
     return found.render(run=run, document=topology_document(run), flags=flags, version=version, **more)
+
+
+def _unit(days: float) -> str:
+    return unit_for(days)[0]
+
+
+def _in_unit(days: float) -> str:
+    return f"{days * unit_for(days)[1]:.1f}"
 
 
 def _shell(value: object) -> str:

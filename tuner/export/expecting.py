@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from tuner.catalog import read_text
+from tuner.durations import span
 from tuner.errors import InputError, shown
 
 SCHEMA: Final = "tuner/topology/1"
@@ -79,7 +80,7 @@ def delivered(promise: Promise, seconds: float, memory_gib: float | None) -> Del
     said = [
         f"{how}: {seconds:.6g} s an iteration, {abs(ratio - 1):.1%} {'more' if ratio >= 1 else 'less'} than "
         f"{promise.sec_per_iter:.6g} s ({promise.source}; {promise.low:.6g} to {promise.high:.6g}); at this rate the "
-        f"training takes {days:,.1f} days in place of {promise.days:,.1f}"
+        f"training takes {span(days)} in place of {span(promise.days)}"
     ]
     if held is not None and memory_gib is not None:
         word = "as promised" if in_memory else "more than promised"

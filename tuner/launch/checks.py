@@ -73,7 +73,14 @@ def frameworks(found: dict[str, Any]) -> list[Finding]:
     if found["accelerator"] == "cuda":
         findings.append(Finding(name="nccl", verdict="ok", evidence=str(found.get("nccl", "there"))))
     elif found.get("gloo"):
-        findings.append(Finding(name="nccl", verdict="warning", evidence="no GPU; collectives run over gloo"))
+        findings.append(
+            Finding(
+                name="nccl",
+                verdict="warning",
+                evidence="no GPU; collectives run over gloo",
+                remedy="nothing is wanted for trying out; NCCL comes with torch for GPUs",
+            )
+        )
     return findings
 
 

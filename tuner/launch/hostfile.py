@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from tuner.catalog import read_text
 from tuner.errors import InputError, LaunchError, UnknownName, counted, shown
 from tuner.launch.contract import Job
 from tuner.launch.machine import free_port
@@ -35,10 +36,7 @@ class Host:
 
 def read_hostfile(path: Path) -> tuple[Host, ...]:
     """`HOST slots=N` a line; empty lines and what follows a # do not count."""
-    try:
-        lines = path.read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"the hostfile {path} cannot be read: {error}.") from None
+    lines = read_text(path).splitlines()
     hosts: dict[str, Host] = {}
     for number, line in enumerate(lines, 1):
         text = line.partition("#")[0].strip()

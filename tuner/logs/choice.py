@@ -18,9 +18,11 @@ def parse_iterations(text: str) -> tuple[tuple[int, int], ...]:
     spans = []
     for part in text.split(","):
         match = re.fullmatch(r"\s*([0-9]{1,12})\s*(?:-\s*([0-9]{1,12})\s*)?", part)
-        first, last = (int(match[1]), int(match[2] or match[1])) if match else (1, 0)
-        if last < first:
+        if match is None:
             raise InputError(f"--iterations {shown(text)} is neither a range nor a list; write 2-5 or 2,3,7.")
+        first, last = int(match[1]), int(match[2] or match[1])
+        if last < first:
+            raise InputError(f"--iterations: the range {first}-{last} runs backwards; write {last}-{first}.")
         spans.append((first, last))
     return tuple(spans)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+from tuner.durations import column, seconds
 from tuner.report.rows import GIB, Row, size
 from tuner.results import Outcome
 from tuner.search.record import Trial
@@ -15,18 +16,30 @@ HEADERS: Final = (
     *("Nodes", "Size", "DP", "TP", "PP", "MBS", "GBS", "Mem", "Sec/it", "TFLOPs", "Notes"),
     *("Days", "80% between", "Era", "Outcome", "Topology", "Why"),
 )
-"""The first eleven are the BLOOM report's own, in its order."""
+"""The first eleven are the BLOOM report's own, in its order; `Days` is the unit of a training of days."""
 
 WORDS: Final = frozenset({"Notes", "Era", "Outcome", "Topology", "Why", "80% between"})
 """Columns that are text; the others are numbers."""
 
 
+def headers(rows: Sequence[Row]) -> list[str]:
+    """The columns, with the unit of time that fits these rows."""
+    unit, _ = _unit(rows)
+    return [unit if header == "Days" else header for header in HEADERS]
+
+
 def table(study: Reopened, rows: Sequence[Row]) -> list[list[str]]:
     """One line for each topology."""
-    return [_line(study, row) for row in rows]
+    _, each = _unit(rows)
+    return [_line(study, row, each) for row in rows]
 
 
-def _line(study: Reopened, row: Row) -> list[str]:
+def _unit(rows: Sequence[Row]) -> tuple[str, float]:
+    return column([row.place.days for row in rows if row.place])
+
+
+def _line(study: Reopened, row: Row, each: float) -> list[str]:
+    """Its cells; `each` is how many of the unit of time a day has."""
     topology, place = row.topology, row.place
     outcome = row.outcome.lower().replace("_", " ")
     if place and study.simulated:
@@ -36,15 +49,15 @@ def _line(study: Reopened, row: Row) -> list[str]:
         str(topology.nodes),
         size(row.workload.model.parameters),
         *(
-            str(each)
-            for each in (topology.dp, topology.tp, topology.pp, topology.micro_batch, row.workload.global_batch)
+            str(degree)
+            for degree in (topology.dp, topology.tp, topology.pp, topology.micro_batch, row.workload.global_batch)
         ),
         f"{row.memory / GIB:.1f}GiB" if row.memory else "",
-        f"{place.seconds:.2f}" if place else "",
+        seconds(place.seconds) if place else "",
         f"{row.flops / 1e12:.2f}" if row.flops else "",
         row.notes + runs,
-        f"{place.days:,.1f}" if place else "",
-        f"{place.low:,.1f} to {place.high:,.1f}" if place else "",
+        f"{place.days * each:,.1f}" if place else "",
+        f"{place.low * each:,.1f} to {place.high * each:,.1f}" if place else "",
         row.era,
         outcome,
         row.key,

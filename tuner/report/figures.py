@@ -8,6 +8,7 @@ from typing import Any
 from matplotlib.axes import Axes
 from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLocator
 
+from tuner.durations import node_time, span
 from tuner.report import series
 from tuner.report.maps import cliff, drift, map_of
 from tuner.report.plot import MANY, OUTCOMES, Plot, days_axis
@@ -88,12 +89,12 @@ def _progress(study: Reopened) -> Plot | None:
     days_axis(left, [each for each in found.days if each is not None])
     drawn.legend(*left.get_legend_handles_labels(), loc="outside lower center", ncols=6)
     last = next((each for each in reversed(found.best) if each is not None), None)
-    told = f"the best takes {last:,.1f} days" if last else "none was measured"
+    told = f"the best takes {span(last)}" if last else "none was measured"
     return Plot(
         name="progress",
         title="Best so far",
         alt=f"Days until trained, of each of {len(found.days)} jobs and of the best so far, against jobs and against "
-        f"node-hours; after {found.node_hours[-1]:,.1f} node-hours {told}.",
+        f"node-hours; after {node_time(found.node_hours[-1])} {told}.",
         figure=drawn,
     )
 

@@ -9,6 +9,7 @@ from typing import Final
 from matplotlib.patches import Rectangle
 from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLocator
 
+from tuner.durations import span
 from tuner.report import series
 from tuner.report.plot import OUTCOMES, Plot, days_axis
 from tuner.report.rows import Row
@@ -62,7 +63,7 @@ def map_of(rows: Sequence[Row]) -> Plot | None:
         name="map",
         title="Tensor x pipeline parallel",
         alt=f"Map of tp ({', '.join(map(str, tps))}) by pp ({', '.join(map(str, pps))}) with the days of the best of "
-        f"each cell: the soonest is tp {best.tp} x pp {best.pp} with {low:,.1f} days.",
+        f"each cell: the soonest is tp {best.tp} x pp {best.pp} with {span(low)}.",
         figure=drawn,
     )
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from tuner.durations import seconds, span
 from tuner.notebook import pipe_table
-from tuner.report.cells import HEADERS, WORDS, table
+from tuner.report.cells import WORDS, headers, table
 from tuner.report.graphs import graphs
 from tuner.report.rows import GIB, Row, rows_of
 from tuner.report.sentences import sentences
@@ -39,7 +40,7 @@ def annotate(study: Reopened, store: Path) -> None:
 def study_note(study: Reopened, rows: Sequence[Row]) -> str:
     """The five sentences and the best few."""
     lines = [part for sentence in sentences(study, rows) for part in (sentence, "")]
-    return "\n".join([*lines, *pipe_table(HEADERS, table(study, rows[:SHOWN]), WORDS)]) + "\n"
+    return "\n".join([*lines, *pipe_table(headers(rows), table(study, rows[:SHOWN]), WORDS)]) + "\n"
 
 
 def trial_note(trial: Trial) -> str:
@@ -56,7 +57,7 @@ def trial_note(trial: Trial) -> str:
     word = "SIMULATED" if ending.simulated else "Measured" if trial.measured else "Outcome"
     if trial.measured:
         memory = f", {ending.peak_memory / GIB:.1f} GiB" if ending.peak_memory else ""
-        lines.append(f"{word}: {trial.seconds:.2f} s an iteration, {ending.objective or 0.0:,.1f} days{memory}.")
+        lines.append(f"{word}: {seconds(trial.seconds)} s an iteration, {span(ending.objective or 0.0)}{memory}.")
     else:
         lines.append(f"{word}: {ending.outcome.value}. {ending.reason}")
     if ending.again:

@@ -8,7 +8,7 @@ from typing import Final
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from tuner.report.cells import HEADERS, WORDS, table
+from tuner.report.cells import WORDS, headers, table
 from tuner.report.markdown import footnote
 from tuner.report.rows import Row
 from tuner.resources import folder
@@ -39,12 +39,12 @@ def page(
         study=study.name,
         simulated=study.simulated,
         sentences=said,
-        headers=HEADERS,
+        headers=headers(rows),
         words=WORDS,
         long=("Why", "Notes"),
         lines=table(study, rows[:MOST]),
         left_out=max(0, len(rows) - MOST),
-        footnote=footnote(study),
+        footnote=footnote(study, rows),
         plots=[
             {
                 "name": name,

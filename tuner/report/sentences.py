@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from tuner.costing import Cost, cost_of, difference
+from tuner.durations import ends, node_time, seconds, span
 from tuner.errors import counted, listed
 from tuner.report.rows import Row, size
 from tuner.tune.reopen import Reopened
@@ -13,6 +14,12 @@ from tuner.tune.standing import UNLIKELY
 
 SAID: Final = 3
 """Terms that are named."""
+
+DOUBLE: Final = 2.0
+"""From where on a ratio is told as so many times, and below as a percentage."""
+
+SMALLEST: Final = 1e-4
+"""The smallest share that has digits."""
 
 TERMS: Final = {
     "products": "matrix products",
@@ -68,8 +75,8 @@ def _won(study: Reopened, row: Row) -> str:
         parts += [f"{model.hidden} x {model.layers} in place of {own.hidden} x {own.layers}"] * bool(row.topology.shape)
         other = f"; it trains another model than the one described ({', '.join(parts)})"
     return (
-        f"{_label(study)}{row.key} finishes soonest: {place.seconds:.2f} s an iteration on {nodes} of "
-        f"{row.cluster.gpus_per_node} {row.cluster.gpu.name}, {place.days:,.1f} days for "
+        f"{_label(study)}{row.key} finishes soonest: {seconds(place.seconds)} s an iteration on {nodes} of "
+        f"{row.cluster.gpus_per_node} {row.cluster.gpu.name}, {span(place.days)} for "
         f"{_tokens(study.workload.training_tokens)} tokens of a {size(model.parameters)} model{other}."
     )
 
@@ -79,7 +86,7 @@ def _by_how_much(study: Reopened) -> str:
     if len(places) == 1:
         return "It is the only one that was measured."
     second = places[1]
-    sooner = f"{1 - best.days / second.days:.1%} or {_days(second.days - best.days)} sooner"
+    sooner = f"{1 - best.days / second.days:.1%} or {span(second.days - best.days)} sooner"
     said = f"That is {sooner} than the runner-up {second.key}"
     first = next(trial for trial in study.launched if trial.measured)
     other = next(place for place in places if place.candidate == first.proposal.candidate)
@@ -87,7 +94,7 @@ def _by_how_much(study: Reopened) -> str:
         said += f", and {1 - best.days / other.days:.1%} sooner than {other.key}, the first one measured"
     worst = places[-1]
     if worst not in (best, second, other):
-        said += f"; the slowest of {len(places)} takes {worst.days / best.days:.2g} times as long"
+        said += f"; the slowest of {len(places)} takes {_longer(worst.days / best.days)}"
     return f"{said}."
 
 
@@ -96,26 +103,31 @@ def _why(study: Reopened, rows: Sequence[Row]) -> str:
     ours, other = account(study, rows[0]), account(study, rows[1])
     changes = difference(ours, other)
     floor = 0.0005 * ours.seconds
-    gains = [f"{seconds:.2f} s less on {term(name)}" for name, seconds in changes if seconds > floor][:SAID]
-    losses = [f"{-seconds:.2f} s more on {term(name)}" for name, seconds in changes if seconds < -floor][:SAID]
+    told_of = [(change, f"{_more_or_less(change, ours.seconds)} on {term(name)}") for name, change in changes]
+    gains = [said for change, said in told_of if change > floor][:SAID]
+    losses = [said for change, said in told_of if change < -floor][:SAID]
     measured, told = study.places[1].seconds - study.places[0].seconds, other.seconds - ours.seconds
     if not gains and not losses:
         return "By the model's account the two spend their time alike."
     against = f", against {listed(losses)}" if gains and losses else ""
     unexplained = "" if told * measured > 0 else ", which the model therefore does not explain"
+    measured_as = "simulated" if study.simulated else "measured"
     return (
-        f"By the model's account it spends {listed(gains or losses)}{against}: {_more_or_less(told)} in all, where "
-        f"{_more_or_less(measured)} was {'simulated' if study.simulated else 'measured'}{unexplained}."
+        f"By the model's account it spends {listed(gains or losses)}{against}: "
+        f"{_more_or_less(told, ours.seconds)} in all, where {_more_or_less(measured, ours.seconds)} was "
+        f"{measured_as}{unexplained}."
     )
 
 
-def _more_or_less(seconds: float) -> str:
-    return f"{abs(seconds):.2f} s {'less' if seconds >= 0 else 'more'}"
+def _more_or_less(change: float, whole: float) -> str:
+    """`0.40 s less`, with the digits that the seconds of the whole iteration have."""
+    size = f"{abs(change):.2f}" if whole >= 1 else f"{abs(change):.4f}"
+    return f"{size} s {'less' if change >= 0 else 'more'}"
 
 
 def _how_sure(study: Reopened) -> str:
     best, equals = study.places[0], study.equals
-    said = f"With {counted(best.runs, 'run')} it takes {best.low:,.1f} to {best.high:,.1f} days with 80% probability"
+    said = f"With {counted(best.runs, 'run')} it takes {ends(best.days, best.low, best.high)} with 80% probability"
     if not equals:
         return f"{said}, and no other one that was measured has more than {UNLIKELY:.0%} to be sooner."
     names = [f"{place.key} ({place.rival:.0%} to be sooner)" for place in equals[:SAID]]
@@ -126,20 +138,24 @@ def _how_sure(study: Reopened) -> str:
 def _cost(study: Reopened) -> str:
     jobs = len(study.launched)
     outcomes = ", ".join(f"{count} {outcome.lower().replace('_', ' ')}" for outcome, count in study.outcomes.items())
-    said = (
-        f"It took {counted(jobs, 'job')}{f' ({outcomes})' if outcomes else ''} and {study.node_hours:,.1f} node-hours"
-    )
+    said = f"It took {counted(jobs, 'job')}{f' ({outcomes})' if outcomes else ''} and {node_time(study.node_hours)}"
     best = study.best
     if best is None:
         return f"{said}."
     share = study.node_hours / (best.days * 24 * study.topology(best).nodes)
-    return f"{said}, {f'{share:.2%} of' if share < 1 else f'{share:,.1f} times'} what the training itself takes."
+    return f"{said}, {_share(share)} what the training itself takes."
 
 
-def _days(days: float) -> str:
-    return (
-        f"{days:,.1f} days" if days >= 1 else f"{days * 24:,.1f} hours" if days > 1 / 24 else f"{days * 86400:,.1f} s"
-    )
+def _longer(ratio: float) -> str:
+    """`4.1% longer`, `2.5 times as long`."""
+    return f"{ratio - 1:.1%} longer" if ratio < DOUBLE else f"{ratio:,.2g} times as long"
+
+
+def _share(share: float) -> str:
+    """`0.35% of`, `2.5 times`."""
+    if share >= 1:
+        return f"{share:,.1f} times"
+    return f"{share:.2%} of" if share >= SMALLEST else f"less than {SMALLEST:.2%} of"
 
 
 def _tokens(tokens: float) -> str:

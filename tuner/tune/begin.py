@@ -305,7 +305,9 @@ def iterations_of(text: str) -> tuple[int, ...]:
     if not (match := re.fullmatch(r"([0-9]{1,4})(?:-([0-9]{1,4}))?", text.strip())):
         raise InputError(f"--iterations {shown(text)} is neither a number nor a range such as 2-5.")
     first, last = int(match[1]), int(match[2] or match[1])
-    if first < 2 or last < first:
+    if last < first:
+        raise InputError(f"--iterations: the range {first}-{last} runs backwards; write {last}-{first}.")
+    if first < 2:
         raise InputError(f"--iterations {text}: the first one warms up and is never measured; begin with 2.")
     return tuple(range(first, last + 1))
 

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from tuner.durations import span
 from tuner.search.proposer import Idea
 from tuner.search.record import Kind, Proposal
 from tuner.search.worker import this_worker
@@ -157,7 +158,7 @@ class Chooser:
             return None
         return (
             f"the next job would cost {costs:,.1f} node-hours and is expected to save {saved:,.1f} "
-            f"({expected:.2%} of {leader.days:,.1f} days on {nodes} nodes)"
+            f"({expected:.2%} of {span(leader.days)} on {nodes} nodes)"
         )
 
     def _cost(self, candidate: int) -> float:

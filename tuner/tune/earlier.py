@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from tuner.audit import eras
+from tuner.catalog import kind_of_path
 from tuner.columns import Columns
 from tuner.errors import InputError, NothingUsable, shown
 from tuner.evaluating import learn
@@ -25,7 +26,7 @@ def learnt_from_table(table: Table) -> Calibration:
 
 def learnt_from_study(name: str, *, runs: Path, storage: str | None) -> Calibration:
     """The calibration that a study's measurements support, for the era in which it ended."""
-    study = existing(name, runs=runs, storage=storage)
+    study = existing(name, runs=runs, storage=storage, or_table=True)
     try:
         settings, trials = study.settings, [trial for trial in study.trials() if trial.measured]
         if "workload" not in settings:
@@ -47,11 +48,15 @@ def learnt_from_study(name: str, *, runs: Path, storage: str | None) -> Calibrat
         study.close()
 
 
-def existing(name: str, *, runs: Path, storage: str | None) -> Study:
-    """A study that is there, by its name."""
+def existing(name: str, *, runs: Path, storage: str | None, or_table: bool = False) -> Study:
+    """A study that is there, by its name; `or_table` where a table's file would do as well."""
     file = runs / name / "study.db"
     if storage is None and not file.is_file():
         known = sorted(path.parent.name for path in runs.glob("*/study.db"))
         have = ", ".join(known) if known else "none"
-        raise InputError(f"there is neither a file nor a study called {shown(name)}; {runs} has {have}.")
+        if there := kind_of_path(name):
+            wanted = "a table or a study's name" if or_table else "a study's name"
+            raise InputError(f"{shown(name)} is a {there}, where {wanted} is wanted; {runs} has {have}.")
+        nothing = "neither a file nor a study" if or_table else "no study"
+        raise InputError(f"there is {nothing} called {shown(name)}; {runs} has {have}.")
     return Study.existing(storage or sqlite_url(file), name)

@@ -17,6 +17,7 @@ import numpy as np
 
 from tuner.columns import Columns
 from tuner.domain import Cluster, Topology, Workload
+from tuner.durations import column, node_time, seconds
 from tuner.errors import NothingUsable, StudyError, counted, listed
 from tuner.launch.excluded import excluded_nodes
 from tuner.notebook import Shown
@@ -143,18 +144,19 @@ class Reopened:
         ends = ", ".join(f"{count} {outcome.lower()}" for outcome, count in self.outcomes.items())
         left_out = [f"{len(self.places) - LISTED} more were measured."] * (len(self.places) > LISTED)
         equals = listed([place.key for place in self.equals], limit=5)
+        unit, each = column([place.days for place in self.places])
         close = [f"The first cannot be told apart from {equals}."] * bool(self.equals)
         return Shown(
             title=f"{label}study {self.name}: {counted(len(self.launched), 'job')} ({ends or 'none has ended'}), "
-            f"{self.node_hours:,.1f} node-hours",
-            headers=("Topology", "Sec/it", "Days", "80% between", "Runs", "P(sooner)"),
+            f"{node_time(self.node_hours)}",
+            headers=("Topology", "Sec/it", unit, "80% between", "Runs", "P(sooner)"),
             words=frozenset({"Topology", "80% between"}),
             rows=[
                 (
                     place.key,
-                    f"{place.seconds:.2f}",
-                    f"{place.days:,.1f}",
-                    f"{place.low:,.1f} to {place.high:,.1f}",
+                    seconds(place.seconds),
+                    f"{place.days * each:,.1f}",
+                    f"{place.low * each:,.1f} to {place.high * each:,.1f}",
                     str(place.runs),
                     f"{place.rival:.0%}" if place is not self.best else "-",
                 )
