@@ -12,7 +12,7 @@ from tuner.domain import Cluster, Topology, Workload
 from tuner.launch.contract import Launcher
 from tuner.launch.local import Local
 from tuner.launch.machine import check_jobs_can_run, computes_on_host, this_machine
-from tuner.launch.program import Configure, Program, Template, Worker
+from tuner.launch.program import Configure, program_of
 from tuner.launch.slurm import Slurm
 from tuner.launch.slurm_site import SlurmSite
 
@@ -38,14 +38,9 @@ def jobs_of(
     """
     here = launcher == "local"
     accelerator = this_machine().accelerator if here else "cpu" if computes_on_host() else "cuda"
-    on_host = accelerator == "cpu"
-    program: Program
-    if command is None:
-        if here:
-            check_jobs_can_run()
-        program = Worker(configure=configure, accelerator=accelerator)
-    else:
-        program = Template.parse(command, configure=configure, cwd=Path.cwd(), on_host=on_host)
+    if here and command is None:
+        check_jobs_can_run()
+    program = program_of(command, configure=configure, accelerator=accelerator)
     jobs: Launcher
     if here:
         jobs = Local(program, ranks=cluster.gpus_per_node)
@@ -62,7 +57,7 @@ def jobs_of(
             folder=folder,
             iterations=iterations,
             timeout=timeout,
-            on_host=on_host,
+            on_host=accelerator == "cpu",
             seen=seen,
         )
     finally:

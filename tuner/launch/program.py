@@ -215,3 +215,10 @@ def _check(word: str) -> None:
             continue
         if name not in FIELDS or spec or conversion:
             raise InputError(f"--command: {{{name}}} is none of the fields: {listed(FIELDS, limit=40)}.")
+
+
+def program_of(command: str | None, *, configure: Configure, accelerator: str, seed: int = 0) -> Program:
+    """The user's command, run where the tuner was started, or the shipped worker where there is none."""
+    if command is None:
+        return Worker(configure=configure, accelerator=accelerator, seed=seed)
+    return Template.parse(command, configure=configure, cwd=Path.cwd(), on_host=accelerator == "cpu")

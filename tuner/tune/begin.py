@@ -18,7 +18,7 @@ from tuner.launch.contract import Job, Launcher
 from tuner.launch.hostfile import PROGRAMS, Hosts, read_hostfile
 from tuner.launch.local import Local
 from tuner.launch.machine import check_jobs_can_run, computes_on_host, this_machine
-from tuner.launch.program import Program, Template, Worker
+from tuner.launch.program import Program, Worker, program_of
 from tuner.launch.replay import Replay
 from tuner.launch.simulated import Drift, Simulated
 from tuner.launch.slurm import Slurm
@@ -266,10 +266,8 @@ def _slurm(request: Request) -> tuple[Slurm, dict[str, Any]]:
 def _program(request: Request, accelerator: str) -> tuple[Program, dict[str, Any]]:
     """The shipped worker or the user's own command, and what of it the study is about."""
     about = {"command": request.command, "accelerator": accelerator, "seed": request.seed}
-    if request.command is None:
-        return Worker(configure=_configure, accelerator=accelerator, seed=request.seed), about
-    on_host = accelerator == "cpu"
-    return Template.parse(request.command, configure=_configure, cwd=Path.cwd(), on_host=on_host), about
+    program = program_of(request.command, configure=_configure, accelerator=accelerator, seed=request.seed)
+    return program, about
 
 
 def _configure(job: Job) -> dict[str, Any]:
