@@ -13,26 +13,41 @@ import termios
 from contextlib import suppress
 from pathlib import Path
 
+from tests.found_studies import study_in
 from tests.studies import ENVIRONMENT, SMALL
+
+
+def shown(*words: str) -> list[str]:
+    """The lines that a command draws on a terminal of 80 columns without colours, those that it takes back too."""
+    ours, theirs = pty.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 30, 80, 0, 0))
+    environment = {**ENVIRONMENT, "NO_COLOR": "1", "TERM": "xterm"}
+    environment.pop("COLUMNS", None)
+    command = [sys.executable, "-m", "tuner", *words]
+    process = subprocess.Popen(command, env=environment, stdin=theirs, stdout=theirs, stderr=theirs)
+    os.close(theirs)
+    drawn = b""
+    with suppress(OSError):  # the other end is closed
+        while part := os.read(ours, 65536):
+            drawn += part
+    os.close(ours)
+    assert process.wait() == 0
+    text = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", drawn.decode())
+    return [line.rstrip() for line in text.replace("\r", "\n").splitlines()]
+
+
+def test_a_report_on_a_terminal_shows_how_far_its_pictures_are_and_how_long_they_take(tmp_path: Path) -> None:
+    """And none of it where nobody looks."""
+    study_in(tmp_path)
+    bars = [line for line in shown("report", "bloom-48", "--runs", str(tmp_path)) if line.startswith("drawing ")]
+    assert any(re.search(r"\d/\d \d:\d\d:\d\d$", line) for line in bars)
+    quiet = [sys.executable, "-m", "tuner", "report", "bloom-48", "--runs", str(tmp_path)]
+    assert subprocess.run(quiet, env=ENVIRONMENT, capture_output=True, check=True).stderr == b""
 
 
 def test_a_narrow_terminal_without_colours_shows_every_line_with_its_name(tmp_path: Path) -> None:
     """On 80 columns the lines of the live view keep their names and are cut, not wrapped; the label stays."""
-    ours, theirs = pty.openpty()
-    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 30, 80, 0, 0))
-    command = [sys.executable, "-m", "tuner", "optimize", *SMALL, "--budget", "6", "--runs", str(tmp_path / "runs")]
-    environment = {**ENVIRONMENT, "NO_COLOR": "1", "TERM": "xterm"}
-    environment.pop("COLUMNS", None)
-    process = subprocess.Popen(command, env=environment, stdin=theirs, stdout=theirs, stderr=theirs)
-    os.close(theirs)
-    shown = b""
-    with suppress(OSError):  # the other end is closed
-        while part := os.read(ours, 65536):
-            shown += part
-    os.close(ours)
-    assert process.wait() == 0
-    text = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", shown.decode())
-    lines = [line.rstrip() for line in text.replace("\r", "\n").splitlines()]
+    lines = shown("optimize", *SMALL, "--budget", "6", "--runs", str(tmp_path / "runs"))
     for name in ("SIMULATED best", "finishes in", "jobs", "last", "next"):
         drawn = [line for line in lines if line.startswith(f"{name} ")]
         assert drawn, name

@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from tuner.cli.options import as_json
+from tuner.cli.progress import progress
 
 
 @click.command(epilog="Example: tuner doctor")
@@ -25,7 +26,8 @@ def doctor(measure: bool, output: str | None, runs: str, storage: str | None, as
     from tuner.sitefile import write_site
     from tuner.tune.doctor import examine
 
-    found = examine(Path(runs), storage=storage, measure=measure)
+    with progress("measuring" if measure else "looking"):
+        found = examine(Path(runs), storage=storage, measure=measure)
     file = Path(output) if output else Path(runs) / "site.toml"
     if found.calibration is not None:
         file.parent.mkdir(parents=True, exist_ok=True)

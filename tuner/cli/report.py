@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from tuner.cli.options import as_json
+from tuner.cli.progress import progress
 from tuner.cli.studies import study_command, takes_a_study
 
 if TYPE_CHECKING:
@@ -29,7 +30,8 @@ def report(study: Reopened, output: str | None, as_json: bool) -> None:
     from tuner.report.write import write_report
 
     folder = Path(output) if output else study.folder / "report"
-    made = write_report(study, folder)
+    with progress("drawing") as told:
+        made = write_report(study, folder, told=told)
     if as_json:
         print_json(
             "report",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -37,14 +37,21 @@ class Report:
     files: tuple[Path, ...]
 
 
-def write_report(study: Reopened, folder: str | Path) -> Report:
-    """`report.md`, `report.html`, `measurements.csv` and `plots/` in the folder."""
+def write_report(
+    study: Reopened, folder: str | Path, *, told: Callable[[int, int], None] = lambda _done, _of: None
+) -> Report:
+    """`report.md`, `report.html`, `measurements.csv` and `plots/` in the folder.
+
+    `told` hears how many plots are drawn, of how many.
+    """
     rows = rows_of(study)
     said = sentences(study, rows)
     files: dict[str, bytes] = {}
     drawn = []
     with look():
-        for plot in plots(study, rows):
+        made = plots(study, rows)
+        for done, plot in enumerate(made):
+            told(done, len(made))
             png, svg = _saved(plot)
             files[f"{PLOTS}/{plot.name}.png"], files[f"{PLOTS}/{plot.name}.svg"] = png, svg
             inches = plot.figure.get_size_inches()

@@ -1,0 +1,33 @@
+"""How far something is that takes longer than a moment."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+
+@contextmanager
+def progress(what: str) -> Iterator[Callable[[int, int], None]]:
+    """Draw how much of it is done and how long the rest may take, where stderr is a terminal; elsewhere nothing.
+
+    It gives what is to be told how many parts are done, of how many.
+    """
+    if not sys.stderr.isatty():
+        yield _unheard
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as drawn:
+        task = drawn.add_task(what, total=None)
+
+        def told(done: int, of: int) -> None:
+            drawn.update(task, completed=done, total=of)
+
+        yield told
+
+
+def _unheard(_done: int, _of: int) -> None:
+    """Nobody looks."""
