@@ -220,7 +220,7 @@ class Local:
             state=State.RUNNING,
             began=kept.began,
             iterations=kept.follower.iterations,
-            seconds_in=now - since,
+            seconds_in=max(0.0, now - since),  # the file may be stamped by a clock a little ahead
             share=kept.follower.share,
             moved=kept.follower.moved or kept.began,
         )
