@@ -95,6 +95,7 @@ def test_a_table_fits_a_narrow_terminal_and_says_what_it_left_out() -> None:
     assert "left out" not in in_a_terminal(200, "plan", "--nodes", "48")
 
 
+@pytest.mark.slow
 def test_long_texts_are_broken_on_a_narrow_terminal_and_their_words_kept_whole() -> None:
     narrow, wide = in_a_terminal(120, "doctor"), in_a_terminal(400, "doctor")
     assert len(narrow.splitlines()) > len(wide.splitlines())
@@ -343,6 +344,7 @@ def test_planning_needs_no_torch_optuna_or_plotting() -> None:
     assert said.returncode == 0, said.stderr
 
 
+@pytest.mark.slow
 def test_a_reader_that_goes_away_is_no_error(tmp_path: Path) -> None:
     """`tuner plan --top 0 | head` ends quietly."""
     errors = tmp_path / "stderr"

@@ -63,6 +63,7 @@ def test_a_config_says_what_the_topology_decides(job: tuple[Workload, Topology])
     assert json.loads(json.dumps(config)) == config == ds_config(workload, chosen)
 
 
+@pytest.mark.slow
 def test_deepspeeds_own_class_takes_the_configs_and_checks_their_batches() -> None:
     """Without its process group it would take a world of one; with it the data parallel size counts."""
     needs_deepspeed()

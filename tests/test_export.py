@@ -172,6 +172,7 @@ def _leaves(config: dict[str, Any]) -> list[Any]:
     return [leaf for value in config.values() for leaf in (_leaves(value) if isinstance(value, dict) else [value])]
 
 
+@pytest.mark.slow
 def test_deepspeeds_own_class_takes_what_is_exported() -> None:
     needs_deepspeed()
     cases = [

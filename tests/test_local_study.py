@@ -57,6 +57,7 @@ def test_the_durations_of_a_tiny_model_are_printed_in_a_unit_that_fits(run: Run,
     assert "sooner than" not in said.out
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("flag", "outcome"), [(["--retry-hang-sync"], "MEASURED"), ([], "HUNG")])
 def test_a_job_that_hung_is_run_once_more_in_sync_where_that_is_asked_for(
     flag: list[str], outcome: str, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -58,6 +58,7 @@ def test_a_base_config_is_strict_json_of_its_own_stage(zero: int) -> None:
     assert "train_micro_batch_size_per_gpu" in config
 
 
+@pytest.mark.slow
 def test_deepspeeds_own_config_class_accepts_every_base_config() -> None:
     """In a process of its own: deepspeed takes seconds to import and warns as it does."""
     pytest.importorskip("torch")

@@ -29,6 +29,7 @@ def asked(key: str, space: Space) -> Topology:
     return parse_key(key, workload=space.workload, cluster=space.cluster)
 
 
+@pytest.mark.slow
 @given(spaces(), st.integers(0, 5))
 def test_the_first_rows_do_not_depend_on_how_many_are_asked_for(space: Space, top: int) -> None:
     try:
@@ -41,6 +42,7 @@ def test_the_first_rows_do_not_depend_on_how_many_are_asked_for(space: Space, to
         assert plan(space, top=top).top == every.top[:top]
 
 
+@pytest.mark.slow
 def test_rows_are_listed_in_the_documented_order(default_space: Space) -> None:
     """What fits before what does not, then by time; heads leave the model's operations as they are."""
     made = plan(default_space, top=0)

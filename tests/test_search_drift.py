@@ -104,6 +104,7 @@ class Twins(Truth):
         return np.where(twins, self._best, seconds)
 
 
+@pytest.mark.slow
 def test_two_equal_winners_are_reported_as_such(tmp_path: Path) -> None:
     """Where nothing but noise is between two topologies, the answer names both."""
     space = a_thousand()

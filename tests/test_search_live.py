@@ -13,6 +13,8 @@ import termios
 from contextlib import suppress
 from pathlib import Path
 
+import pytest
+
 from tests.found_studies import study_in
 from tests.studies import ENVIRONMENT, SMALL
 
@@ -36,6 +38,7 @@ def shown(*words: str) -> list[str]:
     return [line.rstrip() for line in text.replace("\r", "\n").splitlines()]
 
 
+@pytest.mark.slow
 def test_a_report_on_a_terminal_shows_how_far_its_pictures_are_and_how_long_they_take(tmp_path: Path) -> None:
     """And none of it where nobody looks."""
     study_in(tmp_path)

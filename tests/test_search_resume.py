@@ -127,6 +127,7 @@ def test_a_trial_whose_job_was_never_submitted_is_told_as_cancelled_and_counts_o
     assert sum(each.launched for each in trials) == 5
 
 
+@pytest.mark.slow
 def test_a_worker_of_another_machine_is_gone_once_it_gives_no_sign_of_life(tmp_path: Path) -> None:
     """Its process cannot be seen from here: what is known of it is when it last said that it lives."""
     url, study = _begun(tmp_path, "far")
@@ -237,6 +238,7 @@ def test_a_later_process_of_the_same_number_is_not_the_watcher() -> None:
     assert gone({**this_worker(), "host": "another machine"}) is None
 
 
+@pytest.mark.slow
 def test_ctrl_c_says_what_runs_and_how_to_go_on_and_a_second_run_goes_on(tmp_path: Path) -> None:
     """Ctrl-C ends the process with 130 and a word on stderr; what was measured and what runs is told, and the same
     command goes on."""
@@ -267,7 +269,7 @@ def test_ctrl_c_says_what_runs_and_how_to_go_on_and_a_second_run_goes_on(tmp_pat
     assert_lawful(after, budget=40)
 
 
-@pytest.mark.parametrize("many", [2, 4])
+@pytest.mark.parametrize("many", [2, pytest.param(4, marks=pytest.mark.slow)])
 def test_processes_that_share_a_study_never_run_one_proposal_twice_and_stay_in_one_budget(
     many: int, tmp_path: Path
 ) -> None:
@@ -295,6 +297,7 @@ def together(many: int, url: str, folder: Path, name: str, *arguments: str) -> i
     return len({trial.proposal.worker["pid"] for trial in trials if trial.launched})
 
 
+@pytest.mark.slow
 def test_four_jobs_at_once_really_run_at_once(tmp_path: Path) -> None:
     """Topologies of one node leave three of four free: four jobs hold them together, and never more than there are."""
     one_node = ("--model", "gpt-1.3b", "--nodes", "4", "--set", "nodes=1", "--set", "tp=1,2,4")
@@ -352,6 +355,7 @@ with begin(request, observe) as begun:
 """One of several; it stands still, with its first job running, until it is killed."""
 
 
+@pytest.mark.slow
 @pytest.mark.postgres
 def test_four_workers_on_postgresql_keep_one_budget_when_one_is_killed_and_take_over_its_job(tmp_path: Path) -> None:
     """No proposal runs twice, and the job of the one that was killed is taken over by one of the others, once."""

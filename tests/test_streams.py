@@ -51,6 +51,7 @@ def test_a_search_whose_stderr_is_closed_still_prints_what_it_found(tmp_path: Pa
     assert "finishes" in said.stdout or "s an iteration" in said.stdout
 
 
+@pytest.mark.slow
 def test_a_report_whose_streams_are_closed_is_written_whole(tmp_path: Path) -> None:
     """No file of ours comes to stand where a stream was, to take what a command prints."""
     runs = study_in(tmp_path)
