@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from dataclasses import replace
 from typing import Any
 
@@ -13,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.conftest import ROOT
-from tests.workers import ENVIRONMENT, WORKLOAD, needs_deepspeed, topology
+from tests.workers import WORKLOAD, topology, triads_by_deepspeed
 from tuner.domain import RECOMPUTE, Topology, Workload
 from tuner.errors import InputError
 from tuner.export.ds_config import ds_config
@@ -66,32 +64,13 @@ def test_a_config_says_what_the_topology_decides(job: tuple[Workload, Topology])
 @pytest.mark.slow
 def test_deepspeeds_own_class_takes_the_configs_and_checks_their_batches() -> None:
     """Without its process group it would take a world of one; with it the data parallel size counts."""
-    needs_deepspeed()
     cases = [
         (workload, topology(zero=zero, dp=dp, pp=pp, tp=2, recompute=recompute))
         for workload in (WORKLOAD, replace(WORKLOAD, precision="bf16", optimizer="sgd"), BLOOM)
         for zero, dp, pp, recompute in ((0, 1, 2, "full"), (1, 2, 2, "selective"), (2, 2, 1, "none"), (3, 2, 1, "full"))
     ]
-    program = """
-import json, sys
-import deepspeed.runtime.config as module
-module.dist.get_rank = lambda: 0
-class Grid:
-    def __init__(self, dp): self.dp = dp
-    def get_data_parallel_world_size(self): return self.dp
-for config, dp in json.load(sys.stdin):
-    told = module.DeepSpeedConfig(config, mpu=Grid(dp))
-    print(json.dumps([told.train_batch_size, told.train_micro_batch_size_per_gpu, told.gradient_accumulation_steps]))
-"""
-    told = json.dumps([[ds_config(workload, chosen), chosen.dp] for workload, chosen in cases])
-    said = subprocess.run(
-        [sys.executable, "-c", program], input=told, env=ENVIRONMENT, capture_output=True, text=True, timeout=60
-    )
-    assert said.returncode == 0, said.stderr
-    answers = [json.loads(line) for line in said.stdout.splitlines() if line.startswith("[") and line.endswith("]")]
-    assert [answer for answer in answers if len(answer) == 3] == [
-        [workload.global_batch, 4, workload.global_batch // (4 * chosen.dp)] for workload, chosen in cases
-    ]
+    told = triads_by_deepspeed([(ds_config(workload, chosen), chosen.dp) for workload, chosen in cases])
+    assert told == [[workload.global_batch, 4, workload.global_batch // (4 * chosen.dp)] for workload, chosen in cases]
 
 
 def test_sequence_parallel_stages_send_whole_activations() -> None:

@@ -7,7 +7,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -168,3 +168,31 @@ def ranks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ranks]:
     made = Ranks(tmp_path_factory.mktemp("jobs"))
     yield made
     made.close()
+
+
+def triads_by_deepspeed(cases: Sequence[tuple[Mapping[str, Any], int]]) -> list[list[int]]:
+    """What DeepSpeed's own config class makes of each config at a data parallel size: its three batches."""
+    needs_deepspeed()
+    program = """
+import json, sys
+import deepspeed.runtime.config as module
+module.dist.get_rank = lambda: 0
+class Grid:
+    def __init__(self, dp): self.dp = dp
+    def get_data_parallel_world_size(self): return self.dp
+for config, dp in json.load(sys.stdin):
+    told = module.DeepSpeedConfig(config, mpu=Grid(dp))
+    print(json.dumps([told.train_batch_size, told.train_micro_batch_size_per_gpu, told.gradient_accumulation_steps]))
+"""
+    said = subprocess.run(
+        [sys.executable, "-c", program],
+        input=json.dumps(cases),
+        env=ENVIRONMENT,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert said.returncode == 0, said.stderr
+    answers = [json.loads(line) for line in said.stdout.splitlines() if line.startswith("[") and line.endswith("]")]
+    return [answer for answer in answers if len(answer) == 3]

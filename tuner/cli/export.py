@@ -38,7 +38,8 @@ def export(study: Reopened, key: str | None, output: str | None, launched_by: st
     from tuner.cli.output import print_json
     from tuner.durations import seconds, span
     from tuner.errors import NothingUsable
-    from tuner.export.bundle import bundle, write_bundle
+    from tuner.export.bundle import bundle
+    from tuner.export.files import write_files
     from tuner.report.promise import promise
 
     place = study.place_of(key) if key else study.best
@@ -46,7 +47,7 @@ def export(study: Reopened, key: str | None, output: str | None, launched_by: st
         raise NothingUsable(f"study {study.name} has measured nothing to export.")
     run = promise(study, place)
     folder = Path(output) if output else study.folder / "production"
-    files = write_bundle(bundle(run, launched_by), folder)
+    files = write_files(folder, bundle(run, launched_by))
     if as_json:
         print_json("export", {**_document(run), "format": launched_by, "files": [str(path) for path in files]})
         return

@@ -6,17 +6,15 @@ import json
 import re
 import shlex
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any, Final
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from tuner.durations import seconds, unit_for
-from tuner.errors import InputError, UnknownName
+from tuner.errors import UnknownName
 from tuner.export.megatron import DEEPSPEED_VERSION, LM_VERSION, Flag, megatron_deepspeed, megatron_lm
 from tuner.export.production import Production, explained, production_config, topology_document
 from tuner.resources import folder
-from tuner.wholefile import write_whole
 
 FORMATS: Final[Mapping[str, tuple[str, ...]]] = {
     "torchrun": ("launch.sh",),
@@ -54,19 +52,6 @@ def bundle(run: Production, launched_by: str) -> dict[str, str]:
         files[name] = _rendered(f"launch/{launched_by}.{name}.j2", run, flags, version)
     files["README.md"] = _rendered("launch/README.md.j2", run, flags, version, launched_by=launched_by)
     return files
-
-
-def write_bundle(files: Mapping[str, str], to: Path) -> list[Path]:
-    """Each file whole or not at all; scripts can be run."""
-    written = []
-    try:
-        to.mkdir(parents=True, exist_ok=True)
-        for name, text in files.items():
-            write_whole(to / name, text, runnable=text.startswith("#!"))
-            written.append(to / name)
-    except OSError as error:
-        raise InputError(f"{to} cannot be written: {error.strerror or error}.") from None
-    return written
 
 
 def _rendered(template: str, run: Production, flags: list[Flag], version: str, **more: Any) -> str:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from tuner.errors import NothingUsable
-from tuner.export.bundle import bundle, write_bundle
+from tuner.export.bundle import bundle
+from tuner.export.files import write_files
 from tuner.report.promise import promise
 from tuner.tune.reopen import Reopened
 
@@ -15,4 +16,4 @@ def write_export(study: Reopened, folder: str | Path, *, key: str | None = None,
     place = study.place_of(key) if key else study.best
     if place is None:
         raise NothingUsable(f"study {study.name} has measured nothing to export.")
-    return write_bundle(bundle(promise(study, place), format), Path(folder))
+    return write_files(Path(folder), bundle(promise(study, place), format))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -11,7 +11,7 @@ from typing import Any, Final
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.backends.backend_svg import FigureCanvasSVG
 
-from tuner.errors import InputError
+from tuner.export.files import write_files
 from tuner.report.cells import measurements
 from tuner.report.figures import plots
 from tuner.report.markdown import markdown
@@ -21,7 +21,6 @@ from tuner.report.rows import Row, rows_of
 from tuner.report.sentences import sentences
 from tuner.report.style import look
 from tuner.tune.reopen import Reopened
-from tuner.wholefile import write_whole
 
 PLOTS: Final = "plots"
 DOTS: Final = 110
@@ -63,7 +62,7 @@ def write_report(
         "measurements.csv": measurements(study).encode(),
         **files,
     }
-    return Report(sentences=tuple(said), rows=tuple(rows), files=tuple(_written(Path(folder), files)))
+    return Report(sentences=tuple(said), rows=tuple(rows), files=tuple(write_files(Path(folder), files)))
 
 
 def _saved(plot: Plot) -> tuple[bytes, bytes]:
@@ -76,16 +75,3 @@ def _saved(plot: Plot) -> tuple[bytes, bytes]:
     vector: Any = FigureCanvasSVG(drawn)
     vector.print_svg(svg, metadata={"Title": plot.title, "Description": plot.alt, "Date": None})
     return png.getvalue(), svg.getvalue()
-
-
-def _written(folder: Path, files: dict[str, bytes]) -> Sequence[Path]:
-    written = []
-    try:
-        (folder / PLOTS).mkdir(parents=True, exist_ok=True)
-        for name, content in files.items():
-            path = folder / name
-            write_whole(path, content)
-            written.append(path)
-    except OSError as error:
-        raise InputError(f"{folder} cannot be written: {error.strerror or error}.") from None
-    return written
