@@ -54,11 +54,22 @@ TUTORIAL = ROOT / "docs" / "tutorial.md"
 def test_every_command_shown_runs(command: str, run: Run, tmp_path: Path) -> None:
     words = shlex.split(command)[1:]
     options = {option for parameter in app.commands[words[0]].params for option in parameter.opts}
-    if "bloom-48" in words and "--runs" in options:
+    if "bloom-48" in words and "--study" not in words and "--runs" in options:
         study_in(tmp_path)
     said = run(*words, *(["--runs", str(tmp_path)] if "--runs" in options else []))
     assert said.code in (0, 1)
     assert (said.code == 1) == ("--exact-nodes" in command and "bloom-14400x80" in command)
+
+
+def test_a_study_that_the_readme_asks_for_is_begun_there_before() -> None:
+    """Who follows it word by word finds the study."""
+    begun: set[str] = set()
+    for command in _commands((ROOT / "README.md").read_text()):
+        words = shlex.split(command)[1:]
+        if "--study" in words:
+            begun.add(words[words.index("--study") + 1])
+        if words[0] in ("report", "export", "dashboard"):
+            assert words[1] in begun, command
 
 
 @pytest.mark.slow
