@@ -13,8 +13,8 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 
-from tuner.columns import AXES, Columns
-from tuner.domain import Topology
+from tuner.core.columns import AXES, Columns
+from tuner.core.domain import Topology
 from tuner.request import space_for
 from tuner.rules import POLICIES
 from tuner.space import Space, Tally

@@ -19,8 +19,8 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from tuner.assignment import Assignment
-from tuner.domain import Model, Topology, Workload
+from tuner.core.assignment import Assignment
+from tuner.core.domain import Model, Topology, Workload
 from tuner.export.ds_config import ds_config
 from tuner.launch.contract import Job, State
 from tuner.launch.local import Local

@@ -15,11 +15,12 @@ from typing import Final
 
 import numpy as np
 
+from tuner.core.documents import topology_document
+from tuner.core.outcomes import Outcome
 from tuner.launch.simulated import Simulated
 from tuner.launch.truth import Truth
 from tuner.physics.calibration import Calibration
 from tuner.request import space_for
-from tuner.results import Outcome
 from tuner.search.axes import ParameterSpace
 from tuner.search.belief import Belief, Seen
 from tuner.search.pool import Pool
@@ -27,7 +28,6 @@ from tuner.search.proposer import proposer
 from tuner.search.record import Ending, Proposal
 from tuner.search.storage import sqlite_url
 from tuner.search.study import Study
-from tuner.tune.described import topology_document
 from tuner.tune.limits import Limits
 from tuner.tune.loop import Setup, Tuning
 from tuner.tune.standing import DAY

@@ -20,18 +20,18 @@ from tempfile import TemporaryDirectory
 import numpy as np
 from optuna.trial import TrialState, create_trial
 
-from tuner.domain import Topology
+from tuner.core.documents import topology_document
+from tuner.core.domain import Topology
+from tuner.core.outcomes import Outcome
 from tuner.launch.truth import Truth
 from tuner.physics.estimate import Model
 from tuner.physics.memory import limit, worst_need
 from tuner.physics.site import Site
 from tuner.request import space_for
-from tuner.results import Outcome
 from tuner.search.axes import ParameterSpace
 from tuner.search.record import Ending, Proposal, ending_document, proposal_document
 from tuner.search.study import STATES
 from tuner.tune.begin import Begun, Request, begin
-from tuner.tune.described import topology_document
 from tuner.tune.limits import Limits
 from tuner.tune.standing import DAY
 

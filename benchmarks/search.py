@@ -28,13 +28,13 @@ from typing import Final
 
 import numpy as np
 
-from tuner.columns import FloatArray
+from tuner.core.columns import FloatArray
+from tuner.core.outcomes import Outcome
 from tuner.launch.replay import Answer, Replay, run_word
 from tuner.launch.simulated import Simulated
 from tuner.launch.truth import Truth
 from tuner.launch.virtual import Virtual
 from tuner.request import space_for
-from tuner.results import Outcome
 from tuner.search.pool import Pool
 from tuner.search.record import Trial
 from tuner.search.storage import sqlite_url

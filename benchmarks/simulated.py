@@ -13,7 +13,7 @@ import time
 
 import numpy as np
 
-from tuner.columns import IntArray
+from tuner.core.columns import IntArray
 from tuner.evaluating import kendall_tau
 from tuner.launch.truth import Truth
 from tuner.physics.estimate import Model

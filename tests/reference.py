@@ -13,8 +13,8 @@ from math import ceil, sqrt
 from statistics import median
 from typing import Any
 
-from tuner.columns import AXES
-from tuner.domain import Topology
+from tuner.core.columns import AXES
+from tuner.core.domain import Topology
 from tuner.space import Space
 
 

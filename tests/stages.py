@@ -12,14 +12,14 @@ from typing import Literal, Protocol
 
 import pytest
 
-from tuner import catalog
-from tuner.domain import Cluster, Topology, Workload
+from tuner.core import catalog
+from tuner.core.domain import Cluster, Topology, Workload
+from tuner.core.outcomes import Outcome
 from tuner.launch import Job, Launcher
 from tuner.launch.local import Local
 from tuner.launch.program import Template
 from tuner.launch.replay import Answer, Replay
 from tuner.launch.simulated import Faults, Simulated
-from tuner.results import Outcome
 
 Behaviour = Literal["good", "oom", "crash", "hang"]
 

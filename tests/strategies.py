@@ -9,9 +9,9 @@ from typing import Any, get_args
 from hypothesis import strategies as st
 
 from tuner.axes import default_axes
-from tuner.catalog import gpu, make_cluster
-from tuner.columns import AXES, Columns
-from tuner.domain import (
+from tuner.core.catalog import gpu, make_cluster
+from tuner.core.columns import AXES, Columns
+from tuner.core.domain import (
     PARTITION,
     RECOMPUTE,
     Cluster,

@@ -14,7 +14,7 @@ from pathlib import Path
 import optuna
 
 from tests.conftest import ROOT, Said
-from tuner.results import Outcome
+from tuner.core.outcomes import Outcome
 from tuner.search.record import Trial
 from tuner.search.storage import sqlite_url
 from tuner.search.study import Study

@@ -14,8 +14,8 @@ import pytest
 import tuner
 from tests.conftest import ROOT
 from tests.found_studies import opened
-from tuner.errors import NothingUsable, TunerError
-from tuner.notebook import Shown
+from tuner.core.errors import NothingUsable, TunerError
+from tuner.core.text import Shown
 
 MODULES = ("tuner.planning", "tuner.explaining", "tuner.tune.api")
 

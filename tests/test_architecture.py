@@ -19,7 +19,7 @@ PLANTS = {
     "upward": ("domain.py", "from tuner.space import Space", "domain: floor 1 imports space of floor 2"),
     "upward, inside a function": ("axes.py", "def f():\n    import tuner.cli", "axes: floor 2 imports cli of floor 8"),
     "neighbour": ("planning.py", "from tuner import explaining", "planning: imports its neighbour explaining"),
-    "out of order": ("errors.py", "import tuner.catalog", "errors: imports its neighbour catalog"),
+    "out of order": ("errors.py", "import tuner.core.catalog", "errors: imports its neighbour catalog"),
     "subprocess": ("request.py", "import subprocess", "request: imports subprocess, which belongs to launch"),
     "optuna": ("space.py", "from optuna.study import Study", "space: imports optuna, which belongs to search"),
     "torch": ("planning.py", "import torch.nn", "planning: imports torch, which belongs to worker"),

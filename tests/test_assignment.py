@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from tests.workers import ONE, WORKLOAD
-from tuner.assignment import Assignment
-from tuner.domain import Ramp, Shape
-from tuner.errors import InputError
+from tuner.core.assignment import Assignment
+from tuner.core.domain import Ramp, Shape
+from tuner.core.errors import InputError
 
 ASSIGNMENT = Assignment(
     workload=replace(WORKLOAD, ramp=Ramp(start=4, increment=4)),

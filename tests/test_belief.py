@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.strategies import shown
-from tuner.columns import BoolArray, IntArray
+from tuner.core.columns import BoolArray, IntArray
 from tuner.request import space_for
 from tuner.search.belief import Belief, Seen
 from tuner.search.pool import Pool

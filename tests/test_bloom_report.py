@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import pytest
 
-from tuner.catalog import model
-from tuner.columns import Columns
-from tuner.domain import Shape, Topology
-from tuner.errors import EmptySpace
-from tuner.keys import parse_key
+from tuner.core.catalog import model
+from tuner.core.columns import Columns
+from tuner.core.domain import Shape, Topology
+from tuner.core.errors import EmptySpace
+from tuner.core.keys import parse_key
 from tuner.planning import plan
 from tuner.request import space_for
 

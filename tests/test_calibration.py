@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from tests.conftest import ROOT
 from tests.strategies import alternatives, sites
-from tuner.columns import Columns, FloatArray
-from tuner.errors import InputError
+from tuner.core.columns import Columns, FloatArray
+from tuner.core.errors import InputError
 from tuner.evaluating import calibrate_on, learn
 from tuner.physics.calibration import Calibration, Measured, calibrate
 from tuner.physics.estimate import Model

@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 
 from tests.strategies import shown
 from tests.test_search_drift import a_thousand
+from tuner.core.outcomes import Outcome
 from tuner.launch.contract import State, Status
 from tuner.launch.truth import Truth
 from tuner.physics.normal import below, density
 from tuner.request import space_for
-from tuner.results import Outcome
 from tuner.search.belief import Belief, Seen, Trust
 from tuner.search.pool import Pool
 from tuner.search.record import Trial

@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 
 from tests.conftest import ROOT, Run
-from tuner.catalog import cluster, model
-from tuner.domain import Topology, Workload
-from tuner.errors import InputError
+from tuner.core.catalog import cluster, model
+from tuner.core.domain import Topology, Workload
+from tuner.core.errors import InputError
 from tuner.evaluating import evaluate
 from tuner.export.fsdp import fsdp_files
 from tuner.tables import read_table

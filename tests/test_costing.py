@@ -12,10 +12,10 @@ from hypothesis import given, settings
 
 from tests.conftest import ROOT, Run
 from tests.strategies import runs, spaces
-from tuner.columns import Columns
+from tuner.core.columns import Columns
+from tuner.core.domain import Cluster, Topology, Workload
+from tuner.core.keys import parse_key
 from tuner.costing import cost, difference, fitting_neighbours
-from tuner.domain import Cluster, Topology, Workload
-from tuner.keys import parse_key
 from tuner.nearest import distance
 from tuner.physics.estimate import Model
 from tuner.request import space_for

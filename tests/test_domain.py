@@ -9,11 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.strategies import models, topologies
-from tuner import domain, results
-from tuner.catalog import gpu, make_cluster
-from tuner.domain import Model, Shape, Topology, Workload
-from tuner.errors import BadKey, InputError
-from tuner.keys import parse_key
+from tuner.core import domain
+from tuner.core import outcomes as results
+from tuner.core.catalog import gpu, make_cluster
+from tuner.core.domain import Model, Shape, Topology, Workload
+from tuner.core.errors import BadKey, InputError
+from tuner.core.keys import parse_key
 
 A_MODEL = Model(layers=72, hidden=14336, heads=64, vocab=250880, seq=2048)
 A_WORKLOAD = Workload(model=A_MODEL, global_batch=2048)

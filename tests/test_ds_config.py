@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 
 from tests.conftest import ROOT
 from tests.workers import WORKLOAD, topology, triads_by_deepspeed
-from tuner.domain import RECOMPUTE, Topology, Workload
-from tuner.errors import InputError
+from tuner.core.domain import RECOMPUTE, Topology, Workload
+from tuner.core.errors import InputError
+from tuner.core.resources import ds_config as base_file
 from tuner.export.ds_config import ds_config
 from tuner.export.schema import check
-from tuner.resources import ds_config as base_file
 
 BLOOM = replace(WORKLOAD, model=replace(WORKLOAD.model, vocab=250880), global_batch=2048, precision="fp16")
 

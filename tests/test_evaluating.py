@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from tests import reference
 from tests.conftest import ROOT, Run
 from tests.strategies import measured_rows
-from tuner.errors import NothingUsable
+from tuner.core.errors import NothingUsable
 from tuner.evaluating import Evaluation, Guess, evaluate, kendall_tau, ordered_pairs, regret
 from tuner.tables import Table, table_of, write_csv
 

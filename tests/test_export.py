@@ -19,15 +19,15 @@ from tests.conftest import ROOT, Run
 from tests.found_studies import opened, study_in
 from tests.strategies import runs
 from tests.workers import triads_by_deepspeed
-from tuner.domain import Cluster, Topology, Workload
-from tuner.errors import InputError
+from tuner.core.domain import Cluster, Topology, Workload
+from tuner.core.errors import InputError
+from tuner.core.keys import parse_key
 from tuner.export.bundle import FORMATS, bundle
 from tuner.export.ds_config import ds_config
 from tuner.export.expecting import delivered, read_promise
 from tuner.export.megatron import megatron_deepspeed, megatron_lm
 from tuner.export.production import Expected, Production, explained, production_config
 from tuner.export.schema import check
-from tuner.keys import parse_key
 from tuner.report.promise import promise
 from tuner.request import space_for
 

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from tests.conftest import ROOT, Run
 from tests.strategies import clusters, models, topologies
-from tuner.catalog import cluster, model
-from tuner.columns import Columns
-from tuner.domain import Cluster, Model, Topology, Workload
+from tuner.core.catalog import cluster, model
+from tuner.core.columns import Columns
+from tuner.core.domain import Cluster, Model, Topology, Workload
 from tuner.physics.flops import forward_terms, hardware_flops, model_flops, older_estimate, per_gpu, training_seconds
 
 ROWS = list(csv.DictReader((ROOT / "tests/data/tables/bloom-a100.csv").read_text(encoding="utf-8").splitlines()))

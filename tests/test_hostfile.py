@@ -11,15 +11,15 @@ import pytest
 from tests.conftest import Run
 from tests.test_local import ended, processes
 from tests.workers import WORKLOAD, needs_deepspeed
-from tuner import catalog
-from tuner.domain import Topology
-from tuner.errors import InputError, LaunchError, UnknownName
+from tuner.core import catalog
+from tuner.core.domain import Topology
+from tuner.core.errors import InputError, LaunchError, UnknownName
+from tuner.core.outcomes import Outcome
 from tuner.export.ds_config import ds_config
 from tuner.launch import Job
 from tuner.launch.hostfile import Host, Hosts, arguments, read_hostfile
 from tuner.launch.local import Local
 from tuner.launch.program import Worker
-from tuner.results import Outcome
 
 TWO = (Host(name="node-1", slots=2), Host(name="node-2", slots=2))
 WORKER = Worker(configure=lambda job: ds_config(job.workload, job.topology), accelerator="cpu")

@@ -15,8 +15,8 @@ from hypothesis import given, reject, settings
 from tests.conftest import ROOT
 from tests.strategies import runs
 from tests.test_export import EXPECTED, bloom
-from tuner.domain import Cluster, Topology, Workload
-from tuner.errors import InputError
+from tuner.core.domain import Cluster, Topology, Workload
+from tuner.core.errors import InputError
 from tuner.export.bundle import bundle
 from tuner.export.production import Production
 

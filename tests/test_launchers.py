@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from tests.stages import MARKED, OUTCOMES, STAGES, Behaviour, Stage
-from tuner.errors import LaunchError
+from tuner.core.errors import LaunchError
+from tuner.core.outcomes import Outcome
 from tuner.launch import Launcher, Result, State, Status
-from tuner.results import Outcome
 
 
 @pytest.fixture(params=[pytest.param(name, marks=MARKED.get(name, ())) for name in STAGES])

@@ -18,13 +18,13 @@ import pytest
 
 from tests.conftest import ROOT
 from tests.stages import CLUSTER, TOPOLOGIES, TRAINER, WORKLOAD, template
-from tuner.errors import InputError, LaunchError, MissingDependency
+from tuner.core.errors import InputError, LaunchError, MissingDependency
+from tuner.core.outcomes import Outcome
 from tuner.launch import Job, Result, State
 from tuner.launch.keeper import TAG, members
 from tuner.launch.local import Local
 from tuner.launch.machine import check_jobs_can_run
 from tuner.launch.program import FIELDS, Template, fields_of
-from tuner.results import Outcome
 
 SOON = 2.0
 """Seconds within which an end is noticed and everything is gone; a fifth of it where nobody else uses the machine."""

@@ -14,14 +14,14 @@ import pytest
 
 from tests.test_local import ended, printed, processes, until
 from tests.workers import WORKLOAD, needs_deepspeed, tiny
-from tuner import catalog
-from tuner.domain import Topology
+from tuner.core import catalog
+from tuner.core.domain import Topology
+from tuner.core.outcomes import Outcome
 from tuner.export.ds_config import ds_config
 from tuner.launch import Job
 from tuner.launch.keeper import members
 from tuner.launch.local import Local
 from tuner.launch.program import Start, Worker
-from tuner.results import Outcome
 
 pytestmark = pytest.mark.slow
 

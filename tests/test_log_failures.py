@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.conftest import ROOT
+from tuner.core.outcomes import Outcome
 from tuner.logs import Sighting, read_log
-from tuner.results import Outcome
 
 LOGS = ROOT / "tests/data/logs"
 

@@ -12,10 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.conftest import ROOT, Run
-from tuner.catalog import cluster
-from tuner.columns import Columns
-from tuner.domain import Model, Topology, Workload
-from tuner.errors import InputError
+from tuner.core.catalog import cluster
+from tuner.core.columns import Columns
+from tuner.core.domain import Model, Topology, Workload
+from tuner.core.errors import InputError
 from tuner.logs import parse_iterations
 from tuner.logs.choice import spelt
 from tuner.physics.flops import hardware_flops, per_gpu

@@ -11,8 +11,8 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from tests.strategies import alternatives, runs, sites
-from tuner.columns import Columns
-from tuner.domain import Cluster, Topology, Workload
+from tuner.core.columns import Columns
+from tuner.core.domain import Cluster, Topology, Workload
 from tuner.physics.estimate import Model
 from tuner.physics.memory import DYNAMIC, STATIC, limit, memory_terms, needed_bytes, shown_bytes, worst_need
 from tuner.physics.normal import below

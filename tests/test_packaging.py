@@ -12,7 +12,7 @@ import pytest
 
 import tuner
 from tests.conftest import ROOT
-from tuner.resources import catalog_files, ds_config, folder
+from tuner.core.resources import catalog_files, ds_config, folder
 
 LOOK = """
 import json, sys

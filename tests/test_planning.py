@@ -11,11 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.strategies import spaces, topologies
-from tuner.columns import Columns
-from tuner.domain import Shape, Topology
-from tuner.errors import EmptySpace
+from tuner.core.columns import Columns
+from tuner.core.domain import Shape, Topology
+from tuner.core.errors import EmptySpace
+from tuner.core.keys import parse_key
 from tuner.explaining import changes, explain
-from tuner.keys import parse_key
 from tuner.nearest import distance, nearest
 from tuner.openings import openings
 from tuner.planning import plan

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from tests.stages import CLUSTER, TOPOLOGIES, WORKLOAD, Behaviour, answer
-from tuner.domain import Topology, Workload
-from tuner.errors import InputError, LaunchError
+from tuner.core.domain import Topology, Workload
+from tuner.core.errors import InputError, LaunchError
+from tuner.core.outcomes import Measurement, Outcome
 from tuner.launch import Job, Result, State
 from tuner.launch.replay import Answer, Replay
-from tuner.results import Measurement, Outcome
 
 GOOD = TOPOLOGIES["good"]
 

@@ -16,6 +16,7 @@ import pytest
 from benchmarks.report import long_study
 from tests.conftest import ROOT, Run
 from tests.found_studies import opened, study_in
+from tuner.core.outcomes import Outcome
 from tuner.report.cells import HEADERS, measurements, table
 from tuner.report.figures import plots
 from tuner.report.rows import rows_of
@@ -23,7 +24,6 @@ from tuner.report.sentences import account, sentences
 from tuner.report.series import accounts, cells, drift, guesses, memory, progress
 from tuner.report.style import look
 from tuner.report.write import write_report
-from tuner.results import Outcome
 from tuner.search.storage import sqlite_url
 from tuner.search.study import Study
 from tuner.tables import table_of

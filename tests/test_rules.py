@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 
 from tests import reference
 from tests.strategies import clusters, rule_sets, topologies, workloads
-from tuner.columns import AXES, Columns
-from tuner.domain import Cluster, Model, Shape, Topology, Workload
-from tuner.errors import InputError
-from tuner.keys import parse_key
+from tuner.core.columns import AXES, Columns
+from tuner.core.domain import Cluster, Model, Shape, Topology, Workload
+from tuner.core.errors import InputError
+from tuner.core.keys import parse_key
 from tuner.request import space_for
 from tuner.rules import BY_NAME, POLICIES, RULES, RuleSet
 from tuner.rules.shapes import head_weight, softmax_block, stage_excess, wave_efficiency

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tuner.columns import Columns, FloatArray
+from tuner.core.columns import Columns, FloatArray
 from tuner.launch.simulated import Drift, Simulated
 from tuner.launch.truth import Truth
 from tuner.request import space_for

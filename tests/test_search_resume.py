@@ -31,7 +31,7 @@ from tests.studies import (
     states,
     url_of,
 )
-from tuner.results import Outcome
+from tuner.core.outcomes import Outcome
 from tuner.search.record import Proposal, Trial
 from tuner.search.storage import sqlite_url
 from tuner.search.study import Study

@@ -20,15 +20,15 @@ import pytest
 
 from tests.conftest import ROOT
 from tests.stages import CLUSTER, TOPOLOGIES, WORKLOAD
-from tuner.columns import Columns, FloatArray
-from tuner.domain import Topology
-from tuner.errors import InputError, LaunchError
+from tuner.core.columns import Columns, FloatArray
+from tuner.core.domain import Topology
+from tuner.core.errors import InputError, LaunchError
+from tuner.core.outcomes import Outcome
 from tuner.launch import Job, Result, State
 from tuner.launch.simulated import NOISE, Drift, Faults, Simulated
 from tuner.launch.truth import CLIFF, USABLE, Truth
 from tuner.logs.failures import Failures
 from tuner.physics.estimate import Model
-from tuner.results import Outcome
 from tuner.space import Space
 
 GOOD = TOPOLOGIES["good"]
@@ -66,7 +66,7 @@ WORLD = """
 import json, sys, pathlib
 from tests.stages import CLUSTER, TOPOLOGIES, WORKLOAD
 from tests.test_simulated import GOOD, job, run
-from tuner.columns import Columns
+from tuner.core.columns import Columns
 from tuner.launch.simulated import Simulated
 cluster, columns = Simulated(4, seed=11), Columns.of(TOPOLOGIES.values(), WORKLOAD, CLUSTER)
 found = run(cluster, job(pathlib.Path(sys.argv[1]), 0))

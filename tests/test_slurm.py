@@ -13,8 +13,8 @@ import pytest
 
 from tests.conftest import ROOT
 from tests.stages import CLUSTER, TOPOLOGIES, WORKLOAD
-from tuner.catalog import read_toml
-from tuner.errors import InputError
+from tuner.core.catalog import read_toml
+from tuner.core.errors import InputError
 from tuner.launch.contract import Job, State
 from tuner.launch.program import Start
 from tuner.launch.slurm_script import batch_script, job_name, step_script

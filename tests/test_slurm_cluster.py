@@ -18,12 +18,12 @@ from tests import slurm_cluster
 from tests.conftest import ROOT
 from tests.slurm_cluster import SlurmCluster
 from tests.slurm_stage import ONCE, Acting, OnSlurm
-from tuner.errors import InputError, LaunchError
+from tuner.core.atomic_write import read_object
+from tuner.core.errors import InputError, LaunchError
+from tuner.core.outcomes import Outcome
 from tuner.launch.contract import Result, State, Status
-from tuner.launch.jsonfile import read_object
 from tuner.launch.slurm import Slurm
 from tuner.launch.slurm_site import SlurmSite
-from tuner.results import Outcome
 
 pytestmark = pytest.mark.cluster
 

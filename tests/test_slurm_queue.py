@@ -15,8 +15,8 @@ from tests.slurm_stage import Acting
 from tests.stages import TOPOLOGIES
 from tests.test_slurm import job
 from tuner.batches.probes import Launching
+from tuner.core.atomic_write import read_object, write_object
 from tuner.launch.contract import State
-from tuner.launch.jsonfile import read_object, write_object
 from tuner.launch.slurm import Slurm
 from tuner.launch.slurm_commands import Commands, Pace, Said, Silence
 from tuner.launch.slurm_states import MARK

@@ -20,15 +20,15 @@ from tests.conftest import ROOT, Run
 from tests.slurm_cluster import SlurmCluster
 from tests.slurm_stage import ACTOR, BY_NODE, Acting, InAllocation
 from tests.test_slurm_cluster import ended, environment, evidence, is_in, until
-from tuner.errors import InputError, LaunchError
+from tuner.core.atomic_write import read_object
+from tuner.core.errors import InputError, LaunchError
+from tuner.core.outcomes import Outcome
 from tuner.launch import keeper
 from tuner.launch.contract import State
-from tuner.launch.jsonfile import read_object
 from tuner.launch.slurm import Slurm
 from tuner.launch.slurm_allocation import Allocation
 from tuner.launch.slurm_commands import Commands
 from tuner.launch.slurm_steps import Steps
-from tuner.results import Outcome
 
 
 @pytest.fixture

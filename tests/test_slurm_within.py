@@ -14,9 +14,10 @@ import pytest
 
 from tests.slurm_stage import BY_NODE, Acting
 from tests.stages import CLUSTER, TOPOLOGIES, WORKLOAD, Behaviour
-from tuner.errors import InputError, LaunchError
+from tuner.core.atomic_write import read_object, write_object
+from tuner.core.errors import InputError, LaunchError
+from tuner.core.outcomes import Outcome
 from tuner.launch.contract import Job, State, Status
-from tuner.launch.jsonfile import read_object, write_object
 from tuner.launch.slurm_allocation import Allocation
 from tuner.launch.slurm_commands import Commands, Pace, Said
 from tuner.launch.slurm_job import LATE
@@ -24,7 +25,6 @@ from tuner.launch.slurm_script import job_name
 from tuner.launch.slurm_site import SlurmSite
 from tuner.launch.slurm_states import MARK
 from tuner.launch.slurm_steps import Steps
-from tuner.results import Outcome
 
 SRUN = '#!/bin/bash\nwhile [ "$1" != bash ]; do shift; done\nexec "$@"\n'
 SCONTROL = "#!/bin/bash\necho localhost\n"

@@ -13,8 +13,8 @@ from hypothesis import given, settings
 
 from tests.reference import broken, legal_topologies
 from tests.strategies import spaces, whole_spaces
-from tuner.columns import Columns
-from tuner.errors import InputError
+from tuner.core.columns import Columns
+from tuner.core.errors import InputError
 from tuner.request import space_for
 from tuner.space import BLOCK, Space, Tally
 

@@ -12,7 +12,7 @@ import pytest
 
 from tests.conftest import ROOT
 from tests.found_studies import study_in
-from tuner.catalog import read_toml
+from tuner.core.catalog import read_toml
 
 TUNER = (sys.executable, "-m", "tuner")
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from tests.conftest import ROOT, Run
 from tests.strategies import tables
-from tuner.errors import InputError
+from tuner.core.errors import InputError
 from tuner.tables import COLUMNS, Defaults, Row, format_columns, read_table, table_of, write_csv
 from tuner.tables import reading as reading_module
 from tuner.tables.context import card_named

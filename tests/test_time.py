@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.strategies import alternatives, runs, sites
-from tuner.columns import Columns
-from tuner.domain import Cluster, Topology, Workload
+from tuner.core.columns import Columns
+from tuner.core.domain import Cluster, Topology, Workload
 from tuner.physics.estimate import CHUNK, Model
 from tuner.physics.links import all_reduce, gather
 from tuner.physics.site import TIME_FACTORS, Site

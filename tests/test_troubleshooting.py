@@ -9,9 +9,9 @@ import pytest
 
 from tests.conftest import ROOT, Run
 from tests.found_studies import study_in
-from tuner import errors
+from tuner.core import errors
+from tuner.core.outcomes import Outcome
 from tuner.logs import failures
-from tuner.results import Outcome
 
 PAGE = (ROOT / "docs" / "troubleshooting.md").read_text()
 BLOOM = "tests/data/tables/bloom-a100.csv"

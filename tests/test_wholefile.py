@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import Run
-from tuner.wholefile import RUNNABLE, write_whole
+from tuner.core.atomic_write import RUNNABLE, write_whole
 
 TABLE = "tests/data/tables/enoki-h100.csv"
 

@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 
 from tests.workers import ENVIRONMENT, ONE, TINY, WORKLOAD, Job, Ranks, assign, needs_deepspeed, topology
-from tuner import catalog
-from tuner.columns import Columns
-from tuner.domain import Shape, Workload
+from tuner.core import catalog
+from tuner.core.columns import Columns
+from tuner.core.domain import Shape, Workload
 from tuner.logs import read_log
 from tuner.physics.flops import hardware_flops
 
@@ -197,7 +197,7 @@ import deepspeed.comm, deepspeed.ops
 deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
 dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=96)
 deepspeed.comm.init_distributed(dist_backend="fake", auto_mpi_discovery=False, verbose=False)
-from tuner.domain import Model, Topology, Workload
+from tuner.core.domain import Model, Topology, Workload
 from tuner.worker.mesh import build_mesh
 from tuner.worker.model import build
 def peak():
@@ -342,5 +342,5 @@ import tuner.worker.train
 print(*sorted(name for name in sys.modules if name.startswith("tuner.") and ".worker" not in name))
 """
     assert run_program(program).splitlines()[-1].split() == [
-        *("tuner.assignment", "tuner.domain", "tuner.errors", "tuner.sizes")
+        *("tuner.core.assignment", "tuner.core.domain", "tuner.core.errors", "tuner.core.validation")
     ]

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from tests.workers import WORKLOAD, Ranks, tiny, topology
-from tuner import catalog
-from tuner.columns import Columns
-from tuner.domain import Workload
+from tuner.core import catalog
+from tuner.core.columns import Columns
+from tuner.core.domain import Workload
 from tuner.rules.laws import LAWS
 
 pytestmark = pytest.mark.slow

@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
-from tuner.assignment import Assignment
-from tuner.domain import Model, Topology, Workload
+from tuner.core.assignment import Assignment
+from tuner.core.domain import Model, Topology, Workload
 from tuner.export.ds_config import ds_config
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -12,9 +12,9 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from tuner.domain import Cluster, Gpu, Link, Model, Shape, Topology, Workload
+    from tuner.core.domain import Cluster, Gpu, Link, Model, Shape, Topology, Workload
+    from tuner.core.keys import parse_key
     from tuner.explaining import explain
-    from tuner.keys import parse_key
     from tuner.planning import plan
     from tuner.report.handing import write_export
     from tuner.report.write import write_report

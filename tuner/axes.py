@@ -6,10 +6,11 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
-from tuner.columns import AXES
-from tuner.domain import PARTITION, RECOMPUTE, Cluster, Model, Shape, Workload
-from tuner.errors import InputError, either, listed
-from tuner.sizes import largest
+from tuner.core.columns import AXES
+from tuner.core.domain import PARTITION, RECOMPUTE, Cluster, Model, Shape, Workload
+from tuner.core.errors import InputError
+from tuner.core.text import either, listed
+from tuner.core.validation import largest
 
 Axes = Mapping[str, tuple[Any, ...]]
 

@@ -13,11 +13,12 @@ from typing import Final
 
 import numpy as np
 
-from tuner.catalog import catalog
-from tuner.catalog import model as catalog_model
-from tuner.columns import Columns
-from tuner.domain import Cluster, Gpu, Link, Model, Optimizer, Precision, Topology, Workload
-from tuner.errors import InputError, UnknownName, shown
+from tuner.core.catalog import catalog
+from tuner.core.catalog import model as catalog_model
+from tuner.core.columns import Columns
+from tuner.core.domain import Cluster, Gpu, Link, Model, Optimizer, Precision, Topology, Workload
+from tuner.core.errors import InputError, UnknownName
+from tuner.core.text import shown
 from tuner.physics.memory import FRAGMENTS, STATES, memory_terms
 from tuner.physics.site import Site
 from tuner.physics.stages import Stages

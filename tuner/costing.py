@@ -6,13 +6,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tuner.columns import Columns
-from tuner.domain import Cluster, Topology, Workload
+from tuner.core.columns import Columns
+from tuner.core.domain import Cluster, Topology, Workload
+from tuner.core.outcomes import Estimate
 from tuner.nearest import distance
 from tuner.physics.estimate import Model
 from tuner.physics.flops import hardware_flops, per_gpu
 from tuner.physics.memory import limit, worst_need
-from tuner.results import Estimate
 from tuner.space import Space
 
 

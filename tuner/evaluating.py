@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from tuner.errors import NothingUsable
+from tuner.core.errors import NothingUsable
 from tuner.physics.calibration import Calibration, Measured, calibrate
 from tuner.physics.estimate import Model
 from tuner.physics.memory import shown_bytes

@@ -6,11 +6,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from tuner.columns import Columns
-from tuner.domain import Shape, Topology
-from tuner.errors import listed
+from tuner.core.columns import Columns
+from tuner.core.domain import Shape, Topology
+from tuner.core.text import Shown, listed
 from tuner.nearest import nearest
-from tuner.notebook import Shown
 from tuner.remedies import Remedy, remedies, spelt
 from tuner.rules import BY_NAME, RULES, Level
 from tuner.space import Space

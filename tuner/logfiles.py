@@ -13,7 +13,8 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import IO, Final
 
-from tuner.errors import InputError, MissingDependency, TunerWarning, shown
+from tuner.core.errors import InputError, MissingDependency, TunerWarning
+from tuner.core.text import shown
 
 STDIN: Final = "-"
 

@@ -11,14 +11,14 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from tuner.columns import Columns
-from tuner.domain import Cluster, Topology, Workload
-from tuner.errors import listed
-from tuner.keys import parse_key
+from tuner.core.columns import Columns
+from tuner.core.domain import Cluster, Topology, Workload
+from tuner.core.keys import parse_key
+from tuner.core.outcomes import Measurement
+from tuner.core.text import listed
 from tuner.logs import Iteration, Log, Run, Sighting, asked, chosen_run, described, second
 from tuner.physics.flops import hardware_flops, per_gpu
 from tuner.physics.printed import likely_reason
-from tuner.results import Measurement
 from tuner.space import Space
 
 _RANKS_DIFFER: Final = 0.01

@@ -7,8 +7,8 @@ from typing import Final
 
 import numpy as np
 
-from tuner.columns import Columns, FloatArray, IntArray
-from tuner.domain import Topology
+from tuner.core.columns import Columns, FloatArray, IntArray
+from tuner.core.domain import Topology
 from tuner.space import Space
 
 _DOUBLINGS: Final = {

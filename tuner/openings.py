@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from tuner.axes import default_axes
-from tuner.domain import Shape
+from tuner.core.domain import Shape
+from tuner.core.validation import largest
 from tuner.rules import RuleSet
-from tuner.sizes import largest
 from tuner.space import Space
 
 _TRIES: Final = 128

@@ -8,14 +8,14 @@ from typing import Any, Final
 
 import numpy as np
 
-from tuner.columns import Columns, FloatArray, IntArray
-from tuner.domain import Topology
-from tuner.errors import EmptySpace, InputError, either
-from tuner.notebook import Shown
+from tuner.core.columns import Columns, FloatArray, IntArray
+from tuner.core.domain import Topology
+from tuner.core.errors import EmptySpace, InputError
+from tuner.core.outcomes import Estimate
+from tuner.core.text import Shown, either
 from tuner.openings import openings
 from tuner.physics.estimate import Model
 from tuner.physics.flops import hardware_flops, model_flops, per_gpu
-from tuner.results import Estimate
 from tuner.rules import RULES, Rule
 from tuner.space import Space, Tally
 

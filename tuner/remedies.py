@@ -8,9 +8,9 @@ from typing import Final
 
 import numpy as np
 
-from tuner.columns import Columns, IntArray
-from tuner.domain import PARTITION, RECOMPUTE, partition_for
-from tuner.errors import either
+from tuner.core.columns import Columns, IntArray
+from tuner.core.domain import PARTITION, RECOMPUTE, partition_for
+from tuner.core.text import either
 from tuner.rules import BY_NAME, Rule
 from tuner.space import Space
 

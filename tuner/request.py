@@ -7,10 +7,11 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any, Final, get_args
 
-from tuner import catalog
 from tuner.axes import BLOOM_HEADS, default_axes, parse_setting, similar_shapes, with_shapes
-from tuner.domain import Attention, Cluster, Gpu, Model, Precision, Ramp, Shape, Workload
-from tuner.errors import InputError, either, listed
+from tuner.core import catalog
+from tuner.core.domain import Attention, Cluster, Gpu, Model, Precision, Ramp, Shape, Workload
+from tuner.core.errors import InputError
+from tuner.core.text import either, listed
 from tuner.rules import RuleSet
 from tuner.rules.shapes import LONGEST_FUSED
 from tuner.space import Space

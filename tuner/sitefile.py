@@ -9,12 +9,13 @@ from typing import Any, Final
 
 import numpy as np
 
-from tuner.catalog import read_toml, toml_of
-from tuner.errors import InputError, shown
+from tuner.core.atomic_write import write_whole
+from tuner.core.catalog import read_toml, toml_of
+from tuner.core.errors import InputError
+from tuner.core.text import shown
 from tuner.physics.calibration import Calibration
 from tuner.physics.features import SMOOTH, Features
 from tuner.physics.site import TIME_FACTORS, Site
-from tuner.wholefile import write_whole
 
 SCHEMA: Final = "tuner/site/1"
 

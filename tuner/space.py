@@ -15,12 +15,13 @@ from typing import Any, Final
 
 import numpy as np
 
-from tuner.axes import Axes
-from tuner.columns import AXES, BoolArray, Columns, IntArray
-from tuner.domain import PARTITION, RECOMPUTE, Cluster, Topology, Workload
-from tuner.errors import InputError
+from tuner.axes import Axes, axes_document
+from tuner.core.columns import AXES, BoolArray, Columns, IntArray
+from tuner.core.documents import cluster_document, workload_document
+from tuner.core.domain import PARTITION, RECOMPUTE, Cluster, Topology, Workload
+from tuner.core.errors import InputError
+from tuner.core.validation import check_size
 from tuner.rules import Rule, RuleSet
-from tuner.sizes import check_size
 
 BLOCK: Final = 1 << 18
 """Rows that are held at once: what bounds memory."""
@@ -202,3 +203,13 @@ def _only_dp(values: tuple[int, ...]) -> Rule:
         broken=lambda columns: ~np.isin(columns.dp, values),
         numbers=lambda columns: f"dp={columns.dp} was not asked for",
     )
+
+
+def space_document(space: Space) -> dict[str, Any]:
+    """All that decides what may be proposed."""
+    return {
+        "workload": workload_document(space.workload),
+        "cluster": cluster_document(space.cluster),
+        "rules": {"allowed": sorted(space.rules.allowed)},
+        "axes": {**axes_document(space.axes), "dp": list(space.dp)},
+    }

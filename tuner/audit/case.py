@@ -10,8 +10,8 @@ from functools import cached_property
 from typing import Any, Final
 
 from tuner.audit.terms import Terms, terms_of
-from tuner.domain import Model
-from tuner.errors import TunerError
+from tuner.core.domain import Model
+from tuner.core.errors import TunerError
 from tuner.tables import COLUMNS, Row, Run
 from tuner.tables.run import run_of
 from tuner.tables.words import MEASURED, plain, rounding_of

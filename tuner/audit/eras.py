@@ -10,7 +10,7 @@ from typing import Any, Final
 from tuner.audit.case import Case, cases_of
 from tuner.audit.evidence import Evidence
 from tuner.audit.finding import Finding
-from tuner.errors import counted, listed
+from tuner.core.text import counted, listed
 from tuner.tables import Row
 
 _FACTOR: Final = 0.025

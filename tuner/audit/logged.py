@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, NamedTuple
 
 from tuner.audit.finding import Finding, Severity
-from tuner.errors import counted, listed
+from tuner.core.text import counted, listed
 from tuner.logs import Iteration, Run
 
 _RATE_OFF: Final = 0.01

@@ -12,7 +12,7 @@ from tuner.audit.case import Case, shape_words
 from tuner.audit.evidence import Evidence, about
 from tuner.audit.finding import Finding, Repair
 from tuner.audit.formulas import Factor, Formula, formulas_in
-from tuner.errors import listed
+from tuner.core.text import listed
 from tuner.tables import Row
 from tuner.tables.context import Context
 from tuner.tables.words import size_of

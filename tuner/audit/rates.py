@@ -17,7 +17,7 @@ from tuner.audit.evidence import Evidence, about, short
 from tuner.audit.finding import Finding, Repair
 from tuner.audit.terms import CONVENTIONS, NEWEST, OLDER, WELL_KNOWN
 from tuner.audit.units import Unit
-from tuner.errors import counted, either, listed
+from tuner.core.text import counted, either, listed
 
 _EXACT: Final = 0.0015
 """What a named mistake may be off beyond rounding."""

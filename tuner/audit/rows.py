@@ -9,7 +9,7 @@ from typing import Final
 from tuner.audit.case import Case, case_of, shape_words, text_of
 from tuner.audit.evidence import Evidence, about
 from tuner.audit.finding import Finding
-from tuner.errors import counted, either
+from tuner.core.text import counted, either
 from tuner.tables import Row
 from tuner.tables.words import rounding_of, size_of
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from tuner.columns import Columns
+from tuner.core.columns import Columns
 from tuner.physics.flops import forward_terms, older_estimate
 from tuner.tables import Run
 

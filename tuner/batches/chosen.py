@@ -7,8 +7,9 @@ from dataclasses import replace
 from itertools import product
 from typing import Any, Final, Literal
 
-from tuner.domain import Topology, Workload, partition_for
-from tuner.errors import InputError, listed
+from tuner.core.domain import Topology, Workload, partition_for
+from tuner.core.errors import InputError
+from tuner.core.text import listed
 from tuner.space import Space
 from tuner.tables import Row
 

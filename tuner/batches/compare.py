@@ -9,10 +9,10 @@ from typing import Any
 from tuner.batches.answer import Answer, answer
 from tuner.batches.probes import Estimating, Tabled, lattice_for, one_batch, series, usable_bytes
 from tuner.batches.strategies import Found, look_for
-from tuner.columns import Columns
-from tuner.domain import Cluster, Model, Topology, Workload
+from tuner.core.columns import Columns
+from tuner.core.domain import Cluster, Model, Topology, Workload
+from tuner.core.outcomes import Estimate
 from tuner.physics.estimate import Model as Physics
-from tuner.results import Estimate
 from tuner.tables import Row
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from tuner.batches.probes import Launching
 from tuner.batches.seen import Seen
-from tuner.domain import Cluster, Topology, Workload
+from tuner.core.domain import Cluster, Topology, Workload
 from tuner.launch.contract import Launcher
 from tuner.launch.local import Local
 from tuner.launch.machine import check_jobs_can_run, computes_on_host, this_machine

@@ -10,15 +10,16 @@ from typing import Any, Final
 
 from tuner.batches.seen import Seen, Word
 from tuner.batches.strategies import Lattice
-from tuner.columns import Columns
-from tuner.domain import Cluster, MemoryKind, Topology, Workload
-from tuner.errors import InputError, NothingUsable, either
+from tuner.core.atomic_write import read_object
+from tuner.core.columns import Columns
+from tuner.core.domain import Cluster, MemoryKind, Topology, Workload
+from tuner.core.errors import InputError, NothingUsable
+from tuner.core.outcomes import Outcome
+from tuner.core.text import either
 from tuner.launch.contract import Job, Launcher, State
-from tuner.launch.jsonfile import read_object
 from tuner.launch.peak import memory_of
 from tuner.physics.estimate import Model
 from tuner.physics.memory import COMMUNICATOR, CONTEXT, FRAGMENTS, USABLE
-from tuner.results import Outcome
 from tuner.tables import Row, Table
 
 MOST: Final = 4096

@@ -14,7 +14,7 @@ from typing import Final
 
 from tuner.batches.fit import fitted
 from tuner.batches.seen import Seen
-from tuner.errors import InputError
+from tuner.core.errors import InputError
 
 Asks = Generator[int, Seen, None]
 """Yields places of the lattice, receives what came of them, and ends when the limit is between two neighbours."""

@@ -31,7 +31,8 @@ from tuner.cli.plan import plan
 from tuner.cli.report import report
 from tuner.cli.rules import rules
 from tuner.cli.told import Told, UntoldError
-from tuner.errors import TunerError, TunerWarning, shown
+from tuner.core.errors import TunerError, TunerWarning
+from tuner.core.text import shown
 
 __all__ = ["app", "main"]
 

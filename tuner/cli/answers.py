@@ -19,8 +19,7 @@ SHOWN: Final = 5
 def print_answer(found: Answer, begun: Begun) -> None:
     """The winner, how sure it is, what it is worth, what it cost, and what to type next."""
     from tuner.cli.output import print_table
-    from tuner.durations import column, node_time
-    from tuner.errors import counted
+    from tuner.core.text import column, counted, node_time
 
     label = "SIMULATED: " if found.simulated else ""
     ended = found.ended or "interrupted"
@@ -54,7 +53,7 @@ def print_answer(found: Answer, begun: Begun) -> None:
 
 
 def _print_winner(found: Answer, label: str) -> None:
-    from tuner.durations import between, seconds
+    from tuner.core.text import between, seconds
     from tuner.tune.answer import favourite_place, gain
 
     best = found.best
@@ -84,7 +83,7 @@ def _print_winner(found: Answer, label: str) -> None:
 
 def _row(place: Place, each: float) -> tuple[object, ...]:
     """A row of the standings; `each` is how many of the column's unit a day has."""
-    from tuner.durations import seconds
+    from tuner.core.text import seconds
 
     return (
         place.key,

@@ -27,7 +27,8 @@ def audit(file: str, defaults: tuple[str, ...], fix: bool, output: str | None, a
     --fix mends what has one repair and marks, in the column audit, what cannot be true and has none; every command
     skips what is marked.
     """
-    from tuner.errors import InputError, counted
+    from tuner.core.errors import InputError
+    from tuner.core.text import counted
     from tuner.logs import Log
 
     if fix != (output is not None):
@@ -54,7 +55,7 @@ def audit(file: str, defaults: tuple[str, ...], fix: bool, output: str | None, a
 def _read(file: str, defaults: tuple[str, ...]) -> Table | Log:
     """A table where the file holds one, else a log with something in it; else what is wrong with the table."""
     from tuner.cli.tables import read
-    from tuner.errors import InputError, TunerError
+    from tuner.core.errors import InputError, TunerError
     from tuner.logfiles import log_lines
     from tuner.logs import read_log
 
@@ -113,7 +114,7 @@ def _document(finding: Finding) -> dict[str, Any]:
 
 
 def _print_text(name: str, held: str, findings: tuple[Finding, ...]) -> None:
-    from tuner.errors import listed
+    from tuner.core.text import listed
 
     for finding in findings:
         print(f"line {finding.line}: {finding.severity}, {finding.check}: {finding.message}")
@@ -134,8 +135,9 @@ def _write(output: str, table: Table, findings: tuple[Finding, ...]) -> None:
     from pathlib import Path
 
     from tuner.audit import fixed
-    from tuner.errors import InputError, counted
-    from tuner.wholefile import write_whole
+    from tuner.core.atomic_write import write_whole
+    from tuner.core.errors import InputError
+    from tuner.core.text import counted
 
     try:
         write_whole(Path(output), fixed(table, findings))

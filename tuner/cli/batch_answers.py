@@ -76,7 +76,7 @@ def answer_document(made: Answer) -> dict[str, Any]:
 def print_answer(made: Answer, *, claim: float | None = None) -> None:
     """The answer for people."""
     from tuner.cli.output import print_table
-    from tuner.errors import counted
+    from tuner.core.text import counted
 
     found = made.found
     worth = {each.micro_batch: each for each in made.worth}

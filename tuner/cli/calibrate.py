@@ -30,7 +30,7 @@ def calibrate(table: Table, output: str, era: str | None, as_json: bool) -> None
     from pathlib import Path
 
     from tuner.audit import eras
-    from tuner.errors import InputError
+    from tuner.core.errors import InputError
     from tuner.evaluating import learn
     from tuner.sitefile import write_site
 
@@ -71,7 +71,7 @@ def _print_text(table: Table, output: str, learnt: Learnt) -> None:
     from dataclasses import asdict
 
     from tuner.cli.output import print_table
-    from tuner.errors import counted
+    from tuner.core.text import counted
 
     site: dict[str, Any] = asdict(learnt.calibration.site)
     rows = [

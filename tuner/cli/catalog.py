@@ -28,7 +28,7 @@ def catalog(kind: str, as_json: bool) -> None:
 
 
 def _gpus() -> list[dict[str, object]]:
-    from tuner.catalog import catalog, gpu
+    from tuner.core.catalog import catalog, gpu
 
     cards = [gpu(name) for name in catalog().gpu]
     return [
@@ -47,7 +47,7 @@ def _gpus() -> list[dict[str, object]]:
 
 
 def _clusters() -> list[dict[str, object]]:
-    from tuner.catalog import catalog, cluster
+    from tuner.core.catalog import catalog, cluster
 
     clusters = [cluster(name) for name in catalog().cluster]
     return [
@@ -63,7 +63,7 @@ def _clusters() -> list[dict[str, object]]:
 
 
 def _models() -> list[dict[str, object]]:
-    from tuner.catalog import catalog, model
+    from tuner.core.catalog import catalog, model
 
     models = [model(name) for name in catalog().model_names()]
     return [

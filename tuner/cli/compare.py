@@ -37,7 +37,7 @@ def compare(space: Space, model: Model, as_json: bool, **given: Any) -> None:
     What is compared are the values of the axes that --set gives several of; without any, tp=1 and the node's tp.
     """
     from tuner.batches.compare import by_model
-    from tuner.errors import NothingUsable
+    from tuner.core.errors import NothingUsable
 
     made = _options(space, model, given)
     if not any(each.best for each in made):
@@ -61,7 +61,7 @@ def _options(space: Space, model: Model, given: dict[str, Any]) -> list[Option]:
     from tuner.batches.compare import by_estimate, by_table
     from tuner.cli.max_batch import steps_of
     from tuner.cli.tables import read
-    from tuner.errors import NothingUsable
+    from tuner.core.errors import NothingUsable
 
     asked = click.get_current_context().params
     settings = [parse_setting(text) for text in asked["settings"]]
@@ -265,8 +265,8 @@ def _export(groups: list[list[Option]], folder: str) -> list[str]:
     from dataclasses import replace
     from pathlib import Path
 
+    from tuner.core.atomic_write import write_files
     from tuner.export.ds_config import ds_config
-    from tuner.export.files import write_files
     from tuner.export.fsdp import fsdp_files
 
     written = []

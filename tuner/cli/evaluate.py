@@ -94,7 +94,7 @@ def _row_document(row: Row, guess: Guess | None, made: Evaluation) -> dict[str, 
 
 def _print_text(made: Evaluation, rows: bool) -> None:
     from tuner.cli.output import print_table
-    from tuner.errors import counted
+    from tuner.core.text import counted
 
     if rows:
         cells = [_cells(row, made) for row in made.table.rows]

@@ -27,9 +27,9 @@ def explain(key: str, space: Space, model: Model, against: str | None, as_json: 
     KEY reads tp8-pp12-dp4-mbs2-z1; without its dp part, dp follows from the nodes.
     """
     from tuner.cli.costs import print_comparison, print_cost
+    from tuner.core.keys import parse_key
     from tuner.costing import cost, fitting_neighbours
     from tuner.explaining import explain
-    from tuner.keys import parse_key
 
     topology = parse_key(key, **space.key_context)
     found = explain(space, topology)
@@ -94,7 +94,7 @@ def _print_json(space: Space, found: Explanation, own: Cost, other: Cost | None,
 
 def _print_text(space: Space, found: Explanation) -> None:
     from tuner.cli.output import space_lines
-    from tuner.errors import counted, listed
+    from tuner.core.text import counted, listed
     from tuner.explaining import changes
 
     print("\n".join(space_lines(space)))

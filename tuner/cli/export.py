@@ -36,10 +36,10 @@ def export(study: Reopened, key: str | None, output: str | None, launched_by: st
     from pathlib import Path
 
     from tuner.cli.output import print_json
-    from tuner.durations import seconds, span
-    from tuner.errors import NothingUsable
+    from tuner.core.atomic_write import write_files
+    from tuner.core.errors import NothingUsable
+    from tuner.core.text import seconds, span
     from tuner.export.bundle import bundle
-    from tuner.export.files import write_files
     from tuner.report.promise import promise
 
     place = study.place_of(key) if key else study.best

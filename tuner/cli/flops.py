@@ -9,7 +9,7 @@ import click
 from tuner.cli.options import Positive, as_json, describes_a_space
 
 if TYPE_CHECKING:
-    from tuner.domain import Topology
+    from tuner.core.domain import Topology
     from tuner.space import Space
 
 
@@ -30,7 +30,7 @@ def flops(
     """
     from dataclasses import replace
 
-    from tuner.keys import parse_key
+    from tuner.core.keys import parse_key
 
     space = replace(space, workload=replace(space.workload, tokens=tokens or 0.0))
     topology = parse_key(key, **space.key_context)
@@ -45,7 +45,7 @@ def flops(
 
 def _document(space: Space, topology: Topology, seconds: float | None, price: float | None) -> dict[str, Any]:
     from tuner.cli.output import space_document, topology_document
-    from tuner.columns import Columns
+    from tuner.core.columns import Columns
     from tuner.physics.flops import hardware_flops, model_flops, older_estimate, per_gpu, training_seconds
 
     workload = space.workload.as_in(topology)

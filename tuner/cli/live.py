@@ -88,7 +88,7 @@ class Live:
 
         assert self._tuning is not None  # noqa: S101 - nothing is drawn before `live`
         known, limits = self._tuning.known, self._tuning.setup.limits
-        from tuner.durations import between, node_time
+        from tuner.core.text import between, node_time
 
         grid = Table.grid(padding=(0, 2))
         grid.add_column(style="dim", no_wrap=True, min_width=len(f"{self._label}best"))
@@ -106,7 +106,7 @@ class Live:
 def opening(begun: Begun, request: Request) -> list[str]:
     """What is searched, by whom, and where it is kept."""
     from tuner.cli.output import space_lines
-    from tuner.errors import counted
+    from tuner.core.text import counted
 
     setup = begun.setup
     lines = [] if request.table is not None else space_lines(request.space)
@@ -132,7 +132,7 @@ def described(event: Event) -> str:
 
 def ended(trial: Trial) -> str:
     """How a job ended, and what was learnt."""
-    from tuner.durations import seconds, span
+    from tuner.core.text import seconds, span
 
     ending, proposal = trial.ending, trial.proposal
     if ending is None:

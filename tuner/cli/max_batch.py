@@ -73,7 +73,7 @@ def max_batch(space: Space, model: Model, as_json: bool, **given: Any) -> None:
     says nothing of the limit.
     """
     from tuner.cli.batch_answers import print_answer, print_answer_json
-    from tuner.errors import NothingUsable
+    from tuner.core.errors import NothingUsable
 
     made = _search(space, model, given)
     if given["plot"]:
@@ -95,7 +95,7 @@ def max_batch(space: Space, model: Model, as_json: bool, **given: Any) -> None:
 
 def _search(space: Space, model: Model, given: dict[str, Any]) -> Answer:
     from tuner.batches import STRATEGIES
-    from tuner.errors import InputError, UnknownName
+    from tuner.core.errors import InputError, UnknownName
 
     if given["strategy"] not in STRATEGIES:
         raise UnknownName("strategy", given["strategy"], STRATEGIES)
@@ -116,7 +116,8 @@ def _search(space: Space, model: Model, given: dict[str, Any]) -> Answer:
 def steps_of(given: dict[str, Any]) -> list[int] | range:
     """The batches that `--step` and `--most` name."""
     from tuner.batches.probes import MOST, doubled
-    from tuner.errors import InputError, shown
+    from tuner.core.errors import InputError
+    from tuner.core.text import shown
 
     most = given["most"] or MOST
     step = given["step"] or "1"
@@ -144,7 +145,7 @@ def _by_table(space: Space, given: dict[str, Any]) -> Answer:
     from tuner.batches.chosen import asked_rows
     from tuner.batches.probes import held_back, only_series, usable_bytes
     from tuner.cli.tables import read
-    from tuner.errors import InputError
+    from tuner.core.errors import InputError
 
     table = read(given["table"], given["defaults"])
     asked = click.get_current_context().params

@@ -47,7 +47,7 @@ def measure(
     """
     from pathlib import Path
 
-    from tuner.errors import InputError, NothingUsable
+    from tuner.core.errors import InputError, NothingUsable
     from tuner.export.expecting import delivered, read_promise
     from tuner.logfiles import log_lines
     from tuner.logs import chosen_run, parse_iterations, read_log
@@ -218,7 +218,7 @@ def _print_csv(log: str, made: Measured, subject: Subject, machines: bool) -> No
 
 def _print_text(log: str, made: Measured, subject: Subject | None, lacks: str) -> None:
     from tuner.cli.output import print_table
-    from tuner.errors import counted, listed
+    from tuner.core.text import counted, listed
 
     key = f", {subject.topology.key}{' (by its own arguments)' if subject.by_log else ''}" if subject else ""
     print(f"{log}: {counted(len(made.rows), 'iteration')}{key}")

@@ -54,8 +54,8 @@ def memory(as_json: bool, **given: Any) -> None:
     Frozen models have weights alone, trained parts gradients and optimizer state too; what is left is for activations.
     A sample is counted through the frozen models' layers, which gradients pass, unless --sample says what it takes.
     """
-    from tuner import catalog
     from tuner.budget import Plan, bytes_of, judged, parameters_of, part, side_by_side
+    from tuner.core import catalog
 
     plan = Plan(
         frozen=tuple(part(text) for text in given["frozen"]),
@@ -82,7 +82,8 @@ def memory(as_json: bool, **given: Any) -> None:
 
 def _claims(texts: tuple[str, ...]) -> dict[str, float]:
     from tuner.budget import CLAIMS
-    from tuner.errors import InputError, either, shown
+    from tuner.core.errors import InputError
+    from tuner.core.text import either, shown
 
     found: dict[str, float] = {}
     for text in texts:
@@ -104,9 +105,9 @@ def _unit(*, decimal: bool) -> tuple[float, str]:
 def _export(path: str, made: list[Budget]) -> list[str]:
     from pathlib import Path
 
-    from tuner.errors import InputError
+    from tuner.core.atomic_write import write_files
+    from tuner.core.errors import InputError
     from tuner.export.batches import batch_fragment
-    from tuner.export.files import write_files
 
     fragments = {
         gpu: batch_fragment(

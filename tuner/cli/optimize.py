@@ -61,7 +61,7 @@ def optimize(space: Space, as_json: bool, **given: Any) -> None:
     Each job is the one worth most by all that was measured before. With no cluster named the cluster is SIMULATED. Run
     the same command again to go on with a study that was interrupted.
     """
-    from tuner.errors import NothingUsable
+    from tuner.core.errors import NothingUsable
     from tuner.tune.begin import begin
     from tuner.tune.loop import Tuning
 
@@ -142,7 +142,7 @@ def _calibration(given: dict[str, Any]) -> Calibration | None:
     from pathlib import Path
 
     from tuner.cli.tables import read
-    from tuner.errors import InputError
+    from tuner.core.errors import InputError
     from tuner.sitefile import read_site
     from tuner.tune.earlier import learnt_from_study, learnt_from_table
 

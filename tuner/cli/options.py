@@ -115,7 +115,7 @@ def _on_hosts(described: dict[str, Any], file: str | None) -> dict[str, Any]:
     """What is not said follows from the hostfile, and from this machine, which the others are like."""
     from pathlib import Path
 
-    from tuner.errors import InputError
+    from tuner.core.errors import InputError
     from tuner.launch.hostfile import read_hostfile
     from tuner.launch.machine import this_machine
     from tuner.tune.here import described_on

@@ -11,7 +11,7 @@ from itertools import zip_longest
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from tuner.domain import Topology
+    from tuner.core.domain import Topology
     from tuner.space import Space
 
 
@@ -72,7 +72,7 @@ def _broken(text: str, width: int) -> list[str]:
 
 def space_lines(space: Space) -> list[str]:
     """What is planned, in two lines for people: where an axis has one value it is the model's or the batch's."""
-    from tuner.errors import counted
+    from tuner.core.text import counted
 
     workload, cluster = space.workload, space.cluster
     own, shapes, heads, batches = (workload.model, *(space.axes[axis] for axis in ("shape", "heads", "global_batch")))

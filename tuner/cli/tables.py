@@ -54,7 +54,7 @@ takes_defaults = click.option(
 
 def read(file: str, defaults: tuple[str, ...]) -> Table:
     """The table of a CSV or Markdown file."""
-    from tuner.errors import InputError
+    from tuner.core.errors import InputError
     from tuner.tables import COLUMNS, Defaults, read_table
 
     known: dict[str, str] = {}

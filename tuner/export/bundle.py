@@ -10,11 +10,11 @@ from typing import Any, Final
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from tuner.durations import seconds, unit_for
-from tuner.errors import UnknownName
+from tuner.core.errors import UnknownName
+from tuner.core.resources import folder
+from tuner.core.text import seconds, unit_for
 from tuner.export.megatron import DEEPSPEED_VERSION, LM_VERSION, Flag, megatron_deepspeed, megatron_lm
 from tuner.export.production import Production, explained, production_config, topology_document
-from tuner.resources import folder
 
 FORMATS: Final[Mapping[str, tuple[str, ...]]] = {
     "torchrun": ("launch.sh",),

@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 from typing import Any, Final
 
-from tuner.domain import Topology, Workload
-from tuner.errors import InputError
+from tuner.core.domain import Topology, Workload
+from tuner.core.errors import InputError
+from tuner.core.resources import ds_config as base_file
 from tuner.export.schema import check
-from tuner.resources import ds_config as base_file
 
 Config = dict[str, Any]
 

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from tuner.catalog import read_text
-from tuner.durations import span
-from tuner.errors import InputError, shown
+from tuner.core.catalog import read_text
+from tuner.core.errors import InputError
+from tuner.core.text import shown, span
 
 SCHEMA: Final = "tuner/topology/1"
 _FIGURES: Final = ("sec_per_iter", "sec_per_iter_low", "sec_per_iter_high", "days")

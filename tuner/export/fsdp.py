@@ -9,8 +9,8 @@ from __future__ import annotations
 import json
 from typing import Any, Final
 
-from tuner.domain import Cluster, Topology, Workload
-from tuner.errors import InputError
+from tuner.core.domain import Cluster, Topology, Workload
+from tuner.core.errors import InputError
 
 _DTYPES: Final = {"fp32": "float32", "fp16": "float16", "bf16": "bfloat16"}
 _SHARDING: Final = {0: "NO_SHARD", 1: "SHARD_GRAD_OP", 2: "SHARD_GRAD_OP", 3: "FULL_SHARD"}

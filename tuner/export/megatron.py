@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from tuner.errors import InputError, listed
+from tuner.core.errors import InputError
+from tuner.core.text import listed
 from tuner.export.ds_config import LEARNING_RATE
 from tuner.export.production import WARM_UP, Production
 

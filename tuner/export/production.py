@@ -7,7 +7,7 @@ import math
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
-from tuner.domain import Cluster, Topology, Workload
+from tuner.core.domain import Cluster, Topology, Workload
 from tuner.export.ds_config import LEARNING_RATE, Config, ds_config
 from tuner.export.schema import check
 

@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from tuner.errors import InputError, either, listed, shown
+from tuner.core.errors import InputError
+from tuner.core.text import either, listed, shown
 
 _COUNT: Final = "a whole number from 1"
 _WHOLE: Final = "a whole number from 0"

@@ -22,8 +22,8 @@ from enum import Enum
 from pathlib import Path
 from typing import Protocol
 
-from tuner.domain import Cluster, Topology, Workload
-from tuner.results import Failure, Measurement, Outcome
+from tuner.core.domain import Cluster, Topology, Workload
+from tuner.core.outcomes import Failure, Measurement, Outcome
 
 
 class State(str, Enum):

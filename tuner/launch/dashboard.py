@@ -15,7 +15,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 
-from tuner.errors import LaunchError, MissingDependency
+from tuner.core.errors import LaunchError, MissingDependency
 from tuner.launch.machine import free_port
 
 HOST: Final = "127.0.0.1"

@@ -7,7 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from tuner.launch.jsonfile import read_object, write_object
+from tuner.core.atomic_write import read_object, write_object
 
 FILE: Final = "slurm-excluded.json"
 

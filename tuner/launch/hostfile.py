@@ -10,12 +10,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from tuner.catalog import read_text
-from tuner.errors import InputError, LaunchError, UnknownName, counted, shown
+from tuner.core.atomic_write import write_whole
+from tuner.core.catalog import read_text
+from tuner.core.errors import InputError, LaunchError, UnknownName
+from tuner.core.text import counted, shown
 from tuner.launch.contract import Job
 from tuner.launch.machine import free_port
 from tuner.launch.program import Start, Worker
-from tuner.wholefile import write_whole
 
 PROGRAMS: Final = {"pdsh": "pdsh", "openmpi": "mpirun"}
 """What DeepSpeed's launcher may reach the machines by, and the program of each."""

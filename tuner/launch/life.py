@@ -14,8 +14,8 @@ from itertools import accumulate
 from statistics import median
 from typing import Any, Final
 
+from tuner.core.outcomes import Failure, Measurement, Outcome
 from tuner.launch.contract import Result, State, Status
-from tuner.results import Failure, Measurement, Outcome
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,11 +15,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from tuner.errors import LaunchError, counted
+from tuner.core.atomic_write import read_object, write_object
+from tuner.core.errors import LaunchError
+from tuner.core.text import counted
 from tuner.launch import keeper
 from tuner.launch.contract import Job, Result, State, Status
 from tuner.launch.follow import Follower
-from tuner.launch.jsonfile import read_object, write_object
 from tuner.launch.program import Program, Start
 from tuner.launch.reading import outcome_of
 from tuner.launch.stacks import write_stacks

@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import Final
 
-from tuner.domain import Gpu
-from tuner.errors import MissingDependency, UnknownName, listed
+from tuner.core.domain import Gpu
+from tuner.core.errors import MissingDependency, UnknownName
+from tuner.core.text import listed
 
 QUESTION: Final = ("nvidia-smi", "--query-gpu=name,memory.total", "--format=csv,noheader,nounits")
 

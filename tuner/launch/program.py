@@ -12,10 +12,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Protocol
 
-from tuner.assignment import Assignment
-from tuner.errors import InputError, listed, shown
+from tuner.core.assignment import Assignment
+from tuner.core.atomic_write import write_object
+from tuner.core.errors import InputError
+from tuner.core.text import listed, shown
 from tuner.launch.contract import Job
-from tuner.launch.jsonfile import write_object
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

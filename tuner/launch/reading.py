@@ -9,11 +9,11 @@ from pathlib import Path
 from statistics import median
 from typing import Any, Final
 
+from tuner.core.atomic_write import read_object
+from tuner.core.outcomes import Failure, Measurement, Outcome
 from tuner.launch.contract import Result
-from tuner.launch.jsonfile import read_object
 from tuner.logs import read_log
 from tuner.logs.failures import HOST_MEMORY, Sighting
-from tuner.results import Failure, Measurement, Outcome
 
 Cause = tuple[Outcome, str, str]
 """How a job ended, what that means, and the evidence."""

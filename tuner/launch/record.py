@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final
 
-from tuner.launch.jsonfile import read_object, write_object
+from tuner.core.atomic_write import read_object, write_object
 from tuner.launch.life import Life
 
 SCHEMA: Final = "tuner/virtual-job/1"

@@ -8,12 +8,13 @@ from dataclasses import dataclass, replace
 from hashlib import blake2b
 from typing import Final
 
-from tuner.domain import Cluster, Topology, Workload
-from tuner.errors import InputError, LaunchError, counted
+from tuner.core.domain import Cluster, Topology, Workload
+from tuner.core.errors import InputError, LaunchError
+from tuner.core.outcomes import Outcome
+from tuner.core.text import counted
 from tuner.launch.contract import Job
 from tuner.launch.life import Life, marks
 from tuner.launch.virtual import Virtual
-from tuner.results import Outcome
 
 UNTIMED: Final = 60.0
 """Seconds that a job without a time holds its nodes until it fails; tables do not say."""

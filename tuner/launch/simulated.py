@@ -12,8 +12,9 @@ from hashlib import blake2b
 from statistics import median
 from typing import Final
 
-from tuner.columns import Columns
-from tuner.errors import InputError
+from tuner.core.columns import Columns
+from tuner.core.errors import InputError
+from tuner.core.outcomes import Outcome
 from tuner.launch.chance import between, normal, uniform
 from tuner.launch.contract import Job
 from tuner.launch.life import Life, marks
@@ -21,7 +22,6 @@ from tuner.launch.truth import Truth
 from tuner.launch.virtual import Virtual
 from tuner.physics.flops import hardware_flops, per_gpu
 from tuner.physics.memory import limit
-from tuner.results import Outcome
 
 NOISE: Final = 0.01
 """Standard deviation of a run's logarithm around the truth."""

@@ -15,10 +15,11 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final
 
-from tuner.errors import InputError, LaunchError, counted, listed
+from tuner.core.atomic_write import read_object, write_object
+from tuner.core.errors import InputError, LaunchError
+from tuner.core.text import counted, listed
 from tuner.launch.contract import Job, Result, State, Status
 from tuner.launch.excluded import excluded_nodes, keep_excluded
-from tuner.launch.jsonfile import read_object, write_object
 from tuner.launch.program import Program, Start
 from tuner.launch.slurm_commands import Commands, Pace, Silence
 from tuner.launch.slurm_job import NOTE, Sent, result_of, size_of

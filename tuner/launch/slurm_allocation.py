@@ -6,7 +6,8 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from tuner.errors import InputError, LaunchError, shown
+from tuner.core.errors import InputError, LaunchError
+from tuner.core.text import shown
 from tuner.launch.slurm_commands import Commands, Silence
 
 

@@ -9,7 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from tuner.errors import MissingDependency, TunerError, listed
+from tuner.core.errors import MissingDependency, TunerError
+from tuner.core.text import listed
 from tuner.launch.slurm_states import unreachable
 
 NEEDED: Final = ("sbatch", "squeue", "scancel", "scontrol", "sinfo")

@@ -7,13 +7,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
+from tuner.core.atomic_write import read_object, write_object
+from tuner.core.outcomes import Failure, Outcome
 from tuner.launch.contract import Result, State, Status
 from tuner.launch.follow import Follower
-from tuner.launch.jsonfile import read_object, write_object
 from tuner.launch.reading import outcome_of
 from tuner.launch.slurm_script import UNWRITABLE
 from tuner.launch.slurm_states import Row, waiting
-from tuner.results import Failure, Outcome
 
 NOTE: Final = "slurm.json"
 """The launcher's own note in a job's folder."""

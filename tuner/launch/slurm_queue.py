@@ -6,7 +6,7 @@ import re
 from contextlib import suppress
 from typing import Final
 
-from tuner.errors import MissingDependency
+from tuner.core.errors import MissingDependency
 from tuner.launch.slurm_commands import Commands, Said, Silence
 from tuner.launch.slurm_states import FORMAT, MARK, Row, accounted, partitions, rows, unfit
 

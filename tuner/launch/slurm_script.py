@@ -12,10 +12,10 @@ from typing import Any, Final
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
 
+from tuner.core.resources import folder
 from tuner.launch.contract import Job
 from tuner.launch.program import Start
 from tuner.launch.slurm_site import SlurmSite
-from tuner.resources import folder
 
 UNWRITABLE: Final = 73
 """The exit code of a script that could not write into its folder (EX_CANTCREAT of sysexits.h)."""

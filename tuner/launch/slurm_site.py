@@ -8,8 +8,9 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Final
 
-from tuner.catalog import read_toml
-from tuner.errors import InputError, either, listed, shown
+from tuner.core.catalog import read_toml
+from tuner.core.errors import InputError
+from tuner.core.text import either, listed, shown
 
 TASKS: Final = ("ranks", "nodes", "once")
 

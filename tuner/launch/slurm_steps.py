@@ -16,10 +16,12 @@ from pathlib import Path
 from socket import gethostname
 from typing import IO, Any, Final
 
-from tuner.errors import InputError, LaunchError, counted, listed, shown
+from tuner.core.atomic_write import read_object
+from tuner.core.errors import InputError, LaunchError
+from tuner.core.outcomes import Outcome
+from tuner.core.text import counted, listed, shown
 from tuner.launch import keeper
 from tuner.launch.contract import Job, Status
-from tuner.launch.jsonfile import read_object
 from tuner.launch.program import Program, Start
 from tuner.launch.slurm import FAREWELL, LOOK, SCRIPT, Slurm
 from tuner.launch.slurm_allocation import Allocation, hostnames
@@ -28,7 +30,6 @@ from tuner.launch.slurm_job import GONE, KILLED, LATE, NOTE, Sent, result_of
 from tuner.launch.slurm_process import NODES, Script
 from tuner.launch.slurm_script import job_name, step_script
 from tuner.launch.slurm_site import SlurmSite
-from tuner.results import Outcome
 
 AGAIN: Final = 2
 """Times that a job is begun anew on other nodes, for its own have failed."""

@@ -15,8 +15,8 @@ from typing import Final
 
 import numpy as np
 
-from tuner.columns import BoolArray, Columns, FloatArray
-from tuner.domain import RECOMPUTE
+from tuner.core.columns import BoolArray, Columns, FloatArray
+from tuner.core.domain import RECOMPUTE
 from tuner.launch.chance import between, normal, uniform
 from tuner.physics.memory import worst_need
 from tuner.physics.site import PRIOR, Site

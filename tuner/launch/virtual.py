@@ -15,11 +15,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tuner.errors import LaunchError, counted, shown
+from tuner.core.errors import LaunchError
+from tuner.core.outcomes import Failure, Outcome
+from tuner.core.text import counted, shown
 from tuner.launch.contract import Job, Result, State, Status
 from tuner.launch.life import Life
 from tuner.launch.record import Record, read, written
-from tuner.results import Failure, Outcome
 
 
 @dataclass(slots=True)

@@ -6,7 +6,8 @@ import re
 from collections.abc import Sequence
 from itertools import pairwise
 
-from tuner.errors import InputError, counted, listed, shown
+from tuner.core.errors import InputError
+from tuner.core.text import counted, listed, shown
 from tuner.logs.log import Log, Run
 
 Choice = tuple[tuple[int, ...], str]

@@ -7,8 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from tuner.domain import Attention, Model, Partition, Precision, Recompute, Topology, Workload
-from tuner.errors import InputError, listed
+from tuner.core.domain import Attention, Model, Partition, Precision, Recompute, Topology, Workload
+from tuner.core.errors import InputError
+from tuner.core.text import listed
 
 _FLASH: Final = ("use_flash_attn", "use_flash_attn_v2", "use_flash_attn_triton")
 _SHARDING: Final = {"no_shard": 0, "optim": 1, "optim_grads": 2, "optim_grads_params": 3}

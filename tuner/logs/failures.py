@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
-from tuner.results import Failure, Outcome
+from tuner.core.outcomes import Failure, Outcome
 
 _OUT_OF_MEMORY, _CAUSE, _DEATH, _REPORT, _ENDED = range(5)
 """How near to the cause a sighting is: a GPU's memory, which explains all else; what else a job dies of; by which

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from tuner.columns import Columns, FloatArray
+from tuner.core.columns import Columns, FloatArray
 from tuner.physics.features import NOISE, UNSEEN, Features, covariance, joined
 from tuner.physics.site import PRIOR, TIME_FACTORS, Site
 from tuner.physics.time import seconds

@@ -8,7 +8,7 @@ from typing import Final
 
 import numpy as np
 
-from tuner.columns import Columns, FloatArray
+from tuner.core.columns import Columns, FloatArray
 
 SMOOTH: Final = ("tp", "pp", "dp", "micro_batch", "global_batch", "hidden", "layers", "seq")
 """Features by whose logarithm rows grow unlike."""

@@ -14,8 +14,8 @@ from typing import Final
 
 import numpy as np
 
-from tuner.columns import Columns, FloatArray
-from tuner.domain import RECOMPUTE
+from tuner.core.columns import Columns, FloatArray
+from tuner.core.domain import RECOMPUTE
 
 _FORWARD_AND_BACKWARD: Final = 3
 """The backward pass multiplies each matrix twice: once for the gradient of its input, once for its own."""

@@ -12,8 +12,8 @@ from typing import Any, Final
 
 import numpy as np
 
-from tuner.columns import FloatArray
-from tuner.domain import Gpu, Workload
+from tuner.core.columns import FloatArray
+from tuner.core.domain import Gpu, Workload
 from tuner.physics.site import Site
 
 SUSTAINED: Final = 0.91

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from tuner.columns import Columns, FloatArray
+from tuner.core.columns import Columns, FloatArray
 from tuner.physics.kernels import beside_layers, linear, product_rate, size_of, traffic_rate
 from tuner.physics.links import Links, all_reduce
 from tuner.physics.site import Site

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from tuner.columns import BoolArray, Columns, FloatArray
+from tuner.core.columns import BoolArray, Columns, FloatArray
 from tuner.physics.site import Site
 
 INNER: Final = 0.91

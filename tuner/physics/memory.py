@@ -14,8 +14,8 @@ from typing import Any, Final
 
 import numpy as np
 
-from tuner.columns import Columns, FloatArray, IntArray
-from tuner.domain import RECOMPUTE, MemoryKind
+from tuner.core.columns import Columns, FloatArray, IntArray
+from tuner.core.domain import RECOMPUTE, MemoryKind
 from tuner.physics.kernels import size_of
 from tuner.physics.site import Site
 from tuner.physics.stages import Stages

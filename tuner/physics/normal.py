@@ -6,7 +6,7 @@ from typing import Final
 
 import numpy as np
 
-from tuner.columns import FloatArray
+from tuner.core.columns import FloatArray
 
 FAR: Final = 9.0
 """Deviations beyond which a probability, 1e-19, is taken for none."""

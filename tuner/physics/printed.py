@@ -10,8 +10,8 @@ from typing import Final
 
 import numpy as np
 
-from tuner.columns import Columns, FloatArray
-from tuner.domain import RECOMPUTE
+from tuner.core.columns import Columns, FloatArray
+from tuner.core.domain import RECOMPUTE
 from tuner.physics.flops import forward_terms, hardware_flops, model_flops, older_estimate, per_gpu
 
 _SEQUENCES: Final = tuple(2**power for power in range(8, 18))

@@ -7,7 +7,7 @@ from functools import cached_property
 
 import numpy as np
 
-from tuner.columns import BoolArray, Columns, FloatArray, IntArray
+from tuner.core.columns import BoolArray, Columns, FloatArray, IntArray
 
 
 @dataclass(frozen=True)  # without slots, which have no room for what is worked out once

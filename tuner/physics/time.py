@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from tuner.columns import Columns, FloatArray, IntArray
+from tuner.core.columns import Columns, FloatArray, IntArray
 from tuner.physics.kernels import beside_layers, linear, size_of, traffic_rate
 from tuner.physics.layer import Layer, layer_seconds
 from tuner.physics.links import Links, all_reduce, gather

@@ -12,8 +12,8 @@ from typing import Final
 
 import numpy as np
 
-from tuner.columns import BoolArray, Columns, FloatArray
-from tuner.domain import MemoryKind
+from tuner.core.columns import BoolArray, Columns, FloatArray
+from tuner.core.domain import MemoryKind
 from tuner.physics.memory import limit, shown_bytes, worst_need
 from tuner.physics.normal import below
 from tuner.physics.site import MEMORY_FACTORS, PRIOR, Site

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from tuner.durations import column, seconds
+from tuner.core.outcomes import Outcome
+from tuner.core.text import column, seconds
 from tuner.report.rows import GIB, Row, size
-from tuner.results import Outcome
 from tuner.search.record import Trial
 from tuner.tables import COLUMNS, write_csv
 from tuner.tune.reopen import Reopened

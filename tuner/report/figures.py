@@ -8,7 +8,7 @@ from typing import Any
 from matplotlib.axes import Axes
 from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLocator
 
-from tuner.durations import node_time, span
+from tuner.core.text import node_time, span
 from tuner.report import series
 from tuner.report.maps import cliff, drift, map_of
 from tuner.report.plot import MANY, OUTCOMES, Plot, days_axis

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tuner.errors import NothingUsable
+from tuner.core.atomic_write import write_files
+from tuner.core.errors import NothingUsable
 from tuner.export.bundle import bundle
-from tuner.export.files import write_files
 from tuner.report.promise import promise
 from tuner.tune.reopen import Reopened
 

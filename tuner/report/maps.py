@@ -9,7 +9,7 @@ from typing import Final
 from matplotlib.patches import Rectangle
 from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLocator
 
-from tuner.durations import span
+from tuner.core.text import span
 from tuner.report import series
 from tuner.report.plot import OUTCOMES, Plot, days_axis
 from tuner.report.rows import Row

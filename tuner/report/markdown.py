@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tuner.notebook import pipe_table
+from tuner.core.text import pipe_table
 from tuner.report.cells import HEADERS, WORDS, headers, table
 from tuner.report.rows import Row
 from tuner.tune.reopen import Reopened

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from tuner.durations import seconds, span
-from tuner.notebook import pipe_table
+from tuner.core.text import pipe_table, seconds, span
 from tuner.report.cells import WORDS, headers, table
 from tuner.report.graphs import graphs
 from tuner.report.rows import GIB, Row, rows_of

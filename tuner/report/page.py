@@ -8,10 +8,10 @@ from typing import Final
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
+from tuner.core.resources import folder
 from tuner.report.cells import WORDS, headers, table
 from tuner.report.markdown import footnote
 from tuner.report.rows import Row
-from tuner.resources import folder
 from tuner.tune.reopen import Reopened
 
 MOST: Final = 250

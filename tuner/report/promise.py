@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from tuner.columns import Columns
+from tuner.core.columns import Columns
 from tuner.export.production import Expected, Production
 from tuner.physics.flops import hardware_flops, per_gpu, training_seconds
 from tuner.physics.memory import limit

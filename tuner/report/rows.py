@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tuner.domain import Cluster, Topology, Workload
+from tuner.core.domain import Cluster, Topology, Workload
+from tuner.core.outcomes import Outcome
 from tuner.physics.flops import hardware_flops, per_gpu
-from tuner.results import Outcome
 from tuner.search.record import Trial
 from tuner.tune.reopen import Reopened
 from tuner.tune.standing import Place

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+from tuner.core.text import counted, ends, listed, node_time, seconds, span
 from tuner.costing import Cost, cost_of, difference
-from tuner.durations import ends, node_time, seconds, span
-from tuner.errors import counted, listed
 from tuner.report.rows import Row, size
 from tuner.tune.reopen import Reopened
 from tuner.tune.standing import UNLIKELY

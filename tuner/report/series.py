@@ -8,8 +8,8 @@ from statistics import fmean
 
 import numpy as np
 
-from tuner.columns import Columns
-from tuner.domain import Shape, Topology
+from tuner.core.columns import Columns
+from tuner.core.domain import Shape, Topology
 from tuner.physics.memory import limit, memory_terms
 from tuner.physics.stages import Stages
 from tuner.report.rows import GIB, Row

@@ -11,7 +11,7 @@ from typing import Any, Final
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.backends.backend_svg import FigureCanvasSVG
 
-from tuner.export.files import write_files
+from tuner.core.atomic_write import write_files
 from tuner.report.cells import measurements
 from tuner.report.figures import plots
 from tuner.report.markdown import markdown

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from tuner.errors import counted
+from tuner.core.text import counted
 from tuner.rules import sentences
 from tuner.rules.rule import Rule
 from tuner.rules.shapes import longest_flash_head

@@ -8,9 +8,9 @@ from typing import Any, Literal
 
 import numpy as np
 
-from tuner.columns import BoolArray, Columns
-from tuner.domain import Workload
-from tuner.results import Violation
+from tuner.core.columns import BoolArray, Columns
+from tuner.core.domain import Workload
+from tuner.core.outcomes import Violation
 
 Level = Literal["law", "policy", "advice"]
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from tuner.columns import Columns
-from tuner.domain import Workload
-from tuner.errors import InputError, UnknownName
-from tuner.results import Violation
+from tuner.core.columns import Columns
+from tuner.core.domain import Workload
+from tuner.core.errors import InputError, UnknownName
+from tuner.core.outcomes import Violation
 from tuner.rules.rule import Rule
 from tuner.rules.table import BY_NAME, POLICIES, RULES
 

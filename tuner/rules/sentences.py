@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from tuner.columns import Columns
-from tuner.errors import counted
+from tuner.core.columns import Columns
+from tuner.core.text import counted
 from tuner.rules.shapes import LONGEST_FUSED, softmax_block
 
 

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from tuner.columns import Columns
+from tuner.core.columns import Columns
 
 LONGEST_FUSED: Final = 4096
 """Tokens that Megatron's fused softmax kernel takes at most."""

@@ -8,8 +8,8 @@ from typing import Any, Final
 import numpy as np
 from optuna.distributions import BaseDistribution, CategoricalDistribution, IntDistribution
 
-from tuner.columns import IntArray
-from tuner.domain import PARTITION, RECOMPUTE
+from tuner.core.columns import IntArray
+from tuner.core.domain import PARTITION, RECOMPUTE
 from tuner.search.pool import Pool
 
 NAMES: Final = (

@@ -17,7 +17,7 @@ from typing import Final
 
 import numpy as np
 
-from tuner.columns import BoolArray, Columns, FloatArray, IntArray
+from tuner.core.columns import BoolArray, Columns, FloatArray, IntArray
 from tuner.physics.calibration import Calibration, prior_deviations, slopes_of
 from tuner.physics.estimate import CHUNK, Model
 from tuner.physics.features import CLIFF, ERA, KERNEL, LENGTH, SHAPE, Features, covariance, joined, same

@@ -12,7 +12,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from tuner.columns import FloatArray
+from tuner.core.columns import FloatArray
 
 SingleArray = npt.NDArray[np.float32]
 

@@ -11,7 +11,7 @@ from optuna.distributions import BaseDistribution
 from optuna.samplers import BaseSampler
 from optuna.trial import FrozenTrial
 
-from tuner.columns import BoolArray
+from tuner.core.columns import BoolArray
 from tuner.search.axes import ParameterSpace
 from tuner.search.belief import Belief
 from tuner.search.worth import Choice, choose

@@ -6,7 +6,7 @@ from typing import Final
 
 import numpy as np
 
-from tuner.columns import FloatArray, IntArray
+from tuner.core.columns import FloatArray, IntArray
 from tuner.physics.features import SMOOTH, Features, covariance
 
 

@@ -9,8 +9,8 @@ from typing import Final
 
 import numpy as np
 
-from tuner.columns import BoolArray, Columns, FloatArray, IntArray
-from tuner.domain import Cluster, Topology, Workload
+from tuner.core.columns import BoolArray, Columns, FloatArray, IntArray
+from tuner.core.domain import Cluster, Topology, Workload
 from tuner.physics.features import SMOOTH, Features, joined
 from tuner.physics.flops import model_flops
 from tuner.physics.memory import limit

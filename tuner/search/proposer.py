@@ -16,8 +16,8 @@ import numpy as np
 import optuna
 from optuna.trial import TrialState
 
-from tuner.columns import BoolArray, IntArray
-from tuner.errors import MissingDependency, UnknownName
+from tuner.core.columns import BoolArray, IntArray
+from tuner.core.errors import MissingDependency, UnknownName
 from tuner.search.axes import ParameterSpace
 from tuner.search.belief import Belief
 from tuner.search.guided import GuidedSampler

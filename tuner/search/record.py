@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any, Final, Literal
 
-from tuner.results import Outcome
+from tuner.core.outcomes import Outcome
 
 Kind = Literal["search", "reference", "final"]
 """Why a job was proposed: to find a better one, to see whether the cluster has changed, to tell the best few apart."""

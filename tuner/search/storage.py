@@ -16,7 +16,8 @@ import sqlalchemy
 import sqlalchemy.exc
 from optuna.storages import BaseStorage, RDBStorage, get_storage
 
-from tuner.errors import InputError, MissingDependency, StudyError, shown
+from tuner.core.errors import InputError, MissingDependency, StudyError
+from tuner.core.text import shown
 
 HEARTBEAT: Final = 20
 """Seconds between signs of life of whoever watches a job."""

@@ -18,8 +18,9 @@ import optuna
 from optuna.distributions import BaseDistribution
 from optuna.trial import FrozenTrial, TrialState
 
-from tuner.errors import StudyError, shown
-from tuner.results import Outcome
+from tuner.core.errors import StudyError
+from tuner.core.outcomes import Outcome
+from tuner.core.text import shown
 from tuner.search.record import (
     Ending,
     Proposal,

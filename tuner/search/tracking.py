@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import optuna
 
-from tuner.errors import InputError, MissingDependency, UnknownName
+from tuner.core.errors import InputError, MissingDependency, UnknownName
 from tuner.search.study import Study
 
 TRACKERS: Final = ("mlflow", "wandb")

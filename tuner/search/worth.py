@@ -7,7 +7,7 @@ from typing import Final
 
 import numpy as np
 
-from tuner.columns import BoolArray, FloatArray, IntArray
+from tuner.core.columns import BoolArray, FloatArray, IntArray
 from tuner.physics.normal import below, density
 from tuner.search.belief import Belief
 

@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
-from tuner.columns import Columns
-from tuner.domain import Shape, Topology
+from tuner.core.columns import Columns
+from tuner.core.domain import Shape, Topology
 from tuner.tables.row import Row, Run
 
 

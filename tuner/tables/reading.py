@@ -25,9 +25,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Final, cast, get_args
 
-from tuner.catalog import catalog, read_text
-from tuner.domain import MemoryKind
-from tuner.errors import InputError, TunerError, either, shown
+from tuner.core.catalog import catalog, read_text
+from tuner.core.domain import MemoryKind
+from tuner.core.errors import InputError, TunerError
+from tuner.core.text import either, shown
 from tuner.tables.context import card_named
 from tuner.tables.markdown import looks_like_markdown, markdown_rows
 from tuner.tables.row import COLUMNS, Defaults, Row, Status, Table

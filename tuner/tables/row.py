@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from tuner.domain import Cluster, MemoryKind, Topology, Workload
+from tuner.core.domain import Cluster, MemoryKind, Topology, Workload
 
 Status = Literal["OK", "OOM", "FAIL", "HANG"]
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final, get_args
 
-from tuner.catalog import gpu as catalog_gpu
-from tuner.catalog import make_cluster
-from tuner.domain import Cluster, Gpu, Model, Precision, Topology, Workload, partition_for
-from tuner.errors import InputError, listed, shown
+from tuner.core.catalog import gpu as catalog_gpu
+from tuner.core.catalog import make_cluster
+from tuner.core.domain import Cluster, Gpu, Model, Precision, Topology, Workload, partition_for
+from tuner.core.errors import InputError
+from tuner.core.text import listed, shown
 from tuner.tables.row import Run
 
 USUAL: Final[Mapping[str, str]] = {

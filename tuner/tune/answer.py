@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from tuner.core.outcomes import Outcome
 from tuner.launch.excluded import excluded_nodes
-from tuner.results import Outcome
 from tuner.search.record import Trial
 from tuner.tune.eras import Era
 from tuner.tune.loop import Tuning

@@ -7,7 +7,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from tuner.errors import UnknownName
+from tuner.core.errors import UnknownName
 from tuner.physics.calibration import Calibration
 from tuner.space import Space
 from tuner.tables import Table, read_table

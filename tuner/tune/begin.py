@@ -12,7 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from tuner.errors import EmptySpace, InputError, StudyError, UnknownName, shown
+from tuner.core.documents import cluster_document, workload_document
+from tuner.core.errors import EmptySpace, InputError, StudyError, UnknownName
+from tuner.core.text import shown
 from tuner.export.ds_config import ds_config
 from tuner.launch.contract import Job, Launcher
 from tuner.launch.hostfile import PROGRAMS, Hosts, read_hostfile
@@ -34,9 +36,8 @@ from tuner.search.storage import sqlite_url
 from tuner.search.study import Study
 from tuner.search.tracking import Tracker
 from tuner.sitefile import site_text
-from tuner.space import Space, Tally
+from tuner.space import Space, Tally, space_document
 from tuner.tables import Table
-from tuner.tune.described import cluster_document, space_document, workload_document
 from tuner.tune.limits import Limits
 from tuner.tune.loop import Event, Setup
 from tuner.tune.replayed import replayed

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tuner import catalog
-from tuner.errors import NothingUsable, TunerError
+from tuner.core import catalog
+from tuner.core.errors import NothingUsable, TunerError
 from tuner.launch.checks import Finding, accelerator, clock, disk, frameworks, ports, probe, python, slurm
 from tuner.launch.machine import Machine, catalog_name, host_gpu, this_machine
 from tuner.physics.calibration import Calibration

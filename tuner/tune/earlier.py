@@ -7,16 +7,17 @@ from pathlib import Path
 import numpy as np
 
 from tuner.audit import eras
-from tuner.catalog import kind_of_path
-from tuner.columns import Columns
-from tuner.errors import InputError, NothingUsable, shown
+from tuner.core.catalog import kind_of_path
+from tuner.core.columns import Columns
+from tuner.core.documents import cluster_of, topology_of, workload_of
+from tuner.core.errors import InputError, NothingUsable
+from tuner.core.text import shown
 from tuner.evaluating import learn
 from tuner.physics.calibration import Calibration, Measured, calibrate
 from tuner.search.storage import sqlite_url
 from tuner.search.study import Study
 from tuner.tables import Table
 from tuner.tune import eras as drift
-from tuner.tune.described import cluster_of, topology_of, workload_of
 
 
 def learnt_from_table(table: Table) -> Calibration:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from tuner import catalog
-from tuner.errors import InputError, counted
+from tuner.core import catalog
+from tuner.core.errors import InputError
+from tuner.core.text import counted
 from tuner.launch.hostfile import Host
 from tuner.launch.machine import Machine, catalog_name, host_gpu, this_machine
 

@@ -10,8 +10,8 @@ from typing import Final
 
 import numpy as np
 
+from tuner.core.outcomes import Outcome
 from tuner.physics.calibration import Calibration
-from tuner.results import Outcome
 from tuner.search.axes import ParameterSpace
 from tuner.search.belief import Belief, Seen, Trust
 from tuner.search.pool import Pool

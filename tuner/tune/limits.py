@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import Final
 
-from tuner.errors import InputError
+from tuner.core.errors import InputError
 
 FINAL: Final = 0.15
 """Share of the budget for telling the best few apart."""

@@ -13,11 +13,11 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
-from tuner.errors import LaunchError, StudyError
+from tuner.core.atomic_write import write_object
+from tuner.core.errors import LaunchError, StudyError
+from tuner.core.outcomes import Failure, Outcome
 from tuner.launch.contract import Job, Launcher, Result, State
-from tuner.launch.jsonfile import write_object
 from tuner.physics.calibration import Calibration
-from tuner.results import Failure, Outcome
 from tuner.search.belief import Trust
 from tuner.search.pool import Pool
 from tuner.search.pruning import Referee

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from tuner.errors import listed
+from tuner.core.text import listed
 from tuner.search.record import Trial
 
 SAID: Final = 8

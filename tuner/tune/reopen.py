@@ -15,12 +15,12 @@ from typing import Any, Final
 
 import numpy as np
 
-from tuner.columns import Columns
-from tuner.domain import Cluster, Topology, Workload
-from tuner.durations import column, node_time, seconds
-from tuner.errors import NothingUsable, StudyError, counted, listed
+from tuner.core.columns import Columns
+from tuner.core.documents import cluster_of, topology_of, workload_of
+from tuner.core.domain import Cluster, Topology, Workload
+from tuner.core.errors import NothingUsable, StudyError
+from tuner.core.text import Shown, column, counted, listed, node_time, seconds
 from tuner.launch.excluded import excluded_nodes
-from tuner.notebook import Shown
 from tuner.physics.calibration import Calibration, Measured, calibrate
 from tuner.physics.estimate import Model
 from tuner.search.belief import Belief, Seen
@@ -29,7 +29,6 @@ from tuner.search.record import Trial
 from tuner.search.study import Study
 from tuner.sitefile import site_of
 from tuner.tune import eras as drift
-from tuner.tune.described import cluster_of, topology_of, workload_of
 from tuner.tune.earlier import existing
 from tuner.tune.knowledge import seen_in
 from tuner.tune.mishaps import mishaps

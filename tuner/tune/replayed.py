@@ -7,9 +7,10 @@ from typing import Final
 
 import numpy as np
 
-from tuner.errors import InputError, NothingUsable, either, listed
+from tuner.core.errors import InputError, NothingUsable
+from tuner.core.outcomes import Outcome
+from tuner.core.text import either, listed
 from tuner.launch.replay import Answer
-from tuner.results import Outcome
 from tuner.search.pool import Pool
 from tuner.tables import Row, Table, blocks
 

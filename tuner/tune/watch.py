@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
+from tuner.core.outcomes import Outcome
 from tuner.launch.contract import Status
-from tuner.results import Outcome
 
 START: Final = 900.0
 """Seconds that a job may take to show its first progress while nobody knows better."""

@@ -16,8 +16,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NoReturn
 
-from tuner.assignment import Assignment
-from tuner.errors import InputError, TunerError
+from tuner.core.assignment import Assignment
+from tuner.core.errors import InputError, TunerError
 
 _MPI = {
     "RANK": "OMPI_COMM_WORLD_RANK",

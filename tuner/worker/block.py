@@ -14,7 +14,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import gelu, scaled_dot_product_attention, silu
 from torch.utils.checkpoint import checkpoint
 
-from tuner.domain import Workload
+from tuner.core.domain import Workload
 from tuner.worker.linear import ColumnLinear, CopiedLinear, Maker, Norm, RowLinear, shard_of
 from tuner.worker.weights import DEVIATION
 

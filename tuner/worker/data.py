@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 import torch
 from torch import Tensor
 
-from tuner.domain import Topology, Workload
+from tuner.core.domain import Topology, Workload
 from tuner.worker.weights import name_seed, uniform
 
 Batch = tuple[Tensor, Tensor]

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import layer_norm, linear, rms_norm
 
-from tuner.domain import Model
+from tuner.core.domain import Model
 from tuner.worker.mesh import Mesh
 from tuner.worker.parallel import column_product, copied, reduced, reduced_shard
 from tuner.worker.weights import DEVIATION, draw

@@ -19,8 +19,8 @@ from deepspeed.accelerator import get_accelerator
 from deepspeed.runtime.pipe.topology import PipelineParallelGrid, PipeModelDataParallelTopology
 from torch.distributed import distributed_c10d
 
-from tuner.domain import Precision, Topology
-from tuner.errors import InputError
+from tuner.core.domain import Precision, Topology
+from tuner.core.errors import InputError
 
 DTYPES: dict[Precision, torch.dtype] = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 

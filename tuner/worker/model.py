@@ -8,8 +8,8 @@ import deepspeed
 from deepspeed.runtime.pipe.module import LayerSpec, PipelineModule, TiedLayerSpec
 from torch import Tensor, nn
 
-from tuner.domain import Model, Partition, Topology, Workload
-from tuner.errors import InputError
+from tuner.core.domain import Model, Partition, Topology, Workload
+from tuner.core.errors import InputError
 from tuner.worker.block import Block, Recipe, recomputed
 from tuner.worker.linear import Beside, Maker, mark
 from tuner.worker.mesh import Mesh

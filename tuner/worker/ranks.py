@@ -19,8 +19,8 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from tuner.assignment import Assignment
-from tuner.errors import TunerError
+from tuner.core.assignment import Assignment
+from tuner.core.errors import TunerError
 
 PR_SET_PDEATHSIG, PR_SET_NAME = 1, 15
 

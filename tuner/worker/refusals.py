@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from tuner.domain import Model, Topology, Workload
-from tuner.errors import InputError
+from tuner.core.domain import Model, Topology, Workload
+from tuner.core.errors import InputError
 from tuner.worker.vocabulary import padded_vocab
 
 

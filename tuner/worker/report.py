@@ -18,7 +18,7 @@ import torch.distributed as dist
 from deepspeed.accelerator import get_accelerator
 from torch import nn
 
-from tuner.domain import Recompute, Topology, Workload
+from tuner.core.domain import Recompute, Topology, Workload
 from tuner.worker.vocabulary import padded_vocab
 
 SCHEMA: Final = "tuner/worker/1"

@@ -14,9 +14,9 @@ import torch
 import torch.distributed as dist
 from deepspeed.accelerator import get_accelerator
 
-from tuner.assignment import Assignment
-from tuner.domain import Topology, Workload
-from tuner.errors import InputError, NothingUsable
+from tuner.core.assignment import Assignment
+from tuner.core.domain import Topology, Workload
+from tuner.core.errors import InputError, NothingUsable
 from tuner.worker.data import Batch, microbatches
 from tuner.worker.mesh import Mesh, build_mesh, connect, grid
 from tuner.worker.model import build

@@ -9,7 +9,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, embedding
 
-from tuner.domain import Model, Workload
+from tuner.core.domain import Model, Workload
 from tuner.worker.block import Recipe
 from tuner.worker.linear import Maker, Norm, shard_of
 from tuner.worker.mesh import Mesh

@@ -17,7 +17,9 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
-from typing import ClassVar, SupportsInt
+from typing import ClassVar
+
+from tuner.core.text import either, listed
 
 
 class TunerError(Exception):
@@ -72,33 +74,3 @@ class MissingDependency(TunerError):
 
 class TunerWarning(UserWarning):
     """Something that a user should know and that stops nothing. The command line prints it on stderr."""
-
-
-def shown(value: object) -> str:
-    """A value as a sentence can show it: in one line, not long, and whatever it is."""
-    if isinstance(value, int) and not isinstance(value, bool):
-        return f"{value:,}" if abs(value) < 10**18 else f"a number of {value.bit_length()} bits"
-    if isinstance(value, list | tuple | dict):
-        return f"a {type(value).__name__} of {len(value)}"
-    text = repr(value)
-    return text if len(text) <= 80 else f"{text[:77]}..."
-
-
-def listed(values: Iterable[object], *, limit: int = 16, last: str = "and") -> str:
-    """`1, 2, 3 and 4`: the values as a sentence has them, the tail cut off beyond `limit`."""
-    words = [str(value) for value in values]
-    if len(words) > limit:
-        return f"{', '.join(words[:limit])} and {len(words) - limit} more"
-    if len(words) < 2:
-        return "".join(words)
-    return f"{', '.join(words[:-1])} {last} {words[-1]}"
-
-
-def counted(number: SupportsInt, word: str) -> str:
-    """`1 node`, `48 nodes`; a number of numpy's does too."""
-    return f"{int(number)} {word}{'' if int(number) == 1 else 's'}"
-
-
-def either(values: Iterable[object], *, limit: int = 16) -> str:
-    """`1, 2, 3 or 4`."""
-    return listed(values, limit=limit, last="or")

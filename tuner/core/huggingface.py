@@ -11,8 +11,9 @@ import warnings
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from tuner.domain import Model
-from tuner.errors import InputError, TunerWarning, listed, shown
+from tuner.core.domain import Model
+from tuner.core.errors import InputError, TunerWarning
+from tuner.core.text import listed, shown
 
 Config = Mapping[str, Any]
 

@@ -8,8 +8,9 @@ from __future__ import annotations
 import re
 from typing import Any, Final
 
-from tuner.domain import Cluster, Shape, Topology, Workload, partition_for
-from tuner.errors import BadKey, listed
+from tuner.core.domain import Cluster, Shape, Topology, Workload, partition_for
+from tuner.core.errors import BadKey
+from tuner.core.text import listed
 
 LOOKS_LIKE: Final = (
     "a key looks like tp8-pp12-dp4-mbs2-z1, after which may stand vpp2, cp2, sp, rnone or rsel (recompute; left out: "

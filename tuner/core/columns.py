@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Final, overload
 import numpy as np
 import numpy.typing as npt
 
-from tuner.domain import PARTITION, RECOMPUTE, Cluster, Shape, Topology, Workload
+from tuner.core.domain import PARTITION, RECOMPUTE, Cluster, Shape, Topology, Workload
 
 IntArray = npt.NDArray[np.int64]
 BoolArray = npt.NDArray[np.bool_]

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Final, Literal, get_args
 
-from tuner.sizes import check_fields
+from tuner.core.validation import check_fields
 
 Precision = Literal["fp32", "fp16", "bf16", "fp8"]
 Attention = Literal["eager", "fused", "flash1", "flash2"]

@@ -1,4 +1,4 @@
-"""What a study is about, as JSON: so that it can be gone on with, and read, by who did not begin it."""
+"""JSON documents of the domain types, and the types read back from them."""
 
 from __future__ import annotations
 
@@ -6,9 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
-from tuner.axes import axes_document
-from tuner.domain import Cluster, Gpu, Link, Model, Ramp, Shape, Topology, Workload
-from tuner.space import Space
+from tuner.core.domain import Cluster, Gpu, Link, Model, Ramp, Shape, Topology, Workload
 
 
 def workload_document(workload: Workload) -> dict[str, Any]:
@@ -43,13 +41,3 @@ def topology_of(document: Mapping[str, Any]) -> Topology:
     """The topology of a document."""
     shape = document.get("shape")
     return Topology(**{**document, "shape": Shape(**shape) if shape else None})
-
-
-def space_document(space: Space) -> dict[str, Any]:
-    """All that decides what may be proposed."""
-    return {
-        "workload": workload_document(space.workload),
-        "cluster": cluster_document(space.cluster),
-        "rules": {"allowed": sorted(space.rules.allowed)},
-        "axes": {**axes_document(space.axes), "dp": list(space.dp)},
-    }

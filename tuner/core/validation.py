@@ -7,7 +7,8 @@ from dataclasses import fields
 from functools import cache
 from typing import Any, Final, get_args, get_type_hints
 
-from tuner.errors import InputError, either, shown
+from tuner.core.errors import InputError
+from tuner.core.text import either, shown
 
 _LARGEST: Final[Mapping[str, int]] = {
     "nodes": 16_384,

@@ -16,10 +16,11 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
-from tuner import huggingface
-from tuner.domain import Cluster, Gpu, Link, Model
-from tuner.errors import InputError, UnknownName, listed, shown
-from tuner.resources import catalog_files
+from tuner.core import huggingface
+from tuner.core.domain import Cluster, Gpu, Link, Model
+from tuner.core.errors import InputError, UnknownName
+from tuner.core.resources import catalog_files
+from tuner.core.text import listed, shown
 
 if sys.version_info >= (3, 11):
     import tomllib

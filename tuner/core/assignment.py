@@ -12,8 +12,9 @@ from dataclasses import MISSING, asdict, dataclass, fields
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
-from tuner.domain import Model, Ramp, Shape, Topology, Workload
-from tuner.errors import InputError, listed, shown
+from tuner.core.domain import Model, Ramp, Shape, Topology, Workload
+from tuner.core.errors import InputError
+from tuner.core.text import listed, shown
 
 SCHEMA: Final = "tuner/assignment/1"
 

@@ -1,0 +1,135 @@
+"""Text for people: lists, counts, durations in the unit that fits, and tables for notebooks and Markdown."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from html import escape
+from typing import Final, SupportsInt
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shown:
+    """What a result has to show."""
+
+    title: str
+    headers: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    words: frozenset[str] = frozenset()
+    """Headers of the columns that are text; the others are numbers."""
+    notes: Sequence[str] = ()
+
+    def html(self) -> str:
+        """One block of HTML; every text in it is escaped."""
+        head = "".join(f'<th scope="col" style="{self._side(name)}">{escape(name)}</th>' for name in self.headers)
+        body = "".join(f"<tr>{self._cells(row)}</tr>" for row in self.rows)
+        notes = "".join(f"<p>{escape(note)}</p>" for note in self.notes)
+        table = f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+        return f"<div><p><strong>{escape(self.title)}</strong></p>{table}{notes}</div>"
+
+    def markdown(self) -> str:
+        """The same as Markdown."""
+        table = pipe_table(self.headers, self.rows, self.words)
+        notes = [part for note in self.notes for part in ("", note)]
+        return "\n".join([f"**{self.title}**", "", *table, *notes]) + "\n"
+
+    def _cells(self, row: Sequence[str]) -> str:
+        pairs = zip(self.headers, row, strict=True)
+        return "".join(f'<td style="{self._side(name)}">{escape(cell)}</td>' for name, cell in pairs)
+
+    def _side(self, header: str) -> str:
+        return f"text-align: {'left' if header in self.words else 'right'}"
+
+
+def pipe_table(headers: Sequence[str], lines: Sequence[Sequence[str]], words: frozenset[str]) -> list[str]:
+    """A Markdown table whose columns line up, numbers to the right."""
+    cells = [[cell.replace("|", "/").replace("\n", " ") for cell in line] for line in lines]
+    widths = [max(3, *(len(line[place]) for line in (headers, *cells))) for place in range(len(headers))]
+    rule = [
+        ("-" * width) if name in words else "-" * (width - 1) + ":" for name, width in zip(headers, widths, strict=True)
+    ]
+    return [_joined(line, headers, widths, words) for line in (headers, rule, *cells)]
+
+
+def _joined(line: Sequence[str], headers: Sequence[str], widths: Sequence[int], words: frozenset[str]) -> str:
+    padded = [
+        cell.ljust(width) if name in words else cell.rjust(width)
+        for cell, name, width in zip(line, headers, widths, strict=True)
+    ]
+    return f"| {' | '.join(padded)} |"
+
+
+def shown(value: object) -> str:
+    """A value as a sentence can show it: in one line, not long, and whatever it is."""
+    if isinstance(value, int) and not isinstance(value, bool):
+        return f"{value:,}" if abs(value) < 10**18 else f"a number of {value.bit_length()} bits"
+    if isinstance(value, list | tuple | dict):
+        return f"a {type(value).__name__} of {len(value)}"
+    text = repr(value)
+    return text if len(text) <= 80 else f"{text[:77]}..."
+
+
+def listed(values: Iterable[object], *, limit: int = 16, last: str = "and") -> str:
+    """`1, 2, 3 and 4`: the values as a sentence has them, the tail cut off beyond `limit`."""
+    words = [str(value) for value in values]
+    if len(words) > limit:
+        return f"{', '.join(words[:limit])} and {len(words) - limit} more"
+    if len(words) < 2:
+        return "".join(words)
+    return f"{', '.join(words[:-1])} {last} {words[-1]}"
+
+
+def counted(number: SupportsInt, word: str) -> str:
+    """`1 node`, `48 nodes`; a number of numpy's does too."""
+    return f"{int(number)} {word}{'' if int(number) == 1 else 's'}"
+
+
+def either(values: Iterable[object], *, limit: int = 16) -> str:
+    """`1, 2, 3 or 4`."""
+    return listed(values, limit=limit, last="or")
+
+
+UNITS: Final = (("days", 86400.0), ("hours", 3600.0), ("minutes", 60.0), ("seconds", 1.0))
+
+
+def unit_for(days: float) -> tuple[str, float]:
+    """The largest unit of which there is at least one, and how many of it a day has."""
+    name, seconds = next((unit for unit in UNITS if days * 86400 >= unit[1]), UNITS[-1])
+    return name, 86400 / seconds
+
+
+def span(days: float) -> str:
+    """`692.9 days`, `3.4 minutes`."""
+    unit, each = unit_for(days)
+    return f"{days * each:,.1f} {unit}"
+
+
+def between(days: float, low: float, high: float) -> str:
+    """`692.9 days (688.0 to 697.8)`, all three in the unit of the first."""
+    _, each = unit_for(days)
+    return f"{span(days)} ({low * each:,.1f} to {high * each:,.1f})"
+
+
+def ends(days: float, low: float, high: float) -> str:
+    """`688.0 to 697.8 days`, in the unit of the first."""
+    unit, each = unit_for(days)
+    return f"{low * each:,.1f} to {high * each:,.1f} {unit}"
+
+
+def node_time(hours: float) -> str:
+    """`138.1 node-hours`, `57.0 node-seconds`."""
+    unit, each = unit_for(hours / 24)
+    if unit in ("days", "hours") or not hours:
+        return f"{hours:,.1f} node-hours"
+    return f"{hours / 24 * each:,.1f} node-{unit}"
+
+
+def seconds(value: float) -> str:
+    """Seconds of an iteration with the digits that they have: `69.28`, `0.1874`."""
+    return f"{value:.2f}" if value >= 1 else f"{value:.4f}"
+
+
+def column(days: Sequence[float]) -> tuple[str, float]:
+    """The unit of a table's column, by its first row; the heading, and how many of it a day has."""
+    unit, each = unit_for(days[0]) if days else ("days", 1.0)
+    return unit.capitalize(), each
