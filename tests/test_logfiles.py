@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 
 from tests.conftest import ROOT, Run
-from tuner.logfiles import log_lines
 from tuner.logs import read_log
+from tuner.logs.files import log_lines
 
 EXAMPLE = str(ROOT / "docs/example.log")
 KEY = "tp8-pp12-dp4-mbs1-z1"
@@ -104,7 +104,7 @@ def test_what_python_cannot_decompress_leaves_with_3_and_the_remedy(tmp_path: Pa
 def test_reading_a_log_needs_nothing_heavy() -> None:
     """The reader runs where jobs run, beside torch."""
     program = (
-        "import sys\nfrom tuner.logs import read_log\nfrom tuner.logfiles import log_lines\n"
+        "import sys\nfrom tuner.logs import read_log\nfrom tuner.logs.files import log_lines\n"
         f"assert read_log(log_lines({EXAMPLE!r})).runs\n"
         "sys.exit(any(name in sys.modules for name in ('numpy', 'pandas', 'click')))"
     )

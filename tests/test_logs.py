@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from tests.conftest import ROOT
 from tests.strategies import log_texts, rank_logs
-from tuner.logs import Log, Run, described, read_log
+from tuner.logs import Log, Run, read_log
+from tuner.logs import workload as described
 
 LOGS = ROOT / "tests/data/logs"
 

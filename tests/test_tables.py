@@ -15,9 +15,9 @@ from tests.strategies import tables
 from tuner.core.errors import InputError
 from tuner.tables import COLUMNS, Defaults, Row, format_columns, read_table, table_of, write_csv
 from tuner.tables import reading as reading_module
+from tuner.tables.column_aliases import plain, rounding_of, size_of
 from tuner.tables.context import card_named
 from tuner.tables.run import USUAL
-from tuner.tables.words import plain, rounding_of, size_of
 
 TABLES = ROOT / "tests/data/tables"
 REPORTS = ROOT / "tests/data/reports"

@@ -13,8 +13,8 @@ from tuner.audit.terms import Terms, terms_of
 from tuner.core.domain import Model
 from tuner.core.errors import TunerError
 from tuner.tables import COLUMNS, Row, Run
+from tuner.tables.column_aliases import MEASURED, plain, rounding_of
 from tuner.tables.run import run_of
-from tuner.tables.words import MEASURED, plain, rounding_of
 
 _SAID_ELSEWHERE: Final = ("size", "gpus", "audit")
 """Columns that are not of the format and do not tell two runs apart."""

@@ -14,8 +14,8 @@ from tuner.audit.finding import Finding, Repair
 from tuner.audit.formulas import Factor, Formula, formulas_in
 from tuner.core.text import listed
 from tuner.tables import Row
+from tuner.tables.column_aliases import size_of
 from tuner.tables.context import Context
-from tuner.tables.words import size_of
 
 _BATCH: Final = ("gbs", "bs", "batch", "batch_size", "global_batch", "global_batch_size")
 _SEQUENCE: Final = ("seq", "seqlen", "seq_len", "seq_length", "sequence", "s", "sl")
@@ -169,7 +169,7 @@ def _blocks(evidence: Evidence) -> Iterator[list[Row]]:
 
 def _printed(evidence: Evidence, block: list[Row], column: str) -> bool:
     """Whether the table itself has the column, so that the value does not come from the line above it."""
-    from tuner.tables.words import column_named
+    from tuner.tables.column_aliases import column_named
 
     for line in reversed(evidence.table.lines[: block[0].line - 1]):
         if not line.strip().startswith("|"):

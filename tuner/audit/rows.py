@@ -11,7 +11,7 @@ from tuner.audit.evidence import Evidence, about
 from tuner.audit.finding import Finding
 from tuner.core.text import counted, either
 from tuner.tables import Row
-from tuner.tables.words import rounding_of, size_of
+from tuner.tables.column_aliases import rounding_of, size_of
 
 _SIZE_ROOM: Final = 0.04
 

@@ -56,8 +56,8 @@ def _read(file: str, defaults: tuple[str, ...]) -> Table | Log:
     """A table where the file holds one, else a log with something in it; else what is wrong with the table."""
     from tuner.cli.tables import read
     from tuner.core.errors import InputError, TunerError
-    from tuner.logfiles import log_lines
     from tuner.logs import read_log
+    from tuner.logs.files import log_lines
 
     try:
         return read(file, defaults)

@@ -49,8 +49,8 @@ def measure(
 
     from tuner.core.errors import InputError, NothingUsable
     from tuner.export.expecting import delivered, read_promise
-    from tuner.logfiles import log_lines
     from tuner.logs import chosen_run, parse_iterations, read_log
+    from tuner.logs.files import log_lines
     from tuner.measuring import measure as measured
     from tuner.measuring import subject_of
 

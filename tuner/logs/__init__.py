@@ -1,10 +1,10 @@
 """Training logs read as what they say: iterations, memory, arguments and why a job ended. Text in, values out."""
 
 from tuner.logs.choice import asked, chosen_run, parse_iterations, second
-from tuner.logs.described import Described, described
 from tuner.logs.failures import Sighting
 from tuner.logs.log import Log, Run, read_log
 from tuner.logs.records import Iteration
+from tuner.logs.workload import Described, described
 
 __all__ = [
     "Described",

@@ -2,20 +2,25 @@
 
 Ranks report the same iteration, and their lines come mixed; a run that was started again numbers its iterations anew.
 The two are told apart by who speaks: one rank's numbers only grow while it runs.
+
+The arguments that a program prints when it starts, and what they describe.
+
+Megatron prints `  tensor_model_parallel_size ...................... 8`, between a line of dashes around "arguments" and
+one around "end of arguments" (`megatron/arguments.py`, `_print_args`); DeepSpeed's configuration is printed the same
+way, with fewer dots, each line with its logger's prefix (`runtime/config.py`, `print`).
 """
 
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Final
 
-from tuner.logs.arguments import argument, opens_arguments
 from tuner.logs.failures import Failures, Sighting, cause, not_a_number
-from tuner.logs.lines import visible
-from tuner.logs.records import SOURCES, Iteration, Memory, Record, Source, memory, profiled_step, records
+from tuner.logs.records import SOURCES, Iteration, Memory, Record, Source, memory, profiled_step, records, visible
 
 _SAME_TIME: Final = 0.02
 """Up to which share the times of two lines may differ and be one iteration of two ranks, where nothing else tells."""
@@ -233,3 +238,43 @@ def _closing_streak(iterations: Iterable[Iteration], seen: Mapping[int, Sighting
     for iteration in iterations:
         streak = [*streak[:1], seen[iteration.number]] if iteration.number in seen else []
     return streak
+
+
+_ARGUMENT: Final = re.compile(r"(?:^|\s)([a-z][a-z0-9_]{1,60}) \.{2,} ([^\s,{}\[\]]{1,80})(?:\.+updated)?\s*$")
+_PADDED: Final = re.compile(
+    r"> padded vocab \(size: [0-9]{1,10}\) with [0-9]+ dummy tokens \(new size: ([0-9]{1,10})\)"
+)
+_BANNER: Final = re.compile(r"-{8,} arguments -{8,}")
+
+_OF_DEEPSPEED: Final = frozenset(
+    {"train_batch_size", "train_micro_batch_size_per_gpu", "steps_per_print", "zero_optimization_stage"}
+)
+_OF_MEGATRON: Final = frozenset(
+    {
+        *("tensor_model_parallel_size", "pipeline_model_parallel_size", "transformer_pipeline_model_parallel_size"),
+        *("context_parallel_size", "data_parallel_size", "world_size", "virtual_pipeline_model_parallel_size"),
+        *("sequence_parallel", "micro_batch_size", "global_batch_size", "num_layers", "hidden_size"),
+        *("ffn_hidden_size", "num_attention_heads", "num_query_groups", "group_query_attention", "kv_channels"),
+        *("num_key_value_heads", "seq_length", "padded_vocab_size", "swiglu", "glu_activation", "num_experts"),
+        *("untie_embeddings_and_output_weights", "recompute_granularity", "recompute_method", "recompute_num_layers"),
+        *("checkpoint_activations", "recompute_activations", "zero_stage", "use_distributed_optimizer"),
+        *("data_parallel_sharding_strategy", "fp16", "bf16", "fp8", "use_flash_attn", "use_flash_attn_v1"),
+        *("use_flash_attn_v2", "use_flash_attn_triton", "masked_softmax_fusion", "scaled_masked_softmax_fusion"),
+        *("pp_partition_method", "log_interval"),
+    }
+)
+
+
+def argument(text: str) -> tuple[str, str] | None:
+    """The argument that a line names, and its value."""
+    if ".. " in text and (found := _ARGUMENT.search(text)):
+        known = _OF_DEEPSPEED if "config.py:" in text else _OF_MEGATRON | _OF_DEEPSPEED
+        return (found[1], found[2]) if found[1] in known else None
+    if "padded vocab" in text and (found := _PADDED.search(text)):
+        return "padded_vocab_size", found[1]
+    return None
+
+
+def opens_arguments(text: str) -> bool:
+    """Whether a program starts to list its arguments: a run begins."""
+    return "arguments --" in text and _BANNER.search(text) is not None

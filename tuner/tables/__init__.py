@@ -2,9 +2,8 @@
 
 from tuner.tables.blocks import Block, blocks
 from tuner.tables.reading import format_columns, read_table, table_of
-from tuner.tables.row import COLUMNS, Defaults, Row, Run, Table
+from tuner.tables.row import COLUMNS, Defaults, Row, Run, Table, write_csv
 from tuner.tables.run import run_of
-from tuner.tables.writing import write_csv
 
 __all__ = [
     "COLUMNS",

@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from tuner.tables.words import column_named, size_of
+from tuner.tables.column_aliases import column_named, size_of
 
 _ASSIGNMENT: Final = re.compile(r"\b([A-Z][A-Z_]*)\s*=\s*([0-9]+(?:\.[0-9]+)?)([kKBM]?)\b")
 _HEADING: Final = re.compile(r"(#{1,6})\s+(.*?)\s*#*\s*$")

@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Final
 
+from tuner.tables.column_aliases import MEASURED, column_named, plain
 from tuner.tables.context import Context
-from tuner.tables.words import MEASURED, column_named, plain
 
 _RULE: Final = re.compile(r"^\|?[\s:|-]+\|?\s*$")
 _OUT_OF_MEMORY: Final = re.compile(r"\bOOM(s|ed)?\b|\bout of memory\b", re.IGNORECASE)

@@ -29,11 +29,11 @@ from tuner.core.catalog import catalog, read_text
 from tuner.core.domain import MemoryKind
 from tuner.core.errors import InputError, TunerError
 from tuner.core.text import either, shown
+from tuner.tables.column_aliases import MEASURED, plain
 from tuner.tables.context import card_named
 from tuner.tables.markdown import looks_like_markdown, markdown_rows
 from tuner.tables.row import COLUMNS, Defaults, Row, Status, Table
 from tuner.tables.run import USUAL, number_in, run_of
-from tuner.tables.words import MEASURED, plain
 
 _LARGEST_TABLE: Final = 64 << 20
 _LARGEST_NODE: Final = 128

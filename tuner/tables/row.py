@@ -1,8 +1,13 @@
-"""A row of the measurement table, as it was printed and as the product understands it."""
+"""A row of the measurement table, as it was printed and as the product understands it.
+
+A measurement table as CSV.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import csv
+import io
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
@@ -82,3 +87,12 @@ class Defaults:
     """What a table leaves out and its reader knows, by column of the format; the cells of a row win."""
 
     cells: Mapping[str, str]
+
+
+def write_csv(columns: Sequence[str], rows: Iterable[Mapping[str, str]]) -> str:
+    """The rows as CSV text, every cell as it is given; what a row lacks stays empty."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(columns)
+    writer.writerows([row.get(column, "") for column in columns] for row in rows)
+    return text.getvalue()
