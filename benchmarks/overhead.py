@@ -14,13 +14,13 @@ from pathlib import Path
 from typing import Final
 
 import numpy as np
+from tuner.space.space.build import space_for
 
 from tuner.core.documents import topology_document
 from tuner.core.outcomes import Outcome
 from tuner.launch.simulated import Simulated
 from tuner.launch.truth import Truth
 from tuner.physics.calibration import Calibration
-from tuner.request import space_for
 from tuner.search.axes import ParameterSpace
 from tuner.search.belief import Belief, Seen
 from tuner.search.pool import Pool

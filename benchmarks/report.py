@@ -19,6 +19,7 @@ from tempfile import TemporaryDirectory
 
 import numpy as np
 from optuna.trial import TrialState, create_trial
+from tuner.space.space.build import space_for
 
 from tuner.core.documents import topology_document
 from tuner.core.domain import Topology
@@ -27,7 +28,6 @@ from tuner.launch.truth import Truth
 from tuner.physics.estimate import Model
 from tuner.physics.memory import limit, worst_need
 from tuner.physics.site import Site
-from tuner.request import space_for
 from tuner.search.axes import ParameterSpace
 from tuner.search.record import Ending, Proposal, ending_document, proposal_document
 from tuner.search.study import STATES

@@ -27,6 +27,7 @@ from pathlib import Path
 from typing import Final
 
 import numpy as np
+from tuner.space.space.build import space_for
 
 from tuner.core.columns import FloatArray
 from tuner.core.outcomes import Outcome
@@ -34,7 +35,6 @@ from tuner.launch.replay import Answer, Replay, run_word
 from tuner.launch.simulated import Simulated
 from tuner.launch.truth import Truth
 from tuner.launch.virtual import Virtual
-from tuner.request import space_for
 from tuner.search.pool import Pool
 from tuner.search.record import Trial
 from tuner.search.storage import sqlite_url

@@ -7,8 +7,10 @@ from dataclasses import fields, replace
 from typing import Any, get_args
 
 from hypothesis import strategies as st
+from tuner.space.space.axes import default_axes
+from tuner.space.space.rules import POLICIES, RuleSet
+from tuner.space.space.space import Space
 
-from tuner.axes import default_axes
 from tuner.core.catalog import gpu, make_cluster
 from tuner.core.columns import AXES, Columns
 from tuner.core.domain import (
@@ -25,8 +27,6 @@ from tuner.core.domain import (
     Workload,
 )
 from tuner.physics.site import PRIOR, Site
-from tuner.rules import POLICIES, RuleSet
-from tuner.space import Space
 
 small = st.integers(min_value=1, max_value=12)
 

@@ -16,7 +16,7 @@ def test_the_package_keeps_to_its_floors_and_owners() -> None:
 
 
 PLANTS = {
-    "upward": ("domain.py", "from tuner.space import Space", "domain: floor 1 imports space of floor 2"),
+    "upward": ("domain.py", "from tuner.space.space import Space", "domain: floor 1 imports space of floor 2"),
     "upward, inside a function": ("axes.py", "def f():\n    import tuner.cli", "axes: floor 2 imports cli of floor 8"),
     "neighbour": ("planning.py", "from tuner import explaining", "planning: imports its neighbour explaining"),
     "out of order": ("errors.py", "import tuner.core.catalog", "errors: imports its neighbour catalog"),
@@ -50,8 +50,16 @@ PLANTS = {
     "raise in a rule": ("rules/rule.py", "raise ValueError", "rules/rule: raises in line"),
     "pickle": ("catalog.py", "import pickle", "catalog: imports pickle"),
     "no floor": ("misc.py", "x = 1", "misc: stands on no floor; give misc one"),
-    "worker": ("worker/train.py", "import tuner.rules", "worker/train: stands apart and imports rules of floor 2"),
-    "heavy package": ("__init__.py", "from tuner.space import Space", "__init__: the package itself imports space"),
+    "worker": (
+        "worker/train.py",
+        "import tuner.space.rules",
+        "worker/train: stands apart and imports rules of floor 2",
+    ),
+    "heavy package": (
+        "__init__.py",
+        "from tuner.space.space import Space",
+        "__init__: the package itself imports space",
+    ),
 }
 
 

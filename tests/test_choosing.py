@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tuner.space.space.build import space_for
 
 from tests.strategies import shown
 from tests.test_search_drift import a_thousand
@@ -17,7 +18,6 @@ from tuner.core.outcomes import Outcome
 from tuner.launch.contract import State, Status
 from tuner.launch.truth import Truth
 from tuner.physics.normal import below, density
-from tuner.request import space_for
 from tuner.search.belief import Belief, Seen, Trust
 from tuner.search.pool import Pool
 from tuner.search.record import Trial

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tuner.space.space.axes import SETTABLE
 
-from tuner.axes import SETTABLE
 from tuner.cli import main
 
 words = st.one_of(

@@ -149,7 +149,7 @@ def test_a_worker_of_another_machine_is_gone_once_it_gives_no_sign_of_life(tmp_p
 DIES = """
 import os, signal, sys
 from pathlib import Path
-from tuner.request import space_for
+from tuner.space.build import space_for
 from tuner.tune.begin import Request, begin
 from tuner.tune.limits import Limits
 from tuner.tune.loop import Tuning
@@ -334,7 +334,7 @@ def test_processes_share_a_study_on_postgresql_too(tmp_path: Path) -> None:
 VICTIM = """
 import os, signal, sys
 from pathlib import Path
-from tuner.request import space_for
+from tuner.space.build import space_for
 from tuner.tune.begin import Request, begin
 from tuner.tune.limits import Limits
 from tuner.tune.loop import Tuning

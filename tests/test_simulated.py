@@ -17,6 +17,7 @@ from random import Random
 
 import numpy as np
 import pytest
+from tuner.space.space.space import Space
 
 from tests.conftest import ROOT
 from tests.stages import CLUSTER, TOPOLOGIES, WORKLOAD
@@ -29,7 +30,6 @@ from tuner.launch.simulated import NOISE, Drift, Faults, Simulated
 from tuner.launch.truth import CLIFF, USABLE, Truth
 from tuner.logs.failures import Failures
 from tuner.physics.estimate import Model
-from tuner.space import Space
 
 GOOD = TOPOLOGIES["good"]
 NO_FAULTS = Faults(hangs=0.0, crashes=0.0)

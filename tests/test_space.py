@@ -10,13 +10,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from hypothesis import given, settings
+from tuner.space.space.build import space_for
+from tuner.space.space.space import BLOCK, Space, Tally
 
 from tests.reference import broken, legal_topologies
 from tests.strategies import spaces, whole_spaces
 from tuner.core.columns import Columns
 from tuner.core.errors import InputError
-from tuner.request import space_for
-from tuner.space import BLOCK, Space, Tally
 
 
 @given(spaces())
@@ -131,9 +131,9 @@ def test_a_hundred_million_legal_looking_points_fit_in_two_gibibytes() -> None:
     """Only blocks are held: with nearly all policies off, the walk stays small though millions are legal."""
     program = """
 import json, resource
-from tuner.request import space_for
-from tuner.rules import POLICIES
-from tuner.space import Tally
+from tuner.space.build import space_for
+from tuner.space.rules import POLICIES
+from tuner.space.space import Tally
 
 resource.setrlimit(resource.RLIMIT_AS, (2 << 30, 2 << 30))
 

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tuner.space.space.space import Space
 
 from tests.strategies import alternatives, runs, sites
 from tuner.core.columns import Columns
@@ -16,7 +17,6 @@ from tuner.physics.estimate import CHUNK, Model
 from tuner.physics.links import all_reduce, gather
 from tuner.physics.site import TIME_FACTORS, Site
 from tuner.physics.time import TERMS, seconds, time_terms
-from tuner.space import Space
 
 Drawn = tuple[Workload, Cluster, Topology]
 SLOWER = ("host", "upkeep")

@@ -9,11 +9,11 @@ import numpy as np
 from tuner.core.columns import Columns
 from tuner.core.domain import Cluster, Topology, Workload
 from tuner.core.outcomes import Estimate
-from tuner.nearest import distance
 from tuner.physics.estimate import Model
 from tuner.physics.flops import hardware_flops, per_gpu
 from tuner.physics.memory import limit, worst_need
-from tuner.space import Space
+from tuner.space.space.nearest import distance
+from tuner.space.space.space import Space
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -20,7 +20,7 @@ from tuner.logs import Iteration, Log, Run, Sighting, asked, chosen_run, second
 from tuner.logs import workload as described
 from tuner.physics.flops import hardware_flops, per_gpu
 from tuner.physics.printed import likely_reason
-from tuner.space import Space
+from tuner.space.space.space import Space
 
 _RANKS_DIFFER: Final = 0.01
 _FIGURES_DIFFER: Final = 0.005

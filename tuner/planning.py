@@ -13,11 +13,11 @@ from tuner.core.domain import Topology
 from tuner.core.errors import EmptySpace, InputError
 from tuner.core.outcomes import Estimate
 from tuner.core.text import Shown, either
-from tuner.openings import openings
 from tuner.physics.estimate import Model
 from tuner.physics.flops import hardware_flops, model_flops, per_gpu
-from tuner.rules import RULES, Rule
-from tuner.space import Space, Tally
+from tuner.space.space.relaxations import openings
+from tuner.space.space.rules import RULES, Rule
+from tuner.space.space.space import Space, Tally
 
 ORDER: Final = "what fits first, then by estimated time to train at equal compute, then grid order"
 """How rows are listed."""

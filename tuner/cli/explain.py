@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from tuner.costing import Cost
     from tuner.explaining import Explanation, Verdict
     from tuner.physics.estimate import Model
-    from tuner.space import Space
+    from tuner.space.space.space import Space
 
 
 @click.command(epilog="Example: tuner explain tp8-pp12-dp4-mbs2-z1")

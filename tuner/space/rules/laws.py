@@ -5,10 +5,9 @@ from __future__ import annotations
 from typing import Final
 
 from tuner.core.text import counted
-from tuner.rules import sentences
-from tuner.rules.rule import Rule
-from tuner.rules.shapes import longest_flash_head
-from tuner.rules.sources import BLOOM, MEGATRON, MEGATRON_DS
+from tuner.space.space.rules import quantities as sentences
+from tuner.space.space.rules.quantities import longest_flash_head
+from tuner.space.space.rules.rule import BLOOM, MEGATRON, MEGATRON_DS, Rule
 
 _FLASH: Final = "FlashAttention, README: "
 

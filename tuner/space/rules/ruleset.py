@@ -1,4 +1,10 @@
-"""The rules that one study keeps."""
+"""The rules that one study keeps.
+
+All rules, one table: laws, then policies, then advice.
+
+Each condition is one expression over columns, so that it judges a million topologies or one and cannot disagree with
+itself.
+"""
 
 from __future__ import annotations
 
@@ -9,8 +15,10 @@ from tuner.core.columns import Columns
 from tuner.core.domain import Workload
 from tuner.core.errors import InputError, UnknownName
 from tuner.core.outcomes import Violation
-from tuner.rules.rule import Rule
-from tuner.rules.table import BY_NAME, POLICIES, RULES
+from tuner.space.space.rules import policies
+from tuner.space.space.rules.advice import ADVICE
+from tuner.space.space.rules.laws import LAWS
+from tuner.space.space.rules.rule import Rule
 
 _A: Final = {"law": "a law", "policy": "a policy", "advice": "advice, which never rejects,"}
 
@@ -46,3 +54,9 @@ class RuleSet:
         """Every rule that the one row of `columns` breaks."""
         found = (rule.violation(columns) for rule in self.in_force(columns.workload))
         return [violation for violation in found if violation]
+
+
+RULES: Final[tuple[Rule, ...]] = (*LAWS, *policies.POLICIES, *ADVICE)
+BY_NAME: Final = {rule.name: rule for rule in RULES}
+POLICIES: Final = tuple(rule.name for rule in policies.POLICIES)
+"""The names that `--allow` takes."""

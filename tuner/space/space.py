@@ -15,13 +15,13 @@ from typing import Any, Final
 
 import numpy as np
 
-from tuner.axes import Axes, axes_document
 from tuner.core.columns import AXES, BoolArray, Columns, IntArray
 from tuner.core.documents import cluster_document, workload_document
 from tuner.core.domain import PARTITION, RECOMPUTE, Cluster, Topology, Workload
 from tuner.core.errors import InputError
 from tuner.core.validation import check_size
-from tuner.rules import Rule, RuleSet
+from tuner.space.space.axes import Axes, axes_document
+from tuner.space.space.rules import Rule, RuleSet
 
 BLOCK: Final = 1 << 18
 """Rows that are held at once: what bounds memory."""

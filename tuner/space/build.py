@@ -7,14 +7,14 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any, Final, get_args
 
-from tuner.axes import BLOOM_HEADS, default_axes, parse_setting, similar_shapes, with_shapes
 from tuner.core import catalog
 from tuner.core.domain import Attention, Cluster, Gpu, Model, Precision, Ramp, Shape, Workload
 from tuner.core.errors import InputError
 from tuner.core.text import either, listed
-from tuner.rules import RuleSet
-from tuner.rules.shapes import LONGEST_FUSED
-from tuner.space import Space
+from tuner.space.space.axes import BLOOM_HEADS, default_axes, parse_setting, similar_shapes, with_shapes
+from tuner.space.space.rules import RuleSet
+from tuner.space.space.rules.quantities import LONGEST_FUSED
+from tuner.space.space.space import Space
 
 DEFAULT_MODEL: Final = "bloom-14336x72"
 DEFAULT_CLUSTER: Final = "bloom-48"

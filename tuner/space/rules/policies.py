@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from tuner.rules import sentences
-from tuner.rules.rule import Rule
-from tuner.rules.shapes import fused_softmax_refuses, ramp_breaks
-from tuner.rules.sources import BLOOM, MEGATRON
+from tuner.space.space.rules import quantities as sentences
+from tuner.space.space.rules.quantities import fused_softmax_refuses, ramp_breaks
+from tuner.space.space.rules.rule import BLOOM, MEGATRON, Rule
 
 POLICIES: Final[tuple[Rule, ...]] = (
     Rule(

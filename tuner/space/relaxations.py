@@ -6,11 +6,11 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from tuner.axes import default_axes
 from tuner.core.domain import Shape
 from tuner.core.validation import largest
-from tuner.rules import RuleSet
-from tuner.space import Space
+from tuner.space.space.axes import default_axes
+from tuner.space.space.rules import RuleSet
+from tuner.space.space.space import Space
 
 _TRIES: Final = 128
 """Values tried on either side before a number is given up."""

@@ -1,10 +1,13 @@
-"""A rule as data: what must hold, where that is known from, and how a break reads in numbers."""
+"""A rule as data: what must hold, where that is known from, and how a break reads in numbers.
+
+Where rules are known from, by the names that their entries repeat.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 import numpy as np
 
@@ -49,3 +52,8 @@ class Rule:
             return None
         row = Columns(columns.workload, columns.cluster, {name: array[0] for name, array in columns.arrays.items()})
         return Violation(rule=self.name, message=self.numbers(row))
+
+
+MEGATRON: Final = "Megatron-LM, megatron/"
+MEGATRON_DS: Final = "Megatron-DeepSpeed, megatron/"
+BLOOM: Final = "BLOOM chronicles-prequel, "
