@@ -21,8 +21,8 @@ import numpy as np
 from tuner.space.space.build import space_for
 
 from tuner.audit import audit, fixed
-from tuner.evaluating import Evaluation, Guess, evaluate
-from tuner.physics.estimate import Model
+from tuner.costmodel.estimate import Model
+from tuner.costmodel.evaluation import Evaluation, Guess, evaluate
 from tuner.tables import Row, Table, read_table, table_of
 
 ROOT: Final = Path(__file__).resolve().parent.parent

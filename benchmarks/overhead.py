@@ -18,9 +18,9 @@ from tuner.space.space.build import space_for
 
 from tuner.core.documents import topology_document
 from tuner.core.outcomes import Outcome
+from tuner.costmodel.calibration import Calibration
 from tuner.launch.simulated import Simulated
 from tuner.launch.truth import Truth
-from tuner.physics.calibration import Calibration
 from tuner.search.axes import ParameterSpace
 from tuner.search.belief import Belief, Seen
 from tuner.search.pool import Pool

@@ -24,10 +24,10 @@ from tuner.space.space.build import space_for
 from tuner.core.documents import topology_document
 from tuner.core.domain import Topology
 from tuner.core.outcomes import Outcome
+from tuner.costmodel.estimate import Model
+from tuner.costmodel.memory import limit, worst_need
+from tuner.costmodel.site_factors import Site
 from tuner.launch.truth import Truth
-from tuner.physics.estimate import Model
-from tuner.physics.memory import limit, worst_need
-from tuner.physics.site import Site
 from tuner.search.axes import ParameterSpace
 from tuner.search.record import Ending, Proposal, ending_document, proposal_document
 from tuner.search.study import STATES

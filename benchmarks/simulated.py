@@ -15,9 +15,9 @@ import numpy as np
 from tuner.space.space.build import space_for
 
 from tuner.core.columns import IntArray
-from tuner.evaluating import kendall_tau
+from tuner.costmodel.estimate import Model
+from tuner.costmodel.evaluation import kendall_tau
 from tuner.launch.truth import Truth
-from tuner.physics.estimate import Model
 
 SEEDS = range(20)
 FEW = 300

@@ -26,7 +26,7 @@ from tuner.core.domain import (
     Topology,
     Workload,
 )
-from tuner.physics.site import PRIOR, Site
+from tuner.costmodel.site_factors import PRIOR, Site
 
 small = st.integers(min_value=1, max_value=12)
 

@@ -15,14 +15,14 @@ from tests.conftest import ROOT
 from tests.strategies import alternatives, sites
 from tuner.core.columns import Columns, FloatArray
 from tuner.core.errors import InputError
-from tuner.evaluating import calibrate_on, learn
-from tuner.physics.calibration import Calibration, Measured, calibrate
-from tuner.physics.estimate import Model
-from tuner.physics.memory import limit, worst_need
-from tuner.physics.site import Site
-from tuner.physics.time import seconds
-from tuner.physics.weighing import DEVIATION, Weighed
-from tuner.sitefile import read_site, site_text, write_site
+from tuner.costmodel.calibration import Calibration, Measured, calibrate
+from tuner.costmodel.estimate import Model
+from tuner.costmodel.evaluation import calibrate_on, learn
+from tuner.costmodel.memory import limit, worst_need
+from tuner.costmodel.memory_calibration import DEVIATION, Weighed
+from tuner.costmodel.site_factors import Site
+from tuner.costmodel.site_file import read_site, site_text, write_site
+from tuner.costmodel.time import seconds
 from tuner.tables import read_table
 
 ENOKI = ROOT / "tests" / "data" / "tables" / "enoki-h100.csv"

@@ -15,9 +15,9 @@ from tuner.space.space.build import space_for
 from tests.strategies import shown
 from tests.test_search_drift import a_thousand
 from tuner.core.outcomes import Outcome
+from tuner.costmodel.normal import below, density
 from tuner.launch.contract import State, Status
 from tuner.launch.truth import Truth
-from tuner.physics.normal import below, density
 from tuner.search.belief import Belief, Seen, Trust
 from tuner.search.pool import Pool
 from tuner.search.record import Trial

@@ -16,7 +16,7 @@ from tests.conftest import ROOT, Run
 from tuner.core.catalog import cluster, model
 from tuner.core.domain import Topology, Workload
 from tuner.core.errors import InputError
-from tuner.evaluating import evaluate
+from tuner.costmodel.evaluation import evaluate
 from tuner.export.fsdp import fsdp_files
 from tuner.tables import read_table
 

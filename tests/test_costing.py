@@ -19,7 +19,7 @@ from tuner.core.columns import Columns
 from tuner.core.domain import Cluster, Topology, Workload
 from tuner.core.keys import parse_key
 from tuner.costing import cost, difference, fitting_neighbours
-from tuner.physics.estimate import Model
+from tuner.costmodel.estimate import Model
 
 ENOKI = str(ROOT / "tests" / "data" / "tables" / "enoki-h100.csv")
 

@@ -12,11 +12,11 @@ import pytest
 from tests.conftest import Run
 from tests.found_studies import opened, study_in
 from tests.workers import needs_deepspeed
+from tuner.costmodel.site_file import read_site
 from tuner.launch import checks
 from tuner.launch.checks import frameworks
 from tuner.launch.dashboard import dashboard
 from tuner.report.notes import annotate, trial_note
-from tuner.sitefile import read_site
 from tuner.tune.reopen import reopened
 
 CHECKS = {"python", "torch", "accelerator", "slurm", "ports", "disk", "clock", "storage"}

@@ -17,7 +17,7 @@ from tests import reference
 from tests.conftest import ROOT, Run
 from tests.strategies import measured_rows
 from tuner.core.errors import NothingUsable
-from tuner.evaluating import Evaluation, Guess, evaluate, kendall_tau, ordered_pairs, regret
+from tuner.costmodel.evaluation import Evaluation, Guess, evaluate, kendall_tau, ordered_pairs, regret
 from tuner.tables import Table, table_of, write_csv
 
 TABLES = ROOT / "tests" / "data" / "tables"

@@ -16,10 +16,9 @@ from tuner.core.catalog import cluster
 from tuner.core.columns import Columns
 from tuner.core.domain import Model, Topology, Workload
 from tuner.core.errors import InputError
+from tuner.costmodel.flops import hardware_flops, likely_reason, per_gpu, printed_counts
 from tuner.logs import parse_iterations
 from tuner.logs.choice import spelt
-from tuner.physics.flops import hardware_flops, per_gpu
-from tuner.physics.printed import likely_reason, printed_counts
 
 LOGS = ROOT / "tests/data/logs"
 EXAMPLE = str(ROOT / "docs/example.log")

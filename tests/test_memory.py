@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 from tests.strategies import alternatives, runs, sites
 from tuner.core.columns import Columns
 from tuner.core.domain import Cluster, Topology, Workload
-from tuner.physics.estimate import Model
-from tuner.physics.memory import DYNAMIC, STATIC, limit, memory_terms, needed_bytes, shown_bytes, worst_need
-from tuner.physics.normal import below
-from tuner.physics.site import Site
-from tuner.physics.stages import Stages
+from tuner.costmodel.estimate import Model
+from tuner.costmodel.memory import DYNAMIC, STATIC, limit, memory_terms, needed_bytes, shown_bytes, worst_need
+from tuner.costmodel.normal import below
+from tuner.costmodel.site_factors import Site
+from tuner.costmodel.stages import Stages
 
 Drawn = tuple[Workload, Cluster, Topology]
 TERMS = {*STATIC, *DYNAMIC, "fragments", "step", "context"}

@@ -25,11 +25,11 @@ from tuner.core.columns import Columns, FloatArray
 from tuner.core.domain import Topology
 from tuner.core.errors import InputError, LaunchError
 from tuner.core.outcomes import Outcome
+from tuner.costmodel.estimate import Model
 from tuner.launch import Job, Result, State
 from tuner.launch.simulated import NOISE, Drift, Faults, Simulated
 from tuner.launch.truth import CLIFF, USABLE, Truth
 from tuner.logs.failures import Failures
-from tuner.physics.estimate import Model
 
 GOOD = TOPOLOGIES["good"]
 NO_FAULTS = Faults(hangs=0.0, crashes=0.0)

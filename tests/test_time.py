@@ -13,10 +13,10 @@ from tuner.space.space.space import Space
 from tests.strategies import alternatives, runs, sites
 from tuner.core.columns import Columns
 from tuner.core.domain import Cluster, Topology, Workload
-from tuner.physics.estimate import CHUNK, Model
-from tuner.physics.links import all_reduce, gather
-from tuner.physics.site import TIME_FACTORS, Site
-from tuner.physics.time import TERMS, seconds, time_terms
+from tuner.costmodel.estimate import CHUNK, Model
+from tuner.costmodel.links import all_reduce, gather
+from tuner.costmodel.site_factors import TIME_FACTORS, Site
+from tuner.costmodel.time import TERMS, seconds, time_terms
 
 Drawn = tuple[Workload, Cluster, Topology]
 SLOWER = ("host", "upkeep")

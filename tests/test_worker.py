@@ -18,8 +18,8 @@ from tests.workers import ENVIRONMENT, ONE, TINY, WORKLOAD, Job, Ranks, assign, 
 from tuner.core import catalog
 from tuner.core.columns import Columns
 from tuner.core.domain import Shape, Workload
+from tuner.costmodel.flops import hardware_flops
 from tuner.logs import read_log
-from tuner.physics.flops import hardware_flops
 
 pytestmark = pytest.mark.slow
 

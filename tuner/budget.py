@@ -19,9 +19,9 @@ from tuner.core.columns import Columns
 from tuner.core.domain import Cluster, Gpu, Link, Model, Optimizer, Precision, Topology, Workload
 from tuner.core.errors import InputError, UnknownName
 from tuner.core.text import shown
-from tuner.physics.memory import FRAGMENTS, STATES, memory_terms
-from tuner.physics.site import Site
-from tuner.physics.stages import Stages
+from tuner.costmodel.memory import FRAGMENTS, STATES, memory_terms
+from tuner.costmodel.site_factors import Site
+from tuner.costmodel.stages import Stages
 
 OVERHEAD: Final = 0.08
 """Share of the card for CUDA's context, kernels, communicators and fragments: the LatentWire memory budget's 8%. Our

@@ -9,9 +9,9 @@ import numpy as np
 from tuner.core.columns import Columns
 from tuner.core.domain import Cluster, Topology, Workload
 from tuner.core.outcomes import Estimate
-from tuner.physics.estimate import Model
-from tuner.physics.flops import hardware_flops, per_gpu
-from tuner.physics.memory import limit, worst_need
+from tuner.costmodel.estimate import Model
+from tuner.costmodel.flops import hardware_flops, per_gpu
+from tuner.costmodel.memory import limit, worst_need
 from tuner.space.space.nearest import distance
 from tuner.space.space.space import Space
 

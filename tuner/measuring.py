@@ -16,10 +16,9 @@ from tuner.core.domain import Cluster, Topology, Workload
 from tuner.core.keys import parse_key
 from tuner.core.outcomes import Measurement
 from tuner.core.text import listed
+from tuner.costmodel.flops import hardware_flops, likely_reason, per_gpu
 from tuner.logs import Iteration, Log, Run, Sighting, asked, chosen_run, second
 from tuner.logs import workload as described
-from tuner.physics.flops import hardware_flops, per_gpu
-from tuner.physics.printed import likely_reason
 from tuner.space.space.space import Space
 
 _RANKS_DIFFER: Final = 0.01

@@ -13,8 +13,8 @@ from tuner.core.domain import Topology
 from tuner.core.errors import EmptySpace, InputError
 from tuner.core.outcomes import Estimate
 from tuner.core.text import Shown, either
-from tuner.physics.estimate import Model
-from tuner.physics.flops import hardware_flops, model_flops, per_gpu
+from tuner.costmodel.estimate import Model
+from tuner.costmodel.flops import hardware_flops, model_flops, per_gpu
 from tuner.space.space.relaxations import openings
 from tuner.space.space.rules import RULES, Rule
 from tuner.space.space.space import Space, Tally

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from tuner.core.columns import Columns
-from tuner.physics.flops import forward_terms, older_estimate
+from tuner.costmodel.flops import forward_terms, older_estimate
 from tuner.tables import Run
 
 

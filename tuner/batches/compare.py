@@ -12,7 +12,7 @@ from tuner.batches.strategies import Found, look_for
 from tuner.core.columns import Columns
 from tuner.core.domain import Cluster, Model, Topology, Workload
 from tuner.core.outcomes import Estimate
-from tuner.physics.estimate import Model as Physics
+from tuner.costmodel.estimate import Model as Physics
 from tuner.tables import Row
 
 

@@ -16,10 +16,10 @@ from tuner.core.domain import Cluster, MemoryKind, Topology, Workload
 from tuner.core.errors import InputError, NothingUsable
 from tuner.core.outcomes import Outcome
 from tuner.core.text import either
+from tuner.costmodel.estimate import Model
+from tuner.costmodel.memory import COMMUNICATOR, CONTEXT, FRAGMENTS, USABLE
 from tuner.launch.contract import Job, Launcher, State
 from tuner.launch.peak import memory_of
-from tuner.physics.estimate import Model
-from tuner.physics.memory import COMMUNICATOR, CONTEXT, FRAGMENTS, USABLE
 from tuner.tables import Row, Table
 
 MOST: Final = 4096

@@ -10,7 +10,7 @@ from tuner.cli.options import as_json
 from tuner.cli.tables import takes_a_table
 
 if TYPE_CHECKING:
-    from tuner.evaluating import Learnt
+    from tuner.costmodel.evaluation import Learnt
     from tuner.tables import Table
 
 
@@ -31,8 +31,8 @@ def calibrate(table: Table, output: str, era: str | None, as_json: bool) -> None
 
     from tuner.audit import eras
     from tuner.core.errors import InputError
-    from tuner.evaluating import learn
-    from tuner.sitefile import write_site
+    from tuner.costmodel.evaluation import learn
+    from tuner.costmodel.site_file import write_site
 
     if era is not None and era not in table.columns:
         raise InputError(f"{table.name} has no column {era!r}.")

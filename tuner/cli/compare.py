@@ -11,7 +11,7 @@ from tuner.cli.tables import takes_defaults
 
 if TYPE_CHECKING:
     from tuner.batches.compare import Option
-    from tuner.physics.estimate import Model
+    from tuner.costmodel.estimate import Model
     from tuner.space.space.space import Space
 
 _GIB = 2.0**30

@@ -23,7 +23,7 @@ def doctor(measure: bool, output: str | None, runs: str, storage: str | None, as
     from pathlib import Path
 
     from tuner.cli.output import print_json, print_table
-    from tuner.sitefile import write_site
+    from tuner.costmodel.site_file import write_site
     from tuner.tune.doctor import examine
 
     with progress("measuring" if measure else "looking"):

@@ -10,7 +10,7 @@ from tuner.cli.options import as_json
 from tuner.cli.tables import takes_a_table
 
 if TYPE_CHECKING:
-    from tuner.evaluating import Evaluation, Guess, Summary
+    from tuner.costmodel.evaluation import Evaluation, Guess, Summary
     from tuner.tables import Row, Table
 
 
@@ -36,8 +36,8 @@ def evaluate(table: Table, calibration: str | None, calibrate_rows: int, seed: i
     """
     from pathlib import Path
 
-    from tuner.evaluating import evaluate
-    from tuner.sitefile import read_site
+    from tuner.costmodel.evaluation import evaluate
+    from tuner.costmodel.site_file import read_site
 
     if calibration and calibrate_rows:
         raise click.UsageError("--calibration and --calibrate-rows exclude each other.")

@@ -10,8 +10,8 @@ from tuner.cli.options import as_json, describes_a_space, takes_calibration
 
 if TYPE_CHECKING:
     from tuner.costing import Cost
+    from tuner.costmodel.estimate import Model
     from tuner.explaining import Explanation, Verdict
-    from tuner.physics.estimate import Model
     from tuner.space.space.space import Space
 
 

@@ -46,7 +46,7 @@ def flops(
 def _document(space: Space, topology: Topology, seconds: float | None, price: float | None) -> dict[str, Any]:
     from tuner.cli.output import space_document, topology_document
     from tuner.core.columns import Columns
-    from tuner.physics.flops import hardware_flops, model_flops, older_estimate, per_gpu, training_seconds
+    from tuner.costmodel.flops import hardware_flops, model_flops, older_estimate, per_gpu, training_seconds
 
     workload = space.workload.as_in(topology)
     columns = Columns.of([topology], workload, space.cluster)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from tuner.batches.answer import Answer
     from tuner.batches.seen import Seen
     from tuner.cli.options import Command
-    from tuner.physics.estimate import Model
+    from tuner.costmodel.estimate import Model
     from tuner.space.space.space import Space
 
 

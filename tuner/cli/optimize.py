@@ -14,7 +14,7 @@ from tuner.cli.options import Positive, as_json, describes_a_space
 from tuner.cli.tables import takes_defaults
 
 if TYPE_CHECKING:
-    from tuner.physics.calibration import Calibration
+    from tuner.costmodel.calibration import Calibration
     from tuner.space.space.space import Space
     from tuner.tune.answer import Answer
     from tuner.tune.begin import Begun, Request
@@ -143,7 +143,7 @@ def _calibration(given: dict[str, Any]) -> Calibration | None:
 
     from tuner.cli.tables import read
     from tuner.core.errors import InputError
-    from tuner.sitefile import read_site
+    from tuner.costmodel.site_file import read_site
     from tuner.tune.earlier import learnt_from_study, learnt_from_table
 
     if given["calibration"] and given["start"]:

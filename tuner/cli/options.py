@@ -146,8 +146,8 @@ def takes_calibration(command: Command) -> Command:
     def with_model(**given: Any) -> Any:
         from pathlib import Path
 
-        from tuner.physics.estimate import Model
-        from tuner.sitefile import read_site
+        from tuner.costmodel.estimate import Model
+        from tuner.costmodel.site_file import read_site
 
         file = given.pop("calibration")
         return command(model=Model(calibration=read_site(Path(file))) if file else Model(), **given)

@@ -9,7 +9,7 @@ import click
 from tuner.cli.options import as_json, describes_a_space, takes_calibration
 
 if TYPE_CHECKING:
-    from tuner.physics.estimate import Model
+    from tuner.costmodel.estimate import Model
     from tuner.planning import Plan
     from tuner.space.space.space import Space
 

@@ -15,13 +15,13 @@ from typing import Final
 from tuner.core.columns import Columns
 from tuner.core.errors import InputError
 from tuner.core.outcomes import Outcome
+from tuner.costmodel.flops import hardware_flops, per_gpu
+from tuner.costmodel.memory import limit
 from tuner.launch.chance import between, normal, uniform
 from tuner.launch.contract import Job
 from tuner.launch.life import Life, marks
 from tuner.launch.truth import Truth
 from tuner.launch.virtual import Virtual
-from tuner.physics.flops import hardware_flops, per_gpu
-from tuner.physics.memory import limit
 
 NOISE: Final = 0.01
 """Standard deviation of a run's logarithm around the truth."""

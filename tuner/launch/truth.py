@@ -17,10 +17,10 @@ import numpy as np
 
 from tuner.core.columns import BoolArray, Columns, FloatArray
 from tuner.core.domain import RECOMPUTE
+from tuner.costmodel.memory import worst_need
+from tuner.costmodel.site_factors import PRIOR, Site
+from tuner.costmodel.time import time_terms
 from tuner.launch.chance import between, normal, uniform
-from tuner.physics.memory import worst_need
-from tuner.physics.site import PRIOR, Site
-from tuner.physics.time import time_terms
 
 WIDER: Final = 1.3
 """Standard deviations of the hidden factors beside those of the prior: sites are odder than the few that were seen."""

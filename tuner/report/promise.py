@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 
 from tuner.core.columns import Columns
+from tuner.costmodel.flops import hardware_flops, per_gpu, training_seconds
+from tuner.costmodel.memory import limit
 from tuner.export.production import Expected, Production
-from tuner.physics.flops import hardware_flops, per_gpu, training_seconds
-from tuner.physics.memory import limit
 from tuner.report.rows import rows_of
 from tuner.tune.reopen import Reopened
 from tuner.tune.standing import DAY, INTERVAL, Place

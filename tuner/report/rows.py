@@ -9,7 +9,7 @@ import numpy as np
 
 from tuner.core.domain import Cluster, Topology, Workload
 from tuner.core.outcomes import Outcome
-from tuner.physics.flops import hardware_flops, per_gpu
+from tuner.costmodel.flops import hardware_flops, per_gpu
 from tuner.search.record import Trial
 from tuner.tune.reopen import Reopened
 from tuner.tune.standing import Place

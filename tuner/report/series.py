@@ -10,8 +10,8 @@ import numpy as np
 
 from tuner.core.columns import Columns
 from tuner.core.domain import Shape, Topology
-from tuner.physics.memory import limit, memory_terms
-from tuner.physics.stages import Stages
+from tuner.costmodel.memory import limit, memory_terms
+from tuner.costmodel.stages import Stages
 from tuner.report.rows import GIB, Row
 from tuner.report.sentences import account
 from tuner.search.pool import Pool

@@ -18,13 +18,13 @@ from typing import Final
 import numpy as np
 
 from tuner.core.columns import BoolArray, Columns, FloatArray, IntArray
-from tuner.physics.calibration import Calibration, prior_deviations, slopes_of
-from tuner.physics.estimate import CHUNK, Model
-from tuner.physics.features import CLIFF, ERA, KERNEL, LENGTH, SHAPE, Features, covariance, joined, same
-from tuner.physics.memory import worst_need
-from tuner.physics.normal import below, truncated
-from tuner.physics.site import TIME_FACTORS, Site
-from tuner.physics.time import seconds
+from tuner.costmodel.calibration import Calibration, prior_deviations, slopes_of
+from tuner.costmodel.estimate import CHUNK, Model
+from tuner.costmodel.memory import worst_need
+from tuner.costmodel.normal import below, truncated
+from tuner.costmodel.residual_features import CLIFF, ERA, KERNEL, LENGTH, SHAPE, Features, covariance, joined, same
+from tuner.costmodel.site_factors import TIME_FACTORS, Site
+from tuner.costmodel.time import seconds
 from tuner.search.field import Field, SingleArray
 from tuner.search.observed import Observed
 from tuner.search.pool import Pool

@@ -7,7 +7,7 @@ from typing import Final
 import numpy as np
 
 from tuner.core.columns import FloatArray, IntArray
-from tuner.physics.features import SMOOTH, Features, covariance
+from tuner.costmodel.residual_features import SMOOTH, Features, covariance
 
 
 class Observed:

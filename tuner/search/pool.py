@@ -11,9 +11,9 @@ import numpy as np
 
 from tuner.core.columns import BoolArray, Columns, FloatArray, IntArray
 from tuner.core.domain import Cluster, Topology, Workload
-from tuner.physics.features import SMOOTH, Features, joined
-from tuner.physics.flops import model_flops
-from tuner.physics.memory import limit
+from tuner.costmodel.flops import model_flops
+from tuner.costmodel.memory import limit
+from tuner.costmodel.residual_features import SMOOTH, Features, joined
 from tuner.space.space.space import Space
 
 MOST: Final = 5_000_000

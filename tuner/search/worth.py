@@ -8,7 +8,7 @@ from typing import Final
 import numpy as np
 
 from tuner.core.columns import BoolArray, FloatArray, IntArray
-from tuner.physics.normal import below, density
+from tuner.costmodel.normal import below, density
 from tuner.search.belief import Belief
 
 FIRST_LOOK: Final = 4096

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from tuner.core.errors import UnknownName
-from tuner.physics.calibration import Calibration
+from tuner.costmodel.calibration import Calibration
 from tuner.space.space.space import Space
 from tuner.tables import Table, read_table
 from tuner.tune.begin import Request, begin, iterations_of

@@ -15,6 +15,8 @@ from typing import Any, Final
 from tuner.core.documents import cluster_document, workload_document
 from tuner.core.errors import EmptySpace, InputError, StudyError, UnknownName
 from tuner.core.text import shown
+from tuner.costmodel.calibration import Calibration
+from tuner.costmodel.site_file import site_text
 from tuner.export.ds_config import ds_config
 from tuner.launch.contract import Job, Launcher
 from tuner.launch.hostfile import PROGRAMS, Hosts, read_hostfile
@@ -28,14 +30,12 @@ from tuner.launch.slurm_allocation import Allocation
 from tuner.launch.slurm_commands import Commands
 from tuner.launch.slurm_site import SlurmSite
 from tuner.launch.slurm_steps import Steps
-from tuner.physics.calibration import Calibration
 from tuner.planning import why_empty
 from tuner.search.pool import MOST, Pool
 from tuner.search.proposer import SAMPLERS
 from tuner.search.storage import sqlite_url
 from tuner.search.study import Study
 from tuner.search.tracking import Tracker
-from tuner.sitefile import site_text
 from tuner.space.space.space import Space, Tally, space_document
 from tuner.tables import Table
 from tuner.tune.limits import Limits

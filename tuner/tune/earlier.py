@@ -12,8 +12,8 @@ from tuner.core.columns import Columns
 from tuner.core.documents import cluster_of, topology_of, workload_of
 from tuner.core.errors import InputError, NothingUsable
 from tuner.core.text import shown
-from tuner.evaluating import learn
-from tuner.physics.calibration import Calibration, Measured, calibrate
+from tuner.costmodel.calibration import Calibration, Measured, calibrate
+from tuner.costmodel.evaluation import learn
 from tuner.search.storage import sqlite_url
 from tuner.search.study import Study
 from tuner.tables import Table

@@ -11,7 +11,7 @@ from typing import Final
 import numpy as np
 
 from tuner.core.outcomes import Outcome
-from tuner.physics.calibration import Calibration
+from tuner.costmodel.calibration import Calibration
 from tuner.search.axes import ParameterSpace
 from tuner.search.belief import Belief, Seen, Trust
 from tuner.search.pool import Pool

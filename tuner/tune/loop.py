@@ -16,8 +16,8 @@ from typing import Final
 from tuner.core.atomic_write import write_object
 from tuner.core.errors import LaunchError, StudyError
 from tuner.core.outcomes import Failure, Outcome
+from tuner.costmodel.calibration import Calibration
 from tuner.launch.contract import Job, Launcher, Result, State
-from tuner.physics.calibration import Calibration
 from tuner.search.belief import Trust
 from tuner.search.pool import Pool
 from tuner.search.pruning import Referee

@@ -20,14 +20,14 @@ from tuner.core.documents import cluster_of, topology_of, workload_of
 from tuner.core.domain import Cluster, Topology, Workload
 from tuner.core.errors import NothingUsable, StudyError
 from tuner.core.text import Shown, column, counted, listed, node_time, seconds
+from tuner.costmodel.calibration import Calibration, Measured, calibrate
+from tuner.costmodel.estimate import Model
+from tuner.costmodel.site_file import site_of
 from tuner.launch.excluded import excluded_nodes
-from tuner.physics.calibration import Calibration, Measured, calibrate
-from tuner.physics.estimate import Model
 from tuner.search.belief import Belief, Seen
 from tuner.search.pool import Pool
 from tuner.search.record import Trial
 from tuner.search.study import Study
-from tuner.sitefile import site_of
 from tuner.tune import eras as drift
 from tuner.tune.earlier import existing
 from tuner.tune.knowledge import seen_in

@@ -9,7 +9,7 @@ from typing import Final
 
 import numpy as np
 
-from tuner.physics.normal import below
+from tuner.costmodel.normal import below
 from tuner.search.belief import REPEAT, Belief
 from tuner.search.record import Trial
 

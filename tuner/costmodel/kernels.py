@@ -14,7 +14,7 @@ import numpy as np
 
 from tuner.core.columns import FloatArray
 from tuner.core.domain import Gpu, Workload
-from tuner.physics.site import Site
+from tuner.costmodel.site_factors import Site
 
 SUSTAINED: Final = 0.91
 """Share of the achievable product rate (`Gpu.achievable`) that a training sustains, fitted."""

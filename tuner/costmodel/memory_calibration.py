@@ -14,9 +14,9 @@ import numpy as np
 
 from tuner.core.columns import BoolArray, Columns, FloatArray
 from tuner.core.domain import MemoryKind
-from tuner.physics.memory import limit, shown_bytes, worst_need
-from tuner.physics.normal import below
-from tuner.physics.site import MEMORY_FACTORS, PRIOR, Site
+from tuner.costmodel.memory import limit, shown_bytes, worst_need
+from tuner.costmodel.normal import below
+from tuner.costmodel.site_factors import MEMORY_FACTORS, PRIOR, Site
 
 DEVIATION: Final = 0.06
 """Standard deviation of the logarithm of memory before anything is measured: the mean error over the published figures

@@ -12,11 +12,11 @@ from typing import Any, Final
 import numpy as np
 
 from tuner.core.columns import Columns, FloatArray, IntArray
-from tuner.physics.kernels import beside_layers, linear, size_of, traffic_rate
-from tuner.physics.layer import Layer, layer_seconds
-from tuner.physics.links import Links, all_reduce, gather
-from tuner.physics.site import Site
-from tuner.physics.stages import Stages
+from tuner.costmodel.kernels import beside_layers, linear, size_of, traffic_rate
+from tuner.costmodel.layer import Layer, layer_seconds
+from tuner.costmodel.links import Links, all_reduce, gather
+from tuner.costmodel.site_factors import Site
+from tuner.costmodel.stages import Stages
 
 LOSS: Final = 30.0
 """Bytes moved for each logit by the loss in fp32, forward and backward: by counting."""

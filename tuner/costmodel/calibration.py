@@ -15,10 +15,10 @@ from typing import Any, Final
 import numpy as np
 
 from tuner.core.columns import Columns, FloatArray
-from tuner.physics.features import NOISE, UNSEEN, Features, covariance, joined
-from tuner.physics.site import PRIOR, TIME_FACTORS, Site
-from tuner.physics.time import seconds
-from tuner.physics.weighing import DEVIATION, Weighed, weigh
+from tuner.costmodel.memory_calibration import DEVIATION, Weighed, weigh
+from tuner.costmodel.residual_features import NOISE, UNSEEN, Features, covariance, joined
+from tuner.costmodel.site_factors import PRIOR, TIME_FACTORS, Site
+from tuner.costmodel.time import seconds
 
 ROUNDS: Final = 5
 STEP: Final = 0.02

@@ -11,9 +11,9 @@ from typing import Any, Final
 import numpy as np
 
 from tuner.core.columns import Columns, FloatArray
-from tuner.physics.kernels import beside_layers, linear, product_rate, size_of, traffic_rate
-from tuner.physics.links import Links, all_reduce
-from tuner.physics.site import Site
+from tuner.costmodel.kernels import beside_layers, linear, product_rate, size_of, traffic_rate
+from tuner.costmodel.links import Links, all_reduce
+from tuner.costmodel.site_factors import Site
 
 BATCHED: Final = 0.64 / 0.79
 """Speed of the batched products of attention's scores beside a dense product, fitted."""

@@ -10,12 +10,12 @@ import numpy as np
 
 from tuner.core.columns import BoolArray, Columns, FloatArray
 from tuner.core.outcomes import Estimate, MemoryEstimate, TimeEstimate
-from tuner.physics.calibration import Calibration
-from tuner.physics.flops import training_seconds
-from tuner.physics.memory import limit, memory_terms, worst_need
-from tuner.physics.normal import below
-from tuner.physics.stages import Stages
-from tuner.physics.time import time_terms
+from tuner.costmodel.calibration import Calibration
+from tuner.costmodel.flops import training_seconds
+from tuner.costmodel.memory import limit, memory_terms, worst_need
+from tuner.costmodel.normal import below
+from tuner.costmodel.stages import Stages
+from tuner.costmodel.time import time_terms
 
 CHUNK: Final = 8192
 """Rows that are worked on at once, so that the arrays between stay in the processor's cache."""

@@ -6,10 +6,15 @@ them; the embedding look-up and element-wise work do not count.
 
 For the plain GPT with full recompute it is 96 B s L h^2 (1 + s/6h + V/16Lh), the estimate of Narayanan et al. 2021
 (arXiv 2104.04473, section 5.1), which Megatron-DeepSpeed prints as TFLOPs since February 2022.
+
+The rates that training programs print, each by its own count of operations.
+
+A log's TFLOPs are worth what their formula is; knowing which one printed them says how to read older tables.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Final
 
 import numpy as np
@@ -77,3 +82,64 @@ def training_seconds(seconds: float | FloatArray, columns: Columns) -> FloatArra
 
 def _total(terms: dict[str, FloatArray]) -> FloatArray:
     return terms["layers"] + terms["scores"] + terms["logits"]
+
+
+_SEQUENCES: Final = tuple(2**power for power in range(8, 18))
+_RATIOS: Final = tuple(2.0**power for power in range(-8, 9) if power)
+
+
+def printed_counts(columns: Columns) -> dict[str, FloatArray]:
+    """Operations of an iteration by each formula that is known to be printed, and its name in words."""
+    forward = forward_terms(columns)
+    passes = 3 + (columns.recompute == RECOMPUTE.index("full"))
+    return {
+        "the corrected count": hardware_flops(columns),
+        "the formula from before February 2022, without scores and logits": older_estimate(columns),
+        "the model's own operations, without recompute": model_flops(columns),
+        "the model's own operations, with the causal half of the scores": model_flops(columns)
+        - 1.5 * forward["scores"],
+        "the formula of a plain GPT, whatever the MLP and the key/value heads": passes * _plain(columns, 24),
+        "the formula of a plain GPT with a third more for the gate, logits and all": passes * _plain(columns, 32),
+        "the formula of a plain GPT, with recompute that did not happen": 4 * _plain(columns, 24),
+        "the formula of a plain GPT, without its recompute": 3 * _plain(columns, 24),
+    }
+
+
+def _plain(columns: Columns, factor: int) -> FloatArray:
+    """One pass of Megatron-DeepSpeed's printed estimate: 24 B s L h^2 (1 + s/6h + V/16Lh), 32 with a gated MLP.
+
+    `training_log` in `megatron/training.py` of BigScience's Megatron-DeepSpeed: 24 becomes 32 for the whole bracket,
+    and the MLP is taken to be 4 h wide (its pull request 283).
+    """
+    seq, hidden = columns.workload.model.seq, columns.hidden.astype(np.float64)
+    tokens = (columns.global_batch * seq).astype(np.float64)
+    bracket = 1 + seq / (6 * hidden) + columns.padded_vocab / (16 * columns.layers * hidden)
+    layers: FloatArray = factor * tokens * columns.layers * hidden**2
+    return layers * bracket
+
+
+def likely_reason(columns: Columns, seconds: float, printed: float, tolerance: float) -> str:
+    """What a log's rate is where it is not the corrected one: another formula, sequence, batch or number of GPUs.
+
+    `columns` has one row, `printed` is FLOP/s of a GPU and `tolerance` the share by which rounding may move it. Empty
+    where nothing known fits.
+    """
+
+    def fits(flops: FloatArray) -> bool:
+        return bool(abs(float(per_gpu(flops, seconds, columns)[0]) / printed - 1) <= tolerance)
+
+    for name, flops in list(printed_counts(columns).items())[1:]:
+        if fits(flops):
+            return f"it is {name}"
+    corrected, workload = hardware_flops(columns), columns.workload
+    for seq in _SEQUENCES:
+        model = replace(workload.model, seq=seq)
+        other = Columns(replace(workload, model=model), columns.cluster, columns.arrays)
+        for name, count in (("", hardware_flops), (" by the formula from before February 2022", older_estimate)):
+            if seq != workload.model.seq and fits(count(other)):
+                return f"it takes a sequence of {seq}, not {workload.model.seq}{name}"
+    for ratio in _RATIOS:
+        if fits(corrected * ratio):
+            batch, gpus = float(columns.global_batch[0]), float((columns.replica * columns.dp)[0])
+            return f"it takes a batch of {batch * ratio:g}, not {batch:g}, or {gpus / ratio:g} GPUs, not {gpus:g}"
+    return ""

@@ -11,7 +11,7 @@ from typing import Any, Final
 import numpy as np
 
 from tuner.core.columns import BoolArray, Columns, FloatArray
-from tuner.physics.site import Site
+from tuner.costmodel.site_factors import Site
 
 INNER: Final = 0.91
 """Share of a GPU's one-way bandwidth in its node that collectives reach, fitted."""

@@ -9,11 +9,11 @@ from typing import Any, Final
 import numpy as np
 
 from tuner.core.errors import NothingUsable
-from tuner.physics.calibration import Calibration, Measured, calibrate
-from tuner.physics.estimate import Model
-from tuner.physics.memory import shown_bytes
-from tuner.physics.site import TIME_FACTORS
-from tuner.physics.weighing import Weighed
+from tuner.costmodel.calibration import Calibration, Measured, calibrate
+from tuner.costmodel.estimate import Model
+from tuner.costmodel.memory import shown_bytes
+from tuner.costmodel.memory_calibration import Weighed
+from tuner.costmodel.site_factors import TIME_FACTORS
 from tuner.tables import Row, Table, blocks
 
 LEAST_RANKED: Final = 5

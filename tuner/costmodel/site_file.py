@@ -13,9 +13,9 @@ from tuner.core.atomic_write import write_whole
 from tuner.core.catalog import read_toml, toml_of
 from tuner.core.errors import InputError
 from tuner.core.text import shown
-from tuner.physics.calibration import Calibration
-from tuner.physics.features import SMOOTH, Features
-from tuner.physics.site import TIME_FACTORS, Site
+from tuner.costmodel.calibration import Calibration
+from tuner.costmodel.residual_features import SMOOTH, Features
+from tuner.costmodel.site_factors import TIME_FACTORS, Site
 
 SCHEMA: Final = "tuner/site/1"
 

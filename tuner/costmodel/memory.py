@@ -16,9 +16,9 @@ import numpy as np
 
 from tuner.core.columns import Columns, FloatArray, IntArray
 from tuner.core.domain import RECOMPUTE, MemoryKind
-from tuner.physics.kernels import size_of
-from tuner.physics.site import Site
-from tuner.physics.stages import Stages
+from tuner.costmodel.kernels import size_of
+from tuner.costmodel.site_factors import Site
+from tuner.costmodel.stages import Stages
 
 STATES: Final = {"adam": 8.0, "adam8bit": 2.0, "adafactor": 4.0, "sgd": 4.0}
 """Optimizer state, bytes a parameter, beside the fp32 copy of the weights: Adam two fp32 moments, its 8-bit form two
