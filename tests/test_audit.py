@@ -15,11 +15,12 @@ from hypothesis import strategies as st
 
 from tests.conftest import ROOT, Run
 from tests.strategies import tables
-from tuner.audit import STAGES, Finding, audit, eras, fixed
-from tuner.audit.case import Case, cases_of
+from tuner.audit import STAGES, Finding, audit, fixed
+from tuner.audit import speed_periods as eras
 from tuner.audit.expectation import expected_seconds
+from tuner.audit.flop_conventions import CONVENTIONS, NEWEST, OLDER
 from tuner.audit.formulas import formulas_in
-from tuner.audit.terms import CONVENTIONS, NEWEST, OLDER
+from tuner.audit.printed_row import Case, cases_of
 from tuner.audit.units import units_of
 from tuner.tables import Table, read_table, table_of, write_csv
 

@@ -2,9 +2,8 @@
 or the runs of a log."""
 
 from tuner.audit.checks import STAGES, audit
-from tuner.audit.eras import eras
-from tuner.audit.finding import Finding, Repair, Severity
-from tuner.audit.fixing import fixed
 from tuner.audit.logged import Contradiction, audit_run
+from tuner.audit.repair import Finding, Repair, Severity, fixed
+from tuner.audit.speed_periods import eras
 
 __all__ = ["STAGES", "Contradiction", "Finding", "Repair", "Severity", "audit", "audit_run", "eras", "fixed"]

@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Final
 
-from tuner.audit import eras, limits, memories, neighbours, prose, rates, rows
+from tuner.audit import limits, neighbours, prose, rates
+from tuner.audit import memory_laws as memories
+from tuner.audit import row_laws as rows
+from tuner.audit import speed_periods as eras
 from tuner.audit.evidence import Evidence
-from tuner.audit.finding import Finding
+from tuner.audit.repair import Finding
 from tuner.tables import Table
 
 Check = Callable[[Evidence], Iterable[Finding]]

@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Final
 
-from tuner.audit.case import Case, case_of, cases_of, text_of
 from tuner.audit.expectation import Expectation, expected_seconds
-from tuner.audit.finding import Finding, Repair, Severity
+from tuner.audit.printed_row import Case, case_of, cases_of, text_of
+from tuner.audit.repair import Finding, Repair, Severity
 from tuner.audit.units import Unit, units_of
 from tuner.tables import Row, Table
 

@@ -13,8 +13,8 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from tuner.audit.case import Case
-from tuner.audit.terms import hardware
+from tuner.audit.flop_conventions import hardware
+from tuner.audit.printed_row import Case
 
 _WEIGHTS: Final = {
     "micro_batch": 0.5,

@@ -6,10 +6,10 @@ import math
 from collections.abc import Iterator
 from typing import Final
 
-from tuner.audit.case import Case, text_of
 from tuner.audit.evidence import Evidence, about, short
-from tuner.audit.finding import Finding
-from tuner.audit.terms import hardware
+from tuner.audit.flop_conventions import hardware
+from tuner.audit.printed_row import Case, text_of
+from tuner.audit.repair import Finding
 
 _GB: Final = 2**30 / 1e9
 """A card of 80 GiB prints as 85.9 GB where somebody counts in decimals."""

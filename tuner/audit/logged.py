@@ -8,7 +8,7 @@ import statistics
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, NamedTuple
 
-from tuner.audit.finding import Finding, Severity
+from tuner.audit.repair import Finding, Severity
 from tuner.core.text import counted, listed
 from tuner.logs import Iteration, Run
 

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any, Final
 
-from tuner.audit.case import Case, measured_texts, text_of
 from tuner.audit.evidence import Evidence, about, figures
 from tuner.audit.expectation import log_work
-from tuner.audit.finding import Finding
+from tuner.audit.printed_row import Case, measured_texts, text_of
+from tuner.audit.repair import Finding
 
 _REPEAT: Final = 0.08
 """Two runs of one topology on one day differ by less."""

@@ -8,10 +8,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from tuner.audit.case import Case, shape_words
 from tuner.audit.evidence import Evidence, about
-from tuner.audit.finding import Finding, Repair
 from tuner.audit.formulas import Factor, Formula, formulas_in
+from tuner.audit.printed_row import Case, shape_words
+from tuner.audit.repair import Finding, Repair
 from tuner.core.text import listed
 from tuner.tables import Row
 from tuner.tables.column_aliases import size_of

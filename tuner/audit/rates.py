@@ -12,10 +12,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from tuner.audit.case import Case, text_of
 from tuner.audit.evidence import Evidence, about, short
-from tuner.audit.finding import Finding, Repair
-from tuner.audit.terms import CONVENTIONS, NEWEST, OLDER, WELL_KNOWN
+from tuner.audit.flop_conventions import CONVENTIONS, NEWEST, OLDER, WELL_KNOWN
+from tuner.audit.printed_row import Case, text_of
+from tuner.audit.repair import Finding, Repair
 from tuner.audit.units import Unit
 from tuner.core.text import counted, either, listed
 

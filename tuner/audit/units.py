@@ -14,8 +14,8 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from tuner.audit.case import Case
-from tuner.audit.terms import CONVENTIONS
+from tuner.audit.flop_conventions import CONVENTIONS
+from tuner.audit.printed_row import Case
 
 SLACK: Final = 0.004
 """What the same convention may be off beyond rounding: a padded or rounded vocabulary, biases, norms."""

@@ -29,7 +29,7 @@ def calibrate(table: Table, output: str, era: str | None, as_json: bool) -> None
     """
     from pathlib import Path
 
-    from tuner.audit import eras
+    from tuner.audit import speed_periods as eras
     from tuner.core.errors import InputError
     from tuner.costmodel.evaluation import learn
     from tuner.costmodel.site_file import write_site

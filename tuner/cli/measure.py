@@ -10,8 +10,8 @@ import click
 from tuner.cli.options import as_json, describes_a_space
 
 if TYPE_CHECKING:
+    from tuner.audit.measure import Measured, Subject
     from tuner.export.expecting import Delivered
-    from tuner.measuring import Measured, Subject
     from tuner.space.space.space import Space
 
 _MOST_ROWS = 12
@@ -47,12 +47,12 @@ def measure(
     """
     from pathlib import Path
 
+    from tuner.audit.measure import measure as measured
+    from tuner.audit.measure import subject_of
     from tuner.core.errors import InputError, NothingUsable
     from tuner.export.expecting import delivered, read_promise
     from tuner.logs import chosen_run, parse_iterations, read_log
     from tuner.logs.files import log_lines
-    from tuner.measuring import measure as measured
-    from tuner.measuring import subject_of
 
     if as_csv and as_json:
         raise click.UsageError("--csv and --json exclude each other.")

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from tuner.audit import eras
+from tuner.audit import speed_periods as eras
 from tuner.core.catalog import kind_of_path
 from tuner.core.columns import Columns
 from tuner.core.documents import cluster_of, topology_of, workload_of

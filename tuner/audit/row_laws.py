@@ -6,9 +6,9 @@ import math
 from collections.abc import Iterator
 from typing import Final
 
-from tuner.audit.case import Case, case_of, shape_words, text_of
 from tuner.audit.evidence import Evidence, about
-from tuner.audit.finding import Finding
+from tuner.audit.printed_row import Case, case_of, shape_words, text_of
+from tuner.audit.repair import Finding
 from tuner.core.text import counted, either
 from tuner.tables import Row
 from tuner.tables.column_aliases import rounding_of, size_of

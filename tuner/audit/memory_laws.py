@@ -8,9 +8,9 @@ from dataclasses import replace
 from itertools import pairwise
 from typing import Any, Final
 
-from tuner.audit.case import Case
 from tuner.audit.evidence import Evidence, about
-from tuner.audit.finding import Finding
+from tuner.audit.printed_row import Case
+from tuner.audit.repair import Finding
 
 _SAME: Final = 0.05
 """What allocators and node differ by from run to run."""

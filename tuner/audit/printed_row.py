@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Final
 
-from tuner.audit.terms import Terms, terms_of
+from tuner.audit.flop_conventions import Terms, terms_of
 from tuner.core.domain import Model
 from tuner.core.errors import TunerError
 from tuner.tables import COLUMNS, Row, Run

@@ -7,9 +7,9 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from tuner.audit.case import Case, cases_of
 from tuner.audit.evidence import Evidence
-from tuner.audit.finding import Finding
+from tuner.audit.printed_row import Case, cases_of
+from tuner.audit.repair import Finding
 from tuner.core.text import counted, listed
 from tuner.tables import Row
 
