@@ -18,11 +18,11 @@ from pathlib import Path
 from typing import Final
 
 import numpy as np
-from tuner.space.space.build import space_for
 
 from tuner.audit import audit, fixed
 from tuner.costmodel.estimate import Model
 from tuner.costmodel.evaluation import Evaluation, Guess, evaluate
+from tuner.space.build import space_for
 from tuner.tables import Row, Table, read_table, table_of
 
 ROOT: Final = Path(__file__).resolve().parent.parent

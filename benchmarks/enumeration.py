@@ -13,12 +13,11 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 
-from tuner.space.space.build import space_for
-from tuner.space.space.rules import POLICIES
-from tuner.space.space.space import Space, Tally
-
 from tuner.core.columns import AXES, Columns
 from tuner.core.domain import Topology
+from tuner.space.build import space_for
+from tuner.space.rules import POLICIES
+from tuner.space.space import Space, Tally
 
 REPEATS = 7
 

@@ -19,14 +19,13 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from tuner.space.space.build import space_for
-
 from tuner.core.assignment import Assignment
 from tuner.core.domain import Model, Topology, Workload
 from tuner.export.ds_config import ds_config
 from tuner.launch.contract import Job, State
 from tuner.launch.local import Local
 from tuner.launch.program import Template
+from tuner.space.build import space_for
 from tuner.tune.begin import Request, begin
 from tuner.tune.limits import Limits
 from tuner.tune.loop import Tuning

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Final
 
 import numpy as np
-from tuner.space.space.build import space_for
 
 from tuner.core.documents import topology_document
 from tuner.core.outcomes import Outcome
@@ -28,6 +27,7 @@ from tuner.search.proposer import proposer
 from tuner.search.record import Ending, Proposal
 from tuner.search.storage import sqlite_url
 from tuner.search.study import Study
+from tuner.space.build import space_for
 from tuner.tune.limits import Limits
 from tuner.tune.loop import Setup, Tuning
 from tuner.tune.standing import DAY

@@ -19,7 +19,6 @@ from tempfile import TemporaryDirectory
 
 import numpy as np
 from optuna.trial import TrialState, create_trial
-from tuner.space.space.build import space_for
 
 from tuner.core.documents import topology_document
 from tuner.core.domain import Topology
@@ -31,6 +30,7 @@ from tuner.launch.truth import Truth
 from tuner.search.axes import ParameterSpace
 from tuner.search.record import Ending, Proposal, ending_document, proposal_document
 from tuner.search.study import STATES
+from tuner.space.build import space_for
 from tuner.tune.begin import Begun, Request, begin
 from tuner.tune.limits import Limits
 from tuner.tune.standing import DAY

@@ -27,7 +27,6 @@ from pathlib import Path
 from typing import Final
 
 import numpy as np
-from tuner.space.space.build import space_for
 
 from tuner.core.columns import FloatArray
 from tuner.core.outcomes import Outcome
@@ -39,6 +38,7 @@ from tuner.search.pool import Pool
 from tuner.search.record import Trial
 from tuner.search.storage import sqlite_url
 from tuner.search.study import Study
+from tuner.space.build import space_for
 from tuner.tables import Table, read_table
 from tuner.tune.limits import Limits
 from tuner.tune.loop import Event, Setup, Tuning

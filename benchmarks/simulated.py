@@ -12,12 +12,12 @@ from __future__ import annotations
 import time
 
 import numpy as np
-from tuner.space.space.build import space_for
 
 from tuner.core.columns import IntArray
 from tuner.costmodel.estimate import Model
 from tuner.costmodel.evaluation import kendall_tau
 from tuner.launch.truth import Truth
+from tuner.space.build import space_for
 
 SEEDS = range(20)
 FEW = 300

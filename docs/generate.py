@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import click
-from tuner.space.space.rules import RULES, Level
 
 from tuner.cli import app
+from tuner.space.rules import RULES, Level
 
 HERE = Path(__file__).resolve().parent
 

@@ -12,12 +12,12 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from PIL import Image
-from tuner.space.space.build import space_for
 
 from tests.browser import DESK, Browser, browser
 from tuner.launch.dashboard import dashboard
 from tuner.report.notes import annotate
 from tuner.report.write import write_report
+from tuner.space.build import space_for
 from tuner.tune.begin import Request, begin
 from tuner.tune.limits import Limits
 from tuner.tune.loop import Tuning

@@ -7,11 +7,11 @@ from typing import NamedTuple
 
 import pytest
 from hypothesis import HealthCheck, settings
-from tuner.space.space.build import space_for
-from tuner.space.space.space import Space
 
 from tests.workers import ranks
 from tuner.cli import main
+from tuner.space.build import space_for
+from tuner.space.space import Space
 
 __all__ = ["ranks"]  # a fixture that lives with what it needs
 

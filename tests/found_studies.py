@@ -7,10 +7,9 @@ from functools import cache
 from pathlib import Path
 from tempfile import mkdtemp
 
-from tuner.space.space.build import space_for
-
 from tests.conftest import ROOT
 from tuner.launch.simulated import Drift
+from tuner.space.build import space_for
 from tuner.tables import read_table
 from tuner.tune.begin import Request, begin
 from tuner.tune.limits import Limits

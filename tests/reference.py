@@ -13,10 +13,9 @@ from math import ceil, sqrt
 from statistics import median
 from typing import Any
 
-from tuner.space.space.space import Space
-
 from tuner.core.columns import AXES
 from tuner.core.domain import Topology
+from tuner.space.space import Space
 
 
 def legal_topologies(space: Space) -> Iterator[Topology]:

@@ -7,9 +7,6 @@ from dataclasses import fields, replace
 from typing import Any, get_args
 
 from hypothesis import strategies as st
-from tuner.space.space.axes import default_axes
-from tuner.space.space.rules import POLICIES, RuleSet
-from tuner.space.space.space import Space
 
 from tuner.core.catalog import gpu, make_cluster
 from tuner.core.columns import AXES, Columns
@@ -27,6 +24,9 @@ from tuner.core.domain import (
     Workload,
 )
 from tuner.costmodel.site_factors import PRIOR, Site
+from tuner.space.axes import default_axes
+from tuner.space.rules import POLICIES, RuleSet
+from tuner.space.space import Space
 
 small = st.integers(min_value=1, max_value=12)
 

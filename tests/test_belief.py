@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tuner.space.space.build import space_for
 
 from tests.strategies import shown
 from tuner.core.columns import BoolArray, IntArray
 from tuner.search.belief import Belief, Seen
 from tuner.search.pool import Pool
+from tuner.space.build import space_for
 
 
 @cache

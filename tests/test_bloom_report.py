@@ -6,7 +6,6 @@ Quoted lines are from the report, "chronicles-prequel", BigScience, February 202
 from __future__ import annotations
 
 import pytest
-from tuner.space.space.build import space_for
 
 from tuner.core.catalog import model
 from tuner.core.columns import Columns
@@ -14,6 +13,7 @@ from tuner.core.domain import Shape, Topology
 from tuner.core.errors import EmptySpace
 from tuner.core.keys import parse_key
 from tuner.planning import plan
+from tuner.space.build import space_for
 
 TOPOLOGIES_OF_02_20 = """
 |    48 | 200B | 12 |  8 |  4 |   1 | 2040 | 47GB | 189.06 |  91.67 | 02-20 |

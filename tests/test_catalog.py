@@ -7,12 +7,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tuner.space.space.build import space_for
 
 from tests.conftest import ROOT, Run
 from tuner.core import catalog
 from tuner.core.errors import InputError, TunerWarning, UnknownName
 from tuner.core.resources import catalog_files
+from tuner.space.build import space_for
 
 SHIPPED = [
     *("V100-16GB-SXM", "V100-32GB-SXM", "A100-40GB-SXM", "A100-80GB-SXM", "A100-40GB-PCIe", "A100-80GB-PCIe"),

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tuner.space.space.build import space_for
 
 from tests.strategies import shown
 from tests.test_search_drift import a_thousand
@@ -22,6 +21,7 @@ from tuner.search.belief import Belief, Seen, Trust
 from tuner.search.pool import Pool
 from tuner.search.record import Trial
 from tuner.search.worth import FIRST_LOOK, LOSS, RISK, choose
+from tuner.space.build import space_for
 from tuner.tune.answer import Answer, answer
 from tuner.tune.begin import Request, begin
 from tuner.tune.limits import Limits

@@ -9,9 +9,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 from hypothesis import given, settings
-from tuner.space.space.build import space_for
-from tuner.space.space.nearest import distance
-from tuner.space.space.space import Space
 
 from tests.conftest import ROOT, Run
 from tests.strategies import runs, spaces
@@ -20,6 +17,9 @@ from tuner.core.domain import Cluster, Topology, Workload
 from tuner.core.keys import parse_key
 from tuner.costing import cost, difference, fitting_neighbours
 from tuner.costmodel.estimate import Model
+from tuner.space.build import space_for
+from tuner.space.nearest import distance
+from tuner.space.space import Space
 
 ENOKI = str(ROOT / "tests" / "data" / "tables" / "enoki-h100.csv")
 

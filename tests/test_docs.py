@@ -7,12 +7,12 @@ import shlex
 from pathlib import Path
 
 import pytest
-from tuner.space.space.rules import BY_NAME
 
 from docs.generate import PAGES
 from tests.conftest import ROOT, Run
 from tests.found_studies import study_in
 from tuner.cli import app
+from tuner.space.rules import BY_NAME
 
 PROSE = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")] + sorted(
     (ROOT / "docs").glob("*.md")

@@ -14,7 +14,6 @@ from typing import Any
 import pytest
 import yaml
 from hypothesis import given, settings
-from tuner.space.space.build import space_for
 
 from tests.conftest import ROOT, Run
 from tests.found_studies import opened, study_in
@@ -30,6 +29,7 @@ from tuner.export.megatron import megatron_deepspeed, megatron_lm
 from tuner.export.production import Expected, Production, explained, production_config
 from tuner.export.schema import check
 from tuner.report.promise import promise
+from tuner.space.build import space_for
 
 SHELLCHECK = shutil.which("shellcheck") or ""
 GOLDEN = ROOT / "tests" / "data" / "golden" / "launch"

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tuner.space.space.axes import SETTABLE
 
 from tuner.cli import main
+from tuner.space.axes import SETTABLE
 
 words = st.one_of(
     st.text(max_size=12),

@@ -9,12 +9,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tuner.space.space.build import space_for
-from tuner.space.space.nearest import distance, nearest
-from tuner.space.space.relaxations import openings
-from tuner.space.space.remedies import varied
-from tuner.space.space.rules import BY_NAME, RULES
-from tuner.space.space.space import Space
 
 from tests.strategies import spaces, topologies
 from tuner.core.columns import Columns
@@ -23,6 +17,12 @@ from tuner.core.errors import EmptySpace
 from tuner.core.keys import parse_key
 from tuner.explaining import changes, explain
 from tuner.planning import plan
+from tuner.space.build import space_for
+from tuner.space.nearest import distance, nearest
+from tuner.space.relaxations import openings
+from tuner.space.remedies import varied
+from tuner.space.rules import BY_NAME, RULES
+from tuner.space.space import Space
 
 
 def asked(key: str, space: Space) -> Topology:

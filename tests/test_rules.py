@@ -6,10 +6,6 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tuner.space.space.build import space_for
-from tuner.space.space.rules import BY_NAME, POLICIES, RULES, RuleSet
-from tuner.space.space.rules.quantities import head_weight, softmax_block, stage_excess, wave_efficiency
-from tuner.space.space.space import Space
 
 from tests import reference
 from tests.strategies import clusters, rule_sets, topologies, workloads
@@ -17,6 +13,10 @@ from tuner.core.columns import AXES, Columns
 from tuner.core.domain import Cluster, Model, Shape, Topology, Workload
 from tuner.core.errors import InputError
 from tuner.core.keys import parse_key
+from tuner.space.build import space_for
+from tuner.space.rules import BY_NAME, POLICIES, RULES, RuleSet
+from tuner.space.rules.quantities import head_weight, softmax_block, stage_excess, wave_efficiency
+from tuner.space.space import Space
 
 
 @given(st.lists(topologies(), min_size=1, max_size=8), workloads(), clusters())

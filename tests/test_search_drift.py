@@ -8,8 +8,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tuner.space.space.build import space_for
-from tuner.space.space.space import Space
 
 from tuner.core.columns import Columns, FloatArray
 from tuner.launch.simulated import Drift, Simulated
@@ -17,6 +15,8 @@ from tuner.launch.truth import Truth
 from tuner.search.pool import Pool
 from tuner.search.storage import sqlite_url
 from tuner.search.study import Study
+from tuner.space.build import space_for
+from tuner.space.space import Space
 from tuner.tune.answer import Answer, answer
 from tuner.tune.begin import Request, begin
 from tuner.tune.limits import Limits

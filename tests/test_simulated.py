@@ -17,7 +17,6 @@ from random import Random
 
 import numpy as np
 import pytest
-from tuner.space.space.space import Space
 
 from tests.conftest import ROOT
 from tests.stages import CLUSTER, TOPOLOGIES, WORKLOAD
@@ -30,6 +29,7 @@ from tuner.launch import Job, Result, State
 from tuner.launch.simulated import NOISE, Drift, Faults, Simulated
 from tuner.launch.truth import CLIFF, USABLE, Truth
 from tuner.logs.failures import Failures
+from tuner.space.space import Space
 
 GOOD = TOPOLOGIES["good"]
 NO_FAULTS = Faults(hangs=0.0, crashes=0.0)

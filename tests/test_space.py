@@ -10,13 +10,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from hypothesis import given, settings
-from tuner.space.space.build import space_for
-from tuner.space.space.space import BLOCK, Space, Tally
 
 from tests.reference import broken, legal_topologies
 from tests.strategies import spaces, whole_spaces
 from tuner.core.columns import Columns
 from tuner.core.errors import InputError
+from tuner.space.build import space_for
+from tuner.space.space import BLOCK, Space, Tally
 
 
 @given(spaces())

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tuner.space.space.space import Space
 
 from tests.strategies import alternatives, runs, sites
 from tuner.core.columns import Columns
@@ -17,6 +16,7 @@ from tuner.costmodel.estimate import CHUNK, Model
 from tuner.costmodel.links import all_reduce, gather
 from tuner.costmodel.site_factors import TIME_FACTORS, Site
 from tuner.costmodel.time import TERMS, seconds, time_terms
+from tuner.space.space import Space
 
 Drawn = tuple[Workload, Cluster, Topology]
 SLOWER = ("host", "upkeep")

@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tuner.space.space.rules.laws import LAWS
 
 from tests.workers import WORKLOAD, Ranks, tiny, topology
 from tuner.core import catalog
 from tuner.core.columns import Columns
 from tuner.core.domain import Workload
+from tuner.space.rules.laws import LAWS
 
 pytestmark = pytest.mark.slow
 

@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from tuner.planning import plan
     from tuner.report.handing import write_export
     from tuner.report.write import write_report
-    from tuner.space.space.build import space_for
-    from tuner.space.space.rules import RuleSet
-    from tuner.space.space.space import Space
+    from tuner.space.build import space_for
+    from tuner.space.rules import RuleSet
+    from tuner.space.space import Space
     from tuner.tune.api import open_study, optimize
 
 __version__ = "0.1.0"

@@ -12,8 +12,8 @@ from tuner.core.outcomes import Estimate
 from tuner.costmodel.estimate import Model
 from tuner.costmodel.flops import hardware_flops, per_gpu
 from tuner.costmodel.memory import limit, worst_need
-from tuner.space.space.nearest import distance
-from tuner.space.space.space import Space
+from tuner.space.nearest import distance
+from tuner.space.space import Space
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,10 +9,10 @@ from typing import Literal
 from tuner.core.columns import Columns
 from tuner.core.domain import Shape, Topology
 from tuner.core.text import Shown, listed
-from tuner.space.space.nearest import nearest
-from tuner.space.space.remedies import Remedy, remedies, spelt
-from tuner.space.space.rules import BY_NAME, RULES, Level
-from tuner.space.space.space import Space
+from tuner.space.nearest import nearest
+from tuner.space.remedies import Remedy, remedies, spelt
+from tuner.space.rules import BY_NAME, RULES, Level
+from tuner.space.space import Space
 
 Word = Literal["holds", "broken", "open", "allowed", "moot"]
 

@@ -15,9 +15,9 @@ from tuner.core.outcomes import Estimate
 from tuner.core.text import Shown, either
 from tuner.costmodel.estimate import Model
 from tuner.costmodel.flops import hardware_flops, model_flops, per_gpu
-from tuner.space.space.relaxations import openings
-from tuner.space.space.rules import RULES, Rule
-from tuner.space.space.space import Space, Tally
+from tuner.space.relaxations import openings
+from tuner.space.rules import RULES, Rule
+from tuner.space.space import Space, Tally
 
 ORDER: Final = "what fits first, then by estimated time to train at equal compute, then grid order"
 """How rows are listed."""

@@ -19,7 +19,7 @@ from tuner.core.text import listed
 from tuner.costmodel.flops import hardware_flops, likely_reason, per_gpu
 from tuner.logs import Iteration, Log, Run, Sighting, asked, chosen_run, second
 from tuner.logs import workload as described
-from tuner.space.space.space import Space
+from tuner.space.space import Space
 
 _RANKS_DIFFER: Final = 0.01
 _FIGURES_DIFFER: Final = 0.005

@@ -10,7 +10,7 @@ from typing import Any, Final, Literal
 from tuner.core.domain import Topology, Workload, partition_for
 from tuner.core.errors import InputError
 from tuner.core.text import listed
-from tuner.space.space.space import Space
+from tuner.space.space import Space
 from tuner.tables import Row
 
 Stack = Literal["fsdp", "megatron"]
@@ -77,7 +77,7 @@ def stacked(workload: Workload, stack: Stack | None, *, zero: int) -> Workload:
 
 def asked_rows(rows: Sequence[Row], *, group: str | None, model: Any, settings: Sequence[str]) -> list[Row]:
     """The rows of a table that a command asks for: of a group, of a model, of the axes' values."""
-    from tuner.space.space.axes import parse_setting
+    from tuner.space.axes import parse_setting
 
     pinned = dict(parse_setting(text) for text in settings)
     found = []

@@ -75,7 +75,7 @@ def _read(file: str, defaults: tuple[str, ...]) -> Table | Log:
 def _findings_of_log(log: Log) -> tuple[Finding, ...]:
     from tuner.audit import Contradiction, audit_run
     from tuner.audit.measure import differences, subject_of
-    from tuner.space.space.build import space_for
+    from tuner.space.build import space_for
 
     space = space_for()
     found: list[Finding] = []

@@ -12,7 +12,7 @@ from tuner.cli.tables import takes_defaults
 if TYPE_CHECKING:
     from tuner.batches.compare import Option
     from tuner.costmodel.estimate import Model
-    from tuner.space.space.space import Space
+    from tuner.space.space import Space
 
 _GIB = 2.0**30
 
@@ -61,7 +61,7 @@ def _options(space: Space, model: Model, given: dict[str, Any]) -> list[Option]:
     from tuner.cli.max_batch import steps_of
     from tuner.cli.tables import read
     from tuner.core.errors import NothingUsable
-    from tuner.space.space.axes import parse_setting
+    from tuner.space.axes import parse_setting
 
     asked = click.get_current_context().params
     settings = [parse_setting(text) for text in asked["settings"]]

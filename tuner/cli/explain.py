@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from tuner.costing import Cost
     from tuner.costmodel.estimate import Model
     from tuner.explaining import Explanation, Verdict
-    from tuner.space.space.space import Space
+    from tuner.space.space import Space
 
 
 @click.command(epilog="Example: tuner explain tp8-pp12-dp4-mbs2-z1")

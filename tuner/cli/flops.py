@@ -10,7 +10,7 @@ from tuner.cli.options import Positive, as_json, describes_a_space
 
 if TYPE_CHECKING:
     from tuner.core.domain import Topology
-    from tuner.space.space.space import Space
+    from tuner.space.space import Space
 
 
 @click.command(epilog="Example: tuner flops tp8-pp12-dp4-mbs1-z1 --seconds 143.31")

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from tuner.batches.seen import Seen
     from tuner.cli.options import Command
     from tuner.costmodel.estimate import Model
-    from tuner.space.space.space import Space
+    from tuner.space.space import Space
 
 
 LAUNCHERS: Final = ("estimate", "replay", "local", "slurm")

@@ -12,7 +12,7 @@ from tuner.cli.options import as_json, describes_a_space
 if TYPE_CHECKING:
     from tuner.audit.measure import Measured, Subject
     from tuner.export.expecting import Delivered
-    from tuner.space.space.space import Space
+    from tuner.space.space import Space
 
 _MOST_ROWS = 12
 """Iterations that the table shows; JSON has them all."""

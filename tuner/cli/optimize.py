@@ -15,7 +15,7 @@ from tuner.cli.tables import takes_defaults
 
 if TYPE_CHECKING:
     from tuner.costmodel.calibration import Calibration
-    from tuner.space.space.space import Space
+    from tuner.space.space import Space
     from tuner.tune.answer import Answer
     from tuner.tune.begin import Begun, Request
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 if TYPE_CHECKING:
-    from tuner.space.space.space import Space
+    from tuner.space.space import Space
 
 Command = Callable[..., Any]
 
@@ -84,7 +84,7 @@ def describes_a_space(command: Command) -> Command:
 
     @functools.wraps(command)
     def with_space(**given: Any) -> Any:
-        from tuner.space.space.build import space_for
+        from tuner.space.build import space_for
 
         described = {name: given.pop(name) for name in _NAMES}
         if given.get("launcher") == "local":

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from tuner.core.domain import Topology
-    from tuner.space.space.space import Space
+    from tuner.space.space import Space
 
 
 NARROWEST: Final = 16

@@ -11,7 +11,7 @@ from tuner.cli.options import as_json, describes_a_space, takes_calibration
 if TYPE_CHECKING:
     from tuner.costmodel.estimate import Model
     from tuner.planning import Plan
-    from tuner.space.space.space import Space
+    from tuner.space.space import Space
 
 
 @click.command(epilog="Example: tuner plan --nodes 48 --set tp=8 --set micro_batch=1,2,4")
@@ -47,7 +47,7 @@ _ESTIMATED: Final = (
 def _print_json(space: Space, made: Plan) -> None:
     from tuner.cli.output import print_json, space_document, topology_document
     from tuner.planning import ORDER
-    from tuner.space.space.axes import axes_document
+    from tuner.space.axes import axes_document
 
     print_json(
         "plan",

@@ -12,7 +12,7 @@ from tuner.cli.options import as_json
 def rules(as_json: bool) -> None:
     """List every rule: its name, its level, what must hold, and the source of that."""
     from tuner.cli.output import print_json, print_table
-    from tuner.space.space.rules import RULES
+    from tuner.space.rules import RULES
 
     if as_json:
         fields = ("name", "level", "sentence", "source")

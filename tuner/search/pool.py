@@ -14,7 +14,7 @@ from tuner.core.domain import Cluster, Topology, Workload
 from tuner.costmodel.flops import model_flops
 from tuner.costmodel.memory import limit
 from tuner.costmodel.residual_features import SMOOTH, Features, joined
-from tuner.space.space.space import Space
+from tuner.space.space import Space
 
 MOST: Final = 5_000_000
 """Topologies that are held at most."""

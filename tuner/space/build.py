@@ -11,10 +11,10 @@ from tuner.core import catalog
 from tuner.core.domain import Attention, Cluster, Gpu, Model, Precision, Ramp, Shape, Workload
 from tuner.core.errors import InputError
 from tuner.core.text import either, listed
-from tuner.space.space.axes import BLOOM_HEADS, default_axes, parse_setting, similar_shapes, with_shapes
-from tuner.space.space.rules import RuleSet
-from tuner.space.space.rules.quantities import LONGEST_FUSED
-from tuner.space.space.space import Space
+from tuner.space.axes import BLOOM_HEADS, default_axes, parse_setting, similar_shapes, with_shapes
+from tuner.space.rules import RuleSet
+from tuner.space.rules.quantities import LONGEST_FUSED
+from tuner.space.space import Space
 
 DEFAULT_MODEL: Final = "bloom-14336x72"
 DEFAULT_CLUSTER: Final = "bloom-48"

@@ -9,7 +9,7 @@ import numpy as np
 
 from tuner.core.columns import Columns, FloatArray, IntArray
 from tuner.core.domain import Topology
-from tuner.space.space.space import Space
+from tuner.space.space import Space
 
 _DOUBLINGS: Final = {
     "tp": 1.0,

@@ -8,9 +8,9 @@ from typing import Any, Final
 
 from tuner.core.domain import Shape
 from tuner.core.validation import largest
-from tuner.space.space.axes import default_axes
-from tuner.space.space.rules import RuleSet
-from tuner.space.space.space import Space
+from tuner.space.axes import default_axes
+from tuner.space.rules import RuleSet
+from tuner.space.space import Space
 
 _TRIES: Final = 128
 """Values tried on either side before a number is given up."""

@@ -11,8 +11,8 @@ import numpy as np
 from tuner.core.columns import Columns, IntArray
 from tuner.core.domain import PARTITION, RECOMPUTE, partition_for
 from tuner.core.text import either
-from tuner.space.space.rules import BY_NAME, Rule
-from tuner.space.space.space import Space
+from tuner.space.rules import BY_NAME, Rule
+from tuner.space.space import Space
 
 _GIVEN: Final = ("tp", "pp", "cp", "vpp", "zero", "heads", "micro_batch")
 """The axes that a remedy repeats where the rule reads them too."""

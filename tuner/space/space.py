@@ -20,8 +20,8 @@ from tuner.core.documents import cluster_document, workload_document
 from tuner.core.domain import PARTITION, RECOMPUTE, Cluster, Topology, Workload
 from tuner.core.errors import InputError
 from tuner.core.validation import check_size
-from tuner.space.space.axes import Axes, axes_document
-from tuner.space.space.rules import Rule, RuleSet
+from tuner.space.axes import Axes, axes_document
+from tuner.space.rules import Rule, RuleSet
 
 BLOCK: Final = 1 << 18
 """Rows that are held at once: what bounds memory."""

@@ -9,7 +9,7 @@ from typing import Any
 
 from tuner.core.errors import UnknownName
 from tuner.costmodel.calibration import Calibration
-from tuner.space.space.space import Space
+from tuner.space.space import Space
 from tuner.tables import Table, read_table
 from tuner.tune.begin import Request, begin, iterations_of
 from tuner.tune.limits import Limits

@@ -36,7 +36,7 @@ from tuner.search.proposer import SAMPLERS
 from tuner.search.storage import sqlite_url
 from tuner.search.study import Study
 from tuner.search.tracking import Tracker
-from tuner.space.space.space import Space, Tally, space_document
+from tuner.space.space import Space, Tally, space_document
 from tuner.tables import Table
 from tuner.tune.limits import Limits
 from tuner.tune.loop import Event, Setup

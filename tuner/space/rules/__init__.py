@@ -4,7 +4,7 @@ A **law** is what DeepSpeed, Megatron or arithmetic refuses. A **policy** is thi
 off by its name. **Advice** marks what is slow and never rejects.
 """
 
-from tuner.space.space.rules.rule import Level, Rule
-from tuner.space.space.rules.ruleset import BY_NAME, POLICIES, RULES, RuleSet
+from tuner.space.rules.rule import Level, Rule
+from tuner.space.rules.ruleset import BY_NAME, POLICIES, RULES, RuleSet
 
 __all__ = ["BY_NAME", "POLICIES", "RULES", "Level", "Rule", "RuleSet"]

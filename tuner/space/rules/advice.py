@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from tuner.space.space.rules.quantities import head_weight, stage_excess, wave_efficiency
-from tuner.space.space.rules.rule import MEGATRON_DS, Rule
+from tuner.space.rules.quantities import head_weight, stage_excess, wave_efficiency
+from tuner.space.rules.rule import MEGATRON_DS, Rule
 
 _MATMUL_GUIDE: Final = "NVIDIA, Matrix Multiplication Background User's Guide, "
 

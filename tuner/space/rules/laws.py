@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Final
 
 from tuner.core.text import counted
-from tuner.space.space.rules import quantities as sentences
-from tuner.space.space.rules.quantities import longest_flash_head
-from tuner.space.space.rules.rule import BLOOM, MEGATRON, MEGATRON_DS, Rule
+from tuner.space.rules import quantities as sentences
+from tuner.space.rules.quantities import longest_flash_head
+from tuner.space.rules.rule import BLOOM, MEGATRON, MEGATRON_DS, Rule
 
 _FLASH: Final = "FlashAttention, README: "
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from tuner.space.space.rules import quantities as sentences
-from tuner.space.space.rules.quantities import fused_softmax_refuses, ramp_breaks
-from tuner.space.space.rules.rule import BLOOM, MEGATRON, Rule
+from tuner.space.rules import quantities as sentences
+from tuner.space.rules.quantities import fused_softmax_refuses, ramp_breaks
+from tuner.space.rules.rule import BLOOM, MEGATRON, Rule
 
 POLICIES: Final[tuple[Rule, ...]] = (
     Rule(

@@ -15,10 +15,10 @@ from tuner.core.columns import Columns
 from tuner.core.domain import Workload
 from tuner.core.errors import InputError, UnknownName
 from tuner.core.outcomes import Violation
-from tuner.space.space.rules import policies
-from tuner.space.space.rules.advice import ADVICE
-from tuner.space.space.rules.laws import LAWS
-from tuner.space.space.rules.rule import Rule
+from tuner.space.rules import policies
+from tuner.space.rules.advice import ADVICE
+from tuner.space.rules.laws import LAWS
+from tuner.space.rules.rule import Rule
 
 _A: Final = {"law": "a law", "policy": "a policy", "advice": "advice, which never rejects,"}
 
