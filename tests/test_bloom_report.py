@@ -12,7 +12,7 @@ from tuner.core.columns import Columns
 from tuner.core.domain import Shape, Topology
 from tuner.core.errors import EmptySpace
 from tuner.core.keys import parse_key
-from tuner.planning import plan
+from tuner.planning.plan import plan
 from tuner.space.build import space_for
 
 TOPOLOGIES_OF_02_20 = """

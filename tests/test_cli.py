@@ -379,7 +379,7 @@ def test_an_interrupt_leaves_with_130_and_one_sentence() -> None:
         "import os, signal, sys, threading\nfrom tuner.cli import main\n"
         # who runs the tests in the background has SIGINT ignored, and children inherit that
         "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
-        "import tuner.planning\n"
+        "import tuner.planning.plan\n"
         "threading.Timer(0.3, lambda: os.kill(os.getpid(), signal.SIGINT)).start()\n"
         "main(['plan', '--nodes', '16384', '--gpus-per-node', '64', '--set', 'micro_batch=1-4000', '--set', "
         "'heads=64', '--global-batch', '2048'])"

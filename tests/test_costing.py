@@ -15,8 +15,8 @@ from tests.strategies import runs, spaces
 from tuner.core.columns import Columns
 from tuner.core.domain import Cluster, Topology, Workload
 from tuner.core.keys import parse_key
-from tuner.costing import cost, difference, fitting_neighbours
 from tuner.costmodel.estimate import Model
+from tuner.planning.cost import cost, difference, fitting_neighbours
 from tuner.space.build import space_for
 from tuner.space.nearest import distance
 from tuner.space.space import Space

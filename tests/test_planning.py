@@ -15,8 +15,8 @@ from tuner.core.columns import Columns
 from tuner.core.domain import Shape, Topology
 from tuner.core.errors import EmptySpace
 from tuner.core.keys import parse_key
-from tuner.explaining import changes, explain
-from tuner.planning import plan
+from tuner.planning.explain import changes, explain
+from tuner.planning.plan import plan
 from tuner.space.build import space_for
 from tuner.space.nearest import distance, nearest
 from tuner.space.relaxations import openings

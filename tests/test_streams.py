@@ -78,7 +78,7 @@ SCRIPT = read_toml(ROOT / "pyproject.toml")["project"]["scripts"]["tuner"].repla
 STARTS = ["import runpy; runpy.run_module('tuner', run_name='__main__')", f"from {SCRIPT}; main()"]
 
 
-@pytest.mark.parametrize("moment", ["tuner.cli", "click", "tuner.cli.optimize", "tuner.planning"])
+@pytest.mark.parametrize("moment", ["tuner.cli", "click", "tuner.cli.optimize", "tuner.planning.plan"])
 @pytest.mark.parametrize("begin", STARTS)
 def test_an_interrupt_while_modules_are_imported_leaves_with_130_and_one_sentence(begin: str, moment: str) -> None:
     program = (

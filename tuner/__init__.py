@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from tuner.core.domain import Cluster, Gpu, Link, Model, Shape, Topology, Workload
     from tuner.core.keys import parse_key
-    from tuner.explaining import explain
-    from tuner.planning import plan
+    from tuner.planning.explain import explain
+    from tuner.planning.plan import plan
     from tuner.report.handing import write_export
     from tuner.report.write import write_report
     from tuner.space.build import space_for

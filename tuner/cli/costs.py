@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from tuner.costing import Cost
+    from tuner.planning.cost import Cost
 
 _WIDTH: Final = 40
 _GIB: Final = 2.0**30
@@ -26,7 +26,7 @@ def print_cost(cost: Cost) -> None:
 
 def print_comparison(ours: Cost, other: Cost) -> None:
     """Why one is faster than the other, term by term."""
-    from tuner.costing import difference
+    from tuner.planning.cost import difference
 
     faster, slower = (ours, other) if ours.seconds <= other.seconds else (other, ours)
     changes = difference(faster, slower)

@@ -9,9 +9,9 @@ import click
 from tuner.cli.options import as_json, describes_a_space, takes_calibration
 
 if TYPE_CHECKING:
-    from tuner.costing import Cost
     from tuner.costmodel.estimate import Model
-    from tuner.explaining import Explanation, Verdict
+    from tuner.planning.cost import Cost
+    from tuner.planning.explain import Explanation, Verdict
     from tuner.space.space import Space
 
 
@@ -28,8 +28,8 @@ def explain(key: str, space: Space, model: Model, against: str | None, as_json: 
     """
     from tuner.cli.costs import print_comparison, print_cost
     from tuner.core.keys import parse_key
-    from tuner.costing import cost, fitting_neighbours
-    from tuner.explaining import explain
+    from tuner.planning.cost import cost, fitting_neighbours
+    from tuner.planning.explain import explain
 
     topology = parse_key(key, **space.key_context)
     found = explain(space, topology)
@@ -50,7 +50,7 @@ def explain(key: str, space: Space, model: Model, against: str | None, as_json: 
 def _print_json(space: Space, found: Explanation, own: Cost, other: Cost | None, fitting: list[Cost]) -> None:
     from tuner.cli.costs import cost_document
     from tuner.cli.output import print_json, space_document, topology_document
-    from tuner.explaining import changes
+    from tuner.planning.explain import changes
 
     print_json(
         "explain",
@@ -95,7 +95,7 @@ def _print_json(space: Space, found: Explanation, own: Cost, other: Cost | None,
 def _print_text(space: Space, found: Explanation) -> None:
     from tuner.cli.output import space_lines
     from tuner.core.text import counted, listed
-    from tuner.explaining import changes
+    from tuner.planning.explain import changes
 
     print("\n".join(space_lines(space)))
     topology = found.topology

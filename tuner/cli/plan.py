@@ -10,7 +10,7 @@ from tuner.cli.options import as_json, describes_a_space, takes_calibration
 
 if TYPE_CHECKING:
     from tuner.costmodel.estimate import Model
-    from tuner.planning import Plan
+    from tuner.planning.plan import Plan
     from tuner.space.space import Space
 
 
@@ -25,7 +25,7 @@ def plan(space: Space, model: Model, top: int, as_csv: bool, as_json: bool) -> N
 
     What would not fit comes last. Estimates are the model's, not measurements; --calibration teaches it your site.
     """
-    from tuner.planning import plan
+    from tuner.planning.plan import plan
 
     if as_csv and as_json:
         raise click.UsageError("--csv and --json exclude each other.")
@@ -46,7 +46,7 @@ _ESTIMATED: Final = (
 
 def _print_json(space: Space, made: Plan) -> None:
     from tuner.cli.output import print_json, space_document, topology_document
-    from tuner.planning import ORDER
+    from tuner.planning.plan import ORDER
     from tuner.space.axes import axes_document
 
     print_json(
@@ -105,7 +105,7 @@ def _print_csv(space: Space, made: Plan) -> None:
 
 def _print_table(space: Space, made: Plan, model: Model) -> None:
     from tuner.cli.output import changes_the_model, print_table, space_lines
-    from tuner.planning import ORDER
+    from tuner.planning.plan import ORDER
 
     tally = made.tally
     removed = sorted(((count, name) for name, count in tally.removed.items() if count), reverse=True)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from tuner.core.text import counted, ends, listed, node_time, seconds, span
-from tuner.costing import Cost, cost_of, difference
+from tuner.planning.cost import Cost, cost_of, difference
 from tuner.report.rows import Row, size
 from tuner.tune.reopen import Reopened
 from tuner.tune.standing import UNLIKELY

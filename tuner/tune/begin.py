@@ -30,7 +30,7 @@ from tuner.launch.slurm_allocation import Allocation
 from tuner.launch.slurm_commands import Commands
 from tuner.launch.slurm_site import SlurmSite
 from tuner.launch.slurm_steps import Steps
-from tuner.planning import why_empty
+from tuner.planning.plan import why_empty
 from tuner.search.pool import MOST, Pool
 from tuner.search.proposer import SAMPLERS
 from tuner.search.storage import sqlite_url
