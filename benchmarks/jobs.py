@@ -21,9 +21,9 @@ from pathlib import Path
 
 from tuner.core.assignment import Assignment
 from tuner.core.domain import Model, Topology, Workload
-from tuner.export.ds_config import ds_config
 from tuner.launch.contract import Job, State
-from tuner.launch.local import Local
+from tuner.launch.ds_config import ds_config
+from tuner.launch.local.launcher import Local
 from tuner.launch.program import Template
 from tuner.space.build import space_for
 from tuner.tune.begin import Request, begin

@@ -18,8 +18,8 @@ import numpy as np
 from tuner.core.documents import topology_document
 from tuner.core.outcomes import Outcome
 from tuner.costmodel.calibration import Calibration
-from tuner.launch.simulated import Simulated
-from tuner.launch.truth import Truth
+from tuner.launch.virtual.ground_truth import Truth
+from tuner.launch.virtual.simulated import Simulated
 from tuner.search.axes import ParameterSpace
 from tuner.search.belief import Belief, Seen
 from tuner.search.pool import Pool

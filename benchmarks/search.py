@@ -30,10 +30,10 @@ import numpy as np
 
 from tuner.core.columns import FloatArray
 from tuner.core.outcomes import Outcome
-from tuner.launch.replay import Answer, Replay, run_word
-from tuner.launch.simulated import Simulated
-from tuner.launch.truth import Truth
-from tuner.launch.virtual import Virtual
+from tuner.launch.virtual.cluster import Virtual
+from tuner.launch.virtual.ground_truth import Truth
+from tuner.launch.virtual.replay import Answer, Replay, run_word
+from tuner.launch.virtual.simulated import Simulated
 from tuner.search.pool import Pool
 from tuner.search.record import Trial
 from tuner.search.storage import sqlite_url

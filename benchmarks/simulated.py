@@ -16,7 +16,7 @@ import numpy as np
 from tuner.core.columns import IntArray
 from tuner.costmodel.estimate import Model
 from tuner.costmodel.evaluation import kendall_tau
-from tuner.launch.truth import Truth
+from tuner.launch.virtual.ground_truth import Truth
 from tuner.space.build import space_for
 
 SEEDS = range(20)

@@ -14,7 +14,7 @@ from tempfile import TemporaryDirectory
 from PIL import Image
 
 from tests.browser import DESK, Browser, browser
-from tuner.launch.dashboard import dashboard
+from tuner.launch.dashboard_server import dashboard
 from tuner.report.notes import annotate
 from tuner.report.write import write_report
 from tuner.space.build import space_for

@@ -8,7 +8,7 @@ from pathlib import Path
 from tempfile import mkdtemp
 
 from tests.conftest import ROOT
-from tuner.launch.simulated import Drift
+from tuner.launch.virtual.simulated import Drift
 from tuner.space.build import space_for
 from tuner.tables import read_table
 from tuner.tune.begin import Request, begin

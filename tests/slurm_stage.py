@@ -12,10 +12,10 @@ from tests import slurm_cluster
 from tests.stages import CLUSTER, TOPOLOGIES, WORKLOAD, Behaviour
 from tuner.launch import Job
 from tuner.launch.program import Start
-from tuner.launch.slurm import Slurm
-from tuner.launch.slurm_allocation import Allocation
-from tuner.launch.slurm_site import SlurmSite
-from tuner.launch.slurm_steps import Steps
+from tuner.launch.slurm.allocation import Allocation
+from tuner.launch.slurm.launcher import Slurm
+from tuner.launch.slurm.site_profile import SlurmSite
+from tuner.launch.slurm.steps import Steps
 
 ACTOR = Path(__file__).with_name("actor.py")
 ONCE = SlurmSite(tasks="once", gres="")

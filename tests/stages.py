@@ -16,10 +16,10 @@ from tuner.core import catalog
 from tuner.core.domain import Cluster, Topology, Workload
 from tuner.core.outcomes import Outcome
 from tuner.launch import Job, Launcher
-from tuner.launch.local import Local
+from tuner.launch.local.launcher import Local
 from tuner.launch.program import Template
-from tuner.launch.replay import Answer, Replay
-from tuner.launch.simulated import Faults, Simulated
+from tuner.launch.virtual.replay import Answer, Replay
+from tuner.launch.virtual.simulated import Faults, Simulated
 
 Behaviour = Literal["good", "oom", "crash", "hang"]
 

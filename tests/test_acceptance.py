@@ -13,7 +13,7 @@ import pytest
 from tests.conftest import ROOT
 from tests.test_local import alive, until
 from tests.workers import needs_deepspeed
-from tuner.launch.keeper import members
+from tuner.launch.supervisor import members
 
 LONG = 300
 

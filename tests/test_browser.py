@@ -15,7 +15,7 @@ import pytest
 
 from tests.browser import DESK, PHONE, Browser, Page, browser, chromium
 from tests.found_studies import opened, study_in
-from tuner.launch.dashboard import dashboard
+from tuner.launch.dashboard_server import dashboard
 from tuner.report.notes import annotate
 from tuner.report.write import write_report
 from tuner.tune.reopen import reopened

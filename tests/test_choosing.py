@@ -16,7 +16,7 @@ from tests.test_search_drift import a_thousand
 from tuner.core.outcomes import Outcome
 from tuner.costmodel.normal import below, density
 from tuner.launch.contract import State, Status
-from tuner.launch.truth import Truth
+from tuner.launch.virtual.ground_truth import Truth
 from tuner.search.belief import Belief, Seen, Trust
 from tuner.search.pool import Pool
 from tuner.search.record import Trial

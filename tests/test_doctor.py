@@ -13,9 +13,9 @@ from tests.conftest import Run
 from tests.found_studies import opened, study_in
 from tests.workers import needs_deepspeed
 from tuner.costmodel.site_file import read_site
-from tuner.launch import checks
-from tuner.launch.checks import frameworks
-from tuner.launch.dashboard import dashboard
+from tuner.launch import preflight as checks
+from tuner.launch.dashboard_server import dashboard
+from tuner.launch.preflight import frameworks
 from tuner.report.notes import annotate, trial_note
 from tuner.tune.reopen import reopened
 
@@ -40,7 +40,7 @@ def test_every_framework_that_lacks_something_has_a_remedy() -> None:
 
 
 def test_a_probe_that_fails_is_told_and_not_raised(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tuner.launch.checks.sys.executable", "/no/such/python")
+    monkeypatch.setattr("tuner.launch.preflight.sys.executable", "/no/such/python")
     found = checks.probe()
     assert "did not answer" in found["error"]
     assert frameworks(found)[0].verdict == "missing"
@@ -49,9 +49,9 @@ def test_a_probe_that_fails_is_told_and_not_raised(monkeypatch: pytest.MonkeyPat
 def test_a_full_disk_and_a_folder_that_cannot_be_written_are_told(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr("tuner.launch.checks.shutil.disk_usage", lambda _path: type("Usage", (), {"free": 1e9})())
+    monkeypatch.setattr("tuner.launch.preflight.shutil.disk_usage", lambda _path: type("Usage", (), {"free": 1e9})())
     assert checks.disk(tmp_path / "runs").verdict == "warning"
-    monkeypatch.setattr("tuner.launch.checks.os.access", lambda _path, _mode: False)
+    monkeypatch.setattr("tuner.launch.preflight.os.access", lambda _path, _mode: False)
     assert checks.disk(tmp_path).verdict == "missing"
 
 
@@ -106,7 +106,7 @@ def test_the_dashboard_shows_notes_files_and_graphs_and_leaves_nothing(tmp_path:
 
 
 def test_a_dashboard_that_is_not_installed_is_told(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tuner.launch.dashboard.find_spec", lambda _name: None)
+    monkeypatch.setattr("tuner.launch.dashboard_server.find_spec", lambda _name: None)
     said = run("dashboard", "bloom-48", "--runs", str(study_in(tmp_path)))
     assert said.code == 3
     assert "pip install 'tuner[dashboard]'" in said.err

@@ -15,8 +15,7 @@ from tests.workers import WORKLOAD, topology, triads_by_deepspeed
 from tuner.core.domain import RECOMPUTE, Topology, Workload
 from tuner.core.errors import InputError
 from tuner.core.resources import ds_config as base_file
-from tuner.export.ds_config import ds_config
-from tuner.export.schema import check
+from tuner.launch.ds_config import check, ds_config
 
 BLOOM = replace(WORKLOAD, model=replace(WORKLOAD.model, vocab=250880), global_batch=2048, precision="fp16")
 

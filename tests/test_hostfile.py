@@ -15,10 +15,10 @@ from tuner.core import catalog
 from tuner.core.domain import Topology
 from tuner.core.errors import InputError, LaunchError, UnknownName
 from tuner.core.outcomes import Outcome
-from tuner.export.ds_config import ds_config
 from tuner.launch import Job
-from tuner.launch.hostfile import Host, Hosts, arguments, read_hostfile
-from tuner.launch.local import Local
+from tuner.launch.ds_config import ds_config
+from tuner.launch.local.hostfile import Host, Hosts, arguments, read_hostfile
+from tuner.launch.local.launcher import Local
 from tuner.launch.program import Worker
 
 TWO = (Host(name="node-1", slots=2), Host(name="node-2", slots=2))

@@ -21,10 +21,10 @@ from tests.stages import CLUSTER, TOPOLOGIES, TRAINER, WORKLOAD, template
 from tuner.core.errors import InputError, LaunchError, MissingDependency
 from tuner.core.outcomes import Outcome
 from tuner.launch import Job, Result, State
-from tuner.launch.keeper import TAG, members
-from tuner.launch.local import Local
+from tuner.launch.local.launcher import Local
 from tuner.launch.machine import check_jobs_can_run
 from tuner.launch.program import FIELDS, Template, fields_of
+from tuner.launch.supervisor import TAG, members
 
 SOON = 2.0
 """Seconds within which an end is noticed and everything is gone; a fifth of it where nobody else uses the machine."""
@@ -216,7 +216,7 @@ import sys, time
 from pathlib import Path
 from tests.stages import template
 from tests.test_local import job
-from tuner.launch.local import Local
+from tuner.launch.local.launcher import Local
 launcher = Local(template(sys.argv[2]), ranks=8)
 one = job(Path(sys.argv[1]))
 handle = launcher.submit(one)

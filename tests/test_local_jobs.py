@@ -17,11 +17,11 @@ from tests.workers import WORKLOAD, needs_deepspeed, tiny
 from tuner.core import catalog
 from tuner.core.domain import Topology
 from tuner.core.outcomes import Outcome
-from tuner.export.ds_config import ds_config
 from tuner.launch import Job
-from tuner.launch.keeper import members
-from tuner.launch.local import Local
+from tuner.launch.ds_config import ds_config
+from tuner.launch.local.launcher import Local
 from tuner.launch.program import Start, Worker
+from tuner.launch.supervisor import members
 
 pytestmark = pytest.mark.slow
 

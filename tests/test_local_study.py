@@ -17,7 +17,7 @@ import pytest
 from tests.conftest import ROOT, Run
 from tests.stages import command
 from tests.test_local import alive, until
-from tuner.launch.keeper import members
+from tuner.launch.supervisor import members
 
 SMALL = ("--model", "tiny", "--gpus-per-node", "4", "--nodes", "1")
 

@@ -17,7 +17,7 @@ from tests import slurm_cluster
 from tests.conftest import ROOT, Run
 from tuner.batches import STRATEGIES, Lattice, Seen, fitted, look_for, pressures, ratio_at
 from tuner.batches.seen import Word
-from tuner.launch.keeper import members
+from tuner.launch.supervisor import members
 
 E1 = ("max-batch", "--launcher", "replay", "--table", "tests/data/tables/e1-400m-ada.csv", "--step", "16")
 ENOKI = ("max-batch", "--launcher", "replay", "--table", "tests/data/tables/enoki-h100.csv")

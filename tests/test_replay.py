@@ -12,7 +12,7 @@ from tuner.core.domain import Topology, Workload
 from tuner.core.errors import InputError, LaunchError
 from tuner.core.outcomes import Measurement, Outcome
 from tuner.launch import Job, Result, State
-from tuner.launch.replay import Answer, Replay
+from tuner.launch.virtual.replay import Answer, Replay
 
 GOOD = TOPOLOGIES["good"]
 

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from tuner.core.columns import Columns, FloatArray
-from tuner.launch.simulated import Drift, Simulated
-from tuner.launch.truth import Truth
+from tuner.launch.virtual.ground_truth import Truth
+from tuner.launch.virtual.simulated import Drift, Simulated
 from tuner.search.pool import Pool
 from tuner.search.storage import sqlite_url
 from tuner.search.study import Study

@@ -26,8 +26,8 @@ from tuner.core.errors import InputError, LaunchError
 from tuner.core.outcomes import Outcome
 from tuner.costmodel.estimate import Model
 from tuner.launch import Job, Result, State
-from tuner.launch.simulated import NOISE, Drift, Faults, Simulated
-from tuner.launch.truth import CLIFF, USABLE, Truth
+from tuner.launch.virtual.ground_truth import CLIFF, USABLE, Truth
+from tuner.launch.virtual.simulated import NOISE, Drift, Faults, Simulated
 from tuner.logs.failures import Failures
 from tuner.space.space import Space
 
@@ -67,7 +67,7 @@ import json, sys, pathlib
 from tests.stages import CLUSTER, TOPOLOGIES, WORKLOAD
 from tests.test_simulated import GOOD, job, run
 from tuner.core.columns import Columns
-from tuner.launch.simulated import Simulated
+from tuner.launch.virtual.simulated import Simulated
 cluster, columns = Simulated(4, seed=11), Columns.of(TOPOLOGIES.values(), WORKLOAD, CLUSTER)
 found = run(cluster, job(pathlib.Path(sys.argv[1]), 0))
 print(json.dumps([list(cluster.truth.seconds(columns)), list(cluster.truth.memory(columns)), repr(found)]))

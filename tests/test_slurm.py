@@ -17,9 +17,9 @@ from tuner.core.catalog import read_toml
 from tuner.core.errors import InputError
 from tuner.launch.contract import Job, State
 from tuner.launch.program import Start
-from tuner.launch.slurm_script import batch_script, job_name, step_script
-from tuner.launch.slurm_site import SlurmSite
-from tuner.launch.slurm_states import (
+from tuner.launch.slurm.script import batch_script, job_name, step_script
+from tuner.launch.slurm.site_profile import SlurmSite
+from tuner.launch.slurm.states import (
     MARK,
     Row,
     accounted,

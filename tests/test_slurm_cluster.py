@@ -22,8 +22,8 @@ from tuner.core.atomic_write import read_object
 from tuner.core.errors import InputError, LaunchError
 from tuner.core.outcomes import Outcome
 from tuner.launch.contract import Result, State, Status
-from tuner.launch.slurm import Slurm
-from tuner.launch.slurm_site import SlurmSite
+from tuner.launch.slurm.launcher import Slurm
+from tuner.launch.slurm.site_profile import SlurmSite
 
 pytestmark = pytest.mark.cluster
 

@@ -17,9 +17,9 @@ from tests.test_slurm import job
 from tuner.batches.probes import Launching
 from tuner.core.atomic_write import read_object, write_object
 from tuner.launch.contract import State
-from tuner.launch.slurm import Slurm
-from tuner.launch.slurm_commands import Commands, Pace, Said, Silence
-from tuner.launch.slurm_states import MARK
+from tuner.launch.slurm.commands import Commands, Pace, Said, Silence
+from tuner.launch.slurm.launcher import Slurm
+from tuner.launch.slurm.states import MARK
 
 
 class Recorded(Commands):
@@ -200,7 +200,7 @@ def test_a_job_that_slurm_could_not_start_again_is_not_told_by_what_its_first_ru
 
 TOO_MANY = """
 import os, resource
-from tuner.launch.slurm_commands import Commands, Silence
+from tuner.launch.slurm.commands import Commands, Silence
 commands = Commands.__new__(Commands)  # whether this machine has Slurm is not what is asked
 if os.getuid() == 0:
     os.setuid(65534)  # the limit is not root's

@@ -23,12 +23,12 @@ from tests.test_slurm_cluster import ended, environment, evidence, is_in, until
 from tuner.core.atomic_write import read_object
 from tuner.core.errors import InputError, LaunchError
 from tuner.core.outcomes import Outcome
-from tuner.launch import keeper
+from tuner.launch import supervisor as keeper
 from tuner.launch.contract import State
-from tuner.launch.slurm import Slurm
-from tuner.launch.slurm_allocation import Allocation
-from tuner.launch.slurm_commands import Commands
-from tuner.launch.slurm_steps import Steps
+from tuner.launch.slurm.allocation import Allocation
+from tuner.launch.slurm.commands import Commands
+from tuner.launch.slurm.launcher import Slurm
+from tuner.launch.slurm.steps import Steps
 
 
 @pytest.fixture

@@ -18,13 +18,13 @@ from tuner.core.atomic_write import read_object, write_object
 from tuner.core.errors import InputError, LaunchError
 from tuner.core.outcomes import Outcome
 from tuner.launch.contract import Job, State, Status
-from tuner.launch.slurm_allocation import Allocation
-from tuner.launch.slurm_commands import Commands, Pace, Said
-from tuner.launch.slurm_job import LATE
-from tuner.launch.slurm_script import job_name
-from tuner.launch.slurm_site import SlurmSite
-from tuner.launch.slurm_states import MARK
-from tuner.launch.slurm_steps import Steps
+from tuner.launch.slurm.allocation import Allocation
+from tuner.launch.slurm.commands import Commands, Pace, Said
+from tuner.launch.slurm.job import LATE
+from tuner.launch.slurm.script import job_name
+from tuner.launch.slurm.site_profile import SlurmSite
+from tuner.launch.slurm.states import MARK
+from tuner.launch.slurm.steps import Steps
 
 SRUN = '#!/bin/bash\nwhile [ "$1" != bash ]; do shift; done\nexec "$@"\n'
 SCONTROL = "#!/bin/bash\necho localhost\n"

@@ -16,7 +16,7 @@ import pytest
 
 from tuner.core.assignment import Assignment
 from tuner.core.domain import Model, Topology, Workload
-from tuner.export.ds_config import ds_config
+from tuner.launch.ds_config import ds_config
 
 ROOT = Path(__file__).resolve().parent.parent
 

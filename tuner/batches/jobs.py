@@ -10,11 +10,11 @@ from tuner.batches.probes import Launching
 from tuner.batches.seen import Seen
 from tuner.core.domain import Cluster, Topology, Workload
 from tuner.launch.contract import Launcher
-from tuner.launch.local import Local
+from tuner.launch.local.launcher import Local
 from tuner.launch.machine import check_jobs_can_run, computes_on_host, this_machine
 from tuner.launch.program import Configure, program_of
-from tuner.launch.slurm import Slurm
-from tuner.launch.slurm_site import SlurmSite
+from tuner.launch.slurm.launcher import Slurm
+from tuner.launch.slurm.site_profile import SlurmSite
 
 
 @contextmanager

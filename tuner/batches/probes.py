@@ -19,7 +19,7 @@ from tuner.core.text import either
 from tuner.costmodel.estimate import Model
 from tuner.costmodel.memory import COMMUNICATOR, CONTEXT, FRAGMENTS, USABLE
 from tuner.launch.contract import Job, Launcher, State
-from tuner.launch.peak import memory_of
+from tuner.launch.memory_probe import memory_of
 from tuner.tables import Row, Table
 
 MOST: Final = 4096

@@ -266,8 +266,8 @@ def _export(groups: list[list[Option]], folder: str) -> list[str]:
     from pathlib import Path
 
     from tuner.core.atomic_write import write_files
-    from tuner.export.ds_config import ds_config
     from tuner.export.fsdp import fsdp_files
+    from tuner.launch.ds_config import ds_config
 
     written = []
     asked = click.get_current_context().params["global_batch"]

@@ -25,8 +25,8 @@ def dashboard(study: Reopened, port: int, no_browser: bool, check: bool, as_json
     Trials say why they were proposed and what came of them, with the evidence.
     """
     from tuner.cli.output import print_json
-    from tuner.launch.dashboard import dashboard as started
-    from tuner.launch.dashboard import show
+    from tuner.launch.dashboard_server import dashboard as started
+    from tuner.launch.dashboard_server import show
     from tuner.report.notes import annotate
 
     store = study.folder / "artifacts"

@@ -172,7 +172,7 @@ def _by_jobs(space: Space, given: dict[str, Any]) -> Answer:
     from tuner.batches.chosen import only_option, stacked
     from tuner.batches.jobs import jobs_of
     from tuner.batches.probes import usable_bytes
-    from tuner.export.ds_config import ds_config
+    from tuner.launch.ds_config import ds_config
     from tuner.tune.begin import duration, iterations_of
 
     topology = only_option(space, zero=0)

@@ -116,7 +116,7 @@ def _on_hosts(described: dict[str, Any], file: str | None) -> dict[str, Any]:
     from pathlib import Path
 
     from tuner.core.errors import InputError
-    from tuner.launch.hostfile import read_hostfile
+    from tuner.launch.local.hostfile import read_hostfile
     from tuner.launch.machine import this_machine
     from tuner.tune.here import described_on
 
@@ -130,7 +130,7 @@ def _on_slurm(described: dict[str, Any], *, own_program: bool, within: bool) -> 
     import os
 
     from tuner.launch.machine import computes_on_host
-    from tuner.launch.slurm_allocation import nodes_allocated
+    from tuner.launch.slurm.allocation import nodes_allocated
     from tuner.tune.here import described_on_slurm
 
     if within:

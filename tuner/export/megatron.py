@@ -11,8 +11,8 @@ from typing import Final
 
 from tuner.core.errors import InputError
 from tuner.core.text import listed
-from tuner.export.ds_config import LEARNING_RATE
 from tuner.export.production import WARM_UP, Production
+from tuner.launch.ds_config import LEARNING_RATE
 
 Flag = tuple[str, ...]
 

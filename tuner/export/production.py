@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 from tuner.core.domain import Cluster, Topology, Workload
-from tuner.export.ds_config import LEARNING_RATE, Config, ds_config
-from tuner.export.schema import check
+from tuner.launch.ds_config import LEARNING_RATE, Config, check, ds_config
 
 Source = Literal["measured", "simulated", "estimated"]
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tuner.core.outcomes import Outcome
-from tuner.launch.excluded import excluded_nodes
+from tuner.launch.excluded_nodes import excluded_nodes
 from tuner.search.record import Trial
 from tuner.tune.eras import Era
 from tuner.tune.loop import Tuning

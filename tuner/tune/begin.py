@@ -17,19 +17,19 @@ from tuner.core.errors import EmptySpace, InputError, StudyError, UnknownName
 from tuner.core.text import shown
 from tuner.costmodel.calibration import Calibration
 from tuner.costmodel.site_file import site_text
-from tuner.export.ds_config import ds_config
 from tuner.launch.contract import Job, Launcher
-from tuner.launch.hostfile import PROGRAMS, Hosts, read_hostfile
-from tuner.launch.local import Local
+from tuner.launch.ds_config import ds_config
+from tuner.launch.local.hostfile import PROGRAMS, Hosts, read_hostfile
+from tuner.launch.local.launcher import Local
 from tuner.launch.machine import check_jobs_can_run, computes_on_host, this_machine
 from tuner.launch.program import Program, Worker, program_of
-from tuner.launch.replay import Replay
-from tuner.launch.simulated import Drift, Simulated
-from tuner.launch.slurm import Slurm
-from tuner.launch.slurm_allocation import Allocation
-from tuner.launch.slurm_commands import Commands
-from tuner.launch.slurm_site import SlurmSite
-from tuner.launch.slurm_steps import Steps
+from tuner.launch.slurm.allocation import Allocation
+from tuner.launch.slurm.commands import Commands
+from tuner.launch.slurm.launcher import Slurm
+from tuner.launch.slurm.site_profile import SlurmSite
+from tuner.launch.slurm.steps import Steps
+from tuner.launch.virtual.replay import Replay
+from tuner.launch.virtual.simulated import Drift, Simulated
 from tuner.planning.plan import why_empty
 from tuner.search.pool import MOST, Pool
 from tuner.search.proposer import SAMPLERS

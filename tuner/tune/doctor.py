@@ -11,8 +11,8 @@ from tuner.core import catalog
 from tuner.core.errors import NothingUsable, TunerError
 from tuner.costmodel.calibration import Calibration
 from tuner.costmodel.site_factors import Site
-from tuner.launch.checks import Finding, accelerator, clock, disk, frameworks, ports, probe, python, slurm
 from tuner.launch.machine import Machine, catalog_name, host_gpu, this_machine
+from tuner.launch.preflight import Finding, accelerator, clock, disk, frameworks, ports, probe, python, slurm
 from tuner.search.storage import sqlite_url
 from tuner.search.study import Study
 

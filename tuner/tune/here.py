@@ -8,7 +8,7 @@ from typing import Any, Final
 from tuner.core import catalog
 from tuner.core.errors import InputError
 from tuner.core.text import counted
-from tuner.launch.hostfile import Host
+from tuner.launch.local.hostfile import Host
 from tuner.launch.machine import Machine, catalog_name, host_gpu, this_machine
 
 POLICIES: Final = ("dp-multiple-of-4", "batch-multiple-of-32")

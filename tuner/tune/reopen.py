@@ -23,7 +23,7 @@ from tuner.core.text import Shown, column, counted, listed, node_time, seconds
 from tuner.costmodel.calibration import Calibration, Measured, calibrate
 from tuner.costmodel.estimate import Model
 from tuner.costmodel.site_file import site_of
-from tuner.launch.excluded import excluded_nodes
+from tuner.launch.excluded_nodes import excluded_nodes
 from tuner.search.belief import Belief, Seen
 from tuner.search.pool import Pool
 from tuner.search.record import Trial

@@ -10,7 +10,7 @@ import numpy as np
 from tuner.core.errors import InputError, NothingUsable
 from tuner.core.outcomes import Outcome
 from tuner.core.text import either, listed
-from tuner.launch.replay import Answer
+from tuner.launch.virtual.replay import Answer
 from tuner.search.pool import Pool
 from tuner.tables import Row, Table, blocks
 

@@ -19,14 +19,14 @@ from tuner.core.atomic_write import read_object, write_object
 from tuner.core.errors import InputError, LaunchError
 from tuner.core.text import counted, listed
 from tuner.launch.contract import Job, Result, State, Status
-from tuner.launch.excluded import excluded_nodes, keep_excluded
+from tuner.launch.excluded_nodes import excluded_nodes, keep_excluded
 from tuner.launch.program import Program, Start
-from tuner.launch.slurm_commands import Commands, Pace, Silence
-from tuner.launch.slurm_job import NOTE, Sent, result_of, size_of
-from tuner.launch.slurm_queue import Queue
-from tuner.launch.slurm_script import batch_script, job_name
-from tuner.launch.slurm_site import SlurmSite
-from tuner.launch.slurm_states import fitting, never, refused
+from tuner.launch.slurm.commands import Commands, Pace, Silence
+from tuner.launch.slurm.job import NOTE, Sent, result_of, size_of
+from tuner.launch.slurm.queue import Queue
+from tuner.launch.slurm.script import batch_script, job_name
+from tuner.launch.slurm.site_profile import SlurmSite
+from tuner.launch.slurm.states import fitting, never, refused
 
 LOOK: Final = 0.25
 """Seconds between two looks at the jobs' files."""

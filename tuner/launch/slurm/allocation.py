@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from tuner.core.errors import InputError, LaunchError
 from tuner.core.text import shown
-from tuner.launch.slurm_commands import Commands, Silence
+from tuner.launch.slurm.commands import Commands, Silence
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

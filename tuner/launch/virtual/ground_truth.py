@@ -20,7 +20,7 @@ from tuner.core.domain import RECOMPUTE
 from tuner.costmodel.memory import worst_need
 from tuner.costmodel.site_factors import PRIOR, Site
 from tuner.costmodel.time import time_terms
-from tuner.launch.chance import between, normal, uniform
+from tuner.launch.virtual.hash_rng import between, normal, uniform
 
 WIDER: Final = 1.3
 """Standard deviations of the hidden factors beside those of the prior: sites are odder than the few that were seen."""

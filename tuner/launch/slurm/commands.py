@@ -11,7 +11,7 @@ from typing import Final
 
 from tuner.core.errors import MissingDependency, TunerError
 from tuner.core.text import listed
-from tuner.launch.slurm_states import unreachable
+from tuner.launch.slurm.states import unreachable
 
 NEEDED: Final = ("sbatch", "squeue", "scancel", "scontrol", "sinfo")
 

@@ -15,7 +15,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
 from tuner.core.resources import folder
 from tuner.launch.contract import Job
 from tuner.launch.program import Start
-from tuner.launch.slurm_site import SlurmSite
+from tuner.launch.slurm.site_profile import SlurmSite
 
 UNWRITABLE: Final = 73
 """The exit code of a script that could not write into its folder (EX_CANTCREAT of sysexits.h)."""

@@ -18,11 +18,11 @@ from typing import Any, Final
 from tuner.core.atomic_write import read_object, write_object
 from tuner.core.errors import LaunchError
 from tuner.core.text import counted
-from tuner.launch import keeper
+from tuner.launch import supervisor as keeper
 from tuner.launch.contract import Job, Result, State, Status
-from tuner.launch.follow import Follower
+from tuner.launch.log_tail import Follower
+from tuner.launch.outcome import outcome_of
 from tuner.launch.program import Program, Start
-from tuner.launch.reading import outcome_of
 from tuner.launch.stacks import write_stacks
 
 LOOK: Final = 0.1

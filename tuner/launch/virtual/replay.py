@@ -13,8 +13,8 @@ from tuner.core.errors import InputError, LaunchError
 from tuner.core.outcomes import Outcome
 from tuner.core.text import counted
 from tuner.launch.contract import Job
-from tuner.launch.life import Life, marks
-from tuner.launch.virtual import Virtual
+from tuner.launch.virtual.cluster import Virtual
+from tuner.launch.virtual.job import Life, marks
 
 UNTIMED: Final = 60.0
 """Seconds that a job without a time holds its nodes until it fails; tables do not say."""

@@ -9,7 +9,7 @@ from pathlib import Path
 from socket import gethostname
 from typing import Any, Final
 
-from tuner.launch import keeper
+from tuner.launch import supervisor as keeper
 
 NODES: Final = "SLURM_JOB_NODELIST"
 """The variable by which a script is told its nodes, with commas."""

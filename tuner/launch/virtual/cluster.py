@@ -19,8 +19,7 @@ from tuner.core.errors import LaunchError
 from tuner.core.outcomes import Failure, Outcome
 from tuner.core.text import counted, shown
 from tuner.launch.contract import Job, Result, State, Status
-from tuner.launch.life import Life
-from tuner.launch.record import Record, read, written
+from tuner.launch.virtual.job import Life, Record, read, written
 
 
 @dataclass(slots=True)

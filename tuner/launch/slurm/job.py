@@ -10,10 +10,10 @@ from typing import Any, Final
 from tuner.core.atomic_write import read_object, write_object
 from tuner.core.outcomes import Failure, Outcome
 from tuner.launch.contract import Result, State, Status
-from tuner.launch.follow import Follower
-from tuner.launch.reading import outcome_of
-from tuner.launch.slurm_script import UNWRITABLE
-from tuner.launch.slurm_states import Row, waiting
+from tuner.launch.log_tail import Follower
+from tuner.launch.outcome import outcome_of
+from tuner.launch.slurm.script import UNWRITABLE
+from tuner.launch.slurm.states import Row, waiting
 
 NOTE: Final = "slurm.json"
 """The launcher's own note in a job's folder."""

@@ -7,8 +7,8 @@ from contextlib import suppress
 from typing import Final
 
 from tuner.core.errors import MissingDependency
-from tuner.launch.slurm_commands import Commands, Said, Silence
-from tuner.launch.slurm_states import FORMAT, MARK, Row, accounted, partitions, rows, unfit
+from tuner.launch.slurm.commands import Commands, Said, Silence
+from tuner.launch.slurm.states import FORMAT, MARK, Row, accounted, partitions, rows, unfit
 
 OVER: Final = "Invalid job id"
 """What `squeue` says of a job that it knows no more."""

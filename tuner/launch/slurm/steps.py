@@ -20,16 +20,16 @@ from tuner.core.atomic_write import read_object
 from tuner.core.errors import InputError, LaunchError
 from tuner.core.outcomes import Outcome
 from tuner.core.text import counted, listed, shown
-from tuner.launch import keeper
+from tuner.launch import supervisor as keeper
 from tuner.launch.contract import Job, Status
 from tuner.launch.program import Program, Start
-from tuner.launch.slurm import FAREWELL, LOOK, SCRIPT, Slurm
-from tuner.launch.slurm_allocation import Allocation, hostnames
-from tuner.launch.slurm_commands import Commands, Pace, Silence, own_environment
-from tuner.launch.slurm_job import GONE, KILLED, LATE, NOTE, Sent, result_of
-from tuner.launch.slurm_process import NODES, Script
-from tuner.launch.slurm_script import job_name, step_script
-from tuner.launch.slurm_site import SlurmSite
+from tuner.launch.slurm.allocation import Allocation, hostnames
+from tuner.launch.slurm.commands import Commands, Pace, Silence, own_environment
+from tuner.launch.slurm.job import GONE, KILLED, LATE, NOTE, Sent, result_of
+from tuner.launch.slurm.launcher import FAREWELL, LOOK, SCRIPT, Slurm
+from tuner.launch.slurm.process import NODES, Script
+from tuner.launch.slurm.script import job_name, step_script
+from tuner.launch.slurm.site_profile import SlurmSite
 
 AGAIN: Final = 2
 """Times that a job is begun anew on other nodes, for its own have failed."""

@@ -7,7 +7,7 @@ import subprocess
 from pathlib import Path
 from typing import Final
 
-from tuner.launch.keeper import members
+from tuner.launch.supervisor import members
 
 _PROCESSES: Final = ("--query-compute-apps=pid,used_gpu_memory", "--format=csv,noheader,nounits")
 _CARDS: Final = ("--query-gpu=memory.used", "--format=csv,noheader,nounits")

@@ -17,11 +17,11 @@ from tuner.core.errors import InputError
 from tuner.core.outcomes import Outcome
 from tuner.costmodel.flops import hardware_flops, per_gpu
 from tuner.costmodel.memory import limit
-from tuner.launch.chance import between, normal, uniform
 from tuner.launch.contract import Job
-from tuner.launch.life import Life, marks
-from tuner.launch.truth import Truth
-from tuner.launch.virtual import Virtual
+from tuner.launch.virtual.cluster import Virtual
+from tuner.launch.virtual.ground_truth import Truth
+from tuner.launch.virtual.hash_rng import between, normal, uniform
+from tuner.launch.virtual.job import Life, marks
 
 NOISE: Final = 0.01
 """Standard deviation of a run's logarithm around the truth."""
