@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 
 from tests import slurm_cluster
 from tests.conftest import ROOT, Run
-from tuner.batches import STRATEGIES, Lattice, Seen, fitted, look_for, pressures, ratio_at
-from tuner.batches.seen import Word
 from tuner.launch.supervisor import members
+from tuner.sizing import STRATEGIES, Lattice, Seen, fitted, look_for, pressures, ratio_at
+from tuner.sizing.fit import Word
 
 E1 = ("max-batch", "--launcher", "replay", "--table", "tests/data/tables/e1-400m-ada.csv", "--step", "16")
 ENOKI = ("max-batch", "--launcher", "replay", "--table", "tests/data/tables/enoki-h100.csv")

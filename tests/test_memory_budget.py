@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.conftest import Run
-from tuner.budget import Plan, budget, bytes_of, parameters_of, part
 from tuner.core.catalog import gpu
 from tuner.core.errors import InputError
+from tuner.sizing.memory_budget import Plan, budget, bytes_of, parameters_of, part
 
 LATENTWIRE = ("memory", "--trainable", "100M", "--decimal", "--sample", "0.405GB", "--gpu", "H100-80GB-SXM")
 OWN_MODELS = ("--frozen", "llama-3-8b", "--frozen", "7b")

@@ -14,12 +14,12 @@ from tests.conftest import Run
 from tests.slurm_stage import Acting
 from tests.stages import TOPOLOGIES
 from tests.test_slurm import job
-from tuner.batches.probes import Launching
 from tuner.core.atomic_write import read_object, write_object
 from tuner.launch.contract import State
 from tuner.launch.slurm.commands import Commands, Pace, Said, Silence
 from tuner.launch.slurm.launcher import Slurm
 from tuner.launch.slurm.states import MARK
+from tuner.sizing.probes import Launching
 
 
 class Recorded(Commands):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from tuner.batches.answer import Answer
+    from tuner.sizing.max_batch import Answer
 
 _GIB = 2.0**30
 _SOURCES = {
@@ -119,7 +119,7 @@ def print_answer(made: Answer, *, claim: float | None = None) -> None:
 
 
 def _print_fit(made: Answer, claim: float | None) -> None:
-    from tuner.batches.fit import ratio_at
+    from tuner.sizing.fit import ratio_at
 
     line = made.fit
     assert line is not None  # noqa: S101 - who calls has asked

@@ -10,8 +10,8 @@ from tuner.cli.options import as_json, describes_a_space, takes_calibration
 from tuner.cli.tables import takes_defaults
 
 if TYPE_CHECKING:
-    from tuner.batches.compare import Option
     from tuner.costmodel.estimate import Model
+    from tuner.sizing.compare import Option
     from tuner.space.space import Space
 
 _GIB = 2.0**30
@@ -36,8 +36,8 @@ def compare(space: Space, model: Model, as_json: bool, **given: Any) -> None:
 
     What is compared are the values of the axes that --set gives several of; without any, tp=1 and the node's tp.
     """
-    from tuner.batches.compare import by_model
     from tuner.core.errors import NothingUsable
+    from tuner.sizing.compare import by_model
 
     made = _options(space, model, given)
     if not any(each.best for each in made):
@@ -56,11 +56,11 @@ def compare(space: Space, model: Model, as_json: bool, **given: Any) -> None:
 
 
 def _options(space: Space, model: Model, given: dict[str, Any]) -> list[Option]:
-    from tuner.batches.chosen import asked_rows, options, stacked
-    from tuner.batches.compare import by_estimate, by_table
     from tuner.cli.max_batch import steps_of
     from tuner.cli.tables import read
     from tuner.core.errors import NothingUsable
+    from tuner.sizing.compare import by_estimate, by_table
+    from tuner.sizing.options import asked_rows, options, stacked
     from tuner.space.axes import parse_setting
 
     asked = click.get_current_context().params
@@ -155,7 +155,7 @@ def _print_text(groups: list[list[Option]], model: Model, source: str) -> None:
 
 def _print_why(own: list[Option], model: Model) -> None:
     """The best of a model against each other: at matched batches, and by the model's terms."""
-    from tuner.batches.compare import apart, matched, reasons
+    from tuner.sizing.compare import apart, matched, reasons
 
     ranked = sorted(own, key=lambda each: -(each.fastest.tokens_per_second if each.fastest else 0.0))
     first = ranked[0]
@@ -190,9 +190,9 @@ def _print_terms(title: str, terms: list[tuple[str, float, float]], unit: str, s
 
 
 def _print_json(groups: list[list[Option]], model: Model, source: str, written: list[str]) -> None:
-    from tuner.batches.compare import matched, reasons
     from tuner.cli.batch_answers import answer_document
     from tuner.cli.output import print_json
+    from tuner.sizing.compare import matched, reasons
 
     documents = []
     for own in groups:

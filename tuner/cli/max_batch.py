@@ -14,10 +14,10 @@ from tuner.cli.tables import takes_defaults
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tuner.batches.answer import Answer
-    from tuner.batches.seen import Seen
     from tuner.cli.options import Command
     from tuner.costmodel.estimate import Model
+    from tuner.sizing.fit import Seen
+    from tuner.sizing.max_batch import Answer
     from tuner.space.space import Space
 
 
@@ -94,8 +94,8 @@ def max_batch(space: Space, model: Model, as_json: bool, **given: Any) -> None:
 
 
 def _search(space: Space, model: Model, given: dict[str, Any]) -> Answer:
-    from tuner.batches import STRATEGIES
     from tuner.core.errors import InputError, UnknownName
+    from tuner.sizing import STRATEGIES
 
     if given["strategy"] not in STRATEGIES:
         raise UnknownName("strategy", given["strategy"], STRATEGIES)
@@ -115,9 +115,9 @@ def _search(space: Space, model: Model, given: dict[str, Any]) -> Answer:
 
 def steps_of(given: dict[str, Any]) -> list[int] | range:
     """The batches that `--step` and `--most` name."""
-    from tuner.batches.probes import MOST, doubled
     from tuner.core.errors import InputError
     from tuner.core.text import shown
+    from tuner.sizing.probes import MOST, doubled
 
     most = given["most"] or MOST
     step = given["step"] or "1"
@@ -129,8 +129,8 @@ def steps_of(given: dict[str, Any]) -> list[int] | range:
 
 
 def _by_estimate(space: Space, model: Model, given: dict[str, Any]) -> Answer:
-    from tuner.batches.chosen import only_option, stacked
-    from tuner.batches.probes import Estimating, usable_bytes
+    from tuner.sizing.options import only_option, stacked
+    from tuner.sizing.probes import Estimating, usable_bytes
 
     topology = only_option(space)
     workload = stacked(space.workload, given["stack"], zero=topology.zero)
@@ -142,10 +142,10 @@ def _by_estimate(space: Space, model: Model, given: dict[str, Any]) -> Answer:
 def _by_table(space: Space, given: dict[str, Any]) -> Answer:
     from dataclasses import replace
 
-    from tuner.batches.chosen import asked_rows
-    from tuner.batches.probes import held_back, only_series, usable_bytes
     from tuner.cli.tables import read
     from tuner.core.errors import InputError
+    from tuner.sizing.options import asked_rows
+    from tuner.sizing.probes import held_back, only_series, usable_bytes
 
     table = read(given["table"], given["defaults"])
     asked = click.get_current_context().params
@@ -169,10 +169,10 @@ def _by_table(space: Space, given: dict[str, Any]) -> Answer:
 def _by_jobs(space: Space, given: dict[str, Any]) -> Answer:
     from pathlib import Path
 
-    from tuner.batches.chosen import only_option, stacked
-    from tuner.batches.jobs import jobs_of
-    from tuner.batches.probes import usable_bytes
     from tuner.launch.ds_config import ds_config
+    from tuner.sizing.jobs import jobs_of
+    from tuner.sizing.options import only_option, stacked
+    from tuner.sizing.probes import usable_bytes
     from tuner.tune.begin import duration, iterations_of
 
     topology = only_option(space, zero=0)
@@ -205,9 +205,9 @@ def _answer(
     dp: int,
     held: dict[str, float],
 ) -> Answer:
-    from tuner.batches import look_for
-    from tuner.batches.answer import answer
-    from tuner.batches.probes import lattice_for
+    from tuner.sizing import look_for
+    from tuner.sizing.max_batch import answer
+    from tuner.sizing.probes import lattice_for
 
     lattice = lattice_for(
         batches,

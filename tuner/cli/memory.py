@@ -9,7 +9,7 @@ import click
 from tuner.cli.options import as_json
 
 if TYPE_CHECKING:
-    from tuner.budget import Budget, Plan, Verdict
+    from tuner.sizing.memory_budget import Budget, Plan, Verdict
 
 
 @click.command(
@@ -54,8 +54,8 @@ def memory(as_json: bool, **given: Any) -> None:
     Frozen models have weights alone, trained parts gradients and optimizer state too; what is left is for activations.
     A sample is counted through the frozen models' layers, which gradients pass, unless --sample says what it takes.
     """
-    from tuner.budget import Plan, bytes_of, judged, parameters_of, part, side_by_side
     from tuner.core import catalog
+    from tuner.sizing.memory_budget import Plan, bytes_of, judged, parameters_of, part, side_by_side
 
     plan = Plan(
         frozen=tuple(part(text) for text in given["frozen"]),
@@ -81,9 +81,9 @@ def memory(as_json: bool, **given: Any) -> None:
 
 
 def _claims(texts: tuple[str, ...]) -> dict[str, float]:
-    from tuner.budget import CLAIMS
     from tuner.core.errors import InputError
     from tuner.core.text import either, shown
+    from tuner.sizing.memory_budget import CLAIMS
 
     found: dict[str, float] = {}
     for text in texts:
@@ -107,7 +107,7 @@ def _export(path: str, made: list[Budget]) -> list[str]:
 
     from tuner.core.atomic_write import write_files
     from tuner.core.errors import InputError
-    from tuner.export.batches import batch_fragment
+    from tuner.sizing.memory_budget import batch_fragment
 
     fragments = {
         gpu: batch_fragment(
@@ -163,8 +163,8 @@ def _print_json(plan: Plan, made: list[Budget], verdicts: list[Verdict], written
 def _print_text(
     plan: Plan, made: list[Budget], verdicts: list[Verdict], written: list[str], *, unit: tuple[float, str]
 ) -> None:
-    from tuner.budget import COMPONENTS
     from tuner.cli.output import print_table
+    from tuner.sizing.memory_budget import COMPONENTS
 
     scale, word = unit
     first = [each for each in made if each.ranks == 1]

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from tuner.batches.answer import Answer
 from tuner.core.atomic_write import write_whole
 from tuner.core.errors import InputError
+from tuner.sizing.max_batch import Answer
 
 GIB: Final = 2.0**30
 _COLOURS: Final = ("#1f5fa8", "#c4561b", "#2b7a3f", "#7a4b9d")

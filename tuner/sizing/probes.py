@@ -8,8 +8,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
-from tuner.batches.seen import Seen, Word
-from tuner.batches.strategies import Lattice
 from tuner.core.atomic_write import read_object
 from tuner.core.columns import Columns
 from tuner.core.domain import Cluster, MemoryKind, Topology, Workload
@@ -20,6 +18,8 @@ from tuner.costmodel.estimate import Model
 from tuner.costmodel.memory import COMMUNICATOR, CONTEXT, FRAGMENTS, USABLE
 from tuner.launch.contract import Job, Launcher, State
 from tuner.launch.memory_probe import memory_of
+from tuner.sizing.fit import Seen, Word
+from tuner.sizing.strategies import Lattice
 from tuner.tables import Row, Table
 
 MOST: Final = 4096

@@ -2,12 +2,14 @@
 
 Frozen models have weights alone. A trainable part has weights, gradients and its optimizer's state. What is left of
 the card after them and after an overhead belongs to the activations, and a sample takes so much of them.
+
+The fragment of a training's config that fixes batch sizes, for each number of GPUs.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -277,3 +279,16 @@ def side_by_side(
     return [
         budget(plan, gpu, ranks=ranks, target=target, decimal=decimal) for gpu in gpus for ranks in range(1, most + 1)
     ]
+
+
+def batch_fragment(gpu: str, target: float, rows: Iterable[tuple[int, int]]) -> str:
+    """YAML: `rows` are numbers of GPUs and the batch on each."""
+    lines = [f"# {gpu}: made by tuner memory", "training:", "  batch_config:"]
+    for ranks, batch in rows:
+        lines += [
+            f"    gpus_{ranks}:",
+            f"      batch_size: {batch}",
+            f"      effective_batch_size: {batch * ranks}",
+            f"      elastic_target_util: {target:.2f}",
+        ]
+    return "\n".join([*lines, ""])

@@ -6,13 +6,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tuner.batches.answer import Answer, answer
-from tuner.batches.probes import Estimating, Tabled, lattice_for, one_batch, series, usable_bytes
-from tuner.batches.strategies import Found, look_for
 from tuner.core.columns import Columns
 from tuner.core.domain import Cluster, Model, Topology, Workload
 from tuner.core.outcomes import Estimate
 from tuner.costmodel.estimate import Model as Physics
+from tuner.sizing.max_batch import Answer, answer
+from tuner.sizing.probes import Estimating, Tabled, lattice_for, one_batch, series, usable_bytes
+from tuner.sizing.strategies import Found, look_for
 from tuner.tables import Row
 
 

@@ -12,9 +12,8 @@ from dataclasses import dataclass
 from math import inf
 from typing import Final
 
-from tuner.batches.fit import fitted
-from tuner.batches.seen import Seen
 from tuner.core.errors import InputError
+from tuner.sizing.fit import Seen, fitted
 
 Asks = Generator[int, Seen, None]
 """Yields places of the lattice, receives what came of them, and ends when the limit is between two neighbours."""

@@ -6,8 +6,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from tuner.batches.probes import Launching
-from tuner.batches.seen import Seen
 from tuner.core.domain import Cluster, Topology, Workload
 from tuner.launch.contract import Launcher
 from tuner.launch.local.launcher import Local
@@ -15,6 +13,8 @@ from tuner.launch.machine import check_jobs_can_run, computes_on_host, this_mach
 from tuner.launch.program import Configure, program_of
 from tuner.launch.slurm.launcher import Slurm
 from tuner.launch.slurm.site_profile import SlurmSite
+from tuner.sizing.fit import Seen
+from tuner.sizing.probes import Launching
 
 
 @contextmanager

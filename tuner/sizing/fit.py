@@ -1,13 +1,14 @@
-"""Lines through what was seen: memory against batch, time against batch, and what leaves them."""
+"""Lines through what was seen: memory against batch, time against batch, and what leaves them.
+
+What came of one micro batch, whoever says so.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from math import sqrt
-from typing import Final
-
-from tuner.batches.seen import Seen
+from typing import Final, Literal
 
 SLOWER: Final = 0.15
 """By which share a batch must be slower than the line through the two before it to be told."""
@@ -91,3 +92,32 @@ def ratio_at(claim: float, seen: Sequence[Seen], digit: float) -> Seen | None:
         if each.fits and each.peak_memory and abs(each.peak_memory / each.micro_batch - claim) <= 0.51 * digit
     ]
     return min(close, key=lambda each: abs((each.peak_memory or 0.0) / each.micro_batch - claim), default=None)
+
+
+Source = Literal["estimate", "table", "jobs"]
+"""Who says so: the model, a measured table, or jobs that ran. Never mixed in one search."""
+
+Word = Literal["MEASURED", "ESTIMATED", "OOM", "HUNG", "CRASHED", "TIMED_OUT", "CANCELLED"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seen:
+    """One micro batch and what came of it."""
+
+    micro_batch: int
+    outcome: Word
+    peak_memory: float | None = None
+    """Bytes; of one that ran out of memory there is none."""
+    seconds: float | None = None
+    """Of one iteration without accumulation."""
+    evidence: str = ""
+
+    @property
+    def fits(self) -> bool:
+        """Whether it ran."""
+        return self.outcome in ("MEASURED", "ESTIMATED")
+
+    @property
+    def too_large(self) -> bool:
+        """Whether memory was the reason, and nothing else."""
+        return self.outcome == "OOM"

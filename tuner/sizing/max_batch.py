@@ -6,9 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import ceil
 
-from tuner.batches.fit import Fit, Pressure, fitted, pressures
-from tuner.batches.seen import Seen, Source
-from tuner.batches.strategies import Found
+from tuner.sizing.fit import Fit, Pressure, Seen, Source, fitted, pressures
+from tuner.sizing.strategies import Found
 
 DAY = 86400.0
 
