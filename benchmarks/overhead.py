@@ -20,10 +20,10 @@ from tuner.core.outcomes import Outcome
 from tuner.costmodel.calibration import Calibration
 from tuner.launch.virtual.ground_truth import Truth
 from tuner.launch.virtual.simulated import Simulated
-from tuner.search.axes import ParameterSpace
-from tuner.search.belief import Belief, Seen
-from tuner.search.pool import Pool
-from tuner.search.proposer import proposer
+from tuner.search.parameter_space import ParameterSpace
+from tuner.search.surrogate import Belief, Seen
+from tuner.search.candidates import Pool
+from tuner.search.samplers import proposer
 from tuner.search.record import Ending, Proposal
 from tuner.search.storage import sqlite_url
 from tuner.search.study import Study

@@ -27,7 +27,7 @@ from tuner.costmodel.estimate import Model
 from tuner.costmodel.memory import limit, worst_need
 from tuner.costmodel.site_factors import Site
 from tuner.launch.virtual.ground_truth import Truth
-from tuner.search.axes import ParameterSpace
+from tuner.search.parameter_space import ParameterSpace
 from tuner.search.record import Ending, Proposal, ending_document, proposal_document
 from tuner.search.study import STATES
 from tuner.space.build import space_for

@@ -34,7 +34,7 @@ from tuner.launch.virtual.cluster import Virtual
 from tuner.launch.virtual.ground_truth import Truth
 from tuner.launch.virtual.replay import Answer, Replay, run_word
 from tuner.launch.virtual.simulated import Simulated
-from tuner.search.pool import Pool
+from tuner.search.candidates import Pool
 from tuner.search.record import Trial
 from tuner.search.storage import sqlite_url
 from tuner.search.study import Study

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from tests.strategies import shown
 from tuner.core.columns import BoolArray, IntArray
-from tuner.search.belief import Belief, Seen
-from tuner.search.pool import Pool
+from tuner.search.surrogate import Belief, Seen
+from tuner.search.candidates import Pool
 from tuner.space.build import space_for
 
 

@@ -17,10 +17,10 @@ from tuner.core.outcomes import Outcome
 from tuner.costmodel.normal import below, density
 from tuner.launch.contract import State, Status
 from tuner.launch.virtual.ground_truth import Truth
-from tuner.search.belief import Belief, Seen, Trust
-from tuner.search.pool import Pool
+from tuner.search.surrogate import Belief, Seen, Trust
+from tuner.search.candidates import Pool
 from tuner.search.record import Trial
-from tuner.search.worth import FIRST_LOOK, LOSS, RISK, choose
+from tuner.search.acquisition import FIRST_LOOK, LOSS, RISK, choose
 from tuner.space.build import space_for
 from tuner.tune.answer import Answer, answer
 from tuner.tune.begin import Request, begin

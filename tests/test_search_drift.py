@@ -12,7 +12,7 @@ import pytest
 from tuner.core.columns import Columns, FloatArray
 from tuner.launch.virtual.ground_truth import Truth
 from tuner.launch.virtual.simulated import Drift, Simulated
-from tuner.search.pool import Pool
+from tuner.search.candidates import Pool
 from tuner.search.storage import sqlite_url
 from tuner.search.study import Study
 from tuner.space.build import space_for

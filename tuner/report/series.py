@@ -14,7 +14,7 @@ from tuner.costmodel.memory import limit, memory_terms
 from tuner.costmodel.stages import Stages
 from tuner.report.rows import GIB, Row
 from tuner.report.sentences import account
-from tuner.search.pool import Pool
+from tuner.search.candidates import Pool
 from tuner.tune.reopen import Reopened
 from tuner.tune.standing import DAY
 

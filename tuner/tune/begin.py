@@ -31,8 +31,8 @@ from tuner.launch.slurm.steps import Steps
 from tuner.launch.virtual.replay import Replay
 from tuner.launch.virtual.simulated import Drift, Simulated
 from tuner.planning.plan import why_empty
-from tuner.search.pool import MOST, Pool
-from tuner.search.proposer import SAMPLERS
+from tuner.search.candidates import MOST, Pool
+from tuner.search.samplers import SAMPLERS
 from tuner.search.storage import sqlite_url
 from tuner.search.study import Study
 from tuner.search.tracking import Tracker

@@ -12,10 +12,10 @@ import numpy as np
 
 from tuner.core.documents import topology_document
 from tuner.core.text import span
-from tuner.search.proposer import Idea
+from tuner.search.samplers import Idea
 from tuner.search.record import Kind, Proposal
 from tuner.search.worker import this_worker
-from tuner.search.worth import Choice
+from tuner.search.acquisition import Choice
 from tuner.tune.eras import eras_of
 from tuner.tune.knowledge import Knowledge
 from tuner.tune.limits import NEGLIGIBLE, Limits

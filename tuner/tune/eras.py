@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from tuner.search.belief import REPEAT
+from tuner.search.surrogate import REPEAT
 from tuner.search.record import Trial
 from tuner.tune.standing import noise
 

@@ -12,10 +12,10 @@ import numpy as np
 
 from tuner.core.outcomes import Outcome
 from tuner.costmodel.calibration import Calibration
-from tuner.search.axes import ParameterSpace
-from tuner.search.belief import Belief, Seen, Trust
-from tuner.search.pool import Pool
-from tuner.search.proposer import Proposer, proposer
+from tuner.search.parameter_space import ParameterSpace
+from tuner.search.surrogate import Belief, Seen, Trust
+from tuner.search.candidates import Pool
+from tuner.search.samplers import Proposer, proposer
 from tuner.search.record import Trial
 from tuner.search.study import Study
 from tuner.tune import eras as drift

@@ -18,9 +18,9 @@ from tuner.core.errors import LaunchError, StudyError
 from tuner.core.outcomes import Failure, Outcome
 from tuner.costmodel.calibration import Calibration
 from tuner.launch.contract import Job, Launcher, Result, State
-from tuner.search.belief import Trust
-from tuner.search.pool import Pool
-from tuner.search.pruning import Referee
+from tuner.search.surrogate import Trust
+from tuner.search.candidates import Pool
+from tuner.search.pruner import Referee
 from tuner.search.record import Ending, Proposal, Trial
 from tuner.search.study import Study
 from tuner.search.worker import gone, this_worker

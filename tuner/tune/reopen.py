@@ -24,8 +24,8 @@ from tuner.costmodel.calibration import Calibration, Measured, calibrate
 from tuner.costmodel.estimate import Model
 from tuner.costmodel.site_file import site_of
 from tuner.launch.excluded_nodes import excluded_nodes
-from tuner.search.belief import Belief, Seen
-from tuner.search.pool import Pool
+from tuner.search.surrogate import Belief, Seen
+from tuner.search.candidates import Pool
 from tuner.search.record import Trial
 from tuner.search.study import Study
 from tuner.tune import eras as drift

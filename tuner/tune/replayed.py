@@ -11,7 +11,7 @@ from tuner.core.errors import InputError, NothingUsable
 from tuner.core.outcomes import Outcome
 from tuner.core.text import either, listed
 from tuner.launch.virtual.replay import Answer
-from tuner.search.pool import Pool
+from tuner.search.candidates import Pool
 from tuner.tables import Row, Table, blocks
 
 _OUTCOMES: Final = {"OK": Outcome.MEASURED, "OOM": Outcome.OOM, "FAIL": Outcome.CRASHED, "HANG": Outcome.HUNG}

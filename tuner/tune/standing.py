@@ -10,7 +10,7 @@ from typing import Final
 import numpy as np
 
 from tuner.costmodel.normal import below
-from tuner.search.belief import REPEAT, Belief
+from tuner.search.surrogate import REPEAT, Belief
 from tuner.search.record import Trial
 
 WORTH: Final = 6.0

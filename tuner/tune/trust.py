@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from tuner.search.belief import Trust
+from tuner.search.surrogate import Trust
 
 HOST: Final = Trust(repeat=0.10, unsure=4.0)
 """On a machine's processors, shared with everything else: eight runs of one topology have differed by a third, and the

@@ -10,7 +10,7 @@ from optuna.distributions import BaseDistribution, CategoricalDistribution, IntD
 
 from tuner.core.columns import IntArray
 from tuner.core.domain import PARTITION, RECOMPUTE
-from tuner.search.pool import Pool
+from tuner.search.candidates import Pool
 
 NAMES: Final = (
     *("nodes", "tp", "pp", "cp", "micro_batch", "zero", "recompute", "heads", "vpp", "sequence_parallel", "partition"),

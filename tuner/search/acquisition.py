@@ -9,7 +9,7 @@ import numpy as np
 
 from tuner.core.columns import BoolArray, FloatArray, IntArray
 from tuner.costmodel.normal import below, density
-from tuner.search.belief import Belief
+from tuner.search.surrogate import Belief
 
 FIRST_LOOK: Final = 4096
 """Candidates whose worth is worked out at first; more follow while one of them may be worth more."""

@@ -3,25 +3,30 @@
 Optuna's samplers work on a copy of the study in memory, where a trial has the values on its axes. A proposal that the
 rules refuse, or that was made before, is told to them as a pruned trial and costs nothing; after `TRIES` of them in a
 row the open candidate is taken that agrees with the last on most axes.
+
+`guided`: the sampler of ours, the next candidate chosen over the whole pool by what it is worth.
 """
 
 from __future__ import annotations
-
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
-
 import numpy as np
 import optuna
 from optuna.trial import TrialState
-
 from tuner.core.columns import BoolArray, IntArray
 from tuner.core.errors import MissingDependency, UnknownName
-from tuner.search.axes import ParameterSpace
-from tuner.search.belief import Belief
-from tuner.search.guided import GuidedSampler
-from tuner.search.worth import Choice
+from tuner.search.parameter_space import ParameterSpace
+from tuner.search.surrogate import Belief
+from tuner.search.acquisition import Choice
+from typing import Any
+from optuna.distributions import BaseDistribution
+from optuna.samplers import BaseSampler
+from optuna.trial import FrozenTrial
+from tuner.core.columns import BoolArray
+from tuner.search.acquisition import Choice, choose
+
 
 SAMPLERS: Final = ("guided", "tpe", "gp", "random", "grid", "plan")
 
@@ -154,3 +159,33 @@ class _Optunas:
             self._study.tell(trial, state=TrialState.PRUNED)
         nearest = np.flatnonzero(open_to & (agreed == agreed[open_to].max()))
         return Idea(candidate=int(self._random.choice(nearest)), rejected=TRIES)
+
+
+class GuidedSampler(BaseSampler):
+    """Proposes the candidate that is worth most by a belief that whoever runs the study keeps up to date.
+
+    `best` and `open_to` say what is known: the logarithm of the soonest finish, and which candidates may be proposed.
+    """
+
+    def __init__(self, belief: Belief, space: ParameterSpace) -> None:
+        self._belief, self._space = belief, space
+        self.best: float | None = None
+        self.open_to: BoolArray = np.ones(len(belief.pool), dtype=np.bool_)
+        self.choice: Choice | None = None
+
+    def infer_relative_search_space(self, study: optuna.Study, trial: FrozenTrial) -> dict[str, BaseDistribution]:
+        """All axes together: no axis is chosen by itself."""
+        return dict(self._space.distributions)
+
+    def sample_relative(
+        self, study: optuna.Study, trial: FrozenTrial, search_space: Mapping[str, BaseDistribution]
+    ) -> dict[str, Any]:
+        """The values of the candidate that is worth most; none where nothing is open."""
+        self.choice = choose(self._belief, best=self.best, open_to=self.open_to)
+        return {} if self.choice is None else self._space.values(self.choice.candidate)
+
+    def sample_independent(
+        self, study: optuna.Study, trial: FrozenTrial, param_name: str, param_distribution: BaseDistribution
+    ) -> Any:
+        """An axis that is none of the pool's: its first value."""
+        return optuna.samplers.RandomSampler(seed=0).sample_independent(study, trial, param_name, param_distribution)
