@@ -24,13 +24,13 @@ from tuner.search.parameter_space import ParameterSpace
 from tuner.search.surrogate import Belief, Seen
 from tuner.search.candidates import Pool
 from tuner.search.samplers import proposer
-from tuner.search.record import Ending, Proposal
-from tuner.search.storage import sqlite_url
-from tuner.search.study import Study
+from tuner.study.store.trial import Ending, Proposal
+from tuner.study.store.storage import sqlite_url
+from tuner.study.store.trial_store import Study
 from tuner.space.build import space_for
-from tuner.tune.limits import Limits
-from tuner.tune.loop import Setup, Tuning
-from tuner.tune.standing import DAY
+from tuner.study.limits import Limits
+from tuner.study.loop import Setup, Tuning
+from tuner.study.ranking import DAY
 
 MANY: Final = 1_000
 """Trials of a study that is asked how much it costs to ask and tell."""

@@ -35,15 +35,15 @@ from tuner.launch.virtual.ground_truth import Truth
 from tuner.launch.virtual.replay import Answer, Replay, run_word
 from tuner.launch.virtual.simulated import Simulated
 from tuner.search.candidates import Pool
-from tuner.search.record import Trial
-from tuner.search.storage import sqlite_url
-from tuner.search.study import Study
+from tuner.study.store.trial import Trial
+from tuner.study.store.storage import sqlite_url
+from tuner.study.store.trial_store import Study
 from tuner.space.build import space_for
 from tuner.tables import Table, read_table
-from tuner.tune.limits import Limits
-from tuner.tune.loop import Event, Setup, Tuning
-from tuner.tune.replayed import replayed
-from tuner.tune.standing import DAY
+from tuner.study.limits import Limits
+from tuner.study.loop import Event, Setup, Tuning
+from tuner.study.replay_setup import replayed
+from tuner.study.ranking import DAY
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 SHIPPED: Final = ROOT / "tests" / "data" / "tables"

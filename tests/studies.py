@@ -15,9 +15,9 @@ import optuna
 
 from tests.conftest import ROOT, Said
 from tuner.core.outcomes import Outcome
-from tuner.search.record import Trial
-from tuner.search.storage import sqlite_url
-from tuner.search.study import Study
+from tuner.study.store.trial import Trial
+from tuner.study.store.storage import sqlite_url
+from tuner.study.store.trial_store import Study
 
 SMALL = ("--model", "gpt-1.3b", "--nodes", "4", "--set", "nodes=4", "--set", "tp=1,2,4", "--set", "recompute=none")
 """A space of some hundred topologies that a search is through in a moment."""

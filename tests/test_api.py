@@ -17,7 +17,7 @@ from tests.found_studies import opened
 from tuner.core.errors import NothingUsable, TunerError
 from tuner.core.text import Shown
 
-MODULES = ("tuner.planning.plan", "tuner.planning.explain", "tuner.tune.api")
+MODULES = ("tuner.planning.plan", "tuner.planning.explain", "tuner.study.api")
 
 
 @pytest.mark.parametrize("name", MODULES)

@@ -18,7 +18,7 @@ from tests.found_studies import opened, study_in
 from tuner.launch.dashboard_server import dashboard
 from tuner.report.notes import annotate
 from tuner.report.write import write_report
-from tuner.tune.reopen import reopened
+from tuner.study.result import reopened
 
 pytestmark = [
     pytest.mark.slow,

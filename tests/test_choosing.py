@@ -19,15 +19,15 @@ from tuner.launch.contract import State, Status
 from tuner.launch.virtual.ground_truth import Truth
 from tuner.search.surrogate import Belief, Seen, Trust
 from tuner.search.candidates import Pool
-from tuner.search.record import Trial
+from tuner.study.store.trial import Trial
 from tuner.search.acquisition import FIRST_LOOK, LOSS, RISK, choose
 from tuner.space.build import space_for
-from tuner.tune.answer import Answer, answer
-from tuner.tune.begin import Request, begin
-from tuner.tune.limits import Limits
-from tuner.tune.loop import Tuning
-from tuner.tune.trust import HOST
-from tuner.tune.watch import LONGER, STILL, Watch, verdict
+from tuner.study.result import Answer, answer
+from tuner.study.setup import Request, begin
+from tuner.study.limits import Limits
+from tuner.study.loop import Tuning
+from tuner.study.limits import HOST
+from tuner.study.watchdog import LONGER, STILL, Watch, verdict
 
 ANY_SITE = ("dp-multiple-of-4", "batch-multiple-of-32")
 LARGE = Pool.of_space(space_for(model="gpt-1.3b", nodes=4))

@@ -17,7 +17,7 @@ from tuner.launch import preflight as checks
 from tuner.launch.dashboard_server import dashboard
 from tuner.launch.preflight import frameworks
 from tuner.report.notes import annotate, trial_note
-from tuner.tune.reopen import reopened
+from tuner.study.result import reopened
 
 CHECKS = {"python", "torch", "accelerator", "slurm", "ports", "disk", "clock", "storage"}
 

@@ -63,9 +63,9 @@ def test_a_job_that_hung_is_run_once_more_in_sync_where_that_is_asked_for(
     flag: list[str], outcome: str, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What happened is written in the trial."""
-    monkeypatch.setattr("tuner.tune.watch.START", 0.5)
-    monkeypatch.setattr("tuner.tune.watch.LEAST", 0.5)
-    monkeypatch.setattr("tuner.tune.watch.STILL", 0.01)
+    monkeypatch.setattr("tuner.study.watchdog.START", 0.5)
+    monkeypatch.setattr("tuner.study.watchdog.LEAST", 0.5)
+    monkeypatch.setattr("tuner.study.watchdog.STILL", 0.01)
     words = local("--budget", "1", "--json", *flag, runs=tmp_path, trainer=("hang_unless_in_sync",))
     said = run(*words)
     (trial,) = document(said.out)["trials"]

@@ -19,16 +19,16 @@ from tests.found_studies import opened, study_in
 from tuner.core.outcomes import Outcome
 from tuner.report.cells import HEADERS, measurements, table
 from tuner.report.figures import plots
-from tuner.report.rows import rows_of
+from tuner.study.leaderboard import rows_of
 from tuner.report.sentences import account, sentences
 from tuner.report.series import accounts, cells, drift, guesses, memory, progress
 from tuner.report.style import look
 from tuner.report.write import write_report
-from tuner.search.storage import sqlite_url
-from tuner.search.study import Study
+from tuner.study.store.storage import sqlite_url
+from tuner.study.store.trial_store import Study
 from tuner.tables import table_of
-from tuner.tune.mishaps import mishaps
-from tuner.tune.reopen import Reopened, reopened
+from tuner.study.result import mishaps
+from tuner.study.result import Reopened, reopened
 
 GOLDEN = ROOT / "tests" / "data" / "golden"
 STUDIES = ("bloom-48", "drifting", "replayed")
@@ -62,7 +62,7 @@ def test_a_study_that_began_with_a_calibration_is_read_with_it(run: Run, tmp_pat
 def test_a_very_long_study_keeps_all_its_places(monkeypatch: pytest.MonkeyPatch) -> None:
     """Beyond the best few hundred by their own runs alone: the same topologies and winner, about the same days."""
     whole = opened("drifting")
-    monkeypatch.setattr("tuner.tune.reopen.NEAR", 4)
+    monkeypatch.setattr("tuner.study.result.NEAR", 4)
     cut = opened("drifting")
     assert {place.key for place in cut.places} == {place.key for place in whole.places}
     assert cut.places[0].key == whole.places[0].key

@@ -13,14 +13,14 @@ from tuner.core.columns import Columns, FloatArray
 from tuner.launch.virtual.ground_truth import Truth
 from tuner.launch.virtual.simulated import Drift, Simulated
 from tuner.search.candidates import Pool
-from tuner.search.storage import sqlite_url
-from tuner.search.study import Study
+from tuner.study.store.storage import sqlite_url
+from tuner.study.store.trial_store import Study
 from tuner.space.build import space_for
 from tuner.space.space import Space
-from tuner.tune.answer import Answer, answer
-from tuner.tune.begin import Request, begin
-from tuner.tune.limits import Limits
-from tuner.tune.loop import Event, Setup, Tuning
+from tuner.study.result import Answer, answer
+from tuner.study.setup import Request, begin
+from tuner.study.limits import Limits
+from tuner.study.loop import Event, Setup, Tuning
 
 SINCE = 15
 """Jobs after which the drifting cluster is slower."""

@@ -32,11 +32,11 @@ from tests.studies import (
     url_of,
 )
 from tuner.core.outcomes import Outcome
-from tuner.search.record import Proposal, Trial
-from tuner.search.storage import sqlite_url
-from tuner.search.study import Study
-from tuner.search.worker import gone, this_worker
-from tuner.tune.limits import Limits
+from tuner.study.store.trial import Proposal, Trial
+from tuner.study.store.storage import sqlite_url
+from tuner.study.store.trial_store import Study
+from tuner.study.store.owner import gone, this_worker
+from tuner.study.limits import Limits
 
 BUDGET = 14
 KILLS = 20
@@ -150,9 +150,9 @@ DIES = """
 import os, signal, sys
 from pathlib import Path
 from tuner.space.build import space_for
-from tuner.tune.begin import Request, begin
-from tuner.tune.limits import Limits
-from tuner.tune.loop import Tuning
+from tuner.study.setup import Request, begin
+from tuner.study.limits import Limits
+from tuner.study.loop import Tuning
 
 def observe(event):
     if event.kind == "started" and event.trial.number == 2:
@@ -335,9 +335,9 @@ VICTIM = """
 import os, signal, sys
 from pathlib import Path
 from tuner.space.build import space_for
-from tuner.tune.begin import Request, begin
-from tuner.tune.limits import Limits
-from tuner.tune.loop import Tuning
+from tuner.study.setup import Request, begin
+from tuner.study.limits import Limits
+from tuner.study.loop import Tuning
 
 runs, url, budget = sys.argv[1:]
 

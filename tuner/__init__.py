@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from tuner.space.build import space_for
     from tuner.space.rules import RuleSet
     from tuner.space.space import Space
-    from tuner.tune.api import open_study, optimize
+    from tuner.study.api import open_study, optimize
 
 __version__ = "0.1.0"
 

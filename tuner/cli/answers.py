@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any, Final
 from tuner.cli.studies import study_command
 
 if TYPE_CHECKING:
-    from tuner.search.record import Trial
-    from tuner.tune.answer import Answer
-    from tuner.tune.begin import Begun
-    from tuner.tune.standing import Place
+    from tuner.study.store.trial import Trial
+    from tuner.study.result import Answer
+    from tuner.study.setup import Begun
+    from tuner.study.ranking import Place
 
 SHOWN: Final = 5
 """Runners-up and the winner."""
@@ -54,7 +54,7 @@ def print_answer(found: Answer, begun: Begun) -> None:
 
 def _print_winner(found: Answer, label: str) -> None:
     from tuner.core.text import between, seconds
-    from tuner.tune.answer import favourite_place, gain
+    from tuner.study.result import favourite_place, gain
 
     best = found.best
     assert best is not None  # noqa: S101 - the caller has asked

@@ -10,7 +10,7 @@ from tuner.cli.options import as_json
 from tuner.cli.studies import takes_a_study
 
 if TYPE_CHECKING:
-    from tuner.tune.reopen import Reopened
+    from tuner.study.result import Reopened
 
 
 @click.command(epilog="Example: tuner dashboard bloom-48 --check")

@@ -24,7 +24,7 @@ def doctor(measure: bool, output: str | None, runs: str, storage: str | None, as
 
     from tuner.cli.output import print_json, print_table
     from tuner.costmodel.site_file import write_site
-    from tuner.tune.doctor import examine
+    from tuner.study.doctor import examine
 
     with progress("measuring" if measure else "looking"):
         found = examine(Path(runs), storage=storage, measure=measure)

@@ -12,7 +12,7 @@ from tuner.cli.studies import takes_a_study
 
 if TYPE_CHECKING:
     from tuner.export.production import Production
-    from tuner.tune.reopen import Reopened
+    from tuner.study.result import Reopened
 
 
 @click.command(epilog="Example: tuner export bloom-48 -o runs/production")

@@ -8,9 +8,9 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from tuner.search.record import Trial
-    from tuner.tune.begin import Begun, Request
-    from tuner.tune.loop import Event, Tuning
+    from tuner.study.store.trial import Trial
+    from tuner.study.setup import Begun, Request
+    from tuner.study.loop import Event, Tuning
 
 
 EVIDENCE: Final = 90

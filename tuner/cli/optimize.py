@@ -16,8 +16,8 @@ from tuner.cli.tables import takes_defaults
 if TYPE_CHECKING:
     from tuner.costmodel.calibration import Calibration
     from tuner.space.space import Space
-    from tuner.tune.answer import Answer
-    from tuner.tune.begin import Begun, Request
+    from tuner.study.result import Answer
+    from tuner.study.setup import Begun, Request
 
 
 @click.command(epilog="Example: tuner optimize --nodes 48 --budget 40")
@@ -62,8 +62,8 @@ def optimize(space: Space, as_json: bool, **given: Any) -> None:
     the same command again to go on with a study that was interrupted.
     """
     from tuner.core.errors import NothingUsable
-    from tuner.tune.begin import begin
-    from tuner.tune.loop import Tuning
+    from tuner.study.setup import begin
+    from tuner.study.loop import Tuning
 
     request = _request(space, given)
     show = _show(as_json=as_json)
@@ -100,8 +100,8 @@ def _request(space: Space, given: dict[str, Any]) -> Request:
     from pathlib import Path
 
     from tuner.cli.tables import read
-    from tuner.tune.begin import Request, drift_of, duration, iterations_of
-    from tuner.tune.limits import Limits
+    from tuner.study.setup import Request, drift_of, duration, iterations_of
+    from tuner.study.limits import Limits
 
     if given["tokens"]:
         space = replace(space, workload=replace(space.workload, tokens=given["tokens"]))
@@ -144,7 +144,7 @@ def _calibration(given: dict[str, Any]) -> Calibration | None:
     from tuner.cli.tables import read
     from tuner.core.errors import InputError
     from tuner.costmodel.site_file import read_site
-    from tuner.tune.earlier import learnt_from_study, learnt_from_table
+    from tuner.study.warm_start import learnt_from_study, learnt_from_table
 
     if given["calibration"] and given["start"]:
         raise InputError("--calibration and --from both say what was measured before; give one of the two.")
@@ -166,7 +166,7 @@ def _show(*, as_json: bool) -> Any:
 def _print(tuning: Any, begun: Begun, *, as_json: bool) -> Answer:
     from tuner.cli.answers import answer_document, print_answer
     from tuner.cli.output import print_json
-    from tuner.tune.answer import answer
+    from tuner.study.result import answer
 
     found = answer(tuning)
     if as_json:

@@ -106,7 +106,7 @@ def describes_a_space(command: Command) -> Command:
 def _here(described: dict[str, Any], *, own_program: bool) -> dict[str, Any]:
     """What is not said follows from this machine."""
     from tuner.launch.machine import this_machine
-    from tuner.tune.here import described_here
+    from tuner.study.machine_defaults import described_here
 
     return described_here(described, this_machine(), own_program=own_program)
 
@@ -118,7 +118,7 @@ def _on_hosts(described: dict[str, Any], file: str | None) -> dict[str, Any]:
     from tuner.core.errors import InputError
     from tuner.launch.local.hostfile import read_hostfile
     from tuner.launch.machine import this_machine
-    from tuner.tune.here import described_on
+    from tuner.study.machine_defaults import described_on
 
     if file is None:
         raise InputError("--launcher hostfile wants the machines: --hostfile FILE, a line HOST slots=N for each.")
@@ -131,7 +131,7 @@ def _on_slurm(described: dict[str, Any], *, own_program: bool, within: bool) -> 
 
     from tuner.launch.machine import computes_on_host
     from tuner.launch.slurm.allocation import nodes_allocated
-    from tuner.tune.here import described_on_slurm
+    from tuner.study.machine_defaults import described_on_slurm
 
     if within:
         there = nodes_allocated(os.environ)

@@ -11,7 +11,7 @@ from tuner.cli.progress import progress
 from tuner.cli.studies import study_command, takes_a_study
 
 if TYPE_CHECKING:
-    from tuner.tune.reopen import Reopened
+    from tuner.study.result import Reopened
 
 
 @click.command(epilog="Example: tuner report bloom-48")

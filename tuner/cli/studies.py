@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 def study_command(command: str, name: str) -> str:
     """The command line that asks for this study again, from this shell: where it is kept is said, where it must be."""
-    from tuner.search.storage import masked
+    from tuner.study.store.storage import masked
 
     given = click.get_current_context().params
     words = ["tuner", command, name]
@@ -32,7 +32,7 @@ def takes_a_study(command: Command) -> Command:
     def with_study(**given: Any) -> Any:
         from pathlib import Path
 
-        from tuner.tune.reopen import reopened
+        from tuner.study.result import reopened
 
         name, runs, storage = given.pop("name"), Path(given.pop("runs")), given.pop("storage")
         return command(study=reopened(name, runs=runs, storage=storage), **given)

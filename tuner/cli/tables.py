@@ -38,7 +38,7 @@ def takes_a_table(command: Command) -> Command:
 def _of_study(name: str, runs: Path, storage: str | None) -> Table:
     from tuner.report.cells import measurements
     from tuner.tables import table_of
-    from tuner.tune.reopen import reopened
+    from tuner.study.result import reopened
 
     return table_of(measurements(reopened(name, runs=runs, storage=storage)), name)
 

@@ -7,10 +7,10 @@ from typing import Final
 
 from tuner.core.outcomes import Outcome
 from tuner.core.text import column, seconds
-from tuner.report.rows import GIB, Row, size
-from tuner.search.record import Trial
+from tuner.study.leaderboard import GIB, Row, size
+from tuner.study.store.trial import Trial
 from tuner.tables import COLUMNS, write_csv
-from tuner.tune.reopen import Reopened
+from tuner.study.result import Reopened
 
 HEADERS: Final = (
     *("Nodes", "Size", "DP", "TP", "PP", "MBS", "GBS", "Mem", "Sec/it", "TFLOPs", "Notes"),

@@ -12,7 +12,7 @@ from tuner.core.text import node_time, span
 from tuner.report import series
 from tuner.report.maps import cliff, drift, map_of
 from tuner.report.plot import MANY, OUTCOMES, Plot, days_axis
-from tuner.report.rows import GIB, Row
+from tuner.study.leaderboard import GIB, Row
 from tuner.report.sentences import term
 from tuner.report.style import (
     BLACK,
@@ -27,7 +27,7 @@ from tuner.report.style import (
     figure,
     watermark,
 )
-from tuner.tune.reopen import Reopened
+from tuner.study.result import Reopened
 
 
 def plots(study: Reopened, rows: Sequence[Row]) -> list[Plot]:

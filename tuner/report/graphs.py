@@ -7,10 +7,10 @@ from types import MappingProxyType
 from typing import Any
 
 from tuner.report import series
-from tuner.report.rows import Row
+from tuner.study.leaderboard import Row
 from tuner.report.sentences import term
 from tuner.report.style import BLACK, BLUE, COLOURS, GREY, VERMILLION
-from tuner.tune.reopen import Reopened
+from tuner.study.result import Reopened
 
 Figure = dict[str, Any]
 

@@ -8,7 +8,7 @@ from tuner.core.atomic_write import write_files
 from tuner.core.errors import NothingUsable
 from tuner.export.bundle import bundle
 from tuner.report.promise import promise
-from tuner.tune.reopen import Reopened
+from tuner.study.result import Reopened
 
 
 def write_export(study: Reopened, folder: str | Path, *, key: str | None = None, format: str = "slurm") -> list[Path]:  # noqa: A002 - the flag's own name

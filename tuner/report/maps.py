@@ -12,7 +12,7 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLoca
 from tuner.core.text import span
 from tuner.report import series
 from tuner.report.plot import OUTCOMES, Plot, days_axis
-from tuner.report.rows import Row
+from tuner.study.leaderboard import Row
 from tuner.report.style import (
     BLACK,
     BLUE,
@@ -22,7 +22,7 @@ from tuner.report.style import (
     SKY,
     figure,
 )
-from tuner.tune.reopen import Reopened
+from tuner.study.result import Reopened
 
 PALE: Final = 1.5
 """Times the best from which on a cell of the map is as pale as can be."""

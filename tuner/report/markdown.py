@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from tuner.core.text import pipe_table
 from tuner.report.cells import HEADERS, WORDS, headers, table
-from tuner.report.rows import Row
-from tuner.tune.reopen import Reopened
+from tuner.study.leaderboard import Row
+from tuner.study.result import Reopened
 
 
 def markdown(study: Reopened, rows: Sequence[Row], said: Sequence[str], plots: Sequence[tuple[str, str, str]]) -> str:

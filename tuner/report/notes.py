@@ -8,12 +8,12 @@ from pathlib import Path
 from tuner.core.text import pipe_table, seconds, span
 from tuner.report.cells import WORDS, headers, table
 from tuner.report.graphs import graphs
-from tuner.report.rows import GIB, Row, rows_of
+from tuner.study.leaderboard import GIB, Row, rows_of
 from tuner.report.sentences import sentences
-from tuner.search.notebook import Notebook
-from tuner.search.record import Trial
-from tuner.search.study import Study
-from tuner.tune.reopen import Reopened
+from tuner.study.store.optuna_dashboard import Notebook
+from tuner.study.store.trial import Trial
+from tuner.study.store.trial_store import Study
+from tuner.study.result import Reopened
 
 SHOWN = 10
 FILES = ("stdout.log", "stderr.log", "ds_config.json", "job.json", "script.sh", "job.sh")

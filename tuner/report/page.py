@@ -11,8 +11,8 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from tuner.core.resources import folder
 from tuner.report.cells import WORDS, headers, table
 from tuner.report.markdown import footnote
-from tuner.report.rows import Row
-from tuner.tune.reopen import Reopened
+from tuner.study.leaderboard import Row
+from tuner.study.result import Reopened
 
 MOST: Final = 250
 """Rows that the page shows; a longer table is read as a file."""

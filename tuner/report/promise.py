@@ -8,9 +8,9 @@ from tuner.core.columns import Columns
 from tuner.costmodel.flops import hardware_flops, per_gpu, training_seconds
 from tuner.costmodel.memory import limit
 from tuner.export.production import Expected, Production
-from tuner.report.rows import rows_of
-from tuner.tune.reopen import Reopened
-from tuner.tune.standing import DAY, INTERVAL, Place
+from tuner.study.leaderboard import rows_of
+from tuner.study.result import Reopened
+from tuner.study.ranking import DAY, INTERVAL, Place
 
 
 def promise(study: Reopened, place: Place) -> Production:

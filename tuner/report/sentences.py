@@ -7,9 +7,9 @@ from typing import Final
 
 from tuner.core.text import counted, ends, listed, node_time, seconds, span
 from tuner.planning.cost import Cost, cost_of, difference
-from tuner.report.rows import Row, size
-from tuner.tune.reopen import Reopened
-from tuner.tune.standing import UNLIKELY
+from tuner.study.leaderboard import Row, size
+from tuner.study.result import Reopened
+from tuner.study.ranking import UNLIKELY
 
 SAID: Final = 3
 """Terms that are named."""

@@ -17,10 +17,10 @@ from tuner.report.figures import plots
 from tuner.report.markdown import markdown
 from tuner.report.page import page
 from tuner.report.plot import Plot
-from tuner.report.rows import Row, rows_of
+from tuner.study.leaderboard import Row, rows_of
 from tuner.report.sentences import sentences
 from tuner.report.style import look
-from tuner.tune.reopen import Reopened
+from tuner.study.result import Reopened
 
 PLOTS: Final = "plots"
 DOTS: Final = 110

@@ -13,8 +13,8 @@ from tuner.costmodel.calibration import Calibration
 from tuner.costmodel.site_factors import Site
 from tuner.launch.machine import Machine, catalog_name, host_gpu, this_machine
 from tuner.launch.preflight import Finding, accelerator, clock, disk, frameworks, ports, probe, python, slurm
-from tuner.search.storage import sqlite_url
-from tuner.search.study import Study
+from tuner.study.store.storage import sqlite_url
+from tuner.study.store.trial_store import Study
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,7 +79,7 @@ def _storage(url: str | None) -> Finding:
     """A study made, read and left in a storage of its own, or the one that is named, read."""
     try:
         if url is not None:
-            from tuner.search.storage import open_storage
+            from tuner.study.store.storage import open_storage
 
             open_storage(url).database.remove_session()
             return Finding(name="storage", verdict="ok", evidence="the database answers")

@@ -21,14 +21,14 @@ from tuner.launch.contract import Job, Launcher, Result, State
 from tuner.search.surrogate import Trust
 from tuner.search.candidates import Pool
 from tuner.search.pruner import Referee
-from tuner.search.record import Ending, Proposal, Trial
-from tuner.search.study import Study
-from tuner.search.worker import gone, this_worker
-from tuner.tune.choosing import Chooser
-from tuner.tune.knowledge import Knowledge
-from tuner.tune.limits import Limits
-from tuner.tune.standing import DAY, noise
-from tuner.tune.watch import Watch, verdict
+from tuner.study.store.trial import Ending, Proposal, Trial
+from tuner.study.store.trial_store import Study
+from tuner.study.store.owner import gone, this_worker
+from tuner.study.scheduler import Chooser
+from tuner.study.state import Knowledge
+from tuner.study.limits import Limits
+from tuner.study.ranking import DAY, noise
+from tuner.study.watchdog import Watch, verdict
 
 LOOK: Final = 20.0
 """Seconds at most between two looks at running jobs."""

@@ -11,7 +11,7 @@ import numpy as np
 
 from tuner.costmodel.normal import below
 from tuner.search.surrogate import REPEAT, Belief
-from tuner.search.record import Trial
+from tuner.study.store.trial import Trial
 
 WORTH: Final = 6.0
 """Repeats that the noise known before is worth."""

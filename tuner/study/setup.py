@@ -33,15 +33,15 @@ from tuner.launch.virtual.simulated import Drift, Simulated
 from tuner.planning.plan import why_empty
 from tuner.search.candidates import MOST, Pool
 from tuner.search.samplers import SAMPLERS
-from tuner.search.storage import sqlite_url
-from tuner.search.study import Study
-from tuner.search.tracking import Tracker
+from tuner.study.store.storage import sqlite_url
+from tuner.study.store.trial_store import Study
+from tuner.study.store.tracking import Tracker
 from tuner.space.space import Space, Tally, space_document
 from tuner.tables import Table
-from tuner.tune.limits import Limits
-from tuner.tune.loop import Event, Setup
-from tuner.tune.replayed import replayed
-from tuner.tune.trust import trust_for
+from tuner.study.limits import Limits
+from tuner.study.loop import Event, Setup
+from tuner.study.replay_setup import replayed
+from tuner.study.limits import trust_for
 
 LAUNCHERS: Final = ("simulated", "replay", "local", "hostfile", "slurm")
 

@@ -16,10 +16,10 @@ from tuner.search.parameter_space import ParameterSpace
 from tuner.search.surrogate import Belief, Seen, Trust
 from tuner.search.candidates import Pool
 from tuner.search.samplers import Proposer, proposer
-from tuner.search.record import Trial
-from tuner.search.study import Study
-from tuner.tune import eras as drift
-from tuner.tune.standing import DAY, Place, standings
+from tuner.study.store.trial import Trial
+from tuner.study.store.trial_store import Study
+from tuner.study import drift
+from tuner.study.ranking import DAY, Place, standings
 
 
 class Knowledge:

@@ -13,8 +13,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from tuner.search.storage import understood
-from tuner.search.study import Study
+from tuner.study.store.storage import understood
+from tuner.study.store.trial_store import Study
 
 LONGEST: Final = 2045
 """Characters of one attribute."""

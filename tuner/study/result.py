@@ -2,19 +2,20 @@
 
 Only the topologies that were tried are asked for, so that a study of a thousand jobs is read in a moment: what is
 believed of one of them does not depend on those that nobody tried.
+
+What a study has found: the winner, how sure it is, what it is worth and what it cost.
+
+Nodes that have failed under a study's jobs, and jobs that were begun anew for it, as people are told.
 """
 
 from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
-
 import numpy as np
-
 from tuner.core.columns import Columns
 from tuner.core.documents import cluster_of, topology_of, workload_of
 from tuner.core.domain import Cluster, Topology, Workload
@@ -26,14 +27,22 @@ from tuner.costmodel.site_file import site_of
 from tuner.launch.excluded_nodes import excluded_nodes
 from tuner.search.surrogate import Belief, Seen
 from tuner.search.candidates import Pool
-from tuner.search.record import Trial
-from tuner.search.study import Study
-from tuner.tune import eras as drift
-from tuner.tune.earlier import existing
-from tuner.tune.knowledge import seen_in
-from tuner.tune.mishaps import mishaps
-from tuner.tune.standing import DAY, INTERVAL, Place, noise, rivals, standings
-from tuner.tune.trust import trust_for
+from tuner.study.store.trial import Trial
+from tuner.study.store.trial_store import Study
+from tuner.study import drift
+from tuner.study.warm_start import existing
+from tuner.study.state import seen_in
+from tuner.study.ranking import DAY, INTERVAL, Place, noise, rivals, standings
+from tuner.study.limits import trust_for
+from collections.abc import Sequence
+from dataclasses import dataclass
+from tuner.core.outcomes import Outcome
+from tuner.study.drift import Era
+from tuner.study.loop import Tuning
+from tuner.study.ranking import Place, rivals
+from typing import Final
+from tuner.core.text import listed
+
 
 NEAR: Final = 250
 """Topologies, the best ones, of which a study's belief is worked out again: the time that takes grows with the square
@@ -303,3 +312,98 @@ def _tried(settings: Sequence[tuple[Workload, Cluster]], trials: Sequence[Trial]
     ]
     kept = tuple(part for part in parts if len(part.tp)) or tuple(parts[:1])
     return Pool(workload=settings[0][0], parts=kept), numbered
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """Of a study as it stands."""
+
+    study: str
+    launcher: str
+    simulated: bool
+    trials: tuple[Trial, ...]
+    places: tuple[Place, ...]
+    """All measured topologies, the best first."""
+    equals: tuple[Place, ...]
+    """Those that cannot be told apart from the best."""
+    first: Place | None
+    """The first topology that was measured."""
+    favourite: Trial | None
+    """The first one proposed: what the model alone would have chosen."""
+    outcomes: dict[str, int]
+    jobs: int
+    node_hours: float
+    eras: tuple[Era, ...]
+    ended: str
+    """Why nothing more is launched; empty where it was interrupted."""
+    running: tuple[Trial, ...]
+    excluded: dict[str, str]
+    """Nodes that have failed and are left out, and why."""
+
+    @property
+    def mishaps(self) -> str:
+        """A sentence about these, and about jobs that were run again; empty where there are none."""
+        return mishaps(self.excluded, self.trials)
+
+    @property
+    def best(self) -> Place | None:
+        """The winner."""
+        return self.places[0] if self.places else None
+
+
+def answer(tuning: Tuning) -> Answer:
+    """What is known now."""
+    known = tuning.known
+    launched = [trial for trial in known.trials if trial.launched]
+    measured = [trial for trial in launched if trial.measured]
+    return Answer(
+        study=tuning.study.name,
+        launcher=tuning.launcher.name,
+        simulated=tuning.launcher.simulated,
+        trials=tuple(known.trials),
+        places=tuple(known.places),
+        equals=tuple(rivals(known.places)),
+        first=_place_of(known.places, measured[0]) if measured else None,
+        favourite=launched[0] if launched else None,
+        outcomes=dict(Counter(trial.ending.outcome.value for trial in launched if trial.ending).most_common()),
+        jobs=len(launched),
+        node_hours=known.node_hours,
+        eras=tuple(known.eras),
+        ended=tuning.chooser.finished or "",
+        running=tuple(trial for trial in launched if trial.ending is None),
+        excluded=excluded_nodes(tuning.setup.folder),
+    )
+
+
+def gain(answer: Answer, over: Place | None) -> float | None:
+    """By what share the winner finishes sooner than another one."""
+    if answer.best is None or over is None:
+        return None
+    return 1 - answer.best.days / over.days
+
+
+def favourite_place(answer: Answer) -> Place | None:
+    """Where the model's own favourite has ended; None where it was not measured."""
+    trial = answer.favourite
+    if trial is None or trial.ending is None or trial.ending.outcome is not Outcome.MEASURED:
+        return None
+    return _place_of(answer.places, trial)
+
+
+def _place_of(places: Sequence[Place], trial: Trial) -> Place | None:
+    return next((place for place in places if place.candidate == trial.proposal.candidate), None)
+
+
+SAID: Final = 8
+"""Nodes, and trials, that are named."""
+
+
+def mishaps(excluded: Mapping[str, str], trials: Sequence[Trial]) -> str:
+    """One sentence; empty where nothing has happened. `excluded` are nodes that are left out, and why each is."""
+    nodes = [f"{name} ({why})" for name, why in excluded.items()]
+    reasons = [(trial.number, trial.ending.again) for trial in trials if trial.ending is not None]
+    again = [f"trial {number} was run again ({reason})" for number, reason in reasons if reason]
+    parts = [f"left out, for they have failed: {listed(nodes, limit=SAID)}"] * bool(nodes)
+    parts += [listed(again, limit=SAID)] * bool(again)
+    said = "; ".join(parts)
+    return f"{said[0].upper()}{said[1:]}." if said else ""

@@ -14,7 +14,7 @@ from typing import Any, Final
 import optuna
 
 from tuner.core.errors import InputError, MissingDependency, UnknownName
-from tuner.search.study import Study
+from tuner.study.store.trial_store import Study
 
 TRACKERS: Final = ("mlflow", "wandb")
 METRIC: Final = "days"

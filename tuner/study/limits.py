@@ -1,12 +1,17 @@
-"""When a study ends, and how much of it is kept for the final round."""
+"""When a study ends, and how much of it is kept for the final round.
+
+How far a study may rely on the model and on a single run: whoever searches and whoever reads it believe the same.
+"""
 
 from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from typing import Final
-
 from tuner.core.errors import InputError
+from collections.abc import Mapping
+from typing import Any, Final
+from tuner.search.surrogate import Trust
+
 
 FINAL: Final = 0.15
 """Share of the budget for telling the best few apart."""
@@ -56,3 +61,13 @@ class Limits:
     def stretch(self) -> int:
         """Jobs from one reference run to the next."""
         return max(6, self.search // REFERENCES)
+
+
+HOST: Final = Trust(repeat=0.10, unsure=4.0)
+"""On a machine's processors, shared with everything else: eight runs of one topology have differed by a third, and the
+model was not made for them."""
+
+
+def trust_for(about: Mapping[str, Any]) -> Trust:
+    """How far the model and a single run can be relied on in a study, by what it is about."""
+    return HOST if about.get("accelerator") == "cpu" else Trust()
