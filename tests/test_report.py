@@ -17,7 +17,7 @@ from benchmarks.report import long_study
 from tests.conftest import ROOT, Run
 from tests.found_studies import opened, study_in
 from tuner.core.outcomes import Outcome
-from tuner.report.cells import HEADERS, measurements, table
+from tuner.report.tables import HEADERS, measurements, table
 from tuner.report.figures import plots
 from tuner.study.leaderboard import rows_of
 from tuner.report.sentences import account, sentences

@@ -246,7 +246,7 @@ def _print_json(groups: list[list[Option]], model: Model, source: str, written: 
 def _plot(groups: list[list[Option]], path: str) -> None:
     from pathlib import Path
 
-    from tuner.report.batches import Panel, curve, draw
+    from tuner.report.batch_plots import Panel, curve, draw
 
     panels = [
         Panel(

@@ -244,6 +244,6 @@ def _show(seen: Seen) -> None:
 def _plot(made: Answer, path: str) -> None:
     from pathlib import Path
 
-    from tuner.report.batches import Panel, draw
+    from tuner.report.batch_plots import Panel, draw
 
     draw([Panel.of("", made)], Path(path))

@@ -36,7 +36,7 @@ def takes_a_table(command: Command) -> Command:
 
 
 def _of_study(name: str, runs: Path, storage: str | None) -> Table:
-    from tuner.report.cells import measurements
+    from tuner.report.tables import measurements
     from tuner.tables import table_of
     from tuner.study.result import reopened
 

@@ -11,7 +11,7 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLoca
 from tuner.core.text import node_time, span
 from tuner.report import series
 from tuner.report.maps import cliff, drift, map_of
-from tuner.report.plot import MANY, OUTCOMES, Plot, days_axis
+from tuner.report.style import MANY, OUTCOMES, Plot, days_axis
 from tuner.study.leaderboard import GIB, Row
 from tuner.report.sentences import term
 from tuner.report.style import (

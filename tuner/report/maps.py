@@ -11,7 +11,7 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLoca
 
 from tuner.core.text import span
 from tuner.report import series
-from tuner.report.plot import OUTCOMES, Plot, days_axis
+from tuner.report.style import OUTCOMES, Plot, days_axis
 from tuner.study.leaderboard import Row
 from tuner.report.style import (
     BLACK,

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tuner.core.text import pipe_table, seconds, span
-from tuner.report.cells import WORDS, headers, table
-from tuner.report.graphs import graphs
+from tuner.report.tables import WORDS, headers, table
+from tuner.report.plotly import graphs
 from tuner.study.leaderboard import GIB, Row, rows_of
 from tuner.report.sentences import sentences
 from tuner.study.store.optuna_dashboard import Notebook

@@ -1,18 +1,20 @@
-"""A report as one HTML file that needs no other: style and pictures are inside."""
+"""A report as one HTML file that needs no other: style and pictures are inside.
+
+A report as Markdown, in the BLOOM report's own layout.
+"""
 
 from __future__ import annotations
-
 import base64
 from collections.abc import Sequence
 from typing import Final
-
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
-
 from tuner.core.resources import folder
-from tuner.report.cells import WORDS, headers, table
-from tuner.report.markdown import footnote
+from tuner.report.tables import WORDS, headers, table
 from tuner.study.leaderboard import Row
 from tuner.study.result import Reopened
+from tuner.core.text import pipe_table
+from tuner.report.tables import HEADERS, WORDS, headers, table
+
 
 MOST: Final = 250
 """Rows that the page shows; a longer table is read as a file."""
@@ -57,3 +59,29 @@ def page(
             for name, title, alt, svg, inches in plots
         ],
     )
+
+
+def markdown(study: Reopened, rows: Sequence[Row], said: Sequence[str], plots: Sequence[tuple[str, str, str]]) -> str:
+    """The page; `plots` are file, title and what each shows."""
+    label = " (SIMULATED)" if study.simulated else ""
+    lines = [f"# Study {study.name}{label}", "", *_spaced(said), "## Topologies", ""]
+    lines += pipe_table(headers(rows), table(study, rows), WORDS)
+    lines += ["", f"* {footnote(study, rows)}", ""]
+    for file, title, alt in plots:
+        lines += [f"## {title}", "", f"![{alt}]({file})", "", alt, ""]
+    return "\n".join(lines).rstrip("\n") + "\n"
+
+
+def footnote(study: Reopened, rows: Sequence[Row]) -> str:
+    """What the figures of the table are."""
+    word = "simulated" if study.simulated else "measured"
+    unit = headers(rows)[HEADERS.index("Days")]
+    eras = "; all are as the cluster was in the last era" if study.eras else ""
+    return (
+        f"Sec/it: what the topology's own runs and all others make likely{eras}; each run as it was {word} stands in "
+        f"measurements.csv. {unit}: until the training is finished, at equal compute. Mem: the fullest GPU."
+    )
+
+
+def _spaced(sentences: Sequence[str]) -> list[str]:
+    return [part for sentence in sentences for part in (sentence, "")]

@@ -12,11 +12,11 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.backends.backend_svg import FigureCanvasSVG
 
 from tuner.core.atomic_write import write_files
-from tuner.report.cells import measurements
+from tuner.report.tables import measurements
 from tuner.report.figures import plots
-from tuner.report.markdown import markdown
+from tuner.report.page import markdown
 from tuner.report.page import page
-from tuner.report.plot import Plot
+from tuner.report.style import Plot
 from tuner.study.leaderboard import Row, rows_of
 from tuner.report.sentences import sentences
 from tuner.report.style import look
