@@ -23,11 +23,11 @@ from tuner.core.domain import Cluster, Topology, Workload
 from tuner.core.errors import InputError
 from tuner.core.keys import parse_key
 from tuner.export.bundle import FORMATS, bundle
-from tuner.export.expecting import delivered, read_promise
+from tuner.export.delivery import delivered, read_promise
 from tuner.export.megatron import megatron_deepspeed, megatron_lm
 from tuner.export.production import Expected, Production, explained, production_config
 from tuner.launch.ds_config import check, ds_config
-from tuner.report.promise import promise
+from tuner.export.api import promise
 from tuner.space.build import space_for
 
 SHELLCHECK = shutil.which("shellcheck") or ""

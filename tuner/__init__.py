@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from tuner.core.keys import parse_key
     from tuner.planning.explain import explain
     from tuner.planning.plan import plan
-    from tuner.report.handing import write_export
+    from tuner.export.api import write_export
     from tuner.report.write import write_report
     from tuner.space.build import space_for
     from tuner.space.rules import RuleSet

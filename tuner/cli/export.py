@@ -40,7 +40,7 @@ def export(study: Reopened, key: str | None, output: str | None, launched_by: st
     from tuner.core.errors import NothingUsable
     from tuner.core.text import seconds, span
     from tuner.export.bundle import bundle
-    from tuner.report.promise import promise
+    from tuner.export.api import promise
 
     place = study.place_of(key) if key else study.best
     if place is None:

@@ -11,7 +11,7 @@ from tuner.cli.options import as_json, describes_a_space
 
 if TYPE_CHECKING:
     from tuner.audit.measure import Measured, Subject
-    from tuner.export.expecting import Delivered
+    from tuner.export.delivery import Delivered
     from tuner.space.space import Space
 
 _MOST_ROWS = 12
@@ -50,7 +50,7 @@ def measure(
     from tuner.audit.measure import measure as measured
     from tuner.audit.measure import subject_of
     from tuner.core.errors import InputError, NothingUsable
-    from tuner.export.expecting import delivered, read_promise
+    from tuner.export.delivery import delivered, read_promise
     from tuner.logs import chosen_run, parse_iterations, read_log
     from tuner.logs.files import log_lines
 

@@ -1,9 +1,10 @@
-"""What a measured topology promises for production."""
+"""What a measured topology promises for production.
+
+What Python takes away from a study: the folder that goes to production.
+"""
 
 from __future__ import annotations
-
 import math
-
 from tuner.core.columns import Columns
 from tuner.costmodel.flops import hardware_flops, per_gpu, training_seconds
 from tuner.costmodel.memory import limit
@@ -11,6 +12,10 @@ from tuner.export.production import Expected, Production
 from tuner.study.leaderboard import rows_of
 from tuner.study.result import Reopened
 from tuner.study.ranking import DAY, INTERVAL, Place
+from pathlib import Path
+from tuner.core.atomic_write import write_files
+from tuner.core.errors import NothingUsable
+from tuner.export.bundle import bundle
 
 
 def promise(study: Reopened, place: Place) -> Production:
@@ -42,3 +47,11 @@ def promise(study: Reopened, place: Place) -> Production:
             source="simulated" if study.simulated else "measured",
         ),
     )
+
+
+def write_export(study: Reopened, folder: str | Path, *, key: str | None = None, format: str = "slurm") -> list[Path]:  # noqa: A002 - the flag's own name
+    """Write the winner's `ds_config.json`, launch script and what to expect; `key` takes another measured topology."""
+    place = study.place_of(key) if key else study.best
+    if place is None:
+        raise NothingUsable(f"study {study.name} has measured nothing to export.")
+    return write_files(Path(folder), bundle(promise(study, place), format))
