@@ -26,9 +26,9 @@ from tuner.launch.ds_config import ds_config
 from tuner.launch.local.launcher import Local
 from tuner.launch.program import Template
 from tuner.space.build import space_for
-from tuner.study.setup import Request, begin
 from tuner.study.limits import Limits
 from tuner.study.loop import Tuning
+from tuner.study.setup import Request, begin
 
 ROOT = Path(__file__).resolve().parent.parent
 REPEATS = 9

@@ -20,17 +20,17 @@ from tuner.core.outcomes import Outcome
 from tuner.costmodel.calibration import Calibration
 from tuner.launch.virtual.ground_truth import Truth
 from tuner.launch.virtual.simulated import Simulated
-from tuner.search.parameter_space import ParameterSpace
-from tuner.search.surrogate import Belief, Seen
 from tuner.search.candidates import Pool
+from tuner.search.parameter_space import ParameterSpace
 from tuner.search.samplers import proposer
-from tuner.study.store.trial import Ending, Proposal
-from tuner.study.store.storage import sqlite_url
-from tuner.study.store.trial_store import Study
+from tuner.search.surrogate import Belief, Seen
 from tuner.space.build import space_for
 from tuner.study.limits import Limits
 from tuner.study.loop import Setup, Tuning
 from tuner.study.ranking import DAY
+from tuner.study.store.storage import sqlite_url
+from tuner.study.store.trial import Ending, Proposal
+from tuner.study.store.trial_store import Study
 
 MANY: Final = 1_000
 """Trials of a study that is asked how much it costs to ask and tell."""

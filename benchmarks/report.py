@@ -28,12 +28,12 @@ from tuner.costmodel.memory import limit, worst_need
 from tuner.costmodel.site_factors import Site
 from tuner.launch.virtual.ground_truth import Truth
 from tuner.search.parameter_space import ParameterSpace
-from tuner.study.store.trial import Ending, Proposal, ending_document, proposal_document
-from tuner.study.store.trial_store import STATES
 from tuner.space.build import space_for
-from tuner.study.setup import Begun, Request, begin
 from tuner.study.limits import Limits
 from tuner.study.ranking import DAY
+from tuner.study.setup import Begun, Request, begin
+from tuner.study.store.trial import Ending, Proposal, ending_document, proposal_document
+from tuner.study.store.trial_store import STATES
 
 REPEATS = 3
 JOBS = 1000

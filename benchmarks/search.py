@@ -35,15 +35,15 @@ from tuner.launch.virtual.ground_truth import Truth
 from tuner.launch.virtual.replay import Answer, Replay, run_word
 from tuner.launch.virtual.simulated import Simulated
 from tuner.search.candidates import Pool
-from tuner.study.store.trial import Trial
-from tuner.study.store.storage import sqlite_url
-from tuner.study.store.trial_store import Study
 from tuner.space.build import space_for
-from tuner.tables import Table, read_table
 from tuner.study.limits import Limits
 from tuner.study.loop import Event, Setup, Tuning
-from tuner.study.replay_setup import replayed
 from tuner.study.ranking import DAY
+from tuner.study.replay_setup import replayed
+from tuner.study.store.storage import sqlite_url
+from tuner.study.store.trial import Trial
+from tuner.study.store.trial_store import Study
+from tuner.tables import Table, read_table
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 SHIPPED: Final = ROOT / "tests" / "data" / "tables"

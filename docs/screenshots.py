@@ -18,10 +18,10 @@ from tuner.launch.dashboard_server import dashboard
 from tuner.report.notes import annotate
 from tuner.report.write import write_report
 from tuner.space.build import space_for
-from tuner.study.setup import Request, begin
 from tuner.study.limits import Limits
 from tuner.study.loop import Tuning
 from tuner.study.result import Reopened, reopened
+from tuner.study.setup import Request, begin
 
 PLOTS = Path(__file__).resolve().parent / "plots"
 COLOURS = 128

@@ -1,42 +1,52 @@
-"""The floors and the single owners of the architecture, as a check of the source text.
+"""The layers and the library owners of the architecture, checked against the source text.
 
-`violations(package)` reads every module of a package laid out like `tuner/` and returns one sentence for each import
-or call that is not its to make.
+`violations(package)` reads every module of a package laid out like `tuner/` and returns one sentence per forbidden
+import or call. `python -m tests.architecture` prints the layer table that CONTRIBUTING.md contains.
 """
 
 from __future__ import annotations
 
 import ast
 import sys
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
+from typing import Final
 
-FLOORS = (
-    (
-        *("errors", "notebook", "durations", "sizes", "resources", "wholefile"),
-        *("domain", "results", "assignment", "huggingface", "catalog", "keys"),
+LAYERS: Final = {
+    "__main__": ("the entry point", {"cli"}),
+    "cli": ("parse, call the Python API, print", {"report", "export", "study", "sizing", "planning", "audit"}),
+    "report": ("tables, plots, HTML", {"study", "sizing"}),
+    "export": ("production files", {"study", "sizing"}),
+    "study": (
+        "one study: setup, loop, scheduler, ranking, drift, watchdog, result; `study/store/` keeps it",
+        {"search", "planning", "launch", "launch/virtual", "audit"},
     ),
-    ("columns", "rules", "axes", "space", "openings", "nearest", "remedies", "logs"),
-    ("physics",),
-    ("search", "launch", "tables", "logfiles", "sitefile"),
-    ("planning", "explaining", "measuring", "evaluating", "costing", "audit", "request", "export", "budget", "batches"),
-    ("tune",),
-    ("report",),
-    ("cli",),
-    ("__main__",),
-)
-"""Lowest first. On the two lowest floors a module may import those that stand before it; further up, neighbours on a
-floor do not know each other."""
+    "sizing": ("memory budgets, max batch, FSDP against TP; runs jobs", {"launch", "costmodel"}),
+    "search": ("surrogate, acquisition, samplers, candidates", {"costmodel"}),
+    "planning": ("plan, explain, cost of a topology; launches nothing", {"costmodel"}),
+    "launch": (
+        "launcher contract; `local/`, `slurm/`, `virtual/`, `ds_config`; the only importer of subprocess",
+        {"logs"},
+    ),
+    "launch/virtual": ("simulated cluster and replayed tables", {"launch", "costmodel"}),
+    "audit": ("checks of published figures; a log as a measurement", {"costmodel", "logs"}),
+    "costmodel": ("time and memory terms, calibration, evaluation", {"space", "tables"}),
+    "space": ("axes, rules, enumeration, nearest legal topology, relaxations", {"core"}),
+    "logs": ("one reader per framework, failure classification", {"core"}),
+    "tables": ("the measurement table", {"core"}),
+    "core": ("domain types, catalog, columns, keys, documents, text, errors, atomic writes", set[str]()),
+    "worker": ("the training program inside a job; the only place for torch and deepspeed", {"core"}),
+}
+"""Each package, highest first: what it contains and what it may import, besides whatever those may import."""
 
-ORDERED_FLOORS = 2
-APART = "worker"
-"""The training program: it imports nothing of ours above the lowest floor."""
+BACK_ENDS: Final = ("launch/local", "launch/slurm", "launch/virtual")
+"""Launcher implementations: none imports another."""
 
-OWNERS = {
-    "optuna": {"search"},
-    "optuna_integration": {"search"},
-    "wandb": {"search"},
-    "sqlalchemy": {"search"},
+OWNERS: Final = {
+    "optuna": {"search", "study/store"},
+    "optuna_integration": {"study/store"},
+    "wandb": {"study/store"},
+    "sqlalchemy": {"study/store"},
     "importlib": {"launch", "__init__"},
     "ctypes": {"launch", "worker"},
     "subprocess": {"launch"},
@@ -44,71 +54,118 @@ OWNERS = {
     "deepspeed": {"worker"},
     "click": {"cli"},
     "rich": {"cli"},
-    "tomllib": {"catalog"},
-    "tomli": {"catalog"},
-    "compression": {"logfiles"},
+    "tomllib": {"core/catalog"},
+    "tomli": {"core/catalog"},
+    "compression": {"logs/files"},
     "pandas": {"tables"},
     "csv": {"tables", "cli"},
     "matplotlib": {"report"},
     "jinja2": {"export", "launch", "report"},
-    "numpy": {name for floor in FLOORS[1:-2] for name in floor},
+    "numpy": {
+        *("core/columns", "space", "tables", "costmodel", "audit", "launch", "planning", "search", "sizing", "study"),
+        "report",
+    },
 }
 """Who may import a third-party library, or a module of the standard library that is kept in one place."""
 
-PURE = (
-    "rules",
-    "columns",
-    "axes",
-    "space",
-    "openings",
-    "nearest",
-    "remedies",
-    "logs",
-    "physics",
-    "audit",
-    "domain",
-    "results",
-    "sizes",
-    "durations",
-    "keys",
-    "errors",
-    "notebook",
+PURE: Final = (
+    *("core/columns", "core/domain", "core/outcomes", "core/validation", "core/keys", "core/errors", "core/text"),
+    *("core/documents", "space", "logs", "costmodel", "audit"),
 )
-"""They return: they neither print nor read a clock, a file or the environment."""
+IMPURE: Final = ("costmodel/evaluation", "costmodel/site_file", "logs/files", "audit/measure", "space/build")
+"""Modules of otherwise pure packages that read files or raise on bad input."""
 
-IMPURE_MODULES = {"time", "datetime", "random", "os", "io", "pathlib", "logging", "socket", "threading", "secrets"}
-_RULES = ("rule", "table", "laws", "policies", "advice", "shapes", "sentences")
-NEVER_RAISE = {"physics", *(f"rules/{name}" for name in _RULES)}
-BANNED_CALLS = {"eval", "exec", "os.system", "os.popen", "__import__"}
-MAY_PRINT = {"cli", "__main__", APART}
-"""Who speaks to a terminal; everyone else returns."""
+IMPURE_LIBRARIES: Final = {
+    "time",
+    "datetime",
+    "random",
+    "os",
+    "io",
+    "pathlib",
+    "logging",
+    "socket",
+    "threading",
+    "secrets",
+}
+NEVER_RAISE: Final = ("costmodel", "space/rules")
+MAY_RAISE: Final = ("costmodel/evaluation", "costmodel/site_file", "space/rules/ruleset")
+BANNED_CALLS: Final = {"eval", "exec", "os.system", "os.popen", "__import__"}
+MAY_PRINT: Final = ("__main__", "cli", "worker")
 
 
-def violations(package: Path) -> list[str]:
-    """Everything in the package that the architecture forbids."""
-    found: list[str] = []
-    for path in sorted(package.rglob("*.py")):
-        module = path.relative_to(package).with_suffix("").as_posix()
-        found += [f"{module}: {complaint}" for complaint in _complaints(module, ast.parse(path.read_text()))]
+def reachable(package: str) -> set[str]:
+    """Every package that `package` may import, itself included."""
+    found: set[str] = set()
+    pending = [package]
+    while pending:
+        name = pending.pop()
+        if name not in found:
+            found.add(name)
+            pending += [*LAYERS[name][1] - found]
     return found
 
 
-def _complaints(module: str, tree: ast.Module) -> Iterator[str]:
-    unit = module.split("/")[0]
-    if unit not in {name for floor in FLOORS for name in floor} | {APART, "__init__"}:
-        yield f"stands on no floor; give {unit} one"
+def layers() -> list[list[str]]:
+    """The packages in layers, the lowest first: each imports packages of lower layers only."""
+    rank: dict[str, int] = {}
+    while len(rank) < len(LAYERS):
+        for name in LAYERS:
+            below = {_package(other) for other in LAYERS[name][1]} - {_package(name)}
+            if name not in rank and below <= {_package(other) for other in rank}:
+                rank[name] = 1 + max((rank[other] for other in rank if _package(other) in below), default=-1)
+    return [[name for name in LAYERS if rank[name] == level] for level in range(max(rank.values()) + 1)]
+
+
+def table() -> str:
+    """The layers as the Markdown table of CONTRIBUTING.md."""
+    lines = ["| layer | package | contains | may import, besides what those may import |", "|---|---|---|---|"]
+    for level, names in reversed([*enumerate(layers(), start=1)]):
+        for name in names:
+            contains, below = LAYERS[name]
+            lines.append(f"| {level} | `{name}` | {contains} | {', '.join(f'`{one}`' for one in sorted(below))} |")
+    return "\n".join(lines) + "\n"
+
+
+def violations(package: Path) -> list[str]:
+    """Everything in the package that the architecture forbids, one sentence each."""
+    texts = {path.relative_to(package).with_suffix("").as_posix(): path for path in sorted(package.rglob("*.py"))}
+    return [line for name, path in texts.items() for line in complaints(name, path.read_text(), texts.keys())]
+
+
+def complaints(module: str, text: str, modules: Collection[str]) -> list[str]:
+    """What the architecture forbids in the source text of one module, among all modules of the package."""
+    return [f"{module}: {complaint}" for complaint in _complaints(module, ast.parse(text), modules)]
+
+
+def _package(module: str) -> str:
+    """`launch` of `launch/slurm/job`."""
+    return module.split("/")[0]
+
+
+def _layer(module: str) -> str:
+    """The row of `LAYERS` that a module belongs to."""
+    return "launch/virtual" if module.startswith("launch/virtual") else _package(module)
+
+
+def _within(module: str, names: Iterator[str] | tuple[str, ...] | set[str]) -> bool:
+    return any(module == name or module.startswith(f"{name}/") for name in names)
+
+
+def _complaints(module: str, tree: ast.Module, modules: Collection[str]) -> Iterator[str]:
+    if module != "__init__" and _layer(module) not in LAYERS:
+        yield f"is in no layer; add {_package(module)} to LAYERS"
         return
-    for imported in _imports(tree):
+    for imported in imports(tree):
         parts = imported.split(".")
         if parts[0] == "tuner":
-            yield from _against_floors(unit, parts[1] if len(parts) > 1 else "__init__")
+            yield from _against_layers(module, "/".join(parts[1:]), modules)
         else:
-            yield from _against_owners(unit, parts[0])
-    yield from _against_purity(module, unit, tree)
+            yield from _against_owners(module, parts[0])
+    yield from _against_purity(module, tree)
 
 
-def _imports(tree: ast.Module) -> Iterator[str]:
-    """Every module that is imported, also inside functions; what only a type checker sees does not count."""
+def imports(tree: ast.Module) -> Iterator[str]:
+    """Every imported module, function-level imports included; imports for the type checker alone do not count."""
     typing_only = {
         id(node)
         for branch in ast.walk(tree)
@@ -124,59 +181,62 @@ def _imports(tree: ast.Module) -> Iterator[str]:
         elif isinstance(node, ast.ImportFrom):
             if node.level:
                 yield "tuner.relative-import"
-            elif node.module == "tuner":
-                yield from (f"tuner.{alias.name}" for alias in node.names)
+            elif node.module and node.module.split(".")[0] == "tuner":
+                yield from (f"{node.module}.{alias.name}" for alias in node.names)
             else:
                 yield node.module or ""
 
 
-def _against_floors(unit: str, imported: str) -> Iterator[str]:
-    if unit == imported or imported in ("__init__", "__version__"):
+def _against_layers(module: str, imported: str, modules: Collection[str]) -> Iterator[str]:
+    target = next((name for name in (imported, imported.rpartition("/")[0]) if name in modules), imported)
+    if target in ("", "__version__", "__init__") or imported == "__version__":
         return
-    if unit == "__init__":
-        yield f"the package itself imports {imported}; it must cost nothing"
-        return
-    target, own = _floor(imported), _floor(unit)
-    if target is None:
-        yield f"imports tuner.{imported}, which stands on no floor"
-    elif own is None:
-        if target > 0:
-            yield f"stands apart and imports {imported} of floor {target + 1}"
-    elif target > own:
-        yield f"floor {own + 1} imports {imported} of floor {target + 1}"
-    elif target == own:
-        floor = FLOORS[own]
-        if own >= ORDERED_FLOORS or floor.index(imported) > floor.index(unit):
-            yield f"imports its neighbour {imported}"
+    if module == "__init__":
+        yield f"the package itself imports {imported}; importing it must cost nothing"
+    elif _layer(target) not in LAYERS:
+        yield f"imports tuner.{imported.replace('/', '.')}, which is in no layer"
+    elif _layer(target) == "worker" != _layer(module):
+        yield "imports the worker, which runs in a process of its own"
+    elif _layer(target) not in reachable(_layer(module)) and _package(target) != _package(module):
+        yield f"{_layer(module)} may not import {_layer(target)}"
+    else:
+        back_ends = {end for end in BACK_ENDS for name in (module, target) if _within(name, {end})}
+        if len(back_ends) > 1:
+            yield f"imports another launch back end, {target}"
 
 
-def _floor(unit: str) -> int | None:
-    return next((level for level, floor in enumerate(FLOORS) if unit in floor), None)
-
-
-def _against_owners(unit: str, library: str) -> Iterator[str]:
+def _against_owners(module: str, library: str) -> Iterator[str]:
     if library in OWNERS:
-        if unit not in OWNERS[library]:
+        if not _within(module, OWNERS[library]):
             yield f"imports {library}, which belongs to {' and '.join(sorted(OWNERS[library]))}"
     elif library not in sys.stdlib_module_names:
         yield f"imports {library}, which has no owner"
-    elif library == "pickle" or (library == "importlib" and unit != "__init__"):
+    elif library == "pickle" or (library == "importlib" and module != "__init__"):
         yield f"imports {library}"
-    elif unit in PURE and library in IMPURE_MODULES:
+    elif _pure(module) and library in IMPURE_LIBRARIES:
         yield f"is pure and imports {library}"
 
 
-def _against_purity(module: str, unit: str, tree: ast.Module) -> Iterator[str]:
+def _pure(module: str) -> bool:
+    return _within(module, PURE) and module not in IMPURE
+
+
+def _against_purity(module: str, tree: ast.Module) -> Iterator[str]:
+    may_print = _within(module, MAY_PRINT)
     for node in ast.walk(tree):
-        if isinstance(node, ast.Raise) and (module in NEVER_RAISE or unit in NEVER_RAISE):
+        if isinstance(node, ast.Raise) and _within(module, NEVER_RAISE) and module not in MAY_RAISE:
             yield f"raises in line {node.lineno}; rules and estimates return"
         if isinstance(node, ast.Call):
             name = ast.unparse(node.func)
             if name in BANNED_CALLS:
                 yield f"calls {name}"
-            if name in ("open", "input") and unit in PURE:
+            if name in ("open", "input") and _pure(module):
                 yield f"is pure and calls {name}"
-            if unit not in MAY_PRINT and (name == "print" or name.startswith(("sys.stdout", "sys.stderr", "sys.exit"))):
-                yield f"calls {name}, which only {' and '.join(sorted(MAY_PRINT))} may"
+            if not may_print and (name == "print" or name.startswith(("sys.stdout", "sys.stderr", "sys.exit"))):
+                yield f"calls {name}, which only {' and '.join(MAY_PRINT)} may"
             if any(k.arg == "shell" and ast.unparse(k.value) != "False" for k in node.keywords):
                 yield f"starts a shell in line {node.lineno}"
+
+
+if __name__ == "__main__":
+    print(table(), end="")

@@ -10,11 +10,11 @@ from tempfile import mkdtemp
 from tests.conftest import ROOT
 from tuner.launch.virtual.simulated import Drift
 from tuner.space.build import space_for
-from tuner.tables import read_table
-from tuner.study.setup import Request, begin
 from tuner.study.limits import Limits
 from tuner.study.loop import Tuning
 from tuner.study.result import Reopened, reopened
+from tuner.study.setup import Request, begin
+from tuner.tables import read_table
 
 BLOOM = ROOT / "tests" / "data" / "tables" / "bloom-a100.csv"
 PINNED = ("tp=4,8", "pp=6,12", "micro_batch=1,2,4", "zero=1", "vpp=1", "cp=1", "recompute=full,none", "heads=32,64")

@@ -15,8 +15,8 @@ import optuna
 
 from tests.conftest import ROOT, Said
 from tuner.core.outcomes import Outcome
-from tuner.study.store.trial import Trial
 from tuner.study.store.storage import sqlite_url
+from tuner.study.store.trial import Trial
 from tuner.study.store.trial_store import Study
 
 SMALL = ("--model", "gpt-1.3b", "--nodes", "4", "--set", "nodes=4", "--set", "tp=1,2,4", "--set", "recompute=none")

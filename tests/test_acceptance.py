@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import ROOT
-from tests.test_local import alive, until
+from tests.launch.test_local import alive, until
 from tests.workers import needs_deepspeed
 from tuner.launch.supervisor import members
 

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from tuner.core.domain import Cluster, Gpu, Link, Model, Shape, Topology, Workload
     from tuner.core.keys import parse_key
+    from tuner.export.api import write_export
     from tuner.planning.explain import explain
     from tuner.planning.plan import plan
-    from tuner.export.api import write_export
     from tuner.report.write import write_report
     from tuner.space.build import space_for
     from tuner.space.rules import RuleSet
@@ -46,16 +46,16 @@ __all__ = [
 ]
 
 _HOME = {
-    **dict.fromkeys(("Cluster", "Gpu", "Link", "Model", "Shape", "Topology", "Workload"), "domain"),
-    "RuleSet": "rules",
-    "Space": "space",
-    "explain": "explaining",
-    "open_study": "tune.api",
-    "optimize": "tune.api",
-    "parse_key": "keys",
-    "plan": "planning",
-    "space_for": "request",
-    "write_export": "report.handing",
+    **dict.fromkeys(("Cluster", "Gpu", "Link", "Model", "Shape", "Topology", "Workload"), "core.domain"),
+    "RuleSet": "space.rules",
+    "Space": "space.space",
+    "explain": "planning.explain",
+    "open_study": "study.api",
+    "optimize": "study.api",
+    "parse_key": "core.keys",
+    "plan": "planning.plan",
+    "space_for": "space.build",
+    "write_export": "export.api",
     "write_report": "report.write",
 }
 

@@ -13,24 +13,24 @@ from typing import NoReturn, TextIO
 import click
 
 from tuner import __version__
-from tuner.cli.audit import audit
-from tuner.cli.calibrate import calibrate
-from tuner.cli.catalog import catalog
-from tuner.cli.compare import compare
-from tuner.cli.dashboard import dashboard
-from tuner.cli.doctor import doctor
-from tuner.cli.evaluate import evaluate
-from tuner.cli.explain import explain
-from tuner.cli.export import export
-from tuner.cli.flops import flops
-from tuner.cli.max_batch import max_batch
-from tuner.cli.measure import measure
-from tuner.cli.memory import memory
-from tuner.cli.optimize import optimize
-from tuner.cli.plan import plan
-from tuner.cli.report import report
-from tuner.cli.rules import rules
-from tuner.cli.told import Told, UntoldError
+from tuner.cli.commands.audit import audit
+from tuner.cli.commands.calibrate import calibrate
+from tuner.cli.commands.catalog import catalog
+from tuner.cli.commands.compare import compare
+from tuner.cli.commands.dashboard import dashboard
+from tuner.cli.commands.doctor import doctor
+from tuner.cli.commands.evaluate import evaluate
+from tuner.cli.commands.explain import explain
+from tuner.cli.commands.export import export
+from tuner.cli.commands.flops import flops
+from tuner.cli.commands.max_batch import max_batch
+from tuner.cli.commands.measure import measure
+from tuner.cli.commands.memory import memory
+from tuner.cli.commands.optimize import optimize
+from tuner.cli.commands.plan import plan
+from tuner.cli.commands.report import report
+from tuner.cli.commands.rules import rules
+from tuner.cli.stdout import Told, UntoldError
 from tuner.core.errors import TunerError, TunerWarning
 from tuner.core.text import shown
 

@@ -8,9 +8,9 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from tuner.study.store.trial import Trial
-    from tuner.study.setup import Begun, Request
     from tuner.study.loop import Event, Tuning
+    from tuner.study.setup import Begun, Request
+    from tuner.study.store.trial import Trial
 
 
 EVIDENCE: Final = 90

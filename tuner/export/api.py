@@ -4,18 +4,20 @@ What Python takes away from a study: the folder that goes to production.
 """
 
 from __future__ import annotations
+
 import math
+from pathlib import Path
+
+from tuner.core.atomic_write import write_files
 from tuner.core.columns import Columns
+from tuner.core.errors import NothingUsable
 from tuner.costmodel.flops import hardware_flops, per_gpu, training_seconds
 from tuner.costmodel.memory import limit
+from tuner.export.bundle import bundle
 from tuner.export.production import Expected, Production
 from tuner.study.leaderboard import rows_of
-from tuner.study.result import Reopened
 from tuner.study.ranking import DAY, INTERVAL, Place
-from pathlib import Path
-from tuner.core.atomic_write import write_files
-from tuner.core.errors import NothingUsable
-from tuner.export.bundle import bundle
+from tuner.study.result import Reopened
 
 
 def promise(study: Reopened, place: Place) -> Production:

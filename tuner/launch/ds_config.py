@@ -24,7 +24,7 @@ _NUMBER: Final = "a number from 0"
 _FLAG: Final = "true or false"
 _PAIR: Final = "two numbers from 0 and below 1"
 _STAGE: Final = "0, 1, 2 or 3"
-_OPTIMIZERS: Final = ("AdamW", "Adam", "SGD", "Adafactor")
+_OPTIMIZER_TYPES: Final = ("AdamW", "Adam", "SGD", "Adafactor")
 
 _SCHEMA: Final[Mapping[str, Any]] = {
     "train_batch_size": _COUNT,
@@ -61,7 +61,7 @@ _SCHEMA: Final[Mapping[str, Any]] = {
         "stage3_gather_16bit_weights_on_model_save": _FLAG,
     },
     "optimizer": {
-        "type": _OPTIMIZERS,
+        "type": _OPTIMIZER_TYPES,
         "params": {
             "lr": _NUMBER,
             "betas": _PAIR,

@@ -11,8 +11,6 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLoca
 from tuner.core.text import node_time, span
 from tuner.report import series
 from tuner.report.maps import cliff, drift, map_of
-from tuner.report.style import MANY, OUTCOMES, Plot, days_axis
-from tuner.study.leaderboard import GIB, Row
 from tuner.report.sentences import term
 from tuner.report.style import (
     BLACK,
@@ -21,12 +19,17 @@ from tuner.report.style import (
     GREY,
     HATCHES,
     LINES,
+    MANY,
     MARKS,
     ORANGE,
+    OUTCOMES,
     VERMILLION,
+    Plot,
+    days_axis,
     figure,
     watermark,
 )
+from tuner.study.leaderboard import GIB, Row
 from tuner.study.result import Reopened
 
 

@@ -11,17 +11,19 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLoca
 
 from tuner.core.text import span
 from tuner.report import series
-from tuner.report.style import OUTCOMES, Plot, days_axis
-from tuner.study.leaderboard import Row
 from tuner.report.style import (
     BLACK,
     BLUE,
     GREEN,
     GREY,
     ORANGE,
+    OUTCOMES,
     SKY,
+    Plot,
+    days_axis,
     figure,
 )
+from tuner.study.leaderboard import Row
 from tuner.study.result import Reopened
 
 PALE: Final = 1.5

@@ -6,14 +6,14 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tuner.core.text import pipe_table, seconds, span
-from tuner.report.tables import WORDS, headers, table
 from tuner.report.plotly import graphs
-from tuner.study.leaderboard import GIB, Row, rows_of
 from tuner.report.sentences import sentences
+from tuner.report.tables import WORDS, headers, table
+from tuner.study.leaderboard import GIB, Row, rows_of
+from tuner.study.result import Reopened
 from tuner.study.store.optuna_dashboard import Notebook
 from tuner.study.store.trial import Trial
 from tuner.study.store.trial_store import Study
-from tuner.study.result import Reopened
 
 SHOWN = 10
 FILES = ("stdout.log", "stderr.log", "ds_config.json", "job.json", "script.sh", "job.sh")

@@ -4,17 +4,18 @@ A report as Markdown, in the BLOOM report's own layout.
 """
 
 from __future__ import annotations
+
 import base64
 from collections.abc import Sequence
 from typing import Final
+
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
 from tuner.core.resources import folder
-from tuner.report.tables import WORDS, headers, table
-from tuner.study.leaderboard import Row
-from tuner.study.result import Reopened
 from tuner.core.text import pipe_table
 from tuner.report.tables import HEADERS, WORDS, headers, table
-
+from tuner.study.leaderboard import Row
+from tuner.study.result import Reopened
 
 MOST: Final = 250
 """Rows that the page shows; a longer table is read as a file."""

@@ -7,9 +7,9 @@ from types import MappingProxyType
 from typing import Any
 
 from tuner.report import series
-from tuner.study.leaderboard import Row
 from tuner.report.sentences import term
 from tuner.report.style import BLACK, BLUE, COLOURS, GREY, VERMILLION
+from tuner.study.leaderboard import Row
 from tuner.study.result import Reopened
 
 Figure = dict[str, Any]

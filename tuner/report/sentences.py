@@ -8,8 +8,8 @@ from typing import Final
 from tuner.core.text import counted, ends, listed, node_time, seconds, span
 from tuner.planning.cost import Cost, cost_of, difference
 from tuner.study.leaderboard import Row, size
-from tuner.study.result import Reopened
 from tuner.study.ranking import UNLIKELY
+from tuner.study.result import Reopened
 
 SAID: Final = 3
 """Terms that are named."""

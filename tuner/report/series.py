@@ -12,11 +12,11 @@ from tuner.core.columns import Columns
 from tuner.core.domain import Shape, Topology
 from tuner.costmodel.memory import limit, memory_terms
 from tuner.costmodel.stages import Stages
-from tuner.study.leaderboard import GIB, Row
 from tuner.report.sentences import account
 from tuner.search.candidates import Pool
-from tuner.study.result import Reopened
+from tuner.study.leaderboard import GIB, Row
 from tuner.study.ranking import DAY
+from tuner.study.result import Reopened
 
 TOP = 5
 """Topologies whose time is taken apart."""

@@ -8,9 +8,9 @@ from typing import Final
 from tuner.core.outcomes import Outcome
 from tuner.core.text import column, seconds
 from tuner.study.leaderboard import GIB, Row, size
+from tuner.study.result import Reopened
 from tuner.study.store.trial import Trial
 from tuner.tables import COLUMNS, write_csv
-from tuner.study.result import Reopened
 
 HEADERS: Final = (
     *("Nodes", "Size", "DP", "TP", "PP", "MBS", "GBS", "Mem", "Sec/it", "TFLOPs", "Notes"),

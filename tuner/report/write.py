@@ -12,14 +12,12 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.backends.backend_svg import FigureCanvasSVG
 
 from tuner.core.atomic_write import write_files
-from tuner.report.tables import measurements
 from tuner.report.figures import plots
-from tuner.report.page import markdown
-from tuner.report.page import page
-from tuner.report.style import Plot
-from tuner.study.leaderboard import Row, rows_of
+from tuner.report.page import markdown, page
 from tuner.report.sentences import sentences
-from tuner.report.style import look
+from tuner.report.style import Plot, look
+from tuner.report.tables import measurements
+from tuner.study.leaderboard import Row, rows_of
 from tuner.study.result import Reopened
 
 PLOTS: Final = "plots"

@@ -8,25 +8,23 @@ row the open candidate is taken that agrees with the last on most axes.
 """
 
 from __future__ import annotations
+
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
+
 import numpy as np
 import optuna
-from optuna.trial import TrialState
-from tuner.core.columns import BoolArray, IntArray
-from tuner.core.errors import MissingDependency, UnknownName
-from tuner.search.parameter_space import ParameterSpace
-from tuner.search.surrogate import Belief
-from tuner.search.acquisition import Choice
-from typing import Any
 from optuna.distributions import BaseDistribution
 from optuna.samplers import BaseSampler
-from optuna.trial import FrozenTrial
-from tuner.core.columns import BoolArray
-from tuner.search.acquisition import Choice, choose
+from optuna.trial import FrozenTrial, TrialState
 
+from tuner.core.columns import BoolArray, IntArray
+from tuner.core.errors import MissingDependency, UnknownName
+from tuner.search.acquisition import Choice, choose
+from tuner.search.parameter_space import ParameterSpace
+from tuner.search.surrogate import Belief
 
 SAMPLERS: Final = ("guided", "tpe", "gp", "random", "grid", "plan")
 

@@ -25,9 +25,9 @@ from tuner.costmodel.normal import below, truncated
 from tuner.costmodel.residual_features import CLIFF, ERA, KERNEL, LENGTH, SHAPE, Features, covariance, joined, same
 from tuner.costmodel.site_factors import TIME_FACTORS, Site
 from tuner.costmodel.time import seconds
+from tuner.search.candidates import Pool
 from tuner.search.incremental_gp import Field, SingleArray
 from tuner.search.observations import Observed
-from tuner.search.candidates import Pool
 
 OWN: Final = 0.022
 """Standard deviation of the logarithm of what is a topology's own and no other's."""

@@ -10,11 +10,11 @@ from typing import Any
 from tuner.core.errors import UnknownName
 from tuner.costmodel.calibration import Calibration
 from tuner.space.space import Space
-from tuner.tables import Table, read_table
-from tuner.study.setup import Request, begin, iterations_of
 from tuner.study.limits import Limits
 from tuner.study.loop import Event, Tuning
 from tuner.study.result import Reopened, reopened
+from tuner.study.setup import Request, begin, iterations_of
+from tuner.tables import Table, read_table
 
 
 def optimize(
@@ -35,8 +35,9 @@ def optimize(
     """Search a space and return the study, read again; the same call goes on with a study that was interrupted.
 
     The arguments are those of the command line: `budget` is jobs, `deadline` seconds, and `more` the fields of
-    `tuner.study.setup.Request` that are not named here, such as `seed`, `sampler`, `jobs`, `storage`, `group`, `command`
-    and `slurm_site`. With no launcher named the cluster is SIMULATED, or is the `table` of measurements that answers.
+    `tuner.study.setup.Request` that are not named here, such as `seed`, `sampler`, `jobs`, `storage`, `group`,
+    `command` and `slurm_site`. With no launcher named the cluster is SIMULATED, or is the `table` of measurements that
+    answers.
     `observe` is told what happens while it happens. Ctrl-C leaves what runs to the next call.
 
     >>> import tempfile, tuner

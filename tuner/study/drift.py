@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from tuner.search.surrogate import REPEAT
-from tuner.study.store.trial import Trial
 from tuner.study.ranking import noise
+from tuner.study.store.trial import Trial
 
 SURE: Final = 3.0
 """Deviations of noise beyond which a repeat opens a new era."""

@@ -10,9 +10,9 @@ import numpy as np
 from tuner.core.domain import Cluster, Topology, Workload
 from tuner.core.outcomes import Outcome
 from tuner.costmodel.flops import hardware_flops, per_gpu
-from tuner.study.store.trial import Trial
-from tuner.study.result import Reopened
 from tuner.study.ranking import Place
+from tuner.study.result import Reopened
+from tuner.study.store.trial import Trial
 
 GIB = 2.0**30
 

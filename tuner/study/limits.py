@@ -4,14 +4,14 @@ How far a study may rely on the model and on a single run: whoever searches and 
 """
 
 from __future__ import annotations
-import math
-from dataclasses import dataclass
-from typing import Final
-from tuner.core.errors import InputError
-from collections.abc import Mapping
-from typing import Any, Final
-from tuner.search.surrogate import Trust
 
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from tuner.core.errors import InputError
+from tuner.search.surrogate import Trust
 
 FINAL: Final = 0.15
 """Share of the budget for telling the best few apart."""

@@ -18,16 +18,16 @@ from tuner.core.errors import LaunchError, StudyError
 from tuner.core.outcomes import Failure, Outcome
 from tuner.costmodel.calibration import Calibration
 from tuner.launch.contract import Job, Launcher, Result, State
-from tuner.search.surrogate import Trust
 from tuner.search.candidates import Pool
 from tuner.search.pruner import Referee
-from tuner.study.store.trial import Ending, Proposal, Trial
-from tuner.study.store.trial_store import Study
-from tuner.study.store.owner import gone, this_worker
-from tuner.study.scheduler import Chooser
-from tuner.study.state import Knowledge
+from tuner.search.surrogate import Trust
 from tuner.study.limits import Limits
 from tuner.study.ranking import DAY, noise
+from tuner.study.scheduler import Chooser
+from tuner.study.state import Knowledge
+from tuner.study.store.owner import gone, this_worker
+from tuner.study.store.trial import Ending, Proposal, Trial
+from tuner.study.store.trial_store import Study
 from tuner.study.watchdog import Watch, verdict
 
 LOOK: Final = 20.0

@@ -9,40 +9,37 @@ Nodes that have failed under a study's jobs, and jobs that were begun anew for i
 """
 
 from __future__ import annotations
+
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
+
 import numpy as np
+
 from tuner.core.columns import Columns
 from tuner.core.documents import cluster_of, topology_of, workload_of
 from tuner.core.domain import Cluster, Topology, Workload
 from tuner.core.errors import NothingUsable, StudyError
+from tuner.core.outcomes import Outcome
 from tuner.core.text import Shown, column, counted, listed, node_time, seconds
 from tuner.costmodel.calibration import Calibration, Measured, calibrate
 from tuner.costmodel.estimate import Model
 from tuner.costmodel.site_file import site_of
 from tuner.launch.excluded_nodes import excluded_nodes
-from tuner.search.surrogate import Belief, Seen
 from tuner.search.candidates import Pool
+from tuner.search.surrogate import Belief, Seen
+from tuner.study import drift
+from tuner.study.drift import Era
+from tuner.study.limits import trust_for
+from tuner.study.loop import Tuning
+from tuner.study.ranking import DAY, INTERVAL, Place, noise, rivals, standings
+from tuner.study.state import seen_in
 from tuner.study.store.trial import Trial
 from tuner.study.store.trial_store import Study
-from tuner.study import drift
 from tuner.study.warm_start import existing
-from tuner.study.state import seen_in
-from tuner.study.ranking import DAY, INTERVAL, Place, noise, rivals, standings
-from tuner.study.limits import trust_for
-from collections.abc import Sequence
-from dataclasses import dataclass
-from tuner.core.outcomes import Outcome
-from tuner.study.drift import Era
-from tuner.study.loop import Tuning
-from tuner.study.ranking import Place, rivals
-from typing import Final
-from tuner.core.text import listed
-
 
 NEAR: Final = 250
 """Topologies, the best ones, of which a study's belief is worked out again: the time that takes grows with the square

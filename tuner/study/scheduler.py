@@ -12,14 +12,14 @@ import numpy as np
 
 from tuner.core.documents import topology_document
 from tuner.core.text import span
-from tuner.search.samplers import Idea
-from tuner.study.store.trial import Kind, Proposal
-from tuner.study.store.owner import this_worker
 from tuner.search.acquisition import Choice
+from tuner.search.samplers import Idea
 from tuner.study.drift import eras_of
-from tuner.study.state import Knowledge
 from tuner.study.limits import NEGLIGIBLE, Limits
 from tuner.study.ranking import INTERVAL, rivals
+from tuner.study.state import Knowledge
+from tuner.study.store.owner import this_worker
+from tuner.study.store.trial import Kind, Proposal
 
 UNKNOWN_START: Final = 120.0
 """Seconds until the first iteration is over, before any job has shown it."""

@@ -33,15 +33,14 @@ from tuner.launch.virtual.simulated import Drift, Simulated
 from tuner.planning.plan import why_empty
 from tuner.search.candidates import MOST, Pool
 from tuner.search.samplers import SAMPLERS
-from tuner.study.store.storage import sqlite_url
-from tuner.study.store.trial_store import Study
-from tuner.study.store.tracking import Tracker
 from tuner.space.space import Space, Tally, space_document
-from tuner.tables import Table
-from tuner.study.limits import Limits
+from tuner.study.limits import Limits, trust_for
 from tuner.study.loop import Event, Setup
 from tuner.study.replay_setup import replayed
-from tuner.study.limits import trust_for
+from tuner.study.store.storage import sqlite_url
+from tuner.study.store.tracking import Tracker
+from tuner.study.store.trial_store import Study
+from tuner.tables import Table
 
 LAUNCHERS: Final = ("simulated", "replay", "local", "hostfile", "slurm")
 

@@ -12,14 +12,14 @@ import numpy as np
 
 from tuner.core.outcomes import Outcome
 from tuner.costmodel.calibration import Calibration
-from tuner.search.parameter_space import ParameterSpace
-from tuner.search.surrogate import Belief, Seen, Trust
 from tuner.search.candidates import Pool
+from tuner.search.parameter_space import ParameterSpace
 from tuner.search.samplers import Proposer, proposer
-from tuner.study.store.trial import Trial
-from tuner.study.store.trial_store import Study
+from tuner.search.surrogate import Belief, Seen, Trust
 from tuner.study import drift
 from tuner.study.ranking import DAY, Place, standings
+from tuner.study.store.trial import Trial
+from tuner.study.store.trial_store import Study
 
 
 class Knowledge:

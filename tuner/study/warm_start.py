@@ -14,10 +14,10 @@ from tuner.core.errors import InputError, NothingUsable
 from tuner.core.text import shown
 from tuner.costmodel.calibration import Calibration, Measured, calibrate
 from tuner.costmodel.evaluation import learn
+from tuner.study import drift
 from tuner.study.store.storage import sqlite_url
 from tuner.study.store.trial_store import Study
 from tuner.tables import Table
-from tuner.study import drift
 
 
 def learnt_from_table(table: Table) -> Calibration:

@@ -21,8 +21,8 @@ from optuna.trial import FrozenTrial, TrialState
 from tuner.core.errors import StudyError
 from tuner.core.outcomes import Outcome
 from tuner.core.text import shown
-from tuner.study.store.trial import Ending, Proposal, Trial, ending_document, ending_of, proposal_document, proposal_of
 from tuner.study.store.storage import Storage, open_storage, understood
+from tuner.study.store.trial import Ending, Proposal, Trial, ending_document, ending_of, proposal_document, proposal_of
 
 SCHEMA: Final = "tuner/study/1"
 _SETTINGS: Final = "settings"

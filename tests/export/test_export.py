@@ -1,0 +1,302 @@
+"""What goes to production: a config that DeepSpeed takes, scripts that a shell takes, flags that Megatron knows."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import given, settings
+
+from tests.conftest import ROOT, Run
+from tests.found_studies import opened, study_in
+from tests.strategies import runs
+from tests.workers import triads_by_deepspeed
+from tuner.core.domain import Cluster, Topology, Workload
+from tuner.core.errors import InputError
+from tuner.core.keys import parse_key
+from tuner.export.api import promise
+from tuner.export.bundle import FORMATS, bundle
+from tuner.export.delivery import delivered, read_promise
+from tuner.export.megatron import megatron_deepspeed, megatron_lm
+from tuner.export.production import Expected, Production, explained, production_config
+from tuner.launch.ds_config import check, ds_config
+from tuner.space.build import space_for
+
+SHELLCHECK = shutil.which("shellcheck") or ""
+GOLDEN = ROOT / "tests" / "data" / "golden" / "launch"
+EXPECTED = Expected(
+    sec_per_iter=105.0,
+    low=103.0,
+    high=107.0,
+    memory=60 * 2.0**30,
+    usable=78.8 * 2**30,
+    days=90.0,
+    tflops=150e12,
+    source="measured",
+)
+
+
+def bloom(
+    key: str = "tp4-pp12-dp8-mbs2-z1", *, model: str = "bloom-176b", name: str = "bloom", **given: Any
+) -> Production:
+    """The run that trained BLOOM, or one near it."""
+    space = space_for(model=model, **given)
+    topology = parse_key(key, **space.key_context)
+    workload = replace(space.workload.as_in(topology), tokens=366e9)
+    return Production(name=name, workload=workload, cluster=space.cluster, topology=topology, expected=EXPECTED)
+
+
+def known(name: str) -> set[str]:
+    lines = (ROOT / "tests" / "data" / "flags" / f"{name}.txt").read_text().splitlines()
+    return {line for line in lines if line.startswith("--")}
+
+
+def flags_in(text: str) -> list[str]:
+    """The flags of the array `arguments`, and the words that a user sets."""
+    (block,) = re.findall(r"^arguments=\(\n(.*?)^\)", text, re.DOTALL | re.MULTILINE)
+    return re.findall(r"^\s*(--[\w-]+)", block, re.MULTILINE)
+
+
+def test_the_command_that_trained_bloom_comes_out_of_its_topology() -> None:
+    """tp 4 x pp 12 x dp 8 on 48 nodes of 8 A100-80GB, micro batch 2, bf16, ALiBi, embedding and head as layers."""
+    text = bundle(bloom(), "megatron-deepspeed")["launch.sbatch"]
+    for words in (
+        "--tensor-model-parallel-size 4",
+        "--pipeline-model-parallel-size 12",
+        "--num-layers 70",
+        "--hidden-size 14336",
+        "--num-attention-heads 112",
+        "--seq-length 2048",
+        "--micro-batch-size 2",
+        "--global-batch-size 2048",
+        "--bf16",
+        "--position-embedding-type alibi",
+        "--embed-layernorm",
+        "--pp-partition-method 'type:transformer|embedding'",
+        "--checkpoint-activations",
+        "--zero-stage 1",
+        "#SBATCH --nodes=48",
+        "#SBATCH --gpus-per-node=8",
+    ):
+        assert words in text
+
+
+@pytest.mark.parametrize("launched_by", FORMATS)
+def test_the_files_of_each_format_are_these(launched_by: str) -> None:
+    """Golden. `TUNER_GOLDEN=1` writes them anew."""
+    run = bloom("tp8-pp12-dp4-mbs2-z1", model="bloom-14336x72") if launched_by == "megatron-lm" else bloom()
+    for name, text in bundle(run, launched_by).items():
+        path = GOLDEN / launched_by / name
+        if os.environ.get("TUNER_GOLDEN"):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text)
+        assert text == path.read_text(), name
+
+
+@pytest.mark.parametrize("zero", range(4))
+def test_the_config_of_each_zero_stage_is_this(zero: int) -> None:
+    run = bloom(f"tp8-pp{1 if zero > 1 else 12}-dp4-mbs2-z{zero}", model="bloom-14336x72", precision="fp16")
+    text = json.dumps(production_config(run, written=True), indent=2) + "\n"
+    path = GOLDEN / f"ds_config-zero{zero}.json"
+    if os.environ.get("TUNER_GOLDEN"):
+        path.write_text(text)
+    assert text == path.read_text()
+
+
+@pytest.mark.parametrize(
+    ("launched_by", "make"), [("megatron-deepspeed", megatron_deepspeed), ("megatron-lm", megatron_lm)]
+)
+@given(drawn=runs())
+@settings(max_examples=60)
+def test_every_flag_is_one_that_megatron_defines_or_the_topology_is_refused(
+    launched_by: str, make: Any, drawn: tuple[Workload, Cluster, Topology]
+) -> None:
+    workload, cluster, topology = drawn
+    run = Production(
+        name="any", workload=workload.as_in(topology), cluster=cluster, topology=topology, expected=EXPECTED
+    )
+    refusal, flags = "", []
+    try:
+        flags = make(run)
+    except InputError as error:
+        refusal = str(error)
+    assert flags or "has no " in refusal
+    names = [flag[0] for flag in flags]
+    assert set(names) <= known(launched_by)
+    assert len(names) == len(set(names))
+
+
+def test_flags_that_the_templates_write_are_known_too() -> None:
+    for launched_by, run in (
+        ("megatron-deepspeed", bloom(ramp="192,16")),
+        ("megatron-lm", bloom("tp8-pp12-dp4-mbs2-z1", model="bloom-14336x72", ramp="32,32")),
+    ):
+        text = bundle(run, launched_by)["launch.sbatch"]
+        assert set(flags_in(text)) <= known(launched_by)
+        assert "--rampup-batch-size" in text
+
+
+@given(drawn=runs())
+@settings(max_examples=80)
+def test_every_exported_config_passes_the_strict_schema(drawn: tuple[Workload, Cluster, Topology]) -> None:
+    """And says in its side file where each value comes from."""
+    workload, cluster, topology = drawn
+    run = Production(
+        name="any", workload=workload.as_in(topology), cluster=cluster, topology=topology, expected=EXPECTED
+    )
+    for written in (True, False):
+        try:
+            config = production_config(run, written=written)
+        except InputError:
+            with pytest.raises(InputError):
+                ds_config(workload, topology)
+            continue
+        check(config, data_parallel=topology.dp)
+        assert config["train_batch_size"] == run.workload.global_batch
+        assert ("optimizer" in config) == ("scheduler" in config) == written
+        lines = explained(run, config).splitlines()
+        assert sum(line.startswith("| `") for line in lines) == len(_leaves(config))
+
+
+def _leaves(config: dict[str, Any]) -> list[Any]:
+    return [leaf for value in config.values() for leaf in (_leaves(value) if isinstance(value, dict) else [value])]
+
+
+@pytest.mark.slow
+def test_deepspeeds_own_class_takes_what_is_exported() -> None:
+    cases = [
+        (production_config(bloom(key, model="bloom-14336x72", precision=precision), written=written), dp)
+        for key, dp in (
+            ("tp8-pp12-dp4-mbs2-z0", 4),
+            ("tp8-pp12-dp4-mbs2-z1", 4),
+            ("tp8-pp1-dp48-mbs1-z2", 48),
+            ("tp8-pp1-dp32-mbs1-z3", 32),
+        )
+        for precision in ("fp16", "bf16")
+        for written in (True, False)
+        if 2048 % dp == 0
+    ]
+    assert [batch for batch, _, _ in triads_by_deepspeed(cases)] == [2048] * len(cases)
+
+
+HOSTILE = 'it\'s; rm -rf $HOME `x` "y" \\'
+
+
+@pytest.mark.parametrize("launched_by", FORMATS)
+def test_names_are_quoted_wherever_they_stand(launched_by: str, tmp_path: Path) -> None:
+    """A shell reads the script, YAML the manifest, and neither runs what a name says; shellcheck finds nothing."""
+    key, model = (
+        ("tp8-pp12-dp4-mbs2-z1", "bloom-14336x72")
+        if launched_by == "megatron-lm"
+        else ("tp4-pp12-dp8-mbs2-z1", "bloom-176b")
+    )
+    files = bundle(bloom(key, model=model, name=HOSTILE, ramp="32,32"), launched_by)
+    for name, text in files.items():
+        (tmp_path / name).write_text(text)
+        if text.startswith("#!"):
+            assert subprocess.run(["bash", "-n", name], cwd=tmp_path, check=False).returncode == 0  # noqa: S607
+            if SHELLCHECK:
+                told = subprocess.run([SHELLCHECK, "-Swarning", name], cwd=tmp_path, capture_output=True, text=True)
+                assert told.returncode == 0, told.stdout
+        elif name.endswith(".yaml"):
+            assert yaml.safe_load(text)
+        elif name.endswith(".json"):
+            assert json.loads(text)
+    if "launch.yaml" in files:
+        manifest = yaml.safe_load(files["launch.yaml"])
+        assert re.fullmatch(r"[a-z0-9]([a-z0-9-]*[a-z0-9])?", manifest["metadata"]["name"])
+        replicas = manifest["spec"]["pytorchReplicaSpecs"]
+        assert sum(each["replicas"] for each in replicas.values()) == 48
+
+
+@pytest.mark.skipif(not SHELLCHECK, reason="apt-get install shellcheck")
+@pytest.mark.parametrize("launched_by", [name for name in FORMATS if name != "kubernetes"])
+def test_shellcheck_finds_nothing_in_a_script(launched_by: str) -> None:
+    script = next(path for path in (GOLDEN / launched_by).iterdir() if path.name.startswith("launch."))
+    told = subprocess.run([SHELLCHECK, str(script)], capture_output=True, text=True, check=False)
+    assert told.returncode == 0, told.stdout
+
+
+def test_what_a_study_promises_is_what_it_measured() -> None:
+    study = opened("bloom-48")
+    best = study.places[0]
+    run = promise(study, best)
+    assert run.expected.sec_per_iter == best.seconds
+    assert run.expected.low < best.seconds < run.expected.high
+    assert run.expected.source == "simulated"
+    assert run.workload.global_batch == 2048
+
+
+def test_export_writes_the_winner_or_the_topology_that_is_named(run: Run, tmp_path: Path) -> None:
+    runs_in = str(study_in(tmp_path))
+    second = opened("bloom-48").places[1].key
+    said = run("export", "bloom-48", "--runs", runs_in, "-o", str(tmp_path / "a"))
+    assert said.code == 0
+    assert said.out.startswith("SIMULATED: ")
+    assert "SIMULATED" in (tmp_path / "a" / "README.md").read_text()
+    assert os.access(tmp_path / "a" / "launch.sbatch", os.X_OK)
+    document = json.loads(run("export", "bloom-48", second, "--runs", runs_in, "-o", str(tmp_path / "b"), "--json").out)
+    assert document["schema"] == "tuner/export/1"
+    assert document["key"] == second
+    kept = json.loads((tmp_path / "b" / "topology.json").read_text())
+    assert kept["schema"] == "tuner/topology/1"
+    assert kept["expected"] == document["expected"]
+    assert kept["expected"]["simulated"] is True
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "sentence"),
+    [
+        (("bloom-48", "tp1-pp1-dp1-mbs1-z1"), 1, "has measured no tp1-pp1-dp1-mbs1-z1; it has tp"),
+        (("bloom-48", "--format", "slurmm"), 2, "there is no format called 'slurmm'; did you mean slurm"),
+    ],
+)
+def test_what_cannot_be_exported_is_refused(
+    arguments: tuple[str, ...], code: int, sentence: str, run: Run, tmp_path: Path
+) -> None:
+    said = run("export", *arguments, "--runs", str(study_in(tmp_path)))
+    assert said.code == code
+    assert sentence in said.err
+
+
+def test_production_is_told_whether_it_delivers(run: Run, tmp_path: Path) -> None:
+    """As promised within the interval; slower above it; and memory well above what was promised."""
+    log, key = "docs/example.log", "tp8-pp12-dp4-mbs1-z1"
+    made = bundle(bloom(key, model="bloom-14336x72"), "slurm")["topology.json"]
+    document = json.loads(made)
+    for seconds, said, kept in (
+        (143.31, "as promised", True),
+        (120.0, "slower than promised", False),
+        (170.0, "sooner", True),
+    ):
+        ends = {"sec_per_iter": seconds, "sec_per_iter_low": 0.99 * seconds, "sec_per_iter_high": 1.01 * seconds}
+        (tmp_path / "t.json").write_text(json.dumps({**document, "expected": {**document["expected"], **ends}}))
+        assert said in run("measure", log, key, "--expect", str(tmp_path / "t.json")).out
+        told = json.loads(run("measure", log, key, "--expect", str(tmp_path / "t.json"), "--json").out)
+        assert told["expected"]["delivered"] is kept
+    promised = read_promise(tmp_path / "t.json")
+    assert not delivered(promised, 170.0, 70.0).delivered
+    assert "more than promised" in delivered(promised, 170.0, 70.0).sentences[1]
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("[]", "its schema must be"),
+        ("{", "is not JSON"),
+        ('{"schema": "tuner/topology/1"}', "does not say what was expected"),
+    ],
+)
+def test_a_file_that_promises_nothing_is_refused(text: str, sentence: str, run: Run, tmp_path: Path) -> None:
+    (tmp_path / "t.json").write_text(text)
+    said = run("measure", "docs/example.log", "--expect", str(tmp_path / "t.json"))
+    assert said.code == 2
+    assert sentence in said.err

@@ -1,0 +1,138 @@
+"""Several machines over DeepSpeed's launcher: the file, the command, and two of them that are this one."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import Run
+from tests.launch.test_local import ended, processes
+from tests.workers import WORKLOAD, needs_deepspeed
+from tuner.core import catalog
+from tuner.core.domain import Topology
+from tuner.core.errors import InputError, LaunchError, UnknownName
+from tuner.core.outcomes import Outcome
+from tuner.launch import Job
+from tuner.launch.ds_config import ds_config
+from tuner.launch.local.hostfile import Host, Hosts, arguments, read_hostfile
+from tuner.launch.local.launcher import Local
+from tuner.launch.program import Worker
+
+TWO = (Host(name="node-1", slots=2), Host(name="node-2", slots=2))
+WORKER = Worker(configure=lambda job: ds_config(job.workload, job.topology), accelerator="cpu")
+
+
+def job(folder: Path, topology: Topology) -> Job:
+    return Job(
+        number=0,
+        tag=f"hosts-{folder.name}",
+        folder=folder / "0000",
+        workload=WORKLOAD,
+        cluster=catalog.cluster("bloom-48"),
+        topology=topology,
+    )
+
+
+def test_a_hostfile_is_read_as_deepspeed_reads_it(tmp_path: Path) -> None:
+    file = tmp_path / "hosts"
+    file.write_text("# ours\n\nnode-1 slots=8\n10.0.0.2   slots=4  # the old one\n")
+    assert read_hostfile(file) == (Host(name="node-1", slots=8), Host(name="10.0.0.2", slots=4))
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("", "names no host"),
+        ("node-1", "line 1: 'node-1' is not HOST slots=N"),
+        ("node-1 slots=0", "is not HOST slots=N"),
+        ("node-1 slots=8 slots=9", "is not HOST slots=N"),
+        ("node-1;reboot slots=8", "is not HOST slots=N"),
+        ("-rf slots=8", "is not HOST slots=N"),
+        ("a slots=1\na slots=1", "line 2: a stands there twice"),
+    ],
+)
+def test_a_hostfile_that_is_none_is_refused_with_its_line(text: str, complaint: str, tmp_path: Path) -> None:
+    (tmp_path / "hosts").write_text(text)
+    with pytest.raises(InputError, match=complaint):
+        read_hostfile(tmp_path / "hosts")
+    with pytest.raises(InputError, match="there is no file"):
+        read_hostfile(tmp_path / "none")
+
+
+@pytest.mark.parametrize("over", ["pdsh", "openmpi"])
+def test_the_command_is_this(over: str) -> None:
+    assert arguments(Path("/runs/s/jobs/0000"), TWO, 4242, over, "/env/bin/python") == (
+        *("/env/bin/python", "-m", "deepspeed.launcher.runner"),
+        *("--hostfile", "/runs/s/jobs/0000/hostfile", "--launcher", over, "--force_multi", "--no_ssh_check"),
+        *("--master_addr", "node-1", "--master_port", "4242"),
+        *("--module", "--no_local_rank", "tuner.worker", "--job", "/runs/s/jobs/0000/assignment.json"),
+    )
+
+
+def test_a_job_has_the_first_hosts_and_as_many_slots_as_ranks(tmp_path: Path) -> None:
+    one = job(tmp_path, Topology(nodes=1, tp=2, pp=1, dp=1, micro_batch=2))
+    one.folder.mkdir()
+    Hosts(worker=WORKER, hosts=TWO).prepare(one)
+    assert (one.folder / "hostfile").read_text() == "node-1 slots=2\n"
+    told = (one.folder / ".deepspeed_env").read_text().splitlines()
+    assert {"DS_ACCELERATOR=cpu", f"TUNER_JOB={one.tag}"} <= set(told)
+
+
+def test_what_hosts_cannot_do_is_refused(tmp_path: Path) -> None:
+    program = Hosts(worker=WORKER, hosts=TWO)
+    for wants, complaint in (
+        (Topology(nodes=3, tp=2, pp=3, dp=1, micro_batch=1), "wants 3 nodes; 2 stand there"),
+        (Topology(nodes=1, tp=4, pp=1, dp=1, micro_batch=1), "node-1 has 2 slots where 4"),
+    ):
+        with pytest.raises(LaunchError, match=complaint):
+            program.prepare(job(tmp_path, wants))
+    with pytest.raises(LaunchError, match="letters, digits"):
+        program.prepare(job(tmp_path / "with spaces", Topology(nodes=1, tp=2, pp=1, dp=1, micro_batch=1)))
+    with pytest.raises(UnknownName, match="carrier-pigeon"):
+        Hosts(worker=WORKER, hosts=TWO, over="carrier-pigeon")
+
+
+def test_a_study_without_its_hostfile_or_pdsh_says_so(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    needs_deepspeed()
+    monkeypatch.setenv("PATH", str(tmp_path))
+    said = run("optimize", "--launcher", "hostfile", "--runs", str(tmp_path))
+    assert (said.code, "--hostfile FILE" in said.err) == (2, True)
+    (tmp_path / "hosts").write_text("a slots=2\nb slots=2\n")
+    words = ("--launcher", "hostfile", "--hostfile", str(tmp_path / "hosts"), "--runs", str(tmp_path))
+    said = run("optimize", *words)
+    assert (said.code, "reached by pdsh" in said.err) == (3, True)
+
+
+PDSH = """#!/bin/sh
+# A stand-in for pdsh: runs on this machine what it is told to run on each of several.
+while [ "$1" != -w ]; do shift; done
+hosts=$2; shift 2; node=0
+for host in $(echo "$hosts" | tr , ' '); do
+    sh -c "$(echo "$*" | sed "s/%n/$node/")" &
+    node=$((node + 1))
+done
+wait
+"""
+
+
+@pytest.mark.slow
+def test_two_machines_that_are_this_one_train_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """DeepSpeed's launcher, its two inner launchers and their ranks are real; only ssh is not."""
+    needs_deepspeed()
+    (tmp_path / "pdsh").write_text(PDSH)
+    (tmp_path / "pdsh").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    hosts = (Host(name="localhost", slots=1), Host(name="127.0.0.1", slots=1))
+    one = job(tmp_path, Topology(nodes=2, tp=1, pp=1, dp=2, micro_batch=2, zero=1, recompute="none"))
+    program = Hosts(worker=WORKER, hosts=hosts, python=sys.executable)
+    launcher = Local(program, ranks=1, nodes=2, name="hostfile")
+    result = ended(launcher, launcher.submit(one), 150)
+    launcher.close()
+    assert result.outcome is Outcome.MEASURED, (result, (one.folder / "stderr.log").read_text()[-3000:])
+    assert json.loads((one.folder / "result.json").read_text())["ranks"] == 2
+    assert processes(one) == set()

@@ -1,0 +1,358 @@
+"""The local launcher with real processes: how each failure is told, how soon, and that nothing is left behind."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import ROOT
+from tests.stages import CLUSTER, TOPOLOGIES, TRAINER, WORKLOAD, template
+from tuner.core.errors import InputError, LaunchError, MissingDependency
+from tuner.core.outcomes import Outcome
+from tuner.launch import Job, Result, State
+from tuner.launch.local.launcher import Local
+from tuner.launch.machine import check_jobs_can_run
+from tuner.launch.program import FIELDS, Template, fields_of
+from tuner.launch.supervisor import TAG, members
+
+SOON = 2.0
+"""Seconds within which an end is noticed and everything is gone; a fifth of it where nobody else uses the machine."""
+
+
+def job(folder: Path, number: int = 0) -> Job:
+    return Job(
+        number=number,
+        tag=f"tag-{os.getpid()}-{time.monotonic_ns()}",
+        folder=folder / f"{number:04d}",
+        workload=WORKLOAD,
+        cluster=CLUSTER,
+        topology=TOPOLOGIES["good"],
+    )
+
+
+@contextmanager
+def launched(program: Template, one: Job) -> Iterator[tuple[Local, str]]:
+    launcher = Local(program, ranks=8)
+    try:
+        yield launcher, launcher.submit(one)
+    finally:
+        launcher.close()
+        assert processes(one) == set()
+
+
+def processes(one: Job) -> set[int]:
+    """All that carry the job's tag, and all in the sessions and groups of its keeper and of those."""
+    found = members(one.tag)
+    noted = json.loads((one.folder / "keeper.json").read_text()) if (one.folder / "keeper.json").exists() else {}
+    for entry in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            words = entry.read_text().rpartition(")")[2].split()
+        except OSError:
+            continue
+        if words[0] != "Z" and noted.get("keeper") in (int(words[2]), int(words[3])):
+            found.add(int(entry.parent.name))
+    return found
+
+
+def until(met: Callable[[], object], seconds: float = 20.0) -> float:
+    """Wait for something; the seconds that it took."""
+    began = time.monotonic()
+    while not met():
+        assert time.monotonic() - began < seconds, "it did not happen"
+        time.sleep(0.01)
+    return time.monotonic() - began
+
+
+def ended(launcher: Local, handle: str, seconds: float = 20.0) -> Result:
+    def over() -> bool:
+        launcher.wait(0.2)
+        return launcher.poll([handle])[handle].state is State.ENDED
+
+    until(over, seconds)
+    return launcher.collect(handle)
+
+
+def printed(one: Job, number: int = 1) -> bool:
+    path = one.folder / "stdout.log"
+    return path.exists() and f"iteration {number:8d}/" in path.read_text()
+
+
+FAILURES: dict[str, tuple[Outcome, str, str]] = {
+    "oom": (Outcome.OOM, "a GPU ran out of memory", "torch.OutOfMemoryError: CUDA out of memory."),
+    "crash": (Outcome.CRASHED, "an exception ended a rank", "ValueError: the shards do not add up"),
+    "killed": (Outcome.CRASHED, "killed from outside", "ended by SIGKILL"),
+    "memory": (Outcome.CRASHED, "the host ran out of memory", "MemoryError"),
+    "disk": (Outcome.CRASHED, "the disk is full", "OSError: [Errno 28] No space left on device"),
+    "missing": (Outcome.CRASHED, "a dependency is missing", "ModuleNotFoundError: No module named 'apex_of_tomorrow'"),
+    "refused": (Outcome.CRASHED, "DeepSpeed refused the configuration", "AssertionError: ZeRO-2 and ZeRO-3 are"),
+    "communication": (Outcome.CRASHED, "NCCL or gloo failed", "torch.distributed.DistBackendError: NCCL error in"),
+    "nan": (Outcome.CRASHED, "the loss is not a number", "iteration 2/ 1000 | consumed samples: 128 |"),
+    "late": (Outcome.TIMED_OUT, "its time was up", "exit code 124"),
+    "empty": (Outcome.CRASHED, "ended without a result", "ended without a result"),
+}
+"""Of each behaviour how it ends, what that means, and how the evidence begins."""
+
+
+@pytest.mark.parametrize("behaviour", FAILURES)
+def test_a_failure_is_told_at_once_with_its_kind_and_the_line_that_proves_it(behaviour: str, tmp_path: Path) -> None:
+    one = job(tmp_path)
+    with launched(template(behaviour), one) as (launcher, handle):
+        result = ended(launcher, handle)
+        noticed = time.time()
+        outcome, meaning, evidence = FAILURES[behaviour]
+        assert result.outcome is outcome
+        assert result.measurement is None
+        assert result.failure is not None
+        assert (result.failure.kind, result.failure.meaning) == (outcome.value, meaning)
+        assert result.failure.evidence.startswith(evidence)
+        assert noticed - json.loads((one.folder / "ended.json").read_text())["ended"] < SOON
+        assert processes(one) == set()
+
+
+def test_the_hosts_memory_is_the_topologys_affair_where_ranks_compute_on_the_host(tmp_path: Path) -> None:
+    with launched(template("memory", on_host=True), job(tmp_path)) as (launcher, handle):
+        assert ended(launcher, handle).outcome is Outcome.OOM
+
+
+def test_a_line_that_only_sounds_like_an_error_is_nothing(tmp_path: Path) -> None:
+    with launched(template("harmless"), job(tmp_path)) as (launcher, handle):
+        result = ended(launcher, handle)
+        assert result.outcome is Outcome.MEASURED
+        assert result.measurement is not None
+        assert result.measurement.seconds == 0.05
+
+
+def test_a_disk_that_is_full_is_told_though_the_log_cannot_say_it(tmp_path: Path) -> None:
+    """The job's own folder is on that disk; the keeper has reserved the room for its last word."""
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    size = ["-o", "size=256k", "tmpfs"]
+    if subprocess.run(["mount", "-t", "tmpfs", *size, str(disk)], capture_output=True).returncode:  # noqa: S607
+        pytest.skip("mounting is not allowed here")
+    try:
+        with launched(template("fill"), job(disk)) as (launcher, handle):
+            result = ended(launcher, handle)
+            assert result.outcome is Outcome.CRASHED
+            assert result.failure is not None
+            assert result.failure.meaning == "the disk is full"
+            assert result.failure.evidence
+    finally:
+        subprocess.run(["umount", str(disk)], check=True)  # noqa: S607
+
+
+def test_a_program_that_does_not_exist_is_a_crash_that_says_so(tmp_path: Path) -> None:
+    program = Template.parse("no-such-trainer --tp {tp}", configure=lambda _: {}, cwd=tmp_path)
+    with launched(program, job(tmp_path)) as (launcher, handle):
+        failure = ended(launcher, handle).failure
+        assert failure is not None
+        assert failure.meaning == "it could not be started"
+        assert "no-such-trainer" in failure.evidence
+
+
+def test_a_trainer_that_would_go_on_is_ended_when_its_iterations_are_measured(tmp_path: Path) -> None:
+    """Nothing of it is left a second after the line."""
+    one = job(tmp_path)
+    with launched(template("endless"), one) as (launcher, handle):
+        until(lambda: printed(one))
+        until(lambda: printed(one, 2))
+        seen = time.monotonic()
+        result = ended(launcher, handle)
+        assert processes(one) == set()
+        assert time.monotonic() - seen < SOON
+        assert result.outcome is Outcome.MEASURED
+        assert result.measurement is not None
+        assert result.measurement.iterations == (2,)
+
+
+@pytest.mark.parametrize("behaviour", ["deaf", "daemon", "bare"])
+def test_whatever_a_job_starts_is_gone_after_it(behaviour: str, tmp_path: Path) -> None:
+    """One that ignores SIGTERM; a daemon in a session of its own; one whose environment lacks the job's tag."""
+    one = job(tmp_path)
+    with launched(template(behaviour), one) as (launcher, handle):
+        keeper = json.loads((one.folder / "keeper.json").read_text())["keeper"]
+        until(lambda: printed(one))
+        mine = members(one.tag, keeper)
+        assert len(mine) >= (1 if behaviour == "deaf" else 2)
+        began = time.monotonic()
+        launcher.cancel(handle)
+        assert time.monotonic() - began < SOON
+        assert not [pid for pid in mine if alive(pid)]
+
+
+def alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+@pytest.mark.parametrize("behaviour", ["hang", "daemon"])
+def test_a_keeper_that_is_killed_takes_its_job_along(behaviour: str, tmp_path: Path) -> None:
+    one = job(tmp_path)
+    with launched(template(behaviour), one) as (launcher, handle):
+        until(lambda: printed(one))
+        os.kill(json.loads((one.folder / "keeper.json").read_text())["keeper"], signal.SIGKILL)
+        result = ended(launcher, handle)
+        assert processes(one) == set()
+        if behaviour == "hang":
+            assert result.outcome is Outcome.CRASHED
+            assert result.failure is not None
+            assert result.failure.meaning == "killed from outside"
+
+
+WATCHES = """
+import sys, time
+from pathlib import Path
+from tests.stages import template
+from tests.launch.test_local import job
+from tuner.launch.local.launcher import Local
+launcher = Local(template(sys.argv[2]), ranks=8)
+one = job(Path(sys.argv[1]))
+handle = launcher.submit(one)
+print(one.tag, flush=True)
+print(handle, flush=True)
+time.sleep(600)
+"""
+"""A tuner, as far as a launcher is concerned."""
+
+
+@pytest.mark.parametrize("behaviour", ["hang", "deaf", "daemon", "bare"])
+def test_a_tuner_that_is_killed_takes_its_jobs_along_within_two_seconds(behaviour: str, tmp_path: Path) -> None:
+    """And the next one reads what they left."""
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    measured = behaviour in ("daemon", "bare")
+    with subprocess.Popen(
+        [sys.executable, "-c", WATCHES, str(tmp_path), behaviour], stdout=subprocess.PIPE, env=environment, text=True
+    ) as tuner:
+        assert tuner.stdout
+        tag, handle = tuner.stdout.readline().strip(), tuner.stdout.readline().strip()
+        one = replace(job(tmp_path), tag=tag)
+        until(lambda: printed(one, 2 if measured else 1))
+        keeper = json.loads((one.folder / "keeper.json").read_text())["keeper"]
+        mine = {*members(tag, keeper), keeper}
+        tuner.send_signal(signal.SIGKILL)
+        began = time.monotonic()
+        until(lambda: not [pid for pid in mine if alive(pid)], 2.0)
+        assert time.monotonic() - began < 2.0
+        assert processes(one) == set()
+    other = Local(template(behaviour), ranks=8)
+    try:
+        adopted = other.adopt(one, handle)
+        assert (adopted is not None) == measured
+    finally:
+        other.close()
+
+
+def test_a_number_that_now_belongs_to_another_process_is_nobodys_keeper(tmp_path: Path) -> None:
+    """Numbers of processes are used again; a stranger is never asked to end."""
+    one = job(tmp_path)
+    one.folder.mkdir()
+    with subprocess.Popen([sys.executable, "-I", "-S", str(TRAINER), "hang"], stdout=subprocess.DEVNULL) as stranger:
+        noted = {"tag": one.tag, "keeper": stranger.pid, "last": 2, "nodes": 1, "host": os.uname().nodename}
+        (one.folder / "keeper.json").write_text(json.dumps(noted))
+        launcher = Local(template("good"), ranks=8)
+        assert launcher.adopt(one, None) is None
+        launcher.close()
+        assert stranger.poll() is None
+        stranger.kill()
+
+
+def test_two_tuners_on_one_machine_do_not_disturb_each_other(tmp_path: Path) -> None:
+    first, second = job(tmp_path / "a"), job(tmp_path / "b")
+    with launched(template("hang"), first) as (one, held), launched(template("good"), second) as (other, handle):
+        until(lambda: printed(first))
+        assert ended(other, handle).outcome is Outcome.MEASURED
+        assert one.poll([held])[held].state is State.RUNNING
+        other.close()
+        assert one.poll([held])[held].state is State.RUNNING
+
+
+def test_other_children_of_the_tuner_are_left_alone(tmp_path: Path) -> None:
+    """Only keepers are waited for: another library's child keeps its exit code."""
+    with subprocess.Popen([sys.executable, "-I", "-S", "-c", "raise SystemExit(7)"]) as child:
+        time.sleep(0.3)
+        with launched(template("good"), job(tmp_path)) as (launcher, handle):
+            ended(launcher, handle)
+        assert child.wait() == 7
+
+
+def test_a_job_of_more_ranks_than_there_are_is_refused(tmp_path: Path) -> None:
+    launcher = Local(template("good"), ranks=4)
+    with pytest.raises(LaunchError, match=r"wants 8 ranks; there can be 4\."):
+        launcher.submit(job(tmp_path))
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_environment_that_decides_how_a_job_runs_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And no other variable, which may be a secret."""
+    monkeypatch.setenv("NCCL_DEBUG", "WARN")
+    monkeypatch.setenv("HUB_TOKEN", "secret")
+    one = job(tmp_path)
+    with launched(template("good"), one):
+        text = (one.folder / "start.json").read_text()
+        assert json.loads(text)["found"]["NCCL_DEBUG"] == "WARN"
+        assert "secret" not in text
+
+
+def test_every_process_of_a_job_carries_its_tag(tmp_path: Path) -> None:
+    one = job(tmp_path)
+    with launched(template("daemon"), one):
+        until(lambda: printed(one, 2))
+        for pid in members(one.tag):
+            assert f"{TAG}={one.tag}".encode() in Path(f"/proc/{pid}/environ").read_bytes()
+
+
+# -- the user's own command
+
+
+def test_every_field_of_a_template_has_a_value_and_stands_in_the_page(tmp_path: Path) -> None:
+    page = (ROOT / "docs/launchers.md").read_text()
+    assert {*fields_of(job(tmp_path)), "ds_config"} == set(FIELDS)
+    for name in FIELDS:
+        assert f"`{name}`" in page, f"docs/launchers.md does not list {{{name}}}"
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("train --tp {tpp}", r"\{tpp\} is none of the fields: tp, pp"),
+        ("train '{tp", "cannot be split"),
+        ("train {tp", "a brace too many or too few"),
+        ("train {tp!r}", "none of the fields"),
+        ("train {tp:>9}", "none of the fields"),
+        ("train {}", "none of the fields"),
+        ("train {tp.real}", "none of the fields"),
+        ("  ", "is empty"),
+    ],
+)
+def test_a_template_that_cannot_be_filled_is_refused_in_one_sentence(text: str, complaint: str, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=complaint):
+        Template.parse(text, configure=lambda _: {}, cwd=tmp_path)
+
+
+def test_a_command_is_split_as_a_shell_would_and_never_given_to_one(tmp_path: Path) -> None:
+    text = "train 'a b' $HOME ;rm {{kept}} --tp={tp} {ds_config}"
+    one = job(tmp_path)
+    one.folder.mkdir()
+    start = Template.parse(text, configure=lambda _: {"a": 1}, cwd=tmp_path).prepare(one)
+    assert start.arguments[:-1] == ("train", "a b", "$HOME", ";rm", "{kept}", "--tp=2")
+    assert json.loads(Path(start.arguments[-1]).read_text()) == {"a": 1}
+
+
+def test_jobs_without_torch_or_deepspeed_are_refused_in_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tuner.launch.machine.find_spec", lambda name: None if name == "deepspeed" else object())
+    with pytest.raises(MissingDependency, match="jobs need deepspeed, which this Python lacks") as refused:
+        check_jobs_can_run()
+    assert refused.value.exit_code == 3
+    assert re.fullmatch(r"[^\n]+\.", str(refused.value))

@@ -1,0 +1,154 @@
+"""The shipped worker under the local launcher: real DeepSpeed jobs that fail, hang and are interrupted."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.launch.test_local import ended, printed, processes, until
+from tests.workers import WORKLOAD, needs_deepspeed, tiny
+from tuner.core import catalog
+from tuner.core.domain import Topology
+from tuner.core.outcomes import Outcome
+from tuner.launch import Job
+from tuner.launch.ds_config import ds_config
+from tuner.launch.local.launcher import Local
+from tuner.launch.program import Start, Worker
+from tuner.launch.supervisor import members
+
+pytestmark = pytest.mark.slow
+
+TWO = Topology(nodes=1, tp=1, pp=1, dp=2, micro_batch=4, zero=0, recompute="none")
+ONE = replace(TWO, dp=1)
+LONG = 300
+"""Seconds that a job may take on a machine that others use; it is at most a twentieth where nobody does."""
+
+
+def assigned(folder: Path, topology: Topology, **rest: Any) -> Job:
+    return Job(
+        **{
+            "number": 0,
+            "tag": f"worker-{os.getpid()}-{time.monotonic_ns()}",
+            "folder": folder / "0000",
+            "workload": WORKLOAD,
+            "cluster": catalog.cluster("bloom-48"),
+            "topology": topology,
+            **rest,
+        }
+    )
+
+
+def worker(timeout: float = 600.0, **changes: Any) -> Worker:
+    """The worker, with DeepSpeed's config changed at these places."""
+    needs_deepspeed()
+
+    def configure(job: Job) -> Mapping[str, Any]:
+        made = ds_config(job.workload, job.topology)
+        for path, value in changes.items():
+            *above, last = path.split("__")
+            place = made
+            for each in above:
+                place = place[each]
+            place[last] = value
+        return made
+
+    return Worker(configure=configure, accelerator="cpu", timeout=timeout)
+
+
+def ranks(one: Job) -> dict[int, int]:
+    """The process of each rank."""
+    found = {}
+    for pid in members(one.tag):
+        name = Path(f"/proc/{pid}/comm").read_text().strip()
+        if name.startswith("rank "):
+            found[int(name[5:])] = pid
+    return found
+
+
+def test_a_hang_leaves_the_stacks_of_its_ranks_and_a_killed_rank_ends_the_job(tmp_path: Path) -> None:
+    """A rank is stopped: the other waits for it in a collective and writes down where; then the first is killed."""
+    launcher, one = Local(worker(), ranks=2), assigned(tmp_path, TWO, iterations=(900_000,))
+    handle = launcher.submit(one)
+    until(lambda: printed(one), LONG)
+    stopped = ranks(one)[1]
+    os.kill(stopped, signal.SIGSTOP)
+    time.sleep(1)
+    assert "stacks.txt" in launcher.explain(handle)
+    stacks = (one.folder / "stacks.txt").read_text()
+    assert f"process {stopped}, rank 1, stopped by a signal" in stacks
+    assert "rank 0" in stacks
+    assert "train.py" in stacks
+    os.kill(stopped, signal.SIGKILL)
+    began = time.monotonic()
+    result = ended(launcher, handle, 20)
+    assert time.monotonic() - began < 5
+    launcher.close()
+    assert result.outcome is Outcome.CRASHED
+    assert result.failure is not None
+    assert result.failure.meaning == "a rank was killed (SIGKILL)"
+    assert result.failure.evidence == "worker: rank 1 was killed by signal 9"
+    assert processes(one) == set()
+
+
+def test_a_collective_that_times_out_is_a_hang(tmp_path: Path) -> None:
+    launcher, one = Local(worker(timeout=4.0), ranks=2), assigned(tmp_path, TWO, iterations=(900_000,))
+    handle = launcher.submit(one)
+    until(lambda: printed(one), LONG)
+    os.kill(ranks(one)[1], signal.SIGSTOP)
+    result = ended(launcher, handle, 60)
+    launcher.close()
+    assert result.outcome is Outcome.HUNG
+    assert result.failure is not None
+    assert "Timed out waiting" in result.failure.evidence
+    assert processes(one) == set()
+
+
+@dataclass(frozen=True)
+class Limited:
+    """The worker with little memory."""
+
+    inner: Worker
+    measured_by_log = False
+    on_host = True
+
+    def prepare(self, one: Job) -> Start:
+        start = self.inner.prepare(one)
+        return replace(start, arguments=("prlimit", "--as=6000000000", *start.arguments))
+
+    def dumps_on_signal(self, pid: int) -> bool:
+        return self.inner.dumps_on_signal(pid)
+
+
+FAILURES: dict[str, tuple[Outcome, str, str]] = {
+    "refused": (Outcome.CRASHED, "DeepSpeed refused the configuration", "ValidationError"),
+    "nan": (Outcome.CRASHED, "the loss is not a number", "nan"),
+    "memory": (Outcome.OOM, "the host ran out of memory", "DefaultCPUAllocator: can't allocate memory"),
+}
+
+
+@pytest.mark.parametrize("name", FAILURES)
+def test_a_failure_of_the_worker_is_told_with_its_line(name: str, tmp_path: Path) -> None:
+    one = assigned(tmp_path, ONE)
+    program: Worker | Limited = worker()
+    if name == "refused":
+        program = worker(zero_optimization__no_such_key=1)
+    elif name == "nan":
+        program = worker(optimizer__params__lr=1e30)
+    else:
+        program, big = Limited(worker()), tiny(vocab=2_000_000, hidden=1024)
+        one = replace(one, workload=replace(WORKLOAD, model=big))
+    launcher = Local(program, ranks=2)
+    result = ended(launcher, launcher.submit(one), LONG)
+    launcher.close()
+    assert result.failure is not None
+    outcome, meaning, evidence = FAILURES[name]
+    assert (result.outcome, result.failure.meaning) == (outcome, meaning), result
+    assert evidence in result.failure.evidence, result
+    assert processes(one) == set()

@@ -1,0 +1,286 @@
+"""How the queue is read, by a queue that is written down: how often, and what follows from what it says."""
+
+from __future__ import annotations
+
+import itertools
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import Run
+from tests.launch.test_slurm import job
+from tests.slurm_stage import Acting
+from tests.stages import TOPOLOGIES
+from tuner.core.atomic_write import read_object, write_object
+from tuner.launch.contract import State
+from tuner.launch.slurm.commands import Commands, Pace, Said, Silence
+from tuner.launch.slurm.launcher import Slurm
+from tuner.launch.slurm.states import MARK
+from tuner.sizing.probes import Launching
+
+
+class Recorded(Commands):
+    """A queue in which everything waits; it writes down when it was read."""
+
+    def __init__(self) -> None:
+        self.clock = 1000.0
+        self.reads: list[float] = []
+        self.sent: dict[str, str] = {}
+        self.silent = False
+        self.states: dict[str, str] = {}
+        self.nodes: str | None = None
+        """What `sinfo` prints; None where it fails."""
+        self._numbers = itertools.count(1)
+
+    def ask(self, *words: str, lock: int | None = None) -> Said:  # noqa: ARG002 - nothing is kept open
+        if words[0] == "sbatch":
+            number = str(next(self._numbers))
+            text = Path(words[-1]).read_text()
+            self.sent[number] = text.split("--job-name=")[1].split()[0]
+            return Said(0, f"{number}\n", "")
+        if words[0] == "squeue":
+            self.reads.append(self.clock)
+            if self.silent:
+                raise Silence("nobody answers")
+            lines = [
+                MARK.join((n, self.states.get(n, "PENDING"), "", "Priority", sent)) for n, sent in self.sent.items()
+            ]
+            return Said(0, "\n".join(lines), "")
+        if words[0] == "sinfo" and self.nodes is not None:
+            return Said(0, self.nodes, "")
+        return Said(1, "", "")
+
+    def sleep(self, seconds: float) -> None:
+        self.clock += seconds
+
+
+@pytest.fixture
+def recorded(tmp_path: Path) -> tuple[Slurm, Recorded, list[str]]:
+    commands = Recorded()
+    slurm = Slurm(Acting(), nodes=4, commands=commands, clock=lambda: commands.clock, sleep=commands.sleep)
+    jobs = [replace(job(str(tmp_path / str(number)), f"t{number}"), number=number) for number in range(200)]
+    return slurm, commands, [slurm.submit(each) for each in jobs]
+
+
+def test_200_queued_jobs_cost_one_query_an_interval_which_grows_and_is_bounded(
+    recorded: tuple[Slurm, Recorded, list[str]],
+) -> None:
+    slurm, commands, handles = recorded
+    while commands.clock < 1000.0 + 900.0:
+        assert {status.state for status in slurm.poll(handles).values()} == {State.WAITING}
+        slurm.wait(20.0)
+    gaps = [after - before for before, after in itertools.pairwise(commands.reads)]
+    assert len(commands.reads) == slurm.queries <= 30
+    assert min(gaps) >= Pace().first - 1e-6
+    assert gaps[3:] == sorted(gaps[3:]) or max(gaps) - min(gaps[12:]) < 3.0
+    assert 55 <= max(gaps) <= Pace().most + 3.0
+
+
+def test_a_pace_grows_while_nothing_stirs_and_begins_anew_when_something_does() -> None:
+    pace, now, gaps = Pace(), 0.0, []
+    for _ in range(20):
+        pace.asked(now, stirred=False)
+        gaps.append(pace.due - now)
+        now = pace.due
+    assert gaps == sorted(gaps)
+    assert gaps[-1] == pace.most
+    pace.stir(now)
+    assert pace.due <= now + pace.first
+    pace.asked(now, stirred=True)
+    assert pace.due == now + pace.first
+
+
+def test_a_controller_that_is_silent_leaves_every_job_unknown_and_none_failed(
+    recorded: tuple[Slurm, Recorded, list[str]],
+) -> None:
+    slurm, commands, handles = recorded
+    slurm.poll(handles)
+    commands.silent = True
+    commands.clock += 100.0
+    assert {status.state for status in slurm.poll(handles).values()} == {State.UNKNOWN}
+    commands.silent = False
+    commands.clock += 100.0
+    assert {status.state for status in slurm.poll(handles).values()} == {State.WAITING}
+
+
+def test_a_job_that_the_queue_has_lost_is_lost_only_when_it_was_missed_twice(
+    recorded: tuple[Slurm, Recorded, list[str]], tmp_path: Path
+) -> None:
+    """Unless its own script has said how it ended; and an id that is another job's by now is not it."""
+    slurm, commands, handles = recorded
+    slurm.poll(handles)
+    del commands.sent["1"], commands.sent["2"]
+    commands.sent["3"] = "tuner-another"
+    moments = {"began": 1.0, "ended": 2.0}
+    write_object(
+        tmp_path / "1/ended.json", {"tag": "t1", "job": "2", "restart": 0, "exit": 5, "signalled": False, **moments}
+    )
+    states = []
+    for _ in range(3):
+        commands.clock += 100.0
+        found = slurm.poll(handles)
+        states.append([found[handle].state.value for handle in handles[:4]])
+    assert states[0] == ["WAITING", "ENDED", "WAITING", "WAITING"]
+    assert states[-1] == ["LOST", "ENDED", "LOST", "WAITING"]
+    assert slurm.collect(handles[1]).failure is not None
+
+
+def test_a_job_that_was_put_back_into_the_queue_has_not_ended(
+    recorded: tuple[Slurm, Recorded, list[str]], tmp_path: Path
+) -> None:
+    """What its first run has left is that run's alone."""
+    slurm, commands, handles = recorded
+    began = {"tag": "t0", "job": "1", "restart": 0, "began": commands.clock, "nodes": "n1"}
+    write_object(tmp_path / "0/began.json", began)
+    commands.states["1"] = "RUNNING"
+    assert slurm.poll(handles)[handles[0]].state is State.RUNNING
+    commands.states["1"] = "PENDING"
+    ended = {**began, "exit": 143, "signalled": True, "ended": commands.clock + 5}
+    write_object(tmp_path / "0/ended.json", ended)
+    commands.clock += 10.0
+    for _ in range(5):
+        commands.clock += 10.0
+        status = slurm.poll(handles)[handles[0]]
+    assert (status.state, status.began) == (State.WAITING, None)
+    second = {**began, "restart": 1, "began": commands.clock}
+    write_object(tmp_path / "0/began.json", second)
+    assert slurm.poll(handles)[handles[0]].state is State.RUNNING
+    last = {**second, "exit": 0, "signalled": False, "ended": commands.clock + 2}
+    write_object(tmp_path / "0/ended.json", last)
+    assert slurm.poll(handles)[handles[0]].state is State.ENDED
+    assert slurm.collect(handles[0]).again == "it was put back into the queue"
+    assert slurm.collect(handles[0]).held == 5.0 + 2.0, "its first run had its nodes too"
+    later = Slurm(Acting(), nodes=4, commands=commands)
+    assert later.collect(handles[0]) == slurm.collect(handles[0])
+
+
+@pytest.mark.parametrize("state", ["PENDING", "NODE_FAIL"])
+def test_a_node_that_may_have_failed_is_asked_about_until_slurm_says(
+    state: str, recorded: tuple[Slurm, Recorded, list[str]], tmp_path: Path
+) -> None:
+    """Also once its job has ended; how that ended is told once and for all."""
+    slurm, commands, handles = recorded
+    write_object(
+        tmp_path / "0/began.json", {"tag": "t0", "job": "1", "restart": 0, "began": commands.clock, "nodes": "n1"}
+    )
+    for commands.states["1"] in ("RUNNING", state, state):
+        commands.clock += 100.0
+        slurm.poll(handles)
+    assert slurm.excluded == {}
+    before = slurm.collect(handles[0]) if state == "NODE_FAIL" else None
+    commands.nodes = "n1|down*|Not responding\n"
+    commands.clock += 100.0
+    slurm.poll(handles)
+    assert slurm.excluded == {"n1": "down, not responding: Not responding"}
+    assert before is None or slurm.collect(handles[0]) == before
+
+
+def test_a_job_that_slurm_could_not_start_again_is_not_told_by_what_its_first_run_has_left(
+    recorded: tuple[Slurm, Recorded, list[str]], tmp_path: Path
+) -> None:
+    """As slurmd does with a job that is started again within the second in which it was killed."""
+    slurm, commands, handles = recorded
+    began = {"tag": "t0", "job": "1", "restart": 0, "began": commands.clock, "nodes": "n1"}
+    write_object(tmp_path / "0/began.json", began)
+    (tmp_path / "0/stdout.log").write_text(" iteration 1/ 2 | elapsed time per iteration (ms): 200.0 |\n")
+    for state in ("RUNNING", "PENDING", "FAILED", "FAILED", "FAILED"):
+        commands.states["1"] = state
+        commands.clock += 10.0
+        status = slurm.poll(handles)[handles[0]]
+    assert status.state is State.ENDED
+    failure = slurm.collect(handles[0]).failure
+    assert failure is not None
+    assert Slurm(Acting(), nodes=4, commands=commands).collect(handles[0]).failure == failure
+    assert "never run" in failure.kind
+    assert "before its script began anew" in failure.evidence
+
+
+TOO_MANY = """
+import os, resource
+from tuner.launch.slurm.commands import Commands, Silence
+commands = Commands.__new__(Commands)  # whether this machine has Slurm is not what is asked
+if os.getuid() == 0:
+    os.setuid(65534)  # the limit is not root's
+resource.setrlimit(resource.RLIMIT_NPROC, (0, 0))
+try:
+    commands.ask("true")
+except Silence as silence:
+    print(silence)
+"""
+
+
+def test_a_command_that_cannot_be_started_now_is_silence_and_nothing_that_lacks() -> None:
+    said = subprocess.run([sys.executable, "-c", TOO_MANY], capture_output=True, text=True, check=False)
+    assert said.stdout == "true cannot be started now: this machine has too many processes\n", said.stderr
+
+
+class Slow(Recorded):
+    """A controller that is silent while the job waits, from 1002 to 1012; the job runs from 1015 on."""
+
+    runs: Path
+    """The folder of a batch's jobs."""
+    cancelled: float | None = None
+
+    def ask(self, *words: str, lock: int | None = None) -> Said:
+        if words[0] == "scancel":
+            self.states["1"], self.cancelled = "CANCELLED", self.cancelled or self.clock
+        return super().ask(*words, lock=lock)
+
+    def sleep(self, seconds: float) -> None:
+        super().sleep(seconds)
+        self.silent = 1002.0 <= self.clock < 1012.0
+        if self.clock >= 1015.0 and not self.states:
+            self.states["1"] = "RUNNING"
+            folder = next(self.runs.iterdir())
+            tag = read_object(folder / "slurm.json")["tag"]
+            began = {"tag": tag, "job": "1", "restart": 0, "began": self.clock, "nodes": "n1"}
+            write_object(folder / "began.json", began)
+
+
+def test_a_batch_has_its_time_while_it_runs_and_not_while_nobody_knows(tmp_path: Path) -> None:
+    """Ten seconds of silence are no ten seconds that it ran."""
+    commands = Slow()
+    commands.runs = tmp_path / "jobs"
+    slurm = Slurm(Acting(), nodes=4, commands=commands, clock=lambda: commands.clock, sleep=commands.sleep)
+    example = job(str(tmp_path))
+    probe = Launching(
+        launcher=slurm,
+        workload=example.workload,
+        cluster=example.cluster,
+        topology=replace(TOPOLOGIES["good"], micro_batch=1),
+        folder=commands.runs,
+        iterations=(2,),
+        timeout=5.0,
+        on_host=True,
+        seen=lambda _: None,
+    )
+    assert probe(1).outcome == "TIMED_OUT"
+    assert commands.cancelled is not None
+    assert 1015.0 + 5.0 <= commands.cancelled < 1015.0 + 5.0 + 2.0
+
+
+# -- the command
+
+
+def test_slurm_where_there_is_none_is_a_missing_launcher(
+    run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    said = run("optimize", "--launcher", "slurm", "--nodes", "2", "--runs", str(tmp_path))
+    assert said.code == 3
+    assert "login node" in said.err
+
+
+def test_slurm_is_not_given_the_48_nodes_that_nobody_named(run: Run, tmp_path: Path) -> None:
+    said = run("optimize", "--launcher", "slurm", "--runs", str(tmp_path))
+    assert said.code == 2
+    assert "--nodes" in said.err
+
+
+def test_a_site_is_for_slurm_alone(run: Run, tmp_path: Path) -> None:
+    said = run("optimize", "--slurm-site", "docs/slurm-site.toml", "--runs", str(tmp_path))
+    assert said.code == 2
+    assert "--launcher slurm" in said.err

@@ -1,0 +1,348 @@
+"""Job steps inside one allocation of a live cluster of four nodes: `tuner optimize --within-allocation`."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests import slurm_cluster
+from tests.conftest import ROOT, Run
+from tests.launch.test_slurm_cluster import ended, environment, evidence, is_in, until
+from tests.slurm_cluster import SlurmCluster
+from tests.slurm_stage import ACTOR, BY_NODE, Acting, InAllocation
+from tuner.core.atomic_write import read_object
+from tuner.core.errors import InputError, LaunchError
+from tuner.core.outcomes import Outcome
+from tuner.launch import supervisor as keeper
+from tuner.launch.contract import State
+from tuner.launch.slurm.allocation import Allocation
+from tuner.launch.slurm.commands import Commands
+from tuner.launch.slurm.launcher import Slurm
+from tuner.launch.slurm.steps import Steps
+
+
+@pytest.fixture
+def cluster() -> Iterator[SlurmCluster]:
+    live = slurm_cluster.running()
+    live.clear()
+    yield live
+    live.clear()
+    live.mend()
+
+
+@pytest.fixture
+def stage(cluster: SlurmCluster, tmp_path: Path) -> InAllocation:
+    assert cluster
+    return InAllocation(tmp_path)
+
+
+def inside(cluster: SlurmCluster, number: str, nodes: int = 4) -> dict[str, str]:
+    """What a shell of `salloc` finds in its environment."""
+    given = {"SLURM_JOB_ID": number, "SLURM_JOB_NODELIST": f"n[1-{nodes}]", "SLURM_JOB_NUM_NODES": str(nodes)}
+    return {**environment(cluster), **given, "SLURM_JOB_CPUS_PER_NODE": f"8(x{nodes})", "SLURM_NTASKS_PER_NODE": "3"}
+
+
+def tuner(folder: Path, *more: str, site: str = 'gres = ""\nsrun = ["--cpu-bind=none"]\n') -> list[str]:
+    (folder / "site.toml").write_text(site)
+    words = ["optimize", "--launcher", "slurm", "--within-allocation", "--gpus-per-node", "1", "--json"]
+    words += ["--slurm-site", str(folder / "site.toml"), "--runs", str(folder / "runs")]
+    return [sys.executable, "-m", "tuner", *words, *more]
+
+
+def answered(words: list[str], environment: dict[str, str]) -> tuple[dict[str, Any], str]:
+    done = subprocess.run(words, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout), done.stderr
+
+
+@pytest.mark.cluster
+def test_a_study_of_real_deepspeed_jobs_inside_salloc(cluster: SlurmCluster, tmp_path: Path) -> None:
+    """As many nodes as the allocation has where none are asked for; the allocation ends with the command."""
+    held = ["salloc", "--nodes=2", "--exclusive", "--no-kill"]
+    axes = ("--exact-nodes", "--set", "zero=0,1", "--set", "micro_batch=4", "--budget", "2")
+    told, _ = answered([*held, *tuner(tmp_path, *axes)], environment(cluster))
+    assert (told["launcher"], told["simulated"], told["jobs_launched"]) == ("slurm", False, 2)
+    assert told["trials"][0]["outcome"] == "MEASURED", told["trials"]
+    folder = next((tmp_path / "runs").glob("*/jobs/0000-*"))
+    assert read_object(folder / "began.json")["nodes"] == "n1,n2"
+    assert read_object(folder / "result.json")["ranks"] == 2
+    assert "#SBATCH" not in (folder / "job.sh").read_text()
+
+
+@pytest.mark.cluster
+def test_small_jobs_run_side_by_side_each_on_a_node_of_its_own(stage: InAllocation) -> None:
+    launcher = stage.open()
+    jobs = [stage.job("hang") for _ in range(4)]
+    handles = [launcher.submit(job) for job in jobs]
+    for handle in handles:
+        until(launcher, handle, is_in(State.RUNNING))
+    assert {status.state for status in launcher.poll(handles).values()} == {State.RUNNING}
+    assert {read_object(job.folder / "began.json")["nodes"] for job in jobs} == set(slurm_cluster.NODES)
+    late = launcher.submit(stage.job())
+    assert launcher.poll([late])[late].reason == "other jobs have 4 nodes"
+    launcher.cancel(handles[2])
+    assert ended(launcher, late).outcome is Outcome.MEASURED
+    for handle in handles:
+        launcher.cancel(handle)
+
+
+@pytest.mark.cluster
+def test_cancel_leaves_no_process_and_no_step(stage: InAllocation, cluster: SlurmCluster) -> None:
+    launcher = stage.open()
+    job = stage.job("hang")
+    handle = launcher.submit(job)
+    until(launcher, handle, is_in(State.RUNNING))
+    assert keeper.members(job.tag)
+    launcher.cancel(handle)
+    assert keeper.members(job.tag) == set()
+    assert cluster.said("squeue", "--steps", "-h", "-o", "%j").split() == []
+    assert launcher.collect(handle).outcome is Outcome.CANCELLED
+
+
+@pytest.mark.cluster
+def test_a_step_whose_script_was_killed_is_ended_and_told_as_killed(stage: InAllocation, cluster: SlurmCluster) -> None:
+    """Also by a process that comes later."""
+    launcher = stage.open()
+    job = stage.job("hang")
+    handle = launcher.submit(job)
+    until(launcher, handle, is_in(State.RUNNING))
+    deadline = time.monotonic() + 30
+    while not cluster.said("squeue", "--steps", "-h", "-o", "%j").split():
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+    os.kill(read_object(job.folder / "slurm.json")["script"]["pid"], signal.SIGKILL)
+    other = stage.open()
+    adopted = other.adopt(job, handle)
+    assert adopted is not None
+    result = ended(other, adopted)
+    assert result.outcome is Outcome.CRASHED
+    assert "killed from outside" in evidence(result)
+    assert ended(launcher, handle).outcome is Outcome.CRASHED
+    assert cluster.said("squeue", "--steps", "-h", "-o", "%j").split() == []
+
+
+@pytest.mark.cluster
+def test_a_script_that_was_started_and_not_noted_is_found_with_its_nodes(stage: InAllocation) -> None:
+    """As when the tuner is killed between the two: nothing else is put on its nodes."""
+    launcher = stage.open()
+    job = stage.job("hang")
+    handle = launcher.submit(job)
+    until(launcher, handle, is_in(State.RUNNING))
+    note = job.folder / "slurm.json"
+    note.write_text(json.dumps({name: each for name, each in read_object(note).items() if name != "script"}))
+    other = stage.open()
+    adopted = other.adopt(job, None)
+    assert adopted == handle
+    assert other.poll([handle])[handle].state is State.RUNNING
+    beside = [stage.job("hang") for _ in range(3)]
+    handles = [other.submit(each) for each in beside]
+    for each in handles:
+        until(other, each, is_in(State.RUNNING))
+    nodes = {read_object(each.folder / "began.json")["nodes"] for each in (job, *beside)}
+    assert nodes == set(slurm_cluster.NODES)
+    for each in (handle, *handles):
+        other.cancel(each)
+    assert launcher.poll([handle])[handle].state is State.ENDED
+
+
+@pytest.mark.cluster
+def test_a_controller_that_is_away_ends_no_step(stage: InAllocation, cluster: SlurmCluster) -> None:
+    launcher = stage.open()
+    handle = launcher.submit(stage.job(iterations=(20,)))
+    until(launcher, handle, lambda status: status.iterations > 0)
+    cluster.stop_controller()
+    try:
+        assert ended(launcher, handle).outcome is Outcome.MEASURED
+    finally:
+        cluster.start_controller()
+
+
+@pytest.mark.cluster
+def test_a_job_that_stands_still_on_a_node_that_has_failed_names_the_node(
+    stage: InAllocation, cluster: SlurmCluster
+) -> None:
+    """Slurm may take minutes to end its step, and the tuner takes it for hung before; nothing is sent there again."""
+    launcher = stage.open(notes=stage.folder)
+    handle = launcher.submit(stage.job("hang"))
+    until(launcher, handle, is_in(State.RUNNING))
+    cluster.said("scontrol", "update", "NodeName=n1", "State=DRAIN", "Reason=disk")
+    try:
+        assert launcher.explain(handle) == "n1 is draining: disk"
+    finally:
+        cluster.said("scontrol", "update", "NodeName=n1", "State=RESUME")
+    launcher.cancel(handle)
+    assert (list(launcher.excluded), launcher.nodes) == (["n1"], 3)
+
+
+@pytest.mark.cluster
+def test_a_study_that_goes_on_the_other_way_leaves_no_job_behind(stage: InAllocation, cluster: SlurmCluster) -> None:
+    """Begun with an allocation for each job and gone on inside one, or the other way round: what ran is ended."""
+    own = Slurm(Acting(), nodes=4, site=replace(BY_NODE, lines=("--hold",)))
+    job = stage.job("hang")
+    own.submit(job)
+    assert stage.open().adopt(job, None) is None
+    deadline = time.monotonic() + 30
+    while f"tuner-{job.tag}" in cluster.queue():
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+    launcher, job = stage.open(), stage.job("hang")
+    handle = launcher.submit(job)
+    until(launcher, handle, is_in(State.RUNNING))
+    while not cluster.said("squeue", "--steps", "-h", "-o", "%j").split():
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+    adopted = own.adopt(job, None)
+    assert adopted is not None
+    assert own.poll([adopted])[adopted].state is State.ENDED
+    assert own.collect(adopted).outcome is Outcome.CANCELLED
+    while keeper.members(job.tag):
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+
+
+@pytest.mark.cluster
+def test_two_tuners_do_not_share_an_allocation(stage: InAllocation) -> None:
+    """Each would put its jobs on the nodes of the other."""
+    first, second = stage.open(notes=stage.folder / "one"), stage.open(notes=stage.folder / "two")
+    first.check()
+    with pytest.raises(LaunchError, match="another tuner has the nodes of allocation"):
+        second.check()
+    first.close()
+    second.check()
+    second.close()
+
+
+@pytest.mark.cluster
+def test_a_job_whose_allocation_ends_is_cancelled_and_blames_no_topology(
+    stage: InAllocation, cluster: SlurmCluster
+) -> None:
+    launcher = stage.open()
+    job = stage.job("hang")
+    handle = launcher.submit(job)
+    until(launcher, handle, is_in(State.RUNNING))
+    cluster.said("scancel", stage.number)
+    result = ended(launcher, handle)
+    assert result.outcome is Outcome.CANCELLED
+    assert "its allocation ended" in evidence(result)
+    later = InAllocation(stage.folder).open()
+    assert later.adopt(job, handle) is not None
+    assert later.collect(handle) == result
+
+
+@pytest.mark.cluster
+def test_a_tuner_that_is_killed_inside_an_allocation_leaves_its_step_to_the_next(
+    cluster: SlurmCluster, tmp_path: Path
+) -> None:
+    """It is adopted; none is lost, and none is run twice."""
+    within = inside(cluster, cluster.allocate())
+    script = f"{sys.executable} -I {ACTOR} good {{iterations}} {{folder}}/actor.json"
+    words = tuner(
+        tmp_path, "--budget", "2", "--iterations", "20", "--command", script, "--set", "nodes=1",
+        site='gres = ""\ntasks = "nodes"\n',
+    )  # fmt: skip
+    first = subprocess.Popen(words, env=within, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        deadline = time.monotonic() + 60
+        while not list((tmp_path / "runs").glob("*/jobs/*/began.json")):
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+    finally:
+        first.kill()
+        first.wait()
+    told, said = answered(words, within)
+    assert "watched from here on" in said
+    assert told["jobs_launched"] == 2
+    assert [trial["outcome"] for trial in told["trials"]] == ["MEASURED", "MEASURED"]
+    notes = [read_object(path) for path in sorted((tmp_path / "runs").glob("*/jobs/*/slurm.json"))]
+    assert len({note["tag"] for note in notes}) == 2
+
+
+HANGS_ONCE = """\
+if mkdir "$1/first"; then
+    while sleep 1; do echo still here; done
+fi
+exec "$2" -I "$3" good "$4" "$1/actor.json"
+"""
+"""The first run of all stands still, with a word now and then so that nobody takes it for hung; later ones are good."""
+
+
+@pytest.mark.cluster
+def test_a_node_that_dies_under_a_step_is_left_out_and_the_trial_runs_elsewhere(
+    cluster: SlurmCluster, tmp_path: Path
+) -> None:
+    """The answer and the report say which node, and which trial was run again."""
+    script = tmp_path / "hangs-once.sh"
+    script.write_text(HANGS_ONCE)
+    command = f"/bin/bash {script} {tmp_path} {sys.executable} {ACTOR} {{iterations}}"
+    given = ("--budget", "2", "--study", "s", "--command", command, "--set", "nodes=1")
+    words = tuner(tmp_path, *given, site='gres = ""\ntasks = "nodes"\n')
+    process = subprocess.Popen(
+        words, env=inside(cluster, cluster.allocate()), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    try:
+        deadline = time.monotonic() + 60
+        while not (tmp_path / "first").exists():
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+        cluster.kill_node("n1")
+        out, said = process.communicate(timeout=180)
+    finally:
+        process.kill()
+    assert process.returncode == 0, said
+    told = json.loads(out)
+    assert "to begin anew, for n1 failed" in said
+    assert [trial["outcome"] for trial in told["trials"]] == ["MEASURED", "MEASURED"]
+    assert [trial["again"] for trial in told["trials"]] == ["n1 failed under it", ""]
+    assert list(told["excluded"]) == ["n1"]
+    folder = next((tmp_path / "runs").glob("*/jobs/0000-*"))
+    assert read_object(folder / "began.json")["nodes"] == "n2"
+    assert (folder / "stdout.log.before-1").is_file()
+    report = subprocess.run(
+        [sys.executable, "-m", "tuner", "report", "s", "--runs", str(tmp_path / "runs")],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+    assert "n1" in report
+    assert "trial 0 was run again (n1 failed under it)" in report
+
+
+# -- what is refused
+
+
+@pytest.mark.cluster
+def test_an_allocation_that_is_too_small_is_refused_with_the_numbers(stage: InAllocation) -> None:
+    found = Allocation.here(inside(stage.cluster, stage.number), Commands())
+    assert found == Allocation(number=stage.number, nodes=slurm_cluster.NODES, cores=8)
+    with pytest.raises(InputError, match=r"--nodes 5 is more than allocation \d+ has, which is 4 nodes"):
+        Steps(Acting(), allocation=found, nodes=5, site=BY_NODE).check()
+    with pytest.raises(InputError, match="8 cores on a node for 9 ranks"):
+        Steps(Acting(), allocation=found, site=BY_NODE).check(9)
+    with pytest.raises(InputError, match="calls srun by itself"):
+        Steps(Acting(), allocation=found, site=replace(BY_NODE, tasks="once")).check()
+    Steps(Acting(), allocation=found, nodes=4, site=BY_NODE).check(8)
+
+
+def test_steps_outside_an_allocation_are_refused(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("SLURM_JOB_ID", raising=False)
+    said = run("optimize", "--launcher", "slurm", "--within-allocation", "--runs", str(tmp_path))
+    assert said.code == 2
+    assert "salloc" in said.err
+    assert "SLURM_JOB_ID" in said.err
+
+
+def test_within_an_allocation_is_for_slurm_alone(run: Run, tmp_path: Path) -> None:
+    said = run("optimize", "--within-allocation", "--runs", str(tmp_path))
+    assert said.code == 2
+    assert "--launcher slurm" in said.err

@@ -1,0 +1,370 @@
+"""A report says what the study knows, in words, tables and pictures, and its table can be read back."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+import shlex
+from dataclasses import replace
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+from benchmarks.report import long_study
+from tests.conftest import ROOT, Run
+from tests.found_studies import opened, study_in
+from tuner.core.outcomes import Outcome
+from tuner.report.figures import plots
+from tuner.report.sentences import account, sentences
+from tuner.report.series import accounts, cells, drift, guesses, memory, progress
+from tuner.report.style import look
+from tuner.report.tables import HEADERS, measurements, table
+from tuner.report.write import write_report
+from tuner.study.leaderboard import rows_of
+from tuner.study.result import Reopened, mishaps, reopened
+from tuner.study.store.storage import sqlite_url
+from tuner.study.store.trial_store import Study
+from tuner.tables import table_of
+
+GOLDEN = ROOT / "tests" / "data" / "golden"
+STUDIES = ("bloom-48", "drifting", "replayed")
+
+
+@pytest.fixture(params=STUDIES)
+def study(request: pytest.FixtureRequest) -> Reopened:
+    return opened(request.param)
+
+
+def test_a_study_read_again_stands_as_its_search_left_it(run: Run, tmp_path: Path) -> None:
+    """The belief over the topologies that were tried is the belief over all, restricted to them."""
+    arguments = ("--nodes", "48", "--budget", "8", "--set", "tp=8", "--set", "heads=64", "--study", "s")
+    document = json.loads(run("optimize", *arguments, "--runs", str(tmp_path), "--json").out)
+    said = json.loads(run("report", "s", "--runs", str(tmp_path), "--json").out)
+    measured = [row for row in said["rows"] if row["days"]]
+    assert [row["key"] for row in measured] == [place["key"] for place in document["standings"]]
+    for row, place in zip(measured, document["standings"], strict=True):
+        assert row["days"] == pytest.approx(place["days"], rel=1e-6)
+        assert row["days_low"] == pytest.approx(place["days_low"], rel=1e-6)
+
+
+def test_a_study_that_began_with_a_calibration_is_read_with_it(run: Run, tmp_path: Path) -> None:
+    table = str(ROOT / "tests/data/tables/bloom-a100.csv")
+    arguments = ("--budget", "6", "--set", "tp=8", "--set", "heads=64", "--from", table, "--study", "s")
+    document = json.loads(run("optimize", *arguments, "--runs", str(tmp_path), "--json").out)
+    said = json.loads(run("report", "s", "--runs", str(tmp_path), "--json").out)
+    assert said["rows"][0]["days"] == pytest.approx(document["best"]["days"], rel=1e-3)
+
+
+def test_a_very_long_study_keeps_all_its_places(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Beyond the best few hundred by their own runs alone: the same topologies and winner, about the same days."""
+    whole = opened("drifting")
+    monkeypatch.setattr("tuner.study.result.NEAR", 4)
+    cut = opened("drifting")
+    assert {place.key for place in cut.places} == {place.key for place in whole.places}
+    assert cut.places[0].key == whole.places[0].key
+    days = {place.key: place.days for place in whole.places}
+    assert all(place.days == pytest.approx(days[place.key], rel=0.05) for place in cut.places)
+
+
+def test_nodes_that_failed_and_trials_that_were_run_again_stand_in_the_answer_and_in_the_report(
+    run: Run, tmp_path: Path
+) -> None:
+    arguments = ("optimize", "--nodes", "4", "--model", "gpt-1.3b", "--budget", "3", "--study", "s")
+    assert "Left out" not in run(*arguments, "--runs", str(tmp_path)).out
+    (tmp_path / "s" / "slurm-excluded.json").write_text('{"n7": "down, not responding"}')
+    told = "Left out, for they have failed: n7 (down, not responding)."
+    assert told in run(*arguments, "--runs", str(tmp_path)).out
+    assert told in run("report", "s", "--runs", str(tmp_path)).out
+    assert told in (tmp_path / "s" / "report" / "report.md").read_text()
+    document = json.loads(run(*arguments, "--runs", str(tmp_path), "--json").out)
+    assert document["excluded"] == {"n7": "down, not responding"}
+    assert [trial["again"] for trial in document["trials"]] == ["", "", ""]
+    kept = Study.existing(sqlite_url(tmp_path / "s" / "study.db"), "s")
+    trials = [
+        replace(trial, ending=replace(trial.ending, again="n7 failed under it")) if trial.ending else trial
+        for trial in kept.trials()
+    ]
+    kept.close()
+    assert mishaps({}, trials[1:2]) == "Trial 1 was run again (n7 failed under it)."
+    assert mishaps({}, []) == ""
+
+
+def test_five_sentences_say_what_won_by_how_much_why_how_sure_and_at_what_cost(study: Reopened) -> None:
+    said = sentences(study, rows_of(study))
+    assert len(said) == 5
+    assert study.places[0].key in said[0]
+    assert study.places[1].key in said[1]
+    assert "By the model's account" in said[2]
+    assert "80% probability" in said[3]
+    assert "node-hours" in said[4]
+    assert said[0].startswith("SIMULATED: ") == study.simulated
+    assert all(sentence.endswith(".") for sentence in said)
+
+
+def test_no_ratio_is_rounded_until_it_says_nothing(study: Reopened) -> None:
+    """The slowest of them takes more than once as long; jobs that were launched have cost more than nothing."""
+    by_how_much, cost = sentences(study, rows_of(study))[1], sentences(study, rows_of(study))[4]
+    assert not re.search(r"takes (1|0) times as long", by_how_much)
+    assert " 0.00% of" not in cost
+    if (ratio := study.places[-1].days / study.places[0].days) < 2 and "the slowest of" in by_how_much:
+        assert f"takes {ratio - 1:.1%} longer" in by_how_much
+
+
+def test_the_reason_adds_up_to_what_the_model_expects_of_both(study: Reopened) -> None:
+    rows = rows_of(study)
+    ours, other = account(study, rows[0]), account(study, rows[1])
+    assert sum(ours.estimate.time.terms.values()) == pytest.approx(ours.seconds)
+    assert f"{abs(other.seconds - ours.seconds):.2f} s" in sentences(study, rows)[2]
+
+
+def test_every_topology_that_was_launched_has_one_row_the_best_first(study: Reopened) -> None:
+    rows = rows_of(study)
+    assert sorted(number for row in rows for number in row.trials) == [trial.number for trial in study.launched]
+    days = [row.place.days for row in rows if row.place]
+    assert days == sorted(days)
+    assert all(row.place is None for row in rows[len(days) :])
+
+
+def test_the_table_begins_with_the_bloom_reports_columns(study: Reopened) -> None:
+    assert " ".join(HEADERS[:11]) == "Nodes Size DP TP PP MBS GBS Mem Sec/it TFLOPs Notes"
+    lines = table(study, rows_of(study))
+    assert all(len(line) == len(HEADERS) for line in lines)
+    if study.simulated:
+        assert {line[HEADERS.index("Outcome")] for line in lines}.isdisjoint({"measured"})
+
+
+def test_the_csv_is_read_back_as_the_runs_that_were_made(study: Reopened) -> None:
+    """Workload, topology, seconds, memory and end; what says nothing of a topology is marked to be skipped."""
+    read = table_of(measurements(study), "report.csv").rows
+    ended = [trial for trial in study.launched if trial.ending]
+    assert len(read) == len(ended)
+    for row, trial in zip(read, ended, strict=True):
+        (workload, cluster), topology, ending = study.setting(trial), study.topology(trial), trial.ending
+        assert ending is not None
+        assert row.run is not None, row.skipped
+        asked = workload.as_in(topology)
+        theirs = row.run.workload.as_in(row.run.topology)
+        for name in ("layers", "hidden", "heads", "kv_heads", "ffn", "vocab", "seq"):
+            assert getattr(theirs.model, name) == getattr(asked.model, name)
+        for name in ("tp", "pp", "dp", "vpp", "cp", "zero", "micro_batch", "recompute", "partition", "nodes"):
+            assert getattr(row.run.topology, name) == getattr(topology, name)
+        assert (theirs.global_batch, theirs.precision) == (asked.global_batch, asked.precision)
+        assert row.run.cluster.gpu == cluster.gpu
+        assert row.run.cluster.inter_node.bandwidth == pytest.approx(cluster.inter_node.bandwidth)
+        assert row.timed == trial.measured
+        if trial.measured:
+            assert row.seconds == pytest.approx(ending.seconds, rel=1e-8)
+        assert (row.skipped is not None) == (ending.outcome in (Outcome.PRUNED, Outcome.CANCELLED, Outcome.PREEMPTED))
+
+
+def test_other_commands_take_the_csv(run: Run, tmp_path: Path) -> None:
+    """Evaluate, calibrate, audit and a new search begin from it."""
+    file = tmp_path / "measurements.csv"
+    file.write_text(measurements(opened("bloom-48")))
+    assert json.loads(run("evaluate", str(file), "--json").out)["summary"]["timed_rows"] >= 5
+    assert run("calibrate", str(file), "-o", str(tmp_path / "site.toml")).code == 0
+    assert "nothing found" in run("audit", str(file)).out
+    said = run("optimize", "--budget", "1", "--set", "tp=8", "--from", str(file), "--runs", str(tmp_path / "runs"))
+    assert said.code == 0
+
+
+def test_plot_data_tell_of_every_job(study: Reopened) -> None:
+    rows = rows_of(study)
+    found = progress(study)
+    ended = [trial for trial in study.launched if trial.ending]
+    assert len(found.days) == len(found.best) == len(found.node_hours) == len(ended)
+    assert found.node_hours[-1] == pytest.approx(study.node_hours)
+    measured = [each for each in found.days if each is not None]
+    assert found.best[-1] == pytest.approx(min(place.days for place in study.places), rel=0.1)
+    assert all(min(measured) <= each <= max(measured) for each in found.best if each is not None)
+    assert len(guesses(study)) == sum(trial.measured for trial in study.launched)
+    assert all(each.low <= each.estimate <= each.high for each in guesses(study))
+    assert len(accounts(study, rows)) == min(5, len(study.places))
+    stages = memory(study, rows[0])
+    assert {len(values) for values in stages.terms.values()} == {rows[0].topology.pp}
+    assert sum(cell.tried for cell in cells(rows)) == len(rows)
+    assert (drift(study) is None) == (not study.eras)
+
+
+def test_the_plots_are_watermarked_where_the_cluster_was_simulated(study: Reopened) -> None:
+    with look():
+        drawn = plots(study, rows_of(study))
+    assert {"progress", "estimates", "terms", "memory"} <= {plot.name for plot in drawn}
+    timed = [row.topology for row in rows_of(study) if row.place]
+    assert ("micro-batch" in {plot.name for plot in drawn}) == (len({each.micro_batch for each in timed}) > 1)
+    assert ("map" in {plot.name for plot in drawn}) == (len(cells(rows_of(study))) > 1)
+    assert ("heads" in {plot.name for plot in drawn}) == study.simulated
+    assert ("eras" in {plot.name for plot in drawn}) == bool(study.eras)
+    for plot in drawn:
+        words = [text.get_text() for text in plot.figure.texts]
+        assert ("SIMULATED" in words) == study.simulated
+        assert plot.alt.endswith(".")
+        for axes in plot.figure.axes:
+            assert axes.get_xlabel()
+            assert axes.get_ylabel() or axes is not plot.figure.axes[0] or plot.name == "terms"
+
+
+class Outline(HTMLParser):
+    """Elements by name with their attributes, and how they nest."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: list[tuple[str, dict[str, str | None]]] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.found.append((tag, dict(attrs)))
+
+
+def test_the_page_needs_no_network_and_can_be_read_by_ear(tmp_path: Path) -> None:
+    """Landmarks, one first heading, headers of columns, alternative texts; styles for dark, print and phone inside."""
+    write_report(opened("bloom-48"), tmp_path)
+    text = (tmp_path / "report.html").read_text()
+    assert len(text) < 2_000_000
+    assert "http://" not in text.replace("http://www.w3.org", "")
+    assert "https://" not in text
+    outline = Outline()
+    outline.feed(text)
+    tags = [tag for tag, _ in outline.found]
+    assert [tags.count(tag) for tag in ("header", "nav", "main", "footer", "h1", "table")] == [1] * 6
+    assert "script" not in tags
+    assert all(attributes.get("alt") for tag, attributes in outline.found if tag == "img")
+    assert all(attributes.get("scope") == "col" for tag, attributes in outline.found if tag == "th")
+    ids = [attributes["id"] for _, attributes in outline.found if "id" in attributes]
+    assert len(ids) == len(set(ids))
+    for _, attributes in outline.found:
+        assert attributes.get("aria-labelledby", ids[0]) in ids
+        target = attributes.get("href") or "#"
+        assert target == "#" or target[1:] in ids
+    assert ("lang", "en") in outline.found[0][1].items()
+    for word in ("prefers-color-scheme: dark", "@media print", 'name="viewport"'):
+        assert word in text
+
+
+@pytest.mark.slow
+def test_the_page_of_a_thousand_jobs_stays_small(tmp_path: Path) -> None:
+    """At most 2 MB, with every measured topology placed and every job in the CSV."""
+    long_study(tmp_path)
+    study = reopened("thousand", runs=tmp_path)
+    made = write_report(study, tmp_path / "report")
+    assert (tmp_path / "report" / "report.html").stat().st_size <= 2_000_000
+    assert len(study.places) == len({trial.proposal.candidate for trial in study.launched if trial.measured}) == 900
+    assert len(made.rows) == 1000
+    assert len((tmp_path / "report" / "measurements.csv").read_text().splitlines()) == 1001
+
+
+def test_colours_of_the_page_have_contrast() -> None:
+    """At least 4.5 to 1 for text on its background, light and dark (WCAG 2.1, 1.4.3)."""
+    style = (ROOT / "templates" / "report.html.j2").read_text()
+    for block in re.findall(r":root \{([^}]*)\}", style):
+        colours = dict(re.findall(r"--(\w+): (#[0-9a-f]{3,6})", block))
+        for ink in ("ink", "link", "mark"):
+            for paper in ("paper", "soft"):
+                assert _contrast(colours[ink], colours[paper]) >= 4.5, (ink, paper, block)
+
+
+def _contrast(one: str, other: str) -> float:
+    def light(colour: str) -> float:
+        digits = colour[1:] if len(colour) == 7 else "".join(2 * each for each in colour[1:])
+        parts = [int(digits[place : place + 2], 16) / 255 for place in (0, 2, 4)]
+        red, green, blue = (part / 12.92 if part <= 0.03928 else ((part + 0.055) / 1.055) ** 2.4 for part in parts)
+        return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+
+    high, low = sorted((light(one), light(other)), reverse=True)
+    return (high + 0.05) / (low + 0.05)
+
+
+def test_the_files_of_a_replayed_study_are_these(tmp_path: Path) -> None:
+    """Golden: Markdown, CSV, and the page without its pictures. `TUNER_GOLDEN=1` writes them anew."""
+    import os
+
+    write_report(opened("replayed"), tmp_path)
+    page = re.sub(r"base64,[A-Za-z0-9+/=]+", "base64,...", (tmp_path / "report.html").read_text())
+    found = {
+        "report.md": (tmp_path / "report.md").read_text(),
+        "measurements.csv": (tmp_path / "measurements.csv").read_text(),
+        "report.html": page,
+    }
+    for name, text in found.items():
+        if os.environ.get("TUNER_GOLDEN"):
+            (GOLDEN / name).write_text(text)
+        assert text == (GOLDEN / name).read_text(), name
+
+
+def test_a_training_of_hours_is_told_in_hours_wherever_it_is_told(run: Run, tmp_path: Path) -> None:
+    """As the search tells it; the CSV stays in days."""
+    small = ("--model", "gpt-1.3b", "--nodes", "4", "--tokens", "2e10", "--budget", "4")
+    kept = ("--runs", str(tmp_path))
+    searched = run("optimize", *small, "--study", "s", *kept).out
+    found = re.search(r"an iteration, ([0-9.]+ hours) \(([0-9.]+ to [0-9.]+)\)", searched)
+    assert found, searched
+    said = run("report", "s", *kept).out
+    assert f"{found[1]} for 20 billion tokens" in said
+    assert f"it takes {found[2]} hours with 80% probability" in said
+    folder = tmp_path / "s" / "report"
+    assert all(each in (folder / "report.md").read_text() for each in ("| Hours |", "Hours: until", found[2]))
+    assert " days" not in said
+    assert '<th scope="col">Days' not in (folder / "report.html").read_text()
+    (row, *_) = list(csv.DictReader(io.StringIO((folder / "measurements.csv").read_text())))
+    assert float(row["days"]) < 1
+    assert found[1] in run("export", "s", *kept).out
+    assert "| hours | " in (tmp_path / "s" / "production" / "README.md").read_text()
+    shown = reopened("s", runs=tmp_path)._repr_markdown_()
+    assert "| Hours |" in shown
+    assert found[2] in shown
+
+
+def test_a_study_that_measured_nothing_still_has_a_report(run: Run, tmp_path: Path) -> None:
+    """The jobs and how they ended."""
+    pinned = (
+        "--set",
+        "tp=1",
+        "--set",
+        "pp=1",
+        "--set",
+        "micro_batch=8",
+        "--set",
+        "recompute=none",
+        "--set",
+        "heads=64",
+    )
+    arguments = ("--allow", "tp-in-node", "--budget", "1", "--study", "none", "--runs", str(tmp_path))
+    run("optimize", *pinned, *arguments)
+    said = run("report", "none", "--runs", str(tmp_path))
+    assert said.code == 0
+    assert "Nothing was measured." in said.out
+    assert "next:" not in said.out
+
+
+def test_an_unknown_study_is_refused_with_those_there_are(run: Run, tmp_path: Path) -> None:
+    said = run("report", "nobody", "--runs", str(study_in(tmp_path)))
+    assert said.code == 2
+    assert "has bloom-48" in said.err
+
+
+def test_a_report_that_cannot_be_written_says_so(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    said = run("report", "bloom-48", "--runs", str(study_in(tmp_path)), "-o", str(tmp_path / "file"))
+    assert said.code == 2
+    assert "cannot be written" in said.err
+
+
+def test_a_study_is_calibrated_from_and_evaluated_by_its_name(run: Run, tmp_path: Path) -> None:
+    """As by its CSV: the same rows."""
+    study_in(tmp_path)
+    named = run("evaluate", "bloom-48", "--runs", str(tmp_path), "--json")
+    (tmp_path / "measurements.csv").write_text(measurements(opened("bloom-48")))
+    by_file = run("evaluate", str(tmp_path / "measurements.csv"), "--json")
+    assert json.loads(named.out)["summary"] == json.loads(by_file.out)["summary"]
+    assert run("calibrate", "bloom-48", "--runs", str(tmp_path), "-o", str(tmp_path / "site.toml")).code == 0
+
+
+def test_the_next_command_that_is_printed_finds_the_study(run: Run, tmp_path: Path) -> None:
+    """Also where studies are kept elsewhere, under a name that a shell would take apart."""
+    elsewhere = tmp_path / "my $(runs)"
+    study_in(elsewhere)
+    said = run("report", "bloom-48", "--runs", str(elsewhere))
+    command = said.out.splitlines()[-1].removeprefix("next: ")
+    assert run(*shlex.split(command)[1:]).code == 0

@@ -1,0 +1,150 @@
+"""What a job teaches: laws of the belief."""
+
+from __future__ import annotations
+
+import math
+from functools import cache
+from itertools import permutations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.strategies import shown
+from tuner.core.columns import BoolArray, IntArray
+from tuner.search.candidates import Pool
+from tuner.search.surrogate import Belief, Seen
+from tuner.space.build import space_for
+
+
+@cache
+def pool() -> Pool:
+    """A small space."""
+    return Pool.of_space(
+        space_for(model="gpt-1.3b", nodes=4, settings=("nodes=4", "tp=1,4", "zero=1,2", "recompute=none", "cp=1"))
+    )
+
+
+def everything() -> IntArray:
+    """All candidates."""
+    return np.arange(len(pool()))
+
+
+def _seen(jobs: list[tuple[int, float | None]]) -> list[Seen]:
+    """The jobs as a belief is told of them."""
+    expected = Belief(pool()).log_seconds()
+    return [
+        Seen(candidate=place, fits=False)
+        if off is None
+        else Seen(candidate=place, seconds=math.exp(expected[place] + off), fits=True)
+        for place, off in jobs
+    ]
+
+
+@given(st.integers(0, 10**6), st.floats(-0.3, 0.3))
+@settings(max_examples=25)
+def test_a_measurement_moves_the_belief_towards_it(candidate: int, off: float) -> None:
+    """The mean of a measured candidate ends between the expected and the measured, and nearer to the latter."""
+    belief, candidate = Belief(pool()), candidate % len(pool())
+    before = float(belief.log_seconds()[candidate])
+    belief.learn([Seen(candidate=candidate, seconds=math.exp(before + off), fits=True)])
+    after, deviation = (float(each[0]) for each in belief.measured([candidate]))
+    assert abs(after - before - off) <= abs(off) / 2 + 1e-9
+    assert (after - before) * off >= -1e-9
+    assert deviation < 0.03
+
+
+@given(shown(len(pool())))
+@settings(max_examples=8)
+def test_the_order_of_learning_does_not_matter(jobs: list[tuple[int, float | None]]) -> None:
+    """Several processes learn from the same jobs in orders of their own, and believe the same."""
+    means, spreads = [], []
+    for order in list(permutations(_seen(jobs)))[:3]:
+        belief = Belief(pool())
+        for each in order:
+            belief.learn([each])
+        means.append(belief.log_seconds())
+        spreads.append(belief.deviation(everything()))
+    for mean, spread in zip(means[1:], spreads[1:], strict=True):
+        apart = np.abs(mean - means[0]) / spread
+        assert np.quantile(apart, 0.95) < 0.25  # the site at which the model is taken for straight may differ a little
+        assert apart.max() < 1.0
+        assert np.quantile(np.abs(spread - spreads[0]), 0.95) < 0.01
+
+
+@given(shown(len(pool())))
+@settings(max_examples=15)
+def test_no_candidate_is_less_sure_after_an_observation(jobs: list[tuple[int, float | None]]) -> None:
+    """Knowing more never widens a belief."""
+    belief = Belief(pool())
+    last = belief.deviation(everything())
+    for each in _seen(jobs):
+        belief.learn([each])
+        now = belief.deviation(everything())
+        assert (now <= last + 2e-4).all()
+        assert (now <= belief.most_deviation() + 1e-6).all()
+        last = now
+
+
+def _larger_and_smaller(candidate: int) -> tuple[BoolArray, BoolArray]:
+    """The same topology with a larger micro batch, and with a smaller one."""
+    names = ("tp", "pp", "cp", "vpp", "dp", "zero", "recompute", "sequence_parallel", "partition", "heads", "nodes")
+    same = np.ones(len(pool()), dtype=np.bool_)
+    for name in names:
+        column = pool().column(name)
+        same &= column == column[candidate]
+    batch = pool().column("micro_batch")
+    return same & (batch > batch[candidate]), same & (batch < batch[candidate])
+
+
+@given(st.integers(0, 10**6))
+@settings(max_examples=25)
+def test_out_of_memory_rules_out_larger_micro_batches_and_never_smaller_ones(candidate: int) -> None:
+    """What needs no less memory will not fit; what needs less may, and is the faster one often enough."""
+    belief, candidate = Belief(pool()), candidate % len(pool())
+    belief.learn([Seen(candidate=candidate, fits=False)])
+    larger, smaller = _larger_and_smaller(candidate)
+    assert belief.ruled_out[larger].all()
+    assert belief.ruled_out[candidate]
+    assert (belief.out_of_memory()[larger] == 1.0).all()
+    assert not belief.ruled_out[smaller].any()
+
+
+@given(st.integers(0, 10**6), st.floats(1.0, 3.0), st.booleans())
+@settings(max_examples=25)
+def test_slowness_rules_out_nothing(candidate: int, slower: float, forecast: bool) -> None:
+    """However slow a job was, nothing is refused on that ground."""
+    belief, candidate = Belief(pool()), candidate % len(pool())
+    seconds = slower * math.exp(float(belief.log_seconds()[candidate]))
+    belief.learn([Seen(candidate=candidate, seconds=seconds, fits=True, forecast=forecast)])
+    assert not belief.ruled_out.any()
+
+
+def test_a_job_that_ran_makes_fitting_likelier_and_one_that_did_not_unlikelier() -> None:
+    """Both are told to all others that are alike."""
+    risk = Belief(pool()).out_of_memory()
+    doubtful = int(np.argmin(np.abs(risk - 0.5)))
+    others = np.flatnonzero((risk > 0.05) & (risk < 0.95))
+    ran, died = Belief(pool()), Belief(pool())
+    ran.learn([Seen(candidate=doubtful, fits=True)])
+    died.learn([Seen(candidate=doubtful, fits=False)])
+    assert ran.out_of_memory()[others].mean() < risk[others].mean() < died.out_of_memory()[others].mean()
+
+
+@pytest.mark.parametrize("factor", [1.05, 0.93])
+def test_the_evidence_finds_where_an_era_begins(factor: float) -> None:
+    """Of all places at which a change of speed may have begun, the true one makes the figures most likely."""
+    belief, chance = Belief(pool()), np.random.default_rng(1)
+    expected = belief.log_seconds()
+    picked = chance.choice(len(pool()), 4, replace=False)
+    runs = [int(picked[place % 4]) for place in range(16)]
+    belief.learn(
+        [
+            Seen(candidate=run, seconds=math.exp(expected[run] + 0.005 * chance.normal()) * (factor if at >= 9 else 1))
+            for at, run in enumerate(runs)
+        ]
+    )
+    likely = [belief.evidence(["" if at < first else "later" for at in range(16)]) for first in range(1, 16)]
+    assert 1 + int(np.argmax(likely)) == 9
+    assert max(likely) > belief.evidence([""] * 16)

@@ -1,0 +1,133 @@
+"""A cluster that changes its speed in mid-study, one that does not, and one with two equal winners."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tuner.core.columns import Columns, FloatArray
+from tuner.launch.virtual.ground_truth import Truth
+from tuner.launch.virtual.simulated import Drift, Simulated
+from tuner.search.candidates import Pool
+from tuner.space.build import space_for
+from tuner.space.space import Space
+from tuner.study.limits import Limits
+from tuner.study.loop import Event, Setup, Tuning
+from tuner.study.result import Answer, answer
+from tuner.study.setup import Request, begin
+from tuner.study.store.storage import sqlite_url
+from tuner.study.store.trial_store import Study
+
+SINCE = 15
+"""Jobs after which the drifting cluster is slower."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Searched:
+    """A whole study, and what it should have found."""
+
+    found: Answer
+    regret: float
+    events: Sequence[Event]
+
+
+def a_thousand() -> Space:
+    """A space of about a thousand topologies, so that many studies are quick."""
+    return space_for(model="gpt-1.3b", nodes=4, settings=("nodes=4", "tp=1,2,4", "recompute=none"))
+
+
+def searched(seed: int, folder: Path, drift: Drift | None = None, budget: int = 40) -> Searched:
+    """A study of the simulated cluster of a seed, and by how much its winner is slower than the truly best."""
+    events: list[Event] = []
+    request = Request(space=a_thousand(), limits=Limits(budget=budget), seed=seed, drift=drift, runs=folder / str(seed))
+    with begin(request, events.append) as begun:
+        tuning = Tuning(begun.setup)
+        tuning.run()
+        found = answer(tuning)
+        launcher = begun.setup.launcher
+        assert isinstance(launcher, Simulated)
+        regret = _regret(begun.setup.pool, launcher.truth, found)
+    return Searched(found=found, regret=regret, events=events)
+
+
+def _regret(pool: Pool, truth: Truth, found: Answer) -> float:
+    finish = np.concatenate([truth.seconds(part) for part in pool.parts]) * np.exp(pool.work)
+    fits = np.concatenate([truth.fits(part) for part in pool.parts])
+    assert found.best is not None
+    return float(finish[found.best.candidate] / finish[fits].min() - 1)
+
+
+@pytest.mark.slow
+def test_a_drift_by_five_percent_is_noticed_and_the_winner_still_found(tmp_path: Path) -> None:
+    """On ten clusters that are 5% slower from the sixteenth job on: at least eight are noticed, the era begins within
+    four trials of the truth, and no winner is more than 1% from the best."""
+    noticed = 0
+    for seed in range(10):
+        study = searched(seed, tmp_path, Drift(factor=1.05, after_jobs=SINCE))
+        assert study.regret <= 0.01, seed
+        if study.found.eras:
+            noticed += 1
+            nearest = min(study.found.eras, key=lambda era: abs(era.first - SINCE))
+            assert abs(nearest.first - SINCE) <= 4, seed
+            assert 1.02 < nearest.factor < 1.10, seed
+            assert any(event.kind == "era" and "slower" in event.text for event in study.events)
+    assert noticed >= 8
+
+
+@pytest.mark.slow
+def test_without_drift_no_era_is_opened(tmp_path: Path) -> None:
+    """Of twenty steady clusters at most one is taken for a drifting one; no winner is more than 1% from the best."""
+    studies = [searched(seed, tmp_path) for seed in range(20)]
+    assert sum(bool(study.found.eras) for study in studies) <= 1
+    assert max(study.regret for study in studies) <= 0.01
+
+
+class Twins(Truth):
+    """The best two topologies of the pool take the same time, and are 5% sooner than any other."""
+
+    def __init__(self, seed: int, pool: Pool) -> None:
+        super().__init__(seed)
+        seconds = np.concatenate([super(Twins, self).seconds(part) for part in pool.parts])
+        fits = np.concatenate([self.fits(part) for part in pool.parts])
+        first, second = np.argsort(np.where(fits, seconds, np.inf))[:2]
+        self.keys = {pool.topology(int(first)).key, pool.topology(int(second)).key}
+        self._best = 0.95 * float(seconds[first])
+
+    def seconds(self, columns: Columns) -> FloatArray:
+        """As the other truth has them, but for the twins."""
+        seconds = super().seconds(columns)
+        twins = [columns.topology(row).key in self.keys for row in range(len(columns.tp))]
+        return np.where(twins, self._best, seconds)
+
+
+@pytest.mark.slow
+def test_two_equal_winners_are_reported_as_such(tmp_path: Path) -> None:
+    """Where nothing but noise is between two topologies, the answer names both."""
+    space = a_thousand()
+    pool = Pool.of_space(space)
+    told_apart = 0
+    for seed in range(3):
+        truth = Twins(seed, pool)
+        study = Study.open(sqlite_url(tmp_path / f"{seed}.db"), "twins", {})
+        tuning = Tuning(
+            Setup(
+                pool=pool,
+                launcher=Simulated(4, seed=seed, truth=truth),
+                study=study,
+                folder=tmp_path / str(seed),
+                limits=Limits(budget=30),
+                observe=lambda _event: None,
+            )
+        )
+        tuning.run()
+        found = answer(tuning)
+        study.close()
+        assert found.best is not None
+        assert found.best.key in truth.keys
+        named = {found.best.key, *(place.key for place in found.equals)}
+        told_apart += not truth.keys <= named
+    assert told_apart == 0

@@ -1,0 +1,166 @@
+"""`tuner optimize` with real processes: hangs, interruptions, and what is printed."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.conftest import ROOT, Run
+from tests.launch.test_local import alive, until
+from tests.stages import command
+from tuner.launch.supervisor import members
+
+SMALL = ("--model", "tiny", "--gpus-per-node", "4", "--nodes", "1")
+
+
+def local(*words: str, runs: Path, trainer: tuple[str, ...] = ("good",)) -> list[str]:
+    return ["optimize", "--launcher", "local", *SMALL, "--command", command(*trainer), "--runs", str(runs), *words]
+
+
+def document(text: str) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(text)
+    return found
+
+
+@pytest.fixture(autouse=True)
+def _processors(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The study is the same on a machine with a GPU."""
+    monkeypatch.setenv("DS_ACCELERATOR", "cpu")
+
+
+def test_a_command_of_ones_own_is_searched_with(run: Run, tmp_path: Path) -> None:
+    said = run(*local("--budget", "3", "--json", runs=tmp_path))
+    assert said.code == 0, said.err
+    found = document(said.out)
+    assert (found["launcher"], found["simulated"], found["jobs_launched"]) == ("local", False, 3)
+    assert all(trial["sec_per_iter"] == 0.05 for trial in found["trials"] if trial["outcome"] == "MEASURED")
+    assert len({trial["key"] for trial in found["trials"]}) == 3
+
+
+def test_the_durations_of_a_tiny_model_are_printed_in_a_unit_that_fits(run: Run, tmp_path: Path) -> None:
+    """Days of 0.0 tell nothing; and the winner is not compared with itself."""
+    said = run(*local("--budget", "1", runs=tmp_path))
+    assert said.code == 0
+    assert re.search(r" 0\.0[0-9]{3} s an iteration, [0-9.]+ minutes \(", said.out)
+    assert " 0.0 days" not in said.out + said.err
+    assert " 0.0 node-hours" not in said.out
+    assert "it was the model's own favourite" in said.out
+    assert "sooner than" not in said.out
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("flag", "outcome"), [(["--retry-hang-sync"], "MEASURED"), ([], "HUNG")])
+def test_a_job_that_hung_is_run_once_more_in_sync_where_that_is_asked_for(
+    flag: list[str], outcome: str, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What happened is written in the trial."""
+    monkeypatch.setattr("tuner.study.watchdog.START", 0.5)
+    monkeypatch.setattr("tuner.study.watchdog.LEAST", 0.5)
+    monkeypatch.setattr("tuner.study.watchdog.STILL", 0.01)
+    words = local("--budget", "1", "--json", *flag, runs=tmp_path, trainer=("hang_unless_in_sync",))
+    said = run(*words)
+    (trial,) = document(said.out)["trials"]
+    assert trial["outcome"] == outcome
+    assert "no progress for" in trial["ended"]
+    assert ("and was run again with CUDA_LAUNCH_BLOCKING=1" in trial["ended"]) == bool(flag)
+    folders = sorted(path.name for path in tmp_path.glob("*/jobs/*"))
+    assert [name.endswith("-sync") for name in folders] == [False, True][: 1 + bool(flag)]
+
+
+def test_a_tuner_that_was_killed_is_gone_on_with(tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its job is gone within two seconds; its trial is told as cancelled, and the topology may be proposed again."""
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "DS_ACCELERATOR": "cpu", "TRAINER": "hang"}
+    words = local("--budget", "2", "--json", runs=tmp_path)
+    with subprocess.Popen(
+        [sys.executable, "-m", "tuner", *words], env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as tuner:
+        until(lambda: any(path.stat().st_size for path in tmp_path.glob("*/jobs/*/stdout.log")), 60)
+        (noted,) = tmp_path.glob("*/jobs/*/keeper.json")
+        kept = json.loads(noted.read_text())
+        mine = {*members(kept["tag"], kept["keeper"]), kept["keeper"]}
+        assert len(mine) >= 2
+        tuner.send_signal(signal.SIGKILL)
+        until(lambda: not [pid for pid in mine if alive(pid)], 2.0)
+        tuner.communicate()
+    monkeypatch.setenv("TRAINER", "good")
+    again = run(*words)
+    first, second = document(again.out)["trials"]
+    assert first["outcome"] == "CANCELLED"
+    assert second["outcome"] == "MEASURED"
+    assert "the process that watched it is gone" in first["ended"]
+
+
+def test_two_studies_on_one_machine_at_once_both_end(tmp_path: Path) -> None:
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "DS_ACCELERATOR": "cpu"}
+    both = [
+        subprocess.Popen(
+            [sys.executable, "-m", "tuner", *local("--budget", "2", "--json", runs=tmp_path / name)],
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+        )
+        for name in "ab"
+    ]
+    for each in both:
+        out, _ = each.communicate(timeout=100)
+        assert [trial["outcome"] for trial in document(out)["trials"]] == ["MEASURED"] * 2
+
+
+@pytest.mark.slow
+def test_the_command_of_the_readme_runs_a_trainer_under_a_real_torchrun(tmp_path: Path) -> None:
+    """Word by word; nothing but the trainer is ours."""
+    pytest.importorskip("torch")
+    (line,) = re.findall(r"^\$ tuner (optimize --launcher local --command .*)$", (ROOT / "README.md").read_text(), re.M)
+    (tmp_path / "train.py").write_text(TRAINER, encoding="utf-8")
+    binaries = Path(sys.executable).parent
+    environment = {
+        **os.environ,
+        "PYTHONPATH": str(ROOT),
+        "DS_ACCELERATOR": "cpu",
+        "PATH": f"{binaries}:{os.environ['PATH']}",
+    }
+    words = [*shlex.split(line), "--model", "tiny", "--gpus-per-node", "2", "--budget", "2", "--json"]
+    said = subprocess.run(
+        [sys.executable, "-m", "tuner", *words],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert said.returncode == 0, said.stderr
+    found = document(said.stdout)
+    assert [trial["outcome"] for trial in found["trials"]] == ["MEASURED"] * 2
+    for trial, folder in zip(found["trials"], sorted((tmp_path / "runs").glob("*/jobs/*")), strict=True):
+        tp = trial["topology"]["tp"]
+        assert f"2 ranks, tp {tp}, ds_config of 8 sequences" in (folder / "stdout.log").read_text()
+
+
+TRAINER = '''"""Two ranks that agree, and the line that Megatron prints."""
+import argparse, json, time
+import torch, torch.distributed as dist
+
+given = argparse.ArgumentParser()
+given.add_argument("--tp")
+given.add_argument("--config")
+given = given.parse_args()
+dist.init_process_group("gloo")
+batch = json.load(open(given.config))["train_batch_size"]
+if dist.get_rank() == 0:
+    print(f"{dist.get_world_size()} ranks, tp {given.tp}, ds_config of {batch} sequences", flush=True)
+for number in range(1, 1000):
+    time.sleep(0.05)
+    dist.all_reduce(torch.ones(8))
+    if dist.get_rank() == 0:
+        print(f" iteration {number}/ 1000 | elapsed time per iteration (ms): 50.0 |", flush=True)
+'''

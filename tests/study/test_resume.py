@@ -1,0 +1,393 @@
+"""Kill -9, Ctrl-C and several processes at once: what a study keeps."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import optuna
+import pytest
+
+from tests.postgres import programs, server
+from tests.studies import (
+    ENVIRONMENT,
+    assert_lawful,
+    finish,
+    kept,
+    optimize,
+    outcomes,
+    over,
+    start,
+    states,
+    url_of,
+)
+from tuner.core.outcomes import Outcome
+from tuner.study.limits import Limits
+from tuner.study.store.owner import gone, this_worker
+from tuner.study.store.storage import sqlite_url
+from tuner.study.store.trial import Proposal, Trial
+from tuner.study.store.trial_store import Study
+
+BUDGET = 14
+KILLS = 20
+
+
+def winner(out: str) -> str:
+    """The best topology of a JSON answer."""
+    best: Mapping[str, Any] = json.loads(out)["best"]
+    return str(best["key"])
+
+
+@pytest.mark.slow
+def test_twenty_kills_lose_nothing_double_nothing_and_find_the_same_winner(tmp_path: Path) -> None:
+    """Kill -9 at any instant and run the same command again: every trial that was over stands as it stood, no two are
+    one, the budget is counted once, and the answer is that of a run that nobody disturbed."""
+    chance = random.Random(5)  # noqa: S311 - moments, not secrets
+    same = ("--budget", str(BUDGET), "--json", "--seed", "1")
+    undisturbed = optimize("--study", "undisturbed", *same, folder=tmp_path)
+    kills = studies = 0
+    while kills < KILLS:
+        name = f"killed-{studies}"
+        studies += 1
+        url = url_of(tmp_path, name)
+        before: dict[int, Trial] = {}
+        while kills < KILLS:
+            process = start("--study", name, *same, folder=tmp_path)
+            if chance.random() < 0.8:  # in the others Python is hardly up when they are killed
+                for _ in range(3):
+                    assert process.stderr is not None
+                    process.stderr.readline()
+            time.sleep(chance.uniform(0.0, 0.3))
+            ended = process.poll() is not None
+            process.kill()
+            process.communicate()
+            if ended:
+                break
+            kills += 1
+            after = over(url, name)
+            assert {number: after.get(number) for number in before} == before
+            before = after
+        last = optimize("--study", name, *same, folder=tmp_path)
+        assert last.code == 0, last.err
+        trials = kept(url, name)
+        assert {trial.number: trial for trial in trials if trial.number in before} == before
+        assert_lawful(trials, budget=BUDGET)
+        assert json.loads(last.out)["jobs_launched"] == sum(trial.launched for trial in trials)
+        assert states(url, name)["RUNNING"] == states(url, name)["WAITING"] == 0
+        assert winner(last.out) == winner(undisturbed.out)
+        jobs = [path.name.split("-")[0] for path in (tmp_path / "runs" / name / "jobs").iterdir()]
+        assert len(jobs) == len(set(jobs)), "one folder, one job"
+
+
+def _begun(folder: Path, name: str, budget: int = 3) -> tuple[str, Study]:
+    """A study that a process has begun and left, with all its trials over."""
+    assert optimize("--study", name, "--budget", str(budget), folder=folder).code == 0
+    url = url_of(folder, name)
+    return url, Study.existing(url, name)
+
+
+def _dead() -> dict[str, Any]:
+    """A worker of this machine that is no more."""
+    child = subprocess.Popen([sys.executable, "-c", ""])
+    child.wait()
+    return {**this_worker(), "pid": child.pid}
+
+
+def _another(study: Study) -> Proposal:
+    """One more run of a topology that was run before."""
+    old = next(trial for trial in study.trials() if trial.measured).proposal
+    return replace(
+        old, params={}, repeat=7, tag="left-behind", worker=_dead(), why="claimed by a process that then died"
+    )
+
+
+def test_a_trial_whose_job_was_never_submitted_is_told_as_cancelled_and_counts_once(tmp_path: Path) -> None:
+    """Between claiming a trial and submitting its job a process may die: its successor closes the trial, which has
+    taken its place in the budget, and searches on."""
+    url, study = _begun(tmp_path, "left")
+    trial = study.claim(_another(study), {})
+    study.close()
+    assert trial is not None
+    said = optimize("--study", "left", "--budget", "5", "--json", folder=tmp_path)
+    assert said.code == 0
+    assert "gone" in said.err
+    trials = kept(url, "left")
+    assert_lawful(trials, budget=5)
+    assert outcomes(trials)[Outcome.CANCELLED] == 1
+    assert sum(each.launched for each in trials) == 5
+
+
+@pytest.mark.slow
+def test_a_worker_of_another_machine_is_gone_once_it_gives_no_sign_of_life(tmp_path: Path) -> None:
+    """Its process cannot be seen from here: what is known of it is when it last said that it lives."""
+    url, study = _begun(tmp_path, "far")
+    trial = study.claim(replace(_another(study), worker={"host": "elsewhere", "pid": 1, "born": 1}), {})
+    assert trial is not None
+    assert study.silent() == set()
+    with sqlite3.connect(tmp_path / "runs" / "far" / "study.db") as database:
+        database.execute("update trial_heartbeats set heartbeat = datetime('now', '-1 day')")
+    database.close()
+    assert study.silent() == {trial.number}
+    study.close()
+    said = optimize("--study", "far", "--budget", "5", "--json", folder=tmp_path)
+    assert said.code == 0
+    trials = kept(url, "far")
+    assert_lawful(trials, budget=5)
+    assert outcomes(trials)[Outcome.CANCELLED] == 1
+
+
+DIES = """
+import os, signal, sys
+from pathlib import Path
+from tuner.space.build import space_for
+from tuner.study.setup import Request, begin
+from tuner.study.limits import Limits
+from tuner.study.loop import Tuning
+
+def observe(event):
+    if event.kind == "started" and event.trial.number == 2:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+space = space_for(model="gpt-1.3b", nodes=4, settings=("nodes=4", "tp=1,2,4", "recompute=none"))
+request = Request(space=space, limits=Limits(budget=9), study="adopted", runs=Path(sys.argv[1]))
+with begin(request, observe) as begun:
+    Tuning(begun.setup).run()
+"""
+
+
+@pytest.mark.parametrize("noted", [True, False])
+def test_a_job_whose_watcher_died_is_adopted_and_measured(tmp_path: Path, *, noted: bool) -> None:
+    """A job goes on when nobody watches it; the next process takes it over and does not run it anew, whether or not its
+    handle was written down."""
+    process = subprocess.run(
+        [sys.executable, "-c", DIES, str(tmp_path / "runs")], env=ENVIRONMENT, cwd=tmp_path, check=False
+    )
+    assert process.returncode == -signal.SIGKILL
+    url = url_of(tmp_path, "adopted")
+    left = next(trial for trial in kept(url, "adopted") if trial.ending is None)
+    assert left.handle
+    if not noted:  # as if it had died a moment sooner, between submitting and noting
+        with sqlite3.connect(tmp_path / "runs" / "adopted" / "study.db") as database:
+            database.execute("delete from trial_user_attributes where key = 'handle' and trial_id = 3")
+        database.close()
+        assert next(trial for trial in kept(url, "adopted") if trial.ending is None).handle is None
+    said = optimize("--study", "adopted", "--budget", "9", folder=tmp_path)
+    assert said.code == 0, said.err
+    assert "adopted" in said.err
+    trials = kept(url, "adopted")
+    assert_lawful(trials, budget=9)
+    adopted = next(trial for trial in trials if trial.number == left.number)
+    assert adopted.ending is not None
+    assert adopted.ending.outcome in (Outcome.MEASURED, Outcome.OOM), "as its own job ended, and not as cancelled"
+    assert [trial.proposal.tag for trial in trials].count(left.proposal.tag) == 1
+
+
+def test_a_study_that_was_killed_before_it_said_what_it_is_about_is_begun_by_the_next(tmp_path: Path) -> None:
+    """A process may die after the study's name is taken and before its settings are written."""
+    (tmp_path / "runs" / "bare").mkdir(parents=True)
+    storage = optuna.storages.RDBStorage(url_of(tmp_path, "bare"))
+    storage.create_new_study([optuna.study.StudyDirection.MINIMIZE], "bare")
+    storage.remove_session()
+    storage.engine.dispose()
+    assert optimize("--study", "bare", "--budget", "2", folder=tmp_path).code == 0
+
+
+def test_somebody_elses_study_is_left_alone(tmp_path: Path) -> None:
+    """A study of that name that holds trials of another program is refused, and nothing is added."""
+    url = sqlite_url(tmp_path / "theirs.db")
+    theirs = optuna.create_study(storage=url, study_name="theirs")
+    theirs.add_trial(optuna.trial.create_trial(value=1.0))
+    said = optimize("--study", "theirs", "--storage", url, "--budget", "2", folder=tmp_path)
+    assert said.code == 1
+    assert "not one of tuner's" in said.err
+    assert states(url, "theirs").total() == 1
+
+
+def test_a_process_that_has_ended_is_gone_even_if_nobody_has_asked_how() -> None:
+    """In a container without an init a killed process stays in the table for ever; its jobs must not wait for it."""
+    child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+    worker = {**this_worker(), "pid": child.pid, "born": _born(child.pid)}
+    try:
+        assert gone(worker) is False
+        child.kill()
+        os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)  # it is dead, and still in the table
+        assert gone(worker) is True
+    finally:
+        child.kill()
+        child.wait()
+
+
+def _born(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19])
+
+
+def test_a_later_process_of_the_same_number_is_not_the_watcher() -> None:
+    """Numbers of processes come round again."""
+    assert gone({**this_worker(), "born": 1}) is True
+    assert gone(this_worker()) is False
+    assert gone({**this_worker(), "host": "another machine"}) is None
+
+
+@pytest.mark.slow
+def test_ctrl_c_says_what_runs_and_how_to_go_on_and_a_second_run_goes_on(tmp_path: Path) -> None:
+    """Ctrl-C ends the process with 130 and a word on stderr; what was measured and what runs is told, and the same
+    command goes on."""
+    chance = random.Random(2)  # noqa: S311 - moments, not secrets
+    told = 0
+    for _ in range(4):
+        process = start("--study", "stopped", "--budget", "40", "--patience", "40", "--seed", "4", folder=tmp_path)
+        assert process.stderr is not None
+        for _ in range(5):
+            process.stderr.readline()
+        time.sleep(chance.uniform(0, 0.05))
+        process.send_signal(signal.SIGINT)
+        said = finish(process)
+        assert said.code == 130, said.err
+        assert said.err.splitlines()[-1] == "tuner: interrupted."
+        assert "Traceback" not in said.err
+        assert "interrupted" in said.out
+        assert "the same command goes on with it" in said.out
+        running = [trial for trial in kept(url_of(tmp_path, "stopped"), "stopped") if trial.ending is None]
+        told += len(running)
+        for trial in running:
+            assert f"still running: trial {trial.number}, {trial.proposal.key}" in said.out
+    before = over(url_of(tmp_path, "stopped"), "stopped")
+    last = optimize("--study", "stopped", "--budget", "40", "--seed", "4", folder=tmp_path)
+    assert last.code == 0
+    after = kept(url_of(tmp_path, "stopped"), "stopped")
+    assert {trial.number: trial for trial in after if trial.number in before} == before
+    assert_lawful(after, budget=40)
+
+
+@pytest.mark.parametrize("many", [2, pytest.param(4, marks=pytest.mark.slow)])
+def test_processes_that_share_a_study_never_run_one_proposal_twice_and_stay_in_one_budget(
+    many: int, tmp_path: Path
+) -> None:
+    """Started at one moment on a study that is not there yet: each ends with 0, and together they spend one budget."""
+    for attempt in "abc":  # on a busy machine one process may be through before the others have begun
+        (tmp_path / attempt).mkdir()
+        if together(many, url_of(tmp_path / attempt, "shared"), tmp_path / attempt, "shared") > 1:
+            return
+    raise AssertionError("in none of three studies more than one process took part")
+
+
+def together(many: int, url: str, folder: Path, name: str, *arguments: str) -> int:
+    """Several processes on one study, and what must be true of it afterwards; how many of them launched a job."""
+    budget = 15 * many
+    given = ("--study", name, "--budget", str(budget), "--sampler", "grid", *arguments)  # which never has enough
+    processes = [start(*given, folder=folder) for _ in range(many)]
+    for process in processes:
+        said = finish(process)
+        assert said.code == 0, said.err
+        assert "Traceback" not in said.err
+    trials = kept(url, name)
+    assert_lawful(trials, budget=budget)
+    assert sum(trial.launched for trial in trials) >= budget - Limits(budget=budget).final  # it may need none of these
+    assert states(url, name)["RUNNING"] == 0
+    return len({trial.proposal.worker["pid"] for trial in trials if trial.launched})
+
+
+@pytest.mark.slow
+def test_four_jobs_at_once_really_run_at_once(tmp_path: Path) -> None:
+    """Topologies of one node leave three of four free: four jobs hold them together, and never more than there are."""
+    one_node = ("--model", "gpt-1.3b", "--nodes", "4", "--set", "nodes=1", "--set", "tp=1,2,4")
+    spans = {}
+    for jobs in ("1", "4"):
+        (tmp_path / jobs).mkdir()
+        said = finish(start("--jobs", jobs, "--budget", "12", folder=tmp_path / jobs, space=one_node))
+        assert said.code == 0, said.err
+        runs = [json.loads(path.read_text()) for path in sorted((tmp_path / jobs).glob("runs/*/jobs/*/simulated.json"))]
+        assert len(runs) == 12
+        began = sorted(run["began"] for run in runs)
+        spans[jobs] = began[-1] - began[0]
+        lengths = [(run["began"], run["cancelled"] or run["began"] + run["life"]["stops"]) for run in runs]
+        at_once = max(sum(first <= moment < last for first, last in lengths) for moment, _ in lengths)
+        assert at_once <= 4
+        assert at_once == int(jobs)
+    assert spans["4"] < spans["1"] / 2
+
+
+@pytest.mark.slow
+@pytest.mark.postgres
+def test_processes_share_a_study_on_postgresql_too(tmp_path: Path) -> None:
+    """Two processes, then four, in one database of a server: the same laws."""
+    pytest.importorskip("psycopg")
+    found = programs()
+    if found is None:
+        pytest.skip("no initdb here; install Debian's postgresql")
+    with server(found) as url:
+        for many in (2, 4):
+            name = f"shared-by-{many}"
+            together(many, url, tmp_path, name, "--storage", url)
+
+
+VICTIM = """
+import os, signal, sys
+from pathlib import Path
+from tuner.space.build import space_for
+from tuner.study.setup import Request, begin
+from tuner.study.limits import Limits
+from tuner.study.loop import Tuning
+
+runs, url, budget = sys.argv[1:]
+
+def observe(event):
+    if event.kind == "started":
+        os.kill(os.getpid(), signal.SIGSTOP)
+
+space = space_for(model="gpt-1.3b", nodes=4, settings=("nodes=4", "tp=1,2,4", "recompute=none"))
+request = Request(
+    space=space, limits=Limits(budget=int(budget)), study="shared", runs=Path(runs), storage=url, sampler="grid"
+)
+with begin(request, observe) as begun:
+    Tuning(begun.setup).run()
+"""
+"""One of several; it stands still, with its first job running, until it is killed."""
+
+
+@pytest.mark.slow
+@pytest.mark.postgres
+def test_four_workers_on_postgresql_keep_one_budget_when_one_is_killed_and_take_over_its_job(tmp_path: Path) -> None:
+    """No proposal runs twice, and the job of the one that was killed is taken over by one of the others, once."""
+    pytest.importorskip("psycopg")
+    found = programs()
+    if found is None:
+        pytest.skip("no initdb here; install Debian's postgresql")
+    budget = 40
+    with server(found) as url:
+        words = [sys.executable, "-c", VICTIM, str(tmp_path / "runs"), url, str(budget)]
+        victim = subprocess.Popen(words, env=ENVIRONMENT, cwd=tmp_path, stderr=subprocess.DEVNULL)
+        given = ("--study", "shared", "--budget", str(budget), "--sampler", "grid", "--storage", url)
+        try:
+            os.waitid(os.P_PID, victim.pid, os.WSTOPPED | os.WNOWAIT)
+            others = [start(*given, folder=tmp_path) for _ in range(3)]
+            deadline = time.monotonic() + 60
+            while len(over(url, "shared")) < 5:
+                assert time.monotonic() < deadline
+                time.sleep(0.2)
+        finally:
+            victim.kill()
+            victim.wait()
+        said = [finish(each) for each in others]
+        assert [each.code for each in said] == [0, 0, 0], said
+        trials = kept(url, "shared")
+        assert states(url, "shared")["RUNNING"] == 0
+    assert_lawful(trials, budget=budget)
+    assert sum(trial.launched for trial in trials) >= budget - Limits(budget=budget).final
+    left = [trial for trial in trials if trial.launched and trial.proposal.worker["pid"] == victim.pid]
+    assert len(left) == 1
+    assert left[0].ending is not None
+    assert left[0].ending.outcome in (Outcome.MEASURED, Outcome.OOM), "as its own job ended, and not as cancelled"
+    assert sum(each.err.count("adopted") for each in said) == 1
+    jobs = [path.name.split("-")[0] for path in (tmp_path / "runs" / "shared" / "jobs").iterdir()]
+    assert len(jobs) == len(set(jobs)), "one folder, one job"

@@ -1,0 +1,210 @@
+"""What is launched next, what is stopped, and when a study ends."""
+
+from __future__ import annotations
+
+import math
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.strategies import shown
+from tests.study.test_drift import a_thousand
+from tuner.core.outcomes import Outcome
+from tuner.costmodel.normal import below, density
+from tuner.launch.contract import State, Status
+from tuner.launch.virtual.ground_truth import Truth
+from tuner.search.acquisition import FIRST_LOOK, LOSS, RISK, choose
+from tuner.search.candidates import Pool
+from tuner.search.surrogate import Belief, Seen, Trust
+from tuner.space.build import space_for
+from tuner.study.limits import HOST, Limits
+from tuner.study.loop import Tuning
+from tuner.study.result import Answer, answer
+from tuner.study.setup import Request, begin
+from tuner.study.store.trial import Trial
+from tuner.study.watchdog import LONGER, STILL, Watch, verdict
+
+ANY_SITE = ("dp-multiple-of-4", "batch-multiple-of-32")
+LARGE = Pool.of_space(space_for(model="gpt-1.3b", nodes=4))
+
+
+def test_where_the_model_was_not_made_for_the_machine_each_split_that_may_win_goes_before_a_second_of_one() -> None:
+    """Elsewhere what is worth most goes first, whatever its split."""
+    pool = Pool.of_space(space_for(model="tiny", nodes=1, gpus_per_node=4, global_batch=16, allow=ANY_SITE))
+    found = {}
+    for trust in (Trust(), HOST):
+        belief, tried = Belief(pool, trust=trust), list[int]()
+        seconds = np.exp(belief.log_seconds())
+        for _ in range(5):
+            best = min((math.log(seconds[each]) + pool.work[each] for each in tried), default=None)
+            choice = choose(belief, best=best, open_to=~np.isin(np.arange(len(pool)), tried))
+            assert choice is not None
+            tried.append(choice.candidate)
+            belief.learn([Seen(candidate=choice.candidate, seconds=float(seconds[choice.candidate]), fits=True)])
+        found[trust] = len({int(pool.splits[each]) for each in tried})
+    assert found[HOST] == 5 > found[Trust()]
+
+
+@given(shown(len(LARGE)), st.floats(-0.2, 0.1), st.integers(0, 2**31))
+@settings(max_examples=6)
+def test_the_choice_is_the_best_of_all_candidates(
+    jobs: list[tuple[int, float | None]], ahead: float, seed: int
+) -> None:
+    """Working out the promising ones first never misses one: the same as weighing all of them."""
+    assert len(LARGE) > FIRST_LOOK
+    belief = Belief(LARGE)
+    expected = belief.log_seconds()
+    belief.learn(
+        [
+            Seen(candidate=place, fits=False)
+            if off is None
+            else Seen(candidate=place, seconds=math.exp(expected[place] + off), fits=True)
+            for place, off in jobs
+        ]
+    )
+    open_to = np.random.default_rng(seed).random(len(LARGE)) < 0.9
+    mean, risk = belief.log_seconds() + LARGE.work, belief.out_of_memory()
+    best = float(mean.min()) + ahead
+    deviation = belief.deviation(np.arange(len(LARGE)))
+    z = (best - mean) / deviation
+    worth = deviation * (z * below(z) + density(z)) * (1 - risk) - LOSS * risk
+    worth[~open_to | (risk > RISK)] = -np.inf
+    choice = choose(belief, best=best, open_to=open_to)
+    assert choice is not None
+    assert worth[choice.candidate] == pytest.approx(worth.max(), rel=1e-4)
+    assert open_to[choice.candidate]
+
+
+def searched(folder: Path, limits: Limits, seed: int = 2) -> tuple[Answer, Pool]:
+    """A whole study."""
+    space = a_thousand()
+    with begin(Request(space=space, limits=limits, seed=seed, runs=folder), lambda _event: None) as begun:
+        tuning = Tuning(begun.setup)
+        tuning.run()
+        return answer(tuning), begun.setup.pool
+
+
+@pytest.fixture(scope="module")
+def study(tmp_path_factory: pytest.TempPathFactory) -> tuple[Answer, Pool]:
+    """One study that several laws look at."""
+    return searched(tmp_path_factory.mktemp("study"), Limits(budget=40))
+
+
+def _of(found: Answer, kind: str) -> list[Trial]:
+    return [trial for trial in found.trials if trial.launched and trial.proposal.kind == kind]
+
+
+def test_the_final_round_runs_the_leader_and_its_rivals_again(study: tuple[Answer, Pool]) -> None:
+    """Only what was measured before, each a repeat, and no more of it than is kept for the round."""
+    found, _ = study
+    final = _of(found, "final")
+    assert 0 < len(final) <= Limits(budget=40).final
+    for trial in final:
+        assert trial.proposal.repeat > 0
+        assert any(each.measured and each.number < trial.number for each in _runs(found, trial))
+    ahead = {place.candidate for place in found.places[:5]}
+    assert {trial.proposal.candidate for trial in final} <= ahead
+
+
+def _runs(found: Answer, trial: Trial) -> list[Trial]:
+    return [each for each in found.trials if each.proposal.candidate == trial.proposal.candidate]
+
+
+def test_a_reference_is_run_at_intervals(study: tuple[Answer, Pool]) -> None:
+    """No stretch of the search is longer than a quarter of it without the leader run again."""
+    found, _ = study
+    stretch = Limits(budget=40).stretch
+    references = [trial.number for trial in _of(found, "reference")]
+    last = max(trial.number for trial in _of(found, "search"))
+    marks = [0, *references, last]
+    assert references
+    assert all(after - before <= stretch + 1 for before, after in pairwise(marks))
+
+
+def test_a_pruned_job_was_really_slower(study: tuple[Answer, Pool]) -> None:
+    """What was stopped while running could not have been the best, by the cluster's own truth."""
+    found, pool = study
+    truth = Truth(2)
+    seconds = np.concatenate([truth.seconds(part) for part in pool.parts]) * np.exp(pool.work)
+    pruned = [trial for trial in found.trials if trial.ending and trial.ending.outcome is Outcome.PRUNED]
+    assert pruned
+    assert found.best is not None
+    for trial in pruned:
+        assert seconds[trial.proposal.candidate] > seconds[found.best.candidate]
+
+
+def test_a_search_ends_when_no_job_is_expected_to_save_anything(study: tuple[Answer, Pool]) -> None:
+    """With budget left."""
+    found, _ = study
+    assert "no job is expected to save" in found.ended or "final round" in found.ended or "told apart" in found.ended
+    assert found.jobs <= 40
+
+
+@pytest.mark.parametrize(
+    ("limits", "why"),
+    [
+        (Limits(budget=40, patience=2), "2 jobs in a row brought nothing better"),
+        (Limits(budget=40, node_hours=0.5), "node-hours are spent"),
+        (Limits(budget=40, deadline=600.0), "the deadline of 0.167 h has passed"),
+        (Limits(budget=5), "the budget of 5 jobs is spent"),
+    ],
+)
+def test_each_limit_ends_a_study_and_says_so(limits: Limits, why: str, tmp_path: Path) -> None:
+    """Whichever is reached first, and nothing is launched beyond it; asked again, it ends the same way."""
+    found, _ = searched(tmp_path, limits)
+    assert why in found.ended
+    assert found.jobs < 40
+    again, _ = searched(tmp_path, limits)
+    assert (again.jobs, again.ended) == (found.jobs, found.ended)
+    if limits.node_hours:
+        assert sum(trial.ending.node_hours for trial in found.trials[:-1] if trial.ending) < limits.node_hours
+
+
+def test_a_short_training_is_not_worth_many_jobs(tmp_path: Path) -> None:
+    """The next job must save more node-hours of the training than it takes; the sum is told."""
+    found, _ = searched(tmp_path, Limits(budget=40, worth=True), seed=5)
+    longest, _ = searched(tmp_path / "without", Limits(budget=40), seed=5)
+    assert found.jobs <= longest.jobs
+    if "would cost" in found.ended:
+        assert "node-hours and is expected to save" in found.ended
+
+
+def test_a_finished_study_asked_again_launches_nothing(tmp_path: Path) -> None:
+    """The same command, the same limits: the same answer, and not a job more."""
+    first, _ = searched(tmp_path, Limits(budget=40), seed=4)
+    again, _ = searched(tmp_path, Limits(budget=40), seed=4)
+    assert again.jobs == first.jobs
+    named = [[(place.key, place.trials) for place in found.places] for found in (first, again)]
+    assert named[0] == named[1]
+    # what is learnt at once and one after the other differs in the last digit
+    assert [place.days for place in again.places] == pytest.approx([place.days for place in first.places])
+
+
+@given(st.floats(1.0, 1000.0), st.floats(1.0, 600.0))
+@settings(max_examples=30)
+def test_a_job_hangs_by_its_own_estimate(seconds: float, start: float) -> None:
+    """It is taken for hung after six iterations by the estimate without progress, before its first iteration after
+    three times the longest start on top; never a moment sooner."""
+    watch = Watch.of(seconds, [start / 2, start])
+    allowed = max(30.0, STILL * seconds)
+    assert watch.start == pytest.approx(allowed + LONGER * start)
+    for iterations, patience in ((0, watch.start), (1, allowed)):
+        for still, hung in ((patience * 0.99, False), (patience * 1.01, True)):
+            status = Status(state=State.RUNNING, began=0.0, iterations=iterations, moved=0.0)
+            decided = verdict(watch.seen(status, still), lambda _seconds, _iteration: False, (2,))
+            assert (decided is not None) == hung
+            if decided:
+                assert decided.outcome is Outcome.HUNG
+
+
+def test_a_job_is_pruned_only_while_a_measured_iteration_runs() -> None:
+    """The first iteration warms up and says nothing of the others."""
+    watch = Watch.of(10.0, [60.0])
+    for iterations, pruned in ((0, False), (1, True)):
+        status = Status(state=State.RUNNING, began=0.0, iterations=iterations, seconds_in=20.0, moved=19.0)
+        decided = verdict(watch.seen(status, 20.0), lambda seconds, _iteration: seconds > 15, (2,))
+        assert (decided is not None and decided.outcome is Outcome.PRUNED) == pruned

@@ -1,0 +1,287 @@
+"""`tuner compare`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from tuner.cli.arguments import takes_defaults
+from tuner.cli.options import as_json, describes_a_space, takes_calibration
+
+if TYPE_CHECKING:
+    from tuner.costmodel.estimate import Model
+    from tuner.sizing.compare import Option
+    from tuner.space.space import Space
+
+_GIB = 2.0**30
+
+
+@click.command(
+    epilog="Example: tuner compare --model enoki-40 --gpu H100-80GB-SXM --nodes 1 --gpus-per-node 4 --set tp=1,4"
+)
+@describes_a_space
+@takes_calibration
+@click.option("--table", metavar="FILE", help="The measured table whose rows are compared. [default: estimates]")
+@takes_defaults
+@click.option("--step", metavar="N|x2", default="x2", help="Micro batches tried by estimate. [default: x2, doubled]")
+@click.option("--most", type=click.IntRange(1), default=256, metavar="N", help="The largest of them. [default: 256]")
+@click.option("--margin", type=click.FloatRange(0, 0.9), default=0.10, show_default=True, help="Of the safe batch.")
+@click.option("--stack", type=click.Choice(["fsdp", "megatron"]), help="How layers are written. [fsdp where zero is 3]")
+@click.option("--plot", metavar="FILE", help="Draw memory and throughput against batch, a panel for each model.")
+@click.option("--export", "folder", metavar="DIR", help="Write FSDP's and ZeRO-3's configs of each model's best.")
+@as_json
+def compare(space: Space, model: Model, as_json: bool, **given: Any) -> None:
+    """Put FSDP or ZeRO-3 beside tensor parallelism: largest batch, throughput, days, memory, and the reason.
+
+    What is compared are the values of the axes that --set gives several of; without any, tp=1 and the node's tp.
+    """
+    from tuner.core.errors import NothingUsable
+    from tuner.sizing.compare import by_model
+
+    made = _options(space, model, given)
+    if not any(each.best for each in made):
+        raise NothingUsable("nothing of what is compared fits with a single sample; shard more or recompute.")
+    groups = by_model(made)
+    if given["plot"]:
+        _plot(groups, given["plot"])
+    written = _export(groups, given["folder"]) if given["folder"] else []
+    source = "table" if given["table"] else "estimate"
+    if as_json:
+        _print_json(groups, model, source, written)
+    else:
+        _print_text(groups, model, source)
+        for path in written:
+            print(f"wrote {path}")
+
+
+def _options(space: Space, model: Model, given: dict[str, Any]) -> list[Option]:
+    from tuner.cli.arguments import read
+    from tuner.cli.commands.max_batch import steps_of
+    from tuner.core.errors import NothingUsable
+    from tuner.sizing.compare import by_estimate, by_table
+    from tuner.sizing.options import asked_rows, options, stacked
+    from tuner.space.axes import parse_setting
+
+    asked = click.get_current_context().params
+    settings = [parse_setting(text) for text in asked["settings"]]
+    axes = [axis for axis, values in settings if len(values) > 1] or ["tp"]
+    if given["table"]:
+        table = read(given["table"], given["defaults"])
+        named = space.workload.model if asked["model"] else None
+        rows = asked_rows(table.rows, group=None, model=named, settings=asked["settings"])
+        made = by_table(rows, axes=axes, global_batch=asked["global_batch"], margin=given["margin"])
+        if not made:
+            raise NothingUsable(f"{table.name} has no row that is asked for.")
+        return made
+    if not settings:
+        space = space.where(tp=tuple(dict.fromkeys((1, space.cluster.gpus_per_node))))
+    chosen = options(space)
+    made = []
+    for topology in chosen:
+        workload = stacked(space.workload, given["stack"], zero=topology.zero)
+        made += by_estimate(
+            [topology],
+            workload,
+            space.cluster,
+            model,
+            axes=axes,
+            batches=steps_of(given),
+            global_batch=asked["global_batch"],
+            margin=given["margin"],
+        )
+    return made
+
+
+def _title(option: Option) -> str:
+    size = option.model.parameters / 1e9
+    name = "" if option.model.name == "unnamed" else f"{option.model.name}, "
+    return f"{name}{option.model.heads} heads, {size:.2f}B"
+
+
+def _row(option: Option) -> tuple[object, ...]:
+    best, line = option.best, option.answer.fit
+    if best is None:
+        return (option.label, option.topology.dp, "none", *[""] * 8)
+    peak, more = option.answer.peak, option.next_would_fit
+    seen = next(each for each in option.answer.found.attempts if each.micro_batch == best.micro_batch)
+    return (
+        option.label,
+        option.topology.dp,
+        f"{best.step_batch}{'+' if option.answer.found.open_end else ''}",
+        best.micro_batch,
+        best.acc_steps,
+        f"{1e3 * seen.seconds:.0f}" if seen.seconds else "",
+        f"{best.tokens_per_second / 1e3:.1f}" if best.tokens_per_second else "",
+        f"{best.days:.1f}" if best.days else "",
+        f"{peak / _GIB:.2f}" if peak else "",
+        f"{line.per_sample / option.topology.dp / _GIB:.3f}" if line else "",
+        f"{more} by the line" if more else "",
+    )
+
+
+def _print_text(groups: list[list[Option]], model: Model, source: str) -> None:
+    from tuner.cli.output import print_table
+
+    headers = (
+        "Way",
+        "DP",
+        "Max batch",
+        "Local",
+        "Acc steps",
+        "ms",
+        "K tokens/s",
+        "Days",
+        "GiB",
+        "GiB/sequence",
+        "Next",
+    )
+    rows = [(_title(each), *_row(each)) for own in groups for each in own]
+    print_table(("Model", *headers), rows, left=("Model", "Way", "Next"), spare=("Next", "GiB/sequence"))
+    what = "measured, as the table has it" if source == "table" else "estimates, not measurements"
+    print(f"\n{what}; a batch with + is the largest that was tried, and larger ones may fit")
+    for own in groups:
+        if len(own) > 1:
+            _print_why(own, model)
+    pressed = [(option, pressure) for own in groups for option in own for pressure in option.answer.pressures]
+    for option, pressure in pressed:
+        cause = "allocator pressure" if pressure.near_limit else "far from the limit, so not the allocator"
+        share = f" at {100 * pressure.share:.0f}% of the memory" if pressure.share else ""
+        print(
+            f"{_title(option)}, {option.label}: batch {pressure.micro_batch * option.topology.dp} is "
+            f"{100 * pressure.slower:.0f}% slower than its line{share}: {cause}"
+        )
+
+
+def _print_why(own: list[Option], model: Model) -> None:
+    """The best of a model against each other: at matched batches, and by the model's terms."""
+    from tuner.sizing.compare import apart, matched, reasons
+
+    ranked = sorted(own, key=lambda each: -(each.fastest.tokens_per_second if each.fastest else 0.0))
+    first = ranked[0]
+    for other in ranked[1:]:
+        pairs = matched(first, other)
+        print(f"\n{_title(first)}: {first.label} against {other.label}")
+        if not pairs:
+            print("  no batch that both ran")
+            continue
+        for word, ratios in (
+            ("the time", [each.slower for each in pairs if each.slower]),
+            ("the memory", [each.fuller for each in pairs if each.fuller]),
+        ):
+            if ratios:
+                print(
+                    f"  {other.label} takes {min(ratios):.2f} to {max(ratios):.2f} times {word} of {first.label} "
+                    f"at matched batches of {', '.join(str(each.step_batch) for each in pairs)}"
+                )
+        batch = pairs[-1].step_batch
+        ours, theirs = reasons(first, other, batch, model)
+        _print_terms(f"time at batch {batch}, estimated", apart(ours.time.terms, theirs.time.terms), "ms", 1e-3)
+        _print_terms(f"memory at batch {batch}, estimated", apart(ours.memory.terms, theirs.memory.terms), "GiB", _GIB)
+
+
+def _print_terms(title: str, terms: list[tuple[str, float, float]], unit: str, scale: float) -> None:
+    told = [
+        f"{name} {ours / scale:.4g} -> {theirs / scale:.4g} {unit}"
+        for name, ours, theirs in terms[:5]
+        if abs(theirs - ours) / scale > 1e-3
+    ]
+    print(f"  {title}: {', '.join(told) or 'all the same'}")
+
+
+def _print_json(groups: list[list[Option]], model: Model, source: str, written: list[str]) -> None:
+    from tuner.cli.max_batch_output import answer_document
+    from tuner.cli.output import print_json
+    from tuner.sizing.compare import matched, reasons
+
+    documents = []
+    for own in groups:
+        ways = []
+        for each in own:
+            best = each.best
+            ways.append(
+                {
+                    "way": each.label,
+                    "key": each.topology.key,
+                    "dp": each.topology.dp,
+                    "max_global_batch": best.step_batch if best else 0,
+                    "max_tried": each.answer.found.open_end,
+                    "next_by_the_line": each.next_would_fit,
+                    "local_batch": best.micro_batch if best else 0,
+                    "acc_steps": best.acc_steps if best else None,
+                    "tokens_per_second": best.tokens_per_second if best else None,
+                    "days": best.days if best else None,
+                    "fastest_batch": each.fastest.step_batch if each.fastest else None,
+                    "peak_memory_gib": each.answer.peak / _GIB if each.answer.peak else None,
+                    "answer": answer_document(each.answer),
+                }
+            )
+        pairs = []
+        for other in own[1:]:
+            for pair in matched(own[0], other):
+                ours, theirs = reasons(own[0], other, pair.step_batch, model)
+                pairs.append(
+                    {
+                        "ways": [own[0].label, other.label],
+                        "batch": pair.step_batch,
+                        "slower": pair.slower,
+                        "fuller": pair.fuller,
+                        "terms_sec": [dict(ours.time.terms), dict(theirs.time.terms)],
+                        "terms_gib": [
+                            {name: size / _GIB for name, size in side.memory.terms.items()} for side in (ours, theirs)
+                        ],
+                    }
+                )
+        described = own[0].model
+        documents.append(
+            {
+                "model": {"name": described.name, "heads": described.heads, "parameters": described.parameters},
+                "ways": ways,
+                "matched": pairs,
+            }
+        )
+    print_json("compare", {"source": source, "models": documents, "written": written})
+
+
+def _plot(groups: list[list[Option]], path: str) -> None:
+    from pathlib import Path
+
+    from tuner.report.batch_plots import Panel, curve, draw
+
+    panels = [
+        Panel(
+            title=_title(own[0]),
+            usable=own[0].answer.usable / _GIB,
+            curves=tuple(curve(each.answer, each.label, scale=each.topology.dp) for each in own),
+        )
+        for own in groups
+    ]
+    draw(panels, Path(path), axis="sequences a step, all ranks")
+
+
+def _export(groups: list[list[Option]], folder: str) -> list[str]:
+    """The way with the most tokens a second of each model, with the batch that brings them."""
+    import json
+    from dataclasses import replace
+    from pathlib import Path
+
+    from tuner.core.atomic_write import write_files
+    from tuner.export.fsdp import fsdp_files
+    from tuner.launch.ds_config import ds_config
+
+    written = []
+    asked = click.get_current_context().params["global_batch"]
+    for own in groups:
+        ranked = [each for each in own if each.fastest]
+        if not ranked:
+            continue
+        best = max(ranked, key=lambda each: each.fastest.tokens_per_second)
+        step = best.fastest.step_batch
+        batch = asked if asked and asked % step == 0 else step
+        workload = replace(best.workload, global_batch=batch)
+        topology = replace(best.topology, micro_batch=best.fastest.micro_batch)
+        files = fsdp_files(workload, topology, best.cluster)
+        files["ds_config.json"] = json.dumps(ds_config(workload, topology), indent=2) + "\n"
+        target = Path(folder) / f"{best.model.name}-h{best.model.heads}" if len(groups) > 1 else Path(folder)
+        written += [str(path) for path in write_files(target, files)]
+    return written

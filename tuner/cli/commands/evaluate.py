@@ -1,0 +1,162 @@
+"""`tuner evaluate`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from tuner.cli.arguments import takes_a_table
+from tuner.cli.options import as_json
+
+if TYPE_CHECKING:
+    from tuner.costmodel.evaluation import Evaluation, Guess, Summary
+    from tuner.tables import Row, Table
+
+
+@click.command(epilog="Example: tuner evaluate tests/data/tables/megatron-2021-a100.csv")
+@takes_a_table
+@click.option(
+    "--calibration", metavar="FILE", help="A site.toml of tuner calibrate; without it the model knows no site."
+)
+@click.option(
+    "--calibrate-rows",
+    type=click.IntRange(min=0),
+    default=0,
+    metavar="K",
+    help="Fit on K rows drawn from each group first, and score the rest.",
+)
+@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Which rows are drawn.")
+@click.option("--rows", is_flag=True, help="List every row.")
+@as_json
+def evaluate(table: Table, calibration: str | None, calibrate_rows: int, seed: int, rows: bool, as_json: bool) -> None:
+    """Compare the model's estimates with a table's measurements, row by row and in summary.
+
+    TABLE is a CSV or a Markdown report. Order is scored within groups of at least five timed rows.
+    """
+    from pathlib import Path
+
+    from tuner.costmodel.evaluation import evaluate
+    from tuner.costmodel.site_file import read_site
+
+    if calibration and calibrate_rows:
+        raise click.UsageError("--calibration and --calibrate-rows exclude each other.")
+    known = read_site(Path(calibration)) if calibration else None
+    made = evaluate(table, known, calibrate_rows=calibrate_rows, seed=seed)
+    if as_json:
+        _print_json(made)
+    else:
+        _print_text(made, rows)
+
+
+def _print_json(made: Evaluation) -> None:
+    from tuner.cli.output import print_json
+
+    print_json(
+        "evaluate",
+        {
+            "table": made.table.name,
+            "calibrated_on": list(made.calibrated_on),
+            "rows": [_row_document(row, made.guesses.get(row.index), made) for row in made.table.rows],
+            "summary": _summary_document(made.summary),
+            "groups": {name: _summary_document(summary) for name, summary in made.groups.items()},
+        },
+    )
+
+
+def _summary_document(summary: Summary) -> dict[str, Any]:
+    from dataclasses import asdict
+
+    return asdict(summary)
+
+
+def _row_document(row: Row, guess: Guess | None, made: Evaluation) -> dict[str, Any]:
+    gib = 2.0**30
+    return {
+        "index": row.index,
+        "line": row.line,
+        "group": row.group,
+        "key": row.run.topology.key if row.run else None,
+        "status": row.status,
+        "measured_sec": row.seconds,
+        "estimated_sec": guess.seconds if guess else None,
+        "estimated_sec_low": guess.low if guess else None,
+        "estimated_sec_high": guess.high if guess else None,
+        "measured_gib": row.memory / gib if row.memory else None,
+        "estimated_gib": guess.memory / gib if guess else None,
+        "needed_gib": guess.need / gib if guess else None,
+        "oom_probability": guess.out_of_memory if guess else None,
+        "fits": guess.fits if guess else None,
+        "calibrated": row.index in made.calibrated_on,
+        "skipped": row.skipped,
+    }
+
+
+def _print_text(made: Evaluation, rows: bool) -> None:
+    from tuner.cli.output import print_table
+    from tuner.core.text import counted
+
+    if rows:
+        cells = [_cells(row, made) for row in made.table.rows]
+        headers = ("Line", "Group", "Key", "Sec", "Estimate", "80% interval", "Off", "GiB", "Estimate", "P(OOM)", "")
+        print_table(headers, cells, left=("Group", "Key", ""), spare=("Group", "80% interval"))
+        print()
+    skipped = [row for row in made.table.rows if row.skipped]
+    fitted = f", fitted on {len(made.calibrated_on)} of its rows, which are not scored" if made.calibrated_on else ""
+    calibrated = made.calibration.known is not None or made.calibration.weighed
+    print(f"{made.table.name}: {counted(len(made.table.rows), 'row')}, {len(skipped)} skipped{fitted}")
+    if not calibrated:
+        print("the model is not calibrated: catalog figures and its own constants")
+    print()
+    summaries = {"all": made.summary, **(made.groups if len(made.groups) > 1 else {})}
+    time = ("Timed", "Median off", "Mean off", "Tau", "Regret", "Pairs", "In 80%")
+    print_table(
+        ("Group", *time, "Memory", "Mean off", "OOM", "Caught", "Fit kept"),
+        [(name, *_summary_cells(summary)) for name, summary in summaries.items()],
+        left=("Group",),
+        spare=("In 80%", "Pairs", "Regret"),
+    )
+    for row in skipped[:10]:
+        print(f"line {row.line} is skipped: {row.skipped}")
+    if len(skipped) > 10:
+        print(f"and {len(skipped) - 10} more lines are skipped; --json has their reasons")
+
+
+def _cells(row: Row, made: Evaluation) -> tuple[str, ...]:
+    guess, key = made.guesses.get(row.index), row.run.topology.key if row.run else ""
+    if guess is None:
+        return (str(row.line), row.group, key, *[""] * 7, "skipped")
+    gib = 2.0**30
+    off = f"{100 * (guess.seconds / row.seconds - 1):+.1f}%" if row.timed and row.seconds else ""
+    note = "fitted" if row.index in made.calibrated_on else "" if row.status == "OK" else row.status
+    return (
+        *(str(row.line), row.group, key),
+        f"{row.seconds:.4g}" if row.seconds else "",
+        f"{guess.seconds:.4g}",
+        f"{guess.low:.4g} to {guess.high:.4g}",
+        off,
+        f"{row.memory / gib:.1f}" if row.memory else "",
+        f"{guess.memory / gib:.1f}",
+        f"{100 * guess.out_of_memory:.0f}%",
+        note,
+    )
+
+
+def _summary_cells(summary: Summary) -> tuple[str, ...]:
+    def share(value: float | None) -> str:
+        return "" if value is None else f"{100 * value:.1f}%"
+
+    return (
+        str(summary.timed_rows),
+        share(summary.sec_median_ape),
+        share(summary.sec_mape),
+        "" if summary.kendall_tau is None else f"{summary.kendall_tau:.2f}",
+        share(summary.top1_regret),
+        share(summary.pairs_in_order),
+        share(summary.within_interval),
+        str(summary.mem_rows),
+        share(summary.mem_mape),
+        str(summary.oom_rows),
+        share(summary.oom_recall),
+        share(summary.fit_recall),
+    )

@@ -1,0 +1,249 @@
+"""`tuner max-batch`."""
+
+from __future__ import annotations
+
+import functools
+import sys
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from tuner.cli.arguments import takes_defaults
+from tuner.cli.options import Positive, as_json, describes_a_space, takes_calibration
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tuner.cli.options import Command
+    from tuner.costmodel.estimate import Model
+    from tuner.sizing.fit import Seen
+    from tuner.sizing.max_batch import Answer
+    from tuner.space.space import Space
+
+
+LAUNCHERS: Final = ("estimate", "replay", "local", "slurm")
+
+
+def _implies_its_launcher(command: Command) -> Command:
+    """A command of one's own runs on this machine, a table is replayed."""
+
+    @functools.wraps(command)
+    def implied(**given: Any) -> Any:
+        given["launcher"] = given["launcher"] or (
+            "replay" if given["table"] else "local" if given["command"] else "estimate"
+        )
+        return command(**given)
+
+    return implied
+
+
+@click.command(
+    "max-batch",
+    epilog="Example: tuner max-batch --launcher replay --table tests/data/tables/e1-400m-ada.csv --step 16",
+)
+@_implies_its_launcher
+@describes_a_space
+@takes_calibration
+@click.option("--launcher", metavar="NAME", help="estimate, replay, local or slurm. [default: as options imply]")
+@click.option("--command", metavar="TEMPLATE", help="Your own script: 'python train.py --batch-size {micro_batch}'.")
+@click.option("--table", metavar="FILE", help="The measured table that answers for --launcher replay.")
+@click.option("--group", metavar="NAME", help="The group of the table's rows. [default: any]")
+@takes_defaults
+@click.option("--strategy", default="model", metavar="NAME", help="model, bisect or ramp. [default: model]")
+@click.option("--step", metavar="N|x2", help="Batches tried: multiples of N, or doubled. [default: 1, or the table's]")
+@click.option(
+    "--start", type=click.IntRange(1), metavar="N", help="The first batch tried. [default: smallest; ramp 64]"
+)
+@click.option("--most", type=click.IntRange(1), metavar="N", help="The largest batch tried. [default: 4096]")
+@click.option("--increment", type=click.IntRange(1), default=16, metavar="N", help="What ramp adds. [default: 16]")
+@click.option("--margin", type=click.FloatRange(0, 0.9), default=0.10, show_default=True, help="Of the safe batch.")
+@click.option("--stack", type=click.Choice(["fsdp", "megatron"]), help="How layers are written. [fsdp where zero is 3]")
+@click.option("--limit", type=Positive(), metavar="GIB", help="Memory that a run may use. [default: the card's]")
+@click.option("--claim", type=Positive(), metavar="GIB", help="Hold a published slope, GiB a sample, to the rows.")
+@click.option("--iterations", default="2", metavar="N[-M]", help="Iterations that a job measures. [default: 2]")
+@click.option("--slurm-site", metavar="FILE", help="What the site's Slurm wants, for --launcher slurm. [default: none]")
+@click.option("--timeout", default="10m", metavar="TIME", help="What a job may take: 90s, 10m. [default: 10m]")
+@click.option("--runs", default="runs", metavar="DIR", help="Where jobs leave their files. [default: runs]")
+@click.option("--plot", metavar="FILE", help="Draw memory against batch with the fit and the limit (PNG, SVG).")
+@as_json
+def max_batch(space: Space, model: Model, as_json: bool, **given: Any) -> None:
+    """Find the largest micro batch that fits, in few trials, and what each one is worth.
+
+    By estimate, from a measured table, or by real jobs. A failure that is not for want of memory ends the search: it
+    says nothing of the limit.
+    """
+    from tuner.cli.max_batch_output import print_answer, print_answer_json
+    from tuner.core.errors import NothingUsable
+
+    made = _search(space, model, given)
+    if given["plot"]:
+        _plot(made, given["plot"])
+    if as_json:
+        print_answer_json(made)
+    else:
+        print_answer(made, claim=given["claim"])
+    if stopped := made.found.stopped:
+        raise NothingUsable(
+            f"micro batch {stopped.micro_batch} failed twice and not for want of memory ({stopped.outcome}: "
+            f"{stopped.evidence}), so the limit is not known; the largest that ran is {made.found.largest}."
+        )
+    if not made.found.largest:
+        raise NothingUsable(
+            f"no batch fits: even micro batch {made.found.smallest_failed} runs out of memory; shard more or recompute."
+        )
+
+
+def _search(space: Space, model: Model, given: dict[str, Any]) -> Answer:
+    from tuner.core.errors import InputError, UnknownName
+    from tuner.sizing import STRATEGIES
+
+    if given["strategy"] not in STRATEGIES:
+        raise UnknownName("strategy", given["strategy"], STRATEGIES)
+    launcher = given["launcher"]
+    if launcher not in LAUNCHERS:
+        raise UnknownName("launcher", launcher, LAUNCHERS)
+    if bool(given["table"]) != (launcher == "replay"):
+        raise InputError("--launcher replay and --table FILE go together.")
+    if given["command"] and launcher not in ("local", "slurm"):
+        raise InputError("--command runs real jobs: give --launcher local or slurm with it.")
+    if given["slurm_site"] and launcher != "slurm":
+        raise InputError(f"--slurm-site is for --launcher slurm, not for {launcher}.")
+    if launcher == "estimate":
+        return _by_estimate(space, model, given)
+    return _by_table(space, given) if launcher == "replay" else _by_jobs(space, given)
+
+
+def steps_of(given: dict[str, Any]) -> list[int] | range:
+    """The batches that `--step` and `--most` name."""
+    from tuner.core.errors import InputError
+    from tuner.core.text import shown
+    from tuner.sizing.probes import MOST, doubled
+
+    most = given["most"] or MOST
+    step = given["step"] or "1"
+    if step == "x2":
+        return list(doubled(most))
+    if not step.isdecimal() or not 1 <= int(step) <= most:
+        raise InputError(f"--step {shown(step)} is neither x2 nor a number from 1 to {most}.")
+    return range(int(step), most + 1, int(step))
+
+
+def _by_estimate(space: Space, model: Model, given: dict[str, Any]) -> Answer:
+    from tuner.sizing.options import only_option, stacked
+    from tuner.sizing.probes import Estimating, usable_bytes
+
+    topology = only_option(space)
+    workload = stacked(space.workload, given["stack"], zero=topology.zero)
+    probe = Estimating(workload=workload, cluster=space.cluster, topology=topology, model=model)
+    usable = given["limit"] * 2**30 if given["limit"] else usable_bytes(space.cluster)
+    return _answer(space, given, probe, steps_of(given), usable, source="estimate", dp=topology.dp, held={})
+
+
+def _by_table(space: Space, given: dict[str, Any]) -> Answer:
+    from dataclasses import replace
+
+    from tuner.cli.arguments import read
+    from tuner.core.errors import InputError
+    from tuner.sizing.options import asked_rows
+    from tuner.sizing.probes import held_back, only_series, usable_bytes
+
+    table = read(given["table"], given["defaults"])
+    asked = click.get_current_context().params
+    named = space.workload.model if asked["model"] else None
+    rows = asked_rows(table.rows, group=given["group"], model=named, settings=asked["settings"])
+    series = only_series(table, rows)
+    batches: Any = series.batches
+    if given["step"] or given["most"]:
+        kept = set(steps_of({**given, "most": given["most"] or max(batches)}))
+        batches = [batch for batch in batches if batch in kept]
+        if not batches:
+            raise InputError(f"{table.name} has no batch on --step {given['step']}; it has {series.batches}.")
+    run = series.first
+    workload = replace(run.workload, global_batch=asked["global_batch"] or 0 or run.workload.global_batch)
+    described = replace(space, workload=workload, cluster=run.cluster)
+    usable = given["limit"] * 2**30 if given["limit"] else usable_bytes(run.cluster)
+    held = held_back(series.kind)
+    return _answer(described, given, series, batches, usable, source="table", dp=run.topology.dp, held=held)
+
+
+def _by_jobs(space: Space, given: dict[str, Any]) -> Answer:
+    from pathlib import Path
+
+    from tuner.launch.ds_config import ds_config
+    from tuner.sizing.jobs import jobs_of
+    from tuner.sizing.options import only_option, stacked
+    from tuner.sizing.probes import usable_bytes
+    from tuner.study.setup import duration, iterations_of
+
+    topology = only_option(space, zero=0)
+    workload = stacked(space.workload, given["stack"] or "megatron", zero=topology.zero)
+    usable = given["limit"] * 2**30 if given["limit"] else usable_bytes(space.cluster)
+    with jobs_of(
+        given["launcher"],
+        workload=workload,
+        cluster=space.cluster,
+        topology=topology,
+        configure=lambda job: ds_config(job.workload, job.topology),
+        command=given["command"],
+        folder=Path(given["runs"]) / "max-batch",
+        iterations=iterations_of(given["iterations"]),
+        timeout=duration(given["timeout"], "--timeout"),
+        slurm_site=Path(given["slurm_site"]) if given["slurm_site"] else None,
+        seen=_show,
+    ) as probe:
+        return _answer(space, given, probe, steps_of(given), usable, source="jobs", dp=topology.dp, held={})
+
+
+def _answer(
+    space: Space,
+    given: dict[str, Any],
+    probe: Callable[[int], Seen],
+    batches: Any,
+    usable: float,
+    *,
+    source: Any,
+    dp: int,
+    held: dict[str, float],
+) -> Answer:
+    from tuner.sizing import look_for
+    from tuner.sizing.max_batch import answer
+    from tuner.sizing.probes import lattice_for
+
+    lattice = lattice_for(
+        batches,
+        start=given["start"],
+        strategy=given["strategy"],
+        increment=given["increment"],
+        room=usable,
+        **held,
+    )
+    found = look_for(given["strategy"], lattice, probe)
+    workload = space.workload
+    asked = click.get_current_context().params["global_batch"]
+    return answer(
+        found,
+        source=source,
+        strategy=given["strategy"],
+        batches=batches,
+        card=space.cluster.gpu.memory,
+        usable=usable,
+        margin=given["margin"],
+        dp=dp,
+        seq=workload.model.seq,
+        global_batch=asked,
+        tokens=workload.training_tokens,
+    )
+
+
+def _show(seen: Seen) -> None:
+    """One line for each job that has ended, on stderr."""
+    memory = f", {seen.peak_memory / 2**30:.3f} GiB" if seen.peak_memory else ""
+    print(f"micro batch {seen.micro_batch}: {seen.outcome}{memory}", file=sys.stderr)
+
+
+def _plot(made: Answer, path: str) -> None:
+    from pathlib import Path
+
+    from tuner.report.batch_plots import Panel, draw
+
+    draw([Panel.of("", made)], Path(path))
