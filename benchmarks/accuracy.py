@@ -20,8 +20,8 @@ from typing import Final
 import numpy as np
 
 from tuner.audit import audit, fixed
-from tuner.costmodel.estimate import Model
-from tuner.costmodel.evaluation import Evaluation, Guess, evaluate
+from tuner.costmodel.estimate import CostModel
+from tuner.costmodel.evaluation import Evaluation, RowEstimate, evaluate
 from tuner.space.build import space_for
 from tuner.tables import Row, Table, read_table, table_of
 
@@ -135,7 +135,7 @@ def _speed() -> None:
     space = space_for()
     points = np.concatenate(list(space.blocks()))
     columns = space.columns(points)
-    model, best = Model(), float("inf")
+    model, best = CostModel(), float("inf")
     for _ in range(5):
         started = time.perf_counter()
         model.score(columns)
@@ -200,7 +200,7 @@ def _plots(tables: dict[str, Table], folder: Path) -> None:
     plt.close(figure)
 
 
-def _pairs(guesses: Sequence[Guess], *, memory: bool) -> list[tuple[float, float]]:
+def _pairs(guesses: Sequence[RowEstimate], *, memory: bool) -> list[tuple[float, float]]:
     gib = 2.0**30
     if memory:
         return [(g.row.memory / gib, g.memory / gib) for g in guesses if g.row.weighed and g.row.memory]

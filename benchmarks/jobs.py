@@ -21,13 +21,13 @@ from pathlib import Path
 
 from tuner.core.assignment import Assignment
 from tuner.core.domain import Model, Topology, Workload
-from tuner.launch.contract import Job, State
+from tuner.launch.contract import Job, JobState
 from tuner.launch.ds_config import ds_config
-from tuner.launch.local.launcher import Local
-from tuner.launch.program import Template
+from tuner.launch.local.launcher import LocalLauncher
+from tuner.launch.program import CommandTemplate
 from tuner.space.build import space_for
 from tuner.study.limits import Limits
-from tuner.study.loop import Tuning
+from tuner.study.loop import StudyLoop
 from tuner.study.setup import Request, begin
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -56,9 +56,9 @@ def main() -> None:
 
 def farewells(folder: Path) -> None:
     """From the line of the second iteration until no process is left."""
-    program = Template.parse(TRAINER, configure=lambda _: {}, cwd=folder)
+    program = CommandTemplate.parse(TRAINER, configure=lambda _: {}, cwd=folder)
     space = space_for(model="tiny", nodes=1, gpus_per_node=4)
-    launcher, took = Local(program, ranks=4), []
+    launcher, took = LocalLauncher(program, ranks=4), []
     for number in range(REPEATS):
         job = Job(
             number=number,
@@ -69,7 +69,7 @@ def farewells(folder: Path) -> None:
             topology=RANKS,
         )
         handle = launcher.submit(job)
-        while launcher.poll([handle])[handle].state is not State.ENDED:
+        while launcher.poll([handle])[handle].state is not JobState.ENDED:
             launcher.wait(20)
         ended = json.loads((job.folder / "ended.json").read_text())["ended"]
         took.append(ended - (job.folder / "stdout.log").stat().st_mtime)
@@ -83,7 +83,7 @@ def overhead(folder: Path) -> None:
     limits = Limits(budget=REPEATS)
     request = Request(space=space, limits=limits, launcher="local", command=TRAINER, runs=folder / "runs")
     with begin(request, lambda _: None) as begun:
-        tuning = Tuning(begun.setup)
+        tuning = StudyLoop(begun.setup)
         began, busy = time.perf_counter(), time.process_time()
         tuning.run()
         whole, worked = time.perf_counter() - began, time.process_time() - busy

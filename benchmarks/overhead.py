@@ -18,19 +18,19 @@ import numpy as np
 from tuner.core.documents import topology_document
 from tuner.core.outcomes import Outcome
 from tuner.costmodel.calibration import Calibration
-from tuner.launch.virtual.ground_truth import Truth
-from tuner.launch.virtual.simulated import Simulated
-from tuner.search.candidates import Pool
+from tuner.launch.virtual.ground_truth import GroundTruth
+from tuner.launch.virtual.simulated import SimulatedLauncher
+from tuner.search.candidates import CandidatePool
 from tuner.search.parameter_space import ParameterSpace
 from tuner.search.samplers import proposer
-from tuner.search.surrogate import Belief, Seen
+from tuner.search.surrogate import Observation, Surrogate
 from tuner.space.build import space_for
 from tuner.study.limits import Limits
-from tuner.study.loop import Setup, Tuning
+from tuner.study.loop import Setup, StudyLoop
 from tuner.study.ranking import DAY
 from tuner.study.store.storage import sqlite_url
 from tuner.study.store.trial import Ending, Proposal
-from tuner.study.store.trial_store import Study
+from tuner.study.store.trial_store import TrialStore
 
 MANY: Final = 1_000
 """Trials of a study that is asked how much it costs to ask and tell."""
@@ -61,16 +61,16 @@ def _process() -> float:
 
 def _overhead() -> None:
     """What one more trial costs a study that has a thousand: kept on a disk, as studies are."""
-    pool = Pool.of_space(space_for())
-    real, columns = Truth(0), pool.parts[0]
+    pool = CandidatePool.of_space(space_for())
+    real, columns = GroundTruth(0), pool.parts[0]
     truth = np.where(real.fits(columns), real.seconds(columns) * np.exp(pool.work) / DAY, np.nan)
     order = np.random.default_rng(0).permutation(np.flatnonzero(~np.isnan(truth)))
     with tempfile.TemporaryDirectory() as folder:
-        kept = Study.open(sqlite_url(Path(folder) / "study.db"), "benchmark", {})
-        tuning = Tuning(
+        kept = TrialStore.open(sqlite_url(Path(folder) / "study.db"), "benchmark", {})
+        tuning = StudyLoop(
             Setup(
                 pool=pool,
-                launcher=Simulated(48, seed=0),
+                launcher=SimulatedLauncher(48, seed=0),
                 study=kept,
                 folder=Path(folder),
                 limits=Limits(budget=10 * MANY),
@@ -104,7 +104,7 @@ def _overhead() -> None:
     _line(f"the next proposal, {len(pool):,} candidates", f"{typical['propose']:.0f} ms", "", None)
 
 
-def _proposal(pool: Pool, space: ParameterSpace, candidate: int) -> Proposal:
+def _proposal(pool: CandidatePool, space: ParameterSpace, candidate: int) -> Proposal:
     topology = pool.topology(candidate)
     return Proposal(
         key=topology.key,
@@ -117,10 +117,10 @@ def _proposal(pool: Pool, space: ParameterSpace, candidate: int) -> Proposal:
 
 
 def _million() -> None:
-    pool = Pool.of_space(space_for(settings=WIDE, attention="flash2", global_batch=WIDE_BATCH, allow=LOOSE))
-    belief = Belief(pool, Calibration())
+    pool = CandidatePool.of_space(space_for(settings=WIDE, attention="flash2", global_batch=WIDE_BATCH, allow=LOOSE))
+    belief = Surrogate(pool, Calibration())
     guided = proposer("guided", belief, ParameterSpace(pool), seed=0)
-    truth = Truth(0)
+    truth = GroundTruth(0)
     open_to, best, took = np.ones(len(pool), dtype=np.bool_), None, []
     for _ in range(20):
         started = time.perf_counter()
@@ -131,10 +131,10 @@ def _million() -> None:
         columns, row = pool.at(idea.candidate)
         one = columns.rows(np.array([row]))
         if not truth.fits(one)[0]:
-            belief.learn([Seen(candidate=idea.candidate, fits=False)])
+            belief.learn([Observation(candidate=idea.candidate, fits=False)])
             continue
         seconds = float(truth.seconds(one)[0])
-        belief.learn([Seen(candidate=idea.candidate, seconds=seconds, fits=True)])
+        belief.learn([Observation(candidate=idea.candidate, seconds=seconds, fits=True)])
         finish = float(np.log(seconds) + pool.work[idea.candidate])
         best = finish if best is None else min(best, finish)
     answer = statistics.median(took)

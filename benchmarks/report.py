@@ -23,10 +23,10 @@ from optuna.trial import TrialState, create_trial
 from tuner.core.documents import topology_document
 from tuner.core.domain import Topology
 from tuner.core.outcomes import Outcome
-from tuner.costmodel.estimate import Model
+from tuner.costmodel.estimate import CostModel
 from tuner.costmodel.memory import limit, worst_need
-from tuner.costmodel.site_factors import Site
-from tuner.launch.virtual.ground_truth import Truth
+from tuner.costmodel.site_factors import SiteFactors
+from tuner.launch.virtual.ground_truth import GroundTruth
 from tuner.search.parameter_space import ParameterSpace
 from tuner.space.build import space_for
 from tuner.study.limits import Limits
@@ -52,10 +52,14 @@ def _fill(begun: Begun, jobs: int) -> None:
     pool, study = begun.setup.pool, begun.setup.study
     chance = np.random.default_rng(0)
     columns = pool.parts[0]
-    fits = np.flatnonzero(worst_need(columns, Site()).total < limit(columns))
+    fits = np.flatnonzero(worst_need(columns, SiteFactors()).total < limit(columns))
     chosen = chance.permutation(fits)[:jobs]
     rows = columns.rows(chosen)
-    seconds, needs, (low, high) = Truth(0).seconds(rows), worst_need(rows, Site()).total, Model().interval(rows)
+    seconds, needs, (low, high) = (
+        GroundTruth(0).seconds(rows),
+        worst_need(rows, SiteFactors()).total,
+        CostModel().interval(rows),
+    )
     axes = ParameterSpace(pool)
     clock = 0.0
     for number, candidate in enumerate(chosen.tolist()):

@@ -30,19 +30,19 @@ import numpy as np
 
 from tuner.core.columns import FloatArray
 from tuner.core.outcomes import Outcome
-from tuner.launch.virtual.cluster import Virtual
-from tuner.launch.virtual.ground_truth import Truth
-from tuner.launch.virtual.replay import Answer, Replay, run_word
-from tuner.launch.virtual.simulated import Simulated
-from tuner.search.candidates import Pool
+from tuner.launch.virtual.cluster import VirtualLauncher
+from tuner.launch.virtual.ground_truth import GroundTruth
+from tuner.launch.virtual.replay import ReplayedRun, ReplayLauncher, run_word
+from tuner.launch.virtual.simulated import SimulatedLauncher
+from tuner.search.candidates import CandidatePool
 from tuner.space.build import space_for
 from tuner.study.limits import Limits
-from tuner.study.loop import Event, Setup, Tuning
+from tuner.study.loop import Setup, StudyEvent, StudyLoop
 from tuner.study.ranking import DAY
 from tuner.study.replay_setup import replayed
 from tuner.study.store.storage import sqlite_url
 from tuner.study.store.trial import Trial
-from tuner.study.store.trial_store import Study
+from tuner.study.store.trial_store import TrialStore
 from tuner.tables import Table, read_table
 
 ROOT: Final = Path(__file__).resolve().parent.parent
@@ -127,12 +127,14 @@ def study(case: Case) -> Found:
     """Run it to its end, and judge it by the truth."""
     pool, truth = _truth(case.where, case.group, case.seed)
     nodes = pool.parts[0].cluster.nodes
-    launcher: Virtual = Simulated(nodes, seed=case.seed) if not case.where else Replay(_table(case)[1])
+    launcher: VirtualLauncher = (
+        SimulatedLauncher(nodes, seed=case.seed) if not case.where else ReplayLauncher(_table(case)[1])
+    )
     shared = Path("/dev/shm")  # noqa: S108 - a folder in memory, so that no disk is timed
     started = time.perf_counter()
     with tempfile.TemporaryDirectory(dir=shared if shared.is_dir() else None) as folder:
-        kept = Study.open(sqlite_url(Path(folder) / "study.db"), "benchmark", {"case": repr(case)})
-        tuning = Tuning(
+        kept = TrialStore.open(sqlite_url(Path(folder) / "study.db"), "benchmark", {"case": repr(case)})
+        tuning = StudyLoop(
             Setup(
                 pool=pool,
                 launcher=launcher,
@@ -162,7 +164,7 @@ def study(case: Case) -> Found:
     )
 
 
-def _silent(_event: Event) -> None:
+def _silent(_event: StudyEvent) -> None:
     """Nobody listens."""
 
 
@@ -192,11 +194,11 @@ def _regret(truth: FloatArray, best: float, candidate: int | None) -> float:
 
 
 @cache
-def _truth(where: str, group: str, seed: int) -> tuple[Pool, FloatArray]:
+def _truth(where: str, group: str, seed: int) -> tuple[CandidatePool, FloatArray]:
     """What can be proposed, and the days that each candidate really takes; NaN where it does not run."""
     if not where:
         pool = _whole()
-        truth, columns = Truth(seed), pool.parts[0]
+        truth, columns = GroundTruth(seed), pool.parts[0]
         days = truth.seconds(columns) * np.exp(pool.work) / DAY
         return pool, np.where(truth.fits(columns), days, np.nan)
     pool, answers = _read(where, group)
@@ -213,16 +215,16 @@ def _truth(where: str, group: str, seed: int) -> tuple[Pool, FloatArray]:
 
 
 @cache
-def _whole() -> Pool:
-    return Pool.of_space(space_for())
+def _whole() -> CandidatePool:
+    return CandidatePool.of_space(space_for())
 
 
-def _table(case: Case) -> tuple[Pool, list[Answer]]:
+def _table(case: Case) -> tuple[CandidatePool, list[ReplayedRun]]:
     return _read(case.where, case.group)
 
 
 @cache
-def _read(where: str, group: str) -> tuple[Pool, list[Answer]]:
+def _read(where: str, group: str) -> tuple[CandidatePool, list[ReplayedRun]]:
     return replayed(_by_day(read_table(Path(where))), group)
 
 

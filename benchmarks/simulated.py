@@ -14,9 +14,9 @@ import time
 import numpy as np
 
 from tuner.core.columns import IntArray
-from tuner.costmodel.estimate import Model
+from tuner.costmodel.estimate import CostModel
 from tuner.costmodel.evaluation import kendall_tau
-from tuner.launch.virtual.ground_truth import Truth
+from tuner.launch.virtual.ground_truth import GroundTruth
 from tuner.space.build import space_for
 
 SEEDS = range(20)
@@ -27,7 +27,7 @@ def main() -> None:
     """Print the table."""
     space = space_for()
     columns = space.columns(np.concatenate(list(space.blocks())))
-    expected = Model().score(columns)
+    expected = CostModel().score(columns)
     chosen = np.flatnonzero(expected.fits)
     chosen = chosen[np.argsort(expected.seconds[chosen], kind="stable")]
     rows = len(columns.tp)
@@ -35,7 +35,7 @@ def main() -> None:
     table = []
     for seed in SEEDS:
         started = time.perf_counter()
-        truth = Truth(seed)
+        truth = GroundTruth(seed)
         found, runs = truth.seconds(columns), truth.fits(columns)
         took = time.perf_counter() - started
         alive = np.flatnonzero(runs)

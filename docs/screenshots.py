@@ -19,8 +19,8 @@ from tuner.report.notes import annotate
 from tuner.report.write import write_report
 from tuner.space.build import space_for
 from tuner.study.limits import Limits
-from tuner.study.loop import Tuning
-from tuner.study.result import Reopened, reopened
+from tuner.study.loop import StudyLoop
+from tuner.study.result import StudyResult, reopened
 from tuner.study.setup import Request, begin
 
 PLOTS = Path(__file__).resolve().parent / "plots"
@@ -35,14 +35,14 @@ def main() -> None:
         runs = Path(folder)
         request = Request(space=space_for(nodes=48), limits=Limits(budget=40), study="bloom-48", runs=runs)
         with begin(request, lambda _event: None) as begun:
-            Tuning(begun.setup).run()
+            StudyLoop(begun.setup).run()
         study = reopened("bloom-48", runs=runs)
         with browser() as reader:
             _report(reader, study, runs / "report")
             _dashboard(reader, study, runs / "artifacts")
 
 
-def _report(reader: Browser, study: Reopened, folder: Path) -> None:
+def _report(reader: Browser, study: StudyResult, folder: Path) -> None:
     write_report(study, folder)
     page = reader.page()
     page.look(DESK)
@@ -52,7 +52,7 @@ def _report(reader: Browser, study: Reopened, folder: Path) -> None:
     _kept((folder / "plots" / "terms.png").read_bytes(), "terms")
 
 
-def _dashboard(reader: Browser, study: Reopened, store: Path) -> None:
+def _dashboard(reader: Browser, study: StudyResult, store: Path) -> None:
     annotate(study, store)
     page = reader.page()
     page.look((1400, 1060))

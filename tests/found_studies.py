@@ -8,11 +8,11 @@ from pathlib import Path
 from tempfile import mkdtemp
 
 from tests.conftest import ROOT
-from tuner.launch.virtual.simulated import Drift
+from tuner.launch.virtual.simulated import SpeedChange
 from tuner.space.build import space_for
 from tuner.study.limits import Limits
-from tuner.study.loop import Tuning
-from tuner.study.result import Reopened, reopened
+from tuner.study.loop import StudyLoop
+from tuner.study.result import StudyResult, reopened
 from tuner.study.setup import Request, begin
 from tuner.tables import read_table
 
@@ -26,7 +26,7 @@ def requests() -> dict[str, Request]:
     return {
         "bloom-48": Request(space=small, limits=Limits(budget=12), seed=1),
         "drifting": Request(
-            space=small, limits=Limits(budget=16), seed=1, sampler="grid", drift=Drift(factor=1.1, after_jobs=8)
+            space=small, limits=Limits(budget=16), seed=1, sampler="grid", drift=SpeedChange(factor=1.1, after_jobs=8)
         ),
         "replayed": Request(
             space=small,
@@ -46,7 +46,7 @@ def _made(name: str) -> Path:
     runs = Path(mkdtemp(prefix="tuner-study-"))
     request = replace(requests()[name], study=name, runs=runs)
     with begin(request, lambda _event: None) as begun:
-        Tuning(begun.setup).run()
+        StudyLoop(begun.setup).run()
     return runs
 
 
@@ -56,6 +56,6 @@ def study_in(runs: Path, name: str = "bloom-48") -> Path:
     return runs
 
 
-def opened(name: str = "bloom-48") -> Reopened:
+def opened(name: str = "bloom-48") -> StudyResult:
     """The study, read."""
     return reopened(name, runs=_made(name))

@@ -11,15 +11,15 @@ from uuid import uuid4
 from tests import slurm_cluster
 from tests.stages import CLUSTER, TOPOLOGIES, WORKLOAD, Behaviour
 from tuner.launch import Job
-from tuner.launch.program import Start
+from tuner.launch.program import ProcessSpec
 from tuner.launch.slurm.allocation import Allocation
-from tuner.launch.slurm.launcher import Slurm
-from tuner.launch.slurm.site_profile import SlurmSite
-from tuner.launch.slurm.steps import Steps
+from tuner.launch.slurm.launcher import SlurmLauncher
+from tuner.launch.slurm.site_profile import SiteProfile
+from tuner.launch.slurm.steps import SlurmStepLauncher
 
 ACTOR = Path(__file__).with_name("actor.py")
-ONCE = SlurmSite(tasks="once", gres="")
-BY_NODE = SlurmSite(tasks="nodes", gres="")
+ONCE = SiteProfile(tasks="once", gres="")
+BY_NODE = SiteProfile(tasks="nodes", gres="")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,14 +29,14 @@ class Acting:
     measured_by_log: bool = False
     on_host: bool = False
 
-    def prepare(self, job: Job) -> Start:
+    def prepare(self, job: Job) -> ProcessSpec:
         """The actor's command."""
         behaviour = next(name for name, topology in TOPOLOGIES.items() if topology.tp == job.topology.tp)
         if job.topology == TOPOLOGIES["oom"]:
             behaviour = "oom"
         result = job.folder.resolve() / "result.json"
         words = (sys.executable, "-I", str(ACTOR), behaviour, str(max(job.iterations)), str(result))
-        return Start(arguments=words, environment={}, cwd=Path("/"), result=result)
+        return ProcessSpec(arguments=words, environment={}, cwd=Path("/"), result=result)
 
     def dumps_on_signal(self, pid: int) -> bool:  # noqa: ARG002 - an actor has no stacks worth seeing
         """No."""
@@ -48,15 +48,15 @@ class OnSlurm:
 
     looks, look, slack, many = 120, 0.5, 5.0, 20
 
-    def __init__(self, folder: Path, site: SlurmSite = ONCE) -> None:
+    def __init__(self, folder: Path, site: SiteProfile = ONCE) -> None:
         self.cluster = slurm_cluster.running()
         self.cluster.clear()
         self.folder, self.site = folder, site
-        self._numbers, self._opened = count(), list[Slurm]()
+        self._numbers, self._opened = count(), list[SlurmLauncher]()
 
-    def open(self) -> Slurm:
+    def open(self) -> SlurmLauncher:
         """Another process's launcher."""
-        self._opened.append(Slurm(Acting(), nodes=4, site=self.site))
+        self._opened.append(SlurmLauncher(Acting(), nodes=4, site=self.site))
         return self._opened[-1]
 
     def job(
@@ -84,12 +84,12 @@ class InAllocation(OnSlurm):
 
     looks, look, slack, many = 120, 0.5, 5.0, 20
 
-    def __init__(self, folder: Path, site: SlurmSite = BY_NODE) -> None:
+    def __init__(self, folder: Path, site: SiteProfile = BY_NODE) -> None:
         super().__init__(folder, site)
         self.number = self.cluster.allocate()
 
-    def open(self, *, notes: Path | None = None) -> Steps:
+    def open(self, *, notes: Path | None = None) -> SlurmStepLauncher:
         """Another process's launcher."""
         allocation = Allocation(number=self.number, nodes=slurm_cluster.NODES, cores=slurm_cluster.CPUS)
-        self._opened.append(steps := Steps(Acting(), allocation=allocation, site=self.site, notes=notes))
+        self._opened.append(steps := SlurmStepLauncher(Acting(), allocation=allocation, site=self.site, notes=notes))
         return steps

@@ -16,10 +16,10 @@ from tuner.core import catalog
 from tuner.core.domain import Cluster, Topology, Workload
 from tuner.core.outcomes import Outcome
 from tuner.launch import Job, Launcher
-from tuner.launch.local.launcher import Local
-from tuner.launch.program import Template
-from tuner.launch.virtual.replay import Answer, Replay
-from tuner.launch.virtual.simulated import Faults, Simulated
+from tuner.launch.local.launcher import LocalLauncher
+from tuner.launch.program import CommandTemplate
+from tuner.launch.virtual.replay import ReplayedRun, ReplayLauncher
+from tuner.launch.virtual.simulated import Faults, SimulatedLauncher
 
 Behaviour = Literal["good", "oom", "crash", "hang"]
 
@@ -94,13 +94,13 @@ class Virtual:
 
 def simulated(folder: Path) -> Stage:
     planted = {TOPOLOGIES[name].key: OUTCOMES[name] for name in TOPOLOGIES if name != "good"}
-    return Virtual(folder, lambda: Simulated(4, seed=3, faults=Faults(hangs=0, crashes=0, planted=planted)))
+    return Virtual(folder, lambda: SimulatedLauncher(4, seed=3, faults=Faults(hangs=0, crashes=0, planted=planted)))
 
 
 def answer(
     behaviour: Behaviour, seconds: float | None = None, workload: Workload = WORKLOAD, cluster: Cluster = CLUSTER
-) -> Answer:
-    return Answer(
+) -> ReplayedRun:
+    return ReplayedRun(
         workload=workload,
         cluster=cluster,
         topology=TOPOLOGIES[behaviour],
@@ -113,7 +113,7 @@ def answer(
 
 def replay(folder: Path) -> Stage:
     rows = [answer("good", 10.0), answer("good", 11.0), answer("oom"), answer("crash"), answer("hang")]
-    return Virtual(folder, lambda: Replay(rows, nodes=4))
+    return Virtual(folder, lambda: ReplayLauncher(rows, nodes=4))
 
 
 class Real(Virtual):
@@ -131,15 +131,15 @@ def command(*words: str) -> str:
     return shlex.join([sys.executable, "-I", "-S", str(TRAINER), *words])
 
 
-def template(*words: str, on_host: bool = False) -> Template:
+def template(*words: str, on_host: bool = False) -> CommandTemplate:
     """The same as a launcher takes it."""
-    return Template.parse(command(*words), configure=lambda _: {}, cwd=Path("/"), on_host=on_host)
+    return CommandTemplate.parse(command(*words), configure=lambda _: {}, cwd=Path("/"), on_host=on_host)
 
 
 def local(folder: Path) -> Stage:
     behaviours = ",".join(f"{chosen.key}={name}" for name, chosen in TOPOLOGIES.items())
     program = template("--by", "{key}", behaviours, "--iterations", "{iterations}")
-    return Real(folder, lambda: Local(program, ranks=8))
+    return Real(folder, lambda: LocalLauncher(program, ranks=8))
 
 
 def slurm(folder: Path) -> Stage:

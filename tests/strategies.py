@@ -23,7 +23,7 @@ from tuner.core.domain import (
     Topology,
     Workload,
 )
-from tuner.costmodel.site_factors import PRIOR, Site
+from tuner.costmodel.site_factors import PRIOR, SiteFactors
 from tuner.space.axes import default_axes
 from tuner.space.rules import POLICIES, RuleSet
 from tuner.space.space import Space
@@ -168,11 +168,13 @@ def alternatives(draw: st.DrawFn) -> Columns:
     return Columns.of(rows, replace(workload, global_batch=2 * workload.global_batch), cluster)
 
 
-def sites() -> st.SearchStrategy[Site]:
+def sites() -> st.SearchStrategy[SiteFactors]:
     """Sites as far from the catalog as their prior allows, two deviations on either side."""
-    wide = {field.name: getattr(PRIOR, field.name) for field in fields(Site)}
+    wide = {field.name: getattr(PRIOR, field.name) for field in fields(SiteFactors)}
     far = st.tuples(*[st.floats(-2.0, 2.0)] * len(wide))
-    return far.map(lambda each: Site(**{name: math.exp(at * wide[name]) for name, at in zip(wide, each, strict=True)}))
+    return far.map(
+        lambda each: SiteFactors(**{name: math.exp(at * wide[name]) for name, at in zip(wide, each, strict=True)})
+    )
 
 
 rule_sets = st.builds(RuleSet, allowed=st.frozensets(st.sampled_from(POLICIES)))

@@ -17,7 +17,7 @@ from tests.conftest import ROOT, Said
 from tuner.core.outcomes import Outcome
 from tuner.study.store.storage import sqlite_url
 from tuner.study.store.trial import Trial
-from tuner.study.store.trial_store import Study
+from tuner.study.store.trial_store import TrialStore
 
 SMALL = ("--model", "gpt-1.3b", "--nodes", "4", "--set", "nodes=4", "--set", "tp=1,2,4", "--set", "recompute=none")
 """A space of some hundred topologies that a search is through in a moment."""
@@ -64,7 +64,7 @@ def url_of(folder: Path, name: str) -> str:
 
 def kept(url: str, name: str) -> list[Trial]:
     """The trials of a study as they are kept."""
-    study = Study.existing(url, name)
+    study = TrialStore.existing(url, name)
     try:
         return study.trials()
     finally:
@@ -80,7 +80,7 @@ def over(url: str, name: str) -> dict[int, Trial]:
 
 def states(url: str, name: str) -> Counter[str]:
     """How many trials are in each of Optuna's states."""
-    study = Study.existing(url, name)
+    study = TrialStore.existing(url, name)
     try:
         return Counter(
             trial.state.name for trial in optuna.load_study(study_name=name, storage=study.storage).get_trials()

@@ -15,7 +15,7 @@ import tuner
 from tests.conftest import ROOT
 from tests.found_studies import opened
 from tuner.core.errors import NothingUsable, TunerError
-from tuner.core.text import Shown
+from tuner.core.text import ResultTable
 
 MODULES = ("tuner.planning.plan", "tuner.planning.explain", "tuner.study.api")
 
@@ -76,7 +76,9 @@ def test_a_result_shows_the_same_as_html_and_as_markdown() -> None:
 
 def test_what_a_notebook_shows_is_escaped() -> None:
     """A study may be called anything that its table says."""
-    shown = Shown(title="<script>", headers=("a", "b"), words=frozenset("a"), rows=[("<b>|", "1\n2")], notes=("&",))
+    shown = ResultTable(
+        title="<script>", headers=("a", "b"), words=frozenset("a"), rows=[("<b>|", "1\n2")], notes=("&",)
+    )
     assert "<script>" not in shown.html()
     assert "<b>" not in shown.html()
     assert len(shown.markdown().splitlines()) == 7

@@ -15,12 +15,11 @@ from hypothesis import strategies as st
 
 from tests.conftest import ROOT, Run
 from tests.strategies import tables
-from tuner.audit import STAGES, Finding, audit, fixed
-from tuner.audit import speed_periods as eras
+from tuner.audit import STAGES, Finding, audit, eras, fixed
 from tuner.audit.expectation import expected_seconds
 from tuner.audit.flop_conventions import CONVENTIONS, NEWEST, OLDER
 from tuner.audit.formulas import formulas_in
-from tuner.audit.printed_row import Case, cases_of
+from tuner.audit.printed_row import PrintedRow, cases_of
 from tuner.audit.units import units_of
 from tuner.tables import Table, read_table, table_of, write_csv
 
@@ -270,7 +269,7 @@ def test_a_groups_unit_is_what_most_of_its_rows_follow() -> None:
 def test_rounded_figures_are_allowed_what_rounding_took() -> None:
     row = replace(BLOOM.rows[39], cells={**BLOOM.rows[39].cells, "tflops": "112", "sec_per_iter": "143"})
     assert row.run is not None
-    case = Case(row=row, run=row.run)
+    case = PrintedRow(row=row, run=row.run)
     assert case.rate_rounding == pytest.approx(0.5 / 112 + 0.5 / 143)
 
 

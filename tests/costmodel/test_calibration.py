@@ -15,12 +15,12 @@ from tests.conftest import ROOT
 from tests.strategies import alternatives, sites
 from tuner.core.columns import Columns, FloatArray
 from tuner.core.errors import InputError
-from tuner.costmodel.calibration import Calibration, Measured, calibrate
-from tuner.costmodel.estimate import Model
+from tuner.costmodel.calibration import Calibration, MeasuredRows, calibrate
+from tuner.costmodel.estimate import CostModel
 from tuner.costmodel.evaluation import calibrate_on, learn
 from tuner.costmodel.memory import limit, worst_need
-from tuner.costmodel.memory_calibration import DEVIATION, Weighed
-from tuner.costmodel.site_factors import Site
+from tuner.costmodel.memory_calibration import DEVIATION, MeasuredMemory
+from tuner.costmodel.site_factors import SiteFactors
 from tuner.costmodel.site_file import read_site, site_text, write_site
 from tuner.costmodel.time import seconds
 from tuner.tables import read_table
@@ -29,15 +29,15 @@ ENOKI = ROOT / "tests" / "data" / "tables" / "enoki-h100.csv"
 few = settings(max_examples=20)
 
 
-def timed(columns: Columns, times: FloatArray, era: Sequence[str] | None = None) -> Measured:
-    return Measured(columns=columns, seconds=times, era=tuple(era or [""] * len(columns.tp)))
+def timed(columns: Columns, times: FloatArray, era: Sequence[str] | None = None) -> MeasuredRows:
+    return MeasuredRows(columns=columns, seconds=times, era=tuple(era or [""] * len(columns.tp)))
 
 
-def weighed(columns: Columns, *, fitted: bool) -> Weighed:
+def weighed(columns: Columns, *, fitted: bool) -> MeasuredMemory:
     rows = len(columns.tp)
     every, none = np.ones(rows, dtype=bool), np.zeros(rows, dtype=bool)
     memory = np.full(rows, np.nan)
-    return Weighed(
+    return MeasuredMemory(
         columns=columns,
         memory=memory,
         kind="smi",
@@ -53,7 +53,7 @@ def off(known: Calibration, columns: Columns, times: FloatArray, era: str = "") 
 
 def test_with_no_rows_the_calibration_is_the_prior() -> None:
     known = calibrate([])
-    assert known.site == Site()
+    assert known.site == SiteFactors()
     assert known.memory_deviation == DEVIATION
     assert known.known is None
 
@@ -63,7 +63,7 @@ def test_with_no_rows_the_calibration_is_the_prior() -> None:
 def test_one_row_already_moves_the_estimate_toward_itself(columns: Columns, factor: float) -> None:
     """Toward it and not beyond it, and with less uncertainty than before."""
     one = columns.rows(np.array([0]))
-    measured = seconds(one, Site()) * factor
+    measured = seconds(one, SiteFactors()) * factor
     known = calibrate([timed(one, measured)])
     assert abs(off(known, one, measured)[0]) <= abs(np.log(factor)) * (1 - (abs(np.log(factor)) > 0.01) * 0.1) + 1e-9
     assert off(known, one, measured)[0] * np.log(factor) <= 1e-4
@@ -72,7 +72,7 @@ def test_one_row_already_moves_the_estimate_toward_itself(columns: Columns, fact
 
 @given(alternatives(), sites(), st.lists(st.floats(0.97, 1.03), min_size=5, max_size=5))
 @few
-def test_five_rows_never_hurt_what_they_were_fitted_on(columns: Columns, site: Site, noise: list[float]) -> None:
+def test_five_rows_never_hurt_what_they_were_fitted_on(columns: Columns, site: SiteFactors, noise: list[float]) -> None:
     """The mean square error on the rows themselves falls, or stays within the noise of a row."""
     rows = columns.rows(np.arange(5) % len(columns.tp))
     measured = seconds(rows, site) * np.array(noise)
@@ -85,7 +85,7 @@ def test_five_rows_never_hurt_what_they_were_fitted_on(columns: Columns, site: S
 
 @given(alternatives(), sites(), st.integers(2, 4))
 @few
-def test_a_row_that_is_repeated_does_not_raise_the_uncertainty(columns: Columns, site: Site, times: int) -> None:
+def test_a_row_that_is_repeated_does_not_raise_the_uncertainty(columns: Columns, site: SiteFactors, times: int) -> None:
     """Of no row that is asked for, whether it was measured or not; nor may it be taken for new knowledge of factors.
 
     The host is left as it is: where a row begins to wait for it the model has a kink, and deviations take it for
@@ -103,7 +103,7 @@ def test_a_row_that_is_repeated_does_not_raise_the_uncertainty(columns: Columns,
 
 @given(alternatives(), sites())
 @few
-def test_the_order_of_the_rows_teaches_nothing(columns: Columns, site: Site) -> None:
+def test_the_order_of_the_rows_teaches_nothing(columns: Columns, site: SiteFactors) -> None:
     """Measured last or first, a row weighs the same."""
     measured = seconds(columns, site)
     back = np.arange(len(columns.tp))[::-1]
@@ -117,7 +117,7 @@ def test_the_order_of_the_rows_teaches_nothing(columns: Columns, site: Site) -> 
 def test_an_era_is_a_factor_of_its_own(columns: Columns, factor: float) -> None:
     """The same rows on a slower day: a row of that day takes longer than one of the other, of a third day between."""
     one = columns.rows(np.array([0]))
-    base = seconds(one, Site())
+    base = seconds(one, SiteFactors())
     rows = one.rows(np.zeros(6, dtype=np.int64))
     measured = np.repeat(base, 6) * np.array([1.0, 1.0, 1.0, factor, factor, factor])
     known = calibrate([timed(rows, measured, ["a", "a", "a", "b", "b", "b"])])
@@ -131,7 +131,7 @@ def test_an_era_is_a_factor_of_its_own(columns: Columns, factor: float) -> None:
 def test_an_outcome_is_evidence_of_what_a_run_needs(columns: Columns, share: float) -> None:
     """A run that was out of memory never lowers what it is said to need, and one that fitted never raises it."""
     one = columns.rows(np.array([0]))
-    before = float(worst_need(one, Site()).total[0])
+    before = float(worst_need(one, SiteFactors()).total[0])
     card = replace(one.cluster.gpu, memory=before / share)
     here = Columns(one.workload, replace(one.cluster, gpu=card), one.arrays)
     assume(limit(here) > 4e9)
@@ -144,13 +144,15 @@ def test_an_outcome_is_evidence_of_what_a_run_needs(columns: Columns, share: flo
         assert needs[False] > before
     if 1.0 < share < 1.08:
         assert needs[True] < before
-    chances = {fitted: float(Model(calibration=known).score(here).out_of_memory[0]) for fitted, known in after.items()}
+    chances = {
+        fitted: float(CostModel(calibration=known).score(here).out_of_memory[0]) for fitted, known in after.items()
+    }
     assert chances[True] <= chances[False]
 
 
 def test_the_ten_factors_are_all_that_is_fitted() -> None:
     """At most ten constants of a site, each with its prior."""
-    assert len(fields(Site)) == 10
+    assert len(fields(SiteFactors)) == 10
 
 
 @pytest.fixture(scope="module")
@@ -174,14 +176,15 @@ def test_a_calibration_comes_back_from_its_file_as_it_was(columns: Columns, lear
 
 
 @given(sites(), st.text(max_size=12), st.floats(0.001, 0.5))
-def test_any_site_comes_back_from_its_file(site: Site, era: str, deviation: float) -> None:
+def test_any_site_comes_back_from_its_file(site: SiteFactors, era: str, deviation: float) -> None:
     """Whatever text stands for the era, also what TOML would take for its own."""
     assume(era.isprintable() or era.isascii())
     known = Calibration(site=site, era=era, memory_deviation=deviation, weighed=3)
     back = _read(site_text(known, source=era))
     assert back.era == era
     assert all(
-        getattr(back.site, field.name) == pytest.approx(getattr(site, field.name), rel=1e-5) for field in fields(Site)
+        getattr(back.site, field.name) == pytest.approx(getattr(site, field.name), rel=1e-5)
+        for field in fields(SiteFactors)
     )
     assert back.known is None
     assert np.allclose(back.spread, known.spread)
@@ -238,7 +241,7 @@ def test_a_value_of_another_kind_is_refused_in_one_sentence(wrong: str | None) -
         assert "\n" not in str(refused.value)
 
 
-_FACTORS = {field.name for field in fields(Site)}
+_FACTORS = {field.name for field in fields(SiteFactors)}
 
 
 def test_a_site_is_written_whole_or_not_at_all(learnt: Calibration, tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from tests import reference
 from tests.conftest import ROOT, Run
 from tests.strategies import measured_rows
 from tuner.core.errors import NothingUsable
-from tuner.costmodel.evaluation import Evaluation, Guess, evaluate, kendall_tau, ordered_pairs, regret
+from tuner.costmodel.evaluation import Evaluation, RowEstimate, evaluate, kendall_tau, ordered_pairs, regret
 from tuner.tables import Table, table_of, write_csv
 
 TABLES = ROOT / "tests" / "data" / "tables"
@@ -47,7 +47,7 @@ def same(one: dict[str, float | None], other: dict[str, float | None]) -> bool:
     )
 
 
-def numbers(guess: Guess) -> dict[str, float | None]:
+def numbers(guess: RowEstimate) -> dict[str, float | None]:
     return {name: getattr(guess, name) for name in ("seconds", "low", "high", "memory", "need", "out_of_memory")}
 
 

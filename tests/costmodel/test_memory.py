@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from tests.strategies import alternatives, runs, sites
 from tuner.core.columns import Columns
 from tuner.core.domain import Cluster, Topology, Workload
-from tuner.costmodel.estimate import Model
+from tuner.costmodel.estimate import CostModel
 from tuner.costmodel.memory import DYNAMIC, STATIC, limit, memory_terms, needed_bytes, shown_bytes, worst_need
 from tuner.costmodel.normal import below
-from tuner.costmodel.site_factors import Site
+from tuner.costmodel.site_factors import SiteFactors
 from tuner.costmodel.stages import Stages
 
 Drawn = tuple[Workload, Cluster, Topology]
@@ -24,12 +24,12 @@ TERMS = {*STATIC, *DYNAMIC, "fragments", "step", "context"}
 ROUNDING = 1 + 1e-12
 
 
-def need(workload: Workload, cluster: Cluster, topology: Topology, site: Site | None = None) -> float:
-    return float(worst_need(Columns.of([topology], workload, cluster), site or Site()).total[0])
+def need(workload: Workload, cluster: Cluster, topology: Topology, site: SiteFactors | None = None) -> float:
+    return float(worst_need(Columns.of([topology], workload, cluster), site or SiteFactors()).total[0])
 
 
 @given(alternatives(), sites())
-def test_every_term_is_finite_and_none_is_negative_and_they_add_up(columns: Columns, site: Site) -> None:
+def test_every_term_is_finite_and_none_is_negative_and_they_add_up(columns: Columns, site: SiteFactors) -> None:
     """On the first stage, a middle one and the last; their sum is what the stage needs."""
     for stage in (Stages.first(columns), Stages.middle(columns), Stages.last(columns)):
         terms = memory_terms(stage, site)
@@ -41,7 +41,7 @@ def test_every_term_is_finite_and_none_is_negative_and_they_add_up(columns: Colu
 
 
 @given(alternatives(), sites())
-def test_a_row_needs_alone_what_it_needs_among_others(columns: Columns, site: Site) -> None:
+def test_a_row_needs_alone_what_it_needs_among_others(columns: Columns, site: SiteFactors) -> None:
     """No term depends on which other rows are scored with a row, on how many or on their order."""
     worst = worst_need(columns, site)
     together = memory_terms(Stages(columns, worst.stage), site)
@@ -56,7 +56,7 @@ def test_a_row_needs_alone_what_it_needs_among_others(columns: Columns, site: Si
 
 
 @given(runs(), sites())
-def test_the_worst_stage_needs_at_least_what_each_stage_needs(drawn: Drawn, site: Site) -> None:
+def test_the_worst_stage_needs_at_least_what_each_stage_needs(drawn: Drawn, site: SiteFactors) -> None:
     """Of three stages that are looked at, one is the worst of all in the pipeline."""
     workload, cluster, topology = drawn
     columns = Columns.of([topology], workload, cluster)
@@ -67,7 +67,7 @@ def test_the_worst_stage_needs_at_least_what_each_stage_needs(drawn: Drawn, site
 
 
 @given(runs(), st.integers(2, 4), sites())
-def test_a_larger_micro_batch_never_needs_less(drawn: Drawn, times: int, site: Site) -> None:
+def test_a_larger_micro_batch_never_needs_less(drawn: Drawn, times: int, site: SiteFactors) -> None:
     """With as many microbatches, and with as many as are left of the same batch.
 
     Of the same batch one case stands apart: plain PyTorch layers that no longer accumulate need no second gradients.
@@ -82,14 +82,14 @@ def test_a_larger_micro_batch_never_needs_less(drawn: Drawn, times: int, site: S
 
 
 @given(runs(), st.integers(2, 4), sites())
-def test_a_longer_sequence_never_needs_less(drawn: Drawn, times: int, site: Site) -> None:
+def test_a_longer_sequence_never_needs_less(drawn: Drawn, times: int, site: SiteFactors) -> None:
     workload, cluster, topology = drawn
     longer = replace(workload, model=replace(workload.model, seq=times * workload.model.seq))
     assert need(workload, cluster, topology, site) <= need(longer, cluster, topology, site) * ROUNDING
 
 
 @given(runs(), sites())
-def test_a_higher_zero_stage_never_needs_more(drawn: Drawn, site: Site) -> None:
+def test_a_higher_zero_stage_never_needs_more(drawn: Drawn, site: SiteFactors) -> None:
     """Each stage shares out what the one before it held whole, on one rank or many."""
     workload, cluster, topology = drawn
     needs = [need(workload, cluster, replace(topology, zero=zero), site) for zero in range(4)]
@@ -97,7 +97,7 @@ def test_a_higher_zero_stage_never_needs_more(drawn: Drawn, site: Site) -> None:
 
 
 @given(runs(), st.integers(2, 4), sites())
-def test_more_nodes_at_the_same_split_never_need_more(drawn: Drawn, times: int, site: Site) -> None:
+def test_more_nodes_at_the_same_split_never_need_more(drawn: Drawn, times: int, site: SiteFactors) -> None:
     """Greater dp at fixed tp and pp: with the same batch on every rank, and with the same batch on all of them."""
     workload, cluster, topology = drawn
     topology = replace(topology, dp=times * topology.dp, nodes=times * topology.nodes)
@@ -108,7 +108,7 @@ def test_more_nodes_at_the_same_split_never_need_more(drawn: Drawn, times: int, 
 
 
 @given(runs(), st.sampled_from(["tied_embeddings", "frozen_params", "layers"]), sites())
-def test_a_model_with_more_in_it_never_needs_less(drawn: Drawn, what: str, site: Site) -> None:
+def test_a_model_with_more_in_it_never_needs_less(drawn: Drawn, what: str, site: SiteFactors) -> None:
     """Weights of a table of its own, frozen parameters beside the trained ones, more layers on every stage."""
     workload, cluster, topology = drawn
     model = workload.model
@@ -122,7 +122,7 @@ def test_a_model_with_more_in_it_never_needs_less(drawn: Drawn, what: str, site:
 
 
 @given(runs(), sites())
-def test_cutting_a_layer_never_needs_more(drawn: Drawn, site: Site) -> None:
+def test_cutting_a_layer_never_needs_more(drawn: Drawn, site: SiteFactors) -> None:
     """Sequence parallelism cuts what tensor parallelism leaves whole."""
     workload, cluster, topology = drawn
     assume(topology.tp > 1)
@@ -135,7 +135,7 @@ def test_context_parallel_ranks_share_out_what_zero_shares_out(drawn: Drawn) -> 
     """They hold the same weights: a shard is of dp x cp ranks, and of two of them each holds half the states."""
     workload, cluster, topology = drawn
     terms = [
-        memory_terms(Stages.first(Columns.of([replace(topology, zero=zero)], workload, cluster)), Site())
+        memory_terms(Stages.first(Columns.of([replace(topology, zero=zero)], workload, cluster)), SiteFactors())
         for zero in (0, 3)
     ]
     for name in ("gradients", "optimizer", "frozen"):
@@ -144,7 +144,7 @@ def test_context_parallel_ranks_share_out_what_zero_shares_out(drawn: Drawn) -> 
 
 @given(runs(), sites())
 def test_what_is_allocated_is_part_of_what_is_reserved_and_that_of_what_the_card_shows(
-    drawn: Drawn, site: Site
+    drawn: Drawn, site: SiteFactors
 ) -> None:
     """Three ways to look at one GPU: each shows all that the one before it does."""
     workload, cluster, topology = drawn
@@ -156,10 +156,10 @@ def test_what_is_allocated_is_part_of_what_is_reserved_and_that_of_what_the_card
 
 @given(runs(), sites())
 @settings(max_examples=60)
-def test_what_needs_more_is_likelier_to_run_out(drawn: Drawn, site: Site) -> None:
+def test_what_needs_more_is_likelier_to_run_out(drawn: Drawn, site: SiteFactors) -> None:
     """The chance lies between 0 and 1, is a half at the card's limit and grows with what is needed."""
     workload, cluster, topology = drawn
-    model = Model()
+    model = CostModel()
     model = replace(model, calibration=replace(model.calibration, site=site))
     rows = [replace(topology, micro_batch=times * topology.micro_batch) for times in (1, 2, 3, 4)]
     columns = Columns.of(rows, replace(workload, global_batch=12 * workload.global_batch), cluster)
@@ -177,7 +177,7 @@ def test_nothing_near_the_card_is_certain(drawn: Drawn, share: float) -> None:
     wanted = need(workload, cluster, topology)
     card = replace(cluster.gpu, memory=wanted / share)
     columns = Columns.of([topology], workload, replace(cluster, gpu=card))
-    assert 0 < float(Model().score(columns).out_of_memory[0]) < 1
+    assert 0 < float(CostModel().score(columns).out_of_memory[0]) < 1
 
 
 @given(st.lists(st.floats(-60, 60), min_size=2))

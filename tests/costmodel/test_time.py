@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from tests.strategies import alternatives, runs, sites
 from tuner.core.columns import Columns
 from tuner.core.domain import Cluster, Topology, Workload
-from tuner.costmodel.estimate import CHUNK, Model
+from tuner.costmodel.estimate import CHUNK, CostModel
 from tuner.costmodel.links import all_reduce, gather
-from tuner.costmodel.site_factors import TIME_FACTORS, Site
+from tuner.costmodel.site_factors import TIME_FACTORS, SiteFactors
 from tuner.costmodel.time import TERMS, seconds, time_terms
 from tuner.space.space import Space
 
@@ -28,12 +28,12 @@ def columns_of(drawn: Drawn) -> Columns:
     return Columns.of([topology], workload, cluster)
 
 
-def took(workload: Workload, cluster: Cluster, topology: Topology, site: Site | None = None) -> float:
-    return float(seconds(Columns.of([topology], workload, cluster), site or Site())[0])
+def took(workload: Workload, cluster: Cluster, topology: Topology, site: SiteFactors | None = None) -> float:
+    return float(seconds(Columns.of([topology], workload, cluster), site or SiteFactors())[0])
 
 
 @given(alternatives(), sites())
-def test_every_term_is_finite_and_none_is_negative_and_they_add_up(columns: Columns, site: Site) -> None:
+def test_every_term_is_finite_and_none_is_negative_and_they_add_up(columns: Columns, site: SiteFactors) -> None:
     """The terms that are documented, no others, for every row; their sum is the iteration."""
     terms = time_terms(columns, site)
     assert tuple(terms) == TERMS
@@ -46,7 +46,7 @@ def test_every_term_is_finite_and_none_is_negative_and_they_add_up(columns: Colu
 
 
 @given(alternatives(), sites())
-def test_a_row_takes_alone_what_it_takes_among_others(columns: Columns, site: Site) -> None:
+def test_a_row_takes_alone_what_it_takes_among_others(columns: Columns, site: SiteFactors) -> None:
     """No term of a row depends on which other rows are scored with it, on how many or on their order."""
     together = time_terms(columns, site)
     for row in range(len(columns.tp)):
@@ -60,7 +60,7 @@ def test_a_row_is_scored_alike_in_a_chunk_of_any_other_rows(default_space: Space
     """More rows than a chunk has are scored a chunk at a time; where the chunks are cut changes nothing."""
     block = np.concatenate(list(default_space.blocks()))[: CHUNK + 500]
     columns = default_space.columns(block)
-    whole, last = Model().score(columns), Model().score(columns.rows(np.arange(CHUNK - 3, CHUNK + 3)))
+    whole, last = CostModel().score(columns), CostModel().score(columns.rows(np.arange(CHUNK - 3, CHUNK + 3)))
     for name in ("seconds", "memory", "out_of_memory", "training"):
         assert np.allclose(getattr(whole, name)[CHUNK - 3 : CHUNK + 3], getattr(last, name), rtol=1e-12)
         assert len(getattr(whole, name)) == len(block)
@@ -69,7 +69,7 @@ def test_a_row_is_scored_alike_in_a_chunk_of_any_other_rows(default_space: Space
 @given(runs(), st.sampled_from(TIME_FACTORS), st.floats(1.0, 2.0))
 def test_a_faster_site_never_takes_longer(drawn: Drawn, factor: str, times: float) -> None:
     """Each factor of a site is a speed, or for `SLOWER` a time, and moves the whole that way or not at all."""
-    base, moved = took(*drawn), took(*drawn, Site(**{factor: times}))
+    base, moved = took(*drawn), took(*drawn, SiteFactors(**{factor: times}))
     assert moved >= base * (1 - 1e-9) if factor in SLOWER else moved <= base * (1 + 1e-9)
 
 
@@ -104,7 +104,7 @@ def test_recomputing_more_takes_longer(drawn: Drawn) -> None:
     """Without recompute its term is nothing; the whole layer takes at least what its scores take."""
     workload, cluster, topology = drawn
     rows = [replace(topology, recompute=kind) for kind in ("none", "selective", "full")]
-    terms = time_terms(Columns.of(rows, workload, cluster), Site())
+    terms = time_terms(Columns.of(rows, workload, cluster), SiteFactors())
     none, selective, full = terms["recompute"]
     assert 0 == none < selective < full
     for name in ("products", "attention", "elementwise", "tensor_parallel", "launch", "upkeep", "optimizer"):
@@ -116,7 +116,7 @@ def test_what_is_not_split_is_not_paid_for(drawn: Drawn) -> None:
     """Without ranks to talk to there is no collective, without a pipeline neither sends nor a bubble."""
     columns = columns_of(drawn)
     topology = drawn[2]
-    terms = {name: float(term[0]) for name, term in time_terms(columns, Site()).items()}
+    terms = {name: float(term[0]) for name, term in time_terms(columns, SiteFactors()).items()}
     if topology.tp == 1:
         assert terms["tensor_parallel"] == 0
     if topology.cp == 1:
@@ -137,7 +137,7 @@ def test_sharing_out_gradients_costs_time_and_sharing_out_states_saves_it_only_i
     """ZeRO 1 gathers what it stepped, a shard of which each rank steps; ZeRO 2 reduces in every microbatch."""
     workload, cluster, topology = drawn
     rows = [replace(topology, zero=zero) for zero in (0, 1, 2)]
-    terms = time_terms(Columns.of(rows, workload, cluster), Site())
+    terms = time_terms(Columns.of(rows, workload, cluster), SiteFactors())
     exchanged = terms["data_parallel"] + terms["sharding"]
     assert exchanged[0] <= exchanged[1]
     assert terms["optimizer"][0] >= terms["optimizer"][1] == terms["optimizer"][2]
@@ -159,9 +159,9 @@ def test_a_collective_grows_with_its_bytes_and_with_its_ranks(
 
 @given(runs(), sites())
 @settings(max_examples=60)
-def test_the_interval_holds_the_estimate(drawn: Drawn, site: Site) -> None:
+def test_the_interval_holds_the_estimate(drawn: Drawn, site: SiteFactors) -> None:
     """Eight in ten measurements are expected around it, as far below as above by their ratio."""
-    model = Model()
+    model = CostModel()
     model = replace(model, calibration=replace(model.calibration, site=site))
     columns = columns_of(drawn)
     found, (low, high) = model.score(columns).seconds, model.interval(columns)
@@ -174,7 +174,7 @@ def test_the_interval_holds_the_estimate(drawn: Drawn, site: Site) -> None:
 def test_the_terms_that_are_shown_add_up_to_what_is_ranked_by(drawn: Drawn) -> None:
     """One topology's waterfall and its place in a plan come from one figure, of time and of memory."""
     columns = columns_of(drawn)
-    estimate, scores = Model().estimates(columns)[0], Model().score(columns)
+    estimate, scores = CostModel().estimates(columns)[0], CostModel().score(columns)
     assert estimate.time.total == pytest.approx(float(scores.seconds[0]), rel=1e-12)
     assert estimate.memory.total == pytest.approx(float(scores.memory[0]), rel=1e-12)
 
@@ -182,7 +182,11 @@ def test_the_terms_that_are_shown_add_up_to_what_is_ranked_by(drawn: Drawn) -> N
 def test_the_factors_of_time_are_all_that_time_knows_of_a_site(default_space: Space) -> None:
     """Each moves the seconds of some run of the default space, and those of memory move none."""
     columns = default_space.columns(next(default_space.blocks()))
-    base = seconds(columns, Site())
-    moving = {field.name for field in fields(Site) if (seconds(columns, Site(**{field.name: 0.5})) != base).any()}
+    base = seconds(columns, SiteFactors())
+    moving = {
+        field.name
+        for field in fields(SiteFactors)
+        if (seconds(columns, SiteFactors(**{field.name: 0.5})) != base).any()
+    }
     assert moving <= set(TIME_FACTORS)
     assert set(TIME_FACTORS) - moving <= {"host"}  # no model of this size waits for the host

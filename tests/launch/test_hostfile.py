@@ -17,12 +17,12 @@ from tuner.core.errors import InputError, LaunchError, UnknownName
 from tuner.core.outcomes import Outcome
 from tuner.launch import Job
 from tuner.launch.ds_config import ds_config
-from tuner.launch.local.hostfile import Host, Hosts, arguments, read_hostfile
-from tuner.launch.local.launcher import Local
-from tuner.launch.program import Worker
+from tuner.launch.local.hostfile import Host, HostfileProgram, arguments, read_hostfile
+from tuner.launch.local.launcher import LocalLauncher
+from tuner.launch.program import WorkerProgram
 
 TWO = (Host(name="node-1", slots=2), Host(name="node-2", slots=2))
-WORKER = Worker(configure=lambda job: ds_config(job.workload, job.topology), accelerator="cpu")
+WORKER = WorkerProgram(configure=lambda job: ds_config(job.workload, job.topology), accelerator="cpu")
 
 
 def job(folder: Path, topology: Topology) -> Job:
@@ -75,14 +75,14 @@ def test_the_command_is_this(over: str) -> None:
 def test_a_job_has_the_first_hosts_and_as_many_slots_as_ranks(tmp_path: Path) -> None:
     one = job(tmp_path, Topology(nodes=1, tp=2, pp=1, dp=1, micro_batch=2))
     one.folder.mkdir()
-    Hosts(worker=WORKER, hosts=TWO).prepare(one)
+    HostfileProgram(worker=WORKER, hosts=TWO).prepare(one)
     assert (one.folder / "hostfile").read_text() == "node-1 slots=2\n"
     told = (one.folder / ".deepspeed_env").read_text().splitlines()
     assert {"DS_ACCELERATOR=cpu", f"TUNER_JOB={one.tag}"} <= set(told)
 
 
 def test_what_hosts_cannot_do_is_refused(tmp_path: Path) -> None:
-    program = Hosts(worker=WORKER, hosts=TWO)
+    program = HostfileProgram(worker=WORKER, hosts=TWO)
     for wants, complaint in (
         (Topology(nodes=3, tp=2, pp=3, dp=1, micro_batch=1), "wants 3 nodes; 2 stand there"),
         (Topology(nodes=1, tp=4, pp=1, dp=1, micro_batch=1), "node-1 has 2 slots where 4"),
@@ -92,7 +92,7 @@ def test_what_hosts_cannot_do_is_refused(tmp_path: Path) -> None:
     with pytest.raises(LaunchError, match="letters, digits"):
         program.prepare(job(tmp_path / "with spaces", Topology(nodes=1, tp=2, pp=1, dp=1, micro_batch=1)))
     with pytest.raises(UnknownName, match="carrier-pigeon"):
-        Hosts(worker=WORKER, hosts=TWO, over="carrier-pigeon")
+        HostfileProgram(worker=WORKER, hosts=TWO, over="carrier-pigeon")
 
 
 def test_a_study_without_its_hostfile_or_pdsh_says_so(
@@ -129,8 +129,8 @@ def test_two_machines_that_are_this_one_train_together(tmp_path: Path, monkeypat
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
     hosts = (Host(name="localhost", slots=1), Host(name="127.0.0.1", slots=1))
     one = job(tmp_path, Topology(nodes=2, tp=1, pp=1, dp=2, micro_batch=2, zero=1, recompute="none"))
-    program = Hosts(worker=WORKER, hosts=hosts, python=sys.executable)
-    launcher = Local(program, ranks=1, nodes=2, name="hostfile")
+    program = HostfileProgram(worker=WORKER, hosts=hosts, python=sys.executable)
+    launcher = LocalLauncher(program, ranks=1, nodes=2, name="hostfile")
     result = ended(launcher, launcher.submit(one), 150)
     launcher.close()
     assert result.outcome is Outcome.MEASURED, (result, (one.folder / "stderr.log").read_text()[-3000:])

@@ -10,7 +10,7 @@ import pytest
 from tests.stages import MARKED, OUTCOMES, STAGES, Behaviour, Stage
 from tuner.core.errors import LaunchError
 from tuner.core.outcomes import Outcome
-from tuner.launch import Launcher, Result, State, Status
+from tuner.launch import JobState, JobStatus, Launcher, Result
 
 
 @pytest.fixture(params=[pytest.param(name, marks=MARKED.get(name, ())) for name in STAGES])
@@ -25,22 +25,22 @@ def launcher(stage: Stage) -> Iterator[Launcher]:
     opened.close()
 
 
-def at(launcher: Launcher, handle: str) -> Status:
+def at(launcher: Launcher, handle: str) -> JobStatus:
     return launcher.poll([handle])[handle]
 
 
-def ended(stage: Stage, launcher: Launcher, handle: str) -> Status:
+def ended(stage: Stage, launcher: Launcher, handle: str) -> JobStatus:
     """The job's status once it has ended by itself."""
     for _ in range(stage.looks):
-        if (status := at(launcher, handle)).state is State.ENDED:
+        if (status := at(launcher, handle)).state is JobState.ENDED:
             return status
         launcher.wait(stage.look)
     raise AssertionError(f"the job has not ended: {status}")
 
 
-def started(stage: Stage, launcher: Launcher, handle: str) -> Status:
+def started(stage: Stage, launcher: Launcher, handle: str) -> JobStatus:
     for _ in range(stage.looks):
-        if (status := at(launcher, handle)).state is not State.WAITING:
+        if (status := at(launcher, handle)).state is not JobState.WAITING:
             return status
         launcher.wait(stage.look)
     raise AssertionError(f"the job has not begun: {status}")
@@ -52,7 +52,7 @@ def test_submit_returns_at_once_with_a_handle_of_its_own_for_each_job(stage: Sta
     assert launcher.now() - before <= 2 * stage.slack
     assert first != second
     assert all(isinstance(handle, str) and handle.isprintable() and handle for handle in (first, second))
-    assert at(launcher, first).state in (State.WAITING, State.RUNNING)
+    assert at(launcher, first).state in (JobState.WAITING, JobState.RUNNING)
 
 
 def test_a_job_that_cannot_be_started_raises_and_leaves_nothing_behind(stage: Stage, launcher: Launcher) -> None:
@@ -82,7 +82,7 @@ def test_a_job_that_waits_does_not_run(stage: Stage, launcher: Launcher) -> None
     waits = launcher.submit(stage.job())
     for _ in range(3):
         status = at(launcher, waits)
-        assert (status.state, status.began, status.iterations, status.seconds_in) == (State.WAITING, None, 0, 0.0)
+        assert (status.state, status.began, status.iterations, status.seconds_in) == (JobState.WAITING, None, 0, 0.0)
         launcher.wait(stage.look)
     assert at(launcher, waits).reason
     freed = launcher.now()
@@ -100,8 +100,8 @@ def test_jobs_never_have_more_nodes_together_than_there_are(stage: Stage, launch
     handles = [launcher.submit(stage.job()) for _ in range(2 * launcher.nodes + 1)]
     for _ in range(stage.looks):
         states = [status.state for status in launcher.poll(handles).values()]
-        assert states.count(State.RUNNING) <= launcher.nodes
-        if set(states) == {State.ENDED}:
+        assert states.count(JobState.RUNNING) <= launcher.nodes
+        if set(states) == {JobState.ENDED}:
             return
         launcher.wait(stage.look)
     raise AssertionError(f"they have not all ended: {states}")
@@ -122,7 +122,7 @@ def test_progress_never_goes_back(stage: Stage, launcher: Launcher) -> None:
     handle, seen = launcher.submit(stage.job(iterations=(3,))), []
     for _ in range(1000 * stage.looks):
         seen.append(at(launcher, handle))
-        if seen[-1].state is State.ENDED:
+        if seen[-1].state is JobState.ENDED:
             break
         launcher.wait(stage.look / 1000)
     ran = [status for status in seen if status.began is not None]
@@ -142,7 +142,7 @@ def test_collect_says_the_same_any_number_of_times(stage: Stage, launcher: Launc
     launcher.cancel(handle)
     launcher.wait(stage.look)
     assert launcher.collect(handle) == launcher.collect(handle) == first
-    assert at(launcher, handle).state is State.ENDED
+    assert at(launcher, handle).state is JobState.ENDED
 
 
 def test_the_median_of_the_iterations_asked_for_is_measured(stage: Stage, launcher: Launcher) -> None:
@@ -161,7 +161,7 @@ def test_a_job_can_be_cancelled_in_any_state_and_twice(stage: Stage, launcher: L
     for handle in (waits, *hanging):
         for _ in range(2):
             launcher.cancel(handle)
-            assert at(launcher, handle).state in (State.ENDED, State.LOST)
+            assert at(launcher, handle).state in (JobState.ENDED, JobState.LOST)
     begun = launcher.submit(stage.job())
     ended(stage, launcher, begun)
     launcher.cancel("no such job")
@@ -191,10 +191,10 @@ def test_a_job_that_hangs_never_ends_by_itself(stage: Stage, launcher: Launcher)
     first = at(launcher, handle)
     launcher.wait(stage.look)
     later = at(launcher, handle)
-    assert first.state is later.state is State.RUNNING
+    assert first.state is later.state is JobState.RUNNING
     assert (later.iterations, later.moved) == (first.iterations, first.moved)
     launcher.cancel(handle)
-    assert at(launcher, handle).state is not State.RUNNING
+    assert at(launcher, handle).state is not JobState.RUNNING
 
 
 @pytest.mark.parametrize("written_down", [True, False])
@@ -235,14 +235,14 @@ def test_a_cancelled_job_does_not_run_for_those_who_come_later(stage: Stage, lau
     launcher.cancel(handle)
     other = stage.open()
     adopted = other.adopt(job, handle)
-    assert adopted is None or at(other, adopted).state in (State.ENDED, State.LOST)
+    assert adopted is None or at(other, adopted).state in (JobState.ENDED, JobState.LOST)
 
 
 def test_a_handle_that_nobody_knows_is_lost(stage: Stage, launcher: Launcher) -> None:
     known = launcher.submit(stage.job())
     statuses = launcher.poll(["no such job", known, ""])
-    assert statuses["no such job"].state is statuses[""].state is State.LOST
-    assert statuses[known].state is not State.LOST
+    assert statuses["no such job"].state is statuses[""].state is JobState.LOST
+    assert statuses[known].state is not JobState.LOST
 
 
 def test_the_clock_never_runs_backwards_and_a_wait_is_never_longer_than_asked(stage: Stage, launcher: Launcher) -> None:
@@ -284,11 +284,11 @@ def test_many_jobs_may_be_queued_at_once(stage: Stage, launcher: Launcher) -> No
     handles = [launcher.submit(stage.job()) for _ in range(stage.many)]
     assert len(set(handles)) == stage.many
     states = [status.state for status in launcher.poll(handles).values()]
-    assert states.count(State.RUNNING) <= launcher.nodes
-    assert set(states) <= {State.RUNNING, State.WAITING, State.ENDED}
+    assert states.count(JobState.RUNNING) <= launcher.nodes
+    assert set(states) <= {JobState.RUNNING, JobState.WAITING, JobState.ENDED}
     for handle in reversed(handles):
         launcher.cancel(handle)
-    assert not {State.RUNNING, State.WAITING} & {status.state for status in launcher.poll(handles).values()}
+    assert not {JobState.RUNNING, JobState.WAITING} & {status.state for status in launcher.poll(handles).values()}
 
 
 def _same(one: Result, other: Result) -> bool:

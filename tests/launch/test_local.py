@@ -20,10 +20,10 @@ from tests.conftest import ROOT
 from tests.stages import CLUSTER, TOPOLOGIES, TRAINER, WORKLOAD, template
 from tuner.core.errors import InputError, LaunchError, MissingDependency
 from tuner.core.outcomes import Outcome
-from tuner.launch import Job, Result, State
-from tuner.launch.local.launcher import Local
+from tuner.launch import Job, JobState, Result
+from tuner.launch.local.launcher import LocalLauncher
 from tuner.launch.machine import check_jobs_can_run
-from tuner.launch.program import FIELDS, Template, fields_of
+from tuner.launch.program import FIELDS, CommandTemplate, fields_of
 from tuner.launch.supervisor import TAG, members
 
 SOON = 2.0
@@ -42,8 +42,8 @@ def job(folder: Path, number: int = 0) -> Job:
 
 
 @contextmanager
-def launched(program: Template, one: Job) -> Iterator[tuple[Local, str]]:
-    launcher = Local(program, ranks=8)
+def launched(program: CommandTemplate, one: Job) -> Iterator[tuple[LocalLauncher, str]]:
+    launcher = LocalLauncher(program, ranks=8)
     try:
         yield launcher, launcher.submit(one)
     finally:
@@ -74,10 +74,10 @@ def until(met: Callable[[], object], seconds: float = 20.0) -> float:
     return time.monotonic() - began
 
 
-def ended(launcher: Local, handle: str, seconds: float = 20.0) -> Result:
+def ended(launcher: LocalLauncher, handle: str, seconds: float = 20.0) -> Result:
     def over() -> bool:
         launcher.wait(0.2)
-        return launcher.poll([handle])[handle].state is State.ENDED
+        return launcher.poll([handle])[handle].state is JobState.ENDED
 
     until(over, seconds)
     return launcher.collect(handle)
@@ -152,7 +152,7 @@ def test_a_disk_that_is_full_is_told_though_the_log_cannot_say_it(tmp_path: Path
 
 
 def test_a_program_that_does_not_exist_is_a_crash_that_says_so(tmp_path: Path) -> None:
-    program = Template.parse("no-such-trainer --tp {tp}", configure=lambda _: {}, cwd=tmp_path)
+    program = CommandTemplate.parse("no-such-trainer --tp {tp}", configure=lambda _: {}, cwd=tmp_path)
     with launched(program, job(tmp_path)) as (launcher, handle):
         failure = ended(launcher, handle).failure
         assert failure is not None
@@ -246,7 +246,7 @@ def test_a_tuner_that_is_killed_takes_its_jobs_along_within_two_seconds(behaviou
         until(lambda: not [pid for pid in mine if alive(pid)], 2.0)
         assert time.monotonic() - began < 2.0
         assert processes(one) == set()
-    other = Local(template(behaviour), ranks=8)
+    other = LocalLauncher(template(behaviour), ranks=8)
     try:
         adopted = other.adopt(one, handle)
         assert (adopted is not None) == measured
@@ -261,7 +261,7 @@ def test_a_number_that_now_belongs_to_another_process_is_nobodys_keeper(tmp_path
     with subprocess.Popen([sys.executable, "-I", "-S", str(TRAINER), "hang"], stdout=subprocess.DEVNULL) as stranger:
         noted = {"tag": one.tag, "keeper": stranger.pid, "last": 2, "nodes": 1, "host": os.uname().nodename}
         (one.folder / "keeper.json").write_text(json.dumps(noted))
-        launcher = Local(template("good"), ranks=8)
+        launcher = LocalLauncher(template("good"), ranks=8)
         assert launcher.adopt(one, None) is None
         launcher.close()
         assert stranger.poll() is None
@@ -273,9 +273,9 @@ def test_two_tuners_on_one_machine_do_not_disturb_each_other(tmp_path: Path) -> 
     with launched(template("hang"), first) as (one, held), launched(template("good"), second) as (other, handle):
         until(lambda: printed(first))
         assert ended(other, handle).outcome is Outcome.MEASURED
-        assert one.poll([held])[held].state is State.RUNNING
+        assert one.poll([held])[held].state is JobState.RUNNING
         other.close()
-        assert one.poll([held])[held].state is State.RUNNING
+        assert one.poll([held])[held].state is JobState.RUNNING
 
 
 def test_other_children_of_the_tuner_are_left_alone(tmp_path: Path) -> None:
@@ -288,7 +288,7 @@ def test_other_children_of_the_tuner_are_left_alone(tmp_path: Path) -> None:
 
 
 def test_a_job_of_more_ranks_than_there_are_is_refused(tmp_path: Path) -> None:
-    launcher = Local(template("good"), ranks=4)
+    launcher = LocalLauncher(template("good"), ranks=4)
     with pytest.raises(LaunchError, match=r"wants 8 ranks; there can be 4\."):
         launcher.submit(job(tmp_path))
     assert not list(tmp_path.iterdir())
@@ -338,14 +338,14 @@ def test_every_field_of_a_template_has_a_value_and_stands_in_the_page(tmp_path: 
 )
 def test_a_template_that_cannot_be_filled_is_refused_in_one_sentence(text: str, complaint: str, tmp_path: Path) -> None:
     with pytest.raises(InputError, match=complaint):
-        Template.parse(text, configure=lambda _: {}, cwd=tmp_path)
+        CommandTemplate.parse(text, configure=lambda _: {}, cwd=tmp_path)
 
 
 def test_a_command_is_split_as_a_shell_would_and_never_given_to_one(tmp_path: Path) -> None:
     text = "train 'a b' $HOME ;rm {{kept}} --tp={tp} {ds_config}"
     one = job(tmp_path)
     one.folder.mkdir()
-    start = Template.parse(text, configure=lambda _: {"a": 1}, cwd=tmp_path).prepare(one)
+    start = CommandTemplate.parse(text, configure=lambda _: {"a": 1}, cwd=tmp_path).prepare(one)
     assert start.arguments[:-1] == ("train", "a b", "$HOME", ";rm", "{kept}", "--tp=2")
     assert json.loads(Path(start.arguments[-1]).read_text()) == {"a": 1}
 

@@ -19,8 +19,8 @@ from tuner.core.domain import Topology
 from tuner.core.outcomes import Outcome
 from tuner.launch import Job
 from tuner.launch.ds_config import ds_config
-from tuner.launch.local.launcher import Local
-from tuner.launch.program import Start, Worker
+from tuner.launch.local.launcher import LocalLauncher
+from tuner.launch.program import ProcessSpec, WorkerProgram
 from tuner.launch.supervisor import members
 
 pytestmark = pytest.mark.slow
@@ -45,7 +45,7 @@ def assigned(folder: Path, topology: Topology, **rest: Any) -> Job:
     )
 
 
-def worker(timeout: float = 600.0, **changes: Any) -> Worker:
+def worker(timeout: float = 600.0, **changes: Any) -> WorkerProgram:
     """The worker, with DeepSpeed's config changed at these places."""
     needs_deepspeed()
 
@@ -59,7 +59,7 @@ def worker(timeout: float = 600.0, **changes: Any) -> Worker:
             place[last] = value
         return made
 
-    return Worker(configure=configure, accelerator="cpu", timeout=timeout)
+    return WorkerProgram(configure=configure, accelerator="cpu", timeout=timeout)
 
 
 def ranks(one: Job) -> dict[int, int]:
@@ -74,7 +74,7 @@ def ranks(one: Job) -> dict[int, int]:
 
 def test_a_hang_leaves_the_stacks_of_its_ranks_and_a_killed_rank_ends_the_job(tmp_path: Path) -> None:
     """A rank is stopped: the other waits for it in a collective and writes down where; then the first is killed."""
-    launcher, one = Local(worker(), ranks=2), assigned(tmp_path, TWO, iterations=(900_000,))
+    launcher, one = LocalLauncher(worker(), ranks=2), assigned(tmp_path, TWO, iterations=(900_000,))
     handle = launcher.submit(one)
     until(lambda: printed(one), LONG)
     stopped = ranks(one)[1]
@@ -98,7 +98,7 @@ def test_a_hang_leaves_the_stacks_of_its_ranks_and_a_killed_rank_ends_the_job(tm
 
 
 def test_a_collective_that_times_out_is_a_hang(tmp_path: Path) -> None:
-    launcher, one = Local(worker(timeout=4.0), ranks=2), assigned(tmp_path, TWO, iterations=(900_000,))
+    launcher, one = LocalLauncher(worker(timeout=4.0), ranks=2), assigned(tmp_path, TWO, iterations=(900_000,))
     handle = launcher.submit(one)
     until(lambda: printed(one), LONG)
     os.kill(ranks(one)[1], signal.SIGSTOP)
@@ -114,11 +114,11 @@ def test_a_collective_that_times_out_is_a_hang(tmp_path: Path) -> None:
 class Limited:
     """The worker with little memory."""
 
-    inner: Worker
+    inner: WorkerProgram
     measured_by_log = False
     on_host = True
 
-    def prepare(self, one: Job) -> Start:
+    def prepare(self, one: Job) -> ProcessSpec:
         start = self.inner.prepare(one)
         return replace(start, arguments=("prlimit", "--as=6000000000", *start.arguments))
 
@@ -136,7 +136,7 @@ FAILURES: dict[str, tuple[Outcome, str, str]] = {
 @pytest.mark.parametrize("name", FAILURES)
 def test_a_failure_of_the_worker_is_told_with_its_line(name: str, tmp_path: Path) -> None:
     one = assigned(tmp_path, ONE)
-    program: Worker | Limited = worker()
+    program: WorkerProgram | Limited = worker()
     if name == "refused":
         program = worker(zero_optimization__no_such_key=1)
     elif name == "nan":
@@ -144,7 +144,7 @@ def test_a_failure_of_the_worker_is_told_with_its_line(name: str, tmp_path: Path
     else:
         program, big = Limited(worker()), tiny(vocab=2_000_000, hidden=1024)
         one = replace(one, workload=replace(WORKLOAD, model=big))
-    launcher = Local(program, ranks=2)
+    launcher = LocalLauncher(program, ranks=2)
     result = ended(launcher, launcher.submit(one), LONG)
     launcher.close()
     assert result.failure is not None

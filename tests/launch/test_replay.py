@@ -11,8 +11,8 @@ from tests.stages import CLUSTER, TOPOLOGIES, WORKLOAD, Behaviour, answer
 from tuner.core.domain import Topology, Workload
 from tuner.core.errors import InputError, LaunchError
 from tuner.core.outcomes import Measurement, Outcome
-from tuner.launch import Job, Result, State
-from tuner.launch.virtual.replay import Answer, Replay
+from tuner.launch import Job, JobState, Result
+from tuner.launch.virtual.replay import ReplayedRun, ReplayLauncher
 
 GOOD = TOPOLOGIES["good"]
 
@@ -28,7 +28,7 @@ def job(folder: Path, number: int, topology: Topology = GOOD, workload: Workload
     )
 
 
-def run(cluster: Replay, what: Job) -> Result:
+def run(cluster: ReplayLauncher, what: Job) -> Result:
     handle = cluster.submit(what)
     for _ in range(10):
         cluster.wait(1000.0)
@@ -36,7 +36,7 @@ def run(cluster: Replay, what: Job) -> Result:
 
 
 def test_a_row_answers_with_its_own_figures_and_they_are_not_simulated(tmp_path: Path) -> None:
-    found = run(Replay([answer("good", 12.5)]), job(tmp_path, 0))
+    found = run(ReplayLauncher([answer("good", 12.5)]), job(tmp_path, 0))
     assert found.measurement == Measurement(
         seconds=12.5, iterations=(2,), peak_memory=30e9, fullest=False, simulated=False
     )
@@ -46,18 +46,18 @@ def test_a_row_answers_with_its_own_figures_and_they_are_not_simulated(tmp_path:
 @pytest.mark.parametrize(("behaviour", "said"), [("oom", "OOM"), ("crash", "FAIL")])
 def test_a_row_that_failed_fails_and_quotes_the_table(behaviour: Behaviour, said: str, tmp_path: Path) -> None:
     row = answer(behaviour)
-    found = run(Replay([row]), job(tmp_path, 0, row.topology))
+    found = run(ReplayLauncher([row]), job(tmp_path, 0, row.topology))
     assert found.outcome is row.outcome
     assert found.failure is not None
     assert found.failure.evidence == f"the table says {said}: as tabled"
 
 
 def test_a_row_that_hung_hangs_from_the_start(tmp_path: Path) -> None:
-    cluster = Replay([answer("hang")])
+    cluster = ReplayLauncher([answer("hang")])
     handle = cluster.submit(job(tmp_path, 0, TOPOLOGIES["hang"]))
     cluster.wait(1e6)
     status = cluster.poll([handle])[handle]
-    assert (status.state, status.iterations, status.moved) == (State.RUNNING, 0, status.began)
+    assert (status.state, status.iterations, status.moved) == (JobState.RUNNING, 0, status.began)
     assert cluster.now() == 1e6
 
 
@@ -66,7 +66,7 @@ def test_repeated_rows_answer_in_turn_and_then_again_from_the_first(tmp_path: Pa
     rows = [answer("good", 10.0), answer("oom"), answer("good", 11.0), answer("good", 12.0)]
     seen = []
     for number in range(7):
-        measurement = run(Replay(rows), job(tmp_path, number)).measurement
+        measurement = run(ReplayLauncher(rows), job(tmp_path, number)).measurement
         assert measurement is not None
         seen.append(measurement.seconds)
     assert seen == [10.0, 11.0, 12.0, 10.0, 11.0, 12.0, 10.0]
@@ -74,13 +74,13 @@ def test_repeated_rows_answer_in_turn_and_then_again_from_the_first(tmp_path: Pa
 
 def test_one_topology_may_fail_once_and_run_once(tmp_path: Path) -> None:
     rows = [replace(answer("crash"), topology=GOOD), answer("good", 9.0)]
-    cluster = Replay(rows)
+    cluster = ReplayLauncher(rows)
     outcomes = [run(cluster, job(tmp_path, number)).outcome for number in range(3)]
     assert outcomes == [Outcome.CRASHED, Outcome.MEASURED, Outcome.CRASHED]
 
 
 def test_what_the_table_lacks_cannot_be_launched(tmp_path: Path) -> None:
-    cluster = Replay([answer("good", 10.0), answer("oom")])
+    cluster = ReplayLauncher([answer("good", 10.0), answer("oom")])
     with pytest.raises(LaunchError, match="no row of tp2-pp1-dp4-mbs2-z1 on 1 node; it answers for 2 topologies"):
         cluster.submit(job(tmp_path, 0, replace(GOOD, micro_batch=2)))
     with pytest.raises(LaunchError, match="no row of"):
@@ -91,23 +91,25 @@ def test_what_the_table_lacks_cannot_be_launched(tmp_path: Path) -> None:
 def test_a_row_is_found_by_what_is_run_and_not_by_how_it_is_said(tmp_path: Path) -> None:
     """The row's own model has 32 heads and a batch of 32; the study asks for them as axes."""
     model = replace(WORKLOAD.model.with_heads(32), name="of a table")
-    cluster = Replay([answer("good", 10.0, workload=replace(WORKLOAD, model=model, global_batch=32, tokens=1e9))])
+    cluster = ReplayLauncher(
+        [answer("good", 10.0, workload=replace(WORKLOAD, model=model, global_batch=32, tokens=1e9))]
+    )
     asked = replace(GOOD, heads=32, global_batch=32)
     assert run(cluster, job(tmp_path, 0, asked)).outcome is Outcome.MEASURED
 
 
 def test_a_table_that_answers_nothing_is_refused_and_so_is_a_row_that_makes_no_sense() -> None:
     with pytest.raises(InputError, match="without a usable row"):
-        Replay([])
+        ReplayLauncher([])
     with pytest.raises(InputError, match="measured and has no seconds"):
         answer("good")
     with pytest.raises(InputError, match=r"took -1\.0 seconds"):
         answer("good", -1.0)
     with pytest.raises(InputError, match="a table says OK, OOM, FAIL or HANG"):
-        Answer(workload=WORKLOAD, cluster=CLUSTER, topology=GOOD, outcome=Outcome.PRUNED)
+        ReplayedRun(workload=WORKLOAD, cluster=CLUSTER, topology=GOOD, outcome=Outcome.PRUNED)
 
 
 def test_it_has_the_nodes_of_its_largest_row_unless_it_is_told() -> None:
     rows = [answer("good", 10.0), replace(answer("good", 5.0), topology=replace(GOOD, nodes=2, dp=8))]
-    assert Replay(rows).nodes == 2
-    assert Replay(rows, nodes=9).nodes == 9
+    assert ReplayLauncher(rows).nodes == 2
+    assert ReplayLauncher(rows, nodes=9).nodes == 9

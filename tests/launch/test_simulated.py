@@ -24,10 +24,10 @@ from tuner.core.columns import Columns, FloatArray
 from tuner.core.domain import Topology
 from tuner.core.errors import InputError, LaunchError
 from tuner.core.outcomes import Outcome
-from tuner.costmodel.estimate import Model
-from tuner.launch import Job, Result, State
-from tuner.launch.virtual.ground_truth import CLIFF, USABLE, Truth
-from tuner.launch.virtual.simulated import NOISE, Drift, Faults, Simulated
+from tuner.costmodel.estimate import CostModel
+from tuner.launch import Job, JobState, Result
+from tuner.launch.virtual.ground_truth import CLIFF, USABLE, GroundTruth
+from tuner.launch.virtual.simulated import NOISE, Faults, SimulatedLauncher, SpeedChange
 from tuner.logs.failures import Failures
 from tuner.space.space import Space
 
@@ -46,11 +46,11 @@ def job(folder: Path, number: int, topology: Topology = GOOD) -> Job:
     )
 
 
-def run(cluster: Simulated, what: Job) -> Result:
+def run(cluster: SimulatedLauncher, what: Job) -> Result:
     """What comes of a job; one that hangs is cancelled."""
     handle = cluster.submit(what)
     for _ in range(20):
-        if cluster.poll([handle])[handle].state is State.ENDED:
+        if cluster.poll([handle])[handle].state is JobState.ENDED:
             return cluster.collect(handle)
         cluster.wait(1e5)
     cluster.cancel(handle)
@@ -89,19 +89,19 @@ def test_a_seed_is_the_same_world_in_every_process(tmp_path: Path) -> None:
     ]
     assert worlds[0] == worlds[1]
     columns = Columns.of(TOPOLOGIES.values(), WORKLOAD, CLUSTER)
-    assert json.loads(worlds[0])[0] == list(Truth(11).seconds(columns))
+    assert json.loads(worlds[0])[0] == list(GroundTruth(11).seconds(columns))
 
 
 def test_another_seed_is_another_world() -> None:
     columns = Columns.of(TOPOLOGIES.values(), WORKLOAD, CLUSTER)
-    one, other = Truth(1), Truth(2)
+    one, other = GroundTruth(1), GroundTruth(2)
     assert not np.any(one.seconds(columns) == other.seconds(columns))
     assert one.limit(columns) != other.limit(columns)
 
 
 def test_a_topology_has_one_truth_however_many_are_asked_for(default_space: Space) -> None:
     points = np.concatenate(list(default_space.blocks()))[:9000]
-    truth, places = Truth(5), [0, 4000, 8500]
+    truth, places = GroundTruth(5), [0, 4000, 8500]
     every = truth.seconds(default_space.columns(points))
     few = Columns.of(default_space.topologies(points[places]), default_space.workload, default_space.cluster)
     assert truth.seconds(few) == pytest.approx(every[places], rel=1e-12)
@@ -109,7 +109,7 @@ def test_a_topology_has_one_truth_however_many_are_asked_for(default_space: Spac
 
 
 def test_runs_of_one_topology_differ_by_the_noise(tmp_path: Path) -> None:
-    cluster = Simulated(4, seed=2, faults=NO_FAULTS)
+    cluster = SimulatedLauncher(4, seed=2, faults=NO_FAULTS)
     logs = np.log([seconds(run(cluster, job(tmp_path, number))) for number in range(200)])
     truth = cluster.truth.seconds(Columns.of([GOOD], WORKLOAD, CLUSTER))[0]
     assert np.std(logs) == pytest.approx(NOISE, rel=0.2)
@@ -118,7 +118,7 @@ def test_runs_of_one_topology_differ_by_the_noise(tmp_path: Path) -> None:
 
 def test_hangs_and_crashes_are_rare_and_the_next_run_goes_through(tmp_path: Path) -> None:
     numbers = count()
-    cluster = Simulated(4, seed=4)
+    cluster = SimulatedLauncher(4, seed=4)
     outcomes = [run(cluster, job(tmp_path, next(numbers))).outcome for _ in range(900)]
     seen = Counter(outcomes)
     assert 2 <= seen[Outcome.CRASHED] <= 15
@@ -127,10 +127,10 @@ def test_hangs_and_crashes_are_rare_and_the_next_run_goes_through(tmp_path: Path
         assert this is Outcome.MEASURED or following is Outcome.MEASURED
 
 
-@pytest.mark.parametrize("drift", [Drift(factor=1.05, after_jobs=3), Drift(factor=1.05, at_seconds=200.0)])
-def test_a_drift_shifts_what_is_submitted_after_it_by_its_factor(drift: Drift, tmp_path: Path) -> None:
-    still = Simulated(4, seed=6, faults=NO_FAULTS)
-    moving = Simulated(4, seed=6, faults=NO_FAULTS, drift=drift)
+@pytest.mark.parametrize("drift", [SpeedChange(factor=1.05, after_jobs=3), SpeedChange(factor=1.05, at_seconds=200.0)])
+def test_a_drift_shifts_what_is_submitted_after_it_by_its_factor(drift: SpeedChange, tmp_path: Path) -> None:
+    still = SimulatedLauncher(4, seed=6, faults=NO_FAULTS)
+    moving = SimulatedLauncher(4, seed=6, faults=NO_FAULTS, drift=drift)
     ratios, clocks = [], []
     for number in range(8):
         clocks.append(moving.now())
@@ -145,27 +145,27 @@ def test_a_drift_shifts_what_is_submitted_after_it_by_its_factor(drift: Drift, t
 
 def test_a_drift_that_is_none_is_refused() -> None:
     with pytest.raises(InputError, match="give one of the two"):
-        Drift(factor=1.1)
+        SpeedChange(factor=1.1)
     with pytest.raises(InputError, match="is no drift"):
-        Drift(factor=0.0, after_jobs=1)
+        SpeedChange(factor=0.0, after_jobs=1)
 
 
 def test_a_resumed_study_meets_the_same_cluster(tmp_path: Path) -> None:
     """Noise goes by how often a topology has been run, drift by how many jobs there were; both are found again."""
-    drift = Drift(factor=1.1, after_jobs=4)
-    whole = Simulated(4, seed=8, drift=drift)
+    drift = SpeedChange(factor=1.1, after_jobs=4)
+    whole = SimulatedLauncher(4, seed=8, drift=drift)
     expected = [run(whole, job(tmp_path / "whole", number)) for number in range(6)]
-    found = [run(Simulated(4, seed=8, drift=drift), job(tmp_path / "cut", number)) for number in range(6)]
+    found = [run(SimulatedLauncher(4, seed=8, drift=drift), job(tmp_path / "cut", number)) for number in range(6)]
     assert found == expected
 
 
 def test_a_job_is_found_where_it_was_at_every_moment_of_its_life(tmp_path: Path) -> None:
     what = replace(job(tmp_path, 0), iterations=(3,))
-    first = Simulated(4, seed=1, faults=NO_FAULTS, clock=1000.0)
+    first = SimulatedLauncher(4, seed=1, faults=NO_FAULTS, clock=1000.0)
     handle = first.submit(what)
     assert json.loads((what.folder / "simulated.json").read_text())["simulated"] is True
     for _ in range(200):
-        second = Simulated(4, seed=1, clock=first.now())
+        second = SimulatedLauncher(4, seed=1, clock=first.now())
         assert second.adopt(what, None) == handle
         assert second.now() == first.now()
         assert second.poll([handle]) == first.poll([handle])
@@ -174,12 +174,12 @@ def test_a_job_is_found_where_it_was_at_every_moment_of_its_life(tmp_path: Path)
 
 
 def test_a_job_that_waited_and_began_is_not_begun_again(tmp_path: Path) -> None:
-    cluster = Simulated(1, seed=1, faults=NO_FAULTS)
+    cluster = SimulatedLauncher(1, seed=1, faults=NO_FAULTS)
     run_first, then = job(tmp_path, 0), job(tmp_path, 1)
     first, handle = cluster.submit(run_first), cluster.submit(then)
     cluster.resume_at(2000.0)
-    assert cluster.poll([first, handle])[handle].state is State.ENDED
-    again = Simulated(1, seed=1)
+    assert cluster.poll([first, handle])[handle].state is JobState.ENDED
+    again = SimulatedLauncher(1, seed=1)
     assert again.adopt(then, None) == handle
     again.resume_at(cluster.now())
     assert again.poll([handle]) == cluster.poll([handle])
@@ -196,7 +196,7 @@ def _walk(folder: Path, seed: int, *, killed: bool) -> list[object]:
     faults = Faults(hangs=0.1, crashes=0.1)
     steps, kills = Random(seed), Random(seed)  # noqa: S311 - a walk and no secret
     shutil.rmtree(folder, ignore_errors=True)
-    cluster, jobs, seen = Simulated(3, seed=1, faults=faults), list[tuple[Job, str]](), list[object]()
+    cluster, jobs, seen = SimulatedLauncher(3, seed=1, faults=faults), list[tuple[Job, str]](), list[object]()
     for _ in range(60):
         move = steps.random()
         if move < 0.3:
@@ -207,20 +207,20 @@ def _walk(folder: Path, seed: int, *, killed: bool) -> list[object]:
         else:
             cluster.cancel(steps.choice(jobs)[1])
         if killed and kills.random() < 0.3:
-            cluster = Simulated(3, seed=1, faults=faults, clock=cluster.now())
+            cluster = SimulatedLauncher(3, seed=1, faults=faults, clock=cluster.now())
             for what, handle in kills.sample(jobs, len(jobs)):
                 assert cluster.adopt(what, kills.choice([handle, None])) == handle
         found = cluster.poll([handle for _, handle in jobs])
-        ended = [cluster.collect(handle) for handle, status in found.items() if status.state is State.ENDED]
+        ended = [cluster.collect(handle) for handle, status in found.items() if status.state is JobState.ENDED]
         seen.append((cluster.now(), found, ended))
     return seen
 
 
 def test_a_waiting_job_that_is_adopted_first_does_not_overtake(tmp_path: Path) -> None:
-    cluster = Simulated(1, seed=1, faults=NO_FAULTS)
+    cluster = SimulatedLauncher(1, seed=1, faults=NO_FAULTS)
     jobs = [job(tmp_path, number) for number in range(3)]
     handles = [cluster.submit(each) for each in jobs]
-    again = Simulated(1, seed=1)
+    again = SimulatedLauncher(1, seed=1)
     assert [again.adopt(each, None) for each in reversed(jobs)] == handles[::-1]
     assert again.poll(handles) == cluster.poll(handles)
     for each in (again, cluster):
@@ -232,53 +232,53 @@ def test_a_disk_that_is_full_is_said_and_nothing_is_left(tmp_path: Path, monkeyp
     def full(*_: object, **__: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    cluster, what = Simulated(4, seed=1), job(tmp_path, 0)
+    cluster, what = SimulatedLauncher(4, seed=1), job(tmp_path, 0)
     with monkeypatch.context() as patched:
         patched.setattr(Path, "replace", full)
         with pytest.raises(LaunchError, match="No space left on device; name a folder"):
             cluster.submit(what)
     assert not list(tmp_path.iterdir())
     handle = cluster.submit(what)
-    assert Simulated(4, seed=1).adopt(what, None) == handle
+    assert SimulatedLauncher(4, seed=1).adopt(what, None) == handle
 
 
 def test_another_cluster_s_jobs_are_not_adopted(tmp_path: Path) -> None:
     what = job(tmp_path, 0)
-    handle = Simulated(4, seed=1).submit(what)
-    other = Simulated(4, seed=2)
+    handle = SimulatedLauncher(4, seed=1).submit(what)
+    other = SimulatedLauncher(4, seed=2)
     assert other.adopt(what, handle) is None
-    assert other.poll([handle])[handle].state is State.LOST
+    assert other.poll([handle])[handle].state is JobState.LOST
 
 
 @pytest.mark.parametrize("damage", ["", "{", "[]", '{"schema": "tuner/virtual-job/1", "life": {}}', "é"])
 def test_a_damaged_file_is_none_and_the_handle_alone_is_enough(damage: str, tmp_path: Path) -> None:
     what = job(tmp_path, 0)
-    handle = Simulated(4, seed=1).submit(what)
+    handle = SimulatedLauncher(4, seed=1).submit(what)
     (what.folder / "simulated.json").write_text(damage, encoding="utf-8")
-    assert Simulated(4, seed=1).adopt(what, None) is None
-    assert Simulated(4, seed=1).adopt(what, handle) == handle
+    assert SimulatedLauncher(4, seed=1).adopt(what, None) is None
+    assert SimulatedLauncher(4, seed=1).adopt(what, handle) == handle
 
 
 def test_a_job_larger_than_the_cluster_is_refused_with_the_numbers(tmp_path: Path) -> None:
     with pytest.raises(LaunchError, match="takes 2 nodes, and the simulated cluster has 1"):
-        Simulated(1).submit(job(tmp_path, 0, replace(GOOD, nodes=2, dp=8)))
+        SimulatedLauncher(1).submit(job(tmp_path, 0, replace(GOOD, nodes=2, dp=8)))
     with pytest.raises(LaunchError, match="cannot be measured"):
-        Simulated(1).submit(replace(job(tmp_path, 0), iterations=()))
+        SimulatedLauncher(1).submit(replace(job(tmp_path, 0), iterations=()))
 
 
 def test_a_truth_of_one_s_own_answers(tmp_path: Path) -> None:
-    class Twins(Truth):
+    class Twins(GroundTruth):
         def seconds(self, columns: Columns) -> FloatArray:
             return np.full(len(columns.tp), 7.0)
 
-    cluster = Simulated(4, truth=Twins(0), faults=NO_FAULTS)
+    cluster = SimulatedLauncher(4, truth=Twins(0), faults=NO_FAULTS)
     for number, topology in enumerate((GOOD, TOPOLOGIES["crash"])):
         assert seconds(run(cluster, job(tmp_path, number, topology))) == pytest.approx(7.0, rel=0.05)
 
 
 @pytest.mark.parametrize("outcome", [Outcome.OOM, Outcome.CRASHED])
 def test_the_evidence_is_what_a_reader_of_logs_would_know(outcome: Outcome, tmp_path: Path) -> None:
-    cluster = Simulated(4, faults=Faults(planted={GOOD.key: outcome}))
+    cluster = SimulatedLauncher(4, faults=Faults(planted={GOOD.key: outcome}))
     for number in range(12):
         failure = run(cluster, job(tmp_path, number)).failure
         assert failure is not None
@@ -289,10 +289,10 @@ def test_the_evidence_is_what_a_reader_of_logs_would_know(outcome: Outcome, tmp_
 
 
 def test_the_first_iteration_is_the_slowest_and_progress_is_told(tmp_path: Path) -> None:
-    cluster = Simulated(4, seed=9, faults=NO_FAULTS)
+    cluster = SimulatedLauncher(4, seed=9, faults=NO_FAULTS)
     handle = cluster.submit(replace(job(tmp_path, 0), iterations=(2, 3)))
     ends, shares = [cluster.now()], []
-    while (status := cluster.poll([handle])[handle]).state is not State.ENDED:
+    while (status := cluster.poll([handle])[handle]).state is not JobState.ENDED:
         shares.append(status.share)
         cluster.wait(1e5)
         ends.append(cluster.now())
@@ -305,7 +305,7 @@ def test_the_first_iteration_is_the_slowest_and_progress_is_told(tmp_path: Path)
 
 
 def test_cliffs_are_few_and_of_the_size_that_is_said() -> None:
-    truth = Truth(3)
+    truth = GroundTruth(3)
     slower = np.array([truth._cliff(14336, heads, tp) for heads in range(8, 129, 8) for tp in (1, 2, 4, 8)]) - 1
     cliffs = slower[slower > CLIFF[0]]
     assert 0.15 < len(cliffs) / len(slower) < 0.45
@@ -317,10 +317,10 @@ def test_the_truth_is_not_the_model_and_the_model_is_of_use(default_space: Space
     """Over 300 legal topologies of each of ten clusters; `benchmarks/simulated.py` prints the figures."""
     points = np.concatenate(list(default_space.blocks()))
     columns = default_space.columns(np.random.default_rng(0).choice(points, 300, replace=False))
-    expected = Model().score(columns)
+    expected = CostModel().score(columns)
     errors, orders = [], []
     for seed in range(10):
-        truth = Truth(seed)
+        truth = GroundTruth(seed)
         found = truth.seconds(columns)
         errors.append(np.median(np.abs(expected.seconds / found - 1)))
         orders.append(order(expected.seconds, found))

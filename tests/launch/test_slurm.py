@@ -15,13 +15,13 @@ from tests.conftest import ROOT
 from tests.stages import CLUSTER, TOPOLOGIES, WORKLOAD
 from tuner.core.catalog import read_toml
 from tuner.core.errors import InputError
-from tuner.launch.contract import Job, State
-from tuner.launch.program import Start
+from tuner.launch.contract import Job, JobState
+from tuner.launch.program import ProcessSpec
 from tuner.launch.slurm.script import batch_script, job_name, step_script
-from tuner.launch.slurm.site_profile import SlurmSite
+from tuner.launch.slurm.site_profile import SiteProfile
 from tuner.launch.slurm.states import (
     MARK,
-    Row,
+    QueuedJob,
     accounted,
     fitting,
     never,
@@ -35,7 +35,7 @@ from tuner.launch.slurm.states import (
 
 GOLDEN = ROOT / "tests/data/golden"
 HOSTILE = '/scratch/it\'s "a" $(touch x) `y`;rm -rf *\n#SBATCH --uid=0/é 模型/-rf/back\\n%j'
-FULL = SlurmSite(
+FULL = SiteProfile(
     account="physics",
     partition="gpu,long",
     constraint="[rack1|rack2]&a100",
@@ -66,9 +66,9 @@ def job(folder: str = "/scratch/study/0001", tag: str = "0f3c") -> Job:
     )
 
 
-def start(folder: str = "/scratch/study/0001", *, ranks: bool = True) -> Start:
+def start(folder: str = "/scratch/study/0001", *, ranks: bool = True) -> ProcessSpec:
     words = ("/opt/python", "-m", "tuner.worker", "--job", f"{folder}/assignment.json")
-    return Start(
+    return ProcessSpec(
         arguments=("torchrun", "train.py", "--name", HOSTILE),
         environment={"DS_ACCELERATOR": "cuda", "ODD": HOSTILE},
         cwd=Path(folder),
@@ -78,20 +78,22 @@ def start(folder: str = "/scratch/study/0001", *, ranks: bool = True) -> Start:
 
 
 SCRIPTS = {
-    "slurm-plain.sh": lambda: batch_script(job(), start(), SlurmSite(), accelerators=True),
+    "slurm-plain.sh": lambda: batch_script(job(), start(), SiteProfile(), accelerators=True),
     "slurm-full.sh": lambda: batch_script(job(), start(), FULL, accelerators=True, exclude=["n3", "n7"]),
     "slurm-hostile.sh": lambda: batch_script(
-        job(HOSTILE, 'a "tag"\n$(x)'), start(HOSTILE), SlurmSite(gres=""), accelerators=True
+        job(HOSTILE, 'a "tag"\n$(x)'), start(HOSTILE), SiteProfile(gres=""), accelerators=True
     ),
     "slurm-nodes.sh": lambda: batch_script(
-        job(), start(ranks=False), SlurmSite(tasks="nodes"), accelerators=True
+        job(), start(ranks=False), SiteProfile(tasks="nodes"), accelerators=True
     ),
     "slurm-step.sh": lambda: step_script(job(), start(), FULL, accelerators=True),
     "slurm-step-hostile.sh": lambda: step_script(
-        replace(job(HOSTILE, 'a "tag"\n$(x)'), environment={"MORE": HOSTILE}), start(HOSTILE), SlurmSite(tasks="nodes"),
+        replace(job(HOSTILE, 'a "tag"\n$(x)'), environment={"MORE": HOSTILE}),
+        start(HOSTILE),
+        SiteProfile(tasks="nodes"),
         accelerators=True,
     ),
-    "slurm-once.sh": lambda: batch_script(job(), start(ranks=False), SlurmSite(tasks="once"), accelerators=False),
+    "slurm-once.sh": lambda: batch_script(job(), start(ranks=False), SiteProfile(tasks="once"), accelerators=False),
 }  # fmt: skip
 
 
@@ -118,13 +120,13 @@ def test_the_words_of_a_script_arrive_as_they_were_said(tmp_path: Path) -> None:
     """The rendered script is run by bash itself: no Slurm is needed to see what quoting does."""
     folder = tmp_path / HOSTILE[1:]
     folder.mkdir(parents=True)
-    asked = Start(
+    asked = ProcessSpec(
         arguments=("bash", "-c", 'printf "%s\\0" "$@" "$ODD"', "x", HOSTILE, "two words", ""),
         environment={"ODD": HOSTILE},
         cwd=folder,
         result=None,
     )
-    text = batch_script(job(str(folder), 'a "tag"\n$(x)'), asked, SlurmSite(tasks="once"), accelerators=False)
+    text = batch_script(job(str(folder), 'a "tag"\n$(x)'), asked, SiteProfile(tasks="once"), accelerators=False)
     environment = {**os.environ, "SLURM_JOB_ID": "7", "SLURM_JOB_NODELIST": "localhost"}
     script = tmp_path / "script"
     script.write_text(text)
@@ -139,7 +141,7 @@ def test_the_words_of_a_script_arrive_as_they_were_said(tmp_path: Path) -> None:
 
 def test_a_script_whose_folder_cannot_be_written_says_so_by_its_exit_code(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    text = batch_script(job(str(tmp_path / "file/job")), start(), SlurmSite(), accelerators=False)
+    text = batch_script(job(str(tmp_path / "file/job")), start(), SiteProfile(), accelerators=False)
     environment = {**os.environ, "SLURM_JOB_ID": "7", "SLURM_JOB_NODELIST": "localhost"}
     done = subprocess.run(["/bin/bash", "-c", text], env=environment, capture_output=True, check=False)
     assert done.returncode == 73
@@ -157,11 +159,11 @@ def test_the_name_of_a_job_is_one_word_and_its_own() -> None:
 def test_the_example_shows_every_field_and_can_be_used(tmp_path: Path) -> None:
     """With each line's comment sign taken away it is a site."""
     text = (ROOT / "docs/slurm-site.toml").read_text()
-    assert SlurmSite.of(read_toml(ROOT / "docs/slurm-site.toml"), origin="example") == SlurmSite()
+    assert SiteProfile.of(read_toml(ROOT / "docs/slurm-site.toml"), origin="example") == SiteProfile()
     opened = "\n".join(line[1:] for line in text.splitlines() if line.startswith("#") and " = " in line)
     (tmp_path / "site.toml").write_text(opened)
-    site = SlurmSite.read(tmp_path / "site.toml")
-    assert all(getattr(site, name) not in ("", (), 0) for name in SlurmSite.__dataclass_fields__)
+    site = SiteProfile.read(tmp_path / "site.toml")
+    assert all(getattr(site, name) not in ("", (), 0) for name in SiteProfile.__dataclass_fields__)
 
 
 @pytest.mark.parametrize(
@@ -182,7 +184,7 @@ def test_the_example_shows_every_field_and_can_be_used(tmp_path: Path) -> None:
 def test_a_site_that_cannot_be_used_is_refused_by_its_field(text: str, complaint: str, tmp_path: Path) -> None:
     (tmp_path / "site.toml").write_text(text)
     with pytest.raises(InputError, match=complaint):
-        SlurmSite.read(tmp_path / "site.toml")
+        SiteProfile.read(tmp_path / "site.toml")
 
 
 # -- what Slurm says
@@ -190,8 +192,8 @@ def test_a_site_that_cannot_be_used_is_refused_by_its_field(text: str, complaint
 
 def row(
     state: str = "PENDING", reason: str = "None", nodes: str = "", name: str = "tuner-1", number: str = "12"
-) -> Row:
-    return Row(id=number, state=state, nodes=nodes, reason=reason, name=name)
+) -> QueuedJob:
+    return QueuedJob(id=number, state=state, nodes=nodes, reason=reason, name=name)
 
 
 def test_rows_are_read_whatever_stands_in_them() -> None:
@@ -202,27 +204,27 @@ def test_rows_are_read_whatever_stands_in_them() -> None:
         "",
     ]
     found = rows("\n".join(lines))
-    assert [(each.id, each.where) for each in found] == [("12", State.WAITING), ("13", State.RUNNING)]
+    assert [(each.id, each.where) for each in found] == [("12", JobState.WAITING), ("13", JobState.RUNNING)]
     assert found[1].nodes == "n[1-2,7]"
 
 
 @pytest.mark.parametrize(
     ("state", "where"),
     [
-        ("PENDING", State.WAITING),
-        ("CONFIGURING", State.WAITING),
-        ("REQUEUED", State.WAITING),
-        ("SUSPENDED", State.WAITING),
-        ("RUNNING", State.RUNNING),
-        ("COMPLETING", State.RUNNING),
-        ("COMPLETED", State.ENDED),
-        ("NODE_FAIL", State.ENDED),
-        ("OUT_OF_MEMORY", State.ENDED),
+        ("PENDING", JobState.WAITING),
+        ("CONFIGURING", JobState.WAITING),
+        ("REQUEUED", JobState.WAITING),
+        ("SUSPENDED", JobState.WAITING),
+        ("RUNNING", JobState.RUNNING),
+        ("COMPLETING", JobState.RUNNING),
+        ("COMPLETED", JobState.ENDED),
+        ("NODE_FAIL", JobState.ENDED),
+        ("OUT_OF_MEMORY", JobState.ENDED),
         ("PREEMPTED", None),
         ("A_STATE_OF_THE_FUTURE", None),
     ],
 )
-def test_a_state_says_where_a_job_is_and_preempted_is_not_final(state: str, where: State | None) -> None:
+def test_a_state_says_where_a_job_is_and_preempted_is_not_final(state: str, where: JobState | None) -> None:
     assert row(state).where is where
 
 

@@ -21,9 +21,9 @@ from tests.slurm_stage import ONCE, Acting, OnSlurm
 from tuner.core.atomic_write import read_object
 from tuner.core.errors import InputError, LaunchError
 from tuner.core.outcomes import Outcome
-from tuner.launch.contract import Result, State, Status
-from tuner.launch.slurm.launcher import Slurm
-from tuner.launch.slurm.site_profile import SlurmSite
+from tuner.launch.contract import JobState, JobStatus, Result
+from tuner.launch.slurm.launcher import SlurmLauncher
+from tuner.launch.slurm.site_profile import SiteProfile
 
 pytestmark = pytest.mark.cluster
 
@@ -47,7 +47,7 @@ def stage(cluster: SlurmCluster, tmp_path: Path) -> OnSlurm:
     return OnSlurm(tmp_path)
 
 
-def until(launcher: Slurm, handle: str, right: Callable[[Status], bool], seconds: float = 60.0) -> Status:
+def until(launcher: SlurmLauncher, handle: str, right: Callable[[JobStatus], bool], seconds: float = 60.0) -> JobStatus:
     """The first status of a job that is right."""
     deadline = time.monotonic() + seconds
     while True:
@@ -58,12 +58,12 @@ def until(launcher: Slurm, handle: str, right: Callable[[Status], bool], seconds
         launcher.wait(1.0)
 
 
-def is_in(*states: State) -> Callable[[Status], bool]:
+def is_in(*states: JobState) -> Callable[[JobStatus], bool]:
     return lambda status: status.state in states
 
 
-def ended(launcher: Slurm, handle: str, seconds: float = 60.0) -> Result:
-    until(launcher, handle, is_in(State.ENDED), seconds)
+def ended(launcher: SlurmLauncher, handle: str, seconds: float = 60.0) -> Result:
+    until(launcher, handle, is_in(JobState.ENDED), seconds)
     return launcher.collect(handle)
 
 
@@ -142,7 +142,7 @@ def test_a_tuner_that_is_killed_and_run_again_adopts_its_jobs(cluster: SlurmClus
 def test_a_job_that_somebody_else_cancels_is_cancelled_from_outside(stage: OnSlurm, cluster: SlurmCluster) -> None:
     launcher = stage.open()
     runs, waits = launcher.submit(stage.job("hang")), ""
-    until(launcher, runs, is_in(State.RUNNING))
+    until(launcher, runs, is_in(JobState.RUNNING))
     cluster.said("scancel", number(runs))
     result = ended(launcher, runs)
     assert result.outcome is Outcome.CANCELLED
@@ -161,7 +161,7 @@ def test_a_job_that_is_held_waits_and_says_how_to_let_it_go(stage: OnSlurm, clus
     launcher = stage.open()
     handle = launcher.submit(stage.job())
     status = until(launcher, handle, lambda status: "scontrol release" in status.reason)
-    assert (status.state, status.began) == (State.WAITING, None)
+    assert (status.state, status.began) == (JobState.WAITING, None)
     cluster.said("scontrol", "release", number(handle))
     assert ended(launcher, handle).outcome is Outcome.MEASURED
 
@@ -174,14 +174,14 @@ def test_a_job_that_is_suspended_stands_still_without_a_clock(stage: OnSlurm, cl
     until(launcher, handle, lambda status: status.reason == "suspended")
     time.sleep(2)
     cluster.said("scontrol", "resume", number(handle))
-    status = until(launcher, handle, is_in(State.RUNNING))
+    status = until(launcher, handle, is_in(JobState.RUNNING))
     assert launcher.now() - (status.moved or 0.0) < 2
     assert ended(launcher, handle).outcome is Outcome.MEASURED
 
 
 @pytest.mark.parametrize("site", [replace(ONCE, partition="closed"), replace(ONCE, lines=("--dependency=afterok:1",))])
 def test_a_job_that_would_wait_for_ever_is_ended_with_the_reason(
-    site: SlurmSite, stage: OnSlurm, cluster: SlurmCluster
+    site: SiteProfile, stage: OnSlurm, cluster: SlurmCluster
 ) -> None:
     """A wrong account, and a dependency on a job that has failed; the next such job is not even sent."""
     stage.site = replace(site, account="chemistry")
@@ -202,14 +202,14 @@ def test_a_job_that_would_wait_for_ever_is_ended_with_the_reason(
 @pytest.mark.parametrize(
     ("site", "why"),
     [
-        (SlurmSite(tasks="once", gres="", qos="x", reservation="none"), "set another reservation"),
-        (SlurmSite(tasks="once", gres="", constraint="fast"), "set another constraint"),
-        (SlurmSite(tasks="once", gres="", time="soon"), "set another time"),
-        (SlurmSite(tasks="once", gres="gpu:8"), "set gres"),
-        (SlurmSite(tasks="once", gres="", exclude=("n9",)), "set another exclude"),
+        (SiteProfile(tasks="once", gres="", qos="x", reservation="none"), "set another reservation"),
+        (SiteProfile(tasks="once", gres="", constraint="fast"), "set another constraint"),
+        (SiteProfile(tasks="once", gres="", time="soon"), "set another time"),
+        (SiteProfile(tasks="once", gres="gpu:8"), "set gres"),
+        (SiteProfile(tasks="once", gres="", exclude=("n9",)), "set another exclude"),
     ],
 )
-def test_a_submission_that_is_refused_says_why_and_leaves_nothing(site: SlurmSite, why: str, stage: OnSlurm) -> None:
+def test_a_submission_that_is_refused_says_why_and_leaves_nothing(site: SiteProfile, why: str, stage: OnSlurm) -> None:
     stage.site = site
     with pytest.raises(LaunchError, match=why):
         stage.open().submit(stage.job())
@@ -219,10 +219,10 @@ def test_a_submission_that_is_refused_says_why_and_leaves_nothing(site: SlurmSit
 def test_more_nodes_than_any_partition_has_are_refused_before_anything_is_sent(cluster: SlurmCluster) -> None:
     assert cluster
     with pytest.raises(InputError, match=r"debug has 4.*at most 4"):
-        Slurm(Acting(), nodes=9).check()
+        SlurmLauncher(Acting(), nodes=9).check()
     with pytest.raises(InputError, match="no partition nope"):
-        Slurm(Acting(), nodes=1, site=SlurmSite(partition="nope")).check()
-    Slurm(Acting(), nodes=4, site=SlurmSite(partition="debug")).check()
+        SlurmLauncher(Acting(), nodes=1, site=SiteProfile(partition="nope")).check()
+    SlurmLauncher(Acting(), nodes=4, site=SiteProfile(partition="debug")).check()
 
 
 def test_a_folder_that_a_node_cannot_write_is_named(stage: OnSlurm) -> None:
@@ -259,13 +259,13 @@ def test_a_job_that_is_preempted_begins_anew_and_is_measured_once(stage: OnSlurm
     other = cluster.said(
         "sbatch", "--parsable", "-p", "urgent", "-N4", "--exclusive", "--output=/dev/null", "--wrap", "sleep 60"
     )
-    status = until(launcher, handle, is_in(State.WAITING))
+    status = until(launcher, handle, is_in(JobState.WAITING))
     assert (status.began, status.iterations) == (None, status.iterations)
     cluster.said("scancel", other.strip())
     # Slurm itself waits for two minutes. Not at once: slurmd refuses ("Job credential revoked") a job that is started
     # again within the second in which it was killed.
     cluster.said("scontrol", "update", f"JobId={number(handle)}", "StartTime=now+2")
-    again = until(launcher, handle, is_in(State.RUNNING), 150)
+    again = until(launcher, handle, is_in(JobState.RUNNING), 150)
     assert again.began is not None
     result = ended(launcher, handle, 60)
     assert result.outcome is Outcome.MEASURED
@@ -294,14 +294,14 @@ def test_a_node_that_dies_under_a_job_is_left_out_from_then_on(
 ) -> None:
     """A node with all that runs on it, whose job is started again; and a slurmd alone, whose job ends."""
     stage.site = replace(ONCE, requeue=requeue)
-    launcher = Slurm(Acting(), nodes=4, site=stage.site, notes=tmp_path)
+    launcher = SlurmLauncher(Acting(), nodes=4, site=stage.site, notes=tmp_path)
     handle = launcher.submit(stage.job("hang"))
-    until(launcher, handle, is_in(State.RUNNING))
+    until(launcher, handle, is_in(JobState.RUNNING))
     node = cluster.said("squeue", "-h", "-j", number(handle), "-o", "%N").strip()
     mended.append(node)
     cluster.kill_node(node, whole=requeue)
     if requeue:
-        assert f"for {node} failed" in until(launcher, handle, is_in(State.WAITING), 120).reason
+        assert f"for {node} failed" in until(launcher, handle, is_in(JobState.WAITING), 120).reason
         launcher.cancel(handle)
     else:
         result = ended(launcher, handle, 120)
@@ -309,7 +309,7 @@ def test_a_node_that_dies_under_a_job_is_left_out_from_then_on(
         assert "NODE_FAIL" in evidence(result)
         assert node in evidence(result)
     assert list(launcher.excluded) == [node]
-    later = Slurm(Acting(), nodes=4, site=stage.site, notes=tmp_path)
+    later = SlurmLauncher(Acting(), nodes=4, site=stage.site, notes=tmp_path)
     assert list(later.excluded) == [node]
     job = stage.job()
     assert ended(later, later.submit(job)).outcome is Outcome.MEASURED
@@ -320,15 +320,15 @@ def test_a_controller_that_is_restarted_loses_and_fails_nothing(stage: OnSlurm, 
     """While it is gone a job that it alone knows of is UNKNOWN; one that has ended by its own word has ended."""
     launcher = stage.open()
     quick, slow = launcher.submit(stage.job(iterations=(10,))), launcher.submit(stage.job("hang"))
-    until(launcher, slow, is_in(State.RUNNING))
-    until(launcher, quick, is_in(State.RUNNING))
+    until(launcher, slow, is_in(JobState.RUNNING))
+    until(launcher, quick, is_in(JobState.RUNNING))
     cluster.stop_controller()
     try:
-        until(launcher, slow, is_in(State.UNKNOWN), 60)
+        until(launcher, slow, is_in(JobState.UNKNOWN), 60)
         assert ended(launcher, quick).outcome is Outcome.MEASURED
     finally:
         cluster.start_controller()
-    until(launcher, slow, is_in(State.RUNNING), 60)
+    until(launcher, slow, is_in(JobState.RUNNING), 60)
     launcher.cancel(slow)
     assert launcher.collect(slow).outcome is Outcome.CANCELLED
 

@@ -15,14 +15,14 @@ from tests.launch.test_slurm import job
 from tests.slurm_stage import Acting
 from tests.stages import TOPOLOGIES
 from tuner.core.atomic_write import read_object, write_object
-from tuner.launch.contract import State
-from tuner.launch.slurm.commands import Commands, Pace, Said, Silence
-from tuner.launch.slurm.launcher import Slurm
+from tuner.launch.contract import JobState
+from tuner.launch.slurm.commands import CommandOutput, ControllerUnreachable, PollInterval, SlurmCommands
+from tuner.launch.slurm.launcher import SlurmLauncher
 from tuner.launch.slurm.states import MARK
-from tuner.sizing.probes import Launching
+from tuner.sizing.probes import JobProbe
 
 
-class Recorded(Commands):
+class Recorded(SlurmCommands):
     """A queue in which everything waits; it writes down when it was read."""
 
     def __init__(self) -> None:
@@ -35,52 +35,52 @@ class Recorded(Commands):
         """What `sinfo` prints; None where it fails."""
         self._numbers = itertools.count(1)
 
-    def ask(self, *words: str, lock: int | None = None) -> Said:  # noqa: ARG002 - nothing is kept open
+    def ask(self, *words: str, lock: int | None = None) -> CommandOutput:  # noqa: ARG002 - nothing is kept open
         if words[0] == "sbatch":
             number = str(next(self._numbers))
             text = Path(words[-1]).read_text()
             self.sent[number] = text.split("--job-name=")[1].split()[0]
-            return Said(0, f"{number}\n", "")
+            return CommandOutput(0, f"{number}\n", "")
         if words[0] == "squeue":
             self.reads.append(self.clock)
             if self.silent:
-                raise Silence("nobody answers")
+                raise ControllerUnreachable("nobody answers")
             lines = [
                 MARK.join((n, self.states.get(n, "PENDING"), "", "Priority", sent)) for n, sent in self.sent.items()
             ]
-            return Said(0, "\n".join(lines), "")
+            return CommandOutput(0, "\n".join(lines), "")
         if words[0] == "sinfo" and self.nodes is not None:
-            return Said(0, self.nodes, "")
-        return Said(1, "", "")
+            return CommandOutput(0, self.nodes, "")
+        return CommandOutput(1, "", "")
 
     def sleep(self, seconds: float) -> None:
         self.clock += seconds
 
 
 @pytest.fixture
-def recorded(tmp_path: Path) -> tuple[Slurm, Recorded, list[str]]:
+def recorded(tmp_path: Path) -> tuple[SlurmLauncher, Recorded, list[str]]:
     commands = Recorded()
-    slurm = Slurm(Acting(), nodes=4, commands=commands, clock=lambda: commands.clock, sleep=commands.sleep)
+    slurm = SlurmLauncher(Acting(), nodes=4, commands=commands, clock=lambda: commands.clock, sleep=commands.sleep)
     jobs = [replace(job(str(tmp_path / str(number)), f"t{number}"), number=number) for number in range(200)]
     return slurm, commands, [slurm.submit(each) for each in jobs]
 
 
 def test_200_queued_jobs_cost_one_query_an_interval_which_grows_and_is_bounded(
-    recorded: tuple[Slurm, Recorded, list[str]],
+    recorded: tuple[SlurmLauncher, Recorded, list[str]],
 ) -> None:
     slurm, commands, handles = recorded
     while commands.clock < 1000.0 + 900.0:
-        assert {status.state for status in slurm.poll(handles).values()} == {State.WAITING}
+        assert {status.state for status in slurm.poll(handles).values()} == {JobState.WAITING}
         slurm.wait(20.0)
     gaps = [after - before for before, after in itertools.pairwise(commands.reads)]
     assert len(commands.reads) == slurm.queries <= 30
-    assert min(gaps) >= Pace().first - 1e-6
+    assert min(gaps) >= PollInterval().first - 1e-6
     assert gaps[3:] == sorted(gaps[3:]) or max(gaps) - min(gaps[12:]) < 3.0
-    assert 55 <= max(gaps) <= Pace().most + 3.0
+    assert 55 <= max(gaps) <= PollInterval().most + 3.0
 
 
 def test_a_pace_grows_while_nothing_stirs_and_begins_anew_when_something_does() -> None:
-    pace, now, gaps = Pace(), 0.0, []
+    pace, now, gaps = PollInterval(), 0.0, []
     for _ in range(20):
         pace.asked(now, stirred=False)
         gaps.append(pace.due - now)
@@ -94,20 +94,20 @@ def test_a_pace_grows_while_nothing_stirs_and_begins_anew_when_something_does() 
 
 
 def test_a_controller_that_is_silent_leaves_every_job_unknown_and_none_failed(
-    recorded: tuple[Slurm, Recorded, list[str]],
+    recorded: tuple[SlurmLauncher, Recorded, list[str]],
 ) -> None:
     slurm, commands, handles = recorded
     slurm.poll(handles)
     commands.silent = True
     commands.clock += 100.0
-    assert {status.state for status in slurm.poll(handles).values()} == {State.UNKNOWN}
+    assert {status.state for status in slurm.poll(handles).values()} == {JobState.UNKNOWN}
     commands.silent = False
     commands.clock += 100.0
-    assert {status.state for status in slurm.poll(handles).values()} == {State.WAITING}
+    assert {status.state for status in slurm.poll(handles).values()} == {JobState.WAITING}
 
 
 def test_a_job_that_the_queue_has_lost_is_lost_only_when_it_was_missed_twice(
-    recorded: tuple[Slurm, Recorded, list[str]], tmp_path: Path
+    recorded: tuple[SlurmLauncher, Recorded, list[str]], tmp_path: Path
 ) -> None:
     """Unless its own script has said how it ended; and an id that is another job's by now is not it."""
     slurm, commands, handles = recorded
@@ -129,14 +129,14 @@ def test_a_job_that_the_queue_has_lost_is_lost_only_when_it_was_missed_twice(
 
 
 def test_a_job_that_was_put_back_into_the_queue_has_not_ended(
-    recorded: tuple[Slurm, Recorded, list[str]], tmp_path: Path
+    recorded: tuple[SlurmLauncher, Recorded, list[str]], tmp_path: Path
 ) -> None:
     """What its first run has left is that run's alone."""
     slurm, commands, handles = recorded
     began = {"tag": "t0", "job": "1", "restart": 0, "began": commands.clock, "nodes": "n1"}
     write_object(tmp_path / "0/began.json", began)
     commands.states["1"] = "RUNNING"
-    assert slurm.poll(handles)[handles[0]].state is State.RUNNING
+    assert slurm.poll(handles)[handles[0]].state is JobState.RUNNING
     commands.states["1"] = "PENDING"
     ended = {**began, "exit": 143, "signalled": True, "ended": commands.clock + 5}
     write_object(tmp_path / "0/ended.json", ended)
@@ -144,22 +144,22 @@ def test_a_job_that_was_put_back_into_the_queue_has_not_ended(
     for _ in range(5):
         commands.clock += 10.0
         status = slurm.poll(handles)[handles[0]]
-    assert (status.state, status.began) == (State.WAITING, None)
+    assert (status.state, status.began) == (JobState.WAITING, None)
     second = {**began, "restart": 1, "began": commands.clock}
     write_object(tmp_path / "0/began.json", second)
-    assert slurm.poll(handles)[handles[0]].state is State.RUNNING
+    assert slurm.poll(handles)[handles[0]].state is JobState.RUNNING
     last = {**second, "exit": 0, "signalled": False, "ended": commands.clock + 2}
     write_object(tmp_path / "0/ended.json", last)
-    assert slurm.poll(handles)[handles[0]].state is State.ENDED
+    assert slurm.poll(handles)[handles[0]].state is JobState.ENDED
     assert slurm.collect(handles[0]).again == "it was put back into the queue"
     assert slurm.collect(handles[0]).held == 5.0 + 2.0, "its first run had its nodes too"
-    later = Slurm(Acting(), nodes=4, commands=commands)
+    later = SlurmLauncher(Acting(), nodes=4, commands=commands)
     assert later.collect(handles[0]) == slurm.collect(handles[0])
 
 
 @pytest.mark.parametrize("state", ["PENDING", "NODE_FAIL"])
 def test_a_node_that_may_have_failed_is_asked_about_until_slurm_says(
-    state: str, recorded: tuple[Slurm, Recorded, list[str]], tmp_path: Path
+    state: str, recorded: tuple[SlurmLauncher, Recorded, list[str]], tmp_path: Path
 ) -> None:
     """Also once its job has ended; how that ended is told once and for all."""
     slurm, commands, handles = recorded
@@ -179,7 +179,7 @@ def test_a_node_that_may_have_failed_is_asked_about_until_slurm_says(
 
 
 def test_a_job_that_slurm_could_not_start_again_is_not_told_by_what_its_first_run_has_left(
-    recorded: tuple[Slurm, Recorded, list[str]], tmp_path: Path
+    recorded: tuple[SlurmLauncher, Recorded, list[str]], tmp_path: Path
 ) -> None:
     """As slurmd does with a job that is started again within the second in which it was killed."""
     slurm, commands, handles = recorded
@@ -190,10 +190,10 @@ def test_a_job_that_slurm_could_not_start_again_is_not_told_by_what_its_first_ru
         commands.states["1"] = state
         commands.clock += 10.0
         status = slurm.poll(handles)[handles[0]]
-    assert status.state is State.ENDED
+    assert status.state is JobState.ENDED
     failure = slurm.collect(handles[0]).failure
     assert failure is not None
-    assert Slurm(Acting(), nodes=4, commands=commands).collect(handles[0]).failure == failure
+    assert SlurmLauncher(Acting(), nodes=4, commands=commands).collect(handles[0]).failure == failure
     assert "never run" in failure.kind
     assert "before its script began anew" in failure.evidence
 
@@ -224,7 +224,7 @@ class Slow(Recorded):
     """The folder of a batch's jobs."""
     cancelled: float | None = None
 
-    def ask(self, *words: str, lock: int | None = None) -> Said:
+    def ask(self, *words: str, lock: int | None = None) -> CommandOutput:
         if words[0] == "scancel":
             self.states["1"], self.cancelled = "CANCELLED", self.cancelled or self.clock
         return super().ask(*words, lock=lock)
@@ -244,9 +244,9 @@ def test_a_batch_has_its_time_while_it_runs_and_not_while_nobody_knows(tmp_path:
     """Ten seconds of silence are no ten seconds that it ran."""
     commands = Slow()
     commands.runs = tmp_path / "jobs"
-    slurm = Slurm(Acting(), nodes=4, commands=commands, clock=lambda: commands.clock, sleep=commands.sleep)
+    slurm = SlurmLauncher(Acting(), nodes=4, commands=commands, clock=lambda: commands.clock, sleep=commands.sleep)
     example = job(str(tmp_path))
-    probe = Launching(
+    probe = JobProbe(
         launcher=slurm,
         workload=example.workload,
         cluster=example.cluster,

@@ -24,11 +24,11 @@ from tuner.core.atomic_write import read_object
 from tuner.core.errors import InputError, LaunchError
 from tuner.core.outcomes import Outcome
 from tuner.launch import supervisor as keeper
-from tuner.launch.contract import State
+from tuner.launch.contract import JobState
 from tuner.launch.slurm.allocation import Allocation
-from tuner.launch.slurm.commands import Commands
-from tuner.launch.slurm.launcher import Slurm
-from tuner.launch.slurm.steps import Steps
+from tuner.launch.slurm.commands import SlurmCommands
+from tuner.launch.slurm.launcher import SlurmLauncher
+from tuner.launch.slurm.steps import SlurmStepLauncher
 
 
 @pytest.fixture
@@ -85,8 +85,8 @@ def test_small_jobs_run_side_by_side_each_on_a_node_of_its_own(stage: InAllocati
     jobs = [stage.job("hang") for _ in range(4)]
     handles = [launcher.submit(job) for job in jobs]
     for handle in handles:
-        until(launcher, handle, is_in(State.RUNNING))
-    assert {status.state for status in launcher.poll(handles).values()} == {State.RUNNING}
+        until(launcher, handle, is_in(JobState.RUNNING))
+    assert {status.state for status in launcher.poll(handles).values()} == {JobState.RUNNING}
     assert {read_object(job.folder / "began.json")["nodes"] for job in jobs} == set(slurm_cluster.NODES)
     late = launcher.submit(stage.job())
     assert launcher.poll([late])[late].reason == "other jobs have 4 nodes"
@@ -101,7 +101,7 @@ def test_cancel_leaves_no_process_and_no_step(stage: InAllocation, cluster: Slur
     launcher = stage.open()
     job = stage.job("hang")
     handle = launcher.submit(job)
-    until(launcher, handle, is_in(State.RUNNING))
+    until(launcher, handle, is_in(JobState.RUNNING))
     assert keeper.members(job.tag)
     launcher.cancel(handle)
     assert keeper.members(job.tag) == set()
@@ -115,7 +115,7 @@ def test_a_step_whose_script_was_killed_is_ended_and_told_as_killed(stage: InAll
     launcher = stage.open()
     job = stage.job("hang")
     handle = launcher.submit(job)
-    until(launcher, handle, is_in(State.RUNNING))
+    until(launcher, handle, is_in(JobState.RUNNING))
     deadline = time.monotonic() + 30
     while not cluster.said("squeue", "--steps", "-h", "-o", "%j").split():
         assert time.monotonic() < deadline
@@ -137,22 +137,22 @@ def test_a_script_that_was_started_and_not_noted_is_found_with_its_nodes(stage: 
     launcher = stage.open()
     job = stage.job("hang")
     handle = launcher.submit(job)
-    until(launcher, handle, is_in(State.RUNNING))
+    until(launcher, handle, is_in(JobState.RUNNING))
     note = job.folder / "slurm.json"
     note.write_text(json.dumps({name: each for name, each in read_object(note).items() if name != "script"}))
     other = stage.open()
     adopted = other.adopt(job, None)
     assert adopted == handle
-    assert other.poll([handle])[handle].state is State.RUNNING
+    assert other.poll([handle])[handle].state is JobState.RUNNING
     beside = [stage.job("hang") for _ in range(3)]
     handles = [other.submit(each) for each in beside]
     for each in handles:
-        until(other, each, is_in(State.RUNNING))
+        until(other, each, is_in(JobState.RUNNING))
     nodes = {read_object(each.folder / "began.json")["nodes"] for each in (job, *beside)}
     assert nodes == set(slurm_cluster.NODES)
     for each in (handle, *handles):
         other.cancel(each)
-    assert launcher.poll([handle])[handle].state is State.ENDED
+    assert launcher.poll([handle])[handle].state is JobState.ENDED
 
 
 @pytest.mark.cluster
@@ -174,7 +174,7 @@ def test_a_job_that_stands_still_on_a_node_that_has_failed_names_the_node(
     """Slurm may take minutes to end its step, and the tuner takes it for hung before; nothing is sent there again."""
     launcher = stage.open(notes=stage.folder)
     handle = launcher.submit(stage.job("hang"))
-    until(launcher, handle, is_in(State.RUNNING))
+    until(launcher, handle, is_in(JobState.RUNNING))
     cluster.said("scontrol", "update", "NodeName=n1", "State=DRAIN", "Reason=disk")
     try:
         assert launcher.explain(handle) == "n1 is draining: disk"
@@ -187,7 +187,7 @@ def test_a_job_that_stands_still_on_a_node_that_has_failed_names_the_node(
 @pytest.mark.cluster
 def test_a_study_that_goes_on_the_other_way_leaves_no_job_behind(stage: InAllocation, cluster: SlurmCluster) -> None:
     """Begun with an allocation for each job and gone on inside one, or the other way round: what ran is ended."""
-    own = Slurm(Acting(), nodes=4, site=replace(BY_NODE, lines=("--hold",)))
+    own = SlurmLauncher(Acting(), nodes=4, site=replace(BY_NODE, lines=("--hold",)))
     job = stage.job("hang")
     own.submit(job)
     assert stage.open().adopt(job, None) is None
@@ -197,13 +197,13 @@ def test_a_study_that_goes_on_the_other_way_leaves_no_job_behind(stage: InAlloca
         time.sleep(0.1)
     launcher, job = stage.open(), stage.job("hang")
     handle = launcher.submit(job)
-    until(launcher, handle, is_in(State.RUNNING))
+    until(launcher, handle, is_in(JobState.RUNNING))
     while not cluster.said("squeue", "--steps", "-h", "-o", "%j").split():
         assert time.monotonic() < deadline
         time.sleep(0.1)
     adopted = own.adopt(job, None)
     assert adopted is not None
-    assert own.poll([adopted])[adopted].state is State.ENDED
+    assert own.poll([adopted])[adopted].state is JobState.ENDED
     assert own.collect(adopted).outcome is Outcome.CANCELLED
     while keeper.members(job.tag):
         assert time.monotonic() < deadline
@@ -229,7 +229,7 @@ def test_a_job_whose_allocation_ends_is_cancelled_and_blames_no_topology(
     launcher = stage.open()
     job = stage.job("hang")
     handle = launcher.submit(job)
-    until(launcher, handle, is_in(State.RUNNING))
+    until(launcher, handle, is_in(JobState.RUNNING))
     cluster.said("scancel", stage.number)
     result = ended(launcher, handle)
     assert result.outcome is Outcome.CANCELLED
@@ -323,15 +323,15 @@ def test_a_node_that_dies_under_a_step_is_left_out_and_the_trial_runs_elsewhere(
 
 @pytest.mark.cluster
 def test_an_allocation_that_is_too_small_is_refused_with_the_numbers(stage: InAllocation) -> None:
-    found = Allocation.here(inside(stage.cluster, stage.number), Commands())
+    found = Allocation.here(inside(stage.cluster, stage.number), SlurmCommands())
     assert found == Allocation(number=stage.number, nodes=slurm_cluster.NODES, cores=8)
     with pytest.raises(InputError, match=r"--nodes 5 is more than allocation \d+ has, which is 4 nodes"):
-        Steps(Acting(), allocation=found, nodes=5, site=BY_NODE).check()
+        SlurmStepLauncher(Acting(), allocation=found, nodes=5, site=BY_NODE).check()
     with pytest.raises(InputError, match="8 cores on a node for 9 ranks"):
-        Steps(Acting(), allocation=found, site=BY_NODE).check(9)
+        SlurmStepLauncher(Acting(), allocation=found, site=BY_NODE).check(9)
     with pytest.raises(InputError, match="calls srun by itself"):
-        Steps(Acting(), allocation=found, site=replace(BY_NODE, tasks="once")).check()
-    Steps(Acting(), allocation=found, nodes=4, site=BY_NODE).check(8)
+        SlurmStepLauncher(Acting(), allocation=found, site=replace(BY_NODE, tasks="once")).check()
+    SlurmStepLauncher(Acting(), allocation=found, nodes=4, site=BY_NODE).check(8)
 
 
 def test_steps_outside_an_allocation_are_refused(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,21 +17,21 @@ from tests.stages import CLUSTER, TOPOLOGIES, WORKLOAD, Behaviour
 from tuner.core.atomic_write import read_object, write_object
 from tuner.core.errors import InputError, LaunchError
 from tuner.core.outcomes import Outcome
-from tuner.launch.contract import Job, State, Status
+from tuner.launch.contract import Job, JobState, JobStatus
 from tuner.launch.slurm.allocation import Allocation
-from tuner.launch.slurm.commands import Commands, Pace, Said
+from tuner.launch.slurm.commands import CommandOutput, PollInterval, SlurmCommands
 from tuner.launch.slurm.job import LATE
 from tuner.launch.slurm.script import job_name
-from tuner.launch.slurm.site_profile import SlurmSite
+from tuner.launch.slurm.site_profile import SiteProfile
 from tuner.launch.slurm.states import MARK
-from tuner.launch.slurm.steps import Steps
+from tuner.launch.slurm.steps import SlurmStepLauncher
 
 SRUN = '#!/bin/bash\nwhile [ "$1" != bash ]; do shift; done\nexec "$@"\n'
 SCONTROL = "#!/bin/bash\necho localhost\n"
 REFUSED = "slurm_load_jobs error: Protocol authentication error"
 
 
-class Written(Commands):
+class Written(SlurmCommands):
     """Slurm's words about allocation 7 of n1 to n4; a command that holds a word of `fails` fails."""
 
     def __init__(self) -> None:
@@ -40,16 +40,16 @@ class Written(Commands):
         self.states: dict[str, str] = {}
         self.steps: list[str] = []
 
-    def ask(self, *words: str, lock: int | None = None) -> Said:  # noqa: ARG002 - nothing is kept open
+    def ask(self, *words: str, lock: int | None = None) -> CommandOutput:  # noqa: ARG002 - nothing is kept open
         if self.fails & set(words):
-            return Said(1, "", self.why)
+            return CommandOutput(1, "", self.why)
         if "--steps" in words:
-            return Said(0, "\n".join(f"7.{number}{MARK}{name}" for number, name in enumerate(self.steps)), "")
+            return CommandOutput(0, "\n".join(f"7.{number}{MARK}{name}" for number, name in enumerate(self.steps)), "")
         if words[0] == "squeue":
-            return Said(0, "n[1-4]\n", "")
+            return CommandOutput(0, "n[1-4]\n", "")
         if "hostnames" in words:
-            return Said(0, "\n".join(HOSTS[words[-1]]) + "\n", "")
-        return Said(0, "\n".join(f"{name}|{state}|disk" for name, state in self.states.items()), "")
+            return CommandOutput(0, "\n".join(HOSTS[words[-1]]) + "\n", "")
+        return CommandOutput(0, "\n".join(f"{name}|{state}|disk" for name, state in self.states.items()), "")
 
 
 FOUR = ("n1", "n2", "n3", "n4")
@@ -63,11 +63,11 @@ class Within:
         self.folder, self.said = folder, Written()
         self.jobs: list[Job] = []
 
-    def open(self, nodes: int = 4, site: SlurmSite = BY_NODE, **more: Any) -> Steps:
+    def open(self, nodes: int = 4, site: SiteProfile = BY_NODE, **more: Any) -> SlurmStepLauncher:
         """Another process's launcher; its own clock runs."""
         allocation = Allocation(number="7", nodes=FOUR[:nodes], cores=8)
-        pace = Pace(first=0.01, most=0.01)
-        return Steps(Acting(), allocation=allocation, site=site, commands=self.said, pace=pace, **more)
+        pace = PollInterval(first=0.01, most=0.01)
+        return SlurmStepLauncher(Acting(), allocation=allocation, site=site, commands=self.said, pace=pace, **more)
 
     def job(self, behaviour: Behaviour) -> Job:
         """A job of one node."""
@@ -85,7 +85,7 @@ class Within:
         return self.jobs[-1]
 
 
-def until(steps: Steps, handle: str, right: Callable[[Status], bool]) -> Status:
+def until(steps: SlurmStepLauncher, handle: str, right: Callable[[JobStatus], bool]) -> JobStatus:
     deadline = time.monotonic() + 60
     while not right(status := steps.poll([handle])[handle]):
         assert time.monotonic() < deadline, status
@@ -93,7 +93,7 @@ def until(steps: Steps, handle: str, right: Callable[[Status], bool]) -> Status:
     return status
 
 
-def is_in(*states: State) -> Callable[[Status], bool]:
+def is_in(*states: JobState) -> Callable[[JobStatus], bool]:
     return lambda status: status.state in states
 
 
@@ -122,10 +122,10 @@ def test_a_failed_step_is_unknown_until_slurm_says_whether_its_nodes_have_failed
     within.said.states = {"n1": "down*", "n2": "idle"}
     handle = steps.submit(job)
     until(steps, handle, lambda _: (job.folder / "ended.json").exists())
-    assert until(steps, handle, is_in(State.ENDED, State.UNKNOWN)).state is State.UNKNOWN
+    assert until(steps, handle, is_in(JobState.ENDED, JobState.UNKNOWN)).state is JobState.UNKNOWN
     assert "settled" not in read_object(job.folder / "slurm.json")
     within.said.fails = set()
-    until(steps, handle, is_in(State.ENDED))
+    until(steps, handle, is_in(JobState.ENDED))
     assert steps.excluded == {"n1": "down, not responding: disk"}
     assert steps.collect(handle).again == "n1 failed under it"
     assert read_object(job.folder / "began.json")["nodes"] == "n2"
@@ -137,9 +137,9 @@ def test_an_allocation_whose_nodes_nobody_can_name_has_not_ended(within: Within,
     within.said.fails = {fails}
     handle = steps.submit(job)
     until(steps, handle, lambda _: (job.folder / "ended.json").exists())
-    assert until(steps, handle, is_in(State.ENDED, State.UNKNOWN)).state is State.UNKNOWN
+    assert until(steps, handle, is_in(JobState.ENDED, JobState.UNKNOWN)).state is JobState.UNKNOWN
     within.said.fails = set()
-    until(steps, handle, is_in(State.ENDED))
+    until(steps, handle, is_in(JobState.ENDED))
     assert steps.collect(handle).outcome is Outcome.CRASHED
 
 
@@ -160,9 +160,9 @@ def test_a_step_on_another_machine_is_unknown_while_slurm_does_not_say_whether_i
         within.said.fails = fails
         states.append(steps.poll([handle])[handle].state)
         clock[0] += 2 * LATE
-    assert states == [State.RUNNING, State.UNKNOWN, State.UNKNOWN, State.RUNNING]
+    assert states == [JobState.RUNNING, JobState.UNKNOWN, JobState.UNKNOWN, JobState.RUNNING]
     within.said.fails, within.said.why = {"--steps"}, "slurm_load_jobs error: Invalid job id specified"
-    assert steps.poll([handle])[handle].state is State.ENDED
+    assert steps.poll([handle])[handle].state is JobState.ENDED
 
 
 def test_a_job_that_the_system_cannot_start_now_waits_and_is_started_later(
@@ -174,11 +174,11 @@ def test_a_job_that_the_system_cannot_start_now_waits_and_is_started_later(
     monkeypatch.setenv("TOO_LARGE", "x" * 200_000)  # for exec, which fails with E2BIG
     steps.cancel(first)
     status = steps.poll([second])[second]
-    assert (status.state, status.reason) == (State.WAITING, "it cannot be started now: Argument list too long")
+    assert (status.state, status.reason) == (JobState.WAITING, "it cannot be started now: Argument list too long")
     third = steps.submit(within.job("good"))
     monkeypatch.delenv("TOO_LARGE")
     for handle in (second, third):
-        until(steps, handle, is_in(State.ENDED))
+        until(steps, handle, is_in(JobState.ENDED))
         assert steps.collect(handle).outcome is Outcome.MEASURED
     monkeypatch.setenv("TOO_LARGE", "x" * 200_000)
     with pytest.raises(LaunchError, match="cannot be started: Argument list too long"):
@@ -192,20 +192,24 @@ def test_no_job_is_sent_to_a_node_that_the_site_excludes(within: Within) -> None
     assert steps.nodes == 1
     first, second = steps.submit(within.job("good")), steps.submit(within.job("good"))
     for handle in (first, second):
-        until(steps, handle, is_in(State.ENDED))
+        until(steps, handle, is_in(JobState.ENDED))
     assert [read_object(job.folder / "began.json")["nodes"] for job in within.jobs] == ["n2", "n2"]
 
 
 @pytest.mark.parametrize(
     ("site", "error", "sentence"),
     [
-        (SlurmSite(nodelist="n2"), InputError, "has n1, n3 and n4, which nodelist = 'n2' of the site's file does not"),
-        (SlurmSite(exclude=("n[1-4]", "m7")), InputError, "leaves no node of allocation 7"),
-        (SlurmSite(exclude=("n[",)), LaunchError, "the nodes of exclude in the site's file cannot be told"),
+        (
+            SiteProfile(nodelist="n2"),
+            InputError,
+            "has n1, n3 and n4, which nodelist = 'n2' of the site's file does not",
+        ),
+        (SiteProfile(exclude=("n[1-4]", "m7")), InputError, "leaves no node of allocation 7"),
+        (SiteProfile(exclude=("n[",)), LaunchError, "the nodes of exclude in the site's file cannot be told"),
     ],
 )
 def test_a_site_that_the_allocation_does_not_fit_is_refused(
-    site: SlurmSite, error: type[Exception], sentence: str, within: Within
+    site: SiteProfile, error: type[Exception], sentence: str, within: Within
 ) -> None:
     within.said.fails = {"n["}
     with pytest.raises(error, match=re.escape(sentence)):

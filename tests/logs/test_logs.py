@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 
 from tests.conftest import ROOT
 from tests.strategies import log_texts, rank_logs
-from tuner.logs import Log, Run, read_log
-from tuner.logs import workload as described
+from tuner.logs import Log, LogRun, described, read_log
 
 LOGS = ROOT / "tests/data/logs"
 
@@ -24,7 +23,7 @@ def read(name: str) -> Log:
     return read_log(text.splitlines(keepends=True))
 
 
-def only_run(name: str) -> Run:
+def only_run(name: str) -> LogRun:
     (run,) = read(name).runs
     return run
 

@@ -15,7 +15,7 @@ from tests.strategies import runs, spaces
 from tuner.core.columns import Columns
 from tuner.core.domain import Cluster, Topology, Workload
 from tuner.core.keys import parse_key
-from tuner.costmodel.estimate import Model
+from tuner.costmodel.estimate import CostModel
 from tuner.planning.cost import cost, difference, fitting_neighbours
 from tuner.space.build import space_for
 from tuner.space.nearest import distance
@@ -36,8 +36,8 @@ def test_a_cost_says_of_one_topology_what_a_plan_says_of_it_among_all(
     """Its terms add up to its seconds and bytes, and it fits where running is likelier than running out."""
     workload, cluster, topology = drawn
     space = replace(space_for(), workload=workload, cluster=cluster)
-    found = cost(space, topology, Model())
-    scores = Model().score(Columns.of([topology] * 3, workload, cluster))
+    found = cost(space, topology, CostModel())
+    scores = CostModel().score(Columns.of([topology] * 3, workload, cluster))
     assert found.seconds == pytest.approx(float(scores.seconds[1]), rel=1e-12)
     assert found.memory == pytest.approx(float(scores.memory[1]), rel=1e-12)
     assert found.estimate.time.total == pytest.approx(found.seconds, rel=1e-12)
@@ -54,7 +54,7 @@ def test_what_two_topologies_differ_by_adds_up(
 ) -> None:
     """Each term that changes, the largest change first; from one to the other and back is nothing."""
     costs = [
-        cost(replace(space_for(), workload=workload, cluster=cluster), topology, Model())
+        cost(replace(space_for(), workload=workload, cluster=cluster), topology, CostModel())
         for workload, cluster, topology in (one, other)
     ]
     changes = difference(*costs)
@@ -74,12 +74,12 @@ def test_what_is_said_to_fit_is_legal_and_fits_and_no_other_that_fits_is_nearer(
         return
     points = np.concatenate(blocks)
     columns = space.columns(points)
-    memory = Model().score(columns).memory
+    memory = CostModel().score(columns).memory
     card = replace(space.cluster.gpu, memory=float(np.median(memory)) / 0.985 * (1 + 1e-9))
     space = replace(space, cluster=replace(space.cluster, gpu=card))
     topology = space.topologies(points[[int(np.argmax(memory))]])[0]
-    found = fitting_neighbours(space, topology, Model())
-    scores = Model().score(space.columns(points))
+    found = fitting_neighbours(space, topology, CostModel())
+    scores = CostModel().score(space.columns(points))
     assert len(found) == min(3, int(scores.fits.sum()))
     one = Columns.of([topology], space.workload, space.cluster)
     far = np.sort(distance(space.columns(points), one)[scores.fits])[: len(found)]
@@ -88,7 +88,7 @@ def test_what_is_said_to_fit_is_legal_and_fits_and_no_other_that_fits_is_nearer(
     for each in found:
         assert space.rules.violations(Columns.of([each.topology], space.workload, space.cluster)) == []
         assert each.fits
-        assert cost(space, each.topology, Model()).memory <= each.limit * (1 + 1e-9)
+        assert cost(space, each.topology, CostModel()).memory <= each.limit * (1 + 1e-9)
 
 
 def test_explain_names_what_would_fit_and_it_does(run: Run) -> None:

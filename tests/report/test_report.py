@@ -24,9 +24,9 @@ from tuner.report.style import look
 from tuner.report.tables import HEADERS, measurements, table
 from tuner.report.write import write_report
 from tuner.study.leaderboard import rows_of
-from tuner.study.result import Reopened, mishaps, reopened
+from tuner.study.result import StudyResult, mishaps, reopened
 from tuner.study.store.storage import sqlite_url
-from tuner.study.store.trial_store import Study
+from tuner.study.store.trial_store import TrialStore
 from tuner.tables import table_of
 
 GOLDEN = ROOT / "tests" / "data" / "golden"
@@ -34,7 +34,7 @@ STUDIES = ("bloom-48", "drifting", "replayed")
 
 
 @pytest.fixture(params=STUDIES)
-def study(request: pytest.FixtureRequest) -> Reopened:
+def study(request: pytest.FixtureRequest) -> StudyResult:
     return opened(request.param)
 
 
@@ -82,7 +82,7 @@ def test_nodes_that_failed_and_trials_that_were_run_again_stand_in_the_answer_an
     document = json.loads(run(*arguments, "--runs", str(tmp_path), "--json").out)
     assert document["excluded"] == {"n7": "down, not responding"}
     assert [trial["again"] for trial in document["trials"]] == ["", "", ""]
-    kept = Study.existing(sqlite_url(tmp_path / "s" / "study.db"), "s")
+    kept = TrialStore.existing(sqlite_url(tmp_path / "s" / "study.db"), "s")
     trials = [
         replace(trial, ending=replace(trial.ending, again="n7 failed under it")) if trial.ending else trial
         for trial in kept.trials()
@@ -92,7 +92,7 @@ def test_nodes_that_failed_and_trials_that_were_run_again_stand_in_the_answer_an
     assert mishaps({}, []) == ""
 
 
-def test_five_sentences_say_what_won_by_how_much_why_how_sure_and_at_what_cost(study: Reopened) -> None:
+def test_five_sentences_say_what_won_by_how_much_why_how_sure_and_at_what_cost(study: StudyResult) -> None:
     said = sentences(study, rows_of(study))
     assert len(said) == 5
     assert study.places[0].key in said[0]
@@ -104,7 +104,7 @@ def test_five_sentences_say_what_won_by_how_much_why_how_sure_and_at_what_cost(s
     assert all(sentence.endswith(".") for sentence in said)
 
 
-def test_no_ratio_is_rounded_until_it_says_nothing(study: Reopened) -> None:
+def test_no_ratio_is_rounded_until_it_says_nothing(study: StudyResult) -> None:
     """The slowest of them takes more than once as long; jobs that were launched have cost more than nothing."""
     by_how_much, cost = sentences(study, rows_of(study))[1], sentences(study, rows_of(study))[4]
     assert not re.search(r"takes (1|0) times as long", by_how_much)
@@ -113,14 +113,14 @@ def test_no_ratio_is_rounded_until_it_says_nothing(study: Reopened) -> None:
         assert f"takes {ratio - 1:.1%} longer" in by_how_much
 
 
-def test_the_reason_adds_up_to_what_the_model_expects_of_both(study: Reopened) -> None:
+def test_the_reason_adds_up_to_what_the_model_expects_of_both(study: StudyResult) -> None:
     rows = rows_of(study)
     ours, other = account(study, rows[0]), account(study, rows[1])
     assert sum(ours.estimate.time.terms.values()) == pytest.approx(ours.seconds)
     assert f"{abs(other.seconds - ours.seconds):.2f} s" in sentences(study, rows)[2]
 
 
-def test_every_topology_that_was_launched_has_one_row_the_best_first(study: Reopened) -> None:
+def test_every_topology_that_was_launched_has_one_row_the_best_first(study: StudyResult) -> None:
     rows = rows_of(study)
     assert sorted(number for row in rows for number in row.trials) == [trial.number for trial in study.launched]
     days = [row.place.days for row in rows if row.place]
@@ -128,7 +128,7 @@ def test_every_topology_that_was_launched_has_one_row_the_best_first(study: Reop
     assert all(row.place is None for row in rows[len(days) :])
 
 
-def test_the_table_begins_with_the_bloom_reports_columns(study: Reopened) -> None:
+def test_the_table_begins_with_the_bloom_reports_columns(study: StudyResult) -> None:
     assert " ".join(HEADERS[:11]) == "Nodes Size DP TP PP MBS GBS Mem Sec/it TFLOPs Notes"
     lines = table(study, rows_of(study))
     assert all(len(line) == len(HEADERS) for line in lines)
@@ -136,7 +136,7 @@ def test_the_table_begins_with_the_bloom_reports_columns(study: Reopened) -> Non
         assert {line[HEADERS.index("Outcome")] for line in lines}.isdisjoint({"measured"})
 
 
-def test_the_csv_is_read_back_as_the_runs_that_were_made(study: Reopened) -> None:
+def test_the_csv_is_read_back_as_the_runs_that_were_made(study: StudyResult) -> None:
     """Workload, topology, seconds, memory and end; what says nothing of a topology is marked to be skipped."""
     read = table_of(measurements(study), "report.csv").rows
     ended = [trial for trial in study.launched if trial.ending]
@@ -171,7 +171,7 @@ def test_other_commands_take_the_csv(run: Run, tmp_path: Path) -> None:
     assert said.code == 0
 
 
-def test_plot_data_tell_of_every_job(study: Reopened) -> None:
+def test_plot_data_tell_of_every_job(study: StudyResult) -> None:
     rows = rows_of(study)
     found = progress(study)
     ended = [trial for trial in study.launched if trial.ending]
@@ -189,7 +189,7 @@ def test_plot_data_tell_of_every_job(study: Reopened) -> None:
     assert (drift(study) is None) == (not study.eras)
 
 
-def test_the_plots_are_watermarked_where_the_cluster_was_simulated(study: Reopened) -> None:
+def test_the_plots_are_watermarked_where_the_cluster_was_simulated(study: StudyResult) -> None:
     with look():
         drawn = plots(study, rows_of(study))
     assert {"progress", "estimates", "terms", "memory"} <= {plot.name for plot in drawn}

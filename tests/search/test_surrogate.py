@@ -13,15 +13,15 @@ from hypothesis import strategies as st
 
 from tests.strategies import shown
 from tuner.core.columns import BoolArray, IntArray
-from tuner.search.candidates import Pool
-from tuner.search.surrogate import Belief, Seen
+from tuner.search.candidates import CandidatePool
+from tuner.search.surrogate import Observation, Surrogate
 from tuner.space.build import space_for
 
 
 @cache
-def pool() -> Pool:
+def pool() -> CandidatePool:
     """A small space."""
-    return Pool.of_space(
+    return CandidatePool.of_space(
         space_for(model="gpt-1.3b", nodes=4, settings=("nodes=4", "tp=1,4", "zero=1,2", "recompute=none", "cp=1"))
     )
 
@@ -31,13 +31,13 @@ def everything() -> IntArray:
     return np.arange(len(pool()))
 
 
-def _seen(jobs: list[tuple[int, float | None]]) -> list[Seen]:
+def _seen(jobs: list[tuple[int, float | None]]) -> list[Observation]:
     """The jobs as a belief is told of them."""
-    expected = Belief(pool()).log_seconds()
+    expected = Surrogate(pool()).log_seconds()
     return [
-        Seen(candidate=place, fits=False)
+        Observation(candidate=place, fits=False)
         if off is None
-        else Seen(candidate=place, seconds=math.exp(expected[place] + off), fits=True)
+        else Observation(candidate=place, seconds=math.exp(expected[place] + off), fits=True)
         for place, off in jobs
     ]
 
@@ -46,9 +46,9 @@ def _seen(jobs: list[tuple[int, float | None]]) -> list[Seen]:
 @settings(max_examples=25)
 def test_a_measurement_moves_the_belief_towards_it(candidate: int, off: float) -> None:
     """The mean of a measured candidate ends between the expected and the measured, and nearer to the latter."""
-    belief, candidate = Belief(pool()), candidate % len(pool())
+    belief, candidate = Surrogate(pool()), candidate % len(pool())
     before = float(belief.log_seconds()[candidate])
-    belief.learn([Seen(candidate=candidate, seconds=math.exp(before + off), fits=True)])
+    belief.learn([Observation(candidate=candidate, seconds=math.exp(before + off), fits=True)])
     after, deviation = (float(each[0]) for each in belief.measured([candidate]))
     assert abs(after - before - off) <= abs(off) / 2 + 1e-9
     assert (after - before) * off >= -1e-9
@@ -61,7 +61,7 @@ def test_the_order_of_learning_does_not_matter(jobs: list[tuple[int, float | Non
     """Several processes learn from the same jobs in orders of their own, and believe the same."""
     means, spreads = [], []
     for order in list(permutations(_seen(jobs)))[:3]:
-        belief = Belief(pool())
+        belief = Surrogate(pool())
         for each in order:
             belief.learn([each])
         means.append(belief.log_seconds())
@@ -77,7 +77,7 @@ def test_the_order_of_learning_does_not_matter(jobs: list[tuple[int, float | Non
 @settings(max_examples=15)
 def test_no_candidate_is_less_sure_after_an_observation(jobs: list[tuple[int, float | None]]) -> None:
     """Knowing more never widens a belief."""
-    belief = Belief(pool())
+    belief = Surrogate(pool())
     last = belief.deviation(everything())
     for each in _seen(jobs):
         belief.learn([each])
@@ -102,8 +102,8 @@ def _larger_and_smaller(candidate: int) -> tuple[BoolArray, BoolArray]:
 @settings(max_examples=25)
 def test_out_of_memory_rules_out_larger_micro_batches_and_never_smaller_ones(candidate: int) -> None:
     """What needs no less memory will not fit; what needs less may, and is the faster one often enough."""
-    belief, candidate = Belief(pool()), candidate % len(pool())
-    belief.learn([Seen(candidate=candidate, fits=False)])
+    belief, candidate = Surrogate(pool()), candidate % len(pool())
+    belief.learn([Observation(candidate=candidate, fits=False)])
     larger, smaller = _larger_and_smaller(candidate)
     assert belief.ruled_out[larger].all()
     assert belief.ruled_out[candidate]
@@ -115,33 +115,35 @@ def test_out_of_memory_rules_out_larger_micro_batches_and_never_smaller_ones(can
 @settings(max_examples=25)
 def test_slowness_rules_out_nothing(candidate: int, slower: float, forecast: bool) -> None:
     """However slow a job was, nothing is refused on that ground."""
-    belief, candidate = Belief(pool()), candidate % len(pool())
+    belief, candidate = Surrogate(pool()), candidate % len(pool())
     seconds = slower * math.exp(float(belief.log_seconds()[candidate]))
-    belief.learn([Seen(candidate=candidate, seconds=seconds, fits=True, forecast=forecast)])
+    belief.learn([Observation(candidate=candidate, seconds=seconds, fits=True, forecast=forecast)])
     assert not belief.ruled_out.any()
 
 
 def test_a_job_that_ran_makes_fitting_likelier_and_one_that_did_not_unlikelier() -> None:
     """Both are told to all others that are alike."""
-    risk = Belief(pool()).out_of_memory()
+    risk = Surrogate(pool()).out_of_memory()
     doubtful = int(np.argmin(np.abs(risk - 0.5)))
     others = np.flatnonzero((risk > 0.05) & (risk < 0.95))
-    ran, died = Belief(pool()), Belief(pool())
-    ran.learn([Seen(candidate=doubtful, fits=True)])
-    died.learn([Seen(candidate=doubtful, fits=False)])
+    ran, died = Surrogate(pool()), Surrogate(pool())
+    ran.learn([Observation(candidate=doubtful, fits=True)])
+    died.learn([Observation(candidate=doubtful, fits=False)])
     assert ran.out_of_memory()[others].mean() < risk[others].mean() < died.out_of_memory()[others].mean()
 
 
 @pytest.mark.parametrize("factor", [1.05, 0.93])
 def test_the_evidence_finds_where_an_era_begins(factor: float) -> None:
     """Of all places at which a change of speed may have begun, the true one makes the figures most likely."""
-    belief, chance = Belief(pool()), np.random.default_rng(1)
+    belief, chance = Surrogate(pool()), np.random.default_rng(1)
     expected = belief.log_seconds()
     picked = chance.choice(len(pool()), 4, replace=False)
     runs = [int(picked[place % 4]) for place in range(16)]
     belief.learn(
         [
-            Seen(candidate=run, seconds=math.exp(expected[run] + 0.005 * chance.normal()) * (factor if at >= 9 else 1))
+            Observation(
+                candidate=run, seconds=math.exp(expected[run] + 0.005 * chance.normal()) * (factor if at >= 9 else 1)
+            )
             for at, run in enumerate(runs)
         ]
     )

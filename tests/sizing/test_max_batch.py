@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from tests import slurm_cluster
 from tests.conftest import ROOT, Run
 from tuner.launch.supervisor import members
-from tuner.sizing import STRATEGIES, Lattice, Seen, fitted, look_for, pressures, ratio_at
+from tuner.sizing import STRATEGIES, BatchGrid, BatchResult, fitted, look_for, pressures, ratio_at
 from tuner.sizing.fit import Word
 
 E1 = ("max-batch", "--launcher", "replay", "--table", "tests/data/tables/e1-400m-ada.csv", "--step", "16")
@@ -31,14 +31,14 @@ def _document(run: Run, *arguments: str) -> dict[str, Any]:
     return found
 
 
-def monotone(limit: int, *, memory: Callable[[int], float] | None = None) -> Callable[[int], Seen]:
+def monotone(limit: int, *, memory: Callable[[int], float] | None = None) -> Callable[[int], BatchResult]:
     """A machine on which everything up to `limit` runs."""
 
-    def probe(batch: int) -> Seen:
+    def probe(batch: int) -> BatchResult:
         if batch > limit:
-            return Seen(micro_batch=batch, outcome="OOM")
+            return BatchResult(micro_batch=batch, outcome="OOM")
         peak = memory(batch) if memory else None
-        return Seen(micro_batch=batch, outcome="MEASURED", peak_memory=peak, seconds=1.0)
+        return BatchResult(micro_batch=batch, outcome="MEASURED", peak_memory=peak, seconds=1.0)
 
     return probe
 
@@ -64,7 +64,7 @@ def test_every_strategy_finds_what_a_scan_finds_whatever_memory_shows(
         "bent": lambda batch: 5.0 + math.sqrt(batch),
         "falling": lambda batch: 1e6 - batch,
     }
-    lattice = Lattice(batches=batches, start=start, room=off * (5.0 + 2.0 * limit))
+    lattice = BatchGrid(batches=batches, start=start, room=off * (5.0 + 2.0 * limit))
     found = look_for(strategy, lattice, monotone(limit, memory=memories[shows]))
     assert found.largest == max((batch for batch in batches if batch <= limit), default=0)
     tried = [each.micro_batch for each in found.attempts]
@@ -79,7 +79,7 @@ def test_every_strategy_finds_what_a_scan_finds_whatever_memory_shows(
 def test_where_memory_is_a_line_the_model_needs_four_runs(limit: int, slope: float, base: float, start: int) -> None:
     """Two for the line, which run where the start is half the limit or less; one for the limit, and one above."""
     room = base + slope * (limit + 0.5)
-    lattice = Lattice(batches=range(1, 2001), start=max(1, min(start, limit // 2)), room=room)
+    lattice = BatchGrid(batches=range(1, 2001), start=max(1, min(start, limit // 2)), room=room)
     found = look_for("model", lattice, monotone(limit, memory=lambda batch: base + slope * batch))
     assert found.largest == limit
     assert len(found.attempts) <= 4
@@ -89,19 +89,19 @@ def test_where_memory_is_a_line_the_model_needs_four_runs(limit: int, slope: flo
 def test_a_failure_that_is_not_memory_ends_the_search_and_is_never_a_limit(strategy: str, at: int, word: Word) -> None:
     """One that happens once is tried again; one that happens twice is told."""
 
-    def failing(times: float) -> Callable[[int], Seen]:
+    def failing(times: float) -> Callable[[int], BatchResult]:
         count = {"asked": 0, "left": times}
 
-        def probe(batch: int) -> Seen:
+        def probe(batch: int) -> BatchResult:
             count["asked"] += 1
             if count["asked"] > at and count["left"] > 0:
                 count["left"] -= 1
-                return Seen(micro_batch=batch, outcome=word, evidence="a node fell over")
+                return BatchResult(micro_batch=batch, outcome=word, evidence="a node fell over")
             return monotone(100)(batch)
 
         return probe
 
-    lattice = Lattice(batches=range(1, 257))
+    lattice = BatchGrid(batches=range(1, 257))
     assert look_for(strategy, lattice, failing(1)).largest == 100
     stopped = look_for(strategy, lattice, failing(math.inf))
     if stopped.stopped is not None:
@@ -300,8 +300,8 @@ def test_bad_input_is_one_sentence(arguments: tuple[str, ...], sentence: str, ru
 
 
 def test_a_line_wants_two_batches_and_rises() -> None:
-    def seen(batch: int, memory: float | None, seconds: float = 1.0) -> Seen:
-        return Seen(micro_batch=batch, outcome="MEASURED", peak_memory=memory, seconds=seconds)
+    def seen(batch: int, memory: float | None, seconds: float = 1.0) -> BatchResult:
+        return BatchResult(micro_batch=batch, outcome="MEASURED", peak_memory=memory, seconds=seconds)
 
     assert fitted([]) is None
     assert fitted([seen(1, 2.0), seen(1, 3.0), seen(2, None)]) is None

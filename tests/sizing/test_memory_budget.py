@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from tests.conftest import Run
 from tuner.core.catalog import gpu
 from tuner.core.errors import InputError
-from tuner.sizing.memory_budget import Plan, budget, bytes_of, parameters_of, part
+from tuner.sizing.memory_budget import MemoryRequest, budget, bytes_of, parameters_of, part
 
 LATENTWIRE = ("memory", "--trainable", "100M", "--decimal", "--sample", "0.405GB", "--gpu", "H100-80GB-SXM")
 OWN_MODELS = ("--frozen", "llama-3-8b", "--frozen", "7b")
@@ -51,8 +51,8 @@ def test_the_batch_of_64_is_more_than_80_percent_of_the_card_by_the_reports_own_
     """69 at 85% makes 0.405 GB a sample, with which 64 take 82% and 80% holds 59."""
     own = _document(run, *LATENTWIRE, "--frozen", "16B", "--target", "0.80")["budgets"][0]
     assert own["largest_batch"] == 59
-    assert Plan(frozen=(part("16B"),), trainable=1e8).optimizer == "adam"
-    made = budget(Plan(frozen=(part("16B"),), trainable=1e8, sample=0.405e9), H100, target=0.85, decimal=True)
+    assert MemoryRequest(frozen=(part("16B"),), trainable=1e8).optimizer == "adam"
+    made = budget(MemoryRequest(frozen=(part("16B"),), trainable=1e8, sample=0.405e9), H100, target=0.85, decimal=True)
     assert made.used(64) == pytest.approx(0.824, abs=0.001)
 
 
@@ -96,7 +96,7 @@ def test_the_largest_batch_fits_and_one_more_does_not(
 ) -> None:
     """And the recommended one is no larger, and a higher ZeRO stage never makes room for fewer."""
     held = (replace(part("7b"), parameters=frozen),)
-    plan = Plan(frozen=held, trainable=trainable, sample=sample)
+    plan = MemoryRequest(frozen=held, trainable=trainable, sample=sample)
     made = budget(plan, H100, ranks=ranks, target=target, decimal=decimal)
     most = made.largest()
     assert most == 0 or made.used(most) <= target * (1 + 1e-9)
@@ -108,7 +108,7 @@ def test_the_largest_batch_fits_and_one_more_does_not(
 
 
 def test_checkpointing_and_shorter_samples_make_room() -> None:
-    plan = Plan(frozen=(part("llama-3-8b"),), trainable=1e8, seq=1024)
+    plan = MemoryRequest(frozen=(part("llama-3-8b"),), trainable=1e8, seq=1024)
     own, kept, long = (
         budget(each, H100) for each in (plan, replace(plan, checkpointing=False), replace(plan, seq=4096))
     )

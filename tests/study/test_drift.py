@@ -10,17 +10,17 @@ import numpy as np
 import pytest
 
 from tuner.core.columns import Columns, FloatArray
-from tuner.launch.virtual.ground_truth import Truth
-from tuner.launch.virtual.simulated import Drift, Simulated
-from tuner.search.candidates import Pool
+from tuner.launch.virtual.ground_truth import GroundTruth
+from tuner.launch.virtual.simulated import SimulatedLauncher, SpeedChange
+from tuner.search.candidates import CandidatePool
 from tuner.space.build import space_for
 from tuner.space.space import Space
 from tuner.study.limits import Limits
-from tuner.study.loop import Event, Setup, Tuning
+from tuner.study.loop import Setup, StudyEvent, StudyLoop
 from tuner.study.result import Answer, answer
 from tuner.study.setup import Request, begin
 from tuner.study.store.storage import sqlite_url
-from tuner.study.store.trial_store import Study
+from tuner.study.store.trial_store import TrialStore
 
 SINCE = 15
 """Jobs after which the drifting cluster is slower."""
@@ -32,7 +32,7 @@ class Searched:
 
     found: Answer
     regret: float
-    events: Sequence[Event]
+    events: Sequence[StudyEvent]
 
 
 def a_thousand() -> Space:
@@ -40,21 +40,21 @@ def a_thousand() -> Space:
     return space_for(model="gpt-1.3b", nodes=4, settings=("nodes=4", "tp=1,2,4", "recompute=none"))
 
 
-def searched(seed: int, folder: Path, drift: Drift | None = None, budget: int = 40) -> Searched:
+def searched(seed: int, folder: Path, drift: SpeedChange | None = None, budget: int = 40) -> Searched:
     """A study of the simulated cluster of a seed, and by how much its winner is slower than the truly best."""
-    events: list[Event] = []
+    events: list[StudyEvent] = []
     request = Request(space=a_thousand(), limits=Limits(budget=budget), seed=seed, drift=drift, runs=folder / str(seed))
     with begin(request, events.append) as begun:
-        tuning = Tuning(begun.setup)
+        tuning = StudyLoop(begun.setup)
         tuning.run()
         found = answer(tuning)
         launcher = begun.setup.launcher
-        assert isinstance(launcher, Simulated)
+        assert isinstance(launcher, SimulatedLauncher)
         regret = _regret(begun.setup.pool, launcher.truth, found)
     return Searched(found=found, regret=regret, events=events)
 
 
-def _regret(pool: Pool, truth: Truth, found: Answer) -> float:
+def _regret(pool: CandidatePool, truth: GroundTruth, found: Answer) -> float:
     finish = np.concatenate([truth.seconds(part) for part in pool.parts]) * np.exp(pool.work)
     fits = np.concatenate([truth.fits(part) for part in pool.parts])
     assert found.best is not None
@@ -67,7 +67,7 @@ def test_a_drift_by_five_percent_is_noticed_and_the_winner_still_found(tmp_path:
     four trials of the truth, and no winner is more than 1% from the best."""
     noticed = 0
     for seed in range(10):
-        study = searched(seed, tmp_path, Drift(factor=1.05, after_jobs=SINCE))
+        study = searched(seed, tmp_path, SpeedChange(factor=1.05, after_jobs=SINCE))
         assert study.regret <= 0.01, seed
         if study.found.eras:
             noticed += 1
@@ -86,10 +86,10 @@ def test_without_drift_no_era_is_opened(tmp_path: Path) -> None:
     assert max(study.regret for study in studies) <= 0.01
 
 
-class Twins(Truth):
+class Twins(GroundTruth):
     """The best two topologies of the pool take the same time, and are 5% sooner than any other."""
 
-    def __init__(self, seed: int, pool: Pool) -> None:
+    def __init__(self, seed: int, pool: CandidatePool) -> None:
         super().__init__(seed)
         seconds = np.concatenate([super(Twins, self).seconds(part) for part in pool.parts])
         fits = np.concatenate([self.fits(part) for part in pool.parts])
@@ -108,15 +108,15 @@ class Twins(Truth):
 def test_two_equal_winners_are_reported_as_such(tmp_path: Path) -> None:
     """Where nothing but noise is between two topologies, the answer names both."""
     space = a_thousand()
-    pool = Pool.of_space(space)
+    pool = CandidatePool.of_space(space)
     told_apart = 0
     for seed in range(3):
         truth = Twins(seed, pool)
-        study = Study.open(sqlite_url(tmp_path / f"{seed}.db"), "twins", {})
-        tuning = Tuning(
+        study = TrialStore.open(sqlite_url(tmp_path / f"{seed}.db"), "twins", {})
+        tuning = StudyLoop(
             Setup(
                 pool=pool,
-                launcher=Simulated(4, seed=seed, truth=truth),
+                launcher=SimulatedLauncher(4, seed=seed, truth=truth),
                 study=study,
                 folder=tmp_path / str(seed),
                 limits=Limits(budget=30),

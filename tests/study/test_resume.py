@@ -36,7 +36,7 @@ from tuner.study.limits import Limits
 from tuner.study.store.owner import gone, this_worker
 from tuner.study.store.storage import sqlite_url
 from tuner.study.store.trial import Proposal, Trial
-from tuner.study.store.trial_store import Study
+from tuner.study.store.trial_store import TrialStore
 
 BUDGET = 14
 KILLS = 20
@@ -89,11 +89,11 @@ def test_twenty_kills_lose_nothing_double_nothing_and_find_the_same_winner(tmp_p
         assert len(jobs) == len(set(jobs)), "one folder, one job"
 
 
-def _begun(folder: Path, name: str, budget: int = 3) -> tuple[str, Study]:
+def _begun(folder: Path, name: str, budget: int = 3) -> tuple[str, TrialStore]:
     """A study that a process has begun and left, with all its trials over."""
     assert optimize("--study", name, "--budget", str(budget), folder=folder).code == 0
     url = url_of(folder, name)
-    return url, Study.existing(url, name)
+    return url, TrialStore.existing(url, name)
 
 
 def _dead() -> dict[str, Any]:
@@ -103,7 +103,7 @@ def _dead() -> dict[str, Any]:
     return {**this_worker(), "pid": child.pid}
 
 
-def _another(study: Study) -> Proposal:
+def _another(study: TrialStore) -> Proposal:
     """One more run of a topology that was run before."""
     old = next(trial for trial in study.trials() if trial.measured).proposal
     return replace(

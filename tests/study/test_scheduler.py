@@ -15,36 +15,36 @@ from tests.strategies import shown
 from tests.study.test_drift import a_thousand
 from tuner.core.outcomes import Outcome
 from tuner.costmodel.normal import below, density
-from tuner.launch.contract import State, Status
-from tuner.launch.virtual.ground_truth import Truth
+from tuner.launch.contract import JobState, JobStatus
+from tuner.launch.virtual.ground_truth import GroundTruth
 from tuner.search.acquisition import FIRST_LOOK, LOSS, RISK, choose
-from tuner.search.candidates import Pool
-from tuner.search.surrogate import Belief, Seen, Trust
+from tuner.search.candidates import CandidatePool
+from tuner.search.surrogate import Observation, Surrogate, Trust
 from tuner.space.build import space_for
 from tuner.study.limits import HOST, Limits
-from tuner.study.loop import Tuning
+from tuner.study.loop import StudyLoop
 from tuner.study.result import Answer, answer
 from tuner.study.setup import Request, begin
 from tuner.study.store.trial import Trial
-from tuner.study.watchdog import LONGER, STILL, Watch, verdict
+from tuner.study.watchdog import LONGER, STILL, Watchdog, verdict
 
 ANY_SITE = ("dp-multiple-of-4", "batch-multiple-of-32")
-LARGE = Pool.of_space(space_for(model="gpt-1.3b", nodes=4))
+LARGE = CandidatePool.of_space(space_for(model="gpt-1.3b", nodes=4))
 
 
 def test_where_the_model_was_not_made_for_the_machine_each_split_that_may_win_goes_before_a_second_of_one() -> None:
     """Elsewhere what is worth most goes first, whatever its split."""
-    pool = Pool.of_space(space_for(model="tiny", nodes=1, gpus_per_node=4, global_batch=16, allow=ANY_SITE))
+    pool = CandidatePool.of_space(space_for(model="tiny", nodes=1, gpus_per_node=4, global_batch=16, allow=ANY_SITE))
     found = {}
     for trust in (Trust(), HOST):
-        belief, tried = Belief(pool, trust=trust), list[int]()
+        belief, tried = Surrogate(pool, trust=trust), list[int]()
         seconds = np.exp(belief.log_seconds())
         for _ in range(5):
             best = min((math.log(seconds[each]) + pool.work[each] for each in tried), default=None)
             choice = choose(belief, best=best, open_to=~np.isin(np.arange(len(pool)), tried))
             assert choice is not None
             tried.append(choice.candidate)
-            belief.learn([Seen(candidate=choice.candidate, seconds=float(seconds[choice.candidate]), fits=True)])
+            belief.learn([Observation(candidate=choice.candidate, seconds=float(seconds[choice.candidate]), fits=True)])
         found[trust] = len({int(pool.splits[each]) for each in tried})
     assert found[HOST] == 5 > found[Trust()]
 
@@ -56,13 +56,13 @@ def test_the_choice_is_the_best_of_all_candidates(
 ) -> None:
     """Working out the promising ones first never misses one: the same as weighing all of them."""
     assert len(LARGE) > FIRST_LOOK
-    belief = Belief(LARGE)
+    belief = Surrogate(LARGE)
     expected = belief.log_seconds()
     belief.learn(
         [
-            Seen(candidate=place, fits=False)
+            Observation(candidate=place, fits=False)
             if off is None
-            else Seen(candidate=place, seconds=math.exp(expected[place] + off), fits=True)
+            else Observation(candidate=place, seconds=math.exp(expected[place] + off), fits=True)
             for place, off in jobs
         ]
     )
@@ -79,17 +79,17 @@ def test_the_choice_is_the_best_of_all_candidates(
     assert open_to[choice.candidate]
 
 
-def searched(folder: Path, limits: Limits, seed: int = 2) -> tuple[Answer, Pool]:
+def searched(folder: Path, limits: Limits, seed: int = 2) -> tuple[Answer, CandidatePool]:
     """A whole study."""
     space = a_thousand()
     with begin(Request(space=space, limits=limits, seed=seed, runs=folder), lambda _event: None) as begun:
-        tuning = Tuning(begun.setup)
+        tuning = StudyLoop(begun.setup)
         tuning.run()
         return answer(tuning), begun.setup.pool
 
 
 @pytest.fixture(scope="module")
-def study(tmp_path_factory: pytest.TempPathFactory) -> tuple[Answer, Pool]:
+def study(tmp_path_factory: pytest.TempPathFactory) -> tuple[Answer, CandidatePool]:
     """One study that several laws look at."""
     return searched(tmp_path_factory.mktemp("study"), Limits(budget=40))
 
@@ -98,7 +98,7 @@ def _of(found: Answer, kind: str) -> list[Trial]:
     return [trial for trial in found.trials if trial.launched and trial.proposal.kind == kind]
 
 
-def test_the_final_round_runs_the_leader_and_its_rivals_again(study: tuple[Answer, Pool]) -> None:
+def test_the_final_round_runs_the_leader_and_its_rivals_again(study: tuple[Answer, CandidatePool]) -> None:
     """Only what was measured before, each a repeat, and no more of it than is kept for the round."""
     found, _ = study
     final = _of(found, "final")
@@ -114,7 +114,7 @@ def _runs(found: Answer, trial: Trial) -> list[Trial]:
     return [each for each in found.trials if each.proposal.candidate == trial.proposal.candidate]
 
 
-def test_a_reference_is_run_at_intervals(study: tuple[Answer, Pool]) -> None:
+def test_a_reference_is_run_at_intervals(study: tuple[Answer, CandidatePool]) -> None:
     """No stretch of the search is longer than a quarter of it without the leader run again."""
     found, _ = study
     stretch = Limits(budget=40).stretch
@@ -125,10 +125,10 @@ def test_a_reference_is_run_at_intervals(study: tuple[Answer, Pool]) -> None:
     assert all(after - before <= stretch + 1 for before, after in pairwise(marks))
 
 
-def test_a_pruned_job_was_really_slower(study: tuple[Answer, Pool]) -> None:
+def test_a_pruned_job_was_really_slower(study: tuple[Answer, CandidatePool]) -> None:
     """What was stopped while running could not have been the best, by the cluster's own truth."""
     found, pool = study
-    truth = Truth(2)
+    truth = GroundTruth(2)
     seconds = np.concatenate([truth.seconds(part) for part in pool.parts]) * np.exp(pool.work)
     pruned = [trial for trial in found.trials if trial.ending and trial.ending.outcome is Outcome.PRUNED]
     assert pruned
@@ -137,7 +137,7 @@ def test_a_pruned_job_was_really_slower(study: tuple[Answer, Pool]) -> None:
         assert seconds[trial.proposal.candidate] > seconds[found.best.candidate]
 
 
-def test_a_search_ends_when_no_job_is_expected_to_save_anything(study: tuple[Answer, Pool]) -> None:
+def test_a_search_ends_when_no_job_is_expected_to_save_anything(study: tuple[Answer, CandidatePool]) -> None:
     """With budget left."""
     found, _ = study
     assert "no job is expected to save" in found.ended or "final round" in found.ended or "told apart" in found.ended
@@ -189,12 +189,12 @@ def test_a_finished_study_asked_again_launches_nothing(tmp_path: Path) -> None:
 def test_a_job_hangs_by_its_own_estimate(seconds: float, start: float) -> None:
     """It is taken for hung after six iterations by the estimate without progress, before its first iteration after
     three times the longest start on top; never a moment sooner."""
-    watch = Watch.of(seconds, [start / 2, start])
+    watch = Watchdog.of(seconds, [start / 2, start])
     allowed = max(30.0, STILL * seconds)
     assert watch.start == pytest.approx(allowed + LONGER * start)
     for iterations, patience in ((0, watch.start), (1, allowed)):
         for still, hung in ((patience * 0.99, False), (patience * 1.01, True)):
-            status = Status(state=State.RUNNING, began=0.0, iterations=iterations, moved=0.0)
+            status = JobStatus(state=JobState.RUNNING, began=0.0, iterations=iterations, moved=0.0)
             decided = verdict(watch.seen(status, still), lambda _seconds, _iteration: False, (2,))
             assert (decided is not None) == hung
             if decided:
@@ -203,8 +203,8 @@ def test_a_job_hangs_by_its_own_estimate(seconds: float, start: float) -> None:
 
 def test_a_job_is_pruned_only_while_a_measured_iteration_runs() -> None:
     """The first iteration warms up and says nothing of the others."""
-    watch = Watch.of(10.0, [60.0])
+    watch = Watchdog.of(10.0, [60.0])
     for iterations, pruned in ((0, False), (1, True)):
-        status = Status(state=State.RUNNING, began=0.0, iterations=iterations, seconds_in=20.0, moved=19.0)
+        status = JobStatus(state=JobState.RUNNING, began=0.0, iterations=iterations, seconds_in=20.0, moved=19.0)
         decided = verdict(watch.seen(status, 20.0), lambda seconds, _iteration: seconds > 15, (2,))
         assert (decided is not None and decided.outcome is Outcome.PRUNED) == pruned

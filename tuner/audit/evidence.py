@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import Final
 
 from tuner.audit.expectation import Expectation, expected_seconds
-from tuner.audit.printed_row import Case, case_of, cases_of, text_of
+from tuner.audit.printed_row import PrintedRow, case_of, cases_of, text_of
 from tuner.audit.repair import Finding, Repair, Severity
 from tuner.audit.units import Unit, units_of
 from tuner.tables import Row, Table
@@ -22,7 +22,7 @@ class Evidence:
     """A table as the checks see it; checks that compare rows see those mended that could be."""
 
     table: Table
-    cases: Mapping[int, Case]
+    cases: Mapping[int, PrintedRow]
     """By place in the table: the rows that describe a run."""
 
     @classmethod
@@ -47,7 +47,7 @@ class Evidence:
         return shares[len(shares) // 2] if len(shares) >= _ENOUGH else None
 
     @property
-    def fitting(self) -> Iterable[tuple[int, Case]]:
+    def fitting(self) -> Iterable[tuple[int, PrintedRow]]:
         """The rows whose run ended well."""
         return ((place, case) for place, case in self.cases.items() if case.row.status == "OK")
 
@@ -59,7 +59,7 @@ class Evidence:
             if repair.exclude and not repair.exclude_column:
                 continue
             row = mended(case.row if case else self.table.rows[repair.row], repair)
-            changed = Case(row=row, run=case.run) if case and not _changes_the_run(repair) else _case(row)
+            changed = PrintedRow(row=row, run=case.run) if case and not _changes_the_run(repair) else _case(row)
             if changed:
                 cases[repair.row] = changed
         return Evidence(table=self.table, cases=dict(sorted(cases.items())))
@@ -69,7 +69,7 @@ def _changes_the_run(repair: Repair) -> bool:
     return bool(repair.cells.keys() - {"sec_per_iter", "tflops", "mem_gib"})
 
 
-def _case(row: Row) -> Case | None:
+def _case(row: Row) -> PrintedRow | None:
     return case_of(row)
 
 

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tuner.audit.flop_conventions import hardware
-from tuner.audit.printed_row import Case
+from tuner.audit.printed_row import PrintedRow
 
 _WEIGHTS: Final = {
     "micro_batch": 0.5,
@@ -52,7 +52,7 @@ class Expectation:
     neighbours: int
 
 
-def expected_seconds(cases: Mapping[int, Case]) -> dict[int, Expectation]:
+def expected_seconds(cases: Mapping[int, PrintedRow]) -> dict[int, Expectation]:
     """Expected seconds of each timed row that has neighbours: rows of the same machine that differ little from it."""
     pools: dict[Any, list[int]] = {}
     for place, case in cases.items():
@@ -67,12 +67,12 @@ def expected_seconds(cases: Mapping[int, Case]) -> dict[int, Expectation]:
     return found
 
 
-def log_work(case: Case) -> float:
+def log_work(case: PrintedRow) -> float:
     """Logarithm of the seconds that the operations of the fullest stage would take at the peak, bubble included."""
     return float(np.log(hardware(case.terms) / case.gpus / case.peak * case.bubble))
 
 
-def _of_pool(places: Sequence[int], cases: Mapping[int, Case]) -> dict[int, Expectation]:
+def _of_pool(places: Sequence[int], cases: Mapping[int, PrintedRow]) -> dict[int, Expectation]:
     if len(places) < 2:
         return {}
     members = [cases[place] for place in places]
@@ -109,7 +109,7 @@ def _of_pool(places: Sequence[int], cases: Mapping[int, Case]) -> dict[int, Expe
     }
 
 
-def _axes(case: Case) -> list[float]:
+def _axes(case: PrintedRow) -> list[float]:
     topology, workload = case.run.topology, case.run.workload
     model = workload.model
     sizes = {
@@ -127,7 +127,7 @@ def _axes(case: Case) -> list[float]:
     return [_WEIGHTS[name] * float(np.log2(size)) for name, size in sizes.items()]
 
 
-def _kinds(case: Case) -> list[str]:
+def _kinds(case: PrintedRow) -> list[str]:
     topology, workload = case.run.topology, case.run.workload
     return [
         *(topology.recompute, workload.attention, str(topology.sequence_parallel), str(workload.fused_norms)),

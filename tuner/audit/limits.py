@@ -8,7 +8,7 @@ from typing import Final
 
 from tuner.audit.evidence import Evidence, about, short
 from tuner.audit.flop_conventions import hardware
-from tuner.audit.printed_row import Case, text_of
+from tuner.audit.printed_row import PrintedRow, text_of
 from tuner.audit.repair import Finding
 
 _GB: Final = 2**30 / 1e9
@@ -69,7 +69,7 @@ def speed(evidence: Evidence) -> Iterator[Finding]:
                 )
 
 
-def _allowed_as(evidence: Evidence, case: Case, tflops: float) -> bool:
+def _allowed_as(evidence: Evidence, case: PrintedRow, tflops: float) -> bool:
     """Whether a figure agrees with the seconds by the row's unit, so that the unit check has nothing to add."""
     unit = evidence.units.get(case.row.index)
     if unit is None or case.row.tflops is None:
@@ -116,7 +116,7 @@ def memory(evidence: Evidence) -> Iterator[Finding]:
             )
 
 
-def least_memory(case: Case) -> float:
+def least_memory(case: PrintedRow) -> float:
     """Bytes of a rank's weights, gradients and optimizer states at the least, evenly spread over the stages.
 
     Two for a weight and two for its gradient; Adam's fp32 copy and two moments add 12 (Rajbhandari et al. 2020, arXiv

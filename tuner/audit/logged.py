@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 
 from tuner.audit.repair import Finding, Severity
 from tuner.core.text import counted, listed
-from tuner.logs import Iteration, Run
+from tuner.logs import Iteration, LogRun
 
 _RATE_OFF: Final = 0.01
 """By which share samples a second may miss the batch over the time: they are printed after rounding."""
@@ -31,14 +31,14 @@ class Contradiction(NamedTuple):
     """What the printed figure is, where a known formula or mistake fits it; else nothing."""
 
 
-def audit_run(run: Run, rates: Sequence[Contradiction] = ()) -> list[Finding]:
+def audit_run(run: LogRun, rates: Sequence[Contradiction] = ()) -> list[Finding]:
     """Everything in one run of a log that cannot be true or that spoils its measurement, by line."""
     found = [*_degrees(run), *_batch(run), *_tflops(run, rates), *_samples(run), *_losses(run)]
     found += [*_skipped(run), *_outliers(run)]
     return sorted(found, key=lambda finding: finding.line or 0)
 
 
-def _degrees(run: Run) -> Iterator[Finding]:
+def _degrees(run: LogRun) -> Iterator[Finding]:
     """The degrees that a run prints multiply to the GPUs that it prints."""
     pipeline = "pipeline_model_parallel_size", "transformer_pipeline_model_parallel_size"
     degrees = [_argument(run, *names) or 1 for names in (("tensor_model_parallel_size",), pipeline)]
@@ -56,7 +56,7 @@ def _degrees(run: Run) -> Iterator[Finding]:
     )
 
 
-def _batch(run: Run) -> Iterator[Finding]:
+def _batch(run: LogRun) -> Iterator[Finding]:
     """A batch is shared out evenly."""
     batch = _argument(run, "global_batch_size", "train_batch_size")
     micro = _argument(run, "micro_batch_size", "train_micro_batch_size_per_gpu")
@@ -66,7 +66,7 @@ def _batch(run: Run) -> Iterator[Finding]:
         yield _about(run.line, "batch", "error", message, "look up the three; the program would have refused them")
 
 
-def _tflops(run: Run, rates: Sequence[Contradiction]) -> Iterator[Finding]:
+def _tflops(run: LogRun, rates: Sequence[Contradiction]) -> Iterator[Finding]:
     """TFLOPs are the operations of an iteration over its time; each way to be off is told once."""
     lines = {iteration.number: iteration.line for iteration in run.iterations}
     by_reason: dict[str, list[Contradiction]] = {}
@@ -85,7 +85,7 @@ def _tflops(run: Run, rates: Sequence[Contradiction]) -> Iterator[Finding]:
         )
 
 
-def _samples(run: Run) -> Iterator[Finding]:
+def _samples(run: LogRun) -> Iterator[Finding]:
     """Samples a second times seconds are the batch."""
     usual = _argument(run, "global_batch_size", "train_batch_size")
     off = []
@@ -108,7 +108,7 @@ def _samples(run: Run) -> Iterator[Finding]:
         )
 
 
-def _losses(run: Run) -> Iterator[Finding]:
+def _losses(run: LogRun) -> Iterator[Finding]:
     """A loss is a number."""
     bad = [each for each in run.iterations if each.loss is not None and math.isnan(each.loss)]
     if bad:
@@ -121,7 +121,7 @@ def _losses(run: Run) -> Iterator[Finding]:
         )
 
 
-def _skipped(run: Run) -> Iterator[Finding]:
+def _skipped(run: LogRun) -> Iterator[Finding]:
     """An iteration that is skipped makes no step, so that its time is not a whole one."""
     bad = [each for each in run.iterations if each.skipped]
     if bad:
@@ -135,7 +135,7 @@ def _skipped(run: Run) -> Iterator[Finding]:
         )
 
 
-def _outliers(run: Run) -> Iterator[Finding]:
+def _outliers(run: LogRun) -> Iterator[Finding]:
     """Iterations of one batch and sequence take one time, but for the first, which pays for warm-up."""
     alike: dict[tuple[int | None, int | None], list[Iteration]] = {}
     for iteration in run.iterations[1:]:
@@ -161,7 +161,7 @@ def _outliers(run: Run) -> Iterator[Finding]:
             )
 
 
-def _argument(run: Run, *names: str) -> int:
+def _argument(run: LogRun, *names: str) -> int:
     """The first of the arguments that the run prints as a number, else 0."""
     values = (run.arguments.get(name, "") for name in names)
     return next((int(value) for value in values if re.fullmatch(r"[0-9]{1,9}", value)), 0)

@@ -17,8 +17,7 @@ from tuner.core.keys import parse_key
 from tuner.core.outcomes import Measurement
 from tuner.core.text import listed
 from tuner.costmodel.flops import hardware_flops, likely_reason, per_gpu
-from tuner.logs import Iteration, Log, Run, Sighting, asked, chosen_run, second
-from tuner.logs import workload as described
+from tuner.logs import Iteration, Log, LogRun, Sighting, asked, chosen_run, described, second
 from tuner.space.space import Space
 
 _RANKS_DIFFER: Final = 0.01
@@ -41,7 +40,7 @@ class Subject:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
+class LogIteration:
     """One iteration of the log and what follows from it."""
 
     iteration: Iteration
@@ -52,7 +51,7 @@ class Row:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Difference:
+class FlopsDiscrepancy:
     """A log's TFLOPs that are not those that its own time gives."""
 
     iteration: int
@@ -63,25 +62,25 @@ class Difference:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Measured:
+class LogMeasurement:
     """All that `tuner measure` found."""
 
     runs: int
     run: int
     """Which of the runs this is, from 1."""
-    rows: tuple[Row, ...]
+    rows: tuple[LogIteration, ...]
     measurement: Measurement | None
     flops: float | None
     """FLOP/s of a GPU in the measured iterations, by the corrected count."""
     memory_kind: str
     failure: Sighting | None
-    difference: Difference | None
+    difference: FlopsDiscrepancy | None
     notes: tuple[str, ...]
     nothing: str
     """Why there is no measurement, as a sentence; empty where there is one."""
 
 
-def subject_of(run: Run | None, space: Space, key: str | None, given: Iterable[str]) -> tuple[Subject | None, str]:
+def subject_of(run: LogRun | None, space: Space, key: str | None, given: Iterable[str]) -> tuple[Subject | None, str]:
     """What the run trained, by the key or by the log's own arguments; else nothing and what is lacking.
 
     Of the workload, what the user has `given` stands before what the log says, and that before what is usual.
@@ -113,7 +112,7 @@ def measure(
     run: int | None = None,
     iterations: Sequence[tuple[int, int]] | None = None,
     global_batch: int | None = None,
-) -> Measured:
+) -> LogMeasurement:
     """Measure one run of a log. `global_batch` turns samples a second into seconds where the log has no batch."""
     if not log.runs:
         return _measured(log, 0, (), "the log has no iterations; give the log of the rank that prints them.")
@@ -148,7 +147,7 @@ def measure(
     )
 
 
-def _measured(log: Log, place: int, rows: tuple[Row, ...], nothing: str) -> Measured:
+def _measured(log: Log, place: int, rows: tuple[LogIteration, ...], nothing: str) -> LogMeasurement:
     """What is known of a run before anything is measured."""
     later = log.runs[place:]
     notes = []
@@ -157,7 +156,7 @@ def _measured(log: Log, place: int, rows: tuple[Row, ...], nothing: str) -> Meas
         notes.append(
             f"the log has {len(log.runs)} runs, from {lines}; run {place + 1} is measured, --run picks another."
         )
-    return Measured(
+    return LogMeasurement(
         runs=len(log.runs),
         run=place + 1 if log.runs else 0,
         rows=rows,
@@ -172,7 +171,7 @@ def _measured(log: Log, place: int, rows: tuple[Row, ...], nothing: str) -> Meas
     )
 
 
-def _rows(run: Run, subject: Subject | None, given: int | None) -> tuple[Row, ...]:
+def _rows(run: LogRun, subject: Subject | None, given: int | None) -> tuple[LogIteration, ...]:
     """The iterations that have a time, in seconds or by their samples a second."""
     said = run.arguments.get("train_batch_size") or run.arguments.get("global_batch_size") or ""
     own = int(said) if re.fullmatch(r"[0-9]{1,8}", said) else None
@@ -192,7 +191,7 @@ def _rows(run: Run, subject: Subject | None, given: int | None) -> tuple[Row, ..
                 columns = _columns(subject, *key)
                 counts[key] = float(per_gpu(hardware_flops(columns), 1.0, columns)[0])
             flops = counts[key] / seconds
-        rows.append(Row(iteration=iteration, seconds=seconds, global_batch=batch, flops=flops))
+        rows.append(LogIteration(iteration=iteration, seconds=seconds, global_batch=batch, flops=flops))
     return tuple(rows)
 
 
@@ -205,7 +204,7 @@ def _columns(subject: Subject, batch: int, seq: int | None) -> Columns:
     return Columns.of([topology], workload, subject.cluster)
 
 
-def _peak(run: Run, subject: Subject | None, taken: Sequence[Row]) -> tuple[float | None, str]:
+def _peak(run: LogRun, subject: Subject | None, taken: Sequence[LogIteration]) -> tuple[float | None, str]:
     """Peak bytes of the fullest GPU, and what they count: the kind that comes nearest to what the card must have."""
     if run.peak.in_use:
         return run.peak.in_use, "smi"
@@ -217,7 +216,7 @@ def _peak(run: Run, subject: Subject | None, taken: Sequence[Row]) -> tuple[floa
     return run.peak.allocated, "allocated" if run.peak.allocated else ""
 
 
-def _difference(row: Row, subject: Subject) -> Difference | None:
+def _difference(row: LogIteration, subject: Subject) -> FlopsDiscrepancy | None:
     """How a log's TFLOPs and those of its own time differ, if by more than their digits may."""
     iteration, printed = row.iteration, row.iteration.tflops
     if not printed or not row.flops or not row.global_batch:
@@ -226,7 +225,7 @@ def _difference(row: Row, subject: Subject) -> Difference | None:
     if abs(printed * 1e12 / row.flops - 1) <= max(rounding, _FIGURES_DIFFER):
         return None
     columns = _columns(subject, row.global_batch, iteration.seq)
-    return Difference(
+    return FlopsDiscrepancy(
         iteration=iteration.number,
         printed=printed,
         counted=row.flops / 1e12,
@@ -234,7 +233,7 @@ def _difference(row: Row, subject: Subject) -> Difference | None:
     )
 
 
-def differences(run: Run, subject: Subject) -> list[Difference]:
+def differences(run: LogRun, subject: Subject) -> list[FlopsDiscrepancy]:
     """The iterations whose logged TFLOPs are not those that their own times give; of a long run some, evenly spread."""
     rows = _rows(run, subject, None)
     step = -(-len(rows) // _MOST_COMPARED) or 1
@@ -246,7 +245,9 @@ def _median(values: Iterable[float | None]) -> float | None:
     return statistics.median([value for value in known if value is not None]) if known and None not in known else None
 
 
-def _notes(run: Run, rows: Sequence[Row], taken: Sequence[Row], subject: Subject | None) -> list[str]:
+def _notes(
+    run: LogRun, rows: Sequence[LogIteration], taken: Sequence[LogIteration], subject: Subject | None
+) -> list[str]:
     """What a reader of the figures should know."""
     notes = []
     apart = max(rows, key=lambda row: row.iteration.spread).iteration

@@ -9,7 +9,7 @@ from itertools import pairwise
 from typing import Any, Final
 
 from tuner.audit.evidence import Evidence, about
-from tuner.audit.printed_row import Case
+from tuner.audit.printed_row import PrintedRow
 from tuner.audit.repair import Finding
 
 _SAME: Final = 0.05
@@ -22,7 +22,7 @@ _STRAIGHT: Final = 0.06
 
 def twins(evidence: Evidence) -> Iterator[Finding]:
     """The same run takes the same memory whenever it is measured."""
-    seen: dict[Any, list[Case]] = {}
+    seen: dict[Any, list[PrintedRow]] = {}
     for _, case in evidence.fitting:
         if not case.row.weighed:
             continue
@@ -35,7 +35,7 @@ def twins(evidence: Evidence) -> Iterator[Finding]:
         before.append(case)
 
 
-def _alike(case: Case, other: Case) -> bool:
+def _alike(case: PrintedRow, other: PrintedRow) -> bool:
     room = _SAME + case.rounding("mem_gib") + other.rounding("mem_gib")
     return abs(math.log(case.memory / other.memory)) <= room
 
@@ -91,7 +91,7 @@ def straight(evidence: Evidence) -> Iterator[Finding]:
             )
 
 
-def _off_line(size: int, points: Mapping[int, Case]) -> float:
+def _off_line(size: int, points: Mapping[int, PrintedRow]) -> float:
     """How far a point is from the line through the others, beyond rounding, as a fraction of it."""
     others = [(other, case.memory) for other, case in points.items() if other != size]
     slopes = sorted((m2 - m1) / (b2 - b1) for n, (b1, m1) in enumerate(others) for b2, m2 in others[n + 1 :])
@@ -137,12 +137,12 @@ def out_of_memory(evidence: Evidence) -> Iterator[Finding]:
                 )
 
 
-def _chains(evidence: Evidence, key: Any) -> Iterator[list[Case]]:
+def _chains(evidence: Evidence, key: Any) -> Iterator[list[PrintedRow]]:
     """Rows that are the same run but for what the key leaves out and the global batch, which memory does not feel.
 
     Only where the pipeline is full of microbatches: with fewer, a larger micro batch means fewer in flight.
     """
-    chains: dict[Any, list[Case]] = {}
+    chains: dict[Any, list[PrintedRow]] = {}
     for case in evidence.cases.values():
         if case.microbatches >= case.run.topology.pp:
             workload = replace(case.run.workload, global_batch=1)
@@ -151,15 +151,15 @@ def _chains(evidence: Evidence, key: Any) -> Iterator[list[Case]]:
     yield from (chain for chain in chains.values() if len(chain) > 1)
 
 
-def _falls(before: Case, after: Case) -> bool:
+def _falls(before: PrintedRow, after: PrintedRow) -> bool:
     room = _FALL + before.rounding("mem_gib") + after.rounding("mem_gib")
     return math.log(before.memory / after.memory) > room
 
 
-def _stray(evidence: Evidence, case: Case) -> float:
+def _stray(evidence: Evidence, case: PrintedRow) -> float:
     """How far a row's memory is from that of the same topology with other models, each in proportion to its size."""
 
-    def share(one: Case) -> float:
+    def share(one: PrintedRow) -> float:
         return math.log(one.memory / one.run.workload.model.parameters)
 
     others = sorted(

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from tuner.audit.evidence import Evidence, about, figures
 from tuner.audit.expectation import log_work
-from tuner.audit.printed_row import Case, measured_texts, text_of
+from tuner.audit.printed_row import PrintedRow, measured_texts, text_of
 from tuner.audit.repair import Finding
 
 _REPEAT: Final = 0.08
@@ -32,7 +32,7 @@ _SWAP_NEAR: Final = math.log(1.5)
 
 def reprints(evidence: Evidence) -> Iterator[Finding]:
     """Two runs never measure alike to the last of many digits: such a row is one measurement printed again."""
-    first: dict[Any, Case] = {}
+    first: dict[Any, PrintedRow] = {}
     for _, case in evidence.fitting:
         texts = measured_texts(case.row)
         if not any(texts):
@@ -56,7 +56,7 @@ def reprints(evidence: Evidence) -> Iterator[Finding]:
         )
 
 
-def _memory(case: Case) -> str:
+def _memory(case: PrintedRow) -> str:
     return measured_texts(case.row)[2]
 
 
@@ -98,7 +98,7 @@ def swapped(evidence: Evidence) -> Iterator[Finding]:
                 yield about(row, "swapped", "error", message, _exchange(cells), cells=cells)
 
 
-def _both(case: Case) -> str:
+def _both(case: PrintedRow) -> str:
     return f"seconds {case.says('sec_per_iter')} and TFLOPs {case.says('tflops')}"
 
 
@@ -106,7 +106,7 @@ def _exchange(cells: dict[str, str]) -> str:
     return f"sec_per_iter={cells['sec_per_iter']}, tflops={cells['tflops']}"
 
 
-def _odd_one(evidence: Evidence, case: Case, twin: Case) -> bool:
+def _odd_one(evidence: Evidence, case: PrintedRow, twin: PrintedRow) -> bool:
     """Of two rows with mirrored figures, whether this is the one that others speak against; if none do, the later."""
     away = [
         abs(_slowness(one) - usual) if (usual := _between(evidence, one)) is not None else 0.0 for one in (case, twin)
@@ -114,7 +114,7 @@ def _odd_one(evidence: Evidence, case: Case, twin: Case) -> bool:
     return away[0] > away[1] or (away[0] == away[1] and case.row.index > twin.row.index)
 
 
-def _between(evidence: Evidence, case: Case) -> float | None:
+def _between(evidence: Evidence, case: PrintedRow) -> float | None:
     """What the same topology at the next smaller and the next larger micro batch makes of a row's slowness."""
     mine = case.run.topology
     near: dict[bool, tuple[float, float]] = {}
@@ -131,8 +131,8 @@ def _between(evidence: Evidence, case: Case) -> float | None:
     return sum(slowness / step for step, slowness in near.values()) / sum(1 / step for step, _ in near.values())
 
 
-def _twins(evidence: Evidence) -> dict[Any, list[Case]]:
-    found: dict[Any, list[Case]] = {}
+def _twins(evidence: Evidence) -> dict[Any, list[PrintedRow]]:
+    found: dict[Any, list[PrintedRow]] = {}
     for _, case in evidence.fitting:
         found.setdefault(case.identity, []).append(case)
     return found
@@ -141,7 +141,7 @@ def _twins(evidence: Evidence) -> dict[Any, list[Case]]:
 def repeats(evidence: Evidence) -> Iterator[Finding]:
     """The same run measured twice in one group takes about the same time."""
     for cases in _twins(evidence).values():
-        first: dict[tuple[str, str], Case] = {}
+        first: dict[tuple[str, str], PrintedRow] = {}
         for case in cases:
             if not case.row.timed:
                 continue
@@ -159,7 +159,7 @@ def repeats(evidence: Evidence) -> Iterator[Finding]:
 
 def batches(evidence: Evidence) -> Iterator[Finding]:
     """Seconds grow in a straight line with the microbatches: a fixed cost, never negative and not most of the step."""
-    chains: dict[Any, list[Case]] = {}
+    chains: dict[Any, list[PrintedRow]] = {}
     for _, case in evidence.fitting:
         if case.row.timed:
             workload = replace(case.run.workload, global_batch=1)
@@ -183,7 +183,7 @@ def batches(evidence: Evidence) -> Iterator[Finding]:
             yield about(case.row, "batch-time", "warning", message, suggestion, others=rows, exclude=reason)
 
 
-def _contradict(case: Case, other: Case) -> bool:
+def _contradict(case: PrintedRow, other: PrintedRow) -> bool:
     """Whether the line through two batches starts where none can, with room for rounding and for noise."""
     small, large = sorted((case, other), key=lambda one: one.microbatches)
     first, second = (one.microbatches * one.bubble for one in (small, large))
@@ -196,17 +196,17 @@ def _contradict(case: Case, other: Case) -> bool:
     return fixed > _MOST_FIXED + room or fixed < -room
 
 
-def _slowness(case: Case) -> float:
+def _slowness(case: PrintedRow) -> float:
     return math.log(case.seconds) - log_work(case)
 
 
-def _blamed(evidence: Evidence, case: Case, against: list[Case]) -> bool:
+def _blamed(evidence: Evidence, case: PrintedRow, against: list[PrintedRow]) -> bool:
     """Of a row and those it contradicts, whether this is the odd one: by majority, else by others of the machine."""
     if len(against) > 1:
         return True
     other = against[0]
 
-    def away(one: Case) -> float:
+    def away(one: PrintedRow) -> float:
         model, topology = one.run.workload.model, one.run.topology
         known = sorted(
             _slowness(third)

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Final
 
-from tuner.audit.flop_conventions import Terms, terms_of
+from tuner.audit.flop_conventions import ForwardFlops, terms_of
 from tuner.core.domain import Model
 from tuner.core.errors import TunerError
-from tuner.tables import COLUMNS, Row, Run
+from tuner.tables import COLUMNS, MeasuredRun, Row
 from tuner.tables.column_aliases import MEASURED, plain, rounding_of
 from tuner.tables.run import run_of
 
@@ -21,11 +21,11 @@ _SAID_ELSEWHERE: Final = ("size", "gpus", "audit")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Case:
+class PrintedRow:
     """One row that some run made, with what the laws need of it."""
 
     row: Row
-    run: Run
+    run: MeasuredRun
 
     @cached_property
     def identity(self) -> tuple[Any, ...]:
@@ -44,7 +44,7 @@ class Case:
         return " ".join(re.findall(r"[A-Za-z]{2,}", note)).lower()
 
     @cached_property
-    def terms(self) -> Terms:
+    def terms(self) -> ForwardFlops:
         """Its operations."""
         return terms_of(self.run)
 
@@ -124,23 +124,23 @@ class Case:
         """How far rounding may have moved `printed_rate`."""
         return self.rounding("tflops") + self.rounding("sec_per_iter")
 
-    def altered(self, **cells: str) -> Case | None:
+    def altered(self, **cells: str) -> PrintedRow | None:
         """The same row with other cells; None where they describe no run."""
         return case_of(self.row, **cells)
 
 
-def case_of(row: Row, **cells: str) -> Case | None:
+def case_of(row: Row, **cells: str) -> PrintedRow | None:
     """A row with some cells changed as the run that it describes, if it does."""
     try:
         run = run_of({**row.understood, **cells})
     except TunerError:
         return None
-    return Case(row=row, run=run)
+    return PrintedRow(row=row, run=run)
 
 
-def cases_of(rows: Iterable[Row]) -> dict[int, Case]:
+def cases_of(rows: Iterable[Row]) -> dict[int, PrintedRow]:
     """The rows that describe a run and are not taken out, by their place in the table."""
-    return {row.index: Case(row=row, run=row.run) for row in rows if row.run is not None and row.skipped is None}
+    return {row.index: PrintedRow(row=row, run=row.run) for row in rows if row.run is not None and row.skipped is None}
 
 
 def text_of(row: Row, column: str) -> str:

@@ -10,7 +10,7 @@ from typing import Final
 
 from tuner.audit.evidence import Evidence, about
 from tuner.audit.formulas import Factor, Formula, formulas_in
-from tuner.audit.printed_row import Case, shape_words
+from tuner.audit.printed_row import PrintedRow, shape_words
 from tuner.audit.repair import Finding, Repair
 from tuner.core.text import listed
 from tuner.tables import Row
@@ -31,7 +31,7 @@ _OTHER_SIZE: Final = 0.1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
+class StatedValues:
     """What is stated at a line, and under which heading."""
 
     heading: str
@@ -39,13 +39,13 @@ class Place:
     said_at: Mapping[str, int]
 
 
-def places(lines: tuple[str, ...]) -> list[Place]:
+def places(lines: tuple[str, ...]) -> list[StatedValues]:
     """What holds at each line of a report."""
     context, found = Context(), []
     for number, line in enumerate(lines, start=1):
         if not line.strip().startswith("|"):
             context.read(number, line.strip())
-        found.append(Place(heading=context.heading, values=dict(context.workload), said_at=dict(context.stated)))
+        found.append(StatedValues(heading=context.heading, values=dict(context.workload), said_at=dict(context.stated)))
     return found
 
 
@@ -89,7 +89,7 @@ def _row_of(evidence: Evidence, formula: Formula) -> Row | None:
 
 
 def _wrong_factors(
-    evidence: Evidence, formula: Formula, stated: Place, row: Row | None
+    evidence: Evidence, formula: Formula, stated: StatedValues, row: Row | None
 ) -> list[tuple[str, float, float]]:
     """Name, value used and value stated of each factor that is not what the report says around it."""
     case = evidence.cases.get(row.index) if row else None
@@ -120,7 +120,7 @@ def _named(factors: list[Factor] | tuple[Factor, ...], names: tuple[str, ...]) -
     return next((factor for factor in factors if factor.name in names), None)
 
 
-def _stated(place: Place, case: Case | None, column: str) -> float | None:
+def _stated(place: StatedValues, case: PrintedRow | None, column: str) -> float | None:
     text = case.row.cells.get(column) if case else place.values.get(column)
     try:
         return float(text) if text else None
@@ -194,7 +194,7 @@ def corrections(evidence: Evidence) -> Iterator[Finding]:
                 yield _correction(evidence, number, text, spoken, cases)
 
 
-def _correction(evidence: Evidence, number: int, text: str, spoken: float, cases: list[Case]) -> Finding:
+def _correction(evidence: Evidence, number: int, text: str, spoken: float, cases: list[PrintedRow]) -> Finding:
     model = cases[0].run.workload.model
     message = f"the text says that a {text} model was run, and {shape_words(model)}"
     elsewhere = [

@@ -14,7 +14,7 @@ from typing import Final
 
 from tuner.audit.evidence import Evidence, about, short
 from tuner.audit.flop_conventions import CONVENTIONS, NEWEST, OLDER, WELL_KNOWN
-from tuner.audit.printed_row import Case, text_of
+from tuner.audit.printed_row import PrintedRow, text_of
 from tuner.audit.repair import Finding, Repair
 from tuner.audit.units import Unit
 from tuner.core.text import counted, either, listed
@@ -67,7 +67,7 @@ def tflops(evidence: Evidence) -> Iterator[Finding]:
         yield _finding(evidence, case, unit, [m for m in mistakes if votes[case.row.group, m.sort] == most])
 
 
-def _explanations(evidence: Evidence, case: Case, unit: Unit) -> list[Mistake]:
+def _explanations(evidence: Evidence, case: PrintedRow, unit: Unit) -> list[Mistake]:
     """The mistakes that explain a row, of the likeliest sort; of a sequence and a batch both."""
     found = sorted(_mistakes(evidence, case, unit), key=lambda mistake: mistake.sort)
     room = _EXACT + case.rate_rounding + 3 * unit.spread
@@ -77,7 +77,7 @@ def _explanations(evidence: Evidence, case: Case, unit: Unit) -> list[Mistake]:
     return [m for m in likely if m.sort == likely[0].sort or {m.sort, likely[0].sort} == set(alike)]
 
 
-def _finding(evidence: Evidence, case: Case, unit: Unit, mistakes: list[Mistake]) -> Finding:
+def _finding(evidence: Evidence, case: PrintedRow, unit: Unit, mistakes: list[Mistake]) -> Finding:
     row, error = case.row, unit.error(case)
     words = (
         f"{text_of(row, 'tflops')} TFLOPs x {text_of(row, 'sec_per_iter')} s x {counted(case.gpus, 'GPU')} is "
@@ -93,7 +93,7 @@ def _finding(evidence: Evidence, case: Case, unit: Unit, mistakes: list[Mistake]
     return about(row, "tflops", "error", message, suggestion, exclude=reason)
 
 
-def _mistakes(evidence: Evidence, case: Case, unit: Unit) -> Iterator[Mistake]:
+def _mistakes(evidence: Evidence, case: PrintedRow, unit: Unit) -> Iterator[Mistake]:
     """Every mistake that is worth trying, with what it leaves unexplained."""
     yield from _other_conventions(case, unit)
     yield from _other_sequences(case, unit)
@@ -102,7 +102,7 @@ def _mistakes(evidence: Evidence, case: Case, unit: Unit) -> Iterator[Mistake]:
     yield from _exchanged_digits(case, unit)
 
 
-def _other_conventions(case: Case, unit: Unit) -> Iterator[Mistake]:
+def _other_conventions(case: PrintedRow, unit: Unit) -> Iterator[Mistake]:
     right = _tflops_of(case, unit)
     for number in WELL_KNOWN:
         convention = CONVENTIONS[number]
@@ -113,7 +113,7 @@ def _other_conventions(case: Case, unit: Unit) -> Iterator[Mistake]:
             yield Mistake(words=words, suggestion=f"tflops={right}", cells={"tflops": right}, error=error, sort=sort)
 
 
-def _other_sequences(case: Case, unit: Unit) -> Iterator[Mistake]:
+def _other_sequences(case: PrintedRow, unit: Unit) -> Iterator[Mistake]:
     seq = case.run.workload.model.seq
     for other in (seq // 4, seq // 2, seq * 2, seq * 4):
         changed = case.altered(seq=str(other)) if other else None
@@ -127,7 +127,7 @@ def _other_sequences(case: Case, unit: Unit) -> Iterator[Mistake]:
         yield Mistake(words=words, suggestion=f"tflops={right}", cells={"tflops": right}, error=error, sort=_SEQUENCE)
 
 
-def _other_batches(evidence: Evidence, case: Case, unit: Unit) -> Iterator[Mistake]:
+def _other_batches(evidence: Evidence, case: PrintedRow, unit: Unit) -> Iterator[Mistake]:
     batch = case.run.workload.global_batch
     implied = batch * math.exp(unit.error(case))
     others = {other.run.workload.global_batch for other in evidence.cases.values()}
@@ -148,7 +148,7 @@ def _usual(batch: int) -> bool:
     return odd in _SMALL_ODD_PARTS
 
 
-def _other_scales(evidence: Evidence, case: Case, unit: Unit) -> Iterator[Mistake]:
+def _other_scales(evidence: Evidence, case: PrintedRow, unit: Unit) -> Iterator[Mistake]:
     """A decimal point, milliseconds, or the whole machine's operations in place of one GPU's."""
     error = unit.error(case)
     if case.gpus > 1:
@@ -174,7 +174,7 @@ def _other_scales(evidence: Evidence, case: Case, unit: Unit) -> Iterator[Mistak
         )
 
 
-def _seconds_slipped(evidence: Evidence, case: Case, scale: float) -> bool:
+def _seconds_slipped(evidence: Evidence, case: PrintedRow, scale: float) -> bool:
     """Whether a factor in TFLOPs x seconds is the seconds': by the neighbours' times, or else by the table's TFLOPs."""
     expected = evidence.expected.get(case.row.index)
     if expected:
@@ -184,7 +184,7 @@ def _seconds_slipped(evidence: Evidence, case: Case, scale: float) -> bool:
     return abs(math.log(share / usual)) <= abs(math.log(share / scale / usual))
 
 
-def _exchanged_digits(case: Case, unit: Unit) -> Iterator[Mistake]:
+def _exchanged_digits(case: PrintedRow, unit: Unit) -> Iterator[Mistake]:
     for column in ("tflops", "sec_per_iter"):
         text = text_of(case.row, column)
         for place in range(len(text) - 1):
@@ -201,7 +201,7 @@ def _exchanged_digits(case: Case, unit: Unit) -> Iterator[Mistake]:
             )
 
 
-def _unexplained(evidence: Evidence, case: Case, unit: Unit, words: str) -> Finding:
+def _unexplained(evidence: Evidence, case: PrintedRow, unit: Unit, words: str) -> Finding:
     """No known mistake: the neighbours' times may tell which of the two figures is wrong."""
     row = case.row
     right = _tflops_of(case, unit)
@@ -233,7 +233,7 @@ def _unexplained(evidence: Evidence, case: Case, unit: Unit, words: str) -> Find
     return about(row, "tflops", "error", words, suggestion, exclude="its TFLOPs and seconds disagree")
 
 
-def _tflops_of(case: Case, unit: Unit) -> str:
+def _tflops_of(case: PrintedRow, unit: Unit) -> str:
     """What the group's convention makes of the row's seconds."""
     return f"{case.flops / 1e12 * math.exp(-unit.error(case)):.5g}"
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from tuner.audit.evidence import Evidence, about
-from tuner.audit.printed_row import Case, case_of, shape_words, text_of
+from tuner.audit.printed_row import PrintedRow, case_of, shape_words, text_of
 from tuner.audit.repair import Finding
 from tuner.core.text import counted, either
 from tuner.tables import Row
@@ -123,7 +123,7 @@ def _choices(evidence: Evidence, row: Row, there: int) -> list[tuple[str, str, b
     return sorted(found, key=lambda choice: not choice[2])
 
 
-def _with_product(row: Row, column: str, there: int) -> Case | None:
+def _with_product(row: Row, column: str, there: int) -> PrintedRow | None:
     numbers = {name: int(float(row.understood.get(name, "1"))) for name in ("tp", "pp", "cp", "dp")}
     product = math.prod(numbers.values())
     if column == "nodes":

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from tuner.audit.evidence import Evidence
-from tuner.audit.printed_row import Case, cases_of
+from tuner.audit.printed_row import PrintedRow, cases_of
 from tuner.audit.repair import Finding
 from tuner.core.text import counted, listed
 from tuner.tables import Row
@@ -39,7 +39,7 @@ def day_of(row: Row) -> str:
     return row.group
 
 
-def shared_runs(cases: Mapping[int, Case]) -> dict[tuple[str, str], list[float]]:
+def shared_runs(cases: Mapping[int, PrintedRow]) -> dict[tuple[str, str], list[float]]:
     """For two days in the table's order, each shared run's seconds on the second over the first, as a logarithm."""
     days = list(dict.fromkeys(day_of(case.row) for case in cases.values()))
     times: dict[Any, dict[str, list[float]]] = {}
@@ -58,7 +58,7 @@ def shared_runs(cases: Mapping[int, Case]) -> dict[tuple[str, str], list[float]]
     return found
 
 
-def _eras(cases: Mapping[int, Case], rows: Sequence[Row]) -> dict[str, list[str]]:
+def _eras(cases: Mapping[int, PrintedRow], rows: Sequence[Row]) -> dict[str, list[str]]:
     """Each era's days, by the name of the era."""
     days = list(dict.fromkeys(day_of(row) for row in rows))
     shared = shared_runs(cases)

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tuner.audit.flop_conventions import CONVENTIONS
-from tuner.audit.printed_row import Case
+from tuner.audit.printed_row import PrintedRow
 
 SLACK: Final = 0.004
 """What the same convention may be off beyond rounding: a padded or rounded vocabulary, biases, norms."""
@@ -36,17 +36,17 @@ class Unit:
     spread: float
     """How far the group's own figures scatter about it: seconds and TFLOPs may be means of different iterations."""
 
-    def error(self, case: Case) -> float:
+    def error(self, case: PrintedRow) -> float:
         """Logarithm of printed over counted."""
         return case.printed_rate - float(np.log(CONVENTIONS[self.convention].count(case.terms))) - self.factor
 
-    def allows(self, case: Case) -> bool:
+    def allows(self, case: PrintedRow) -> bool:
         """Whether a row's figures agree with it, as far as digits and the group's scatter tell."""
         room = case.rate_rounding + max(SLACK, _SPREADS * self.spread)
         return abs(self.error(case)) <= room
 
 
-def units_of(cases: Mapping[int, Case]) -> dict[int, Unit]:
+def units_of(cases: Mapping[int, PrintedRow]) -> dict[int, Unit]:
     """The unit that each row with seconds and TFLOPs should follow: its group's, or else its table's."""
     places = [place for place, case in cases.items() if case.rated]
     if not places:
@@ -69,7 +69,7 @@ def units_of(cases: Mapping[int, Case]) -> dict[int, Unit]:
     return found
 
 
-def _errors(case: Case) -> list[float]:
+def _errors(case: PrintedRow) -> list[float]:
     return [case.printed_rate - float(np.log(convention.count(case.terms))) for convention in CONVENTIONS]
 
 

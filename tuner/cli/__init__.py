@@ -30,7 +30,7 @@ from tuner.cli.commands.optimize import optimize
 from tuner.cli.commands.plan import plan
 from tuner.cli.commands.report import report
 from tuner.cli.commands.rules import rules
-from tuner.cli.stdout import Told, UntoldError
+from tuner.cli.stdout import CheckedStdout, StdoutError
 from tuner.core.errors import TunerError, TunerWarning
 from tuner.core.text import shown
 
@@ -102,13 +102,13 @@ def _open_streams() -> None:
 def _run(arguments: list[str]) -> int:
     """Run a command; its exit code."""
     try:
-        with redirect_stdout(Told(sys.stdout)) as told:
+        with redirect_stdout(CheckedStdout(sys.stdout)) as told:
             with app.make_context("tuner", arguments) as context:
                 app.invoke(context)
             told.flush()
     except click.exceptions.Exit as left:
         return left.exit_code
-    except UntoldError as error:
+    except StdoutError as error:
         if isinstance(error.cause, BrokenPipeError):
             return _abandon_stdout(0)  # whoever read our output has gone, which is their right
         return _abandon_stdout(_failed(f"the output cannot be written: {error.cause.strerror or error.cause}.", 1))

@@ -8,7 +8,7 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from tuner.study.loop import Event, Tuning
+    from tuner.study.loop import StudyEvent, StudyLoop
     from tuner.study.setup import Begun, Request
     from tuner.study.store.trial import Trial
 
@@ -17,7 +17,7 @@ EVIDENCE: Final = 90
 """Characters of a log's line that are shown; the whole of it is in the study."""
 
 
-class Lines:
+class EventLines:
     """One line for each thing that happens."""
 
     def __init__(self) -> None:
@@ -30,12 +30,12 @@ class Lines:
             self._print(line)
 
     @contextmanager
-    def live(self, tuning: Tuning) -> Iterator[None]:
+    def live(self, tuning: StudyLoop) -> Iterator[None]:
         """Nothing more than the lines."""
         self._tuning = tuning
         yield
 
-    def event(self, event: Event) -> None:
+    def event(self, event: StudyEvent) -> None:
         """One line."""
         if event.kind != "started":
             self._print(f"{self._label}{described(event)}")
@@ -44,11 +44,11 @@ class Lines:
         print(line, file=sys.stderr, flush=True)
 
 
-class Live:
+class LiveView:
     """A few lines that are drawn anew whenever anything happens."""
 
     def __init__(self) -> None:
-        self._tuning: Tuning | None = None
+        self._tuning: StudyLoop | None = None
         self._live: Any = None
         self._last = self._next = ""
         self._label = ""
@@ -60,7 +60,7 @@ class Live:
             print(line, file=sys.stderr)
 
     @contextmanager
-    def live(self, tuning: Tuning) -> Iterator[None]:
+    def live(self, tuning: StudyLoop) -> Iterator[None]:
         """Draw until the end."""
         from rich.console import Console
         from rich.live import Live as Screen
@@ -70,7 +70,7 @@ class Live:
             yield
         self._live = None
 
-    def event(self, event: Event) -> None:
+    def event(self, event: StudyEvent) -> None:
         """Note what happened and draw."""
         line = described(event)
         if event.kind == "started" and event.trial is not None:
@@ -120,7 +120,7 @@ def opening(begun: Begun, request: Request) -> list[str]:
     return lines
 
 
-def described(event: Event) -> str:
+def described(event: StudyEvent) -> str:
     """An event in one line."""
     trial = event.trial
     if trial is None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from tuner.sizing.max_batch import Answer
+    from tuner.sizing.max_batch import MaxBatchResult
 
 _GIB = 2.0**30
 _SOURCES = {
@@ -15,14 +15,14 @@ _SOURCES = {
 }
 
 
-def print_answer_json(made: Answer) -> None:
+def print_answer_json(made: MaxBatchResult) -> None:
     """The document `tuner/max-batch/1`."""
     from tuner.cli.output import print_json
 
     print_json("max-batch", answer_document(made))
 
 
-def answer_document(made: Answer) -> dict[str, Any]:
+def answer_document(made: MaxBatchResult) -> dict[str, Any]:
     """The answer for JSON."""
     found, line = made.found, made.fit
     return {
@@ -73,7 +73,7 @@ def answer_document(made: Answer) -> dict[str, Any]:
     }
 
 
-def print_answer(made: Answer, *, claim: float | None = None) -> None:
+def print_answer(made: MaxBatchResult, *, claim: float | None = None) -> None:
     """The answer for people."""
     from tuner.cli.output import print_table
     from tuner.core.text import counted
@@ -118,7 +118,7 @@ def print_answer(made: Answer, *, claim: float | None = None) -> None:
         print(f"batch {own.micro_batch} is {100 * own.slower:.0f}% slower than the line before it{share}: {cause}")
 
 
-def _print_fit(made: Answer, claim: float | None) -> None:
+def _print_fit(made: MaxBatchResult, claim: float | None) -> None:
     from tuner.sizing.fit import ratio_at
 
     line = made.fit

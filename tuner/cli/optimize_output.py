@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 from tuner.cli.arguments import study_command
 
 if TYPE_CHECKING:
-    from tuner.study.ranking import Place
+    from tuner.study.ranking import RankedTrial
     from tuner.study.result import Answer
     from tuner.study.setup import Begun
     from tuner.study.store.trial import Trial
@@ -81,7 +81,7 @@ def _print_winner(found: Answer, label: str) -> None:
         print(f"{label}{gained:.1%} sooner than {whose}, {other.key}")
 
 
-def _row(place: Place, each: float) -> tuple[object, ...]:
+def _row(place: RankedTrial, each: float) -> tuple[object, ...]:
     """A row of the standings; `each` is how many of the column's unit a day has."""
     from tuner.core.text import seconds
 
@@ -156,7 +156,7 @@ def trial_document(trial: Trial) -> dict[str, Any]:
     }
 
 
-def _place_document(place: Place, trials: tuple[Trial, ...]) -> dict[str, Any]:
+def _place_document(place: RankedTrial, trials: tuple[Trial, ...]) -> dict[str, Any]:
     topology = next((trial.proposal.topology for trial in trials if trial.number == place.trials[0]), {})
     return {
         "key": place.key,

@@ -146,11 +146,11 @@ def takes_calibration(command: Command) -> Command:
     def with_model(**given: Any) -> Any:
         from pathlib import Path
 
-        from tuner.costmodel.estimate import Model
+        from tuner.costmodel.estimate import CostModel
         from tuner.costmodel.site_file import read_site
 
         file = given.pop("calibration")
-        return command(model=Model(calibration=read_site(Path(file))) if file else Model(), **given)
+        return command(model=CostModel(calibration=read_site(Path(file))) if file else CostModel(), **given)
 
     option = click.option("--calibration", metavar="FILE", help="A file that tuner calibrate made. [default: none]")
     wrapped: Command = option(with_model)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, TextIO
 
 
-class UntoldError(Exception):
+class StdoutError(Exception):
     """Stdout did not take what was written."""
 
     def __init__(self, cause: OSError) -> None:
@@ -13,8 +13,8 @@ class UntoldError(Exception):
         self.cause = cause
 
 
-class Told:
-    """A stream that raises `UntoldError` for each of its own errors, and is the stream itself in all else."""
+class CheckedStdout:
+    """A stream that raises `StdoutError` for each of its own errors, and is the stream itself in all else."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
@@ -24,14 +24,14 @@ class Told:
         try:
             return self._stream.write(text)
         except OSError as error:
-            raise UntoldError(error) from None
+            raise StdoutError(error) from None
 
     def flush(self) -> None:
         """As the stream does."""
         try:
             self._stream.flush()
         except OSError as error:
-            raise UntoldError(error) from None
+            raise StdoutError(error) from None
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._stream, name)

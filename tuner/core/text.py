@@ -9,7 +9,7 @@ from typing import Final, SupportsInt
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Shown:
+class ResultTable:
     """What a result has to show."""
 
     title: str

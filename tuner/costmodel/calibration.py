@@ -15,9 +15,9 @@ from typing import Any, Final
 import numpy as np
 
 from tuner.core.columns import Columns, FloatArray
-from tuner.costmodel.memory_calibration import DEVIATION, Weighed, weigh
+from tuner.costmodel.memory_calibration import DEVIATION, MeasuredMemory, weigh
 from tuner.costmodel.residual_features import NOISE, UNSEEN, Features, covariance, joined
-from tuner.costmodel.site_factors import PRIOR, TIME_FACTORS, Site
+from tuner.costmodel.site_factors import PRIOR, TIME_FACTORS, SiteFactors
 from tuner.costmodel.time import seconds
 
 ROUNDS: Final = 5
@@ -27,7 +27,7 @@ FAR: Final = 2.5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Measured:
+class MeasuredRows:
     """Measured rows of one workload and cluster."""
 
     columns: Columns
@@ -39,7 +39,7 @@ class Measured:
 class Calibration:
     """The factors of a site, how sure they are, and the rows whose residuals are remembered."""
 
-    site: Site = field(default_factory=Site)
+    site: SiteFactors = field(default_factory=SiteFactors)
     spread: FloatArray = field(default_factory=lambda: np.diag(prior_deviations() ** 2))
     """Covariance of the logarithms of the time factors."""
     known: Features | None = None
@@ -86,7 +86,7 @@ class Calibration:
         return np.asarray(np.linalg.solve(self._gram(), self.residual), dtype=np.float64)
 
 
-def calibrate(rows: Sequence[Measured], weighed: Sequence[Weighed] = ()) -> Calibration:
+def calibrate(rows: Sequence[MeasuredRows], weighed: Sequence[MeasuredMemory] = ()) -> Calibration:
     """The calibration that the rows support; with none, the priors."""
     timed = _timed(rows) if sum(len(part.seconds) for part in rows) else Calibration()
     site, deviation = weigh(weighed, timed.site)
@@ -94,7 +94,7 @@ def calibrate(rows: Sequence[Measured], weighed: Sequence[Weighed] = ()) -> Cali
     return replace(timed, site=site, memory_deviation=deviation, weighed=runs)
 
 
-def _timed(rows: Sequence[Measured]) -> Calibration:
+def _timed(rows: Sequence[MeasuredRows]) -> Calibration:
     """Factors and residual of time."""
     known = joined([Features.of(part.columns, part.era) for part in rows])
     measured = np.log(np.concatenate([part.seconds for part in rows]))
@@ -126,12 +126,12 @@ def _timed(rows: Sequence[Measured]) -> Calibration:
     )
 
 
-def _log_seconds(rows: Sequence[Measured], site: Site) -> FloatArray:
+def _log_seconds(rows: Sequence[MeasuredRows], site: SiteFactors) -> FloatArray:
     logs: FloatArray = np.log(np.concatenate([seconds(part.columns, site) for part in rows]))
     return logs
 
 
-def slopes_of(columns: Columns, site: Site) -> FloatArray:
+def slopes_of(columns: Columns, site: SiteFactors) -> FloatArray:
     """How the logarithm of seconds changes with that of each time factor."""
     base = np.log(seconds(columns, site))
     moved = [replace(site, **{name: getattr(site, name) * np.exp(STEP)}) for name in TIME_FACTORS]
@@ -139,8 +139,8 @@ def slopes_of(columns: Columns, site: Site) -> FloatArray:
     return slopes
 
 
-def _site(factors: FloatArray) -> Site:
-    return Site(**{name: float(np.exp(value)) for name, value in zip(TIME_FACTORS, factors, strict=True)})
+def _site(factors: FloatArray) -> SiteFactors:
+    return SiteFactors(**{name: float(np.exp(value)) for name, value in zip(TIME_FACTORS, factors, strict=True)})
 
 
 def prior_deviations() -> FloatArray:

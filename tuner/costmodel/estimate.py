@@ -51,7 +51,7 @@ class Scores:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Model:
+class CostModel:
     """The physics with a site's calibration: the one answer to what a topology will take."""
 
     calibration: Calibration = field(default_factory=Calibration)

@@ -9,10 +9,10 @@ from typing import Any, Final
 import numpy as np
 
 from tuner.core.errors import NothingUsable
-from tuner.costmodel.calibration import Calibration, Measured, calibrate
-from tuner.costmodel.estimate import Model
+from tuner.costmodel.calibration import Calibration, MeasuredRows, calibrate
+from tuner.costmodel.estimate import CostModel
 from tuner.costmodel.memory import shown_bytes
-from tuner.costmodel.memory_calibration import Weighed
+from tuner.costmodel.memory_calibration import MeasuredMemory
 from tuner.costmodel.site_factors import TIME_FACTORS
 from tuner.tables import Row, Table, blocks
 
@@ -28,7 +28,7 @@ APART: Final = 0.02
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Guess:
+class RowEstimate:
     """What the model says of one row."""
 
     row: Row
@@ -75,7 +75,7 @@ class Evaluation:
     """The guesses by the rows' places in their table, and how good they are."""
 
     table: Table
-    guesses: dict[int, Guess]
+    guesses: dict[int, RowEstimate]
     calibrated_on: tuple[int, ...]
     """Places of the rows that the model was fitted to; they are not scored."""
     calibration: Calibration
@@ -98,7 +98,7 @@ def evaluate(
     if drawn:
         calibration = calibrate_on([row for row in usable if row.index in drawn])
     known = calibration or Calibration()
-    guesses = {guess.row.index: guess for guess in guess_rows(usable, Model(calibration=known))}
+    guesses = {guess.row.index: guess for guess in guess_rows(usable, CostModel(calibration=known))}
     scored = [guess for index, guess in guesses.items() if index not in drawn]
     groups = by_group(guesses.values())  # a group whose every row was fitted has a summary too, of nothing
     return Evaluation(
@@ -112,7 +112,7 @@ def evaluate(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Learnt:
+class CalibrationReport:
     """A calibration and how much it helps."""
 
     calibration: Calibration
@@ -125,7 +125,7 @@ class Learnt:
     """Median error of time on rows that a calibration by the others has not seen; None where they are few."""
 
 
-def learn(table: Table, eras: Sequence[str]) -> Learnt:
+def learn(table: Table, eras: Sequence[str]) -> CalibrationReport:
     """Calibrate on every row of a table that can be estimated; `eras` has a label for each of its rows."""
     usable = [replace(row, group=eras[row.index]) for row in table.rows if row.run is not None and row.skipped is None]
     timed = [row for row in usable if row.timed]
@@ -139,10 +139,12 @@ def learn(table: Table, eras: Sequence[str]) -> Learnt:
     left_out: list[float] = []
     for fold in folds:
         others = calibrate_on(row for row in timed if row not in fold)
-        left_out += [abs(guess.seconds / _measured(guess) - 1) for guess in guess_rows(fold, Model(calibration=others))]
-    before = [abs(guess.seconds / _measured(guess) - 1) for guess in guess_rows(timed, Model())]
+        left_out += [
+            abs(guess.seconds / _measured(guess) - 1) for guess in guess_rows(fold, CostModel(calibration=others))
+        ]
+    before = [abs(guess.seconds / _measured(guess) - 1) for guess in guess_rows(timed, CostModel())]
     spread = np.sqrt(np.diagonal(known.spread))
-    return Learnt(
+    return CalibrationReport(
         calibration=known,
         timed=len(timed),
         uncertainty={name: float(value) for name, value in zip(TIME_FACTORS, spread, strict=True)},
@@ -155,7 +157,7 @@ def calibrate_on(rows: Iterable[Row]) -> Calibration:
     """The calibration that a table's rows support; the group of a row is its era."""
     rows = list(rows)
     timed = [
-        Measured(
+        MeasuredRows(
             columns=block.columns,
             seconds=np.array([row.seconds for row in block.rows], dtype=np.float64),
             era=tuple(row.group for row in block.rows),
@@ -163,7 +165,7 @@ def calibrate_on(rows: Iterable[Row]) -> Calibration:
         for block in blocks(row for row in rows if row.timed)
     ]
     weighed = [
-        Weighed(
+        MeasuredMemory(
             columns=block.columns,
             memory=np.array([row.memory if row.weighed else np.nan for row in block.rows], dtype=np.float64),
             kind=block.rows[0].memory_kind,
@@ -176,9 +178,9 @@ def calibrate_on(rows: Iterable[Row]) -> Calibration:
     return calibrate(timed, weighed)
 
 
-def guess_rows(rows: Iterable[Row], model: Model) -> list[Guess]:
+def guess_rows(rows: Iterable[Row], model: CostModel) -> list[RowEstimate]:
     """What the model says of each row that describes a run, in the order of the table."""
-    guesses: list[Guess] = []
+    guesses: list[RowEstimate] = []
     for block in blocks(rows):
         era = tuple(row.group for row in block.rows)
         scores, (low, high) = model.score(block.columns, era), model.interval(block.columns, era)
@@ -187,7 +189,7 @@ def guess_rows(rows: Iterable[Row], model: Model) -> list[Guess]:
             for kind in {row.memory_kind for row in block.rows}
         }
         guesses += [
-            Guess(
+            RowEstimate(
                 row=row,
                 seconds=float(scores.seconds[place]),
                 low=float(low[place]),
@@ -201,15 +203,15 @@ def guess_rows(rows: Iterable[Row], model: Model) -> list[Guess]:
     return sorted(guesses, key=lambda guess: guess.row.index)
 
 
-def by_group(guesses: Iterable[Guess]) -> dict[str, list[Guess]]:
+def by_group(guesses: Iterable[RowEstimate]) -> dict[str, list[RowEstimate]]:
     """The guesses of each group, in the table's order."""
-    groups: dict[str, list[Guess]] = {}
+    groups: dict[str, list[RowEstimate]] = {}
     for guess in guesses:
         groups.setdefault(guess.row.group, []).append(guess)
     return groups
 
 
-def summarised(guesses: Sequence[Guess]) -> Summary:
+def summarised(guesses: Sequence[RowEstimate]) -> Summary:
     """How good the guesses are; order is scored within groups and averaged over those large enough."""
     timed = [guess for guess in guesses if guess.row.timed]
     off = np.array([abs(guess.seconds / _measured(guess) - 1) for guess in timed])
@@ -258,13 +260,13 @@ def ordered_pairs(measured: Any, estimated: Any) -> list[bool]:
     return [bool(pair) for pair in same[apart]]
 
 
-def _over(guesses: Sequence[Guess], score: Callable[[Any, Any], Any]) -> Any:
+def _over(guesses: Sequence[RowEstimate], score: Callable[[Any, Any], Any]) -> Any:
     # Twins may differ in their last bits, by where in an array they stood: to twelve digits they are tied.
     estimated = [float(f"{guess.seconds:.12g}") for guess in guesses]
     return score(np.array([_measured(guess) for guess in guesses]), np.array(estimated))
 
 
-def _measured(guess: Guess) -> float:
+def _measured(guess: RowEstimate) -> float:
     assert guess.row.seconds is not None  # noqa: S101 - for the type checker; only timed rows come here
     return guess.row.seconds
 

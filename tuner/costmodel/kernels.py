@@ -14,7 +14,7 @@ import numpy as np
 
 from tuner.core.columns import FloatArray
 from tuner.core.domain import Gpu, Workload
-from tuner.costmodel.site_factors import Site
+from tuner.costmodel.site_factors import SiteFactors
 
 SUSTAINED: Final = 0.91
 """Share of the achievable product rate (`Gpu.achievable`) that a training sustains, fitted."""
@@ -49,12 +49,12 @@ def beside_layers(gpu: Gpu, workload: Workload) -> Workload:
     return replace(workload, precision="bf16") if halves else workload
 
 
-def product_rate(gpu: Gpu, workload: Workload, site: Site) -> float:
+def product_rate(gpu: Gpu, workload: Workload, site: SiteFactors) -> float:
     """FLOP/s of a large, well-shaped matrix product."""
     return gpu.peak_flops[workload.precision] * gpu.achievable * SUSTAINED * site.products
 
 
-def traffic_rate(gpu: Gpu, site: Site) -> float:
+def traffic_rate(gpu: Gpu, site: SiteFactors) -> float:
     """Bytes a second of element-wise kernels."""
     return gpu.memory_bandwidth * TRAFFIC * site.traffic
 
@@ -81,7 +81,9 @@ def product(gpu: Gpu, rate: Any, moved: float, m: Any, n: Any, k: Any) -> FloatA
     return seconds
 
 
-def linear(gpu: Gpu, workload: Workload, site: Site, tokens: Any, n: Any, k: Any) -> tuple[FloatArray, FloatArray]:
+def linear(
+    gpu: Gpu, workload: Workload, site: SiteFactors, tokens: Any, n: Any, k: Any
+) -> tuple[FloatArray, FloatArray]:
     """Seconds of a linear layer's forward product, and of the two of its backward pass."""
     n, k = np.maximum(1, np.ceil(n)), np.maximum(1, np.ceil(k))
     rate = product_rate(gpu, workload, site) * np.minimum(alignment(n), alignment(k))

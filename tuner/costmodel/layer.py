@@ -13,7 +13,7 @@ import numpy as np
 from tuner.core.columns import Columns, FloatArray
 from tuner.costmodel.kernels import beside_layers, linear, product_rate, size_of, traffic_rate
 from tuner.costmodel.links import Links, all_reduce
-from tuner.costmodel.site_factors import Site
+from tuner.costmodel.site_factors import SiteFactors
 
 BATCHED: Final = 0.64 / 0.79
 """Speed of the batched products of attention's scores beside a dense product, fitted."""
@@ -97,7 +97,7 @@ class Layer:
         return {name: getattr(self, name) for name in self.__dataclass_fields__}
 
 
-def layer_seconds(columns: Columns, site: Site) -> Layer:
+def layer_seconds(columns: Columns, site: SiteFactors) -> Layer:
     """One layer, forward, backward and what recompute repeats."""
     gpu, workload = columns.cluster.gpu, columns.workload
     tokens = columns.micro_batch * workload.model.seq / columns.cp
@@ -129,7 +129,7 @@ def layer_seconds(columns: Columns, site: Site) -> Layer:
     )
 
 
-def _products(columns: Columns, tokens: Any, site: Site) -> tuple[FloatArray, FloatArray]:
+def _products(columns: Columns, tokens: Any, site: SiteFactors) -> tuple[FloatArray, FloatArray]:
     """Forward and backward products of the four matrices, cut by tensor parallelism."""
     workload, gpu = columns.workload, columns.cluster.gpu
     inputs = 2 if workload.model.gated_mlp else 1
@@ -146,7 +146,7 @@ def _products(columns: Columns, tokens: Any, site: Site) -> tuple[FloatArray, Fl
     return forward, backward
 
 
-def _attention(columns: Columns, tokens: Any, site: Site) -> tuple[FloatArray, FloatArray]:
+def _attention(columns: Columns, tokens: Any, site: SiteFactors) -> tuple[FloatArray, FloatArray]:
     """Scores, softmax and their product with the values: forward and backward."""
     workload, gpu = columns.workload, columns.cluster.gpu
     seq, kernel = workload.model.seq, workload.attention
@@ -182,14 +182,14 @@ def _gradient_bytes(columns: Columns) -> FloatArray:
     return grads
 
 
-def _collectives(columns: Columns, tokens: Any, site: Site) -> FloatArray:
+def _collectives(columns: Columns, tokens: Any, site: SiteFactors) -> FloatArray:
     """Two all-reduces a pass, or with sequence parallelism as many gathers and scatters of the same bytes."""
     bandwidth, latency = Links(columns, site).tensor()
     size = tokens * columns.hidden * size_of(columns.workload)
     return 2 * all_reduce(size, columns.tp, bandwidth, latency)
 
 
-def _ring(columns: Columns, tokens: Any, site: Site) -> FloatArray:
+def _ring(columns: Columns, tokens: Any, site: SiteFactors) -> FloatArray:
     """Seconds in which a forward pass of ring attention hands keys and values on, cp - 1 times.
 
     The backward pass hands on their gradients as well, twice as much (Liu et al. 2023, arXiv 2310.01889). No published

@@ -11,7 +11,7 @@ from typing import Any, Final
 import numpy as np
 
 from tuner.core.columns import BoolArray, Columns, FloatArray
-from tuner.costmodel.site_factors import Site
+from tuner.costmodel.site_factors import SiteFactors
 
 INNER: Final = 0.91
 """Share of a GPU's one-way bandwidth in its node that collectives reach, fitted."""
@@ -44,7 +44,7 @@ def gather(size: Any, ranks: Any, bandwidth: Any, latency: Any) -> FloatArray:
 class Links:
     """What each kind of parallelism has of the cluster's wires, row by row."""
 
-    def __init__(self, columns: Columns, site: Site) -> None:
+    def __init__(self, columns: Columns, site: SiteFactors) -> None:
         cluster = columns.cluster
         self._gpus = cluster.gpus_per_node
         self._inner = cluster.intra_node.bandwidth * INNER * site.inner_link

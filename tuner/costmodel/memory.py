@@ -17,7 +17,7 @@ import numpy as np
 from tuner.core.columns import Columns, FloatArray, IntArray
 from tuner.core.domain import RECOMPUTE, MemoryKind
 from tuner.costmodel.kernels import size_of
-from tuner.costmodel.site_factors import Site
+from tuner.costmodel.site_factors import SiteFactors
 from tuner.costmodel.stages import Stages
 
 STATES: Final = {"adam": 8.0, "adam8bit": 2.0, "adafactor": 4.0, "sgd": 4.0}
@@ -103,7 +103,7 @@ LOOSE: Final = ("activations", "working", "logits", "buckets")
 DYNAMIC: Final = (*LOOSE, "gathered")
 
 
-def memory_terms(stage: Stages, site: Site) -> dict[str, FloatArray]:
+def memory_terms(stage: Stages, site: SiteFactors) -> dict[str, FloatArray]:
     """What the stage cannot do without, bytes on a GPU by term, at its fullest moment.
 
     Where that is the optimizer's step, `step` is what it takes beyond the room that the activations have left.
@@ -115,13 +115,13 @@ def memory_terms(stage: Stages, site: Site) -> dict[str, FloatArray]:
     return terms
 
 
-def needed_bytes(stage: Stages, site: Site) -> FloatArray:
+def needed_bytes(stage: Stages, site: SiteFactors) -> FloatArray:
     """The sum of the terms."""
     terms = _tensors(stage, site)
     return _fuller_moment(terms, lost=FRAGMENTS) + _context(stage.columns, site)
 
 
-def shown_bytes(columns: Columns, site: Site, kind: MemoryKind) -> FloatArray:
+def shown_bytes(columns: Columns, site: SiteFactors, kind: MemoryKind) -> FloatArray:
     """What a published figure would be: of the first stage's GPU, on which people look and whose rank prints.
 
     nvidia-smi shows all that PyTorch has ever held and the context, `reserved` the former, `allocated` the fullest
@@ -146,7 +146,7 @@ class Need:
     stage: IntArray
 
 
-def worst_need(columns: Columns, site: Site) -> Need:
+def worst_need(columns: Columns, site: SiteFactors) -> Need:
     """The stage that needs most: the first, one of the middle, or the last."""
     stages = Stages.ends_and_middle(columns)
     needs = needed_bytes(stages, site)
@@ -167,7 +167,7 @@ def _fuller_moment(terms: dict[str, FloatArray], *, lost: float) -> FloatArray:
     return fuller
 
 
-def _tensors(stage: Stages, site: Site) -> dict[str, FloatArray]:
+def _tensors(stage: Stages, site: SiteFactors) -> dict[str, FloatArray]:
     """What PyTorch holds, the step's copies at their whole size."""
     columns = stage.columns
     workload, zero = columns.workload, columns.zero
@@ -225,7 +225,7 @@ def _flat_copy(stage: Stages) -> FloatArray:
     return copies
 
 
-def _context(columns: Columns, site: Site) -> FloatArray:
+def _context(columns: Columns, site: SiteFactors) -> FloatArray:
     kinds = 1 + sum((degree > 1).astype(np.int64) for degree in (columns.tp, columns.pp, columns.cp))
     return np.asarray((CONTEXT + COMMUNICATOR * kinds) * site.context, dtype=np.float64)
 

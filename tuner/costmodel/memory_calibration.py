@@ -16,7 +16,7 @@ from tuner.core.columns import BoolArray, Columns, FloatArray
 from tuner.core.domain import MemoryKind
 from tuner.costmodel.memory import limit, shown_bytes, worst_need
 from tuner.costmodel.normal import below
-from tuner.costmodel.site_factors import MEMORY_FACTORS, PRIOR, Site
+from tuner.costmodel.site_factors import MEMORY_FACTORS, PRIOR, SiteFactors
 
 DEVIATION: Final = 0.06
 """Standard deviation of the logarithm of memory before anything is measured: the mean error over the published figures
@@ -30,7 +30,7 @@ FAR: Final = 2.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Weighed:
+class MeasuredMemory:
     """Runs of one workload and cluster, and what is known of their memory."""
 
     columns: Columns
@@ -46,7 +46,7 @@ ODD: Final = 0.1
 """Share of runs whose outcome says nothing, such as those that died of fragments or had a neighbour on their card."""
 
 
-def weigh(rows: Sequence[Weighed], site: Site) -> tuple[Site, float]:
+def weigh(rows: Sequence[MeasuredMemory], site: SiteFactors) -> tuple[SiteFactors, float]:
     """The site with its memory factors, and the deviation that is left."""
     if not any(len(part.memory) for part in rows):
         return site, DEVIATION
@@ -65,7 +65,7 @@ def weigh(rows: Sequence[Weighed], site: Site) -> tuple[Site, float]:
     return found, float(np.sqrt((WORTH * DEVIATION**2 + (left**2).sum()) / (WORTH + len(left))))
 
 
-def _cost(rows: Sequence[Weighed], site: Site, factors: FloatArray) -> float:
+def _cost(rows: Sequence[MeasuredMemory], site: SiteFactors, factors: FloatArray) -> float:
     """How ill the factors fit, as a negative logarithm of probability."""
     moved = _with(site, factors)
     prior = np.array([getattr(PRIOR, name) for name in MEMORY_FACTORS])
@@ -79,12 +79,12 @@ def _cost(rows: Sequence[Weighed], site: Site, factors: FloatArray) -> float:
     return cost
 
 
-def _off(part: Weighed, site: Site) -> FloatArray:
+def _off(part: MeasuredMemory, site: SiteFactors) -> FloatArray:
     """Logarithm of estimate over figure, where there is one."""
     given = np.isfinite(part.memory)
     off: FloatArray = np.log(shown_bytes(part.columns, site, part.kind)[given] / part.memory[given])
     return off
 
 
-def _with(site: Site, factors: FloatArray) -> Site:
+def _with(site: SiteFactors, factors: FloatArray) -> SiteFactors:
     return replace(site, **{name: float(np.exp(value)) for name, value in zip(MEMORY_FACTORS, factors, strict=True)})

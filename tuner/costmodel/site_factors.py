@@ -11,7 +11,7 @@ from typing import Final
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Site:
+class SiteFactors:
     """Factors by which a site departs from the model's constants."""
 
     products: float = 1.0
@@ -36,7 +36,7 @@ class Site:
     """Memory of activations."""
 
 
-PRIOR: Final = Site(
+PRIOR: Final = SiteFactors(
     products=0.06,
     attention=0.12,
     traffic=0.15,
@@ -52,6 +52,6 @@ PRIOR: Final = Site(
 links by what a busy network loses, upkeep by whether launches block (`CUDA_LAUNCH_BLOCKING=1`, as in BLOOM's runs)."""
 
 TIME_FACTORS: Final = tuple(
-    name for name in (field.name for field in fields(Site)) if name not in ("context", "activations")
+    name for name in (field.name for field in fields(SiteFactors)) if name not in ("context", "activations")
 )
 MEMORY_FACTORS: Final = ("context", "activations")

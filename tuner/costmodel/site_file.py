@@ -15,7 +15,7 @@ from tuner.core.errors import InputError
 from tuner.core.text import shown
 from tuner.costmodel.calibration import Calibration
 from tuner.costmodel.residual_features import SMOOTH, Features
-from tuner.costmodel.site_factors import TIME_FACTORS, Site
+from tuner.costmodel.site_factors import TIME_FACTORS, SiteFactors
 
 SCHEMA: Final = "tuner/site/1"
 
@@ -41,7 +41,7 @@ def site_text(calibration: Calibration, *, source: str) -> str:
         "",
         "# By which the model's own constants are multiplied.",
         "[factors]",
-        *(f"{field.name} = {getattr(calibration.site, field.name):.6g}" for field in fields(Site)),
+        *(f"{field.name} = {getattr(calibration.site, field.name):.6g}" for field in fields(SiteFactors)),
         "",
         "[memory]",
         f"deviation = {calibration.memory_deviation:.6g}",
@@ -97,7 +97,7 @@ def _calibration(table: Mapping[str, Any]) -> Calibration:
     rows = table.get("row", [])
     if len(rows) != _count(table["time"]["rows"]):
         raise ValueError(f"it has {len(rows)} rows and should have {table['time']['rows']}")
-    site = Site(**{name: _factor(value) for name, value in table["factors"].items()})
+    site = SiteFactors(**{name: _factor(value) for name, value in table["factors"].items()})
     spread = _array([table["time"]["spread"]], (1, len(TIME_FACTORS), len(TIME_FACTORS)))[0]
     plain = Calibration(
         site=site,

@@ -15,7 +15,7 @@ from tuner.core.columns import Columns, FloatArray, IntArray
 from tuner.costmodel.kernels import beside_layers, linear, size_of, traffic_rate
 from tuner.costmodel.layer import Layer, layer_seconds
 from tuner.costmodel.links import Links, all_reduce, gather
-from tuner.costmodel.site_factors import Site
+from tuner.costmodel.site_factors import SiteFactors
 from tuner.costmodel.stages import Stages
 
 LOSS: Final = 30.0
@@ -48,7 +48,7 @@ TERMS: Final = (
 their stage slower than the others."""
 
 
-def time_terms(columns: Columns, site: Site) -> dict[str, FloatArray]:
+def time_terms(columns: Columns, site: SiteFactors) -> dict[str, FloatArray]:
     """Seconds of one iteration by term; none is negative."""
     layer, head, embedding = _of_distinct(columns, site)
     stage = Stages.middle(columns)
@@ -67,13 +67,13 @@ def time_terms(columns: Columns, site: Site) -> dict[str, FloatArray]:
     return terms
 
 
-def seconds(columns: Columns, site: Site) -> FloatArray:
+def seconds(columns: Columns, site: SiteFactors) -> FloatArray:
     """Seconds of one iteration."""
     total: FloatArray = sum(time_terms(columns, site).values(), start=np.zeros(len(columns.tp)))
     return total
 
 
-def _of_distinct(columns: Columns, site: Site) -> tuple[Layer, FloatArray, FloatArray]:
+def _of_distinct(columns: Columns, site: SiteFactors) -> tuple[Layer, FloatArray, FloatArray]:
     """Seconds of a layer, of the head and of the embedding for one microbatch.
 
     Computed once for each kind of row: few differ in what they depend on.
@@ -99,11 +99,11 @@ def _of_distinct(columns: Columns, site: Site) -> tuple[Layer, FloatArray, Float
     return spread, head[back], embedding[back]
 
 
-def _of_each(columns: Columns, site: Site) -> tuple[Layer, FloatArray, FloatArray]:
+def _of_each(columns: Columns, site: SiteFactors) -> tuple[Layer, FloatArray, FloatArray]:
     return layer_seconds(columns, site), _head(columns, site), _embedding(columns, site)
 
 
-def _head(columns: Columns, site: Site) -> FloatArray:
+def _head(columns: Columns, site: SiteFactors) -> FloatArray:
     """The output layer and the loss of one microbatch."""
     gpu = columns.cluster.gpu
     workload = beside_layers(gpu, columns.workload)
@@ -119,14 +119,14 @@ def _head(columns: Columns, site: Site) -> FloatArray:
     return forward + backward + logits * LOSS / traffic_rate(gpu, site) + shared
 
 
-def _embedding(columns: Columns, site: Site) -> FloatArray:
+def _embedding(columns: Columns, site: SiteFactors) -> FloatArray:
     """Looking up one microbatch and adding its gradients, and the sum over the ranks that hold the table."""
     size = columns.micro_batch * columns.workload.model.seq / columns.cp * columns.hidden * size_of(columns.workload)
     bandwidth, latency = Links(columns, site).tensor()
     return 6 * size / traffic_rate(columns.cluster.gpu, site) + all_reduce(size, columns.tp, bandwidth, latency)
 
 
-def _sends(columns: Columns, site: Site) -> FloatArray:
+def _sends(columns: Columns, site: SiteFactors) -> FloatArray:
     """A middle stage's sends for one microbatch, activations onward and gradients back, once for each chunk."""
     kept = np.where(columns.sequence_parallel == 1, columns.tp, 1)
     size = columns.micro_batch * columns.workload.model.seq / columns.cp * columns.hidden / kept
@@ -146,7 +146,7 @@ def _slowest(
     return np.where(columns.pp > 1, longest, first + embedding + head)
 
 
-def _data_parallel(columns: Columns, site: Site, stage: Stages, each: FloatArray) -> dict[str, FloatArray]:
+def _data_parallel(columns: Columns, site: SiteFactors, stage: Stages, each: FloatArray) -> dict[str, FloatArray]:
     """Gradients and weights that data and context parallel ranks exchange.
 
     ZeRO 0 and 1 reduce once an iteration, after the last microbatch; 1 and 2 gather the stepped weights. ZeRO 2 keeps
@@ -171,7 +171,7 @@ def _data_parallel(columns: Columns, site: Site, stage: Stages, each: FloatArray
     }
 
 
-def _step(columns: Columns, site: Site, stage: Stages) -> FloatArray:
+def _step(columns: Columns, site: SiteFactors, stage: Stages) -> FloatArray:
     shard = stage.parameters / np.where(columns.zero >= 1, columns.copies, 1)
     moved: Any = OPTIMIZER * shard / traffic_rate(columns.cluster.gpu, site)
     step: FloatArray = moved + STEP + STEP_LAYER * site.host * stage.layers

@@ -16,11 +16,11 @@ from tuner.costmodel.memory import limit
 from tuner.export.bundle import bundle
 from tuner.export.production import Expected, Production
 from tuner.study.leaderboard import rows_of
-from tuner.study.ranking import DAY, INTERVAL, Place
-from tuner.study.result import Reopened
+from tuner.study.ranking import DAY, INTERVAL, RankedTrial
+from tuner.study.result import StudyResult
 
 
-def promise(study: Reopened, place: Place) -> Production:
+def promise(study: StudyResult, place: RankedTrial) -> Production:
     """A run of the topology, with what its measurements let expect of one iteration.
 
     The days are those of this very model and its tokens; where heads or shape differ from the study's own, they are
@@ -51,7 +51,13 @@ def promise(study: Reopened, place: Place) -> Production:
     )
 
 
-def write_export(study: Reopened, folder: str | Path, *, key: str | None = None, format: str = "slurm") -> list[Path]:  # noqa: A002 - the flag's own name
+def write_export(
+    study: StudyResult,
+    folder: str | Path,
+    *,
+    key: str | None = None,
+    format: str = "slurm",  # noqa: A002
+) -> list[Path]:
     """Write the winner's `ds_config.json`, launch script and what to expect; `key` takes another measured topology."""
     place = study.place_of(key) if key else study.best
     if place is None:

@@ -20,7 +20,7 @@ ROOM: Final = 1.05
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Promise:
+class ExpectedResult:
     """What an export has promised."""
 
     key: str
@@ -33,10 +33,10 @@ class Promise:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Delivered:
+class Delivery:
     """The same beside a measurement."""
 
-    promise: Promise
+    promise: ExpectedResult
     delivered: bool
     sec_ratio: float
     """Measured seconds over promised ones."""
@@ -46,7 +46,7 @@ class Delivered:
     sentences: tuple[str, ...]
 
 
-def read_promise(path: Path) -> Promise:
+def read_promise(path: Path) -> ExpectedResult:
     """The promise in a `topology.json`."""
     try:
         document = json.loads(read_text(path))
@@ -58,7 +58,7 @@ def read_promise(path: Path) -> Promise:
     if not isinstance(expected, dict) or not all(_positive(expected.get(name)) for name in _FIGURES):
         raise InputError(f"{path} does not say what was expected; export it again.")
     memory = expected.get("memory_gib")
-    return Promise(
+    return ExpectedResult(
         key=str(document.get("key")),
         source=_source(expected, path),
         sec_per_iter=float(expected["sec_per_iter"]),
@@ -69,7 +69,7 @@ def read_promise(path: Path) -> Promise:
     )
 
 
-def delivered(promise: Promise, seconds: float, memory_gib: float | None) -> Delivered:
+def delivered(promise: ExpectedResult, seconds: float, memory_gib: float | None) -> Delivery:
     """A run is as promised when its time is not above the interval and its memory not well above the figure."""
     ratio = seconds / promise.sec_per_iter
     days = promise.days * ratio
@@ -85,7 +85,7 @@ def delivered(promise: Promise, seconds: float, memory_gib: float | None) -> Del
     if held is not None and memory_gib is not None:
         word = "as promised" if in_memory else "more than promised"
         said.append(f"memory {word}: {memory_gib:.1f} GiB where {promise.memory_gib:.1f} were expected")
-    return Delivered(
+    return Delivery(
         promise=promise,
         delivered=in_time and in_memory,
         sec_ratio=ratio,

@@ -1,5 +1,5 @@
 """What starts jobs and watches them: one contract, a module for each launcher."""
 
-from tuner.launch.contract import Job, Launcher, Result, State, Status
+from tuner.launch.contract import Job, JobState, JobStatus, Launcher, Result
 
-__all__ = ["Job", "Launcher", "Result", "State", "Status"]
+__all__ = ["Job", "JobState", "JobStatus", "Launcher", "Result"]

@@ -26,7 +26,7 @@ from tuner.core.domain import Cluster, Topology, Workload
 from tuner.core.outcomes import Failure, Measurement, Outcome
 
 
-class State(str, Enum):
+class JobState(str, Enum):
     """Where a job is."""
 
     WAITING = "WAITING"
@@ -58,10 +58,10 @@ class Job:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Status:
+class JobStatus:
     """A job at one moment."""
 
-    state: State
+    state: JobState
     began: float | None = None
     """When it began to run, by the launcher's clock."""
     iterations: int = 0
@@ -109,7 +109,7 @@ class Launcher(Protocol):
     def submit(self, job: Job) -> str:
         """Start a job and return its handle."""
 
-    def poll(self, handles: Sequence[str]) -> Mapping[str, Status]:
+    def poll(self, handles: Sequence[str]) -> Mapping[str, JobStatus]:
         """Where each of the jobs is, found out with one query."""
 
     def cancel(self, handle: str) -> None:

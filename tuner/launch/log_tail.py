@@ -17,7 +17,7 @@ _PIECE: Final = 1 << 20
 
 
 @dataclass(slots=True)
-class Follower:
+class LogTail:
     """Reads what is new in a job's output."""
 
     path: Path

@@ -26,7 +26,7 @@ PATIENCE: Final = 240.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Finding:
+class CheckResult:
     """One thing that was looked at."""
 
     name: str
@@ -52,29 +52,31 @@ def probe(*, measure: bool = False) -> dict[str, Any]:
     return {"error": f"the probe left with {said.returncode}: {last}"}
 
 
-def python() -> Finding:
+def python() -> CheckResult:
     """The interpreter."""
-    return Finding(name="python", verdict="ok", evidence=f"{platform.python_version()} at {sys.executable}")
+    return CheckResult(name="python", verdict="ok", evidence=f"{platform.python_version()} at {sys.executable}")
 
 
-def frameworks(found: dict[str, Any]) -> list[Finding]:
+def frameworks(found: dict[str, Any]) -> list[CheckResult]:
     """torch, the accelerator, NCCL, DeepSpeed and its ops."""
     if "error" in found or "torch" not in found:
         why = found.get("error") or found.get("torch_lacks", "torch is not there")
-        return [Finding(name="torch", verdict="missing", evidence=str(why), remedy="pip install 'tuner[jobs]'")]
-    findings = [Finding(name="torch", verdict="ok", evidence=str(found["torch"]))]
+        return [CheckResult(name="torch", verdict="missing", evidence=str(why), remedy="pip install 'tuner[jobs]'")]
+    findings = [CheckResult(name="torch", verdict="ok", evidence=str(found["torch"]))]
     if "deepspeed" in found:
         ops = found.get("ops", [])
         built = ", ".join(ops) if ops else "none prebuilt"
-        findings.append(Finding(name="deepspeed", verdict="ok", evidence=f"{found['deepspeed']}; ops: {built}"))
+        findings.append(CheckResult(name="deepspeed", verdict="ok", evidence=f"{found['deepspeed']}; ops: {built}"))
     else:
         why = str(found.get("deepspeed_lacks", "not there"))
-        findings.append(Finding(name="deepspeed", verdict="missing", evidence=why, remedy="pip install 'tuner[jobs]'"))
+        findings.append(
+            CheckResult(name="deepspeed", verdict="missing", evidence=why, remedy="pip install 'tuner[jobs]'")
+        )
     if found["accelerator"] == "cuda":
-        findings.append(Finding(name="nccl", verdict="ok", evidence=str(found.get("nccl", "there"))))
+        findings.append(CheckResult(name="nccl", verdict="ok", evidence=str(found.get("nccl", "there"))))
     elif found.get("gloo"):
         findings.append(
-            Finding(
+            CheckResult(
                 name="nccl",
                 verdict="warning",
                 evidence="no GPU; collectives run over gloo",
@@ -84,12 +86,14 @@ def frameworks(found: dict[str, Any]) -> list[Finding]:
     return findings
 
 
-def accelerator(machine: Machine) -> Finding:
+def accelerator(machine: Machine) -> CheckResult:
     """GPUs, by their driver."""
     if machine.cards:
         gib = machine.memory / 2**30
-        return Finding(name="accelerator", verdict="ok", evidence=f"{machine.cards} x {machine.name}, {gib:.0f} GiB")
-    return Finding(
+        return CheckResult(
+            name="accelerator", verdict="ok", evidence=f"{machine.cards} x {machine.name}, {gib:.0f} GiB"
+        )
+    return CheckResult(
         name="accelerator",
         verdict="warning",
         evidence=f"none; {machine.cores} cores and {machine.memory / 2**30:.0f} GiB",
@@ -97,11 +101,11 @@ def accelerator(machine: Machine) -> Finding:
     )
 
 
-def slurm() -> Finding:
+def slurm() -> CheckResult:
     """A cluster that takes jobs."""
     program = shutil.which("sinfo")
     if program is None or shutil.which("sbatch") is None:
-        return Finding(
+        return CheckResult(
             name="slurm",
             verdict="missing",
             evidence="no sinfo or sbatch on the path",
@@ -112,20 +116,20 @@ def slurm() -> Finding:
             [program, "--noheader", "--format=%D %t %P"], capture_output=True, text=True, timeout=20, check=False
         )
     except (OSError, subprocess.SubprocessError) as error:
-        return Finding(
+        return CheckResult(
             name="slurm", verdict="warning", evidence=f"sinfo: {type(error).__name__}", remedy="ask again later"
         )
     if said.returncode:
         why = (said.stderr.strip().splitlines() or ["no answer"])[-1]
-        return Finding(name="slurm", verdict="warning", evidence=why, remedy="start slurmctld, or set SLURM_CONF")
+        return CheckResult(name="slurm", verdict="warning", evidence=why, remedy="start slurmctld, or set SLURM_CONF")
     lines = [line.split() for line in said.stdout.splitlines() if line.split()]
     nodes = sum(int(line[0]) for line in lines if line[0].isdigit())
-    return Finding(
+    return CheckResult(
         name="slurm", verdict="ok", evidence=f"{nodes} nodes in {len({line[-1] for line in lines})} partitions"
     )
 
 
-def ports() -> Finding:
+def ports() -> CheckResult:
     """Whether a process may listen."""
     try:
         with socket.socket() as one, socket.socket() as two:
@@ -133,34 +137,36 @@ def ports() -> Finding:
             two.bind(("127.0.0.1", 0))
             numbers = f"{one.getsockname()[1]} and {two.getsockname()[1]}"
     except OSError as error:
-        return Finding(
+        return CheckResult(
             name="ports", verdict="missing", evidence=str(error), remedy="jobs need a free port on localhost"
         )
-    return Finding(name="ports", verdict="ok", evidence=f"{numbers} were free on localhost")
+    return CheckResult(name="ports", verdict="ok", evidence=f"{numbers} were free on localhost")
 
 
-def disk(folder: Path) -> Finding:
+def disk(folder: Path) -> CheckResult:
     """Room where studies are kept."""
     there = next(path for path in (folder.absolute(), *folder.absolute().parents) if path.exists())
     if not os.access(there, os.W_OK):
-        return Finding(name="disk", verdict="missing", evidence=f"{there} cannot be written", remedy="choose --runs")
+        return CheckResult(
+            name="disk", verdict="missing", evidence=f"{there} cannot be written", remedy="choose --runs"
+        )
     free = shutil.disk_usage(there).free / 1e9
     if free < ROOM:
-        return Finding(
+        return CheckResult(
             name="disk", verdict="warning", evidence=f"{free:.1f} GB free at {there}", remedy=f"keep {ROOM:g} GB free"
         )
-    return Finding(name="disk", verdict="ok", evidence=f"{free:,.0f} GB free at {there}")
+    return CheckResult(name="disk", verdict="ok", evidence=f"{free:,.0f} GB free at {there}")
 
 
-def clock() -> Finding:
+def clock() -> CheckResult:
     """A monotonic clock that is fine enough, and a wall clock that is not of another decade."""
     step = time.get_clock_info("perf_counter").resolution
     year = time.gmtime().tm_year
     if step > 1e-3 or year < 2024:
-        return Finding(
+        return CheckResult(
             name="clock", verdict="warning", evidence=f"steps of {step:g} s, year {year}", remedy="set the clock (NTP)"
         )
-    return Finding(
+    return CheckResult(
         name="clock",
         verdict="ok",
         evidence=f"steps of {step:g} s; {time.strftime('%Y-%m-%d %H:%M', time.gmtime())} UTC",

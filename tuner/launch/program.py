@@ -20,7 +20,7 @@ from tuner.launch.contract import Job
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Start:
+class ProcessSpec:
     """One process to start."""
 
     arguments: tuple[str, ...]
@@ -44,7 +44,7 @@ class Program(Protocol):
     def on_host(self) -> bool:
         """Whether it computes on the host's processors, so that the host's memory is what runs out."""
 
-    def prepare(self, job: Job) -> Start:
+    def prepare(self, job: Job) -> ProcessSpec:
         """Write the job's files into its folder and say what to start."""
 
     def dumps_on_signal(self, pid: int) -> bool:
@@ -59,7 +59,7 @@ class Configure(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Worker:
+class WorkerProgram:
     """`tuner.worker`, one process for each rank."""
 
     configure: Configure
@@ -79,7 +79,7 @@ class Worker:
         """Whether ranks compute on the host."""
         return self.accelerator == "cpu"
 
-    def prepare(self, job: Job) -> Start:
+    def prepare(self, job: Job) -> ProcessSpec:
         """The assignment and DeepSpeed's config, and one parent that starts the ranks."""
         write_object(job.folder / "ds_config.json", self.configure(job))
         assignment = Assignment(
@@ -97,7 +97,7 @@ class Worker:
         if self.on_host:
             environment["OMP_NUM_THREADS"] = "1"
         program = Path(__file__).resolve().parent.parent.parent
-        return Start(
+        return ProcessSpec(
             arguments=(
                 *(sys.executable, "-m", "tuner.worker.ranks"),
                 *("--job", str((job.folder / "assignment.json").resolve())),
@@ -130,7 +130,7 @@ FIELDS: Final = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Template:
+class CommandTemplate:
     """The user's own command, measured by its log. Split as a shell would, and never given to one."""
 
     configure: Configure
@@ -144,7 +144,7 @@ class Template:
         return True
 
     @classmethod
-    def parse(cls, text: str, *, configure: Configure, cwd: Path, on_host: bool = False) -> Template:
+    def parse(cls, text: str, *, configure: Configure, cwd: Path, on_host: bool = False) -> CommandTemplate:
         """`torchrun train.py --tp {tp}`; a name that is none of the fields is refused."""
         try:
             words = tuple(shlex.split(text))
@@ -156,13 +156,13 @@ class Template:
             _check(word)
         return cls(configure=configure, words=words, cwd=cwd, on_host=on_host)
 
-    def prepare(self, job: Job) -> Start:
+    def prepare(self, job: Job) -> ProcessSpec:
         """The command with the job's values."""
         config = job.folder / "ds_config.json"
         if any("{ds_config}" in word for word in self.words):
             write_object(config, self.configure(job))
         values = {**fields_of(job), "ds_config": str(config.resolve())}
-        return Start(
+        return ProcessSpec(
             arguments=tuple(word.format_map(values) for word in self.words),
             environment={"PYTHONUNBUFFERED": "1"},
             cwd=self.cwd,
@@ -221,5 +221,5 @@ def _check(word: str) -> None:
 def program_of(command: str | None, *, configure: Configure, accelerator: str, seed: int = 0) -> Program:
     """The user's command, run where the tuner was started, or the shipped worker where there is none."""
     if command is None:
-        return Worker(configure=configure, accelerator=accelerator, seed=seed)
-    return Template.parse(command, configure=configure, cwd=Path.cwd(), on_host=accelerator == "cpu")
+        return WorkerProgram(configure=configure, accelerator=accelerator, seed=seed)
+    return CommandTemplate.parse(command, configure=configure, cwd=Path.cwd(), on_host=accelerator == "cpu")

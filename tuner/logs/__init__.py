@@ -2,15 +2,15 @@
 
 from tuner.logs.choice import asked, chosen_run, parse_iterations, second
 from tuner.logs.failures import Sighting
-from tuner.logs.log import Log, Run, read_log
+from tuner.logs.log import Log, LogRun, read_log
 from tuner.logs.records import Iteration
-from tuner.logs.workload import Described, described
+from tuner.logs.workload import LoggedWorkload, described
 
 __all__ = [
-    "Described",
     "Iteration",
     "Log",
-    "Run",
+    "LogRun",
+    "LoggedWorkload",
     "Sighting",
     "asked",
     "chosen_run",

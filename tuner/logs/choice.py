@@ -8,7 +8,7 @@ from itertools import pairwise
 
 from tuner.core.errors import InputError
 from tuner.core.text import counted, listed, shown
-from tuner.logs.log import Log, Run
+from tuner.logs.log import Log, LogRun
 
 Choice = tuple[tuple[int, ...], str]
 """Numbers of iterations; or none, and a sentence that says why."""
@@ -38,7 +38,7 @@ def chosen_run(log: Log, number: int | None) -> int:
     return with_iterations[-1] if with_iterations else len(log.runs) - 1
 
 
-def second(run: Run, numbers: Sequence[int]) -> Choice:
+def second(run: LogRun, numbers: Sequence[int]) -> Choice:
     """The second iteration of a run, for the first pays for compilation, allocation and warm-up.
 
     A line that stands for ten iterations holds the first of them too. Where the log begins at iteration 2, that is the
@@ -55,7 +55,7 @@ def second(run: Run, numbers: Sequence[int]) -> Choice:
     return (), f"only {held} found, which pays for compilation and warm-up; run the job for longer."
 
 
-def asked(run: Run, numbers: Sequence[int], spans: Sequence[tuple[int, int]]) -> Choice:
+def asked(run: LogRun, numbers: Sequence[int], spans: Sequence[tuple[int, int]]) -> Choice:
     """The iterations of the spans, all of which must be there; where a line stands for ten, one in ten is all."""
     interval = run.interval or 1
     there = set(numbers)

@@ -20,7 +20,17 @@ from itertools import pairwise
 from typing import Final
 
 from tuner.logs.failures import Failures, Sighting, cause, not_a_number
-from tuner.logs.records import SOURCES, Iteration, Memory, Record, Source, memory, profiled_step, records, visible
+from tuner.logs.records import (
+    SOURCES,
+    Iteration,
+    LogRecord,
+    PeakMemory,
+    Source,
+    memory,
+    profiled_step,
+    records,
+    visible,
+)
 
 _SAME_TIME: Final = 0.02
 """Up to which share the times of two lines may differ and be one iteration of two ranks, where nothing else tells."""
@@ -29,7 +39,7 @@ _LIVES_ON: Final = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Run:
+class LogRun:
     """One start of the program."""
 
     iterations: tuple[Iteration, ...]
@@ -38,7 +48,7 @@ class Run:
     line: int
     """Where its first iteration stands."""
     arguments: Mapping[str, str]
-    peak: Memory
+    peak: PeakMemory
     """Of the fullest rank."""
     failure: Sighting | None
 
@@ -55,7 +65,7 @@ class Run:
 class Log:
     """All runs of a log; none where it holds neither an iteration nor a failure."""
 
-    runs: tuple[Run, ...]
+    runs: tuple[LogRun, ...]
 
 
 def read_log(lines: Iterable[str]) -> Log:
@@ -75,7 +85,7 @@ class _Part:
     not_numbers: dict[int, Sighting] = field(default_factory=dict)
     failures: list[tuple[Sighting, int]] = field(default_factory=list)
     """Each with how many iterations had been printed."""
-    peak: Memory = field(default_factory=Memory)
+    peak: PeakMemory = field(default_factory=PeakMemory)
 
     @property
     def source(self) -> Source | None:
@@ -138,16 +148,16 @@ class _Reader:
         part = self._part(self._latest)
         part.failures.append((seen, len(part.iterations)))
 
-    def _remember(self, used: Memory) -> None:
+    def _remember(self, used: PeakMemory) -> None:
         part = self._part(self._latest)
         both = (part.peak, used)
-        part.peak = Memory(
+        part.peak = PeakMemory(
             allocated=max((one.allocated for one in both if one.allocated), default=None),
             reserved=max((one.reserved for one in both if one.reserved), default=None),
             in_use=max((one.in_use for one in both if one.in_use), default=None),
         )
 
-    def _add(self, record: Record, number: int, text: str) -> None:
+    def _add(self, record: LogRecord, number: int, text: str) -> None:
         stream = (record.source, record.speaker)
         last, falls = self._streams.get(stream, (0, 0))
         iteration = record.iteration
@@ -216,13 +226,13 @@ def _either(slow: Iteration, fast: Iteration, name: str) -> object:
     return getattr(fast, name) if value is None else value
 
 
-def _run(part: _Part) -> Run:
+def _run(part: _Part) -> LogRun:
     iterations = tuple(iteration for _, iteration in sorted(part.iterations.items()))
     if part.source == "flops profiler":
         iterations = iterations[-1:]  # it prints after each micro batch what has come together since the first
     failures = [seen for seen, before in part.failures if not seen.passing or len(iterations) - before < _LIVES_ON]
     failures += _closing_streak(iterations, part.not_numbers)
-    return Run(
+    return LogRun(
         iterations=iterations,
         source=part.source,
         line=min((iteration.line for iteration in iterations), default=0),

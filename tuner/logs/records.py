@@ -64,7 +64,7 @@ class Iteration:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Record:
+class LogRecord:
     """An iteration in one line, and who says so."""
 
     source: Source
@@ -75,7 +75,7 @@ class Record:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Memory:
+class PeakMemory:
     """The peak of one rank, in bytes."""
 
     allocated: float | None = None
@@ -108,7 +108,7 @@ _RATE: Final = re.compile(rf"({_NUMBER})(?:/{_NUMBER})?\s*(?:tflops)?", re.IGNOR
 _LARGEST: Final = 1e12
 
 
-def records(number: int, text: str, profiled: int | None = None) -> Iterator[Record]:
+def records(number: int, text: str, profiled: int | None = None) -> Iterator[LogRecord]:
     """The iterations that a line reports: more than one where two ranks' texts are glued together."""
     if "iteration" in text:
         yield from _megatron(number, text)
@@ -124,19 +124,19 @@ def records(number: int, text: str, profiled: int | None = None) -> Iterator[Rec
                     samples_per_second=_figure(found[4]),
                     line=number,
                 )
-                yield Record(source="pipeline engine", speaker=speaker(text[: found.start()]), iteration=iteration)
+                yield LogRecord(source="pipeline engine", speaker=speaker(text[: found.start()]), iteration=iteration)
     if "SamplesPerSec=" in text:
         for found in _THROUGHPUT.finditer(text):
             if rate := _figure(found[3] or found[2]):
                 iteration = Iteration(number=int(found[1]), seconds=None, samples_per_second=rate, line=number)
-                yield Record(source="throughput timer", speaker="", iteration=iteration)
+                yield LogRecord(source="throughput timer", speaker="", iteration=iteration)
     if "time (ms) |" in text:
         yield from _breakdown(number, text)
     if profiled is not None and (latency := _LATENCY.match(text)):
         seconds = (_figure(latency[1]) or 0.0) * _LATENCY_UNITS[latency[2]]
         if seconds:
             iteration = Iteration(number=profiled, seconds=seconds, line=number)
-            yield Record(source="flops profiler", speaker="", iteration=iteration)
+            yield LogRecord(source="flops profiler", speaker="", iteration=iteration)
 
 
 def profiled_step(text: str) -> int | None:
@@ -145,7 +145,7 @@ def profiled_step(text: str) -> int | None:
     return int(found[1]) if found else None
 
 
-def _megatron(number: int, text: str) -> Iterator[Record]:
+def _megatron(number: int, text: str) -> Iterator[LogRecord]:
     starts = list(_MEGATRON.finditer(text))
     for place, start in enumerate(starts):
         end = starts[place + 1].start() if place + 1 < len(starts) else len(text)
@@ -170,7 +170,7 @@ def _megatron(number: int, text: str) -> Iterator[Record]:
             line=number,
         )
         said_before = text[: start.start()].rpartition("|")[2]
-        yield Record(source="megatron", speaker=speaker(said_before), iteration=iteration)
+        yield LogRecord(source="megatron", speaker=speaker(said_before), iteration=iteration)
 
 
 def _fields(text: str) -> dict[str, str]:
@@ -192,7 +192,7 @@ def _seconds(fields: Mapping[str, str]) -> tuple[float | None, float]:
     return None, 0.0
 
 
-def _breakdown(number: int, text: str) -> Iterator[Record]:
+def _breakdown(number: int, text: str) -> Iterator[LogRecord]:
     passes, step = _BREAKDOWN.search(text), _BREAKDOWN_STEP.search(text)
     if passes and step:
         parts = [_figure(part) for part in (passes[1], passes[2], step[1])]
@@ -200,7 +200,7 @@ def _breakdown(number: int, text: str) -> Iterator[Record]:
         if milliseconds:
             iteration = Iteration(number=0, seconds=milliseconds / 1e3, line=number)
             before = text[: passes.start()]
-            yield Record(source="wall-clock breakdown", speaker=speaker(before), iteration=iteration, counted=True)
+            yield LogRecord(source="wall-clock breakdown", speaker=speaker(before), iteration=iteration, counted=True)
 
 
 _MEGATRON_MEMORY: Final = re.compile(
@@ -214,22 +214,22 @@ _TIMED_MEMORY: Final = re.compile(rf"MaxMemAllocated=({_NUMBER})GB")
 _HIP_MEMORY: Final = re.compile(rf"hip mem usage/free/total/usage_ratio: ({_NUMBER}) ?GB/")
 
 
-def memory(text: str) -> Memory | None:
+def memory(text: str) -> PeakMemory | None:
     """What a line says of peak memory: Megatron's `report_memory`, DeepSpeed's `see_memory_usage` and timer."""
     if "max allocated" in text and (found := _MEGATRON_MEMORY.search(text)):
         allocated, now, peak = (_figure(part) for part in found.groups())
         # The last figure of the line may be cut off; the peak cannot be below what is reserved now.
         reserved = max(peak or 0.0, now or 0.0)
-        return Memory(allocated=_bytes(allocated, 2**20), reserved=_bytes(reserved, 2**20))
+        return PeakMemory(allocated=_bytes(allocated, 2**20), reserved=_bytes(reserved, 2**20))
     if "Max_MA" in text and (found := _SEEN_MEMORY.search(text)):
         _, allocated, now, peak = (_figure(part) for part in found.groups())
         # Max_CA is printed in whole GB: where that is CA's own, CA has the digits.
         exact = now if now is not None and peak is not None and round(now) == peak else max(peak or 0.0, now or 0.0)
-        return Memory(allocated=_bytes(allocated, 2**30), reserved=_bytes(exact, 2**30))
+        return PeakMemory(allocated=_bytes(allocated, 2**30), reserved=_bytes(exact, 2**30))
     if "MaxMemAllocated=" in text and (found := _TIMED_MEMORY.search(text)):
-        return Memory(allocated=_bytes(_figure(found[1]), 2**30))
+        return PeakMemory(allocated=_bytes(_figure(found[1]), 2**30))
     if "hip mem usage" in text and (found := _HIP_MEMORY.search(text)):
-        return Memory(in_use=_bytes(_figure(found[1]), 2**30))
+        return PeakMemory(in_use=_bytes(_figure(found[1]), 2**30))
     return None
 
 

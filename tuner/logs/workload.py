@@ -17,7 +17,7 @@ _SHARDING: Final = {"no_shard": 0, "optim": 1, "optim_grads": 2, "optim_grads_pa
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Described:
+class LoggedWorkload:
     """What the arguments name, and in words why it is less than a measurement needs."""
 
     workload: Workload | None = None
@@ -45,15 +45,15 @@ class _Arguments:
         return any(self._printed.get(name) == "True" for name in names)
 
 
-def described(printed: Mapping[str, str], gpus_per_node: int) -> Described:
+def described(printed: Mapping[str, str], gpus_per_node: int) -> LoggedWorkload:
     """The workload and topology of a log that printed its arguments, as far as they go; it never raises."""
     arguments = _Arguments(printed)
     try:
-        return Described(
+        return LoggedWorkload(
             workload=_workload(arguments), topology=_topology(arguments, gpus_per_node), lacks=_lacks(arguments)
         )
     except InputError as error:
-        return Described(lacks=f"the arguments that it prints cannot be used: {error}")
+        return LoggedWorkload(lacks=f"the arguments that it prints cannot be used: {error}")
 
 
 def _lacks(arguments: _Arguments) -> str:

@@ -9,7 +9,7 @@ import numpy as np
 from tuner.core.columns import Columns
 from tuner.core.domain import Cluster, Topology, Workload
 from tuner.core.outcomes import Estimate
-from tuner.costmodel.estimate import Model
+from tuner.costmodel.estimate import CostModel
 from tuner.costmodel.flops import hardware_flops, per_gpu
 from tuner.costmodel.memory import limit, worst_need
 from tuner.space.nearest import distance
@@ -17,7 +17,7 @@ from tuner.space.space import Space
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Cost:
+class TopologyCost:
     """One topology as the model sees it."""
 
     topology: Topology
@@ -43,16 +43,16 @@ class Cost:
         return self.out_of_memory < 0.5
 
 
-def cost(space: Space, topology: Topology, model: Model) -> Cost:
+def cost(space: Space, topology: Topology, model: CostModel) -> TopologyCost:
     """What the model expects of a topology, legal or not."""
     return cost_of(space.workload, space.cluster, topology, model)
 
 
-def cost_of(workload: Workload, cluster: Cluster, topology: Topology, model: Model) -> Cost:
+def cost_of(workload: Workload, cluster: Cluster, topology: Topology, model: CostModel) -> TopologyCost:
     """The same for a workload on a cluster."""
     columns = Columns.of([topology], workload, cluster)
     scores, (low, high) = model.score(columns), model.interval(columns)
-    return Cost(
+    return TopologyCost(
         topology=topology,
         estimate=model.estimates(columns)[0],
         seconds=float(scores.seconds[0]),
@@ -67,14 +67,14 @@ def cost_of(workload: Workload, cluster: Cluster, topology: Topology, model: Mod
     )
 
 
-def difference(ours: Cost, other: Cost) -> list[tuple[str, float]]:
+def difference(ours: TopologyCost, other: TopologyCost) -> list[tuple[str, float]]:
     """By term, the seconds that `other` takes more than `ours`, the largest change first; they add up."""
     terms = ours.estimate.time.terms
     changes = [(name, other.estimate.time.terms[name] - seconds) for name, seconds in terms.items()]
     return sorted((change for change in changes if change[1]), key=lambda change: -abs(change[1]))
 
 
-def fitting_neighbours(space: Space, topology: Topology, model: Model, *, most: int = 3) -> list[Cost]:
+def fitting_neighbours(space: Space, topology: Topology, model: CostModel, *, most: int = 3) -> list[TopologyCost]:
     """The legal topologies that fit and differ least from one that does not, the fastest first among equals."""
     one = Columns.of([topology], space.workload, space.cluster)
     found: list[tuple[float, float, int]] = []

@@ -8,7 +8,7 @@ from typing import Literal
 
 from tuner.core.columns import Columns
 from tuner.core.domain import Shape, Topology
-from tuner.core.text import Shown, listed
+from tuner.core.text import ResultTable, listed
 from tuner.space.nearest import nearest
 from tuner.space.remedies import Remedy, remedies, spelt
 from tuner.space.rules import BY_NAME, RULES, Level
@@ -21,7 +21,7 @@ _SHOWN: tuple[Word, ...] = ("broken", "open", "allowed", "holds", "moot")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Verdict:
+class RuleVerdict:
     """What one rule says of one topology."""
 
     rule: str
@@ -44,7 +44,7 @@ class Explanation:
     """A topology under all rules."""
 
     topology: Topology
-    verdicts: tuple[Verdict, ...]
+    verdicts: tuple[RuleVerdict, ...]
     nearest: tuple[Topology, ...]
     """The closest legal topologies of the space where it is not one itself."""
     outside: Mapping[str, tuple[int | str, ...]]
@@ -56,7 +56,7 @@ class Explanation:
         return not self.violations
 
     @property
-    def violations(self) -> list[Verdict]:
+    def violations(self) -> list[RuleVerdict]:
         """The laws and policies that it breaks."""
         return [verdict for verdict in self.verdicts if verdict.word == "broken" and verdict.level != "advice"]
 
@@ -67,9 +67,9 @@ class Explanation:
     def _repr_markdown_(self) -> str:
         return self._shown().markdown()
 
-    def _shown(self) -> Shown:
+    def _shown(self) -> ResultTable:
         near = listed([topology.key for topology in self.nearest])
-        return Shown(
+        return ResultTable(
             title=f"{self.topology.key} is {'legal' if self.legal else 'not legal'}",
             headers=("Rule", "Level", "Verdict", "What must hold"),
             words=frozenset({"Rule", "Level", "Verdict", "What must hold"}),
@@ -120,12 +120,12 @@ def changes(before: Topology, after: Topology, space: Space) -> dict[str, tuple[
     return {name: (spelt(name, int(array[0])), spelt(name, int(array[1]))) for name, array in moved.items()}
 
 
-def _verdicts(space: Space, columns: Columns) -> Iterator[Verdict]:
+def _verdicts(space: Space, columns: Columns) -> Iterator[RuleVerdict]:
     gpus = columns.nodes * space.cluster.gpus_per_node
     indivisible = bool(gpus % columns.replica)
     uneven = BY_NAME["batch-by-dp"].broken_rows(columns).item()
     for rule in RULES:
-        verdict = Verdict(rule=rule.name, level=rule.level, word="holds", sentence=rule.sentence)
+        verdict = RuleVerdict(rule=rule.name, level=rule.level, word="holds", sentence=rule.sentence)
         if not rule.binding(space.workload):
             yield replace(verdict, word="moot")
         elif indivisible and "dp" in rule.reads and rule.name != "fill-nodes":
@@ -144,7 +144,7 @@ def _verdicts(space: Space, columns: Columns) -> Iterator[Verdict]:
             yield verdict
 
 
-def _led_out(space: Space, topology: Topology, verdict: Verdict) -> Verdict:
+def _led_out(space: Space, topology: Topology, verdict: RuleVerdict) -> RuleVerdict:
     """A violation with the nearest legal topology that its own axes lead to."""
     if verdict.word != "broken" or verdict.level == "advice":
         return verdict

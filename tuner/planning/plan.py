@@ -12,8 +12,8 @@ from tuner.core.columns import Columns, FloatArray, IntArray
 from tuner.core.domain import Topology
 from tuner.core.errors import EmptySpace, InputError
 from tuner.core.outcomes import Estimate
-from tuner.core.text import Shown, either
-from tuner.costmodel.estimate import Model
+from tuner.core.text import ResultTable, either
+from tuner.costmodel.estimate import CostModel
 from tuner.costmodel.flops import hardware_flops, model_flops, per_gpu
 from tuner.space.relaxations import openings
 from tuner.space.rules import RULES, Rule
@@ -30,7 +30,7 @@ MOST_ROWS: Final = 500_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
+class PlannedTopology:
     """One legal topology: what the rules know of it, and what the model expects."""
 
     topology: Topology
@@ -65,7 +65,7 @@ class Plan:
     fitting: int
     """Legal topologies that likelier run than run out of memory."""
     seconds: float
-    top: tuple[Row, ...]
+    top: tuple[PlannedTopology, ...]
 
     def _repr_html_(self) -> str:
         """How a notebook shows it."""
@@ -74,7 +74,7 @@ class Plan:
     def _repr_markdown_(self) -> str:
         return self._shown().markdown()
 
-    def _shown(self) -> Shown:
+    def _shown(self) -> ResultTable:
         rows = [
             (
                 row.topology.key,
@@ -88,7 +88,7 @@ class Plan:
             )
             for row in self.top
         ]
-        return Shown(
+        return ResultTable(
             title=f"{self.tally.legal:,} legal topologies of {self.tally.grid:,}, {self.fitting:,} fit",
             headers=("Topology", "Sec/it", "80% between", "Days", "TFLOPs", "GiB", "P(OOM)", "Advice"),
             words=frozenset({"Topology", "80% between", "Advice"}),
@@ -97,7 +97,7 @@ class Plan:
         )
 
 
-def plan(space: Space, *, top: int = 10, model: Model | None = None) -> Plan:
+def plan(space: Space, *, top: int = 10, model: CostModel | None = None) -> Plan:
     """Enumerate and score the whole space and keep its first `top` rows, all of them where `top` is 0.
 
     >>> import tuner
@@ -109,7 +109,7 @@ def plan(space: Space, *, top: int = 10, model: Model | None = None) -> Plan:
     """
     if top < 0:
         raise InputError(f"top is {top}; give how many rows are wanted, or 0 for all of them.")
-    started, tally, keep, known = time.perf_counter(), Tally(), top or MOST_ROWS, model or Model()
+    started, tally, keep, known = time.perf_counter(), Tally(), top or MOST_ROWS, model or CostModel()
     points: IntArray = np.empty(0, dtype=np.int64)
     keys: FloatArray = np.empty((2, 0))
     fitting = 0
@@ -163,14 +163,14 @@ def bubble(columns: Columns) -> Any:
     return waits / (columns.vpp * columns.microbatches + waits)
 
 
-def _rows(space: Space, points: IntArray, model: Model) -> tuple[Row, ...]:
+def _rows(space: Space, points: IntArray, model: CostModel) -> tuple[PlannedTopology, ...]:
     columns = space.columns(points)
     unfollowed = [(rule.name, rule.broken_rows(columns)) for rule in _advice(columns)]
     waits, microbatches, heads = bubble(columns), columns.microbatches, columns.heads
     scores, (low, high), estimates = model.score(columns), model.interval(columns), model.estimates(columns)
     rates = per_gpu(hardware_flops(columns), scores.seconds, columns)
     return tuple(
-        Row(
+        PlannedTopology(
             topology=topology,
             heads=int(heads[row]),
             microbatches=int(microbatches[row]),

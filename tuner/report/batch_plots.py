@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from tuner.core.atomic_write import write_whole
 from tuner.core.errors import InputError
-from tuner.sizing.max_batch import Answer
+from tuner.sizing.max_batch import MaxBatchResult
 
 GIB: Final = 2.0**30
 _COLOURS: Final = ("#1f5fa8", "#c4561b", "#2b7a3f", "#7a4b9d")
@@ -43,12 +43,12 @@ class Panel:
     curves: tuple[Curve, ...]
 
     @classmethod
-    def of(cls, title: str, made: Answer) -> Panel:
+    def of(cls, title: str, made: MaxBatchResult) -> Panel:
         """One search as a panel."""
         return cls(title=title, usable=made.usable / GIB, curves=(curve(made, made.source),))
 
 
-def curve(made: Answer, label: str, *, scale: int = 1) -> Curve:
+def curve(made: MaxBatchResult, label: str, *, scale: int = 1) -> Curve:
     """A search's answer as a curve; `scale` is sequences of all ranks for each of a micro batch."""
     seen = sorted({each.micro_batch: each for each in made.found.attempts}.items())
     line = made.fit

@@ -29,11 +29,11 @@ from tuner.report.style import (
     figure,
     watermark,
 )
-from tuner.study.leaderboard import GIB, Row
-from tuner.study.result import Reopened
+from tuner.study.leaderboard import GIB, LeaderboardRow
+from tuner.study.result import StudyResult
 
 
-def plots(study: Reopened, rows: Sequence[Row]) -> list[Plot]:
+def plots(study: StudyResult, rows: Sequence[LeaderboardRow]) -> list[Plot]:
     """All that there is something to show for."""
     made = [_progress(study)]
     if rows and rows[0].place:
@@ -48,7 +48,7 @@ def plots(study: Reopened, rows: Sequence[Row]) -> list[Plot]:
     return drawn
 
 
-def _progress(study: Reopened) -> Plot | None:
+def _progress(study: StudyResult) -> Plot | None:
     found = series.progress(study)
     if not found.outcomes:
         return None
@@ -102,7 +102,7 @@ def _progress(study: Reopened) -> Plot | None:
     )
 
 
-def _guesses(study: Reopened) -> Plot | None:
+def _guesses(study: StudyResult) -> Plot | None:
     found = series.guesses(study)
     if not found:
         return None
@@ -188,7 +188,7 @@ def _stack(
         base = [low + high for low, high in zip(base, heights, strict=True)]
 
 
-def _accounts(study: Reopened, rows: Sequence[Row]) -> Plot:
+def _accounts(study: StudyResult, rows: Sequence[LeaderboardRow]) -> Plot:
     found = series.accounts(study, rows)
     drawn = figure(9.0, 1.9 + 0.55 * len(found))
     axes = drawn.subplots()
@@ -213,7 +213,7 @@ def _accounts(study: Reopened, rows: Sequence[Row]) -> Plot:
     )
 
 
-def _memory(study: Reopened, row: Row) -> Plot:
+def _memory(study: StudyResult, row: LeaderboardRow) -> Plot:
     found = series.memory(study, row)
     stages = len(next(iter(found.terms.values())))
     drawn = figure(max(6.4, min(11.0, 2.5 + 0.45 * stages)), 4.6)
@@ -241,7 +241,7 @@ def _memory(study: Reopened, row: Row) -> Plot:
     )
 
 
-def _ladders(rows: Sequence[Row]) -> Plot | None:
+def _ladders(rows: Sequence[LeaderboardRow]) -> Plot | None:
     found = series.ladders(rows)
     measured = [row for row in rows if row.place]
     sizes = sorted({row.topology.micro_batch for row in measured})

@@ -23,14 +23,14 @@ from tuner.report.style import (
     days_axis,
     figure,
 )
-from tuner.study.leaderboard import Row
-from tuner.study.result import Reopened
+from tuner.study.leaderboard import LeaderboardRow
+from tuner.study.result import StudyResult
 
 PALE: Final = 1.5
 """Times the best from which on a cell of the map is as pale as can be."""
 
 
-def map_of(rows: Sequence[Row]) -> Plot | None:
+def map_of(rows: Sequence[LeaderboardRow]) -> Plot | None:
     """The best of each tp and pp; nothing where all have the same."""
     found = series.cells(rows)
     if len(found) < 2:
@@ -141,7 +141,7 @@ def _spaced(values: Sequence[int]) -> list[int]:
     return shown
 
 
-def drift(study: Reopened) -> Plot | None:
+def drift(study: StudyResult) -> Plot | None:
     """How fast the cluster was, trial by trial."""
     found = series.drift(study)
     if found is None:

@@ -9,22 +9,22 @@ from tuner.core.text import pipe_table, seconds, span
 from tuner.report.plotly import graphs
 from tuner.report.sentences import sentences
 from tuner.report.tables import WORDS, headers, table
-from tuner.study.leaderboard import GIB, Row, rows_of
-from tuner.study.result import Reopened
-from tuner.study.store.optuna_dashboard import Notebook
+from tuner.study.leaderboard import GIB, LeaderboardRow, rows_of
+from tuner.study.result import StudyResult
+from tuner.study.store.optuna_dashboard import DashboardPublisher
 from tuner.study.store.trial import Trial
-from tuner.study.store.trial_store import Study
+from tuner.study.store.trial_store import TrialStore
 
 SHOWN = 10
 FILES = ("stdout.log", "stderr.log", "ds_config.json", "job.json", "script.sh", "job.sh")
 
 
-def annotate(study: Reopened, store: Path) -> None:
+def annotate(study: StudyResult, store: Path) -> None:
     """Write notes, graphs and files into the study, where the dashboard finds them."""
     rows = rows_of(study)
-    kept = Study.existing(study.url, study.name)
+    kept = TrialStore.existing(study.url, study.name)
     try:
-        notebook = Notebook(kept)
+        notebook = DashboardPublisher(kept)
         notebook.note(study_note(study, rows))
         for trial in study.trials:
             notebook.note(trial_note(trial), trial.number)
@@ -36,7 +36,7 @@ def annotate(study: Reopened, store: Path) -> None:
         kept.close()
 
 
-def study_note(study: Reopened, rows: Sequence[Row]) -> str:
+def study_note(study: StudyResult, rows: Sequence[LeaderboardRow]) -> str:
     """The five sentences and the best few."""
     lines = [part for sentence in sentences(study, rows) for part in (sentence, "")]
     return "\n".join([*lines, *pipe_table(headers(rows), table(study, rows[:SHOWN]), WORDS)]) + "\n"

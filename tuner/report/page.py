@@ -14,8 +14,8 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from tuner.core.resources import folder
 from tuner.core.text import pipe_table
 from tuner.report.tables import HEADERS, WORDS, headers, table
-from tuner.study.leaderboard import Row
-from tuner.study.result import Reopened
+from tuner.study.leaderboard import LeaderboardRow
+from tuner.study.result import StudyResult
 
 MOST: Final = 250
 """Rows that the page shows; a longer table is read as a file."""
@@ -25,8 +25,8 @@ DOTS: Final = 96
 
 
 def page(
-    study: Reopened,
-    rows: Sequence[Row],
+    study: StudyResult,
+    rows: Sequence[LeaderboardRow],
     said: Sequence[str],
     plots: Sequence[tuple[str, str, str, bytes, tuple[float, float]]],
 ) -> str:
@@ -62,7 +62,9 @@ def page(
     )
 
 
-def markdown(study: Reopened, rows: Sequence[Row], said: Sequence[str], plots: Sequence[tuple[str, str, str]]) -> str:
+def markdown(
+    study: StudyResult, rows: Sequence[LeaderboardRow], said: Sequence[str], plots: Sequence[tuple[str, str, str]]
+) -> str:
     """The page; `plots` are file, title and what each shows."""
     label = " (SIMULATED)" if study.simulated else ""
     lines = [f"# Study {study.name}{label}", "", *_spaced(said), "## Topologies", ""]
@@ -73,7 +75,7 @@ def markdown(study: Reopened, rows: Sequence[Row], said: Sequence[str], plots: S
     return "\n".join(lines).rstrip("\n") + "\n"
 
 
-def footnote(study: Reopened, rows: Sequence[Row]) -> str:
+def footnote(study: StudyResult, rows: Sequence[LeaderboardRow]) -> str:
     """What the figures of the table are."""
     word = "simulated" if study.simulated else "measured"
     unit = headers(rows)[HEADERS.index("Days")]

@@ -9,13 +9,13 @@ from typing import Any
 from tuner.report import series
 from tuner.report.sentences import term
 from tuner.report.style import BLACK, BLUE, COLOURS, GREY, VERMILLION
-from tuner.study.leaderboard import Row
-from tuner.study.result import Reopened
+from tuner.study.leaderboard import LeaderboardRow
+from tuner.study.result import StudyResult
 
 Figure = dict[str, Any]
 
 
-def graphs(study: Reopened, rows: Sequence[Row]) -> dict[str, Figure]:
+def graphs(study: StudyResult, rows: Sequence[LeaderboardRow]) -> dict[str, Figure]:
     """Each by its name."""
     made = {"best-so-far": _progress(study)}
     if rows and rows[0].place:
@@ -28,7 +28,7 @@ def graphs(study: Reopened, rows: Sequence[Row]) -> dict[str, Figure]:
 
 
 def _figure(
-    study: Reopened,
+    study: StudyResult,
     title: str,
     across: str,
     up: str,
@@ -50,7 +50,7 @@ def _figure(
     }
 
 
-def _progress(study: Reopened) -> Figure:
+def _progress(study: StudyResult) -> Figure:
     found = series.progress(study)
     at = list(range(1, len(found.days) + 1))
     data: list[Figure] = [
@@ -74,7 +74,7 @@ def _progress(study: Reopened) -> Figure:
     return _figure(study, "Best so far", "jobs", "days until trained, at equal compute", data)
 
 
-def _guesses(study: Reopened) -> Figure:
+def _guesses(study: StudyResult) -> Figure:
     found = series.guesses(study)
     ends = [min(each.measured for each in found), max(each.measured for each in found)] if found else [0, 1]
     data: list[Figure] = [
@@ -106,7 +106,7 @@ def _guesses(study: Reopened) -> Figure:
     return _figure(study, "Estimate against measurement", f"{word}, s an iteration", "estimated, s an iteration", data)
 
 
-def _accounts(study: Reopened, rows: Sequence[Row]) -> Figure:
+def _accounts(study: StudyResult, rows: Sequence[LeaderboardRow]) -> Figure:
     found = series.accounts(study, rows)
     keys = [each.key for each in found]
     shown = [name for name in found[0].terms if max(each.terms[name] for each in found) > 0]
@@ -139,7 +139,7 @@ def _look(place: int) -> Figure:
     return {"color": COLOURS[place % len(COLOURS)], **({"pattern": {"shape": "/x."[again % 3 - 1]}} if again else {})}
 
 
-def _memory(study: Reopened, row: Row) -> Figure:
+def _memory(study: StudyResult, row: LeaderboardRow) -> Figure:
     found = series.memory(study, row)
     stages = list(range(row.topology.pp))
     shown = [(name, values) for name, values in found.terms.items() if max(values) > 0]

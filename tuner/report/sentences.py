@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from typing import Final
 
 from tuner.core.text import counted, ends, listed, node_time, seconds, span
-from tuner.planning.cost import Cost, cost_of, difference
-from tuner.study.leaderboard import Row, size
+from tuner.planning.cost import TopologyCost, cost_of, difference
+from tuner.study.leaderboard import LeaderboardRow, size
 from tuner.study.ranking import UNLIKELY
-from tuner.study.result import Reopened
+from tuner.study.result import StudyResult
 
 SAID: Final = 3
 """Terms that are named."""
@@ -37,7 +37,7 @@ TERMS: Final = {
 }
 
 
-def sentences(study: Reopened, rows: Sequence[Row]) -> list[str]:
+def sentences(study: StudyResult, rows: Sequence[LeaderboardRow]) -> list[str]:
     """One for each question; fewer where nothing, or but one topology, was measured."""
     best = study.best
     failed = [study.mishaps] if study.mishaps else []
@@ -49,7 +49,7 @@ def sentences(study: Reopened, rows: Sequence[Row]) -> list[str]:
     return [*said, _how_sure(study), _cost(study), *failed]
 
 
-def account(study: Reopened, row: Row) -> Cost:
+def account(study: StudyResult, row: LeaderboardRow) -> TopologyCost:
     """Where the time and memory of a topology go, by the model as the study has taught it."""
     workload, cluster = study.pool.setting(row.place.candidate) if row.place else (row.workload, row.cluster)
     return cost_of(workload, cluster, row.topology, study.model)
@@ -60,11 +60,11 @@ def term(name: str) -> str:
     return TERMS.get(name, name.replace("_", " "))
 
 
-def _label(study: Reopened) -> str:
+def _label(study: StudyResult) -> str:
     return "SIMULATED: " if study.simulated else ""
 
 
-def _won(study: Reopened, row: Row) -> str:
+def _won(study: StudyResult, row: LeaderboardRow) -> str:
     place, model = study.places[0], row.workload.model
     nodes = counted(row.topology.nodes, "node")
     other = ""
@@ -80,7 +80,7 @@ def _won(study: Reopened, row: Row) -> str:
     )
 
 
-def _by_how_much(study: Reopened) -> str:
+def _by_how_much(study: StudyResult) -> str:
     best, places = study.places[0], study.places
     if len(places) == 1:
         return "It is the only one that was measured."
@@ -97,7 +97,7 @@ def _by_how_much(study: Reopened) -> str:
     return f"{said}."
 
 
-def _why(study: Reopened, rows: Sequence[Row]) -> str:
+def _why(study: StudyResult, rows: Sequence[LeaderboardRow]) -> str:
     """Term by term against the runner-up, as far as the model can tell."""
     ours, other = account(study, rows[0]), account(study, rows[1])
     changes = difference(ours, other)
@@ -124,7 +124,7 @@ def _more_or_less(change: float, whole: float) -> str:
     return f"{size} s {'less' if change >= 0 else 'more'}"
 
 
-def _how_sure(study: Reopened) -> str:
+def _how_sure(study: StudyResult) -> str:
     best, equals = study.places[0], study.equals
     said = f"With {counted(best.runs, 'run')} it takes {ends(best.days, best.low, best.high)} with 80% probability"
     if not equals:
@@ -134,7 +134,7 @@ def _how_sure(study: Reopened) -> str:
     return f"{said}; it cannot be told apart from {listed([*names, *more])}."
 
 
-def _cost(study: Reopened) -> str:
+def _cost(study: StudyResult) -> str:
     jobs = len(study.launched)
     outcomes = ", ".join(f"{count} {outcome.lower().replace('_', ' ')}" for outcome, count in study.outcomes.items())
     said = f"It took {counted(jobs, 'job')}{f' ({outcomes})' if outcomes else ''} and {node_time(study.node_hours)}"

@@ -13,17 +13,17 @@ from tuner.core.domain import Shape, Topology
 from tuner.costmodel.memory import limit, memory_terms
 from tuner.costmodel.stages import Stages
 from tuner.report.sentences import account
-from tuner.search.candidates import Pool
-from tuner.study.leaderboard import GIB, Row
+from tuner.search.candidates import CandidatePool
+from tuner.study.leaderboard import GIB, LeaderboardRow
 from tuner.study.ranking import DAY
-from tuner.study.result import Reopened
+from tuner.study.result import StudyResult
 
 TOP = 5
 """Topologies whose time is taken apart."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Progress:
+class BestSoFar:
     """The best so far, job by job."""
 
     days: Sequence[float | None]
@@ -35,7 +35,7 @@ class Progress:
     """Spent when it ended."""
 
 
-def progress(study: Reopened) -> Progress:
+def progress(study: StudyResult) -> BestSoFar:
     """In the order in which jobs ended."""
     ended = sorted(
         ((trial.ending, trial) for trial in study.launched if trial.ending),
@@ -48,7 +48,7 @@ def progress(study: Reopened) -> Progress:
         if each is not None:
             runs.setdefault(trial.proposal.candidate, []).append(each)
         best.append(min(map(fmean, runs.values()), default=None))
-    return Progress(
+    return BestSoFar(
         days=days,
         outcomes=[ending.outcome.value for ending, _ in ended],
         best=best,
@@ -57,7 +57,7 @@ def progress(study: Reopened) -> Progress:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Guess:
+class Prediction:
     """An estimate made before its job ran, and what the job then took; seconds of an iteration."""
 
     key: str
@@ -68,14 +68,14 @@ class Guess:
     repeat: bool
 
 
-def guesses(study: Reopened) -> list[Guess]:
+def guesses(study: StudyResult) -> list[Prediction]:
     """Of every measured job that was estimated first."""
     found = []
     for trial in study.launched:
         proposal = trial.proposal
         if trial.measured and proposal.estimate_sec and proposal.estimate_low and proposal.estimate_high:
             found.append(
-                Guess(
+                Prediction(
                     key=proposal.key,
                     estimate=proposal.estimate_sec,
                     low=proposal.estimate_low,
@@ -88,7 +88,7 @@ def guesses(study: Reopened) -> list[Guess]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Account:
+class TimeBreakdown:
     """Where a topology's time goes, by the model, beside what it took."""
 
     key: str
@@ -96,17 +96,17 @@ class Account:
     measured: float
 
 
-def accounts(study: Reopened, rows: Sequence[Row]) -> list[Account]:
+def accounts(study: StudyResult, rows: Sequence[LeaderboardRow]) -> list[TimeBreakdown]:
     """Of the best few."""
     return [
-        Account(key=row.key, terms=account(study, row).estimate.time.terms, measured=row.place.seconds)
+        TimeBreakdown(key=row.key, terms=account(study, row).estimate.time.terms, measured=row.place.seconds)
         for row in rows[:TOP]
         if row.place
     ]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Memory:
+class MemoryBreakdown:
     """GiB on a GPU of each pipeline stage, by the model; what a process can have of the card; what was measured."""
 
     key: str
@@ -115,12 +115,12 @@ class Memory:
     measured: float | None
 
 
-def memory(study: Reopened, row: Row) -> Memory:
+def memory(study: StudyResult, row: LeaderboardRow) -> MemoryBreakdown:
     """Of one topology, stage by stage."""
     workload, cluster = study.pool.setting(row.place.candidate) if row.place else (row.workload, row.cluster)
     columns = Columns.of([row.topology] * row.topology.pp, workload, cluster)
     terms = memory_terms(Stages(columns, np.arange(row.topology.pp)), study.model.calibration.site)
-    return Memory(
+    return MemoryBreakdown(
         key=row.key,
         terms={name: [float(each) / GIB for each in values] for name, values in terms.items()},
         usable=limit(columns) / GIB,
@@ -129,7 +129,7 @@ def memory(study: Reopened, row: Row) -> Memory:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ladder:
+class MicroBatchSeries:
     """Topologies that differ in their micro batch alone, and in what follows from it."""
 
     label: str
@@ -140,9 +140,9 @@ class Ladder:
     """GiB, as measured."""
 
 
-def ladders(rows: Sequence[Row], *, most: int = 5) -> list[Ladder]:
+def ladders(rows: Sequence[LeaderboardRow], *, most: int = 5) -> list[MicroBatchSeries]:
     """Those with the most steps, the best first among equals; none where no two topologies differ in that alone."""
-    alike: dict[Topology, list[Row]] = {}
+    alike: dict[Topology, list[LeaderboardRow]] = {}
     for row in rows:
         if row.place:
             alike.setdefault(replace(row.topology, micro_batch=1), []).append(row)
@@ -153,7 +153,7 @@ def ladders(rows: Sequence[Row], *, most: int = 5) -> list[Ladder]:
         own = sorted(own, key=lambda row: row.topology.micro_batch)
         one = own[0].topology
         ladders.append(
-            Ladder(
+            MicroBatchSeries(
                 label=own[0].key.replace(f"-mbs{one.micro_batch}", ""),
                 micro_batches=[row.topology.micro_batch for row in own],
                 samples=[row.workload.global_batch / row.place.seconds for row in own if row.place],
@@ -174,9 +174,9 @@ class Cell:
     outcome: str
 
 
-def cells(rows: Sequence[Row]) -> list[Cell]:
+def cells(rows: Sequence[LeaderboardRow]) -> list[Cell]:
     """The map of tp and pp."""
-    found: dict[tuple[int, int], list[Row]] = {}
+    found: dict[tuple[int, int], list[LeaderboardRow]] = {}
     for row in rows:
         found.setdefault((row.topology.tp, row.topology.pp), []).append(row)
     return [
@@ -201,7 +201,7 @@ class Cliff:
     modelled: Sequence[tuple[int, float]]
 
 
-def cliffs(study: Reopened, rows: Sequence[Row]) -> list[Cliff]:
+def cliffs(study: StudyResult, rows: Sequence[LeaderboardRow]) -> list[Cliff]:
     """One for each axis of the model that was searched."""
     if not rows or rows[0].place is None:
         return []
@@ -218,7 +218,7 @@ def cliffs(study: Reopened, rows: Sequence[Row]) -> list[Cliff]:
     return found
 
 
-def _cliff(study: Reopened, rows: Sequence[Row], axis: str, wanted: Sequence[Topology]) -> Cliff:
+def _cliff(study: StudyResult, rows: Sequence[LeaderboardRow], axis: str, wanted: Sequence[Topology]) -> Cliff:
     def value(model: object) -> int:
         return int(getattr(model, axis))
 
@@ -227,7 +227,7 @@ def _cliff(study: Reopened, rows: Sequence[Row], axis: str, wanted: Sequence[Top
     columns = Columns.of(wanted, workload, cluster)
     works = [workload.as_in(topology).model for topology in wanted]
     # the pool's own measure of equal compute, over topologies that nobody tried
-    work = Pool(workload=study.workload, parts=(columns,)).work
+    work = CandidatePool(workload=study.workload, parts=(columns,)).work
     finish = study.model.score(columns).seconds * np.exp(work) / DAY
     legal = [
         topology.tp <= model.heads and model.heads % topology.tp == 0
@@ -244,7 +244,7 @@ def _cliff(study: Reopened, rows: Sequence[Row], axis: str, wanted: Sequence[Top
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Drift:
+class SpeedSeries:
     """Measured over expected seconds, job by job, and where eras begin."""
 
     numbers: Sequence[int]
@@ -255,7 +255,7 @@ class Drift:
     """The first trial of an era, and its factor on the era before."""
 
 
-def drift(study: Reopened) -> Drift | None:
+def drift(study: StudyResult) -> SpeedSeries | None:
     """Nothing where the cluster was as fast from the first job to the last."""
     if not study.eras:
         return None
@@ -267,7 +267,7 @@ def drift(study: Reopened) -> Drift | None:
             first.setdefault(trial.proposal.candidate, trial.seconds)
             numbers.append(trial.number)
             ratios.append(trial.seconds / expected)
-    return Drift(
+    return SpeedSeries(
         numbers=numbers,
         ratios=ratios,
         repeats=repeats,

@@ -7,8 +7,8 @@ from typing import Final
 
 from tuner.core.outcomes import Outcome
 from tuner.core.text import column, seconds
-from tuner.study.leaderboard import GIB, Row, size
-from tuner.study.result import Reopened
+from tuner.study.leaderboard import GIB, LeaderboardRow, size
+from tuner.study.result import StudyResult
 from tuner.study.store.trial import Trial
 from tuner.tables import COLUMNS, write_csv
 
@@ -22,23 +22,23 @@ WORDS: Final = frozenset({"Notes", "Era", "Outcome", "Topology", "Why", "80% bet
 """Columns that are text; the others are numbers."""
 
 
-def headers(rows: Sequence[Row]) -> list[str]:
+def headers(rows: Sequence[LeaderboardRow]) -> list[str]:
     """The columns, with the unit of time that fits these rows."""
     unit, _ = _unit(rows)
     return [unit if header == "Days" else header for header in HEADERS]
 
 
-def table(study: Reopened, rows: Sequence[Row]) -> list[list[str]]:
+def table(study: StudyResult, rows: Sequence[LeaderboardRow]) -> list[list[str]]:
     """One line for each topology."""
     _, each = _unit(rows)
     return [_line(study, row, each) for row in rows]
 
 
-def _unit(rows: Sequence[Row]) -> tuple[str, float]:
+def _unit(rows: Sequence[LeaderboardRow]) -> tuple[str, float]:
     return column([row.place.days for row in rows if row.place])
 
 
-def _line(study: Reopened, row: Row, each: float) -> list[str]:
+def _line(study: StudyResult, row: LeaderboardRow, each: float) -> list[str]:
     """Its cells; `each` is how many of the unit of time a day has."""
     topology, place = row.topology, row.place
     outcome = row.outcome.lower().replace("_", " ")
@@ -86,13 +86,13 @@ _MORE: Final = (
 )
 
 
-def measurements(study: Reopened) -> str:
+def measurements(study: StudyResult) -> str:
     """Every job that has ended as a row of the measurement table."""
     rows = [_cells(study, trial) for trial in study.launched if trial.ending]
     return write_csv((*COLUMNS, *_MORE), rows)
 
 
-def _cells(study: Reopened, trial: Trial) -> dict[str, str]:
+def _cells(study: StudyResult, trial: Trial) -> dict[str, str]:
     (workload, cluster), topology = study.setting(trial), study.topology(trial)
     workload, ending, era = workload.as_in(topology), trial.ending, study.labels[trial.number]
     assert ending is not None  # noqa: S101 - the caller has asked

@@ -17,8 +17,8 @@ from tuner.report.page import markdown, page
 from tuner.report.sentences import sentences
 from tuner.report.style import Plot, look
 from tuner.report.tables import measurements
-from tuner.study.leaderboard import Row, rows_of
-from tuner.study.result import Reopened
+from tuner.study.leaderboard import LeaderboardRow, rows_of
+from tuner.study.result import StudyResult
 
 PLOTS: Final = "plots"
 DOTS: Final = 110
@@ -30,12 +30,12 @@ class Report:
     """A report that was written."""
 
     sentences: tuple[str, ...]
-    rows: tuple[Row, ...]
+    rows: tuple[LeaderboardRow, ...]
     files: tuple[Path, ...]
 
 
 def write_report(
-    study: Reopened, folder: str | Path, *, told: Callable[[int, int], None] = lambda _done, _of: None
+    study: StudyResult, folder: str | Path, *, told: Callable[[int, int], None] = lambda _done, _of: None
 ) -> Report:
     """`report.md`, `report.html`, `measurements.csv` and `plots/` in the folder.
 

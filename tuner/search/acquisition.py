@@ -9,7 +9,7 @@ import numpy as np
 
 from tuner.core.columns import BoolArray, FloatArray, IntArray
 from tuner.costmodel.normal import below, density
-from tuner.search.surrogate import Belief
+from tuner.search.surrogate import Surrogate
 
 FIRST_LOOK: Final = 4096
 """Candidates whose worth is worked out at first; more follow while one of them may be worth more."""
@@ -46,7 +46,7 @@ def improvement(mean: FloatArray, deviation: FloatArray, best: float) -> FloatAr
     return gain
 
 
-def choose(belief: Belief, *, best: float | None, open_to: BoolArray) -> Choice | None:
+def choose(belief: Surrogate, *, best: float | None, open_to: BoolArray) -> Choice | None:
     """The candidate that is worth most among those that are open; exact over all of them.
 
     `best` is the logarithm of the seconds in which the best one known finishes; None: nothing is known yet, and what is
@@ -85,7 +85,7 @@ def choose(belief: Belief, *, best: float | None, open_to: BoolArray) -> Choice 
     )
 
 
-def _of_new_splits(belief: Belief, places: IntArray, mean: FloatArray, best: float) -> IntArray:
+def _of_new_splits(belief: Surrogate, places: IntArray, mean: FloatArray, best: float) -> IntArray:
     """Those of a split that has not been run and may well be the best's; all of them where there are none."""
     split = belief.pool.splits
     new = places[~np.isin(split[places], split[belief.candidates_seen])]

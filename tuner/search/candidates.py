@@ -23,7 +23,7 @@ _ALIKE: Final = (*(name for name in SMOOTH if name != "seq"), "heads", "recomput
 
 
 @dataclass(frozen=True, kw_only=True)
-class Pool:
+class CandidatePool:
     """Candidates, numbered from 0 through all parts."""
 
     workload: Workload
@@ -32,12 +32,12 @@ class Pool:
     """Each of one workload and cluster."""
 
     @classmethod
-    def of_space(cls, space: Space) -> Pool:
+    def of_space(cls, space: Space) -> CandidatePool:
         """The whole legal space."""
         return cls.of_points(space, space.blocks())
 
     @classmethod
-    def of_points(cls, space: Space, blocks: Iterable[IntArray]) -> Pool:
+    def of_points(cls, space: Space, blocks: Iterable[IntArray]) -> CandidatePool:
         """These points of a space."""
         points = np.concatenate([np.zeros(0, dtype=np.int64), *blocks])
         columns = space.columns(points)

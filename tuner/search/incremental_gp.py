@@ -17,7 +17,7 @@ from tuner.core.columns import FloatArray
 SingleArray = npt.NDArray[np.float32]
 
 
-class Field:
+class IncrementalGP:
     """What observations tell of all kinds; whatever else was given with an observation is whitened along."""
 
     def __init__(self, kinds: int, carried: int) -> None:

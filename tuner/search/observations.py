@@ -10,7 +10,7 @@ from tuner.core.columns import FloatArray, IntArray
 from tuner.costmodel.residual_features import SMOOTH, Features, covariance
 
 
-class Observed:
+class Observations:
     """Observations by their features and the candidate, or whatever number, that each is of."""
 
     def __init__(self) -> None:

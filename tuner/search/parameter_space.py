@@ -10,7 +10,7 @@ from optuna.distributions import BaseDistribution, CategoricalDistribution, IntD
 
 from tuner.core.columns import IntArray
 from tuner.core.domain import PARTITION, RECOMPUTE
-from tuner.search.candidates import Pool
+from tuner.search.candidates import CandidatePool
 
 NAMES: Final = (
     *("nodes", "tp", "pp", "cp", "micro_batch", "zero", "recompute", "heads", "vpp", "sequence_parallel", "partition"),
@@ -31,7 +31,7 @@ _WORDS: Final[Mapping[str, tuple[Any, ...]]] = {
 class ParameterSpace:
     """The axes on which a pool's candidates differ, and the way from candidates to values and back."""
 
-    def __init__(self, pool: Pool) -> None:
+    def __init__(self, pool: CandidatePool) -> None:
         self._pool = pool
         self._columns: dict[str, IntArray] = {}
         self.distributions: dict[str, BaseDistribution] = {}

@@ -24,7 +24,7 @@ from tuner.core.columns import BoolArray, IntArray
 from tuner.core.errors import MissingDependency, UnknownName
 from tuner.search.acquisition import Choice, choose
 from tuner.search.parameter_space import ParameterSpace
-from tuner.search.surrogate import Belief
+from tuner.search.surrogate import Surrogate
 
 SAMPLERS: Final = ("guided", "tpe", "gp", "random", "grid", "plan")
 
@@ -55,7 +55,7 @@ class Proposer(Protocol):
         """
 
 
-def proposer(name: str, belief: Belief, space: ParameterSpace, *, seed: int) -> Proposer:
+def proposer(name: str, belief: Surrogate, space: ParameterSpace, *, seed: int) -> Proposer:
     """The sampler of that name."""
     if name == "guided":
         return _Guided(belief, space)
@@ -78,7 +78,7 @@ def proposer(name: str, belief: Belief, space: ParameterSpace, *, seed: int) -> 
 class _Guided:
     """Over the whole pool, by what a job is worth; it learns through the belief."""
 
-    def __init__(self, belief: Belief, space: ParameterSpace) -> None:
+    def __init__(self, belief: Surrogate, space: ParameterSpace) -> None:
         self._sampler, self._space = GuidedSampler(belief, space), space
         self._study = optuna.create_study(sampler=self._sampler)
 
@@ -165,7 +165,7 @@ class GuidedSampler(BaseSampler):
     `best` and `open_to` say what is known: the logarithm of the soonest finish, and which candidates may be proposed.
     """
 
-    def __init__(self, belief: Belief, space: ParameterSpace) -> None:
+    def __init__(self, belief: Surrogate, space: ParameterSpace) -> None:
         self._belief, self._space = belief, space
         self.best: float | None = None
         self.open_to: BoolArray = np.ones(len(belief.pool), dtype=np.bool_)

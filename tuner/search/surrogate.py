@@ -19,15 +19,15 @@ import numpy as np
 
 from tuner.core.columns import BoolArray, Columns, FloatArray, IntArray
 from tuner.costmodel.calibration import Calibration, prior_deviations, slopes_of
-from tuner.costmodel.estimate import CHUNK, Model
+from tuner.costmodel.estimate import CHUNK, CostModel
 from tuner.costmodel.memory import worst_need
 from tuner.costmodel.normal import below, truncated
 from tuner.costmodel.residual_features import CLIFF, ERA, KERNEL, LENGTH, SHAPE, Features, covariance, joined, same
-from tuner.costmodel.site_factors import TIME_FACTORS, Site
+from tuner.costmodel.site_factors import TIME_FACTORS, SiteFactors
 from tuner.costmodel.time import seconds
-from tuner.search.candidates import Pool
-from tuner.search.incremental_gp import Field, SingleArray
-from tuner.search.observations import Observed
+from tuner.search.candidates import CandidatePool
+from tuner.search.incremental_gp import IncrementalGP, SingleArray
+from tuner.search.observations import Observations
 
 OWN: Final = 0.022
 """Standard deviation of the logarithm of what is a topology's own and no other's."""
@@ -62,7 +62,7 @@ class Trust:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Seen:
+class Observation:
     """What one job has shown of a candidate."""
 
     candidate: int
@@ -80,11 +80,11 @@ FORECAST: Final = 0.03
 """Standard deviation of such a figure's logarithm."""
 
 
-class Belief:
+class Surrogate:
     """Seconds and memory of every candidate of a pool, and how sure they are."""
 
     def __init__(
-        self, pool: Pool, calibration: Calibration | None = None, *, era: str = "", trust: Trust | None = None
+        self, pool: CandidatePool, calibration: Calibration | None = None, *, era: str = "", trust: Trust | None = None
     ) -> None:
         self.pool = pool
         self.trust = trust or Trust()
@@ -94,13 +94,13 @@ class Belief:
         self.era = era
         self._known = calibration or Calibration()
         self._features, self._kind = pool.kinds
-        self._seen: list[Seen] = []
+        self._seen: list[Observation] = []
         self._weigh()
         self._refer(self._known.site)
 
     # -- what was seen
 
-    def learn(self, seen: Sequence[Seen]) -> None:
+    def learn(self, seen: Sequence[Observation]) -> None:
         """Believe these observations too."""
         for each in seen:
             self._seen.append(each)
@@ -120,7 +120,7 @@ class Belief:
         return np.array([each.candidate for each in self._seen], dtype=np.int64)
 
     @property
-    def site(self) -> Site:
+    def site(self) -> SiteFactors:
         """The factors as they are believed."""
         factors = self._reference + self._shift()[0]
         found = {name: float(np.exp(value)) for name, value in zip(TIME_FACTORS, factors, strict=True)}
@@ -207,14 +207,14 @@ class Belief:
 
     def _weigh(self) -> None:
         site, parts = self._known.site, self.pool.parts
-        model = Model(calibration=self._known)
+        model = CostModel(calibration=self._known)
         self._need = np.log(np.concatenate([worst_need(part, site).total for part in _chunked(parts)]))
         loose = np.concatenate([model.memory_deviation(part) for part in parts])
         first = np.zeros(len(self._features), dtype=np.int64)
         first[self._kind] = np.arange(len(self._kind))
         self._loose_kind: FloatArray = loose[first]
 
-    def _refer(self, site: Site) -> None:
+    def _refer(self, site: SiteFactors) -> None:
         """Ask the model at this site, and take all observations anew."""
         self._reference = np.log([getattr(site, name) for name in TIME_FACTORS])
         chunks = list(_chunked(self.pool.parts))
@@ -224,11 +224,11 @@ class Belief:
             spread = ((self._slopes * self._prior) ** 2).sum(axis=1)
             self._most = np.sqrt(self._shared + self._own + spread)
         kinds = len(self._features)
-        self._time = Field(kinds, len(TIME_FACTORS) + 1)
-        self._memory = Field(kinds, 1)
-        self._observed, self._followed_as = Observed(), Observed()
+        self._time = IncrementalGP(kinds, len(TIME_FACTORS) + 1)
+        self._memory = IncrementalGP(kinds, 1)
+        self._observed, self._followed_as = Observations(), Observations()
         self._followed: dict[int, int] = {}
-        self._weighed, self._margins = Observed(), list[float]()
+        self._weighed, self._margins = Observations(), list[float]()
         self.ruled_out: BoolArray = np.zeros(len(self.pool), dtype=np.bool_)
         self._recall()
         for each in self._seen:
@@ -245,11 +245,11 @@ class Belief:
             residual = rows.residual[row] - rows.slopes[row] @ (self._reference - there)
             self._observe(features, -1 - row, rows.slopes[row], residual, rows.noise[row] - self._own)
 
-    def _noise(self, seen: Seen) -> float:
+    def _noise(self, seen: Observation) -> float:
         """Variance of a figure by itself."""
         return max(FORECAST, self.trust.repeat) ** 2 if seen.forecast else self.trust.repeat**2
 
-    def _take(self, seen: Seen) -> None:
+    def _take(self, seen: Observation) -> None:
         candidate = seen.candidate
         features = self._kind_features(candidate)
         if seen.seconds is not None:
@@ -280,7 +280,7 @@ class Belief:
         self._time.add(across, before, self._shared + self._own + noise, np.append(slopes, residual), followed)
         self._observed.add(features, candidate)
 
-    def _take_memory(self, seen: Seen, features: Features) -> None:
+    def _take_memory(self, seen: Observation, features: Features) -> None:
         """A figure as it stands; and that the job fitted or not, by the moments of what that leaves of the belief."""
         columns, row = self.pool.at(seen.candidate)
         loose = float(self._loose_kind[self._kind[seen.candidate]])
@@ -351,7 +351,7 @@ class Belief:
     def _kind_features(self, candidate: int) -> Features:
         return replace(_row(self._features, int(self._kind[candidate])), era=(self.era,))
 
-    def _together(self, others: Observed, features: Features, candidate: int) -> FloatArray:
+    def _together(self, others: Observations, features: Features, candidate: int) -> FloatArray:
         """Covariance of a candidate's time with those of others."""
         return others.covariance(features, candidate, OWN**2) * self._scale
 

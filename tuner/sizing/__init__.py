@@ -1,15 +1,15 @@
 """How large a micro batch fits, found with few trials, and what each one is worth."""
 
-from tuner.sizing.fit import Fit, Pressure, Seen, Source, fitted, pressures, ratio_at
-from tuner.sizing.strategies import STRATEGIES, Found, Lattice, look_for
+from tuner.sizing.fit import BatchResult, Fit, Pressure, Source, fitted, pressures, ratio_at
+from tuner.sizing.strategies import STRATEGIES, BatchGrid, Found, look_for
 
 __all__ = [
     "STRATEGIES",
+    "BatchGrid",
+    "BatchResult",
     "Fit",
     "Found",
-    "Lattice",
     "Pressure",
-    "Seen",
     "Source",
     "fitted",
     "look_for",

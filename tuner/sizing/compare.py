@@ -9,9 +9,9 @@ from typing import Any
 from tuner.core.columns import Columns
 from tuner.core.domain import Cluster, Model, Topology, Workload
 from tuner.core.outcomes import Estimate
-from tuner.costmodel.estimate import Model as Physics
-from tuner.sizing.max_batch import Answer, answer
-from tuner.sizing.probes import Estimating, Tabled, lattice_for, one_batch, series, usable_bytes
+from tuner.costmodel.estimate import CostModel as Physics
+from tuner.sizing.max_batch import MaxBatchResult, answer
+from tuner.sizing.probes import EstimateProbe, TableProbe, lattice_for, one_batch, series, usable_bytes
 from tuner.sizing.strategies import Found, look_for
 from tuner.tables import Row
 
@@ -25,7 +25,7 @@ class Option:
     topology: Topology
     workload: Workload
     cluster: Cluster
-    answer: Answer
+    answer: MaxBatchResult
 
     @property
     def model(self) -> Model:
@@ -97,7 +97,7 @@ def by_estimate(
     """Every topology with its largest batch, as the model has it."""
     made = []
     for topology in topologies:
-        probe = Estimating(workload=workload, cluster=cluster, topology=topology, model=physics)
+        probe = EstimateProbe(workload=workload, cluster=cluster, topology=topology, model=physics)
         usable = usable_bytes(cluster)
         found = look_for("ramp", lattice_for(batches, start=1, strategy="ramp", increment=1, room=usable), probe)
         own = _answered(found, topology, workload, cluster, batches, global_batch, margin, estimated=True)
@@ -123,7 +123,7 @@ def by_table(rows: Iterable[Row], *, axes: Sequence[str], global_batch: int | No
     return made
 
 
-def _whole(own: Tabled) -> Found:
+def _whole(own: TableProbe) -> Found:
     attempts = tuple(own(batch) for batch in own.batches)
     return Found(attempts=attempts, open_end=attempts[-1].fits)
 
@@ -138,7 +138,7 @@ def _answered(
     margin: float,
     *,
     estimated: bool,
-) -> Answer:
+) -> MaxBatchResult:
     return answer(
         found,
         source="estimate" if estimated else "table",

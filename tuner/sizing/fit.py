@@ -52,7 +52,7 @@ class Pressure:
         return self.share is not None and self.share >= NEAR
 
 
-def fitted(seen: Iterable[Seen]) -> Fit | None:
+def fitted(seen: Iterable[BatchResult]) -> Fit | None:
     """The line through the memory of all that ran; None where fewer than two batches show theirs, or it falls."""
     points = [(float(each.micro_batch), each.peak_memory) for each in seen if each.fits and each.peak_memory]
     count = len(points)
@@ -70,7 +70,7 @@ def fitted(seen: Iterable[Seen]) -> Fit | None:
     return Fit(per_sample=slope, at_zero=at_zero, stderr=stderr, points=count)
 
 
-def pressures(seen: Iterable[Seen], usable: float) -> list[Pressure]:
+def pressures(seen: Iterable[BatchResult], usable: float) -> list[Pressure]:
     """Every batch that is slower by more than `SLOWER` than the two before it make expect."""
     timed = sorted((each.micro_batch, each.seconds, each.peak_memory) for each in seen if each.fits and each.seconds)
     found = []
@@ -84,7 +84,7 @@ def pressures(seen: Iterable[Seen], usable: float) -> list[Pressure]:
     return found
 
 
-def ratio_at(claim: float, seen: Sequence[Seen], digit: float) -> Seen | None:
+def ratio_at(claim: float, seen: Sequence[BatchResult], digit: float) -> BatchResult | None:
     """The batch whose whole memory over its samples is `claim` bytes to its last digit, which is not a slope."""
     close = [
         each
@@ -101,7 +101,7 @@ Word = Literal["MEASURED", "ESTIMATED", "OOM", "HUNG", "CRASHED", "TIMED_OUT", "
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Seen:
+class BatchResult:
     """One micro batch and what came of it."""
 
     micro_batch: int

@@ -8,13 +8,13 @@ from pathlib import Path
 
 from tuner.core.domain import Cluster, Topology, Workload
 from tuner.launch.contract import Launcher
-from tuner.launch.local.launcher import Local
+from tuner.launch.local.launcher import LocalLauncher
 from tuner.launch.machine import check_jobs_can_run, computes_on_host, this_machine
 from tuner.launch.program import Configure, program_of
-from tuner.launch.slurm.launcher import Slurm
-from tuner.launch.slurm.site_profile import SlurmSite
-from tuner.sizing.fit import Seen
-from tuner.sizing.probes import Launching
+from tuner.launch.slurm.launcher import SlurmLauncher
+from tuner.launch.slurm.site_profile import SiteProfile
+from tuner.sizing.fit import BatchResult
+from tuner.sizing.probes import JobProbe
 
 
 @contextmanager
@@ -30,8 +30,8 @@ def jobs_of(
     iterations: tuple[int, ...],
     timeout: float,
     slurm_site: Path | None,
-    seen: Callable[[Seen], None],
-) -> Iterator[Launching]:
+    seen: Callable[[BatchResult], None],
+) -> Iterator[JobProbe]:
     """A probe that runs the shipped worker, or a command of the user's; nothing runs any more when it is left.
 
     `launcher` is local or slurm.
@@ -43,13 +43,13 @@ def jobs_of(
     program = program_of(command, configure=configure, accelerator=accelerator)
     jobs: Launcher
     if here:
-        jobs = Local(program, ranks=cluster.gpus_per_node)
+        jobs = LocalLauncher(program, ranks=cluster.gpus_per_node)
     else:
-        site = SlurmSite() if slurm_site is None else SlurmSite.read(slurm_site)
-        jobs = slurm = Slurm(program, nodes=cluster.nodes, site=site, notes=folder)
+        site = SiteProfile() if slurm_site is None else SiteProfile.read(slurm_site)
+        jobs = slurm = SlurmLauncher(program, nodes=cluster.nodes, site=site, notes=folder)
         slurm.check()
     try:
-        yield Launching(
+        yield JobProbe(
             launcher=jobs,
             workload=workload,
             cluster=cluster,

@@ -6,14 +6,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import ceil
 
-from tuner.sizing.fit import Fit, Pressure, Seen, Source, fitted, pressures
+from tuner.sizing.fit import BatchResult, Fit, Pressure, Source, fitted, pressures
 from tuner.sizing.strategies import Found
 
 DAY = 86400.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Worth:
+class BatchThroughput:
     """One batch in a training."""
 
     micro_batch: int
@@ -29,7 +29,7 @@ class Worth:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
+class MaxBatchResult:
     """The whole answer."""
 
     source: Source
@@ -43,7 +43,7 @@ class Answer:
     """Of them, what a process can have."""
     safe: int
     margin: float
-    worth: tuple[Worth, ...]
+    worth: tuple[BatchThroughput, ...]
 
     @property
     def peak(self) -> float | None:
@@ -54,12 +54,12 @@ class Answer:
         )
 
 
-def worth_of(seen: Seen, *, dp: int, seq: int, global_batch: int | None, tokens: float) -> Worth:
+def worth_of(seen: BatchResult, *, dp: int, seq: int, global_batch: int | None, tokens: float) -> BatchThroughput:
     """What a batch is worth, by its own time."""
     step = seen.micro_batch * dp
     steps = ceil(global_batch / step) if global_batch else 1
     rate = step * seq / seen.seconds if seen.seconds else None
-    return Worth(
+    return BatchThroughput(
         micro_batch=seen.micro_batch,
         step_batch=step,
         acc_steps=steps,
@@ -82,7 +82,7 @@ def answer(
     seq: int,
     global_batch: int | None,
     tokens: float,
-) -> Answer:
+) -> MaxBatchResult:
     """Put a search's attempts together.
 
     A batch is safe where its memory, by the line, is less by the margin than what is known to be too much: what the
@@ -96,7 +96,7 @@ def answer(
         room = (1 - margin) * ceiling
         safe = max((batch for batch in batches if batch <= found.largest and line.at(batch) <= room), default=0)
     unique = {each.micro_batch: each for each in sorted(ran, key=lambda each: each.micro_batch)}
-    return Answer(
+    return MaxBatchResult(
         source=source,
         strategy=strategy,
         found=found,

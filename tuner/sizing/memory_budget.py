@@ -22,7 +22,7 @@ from tuner.core.domain import Cluster, Gpu, Link, Model, Optimizer, Precision, T
 from tuner.core.errors import InputError, UnknownName
 from tuner.core.text import shown
 from tuner.costmodel.memory import FRAGMENTS, STATES, memory_terms
-from tuner.costmodel.site_factors import Site
+from tuner.costmodel.site_factors import SiteFactors
 from tuner.costmodel.stages import Stages
 
 OVERHEAD: Final = 0.08
@@ -58,7 +58,7 @@ class Part:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
+class MemoryRequest:
     """What is to be trained, and how."""
 
     frozen: tuple[Part, ...]
@@ -76,7 +76,7 @@ class Plan:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Budget:
+class MemoryBudget:
     """One card's memory, in bytes."""
 
     gpu: str
@@ -121,7 +121,7 @@ class Budget:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Verdict:
+class ClaimCheck:
     """Whether a published figure is what its own parts make."""
 
     claim: str
@@ -162,7 +162,9 @@ def bytes_of(text: str) -> float:
     return size
 
 
-def budget(plan: Plan, gpu: Gpu, *, ranks: int = 1, target: float = 0.80, decimal: bool = False) -> Budget:
+def budget(
+    plan: MemoryRequest, gpu: Gpu, *, ranks: int = 1, target: float = 0.80, decimal: bool = False
+) -> MemoryBudget:
     """The budget of one of `ranks` GPUs.
 
     `decimal` counts the card as data sheets print it, 80 GB for 80 GiB, which is what most people's budgets do.
@@ -173,7 +175,7 @@ def budget(plan: Plan, gpu: Gpu, *, ranks: int = 1, target: float = 0.80, decima
     size = 4.0 if plan.precision == "fp32" else 2.0
     copy = 4.0 if size < 4 else 0.0  # the fp32 weights that 16-bit training keeps
     shard = [ranks if plan.zero >= least else 1 for least in range(4)]
-    return Budget(
+    return MemoryBudget(
         gpu=gpu.name,
         ranks=ranks,
         card=card,
@@ -190,13 +192,13 @@ def budget(plan: Plan, gpu: Gpu, *, ranks: int = 1, target: float = 0.80, decima
     )
 
 
-def sample_bytes(plan: Plan, gpu: Gpu) -> float:
+def sample_bytes(plan: MemoryRequest, gpu: Gpu) -> float:
     """Activations of one sample through every model whose shape is known: gradients pass frozen layers too."""
     known = [each.model for each in plan.frozen if each.model]
     return sum(_through(model, plan, gpu) for model in known)
 
 
-def _through(model: Model, plan: Plan, gpu: Gpu) -> float:
+def _through(model: Model, plan: MemoryRequest, gpu: Gpu) -> float:
     seq = plan.seq or model.seq
     attention = "eager" if plan.precision == "fp32" else gpu.attention
     workload = Workload(
@@ -209,11 +211,11 @@ def _through(model: Model, plan: Plan, gpu: Gpu) -> float:
     one = Topology(nodes=1, tp=1, pp=1, dp=1, micro_batch=1, zero=0, recompute="full" if plan.checkpointing else "none")
     wire = Link(bandwidth=1.0, latency=0.0)
     alone = Cluster(name="one", nodes=1, gpus_per_node=1, gpu=gpu, intra_node=wire, inter_node=wire)
-    terms = memory_terms(Stages.first(Columns.of([one], workload, alone)), Site())
+    terms = memory_terms(Stages.first(Columns.of([one], workload, alone)), SiteFactors())
     return float(sum(terms[name][0] for name in ("activations", "working", "logits")) * (1 + FRAGMENTS))
 
 
-def judged(claims: Mapping[str, float], plan: Plan, own: Budget) -> list[Verdict]:
+def judged(claims: Mapping[str, float], plan: MemoryRequest, own: MemoryBudget) -> list[ClaimCheck]:
     """Each published figure beside what its own parts make, GB; `used` is a share of the card."""
     gb, found = 1e9, []
     for name, claim in claims.items():
@@ -229,32 +231,32 @@ def judged(claims: Mapping[str, float], plan: Plan, own: Budget) -> list[Verdict
                 else "nobody says what a sample takes; give --sample"
             )
             room = f", and {own.largest()} are what {100 * own.target:.0f}% holds" if own.sample else ""
-            found.append(Verdict(claim=name, closes=fits, sentence=f"{said}{room}"))
+            found.append(ClaimCheck(claim=name, closes=fits, sentence=f"{said}{room}"))
             continue
         figure = (own.left if name == "left" else own.components[name]) / gb
         closes = abs(claim - figure) <= max(_ROUNDED * figure, _LEAST) + 1e-9
         parts = _spelt(name, plan, own)
         word = "closes" if closes else f"does not close: {claim - figure:+.1f} GB"
-        found.append(Verdict(claim=name, closes=closes, sentence=f"{claim:g} GB claimed, {parts}: {word}"))
+        found.append(ClaimCheck(claim=name, closes=closes, sentence=f"{claim:g} GB claimed, {parts}: {word}"))
     return found
 
 
-def _used(claim: float, own: Budget) -> Verdict:
+def _used(claim: float, own: MemoryBudget) -> ClaimCheck:
     """A share of the card in use: at least what stands there before the first sample."""
     stated, frozen = claim * own.card / 1e9, own.components["frozen"] / 1e9
     closes = stated >= own.fixed / 1e9
     holds = f"{100 * claim:.0f}% of {own.card / 1e9:.4g} GB is {stated:.1f} GB"
     if stated < frozen:
-        return Verdict(
+        return ClaimCheck(
             claim="used", closes=False, sentence=f"{holds}, less than the frozen models alone ({frozen:.1f} GB)"
         )
     more = "at least" if closes else "less than"
-    return Verdict(
+    return ClaimCheck(
         claim="used", closes=closes, sentence=f"{holds}, {more} the {own.fixed / 1e9:.1f} GB before any sample"
     )
 
 
-def _spelt(name: str, plan: Plan, own: Budget) -> str:
+def _spelt(name: str, plan: MemoryRequest, own: MemoryBudget) -> str:
     """A component by its own arithmetic."""
     gb = 1e9
     if name == "frozen":
@@ -273,8 +275,8 @@ def _presets() -> list[Model]:
 
 
 def side_by_side(
-    plan: Plan, gpus: Sequence[Gpu], *, most: int = 4, target: float = 0.80, decimal: bool = False
-) -> list[Budget]:
+    plan: MemoryRequest, gpus: Sequence[Gpu], *, most: int = 4, target: float = 0.80, decimal: bool = False
+) -> list[MemoryBudget]:
     """Every card with one to `most` data-parallel GPUs."""
     return [
         budget(plan, gpu, ranks=ranks, target=target, decimal=decimal) for gpu in gpus for ranks in range(1, most + 1)

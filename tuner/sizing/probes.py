@@ -14,12 +14,12 @@ from tuner.core.domain import Cluster, MemoryKind, Topology, Workload
 from tuner.core.errors import InputError, NothingUsable
 from tuner.core.outcomes import Outcome
 from tuner.core.text import either
-from tuner.costmodel.estimate import Model
+from tuner.costmodel.estimate import CostModel
 from tuner.costmodel.memory import COMMUNICATOR, CONTEXT, FRAGMENTS, USABLE
-from tuner.launch.contract import Job, Launcher, State
+from tuner.launch.contract import Job, JobState, Launcher
 from tuner.launch.memory_probe import memory_of
-from tuner.sizing.fit import Seen, Word
-from tuner.sizing.strategies import Lattice
+from tuner.sizing.fit import BatchResult, Word
+from tuner.sizing.strategies import BatchGrid
 from tuner.tables import Row, Table
 
 MOST: Final = 4096
@@ -39,25 +39,25 @@ def one_batch(topology: Topology, micro_batch: int) -> Topology:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Estimating:
+class EstimateProbe:
     """The model's answer."""
 
     workload: Workload
     cluster: Cluster
     topology: Topology
-    model: Model
+    model: CostModel
 
-    def __call__(self, micro_batch: int) -> Seen:
+    def __call__(self, micro_batch: int) -> BatchResult:
         """What it expects of one micro batch."""
         columns = Columns.of([one_batch(self.topology, micro_batch)], self.workload, self.cluster)
         scores = self.model.score(columns)
         word: Word = "ESTIMATED" if bool(scores.fits[0]) else "OOM"
         memory, seconds = float(scores.memory[0]), float(scores.seconds[0])
-        return Seen(micro_batch=micro_batch, outcome=word, peak_memory=memory, seconds=seconds)
+        return BatchResult(micro_batch=micro_batch, outcome=word, peak_memory=memory, seconds=seconds)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Tabled:
+class TableProbe:
     """Rows of a measured table that differ in their micro batch alone."""
 
     rows: tuple[Row, ...]
@@ -77,10 +77,10 @@ class Tabled:
         """The micro batches that it answers for."""
         return tuple(sorted({row.run.topology.micro_batch for row in self.rows if row.run}))
 
-    def __call__(self, micro_batch: int) -> Seen:
+    def __call__(self, micro_batch: int) -> BatchResult:
         """What the table says of one micro batch."""
         row = next(row for row in self.rows if row.run and row.run.topology.micro_batch == micro_batch)
-        return Seen(
+        return BatchResult(
             micro_batch=micro_batch,
             outcome=_WORDS[row.status],
             peak_memory=row.memory if row.status == "OK" else None,
@@ -89,16 +89,16 @@ class Tabled:
         )
 
 
-def series(rows: Iterable[Row]) -> dict[tuple[Any, ...], Tabled]:
+def series(rows: Iterable[Row]) -> dict[tuple[Any, ...], TableProbe]:
     """Rows that differ in their batch alone, together."""
     found: dict[tuple[Any, ...], list[Row]] = {}
     for row in rows:
         if row.run is not None and row.skipped is None:
             found.setdefault(_alike(row), []).append(row)
-    return {key: Tabled(rows=tuple(own)) for key, own in found.items()}
+    return {key: TableProbe(rows=tuple(own)) for key, own in found.items()}
 
 
-def only_series(table: Table, rows: Sequence[Row]) -> Tabled:
+def only_series(table: Table, rows: Sequence[Row]) -> TableProbe:
     """The one series that these rows are; `InputError` says how they can be told apart."""
     known = series(rows)
     if not known:
@@ -131,7 +131,7 @@ def held_back(kind: MemoryKind) -> dict[str, float]:
 
 
 @dataclass(slots=True, kw_only=True)
-class Launching:
+class JobProbe:
     """Jobs, one after the other, each gone with all its children before the next one starts."""
 
     launcher: Launcher
@@ -142,10 +142,10 @@ class Launching:
     iterations: tuple[int, ...]
     timeout: float
     on_host: bool
-    seen: Callable[[Seen], None]
+    seen: Callable[[BatchResult], None]
     _count: int = field(default=0)
 
-    def __call__(self, micro_batch: int) -> Seen:
+    def __call__(self, micro_batch: int) -> BatchResult:
         """Run one micro batch."""
         self._count += 1
         own = self.folder / f"{self._count:04d}-mbs{micro_batch}"
@@ -162,25 +162,25 @@ class Launching:
         self.seen(found)
         return found
 
-    def _run(self, job: Job, micro_batch: int) -> Seen:
+    def _run(self, job: Job, micro_batch: int) -> BatchResult:
         handle = self.launcher.submit(job)
-        looked, state = self.launcher.now(), State.WAITING
+        looked, state = self.launcher.now(), JobState.WAITING
         ran, peak = 0.0, 0.0
         try:
             while True:
                 peak = max(peak, memory_of(job.tag, on_host=self.on_host))
                 before, was = looked, state
                 state, looked = self.launcher.poll([handle])[handle].state, self.launcher.now()
-                if state in (State.ENDED, State.LOST):
+                if state in (JobState.ENDED, JobState.LOST):
                     break
-                if was is state is State.RUNNING:  # where nobody says that it runs it takes no time of its own
+                if was is state is JobState.RUNNING:  # where nobody says that it runs it takes no time of its own
                     ran += looked - before
-                elif state is State.WAITING:  # and what was put back into a queue runs anew
+                elif state is JobState.WAITING:  # and what was put back into a queue runs anew
                     ran = 0.0
                 if ran > self.timeout:
                     self.launcher.cancel(handle)
                     evidence = f"it ran for {self.timeout:.0f} s without its last iteration"
-                    return Seen(micro_batch=micro_batch, outcome="TIMED_OUT", evidence=evidence)
+                    return BatchResult(micro_batch=micro_batch, outcome="TIMED_OUT", evidence=evidence)
                 self.launcher.wait(0.05)
         finally:
             self.launcher.cancel(handle)
@@ -188,16 +188,16 @@ class Launching:
         if result.measurement is not None:
             shown = result.measurement.peak_memory or peak or None
             seconds = result.measurement.seconds
-            return Seen(micro_batch=micro_batch, outcome="MEASURED", peak_memory=shown, seconds=seconds)
+            return BatchResult(micro_batch=micro_batch, outcome="MEASURED", peak_memory=shown, seconds=seconds)
         meaning = result.failure.meaning if result.failure else ""
         evidence = f"{meaning}: {result.failure.evidence}" if result.failure else ""
         ended = read_object(job.folder / "ended.json") or {}
         silent = result.failure is None or meaning == "ended without a result"
         if result.outcome is Outcome.CRASHED and silent and ended.get("why") == "exited" and ended.get("exit") == 0:
             # A program that ended well has run, though its log says no times.
-            return Seen(micro_batch=micro_batch, outcome="MEASURED", peak_memory=peak or None)
+            return BatchResult(micro_batch=micro_batch, outcome="MEASURED", peak_memory=peak or None)
         word: Word = result.outcome.value if result.outcome.value in _OUTCOMES else "CRASHED"  # type: ignore[assignment]
-        return Seen(micro_batch=micro_batch, outcome=word, evidence=evidence)
+        return BatchResult(micro_batch=micro_batch, outcome=word, evidence=evidence)
 
 
 _OUTCOMES: Final = ("OOM", "HUNG", "CRASHED", "TIMED_OUT", "CANCELLED")
@@ -210,7 +210,7 @@ def usable_bytes(cluster: Cluster) -> float:
 
 def lattice_for(
     batches: Sequence[int], *, start: int | None, strategy: str, increment: int = 16, room: float, **held: float
-) -> Lattice:
+) -> BatchGrid:
     """The lattice with its usual start: E1's 64 for `ramp`, else the smallest batch."""
     first = start or (64 if strategy == "ramp" else batches[0])
-    return Lattice(batches=batches, start=first, increment=increment, room=room, **held)
+    return BatchGrid(batches=batches, start=first, increment=increment, room=room, **held)

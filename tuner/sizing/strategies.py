@@ -13,9 +13,9 @@ from math import inf
 from typing import Final
 
 from tuner.core.errors import InputError
-from tuner.sizing.fit import Seen, fitted
+from tuner.sizing.fit import BatchResult, fitted
 
-Asks = Generator[int, Seen, None]
+Asks = Generator[int, BatchResult, None]
 """Yields places of the lattice, receives what came of them, and ends when the limit is between two neighbours."""
 
 PREDICTIONS: Final = 4
@@ -23,7 +23,7 @@ PREDICTIONS: Final = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Lattice:
+class BatchGrid:
     """The batches that may be tried, ascending, and how the search goes through them."""
 
     batches: Sequence[int]
@@ -53,10 +53,10 @@ class Lattice:
 
 
 @dataclass(slots=True)
-class Known:
+class BatchBounds:
     """What is known of the limit while a strategy runs."""
 
-    lattice: Lattice
+    lattice: BatchGrid
     low: int = -1
     high: int = 0
 
@@ -68,7 +68,7 @@ class Known:
         """Whether the limit lies between two neighbours."""
         return self.high - self.low <= 1
 
-    def learn(self, place: int, seen: Seen) -> None:
+    def learn(self, place: int, seen: BatchResult) -> None:
         """Take in an answer."""
         if seen.fits:
             self.low = max(self.low, place)
@@ -80,9 +80,9 @@ class Known:
         return min(max(place, self.low + 1), self.high - 1)
 
 
-def bisect(lattice: Lattice) -> Asks:
+def bisect(lattice: BatchGrid) -> Asks:
     """Doubled until one runs out of memory, then halved between the two."""
-    known = Known(lattice)
+    known = BatchBounds(lattice)
     place = lattice.place(lattice.start)
     while not known.found:
         known.learn(place, (yield place))
@@ -92,12 +92,12 @@ def bisect(lattice: Lattice) -> Asks:
             place = known.inside(lattice.place(2 * lattice.batches[place]))
 
 
-def ramp(lattice: Lattice) -> Asks:
+def ramp(lattice: BatchGrid) -> Asks:
     """From the start by increments until one runs out of memory; a start that does is halved; then refined.
 
     The E1 report's. Where an increment has found a batch that runs, its half is known to run and is not tried.
     """
-    known = Known(lattice)
+    known = BatchBounds(lattice)
     place = lattice.place(lattice.start)
     while not known.found:
         known.learn(place, (yield place))
@@ -110,13 +110,13 @@ def ramp(lattice: Lattice) -> Asks:
             place = (known.low + known.high) // 2
 
 
-def model(lattice: Lattice) -> Asks:
+def model(lattice: BatchGrid) -> Asks:
     """The line through the first two runs predicts the limit; that and one above are run.
 
     What a prediction misses moves the line; after a few, and where nobody shows memory, halves are taken.
     """
-    known, asked = Known(lattice), 0
-    seen: list[Seen] = []
+    known, asked = BatchBounds(lattice), 0
+    seen: list[BatchResult] = []
     place = lattice.place(lattice.start)
     while not known.found:
         answer = yield place
@@ -132,7 +132,7 @@ def model(lattice: Lattice) -> Asks:
             place = _onward(known)
 
 
-def _onward(known: Known) -> int:
+def _onward(known: BatchBounds) -> int:
     """Double while nothing has run out of memory, else the middle."""
     lattice = known.lattice
     if known.high <= lattice.top:
@@ -140,16 +140,16 @@ def _onward(known: Known) -> int:
     return known.inside(lattice.place(2 * lattice.batches[known.low]))
 
 
-STRATEGIES: Final[Mapping[str, Callable[[Lattice], Asks]]] = {"model": model, "bisect": bisect, "ramp": ramp}
+STRATEGIES: Final[Mapping[str, Callable[[BatchGrid], Asks]]] = {"model": model, "bisect": bisect, "ramp": ramp}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Found:
     """Where a search has come to."""
 
-    attempts: tuple[Seen, ...]
+    attempts: tuple[BatchResult, ...]
     """In the order in which they were made."""
-    stopped: Seen | None = None
+    stopped: BatchResult | None = None
     """The attempt that failed for another cause than memory, and ended the search."""
     open_end: bool = False
     """Whether the largest batch of the lattice ran, so that a larger one might."""
@@ -165,13 +165,13 @@ class Found:
         return min((each.micro_batch for each in self.attempts if each.too_large), default=None)
 
 
-def look_for(strategy: str, lattice: Lattice, probe: Callable[[int], Seen]) -> Found:
+def look_for(strategy: str, lattice: BatchGrid, probe: Callable[[int], BatchResult]) -> Found:
     """Let a strategy ask and `probe` answer until the limit is found.
 
     A failure that is not for want of memory says nothing of the limit: that batch is tried once more, and if it fails
     again the search ends there.
     """
-    attempts: list[Seen] = []
+    attempts: list[BatchResult] = []
     asks = STRATEGIES[strategy](lattice)
     try:
         place = next(asks)

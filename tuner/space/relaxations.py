@@ -21,32 +21,32 @@ _COUNTED: Final = 12
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Opening:
+class Relaxation:
     """One change, and how many topologies it makes legal."""
 
     change: str
     legal: int
 
 
-def openings(space: Space) -> list[Opening]:
+def openings(space: Space) -> list[Relaxation]:
     """The single changes that open an empty space, what costs least first: a pin, a node count, the batch, the
     attention kernel, a policy, the depth of the model."""
     found = [*_without_pins(space), *_other_nodes(space), *_other_batches(space), *_other_kernels(space)]
     return [*found, *_without_policies(space), *_other_depths(space)]
 
 
-def _without_pins(space: Space) -> Iterator[Opening]:
+def _without_pins(space: Space) -> Iterator[Relaxation]:
     """Give one axis the values back that it has when it is not held."""
     for axis, free in space.unpinned.items():
         if axis in ("nodes", "global_batch", "shape") or set(free) <= set(space.axes[axis]):
             continue
         if legal := space.where(**{axis: free}).count():
-            yield Opening(change=f"{axis} not held to {_words(space.axes[axis])}", legal=legal)
+            yield Relaxation(change=f"{axis} not held to {_words(space.axes[axis])}", legal=legal)
     if space.dp and (legal := replace(space, dp=()).count()):
-        yield Opening(change=f"dp not held to {_words(space.dp)}", legal=legal)
+        yield Relaxation(change=f"dp not held to {_words(space.dp)}", legal=legal)
 
 
-def _other_nodes(space: Space) -> Iterator[Opening]:
+def _other_nodes(space: Space) -> Iterator[Relaxation]:
     held = space.axes["nodes"]
     others = [nodes for nodes in range(1, space.cluster.nodes + 1) if nodes not in held]
     others.sort(key=lambda nodes: min(abs(nodes - own) for own in held))
@@ -54,7 +54,7 @@ def _other_nodes(space: Space) -> Iterator[Opening]:
     yield from _nearest_and_roomiest(spaces, "{} nodes", max(held), _NEAR_NODES)
 
 
-def _other_batches(space: Space) -> Iterator[Opening]:
+def _other_batches(space: Space) -> Iterator[Relaxation]:
     own = space.axes["global_batch"][0]
     ramp = space.workload.ramp
     step, start = (ramp.increment, ramp.start) if ramp else (32, 0)
@@ -68,23 +68,23 @@ def _other_batches(space: Space) -> Iterator[Opening]:
     yield from _nearest_and_roomiest(spaces, "global batch {}", own, _NEAR_BATCHES)
 
 
-def _other_kernels(space: Space) -> Iterator[Opening]:
+def _other_kernels(space: Space) -> Iterator[Relaxation]:
     """The fastest other attention kernel of the GPU that opens."""
     for kernel in reversed([each for each in space.cluster.gpu.kernels if each != space.workload.attention]):
         if legal := replace(space, workload=replace(space.workload, attention=kernel)).count():
-            yield Opening(change=f"--attention {kernel}", legal=legal)
+            yield Relaxation(change=f"--attention {kernel}", legal=legal)
             return
 
 
-def _without_policies(space: Space) -> Iterator[Opening]:
+def _without_policies(space: Space) -> Iterator[Relaxation]:
     for rule in space.rules.in_force(space.workload):
         if rule.level == "policy":
             freed = replace(space, rules=RuleSet(allowed=space.rules.allowed | {rule.name}))
             if legal := freed.count():
-                yield Opening(change=f"--allow {rule.name}", legal=legal)
+                yield Relaxation(change=f"--allow {rule.name}", legal=legal)
 
 
-def _other_depths(space: Space) -> Iterator[Opening]:
+def _other_depths(space: Space) -> Iterator[Relaxation]:
     own = space.axes["shape"][0]
     depths = [depth for n in range(1, _TRIES) for depth in (own.layers - n, own.layers + n)]
     depths = [depth for depth in depths if 1 <= depth <= largest("layers")]
@@ -93,11 +93,13 @@ def _other_depths(space: Space) -> Iterator[Opening]:
         workload = replace(space.workload, model=space.workload.model.with_shape(shape))
         pp = default_axes(workload, space.cluster)["pp"] if len(space.axes["pp"]) > 1 else space.axes["pp"]
         if legal := space.where(shape=(shape,), pp=pp).count():
-            yield Opening(change=f"{layers} layers (another model)", legal=legal)
+            yield Relaxation(change=f"{layers} layers (another model)", legal=legal)
             return
 
 
-def _nearest_and_roomiest(spaces: Iterable[tuple[int, Space]], change: str, own: int, near: float) -> Iterator[Opening]:
+def _nearest_and_roomiest(
+    spaces: Iterable[tuple[int, Space]], change: str, own: int, near: float
+) -> Iterator[Relaxation]:
     """The first of the values that opens, and the one close by that opens most where that is another."""
     opened: list[tuple[int, int]] = []
     for value, space in spaces:
@@ -107,7 +109,7 @@ def _nearest_and_roomiest(spaces: Iterable[tuple[int, Space]], change: str, own:
             opened.append((value, legal))
     best = max(opened, key=lambda pair: pair[1], default=None)
     for value, legal in dict.fromkeys([opened[0], best] if opened and best else []):
-        yield Opening(change=change.format(value), legal=legal)
+        yield Relaxation(change=change.format(value), legal=legal)
 
 
 def _words(values: tuple[Any, ...]) -> str:

@@ -11,8 +11,8 @@ from tuner.core.errors import UnknownName
 from tuner.costmodel.calibration import Calibration
 from tuner.space.space import Space
 from tuner.study.limits import Limits
-from tuner.study.loop import Event, Tuning
-from tuner.study.result import Reopened, reopened
+from tuner.study.loop import StudyEvent, StudyLoop
+from tuner.study.result import StudyResult, reopened
 from tuner.study.setup import Request, begin, iterations_of
 from tuner.tables import Table, read_table
 
@@ -29,9 +29,9 @@ def optimize(
     study: str | None = None,
     runs: str | Path = "runs",
     calibration: Calibration | None = None,
-    observe: Callable[[Event], None] | None = None,
+    observe: Callable[[StudyEvent], None] | None = None,
     **more: Any,
-) -> Reopened:
+) -> StudyResult:
     """Search a space and return the study, read again; the same call goes on with a study that was interrupted.
 
     The arguments are those of the command line: `budget` is jobs, `deadline` seconds, and `more` the fields of
@@ -69,7 +69,7 @@ def optimize(
         **more,
     )
     with begin(request, observe or _quiet) as begun:
-        tuning = Tuning(begun.setup)
+        tuning = StudyLoop(begun.setup)
         try:
             tuning.run()
         except KeyboardInterrupt:
@@ -79,10 +79,10 @@ def optimize(
     return open_study(name, runs=runs, storage=request.storage)
 
 
-def open_study(name: str, *, runs: str | Path = "runs", storage: str | None = None) -> Reopened:
+def open_study(name: str, *, runs: str | Path = "runs", storage: str | None = None) -> StudyResult:
     """The study of that name as it stands; nothing is launched."""
     return reopened(name, runs=Path(runs), storage=storage)
 
 
-def _quiet(_event: Event) -> None:
+def _quiet(_event: StudyEvent) -> None:
     """Who wants to hear of it passes `observe`."""

@@ -10,18 +10,18 @@ from typing import Any
 from tuner.core import catalog
 from tuner.core.errors import NothingUsable, TunerError
 from tuner.costmodel.calibration import Calibration
-from tuner.costmodel.site_factors import Site
+from tuner.costmodel.site_factors import SiteFactors
 from tuner.launch.machine import Machine, catalog_name, host_gpu, this_machine
-from tuner.launch.preflight import Finding, accelerator, clock, disk, frameworks, ports, probe, python, slurm
+from tuner.launch.preflight import CheckResult, accelerator, clock, disk, frameworks, ports, probe, python, slurm
 from tuner.study.store.storage import sqlite_url
-from tuner.study.store.trial_store import Study
+from tuner.study.store.trial_store import TrialStore
 
 
 @dataclass(frozen=True, kw_only=True)
 class Examined:
     """What was found, and what was measured."""
 
-    findings: tuple[Finding, ...]
+    findings: tuple[CheckResult, ...]
     speeds: dict[str, float]
     """FLOP/s of a product, bytes a second of a copy and of a link."""
     calibration: Calibration | None
@@ -63,11 +63,11 @@ def _calibration(machine: Machine, found: dict[str, Any], speeds: dict[str, floa
     if machine.cards:
         card = catalog.gpu(catalog_name(machine, tuple(catalog.catalog().gpu)))
         best = card.peak_flops[str(found["precision"])] * card.achievable
-        return Calibration(site=Site(products=speeds["product_flops"] / best))
+        return Calibration(site=SiteFactors(products=speeds["product_flops"] / best))
     ranks = int(found.get("ranks") or 1)
     card = host_gpu(machine, ranks)
     return Calibration(
-        site=Site(
+        site=SiteFactors(
             products=speeds["product_flops"] / (card.peak_flops["fp32"] * card.achievable),
             traffic=speeds["copy_bytes"] / card.memory_bandwidth,
             inner_link=speeds.get("link_bytes", card.intra_node_bandwidth) / card.intra_node_bandwidth,
@@ -75,18 +75,22 @@ def _calibration(machine: Machine, found: dict[str, Any], speeds: dict[str, floa
     )
 
 
-def _storage(url: str | None) -> Finding:
+def _storage(url: str | None) -> CheckResult:
     """A study made, read and left in a storage of its own, or the one that is named, read."""
     try:
         if url is not None:
             from tuner.study.store.storage import open_storage
 
             open_storage(url).database.remove_session()
-            return Finding(name="storage", verdict="ok", evidence="the database answers")
+            return CheckResult(name="storage", verdict="ok", evidence="the database answers")
         with tempfile.TemporaryDirectory() as folder:
-            study = Study.open(sqlite_url(Path(folder) / "study.db"), "doctor", {"launcher": "none"})
+            study = TrialStore.open(sqlite_url(Path(folder) / "study.db"), "doctor", {"launcher": "none"})
             kept = study.settings["launcher"] == "none"
             study.close()
     except TunerError as error:
-        return Finding(name="storage", verdict="missing", evidence=str(error), remedy="see --storage of tuner optimize")
-    return Finding(name="storage", verdict="ok" if kept else "missing", evidence="SQLite keeps and gives back a study")
+        return CheckResult(
+            name="storage", verdict="missing", evidence=str(error), remedy="see --storage of tuner optimize"
+        )
+    return CheckResult(
+        name="storage", verdict="ok" if kept else "missing", evidence="SQLite keeps and gives back a study"
+    )

@@ -27,7 +27,7 @@ LEAST: Final = 0.015
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Era:
+class SpeedPeriod:
     """From one trial on the cluster takes `factor` times as long as in the era before."""
 
     first: int
@@ -39,35 +39,35 @@ class Era:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Shift:
+class DriftFinding:
     """What repeats say: a change, or the wish for another repeat."""
 
-    eras: tuple[Era, ...] | None
+    eras: tuple[SpeedPeriod, ...] | None
     """All of them, where a change was seen."""
     suspected: bool
 
 
-def eras_of(documents: Sequence[Mapping[str, Any]]) -> list[Era]:
+def eras_of(documents: Sequence[Mapping[str, Any]]) -> list[SpeedPeriod]:
     """The eras that a study has noted."""
-    return [Era(first=int(each["first"]), factor=float(each["factor"])) for each in documents]
+    return [SpeedPeriod(first=int(each["first"]), factor=float(each["factor"])) for each in documents]
 
 
 _LATER: Final = 1 << 60
 """The number of a trial that is yet to come."""
 
 
-def label(number: int, eras: Sequence[Era], first: str) -> str:
+def label(number: int, eras: Sequence[SpeedPeriod], first: str) -> str:
     """The era of a trial; `first` is the name of the one in which the study began."""
     later = sum(era.first <= number for era in eras)
     return first if not later else f"{first or 'era'} {later + 1}"
 
 
-def present(eras: Sequence[Era], first: str) -> str:
+def present(eras: Sequence[SpeedPeriod], first: str) -> str:
     """The era of a trial that is yet to come."""
     return label(_LATER, eras, first)
 
 
-def labels(trials: Sequence[Trial], eras: Sequence[Era], first: str = "") -> dict[int, str]:
+def labels(trials: Sequence[Trial], eras: Sequence[SpeedPeriod], first: str = "") -> dict[int, str]:
     """The era of each trial."""
     return {trial.number: label(trial.number, eras, first) for trial in trials}
 
@@ -76,14 +76,16 @@ Likely = Callable[[Sequence[int]], float]
 """The logarithm of how likely all figures are, were eras to begin at these trials."""
 
 
-def shift(trials: Sequence[Trial], eras: Sequence[Era], likely: Likely, *, usual: float = REPEAT) -> Shift:
+def shift(
+    trials: Sequence[Trial], eras: Sequence[SpeedPeriod], likely: Likely, *, usual: float = REPEAT
+) -> DriftFinding:
     """What the repeats of the present era say."""
     since = eras[-1].first if eras else 0
     own = [trial for trial in trials if trial.measured and trial.number >= since]
     spread = noise(_earlier_repeats(own), labels(own, eras), usual=usual)
     differences = _differences(own, spread)
     if not differences:
-        return Shift(eras=None, suspected=False)
+        return DriftFinding(eras=None, suspected=False)
     # repeats are looked at from the last one backwards: a change concerns all that came after it
     for many in (1, 2, 3):
         last = differences[-many:]
@@ -94,9 +96,9 @@ def shift(trials: Sequence[Trial], eras: Sequence[Era], likely: Likely, *, usual
             start = max(before for before, _, _, _ in last)
             end = min(after for _, after, _, _ in last)
             window = (start if start < end else end - 1, end)
-            return Shift(eras=tuple(_placed(trials, eras, own, window, likely)), suspected=False)
+            return DriftFinding(eras=tuple(_placed(trials, eras, own, window, likely)), suspected=False)
     _, _, difference, deviation = differences[-1]
-    return Shift(eras=None, suspected=abs(difference) > SUSPECT * deviation and abs(difference) > LEAST)
+    return DriftFinding(eras=None, suspected=abs(difference) > SUSPECT * deviation and abs(difference) > LEAST)
 
 
 def _mean(differences: Sequence[tuple[int, int, float, float]]) -> float:
@@ -127,8 +129,8 @@ def _differences(own: Sequence[Trial], spread: float) -> list[tuple[int, int, fl
 
 
 def _placed(
-    trials: Sequence[Trial], eras: Sequence[Era], own: Sequence[Trial], window: tuple[int, int], likely: Likely
-) -> list[Era]:
+    trials: Sequence[Trial], eras: Sequence[SpeedPeriod], own: Sequence[Trial], window: tuple[int, int], likely: Likely
+) -> list[SpeedPeriod]:
     """The eras that make all that was measured most likely, one of them begun after the first of two runs and not after
     the second: a new one, or the last one, which was then misplaced by some trials.
 
@@ -140,7 +142,7 @@ def _placed(
     best = max(sorted(options, key=len), key=likely)
     since = eras[len(best) - 2].first if len(best) > 1 else 0
     span = [trial for trial in trials if trial.measured and trial.number >= since]
-    return [*eras[: len(best) - 1], Era(first=best[-1], factor=_factor(span, best[-1]))]
+    return [*eras[: len(best) - 1], SpeedPeriod(first=best[-1], factor=_factor(span, best[-1]))]
 
 
 def _factor(span: Sequence[Trial], first: int) -> float:

@@ -10,15 +10,15 @@ import numpy as np
 from tuner.core.domain import Cluster, Topology, Workload
 from tuner.core.outcomes import Outcome
 from tuner.costmodel.flops import hardware_flops, per_gpu
-from tuner.study.ranking import Place
-from tuner.study.result import Reopened
+from tuner.study.ranking import RankedTrial
+from tuner.study.result import StudyResult
 from tuner.study.store.trial import Trial
 
 GIB = 2.0**30
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
+class LeaderboardRow:
     """One topology of a study, and what came of it."""
 
     key: str
@@ -27,7 +27,7 @@ class Row:
     """As the topology has it: its own heads, shape and batch."""
     cluster: Cluster
     outcome: str
-    place: Place | None
+    place: RankedTrial | None
     """Where it stands; None where it was not measured."""
     memory: float | None
     """Bytes on the fullest GPU."""
@@ -60,7 +60,7 @@ class Row:
         return self.topology.heads is not None or self.topology.shape is not None
 
 
-def rows_of(study: Reopened) -> list[Row]:
+def rows_of(study: StudyResult) -> list[LeaderboardRow]:
     """All topologies whose jobs were launched."""
     tried: dict[int, list[Trial]] = {}
     for trial in study.launched:
@@ -75,7 +75,7 @@ def rows_of(study: Reopened) -> list[Row]:
 _ORDER = {outcome.value: place for place, outcome in enumerate(Outcome)}
 
 
-def _rates(study: Reopened) -> dict[int, float]:
+def _rates(study: StudyResult) -> dict[int, float]:
     """FLOP/s of a GPU for each measured topology: of all in one go, for a study may hold thousands."""
     seconds = np.ones(len(study.pool))
     for place in study.places:
@@ -85,12 +85,12 @@ def _rates(study: Reopened) -> dict[int, float]:
     return {place.candidate: float(rates[place.candidate]) for place in study.places}
 
 
-def _row(study: Reopened, own: list[Trial], place: Place | None, rate: float | None) -> Row:
+def _row(study: StudyResult, own: list[Trial], place: RankedTrial | None, rate: float | None) -> LeaderboardRow:
     (workload, cluster), topology = study.setting(own[0]), study.topology(own[0])
     endings = [trial.ending for trial in own if trial.ending]
     last = endings[-1] if endings else None
     memory = max((ending.peak_memory for ending in endings if ending.peak_memory), default=None)
-    return Row(
+    return LeaderboardRow(
         key=own[0].proposal.key,
         topology=topology,
         workload=workload.as_in(topology),

@@ -17,18 +17,18 @@ from tuner.core.atomic_write import write_object
 from tuner.core.errors import LaunchError, StudyError
 from tuner.core.outcomes import Failure, Outcome
 from tuner.costmodel.calibration import Calibration
-from tuner.launch.contract import Job, Launcher, Result, State
-from tuner.search.candidates import Pool
+from tuner.launch.contract import Job, JobState, Launcher, Result
+from tuner.search.candidates import CandidatePool
 from tuner.search.pruner import Referee
 from tuner.search.surrogate import Trust
 from tuner.study.limits import Limits
 from tuner.study.ranking import DAY, noise
-from tuner.study.scheduler import Chooser
-from tuner.study.state import Knowledge
+from tuner.study.scheduler import Scheduler
+from tuner.study.state import StudyState
 from tuner.study.store.owner import gone, this_worker
 from tuner.study.store.trial import Ending, Proposal, Trial
-from tuner.study.store.trial_store import Study
-from tuner.study.watchdog import Watch, verdict
+from tuner.study.store.trial_store import TrialStore
+from tuner.study.watchdog import Watchdog, verdict
 
 LOOK: Final = 20.0
 """Seconds at most between two looks at running jobs."""
@@ -50,7 +50,7 @@ ALLOWANCE: Final = 3.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Event:
+class StudyEvent:
     """Something that people want to hear of while it happens."""
 
     kind: str
@@ -60,13 +60,13 @@ class Event:
 
 
 @dataclass(slots=True)
-class Running:
+class RunningTrial:
     """A job that this process watches."""
 
     trial: Trial
     job: Job
     handle: str
-    watch: Watch
+    watch: Watchdog
     hung: Ending | None = None
     """How it ended before, where it hung and is run once more."""
     waits: str = ""
@@ -77,9 +77,9 @@ class Running:
 class Setup:
     """What a study is made of."""
 
-    pool: Pool
+    pool: CandidatePool
     launcher: Launcher
-    study: Study
+    study: TrialStore
     folder: Path
     limits: Limits
     sampler: str = "guided"
@@ -90,20 +90,20 @@ class Setup:
     """Whether a job that hung is run once more with kernels that wait for each other."""
     calibration: Calibration = field(default_factory=Calibration)
     trust: Trust = field(default_factory=Trust)
-    observe: Callable[[Event], None] = print
+    observe: Callable[[StudyEvent], None] = print
 
 
-class Tuning:
+class StudyLoop:
     """One process's part in a study."""
 
     def __init__(self, setup: Setup) -> None:
         self.setup = setup
         self.pool, self.study, self.launcher = setup.pool, setup.study, setup.launcher
-        self.known = Knowledge(
+        self.known = StudyState(
             self.pool, self.study, setup.calibration, sampler=setup.sampler, seed=setup.seed, trust=setup.trust
         )
-        self.chooser = Chooser(self.known, setup.limits, sampler=setup.sampler, iterations=max(setup.iterations))
-        self.running: dict[int, Running] = {}
+        self.chooser = Scheduler(self.known, setup.limits, sampler=setup.sampler, iterations=max(setup.iterations))
+        self.running: dict[int, RunningTrial] = {}
         self._referee = Referee(ALLOWANCE * noise([], usual=setup.trust.repeat))
         self._refused = 0
         self._read_at = self._alive_at = -math.inf
@@ -219,11 +219,11 @@ class Tuning:
         high = trial.proposal.estimate_high or math.exp(
             float(self.known.belief.log_seconds()[trial.proposal.candidate])
         )
-        self.running[trial.number] = Running(
+        self.running[trial.number] = RunningTrial(
             trial=replace(trial, handle=handle),
             job=job,
             handle=handle,
-            watch=Watch.of(high, self.known.starts(max(self.setup.iterations))),
+            watch=Watchdog.of(high, self.known.starts(max(self.setup.iterations))),
         )
 
     def _job(self, trial: Trial) -> Job:
@@ -262,14 +262,14 @@ class Tuning:
         status = self.launcher.poll([each.handle for each in self.running.values()])
         for each in list(self.running.values()):
             now = status[each.handle]
-            if now.state is State.ENDED:
+            if now.state is JobState.ENDED:
                 self._told(each, self.launcher.collect(each.handle))
-            elif now.state is State.LOST:
+            elif now.state is JobState.LOST:
                 self._end(each, Ending(outcome=Outcome.CRASHED, reason="its job is nowhere to be found"))
-            elif now.state is State.WAITING and now.reason != each.waits:
+            elif now.state is JobState.WAITING and now.reason != each.waits:
                 each.waits = now.reason
                 self._say("waits", now.reason, each.trial)
-            elif now.state is State.RUNNING:
+            elif now.state is JobState.RUNNING:
                 each.watch = each.watch.seen(now, self.launcher.now())
                 decided = verdict(each.watch, self._stops(each), self.setup.iterations)
                 if decided is not None:
@@ -279,21 +279,21 @@ class Tuning:
             for each in self.running.values():
                 self.study.alive(each.trial)
 
-    def _stops(self, each: Running) -> Callable[[float, int], bool]:
+    def _stops(self, each: RunningTrial) -> Callable[[float, int], bool]:
         """Whether an iteration that takes at least so many seconds can no longer win."""
         work = float(self.pool.work[each.trial.proposal.candidate])
         if each.trial.proposal.kind != "search":
             return _never
         return lambda seconds, iteration: self._referee.stops(seconds * math.exp(work) / DAY, iteration)
 
-    def _stop(self, each: Running, outcome: Outcome, reason: str, forecast: float | None) -> None:
+    def _stop(self, each: RunningTrial, outcome: Outcome, reason: str, forecast: float | None) -> None:
         began = each.watch.began
         evidence = self.launcher.explain(each.handle) if outcome is Outcome.HUNG else ""
         self.launcher.cancel(each.handle)
         held = self.launcher.now() - began if began is not None else 0.0
         self._end(each, Ending(outcome=outcome, reason=reason, evidence=evidence, forecast=forecast, held=held))
 
-    def _told(self, each: Running, result: Result) -> None:
+    def _told(self, each: RunningTrial, result: Result) -> None:
         work = float(self.pool.work[each.trial.proposal.candidate])
         measured = result.measurement
         failure = result.failure or Failure(kind="", evidence="")
@@ -314,7 +314,7 @@ class Tuning:
             ),
         )
 
-    def _run_again(self, each: Running, ending: Ending) -> bool:
+    def _run_again(self, each: RunningTrial, ending: Ending) -> bool:
         """Run a job that hung once more, in sync; whether it runs."""
         if ending.outcome is not Outcome.HUNG or not self.setup.retry_hang_sync or each.hung is not None:
             return False
@@ -331,7 +331,7 @@ class Tuning:
         self._say("note", f"hung and is run again with {_said(SYNC)}: {ending.reason}", each.trial)
         return True
 
-    def _end(self, each: Running, ending: Ending) -> None:
+    def _end(self, each: RunningTrial, ending: Ending) -> None:
         if self._run_again(each, ending):
             return
         if each.hung is not None:
@@ -358,7 +358,7 @@ class Tuning:
         return self.launcher.now() - float(began)
 
     def _say(self, kind: str, text: str, trial: Trial | None = None) -> None:
-        self.setup.observe(Event(kind=kind, text=text, trial=trial))
+        self.setup.observe(StudyEvent(kind=kind, text=text, trial=trial))
 
 
 def _said(environment: Mapping[str, str]) -> str:

@@ -10,7 +10,7 @@ from typing import Final
 import numpy as np
 
 from tuner.costmodel.normal import below
-from tuner.search.surrogate import REPEAT, Belief
+from tuner.search.surrogate import REPEAT, Surrogate
 from tuner.study.store.trial import Trial
 
 WORTH: Final = 6.0
@@ -27,7 +27,7 @@ DAY: Final = 86400.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
+class RankedTrial:
     """One measured topology, as it stands in the present era."""
 
     candidate: int
@@ -44,7 +44,7 @@ class Place:
     """Probability that it finishes sooner than the leader."""
 
 
-def standings(belief: Belief, trials: Sequence[Trial]) -> list[Place]:
+def standings(belief: Surrogate, trials: Sequence[Trial]) -> list[RankedTrial]:
     """All measured topologies, the best first."""
     runs: dict[int, list[Trial]] = {}
     for trial in trials:
@@ -62,7 +62,7 @@ def standings(belief: Belief, trials: Sequence[Trial]) -> list[Place]:
     apart = (finish - finish[leader]) / (spread * np.sqrt(1 / many + 1 / many[leader]))
     rival = below(-apart)
     return [
-        Place(
+        RankedTrial(
             candidate=candidates[place],
             key=runs[candidates[place]][0].proposal.key,
             seconds=math.exp(mean[place]),
@@ -77,7 +77,7 @@ def standings(belief: Belief, trials: Sequence[Trial]) -> list[Place]:
     ]
 
 
-def rivals(places: Sequence[Place]) -> list[Place]:
+def rivals(places: Sequence[RankedTrial]) -> list[RankedTrial]:
     """Those that cannot be told apart from the leader, the likeliest first."""
     near = [place for place in places[1:] if place.rival >= UNLIKELY]
     return sorted(near, key=lambda place: -place.rival)

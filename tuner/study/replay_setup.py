@@ -10,14 +10,14 @@ import numpy as np
 from tuner.core.errors import InputError, NothingUsable
 from tuner.core.outcomes import Outcome
 from tuner.core.text import either, listed
-from tuner.launch.virtual.replay import Answer
-from tuner.search.candidates import Pool
+from tuner.launch.virtual.replay import ReplayedRun
+from tuner.search.candidates import CandidatePool
 from tuner.tables import Row, Table, blocks
 
 _OUTCOMES: Final = {"OK": Outcome.MEASURED, "OOM": Outcome.OOM, "FAIL": Outcome.CRASHED, "HANG": Outcome.HUNG}
 
 
-def replayed(table: Table, group: str | None = None) -> tuple[Pool, list[Answer]]:
+def replayed(table: Table, group: str | None = None) -> tuple[CandidatePool, list[ReplayedRun]]:
     """What a table offers, and how it answers.
 
     Only rows of one group are comparable: a table of several wants to be told which.
@@ -40,7 +40,7 @@ def _answers(row: Row) -> bool:
     return row.run is not None and row.skipped is None and (row.status != "OK" or row.seconds is not None)
 
 
-def _pool(rows: Iterable[Row]) -> Pool:
+def _pool(rows: Iterable[Row]) -> CandidatePool:
     """Each topology once, however often it was run."""
     parts = []
     for block in blocks(rows):
@@ -50,12 +50,12 @@ def _pool(rows: Iterable[Row]) -> Pool:
                 np.array(sorted({key: place for place, key in reversed(list(enumerate(keys)))}.values()))
             )
         )
-    return Pool(workload=parts[0].workload, parts=tuple(parts))
+    return CandidatePool(workload=parts[0].workload, parts=tuple(parts))
 
 
-def _answer(row: Row) -> Answer:
+def _answer(row: Row) -> ReplayedRun:
     assert row.run is not None  # noqa: S101 - `replayed` has asked
-    return Answer(
+    return ReplayedRun(
         workload=row.run.workload,
         cluster=row.run.cluster,
         topology=row.run.topology,

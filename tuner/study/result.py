@@ -24,21 +24,21 @@ from tuner.core.documents import cluster_of, topology_of, workload_of
 from tuner.core.domain import Cluster, Topology, Workload
 from tuner.core.errors import NothingUsable, StudyError
 from tuner.core.outcomes import Outcome
-from tuner.core.text import Shown, column, counted, listed, node_time, seconds
-from tuner.costmodel.calibration import Calibration, Measured, calibrate
-from tuner.costmodel.estimate import Model
+from tuner.core.text import ResultTable, column, counted, listed, node_time, seconds
+from tuner.costmodel.calibration import Calibration, MeasuredRows, calibrate
+from tuner.costmodel.estimate import CostModel
 from tuner.costmodel.site_file import site_of
 from tuner.launch.excluded_nodes import excluded_nodes
-from tuner.search.candidates import Pool
-from tuner.search.surrogate import Belief, Seen
+from tuner.search.candidates import CandidatePool
+from tuner.search.surrogate import Observation, Surrogate
 from tuner.study import drift
-from tuner.study.drift import Era
+from tuner.study.drift import SpeedPeriod
 from tuner.study.limits import trust_for
-from tuner.study.loop import Tuning
-from tuner.study.ranking import DAY, INTERVAL, Place, noise, rivals, standings
+from tuner.study.loop import StudyLoop
+from tuner.study.ranking import DAY, INTERVAL, RankedTrial, noise, rivals, standings
 from tuner.study.state import seen_in
 from tuner.study.store.trial import Trial
-from tuner.study.store.trial_store import Study
+from tuner.study.store.trial_store import TrialStore
 from tuner.study.warm_start import existing
 
 NEAR: Final = 250
@@ -53,7 +53,7 @@ TAUGHT: Final = 60
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reopened:
+class StudyResult:
     """A study as it stands."""
 
     name: str
@@ -63,16 +63,16 @@ class Reopened:
     settings: Mapping[str, Any]
     trials: tuple[Trial, ...]
     """All, by number; candidates are numbered within `pool`."""
-    pool: Pool
+    pool: CandidatePool
     """Every topology that was tried."""
-    places: tuple[Place, ...]
+    places: tuple[RankedTrial, ...]
     """All measured topologies, the best first."""
-    equals: tuple[Place, ...]
+    equals: tuple[RankedTrial, ...]
     """Those that cannot be told apart from the best."""
-    eras: tuple[drift.Era, ...]
+    eras: tuple[drift.SpeedPeriod, ...]
     labels: Mapping[int, str]
     """The era of each trial; empty names where there is but one."""
-    model: Model
+    model: CostModel
     """The physics as the study's own measurements have taught it, for the era in which it ended."""
     spread: float
     """Deviation of the logarithm of two runs of one topology."""
@@ -86,7 +86,7 @@ class Reopened:
         return mishaps(self.excluded, self.trials)
 
     @property
-    def best(self) -> Place | None:
+    def best(self) -> RankedTrial | None:
         """The winner."""
         return self.places[0] if self.places else None
 
@@ -121,15 +121,15 @@ class Reopened:
         """The training that the study is about."""
         return self.pool.workload
 
-    def topology(self, place: Place | Trial) -> Topology:
+    def topology(self, place: RankedTrial | Trial) -> Topology:
         """What was tried."""
-        return self.pool.topology(place.candidate if isinstance(place, Place) else place.proposal.candidate)
+        return self.pool.topology(place.candidate if isinstance(place, RankedTrial) else place.proposal.candidate)
 
-    def setting(self, place: Place | Trial) -> tuple[Workload, Cluster]:
+    def setting(self, place: RankedTrial | Trial) -> tuple[Workload, Cluster]:
         """What it trained, and on which machines."""
-        return self.pool.setting(place.candidate if isinstance(place, Place) else place.proposal.candidate)
+        return self.pool.setting(place.candidate if isinstance(place, RankedTrial) else place.proposal.candidate)
 
-    def place_of(self, key: str) -> Place:
+    def place_of(self, key: str) -> RankedTrial:
         """The measured topology of that key."""
         for place in self.places:
             if place.key == key:
@@ -144,14 +144,14 @@ class Reopened:
     def _repr_markdown_(self) -> str:
         return self._shown().markdown()
 
-    def _shown(self) -> Shown:
+    def _shown(self) -> ResultTable:
         label = "SIMULATED: " if self.simulated else ""
         ends = ", ".join(f"{count} {outcome.lower()}" for outcome, count in self.outcomes.items())
         left_out = [f"{len(self.places) - LISTED} more were measured."] * (len(self.places) > LISTED)
         equals = listed([place.key for place in self.equals], limit=5)
         unit, each = column([place.days for place in self.places])
         close = [f"The first cannot be told apart from {equals}."] * bool(self.equals)
-        return Shown(
+        return ResultTable(
             title=f"{label}study {self.name}: {counted(len(self.launched), 'job')} ({ends or 'none has ended'}), "
             f"{node_time(self.node_hours)}",
             headers=("Topology", "Sec/it", unit, "80% between", "Runs", "P(sooner)"),
@@ -171,7 +171,7 @@ class Reopened:
         )
 
 
-def reopened(name: str, *, runs: Path, storage: str | None = None) -> Reopened:
+def reopened(name: str, *, runs: Path, storage: str | None = None) -> StudyResult:
     """The study of that name, read and closed again."""
     study = existing(name, runs=runs, storage=storage)
     try:
@@ -180,7 +180,7 @@ def reopened(name: str, *, runs: Path, storage: str | None = None) -> Reopened:
         study.close()
 
 
-def _read(study: Study, folder: Path) -> Reopened:
+def _read(study: TrialStore, folder: Path) -> StudyResult:
     settings, attributes = study.settings, study.attributes
     found = _settings_of(settings, study.name)
     pool, trials = _tried(found, study.trials())
@@ -190,15 +190,15 @@ def _read(study: Study, folder: Path) -> Reopened:
     now = drift.present(eras, calibration.era)
     near = _near(trials)
     own = [trial for trial in trials if trial.proposal.candidate in near]
-    places: list[Place] = []
+    places: list[RankedTrial] = []
     if own:
-        belief = Belief(pool, calibration, era=now, trust=trust)
+        belief = Surrogate(pool, calibration, era=now, trust=trust)
         belief.learn(
             [each for trial in own for each in _times(trial, drift.label(trial.number, eras, calibration.era))]
         )
         places = standings(belief, own)
         places += _others(pool, [trial for trial in trials if trial.proposal.candidate not in near], eras)
-    return Reopened(
+    return StudyResult(
         name=study.name,
         url=study.url,
         folder=folder,
@@ -216,7 +216,7 @@ def _read(study: Study, folder: Path) -> Reopened:
     )
 
 
-def _times(trial: Trial, era: str) -> list[Seen]:
+def _times(trial: Trial, era: str) -> list[Observation]:
     """What a trial shows of time: whether something fitted moves no time."""
     seen = [each for each in seen_in(trial, era) if each.seconds is not None]
     return [replace(each, memory=None, fits=None) for each in seen]
@@ -233,7 +233,7 @@ def _near(trials: Sequence[Trial]) -> set[int]:
     return set(sorted(best, key=lambda candidate: best[candidate])[:NEAR])
 
 
-def _others(pool: Pool, trials: Sequence[Trial], eras: Sequence[drift.Era]) -> list[Place]:
+def _others(pool: CandidatePool, trials: Sequence[Trial], eras: Sequence[drift.SpeedPeriod]) -> list[RankedTrial]:
     """The places behind, by their own runs alone."""
     runs: dict[int, list[Trial]] = {}
     for trial in trials:
@@ -245,7 +245,7 @@ def _others(pool: Pool, trials: Sequence[Trial], eras: Sequence[drift.Era]) -> l
         since = [math.prod(era.factor for era in eras if era.first > trial.number) for trial in own]
         mean = sum(math.log(trial.seconds * factor) for trial, factor in zip(own, since, strict=True)) / len(own)
         finish, width = mean + float(pool.work[candidate]), INTERVAL * spread / math.sqrt(len(own))
-        place = Place(
+        place = RankedTrial(
             candidate=candidate,
             key=own[0].proposal.key,
             seconds=math.exp(mean),
@@ -260,13 +260,17 @@ def _others(pool: Pool, trials: Sequence[Trial], eras: Sequence[drift.Era]) -> l
 
 
 def _taught(
-    pool: Pool, trials: Sequence[Trial], places: Sequence[Place], eras: Sequence[drift.Era], begun: Calibration
-) -> Model:
+    pool: CandidatePool,
+    trials: Sequence[Trial],
+    places: Sequence[RankedTrial],
+    eras: Sequence[drift.SpeedPeriod],
+    begun: Calibration,
+) -> CostModel:
     """The model as it explains the best of what was measured, residual included."""
     near = {place.candidate for place in places[:TAUGHT]}
     own = [trial for trial in trials if trial.measured and trial.proposal.candidate in near]
     if not own:
-        return Model(calibration=begun)
+        return CostModel(calibration=begun)
     measured = []
     for part in range(len(pool.parts)):
         ours = [trial for trial in own if pool.part(trial.proposal.candidate) == part]
@@ -274,13 +278,13 @@ def _taught(
             columns = pool.parts[part]
             rows = np.array([trial.proposal.candidate - pool.starts[part] for trial in ours])
             measured.append(
-                Measured(
+                MeasuredRows(
                     columns=columns.rows(rows),
                     seconds=np.array([trial.seconds for trial in ours]),
                     era=tuple(drift.label(trial.number, eras, "") for trial in ours),
                 )
             )
-    return Model(calibration=replace(calibrate(measured), era=drift.present(eras, "")))
+    return CostModel(calibration=replace(calibrate(measured), era=drift.present(eras, "")))
 
 
 def _settings_of(settings: Mapping[str, Any], name: str) -> list[tuple[Workload, Cluster]]:
@@ -291,7 +295,7 @@ def _settings_of(settings: Mapping[str, Any], name: str) -> list[tuple[Workload,
     return [(workload_of(part["workload"]), cluster_of(part["cluster"])) for part in parts]
 
 
-def _tried(settings: Sequence[tuple[Workload, Cluster]], trials: Sequence[Trial]) -> tuple[Pool, list[Trial]]:
+def _tried(settings: Sequence[tuple[Workload, Cluster]], trials: Sequence[Trial]) -> tuple[CandidatePool, list[Trial]]:
     """Each topology of the trials once, and the trials with its number."""
     topologies: list[dict[str, Topology]] = [{} for _ in settings]
     for trial in trials:
@@ -308,7 +312,7 @@ def _tried(settings: Sequence[tuple[Workload, Cluster]], trials: Sequence[Trial]
         for each in trials
     ]
     kept = tuple(part for part in parts if len(part.tp)) or tuple(parts[:1])
-    return Pool(workload=settings[0][0], parts=kept), numbered
+    return CandidatePool(workload=settings[0][0], parts=kept), numbered
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -319,18 +323,18 @@ class Answer:
     launcher: str
     simulated: bool
     trials: tuple[Trial, ...]
-    places: tuple[Place, ...]
+    places: tuple[RankedTrial, ...]
     """All measured topologies, the best first."""
-    equals: tuple[Place, ...]
+    equals: tuple[RankedTrial, ...]
     """Those that cannot be told apart from the best."""
-    first: Place | None
+    first: RankedTrial | None
     """The first topology that was measured."""
     favourite: Trial | None
     """The first one proposed: what the model alone would have chosen."""
     outcomes: dict[str, int]
     jobs: int
     node_hours: float
-    eras: tuple[Era, ...]
+    eras: tuple[SpeedPeriod, ...]
     ended: str
     """Why nothing more is launched; empty where it was interrupted."""
     running: tuple[Trial, ...]
@@ -343,12 +347,12 @@ class Answer:
         return mishaps(self.excluded, self.trials)
 
     @property
-    def best(self) -> Place | None:
+    def best(self) -> RankedTrial | None:
         """The winner."""
         return self.places[0] if self.places else None
 
 
-def answer(tuning: Tuning) -> Answer:
+def answer(tuning: StudyLoop) -> Answer:
     """What is known now."""
     known = tuning.known
     launched = [trial for trial in known.trials if trial.launched]
@@ -372,14 +376,14 @@ def answer(tuning: Tuning) -> Answer:
     )
 
 
-def gain(answer: Answer, over: Place | None) -> float | None:
+def gain(answer: Answer, over: RankedTrial | None) -> float | None:
     """By what share the winner finishes sooner than another one."""
     if answer.best is None or over is None:
         return None
     return 1 - answer.best.days / over.days
 
 
-def favourite_place(answer: Answer) -> Place | None:
+def favourite_place(answer: Answer) -> RankedTrial | None:
     """Where the model's own favourite has ended; None where it was not measured."""
     trial = answer.favourite
     if trial is None or trial.ending is None or trial.ending.outcome is not Outcome.MEASURED:
@@ -387,7 +391,7 @@ def favourite_place(answer: Answer) -> Place | None:
     return _place_of(answer.places, trial)
 
 
-def _place_of(places: Sequence[Place], trial: Trial) -> Place | None:
+def _place_of(places: Sequence[RankedTrial], trial: Trial) -> RankedTrial | None:
     return next((place for place in places if place.candidate == trial.proposal.candidate), None)
 
 

@@ -17,7 +17,7 @@ from tuner.search.samplers import Idea
 from tuner.study.drift import eras_of
 from tuner.study.limits import NEGLIGIBLE, Limits
 from tuner.study.ranking import INTERVAL, rivals
-from tuner.study.state import Knowledge
+from tuner.study.state import StudyState
 from tuner.study.store.owner import this_worker
 from tuner.study.store.trial import Kind, Proposal
 
@@ -32,10 +32,10 @@ HOPELESS: Final = 0.99
 _STOPPING: Final = "stopping"
 
 
-class Chooser:
+class Scheduler:
     """Decides for one process; what the others do it sees in the study."""
 
-    def __init__(self, knowledge: Knowledge, limits: Limits, *, sampler: str, iterations: int) -> None:
+    def __init__(self, knowledge: StudyState, limits: Limits, *, sampler: str, iterations: int) -> None:
         self._known, self._limits = knowledge, limits
         self._sampler, self._iterations = sampler, iterations
         self._worker: Mapping[str, Any] = this_worker()

@@ -19,27 +19,27 @@ from tuner.costmodel.calibration import Calibration
 from tuner.costmodel.site_file import site_text
 from tuner.launch.contract import Job, Launcher
 from tuner.launch.ds_config import ds_config
-from tuner.launch.local.hostfile import PROGRAMS, Hosts, read_hostfile
-from tuner.launch.local.launcher import Local
+from tuner.launch.local.hostfile import PROGRAMS, HostfileProgram, read_hostfile
+from tuner.launch.local.launcher import LocalLauncher
 from tuner.launch.machine import check_jobs_can_run, computes_on_host, this_machine
-from tuner.launch.program import Program, Worker, program_of
+from tuner.launch.program import Program, WorkerProgram, program_of
 from tuner.launch.slurm.allocation import Allocation
-from tuner.launch.slurm.commands import Commands
-from tuner.launch.slurm.launcher import Slurm
-from tuner.launch.slurm.site_profile import SlurmSite
-from tuner.launch.slurm.steps import Steps
-from tuner.launch.virtual.replay import Replay
-from tuner.launch.virtual.simulated import Drift, Simulated
+from tuner.launch.slurm.commands import SlurmCommands
+from tuner.launch.slurm.launcher import SlurmLauncher
+from tuner.launch.slurm.site_profile import SiteProfile
+from tuner.launch.slurm.steps import SlurmStepLauncher
+from tuner.launch.virtual.replay import ReplayLauncher
+from tuner.launch.virtual.simulated import SimulatedLauncher, SpeedChange
 from tuner.planning.plan import why_empty
-from tuner.search.candidates import MOST, Pool
+from tuner.search.candidates import MOST, CandidatePool
 from tuner.search.samplers import SAMPLERS
 from tuner.space.space import Space, Tally, space_document
 from tuner.study.limits import Limits, trust_for
-from tuner.study.loop import Event, Setup
+from tuner.study.loop import Setup, StudyEvent
 from tuner.study.replay_setup import replayed
 from tuner.study.store.storage import sqlite_url
 from tuner.study.store.tracking import Tracker
-from tuner.study.store.trial_store import Study
+from tuner.study.store.trial_store import TrialStore
 from tuner.tables import Table
 
 LAUNCHERS: Final = ("simulated", "replay", "local", "hostfile", "slurm")
@@ -69,7 +69,7 @@ class Request:
     jobs: int = 1
     iterations: tuple[int, ...] = (2,)
     retry_hang_sync: bool = False
-    drift: Drift | None = None
+    drift: SpeedChange | None = None
     command: str | None = None
     """The user's own trainer, as a template."""
     hostfile: Path | None = None
@@ -96,7 +96,7 @@ class Begun:
 
 
 @contextmanager
-def begin(request: Request, observe: Callable[[Event], None]) -> Iterator[Begun]:
+def begin(request: Request, observe: Callable[[StudyEvent], None]) -> Iterator[Begun]:
     """Open the study that a request names, new or as it was left; closed again at the end."""
     if request.sampler not in SAMPLERS:
         raise UnknownName("sampler", request.sampler, SAMPLERS)
@@ -116,11 +116,11 @@ def begin(request: Request, observe: Callable[[Event], None]) -> Iterator[Begun]
             opened.callback(tracker.close)
         with _folder(folder):
             url = sqlite_url(folder / "study.db") if request.storage is None else request.storage
-            study = Study.open(url, name, about)
+            study = TrialStore.open(url, name, about)
         opened.callback(study.close)
         _keep_site(study, request.calibration)
         trials = study.trials()
-        if isinstance(launcher, Simulated | Replay):
+        if isinstance(launcher, SimulatedLauncher | ReplayLauncher):
             launcher.resume_at(max((trial.ending.clock for trial in trials if trial.ending), default=0.0))
         setup = Setup(
             pool=pool,
@@ -140,22 +140,24 @@ def begin(request: Request, observe: Callable[[Event], None]) -> Iterator[Begun]
         yield Begun(setup=setup, tally=tally, resumed=len(trials))
 
 
-def _tracked(observe: Callable[[Event], None], tracker: Tracker, study: Study) -> Callable[[Event], None]:
+def _tracked(
+    observe: Callable[[StudyEvent], None], tracker: Tracker, study: TrialStore
+) -> Callable[[StudyEvent], None]:
     """Tell the tracker of each trial that ends, until it cannot be told."""
     silent: list[str] = []
 
-    def told(event: Event) -> None:
+    def told(event: StudyEvent) -> None:
         observe(event)
         if event.kind == "ended" and event.trial is not None and not silent:
             why = tracker.tell(study, event.trial.number)
             if why is not None:
                 silent.append(why)
-                observe(Event(kind="note", text=why))
+                observe(StudyEvent(kind="note", text=why))
 
     return told
 
 
-def _keep_site(study: Study, calibration: Calibration | None) -> None:
+def _keep_site(study: TrialStore, calibration: Calibration | None) -> None:
     """Keep what was known before the first job, so that who reads the study believes what it does."""
     text = site_text(calibration, source=f"study {study.name}") if calibration else ""
     if study.attributes.get("site", "") != text:
@@ -180,7 +182,7 @@ def study_name(request: Request) -> str:
     return "-".join(word for word in words if word)[:100]
 
 
-def _cluster(request: Request, tally: Tally | None) -> tuple[Pool, Launcher, dict[str, Any]]:
+def _cluster(request: Request, tally: Tally | None) -> tuple[CandidatePool, Launcher, dict[str, Any]]:
     """What can be proposed, what runs it, and what the study is about."""
     about: dict[str, Any] = {"launcher": request.launcher, "iterations": list(request.iterations)}
     if request.launcher == "replay":
@@ -193,7 +195,7 @@ def _cluster(request: Request, tally: Tally | None) -> tuple[Pool, Launcher, dic
             {"workload": workload_document(part.workload), "cluster": cluster_document(part.cluster)}
             for part in pool.parts
         ]
-        return pool, Replay(answers), about
+        return pool, ReplayLauncher(answers), about
     if request.launcher not in LAUNCHERS:
         raise UnknownName("launcher", request.launcher, LAUNCHERS)
     if request.table is not None:
@@ -216,41 +218,41 @@ def _cluster(request: Request, tally: Tally | None) -> tuple[Pool, Launcher, dic
     about |= {"seed": request.seed, "drift": None if request.drift is None else repr(request.drift)}
     return (
         _whole(request.space, tally),
-        Simulated(request.space.cluster.nodes, seed=request.seed, drift=request.drift),
+        SimulatedLauncher(request.space.cluster.nodes, seed=request.seed, drift=request.drift),
         about,
     )
 
 
-def _local(request: Request) -> tuple[Local, dict[str, Any]]:
+def _local(request: Request) -> tuple[LocalLauncher, dict[str, Any]]:
     """This machine, and what is run on it."""
     machine = this_machine()
     if request.command is None:
         check_jobs_can_run()
     program, about = _program(request, machine.accelerator)
-    return Local(program, ranks=request.space.cluster.gpus_per_node), about
+    return LocalLauncher(program, ranks=request.space.cluster.gpus_per_node), about
 
 
-def _hosts(request: Request) -> tuple[Local, dict[str, Any]]:
+def _hosts(request: Request) -> tuple[LocalLauncher, dict[str, Any]]:
     """The machines of a hostfile, on which the shipped worker runs."""
     if request.hostfile is None or request.command is not None:
         raise InputError("--launcher hostfile runs the shipped worker on the machines of --hostfile FILE.")
     machine, cluster = this_machine(), request.space.cluster
     check_jobs_can_run(reached_by=PROGRAMS.get(request.over))
-    worker = Worker(configure=_configure, accelerator=machine.accelerator, seed=request.seed)
-    program = Hosts(worker=worker, hosts=read_hostfile(request.hostfile), over=request.over)
+    worker = WorkerProgram(configure=_configure, accelerator=machine.accelerator, seed=request.seed)
+    program = HostfileProgram(worker=worker, hosts=read_hostfile(request.hostfile), over=request.over)
     about = {"over": request.over, "accelerator": machine.accelerator, "seed": request.seed}
-    return Local(program, ranks=cluster.gpus_per_node, nodes=cluster.nodes, name="hostfile"), about
+    return LocalLauncher(program, ranks=cluster.gpus_per_node, nodes=cluster.nodes, name="hostfile"), about
 
 
-def _slurm(request: Request) -> tuple[Slurm, dict[str, Any]]:
+def _slurm(request: Request) -> tuple[SlurmLauncher, dict[str, Any]]:
     """The cluster that sbatch submits to, or the allocation that we are in, and what is run on it."""
     program, about = _program(request, "cpu" if computes_on_host() else "cuda")
-    site = SlurmSite.read(request.slurm_site) if request.slurm_site is not None else SlurmSite()
+    site = SiteProfile.read(request.slurm_site) if request.slurm_site is not None else SiteProfile()
     notes = request.runs / study_name(request)
     if request.within_allocation:
-        steps = Steps(
+        steps = SlurmStepLauncher(
             program,
-            allocation=Allocation.here(os.environ, commands := Commands()),
+            allocation=Allocation.here(os.environ, commands := SlurmCommands()),
             nodes=request.space.cluster.nodes,
             site=site,
             notes=notes,
@@ -258,7 +260,7 @@ def _slurm(request: Request) -> tuple[Slurm, dict[str, Any]]:
         )
         steps.check(request.space.cluster.gpus_per_node)
         return steps, about
-    slurm = Slurm(program, nodes=request.space.cluster.nodes, site=site, notes=notes)
+    slurm = SlurmLauncher(program, nodes=request.space.cluster.nodes, site=site, notes=notes)
     slurm.check()
     return slurm, about
 
@@ -274,7 +276,7 @@ def _configure(job: Job) -> dict[str, Any]:
     return ds_config(job.workload, job.topology)
 
 
-def _whole(space: Space, tally: Tally | None) -> Pool:
+def _whole(space: Space, tally: Tally | None) -> CandidatePool:
     counted = tally if tally is not None else Tally()
     blocks = []
     for block in space.blocks(counted):
@@ -283,7 +285,7 @@ def _whole(space: Space, tally: Tally | None) -> Pool:
             raise InputError(f"more than {MOST:,} topologies are legal, too many to search; pin axes with --set.")
     if not blocks:
         raise EmptySpace(why_empty(space, counted))
-    return Pool.of_points(space, blocks)
+    return CandidatePool.of_points(space, blocks)
 
 
 @contextmanager
@@ -318,10 +320,10 @@ def duration(text: str, option: str) -> float:
     return float(match[1]) * units[match[2]]
 
 
-def drift_of(text: str | None) -> Drift | None:
+def drift_of(text: str | None) -> SpeedChange | None:
     """`1.05@20` as a cluster that is 5% slower from its 21st job on."""
     if text is None:
         return None
     if not (match := re.fullmatch(r"([0-9]{1,6}(?:\.[0-9]{1,6})?)@([0-9]{1,6})", text.strip())):
         raise InputError(f"--drift {shown(text)} is not FACTOR@JOBS such as 1.05@20.")
-    return Drift(factor=float(match[1]), after_jobs=int(match[2]))
+    return SpeedChange(factor=float(match[1]), after_jobs=int(match[2]))

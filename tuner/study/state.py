@@ -12,38 +12,38 @@ import numpy as np
 
 from tuner.core.outcomes import Outcome
 from tuner.costmodel.calibration import Calibration
-from tuner.search.candidates import Pool
+from tuner.search.candidates import CandidatePool
 from tuner.search.parameter_space import ParameterSpace
 from tuner.search.samplers import Proposer, proposer
-from tuner.search.surrogate import Belief, Seen, Trust
+from tuner.search.surrogate import Observation, Surrogate, Trust
 from tuner.study import drift
-from tuner.study.ranking import DAY, Place, standings
+from tuner.study.ranking import DAY, RankedTrial, standings
 from tuner.study.store.trial import Trial
-from tuner.study.store.trial_store import Study
+from tuner.study.store.trial_store import TrialStore
 
 
-class Knowledge:
+class StudyState:
     """A study, read and learnt from."""
 
     def __init__(
-        self, pool: Pool, study: Study, calibration: Calibration, *, sampler: str, seed: int, trust: Trust
+        self, pool: CandidatePool, study: TrialStore, calibration: Calibration, *, sampler: str, seed: int, trust: Trust
     ) -> None:
         self.pool, self.study = pool, study
         self.era = calibration.era
         """In which the study began."""
-        self.belief = Belief(pool, calibration, era=self.era, trust=trust)
+        self.belief = Surrogate(pool, calibration, era=self.era, trust=trust)
         self.space = ParameterSpace(pool)
         self.proposer: Proposer = proposer(sampler, self.belief, self.space, seed=seed)
         self.trials: list[Trial] = []
-        self.eras: list[drift.Era] = []
-        self.places: list[Place] = []
+        self.eras: list[drift.SpeedPeriod] = []
+        self.places: list[RankedTrial] = []
         self.suspected = False
         """Whether the last repeat of a topology differed more than noise does, and not enough to be sure."""
         self.open = np.ones(len(pool), dtype=np.bool_)
         """Which candidates may be proposed."""
         self._learnt: dict[int, None] = {}
 
-    def read(self) -> drift.Era | None:
+    def read(self) -> drift.SpeedPeriod | None:
         """Learn from all trials that are over, whoever ran them; answers with an era where a new one was found."""
         self.trials = self.study.trials()
         known = drift.eras_of(self.study.attributes.get("eras", []))
@@ -100,7 +100,7 @@ class Knowledge:
         self.belief.learn(self._seen(trial))
         self.proposer.told(trial.proposal.params, trial.ending.objective if trial.measured else None)
 
-    def _seen(self, trial: Trial) -> list[Seen]:
+    def _seen(self, trial: Trial) -> list[Observation]:
         """What the end of a job shows of its topology."""
         if not self.ours(trial):
             return []
@@ -111,16 +111,16 @@ class Knowledge:
         self.belief.relabel(self._labels(self.eras), drift.present(self.eras, self.era))
         self.places = standings(self.belief, self.trials)
 
-    def _labels(self, eras: Sequence[drift.Era]) -> list[str]:
+    def _labels(self, eras: Sequence[drift.SpeedPeriod]) -> list[str]:
         """The era of each observation that the belief was told."""
         by_number = {trial.number: trial for trial in self.trials}
         return [drift.label(number, eras, self.era) for number in self._learnt for _ in self._seen(by_number[number])]
 
     def _likely(self, firsts: Sequence[int]) -> float:
         """How likely all figures are, were eras to begin at these trials."""
-        return self.belief.evidence(self._labels([drift.Era(first=first, factor=1.0) for first in firsts]))
+        return self.belief.evidence(self._labels([drift.SpeedPeriod(first=first, factor=1.0) for first in firsts]))
 
-    def _changed(self) -> drift.Era | None:
+    def _changed(self) -> drift.SpeedPeriod | None:
         found = drift.shift(self.trials, self.eras, self._likely, usual=self.belief.trust.repeat)
         self.suspected = found.suspected
         if found.eras is None or list(found.eras) == self.eras:
@@ -131,12 +131,12 @@ class Knowledge:
         return self.eras[-1]
 
 
-def seen_in(trial: Trial, era: str) -> list[Seen]:
+def seen_in(trial: Trial, era: str) -> list[Observation]:
     """What the end of a trial's job shows of its topology."""
     ending = trial.ending
     if ending is None or not trial.launched:
         return []
-    one = Seen(candidate=trial.proposal.candidate, era=era)
+    one = Observation(candidate=trial.proposal.candidate, era=era)
     if ending.outcome is Outcome.MEASURED:
         return [replace(one, seconds=ending.seconds, memory=ending.peak_memory if ending.fullest else None, fits=True)]
     if ending.outcome is Outcome.OOM:

@@ -6,17 +6,17 @@ from pathlib import Path
 
 import numpy as np
 
-from tuner.audit import speed_periods as eras
+from tuner.audit import eras
 from tuner.core.catalog import kind_of_path
 from tuner.core.columns import Columns
 from tuner.core.documents import cluster_of, topology_of, workload_of
 from tuner.core.errors import InputError, NothingUsable
 from tuner.core.text import shown
-from tuner.costmodel.calibration import Calibration, Measured, calibrate
+from tuner.costmodel.calibration import Calibration, MeasuredRows, calibrate
 from tuner.costmodel.evaluation import learn
 from tuner.study import drift
 from tuner.study.store.storage import sqlite_url
-from tuner.study.store.trial_store import Study
+from tuner.study.store.trial_store import TrialStore
 from tuner.tables import Table
 
 
@@ -44,12 +44,12 @@ def learnt_from_study(name: str, *, runs: Path, storage: str | None) -> Calibrat
         seconds = np.array([trial.seconds for trial in trials])
         from dataclasses import replace
 
-        return replace(calibrate([Measured(columns=columns, seconds=seconds, era=tuple(labels))]), era=labels[-1])
+        return replace(calibrate([MeasuredRows(columns=columns, seconds=seconds, era=tuple(labels))]), era=labels[-1])
     finally:
         study.close()
 
 
-def existing(name: str, *, runs: Path, storage: str | None, or_table: bool = False) -> Study:
+def existing(name: str, *, runs: Path, storage: str | None, or_table: bool = False) -> TrialStore:
     """A study that is there, by its name; `or_table` where a table's file would do as well."""
     file = runs / name / "study.db"
     if storage is None and not file.is_file():
@@ -60,4 +60,4 @@ def existing(name: str, *, runs: Path, storage: str | None, or_table: bool = Fal
             raise InputError(f"{shown(name)} is a {there}, where {wanted} is wanted; {runs} has {have}.")
         nothing = "neither a file nor a study" if or_table else "no study"
         raise InputError(f"there is {nothing} called {shown(name)}; {runs} has {have}.")
-    return Study.existing(storage or sqlite_url(file), name)
+    return TrialStore.existing(storage or sqlite_url(file), name)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from tuner.core.outcomes import Outcome
-from tuner.launch.contract import Status
+from tuner.launch.contract import JobStatus
 
 START: Final = 900.0
 """Seconds that a job may take to show its first progress while nobody knows better."""
@@ -29,7 +29,7 @@ TRUST: Final = 0.95
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Watch:
+class Watchdog:
     """What is known of a running job's progress, and how long it may stand still."""
 
     start: float
@@ -45,12 +45,12 @@ class Watch:
     next_look: float = 1e9
 
     @classmethod
-    def of(cls, seconds: float, starts: Sequence[float]) -> Watch:
+    def of(cls, seconds: float, starts: Sequence[float]) -> Watchdog:
         """For a job whose iteration takes at most about so many seconds, after jobs that took so long to start."""
         step = max(LEAST, STILL * seconds)
         return cls(start=step + (LONGER * max(starts) if starts else START), step=step)
 
-    def seen(self, status: Status, now: float) -> Watch:
+    def seen(self, status: JobStatus, now: float) -> Watchdog:
         """The same after another look."""
         moved = status.moved if status.moved is not None else status.began
         return replace(
@@ -65,7 +65,7 @@ class Watch:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Verdict:
+class StopDecision:
     """Why a job is stopped."""
 
     outcome: Outcome
@@ -73,7 +73,7 @@ class Verdict:
     forecast: float | None = None
 
 
-def verdict(watch: Watch, stops: Callable[[float, int], bool], iterations: Sequence[int]) -> Verdict | None:
+def verdict(watch: Watchdog, stops: Callable[[float, int], bool], iterations: Sequence[int]) -> StopDecision | None:
     """Whether to stop a job; None lets it go on.
 
     `stops` says whether a measured iteration that takes at least so many seconds can no longer win.
@@ -81,7 +81,7 @@ def verdict(watch: Watch, stops: Callable[[float, int], bool], iterations: Seque
     patience = watch.step if watch.iterations else watch.start
     if watch.still > patience:
         done = f"after iteration {watch.iterations}" if watch.iterations else "before its first iteration was over"
-        return Verdict(
+        return StopDecision(
             outcome=Outcome.HUNG, reason=f"no progress for {watch.still:,.0f} s {done}; {patience:,.0f} s are allowed"
         )
     under_way = watch.iterations + 1
@@ -90,7 +90,7 @@ def verdict(watch: Watch, stops: Callable[[float, int], bool], iterations: Seque
     forecast = watch.seconds_in / watch.share if watch.share and watch.share >= TELLING else None
     least = max(watch.seconds_in, TRUST * forecast if forecast else 0.0)
     if len(iterations) == 1 and stops(least, under_way):
-        return Verdict(
+        return StopDecision(
             outcome=Outcome.PRUNED,
             reason=f"iteration {under_way} takes {least:,.1f} s or more, too long to beat the best",
             forecast=forecast,

@@ -8,18 +8,18 @@ from fractions import Fraction
 
 from tuner.core.columns import Columns
 from tuner.core.domain import Shape, Topology
-from tuner.tables.row import Row, Run
+from tuner.tables.row import MeasuredRun, Row
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Block:
+class RowBlock:
     """Rows that differ in nothing but what columns hold, in the same order as the columns."""
 
     columns: Columns
     rows: tuple[Row, ...]
 
 
-def blocks(rows: Iterable[Row]) -> list[Block]:
+def blocks(rows: Iterable[Row]) -> list[RowBlock]:
     """All rows that describe a run, each in one block."""
     alike: dict[object, list[Row]] = {}
     for row in rows:
@@ -28,22 +28,22 @@ def blocks(rows: Iterable[Row]) -> list[Block]:
     return [_block(members) for members in alike.values()]
 
 
-def _block(members: list[Row]) -> Block:
+def _block(members: list[Row]) -> RowBlock:
     runs = [row.run for row in members if row.run is not None]
     first = runs[0]
     cluster = replace(first.cluster, nodes=max(run.cluster.nodes for run in runs))
     topologies = [_spelt_out(run) for run in runs]
-    return Block(columns=Columns.of(topologies, first.workload, cluster), rows=tuple(members))
+    return RowBlock(columns=Columns.of(topologies, first.workload, cluster), rows=tuple(members))
 
 
-def _spelt_out(run: Run) -> Topology:
+def _spelt_out(run: MeasuredRun) -> Topology:
     """The topology with its heads, shape and batch named, so that another row's workload can stand for its own."""
     model = run.workload.model
     shape = Shape(hidden=model.hidden, layers=model.layers)
     return replace(run.topology, heads=model.heads, shape=shape, global_batch=run.workload.global_batch)
 
 
-def _key(run: Run) -> object:
+def _key(run: MeasuredRun) -> object:
     """What columns do not hold. Sizes that follow hidden or heads are compared by how they follow."""
     model = run.workload.model
     follows = Fraction(model.ffn, model.hidden), model.kv_heads if model.kv_heads != model.heads else 0

@@ -26,7 +26,7 @@ COLUMNS: Final = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Run:
+class MeasuredRun:
     """What a row says was run: the workload, the machines and the decision."""
 
     workload: Workload
@@ -49,7 +49,7 @@ class Row:
     group: str
     """Only rows of one group are comparable."""
     status: Status
-    run: Run | None
+    run: MeasuredRun | None
     """None where the cells do not describe a run; `skipped` says why."""
     seconds: float | None = None
     tflops: float | None = None

@@ -10,7 +10,7 @@ from tuner.core.catalog import make_cluster
 from tuner.core.domain import Cluster, Gpu, Model, Precision, Topology, Workload, partition_for
 from tuner.core.errors import InputError
 from tuner.core.text import listed, shown
-from tuner.tables.row import Run
+from tuner.tables.row import MeasuredRun
 
 USUAL: Final[Mapping[str, str]] = {
     "gpu": "A100-80GB-SXM",
@@ -41,7 +41,7 @@ _LLAMA: Final[Mapping[str, Any]] = {
 }
 
 
-def run_of(cells: Mapping[str, str]) -> Run:
+def run_of(cells: Mapping[str, str]) -> MeasuredRun:
     """The run that cells describe; `InputError` says why they describe none."""
     cells = {**USUAL, **cells}
     card = catalog_gpu(cells["gpu"])
@@ -75,7 +75,7 @@ def run_of(cells: Mapping[str, str]) -> Run:
         recompute=cells["recompute"].lower(),  # type: ignore[arg-type] # Topology refuses any other word
         partition=cells.get("partition", "").lower() or partition_for(workload.model.layers, pp * _whole(cells, "vpp")),  # type: ignore[arg-type] # as above
     )
-    return Run(workload=workload, cluster=_cluster(cells, card, nodes, per_node), topology=topology)
+    return MeasuredRun(workload=workload, cluster=_cluster(cells, card, nodes, per_node), topology=topology)
 
 
 def _workload(cells: Mapping[str, str], card: Gpu, *, tp: int, ranks: int) -> Workload:

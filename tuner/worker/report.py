@@ -27,7 +27,7 @@ SECONDS_BETWEEN_LINES: Final = 0.5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Iteration:
+class TimedIteration:
     """One iteration as rank 0 timed it."""
 
     number: int
@@ -38,7 +38,7 @@ class Iteration:
     """Steps of the optimizer that were skipped so far, because a loss scale was too large."""
 
 
-def iteration_line(iteration: Iteration, of: int, workload: Workload, topology: Topology) -> str:
+def iteration_line(iteration: TimedIteration, of: int, workload: Workload, topology: Topology) -> str:
     """The line of Megatron-DeepSpeed's `training_log`."""
     consumed = iteration.number * workload.global_batch
     rate = hardware_flops(workload, topology.tp, topology.recompute) / (iteration.seconds * topology.gpus)
@@ -122,7 +122,7 @@ def rank_figures(module: nn.Module) -> list[dict[str, int]]:
 
 
 def result(
-    iterations: list[Iteration], figures: list[dict[str, int]], workload: Workload, topology: Topology
+    iterations: list[TimedIteration], figures: list[dict[str, int]], workload: Workload, topology: Topology
 ) -> dict[str, Any]:
     """The document that proves success."""
     accelerator = get_accelerator()

@@ -21,7 +21,7 @@ from tuner.worker.data import Batch, microbatches
 from tuner.worker.mesh import Mesh, build_mesh, connect, grid
 from tuner.worker.model import build
 from tuner.worker.refusals import refuse
-from tuner.worker.report import Iteration, Progress, iteration_line, rank_figures, result, say, write
+from tuner.worker.report import Progress, TimedIteration, iteration_line, rank_figures, result, say, write
 
 Step = Callable[[], float]
 """One iteration; it answers with the mean loss of the global batch, on every rank the same."""
@@ -42,7 +42,7 @@ def train(assignment: Assignment) -> None:
     done = []
     for number in range(1, assignment.iterations + 1):
         seconds, loss = timed(step)
-        iteration = Iteration(
+        iteration = TimedIteration(
             number=number,
             seconds=seconds,
             loss=loss,

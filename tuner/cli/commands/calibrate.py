@@ -10,7 +10,7 @@ from tuner.cli.arguments import takes_a_table
 from tuner.cli.options import as_json
 
 if TYPE_CHECKING:
-    from tuner.costmodel.evaluation import Learnt
+    from tuner.costmodel.evaluation import CalibrationReport
     from tuner.tables import Table
 
 
@@ -29,7 +29,7 @@ def calibrate(table: Table, output: str, era: str | None, as_json: bool) -> None
     """
     from pathlib import Path
 
-    from tuner.audit import speed_periods as eras
+    from tuner.audit import eras
     from tuner.core.errors import InputError
     from tuner.costmodel.evaluation import learn
     from tuner.costmodel.site_file import write_site
@@ -45,7 +45,7 @@ def calibrate(table: Table, output: str, era: str | None, as_json: bool) -> None
         _print_text(table, output, learnt)
 
 
-def _print_json(table: Table, output: str, learnt: Learnt) -> None:
+def _print_json(table: Table, output: str, learnt: CalibrationReport) -> None:
     from dataclasses import asdict
 
     from tuner.cli.output import print_json
@@ -67,7 +67,7 @@ def _print_json(table: Table, output: str, learnt: Learnt) -> None:
     )
 
 
-def _print_text(table: Table, output: str, learnt: Learnt) -> None:
+def _print_text(table: Table, output: str, learnt: CalibrationReport) -> None:
     from dataclasses import asdict
 
     from tuner.cli.output import print_table

@@ -10,7 +10,7 @@ from tuner.cli.arguments import takes_defaults
 from tuner.cli.options import as_json, describes_a_space, takes_calibration
 
 if TYPE_CHECKING:
-    from tuner.costmodel.estimate import Model
+    from tuner.costmodel.estimate import CostModel
     from tuner.sizing.compare import Option
     from tuner.space.space import Space
 
@@ -31,7 +31,7 @@ _GIB = 2.0**30
 @click.option("--plot", metavar="FILE", help="Draw memory and throughput against batch, a panel for each model.")
 @click.option("--export", "folder", metavar="DIR", help="Write FSDP's and ZeRO-3's configs of each model's best.")
 @as_json
-def compare(space: Space, model: Model, as_json: bool, **given: Any) -> None:
+def compare(space: Space, model: CostModel, as_json: bool, **given: Any) -> None:
     """Put FSDP or ZeRO-3 beside tensor parallelism: largest batch, throughput, days, memory, and the reason.
 
     What is compared are the values of the axes that --set gives several of; without any, tp=1 and the node's tp.
@@ -55,7 +55,7 @@ def compare(space: Space, model: Model, as_json: bool, **given: Any) -> None:
             print(f"wrote {path}")
 
 
-def _options(space: Space, model: Model, given: dict[str, Any]) -> list[Option]:
+def _options(space: Space, model: CostModel, given: dict[str, Any]) -> list[Option]:
     from tuner.cli.arguments import read
     from tuner.cli.commands.max_batch import steps_of
     from tuner.core.errors import NothingUsable
@@ -120,7 +120,7 @@ def _row(option: Option) -> tuple[object, ...]:
     )
 
 
-def _print_text(groups: list[list[Option]], model: Model, source: str) -> None:
+def _print_text(groups: list[list[Option]], model: CostModel, source: str) -> None:
     from tuner.cli.output import print_table
 
     headers = (
@@ -153,7 +153,7 @@ def _print_text(groups: list[list[Option]], model: Model, source: str) -> None:
         )
 
 
-def _print_why(own: list[Option], model: Model) -> None:
+def _print_why(own: list[Option], model: CostModel) -> None:
     """The best of a model against each other: at matched batches, and by the model's terms."""
     from tuner.sizing.compare import apart, matched, reasons
 
@@ -189,7 +189,7 @@ def _print_terms(title: str, terms: list[tuple[str, float, float]], unit: str, s
     print(f"  {title}: {', '.join(told) or 'all the same'}")
 
 
-def _print_json(groups: list[list[Option]], model: Model, source: str, written: list[str]) -> None:
+def _print_json(groups: list[list[Option]], model: CostModel, source: str, written: list[str]) -> None:
     from tuner.cli.max_batch_output import answer_document
     from tuner.cli.output import print_json
     from tuner.sizing.compare import matched, reasons

@@ -10,7 +10,7 @@ from tuner.cli.arguments import takes_a_study
 from tuner.cli.options import as_json
 
 if TYPE_CHECKING:
-    from tuner.study.result import Reopened
+    from tuner.study.result import StudyResult
 
 
 @click.command(epilog="Example: tuner dashboard bloom-48 --check")
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 @click.option("--no-browser", is_flag=True, help="Open no browser.")
 @click.option("--check", is_flag=True, help="Write the notes and graphs into the study and end; start nothing.")
 @as_json
-def dashboard(study: Reopened, port: int, no_browser: bool, check: bool, as_json: bool) -> None:
+def dashboard(study: StudyResult, port: int, no_browser: bool, check: bool, as_json: bool) -> None:
     """Show a study in Optuna Dashboard, with our notes, files and graphs, on this machine alone, until Ctrl-C.
 
     Trials say why they were proposed and what came of them, with the evidence.

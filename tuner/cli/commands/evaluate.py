@@ -10,7 +10,7 @@ from tuner.cli.arguments import takes_a_table
 from tuner.cli.options import as_json
 
 if TYPE_CHECKING:
-    from tuner.costmodel.evaluation import Evaluation, Guess, Summary
+    from tuner.costmodel.evaluation import Evaluation, RowEstimate, Summary
     from tuner.tables import Row, Table
 
 
@@ -70,7 +70,7 @@ def _summary_document(summary: Summary) -> dict[str, Any]:
     return asdict(summary)
 
 
-def _row_document(row: Row, guess: Guess | None, made: Evaluation) -> dict[str, Any]:
+def _row_document(row: Row, guess: RowEstimate | None, made: Evaluation) -> dict[str, Any]:
     gib = 2.0**30
     return {
         "index": row.index,

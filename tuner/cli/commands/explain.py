@@ -13,12 +13,12 @@ import click
 from tuner.cli.options import as_json, describes_a_space, takes_calibration
 
 if TYPE_CHECKING:
-    from tuner.costmodel.estimate import Model
-    from tuner.planning.cost import Cost
-    from tuner.planning.explain import Explanation, Verdict
+    from tuner.costmodel.estimate import CostModel
+    from tuner.planning.cost import TopologyCost
+    from tuner.planning.explain import Explanation, RuleVerdict
     from tuner.space.space import Space
 if TYPE_CHECKING:
-    from tuner.planning.cost import Cost
+    from tuner.planning.cost import TopologyCost
 
 
 @click.command(epilog="Example: tuner explain tp8-pp12-dp4-mbs2-z1")
@@ -27,12 +27,11 @@ if TYPE_CHECKING:
 @takes_calibration
 @click.option("--against", metavar="KEY", help="Compare with another topology, term by term.")
 @as_json
-def explain(key: str, space: Space, model: Model, against: str | None, as_json: bool) -> None:
+def explain(key: str, space: Space, model: CostModel, against: str | None, as_json: bool) -> None:
     """Judge a topology by every rule, with the numbers, and show where its time and memory would go.
 
     KEY reads tp8-pp12-dp4-mbs2-z1; without its dp part, dp follows from the nodes.
     """
-    # XXX
     from tuner.core.keys import parse_key
     from tuner.planning.cost import cost, fitting_neighbours
     from tuner.planning.explain import explain
@@ -53,8 +52,9 @@ def explain(key: str, space: Space, model: Model, against: str | None, as_json: 
             print(f"would fit: {near.topology.key}, {near.memory / 2**30:.1f} GiB, {near.seconds:.4g} s an iteration")
 
 
-def _print_json(space: Space, found: Explanation, own: Cost, other: Cost | None, fitting: list[Cost]) -> None:
-    # XXX
+def _print_json(
+    space: Space, found: Explanation, own: TopologyCost, other: TopologyCost | None, fitting: list[TopologyCost]
+) -> None:
     from tuner.cli.output import print_json, space_document, topology_document
     from tuner.planning.explain import changes
 
@@ -123,7 +123,7 @@ def _print_text(space: Space, found: Explanation) -> None:
         print("\nNo topology at all is legal here; `tuner plan` with the same options says why.")
 
 
-def _line(verdict: Verdict) -> str:
+def _line(verdict: RuleVerdict) -> str:
     marks = {
         "broken": "!" if verdict.level == "advice" else "x",
         "open": "?",
@@ -146,7 +146,7 @@ _WIDTH: Final = 40
 _GIB: Final = 2.0**30
 
 
-def print_cost(cost: Cost) -> None:
+def print_cost(cost: TopologyCost) -> None:
     """Two waterfalls, each term with its share."""
     between = f"80% of measurements between {cost.low:.4g} and {cost.high:.4g}"
     rate = f"{cost.flops / 1e12:.1f} TFLOPs a GPU, {cost.training / 86400:.3g} days"
@@ -158,7 +158,7 @@ def print_cost(cost: Cost) -> None:
     _waterfall(cost.estimate.memory.terms, unit="GiB", scale=_GIB)
 
 
-def print_comparison(ours: Cost, other: Cost) -> None:
+def print_comparison(ours: TopologyCost, other: TopologyCost) -> None:
     """Why one is faster than the other, term by term."""
     from tuner.planning.cost import difference
 
@@ -175,7 +175,7 @@ def print_comparison(ours: Cost, other: Cost) -> None:
         print(f"  {name:<18} {first:>10.4g} s   {second:>10.4g} s   {second - first:+.4g} s")
 
 
-def cost_document(cost: Cost) -> dict[str, Any]:
+def cost_document(cost: TopologyCost) -> dict[str, Any]:
     """The same for JSON."""
     return {
         "key": cost.topology.key,

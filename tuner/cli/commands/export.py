@@ -12,7 +12,7 @@ from tuner.cli.options import as_json
 
 if TYPE_CHECKING:
     from tuner.export.production import Production
-    from tuner.study.result import Reopened
+    from tuner.study.result import StudyResult
 
 
 @click.command(epilog="Example: tuner export bloom-48 -o runs/production")
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     help="torchrun, hostfile, slurm, megatron-deepspeed, megatron-lm or kubernetes. [default: slurm]",
 )
 @as_json
-def export(study: Reopened, key: str | None, output: str | None, launched_by: str, as_json: bool) -> None:
+def export(study: StudyResult, key: str | None, output: str | None, launched_by: str, as_json: bool) -> None:
     """Write what production needs of a study's winner: ds_config.json, launch script, and what to expect.
 
     KEY takes another topology that the study has measured. The folder's README says how to launch, and tuner measure

@@ -15,9 +15,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from tuner.cli.options import Command
-    from tuner.costmodel.estimate import Model
-    from tuner.sizing.fit import Seen
-    from tuner.sizing.max_batch import Answer
+    from tuner.costmodel.estimate import CostModel
+    from tuner.sizing.fit import BatchResult
+    from tuner.sizing.max_batch import MaxBatchResult
     from tuner.space.space import Space
 
 
@@ -66,7 +66,7 @@ def _implies_its_launcher(command: Command) -> Command:
 @click.option("--runs", default="runs", metavar="DIR", help="Where jobs leave their files. [default: runs]")
 @click.option("--plot", metavar="FILE", help="Draw memory against batch with the fit and the limit (PNG, SVG).")
 @as_json
-def max_batch(space: Space, model: Model, as_json: bool, **given: Any) -> None:
+def max_batch(space: Space, model: CostModel, as_json: bool, **given: Any) -> None:
     """Find the largest micro batch that fits, in few trials, and what each one is worth.
 
     By estimate, from a measured table, or by real jobs. A failure that is not for want of memory ends the search: it
@@ -93,7 +93,7 @@ def max_batch(space: Space, model: Model, as_json: bool, **given: Any) -> None:
         )
 
 
-def _search(space: Space, model: Model, given: dict[str, Any]) -> Answer:
+def _search(space: Space, model: CostModel, given: dict[str, Any]) -> MaxBatchResult:
     from tuner.core.errors import InputError, UnknownName
     from tuner.sizing import STRATEGIES
 
@@ -128,18 +128,18 @@ def steps_of(given: dict[str, Any]) -> list[int] | range:
     return range(int(step), most + 1, int(step))
 
 
-def _by_estimate(space: Space, model: Model, given: dict[str, Any]) -> Answer:
+def _by_estimate(space: Space, model: CostModel, given: dict[str, Any]) -> MaxBatchResult:
     from tuner.sizing.options import only_option, stacked
-    from tuner.sizing.probes import Estimating, usable_bytes
+    from tuner.sizing.probes import EstimateProbe, usable_bytes
 
     topology = only_option(space)
     workload = stacked(space.workload, given["stack"], zero=topology.zero)
-    probe = Estimating(workload=workload, cluster=space.cluster, topology=topology, model=model)
+    probe = EstimateProbe(workload=workload, cluster=space.cluster, topology=topology, model=model)
     usable = given["limit"] * 2**30 if given["limit"] else usable_bytes(space.cluster)
     return _answer(space, given, probe, steps_of(given), usable, source="estimate", dp=topology.dp, held={})
 
 
-def _by_table(space: Space, given: dict[str, Any]) -> Answer:
+def _by_table(space: Space, given: dict[str, Any]) -> MaxBatchResult:
     from dataclasses import replace
 
     from tuner.cli.arguments import read
@@ -166,7 +166,7 @@ def _by_table(space: Space, given: dict[str, Any]) -> Answer:
     return _answer(described, given, series, batches, usable, source="table", dp=run.topology.dp, held=held)
 
 
-def _by_jobs(space: Space, given: dict[str, Any]) -> Answer:
+def _by_jobs(space: Space, given: dict[str, Any]) -> MaxBatchResult:
     from pathlib import Path
 
     from tuner.launch.ds_config import ds_config
@@ -197,14 +197,14 @@ def _by_jobs(space: Space, given: dict[str, Any]) -> Answer:
 def _answer(
     space: Space,
     given: dict[str, Any],
-    probe: Callable[[int], Seen],
+    probe: Callable[[int], BatchResult],
     batches: Any,
     usable: float,
     *,
     source: Any,
     dp: int,
     held: dict[str, float],
-) -> Answer:
+) -> MaxBatchResult:
     from tuner.sizing import look_for
     from tuner.sizing.max_batch import answer
     from tuner.sizing.probes import lattice_for
@@ -235,13 +235,13 @@ def _answer(
     )
 
 
-def _show(seen: Seen) -> None:
+def _show(seen: BatchResult) -> None:
     """One line for each job that has ended, on stderr."""
     memory = f", {seen.peak_memory / 2**30:.3f} GiB" if seen.peak_memory else ""
     print(f"micro batch {seen.micro_batch}: {seen.outcome}{memory}", file=sys.stderr)
 
 
-def _plot(made: Answer, path: str) -> None:
+def _plot(made: MaxBatchResult, path: str) -> None:
     from pathlib import Path
 
     from tuner.report.batch_plots import Panel, draw

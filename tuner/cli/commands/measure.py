@@ -10,8 +10,8 @@ import click
 from tuner.cli.options import as_json, describes_a_space
 
 if TYPE_CHECKING:
-    from tuner.audit.measure import Measured, Subject
-    from tuner.export.delivery import Delivered
+    from tuner.audit.measure import LogMeasurement, Subject
+    from tuner.export.delivery import Delivery
     from tuner.space.space import Space
 
 _MOST_ROWS = 12
@@ -89,7 +89,9 @@ def _is_given(context: click.Context, name: str) -> bool:
     return context.get_parameter_source(name) not in (None, ParameterSource.DEFAULT, ParameterSource.DEFAULT_MAP)
 
 
-def _print_json(log: str, made: Measured, subject: Subject | None, lacks: str, found_out: Delivered | None) -> None:
+def _print_json(
+    log: str, made: LogMeasurement, subject: Subject | None, lacks: str, found_out: Delivery | None
+) -> None:
     from tuner.cli.output import print_json
 
     failure, measurement, difference = made.failure, made.measurement, made.difference
@@ -165,7 +167,7 @@ def _finite(value: float | None) -> float | None:
     return value if value is not None and math.isfinite(value) else None
 
 
-def _print_csv(log: str, made: Measured, subject: Subject, machines: bool) -> None:
+def _print_csv(log: str, made: LogMeasurement, subject: Subject, machines: bool) -> None:
     """The row that the measurement table has of this job; what neither log nor user said stays empty."""
     import csv
     import sys
@@ -216,7 +218,7 @@ def _print_csv(log: str, made: Measured, subject: Subject, machines: bool) -> No
     writer.writerow(row)
 
 
-def _print_text(log: str, made: Measured, subject: Subject | None, lacks: str) -> None:
+def _print_text(log: str, made: LogMeasurement, subject: Subject | None, lacks: str) -> None:
     from tuner.cli.output import print_table
     from tuner.core.text import counted, listed
 

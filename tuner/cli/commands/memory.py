@@ -9,7 +9,7 @@ import click
 from tuner.cli.options import as_json
 
 if TYPE_CHECKING:
-    from tuner.sizing.memory_budget import Budget, Plan, Verdict
+    from tuner.sizing.memory_budget import ClaimCheck, MemoryBudget, MemoryRequest
 
 
 @click.command(
@@ -55,9 +55,9 @@ def memory(as_json: bool, **given: Any) -> None:
     A sample is counted through the frozen models' layers, which gradients pass, unless --sample says what it takes.
     """
     from tuner.core import catalog
-    from tuner.sizing.memory_budget import Plan, bytes_of, judged, parameters_of, part, side_by_side
+    from tuner.sizing.memory_budget import MemoryRequest, bytes_of, judged, parameters_of, part, side_by_side
 
-    plan = Plan(
+    plan = MemoryRequest(
         frozen=tuple(part(text) for text in given["frozen"]),
         trainable=parameters_of(given["trainable"]),
         optimizer=given["optimizer"],
@@ -102,7 +102,7 @@ def _unit(*, decimal: bool) -> tuple[float, str]:
     return (1e9, "GB") if decimal else (2.0**30, "GiB")
 
 
-def _export(path: str, made: list[Budget]) -> list[str]:
+def _export(path: str, made: list[MemoryBudget]) -> list[str]:
     from pathlib import Path
 
     from tuner.core.atomic_write import write_files
@@ -125,7 +125,7 @@ def _export(path: str, made: list[Budget]) -> list[str]:
     return [str(each) for each in write_files(chosen, {f"{gpu}.yaml": text for gpu, text in fragments.items()})]
 
 
-def _print_json(plan: Plan, made: list[Budget], verdicts: list[Verdict], written: list[str]) -> None:
+def _print_json(plan: MemoryRequest, made: list[MemoryBudget], verdicts: list[ClaimCheck], written: list[str]) -> None:
     from tuner.cli.output import print_json
 
     gib = 2.0**30
@@ -161,7 +161,12 @@ def _print_json(plan: Plan, made: list[Budget], verdicts: list[Verdict], written
 
 
 def _print_text(
-    plan: Plan, made: list[Budget], verdicts: list[Verdict], written: list[str], *, unit: tuple[float, str]
+    plan: MemoryRequest,
+    made: list[MemoryBudget],
+    verdicts: list[ClaimCheck],
+    written: list[str],
+    *,
+    unit: tuple[float, str],
 ) -> None:
     from tuner.cli.output import print_table
     from tuner.sizing.memory_budget import COMPONENTS
@@ -194,7 +199,7 @@ def _print_text(
         print(f"wrote {path}")
 
 
-def _print_batches(made: list[Budget], scale: float, word: str) -> None:
+def _print_batches(made: list[MemoryBudget], scale: float, word: str) -> None:
     from tuner.cli.output import print_table
 
     target = made[0].target

@@ -62,14 +62,14 @@ def optimize(space: Space, as_json: bool, **given: Any) -> None:
     the same command again to go on with a study that was interrupted.
     """
     from tuner.core.errors import NothingUsable
-    from tuner.study.loop import Tuning
+    from tuner.study.loop import StudyLoop
     from tuner.study.setup import begin
 
     request = _request(space, given)
     show = _show(as_json=as_json)
     with ExitStack() as ending, begin(request, show.event) as begun:
         show.begin(begun, request)
-        tuning = Tuning(begun.setup)
+        tuning = StudyLoop(begun.setup)
         interrupted = False
         try:
             with show.live(tuning):
@@ -158,9 +158,9 @@ def _calibration(given: dict[str, Any]) -> Calibration | None:
 
 
 def _show(*, as_json: bool) -> Any:
-    from tuner.cli.live import Lines, Live
+    from tuner.cli.live import EventLines, LiveView
 
-    return Live() if sys.stderr.isatty() and not as_json else Lines()
+    return LiveView() if sys.stderr.isatty() and not as_json else EventLines()
 
 
 def _print(tuning: Any, begun: Begun, *, as_json: bool) -> Answer:

@@ -9,7 +9,7 @@ import click
 from tuner.cli.options import as_json, describes_a_space, takes_calibration
 
 if TYPE_CHECKING:
-    from tuner.costmodel.estimate import Model
+    from tuner.costmodel.estimate import CostModel
     from tuner.planning.plan import Plan
     from tuner.space.space import Space
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 @takes_calibration
 @click.option("--csv", "as_csv", is_flag=True, help="Print the rows as CSV on stdout.")
 @as_json
-def plan(space: Space, model: Model, top: int, as_csv: bool, as_json: bool) -> None:
+def plan(space: Space, model: CostModel, top: int, as_csv: bool, as_json: bool) -> None:
     """Rank the whole legal space by estimated time; launch nothing.
 
     What would not fit comes last. Estimates are the model's, not measurements; --calibration teaches it your site.
@@ -103,7 +103,7 @@ def _print_csv(space: Space, made: Plan) -> None:
         writer.writerow([row.topology.key, *cells, row.microbatches, f"{row.bubble:.6f}", advice, *figures])
 
 
-def _print_table(space: Space, made: Plan, model: Model) -> None:
+def _print_table(space: Space, made: Plan, model: CostModel) -> None:
     from tuner.cli.output import changes_the_model, print_table, space_lines
     from tuner.planning.plan import ORDER
 

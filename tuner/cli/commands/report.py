@@ -11,14 +11,14 @@ from tuner.cli.options import as_json
 from tuner.cli.progress import progress
 
 if TYPE_CHECKING:
-    from tuner.study.result import Reopened
+    from tuner.study.result import StudyResult
 
 
 @click.command(epilog="Example: tuner report bloom-48")
 @takes_a_study
 @click.option("-o", "--output", metavar="DIR", help="Where to write. [default: the folder `report` of the study]")
 @as_json
-def report(study: Reopened, output: str | None, as_json: bool) -> None:
+def report(study: StudyResult, output: str | None, as_json: bool) -> None:
     """Write what a study has found: sentences, tables, plots, one page for a browser; nothing is launched.
 
     The folder gets report.md (the BLOOM report's layout), report.html (one file, for screen, phone and paper),

@@ -16,7 +16,7 @@ from tuner.core.errors import InputError, LaunchError, UnknownName
 from tuner.core.text import counted, shown
 from tuner.launch.contract import Job
 from tuner.launch.machine import free_port
-from tuner.launch.program import Start, Worker
+from tuner.launch.program import ProcessSpec, WorkerProgram
 
 PROGRAMS: Final = {"pdsh": "pdsh", "openmpi": "mpirun"}
 """What DeepSpeed's launcher may reach the machines by, and the program of each."""
@@ -55,10 +55,10 @@ def read_hostfile(path: Path) -> tuple[Host, ...]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Hosts:
+class HostfileProgram:
     """The shipped worker on the first of so many machines as a job wants."""
 
-    worker: Worker
+    worker: WorkerProgram
     hosts: tuple[Host, ...]
     over: str = "pdsh"
     python: str = field(default_factory=lambda: sys.executable)
@@ -81,7 +81,7 @@ class Hosts:
         """Those on this machine do."""
         return self.worker.dumps_on_signal(pid)
 
-    def prepare(self, job: Job) -> Start:
+    def prepare(self, job: Job) -> ProcessSpec:
         """The worker's files, a hostfile of the job's own, and DeepSpeed's launcher."""
         folder = job.folder.resolve()
         if not _PLAIN.fullmatch(str(folder)) or not _PLAIN.fullmatch(self.python):
@@ -97,7 +97,7 @@ class Hosts:
             told |= {"MASTER_ADDR": hosts[0].name, "MASTER_PORT": str(port)}
         # DeepSpeed exports what this file of its working directory says to all machines.
         write_whole(folder / ".deepspeed_env", "".join(f"{name}={value}\n" for name, value in told.items()))
-        return Start(
+        return ProcessSpec(
             arguments=arguments(folder, hosts, port, self.over, self.python),
             environment={**start.environment, "PATH": _with_python(self.python)},
             cwd=folder,

@@ -19,10 +19,10 @@ from tuner.core.atomic_write import read_object, write_object
 from tuner.core.errors import LaunchError
 from tuner.core.text import counted
 from tuner.launch import supervisor as keeper
-from tuner.launch.contract import Job, Result, State, Status
-from tuner.launch.log_tail import Follower
+from tuner.launch.contract import Job, JobState, JobStatus, Result
+from tuner.launch.log_tail import LogTail
 from tuner.launch.outcome import outcome_of
-from tuner.launch.program import Program, Start
+from tuner.launch.program import ProcessSpec, Program
 from tuner.launch.stacks import write_stacks
 
 LOOK: Final = 0.1
@@ -44,7 +44,7 @@ class _Kept:
     nodes: int
     last: int
     """The iteration after which it is measured."""
-    follower: Follower
+    follower: LogTail
     keeper: int | None = None
     """The keeper's process; None while the job waits for nodes."""
     own: subprocess.Popen[bytes] | None = None
@@ -54,7 +54,7 @@ class _Kept:
     """Whether all its processes are gone."""
 
 
-class Local:
+class LocalLauncher:
     """This machine, one node of it; or several, where the program itself reaches the others."""
 
     simulated = False
@@ -97,7 +97,7 @@ class Local:
         except OSError as error:
             raise _unusable(folder, error) from None
         handle = json.dumps({"folder": str(folder), "tag": job.tag})
-        kept = _Kept(folder, job.tag, job.topology.nodes, max(job.iterations), Follower(folder / "stdout.log"))
+        kept = _Kept(folder, job.tag, job.topology.nodes, max(job.iterations), LogTail(folder / "stdout.log"))
         self._jobs[handle] = kept
         try:
             self._start_next()
@@ -106,7 +106,7 @@ class Local:
             raise _unusable(folder, error) from None
         return handle
 
-    def poll(self, handles: Sequence[str]) -> Mapping[str, Status]:
+    def poll(self, handles: Sequence[str]) -> Mapping[str, JobStatus]:
         """Where each job is, by its output and its keeper's word."""
         self._seen = self._marks()
         self._start_next()
@@ -196,17 +196,17 @@ class Local:
         noted = read_object(folder / "keeper.json")
         if not noted or noted.get("tag") != tag or noted.get("host") != socket.gethostname():
             return None
-        kept = _Kept(folder, tag, int(noted["nodes"]), int(noted["last"]), Follower(folder / "stdout.log"))
+        kept = _Kept(folder, tag, int(noted["nodes"]), int(noted["last"]), LogTail(folder / "stdout.log"))
         kept.keeper, kept.began = int(noted["keeper"]), self.now()
         self._jobs[handle] = kept
         return kept
 
-    def _status(self, handle: str) -> Status:
+    def _status(self, handle: str) -> JobStatus:
         kept = self._find(handle)
         if kept is None:
-            return Status(state=State.LOST)
+            return JobStatus(state=JobState.LOST)
         if kept.keeper is None and not _ended(kept):
-            return Status(state=State.WAITING, reason=f"other jobs have {counted(self._held(), 'node')}")
+            return JobStatus(state=JobState.WAITING, reason=f"other jobs have {counted(self._held(), 'node')}")
         over = self._over(kept)
         now = self.now()
         kept.follower.look(now)
@@ -215,10 +215,10 @@ class Local:
             over = True
         if over:
             kept.follower.look(now)
-            return Status(state=State.ENDED, iterations=kept.follower.iterations)
+            return JobStatus(state=JobState.ENDED, iterations=kept.follower.iterations)
         since = kept.follower.finished or kept.began or now
-        return Status(
-            state=State.RUNNING,
+        return JobStatus(
+            state=JobState.RUNNING,
             began=kept.began,
             iterations=kept.follower.iterations,
             seconds_in=max(0.0, now - since),  # the file may be stamped by a clock a little ahead
@@ -289,7 +289,7 @@ def _hang_up(kept: _Kept, last: bytes = b"") -> None:
                 kept.own.stdin.close()
 
 
-def _document(start: Start, job: Job) -> dict[str, Any]:
+def _document(start: ProcessSpec, job: Job) -> dict[str, Any]:
     return {
         "schema": "tuner/start/1",
         "tag": job.tag,

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from tuner.core.errors import InputError, LaunchError
 from tuner.core.text import shown
-from tuner.launch.slurm.commands import Commands, Silence
+from tuner.launch.slurm.commands import ControllerUnreachable, SlurmCommands
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,7 +21,7 @@ class Allocation:
     """On its smallest node, as far as that is told."""
 
     @classmethod
-    def here(cls, environment: Mapping[str, str], commands: Commands) -> Allocation:
+    def here(cls, environment: Mapping[str, str], commands: SlurmCommands) -> Allocation:
         """The allocation that this process runs in; refused where there is none."""
         count = nodes_allocated(environment)
         number, told = environment["SLURM_JOB_ID"], environment["SLURM_JOB_NODELIST"]
@@ -32,11 +32,11 @@ class Allocation:
         return cls(number=number, nodes=nodes, cores=min(map(int, cores), default=None))
 
 
-def hostnames(nodes: str, commands: Commands, whose: str) -> tuple[str, ...]:
+def hostnames(nodes: str, commands: SlurmCommands, whose: str) -> tuple[str, ...]:
     """The names in a list as Slurm writes it, n[1-2]; refused where Slurm cannot tell."""
     try:
         said = commands.ask("scontrol", "show", "hostnames", nodes)
-    except Silence as silence:
+    except ControllerUnreachable as silence:
         raise LaunchError(f"Slurm does not answer ({silence}); try again, or ask whether it is down.") from None
     if said.code:
         raise LaunchError(f"the nodes of {whose} cannot be told: {shown(said.err)}.")

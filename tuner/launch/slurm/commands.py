@@ -19,12 +19,12 @@ PATIENCE: Final = 60.0
 """Seconds that one command may take: while the controller is down each takes nine by itself."""
 
 
-class Silence(TunerError):
+class ControllerUnreachable(TunerError):
     """The controller does not answer: nothing is known, and nothing has failed."""
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class CommandOutput:
     """What a command has answered."""
 
     code: int
@@ -32,7 +32,7 @@ class Said:
     err: str
 
 
-class Commands:
+class SlurmCommands:
     """The commands of the cluster that this process's environment names."""
 
     def __init__(self) -> None:
@@ -42,8 +42,8 @@ class Commands:
                 f"--launcher slurm needs {listed(missing)}, which this machine lacks; run it on a login node."
             )
 
-    def ask(self, *words: str, lock: int | None = None) -> Said:
-        """Run one; `Silence` where the controller does not answer. `lock` is a file that it holds open meanwhile."""
+    def ask(self, *words: str, lock: int | None = None) -> CommandOutput:
+        """Run one; `ControllerUnreachable` where the controller does not answer; `lock` is held open."""
         try:
             done = subprocess.run(  # noqa: S603 - an argument list, no shell
                 words,
@@ -56,14 +56,18 @@ class Commands:
                 start_new_session=True,  # Ctrl-C is for the tuner, not for a submission under way
             )
         except subprocess.TimeoutExpired:
-            raise Silence(f"{words[0]} has not answered for {PATIENCE:.0f} s") from None
+            raise ControllerUnreachable(f"{words[0]} has not answered for {PATIENCE:.0f} s") from None
         except BlockingIOError:
-            raise Silence(f"{words[0]} cannot be started now: this machine has too many processes") from None
+            raise ControllerUnreachable(
+                f"{words[0]} cannot be started now: this machine has too many processes"
+            ) from None
         except OSError as error:
             raise MissingDependency(f"{words[0]} cannot be run: {error.strerror or error}.") from None
-        said = Said(done.returncode, done.stdout.decode(errors="replace"), done.stderr.decode(errors="replace"))
+        said = CommandOutput(
+            done.returncode, done.stdout.decode(errors="replace"), done.stderr.decode(errors="replace")
+        )
         if said.code and unreachable(said.err):
-            raise Silence(said.err.strip().splitlines()[-1])
+            raise ControllerUnreachable(said.err.strip().splitlines()[-1])
         return said
 
 
@@ -80,7 +84,7 @@ def own_environment(found: Mapping[str, str]) -> dict[str, str]:
 
 
 @dataclass(slots=True)
-class Pace:
+class PollInterval:
     """When the controller is asked next: soon after something has stirred, and ever more seldom while nothing does."""
 
     first: float = 1.0

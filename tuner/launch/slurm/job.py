@@ -9,11 +9,11 @@ from typing import Any, Final
 
 from tuner.core.atomic_write import read_object, write_object
 from tuner.core.outcomes import Failure, Outcome
-from tuner.launch.contract import Result, State, Status
-from tuner.launch.log_tail import Follower
+from tuner.launch.contract import JobState, JobStatus, Result
+from tuner.launch.log_tail import LogTail
 from tuner.launch.outcome import outcome_of
 from tuner.launch.slurm.script import UNWRITABLE
-from tuner.launch.slurm.states import Row, waiting
+from tuner.launch.slurm.states import QueuedJob, waiting
 
 NOTE: Final = "slurm.json"
 """The launcher's own note in a job's folder."""
@@ -46,14 +46,14 @@ _ENDS: Final = {
 
 
 @dataclass(slots=True)
-class Sent:
+class SlurmJob:
     """A job that was submitted."""
 
     folder: Path
     tag: str
     name: str
     number: str
-    follower: Follower
+    follower: LogTail
     measured: tuple[int, ...] = (2,)
     wants: int = 1
     """Nodes."""
@@ -72,7 +72,7 @@ class Sent:
     """Seconds for which these have held its nodes."""
     resumed: float = 0.0
     nodes: str = ""
-    row: Row | None = None
+    row: QueuedJob | None = None
     missing: int = 0
     silent: bool = False
     told: dict[str, Any] | None = None
@@ -90,9 +90,9 @@ class Sent:
     """Nodes that failed under it."""
 
     @classmethod
-    def of(cls, folder: Path, tag: str, name: str, number: str) -> Sent:
+    def of(cls, folder: Path, tag: str, name: str, number: str) -> SlurmJob:
         """A job by its note."""
-        sent = cls(folder, tag, name, number, Follower(folder / "stdout.log"))
+        sent = cls(folder, tag, name, number, LogTail(folder / "stdout.log"))
         noted = sent.noted()
         with suppress(TypeError, ValueError):
             sent.measured = tuple(int(each) for each in noted.get("iterations", [2])) or (2,)
@@ -125,7 +125,7 @@ class Sent:
         if began is not None and began["restart"] != self.restart:
             self.restart, self.nodes = began["restart"], str(began.get("nodes", ""))
             self.began = max(self.waited or 0.0, min(now, float(began["began"])))
-            self.follower = Follower(self.folder / "stdout.log")
+            self.follower = LogTail(self.folder / "stdout.log")
         told = self._mine("ended.json")
         if told is not None and self.told is None:
             self.told = told
@@ -144,7 +144,7 @@ class Sent:
 
     # -- what the queue has said
 
-    def queued(self, row: Row | None, now: float) -> bool:
+    def queued(self, row: QueuedJob | None, now: float) -> bool:
         """Take the queue's word; whether anything has changed."""
         self.silent = False
         if row is None:
@@ -162,12 +162,12 @@ class Sent:
         self.look(now)
         if self.over:
             return True
-        if row.where is State.WAITING and row.state != "SUSPENDED":
+        if row.where is JobState.WAITING and row.state != "SUSPENDED":
             if had_begun:
                 self.node_failed = self.nodes
                 self.put_back(now)
             self.waited, self.settling = now, None
-        elif row.where in (State.ENDED, None):
+        elif row.where in (JobState.ENDED, None):
             self.settling = self.settling if self.settling is not None else now
             self.nodes = row.nodes or self.nodes
             if row.state == "NODE_FAIL":
@@ -202,7 +202,7 @@ class Sent:
             self.final |= {"stale": self.stale, "nodes": self.nodes}
             self.write({"final": self.final})
 
-    def gone(self, row: Row | None, now: float) -> None:
+    def gone(self, row: QueuedJob | None, now: float) -> None:
         """It was cancelled, and the queue says that it is gone."""
         self.look(now)
         if not self.over:
@@ -241,23 +241,23 @@ class Sent:
 
     # -- what is told of it
 
-    def status(self, now: float) -> Status:
+    def status(self, now: float) -> JobStatus:
         """Where it is."""
         done = self.follower.iterations
         if self.over:
-            return Status(state=State.LOST if self.lost else State.ENDED, began=self.began, iterations=done)
+            return JobStatus(state=JobState.LOST if self.lost else JobState.ENDED, began=self.began, iterations=done)
         if self.silent:
-            return Status(state=State.UNKNOWN, reason="Slurm does not answer")
-        if self.row is not None and self.row.where is not State.RUNNING and (self.began is None or _still(self.row)):
+            return JobStatus(state=JobState.UNKNOWN, reason="Slurm does not answer")
+        if self.row is not None and self.row.where is not JobState.RUNNING and (self.began is None or _still(self.row)):
             again = f"to begin anew, for {self.failed} failed: " if self.failed else ""
-            return Status(state=State.WAITING, reason=again + waiting(self.row))
+            return JobStatus(state=JobState.WAITING, reason=again + waiting(self.row))
         if self.began is None:
-            running = self.row is not None and self.row.where is State.RUNNING
+            running = self.row is not None and self.row.where is JobState.RUNNING
             again = f"to begin anew, for {self.failed} failed: " if self.failed and not running else ""
-            return Status(state=State.WAITING, reason="starting" if running else again + self.waits)
+            return JobStatus(state=JobState.WAITING, reason="starting" if running else again + self.waits)
         since = self.follower.finished or self.began
-        return Status(
-            state=State.RUNNING,
+        return JobStatus(
+            state=JobState.RUNNING,
             began=self.began,
             iterations=done,
             seconds_in=max(0.0, now - max(since, self.resumed)),
@@ -266,7 +266,7 @@ class Sent:
         )
 
 
-def result_of(sent: Sent, *, on_host: bool) -> Result:
+def result_of(sent: SlurmJob, *, on_host: bool) -> Result:
     """How a job ended that is over."""
     told, final = sent.told or {}, sent.final or {}
     code = told.get("exit", final.get("exit"))
@@ -280,14 +280,14 @@ def result_of(sent: Sent, *, on_host: bool) -> Result:
     return replace(_read(sent, found, on_host=on_host), again=_again(sent), held=found.held + sent.spent)
 
 
-def _again(sent: Sent) -> str:
+def _again(sent: SlurmJob) -> str:
     """Why a job was begun anew, if it was."""
     if sent.restart <= 0 and sent.stale < 0:
         return ""
     return f"{sent.failed} failed under it" if sent.failed else "it was put back into the queue"
 
 
-def _read(sent: Sent, found: Result, *, on_host: bool) -> Result:
+def _read(sent: SlurmJob, found: Result, *, on_host: bool) -> Result:
     """The same, by what its result and its log say and by what the queue does."""
     if found.outcome is Outcome.MEASURED:
         return found
@@ -334,7 +334,7 @@ def _read(sent: Sent, found: Result, *, on_host: bool) -> Result:
     return found
 
 
-def _still(row: Row) -> bool:
+def _still(row: QueuedJob) -> bool:
     return row.state == "SUSPENDED"
 
 

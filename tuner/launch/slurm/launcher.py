@@ -18,14 +18,14 @@ from typing import Any, Final
 from tuner.core.atomic_write import read_object, write_object
 from tuner.core.errors import InputError, LaunchError
 from tuner.core.text import counted, listed
-from tuner.launch.contract import Job, Result, State, Status
+from tuner.launch.contract import Job, JobState, JobStatus, Result
 from tuner.launch.excluded_nodes import excluded_nodes, keep_excluded
-from tuner.launch.program import Program, Start
-from tuner.launch.slurm.commands import Commands, Pace, Silence
-from tuner.launch.slurm.job import NOTE, Sent, result_of, size_of
-from tuner.launch.slurm.queue import Queue
+from tuner.launch.program import ProcessSpec, Program
+from tuner.launch.slurm.commands import ControllerUnreachable, PollInterval, SlurmCommands
+from tuner.launch.slurm.job import NOTE, SlurmJob, result_of, size_of
+from tuner.launch.slurm.queue import SlurmQueue
 from tuner.launch.slurm.script import batch_script, job_name
-from tuner.launch.slurm.site_profile import SlurmSite
+from tuner.launch.slurm.site_profile import SiteProfile
 from tuner.launch.slurm.states import fitting, never, refused
 
 LOOK: Final = 0.25
@@ -43,7 +43,7 @@ FAREWELL: Final = 60.0
 SCRIPT: Final = "job.sh"
 
 
-class Slurm:
+class SlurmLauncher:
     """The cluster that `sbatch` submits to."""
 
     name = "slurm"
@@ -57,19 +57,19 @@ class Slurm:
         program: Program,
         *,
         nodes: int,
-        site: SlurmSite | None = None,
+        site: SiteProfile | None = None,
         notes: Path | None = None,
-        commands: Commands | None = None,
-        pace: Pace | None = None,
+        commands: SlurmCommands | None = None,
+        pace: PollInterval | None = None,
         clock: Callable[[], float] = time.time,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
-        self._program, self._site = program, site or SlurmSite()
+        self._program, self._site = program, site or SiteProfile()
         self.nodes, self.on_host = nodes, program.on_host
-        self._commands, self._pace = commands or Commands(), pace or Pace()
+        self._commands, self._pace = commands or SlurmCommands(), pace or PollInterval()
         self._time, self._sleep, self._clock = clock, sleep, 0.0
-        self._jobs: dict[str, Sent] = {}
-        self._queue = Queue(self._commands)
+        self._jobs: dict[str, SlurmJob] = {}
+        self._queue = SlurmQueue(self._commands)
         self._hopeless: tuple[int, str] | None = None
         """From how many nodes on a job would wait for ever, and why."""
         self._notes = notes
@@ -80,7 +80,7 @@ class Slurm:
         """That the partition is there and large enough."""
         try:
             known, wanted = self._queue.partitions(), self._site.partitions
-        except Silence as silence:
+        except ControllerUnreachable as silence:
             raise LaunchError(f"Slurm does not answer ({silence}); try again, or ask whether it is down.") from None
         absent = [name for name in wanted if name not in known]
         if known and absent:
@@ -155,14 +155,14 @@ class Slurm:
                 job.folder.rmdir()
             raise
 
-    def _text(self, job: Job, start: Start) -> str:
+    def _text(self, job: Job, start: ProcessSpec) -> str:
         on_host, without = self._program.on_host, sorted(self.excluded)
         return batch_script(job, start, self._site, accelerators=not on_host, exclude=without)
 
     def _sent(self, job: Job, script: Path) -> str:
         """The id of the job, submitted once even where the controller answers late or not at all for a while."""
         for tried in self._tries(f"{job.topology.key} cannot be submitted"):
-            with suppress(Silence), self._sending(job.folder) as lock:
+            with suppress(ControllerUnreachable), self._sending(job.folder) as lock:
                 if tried and (row := self._queue.named(job_name(job.tag))):
                     return row.id  # it had arrived
                 said = self._commands.ask("sbatch", "--parsable", str(script.resolve()), lock=lock)
@@ -192,7 +192,7 @@ class Slurm:
 
     # -- where jobs are
 
-    def poll(self, handles: Sequence[str]) -> Mapping[str, Status]:
+    def poll(self, handles: Sequence[str]) -> Mapping[str, JobStatus]:
         """Where each job is: by its files, and by the queue, which is read once and not more often than it may."""
         found = {handle: self._find(handle) for handle in handles}
         asked = [sent for sent in found.values() if sent is not None]
@@ -208,7 +208,7 @@ class Slurm:
         """Read the queue: one query for all jobs that are not over."""
         try:
             there = self._queue.every()
-        except Silence:
+        except ControllerUnreachable:
             for sent in self._open():
                 sent.silent = True
             self._pace.asked(self.now(), stirred=False)
@@ -229,16 +229,16 @@ class Slurm:
                 self._exclude(sent)
         self._pace.asked(self.now(), stirred=stirred)
 
-    def _status(self, sent: Sent | None) -> Status:
+    def _status(self, sent: SlurmJob | None) -> JobStatus:
         if sent is None:
-            return Status(state=State.LOST)
+            return JobStatus(state=JobState.LOST)
         if not sent.over and self._program.measured_by_log and sent.follower.iterations >= sent.last:
             self._end(sent, "measured")
         return sent.status(self.now())
 
     # -- nodes that fail
 
-    def _exclude(self, sent: Sent) -> None:
+    def _exclude(self, sent: SlurmJob) -> None:
         """Ask which nodes of a job have failed, and send nothing there from now on; who hears nothing asks again."""
         bad = self._queue.unfit_among(sent.node_failed)
         if bad is None:
@@ -265,16 +265,16 @@ class Slurm:
         if not sent.over:
             self._end(sent, "cancelled")
 
-    def _end(self, sent: Sent, why: str) -> None:
+    def _end(self, sent: SlurmJob, why: str) -> None:
         """End the job and wait until the queue says that it is gone."""
         sent.end_as(why)
         deadline = self.now() + FAREWELL
         for tried in self._tries(f"job {sent.number} cannot be cancelled"):
-            with suppress(Silence):
+            with suppress(ControllerUnreachable):
                 self._queue.end(sent.name)
                 while True:
                     row = self._queue.one(sent.name, sent.number)
-                    ended = row is None or row.where is State.ENDED or row.state == "PREEMPTED"
+                    ended = row is None or row.where is JobState.ENDED or row.state == "PREEMPTED"
                     if ended or self.now() > deadline:
                         sent.gone(row, self.now())
                         return
@@ -301,7 +301,7 @@ class Slurm:
         if self._program.measured_by_log:
             return ""
         before = size_of(sent.folder / "stderr.log")
-        with suppress(Silence):
+        with suppress(ControllerUnreachable):
             self._commands.ask("scancel", "--quiet", "--signal=USR1", self._step(sent))
             deadline = self.now() + 3.0
             while self.now() < deadline and size_of(sent.folder / "stderr.log") == before:
@@ -325,7 +325,7 @@ class Slurm:
                 number = told["job"] if told["tag"] == job.tag else None
         if number is None and job.folder.is_dir():
             for _ in self._tries(f"whether {job.topology.key} was submitted cannot be told"):
-                with suppress(Silence), self._sending(job.folder):
+                with suppress(ControllerUnreachable), self._sending(job.folder):
                     number = self._number(job)
                     break
         if not isinstance(number, str):
@@ -339,11 +339,11 @@ class Slurm:
             self._end_steps(self._jobs[handle])
         return handle
 
-    def _end_steps(self, sent: Sent) -> None:
+    def _end_steps(self, sent: SlurmJob) -> None:
         """End the steps of a job inside an allocation, and wait until they are gone."""
         deadline = self.now() + FAREWELL
         for _ in self._tries(f"the step of {sent.name} cannot be cancelled"):
-            with suppress(Silence):
+            with suppress(ControllerUnreachable):
                 while self._queue.end_steps(sent.number, sent.name) and self.now() < deadline:
                     self._sleep(0.2)
                 break
@@ -360,7 +360,7 @@ class Slurm:
         row = self._queue.named(job_name(job.tag))
         return row.id if row is not None else None
 
-    def _step(self, sent: Sent) -> str:
+    def _step(self, sent: SlurmJob) -> str:
         """The step that the ranks are."""
         return f"{sent.number}.0"
 
@@ -373,21 +373,21 @@ class Slurm:
         iterations, nodes = list(job.iterations), job.topology.nodes
         return {"tag": job.tag, "job": number, "iterations": iterations, "nodes": nodes, **self._marks}
 
-    def _open(self) -> list[Sent]:
+    def _open(self) -> list[SlurmJob]:
         return [sent for sent in self._jobs.values() if not sent.over]
 
     def _known(self, folder: Path, tag: str, number: str, *, waits: bool) -> str:
         """The handle of a job, which is known from here on."""
         handle = json.dumps({"job": number, "tag": tag, "folder": str(folder.resolve())})
         if handle not in self._jobs:
-            sent = Sent.of(folder.resolve(), tag, job_name(tag), number)
+            sent = SlurmJob.of(folder.resolve(), tag, job_name(tag), number)
             if waits:
                 sent.waited = self.now()
             self._jobs[handle] = sent
             self._pace.stir(self.now())
         return handle
 
-    def _find(self, handle: str) -> Sent | None:
+    def _find(self, handle: str) -> SlurmJob | None:
         if handle in self._jobs:
             return self._jobs[handle]
         try:

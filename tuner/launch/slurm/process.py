@@ -16,7 +16,7 @@ NODES: Final = "SLURM_JOB_NODELIST"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Script:
+class ScriptProcess:
     """The process that keeps a job, once it was started."""
 
     pid: int
@@ -26,7 +26,7 @@ class Script:
     """Whether it is our child."""
 
     @classmethod
-    def of(cls, document: Any) -> Script | None:
+    def of(cls, document: Any) -> ScriptProcess | None:
         """The script of a job's note; None where it was not started."""
         with suppress(TypeError, KeyError, ValueError):
             nodes = tuple(map(str, document["nodes"]))
@@ -34,7 +34,7 @@ class Script:
         return None
 
     @classmethod
-    def found(cls, tag: str, file: Path) -> Script | None:
+    def found(cls, tag: str, file: Path) -> ScriptProcess | None:
         """The script of a job that was started and not noted, by the tag in its environment."""
         pid = min((each for each in keeper.members(tag) if _runs(each, file)), default=None)
         with suppress(OSError):

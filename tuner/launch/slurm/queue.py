@@ -7,47 +7,47 @@ from contextlib import suppress
 from typing import Final
 
 from tuner.core.errors import MissingDependency
-from tuner.launch.slurm.commands import Commands, Said, Silence
-from tuner.launch.slurm.states import FORMAT, MARK, Row, accounted, partitions, rows, unfit
+from tuner.launch.slurm.commands import CommandOutput, ControllerUnreachable, SlurmCommands
+from tuner.launch.slurm.states import FORMAT, MARK, QueuedJob, accounted, partitions, rows, unfit
 
 OVER: Final = "Invalid job id"
 """What `squeue` says of a job that it knows no more."""
 
 
-class Queue:
-    """What the controller knows; `Silence` where it does not answer."""
+class SlurmQueue:
+    """What the controller knows; `ControllerUnreachable` where it does not answer."""
 
-    def __init__(self, commands: Commands) -> None:
+    def __init__(self, commands: SlurmCommands) -> None:
         self._ask = commands.ask
         self._accounts = True
         self.read = 0
         """How often the whole queue was read."""
 
-    def every(self) -> dict[str, Row]:
+    def every(self) -> dict[str, QueuedJob]:
         """The user's jobs, those that have just ended too, by their ids: one query for all."""
         self.read += 1
         return {row.id: row for row in self._rows()}
 
-    def one(self, name: str, number: str) -> Row | None:
+    def one(self, name: str, number: str) -> QueuedJob | None:
         """A job, while the queue knows it."""
         return next((row for row in self._rows(f"--name={name}") if row.id == number), None)
 
-    def named(self, name: str) -> Row | None:
+    def named(self, name: str) -> QueuedJob | None:
         """The newest job of a name, from wherever it is known."""
         found = [row for row in self._rows(f"--name={name}") if row.name == name]
         if not found:
             found = [row for row in self._accounted(f"--name={name}", "-S", "now-30days") if row.name == name]
         return max(found, key=lambda row: int(row.id) if row.id.isdigit() else 0, default=None)
 
-    def remembered(self, name: str, number: str) -> Row | None:
+    def remembered(self, name: str, number: str) -> QueuedJob | None:
         """A job that the queue has forgotten: perhaps the accounting has not."""
-        with suppress(Silence):
+        with suppress(ControllerUnreachable):
             return next((row for row in self._accounted("-j", number) if (row.id, row.name) == (number, name)), None)
         return None
 
     def exit_code(self, name: str, number: str) -> int | None:
         """The exit code of a script that could not write it down; a signal is negative."""
-        with suppress(Silence):
+        with suppress(ControllerUnreachable):
             said = self._ask("scontrol", "-o", "show", "job", number)
             if f"JobName={name} " in said.out and (found := re.search(r" ExitCode=(\d+):(\d+)", said.out)):
                 return int(found[1]) or -int(found[2])
@@ -55,7 +55,7 @@ class Queue:
 
     def unfit_among(self, nodes: str) -> dict[str, str] | None:
         """Which of these nodes cannot run anything, and why; None where nobody says."""
-        with suppress(Silence):
+        with suppress(ControllerUnreachable):
             return unfit(_heard(self._ask("sinfo", "-h", "-N", "-n", nodes, "-o", "%N|%T|%E")).out)
         return None
 
@@ -77,7 +77,7 @@ class Queue:
 
     def nodes_of(self, number: str) -> list[str] | None:
         """The nodes that a job has now: none once it is over; None where nobody says."""
-        with suppress(Silence):
+        with suppress(ControllerUnreachable):
             said = self._ask("squeue", f"--jobs={number}", "--states=RUNNING,SUSPENDED", "--noheader", "--format", "%N")
             if said.code:
                 return [] if OVER in said.err else None
@@ -92,10 +92,10 @@ class Queue:
             self._ask("scancel", "--quiet", step)
         return bool(steps)
 
-    def _rows(self, *words: str) -> list[Row]:
+    def _rows(self, *words: str) -> list[QueuedJob]:
         return rows(_heard(self._ask("squeue", "--me", "--states=all", "--noheader", "--format", FORMAT, *words)).out)
 
-    def _accounted(self, *words: str) -> list[Row]:
+    def _accounted(self, *words: str) -> list[QueuedJob]:
         if not self._accounts:
             return []
         try:
@@ -107,8 +107,8 @@ class Queue:
         return accounted(said.out) if not said.code else []
 
 
-def _heard(said: Said) -> Said:
+def _heard(said: CommandOutput) -> CommandOutput:
     """What was answered; a failure, whatever it is, is no word about a job or a node."""
     if said.code:
-        raise Silence((said.err.strip().splitlines() or ["its command failed"])[-1])
+        raise ControllerUnreachable((said.err.strip().splitlines() or ["its command failed"])[-1])
     return said

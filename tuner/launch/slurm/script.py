@@ -14,8 +14,8 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
 
 from tuner.core.resources import folder
 from tuner.launch.contract import Job
-from tuner.launch.program import Start
-from tuner.launch.slurm.site_profile import SlurmSite
+from tuner.launch.program import ProcessSpec
+from tuner.launch.slurm.site_profile import SiteProfile
 
 UNWRITABLE: Final = 73
 """The exit code of a script that could not write into its folder (EX_CANTCREAT of sysexits.h)."""
@@ -33,14 +33,16 @@ def ranks_per_node(job: Job) -> int:
     return -(-job.topology.gpus // job.topology.nodes)
 
 
-def batch_script(job: Job, start: Start, site: SlurmSite, *, accelerators: bool, exclude: Iterable[str] = ()) -> str:
+def batch_script(
+    job: Job, start: ProcessSpec, site: SiteProfile, *, accelerators: bool, exclude: Iterable[str] = ()
+) -> str:
     """The script. `accelerators` says that ranks compute on GPUs, which Slurm is then asked for."""
     options = _options(job, site, accelerators=accelerators, exclude=exclude)
     once = start.each_rank is None and site.tasks == "once"
     return _script(job, start, site, options=options, within=False, srun=() if once else _srun(job, start, site))
 
 
-def step_script(job: Job, start: Start, site: SlurmSite, *, accelerators: bool) -> str:
+def step_script(job: Job, start: ProcessSpec, site: SiteProfile, *, accelerators: bool) -> str:
     """The script of a job inside an allocation that is there, told its own nodes as Slurm tells an allocation's.
 
     The step shares with others what Slurm would give to one alone: that no two have a node is the launcher's work, and
@@ -51,7 +53,9 @@ def step_script(job: Job, start: Start, site: SlurmSite, *, accelerators: bool) 
     return _script(job, start, site, options=[], within=True, srun=(*named, *_srun(job, start, site)))
 
 
-def _script(job: Job, start: Start, site: SlurmSite, *, options: list[str], within: bool, srun: tuple[str, ...]) -> str:
+def _script(
+    job: Job, start: ProcessSpec, site: SiteProfile, *, options: list[str], within: bool, srun: tuple[str, ...]
+) -> str:
     words = list(start.arguments if start.each_rank is None else start.each_rank)
     if site.python and start.each_rank is not None:
         words[0] = site.python
@@ -76,7 +80,7 @@ def _script(job: Job, start: Start, site: SlurmSite, *, options: list[str], with
     )
 
 
-def _srun(job: Job, start: Start, site: SlurmSite) -> tuple[str, ...]:
+def _srun(job: Job, start: ProcessSpec, site: SiteProfile) -> tuple[str, ...]:
     """The arguments of srun."""
     by_node = start.each_rank is None and site.tasks == "nodes"
     return (
@@ -89,11 +93,11 @@ def _srun(job: Job, start: Start, site: SlurmSite) -> tuple[str, ...]:
     )
 
 
-def _gres(job: Job, site: SlurmSite, *, accelerators: bool) -> str:
+def _gres(job: Job, site: SiteProfile, *, accelerators: bool) -> str:
     return site.gres if site.gres is not None else f"gpu:{ranks_per_node(job)}" if accelerators else ""
 
 
-def _options(job: Job, site: SlurmSite, *, accelerators: bool, exclude: Iterable[str]) -> list[str]:
+def _options(job: Job, site: SiteProfile, *, accelerators: bool, exclude: Iterable[str]) -> list[str]:
     """The options of sbatch; they hold nothing that would have to be quoted."""
     without = [*site.exclude, *exclude]
     named = {

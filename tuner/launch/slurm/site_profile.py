@@ -19,7 +19,7 @@ _WORD: Final = re.compile(r"[^\s\"'\\`$#\x00-\x1f\x7f]+")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SlurmSite:
+class SiteProfile:
     """The fields of the file; each is left to Slurm where it is empty."""
 
     account: str = ""
@@ -60,12 +60,12 @@ class SlurmSite:
         return tuple(name for name in self.partition.split(",") if name)
 
     @classmethod
-    def read(cls, path: Path) -> SlurmSite:
+    def read(cls, path: Path) -> SiteProfile:
         """The site of a file."""
         return cls.of(read_toml(path), origin=str(path))
 
     @classmethod
-    def of(cls, table: Mapping[str, Any], *, origin: str) -> SlurmSite:
+    def of(cls, table: Mapping[str, Any], *, origin: str) -> SiteProfile:
         """The site of a table; a field that is unknown or of the wrong kind is refused by name."""
         known = {field.name: field for field in fields(cls)}
         if unknown := sorted(set(table) - set(known)):

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
-from tuner.launch.contract import State
+from tuner.launch.contract import JobState
 
 MARK: Final = "\x1f"
 """Between the fields of a row: it stands in no name and no sentence."""
@@ -58,7 +58,7 @@ _REFUSED: Final = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
+class QueuedJob:
     """A job as the queue has it."""
 
     id: str
@@ -69,27 +69,27 @@ class Row:
     name: str
 
     @property
-    def where(self) -> State | None:
+    def where(self) -> JobState | None:
         """Where the job is; None where that is not known yet: it was preempted, or the state is new to us."""
         if self.state in WAITING:
-            return State.WAITING
+            return JobState.WAITING
         if self.state in RUNNING:
-            return State.RUNNING
-        return State.ENDED if self.state in OVER else None
+            return JobState.RUNNING
+        return JobState.ENDED if self.state in OVER else None
 
 
-def rows(text: str) -> list[Row]:
+def rows(text: str) -> list[QueuedJob]:
     """The rows that `squeue` printed; what is none is left out."""
     found = []
     for line in text.splitlines():
         fields = line.split(MARK)
         if len(fields) == 5 and fields[0]:
             job, state, nodes, reason, name = fields
-            found.append(Row(id=job, state=state, nodes=nodes, reason=reason, name=name))
+            found.append(QueuedJob(id=job, state=state, nodes=nodes, reason=reason, name=name))
     return found
 
 
-def accounted(text: str) -> list[Row]:
+def accounted(text: str) -> list[QueuedJob]:
     """The rows that `sacct -n -P -X -o JobID,JobName,State,NodeList` printed."""
     found = []
     for line in text.splitlines():
@@ -100,7 +100,7 @@ def accounted(text: str) -> list[Row]:
         words = state.split()  # CANCELLED by 1000
         if words:
             nodes = "" if nodes == "None assigned" else nodes
-            found.append(Row(id=job, state=words[0].rstrip("+"), nodes=nodes, reason=state, name=name))
+            found.append(QueuedJob(id=job, state=words[0].rstrip("+"), nodes=nodes, reason=state, name=name))
     return found
 
 
@@ -112,7 +112,7 @@ def never(reason: str) -> str | None:
     return None
 
 
-def waiting(row: Row) -> str:
+def waiting(row: QueuedJob) -> str:
     """Why a job waits, for people."""
     if row.state == "SUSPENDED":
         return "suspended"

@@ -21,15 +21,15 @@ from tuner.core.errors import InputError, LaunchError
 from tuner.core.outcomes import Outcome
 from tuner.core.text import counted, listed, shown
 from tuner.launch import supervisor as keeper
-from tuner.launch.contract import Job, Status
-from tuner.launch.program import Program, Start
+from tuner.launch.contract import Job, JobStatus
+from tuner.launch.program import ProcessSpec, Program
 from tuner.launch.slurm.allocation import Allocation, hostnames
-from tuner.launch.slurm.commands import Commands, Pace, Silence, own_environment
-from tuner.launch.slurm.job import GONE, KILLED, LATE, NOTE, Sent, result_of
-from tuner.launch.slurm.launcher import FAREWELL, LOOK, SCRIPT, Slurm
-from tuner.launch.slurm.process import NODES, Script
+from tuner.launch.slurm.commands import ControllerUnreachable, PollInterval, SlurmCommands, own_environment
+from tuner.launch.slurm.job import GONE, KILLED, LATE, NOTE, SlurmJob, result_of
+from tuner.launch.slurm.launcher import FAREWELL, LOOK, SCRIPT, SlurmLauncher
+from tuner.launch.slurm.process import NODES, ScriptProcess
 from tuner.launch.slurm.script import job_name, step_script
-from tuner.launch.slurm.site_profile import SlurmSite
+from tuner.launch.slurm.site_profile import SiteProfile
 
 AGAIN: Final = 2
 """Times that a job is begun anew on other nodes, for its own have failed."""
@@ -38,7 +38,7 @@ STUBBORN: Final = 10.0
 """Seconds after which a script that was asked to end is killed."""
 
 
-class Steps(Slurm):
+class SlurmStepLauncher(SlurmLauncher):
     """The nodes of an allocation, each for one job at a time."""
 
     _marks: Mapping[str, Any] = {"step": True}
@@ -49,10 +49,10 @@ class Steps(Slurm):
         *,
         allocation: Allocation,
         nodes: int | None = None,
-        site: SlurmSite | None = None,
+        site: SiteProfile | None = None,
         notes: Path | None = None,
-        commands: Commands | None = None,
-        pace: Pace | None = None,
+        commands: SlurmCommands | None = None,
+        pace: PollInterval | None = None,
         clock: Callable[[], float] = time.time,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
@@ -63,7 +63,7 @@ class Steps(Slurm):
         self._allocation, self._most = allocation, most
         self._wanted = self._by_the_site()
         """Nodes of the allocation that the site's file does not exclude."""
-        self._scripts: dict[str, Script] = {}
+        self._scripts: dict[str, ScriptProcess] = {}
         """By the job's tag."""
         self._settled: set[str] = set()
         self._lock: IO[str] | None = None
@@ -144,10 +144,10 @@ class Steps(Slurm):
                 raise LaunchError(f"{job.topology.key} cannot be started: {error.strerror or error}.") from None
         return handle
 
-    def _text(self, job: Job, start: Start) -> str:
+    def _text(self, job: Job, start: ProcessSpec) -> str:
         return step_script(job, start, self._site, accelerators=not self._program.on_host)
 
-    def _start_next(self, new: Sent | None = None) -> None:
+    def _start_next(self, new: SlurmJob | None = None) -> None:
         """Start the jobs that wait, in their order, as far as there are nodes; where the system cannot, they wait on.
 
         It raises for the `new` one alone, whose submission then fails.
@@ -171,7 +171,7 @@ class Steps(Slurm):
                 sent.waits = f"it cannot be started now: {error.strerror or error}"
                 return
 
-    def _start(self, sent: Sent, nodes: tuple[str, ...]) -> None:
+    def _start(self, sent: SlurmJob, nodes: tuple[str, ...]) -> None:
         environment = {
             **own_environment(os.environ),
             "SLURM_JOB_ID": sent.number,
@@ -184,10 +184,10 @@ class Steps(Slurm):
         # A session of its own: Ctrl-C is for the tuner.
         pid = os.posix_spawn(words[0], words, environment, file_actions=quiet, setsid=True)
         sent.waits = "starting"
-        self._scripts[sent.tag] = Script(pid=pid, host=gethostname(), nodes=nodes, own=True)
+        self._scripts[sent.tag] = ScriptProcess(pid=pid, host=gethostname(), nodes=nodes, own=True)
         sent.write({"script": self._scripts[sent.tag].document()})
 
-    def _waits(self, sent: Sent) -> bool:
+    def _waits(self, sent: SlurmJob) -> bool:
         return sent.began is None and sent.told is None and sent.waited is not None
 
     def _fit(self) -> list[str]:
@@ -209,7 +209,7 @@ class Steps(Slurm):
     def _stand(self) -> list[object]:
         return [(sent.mark(), self._lives(sent)) for sent in self._open()]
 
-    def poll(self, handles: Sequence[str]) -> Mapping[str, Status]:
+    def poll(self, handles: Sequence[str]) -> Mapping[str, JobStatus]:
         """Where each job is: by its files and its script; Slurm is asked only where these say nothing."""
         found = {handle: self._find(handle) for handle in handles}
         for script in self._scripts.values():
@@ -226,7 +226,7 @@ class Steps(Slurm):
         self._start_next()
         return {handle: self._status(sent) for handle, sent in found.items()}
 
-    def _see(self, sent: Sent, now: float, *, due: bool) -> None:
+    def _see(self, sent: SlurmJob, now: float, *, due: bool) -> None:
         """Look at a job's files and at its script, and settle how it ended where it has."""
         if sent.silent and not due:
             return
@@ -246,17 +246,17 @@ class Steps(Slurm):
         if sent.over and not sent.lost:
             self._settle(sent)
 
-    def _still_there(self, sent: Sent) -> bool:
+    def _still_there(self, sent: SlurmJob) -> bool:
         """Whether a step is there whose script is not; here it has lost it, and is ended: nobody would hear of it."""
         script = self._script(sent)
         try:
             ask = self._queue.end_steps if script is not None and script.near else self._queue.steps
             there, sent.silent = bool(ask(sent.number, sent.name)), False
-        except Silence:
+        except ControllerUnreachable:
             there = sent.silent = True
         return there
 
-    def _settle(self, sent: Sent) -> None:
+    def _settle(self, sent: SlurmJob) -> None:
         """Once it has ended: whether its nodes have failed, so that it is begun anew on others."""
         script, noted = self._script(sent), sent.noted()
         if not noted.get("settled") and not sent.ending and script is not None:
@@ -279,14 +279,14 @@ class Steps(Slurm):
             sent.write({"settled": True})
         self._settled.add(sent.tag)
 
-    def _begin_anew(self, sent: Sent, bad: Mapping[str, str]) -> None:
+    def _begin_anew(self, sent: SlurmJob, bad: Mapping[str, str]) -> None:
         sent.fail_on(", ".join(bad))
         sent.put_back(self.now())
         sent.final, sent.waited = None, self.now()
         del self._scripts[sent.tag]
         sent.write({"script": None, "final": None})
 
-    def _lives(self, sent: Sent) -> bool:
+    def _lives(self, sent: SlurmJob) -> bool:
         script = self._script(sent)
         return script is not None and script.lives(sent.folder / SCRIPT)
 
@@ -298,17 +298,17 @@ class Steps(Slurm):
         """No more nodes than have not failed."""
         self.nodes = min(self._most, len(self._fit()))
 
-    def _script(self, sent: Sent) -> Script | None:
+    def _script(self, sent: SlurmJob) -> ScriptProcess | None:
         """The process that keeps a job; None before it was started."""
         if sent.tag not in self._scripts:
-            noted = Script.of(sent.noted().get("script"))
+            noted = ScriptProcess.of(sent.noted().get("script"))
             if noted is not None:
                 self._scripts[sent.tag] = noted
         return self._scripts.get(sent.tag)
 
     # -- ending
 
-    def _end(self, sent: Sent, why: str) -> None:
+    def _end(self, sent: SlurmJob, why: str) -> None:
         """End the script, which ends its step, and the step where it does not; return when both are gone."""
         sent.end_as(why)
         script, began = self._script(sent), self.now()
@@ -326,7 +326,7 @@ class Steps(Slurm):
         else:
             self._end_steps(sent)
 
-    def _step(self, sent: Sent) -> str:
+    def _step(self, sent: SlurmJob) -> str:
         return next(iter(self._queue.steps(sent.number, sent.name)), f"{sent.number}.0")
 
     def adopt(self, job: Job, handle: str | None) -> str | None:  # noqa: ARG002 - the note tells all
@@ -336,13 +336,13 @@ class Steps(Slurm):
             return None
         if noted.get("step") is not True:  # an allocation of its own, as the study was begun: none of our nodes
             for _ in self._tries(f"{job.topology.key} cannot be cancelled"):
-                with suppress(Silence):
+                with suppress(ControllerUnreachable):
                     self._queue.end(job_name(job.tag))
                     return None
         known = self._known(job.folder, job.tag, noted["job"], waits=False)
         sent = self._jobs[known]
         if self._script(sent) is None and not sent.over and not self._waits(sent):
-            script = Script.found(job.tag, sent.folder / SCRIPT)
+            script = ScriptProcess.found(job.tag, sent.folder / SCRIPT)
             if script is not None:
                 self._scripts[job.tag] = script
             elif sent.stale >= 0:

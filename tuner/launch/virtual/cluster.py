@@ -18,13 +18,13 @@ from pathlib import Path
 from tuner.core.errors import LaunchError
 from tuner.core.outcomes import Failure, Outcome
 from tuner.core.text import counted, shown
-from tuner.launch.contract import Job, Result, State, Status
-from tuner.launch.virtual.job import Life, Record, read, written
+from tuner.launch.contract import Job, JobState, JobStatus, Result
+from tuner.launch.virtual.job import VirtualJob, VirtualJobRecord, read, written
 
 
 @dataclass(slots=True)
 class _Run:
-    life: Life
+    life: VirtualJob
     folder: Path
     began: float | None = None
     cancelled: float | None = None
@@ -34,7 +34,7 @@ class _Run:
         return self.cancelled is not None or (self.began is not None and now >= self.began + self.life.ends)
 
 
-class Virtual(ABC):
+class VirtualLauncher(ABC):
     """A launcher whose jobs take no time of ours; subclasses decide what becomes of a job."""
 
     name: str
@@ -51,7 +51,7 @@ class Virtual(ABC):
         self._earlier: Counter[str] = Counter()
 
     @abstractmethod
-    def _decide(self, job: Job, run: str, earlier: int, before: int) -> Life:
+    def _decide(self, job: Job, run: str, earlier: int, before: int) -> VirtualJob:
         """What becomes of a job, `earlier` runs of its topology and `before` jobs of any kind after the first."""
 
     @abstractmethod
@@ -99,7 +99,7 @@ class Virtual(ABC):
         self._count(job.folder, word)
         return handle
 
-    def poll(self, handles: Sequence[str]) -> Mapping[str, Status]:
+    def poll(self, handles: Sequence[str]) -> Mapping[str, JobStatus]:
         """Where each of the jobs is at this moment of the clock."""
         runs = {handle: self._find(handle) for handle in handles}
         self._settle()  # what was adopted begins only now, when all that holds nodes has been adopted too
@@ -173,21 +173,21 @@ class Virtual(ABC):
             if run.folder.name in self._counted[run.folder.parent]:  # else `submit` is about to
                 self._note(run)
 
-    def _status(self, run: _Run | None) -> Status:
+    def _status(self, run: _Run | None) -> JobStatus:
         if run is None:
-            return Status(state=State.LOST)
+            return JobStatus(state=JobState.LOST)
         if run.cancelled is not None:
             return self._at_its_end(run, run.cancelled)
         if run.began is None:
-            return Status(state=State.WAITING, reason=f"{counted(run.life.nodes, 'node')} wanted, fewer are free")
+            return JobStatus(state=JobState.WAITING, reason=f"{counted(run.life.nodes, 'node')} wanted, fewer are free")
         return run.life.status(run.began, self._clock)
 
-    def _at_its_end(self, run: _Run, cancelled: float) -> Status:
+    def _at_its_end(self, run: _Run, cancelled: float) -> JobStatus:
         if run.began is None:
-            return Status(state=State.ENDED)
+            return JobStatus(state=JobState.ENDED)
         last = run.life.status(run.began, cancelled)
-        return Status(
-            state=State.ENDED,
+        return JobStatus(
+            state=JobState.ENDED,
             began=last.began,
             iterations=last.iterations,
             seconds_in=last.seconds_in,
@@ -203,15 +203,15 @@ class Virtual(ABC):
             self._take(record, Path(record.life.folder))
         return self._runs[handle]
 
-    def _recorded(self, handle: str | None, folder: Path | None) -> Record | None:
+    def _recorded(self, handle: str | None, folder: Path | None) -> VirtualJobRecord | None:
         """What a handle says, and what its folder adds: when the job began, and when it was cancelled."""
-        life = Life.of_text(handle) if handle else None
+        life = VirtualJob.of_text(handle) if handle else None
         if life is None:
             return None
         there = read(self._path(Path(life.folder) if folder is None else folder))
-        return there if there and there.life == life else Record(life=life)
+        return there if there and there.life == life else VirtualJobRecord(life=life)
 
-    def _take(self, record: Record, folder: Path) -> str:
+    def _take(self, record: VirtualJobRecord, folder: Path) -> str:
         handle = record.life.text()
         if handle in self._runs:
             return handle
@@ -250,4 +250,4 @@ class Virtual(ABC):
             return
 
     def _write(self, run: _Run) -> None:
-        written(self._path(run.folder), Record(life=run.life, began=run.began, cancelled=run.cancelled))
+        written(self._path(run.folder), VirtualJobRecord(life=run.life, began=run.began, cancelled=run.cancelled))

@@ -18,7 +18,7 @@ import numpy as np
 from tuner.core.columns import BoolArray, Columns, FloatArray
 from tuner.core.domain import RECOMPUTE
 from tuner.costmodel.memory import worst_need
-from tuner.costmodel.site_factors import PRIOR, Site
+from tuner.costmodel.site_factors import PRIOR, SiteFactors
 from tuner.costmodel.time import time_terms
 from tuner.launch.virtual.hash_rng import between, normal, uniform
 
@@ -75,7 +75,7 @@ MEMORY_KIND: Final = 0.05
 _CHUNK: Final = 8192
 
 
-class Truth:
+class GroundTruth:
     """Seconds and bytes of every topology on one cluster that nobody has."""
 
     def __init__(self, seed: int) -> None:
@@ -150,11 +150,11 @@ class Truth:
         return found
 
 
-def _site(seed: int) -> Site:
-    return Site(
+def _site(seed: int) -> SiteFactors:
+    return SiteFactors(
         **{
             field.name: math.exp(WIDER * getattr(PRIOR, field.name) * normal(seed, "site", field.name))
-            for field in fields(Site)
+            for field in fields(SiteFactors)
         }
     )
 

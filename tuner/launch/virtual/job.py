@@ -20,11 +20,11 @@ from typing import Any, Final
 
 from tuner.core.atomic_write import read_object, write_object
 from tuner.core.outcomes import Failure, Measurement, Outcome
-from tuner.launch.contract import Result, State, Status
+from tuner.launch.contract import JobState, JobStatus, Result
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Life:
+class VirtualJob:
     """What becomes of a virtual job; moments are seconds since it began."""
 
     cluster: str
@@ -62,13 +62,13 @@ class Life:
         seen = [moment for moment in self._marks() if moment < self.stops]
         return (*seen, self.stops)
 
-    def status(self, began: float, now: float) -> Status:
+    def status(self, began: float, now: float) -> JobStatus:
         """Where it is at `now`, having begun at `began` and not been cancelled."""
         if now >= began + self.ends:
-            return self._at(State.ENDED, began, began + self.stops)
-        return self._at(State.RUNNING, began, now)
+            return self._at(JobState.ENDED, began, began + self.stops)
+        return self._at(JobState.RUNNING, began, now)
 
-    def _at(self, state: State, began: float, now: float) -> Status:
+    def _at(self, state: JobState, began: float, now: float) -> JobStatus:
         seen = self._marks()
         moved = min(now, began + self.stops)
         # A mark at the very stop counts only for a job that was measured: another never finished that iteration.
@@ -77,9 +77,9 @@ class Life:
         done = max(0, passed - 1)
         since = began + seen[done] if done else began
         share = None
-        if passed and state is State.RUNNING:
+        if passed and state is JobState.RUNNING:
             share = min(1.0, max(0.0, (moved - began - seen[done]) / self.steps[done]))
-        return Status(
+        return JobStatus(
             state=state,
             began=began,
             iterations=done,
@@ -108,7 +108,7 @@ class Life:
         return json.dumps(asdict(self), separators=(",", ":"), sort_keys=True)
 
     @classmethod
-    def of_text(cls, text: str) -> Life | None:
+    def of_text(cls, text: str) -> VirtualJob | None:
         """What `text` wrote; None where it did not write this."""
         try:
             return cls.of(json.loads(text))
@@ -116,7 +116,7 @@ class Life:
             return None
 
     @classmethod
-    def of(cls, document: object) -> Life | None:
+    def of(cls, document: object) -> VirtualJob | None:
         """What a JSON document says; None where it is another document."""
         if not isinstance(document, Mapping) or set(document) != set(_READERS):
             return None
@@ -140,7 +140,7 @@ def _maybe(value: Any) -> float | None:
 
 
 _READERS: Final[Mapping[str, Callable[[Any], Any]]] = {
-    **{field.name: str for field in fields(Life)},
+    **{field.name: str for field in fields(VirtualJob)},
     **dict.fromkeys(("nodes", "order"), int),
     **dict.fromkeys(("submitted", "start_up", "stops"), float),
     "steps": lambda values: tuple(float(value) for value in values),
@@ -155,26 +155,26 @@ SCHEMA: Final = "tuner/virtual-job/1"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Record:
+class VirtualJobRecord:
     """What the file says; moments are by the cluster's clock."""
 
-    life: Life
+    life: VirtualJob
     began: float | None = None
     cancelled: float | None = None
 
 
-def read(path: Path) -> Record | None:
+def read(path: Path) -> VirtualJobRecord | None:
     """What stands there; None where nothing does, or something else."""
     document = read_object(path)
     if document.get("schema") != SCHEMA:
         return None
-    life, moments = Life.of(document.get("life")), (document.get("began"), document.get("cancelled"))
+    life, moments = VirtualJob.of(document.get("life")), (document.get("began"), document.get("cancelled"))
     if life is None or not all(moment is None or isinstance(moment, int | float) for moment in moments):
         return None
-    return Record(life=life, began=moments[0], cancelled=moments[1])
+    return VirtualJobRecord(life=life, began=moments[0], cancelled=moments[1])
 
 
-def written(path: Path, record: Record) -> None:
+def written(path: Path, record: VirtualJobRecord) -> None:
     """Write it whole or not at all. `OSError` leaves nothing behind."""
     document = {
         "schema": SCHEMA,

@@ -13,8 +13,8 @@ from tuner.core.errors import InputError, LaunchError
 from tuner.core.outcomes import Outcome
 from tuner.core.text import counted
 from tuner.launch.contract import Job
-from tuner.launch.virtual.cluster import Virtual
-from tuner.launch.virtual.job import Life, marks
+from tuner.launch.virtual.cluster import VirtualLauncher
+from tuner.launch.virtual.job import VirtualJob, marks
 
 UNTIMED: Final = 60.0
 """Seconds that a job without a time holds its nodes until it fails; tables do not say."""
@@ -23,7 +23,7 @@ _ANSWERS: Final = (Outcome.MEASURED, Outcome.OOM, Outcome.HUNG, Outcome.CRASHED)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
+class ReplayedRun:
     """One measured row: what was run, and what came of it."""
 
     workload: Workload
@@ -45,14 +45,14 @@ class Answer:
             raise InputError(f"{self.topology.key} took {self.seconds} seconds; a time is more than 0.")
 
 
-class Replay(Virtual):
+class ReplayLauncher(VirtualLauncher):
     """The answers of a table. Several of one topology answer in turn, the first again after the last."""
 
     name = "replay"
     simulated = False
 
-    def __init__(self, answers: Iterable[Answer], *, nodes: int | None = None, clock: float = 0.0) -> None:
-        self._answers: dict[str, list[Answer]] = {}
+    def __init__(self, answers: Iterable[ReplayedRun], *, nodes: int | None = None, clock: float = 0.0) -> None:
+        self._answers: dict[str, list[ReplayedRun]] = {}
         most = 0
         for answer in answers:
             self._answers.setdefault(run_word(answer.workload, answer.cluster, answer.topology), []).append(answer)
@@ -64,7 +64,7 @@ class Replay(Virtual):
     def _run_word(self, job: Job) -> str:
         return run_word(job.workload, job.cluster, job.topology)
 
-    def _decide(self, job: Job, run: str, earlier: int, before: int) -> Life:
+    def _decide(self, job: Job, run: str, earlier: int, before: int) -> VirtualJob:
         rows = self._answers.get(run)
         if rows is None:
             known = counted(len(self._answers), "topology").replace("topologys", "topologies")
@@ -80,7 +80,7 @@ class Replay(Virtual):
             Outcome.OOM: steps[0] / 2,
             Outcome.CRASHED: steps[0] / 2,
         }
-        return Life(
+        return VirtualJob(
             cluster=self._cluster,
             tag=job.tag,
             folder=str(job.folder),
@@ -112,6 +112,6 @@ def run_word(workload: Workload, cluster: Cluster, topology: Topology) -> str:
     return blake2b(text.encode(errors="surrogatepass"), digest_size=12).hexdigest()
 
 
-def _evidence(row: Answer) -> str:
+def _evidence(row: ReplayedRun) -> str:
     said = {Outcome.OOM: "OOM", Outcome.HUNG: "HANG", Outcome.CRASHED: "FAIL"}[row.outcome]
     return f"the table says {said}{': ' if row.note else ''}{row.note}"

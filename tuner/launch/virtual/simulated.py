@@ -18,10 +18,10 @@ from tuner.core.outcomes import Outcome
 from tuner.costmodel.flops import hardware_flops, per_gpu
 from tuner.costmodel.memory import limit
 from tuner.launch.contract import Job
-from tuner.launch.virtual.cluster import Virtual
-from tuner.launch.virtual.ground_truth import Truth
+from tuner.launch.virtual.cluster import VirtualLauncher
+from tuner.launch.virtual.ground_truth import GroundTruth
 from tuner.launch.virtual.hash_rng import between, normal, uniform
-from tuner.launch.virtual.job import Life, marks
+from tuner.launch.virtual.job import VirtualJob, marks
 
 NOISE: Final = 0.01
 """Standard deviation of a run's logarithm around the truth."""
@@ -51,7 +51,7 @@ _CRASHES: Final = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Drift:
+class SpeedChange:
     """A change of the cluster's speed in mid-study: jobs submitted from then on take `factor` times as long."""
 
     factor: float
@@ -83,7 +83,7 @@ class Faults:
     """Topologies, by key, whose every job ends so: OOM, HUNG or CRASHED."""
 
 
-class Simulated(Virtual):
+class SimulatedLauncher(VirtualLauncher):
     """A cluster of `nodes` nodes whose every answer follows from `seed`."""
 
     name = "simulated"
@@ -94,14 +94,14 @@ class Simulated(Virtual):
         nodes: int,
         *,
         seed: int = 0,
-        drift: Drift | None = None,
-        truth: Truth | None = None,
+        drift: SpeedChange | None = None,
+        truth: GroundTruth | None = None,
         faults: Faults | None = None,
         clock: float = 0.0,
     ) -> None:
         super().__init__(nodes, cluster=f"simulated {seed}", clock=clock)
         self.seed = seed
-        self.truth = truth or Truth(seed)
+        self.truth = truth or GroundTruth(seed)
         self._drift = drift
         self._faults = faults or Faults()
 
@@ -109,7 +109,7 @@ class Simulated(Virtual):
         text = repr((job.workload, job.cluster.gpu, job.cluster.gpus_per_node, job.topology))
         return blake2b(text.encode(errors="surrogatepass"), digest_size=12).hexdigest()
 
-    def _decide(self, job: Job, run: str, earlier: int, before: int) -> Life:
+    def _decide(self, job: Job, run: str, earlier: int, before: int) -> VirtualJob:
         columns = Columns.of([job.topology], job.workload, job.cluster)
         chance = (self.seed, run, earlier)
         pace = float(self.truth.seconds(columns)[0])
@@ -120,7 +120,7 @@ class Simulated(Virtual):
         seconds = median(steps[number - 1] for number in measured)
         start_up = START_UP[0] + (START_UP[1] - START_UP[0]) * min(1.0, (job.topology.nodes - 1) / (MANY_NODES - 1))
         outcome = self._outcome(job, columns, chance)
-        return Life(
+        return VirtualJob(
             cluster=self._cluster,
             tag=job.tag,
             folder=str(job.folder),

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from tuner.study.store.storage import understood
-from tuner.study.store.trial_store import Study
+from tuner.study.store.trial_store import TrialStore
 
 LONGEST: Final = 2045
 """Characters of one attribute."""
@@ -23,10 +23,10 @@ LARGEST: Final = 5_000_000
 """Bytes of a file that is shown."""
 
 
-class Notebook:
+class DashboardPublisher:
     """The dashboard's part of a study."""
 
-    def __init__(self, study: Study) -> None:
+    def __init__(self, study: TrialStore) -> None:
         self._study = study
         with understood(study.url):
             self._id = study.storage.get_study_id_from_name(study.name)

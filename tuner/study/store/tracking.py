@@ -14,7 +14,7 @@ from typing import Any, Final
 import optuna
 
 from tuner.core.errors import InputError, MissingDependency, UnknownName
-from tuner.study.store.trial_store import Study
+from tuner.study.store.trial_store import TrialStore
 
 TRACKERS: Final = ("mlflow", "wandb")
 METRIC: Final = "days"
@@ -41,7 +41,7 @@ class Tracker:
         except Exception as error:  # whatever a server, an account or a file has to say
             raise InputError(f"--track {name} cannot begin: {_first_line(error)}.") from None
 
-    def tell(self, study: Study, number: int) -> str | None:
+    def tell(self, study: TrialStore, number: int) -> str | None:
         """Tell of a trial that has ended; why it could not be told, where it could not."""
         if self._study is None:
             self._study = optuna.load_study(study_name=study.name, storage=study.storage)

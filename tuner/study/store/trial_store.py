@@ -37,7 +37,7 @@ STATES: Final[Mapping[Outcome, TrialState]] = {
 """How Optuna sees an outcome; every other one is a failure."""
 
 
-class Study:
+class TrialStore:
     """One study in a storage."""
 
     def __init__(self, storage: Storage, name: str) -> None:
@@ -49,7 +49,7 @@ class Study:
         self._over: dict[int, Trial] = {}
 
     @classmethod
-    def open(cls, url: str, name: str, settings: Mapping[str, Any]) -> Study:
+    def open(cls, url: str, name: str, settings: Mapping[str, Any]) -> TrialStore:
         """The study of that name, created where there is none.
 
         One that is about something else is refused with the difference named.
@@ -69,7 +69,7 @@ class Study:
         return study
 
     @classmethod
-    def existing(cls, url: str, name: str) -> Study:
+    def existing(cls, url: str, name: str) -> TrialStore:
         """The study of that name, which must be there."""
         storage = open_storage(url)
         with understood(url):
