@@ -10,7 +10,7 @@ import pytest
 from tests.stages import MARKED, OUTCOMES, STAGES, Behaviour, Stage
 from tuner.core.errors import LaunchError
 from tuner.core.outcomes import Outcome
-from tuner.launch import JobState, JobStatus, Launcher, Result
+from tuner.launch import JobResult, JobState, JobStatus, Launcher
 
 
 @pytest.fixture(params=[pytest.param(name, marks=MARKED.get(name, ())) for name in STAGES])
@@ -91,7 +91,7 @@ def test_a_job_that_waits_does_not_run(stage: Stage, launcher: Launcher) -> None
     assert began is not None
     assert began >= freed
     assert ended(stage, launcher, waits).iterations == 2
-    assert launcher.collect(waits).held <= launcher.now() - freed
+    assert launcher.collect(waits).elapsed <= launcher.now() - freed
     for handle in hanging:
         launcher.cancel(handle)
 
@@ -115,7 +115,7 @@ def test_a_job_ends_by_itself_after_its_last_iteration(stage: Stage, launcher: L
     assert result.failure is None
     assert result.measurement is not None
     assert result.measurement.simulated is launcher.simulated
-    assert result.held >= 3 * 0.5 * result.measurement.seconds
+    assert result.elapsed >= 3 * 0.5 * result.measurement.seconds
 
 
 def test_progress_never_goes_back(stage: Stage, launcher: Launcher) -> None:
@@ -291,6 +291,6 @@ def test_many_jobs_may_be_queued_at_once(stage: Stage, launcher: Launcher) -> No
     assert not {JobState.RUNNING, JobState.WAITING} & {status.state for status in launcher.poll(handles).values()}
 
 
-def _same(one: Result, other: Result) -> bool:
+def _same(one: JobResult, other: JobResult) -> bool:
     """All that both say; for how long nodes were held, a real launcher knows only as well as it has looked."""
     return (one.outcome, one.measurement, one.failure) == (other.outcome, other.measurement, other.failure)

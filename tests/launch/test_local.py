@@ -20,7 +20,7 @@ from tests.conftest import ROOT
 from tests.stages import CLUSTER, TOPOLOGIES, TRAINER, WORKLOAD, template
 from tuner.core.errors import InputError, LaunchError, MissingDependency
 from tuner.core.outcomes import Outcome
-from tuner.launch import Job, JobState, Result
+from tuner.launch import Job, JobResult, JobState
 from tuner.launch.local.launcher import LocalLauncher
 from tuner.launch.machine import check_jobs_can_run
 from tuner.launch.program import FIELDS, CommandTemplate, fields_of
@@ -74,7 +74,7 @@ def until(met: Callable[[], object], seconds: float = 20.0) -> float:
     return time.monotonic() - began
 
 
-def ended(launcher: LocalLauncher, handle: str, seconds: float = 20.0) -> Result:
+def ended(launcher: LocalLauncher, handle: str, seconds: float = 20.0) -> JobResult:
     def over() -> bool:
         launcher.wait(0.2)
         return launcher.poll([handle])[handle].state is JobState.ENDED

@@ -11,7 +11,7 @@ from tests.stages import CLUSTER, TOPOLOGIES, WORKLOAD, Behaviour, answer
 from tuner.core.domain import Topology, Workload
 from tuner.core.errors import InputError, LaunchError
 from tuner.core.outcomes import Measurement, Outcome
-from tuner.launch import Job, JobState, Result
+from tuner.launch import Job, JobResult, JobState
 from tuner.launch.virtual.replay import ReplayedRun, ReplayLauncher
 
 GOOD = TOPOLOGIES["good"]
@@ -28,7 +28,7 @@ def job(folder: Path, number: int, topology: Topology = GOOD, workload: Workload
     )
 
 
-def run(cluster: ReplayLauncher, what: Job) -> Result:
+def run(cluster: ReplayLauncher, what: Job) -> JobResult:
     handle = cluster.submit(what)
     for _ in range(10):
         cluster.wait(1000.0)
@@ -40,7 +40,7 @@ def test_a_row_answers_with_its_own_figures_and_they_are_not_simulated(tmp_path:
     assert found.measurement == Measurement(
         seconds=12.5, iterations=(2,), peak_memory=30e9, fullest=False, simulated=False
     )
-    assert found.held == 25.0
+    assert found.elapsed == 25.0
 
 
 @pytest.mark.parametrize(("behaviour", "said"), [("oom", "OOM"), ("crash", "FAIL")])

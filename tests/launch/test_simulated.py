@@ -25,7 +25,7 @@ from tuner.core.domain import Topology
 from tuner.core.errors import InputError, LaunchError
 from tuner.core.outcomes import Outcome
 from tuner.costmodel.estimate import CostModel
-from tuner.launch import Job, JobState, Result
+from tuner.launch import Job, JobResult, JobState
 from tuner.launch.virtual.ground_truth import CLIFF, USABLE, GroundTruth
 from tuner.launch.virtual.simulated import NOISE, Faults, SimulatedLauncher, SpeedChange
 from tuner.logs.failures import Failures
@@ -46,7 +46,7 @@ def job(folder: Path, number: int, topology: Topology = GOOD) -> Job:
     )
 
 
-def run(cluster: SimulatedLauncher, what: Job) -> Result:
+def run(cluster: SimulatedLauncher, what: Job) -> JobResult:
     """What comes of a job; one that hangs is cancelled."""
     handle = cluster.submit(what)
     for _ in range(20):
@@ -57,7 +57,7 @@ def run(cluster: SimulatedLauncher, what: Job) -> Result:
     return cluster.collect(handle)
 
 
-def seconds(found: Result) -> float:
+def seconds(found: JobResult) -> float:
     assert found.measurement is not None
     return found.measurement.seconds
 

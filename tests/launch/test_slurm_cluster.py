@@ -21,7 +21,7 @@ from tests.slurm_stage import ONCE, Acting, OnSlurm
 from tuner.core.atomic_write import read_object
 from tuner.core.errors import InputError, LaunchError
 from tuner.core.outcomes import Outcome
-from tuner.launch.contract import JobState, JobStatus, Result
+from tuner.launch.contract import JobResult, JobState, JobStatus
 from tuner.launch.slurm.launcher import SlurmLauncher
 from tuner.launch.slurm.site_profile import SiteProfile
 
@@ -62,12 +62,12 @@ def is_in(*states: JobState) -> Callable[[JobStatus], bool]:
     return lambda status: status.state in states
 
 
-def ended(launcher: SlurmLauncher, handle: str, seconds: float = 60.0) -> Result:
+def ended(launcher: SlurmLauncher, handle: str, seconds: float = 60.0) -> JobResult:
     until(launcher, handle, is_in(JobState.ENDED), seconds)
     return launcher.collect(handle)
 
 
-def evidence(result: Result) -> str:
+def evidence(result: JobResult) -> str:
     assert result.failure is not None
     return f"{result.failure.kind}: {result.failure.evidence}"
 
@@ -246,7 +246,7 @@ def test_a_job_that_reaches_its_time_limit_is_timed_out(stage: OnSlurm) -> None:
     result = ended(launcher, handle, 150)
     assert result.outcome is Outcome.TIMED_OUT
     assert "TIMEOUT" in evidence(result)
-    assert 55 <= result.held <= 120
+    assert 55 <= result.elapsed <= 120
     assert stage.open().collect(handle) == result
 
 
@@ -269,7 +269,7 @@ def test_a_job_that_is_preempted_begins_anew_and_is_measured_once(stage: OnSlurm
     assert again.began is not None
     result = ended(launcher, handle, 60)
     assert result.outcome is Outcome.MEASURED
-    assert result.again == "it was put back into the queue"
+    assert result.retried == "it was put back into the queue"
     assert (job.folder / "stdout.log.before-1").is_file()
     assert read_object(job.folder / "ended.json")["restart"] == 1
 

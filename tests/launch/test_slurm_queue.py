@@ -151,8 +151,8 @@ def test_a_job_that_was_put_back_into_the_queue_has_not_ended(
     last = {**second, "exit": 0, "signalled": False, "ended": commands.clock + 2}
     write_object(tmp_path / "0/ended.json", last)
     assert slurm.poll(handles)[handles[0]].state is JobState.ENDED
-    assert slurm.collect(handles[0]).again == "it was put back into the queue"
-    assert slurm.collect(handles[0]).held == 5.0 + 2.0, "its first run had its nodes too"
+    assert slurm.collect(handles[0]).retried == "it was put back into the queue"
+    assert slurm.collect(handles[0]).elapsed == 5.0 + 2.0, "its first run had its nodes too"
     later = SlurmLauncher(Acting(), nodes=4, commands=commands)
     assert later.collect(handles[0]) == slurm.collect(handles[0])
 

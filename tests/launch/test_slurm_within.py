@@ -127,7 +127,7 @@ def test_a_failed_step_is_unknown_until_slurm_says_whether_its_nodes_have_failed
     within.said.fails = set()
     until(steps, handle, is_in(JobState.ENDED))
     assert steps.excluded == {"n1": "down, not responding: disk"}
-    assert steps.collect(handle).again == "n1 failed under it"
+    assert steps.collect(handle).retried == "n1 failed under it"
     assert read_object(job.folder / "began.json")["nodes"] == "n2"
 
 

@@ -84,7 +84,7 @@ def test_nodes_that_failed_and_trials_that_were_run_again_stand_in_the_answer_an
     assert [trial["again"] for trial in document["trials"]] == ["", "", ""]
     kept = TrialStore.existing(sqlite_url(tmp_path / "s" / "study.db"), "s")
     trials = [
-        replace(trial, ending=replace(trial.ending, again="n7 failed under it")) if trial.ending else trial
+        replace(trial, ending=replace(trial.ending, retried="n7 failed under it")) if trial.ending else trial
         for trial in kept.trials()
     ]
     kept.close()

@@ -146,6 +146,6 @@ def ended(trial: Trial) -> str:
         says += f", {abs(off):.1%} {'more' if off > 0 else 'less'} than expected"
     if ending.reason:
         says += f"; {ending.reason}"
-    if ending.again:
-        says += f"; run again, for {ending.again}"
+    if ending.retried:
+        says += f"; run again, for {ending.retried}"
     return says if proposal.kind == "search" else f"{says} ({proposal.kind})"

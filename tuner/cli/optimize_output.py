@@ -149,7 +149,7 @@ def trial_document(trial: Trial) -> dict[str, Any]:
         "reason": proposal.why,
         "ended": ending.reason if ending else "",
         "evidence": ending.evidence if ending else "",
-        "again": ending.again if ending else "",
+        "again": ending.retried if ending else "",
         "tflops": ending.tflops if ending else None,
         "peak_memory_gib": ending.peak_memory / 2**30 if ending and ending.peak_memory else None,
         "node_hours": ending.node_hours if ending else 0.0,

@@ -77,15 +77,15 @@ class JobStatus:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Result:
+class JobResult:
     """How a job ended: MEASURED with a measurement, anything else with a failure, CANCELLED where somebody ended it."""
 
     outcome: Outcome
     measurement: Measurement | None = None
     failure: Failure | None = None
-    held: float = 0.0
+    elapsed: float = 0.0
     """Seconds for which it held its nodes."""
-    again: str = ""
+    retried: str = ""
     """Why it was begun anew, and where that was its nodes' fault which; empty where it was not."""
 
 
@@ -115,7 +115,7 @@ class Launcher(Protocol):
     def cancel(self, handle: str) -> None:
         """End a job with all its children; return when it is gone."""
 
-    def collect(self, handle: str) -> Result:
+    def collect(self, handle: str) -> JobResult:
         """How an ended job ended."""
 
     def adopt(self, job: Job, handle: str | None) -> str | None:

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from tuner.core.atomic_write import read_object
 from tuner.core.outcomes import Failure, Measurement, Outcome
-from tuner.launch.contract import Result
+from tuner.launch.contract import JobResult
 from tuner.logs import read_log
 from tuner.logs.failures import HOST_MEMORY, Sighting
 
@@ -28,7 +28,7 @@ LONGEST: Final = 64 << 20
 """Bytes of a log's end that are read for its failure."""
 
 
-def outcome_of(folder: Path, ended: Mapping[str, Any], measured: Sequence[int], *, on_host: bool) -> Result:
+def outcome_of(folder: Path, ended: Mapping[str, Any], measured: Sequence[int], *, on_host: bool) -> JobResult:
     """The result of a job whose processes are gone.
 
     An exit code proves nothing, since launchers lose them: success is a whole result, or the iterations in the log.
@@ -36,10 +36,10 @@ def outcome_of(folder: Path, ended: Mapping[str, Any], measured: Sequence[int], 
     held = max(0.0, float(ended.get("ended", 0.0)) - float(ended.get("began", 0.0))) if ended.get("began") else 0.0
     found = _from_result(folder, measured) or _from_log(folder, measured)
     if isinstance(found, Measurement):
-        return Result(outcome=Outcome.MEASURED, measurement=found, held=held)
+        return JobResult(outcome=Outcome.MEASURED, measurement=found, elapsed=held)
     outcome, meaning, evidence = found or _told(ended) or _why(folder, ended, on_host=on_host)
-    return Result(
-        outcome=outcome, failure=Failure(kind=outcome.value, evidence=evidence or meaning, meaning=meaning), held=held
+    return JobResult(
+        outcome=outcome, failure=Failure(kind=outcome.value, evidence=evidence or meaning, meaning=meaning), elapsed=held
     )
 
 

@@ -59,8 +59,8 @@ def trial_note(trial: Trial) -> str:
         lines.append(f"{word}: {seconds(trial.seconds)} s an iteration, {span(ending.objective or 0.0)}{memory}.")
     else:
         lines.append(f"{word}: {ending.outcome.value}. {ending.reason}")
-    if ending.again:
-        lines.append(f"Run again: {ending.again}.")
+    if ending.retried:
+        lines.append(f"Run again: {ending.retried}.")
     if ending.evidence:
         lines.append(f"Evidence: `{ending.evidence.replace('`', chr(39))}`")
     lines.append(f"{ending.node_hours:,.2f} node-hours.")

@@ -17,7 +17,7 @@ from tuner.core.atomic_write import write_object
 from tuner.core.errors import LaunchError, StudyError
 from tuner.core.outcomes import Failure, Outcome
 from tuner.costmodel.calibration import Calibration
-from tuner.launch.contract import Job, JobState, Launcher, Result
+from tuner.launch.contract import Job, JobResult, JobState, Launcher
 from tuner.search.candidates import CandidatePool
 from tuner.search.pruner import Referee
 from tuner.search.surrogate import Trust
@@ -291,9 +291,9 @@ class StudyLoop:
         evidence = self.launcher.explain(each.handle) if outcome is Outcome.HUNG else ""
         self.launcher.cancel(each.handle)
         held = self.launcher.now() - began if began is not None else 0.0
-        self._end(each, Ending(outcome=outcome, reason=reason, evidence=evidence, forecast=forecast, held=held))
+        self._end(each, Ending(outcome=outcome, reason=reason, evidence=evidence, forecast=forecast, elapsed=held))
 
-    def _told(self, each: RunningTrial, result: Result) -> None:
+    def _told(self, each: RunningTrial, result: JobResult) -> None:
         work = float(self.pool.work[each.trial.proposal.candidate])
         measured = result.measurement
         failure = result.failure or Failure(kind="", evidence="")
@@ -309,8 +309,8 @@ class StudyLoop:
                 iterations=measured.iterations if measured else (),
                 reason=failure.meaning or failure.kind,
                 evidence=failure.evidence,
-                held=result.held,
-                again=result.again,
+                elapsed=result.elapsed,
+                retried=result.retried,
             ),
         )
 
@@ -338,10 +338,10 @@ class StudyLoop:
             before = f"hung ({each.hung.reason}) and was run again with {_said(SYNC)}"
             reason = f"{ending.reason}; {before}" if ending.reason else before
             evidence = ending.evidence or each.hung.evidence
-            ending = replace(ending, reason=reason, evidence=evidence, held=ending.held + each.hung.held)
+            ending = replace(ending, reason=reason, evidence=evidence, elapsed=ending.elapsed + each.hung.elapsed)
         ending = replace(
             ending,
-            node_hours=ending.held * each.trial.proposal.nodes / 3600,
+            node_hours=ending.elapsed * each.trial.proposal.nodes / 3600,
             clock=self.launcher.now(),
             simulated=self.launcher.simulated,
         )

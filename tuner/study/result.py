@@ -402,7 +402,7 @@ SAID: Final = 8
 def mishaps(excluded: Mapping[str, str], trials: Sequence[Trial]) -> str:
     """One sentence; empty where nothing has happened. `excluded` are nodes that are left out, and why each is."""
     nodes = [f"{name} ({why})" for name, why in excluded.items()]
-    reasons = [(trial.number, trial.ending.again) for trial in trials if trial.ending is not None]
+    reasons = [(trial.number, trial.ending.retried) for trial in trials if trial.ending is not None]
     again = [f"trial {number} was run again ({reason})" for number, reason in reasons if reason]
     parts = [f"left out, for they have failed: {listed(nodes, limit=SAID)}"] * bool(nodes)
     parts += [listed(again, limit=SAID)] * bool(again)

@@ -77,7 +77,7 @@ class StudyState:
     def starts(self, iterations: int) -> list[float]:
         """Seconds until the first iteration was over, of the jobs that were measured."""
         endings = [trial.ending for trial in self.trials if trial.measured and trial.ending is not None]
-        return [max(0.0, each.held - (each.seconds or 0.0) * (iterations - 1)) for each in endings]
+        return [max(0.0, each.elapsed - (each.seconds or 0.0) * (iterations - 1)) for each in endings]
 
     def ours(self, trial: Trial) -> bool:
         """Whether the trial's candidate is one of this pool; it is unless the study was tampered with."""

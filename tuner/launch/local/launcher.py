@@ -19,7 +19,7 @@ from tuner.core.atomic_write import read_object, write_object
 from tuner.core.errors import LaunchError
 from tuner.core.text import counted
 from tuner.launch import supervisor as keeper
-from tuner.launch.contract import Job, JobState, JobStatus, Result
+from tuner.launch.contract import Job, JobResult, JobState, JobStatus
 from tuner.launch.log_tail import LogTail
 from tuner.launch.outcome import outcome_of
 from tuner.launch.program import ProcessSpec, Program
@@ -124,7 +124,7 @@ class LocalLauncher:
             _hang_up(kept, b"end\n")
             self._until_gone(kept)
 
-    def collect(self, handle: str) -> Result:
+    def collect(self, handle: str) -> JobResult:
         """How the job ended: by its result file, else by its log."""
         kept = self._find(handle)
         if kept is None or not self._over(kept):

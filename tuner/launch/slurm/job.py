@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from tuner.core.atomic_write import read_object, write_object
 from tuner.core.outcomes import Failure, Outcome
-from tuner.launch.contract import JobState, JobStatus, Result
+from tuner.launch.contract import JobResult, JobState, JobStatus
 from tuner.launch.log_tail import LogTail
 from tuner.launch.outcome import outcome_of
 from tuner.launch.slurm.script import UNWRITABLE
@@ -266,7 +266,7 @@ class SlurmJob:
         )
 
 
-def result_of(sent: SlurmJob, *, on_host: bool) -> Result:
+def result_of(sent: SlurmJob, *, on_host: bool) -> JobResult:
     """How a job ended that is over."""
     told, final = sent.told or {}, sent.final or {}
     code = told.get("exit", final.get("exit"))
@@ -277,7 +277,7 @@ def result_of(sent: SlurmJob, *, on_host: bool) -> Result:
         "ended": told.get("ended", final.get("at", 0.0)),
     }
     found = outcome_of(sent.folder, document, sent.measured, on_host=on_host)
-    return replace(_read(sent, found, on_host=on_host), again=_again(sent), held=found.held + sent.spent)
+    return replace(_read(sent, found, on_host=on_host), retried=_again(sent), elapsed=found.elapsed + sent.spent)
 
 
 def _again(sent: SlurmJob) -> str:
@@ -287,7 +287,7 @@ def _again(sent: SlurmJob) -> str:
     return f"{sent.failed} failed under it" if sent.failed else "it was put back into the queue"
 
 
-def _read(sent: SlurmJob, found: Result, *, on_host: bool) -> Result:
+def _read(sent: SlurmJob, found: JobResult, *, on_host: bool) -> JobResult:
     """The same, by what its result and its log say and by what the queue does."""
     if found.outcome is Outcome.MEASURED:
         return found
@@ -295,8 +295,8 @@ def _read(sent: SlurmJob, found: Result, *, on_host: bool) -> Result:
     code = told.get("exit", final.get("exit"))
     state = str(final.get("state", ""))
 
-    def failed(outcome: Outcome, kind: str, evidence: str) -> Result:
-        return Result(outcome=outcome, failure=Failure(kind=kind, evidence=evidence), held=found.held)
+    def failed(outcome: Outcome, kind: str, evidence: str) -> JobResult:
+        return JobResult(outcome=outcome, failure=Failure(kind=kind, evidence=evidence), elapsed=found.elapsed)
 
     if sent.ending.startswith("never: "):
         return failed(Outcome.CANCELLED, "Slurm would never start it", sent.ending.removeprefix("never: "))

@@ -18,7 +18,7 @@ from typing import Any, Final
 from tuner.core.atomic_write import read_object, write_object
 from tuner.core.errors import InputError, LaunchError
 from tuner.core.text import counted, listed
-from tuner.launch.contract import Job, JobState, JobStatus, Result
+from tuner.launch.contract import Job, JobResult, JobState, JobStatus
 from tuner.launch.excluded_nodes import excluded_nodes, keep_excluded
 from tuner.launch.program import ProcessSpec, Program
 from tuner.launch.slurm.commands import ControllerUnreachable, PollInterval, SlurmCommands
@@ -281,7 +281,7 @@ class SlurmLauncher:
                     self._sleep(min(1.0, 0.05 * 1.3 ** min(20, tried)))
                     tried += 1
 
-    def collect(self, handle: str) -> Result:
+    def collect(self, handle: str) -> JobResult:
         """How the job ended: by its result, its log, its script's word, and the queue's."""
         sent = self._find(handle)
         if sent is not None and not sent.over:

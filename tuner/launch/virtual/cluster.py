@@ -18,7 +18,7 @@ from pathlib import Path
 from tuner.core.errors import LaunchError
 from tuner.core.outcomes import Failure, Outcome
 from tuner.core.text import counted, shown
-from tuner.launch.contract import Job, JobState, JobStatus, Result
+from tuner.launch.contract import Job, JobResult, JobState, JobStatus
 from tuner.launch.virtual.job import VirtualJob, VirtualJobRecord, read, written
 
 
@@ -114,7 +114,7 @@ class VirtualLauncher(ABC):
         self._note(run)
         self._settle()
 
-    def collect(self, handle: str) -> Result:
+    def collect(self, handle: str) -> JobResult:
         """How a job ended; CANCELLED where it was cancelled before it could end by itself."""
         run = self._find(handle)
         if run is None:
@@ -125,8 +125,8 @@ class VirtualLauncher(ABC):
             return run.life.result()
         evidence = f"{'SIMULATED ' if self.simulated else ''}job {run.life.tag} was cancelled"
         held = 0.0 if run.began is None else run.cancelled - run.began
-        return Result(
-            outcome=Outcome.CANCELLED, failure=Failure(kind=Outcome.CANCELLED.value, evidence=evidence), held=held
+        return JobResult(
+            outcome=Outcome.CANCELLED, failure=Failure(kind=Outcome.CANCELLED.value, evidence=evidence), elapsed=held
         )
 
     def adopt(self, job: Job, handle: str | None) -> str | None:

@@ -20,7 +20,7 @@ from typing import Any, Final
 
 from tuner.core.atomic_write import read_object, write_object
 from tuner.core.outcomes import Failure, Measurement, Outcome
-from tuner.launch.contract import JobState, JobStatus, Result
+from tuner.launch.contract import JobResult, JobState, JobStatus
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,11 +88,11 @@ class VirtualJob:
             moved=moved if passed else began,
         )
 
-    def result(self) -> Result:
+    def result(self) -> JobResult:
         """How it ends by itself; the median of the measured iterations."""
         if self.outcome is not Outcome.MEASURED:
             failure = Failure(kind=self.outcome.value, evidence=self.evidence)
-            return Result(outcome=self.outcome, failure=failure, held=self.stops)
+            return JobResult(outcome=self.outcome, failure=failure, elapsed=self.stops)
         measurement = Measurement(
             seconds=median(self.steps[number - 1] for number in self.measured),
             iterations=self.measured,
@@ -101,7 +101,7 @@ class VirtualJob:
             fullest=self.simulated,  # a table says what somebody looked at
             simulated=self.simulated,
         )
-        return Result(outcome=self.outcome, measurement=measurement, held=self.stops)
+        return JobResult(outcome=self.outcome, measurement=measurement, elapsed=self.stops)
 
     def text(self) -> str:
         """It as one line of ASCII."""

@@ -11,6 +11,9 @@ from tuner.core.outcomes import Outcome
 Kind = Literal["search", "reference", "final"]
 """Why a job was proposed: to find a better one, to see whether the cluster has changed, to tell the best few apart."""
 
+_EARLIER_NAMES: Final = {"held": "elapsed", "again": "retried"}
+"""Fields of an ending under the names that studies of earlier versions store."""
+
 NOT_RUN: Final = frozenset({Outcome.REJECTED})
 """Outcomes of trials that were never launched and count in no budget."""
 
@@ -68,10 +71,10 @@ class Ending:
     evidence: str = ""
     forecast: float | None = None
     """Seconds of one iteration that a pruned job was heading for."""
-    held: float = 0.0
+    elapsed: float = 0.0
     """Seconds for which its nodes were held."""
     node_hours: float = 0.0
-    again: str = ""
+    retried: str = ""
     """Why its job was begun anew, and which nodes failed under it; empty where it was not."""
     clock: float = 0.0
     """When it ended, by the launcher's clock."""
@@ -108,14 +111,16 @@ class Trial:
 
 
 def ending_document(ending: Ending) -> dict[str, Any]:
-    """An ending as JSON holds it."""
-    return {**asdict(ending), "outcome": ending.outcome.value, "iterations": list(ending.iterations)}
+    """An ending as JSON; `held` and `again` are the names that earlier versions read."""
+    document = {**asdict(ending), "outcome": ending.outcome.value, "iterations": list(ending.iterations)}
+    return {**document, **{old: document[new] for old, new in _EARLIER_NAMES.items()}}
 
 
 def ending_of(document: Mapping[str, Any]) -> Ending:
     """The ending of a document; what a later version has added is left out."""
     known = {each.name for each in fields(Ending)}
-    given = {name: value for name, value in document.items() if name in known}
+    current = {**document, **{new: document[old] for old, new in _EARLIER_NAMES.items() if old in document}}
+    given = {name: value for name, value in current.items() if name in known}
     given["outcome"] = Outcome(given["outcome"])
     given["iterations"] = tuple(given.get("iterations", ()))
     return Ending(**given)
