@@ -16,7 +16,7 @@ from tuner.core.resources import catalog_files, ds_config, folder
 
 LOOK = """
 import json, sys
-from tuner import catalog, resources
+from tuner.core import catalog, resources
 print(json.dumps({
     "configs": [str(resources.ds_config(zero)) for zero in range(4)],
     "templates": str(resources.folder("templates")),

@@ -216,8 +216,8 @@ import sys, time
 from pathlib import Path
 from tests.stages import template
 from tests.launch.test_local import job
-from tuner.launch.local.launcher import Local
-launcher = Local(template(sys.argv[2]), ranks=8)
+from tuner.launch.local.launcher import LocalLauncher
+launcher = LocalLauncher(template(sys.argv[2]), ranks=8)
 one = job(Path(sys.argv[1]))
 handle = launcher.submit(one)
 print(one.tag, flush=True)

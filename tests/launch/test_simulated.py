@@ -67,8 +67,8 @@ import json, sys, pathlib
 from tests.stages import CLUSTER, TOPOLOGIES, WORKLOAD
 from tests.launch.test_simulated import GOOD, job, run
 from tuner.core.columns import Columns
-from tuner.launch.virtual.simulated import Simulated
-cluster, columns = Simulated(4, seed=11), Columns.of(TOPOLOGIES.values(), WORKLOAD, CLUSTER)
+from tuner.launch.virtual.simulated import SimulatedLauncher
+cluster, columns = SimulatedLauncher(4, seed=11), Columns.of(TOPOLOGIES.values(), WORKLOAD, CLUSTER)
 found = run(cluster, job(pathlib.Path(sys.argv[1]), 0))
 print(json.dumps([list(cluster.truth.seconds(columns)), list(cluster.truth.memory(columns)), repr(found)]))
 """

@@ -200,14 +200,14 @@ def test_a_job_that_slurm_could_not_start_again_is_not_told_by_what_its_first_ru
 
 TOO_MANY = """
 import os, resource
-from tuner.launch.slurm.commands import Commands, Silence
-commands = Commands.__new__(Commands)  # whether this machine has Slurm is not what is asked
+from tuner.launch.slurm.commands import SlurmCommands, ControllerUnreachable
+commands = SlurmCommands.__new__(SlurmCommands)  # whether this machine has Slurm is not what is asked
 if os.getuid() == 0:
     os.setuid(65534)  # the limit is not root's
 resource.setrlimit(resource.RLIMIT_NPROC, (0, 0))
 try:
     commands.ask("true")
-except Silence as silence:
+except ControllerUnreachable as silence:
     print(silence)
 """
 

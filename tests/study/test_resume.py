@@ -152,7 +152,7 @@ from pathlib import Path
 from tuner.space.build import space_for
 from tuner.study.setup import Request, begin
 from tuner.study.limits import Limits
-from tuner.study.loop import Tuning
+from tuner.study.loop import StudyLoop
 
 def observe(event):
     if event.kind == "started" and event.trial.number == 2:
@@ -161,7 +161,7 @@ def observe(event):
 space = space_for(model="gpt-1.3b", nodes=4, settings=("nodes=4", "tp=1,2,4", "recompute=none"))
 request = Request(space=space, limits=Limits(budget=9), study="adopted", runs=Path(sys.argv[1]))
 with begin(request, observe) as begun:
-    Tuning(begun.setup).run()
+    StudyLoop(begun.setup).run()
 """
 
 
@@ -337,7 +337,7 @@ from pathlib import Path
 from tuner.space.build import space_for
 from tuner.study.setup import Request, begin
 from tuner.study.limits import Limits
-from tuner.study.loop import Tuning
+from tuner.study.loop import StudyLoop
 
 runs, url, budget = sys.argv[1:]
 
@@ -350,7 +350,7 @@ request = Request(
     space=space, limits=Limits(budget=int(budget)), study="shared", runs=Path(runs), storage=url, sampler="grid"
 )
 with begin(request, observe) as begun:
-    Tuning(begun.setup).run()
+    StudyLoop(begun.setup).run()
 """
 """One of several; it stands still, with its first job running, until it is killed."""
 

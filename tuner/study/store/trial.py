@@ -119,7 +119,7 @@ def ending_document(ending: Ending) -> dict[str, Any]:
 def ending_of(document: Mapping[str, Any]) -> Ending:
     """The ending of a document; what a later version has added is left out."""
     known = {each.name for each in fields(Ending)}
-    current = {**document, **{new: document[old] for old, new in _EARLIER_NAMES.items() if old in document}}
+    current = {**{new: document[old] for old, new in _EARLIER_NAMES.items() if old in document}, **document}
     given = {name: value for name, value in current.items() if name in known}
     given["outcome"] = Outcome(given["outcome"])
     given["iterations"] = tuple(given.get("iterations", ()))
