@@ -39,7 +39,9 @@ def outcome_of(folder: Path, ended: Mapping[str, Any], measured: Sequence[int], 
         return JobResult(outcome=Outcome.MEASURED, measurement=found, elapsed=held)
     outcome, meaning, evidence = found or _told(ended) or _why(folder, ended, on_host=on_host)
     return JobResult(
-        outcome=outcome, failure=Failure(kind=outcome.value, evidence=evidence or meaning, meaning=meaning), elapsed=held
+        outcome=outcome,
+        failure=Failure(kind=outcome.value, evidence=evidence or meaning, meaning=meaning),
+        elapsed=held,
     )
 
 
