@@ -27,7 +27,7 @@ from tuner.tables import Row, Table, read_table, table_of
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 DEVELOPMENT: Final = ROOT.parent / "shared" / "measured"
-SHIPPED: Final = ROOT / "tests" / "data" / "tables"
+SHIPPED: Final = ROOT / "corpus"
 SEEDS: Final = range(8)
 ROWS: Final = 5
 DAY: Final = re.compile(r"\d\d-\d\d")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import doctest
 import importlib
 import re
-import shutil
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -29,7 +28,8 @@ def test_the_examples_of_a_docstring_come_out_as_they_stand(name: str) -> None:
 
 def test_the_page_about_python_comes_out_as_it_stands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """In an empty folder that holds the repository's tables."""
-    shutil.copytree(ROOT / "tests/data/tables", tmp_path / "tests/data/tables")
+    for name in ("corpus", "tests"):
+        (tmp_path / name).symlink_to(ROOT / name)
     monkeypatch.chdir(tmp_path)
     found = doctest.testfile(str(ROOT / "docs/python.md"), module_relative=False)
     assert found.attempted > 15

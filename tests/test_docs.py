@@ -77,7 +77,8 @@ def test_the_tutorial_comes_out_as_it_stands(run: Run, tmp_path: Path, monkeypat
     """Each command after the other in one folder, and what is shown beneath one is what it prints."""
     (tmp_path / "tests").mkdir()
     (tmp_path / "tests" / "data").symlink_to(ROOT / "tests" / "data")
-    (tmp_path / "docs").symlink_to(ROOT / "docs")
+    for name in ("corpus", "docs"):
+        (tmp_path / name).symlink_to(ROOT / name)
     monkeypatch.chdir(tmp_path)
     printed = ""
     blocks = re.findall(r"```(sh|text)\n(.*?)```", TUTORIAL.read_text(), re.DOTALL)
@@ -127,7 +128,7 @@ def test_the_output_shown_in_the_readme_is_what_the_command_prints(
     """But for times, and for what an ellipsis stands for."""
     blocks = re.findall(r"```text\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
     (block,) = [block for block in blocks if block.startswith(start)]
-    for name in ("tests", "docs"):
+    for name in ("corpus", "docs", "tests"):
         (tmp_path / name).symlink_to(ROOT / name)
     monkeypatch.chdir(tmp_path)
     said = run(*arguments)

@@ -14,7 +14,7 @@ from tuner.core.outcomes import Outcome
 from tuner.logs import failures
 
 PAGE = (ROOT / "docs" / "troubleshooting.md").read_text()
-BLOOM = "tests/data/tables/bloom-a100.csv"
+BLOOM = "corpus/bloom-a100.csv"
 WRONG = [
     (("plan", "--model", "bloom-14400x80", "--exact-nodes"), "none of 691,200 topologies is legal", 1),
     (("plan", "--model", "nobody"), "there is no model called", 2),

@@ -23,7 +23,7 @@ from tuner.audit.printed_row import PrintedRow, cases_of
 from tuner.audit.units import units_of
 from tuner.tables import Table, read_table, table_of, write_csv
 
-TABLES = ROOT / "tests/data/tables"
+TABLES = ROOT / "corpus"
 BLOOM = read_table(TABLES / "bloom-a100.csv")
 FOUND = audit(BLOOM)
 WIDE = read_table(ROOT / "tests/data/reports/tr8-104b.md")

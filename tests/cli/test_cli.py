@@ -303,10 +303,10 @@ BAD_INPUT = [
     (("audit",), "Missing argument 'TABLE|LOG'"),
     (("audit", "no/such.csv"), "there is no file no/such.csv."),
     (("audit", ".gitignore"), ".gitignore has none of the columns of a measurement table"),
-    (("audit", "tests/data/tables/bloom-a100.csv", "--fix"), "--fix and -o FILE go together."),
-    (("audit", "tests/data/tables/bloom-a100.csv", "-o", "x.csv"), "--fix and -o FILE go together."),
-    (("audit", "tests/data/tables/bloom-a100.csv", "--default", "gpu"), "--default 'gpu' is not COLUMN=VALUE"),
-    (("audit", "tests/data/tables/bloom-a100.csv", "--fix", "-o", "no/such/x.csv"), "no/such/x.csv cannot be written"),
+    (("audit", "corpus/bloom-a100.csv", "--fix"), "--fix and -o FILE go together."),
+    (("audit", "corpus/bloom-a100.csv", "-o", "x.csv"), "--fix and -o FILE go together."),
+    (("audit", "corpus/bloom-a100.csv", "--default", "gpu"), "--default 'gpu' is not COLUMN=VALUE"),
+    (("audit", "corpus/bloom-a100.csv", "--fix", "-o", "no/such/x.csv"), "no/such/x.csv cannot be written"),
 ]
 
 

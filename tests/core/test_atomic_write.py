@@ -12,7 +12,7 @@ import pytest
 from tests.conftest import Run
 from tuner.core.atomic_write import RUNNABLE, write_whole
 
-TABLE = "tests/data/tables/enoki-h100.csv"
+TABLE = "corpus/enoki-h100.csv"
 
 
 def test_a_file_that_is_there_keeps_its_permissions_and_a_link_its_target(tmp_path: Path) -> None:

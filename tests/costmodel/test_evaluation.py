@@ -20,7 +20,7 @@ from tuner.core.errors import NothingUsable
 from tuner.costmodel.evaluation import Evaluation, RowEstimate, evaluate, kendall_tau, ordered_pairs, regret
 from tuner.tables import Table, table_of, write_csv
 
-TABLES = ROOT / "tests" / "data" / "tables"
+TABLES = ROOT / "corpus"
 MEGATRON = str(TABLES / "megatron-2021-a100.csv")
 few_figures = st.lists(st.tuples(st.sampled_from([1.0, 1.01, 2.0, 3.5]), st.sampled_from([1.0, 2.0, 4.0])), min_size=1)
 Rows = list[dict[str, str]]

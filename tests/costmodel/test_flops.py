@@ -18,7 +18,7 @@ from tuner.core.columns import Columns
 from tuner.core.domain import Cluster, Model, Topology, Workload
 from tuner.costmodel.flops import forward_terms, hardware_flops, model_flops, older_estimate, per_gpu, training_seconds
 
-ROWS = list(csv.DictReader((ROOT / "tests/data/tables/bloom-a100.csv").read_text(encoding="utf-8").splitlines()))
+ROWS = list(csv.DictReader((ROOT / "corpus/bloom-a100.csv").read_text(encoding="utf-8").splitlines()))
 CORRECTED = [row for row in ROWS if row["tflops"] and row["group"] >= "bloom-02-21"]
 OLDER = [row for row in ROWS if row["tflops"] and row["group"] < "bloom-02-21"]
 

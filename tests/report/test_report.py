@@ -51,7 +51,7 @@ def test_a_study_read_again_stands_as_its_search_left_it(run: Run, tmp_path: Pat
 
 
 def test_a_study_that_began_with_a_calibration_is_read_with_it(run: Run, tmp_path: Path) -> None:
-    table = str(ROOT / "tests/data/tables/bloom-a100.csv")
+    table = str(ROOT / "corpus/bloom-a100.csv")
     arguments = ("--budget", "6", "--set", "tp=8", "--set", "heads=64", "--from", table, "--study", "s")
     document = json.loads(run("optimize", *arguments, "--runs", str(tmp_path), "--json").out)
     said = json.loads(run("report", "s", "--runs", str(tmp_path), "--json").out)

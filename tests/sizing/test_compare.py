@@ -20,7 +20,7 @@ from tuner.costmodel.evaluation import evaluate
 from tuner.export.fsdp import fsdp_files
 from tuner.tables import read_table
 
-TABLE = "tests/data/tables/enoki-h100.csv"
+TABLE = "corpus/enoki-h100.csv"
 ENOKI = ("compare", "--table", TABLE, "--set", "tp=1,4", "--global-batch", "512")
 ONE = ("compare", "--model", "enoki-40", "--gpu", "H100-80GB-SXM", "--nodes", "1", "--gpus-per-node", "4")
 

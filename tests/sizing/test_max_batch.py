@@ -19,8 +19,8 @@ from tuner.launch.supervisor import members
 from tuner.sizing import STRATEGIES, BatchGrid, BatchResult, fitted, look_for, pressures, ratio_at
 from tuner.sizing.fit import Word
 
-E1 = ("max-batch", "--launcher", "replay", "--table", "tests/data/tables/e1-400m-ada.csv", "--step", "16")
-ENOKI = ("max-batch", "--launcher", "replay", "--table", "tests/data/tables/enoki-h100.csv")
+E1 = ("max-batch", "--launcher", "replay", "--table", "corpus/e1-400m-ada.csv", "--step", "16")
+ENOKI = ("max-batch", "--launcher", "replay", "--table", "corpus/enoki-h100.csv")
 
 
 def _document(run: Run, *arguments: str) -> dict[str, Any]:

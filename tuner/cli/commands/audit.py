@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from tuner.tables import Table
 
 
-@click.command(epilog="Example: tuner audit tests/data/tables/bloom-a100.csv")
+@click.command(epilog="Example: tuner audit corpus/bloom-a100.csv")
 @click.argument("file", metavar="TABLE|LOG")
 @takes_defaults
 @click.option("--fix", is_flag=True, help="Write the repaired table, with a note in each touched row; needs -o.")

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from tuner.tables import Table
 
 
-@click.command(epilog="Example: tuner calibrate tests/data/tables/enoki-h100.csv -o runs/site.toml")
+@click.command(epilog="Example: tuner calibrate corpus/enoki-h100.csv -o runs/site.toml")
 @takes_a_table
 @click.option("-o", "--output", metavar="FILE", required=True, help="The TOML file to write.")
 @click.option(

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from tuner.tables import Row, Table
 
 
-@click.command(epilog="Example: tuner evaluate tests/data/tables/megatron-2021-a100.csv")
+@click.command(epilog="Example: tuner evaluate corpus/megatron-2021-a100.csv")
 @takes_a_table
 @click.option(
     "--calibration", metavar="FILE", help="A site.toml of tuner calibrate; without it the model knows no site."

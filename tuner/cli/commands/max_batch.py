@@ -39,7 +39,7 @@ def _implies_its_launcher(command: Command) -> Command:
 
 @click.command(
     "max-batch",
-    epilog="Example: tuner max-batch --launcher replay --table tests/data/tables/e1-400m-ada.csv --step 16",
+    epilog="Example: tuner max-batch --launcher replay --table corpus/e1-400m-ada.csv --step 16",
 )
 @_implies_its_launcher
 @describes_a_space
