@@ -26,8 +26,16 @@ GOLDEN: Final = Path(__file__).parent / "data" / "golden" / "terms.csv"
 HEADER: Final = ("case", "key", "quantity", "term", "value")
 
 SLOW_SITE: Final = SiteFactors(
-    **{"products": 0.93, "attention": 1.12, "traffic": 0.88, "inner_link": 1.17, "network": 0.71},
-    **{"pipeline_link": 0.83, "host": 1.9, "upkeep": 1.4, "context": 1.25, "activations": 1.07},
+    products=0.93,
+    attention=1.12,
+    traffic=0.88,
+    inner_link=1.17,
+    network=0.71,
+    pipeline_link=0.83,
+    host=1.9,
+    upkeep=1.4,
+    context=1.25,
+    activations=1.07,
 )
 """A site that departs from 1 in every factor, each time by another amount."""
 

@@ -109,6 +109,9 @@ def broken(topology: Topology, space: Space) -> set[str]:
         policies.add("micro-batch-power-of-two")
     if microbatches < pp:
         policies.add("microbatches-fill-pipeline")
+    searched = not model.head_size and model.heads != space.workload.model.heads
+    if searched and not 64 <= Fraction(model.hidden, model.heads) <= 256:
+        policies.add("head-size")
     return found | (policies - allowed)
 
 

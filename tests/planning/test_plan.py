@@ -197,17 +197,28 @@ def test_the_nearest_names_what_changes_from_what_to_what(default_space: Space) 
     assert changes(topology, near, default_space) == {"nodes": (45, 48), "pp": (5, 6), "dp": (9, 8)}
 
 
-def test_a_way_out_prefers_the_axes_of_its_own_rule(default_space: Space) -> None:
+def test_a_way_out_prefers_the_axes_of_its_own_rule() -> None:
     """112 heads are as near as another tensor degree, but the kernel's rule names heads first."""
-    topology = asked("tp8-pp6-dp8-mbs1-z1-h16", default_space)
-    broken = {v.rule: v for v in explain(default_space, topology).violations}
+    space = space_for(allow=["head-size"])
+    topology = asked("tp8-pp6-dp8-mbs1-z1-h16", space)
+    broken = {v.rule: v for v in explain(space, topology).violations}
     way = broken["fused-softmax"].nearest
     assert way is not None
-    plain = nearest(default_space, topology, most=1)[0]
-    along = nearest(default_space, topology, most=1, along=("heads",))[0]
+    plain = nearest(space, topology, most=1)[0]
+    along = nearest(space, topology, most=1, along=("heads",))[0]
     assert (along.heads, along.micro_batch) == (32, 1)
     assert (plain.heads, plain.micro_batch) == (16, 2)
-    assert way == nearest(default_space, topology, most=1, along=BY_NAME["fused-softmax"].vary)[0]
+    assert way == nearest(space, topology, most=1, along=BY_NAME["fused-softmax"].vary)[0]
+
+
+def test_a_key_with_heads_of_another_width_is_explained(default_space: Space) -> None:
+    """The rule names the width, the numbers of heads that have a kernel, and the closest legal topology."""
+    explanation = explain(default_space, asked("tp8-pp12-dp4-mbs2-z1-h16", default_space))
+    (verdict,) = explanation.violations
+    assert (verdict.rule, verdict.message) == ("head-size", "16 heads of hidden 14336 are 896 wide, not 64 to 256")
+    assert [str(remedy) for remedy in verdict.remedies] == ["heads may be 64, 112, 128 or 224"]
+    assert verdict.nearest is not None
+    assert verdict.nearest.key == "tp8-pp12-dp4-mbs2-z1"
 
 
 def test_each_opening_of_an_empty_space_opens_it() -> None:
@@ -222,10 +233,10 @@ def test_each_opening_of_an_empty_space_opens_it() -> None:
 @pytest.mark.parametrize(
     ("described", "opening"),
     [
-        ({"settings": ["tp=3"]}, "tp not held to 3 (91,272 legal)"),
-        ({"settings": ["heads=100"]}, "heads not held to 100 (91,272 legal)"),
-        ({"settings": ["shape=13824x78", "pp=7"]}, "pp not held to 7 (87,690 legal)"),
-        ({"global_batch": 2047}, "global batch 2048 (91,272 legal) or global batch 1920 ("),
+        ({"settings": ["tp=3"]}, "tp not held to 3 (45,636 legal)"),
+        ({"settings": ["heads=100"]}, "heads not held to 100 (45,636 legal)"),
+        ({"settings": ["shape=13824x78", "pp=7"]}, "pp not held to 7 (35,292 legal)"),
+        ({"global_batch": 2047}, "global batch 2048 (45,636 legal) or global batch 1920 ("),
         ({"precision": "fp32", "attention": "fused"}, "--attention eager ("),
         ({"settings": ["dp=7"]}, "dp not held to 7 ("),
         ({"settings": ["micro_batch=3"]}, "micro_batch not held to 3 ("),

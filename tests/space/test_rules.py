@@ -16,7 +16,7 @@ from tuner.core.keys import parse_key
 from tuner.space.build import space_for
 from tuner.space.rules import BY_NAME, POLICIES, RULES, RuleSet
 from tuner.space.rules.quantities import head_weight, softmax_block, stage_excess, wave_efficiency
-from tuner.space.space import Space
+from tuner.space.space import Space, as_stored, space_document
 
 
 @given(st.lists(topologies(), min_size=1, max_size=8), workloads(), clusters())
@@ -122,6 +122,7 @@ BREAKS = {
     "fused-softmax": ("tp8-pp6-mbs4-z1-h108", {}),
     "micro-batch-power-of-two": ("tp8-pp6-mbs6-z1-gbs2016", {}),
     "microbatches-fill-pipeline": ("tp8-pp12-mbs64-z1", {}),
+    "head-size": ("tp8-pp12-mbs1-z1-h16", {}),
     "hidden-per-tp-by-8": ("tp8-pp12-mbs1-z1-14344x72", {}),
     "hidden-per-tp-by-64": ("tp8-pp10-mbs1-z1-14400x80", {}),
     "head-size-by-8": ("tp8-pp12-mbs1-z1-h1024-14336x72", {"model": "bloom-13824x78"}),
@@ -207,3 +208,22 @@ def test_columns_of_no_topology_are_empty(default_space: Space) -> None:
     columns = Columns.of([], default_space.workload, default_space.cluster)
     assert all(rule.broken_rows(columns).shape == (0,) for rule in RULES)
     assert columns.tp.dtype == np.int64
+
+
+def test_other_heads_than_the_models_own_are_of_a_width_that_kernels_have(default_space: Space) -> None:
+    """Of the default study's six numbers of heads three remain; the model's own is never judged."""
+    points = np.concatenate(list(default_space.blocks()))
+    assert set(default_space.columns(points).heads.tolist()) == {64, 112, 128}
+    allowed = space_for(allow=["head-size"])
+    points = np.concatenate(list(allowed.blocks()))
+    assert {16, 32, 256} < set(allowed.columns(points).heads.tolist())
+    narrow = space_for(model=Model(layers=4, hidden=64, heads=4, vocab=512, seq=64), nodes=1, global_batch=32)
+    assert narrow.count()
+
+
+def test_a_stored_space_keeps_the_policies_of_its_time(default_space: Space) -> None:
+    """A study begun before a policy was added goes on with the topologies that it had."""
+    document = space_document(default_space)
+    assert as_stored(default_space, document) is default_space
+    del document["rules"]["policies"]
+    assert as_stored(default_space, document).rules.allowed == {"head-size"}

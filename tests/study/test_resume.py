@@ -32,7 +32,10 @@ from tests.studies import (
     url_of,
 )
 from tuner.core.outcomes import Outcome
+from tuner.space.build import space_for
+from tuner.space.rules import RuleSet
 from tuner.study.limits import Limits
+from tuner.study.setup import Request, begin
 from tuner.study.store.owner import gone, this_worker
 from tuner.study.store.storage import sqlite_url
 from tuner.study.store.trial import Proposal, Trial
@@ -151,7 +154,10 @@ import os, signal, sys
 from pathlib import Path
 from tuner.space.build import space_for
 from tuner.study.setup import Request, begin
+from tuner.space.build import space_for
+from tuner.space.rules import RuleSet
 from tuner.study.limits import Limits
+from tuner.study.setup import Request, begin
 from tuner.study.loop import StudyLoop
 
 def observe(event):
@@ -336,7 +342,10 @@ import os, signal, sys
 from pathlib import Path
 from tuner.space.build import space_for
 from tuner.study.setup import Request, begin
+from tuner.space.build import space_for
+from tuner.space.rules import RuleSet
 from tuner.study.limits import Limits
+from tuner.study.setup import Request, begin
 from tuner.study.loop import StudyLoop
 
 runs, url, budget = sys.argv[1:]
@@ -391,3 +400,17 @@ def test_four_workers_on_postgresql_keep_one_budget_when_one_is_killed_and_take_
     assert sum(each.err.count("adopted") for each in said) == 1
     jobs = [path.name.split("-")[0] for path in (tmp_path / "runs" / "shared" / "jobs").iterdir()]
     assert len(jobs) == len(set(jobs)), "one folder, one job"
+
+
+def test_a_study_begun_before_a_policy_goes_on_without_it(tmp_path: Path) -> None:
+    """Its topologies are numbered as they were, and its settings do not differ from the same command's of today."""
+    space = space_for(settings=["tp=8", "pp=12", "vpp=1", "zero=1", "recompute=full"], exact_nodes=True)
+    request = Request(space=space, limits=Limits(budget=1), study="old", runs=tmp_path)
+    with begin(request, lambda _event: None) as begun:
+        before = len(begun.setup.pool)
+        settings = begun.setup.study.settings
+        del settings["rules"]["policies"]
+        begun.setup.study.note("settings", settings)
+    with begin(request, lambda _event: None) as begun:
+        pool = begun.setup.pool
+    assert len(pool) == replace(space, rules=RuleSet(allowed=frozenset(["head-size"]))).count() > before

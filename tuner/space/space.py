@@ -7,7 +7,7 @@ known, and what it refuses is never multiplied by the axes that follow.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import prod
@@ -21,7 +21,7 @@ from tuner.core.domain import PARTITION, RECOMPUTE, Cluster, Topology, Workload
 from tuner.core.errors import InputError
 from tuner.core.validation import check_size
 from tuner.space.axes import Axes, axes_document
-from tuner.space.rules import Rule, RuleSet
+from tuner.space.rules import FIRST_POLICIES, POLICIES, Rule, RuleSet
 
 BLOCK: Final = 1 << 18
 """Rows that are held at once: what bounds memory."""
@@ -210,6 +210,13 @@ def space_document(space: Space) -> dict[str, Any]:
     return {
         "workload": workload_document(space.workload),
         "cluster": cluster_document(space.cluster),
-        "rules": {"allowed": sorted(space.rules.allowed)},
+        "rules": {"allowed": sorted(space.rules.allowed), "policies": list(POLICIES)},
         "axes": {**axes_document(space.axes), "dp": list(space.dp)},
     }
+
+
+def as_stored(space: Space, document: Mapping[str, Any]) -> Space:
+    """Return the space under the policies that its stored document lists; policies that came later are off."""
+    stored = document["rules"].get("policies", FIRST_POLICIES)
+    later = frozenset(POLICIES).difference(stored, space.rules.allowed)
+    return replace(space, rules=RuleSet(allowed=space.rules.allowed | later)) if later else space

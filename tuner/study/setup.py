@@ -33,7 +33,7 @@ from tuner.launch.virtual.simulated import SimulatedLauncher, SpeedChange
 from tuner.planning.plan import why_empty
 from tuner.search.candidates import MOST, CandidatePool
 from tuner.search.samplers import SAMPLERS
-from tuner.space.space import Space, Tally, space_document
+from tuner.space.space import Space, Tally, as_stored, space_document
 from tuner.study.limits import Limits, trust_for
 from tuner.study.loop import Setup, StudyEvent
 from tuner.study.replay_setup import replayed
@@ -117,6 +117,8 @@ def begin(request: Request, observe: Callable[[StudyEvent], None]) -> Iterator[B
         with _folder(folder):
             url = sqlite_url(folder / "study.db") if request.storage is None else request.storage
             study = TrialStore.open(url, name, about)
+        if tally is not None and (space := as_stored(request.space, study.settings)) is not request.space:
+            pool = _whole(space, tally)  # begun before a policy was added
         opened.callback(study.close)
         _keep_site(study, request.calibration)
         trials = study.trials()

@@ -5,6 +5,6 @@ off by its name. **Advice** marks what is slow and never rejects.
 """
 
 from tuner.space.rules.rule import Level, Rule
-from tuner.space.rules.ruleset import BY_NAME, POLICIES, RULES, RuleSet
+from tuner.space.rules.ruleset import BY_NAME, FIRST_POLICIES, POLICIES, RULES, RuleSet
 
-__all__ = ["BY_NAME", "POLICIES", "RULES", "Level", "Rule", "RuleSet"]
+__all__ = ["BY_NAME", "FIRST_POLICIES", "POLICIES", "RULES", "Level", "Rule", "RuleSet"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from tuner.space.rules import quantities as sentences
-from tuner.space.rules.quantities import fused_softmax_refuses, ramp_breaks
+from tuner.space.rules.quantities import NARROWEST_HEAD, WIDEST_HEAD, fused_softmax_refuses, ramp_breaks
 from tuner.space.rules.rule import BLOOM, MEGATRON, Rule
 
 POLICIES: Final[tuple[Rule, ...]] = (
@@ -83,5 +83,20 @@ POLICIES: Final[tuple[Rule, ...]] = (
         vary=("micro_batch", "pp"),
         broken=lambda c: c.microbatches < c.pp,
         numbers=lambda c: f"{c.microbatches} microbatches cannot fill pp={c.pp} stages",
+    ),
+    Rule(
+        name="head-size",
+        level="policy",
+        sentence=f"a number of heads other than the model's own makes heads {NARROWEST_HEAD} to {WIDEST_HEAD} wide",
+        source="FlashAttention, hopper/generate_kernels.py: head dimensions 64 to 256; its README: up to 256",
+        reads=("hidden", "heads"),
+        vary=("heads",),
+        broken=lambda c: (
+            (c.heads != c.workload.model.heads) & ((c.head_size < NARROWEST_HEAD) | (c.head_size > WIDEST_HEAD))
+        ),
+        numbers=lambda c: (
+            f"{c.heads} heads of hidden {c.hidden} are {c.head_size:g} wide, not {NARROWEST_HEAD} to {WIDEST_HEAD}"
+        ),
+        binding=lambda workload: not workload.model.head_size,
     ),
 )

@@ -15,6 +15,10 @@ from tuner.core.text import counted
 LONGEST_FUSED: Final = 4096
 """Tokens that Megatron's fused softmax kernel takes at most."""
 
+NARROWEST_HEAD: Final = 64
+WIDEST_HEAD: Final = 256
+"""Widths of a head for which FlashAttention 3 has kernels."""
+
 
 def softmax_block(seq: int) -> int:
     """Attention batches that one block of Megatron's fused softmax kernel handles at a sequence length.

@@ -60,3 +60,6 @@ RULES: Final[tuple[Rule, ...]] = (*LAWS, *policies.POLICIES, *ADVICE)
 BY_NAME: Final = {rule.name: rule for rule in RULES}
 POLICIES: Final = tuple(rule.name for rule in policies.POLICIES)
 """The names that `--allow` takes."""
+
+FIRST_POLICIES: Final = tuple(name for name in POLICIES if name != "head-size")
+"""The policies of a document that does not list them: those that there were before it did."""

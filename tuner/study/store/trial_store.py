@@ -224,10 +224,17 @@ def _as_kept(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 def _difference(begun: Mapping[str, Any], asked: Mapping[str, Any]) -> str:
     """The first thing in which two settings differ, as words; empty where they do not."""
+    begun, asked = _comparable(begun), _comparable(asked)
     for name in sorted({*begun, *asked} - {"schema"}, key=lambda name: (name not in _FIRST, name)):
         if begun.get(name) != asked.get(name):
             return _first_difference(name, begun.get(name), asked.get(name))
     return ""
+
+
+def _comparable(settings: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The settings without the names of the policies that there were: a study goes on under its own."""
+    rules = {name: value for name, value in settings.get("rules", {}).items() if name != "policies"}
+    return {**settings, "rules": rules} if rules else settings
 
 
 _FIRST: Final = ("cluster", "workload", "rules")
