@@ -15,7 +15,7 @@ from PIL import Image
 
 from tests.browser import DESK, Browser, browser
 from tuner.launch.dashboard_server import dashboard
-from tuner.report.notes import annotate
+from tuner.report.dashboard import annotate
 from tuner.report.write import write_report
 from tuner.space.build import space_for
 from tuner.study.limits import Limits

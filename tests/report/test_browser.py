@@ -16,7 +16,7 @@ import pytest
 from tests.browser import DESK, PHONE, Browser, Page, browser, chromium
 from tests.found_studies import opened, study_in
 from tuner.launch.dashboard_server import dashboard
-from tuner.report.notes import annotate
+from tuner.report.dashboard import annotate
 from tuner.report.write import write_report
 from tuner.study.result import reopened
 
@@ -63,6 +63,30 @@ def test_a_report_opens_without_a_request_or_a_complaint(page: Page, report: Pat
     assert page.complaints == []
 
 
+WIDTHS = (1920, 1280, 390)
+OUTSIDE = """[...document.querySelectorAll('td')].filter(cell => cell.offsetParent && cell.textContent).filter(cell => {
+  const box = cell.getBoundingClientRect();
+  return box.left < 0 || box.right > window.innerWidth || cell.scrollWidth > cell.clientWidth + 1;
+}).map(cell => cell.dataset.label)"""
+WITHOUT_CUE = """[...document.querySelectorAll('figure')].filter(figure => {
+  const frame = figure.querySelector('.scroll');
+  return frame.scrollWidth > frame.clientWidth && !figure.querySelector('.swipe').offsetHeight;
+}).length"""
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_no_column_or_plot_is_cut_off_without_a_cue(reader: Browser, report: Path, width: int) -> None:
+    """Every cell of the table lies inside the window; a plot that is wider than its frame says that it scrolls."""
+    page = reader.page()
+    page.look((width, 900))
+    page.open(report.as_uri())
+    assert page.ask(OUTSIDE) == []
+    assert page.ask("document.querySelectorAll('td').length") > 17
+    assert page.ask(WITHOUT_CUE) == 0
+    labelled = page.ask("getComputedStyle(document.querySelector('td'), '::before').content") != "none"
+    assert labelled == (width < 1200)
+
+
 def test_a_report_is_light_or_dark_as_its_reader_wishes(reader: Browser, report: Path) -> None:
     seen = []
     for dark in (False, True):
@@ -99,11 +123,11 @@ def test_the_dashboard_shows_the_best_trial_its_note_and_our_plots(reader: Brows
         page.until("document.body.innerText.includes('Best Trial')")
         page.until("document.body.innerText.includes('SIMULATED: Best so far')")
         page.until("document.querySelectorAll('.js-plotly-plot').length >= 4")
-        for title in ("Estimate against measurement", "Where the time goes", f"Memory of {best.key}"):
+        for title in ("Estimate vs. measurement", "Where the time goes", f"Memory of {best.key}"):
             assert f"SIMULATED: {title}" in page.text()
 
         page.open(f"{running.url}studies/1/note")
-        page.until(f"document.body.innerText.includes('{best.key} finishes soonest')")
+        page.until(f"document.body.innerText.includes('{best.key} is the fastest topology')")
 
         page.open(f"{running.url}studies/1/trials?numbers={best.trials[0]}")
         page.until(f"document.body.innerText.includes('{best.key} (search)')")

@@ -18,9 +18,9 @@ from tests.conftest import ROOT, Run
 from tests.found_studies import opened, study_in
 from tuner.core.outcomes import Outcome
 from tuner.report.figures import plots
-from tuner.report.sentences import account, sentences
-from tuner.report.series import accounts, cells, drift, guesses, memory, progress
+from tuner.report.plot_data import cluster_speed, degree_cells, memory_breakdown, predictions, progress, time_breakdowns
 from tuner.report.style import look
+from tuner.report.summary import cost_breakdown, summary
 from tuner.report.tables import HEADERS, measurements, table
 from tuner.report.write import write_report
 from tuner.study.leaderboard import rows_of
@@ -93,12 +93,12 @@ def test_nodes_that_failed_and_trials_that_were_run_again_stand_in_the_answer_an
 
 
 def test_five_sentences_say_what_won_by_how_much_why_how_sure_and_at_what_cost(study: StudyResult) -> None:
-    said = sentences(study, rows_of(study))
+    said = summary(study, rows_of(study))
     assert len(said) == 5
     assert study.places[0].key in said[0]
     assert study.places[1].key in said[1]
-    assert "By the model's account" in said[2]
-    assert "80% probability" in said[3]
+    assert "the cost model predicts" in said[2]
+    assert "80% interval" in said[3]
     assert "node-hours" in said[4]
     assert said[0].startswith("SIMULATED: ") == study.simulated
     assert all(sentence.endswith(".") for sentence in said)
@@ -106,7 +106,7 @@ def test_five_sentences_say_what_won_by_how_much_why_how_sure_and_at_what_cost(s
 
 def test_no_ratio_is_rounded_until_it_says_nothing(study: StudyResult) -> None:
     """The slowest of them takes more than once as long; jobs that were launched have cost more than nothing."""
-    by_how_much, cost = sentences(study, rows_of(study))[1], sentences(study, rows_of(study))[4]
+    by_how_much, cost = summary(study, rows_of(study))[1], summary(study, rows_of(study))[4]
     assert not re.search(r"takes (1|0) times as long", by_how_much)
     assert " 0.00% of" not in cost
     if (ratio := study.places[-1].days / study.places[0].days) < 2 and "the slowest of" in by_how_much:
@@ -115,9 +115,9 @@ def test_no_ratio_is_rounded_until_it_says_nothing(study: StudyResult) -> None:
 
 def test_the_reason_adds_up_to_what_the_model_expects_of_both(study: StudyResult) -> None:
     rows = rows_of(study)
-    ours, other = account(study, rows[0]), account(study, rows[1])
+    ours, other = cost_breakdown(study, rows[0]), cost_breakdown(study, rows[1])
     assert sum(ours.estimate.time.terms.values()) == pytest.approx(ours.seconds)
-    assert f"{abs(other.seconds - ours.seconds):.2f} s" in sentences(study, rows)[2]
+    assert f"{abs(other.seconds - ours.seconds):.2f} s" in summary(study, rows)[2]
 
 
 def test_every_topology_that_was_launched_has_one_row_the_best_first(study: StudyResult) -> None:
@@ -180,13 +180,13 @@ def test_plot_data_tell_of_every_job(study: StudyResult) -> None:
     measured = [each for each in found.days if each is not None]
     assert found.best[-1] == pytest.approx(min(place.days for place in study.places), rel=0.1)
     assert all(min(measured) <= each <= max(measured) for each in found.best if each is not None)
-    assert len(guesses(study)) == sum(trial.measured for trial in study.launched)
-    assert all(each.low <= each.estimate <= each.high for each in guesses(study))
-    assert len(accounts(study, rows)) == min(5, len(study.places))
-    stages = memory(study, rows[0])
+    assert len(predictions(study)) == sum(trial.measured for trial in study.launched)
+    assert all(each.low <= each.estimate <= each.high for each in predictions(study))
+    assert len(time_breakdowns(study, rows)) == min(5, len(study.places))
+    stages = memory_breakdown(study, rows[0])
     assert {len(values) for values in stages.terms.values()} == {rows[0].topology.pp}
-    assert sum(cell.tried for cell in cells(rows)) == len(rows)
-    assert (drift(study) is None) == (not study.eras)
+    assert sum(cell.tried for cell in degree_cells(rows)) == len(rows)
+    assert (cluster_speed(study) is None) == (not study.eras)
 
 
 def test_the_plots_are_watermarked_where_the_cluster_was_simulated(study: StudyResult) -> None:
@@ -195,7 +195,7 @@ def test_the_plots_are_watermarked_where_the_cluster_was_simulated(study: StudyR
     assert {"progress", "estimates", "terms", "memory"} <= {plot.name for plot in drawn}
     timed = [row.topology for row in rows_of(study) if row.place]
     assert ("micro-batch" in {plot.name for plot in drawn}) == (len({each.micro_batch for each in timed}) > 1)
-    assert ("map" in {plot.name for plot in drawn}) == (len(cells(rows_of(study))) > 1)
+    assert ("map" in {plot.name for plot in drawn}) == (len(degree_cells(rows_of(study))) > 1)
     assert ("heads" in {plot.name for plot in drawn}) == study.simulated
     assert ("eras" in {plot.name for plot in drawn}) == bool(study.eras)
     for plot in drawn:
@@ -302,9 +302,12 @@ def test_a_training_of_hours_is_told_in_hours_wherever_it_is_told(run: Run, tmp_
     assert found, searched
     said = run("report", "s", *kept).out
     assert f"{found[1]} for 20 billion tokens" in said
-    assert f"it takes {found[2]} hours with 80% probability" in said
+    assert f"its 80% interval is {found[2]} hours" in said
     folder = tmp_path / "s" / "report"
-    assert all(each in (folder / "report.md").read_text() for each in ("| Hours |", "Hours: until", found[2]))
+    assert all(
+        each in (folder / "report.md").read_text()
+        for each in ("| Hours |", "Hours: time to train on 20 billion tokens", found[2])
+    )
     assert " days" not in said
     assert '<th scope="col">Days' not in (folder / "report.html").read_text()
     (row, *_) = list(csv.DictReader(io.StringIO((folder / "measurements.csv").read_text())))
@@ -334,7 +337,7 @@ def test_a_study_that_measured_nothing_still_has_a_report(run: Run, tmp_path: Pa
     run("optimize", *pinned, *arguments)
     said = run("report", "none", "--runs", str(tmp_path))
     assert said.code == 0
-    assert "Nothing was measured." in said.out
+    assert "No topology was measured." in said.out
     assert "next:" not in said.out
 
 

@@ -16,7 +16,7 @@ from tuner.costmodel.site_file import read_site
 from tuner.launch import preflight as checks
 from tuner.launch.dashboard_server import dashboard
 from tuner.launch.preflight import frameworks
-from tuner.report.notes import annotate, trial_note
+from tuner.report.dashboard import annotate, trial_note
 from tuner.study.result import reopened
 
 CHECKS = {"python", "torch", "accelerator", "slurm", "ports", "disk", "clock", "storage"}

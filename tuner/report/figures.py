@@ -1,17 +1,16 @@
-"""The plots of a report. Each draws one series and knows what to tell who cannot see it."""
+"""The plots of a report, each with a description for readers who cannot see it."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
 
 from matplotlib.axes import Axes
-from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLocator
+from matplotlib.ticker import FixedLocator, MaxNLocator, NullLocator
 
-from tuner.core.text import node_time, span
-from tuner.report import series
-from tuner.report.maps import cliff, drift, map_of
-from tuner.report.sentences import term
+from tuner.core.text import counted, listed, node_time, span
+from tuner.report import plot_data
+from tuner.report.maps import degree_map, model_axis_plot, speed_plot
 from tuner.report.style import (
     BLACK,
     BLUE,
@@ -19,46 +18,60 @@ from tuner.report.style import (
     GREY,
     HATCHES,
     LINES,
-    MANY,
     MARKS,
+    MAX_VECTOR_POINTS,
     ORANGE,
     OUTCOMES,
     VERMILLION,
     Plot,
     days_axis,
     figure,
+    log2_axis,
+    plain_numbers,
     watermark,
 )
+from tuner.report.summary import days_label, measured_word, term_label
 from tuner.study.leaderboard import GIB, LeaderboardRow
 from tuner.study.result import StudyResult
 
+MEMORY_TERMS: Final = {"optimizer": "optimizer state", "step": "optimizer step", "logits": "logits and loss"}
+
+SMALL_TERM: Final = 0.012
+"""Terms below this share of the tallest bar are stacked together as `others`."""
+
+NEGLIGIBLE_REST: Final = 0.002
+"""`others` below this share of the tallest bar is left out."""
+
+MAX_LOG_TICKS: Final = 9
+
 
 def plots(study: StudyResult, rows: Sequence[LeaderboardRow]) -> list[Plot]:
-    """All that there is something to show for."""
-    made = [_progress(study)]
+    """Return every plot that the study has data for."""
+    drawn = [_progress(study)]
     if rows and rows[0].place:
-        made += [_guesses(study), _accounts(study, rows), _memory(study, rows[0]), _ladders(rows), map_of(rows)]
-        made += [cliff(each, simulated=study.simulated) for each in series.cliffs(study, rows)]
-        made.append(drift(study))
-    drawn = [plot for plot in made if plot]
-    for plot in drawn:
+        drawn += [_estimates(study), _terms(study, rows), _memory(study, rows[0]), _micro_batch(study, rows)]
+        drawn += [degree_map(study, rows)]
+        drawn += [model_axis_plot(study, series) for series in plot_data.model_axes(study, rows)]
+        drawn.append(speed_plot(study))
+    shown = [plot for plot in drawn if plot]
+    for plot in shown:
         plot.figure.suptitle(plot.title, x=0.012, ha="left", fontweight="bold", fontsize=12)
         if study.simulated:
             watermark(plot.figure)
-    return drawn
+    return shown
 
 
 def _progress(study: StudyResult) -> Plot | None:
-    found = series.progress(study)
-    if not found.outcomes:
+    data = plot_data.progress(study)
+    if not data.outcomes:
         return None
     drawn = figure(9.0, 4.2)
     left, right = drawn.subplots(1, 2, sharey=True)
-    for axes, at, name in (
-        (left, list(range(1, len(found.days) + 1)), "jobs"),
-        (right, list(found.node_hours), "node-hours spent"),
+    for axes, x, label in (
+        (left, list(range(1, len(data.days) + 1)), "jobs"),
+        (right, list(data.node_hours), "node-hours used"),
     ):
-        measured = [(x, y) for x, y in zip(at, found.days, strict=True) if y is not None]
+        measured = [(at, days) for at, days in zip(x, data.days, strict=True) if days is not None]
         if measured:
             axes.plot(
                 *zip(*measured, strict=True),
@@ -66,219 +79,220 @@ def _progress(study: StudyResult) -> Plot | None:
                 ms=5,
                 mfc="none",
                 color=BLUE,
-                label="simulated" if study.simulated else "measured",
-                rasterized=len(measured) > MANY,
+                label=measured_word(study),
+                rasterized=len(measured) > MAX_VECTOR_POINTS,
             )
-        best = [(x, y) for x, y in zip(at, found.best, strict=True) if y is not None]
+        best = [(at, days) for at, days in zip(x, data.best, strict=True) if days is not None]
         if best:
             axes.step(*zip(*best, strict=True), where="post", color=BLACK, lw=2, label="best so far")
         for outcome, (word, mark, colour) in OUTCOMES.items():
-            where = [x for x, each in zip(at, found.outcomes, strict=True) if each == outcome]
-            if where:
+            ended = [at for at, own in zip(x, data.outcomes, strict=True) if own == outcome]
+            if ended:
                 axes.plot(
-                    *(where, [-0.02] * len(where), mark),
+                    *(ended, [-0.02] * len(ended), mark),
                     color=colour,
                     label=word,
                     ms=7,
                     transform=axes.get_xaxis_transform(),
                     clip_on=False,
                 )
-        axes.set_xlabel(name, labelpad=8)
+        axes.set_xlabel(label, labelpad=8)
         axes.set_xlim(left=0)
+        plain_numbers(axes.xaxis)
     left.xaxis.set_major_locator(MaxNLocator(integer=True))
     right.xaxis.set_major_locator(MaxNLocator(nbins=6))
-    for axis in (left.xaxis, right.xaxis):
-        axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.6g}"))
-    days_axis(left, [each for each in found.days if each is not None])
+    days_axis(left, [days for days in data.days if days is not None], days_label(study))
     drawn.legend(*left.get_legend_handles_labels(), loc="outside lower center", ncols=6)
-    last = next((each for each in reversed(found.best) if each is not None), None)
-    told = f"the best takes {span(last)}" if last else "none was measured"
+    last = next((days for days in reversed(data.best) if days is not None), None)
+    outcome = f"the best topology takes {span(last)}" if last else "no topology has been measured"
     return Plot(
         name="progress",
         title="Best so far",
-        alt=f"Days until trained, of each of {len(found.days)} jobs and of the best so far, against jobs and against "
-        f"node-hours; after {node_time(found.node_hours[-1])} {told}.",
+        alt=f"Training time of each of {len(data.days)} jobs and of the best topology so far, by job and by node-hours "
+        f"used. After {node_time(data.node_hours[-1])}, {outcome}.",
         figure=drawn,
     )
 
 
-def _guesses(study: StudyResult) -> Plot | None:
-    found = series.guesses(study)
-    if not found:
+def _estimates(study: StudyResult) -> Plot | None:
+    data = plot_data.predictions(study)
+    if not data:
         return None
     drawn = figure(6.4, 5.6)
     axes = drawn.subplots()
-    for repeat, mark, colour, word in ((False, "o", BLUE, "first run"), (True, "D", ORANGE, "run again")):
-        own = [each for each in found if each.repeat == repeat]
-        if own:
-            x = [each.measured for each in own]
-            y = [each.estimate for each in own]
-            wide = [[each.estimate - each.low for each in own], [each.high - each.estimate for each in own]]
+    for repeat, mark, colour, label in ((False, "o", BLUE, "first run"), (True, "D", ORANGE, "repeat")):
+        points = [point for point in data if point.repeat == repeat]
+        if points:
+            x = [point.measured for point in points]
+            y = [point.estimate for point in points]
+            interval = [
+                [point.estimate - point.low for point in points],
+                [point.high - point.estimate for point in points],
+            ]
             lines = axes.errorbar(
-                x, y, wide, fmt=mark, ms=5, color=colour, lw=1, capsize=2, label=word, mec=BLACK, mew=0.4
+                x, y, interval, fmt=mark, ms=5, color=colour, lw=1, capsize=2, label=label, mec=BLACK, mew=0.4
             )
-            if len(own) > MANY:
+            if len(points) > MAX_VECTOR_POINTS:
                 for part in lines.get_children():
                     part.set_rasterized(True)
-    every = [value for each in found for value in (each.low, each.high, each.measured)]
-    ends = (min(every) * 0.97, max(every) * 1.03)
-    axes.plot(ends, ends, color=GREY, lw=1, ls="--", label="estimate = measurement")
-    axes.set(xlim=ends, ylim=ends, xscale="log", yscale="log", aspect="equal")
-    _plain_log(axes, ends)
-    axes.set_xlabel(f"{'simulated' if study.simulated else 'measured'}, seconds an iteration")
-    axes.set_ylabel("estimated before the run, seconds an iteration")
+    values = [value for point in data for value in (point.low, point.high, point.measured)]
+    limits = (min(values) * 0.97, max(values) * 1.03)
+    axes.plot(limits, limits, color=GREY, lw=1, ls="--", label="estimate = measurement")
+    axes.set(xlim=limits, ylim=limits, xscale="log", yscale="log", aspect="equal")
+    ticks = _log_ticks(limits)
+    for axis in (axes.xaxis, axes.yaxis):
+        axis.set_major_locator(FixedLocator(ticks))
+        axis.set_minor_locator(NullLocator())
+        plain_numbers(axis)
+    axes.set_xlabel(f"{measured_word(study)} seconds per iteration")
+    axes.set_ylabel("seconds per iteration estimated before the run")
     axes.legend(loc="upper left")
-    inside = sum(each.low <= each.measured <= each.high for each in found)
+    inside = sum(point.low <= point.measured <= point.high for point in data)
     return Plot(
         name="estimates",
-        title="Estimate against measurement",
-        alt=f"Estimates with their 80% intervals against measurements: {inside} of {len(found)} measurements lie "
-        "within their interval.",
+        title="Estimate vs. measurement",
+        alt=f"Estimated against {measured_word(study)} seconds per iteration, with 80% intervals: {inside} of "
+        f"{counted(len(data), 'measurement')} within the interval.",
         figure=drawn,
     )
 
 
-def _plain_log(axes: Axes, ends: tuple[float, float]) -> None:
-    """Ticks of a logarithmic axis as plain numbers, also where it spans less than a decade."""
-    steps = [
-        mantissa * 10.0**power for power in range(-4, 7) for mantissa in (1, 1.2, 1.5, 2, 2.5, 3, 4, 5, 6, 7, 8, 9)
-    ]
-    shown = [step for step in steps if ends[0] <= step <= ends[1]]
-    if len(shown) < 3:
-        width = (ends[1] - ends[0]) / 4
-        shown = [float(f"{ends[0] + width * step:.3g}") for step in (0.5, 1.5, 2.5, 3.5)]
-    if len(shown) > 9:
-        shown = [step for step in shown if f"{step:e}"[0] in "125" and f"{step:e}"[2] == "0"]
-    for axis in (axes.xaxis, axes.yaxis):
-        axis.set_major_locator(FixedLocator(shown))
-        axis.set_minor_locator(NullLocator())
-        axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.6g}"))
-
-
-_MEMORY = {"optimizer": "optimizer state", "step": "optimizer step", "logits": "logits and loss"}
+def _log_ticks(limits: tuple[float, float]) -> list[float]:
+    """Return plain numbers as ticks of a logarithmic axis, even if it spans less than a decade."""
+    low, high = limits
+    steps = [digit * 10.0**power for power in range(-4, 7) for digit in (1, 1.2, 1.5, 2, 2.5, 3, 4, 5, 6, 7, 8, 9)]
+    ticks = [step for step in steps if low <= step <= high]
+    if len(ticks) < 3:
+        ticks = [float(f"{low + (high - low) * share:.3g}") for share in (0.125, 0.375, 0.625, 0.875)]
+    if len(ticks) > MAX_LOG_TICKS:
+        ticks = [step for step in ticks if f"{step:e}"[0] in "125" and f"{step:e}"[2] == "0"]
+    return ticks
 
 
 def _stack(
-    axes: Axes, names: Sequence[str], values: dict[str, Sequence[float]], at: Sequence[float], *, flat: bool
+    axes: Axes, terms: Mapping[str, Sequence[float]], labels: Mapping[str, str], *, horizontal: bool = False
 ) -> None:
-    """Bars of stacked terms; those that are nothing anywhere are left out, small ones gathered."""
-    whole = max(sum(values[name][place] for name in names) for place in range(len(at)))
-    small = [name for name in names if max(values[name]) < 0.012 * whole]
-    shown = [name for name in names if name not in small]
-    stacks = [(name, list(values[name])) for name in shown]
-    rest = [sum(values[name][place] for name in small) for place in range(len(at))]
-    if max(rest) > 0.002 * whole:
+    """Draw stacked bars, one for each position; add small terms up and leave out empty ones."""
+    positions = range(len(next(iter(terms.values()))))
+    tallest = max(sum(values[index] for values in terms.values()) for index in positions)
+    small = {name for name, values in terms.items() if max(values) < SMALL_TERM * tallest}
+    stacks = [(labels[name], list(values)) for name, values in terms.items() if name not in small]
+    looks = [(COLOURS[index % len(COLOURS)], HATCHES[index % len(HATCHES)]) for index in range(len(stacks))]
+    rest = [sum(terms[name][index] for name in small) for index in positions]
+    if max(rest) > NEGLIGIBLE_REST * tallest:
         stacks.append(("others", rest))
-    base = [0.0] * len(at)
-    for place, (name, heights) in enumerate(stacks):
-        colour, hatch = COLOURS[place % len(COLOURS)], HATCHES[place % len(HATCHES)]
-        if name == "others":
-            colour, hatch = "#dddddd", ""
+        looks.append(("#dddddd", ""))
+    base = [0.0] * len(positions)
+    for (label, lengths), (colour, hatch) in zip(stacks, looks, strict=True):
         look: dict[str, Any] = {
             "color": colour,
             "hatch": hatch,
             "edgecolor": "white",
             "linewidth": 0.5,
-            "label": _MEMORY.get(name, name) if not flat else term(name),
+            "label": label,
         }
-        if flat:
-            axes.barh(at, heights, left=base, height=0.62, **look)
+        if horizontal:
+            axes.barh(positions, lengths, left=base, height=0.62, **look)
         else:
-            axes.bar(at, heights, bottom=base, width=0.78, **look)
-        base = [low + high for low, high in zip(base, heights, strict=True)]
+            axes.bar(positions, lengths, bottom=base, width=0.78, **look)
+        base = [start + length for start, length in zip(base, lengths, strict=True)]
 
 
-def _accounts(study: StudyResult, rows: Sequence[LeaderboardRow]) -> Plot:
-    found = series.accounts(study, rows)
-    drawn = figure(9.0, 1.9 + 0.55 * len(found))
+def _terms(study: StudyResult, rows: Sequence[LeaderboardRow]) -> Plot:
+    data = plot_data.time_breakdowns(study, rows)
+    drawn = figure(9.0, 1.9 + 0.55 * len(data))
     axes = drawn.subplots()
-    at = list(range(len(found)))
-    names = list(found[0].terms)
-    _stack(axes, names, {name: [each.terms[name] for each in found] for name in names}, at, flat=True)
-    word = "simulated" if study.simulated else "measured"
-    axes.plot([each.measured for each in found], at, "D", color=BLACK, mfc="white", ms=7, label=word)
-    axes.set_yticks(at, [each.key for each in found])
+    positions = list(range(len(data)))
+    terms = {name: [topology.terms[name] for topology in data] for name in data[0].terms}
+    _stack(axes, terms, {name: term_label(name) for name in terms}, horizontal=True)
+    word = measured_word(study)
+    axes.plot([topology.measured for topology in data], positions, "D", color=BLACK, mfc="white", ms=7, label=word)
+    axes.set_yticks(positions, [topology.key for topology in data])
     axes.invert_yaxis()
     axes.grid(axis="y", visible=False)
     axes.set_xlim(left=0)
-    axes.set_xlabel("seconds an iteration, by the model as the study has taught it")
+    axes.set_xlabel("seconds per iteration, by the cost model fitted to this study")
     drawn.legend(*axes.get_legend_handles_labels(), loc="outside lower center", ncols=4)
-    largest = max(found[0].terms, key=lambda name: found[0].terms[name])
+    leader = data[0]
+    largest = max(leader.terms, key=lambda name: leader.terms[name])
+    topologies = f"the fastest {len(data)} topologies" if len(data) > 1 else "the only measured topology"
     return Plot(
         name="terms",
         title="Where the time goes",
-        alt=f"Seconds of an iteration by term for the best {len(found)}, as stacked bars, beside what was {word}; of "
-        f"{found[0].key} the largest is {term(largest)}, {found[0].terms[largest]:.1f} of {found[0].measured:.1f} s.",
+        alt=f"Seconds per iteration by term for {topologies}, as stacked bars, with "
+        f"the {word} total. For {leader.key}, the largest term is {term_label(largest)}: {leader.terms[largest]:.1f} "
+        f"of {leader.measured:.1f} s.",
         figure=drawn,
     )
 
 
 def _memory(study: StudyResult, row: LeaderboardRow) -> Plot:
-    found = series.memory(study, row)
-    stages = len(next(iter(found.terms.values())))
+    data = plot_data.memory_breakdown(study, row)
+    stages = len(next(iter(data.terms.values())))
     drawn = figure(max(6.4, min(11.0, 2.5 + 0.45 * stages)), 4.6)
     axes = drawn.subplots()
-    at = list(range(stages))
-    _stack(axes, list(found.terms), dict(found.terms), at, flat=False)
-    axes.axhline(found.usable, color=VERMILLION, lw=1.6, ls="--", label=f"usable of the card, {found.usable:.1f} GiB")
-    if found.measured:
-        word = "simulated" if study.simulated else "measured"
-        axes.axhline(
-            found.measured, color=BLACK, lw=1.4, ls=":", label=f"{word} on the fullest GPU, {found.measured:.1f} GiB"
-        )
-    axes.set_xlabel("pipeline stage, from 0")
-    axes.set_ylabel("GiB on a GPU, by the model")
+    _stack(axes, data.terms, {name: MEMORY_TERMS.get(name, name) for name in data.terms})
+    axes.axhline(data.usable, color=VERMILLION, lw=1.6, ls="--", label=f"usable GPU memory, {data.usable:.1f} GiB")
+    if data.measured:
+        label = f"{measured_word(study)} on the fullest GPU, {data.measured:.1f} GiB"
+        axes.axhline(data.measured, color=BLACK, lw=1.4, ls=":", label=label)
+    axes.set_xlabel("pipeline stage")
+    axes.set_ylabel("GiB per GPU, by the cost model")
     axes.grid(axis="x", visible=False)
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     drawn.legend(*axes.get_legend_handles_labels(), loc="outside lower center", ncols=3)
-    totals = [sum(values[stage] for values in found.terms.values()) for stage in at]
+    totals = [sum(values[stage] for values in data.terms.values()) for stage in range(stages)]
     return Plot(
         name="memory",
         title=f"Memory of {row.key}",
-        alt=f"GiB on a GPU of each of {stages} pipeline stages by term, as stacked bars: from {min(totals):.1f} to "
-        f"{max(totals):.1f}, where {found.usable:.1f} are usable.",
+        alt=f"Memory per GPU in {counted(stages, 'pipeline stage')} by term, as stacked bars: {min(totals):.1f} to "
+        f"{max(totals):.1f} GiB of {data.usable:.1f} GiB usable.",
         figure=drawn,
     )
 
 
-def _ladders(rows: Sequence[LeaderboardRow]) -> Plot | None:
-    found = series.ladders(rows)
+def _micro_batch(study: StudyResult, rows: Sequence[LeaderboardRow]) -> Plot | None:
+    series = plot_data.micro_batch_series(rows)
     measured = [row for row in rows if row.place]
     sizes = sorted({row.topology.micro_batch for row in measured})
     if len(sizes) < 2:
         return None
     drawn = figure(9.0, 4.6)
     left, right = drawn.subplots(1, 2)
-    usable = rows[0].cluster.gpu.memory / GIB
-    grey = {"color": "#bbbbbb", "ms": 4, "label": "every topology with a time", "rasterized": len(measured) > MANY}
-    at = [(row.topology.micro_batch, row.workload.global_batch / row.place.seconds) for row in measured if row.place]
-    left.plot(*zip(*at, strict=True), "o", **grey)
-    at = [(row.topology.micro_batch, row.memory / GIB) for row in measured if row.memory]
-    if at:
-        right.plot(*zip(*at, strict=True), "o", **grey)
-    for place, each in enumerate(found):
-        look = {"color": COLOURS[place], "marker": MARKS[place], "ls": LINES[place], "mec": BLACK, "mew": 0.4}
-        left.plot(each.micro_batches, each.samples, label=each.label, **look)
-        held = [(size, gib) for size, gib in zip(each.micro_batches, each.memory, strict=True) if gib]
-        if held:
-            right.plot(*zip(*held, strict=True), label=each.label, **look)
-    right.axhline(usable, color=VERMILLION, lw=1.4, ls="--")
+    gpu_memory = rows[0].cluster.gpu.memory / GIB
+    grey: dict[str, Any] = {
+        "color": "#bbbbbb",
+        "ms": 4,
+        "label": f"all {measured_word(study)} topologies",
+        "rasterized": len(measured) > MAX_VECTOR_POINTS,
+    }
+    rates = [(row.topology.micro_batch, row.workload.global_batch / row.place.seconds) for row in measured if row.place]
+    left.plot(*zip(*rates, strict=True), "o", **grey)
+    peaks = [(row.topology.micro_batch, row.memory / GIB) for row in measured if row.memory]
+    if peaks:
+        right.plot(*zip(*peaks, strict=True), "o", **grey)
+    for index, line in enumerate(series):
+        look: dict[str, Any] = {"color": COLOURS[index], "marker": MARKS[index], "ls": LINES[index]}
+        look |= {"mec": BLACK, "mew": 0.4, "label": line.label}
+        left.plot(line.micro_batches, line.samples, **look)
+        peaks = [(size, gib) for size, gib in zip(line.micro_batches, line.memory, strict=True) if gib]
+        if peaks:
+            right.plot(*zip(*peaks, strict=True), **look)
+    right.axhline(gpu_memory, color=VERMILLION, lw=1.4, ls="--")
     near = {"xycoords": ("axes fraction", "data"), "textcoords": "offset points", "va": "bottom", "color": VERMILLION}
-    right.annotate("the card", (0, usable), (4, 2), **near)
-    for axes, name in ((left, "sequences a second"), (right, "GiB on the fullest GPU")):
-        axes.set_xscale("log", base=2)
-        axes.xaxis.set_major_locator(FixedLocator(sizes))
-        axes.xaxis.set_minor_locator(NullLocator())
-        axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    right.annotate("GPU memory", (0, gpu_memory), (4, 2), **near)
+    for axes, label in ((left, "sequences per second"), (right, "GiB on the fullest GPU")):
+        log2_axis(axes, sizes)
         axes.set_xlim(min(sizes) / 1.25, max(sizes) * 1.25)
-        axes.set_xlabel("micro batch, sequences")
-        axes.set_ylabel(name)
-    right.set_ylim(bottom=0, top=usable * 1.1)
+        axes.set_xlabel("micro-batch size")
+        axes.set_ylabel(label)
+    right.set_ylim(bottom=0, top=gpu_memory * 1.1)
     drawn.legend(*left.get_legend_handles_labels(), loc="outside lower center", ncols=2)
+    joined = f" Lines join topologies that differ only in micro-batch size: {counted(len(series), 'group')}."
     return Plot(
         name="micro-batch",
-        title="Micro batch",
-        alt=f"Sequences a second and GiB on the fullest GPU against the micro batch ({', '.join(map(str, sizes))}); "
-        f"{len(found)} families of topologies that are alike in all else are joined by lines.",
+        title="Micro-batch size",
+        alt=f"Sequences per second and memory of the fullest GPU at micro-batch sizes {listed(sizes)}."
+        f"{joined if series else ''}",
         figure=drawn,
     )

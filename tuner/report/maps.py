@@ -1,4 +1,4 @@
-"""Plots of where in the space something lies: the map of tp and pp, cliffs of heads and hidden size, eras."""
+"""Plots over the search space and over time: tp against pp, heads or hidden size, the cluster's speed."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from typing import Final
 
 from matplotlib.patches import Rectangle
-from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLocator
+from matplotlib.ticker import MaxNLocator
 
-from tuner.core.text import span
-from tuner.report import series
+from tuner.core.text import listed, span
+from tuner.report import plot_data
 from tuner.report.style import (
     BLACK,
     BLUE,
@@ -22,58 +22,63 @@ from tuner.report.style import (
     Plot,
     days_axis,
     figure,
+    log2_axis,
 )
+from tuner.report.summary import days_label, measured_word
 from tuner.study.leaderboard import LeaderboardRow
 from tuner.study.result import StudyResult
 
-PALE: Final = 1.5
-"""Times the best from which on a cell of the map is as pale as can be."""
+PALEST_RATIO: Final = 1.5
+"""Cells that take this many times as long as the fastest, or longer, get the palest colour."""
+
+MIN_TICK_RATIO: Final = 1.09
+"""Ratio of neighbouring ticks on a logarithmic axis below which their labels would touch."""
 
 
-def map_of(rows: Sequence[LeaderboardRow]) -> Plot | None:
-    """The best of each tp and pp; nothing where all have the same."""
-    found = series.cells(rows)
-    if len(found) < 2:
+def degree_map(study: StudyResult, rows: Sequence[LeaderboardRow]) -> Plot | None:
+    """Draw the fastest topology of each tp and pp; None if all topologies have the same degrees."""
+    cells = plot_data.degree_cells(rows)
+    if len(cells) < 2:
         return None
-    days = [cell.days for cell in found if cell.days is not None]
-    tps, pps = sorted({cell.tp for cell in found}), sorted({cell.pp for cell in found})
+    days = [cell.days for cell in cells if cell.days is not None]
+    tps, pps = sorted({cell.tp for cell in cells}), sorted({cell.pp for cell in cells})
     drawn = figure(max(6.0, 2.0 + 1.0 * len(pps)), max(3.2, 1.8 + 0.75 * len(tps)))
     axes = drawn.subplots()
     axes.grid(visible=False)
-    low, high = min(days), min(max(days), PALE * min(days))
+    fastest, slowest = min(days), min(max(days), PALEST_RATIO * min(days))
     colour: str | tuple[float, float, float]
-    for cell in found:
+    for cell in cells:
         at = pps.index(cell.pp), tps.index(cell.tp)
         if cell.days is None:
             colour, ink, text = "white", BLACK, OUTCOMES.get(cell.outcome, (cell.outcome.lower(),))[0]
         else:
-            shade = min(1.0, math.log(cell.days / low) / math.log(high / low)) if high > low else 0.0
-            colour, ink = _shade(shade), BLACK if shade > 0.45 else "white"
+            share = math.log(cell.days / fastest) / math.log(slowest / fastest) if slowest > fastest else 0.0
+            colour, ink = _shade(min(1.0, share)), BLACK if share > 0.45 else "white"
             text = f"{cell.days:,.4g}"
         axes.add_patch(_box(at, colour, dashed=cell.days is None))
         axes.text(*at, f"{text}\n{cell.tried} tried", color=ink, ha="center", va="center", fontsize=9)
-        if cell.days == low:
+        if cell.days == fastest:
             axes.add_patch(_box(at, "none", edge=ORANGE, width=3.0))
     axes.set_xticks(range(len(pps)), [str(pp) for pp in pps])
     axes.set_yticks(range(len(tps)), [str(tp) for tp in tps])
     axes.set(xlim=(-0.6, len(pps) - 0.4), ylim=(-0.6, len(tps) - 0.4))
     axes.set_xlabel("pipeline parallel degree (pp)")
     axes.set_ylabel("tensor parallel degree (tp)")
-    axes.set_title("days until trained, of the best of each cell; darker is sooner", fontsize=9, fontweight="normal")
-    best = next(cell for cell in found if cell.days == low)
+    axes.set_title(f"fastest of each cell, {days_label(study)}; darker is faster", fontsize=9, fontweight="normal")
+    best = next(cell for cell in cells if cell.days == fastest)
     return Plot(
         name="map",
         title="Tensor x pipeline parallel",
-        alt=f"Map of tp ({', '.join(map(str, tps))}) by pp ({', '.join(map(str, pps))}) with the days of the best of "
-        f"each cell: the soonest is tp {best.tp} x pp {best.pp} with {span(low)}.",
+        alt=f"Map of the training time of the fastest topology for tp {listed(tps)} and pp {listed(pps)}. The fastest "
+        f"of all has tp {best.tp} and pp {best.pp}: {span(fastest)}.",
         figure=drawn,
     )
 
 
 def _shade(share: float) -> tuple[float, float, float]:
-    """From the dark blue of the best to a light grey: lightness alone tells them apart."""
+    """Return a colour from dark blue (0) to light grey (1), distinguishable by lightness alone."""
     dark, light = (0.0, 0.27, 0.46), (0.90, 0.93, 0.96)
-    red, green, blue = ((1 - share) * one + share * other for one, other in zip(dark, light, strict=True))
+    red, green, blue = ((1 - share) * start + share * end for start, end in zip(dark, light, strict=True))
     return red, green, blue
 
 
@@ -85,81 +90,78 @@ def _box(
     width: float = 0.8,
     dashed: bool = False,
 ) -> Rectangle:
-    """One cell of a map."""
-    return Rectangle(
-        (at[0] - 0.47, at[1] - 0.45), 0.94, 0.9, facecolor=colour, edgecolor=edge, lw=width, ls="--" if dashed else "-"
-    )
+    corner = (at[0] - 0.47, at[1] - 0.45)
+    return Rectangle(corner, 0.94, 0.9, facecolor=colour, edgecolor=edge, lw=width, ls="--" if dashed else "-")
 
 
-def cliff(found: series.Cliff, *, simulated: bool) -> Plot:
-    """What heads or hidden size do to the time."""
+def model_axis_plot(study: StudyResult, series: plot_data.ModelAxisSeries) -> Plot:
+    """Draw training time against the number of heads or the hidden size."""
     drawn = figure(8.0, 4.4)
     axes = drawn.subplots()
-    word = "simulated" if simulated else "measured"
+    word = measured_word(study)
     axes.plot(
-        [value for value, _ in found.modelled],
-        [days for _, days in found.modelled],
-        *("-s",),
+        *([value for value, _ in series.predicted], [days for _, days in series.predicted], "-s"),
         color=SKY,
         ms=4,
-        label="the winner's layout, by the model",
+        label="the leader's layout, by the cost model",
     )
     axes.plot(
-        [value for value, _ in found.measured],
-        [days for _, days in found.measured],
-        *("o",),
+        *([value for value, _ in series.measured], [days for _, days in series.measured], "o"),
         color=BLUE,
         mec=BLACK,
         mew=0.4,
-        label=f"{word} topologies, any layout",
+        label=f"all {word} topologies",
     )
-    if found.axis == "heads":
-        axes.set_xscale("log", base=2)
-        values = sorted({value for value, _ in (*found.modelled, *found.measured)})
-        axes.xaxis.set_major_locator(FixedLocator(_spaced(values)))
-        axes.xaxis.set_minor_locator(NullLocator())
-        axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-    axes.set_xlabel("attention heads" if found.axis == "heads" else "hidden size")
-    days_axis(axes, [days for _, days in (*found.measured, *found.modelled)])
+    name = "attention heads" if series.axis == "heads" else "hidden size"
+    if series.axis == "heads":
+        log2_axis(axes, _spaced(sorted({value for value, _ in (*series.predicted, *series.measured)})))
+    axes.set_xlabel(name)
+    days_axis(axes, [days for _, days in (*series.measured, *series.predicted)], days_label(study))
     drawn.legend(*axes.get_legend_handles_labels(), loc="outside lower center", ncols=2)
-    best = min(found.measured, key=lambda pair: pair[1])
+    value, _ = min(series.measured, key=lambda point: point[1])
+    fastest = f"{value} heads" if series.axis == "heads" else f"hidden size {value}"
     return Plot(
-        name=found.axis,
-        title="Heads" if found.axis == "heads" else "Hidden size",
-        alt=f"Days until trained at equal compute against {found.axis}, {word} and by the model; the soonest one "
-        f"{word} has {best[0]}. Another number of them is another model.",
+        name=series.axis,
+        title="Attention heads" if series.axis == "heads" else "Hidden size",
+        alt=f"Training time at equal compute by {name}, {word} and by the cost model. The fastest {word} topology has "
+        f"{fastest}. Each value is a different model.",
         figure=drawn,
     )
 
 
 def _spaced(values: Sequence[int]) -> list[int]:
-    """Those that can stand on a logarithmic axis without touching."""
-    shown: list[int] = []
+    """Return the values whose labels do not touch on a logarithmic axis."""
+    spaced: list[int] = []
     for value in values:
-        if not shown or value / shown[-1] > 1.09:
-            shown.append(value)
-    return shown
+        if not spaced or value / spaced[-1] > MIN_TICK_RATIO:
+            spaced.append(value)
+    return spaced
 
 
-def drift(study: StudyResult) -> Plot | None:
-    """How fast the cluster was, trial by trial."""
-    found = series.drift(study)
-    if found is None:
+def speed_plot(study: StudyResult) -> Plot | None:
+    """Draw the cluster's speed, job by job; None if it never changed."""
+    series = plot_data.cluster_speed(study)
+    if series is None:
         return None
     drawn = figure(8.0, 4.2)
     axes = drawn.subplots()
-    for repeat, mark, colour, word in ((False, "o", BLUE, "to its estimate"), (True, "D", ORANGE, "to its first run")):
-        own = [
-            (n, r) for n, r, again in zip(found.numbers, found.ratios, found.repeats, strict=True) if again == repeat
+    for repeat, mark, colour, label in (
+        (False, "o", BLUE, "relative to its estimate"),
+        (True, "D", ORANGE, "relative to the topology's first run"),
+    ):
+        points = [
+            (number, ratio)
+            for number, ratio, repeated in zip(series.numbers, series.ratios, series.repeats, strict=True)
+            if repeated == repeat
         ]
-        if own:
-            axes.plot(*zip(*own, strict=True), mark, color=colour, mec=BLACK, mew=0.4, label=word)
+        if points:
+            axes.plot(*zip(*points, strict=True), mark, color=colour, mec=BLACK, mew=0.4, label=label)
     axes.axhline(1.0, color=GREY, lw=1)
-    axes.margins(y=0.2)  # above the points there is room for the words
-    for first, factor in found.begins:
+    axes.margins(y=0.2)  # room for the labels above the points
+    for first, factor in series.periods:
         axes.axvline(first - 0.5, color=GREEN, lw=1.6, ls="--")
         axes.annotate(
-            f"era from trial {first}: x {factor:.3f}",
+            f"from trial {first}: {factor:.3f} x the time",
             (first - 0.5, 1.0),
             (5, -2),
             xycoords=("data", "axes fraction"),
@@ -168,13 +170,16 @@ def drift(study: StudyResult) -> Plot | None:
             color=GREEN,
         )
     axes.set_xlabel("trial")
-    axes.set_ylabel("seconds, relative")
+    axes.set_ylabel("relative seconds per iteration")
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     drawn.legend(*axes.get_legend_handles_labels(), loc="outside lower center", ncols=2)
-    told = "; ".join(f"from trial {first} on it took {factor:.3f} times as long" for first, factor in found.begins)
+    changes = "; ".join(
+        f"from trial {first} on, iterations took {factor:.3f} times as long" for first, factor in series.periods
+    )
     return Plot(
-        name="eras",
-        title="Eras",
-        alt=f"Seconds of each job relative to its estimate or to the first run of its topology, by trial: {told}.",
+        name="eras",  # the file's name since the first release
+        title="Cluster speed",
+        alt=f"Seconds per iteration of each job, relative to its estimate or to the first run of its topology: "
+        f"{changes}.",
         figure=drawn,
     )

@@ -1,7 +1,4 @@
-"""How plots look: colours that colour-blind people tell apart, and hatches and marks for who prints in grey.
-
-A drawn figure, and the marks that all of them share.
-"""
+"""The look that all plots share: colour-blind safe colours, with hatches and marks for grey prints."""
 
 from __future__ import annotations
 
@@ -11,14 +8,15 @@ from typing import Any, Final
 
 import matplotlib as mpl
 from matplotlib.axes import Axes
+from matplotlib.axis import Axis
 from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
-from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
+from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullLocator
 
 BLUE, VERMILLION, GREEN, ORANGE = "#0072B2", "#D55E00", "#009E73", "#E69F00"
 SKY, PURPLE, YELLOW, BLACK, GREY = "#56B4E9", "#CC79A7", "#F0E442", "#000000", "#767676"
 COLOURS: Final = (BLUE, ORANGE, GREEN, VERMILLION, SKY, PURPLE, YELLOW, "#999999")
-"""Of Okabe and Ito (2008)."""
+"""Okabe and Ito (2008)."""
 
 HATCHES: Final = ("", "//", "", "\\\\", "..", "xx", "", "--", "++", "oo", "**", "||", "OO", "/")
 MARKS: Final = ("o", "s", "^", "D", "v", "P", "X", "*")
@@ -45,17 +43,17 @@ _LOOK: Any = {
 
 
 def look() -> Any:
-    """The settings under which a figure is made and saved."""
+    """Return a context with the settings for drawing and saving figures."""
     return mpl.rc_context(_LOOK)
 
 
 def figure(width: float = 8.0, height: float = 4.5) -> Figure:
-    """An empty figure, of no window system."""
+    """Return an empty figure, independent of any window system."""
     return Figure(figsize=(width, height), layout=ConstrainedLayoutEngine(w_pad=0.1, h_pad=0.1))
 
 
 def watermark(drawn: Figure) -> None:
-    """Say over the whole figure that nothing of it was measured on a machine."""
+    """Write SIMULATED across the figure."""
     drawn.text(
         *(0.5, 0.5, "SIMULATED"),
         fontsize=54,
@@ -70,16 +68,16 @@ def watermark(drawn: Figure) -> None:
     )
 
 
-MANY = 300
-"""Points from which on a cloud is drawn as pixels, also in a vector file."""
+MAX_VECTOR_POINTS: Final = 300
+"""Larger point clouds are embedded in vector files as pixels."""
 
-WIDE: Final = 5.0
-"""Times the best from which on the slowest asks for a logarithmic axis."""
+LOG_AXIS_RATIO: Final = 5.0
+"""Ratio of slowest to fastest above which an axis is logarithmic."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Plot:
-    """A drawn figure with its name, its title and what it shows in words."""
+    """A figure with its file name, its title and a description in words."""
 
     name: str
     title: str
@@ -93,14 +91,27 @@ OUTCOMES = {
     "HUNG": ("hung", "s", PURPLE),
     "CRASHED": ("crashed", "X", BLACK),
 }
-"""Outcomes that are no measurement: in words, as a mark, in a colour."""
+"""Label, mark and colour of each outcome without a measurement."""
 
 
-def days_axis(axes: Axes, days: Sequence[float]) -> None:
-    """Days upwards, in plain numbers; logarithmic where the slowest would press the best to the floor."""
-    if days and max(days) > WIDE * min(days):
+def days_axis(axes: Axes, days: Sequence[float], label: str) -> None:
+    """Label a vertical axis of days in plain numbers; make it logarithmic if the range is wide."""
+    if days and max(days) > LOG_AXIS_RATIO * min(days):
         axes.set_yscale("log")
         axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
         axes.yaxis.set_minor_locator(NullLocator())
-    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.6g}"))
-    axes.set_ylabel("days until trained, at equal compute")
+    plain_numbers(axes.yaxis)
+    axes.set_ylabel(label)
+
+
+def log2_axis(axes: Axes, ticks: Sequence[int]) -> None:
+    """Make the horizontal axis logarithmic, with ticks at these values only."""
+    axes.set_xscale("log", base=2)
+    axes.xaxis.set_major_locator(FixedLocator(ticks))
+    axes.xaxis.set_minor_locator(NullLocator())
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+
+
+def plain_numbers(axis: Axis) -> None:
+    """Print ticks without exponents, with thousands separators."""
+    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.6g}"))

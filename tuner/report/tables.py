@@ -1,4 +1,4 @@
-"""A report's tables as texts: the BLOOM report's columns and what its author wished for, and the measurement format."""
+"""The tables of a report: the leaderboard in the BLOOM report's columns, and the jobs as a measurement table."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from typing import Final
 
 from tuner.core.outcomes import Outcome
-from tuner.core.text import column, seconds
+from tuner.core.text import column, pipe_table, seconds
+from tuner.report.summary import measured_word, token_count
 from tuner.study.leaderboard import GIB, LeaderboardRow, size
 from tuner.study.result import StudyResult
 from tuner.study.store.trial import Trial
@@ -14,37 +15,52 @@ from tuner.tables import COLUMNS, write_csv
 
 HEADERS: Final = (
     *("Nodes", "Size", "DP", "TP", "PP", "MBS", "GBS", "Mem", "Sec/it", "TFLOPs", "Notes"),
-    *("Days", "80% between", "Era", "Outcome", "Topology", "Why"),
+    *("Days", "80% interval", "Speed period", "Outcome", "Topology", "Why"),
 )
-"""The first eleven are the BLOOM report's own, in its order; `Days` is the unit of a training of days."""
+"""The first eleven are the BLOOM report's, in its order; `Days` is replaced by the unit that fits."""
 
-WORDS: Final = frozenset({"Notes", "Era", "Outcome", "Topology", "Why", "80% between"})
-"""Columns that are text; the others are numbers."""
+TEXT_COLUMNS: Final = frozenset({"Notes", "80% interval", "Speed period", "Outcome", "Topology", "Why"})
 
 
 def headers(rows: Sequence[LeaderboardRow]) -> list[str]:
-    """The columns, with the unit of time that fits these rows."""
+    """Return the headers of the leaderboard, with the unit of time that fits its rows."""
     unit, _ = _unit(rows)
     return [unit if header == "Days" else header for header in HEADERS]
 
 
 def table(study: StudyResult, rows: Sequence[LeaderboardRow]) -> list[list[str]]:
-    """One line for each topology."""
-    _, each = _unit(rows)
-    return [_line(study, row, each) for row in rows]
+    """Return the cells of the leaderboard, one line for each row."""
+    _, units_per_day = _unit(rows)
+    return [_line(study, row, units_per_day) for row in rows]
+
+
+def pipe_lines(study: StudyResult, rows: Sequence[LeaderboardRow]) -> list[str]:
+    """Return the leaderboard as lines of Markdown."""
+    return pipe_table(headers(rows), table(study, rows), TEXT_COLUMNS)
+
+
+def footnote(study: StudyResult, rows: Sequence[LeaderboardRow]) -> str:
+    """Return what the numbers of the leaderboard mean."""
+    unit = headers(rows)[HEADERS.index("Days")]
+    speed = ", at the cluster's latest speed" if study.eras else ""
+    return (
+        f"Sec/it: mean seconds per iteration, from the topology's own runs and what all other runs imply for it"
+        f"{speed}; measurements.csv lists each run as {measured_word(study)}. {unit}: time to train on "
+        f"{token_count(study.workload.training_tokens)} tokens, or with equal compute for a model of another size. "
+        "Mem: peak memory of the fullest GPU."
+    )
 
 
 def _unit(rows: Sequence[LeaderboardRow]) -> tuple[str, float]:
     return column([row.place.days for row in rows if row.place])
 
 
-def _line(study: StudyResult, row: LeaderboardRow, each: float) -> list[str]:
-    """Its cells; `each` is how many of the unit of time a day has."""
-    topology, place = row.topology, row.place
+def _line(study: StudyResult, row: LeaderboardRow, units_per_day: float) -> list[str]:
+    topology, ranked = row.topology, row.place
     outcome = row.outcome.lower().replace("_", " ")
-    if place and study.simulated:
+    if ranked and study.simulated:
         outcome = "simulated"
-    runs = f", {place.runs} runs" if place and place.runs > 1 else ""
+    runs = f", {ranked.runs} runs" if ranked and ranked.runs > 1 else ""
     return [
         str(topology.nodes),
         size(row.workload.model.parameters),
@@ -53,12 +69,12 @@ def _line(study: StudyResult, row: LeaderboardRow, each: float) -> list[str]:
             for degree in (topology.dp, topology.tp, topology.pp, topology.micro_batch, row.workload.global_batch)
         ),
         f"{row.memory / GIB:.1f}GiB" if row.memory else "",
-        seconds(place.seconds) if place else "",
+        seconds(ranked.seconds) if ranked else "",
         f"{row.flops / 1e12:.2f}" if row.flops else "",
         row.notes + runs,
-        f"{place.days * each:,.1f}" if place else "",
-        f"{place.low * each:,.1f} to {place.high * each:,.1f}" if place else "",
-        row.era,
+        f"{ranked.days * units_per_day:,.1f}" if ranked else "",
+        f"{ranked.low * units_per_day:,.1f} to {ranked.high * units_per_day:,.1f}" if ranked else "",
+        row.era.replace("era ", ""),
         outcome,
         row.key,
         f"{row.why}; {row.ended}" if row.ended else row.why,
@@ -73,29 +89,29 @@ _STATUS: Final = {
     Outcome.TIMED_OUT: "FAIL",
 }
 
-_UNTOLD: Final = {
-    Outcome.PRUNED: "stopped by the search, it could no longer win",
-    Outcome.PREEMPTED: "its job was taken off the machine",
-    Outcome.CANCELLED: "its job was cancelled",
+_EXCLUDED: Final = {
+    Outcome.PRUNED: "pruned by the search",
+    Outcome.PREEMPTED: "the job was preempted",
+    Outcome.CANCELLED: "the job was cancelled",
 }
-"""What says nothing of a topology's own end: kept in the table, and skipped by every command that reads it."""
+"""Outcomes that do not depend on the topology; commands that read the table skip these rows."""
 
-_MORE: Final = (
+_STUDY_COLUMNS: Final = (
     *("partition", "parallel_loss", "audit", "era", "trial", "topology", "outcome", "days", "node_hours", "why"),
     "simulated",
 )
 
 
 def measurements(study: StudyResult) -> str:
-    """Every job that has ended as a row of the measurement table."""
+    """Return every job that has ended as a row of a measurement table (CSV)."""
     rows = [_cells(study, trial) for trial in study.launched if trial.ending]
-    return write_csv((*COLUMNS, *_MORE), rows)
+    return write_csv((*COLUMNS, *_STUDY_COLUMNS), rows)
 
 
 def _cells(study: StudyResult, trial: Trial) -> dict[str, str]:
     (workload, cluster), topology = study.setting(trial), study.topology(trial)
     workload, ending, era = workload.as_in(topology), trial.ending, study.labels[trial.number]
-    assert ending is not None  # noqa: S101 - the caller has asked
+    assert ending is not None  # noqa: S101 - the caller filters
     model, proposal = workload.model, trial.proposal
     outcome = "simulated" if ending.simulated and trial.measured else ending.outcome.value.lower()
     return {
@@ -134,7 +150,7 @@ def _cells(study: StudyResult, trial: Trial) -> dict[str, str]:
         "source": f"{'SIMULATED, ' if ending.simulated else ''}study {study.name}",
         "partition": topology.partition,
         "parallel_loss": str(int(workload.parallel_loss)),
-        "audit": f"exclude: {_UNTOLD[ending.outcome]}" if ending.outcome in _UNTOLD else "",
+        "audit": f"exclude: {_EXCLUDED[ending.outcome]}" if ending.outcome in _EXCLUDED else "",
         "era": era or "1",
         "trial": str(trial.number),
         "topology": proposal.key,

@@ -1,28 +1,37 @@
-"""A report's files, each whole or not at all."""
+"""Write a report: Markdown, a self-contained HTML page, plots and the measurement table."""
 
 from __future__ import annotations
 
+import base64
 import io
-from collections.abc import Callable
+import warnings
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.backends.backend_svg import FigureCanvasSVG
 
 from tuner.core.atomic_write import write_files
+from tuner.core.resources import folder as resource_folder
 from tuner.report.figures import plots
-from tuner.report.page import markdown, page
-from tuner.report.sentences import sentences
 from tuner.report.style import Plot, look
-from tuner.report.tables import measurements
+from tuner.report.summary import summary
+from tuner.report.tables import TEXT_COLUMNS, footnote, headers, measurements, pipe_lines, table
 from tuner.study.leaderboard import LeaderboardRow, rows_of
 from tuner.study.result import StudyResult
 
-PLOTS: Final = "plots"
-DOTS: Final = 110
-"""Of a PNG, to the inch."""
+PNG_DPI: Final = 110
+PAGE_DPI: Final = 96
+"""CSS pixels per inch of a figure."""
+
+MAX_PAGE_ROWS: Final = 250
+"""Rows of the page's table; report.md has them all."""
+
+CELL_STYLES: Final = {"Topology": "word key", "Notes": "word long", "Why": "word long"}
+"""CSS classes of table cells; other columns are `word` or `number`."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,41 +44,95 @@ class Report:
 
 
 def write_report(
-    study: StudyResult, folder: str | Path, *, told: Callable[[int, int], None] = lambda _done, _of: None
+    study: StudyResult,
+    folder: str | Path,
+    *,
+    on_progress: Callable[[int, int], None] | None = None,
+    told: Callable[[int, int], None] | None = None,
 ) -> Report:
-    """`report.md`, `report.html`, `measurements.csv` and `plots/` in the folder.
+    """Write `report.md`, `report.html`, `measurements.csv` and `plots/` to a folder.
 
-    `told` hears how many plots are drawn, of how many.
+    `on_progress` receives the number of plots drawn so far and the number of all plots. `told` is its former name.
     """
+    if told is not None:
+        warnings.warn("write_report(told=...) is now on_progress=...", DeprecationWarning, stacklevel=2)
+        on_progress = on_progress or told
     rows = rows_of(study)
-    said = sentences(study, rows)
-    files: dict[str, bytes] = {}
-    drawn = []
+    sentences = summary(study, rows)
+    pictures: dict[str, bytes] = {}
+    page_plots = []
     with look():
-        made = plots(study, rows)
-        for done, plot in enumerate(made):
-            told(done, len(made))
-            png, svg = _saved(plot)
-            files[f"{PLOTS}/{plot.name}.png"], files[f"{PLOTS}/{plot.name}.svg"] = png, svg
-            inches = plot.figure.get_size_inches()
-            drawn.append((plot.name, plot.title, plot.alt, svg, (float(inches[0]), float(inches[1]))))
-    pictures = [(f"{PLOTS}/{name}.png", title, alt) for name, title, alt, _, _ in drawn]
+        drawn = plots(study, rows)
+        for done, plot in enumerate(drawn):
+            if on_progress:
+                on_progress(done, len(drawn))
+            png, svg = _images(plot)
+            pictures |= {f"plots/{plot.name}.png": png, f"plots/{plot.name}.svg": svg}
+            page_plots.append(_page_plot(plot, svg))
     files = {
-        "report.md": markdown(study, rows, said, pictures).encode(),
-        "report.html": page(study, rows, said, drawn).encode(),
+        "report.md": _markdown(study, rows, sentences, drawn).encode(),
+        "report.html": _page(study, rows, sentences, page_plots).encode(),
         "measurements.csv": measurements(study).encode(),
-        **files,
+        **pictures,
     }
-    return Report(sentences=tuple(said), rows=tuple(rows), files=tuple(write_files(Path(folder), files)))
+    return Report(sentences=tuple(sentences), rows=tuple(rows), files=tuple(write_files(Path(folder), files)))
 
 
-def _saved(plot: Plot) -> tuple[bytes, bytes]:
-    """As PNG and as SVG, by the canvases themselves: `savefig` would draw each four times over."""
-    drawn, png, svg = plot.figure, io.BytesIO(), io.BytesIO()
-    drawn.set_dpi(DOTS)
-    agg: Any = FigureCanvasAgg(drawn)
-    agg.print_png(png, metadata={"Title": plot.title, "Description": plot.alt})
-    drawn.set_layout_engine("none")
-    vector: Any = FigureCanvasSVG(drawn)
+def _images(plot: Plot) -> tuple[bytes, bytes]:
+    """Return a plot as PNG and as SVG; `savefig` would draw each of them four times."""
+    png, svg = io.BytesIO(), io.BytesIO()
+    plot.figure.set_dpi(PNG_DPI)
+    raster: Any = FigureCanvasAgg(plot.figure)
+    raster.print_png(png, metadata={"Title": plot.title, "Description": plot.alt})
+    plot.figure.set_layout_engine("none")
+    vector: Any = FigureCanvasSVG(plot.figure)
     vector.print_svg(svg, metadata={"Title": plot.title, "Description": plot.alt, "Date": None})
     return png.getvalue(), svg.getvalue()
+
+
+def _markdown(
+    study: StudyResult, rows: Sequence[LeaderboardRow], sentences: Sequence[str], drawn: Sequence[Plot]
+) -> str:
+    label = " (SIMULATED)" if study.simulated else ""
+    lines = [f"# Study {study.name}{label}", ""]
+    lines += [part for sentence in sentences for part in (sentence, "")]
+    lines += ["## Topologies", "", *pipe_lines(study, rows), "", f"* {footnote(study, rows)}", ""]
+    for plot in drawn:
+        lines += [f"## {plot.title}", "", f"![{plot.alt}](plots/{plot.name}.png)", "", plot.alt, ""]
+    return "\n".join(lines).rstrip("\n") + "\n"
+
+
+def _page(
+    study: StudyResult, rows: Sequence[LeaderboardRow], sentences: Sequence[str], page_plots: Sequence[dict[str, Any]]
+) -> str:
+    templates = Environment(
+        loader=FileSystemLoader(resource_folder("templates")),
+        autoescape=True,
+        undefined=StrictUndefined,
+        keep_trailing_newline=True,
+    )
+    columns = [
+        {
+            "header": header,
+            "text": header in TEXT_COLUMNS,
+            "style": CELL_STYLES.get(header, "word" if header in TEXT_COLUMNS else "number"),
+        }
+        for header in headers(rows)
+    ]
+    return templates.get_template("report.html.j2").render(
+        title=f"Study {study.name}",
+        study=study.name,
+        simulated=study.simulated,
+        sentences=sentences,
+        columns=columns,
+        lines=table(study, rows[:MAX_PAGE_ROWS]),
+        rows_omitted=max(0, len(rows) - MAX_PAGE_ROWS),
+        footnote=footnote(study, rows),
+        plots=page_plots,
+    )
+
+
+def _page_plot(plot: Plot, svg: bytes) -> dict[str, Any]:
+    width, height = (round(float(inches) * PAGE_DPI) for inches in plot.figure.get_size_inches())
+    data = base64.b64encode(svg).decode("ascii")
+    return {"name": plot.name, "title": plot.title, "alt": plot.alt, "data": data, "width": width, "height": height}

@@ -27,7 +27,7 @@ def dashboard(study: StudyResult, port: int, no_browser: bool, check: bool, as_j
     from tuner.cli.output import print_json
     from tuner.launch.dashboard_server import dashboard as started
     from tuner.launch.dashboard_server import show
-    from tuner.report.notes import annotate
+    from tuner.report.dashboard import annotate
 
     store = study.folder / "artifacts"
     annotate(study, store)

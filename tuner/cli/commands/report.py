@@ -30,8 +30,8 @@ def report(study: StudyResult, output: str | None, as_json: bool) -> None:
     from tuner.report.write import write_report
 
     folder = Path(output) if output else study.folder / "report"
-    with progress("drawing") as told:
-        made = write_report(study, folder, told=told)
+    with progress("drawing") as on_progress:
+        made = write_report(study, folder, on_progress=on_progress)
     if as_json:
         print_json(
             "report",

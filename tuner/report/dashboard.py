@@ -1,0 +1,246 @@
+"""Notes and plots for Optuna Dashboard: Markdown, and Plotly figures as JSON (written without Plotly)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, Final
+
+from tuner.core.text import seconds, span
+from tuner.report import plot_data
+from tuner.report.style import BLACK, BLUE, COLOURS, GREY, ORANGE, VERMILLION
+from tuner.report.summary import days_label, measured_word, simulated_label, summary, term_label
+from tuner.report.tables import footnote, pipe_lines
+from tuner.study.leaderboard import GIB, LeaderboardRow, rows_of
+from tuner.study.result import StudyResult
+from tuner.study.store.optuna_dashboard import DashboardPublisher
+from tuner.study.store.trial import Trial
+from tuner.study.store.trial_store import TrialStore
+
+MAX_NOTE_ROWS: Final = 10
+"""Topologies in the table of the study's note."""
+
+FILES: Final = ("stdout.log", "stderr.log", "ds_config.json", "job.json", "script.sh", "job.sh")
+"""Files of a job that are attached to its trial."""
+
+Figure = dict[str, Any]
+
+
+def annotate(study: StudyResult, store: Path) -> None:
+    """Write notes and plots into the study, and copy the jobs' files into the artifact store."""
+    rows = rows_of(study)
+    trials = TrialStore.existing(study.url, study.name)
+    try:
+        publisher = DashboardPublisher(trials)
+        publisher.note(study_note(study, rows))
+        for trial in study.trials:
+            publisher.note(trial_note(trial), trial.number)
+            folder = study.folder / "jobs" / f"{trial.number:04d}-{trial.proposal.key}"
+            publisher.files(trial.number, [folder / name for name in FILES], store)
+        for name, figure in graphs(study, rows).items():
+            publisher.graph(name, figure)
+    finally:
+        trials.close()
+
+
+def study_note(study: StudyResult, rows: Sequence[LeaderboardRow]) -> str:
+    """Return the summary and the fastest topologies as Markdown."""
+    paragraphs = [part for sentence in summary(study, rows) for part in (sentence, "")]
+    return "\n".join([*paragraphs, *pipe_lines(study, rows[:MAX_NOTE_ROWS]), "", footnote(study, rows)]) + "\n"
+
+
+def trial_note(trial: Trial) -> str:
+    """Return why a trial was proposed, its estimate, its outcome and the evidence, as Markdown."""
+    proposal, result = trial.proposal, trial.ending
+    paragraphs = [f"**{proposal.key}** ({proposal.kind}): {proposal.why}"]
+    if proposal.estimate_sec and proposal.estimate_low and proposal.estimate_high:
+        paragraphs.append(
+            f"Estimate: {proposal.estimate_sec:.2f} s per iteration (80% interval {proposal.estimate_low:.2f} to "
+            f"{proposal.estimate_high:.2f}), {proposal.out_of_memory or 0.0:.0%} likely to run out of memory."
+        )
+    if result is None:
+        return "\n\n".join([*paragraphs, "Running."]) + "\n"
+    label = "SIMULATED" if result.simulated else "Measured" if trial.measured else "Outcome"
+    if trial.measured:
+        memory = f", {result.peak_memory / GIB:.1f} GiB" if result.peak_memory else ""
+        training = f"training takes {span(result.objective or 0.0)}"
+        paragraphs.append(f"{label}: {seconds(trial.seconds)} s per iteration{memory}; {training}.")
+    else:
+        paragraphs.append(f"{label}: {result.outcome.value}. {result.reason}")
+    if result.retried:
+        paragraphs.append(f"Retried: {result.retried}.")
+    if result.evidence:
+        paragraphs.append(f"Evidence: `{result.evidence.replace('`', chr(39))}`")
+    paragraphs.append(f"Cost: {result.node_hours:,.2f} node-hours.")
+    return "\n\n".join(paragraphs) + "\n"
+
+
+def graphs(study: StudyResult, rows: Sequence[LeaderboardRow]) -> dict[str, Figure]:
+    """Return the Plotly figures by name."""
+    figures = {"best-so-far": _progress(study)}
+    if rows and rows[0].place:
+        figures |= {
+            "estimate-against-measurement": _estimates(study),
+            "where-the-time-goes": _terms(study, rows),
+            "memory-by-stage": _memory(study, rows[0]),
+        }
+    return figures
+
+
+def _figure(
+    study: StudyResult,
+    title: str,
+    x_title: str,
+    y_title: str,
+    data: list[Figure],
+    *,
+    yaxis: Mapping[str, Any] = MappingProxyType({}),
+    **layout: Any,
+) -> Figure:
+    return {
+        "data": data,
+        "layout": {
+            "title": {"text": simulated_label(study) + title},
+            "xaxis": {"title": {"text": x_title}},
+            "yaxis": {"title": {"text": y_title}, "automargin": True, **yaxis},
+            "template": {},
+            **layout,
+        },
+    }
+
+
+def _leader(study: StudyResult, x: Sequence[float], y: Sequence[float]) -> list[Figure]:
+    """Mark the jobs of the leading topology."""
+    if not x or study.best is None:
+        return []
+    marker = {"color": ORANGE, "symbol": "star", "size": 14, "line": {"color": BLACK, "width": 1}}
+    name = f"leader: {study.best.key}"
+    return [{"type": "scatter", "mode": "markers", "name": name, "x": list(x), "y": list(y), "marker": marker}]
+
+
+def _progress(study: StudyResult) -> Figure:
+    series = plot_data.progress(study)
+    jobs = list(range(1, len(series.days) + 1))
+    leader = [
+        (job, days) for job, days, own in zip(jobs, series.days, series.leader, strict=True) if own and days is not None
+    ]
+    data: list[Figure] = [
+        {
+            "type": "scatter",
+            "mode": "markers",
+            "name": f"{measured_word(study)} job",
+            "text": list(series.keys),
+            "x": jobs,
+            "y": list(series.days),
+            "marker": {"color": BLUE},
+        },
+        {
+            "type": "scatter",
+            "mode": "lines",
+            "name": "best so far",
+            "x": jobs,
+            "y": list(series.best),
+            "line": {"shape": "hv", "color": BLACK},
+        },
+        *_leader(study, [job for job, _ in leader], [days for _, days in leader]),
+    ]
+    return _figure(study, "Best so far", "jobs", f"objective: {days_label(study)}", data, legend={"orientation": "h"})
+
+
+def _estimates(study: StudyResult) -> Figure:
+    points = plot_data.predictions(study)
+    ends = [min(point.measured for point in points), max(point.measured for point in points)] if points else [0, 1]
+    leader = [point for point in points if point.leader]
+    data: list[Figure] = [
+        {
+            "type": "scatter",
+            "mode": "markers",
+            "name": "job",
+            "text": [point.key for point in points],
+            "x": [point.measured for point in points],
+            "y": [point.estimate for point in points],
+            "error_y": {
+                "type": "data",
+                "symmetric": False,
+                "array": [point.high - point.estimate for point in points],
+                "arrayminus": [point.estimate - point.low for point in points],
+            },
+            "marker": {"color": BLUE},
+        },
+        {
+            "type": "scatter",
+            "mode": "lines",
+            "name": "estimate = measurement",
+            "x": ends,
+            "y": ends,
+            "line": {"color": GREY, "dash": "dash"},
+        },
+        *_leader(study, [point.measured for point in leader], [point.estimate for point in leader]),
+    ]
+    return _figure(
+        study,
+        "Estimate vs. measurement",
+        f"{measured_word(study)} seconds per iteration",
+        "estimated seconds per iteration",
+        data,
+        legend={"orientation": "h"},
+    )
+
+
+def _terms(study: StudyResult, rows: Sequence[LeaderboardRow]) -> Figure:
+    topologies = plot_data.time_breakdowns(study, rows)
+    names = [name for name in topologies[0].terms if max(topology.terms[name] for topology in topologies) > 0]
+    data: list[Figure] = [
+        {
+            "type": "bar",
+            "orientation": "h",
+            "name": term_label(name),
+            "y": [topology.key for topology in topologies],
+            "x": [topology.terms[name] for topology in topologies],
+            "marker": _marker(index),
+        }
+        for index, name in enumerate(names)
+    ]
+    return _figure(
+        study,
+        "Where the time goes",
+        "seconds per iteration (cost model)",
+        "",
+        data,
+        barmode="stack",
+        yaxis={"autorange": "reversed"},  # the leader on top
+        legend={"traceorder": "normal"},
+    )
+
+
+def _memory(study: StudyResult, row: LeaderboardRow) -> Figure:
+    breakdown = plot_data.memory_breakdown(study, row)
+    terms = [(name, values) for name, values in breakdown.terms.items() if max(values) > 0]
+    data: list[Figure] = [
+        {
+            "type": "bar",
+            "name": name,
+            "x": list(range(row.topology.pp)),
+            "y": list(values),
+            "marker": _marker(index),
+        }
+        for index, (name, values) in enumerate(terms)
+    ]
+    limit: Figure = {"type": "line", "xref": "paper", "x0": 0, "x1": 1, "y0": breakdown.usable, "y1": breakdown.usable}
+    return _figure(
+        study,
+        f"Memory of {row.key}",
+        "pipeline stage",
+        "GiB per GPU (cost model); dashed: usable",
+        data,
+        barmode="stack",
+        shapes=[{**limit, "line": {"color": VERMILLION, "dash": "dash"}}],
+    )
+
+
+def _marker(index: int) -> Figure:
+    """Return a colour, with a pattern once the colours repeat."""
+    repeat = index // len(COLOURS)
+    pattern = {"pattern": {"shape": "/x."[repeat % 3 - 1]}} if repeat else {}
+    return {"color": COLOURS[index % len(COLOURS)], **pattern}

@@ -1,0 +1,186 @@
+"""The summary at the top of a report: what is fastest, by how much, why, how certain, and at what cost."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from tuner.core.outcomes import Outcome
+from tuner.core.text import counted, ends, listed, node_time, seconds, span
+from tuner.planning.cost import TopologyCost, cost_of, difference
+from tuner.study.leaderboard import LeaderboardRow, size
+from tuner.study.ranking import UNLIKELY
+from tuner.study.result import StudyResult
+
+MAX_NAMED: Final = 3
+"""Terms or tied topologies that a sentence names."""
+
+TIMES_FROM: Final = 2.0
+"""Ratios from this one on read `2.5 times`; smaller ones are percentages."""
+
+SMALLEST_SHARE: Final = 1e-4
+"""Smaller shares are printed as less than this one."""
+
+NEGLIGIBLE_CHANGE: Final = 0.0005
+"""Changes of a term below this share of an iteration are not named."""
+
+TERMS: Final = {
+    "products": "matrix multiplication",
+    "elementwise": "element-wise operations",
+    "tensor_parallel": "tensor parallel communication",
+    "context_parallel": "context parallel communication",
+    "launch": "kernel launches",
+    "upkeep": "per-layer overhead",
+    "recompute": "recomputation",
+    "head": "the output layer",
+    "pipeline": "pipeline communication",
+    "bubble": "the pipeline bubble",
+    "data_parallel": "data parallel communication",
+    "sharding": "gathering sharded parameters",
+    "optimizer": "the optimizer step",
+}
+"""Time terms of the cost model, as a sentence names them."""
+
+
+def summary(study: StudyResult, rows: Sequence[LeaderboardRow]) -> list[str]:
+    """Return one sentence or two per question; fewer if the study measured no topology or only one."""
+    incidents = [study.mishaps] if study.mishaps else []
+    if study.best is None:
+        return [f"{simulated_label(study)}No topology was measured.", _cost(study), *incidents]
+    comparison = [_lead(study)]
+    if len(study.places) > 1:
+        comparison.append(_reason(study, rows))
+    return [_fastest(study, rows[0]), *comparison, _certainty(study), _cost(study), *incidents]
+
+
+def cost_breakdown(study: StudyResult, row: LeaderboardRow) -> TopologyCost:
+    """Return the time and memory terms of a topology, by the cost model fitted to the study."""
+    workload, cluster = study.pool.setting(row.place.candidate) if row.place else (row.workload, row.cluster)
+    return cost_of(workload, cluster, row.topology, study.model)
+
+
+def term_label(name: str) -> str:
+    """Return the words for a time term of the cost model."""
+    return TERMS.get(name, name.replace("_", " "))
+
+
+def simulated_label(study: StudyResult) -> str:
+    """Return the prefix that marks simulated results; empty for measured ones."""
+    return "SIMULATED: " if study.simulated else ""
+
+
+def measured_word(study: StudyResult) -> str:
+    """Return `simulated` or `measured`."""
+    return "simulated" if study.simulated else "measured"
+
+
+def days_label(study: StudyResult) -> str:
+    """Return the label of the objective, with its unit and the number of tokens."""
+    return f"days to train on {token_count(study.workload.training_tokens)} tokens"
+
+
+def token_count(tokens: float) -> str:
+    """Return a number of tokens in words: `3.62 trillion`."""
+    for unit, scale in (("trillion", 1e12), ("billion", 1e9), ("million", 1e6)):
+        if tokens >= scale:
+            return f"{tokens / scale:.3g} {unit}"
+    return f"{tokens:,.0f}"
+
+
+def _fastest(study: StudyResult, row: LeaderboardRow) -> str:
+    leader, model = study.places[0], row.workload.model
+    other = ""
+    if row.other_model:
+        own = study.workload.model
+        changes = [f"{model.heads} heads instead of {own.heads}"] * (row.topology.heads is not None)
+        changes += [f"{model.hidden} x {model.layers} instead of {own.hidden} x {own.layers}"] * bool(
+            row.topology.shape
+        )
+        other = f" This is a different model from the one specified: {', '.join(changes)}."
+    return (
+        f"{simulated_label(study)}{row.key} is the fastest topology: {seconds(leader.seconds)} s per iteration on "
+        f"{counted(row.topology.nodes, 'node')} of {row.cluster.gpus_per_node} {row.cluster.gpu.name}, "
+        f"{span(leader.days)} for {token_count(study.workload.training_tokens)} tokens with "
+        f"{size(model.parameters)} parameters.{other}"
+    )
+
+
+def _lead(study: StudyResult) -> str:
+    leader, ranking = study.places[0], study.places
+    if len(ranking) == 1:
+        return "It is the only topology that was measured."
+    second, slowest = ranking[1], ranking[-1]
+    sentence = (
+        f"It takes {1 - leader.days / second.days:.1%} ({span(second.days - leader.days)}) less time than the "
+        f"runner-up {second.key}"
+    )
+    first_trial = next(trial for trial in study.launched if trial.measured)
+    first = next(ranked for ranked in ranking if ranked.candidate == first_trial.proposal.candidate)
+    if first not in (leader, second):
+        sentence += f" and {1 - leader.days / first.days:.1%} less than {first.key}, the first topology measured"
+    if slowest not in (leader, second, first):
+        sentence += f"; the slowest of {len(ranking)} takes {_longer(slowest.days / leader.days)}"
+    return f"{sentence}."
+
+
+def _reason(study: StudyResult, rows: Sequence[LeaderboardRow]) -> str:
+    """Compare the terms of the leader with the runner-up's, as far as the cost model explains the difference."""
+    leader, second = cost_breakdown(study, rows[0]), cost_breakdown(study, rows[1])
+    changes = difference(leader, second)
+    smallest = NEGLIGIBLE_CHANGE * leader.seconds
+    phrases = [(change, f"{_more_or_less(change, leader.seconds)} for {term_label(name)}") for name, change in changes]
+    gains = [phrase for change, phrase in phrases if change > smallest][:MAX_NAMED]
+    losses = [phrase for change, phrase in phrases if change < -smallest][:MAX_NAMED]
+    if not gains and not losses:
+        return "Compared with the runner-up, the cost model predicts nearly the same time in every term."
+    measured, predicted = study.places[1].seconds - study.places[0].seconds, second.seconds - leader.seconds
+    but = f", but {listed(losses)}" if gains and losses else ""
+    unexplained = "" if predicted * measured > 0 else ", a difference that the cost model does not explain"
+    word = "simulated" if study.simulated else "measured"
+    return (
+        f"Compared with the runner-up, the cost model predicts {listed(gains or losses)}{but}: {_more_or_less(predicted, leader.seconds)} per "
+        f"iteration in total; {word}: {_more_or_less(measured, leader.seconds)}{unexplained}."
+    )
+
+
+def _more_or_less(change: float, iteration: float) -> str:
+    """Return `0.40 s less`, to as many digits as the seconds of the iteration have."""
+    size = f"{abs(change):.2f}" if iteration >= 1 else f"{abs(change):.4f}"
+    return f"{size} s {'less' if change >= 0 else 'more'}"
+
+
+def _certainty(study: StudyResult) -> str:
+    leader, tied = study.places[0], study.equals
+    interval = f"With {counted(leader.runs, 'run')}, its 80% interval is {ends(leader.days, leader.low, leader.high)}"
+    if not tied:
+        return f"{interval}; no other measured topology is more than {UNLIKELY:.1%} likely to be faster."
+    names = [f"{ranked.key} ({ranked.rival:.0%} likely to be faster)" for ranked in tied[:MAX_NAMED]]
+    more = [f"{len(tied) - MAX_NAMED} more"] * (len(tied) > MAX_NAMED)
+    return f"{interval}; it is statistically tied with {listed([*names, *more])}."
+
+
+def _cost(study: StudyResult) -> str:
+    words = {Outcome.MEASURED.value: measured_word(study)}
+    outcomes = ", ".join(
+        f"{count} {words.get(outcome, outcome.lower().replace('_', ' '))}" for outcome, count in study.outcomes.items()
+    )
+    used = (
+        f"The study ran {counted(len(study.launched), 'job')}{f' ({outcomes})' if outcomes else ''} and used "
+        f"{node_time(study.node_hours)}"
+    )
+    if study.best is None:
+        return f"{used}."
+    share = study.node_hours / (study.best.days * 24 * study.topology(study.best).nodes)
+    return f"{used}, {_share(share)} the training itself."
+
+
+def _longer(ratio: float) -> str:
+    """Return `4.1% longer` or `2.5 times as long`."""
+    return f"{ratio - 1:.1%} longer" if ratio < TIMES_FROM else f"{ratio:,.2g} times as long"
+
+
+def _share(share: float) -> str:
+    """Return `0.35% of` or `2.5 times`."""
+    if share >= 1:
+        return f"{share:,.1f} times"
+    return f"{share:.2%} of" if share >= SMALLEST_SHARE else f"less than {SMALLEST_SHARE:.2%} of"
