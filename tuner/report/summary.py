@@ -136,10 +136,10 @@ def _reason(study: StudyResult, rows: Sequence[LeaderboardRow]) -> str:
     measured, predicted = study.places[1].seconds - study.places[0].seconds, second.seconds - leader.seconds
     but = f", but {listed(losses)}" if gains and losses else ""
     unexplained = "" if predicted * measured > 0 else ", a difference that the cost model does not explain"
-    word = "simulated" if study.simulated else "measured"
     return (
-        f"Compared with the runner-up, the cost model predicts {listed(gains or losses)}{but}: {_more_or_less(predicted, leader.seconds)} per "
-        f"iteration in total; {word}: {_more_or_less(measured, leader.seconds)}{unexplained}."
+        f"Compared with the runner-up, the cost model predicts {listed(gains or losses)}{but}: "
+        f"{_more_or_less(predicted, leader.seconds)} per iteration in total; {measured_word(study)}: "
+        f"{_more_or_less(measured, leader.seconds)}{unexplained}."
     )
 
 
