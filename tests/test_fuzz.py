@@ -42,12 +42,12 @@ def check(arguments: list[str]) -> None:
     if code:
         *notes, last = err.splitlines()
         assert last.startswith("tuner: ")
-        assert all(note.startswith("tuner: note: ") for note in notes)
+        assert all(note.startswith("tuner: warning: ") for note in notes)
         assert all(line.isprintable() for line in [*notes, last])
         assert out == ""
     else:
         assert out
-        assert all(line.startswith("tuner: note: ") for line in err.splitlines())
+        assert all(line.startswith("tuner: warning: ") for line in err.splitlines())
 
 
 @given(st.sampled_from(["plan", "explain", "measure", "catalog"]), st.lists(st.tuples(flags, words), max_size=3), words)

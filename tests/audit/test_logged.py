@@ -147,7 +147,7 @@ def test_a_log_keeps_the_json_contract_of_a_table(run: Run, tmp_path: Path) -> N
 def test_a_log_has_nothing_to_fix(run: Run, tmp_path: Path) -> None:
     said = run("audit", str(LOGS / "healthy.log"), "--fix", "-o", str(tmp_path / "x.csv"))
     assert said.code == 2
-    assert "is a log, in which there is nothing to repair" in said.err
+    assert "is a log; --fix repairs tables only" in said.err
     assert not list(tmp_path.iterdir())
 
 

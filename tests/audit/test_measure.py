@@ -56,8 +56,8 @@ def test_both_tflops_are_shown_where_they_differ_with_the_reason(run: Run) -> No
     """Line 278 of the BLOOM report: 112.49 by the corrected count."""
     said = run("measure", EXAMPLE, KEY)
     assert said.code == 0
-    assert "measured, iteration 2: 143.31 s, 112.49 TFLOPs a GPU, 51.16 GiB reserved" in said.out
-    assert "the log says 108.31 TFLOPs in iteration 2, and its time gives 112.49: it is the formula from " in said.out
+    assert "measured, iteration 2: 143.31 s, 112.49 TFLOPs per GPU, 51.16 GiB reserved" in said.out
+    assert "iteration 2: the log prints 108.31 TFLOPs, but its time gives 112.49: it is the formula from " in said.out
 
 
 def test_a_log_that_agrees_with_its_own_time_is_believed(run: Run) -> None:
@@ -71,7 +71,7 @@ def test_without_a_topology_the_tflops_are_the_logs(run: Run) -> None:
     found = document(run, EXAMPLE)
     assert [each["tflops"] for each in found["iterations"]] == [None] * 4
     assert (found["measurement"]["tflops"], found["topology_lacks"] is None) == (108.31, False)
-    assert "TFLOPs are not counted anew: it does not print the arguments of its model" in run("measure", EXAMPLE).out
+    assert "TFLOPs are not recomputed: it does not print the arguments of its model" in run("measure", EXAMPLE).out
 
 
 def test_megatron_lm_prints_the_models_own_operations(run: Run) -> None:
@@ -265,7 +265,7 @@ def test_a_long_log_shows_a_part_and_says_so(tmp_path: Path, run: Run) -> None:
     lines = [line.replace("iteration        1/", f"iteration {number:8d}/") for number in range(1, 101)]
     (tmp_path / "long.log").write_text("\n".join(lines) + "\n")
     said = run("measure", str(tmp_path / "long.log"), "--iterations", "70")
-    assert "... 88 more; --json lists them all" in said.out
+    assert "... 88 more; list them with --json" in said.out
     assert sum(line.strip().endswith("*") for line in said.out.splitlines()) == 1
 
 
@@ -280,7 +280,7 @@ BAD_INPUT = [
     (("measure", EXAMPLE, "--csv"), 2, "--csv needs a topology: it does not print the arguments of its model"),
     (("measure", EXAMPLE, KEY, "--csv", "--json"), 2, "--csv and --json exclude each other."),
     (("measure", EXAMPLE, "tp8"), 2, "'tp8' lacks pp, mbs and z"),
-    (("measure",), 2, "Missing argument 'LOG'"),
+    (("measure",), 2, "missing argument 'LOG'"),
 ]
 
 

@@ -339,7 +339,7 @@ def test_audit_keeps_its_json_contract(run: Run) -> None:
 
 def test_audit_ends_well_whether_or_not_something_is_found(run: Run) -> None:
     said = run("audit", str(TABLES / "e1-400m-ada.csv"))
-    assert (said.code, said.out, said.err) == (0, "e1-400m-ada.csv: 10 rows, nothing found\n", "")
+    assert (said.code, said.out, said.err) == (0, "e1-400m-ada.csv: 10 rows, no findings\n", "")
     said = run("audit", str(ROOT / "tests/data/reports/tr8-104b.md"))
     assert said.code == 0
     assert "line 5: error, other-model: the text says that a 58B model was run" in said.out

@@ -76,7 +76,7 @@ def test_plan_prints_the_same_rows_as_csv(run: Run) -> None:
     keys = [row["key"] for row in json.loads(run(*arguments, "--json").out)["top"]]
     header = "key,nodes,tp,pp,vpp,cp,dp,sequence_parallel,zero,mbs,recompute,partition,heads,layers,hidden,gbs"
     header += ",microbatches,bubble,advice,sec_per_iter,sec_per_iter_low,sec_per_iter_high,memory_gib"
-    header += ",oom_probability,tflops,days"
+    header += ",oom_probability,tflops,days,mfu"
     assert lines[0] == header
     assert [line.split(",")[0] for line in lines[1:]] == keys
     assert len(keys) == 5
@@ -87,12 +87,12 @@ def test_a_table_fits_a_narrow_terminal_and_says_what_it_left_out() -> None:
     """The key says it all, so that the other columns can go."""
     width = 60
     said = in_a_terminal(width, "plan", "--nodes", "48")
-    table = said[said.index("Key") :].splitlines()
+    table = said[said.index("Key ") :].splitlines()
     rows = [line for line in table if line.startswith("tp")]
     assert len(rows) == 10
     assert all(len(row) <= width for row in rows)
-    assert "(left out in 60 columns: " in said
-    assert "left out" not in in_a_terminal(200, "plan", "--nodes", "48")
+    assert "(hidden at 60 columns: " in said
+    assert "(hidden" not in in_a_terminal(200, "plan", "--nodes", "48")
 
 
 @pytest.mark.slow
@@ -179,8 +179,8 @@ def test_explain_of_a_legal_topology_still_gives_advice(run: Run) -> None:
 def test_explain_says_when_a_legal_topology_is_not_among_those_searched(run: Run) -> None:
     said = run("explain", "tp8-pp12-dp4-mbs2-z1", "--set", "tp=4", "--set", "dp=8")
     assert "tp8-pp12-dp4-mbs2-z1: legal, but not searched, on 48 nodes" in said.out
-    assert "x space   its tp is not among the values searched: 4\n" in said.out
-    assert "x space   its dp is not among the values searched: 8\n" in said.out
+    assert "x space   tp is not among the values searched: 4\n" in said.out
+    assert "x space   dp is not among the values searched: 8\n" in said.out
     document = json.loads(run("explain", "tp8-pp12-dp4-mbs2-z1", "--set", "tp=4", "--json").out)
     assert (document["legal"], document["in_space"], document["outside"]) == (True, False, {"tp": [4]})
     assert document["nearest"][0]["topology"]["tp"] == 4
@@ -197,16 +197,16 @@ def test_the_header_describes_what_is_planned(run: Run) -> None:
     said = run("plan", "--model", "llama-3-8b", *pinned)
     assert "40 layers, hidden 5120, 64 heads" in said.out
     assert "global batch 1024" in said.out
-    assert "another model" in said.out
+    assert "train a different model" in said.out
     plain = run("plan", "--model", "llama-3-8b")
-    assert "another model" not in plain.out
+    assert "different model" not in plain.out
     assert "237K parameters" in run("plan", "--model", "tiny", "--nodes", "1").out
 
 
 def test_explain_says_what_a_policy_that_is_switched_off_would_have_said(run: Run) -> None:
     arguments = ("explain", "tp8-pp6-dp8-mbs6-z1", "--global-batch", "2016", "--allow", "micro-batch-power-of-two")
     said = run(*arguments)
-    assert "- policy  micro-batch-power-of-two: switched off; micro_batch=6 is not a power of two\n" in said.out
+    assert "- policy  micro-batch-power-of-two: disabled; micro_batch=6 is not a power of two\n" in said.out
 
 
 def test_a_huge_batch_is_explained_at_once(run: Run) -> None:
@@ -289,24 +289,24 @@ BAD_INPUT = [
     (("plan", "--cluster", ""), "there is no cluster called ''"),
     (("plan", "--model", "a/" * 3000), "cannot be read: File name too long."),
     (("plan", "--model", "a\nb\x1b[31m"), "there is no model called 'a\\nb"),
-    (("catalog",), "Missing argument '{gpus|clusters|models}'"),
+    (("catalog",), "missing argument '{gpus|clusters|models}'"),
     (("plan", "--top", "0", "--set", "shape=similar"), "rows are too many to list; say how many with --top"),
     (("plan", "--exact-nodes", "--set", "nodes=40"), "--exact-nodes uses all nodes and --set nodes names others"),
     (("plan", "--csv", "--json"), "--csv and --json exclude each other."),
-    (("plan", "--node", "4"), "No such option"),
+    (("plan", "--node", "4"), "no such option"),
     (("plan", "--top", "-1"), "is not in the range"),
-    (("explain",), "Missing argument 'KEY'"),
+    (("explain",), "missing argument 'KEY'"),
     (("explain", "tp8"), "'tp8' lacks pp, mbs and z: a key looks like tp8-pp12-dp4-mbs2-z1"),
     (("explain", "nonsense"), "'nonsense' is not a topology key"),
     (("catalog", "cards"), "'cards' is not one of"),
-    (("fly",), "No such command 'fly'"),
-    (("audit",), "Missing argument 'TABLE|LOG'"),
+    (("fly",), "no such command 'fly'"),
+    (("audit",), "missing argument 'TABLE|LOG'"),
     (("audit", "no/such.csv"), "there is no file no/such.csv."),
     (("audit", ".gitignore"), ".gitignore has none of the columns of a measurement table"),
-    (("audit", "corpus/bloom-a100.csv", "--fix"), "--fix and -o FILE go together."),
-    (("audit", "corpus/bloom-a100.csv", "-o", "x.csv"), "--fix and -o FILE go together."),
+    (("audit", "corpus/bloom-a100.csv", "--fix"), "--fix and -o FILE require each other."),
+    (("audit", "corpus/bloom-a100.csv", "-o", "x.csv"), "--fix and -o FILE require each other."),
     (("audit", "corpus/bloom-a100.csv", "--default", "gpu"), "--default 'gpu' is not COLUMN=VALUE"),
-    (("audit", "corpus/bloom-a100.csv", "--fix", "-o", "no/such/x.csv"), "no/such/x.csv cannot be written"),
+    (("audit", "corpus/bloom-a100.csv", "--fix", "-o", "no/such/x.csv"), "cannot write no/such/x.csv"),
 ]
 
 
@@ -330,7 +330,7 @@ def test_help_and_version_need_nothing_heavy() -> None:
     )
     said = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert said.returncode == 0, said.stderr
-    assert "Find the topology that finishes training soonest." in said.stdout
+    assert "Find the parallelism topology that finishes training soonest." in said.stdout
 
 
 def test_planning_needs_no_torch_optuna_or_plotting() -> None:
@@ -365,7 +365,7 @@ def test_output_that_cannot_be_written_leaves_with_1_and_one_sentence(arguments:
             [sys.executable, "-m", "tuner", *arguments], stdout=full, stderr=subprocess.PIPE, text=True, check=False
         )
     assert said.returncode == 1
-    assert said.stderr == "tuner: the output cannot be written: No space left on device.\n"
+    assert said.stderr == "tuner: cannot write the output: No space left on device.\n"
 
 
 def test_no_command_at_all_shows_the_help(run: Run) -> None:

@@ -285,7 +285,7 @@ def test_a_family_that_shares_known_keys_is_read_as_those_with_a_note(tmp_path: 
         assert catalog.model(str(tmp_path)).parameters == PUBLISHED["llama-7b"]["parameters"]
     said = run("plan", "--json", "--model", str(tmp_path))
     assert said.code == 0
-    assert said.err.startswith("tuner: note: ")
+    assert said.err.startswith("tuner: warning: ")
     assert said.err.count("\n") == 1
     assert json.loads(said.out)["legal"] > 0
 

@@ -166,7 +166,7 @@ def test_other_commands_take_the_csv(run: Run, tmp_path: Path) -> None:
     file.write_text(measurements(opened("bloom-48")))
     assert json.loads(run("evaluate", str(file), "--json").out)["summary"]["timed_rows"] >= 5
     assert run("calibrate", str(file), "-o", str(tmp_path / "site.toml")).code == 0
-    assert "nothing found" in run("audit", str(file)).out
+    assert "no findings" in run("audit", str(file)).out
     said = run("optimize", "--budget", "1", "--set", "tp=8", "--from", str(file), "--runs", str(tmp_path / "runs"))
     assert said.code == 0
 

@@ -218,4 +218,4 @@ def test_what_fsdp_cannot_do_is_refused() -> None:
 def test_nothing_that_fits_leaves_with_1(run: Run) -> None:
     said = run("compare", "--model", "llama-3-405b", *ONE[3:], "--set", "tp=1,4")
     assert (said.code, said.out) == (1, "")
-    assert "nothing of what is compared fits" in said.err
+    assert "no option fits a batch of one sample" in said.err

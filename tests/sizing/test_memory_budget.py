@@ -136,7 +136,7 @@ def test_bad_input_is_one_sentence(arguments: tuple[str, ...], sentence: str, ru
 def test_without_a_shape_nobody_knows_what_a_sample_takes(run: Run) -> None:
     said = run("memory", "--trainable", "100M")
     assert said.code == 0
-    assert "give --sample SIZE" in said.out
+    assert "Pass --sample SIZE" in said.out
 
 
 def test_sizes_are_read_in_peoples_words() -> None:

@@ -21,6 +21,9 @@ _FEWEST: Final = 5
 """Iterations that tell what is usual."""
 
 
+UNEXPLAINED_TFLOPS: Final = "no known formula, sequence length or batch explains the difference"
+
+
 class Contradiction(NamedTuple):
     """TFLOPs that a log prints for an iteration and those that its own time gives."""
 
@@ -80,7 +83,7 @@ def _tflops(run: LogRun, rates: Sequence[Contradiction]) -> Iterator[Finding]:
             "tflops",
             "advice" if reason else "error",
             f"iteration {first.iteration} says {first.printed:g} TFLOPs, and its time gives {first.counted:.2f}{more}: "
-            f"{reason or 'no formula, sequence or batch that is known explains it'}",
+            f"{reason or UNEXPLAINED_TFLOPS}",
             f"tflops={first.counted:.2f}; compare it with others by this count alone",
         )
 

@@ -1,14 +1,18 @@
-"""The command line: parse, call, print. Nothing heavy is imported before a command needs it."""
+"""The command line: parse, call the Python API, print.
+
+Each command imports what it needs when it runs, so that `tuner --help` stays fast.
+"""
 
 from __future__ import annotations
 
 import io
+import itertools
 import os
 import sys
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import redirect_stdout
-from typing import NoReturn, TextIO
+from typing import Final, NoReturn, TextIO
 
 import click
 
@@ -36,109 +40,126 @@ from tuner.core.text import shown
 
 __all__ = ["app", "main"]
 
-_INTERRUPTED = 130
+_INTERRUPTED: Final = 130
+"""Exit code after Ctrl-C."""
+
+
+_SECTIONS: Final[Mapping[str, tuple[click.Command, ...]]] = {
+    "Search": (optimize, report, export, dashboard),
+    "Plan": (plan, explain, memory, max_batch, compare, flops),
+    "Measure": (measure, evaluate, calibrate, audit),
+    "Reference": (rules, catalog, doctor),
+}
+"""Commands by the section of `tuner --help` that lists them."""
+
+
+class _SectionedGroup(click.Group):
+    """A group whose help lists its commands by section."""
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write one block per section, each command with its `short_help`."""
+        del ctx
+        names = [command.name or "" for commands in _SECTIONS.values() for command in commands]
+        width = max(map(len, names))
+        for title, commands in _SECTIONS.items():
+            with formatter.section(title):
+                formatter.write_dl([(f"{command.name:<{width}}", command.short_help or "") for command in commands])
 
 
 @click.group(
+    cls=_SectionedGroup,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
     epilog="Example: tuner optimize --nodes 48 --budget 40",
 )
 @click.version_option(__version__, prog_name="tuner")
 def app() -> None:
-    """Find the topology that finishes training soonest.
+    """Find the parallelism topology that finishes training soonest.
 
-    tuner chooses tensor, pipeline and data parallel degrees, micro batch, ZeRO stage, recompute and heads for training
-    a large transformer with DeepSpeed and Megatron.
+    tuner searches tensor, pipeline, data and context parallelism, micro-batch size, ZeRO stage and activation
+    recompute for training a large transformer with Megatron and DeepSpeed.
+
+    Run 'tuner COMMAND --help' for the options of a command.
     """
 
 
-_COMMANDS = (
-    optimize,
-    plan,
-    explain,
-    memory,
-    max_batch,
-    compare,
-    flops,
-    evaluate,
-    calibrate,
-    measure,
-    audit,
-    report,
-    export,
-    dashboard,
-    doctor,
-    rules,
-    catalog,
-)
-
-for command in _COMMANDS:
-    app.add_command(command)
+for _command in itertools.chain.from_iterable(_SECTIONS.values()):
+    app.add_command(_command)
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
-    """The `tuner` script: run a command, and turn what a user should read into one sentence and an exit code."""
+    """Run the `tuner` script: a command, whose errors become one sentence on stderr and an exit code."""
     _open_streams()
     if isinstance(sys.stdout, io.TextIOWrapper):
-        # A name in another script must not end a command on a terminal that cannot show it.
+        # A terminal that lacks a character shows its escape instead of failing.
         sys.stdout.reconfigure(errors="backslashreplace")
     if os.environ.get("_TUNER_COMPLETE"):
         app.main(prog_name="tuner")
     with warnings.catch_warnings():
         warnings.simplefilter("always", TunerWarning)
-        warnings.showwarning = _note
+        warnings.showwarning = _print_warning
         sys.exit(_run(list(sys.argv[1:] if arguments is None else arguments)))
 
 
 def _open_streams() -> None:
-    """Take what is written to a stream that our caller has closed, and its number, where no file of ours may stand."""
+    """Replace the streams that the caller closed, so that no file of ours takes their descriptors."""
     if sys.stdin is None:
-        os.open(os.devnull, os.O_RDONLY)  # who reads it is told that there is none
+        os.open(os.devnull, os.O_RDONLY)
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:
             setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115, PTH123 - until the process ends
 
 
 def _run(arguments: list[str]) -> int:
-    """Run a command; its exit code."""
+    """Run a command and return its exit code."""
     try:
-        with redirect_stdout(CheckedStdout(sys.stdout)) as told:
+        with redirect_stdout(CheckedStdout(sys.stdout)) as stdout:
             with app.make_context("tuner", arguments) as context:
                 app.invoke(context)
-            told.flush()
-    except click.exceptions.Exit as left:
-        return left.exit_code
+            stdout.flush()
+    except click.exceptions.Exit as exit_request:
+        return exit_request.exit_code
     except StdoutError as error:
         if isinstance(error.cause, BrokenPipeError):
-            return _abandon_stdout(0)  # whoever read our output has gone, which is their right
-        return _abandon_stdout(_failed(f"the output cannot be written: {error.cause.strerror or error.cause}.", 1))
+            return _abandon_stdout(0)  # the reader has closed the pipe, as `head` does
+        return _abandon_stdout(_fail(f"cannot write the output: {error.cause.strerror or error.cause}.", 1))
     except OSError as error:
-        what = "the system refused what the command needs" if error.filename is None else shown(str(error.filename))
-        return _failed(f"{what}: {error.strerror or error}.", 1)
+        subject = "a system call failed" if error.filename is None else shown(str(error.filename))
+        return _fail(f"{subject}: {error.strerror or error}.", 1)
     except click.exceptions.NoArgsIsHelpError as error:
         print(error.format_message(), file=sys.stderr)
         return error.exit_code
     except (KeyboardInterrupt, click.exceptions.Abort):
-        return _failed("interrupted.", _INTERRUPTED)
+        return _fail("interrupted.", _INTERRUPTED)
+    except click.UsageError as error:
+        return _fail(_usage_message(error), error.exit_code)
     except click.ClickException as error:
-        return _failed(error.format_message(), error.exit_code)
+        return _fail(error.format_message(), error.exit_code)
     except TunerError as error:
-        return _failed(str(error), error.exit_code)
+        return _fail(str(error), error.exit_code)
     return 0
 
 
+def _usage_message(error: click.UsageError) -> str:
+    """Return click's message with the command whose help explains it: `missing argument 'KEY'. Run 'tuner ...'.`"""
+    message = error.format_message()
+    message = message[:1].lower() + message[1:].rstrip()
+    if not message.endswith((".", "?", ")")):
+        message += "."
+    return f"{message} Run '{error.ctx.command_path} --help' for usage." if error.ctx else message
+
+
 def _abandon_stdout(code: int) -> int:
-    """Keep the interpreter from complaining, on its way out, about output that cannot be written any more."""
+    """Silence the interpreter's own flush at exit, which would fail again."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return code
 
 
-def _failed(sentence: str, code: int) -> int:
-    _say(sentence)
+def _fail(message: str, code: int) -> int:
+    _print_line(message)
     return code
 
 
-def _note(
+def _print_warning(
     message: Warning | str,
     category: type[Warning],
     filename: str,
@@ -146,12 +167,12 @@ def _note(
     file: TextIO | None = None,
     line: str | None = None,
 ) -> None:
-    """Show a warning as a user should see it: without the place in the code that it comes from."""
+    """Print a warning without the source line that Python adds."""
     del category, filename, lineno, file, line
-    _say(f"note: {message}")
+    _print_line(f"warning: {message}")
 
 
-def _say(sentence: str) -> None:
-    """Print one line on stderr: what a user typed may hold line breaks and escapes."""
-    line = "".join(mark if mark.isprintable() else " " for mark in sentence)
+def _print_line(message: str) -> None:
+    """Print one line on stderr; line breaks and escapes that a user typed become blanks."""
+    line = "".join(mark if mark.isprintable() else " " for mark in message)
     print(f"tuner: {' '.join(line.split())}", file=sys.stderr)

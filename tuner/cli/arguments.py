@@ -1,45 +1,39 @@
-"""How commands take a measurement table: the file, and what it leaves out.
-
-How commands take a study that is there.
-"""
+"""Arguments that several commands take: a measurement table, a study, the batch sizes to try."""
 
 from __future__ import annotations
 
 import functools
 import shlex
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-if TYPE_CHECKING:
-    from pathlib import Path
+from tuner.cli import completion
 
+if TYPE_CHECKING:
     from tuner.cli.options import Command
     from tuner.tables import Table
-if TYPE_CHECKING:
-    from tuner.cli.options import Command
 
 
 def takes_a_table(command: Command) -> Command:
-    """Give a command the argument TABLE and `--default`; it is called with the `table` that they make.
+    """Give a command the argument TABLE|STUDY and `--default`; it receives the `table`.
 
-    The name of a study does too: its jobs that have ended are the rows.
+    The finished jobs of a study are read as the rows of a table.
     """
 
     @functools.wraps(command)
     def with_table(**given: Any) -> Any:
-        from pathlib import Path
-
         file, defaults, runs, storage = (given.pop(name) for name in ("file", "defaults", "runs", "storage"))
         if not Path(file).exists() and (storage or (Path(runs) / file / "study.db").is_file()):
-            return command(table=_of_study(file, Path(runs), storage), **given)
+            return command(table=_study_table(file, Path(runs), storage), **given)
         return command(table=read(file, defaults), **given)
 
-    wrapped: Command = kept_at(takes_defaults(with_table))
-    return click.argument("file", metavar="TABLE|STUDY")(wrapped)
+    wrapped: Command = stored_at(takes_defaults(with_table))
+    return click.argument("file", metavar="TABLE|STUDY", shell_complete=completion.studies_or_files)(wrapped)
 
 
-def _of_study(name: str, runs: Path, storage: str | None) -> Table:
+def _study_table(name: str, runs: Path, storage: str | None) -> Table:
     from tuner.report.tables import measurements
     from tuner.study.result import reopened
     from tuner.tables import table_of
@@ -52,12 +46,12 @@ takes_defaults = click.option(
     "defaults",
     multiple=True,
     metavar="COLUMN=VALUE",
-    help="What the table leaves out and you know: gpu=V100-32GB-SXM, gpus_per_node=4.",
+    help="Value for a column that the table lacks: gpu=V100-32GB-SXM, gpus_per_node=4. Repeatable.",
 )
 
 
 def read(file: str, defaults: tuple[str, ...]) -> Table:
-    """The table of a CSV or Markdown file."""
+    """Read the table of a CSV or Markdown file."""
     from tuner.core.errors import InputError
     from tuner.tables import COLUMNS, Defaults, read_table
 
@@ -65,13 +59,15 @@ def read(file: str, defaults: tuple[str, ...]) -> Table:
     for setting in defaults:
         column, sign, value = setting.partition("=")
         if not sign or not value or column not in COLUMNS:
-            raise InputError(f"--default {setting!r} is not COLUMN=VALUE with a column of the format, such as gpu.")
+            raise InputError(
+                f"--default {setting!r} is not COLUMN=VALUE with a column of the table format, such as gpu."
+            )
         known[column] = value
     return read_table(file, Defaults(cells=known))
 
 
 def study_command(command: str, name: str) -> str:
-    """The command line that asks for this study again, from this shell: where it is kept is said, where it must be."""
+    """Return the command line that runs `command` on this study, with the `--runs` and `--storage` in use."""
     from tuner.study.store.storage import masked
 
     given = click.get_current_context().params
@@ -84,23 +80,65 @@ def study_command(command: str, name: str) -> str:
 
 
 def takes_a_study(command: Command) -> Command:
-    """Give a command the argument STUDY, `--runs` and `--storage`; it is called with the `study` that they name."""
+    """Give a command the argument STUDY, `--runs` and `--storage`; it receives the `study`, by default the latest."""
 
     @functools.wraps(command)
     def with_study(**given: Any) -> Any:
-        from pathlib import Path
-
         from tuner.study.result import reopened
 
         name, runs, storage = given.pop("name"), Path(given.pop("runs")), given.pop("storage")
+        name = latest_study(runs, storage) if name is None else name
         return command(study=reopened(name, runs=runs, storage=storage), **given)
 
-    wrapped: Command = with_study
-    return click.argument("name", metavar="STUDY")(kept_at(wrapped))
+    wrapped: Command = stored_at(with_study)
+    return click.argument("name", metavar="[STUDY]", required=False, shell_complete=completion.studies)(wrapped)
 
 
-def kept_at(command: Command) -> Command:
-    """Give a command `--runs` and `--storage`, which say where studies are."""
-    storage = click.option("--storage", metavar="URL", help="The database of the study. [default: its own SQLite file]")
-    runs = click.option("--runs", default="runs", metavar="DIR", help="Where studies are kept. [default: runs]")
+def latest_study(runs: Path, storage: str | None) -> str:
+    """Return the name of the study in `runs` that changed last."""
+    from tuner.core.errors import InputError
+
+    if storage is not None:
+        raise InputError("--storage may hold several studies; name the STUDY.")
+    changed = {path.parent.name: path.stat().st_mtime for path in sorted(runs.glob("*/study.db*"))}
+    if not changed:
+        raise InputError(f"there is no study in {runs}; start one with 'tuner optimize', or pass --runs DIR.")
+    return max(changed, key=lambda name: changed[name])
+
+
+def stored_at(command: Command) -> Command:
+    """Give a command `--runs` and `--storage`, which locate studies."""
+    storage = click.option(
+        "--storage", metavar="URL", help="Optuna storage of the study. [default: a SQLite file in its folder]"
+    )
+    runs = click.option("--runs", default="runs", metavar="DIR", help="Folder of the studies. [default: runs]")
     return runs(storage(command))
+
+
+margin_option = click.option(
+    "--margin",
+    type=click.FloatRange(0, 0.9),
+    default=0.10,
+    show_default=True,
+    help="Share of the largest batch to stay below it; the result is the safe batch.",
+)
+stack_option = click.option(
+    "--stack",
+    type=click.Choice(["fsdp", "megatron"]),
+    help="Layer implementation to estimate. [default: fsdp with ZeRO-3, else megatron]",
+)
+
+
+def batch_steps(step: str | None, most: int | None) -> list[int] | range:
+    """Return the micro batches that `--step` and `--most` describe: multiples of N, or powers of two."""
+    from tuner.core.errors import InputError
+    from tuner.core.text import shown
+    from tuner.sizing.probes import MOST, doubled
+
+    limit = most or MOST
+    text = step or "1"
+    if text == "x2":
+        return list(doubled(limit))
+    if not text.isdecimal() or not 1 <= int(text) <= limit:
+        raise InputError(f"--step {shown(text)} is neither x2 nor a number from 1 to {limit}.")
+    return range(int(text), limit + 1, int(text))

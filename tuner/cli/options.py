@@ -1,4 +1,4 @@
-"""The options that describe a model, a cluster and a space, the same on every command."""
+"""The options that describe a model, a cluster and a search space, the same for every command."""
 
 from __future__ import annotations
 
@@ -8,48 +8,15 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from tuner.cli import completion
+
 if TYPE_CHECKING:
     from tuner.space.space import Space
 
 Command = Callable[..., Any]
 
-_DESCRIBE: Final[tuple[Callable[[Command], Command], ...]] = (
-    click.option(
-        "--model",
-        metavar="NAME|FILE",
-        help="A preset, a TOML file or a Hugging Face config.json. [default: bloom-14336x72, heads searched]",
-    ),
-    click.option("--cluster", metavar="NAME|FILE", help="A preset or a TOML file. [default: bloom-48]"),
-    click.option("--nodes", type=int, metavar="N", help="At most this many nodes. [default: the cluster's]"),
-    click.option("--gpus-per-node", type=int, metavar="N", help="[default: the cluster's]"),
-    click.option("--gpu", metavar="NAME|FILE", help="A GPU of the catalog or a TOML file. [default: the cluster's]"),
-    click.option("--global-batch", type=int, metavar="N", help="Sequences in one optimizer step. [default: 2048]"),
-    click.option("--seq", type=int, metavar="N", help="Tokens in a sequence. [default: the model's]"),
-    click.option(
-        "--precision",
-        type=click.Choice(["fp32", "fp16", "bf16", "fp8"]),
-        help="[default: as the preset was trained, else bf16 where the GPU has it]",
-    ),
-    click.option(
-        "--attention",
-        type=click.Choice(["eager", "fused", "flash1", "flash2"]),
-        help="[default: as the preset was trained, else the GPU's best]",
-    ),
-    click.option(
-        "--set",
-        "settings",
-        multiple=True,
-        metavar="AXIS=VALUES",
-        help="Pin or widen an axis: tp=8, micro_batch=1,2,4, nodes=40-48, recompute=full, shape=14336x72,13824x78.",
-    ),
-    click.option("--allow", multiple=True, metavar="POLICY", help="Switch a policy off by its name; see tuner rules."),
-    click.option("--ramp", metavar="START,INCREMENT", help="Batch-size ramp-up: its exact law replaces the shorthand."),
-    click.option("--exact-nodes", is_flag=True, help="Use all nodes, not at most so many."),
-)
-
-
-LARGEST: Final = 1e30
-"""No figure of a training comes near; products of a few such numbers are finite still."""
+LARGEST_NUMBER: Final = 1e30
+"""Numbers from here on are refused: no training comes near, and products of a few such numbers stay finite."""
 
 
 class Positive(click.ParamType[float]):
@@ -58,44 +25,114 @@ class Positive(click.ParamType[float]):
     name = "number"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        """The number, or a usage error."""
+        """Return the number, or fail with a usage error."""
         try:
             number = float(value)
         except ValueError:
             number = 0.0
-        if not number > 0:  # nor is what is no number at all
+        if not number > 0:  # also refuses nan
             self.fail(f"{value!r} is not a positive number.", param, ctx)
-        if number >= LARGEST:
-            self.fail(f"{value!r} is too large; give less than {LARGEST:g}.", param, ctx)
+        if number >= LARGEST_NUMBER:
+            self.fail(f"{value!r} is too large; give a number below {LARGEST_NUMBER:g}.", param, ctx)
         return number
 
 
+class TokenCount(click.ParamType[float]):
+    """A number of tokens: `1T`, `366B`, `3.6e12`."""
+
+    name = "tokens"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """Return the number, or fail with a usage error."""
+        from tuner.core.errors import InputError
+        from tuner.core.quantity import parse_count
+
+        try:
+            return parse_count(value)
+        except InputError as error:
+            self.fail(str(error), param, ctx)
+
+
+_DESCRIBE: Final[tuple[Callable[[Command], Command], ...]] = (
+    click.option(
+        "--model",
+        metavar="NAME|FILE",
+        shell_complete=completion.models,
+        help="Model preset, TOML file or Hugging Face config.json. [default: bloom-14336x72, heads searched]",
+    ),
+    click.option(
+        "--cluster",
+        metavar="NAME|FILE",
+        shell_complete=completion.clusters,
+        help="Cluster preset or TOML file. [default: bloom-48]",
+    ),
+    click.option("--nodes", type=int, metavar="N", help="Maximum number of nodes. [default: the cluster's]"),
+    click.option("--gpus-per-node", type=int, metavar="N", help="GPUs in each node. [default: the cluster's]"),
+    click.option(
+        "--gpu",
+        metavar="NAME|FILE",
+        shell_complete=completion.gpus,
+        help="GPU of the catalog or TOML file. [default: the cluster's]",
+    ),
+    click.option("--global-batch", type=int, metavar="N", help="Sequences per optimizer step. [default: 2048]"),
+    click.option("--seq", type=int, metavar="N", help="Sequence length in tokens. [default: the model's]"),
+    click.option(
+        "--precision",
+        type=click.Choice(["fp32", "fp16", "bf16", "fp8"]),
+        help="Training precision. [default: the preset's, else bf16 if the GPU supports it]",
+    ),
+    click.option(
+        "--attention",
+        type=click.Choice(["eager", "fused", "flash1", "flash2"]),
+        help="Attention kernel. [default: the preset's, else the GPU's fastest]",
+    ),
+    click.option(
+        "--tokens",
+        type=TokenCount(),
+        metavar="N",
+        help="Tokens to train on, such as 1T, 366B or 3.6e12. [default: 20 per parameter]",
+    ),
+    click.option(
+        "--set",
+        "settings",
+        multiple=True,
+        metavar="AXIS=VALUES",
+        shell_complete=completion.axes,
+        help="Pin or widen a search axis: tp=8, micro_batch=1,2,4, nodes=40-48, recompute=full, "
+        "shape=14336x72,13824x78. Repeatable.",
+    ),
+    click.option(
+        "--allow",
+        multiple=True,
+        metavar="POLICY",
+        shell_complete=completion.policies,
+        help="Disable a policy; 'tuner rules' lists them. Repeatable.",
+    ),
+    click.option(
+        "--ramp",
+        metavar="START,INCREMENT",
+        help="Batch-size ramp-up; replaces the policies that approximate it.",
+    ),
+    click.option("--exact-nodes", is_flag=True, help="Use exactly --nodes nodes instead of at most that many."),
+)
+
 _NAMES: Final = (
-    *("model", "cluster", "nodes", "gpus_per_node", "gpu", "global_batch", "seq", "precision", "attention"),
+    *("model", "cluster", "nodes", "gpus_per_node", "gpu", "global_batch", "seq", "precision", "attention", "tokens"),
     *("settings", "allow", "ramp", "exact_nodes"),
 )
 """The arguments that these options fill."""
 
 as_json = click.option("--json", "as_json", is_flag=True, help="Print one JSON document on stdout.")
+as_csv = click.option("--csv", "as_csv", is_flag=True, help="Print CSV on stdout.")
 
 
 def describes_a_space(command: Command) -> Command:
-    """Give a command the options that describe a space; it is called with the `space` that they make."""
+    """Give a command the options that describe a space; it receives the `space` that they make."""
 
     @functools.wraps(command)
     def with_space(**given: Any) -> Any:
-        from tuner.space.build import space_for
-
-        described = {name: given.pop(name) for name in _NAMES}
-        if given.get("launcher") == "local":
-            described = _here(described, own_program=not given.get("command"))
-        elif given.get("launcher") == "hostfile":
-            described = _on_hosts(described, given.get("hostfile"))
-        elif given.get("launcher") == "slurm":
-            within = bool(given.get("within_allocation"))
-            described = _on_slurm(described, own_program=not given.get("command"), within=within)
-        space: Space = space_for(**described)
-        return command(space=space, **given)
+        space = described_space(given)
+        return command(space=space, **{name: value for name, value in given.items() if name not in _NAMES})
 
     wrapped: Command = with_space
     for option in reversed(_DESCRIBE):
@@ -103,8 +140,26 @@ def describes_a_space(command: Command) -> Command:
     return wrapped
 
 
-def _here(described: dict[str, Any], *, own_program: bool) -> dict[str, Any]:
-    """What is not said follows from this machine."""
+def described_space(given: dict[str, Any]) -> Space:
+    """Return the space of a command's arguments; a launcher of real jobs supplies defaults of its machines."""
+    from tuner.space.build import space_for
+
+    described: dict[str, Any] = {name: given.get(name) for name in _NAMES}
+    described["exact_nodes"] = bool(described["exact_nodes"])
+    for name in ("settings", "allow"):
+        described[name] = described[name] or ()
+    if given.get("launcher") == "local":
+        described = _on_this_machine(described, own_program=not given.get("command"))
+    elif given.get("launcher") == "hostfile":
+        described = _on_hosts(described, given.get("hostfile"))
+    elif given.get("launcher") == "slurm":
+        within = bool(given.get("within_allocation"))
+        described = _on_slurm(described, own_program=not given.get("command"), within=within)
+    return space_for(**described)
+
+
+def _on_this_machine(described: dict[str, Any], *, own_program: bool) -> dict[str, Any]:
+    """Return the arguments, completed for this machine."""
     from tuner.launch.machine import this_machine
     from tuner.study.machine_defaults import described_here
 
@@ -112,7 +167,7 @@ def _here(described: dict[str, Any], *, own_program: bool) -> dict[str, Any]:
 
 
 def _on_hosts(described: dict[str, Any], file: str | None) -> dict[str, Any]:
-    """What is not said follows from the hostfile, and from this machine, which the others are like."""
+    """Return the arguments, completed for the machines of the hostfile, which are assumed to equal this one."""
     from pathlib import Path
 
     from tuner.core.errors import InputError
@@ -121,12 +176,12 @@ def _on_hosts(described: dict[str, Any], file: str | None) -> dict[str, Any]:
     from tuner.study.machine_defaults import described_on
 
     if file is None:
-        raise InputError("--launcher hostfile wants the machines: --hostfile FILE, a line HOST slots=N for each.")
+        raise InputError("--launcher hostfile needs --hostfile FILE with one line 'HOST slots=N' per machine.")
     return described_on(described, this_machine(), read_hostfile(Path(file)))
 
 
 def _on_slurm(described: dict[str, Any], *, own_program: bool, within: bool) -> dict[str, Any]:
-    """What is not said follows from the allocation, the shipped worker, and on processors from this machine."""
+    """Return the arguments, completed for Slurm; nodes without GPUs are assumed to equal this machine."""
     import os
 
     from tuner.launch.machine import computes_on_host
@@ -134,13 +189,18 @@ def _on_slurm(described: dict[str, Any], *, own_program: bool, within: bool) -> 
     from tuner.study.machine_defaults import described_on_slurm
 
     if within:
-        there = nodes_allocated(os.environ)
-        described["nodes"] = there if described["nodes"] is None else described["nodes"]
+        allocated = nodes_allocated(os.environ)
+        described["nodes"] = allocated if described["nodes"] is None else described["nodes"]
     return described_on_slurm(described, on_host=computes_on_host(), own_program=own_program)
 
 
+calibration_option = click.option(
+    "--calibration", metavar="FILE", help="Calibration file written by 'tuner calibrate'. [default: none]"
+)
+
+
 def takes_calibration(command: Command) -> Command:
-    """Give a command `--calibration`; it is called with the `model` that knows the site, or none."""
+    """Give a command `--calibration`; it receives the cost `model`, calibrated if a file is given."""
 
     @functools.wraps(command)
     def with_model(**given: Any) -> Any:
@@ -152,6 +212,5 @@ def takes_calibration(command: Command) -> Command:
         file = given.pop("calibration")
         return command(model=CostModel(calibration=read_site(Path(file))) if file else CostModel(), **given)
 
-    option = click.option("--calibration", metavar="FILE", help="A file that tuner calibrate made. [default: none]")
-    wrapped: Command = option(with_model)
+    wrapped: Command = calibration_option(with_model)
     return wrapped

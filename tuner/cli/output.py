@@ -1,4 +1,4 @@
-"""How commands print: JSON documents, tables that fit their terminal, and nothing else."""
+"""Print JSON documents, CSV and tables that fit the terminal."""
 
 from __future__ import annotations
 
@@ -11,67 +11,82 @@ from itertools import zip_longest
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from tuner.core.domain import Topology
+    from tuner.core.domain import Topology, Workload
     from tuner.space.space import Space
 
 
-NARROWEST: Final = 16
-"""Characters that a column of text keeps however narrow the terminal is."""
+MIN_TEXT_WIDTH: Final = 16
+"""Characters that a column of text keeps in the narrowest terminal."""
 
 
 def print_json(name: str, document: dict[str, Any]) -> None:
-    """One document of the schema `tuner/NAME/1` on stdout."""
+    """Print one document of the schema `tuner/NAME/1` on stdout."""
     print(json.dumps({"schema": f"tuner/{name}/1", **document}, indent=2, allow_nan=False))
+
+
+def print_csv(header: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
+    """Print a header and rows as CSV on stdout."""
+    import csv
+
+    writer = csv.writer(sys.stdout, lineterminator="\n")
+    writer.writerow(header)
+    writer.writerows(rows)
 
 
 def print_table(
     headers: Sequence[str], rows: Iterable[Sequence[object]], *, left: Iterable[str] = (), spare: Sequence[str] = ()
 ) -> None:
-    """A table on stdout. Columns in `left` are text, the others numbers.
+    """Print a table on stdout. Columns in `left` are text, the others numbers.
 
-    Where a terminal is too narrow, the columns in `spare` are left out, the first of them first, until it fits; then
-    the widest texts are broken into lines.
+    In a terminal that is too narrow, the columns in `spare` are dropped in order until the table fits; then the widest
+    texts are wrapped.
     """
     lines = [list(headers), *([str(cell) for cell in row] for row in rows)]
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    room = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
-    shown = list(range(len(headers)))
+    available = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+    kept = list(range(len(headers)))
     for header in spare:
-        if room is None or _total(widths, shown) <= room:
+        if available is None or _total_width(widths, kept) <= available:
             break
-        shown.remove(headers.index(header))
-    words = [place for place in shown if headers[place] in left]
-    # a word stays whole, so that a key or a path can be copied
-    least = {place: max(NARROWEST, *(len(word) for line in lines for word in line[place].split())) for place in words}
-    while room is not None and _total(widths, shown) > room:
-        wide = [place for place in words if widths[place] > least[place]]
+        kept.remove(headers.index(header))
+    texts = [index for index in kept if headers[index] in left]
+    # Words are never broken, so that a key or a path can be copied.
+    minimum = {
+        index: max(MIN_TEXT_WIDTH, *(len(word) for line in lines for word in line[index].split())) for index in texts
+    }
+    while available is not None and _total_width(widths, kept) > available:
+        wide = [index for index in texts if widths[index] > minimum[index]]
         if not wide:
             break
-        widths[max(wide, key=lambda place: widths[place])] -= 1
+        widths[max(wide, key=lambda index: widths[index])] -= 1
     pads = [str.ljust if header in left else str.rjust for header in headers]
     for line in [lines[0], ["-" * width for width in widths], *lines[1:]]:
-        cells = [_broken(line[place], widths[place]) if place in words else [line[place]] for place in shown]
+        cells = [_wrapped(line[index], widths[index]) if index in texts else [line[index]] for index in kept]
         for parts in zip_longest(*cells, fillvalue=""):
-            padded = [pads[place](part, widths[place]) for place, part in zip(shown, parts, strict=True)]
+            padded = [pads[index](part, widths[index]) for index, part in zip(kept, parts, strict=True)]
             print("  ".join(padded).rstrip())
-    if len(shown) < len(headers):
-        missing = [header for place, header in enumerate(headers) if place not in shown]
-        print(f"(left out in {room} columns: {', '.join(missing)})")
+    if len(kept) < len(headers):
+        dropped = [header for index, header in enumerate(headers) if index not in kept]
+        print(f"(hidden at {available} columns: {', '.join(dropped)})")
 
 
-def _total(widths: Sequence[int], shown: Sequence[int]) -> int:
-    """Columns of the terminal that a table takes."""
-    return sum(widths[place] + 2 for place in shown) - 2
+def _total_width(widths: Sequence[int], kept: Sequence[int]) -> int:
+    """Return the characters that a line of the table takes."""
+    return sum(widths[index] + 2 for index in kept) - 2
 
 
-def _broken(text: str, width: int) -> list[str]:
+def _wrapped(text: str, width: int) -> list[str]:
     if len(text) <= width:
         return [text]
     return textwrap.wrap(text, width, break_long_words=False, break_on_hyphens=False)
 
 
 def space_lines(space: Space) -> list[str]:
-    """What is planned, in two lines for people: where an axis has one value it is the model's or the batch's."""
+    """Return the model, the cluster and the length of training in three lines.
+
+    An axis with one value shows that value; the number of values of the others follows as "searched".
+    """
+    from tuner.core.quantity import format_count
     from tuner.core.text import counted
 
     workload, cluster = space.workload, space.cluster
@@ -79,22 +94,28 @@ def space_lines(space: Space) -> list[str]:
     model = own.with_shape(shapes[0]) if len(shapes) == 1 else own
     model = model.with_heads(heads[0]) if len(heads) == 1 else model
     batch = batches[0] if len(batches) == 1 else workload.global_batch
-    searched = ", ".join(counted(len(values), word) for values, word in _plural(space) if len(values) > 1)
+    searched = ", ".join(counted(len(values), word) for values, word in _model_axes(space) if len(values) > 1)
     return [
         f"{'' if own.name == 'unnamed' else f'{own.name}: '}{_parameters(model.parameters)} parameters, {model.layers} "
         f"layers, hidden {model.hidden}, {model.heads} heads, sequence {model.seq}, global batch {batch}, "
         f"{workload.precision}, {workload.attention} attention{f'; searched: {searched}' if searched else ''}",
         f"{counted(cluster.nodes, 'node')} of {cluster.gpus_per_node} {cluster.gpu.name}",
+        f"training on {format_count(workload.training_tokens)} tokens{tokens_origin(workload)}",
     ]
 
 
+def tokens_origin(workload: Workload) -> str:
+    """Return where the number of training tokens comes from, if the user did not give it."""
+    return "" if workload.tokens else " (20 per parameter; set with --tokens)"
+
+
 def changes_the_model(space: Space) -> bool:
-    """Whether some row trains another model than the one described."""
+    """Return whether some topology of the space trains a model other than the one described."""
     model = space.workload.model
     return space.axes["heads"] != (model.heads,) or space.axes["shape"] != (model.shape,)
 
 
-def _plural(space: Space) -> list[tuple[Sequence[object], str]]:
+def _model_axes(space: Space) -> list[tuple[Sequence[object], str]]:
     words = {"shape": "shape", "heads": "head count", "global_batch": "global batch size"}
     return [(space.axes[axis], word) for axis, word in words.items()]
 
@@ -107,7 +128,7 @@ def _parameters(number: int) -> str:
 
 
 def space_document(space: Space) -> dict[str, Any]:
-    """What is planned, for JSON."""
+    """Return the model, workload and cluster for JSON."""
     workload, cluster = space.workload, space.cluster
     model = workload.model
     return {
@@ -124,6 +145,7 @@ def space_document(space: Space) -> dict[str, Any]:
             "global_batch": workload.global_batch,
             "precision": workload.precision,
             "attention": workload.attention,
+            "tokens": workload.training_tokens,
         },
         "cluster": {
             "name": cluster.name,
@@ -135,7 +157,7 @@ def space_document(space: Space) -> dict[str, Any]:
 
 
 def topology_document(topology: Topology, space: Space) -> dict[str, Any]:
-    """A topology with every value spelt out, also those that it leaves to the workload."""
+    """Return a topology for JSON, with the values that it takes from the workload."""
     workload = space.workload.as_in(topology)
     return {
         "nodes": topology.nodes,

@@ -1,4 +1,4 @@
-"""Stdout as commands see it: what cannot be written there is told apart from what fails anywhere else."""
+"""Stdout whose write errors are distinguishable from every other OSError."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any, TextIO
 
 
 class StdoutError(Exception):
-    """Stdout did not take what was written."""
+    """Writing to stdout failed."""
 
     def __init__(self, cause: OSError) -> None:
         super().__init__(str(cause))
@@ -14,20 +14,20 @@ class StdoutError(Exception):
 
 
 class CheckedStdout:
-    """A stream that raises `StdoutError` for each of its own errors, and is the stream itself in all else."""
+    """A stream that raises `StdoutError` when a write or flush fails and delegates everything else."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
 
     def write(self, text: str) -> int:
-        """As the stream does."""
+        """Write the text."""
         try:
             return self._stream.write(text)
         except OSError as error:
             raise StdoutError(error) from None
 
     def flush(self) -> None:
-        """As the stream does."""
+        """Flush the stream."""
         try:
             self._stream.flush()
         except OSError as error:

@@ -12,7 +12,7 @@ from tuner.core.columns import Columns, FloatArray, IntArray
 from tuner.core.domain import Topology
 from tuner.core.errors import EmptySpace, InputError
 from tuner.core.outcomes import Estimate
-from tuner.core.text import ResultTable, either
+from tuner.core.text import ResultTable, column, either
 from tuner.costmodel.estimate import CostModel
 from tuner.costmodel.flops import hardware_flops, model_flops, per_gpu
 from tuner.space.relaxations import openings
@@ -51,6 +51,8 @@ class PlannedTopology:
     """Probability."""
     flops: float
     """FLOP/s of each GPU in use, recompute included."""
+    mfu: float
+    """Model FLOP/s (recompute excluded) as a share of the GPU's peak at the workload's precision."""
     training: float
     """Seconds until the workload's tokens are trained on."""
     estimate: Estimate
@@ -75,13 +77,15 @@ class Plan:
         return self._shown().markdown()
 
     def _shown(self) -> ResultTable:
+        unit, per_day = column([row.training / DAY for row in self.top])
         rows = [
             (
                 row.topology.key,
                 f"{row.seconds:.4g}",
                 f"{row.low:.4g} to {row.high:.4g}",
-                f"{row.training / DAY:,.3g}",
+                f"{row.training / DAY * per_day:,.1f}",
                 f"{row.flops / 1e12:.1f}",
+                f"{row.mfu:.1%}",
                 f"{row.memory / 2**30:.1f}",
                 f"{row.out_of_memory:.0%}",
                 ", ".join(row.advice),
@@ -90,7 +94,7 @@ class Plan:
         ]
         return ResultTable(
             title=f"{self.tally.legal:,} legal topologies of {self.tally.grid:,}, {self.fitting:,} fit",
-            headers=("Topology", "Sec/it", "80% between", "Days", "TFLOPs", "GiB", "P(OOM)", "Advice"),
+            headers=("Topology", "Sec/it", "80% between", unit, "TFLOPs", "MFU", "GiB", "P(OOM)", "Advice"),
             words=frozenset({"Topology", "80% between", "Advice"}),
             rows=rows,
             notes=(f"Estimates, not measurements. Order: {ORDER}.",),
@@ -164,11 +168,12 @@ def bubble(columns: Columns) -> Any:
 
 
 def _rows(space: Space, points: IntArray, model: CostModel) -> tuple[PlannedTopology, ...]:
-    columns = space.columns(points)
+    columns, precision = space.columns(points), space.workload.precision
     unfollowed = [(rule.name, rule.broken_rows(columns)) for rule in _advice(columns)]
     waits, microbatches, heads = bubble(columns), columns.microbatches, columns.heads
     scores, (low, high), estimates = model.score(columns), model.interval(columns), model.estimates(columns)
     rates = per_gpu(hardware_flops(columns), scores.seconds, columns)
+    mfu = per_gpu(model_flops(columns), scores.seconds, columns) / columns.cluster.gpu.peak_flops[precision]
     return tuple(
         PlannedTopology(
             topology=topology,
@@ -182,6 +187,7 @@ def _rows(space: Space, points: IntArray, model: CostModel) -> tuple[PlannedTopo
             memory=float(scores.memory[row]),
             out_of_memory=float(scores.out_of_memory[row]),
             flops=float(rates[row]),
+            mfu=float(mfu[row]),
             training=float(scores.training[row]),
             estimate=estimates[row],
         )

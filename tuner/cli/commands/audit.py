@@ -15,33 +15,36 @@ if TYPE_CHECKING:
     from tuner.tables import Table
 
 
-@click.command(epilog="Example: tuner audit corpus/bloom-a100.csv")
+@click.command(
+    short_help="Find impossible figures in a table, report or log.",
+    epilog="Example: tuner audit corpus/bloom-a100.csv",
+)
 @click.argument("file", metavar="TABLE|LOG")
 @takes_defaults
-@click.option("--fix", is_flag=True, help="Write the repaired table, with a note in each touched row; needs -o.")
-@click.option("-o", "--output", metavar="FILE", help="Where --fix writes it, as CSV.")
+@click.option("--fix", is_flag=True, help="Write the repaired table, with a note in every changed row; requires -o.")
+@click.option("-o", "--output", metavar="FILE", help="CSV file that --fix writes.")
 @as_json
 def audit(file: str, defaults: tuple[str, ...], fix: bool, output: str | None, as_json: bool) -> None:
-    """Find figures that cannot be true in a table, a Markdown report or a training log, and suggest the repair.
+    """Find impossible or unlikely figures in a CSV table, a Markdown report or a training log, and suggest repairs.
 
-    --fix mends what has one repair and marks, in the column audit, what cannot be true and has none; every command
-    skips what is marked.
+    --fix applies every repair that is unambiguous, and marks the other impossible rows in the column audit; all
+    commands skip marked rows.
     """
     from tuner.core.errors import InputError
     from tuner.core.text import counted
     from tuner.logs import Log
 
     if fix != (output is not None):
-        raise InputError("--fix and -o FILE go together.")
+        raise InputError("--fix and -o FILE require each other.")
     found = _read(file, defaults)
     if isinstance(found, Log):
         name, findings = file, _findings_of_log(found)
-        held, document = counted(len(found.runs), "run"), {"log": name, "runs": len(found.runs)}
+        size, document = counted(len(found.runs), "run"), {"log": name, "runs": len(found.runs)}
         if output is not None:
-            raise InputError(f"{file} is a log, in which there is nothing to repair; --fix takes a table.")
+            raise InputError(f"{file} is a log; --fix repairs tables only.")
     else:
         name, findings = found.name, _findings(found)
-        held, document = counted(len(found.rows), "row"), {"table": name, "rows": len(found.rows)}
+        size, document = counted(len(found.rows), "row"), {"table": name, "rows": len(found.rows)}
         if output is not None:
             _write(output, found, findings)
     if as_json:
@@ -49,11 +52,11 @@ def audit(file: str, defaults: tuple[str, ...], fix: bool, output: str | None, a
 
         print_json("audit", {**document, "findings": [_document(f) for f in findings]})
     else:
-        _print_text(name, held, findings)
+        _print_text(name, size, findings)
 
 
 def _read(file: str, defaults: tuple[str, ...]) -> Table | Log:
-    """A table where the file holds one, else a log with something in it; else what is wrong with the table."""
+    """Read the file as a table, else as a log; fail with the table's error if it is neither."""
     from tuner.cli.arguments import read
     from tuner.core.errors import InputError, TunerError
     from tuner.logs import read_log
@@ -113,7 +116,7 @@ def _document(finding: Finding) -> dict[str, Any]:
     }
 
 
-def _print_text(name: str, held: str, findings: tuple[Finding, ...]) -> None:
+def _print_text(name: str, size: str, findings: tuple[Finding, ...]) -> None:
     from tuner.core.text import listed
 
     for finding in findings:
@@ -126,11 +129,11 @@ def _print_text(name: str, held: str, findings: tuple[Finding, ...]) -> None:
         for severity, number in counts.items()
         if number
     ]
-    print(f"{name}: {held}, {listed(words) if words else 'nothing found'}")
+    print(f"{name}: {size}, {listed(words) if words else 'no findings'}")
 
 
 def _write(output: str, table: Table, findings: tuple[Finding, ...]) -> None:
-    """The repaired table; a failure leaves nothing half written."""
+    """Write the repaired table, whole or not at all."""
     import sys
     from pathlib import Path
 
@@ -142,6 +145,6 @@ def _write(output: str, table: Table, findings: tuple[Finding, ...]) -> None:
     try:
         write_whole(Path(output), fixed(table, findings))
     except OSError as error:
-        raise InputError(f"{output} cannot be written: {error.strerror or error}.") from None
-    touched = {repair.row for finding in findings for repair in finding.repairs}
-    print(f"tuner: wrote {output}, {counted(len(touched), 'row')} touched.", file=sys.stderr)
+        raise InputError(f"cannot write {output}: {error.strerror or error}.") from None
+    changed = {repair.row for finding in findings for repair in finding.repairs}
+    print(f"tuner: wrote {output}, {counted(len(changed), 'row')} changed.", file=sys.stderr)

@@ -14,18 +14,21 @@ if TYPE_CHECKING:
     from tuner.tables import Table
 
 
-@click.command(epilog="Example: tuner calibrate corpus/enoki-h100.csv -o runs/site.toml")
+@click.command(
+    short_help="Calibrate the cost model on your own measurements.",
+    epilog="Example: tuner calibrate corpus/enoki-h100.csv -o runs/site.toml",
+)
 @takes_a_table
-@click.option("-o", "--output", metavar="FILE", required=True, help="The TOML file to write.")
+@click.option("-o", "--output", metavar="FILE", required=True, help="Calibration file to write (TOML).")
 @click.option(
-    "--era", metavar="COLUMN", help="The column that says which rows share a day. [default: what audit finds]"
+    "--era", metavar="COLUMN", help="Column that labels speed periods. [default: periods found by 'tuner audit']"
 )
 @as_json
 def calibrate(table: Table, output: str, era: str | None, as_json: bool) -> None:
-    """Fit the model to a site's own measurements.
+    """Calibrate the cost model on the measurements of a table or a study.
 
-    Ten factors under priors from the catalog, then a residual by kernel, shape and day. One row helps; runs that were
-    out of memory count. Plans are made for the last row's day.
+    Fits ten factors with priors from the catalog, then a residual by kernel, shape and speed period. A single row
+    already helps, and runs out of memory count too. Estimates are for the speed period of the last row.
     """
     from pathlib import Path
 
@@ -78,13 +81,11 @@ def _print_text(table: Table, output: str, learnt: CalibrationReport) -> None:
         (name, f"x {value:.3f}", f"+- {100 * learnt.uncertainty[name]:.0f}%" if name in learnt.uncertainty else "")
         for name, value in site.items()
     ]
-    print_table(("Factor", "Here", "Uncertain by"), rows, left=("Factor",))
-    runs = counted(learnt.calibration.weighed, "run")
-    uncertain = f"memory is uncertain by {100 * learnt.calibration.memory_deviation:.0f}%"
-    print(f"\n{table.name}: {counted(learnt.timed, 'timed row')}, {runs} that fitted or did not; {uncertain}")
+    print_table(("Factor", "Fitted", "Uncertainty"), rows, left=("Factor",))
+    runs = counted(learnt.calibration.weighed, "row")
+    deviation = f"memory uncertainty {100 * learnt.calibration.memory_deviation:.0f}%"
+    print(f"\n{table.name}: {counted(learnt.timed, 'timed row')}, {runs} with memory or OOM; {deviation}")
     if learnt.before is not None:
-        print(f"median error of time before: {100 * learnt.before:.1f}%", end="")
-        if learnt.left_out is not None:
-            print(f"; of rows left out one fifth at a time: {100 * learnt.left_out:.1f}%", end="")
-        print()
-    print(f"written to {output}; every command takes it by --calibration")
+        after = "" if learnt.left_out is None else f", {100 * learnt.left_out:.1f}% after (5-fold cross-validation)"
+        print(f"median error of time: {100 * learnt.before:.1f}% before calibration{after}")
+    print(f"wrote {output}; pass it to other commands with --calibration")

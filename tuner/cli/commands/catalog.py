@@ -7,11 +7,11 @@ import click
 from tuner.cli.options import as_json
 
 
-@click.command(epilog="Example: tuner catalog gpus")
+@click.command(short_help="List the known GPUs, clusters or models.", epilog="Example: tuner catalog gpus")
 @click.argument("kind", type=click.Choice(["gpus", "clusters", "models"]))
 @as_json
 def catalog(kind: str, as_json: bool) -> None:
-    """List the GPUs, clusters or models that go by a name."""
+    """List the GPUs, clusters or models that --gpu, --cluster and --model know by name."""
     from tuner.cli.output import print_json, print_table
 
     rows = {"gpus": _gpus, "clusters": _clusters, "models": _models}[kind]()

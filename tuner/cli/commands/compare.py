@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tuner.cli.arguments import takes_defaults
+from tuner.cli.arguments import batch_steps, margin_option, stack_option, takes_defaults
 from tuner.cli.options import as_json, describes_a_space, takes_calibration
 
 if TYPE_CHECKING:
@@ -18,30 +18,41 @@ _GIB = 2.0**30
 
 
 @click.command(
-    epilog="Example: tuner compare --model enoki-40 --gpu H100-80GB-SXM --nodes 1 --gpus-per-node 4 --set tp=1,4"
+    short_help="Compare FSDP or ZeRO-3 with tensor parallelism.",
+    epilog="Example: tuner compare --model enoki-40 --gpu H100-80GB-SXM --nodes 1 --gpus-per-node 4 --set tp=1,4",
 )
 @describes_a_space
 @takes_calibration
-@click.option("--table", metavar="FILE", help="The measured table whose rows are compared. [default: estimates]")
+@click.option("--table", metavar="FILE", help="Measured table whose rows are compared. [default: estimates]")
 @takes_defaults
-@click.option("--step", metavar="N|x2", default="x2", help="Micro batches tried by estimate. [default: x2, doubled]")
-@click.option("--most", type=click.IntRange(1), default=256, metavar="N", help="The largest of them. [default: 256]")
-@click.option("--margin", type=click.FloatRange(0, 0.9), default=0.10, show_default=True, help="Of the safe batch.")
-@click.option("--stack", type=click.Choice(["fsdp", "megatron"]), help="How layers are written. [fsdp where zero is 3]")
-@click.option("--plot", metavar="FILE", help="Draw memory and throughput against batch, a panel for each model.")
-@click.option("--export", "folder", metavar="DIR", help="Write FSDP's and ZeRO-3's configs of each model's best.")
+@click.option(
+    "--step",
+    metavar="N|x2",
+    default="x2",
+    help="Micro batches to estimate: multiples of N, or powers of two. [default: x2]",
+)
+@click.option(
+    "--most", type=click.IntRange(1), default=256, metavar="N", help="Largest micro batch to estimate. [default: 256]"
+)
+@margin_option
+@stack_option
+@click.option("--plot", metavar="FILE", help="Plot memory and throughput against batch size, one panel per model.")
+@click.option(
+    "--export", "folder", metavar="DIR", help="Write the FSDP and ZeRO-3 configs of each model's best option."
+)
 @as_json
 def compare(space: Space, model: CostModel, as_json: bool, **given: Any) -> None:
-    """Put FSDP or ZeRO-3 beside tensor parallelism: largest batch, throughput, days, memory, and the reason.
+    """Compare FSDP or ZeRO-3 with tensor parallelism: largest batch, throughput, days, memory and the reasons.
 
-    What is compared are the values of the axes that --set gives several of; without any, tp=1 and the node's tp.
+    The options compared are the values of each axis that --set gives more than one; without --set, tp=1 against tp over
+    the whole node.
     """
     from tuner.core.errors import NothingUsable
     from tuner.sizing.compare import by_model
 
     made = _options(space, model, given)
     if not any(each.best for each in made):
-        raise NothingUsable("nothing of what is compared fits with a single sample; shard more or recompute.")
+        raise NothingUsable("no option fits a batch of one sample; shard more or enable recompute.")
     groups = by_model(made)
     if given["plot"]:
         _plot(groups, given["plot"])
@@ -57,7 +68,6 @@ def compare(space: Space, model: CostModel, as_json: bool, **given: Any) -> None
 
 def _options(space: Space, model: CostModel, given: dict[str, Any]) -> list[Option]:
     from tuner.cli.arguments import read
-    from tuner.cli.commands.max_batch import steps_of
     from tuner.core.errors import NothingUsable
     from tuner.sizing.compare import by_estimate, by_table
     from tuner.sizing.options import asked_rows, options, stacked
@@ -72,7 +82,7 @@ def _options(space: Space, model: CostModel, given: dict[str, Any]) -> list[Opti
         rows = asked_rows(table.rows, group=None, model=named, settings=asked["settings"])
         made = by_table(rows, axes=axes, global_batch=asked["global_batch"], margin=given["margin"])
         if not made:
-            raise NothingUsable(f"{table.name} has no row that is asked for.")
+            raise NothingUsable(f"{table.name} has no row that matches the model and settings.")
         return made
     if not settings:
         space = space.where(tp=tuple(dict.fromkeys((1, space.cluster.gpus_per_node))))
@@ -86,7 +96,7 @@ def _options(space: Space, model: CostModel, given: dict[str, Any]) -> list[Opti
             space.cluster,
             model,
             axes=axes,
-            batches=steps_of(given),
+            batches=batch_steps(given["step"], given["most"]),
             global_batch=asked["global_batch"],
             margin=given["margin"],
         )
@@ -116,7 +126,7 @@ def _row(option: Option) -> tuple[object, ...]:
         f"{best.days:.1f}" if best.days else "",
         f"{peak / _GIB:.2f}" if peak else "",
         f"{line.per_sample / option.topology.dp / _GIB:.3f}" if line else "",
-        f"{more} by the line" if more else "",
+        f"{more} by the fit" if more else "",
     )
 
 
@@ -124,7 +134,7 @@ def _print_text(groups: list[list[Option]], model: CostModel, source: str) -> No
     from tuner.cli.output import print_table
 
     headers = (
-        "Way",
+        "Option",
         "DP",
         "Max batch",
         "Local",
@@ -137,24 +147,24 @@ def _print_text(groups: list[list[Option]], model: CostModel, source: str) -> No
         "Next",
     )
     rows = [(_title(each), *_row(each)) for own in groups for each in own]
-    print_table(("Model", *headers), rows, left=("Model", "Way", "Next"), spare=("Next", "GiB/sequence"))
-    what = "measured, as the table has it" if source == "table" else "estimates, not measurements"
-    print(f"\n{what}; a batch with + is the largest that was tried, and larger ones may fit")
+    print_table(("Model", *headers), rows, left=("Model", "Option", "Next"), spare=("Next", "GiB/sequence"))
+    origin = "Measured by the table" if source == "table" else "Estimates, not measurements"
+    print(f"\n{origin}. A + marks the largest batch tried: larger ones may fit.")
     for own in groups:
         if len(own) > 1:
             _print_why(own, model)
     pressed = [(option, pressure) for own in groups for option in own for pressure in option.answer.pressures]
     for option, pressure in pressed:
-        cause = "allocator pressure" if pressure.near_limit else "far from the limit, so not the allocator"
+        cause = "allocator pressure" if pressure.near_limit else "far from the memory limit, so not allocator pressure"
         share = f" at {100 * pressure.share:.0f}% of the memory" if pressure.share else ""
         print(
             f"{_title(option)}, {option.label}: batch {pressure.micro_batch * option.topology.dp} is "
-            f"{100 * pressure.slower:.0f}% slower than its line{share}: {cause}"
+            f"{100 * pressure.slower:.0f}% slower than the trend of smaller batches{share}: {cause}"
         )
 
 
 def _print_why(own: list[Option], model: CostModel) -> None:
-    """The best of a model against each other: at matched batches, and by the model's terms."""
+    """Print how the best option of a model compares with each other one: at matched batches, and by term."""
     from tuner.sizing.compare import apart, matched, reasons
 
     ranked = sorted(own, key=lambda each: -(each.fastest.tokens_per_second if each.fastest else 0.0))
@@ -163,7 +173,7 @@ def _print_why(own: list[Option], model: CostModel) -> None:
         pairs = matched(first, other)
         print(f"\n{_title(first)}: {first.label} against {other.label}")
         if not pairs:
-            print("  no batch that both ran")
+            print("  no batch size in common")
             continue
         for word, ratios in (
             ("the time", [each.slower for each in pairs if each.slower]),
@@ -172,7 +182,7 @@ def _print_why(own: list[Option], model: CostModel) -> None:
             if ratios:
                 print(
                     f"  {other.label} takes {min(ratios):.2f} to {max(ratios):.2f} times {word} of {first.label} "
-                    f"at matched batches of {', '.join(str(each.step_batch) for each in pairs)}"
+                    f"at matched batches of {', '.join(str(pair.step_batch) for pair in pairs)}"
                 )
         batch = pairs[-1].step_batch
         ours, theirs = reasons(first, other, batch, model)
@@ -181,12 +191,12 @@ def _print_why(own: list[Option], model: CostModel) -> None:
 
 
 def _print_terms(title: str, terms: list[tuple[str, float, float]], unit: str, scale: float) -> None:
-    told = [
+    changes = [
         f"{name} {ours / scale:.4g} -> {theirs / scale:.4g} {unit}"
         for name, ours, theirs in terms[:5]
         if abs(theirs - ours) / scale > 1e-3
     ]
-    print(f"  {title}: {', '.join(told) or 'all the same'}")
+    print(f"  {title}: {', '.join(changes) or 'equal terms'}")
 
 
 def _print_json(groups: list[list[Option]], model: CostModel, source: str, written: list[str]) -> None:
@@ -260,7 +270,7 @@ def _plot(groups: list[list[Option]], path: str) -> None:
 
 
 def _export(groups: list[list[Option]], folder: str) -> list[str]:
-    """The way with the most tokens a second of each model, with the batch that brings them."""
+    """Write the option with the highest throughput of each model, at the batch that reaches it."""
     import json
     from dataclasses import replace
     from pathlib import Path

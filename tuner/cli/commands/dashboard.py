@@ -13,19 +13,21 @@ if TYPE_CHECKING:
     from tuner.study.result import StudyResult
 
 
-@click.command(epilog="Example: tuner dashboard bloom-48 --check")
+@click.command(short_help="Open a study in Optuna Dashboard.", epilog="Example: tuner dashboard bloom-48 --check")
 @takes_a_study
-@click.option("--port", type=click.IntRange(0, 65535), default=0, metavar="N", help="[default: a free one]")
-@click.option("--no-browser", is_flag=True, help="Open no browser.")
-@click.option("--check", is_flag=True, help="Write the notes and graphs into the study and end; start nothing.")
+@click.option("--port", type=click.IntRange(0, 65535), default=0, metavar="N", help="Port. [default: a free one]")
+@click.option("--no-browser", is_flag=True, help="Do not open a browser.")
+@click.option("--check", is_flag=True, help="Write notes and plots into the study and exit without starting a server.")
 @as_json
 def dashboard(study: StudyResult, port: int, no_browser: bool, check: bool, as_json: bool) -> None:
-    """Show a study in Optuna Dashboard, with our notes, files and graphs, on this machine alone, until Ctrl-C.
+    """Open a study in Optuna Dashboard, with tuner's notes, files and plots, until Ctrl-C.
 
-    Trials say why they were proposed and what came of them, with the evidence.
+    STUDY defaults to the one that changed last. The server accepts connections from this machine only. The note of a
+    trial explains why it was proposed and how it ended.
     """
     from tuner.cli.output import print_json
-    from tuner.launch.dashboard_server import dashboard as started
+    from tuner.core.text import counted
+    from tuner.launch.dashboard_server import dashboard as serve
     from tuner.launch.dashboard_server import show
     from tuner.report.dashboard import annotate
 
@@ -35,13 +37,13 @@ def dashboard(study: StudyResult, port: int, no_browser: bool, check: bool, as_j
         if as_json:
             print_json("dashboard", {"study": study.name, "url": None, "trials": len(study.trials)})
         else:
-            print(f"{study.name}: notes of {len(study.trials)} trials, and graphs, are in the study")
+            print(f"{study.name}: wrote plots and the notes of {counted(len(study.trials), 'trial')}")
         return
-    with started(study.url, store, port=port) as running:
+    with serve(study.url, store, port=port) as server:
         if as_json:
-            print_json("dashboard", {"study": study.name, "url": running.url, "trials": len(study.trials)})
+            print_json("dashboard", {"study": study.name, "url": server.url, "trials": len(study.trials)})
         else:
-            print(f"{study.name}: {running.url} (Ctrl-C ends it)", flush=True)
+            print(f"{study.name}: {server.url} (stop with Ctrl-C)", flush=True)
         if not no_browser:
-            show(running.url)
-        running.wait()
+            show(server.url)
+        server.wait()

@@ -7,32 +7,34 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tuner.cli.arguments import takes_a_table
-from tuner.cli.options import as_json
+from tuner.cli.options import as_json, calibration_option
 
 if TYPE_CHECKING:
     from tuner.costmodel.evaluation import Evaluation, RowEstimate, Summary
     from tuner.tables import Row, Table
 
 
-@click.command(epilog="Example: tuner evaluate corpus/megatron-2021-a100.csv")
-@takes_a_table
-@click.option(
-    "--calibration", metavar="FILE", help="A site.toml of tuner calibrate; without it the model knows no site."
+@click.command(
+    short_help="Compare the cost model with a table of measurements.",
+    epilog="Example: tuner evaluate corpus/megatron-2021-a100.csv",
 )
+@takes_a_table
+@calibration_option
 @click.option(
     "--calibrate-rows",
     type=click.IntRange(min=0),
     default=0,
     metavar="K",
-    help="Fit on K rows drawn from each group first, and score the rest.",
+    help="Calibrate on K random rows of each group, and score the others.",
 )
-@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Which rows are drawn.")
+@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of --calibrate-rows.")
 @click.option("--rows", is_flag=True, help="List every row.")
 @as_json
 def evaluate(table: Table, calibration: str | None, calibrate_rows: int, seed: int, rows: bool, as_json: bool) -> None:
-    """Compare the model's estimates with a table's measurements, row by row and in summary.
+    """Compare the estimates of the cost model with measured time and memory.
 
-    TABLE is a CSV or a Markdown report. Order is scored within groups of at least five timed rows.
+    TABLE is a CSV file or a Markdown report; STUDY takes the finished jobs of a study. Ranking is scored within groups
+    of at least five timed rows.
     """
     from pathlib import Path
 
@@ -98,28 +100,28 @@ def _print_text(made: Evaluation, rows: bool) -> None:
 
     if rows:
         cells = [_cells(row, made) for row in made.table.rows]
-        headers = ("Line", "Group", "Key", "Sec", "Estimate", "80% interval", "Off", "GiB", "Estimate", "P(OOM)", "")
+        headers = ("Line", "Group", "Key", "Sec", "Estimate", "80% interval", "Error", "GiB", "Estimate", "P(OOM)", "")
         print_table(headers, cells, left=("Group", "Key", ""), spare=("Group", "80% interval"))
         print()
     skipped = [row for row in made.table.rows if row.skipped]
-    fitted = f", fitted on {len(made.calibrated_on)} of its rows, which are not scored" if made.calibrated_on else ""
+    fitted = f"; calibrated on {len(made.calibrated_on)} rows, which are not scored" if made.calibrated_on else ""
     calibrated = made.calibration.known is not None or made.calibration.weighed
     print(f"{made.table.name}: {counted(len(made.table.rows), 'row')}, {len(skipped)} skipped{fitted}")
     if not calibrated:
-        print("the model is not calibrated: catalog figures and its own constants")
+        print("the cost model is not calibrated: it uses data sheets and built-in constants")
     print()
     summaries = {"all": made.summary, **(made.groups if len(made.groups) > 1 else {})}
-    time = ("Timed", "Median off", "Mean off", "Tau", "Regret", "Pairs", "In 80%")
+    time = ("Timed", "Median err", "Mean err", "Tau", "Regret", "Pairs", "In 80%")
     print_table(
-        ("Group", *time, "Memory", "Mean off", "OOM", "Caught", "Fit kept"),
+        ("Group", *time, "Memory", "Mean err", "OOM", "OOM recall", "Fit recall"),
         [(name, *_summary_cells(summary)) for name, summary in summaries.items()],
         left=("Group",),
         spare=("In 80%", "Pairs", "Regret"),
     )
     for row in skipped[:10]:
-        print(f"line {row.line} is skipped: {row.skipped}")
+        print(f"line {row.line} skipped: {row.skipped}")
     if len(skipped) > 10:
-        print(f"and {len(skipped) - 10} more lines are skipped; --json has their reasons")
+        print(f"{len(skipped) - 10} more lines skipped; list the reasons with --json")
 
 
 def _cells(row: Row, made: Evaluation) -> tuple[str, ...]:
@@ -128,7 +130,7 @@ def _cells(row: Row, made: Evaluation) -> tuple[str, ...]:
         return (str(row.line), row.group, key, *[""] * 7, "skipped")
     gib = 2.0**30
     off = f"{100 * (guess.seconds / row.seconds - 1):+.1f}%" if row.timed and row.seconds else ""
-    note = "fitted" if row.index in made.calibrated_on else "" if row.status == "OK" else row.status
+    note = "calibration" if row.index in made.calibrated_on else "" if row.status == "OK" else row.status
     return (
         *(str(row.line), row.group, key),
         f"{row.seconds:.4g}" if row.seconds else "",

@@ -1,7 +1,4 @@
-"""`tuner explain`.
-
-Where time and memory go, for people and for JSON.
-"""
+"""`tuner explain`: whether a topology is legal, where its time and memory go, and which rules it breaks."""
 
 from __future__ import annotations
 
@@ -10,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from tuner.cli import completion
 from tuner.cli.options import as_json, describes_a_space, takes_calibration
 
 if TYPE_CHECKING:
@@ -17,43 +15,53 @@ if TYPE_CHECKING:
     from tuner.planning.cost import TopologyCost
     from tuner.planning.explain import Explanation, RuleVerdict
     from tuner.space.space import Space
-if TYPE_CHECKING:
-    from tuner.planning.cost import TopologyCost
+
+_BAR_WIDTH: Final = 40
+_GIB: Final = 2.0**30
 
 
-@click.command(epilog="Example: tuner explain tp8-pp12-dp4-mbs2-z1")
-@click.argument("key")
+@click.command(
+    short_help="Check one topology, and show where its time and memory go.",
+    epilog="Example: tuner explain tp8-pp12-dp4-mbs2-z1",
+)
+@click.argument("key", shell_complete=completion.keys)
 @describes_a_space
 @takes_calibration
-@click.option("--against", metavar="KEY", help="Compare with another topology, term by term.")
+@click.option(
+    "--against", metavar="KEY", shell_complete=completion.keys, help="Compare with another topology, by term."
+)
+@click.option("--rules", "all_rules", is_flag=True, help="List all rules, also those that hold or do not apply.")
 @as_json
-def explain(key: str, space: Space, model: CostModel, against: str | None, as_json: bool) -> None:
-    """Judge a topology by every rule, with the numbers, and show where its time and memory would go.
+def explain(key: str, space: Space, model: CostModel, against: str | None, all_rules: bool, as_json: bool) -> None:
+    """Check a topology against every rule, and show where its time and memory would go.
 
-    KEY reads tp8-pp12-dp4-mbs2-z1; without its dp part, dp follows from the nodes.
+    KEY looks like tp8-pp12-dp4-mbs2-z1; dp may be left out and then follows from the number of nodes. Rules that hold
+    are listed with --rules only.
     """
     from tuner.core.keys import parse_key
     from tuner.planning.cost import cost, fitting_neighbours
     from tuner.planning.explain import explain
 
     topology = parse_key(key, **space.key_context)
-    found = explain(space, topology)
+    explanation = explain(space, topology)
     own = cost(space, topology, model)
     other = cost(space, parse_key(against, **space.key_context), model) if against else None
     fitting = [] if own.fits else fitting_neighbours(space, topology, model)
     if as_json:
-        _print_json(space, found, own, other, fitting)
-    else:
-        _print_text(space, found)
-        print_cost(own)
-        if other:
-            print_comparison(own, other)
-        for near in fitting:
-            print(f"would fit: {near.topology.key}, {near.memory / 2**30:.1f} GiB, {near.seconds:.4g} s an iteration")
+        _print_json(space, explanation, own, other, fitting)
+        return
+    _print_verdict(space, explanation, own, fitting)
+    _print_rules(explanation, all_rules=all_rules)
+    print(f"\nTime per iteration: {own.seconds:.4g} s")
+    _print_waterfall(own.estimate.time.terms, unit="s", scale=1.0)
+    print(f"\nMemory per GPU on stage {own.stage}: {own.memory / _GIB:.1f} GiB")
+    _print_waterfall(own.estimate.memory.terms, unit="GiB", scale=_GIB)
+    if other:
+        _print_comparison(own, other)
 
 
 def _print_json(
-    space: Space, found: Explanation, own: TopologyCost, other: TopologyCost | None, fitting: list[TopologyCost]
+    space: Space, explanation: Explanation, own: TopologyCost, other: TopologyCost | None, fitting: list[TopologyCost]
 ) -> None:
     from tuner.cli.output import print_json, space_document, topology_document
     from tuner.planning.explain import changes
@@ -62,11 +70,11 @@ def _print_json(
         "explain",
         {
             **space_document(space),
-            "key": found.topology.key,
-            "topology": topology_document(found.topology, space),
-            "legal": found.legal,
-            "in_space": found.legal and not found.outside,
-            "outside": {axis: list(values) for axis, values in found.outside.items()},
+            "key": explanation.topology.key,
+            "topology": topology_document(explanation.topology, space),
+            "legal": explanation.legal,
+            "in_space": explanation.legal and not explanation.outside,
+            "outside": {axis: list(values) for axis, values in explanation.outside.items()},
             "verdicts": [
                 {
                     "rule": verdict.rule,
@@ -75,55 +83,78 @@ def _print_json(
                     "sentence": verdict.sentence,
                     "message": verdict.message,
                     "remedies": [
-                        {"axis": way.axis, "values": list(way.values), "given": dict(way.given)}
-                        for way in verdict.remedies
+                        {"axis": remedy.axis, "values": list(remedy.values), "given": dict(remedy.given)}
+                        for remedy in verdict.remedies
                     ],
                     "hint": verdict.hint,
                     "nearest": verdict.nearest.key if verdict.nearest else None,
                 }
-                for verdict in found.verdicts
+                for verdict in explanation.verdicts
             ],
-            "estimate": cost_document(own),
-            "against": cost_document(other) if other else None,
-            "would_fit": [cost_document(near) for near in fitting],
+            "estimate": _cost_document(own),
+            "against": _cost_document(other) if other else None,
+            "would_fit": [_cost_document(near) for near in fitting],
             "nearest": [
                 {
                     "key": near.key,
                     "topology": topology_document(near, space),
-                    "changes": {axis: list(pair) for axis, pair in changes(found.topology, near, space).items()},
+                    "changes": {axis: list(pair) for axis, pair in changes(explanation.topology, near, space).items()},
                 }
-                for near in found.nearest
+                for near in explanation.nearest
             ],
         },
     )
 
 
-def _print_text(space: Space, found: Explanation) -> None:
+def _print_verdict(space: Space, explanation: Explanation, cost: TopologyCost, fitting: list[TopologyCost]) -> None:
+    """Print whether the topology is legal, its estimate, whether it fits, and the nearest that are legal or fit."""
     from tuner.cli.output import space_lines
-    from tuner.core.text import counted, listed
+    from tuner.core.text import counted, span
     from tuner.planning.explain import changes
 
     print("\n".join(space_lines(space)))
-    topology = found.topology
+    topology = explanation.topology
     partition = " (embedding and head count as layers)" if topology.partition == "embedding" else ""
-    status = "not legal" if not found.legal else "legal, but not searched," if found.outside else "legal"
-    print(f"\n{topology.key}: {status} on {counted(topology.nodes, 'node')}{partition}\n")
-    for axis, values in found.outside.items() if found.legal else ():
-        print(f"x space   its {axis} is not among the values searched: {listed(values)}")
-    for word in ("broken", "open", "holds", "allowed", "moot"):
-        for verdict in found.verdicts:
-            if verdict.word == word:
-                print(_line(verdict))
-    for near in found.nearest:
-        pairs = changes(topology, near, space).items()
-        print(f"\nnearest legal: {near.key}  ({', '.join(f'{axis} {a} -> {b}' for axis, (a, b) in pairs)})", end="")
-    if found.nearest:
-        print()
-    elif not found.legal or found.outside:
-        print("\nNo topology at all is legal here; `tuner plan` with the same options says why.")
+    status = "not legal" if not explanation.legal else "legal, but not searched," if explanation.outside else "legal"
+    print(f"\n{topology.key}: {status} on {counted(topology.nodes, 'node')}{partition}")
+    print(
+        f"estimate: {cost.seconds:.4g} s per iteration (80% interval {cost.low:.4g} to {cost.high:.4g}), "
+        f"{cost.flops / 1e12:.1f} TFLOPs per GPU, {span(cost.training / 86400)}"
+    )
+    print(
+        f"memory: {cost.memory / _GIB:.1f} of {cost.limit / _GIB:.1f} GiB usable, on stage {cost.stage}: "
+        f"{'fits' if cost.fits else 'does not fit'} (chance of running out {100 * cost.out_of_memory:.0f}%)"
+    )
+    for near in fitting:
+        print(f"fits instead: {near.topology.key}, {near.memory / _GIB:.1f} GiB, {near.seconds:.4g} s per iteration")
+    for nearest in explanation.nearest:
+        pairs = changes(topology, nearest, space).items()
+        print(f"nearest legal: {nearest.key}  ({', '.join(f'{axis} {a} -> {b}' for axis, (a, b) in pairs)})")
+    if not explanation.nearest and (not explanation.legal or explanation.outside):
+        print("no topology is legal with these options; 'tuner plan' with the same options shows why")
 
 
-def _line(verdict: RuleVerdict) -> str:
+def _print_rules(explanation: Explanation, *, all_rules: bool) -> None:
+    """Print the rules that fail, advise or cannot be checked, then the others or how many there are."""
+    from tuner.core.text import counted, listed
+
+    print()
+    for axis, values in explanation.outside.items() if explanation.legal else ():
+        print(f"x space   {axis} is not among the values searched: {listed(values)}")
+    by_word = {
+        word: [verdict for verdict in explanation.verdicts if verdict.word == word]
+        for word in ("broken", "open", "allowed", "holds", "moot")
+    }
+    words = tuple(by_word) if all_rules else ("broken", "open", "allowed")
+    for word in words:
+        for verdict in by_word[word]:
+            print(_rule_line(verdict))
+    if not all_rules:
+        holding, moot = counted(len(by_word["holds"]), "rule"), len(by_word["moot"])
+        print(f"{holding} hold and {moot} do not apply; list them with --rules")
+
+
+def _rule_line(verdict: RuleVerdict) -> str:
     marks = {
         "broken": "!" if verdict.level == "advice" else "x",
         "open": "?",
@@ -131,52 +162,36 @@ def _line(verdict: RuleVerdict) -> str:
         "allowed": "-",
         "moot": "-",
     }
-    way_out = f"nearest legal that way: {verdict.nearest.key}" if verdict.nearest else ""
-    said = {
-        "broken": "; ".join(filter(None, (verdict.message, *map(str, verdict.remedies), verdict.hint, way_out))),
-        "open": f"cannot be judged: {verdict.message}",
+    nearest = f"nearest legal with a change here: {verdict.nearest.key}" if verdict.nearest else ""
+    message = {
+        "broken": "; ".join(filter(None, (verdict.message, *map(str, verdict.remedies), verdict.hint, nearest))),
+        "open": f"cannot be checked: {verdict.message}",
         "holds": verdict.sentence,
-        "allowed": f"switched off; {verdict.message or verdict.sentence}",
-        "moot": f"says nothing of this workload: {verdict.sentence}",
+        "allowed": f"disabled; {verdict.message or verdict.sentence}",
+        "moot": f"not applicable: {verdict.sentence}",
     }[verdict.word]
-    return f"{marks[verdict.word]} {verdict.level:<6}  {verdict.rule}: {said}"
+    return f"{marks[verdict.word]} {verdict.level:<6}  {verdict.rule}: {message}"
 
 
-_WIDTH: Final = 40
-_GIB: Final = 2.0**30
-
-
-def print_cost(cost: TopologyCost) -> None:
-    """Two waterfalls, each term with its share."""
-    between = f"80% of measurements between {cost.low:.4g} and {cost.high:.4g}"
-    rate = f"{cost.flops / 1e12:.1f} TFLOPs a GPU, {cost.training / 86400:.3g} days"
-    print(f"\nestimated: {cost.seconds:.4g} s an iteration ({between}), {rate}")
-    _waterfall(cost.estimate.time.terms, unit="s", scale=1.0)
-    room = f"{cost.memory / _GIB:.1f} GiB on its worst stage, number {cost.stage}, of {cost.limit / _GIB:.1f} usable"
-    verdict = "fits" if cost.fits else "does not fit"
-    print(f"\nmemory: {room}: {verdict}, chance of running out {100 * cost.out_of_memory:.0f}%")
-    _waterfall(cost.estimate.memory.terms, unit="GiB", scale=_GIB)
-
-
-def print_comparison(ours: TopologyCost, other: TopologyCost) -> None:
-    """Why one is faster than the other, term by term."""
+def _print_comparison(own: TopologyCost, other: TopologyCost) -> None:
+    """Print which of two topologies is faster, and the terms that make the difference."""
     from tuner.planning.cost import difference
 
-    faster, slower = (ours, other) if ours.seconds <= other.seconds else (other, ours)
+    faster, slower = (own, other) if own.seconds <= other.seconds else (other, own)
     changes = difference(faster, slower)
     gains = [f"{name} {-change:+.3g} s" for name, change in changes if change > 0][:3]
     losses = [f"{name} {-change:+.3g} s" for name, change in changes if change < 0][:2]
     share = 100 * (1 - faster.seconds / slower.seconds)
     why = ", ".join(gains) + (f", against {', '.join(losses)}" if losses else "")
-    print(f"\n{faster.topology.key} takes {share:.1f}% less time than {slower.topology.key}: {why or 'all the same'}")
+    print(f"\n{faster.topology.key} takes {share:.1f}% less time than {slower.topology.key}: {why or 'equal terms'}")
     ahead, behind = faster.estimate.time.terms, slower.estimate.time.terms
-    rows = [(name, ahead[name], behind[name]) for name, _ in changes] + [("all", faster.seconds, slower.seconds)]
+    rows = [(name, ahead[name], behind[name]) for name, _ in changes] + [("total", faster.seconds, slower.seconds)]
     for name, first, second in rows:
         print(f"  {name:<18} {first:>10.4g} s   {second:>10.4g} s   {second - first:+.4g} s")
 
 
-def cost_document(cost: TopologyCost) -> dict[str, Any]:
-    """The same for JSON."""
+def _cost_document(cost: TopologyCost) -> dict[str, Any]:
+    """Return the estimate for JSON."""
     return {
         "key": cost.topology.key,
         "sec_per_iter": cost.seconds,
@@ -194,12 +209,13 @@ def cost_document(cost: TopologyCost) -> dict[str, Any]:
     }
 
 
-def _waterfall(terms: Mapping[str, float], *, unit: str, scale: float) -> None:
+def _print_waterfall(terms: Mapping[str, float], *, unit: str, scale: float) -> None:
+    """Print each term with its share of the total and a bar that starts where the previous one ends."""
     total = sum(terms.values())
-    before = 0.0
+    start = 0.0
     for name, value in terms.items():
         if value:
             share = value / total
-            bar = " " * round(_WIDTH * before / total) + "#" * max(1, round(_WIDTH * share))
+            bar = " " * round(_BAR_WIDTH * start / total) + "#" * max(1, round(_BAR_WIDTH * share))
             print(f"  {name:<18} {value / scale:>9.4g} {unit} {100 * share:>5.1f}%  {bar}")
-            before += value
+            start += value

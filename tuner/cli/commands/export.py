@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from tuner.cli import completion
 from tuner.cli.arguments import takes_a_study
 from tuner.cli.options import as_json
 
@@ -15,23 +16,28 @@ if TYPE_CHECKING:
     from tuner.study.result import StudyResult
 
 
-@click.command(epilog="Example: tuner export bloom-48 -o runs/production")
+@click.command(
+    short_help="Write the production files of a study's best topology.",
+    epilog="Example: tuner export bloom-48 -o runs/production",
+)
 @takes_a_study
 @click.argument("key", required=False)
-@click.option("-o", "--output", metavar="DIR", help="Where to write. [default: the folder `production` of the study]")
+@click.option("-o", "--output", metavar="DIR", help="Folder to write to. [default: production/ in the study's folder]")
 @click.option(
     "--format",
     "launched_by",
     default="slurm",
     metavar="NAME",
-    help="torchrun, hostfile, slurm, megatron-deepspeed, megatron-lm or kubernetes. [default: slurm]",
+    shell_complete=completion.formats,
+    help="Launch format: torchrun, hostfile, slurm, megatron-deepspeed, megatron-lm or kubernetes. [default: slurm]",
 )
 @as_json
 def export(study: StudyResult, key: str | None, output: str | None, launched_by: str, as_json: bool) -> None:
-    """Write what production needs of a study's winner: ds_config.json, launch script, and what to expect.
+    """Write the production files of a study's best topology: ds_config.json, launch script, expected performance.
 
-    KEY takes another topology that the study has measured. The folder's README says how to launch, and tuner measure
-    LOG --expect topology.json whether the run then delivers what was promised.
+    STUDY defaults to the one that changed last. KEY exports another topology that the study has measured. The README
+    in the folder explains how to launch; 'tuner measure LOG --expect topology.json' then checks that the run is as fast
+    as expected.
     """
     from pathlib import Path
 
@@ -42,10 +48,10 @@ def export(study: StudyResult, key: str | None, output: str | None, launched_by:
     from tuner.export.api import promise
     from tuner.export.bundle import bundle
 
-    place = study.place_of(key) if key else study.best
-    if place is None:
-        raise NothingUsable(f"study {study.name} has measured nothing to export.")
-    run = promise(study, place)
+    ranked = study.place_of(key) if key else study.best
+    if ranked is None:
+        raise NothingUsable(f"study {study.name} has no measured topology to export.")
+    run = promise(study, ranked)
     folder = Path(output) if output else study.folder / "production"
     files = write_files(folder, bundle(run, launched_by))
     if as_json:
@@ -53,14 +59,15 @@ def export(study: StudyResult, key: str | None, output: str | None, launched_by:
         return
     expected = run.expected
     label = "SIMULATED: " if study.simulated else ""
+    interval = f"{seconds(expected.low)} to {seconds(expected.high)}"
     print(
-        f"{label}{place.key}: {seconds(expected.sec_per_iter)} s an iteration ({seconds(expected.low)} to "
-        f"{seconds(expected.high)}), {span(expected.days)}"
+        f"{label}study {study.name}, {ranked.key}: {seconds(expected.sec_per_iter)} s per iteration ({interval}), "
+        f"{span(expected.days)}"
     )
     for path in files:
         print(f"wrote {path}")
-    promised = shlex.join(["tuner", "measure", "LOG", "--expect", str(folder / "topology.json")])
-    print(f"next: read {folder / 'README.md'}; then {promised}")
+    check = shlex.join(["tuner", "measure", "LOG", "--expect", str(folder / "topology.json")])
+    print(f"next: read {folder / 'README.md'}, launch, then run {check}")
 
 
 def _document(run: Production) -> dict[str, Any]:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from tuner.cli import completion
 from tuner.cli.options import Positive, as_json, describes_a_space
 
 if TYPE_CHECKING:
@@ -13,26 +14,23 @@ if TYPE_CHECKING:
     from tuner.space.space import Space
 
 
-@click.command(epilog="Example: tuner flops tp8-pp12-dp4-mbs1-z1 --seconds 143.31")
-@click.argument("key")
+@click.command(
+    short_help="Count FLOPs; convert a measured time to TFLOPs and MFU.",
+    epilog="Example: tuner flops tp8-pp12-dp4-mbs1-z1 --seconds 143.31",
+)
+@click.argument("key", shell_complete=completion.keys)
 @describes_a_space
-@click.option("--seconds", type=Positive(), metavar="S", help="Seconds of one iteration, as measured.")
-@click.option("--tokens", type=Positive(), metavar="N", help="Length of the training. [default: 20 a parameter]")
-@click.option("--price", type=Positive(), metavar="P", help="Price of a GPU for an hour.")
+@click.option("--seconds", type=Positive(), metavar="S", help="Measured seconds per iteration.")
+@click.option("--price", type=Positive(), metavar="P", help="Price of one GPU-hour.")
 @as_json
-def flops(
-    key: str, space: Space, seconds: float | None, tokens: float | None, price: float | None, as_json: bool
-) -> None:
-    """Count the operations of an iteration, and read a measured time by them: TFLOPs, MFU, days to train.
+def flops(key: str, space: Space, seconds: float | None, price: float | None, as_json: bool) -> None:
+    """Count the FLOPs of one iteration, and convert a measured time to TFLOPs, MFU and days of training.
 
-    KEY reads tp8-pp12-dp4-mbs2-z1. The count is Megatron-LM's corrected one, for any MLP, gated or not, grouped
-    queries, vocabulary and recompute.
+    KEY looks like tp8-pp12-dp4-mbs2-z1. The formula is Megatron-LM's corrected one; it covers gated MLPs, grouped-query
+    attention, the vocabulary and recompute.
     """
-    from dataclasses import replace
-
     from tuner.core.keys import parse_key
 
-    space = replace(space, workload=replace(space.workload, tokens=tokens or 0.0))
     topology = parse_key(key, **space.key_context)
     document = _document(space, topology, seconds, price)
     if as_json:
@@ -76,19 +74,20 @@ def _document(space: Space, topology: Topology, seconds: float | None, price: fl
 
 def _print_text(space: Space, found: dict[str, Any]) -> None:
     from tuner.cli.output import space_lines
+    from tuner.core.quantity import format_count
+    from tuner.core.text import span
 
     print("\n".join(space_lines(space)))
-    print(f"\n{found['key']}, one iteration over all GPUs:")
-    print(
-        f"  {found['model_flops'] / 1e15:,.6g} PFLOP of the model, {found['hardware_flops'] / 1e15:,.6g} with recompute"
-    )
+    model, hardware = found["model_flops"] / 1e15, found["hardware_flops"] / 1e15
+    print(f"\n{found['key']}, one iteration on all GPUs:")
+    print(f"  {model:,.6g} PFLOP for the model, {hardware:,.6g} PFLOP with recompute")
     if found["sec_per_iter"] is None:
-        print("  with --seconds: TFLOPs, MFU, HFU and days to train")
+        print("  pass --seconds for TFLOPs, MFU, HFU and days of training")
         return
     peak = f"{found['peak_tflops']:g}"
-    print(f"  {found['tflops']:.2f} TFLOPs a GPU, recompute included: {100 * found['hfu']:.1f}% of its {peak} (HFU)")
-    print(f"  the model's own share of that is {100 * found['mfu']:.1f}% (MFU)")
-    print(f"  by the older formula {found['tflops_by_older_formula']:.2f} (Megatron-DeepSpeed before February 2022)")
+    print(f"  {found['tflops']:.2f} TFLOPs per GPU with recompute: HFU {100 * found['hfu']:.1f}% of {peak} TFLOPs")
+    print(f"  MFU {100 * found['mfu']:.1f}% (without recompute)")
+    print(f"  {found['tflops_by_older_formula']:.2f} TFLOPs by the formula of Megatron-DeepSpeed before February 2022")
     cost = f", cost {found['cost']:,.0f}" if found["cost"] else ""
-    tokens = f"{found['tokens'] / 1e9:,.4g}B tokens"
-    print(f"  {tokens} take {found['days']:,.1f} days, {found['gpu_hours']:,.0f} GPU-hours{cost}")
+    tokens = format_count(found["tokens"])
+    print(f"  {tokens} tokens take {span(found['days'])}, {found['gpu_hours']:,.0f} GPU-hours{cost}")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from tuner.cli.arguments import takes_defaults
+from tuner.cli.arguments import batch_steps, margin_option, stack_option, takes_defaults
 from tuner.cli.options import Positive, as_json, describes_a_space, takes_calibration
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ LAUNCHERS: Final = ("estimate", "replay", "local", "slurm")
 
 
 def _implies_its_launcher(command: Command) -> Command:
-    """A command of one's own runs on this machine, a table is replayed."""
+    """Default `--launcher` to replay with --table, to local with --command, else to estimate."""
 
     @functools.wraps(command)
     def implied(**given: Any) -> Any:
@@ -39,38 +39,55 @@ def _implies_its_launcher(command: Command) -> Command:
 
 @click.command(
     "max-batch",
+    short_help="Find the largest micro batch that fits in memory.",
     epilog="Example: tuner max-batch --launcher replay --table corpus/e1-400m-ada.csv --step 16",
 )
 @_implies_its_launcher
 @describes_a_space
 @takes_calibration
-@click.option("--launcher", metavar="NAME", help="estimate, replay, local or slurm. [default: as options imply]")
-@click.option("--command", metavar="TEMPLATE", help="Your own script: 'python train.py --batch-size {micro_batch}'.")
-@click.option("--table", metavar="FILE", help="The measured table that answers for --launcher replay.")
-@click.option("--group", metavar="NAME", help="The group of the table's rows. [default: any]")
-@takes_defaults
-@click.option("--strategy", default="model", metavar="NAME", help="model, bisect or ramp. [default: model]")
-@click.option("--step", metavar="N|x2", help="Batches tried: multiples of N, or doubled. [default: 1, or the table's]")
 @click.option(
-    "--start", type=click.IntRange(1), metavar="N", help="The first batch tried. [default: smallest; ramp 64]"
+    "--launcher",
+    metavar="NAME",
+    help="estimate, replay, local or slurm. [default: replay with --table, local with --command, else estimate]",
 )
-@click.option("--most", type=click.IntRange(1), metavar="N", help="The largest batch tried. [default: 4096]")
-@click.option("--increment", type=click.IntRange(1), default=16, metavar="N", help="What ramp adds. [default: 16]")
-@click.option("--margin", type=click.FloatRange(0, 0.9), default=0.10, show_default=True, help="Of the safe batch.")
-@click.option("--stack", type=click.Choice(["fsdp", "megatron"]), help="How layers are written. [fsdp where zero is 3]")
-@click.option("--limit", type=Positive(), metavar="GIB", help="Memory that a run may use. [default: the card's]")
-@click.option("--claim", type=Positive(), metavar="GIB", help="Hold a published slope, GiB a sample, to the rows.")
-@click.option("--iterations", default="2", metavar="N[-M]", help="Iterations that a job measures. [default: 2]")
-@click.option("--slurm-site", metavar="FILE", help="What the site's Slurm wants, for --launcher slurm. [default: none]")
-@click.option("--timeout", default="10m", metavar="TIME", help="What a job may take: 90s, 10m. [default: 10m]")
-@click.option("--runs", default="runs", metavar="DIR", help="Where jobs leave their files. [default: runs]")
-@click.option("--plot", metavar="FILE", help="Draw memory against batch with the fit and the limit (PNG, SVG).")
+@click.option(
+    "--command", metavar="TEMPLATE", help="Training command, such as 'python train.py --batch-size {micro_batch}'."
+)
+@click.option("--table", metavar="FILE", help="Measured table for --launcher replay.")
+@click.option("--group", metavar="NAME", help="Group of the table's rows. [default: any]")
+@takes_defaults
+@click.option(
+    "--strategy", default="model", metavar="NAME", help="Search strategy: model, bisect or ramp. [default: model]"
+)
+@click.option(
+    "--step",
+    metavar="N|x2",
+    help="Batches to try: multiples of N, or powers of two. [default: 1, or the table's batches]",
+)
+@click.option(
+    "--start", type=click.IntRange(1), metavar="N", help="First batch to try. [default: the smallest; 64 with ramp]"
+)
+@click.option("--most", type=click.IntRange(1), metavar="N", help="Largest batch to try. [default: 4096]")
+@click.option(
+    "--increment", type=click.IntRange(1), default=16, metavar="N", help="Step of the ramp strategy. [default: 16]"
+)
+@margin_option
+@stack_option
+@click.option("--limit", type=Positive(), metavar="GIB", help="Memory that a run may use. [default: the GPU's]")
+@click.option("--claim", type=Positive(), metavar="GIB", help="Check a published slope of memory per sample.")
+@click.option("--iterations", default="2", metavar="N[-M]", help="Iteration or range that a job measures. [default: 2]")
+@click.option(
+    "--slurm-site", metavar="FILE", help="Site profile for --launcher slurm: account, partition, time. [default: none]"
+)
+@click.option("--timeout", default="10m", metavar="TIME", help="Time limit per job: 90s, 10m. [default: 10m]")
+@click.option("--runs", default="runs", metavar="DIR", help="Folder for job files. [default: runs]")
+@click.option("--plot", metavar="FILE", help="Plot memory against batch size, with fit and limit (PNG or SVG).")
 @as_json
 def max_batch(space: Space, model: CostModel, as_json: bool, **given: Any) -> None:
-    """Find the largest micro batch that fits, in few trials, and what each one is worth.
+    """Find the largest micro batch that fits in memory in few trials, and the throughput of each batch tried.
 
-    By estimate, from a measured table, or by real jobs. A failure that is not for want of memory ends the search: it
-    says nothing of the limit.
+    Trials are estimates, rows of a measured table, or real jobs. A failure other than out of memory ends the search,
+    because it gives no information about the limit.
     """
     from tuner.cli.max_batch_output import print_answer, print_answer_json
     from tuner.core.errors import NothingUsable
@@ -84,12 +101,12 @@ def max_batch(space: Space, model: CostModel, as_json: bool, **given: Any) -> No
         print_answer(made, claim=given["claim"])
     if stopped := made.found.stopped:
         raise NothingUsable(
-            f"micro batch {stopped.micro_batch} failed twice and not for want of memory ({stopped.outcome}: "
-            f"{stopped.evidence}), so the limit is not known; the largest that ran is {made.found.largest}."
+            f"micro batch {stopped.micro_batch} failed twice for a reason other than memory ({stopped.outcome}: "
+            f"{stopped.evidence}), so the limit is unknown; the largest batch that ran is {made.found.largest}."
         )
     if not made.found.largest:
         raise NothingUsable(
-            f"no batch fits: even micro batch {made.found.smallest_failed} runs out of memory; shard more or recompute."
+            f"no batch fits: micro batch {made.found.smallest_failed} runs out of memory; shard more or use recompute."
         )
 
 
@@ -103,29 +120,14 @@ def _search(space: Space, model: CostModel, given: dict[str, Any]) -> MaxBatchRe
     if launcher not in LAUNCHERS:
         raise UnknownName("launcher", launcher, LAUNCHERS)
     if bool(given["table"]) != (launcher == "replay"):
-        raise InputError("--launcher replay and --table FILE go together.")
+        raise InputError("--launcher replay and --table FILE require each other.")
     if given["command"] and launcher not in ("local", "slurm"):
-        raise InputError("--command runs real jobs: give --launcher local or slurm with it.")
+        raise InputError("--command runs real jobs and requires --launcher local or slurm.")
     if given["slurm_site"] and launcher != "slurm":
-        raise InputError(f"--slurm-site is for --launcher slurm, not for {launcher}.")
+        raise InputError(f"--slurm-site requires --launcher slurm, not {launcher}.")
     if launcher == "estimate":
         return _by_estimate(space, model, given)
     return _by_table(space, given) if launcher == "replay" else _by_jobs(space, given)
-
-
-def steps_of(given: dict[str, Any]) -> list[int] | range:
-    """The batches that `--step` and `--most` name."""
-    from tuner.core.errors import InputError
-    from tuner.core.text import shown
-    from tuner.sizing.probes import MOST, doubled
-
-    most = given["most"] or MOST
-    step = given["step"] or "1"
-    if step == "x2":
-        return list(doubled(most))
-    if not step.isdecimal() or not 1 <= int(step) <= most:
-        raise InputError(f"--step {shown(step)} is neither x2 nor a number from 1 to {most}.")
-    return range(int(step), most + 1, int(step))
 
 
 def _by_estimate(space: Space, model: CostModel, given: dict[str, Any]) -> MaxBatchResult:
@@ -136,7 +138,16 @@ def _by_estimate(space: Space, model: CostModel, given: dict[str, Any]) -> MaxBa
     workload = stacked(space.workload, given["stack"], zero=topology.zero)
     probe = EstimateProbe(workload=workload, cluster=space.cluster, topology=topology, model=model)
     usable = given["limit"] * 2**30 if given["limit"] else usable_bytes(space.cluster)
-    return _answer(space, given, probe, steps_of(given), usable, source="estimate", dp=topology.dp, held={})
+    return _answer(
+        space,
+        given,
+        probe,
+        batch_steps(given["step"], given["most"]),
+        usable,
+        source="estimate",
+        dp=topology.dp,
+        held={},
+    )
 
 
 def _by_table(space: Space, given: dict[str, Any]) -> MaxBatchResult:
@@ -154,10 +165,10 @@ def _by_table(space: Space, given: dict[str, Any]) -> MaxBatchResult:
     series = only_series(table, rows)
     batches: Any = series.batches
     if given["step"] or given["most"]:
-        kept = set(steps_of({**given, "most": given["most"] or max(batches)}))
+        kept = set(batch_steps(given["step"], given["most"] or max(batches)))
         batches = [batch for batch in batches if batch in kept]
         if not batches:
-            raise InputError(f"{table.name} has no batch on --step {given['step']}; it has {series.batches}.")
+            raise InputError(f"{table.name} has no batch that --step {given['step']} allows; it has {series.batches}.")
     run = series.first
     workload = replace(run.workload, global_batch=asked["global_batch"] or 0 or run.workload.global_batch)
     described = replace(space, workload=workload, cluster=run.cluster)
@@ -191,7 +202,16 @@ def _by_jobs(space: Space, given: dict[str, Any]) -> MaxBatchResult:
         slurm_site=Path(given["slurm_site"]) if given["slurm_site"] else None,
         seen=_show,
     ) as probe:
-        return _answer(space, given, probe, steps_of(given), usable, source="jobs", dp=topology.dp, held={})
+        return _answer(
+            space,
+            given,
+            probe,
+            batch_steps(given["step"], given["most"]),
+            usable,
+            source="jobs",
+            dp=topology.dp,
+            held={},
+        )
 
 
 def _answer(
@@ -236,7 +256,7 @@ def _answer(
 
 
 def _show(seen: BatchResult) -> None:
-    """One line for each job that has ended, on stderr."""
+    """Print one line on stderr when a job has ended."""
     memory = f", {seen.peak_memory / 2**30:.3f} GiB" if seen.peak_memory else ""
     print(f"micro batch {seen.micro_batch}: {seen.outcome}{memory}", file=sys.stderr)
 

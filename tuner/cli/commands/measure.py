@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import click
 
@@ -14,18 +14,21 @@ if TYPE_CHECKING:
     from tuner.export.delivery import Delivery
     from tuner.space.space import Space
 
-_MOST_ROWS = 12
-"""Iterations that the table shows; JSON has them all."""
+_MAX_ROWS: Final = 12
+"""Iterations in the table; JSON lists all."""
 
 
-@click.command(epilog="Example: tuner measure docs/example.log tp8-pp12-dp4-mbs1-z1")
+@click.command(
+    short_help="Read a training log: time, TFLOPs, memory, cause of failure.",
+    epilog="Example: tuner measure docs/example.log tp8-pp12-dp4-mbs1-z1",
+)
 @click.argument("log")
 @click.argument("key", required=False)
-@click.option("--iterations", metavar="LIST", help="Measure the median of these: 2-5 or 2,3,7. [default: the second]")
-@click.option("--run", type=int, metavar="N", help="Of a log with several runs, measure this one. [default: the last]")
-@click.option("--expect", metavar="FILE", help="Does the run deliver what this topology.json of an export promised?")
+@click.option("--iterations", metavar="LIST", help="Report the median of these iterations: 2-5 or 2,3,7. [default: 2]")
+@click.option("--run", type=int, metavar="N", help="Which run of the log to measure, from 1. [default: the last]")
+@click.option("--expect", metavar="FILE", help="Check the run against the topology.json that 'tuner export' wrote.")
 @describes_a_space
-@click.option("--csv", "as_csv", is_flag=True, help="Print a row of the measurement table as CSV on stdout.")
+@click.option("--csv", "as_csv", is_flag=True, help="Print the run as a CSV row of the measurement table.")
 @as_json
 @click.pass_context
 def measure(
@@ -39,11 +42,11 @@ def measure(
     as_csv: bool,
     as_json: bool,
 ) -> None:
-    """Read a training log: seconds, TFLOPs and memory of its second iteration, and why the job failed.
+    """Read a training log: time, TFLOPs and memory of its second iteration, and why the job failed.
 
-    LOG is a file or - for standard input, plain or compressed, of Megatron-LM, Megatron-DeepSpeed, GPT-NeoX or
-    DeepSpeed. With the topology, named by KEY or printed by the log itself, the TFLOPs are counted anew, and both are
-    shown where they differ.
+    LOG is a file, plain or compressed, or - for standard input. Megatron-LM, Megatron-DeepSpeed, GPT-NeoX and DeepSpeed
+    logs are supported. If the topology is known, from KEY or from arguments printed in the log, TFLOPs are recomputed
+    from the time and compared with the logged ones.
     """
     from pathlib import Path
 
@@ -60,24 +63,24 @@ def measure(
     spans = parse_iterations(iterations) if iterations is not None else None
     given = {name for name in ("model", "global_batch", "seq", "precision", "attention") if _is_given(context, name)}
     found = read_log(log_lines(log))
-    place = chosen_run(found, run)
-    subject, lacks = subject_of(found.runs[place] if found.runs else None, space, key, given)
+    index = chosen_run(found, run)
+    subject, lacks = subject_of(found.runs[index] if found.runs else None, space, key, given)
     batch = space.workload.global_batch if "global_batch" in given else None
     made = measured(found, subject=subject, run=run, iterations=spans, global_batch=batch)
-    found_out = None
+    delivery = None
     if promise and made.measurement:
         memory = made.measurement.peak_memory
-        found_out = delivered(promise, made.measurement.seconds, memory / 2**30 if memory else None)
+        delivery = delivered(promise, made.measurement.seconds, memory / 2**30 if memory else None)
     if as_json:
-        _print_json(log, made, subject, lacks, found_out)
+        _print_json(log, made, subject, lacks, delivery)
     elif as_csv and subject is None:
-        raise InputError(f"--csv needs a topology: {lacks}; give its KEY, such as tp8-pp12-dp4-mbs2-z1.")
+        raise InputError(f"--csv needs a topology: {lacks}; pass its KEY, such as tp8-pp12-dp4-mbs2-z1.")
     elif as_csv and subject:
         machines = key is not None or any(_is_given(context, name) for name in ("cluster", "gpu", "gpus_per_node"))
         _print_csv(log, made, subject, machines)
     elif made.rows or made.failure:
         _print_text(log, made, subject, lacks)
-        for sentence in found_out.sentences if found_out else ():
+        for sentence in delivery.sentences if delivery else ():
             print(sentence)
     if made.nothing:
         raise NothingUsable(made.nothing)
@@ -89,9 +92,7 @@ def _is_given(context: click.Context, name: str) -> bool:
     return context.get_parameter_source(name) not in (None, ParameterSource.DEFAULT, ParameterSource.DEFAULT_MAP)
 
 
-def _print_json(
-    log: str, made: LogMeasurement, subject: Subject | None, lacks: str, found_out: Delivery | None
-) -> None:
+def _print_json(log: str, made: LogMeasurement, subject: Subject | None, lacks: str, delivery: Delivery | None) -> None:
     from tuner.cli.output import print_json
 
     failure, measurement, difference = made.failure, made.measurement, made.difference
@@ -145,15 +146,15 @@ def _print_json(
             else None,
             "notes": list(made.notes),
             "expected": {
-                "key": found_out.promise.key,
-                "source": found_out.promise.source.lower(),
-                "sec_per_iter": found_out.promise.sec_per_iter,
-                "delivered": found_out.delivered,
-                "sec_ratio": found_out.sec_ratio,
-                "memory_ratio": found_out.memory_ratio,
-                "days": found_out.days,
+                "key": delivery.promise.key,
+                "source": delivery.promise.source.lower(),
+                "sec_per_iter": delivery.promise.sec_per_iter,
+                "delivered": delivery.delivered,
+                "sec_ratio": delivery.sec_ratio,
+                "memory_ratio": delivery.memory_ratio,
+                "days": delivery.days,
             }
-            if found_out
+            if delivery
             else None,
         },
     )
@@ -168,7 +169,7 @@ def _finite(value: float | None) -> float | None:
 
 
 def _print_csv(log: str, made: LogMeasurement, subject: Subject, machines: bool) -> None:
-    """The row that the measurement table has of this job; what neither log nor user said stays empty."""
+    """Print the job as a row of the measurement table; values that neither the log nor the user gave stay empty."""
     import csv
     import sys
 
@@ -219,18 +220,19 @@ def _print_csv(log: str, made: LogMeasurement, subject: Subject, machines: bool)
 
 
 def _print_text(log: str, made: LogMeasurement, subject: Subject | None, lacks: str) -> None:
+    from tuner.audit import UNEXPLAINED_TFLOPS
     from tuner.cli.output import print_table
     from tuner.core.text import counted, listed
 
-    key = f", {subject.topology.key}{' (by its own arguments)' if subject.by_log else ''}" if subject else ""
+    key = f", {subject.topology.key}{' (from the log)' if subject.by_log else ''}" if subject else ""
     print(f"{log}: {counted(len(made.rows), 'iteration')}{key}")
     if lacks and made.rows:
-        print(f"TFLOPs are not counted anew: {lacks}; give KEY, such as tp8-pp12-dp4-mbs2-z1.")
+        print(f"TFLOPs are not recomputed: {lacks}; pass the topology's KEY, such as tp8-pp12-dp4-mbs2-z1.")
     measurement, difference = made.measurement, made.difference
     chosen = measurement.iterations if measurement else ()
     shown = [row for row in made.rows if row.iteration.number in chosen]
     shown += [row for row in made.rows if row not in shown]
-    rows = sorted(shown[:_MOST_ROWS], key=lambda row: row.iteration.number)
+    rows = sorted(shown[:_MAX_ROWS], key=lambda row: row.iteration.number)
     if rows:
         print()
         print_table(
@@ -251,18 +253,18 @@ def _print_text(log: str, made: LogMeasurement, subject: Subject | None, lacks: 
             spare=("Loss", "Batch"),
         )
         if len(rows) < len(made.rows):
-            print(f"... {len(made.rows) - len(rows):,} more; --json lists them all")
+            print(f"... {len(made.rows) - len(rows):,} more; list them with --json")
     if measurement:
         which = f"the median of iterations {listed(chosen)}" if len(chosen) > 1 else f"iteration {chosen[0]}"
         rate = made.flops / 1e12 if made.flops else measurement.tflops
-        by = "" if made.flops or not rate else " as logged"
-        parts = [f"{measurement.seconds:.6g} s", f"{rate:.2f} TFLOPs a GPU{by}" if rate else ""]
+        by = "" if made.flops or not rate else " (as logged)"
+        parts = [f"{measurement.seconds:.6g} s", f"{rate:.2f} TFLOPs per GPU{by}" if rate else ""]
         parts += [f"{measurement.peak_memory / 2**30:.2f} GiB {made.memory_kind}" if measurement.peak_memory else ""]
         print(f"\nmeasured, {which}: {', '.join(filter(None, parts))}")
     if difference:
-        reason = difference.reason or "no formula, sequence or batch that is known explains it"
+        reason = difference.reason or UNEXPLAINED_TFLOPS
         print(
-            f"the log says {difference.printed:g} TFLOPs in iteration {difference.iteration}, and its time gives "
+            f"iteration {difference.iteration}: the log prints {difference.printed:g} TFLOPs, but its time gives "
             f"{difference.counted:.2f}: {reason}"
         )
     if made.failure:

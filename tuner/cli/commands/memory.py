@@ -13,46 +13,93 @@ if TYPE_CHECKING:
 
 
 @click.command(
-    epilog="Example: tuner memory --frozen llama-3-8b --frozen 7b --trainable 100M --gpu H100-80GB-SXM --seq 512"
+    short_help="Budget a GPU's memory and the batch size that fits.",
+    epilog="Example: tuner memory --frozen llama-3-8b --frozen 7b --trainable 100M --gpu H100-80GB-SXM --seq 512",
 )
-@click.option("--frozen", multiple=True, metavar="MODEL|SIZE", help="A model that is not trained: llama-3-8b, 7b.")
-@click.option("--trainable", default="0", metavar="SIZE", help="Parameters that are trained: 100M. [default: none]")
+@click.option(
+    "--frozen",
+    multiple=True,
+    metavar="MODEL|SIZE",
+    help="Frozen model, by preset or parameter count: llama-3-8b, 7b. Repeatable.",
+)
+@click.option("--trainable", default="0", metavar="SIZE", help="Number of trained parameters: 100M. [default: 0]")
 @click.option(
     "--optimizer",
     type=click.Choice(["adam", "adam8bit", "adafactor", "sgd"]),
     default="adam",
     show_default=True,
-    help="Of the trained parameters.",
+    help="Optimizer of the trained parameters.",
 )
 @click.option(
     "--precision",
     type=click.Choice(["fp32", "fp16", "bf16"]),
     default="bf16",
     show_default=True,
-    help="Of weights, gradients and activations.",
+    help="Precision of weights, gradients and activations.",
 )
-@click.option("--checkpointing/--no-checkpointing", default=True, help="Recompute activations. [default: yes]")
-@click.option("--gpu", default="H100-80GB-SXM", metavar="NAME[,NAME...]", help="Cards, side by side. [default: H100]")
-@click.option("--gpus", type=click.IntRange(1, 1024), default=4, metavar="N", help="Data-parallel degrees 1 to N. [4]")
-@click.option("--zero", type=click.IntRange(0, 3), default=0, metavar="STAGE", help="What ranks share. [default: 0]")
-@click.option("--target", type=click.FloatRange(0.01, 1.0), default=0.80, show_default=True, help="Share of the card.")
-@click.option("--seq", type=click.IntRange(1, 100_000_000), metavar="N", help="Tokens in a sample. [the models' own]")
-@click.option("--sample", metavar="SIZE", help="What a sample takes, 0.4GB. [default: by the frozen models' shapes]")
+@click.option("--checkpointing/--no-checkpointing", default=True, help="Activation checkpointing. [default: on]")
 @click.option(
-    "--overhead", type=click.FloatRange(0.0, 0.9), default=0.08, show_default=True, help="Share for CUDA and fragments."
+    "--gpu", default="H100-80GB-SXM", metavar="NAME[,NAME...]", help="GPUs to compare. [default: H100-80GB-SXM]"
 )
-@click.option("--multiple", type=click.IntRange(1, 4096), default=8, show_default=True, help="Of a recommended batch.")
-@click.option("--decimal", is_flag=True, help="Count a card of 80 GiB as 80 GB, as most budgets do.")
 @click.option(
-    "--claim", "claims", multiple=True, metavar="NAME=GB", help="Hold a published figure to its parts: frozen=32."
+    "--gpus",
+    type=click.IntRange(1, 1024),
+    default=4,
+    metavar="N",
+    help="Data-parallel degrees to list: 1 to N. [default: 4]",
 )
-@click.option("--export", "target_path", metavar="DIR|FILE", help="Write the config's fragment for each GPU count.")
+@click.option("--zero", type=click.IntRange(0, 3), default=0, metavar="STAGE", help="ZeRO stage. [default: 0]")
+@click.option(
+    "--target",
+    type=click.FloatRange(0.01, 1.0),
+    default=0.80,
+    show_default=True,
+    help="Share of the GPU's memory to use.",
+)
+@click.option(
+    "--seq",
+    type=click.IntRange(1, 100_000_000),
+    metavar="N",
+    help="Tokens per sample. [default: the model's sequence length]",
+)
+@click.option(
+    "--sample", metavar="SIZE", help="Activation memory per sample: 0.4GB. [default: computed from the frozen models]"
+)
+@click.option(
+    "--overhead",
+    type=click.FloatRange(0.0, 0.9),
+    default=0.08,
+    show_default=True,
+    help="Share of memory for the CUDA context and fragmentation.",
+)
+@click.option(
+    "--multiple",
+    type=click.IntRange(1, 4096),
+    default=8,
+    show_default=True,
+    help="Round the recommended batch down to a multiple of this.",
+)
+@click.option("--decimal", is_flag=True, help="Count 80 GiB of GPU memory as 80 GB, as most published budgets do.")
+@click.option(
+    "--claim",
+    "claims",
+    multiple=True,
+    metavar="NAME=GB",
+    help="Check a published figure against the budget: frozen=32. Repeatable.",
+)
+@click.option(
+    "--export",
+    "target_path",
+    metavar="DIR|FILE",
+    help="Write a YAML config fragment with the batch size per number of GPUs.",
+)
 @as_json
 def memory(as_json: bool, **given: Any) -> None:
-    """Show where a GPU's memory goes and how large a batch fits beside it.
+    """Budget the memory of a GPU for frozen models and trained parameters, and find the batch size that fits.
 
-    Frozen models have weights alone, trained parts gradients and optimizer state too; what is left is for activations.
-    A sample is counted through the frozen models' layers, which gradients pass, unless --sample says what it takes.
+    Frozen models take memory for weights, trained parameters also for gradients and optimizer state; the rest is left
+    for activations. The activation memory of a sample is computed from the layers of the frozen models, through which
+    gradients flow, unless --sample gives it.
     """
     from tuner.core import catalog
     from tuner.sizing.memory_budget import MemoryRequest, bytes_of, judged, parameters_of, part, side_by_side
@@ -93,7 +140,9 @@ def _claims(texts: tuple[str, ...]) -> dict[str, float]:
         except ValueError:
             number = -1.0
         if not sign or name not in CLAIMS or not 0 <= number < 1e6:
-            raise InputError(f"--claim {shown(text)} is not NAME=GB with a name of {either(CLAIMS)}; used is a share.")
+            raise InputError(
+                f"--claim {shown(text)} is not NAME=GB; NAME is {either(CLAIMS)}, and 'used' takes a share such as 80%."
+            )
         found[name] = number
     return found
 
@@ -120,7 +169,7 @@ def _export(path: str, made: list[MemoryBudget]) -> list[str]:
     chosen = Path(path)
     if chosen.suffix in (".yaml", ".yml"):
         if len(fragments) > 1:
-            raise InputError(f"--export {path} is one file and --gpu names {len(fragments)} cards; give a folder.")
+            raise InputError(f"--export {path} is one file, but --gpu names {len(fragments)} GPUs; give a folder.")
         return [str(each) for each in write_files(chosen.parent, {chosen.name: next(iter(fragments.values()))})]
     return [str(each) for each in write_files(chosen, {f"{gpu}.yaml": text for gpu, text in fragments.items()})]
 
@@ -178,7 +227,7 @@ def _print_text(
         "trainable": f"{plan.trainable / 1e6:,.4g}M parameters, {plan.precision}",
         "gradients": plan.precision,
         "optimizer": plan.optimizer,
-        "overhead": f"{100 * plan.overhead:.0f}% of the card",
+        "overhead": f"{100 * plan.overhead:.0f}% of GPU memory",
     }
     rows: list[tuple[object, ...]] = [
         (name, *(f"{each.components[name] / scale:.1f}" for each in first), what[name]) for name in COMPONENTS
@@ -190,7 +239,7 @@ def _print_text(
     print_table((word, *(each.gpu for each in first), "What"), rows, left=(word, "What"))
     print()
     if not first[0].sample:
-        print("What a sample takes is not known: no frozen model has a shape; give --sample SIZE.")
+        print("The activation memory of a sample is unknown: no frozen model has a known shape. Pass --sample SIZE.")
     else:
         _print_batches(made, scale, word)
     for verdict in verdicts:
@@ -204,7 +253,7 @@ def _print_batches(made: list[MemoryBudget], scale: float, word: str) -> None:
 
     target = made[0].target
     print_table(
-        ("GPUs", "Card", "Largest", "Recommended", "Margin", "Total batch", "Used", f"{word} a sample"),
+        ("GPUs", "GPU", "Largest", "Recommended", "Margin", "Total batch", "Used", f"{word} per sample"),
         [
             (
                 each.ranks,
@@ -218,6 +267,6 @@ def _print_batches(made: list[MemoryBudget], scale: float, word: str) -> None:
             )
             for each in made
         ],
-        left=("Card",),
+        left=("GPU",),
     )
-    print(f"\nLargest batch on a GPU within {100 * target:.0f}% of the card; an estimate, not a measurement.")
+    print(f"\nBatch sizes per GPU that use at most {100 * target:.0f}% of its memory. Estimates, not measurements.")

@@ -20,13 +20,15 @@ if TYPE_CHECKING:
     from tuner.study.setup import Begun, Request
 
 
-@click.command(epilog="Example: tuner optimize --nodes 48 --budget 40")
+@click.command(
+    short_help="Search for the topology that finishes training soonest.",
+    epilog="Example: tuner optimize --nodes 48 --budget 40",
+)
 @describes_a_space
 @click.option("--budget", type=int, default=40, metavar="N", help="Jobs to launch at most. [default: 40]")
 @click.option("--node-hours", type=Positive(), metavar="H", help="Node-hours that jobs may take. [default: no limit]")
 @click.option("--deadline", metavar="TIME", help="End after 90m, 4h or 2d of the cluster's time. [default: none]")
 @click.option("--patience", type=int, metavar="N", help="End after so many jobs without a better one. [default: none]")
-@click.option("--tokens", type=Positive(), metavar="N", help="Length of the training; end when a job no longer pays.")
 @click.option(
     "--sampler", default="guided", metavar="NAME", help="guided, tpe, gp, random, grid or plan. [default: guided]"
 )
@@ -96,15 +98,12 @@ def _deaf() -> Iterator[None]:
 
 
 def _request(space: Space, given: dict[str, Any]) -> Request:
-    from dataclasses import replace
     from pathlib import Path
 
     from tuner.cli.arguments import read
     from tuner.study.limits import Limits
     from tuner.study.setup import Request, drift_of, duration, iterations_of
 
-    if given["tokens"]:
-        space = replace(space, workload=replace(space.workload, tokens=given["tokens"]))
     table = read(given["table"], given["defaults"]) if given["table"] else None
     return Request(
         space=space,
@@ -113,7 +112,7 @@ def _request(space: Space, given: dict[str, Any]) -> Request:
             node_hours=given["node_hours"],
             deadline=duration(given["deadline"], "--deadline") if given["deadline"] else None,
             patience=given["patience"],
-            worth=bool(given["tokens"]),
+            worth=bool(space.workload.tokens),
         ),
         launcher=given["launcher"] or ("replay" if table is not None else "simulated"),
         table=table,

@@ -14,23 +14,27 @@ if TYPE_CHECKING:
     from tuner.study.result import StudyResult
 
 
-@click.command(epilog="Example: tuner report bloom-48")
+@click.command(
+    short_help="Write a study's report: tables, plots and one HTML page.", epilog="Example: tuner report bloom-48"
+)
 @takes_a_study
-@click.option("-o", "--output", metavar="DIR", help="Where to write. [default: the folder `report` of the study]")
+@click.option("-o", "--output", metavar="DIR", help="Folder to write to. [default: report/ in the study's folder]")
 @as_json
 def report(study: StudyResult, output: str | None, as_json: bool) -> None:
-    """Write what a study has found: sentences, tables, plots, one page for a browser; nothing is launched.
+    """Write the report of a study, by default of the one that changed last. Nothing is launched.
 
-    The folder gets report.md (the BLOOM report's layout), report.html (one file, for screen, phone and paper),
-    measurements.csv (which tuner evaluate, calibrate and optimize --from read) and plots/ as PNG and SVG.
+    The folder receives report.md (tables in the layout of the BLOOM report), report.html (a single file),
+    measurements.csv (a table that 'tuner evaluate', 'tuner calibrate' and 'tuner optimize --from' read) and plots/ with
+    PNG and SVG.
     """
     from pathlib import Path
 
     from tuner.cli.output import print_json
+    from tuner.core.text import counted
     from tuner.report.write import write_report
 
     folder = Path(output) if output else study.folder / "report"
-    with progress("drawing") as on_progress:
+    with progress("drawing plots") as on_progress:
         made = write_report(study, folder, on_progress=on_progress)
     if as_json:
         print_json(
@@ -61,12 +65,13 @@ def report(study: StudyResult, output: str | None, as_json: bool) -> None:
             },
         )
         return
+    print(f"study {study.name}\n")
     print("\n\n".join(made.sentences))
     print()
     for path in made.files:
         if path.parent == folder:
             print(f"wrote {path}")
     plots = [path for path in made.files if path.parent != folder]
-    print(f"wrote {len(plots)} pictures in {folder / 'plots'}")
+    print(f"wrote {counted(len(plots), 'plot')} in {folder / 'plots'}")
     if study.best:
         print(f"next: {study_command('export', study.name)}")

@@ -7,10 +7,13 @@ import click
 from tuner.cli.options import as_json
 
 
-@click.command(epilog="Example: tuner rules")
+@click.command(short_help="List the rules that a legal topology keeps.", epilog="Example: tuner rules")
 @as_json
 def rules(as_json: bool) -> None:
-    """List every rule: its name, its level, what must hold, and the source of that."""
+    """List the rules that a legal topology keeps, with their level, their condition and its source.
+
+    Laws always hold, policies can be disabled with --allow, advice never rejects a topology.
+    """
     from tuner.cli.output import print_json, print_table
     from tuner.space.rules import RULES
 
@@ -18,7 +21,7 @@ def rules(as_json: bool) -> None:
         fields = ("name", "level", "sentence", "source")
         print_json("rules", {"rules": [{field: getattr(rule, field) for field in fields} for rule in RULES]})
         return
-    headers = ("Rule", "Level", "What must hold", "Source")
+    headers = ("Rule", "Level", "Condition", "Source")
     print_table(
         headers,
         [(rule.name, rule.level, rule.sentence, rule.source) for rule in RULES],

@@ -1,0 +1,45 @@
+"""Parse counts as people write them: `366B`, `1T`, `3.6e12`."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from tuner.core.errors import InputError
+from tuner.core.text import shown
+
+LARGEST_COUNT: Final = 1e30
+"""Counts above this are refused: no training comes near, and products of a few such numbers stay finite."""
+
+_SCALES: Final = {"": 1.0, "K": 1e3, "M": 1e6, "B": 1e9, "G": 1e9, "T": 1e12}
+_COUNT: Final = re.compile(r"\s*([0-9][0-9_,]*\.?[0-9]*(?:e[+-]?[0-9]{1,3})?|\.[0-9]+)\s*([KMBGT]?)\s*", re.IGNORECASE)
+
+
+def parse_count(text: str | float, what: str = "tokens") -> float:
+    """Return a positive count: a number, with K, M, B (or G) or T for thousands to trillions.
+
+    >>> parse_count("366B"), parse_count("1T"), parse_count("3.6e12"), parse_count(2048)
+    (366000000000.0, 1000000000000.0, 3600000000000.0, 2048.0)
+
+    Raises `InputError` for anything else; `what` names the count in its message.
+    """
+    match = _COUNT.fullmatch(str(text))
+    count = float(re.sub("[_,]", "", match[1])) * _SCALES[match[2].upper()] if match else 0.0
+    if not 0 < count < LARGEST_COUNT:
+        raise InputError(
+            f"{what} must be a positive number below {LARGEST_COUNT:g}, not {shown(text)}; write 1T, 366B or 3.6e12."
+        )
+    return count
+
+
+def format_count(count: float) -> str:
+    """Return a count with its unit: `366B`, `3.62T`, `237K`.
+
+    >>> format_count(366e9), format_count(3.624e12), format_count(999.9e9)
+    ('366B', '3.62T', '1T')
+    """
+    for scale, unit, next_unit in ((1e12, "T", ""), (1e9, "B", "T"), (1e6, "M", "B"), (1e3, "K", "M")):
+        if count >= scale:
+            digits = float(f"{count / scale:.3g}")
+            return f"{digits / 1e3:g}{next_unit}" if digits >= 1e3 and next_unit else f"{digits:,.15g}{unit}"
+    return f"{count:g}"
