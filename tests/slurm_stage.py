@@ -43,8 +43,8 @@ class Acting:
         return False
 
 
-class OnSlurm:
-    """A stage of real jobs."""
+class _Cluster:
+    """What stages on the live cluster share."""
 
     looks, look, slack, many = 120, 0.5, 5.0, 20
 
@@ -52,12 +52,7 @@ class OnSlurm:
         self.cluster = slurm_cluster.running()
         self.cluster.clear()
         self.folder, self.site = folder, site
-        self._numbers, self._opened = count(), list[SlurmLauncher]()
-
-    def open(self) -> SlurmLauncher:
-        """Another process's launcher."""
-        self._opened.append(SlurmLauncher(Acting(), nodes=4, site=self.site))
-        return self._opened[-1]
+        self._numbers, self._opened = count(), list[SlurmLauncher | SlurmStepLauncher]()
 
     def job(
         self, behaviour: Behaviour = "good", *, iterations: tuple[int, ...] = (2,), folder: Path | None = None
@@ -79,17 +74,24 @@ class OnSlurm:
         return sum(launcher.queries for launcher in self._opened)
 
 
-class InAllocation(OnSlurm):
-    """A stage of job steps inside one allocation of all nodes."""
+class OnSlurm(_Cluster):
+    """A stage of real jobs."""
 
-    looks, look, slack, many = 120, 0.5, 5.0, 20
+    def open(self) -> SlurmLauncher:
+        """Return the launcher of another process."""
+        self._opened.append(launcher := SlurmLauncher(Acting(), nodes=4, site=self.site))
+        return launcher
+
+
+class InAllocation(_Cluster):
+    """A stage of job steps inside one allocation of all nodes."""
 
     def __init__(self, folder: Path, site: SiteProfile = BY_NODE) -> None:
         super().__init__(folder, site)
         self.number = self.cluster.allocate()
 
     def open(self, *, notes: Path | None = None) -> SlurmStepLauncher:
-        """Another process's launcher."""
+        """Return the launcher of another process."""
         allocation = Allocation(number=self.number, nodes=slurm_cluster.NODES, cores=slurm_cluster.CPUS)
         self._opened.append(steps := SlurmStepLauncher(Acting(), allocation=allocation, site=self.site, notes=notes))
         return steps

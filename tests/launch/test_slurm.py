@@ -17,21 +17,21 @@ from tuner.core.catalog import read_toml
 from tuner.core.errors import InputError
 from tuner.launch.contract import Job, JobState
 from tuner.launch.program import ProcessSpec
+from tuner.launch.slurm.parsing import (
+    SEPARATOR,
+    QueuedJob,
+    accounting_rows,
+    failed_nodes,
+    largest_partition,
+    partitions,
+    queue_rows,
+    refusal,
+    unreachable,
+    waiting_reason,
+    why_never_starts,
+)
 from tuner.launch.slurm.script import batch_script, job_name, step_script
 from tuner.launch.slurm.site_profile import SiteProfile
-from tuner.launch.slurm.states import (
-    MARK,
-    QueuedJob,
-    accounted,
-    fitting,
-    never,
-    partitions,
-    refused,
-    rows,
-    unfit,
-    unreachable,
-    waiting,
-)
 
 GOLDEN = ROOT / "tests/data/golden"
 HOSTILE = '/scratch/it\'s "a" $(touch x) `y`;rm -rf *\n#SBATCH --uid=0/é 模型/-rf/back\\n%j'
@@ -169,15 +169,15 @@ def test_the_example_shows_every_field_and_can_be_used(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "complaint"),
     [
-        ('acount = "x"', "has no field acount"),
-        ('account = "a b"', "cannot stand in a line of sbatch"),
-        ('partition = "x\\n#SBATCH --uid=0"', "cannot stand in a line of sbatch"),
-        ('lines = ["mem=0"]', "no option of sbatch"),
-        ('lines = "--mem=0"', "must be a list of texts"),
+        ('acount = "x"', "unknown field acount"),
+        ('account = "a b"', "cannot be part of an #SBATCH line"),
+        ('partition = "x\\n#SBATCH --uid=0"', "cannot be part of an #SBATCH line"),
+        ('lines = ["mem=0"]', "not an option of sbatch"),
+        ('lines = "--mem=0"', "must be a list of strings"),
         ('exclusive = "yes"', "must be true or false"),
-        ("account = 3", "must be a text"),
-        ('tasks = "all"', "it is ranks, nodes or once"),
-        ("cpus_per_task = -1", "whole number"),
+        ("account = 3", "must be a string"),
+        ('tasks = "all"', "must be ranks, nodes or once"),
+        ("cpus_per_task = -1", "must be an integer from 0"),
         ("account = ", "is not TOML"),
     ],
 )
@@ -198,13 +198,13 @@ def row(
 
 def test_rows_are_read_whatever_stands_in_them() -> None:
     lines = [
-        MARK.join(("12", "PENDING", "", "Job's account not known, so it can't use this partition", "tuner-1")),
-        MARK.join(("13", "RUNNING", "n[1-2,7]", "None", "somebody's | name, with (all)")),
+        SEPARATOR.join(("12", "PENDING", "", "Job's account not known, so it can't use this partition", "tuner-1")),
+        SEPARATOR.join(("13", "RUNNING", "n[1-2,7]", "None", "somebody's | name, with (all)")),
         "slurm_load_jobs error: whatever",
         "",
     ]
-    found = rows("\n".join(lines))
-    assert [(each.id, each.where) for each in found] == [("12", JobState.WAITING), ("13", JobState.RUNNING)]
+    found = queue_rows("\n".join(lines))
+    assert [(row.id, row.job_state) for row in found] == [("12", JobState.WAITING), ("13", JobState.RUNNING)]
     assert found[1].nodes == "n[1-2,7]"
 
 
@@ -225,12 +225,12 @@ def test_rows_are_read_whatever_stands_in_them() -> None:
     ],
 )
 def test_a_state_says_where_a_job_is_and_preempted_is_not_final(state: str, where: JobState | None) -> None:
-    assert row(state).where is where
+    assert row(state).job_state is where
 
 
 def test_accounting_is_read_with_the_words_after_a_state() -> None:
     text = "12|tuner-1|CANCELLED by 1000|n1\n13|a|b|COMPLETED|n2\n14|tuner-2|PENDING|None assigned\nnonsense\n"
-    found = accounted(text)
+    found = accounting_rows(text)
     assert [(each.id, each.name, each.state, each.nodes) for each in found] == [
         ("12", "tuner-1", "CANCELLED", "n1"),
         ("13", "a|b", "COMPLETED", "n2"),
@@ -244,24 +244,24 @@ def test_accounting_is_read_with_the_words_after_a_state() -> None:
         ("PartitionNodeLimit", "--nodes"),
         ("DependencyNeverSatisfied", "dependency"),
         ("Job's account not known, so it can't use this partition (closed allows physics)", "account"),
-        ("QOSMaxNodePerJobLimit", "ask for less"),
+        ("QOSMaxNodePerJobLimit", "lower --nodes"),
     ],
 )
 def test_a_reason_that_can_never_pass_is_known_with_what_to_change(reason: str, change: str) -> None:
-    assert change in (never(reason) or "")
+    assert change in (why_never_starts(reason) or "")
 
 
 @pytest.mark.parametrize(
     "reason", ["Resources", "Priority", "BeginTime", "JobHeldUser", "QOSMaxJobsPerUserLimit", "None"]
 )
 def test_a_reason_that_may_pass_is_waited_for(reason: str) -> None:
-    assert never(reason) is None
+    assert why_never_starts(reason) is None
 
 
 def test_a_job_that_is_held_says_how_to_let_it_go() -> None:
-    assert "scontrol release 12" in waiting(row(reason="JobHeldUser"))
-    assert waiting(row(reason="Priority")) == "Priority"
-    assert waiting(row("SUSPENDED")) == "suspended"
+    assert "scontrol release 12" in waiting_reason(row(reason="JobHeldUser"))
+    assert waiting_reason(row(reason="Priority")) == "Priority"
+    assert waiting_reason(row("SUSPENDED")) == "suspended"
 
 
 @pytest.mark.parametrize(
@@ -277,8 +277,8 @@ def test_a_job_that_is_held_says_how_to_let_it_go() -> None:
     ],
 )  # fmt: skip
 def test_a_refusal_says_why_and_what_to_change(said: str, why: str, change: str) -> None:
-    assert why in refused(said)
-    assert change in refused(said)
+    assert why in refusal(said)
+    assert change in refusal(said)
 
 
 def test_a_controller_that_does_not_answer_has_refused_nothing() -> None:
@@ -289,12 +289,12 @@ def test_a_controller_that_does_not_answer_has_refused_nothing() -> None:
 
 def test_nodes_that_cannot_run_anything_are_told_from_the_others() -> None:
     text = "n1|idle|none\nn1|idle|none\nn2|down*|Not responding\nn3|drained|disk\nn4|mixed|none\n"
-    assert unfit(text) == {"n2": "down, not responding: Not responding", "n3": "drained: disk"}
+    assert failed_nodes(text) == {"n2": "down, not responding: Not responding", "n3": "drained: disk"}
 
 
 def test_the_largest_partition_bounds_a_job() -> None:
     found = partitions("debug|up|4\ngpu|up|40\ngpu|up|8\nold|down|100\n")
     assert found == {"debug": 4, "gpu": 48}
-    assert fitting(found, ()) == 48
-    assert fitting(found, ("debug",)) == 4
-    assert fitting({}, ()) is None
+    assert largest_partition(found, ()) == 48
+    assert largest_partition(found, ("debug",)) == 4
+    assert largest_partition({}, ()) is None

@@ -18,7 +18,7 @@ from tuner.core.atomic_write import read_object, write_object
 from tuner.launch.contract import JobState
 from tuner.launch.slurm.commands import CommandOutput, ControllerUnreachable, PollInterval, SlurmCommands
 from tuner.launch.slurm.launcher import SlurmLauncher
-from tuner.launch.slurm.states import MARK
+from tuner.launch.slurm.parsing import SEPARATOR
 from tuner.sizing.probes import JobProbe
 
 
@@ -35,21 +35,22 @@ class Recorded(SlurmCommands):
         """What `sinfo` prints; None where it fails."""
         self._numbers = itertools.count(1)
 
-    def ask(self, *words: str, lock: int | None = None) -> CommandOutput:  # noqa: ARG002 - nothing is kept open
-        if words[0] == "sbatch":
+    def run(self, *command: str, lock: int | None = None) -> CommandOutput:  # noqa: ARG002 - nothing is kept open
+        if command[0] == "sbatch":
             number = str(next(self._numbers))
-            text = Path(words[-1]).read_text()
+            text = Path(command[-1]).read_text()
             self.sent[number] = text.split("--job-name=")[1].split()[0]
             return CommandOutput(0, f"{number}\n", "")
-        if words[0] == "squeue":
+        if command[0] == "squeue":
             self.reads.append(self.clock)
             if self.silent:
                 raise ControllerUnreachable("nobody answers")
             lines = [
-                MARK.join((n, self.states.get(n, "PENDING"), "", "Priority", sent)) for n, sent in self.sent.items()
+                SEPARATOR.join((n, self.states.get(n, "PENDING"), "", "Priority", sent))
+                for n, sent in self.sent.items()
             ]
             return CommandOutput(0, "\n".join(lines), "")
-        if words[0] == "sinfo" and self.nodes is not None:
+        if command[0] == "sinfo" and self.nodes is not None:
             return CommandOutput(0, self.nodes, "")
         return CommandOutput(1, "", "")
 
@@ -82,14 +83,14 @@ def test_200_queued_jobs_cost_one_query_an_interval_which_grows_and_is_bounded(
 def test_a_pace_grows_while_nothing_stirs_and_begins_anew_when_something_does() -> None:
     pace, now, gaps = PollInterval(), 0.0, []
     for _ in range(20):
-        pace.asked(now, stirred=False)
+        pace.polled(now, changed=False)
         gaps.append(pace.due - now)
         now = pace.due
     assert gaps == sorted(gaps)
     assert gaps[-1] == pace.most
-    pace.stir(now)
+    pace.reset(now)
     assert pace.due <= now + pace.first
-    pace.asked(now, stirred=True)
+    pace.polled(now, changed=True)
     assert pace.due == now + pace.first
 
 
@@ -151,7 +152,7 @@ def test_a_job_that_was_put_back_into_the_queue_has_not_ended(
     last = {**second, "exit": 0, "signalled": False, "ended": commands.clock + 2}
     write_object(tmp_path / "0/ended.json", last)
     assert slurm.poll(handles)[handles[0]].state is JobState.ENDED
-    assert slurm.collect(handles[0]).retried == "it was put back into the queue"
+    assert slurm.collect(handles[0]).retried == "Slurm requeued it"
     assert slurm.collect(handles[0]).elapsed == 5.0 + 2.0, "its first run had its nodes too"
     later = SlurmLauncher(Acting(), nodes=4, commands=commands)
     assert later.collect(handles[0]) == slurm.collect(handles[0])
@@ -194,8 +195,8 @@ def test_a_job_that_slurm_could_not_start_again_is_not_told_by_what_its_first_ru
     failure = slurm.collect(handles[0]).failure
     assert failure is not None
     assert SlurmLauncher(Acting(), nodes=4, commands=commands).collect(handles[0]).failure == failure
-    assert "never run" in failure.kind
-    assert "before its script began anew" in failure.evidence
+    assert "never ran" in failure.kind
+    assert "before its script started again" in failure.evidence
 
 
 TOO_MANY = """
@@ -206,7 +207,7 @@ if os.getuid() == 0:
     os.setuid(65534)  # the limit is not root's
 resource.setrlimit(resource.RLIMIT_NPROC, (0, 0))
 try:
-    commands.ask("true")
+    commands.run("true")
 except ControllerUnreachable as silence:
     print(silence)
 """
@@ -214,7 +215,7 @@ except ControllerUnreachable as silence:
 
 def test_a_command_that_cannot_be_started_now_is_silence_and_nothing_that_lacks() -> None:
     said = subprocess.run([sys.executable, "-c", TOO_MANY], capture_output=True, text=True, check=False)
-    assert said.stdout == "true cannot be started now: this machine has too many processes\n", said.stderr
+    assert said.stdout == "true cannot start: too many processes on this machine\n", said.stderr
 
 
 class Slow(Recorded):
@@ -224,10 +225,10 @@ class Slow(Recorded):
     """The folder of a batch's jobs."""
     cancelled: float | None = None
 
-    def ask(self, *words: str, lock: int | None = None) -> CommandOutput:
-        if words[0] == "scancel":
+    def run(self, *command: str, lock: int | None = None) -> CommandOutput:
+        if command[0] == "scancel":
             self.states["1"], self.cancelled = "CANCELLED", self.cancelled or self.clock
-        return super().ask(*words, lock=lock)
+        return super().run(*command, lock=lock)
 
     def sleep(self, seconds: float) -> None:
         super().sleep(seconds)

@@ -23,7 +23,7 @@ from tests.slurm_stage import ACTOR, BY_NODE, Acting, InAllocation
 from tuner.core.atomic_write import read_object
 from tuner.core.errors import InputError, LaunchError
 from tuner.core.outcomes import Outcome
-from tuner.launch import supervisor as keeper
+from tuner.launch import supervisor
 from tuner.launch.contract import JobState
 from tuner.launch.slurm.allocation import Allocation
 from tuner.launch.slurm.commands import SlurmCommands
@@ -89,7 +89,7 @@ def test_small_jobs_run_side_by_side_each_on_a_node_of_its_own(stage: InAllocati
     assert {status.state for status in launcher.poll(handles).values()} == {JobState.RUNNING}
     assert {read_object(job.folder / "began.json")["nodes"] for job in jobs} == set(slurm_cluster.NODES)
     late = launcher.submit(stage.job())
-    assert launcher.poll([late])[late].reason == "other jobs have 4 nodes"
+    assert launcher.poll([late])[late].reason == "4 nodes in use"
     launcher.cancel(handles[2])
     assert ended(launcher, late).outcome is Outcome.MEASURED
     for handle in handles:
@@ -102,9 +102,9 @@ def test_cancel_leaves_no_process_and_no_step(stage: InAllocation, cluster: Slur
     job = stage.job("hang")
     handle = launcher.submit(job)
     until(launcher, handle, is_in(JobState.RUNNING))
-    assert keeper.members(job.tag)
+    assert supervisor.members(job.tag)
     launcher.cancel(handle)
-    assert keeper.members(job.tag) == set()
+    assert supervisor.members(job.tag) == set()
     assert cluster.said("squeue", "--steps", "-h", "-o", "%j").split() == []
     assert launcher.collect(handle).outcome is Outcome.CANCELLED
 
@@ -205,7 +205,7 @@ def test_a_study_that_goes_on_the_other_way_leaves_no_job_behind(stage: InAlloca
     assert adopted is not None
     assert own.poll([adopted])[adopted].state is JobState.ENDED
     assert own.collect(adopted).outcome is Outcome.CANCELLED
-    while keeper.members(job.tag):
+    while supervisor.members(job.tag):
         assert time.monotonic() < deadline
         time.sleep(0.1)
 
@@ -215,7 +215,7 @@ def test_two_tuners_do_not_share_an_allocation(stage: InAllocation) -> None:
     """Each would put its jobs on the nodes of the other."""
     first, second = stage.open(notes=stage.folder / "one"), stage.open(notes=stage.folder / "two")
     first.check()
-    with pytest.raises(LaunchError, match="another tuner has the nodes of allocation"):
+    with pytest.raises(LaunchError, match="another tuner uses the nodes of allocation"):
         second.check()
     first.close()
     second.check()
@@ -300,9 +300,9 @@ def test_a_node_that_dies_under_a_step_is_left_out_and_the_trial_runs_elsewhere(
         process.kill()
     assert process.returncode == 0, said
     told = json.loads(out)
-    assert "to begin anew, for n1 failed" in said
+    assert "restarting after n1 failed" in said
     assert [trial["outcome"] for trial in told["trials"]] == ["MEASURED", "MEASURED"]
-    assert [trial["again"] for trial in told["trials"]] == ["n1 failed under it", ""]
+    assert [trial["again"] for trial in told["trials"]] == ["n1 failed", ""]
     assert list(told["excluded"]) == ["n1"]
     folder = next((tmp_path / "runs").glob("*/jobs/0000-*"))
     assert read_object(folder / "began.json")["nodes"] == "n2"
@@ -315,7 +315,7 @@ def test_a_node_that_dies_under_a_step_is_left_out_and_the_trial_runs_elsewhere(
         check=True,
     ).stdout
     assert "n1" in report
-    assert "trial 0 was run again (n1 failed under it)" in report
+    assert "trial 0 was run again (n1 failed)" in report
 
 
 # -- what is refused
@@ -323,13 +323,13 @@ def test_a_node_that_dies_under_a_step_is_left_out_and_the_trial_runs_elsewhere(
 
 @pytest.mark.cluster
 def test_an_allocation_that_is_too_small_is_refused_with_the_numbers(stage: InAllocation) -> None:
-    found = Allocation.here(inside(stage.cluster, stage.number), SlurmCommands())
+    found = Allocation.current(inside(stage.cluster, stage.number), SlurmCommands())
     assert found == Allocation(number=stage.number, nodes=slurm_cluster.NODES, cores=8)
     with pytest.raises(InputError, match=r"--nodes 5 is more than allocation \d+ has, which is 4 nodes"):
         SlurmStepLauncher(Acting(), allocation=found, nodes=5, site=BY_NODE).check()
     with pytest.raises(InputError, match="8 cores on a node for 9 ranks"):
         SlurmStepLauncher(Acting(), allocation=found, site=BY_NODE).check(9)
-    with pytest.raises(InputError, match="calls srun by itself"):
+    with pytest.raises(InputError, match="calls srun itself"):
         SlurmStepLauncher(Acting(), allocation=found, site=replace(BY_NODE, tasks="once")).check()
     SlurmStepLauncher(Acting(), allocation=found, nodes=4, site=BY_NODE).check(8)
 

@@ -1,4 +1,4 @@
-"""Job steps with no cluster: the scripts are real and run here, Slurm's words are written down."""
+"""Job steps with no cluster: the scripts are real and run here, Slurm's command are written down."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from tuner.core.outcomes import Outcome
 from tuner.launch.contract import Job, JobState, JobStatus
 from tuner.launch.slurm.allocation import Allocation
 from tuner.launch.slurm.commands import CommandOutput, PollInterval, SlurmCommands
-from tuner.launch.slurm.job import LATE
+from tuner.launch.slurm.parsing import SEPARATOR
 from tuner.launch.slurm.script import job_name
 from tuner.launch.slurm.site_profile import SiteProfile
-from tuner.launch.slurm.states import MARK
+from tuner.launch.slurm.state_machine import EXIT_FILE_DELAY
 from tuner.launch.slurm.steps import SlurmStepLauncher
 
 SRUN = '#!/bin/bash\nwhile [ "$1" != bash ]; do shift; done\nexec "$@"\n'
@@ -32,7 +32,7 @@ REFUSED = "slurm_load_jobs error: Protocol authentication error"
 
 
 class Written(SlurmCommands):
-    """Slurm's words about allocation 7 of n1 to n4; a command that holds a word of `fails` fails."""
+    """Slurm's command about allocation 7 of n1 to n4; a command that holds a word of `fails` fails."""
 
     def __init__(self) -> None:
         self.fails: set[str] = set()
@@ -40,15 +40,17 @@ class Written(SlurmCommands):
         self.states: dict[str, str] = {}
         self.steps: list[str] = []
 
-    def ask(self, *words: str, lock: int | None = None) -> CommandOutput:  # noqa: ARG002 - nothing is kept open
-        if self.fails & set(words):
+    def run(self, *command: str, lock: int | None = None) -> CommandOutput:  # noqa: ARG002 - nothing is kept open
+        if self.fails & set(command):
             return CommandOutput(1, "", self.why)
-        if "--steps" in words:
-            return CommandOutput(0, "\n".join(f"7.{number}{MARK}{name}" for number, name in enumerate(self.steps)), "")
-        if words[0] == "squeue":
+        if "--steps" in command:
+            return CommandOutput(
+                0, "\n".join(f"7.{number}{SEPARATOR}{name}" for number, name in enumerate(self.steps)), ""
+            )
+        if command[0] == "squeue":
             return CommandOutput(0, "n[1-4]\n", "")
-        if "hostnames" in words:
-            return CommandOutput(0, "\n".join(HOSTS[words[-1]]) + "\n", "")
+        if "hostnames" in command:
+            return CommandOutput(0, "\n".join(HOSTS[command[-1]]) + "\n", "")
         return CommandOutput(0, "\n".join(f"{name}|{state}|disk" for name, state in self.states.items()), "")
 
 
@@ -67,7 +69,9 @@ class Within:
         """Another process's launcher; its own clock runs."""
         allocation = Allocation(number="7", nodes=FOUR[:nodes], cores=8)
         pace = PollInterval(first=0.01, most=0.01)
-        return SlurmStepLauncher(Acting(), allocation=allocation, site=site, commands=self.said, pace=pace, **more)
+        return SlurmStepLauncher(
+            Acting(), allocation=allocation, site=site, commands=self.said, poll_interval=pace, **more
+        )
 
     def job(self, behaviour: Behaviour) -> Job:
         """A job of one node."""
@@ -127,7 +131,7 @@ def test_a_failed_step_is_unknown_until_slurm_says_whether_its_nodes_have_failed
     within.said.fails = set()
     until(steps, handle, is_in(JobState.ENDED))
     assert steps.excluded == {"n1": "down, not responding: disk"}
-    assert steps.collect(handle).retried == "n1 failed under it"
+    assert steps.collect(handle).retried == "n1 failed"
     assert read_object(job.folder / "began.json")["nodes"] == "n2"
 
 
@@ -159,7 +163,7 @@ def test_a_step_on_another_machine_is_unknown_while_slurm_does_not_say_whether_i
     for fails in ({"--steps"}, {"--steps"}, {"--steps"}, set()):
         within.said.fails = fails
         states.append(steps.poll([handle])[handle].state)
-        clock[0] += 2 * LATE
+        clock[0] += 2 * EXIT_FILE_DELAY
     assert states == [JobState.RUNNING, JobState.UNKNOWN, JobState.UNKNOWN, JobState.RUNNING]
     within.said.fails, within.said.why = {"--steps"}, "slurm_load_jobs error: Invalid job id specified"
     assert steps.poll([handle])[handle].state is JobState.ENDED
@@ -174,14 +178,14 @@ def test_a_job_that_the_system_cannot_start_now_waits_and_is_started_later(
     monkeypatch.setenv("TOO_LARGE", "x" * 200_000)  # for exec, which fails with E2BIG
     steps.cancel(first)
     status = steps.poll([second])[second]
-    assert (status.state, status.reason) == (JobState.WAITING, "it cannot be started now: Argument list too long")
+    assert (status.state, status.reason) == (JobState.WAITING, "cannot start now: Argument list too long")
     third = steps.submit(within.job("good"))
     monkeypatch.delenv("TOO_LARGE")
     for handle in (second, third):
         until(steps, handle, is_in(JobState.ENDED))
         assert steps.collect(handle).outcome is Outcome.MEASURED
     monkeypatch.setenv("TOO_LARGE", "x" * 200_000)
-    with pytest.raises(LaunchError, match="cannot be started: Argument list too long"):
+    with pytest.raises(LaunchError, match="cannot start .*: Argument list too long"):
         steps.submit(within.job("good"))
     assert not within.jobs[-1].folder.exists()
 
@@ -202,10 +206,10 @@ def test_no_job_is_sent_to_a_node_that_the_site_excludes(within: Within) -> None
         (
             SiteProfile(nodelist="n2"),
             InputError,
-            "has n1, n3 and n4, which nodelist = 'n2' of the site's file does not",
+            "has n1, n3 and n4, which nodelist = 'n2' of the site profile does not",
         ),
         (SiteProfile(exclude=("n[1-4]", "m7")), InputError, "leaves no node of allocation 7"),
-        (SiteProfile(exclude=("n[",)), LaunchError, "the nodes of exclude in the site's file cannot be told"),
+        (SiteProfile(exclude=("n[",)), LaunchError, "Slurm cannot expand the nodes of `exclude` in the site profile"),
     ],
 )
 def test_a_site_that_the_allocation_does_not_fit_is_refused(

@@ -84,11 +84,11 @@ def test_nodes_that_failed_and_trials_that_were_run_again_stand_in_the_answer_an
     assert [trial["again"] for trial in document["trials"]] == ["", "", ""]
     kept = TrialStore.existing(sqlite_url(tmp_path / "s" / "study.db"), "s")
     trials = [
-        replace(trial, ending=replace(trial.ending, retried="n7 failed under it")) if trial.ending else trial
+        replace(trial, ending=replace(trial.ending, retried="n7 failed")) if trial.ending else trial
         for trial in kept.trials()
     ]
     kept.close()
-    assert mishaps({}, trials[1:2]) == "Trial 1 was run again (n7 failed under it)."
+    assert mishaps({}, trials[1:2]) == "Trial 1 was run again (n7 failed)."
     assert mishaps({}, []) == ""
 
 

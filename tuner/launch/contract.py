@@ -97,8 +97,10 @@ class Launcher(Protocol):
     """Whether what it answers is invented; it is then labelled wherever it is printed."""
     outlives: bool
     """Whether its jobs go on when nobody watches them, so that who is interrupted leaves them to the next process."""
-    nodes: int
-    """Nodes that jobs can have together."""
+
+    @property
+    def nodes(self) -> int:
+        """The number of nodes that jobs can have together."""
 
     def now(self) -> float:
         """Seconds, by the launcher's own clock."""

@@ -17,7 +17,7 @@ def excluded_nodes(folder: Path) -> dict[str, str]:
     return {str(name): str(why) for name, why in read_object(folder / FILE).items()}
 
 
-def keep_excluded(folder: Path, nodes: Mapping[str, str]) -> None:
+def write_excluded_nodes(folder: Path, nodes: Mapping[str, str]) -> None:
     """Write them down; a folder that cannot be written keeps nothing, and this process knows them all the same."""
     with suppress(OSError):
         write_object(folder / FILE, nodes)

@@ -246,7 +246,7 @@ def _hosts(request: Request) -> tuple[LocalLauncher, dict[str, Any]]:
     return LocalLauncher(program, ranks=cluster.gpus_per_node, nodes=cluster.nodes, name="hostfile"), about
 
 
-def _slurm(request: Request) -> tuple[SlurmLauncher, dict[str, Any]]:
+def _slurm(request: Request) -> tuple[Launcher, dict[str, Any]]:
     """The cluster that sbatch submits to, or the allocation that we are in, and what is run on it."""
     program, about = _program(request, "cpu" if computes_on_host() else "cuda")
     site = SiteProfile.read(request.slurm_site) if request.slurm_site is not None else SiteProfile()
@@ -254,7 +254,7 @@ def _slurm(request: Request) -> tuple[SlurmLauncher, dict[str, Any]]:
     if request.within_allocation:
         steps = SlurmStepLauncher(
             program,
-            allocation=Allocation.here(os.environ, commands := SlurmCommands()),
+            allocation=Allocation.current(os.environ, commands := SlurmCommands()),
             nodes=request.space.cluster.nodes,
             site=site,
             notes=notes,

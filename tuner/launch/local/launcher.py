@@ -209,27 +209,27 @@ class LocalLauncher:
             return JobStatus(state=JobState.WAITING, reason=f"other jobs have {counted(self._held(), 'node')}")
         over = self._over(kept)
         now = self.now()
-        kept.follower.look(now)
+        kept.follower.read(now)
         if not over and self._measured(kept):
             self.cancel(handle)  # what was wanted is measured
             over = True
         if over:
-            kept.follower.look(now)
-            return JobStatus(state=JobState.ENDED, iterations=kept.follower.iterations)
-        since = kept.follower.finished or kept.began or now
+            kept.follower.read(now)
+            return JobStatus(state=JobState.ENDED, iterations=kept.follower.progress.iterations)
+        since = kept.follower.progress.finished or kept.began or now
         return JobStatus(
             state=JobState.RUNNING,
             began=kept.began,
-            iterations=kept.follower.iterations,
+            iterations=kept.follower.progress.iterations,
             seconds_in=max(0.0, now - since),  # the file may be stamped by a clock a little ahead
-            share=kept.follower.share,
-            moved=kept.follower.moved or kept.began,
+            share=kept.follower.progress.share,
+            moved=kept.follower.progress.moved or kept.began,
         )
 
     def _measured(self, kept: _Kept) -> bool:
         """Whether its log alone shows all that was wanted."""
-        kept.follower.look(self.now())
-        return self._program.measured_by_log and kept.follower.iterations >= kept.last
+        kept.follower.read(self.now())
+        return self._program.measured_by_log and kept.follower.progress.iterations >= kept.last
 
     def _over(self, kept: _Kept) -> bool:
         """Whether it has ended; where the keeper itself was killed, its work is done here."""

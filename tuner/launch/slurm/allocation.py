@@ -1,4 +1,4 @@
-"""The allocation of Slurm's that this process runs in, by what `salloc` or `sbatch` has put into its environment."""
+"""The Slurm allocation that this process runs in, as `salloc` or `sbatch` describes it in the environment."""
 
 from __future__ import annotations
 
@@ -13,43 +13,45 @@ from tuner.launch.slurm.commands import ControllerUnreachable, SlurmCommands
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Allocation:
-    """What `salloc` or `sbatch` has given us."""
+    """The nodes of a Slurm job."""
 
     number: str
     nodes: tuple[str, ...]
     cores: int | None
-    """On its smallest node, as far as that is told."""
+    """Cores of its smallest node, where known."""
 
     @classmethod
-    def here(cls, environment: Mapping[str, str], commands: SlurmCommands) -> Allocation:
-        """The allocation that this process runs in; refused where there is none."""
+    def current(cls, environment: Mapping[str, str], commands: SlurmCommands) -> Allocation:
+        """Return the allocation that this process runs in; raise where there is none."""
         count = nodes_allocated(environment)
-        number, told = environment["SLURM_JOB_ID"], environment["SLURM_JOB_NODELIST"]
-        nodes = hostnames(told, commands, f"allocation {number}")
+        number, nodelist = environment["SLURM_JOB_ID"], environment["SLURM_JOB_NODELIST"]
+        nodes = hostnames(nodelist, commands, f"allocation {number}")
         if len(nodes) != count:
-            raise LaunchError(f"the nodes of allocation {number} cannot be told: {shown(told)} are not {count}.")
+            raise LaunchError(
+                f"allocation {number} has {count} nodes, but SLURM_JOB_NODELIST = {shown(nodelist)} names {len(nodes)}."
+            )
         cores = re.findall(r"(\d+)(?:\(x\d+\))?", environment.get("SLURM_JOB_CPUS_PER_NODE", ""))
         return cls(number=number, nodes=nodes, cores=min(map(int, cores), default=None))
 
 
-def hostnames(nodes: str, commands: SlurmCommands, whose: str) -> tuple[str, ...]:
-    """The names in a list as Slurm writes it, n[1-2]; refused where Slurm cannot tell."""
+def hostnames(nodes: str, commands: SlurmCommands, source: str) -> tuple[str, ...]:
+    """Return the names in a list in Slurm's notation, n[1-2]; `source` says in an error where the list is from."""
     try:
-        said = commands.ask("scontrol", "show", "hostnames", nodes)
-    except ControllerUnreachable as silence:
-        raise LaunchError(f"Slurm does not answer ({silence}); try again, or ask whether it is down.") from None
-    if said.code:
-        raise LaunchError(f"the nodes of {whose} cannot be told: {shown(said.err)}.")
-    return tuple(said.out.split())
+        output = commands.run("scontrol", "show", "hostnames", nodes)
+    except ControllerUnreachable as error:
+        raise LaunchError(f"Slurm does not answer ({error}); try again later, or check `scontrol ping`.") from None
+    if output.code:
+        raise LaunchError(f"Slurm cannot expand the nodes of {source}: {shown(output.err)}.")
+    return tuple(output.out.split())
 
 
 def nodes_allocated(environment: Mapping[str, str]) -> int:
-    """How many nodes the allocation has that this process runs in; refused where there is none."""
+    """Return the number of nodes of the current allocation; raise where there is none."""
     count = environment.get("SLURM_JOB_NUM_NODES") or environment.get("SLURM_NNODES") or ""
     there = environment.get("SLURM_JOB_ID", "").isdigit() and environment.get("SLURM_JOB_NODELIST")
     if not there or not count.isdigit() or int(count) < 1:
         raise InputError(
-            "--within-allocation runs inside an allocation, and here is none (SLURM_JOB_ID is not set): begin with "
-            "salloc --nodes N --exclusive --no-kill, or leave it out for an allocation each."
+            "--within-allocation needs a Slurm allocation, and SLURM_JOB_ID is not set; start tuner with "
+            "salloc --nodes N --exclusive --no-kill, or leave the option out to give each job its own allocation."
         )
     return int(count)

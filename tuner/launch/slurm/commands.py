@@ -1,4 +1,4 @@
-"""Slurm's commands, each asked with a limit of time; and the pace at which the controller is asked."""
+"""Run Slurm's commands, each with a timeout, and limit how often the controller is queried."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from typing import Final
 
 from tuner.core.errors import MissingDependency, TunerError
 from tuner.core.text import listed
-from tuner.launch.slurm.states import unreachable
+from tuner.launch.slurm.parsing import unreachable
 
-NEEDED: Final = ("sbatch", "squeue", "scancel", "scontrol", "sinfo")
+REQUIRED_COMMANDS: Final = ("sbatch", "squeue", "scancel", "scontrol", "sinfo")
 
-PATIENCE: Final = 60.0
-"""Seconds that one command may take: while the controller is down each takes nine by itself."""
+COMMAND_TIMEOUT: Final = 60.0
+"""Seconds that one command may take; each retries for nine by itself while the controller is down."""
 
 
 class ControllerUnreachable(TunerError):
-    """The controller does not answer: nothing is known, and nothing has failed."""
+    """The controller does not answer: the state of its jobs is unknown."""
 
 
 @dataclass(frozen=True, slots=True)
 class CommandOutput:
-    """What a command has answered."""
+    """Exit code and output of a command."""
 
     code: int
     out: str
@@ -33,59 +33,54 @@ class CommandOutput:
 
 
 class SlurmCommands:
-    """The commands of the cluster that this process's environment names."""
+    """The commands of the cluster that the environment selects."""
 
     def __init__(self) -> None:
-        missing = [name for name in NEEDED if shutil.which(name) is None]
+        missing = [name for name in REQUIRED_COMMANDS if shutil.which(name) is None]
         if missing:
             raise MissingDependency(
-                f"--launcher slurm needs {listed(missing)}, which this machine lacks; run it on a login node."
+                f"--launcher slurm needs {listed(missing)}, not installed on this machine; run it on a login node."
             )
 
-    def ask(self, *words: str, lock: int | None = None) -> CommandOutput:
-        """Run one; `ControllerUnreachable` where the controller does not answer; `lock` is held open."""
+    def run(self, *command: str, lock: int | None = None) -> CommandOutput:
+        """Run a command, which inherits the file `lock`; raise `ControllerUnreachable` without an answer."""
         try:
             done = subprocess.run(  # noqa: S603 - an argument list, no shell
-                words,
+                command,
                 capture_output=True,
                 stdin=subprocess.DEVNULL,
-                timeout=PATIENCE,
+                timeout=COMMAND_TIMEOUT,
                 check=False,
-                env=own_environment(os.environ),
+                env=tuner_environment(os.environ),
                 pass_fds=() if lock is None else (lock,),
                 start_new_session=True,  # Ctrl-C is for the tuner, not for a submission under way
             )
         except subprocess.TimeoutExpired:
-            raise ControllerUnreachable(f"{words[0]} has not answered for {PATIENCE:.0f} s") from None
+            raise ControllerUnreachable(f"{command[0]} has not answered for {COMMAND_TIMEOUT:.0f} s") from None
         except BlockingIOError:
-            raise ControllerUnreachable(
-                f"{words[0]} cannot be started now: this machine has too many processes"
-            ) from None
+            raise ControllerUnreachable(f"{command[0]} cannot start: too many processes on this machine") from None
         except OSError as error:
-            raise MissingDependency(f"{words[0]} cannot be run: {error.strerror or error}.") from None
-        said = CommandOutput(
+            raise MissingDependency(f"{command[0]} cannot run: {error.strerror or error}.") from None
+        output = CommandOutput(
             done.returncode, done.stdout.decode(errors="replace"), done.stderr.decode(errors="replace")
         )
-        if said.code and unreachable(said.err):
-            raise ControllerUnreachable(said.err.strip().splitlines()[-1])
-        return said
+        if output.code and unreachable(output.err):
+            raise ControllerUnreachable(output.err.strip().splitlines()[-1])
+        return output
 
 
-def own_environment(found: Mapping[str, str]) -> dict[str, str]:
-    """Ours, without what belongs to a job that the tuner itself runs in and would stand above the script's lines."""
-    kept = ("SLURM_CONF", "SLURM_CLUSTERS", "SLURM_TIME_FORMAT")
-    ours = {
+def tuner_environment(environment: Mapping[str, str]) -> dict[str, str]:
+    """Return the environment without the variables of a Slurm job that the tuner runs in; they override a script's."""
+    return {
         name: value
-        for name, value in found.items()
-        if name in kept or not name.startswith(("SLURM_", "SLURMD_", "SBATCH_"))
+        for name, value in environment.items()
+        if name in ("SLURM_CONF", "SLURM_CLUSTERS") or not name.startswith(("SLURM_", "SLURMD_", "SBATCH_"))
     }
-    ours.pop("SLURM_TIME_FORMAT", None)
-    return ours
 
 
 @dataclass(slots=True)
 class PollInterval:
-    """When the controller is asked next: soon after something has stirred, and ever more seldom while nothing does."""
+    """When to query the controller next: soon after a change, and ever less often while nothing changes."""
 
     first: float = 1.0
     growth: float = 1.5
@@ -96,12 +91,12 @@ class PollInterval:
     def __post_init__(self) -> None:
         self.interval = self.first
 
-    def asked(self, now: float, *, stirred: bool) -> None:
-        """The queue has been read, and something in it has changed or nothing has."""
-        self.interval = self.first if stirred else min(self.most, self.growth * self.interval)
+    def polled(self, now: float, *, changed: bool) -> None:
+        """Schedule the next query after one that found a change or none."""
+        self.interval = self.first if changed else min(self.most, self.growth * self.interval)
         self.due = now + self.interval
 
-    def stir(self, now: float) -> None:
-        """A job has begun, ended or been submitted: what follows is worth seeing."""
+    def reset(self, now: float) -> None:
+        """Query soon: a job has begun, ended or been submitted."""
         self.interval = self.first
         self.due = min(self.due, now + self.first)

@@ -1,4 +1,4 @@
-"""The questions that the launcher asks: the queue, one job of it, the accounting where there is one, the nodes."""
+"""Query Slurm: the queue, one job, the accounting where there is one, steps, nodes and partitions."""
 
 from __future__ import annotations
 
@@ -8,107 +8,119 @@ from typing import Final
 
 from tuner.core.errors import MissingDependency
 from tuner.launch.slurm.commands import CommandOutput, ControllerUnreachable, SlurmCommands
-from tuner.launch.slurm.states import FORMAT, MARK, QueuedJob, accounted, partitions, rows, unfit
+from tuner.launch.slurm.parsing import (
+    QUEUE_FORMAT,
+    SEPARATOR,
+    QueuedJob,
+    accounting_rows,
+    failed_nodes,
+    partitions,
+    queue_rows,
+)
 
-OVER: Final = "Invalid job id"
-"""What `squeue` says of a job that it knows no more."""
+UNKNOWN_JOB: Final = "Invalid job id"
+"""The error of `squeue` for a job that it no longer knows."""
 
 
 class SlurmQueue:
-    """What the controller knows; `ControllerUnreachable` where it does not answer."""
+    """Queries to the controller; they raise `ControllerUnreachable` unless None stands for no answer."""
 
     def __init__(self, commands: SlurmCommands) -> None:
-        self._ask = commands.ask
-        self._accounts = True
-        self.read = 0
-        """How often the whole queue was read."""
+        self._run = commands.run
+        self._has_accounting = True
+        self.reads = 0
+        """Number of times that the whole queue was read."""
 
-    def every(self) -> dict[str, QueuedJob]:
-        """The user's jobs, those that have just ended too, by their ids: one query for all."""
-        self.read += 1
+    def all(self) -> dict[str, QueuedJob]:
+        """Return the user's jobs by id, including those that have just ended, with one query."""
+        self.reads += 1
         return {row.id: row for row in self._rows()}
 
-    def one(self, name: str, number: str) -> QueuedJob | None:
-        """A job, while the queue knows it."""
-        return next((row for row in self._rows(f"--name={name}") if row.id == number), None)
+    def one(self, name: str, job_id: str) -> QueuedJob | None:
+        """Return a job; None once the queue has forgotten it."""
+        return next((row for row in self._rows(f"--name={name}") if row.id == job_id), None)
 
-    def named(self, name: str) -> QueuedJob | None:
-        """The newest job of a name, from wherever it is known."""
+    def newest(self, name: str) -> QueuedJob | None:
+        """Return the newest job of a name, from the queue or else the accounting."""
         found = [row for row in self._rows(f"--name={name}") if row.name == name]
         if not found:
-            found = [row for row in self._accounted(f"--name={name}", "-S", "now-30days") if row.name == name]
+            found = [row for row in self._accounting(f"--name={name}", "-S", "now-30days") if row.name == name]
         return max(found, key=lambda row: int(row.id) if row.id.isdigit() else 0, default=None)
 
-    def remembered(self, name: str, number: str) -> QueuedJob | None:
-        """A job that the queue has forgotten: perhaps the accounting has not."""
+    def accounted(self, name: str, job_id: str) -> QueuedJob | None:
+        """Return a job from the accounting; None where it is not there, or nothing answers."""
         with suppress(ControllerUnreachable):
-            return next((row for row in self._accounted("-j", number) if (row.id, row.name) == (number, name)), None)
+            return next((row for row in self._accounting("-j", job_id) if (row.id, row.name) == (job_id, name)), None)
         return None
 
-    def exit_code(self, name: str, number: str) -> int | None:
-        """The exit code of a script that could not write it down; a signal is negative."""
+    def exit_code(self, name: str, job_id: str) -> int | None:
+        """Return the exit code of a job, negative for a signal; None where Slurm does not answer."""
         with suppress(ControllerUnreachable):
-            said = self._ask("scontrol", "-o", "show", "job", number)
-            if f"JobName={name} " in said.out and (found := re.search(r" ExitCode=(\d+):(\d+)", said.out)):
+            output = self._run("scontrol", "-o", "show", "job", job_id)
+            if f"JobName={name} " in output.out and (found := re.search(r" ExitCode=(\d+):(\d+)", output.out)):
                 return int(found[1]) or -int(found[2])
         return None
 
-    def unfit_among(self, nodes: str) -> dict[str, str] | None:
-        """Which of these nodes cannot run anything, and why; None where nobody says."""
+    def failed_among(self, nodes: str) -> dict[str, str] | None:
+        """Return which of these nodes cannot run jobs, and why; None where Slurm does not answer."""
         with suppress(ControllerUnreachable):
-            return unfit(_heard(self._ask("sinfo", "-h", "-N", "-n", nodes, "-o", "%N|%T|%E")).out)
+            return failed_nodes(_checked(self._run("sinfo", "-h", "-N", "-n", nodes, "-o", "%N|%T|%E")).out)
         return None
 
     def partitions(self) -> dict[str, int]:
-        """Nodes of each partition that takes jobs."""
-        return partitions(_heard(self._ask("sinfo", "-h", "-o", "%R|%a|%D")).out)
+        """Return the number of nodes of each partition that is up."""
+        return partitions(_checked(self._run("sinfo", "-h", "-o", "%R|%a|%D")).out)
 
-    def end(self, name: str) -> None:
-        """Cancel by the name alone: the id may be another job's by now."""
-        self._ask("scancel", "--quiet", "--me", f"--name={name}")
+    def cancel(self, name: str) -> None:
+        """Cancel a job by name alone: its id may be another job's by now."""
+        self._run("scancel", "--quiet", "--me", f"--name={name}")
 
-    def steps(self, number: str, name: str) -> list[str]:
-        """The steps of a name that run inside a job."""
-        said = self._ask("squeue", "--steps", f"--jobs={number}", "--noheader", "--format", f"%i{MARK}%j")
-        if said.code and OVER in said.err:
+    def steps(self, job_id: str, name: str) -> list[str]:
+        """Return the ids of the steps of a name inside a job."""
+        output = self._run("squeue", "--steps", f"--jobs={job_id}", "--noheader", "--format", f"%i{SEPARATOR}%j")
+        if output.code and UNKNOWN_JOB in output.err:
             return []
-        rows = (line.split(MARK) for line in _heard(said).out.splitlines())
-        return [each[0] for each in rows if each[-1] == name]
+        rows = (line.split(SEPARATOR) for line in _checked(output).out.splitlines())
+        return [row[0] for row in rows if row[-1] == name]
 
-    def nodes_of(self, number: str) -> list[str] | None:
-        """The nodes that a job has now: none once it is over; None where nobody says."""
+    def nodes_of(self, job_id: str) -> list[str] | None:
+        """Return the nodes that a job has now: none once it is over; None where Slurm does not answer."""
         with suppress(ControllerUnreachable):
-            said = self._ask("squeue", f"--jobs={number}", "--states=RUNNING,SUSPENDED", "--noheader", "--format", "%N")
-            if said.code:
-                return [] if OVER in said.err else None
-            nodes = said.out.strip()
-            return _heard(self._ask("scontrol", "show", "hostnames", nodes)).out.split() if nodes else []
+            output = self._run(
+                "squeue", f"--jobs={job_id}", "--states=RUNNING,SUSPENDED", "--noheader", "--format", "%N"
+            )
+            if output.code:
+                return [] if UNKNOWN_JOB in output.err else None
+            nodes = output.out.strip()
+            return _checked(self._run("scontrol", "show", "hostnames", nodes)).out.split() if nodes else []
         return None
 
-    def end_steps(self, number: str, name: str) -> bool:
-        """Cancel the steps of a name that run inside a job; whether there were any."""
-        steps = self.steps(number, name)
+    def cancel_steps(self, job_id: str, name: str) -> bool:
+        """Cancel the steps of a name inside a job; whether there were any."""
+        steps = self.steps(job_id, name)
         for step in steps:
-            self._ask("scancel", "--quiet", step)
+            self._run("scancel", "--quiet", step)
         return bool(steps)
 
-    def _rows(self, *words: str) -> list[QueuedJob]:
-        return rows(_heard(self._ask("squeue", "--me", "--states=all", "--noheader", "--format", FORMAT, *words)).out)
+    def _rows(self, *options: str) -> list[QueuedJob]:
+        return queue_rows(
+            _checked(self._run("squeue", "--me", "--states=all", "--noheader", "--format", QUEUE_FORMAT, *options)).out
+        )
 
-    def _accounted(self, *words: str) -> list[QueuedJob]:
-        if not self._accounts:
+    def _accounting(self, *options: str) -> list[QueuedJob]:
+        if not self._has_accounting:
             return []
         try:
-            said = self._ask("sacct", "-n", "-P", "-X", "-o", "JobID,JobName,State,NodeList", *words)
+            output = self._run("sacct", "-n", "-P", "-X", "-o", "JobID,JobName,State,NodeList", *options)
         except MissingDependency:
-            self._accounts = False
+            self._has_accounting = False
             return []
-        self._accounts = not (said.code and "disabled" in said.err)
-        return accounted(said.out) if not said.code else []
+        self._has_accounting = not (output.code and "disabled" in output.err)
+        return accounting_rows(output.out) if not output.code else []
 
 
-def _heard(said: CommandOutput) -> CommandOutput:
-    """What was answered; a failure, whatever it is, is no word about a job or a node."""
-    if said.code:
-        raise ControllerUnreachable((said.err.strip().splitlines() or ["its command failed"])[-1])
-    return said
+def _checked(output: CommandOutput) -> CommandOutput:
+    """Return the output of a command; any failure of it counts as no answer."""
+    if output.code:
+        raise ControllerUnreachable((output.err.strip().splitlines() or ["its command failed"])[-1])
+    return output

@@ -1,4 +1,4 @@
-"""The text of a job's batch script: a pure function of the job, of what it runs and of the site."""
+"""The text of a job's batch script: a pure function of the job, its process and the site profile."""
 
 from __future__ import annotations
 
@@ -18,35 +18,35 @@ from tuner.launch.program import ProcessSpec
 from tuner.launch.slurm.site_profile import SiteProfile
 
 UNWRITABLE: Final = 73
-"""The exit code of a script that could not write into its folder (EX_CANTCREAT of sysexits.h)."""
+"""The exit code of a script that cannot write to its folder (EX_CANTCREAT of sysexits.h)."""
 
 _PLAIN: Final = re.compile(r"[A-Za-z0-9_.-]{1,60}")
 
 
 def job_name(tag: str) -> str:
-    """The job's name in the queue: no other job has it."""
+    """Return the unique name of a job in the queue."""
     return f"tuner-{tag if _PLAIN.fullmatch(tag) else sha256(tag.encode()).hexdigest()[:24]}"
 
 
 def ranks_per_node(job: Job) -> int:
-    """Ranks on each of the job's nodes."""
+    """Return the number of ranks on each of the job's nodes."""
     return -(-job.topology.gpus // job.topology.nodes)
 
 
 def batch_script(
     job: Job, start: ProcessSpec, site: SiteProfile, *, accelerators: bool, exclude: Iterable[str] = ()
 ) -> str:
-    """The script. `accelerators` says that ranks compute on GPUs, which Slurm is then asked for."""
+    """Return the script that `sbatch` takes; with `accelerators` it requests GPUs."""
     options = _options(job, site, accelerators=accelerators, exclude=exclude)
     once = start.each_rank is None and site.tasks == "once"
     return _script(job, start, site, options=options, within=False, srun=() if once else _srun(job, start, site))
 
 
 def step_script(job: Job, start: ProcessSpec, site: SiteProfile, *, accelerators: bool) -> str:
-    """The script of a job inside an allocation that is there, told its own nodes as Slurm tells an allocation's.
+    """Return the script of a job step, which finds its nodes in the variable that Slurm sets for an allocation.
 
-    The step shares with others what Slurm would give to one alone: that no two have a node is the launcher's work, and
-    none waits for another, such as the shell that the tuner runs in.
+    With --overlap no step waits for another, such as the shell that the tuner runs in; the launcher sees to it that no
+    two jobs share a node.
     """
     gres = _gres(job, site, accelerators=accelerators)
     named = ("--overlap", f"--job-name={job_name(job.tag)}", *((f"--gres={gres}",) if gres else ()))
@@ -81,7 +81,7 @@ def _script(
 
 
 def _srun(job: Job, start: ProcessSpec, site: SiteProfile) -> tuple[str, ...]:
-    """The arguments of srun."""
+    """Return the arguments of srun."""
     by_node = start.each_rank is None and site.tasks == "nodes"
     return (
         f"--nodes={job.topology.nodes}",
@@ -98,7 +98,7 @@ def _gres(job: Job, site: SiteProfile, *, accelerators: bool) -> str:
 
 
 def _options(job: Job, site: SiteProfile, *, accelerators: bool, exclude: Iterable[str]) -> list[str]:
-    """The options of sbatch; they hold nothing that would have to be quoted."""
+    """Return the options of sbatch; none needs quoting."""
     without = [*site.exclude, *exclude]
     named = {
         "job-name": job_name(job.tag),
@@ -115,7 +115,7 @@ def _options(job: Job, site: SiteProfile, *, accelerators: bool, exclude: Iterab
         "nodelist": site.nodelist,
         "exclude": ",".join(dict.fromkeys(without)),
         "chdir": "/",
-        "output": "/dev/null",  # the script writes into its folder itself: no name has to pass through a line here
+        "output": "/dev/null",  # the script redirects its output itself, so no path needs quoting here
         "error": "/dev/null",
         "open-mode": "append",
     }
@@ -129,7 +129,7 @@ def _options(job: Job, site: SiteProfile, *, accelerators: bool, exclude: Iterab
 
 @cache
 def _template() -> Template:
-    # The text is a shell script and no page: what is put in is quoted for a shell, one by one.
+    # A shell script, not HTML: the template quotes each value for the shell.
     environment = Environment(  # noqa: S701
         loader=FileSystemLoader(folder("templates")),
         undefined=StrictUndefined,

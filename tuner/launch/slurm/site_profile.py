@@ -1,4 +1,4 @@
-"""What a site's Slurm wants of every job, from a TOML file: `docs/slurm-site.toml` shows each field."""
+"""The site profile: what a site's Slurm requires of every job, from a TOML file (example: `docs/slurm-site.toml`)."""
 
 from __future__ import annotations
 
@@ -15,103 +15,104 @@ from tuner.core.text import either, listed, shown
 TASKS: Final = ("ranks", "nodes", "once")
 
 _WORD: Final = re.compile(r"[^\s\"'\\`$#\x00-\x1f\x7f]+")
-"""What stands in an `#SBATCH` line unquoted."""
+"""Text that an `#SBATCH` line may contain unquoted."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SiteProfile:
-    """The fields of the file; each is left to Slurm where it is empty."""
+    """The fields of the file; an empty one leaves the choice to Slurm."""
 
     account: str = ""
     partition: str = ""
-    """One, or several with commas: the first that is free."""
+    """One partition, or several separated by commas, of which Slurm takes the first that is free."""
     constraint: str = ""
     qos: str = ""
     reservation: str = ""
     time: str = ""
-    """A job's limit as Slurm writes it: minutes, hours:minutes:seconds, days-hours."""
+    """Time limit of a job in Slurm's notation: minutes, hours:minutes:seconds, days-hours."""
     gres: str | None = None
-    """For each node; `gpu:8` where nothing is said and there are 8 GPUs a node; empty: none are asked for."""
+    """Resources of each node. None: `gpu:8` with 8 GPUs a node; empty: request none."""
     cpus_per_task: int = 0
     exclusive: bool = True
-    """Whether a job has its nodes for itself; what is measured beside others is worth little."""
+    """Whether a job has its nodes to itself; other jobs on them distort measurements."""
     requeue: bool = True
-    """Whether Slurm starts a job again when its node fails or it is preempted."""
+    """Whether Slurm requeues a job whose node fails or that is preempted."""
     exclude: tuple[str, ...] = ()
     nodelist: str = ""
     lines: tuple[str, ...] = ()
-    """More options of sbatch: `--mem=0`."""
+    """Further options of sbatch: `--mem=0`."""
     modules: tuple[str, ...] = ()
-    """For `module load`."""
+    """Modules to load."""
     before: str = ""
-    """Shell lines before the ranks are started, as they stand."""
+    """Shell lines to run verbatim before the ranks start."""
     container: tuple[str, ...] = ()
-    """Words before the program: apptainer, exec, --nv, image.sif."""
+    """Command prefix that starts the program in a container: apptainer, exec, --nv, image.sif."""
     srun: tuple[str, ...] = ()
-    """More arguments of srun."""
+    """Further arguments of srun."""
     tasks: str = "ranks"
-    """How often --command is started: `ranks`, once for each rank; `nodes`, once a node; `once`, without srun."""
+    """How often to start --command: `ranks`, once a rank; `nodes`, once a node; `once`, without srun."""
     python: str = ""
-    """The interpreter on the nodes, where it is not the tuner's own."""
+    """Python interpreter on the nodes, where it differs from the tuner's."""
 
     @property
     def partitions(self) -> tuple[str, ...]:
-        """The partitions that a job may run in; none where Slurm chooses."""
+        """Return the partitions that a job may run in; none where Slurm chooses."""
         return tuple(name for name in self.partition.split(",") if name)
 
     @classmethod
     def read(cls, path: Path) -> SiteProfile:
-        """The site of a file."""
+        """Read a file."""
         return cls.of(read_toml(path), origin=str(path))
 
     @classmethod
     def of(cls, table: Mapping[str, Any], *, origin: str) -> SiteProfile:
-        """The site of a table; a field that is unknown or of the wrong kind is refused by name."""
+        """Return the profile of a TOML table; raise for an unknown field or one of the wrong type."""
         known = {field.name: field for field in fields(cls)}
         if unknown := sorted(set(table) - set(known)):
             raise InputError(
-                f"{origin} has no field {listed(unknown)} of a Slurm site; it has {listed(known, limit=40)}."
+                f"{origin}: unknown field {listed(unknown)}; a Slurm site profile has {listed(known, limit=40)}."
             )
         given = {name: _value(name, value, origin) for name, value in table.items()}
         site = cls(**given)
         if site.tasks not in TASKS:
-            raise InputError(f"{origin}: tasks = {shown(site.tasks)}; it is {either(TASKS)}.")
+            raise InputError(f"{origin}: tasks = {shown(site.tasks)} must be {either(TASKS)}.")
         return site
 
 
-_TRUTHS: Final = ("exclusive", "requeue")
+_BOOLEANS: Final = ("exclusive", "requeue")
 _LISTS: Final = ("exclude", "lines", "modules", "container", "srun")
-_FREE: Final = ("before", "container", "srun", "modules", "python")
-"""Fields that stand in the script and not in an `#SBATCH` line."""
+_QUOTED: Final = ("before", "container", "srun", "modules", "python")
+"""Fields that do not become part of an `#SBATCH` line."""
 
 
 def _value(name: str, value: Any, origin: str) -> Any:
-    if name in _TRUTHS:
+    if name in _BOOLEANS:
         if not isinstance(value, bool):
             raise InputError(f"{origin}: {name} must be true or false, not {shown(value)}.")
         return value
     if name == "cpus_per_task":
         if type(value) is not int or not 0 <= value < 10**6:
-            raise InputError(f"{origin}: {name} must be a whole number, not {shown(value)}.")
+            raise InputError(f"{origin}: {name} must be an integer from 0, not {shown(value)}.")
         return value
     if name == "time" and type(value) is int and value > 0:
         return str(value)
     if name in _LISTS:
-        if not isinstance(value, list) or not all(isinstance(each, str) and each for each in value):
-            raise InputError(f"{origin}: {name} must be a list of texts, not {shown(value)}.")
-        return tuple(_text(name, each, origin) for each in value)
+        if not isinstance(value, list) or not all(isinstance(item, str) and item for item in value):
+            raise InputError(f"{origin}: {name} must be a list of strings, not {shown(value)}.")
+        return tuple(_text(name, item, origin) for item in value)
     if not isinstance(value, str):
-        raise InputError(f"{origin}: {name} must be a text, not {shown(value)}.")
+        raise InputError(f"{origin}: {name} must be a string, not {shown(value)}.")
     return _text(name, value, origin)
 
 
 def _text(name: str, text: str, origin: str) -> str:
     if "\0" in text:
-        raise InputError(f"{origin}: {name} holds a zero byte.")
-    if name not in _FREE and text and not _WORD.fullmatch(text):
+        raise InputError(f"{origin}: {name} contains a null byte.")
+    if name not in _QUOTED and text and not _WORD.fullmatch(text):
         raise InputError(
-            f"{origin}: {name} = {shown(text)} cannot stand in a line of sbatch: no space, quote, backslash, $ or #."
+            f"{origin}: {name} = {shown(text)} cannot be part of an #SBATCH line: remove spaces, quotes, "
+            "backslashes, $ and #."
         )
     if name == "lines" and not text.startswith("-"):
-        raise InputError(f"{origin}: {name} has {shown(text)}, which is no option of sbatch such as --mem=0.")
+        raise InputError(f"{origin}: {name} has {shown(text)}, which is not an option of sbatch such as --mem=0.")
     return text

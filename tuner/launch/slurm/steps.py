@@ -1,7 +1,7 @@
-"""Job steps inside a Slurm allocation that is there: nothing queues between them, and their nodes are ours to choose.
+"""Job steps inside an existing Slurm allocation: nothing queues between them, and the tuner chooses their nodes.
 
 Each job's script runs beside the tuner, in a session of its own, and starts its ranks with `srun` on nodes that no
-other job has. It goes on when the tuner is killed, for as long as the allocation does; the next tuner takes it over.
+other job has. It outlives the tuner, for as long as the allocation lasts, and the next tuner adopts it.
 """
 
 from __future__ import annotations
@@ -20,28 +20,33 @@ from tuner.core.atomic_write import read_object
 from tuner.core.errors import InputError, LaunchError
 from tuner.core.outcomes import Outcome
 from tuner.core.text import counted, listed, shown
-from tuner.launch import supervisor as keeper
-from tuner.launch.contract import Job, JobStatus
-from tuner.launch.program import ProcessSpec, Program
+from tuner.launch import supervisor
+from tuner.launch.contract import Job, JobResult, JobStatus
+from tuner.launch.program import Program
+from tuner.launch.slurm import state_machine as machine
 from tuner.launch.slurm.allocation import Allocation, hostnames
-from tuner.launch.slurm.commands import ControllerUnreachable, PollInterval, SlurmCommands, own_environment
-from tuner.launch.slurm.job import GONE, KILLED, LATE, NOTE, SlurmJob, result_of
-from tuner.launch.slurm.launcher import FAREWELL, LOOK, SCRIPT, SlurmLauncher
+from tuner.launch.slurm.commands import ControllerUnreachable, PollInterval, SlurmCommands, tuner_environment
+from tuner.launch.slurm.job import NEVER_STARTS, NOTE, TrackedJob, result_of
+from tuner.launch.slurm.launcher import MIN_FILE_INTERVAL
 from tuner.launch.slurm.process import NODES, ScriptProcess
 from tuner.launch.slurm.script import job_name, step_script
 from tuner.launch.slurm.site_profile import SiteProfile
+from tuner.launch.slurm.state_machine import EXIT_FILE_DELAY
+from tuner.launch.slurm.tracker import MAX_CANCEL_SECONDS, SCRIPT, JobTracker, explanation
 
-AGAIN: Final = 2
-"""Times that a job is begun anew on other nodes, for its own have failed."""
+MAX_RERUNS: Final = 2
+"""Times that a job runs again on other nodes since its own have failed."""
 
-STUBBORN: Final = 10.0
-"""Seconds after which a script that was asked to end is killed."""
+KILL_DELAY: Final = 10.0
+"""Seconds from asking a script to end to killing it."""
 
 
-class SlurmStepLauncher(SlurmLauncher):
+class SlurmStepLauncher:
     """The nodes of an allocation, each for one job at a time."""
 
-    _marks: Mapping[str, Any] = {"step": True}
+    name = "slurm"
+    simulated = False
+    outlives = True
 
     def __init__(
         self,
@@ -52,302 +57,367 @@ class SlurmStepLauncher(SlurmLauncher):
         site: SiteProfile | None = None,
         notes: Path | None = None,
         commands: SlurmCommands | None = None,
-        pace: PollInterval | None = None,
+        poll_interval: PollInterval | None = None,
         clock: Callable[[], float] = time.time,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
-        most = len(allocation.nodes) if nodes is None else nodes
-        super().__init__(
-            program, nodes=most, site=site, notes=notes, commands=commands, pace=pace, clock=clock, sleep=sleep
+        self._tracker = JobTracker(
+            program, site=site, notes=notes, commands=commands, poll_interval=poll_interval, clock=clock, sleep=sleep
         )
-        self._allocation, self._most = allocation, most
-        self._wanted = self._by_the_site()
-        """Nodes of the allocation that the site's file does not exclude."""
+        self._queue = self._tracker.queue
+        self._allocation = allocation
+        self._max_nodes = len(allocation.nodes) if nodes is None else nodes
+        self._site_nodes = self._nodes_by_site()
+        """Nodes of the allocation that the site profile does not exclude."""
         self._scripts: dict[str, ScriptProcess] = {}
         """By the job's tag."""
         self._settled: set[str] = set()
+        """Tags of the jobs whose end needs no further look."""
         self._lock: IO[str] | None = None
-        self._take_away()
+        self.on_host = program.on_host
+        self.now = self._tracker.now
+
+    @property
+    def nodes(self) -> int:
+        """The number of nodes that jobs can have: those of the allocation that have not failed."""
+        return min(self._max_nodes, len(self._healthy_nodes()))
+
+    @property
+    def excluded(self) -> dict[str, str]:
+        """Nodes that have failed, and how: no further job is sent there."""
+        return self._tracker.excluded
+
+    @property
+    def queries(self) -> int:
+        """Number of times that the queue was read."""
+        return self._queue.reads
 
     def check(self, ranks: int = 1) -> None:
-        """That the allocation is large enough, for so many ranks on a node."""
-        there, cores = len(self._allocation.nodes), self._allocation.cores
-        if self._most > there:
+        """Check that the allocation is large enough for so many ranks a node."""
+        number, count, cores = self._allocation.number, len(self._allocation.nodes), self._allocation.cores
+        if self._max_nodes > count:
             raise InputError(
-                f"--nodes {self._most} is more than allocation {self._allocation.number} has, which is "
-                f"{counted(there, 'node')}; leave --nodes out to use them all."
+                f"--nodes {self._max_nodes} is more than allocation {number} has, which is {counted(count, 'node')}; "
+                "leave --nodes out to use them all."
             )
-        if self._site.tasks == "once":
+        if self._tracker.site.tasks == "once":
             raise InputError(
-                'tasks = "once" is for a command that calls srun by itself, on nodes that other trials may have: with '
-                '--within-allocation it is "ranks" or "nodes".'
+                'tasks = "once" is for a command that calls srun itself, on nodes that other trials may have; with '
+                '--within-allocation use "ranks" or "nodes".'
             )
-        if not self._wanted:
-            raise InputError(f"exclude of the site's file leaves no node of allocation {self._allocation.number}.")
+        if not self._site_nodes:
+            raise InputError(f"`exclude` in the site profile leaves no node of allocation {number}.")
         if cores is not None and cores < ranks:
             raise InputError(
-                f"allocation {self._allocation.number} has {counted(cores, 'core')} on a node for {ranks} ranks; "
+                f"allocation {number} has {counted(cores, 'core')} on a node for {ranks} ranks; "
                 f"allocate whole nodes (--exclusive), or --ntasks-per-node={ranks}."
             )
         if not self.nodes:
-            raise LaunchError(f"all nodes of allocation {self._allocation.number} have failed; begin with another one.")
-        self._be_alone()
+            raise LaunchError(f"all nodes of allocation {number} have failed; start again in another allocation.")
+        self._lock_allocation()
 
-    def _by_the_site(self) -> tuple[str, ...]:
-        """The nodes that the site's `exclude` leaves; refused where its `nodelist` does not name one of them."""
-        site, nodes = self._site, self._allocation.nodes
+    def _nodes_by_site(self) -> tuple[str, ...]:
+        """Return the nodes that the site's `exclude` leaves; raise where its `nodelist` lacks one of them."""
+        site, commands, nodes = self._tracker.site, self._tracker.commands, self._allocation.nodes
         if site.exclude:
-            without = hostnames(",".join(site.exclude), self._commands, "exclude in the site's file")
+            without = hostnames(",".join(site.exclude), commands, "`exclude` in the site profile")
             nodes = tuple(name for name in nodes if name not in without)
         if site.nodelist:
-            named = hostnames(site.nodelist, self._commands, "nodelist in the site's file")
+            named = hostnames(site.nodelist, commands, "`nodelist` in the site profile")
             if other := [name for name in nodes if name not in named]:
                 raise InputError(
                     f"allocation {self._allocation.number} has {listed(other)}, which nodelist = "
-                    f"{shown(site.nodelist)} of the site's file does not name; exclude them there, or take it out."
+                    f"{shown(site.nodelist)} of the site profile does not name; exclude them there, or remove nodelist."
                 )
         return nodes
 
-    def _be_alone(self) -> None:
-        """Keep other tuners out of the allocation, as far as they keep their studies where this one does."""
-        if self._notes is None:
+    def _lock_allocation(self) -> None:
+        """Keep other tuners out of the allocation, as far as their studies are in the same folder as this one."""
+        notes, number = self._tracker.notes, self._allocation.number
+        if notes is None:
             return
-        with suppress(OSError):  # a folder that cannot be written is told of elsewhere; a file system without locks
-            self._notes.parent.mkdir(parents=True, exist_ok=True)
-            self._lock = (self._notes.parent / f".allocation-{self._allocation.number}").open("w")
+        with suppress(OSError):  # an unwritable folder is reported elsewhere; some file systems have no locks
+            notes.parent.mkdir(parents=True, exist_ok=True)
+            self._lock = (notes.parent / f".allocation-{number}").open("w")
             try:
                 fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 self.close()
                 raise LaunchError(
-                    f"another tuner has the nodes of allocation {self._allocation.number}; --jobs 4 runs four trials "
-                    "side by side in one."
+                    f"another tuner uses the nodes of allocation {number}; to run trials side by side, give one tuner "
+                    "--jobs 4."
                 ) from None
 
     def close(self) -> None:
-        """Let other tuners into the allocation; the jobs go on."""
+        """Let other tuners into the allocation; the jobs keep running."""
         if self._lock is not None:
             self._lock.close()
 
     # -- submitting
 
     def submit(self, job: Job) -> str:
-        """Write the job's script and start it on nodes that are free, or as soon as some are."""
+        """Write the job's script and start it as soon as enough nodes are free."""
         if job.topology.nodes > self.nodes:
-            raise LaunchError(f"{job.topology.key} cannot have {job.topology.nodes} nodes; there are {self.nodes}.")
-        with self._prepared(job, self._note(job, self._allocation.number)):
-            handle = self._known(job.folder, job.tag, self._allocation.number, waits=True)
+            raise LaunchError(f"{job.topology.key} needs {counted(job.topology.nodes, 'node')}, of {self.nodes}.")
+        number, site = self._allocation.number, self._tracker.site
+        note = {"tag": job.tag, "job": number, "iterations": list(job.iterations), "nodes": job.topology.nodes}
+        with self._tracker.prepared(
+            job,
+            lambda start: step_script(job, start, site, accelerators=not self.on_host),
+            {**note, "step": True},
+        ):
+            handle = self._tracker.track(job.folder, job.tag, number, submitted=True)
             try:
-                self._start_next(self._jobs[handle])
+                self._start_next(self._tracker.jobs[handle])
             except OSError as error:
-                del self._jobs[handle]
-                raise LaunchError(f"{job.topology.key} cannot be started: {error.strerror or error}.") from None
+                del self._tracker.jobs[handle]
+                raise LaunchError(f"cannot start {job.topology.key}: {error.strerror or error}.") from None
         return handle
 
-    def _text(self, job: Job, start: ProcessSpec) -> str:
-        return step_script(job, start, self._site, accelerators=not self._program.on_host)
+    def _start_next(self, new: TrackedJob | None = None) -> None:
+        """Start the waiting jobs in their order, while there are nodes; after a failure to start they keep waiting.
 
-    def _start_next(self, new: SlurmJob | None = None) -> None:
-        """Start the jobs that wait, in their order, as far as there are nodes; where the system cannot, they wait on.
-
-        It raises for the `new` one alone, whose submission then fails.
+        It raises for the `new` job alone, whose submission then fails.
         """
-        for sent in self._open():
-            if sent.tag in self._scripts or sent.number != self._allocation.number or not self._waits(sent):
+        for tracked in self._tracker.open_jobs():
+            job = tracked.job
+            if job.id != self._allocation.number or not self._unstarted(tracked):
                 continue
-            if sent.wants > self.nodes:
-                self._end(sent, f"never: it wants {counted(sent.wants, 'node')}, and {self.nodes} are left")
+            if job.node_count > self.nodes:
+                self._cancel(tracked, f"{NEVER_STARTS}it needs {counted(job.node_count, 'node')}, of {self.nodes}")
                 continue
-            held = self._held()
-            free = [name for name in self._fit() if name not in held]
-            if min(len(free), self.nodes - len(held)) < sent.wants:
-                sent.waits = f"other jobs have {counted(len(held), 'node')}"
+            busy = self._busy_nodes()
+            free = [name for name in self._healthy_nodes() if name not in busy]
+            if min(len(free), self.nodes - len(busy)) < job.node_count:
+                self._observe(tracked, machine.StillWaiting(reason=f"{counted(len(busy), 'node')} in use"))
                 return
             try:
-                self._start(sent, tuple(free[: sent.wants]))
+                self._start(tracked, tuple(free[: job.node_count]))
             except OSError as error:
-                if sent is new:
+                if tracked is new:
                     raise
-                sent.waits = f"it cannot be started now: {error.strerror or error}"
+                self._observe(tracked, machine.StillWaiting(reason=f"cannot start now: {error.strerror or error}"))
                 return
 
-    def _start(self, sent: SlurmJob, nodes: tuple[str, ...]) -> None:
+    def _start(self, tracked: TrackedJob, nodes: tuple[str, ...]) -> None:
+        job = tracked.job
         environment = {
-            **own_environment(os.environ),
-            "SLURM_JOB_ID": sent.number,
+            **tuner_environment(os.environ),
+            "SLURM_JOB_ID": job.id,
             NODES: ",".join(nodes),
-            "SLURM_RESTART_COUNT": str(sent.stale + 1),
-            keeper.TAG: sent.tag,
+            "SLURM_RESTART_COUNT": str(tracked.state.last_requeued + 1),
+            supervisor.TAG: job.tag,
         }
-        quiet = [(os.POSIX_SPAWN_OPEN, number, os.devnull, os.O_RDWR, 0) for number in range(3)]
-        words = ["/bin/bash", str(sent.folder / SCRIPT)]
+        devnull = [(os.POSIX_SPAWN_OPEN, number, os.devnull, os.O_RDWR, 0) for number in range(3)]
+        command = ["/bin/bash", str(job.folder / SCRIPT)]
         # A session of its own: Ctrl-C is for the tuner.
-        pid = os.posix_spawn(words[0], words, environment, file_actions=quiet, setsid=True)
-        sent.waits = "starting"
-        self._scripts[sent.tag] = ScriptProcess(pid=pid, host=gethostname(), nodes=nodes, own=True)
-        sent.write({"script": self._scripts[sent.tag].document()})
+        pid = os.posix_spawn(command[0], command, environment, file_actions=devnull, setsid=True)
+        self._observe(tracked, machine.StillWaiting(reason="starting"))
+        self._scripts[job.tag] = script = ScriptProcess(pid=pid, host=gethostname(), nodes=nodes, child=True)
+        job.record({"script": script.document()})
 
-    def _waits(self, sent: SlurmJob) -> bool:
-        return sent.began is None and sent.told is None and sent.waited is not None
+    def _unstarted(self, tracked: TrackedJob) -> bool:
+        """Whether this process has yet to start the job."""
+        phase = tracked.state.phase
+        waits = isinstance(phase, machine.Waiting) and phase.last_seen is not None
+        return waits and tracked.job.tag not in self._scripts
 
-    def _fit(self) -> list[str]:
-        return [name for name in self._wanted if name not in self.excluded]
+    def _healthy_nodes(self) -> list[str]:
+        return [name for name in self._site_nodes if name not in self.excluded]
 
-    def _held(self) -> set[str]:
-        """Nodes of the jobs that run."""
-        scripts = (self._scripts.get(sent.tag) for sent in self._open())
+    def _busy_nodes(self) -> set[str]:
+        scripts = (self._scripts.get(tracked.job.tag) for tracked in self._tracker.open_jobs())
         return {name for script in scripts if script is not None for name in script.nodes}
 
-    # -- where jobs are
+    # -- watching
 
     def wait(self, most: float) -> None:
-        """Until a job's files have changed or its script has ended."""
-        deadline, before = self.now() + most, self._stand()
-        while (left := deadline - self.now()) > 0 and self._stand() == before:
-            self._sleep(min(LOOK, left))
+        """Wait until a job's files change or its script ends."""
+        deadline, before = self.now() + most, self._marks()
+        while (left := deadline - self.now()) > 0 and self._marks() == before:
+            self._tracker.sleep(min(MIN_FILE_INTERVAL, left))
 
-    def _stand(self) -> list[object]:
-        return [(sent.mark(), self._lives(sent)) for sent in self._open()]
+    def _marks(self) -> list[object]:
+        return [(tracked.file_marks(), self._alive(tracked)) for tracked in self._tracker.open_jobs()]
 
     def poll(self, handles: Sequence[str]) -> Mapping[str, JobStatus]:
-        """Where each job is: by its files and its script; Slurm is asked only where these say nothing."""
-        found = {handle: self._find(handle) for handle in handles}
+        """Return each job's status: by its files and its script; Slurm is asked only where these say nothing."""
+        found = {handle: self._tracker.find(handle) for handle in handles}
         for script in self._scripts.values():
             with suppress(ChildProcessError):
-                if script.own:
-                    os.waitpid(script.pid, os.WNOHANG)  # its last moments are nobody's: it is not left a zombie
-        now = self.now()
-        due = now >= self._pace.due
+                if script.child:
+                    os.waitpid(script.pid, os.WNOHANG)  # reap it: its exit code is in ended.json
+        now, interval = self.now(), self._tracker.poll_interval
+        due = now >= interval.due
         if due:
-            self._pace.asked(now, stirred=False)
-        for sent in self._jobs.values():
-            if sent.tag not in self._settled:
-                self._see(sent, now, due=due)
+            interval.polled(now, changed=False)
+        for tracked in self._tracker.jobs.values():
+            if tracked.job.tag not in self._settled:
+                self._update(tracked, now, due=due)
         self._start_next()
-        return {handle: self._status(sent) for handle, sent in found.items()}
+        return {handle: self._tracker.status(tracked, self._cancel) for handle, tracked in found.items()}
 
-    def _see(self, sent: SlurmJob, now: float, *, due: bool) -> None:
-        """Look at a job's files and at its script, and settle how it ended where it has."""
-        if sent.silent and not due:
+    def _update(self, tracked: TrackedJob, now: float, *, due: bool) -> None:
+        """Observe a job's files and its script, and settle how it ended where it has."""
+        if not tracked.state.queue.reachable and not due:
             return
-        if not sent.over:
-            lives = self._lives(sent)
-            if sent.look(now):  # after that: a script's last act is its word
-                self._pace.stir(now)
-            if lives or self._waits(sent):
-                sent.settling = None
-            elif not sent.over and self._script(sent) is None:
-                sent.over = sent.lost = True
-            elif not sent.over:
-                # It may be so young that the system cannot say yet what it runs, or its word may come late.
-                sent.settling = now if sent.settling is None else sent.settling
-                if due and now - sent.settling >= LATE and not self._still_there(sent):
-                    sent.close(KILLED, "", now)
-        if sent.over and not sent.lost:
-            self._settle(sent)
+        if not isinstance(tracked.state.phase, machine.Unsettled | machine.Ended | machine.Lost):
+            alive = self._alive(tracked)
+            if tracked.read_files(now):  # after the process: the exit file is the last that a script writes
+                self._tracker.poll_interval.reset(now)
+            if not tracked.state.over:
+                self._update_process(tracked, now, alive=alive, due=due)
+        if isinstance(tracked.state.phase, machine.Unsettled | machine.Ended):
+            self._settle(tracked)
 
-    def _still_there(self, sent: SlurmJob) -> bool:
-        """Whether a step is there whose script is not; here it has lost it, and is ended: nobody would hear of it."""
-        script = self._script(sent)
+    def _update_process(self, tracked: TrackedJob, now: float, *, alive: bool, due: bool) -> None:
+        """Observe the process of a job whose files report no exit.
+
+        A process without its command line may be so young that the system does not show it yet, and the exit file may
+        come late: the process is gone only after `EXIT_FILE_DELAY`, and once Slurm has no step of it.
+        """
+        if alive or self._unstarted(tracked):
+            self._observe(tracked, machine.ScriptAlive())
+        elif self._script(tracked) is None:
+            self._observe(tracked, machine.NothingFound())
+        else:
+            since = tracked.state.queue.over_since
+            late = due and since is not None and now - since >= EXIT_FILE_DELAY
+            confirmed = late and not self._step_remains(tracked)
+            self._observe(tracked, machine.ScriptGone(now=now, confirmed=confirmed))
+
+    def _step_remains(self, tracked: TrackedJob) -> bool:
+        """Whether a step is left whose script is gone; where the script ran here, the step is cancelled."""
+        job, script = tracked.job, self._script(tracked)
+        query = self._queue.cancel_steps if script is not None and script.on_this_host else self._queue.steps
         try:
-            ask = self._queue.end_steps if script is not None and script.near else self._queue.steps
-            there, sent.silent = bool(ask(sent.number, sent.name)), False
+            remains = bool(query(job.id, job.name))
         except ControllerUnreachable:
-            there = sent.silent = True
-        return there
+            self._observe(tracked, machine.ControllerQueried(answered=False))
+            return True
+        self._observe(tracked, machine.ControllerQueried(answered=True))
+        return remains
 
-    def _settle(self, sent: SlurmJob) -> None:
-        """Once it has ended: whether its nodes have failed, so that it is begun anew on others."""
-        script, noted = self._script(sent), sent.noted()
-        if not noted.get("settled") and not sent.ending and script is not None:
-            if result_of(sent, on_host=self._program.on_host).outcome is not Outcome.MEASURED:
-                there = self._queue.nodes_of(sent.number)
-                bad = self._queue.unfit_among(",".join(script.nodes)) if script.nodes else {}
-                sent.silent = there is None or bad is None
-                if there is None or bad is None:  # whether its nodes have failed cannot be told yet
-                    sent.over, sent.told, sent.final = False, None, None
-                    return
-                if there:
-                    bad |= {name: "no longer in its allocation" for name in script.nodes if name not in {*there, *bad}}
-                self._leave_out(bad)
-                if bad and sent.stale + 1 < AGAIN and there and sent.number == self._allocation.number:
-                    self._begin_anew(sent, bad)
-                    return
-                if there == []:
-                    sent.final = {**(sent.final or {}), "state": GONE}
-                    sent.write({"final": sent.final})
-            sent.write({"settled": True})
-        self._settled.add(sent.tag)
+    def _settle(self, tracked: TrackedJob) -> None:
+        """Once a job has ended: run it again on other nodes where its own have failed."""
+        job, script, note = tracked.job, self._script(tracked), tracked.job.note()
+        if not note.get("settled") and not tracked.state.cancel_reason and script is not None:
+            failed = result_of(job, tracked.state, on_host=self.on_host).outcome is not Outcome.MEASURED
+            if failed and self._reran(tracked, script):
+                return
+            self._mark_settled(tracked)
+        self._settled.add(job.tag)
 
-    def _begin_anew(self, sent: SlurmJob, bad: Mapping[str, str]) -> None:
-        sent.fail_on(", ".join(bad))
-        sent.put_back(self.now())
-        sent.final, sent.waited = None, self.now()
-        del self._scripts[sent.tag]
-        sent.write({"script": None, "final": None})
+    def _mark_settled(self, tracked: TrackedJob) -> None:
+        tracked.job.record({"settled": True})
+        self._settled.add(tracked.job.tag)
 
-    def _lives(self, sent: SlurmJob) -> bool:
-        script = self._script(sent)
-        return script is not None and script.lives(sent.folder / SCRIPT)
+    def _reran(self, tracked: TrackedJob, script: ScriptProcess) -> bool:
+        """Run a job again whose nodes have failed; whether its end is not settled, for this or want of an answer."""
+        job, state = tracked.job, tracked.state
+        allocated = self._queue.nodes_of(job.id)
+        failed = self._queue.failed_among(",".join(script.nodes)) if script.nodes else {}
+        if allocated is None or failed is None:
+            self._observe(tracked, machine.EndChecked(answered=False))
+            return True
+        self._observe(tracked, machine.EndChecked(answered=True))
+        if allocated:
+            gone = [name for name in script.nodes if name not in {*allocated, *failed}]
+            failed |= dict.fromkeys(gone, "no longer in its allocation")
+        self._tracker.exclude(failed)
+        if failed and state.last_requeued + 1 < MAX_RERUNS and allocated and job.id == self._allocation.number:
+            self._observe(tracked, machine.RestartedElsewhere(failed_nodes=", ".join(failed), now=self.now()))
+            del self._scripts[job.tag]
+            job.record({"script": None})
+            return True
+        if not allocated:
+            self._observe(tracked, machine.AllocationEnded())
+        return False
 
-    def _leave_out(self, bad: Mapping[str, str]) -> None:
-        super()._leave_out(bad)
-        self._take_away()
+    def _observe(self, tracked: TrackedJob, observation: machine.Observation) -> None:
+        tracked.observe(observation, self.now())
 
-    def _take_away(self) -> None:
-        """No more nodes than have not failed."""
-        self.nodes = min(self._most, len(self._fit()))
+    def _alive(self, tracked: TrackedJob) -> bool:
+        script = self._script(tracked)
+        return script is not None and script.alive(tracked.job.folder / SCRIPT)
 
-    def _script(self, sent: SlurmJob) -> ScriptProcess | None:
-        """The process that keeps a job; None before it was started."""
-        if sent.tag not in self._scripts:
-            noted = ScriptProcess.of(sent.noted().get("script"))
-            if noted is not None:
-                self._scripts[sent.tag] = noted
-        return self._scripts.get(sent.tag)
+    def _script(self, tracked: TrackedJob) -> ScriptProcess | None:
+        """Return the process that runs a job's script; None before it was started."""
+        tag = tracked.job.tag
+        if tag not in self._scripts and (noted := ScriptProcess.of(tracked.job.note().get("script"))) is not None:
+            self._scripts[tag] = noted
+        return self._scripts.get(tag)
 
     # -- ending
 
-    def _end(self, sent: SlurmJob, why: str) -> None:
+    def cancel(self, handle: str) -> None:
+        """Cancel the job, and return when it is gone."""
+        tracked = self._tracker.find(handle)
+        if tracked is None:
+            return
+        tracked.read_files(self.now())
+        if isinstance(tracked.state.phase, machine.Unsettled):
+            self._observe(tracked, machine.EndChecked(answered=True))  # its nodes matter no more: it does not run again
+            self._mark_settled(tracked)
+        elif not tracked.state.over:
+            self._cancel(tracked, "cancelled")
+
+    def _cancel(self, tracked: TrackedJob, reason: str) -> None:
         """End the script, which ends its step, and the step where it does not; return when both are gone."""
-        sent.end_as(why)
-        script, began = self._script(sent), self.now()
-        deadline = began + FAREWELL
-        signals = iter(((0.0, signal.SIGTERM), (STUBBORN, signal.SIGKILL)))
+        self._observe(tracked, machine.CancelRequested(reason=reason))
+        script, began = self._script(tracked), self.now()
+        signals = iter(((0.0, signal.SIGTERM), (KILL_DELAY, signal.SIGKILL)))
         due, number = next(signals)
-        while script is not None and self._lives(sent) and self.now() < deadline:
+        while script is not None and self._alive(tracked) and self.now() < began + MAX_CANCEL_SECONDS:
             if self.now() >= began + due:
                 with suppress(ProcessLookupError, PermissionError):
                     os.kill(script.pid, number)
-                due, number = next(signals, (FAREWELL, number))
-            self._sleep(0.05)
+                due, number = next(signals, (MAX_CANCEL_SECONDS, number))
+            self._tracker.sleep(0.05)
         if script is None:
-            sent.gone(None, self.now())
+            self._tracker.confirm_cancel(tracked, None)
         else:
-            self._end_steps(sent)
+            self._tracker.cancel_steps(tracked)
 
-    def _step(self, sent: SlurmJob) -> str:
-        return next(iter(self._queue.steps(sent.number, sent.name)), f"{sent.number}.0")
+    def collect(self, handle: str) -> JobResult:
+        """Return the job's result: by its result file, its log, and its script's exit."""
+        tracked = self._tracker.find(handle)
+        if tracked is not None and not tracked.state.over:
+            self.poll([handle])
+        return self._tracker.result(handle)
 
-    def adopt(self, job: Job, handle: str | None) -> str | None:  # noqa: ARG002 - the note tells all
-        """The job by the note in its folder, or by the script that was started and not yet noted."""
-        noted = read_object(job.folder / NOTE)
-        if noted.get("tag") != job.tag or not isinstance(noted.get("job"), str):
+    def explain(self, handle: str) -> str:
+        """Return which nodes of a job have failed, or the file to which every rank has written its stacks."""
+        tracked = self._tracker.find(handle)
+        if tracked is None or tracked.state.over:
+            return ""
+        if failed := self._tracker.failed_among(tracked):
+            self._tracker.exclude(failed)
+            return explanation(failed)
+        return self._tracker.write_stacks(tracked, self._step_id)
+
+    def _step_id(self, tracked: TrackedJob) -> str:
+        return next(iter(self._queue.steps(tracked.job.id, tracked.job.name)), f"{tracked.job.id}.0")
+
+    def adopt(self, job: Job, handle: str | None) -> str | None:  # noqa: ARG002 - the note suffices
+        """Return the handle of an earlier process's job: by its note, or by a script started and not yet noted."""
+        note: dict[str, Any] = read_object(job.folder / NOTE)
+        if note.get("tag") != job.tag or not isinstance(note.get("job"), str):
             return None
-        if noted.get("step") is not True:  # an allocation of its own, as the study was begun: none of our nodes
-            for _ in self._tries(f"{job.topology.key} cannot be cancelled"):
+        if note.get("step") is not True:  # it has an allocation of its own: the study was begun that way
+            for _ in self._tracker.attempts(f"cannot cancel {job.topology.key}"):
                 with suppress(ControllerUnreachable):
-                    self._queue.end(job_name(job.tag))
+                    self._queue.cancel(job_name(job.tag))
                     return None
-        known = self._known(job.folder, job.tag, noted["job"], waits=False)
-        sent = self._jobs[known]
-        if self._script(sent) is None and not sent.over and not self._waits(sent):
-            script = ScriptProcess.found(job.tag, sent.folder / SCRIPT)
+        known = self._tracker.track(job.folder, job.tag, note["job"], submitted=False)
+        tracked = self._tracker.jobs[known]
+        if self._script(tracked) is None and not tracked.state.over and not self._unstarted(tracked):
+            script = ScriptProcess.found(job.tag, tracked.job.folder / SCRIPT)
             if script is not None:
                 self._scripts[job.tag] = script
-            elif sent.stale >= 0:
-                sent.waited = self.now()  # it was to be begun anew
+            elif tracked.state.last_requeued >= 0:  # it was to run again
+                self._observe(tracked, machine.StillWaiting(last_seen=self.now()))
             else:
-                del self._jobs[known]
+                del self._tracker.jobs[known]
                 return None
         return known

@@ -1,0 +1,543 @@
+"""The states of a Slurm job and the transitions between them: pure functions without clock, files or commands.
+
+    Waiting -> Running -> Exited -> Ended      Waiting, Running, Exited -> Ended   (cancelled, or reported by Slurm)
+       ^          |          |        |        Waiting, Running         -> Lost    (gone from the queue)
+       +----------+----------+--------+        Ended <-> Unsettled                 (a step whose nodes may have failed)
+                         runs again
+
+Two sources report on a job: the files that its script writes (`began.json`, `ended.json`), and Slurm's queue. The
+script takes precedence: the queue decides only where the script has reported no final exit.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+from tuner.launch.contract import JobState, JobStatus
+from tuner.launch.log_tail import LogProgress
+from tuner.launch.slurm.parsing import QueuedJob, waiting_reason
+
+EXIT_FILE_DELAY: Final = 3.0
+"""Seconds by which a network file system may show a file of the job later than the queue reports the job's end."""
+
+REQUEUE_DELAY: Final = 30.0
+"""Seconds after which Slurm is not expected to requeue a preempted job any more."""
+
+MAX_ABSENCES: Final = 2
+"""Consecutive readings of the queue without a job before the job is lost."""
+
+MIN_SIGNAL_EXIT_CODE: Final = 128
+"""Exit codes from here on stand for a signal; a job that Slurm requeues ends with one."""
+
+ALLOCATION_ENDED: Final = "ALLOCATION_ENDED"
+"""The state of a job step whose allocation has ended; Slurm has no such state."""
+
+SCRIPT_KILLED: Final = "KILLED"
+"""The state of a job step whose script was killed; Slurm has no such state."""
+
+
+# -- what the script and the queue report
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScriptRun:
+    """One execution of the job's script, from `began.json`."""
+
+    restart: int
+    """How often Slurm had restarted the job before."""
+    began: float
+    nodes: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScriptExit:
+    """The exit of the job's script, from `ended.json`."""
+
+    restart: int
+    began: float
+    ended: float
+    code: int | None
+    signalled: bool = False
+    """Whether the script was asked to stop, as it is before a requeue."""
+
+    @property
+    def final(self) -> bool:
+        """Whether the script ended by itself, so that Slurm does not requeue the job."""
+        return not self.signalled and self.code is not None and self.code < MIN_SIGNAL_EXIT_CODE
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EndReport:
+    """The end of a job as the queue or the launcher reports it, where the script has reported none."""
+
+    state: str
+    """Slurm's state, `ALLOCATION_ENDED` or `SCRIPT_KILLED`."""
+    reason: str = ""
+    at: float = 0.0
+    began: float | None = None
+    exit_code: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScriptFiles:
+    """The files of the script at one moment, by the launcher's clock."""
+
+    now: float
+    run: ScriptRun | None = None
+    exit: ScriptExit | None = None
+
+
+# -- states
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Waiting:
+    """The script has not begun: the job is queued, for the first time or again."""
+
+    last_seen: float | None = None
+    """When the job was last known to wait; None where this process has not seen it wait."""
+    reason: str = "queued"
+    """The reason to print where the queue names none."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Running:
+    """The script has begun and reported no exit."""
+
+    run: ScriptRun
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Exited:
+    """The script was ended by a signal: Slurm may requeue the job."""
+
+    run: ScriptRun | None
+    exit: ScriptExit
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ended:
+    """The job is over."""
+
+    run: ScriptRun | None = None
+    exit: ScriptExit | None = None
+    report: EndReport | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unsettled:
+    """A job step has ended, and Slurm has not said yet whether its nodes failed, so that it has to run again."""
+
+    ended: Ended
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lost:
+    """The queue has no such job, and nothing reports how it ended."""
+
+    run: ScriptRun | None = None
+
+
+Phase = Waiting | Running | Exited | Unsettled | Ended | Lost
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueView:
+    """The job in the queue, as last read."""
+
+    row: QueuedJob | None = None
+    absences: int = 0
+    """Consecutive readings without the job."""
+    reachable: bool = True
+    """Whether the controller answered the last query."""
+    over_since: float | None = None
+    """When the queue first reported the job as over or preempted."""
+    resumed: float = 0.0
+    """When the job last ceased to be suspended."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SlurmState:
+    """All that is known of a job that was submitted."""
+
+    phase: Phase = field(default_factory=Waiting)
+    queue: QueueView = field(default_factory=QueueView)
+    requeueable: bool = True
+    """Whether Slurm may run the job again; it never reruns a job step."""
+    last_requeued: int = -1
+    """The last restart that ended with a requeue; files of runs up to this one are stale."""
+    earlier_seconds: float = 0.0
+    """Seconds for which requeued runs occupied their nodes."""
+    failed_nodes: str = ""
+    """Nodes whose failure caused the last requeue."""
+    nodes: str = ""
+    """Nodes of the current run, as Slurm writes a list of nodes."""
+    suspect_nodes: str = ""
+    """Nodes of which at least one may have failed; the launcher has yet to ask Slurm which."""
+    cancel_reason: str = ""
+    """Why the tuner cancels the job; empty where it does not."""
+
+    @property
+    def over(self) -> bool:
+        """Whether the job is over or lost."""
+        return isinstance(self.phase, Ended | Lost)
+
+    @property
+    def run(self) -> ScriptRun | None:
+        """The current run, or the last one."""
+        match self.phase:
+            case Waiting():
+                return None
+            case Unsettled(ended=ended):
+                return ended.run
+            case phase:
+                return phase.run
+
+    @property
+    def exit(self) -> ScriptExit | None:
+        """The exit that the script of the current run has reported."""
+        phase = self.phase.ended if isinstance(self.phase, Unsettled) else self.phase
+        return phase.exit if isinstance(phase, Exited | Ended) else None
+
+    @property
+    def report(self) -> EndReport | None:
+        """The end as the queue or the launcher reports it."""
+        phase = self.phase.ended if isinstance(self.phase, Unsettled) else self.phase
+        return phase.report if isinstance(phase, Ended) else None
+
+    @property
+    def restart(self) -> int:
+        """The restart that the current run belongs to; -1 where none has begun."""
+        return max((source.restart for source in (self.run, self.exit) if source is not None), default=-1)
+
+
+# -- observations
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FilesRead:
+    """The script's files were read."""
+
+    files: ScriptFiles
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueRead:
+    """The queue was read, and the script's files after it."""
+
+    row: QueuedJob | None
+    """None where the queue has no such job."""
+    files: ScriptFiles
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ControllerQueried:
+    """The controller was asked about the job."""
+
+    answered: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StillWaiting:
+    """The launcher has yet to start the job, or has just done so."""
+
+    reason: str = "queued"
+    last_seen: float | None = None
+    """When the job was found waiting; None: no news."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CancelRequested:
+    """The tuner is about to cancel the job."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CancelConfirmed:
+    """The job is gone after a cancel."""
+
+    row: QueuedJob | None
+    files: ScriptFiles
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScriptGone:
+    """The process that runs a step's script is gone, and its exit file is missing."""
+
+    now: float
+    confirmed: bool
+    """Whether Slurm confirms that the step is gone too."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScriptAlive:
+    """The process that runs a step's script is there."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NothingFound:
+    """Neither a process nor a file of a step was found."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExitCodeRead:
+    """Slurm reports the exit code of a script that reported none."""
+
+    code: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodesExamined:
+    """Slurm reports which of the suspect nodes have failed."""
+
+    failed: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EndChecked:
+    """Slurm was asked whether the nodes of a step that has ended have failed."""
+
+    answered: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AllocationEnded:
+    """A step has ended because its allocation has."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RestartedElsewhere:
+    """The launcher runs a step again on other nodes, since its own have failed."""
+
+    failed_nodes: str
+    now: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NoteRead:
+    """The job's note, in which an earlier or another process may have recorded a cancel or an end."""
+
+    cancel_reason: str
+    report: EndReport | None
+    last_requeued: int
+    nodes: str
+    files: ScriptFiles
+
+
+Observation = (
+    FilesRead
+    | QueueRead
+    | ControllerQueried
+    | StillWaiting
+    | CancelRequested
+    | CancelConfirmed
+    | ScriptGone
+    | ScriptAlive
+    | NothingFound
+    | ExitCodeRead
+    | NodesExamined
+    | EndChecked
+    | AllocationEnded
+    | RestartedElsewhere
+    | NoteRead
+)
+
+
+# -- transitions
+
+
+def next_state(state: SlurmState, observation: Observation) -> SlurmState:
+    """Return the state after an observation."""
+    match observation:
+        case FilesRead(files=files):
+            return _after_files(state, files)
+        case QueueRead(row=row, files=files):
+            return _after_queue(state, row, files)
+        case ControllerQueried(answered=answered):
+            return _in_queue(state, reachable=answered)
+        case StillWaiting(reason=reason, last_seen=last_seen):
+            if not isinstance(state.phase, Waiting):
+                return state
+            last_seen = state.phase.last_seen if last_seen is None else last_seen
+            return replace(state, phase=Waiting(last_seen=last_seen, reason=reason))
+        case CancelRequested(reason=reason):
+            return replace(state, cancel_reason=reason)
+        case CancelConfirmed(row=row, files=files):
+            return _after_cancel(state, row, files)
+        case ScriptAlive():
+            return _in_queue(state, over_since=None)
+        case ScriptGone(now=now, confirmed=confirmed):
+            state = _in_queue(state, over_since=_first(state.queue.over_since, now))
+            return _reported(state, SCRIPT_KILLED, "", now) if confirmed and not state.over else state
+        case NothingFound():
+            return state if state.over else replace(state, phase=Lost(run=state.run))
+        case ExitCodeRead(code=code):
+            return state if state.report is None else _with_report(state, replace(state.report, exit_code=code))
+        case NodesExamined(failed=failed):
+            return replace(state, suspect_nodes="", failed_nodes=state.failed_nodes if state.over else failed)
+        case EndChecked(answered=answered):
+            return _after_end_check(state, answered=answered)
+        case AllocationEnded():
+            return _with_report(state, replace(state.report or EndReport(state=""), state=ALLOCATION_ENDED))
+        case RestartedElsewhere(failed_nodes=failed, now=now):
+            return replace(_requeued(state, now), failed_nodes=failed)
+        case NoteRead():
+            return _after_note(state, observation)
+
+
+def _after_files(state: SlurmState, files: ScriptFiles) -> SlurmState:
+    """Return the state after the script's files: a newer run replaces the current one, and with it its exit."""
+    if isinstance(state.phase, Unsettled | Ended | Lost):
+        return state
+    run, exited, nodes = state.run, state.exit, state.nodes
+    found = files.run
+    if found is not None and found.restart > max(state.last_requeued, run.restart if run is not None else -1):
+        last_seen = state.phase.last_seen if isinstance(state.phase, Waiting) else None
+        run, nodes = replace(found, began=max(last_seen or 0.0, min(files.now, found.began))), found.nodes
+        exited = exited if exited is not None and exited.restart >= run.restart else None
+    ended = files.exit
+    if exited is None and ended is not None and ended.restart > state.last_requeued:
+        exited = ended if run is None or ended.restart >= run.restart else None
+    return replace(state, nodes=nodes, phase=_phase(state, run, exited))
+
+
+def _phase(state: SlurmState, run: ScriptRun | None, exited: ScriptExit | None) -> Phase:
+    """Return the phase of a job that is not over, by what its script has reported."""
+    if exited is not None:
+        over = exited.final or not state.requeueable
+        return Ended(run=run, exit=exited) if over else Exited(run=run, exit=exited)
+    return state.phase if run is None else Running(run=run)
+
+
+def _after_queue(state: SlurmState, row: QueuedJob | None, files: ScriptFiles) -> SlurmState:
+    """Return the state after the queue was read, and the files after it, whose end of the job takes precedence."""
+    before, queue, now = state, state.queue, files.now
+    if row is None:
+        absences = queue.absences + 1
+        state = _after_files(_in_queue(state, absences=absences, reachable=True), files)
+        if state.over or (state.exit is None and absences < MAX_ABSENCES):
+            return state
+        return replace(
+            state, phase=Lost(run=state.run) if state.exit is None else Ended(run=state.run, exit=state.exit)
+        )
+    ceased = queue.row is not None and queue.row.suspended and not row.suspended
+    resumed = now if ceased else queue.resumed
+    state = _after_files(_in_queue(state, row=row, absences=0, reachable=True, resumed=resumed), files)
+    if state.over:
+        return state
+    if row.job_state is JobState.WAITING and not row.suspended:
+        state = _in_queue(state, over_since=None)
+        if isinstance(state.phase, Waiting):
+            return replace(state, phase=replace(state.phase, last_seen=now))
+        begun_before = not isinstance(before.phase, Waiting) and before.restart == state.restart
+        return replace(_requeued(state, now), suspect_nodes=state.nodes) if begun_before else state
+    nodes = row.nodes or state.nodes
+    if row.job_state in (JobState.RUNNING, JobState.WAITING):
+        return _in_queue(replace(state, nodes=nodes), over_since=None)
+    return _after_end_in_queue(replace(state, nodes=nodes), row, now)
+
+
+def _after_end_in_queue(state: SlurmState, row: QueuedJob, now: float) -> SlurmState:
+    """Return the state once the queue reports the job as over or preempted: its files, or a requeue, may come late."""
+    since = _first(state.queue.over_since, now)
+    state = _in_queue(state, over_since=since)
+    node_failed = row.state == "NODE_FAIL"
+    if node_failed:
+        state = replace(state, suspect_nodes=state.nodes)
+    delay = REQUEUE_DELAY if row.job_state is None else EXIT_FILE_DELAY if state.exit is None else 0.0
+    return _reported(state, row.state, row.reason, now) if node_failed or now - since >= delay else state
+
+
+def _after_cancel(state: SlurmState, row: QueuedJob | None, files: ScriptFiles) -> SlurmState:
+    state = _after_files(state, files)
+    if state.over:
+        return state
+    if row is None:
+        return _reported(state, "CANCELLED", "", files.now)
+    return _reported(_in_queue(state, row=row), row.state, row.reason, files.now)
+
+
+def _after_end_check(state: SlurmState, *, answered: bool) -> SlurmState:
+    phase = state.phase
+    if answered and isinstance(phase, Unsettled):
+        phase = phase.ended
+    elif not answered and isinstance(phase, Ended):
+        phase = Unsettled(ended=phase)
+    return _in_queue(replace(state, phase=phase), reachable=answered)
+
+
+def _after_note(state: SlurmState, note: NoteRead) -> SlurmState:
+    state = replace(state, cancel_reason=note.cancel_reason or state.cancel_reason)
+    if note.report is None:
+        return state
+    state = _after_files(replace(state, last_requeued=max(state.last_requeued, note.last_requeued)), note.files)
+    return replace(
+        state,
+        nodes=note.nodes or state.nodes,
+        phase=Ended(run=state.run, exit=state.exit, report=note.report),
+    )
+
+
+def _requeued(state: SlurmState, now: float) -> SlurmState:
+    """Return the state of a job that is to run again: all that its run leaves behind is its cost."""
+    run, exited = state.run, state.exit
+    seconds = max(0.0, (exited.ended if exited is not None else now) - run.began) if run is not None else 0.0
+    return replace(
+        state,
+        phase=Waiting(last_seen=now),
+        last_requeued=max(state.restart, state.last_requeued),
+        earlier_seconds=state.earlier_seconds + seconds,
+        queue=replace(state.queue, over_since=None),
+    )
+
+
+def _reported(state: SlurmState, name: str, reason: str, now: float) -> SlurmState:
+    """Return the state of a job that ends by a report of the queue or of the launcher."""
+    report = EndReport(state=name, reason=reason, at=now, began=state.run.began if state.run is not None else None)
+    return _with_report(state, report)
+
+
+def _with_report(state: SlurmState, report: EndReport) -> SlurmState:
+    return replace(state, phase=Ended(run=state.run, exit=state.exit, report=report))
+
+
+def _in_queue(state: SlurmState, **changes: Any) -> SlurmState:
+    return replace(state, queue=replace(state.queue, **changes))
+
+
+def _first(earlier: float | None, now: float) -> float:
+    return now if earlier is None else earlier
+
+
+# -- for the study
+
+
+def status_of(state: SlurmState, log: LogProgress, now: float) -> JobStatus:
+    """Return the status of a job for the study's loop."""
+    began = state.run.began if state.run is not None else None
+    row = state.queue.row
+    if state.over:
+        job_state = JobState.LOST if isinstance(state.phase, Lost) else JobState.ENDED
+        return JobStatus(state=job_state, began=began, iterations=log.iterations)
+    if not state.queue.reachable:
+        return JobStatus(state=JobState.UNKNOWN, reason="Slurm does not answer")
+    runs_in_queue = row is not None and row.job_state is JobState.RUNNING
+    if began is None or (row is not None and row.suspended):
+        return JobStatus(state=JobState.WAITING, reason="starting" if runs_in_queue else _why_it_waits(state))
+    return JobStatus(
+        state=JobState.RUNNING,
+        began=began,
+        iterations=log.iterations,
+        seconds_in=max(0.0, now - max(log.finished or began, state.queue.resumed)),
+        share=log.share,
+        moved=max(log.moved or began, state.queue.resumed),
+    )
+
+
+def _why_it_waits(state: SlurmState) -> str:
+    row = state.queue.row
+    fallback = state.phase.reason if isinstance(state.phase, Waiting) else "queued"
+    reason = waiting_reason(row) if row is not None else fallback
+    return f"restarting after {state.failed_nodes} failed: {reason}" if state.failed_nodes else reason
