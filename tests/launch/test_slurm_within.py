@@ -185,7 +185,7 @@ def test_a_job_that_the_system_cannot_start_now_waits_and_is_started_later(
         until(steps, handle, is_in(JobState.ENDED))
         assert steps.collect(handle).outcome is Outcome.MEASURED
     monkeypatch.setenv("TOO_LARGE", "x" * 200_000)
-    with pytest.raises(LaunchError, match="cannot start .*: Argument list too long"):
+    with pytest.raises(LaunchError, match=r"cannot start .*: Argument list too long"):
         steps.submit(within.job("good"))
     assert not within.jobs[-1].folder.exists()
 

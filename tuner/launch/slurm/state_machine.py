@@ -184,6 +184,11 @@ class SlurmState:
         return isinstance(self.phase, Ended | Lost)
 
     @property
+    def finished(self) -> bool:
+        """Whether the job does not run any more, be it over or not settled."""
+        return isinstance(self.phase, Unsettled | Ended | Lost)
+
+    @property
     def run(self) -> ScriptRun | None:
         """The current run, or the last one."""
         match self.phase:
@@ -370,26 +375,28 @@ def next_state(state: SlurmState, observation: Observation) -> SlurmState:
             return _in_queue(state, over_since=None)
         case ScriptGone(now=now, confirmed=confirmed):
             state = _in_queue(state, over_since=_first(state.queue.over_since, now))
-            return _reported(state, SCRIPT_KILLED, "", now) if confirmed and not state.over else state
+            return _reported(state, SCRIPT_KILLED, "", now) if confirmed and not state.finished else state
         case NothingFound():
-            return state if state.over else replace(state, phase=Lost(run=state.run))
-        case ExitCodeRead(code=code):
-            return state if state.report is None else _with_report(state, replace(state.report, exit_code=code))
+            return state if state.finished else replace(state, phase=Lost(run=state.run))
+        case ExitCodeRead(code=code) if isinstance(state.phase, Ended) and state.report is not None:
+            return _with_report(state, replace(state.report, exit_code=code))
         case NodesExamined(failed=failed):
             return replace(state, suspect_nodes="", failed_nodes=state.failed_nodes if state.over else failed)
         case EndChecked(answered=answered):
             return _after_end_check(state, answered=answered)
-        case AllocationEnded():
+        case AllocationEnded() if isinstance(state.phase, Ended):
             return _with_report(state, replace(state.report or EndReport(state=""), state=ALLOCATION_ENDED))
         case RestartedElsewhere(failed_nodes=failed, now=now):
             return replace(_requeued(state, now), failed_nodes=failed)
         case NoteRead():
             return _after_note(state, observation)
+        case ExitCodeRead() | AllocationEnded():
+            return state
 
 
 def _after_files(state: SlurmState, files: ScriptFiles) -> SlurmState:
     """Return the state after the script's files: a newer run replaces the current one, and with it its exit."""
-    if isinstance(state.phase, Unsettled | Ended | Lost):
+    if state.finished:
         return state
     run, exited, nodes = state.run, state.exit, state.nodes
     found = files.run
@@ -417,7 +424,7 @@ def _after_queue(state: SlurmState, row: QueuedJob | None, files: ScriptFiles) -
     if row is None:
         absences = queue.absences + 1
         state = _after_files(_in_queue(state, absences=absences, reachable=True), files)
-        if state.over or (state.exit is None and absences < MAX_ABSENCES):
+        if state.finished or (state.exit is None and absences < MAX_ABSENCES):
             return state
         return replace(
             state, phase=Lost(run=state.run) if state.exit is None else Ended(run=state.run, exit=state.exit)
@@ -425,7 +432,7 @@ def _after_queue(state: SlurmState, row: QueuedJob | None, files: ScriptFiles) -
     ceased = queue.row is not None and queue.row.suspended and not row.suspended
     resumed = now if ceased else queue.resumed
     state = _after_files(_in_queue(state, row=row, absences=0, reachable=True, resumed=resumed), files)
-    if state.over:
+    if state.finished:
         return state
     if row.job_state is JobState.WAITING and not row.suspended:
         state = _in_queue(state, over_since=None)
@@ -451,8 +458,10 @@ def _after_end_in_queue(state: SlurmState, row: QueuedJob, now: float) -> SlurmS
 
 
 def _after_cancel(state: SlurmState, row: QueuedJob | None, files: ScriptFiles) -> SlurmState:
+    if isinstance(state.phase, Unsettled):
+        return replace(state, phase=state.phase.ended)
     state = _after_files(state, files)
-    if state.over:
+    if state.finished:
         return state
     if row is None:
         return _reported(state, "CANCELLED", "", files.now)

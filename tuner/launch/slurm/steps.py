@@ -261,7 +261,7 @@ class SlurmStepLauncher:
         """Observe a job's files and its script, and settle how it ended where it has."""
         if not tracked.state.queue.reachable and not due:
             return
-        if not isinstance(tracked.state.phase, machine.Unsettled | machine.Ended | machine.Lost):
+        if not tracked.state.finished:
             alive = self._alive(tracked)
             if tracked.read_files(now):  # after the process: the exit file is the last that a script writes
                 self._tracker.poll_interval.reset(now)
