@@ -5,7 +5,7 @@ VENV ?= .venv
 PIP_ARGS ?=
 BIN := $(VENV)/bin
 
-.PHONY: help run test check lint types test-all test-cluster bench docs clean
+.PHONY: help run test check lint types test-all test-cluster test-lowest test-pythons bench accuracy docs clean
 
 help:             ## show this list
 	@sed -n 's/^\([a-z-]*\): .*## /\1\t/p' $(MAKEFILE_LIST)
@@ -37,6 +37,9 @@ bench: $(VENV)/.ready-to-run  ## speed, as figures and ratios of one run
 	$(BIN)/python benchmarks/startup.py
 	$(BIN)/python benchmarks/report.py
 	$(BIN)/python benchmarks/search.py --quick
+
+accuracy: $(VENV)/.ready-to-test  ## fail if an estimate of the corpus is worse than recorded
+	$(BIN)/python -m benchmarks.accuracy --check
 
 docs: $(VENV)/.ready-to-run  ## write the generated pages of docs/ anew
 	$(BIN)/python docs/generate.py

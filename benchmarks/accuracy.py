@@ -1,16 +1,18 @@
 """How good the estimates are: the table of targets, from published measurements.
 
-    python benchmarks/accuracy.py [--tables FOLDER] [--plots FOLDER]
+    python -m benchmarks.accuracy [--tables FOLDER] [--plots FOLDER]
+    python -m benchmarks.accuracy --check | --record
 
-Without a folder it takes the development tables beside the repository where they are, else the tables that ship. Each
-figure is printed with its target; what the tables at hand cannot tell is left out. `--plots` draws estimate against
-measurement.
+Reads corpus/ unless another folder is given. Each figure is printed with its target; figures that a table cannot give
+are left out. `--plots` draws estimate against measurement. `--check` compares the figures of each source with those
+recorded in benchmarks/accuracy.json and fails with one sentence for each that got worse; `--record` writes that file.
 """
 
 from __future__ import annotations
 
 import argparse
 import re
+import sys
 import time
 from collections.abc import Sequence
 from dataclasses import replace
@@ -19,6 +21,7 @@ from typing import Final
 
 import numpy as np
 
+from benchmarks.recorded_accuracy import RECORD, SOURCES, measure, read_record, worse, write_record
 from tuner.audit import audit, fixed
 from tuner.costmodel.estimate import CostModel
 from tuner.costmodel.evaluation import Evaluation, RowEstimate, evaluate
@@ -26,19 +29,24 @@ from tuner.space.build import space_for
 from tuner.tables import Row, Table, read_table, table_of
 
 ROOT: Final = Path(__file__).resolve().parent.parent
-DEVELOPMENT: Final = ROOT.parent / "shared" / "measured"
-SHIPPED: Final = ROOT / "corpus"
+CORPUS: Final = ROOT / "corpus"
+PLOTTED: Final = ("bloom-a100", "e1-400m-ada", "enoki-h100", "megatron-2021-a100", "tr8-104b-v100")
 SEEDS: Final = range(8)
 ROWS: Final = 5
 DAY: Final = re.compile(r"\d\d-\d\d")
 
 
-def main() -> None:
-    """Print the table."""
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Print the table, or compare with the recorded figures; return the exit code."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--tables", type=Path, default=DEVELOPMENT if DEVELOPMENT.is_dir() else SHIPPED)
-    parser.add_argument("--plots", type=Path)
-    given = parser.parse_args()
+    parser.add_argument("--tables", type=Path, default=CORPUS, help="folder of measurement tables")
+    parser.add_argument("--plots", type=Path, help="folder for accuracy.png")
+    parser.add_argument("--check", action="store_true", help="fail if a figure is worse than recorded")
+    parser.add_argument("--record", action="store_true", help="record the figures")
+    parser.add_argument("--source", action="append", choices=SOURCES, help="check this source only (repeatable)")
+    given = parser.parse_args(arguments)
+    if given.check or given.record:
+        return _check_or_record(given.source or SOURCES, record=given.record)
     tables = {path.stem: read_table(path) for path in sorted(given.tables.glob("*.csv"))}
     print(f"{len(tables)} tables; drawn rows: mean over {len(SEEDS)} seeds\n")
     print("| | figure | target |\n|---|---|---|")
@@ -55,6 +63,21 @@ def main() -> None:
     _speed()
     if given.plots:
         _plots(tables, given.plots)
+    return 0
+
+
+def _check_or_record(sources: Sequence[str], *, record: bool) -> int:
+    measured = measure(sources)
+    recorded = read_record() if RECORD.exists() else {}
+    if record:
+        write_record(recorded | measured)
+        print(f"recorded {len(measured)} sources in {RECORD.relative_to(ROOT)}")
+        return 0
+    expected = recorded if set(sources) == set(SOURCES) else {name: recorded[name] for name in sources}
+    sentences = worse(expected, measured)
+    counted = "1 source" if len(measured) == 1 else f"{len(measured)} sources"
+    print("\n".join(sentences) or f"{counted}: no figure is worse than recorded.")
+    return 1 if sentences else 0
 
 
 def _cleaned(table: Table) -> Table:
@@ -172,7 +195,7 @@ def _plots(tables: dict[str, Table], folder: Path) -> None:
     from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
     folder.mkdir(parents=True, exist_ok=True)
-    shipped = {name: table for name, table in tables.items() if (SHIPPED / f"{name}.csv").exists()}
+    shipped = {name: tables[name] for name in PLOTTED if name in tables}
     figure, axes = plt.subplots(1, 3, figsize=(15, 4.6), constrained_layout=True)
     titles = ("time, no calibration", f"time, {ROWS} rows of each group fitted", "memory, no calibration")
     looks = dict(zip(shipped, zip(_COLOURS, _MARKS, strict=True), strict=False))
@@ -208,4 +231,4 @@ def _pairs(guesses: Sequence[RowEstimate], *, memory: bool) -> list[tuple[float,
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())
