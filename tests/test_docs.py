@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import re
 import shlex
+import shutil
 from pathlib import Path
 
 import pytest
 
 from docs.generate import PAGES
 from tests.conftest import ROOT, Run
-from tests.found_studies import study_in
-from tuner.cli import app
+from tuner.cli import app, main
 from tuner.space.rules import BY_NAME
 
 PROSE = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")] + sorted(
     (ROOT / "docs").glob("*.md")
 )
+BLOCK = re.compile(r"```(\w+)\n(.*?)```", re.DOTALL)
+MAX_README_WORDS = 1200
+STUDY = "bloom-48"
+"""The study that the README or a page begins with `tuner optimize` and that other pages read."""
 
 
 @pytest.mark.parametrize("page", PAGES)
@@ -28,71 +32,113 @@ def test_every_command_stands_in_the_reference_and_in_the_readme() -> None:
     reference, readme = (ROOT / "docs/cli.md").read_text(), (ROOT / "README.md").read_text()
     for command in app.commands:
         assert f"## tuner {command}" in reference
-        assert f"tuner {command}" in readme
+        assert f"`tuner {command}`" in readme
 
 
-def test_the_readme_opens_with_the_two_commands() -> None:
+def test_the_readme_opens_with_make_run_and_stays_short() -> None:
     readme = (ROOT / "README.md").read_text()
-    first = re.search(r"```sh\n(.*?)```", readme, re.DOTALL)
+    first = BLOCK.search(readme)
     assert first
-    assert [line.split("#")[0].strip() for line in first[1].splitlines()] == ["make run", "make test"]
+    assert first[2] == "make run\n"
+    assert len(readme[: first.start()].split(".")) <= 3
+    assert "\nmake test\n" in readme
+    assert len(readme.split()) <= MAX_README_WORDS
 
 
-def _commands(text: str) -> list[str]:
-    blocks = re.findall(r"```sh\n(.*?)```", text, re.DOTALL)
-    lines = [line.split(" #")[0].strip() for block in blocks for line in block.splitlines()]
+def test_the_index_lists_every_page() -> None:
+    index = (ROOT / "docs" / "README.md").read_text()
+    for page in sorted((ROOT / "docs").glob("*.md")):
+        assert page.name == "README.md" or f"]({page.name})" in index, page.name
+
+
+def test_a_page_about_a_task_begins_with_its_command() -> None:
+    """Between the title and the command stands one sentence at most."""
+    index = (ROOT / "docs" / "README.md").read_text()
+    tasks = re.findall(r"^\| \[.+?\]\((.+?)\) \| `tuner", index, re.MULTILINE)
+    assert len(tasks) > 15
+    for page in tasks:
+        before = (ROOT / "docs" / page).read_text().split("```")[0].strip().splitlines()
+        assert before[0].startswith("# "), page
+        assert len(before) <= 3, page
+
+
+def _blocks(page: Path) -> list[tuple[str, str]]:
+    """The language and the text of each fenced block."""
+    return BLOCK.findall(page.read_text())
+
+
+def _commands(block: str) -> list[str]:
+    """The commands of ours in an `sh` block, without their comments."""
+    lines = [line.split(" #")[0].strip() for line in block.splitlines()]
     return [line for line in lines if line.startswith("tuner ")]
 
 
+def _all_commands(page: Path) -> list[str]:
+    return [command for language, text in _blocks(page) if language == "sh" for command in _commands(text)]
+
+
 TUTORIAL = ROOT / "docs" / "tutorial.md"
-"""Its commands build on one another and run as one test."""
+RUNNABLE = [page for page in PROSE if _all_commands(page)]
+
+
+@pytest.fixture(scope="session")
+def begun_study(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of the study that the pages read, made by the command that they show."""
+    runs = tmp_path_factory.mktemp("docs") / "runs"
+    command = ("optimize", "--nodes", "48", "--budget", "40", "--study", STUDY)
+    assert " ".join(("tuner", *command)) in (ROOT / "docs/search.md").read_text()
+    with pytest.raises(SystemExit) as left:
+        main((*command, "--runs", str(runs)))
+    assert left.value.code == 0
+    return runs / STUDY
 
 
 @pytest.mark.parametrize(
-    "command", sorted({c for page in PROSE if page != TUTORIAL for c in _commands(page.read_text())})
+    "page",
+    [pytest.param(page, marks=pytest.mark.slow) if page == TUTORIAL else page for page in RUNNABLE],
+    ids=lambda page: page.name,
 )
-def test_every_command_shown_runs(command: str, run: Run, tmp_path: Path) -> None:
-    words = shlex.split(command)[1:]
-    options = {option for parameter in app.commands[words[0]].params for option in parameter.opts}
-    if "bloom-48" in words and "--study" not in words and "--runs" in options:
-        study_in(tmp_path)
-    said = run(*words, *(["--runs", str(tmp_path)] if "--runs" in options else []))
-    assert said.code in (0, 1)
-    assert (said.code == 1) == ("--exact-nodes" in command and "bloom-14400x80" in command)
+def test_the_commands_of_a_page_run_in_order_and_print_what_it_shows(
+    page: Path, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> None:
+    """In one folder, which holds the tables and logs of the repository and the study of the search page.
 
-
-def test_a_study_that_the_readme_asks_for_is_begun_there_before() -> None:
-    """Who follows it word by word finds the study."""
-    begun: set[str] = set()
-    for command in _commands((ROOT / "README.md").read_text()):
-        words = shlex.split(command)[1:]
-        if "--study" in words:
-            begun.add(words[words.index("--study") + 1])
-        if words[0] in ("report", "export", "dashboard"):
-            assert words[1] in begun, command
-
-
-@pytest.mark.slow
-def test_the_tutorial_comes_out_as_it_stands(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each command after the other in one folder, and what is shown beneath one is what it prints."""
-    (tmp_path / "tests").mkdir()
-    (tmp_path / "tests" / "data").symlink_to(ROOT / "tests" / "data")
-    for name in ("corpus", "docs"):
+    A `text` block shows what the last command before it prints, but for what an ellipsis stands for.
+    """
+    for name in ("corpus", "docs", "tests"):
         (tmp_path / name).symlink_to(ROOT / name)
+    (tmp_path / "runs").mkdir()
     monkeypatch.chdir(tmp_path)
-    printed = ""
-    blocks = re.findall(r"```(sh|text)\n(.*?)```", TUTORIAL.read_text(), re.DOTALL)
-    assert len(blocks) > 12
-    for kind, text in blocks:
-        if kind == "text":
-            for line in text.splitlines():
-                assert " ".join(line.split()) in printed, line
-            continue
-        for command in text.splitlines():
+    commands = _all_commands(page)
+    if any(STUDY in command for command in commands) and not any(f"--study {STUDY}" in command for command in commands):
+        shutil.copytree(request.getfixturevalue("begun_study"), tmp_path / "runs" / STUDY)
+    printed = None
+    for language, text in _blocks(page):
+        if language == "text":
+            assert printed is not None, f"{page.name} shows output of no command: {text}"
+            for part in (part for line in text.splitlines() for part in line.split("...")):
+                assert " ".join(part.split()) in printed, part
+        commands = _commands(text) if language == "sh" else []
+        for command in commands:
             said = run(*shlex.split(command)[1:])
-            assert said.code == 0, f"{command}: {said.err}"
+            assert said.code == int("--exact-nodes" in command and "bloom-14400x80" in command), (
+                f"{command}: {said.err}"
+            )
             printed = " ".join((said.out + said.err).split())
-    assert {"ds_config.json", "launch.sh", "README.md"} <= {path.name for path in Path("runs/llama").iterdir()}
+        if not commands and language != "text":
+            printed = None
+
+
+def test_a_study_that_a_page_asks_for_is_begun_there_or_on_the_page_of_the_search() -> None:
+    """Who follows the README word by word finds the study."""
+    for page in RUNNABLE:
+        begun = set[str]() if page.name == "README.md" else {STUDY}
+        for command in _all_commands(page):
+            words = shlex.split(command)[1:]
+            if "--study" in words:
+                begun.add(words[words.index("--study") + 1])
+            if words[0] in ("report", "export", "dashboard"):
+                assert words[1] in begun, f"{page.name}: {command}"
 
 
 @pytest.mark.parametrize("page", PROSE, ids=lambda page: page.name)
@@ -112,32 +158,9 @@ def test_every_picture_is_shown_somewhere_and_small() -> None:
     assert all(each.stat().st_size <= 300_000 for each in pictures)
 
 
-SHOWN = [
-    ("SIMULATED: study", ("optimize", "--nodes", "48", "--budget", "40")),
-    ("tuner: none of", ("plan", "--model", "bloom-14400x80", "--exact-nodes")),
-    ("line 5: error, other-model", ("audit", "tests/data/reports/tr8-104b.md")),
-    ("x law     fill-nodes", ("explain", "tp8-pp5-mbs2-z1")),
-    ("docs/example.log: 4", ("measure", "docs/example.log", "tp8-pp12-dp4-mbs1-z1")),
-]
-
-
-@pytest.mark.parametrize(("start", "arguments"), SHOWN)
-def test_the_output_shown_in_the_readme_is_what_the_command_prints(
-    start: str, arguments: tuple[str, ...], run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """But for times, and for what an ellipsis stands for."""
-    blocks = re.findall(r"```text\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
-    (block,) = [block for block in blocks if block.startswith(start)]
-    for name in ("corpus", "docs", "tests"):
-        (tmp_path / name).symlink_to(ROOT / name)
-    monkeypatch.chdir(tmp_path)
-    said = run(*arguments)
-    printed = " ".join((said.out + said.err).split())
-    for part in re.sub(r"counted in [0-9.]+ s", "...", block).split("..."):
-        assert " ".join(part.split()) in printed
-
-
-RECIPES = re.findall(r"^\| [^|]+ \| `(tuner [^|]+)` \| (.+) \|$", (ROOT / "README.md").read_text(), re.MULTILINE)
+RECIPES = re.findall(
+    r"^\| [^|]+ \| `(tuner [^|]+)` \| (.+) \|$", (ROOT / "docs/field-reports.md").read_text(), re.MULTILINE
+)
 
 
 def test_there_are_five_recipes() -> None:
@@ -145,7 +168,7 @@ def test_there_are_five_recipes() -> None:
 
 
 @pytest.mark.parametrize(("command", "answer"), RECIPES)
-def test_a_recipe_answers_as_the_readme_says(command: str, answer: str, run: Run, tmp_path: Path) -> None:
+def test_a_recipe_answers_as_the_page_says(command: str, answer: str, run: Run, tmp_path: Path) -> None:
     words = shlex.split(command)[1:]
     said = run(*words, *(["--runs", str(tmp_path)] if words[0] == "optimize" else []))
     figures = re.findall(r"`([^`]+)`", answer)
@@ -161,8 +184,8 @@ def test_the_python_shown_in_the_readme_runs(capsys: pytest.CaptureFixture[str])
     assert capsys.readouterr().out.startswith("tp")
 
 
-def test_the_files_shown_in_the_readme_can_be_used(tmp_path: Path, run: Run) -> None:
-    (block,) = re.findall(r"```toml\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+def test_the_files_shown_in_the_catalog_page_can_be_used(tmp_path: Path, run: Run) -> None:
+    (block,) = re.findall(r"```toml\n(.*?)```", (ROOT / "docs/catalog.md").read_text(), re.DOTALL)
     cluster, model = block.split("# mine.toml")
     (tmp_path / "lab.toml").write_text(cluster)
     (tmp_path / "mine.toml").write_text("#" + model)

@@ -59,7 +59,7 @@ def test_a_sentence_that_the_page_quotes_is_said(
 def test_every_sentence_that_the_page_quotes_stands_in_the_product() -> None:
     """But for its numbers: so that the page cannot quote what is said no more."""
     source = " ".join(re.sub(r'"\s*\n\s*f?"', "", path.read_text()) for path in sorted((ROOT / "tuner").rglob("*.py")))
-    quoted = [line.split("|")[1] for line in PAGE.split("## Sentences")[1].split("##")[0].splitlines() if "`" in line]
+    quoted = [line.split("|")[1] for line in PAGE.split("## Messages")[1].split("##")[0].splitlines() if "`" in line]
     said = {sentence for _, sentence, _ in WRONG}
     for sentence in (each for line in quoted for each in re.findall(r"`([^`]+)`", line) if each not in said):
         parts = re.split(r"[0-9][0-9,]*", sentence)

@@ -1,4 +1,4 @@
-"""A shell completes commands and flags of `tuner`, by the lines that the README shows."""
+"""A shell completes commands and flags of `tuner`, by the lines that docs/install.md shows."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ def _told(environment: dict[str, str]) -> str:
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_there_is_a_script_for_each_shell_and_the_readme_names_it(shell: str) -> None:
+def test_there_is_a_script_for_each_shell_and_the_install_page_names_it(shell: str) -> None:
     assert "_tuner_completion" in _told({"_TUNER_COMPLETE": f"{shell}_source"})
-    assert f"_TUNER_COMPLETE={shell}_source tuner" in (ROOT / "README.md").read_text()
+    assert f"_TUNER_COMPLETE={shell}_source tuner" in (ROOT / "docs/install.md").read_text()
 
 
 def test_commands_are_completed() -> None:
@@ -47,8 +47,8 @@ def test_flags_are_completed() -> None:
 
 @pytest.mark.skipif(BASH is None, reason="no bash on the path")
 def test_bash_itself_completes(tmp_path: Path) -> None:
-    """With the very line of the README, in a shell of its own."""
-    (line,) = re.findall(r"^eval .*bash_source.*$", (ROOT / "README.md").read_text(), re.MULTILINE)
+    """With the very line of the page, in a shell of its own."""
+    (line,) = re.findall(r"^eval .*bash_source.*$", (ROOT / "docs/install.md").read_text(), re.MULTILINE)
     program = tmp_path / "tuner"
     program.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m tuner "$@"\n')
     program.chmod(0o755)

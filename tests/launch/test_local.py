@@ -317,10 +317,10 @@ def test_every_process_of_a_job_carries_its_tag(tmp_path: Path) -> None:
 
 
 def test_every_field_of_a_template_has_a_value_and_stands_in_the_page(tmp_path: Path) -> None:
-    page = (ROOT / "docs/launchers.md").read_text()
+    page = (ROOT / "docs/local.md").read_text()
     assert {*fields_of(job(tmp_path)), "ds_config"} == set(FIELDS)
     for name in FIELDS:
-        assert f"`{name}`" in page, f"docs/launchers.md does not list {{{name}}}"
+        assert f"`{{{name}}}`" in page, f"docs/local.md does not list {{{name}}}"
 
 
 @pytest.mark.parametrize(

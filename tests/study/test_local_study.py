@@ -117,10 +117,12 @@ def test_two_studies_on_one_machine_at_once_both_end(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_the_command_of_the_readme_runs_a_trainer_under_a_real_torchrun(tmp_path: Path) -> None:
+def test_the_command_of_the_page_runs_a_trainer_under_a_real_torchrun(tmp_path: Path) -> None:
     """Word by word; nothing but the trainer is ours."""
     pytest.importorskip("torch")
-    (line,) = re.findall(r"^\$ tuner (optimize --launcher local --command .*)$", (ROOT / "README.md").read_text(), re.M)
+    (line,) = re.findall(
+        r"^\$ tuner (optimize --launcher local --command .*)$", (ROOT / "docs/local.md").read_text(), re.M
+    )
     (tmp_path / "train.py").write_text(TRAINER, encoding="utf-8")
     binaries = Path(sys.executable).parent
     environment = {
