@@ -22,17 +22,17 @@ from tests.workers import triads_by_deepspeed
 from tuner.core.domain import Cluster, Topology, Workload
 from tuner.core.errors import InputError
 from tuner.core.keys import parse_key
-from tuner.export.api import promise
+from tuner.export.api import production_run
 from tuner.export.bundle import FORMATS, bundle
-from tuner.export.delivery import delivered, read_promise
+from tuner.export.delivery import delivered, read_expected
 from tuner.export.megatron import megatron_deepspeed, megatron_lm
-from tuner.export.production import Expected, Production, explained, production_config
+from tuner.export.production import ExpectedPerformance, ProductionRun, config_notes, production_config
 from tuner.launch.ds_config import check, ds_config
 from tuner.space.build import space_for
 
 SHELLCHECK = shutil.which("shellcheck") or ""
 GOLDEN = ROOT / "tests" / "data" / "golden" / "launch"
-EXPECTED = Expected(
+EXPECTED = ExpectedPerformance(
     sec_per_iter=105.0,
     low=103.0,
     high=107.0,
@@ -46,12 +46,12 @@ EXPECTED = Expected(
 
 def bloom(
     key: str = "tp4-pp12-dp8-mbs2-z1", *, model: str = "bloom-176b", name: str = "bloom", **given: Any
-) -> Production:
+) -> ProductionRun:
     """The run that trained BLOOM, or one near it."""
     space = space_for(model=model, **given)
     topology = parse_key(key, **space.key_context)
     workload = replace(space.workload.as_in(topology), tokens=366e9)
-    return Production(name=name, workload=workload, cluster=space.cluster, topology=topology, expected=EXPECTED)
+    return ProductionRun(name=name, workload=workload, cluster=space.cluster, topology=topology, expected=EXPECTED)
 
 
 def known(name: str) -> set[str]:
@@ -89,12 +89,12 @@ def test_the_command_that_trained_bloom_comes_out_of_its_topology() -> None:
         assert words in text
 
 
-@pytest.mark.parametrize("launched_by", FORMATS)
-def test_the_files_of_each_format_are_these(launched_by: str) -> None:
+@pytest.mark.parametrize("format_name", FORMATS)
+def test_the_files_of_each_format_are_these(format_name: str) -> None:
     """Golden. `TUNER_GOLDEN=1` writes them anew."""
-    run = bloom("tp8-pp12-dp4-mbs2-z1", model="bloom-14336x72") if launched_by == "megatron-lm" else bloom()
-    for name, text in bundle(run, launched_by).items():
-        path = GOLDEN / launched_by / name
+    run = bloom("tp8-pp12-dp4-mbs2-z1", model="bloom-14336x72") if format_name == "megatron-lm" else bloom()
+    for name, text in bundle(run, format_name).items():
+        path = GOLDEN / format_name / name
         if os.environ.get("TUNER_GOLDEN"):
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text)
@@ -104,7 +104,7 @@ def test_the_files_of_each_format_are_these(launched_by: str) -> None:
 @pytest.mark.parametrize("zero", range(4))
 def test_the_config_of_each_zero_stage_is_this(zero: int) -> None:
     run = bloom(f"tp8-pp{1 if zero > 1 else 12}-dp4-mbs2-z{zero}", model="bloom-14336x72", precision="fp16")
-    text = json.dumps(production_config(run, written=True), indent=2) + "\n"
+    text = json.dumps(production_config(run, with_optimizer=True), indent=2) + "\n"
     path = GOLDEN / f"ds_config-zero{zero}.json"
     if os.environ.get("TUNER_GOLDEN"):
         path.write_text(text)
@@ -112,15 +112,15 @@ def test_the_config_of_each_zero_stage_is_this(zero: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("launched_by", "make"), [("megatron-deepspeed", megatron_deepspeed), ("megatron-lm", megatron_lm)]
+    ("format_name", "make"), [("megatron-deepspeed", megatron_deepspeed), ("megatron-lm", megatron_lm)]
 )
 @given(drawn=runs())
 @settings(max_examples=60)
 def test_every_flag_is_one_that_megatron_defines_or_the_topology_is_refused(
-    launched_by: str, make: Any, drawn: tuple[Workload, Cluster, Topology]
+    format_name: str, make: Any, drawn: tuple[Workload, Cluster, Topology]
 ) -> None:
     workload, cluster, topology = drawn
-    run = Production(
+    run = ProductionRun(
         name="any", workload=workload.as_in(topology), cluster=cluster, topology=topology, expected=EXPECTED
     )
     refusal, flags = "", []
@@ -128,19 +128,19 @@ def test_every_flag_is_one_that_megatron_defines_or_the_topology_is_refused(
         flags = make(run)
     except InputError as error:
         refusal = str(error)
-    assert flags or "has no " in refusal
+    assert flags or "does not support " in refusal
     names = [flag[0] for flag in flags]
-    assert set(names) <= known(launched_by)
+    assert set(names) <= known(format_name)
     assert len(names) == len(set(names))
 
 
 def test_flags_that_the_templates_write_are_known_too() -> None:
-    for launched_by, run in (
+    for format_name, run in (
         ("megatron-deepspeed", bloom(ramp="192,16")),
         ("megatron-lm", bloom("tp8-pp12-dp4-mbs2-z1", model="bloom-14336x72", ramp="32,32")),
     ):
-        text = bundle(run, launched_by)["launch.sbatch"]
-        assert set(flags_in(text)) <= known(launched_by)
+        text = bundle(run, format_name)["launch.sbatch"]
+        assert set(flags_in(text)) <= known(format_name)
         assert "--rampup-batch-size" in text
 
 
@@ -149,12 +149,12 @@ def test_flags_that_the_templates_write_are_known_too() -> None:
 def test_every_exported_config_passes_the_strict_schema(drawn: tuple[Workload, Cluster, Topology]) -> None:
     """And says in its side file where each value comes from."""
     workload, cluster, topology = drawn
-    run = Production(
+    run = ProductionRun(
         name="any", workload=workload.as_in(topology), cluster=cluster, topology=topology, expected=EXPECTED
     )
     for written in (True, False):
         try:
-            config = production_config(run, written=written)
+            config = production_config(run, with_optimizer=written)
         except InputError:
             with pytest.raises(InputError):
                 ds_config(workload, topology)
@@ -162,7 +162,7 @@ def test_every_exported_config_passes_the_strict_schema(drawn: tuple[Workload, C
         check(config, data_parallel=topology.dp)
         assert config["train_batch_size"] == run.workload.global_batch
         assert ("optimizer" in config) == ("scheduler" in config) == written
-        lines = explained(run, config).splitlines()
+        lines = config_notes(run, config).splitlines()
         assert sum(line.startswith("| `") for line in lines) == len(_leaves(config))
 
 
@@ -173,7 +173,7 @@ def _leaves(config: dict[str, Any]) -> list[Any]:
 @pytest.mark.slow
 def test_deepspeeds_own_class_takes_what_is_exported() -> None:
     cases = [
-        (production_config(bloom(key, model="bloom-14336x72", precision=precision), written=written), dp)
+        (production_config(bloom(key, model="bloom-14336x72", precision=precision), with_optimizer=written), dp)
         for key, dp in (
             ("tp8-pp12-dp4-mbs2-z0", 4),
             ("tp8-pp12-dp4-mbs2-z1", 4),
@@ -190,15 +190,15 @@ def test_deepspeeds_own_class_takes_what_is_exported() -> None:
 HOSTILE = 'it\'s; rm -rf $HOME `x` "y" \\'
 
 
-@pytest.mark.parametrize("launched_by", FORMATS)
-def test_names_are_quoted_wherever_they_stand(launched_by: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("format_name", FORMATS)
+def test_names_are_quoted_wherever_they_stand(format_name: str, tmp_path: Path) -> None:
     """A shell reads the script, YAML the manifest, and neither runs what a name says; shellcheck finds nothing."""
     key, model = (
         ("tp8-pp12-dp4-mbs2-z1", "bloom-14336x72")
-        if launched_by == "megatron-lm"
+        if format_name == "megatron-lm"
         else ("tp4-pp12-dp8-mbs2-z1", "bloom-176b")
     )
-    files = bundle(bloom(key, model=model, name=HOSTILE, ramp="32,32"), launched_by)
+    files = bundle(bloom(key, model=model, name=HOSTILE, ramp="32,32"), format_name)
     for name, text in files.items():
         (tmp_path / name).write_text(text)
         if text.startswith("#!"):
@@ -218,17 +218,17 @@ def test_names_are_quoted_wherever_they_stand(launched_by: str, tmp_path: Path) 
 
 
 @pytest.mark.skipif(not SHELLCHECK, reason="apt-get install shellcheck")
-@pytest.mark.parametrize("launched_by", [name for name in FORMATS if name != "kubernetes"])
-def test_shellcheck_finds_nothing_in_a_script(launched_by: str) -> None:
-    script = next(path for path in (GOLDEN / launched_by).iterdir() if path.name.startswith("launch."))
+@pytest.mark.parametrize("format_name", [name for name in FORMATS if name != "kubernetes"])
+def test_shellcheck_finds_nothing_in_a_script(format_name: str) -> None:
+    script = next(path for path in (GOLDEN / format_name).iterdir() if path.name.startswith("launch."))
     told = subprocess.run([SHELLCHECK, str(script)], capture_output=True, text=True, check=False)
     assert told.returncode == 0, told.stdout
 
 
-def test_what_a_study_promises_is_what_it_measured() -> None:
+def test_the_expected_performance_is_the_measured_one() -> None:
     study = opened("bloom-48")
     best = study.places[0]
-    run = promise(study, best)
+    run = production_run(study, best)
     assert run.expected.sec_per_iter == best.seconds
     assert run.expected.low < best.seconds < run.expected.high
     assert run.expected.source == "simulated"
@@ -267,35 +267,35 @@ def test_what_cannot_be_exported_is_refused(
     assert sentence in said.err
 
 
-def test_production_is_told_whether_it_delivers(run: Run, tmp_path: Path) -> None:
-    """As promised within the interval; slower above it; and memory well above what was promised."""
+def test_measure_compares_a_log_with_the_exported_expectation(run: Run, tmp_path: Path) -> None:
+    """As fast as expected within the interval, slower above it, and more memory beyond the tolerance."""
     log, key = "docs/example.log", "tp8-pp12-dp4-mbs1-z1"
     made = bundle(bloom(key, model="bloom-14336x72"), "slurm")["topology.json"]
     document = json.loads(made)
     for seconds, said, kept in (
-        (143.31, "as promised", True),
-        (120.0, "slower than promised", False),
-        (170.0, "sooner", True),
+        (143.31, "As fast as expected", True),
+        (120.0, "Slower than expected", False),
+        (170.0, "Faster than expected", True),
     ):
         ends = {"sec_per_iter": seconds, "sec_per_iter_low": 0.99 * seconds, "sec_per_iter_high": 1.01 * seconds}
         (tmp_path / "t.json").write_text(json.dumps({**document, "expected": {**document["expected"], **ends}}))
         assert said in run("measure", log, key, "--expect", str(tmp_path / "t.json")).out
         told = json.loads(run("measure", log, key, "--expect", str(tmp_path / "t.json"), "--json").out)
         assert told["expected"]["delivered"] is kept
-    promised = read_promise(tmp_path / "t.json")
-    assert not delivered(promised, 170.0, 70.0).delivered
-    assert "more than promised" in delivered(promised, 170.0, 70.0).sentences[1]
+    expected = read_expected(tmp_path / "t.json")
+    assert not delivered(expected, 170.0, 70.0).delivered
+    assert "higher than expected" in delivered(expected, 170.0, 70.0).sentences[1]
 
 
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
         ("[]", "its schema must be"),
-        ("{", "is not JSON"),
-        ('{"schema": "tuner/topology/1"}', "does not say what was expected"),
+        ("{", "is not valid JSON"),
+        ('{"schema": "tuner/topology/1"}', "lacks the expected performance"),
     ],
 )
-def test_a_file_that_promises_nothing_is_refused(text: str, sentence: str, run: Run, tmp_path: Path) -> None:
+def test_a_file_without_expected_performance_is_refused(text: str, sentence: str, run: Run, tmp_path: Path) -> None:
     (tmp_path / "t.json").write_text(text)
     said = run("measure", "docs/example.log", "--expect", str(tmp_path / "t.json"))
     assert said.code == 2

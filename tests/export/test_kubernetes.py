@@ -18,7 +18,7 @@ from tests.strategies import runs
 from tuner.core.domain import Cluster, Topology, Workload
 from tuner.core.errors import InputError
 from tuner.export.bundle import bundle
-from tuner.export.production import Production
+from tuner.export.production import ProductionRun
 
 SCHEMA: Mapping[str, Any] = json.loads((ROOT / "tests/data/kubernetes/pytorchjob.json").read_text())
 QUANTITY = r"[+-]?(\d+(\.\d*)?|\.\d+)([KMGTPE]i|[numkMGTPE]|[eE][+-]?\d+)?"
@@ -59,7 +59,7 @@ def complaints(value: Any, schema: Mapping[str, Any] = SCHEMA, at: str = "") -> 
             yield f"{at}.{name} is no field"
 
 
-def rendered(run: Production) -> dict[str, Any]:
+def rendered(run: ProductionRun) -> dict[str, Any]:
     found: dict[str, Any] = yaml.safe_load(bundle(run, "kubernetes")["launch.yaml"])
     return found
 
@@ -79,7 +79,9 @@ def test_a_manifest_of_any_run_is_as_the_operator_publishes_it(run: tuple[Worklo
     workload, cluster, topology = run
     workload = workload.as_in(topology)
     try:
-        found = rendered(Production(name="s", workload=workload, cluster=cluster, topology=topology, expected=EXPECTED))
+        found = rendered(
+            ProductionRun(name="s", workload=workload, cluster=cluster, topology=topology, expected=EXPECTED)
+        )
     except InputError:  # DeepSpeed itself has no such precision or optimizer
         reject()
     assert list(complaints(found)) == []

@@ -124,6 +124,14 @@ def node_time(hours: float) -> str:
     return f"{hours / 24 * each:,.1f} node-{unit}"
 
 
+def token_count(tokens: float) -> str:
+    """Return a number of tokens in words: `3.62 trillion`."""
+    for unit, scale in (("trillion", 1e12), ("billion", 1e9), ("million", 1e6)):
+        if tokens >= scale:
+            return f"{tokens / scale:.3g} {unit}"
+    return f"{tokens:,.0f}"
+
+
 def seconds(value: float) -> str:
     """Seconds of an iteration with the digits that they have: `69.28`, `0.1874`."""
     return f"{value:.2f}" if value >= 1 else f"{value:.4f}"

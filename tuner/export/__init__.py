@@ -1,1 +1,1 @@
-"""What leaves for production: the files that a chosen topology runs with."""
+"""Production files for a measured topology: configs, launch scripts and the expected performance."""

@@ -1,4 +1,4 @@
-"""The folder that goes to production: config, decision, launch script, and a page that says what to expect."""
+"""The files of a production folder: configs, launch script, topology and a README with the expected performance."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from tuner.core.errors import UnknownName
 from tuner.core.resources import folder
-from tuner.core.text import seconds, unit_for
+from tuner.core.text import seconds, token_count, unit_for
 from tuner.export.megatron import DEEPSPEED_VERSION, LM_VERSION, Flag, megatron_deepspeed, megatron_lm
-from tuner.export.production import Production, explained, production_config, topology_document
+from tuner.export.production import ProductionRun, config_notes, production_config, topology_document
 
 FORMATS: Final[Mapping[str, tuple[str, ...]]] = {
     "torchrun": ("launch.sh",),
@@ -24,7 +24,7 @@ FORMATS: Final[Mapping[str, tuple[str, ...]]] = {
     "megatron-lm": ("launch.sbatch",),
     "kubernetes": ("launch.yaml",),
 }
-"""How a run can be launched, and the files that each takes."""
+"""Launch formats, each with its launch files."""
 
 _MEGATRON: Final = {
     "megatron-deepspeed": (megatron_deepspeed, DEEPSPEED_VERSION),
@@ -32,29 +32,30 @@ _MEGATRON: Final = {
 }
 
 
-def bundle(run: Production, launched_by: str) -> dict[str, str]:
-    """Every file by its name."""
-    if launched_by not in FORMATS:
-        raise UnknownName("format", launched_by, FORMATS)
+def bundle(run: ProductionRun, format_name: str) -> dict[str, str]:
+    """Return the text of every file of a production folder, by name."""
+    if format_name not in FORMATS:
+        raise UnknownName("format", format_name, FORMATS)
     flags: list[Flag] = []
     version = ""
-    if launched_by in _MEGATRON:
-        make, version = _MEGATRON[launched_by]
+    if format_name in _MEGATRON:
+        make, version = _MEGATRON[format_name]
         flags = make(run)
-    config = production_config(run, written=not flags)
+    config = production_config(run, with_optimizer=not flags)
     files = {
         "ds_config.json": _json(config),
-        "ds_config.md": explained(run, config),
+        "ds_config.md": config_notes(run, config),
         "topology.json": _json(topology_document(run)),
-        "accelerate.yaml": _rendered("launch/accelerate.yaml.j2", run, flags, version),
+        "accelerate.yaml": _rendered("launch/accelerate.yaml.j2", run, flags, version, format_name),
     }
-    for name in FORMATS[launched_by]:
-        files[name] = _rendered(f"launch/{launched_by}.{name}.j2", run, flags, version)
-    files["README.md"] = _rendered("launch/README.md.j2", run, flags, version, launched_by=launched_by)
+    template = "megatron" if flags else format_name
+    for name in FORMATS[format_name]:
+        files[name] = _rendered(f"launch/{template}.{name}.j2", run, flags, version, format_name)
+    files["README.md"] = _rendered("launch/README.md.j2", run, flags, version, format_name)
     return files
 
 
-def _rendered(template: str, run: Production, flags: list[Flag], version: str, **more: Any) -> str:
+def _rendered(template: str, run: ProductionRun, flags: list[Flag], version: str, format_name: str) -> str:
     templates = Environment(  # noqa: S701 - shell, YAML and Markdown: each template quotes what it prints
         loader=FileSystemLoader(folder("templates")),
         undefined=StrictUndefined,
@@ -62,10 +63,12 @@ def _rendered(template: str, run: Production, flags: list[Flag], version: str, *
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
-    templates.filters |= {"sh": _shell, "yaml": json.dumps, "label": _label, "cell": _cell}
-    templates.filters |= {"seconds": seconds, "unit": _unit, "in_unit": _in_unit}
-    found = templates.get_template(template)
-    return found.render(run=run, document=topology_document(run), flags=flags, version=version, **more)
+    templates.filters |= {"sh": _shell, "yaml": json.dumps, "label": _label}
+    templates.filters |= {"seconds": seconds, "unit": _unit, "in_unit": _in_unit, "tokens": token_count}
+    document = topology_document(run)
+    return templates.get_template(template).render(
+        run=run, document=document, flags=flags, version=version, format_name=format_name
+    )
 
 
 def _unit(days: float) -> str:
@@ -81,12 +84,8 @@ def _shell(value: object) -> str:
 
 
 def _label(text: str) -> str:
-    """A name as Kubernetes takes one: RFC 1123."""
+    """Return a valid name of a Kubernetes object (RFC 1123)."""
     return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")[:50].strip("-") or "run"
-
-
-def _cell(text: object) -> str:
-    return str(text).replace("|", "/")
 
 
 def _json(document: Any) -> str:

@@ -1,9 +1,8 @@
-"""Whether production delivers what was promised: a measurement beside the `topology.json` of an export."""
+"""Compare a measurement of the production run with the expected performance in an export's `topology.json`."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -13,15 +12,15 @@ from tuner.core.errors import InputError
 from tuner.core.text import shown, span
 
 SCHEMA: Final = "tuner/topology/1"
-_FIGURES: Final = ("sec_per_iter", "sec_per_iter_low", "sec_per_iter_high", "days")
+_REQUIRED: Final = ("sec_per_iter", "sec_per_iter_low", "sec_per_iter_high", "days")
 
-ROOM: Final = 1.05
-"""How much more memory than promised is taken for the same: allocators keep more as a run goes on."""
+MEMORY_TOLERANCE: Final = 1.05
+"""Measured over expected memory up to which a run uses memory as expected: allocators reserve more over time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExpectedResult:
-    """What an export has promised."""
+    """The performance that an export expects."""
 
     key: str
     source: str
@@ -34,33 +33,35 @@ class ExpectedResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Delivery:
-    """The same beside a measurement."""
+    """A measurement compared with the expected performance."""
 
-    promise: ExpectedResult
+    expected: ExpectedResult
     delivered: bool
     sec_ratio: float
-    """Measured seconds over promised ones."""
+    """Measured over expected seconds per iteration."""
     days: float
-    """What the whole training takes at this rate."""
+    """Time of the whole training at the measured speed."""
     memory_ratio: float | None
     sentences: tuple[str, ...]
 
 
-def read_promise(path: Path) -> ExpectedResult:
-    """The promise in a `topology.json`."""
+def read_expected(path: Path) -> ExpectedResult:
+    """Read the expected performance from a `topology.json`."""
     try:
         document = json.loads(read_text(path))
     except (ValueError, RecursionError) as error:
-        raise InputError(f"{path} is not JSON: {error}.") from None
+        raise InputError(f"{path} is not valid JSON: {error}.") from None
     if not isinstance(document, dict) or document.get("schema") != SCHEMA:
-        raise InputError(f"{path} is no topology.json of tuner export: its schema must be {SCHEMA!r}.")
+        raise InputError(f"{path} is not a topology.json written by tuner export: its schema must be {SCHEMA!r}.")
     expected = document.get("expected")
-    if not isinstance(expected, dict) or not all(_positive(expected.get(name)) for name in _FIGURES):
-        raise InputError(f"{path} does not say what was expected; export it again.")
-    memory = expected.get("memory_gib")
+    if not isinstance(expected, dict) or not all(_positive(expected.get(name)) for name in _REQUIRED):
+        raise InputError(f"{path} lacks the expected performance; export the study again.")
+    source, memory = expected.get("source"), expected.get("memory_gib")
+    if source not in ("measured", "simulated", "estimated"):
+        raise InputError(f"{path} has the source {shown(source)}; it must be measured, simulated or estimated.")
     return ExpectedResult(
         key=str(document.get("key")),
-        source=_source(expected, path),
+        source="SIMULATED" if source == "simulated" else source,
         sec_per_iter=float(expected["sec_per_iter"]),
         low=float(expected["sec_per_iter_low"]),
         high=float(expected["sec_per_iter_high"]),
@@ -69,37 +70,33 @@ def read_promise(path: Path) -> ExpectedResult:
     )
 
 
-def delivered(promise: ExpectedResult, seconds: float, memory_gib: float | None) -> Delivery:
-    """A run is as promised when its time is not above the interval and its memory not well above the figure."""
-    ratio = seconds / promise.sec_per_iter
-    days = promise.days * ratio
-    held = memory_gib / promise.memory_gib if memory_gib and promise.memory_gib else None
-    in_time, in_memory = seconds <= promise.high, held is None or held <= ROOM
-    sooner = seconds < promise.low
-    how = "as promised" if in_time and not sooner else "sooner than promised" if sooner else "slower than promised"
-    said = [
-        f"{how}: {seconds:.6g} s an iteration, {abs(ratio - 1):.1%} {'more' if ratio >= 1 else 'less'} than "
-        f"{promise.sec_per_iter:.6g} s ({promise.source}; {promise.low:.6g} to {promise.high:.6g}); at this rate the "
-        f"training takes {span(days)} in place of {span(promise.days)}"
+def delivered(expected: ExpectedResult, seconds: float, memory_gib: float | None) -> Delivery:
+    """Compare a measurement with the expected performance.
+
+    A run delivers if its time is not above the 80% interval and its memory is within the tolerance.
+    """
+    sec_ratio = seconds / expected.sec_per_iter
+    days = expected.days * sec_ratio
+    speed = "Slower than" if seconds > expected.high else "Faster than" if seconds < expected.low else "As fast as"
+    sentences = [
+        f"{speed} expected: {seconds:.6g} s per iteration, {abs(sec_ratio - 1):.1%} "
+        f"{'more' if sec_ratio >= 1 else 'less'} than {expected.sec_per_iter:.6g} s ({expected.source}, 80% interval "
+        f"{expected.low:.6g} to {expected.high:.6g}). At this speed, training takes {span(days)} instead of "
+        f"{span(expected.days)}."
     ]
-    if held is not None and memory_gib is not None:
-        word = "as promised" if in_memory else "more than promised"
-        said.append(f"memory {word}: {memory_gib:.1f} GiB where {promise.memory_gib:.1f} were expected")
+    memory_ratio = memory_gib / expected.memory_gib if memory_gib and expected.memory_gib else None
+    fits = memory_ratio is None or memory_ratio <= MEMORY_TOLERANCE
+    if memory_ratio is not None:
+        verdict = "as expected" if fits else "higher than expected"
+        sentences.append(f"Memory {verdict}: {memory_gib:.1f} GiB; expected: {expected.memory_gib:.1f} GiB.")
     return Delivery(
-        promise=promise,
-        delivered=in_time and in_memory,
-        sec_ratio=ratio,
+        expected=expected,
+        delivered=seconds <= expected.high and fits,
+        sec_ratio=sec_ratio,
         days=days,
-        memory_ratio=held,
-        sentences=tuple(said),
+        memory_ratio=memory_ratio,
+        sentences=tuple(sentences),
     )
-
-
-def _source(expected: Mapping[str, Any], path: Path) -> str:
-    source = expected.get("source")
-    if source not in ("measured", "simulated", "estimated"):
-        raise InputError(f"{path} calls its figures {shown(source)}; they are measured, simulated or estimated.")
-    return "SIMULATED" if source == "simulated" else str(source)
 
 
 def _positive(value: Any) -> bool:

@@ -1,4 +1,4 @@
-"""A topology under FSDP: an `accelerate` config, and the arguments of `torch.distributed.fsdp`.
+"""FSDP files of a topology: an `accelerate` config and the arguments of `torch.distributed.fsdp`.
 
 Names and values are those of accelerate 1.x's config file with `fsdp_version: 1` and of PyTorch's
 `FullyShardedDataParallel`, spelt as attributes of their modules.
@@ -14,21 +14,23 @@ from tuner.core.errors import InputError
 
 _DTYPES: Final = {"fp32": "float32", "fp16": "float16", "bf16": "bfloat16"}
 _SHARDING: Final = {0: "NO_SHARD", 1: "SHARD_GRAD_OP", 2: "SHARD_GRAD_OP", 3: "FULL_SHARD"}
-"""What a ZeRO stage is under FSDP, which shards the optimizer's state and gradients together: it has no stage 1."""
+"""FSDP strategy of each ZeRO stage. FSDP shards optimizer state and gradients together, so stage 1 becomes 2."""
 
-LAYER: Final = "TransformerBlock"
-"""The class that holds one layer where nobody says what it is called."""
+DEFAULT_LAYER_CLASS: Final = "TransformerBlock"
+"""Name of the class of one transformer layer, unless the caller gives another."""
 
 
 def _check(workload: Workload, topology: Topology) -> None:
     if topology.pp > 1 or topology.cp > 1:
-        raise InputError(f"FSDP has no pipeline and no context parallelism; {topology.key} asks for them.")
+        raise InputError(f"FSDP supports neither pipeline nor context parallelism, which {topology.key} uses.")
     if workload.precision not in _DTYPES:
-        raise InputError(f"FSDP's mixed precision knows no {workload.precision}; it has fp32, bf16 and fp16.")
+        raise InputError(f"FSDP's mixed precision supports fp32, bf16 and fp16, not {workload.precision}.")
 
 
-def accelerate_config(workload: Workload, topology: Topology, cluster: Cluster, *, layer: str = LAYER) -> str:
-    """The YAML file that `accelerate launch --config_file` takes."""
+def accelerate_config(
+    workload: Workload, topology: Topology, cluster: Cluster, *, layer: str = DEFAULT_LAYER_CLASS
+) -> str:
+    """Return the YAML config for `accelerate launch --config_file`."""
     _check(workload, topology)
     precision = {"fp32": "no"}.get(workload.precision, workload.precision)
     lines = [
@@ -61,18 +63,17 @@ def accelerate_config(workload: Workload, topology: Topology, cluster: Cluster, 
     ]
     if topology.tp > 1:
         lines += [
-            "# Tensor parallelism is not accelerate's FSDP 1 to do: the program makes the mesh of fsdp.json and cuts",
-            "# its layers (torch.distributed.tensor.parallel) before it wraps them.",
+            "# accelerate's FSDP 1 has no tensor parallelism: your program must create the device mesh of fsdp.json",
+            "# and split its layers (torch.distributed.tensor.parallel) before wrapping them.",
         ]
     return "\n".join([*lines, ""])
 
 
-def fsdp_arguments(workload: Workload, topology: Topology, *, layer: str = LAYER) -> dict[str, Any]:
-    """What `torch.distributed.fsdp.FullyShardedDataParallel` is to be given, enums as their names."""
+def fsdp_arguments(workload: Workload, topology: Topology, *, layer: str = DEFAULT_LAYER_CLASS) -> dict[str, Any]:
+    """Return the arguments of `torch.distributed.fsdp.FullyShardedDataParallel`, with enums as names."""
     _check(workload, topology)
     dtype = f"torch.{_DTYPES[workload.precision]}"
-    asked = workload.as_in(topology)
-    step = topology.micro_batch * topology.dp
+    global_batch = workload.as_in(topology).global_batch
     return {
         "device_mesh": {"mesh_shape": [topology.dp, topology.tp], "mesh_dim_names": ["dp", "tp"]}
         if topology.tp > 1
@@ -87,13 +88,15 @@ def fsdp_arguments(workload: Workload, topology: Topology, *, layer: str = LAYER
         "cpu_offload": None,
         "activation_checkpointing": topology.recompute == "full",
         "micro_batch": topology.micro_batch,
-        "gradient_accumulation_steps": max(1, asked.global_batch // step),
-        "global_batch": asked.global_batch,
+        "gradient_accumulation_steps": max(1, global_batch // (topology.micro_batch * topology.dp)),
+        "global_batch": global_batch,
     }
 
 
-def fsdp_files(workload: Workload, topology: Topology, cluster: Cluster, *, layer: str = LAYER) -> dict[str, str]:
-    """Both as files."""
+def fsdp_files(
+    workload: Workload, topology: Topology, cluster: Cluster, *, layer: str = DEFAULT_LAYER_CLASS
+) -> dict[str, str]:
+    """Return both files by name."""
     arguments = fsdp_arguments(workload, topology, layer=layer)
     return {
         "accelerate.yaml": accelerate_config(workload, topology, cluster, layer=layer),

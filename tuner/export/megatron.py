@@ -1,8 +1,8 @@
-"""The command line of Megatron for a topology. What a version has no flag for is refused, not left out.
+"""Megatron command lines of a run. A property that a framework has no flag for is refused, never dropped.
 
-The flags are those of bigscience-workshop/Megatron-DeepSpeed, in which BLOOM was trained, megatron/arguments.py at
-b1246143 and, for stages that count the embedding, its later main; and of NVIDIA/Megatron-LM,
-megatron/training/arguments.py at 307dcf37 (2024). `tests/data/flags/` lists them.
+Flags are those of bigscience-workshop/Megatron-DeepSpeed, which trained BLOOM (megatron/arguments.py at b1246143;
+for stages that count the embedding, its later main), and of NVIDIA/Megatron-LM (megatron/training/arguments.py at
+307dcf37, 2024). `tests/data/flags/` lists them.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Final
 
 from tuner.core.errors import InputError
 from tuner.core.text import listed
-from tuner.export.production import WARM_UP, Production
+from tuner.export.production import WARM_UP_SHARE, ProductionRun
 from tuner.launch.ds_config import LEARNING_RATE
 
 Flag = tuple[str, ...]
@@ -20,22 +20,22 @@ DEEPSPEED_VERSION: Final = "bigscience-workshop/Megatron-DeepSpeed at b1246143, 
 LM_VERSION: Final = "NVIDIA/Megatron-LM at 307dcf37, megatron/training/arguments.py"
 
 
-def megatron_deepspeed(run: Production) -> list[Flag]:
-    """For pretrain_gpt.py of Megatron-DeepSpeed."""
+def megatron_deepspeed(run: ProductionRun) -> list[Flag]:
+    """Return the flags for pretrain_gpt.py of Megatron-DeepSpeed."""
     topology, workload = run.topology, run.workload
     model = workload.model
     _refuse(
         "Megatron-DeepSpeed",
-        "--format megatron-lm",
+        "use --format megatron-lm",
         {
             "sequence parallelism": topology.sequence_parallel,
             "context parallelism": topology.cp > 1,
-            "interleaving under DeepSpeed (vpp)": topology.vpp > 1,
+            "interleaved pipeline stages (vpp > 1)": topology.vpp > 1,
             "selective recompute": topology.recompute == "selective",
             f"{workload.attention} attention": workload.attention in ("flash1", "flash2"),
-            "grouped key/value heads": model.kv_heads != model.heads,
+            "grouped-query attention": model.kv_heads != model.heads,
             "RMSNorm": model.norm == "rmsnorm",
-            "an output layer of its own": not model.tied_embeddings,
+            "an untied output layer": not model.tied_embeddings,
             f"precision {workload.precision}": workload.precision not in ("fp16", "bf16", "fp32"),
             f"the optimizer {workload.optimizer}": workload.optimizer not in ("adam", "sgd"),
         },
@@ -54,18 +54,18 @@ def megatron_deepspeed(run: Production) -> list[Flag]:
     return flags
 
 
-def megatron_lm(run: Production) -> list[Flag]:
-    """For pretrain_gpt.py of Megatron-LM, which shards the optimizer itself (ZeRO 1) and has no further stage."""
+def megatron_lm(run: ProductionRun) -> list[Flag]:
+    """Return the flags for pretrain_gpt.py of Megatron-LM, whose distributed optimizer is ZeRO 1."""
     topology, workload = run.topology, run.workload
     model = workload.model
     _refuse(
         "Megatron-LM",
-        "--format megatron-deepspeed, or another topology",
+        "use --format megatron-deepspeed or export another topology",
         {
             f"ZeRO stage {topology.zero}": topology.zero > 1,
-            "stages that count embedding and head as layers": topology.partition == "embedding",
+            "pipeline partitioning that counts embedding and output layer": topology.partition == "embedding",
             "ALiBi": model.positions == "alibi",
-            "a norm of the embedding": model.embedding_norm,
+            "embedding LayerNorm": model.embedding_norm,
             f"precision {workload.precision}": workload.precision not in ("fp16", "bf16", "fp32"),
             f"the optimizer {workload.optimizer}": workload.optimizer not in ("adam", "sgd"),
         },
@@ -99,7 +99,7 @@ def megatron_lm(run: Production) -> list[Flag]:
     return flags
 
 
-def _common(run: Production) -> list[Flag]:
+def _common(run: ProductionRun) -> list[Flag]:
     topology, workload = run.topology, run.workload
     model = workload.model
     flags: list[Flag] = [
@@ -118,7 +118,7 @@ def _common(run: Production) -> list[Flag]:
         ("--lr", f"{LEARNING_RATE:g}"),
         ("--min-lr", f"{LEARNING_RATE / 10:g}"),
         ("--lr-decay-style", "cosine"),
-        ("--lr-warmup-samples", str(round(WARM_UP * run.samples))),
+        ("--lr-warmup-samples", str(round(WARM_UP_SHARE * run.samples))),
         ("--clip-grad", "1.0"),
         ("--weight-decay", "0.1"),
         ("--log-interval", "1"),
@@ -133,9 +133,9 @@ def _common(run: Production) -> list[Flag]:
     return flags
 
 
-def _refuse(framework: str, remedy: str, asked: dict[str, bool]) -> None:
-    lacking = [what for what, wanted in asked.items() if wanted]
-    if lacking:
+def _refuse(framework: str, remedy: str, properties: dict[str, bool]) -> None:
+    unsupported = [name for name, needed in properties.items() if needed]
+    if unsupported:
         raise InputError(
-            f"{framework} of the version that the template cites has no {listed(lacking, last='or')}; try {remedy}."
+            f"{framework} at the version of this template does not support {listed(unsupported, last='or')}; {remedy}."
         )

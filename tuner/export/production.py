@@ -1,4 +1,4 @@
-"""What a production run is made of: the decision, what was promised of it, and its complete DeepSpeed config."""
+"""A production run: its topology, its expected performance and its complete DeepSpeed config."""
 
 from __future__ import annotations
 
@@ -8,13 +8,14 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 from tuner.core.domain import Cluster, Topology, Workload
+from tuner.core.text import token_count
 from tuner.launch.ds_config import LEARNING_RATE, Config, check, ds_config
 
 Source = Literal["measured", "simulated", "estimated"]
 
-WARM_UP: Final = 0.005
-"""Share of the training over which the learning rate rises; BLOOM's 375M of 366B tokens are 0.1%, GPT-3's of 300B as
-many again. A choice to be made anew, and named as one in the side file."""
+WARM_UP_SHARE: Final = 0.005
+"""Share of the training over which the learning rate rises (BLOOM: 375M of 366B tokens, GPT-3: 375M of 300B, both
+0.1%). A default to review; ds_config.md says so."""
 
 LOSS_SCALING: Final[Config] = {
     "enabled": True,
@@ -28,52 +29,52 @@ LOSS_SCALING: Final[Config] = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Expected:
-    """What the run is expected to show, and on whose word."""
+class ExpectedPerformance:
+    """The expected performance of a run, and its source."""
 
     sec_per_iter: float
     low: float
     high: float
-    """Between them 80% of iterations are expected."""
+    """The 80% interval of one iteration."""
     memory: float | None
     """Bytes on the fullest GPU."""
     usable: float
-    """Bytes that a process can have of the card."""
+    """Bytes of a GPU that a process can use."""
     days: float
     tflops: float
-    """FLOP/s of each GPU, recompute included."""
+    """FLOP/s per GPU, recomputation included."""
     source: Source
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Production:
-    """A run to be launched."""
+class ProductionRun:
+    """A run to launch."""
 
     name: str
     workload: Workload
-    """As the topology has it."""
+    """With the heads, shape and batch of the topology."""
     cluster: Cluster
     topology: Topology
-    expected: Expected
+    expected: ExpectedPerformance
 
     @property
     def microbatches(self) -> int:
-        """Steps of accumulation in one iteration."""
+        """Return the gradient accumulation steps per iteration."""
         return self.workload.global_batch // (self.topology.micro_batch * self.topology.dp)
 
     @property
     def samples(self) -> int:
-        """Sequences until the training is finished."""
+        """Return the number of sequences in the whole training."""
         return math.ceil(self.workload.training_tokens / self.workload.model.seq)
 
     @property
     def iterations(self) -> int:
-        """Steps of the optimizer until then."""
+        """Return the number of optimizer steps in the whole training."""
         return math.ceil(self.samples / self.workload.global_batch)
 
 
-def production_config(run: Production, *, written: bool) -> Config:
-    """The `ds_config.json` of the run; `written` puts optimizer and schedule into it, else the framework has them."""
+def production_config(run: ProductionRun, *, with_optimizer: bool) -> Config:
+    """Return `ds_config.json`, with or without the optimizer and its schedule (Megatron brings its own)."""
     topology, workload = run.topology, run.workload
     config = ds_config(workload, topology)
     if "fp16" in config:
@@ -81,14 +82,14 @@ def production_config(run: Production, *, written: bool) -> Config:
     config["communication_data_type"] = workload.precision
     config["prescale_gradients"] = False
     config["steps_per_print"] = 10
-    if written:
+    if with_optimizer:
         config["scheduler"] = {
             "type": "WarmupDecayLR",
             "params": {
                 "total_num_steps": run.iterations,
                 "warmup_min_lr": 0.0,
                 "warmup_max_lr": LEARNING_RATE,
-                "warmup_num_steps": max(1, round(WARM_UP * run.iterations)),
+                "warmup_num_steps": max(1, round(WARM_UP_SHARE * run.iterations)),
             },
         }
     else:
@@ -97,19 +98,19 @@ def production_config(run: Production, *, written: bool) -> Config:
     return config
 
 
-def explained(run: Production, config: Config) -> str:
-    """The side file: every value with where it comes from."""
+def config_notes(run: ProductionRun, config: Config) -> str:
+    """Return `ds_config.md`: the reason for every value of `ds_config.json`."""
     lines = [
         f"# ds_config.json of {run.topology.key}",
         "",
-        "JSON holds no comments; here is where each value comes from.",
+        "The source of each value.",
         "",
-        "| key | value | because |",
+        "| key | value | reason |",
         "|---|---|---|",
     ]
     lines += [f"| `{name}` | `{json.dumps(value)}` | {_reason(run, name)} |" for name, value in _flat(config)]
     if "optimizer" not in config:
-        lines += ["", "Optimizer and learning rate schedule are the framework's own; the launch script sets them."]
+        lines += ["", "The launch script passes the optimizer and the learning rate schedule to Megatron."]
     return "\n".join(lines) + "\n"
 
 
@@ -121,44 +122,46 @@ def _flat(config: Config, before: str = "") -> list[tuple[str, Any]]:
     return found
 
 
-def _reason(run: Production, name: str) -> str:
+def _reason(run: ProductionRun, name: str) -> str:
     topology, workload = run.topology, run.workload
     part = name.split(".")[0]
     micro, dp = topology.micro_batch, topology.dp
     exact = {
-        "train_batch_size": f"the global batch: {micro} x {run.microbatches} x dp {dp}",
-        "train_micro_batch_size_per_gpu": "the topology's micro batch",
+        "train_batch_size": f"global batch: micro batch {micro} x {run.microbatches} accumulation steps x dp {dp}",
+        "train_micro_batch_size_per_gpu": "micro batch of the topology",
         "gradient_accumulation_steps": f"global batch / (micro batch x dp): {workload.global_batch} / ({micro} x {dp})",
-        "gradient_clipping": "the norm at which GPT-3 and BLOOM clipped",
-        "communication_data_type": "gradients travel in the precision of the training, as in the measured jobs",
-        "prescale_gradients": "DeepSpeed's default, spelt out: gradients are averaged after they are summed",
-        "zero_optimization.stage": "the topology's ZeRO stage",
-        "scheduler.params.total_num_steps": f"{workload.training_tokens:.4g} tokens / (global batch x sequence)",
-        "scheduler.params.warmup_num_steps": f"{WARM_UP:.1%} of all steps; choose it anew for your training",
-        "pipeline.activation_checkpoint_interval": f"{topology.recompute} recompute",
-        "pipeline.pipe_partitioned": "each tensor parallel rank sends its share, where activations are the same on all",
-        "pipeline.grad_partitioned": "each tensor parallel rank sends its share, where activations are the same on all",
-        "steps_per_print": "a line in the log at every tenth step",
-        "wall_clock_breakdown": "off: it synchronises, and with pipelines it fails since DeepSpeed 0.18.9",
+        "gradient_clipping": "as for GPT-3 and BLOOM",
+        "communication_data_type": "same as the training precision, as in the measured jobs",
+        "prescale_gradients": "DeepSpeed's default: average gradients after summing them",
+        "zero_optimization.stage": "ZeRO stage of the topology",
+        "scheduler.params.total_num_steps": f"{token_count(workload.training_tokens)} tokens / tokens per batch",
+        "scheduler.params.warmup_num_steps": f"{WARM_UP_SHARE:.1%} of all steps; adjust it to your training",
+        "pipeline.activation_checkpoint_interval": "no recomputation"
+        if topology.recompute == "none"
+        else f"{topology.recompute} recomputation",
+        "pipeline.pipe_partitioned": "each tensor parallel rank sends its share, as activations are equal on all",
+        "pipeline.grad_partitioned": "each tensor parallel rank sends its share, as activations are equal on all",
+        "steps_per_print": "log every tenth step",
+        "wall_clock_breakdown": "off: it synchronizes, and fails with pipelines since DeepSpeed 0.18.9",
     }
     if name in exact:
         return exact[name]
     if "bucket_size" in name:
         cap = workload.model.parameters // (topology.tp * topology.pp)
-        return f"half a billion elements, or what a rank has at most ({cap:,} parameters)"
+        return f"500 million elements, or all parameters of a rank if fewer ({cap:,})"
     return {
-        "fp16": "dynamic loss scaling as BLOOM's",
-        "bf16": "the precision of the training; needs no loss scaling",
-        "optimizer": "written by choice; the learning rate is BLOOM's and must fit your model",
-        "scheduler": "written by choice",
-        "zero_optimization": "the base file of this stage, ds_configs/",
-        "activation_checkpointing": "full recompute, kept on the GPU",
-        "pipeline": "recompute that also works where the first input is integer",
-    }.get(part, f"the base file of ZeRO stage {topology.zero}")
+        "fp16": "dynamic loss scaling, as for BLOOM",
+        "bf16": "training precision; needs no loss scaling",
+        "optimizer": "default; the learning rate is BLOOM's, adjust it to your model",
+        "scheduler": "default; adjust it to your training",
+        "zero_optimization": "base file of this stage in ds_configs/",
+        "activation_checkpointing": "full recomputation, with checkpoints kept on the GPU",
+        "pipeline": "recomputation that also works for integer inputs of the first stage",
+    }.get(part, f"base file of ZeRO stage {topology.zero}")
 
 
-def topology_document(run: Production) -> dict[str, Any]:
-    """`topology.json`: the decision spelt out, and what it promised."""
+def topology_document(run: ProductionRun) -> dict[str, Any]:
+    """Return `topology.json`: the topology in full and its expected performance."""
     topology, workload, cluster, expected = run.topology, run.workload, run.cluster, run.expected
     model = workload.model
     return {

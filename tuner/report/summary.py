@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from tuner.core.outcomes import Outcome
-from tuner.core.text import counted, ends, listed, node_time, seconds, span
+from tuner.core.text import counted, ends, listed, node_time, seconds, span, token_count
 from tuner.planning.cost import TopologyCost, cost_of, difference
 from tuner.study.leaderboard import LeaderboardRow, size
 from tuner.study.ranking import UNLIKELY
@@ -77,14 +77,6 @@ def measured_word(study: StudyResult) -> str:
 def days_label(study: StudyResult) -> str:
     """Return the label of the objective, with its unit and the number of tokens."""
     return f"days to train on {token_count(study.workload.training_tokens)} tokens"
-
-
-def token_count(tokens: float) -> str:
-    """Return a number of tokens in words: `3.62 trillion`."""
-    for unit, scale in (("trillion", 1e12), ("billion", 1e9), ("million", 1e6)):
-        if tokens >= scale:
-            return f"{tokens / scale:.3g} {unit}"
-    return f"{tokens:,.0f}"
 
 
 def _fastest(study: StudyResult, row: LeaderboardRow) -> str:

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import Final
 
 from tuner.core.outcomes import Outcome
-from tuner.core.text import column, pipe_table, seconds
-from tuner.report.summary import measured_word, token_count
+from tuner.core.text import column, pipe_table, seconds, token_count
+from tuner.report.summary import measured_word
 from tuner.study.leaderboard import GIB, LeaderboardRow, size
 from tuner.study.result import StudyResult
 from tuner.study.store.trial import Trial

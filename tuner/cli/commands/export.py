@@ -12,7 +12,7 @@ from tuner.cli.arguments import takes_a_study
 from tuner.cli.options import as_json
 
 if TYPE_CHECKING:
-    from tuner.export.production import Production
+    from tuner.export.production import ProductionRun
     from tuner.study.result import StudyResult
 
 
@@ -45,13 +45,13 @@ def export(study: StudyResult, key: str | None, output: str | None, launched_by:
     from tuner.core.atomic_write import write_files
     from tuner.core.errors import NothingUsable
     from tuner.core.text import seconds, span
-    from tuner.export.api import promise
+    from tuner.export.api import production_run
     from tuner.export.bundle import bundle
 
     ranked = study.place_of(key) if key else study.best
     if ranked is None:
         raise NothingUsable(f"study {study.name} has no measured topology to export.")
-    run = promise(study, ranked)
+    run = production_run(study, ranked)
     folder = Path(output) if output else study.folder / "production"
     files = write_files(folder, bundle(run, launched_by))
     if as_json:
@@ -70,7 +70,7 @@ def export(study: StudyResult, key: str | None, output: str | None, launched_by:
     print(f"next: read {folder / 'README.md'}, launch, then run {check}")
 
 
-def _document(run: Production) -> dict[str, Any]:
+def _document(run: ProductionRun) -> dict[str, Any]:
     from tuner.export.production import topology_document
 
     return {name: value for name, value in topology_document(run).items() if name != "schema"}

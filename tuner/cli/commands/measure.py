@@ -53,13 +53,13 @@ def measure(
     from tuner.audit.measure import measure as measured
     from tuner.audit.measure import subject_of
     from tuner.core.errors import InputError, NothingUsable
-    from tuner.export.delivery import delivered, read_promise
+    from tuner.export.delivery import delivered, read_expected
     from tuner.logs import chosen_run, parse_iterations, read_log
     from tuner.logs.files import log_lines
 
     if as_csv and as_json:
         raise click.UsageError("--csv and --json exclude each other.")
-    promise = read_promise(Path(expect)) if expect else None
+    expected = read_expected(Path(expect)) if expect else None
     spans = parse_iterations(iterations) if iterations is not None else None
     given = {name for name in ("model", "global_batch", "seq", "precision", "attention") if _is_given(context, name)}
     found = read_log(log_lines(log))
@@ -68,9 +68,9 @@ def measure(
     batch = space.workload.global_batch if "global_batch" in given else None
     made = measured(found, subject=subject, run=run, iterations=spans, global_batch=batch)
     delivery = None
-    if promise and made.measurement:
+    if expected and made.measurement:
         memory = made.measurement.peak_memory
-        delivery = delivered(promise, made.measurement.seconds, memory / 2**30 if memory else None)
+        delivery = delivered(expected, made.measurement.seconds, memory / 2**30 if memory else None)
     if as_json:
         _print_json(log, made, subject, lacks, delivery)
     elif as_csv and subject is None:
@@ -146,9 +146,9 @@ def _print_json(log: str, made: LogMeasurement, subject: Subject | None, lacks: 
             else None,
             "notes": list(made.notes),
             "expected": {
-                "key": delivery.promise.key,
-                "source": delivery.promise.source.lower(),
-                "sec_per_iter": delivery.promise.sec_per_iter,
+                "key": delivery.expected.key,
+                "source": delivery.expected.source.lower(),
+                "sec_per_iter": delivery.expected.sec_per_iter,
                 "delivered": delivery.delivered,
                 "sec_ratio": delivery.sec_ratio,
                 "memory_ratio": delivery.memory_ratio,

@@ -1,9 +1,9 @@
 #!/bin/bash
 # tp4-pp12-dp8-mbs2-z1-emb on 48 x 8 GPUs, by tuner export
-# Start this script on each of the 48 nodes, with the same HEAD_NODE on all.
+# Run this script on each of the 48 nodes, with the same HEAD_NODE on all.
 set -euo pipefail
-: "${HEAD_NODE:?the name or address of one of the nodes}"
-: "${TRAIN_SCRIPT:?name your training program, such as TRAIN_SCRIPT=train.py}"
+: "${HEAD_NODE:?set it to the host name or address of one of the nodes}"
+: "${TRAIN_SCRIPT:?set it to your training program, such as TRAIN_SCRIPT=train.py}"
 export CUDA_DEVICE_MAX_CONNECTIONS=1
 export OMP_NUM_THREADS=${OMP_NUM_THREADS:-1}
 

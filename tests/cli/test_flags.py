@@ -16,18 +16,31 @@ FLAGS = {
     "calibrate": STUDY | {"--default", "--output", "--era", "--json"},
     "catalog": {"--json"},
     "compare": SPACE
-    | {*("--calibration", "--table", "--default", "--step", "--most", "--margin", "--stack", "--plot", "--export")},
+    | {
+        *(
+            "--calibration",
+            "--table",
+            "--default",
+            "--step",
+            "--most",
+            "--margin",
+            "--stack",
+            "--plot",
+            "--export",
+            "--tokens",
+        )
+    },
     "dashboard": STUDY | {"--port", "--no-browser", "--check", "--json"},
     "doctor": {"--measure", "--output", "--runs", "--storage", "--json"},
     "evaluate": STUDY | {"--default", "--calibration", "--calibrate-rows", "--seed", "--rows", "--json"},
-    "explain": SPACE | {"--calibration", "--against"},
+    "explain": SPACE | {"--calibration", "--against", "--tokens", "--rules"},
     "export": STUDY | {"--output", "--format", "--json"},
     "flops": SPACE | {"--seconds", "--tokens", "--price"},
-    "measure": SPACE | {"--csv", "--expect", "--iterations", "--run"},
+    "measure": SPACE | {"--csv", "--expect", "--iterations", "--run", "--tokens"},
     "max-batch": SPACE
     | {*("--calibration", "--launcher", "--command", "--table", "--group", "--default", "--strategy", "--step")}
     | {*("--start", "--most", "--increment", "--margin", "--stack", "--limit", "--claim", "--iterations", "--timeout")}
-    | {"--runs", "--plot", "--slurm-site"},
+    | {"--runs", "--plot", "--slurm-site", "--tokens"},
     "memory": {
         *("--frozen", "--trainable", "--optimizer", "--precision", "--checkpointing", "--gpu", "--gpus", "--zero"),
         *("--target", "--seq", "--sample", "--overhead", "--multiple", "--decimal", "--claim", "--export", "--json"),
@@ -37,7 +50,7 @@ FLAGS = {
     | KEPT
     | {*("--sampler", "--launcher", "--command", "--table", "--group", "--iterations", "--drift")}
     | {*("--retry-hang-sync", "--hostfile", "--over", "--slurm-site", "--within-allocation", "--track")},
-    "plan": SPACE | {"--csv", "--top", "--calibration"},
+    "plan": SPACE | {"--csv", "--top", "--calibration", "--tokens"},
     "report": STUDY | {"--output", "--json"},
     "rules": {"--json"},
 }
