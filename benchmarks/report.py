@@ -58,7 +58,7 @@ def _fill(begun: Begun, jobs: int) -> None:
     seconds, needs, (low, high) = (
         GroundTruth(0).seconds(rows),
         worst_need(rows, SiteFactors()).total,
-        CostModel().interval(rows),
+        CostModel().score(rows).interval,
     )
     axes = ParameterSpace(pool)
     clock = 0.0

@@ -15,11 +15,10 @@ import numpy as np
 
 from tuner.core.columns import Columns
 from tuner.core.keys import parse_key
+from tuner.costmodel.calibration import Calibration
+from tuner.costmodel.estimate import CostModel
 from tuner.costmodel.flops import hardware_flops, model_flops, older_estimate
-from tuner.costmodel.memory import memory_terms, shown_bytes, worst_need
 from tuner.costmodel.site_factors import SiteFactors
-from tuner.costmodel.stages import Stages
-from tuner.costmodel.time import time_terms
 from tuner.space.build import space_for
 
 GOLDEN: Final = Path(__file__).parent / "data" / "golden" / "terms.csv"
@@ -128,11 +127,11 @@ def rows() -> Iterator[tuple[str, str, str, str, float]]:
 def quantities(case: Case) -> dict[str, Mapping[str, Any]]:
     """The terms of a case by quantity."""
     columns = case.columns()
-    worst = worst_need(columns, case.site)
+    scores = CostModel(calibration=Calibration(site=case.site)).score(columns)
     return {
-        "seconds": time_terms(columns, case.site),
-        "bytes": {"stage": worst.stage, **memory_terms(Stages(columns, worst.stage), case.site)},
-        "published bytes": {kind: shown_bytes(columns, case.site, kind) for kind in ("smi", "reserved", "allocated")},
+        "seconds": scores.time_terms,
+        "bytes": {"stage": scores.stage, **scores.memory_terms},
+        "published bytes": {kind: scores.shown(kind) for kind in ("smi", "reserved", "allocated")},
         "FLOPs": {
             "model": model_flops(columns),
             "hardware": hardware_flops(columns),

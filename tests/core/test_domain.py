@@ -165,7 +165,7 @@ def test_a_size_that_cannot_be_is_refused_in_one_sentence(field: str, value: obj
 def test_every_type_is_frozen_slotted_and_keyword_only() -> None:
     known = [*vars(domain).values(), *vars(results).values()]
     types = [value for value in known if dataclasses.is_dataclass(value) and isinstance(value, type)]
-    assert len(types) >= 14
+    assert len(types) >= 13
     for each in types:
         assert each.__dataclass_params__.frozen, each  # type: ignore[attr-defined]
         assert "__slots__" in vars(each), each
@@ -175,8 +175,8 @@ def test_every_type_is_frozen_slotted_and_keyword_only() -> None:
 def test_an_estimate_is_no_measurement() -> None:
     """A prediction can never pass for an observation, nor a total be anything but the sum of its terms."""
     assert not issubclass(results.Estimate, results.Measurement)
-    assert results.TimeEstimate(terms={"compute": 2.0, "bubble": 0.5}).total == 2.5
-    assert results.MemoryEstimate(terms={}).total == 0
+    assert results.TermSum(terms={"compute": 2.0, "bubble": 0.5}).total == 2.5
+    assert results.TermSum(terms={}).total == 0
     assert {outcome.value for outcome in results.Outcome} == {
         *("MEASURED", "OOM", "HUNG", "CRASHED", "TIMED_OUT", "PREEMPTED", "PRUNED", "REJECTED", "CANCELLED"),
     }

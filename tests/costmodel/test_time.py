@@ -164,7 +164,8 @@ def test_the_interval_holds_the_estimate(drawn: Drawn, site: SiteFactors) -> Non
     model = CostModel()
     model = replace(model, calibration=replace(model.calibration, site=site))
     columns = columns_of(drawn)
-    found, (low, high) = model.score(columns).seconds, model.interval(columns)
+    scores = model.score(columns)
+    found, (low, high) = scores.seconds, scores.interval
     assert 0 < low[0] < found[0] < high[0] < np.inf
     assert found[0] / low[0] == pytest.approx(high[0] / found[0])
 
@@ -174,7 +175,8 @@ def test_the_interval_holds_the_estimate(drawn: Drawn, site: SiteFactors) -> Non
 def test_the_terms_that_are_shown_add_up_to_what_is_ranked_by(drawn: Drawn) -> None:
     """One topology's waterfall and its place in a plan come from one figure, of time and of memory."""
     columns = columns_of(drawn)
-    estimate, scores = CostModel().estimates(columns)[0], CostModel().score(columns)
+    scores = CostModel().score(columns)
+    estimate = scores.estimate(0)
     assert estimate.time.total == pytest.approx(float(scores.seconds[0]), rel=1e-12)
     assert estimate.memory.total == pytest.approx(float(scores.memory[0]), rel=1e-12)
 

@@ -135,6 +135,11 @@ class Columns:
         return self.layers + 2 * self.partition
 
     @cached_property
+    def stage_units(self) -> IntArray:
+        """Units per pipeline stage, rounded up."""
+        return -(-self.units // self.pp)
+
+    @cached_property
     def microbatches(self) -> IntArray:
         """Steps of accumulation in one iteration."""
         return self.global_batch // (self.micro_batch * self.dp)

@@ -19,20 +19,8 @@ class Violation:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MemoryEstimate:
-    """Predicted bytes on the fullest GPU, by term."""
-
-    terms: Mapping[str, float]
-
-    @property
-    def total(self) -> float:
-        """The sum of the terms."""
-        return sum(self.terms.values())
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TimeEstimate:
-    """Predicted seconds of one iteration, by term."""
+class TermSum:
+    """A predicted quantity by named terms."""
 
     terms: Mapping[str, float]
 
@@ -44,10 +32,12 @@ class TimeEstimate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Estimate:
-    """What the model expects of a topology. Never an observation."""
+    """Predicted time and memory of a topology. Never an observation."""
 
-    memory: MemoryEstimate
-    time: TimeEstimate
+    memory: TermSum
+    """Bytes on the fullest GPU."""
+    time: TermSum
+    """Seconds per iteration."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any, Final
 
 import numpy as np
@@ -35,7 +36,7 @@ class MeasuredRows:
     era: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Calibration:
     """The factors of a site, how sure they are, and the rows whose residuals are remembered."""
 
@@ -55,35 +56,30 @@ class Calibration:
     weighed: int = 0
     """Runs whose memory the factors have seen."""
 
-    def predict(self, columns: Columns, era: Sequence[str] | str | None = None) -> FloatArray:
-        """Seconds of one iteration, the residual included: the median of what is expected."""
-        found = seconds(columns, self.site)
-        if self.known is None:
-            return found
-        across = covariance(Features.of(columns, self.era if era is None else era), self.known)
-        corrected: FloatArray = found * np.exp(across @ self._weights())
-        return corrected
+    def correction(self, across: FloatArray) -> FloatArray:
+        """Return the factor on the modelled seconds of rows with this covariance with the measured rows."""
+        factor: FloatArray = np.exp(across @ self._weights)
+        return factor
 
-    def deviation(self, columns: Columns, era: Sequence[str] | str | None = None) -> FloatArray:
-        """Standard deviation of the logarithm of a measurement around `predict`."""
-        features = Features.of(columns, self.era if era is None else era)
-        slopes = slopes_of(columns, self.site)
+    def deviation(self, features: Features, slopes: FloatArray, across: FloatArray | None) -> FloatArray:
+        """Return the standard deviation of the logarithm of each row's measurement around its prediction."""
         variance: Any = np.full(len(features), UNSEEN**2)
-        if self.known is not None:
-            across = covariance(features, self.known)
-            solved = np.linalg.solve(self._gram(), across.T).T
+        if across is not None:
+            solved = np.linalg.solve(self._gram, across.T).T
             variance = variance - (across * solved).sum(axis=1)
             slopes = slopes - solved @ self.slopes
         variance = variance + ((slopes @ self.spread) * slopes).sum(axis=1)
         deviation: FloatArray = np.sqrt(np.maximum(variance, NOISE**2))
         return deviation
 
+    @cached_property
     def _gram(self) -> FloatArray:
         assert self.known is not None  # noqa: S101 - for the type checker; callers have asked
         return covariance(self.known, self.known) + np.diag(self.noise)
 
+    @cached_property
     def _weights(self) -> FloatArray:
-        return np.asarray(np.linalg.solve(self._gram(), self.residual), dtype=np.float64)
+        return np.asarray(np.linalg.solve(self._gram, self.residual), dtype=np.float64)
 
 
 def calibrate(rows: Sequence[MeasuredRows], weighed: Sequence[MeasuredMemory] = ()) -> Calibration:
@@ -131,9 +127,9 @@ def _log_seconds(rows: Sequence[MeasuredRows], site: SiteFactors) -> FloatArray:
     return logs
 
 
-def slopes_of(columns: Columns, site: SiteFactors) -> FloatArray:
-    """How the logarithm of seconds changes with that of each time factor."""
-    base = np.log(seconds(columns, site))
+def slopes_of(columns: Columns, site: SiteFactors, *, base: FloatArray | None = None) -> FloatArray:
+    """Return d log(seconds) / d log(factor) for each time factor; `base` is `seconds(columns, site)` where known."""
+    base = np.log(seconds(columns, site) if base is None else base)
     moved = [replace(site, **{name: getattr(site, name) * np.exp(STEP)}) for name in TIME_FACTORS]
     slopes: FloatArray = np.stack([(np.log(seconds(columns, each)) - base) / STEP for each in moved], axis=1)
     return slopes

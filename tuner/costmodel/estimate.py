@@ -1,113 +1,174 @@
-"""Time and memory of topologies together, with how sure they are: what ranks a space and what a user is shown."""
+"""Scores of topologies: time and memory of every row of some columns, with their uncertainty."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from functools import cached_property
+from typing import Final, NamedTuple
 
 import numpy as np
 
-from tuner.core.columns import BoolArray, Columns, FloatArray
-from tuner.core.outcomes import Estimate, MemoryEstimate, TimeEstimate
-from tuner.costmodel.calibration import Calibration
-from tuner.costmodel.flops import training_seconds
-from tuner.costmodel.memory import limit, memory_terms, worst_need
+from tuner.core.columns import BoolArray, Columns, FloatArray, IntArray
+from tuner.core.domain import MemoryKind
+from tuner.core.outcomes import Estimate, TermSum
+from tuner.costmodel.calibration import Calibration, slopes_of
+from tuner.costmodel.flops import hardware_flops, model_flops, per_gpu, training_seconds
+from tuner.costmodel.memory import limit, memory_terms, shown_bytes, worst_need
 from tuner.costmodel.normal import below
+from tuner.costmodel.residual_features import Features, covariance
 from tuner.costmodel.stages import Stages
 from tuner.costmodel.time import time_terms
 
 CHUNK: Final = 8192
-"""Rows that are worked on at once, so that the arrays between stay in the processor's cache."""
+"""Rows that are scored at once, so that intermediate arrays stay in the processor's cache."""
 
 INTERVAL: Final = 1.2816
-"""Standard deviations on either side that hold 80% of a normal distribution."""
+"""Standard deviations on either side of the mean that enclose 80% of a normal distribution."""
 
 PLAIN_DEVIATION: Final = 0.20
-"""Standard deviation of the memory's logarithm for plain PyTorch layers, which people write in many ways: published
-fully sharded runs keep from 34 to 48 bytes a token and column."""
+"""Standard deviation of the memory's logarithm for plain PyTorch layers, whose implementations differ: published fully
+sharded runs keep 34 to 48 bytes per token and column."""
 
 GATHERED_DEVIATION: Final = 0.08
-"""The same where the loss gathers its logits, which also is done in many ways."""
+"""Standard deviation of the memory's logarithm where the loss gathers its logits; implementations differ here too."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Scores:
-    """What the rows of columns are ranked and marked by."""
+class _Ranking(NamedTuple):
+    """What rows are ranked by."""
 
     seconds: FloatArray
-    """Of one iteration."""
     memory: FloatArray
-    """Bytes that the worst stage needs."""
+    stage: IntArray
     out_of_memory: FloatArray
-    """Probability that they are more than the card has."""
-    training: FloatArray
-    """Seconds until the workload's tokens are trained on."""
+
+
+class Scores:
+    """Time and memory of every row of `columns`. Each quantity is computed on first use and kept."""
+
+    def __init__(self, columns: Columns, calibration: Calibration, era: Sequence[str] | str | None = None) -> None:
+        self.columns = columns
+        self._calibration = calibration
+        self._era = calibration.era if era is None else era
+
+    @property
+    def seconds(self) -> FloatArray:
+        """Seconds per iteration: the median prediction, calibration included."""
+        return self._ranking.seconds
+
+    @property
+    def memory(self) -> FloatArray:
+        """Bytes needed on the fullest pipeline stage."""
+        return self._ranking.memory
+
+    @property
+    def stage(self) -> IntArray:
+        """The fullest pipeline stage, from 0."""
+        return self._ranking.stage
+
+    @property
+    def out_of_memory(self) -> FloatArray:
+        """Probability of needing more memory than the GPU has."""
+        return self._ranking.out_of_memory
 
     @property
     def fits(self) -> BoolArray:
         """Whether running is likelier than running out of memory."""
         return self.out_of_memory < 0.5
 
+    @cached_property
+    def training(self) -> FloatArray:
+        """Seconds until the workload's tokens are processed."""
+        return training_seconds(self.seconds, self.columns)
+
+    @cached_property
+    def flops(self) -> FloatArray:
+        """FLOP/s per GPU in use, recompute included."""
+        return per_gpu(hardware_flops(self.columns), self.seconds, self.columns)
+
+    @cached_property
+    def mfu(self) -> FloatArray:
+        """Model FLOPs utilization: the model's own FLOP/s per GPU in use over the GPU's peak, recompute excluded."""
+        peak = self.columns.cluster.gpu.peak_flops[self.columns.workload.precision]
+        return per_gpu(model_flops(self.columns), self.seconds, self.columns) / peak
+
+    @cached_property
+    def interval(self) -> tuple[FloatArray, FloatArray]:
+        """Bounds of the interval that contains 80% of measurements, in seconds per iteration."""
+        slopes = slopes_of(self.columns, self._calibration.site, base=self._modelled)
+        features = Features.of(self.columns, self._era)
+        deviation = self._calibration.deviation(features, slopes, self._covariance)
+        return self.seconds * np.exp(-INTERVAL * deviation), self.seconds * np.exp(INTERVAL * deviation)
+
+    @cached_property
+    def time_terms(self) -> dict[str, FloatArray]:
+        """Seconds per iteration by term; the calibration's residual is spread over all of them."""
+        factor = self.seconds / self._modelled
+        return {name: seconds * factor for name, seconds in self._modelled_terms.items()}
+
+    @cached_property
+    def memory_terms(self) -> dict[str, FloatArray]:
+        """Bytes on the fullest pipeline stage by term."""
+        return memory_terms(Stages(self.columns, self.stage), self._calibration.site)
+
+    def shown(self, kind: MemoryKind) -> FloatArray:
+        """Return the bytes that a tool of this kind would display for each row."""
+        return shown_bytes(self.columns, self._calibration.site, kind)
+
+    def estimate(self, row: int) -> Estimate:
+        """Return one row's time and memory by term."""
+        return Estimate(
+            time=TermSum(terms={name: float(value[row]) for name, value in self.time_terms.items()}),
+            memory=TermSum(terms={name: float(value[row]) for name, value in self.memory_terms.items()}),
+        )
+
+    @cached_property
+    def _ranking(self) -> _Ranking:
+        rows = len(self.columns.tp)
+        if rows > CHUNK:
+            parts = [self._part(slice(start, start + CHUNK))._ranking for start in range(0, rows, CHUNK)]
+            return _Ranking(*map(np.concatenate, zip(*parts, strict=True)))
+        need = worst_need(self.columns, self._calibration.site)
+        beyond = np.log(need.total / limit(self.columns)) / memory_deviation(self.columns, self._calibration)
+        seconds = self._modelled
+        if self._covariance is not None:
+            seconds = seconds * self._calibration.correction(self._covariance)
+        return _Ranking(seconds=seconds, memory=need.total, stage=need.stage, out_of_memory=below(beyond))
+
+    def _part(self, rows: slice) -> Scores:
+        era = self._era if isinstance(self._era, str) else self._era[rows]
+        return Scores(self.columns.rows(rows), self._calibration, era)
+
+    @cached_property
+    def _modelled_terms(self) -> dict[str, FloatArray]:
+        return time_terms(self.columns, self._calibration.site)
+
+    @cached_property
+    def _modelled(self) -> FloatArray:
+        """Seconds per iteration without the calibration's residual."""
+        return sum(self._modelled_terms.values(), start=np.zeros(len(self.columns.tp)))
+
+    @cached_property
+    def _covariance(self) -> FloatArray | None:
+        """Covariance of each row's residual with the measured rows; None without any."""
+        known = self._calibration.known
+        return None if known is None else covariance(Features.of(self.columns, self._era), known)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CostModel:
-    """The physics with a site's calibration: the one answer to what a topology will take."""
+    """The analytic model under a calibration."""
 
     calibration: Calibration = field(default_factory=Calibration)
 
     def score(self, columns: Columns, era: Sequence[str] | str | None = None) -> Scores:
-        """Every row, a chunk at a time."""
-        rows = len(columns.tp)
-        if rows <= CHUNK:
-            return self._score(columns, era)
-        parts = []
-        for places in _chunks(rows):
-            own = era if era is None or isinstance(era, str) else tuple(era[int(place)] for place in places)
-            parts.append(self._score(columns.rows(places), own))
-        return Scores(
-            **{name: np.concatenate([getattr(part, name) for part in parts]) for name in Scores.__dataclass_fields__}
-        )
-
-    def interval(self, columns: Columns, era: Sequence[str] | str | None = None) -> tuple[FloatArray, FloatArray]:
-        """Seconds between which 80% of measurements are expected."""
-        middle, deviation = self.calibration.predict(columns, era), self.calibration.deviation(columns, era)
-        return middle * np.exp(-INTERVAL * deviation), middle * np.exp(INTERVAL * deviation)
-
-    def memory_deviation(self, columns: Columns) -> FloatArray:
-        """Standard deviation of the logarithm of what a row needs."""
-        known = self.calibration.memory_deviation
-        loss = known if columns.workload.parallel_loss else max(known, GATHERED_DEVIATION)
-        if columns.workload.plain_layers and not self.calibration.weighed:
-            return np.full(len(columns.tp), max(known, PLAIN_DEVIATION))
-        return np.full(len(columns.tp), loss)
-
-    def estimates(self, columns: Columns) -> list[Estimate]:
-        """Each row by its terms, which add up: what the residual adds is spread over all terms of time."""
-        site = self.calibration.site
-        terms = time_terms(columns, site)
-        factor = self.calibration.predict(columns) / sum(terms.values(), start=np.zeros(len(columns.tp)))
-        memory = memory_terms(Stages(columns, worst_need(columns, site).stage), site)
-        return [
-            Estimate(
-                time=TimeEstimate(terms={name: float(value[row] * factor[row]) for name, value in terms.items()}),
-                memory=MemoryEstimate(terms={name: float(value[row]) for name, value in memory.items()}),
-            )
-            for row in range(len(columns.tp))
-        ]
-
-    def _score(self, columns: Columns, era: Sequence[str] | str | None) -> Scores:
-        found = self.calibration.predict(columns, era)
-        need = worst_need(columns, self.calibration.site).total
-        beyond = np.log(need / limit(columns)) / self.memory_deviation(columns)
-        return Scores(
-            seconds=found,
-            memory=need,
-            out_of_memory=below(beyond),
-            training=training_seconds(found, columns),
-        )
+        """Return the scores of every row; `era` names the speed period of each row or of all."""
+        return Scores(columns, self.calibration, era)
 
 
-def _chunks(rows: int) -> Iterator[np.ndarray[tuple[int], np.dtype[np.int64]]]:
-    for start in range(0, rows, CHUNK):
-        yield np.arange(start, min(rows, start + CHUNK))
+def memory_deviation(columns: Columns, calibration: Calibration) -> float:
+    """Return the standard deviation of the logarithm of the memory that a row needs."""
+    known = calibration.memory_deviation
+    if columns.workload.plain_layers and not calibration.weighed:
+        return max(known, PLAIN_DEVIATION)
+    return known if columns.workload.parallel_loss else max(known, GATHERED_DEVIATION)

@@ -11,7 +11,6 @@ import numpy as np
 from tuner.core.errors import NothingUsable
 from tuner.costmodel.calibration import Calibration, MeasuredRows, calibrate
 from tuner.costmodel.estimate import CostModel
-from tuner.costmodel.memory import shown_bytes
 from tuner.costmodel.memory_calibration import MeasuredMemory
 from tuner.costmodel.site_factors import TIME_FACTORS
 from tuner.tables import Row, Table, blocks
@@ -183,11 +182,9 @@ def guess_rows(rows: Iterable[Row], model: CostModel) -> list[RowEstimate]:
     guesses: list[RowEstimate] = []
     for block in blocks(rows):
         era = tuple(row.group for row in block.rows)
-        scores, (low, high) = model.score(block.columns, era), model.interval(block.columns, era)
-        shown = {
-            kind: shown_bytes(block.columns, model.calibration.site, kind)
-            for kind in {row.memory_kind for row in block.rows}
-        }
+        scores = model.score(block.columns, era)
+        low, high = scores.interval
+        shown = {kind: scores.shown(kind) for kind in {row.memory_kind for row in block.rows}}
         guesses += [
             RowEstimate(
                 row=row,

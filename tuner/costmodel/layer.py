@@ -97,7 +97,7 @@ class Layer:
         return {name: getattr(self, name) for name in self.__dataclass_fields__}
 
 
-def layer_seconds(columns: Columns, site: SiteFactors) -> Layer:
+def layer_seconds(columns: Columns, site: SiteFactors, links: Links) -> Layer:
     """One layer, forward, backward and what recompute repeats."""
     gpu, workload = columns.cluster.gpu, columns.workload
     tokens = columns.micro_batch * workload.model.seq / columns.cp
@@ -107,8 +107,8 @@ def layer_seconds(columns: Columns, site: SiteFactors) -> Layer:
     upkeep = UPKEEP * site.upkeep + ACCUMULATE * _gradient_bytes(columns) / traffic_rate(gpu, site) * (
         columns.microbatches > 1
     )
-    collectives = _collectives(columns, tokens, site)
-    ring = _ring(columns, tokens, site)
+    collectives = _collectives(columns, tokens, links)
+    ring = _ring(columns, tokens, links)
     exposed, exposed_back = np.maximum(0, ring - scores), np.maximum(0, 2 * ring - scores_back)
     host = HOST_COLLECTIVE * 2 * (columns.tp > 1)
     ahead = forward + scores + exposed + moved + collectives
@@ -182,20 +182,20 @@ def _gradient_bytes(columns: Columns) -> FloatArray:
     return grads
 
 
-def _collectives(columns: Columns, tokens: Any, site: SiteFactors) -> FloatArray:
+def _collectives(columns: Columns, tokens: Any, links: Links) -> FloatArray:
     """Two all-reduces a pass, or with sequence parallelism as many gathers and scatters of the same bytes."""
-    bandwidth, latency = Links(columns, site).tensor()
+    bandwidth, latency = links.tensor
     size = tokens * columns.hidden * size_of(columns.workload)
     return 2 * all_reduce(size, columns.tp, bandwidth, latency)
 
 
-def _ring(columns: Columns, tokens: Any, site: SiteFactors) -> FloatArray:
+def _ring(columns: Columns, tokens: Any, links: Links) -> FloatArray:
     """Seconds in which a forward pass of ring attention hands keys and values on, cp - 1 times.
 
     The backward pass hands on their gradients as well, twice as much (Liu et al. 2023, arXiv 2310.01889). No published
     table at hand checks it.
     """
-    bandwidth, latency = Links(columns, site).context()
+    bandwidth, latency = links.context
     keys = columns.head_size * columns.kv_heads / columns.tp
     ring: FloatArray = (columns.cp - 1) * (2 * tokens * keys * size_of(columns.workload) / bandwidth + latency)
     return ring

@@ -6,6 +6,7 @@ half of that (Thakur, Rabenseifner and Gropp 2005, "Optimization of Collective C
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import Any, Final
 
 import numpy as np
@@ -42,7 +43,7 @@ def gather(size: Any, ranks: Any, bandwidth: Any, latency: Any) -> FloatArray:
 
 
 class Links:
-    """What each kind of parallelism has of the cluster's wires, row by row."""
+    """Bandwidth and latency that each kind of parallelism gets, row by row; each is computed on first use and kept."""
 
     def __init__(self, columns: Columns, site: SiteFactors) -> None:
         cluster = columns.cluster
@@ -53,16 +54,19 @@ class Links:
         self._node_latency = cluster.inter_node.latency * NETWORK_SYNC
         self._columns, self._site = columns, site
 
+    @cached_property
     def tensor(self) -> tuple[FloatArray, FloatArray]:
         """Bandwidth and latency of a tensor parallel rank; across nodes each node is full of one ring."""
         return self._of(self._columns.tp <= self._gpus, self._node * RING * self._site.network)
 
+    @cached_property
     def context(self) -> tuple[FloatArray, FloatArray]:
         """Bandwidth and latency of a context parallel rank."""
         columns = self._columns
         rings = np.minimum(self._gpus, columns.tp)
         return self._of(columns.tp * columns.cp <= self._gpus, self._node * RING * self._site.network / rings)
 
+    @cached_property
     def data(self) -> tuple[FloatArray, FloatArray]:
         """Bandwidth and latency of the ranks that share gradients; context parallel ranks hold the same weights.
 
@@ -73,6 +77,7 @@ class Links:
         within = columns.tp * columns.cp * columns.dp <= self._gpus
         return self._of(within, self._node * RING * self._site.network / rings)
 
+    @cached_property
     def pipeline(self) -> tuple[FloatArray, FloatArray]:
         """Bandwidth and latency from stage to stage; stages are the farthest apart, as Megatron numbers ranks.
 

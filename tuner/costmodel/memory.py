@@ -176,7 +176,7 @@ def _tensors(stage: Stages, site: SiteFactors) -> dict[str, FloatArray]:
     layer = _layer(columns, scores)
     again = columns.recompute == _FULL, columns.recompute == _SELECTIVE
     working = np.where(again[0], layer, np.where(again[1], scores, 0.0))  # what is computed again, meanwhile
-    shards = [np.where(zero >= least, columns.copies, 1) for least in range(4)]
+    shards = {least: np.where(zero >= least, columns.copies, 1) for least in (1, 2, 3)}
     copy = 4.0 if size < 4 else 0.0  # the fp32 weights that 16-bit training keeps beside its own
     weights: Any
     gradients: Any
@@ -209,8 +209,10 @@ def _gathered(stage: Stages) -> FloatArray:
     """
     columns = stage.columns
     size, table = size_of(columns.workload), stage.table_parameters
-    layers = np.minimum(2, stage.layers) * (stage.parameters - table) / np.maximum(1, stage.layers)
     plain, elsewhere = columns.workload.plain_layers, 1 - 1 / columns.copies
+    if not (plain or (columns.zero == 3).any()):
+        return np.zeros_like(table)
+    layers = np.minimum(2, stage.layers) * (stage.parameters - table) / np.maximum(1, stage.layers)
     gathered: FloatArray = np.where(columns.zero == 3, size * (layers + (0.0 if plain else table)) * elsewhere, 0.0)
     if plain:
         shards = np.where(columns.zero == 3, columns.copies, 1)

@@ -56,8 +56,7 @@ class Stages:
     def layers(self) -> IntArray:
         """Its layers. Where they do not divide evenly, every stage is taken for as full as the fullest."""
         columns = self.columns
-        share = -(-columns.units // columns.pp)
-        return share - columns.partition * (self.is_first.astype(np.int64) + self.is_last)
+        return columns.stage_units - columns.partition * (self.is_first.astype(np.int64) + self.is_last)
 
     @cached_property
     def layers_in_flight(self) -> FloatArray:

@@ -54,7 +54,8 @@ def time_terms(columns: Columns, site: SiteFactors) -> dict[str, FloatArray]:
     stage = Stages.middle(columns)
     microbatches = columns.microbatches
     times = stage.layers * microbatches
-    each, sends = layer.total, _sends(columns, site)
+    links = Links(columns, site)
+    each, sends = layer.total, _sends(columns, links)
     slowest = _slowest(stage, each, embedding, head, sends)
     beside = np.maximum(0, slowest - stage.layers * each)
     through = columns.layers * each + head + embedding + columns.pp * sends
@@ -62,7 +63,7 @@ def time_terms(columns: Columns, site: SiteFactors) -> dict[str, FloatArray]:
     terms["head"] = np.maximum(0, beside - sends) * microbatches
     terms["pipeline"] = np.minimum(sends, beside) * microbatches
     terms["bubble"] = np.where(columns.pp > 1, np.maximum(0, through - slowest) / columns.vpp, 0.0)
-    terms |= _data_parallel(columns, site, stage, each)
+    terms |= _data_parallel(columns, site, stage, each, links)
     terms["optimizer"] = _step(columns, site, stage)
     return terms
 
@@ -100,16 +101,17 @@ def _of_distinct(columns: Columns, site: SiteFactors) -> tuple[Layer, FloatArray
 
 
 def _of_each(columns: Columns, site: SiteFactors) -> tuple[Layer, FloatArray, FloatArray]:
-    return layer_seconds(columns, site), _head(columns, site), _embedding(columns, site)
+    links = Links(columns, site)
+    return layer_seconds(columns, site, links), _head(columns, site, links), _embedding(columns, site, links)
 
 
-def _head(columns: Columns, site: SiteFactors) -> FloatArray:
+def _head(columns: Columns, site: SiteFactors, links: Links) -> FloatArray:
     """The output layer and the loss of one microbatch."""
     gpu = columns.cluster.gpu
     workload = beside_layers(gpu, columns.workload)
     tokens = columns.micro_batch * workload.model.seq / columns.cp
     forward, backward = linear(gpu, workload, site, tokens, columns.padded_vocab / columns.tp, columns.hidden)
-    bandwidth, latency = Links(columns, site).tensor()
+    bandwidth, latency = links.tensor
     logits = tokens * columns.padded_vocab
     shared = all_reduce(tokens * columns.hidden * size_of(workload), columns.tp, bandwidth, latency)
     if workload.parallel_loss:
@@ -119,18 +121,18 @@ def _head(columns: Columns, site: SiteFactors) -> FloatArray:
     return forward + backward + logits * LOSS / traffic_rate(gpu, site) + shared
 
 
-def _embedding(columns: Columns, site: SiteFactors) -> FloatArray:
+def _embedding(columns: Columns, site: SiteFactors, links: Links) -> FloatArray:
     """Looking up one microbatch and adding its gradients, and the sum over the ranks that hold the table."""
     size = columns.micro_batch * columns.workload.model.seq / columns.cp * columns.hidden * size_of(columns.workload)
-    bandwidth, latency = Links(columns, site).tensor()
+    bandwidth, latency = links.tensor
     return 6 * size / traffic_rate(columns.cluster.gpu, site) + all_reduce(size, columns.tp, bandwidth, latency)
 
 
-def _sends(columns: Columns, site: SiteFactors) -> FloatArray:
+def _sends(columns: Columns, links: Links) -> FloatArray:
     """A middle stage's sends for one microbatch, activations onward and gradients back, once for each chunk."""
     kept = np.where(columns.sequence_parallel == 1, columns.tp, 1)
     size = columns.micro_batch * columns.workload.model.seq / columns.cp * columns.hidden / kept
-    bandwidth, latency = Links(columns, site).pipeline()
+    bandwidth, latency = links.pipeline
     each = 2 * (size * size_of(columns.workload) / bandwidth + latency)
     return np.where(columns.pp > 1, each * columns.vpp, 0.0)
 
@@ -146,19 +148,23 @@ def _slowest(
     return np.where(columns.pp > 1, longest, first + embedding + head)
 
 
-def _data_parallel(columns: Columns, site: SiteFactors, stage: Stages, each: FloatArray) -> dict[str, FloatArray]:
+def _data_parallel(
+    columns: Columns, site: SiteFactors, stage: Stages, each: FloatArray, links: Links
+) -> dict[str, FloatArray]:
     """Gradients and weights that data and context parallel ranks exchange.
 
     ZeRO 0 and 1 reduce once an iteration, after the last microbatch; 1 and 2 gather the stepped weights. ZeRO 2 keeps
     no whole gradients, so that it reduces in each microbatch, and 3 gathers each layer for both passes as well: these
     hide behind the products as far as `OVERLAPPED` says (DeepSpeed, stage_1_and_2.py and stage3.py).
     """
-    bandwidth, latency = Links(columns, site).data()
+    bandwidth, latency = links.data
     size = size_of(columns.workload)
     weights = stage.layers * columns.layer_matrices / columns.tp * size
     table = columns.padded_vocab * columns.hidden / columns.tp * size
     gathered = gather(weights + table, columns.copies, bandwidth, latency)
     once = np.where(columns.zero == 0, 2 * gathered, 3 * gathered)
+    if not (columns.zero >= 2).any():
+        return {"data_parallel": once, "sharding": np.zeros_like(once)}
     often = columns.microbatches * np.where(
         columns.zero == 2, gathered, 3 * gather(weights, columns.copies, bandwidth, stage.layers * latency)
     )

@@ -1,41 +1,54 @@
-"""What a topology is expected to take, beside another one, and what would make it fit."""
+"""The predicted cost of a topology, its difference from another, and its nearest neighbours that fit in memory."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from tuner.core.columns import Columns
+from tuner.core.columns import Columns, FloatArray
 from tuner.core.domain import Cluster, Topology, Workload
 from tuner.core.outcomes import Estimate
 from tuner.costmodel.estimate import CostModel
-from tuner.costmodel.flops import hardware_flops, per_gpu
-from tuner.costmodel.memory import limit, worst_need
+from tuner.costmodel.memory import limit
 from tuner.space.nearest import distance
+from tuner.space.rules import RULES
 from tuner.space.space import Space
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopologyCost:
-    """One topology as the model sees it."""
+    """One topology, legal or not, with everything that is known without running it."""
 
     topology: Topology
+    heads: int
+    microbatches: int
+    bubble: float
+    """Idle share of an iteration on a pipeline stage, by the schedule alone."""
+    advice: tuple[str, ...]
+    """Names of the advice that it does not follow."""
     estimate: Estimate
+    """Time and memory by term."""
     seconds: float
+    """Predicted seconds per iteration."""
     low: float
     high: float
-    """Between them 80% of measurements are expected."""
+    """Bounds of the interval that contains 80% of measurements."""
     memory: float
+    """Bytes needed on the fullest pipeline stage."""
     limit: float
-    """Bytes that its worst stage needs, and that a process can have of the card."""
+    """Bytes that a process can use on the GPU."""
     stage: int
-    """The worst stage, from 0."""
+    """The fullest pipeline stage, from 0."""
     out_of_memory: float
+    """Probability of running out of memory."""
     flops: float
-    """FLOP/s of each GPU in use, recompute included."""
+    """FLOP/s per GPU in use, recompute included."""
+    mfu: float
+    """Model FLOPs utilization, recompute excluded."""
     training: float
-    """Seconds until the workload's tokens are trained on."""
+    """Seconds until the workload's tokens are processed."""
 
     @property
     def fits(self) -> bool:
@@ -44,45 +57,75 @@ class TopologyCost:
 
 
 def cost(space: Space, topology: Topology, model: CostModel) -> TopologyCost:
-    """What the model expects of a topology, legal or not."""
+    """Return the predicted cost of one topology, legal or not."""
     return cost_of(space.workload, space.cluster, topology, model)
 
 
 def cost_of(workload: Workload, cluster: Cluster, topology: Topology, model: CostModel) -> TopologyCost:
-    """The same for a workload on a cluster."""
-    columns = Columns.of([topology], workload, cluster)
-    scores, (low, high) = model.score(columns), model.interval(columns)
-    return TopologyCost(
-        topology=topology,
-        estimate=model.estimates(columns)[0],
-        seconds=float(scores.seconds[0]),
-        low=float(low[0]),
-        high=float(high[0]),
-        memory=float(scores.memory[0]),
-        limit=limit(columns),
-        stage=int(worst_need(columns, model.calibration.site).stage[0]),
-        out_of_memory=float(scores.out_of_memory[0]),
-        flops=float(per_gpu(hardware_flops(columns), scores.seconds, columns)[0]),
-        training=float(scores.training[0]),
-    )
+    """Return the predicted cost of one topology of a workload on a cluster."""
+    return costs([topology], Columns.of([topology], workload, cluster), model)[0]
+
+
+def costs(topologies: Sequence[Topology], columns: Columns, model: CostModel) -> list[TopologyCost]:
+    """Return the predicted cost of every topology; `columns` has one row for each."""
+    scores = model.score(columns)
+    low, high = scores.interval
+    idle, usable = bubble(columns), limit(columns)
+    advice = [rule for rule in RULES if rule.level == "advice" and rule.binding(columns.workload)]
+    ignored = [(rule.name, rule.broken_rows(columns)) for rule in advice]
+    return [
+        TopologyCost(
+            topology=topology,
+            heads=int(columns.heads[row]),
+            microbatches=int(columns.microbatches[row]),
+            bubble=float(idle[row]),
+            advice=tuple(name for name, broken in ignored if broken[row]),
+            estimate=scores.estimate(row),
+            seconds=float(scores.seconds[row]),
+            low=float(low[row]),
+            high=float(high[row]),
+            memory=float(scores.memory[row]),
+            limit=usable,
+            stage=int(scores.stage[row]),
+            out_of_memory=float(scores.out_of_memory[row]),
+            flops=float(scores.flops[row]),
+            mfu=float(scores.mfu[row]),
+            training=float(scores.training[row]),
+        )
+        for row, topology in enumerate(topologies)
+    ]
+
+
+def bubble(columns: Columns) -> FloatArray:
+    """Return the idle share of an iteration on a pipeline stage: (pp - 1) / (vpp x microbatches + pp - 1).
+
+    Narayanan et al. 2021, arXiv 2104.04473, section 2.2, as a share of the iteration and not of the ideal time.
+    """
+    waits = columns.pp - 1
+    idle: FloatArray = waits / (columns.vpp * columns.microbatches + waits)
+    return idle
 
 
 def difference(ours: TopologyCost, other: TopologyCost) -> list[tuple[str, float]]:
-    """By term, the seconds that `other` takes more than `ours`, the largest change first; they add up."""
+    """Return the seconds by term that `other` takes more than `ours`, largest change first; they add up."""
     terms = ours.estimate.time.terms
     changes = [(name, other.estimate.time.terms[name] - seconds) for name, seconds in terms.items()]
     return sorted((change for change in changes if change[1]), key=lambda change: -abs(change[1]))
 
 
 def fitting_neighbours(space: Space, topology: Topology, model: CostModel, *, most: int = 3) -> list[TopologyCost]:
-    """The legal topologies that fit and differ least from one that does not, the fastest first among equals."""
+    """Return the legal topologies that fit in memory and differ least from this one, the faster first when tied."""
     one = Columns.of([topology], space.workload, space.cluster)
     found: list[tuple[float, float, int]] = []
     for points in space.blocks():
         columns = space.columns(points)
         scores = model.score(columns)
-        far = np.where(scores.fits, distance(columns, one), np.inf)
-        first = np.lexsort((scores.seconds, far))[:most]
-        found += [(float(far[at]), float(scores.seconds[at]), int(points[at])) for at in first if np.isfinite(far[at])]
+        steps = np.where(scores.fits, distance(columns, one), np.inf)
+        first = np.lexsort((scores.seconds, steps))[:most]
+        found += [
+            (float(steps[row]), float(scores.seconds[row]), int(points[row]))
+            for row in first
+            if np.isfinite(steps[row])
+        ]
     nearest = np.array([point for _, _, point in sorted(found)[:most]], dtype=np.int64)
-    return [cost(space, near, model) for near in space.topologies(nearest)] if len(nearest) else []
+    return costs(space.topologies(nearest), space.columns(nearest), model) if len(nearest) else []

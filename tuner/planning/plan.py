@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
 from tuner.core.columns import Columns, FloatArray, IntArray
-from tuner.core.domain import Topology
 from tuner.core.errors import EmptySpace, InputError
-from tuner.core.outcomes import Estimate
 from tuner.core.text import ResultTable, column, either
 from tuner.costmodel.estimate import CostModel
-from tuner.costmodel.flops import hardware_flops, model_flops, per_gpu
+from tuner.costmodel.flops import model_flops
+from tuner.planning.cost import TopologyCost, costs
 from tuner.space.relaxations import openings
-from tuner.space.rules import RULES, Rule
 from tuner.space.space import Space, Tally
 
 ORDER: Final = "what fits first, then by estimated time to train at equal compute, then grid order"
@@ -30,36 +28,6 @@ MOST_ROWS: Final = 500_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PlannedTopology:
-    """One legal topology: what the rules know of it, and what the model expects."""
-
-    topology: Topology
-    heads: int
-    microbatches: int
-    bubble: float
-    """The share of an iteration that a pipeline stage waits, by the schedule alone."""
-    advice: tuple[str, ...]
-    """Names of the advice that it does not follow."""
-    seconds: float
-    """Of one iteration, as estimated."""
-    low: float
-    high: float
-    """Between them 80% of measurements are expected."""
-    memory: float
-    """Bytes that its worst stage needs."""
-    out_of_memory: float
-    """Probability."""
-    flops: float
-    """FLOP/s of each GPU in use, recompute included."""
-    mfu: float
-    """Model FLOP/s (recompute excluded) as a share of the GPU's peak at the workload's precision."""
-    training: float
-    """Seconds until the workload's tokens are trained on."""
-    estimate: Estimate
-    """By terms."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
     """The legal space, counted, and its first rows."""
 
@@ -67,7 +35,7 @@ class Plan:
     fitting: int
     """Legal topologies that likelier run than run out of memory."""
     seconds: float
-    top: tuple[PlannedTopology, ...]
+    top: tuple[TopologyCost, ...]
 
     def _repr_html_(self) -> str:
         """How a notebook shows it."""
@@ -131,8 +99,8 @@ def plan(space: Space, *, top: int = 10, model: CostModel | None = None) -> Plan
     if not top and tally.legal > MOST_ROWS:
         raise InputError(f"{tally.legal:,} rows are too many to list; say how many with --top, or pin axes with --set.")
     points = points[np.lexsort((points, *keys))[:keep]]
-    rows = _rows(space, points, known)
-    return Plan(tally=tally, fitting=fitting, seconds=time.perf_counter() - started, top=rows)
+    rows = costs(space.topologies(points), space.columns(points), known)
+    return Plan(tally=tally, fitting=fitting, seconds=time.perf_counter() - started, top=tuple(rows))
 
 
 def equal_compute(columns: Columns, training: FloatArray) -> FloatArray:
@@ -156,44 +124,3 @@ def why_empty(space: Space, tally: Tally) -> str:
         else "no single change of nodes, global batch, policies or depth opens it"
     )
     return f"none of {tally.grid:,} topologies is legal (removed by {causes}); {remedy}."
-
-
-def bubble(columns: Columns) -> Any:
-    """The share of an iteration that a stage waits: (pp - 1) / (vpp x microbatches + pp - 1).
-
-    Narayanan et al. 2021, arXiv 2104.04473, section 2.2, as a share of the whole and not of the ideal time.
-    """
-    waits = columns.pp - 1
-    return waits / (columns.vpp * columns.microbatches + waits)
-
-
-def _rows(space: Space, points: IntArray, model: CostModel) -> tuple[PlannedTopology, ...]:
-    columns, precision = space.columns(points), space.workload.precision
-    unfollowed = [(rule.name, rule.broken_rows(columns)) for rule in _advice(columns)]
-    waits, microbatches, heads = bubble(columns), columns.microbatches, columns.heads
-    scores, (low, high), estimates = model.score(columns), model.interval(columns), model.estimates(columns)
-    rates = per_gpu(hardware_flops(columns), scores.seconds, columns)
-    mfu = per_gpu(model_flops(columns), scores.seconds, columns) / columns.cluster.gpu.peak_flops[precision]
-    return tuple(
-        PlannedTopology(
-            topology=topology,
-            heads=int(heads[row]),
-            microbatches=int(microbatches[row]),
-            bubble=float(waits[row]),
-            advice=tuple(name for name, broken in unfollowed if broken[row]),
-            seconds=float(scores.seconds[row]),
-            low=float(low[row]),
-            high=float(high[row]),
-            memory=float(scores.memory[row]),
-            out_of_memory=float(scores.out_of_memory[row]),
-            flops=float(rates[row]),
-            mfu=float(mfu[row]),
-            training=float(scores.training[row]),
-            estimate=estimates[row],
-        )
-        for row, topology in enumerate(space.topologies(points))
-    )
-
-
-def _advice(columns: Columns) -> list[Rule]:
-    return [rule for rule in RULES if rule.level == "advice" and rule.binding(columns.workload)]

@@ -19,7 +19,7 @@ import numpy as np
 
 from tuner.core.columns import BoolArray, Columns, FloatArray, IntArray
 from tuner.costmodel.calibration import Calibration, prior_deviations, slopes_of
-from tuner.costmodel.estimate import CHUNK, CostModel
+from tuner.costmodel.estimate import CHUNK, memory_deviation
 from tuner.costmodel.memory import worst_need
 from tuner.costmodel.normal import below, truncated
 from tuner.costmodel.residual_features import CLIFF, ERA, KERNEL, LENGTH, SHAPE, Features, covariance, joined, same
@@ -207,9 +207,8 @@ class Surrogate:
 
     def _weigh(self) -> None:
         site, parts = self._known.site, self.pool.parts
-        model = CostModel(calibration=self._known)
         self._need = np.log(np.concatenate([worst_need(part, site).total for part in _chunked(parts)]))
-        loose = np.concatenate([model.memory_deviation(part) for part in parts])
+        loose = np.concatenate([np.full(len(part.tp), memory_deviation(part, self._known)) for part in parts])
         first = np.zeros(len(self._features), dtype=np.int64)
         first[self._kind] = np.arange(len(self._kind))
         self._loose_kind: FloatArray = loose[first]

@@ -175,7 +175,7 @@ def reasons(first: Option, second: Option, step_batch: int, physics: Physics) ->
 
     def of(option: Option) -> Estimate:
         topology = one_batch(option.topology, max(1, step_batch // option.topology.dp))
-        return physics.estimates(Columns.of([topology], option.workload, option.cluster))[0]
+        return physics.score(Columns.of([topology], option.workload, option.cluster)).estimate(0)
 
     return of(first), of(second)
 

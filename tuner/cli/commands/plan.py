@@ -10,7 +10,8 @@ from tuner.cli.options import as_csv, as_json, describes_a_space, takes_calibrat
 
 if TYPE_CHECKING:
     from tuner.costmodel.estimate import CostModel
-    from tuner.planning.plan import Plan, PlannedTopology
+    from tuner.planning.cost import TopologyCost
+    from tuner.planning.plan import Plan
     from tuner.space.space import Space
 
 
@@ -54,11 +55,6 @@ _ESTIMATED: Final = (
 """The columns of estimates."""
 
 
-def _fits(row: PlannedTopology) -> bool:
-    """Return whether the topology is more likely to fit in memory than not."""
-    return row.out_of_memory < 0.5
-
-
 def _print_json(space: Space, made: Plan) -> None:
     from tuner.cli.output import print_json, space_document, topology_document
     from tuner.planning.plan import ORDER
@@ -87,7 +83,7 @@ def _print_json(space: Space, made: Plan) -> None:
                     "sec_per_iter_high": row.high,
                     "memory_gib": row.memory / 2**30,
                     "oom_probability": row.out_of_memory,
-                    "fits": _fits(row),
+                    "fits": row.fits,
                     "tflops": row.flops / 1e12,
                     "mfu": row.mfu,
                     "days": row.training / 86400,
@@ -129,8 +125,8 @@ def _print_text(space: Space, made: Plan, model: CostModel) -> None:
     causes += [f"{counted(rest, 'other rule')} (--json lists them)"] if rest else []
     print(f"removed by {', '.join(causes)}\n" if causes else "")
     unit = column([row.training / 86400 for row in made.top])
-    fitting = [row for row in made.top if _fits(row)]
-    unlikely = [row for row in made.top if not _fits(row)]
+    fitting = [row for row in made.top if row.fits]
+    unlikely = [row for row in made.top if not row.fits]
     if fitting:
         _print_rows(fitting, unit)
     if unlikely:
@@ -142,7 +138,7 @@ def _print_text(space: Space, made: Plan, model: CostModel) -> None:
         print("Rows with other heads or another shape train a different model.")
 
 
-def _print_rows(rows: list[PlannedTopology], unit: tuple[str, float]) -> None:
+def _print_rows(rows: list[TopologyCost], unit: tuple[str, float]) -> None:
     """Print one table; `unit` is the heading of the training time and how many of it a day has."""
     from tuner.cli.output import print_table
 
