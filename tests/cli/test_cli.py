@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -34,6 +35,17 @@ def test_the_example_of_every_command_runs(command: str, run: Run, tmp_path: Pat
     if "name" in {parameter.name for parameter in app.commands[command].params}:
         study_in(tmp_path)
     assert run(*example.removeprefix("Example: tuner ").split(), *kept).code == 0
+
+
+def test_the_help_lists_every_command_once_by_section_and_cuts_no_sentence(run: Run) -> None:
+    printed = run("--help").out
+    for section in ("Search:", "Plan:", "Measure:", "Reference:"):
+        assert f"\n{section}\n" in printed
+    for name, command in app.commands.items():
+        assert command.short_help
+        assert command.short_help.endswith(".")
+        (line,) = [line for line in printed.splitlines() if line.startswith(f"  {name} ")]
+        assert line.split(name, 1)[1].strip() == command.short_help
 
 
 def test_every_option_has_help() -> None:
@@ -81,6 +93,43 @@ def test_plan_prints_the_same_rows_as_csv(run: Run) -> None:
     assert [line.split(",")[0] for line in lines[1:]] == keys
     assert len(keys) == 5
     assert all(key.startswith("tp8-") for key in keys)
+
+
+@pytest.mark.parametrize("tokens", ["1T", "1000B", "1e12", "1_000_000M"])
+def test_days_assume_the_tokens_that_are_given(tokens: str, run: Run) -> None:
+    """Days are proportional to tokens; the header names the number and, by default, its rule."""
+    arguments = ("plan", "--set", "tp=8", "--set", "heads=64")
+    own, usual = (json.loads(run(*arguments, *more, "--json").out) for more in (("--tokens", tokens), ()))
+    assert own["workload"]["tokens"] == 1e12
+    ratio = usual["workload"]["tokens"] / 1e12
+    assert usual["top"][0]["days"] / own["top"][0]["days"] == pytest.approx(ratio)
+    assert "training on 1T tokens\n" in run(*arguments, "--tokens", tokens).out
+    assert "training on 3.62T tokens (20 per parameter; set with --tokens)\n" in run(*arguments).out
+
+
+def test_days_are_printed_without_an_exponent(run: Run) -> None:
+    printed = run("plan", "--nodes", "4", "--tokens", "100T", "--set", "heads=64", "--top", "3").out
+    assert "e+" not in printed
+    assert "," in next(line for line in printed.splitlines() if line.startswith("tp")).split()[6]
+
+
+def test_mfu_is_the_models_flops_per_second_over_the_peak(run: Run) -> None:
+    """MFU counts no recompute: it is TFLOPs over peak where nothing is recomputed, and less elsewhere."""
+    document = json.loads(run("plan", "--set", "tp=8", "--set", "heads=64", "--top", "0", "--json").out)
+    for row in document["top"]:
+        share = row["tflops"] / 312
+        assert row["mfu"] == pytest.approx(share) if row["topology"]["recompute"] == "none" else row["mfu"] < share
+
+
+def test_what_is_unlikely_to_fit_stands_apart(run: Run) -> None:
+    arguments = ("plan", "--model", "llama-3-8b", "--gpu", "H100-80GB-SXM", "--nodes", "1", "--set", "tp=1,2")
+    printed = run(*arguments, "--set", "micro_batch=4,8", "--top", "20").out
+    above, below = printed.split("Unlikely to fit in memory:")
+    chances = [
+        [int(chance) for chance in re.findall(r" ([0-9]+)% ", part.split("---\n")[-1])] for part in (above, below)
+    ]
+    assert max(chances[0]) < 50 <= min(chances[1])
+    assert "Unlikely to fit" not in run(*arguments, "--set", "micro_batch=4,8", "--top", "3").out
 
 
 def test_a_table_fits_a_narrow_terminal_and_says_what_it_left_out() -> None:
@@ -174,6 +223,22 @@ def test_explain_of_a_legal_topology_still_gives_advice(run: Run) -> None:
     assert "tp8-pp12-dp4-mbs2-z1: legal on 48 nodes" in said.out
     assert "! advice  uneven-stages: the output layer weighs 1.42 layers" in said.out
     assert "nearest legal" not in said.out
+
+
+def test_explain_shows_the_verdict_and_the_estimate_before_any_rule(run: Run) -> None:
+    printed = run("explain", "tp8-pp12-dp4-mbs2-z2").out
+    order = [printed.index(text) for text in ("not legal", "estimate: ", "memory: ", "x law ", "! advice", "Time per")]
+    assert order == sorted(order)
+    assert "\n. " not in printed
+    assert "not applicable" not in printed
+
+
+def test_explain_lists_the_rules_that_hold_on_request(run: Run) -> None:
+    few, every = (run("explain", "tp8-pp12-dp4-mbs2-z1", *more).out for more in ((), ("--rules",)))
+    holding = sum(line.startswith(". ") for line in every.splitlines())
+    assert f"{holding} rules hold and " in few
+    assert "list them with --rules" in few
+    assert "list them with" not in every
 
 
 def test_explain_says_when_a_legal_topology_is_not_among_those_searched(run: Run) -> None:

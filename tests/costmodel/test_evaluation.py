@@ -215,7 +215,7 @@ def test_evaluate_prints_a_line_for_every_group_and_reason(tmp_path: Path, run: 
     said = run("evaluate", str(file), "--rows")
     assert said.code == 0
     assert "few.csv: 3 rows, 1 skipped" in said.out
-    assert "line 4 is skipped: hidden must be a whole number" in said.out
+    assert "line 4 skipped: hidden must be a whole number" in said.out
     assert [line.split()[0] for line in said.out.splitlines() if line.startswith(("all ", "a ", "b "))] == [
         *("all", "a", "b")
     ]

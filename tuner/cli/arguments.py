@@ -120,7 +120,7 @@ margin_option = click.option(
     type=click.FloatRange(0, 0.9),
     default=0.10,
     show_default=True,
-    help="Share of the largest batch to stay below it; the result is the safe batch.",
+    help="Share of memory that the safe batch leaves free.",
 )
 stack_option = click.option(
     "--stack",

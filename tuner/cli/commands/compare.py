@@ -123,7 +123,7 @@ def _row(option: Option) -> tuple[object, ...]:
         best.acc_steps,
         f"{1e3 * seen.seconds:.0f}" if seen.seconds else "",
         f"{best.tokens_per_second / 1e3:.1f}" if best.tokens_per_second else "",
-        f"{best.days:.1f}" if best.days else "",
+        f"{best.days:,.1f}" if best.days else "",
         f"{peak / _GIB:.2f}" if peak else "",
         f"{line.per_sample / option.topology.dp / _GIB:.3f}" if line else "",
         f"{more} by the fit" if more else "",
@@ -132,6 +132,7 @@ def _row(option: Option) -> tuple[object, ...]:
 
 def _print_text(groups: list[list[Option]], model: CostModel, source: str) -> None:
     from tuner.cli.output import print_table
+    from tuner.core.quantity import format_count
 
     headers = (
         "Option",
@@ -150,6 +151,9 @@ def _print_text(groups: list[list[Option]], model: CostModel, source: str) -> No
     print_table(("Model", *headers), rows, left=("Model", "Option", "Next"), spare=("Next", "GiB/sequence"))
     origin = "Measured by the table" if source == "table" else "Estimates, not measurements"
     print(f"\n{origin}. A + marks the largest batch tried: larger ones may fit.")
+    if any(option.best and option.best.days for own in groups for option in own):
+        tokens = groups[0][0].workload.tokens
+        print(f"Days are for training on {f'{format_count(tokens)} tokens' if tokens else '20 tokens per parameter'}.")
     for own in groups:
         if len(own) > 1:
             _print_why(own, model)

@@ -170,7 +170,9 @@ def _by_table(space: Space, given: dict[str, Any]) -> MaxBatchResult:
         if not batches:
             raise InputError(f"{table.name} has no batch that --step {given['step']} allows; it has {series.batches}.")
     run = series.first
-    workload = replace(run.workload, global_batch=asked["global_batch"] or 0 or run.workload.global_batch)
+    workload = replace(
+        run.workload, global_batch=asked["global_batch"] or run.workload.global_batch, tokens=asked["tokens"] or 0.0
+    )
     described = replace(space, workload=workload, cluster=run.cluster)
     usable = given["limit"] * 2**30 if given["limit"] else usable_bytes(run.cluster)
     held = held_back(series.kind)
