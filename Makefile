@@ -4,8 +4,11 @@ PYTHON ?= python3
 VENV ?= .venv
 PIP_ARGS ?=
 BIN := $(VENV)/bin
+PYTHONS ?= $(or $(sort $(wildcard $(HOME)/.pyenv/versions/3.1[0-9].*/bin/python)),python3.10 python3.11 python3.12 python3.13)
+TORCH_FREE := pytest hypothesis pyyaml
+FAST := -m "not slow and not cluster"
 
-.PHONY: help run test check lint types test-all test-cluster test-lowest test-pythons bench accuracy docs clean
+.PHONY: help run test check lint types test-all test-cluster test-lowest test-pythons bench accuracy hooks docs clean
 
 help:             ## show this list
 	@sed -n 's/^\([a-z-]*\): .*## /\1\t/p' $(MAKEFILE_LIST)
@@ -14,7 +17,7 @@ run: $(VENV)/.ready-to-run  ## search 48 nodes of a simulated cluster
 	$(BIN)/tuner optimize --nodes 48 --budget 40
 
 test: $(VENV)/.ready-to-test  ## run the fast tests
-	$(BIN)/python -m pytest -m "not slow and not cluster"
+	$(BIN)/python -m pytest $(FAST)
 
 check: lint types test-all  ## lint, types and all tests but those of a cluster
 
@@ -32,6 +35,21 @@ test-cluster: $(VENV)/.ready-to-test  ## install and start a real Slurm of four 
 	$(BIN)/python -m tests.slurm_cluster
 	$(BIN)/python -m pytest -m cluster
 
+# Without torch: the tests that want it are skipped. Warnings of earlier libraries about one another are not ours to mend.
+test-lowest: $(VENV)/.ready-to-test  ## run the fast tests with the lowest versions that pyproject.toml allows, without torch
+	$(BIN)/uv venv --quiet --clear --python $(firstword $(PYTHONS)) .venv-lowest
+	$(BIN)/uv pip install --quiet --python .venv-lowest/bin/python --resolution lowest-direct --editable . \
+		"pytest>=8.3" "hypothesis>=6.120" "pyyaml>=6.0.1"
+	.venv-lowest/bin/python -m pytest -q -W default $(FAST)
+
+test-pythons: $(VENV)/.ready-to-test  ## run the fast tests without torch on each of PYTHONS
+	set -e; for python in $(PYTHONS); do \
+		$(BIN)/uv venv --quiet --clear --python $$python .venv-python; \
+		$(BIN)/uv pip install --quiet --python .venv-python/bin/python --editable . $(TORCH_FREE); \
+		.venv-python/bin/python --version; \
+		.venv-python/bin/python -m pytest -q $(FAST); \
+	done
+
 bench: $(VENV)/.ready-to-run  ## speed, as figures and ratios of one run
 	$(BIN)/python benchmarks/enumeration.py
 	$(BIN)/python benchmarks/startup.py
@@ -41,11 +59,14 @@ bench: $(VENV)/.ready-to-run  ## speed, as figures and ratios of one run
 accuracy: $(VENV)/.ready-to-test  ## fail if an estimate of the corpus is worse than recorded
 	$(BIN)/python -m benchmarks.accuracy --check
 
+hooks: $(VENV)/.ready-to-test  ## run lint, types and the check of generated pages on every commit
+	$(BIN)/pre-commit install
+
 docs: $(VENV)/.ready-to-run  ## write the generated pages of docs/ anew
 	$(BIN)/python docs/generate.py
 
 clean:            ## remove the environment and what tests leave
-	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .venv-lowest .venv-python .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
 $(VENV)/.ready-to-run: pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)

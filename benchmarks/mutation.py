@@ -27,6 +27,8 @@ OUTPUT_CALLS: Final = {
     *("print", "echo", "secho", "log", "debug", "info", "warning", "error", "warn", "note", "cast", "overload"),
     *("TypeVar", "NewType", "ParamSpec", "namedtuple"),
 }
+COMMUTATIVE_CALLS: Final = {"max", "min", "maximum", "minimum", "gcd", "lcm", "isclose", "hypot", "logaddexp"}
+"""Swapping their arguments changes nothing."""
 TEXT: Final = (ast.JoinedStr, ast.List, ast.Tuple, ast.ListComp)
 
 
@@ -135,7 +137,7 @@ class _Finder:
                     yield self._between("move a boundary", left, right, BOUNDARIES[type(op)])
                 elif type(op) in OPPOSITES:
                     yield self._between("negate a condition", left, right, OPPOSITES[type(op)])
-            case ast.Call(args=arguments):
+            case ast.Call(func=function, args=arguments) if _name(function) not in COMMUTATIVE_CALLS:
                 for first, second in pairwise(arguments):
                     plain = not isinstance(first, ast.Starred) and not isinstance(second, ast.Starred)
                     if plain and ast.dump(first) != ast.dump(second):
@@ -179,9 +181,17 @@ def _is_left_alone(node: ast.AST) -> bool:
             return True
         case ast.If(test=test):
             return "TYPE_CHECKING" in ast.dump(test) or "__main__" in ast.dump(test)
-        case ast.Call(func=ast.Name(id=name)) | ast.Call(func=ast.Attribute(attr=name)):
-            return name in OUTPUT_CALLS
+        case ast.Call(func=function):
+            return _name(function) in OUTPUT_CALLS
     return False
+
+
+def _name(function: ast.expr) -> str:
+    """Return the last name of what is called."""
+    match function:
+        case ast.Name(id=name) | ast.Attribute(attr=name):
+            return name
+    return ""
 
 
 def _is_text(node: ast.expr) -> bool:

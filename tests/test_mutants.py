@@ -77,6 +77,7 @@ def test_an_operator_makes_the_edit_that_it_names(source: str, mutant: str) -> N
         "def f(a: Literal[1]) -> Literal[2]: ...\n",
         "x = True\n",
         "x = 'a' + b\n",
+        "x = max(a, b)\n",
     ],
 )
 def test_what_no_test_should_pin_is_left_alone(source: str) -> None:
