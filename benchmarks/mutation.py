@@ -10,6 +10,7 @@ import ast
 import difflib
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import pairwise
 from typing import Final
 
@@ -61,20 +62,24 @@ def mutations(source: str) -> list[Mutation]:
 
 def function_at(source: str, line: int) -> str:
     """Return the qualified name of the innermost function or class that holds a line, or an empty string."""
-    name = ""
+    return next((name for name, first, last in reversed(_functions(source)) if first <= line <= last), "")
+
+
+@lru_cache(maxsize=4)
+def _functions(source: str) -> tuple[tuple[str, int, int], ...]:
+    """Return the functions and classes of a module, outer ones first, with their first and last lines."""
+    found: list[tuple[str, int, int]] = []
 
     def descend(node: ast.AST, prefix: str) -> None:
-        nonlocal name
         for child in ast.iter_child_nodes(node):
+            inner = prefix
             if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-                if child.lineno <= line <= (child.end_lineno or child.lineno):
-                    name = f"{prefix}{child.name}"
-                    descend(child, f"{name}.")
-            else:
-                descend(child, prefix)
+                found.append((f"{prefix}{child.name}", child.lineno, child.end_lineno or child.lineno))
+                inner = f"{prefix}{child.name}."
+            descend(child, inner)
 
     descend(ast.parse(source), "")
-    return name
+    return tuple(found)
 
 
 def parses(source: str) -> bool:
