@@ -1,0 +1,178 @@
+"""The cost model's arithmetic, held to closed forms that are written in `tests/closed_forms.py`."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests import closed_forms
+from tuner.core.catalog import gpu, make_cluster
+from tuner.core.columns import Columns
+from tuner.core.domain import Cluster, Link, Model, Topology, Workload
+from tuner.costmodel.flops import forward_terms, hardware_flops, model_flops
+from tuner.costmodel.links import NETWORK_SYNC, RING, SEND, all_reduce, gather
+from tuner.costmodel.memory import memory_terms
+from tuner.costmodel.site_factors import SiteFactors
+from tuner.costmodel.stages import Stages
+from tuner.costmodel.time import time_terms
+from tuner.planning.cost import bubble
+
+LAYER_TERMS = (
+    *("products", "attention", "elementwise", "tensor_parallel", "context_parallel", "launch", "upkeep", "recompute"),
+)
+SITE = SiteFactors()
+
+
+def cluster(*, bandwidth: float = 1e30, latency: float = 0.0) -> Cluster:
+    """Nodes of one A100 each, so that every rank but its own is reached over the network."""
+    made = make_cluster(name="one GPU a node", nodes=1024, gpus_per_node=1, gpu=gpu("A100-80GB-SXM"))
+    return replace(made, inter_node=Link(bandwidth=bandwidth, latency=latency))
+
+
+def headless(microbatches: int, *, layers: int = 24, hidden: int = 4096) -> Workload:
+    """A model whose vocabulary of one token makes embedding and head next to nothing."""
+    model = Model(layers=layers, hidden=hidden, heads=32, vocab=1, vocab_multiple=0, seq=2048, positions="none")
+    return Workload(model=model, global_batch=microbatches, attention="flash2")
+
+
+def pipeline(pp: int, vpp: int = 1, **fields: Any) -> Topology:
+    return Topology(**{"nodes": pp, "tp": 1, "pp": pp, "dp": 1, "micro_batch": 1, "vpp": vpp, "zero": 0, **fields})
+
+
+def terms(workload: Workload, machines: Cluster, topology: Topology) -> dict[str, float]:
+    """Seconds by term."""
+    found = time_terms(Columns.of([topology], workload, machines), SITE)
+    return {name: float(value[0]) for name, value in found.items()}
+
+
+@pytest.mark.parametrize(("stages", "microbatches"), [(2, 2), (4, 4), (4, 9), (8, 8), (6, 20)])
+def test_the_bubble_is_the_idle_time_of_the_schedule(stages: int, microbatches: int) -> None:
+    """A 1F1B pipeline, played pass by pass, ends (p - 1) / m later than its passes take."""
+    finish = closed_forms.finish_time(stages, microbatches, forward=2, backward=4)
+    share = finish / (microbatches * 6) - 1
+    assert share == pytest.approx(closed_forms.bubble_share(stages, 1, microbatches))
+    found = terms(headless(microbatches), cluster(), pipeline(stages))
+    assert found["bubble"] / sum(found[name] for name in LAYER_TERMS) == pytest.approx(share, rel=0.01)
+
+
+@pytest.mark.parametrize(("pp", "vpp", "microbatches"), [(2, 2, 4), (4, 2, 8), (4, 3, 8), (2, 6, 16), (6, 4, 6)])
+@pytest.mark.parametrize("bandwidth", [1e30, 2e9])
+def test_interleaving_divides_the_bubble(pp: int, vpp: int, microbatches: int, bandwidth: float) -> None:
+    """(p - 1) / (v m) of what a stage takes for all microbatches, its sends included; pp = 2 has no middle stage."""
+    found = terms(headless(microbatches), cluster(bandwidth=bandwidth), pipeline(pp, vpp))
+    busy = sum(found[name] for name in LAYER_TERMS) + found["pipeline"]
+    share = closed_forms.bubble_share(pp, vpp, microbatches)
+    if pp > 2 or bandwidth == 1e30:
+        assert found["bubble"] / busy == pytest.approx(share, rel=0.01)
+    columns = Columns.of([pipeline(pp, vpp)], headless(microbatches), cluster())
+    assert float(bubble(columns)[0]) == pytest.approx(share / (1 + share))
+
+
+@pytest.mark.parametrize(("pp", "vpp"), [(1, 1), (2, 1), (4, 1), (8, 1), (2, 2), (4, 2), (4, 3), (6, 2), (8, 3)])
+@pytest.mark.parametrize("microbatches", [1, 2, 3, 8, 24])
+def test_microbatches_in_flight_are_those_of_the_schedule(pp: int, vpp: int, microbatches: int) -> None:
+    """On every stage, counted by walking through its forward and backward passes."""
+    columns = Columns.of([pipeline(pp, vpp)], headless(microbatches, layers=48), cluster())
+    for stage in range(pp):
+        if vpp == 1:
+            expected: float = closed_forms.most_in_flight(closed_forms.one_f_one_b(stage, pp, microbatches))
+        else:
+            expected = closed_forms.most_in_flight(closed_forms.interleaved(stage, pp, vpp, microbatches)) / vpp
+        held = Stages(columns, np.array([stage])).layers_in_flight
+        assert float(held[0]) == pytest.approx(expected * 48 / pp)
+
+
+@pytest.mark.parametrize("zero", range(4))
+@pytest.mark.parametrize(("dp", "cp"), [(1, 1), (2, 1), (8, 1), (4, 2), (64, 1)])
+def test_zero_shards_what_the_paper_says(zero: int, dp: int, cp: int) -> None:
+    """16 bytes a parameter: 12 of the optimizer from ZeRO 1, 2 of gradients from ZeRO 2, 2 of weights from ZeRO 3."""
+    model = Model(layers=12, hidden=1024, heads=16, vocab=51200, seq=1024)
+    workload = Workload(model=model, global_batch=dp * 4, attention="flash2")
+    topology = Topology(nodes=dp * cp, tp=1, pp=1, dp=dp, cp=cp, micro_batch=1, zero=zero)
+    found = memory_terms(Stages.first(Columns.of([topology], workload, cluster())), SITE)
+    parameters = closed_forms.gpt_parameters(12, 1024, 51200, 1024)
+    for name, size in closed_forms.zero_bytes(parameters, zero, dp * cp).items():
+        assert float(found[name][0]) == pytest.approx(size, rel=1e-12), name
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 3, 8, 64])
+def test_a_ring_sends_each_chunk_once_a_round(ranks: int) -> None:
+    """At one byte a second, and without latency, seconds are the bytes that a rank sends."""
+    assert float(gather(1000.0, ranks, 1.0, 0.0)) == pytest.approx(
+        closed_forms.ring_sent(ranks, 1000, gather_only=True)
+    )
+    reduced = closed_forms.ring_sent(ranks, 1000, gather_only=False)
+    assert float(all_reduce(1000.0, ranks, 1.0, 0.0)) == pytest.approx(reduced)
+    assert float(gather(0.0, ranks, 1.0, 0.5)) == pytest.approx(0.5 * (ranks - 1))
+
+
+@pytest.mark.parametrize("zero", [0, 1])
+@pytest.mark.parametrize("ranks", [2, 4, 32])
+def test_gradients_are_reduced_and_stepped_weights_gathered(zero: int, ranks: int) -> None:
+    """ZeRO 0 all-reduces; ZeRO 1 gathers the weights that each rank has stepped as well."""
+    model = Model(layers=12, hidden=1024, heads=16, vocab=51200, seq=1024)
+    workload = Workload(model=model, global_batch=ranks * 4, attention="flash2")
+    topology = Topology(nodes=ranks, tp=1, pp=1, dp=ranks, micro_batch=1, zero=zero)
+    found = terms(workload, cluster(bandwidth=1e10), topology)
+    weights = 2 * (12 * 12 * 1024**2 + 51200 * 1024)
+    sent = closed_forms.data_parallel_sent(ranks, weights, zero)
+    assert found["data_parallel"] == pytest.approx(sent / (1e10 * RING), rel=1e-9)
+    assert found["sharding"] == 0
+
+
+@pytest.mark.parametrize(("zero", "gathers"), [(2, 1), (3, 3)])
+def test_a_sharded_model_communicates_in_every_microbatch(zero: int, gathers: int) -> None:
+    """On a network so slow that nothing hides it: ZeRO 2 scatters gradients; ZeRO 3 also gathers weights twice."""
+    model = Model(layers=12, hidden=1024, heads=16, vocab=128, seq=1024, positions="none")
+    topology = Topology(nodes=8, tp=1, pp=1, dp=8, micro_batch=1, zero=zero)
+    one, two = (
+        terms(Workload(model=model, global_batch=8 * n, attention="flash2"), cluster(bandwidth=1e6), topology)[
+            "sharding"
+        ]
+        for n in (2, 3)
+    )
+    table = 2 * 128 * 1024 if zero == 2 else 0
+    sent = gathers * closed_forms.ring_sent(8, 2 * 12 * 12 * 1024**2 + table, gather_only=True)
+    assert two - one == pytest.approx(sent / (1e6 * RING), rel=0.01)
+
+
+@pytest.mark.parametrize(("pp", "vpp", "microbatches"), [(4, 1, 8), (4, 2, 8), (6, 4, 12), (8, 3, 8)])
+@pytest.mark.parametrize("latency", [0.0, 1e-3])
+def test_a_stage_sends_activations_onward_and_gradients_back(
+    pp: int, vpp: int, microbatches: int, latency: float
+) -> None:
+    """Every chunk of every microbatch makes two messages of s h 16-bit values."""
+    workload, machines = headless(microbatches), cluster(bandwidth=1e9, latency=latency)
+    message = 2048 * 4096 * 2 / (1e9 * SEND) + latency * NETWORK_SYNC
+    found = terms(workload, machines, pipeline(pp, vpp))
+    assert found["pipeline"] == pytest.approx(closed_forms.stage_sends(vpp, microbatches) * message, rel=1e-6)
+
+
+@pytest.mark.parametrize("kv_heads", [16, 4])
+@pytest.mark.parametrize("gated", [False, True])
+def test_operations_are_those_of_each_matrix(kv_heads: int, gated: bool) -> None:
+    """Forward once, backward twice, and what recompute repeats."""
+    model = Model(
+        layers=6,
+        hidden=2048,
+        heads=16,
+        kv_heads=kv_heads,
+        ffn=5504,
+        vocab=32000,
+        vocab_multiple=0,
+        seq=1024,
+        gated_mlp=gated,
+    )
+    sizes = {"layers": 6, "hidden": 2048, "heads": 16, "kv_heads": kv_heads, "ffn": 5504, "gated": gated}
+    forward = closed_forms.forward_flops(tokens=8 * 1024, seq=1024, vocab=32000, **sizes)  # type: ignore[arg-type]
+    layers = closed_forms.forward_flops(tokens=8 * 1024, seq=1024, vocab=0, **sizes)  # type: ignore[arg-type]
+    workload = Workload(model=model, global_batch=8)
+    base = pipeline(1)
+    for recompute, repeated in (("none", 0), ("full", layers)):
+        columns = Columns.of([replace(base, recompute=recompute)], workload, cluster())  # type: ignore[arg-type]
+        assert float(sum(forward_terms(columns).values())[0]) == forward  # type: ignore[index]
+        assert float(model_flops(columns)[0]) == 3 * forward
+        assert float(hardware_flops(columns)[0]) == 3 * forward + repeated
