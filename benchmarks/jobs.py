@@ -27,8 +27,8 @@ from tuner.launch.local.launcher import LocalLauncher
 from tuner.launch.program import CommandTemplate
 from tuner.space.build import space_for
 from tuner.study.limits import Limits
-from tuner.study.loop import StudyLoop
-from tuner.study.setup import Request, begin
+from tuner.study.settings import StudySettings
+from tuner.study.setup import open_loop
 
 ROOT = Path(__file__).resolve().parent.parent
 REPEATS = 9
@@ -81,14 +81,13 @@ def overhead(folder: Path) -> None:
     """The tuner's own seconds for each job: all that it takes, less what its jobs hold."""
     space = space_for(model="tiny", nodes=1, gpus_per_node=4, settings=["cp=1", "vpp=1"], precision="fp32")
     limits = Limits(budget=REPEATS)
-    request = Request(space=space, limits=limits, launcher="local", command=TRAINER, runs=folder / "runs")
-    with begin(request, lambda _: None) as begun:
-        tuning = StudyLoop(begun.setup)
+    settings = StudySettings(space=space, limits=limits, launcher="local", command=TRAINER, runs=folder / "runs")
+    with open_loop(settings, lambda _: None) as loop:
         began, busy = time.perf_counter(), time.process_time()
-        tuning.run()
+        loop.run()
         whole, worked = time.perf_counter() - began, time.process_time() - busy
-        jobs = tuning.known.launched
-        held = tuning.known.node_hours * 3600
+        jobs = loop.state.launched
+        held = loop.state.node_hours * 3600
     print(
         f"the tuner's own time: {(whole - held) / jobs:.2f} s a job by the clock, {worked / jobs:.2f} s of a processor "
         f"({jobs} jobs in {whole:.1f} s, of which they held the machine {held:.1f} s)"

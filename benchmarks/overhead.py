@@ -16,8 +16,9 @@ from typing import Final
 import numpy as np
 
 from tuner.core.documents import topology_document
-from tuner.core.outcomes import Outcome
+from tuner.core.outcomes import Measurement, Outcome
 from tuner.costmodel.calibration import Calibration
+from tuner.launch.contract import JobResult
 from tuner.launch.virtual.ground_truth import GroundTruth
 from tuner.launch.virtual.simulated import SimulatedLauncher
 from tuner.search.candidates import CandidatePool
@@ -26,10 +27,11 @@ from tuner.search.samplers import proposer
 from tuner.search.surrogate import Observation, Surrogate
 from tuner.space.build import space_for
 from tuner.study.limits import Limits
-from tuner.study.loop import Setup, StudyLoop
+from tuner.study.loop import StudyLoop
 from tuner.study.ranking import DAY
+from tuner.study.settings import StudySettings
 from tuner.study.store.storage import sqlite_url
-from tuner.study.store.trial import Ending, Proposal
+from tuner.study.store.trial import Proposal
 from tuner.study.store.trial_store import TrialStore
 
 MANY: Final = 1_000
@@ -67,17 +69,14 @@ def _overhead() -> None:
     order = np.random.default_rng(0).permutation(np.flatnonzero(~np.isnan(truth)))
     with tempfile.TemporaryDirectory() as folder:
         kept = TrialStore.open(sqlite_url(Path(folder) / "study.db"), "benchmark", {})
-        tuning = StudyLoop(
-            Setup(
-                pool=pool,
-                launcher=SimulatedLauncher(48, seed=0),
-                study=kept,
-                folder=Path(folder),
-                limits=Limits(budget=10 * MANY),
-                observe=lambda _event: None,
-            )
+        loop = StudyLoop(
+            StudySettings(space=space_for(), limits=Limits(budget=10 * MANY), runs=Path(folder)),
+            pool=pool,
+            launcher=SimulatedLauncher(48, seed=0),
+            store=kept,
+            on_event=lambda _event: None,
         )
-        known, seconds = tuning.known, {name: list[float]() for name in ("keep", "learn", "propose")}
+        known, seconds = loop.state, {name: list[float]() for name in ("keep", "learn", "propose")}
         for place, candidate in enumerate(order[: MANY + 9].tolist()):
             late = place >= MANY
             started = time.perf_counter()
@@ -86,15 +85,16 @@ def _overhead() -> None:
             kept.started(trial, "handle")
             days = float(truth[candidate])
             iteration = days * DAY / float(np.exp(pool.work[candidate]))
-            kept.end(trial, Ending(outcome=Outcome.MEASURED, objective=days, seconds=iteration, iterations=(2,)))
+            measurement = Measurement(seconds=iteration)
+            kept.end(trial, JobResult(outcome=Outcome.MEASURED, objective=days, measurement=measurement))
             told = time.perf_counter()
             if place + 1 >= MANY:
-                tuning.read(now=True)
+                loop.read(now=True)
             if late:
                 seconds["keep"].append(told - started)
                 seconds["learn"].append(time.perf_counter() - told)
                 started = time.perf_counter()
-                tuning.chooser.next(lambda: 0.0)
+                loop.scheduler.next(lambda: 0.0)
                 seconds["propose"].append(time.perf_counter() - started)
         kept.close()
     typical = {name: 1000 * statistics.median(each) for name, each in seconds.items()}

@@ -22,17 +22,20 @@ from optuna.trial import TrialState, create_trial
 
 from tuner.core.documents import topology_document
 from tuner.core.domain import Topology
-from tuner.core.outcomes import Outcome
+from tuner.core.outcomes import Failure, Measurement, Outcome
 from tuner.costmodel.estimate import CostModel
 from tuner.costmodel.memory import limit, worst_need
 from tuner.costmodel.site_factors import SiteFactors
+from tuner.launch.contract import JobResult
 from tuner.launch.virtual.ground_truth import GroundTruth
 from tuner.search.parameter_space import ParameterSpace
 from tuner.space.build import space_for
 from tuner.study.limits import Limits
+from tuner.study.loop import StudyLoop
 from tuner.study.ranking import DAY
-from tuner.study.setup import Begun, Request, begin
-from tuner.study.store.trial import Ending, Proposal, ending_document, proposal_document
+from tuner.study.settings import StudySettings
+from tuner.study.setup import open_loop
+from tuner.study.store.trial import Proposal, proposal_document, result_document
 from tuner.study.store.trial_store import STATES
 
 REPEATS = 3
@@ -43,13 +46,13 @@ SETTINGS = ("tp=2,4,8", "micro_batch=1,2,4,8", "heads=16,32,64,112")
 def long_study(runs: Path, jobs: int = JOBS, name: str = "thousand") -> None:
     """A study of so many jobs in a folder of studies."""
     space = space_for(settings=SETTINGS)
-    request = Request(space=space, limits=Limits(budget=jobs), study=name, runs=runs)
-    with begin(request, lambda _event: None) as begun:
-        _fill(begun, jobs)
+    settings = StudySettings(space=space, limits=Limits(budget=jobs), study=name, runs=runs)
+    with open_loop(settings, lambda _event: None) as loop:
+        _fill(loop, jobs)
 
 
-def _fill(begun: Begun, jobs: int) -> None:
-    pool, study = begun.setup.pool, begun.setup.study
+def _fill(loop: StudyLoop, jobs: int) -> None:
+    pool, study = loop.pool, loop.store
     chance = np.random.default_rng(0)
     columns = pool.parts[0]
     fits = np.flatnonzero(worst_need(columns, SiteFactors()).total < limit(columns))
@@ -79,23 +82,22 @@ def _fill(begun: Begun, jobs: int) -> None:
             estimate_low=float(low[number]),
             estimate_high=float(high[number]),
         )
-        ending = Ending(
+        measurement = Measurement(seconds=took, tflops=100e12, peak_memory=float(needs[number]), simulated=True)
+        failure = Failure(kind="", evidence="", meaning="as the benchmark has it")
+        result = JobResult(
             outcome=outcome,
             objective=took * math.exp(float(pool.work[candidate])) / DAY if measured else None,
-            seconds=took if measured else None,
-            tflops=100e12 if measured else None,
-            peak_memory=float(needs[number]) if measured else None,
-            iterations=(2,) if measured else (),
-            reason="" if measured else "as the benchmark has it",
+            measurement=measurement if measured else None,
+            failure=None if measured else failure,
             node_hours=3 * took * topology.nodes / 3600,
             clock=clock,
             simulated=True,
         )
-        told = {"ending": ending_document(ending), "outcome": outcome.value, "proposal": proposal_document(proposal)}
+        told = {"ending": result_document(result), "outcome": outcome.value, "proposal": proposal_document(proposal)}
         state = STATES.get(outcome, TrialState.FAIL)
         trial = create_trial(
             state=state,
-            value=ending.objective if state is TrialState.COMPLETE else None,
+            value=result.objective if state is TrialState.COMPLETE else None,
             params=dict(proposal.params),
             distributions=dict(axes.distributions),
             user_attrs={**told, "key": proposal.key, "why": proposal.why},

@@ -37,9 +37,10 @@ from tuner.launch.virtual.simulated import SimulatedLauncher
 from tuner.search.candidates import CandidatePool
 from tuner.space.build import space_for
 from tuner.study.limits import Limits
-from tuner.study.loop import Setup, StudyEvent, StudyLoop
+from tuner.study.loop import StudyEvent, StudyLoop
 from tuner.study.ranking import DAY
 from tuner.study.replay_setup import replayed
+from tuner.study.settings import StudySettings
 from tuner.study.store.storage import sqlite_url
 from tuner.study.store.trial import Trial
 from tuner.study.store.trial_store import TrialStore
@@ -134,21 +135,13 @@ def study(case: Case) -> Found:
     started = time.perf_counter()
     with tempfile.TemporaryDirectory(dir=shared if shared.is_dir() else None) as folder:
         kept = TrialStore.open(sqlite_url(Path(folder) / "study.db"), "benchmark", {"case": repr(case)})
-        tuning = StudyLoop(
-            Setup(
-                pool=pool,
-                launcher=launcher,
-                study=kept,
-                folder=Path(folder),
-                limits=Limits(budget=BUDGET),
-                sampler=case.sampler,
-                seed=case.seed,
-                observe=_silent,
-            )
+        settings = StudySettings(
+            space=space_for(), limits=Limits(budget=BUDGET), sampler=case.sampler, seed=case.seed, runs=Path(folder)
         )
-        tuning.run()
-        trials = [trial for trial in tuning.known.trials if trial.launched]
-        winner = tuning.known.places[0].candidate if tuning.known.places else None
+        loop = StudyLoop(settings, pool=pool, launcher=launcher, store=kept, on_event=_silent)
+        loop.run()
+        trials = [trial for trial in loop.state.trials if trial.launched]
+        winner = loop.state.ranking[0].candidate if loop.state.ranking else None
         kept.close()
     best = float(np.nanmin(truth))
     standing = _standing(trials)
@@ -156,8 +149,8 @@ def study(case: Case) -> Found:
         case=case,
         jobs=len(trials),
         until=_until(trials, truth, best),
-        out_of_memory=sum(trial.ending is not None and trial.ending.outcome is Outcome.OOM for trial in trials),
-        node_hours=sum(trial.ending.node_hours for trial in trials if trial.ending),
+        out_of_memory=sum(trial.result is not None and trial.result.outcome is Outcome.OOM for trial in trials),
+        node_hours=sum(trial.result.node_hours for trial in trials if trial.result),
         regret={after: _regret(truth, best, standing[min(after, len(standing)) - 1]) for after in AFTER},
         end=_regret(truth, best, winner),
         seconds=time.perf_counter() - started,
@@ -182,8 +175,8 @@ def _standing(trials: Sequence[Trial]) -> list[int | None]:
     seen: dict[int, list[float]] = {}
     found: list[int | None] = []
     for trial in trials:
-        if trial.measured and trial.ending is not None and trial.ending.objective is not None:
-            seen.setdefault(trial.proposal.candidate, []).append(trial.ending.objective)
+        if trial.measured and trial.result is not None and trial.result.objective is not None:
+            seen.setdefault(trial.proposal.candidate, []).append(trial.result.objective)
         found.append(min(seen, key=lambda each: statistics.fmean(seen[each])) if seen else None)
     return found
 

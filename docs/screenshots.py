@@ -19,9 +19,9 @@ from tuner.report.dashboard import annotate
 from tuner.report.write import write_report
 from tuner.space.build import space_for
 from tuner.study.limits import Limits
-from tuner.study.loop import StudyLoop
-from tuner.study.result import StudyResult, reopened
-from tuner.study.setup import Request, begin
+from tuner.study.result import StudyResult, open_study
+from tuner.study.settings import StudySettings
+from tuner.study.setup import open_loop
 
 PLOTS = Path(__file__).resolve().parent / "plots"
 COLOURS = 128
@@ -33,10 +33,10 @@ def main() -> None:
     """Write the pictures."""
     with TemporaryDirectory() as folder:
         runs = Path(folder)
-        request = Request(space=space_for(nodes=48), limits=Limits(budget=40), study="bloom-48", runs=runs)
-        with begin(request, lambda _event: None) as begun:
-            StudyLoop(begun.setup).run()
-        study = reopened("bloom-48", runs=runs)
+        settings = StudySettings(space=space_for(nodes=48), limits=Limits(budget=40), study="bloom-48", runs=runs)
+        with open_loop(settings, lambda _event: None) as loop:
+            loop.run()
+        study = open_study("bloom-48", runs=runs)
         with browser() as reader:
             _report(reader, study, runs / "report")
             _dashboard(reader, study, runs / "artifacts")
@@ -64,8 +64,8 @@ def _dashboard(reader: Browser, study: StudyResult, store: Path) -> None:
         page.until("!document.querySelector('.MuiSkeleton-root')")
         page.ask("new Promise(done => setTimeout(done, 2000))")  # Plotly draws in its own time
         _kept(page.picture(), "dashboard")
-        page.open(f"{running.url}studies/1/trials?numbers={study.places[0].trials[0]}")
-        page.until(f"document.body.innerText.includes('{study.places[0].key} (')")
+        page.open(f"{running.url}studies/1/trials?numbers={study.ranking[0].trials[0]}")
+        page.until(f"document.body.innerText.includes('{study.ranking[0].key} (')")
         page.ask("new Promise(done => setTimeout(done, 500))")
         _kept(page.picture(), "dashboard-trial")
 

@@ -57,7 +57,7 @@ OWNERS: Final = {
     "tomllib": {"core/catalog"},
     "tomli": {"core/catalog"},
     "compression": {"logs/files"},
-    "pandas": {"tables"},
+    "pandas": {"tables", "study/result"},
     "csv": {"tables", "cli"},
     "matplotlib": {"report"},
     "jinja2": {"export", "launch", "report"},

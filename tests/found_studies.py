@@ -11,24 +11,24 @@ from tests.conftest import ROOT
 from tuner.launch.virtual.simulated import SpeedChange
 from tuner.space.build import space_for
 from tuner.study.limits import Limits
-from tuner.study.loop import StudyLoop
-from tuner.study.result import StudyResult, reopened
-from tuner.study.setup import Request, begin
+from tuner.study.result import StudyResult, open_study
+from tuner.study.settings import StudySettings
+from tuner.study.setup import open_loop
 from tuner.tables import read_table
 
 BLOOM = ROOT / "tests" / "data" / "tables" / "bloom-a100.csv"
 PINNED = ("tp=4,8", "pp=6,12", "micro_batch=1,2,4", "zero=1", "vpp=1", "cp=1", "recompute=full,none", "heads=32,64")
 
 
-def requests() -> dict[str, Request]:
-    """What each study was asked for."""
+def settings() -> dict[str, StudySettings]:
+    """The settings of each study."""
     small = space_for(settings=PINNED, exact_nodes=True)
     return {
-        "bloom-48": Request(space=small, limits=Limits(budget=12), seed=1),
-        "drifting": Request(
+        "bloom-48": StudySettings(space=small, limits=Limits(budget=12), seed=1),
+        "drifting": StudySettings(
             space=small, limits=Limits(budget=16), seed=1, sampler="grid", drift=SpeedChange(factor=1.1, after_jobs=8)
         ),
-        "replayed": Request(
+        "replayed": StudySettings(
             space=small,
             limits=Limits(budget=8),
             launcher="replay",
@@ -44,9 +44,8 @@ def _made(name: str) -> Path:
     from dataclasses import replace
 
     runs = Path(mkdtemp(prefix="tuner-study-"))
-    request = replace(requests()[name], study=name, runs=runs)
-    with begin(request, lambda _event: None) as begun:
-        StudyLoop(begun.setup).run()
+    with open_loop(replace(settings()[name], study=name, runs=runs), lambda _event: None) as loop:
+        loop.run()
     return runs
 
 
@@ -58,4 +57,4 @@ def study_in(runs: Path, name: str = "bloom-48") -> Path:
 
 def opened(name: str = "bloom-48") -> StudyResult:
     """The study, read."""
-    return reopened(name, runs=_made(name))
+    return open_study(name, runs=_made(name))

@@ -74,7 +74,7 @@ def kept(url: str, name: str) -> list[Trial]:
 def over(url: str, name: str) -> dict[int, Trial]:
     """The trials that are over, by number; none where there is no study yet."""
     with suppress(Exception):
-        return {trial.number: trial for trial in kept(url, name) if trial.ending is not None}
+        return {trial.number: trial for trial in kept(url, name) if trial.result is not None}
     return {}
 
 
@@ -94,10 +94,10 @@ def assert_lawful(trials: list[Trial], *, budget: int) -> None:
     launched = [trial for trial in trials if trial.launched]
     twice = [claim for claim, times in Counter(trial.proposal.claim for trial in launched).items() if times > 1]
     assert not twice
-    assert all(trial.ending is not None for trial in trials)
+    assert all(trial.result is not None for trial in trials)
     assert len(launched) <= budget
 
 
 def outcomes(trials: list[Trial]) -> Counter[Outcome]:
     """How the launched trials ended."""
-    return Counter(trial.ending.outcome for trial in trials if trial.launched and trial.ending)
+    return Counter(trial.result.outcome for trial in trials if trial.launched and trial.result)

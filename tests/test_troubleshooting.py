@@ -21,7 +21,7 @@ WRONG = [
     (("report", "nobody"), "there is no study called", 2),
     (("report", "pyproject.toml"), "where a study's name is wanted", 2),
     (("optimize", "--nodes", "4", "--from", "nobody"), "neither a file nor a study called", 2),
-    (("optimize", "--nodes", "4", "--study", "bloom-48", "--budget", "1"), "was begun with", 1),
+    (("optimize", "--nodes", "4", "--study", "bloom-48", "--budget", "1"), "was started with", 1),
     (("optimize", "--launcher", "replay", "--table", BLOOM, "--budget", "1"), "choose one with --group", 2),
     (("plan", "--model", "bloom-176b", "--set", "heads=5"), "topologies is legal", 1),
     (("export", "bloom-48", "--format", "megatron-deepspeed"), "has no sequence parallelism", 2),

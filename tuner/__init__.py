@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from tuner.space.build import space_for
     from tuner.space.rules import RuleSet
     from tuner.space.space import Space
-    from tuner.study.api import open_study, optimize
+    from tuner.study.api import optimize
+    from tuner.study.result import open_study
 
 __version__ = "0.1.0"
 
@@ -50,7 +51,7 @@ _HOME = {
     "RuleSet": "space.rules",
     "Space": "space.space",
     "explain": "planning.explain",
-    "open_study": "study.api",
+    "open_study": "study.result",
     "optimize": "study.api",
     "parse_key": "core.keys",
     "plan": "planning.plan",

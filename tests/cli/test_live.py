@@ -51,7 +51,7 @@ def test_a_report_on_a_terminal_shows_how_far_its_pictures_are_and_how_long_they
 def test_a_narrow_terminal_without_colours_shows_every_line_with_its_name(tmp_path: Path) -> None:
     """On 80 columns the lines of the live view keep their names and are cut, not wrapped; the label stays."""
     lines = shown("optimize", *SMALL, "--budget", "6", "--runs", str(tmp_path / "runs"))
-    for name in ("SIMULATED best", "finishes in", "jobs", "last", "next"):
+    for name in ("SIMULATED best", "finishes in", "cost", "last", "next", "trials"):
         drawn = [line for line in lines if line.startswith(f"{name} ")]
         assert drawn, name
         assert all(len(line) <= 80 for line in drawn)

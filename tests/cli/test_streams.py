@@ -101,6 +101,6 @@ def test_a_second_interrupt_while_the_first_is_answered_loses_nothing(tmp_path: 
     (tmp_path / "job").write_text(job)
     said = in_shell("", "sh", "-c", start, "sh", *TUNER, "optimize", *own)
     assert said.returncode == 130
-    assert "the same command goes on with it" in said.stdout
+    assert "Rerun the same command to continue." in said.stdout
     assert said.stderr.splitlines()[-1] == "tuner: interrupted."
     assert said.stderr.count("interrupted.") == 1

@@ -227,7 +227,7 @@ def test_shellcheck_finds_nothing_in_a_script(format_name: str) -> None:
 
 def test_the_expected_performance_is_the_measured_one() -> None:
     study = opened("bloom-48")
-    best = study.places[0]
+    best = study.ranking[0]
     run = production_run(study, best)
     assert run.expected.sec_per_iter == best.seconds
     assert run.expected.low < best.seconds < run.expected.high
@@ -237,7 +237,7 @@ def test_the_expected_performance_is_the_measured_one() -> None:
 
 def test_export_writes_the_winner_or_the_topology_that_is_named(run: Run, tmp_path: Path) -> None:
     runs_in = str(study_in(tmp_path))
-    second = opened("bloom-48").places[1].key
+    second = opened("bloom-48").ranking[1].key
     said = run("export", "bloom-48", "--runs", runs_in, "-o", str(tmp_path / "a"))
     assert said.code == 0
     assert said.out.startswith("SIMULATED: ")

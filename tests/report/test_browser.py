@@ -18,7 +18,7 @@ from tests.found_studies import opened, study_in
 from tuner.launch.dashboard_server import dashboard
 from tuner.report.dashboard import annotate
 from tuner.report.write import write_report
-from tuner.study.result import reopened
+from tuner.study.result import open_study
 
 pytestmark = [
     pytest.mark.slow,
@@ -110,11 +110,11 @@ def test_a_report_has_no_barrier_that_axe_finds(page: Page, report: Path) -> Non
 @pytest.mark.skipif(find_spec("optuna_dashboard") is None, reason="pip install 'tuner[dashboard]'")
 def test_the_dashboard_shows_the_best_trial_its_note_and_our_plots(reader: Browser, tmp_path: Path) -> None:
     """On the study's own pages, and nothing is asked of any other machine."""
-    study = reopened("bloom-48", runs=study_in(tmp_path))
+    study = open_study("bloom-48", runs=study_in(tmp_path))
     annotate(study, tmp_path / "artifacts")
     page = reader.page()
     page.look(DESK)
-    best = study.places[0]
+    best = study.ranking[0]
     with dashboard(study.url, tmp_path / "artifacts") as running:
         page.open(running.url)
         page.until("document.body.innerText.includes('bloom-48')")

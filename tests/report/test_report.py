@@ -24,7 +24,7 @@ from tuner.report.summary import cost_breakdown, summary
 from tuner.report.tables import HEADERS, measurements, table
 from tuner.report.write import write_report
 from tuner.study.leaderboard import rows_of
-from tuner.study.result import StudyResult, mishaps, reopened
+from tuner.study.result import StudyResult, incidents, open_study
 from tuner.study.store.storage import sqlite_url
 from tuner.study.store.trial_store import TrialStore
 from tuner.tables import table_of
@@ -61,12 +61,12 @@ def test_a_study_that_began_with_a_calibration_is_read_with_it(run: Run, tmp_pat
 def test_a_very_long_study_keeps_all_its_places(monkeypatch: pytest.MonkeyPatch) -> None:
     """Beyond the best few hundred by their own runs alone: the same topologies and winner, about the same days."""
     whole = opened("drifting")
-    monkeypatch.setattr("tuner.study.result.NEAR", 4)
+    monkeypatch.setattr("tuner.study.result.MAX_SURROGATE_TOPOLOGIES", 4)
     cut = opened("drifting")
-    assert {place.key for place in cut.places} == {place.key for place in whole.places}
-    assert cut.places[0].key == whole.places[0].key
-    days = {place.key: place.days for place in whole.places}
-    assert all(place.days == pytest.approx(days[place.key], rel=0.05) for place in cut.places)
+    assert {place.key for place in cut.ranking} == {place.key for place in whole.ranking}
+    assert cut.ranking[0].key == whole.ranking[0].key
+    days = {place.key: place.days for place in whole.ranking}
+    assert all(place.days == pytest.approx(days[place.key], rel=0.05) for place in cut.ranking)
 
 
 def test_nodes_that_failed_and_trials_that_were_run_again_stand_in_the_answer_and_in_the_report(
@@ -84,19 +84,19 @@ def test_nodes_that_failed_and_trials_that_were_run_again_stand_in_the_answer_an
     assert [trial["again"] for trial in document["trials"]] == ["", "", ""]
     kept = TrialStore.existing(sqlite_url(tmp_path / "s" / "study.db"), "s")
     trials = [
-        replace(trial, ending=replace(trial.ending, retried="n7 failed")) if trial.ending else trial
+        replace(trial, result=replace(trial.result, retried="n7 failed")) if trial.result else trial
         for trial in kept.trials()
     ]
     kept.close()
-    assert mishaps({}, trials[1:2]) == "Trial 1 was run again (n7 failed)."
-    assert mishaps({}, []) == ""
+    assert incidents({}, trials[1:2]) == "Trial 1 was run again (n7 failed)."
+    assert incidents({}, []) == ""
 
 
 def test_five_sentences_say_what_won_by_how_much_why_how_sure_and_at_what_cost(study: StudyResult) -> None:
     said = summary(study, rows_of(study))
     assert len(said) == 5
-    assert study.places[0].key in said[0]
-    assert study.places[1].key in said[1]
+    assert study.ranking[0].key in said[0]
+    assert study.ranking[1].key in said[1]
     assert "the cost model predicts" in said[2]
     assert "80% interval" in said[3]
     assert "node-hours" in said[4]
@@ -109,7 +109,7 @@ def test_no_ratio_is_rounded_until_it_says_nothing(study: StudyResult) -> None:
     by_how_much, cost = summary(study, rows_of(study))[1], summary(study, rows_of(study))[4]
     assert not re.search(r"takes (1|0) times as long", by_how_much)
     assert " 0.00% of" not in cost
-    if (ratio := study.places[-1].days / study.places[0].days) < 2 and "the slowest of" in by_how_much:
+    if (ratio := study.ranking[-1].days / study.ranking[0].days) < 2 and "the slowest of" in by_how_much:
         assert f"takes {ratio - 1:.1%} longer" in by_how_much
 
 
@@ -123,9 +123,9 @@ def test_the_reason_adds_up_to_what_the_model_expects_of_both(study: StudyResult
 def test_every_topology_that_was_launched_has_one_row_the_best_first(study: StudyResult) -> None:
     rows = rows_of(study)
     assert sorted(number for row in rows for number in row.trials) == [trial.number for trial in study.launched]
-    days = [row.place.days for row in rows if row.place]
+    days = [row.ranked.days for row in rows if row.ranked]
     assert days == sorted(days)
-    assert all(row.place is None for row in rows[len(days) :])
+    assert all(row.ranked is None for row in rows[len(days) :])
 
 
 def test_the_table_begins_with_the_bloom_reports_columns(study: StudyResult) -> None:
@@ -139,10 +139,10 @@ def test_the_table_begins_with_the_bloom_reports_columns(study: StudyResult) -> 
 def test_the_csv_is_read_back_as_the_runs_that_were_made(study: StudyResult) -> None:
     """Workload, topology, seconds, memory and end; what says nothing of a topology is marked to be skipped."""
     read = table_of(measurements(study), "report.csv").rows
-    ended = [trial for trial in study.launched if trial.ending]
+    ended = [trial for trial in study.launched if trial.result]
     assert len(read) == len(ended)
     for row, trial in zip(read, ended, strict=True):
-        (workload, cluster), topology, ending = study.setting(trial), study.topology(trial), trial.ending
+        (workload, cluster), topology, ending = study.setting(trial), study.topology(trial), trial.result
         assert ending is not None
         assert row.run is not None, row.skipped
         asked = workload.as_in(topology)
@@ -174,30 +174,30 @@ def test_other_commands_take_the_csv(run: Run, tmp_path: Path) -> None:
 def test_plot_data_tell_of_every_job(study: StudyResult) -> None:
     rows = rows_of(study)
     found = progress(study)
-    ended = [trial for trial in study.launched if trial.ending]
+    ended = [trial for trial in study.launched if trial.result]
     assert len(found.days) == len(found.best) == len(found.node_hours) == len(ended)
     assert found.node_hours[-1] == pytest.approx(study.node_hours)
     measured = [each for each in found.days if each is not None]
-    assert found.best[-1] == pytest.approx(min(place.days for place in study.places), rel=0.1)
+    assert found.best[-1] == pytest.approx(min(place.days for place in study.ranking), rel=0.1)
     assert all(min(measured) <= each <= max(measured) for each in found.best if each is not None)
     assert len(predictions(study)) == sum(trial.measured for trial in study.launched)
     assert all(each.low <= each.estimate <= each.high for each in predictions(study))
-    assert len(time_breakdowns(study, rows)) == min(5, len(study.places))
+    assert len(time_breakdowns(study, rows)) == min(5, len(study.ranking))
     stages = memory_breakdown(study, rows[0])
     assert {len(values) for values in stages.terms.values()} == {rows[0].topology.pp}
     assert sum(cell.tried for cell in degree_cells(rows)) == len(rows)
-    assert (cluster_speed(study) is None) == (not study.eras)
+    assert (cluster_speed(study) is None) == (not study.speed_periods)
 
 
 def test_the_plots_are_watermarked_where_the_cluster_was_simulated(study: StudyResult) -> None:
     with look():
         drawn = plots(study, rows_of(study))
     assert {"progress", "estimates", "terms", "memory"} <= {plot.name for plot in drawn}
-    timed = [row.topology for row in rows_of(study) if row.place]
+    timed = [row.topology for row in rows_of(study) if row.ranked]
     assert ("micro-batch" in {plot.name for plot in drawn}) == (len({each.micro_batch for each in timed}) > 1)
     assert ("map" in {plot.name for plot in drawn}) == (len(degree_cells(rows_of(study))) > 1)
     assert ("heads" in {plot.name for plot in drawn}) == study.simulated
-    assert ("eras" in {plot.name for plot in drawn}) == bool(study.eras)
+    assert ("eras" in {plot.name for plot in drawn}) == bool(study.speed_periods)
     for plot in drawn:
         words = [text.get_text() for text in plot.figure.texts]
         assert ("SIMULATED" in words) == study.simulated
@@ -247,10 +247,10 @@ def test_the_page_needs_no_network_and_can_be_read_by_ear(tmp_path: Path) -> Non
 def test_the_page_of_a_thousand_jobs_stays_small(tmp_path: Path) -> None:
     """At most 2 MB, with every measured topology placed and every job in the CSV."""
     long_study(tmp_path)
-    study = reopened("thousand", runs=tmp_path)
+    study = open_study("thousand", runs=tmp_path)
     made = write_report(study, tmp_path / "report")
     assert (tmp_path / "report" / "report.html").stat().st_size <= 2_000_000
-    assert len(study.places) == len({trial.proposal.candidate for trial in study.launched if trial.measured}) == 900
+    assert len(study.ranking) == len({trial.proposal.candidate for trial in study.launched if trial.measured}) == 900
     assert len(made.rows) == 1000
     assert len((tmp_path / "report" / "measurements.csv").read_text().splitlines()) == 1001
 
@@ -314,7 +314,7 @@ def test_a_training_of_hours_is_told_in_hours_wherever_it_is_told(run: Run, tmp_
     assert float(row["days"]) < 1
     assert found[1] in run("export", "s", *kept).out
     assert "| hours | " in (tmp_path / "s" / "production" / "README.md").read_text()
-    shown = reopened("s", runs=tmp_path)._repr_markdown_()
+    shown = open_study("s", runs=tmp_path)._repr_markdown_()
     assert "| Hours |" in shown
     assert found[2] in shown
 

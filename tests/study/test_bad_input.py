@@ -40,18 +40,18 @@ def wrong(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
     ("arguments", "words"),
     [
         (("--sampler", "foo"), "no sampler called 'foo'"),
-        (("--budget", "0"), "--budget 0 launches nothing"),
-        (("--budget", "-3"), "--budget -3 launches nothing"),
-        (("--jobs", "0"), "--jobs 0 runs nothing"),
-        (("--patience", "0"), "--patience 0 is less than one job"),
+        (("--budget", "0"), "--budget must be at least 1 (got 0)"),
+        (("--budget", "-3"), "--budget must be at least 1 (got -3)"),
+        (("--jobs", "0"), "--jobs must be at least 1 (got 0)"),
+        (("--patience", "0"), "--patience must be at least 1 (got 0)"),
         (("--node-hours", "0"), "not a positive number"),
         (("--node-hours", "nan"), "not a positive number"),
         (("--node-hours", "1e308"), "'1e308' is too large; give less than 1e+30."),
         (("--node-hours", "inf"), "'inf' is too large"),
-        (("--deadline", "soon"), "is no duration"),
-        (("--deadline", "0s"), "--deadline must be more than 0"),
-        (("--seed", "-1"), "--seed -1 is not between 0 and 4,294,967,295"),
-        (("--seed", "9" * 40), "is not between 0 and"),
+        (("--deadline", "soon"), "is not a duration"),
+        (("--deadline", "0s"), "--deadline must be greater than 0"),
+        (("--seed", "-1"), "--seed must be between 0 and 4,294,967,295 (got -1)"),
+        (("--seed", "9" * 40), "--seed must be between 0 and"),
         (("--drift", "1.05"), "is not FACTOR@JOBS"),
         (("--drift", "...@3"), "is not FACTOR@JOBS"),
         (("--drift", "0@3"), "is no drift"),
@@ -59,12 +59,12 @@ def wrong(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
         (("--iterations", "1"), "begin with 2"),
         (("--iterations", "5-2"), "--iterations: the range 5-2 runs backwards; write 2-5."),
         (("--iterations", "two"), "neither a number nor a range"),
-        (("--study", "../elsewhere"), "is no name for a study"),
-        (("--study", "a b"), "is no name for a study"),
-        (("--study", "a\nb"), "is no name for a study"),
-        (("--study", ""), "is no name for a study"),
-        (("--study", "x" * 101), "is no name for a study"),
-        (("--study", "..", "--runs", "r"), "is no name for a study"),
+        (("--study", "../elsewhere"), "is not a valid name"),
+        (("--study", "a b"), "is not a valid name"),
+        (("--study", "a\nb"), "is not a valid name"),
+        (("--study", ""), "is not a valid name"),
+        (("--study", "x" * 101), "is not a valid name"),
+        (("--study", "..", "--runs", "r"), "is not a valid name"),
         (("--storage", "nonsense"), "is not a URL"),
         (("--storage", ""), "is not a URL"),
         (("--storage", "foo://x"), "cannot be used"),
@@ -74,7 +74,7 @@ def wrong(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
         (("--launcher", "replay"), "--table FILE"),
         (("--from", "nothing"), "neither a file nor a study"),
         (("--track", "abacus"), "no tracker called 'abacus'"),
-        (("--from", "/"), "'/' is a folder, where a table or a study's name is wanted; "),
+        (("--from", "/"), "'/' is a folder, not a table or a study's name; "),
     ],
 )
 def test_what_cannot_be_meant_is_refused_in_one_sentence(arguments: tuple[str, ...], words: str, wrong: Run) -> None:
@@ -100,9 +100,10 @@ def test_where_nothing_can_fit_no_job_is_wasted(run: Run, tmp_path: Path) -> Non
         said = run("optimize", *words, "--runs", str(tmp_path / str(number)))
         assert said.code == 1
         assert re.search(
-            r"nothing is likely to fit: even tp\S+ would need [0-9.]+ times what a GPU", said.err.splitlines()[-1]
+            r"no topology is likely to fit: even tp\S+ would need [0-9.]+ times the memory of a GPU",
+            said.err.splitlines()[-1],
         )
-        assert "no job was launched" in said.out
+        assert "none was launched" in said.out
 
 
 def test_a_storage_that_cannot_be_reached_is_named_with_its_own_words(wrong: Run) -> None:
@@ -172,7 +173,7 @@ def test_a_study_of_something_else_is_refused_with_the_difference(
     said = wrong("--study", "mine", *changed)
     assert said.code == 1
     assert difference in said.err
-    assert "another name by --study" in said.err
+    assert "another name with --study" in said.err
     assert kept(url_of(tmp_path, "mine"), "mine") == before
 
 
@@ -191,7 +192,7 @@ def test_a_disk_that_fills_up_loses_nothing(tmp_path: Path) -> None:
         assert "Traceback" not in said.err
         assert "full" in said.err.splitlines()[-1] or "No space left" in said.err.splitlines()[-1]
         subprocess.run(["/bin/mount", "-o", "remount,size=16m", str(disk)], check=True)
-        before = {trial.number: trial for trial in kept(url_of(tmp_path, "full"), "full") if trial.ending}
+        before = {trial.number: trial for trial in kept(url_of(tmp_path, "full"), "full") if trial.result}
         assert before, "the disk was to fill up in mid-study"
         again = optimize("--budget", "40", "--study", "full", folder=tmp_path)
         assert again.code == 0, again.err

@@ -17,7 +17,7 @@ from tuner.launch import preflight as checks
 from tuner.launch.dashboard_server import dashboard
 from tuner.launch.preflight import frameworks
 from tuner.report.dashboard import annotate, trial_note
-from tuner.study.result import reopened
+from tuner.study.result import open_study
 
 CHECKS = {"python", "torch", "accelerator", "slurm", "ports", "disk", "clock", "storage"}
 
@@ -72,24 +72,24 @@ def test_a_trial_says_why_it_was_proposed_and_what_came_of_it() -> None:
         note = trial_note(trial)
         assert trial.proposal.key in note
         assert trial.proposal.why in note
-        assert ("SIMULATED" in note) == (trial.ending is not None and trial.ending.simulated)
+        assert ("SIMULATED" in note) == (trial.result is not None and trial.result.simulated)
 
 
 def test_notes_and_graphs_are_written_once_into_the_study(tmp_path: Path) -> None:
     """And once more they change nothing, so that a study can be shown as often as one likes."""
-    study = reopened("bloom-48", runs=study_in(tmp_path))
+    study = open_study("bloom-48", runs=study_in(tmp_path))
     annotate(study, tmp_path / "artifacts")
     first = (tmp_path / "bloom-48" / "study.db").stat().st_size
     annotate(study, tmp_path / "artifacts")
     assert (tmp_path / "bloom-48" / "study.db").stat().st_size == first
-    again = reopened("bloom-48", runs=tmp_path)
-    assert [place.key for place in again.places] == [place.key for place in study.places]
+    again = open_study("bloom-48", runs=tmp_path)
+    assert [place.key for place in again.ranking] == [place.key for place in study.ranking]
     assert any((tmp_path / "artifacts").iterdir())
 
 
 @pytest.mark.skipif(find_spec("optuna_dashboard") is None, reason="pip install 'tuner[dashboard]'")
 def test_the_dashboard_shows_notes_files_and_graphs_and_leaves_nothing(tmp_path: Path) -> None:
-    study = reopened("bloom-48", runs=study_in(tmp_path))
+    study = open_study("bloom-48", runs=study_in(tmp_path))
     annotate(study, tmp_path / "artifacts")
     with dashboard(study.url, tmp_path / "artifacts") as running:
         base = running.url.removesuffix("/dashboard/")
@@ -97,7 +97,7 @@ def test_the_dashboard_shows_notes_files_and_graphs_and_leaves_nothing(tmp_path:
             (summary,) = json.load(answer)["study_summaries"]
         with urllib.request.urlopen(f"{base}/api/studies/{summary['study_id']}?after=0") as answer:  # noqa: S310 - the same
             shown = json.load(answer)
-    assert study.places[0].key in shown["note"]["body"]
+    assert study.ranking[0].key in shown["note"]["body"]
     assert len(shown["plotly_graph_objects"]) == 4
     assert all(trial["note"]["body"] for trial in shown["trials"])
     assert shown["trials"][0]["artifacts"]

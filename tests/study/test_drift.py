@@ -14,11 +14,12 @@ from tuner.launch.virtual.ground_truth import GroundTruth
 from tuner.launch.virtual.simulated import SimulatedLauncher, SpeedChange
 from tuner.search.candidates import CandidatePool
 from tuner.space.build import space_for
-from tuner.space.space import Space
+from tuner.space.space import Space, space_document
 from tuner.study.limits import Limits
-from tuner.study.loop import Setup, StudyEvent, StudyLoop
-from tuner.study.result import Answer, answer
-from tuner.study.setup import Request, begin
+from tuner.study.loop import StudyEvent, StudyLoop
+from tuner.study.result import StudyResult
+from tuner.study.settings import StudySettings
+from tuner.study.setup import open_loop
 from tuner.study.store.storage import sqlite_url
 from tuner.study.store.trial_store import TrialStore
 
@@ -30,7 +31,7 @@ SINCE = 15
 class Searched:
     """A whole study, and what it should have found."""
 
-    found: Answer
+    found: StudyResult
     regret: float
     events: Sequence[StudyEvent]
 
@@ -43,22 +44,20 @@ def a_thousand() -> Space:
 def searched(seed: int, folder: Path, drift: SpeedChange | None = None, budget: int = 40) -> Searched:
     """A study of the simulated cluster of a seed, and by how much its winner is slower than the truly best."""
     events: list[StudyEvent] = []
-    request = Request(space=a_thousand(), limits=Limits(budget=budget), seed=seed, drift=drift, runs=folder / str(seed))
-    with begin(request, events.append) as begun:
-        tuning = StudyLoop(begun.setup)
-        tuning.run()
-        found = answer(tuning)
-        launcher = begun.setup.launcher
-        assert isinstance(launcher, SimulatedLauncher)
-        regret = _regret(begun.setup.pool, launcher.truth, found)
+    limits = Limits(budget=budget)
+    settings = StudySettings(space=a_thousand(), limits=limits, seed=seed, drift=drift, runs=folder / str(seed))
+    with open_loop(settings, events.append) as loop:
+        loop.run()
+        found = loop.result()
+        assert isinstance(loop.launcher, SimulatedLauncher)
+        regret = _regret(loop.pool, loop.launcher.truth, loop.state.ranking[0].candidate)
     return Searched(found=found, regret=regret, events=events)
 
 
-def _regret(pool: CandidatePool, truth: GroundTruth, found: Answer) -> float:
+def _regret(pool: CandidatePool, truth: GroundTruth, best: int) -> float:
     finish = np.concatenate([truth.seconds(part) for part in pool.parts]) * np.exp(pool.work)
     fits = np.concatenate([truth.fits(part) for part in pool.parts])
-    assert found.best is not None
-    return float(finish[found.best.candidate] / finish[fits].min() - 1)
+    return float(finish[best] / finish[fits].min() - 1)
 
 
 @pytest.mark.slow
@@ -69,9 +68,9 @@ def test_a_drift_by_five_percent_is_noticed_and_the_winner_still_found(tmp_path:
     for seed in range(10):
         study = searched(seed, tmp_path, SpeedChange(factor=1.05, after_jobs=SINCE))
         assert study.regret <= 0.01, seed
-        if study.found.eras:
+        if study.found.speed_periods:
             noticed += 1
-            nearest = min(study.found.eras, key=lambda era: abs(era.first - SINCE))
+            nearest = min(study.found.speed_periods, key=lambda era: abs(era.first - SINCE))
             assert abs(nearest.first - SINCE) <= 4, seed
             assert 1.02 < nearest.factor < 1.10, seed
             assert any(event.kind == "era" and "slower" in event.text for event in study.events)
@@ -82,7 +81,7 @@ def test_a_drift_by_five_percent_is_noticed_and_the_winner_still_found(tmp_path:
 def test_without_drift_no_era_is_opened(tmp_path: Path) -> None:
     """Of twenty steady clusters at most one is taken for a drifting one; no winner is more than 1% from the best."""
     studies = [searched(seed, tmp_path) for seed in range(20)]
-    assert sum(bool(study.found.eras) for study in studies) <= 1
+    assert sum(bool(study.found.speed_periods) for study in studies) <= 1
     assert max(study.regret for study in studies) <= 0.01
 
 
@@ -112,22 +111,19 @@ def test_two_equal_winners_are_reported_as_such(tmp_path: Path) -> None:
     told_apart = 0
     for seed in range(3):
         truth = Twins(seed, pool)
-        study = TrialStore.open(sqlite_url(tmp_path / f"{seed}.db"), "twins", {})
-        tuning = StudyLoop(
-            Setup(
-                pool=pool,
-                launcher=SimulatedLauncher(4, seed=seed, truth=truth),
-                study=study,
-                folder=tmp_path / str(seed),
-                limits=Limits(budget=30),
-                observe=lambda _event: None,
-            )
+        store = TrialStore.open(sqlite_url(tmp_path / f"{seed}.db"), "twins", space_document(space))
+        loop = StudyLoop(
+            StudySettings(space=space, limits=Limits(budget=30), study=str(seed), runs=tmp_path),
+            pool=pool,
+            launcher=SimulatedLauncher(4, seed=seed, truth=truth),
+            store=store,
+            on_event=lambda _event: None,
         )
-        tuning.run()
-        found = answer(tuning)
-        study.close()
+        loop.run()
+        found = loop.result()
+        store.close()
         assert found.best is not None
         assert found.best.key in truth.keys
-        named = {found.best.key, *(place.key for place in found.equals)}
+        named = {found.best.key, *(place.key for place in found.ties)}
         told_apart += not truth.keys <= named
     assert told_apart == 0

@@ -50,10 +50,10 @@ def test_the_durations_of_a_tiny_model_are_printed_in_a_unit_that_fits(run: Run,
     """Days of 0.0 tell nothing; and the winner is not compared with itself."""
     said = run(*local("--budget", "1", runs=tmp_path))
     assert said.code == 0
-    assert re.search(r" 0\.0[0-9]{3} s an iteration, [0-9.]+ minutes \(", said.out)
+    assert re.search(r" 0\.0[0-9]{3} s per iteration, [0-9.]+ minutes \(", said.out)
     assert " 0.0 days" not in said.out + said.err
     assert " 0.0 node-hours" not in said.out
-    assert "it was the model's own favourite" in said.out
+    assert "It was the cost model's first choice." in said.out
     assert "sooner than" not in said.out
 
 
@@ -63,9 +63,9 @@ def test_a_job_that_hung_is_run_once_more_in_sync_where_that_is_asked_for(
     flag: list[str], outcome: str, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What happened is written in the trial."""
-    monkeypatch.setattr("tuner.study.watchdog.START", 0.5)
-    monkeypatch.setattr("tuner.study.watchdog.LEAST", 0.5)
-    monkeypatch.setattr("tuner.study.watchdog.STILL", 0.01)
+    monkeypatch.setattr("tuner.study.watchdog.DEFAULT_MAX_START", 0.5)
+    monkeypatch.setattr("tuner.study.watchdog.MIN_PATIENCE", 0.5)
+    monkeypatch.setattr("tuner.study.watchdog.MAX_STALLED_ITERATIONS", 0.01)
     words = local("--budget", "1", "--json", *flag, runs=tmp_path, trainer=("hang_unless_in_sync",))
     said = run(*words)
     (trial,) = document(said.out)["trials"]
@@ -96,7 +96,7 @@ def test_a_tuner_that_was_killed_is_gone_on_with(tmp_path: Path, run: Run, monke
     first, second = document(again.out)["trials"]
     assert first["outcome"] == "CANCELLED"
     assert second["outcome"] == "MEASURED"
-    assert "the process that watched it is gone" in first["ended"]
+    assert "the tuner that ran it exited" in first["ended"]
 
 
 def test_two_studies_on_one_machine_at_once_both_end(tmp_path: Path) -> None:

@@ -35,7 +35,8 @@ from tuner.core.outcomes import Outcome
 from tuner.space.build import space_for
 from tuner.space.rules import RuleSet
 from tuner.study.limits import Limits
-from tuner.study.setup import Request, begin
+from tuner.study.settings import StudySettings
+from tuner.study.setup import open_loop
 from tuner.study.store.owner import gone, this_worker
 from tuner.study.store.storage import sqlite_url
 from tuner.study.store.trial import Proposal, Trial
@@ -149,25 +150,36 @@ def test_a_worker_of_another_machine_is_gone_once_it_gives_no_sign_of_life(tmp_p
     assert outcomes(trials)[Outcome.CANCELLED] == 1
 
 
+def test_a_study_begun_before_a_policy_goes_on_without_it(tmp_path: Path) -> None:
+    """Its topologies are numbered as they were, and its settings do not differ from the same command's of today."""
+    space = space_for(settings=["tp=8", "pp=12", "vpp=1", "zero=1", "recompute=full"], exact_nodes=True)
+    settings = StudySettings(space=space, limits=Limits(budget=1), study="old", runs=tmp_path)
+    with open_loop(settings, lambda _event: None) as loop:
+        before = len(loop.pool)
+        stored = loop.store.settings
+        del stored["rules"]["policies"]
+        loop.store.set_attribute("settings", stored)
+    with open_loop(settings, lambda _event: None) as loop:
+        pool = loop.pool
+    assert len(pool) == replace(space, rules=RuleSet(allowed=frozenset(["head-size"]))).count() > before
+
+
 DIES = """
 import os, signal, sys
 from pathlib import Path
 from tuner.space.build import space_for
-from tuner.study.setup import Request, begin
-from tuner.space.build import space_for
-from tuner.space.rules import RuleSet
+from tuner.study.settings import StudySettings
+from tuner.study.setup import open_loop
 from tuner.study.limits import Limits
-from tuner.study.setup import Request, begin
-from tuner.study.loop import StudyLoop
 
 def observe(event):
     if event.kind == "started" and event.trial.number == 2:
         os.kill(os.getpid(), signal.SIGKILL)
 
 space = space_for(model="gpt-1.3b", nodes=4, settings=("nodes=4", "tp=1,2,4", "recompute=none"))
-request = Request(space=space, limits=Limits(budget=9), study="adopted", runs=Path(sys.argv[1]))
-with begin(request, observe) as begun:
-    StudyLoop(begun.setup).run()
+settings = StudySettings(space=space, limits=Limits(budget=9), study="adopted", runs=Path(sys.argv[1]))
+with open_loop(settings, observe) as loop:
+    loop.run()
 """
 
 
@@ -180,21 +192,21 @@ def test_a_job_whose_watcher_died_is_adopted_and_measured(tmp_path: Path, *, not
     )
     assert process.returncode == -signal.SIGKILL
     url = url_of(tmp_path, "adopted")
-    left = next(trial for trial in kept(url, "adopted") if trial.ending is None)
+    left = next(trial for trial in kept(url, "adopted") if trial.result is None)
     assert left.handle
     if not noted:  # as if it had died a moment sooner, between submitting and noting
         with sqlite3.connect(tmp_path / "runs" / "adopted" / "study.db") as database:
             database.execute("delete from trial_user_attributes where key = 'handle' and trial_id = 3")
         database.close()
-        assert next(trial for trial in kept(url, "adopted") if trial.ending is None).handle is None
+        assert next(trial for trial in kept(url, "adopted") if trial.result is None).handle is None
     said = optimize("--study", "adopted", "--budget", "9", folder=tmp_path)
     assert said.code == 0, said.err
     assert "adopted" in said.err
     trials = kept(url, "adopted")
     assert_lawful(trials, budget=9)
     adopted = next(trial for trial in trials if trial.number == left.number)
-    assert adopted.ending is not None
-    assert adopted.ending.outcome in (Outcome.MEASURED, Outcome.OOM), "as its own job ended, and not as cancelled"
+    assert adopted.result is not None
+    assert adopted.result.outcome in (Outcome.MEASURED, Outcome.OOM), "as its own job ended, and not as cancelled"
     assert [trial.proposal.tag for trial in trials].count(left.proposal.tag) == 1
 
 
@@ -215,7 +227,7 @@ def test_somebody_elses_study_is_left_alone(tmp_path: Path) -> None:
     theirs.add_trial(optuna.trial.create_trial(value=1.0))
     said = optimize("--study", "theirs", "--storage", url, "--budget", "2", folder=tmp_path)
     assert said.code == 1
-    assert "not one of tuner's" in said.err
+    assert "was not created by tuner" in said.err
     assert states(url, "theirs").total() == 1
 
 
@@ -262,8 +274,8 @@ def test_ctrl_c_says_what_runs_and_how_to_go_on_and_a_second_run_goes_on(tmp_pat
         assert said.err.splitlines()[-1] == "tuner: interrupted."
         assert "Traceback" not in said.err
         assert "interrupted" in said.out
-        assert "the same command goes on with it" in said.out
-        running = [trial for trial in kept(url_of(tmp_path, "stopped"), "stopped") if trial.ending is None]
+        assert "Rerun the same command to continue." in said.out
+        running = [trial for trial in kept(url_of(tmp_path, "stopped"), "stopped") if trial.result is None]
         told += len(running)
         for trial in running:
             assert f"still running: trial {trial.number}, {trial.proposal.key}" in said.out
@@ -341,12 +353,9 @@ VICTIM = """
 import os, signal, sys
 from pathlib import Path
 from tuner.space.build import space_for
-from tuner.study.setup import Request, begin
-from tuner.space.build import space_for
-from tuner.space.rules import RuleSet
+from tuner.study.settings import StudySettings
+from tuner.study.setup import open_loop
 from tuner.study.limits import Limits
-from tuner.study.setup import Request, begin
-from tuner.study.loop import StudyLoop
 
 runs, url, budget = sys.argv[1:]
 
@@ -355,11 +364,11 @@ def observe(event):
         os.kill(os.getpid(), signal.SIGSTOP)
 
 space = space_for(model="gpt-1.3b", nodes=4, settings=("nodes=4", "tp=1,2,4", "recompute=none"))
-request = Request(
+settings = StudySettings(
     space=space, limits=Limits(budget=int(budget)), study="shared", runs=Path(runs), storage=url, sampler="grid"
 )
-with begin(request, observe) as begun:
-    StudyLoop(begun.setup).run()
+with open_loop(settings, observe) as loop:
+    loop.run()
 """
 """One of several; it stands still, with its first job running, until it is killed."""
 
@@ -395,22 +404,8 @@ def test_four_workers_on_postgresql_keep_one_budget_when_one_is_killed_and_take_
     assert sum(trial.launched for trial in trials) >= budget - Limits(budget=budget).final
     left = [trial for trial in trials if trial.launched and trial.proposal.worker["pid"] == victim.pid]
     assert len(left) == 1
-    assert left[0].ending is not None
-    assert left[0].ending.outcome in (Outcome.MEASURED, Outcome.OOM), "as its own job ended, and not as cancelled"
+    assert left[0].result is not None
+    assert left[0].result.outcome in (Outcome.MEASURED, Outcome.OOM), "as its own job ended, and not as cancelled"
     assert sum(each.err.count("adopted") for each in said) == 1
     jobs = [path.name.split("-")[0] for path in (tmp_path / "runs" / "shared" / "jobs").iterdir()]
     assert len(jobs) == len(set(jobs)), "one folder, one job"
-
-
-def test_a_study_begun_before_a_policy_goes_on_without_it(tmp_path: Path) -> None:
-    """Its topologies are numbered as they were, and its settings do not differ from the same command's of today."""
-    space = space_for(settings=["tp=8", "pp=12", "vpp=1", "zero=1", "recompute=full"], exact_nodes=True)
-    request = Request(space=space, limits=Limits(budget=1), study="old", runs=tmp_path)
-    with begin(request, lambda _event: None) as begun:
-        before = len(begun.setup.pool)
-        settings = begun.setup.study.settings
-        del settings["rules"]["policies"]
-        begun.setup.study.note("settings", settings)
-    with begin(request, lambda _event: None) as begun:
-        pool = begun.setup.pool
-    assert len(pool) == replace(space, rules=RuleSet(allowed=frozenset(["head-size"]))).count() > before

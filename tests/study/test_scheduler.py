@@ -21,12 +21,12 @@ from tuner.search.acquisition import FIRST_LOOK, LOSS, RISK, choose
 from tuner.search.candidates import CandidatePool
 from tuner.search.surrogate import Observation, Surrogate, Trust
 from tuner.space.build import space_for
-from tuner.study.limits import HOST, Limits
-from tuner.study.loop import StudyLoop
-from tuner.study.result import Answer, answer
-from tuner.study.setup import Request, begin
+from tuner.study.limits import CPU_TRUST, Limits
+from tuner.study.result import StudyResult
+from tuner.study.settings import StudySettings
+from tuner.study.setup import open_loop
 from tuner.study.store.trial import Trial
-from tuner.study.watchdog import LONGER, STILL, Watchdog, verdict
+from tuner.study.watchdog import MAX_STALLED_ITERATIONS, MAX_START_RATIO, Watchdog, verdict
 
 ANY_SITE = ("dp-multiple-of-4", "batch-multiple-of-32")
 LARGE = CandidatePool.of_space(space_for(model="gpt-1.3b", nodes=4))
@@ -36,7 +36,7 @@ def test_where_the_model_was_not_made_for_the_machine_each_split_that_may_win_go
     """Elsewhere what is worth most goes first, whatever its split."""
     pool = CandidatePool.of_space(space_for(model="tiny", nodes=1, gpus_per_node=4, global_batch=16, allow=ANY_SITE))
     found = {}
-    for trust in (Trust(), HOST):
+    for trust in (Trust(), CPU_TRUST):
         belief, tried = Surrogate(pool, trust=trust), list[int]()
         seconds = np.exp(belief.log_seconds())
         for _ in range(5):
@@ -46,7 +46,7 @@ def test_where_the_model_was_not_made_for_the_machine_each_split_that_may_win_go
             tried.append(choice.candidate)
             belief.learn([Observation(candidate=choice.candidate, seconds=float(seconds[choice.candidate]), fits=True)])
         found[trust] = len({int(pool.splits[each]) for each in tried})
-    assert found[HOST] == 5 > found[Trust()]
+    assert found[CPU_TRUST] == 5 > found[Trust()]
 
 
 @given(shown(len(LARGE)), st.floats(-0.2, 0.1), st.integers(0, 2**31))
@@ -79,45 +79,44 @@ def test_the_choice_is_the_best_of_all_candidates(
     assert open_to[choice.candidate]
 
 
-def searched(folder: Path, limits: Limits, seed: int = 2) -> tuple[Answer, CandidatePool]:
-    """A whole study."""
-    space = a_thousand()
-    with begin(Request(space=space, limits=limits, seed=seed, runs=folder), lambda _event: None) as begun:
-        tuning = StudyLoop(begun.setup)
-        tuning.run()
-        return answer(tuning), begun.setup.pool
+def searched(folder: Path, limits: Limits, seed: int = 2) -> StudyResult:
+    """Search a thousand topologies to the end."""
+    settings = StudySettings(space=a_thousand(), limits=limits, seed=seed, runs=folder)
+    with open_loop(settings, lambda _event: None) as loop:
+        loop.run()
+        return loop.result()
 
 
 @pytest.fixture(scope="module")
-def study(tmp_path_factory: pytest.TempPathFactory) -> tuple[Answer, CandidatePool]:
+def study(tmp_path_factory: pytest.TempPathFactory) -> StudyResult:
     """One study that several laws look at."""
     return searched(tmp_path_factory.mktemp("study"), Limits(budget=40))
 
 
-def _of(found: Answer, kind: str) -> list[Trial]:
+def _of(found: StudyResult, kind: str) -> list[Trial]:
     return [trial for trial in found.trials if trial.launched and trial.proposal.kind == kind]
 
 
-def test_the_final_round_runs_the_leader_and_its_rivals_again(study: tuple[Answer, CandidatePool]) -> None:
+def test_the_final_round_runs_the_leader_and_its_rivals_again(study: StudyResult) -> None:
     """Only what was measured before, each a repeat, and no more of it than is kept for the round."""
-    found, _ = study
+    found = study
     final = _of(found, "final")
     assert 0 < len(final) <= Limits(budget=40).final
     for trial in final:
         assert trial.proposal.repeat > 0
         assert any(each.measured and each.number < trial.number for each in _runs(found, trial))
-    ahead = {place.candidate for place in found.places[:5]}
+    ahead = {place.candidate for place in found.ranking[:5]}
     assert {trial.proposal.candidate for trial in final} <= ahead
 
 
-def _runs(found: Answer, trial: Trial) -> list[Trial]:
+def _runs(found: StudyResult, trial: Trial) -> list[Trial]:
     return [each for each in found.trials if each.proposal.candidate == trial.proposal.candidate]
 
 
-def test_a_reference_is_run_at_intervals(study: tuple[Answer, CandidatePool]) -> None:
+def test_a_reference_is_run_at_intervals(study: StudyResult) -> None:
     """No stretch of the search is longer than a quarter of it without the leader run again."""
-    found, _ = study
-    stretch = Limits(budget=40).stretch
+    found = study
+    stretch = Limits(budget=40).reference_interval
     references = [trial.number for trial in _of(found, "reference")]
     last = max(trial.number for trial in _of(found, "search"))
     marks = [0, *references, last]
@@ -125,63 +124,65 @@ def test_a_reference_is_run_at_intervals(study: tuple[Answer, CandidatePool]) ->
     assert all(after - before <= stretch + 1 for before, after in pairwise(marks))
 
 
-def test_a_pruned_job_was_really_slower(study: tuple[Answer, CandidatePool]) -> None:
+def test_a_pruned_job_was_really_slower(study: StudyResult) -> None:
     """What was stopped while running could not have been the best, by the cluster's own truth."""
-    found, pool = study
+    found, pool = study, study.pool
     truth = GroundTruth(2)
     seconds = np.concatenate([truth.seconds(part) for part in pool.parts]) * np.exp(pool.work)
-    pruned = [trial for trial in found.trials if trial.ending and trial.ending.outcome is Outcome.PRUNED]
+    pruned = [trial for trial in found.trials if trial.result and trial.result.outcome is Outcome.PRUNED]
     assert pruned
     assert found.best is not None
     for trial in pruned:
         assert seconds[trial.proposal.candidate] > seconds[found.best.candidate]
 
 
-def test_a_search_ends_when_no_job_is_expected_to_save_anything(study: tuple[Answer, CandidatePool]) -> None:
+def test_a_search_ends_when_no_job_is_expected_to_save_anything(study: StudyResult) -> None:
     """With budget left."""
-    found, _ = study
-    assert "no job is expected to save" in found.ended or "final round" in found.ended or "told apart" in found.ended
-    assert found.jobs <= 40
+    found = study
+    assert any(
+        why in found.ended for why in ("no job is expected to shorten", "final round", "statistically separated")
+    )
+    assert len(found.launched) <= 40
 
 
 @pytest.mark.parametrize(
     ("limits", "why"),
     [
-        (Limits(budget=40, patience=2), "2 jobs in a row brought nothing better"),
-        (Limits(budget=40, node_hours=0.5), "node-hours are spent"),
+        (Limits(budget=40, patience=2), "no improvement in 2 consecutive jobs"),
+        (Limits(budget=40, node_hours=0.5), "node-hours are used"),
         (Limits(budget=40, deadline=600.0), "the deadline of 0.167 h has passed"),
-        (Limits(budget=5), "the budget of 5 jobs is spent"),
+        (Limits(budget=5), "the budget of 5 jobs is used up"),
     ],
 )
 def test_each_limit_ends_a_study_and_says_so(limits: Limits, why: str, tmp_path: Path) -> None:
     """Whichever is reached first, and nothing is launched beyond it; asked again, it ends the same way."""
-    found, _ = searched(tmp_path, limits)
+    found = searched(tmp_path, limits)
     assert why in found.ended
-    assert found.jobs < 40
-    again, _ = searched(tmp_path, limits)
-    assert (again.jobs, again.ended) == (found.jobs, found.ended)
+    assert len(found.launched) < 40
+    again = searched(tmp_path, limits)
+    assert (len(again.launched), again.ended) == (len(found.launched), found.ended)
     if limits.node_hours:
-        assert sum(trial.ending.node_hours for trial in found.trials[:-1] if trial.ending) < limits.node_hours
+        assert sum(trial.result.node_hours for trial in found.trials[:-1] if trial.result) < limits.node_hours
 
 
 def test_a_short_training_is_not_worth_many_jobs(tmp_path: Path) -> None:
     """The next job must save more node-hours of the training than it takes; the sum is told."""
-    found, _ = searched(tmp_path, Limits(budget=40, worth=True), seed=5)
-    longest, _ = searched(tmp_path / "without", Limits(budget=40), seed=5)
-    assert found.jobs <= longest.jobs
+    found = searched(tmp_path, Limits(budget=40, stop_when_unprofitable=True), seed=5)
+    longest = searched(tmp_path / "without", Limits(budget=40), seed=5)
+    assert len(found.launched) <= len(longest.launched)
     if "would cost" in found.ended:
         assert "node-hours and is expected to save" in found.ended
 
 
 def test_a_finished_study_asked_again_launches_nothing(tmp_path: Path) -> None:
     """The same command, the same limits: the same answer, and not a job more."""
-    first, _ = searched(tmp_path, Limits(budget=40), seed=4)
-    again, _ = searched(tmp_path, Limits(budget=40), seed=4)
-    assert again.jobs == first.jobs
-    named = [[(place.key, place.trials) for place in found.places] for found in (first, again)]
+    first = searched(tmp_path, Limits(budget=40), seed=4)
+    again = searched(tmp_path, Limits(budget=40), seed=4)
+    assert len(again.launched) == len(first.launched)
+    named = [[(place.key, place.trials) for place in found.ranking] for found in (first, again)]
     assert named[0] == named[1]
     # what is learnt at once and one after the other differs in the last digit
-    assert [place.days for place in again.places] == pytest.approx([place.days for place in first.places])
+    assert [place.days for place in again.ranking] == pytest.approx([place.days for place in first.ranking])
 
 
 @given(st.floats(1.0, 1000.0), st.floats(1.0, 600.0))
@@ -190,8 +191,8 @@ def test_a_job_hangs_by_its_own_estimate(seconds: float, start: float) -> None:
     """It is taken for hung after six iterations by the estimate without progress, before its first iteration after
     three times the longest start on top; never a moment sooner."""
     watch = Watchdog.of(seconds, [start / 2, start])
-    allowed = max(30.0, STILL * seconds)
-    assert watch.start == pytest.approx(allowed + LONGER * start)
+    allowed = max(30.0, MAX_STALLED_ITERATIONS * seconds)
+    assert watch.start == pytest.approx(allowed + MAX_START_RATIO * start)
     for iterations, patience in ((0, watch.start), (1, allowed)):
         for still, hung in ((patience * 0.99, False), (patience * 1.01, True)):
             status = JobStatus(state=JobState.RUNNING, began=0.0, iterations=iterations, moved=0.0)

@@ -35,10 +35,10 @@ def takes_a_table(command: Command) -> Command:
 
 def _study_table(name: str, runs: Path, storage: str | None) -> Table:
     from tuner.report.tables import measurements
-    from tuner.study.result import reopened
+    from tuner.study.result import open_study
     from tuner.tables import table_of
 
-    return table_of(measurements(reopened(name, runs=runs, storage=storage)), name)
+    return table_of(measurements(open_study(name, runs=runs, storage=storage)), name)
 
 
 takes_defaults = click.option(
@@ -52,18 +52,9 @@ takes_defaults = click.option(
 
 def read(file: str, defaults: tuple[str, ...]) -> Table:
     """Read the table of a CSV or Markdown file."""
-    from tuner.core.errors import InputError
-    from tuner.tables import COLUMNS, Defaults, read_table
+    from tuner.tables import Defaults, read_table
 
-    known: dict[str, str] = {}
-    for setting in defaults:
-        column, sign, value = setting.partition("=")
-        if not sign or not value or column not in COLUMNS:
-            raise InputError(
-                f"--default {setting!r} is not COLUMN=VALUE with a column of the table format, such as gpu."
-            )
-        known[column] = value
-    return read_table(file, Defaults(cells=known))
+    return read_table(file, Defaults.parse(defaults))
 
 
 def study_command(command: str, name: str) -> str:
@@ -84,11 +75,11 @@ def takes_a_study(command: Command) -> Command:
 
     @functools.wraps(command)
     def with_study(**given: Any) -> Any:
-        from tuner.study.result import reopened
+        from tuner.study.result import open_study
 
         name, runs, storage = given.pop("name"), Path(given.pop("runs")), given.pop("storage")
         name = latest_study(runs, storage) if name is None else name
-        return command(study=reopened(name, runs=runs, storage=storage), **given)
+        return command(study=open_study(name, runs=runs, storage=storage), **given)
 
     wrapped: Command = stored_at(with_study)
     return click.argument("name", metavar="[STUDY]", required=False, shell_complete=completion.studies)(wrapped)

@@ -1,151 +1,167 @@
-"""What is shown while a search runs: a live view on a terminal, plain lines elsewhere; both on stderr."""
+"""What a search shows while it runs: a live view on a terminal, plain lines elsewhere; both on stderr."""
 
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from tuner.study.loop import StudyEvent, StudyLoop
-    from tuner.study.setup import Begun, Request
     from tuner.study.store.trial import Trial
 
 
-EVIDENCE: Final = 90
-"""Characters of a log's line that are shown; the whole of it is in the study."""
+MAX_EVIDENCE: Final = 90
+"""Characters of a log line that are shown; the study stores all of it."""
 
 
 class EventLines:
-    """One line for each thing that happens."""
+    """Prints one line for each event."""
 
     def __init__(self) -> None:
         self._label = ""
 
-    def begin(self, begun: Begun, request: Request) -> None:
-        """Say what is searched and where it is kept."""
-        self._label = "SIMULATED " if begun.setup.launcher.simulated else ""
-        for line in opening(begun, request):
-            self._print(line)
-
     @contextmanager
-    def live(self, tuning: StudyLoop) -> Iterator[None]:
-        """Nothing more than the lines."""
-        self._tuning = tuning
+    def live(self, loop: StudyLoop) -> Iterator[None]:
+        """Print what is searched; the lines follow."""
+        self._label = "SIMULATED " if loop.launcher.simulated else ""
+        for line in opening(loop):
+            print(line, file=sys.stderr, flush=True)
         yield
 
     def event(self, event: StudyEvent) -> None:
-        """One line."""
+        """Print an event."""
         if event.kind != "started":
-            self._print(f"{self._label}{described(event)}")
-
-    def _print(self, line: str) -> None:
-        print(line, file=sys.stderr, flush=True)
+            print(f"{self._label}{event_line(event)}", file=sys.stderr, flush=True)
 
 
 class LiveView:
-    """A few lines that are drawn anew whenever anything happens."""
+    """Redraws a few lines and a progress bar whenever anything happens."""
 
     def __init__(self) -> None:
-        self._tuning: StudyLoop | None = None
-        self._live: Any = None
+        self._loop: StudyLoop | None = None
+        self._screen: Any = None
+        self._bar: Any = None
         self._last = self._next = ""
         self._label = ""
 
-    def begin(self, begun: Begun, request: Request) -> None:
-        """Say what is searched and where it is kept."""
-        self._label = "SIMULATED " if begun.setup.launcher.simulated else ""
-        for line in opening(begun, request):
-            print(line, file=sys.stderr)
-
     @contextmanager
-    def live(self, tuning: StudyLoop) -> Iterator[None]:
+    def live(self, loop: StudyLoop) -> Iterator[None]:
         """Draw until the end."""
         from rich.console import Console
-        from rich.live import Live as Screen
+        from rich.live import Live
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-        self._tuning = tuning
-        with Screen(console=Console(stderr=True), refresh_per_second=8, transient=True) as self._live:
+        self._loop, self._began, self._done_before = loop, time.monotonic(), loop.state.launched
+        self._label = "SIMULATED " if loop.launcher.simulated else ""
+        for line in opening(loop):
+            print(line, file=sys.stderr)
+        console = Console(stderr=True)
+        end = TextColumn("{task.fields[left]}")
+        self._bar = Progress(
+            TextColumn("trials"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), end, console=console
+        )
+        self._bar.add_task("", total=loop.settings.limits.budget, left="")
+        with Live(console=console, refresh_per_second=8, transient=True) as self._screen:
             yield
-        self._live = None
+        self._screen = None
 
     def event(self, event: StudyEvent) -> None:
-        """Note what happened and draw."""
-        line = described(event)
+        """Draw an event."""
+        line = event_line(event)
         if event.kind == "started" and event.trial is not None:
             self._next = f"{event.trial.proposal.key}: {event.text}"
         else:
             self._last = line
-        if self._live is None:
+        if self._screen is None:
             print(f"{self._label}{line}", file=sys.stderr)
             return
         with suppress(UnicodeEncodeError):
-            self._live.update(self._picture())
+            self._screen.update(self._picture())
 
     def _picture(self) -> Any:
+        from rich.console import Group
         from rich.table import Table
 
-        assert self._tuning is not None  # noqa: S101 - nothing is drawn before `live`
-        known, limits = self._tuning.known, self._tuning.setup.limits
         from tuner.core.text import between, node_time
 
+        assert self._loop is not None  # noqa: S101 - nothing is drawn before `live`
+        state = self._loop.state
         grid = Table.grid(padding=(0, 2))
         grid.add_column(style="dim", no_wrap=True, min_width=len(f"{self._label}best"))
         grid.add_column(overflow="ellipsis", no_wrap=True, ratio=1)
-        best = known.places[0] if known.places else None
+        best = state.ranking[0] if state.ranking else None
         grid.add_row(f"{self._label}best", best.key if best else "nothing measured yet")
         if best:
             grid.add_row("finishes in", between(best.days, best.low, best.high))
-        grid.add_row("jobs", f"{known.launched} of {limits.budget}, {node_time(known.node_hours)}")
+        grid.add_row("cost", node_time(state.node_hours))
         grid.add_row("last", self._last)
         grid.add_row("next", self._next)
-        return grid
+        done = sum(trial.launched and trial.result is not None for trial in state.trials)
+        self._bar.update(self._bar.task_ids[0], completed=done, left=self._time_left(done))
+        return Group(grid, self._bar)
+
+    def _time_left(self, done: int) -> str:
+        """Return when the budget would be used up at the present rate; the search may end sooner."""
+        from datetime import timedelta
+
+        assert self._loop is not None  # noqa: S101 - nothing is drawn before `live`
+        fresh = done - self._done_before
+        if fresh <= 0:
+            return ""
+        left = (time.monotonic() - self._began) / fresh * max(0, self._loop.settings.limits.budget - done)
+        return f"at most {timedelta(seconds=round(left))} left"
 
 
-def opening(begun: Begun, request: Request) -> list[str]:
-    """What is searched, by whom, and where it is kept."""
+def opening(loop: StudyLoop) -> list[str]:
+    """Return what is searched, on which launcher, and whether the study continues."""
     from tuner.cli.output import space_lines
     from tuner.core.text import counted
 
-    setup = begun.setup
-    lines = [] if request.table is not None else space_lines(request.space)
+    settings = loop.settings
+    lines = [] if settings.table is not None else space_lines(settings.space)
     where = {
-        "simulated": f"on the SIMULATED cluster of seed {request.seed}: invented figures, no job runs",
-        "replay": f"on what {request.table.name} says" if request.table else "",
-    }.get(setup.launcher.name, f"by the launcher {setup.launcher.name}")
-    lines.append(f"{len(setup.pool):,} legal topologies, at most {counted(setup.limits.budget, 'job')} {where}")
-    if begun.resumed:
-        lines.append(f"goes on with study {setup.study.name}: {counted(begun.resumed, 'trial')} so far")
+        "simulated": f"on the SIMULATED cluster (seed {settings.seed}): no job runs, every measurement is invented",
+        "replay": f"played back from {settings.table.name}" if settings.table else "",
+    }.get(loop.launcher.name, f"with the {loop.launcher.name} launcher")
+    lines.append(f"{len(loop.pool):,} legal topologies; up to {counted(settings.limits.budget, 'job')} {where}")
+    if loop.resumed:
+        lines.append(f"Continuing study {loop.store.name} with {counted(loop.resumed, 'trial')}")
     return lines
 
 
-def described(event: StudyEvent) -> str:
-    """An event in one line."""
+_PHRASES: Final = {"waits": "waiting: ", "adopted": "adopted: ", "lost": "lost: "}
+"""How the line of an event that concerns a trial begins."""
+
+
+def event_line(event: StudyEvent) -> str:
+    """Return an event as one line."""
     trial = event.trial
     if trial is None:
-        return event.text
-    if event.kind == "ended":
-        return f"{trial.number:>4} {trial.proposal.key}: {ended(trial)}"
-    return f"{trial.number:>4} {trial.proposal.key}: {event.kind}, {event.text}"
+        return f"Search stopped: {event.text}" if event.kind == "stopping" else event.text
+    text = result_text(trial) if event.kind == "ended" else f"{_PHRASES.get(event.kind, '')}{event.text}"
+    return f"{trial.number:>4} {trial.proposal.key}: {text}"
 
 
-def ended(trial: Trial) -> str:
-    """How a job ended, and what was learnt."""
+def result_text(trial: Trial) -> str:
+    """Return how a job ended, and how far the estimate was off."""
     from tuner.core.text import seconds, span
 
-    ending, proposal = trial.ending, trial.proposal
-    if ending is None:
+    result, proposal = trial.result, trial.proposal
+    if result is None:
         return "running"
-    if ending.seconds is None:
-        line = (ending.evidence or ending.reason).removeprefix("SIMULATED ")
-        return f"{ending.outcome.value} {line if len(line) <= EVIDENCE else line[: EVIDENCE - 3] + '...'}".strip()
-    says = f"{seconds(ending.seconds)} s, {span(ending.objective or 0.0)}"
+    if result.seconds is None:
+        line = (result.evidence or result.reason).removeprefix("SIMULATED ")
+        line = line if len(line) <= MAX_EVIDENCE else line[: MAX_EVIDENCE - 3] + "..."
+        return f"{result.outcome.value} {line}".strip()
+    text = f"{seconds(result.seconds)} s per iteration, {span(result.objective or 0.0)}"
     if proposal.estimate_sec:
-        off = ending.seconds / proposal.estimate_sec - 1
-        says += f", {abs(off):.1%} {'more' if off > 0 else 'less'} than expected"
-    if ending.reason:
-        says += f"; {ending.reason}"
-    if ending.retried:
-        says += f"; run again, for {ending.retried}"
-    return says if proposal.kind == "search" else f"{says} ({proposal.kind})"
+        error = result.seconds / proposal.estimate_sec - 1
+        text += f", {abs(error):.1%} {'above' if error > 0 else 'below'} the estimate"
+    if result.reason:
+        text += f"; {result.reason}"
+    if result.retried:
+        text += f"; retried: {result.retried}"
+    return text if proposal.kind == "search" else f"{text} ({proposal.kind})"

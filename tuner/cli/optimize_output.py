@@ -1,4 +1,4 @@
-"""How `tuner optimize` prints what it has found."""
+"""How `tuner optimize` prints its result."""
 
 from __future__ import annotations
 
@@ -7,165 +7,212 @@ from typing import TYPE_CHECKING, Any, Final
 from tuner.cli.arguments import study_command
 
 if TYPE_CHECKING:
+    from tuner.study.loop import StudyLoop
     from tuner.study.ranking import RankedTrial
-    from tuner.study.result import Answer
-    from tuner.study.setup import Begun
+    from tuner.study.result import StudyResult
     from tuner.study.store.trial import Trial
 
-SHOWN: Final = 5
-"""Runners-up and the winner."""
+SHOWN_RANKS: Final = 5
+"""Ranked topologies in the table."""
+
+SHOWN_TIES: Final = 3
+"""Tied topologies that the answer names."""
 
 
-def print_answer(found: Answer, begun: Begun) -> None:
-    """The winner, how sure it is, what it is worth, what it cost, and what to type next."""
+def print_answer(study: StudyResult, loop: StudyLoop) -> None:
+    """Print the best topology, how certain it is, what the search cost, and what to run next."""
     from tuner.cli.output import print_table
     from tuner.core.text import column, counted, node_time
 
-    label = "SIMULATED: " if found.simulated else ""
-    ended = found.ended or "interrupted"
-    print(f"{label}study {found.study}: {counted(found.jobs, 'job')}, {node_time(found.node_hours)}; {ended}")
-    for trial in found.running:
+    label = "SIMULATED: " if study.simulated else ""
+    ended = f"Ended because {study.ended}." if study.ended else "Interrupted."
+    print(f"{label}study {study.name}: {counted(len(study.launched), 'job')}, {node_time(study.node_hours)}. {ended}")
+    for trial in study.running:
         print(f"{label}still running: trial {trial.number}, {trial.proposal.key}")
-    if found.mishaps:
-        print(f"{label}{found.mishaps}")
-    spent = found.jobs >= begun.setup.limits.budget
-    again = "a larger --budget goes on with it" if spent else "the same command shows this again"
-    again = again if found.ended else "the same command goes on with it"
-    if found.best is None:
-        print(f"{label}nothing was measured: {_outcomes(found)}")
-        print(f"kept in {begun.setup.folder}; {again}")
+    if study.incidents:
+        print(f"{label}{study.incidents}")
+    if study.best is None:
+        print(f"{label}No job was measured: {_outcomes(study)}.")
+        print(_where(study, loop))
         return
-    _print_winner(found, label)
-    unit, each = column([place.days for place in found.places])
-    headers = ("Topology", "Sec/it", unit, "80% between", "Runs", "P(sooner)", "Trials")
-    rows = [_row(place, each) for place in found.places[:SHOWN]]
     print()
-    print_table(headers, rows, left=("Topology",), spare=("Trials", "Runs", "80% between"))
+    for line in _answer(study):
+        print(f"{label}{line}")
+    unit, per_day = column([ranked.days for ranked in study.ranking])
+    headers = ("Topology", "Sec/it", unit, "80% interval", "Runs", "P(sooner)", "Trials")
+    rows = [_row(ranked, per_day) for ranked in study.ranking[:SHOWN_RANKS]]
     print()
-    print(f"{label}{_outcomes(found)}{_refused(begun)}")
-    for era in found.eras:
-        change = "slower" if era.factor > 1 else "faster"
-        print(
-            f"{label}from trial {era.first} on the cluster was {abs(era.factor - 1):.1%} {change}; the table says now"
-        )
-    print(f"kept in {begun.setup.folder}; {again}")
-    print(f"next: {study_command('report', found.study)}, {study_command('export', found.study)}")
+    print_table(headers, rows, left=("Topology",), spare=("Trials", "Runs", "80% interval"))
+    print()
+    print(f"{label}Jobs: {_outcomes(study)}.{_removed(loop)}")
+    for period in study.speed_periods:
+        print(f"{label}{period.sentence()} The table shows times at the present speed.")
+    print(_where(study, loop))
+    print(f"Next: {study_command('report', study.name)} or {study_command('export', study.name)}")
 
 
-def _print_winner(found: Answer, label: str) -> None:
-    from tuner.core.text import between, seconds
-    from tuner.study.result import favourite_place, gain
-
-    best = found.best
-    assert best is not None  # noqa: S101 - the caller has asked
-    print(
-        f"{label}{best.key} finishes soonest: {seconds(best.seconds)} s an iteration, "
-        f"{between(best.days, best.low, best.high)}"
-    )
-    if found.equals:
-        names = ", ".join(place.key for place in found.equals[:3])
-        more = f" and {len(found.equals) - 3} more" if len(found.equals) > 3 else ""
-        print(f"{label}it cannot be told apart from {names}{more}")
-    favourite, first = favourite_place(found), found.first
-    if favourite is None and found.favourite is not None and found.favourite.ending is not None:
-        print(
-            f"{label}the model's own favourite {found.favourite.proposal.key}: {found.favourite.ending.outcome.value}"
-        )
-    other, whose = (favourite, "the model's own favourite") if favourite else (first, "the first one measured")
-    gained = gain(found, other)
-    if other is None or gained is None:
-        return
-    if other.candidate == best.candidate:
-        print(f"{label}it was {whose}")
+def _where(study: StudyResult, loop: StudyLoop) -> str:
+    if not study.ended:
+        again = "Rerun the same command to continue."
+    elif len(study.launched) >= loop.settings.limits.budget:
+        again = "Rerun with a larger --budget to continue."
     else:
-        print(f"{label}{gained:.1%} sooner than {whose}, {other.key}")
+        again = "Rerun the same command to see this again."
+    return f"Saved to {study.folder}. {again}"
 
 
-def _row(place: RankedTrial, each: float) -> tuple[object, ...]:
-    """A row of the standings; `each` is how many of the column's unit a day has."""
+def _answer(study: StudyResult) -> list[str]:
+    """Return the best topology of the model as it is, its rivals, its gain, and what other models would gain."""
+    from tuner.core.text import between, listed, seconds
+
+    own = study.best_of_own_model
+    best = study.best
+    assert best is not None  # noqa: S101 - the caller has asked
+    if own is None:
+        heads = study.workload.model.heads
+        lines = [f"No topology of the model as it is, with {heads} heads, was measured."]
+    else:
+        lines = [
+            f"{own.key} is the fastest{' with ' + _model(study, own) if study.trains_other_models else ''}: "
+            f"{seconds(own.seconds)} s per iteration, {between(own.days, own.low, own.high)} for {_tokens(study)}."
+        ]
+    if own is best and study.ties:
+        names = [ranked.key for ranked in study.ties]
+        lines.append(f"It is statistically tied with {listed(names, limit=SHOWN_TIES)}.")
+    if own is not None:
+        lines += _gain(study, own)
+    if own is not best:
+        gain = f", {1 - best.days / own.days:.1%} sooner" if own is not None else ""
+        lines.append(
+            f"As another model: {best.key}, with {_model(study, best)}, takes {seconds(best.seconds)} s per iteration, "
+            f"{between(best.days, best.low, best.high)}{gain}."
+        )
+    return lines
+
+
+def _gain(study: StudyResult, own: RankedTrial) -> list[str]:
+    """Return by how much the best topology beats the cost model's first choice, or the first measured one."""
+    first = study.launched[0]
+    other = study.rank_of(first)
+    name = "the cost model's first choice"
+    lines = []
+    if other is None:
+        outcome = first.result.outcome.value if first.result else "RUNNING"
+        lines.append(f"The cost model's first choice, {first.proposal.key}, ended as {outcome}.")
+        measured = next(trial for trial in study.launched if trial.measured)
+        other, name = study.rank_of(measured), "the first measured topology"
+    if other is None:
+        return lines
+    if other is own:
+        return [*lines, f"It was {name}."]
+    gain = 1 - own.days / other.days
+    return [*lines, f"It finishes {abs(gain):.1%} {'sooner' if gain >= 0 else 'later'} than {name}, {other.key}."]
+
+
+def _model(study: StudyResult, ranked: RankedTrial) -> str:
+    """Return what distinguishes the model of a topology: its heads, and its shape where that differs."""
+    model = study.setting(ranked)[0].as_in(study.topology(ranked)).model
+    own = study.workload.model
+    same_shape = (model.hidden, model.layers) == (own.hidden, own.layers)
+    return f"{model.heads} heads" + ("" if same_shape else f", hidden {model.hidden} and {model.layers} layers")
+
+
+def _tokens(study: StudyResult) -> str:
+    """Return the number of tokens that the days assume."""
+    from tuner.study.leaderboard import size
+
+    workload = study.workload
+    assumed = "" if workload.tokens else " (20 per parameter)"
+    return f"{size(int(workload.training_tokens))} tokens{assumed}"
+
+
+def _row(ranked: RankedTrial, per_day: float) -> tuple[object, ...]:
+    """Return a row of the table; `per_day` converts days to the column's unit."""
     from tuner.core.text import seconds
 
     return (
-        place.key,
-        seconds(place.seconds),
-        f"{place.days * each:,.1f}",
-        f"{place.low * each:,.1f} to {place.high * each:,.1f}",
-        place.runs,
-        f"{place.rival:.0%}" if place.rival else "-",
-        ",".join(map(str, place.trials)),
+        ranked.key,
+        seconds(ranked.seconds),
+        f"{ranked.days * per_day:,.1f}",
+        f"{ranked.low * per_day:,.1f} to {ranked.high * per_day:,.1f}",
+        ranked.runs,
+        f"{ranked.chance_sooner:.0%}" if ranked.chance_sooner else "-",
+        ",".join(map(str, ranked.trials)),
     )
 
 
-def _outcomes(found: Answer) -> str:
-    return ", ".join(f"{count} {outcome.lower()}" for outcome, count in found.outcomes.items()) or "no job was launched"
+def _outcomes(study: StudyResult) -> str:
+    return ", ".join(f"{count} {outcome.lower()}" for outcome, count in study.outcomes.items()) or "none was launched"
 
 
-def _refused(begun: Begun) -> str:
-    """How much of the grid the rules have taken away, and which did most."""
-    tally = begun.tally
+def _removed(loop: StudyLoop) -> str:
+    """Return how much of the grid is legal, and which rules removed most of the rest."""
+    tally = loop.tally
     if tally is None:
         return ""
     most = sorted(((count, name) for name, count in tally.removed.items() if count), reverse=True)[:3]
     names = ", ".join(f"{name} {count:,}" for count, name in most)
-    return f"; of {tally.grid:,} grid points {tally.legal:,} were legal (refused most by {names})"
+    return f" Legal: {tally.legal:,} of {tally.grid:,} grid points (removed most: {names})."
 
 
-def answer_document(found: Answer) -> dict[str, Any]:
-    """The answer, for JSON."""
-    best = found.best
+def answer_document(study: StudyResult) -> dict[str, Any]:
+    """Return the result as JSON."""
+    topologies = {trial.number: trial.proposal.topology for trial in study.trials}
+    own = study.best_of_own_model
     return {
-        "study": found.study,
-        "launcher": found.launcher,
-        "simulated": found.simulated,
-        "trials": [trial_document(trial) for trial in found.trials],
-        "best": None if best is None else _place_document(best, found.trials),
-        "equals": [place.key for place in found.equals],
-        "standings": [_place_document(place, found.trials) for place in found.places],
-        "eras": [era.document() for era in found.eras],
-        "outcomes": found.outcomes,
-        "jobs_launched": found.jobs,
-        "node_hours": found.node_hours,
-        "ended": found.ended,
-        "running": [trial.number for trial in found.running],
-        "excluded": found.excluded,
+        "study": study.name,
+        "launcher": study.launcher,
+        "simulated": study.simulated,
+        "trials": [trial_document(trial) for trial in study.trials],
+        "best": None if study.best is None else _ranked_document(study.best, topologies),
+        "best_of_own_model": None if own is None else _ranked_document(own, topologies),
+        "tokens": study.workload.training_tokens,
+        "equals": [ranked.key for ranked in study.ties],
+        "standings": [_ranked_document(ranked, topologies) for ranked in study.ranking],
+        "eras": [period.document() for period in study.speed_periods],
+        "outcomes": study.outcomes,
+        "jobs_launched": len(study.launched),
+        "node_hours": study.node_hours,
+        "ended": study.ended,
+        "running": [trial.number for trial in study.running],
+        "excluded": dict(study.excluded_nodes),
     }
 
 
 def trial_document(trial: Trial) -> dict[str, Any]:
-    """One trial, for JSON."""
-    proposal, ending = trial.proposal, trial.ending
+    """Return one trial as JSON."""
+    proposal, result = trial.proposal, trial.result
     return {
         "number": trial.number,
         "key": proposal.key,
         "topology": dict(proposal.topology),
         "kind": proposal.kind,
-        "outcome": ending.outcome.value if ending else "RUNNING",
-        "sec_per_iter": ending.seconds if ending else None,
+        "outcome": result.outcome.value if result else "RUNNING",
+        "sec_per_iter": result.seconds if result else None,
         "estimate_sec": proposal.estimate_sec,
         "estimate_low": proposal.estimate_low,
         "estimate_high": proposal.estimate_high,
         "out_of_memory": proposal.out_of_memory,
-        "objective": ending.objective if ending else None,
+        "objective": result.objective if result else None,
         "reason": proposal.why,
-        "ended": ending.reason if ending else "",
-        "evidence": ending.evidence if ending else "",
-        "again": ending.retried if ending else "",
-        "tflops": ending.tflops if ending else None,
-        "peak_memory_gib": ending.peak_memory / 2**30 if ending and ending.peak_memory else None,
-        "node_hours": ending.node_hours if ending else 0.0,
+        "ended": result.reason if result else "",
+        "evidence": result.evidence if result else "",
+        "again": result.retried if result else "",
+        "tflops": result.tflops if result else None,
+        "peak_memory_gib": result.peak_memory / 2**30 if result and result.peak_memory else None,
+        "node_hours": result.node_hours if result else 0.0,
     }
 
 
-def _place_document(place: RankedTrial, trials: tuple[Trial, ...]) -> dict[str, Any]:
-    topology = next((trial.proposal.topology for trial in trials if trial.number == place.trials[0]), {})
+def _ranked_document(ranked: RankedTrial, topologies: dict[int, Any]) -> dict[str, Any]:
     return {
-        "key": place.key,
-        "topology": dict(topology),
-        "sec_per_iter": place.seconds,
-        "days": place.days,
-        "days_low": place.low,
-        "days_high": place.high,
-        "runs": place.runs,
-        "chance_sooner": place.rival,
-        "trials": list(place.trials),
+        "key": ranked.key,
+        "topology": dict(topologies.get(ranked.trials[0], {})),
+        "sec_per_iter": ranked.seconds,
+        "days": ranked.days,
+        "days_low": ranked.low,
+        "days_high": ranked.high,
+        "runs": ranked.runs,
+        "chance_sooner": ranked.chance_sooner,
+        "trials": list(ranked.trials),
     }

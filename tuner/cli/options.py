@@ -148,50 +148,12 @@ def described_space(given: dict[str, Any]) -> Space:
     described["exact_nodes"] = bool(described["exact_nodes"])
     for name in ("settings", "allow"):
         described[name] = described[name] or ()
-    if given.get("launcher") == "local":
-        described = _on_this_machine(described, own_program=not given.get("command"))
-    elif given.get("launcher") == "hostfile":
-        described = _on_hosts(described, given.get("hostfile"))
-    elif given.get("launcher") == "slurm":
-        within = bool(given.get("within_allocation"))
-        described = _on_slurm(described, own_program=not given.get("command"), within=within)
-    return space_for(**described)
+    if given.get("launcher") is None:
+        return space_for(**described)
+    from tuner.study.machine_defaults import space_on
 
-
-def _on_this_machine(described: dict[str, Any], *, own_program: bool) -> dict[str, Any]:
-    """Return the arguments, completed for this machine."""
-    from tuner.launch.machine import this_machine
-    from tuner.study.machine_defaults import described_here
-
-    return described_here(described, this_machine(), own_program=own_program)
-
-
-def _on_hosts(described: dict[str, Any], file: str | None) -> dict[str, Any]:
-    """Return the arguments, completed for the machines of the hostfile, which are assumed to equal this one."""
-    from pathlib import Path
-
-    from tuner.core.errors import InputError
-    from tuner.launch.local.hostfile import read_hostfile
-    from tuner.launch.machine import this_machine
-    from tuner.study.machine_defaults import described_on
-
-    if file is None:
-        raise InputError("--launcher hostfile needs --hostfile FILE with one line 'HOST slots=N' per machine.")
-    return described_on(described, this_machine(), read_hostfile(Path(file)))
-
-
-def _on_slurm(described: dict[str, Any], *, own_program: bool, within: bool) -> dict[str, Any]:
-    """Return the arguments, completed for Slurm; nodes without GPUs are assumed to equal this machine."""
-    import os
-
-    from tuner.launch.machine import computes_on_host
-    from tuner.launch.slurm.allocation import nodes_allocated
-    from tuner.study.machine_defaults import described_on_slurm
-
-    if within:
-        allocated = nodes_allocated(os.environ)
-        described["nodes"] = allocated if described["nodes"] is None else described["nodes"]
-    return described_on_slurm(described, on_host=computes_on_host(), own_program=own_program)
+    launcher = {name: given.get(name) for name in ("launcher", "command", "hostfile")}
+    return space_on(description=described, within_allocation=bool(given.get("within_allocation")), **launcher)
 
 
 calibration_option = click.option(

@@ -23,12 +23,12 @@ def production_run(study: StudyResult, ranked: RankedTrial) -> ProductionRun:
     The interval of one iteration combines the uncertainty of the mean with the noise of a single run. The days are
     those of the exported model and its tokens, whereas the study's objective compares models at equal compute.
     """
-    row = next(row for row in rows_of(study) if row.place is ranked)
+    row = next(row for row in rows_of(study) if row.ranked is ranked)
     base, cluster = study.setting(ranked)
     workload = base.as_in(row.topology)
     columns = Columns.of([row.topology], base, cluster)
     uncertainty = math.log(ranked.high / ranked.low) / (2 * INTERVAL)
-    width = math.exp(INTERVAL * math.hypot(uncertainty, study.spread))
+    width = math.exp(INTERVAL * math.hypot(uncertainty, study.noise))
     return ProductionRun(
         name=study.name,
         workload=workload,
@@ -55,7 +55,7 @@ def write_export(
     format: str = "slurm",  # noqa: A002
 ) -> list[Path]:
     """Write the production files of the best topology, or of the measured topology `key`; return their paths."""
-    ranked = study.place_of(key) if key else study.best
+    ranked = study.ranked(key) if key else study.best
     if ranked is None:
         raise NothingUsable(f"study {study.name} has no measured topology to export.")
     return write_files(Path(folder), bundle(production_run(study, ranked), format))

@@ -78,15 +78,52 @@ class JobStatus:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobResult:
-    """How a job ended: MEASURED with a measurement, anything else with a failure, CANCELLED where somebody ended it."""
+    """How a job ended: MEASURED with a measurement, CANCELLED where somebody ended it, anything else with a failure.
+
+    A launcher fills in the fields up to `retried`; the study adds the others when it stores the result.
+    """
 
     outcome: Outcome
     measurement: Measurement | None = None
     failure: Failure | None = None
+    """Why there is no measurement; of a measured job, how its first attempt failed."""
     elapsed: float = 0.0
-    """Seconds for which it held its nodes."""
+    """Seconds for which the job occupied its nodes."""
     retried: str = ""
-    """Why it was begun anew, and where that was its nodes' fault which; empty where it was not."""
+    """Why the job was restarted, and which nodes failed under it; empty where it was not."""
+    objective: float | None = None
+    """Days until training finishes, at equal compute."""
+    forecast: float | None = None
+    """Predicted seconds per iteration of a pruned job."""
+    node_hours: float = 0.0
+    clock: float = 0.0
+    """When the job ended, by the launcher's clock."""
+    simulated: bool = False
+
+    @property
+    def seconds(self) -> float | None:
+        """Measured seconds per iteration."""
+        return self.measurement.seconds if self.measurement else None
+
+    @property
+    def tflops(self) -> float | None:
+        """TFLOPs per GPU that the job itself logged."""
+        return self.measurement.tflops if self.measurement else None
+
+    @property
+    def peak_memory(self) -> float | None:
+        """Measured bytes on the fullest GPU."""
+        return self.measurement.peak_memory if self.measurement else None
+
+    @property
+    def reason(self) -> str:
+        """Why the job ended without a measurement, in plain words."""
+        return self.failure.meaning or self.failure.kind if self.failure else ""
+
+    @property
+    def evidence(self) -> str:
+        """The log line, or file, that explains the failure."""
+        return self.failure.evidence if self.failure else ""
 
 
 class Launcher(Protocol):

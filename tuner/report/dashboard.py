@@ -52,7 +52,7 @@ def study_note(study: StudyResult, rows: Sequence[LeaderboardRow]) -> str:
 
 def trial_note(trial: Trial) -> str:
     """Return why a trial was proposed, its estimate, its outcome and the evidence, as Markdown."""
-    proposal, result = trial.proposal, trial.ending
+    proposal, result = trial.proposal, trial.result
     paragraphs = [f"**{proposal.key}** ({proposal.kind}): {proposal.why}"]
     if proposal.estimate_sec and proposal.estimate_low and proposal.estimate_high:
         paragraphs.append(
@@ -79,7 +79,7 @@ def trial_note(trial: Trial) -> str:
 def graphs(study: StudyResult, rows: Sequence[LeaderboardRow]) -> dict[str, Figure]:
     """Return the Plotly figures by name."""
     figures = {"best-so-far": _progress(study)}
-    if rows and rows[0].place:
+    if rows and rows[0].ranked:
         figures |= {
             "estimate-against-measurement": _estimates(study),
             "where-the-time-goes": _terms(study, rows),

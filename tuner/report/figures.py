@@ -48,7 +48,7 @@ MAX_LOG_TICKS: Final = 9
 def plots(study: StudyResult, rows: Sequence[LeaderboardRow]) -> list[Plot]:
     """Return every plot that the study has data for."""
     drawn = [_progress(study)]
-    if rows and rows[0].place:
+    if rows and rows[0].ranked:
         drawn += [_estimates(study), _terms(study, rows), _memory(study, rows[0]), _micro_batch(study, rows)]
         drawn += [degree_map(study, rows)]
         drawn += [model_axis_plot(study, series) for series in plot_data.model_axes(study, rows)]
@@ -253,7 +253,7 @@ def _memory(study: StudyResult, row: LeaderboardRow) -> Plot:
 
 def _micro_batch(study: StudyResult, rows: Sequence[LeaderboardRow]) -> Plot | None:
     series = plot_data.micro_batch_series(rows)
-    measured = [row for row in rows if row.place]
+    measured = [row for row in rows if row.ranked]
     sizes = sorted({row.topology.micro_batch for row in measured})
     if len(sizes) < 2:
         return None
@@ -266,7 +266,9 @@ def _micro_batch(study: StudyResult, rows: Sequence[LeaderboardRow]) -> Plot | N
         "label": f"all {measured_word(study)} topologies",
         "rasterized": len(measured) > MAX_VECTOR_POINTS,
     }
-    rates = [(row.topology.micro_batch, row.workload.global_batch / row.place.seconds) for row in measured if row.place]
+    rates = [
+        (row.topology.micro_batch, row.workload.global_batch / row.ranked.seconds) for row in measured if row.ranked
+    ]
     left.plot(*zip(*rates, strict=True), "o", **grey)
     peaks = [(row.topology.micro_batch, row.memory / GIB) for row in measured if row.memory]
     if peaks:

@@ -45,7 +45,7 @@ class BestSoFar:
 def progress(study: StudyResult) -> BestSoFar:
     """Return the training time of each job and the best so far."""
     ended = sorted(
-        ((trial.ending, trial) for trial in study.launched if trial.ending),
+        ((trial.result, trial) for trial in study.launched if trial.result),
         key=lambda pair: (pair[0].clock, pair[1].number),
     )
     days = [ending.objective if trial.measured else None for ending, trial in ended]
@@ -110,9 +110,9 @@ class TimeBreakdown:
 def time_breakdowns(study: StudyResult, rows: Sequence[LeaderboardRow]) -> list[TimeBreakdown]:
     """Return the time terms of the fastest topologies."""
     return [
-        TimeBreakdown(key=row.key, terms=cost_breakdown(study, row).estimate.time.terms, measured=row.place.seconds)
+        TimeBreakdown(key=row.key, terms=cost_breakdown(study, row).estimate.time.terms, measured=row.ranked.seconds)
         for row in rows[:MAX_BREAKDOWNS]
-        if row.place
+        if row.ranked
     ]
 
 
@@ -128,7 +128,7 @@ class MemoryBreakdown:
 
 def memory_breakdown(study: StudyResult, row: LeaderboardRow) -> MemoryBreakdown:
     """Return the memory terms of each pipeline stage of a topology."""
-    workload, cluster = study.pool.setting(row.place.candidate) if row.place else (row.workload, row.cluster)
+    workload, cluster = study.pool.setting(row.ranked.candidate) if row.ranked else (row.workload, row.cluster)
     columns = Columns.of([row.topology] * row.topology.pp, workload, cluster)
     terms = memory_terms(Stages(columns, np.arange(row.topology.pp)), study.model.calibration.site)
     return MemoryBreakdown(
@@ -155,7 +155,7 @@ def micro_batch_series(rows: Sequence[LeaderboardRow]) -> list[MicroBatchSeries]
     """Return the longest series, the fastest first among equally long ones."""
     alike: dict[Topology, list[LeaderboardRow]] = {}
     for row in rows:
-        if row.place:
+        if row.ranked:
             alike.setdefault(replace(row.topology, micro_batch=1), []).append(row)
     groups = [group for group in alike.values() if len(group) > 1]
     longest = sorted(groups, key=len, reverse=True)[:MAX_MICRO_BATCH_LINES]  # stable: rows come fastest first
@@ -166,7 +166,7 @@ def micro_batch_series(rows: Sequence[LeaderboardRow]) -> list[MicroBatchSeries]
             MicroBatchSeries(
                 label=group[0].key.replace(f"-mbs{group[0].topology.micro_batch}", ""),
                 micro_batches=[row.topology.micro_batch for row in group],
-                samples=[row.workload.global_batch / row.place.seconds for row in group if row.place],
+                samples=[row.workload.global_batch / row.ranked.seconds for row in group if row.ranked],
                 memory=[row.memory / GIB if row.memory else None for row in group],
             )
         )
@@ -193,7 +193,7 @@ def degree_cells(rows: Sequence[LeaderboardRow]) -> list[DegreeCell]:
         DegreeCell(
             tp=tp,
             pp=pp,
-            days=min((row.place.days for row in own if row.place), default=None),
+            days=min((row.ranked.days for row in own if row.ranked), default=None),
             tried=len(own),
             outcome=own[0].outcome,
         )
@@ -214,7 +214,7 @@ class ModelAxisSeries:
 
 def model_axes(study: StudyResult, rows: Sequence[LeaderboardRow]) -> list[ModelAxisSeries]:
     """Return one series for each searched axis that changes the model."""
-    if not rows or rows[0].place is None:
+    if not rows or rows[0].ranked is None:
         return []
     leader, axes = rows[0].topology, []
     if len(heads := study.searched.get("heads", ())) > 1:
@@ -229,7 +229,7 @@ def model_axes(study: StudyResult, rows: Sequence[LeaderboardRow]) -> list[Model
 def _model_axis(
     study: StudyResult, rows: Sequence[LeaderboardRow], axis: Literal["heads", "hidden"], variants: Sequence[Topology]
 ) -> ModelAxisSeries:
-    leader = rows[0].place
+    leader = rows[0].ranked
     workload, cluster = study.pool.setting(leader.candidate) if leader else (study.workload, rows[0].cluster)
     columns = Columns.of(variants, workload, cluster)
     models = [workload.as_in(topology).model for topology in variants]
@@ -241,7 +241,7 @@ def _model_axis(
         for topology, model, value in zip(variants, models, days, strict=True)
         if model.heads % topology.tp == 0 and model.hidden % model.heads == 0
     ]
-    measured = [(getattr(row.workload.model, axis), row.place.days) for row in rows if row.place]
+    measured = [(getattr(row.workload.model, axis), row.ranked.days) for row in rows if row.ranked]
     return ModelAxisSeries(axis=axis, measured=measured, predicted=sorted(predicted))
 
 
@@ -259,7 +259,7 @@ class SpeedSeries:
 
 def cluster_speed(study: StudyResult) -> SpeedSeries | None:
     """Return how fast the cluster was, job by job; None if its speed never changed."""
-    if not study.eras:
+    if not study.speed_periods:
         return None
     first_runs: dict[int, float] = {}
     numbers, ratios, repeats = [], [], []
@@ -274,5 +274,5 @@ def cluster_speed(study: StudyResult) -> SpeedSeries | None:
         numbers=numbers,
         ratios=ratios,
         repeats=repeats,
-        periods=[(period.first, period.factor) for period in study.eras],
+        periods=[(period.first, period.factor) for period in study.speed_periods],
     )

@@ -9,7 +9,7 @@ from tuner.core.outcomes import Outcome
 from tuner.core.text import counted, ends, listed, node_time, seconds, span, token_count
 from tuner.planning.cost import TopologyCost, cost_of, difference
 from tuner.study.leaderboard import LeaderboardRow, size
-from tuner.study.ranking import UNLIKELY
+from tuner.study.ranking import TIE_THRESHOLD
 from tuner.study.result import StudyResult
 
 MAX_NAMED: Final = 3
@@ -44,18 +44,18 @@ TERMS: Final = {
 
 def summary(study: StudyResult, rows: Sequence[LeaderboardRow]) -> list[str]:
     """Return one sentence or two per question; fewer if the study measured no topology or only one."""
-    incidents = [study.mishaps] if study.mishaps else []
+    incidents = [study.incidents] if study.incidents else []
     if study.best is None:
         return [f"{simulated_label(study)}No topology was measured.", _cost(study), *incidents]
     comparison = [_lead(study)]
-    if len(study.places) > 1:
+    if len(study.ranking) > 1:
         comparison.append(_reason(study, rows))
     return [_fastest(study, rows[0]), *comparison, _certainty(study), _cost(study), *incidents]
 
 
 def cost_breakdown(study: StudyResult, row: LeaderboardRow) -> TopologyCost:
     """Return the time and memory terms of a topology, by the cost model fitted to the study."""
-    workload, cluster = study.pool.setting(row.place.candidate) if row.place else (row.workload, row.cluster)
+    workload, cluster = study.pool.setting(row.ranked.candidate) if row.ranked else (row.workload, row.cluster)
     return cost_of(workload, cluster, row.topology, study.model)
 
 
@@ -80,7 +80,7 @@ def days_label(study: StudyResult) -> str:
 
 
 def _fastest(study: StudyResult, row: LeaderboardRow) -> str:
-    leader, model = study.places[0], row.workload.model
+    leader, model = study.ranking[0], row.workload.model
     other = ""
     if row.other_model:
         own = study.workload.model
@@ -98,7 +98,7 @@ def _fastest(study: StudyResult, row: LeaderboardRow) -> str:
 
 
 def _lead(study: StudyResult) -> str:
-    leader, ranking = study.places[0], study.places
+    leader, ranking = study.ranking[0], study.ranking
     if len(ranking) == 1:
         return "It is the only topology that was measured."
     second, slowest = ranking[1], ranking[-1]
@@ -125,7 +125,7 @@ def _reason(study: StudyResult, rows: Sequence[LeaderboardRow]) -> str:
     losses = [phrase for change, phrase in phrases if change < -smallest][:MAX_NAMED]
     if not gains and not losses:
         return "Compared with the runner-up, the cost model predicts nearly the same time in every term."
-    measured, predicted = study.places[1].seconds - study.places[0].seconds, second.seconds - leader.seconds
+    measured, predicted = study.ranking[1].seconds - study.ranking[0].seconds, second.seconds - leader.seconds
     but = f", but {listed(losses)}" if gains and losses else ""
     unexplained = "" if predicted * measured > 0 else ", a difference that the cost model does not explain"
     return (
@@ -142,11 +142,11 @@ def _more_or_less(change: float, iteration: float) -> str:
 
 
 def _certainty(study: StudyResult) -> str:
-    leader, tied = study.places[0], study.equals
+    leader, tied = study.ranking[0], study.ties
     interval = f"With {counted(leader.runs, 'run')}, its 80% interval is {ends(leader.days, leader.low, leader.high)}"
     if not tied:
-        return f"{interval}; no other measured topology is more than {UNLIKELY:.1%} likely to be faster."
-    names = [f"{ranked.key} ({ranked.rival:.0%} likely to be faster)" for ranked in tied[:MAX_NAMED]]
+        return f"{interval}; no other measured topology is more than {TIE_THRESHOLD:.1%} likely to be faster."
+    names = [f"{ranked.key} ({ranked.chance_sooner:.0%} likely to be faster)" for ranked in tied[:MAX_NAMED]]
     more = [f"{len(tied) - MAX_NAMED} more"] * (len(tied) > MAX_NAMED)
     return f"{interval}; it is statistically tied with {listed([*names, *more])}."
 

@@ -42,7 +42,7 @@ def pipe_lines(study: StudyResult, rows: Sequence[LeaderboardRow]) -> list[str]:
 def footnote(study: StudyResult, rows: Sequence[LeaderboardRow]) -> str:
     """Return what the numbers of the leaderboard mean."""
     unit = headers(rows)[HEADERS.index("Days")]
-    speed = ", at the cluster's latest speed" if study.eras else ""
+    speed = ", at the cluster's latest speed" if study.speed_periods else ""
     return (
         f"Sec/it: mean seconds per iteration, from the topology's own runs and what all other runs imply for it"
         f"{speed}; measurements.csv lists each run as {measured_word(study)}. {unit}: time to train on "
@@ -52,11 +52,11 @@ def footnote(study: StudyResult, rows: Sequence[LeaderboardRow]) -> str:
 
 
 def _unit(rows: Sequence[LeaderboardRow]) -> tuple[str, float]:
-    return column([row.place.days for row in rows if row.place])
+    return column([row.ranked.days for row in rows if row.ranked])
 
 
 def _line(study: StudyResult, row: LeaderboardRow, units_per_day: float) -> list[str]:
-    topology, ranked = row.topology, row.place
+    topology, ranked = row.topology, row.ranked
     outcome = row.outcome.lower().replace("_", " ")
     if ranked and study.simulated:
         outcome = "simulated"
@@ -104,13 +104,13 @@ _STUDY_COLUMNS: Final = (
 
 def measurements(study: StudyResult) -> str:
     """Return every job that has ended as a row of a measurement table (CSV)."""
-    rows = [_cells(study, trial) for trial in study.launched if trial.ending]
+    rows = [_cells(study, trial) for trial in study.launched if trial.result]
     return write_csv((*COLUMNS, *_STUDY_COLUMNS), rows)
 
 
 def _cells(study: StudyResult, trial: Trial) -> dict[str, str]:
     (workload, cluster), topology = study.setting(trial), study.topology(trial)
-    workload, ending, era = workload.as_in(topology), trial.ending, study.labels[trial.number]
+    workload, ending, era = workload.as_in(topology), trial.result, study.period_labels[trial.number]
     assert ending is not None  # noqa: S101 - the caller filters
     model, proposal = workload.model, trial.proposal
     outcome = "simulated" if ending.simulated and trial.measured else ending.outcome.value.lower()

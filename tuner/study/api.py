@@ -1,44 +1,198 @@
-"""The search from Python: `tuner.optimize` begins a study or goes on with it, `tuner.open_study` reads one."""
+"""The search from Python: `tuner.optimize` starts a study or continues it.
+
+`study_settings` builds the settings of a study for both the command line and `tuner.optimize`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import fields
+import warnings
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any
+from typing import TypeVar
 
-from tuner.core.errors import UnknownName
+from tuner.core.domain import Attention, Cluster, Gpu, Model, Precision
+from tuner.core.errors import InputError
 from tuner.costmodel.calibration import Calibration
+from tuner.costmodel.site_file import read_site
+from tuner.launch.virtual.simulated import SpeedChange
 from tuner.space.space import Space
 from tuner.study.limits import Limits
-from tuner.study.loop import StudyEvent, StudyLoop
-from tuner.study.result import StudyResult, reopened
-from tuner.study.setup import Request, begin, iterations_of
-from tuner.tables import Table, read_table
+from tuner.study.loop import StudyEvent
+from tuner.study.machine_defaults import space_on
+from tuner.study.result import StudyResult
+from tuner.study.settings import StudySettings, drift_of, duration, iterations_of
+from tuner.study.setup import open_loop
+from tuner.study.warm_start import calibration_from_study, calibration_from_table
+from tuner.tables import Defaults, Table, read_table
+
+_T = TypeVar("_T")
+
+
+def study_settings(
+    space: Space | None = None,
+    *,
+    model: str | Model | None = None,
+    cluster: str | Cluster | None = None,
+    nodes: int | None = None,
+    gpus_per_node: int | None = None,
+    gpu: str | Gpu | None = None,
+    global_batch: int | None = None,
+    seq: int | None = None,
+    precision: Precision | None = None,
+    attention: Attention | None = None,
+    tokens: float | None = None,
+    settings: Iterable[str] = (),
+    allow: Iterable[str] = (),
+    ramp: str | None = None,
+    exact_nodes: bool = False,
+    budget: int = 40,
+    node_hours: float | None = None,
+    deadline: float | str | None = None,
+    patience: int | None = None,
+    sampler: str = "guided",
+    launcher: str | None = None,
+    hostfile: str | Path | None = None,
+    over: str = "pdsh",
+    command: str | None = None,
+    site_profile: str | Path | None = None,
+    within_allocation: bool = False,
+    table: str | Path | Table | None = None,
+    group: str | None = None,
+    defaults: Iterable[str] = (),
+    start_from: str | Path | None = None,
+    calibration: str | Path | Calibration | None = None,
+    study: str | None = None,
+    runs: str | Path = "runs",
+    storage: str | None = None,
+    jobs: int = 1,
+    iterations: int | str | Iterable[int] = 2,
+    retry_hang_sync: bool = False,
+    seed: int = 0,
+    track: str | None = None,
+    drift: str | SpeedChange | None = None,
+) -> StudySettings:
+    """Return the settings of a study; the arguments are those of `optimize`.
+
+    >>> found = study_settings(model="gpt-1.3b", nodes=4, budget=6, deadline="2h", iterations="2-4")
+    >>> found.name, found.limits.deadline, found.iterations
+    ('simulated-gpt-1.3b-4x8-seed0', 7200.0, (2, 3, 4))
+    """
+    description = {
+        "model": model,
+        "cluster": cluster,
+        "nodes": nodes,
+        "gpus_per_node": gpus_per_node,
+        "gpu": gpu,
+        "global_batch": global_batch,
+        "seq": seq,
+        "precision": precision,
+        "attention": attention,
+        "tokens": tokens,
+        "settings": tuple(settings),
+        "allow": tuple(allow),
+        "ramp": ramp,
+        "exact_nodes": exact_nodes,
+    }
+    given = [name for name, value in description.items() if value not in (None, (), False)]
+    if space is not None and given:
+        raise InputError(f"give either a space or its description, not both a space and {given[0]}.")
+    if space is None:
+        space = space_on(launcher, description, command=command, hostfile=hostfile, within_allocation=within_allocation)
+    cells = Defaults.parse(defaults)
+    if table is not None and not isinstance(table, Table):
+        table = read_table(Path(table), cells)
+    if not isinstance(iterations, str):
+        iterations = (iterations,) if isinstance(iterations, int) else tuple(iterations)
+        iterations = f"{min(iterations)}-{max(iterations)}" if iterations else ""
+    found = StudySettings(
+        space=space,
+        limits=Limits(
+            budget=budget,
+            node_hours=node_hours,
+            deadline=duration(deadline, "--deadline") if isinstance(deadline, str) else deadline,
+            patience=patience,
+            stop_when_unprofitable=bool(space.workload.tokens),
+        ),
+        launcher=launcher or ("replay" if table is not None else "simulated"),
+        table=table,
+        group=group,
+        study=study,
+        runs=Path(runs),
+        storage=storage,
+        sampler=sampler,
+        seed=seed,
+        jobs=jobs,
+        iterations=iterations_of(iterations),
+        retry_hang_sync=retry_hang_sync,
+        drift=drift_of(drift) if isinstance(drift, str) else drift,
+        command=command,
+        hostfile=None if hostfile is None else Path(hostfile),
+        over=over,
+        site_profile=None if site_profile is None else Path(site_profile),
+        within_allocation=within_allocation,
+        calibration=_calibration(calibration, start_from, cells, Path(runs), storage),
+        track=track,
+    )
+    found.check()
+    return found
 
 
 def optimize(
-    space: Space,
+    space: Space | None = None,
     *,
+    model: str | Model | None = None,
+    cluster: str | Cluster | None = None,
+    nodes: int | None = None,
+    gpus_per_node: int | None = None,
+    gpu: str | Gpu | None = None,
+    global_batch: int | None = None,
+    seq: int | None = None,
+    precision: Precision | None = None,
+    attention: Attention | None = None,
+    tokens: float | None = None,
+    settings: Iterable[str] = (),
+    allow: Iterable[str] = (),
+    ramp: str | None = None,
+    exact_nodes: bool = False,
     budget: int = 40,
     node_hours: float | None = None,
-    deadline: float | None = None,
+    deadline: float | str | None = None,
     patience: int | None = None,
+    sampler: str = "guided",
     launcher: str | None = None,
+    hostfile: str | Path | None = None,
+    over: str = "pdsh",
+    command: str | None = None,
+    site_profile: str | Path | None = None,
+    within_allocation: bool = False,
     table: str | Path | Table | None = None,
+    group: str | None = None,
+    defaults: Iterable[str] = (),
+    start_from: str | Path | None = None,
+    calibration: str | Path | Calibration | None = None,
     study: str | None = None,
     runs: str | Path = "runs",
-    calibration: Calibration | None = None,
+    storage: str | None = None,
+    jobs: int = 1,
+    iterations: int | str | Iterable[int] = 2,
+    retry_hang_sync: bool = False,
+    seed: int = 0,
+    track: str | None = None,
+    drift: str | SpeedChange | None = None,
+    on_event: Callable[[StudyEvent], None] | None = None,
     observe: Callable[[StudyEvent], None] | None = None,
-    **more: Any,
+    slurm_site: str | Path | None = None,
 ) -> StudyResult:
-    """Search a space and return the study, read again; the same call goes on with a study that was interrupted.
+    """Search for the topology that finishes training soonest, and return the study.
 
-    The arguments are those of the command line: `budget` is jobs, `deadline` seconds, and `more` the fields of
-    `tuner.study.setup.Request` that are not named here, such as `seed`, `sampler`, `jobs`, `storage`, `group`,
-    `command` and `slurm_site`. With no launcher named the cluster is SIMULATED, or is the `table` of measurements that
-    answers.
-    `observe` is told what happens while it happens. Ctrl-C leaves what runs to the next call.
+    Calling it again with the same arguments continues a study that was interrupted. Describe the search with a `space`
+    or with the arguments of `space_for`; with a launcher of real jobs, what is not given follows from the machine, the
+    hostfile or the allocation. Without a `launcher` the cluster is SIMULATED, or the `table` is played back.
+
+    Every argument is the option of `tuner optimize` with the same name; `settings` is `--set` and `start_from` is
+    `--from`. `deadline` takes seconds or text such as "4h", `iterations` a number, a sequence or text such as "2-5".
+    `on_event` is called with every `StudyEvent`. Ctrl-C leaves running jobs to the next call where the launcher allows
+    it. `observe` and `slurm_site` are deprecated names of `on_event` and `site_profile`.
 
     >>> import tempfile, tuner
     >>> space = tuner.space_for(model="gpt-1.3b", nodes=4, settings=["tp=1,2,4", "recompute=none"], exact_nodes=True)
@@ -48,41 +202,44 @@ def optimize(
     >>> study.simulated, len(study.launched) <= 6, study.best.key == again.best.key
     (True, True, True)
     """
-    rows = table if table is None or isinstance(table, Table) else read_table(Path(table))
-    known = {each.name for each in fields(Request)} - {"space", "limits"}
-    for name in more:
-        if name not in known:
-            raise UnknownName("argument", name, sorted(known))
-    for name in ("slurm_site", "hostfile"):
-        if more.get(name) is not None:
-            more[name] = Path(more[name])
-    if isinstance(more.get("iterations"), str | int):
-        more["iterations"] = iterations_of(str(more["iterations"]))
-    request = Request(
-        space=space,
-        limits=Limits(budget=budget, node_hours=node_hours, deadline=deadline, patience=patience),
-        launcher=launcher or ("simulated" if rows is None else "replay"),
-        table=rows,
-        study=study,
-        runs=Path(runs),
-        calibration=calibration,
-        **more,
-    )
-    with begin(request, observe or _quiet) as begun:
-        tuning = StudyLoop(begun.setup)
+    given = {name: value for name, value in locals().items() if name not in ("on_event", "observe", "slurm_site")}
+    given["site_profile"] = _renamed("slurm_site", slurm_site, "site_profile", site_profile)
+    found = study_settings(**given)
+    with open_loop(found, _renamed("observe", observe, "on_event", on_event) or _ignore) as loop:
         try:
-            tuning.run()
+            loop.run()
         except KeyboardInterrupt:
-            tuning.interrupt()
+            loop.interrupt()
             raise
-        name = begun.setup.study.name
-    return open_study(name, runs=runs, storage=request.storage)
+        return loop.result()
 
 
-def open_study(name: str, *, runs: str | Path = "runs", storage: str | None = None) -> StudyResult:
-    """The study of that name as it stands; nothing is launched."""
-    return reopened(name, runs=Path(runs), storage=storage)
+def _calibration(
+    given: str | Path | Calibration | None,
+    start_from: str | Path | None,
+    cells: Defaults,
+    runs: Path,
+    storage: str | None,
+) -> Calibration | None:
+    """Return what is known before the first job: a calibration, or what a table or another study measured."""
+    if given is not None and start_from is not None:
+        raise InputError("--calibration and --from exclude each other: both say what was measured before.")
+    if given is not None:
+        return given if isinstance(given, Calibration) else read_site(Path(given))
+    if start_from is None:
+        return None
+    if Path(start_from).is_file():
+        return calibration_from_table(read_table(Path(start_from), cells))
+    return calibration_from_study(str(start_from), runs=runs, storage=storage)
 
 
-def _quiet(_event: StudyEvent) -> None:
-    """Who wants to hear of it passes `observe`."""
+def _renamed(old: str, old_value: _T | None, new: str, new_value: _T | None) -> _T | None:
+    """Return the value of an argument that has a deprecated name, with a warning where that name is used."""
+    if old_value is None:
+        return new_value
+    warnings.warn(f"{old}= is deprecated; use {new}=", DeprecationWarning, stacklevel=3)
+    return old_value
+
+
+def _ignore(_event: StudyEvent) -> None:
+    """Do nothing."""

@@ -1,8 +1,8 @@
-"""Drift: whether the cluster has changed its speed in mid-study, since when and by how much.
+"""Drift: when the cluster changed speed during a study, and by how much.
 
-A topology that is run again tells: a difference from its earlier runs of the present era that noise does not explain
-opens a new one, or moves the last one's beginning. It began between the two runs, at the trial that makes all that was
-measured most likely.
+A repeat of a topology shows it: a difference from its earlier runs of the present speed period that noise does not
+explain starts a new period, or moves the start of the last one. The change lies between the two runs, at the trial that
+maximises the likelihood of all measurements.
 """
 
 from __future__ import annotations
@@ -10,147 +10,170 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from tuner.search.surrogate import REPEAT
 from tuner.study.ranking import noise
 from tuner.study.store.trial import Trial
 
-SURE: Final = 3.0
-"""Deviations of noise beyond which a repeat opens a new era."""
+DETECTION_THRESHOLD: Final = 3.0
+"""Standard deviations of noise beyond which a repeat starts a new speed period."""
 
-SUSPECT: Final = 2.0
-"""Deviations beyond which another repeat is asked for."""
+SUSPICION_THRESHOLD: Final = 2.0
+"""Standard deviations beyond which another repeat is run."""
 
-LEAST: Final = 0.015
-"""Of a shift's logarithm: less is no drift, however sure."""
+MIN_LOG_CHANGE: Final = 0.015
+"""Logarithm of the smallest change of speed that counts as drift, however significant."""
+
+_NEXT_TRIAL: Final = 1 << 60
+"""A number beyond that of any trial."""
+
+LogLikelihood = Callable[[Sequence[int]], float]
+"""Returns the log-likelihood of all measurements if speed periods began at these trials."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpeedPeriod:
-    """From one trial on the cluster takes `factor` times as long as in the era before."""
+    """A period of constant cluster speed: from trial `first` on, jobs take `factor` times as long as before it."""
 
     first: int
     factor: float
 
     def document(self) -> dict[str, Any]:
-        """As JSON holds it."""
+        """Return the period as JSON."""
         return {"first": self.first, "factor": self.factor}
+
+    def sentence(self) -> str:
+        """Return the change as one sentence."""
+        change = "slower" if self.factor > 1 else "faster"
+        return f"The cluster became {abs(self.factor - 1):.1%} {change} at trial {self.first}."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DriftFinding:
-    """What repeats say: a change, or the wish for another repeat."""
+    """What the repeats show: a change of speed, or a suspicion that needs another repeat."""
 
-    eras: tuple[SpeedPeriod, ...] | None
-    """All of them, where a change was seen."""
+    speed_periods: tuple[SpeedPeriod, ...] | None
+    """All speed periods, where a change was found."""
     suspected: bool
 
 
-def eras_of(documents: Sequence[Mapping[str, Any]]) -> list[SpeedPeriod]:
-    """The eras that a study has noted."""
-    return [SpeedPeriod(first=int(each["first"]), factor=float(each["factor"])) for each in documents]
+class RepeatDifference(NamedTuple):
+    """By how much a repeat differs from the earlier runs of its topology."""
+
+    earlier: int
+    """Number of the run before it."""
+    repeat: int
+    """Its own number."""
+    log_ratio: float
+    deviation: float
+    """Standard deviation of `log_ratio` by noise alone."""
 
 
-_LATER: Final = 1 << 60
-"""The number of a trial that is yet to come."""
+def periods_of(documents: Sequence[Mapping[str, Any]]) -> list[SpeedPeriod]:
+    """Return the speed periods that a study has stored."""
+    return [SpeedPeriod(first=int(period["first"]), factor=float(period["factor"])) for period in documents]
 
 
-def label(number: int, eras: Sequence[SpeedPeriod], first: str) -> str:
-    """The era of a trial; `first` is the name of the one in which the study began."""
-    later = sum(era.first <= number for era in eras)
+def label(number: int, periods: Sequence[SpeedPeriod], first: str) -> str:
+    """Return the name of a trial's speed period; `first` names the one in which the study began."""
+    later = sum(period.first <= number for period in periods)
     return first if not later else f"{first or 'era'} {later + 1}"
 
 
-def present(eras: Sequence[SpeedPeriod], first: str) -> str:
-    """The era of a trial that is yet to come."""
-    return label(_LATER, eras, first)
+def present(periods: Sequence[SpeedPeriod], first: str) -> str:
+    """Return the name of the speed period of the next trial."""
+    return label(_NEXT_TRIAL, periods, first)
 
 
-def labels(trials: Sequence[Trial], eras: Sequence[SpeedPeriod], first: str = "") -> dict[int, str]:
-    """The era of each trial."""
-    return {trial.number: label(trial.number, eras, first) for trial in trials}
+def labels(trials: Sequence[Trial], periods: Sequence[SpeedPeriod], first: str = "") -> dict[int, str]:
+    """Return the name of each trial's speed period, by trial number."""
+    return {trial.number: label(trial.number, periods, first) for trial in trials}
 
 
-Likely = Callable[[Sequence[int]], float]
-"""The logarithm of how likely all figures are, were eras to begin at these trials."""
-
-
-def shift(
-    trials: Sequence[Trial], eras: Sequence[SpeedPeriod], likely: Likely, *, usual: float = REPEAT
+def detect(
+    trials: Sequence[Trial], periods: Sequence[SpeedPeriod], log_likelihood: LogLikelihood, *, usual: float = REPEAT
 ) -> DriftFinding:
-    """What the repeats of the present era say."""
-    since = eras[-1].first if eras else 0
-    own = [trial for trial in trials if trial.measured and trial.number >= since]
-    spread = noise(_earlier_repeats(own), labels(own, eras), usual=usual)
-    differences = _differences(own, spread)
+    """Return what the repeats of the present speed period show; `usual` is the noise assumed before any repeat."""
+    since = periods[-1].first if periods else 0
+    recent = [trial for trial in trials if trial.measured and trial.number >= since]
+    differences = _differences(recent, noise(_without_last_repeats(recent), labels(recent, periods), usual=usual))
     if not differences:
-        return DriftFinding(eras=None, suspected=False)
-    # repeats are looked at from the last one backwards: a change concerns all that came after it
-    for many in (1, 2, 3):
-        last = differences[-many:]
-        if len(last) < many:
+        return DriftFinding(speed_periods=None, suspected=False)
+    # From the last repeat backwards: a change concerns every run after it.
+    for count in (1, 2, 3):
+        last = differences[-count:]
+        if len(last) < count:
             break
-        weight, mean = sum(1 / deviation**2 for _, _, _, deviation in last), _mean(last)
-        if abs(mean) * math.sqrt(weight) > SURE and abs(mean) > LEAST:
-            start = max(before for before, _, _, _ in last)
-            end = min(after for _, after, _, _ in last)
+        weight, mean = sum(1 / difference.deviation**2 for difference in last), _weighted_mean(last)
+        if abs(mean) * math.sqrt(weight) > DETECTION_THRESHOLD and abs(mean) > MIN_LOG_CHANGE:
+            start = max(difference.earlier for difference in last)
+            end = min(difference.repeat for difference in last)
             window = (start if start < end else end - 1, end)
-            return DriftFinding(eras=tuple(_placed(trials, eras, own, window, likely)), suspected=False)
-    _, _, difference, deviation = differences[-1]
-    return DriftFinding(eras=None, suspected=abs(difference) > SUSPECT * deviation and abs(difference) > LEAST)
+            found = _locate(trials, periods, recent, window, log_likelihood)
+            return DriftFinding(speed_periods=tuple(found), suspected=False)
+    change, deviation = abs(differences[-1].log_ratio), differences[-1].deviation
+    return DriftFinding(
+        speed_periods=None, suspected=change > SUSPICION_THRESHOLD * deviation and change > MIN_LOG_CHANGE
+    )
 
 
-def _mean(differences: Sequence[tuple[int, int, float, float]]) -> float:
-    """Of the differences, the sure ones counting more."""
-    weight = sum(1 / deviation**2 for _, _, _, deviation in differences)
-    return sum(difference / deviation**2 for _, _, difference, deviation in differences) / weight
+def _weighted_mean(differences: Sequence[RepeatDifference]) -> float:
+    """Return the mean log ratio, weighted by 1 / deviation^2."""
+    weight = sum(1 / difference.deviation**2 for difference in differences)
+    return sum(difference.log_ratio / difference.deviation**2 for difference in differences) / weight
 
 
-def _earlier_repeats(own: Sequence[Trial]) -> list[Trial]:
-    """All but the last repeat: a shift must not pass for noise."""
-    repeats = [trial for trial in own if trial.proposal.repeat]
+def _without_last_repeats(recent: Sequence[Trial]) -> list[Trial]:
+    """Return all but the last repeats, so that drift does not pass for noise."""
+    repeats = [trial for trial in recent if trial.proposal.repeat]
     last = {trial.number for trial in repeats[-3:]}
-    return [trial for trial in own if trial.number not in last]
+    return [trial for trial in recent if trial.number not in last]
 
 
-def _differences(own: Sequence[Trial], spread: float) -> list[tuple[int, int, float, float]]:
-    """For each repeat: the trial of the run before it, its own, by how much it differs, and the noise of that."""
+def _differences(recent: Sequence[Trial], spread: float) -> list[RepeatDifference]:
+    """Return the difference of each repeat from the mean of the earlier runs of its topology."""
     runs: dict[int, list[Trial]] = {}
     found = []
-    for trial in own:
+    for trial in recent:
         before = runs.setdefault(trial.proposal.candidate, [])
         if before:
-            mean = sum(math.log(each.seconds) for each in before) / len(before)
+            mean = sum(math.log(run.seconds) for run in before) / len(before)
             deviation = spread * math.sqrt(1 + 1 / len(before))
-            found.append((before[-1].number, trial.number, math.log(trial.seconds) - mean, deviation))
+            found.append(RepeatDifference(before[-1].number, trial.number, math.log(trial.seconds) - mean, deviation))
         before.append(trial)
     return found
 
 
-def _placed(
-    trials: Sequence[Trial], eras: Sequence[SpeedPeriod], own: Sequence[Trial], window: tuple[int, int], likely: Likely
+def _locate(
+    trials: Sequence[Trial],
+    periods: Sequence[SpeedPeriod],
+    recent: Sequence[Trial],
+    window: tuple[int, int],
+    log_likelihood: LogLikelihood,
 ) -> list[SpeedPeriod]:
-    """The eras that make all that was measured most likely, one of them begun after the first of two runs and not after
-    the second: a new one, or the last one, which was then misplaced by some trials.
+    """Return the likeliest speed periods, with one that starts after `window[0]` and not after `window[1]`.
 
-    Of several places between which nothing was measured it is the first.
+    It is a new period, or the last one moved. Where nothing was measured between two starts, the first is taken.
     """
-    firsts, (start, end) = [era.first for era in eras], window
-    places = [trial.number for trial in own if start < trial.number <= end] or [end]
-    options = [[*firsts[:keep], place] for keep in {len(firsts), max(0, len(firsts) - 1)} for place in places]
-    best = max(sorted(options, key=len), key=likely)
-    since = eras[len(best) - 2].first if len(best) > 1 else 0
-    span = [trial for trial in trials if trial.measured and trial.number >= since]
-    return [*eras[: len(best) - 1], SpeedPeriod(first=best[-1], factor=_factor(span, best[-1]))]
+    firsts, (start, end) = [period.first for period in periods], window
+    starts = [trial.number for trial in recent if start < trial.number <= end] or [end]
+    options = [[*firsts[:keep], first] for keep in {len(firsts), max(0, len(firsts) - 1)} for first in starts]
+    best = max(sorted(options, key=len), key=log_likelihood)
+    since = periods[len(best) - 2].first if len(best) > 1 else 0
+    measured = [trial for trial in trials if trial.measured and trial.number >= since]
+    return [*periods[: len(best) - 1], SpeedPeriod(first=best[-1], factor=_factor(measured, best[-1]))]
 
 
-def _factor(span: Sequence[Trial], first: int) -> float:
-    """By what topologies that were run before a trial and from it on take longer."""
+def _factor(measured: Sequence[Trial], first: int) -> float:
+    """Return by what factor topologies that ran before and after trial `first` slowed down.
+
+    `log factor = sum(w * (mean log after - mean log before)) / sum(w)` with `w = 1 / (1 / n_before + 1 / n_after)`.
+    """
     runs: dict[int, tuple[list[float], list[float]]] = {}
-    for trial in span:
+    for trial in measured:
         runs.setdefault(trial.proposal.candidate, ([], []))[trial.number >= first].append(math.log(trial.seconds))
     both = [(before, after) for before, after in runs.values() if before and after]
     weights = [1 / (1 / len(before) + 1 / len(after)) for before, after in both]
-    moved = [sum(after) / len(after) - sum(before) / len(before) for before, after in both]
-    return math.exp(sum(map(math.prod, zip(weights, moved, strict=True))) / sum(weights))
+    changes = [sum(after) / len(after) - sum(before) / len(before) for before, after in both]
+    return math.exp(sum(map(math.prod, zip(weights, changes, strict=True))) / sum(weights))

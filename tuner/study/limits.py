@@ -1,7 +1,4 @@
-"""When a study ends, and how much of it is kept for the final round.
-
-How far a study may rely on the model and on a single run: whoever searches and whoever reads it believe the same.
-"""
+"""When a study ends, how much of it is reserved for the final round, and how far it trusts model and single runs."""
 
 from __future__ import annotations
 
@@ -13,20 +10,19 @@ from typing import Any, Final
 from tuner.core.errors import InputError
 from tuner.search.surrogate import Trust
 
-FINAL: Final = 0.15
-"""Share of the budget for telling the best few apart."""
+FINAL_SHARE: Final = 0.15
+"""Share of the budget that is reserved for separating the leader from its rivals."""
 
-REFERENCES: Final = 4
-"""Into how many stretches the search is cut by reference runs."""
+REFERENCE_RUNS: Final = 4
+"""Reference runs in a search."""
 
-
-NEGLIGIBLE: Final = 0.0002
-"""Share of the time to finish that a job must be expected to save."""
+MIN_EXPECTED_GAIN: Final = 0.0002
+"""Share of the training time that the next job must be expected to save."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """What a study may use; whichever is reached first ends it."""
+    """What a study may use; whichever limit is reached first ends it."""
 
     budget: int = 40
     """Launched jobs."""
@@ -34,40 +30,50 @@ class Limits:
     deadline: float | None = None
     """Seconds since the study began, by the launcher's clock."""
     patience: int | None = None
-    """Jobs in a row that may bring nothing better."""
-    worth: bool = False
-    """Whether to stop when the next job no longer pays."""
+    """Consecutive jobs without an improvement."""
+    stop_when_unprofitable: bool = False
+    """Whether to stop when the next job would cost more node-hours than it is expected to save."""
 
     def __post_init__(self) -> None:
         if self.budget < 1:
-            raise InputError(f"--budget {self.budget} launches nothing; give at least 1, or use tuner plan.")
+            raise InputError(f"--budget must be at least 1 (got {self.budget}); use tuner plan to launch nothing.")
         if self.patience is not None and self.patience < 1:
-            raise InputError(f"--patience {self.patience} is less than one job.")
+            raise InputError(f"--patience must be at least 1 (got {self.patience}).")
         for name, value in (("node-hours", self.node_hours), ("deadline", self.deadline)):
             if value is not None and not 0 < value < math.inf:
-                raise InputError(f"--{name} must be more than 0.")
+                raise InputError(f"--{name} must be greater than 0.")
+
+    def document(self) -> dict[str, Any]:
+        """Return the limits as JSON, under the names that studies store."""
+        return {
+            "budget": self.budget,
+            "node_hours": self.node_hours,
+            "deadline": self.deadline,
+            "patience": self.patience,
+            "worth": self.stop_when_unprofitable,
+        }
 
     @property
     def final(self) -> int:
-        """Jobs that are kept for the final round."""
-        return 0 if self.budget <= 6 else max(2, round(FINAL * self.budget))
+        """Jobs that are reserved for the final round."""
+        return 0 if self.budget <= 6 else max(2, round(FINAL_SHARE * self.budget))
 
     @property
     def search(self) -> int:
-        """Jobs after which nothing more is searched for."""
+        """Jobs after which the search ends."""
         return self.budget - self.final
 
     @property
-    def stretch(self) -> int:
+    def reference_interval(self) -> int:
         """Jobs from one reference run to the next."""
-        return max(6, self.search // REFERENCES)
+        return max(6, self.search // REFERENCE_RUNS)
 
 
-HOST: Final = Trust(repeat=0.10, unsure=4.0)
-"""On a machine's processors, shared with everything else: eight runs of one topology have differed by a third, and the
-model was not made for them."""
+CPU_TRUST: Final = Trust(repeat=0.10, unsure=4.0)
+"""On a machine's processors, which other programs share: eight runs of one topology have differed by a third, and the
+cost model was not made for them."""
 
 
-def trust_for(about: Mapping[str, Any]) -> Trust:
-    """How far the model and a single run can be relied on in a study, by what it is about."""
-    return HOST if about.get("accelerator") == "cpu" else Trust()
+def trust_for(settings: Mapping[str, Any]) -> Trust:
+    """Return how far a study may rely on the cost model and on a single run."""
+    return CPU_TRUST if settings.get("accelerator") == "cpu" else Trust()

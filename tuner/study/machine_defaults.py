@@ -1,90 +1,124 @@
-"""A study of real jobs, here or on nodes: what is not said follows from the machine and the shipped worker."""
+"""Defaults for studies of real jobs: what is not given follows from the machine, the hostfile or the allocation."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any, Final
 
 from tuner.core import catalog
 from tuner.core.errors import InputError
 from tuner.core.text import counted
-from tuner.launch.local.hostfile import Host
-from tuner.launch.machine import Machine, catalog_name, host_gpu, this_machine
+from tuner.launch.local.hostfile import Host, read_hostfile
+from tuner.launch.machine import Machine, catalog_name, computes_on_host, host_gpu, this_machine
+from tuner.launch.slurm.allocation import nodes_allocated
+from tuner.space.build import space_for
+from tuner.space.space import Space
 
-POLICIES: Final = ("dp-multiple-of-4", "batch-multiple-of-32")
-"""The BLOOM site's own: they are nobody else's."""
+BLOOM_POLICIES: Final = ("dp-multiple-of-4", "batch-multiple-of-32")
+"""Policies of the BLOOM site, which no other site needs."""
 
-UNBUILT: Final = {"cp": "cp=1", "vpp": "vpp=1"}
-"""Axes that the shipped worker does not spread over, and how they are held."""
+UNSUPPORTED_AXES: Final = {"cp": "cp=1", "vpp": "vpp=1"}
+"""Axes that tuner's own worker does not implement, and the settings that pin them."""
 
-BATCHES: Final = 4
-"""Sequences for each rank in the global batch where none is given."""
+BATCH_PER_RANK: Final = 4
+"""Sequences for each rank in the default global batch."""
 
 
-def described_on(given: Mapping[str, Any], machine: Machine, hosts: Sequence[Host]) -> dict[str, Any]:
-    """The same for the machines of a hostfile, which are all like this one: at most so many as it names."""
+def space_on(
+    launcher: str | None,
+    description: Mapping[str, Any],
+    *,
+    command: str | None = None,
+    hostfile: str | Path | None = None,
+    within_allocation: bool = False,
+) -> Space:
+    """Return the space that `space_for`'s arguments describe, completed with the launcher's defaults.
+
+    Without a `command` jobs run tuner's own worker, which supports fewer axes.
+    """
+    given, own_worker = dict(description), not command
+    if launcher == "local":
+        given = local_defaults(given, this_machine(), own_worker=own_worker)
+    elif launcher == "hostfile":
+        if hostfile is None:
+            raise InputError("--launcher hostfile needs --hostfile FILE, with one line `HOST slots=N` for each host.")
+        given = hostfile_defaults(given, this_machine(), read_hostfile(Path(hostfile)))
+    elif launcher == "slurm":
+        if within_allocation:
+            allocated = nodes_allocated(os.environ)
+            given["nodes"] = allocated if given["nodes"] is None else given["nodes"]
+        given = slurm_defaults(given, on_host=computes_on_host(), own_worker=own_worker)
+    return space_for(**given)
+
+
+def local_defaults(given: Mapping[str, Any], machine: Machine, *, own_worker: bool) -> dict[str, Any]:
+    """Return the arguments completed for jobs on this machine."""
+    completed = dict(given)
+    if (completed["nodes"] or 1) != 1:
+        raise InputError(f"--launcher local has one node, this machine (--nodes is {completed['nodes']}).")
+    completed["nodes"] = 1
+    ranks = completed["gpus_per_node"] or machine.cards or machine.cores
+    completed["gpus_per_node"] = ranks
+    on_host = machine.accelerator == "cpu"
+    if completed["gpu"] is None and completed["cluster"] is None:
+        completed["gpu"] = host_gpu(machine, ranks) if on_host else catalog_name(machine, tuple(catalog.catalog().gpu))
+    elif not on_host and ranks > machine.cards:
+        raise InputError(f"--gpus-per-node is {ranks}, but this machine has {counted(machine.cards, 'accelerator')}.")
+    return _with_worker_defaults(completed, on_host=on_host, own_worker=own_worker, ranks=ranks)
+
+
+def hostfile_defaults(given: Mapping[str, Any], machine: Machine, hosts: Sequence[Host]) -> dict[str, Any]:
+    """Return the arguments completed for the hosts of a hostfile, which are taken to be like this machine."""
     nodes, slots = given["nodes"] or len(hosts), min(host.slots for host in hosts)
     if nodes > len(hosts):
-        raise InputError(f"the hostfile names {counted(len(hosts), 'host')}, and --nodes asks for {nodes}.")
+        raise InputError(f"--nodes is {nodes}, but the hostfile names {counted(len(hosts), 'host')}.")
     if (given["gpus_per_node"] or slots) > slots:
-        raise InputError(f"a host has {counted(slots, 'slot')}, and --gpus-per-node asks for {given['gpus_per_node']}.")
-    one = {**given, "nodes": 1, "gpus_per_node": given["gpus_per_node"] or slots}
-    described = described_here(one, machine, own_program=True)
+        raise InputError(f"--gpus-per-node is {given['gpus_per_node']}, but a host has {counted(slots, 'slot')}.")
+    one_node = {**given, "nodes": 1, "gpus_per_node": given["gpus_per_node"] or slots}
+    completed = local_defaults(one_node, machine, own_worker=True)
     if given["global_batch"] is None:
-        described["global_batch"] *= nodes
-    return {**described, "nodes": nodes}
+        completed["global_batch"] *= nodes
+    return {**completed, "nodes": nodes}
 
 
-def described_here(given: Mapping[str, Any], machine: Machine, *, own_program: bool) -> dict[str, Any]:
-    """The arguments that describe a space, completed by what this machine is.
+def slurm_defaults(given: Mapping[str, Any], *, on_host: bool, own_worker: bool) -> dict[str, Any]:
+    """Return the arguments completed for nodes of a Slurm cluster.
 
-    `own_program` says that the shipped worker runs, not the user's command.
+    With `on_host`, ranks compute on the nodes' processors, and a node is taken to be like this machine.
     """
-    described = dict(given)
-    if (described["nodes"] or 1) != 1:
-        raise InputError(f"--launcher local has one node, this machine, and not {described['nodes']}.")
-    described["nodes"] = 1
-    ranks = described["gpus_per_node"] or machine.cards or machine.cores
-    described["gpus_per_node"] = ranks
-    on_host = machine.accelerator == "cpu"
-    if described["gpu"] is None and described["cluster"] is None:
-        described["gpu"] = host_gpu(machine, ranks) if on_host else catalog_name(machine, tuple(catalog.catalog().gpu))
-    elif not on_host and ranks > machine.cards:
-        raise InputError(f"this machine has {machine.cards} accelerators, and --gpus-per-node asks for {ranks}.")
-    return _completed(described, on_host=on_host, own_program=own_program, ranks=ranks)
-
-
-def described_on_slurm(given: Mapping[str, Any], *, on_host: bool, own_program: bool) -> dict[str, Any]:
-    """The arguments that describe a space on nodes that are not this machine.
-
-    `on_host` says that ranks compute on the nodes' processors: a node is then taken to be like this machine.
-    """
-    described = dict(given)
-    if described["nodes"] is None and described["cluster"] is None:
-        raise InputError("--launcher slurm runs real jobs: say on how many nodes at most, such as --nodes 4.")
+    completed = dict(given)
+    if completed["nodes"] is None and completed["cluster"] is None:
+        raise InputError("--launcher slurm runs real jobs: give the maximum number of nodes, such as --nodes 4.")
     if not on_host:
-        return _completed(described, on_host=False, own_program=own_program, ranks=None)
+        return _with_worker_defaults(completed, on_host=False, own_worker=own_worker, ranks=None)
     machine = this_machine()
-    ranks = described["gpus_per_node"] or machine.cores
-    if described["cluster"] is None:
-        described["gpus_per_node"] = ranks
-        described["gpu"] = described["gpu"] or host_gpu(machine, ranks)
-    return _completed(described, on_host=True, own_program=own_program, ranks=ranks * (described["nodes"] or 1))
+    ranks = completed["gpus_per_node"] or machine.cores
+    if completed["cluster"] is None:
+        completed["gpus_per_node"] = ranks
+        completed["gpu"] = completed["gpu"] or host_gpu(machine, ranks)
+    return _with_worker_defaults(
+        completed, on_host=True, own_worker=own_worker, ranks=ranks * (completed["nodes"] or 1)
+    )
 
 
-def _completed(described: dict[str, Any], *, on_host: bool, own_program: bool, ranks: int | None) -> dict[str, Any]:
-    """What the shipped worker and a CPU want where nothing is said; `ranks` are all that there are."""
-    if described["model"] is None and on_host:
-        described["model"] = "tiny"
+def _with_worker_defaults(
+    completed: dict[str, Any], *, on_host: bool, own_worker: bool, ranks: int | None
+) -> dict[str, Any]:
+    """Return the arguments completed with what tuner's worker and a CPU need; `ranks` counts all of them."""
+    if completed["model"] is None and on_host:
+        completed["model"] = "tiny"
     if on_host:
-        described["precision"] = described["precision"] or "fp32"
-    if own_program:
-        described["attention"] = described["attention"] or ("eager" if on_host else "flash2")
-        held = {text.partition("=")[0].strip().replace("-", "_") for text in described["settings"]}
-        more = tuple(text for axis, text in UNBUILT.items() if axis not in held)
-        described["settings"] = (*described["settings"], *more)
+        completed["precision"] = completed["precision"] or "fp32"
+    if own_worker:
+        completed["attention"] = completed["attention"] or ("eager" if on_host else "flash2")
+        pinned = {text.partition("=")[0].strip().replace("-", "_") for text in completed["settings"]}
+        more = tuple(setting for axis, setting in UNSUPPORTED_AXES.items() if axis not in pinned)
+        completed["settings"] = (*completed["settings"], *more)
     if ranks is None:
-        return described
-    described["global_batch"] = described["global_batch"] or BATCHES * ranks
-    described["allow"] = (*described["allow"], *(name for name in POLICIES if name not in described["allow"]))
-    return described
+        return completed
+    completed["global_batch"] = completed["global_batch"] or BATCH_PER_RANK * ranks
+    policies = (name for name in BLOOM_POLICIES if name not in completed["allow"])
+    completed["allow"] = (*completed["allow"], *policies)
+    return completed

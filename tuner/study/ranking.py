@@ -1,11 +1,11 @@
-"""Who is ahead, and how sure that is."""
+"""The ranking of measured topologies, and how certain it is."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
@@ -13,84 +13,119 @@ from tuner.costmodel.normal import below
 from tuner.search.surrogate import REPEAT, Surrogate
 from tuner.study.store.trial import Trial
 
-WORTH: Final = 6.0
-"""Repeats that the noise known before is worth."""
+if TYPE_CHECKING:
+    from tuner.search.candidates import CandidatePool
+    from tuner.study.drift import SpeedPeriod
 
-UNLIKELY: Final = 0.025
-"""A topology that is the better one with less probability than this is told apart: who leads is seen afterwards, so
-that of two equal ones either may seem the better, and both chances together are 5%."""
+PRIOR_REPEATS: Final = 6.0
+"""Repeats that the noise assumed beforehand counts for."""
+
+TIE_THRESHOLD: Final = 0.025
+"""Chance to be sooner than the leader from which on a topology is statistically tied with it. The leader is known only
+afterwards, so either of two equal topologies may lead: both chances together are 5%."""
 
 INTERVAL: Final = 1.2816
-"""Deviations on either side that hold 80%."""
+"""Standard deviations on either side that contain 80%."""
 
 DAY: Final = 86400.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankedTrial:
-    """One measured topology, as it stands in the present era."""
+    """One measured topology, at the cluster's present speed."""
 
     candidate: int
     key: str
     seconds: float
-    """Of one iteration: what its runs and all others make likely."""
+    """Expected seconds per iteration, from its own runs and all others."""
     days: float
+    """Days until training finishes, at equal compute."""
     low: float
     high: float
-    """Days between which the truth is with 80%."""
+    """80% interval of `days`."""
     runs: int
     trials: tuple[int, ...]
-    rival: float = 0.0
+    """Numbers of its measured trials."""
+    chance_sooner: float = 0.0
     """Probability that it finishes sooner than the leader."""
 
 
-def standings(belief: Surrogate, trials: Sequence[Trial]) -> list[RankedTrial]:
-    """All measured topologies, the best first."""
+def rank(surrogate: Surrogate, trials: Sequence[Trial]) -> list[RankedTrial]:
+    """Return all measured topologies, the leader first."""
     runs: dict[int, list[Trial]] = {}
     for trial in trials:
         if trial.measured:
             runs.setdefault(trial.proposal.candidate, []).append(trial)
     if not runs:
         return []
-    candidates, spread = list(runs), noise(trials, usual=belief.trust.repeat)
-    mean, deviation = belief.measured(candidates)
-    many = np.array([len(own) for own in runs.values()])
-    finish = mean + belief.pool.work[candidates]
-    width = INTERVAL * np.maximum(deviation, spread / np.sqrt(many))
+    candidates, spread = list(runs), noise(trials, usual=surrogate.trust.repeat)
+    mean, deviation = surrogate.measured(candidates)
+    counts = np.array([len(own) for own in runs.values()])
+    finish = mean + surrogate.pool.work[candidates]
+    width = INTERVAL * np.maximum(deviation, spread / np.sqrt(counts))
     order = np.lexsort((np.array([own[0].number for own in runs.values()]), finish))
     leader = order[0]
-    apart = (finish - finish[leader]) / (spread * np.sqrt(1 / many + 1 / many[leader]))
-    rival = below(-apart)
+    distance = (finish - finish[leader]) / (spread * np.sqrt(1 / counts + 1 / counts[leader]))
+    chance = below(-distance)
     return [
         RankedTrial(
-            candidate=candidates[place],
-            key=runs[candidates[place]][0].proposal.key,
-            seconds=math.exp(mean[place]),
-            days=math.exp(finish[place]) / DAY,
-            low=math.exp(finish[place] - width[place]) / DAY,
-            high=math.exp(finish[place] + width[place]) / DAY,
-            runs=int(many[place]),
-            trials=tuple(trial.number for trial in runs[candidates[place]]),
-            rival=0.0 if place == leader else float(rival[place]),
+            candidate=candidates[index],
+            key=runs[candidates[index]][0].proposal.key,
+            seconds=math.exp(mean[index]),
+            days=math.exp(finish[index]) / DAY,
+            low=math.exp(finish[index] - width[index]) / DAY,
+            high=math.exp(finish[index] + width[index]) / DAY,
+            runs=int(counts[index]),
+            trials=tuple(trial.number for trial in runs[candidates[index]]),
+            chance_sooner=0.0 if index == leader else float(chance[index]),
         )
-        for place in order.tolist()
+        for index in order.tolist()
     ]
 
 
-def rivals(places: Sequence[RankedTrial]) -> list[RankedTrial]:
-    """Those that cannot be told apart from the leader, the likeliest first."""
-    near = [place for place in places[1:] if place.rival >= UNLIKELY]
-    return sorted(near, key=lambda place: -place.rival)
+def rank_by_own_runs(pool: CandidatePool, trials: Sequence[Trial], periods: Sequence[SpeedPeriod]) -> list[RankedTrial]:
+    """Rank topologies by their own runs alone, each scaled to the present speed."""
+    runs: dict[int, list[Trial]] = {}
+    for trial in trials:
+        if trial.measured:
+            runs.setdefault(trial.proposal.candidate, []).append(trial)
+    spread = noise(trials)
+    found = []
+    for candidate, own in runs.items():
+        since = [math.prod(period.factor for period in periods if period.first > trial.number) for trial in own]
+        mean = sum(math.log(trial.seconds * factor) for trial, factor in zip(own, since, strict=True)) / len(own)
+        finish, width = mean + float(pool.work[candidate]), INTERVAL * spread / math.sqrt(len(own))
+        ranked = RankedTrial(
+            candidate=candidate,
+            key=own[0].proposal.key,
+            seconds=math.exp(mean),
+            days=math.exp(finish) / DAY,
+            low=math.exp(finish - width) / DAY,
+            high=math.exp(finish + width) / DAY,
+            runs=len(own),
+            trials=tuple(trial.number for trial in own),
+        )
+        found.append(ranked)
+    return sorted(found, key=lambda ranked: (ranked.days, ranked.trials))
 
 
-def noise(trials: Sequence[Trial], eras: Mapping[int, str] | None = None, *, usual: float = REPEAT) -> float:
-    """Standard deviation of the logarithm of a run's seconds, from repeats of one topology within one era."""
+def rivals(ranking: Sequence[RankedTrial]) -> list[RankedTrial]:
+    """Return the topologies that are statistically tied with the leader, the likeliest winner first."""
+    tied = [ranked for ranked in ranking[1:] if ranked.chance_sooner >= TIE_THRESHOLD]
+    return sorted(tied, key=lambda ranked: -ranked.chance_sooner)
+
+
+def noise(trials: Sequence[Trial], periods: Mapping[int, str] | None = None, *, usual: float = REPEAT) -> float:
+    """Return the standard deviation of log seconds between runs of one topology within one speed period.
+
+    `noise^2 = (PRIOR_REPEATS * usual^2 + sum of squares) / (PRIOR_REPEATS + degrees of freedom)`
+    """
     runs: dict[tuple[int, str], list[float]] = {}
     for trial in trials:
         if trial.measured:
-            era = (eras or {}).get(trial.number, "")
-            runs.setdefault((trial.proposal.candidate, era), []).append(math.log(trial.seconds))
-    again = [own for own in runs.values() if len(own) > 1]
-    squares = sum(float(np.var(own)) * len(own) for own in again)
-    free = sum(len(own) - 1 for own in again)
-    return math.sqrt((WORTH * usual**2 + squares) / (WORTH + free))
+            period = (periods or {}).get(trial.number, "")
+            runs.setdefault((trial.proposal.candidate, period), []).append(math.log(trial.seconds))
+    repeated = [own for own in runs.values() if len(own) > 1]
+    squares = sum(float(np.var(own)) * len(own) for own in repeated)
+    freedom = sum(len(own) - 1 for own in repeated)
+    return math.sqrt((PRIOR_REPEATS * usual**2 + squares) / (PRIOR_REPEATS + freedom))

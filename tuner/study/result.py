@@ -1,11 +1,7 @@
-"""A study read again, with nothing launched: what it is about, what it believed in the end, who is ahead.
+"""The result of a study: its trials, the ranking, drift and cost, read from the storage without launching anything.
 
-Only the topologies that were tried are asked for, so that a study of a thousand jobs is read in a moment: what is
-believed of one of them does not depend on those that nobody tried.
-
-What a study has found: the winner, how sure it is, what it is worth and what it cost.
-
-Nodes that have failed under a study's jobs, and jobs that were begun anew for it, as people are told.
+The surrogate is asked only about topologies that were tried, so that a study of a thousand jobs is read in a moment:
+what it predicts for them does not depend on the topologies that were not.
 """
 
 from __future__ import annotations
@@ -14,8 +10,9 @@ import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
@@ -23,7 +20,6 @@ from tuner.core.columns import Columns
 from tuner.core.documents import cluster_of, topology_of, workload_of
 from tuner.core.domain import Cluster, Topology, Workload
 from tuner.core.errors import NothingUsable, StudyError
-from tuner.core.outcomes import Outcome
 from tuner.core.text import ResultTable, column, counted, listed, node_time, seconds
 from tuner.costmodel.calibration import Calibration, MeasuredRows, calibrate
 from tuner.costmodel.estimate import CostModel
@@ -32,27 +28,31 @@ from tuner.launch.excluded_nodes import excluded_nodes
 from tuner.search.candidates import CandidatePool
 from tuner.search.surrogate import Observation, Surrogate
 from tuner.study import drift
-from tuner.study.drift import SpeedPeriod
 from tuner.study.limits import trust_for
-from tuner.study.loop import StudyLoop
-from tuner.study.ranking import DAY, INTERVAL, RankedTrial, noise, rivals, standings
-from tuner.study.state import seen_in
+from tuner.study.ranking import RankedTrial, noise, rank, rank_by_own_runs, rivals
+from tuner.study.state import observations_of
 from tuner.study.store.trial import Trial
 from tuner.study.store.trial_store import TrialStore
 from tuner.study.warm_start import existing
 
-NEAR: Final = 250
-"""Topologies, the best ones, of which a study's belief is worked out again: the time that takes grows with the square
-of their number. The places behind them are told by their own runs alone."""
+if TYPE_CHECKING:
+    import pandas
 
-LISTED: Final = 10
-"""Topologies that a notebook shows."""
+MAX_SURROGATE_TOPOLOGIES: Final = 250
+"""Topologies, the best ones, that the surrogate ranks: its time grows with the square of their number. The others are
+ranked by their own runs alone."""
 
-TAUGHT: Final = 60
-"""Topologies, the best ones, whose runs teach the model that explains them."""
+MAX_CALIBRATION_TOPOLOGIES: Final = 60
+"""Topologies, the best ones, whose runs calibrate the cost model that explains them."""
+
+SHOWN_RANKS: Final = 10
+"""Ranked topologies that `print` and notebooks show."""
+
+SHOWN_NAMES: Final = 8
+"""Nodes, and trials, that a sentence names."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class StudyResult:
     """A study as it stands."""
 
@@ -61,58 +61,75 @@ class StudyResult:
     folder: Path
     launcher: str
     settings: Mapping[str, Any]
+    """The settings that identify the study: launcher, workload, cluster, axes, rules."""
     trials: tuple[Trial, ...]
-    """All, by number; candidates are numbered within `pool`."""
+    """All trials, by number; their candidates are indices into `pool`."""
     pool: CandidatePool
     """Every topology that was tried."""
-    places: tuple[RankedTrial, ...]
-    """All measured topologies, the best first."""
-    equals: tuple[RankedTrial, ...]
-    """Those that cannot be told apart from the best."""
-    eras: tuple[drift.SpeedPeriod, ...]
-    labels: Mapping[int, str]
-    """The era of each trial; empty names where there is but one."""
-    model: CostModel
-    """The physics as the study's own measurements have taught it, for the era in which it ended."""
-    spread: float
-    """Deviation of the logarithm of two runs of one topology."""
-
-    excluded: Mapping[str, str]
-    """Nodes that have failed and are left out, and why."""
-
-    @property
-    def mishaps(self) -> str:
-        """A sentence about these, and about jobs that were run again; empty where there are none."""
-        return mishaps(self.excluded, self.trials)
+    ranking: tuple[RankedTrial, ...]
+    """All measured topologies, the leader first."""
+    speed_periods: tuple[drift.SpeedPeriod, ...]
+    calibration: Calibration
+    """The calibration that the study started from."""
+    noise: float
+    """Standard deviation of log seconds between two runs of one topology."""
+    excluded_nodes: Mapping[str, str]
+    """Nodes that failed and are no longer used, each with the reason."""
+    ended: str = ""
+    """Why nothing more is launched; empty for a study that was interrupted or only read."""
 
     @property
     def best(self) -> RankedTrial | None:
-        """The winner."""
-        return self.places[0] if self.places else None
+        """The leader."""
+        return self.ranking[0] if self.ranking else None
 
     @property
+    def best_of_own_model(self) -> RankedTrial | None:
+        """The best topology that trains the model as it is, with its own heads and shape."""
+        return next((ranked for ranked in self.ranking if not self._is_other_model(ranked)), None)
+
+    @property
+    def trains_other_models(self) -> bool:
+        """Whether a measured topology changes the model's heads or shape."""
+        return any(self._is_other_model(ranked) for ranked in self.ranking)
+
+    def _is_other_model(self, ranked: RankedTrial) -> bool:
+        own, other = self.workload.model, self.setting(ranked)[0].as_in(self.topology(ranked)).model
+        return (other.heads, other.hidden, other.layers) != (own.heads, own.hidden, own.layers)
+
+    @cached_property
+    def ties(self) -> tuple[RankedTrial, ...]:
+        """The topologies that are statistically tied with the leader."""
+        return tuple(rivals(self.ranking))
+
+    @cached_property
     def launched(self) -> list[Trial]:
         """Trials whose jobs were launched."""
         return [trial for trial in self.trials if trial.launched]
 
     @property
+    def running(self) -> list[Trial]:
+        """Trials whose jobs have not ended."""
+        return [trial for trial in self.launched if trial.result is None]
+
+    @property
     def simulated(self) -> bool:
-        """Whether the simulated cluster has answered."""
+        """Whether the measurements come from the simulated cluster."""
         return self.launcher == "simulated"
 
     @property
     def node_hours(self) -> float:
-        """What all jobs have cost."""
-        return sum(trial.ending.node_hours for trial in self.trials if trial.ending)
+        """Node-hours that all jobs have used."""
+        return sum(trial.result.node_hours for trial in self.trials if trial.result)
 
     @property
     def outcomes(self) -> dict[str, int]:
-        """How many jobs ended how, the most frequent first."""
-        return dict(Counter(trial.ending.outcome.value for trial in self.launched if trial.ending).most_common())
+        """Number of jobs by outcome, the most frequent first."""
+        return dict(Counter(trial.result.outcome.value for trial in self.launched if trial.result).most_common())
 
     @property
     def searched(self) -> Mapping[str, Sequence[Any]]:
-        """The values on each axis; nothing for a replay, which has rows and no axes."""
+        """The values on each axis; empty for a replay, which has rows and no axes."""
         axes: Mapping[str, Sequence[Any]] = self.settings.get("axes", {})
         return axes
 
@@ -121,290 +138,245 @@ class StudyResult:
         """The training that the study is about."""
         return self.pool.workload
 
-    def topology(self, place: RankedTrial | Trial) -> Topology:
-        """What was tried."""
-        return self.pool.topology(place.candidate if isinstance(place, RankedTrial) else place.proposal.candidate)
+    @cached_property
+    def period_labels(self) -> Mapping[int, str]:
+        """The speed period of each trial, by number; empty names where there is only one."""
+        return drift.labels(self.trials, self.speed_periods)
 
-    def setting(self, place: RankedTrial | Trial) -> tuple[Workload, Cluster]:
-        """What it trained, and on which machines."""
-        return self.pool.setting(place.candidate if isinstance(place, RankedTrial) else place.proposal.candidate)
+    @property
+    def incidents(self) -> str:
+        """One sentence about failed nodes and retried jobs; empty where there were none."""
+        return incidents(self.excluded_nodes, self.trials)
 
-    def place_of(self, key: str) -> RankedTrial:
-        """The measured topology of that key."""
-        for place in self.places:
-            if place.key == key:
-                return place
-        measured = ", ".join(place.key for place in self.places[:5])
-        raise NothingUsable(f"study {self.name} has measured no {key}; it has {measured or 'measured nothing'}.")
+    @cached_property
+    def model(self) -> CostModel:
+        """The cost model as the study's own measurements calibrate it, at the speed at which the study ended."""
+        return _calibrated(self)
+
+    def topology(self, trial: RankedTrial | Trial) -> Topology:
+        """Return the topology of a trial."""
+        return self.pool.topology(_candidate(trial))
+
+    def setting(self, trial: RankedTrial | Trial) -> tuple[Workload, Cluster]:
+        """Return the workload and the cluster of a trial."""
+        return self.pool.setting(_candidate(trial))
+
+    def rank_of(self, trial: Trial) -> RankedTrial | None:
+        """Return where a trial's topology is ranked; None where it was not measured."""
+        return next((ranked for ranked in self.ranking if ranked.candidate == trial.proposal.candidate), None)
+
+    def ranked(self, key: str) -> RankedTrial:
+        """Return the measured topology of that key."""
+        for ranked in self.ranking:
+            if ranked.key == key:
+                return ranked
+        measured = ", ".join(ranked.key for ranked in self.ranking[:5]) or "nothing"
+        raise NothingUsable(f"study {self.name} has not measured {key}; it has measured {measured}.")
+
+    def trials_dataframe(self) -> pandas.DataFrame:
+        """Return all trials as a pandas data frame, one row each: outcome, times, cost and the value on each axis."""
+        import pandas
+
+        rows = []
+        for trial in self.trials:
+            proposal, result = trial.proposal, trial.result
+            rows.append(
+                {
+                    "number": trial.number,
+                    "key": proposal.key,
+                    "kind": proposal.kind,
+                    "outcome": result.outcome.value if result else "RUNNING",
+                    "sec_per_iter": result.seconds if result else None,
+                    "estimate_sec": proposal.estimate_sec,
+                    "days": result.objective if result else None,
+                    "peak_memory_gib": result.peak_memory / 2**30 if result and result.peak_memory else None,
+                    "node_hours": result.node_hours if result else 0.0,
+                    "simulated": self.simulated,
+                    **{f"params_{axis}": value for axis, value in proposal.params.items()},
+                }
+            )
+        frame: pandas.DataFrame = pandas.DataFrame(rows)
+        return frame
+
+    def __repr__(self) -> str:
+        best = f", best {self.best.key}" if self.best else ""
+        return f"<StudyResult {self.name!r}: {counted(len(self.launched), 'job')}{best}>"
+
+    def __str__(self) -> str:
+        return self._table().markdown().rstrip("\n")
 
     def _repr_html_(self) -> str:
-        """How a notebook shows it."""
-        return self._shown().html()
+        return self._table().html()
 
     def _repr_markdown_(self) -> str:
-        return self._shown().markdown()
+        return self._table().markdown()
 
-    def _shown(self) -> ResultTable:
+    def _table(self) -> ResultTable:
         label = "SIMULATED: " if self.simulated else ""
-        ends = ", ".join(f"{count} {outcome.lower()}" for outcome, count in self.outcomes.items())
-        left_out = [f"{len(self.places) - LISTED} more were measured."] * (len(self.places) > LISTED)
-        equals = listed([place.key for place in self.equals], limit=5)
-        unit, each = column([place.days for place in self.places])
-        close = [f"The first cannot be told apart from {equals}."] * bool(self.equals)
+        outcomes = ", ".join(f"{count} {outcome.lower()}" for outcome, count in self.outcomes.items())
+        unit, per_day = column([ranked.days for ranked in self.ranking])
+        more = len(self.ranking) - SHOWN_RANKS
+        tied = listed([ranked.key for ranked in self.ties], limit=5)
         return ResultTable(
-            title=f"{label}study {self.name}: {counted(len(self.launched), 'job')} ({ends or 'none has ended'}), "
+            title=f"{label}study {self.name}: {counted(len(self.launched), 'job')} ({outcomes or 'none has ended'}), "
             f"{node_time(self.node_hours)}",
-            headers=("Topology", "Sec/it", unit, "80% between", "Runs", "P(sooner)"),
-            words=frozenset({"Topology", "80% between"}),
+            headers=("Topology", "Sec/it", unit, "80% interval", "Runs", "P(sooner)"),
+            words=frozenset({"Topology", "80% interval"}),
             rows=[
                 (
-                    place.key,
-                    seconds(place.seconds),
-                    f"{place.days * each:,.1f}",
-                    f"{place.low * each:,.1f} to {place.high * each:,.1f}",
-                    str(place.runs),
-                    f"{place.rival:.0%}" if place is not self.best else "-",
+                    ranked.key,
+                    seconds(ranked.seconds),
+                    f"{ranked.days * per_day:,.1f}",
+                    f"{ranked.low * per_day:,.1f} to {ranked.high * per_day:,.1f}",
+                    str(ranked.runs),
+                    f"{ranked.chance_sooner:.0%}" if ranked is not self.best else "-",
                 )
-                for place in self.places[:LISTED]
+                for ranked in self.ranking[:SHOWN_RANKS]
             ],
-            notes=(*left_out, *close),
+            notes=(
+                *[f"{counted(more, 'more topology')} measured."] * (more == 1),
+                *[f"{more} more topologies were measured."] * (more > 1),
+                *[f"The leader is statistically tied with {tied}."] * bool(self.ties),
+            ),
         )
 
 
-def reopened(name: str, *, runs: Path, storage: str | None = None) -> StudyResult:
-    """The study of that name, read and closed again."""
-    study = existing(name, runs=runs, storage=storage)
+def open_study(name: str, *, runs: str | Path = "runs", storage: str | None = None) -> StudyResult:
+    """Return the study of that name as it stands; nothing is launched.
+
+    >>> import tempfile, tuner
+    >>> with tempfile.TemporaryDirectory() as runs:
+    ...     made = tuner.optimize(model="gpt-1.3b", nodes=4, settings=["tp=1,2"], budget=3, study="small", runs=runs)
+    ...     study = tuner.open_study("small", runs=runs)
+    >>> study
+    <StudyResult 'small': 3 jobs, best ...>
+    """
+    store = existing(name, runs=Path(runs), storage=storage)
     try:
-        return _read(study, runs / name)
+        return read_result(store, Path(runs) / name)
     finally:
-        study.close()
+        store.close()
 
 
-def _read(study: TrialStore, folder: Path) -> StudyResult:
-    settings, attributes = study.settings, study.attributes
-    found = _settings_of(settings, study.name)
-    pool, trials = _tried(found, study.trials())
-    eras = drift.eras_of(attributes.get("eras", []))
-    calibration = site_of(attributes["site"], f"the study {study.name}") if attributes.get("site") else Calibration()
+def read_result(
+    store: TrialStore, folder: Path, *, ended: str = "", ranking: Sequence[RankedTrial] = ()
+) -> StudyResult:
+    """Return the result of a study that is open.
+
+    `ended` says why nothing more is launched. A `ranking` that a search has computed is taken over.
+    """
+    settings, attributes = store.settings, store.attributes
+    pool, trials = _tried(_parts(settings, store.name), store.trials())
+    periods = drift.periods_of(attributes.get("eras", []))
+    calibration = site_of(attributes["site"], f"the study {store.name}") if attributes.get("site") else Calibration()
     trust = trust_for(settings)
-    now = drift.present(eras, calibration.era)
-    near = _near(trials)
-    own = [trial for trial in trials if trial.proposal.candidate in near]
-    places: list[RankedTrial] = []
-    if own:
-        belief = Surrogate(pool, calibration, era=now, trust=trust)
-        belief.learn(
-            [each for trial in own for each in _times(trial, drift.label(trial.number, eras, calibration.era))]
-        )
-        places = standings(belief, own)
-        places += _others(pool, [trial for trial in trials if trial.proposal.candidate not in near], eras)
+    candidates = {trial.number: trial.proposal.candidate for trial in trials}
+    ranking = [replace(ranked, candidate=candidates[ranked.trials[0]]) for ranked in ranking]
+    leading = _leading(trials)
+    own = [trial for trial in trials if trial.proposal.candidate in leading]
+    if own and not ranking:
+        surrogate = Surrogate(pool, calibration, era=drift.present(periods, calibration.era), trust=trust)
+        labels = drift.labels(own, periods, calibration.era)
+        surrogate.learn([seen for trial in own for seen in _times(trial, labels[trial.number])])
+        ranking = rank(surrogate, own)
+        others = [trial for trial in trials if trial.proposal.candidate not in leading]
+        ranking += rank_by_own_runs(pool, others, periods)
     return StudyResult(
-        name=study.name,
-        url=study.url,
+        name=store.name,
+        url=store.url,
         folder=folder,
         launcher=str(settings.get("launcher", "")),
         settings=settings,
         trials=tuple(trials),
         pool=pool,
-        places=tuple(places),
-        equals=tuple(rivals(places)),
-        eras=tuple(eras),
-        labels=drift.labels(trials, eras),
-        model=_taught(pool, own, places, eras, calibration),
-        spread=noise(trials, usual=trust.repeat),
-        excluded=excluded_nodes(folder),
+        ranking=tuple(ranking),
+        speed_periods=tuple(periods),
+        calibration=calibration,
+        noise=noise(trials, usual=trust.repeat),
+        excluded_nodes=excluded_nodes(folder),
+        ended=ended,
     )
 
 
-def _times(trial: Trial, era: str) -> list[Observation]:
-    """What a trial shows of time: whether something fitted moves no time."""
-    seen = [each for each in seen_in(trial, era) if each.seconds is not None]
-    return [replace(each, memory=None, fits=None) for each in seen]
+def _candidate(trial: RankedTrial | Trial) -> int:
+    return trial.candidate if isinstance(trial, RankedTrial) else trial.proposal.candidate
 
 
-def _near(trials: Sequence[Trial]) -> set[int]:
-    """The topologies that the belief is asked about: all but in a very long study, where it is the best ones."""
+def _times(trial: Trial, period: str) -> list[Observation]:
+    """Return what a trial shows of time: whether a topology fits does not change its time."""
+    timed = [seen for seen in observations_of(trial, period) if seen.seconds is not None]
+    return [replace(seen, memory=None, fits=None) for seen in timed]
+
+
+def _leading(trials: Sequence[Trial]) -> set[int]:
+    """Return the topologies that the surrogate ranks: all but in a very long study, where it is the best ones."""
     best: dict[int, float] = {}
     for trial in trials:
-        ending, candidate = trial.ending, trial.proposal.candidate
-        if ending is not None and (ending.objective or ending.forecast):
-            objective = ending.objective if ending.objective is not None else math.inf
+        result, candidate = trial.result, trial.proposal.candidate
+        if result is not None and (result.objective or result.forecast):
+            objective = result.objective if result.objective is not None else math.inf
             best[candidate] = min(best.get(candidate, math.inf), objective)
-    return set(sorted(best, key=lambda candidate: best[candidate])[:NEAR])
+    return set(sorted(best, key=lambda candidate: best[candidate])[:MAX_SURROGATE_TOPOLOGIES])
 
 
-def _others(pool: CandidatePool, trials: Sequence[Trial], eras: Sequence[drift.SpeedPeriod]) -> list[RankedTrial]:
-    """The places behind, by their own runs alone."""
-    runs: dict[int, list[Trial]] = {}
-    for trial in trials:
-        if trial.measured:
-            runs.setdefault(trial.proposal.candidate, []).append(trial)
-    spread = noise(trials)
-    found = []
-    for candidate, own in runs.items():
-        since = [math.prod(era.factor for era in eras if era.first > trial.number) for trial in own]
-        mean = sum(math.log(trial.seconds * factor) for trial, factor in zip(own, since, strict=True)) / len(own)
-        finish, width = mean + float(pool.work[candidate]), INTERVAL * spread / math.sqrt(len(own))
-        place = RankedTrial(
-            candidate=candidate,
-            key=own[0].proposal.key,
-            seconds=math.exp(mean),
-            days=math.exp(finish) / DAY,
-            low=math.exp(finish - width) / DAY,
-            high=math.exp(finish + width) / DAY,
-            runs=len(own),
-            trials=tuple(trial.number for trial in own),
-        )
-        found.append(place)
-    return sorted(found, key=lambda place: (place.days, place.trials))
-
-
-def _taught(
-    pool: CandidatePool,
-    trials: Sequence[Trial],
-    places: Sequence[RankedTrial],
-    eras: Sequence[drift.SpeedPeriod],
-    begun: Calibration,
-) -> CostModel:
-    """The model as it explains the best of what was measured, residual included."""
-    near = {place.candidate for place in places[:TAUGHT]}
-    own = [trial for trial in trials if trial.measured and trial.proposal.candidate in near]
+def _calibrated(study: StudyResult) -> CostModel:
+    """Return the cost model that explains the best measurements, residual included."""
+    best = {ranked.candidate for ranked in study.ranking[:MAX_CALIBRATION_TOPOLOGIES]}
+    pool, own = study.pool, [trial for trial in study.trials if trial.measured and trial.proposal.candidate in best]
     if not own:
-        return CostModel(calibration=begun)
+        return CostModel(calibration=study.calibration)
     measured = []
     for part in range(len(pool.parts)):
-        ours = [trial for trial in own if pool.part(trial.proposal.candidate) == part]
-        if ours:
-            columns = pool.parts[part]
-            rows = np.array([trial.proposal.candidate - pool.starts[part] for trial in ours])
+        trials = [trial for trial in own if pool.part(trial.proposal.candidate) == part]
+        if trials:
+            rows = np.array([trial.proposal.candidate - pool.starts[part] for trial in trials])
             measured.append(
                 MeasuredRows(
-                    columns=columns.rows(rows),
-                    seconds=np.array([trial.seconds for trial in ours]),
-                    era=tuple(drift.label(trial.number, eras, "") for trial in ours),
+                    columns=pool.parts[part].rows(rows),
+                    seconds=np.array([trial.seconds for trial in trials]),
+                    era=tuple(drift.label(trial.number, study.speed_periods, "") for trial in trials),
                 )
             )
-    return CostModel(calibration=replace(calibrate(measured), era=drift.present(eras, "")))
+    return CostModel(calibration=replace(calibrate(measured), era=drift.present(study.speed_periods, "")))
 
 
-def _settings_of(settings: Mapping[str, Any], name: str) -> list[tuple[Workload, Cluster]]:
-    """Workload and cluster of each part of the pool that the study searched."""
+def _parts(settings: Mapping[str, Any], name: str) -> list[tuple[Workload, Cluster]]:
+    """Return the workload and the cluster of each part of the pool that the study searches."""
     parts = [settings] if "workload" in settings else settings.get("parts", [])
     if not parts:
-        raise StudyError(f"study {name!r} does not say what it is about; it was begun by an older version.")
+        raise StudyError(f"study {name!r} has no settings; an older version of tuner started it.")
     return [(workload_of(part["workload"]), cluster_of(part["cluster"])) for part in parts]
 
 
-def _tried(settings: Sequence[tuple[Workload, Cluster]], trials: Sequence[Trial]) -> tuple[CandidatePool, list[Trial]]:
-    """Each topology of the trials once, and the trials with its number."""
-    topologies: list[dict[str, Topology]] = [{} for _ in settings]
+def _tried(parts: Sequence[tuple[Workload, Cluster]], trials: Sequence[Trial]) -> tuple[CandidatePool, list[Trial]]:
+    """Return a pool of the topologies that were tried, each once, and the trials with indices into it."""
+    topologies: list[dict[str, Topology]] = [{} for _ in parts]
     for trial in trials:
         topologies[trial.proposal.setting].setdefault(trial.proposal.key, topology_of(trial.proposal.topology))
-    parts: list[Columns] = []
-    places: dict[tuple[int, str], int] = {}
+    columns: list[Columns] = []
+    candidates: dict[tuple[int, str], int] = {}
     start = 0
-    for setting, ((workload, cluster), own) in enumerate(zip(settings, topologies, strict=True)):
-        parts.append(Columns.of(own.values(), workload, cluster))
-        places |= {(setting, key): start + place for place, key in enumerate(own)}
+    for setting, ((workload, cluster), own) in enumerate(zip(parts, topologies, strict=True)):
+        columns.append(Columns.of(own.values(), workload, cluster))
+        candidates |= {(setting, key): start + index for index, key in enumerate(own)}
         start += len(own)
-    numbered = [
-        replace(each, proposal=replace(each.proposal, candidate=places[each.proposal.setting, each.proposal.key]))
-        for each in trials
+    renumbered = [
+        replace(
+            trial,
+            proposal=replace(trial.proposal, candidate=candidates[trial.proposal.setting, trial.proposal.key]),
+        )
+        for trial in trials
     ]
-    kept = tuple(part for part in parts if len(part.tp)) or tuple(parts[:1])
-    return CandidatePool(workload=settings[0][0], parts=kept), numbered
+    used = tuple(part for part in columns if len(part.tp)) or tuple(columns[:1])
+    return CandidatePool(workload=parts[0][0], parts=used), renumbered
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
-    """Of a study as it stands."""
-
-    study: str
-    launcher: str
-    simulated: bool
-    trials: tuple[Trial, ...]
-    places: tuple[RankedTrial, ...]
-    """All measured topologies, the best first."""
-    equals: tuple[RankedTrial, ...]
-    """Those that cannot be told apart from the best."""
-    first: RankedTrial | None
-    """The first topology that was measured."""
-    favourite: Trial | None
-    """The first one proposed: what the model alone would have chosen."""
-    outcomes: dict[str, int]
-    jobs: int
-    node_hours: float
-    eras: tuple[SpeedPeriod, ...]
-    ended: str
-    """Why nothing more is launched; empty where it was interrupted."""
-    running: tuple[Trial, ...]
-    excluded: dict[str, str]
-    """Nodes that have failed and are left out, and why."""
-
-    @property
-    def mishaps(self) -> str:
-        """A sentence about these, and about jobs that were run again; empty where there are none."""
-        return mishaps(self.excluded, self.trials)
-
-    @property
-    def best(self) -> RankedTrial | None:
-        """The winner."""
-        return self.places[0] if self.places else None
-
-
-def answer(tuning: StudyLoop) -> Answer:
-    """What is known now."""
-    known = tuning.known
-    launched = [trial for trial in known.trials if trial.launched]
-    measured = [trial for trial in launched if trial.measured]
-    return Answer(
-        study=tuning.study.name,
-        launcher=tuning.launcher.name,
-        simulated=tuning.launcher.simulated,
-        trials=tuple(known.trials),
-        places=tuple(known.places),
-        equals=tuple(rivals(known.places)),
-        first=_place_of(known.places, measured[0]) if measured else None,
-        favourite=launched[0] if launched else None,
-        outcomes=dict(Counter(trial.ending.outcome.value for trial in launched if trial.ending).most_common()),
-        jobs=len(launched),
-        node_hours=known.node_hours,
-        eras=tuple(known.eras),
-        ended=tuning.chooser.finished or "",
-        running=tuple(trial for trial in launched if trial.ending is None),
-        excluded=excluded_nodes(tuning.setup.folder),
-    )
-
-
-def gain(answer: Answer, over: RankedTrial | None) -> float | None:
-    """By what share the winner finishes sooner than another one."""
-    if answer.best is None or over is None:
-        return None
-    return 1 - answer.best.days / over.days
-
-
-def favourite_place(answer: Answer) -> RankedTrial | None:
-    """Where the model's own favourite has ended; None where it was not measured."""
-    trial = answer.favourite
-    if trial is None or trial.ending is None or trial.ending.outcome is not Outcome.MEASURED:
-        return None
-    return _place_of(answer.places, trial)
-
-
-def _place_of(places: Sequence[RankedTrial], trial: Trial) -> RankedTrial | None:
-    return next((place for place in places if place.candidate == trial.proposal.candidate), None)
-
-
-SAID: Final = 8
-"""Nodes, and trials, that are named."""
-
-
-def mishaps(excluded: Mapping[str, str], trials: Sequence[Trial]) -> str:
-    """One sentence; empty where nothing has happened. `excluded` are nodes that are left out, and why each is."""
+def incidents(excluded: Mapping[str, str], trials: Sequence[Trial]) -> str:
+    """Return one sentence about nodes that failed and jobs that were retried; empty where there are none."""
     nodes = [f"{name} ({why})" for name, why in excluded.items()]
-    reasons = [(trial.number, trial.ending.retried) for trial in trials if trial.ending is not None]
-    again = [f"trial {number} was run again ({reason})" for number, reason in reasons if reason]
-    parts = [f"left out, for they have failed: {listed(nodes, limit=SAID)}"] * bool(nodes)
-    parts += [listed(again, limit=SAID)] * bool(again)
-    said = "; ".join(parts)
-    return f"{said[0].upper()}{said[1:]}." if said else ""
+    retried = [(trial.number, trial.result.retried) for trial in trials if trial.result is not None]
+    jobs = [f"trial {number} ({reason})" for number, reason in retried if reason]
+    parts = [f"failed nodes are excluded: {listed(nodes, limit=SHOWN_NAMES)}"] * bool(nodes)
+    parts += [f"jobs were retried: {listed(jobs, limit=SHOWN_NAMES)}"] * bool(jobs)
+    sentence = "; ".join(parts)
+    return f"{sentence[0].upper()}{sentence[1:]}." if sentence else ""

@@ -1,11 +1,10 @@
-"""What is launched next, and when nothing more is: the search, the reference runs, the final round."""
+"""What to launch next, and when to stop: the search, the reference runs and the final round."""
 
 from __future__ import annotations
 
 import math
 import uuid
-from collections.abc import Callable, Mapping
-from dataclasses import asdict
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -14,196 +13,215 @@ from tuner.core.documents import topology_document
 from tuner.core.text import span
 from tuner.search.acquisition import Choice
 from tuner.search.samplers import Idea
-from tuner.study.drift import eras_of
-from tuner.study.limits import NEGLIGIBLE, Limits
+from tuner.study.drift import periods_of
+from tuner.study.limits import MIN_EXPECTED_GAIN, Limits
 from tuner.study.ranking import INTERVAL, rivals
 from tuner.study.state import StudyState
 from tuner.study.store.owner import this_worker
-from tuner.study.store.trial import Kind, Proposal
+from tuner.study.store.trial import Proposal, ProposalKind
 
-UNKNOWN_START: Final = 120.0
-"""Seconds until the first iteration is over, before any job has shown it."""
+DEFAULT_START_SECONDS: Final = 120.0
+"""Seconds until the end of a job's first iteration, before any job was measured."""
 
-
-HOPELESS: Final = 0.99
-"""Probability of running out of memory at which the safest candidate is not tried while nothing has run."""
-
+MAX_FIRST_OOM_RISK: Final = 0.99
+"""Probability of running out of memory at which even the safest candidate is not tried while nothing has run."""
 
 _STOPPING: Final = "stopping"
+"""The study's attribute that stores why its search has stopped."""
 
 
 class Scheduler:
-    """Decides for one process; what the others do it sees in the study."""
+    """Decides for one process what to launch next; the other processes' jobs stand in the study."""
 
-    def __init__(self, knowledge: StudyState, limits: Limits, *, sampler: str, iterations: int) -> None:
-        self._known, self._limits = knowledge, limits
+    def __init__(self, state: StudyState, limits: Limits, *, sampler: str, iterations: int) -> None:
+        self._state, self._limits = state, limits
         self._sampler, self._iterations = sampler, iterations
-        self._worker: Mapping[str, Any] = this_worker()
-        self.stopping: str | None = self._as_kept()
-        """Why nothing more is searched for; the final round may still be on."""
-        self._eras = eras_of(knowledge.study.attributes.get("eras", []))
+        self._owner: Mapping[str, Any] = this_worker()
+        self.stopping: str | None = self._stored_stop()
+        """Why the search has stopped; the final round may still be under way."""
+        self._speed_periods = periods_of(state.store.attributes.get("eras", []))
         self.finished: str | None = None
         """Why nothing more is launched."""
 
     def next(self, elapsed: Callable[[], float]) -> Proposal | None:
-        """The next job, or None where none is wanted now; `elapsed` tells the seconds since the study began."""
-        if self._known.launched < self._limits.search and self._known.eras != self._eras:
-            self.stopping = None  # on a cluster that has changed, others may be worth a job
-        self._eras = self._known.eras
+        """Return the next job, or None where none is wanted now; `elapsed` returns seconds since the study began."""
+        if self._state.launched < self._limits.search and self._state.speed_periods != self._speed_periods:
+            self.stopping = None  # at another speed of the cluster, other topologies may be worth a job
+        self._speed_periods = self._state.speed_periods
         before = self.stopping
-        self._check(elapsed)
+        self._check_limits(elapsed)
         if self.finished is not None:
             return None
-        found = self._reference() or self._search() if self.stopping is None else None
+        proposal = self._reference() or self._search() if self.stopping is None else None
         if self.stopping != before:
-            self._known.study.note(_STOPPING, {"limits": asdict(self._limits), "why": self.stopping})
-        return self._final() if found is None else found
+            self._state.store.set_attribute(_STOPPING, {"limits": self._limits.document(), "why": self.stopping})
+        return self._final() if proposal is None else proposal
 
-    def _as_kept(self) -> str | None:
-        """Why an earlier process with the same limits has searched no more: what the final round shows may make the
-        belief think again, and then the same command would never end the same way twice."""
-        kept = self._known.study.attributes.get(_STOPPING, {})
-        why = kept.get("why") if kept.get("limits") == asdict(self._limits) else None
+    def _stored_stop(self) -> str | None:
+        """Return why an earlier process with the same limits stopped the search.
+
+        The final round may change the surrogate's mind, and the same command must end the same way twice.
+        """
+        stored = self._state.store.attributes.get(_STOPPING, {})
+        why = stored.get("why") if stored.get("limits") == self._limits.document() else None
         return None if why is None else str(why)
 
-    def _check(self, elapsed: Callable[[], float]) -> None:
-        limits, spent = self._limits, self._known.launched
-        if spent >= limits.budget:
-            self.finished = f"the budget of {limits.budget} jobs is spent"
-        elif limits.node_hours is not None and self._known.node_hours >= limits.node_hours:
-            self.finished = f"{self._known.node_hours:,.1f} of {limits.node_hours:,.1f} node-hours are spent"
+    def _check_limits(self, elapsed: Callable[[], float]) -> None:
+        limits, launched = self._limits, self._state.launched
+        if launched >= limits.budget:
+            self.finished = f"the budget of {limits.budget} jobs is used up"
+        elif limits.node_hours is not None and self._state.node_hours >= limits.node_hours:
+            self.finished = f"{self._state.node_hours:,.1f} of {limits.node_hours:,.1f} node-hours are used"
         elif limits.deadline is not None and elapsed() >= limits.deadline:
             self.finished = f"the deadline of {limits.deadline / 3600:.3g} h has passed"
         elif self.stopping is not None:
             return
-        elif limits.final and self._known.places and spent >= limits.search:
-            self.stopping = f"{limits.final} of {limits.budget} jobs are kept for the final round"
-        elif limits.patience is not None and self._without_gain() >= limits.patience:
-            self.stopping = f"{limits.patience} jobs in a row brought nothing better"
+        elif limits.final and self._state.ranking and launched >= limits.search:
+            self.stopping = f"the last {limits.final} of {limits.budget} jobs are reserved for the final round"
+        elif limits.patience is not None and self._jobs_since_best() >= limits.patience:
+            self.stopping = f"no improvement in {limits.patience} consecutive jobs"
 
     def _search(self) -> Proposal | None:
-        idea = self._known.proposer.next(self._known.open, self._known.best)
+        idea = self._state.proposer.next(self._state.open, self._state.log_best)
         if idea is None:
             self.stopping = self._nothing_left()
-        else:
-            self.stopping = self._not_worth(idea)
-        return (
-            None
-            if idea is None or self.stopping
-            else self._proposal(idea.candidate, why=self._why(idea), choice=idea.choice)
-        )
+            return None
+        self.stopping = self._unprofitable(idea)
+        if self.stopping:
+            return None
+        return self._proposal(idea.candidate, why=self._reason(idea), choice=idea.choice)
 
     def _nothing_left(self) -> str:
-        nothing_open = not self._known.open.any() or self._known.places
-        return "nothing is left to try" if nothing_open else self._nothing_fits()
+        exhausted = not self._state.open.any() or self._state.ranking
+        return "every legal topology that may win was tried" if exhausted else self._nothing_fits()
 
     def _nothing_fits(self) -> str:
-        candidate, times = self._known.belief.least_need()
-        key = self._known.pool.topology(candidate).key
-        return f"nothing is likely to fit: even {key} would need {times:.1f} times what a GPU holds"
+        candidate, times = self._state.surrogate.least_need()
+        key = self._state.pool.topology(candidate).key
+        return f"no topology is likely to fit: even {key} would need {times:.1f} times the memory of a GPU"
 
     def _reference(self) -> Proposal | None:
-        """The leader again, where it is time to see whether the cluster has changed."""
-        known = self._known
-        launched = [trial for trial in known.trials if trial.launched]
-        if not known.places or any(trial.ending is None and trial.proposal.repeat for trial in launched):
+        """Return a repeat of the leader where it is time to look for drift."""
+        state = self._state
+        launched = [trial for trial in state.trials if trial.launched]
+        if not state.ranking or any(trial.result is None and trial.proposal.repeat for trial in launched):
             return None
-        last = max((place for place, trial in enumerate(launched) if trial.proposal.kind == "reference"), default=0)
-        if not known.suspected and (not self._limits.final or len(launched) - last <= self._limits.stretch):
+        last = max((index for index, trial in enumerate(launched) if trial.proposal.kind == "reference"), default=0)
+        due = self._limits.final and len(launched) - last > self._limits.reference_interval
+        if not state.drift_suspected and not due:
             return None
-        since = known.eras[-1].first if known.eras else 0
-        old = [place for place in known.places if since <= max(place.trials) < launched[-1].number]
-        if known.suspected:  # another one than the last
-            fewest = min((place.runs for place in old), default=0)
-            old = [place for place in old if place.runs == fewest]
-        if not old:
+        since = state.speed_periods[-1].first if state.speed_periods else 0
+        earlier = [ranked for ranked in state.ranking if since <= max(ranked.trials) < launched[-1].number]
+        if state.drift_suspected:  # another topology than the last
+            fewest = min((ranked.runs for ranked in earlier), default=0)
+            earlier = [ranked for ranked in earlier if ranked.runs == fewest]
+        if not earlier:
             return None
-        question = "its last repeat differed more than noise does" if known.suspected else "has the cluster changed?"
-        return self._proposal(old[0].candidate, kind="reference", why=f"run again: {question}")
+        why = (
+            "the last repeat differed by more than noise"
+            if state.drift_suspected
+            else "has the cluster's speed changed?"
+        )
+        return self._proposal(earlier[0].candidate, kind="reference", why=f"repeated to detect drift{why}")
 
     def _final(self) -> Proposal | None:
-        """Run the leader and those close to it again, until they are told apart."""
-        if any(trial.ending is None for trial in self._known.trials):
-            return None  # what still runs may yet lead
-        close = rivals(self._known.places)
-        again = sum(trial.proposal.kind == "final" and trial.launched for trial in self._known.trials)
-        if not close or again >= self._limits.final:
+        """Return a repeat of the leader or of its closest rival until they are separated."""
+        if any(trial.result is None for trial in self._state.trials):
+            return None  # a running job may yet lead
+        tied = rivals(self._state.ranking)
+        repeats = sum(trial.proposal.kind == "final" and trial.launched for trial in self._state.trials)
+        if not tied or repeats >= self._limits.final:
             self.finished = self.stopping
-            if self._known.launched >= self._limits.search:
-                self.finished = "the final round is spent" if close else "the best is told apart from all others"
+            if self._state.launched >= self._limits.search:
+                self.finished = (
+                    "the final round is used up" if tied else "the leader is statistically separated from all others"
+                )
             return None
-        leader, challenger = self._known.places[0], close[0]
-        fewer = min((leader, challenger), key=lambda place: place.runs)
-        why = f"run again: {challenger.rival:.0%} that {challenger.key} is sooner than {leader.key}"
+        leader, rival = self._state.ranking[0], tied[0]
+        fewer = min((leader, rival), key=lambda ranked: ranked.runs)
+        why = f"repeated because {rival.key} has a {rival.chance_sooner:.0%} chance to be sooner than {leader.key}"
         return self._proposal(fewer.candidate, kind="final", why=why)
 
-    def _not_worth(self, idea: Idea) -> str | None:
-        """Why the next job would not pay, as a sum."""
+    def _unprofitable(self, idea: Idea) -> str | None:
+        """Return why the next job would not pay, or None where it would."""
         choice = idea.choice
         if choice is None:
             return None
-        if not self._known.places:
-            if choice.out_of_memory < HOPELESS:
-                return None
-            return self._nothing_fits()
+        if not self._state.ranking:
+            return None if choice.out_of_memory < MAX_FIRST_OOM_RISK else self._nothing_fits()
         expected = choice.gain * (1 - choice.out_of_memory)
-        if expected < NEGLIGIBLE:
-            return f"no job is expected to save more than {NEGLIGIBLE:.2%} of the training"
-        if not self._limits.worth:
+        if expected < MIN_EXPECTED_GAIN:
+            return f"no job is expected to shorten the training by more than {MIN_EXPECTED_GAIN:.2%}"
+        if not self._limits.stop_when_unprofitable:
             return None
-        leader = self._known.places[0]
-        nodes = self._known.pool.topology(leader.candidate).nodes
-        saved, costs = expected * leader.days * 24 * nodes, self._cost(idea.candidate)
-        if saved >= costs:
+        leader = self._state.ranking[0]
+        nodes = self._state.pool.topology(leader.candidate).nodes
+        saved, cost = expected * leader.days * 24 * nodes, self._cost(idea.candidate)
+        if saved >= cost:
             return None
         return (
-            f"the next job would cost {costs:,.1f} node-hours and is expected to save {saved:,.1f} "
+            f"the next job would cost {cost:,.1f} node-hours and is expected to save {saved:,.1f} "
             f"({expected:.2%} of {span(leader.days)} on {nodes} nodes)"
         )
 
     def _cost(self, candidate: int) -> float:
-        """Node-hours of a job, by what earlier ones took to start."""
-        seconds = math.exp(float(self._known.belief.log_seconds()[candidate]))
-        starts = self._known.starts(self._iterations)
-        start = float(np.median(starts)) if starts else UNKNOWN_START
-        return (start + seconds * (self._iterations - 1)) * self._known.pool.topology(candidate).nodes / 3600
+        """Return the expected node-hours of a job."""
+        return job_node_hours(
+            seconds=math.exp(float(self._state.surrogate.log_seconds()[candidate])),
+            starts=self._state.start_seconds(self._iterations),
+            iterations=self._iterations,
+            nodes=self._state.pool.topology(candidate).nodes,
+        )
 
-    def _proposal(self, candidate: int, *, kind: Kind = "search", why: str, choice: Choice | None = None) -> Proposal:
-        risk = float(self._known.belief.out_of_memory()[candidate]) if choice is None else choice.out_of_memory
-        topology = self._known.pool.topology(candidate)
-        mean, deviation = (float(each[0]) for each in self._known.belief.measured([candidate]))
+    def _proposal(
+        self, candidate: int, *, kind: ProposalKind = "search", why: str, choice: Choice | None = None
+    ) -> Proposal:
+        state = self._state
+        risk = float(state.surrogate.out_of_memory()[candidate]) if choice is None else choice.out_of_memory
+        topology = state.pool.topology(candidate)
+        mean, deviation = (float(values[0]) for values in state.surrogate.measured([candidate]))
         return Proposal(
             key=topology.key,
             candidate=candidate,
             nodes=topology.nodes,
-            params=self._known.space.values(candidate),
+            params=state.space.values(candidate),
             topology=topology_document(topology),
             kind=kind,
-            repeat=sum(trial.proposal.candidate == candidate for trial in self._known.trials if trial.launched),
-            setting=self._known.pool.part(candidate),
+            repeat=sum(trial.proposal.candidate == candidate for trial in state.trials if trial.launched),
+            setting=state.pool.part(candidate),
             why=why,
             estimate_sec=math.exp(mean),
             estimate_low=math.exp(mean - INTERVAL * deviation),
             estimate_high=math.exp(mean + INTERVAL * deviation),
             out_of_memory=risk,
             tag=uuid.uuid4().hex,
-            worker=self._worker,
+            worker=self._owner,
         )
 
-    def _why(self, idea: Idea) -> str:
+    def _reason(self, idea: Idea) -> str:
         choice = idea.choice
         if choice is None:
-            return f"next of {self._sampler}" + (f", {idea.rejected} refused" if idea.rejected else "")
-        if not self._known.places:
-            return "soonest by the estimate of what is likely to fit"
-        return f"{choice.chance:.0%} to be sooner than the best, {choice.gain:.2%} expected"
+            rejected = f" after {idea.rejected} rejected proposals" if idea.rejected else ""
+            return f"proposed by the {self._sampler} sampler{rejected}"
+        if not self._state.ranking:
+            return "fastest by estimate among those likely to fit"
+        return f"{choice.chance:.0%} chance to beat the best, expected gain {choice.gain:.2%}"
 
-    def _without_gain(self) -> int:
-        """Search jobs that ended since the best one was measured."""
-        if not self._known.places:
+    def _jobs_since_best(self) -> int:
+        """Return the number of search jobs that ended after the leader was first measured."""
+        if not self._state.ranking:
             return 0
-        first = min(self._known.places[0].trials)
+        first = min(self._state.ranking[0].trials)
         return sum(
-            trial.number > first and trial.ending is not None and trial.launched and trial.proposal.kind == "search"
-            for trial in self._known.trials
+            trial.number > first and trial.result is not None and trial.launched and trial.proposal.kind == "search"
+            for trial in self._state.trials
         )
+
+
+def job_node_hours(*, seconds: float, starts: Sequence[float], iterations: int, nodes: int) -> float:
+    """Return `nodes * (start + (iterations - 1) * seconds) / 3600`.
+
+    `start`, the time until the first iteration is over, is the median of earlier jobs' `starts`.
+    """
+    start = float(np.median(starts)) if starts else DEFAULT_START_SECONDS
+    return (start + seconds * (iterations - 1)) * nodes / 3600

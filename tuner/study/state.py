@@ -1,4 +1,4 @@
-"""What one process knows of a study: all trials, what they teach, who is ahead, and whether the cluster has changed."""
+"""What one process knows of a study: its trials, the surrogate that learns from them, the ranking, and drift."""
 
 from __future__ import annotations
 
@@ -17,140 +17,147 @@ from tuner.search.parameter_space import ParameterSpace
 from tuner.search.samplers import Proposer, proposer
 from tuner.search.surrogate import Observation, Surrogate, Trust
 from tuner.study import drift
-from tuner.study.ranking import DAY, RankedTrial, standings
+from tuner.study.ranking import DAY, RankedTrial, rank
 from tuner.study.store.trial import Trial
 from tuner.study.store.trial_store import TrialStore
 
+INCONCLUSIVE: Final = frozenset({Outcome.CANCELLED, Outcome.PREEMPTED})
+"""Outcomes that say nothing about a topology: its job was lost, or stopped from outside."""
+
+RETRYABLE: Final = frozenset({Outcome.HUNG, Outcome.CRASHED, Outcome.TIMED_OUT})
+"""Outcomes that the machines may have caused, and not the topology."""
+
+MAX_ATTEMPTS: Final = 2
+"""Jobs of one topology that may end with a retryable outcome."""
+
 
 class StudyState:
-    """A study, read and learnt from."""
+    """A study as one process has read it."""
 
     def __init__(
-        self, pool: CandidatePool, study: TrialStore, calibration: Calibration, *, sampler: str, seed: int, trust: Trust
+        self, pool: CandidatePool, store: TrialStore, calibration: Calibration, *, sampler: str, seed: int, trust: Trust
     ) -> None:
-        self.pool, self.study = pool, study
-        self.era = calibration.era
-        """In which the study began."""
-        self.belief = Surrogate(pool, calibration, era=self.era, trust=trust)
+        self.pool, self.store = pool, store
+        self._first_period = calibration.era
+        self.surrogate = Surrogate(pool, calibration, era=self._first_period, trust=trust)
         self.space = ParameterSpace(pool)
-        self.proposer: Proposer = proposer(sampler, self.belief, self.space, seed=seed)
+        self.proposer: Proposer = proposer(sampler, self.surrogate, self.space, seed=seed)
         self.trials: list[Trial] = []
-        self.eras: list[drift.SpeedPeriod] = []
-        self.places: list[RankedTrial] = []
-        self.suspected = False
-        """Whether the last repeat of a topology differed more than noise does, and not enough to be sure."""
+        self.speed_periods: list[drift.SpeedPeriod] = []
+        self.ranking: list[RankedTrial] = []
+        self.drift_suspected = False
+        """Whether the last repeat of a topology differed by more than noise, but not enough to be sure."""
         self.open = np.ones(len(pool), dtype=np.bool_)
         """Which candidates may be proposed."""
         self._learnt: dict[int, None] = {}
+        """Numbers of the trials that the surrogate has learnt, in that order."""
 
     def read(self) -> drift.SpeedPeriod | None:
-        """Learn from all trials that are over, whoever ran them; answers with an era where a new one was found."""
-        self.trials = self.study.trials()
-        known = drift.eras_of(self.study.attributes.get("eras", []))
-        if known != self.eras:
-            self.eras = known
+        """Learn from all finished trials, whichever process ran them; return a speed period that this reveals."""
+        self.trials = self.store.trials()
+        stored = drift.periods_of(self.store.attributes.get("eras", []))
+        if stored != self.speed_periods:
+            self.speed_periods = stored
             self._relabel()
-        fresh = [trial for trial in self.trials if trial.ending is not None and trial.number not in self._learnt]
+        fresh = [trial for trial in self.trials if trial.result is not None and trial.number not in self._learnt]
         for trial in fresh:
             self._learn(trial)
-        self._close()
+        self._close_tried()
         if not fresh:
             return None
-        self.places = standings(self.belief, self.trials)
-        return self._changed()
+        self.ranking = rank(self.surrogate, self.trials)
+        return self._detect_drift()
 
     @property
     def launched(self) -> int:
-        """Jobs that count in the budget."""
+        """Jobs that count against the budget."""
         return sum(trial.launched for trial in self.trials)
 
     @property
     def node_hours(self) -> float:
-        """What the study's jobs have cost so far."""
-        return sum(trial.ending.node_hours for trial in self.trials if trial.ending)
+        """Node-hours that the study's jobs have used."""
+        return sum(trial.result.node_hours for trial in self.trials if trial.result)
 
     @property
-    def best(self) -> float | None:
-        """Logarithm of the seconds in which the best one known finishes."""
-        return math.log(self.places[0].days * DAY) if self.places else None
+    def log_best(self) -> float | None:
+        """Logarithm of the seconds in which the leader finishes training."""
+        return math.log(self.ranking[0].days * DAY) if self.ranking else None
 
-    def starts(self, iterations: int) -> list[float]:
-        """Seconds until the first iteration was over, of the jobs that were measured."""
-        endings = [trial.ending for trial in self.trials if trial.measured and trial.ending is not None]
-        return [max(0.0, each.elapsed - (each.seconds or 0.0) * (iterations - 1)) for each in endings]
+    def start_seconds(self, iterations: int) -> list[float]:
+        """Return the seconds that each measured job took until its first iteration was over."""
+        results = [trial.result for trial in self.trials if trial.measured and trial.result is not None]
+        return [max(0.0, result.elapsed - (result.seconds or 0.0) * (iterations - 1)) for result in results]
 
-    def ours(self, trial: Trial) -> bool:
-        """Whether the trial's candidate is one of this pool; it is unless the study was tampered with."""
+    def has(self, trial: Trial) -> bool:
+        """Return whether the trial's candidate is in the pool; it is unless the study was tampered with."""
         return 0 <= trial.proposal.candidate < len(self.pool)
 
-    def _close(self) -> None:
-        """No candidate is searched twice, but for one whose job said nothing of it."""
-        spent: Counter[int] = Counter()
+    def _close_tried(self) -> None:
+        """Close the candidates that were tried, unless their jobs were inconclusive."""
+        attempts: Counter[int] = Counter()
         for trial in self.trials:
-            if trial.launched and self.ours(trial):
-                outcome = trial.ending.outcome if trial.ending else None
-                spent[trial.proposal.candidate] += 0 if outcome in UNTOLD else 1 if outcome in BY_CHANCE else CHANCES
-        for candidate, times in spent.items():
-            self.open[candidate] = times < CHANCES
+            if trial.launched and self.has(trial):
+                outcome = trial.result.outcome if trial.result else None
+                weight = 0 if outcome in INCONCLUSIVE else 1 if outcome in RETRYABLE else MAX_ATTEMPTS
+                attempts[trial.proposal.candidate] += weight
+        for candidate, count in attempts.items():
+            self.open[candidate] = count < MAX_ATTEMPTS
 
     def _learn(self, trial: Trial) -> None:
         self._learnt[trial.number] = None
-        if trial.ending is None or not self.ours(trial) or not trial.launched:
+        if trial.result is None or not self.has(trial) or not trial.launched:
             return
-        self.belief.learn(self._seen(trial))
-        self.proposer.told(trial.proposal.params, trial.ending.objective if trial.measured else None)
+        self.surrogate.learn(self._observations(trial))
+        self.proposer.told(trial.proposal.params, trial.result.objective if trial.measured else None)
 
-    def _seen(self, trial: Trial) -> list[Observation]:
-        """What the end of a job shows of its topology."""
-        if not self.ours(trial):
+    def _observations(self, trial: Trial) -> list[Observation]:
+        if not self.has(trial):
             return []
-        return seen_in(trial, drift.label(trial.number, self.eras, self.era))
+        return observations_of(trial, drift.label(trial.number, self.speed_periods, self._first_period))
 
     def _relabel(self) -> None:
-        """Tell the belief which era each observation is of."""
-        self.belief.relabel(self._labels(self.eras), drift.present(self.eras, self.era))
-        self.places = standings(self.belief, self.trials)
+        """Assign every observation to its speed period, and rank again."""
+        now = drift.present(self.speed_periods, self._first_period)
+        self.surrogate.relabel(self._labels(self.speed_periods), now)
+        self.ranking = rank(self.surrogate, self.trials)
 
-    def _labels(self, eras: Sequence[drift.SpeedPeriod]) -> list[str]:
-        """The era of each observation that the belief was told."""
+    def _labels(self, periods: Sequence[drift.SpeedPeriod]) -> list[str]:
+        """Return the speed period of each observation, in the order in which the surrogate learnt them."""
         by_number = {trial.number: trial for trial in self.trials}
-        return [drift.label(number, eras, self.era) for number in self._learnt for _ in self._seen(by_number[number])]
+        return [
+            drift.label(number, periods, self._first_period)
+            for number in self._learnt
+            for _ in self._observations(by_number[number])
+        ]
 
-    def _likely(self, firsts: Sequence[int]) -> float:
-        """How likely all figures are, were eras to begin at these trials."""
-        return self.belief.evidence(self._labels([drift.SpeedPeriod(first=first, factor=1.0) for first in firsts]))
+    def _log_likelihood(self, firsts: Sequence[int]) -> float:
+        """Return the log-likelihood of all measurements if speed periods began at these trials."""
+        periods = [drift.SpeedPeriod(first=first, factor=1.0) for first in firsts]
+        return self.surrogate.evidence(self._labels(periods))
 
-    def _changed(self) -> drift.SpeedPeriod | None:
-        found = drift.shift(self.trials, self.eras, self._likely, usual=self.belief.trust.repeat)
-        self.suspected = found.suspected
-        if found.eras is None or list(found.eras) == self.eras:
+    def _detect_drift(self) -> drift.SpeedPeriod | None:
+        finding = drift.detect(self.trials, self.speed_periods, self._log_likelihood, usual=self.surrogate.trust.repeat)
+        self.drift_suspected = finding.suspected
+        if finding.speed_periods is None or list(finding.speed_periods) == self.speed_periods:
             return None
-        self.eras = list(found.eras)
-        self.study.note("eras", [era.document() for era in self.eras])
+        self.speed_periods = list(finding.speed_periods)
+        self.store.set_attribute("eras", [period.document() for period in self.speed_periods])
         self._relabel()
-        return self.eras[-1]
+        return self.speed_periods[-1]
 
 
-def seen_in(trial: Trial, era: str) -> list[Observation]:
-    """What the end of a trial's job shows of its topology."""
-    ending = trial.ending
-    if ending is None or not trial.launched:
+def observations_of(trial: Trial, period: str) -> list[Observation]:
+    """Return what a trial's job shows of its topology."""
+    result = trial.result
+    if result is None or not trial.launched:
         return []
-    one = Observation(candidate=trial.proposal.candidate, era=era)
-    if ending.outcome is Outcome.MEASURED:
-        return [replace(one, seconds=ending.seconds, memory=ending.peak_memory if ending.fullest else None, fits=True)]
-    if ending.outcome is Outcome.OOM:
-        return [replace(one, fits=False)]
-    if ending.outcome is Outcome.PRUNED:
-        return [replace(one, seconds=ending.forecast, forecast=True, fits=True)]
+    observation = Observation(candidate=trial.proposal.candidate, era=period)
+    if result.outcome is Outcome.MEASURED:
+        fullest = result.measurement is None or result.measurement.fullest
+        memory = result.peak_memory if fullest else None
+        return [replace(observation, seconds=result.seconds, memory=memory, fits=True)]
+    if result.outcome is Outcome.OOM:
+        return [replace(observation, fits=False)]
+    if result.outcome is Outcome.PRUNED:
+        return [replace(observation, seconds=result.forecast, forecast=True, fits=True)]
     return []
-
-
-UNTOLD: Final = frozenset({Outcome.CANCELLED, Outcome.PREEMPTED})
-"""Outcomes that say nothing of a topology: its job was lost, or stopped from outside."""
-
-BY_CHANCE: Final = frozenset({Outcome.HUNG, Outcome.CRASHED, Outcome.TIMED_OUT})
-"""Outcomes that may be the machines' and not the topology's."""
-
-CHANCES: Final = 2
-"""Times that a topology may end so."""

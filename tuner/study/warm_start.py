@@ -1,7 +1,8 @@
-"""What was measured before a study began: a table's rows, or the trials of another study."""
+"""Calibrate from what was measured before a study: a table's rows, or the trials of another study."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -20,44 +21,42 @@ from tuner.study.store.trial_store import TrialStore
 from tuner.tables import Table
 
 
-def learnt_from_table(table: Table) -> Calibration:
-    """The calibration that a table's rows support."""
+def calibration_from_table(table: Table) -> Calibration:
+    """Return the calibration that a table's rows support."""
     return learn(table, eras(table.rows)).calibration
 
 
-def learnt_from_study(name: str, *, runs: Path, storage: str | None) -> Calibration:
-    """The calibration that a study's measurements support, for the era in which it ended."""
-    study = existing(name, runs=runs, storage=storage, or_table=True)
+def calibration_from_study(name: str, *, runs: Path, storage: str | None) -> Calibration:
+    """Return the calibration that a study's measurements support, for the speed at which the study ended."""
+    store = existing(name, runs=runs, storage=storage, or_table=True)
     try:
-        settings, trials = study.settings, [trial for trial in study.trials() if trial.measured]
+        settings, trials = store.settings, [trial for trial in store.trials() if trial.measured]
         if "workload" not in settings:
-            raise InputError(f"study {name} replays a table; begin with --from the table itself.")
+            raise InputError(f"study {name} replayed a table: give the table itself to --from.")
         if not trials:
-            raise NothingUsable(f"study {name} has measured nothing yet.")
-        found = drift.eras_of(study.attributes.get("eras", []))
-        labels = [drift.label(trial.number, found, "") for trial in trials]
+            raise NothingUsable(f"study {name} has no measured trial yet.")
+        periods = drift.periods_of(store.attributes.get("eras", []))
+        labels = [drift.label(trial.number, periods, "") for trial in trials]
         columns = Columns.of(
             (topology_of(trial.proposal.topology) for trial in trials),
             workload_of(settings["workload"]),
             cluster_of(settings["cluster"]),
         )
         seconds = np.array([trial.seconds for trial in trials])
-        from dataclasses import replace
-
         return replace(calibrate([MeasuredRows(columns=columns, seconds=seconds, era=tuple(labels))]), era=labels[-1])
     finally:
-        study.close()
+        store.close()
 
 
 def existing(name: str, *, runs: Path, storage: str | None, or_table: bool = False) -> TrialStore:
-    """A study that is there, by its name; `or_table` where a table's file would do as well."""
+    """Open an existing study by its name; with `or_table`, errors say that a table's file would do as well."""
     file = runs / name / "study.db"
     if storage is None and not file.is_file():
         known = sorted(path.parent.name for path in runs.glob("*/study.db"))
         have = ", ".join(known) if known else "none"
         if there := kind_of_path(name):
             wanted = "a table or a study's name" if or_table else "a study's name"
-            raise InputError(f"{shown(name)} is a {there}, where {wanted} is wanted; {runs} has {have}.")
+            raise InputError(f"{shown(name)} is a {there}, not {wanted}; studies in {runs}: {have}.")
         nothing = "neither a file nor a study" if or_table else "no study"
-        raise InputError(f"there is {nothing} called {shown(name)}; {runs} has {have}.")
+        raise InputError(f"there is {nothing} called {shown(name)}; studies in {runs}: {have}.")
     return TrialStore.existing(storage or sqlite_url(file), name)

@@ -1,4 +1,4 @@
-"""When a running job is stopped: it hangs, it takes too long, or it can no longer win."""
+"""When a running job is stopped: it hangs, or it can no longer win."""
 
 from __future__ import annotations
 
@@ -9,49 +9,49 @@ from typing import Final
 from tuner.core.outcomes import Outcome
 from tuner.launch.contract import JobStatus
 
-START: Final = 900.0
-"""Seconds that a job may take to show its first progress while nobody knows better."""
+DEFAULT_MAX_START: Final = 900.0
+"""Seconds that a job may take to show its first progress before any job was measured."""
 
-LONGER: Final = 3.0
-"""Times the longest start so far."""
+MAX_START_RATIO: Final = 3.0
+"""A job may take this many times the longest start so far."""
 
-STILL: Final = 6.0
-"""Iterations, by the upper end of the estimate, without any progress after which a job is taken for hung."""
+MAX_STALLED_ITERATIONS: Final = 6.0
+"""Iterations, by the upper end of the estimate, without progress after which a job counts as hung."""
 
-LEAST: Final = 30.0
-"""Seconds; nothing is taken for hung sooner."""
+MIN_PATIENCE: Final = 30.0
+"""Seconds without progress before which no job counts as hung."""
 
-TELLING: Final = 0.25
+MIN_FORECAST_SHARE: Final = 0.25
 """Share of an iteration from which on its end is forecast."""
 
-TRUST: Final = 0.95
-"""Of a forecast, as a lower bound."""
+FORECAST_MARGIN: Final = 0.95
+"""Share of a forecast that is taken as a lower bound."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Watchdog:
-    """What is known of a running job's progress, and how long it may stand still."""
+    """The progress of a running job, and how long it may stall."""
 
     start: float
-    """Seconds that it may take until the first iteration is over."""
+    """Seconds that the job may stall until its first iteration is over."""
     step: float
-    """Seconds that it may stand still afterwards."""
+    """Seconds that it may stall afterwards."""
     began: float | None = None
     iterations: int = 0
     seconds_in: float = 0.0
     share: float | None = None
-    still: float = 0.0
-    """Seconds since it last moved."""
+    stalled: float = 0.0
+    """Seconds since the last progress."""
     next_look: float = 1e9
 
     @classmethod
     def of(cls, seconds: float, starts: Sequence[float]) -> Watchdog:
-        """For a job whose iteration takes at most about so many seconds, after jobs that took so long to start."""
-        step = max(LEAST, STILL * seconds)
-        return cls(start=step + (LONGER * max(starts) if starts else START), step=step)
+        """Return the watchdog of a job with iterations of at most `seconds`, after jobs with these start times."""
+        step = max(MIN_PATIENCE, MAX_STALLED_ITERATIONS * seconds)
+        return cls(start=step + (MAX_START_RATIO * max(starts) if starts else DEFAULT_MAX_START), step=step)
 
     def seen(self, status: JobStatus, now: float) -> Watchdog:
-        """The same after another look."""
+        """Return the watchdog after another look at the job."""
         moved = status.moved if status.moved is not None else status.began
         return replace(
             self,
@@ -59,8 +59,8 @@ class Watchdog:
             iterations=status.iterations,
             seconds_in=status.seconds_in,
             share=status.share,
-            still=now - moved if moved is not None else 0.0,
-            next_look=max(0.05, 0.25 * self.step / STILL),
+            stalled=now - moved if moved is not None else 0.0,
+            next_look=max(0.05, 0.25 * self.step / MAX_STALLED_ITERATIONS),
         )
 
 
@@ -71,28 +71,31 @@ class StopDecision:
     outcome: Outcome
     reason: str
     forecast: float | None = None
+    """Predicted seconds of the iteration under way."""
 
 
-def verdict(watch: Watchdog, stops: Callable[[float, int], bool], iterations: Sequence[int]) -> StopDecision | None:
-    """Whether to stop a job; None lets it go on.
+def verdict(
+    watch: Watchdog, cannot_win: Callable[[float, int], bool], iterations: Sequence[int]
+) -> StopDecision | None:
+    """Return why to stop a job, or None to let it go on.
 
-    `stops` says whether a measured iteration that takes at least so many seconds can no longer win.
+    `cannot_win` takes the least seconds of a measured iteration and its number.
     """
     patience = watch.step if watch.iterations else watch.start
-    if watch.still > patience:
-        done = f"after iteration {watch.iterations}" if watch.iterations else "before its first iteration was over"
+    if watch.stalled > patience:
+        where = f"after iteration {watch.iterations}" if watch.iterations else "before the end of iteration 1"
         return StopDecision(
-            outcome=Outcome.HUNG, reason=f"no progress for {watch.still:,.0f} s {done}; {patience:,.0f} s are allowed"
+            outcome=Outcome.HUNG, reason=f"no progress for {watch.stalled:,.0f} s {where} (limit {patience:,.0f} s)"
         )
-    under_way = watch.iterations + 1
-    if under_way not in iterations:
+    current = watch.iterations + 1
+    if current not in iterations:
         return None
-    forecast = watch.seconds_in / watch.share if watch.share and watch.share >= TELLING else None
-    least = max(watch.seconds_in, TRUST * forecast if forecast else 0.0)
-    if len(iterations) == 1 and stops(least, under_way):
+    forecast = watch.seconds_in / watch.share if watch.share and watch.share >= MIN_FORECAST_SHARE else None
+    least = max(watch.seconds_in, FORECAST_MARGIN * forecast if forecast else 0.0)
+    if len(iterations) == 1 and cannot_win(least, current):
         return StopDecision(
             outcome=Outcome.PRUNED,
-            reason=f"iteration {under_way} takes {least:,.1f} s or more, too long to beat the best",
+            reason=f"iteration {current} takes at least {least:,.1f} s, too slow to beat the best",
             forecast=forecast,
         )
     return None

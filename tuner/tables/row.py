@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from tuner.core.domain import Cluster, MemoryKind, Topology, Workload
+from tuner.core.errors import InputError
 
 Status = Literal["OK", "OOM", "FAIL", "HANG"]
 
@@ -87,6 +88,19 @@ class Defaults:
     """What a table leaves out and its reader knows, by column of the format; the cells of a row win."""
 
     cells: Mapping[str, str]
+
+    @classmethod
+    def parse(cls, settings: Iterable[str]) -> Defaults:
+        """Return the defaults that `COLUMN=VALUE` settings give."""
+        cells: dict[str, str] = {}
+        for setting in settings:
+            column, sign, value = setting.partition("=")
+            if not sign or not value or column not in COLUMNS:
+                raise InputError(
+                    f"--default {setting!r} is not COLUMN=VALUE with a column of the table format, such as gpu."
+                )
+            cells[column] = value
+        return cls(cells=cells)
 
 
 def write_csv(columns: Sequence[str], rows: Iterable[Mapping[str, str]]) -> str:

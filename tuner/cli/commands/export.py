@@ -48,7 +48,7 @@ def export(study: StudyResult, key: str | None, output: str | None, launched_by:
     from tuner.export.api import production_run
     from tuner.export.bundle import bundle
 
-    ranked = study.place_of(key) if key else study.best
+    ranked = study.ranked(key) if key else study.best
     if ranked is None:
         raise NothingUsable(f"study {study.name} has no measured topology to export.")
     run = production_run(study, ranked)

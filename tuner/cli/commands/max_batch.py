@@ -186,7 +186,7 @@ def _by_jobs(space: Space, given: dict[str, Any]) -> MaxBatchResult:
     from tuner.sizing.jobs import jobs_of
     from tuner.sizing.options import only_option, stacked
     from tuner.sizing.probes import usable_bytes
-    from tuner.study.setup import duration, iterations_of
+    from tuner.study.settings import duration, iterations_of
 
     topology = only_option(space, zero=0)
     workload = stacked(space.workload, given["stack"] or "megatron", zero=topology.zero)

@@ -1,7 +1,6 @@
-"""Trials told to MLflow or Weights & Biases as they end, by Optuna's own integrations, which are installed apart.
+"""Log finished trials to MLflow or Weights & Biases through Optuna's integrations, which are separate packages.
 
-A tracker is a looking-glass and never the truth: what it misses stands in the study, and a tracker that fails is left
-alone while the study goes on.
+The study's storage stays the single source of truth. If the tracker fails, the study continues without it.
 """
 
 from __future__ import annotations
@@ -18,11 +17,11 @@ from tuner.study.store.trial_store import TrialStore
 
 TRACKERS: Final = ("mlflow", "wandb")
 METRIC: Final = "days"
-"""What the objective is called there."""
+"""Name of the objective in the tracker."""
 
 
 class Tracker:
-    """One of the two, opened for the study of a name."""
+    """An experiment tracker, opened for one study."""
 
     def __init__(self, name: str, study: str) -> None:
         if name not in TRACKERS:
@@ -31,29 +30,29 @@ class Tracker:
         self._study: optuna.Study | None = None
         try:
             with warnings.catch_warnings():
-                # Optuna means to drop its integrations in version 6, which is not the user's to read in a search.
+                # Optuna warns that version 6 drops its integrations.
                 warnings.simplefilter("ignore")
-                self._tell: Callable[..., None] = _mlflow() if name == "mlflow" else _wandb(study)
+                self._log: Callable[..., None] = _mlflow() if name == "mlflow" else _wandb(study)
         except ImportError:
             raise MissingDependency(
                 f"--track {name} needs {name} and Optuna's integration: pip install optuna-integration {name}."
             ) from None
         except Exception as error:  # whatever a server, an account or a file has to say
-            raise InputError(f"--track {name} cannot begin: {_first_line(error)}.") from None
+            raise InputError(f"--track {name} cannot start: {_first_line(error)}.") from None
 
-    def tell(self, study: TrialStore, number: int) -> str | None:
-        """Tell of a trial that has ended; why it could not be told, where it could not."""
+    def log(self, store: TrialStore, number: int) -> str | None:
+        """Log a finished trial; return the problem as a sentence where that fails, else None."""
         if self._study is None:
-            self._study = optuna.load_study(study_name=study.name, storage=study.storage)
-        trial = next(each for each in self._study.get_trials(deepcopy=False) if each.number == number)
+            self._study = optuna.load_study(study_name=store.name, storage=store.storage)
+        trial = next(frozen for frozen in self._study.get_trials(deepcopy=False) if frozen.number == number)
         try:
-            self._tell(self._study, trial)
-        except Exception as error:  # a server that is away costs its own figures and not the study
-            return f"{self.name} is told no more: {_first_line(error)}"
+            self._log(self._study, trial)
+        except Exception as error:  # whatever the tracker raises, the study continues
+            return f"{self.name} failed, and the study continues without it: {_first_line(error)}"
         return None
 
     def close(self) -> None:
-        """Send what waits."""
+        """Send what is buffered."""
         if self.name == "wandb":
             import wandb
 
@@ -62,22 +61,22 @@ class Tracker:
 
 
 def _mlflow() -> Callable[..., None]:
-    """One experiment a study, one run a trial; `MLFLOW_TRACKING_URI` says where."""
+    """Return a callback that logs one run per trial into an experiment per study, at `MLFLOW_TRACKING_URI`."""
     from optuna_integration.mlflow import MLflowCallback
 
-    told: Callable[..., None] = MLflowCallback(metric_name=METRIC)
-    return told
+    callback: Callable[..., None] = MLflowCallback(metric_name=METRIC)
+    return callback
 
 
 def _wandb(study: str) -> Callable[..., None]:
-    """One run a search; `WANDB_MODE`, `WANDB_PROJECT` and the like are wandb's own."""
+    """Return a callback that logs a search as one run; `WANDB_MODE`, `WANDB_PROJECT` and the like configure wandb."""
     from optuna_integration.wandb import WeightsAndBiasesCallback
 
     settings: dict[str, Any] = {"console": "off", "silent": True}
-    told: Callable[..., None] = WeightsAndBiasesCallback(
+    callback: Callable[..., None] = WeightsAndBiasesCallback(
         metric_name=METRIC, wandb_kwargs={"name": study, "settings": settings}
     )
-    return told
+    return callback
 
 
 def _first_line(error: Exception) -> str:

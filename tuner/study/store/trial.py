@@ -1,4 +1,4 @@
-"""A trial as the product knows it: what was proposed and why, and what came of it. Storage keeps it as attributes."""
+"""One trial of a study: the proposal and the result of its job, and their JSON in the storage."""
 
 from __future__ import annotations
 
@@ -6,79 +6,55 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any, Final, Literal
 
-from tuner.core.outcomes import Outcome
+from tuner.core.outcomes import Failure, Measurement, Outcome
+from tuner.launch.contract import JobResult
 
-Kind = Literal["search", "reference", "final"]
-"""Why a job was proposed: to find a better one, to see whether the cluster has changed, to tell the best few apart."""
+ProposalKind = Literal["search", "reference", "final"]
+"""Why a job is proposed: to find a better topology, to detect drift, or to separate the leader from its rivals."""
 
 _EARLIER_NAMES: Final = {"held": "elapsed", "again": "retried"}
-"""Fields of an ending under the names that studies of earlier versions store."""
+"""Fields of a result under the names that studies of earlier versions store."""
+
+_STORED_AS_IS: Final = ("objective", "forecast", "elapsed", "node_hours", "retried", "clock", "simulated")
+"""Fields of a result that a study stores without conversion, beside those of its measurement and failure."""
 
 NOT_RUN: Final = frozenset({Outcome.REJECTED})
-"""Outcomes of trials that were never launched and count in no budget."""
+"""Outcomes of trials that were never launched and do not count against the budget."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Proposal:
-    """What is to be launched, and why."""
+    """A topology to launch, and why."""
 
     key: str
     params: Mapping[str, Any]
     """The value on each axis."""
     topology: Mapping[str, Any]
     candidate: int = -1
-    """Its place in the pool."""
+    """Index in the candidate pool."""
     nodes: int = 0
-    kind: Kind = "search"
+    kind: ProposalKind = "search"
     repeat: int = 0
-    """How many times the same topology was proposed before."""
+    """How many times the same topology was launched before."""
     setting: int = 0
-    """The part of the pool that the candidate is of."""
+    """Index of the part of the pool that holds the candidate."""
     why: str = ""
     estimate_sec: float | None = None
     estimate_low: float | None = None
     estimate_high: float | None = None
-    """Between them 80% of measurements are expected."""
+    """80% of measurements are expected between the two."""
     estimate_gib: float | None = None
     out_of_memory: float | None = None
-    """Probability."""
+    """Probability of running out of memory."""
     tag: str = ""
-    """The job's, by which it is found again."""
+    """Unique name of the job, by which another process finds it."""
     worker: Mapping[str, Any] = field(default_factory=dict)
-    """The process that watches it: host, pid and when that began."""
+    """The process that owns the job: host, pid and start time."""
 
     @property
     def claim(self) -> tuple[str, int, int]:
-        """What no two trials may share."""
+        """The identity that no two trials may share."""
         return self.key, self.setting, self.repeat
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Ending:
-    """What came of a trial."""
-
-    outcome: Outcome
-    objective: float | None = None
-    """Days until the training is finished, at equal compute."""
-    seconds: float | None = None
-    tflops: float | None = None
-    peak_memory: float | None = None
-    """Bytes on the fullest GPU."""
-    fullest: bool = True
-    """Whether they are that, and not a published figure of some GPU."""
-    iterations: tuple[int, ...] = ()
-    reason: str = ""
-    evidence: str = ""
-    forecast: float | None = None
-    """Seconds of one iteration that a pruned job was heading for."""
-    elapsed: float = 0.0
-    """Seconds for which its nodes were held."""
-    node_hours: float = 0.0
-    retried: str = ""
-    """Why its job was begun anew, and which nodes failed under it; empty where it was not."""
-    clock: float = 0.0
-    """When it ended, by the launcher's clock."""
-    simulated: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,54 +63,77 @@ class Trial:
 
     number: int
     proposal: Proposal
-    ending: Ending | None = None
-    """None: it is running, or whoever watched it is gone."""
+    result: JobResult | None = None
+    """None while the job runs, or where the process that owned it is gone."""
     handle: str | None = None
-    """The launcher's word for its job, once it has one."""
+    """The launcher's handle of the job, once there is one."""
 
     @property
     def launched(self) -> bool:
-        """Whether it counts in a budget."""
-        return self.ending is None or self.ending.outcome not in NOT_RUN
+        """Whether the trial counts against the budget."""
+        return self.result is None or self.result.outcome not in NOT_RUN
 
     @property
     def measured(self) -> bool:
-        """Whether it has a time."""
-        return self.ending is not None and self.ending.outcome is Outcome.MEASURED
+        """Whether the trial has a measured time."""
+        return self.result is not None and self.result.outcome is Outcome.MEASURED
 
     @property
     def seconds(self) -> float:
-        """Of one iteration; only of a measured trial."""
-        if self.ending is None or self.ending.seconds is None:
-            raise ValueError(f"trial {self.number} has no time")
-        return self.ending.seconds
+        """Measured seconds per iteration; raises `ValueError` for a trial without a measurement."""
+        if self.result is None or self.result.seconds is None:
+            raise ValueError(f"trial {self.number} has no measured time")
+        return self.result.seconds
 
 
-def ending_document(ending: Ending) -> dict[str, Any]:
-    """An ending as JSON; `held` and `again` are the names that earlier versions read."""
-    document = {**asdict(ending), "outcome": ending.outcome.value, "iterations": list(ending.iterations)}
+def result_document(result: JobResult) -> dict[str, Any]:
+    """Return a job's result as JSON, with the field names of earlier versions beside today's."""
+    measurement = result.measurement
+    document: dict[str, Any] = {
+        "outcome": result.outcome.value,
+        "seconds": result.seconds,
+        "tflops": measurement.tflops if measurement else None,
+        "peak_memory": result.peak_memory,
+        "fullest": measurement.fullest if measurement else True,
+        "iterations": list(measurement.iterations) if measurement else [],
+        "reason": result.reason,
+        "evidence": result.evidence,
+        **{name: getattr(result, name) for name in _STORED_AS_IS},
+    }
     return {**document, **{old: document[new] for old, new in _EARLIER_NAMES.items()}}
 
 
-def ending_of(document: Mapping[str, Any]) -> Ending:
-    """The ending of a document; what a later version has added is left out."""
-    known = {each.name for each in fields(Ending)}
+def result_of(document: Mapping[str, Any]) -> JobResult:
+    """Return the result that a document describes; fields that a later version added are ignored."""
     current = {**{new: document[old] for old, new in _EARLIER_NAMES.items() if old in document}, **document}
-    given = {name: value for name, value in current.items() if name in known}
-    given["outcome"] = Outcome(given["outcome"])
-    given["iterations"] = tuple(given.get("iterations", ()))
-    return Ending(**given)
+    reason, evidence = current.get("reason", ""), current.get("evidence", "")
+    measurement = None
+    if current.get("seconds") is not None:
+        measurement = Measurement(
+            seconds=current["seconds"],
+            iterations=tuple(current.get("iterations", ())),
+            tflops=current.get("tflops"),
+            peak_memory=current.get("peak_memory"),
+            fullest=current.get("fullest", True),
+            simulated=current.get("simulated", False),
+        )
+    return JobResult(
+        outcome=Outcome(current["outcome"]),
+        measurement=measurement,
+        failure=Failure(kind="", evidence=evidence, meaning=reason) if reason or evidence else None,
+        **{name: current[name] for name in _STORED_AS_IS if name in current},
+    )
 
 
 def proposal_document(proposal: Proposal) -> dict[str, Any]:
-    """A proposal as JSON holds it; the axes stand apart."""
+    """Return a proposal as JSON; its `params` are stored as the trial's parameters."""
     document = asdict(proposal)
     del document["params"]
     return document
 
 
 def proposal_of(document: Mapping[str, Any], params: Mapping[str, Any]) -> Proposal:
-    """The proposal of a document."""
-    known = {each.name for each in fields(Proposal)}
+    """Return the proposal that a document and a trial's parameters describe."""
+    known = {spec.name for spec in fields(Proposal)}
     given = {name: value for name, value in document.items() if name in known}
     return Proposal(**{**given, "params": dict(params)})

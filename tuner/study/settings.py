@@ -1,0 +1,147 @@
+"""The settings of one study, as the command line and the Python API build them."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from tuner.core.errors import InputError, UnknownName
+from tuner.core.text import shown
+from tuner.costmodel.calibration import Calibration
+from tuner.launch.virtual.simulated import SpeedChange
+from tuner.search.samplers import SAMPLERS
+from tuner.space.space import Space
+from tuner.study.limits import Limits
+from tuner.tables import Table
+
+LAUNCHERS: Final = ("simulated", "replay", "local", "hostfile", "slurm")
+
+STUDY_NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")
+"""What a study may be called: its name is also the name of its folder."""
+
+MAX_SEED: Final = 2**32 - 1
+"""The largest seed that every sampler accepts."""
+
+_ONLY_WITH: Final = {
+    "hostfile": ("hostfile", "--hostfile"),
+    "site_profile": ("slurm", "--site-profile"),
+    "within_allocation": ("slurm", "--within-allocation"),
+}
+"""Settings that belong to one launcher."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class StudySettings:
+    """What to search, on what, within which limits, and where to keep the study."""
+
+    space: Space
+    limits: Limits
+    launcher: str = "simulated"
+    table: Table | None = None
+    """The measured table that `replay` plays back."""
+    group: str | None = None
+    """The group of the table's rows to search."""
+    study: str | None = None
+    """The study's name; None derives one from the launcher, the model and the cluster."""
+    runs: Path = Path("runs")
+    storage: str | None = None
+    """URL of the database; None keeps a SQLite file in the study's folder."""
+    sampler: str = "guided"
+    seed: int = 0
+    jobs: int = 1
+    """Jobs that run at the same time."""
+    iterations: tuple[int, ...] = (2,)
+    """Iterations that are measured."""
+    retry_hang_sync: bool = False
+    """Whether a job that hung is retried once with CUDA_LAUNCH_BLOCKING=1."""
+    drift: SpeedChange | None = None
+    """A change of speed of the simulated cluster."""
+    command: str | None = None
+    """Template of the user's own trainer."""
+    hostfile: Path | None = None
+    over: str = "pdsh"
+    """How DeepSpeed's launcher reaches the machines of the hostfile."""
+    site_profile: Path | None = None
+    """TOML file with what the site's Slurm requires of every job."""
+    within_allocation: bool = False
+    """Whether jobs run as steps of the Slurm allocation that this process runs in."""
+    calibration: Calibration | None = None
+    track: str | None = None
+    """An experiment tracker that receives every finished trial: mlflow or wandb."""
+
+    @property
+    def name(self) -> str:
+        """The study's name: the given one, or one that the same settings always produce."""
+        if self.study is not None:
+            return self.study
+        if self.launcher == "replay":
+            words = [self.launcher, Path(self.table.name).stem if self.table else "", self.group or ""]
+        else:
+            cluster = self.space.cluster
+            words = [self.launcher, self.space.workload.model.name, f"{cluster.nodes}x{cluster.gpus_per_node}"]
+        words = [re.sub(r"[^A-Za-z0-9_.]+", "-", word).strip("-.") for word in (*words, f"seed{self.seed}")]
+        return "-".join(word for word in words if word)[:100]
+
+    @property
+    def folder(self) -> Path:
+        """The study's folder."""
+        return self.runs / self.name
+
+    def check(self) -> None:
+        """Raise an `InputError` for settings that cannot work together."""
+        if self.sampler not in SAMPLERS:
+            raise UnknownName("sampler", self.sampler, SAMPLERS)
+        if self.launcher not in LAUNCHERS:
+            raise UnknownName("launcher", self.launcher, LAUNCHERS)
+        if self.jobs < 1:
+            raise InputError(f"--jobs must be at least 1 (got {self.jobs}).")
+        if not 0 <= self.seed <= MAX_SEED:
+            raise InputError(f"--seed must be between 0 and {MAX_SEED:,} (got {shown(self.seed)}).")
+        if self.study is not None and not STUDY_NAME.fullmatch(self.study):
+            raise InputError(
+                f"--study {shown(self.study)} is not a valid name: use at most 100 letters, digits, dots, dashes and "
+                "underscores, and do not start with a dot or a dash."
+            )
+        if self.launcher == "replay" and self.table is None:
+            raise InputError("--launcher replay needs a table of measurements: give one with --table FILE.")
+        if self.launcher != "replay" and self.table is not None:
+            raise InputError(f"--table requires --launcher replay, not {self.launcher}.")
+        for setting, (launcher, option) in _ONLY_WITH.items():
+            if getattr(self, setting) and self.launcher != launcher:
+                raise InputError(f"{option} requires --launcher {launcher}, not {self.launcher}.")
+        if self.launcher == "hostfile" and (self.hostfile is None or self.command is not None):
+            raise InputError(
+                "--launcher hostfile runs tuner's own worker on the hosts of a hostfile: give --hostfile FILE and no "
+                "--command."
+            )
+        if self.command is not None and self.launcher not in ("local", "slurm"):
+            raise InputError("--command runs real jobs: give --launcher local or --launcher slurm with it.")
+
+
+def iterations_of(text: str) -> tuple[int, ...]:
+    """Return the measured iterations that `2` or `2-5` names."""
+    if not (match := re.fullmatch(r"([0-9]{1,4})(?:-([0-9]{1,4}))?", text.strip())):
+        raise InputError(f"--iterations {shown(text)} is neither a number nor a range such as 2-5.")
+    first, last = int(match[1]), int(match[2] or match[1])
+    if last < first:
+        raise InputError(f"--iterations: the range {first}-{last} runs backwards; write {last}-{first}.")
+    if first < 2:
+        raise InputError(f"--iterations {text}: iteration 1 is warm-up and is never measured; begin with 2.")
+    return tuple(range(first, last + 1))
+
+
+def duration(text: str, option: str) -> float:
+    """Return the seconds in `90m`, `4h` or `2d`."""
+    units: dict[str, float] = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+    if not (match := re.fullmatch(r"([0-9]{1,6}(?:\.[0-9]{1,6})?)\s*([smhd])", text.strip())):
+        raise InputError(f"{option} {shown(text)} is not a duration such as 90m, 4h or 2d.")
+    return float(match[1]) * units[match[2]]
+
+
+def drift_of(text: str) -> SpeedChange:
+    """Return the change of speed that `1.05@20` names: 5% slower from the 21st job on."""
+    if not (match := re.fullmatch(r"([0-9]{1,6}(?:\.[0-9]{1,6})?)@([0-9]{1,6})", text.strip())):
+        raise InputError(f"--drift {shown(text)} is not FACTOR@JOBS such as 1.05@20.")
+    return SpeedChange(factor=float(match[1]), after_jobs=int(match[2]))
