@@ -75,7 +75,7 @@ def test_nodes_that_failed_and_trials_that_were_run_again_stand_in_the_answer_an
     arguments = ("optimize", "--nodes", "4", "--model", "gpt-1.3b", "--budget", "3", "--study", "s")
     assert "Left out" not in run(*arguments, "--runs", str(tmp_path)).out
     (tmp_path / "s" / "slurm-excluded.json").write_text('{"n7": "down, not responding"}')
-    told = "Left out, for they have failed: n7 (down, not responding)."
+    told = "Failed nodes are excluded: n7 (down, not responding)."
     assert told in run(*arguments, "--runs", str(tmp_path)).out
     assert told in run("report", "s", "--runs", str(tmp_path)).out
     assert told in (tmp_path / "s" / "report" / "report.md").read_text()
@@ -88,7 +88,7 @@ def test_nodes_that_failed_and_trials_that_were_run_again_stand_in_the_answer_an
         for trial in kept.trials()
     ]
     kept.close()
-    assert incidents({}, trials[1:2]) == "Trial 1 was run again (n7 failed)."
+    assert incidents({}, trials[1:2]) == "Jobs were retried: trial 1 (n7 failed)."
     assert incidents({}, []) == ""
 
 
@@ -298,7 +298,7 @@ def test_a_training_of_hours_is_told_in_hours_wherever_it_is_told(run: Run, tmp_
     small = ("--model", "gpt-1.3b", "--nodes", "4", "--tokens", "2e10", "--budget", "4")
     kept = ("--runs", str(tmp_path))
     searched = run("optimize", *small, "--study", "s", *kept).out
-    found = re.search(r"an iteration, ([0-9.]+ hours) \(([0-9.]+ to [0-9.]+)\)", searched)
+    found = re.search(r"per iteration, ([0-9.]+ hours) \(([0-9.]+ to [0-9.]+)\)", searched)
     assert found, searched
     said = run("report", "s", *kept).out
     assert f"{found[1]} for 20 billion tokens" in said
@@ -344,7 +344,7 @@ def test_a_study_that_measured_nothing_still_has_a_report(run: Run, tmp_path: Pa
 def test_an_unknown_study_is_refused_with_those_there_are(run: Run, tmp_path: Path) -> None:
     said = run("report", "nobody", "--runs", str(study_in(tmp_path)))
     assert said.code == 2
-    assert "has bloom-48" in said.err
+    assert ": bloom-48." in said.err
 
 
 def test_a_report_that_cannot_be_written_says_so(run: Run, tmp_path: Path) -> None:

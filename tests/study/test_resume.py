@@ -32,11 +32,7 @@ from tests.studies import (
     url_of,
 )
 from tuner.core.outcomes import Outcome
-from tuner.space.build import space_for
-from tuner.space.rules import RuleSet
 from tuner.study.limits import Limits
-from tuner.study.settings import StudySettings
-from tuner.study.setup import open_loop
 from tuner.study.store.owner import gone, this_worker
 from tuner.study.store.storage import sqlite_url
 from tuner.study.store.trial import Proposal, Trial
@@ -148,20 +144,6 @@ def test_a_worker_of_another_machine_is_gone_once_it_gives_no_sign_of_life(tmp_p
     trials = kept(url, "far")
     assert_lawful(trials, budget=5)
     assert outcomes(trials)[Outcome.CANCELLED] == 1
-
-
-def test_a_study_begun_before_a_policy_goes_on_without_it(tmp_path: Path) -> None:
-    """Its topologies are numbered as they were, and its settings do not differ from the same command's of today."""
-    space = space_for(settings=["tp=8", "pp=12", "vpp=1", "zero=1", "recompute=full"], exact_nodes=True)
-    settings = StudySettings(space=space, limits=Limits(budget=1), study="old", runs=tmp_path)
-    with open_loop(settings, lambda _event: None) as loop:
-        before = len(loop.pool)
-        stored = loop.store.settings
-        del stored["rules"]["policies"]
-        loop.store.set_attribute("settings", stored)
-    with open_loop(settings, lambda _event: None) as loop:
-        pool = loop.pool
-    assert len(pool) == replace(space, rules=RuleSet(allowed=frozenset(["head-size"]))).count() > before
 
 
 DIES = """

@@ -63,18 +63,21 @@ def _where(study: StudyResult, loop: StudyLoop) -> str:
 
 def _answer(study: StudyResult) -> list[str]:
     """Return the best topology of the model as it is, its rivals, its gain, and what other models would gain."""
+    from tuner.cli.output import tokens_origin
+    from tuner.core.quantity import format_count
     from tuner.core.text import between, listed, seconds
 
     own = study.best_of_own_model
     best = study.best
     assert best is not None  # noqa: S101 - the caller has asked
+    tokens = f"{format_count(study.workload.training_tokens)} tokens{tokens_origin(study.workload)}"
     if own is None:
-        heads = study.workload.model.heads
-        lines = [f"No topology of the model as it is, with {heads} heads, was measured."]
+        lines = [f"No topology of the model as it is, with {study.workload.model.heads} heads, was measured."]
     else:
+        which = f" with {_model(study, own)}" if study.trains_other_models else ""
         lines = [
-            f"{own.key} is the fastest{' with ' + _model(study, own) if study.trains_other_models else ''}: "
-            f"{seconds(own.seconds)} s per iteration, {between(own.days, own.low, own.high)} for {_tokens(study)}."
+            f"{own.key} finishes soonest{which}: {seconds(own.seconds)} s per iteration, "
+            f"{between(own.days, own.low, own.high)} for {tokens}."
         ]
     if own is best and study.ties:
         names = [ranked.key for ranked in study.ties]
@@ -115,15 +118,6 @@ def _model(study: StudyResult, ranked: RankedTrial) -> str:
     own = study.workload.model
     same_shape = (model.hidden, model.layers) == (own.hidden, own.layers)
     return f"{model.heads} heads" + ("" if same_shape else f", hidden {model.hidden} and {model.layers} layers")
-
-
-def _tokens(study: StudyResult) -> str:
-    """Return the number of tokens that the days assume."""
-    from tuner.study.leaderboard import size
-
-    workload = study.workload
-    assumed = "" if workload.tokens else " (20 per parameter)"
-    return f"{size(int(workload.training_tokens))} tokens{assumed}"
 
 
 def _row(ranked: RankedTrial, per_day: float) -> tuple[object, ...]:
