@@ -116,8 +116,11 @@ def test_the_commands_of_a_page_run_in_order_and_print_what_it_shows(
     for language, text in _blocks(page):
         if language == "text":
             assert printed is not None, f"{page.name} shows output of no command: {text}"
-            for part in (part for line in text.splitlines() for part in line.split("...")):
-                assert " ".join(part.split()) in printed, part
+            position = 0
+            for part in (" ".join(part.split()) for line in text.splitlines() for part in line.split("...")):
+                found = printed.find(part, position)
+                assert found >= 0, f"{page.name} shows, and the command does not print (or not in this order): {part}"
+                position = found + len(part)
         commands = _commands(text) if language == "sh" else []
         for command in commands:
             said = run(*shlex.split(command)[1:])
