@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import re
 import shutil
@@ -92,13 +93,79 @@ def test_the_command_that_trained_bloom_comes_out_of_its_topology() -> None:
 @pytest.mark.parametrize("format_name", FORMATS)
 def test_the_files_of_each_format_are_these(format_name: str) -> None:
     """Golden. `TUNER_GOLDEN=1` writes them anew."""
-    run = bloom("tp8-pp12-dp4-mbs2-z1", model="bloom-14336x72") if format_name == "megatron-lm" else bloom()
+    run = bloom("tp8-pp12-vpp2-dp4-mbs2-z1-sp", model="bloom-14336x72") if format_name == "megatron-lm" else bloom()
     for name, text in bundle(run, format_name).items():
         path = GOLDEN / format_name / name
         if os.environ.get("TUNER_GOLDEN"):
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text)
         assert text == path.read_text(), name
+
+
+def flag_values(run: ProductionRun) -> dict[str, str]:
+    return {name: " ".join(values) for name, *values in megatron_lm(run)}
+
+
+@pytest.mark.parametrize(("pp", "vpp", "layers"), [(12, 1, None), (12, 2, "3"), (12, 3, "2"), (6, 4, "3"), (4, 9, "2")])
+def test_virtual_stages_hold_layers_over_pp_times_vpp(pp: int, vpp: int, layers: str | None) -> None:
+    """72 layers / (pp x vpp); without virtual stages, no flag."""
+    interleaved = f"-vpp{vpp}" if vpp > 1 else ""
+    dp = 4 * 12 // pp
+    flags = flag_values(bloom(f"tp8-pp{pp}{interleaved}-dp{dp}-mbs2-z1", model="bloom-14336x72"))
+    assert flags.get("--num-layers-per-virtual-pipeline-stage") == layers
+    assert flags["--pipeline-model-parallel-size"] == str(pp)
+
+
+def test_every_megatron_golden_file_with_virtual_stages_has_the_flag() -> None:
+    documents = [json.loads(path.read_text()) for path in sorted(GOLDEN.glob("megatron*/topology.json"))]
+    interleaved = [document for document in documents if document["topology"]["vpp"] > 1]
+    assert interleaved
+    for document, folder in zip(documents, sorted(GOLDEN.glob("megatron*")), strict=True):
+        topology, layers = document["topology"], document["model"]["layers"]
+        flag = f"--num-layers-per-virtual-pipeline-stage {layers // (topology['pp'] * topology['vpp'])}\n"
+        assert (flag in (folder / "launch.sbatch").read_text()) == (topology["vpp"] > 1)
+
+
+def test_the_flags_of_a_llama_are_these() -> None:
+    """Grouped-query attention, RMSNorm, SwiGLU, rotary positions, no biases, an untied output layer."""
+    run = bloom("tp8-pp4-dp4-mbs1-z1-sp-rsel", model="llama-3-70b", nodes=16, global_batch=512, precision="bf16")
+    flags = flag_values(run)
+    expected = {
+        "--num-layers": "80",
+        "--hidden-size": "8192",
+        "--num-attention-heads": "64",
+        "--num-query-groups": "8",
+        "--ffn-hidden-size": "28672",
+        "--seq-length": str(run.workload.model.seq),
+        "--normalization": "RMSNorm",
+        "--position-embedding-type": "rope",
+        "--global-batch-size": "512",
+        "--micro-batch-size": "1",
+        "--train-samples": str(-(-366 * 10**9 // run.workload.model.seq)),
+        "--lr-warmup-samples": str(round(0.005 * run.samples)),
+        "--save-interval": "103",  # 3 h at 105 s
+    }
+    assert {name: flags[name] for name in expected} == expected
+    for name in ("--swiglu", "--untie-embeddings-and-output-weights", "--disable-bias-linear", "--sequence-parallel"):
+        assert flags[name] == ""
+    assert flags["--recompute-activations"] == flags["--use-distributed-optimizer"] == flags["--bf16"] == ""
+    assert not {"--fp16", "--qk-layernorm", "--add-qkv-bias", "--recompute-granularity"} & set(flags)
+
+
+@pytest.mark.parametrize(
+    ("make", "key", "given", "missing"),
+    [
+        (megatron_deepspeed, "tp8-pp12-vpp2-dp4-mbs2-z1", {}, "interleaved pipeline stages"),
+        (megatron_deepspeed, "tp8-pp12-dp4-mbs2-z1-sp", {}, "sequence parallelism"),
+        (megatron_deepspeed, "tp8-pp12-dp4-mbs2-z1-rsel", {}, "selective recompute"),
+        (megatron_lm, "tp8-pp1-dp48-mbs1-z2", {}, "ZeRO stage 2"),
+        (megatron_lm, "tp4-pp12-dp8-mbs2-z1", {"model": "bloom-176b"}, "ALiBi"),
+        (megatron_lm, "tp4-pp12-dp8-mbs2-z1", {"model": "bloom-176b"}, "embedding LayerNorm"),
+    ],
+)
+def test_a_property_without_a_flag_is_refused_by_name(make: Any, key: str, given: dict[str, str], missing: str) -> None:
+    with pytest.raises(InputError, match=missing):
+        make(bloom(key, **({"model": "bloom-14336x72"} | given)))
 
 
 @pytest.mark.parametrize("zero", range(4))
@@ -233,6 +300,15 @@ def test_the_expected_performance_is_the_measured_one() -> None:
     assert run.expected.low < best.seconds < run.expected.high
     assert run.expected.source == "simulated"
     assert run.workload.global_batch == 2048
+    assert run.samples == math.ceil(run.workload.training_tokens / 2048)
+    assert run.iterations == math.ceil(run.samples / 2048)
+    assert run.microbatches * run.topology.micro_batch * run.topology.dp == 2048
+    assert run.expected.days == pytest.approx(run.iterations * best.seconds / 86400, rel=1e-3)
+    # one iteration: the deviation of the mean and that of one run, added in quadrature, to 1.2816 deviations
+    deviation = math.log(best.high / best.low) / (2 * 1.2816)
+    both = math.hypot(1.2816 * deviation, 1.2816 * study.spread)
+    assert run.expected.high / best.seconds == pytest.approx(math.exp(both), rel=1e-9)
+    assert run.expected.low * run.expected.high == pytest.approx(best.seconds**2, rel=1e-9)
 
 
 def test_export_writes_the_winner_or_the_topology_that_is_named(run: Run, tmp_path: Path) -> None:
@@ -283,6 +359,13 @@ def test_measure_compares_a_log_with_the_exported_expectation(run: Run, tmp_path
         told = json.loads(run("measure", log, key, "--expect", str(tmp_path / "t.json"), "--json").out)
         assert told["expected"]["delivered"] is kept
     expected = read_expected(tmp_path / "t.json")
+    assert delivered(expected, 170.0, 63.0).delivered
+    assert not delivered(expected, 170.0, 63.1).delivered
+    assert delivered(expected, 171.7, None).delivered
+    assert not delivered(expected, 171.8, None).delivered
+    assert delivered(expected, 340.0, None).days == pytest.approx(2 * expected.days)
+    assert delivered(expected, 340.0, 30.0).sec_ratio == pytest.approx(2.0)
+    assert delivered(expected, 340.0, 30.0).memory_ratio == pytest.approx(0.5)
     assert not delivered(expected, 170.0, 70.0).delivered
     assert "higher than expected" in delivered(expected, 170.0, 70.0).sentences[1]
 
