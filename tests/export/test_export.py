@@ -306,7 +306,7 @@ def test_the_expected_performance_is_the_measured_one() -> None:
     assert run.expected.days == pytest.approx(run.iterations * best.seconds / 86400, rel=1e-3)
     # one iteration: the deviation of the mean and that of one run, added in quadrature, to 1.2816 deviations
     deviation = math.log(best.high / best.low) / (2 * 1.2816)
-    both = math.hypot(1.2816 * deviation, 1.2816 * study.spread)
+    both = math.hypot(1.2816 * deviation, 1.2816 * study.noise)
     assert run.expected.high / best.seconds == pytest.approx(math.exp(both), rel=1e-9)
     assert run.expected.low * run.expected.high == pytest.approx(best.seconds**2, rel=1e-9)
 

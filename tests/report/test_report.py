@@ -256,12 +256,12 @@ def test_best_so_far_is_the_least_mean_of_a_topologys_runs() -> None:
         if days is not None:
             runs.setdefault(key, []).append(days)
         assert best == pytest.approx(min(sum(own) / len(own) for own in runs.values()))
-    assert [key for key, own in zip(series.keys, series.leader, strict=True) if own] == [study.places[0].key] * 2
+    assert [key for key, own in zip(series.keys, series.leader, strict=True) if own] == [study.ranking[0].key] * 2
 
 
 def test_cluster_speed_compares_repeats_with_first_runs_and_others_with_estimates() -> None:
     study = opened("replayed")
-    study = replace(study, eras=(SpeedPeriod(first=4, factor=1.1),))
+    study = replace(study, speed_periods=(SpeedPeriod(first=4, factor=1.1),))
     series = cluster_speed(study)
     assert series is not None
     measured = [trial for trial in study.launched if trial.measured]
@@ -293,13 +293,13 @@ def test_every_plot_of_the_objective_names_its_unit_and_its_tokens(study: StudyR
 
 def test_the_dashboards_plots_mark_the_leader(study: StudyResult) -> None:
     """With one star for each of its runs, at what the run measured."""
-    best = study.places[0]
+    best = study.ranking[0]
     figures = graphs(study, rows_of(study))
     runs = [trial for trial in study.launched if trial.measured and trial.proposal.key == best.key]
     for name, axis in (("best-so-far", "y"), ("estimate-against-measurement", "x")):
         (star,) = [data for data in figures[name]["data"] if data["name"] == f"leader: {best.key}"]
         assert star["marker"]["symbol"] == "star"
-        values = [trial.seconds if axis == "x" else trial.ending.objective or 0.0 for trial in runs if trial.ending]
+        values = [trial.seconds if axis == "x" else trial.result.objective or 0.0 for trial in runs if trial.result]
         assert sorted(star[axis]) == pytest.approx(sorted(values))
     assert figures["where-the-time-goes"]["data"][0]["y"][0] == best.key
 
