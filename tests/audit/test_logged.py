@@ -51,11 +51,16 @@ def test_steady_iterations_are_no_outliers_whatever_the_first_one_takes() -> Non
 @pytest.mark.parametrize(
     ("more", "check", "severity", "said"),
     [
-        ({"lm_loss": "nan"}, "loss", "error", "iteration 4: the loss is no number"),
-        ({"number_of_skipped_iterations": "1"}, "skipped", "warning", "iteration 4: 1 step left out"),
-        ({"samples_per_second": "16.0"}, "samples", "error", "16 samples a second x 2 s are 32 samples, and the batch"),
-        ({"elapsed_time_per_iteration_(s)": "6.5"}, "outlier", "warning", "iteration 4 took 6.5 s, where the median"),
-        ({"elapsed_time_per_iteration_(s)": "0.02"}, "outlier", "warning", "iteration 4 took 0.02 s, where the median"),
+        ({"lm_loss": "nan"}, "loss", "error", "iteration 4: the loss is NaN"),
+        ({"number_of_skipped_iterations": "1"}, "skipped", "warning", "iteration 4: 1 step skipped"),
+        (
+            {"samples_per_second": "16.0"},
+            "samples",
+            "error",
+            "16 samples per second x 2 s are 32 samples, but the batch",
+        ),
+        ({"elapsed_time_per_iteration_(s)": "6.5"}, "outlier", "warning", "iteration 4 took 6.5 s, but the median"),
+        ({"elapsed_time_per_iteration_(s)": "0.02"}, "outlier", "warning", "iteration 4 took 0.02 s, but the median"),
     ],
 )
 def test_what_an_iteration_contradicts_is_found_at_its_line(
@@ -101,8 +106,8 @@ ARGUMENTS = """------------------------ arguments ------------------------
     ("world", "batch", "said"),
     [
         (384, 2048, []),
-        (320, 2048, ["tp(8) x pp(12) x cp(1) x dp(4) = 384 GPUs, and a world of 320"]),
-        (384, 2047, ["batch of 2047 does not divide by micro_batch x dp = 2 x 4 = 8"]),
+        (320, 2048, ["tp(8) x pp(12) x cp(1) x dp(4) = 384 GPUs, but a world size of 320"]),
+        (384, 2047, ["batch of 2047 is not a multiple of micro_batch x dp = 2 x 4 = 8"]),
     ],
 )
 def test_degrees_that_do_not_make_the_world_or_share_the_batch_are_found(
@@ -120,7 +125,10 @@ def test_tflops_by_another_formula_are_advice_and_by_none_an_error() -> None:
     known = [Contradiction(number, 90.0, 100.0, "it is an older formula") for number in (3, 5)]
     found = audit_run(run, [*known, Contradiction(4, 10.0, 100.0, "")])
     assert [(finding.line, finding.severity) for finding in found] == [(3, "advice"), (4, "error")]
-    assert "likewise in 1 more: it is an older formula" in found[0].message
+    assert (
+        "iteration 3 (and in 1 more) prints 90 TFLOPs, but its time gives 100.00: it is an older formula"
+        in found[0].message
+    )
 
 
 def test_the_tflops_of_a_whole_log_are_counted_again(run: Run) -> None:

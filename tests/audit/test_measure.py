@@ -86,7 +86,7 @@ def test_a_ramp_up_is_counted_by_the_batch_of_each_iteration(run: Run) -> None:
     for each in found["iterations"]:
         assert each["tflops"] == pytest.approx(each["tflops_logged"], abs=0.006)
     assert found["difference"] is None
-    assert "the log's batch is 16, 32 and 64, not 2048; TFLOPs go by it." in found["notes"]
+    assert "the log's batch is 16, 32 and 64, not 2048; TFLOPs use the log's." in found["notes"]
 
 
 def test_the_median_of_several_iterations_is_measured(run: Run) -> None:
@@ -179,7 +179,7 @@ def test_a_run_of_several_can_be_asked_for(run: Run) -> None:
 
 def test_ranks_that_differ_are_told(run: Run) -> None:
     assert (
-        "note: ranks differ by up to 2.1%, in iteration 2; the slowest counts."
+        "note: ranks differ by up to 2.1%, in iteration 2; the slowest is used."
         in run("measure", log("interleaved")).out
     )
 
@@ -206,7 +206,7 @@ def test_samples_a_second_become_seconds_by_the_batch(tmp_path: Path, run: Run) 
     lines = [line for line in Path(log("deepspeed-timer-older")).read_text().splitlines() if "Samples" in line]
     (tmp_path / "bare.log").write_text("\n".join(lines) + "\n")
     bare = str(tmp_path / "bare.log")
-    assert "the log has samples per second and no batch; give --global-batch." in run("measure", bare).err
+    assert "the log has samples per second but no batch; pass --global-batch." in run("measure", bare).err
     assert document(run, bare, "--global-batch", "512")["measurement"]["sec_per_iter"] == 4.0
 
 
@@ -226,13 +226,13 @@ def test_a_share_of_the_card_becomes_memory_where_the_card_is_known(run: Run) ->
 
 def test_a_rate_beyond_the_card_says_that_something_else_was_run(run: Run) -> None:
     said = run("measure", log("megatron-lm-mem-usages"), KEY)
-    assert "TFLOPs are more than a A100-80GB-SXM can: the log is of another job." in said.out
+    assert "TFLOPs exceed the peak of a A100-80GB-SXM: the log is from a different job." in said.out
 
 
 def test_a_key_that_is_not_the_logs_is_told(run: Run) -> None:
     found = document(run, log("megatron-deepspeed"), "tp4-pp12-mbs1-z1")
     assert found["key"] == "tp4-pp12-dp8-mbs1-z1"
-    assert "the log's own arguments say tp 8, not 4 and dp 4, not 8, as the key does." in found["notes"]
+    assert "the arguments in the log differ from the key: tp 8, not 4 and dp 4, not 8." in found["notes"]
 
 
 def test_what_the_user_says_stands_before_what_the_log_says(run: Run) -> None:
@@ -272,7 +272,7 @@ def test_a_long_log_shows_a_part_and_says_so(tmp_path: Path, run: Run) -> None:
 BAD_INPUT = [
     (("measure", "no/such.log"), 2, "there is no file no/such.log."),
     (("measure", str(LOGS)), 2, "logs is a folder; give the file in it that has the iterations."),
-    (("measure", str(LOGS / "README.md")), 1, "the log has no iterations; give the log of the rank that prints them."),
+    (("measure", str(LOGS / "README.md")), 1, "the log has no iterations; pass the log of the rank that prints them."),
     (("measure", "a\0b"), 2, "there is no file a b."),
     (("measure", EXAMPLE, "--iterations", "5-2"), 2, "the range 5-2 runs backwards; write 2-5."),
     (("measure", EXAMPLE, "--iterations", "5;2"), 2, "--iterations '5;2' is neither a range nor a list"),

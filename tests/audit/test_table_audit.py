@@ -15,12 +15,12 @@ from hypothesis import strategies as st
 
 from tests.conftest import ROOT, Run
 from tests.strategies import tables
-from tuner.audit import STAGES, Finding, audit, eras, fixed
+from tuner.audit import STAGES, Finding, audit, fixed, period_labels
+from tuner.audit.evidence import units_of
 from tuner.audit.expectation import expected_seconds
 from tuner.audit.flop_conventions import CONVENTIONS, NEWEST, OLDER
 from tuner.audit.formulas import formulas_in
-from tuner.audit.printed_row import PrintedRow, cases_of
-from tuner.audit.units import units_of
+from tuner.audit.printed_row import PrintedRow, printed_rows
 from tuner.tables import Table, read_table, table_of, write_csv
 
 TABLES = ROOT / "corpus"
@@ -61,7 +61,7 @@ def test_a_degree_that_makes_more_gpus_than_there_are_is_found_and_the_tflops_sa
     assert lines("degrees") == {"319"}
     assert cells(of_line("319", "degrees")) == {"dp": "4"}
     assert (
-        "= 640 GPUs, and 40 nodes of 8 have 320; its TFLOPs and seconds belong to 320"
+        "= 640 GPUs, but 40 nodes of 8 have 320; its TFLOPs and seconds are for 320"
         in of_line("319", "degrees").message
     )
 
@@ -74,7 +74,7 @@ def test_exchanged_seconds_and_tflops_are_found_by_the_twin_that_has_them_the_ot
 
 def test_one_row_by_the_older_formula_among_newer_ones_is_named_and_computed_anew() -> None:
     assert cells(of_line("341", "tflops")) == {"tflops": "117.38"}
-    assert "the older Megatron-DeepSpeed estimate" in of_line("341", "tflops").message
+    assert "the older Megatron-DeepSpeed formula" in of_line("341", "tflops").message
 
 
 def test_whole_groups_by_the_older_formula_are_told_once() -> None:
@@ -94,7 +94,7 @@ def test_time_per_sample_out_of_line_with_the_same_topology_at_another_batch_is_
 
 def test_identical_topologies_with_different_memory_are_found() -> None:
     assert lines("memory-twins") == {"475"}
-    assert "where line 94, of the same run, has 44" in of_line("475", "memory-twins").message
+    assert "but line 94, the same run, has 44" in of_line("475", "memory-twins").message
 
 
 def test_memory_that_falls_as_the_micro_batch_grows_is_found_and_the_odd_row_named() -> None:
@@ -114,19 +114,19 @@ def test_nothing_else_is_found_but_two_runs_that_differ_and_the_faster_day() -> 
 
 
 def test_a_day_on_which_the_whole_machine_was_faster_is_an_era() -> None:
-    labels = eras(BLOOM.rows)
+    labels = period_labels(BLOOM.rows)
     assert set(labels) == {"02-17", "02-25"}
     assert {row.index for row, era in zip(BLOOM.rows, labels, strict=True) if era == "02-25"} == {
         row.index for row in BLOOM.rows if "02-25" in row.group
     }
     (finding,) = [finding for finding in FOUND if finding.check == "era"]
-    assert "took 3.9 to 6.1% less on 02-25: a factor of 0.946" in finding.message
+    assert "took 3.9 to 6.1% less time on 02-25: a factor of 0.946" in finding.message
 
 
 def test_days_that_no_run_tells_apart_are_one_era() -> None:
     rows = [row for row in BLOOM.rows if "02-25" not in row.group]
-    assert len(set(eras(rows))) == 1
-    assert eras([]) == ()
+    assert len(set(period_labels(rows))) == 1
+    assert period_labels([]) == ()
 
 
 # ------------------------------------------------------------------------------------------------ the 104B report
@@ -144,20 +144,20 @@ def test_a_section_that_says_that_it_ran_another_model_is_left_out() -> None:
     assert finding.rows == (0, 1, 2, 3)
     assert all(repair.exclude for repair in finding.repairs)
     assert "ffn of about 21,723 makes 58B" in finding.suggestion
-    assert "586 s (line 35) where the stated run takes 688 elsewhere" in finding.message
+    assert "586 s (line 35), but the same run takes 688 s in line" in finding.message
 
 
 def test_a_table_without_its_report_still_shows_the_halved_sequence() -> None:
     """By the count alone: the group's unit makes these four rows half of what they print."""
     found = [finding for finding in audit(read_table(TABLES / "tr8-104b-v100.csv")) if finding.check == "tflops"]
     assert [finding.row for finding in found] == [0, 1, 2, 3]
-    assert all("computed with sequence 1024 in place of 2048" in finding.message for finding in found)
+    assert all("computed with sequence 1024 instead of 2048" in finding.message for finding in found)
 
 
 def test_a_value_stated_above_a_table_that_no_row_has_is_found() -> None:
     found = audit(read_table(ROOT / "tests/data/reports/bloom-prequel.md"))
     (finding,) = [finding for finding in found if finding.check == "stated-value"]
-    assert "states gbs 512, and all rows of the table below have 2048" in finding.message
+    assert "states gbs 512, but all rows of the table below have 2048" in finding.message
 
 
 @pytest.mark.parametrize(
@@ -250,7 +250,7 @@ def test_idle_gpus_are_believed_where_the_tflops_confirm_them() -> None:
 @given(st.sampled_from(range(len(CONVENTIONS))), st.floats(0.97, 1.03), st.integers(0, 2))
 def test_any_known_way_to_count_is_accepted_for_a_whole_table(number: int, factor: float, digits: int) -> None:
     """Also with a constant factor near one, and with figures rounded to whole TFLOPs."""
-    cases = cases_of(BLOOM.rows[39:48])
+    cases = printed_rows(BLOOM.rows[39:48])
     rows = []
     for case in cases.values():
         assert case.row.seconds
@@ -261,7 +261,7 @@ def test_any_known_way_to_count_is_accepted_for_a_whole_table(number: int, facto
 
 
 def test_a_groups_unit_is_what_most_of_its_rows_follow() -> None:
-    units = units_of(cases_of(BLOOM.rows))
+    units = units_of(printed_rows(BLOOM.rows))
     assert {unit.convention for unit in units.values()} == {NEWEST, OLDER}
     assert {unit.factor for unit in units.values()} == {0.0}
 
@@ -274,7 +274,7 @@ def test_rounded_figures_are_allowed_what_rounding_took() -> None:
 
 
 def test_a_row_is_expected_to_take_what_its_neighbours_take_for_each_operation() -> None:
-    cases = cases_of(BLOOM.rows)
+    cases = printed_rows(BLOOM.rows)
     expected = expected_seconds(cases)
     errors = [abs(math.log((cases[i].row.seconds or 1) / e.seconds)) for i, e in expected.items() if e.neighbours >= 4]
     assert sorted(errors)[len(errors) // 2] < 0.05
@@ -315,7 +315,7 @@ def test_repairs_are_made_and_what_has_none_is_marked_and_skipped() -> None:
     assert by_line["line 319"].cells["note"] == "line 319; audit: dp 8 -> 4 (degrees)"
     assert by_line["line 340"].seconds == 134.02
     assert by_line["line 329"].cells["gbs"] == "512"
-    assert by_line["line 447"].skipped == "audit: its time per sample is out of line with the same topology's"
+    assert by_line["line 447"].skipped == "audit: its time per sample contradicts other batches of the same topology"
     assert by_line["line 431"].skipped == "audit: a reprint of line 65"
     assert (by_line["line 305"].timed, by_line["line 305"].weighed) == (True, False)
 

@@ -14,7 +14,7 @@ from tuner.core.errors import InputError
 from tuner.tables import COLUMNS, Defaults, Row, format_columns, read_table, table_of, write_csv
 from tuner.tables import reading as reading_module
 from tuner.tables.column_aliases import plain, rounding_of, size_of
-from tuner.tables.context import card_named
+from tuner.tables.markdown import card_named
 from tuner.tables.run import USUAL
 
 TABLES = ROOT / "corpus"
@@ -128,7 +128,7 @@ def test_gpus_in_a_node_are_what_most_rows_make_of_their_nodes() -> None:
     lines = [f"4,1024,{nodes},4,{pp},{dp}" for nodes, pp, dp in ((2, 1, 2), (4, 2, 2), (8, 4, 4))]
     table = table_of("\n".join(["layers,hidden,nodes,tp,pp,dp", *lines]) + "\n", "t.csv")
     assert [row.run.cluster.gpus_per_node for row in table.rows if row.run] == [4, 4]
-    assert table.rows[2].skipped == "tp(4) x pp(4) x dp(4) = 64 GPUs, and 8 nodes of 4 have 32."
+    assert table.rows[2].skipped == "tp(4) x pp(4) x dp(4) = 64 GPUs, but 8 nodes of 4 have 32."
 
 
 BAD_CELLS = [
@@ -186,8 +186,8 @@ def test_a_marked_row_is_skipped_and_a_marked_figure_is_left_out() -> None:
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
-        ("", "holds no table with rows"),
-        ("tp,pp\n", "holds no table with rows"),
+        ("", "contains no table with rows"),
+        ("tp,pp\n", "contains no table with rows"),
         ("a,b\n1,2\n", "has none of the columns of a measurement table"),
         ("tp,tp\n1,2\n", "names its column 'tp' twice"),
         ("tp,pp\n1,2,3\n", "line 2: 3 cells under 2 columns"),

@@ -1,10 +1,9 @@
-"""Figures that cannot be true, found by general laws, and what would mend them. Pure over the rows of a table
-or the runs of a log."""
+"""Find impossible figures in a table or a log by general laws, and suggest repairs. Pure: no I/O."""
 
 from tuner.audit.checks import STAGES, audit
 from tuner.audit.logged import UNEXPLAINED_TFLOPS, Contradiction, audit_run
 from tuner.audit.repair import Finding, Repair, Severity, fixed
-from tuner.audit.speed_periods import eras
+from tuner.audit.speed_periods import period_labels
 
 __all__ = [
     "STAGES",
@@ -15,6 +14,6 @@ __all__ = [
     "Severity",
     "audit",
     "audit_run",
-    "eras",
     "fixed",
+    "period_labels",
 ]

@@ -1,14 +1,11 @@
-"""The table of checks, in the order in which they are asked."""
+"""The checks of a table, in the order in which they run."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from typing import Final
 
-from tuner.audit import limits, neighbours, prose, rates
-from tuner.audit import memory_laws as memories
-from tuner.audit import row_laws as rows
-from tuner.audit import speed_periods as eras
+from tuner.audit import memory_laws, neighbours, prose, rates, row_laws, speed_periods
 from tuner.audit.evidence import Evidence
 from tuner.audit.repair import Finding
 from tuner.tables import Table
@@ -16,10 +13,19 @@ from tuner.tables import Table
 Check = Callable[[Evidence], Iterable[Finding]]
 
 STAGES: Final[tuple[tuple[Check, ...], ...]] = (
-    (rows.cells, rows.unnamed, rows.degrees, rows.batch, rows.node, rows.heads, rows.size, rows.endings),
+    (
+        row_laws.cells,
+        row_laws.unnamed,
+        row_laws.degrees,
+        row_laws.batch,
+        row_laws.node,
+        row_laws.heads,
+        row_laws.size,
+        row_laws.endings,
+    ),
     (prose.stated_values, prose.formulas),
     (prose.corrections,),
-    (rates.older, rates.tflops, limits.speed, limits.memory),
+    (rates.older, rates.tflops, row_laws.speed, row_laws.memory),
     (neighbours.reprints,),
     (neighbours.swapped,),
     (neighbours.batches,),
@@ -27,19 +33,19 @@ STAGES: Final[tuple[tuple[Check, ...], ...]] = (
         *(
             neighbours.repeats,
             neighbours.outliers,
-            memories.twins,
-            memories.micro_batches,
-            memories.straight,
-            memories.stages,
+            memory_laws.twins,
+            memory_laws.micro_batches,
+            memory_laws.straight,
+            memory_laws.stages,
         ),
-        *(memories.out_of_memory, eras.changes),
+        *(memory_laws.out_of_memory, speed_periods.changes),
     ),
 )
-"""Each stage sees the rows as the ones before it have mended them, so that one mistake is told once."""
+"""Each stage sees the rows as repaired by the stages before it, so that one mistake makes one finding."""
 
 
 def audit(table: Table) -> tuple[Finding, ...]:
-    """Everything in a table that cannot be true or hardly is, by line."""
+    """Return every impossible or unlikely figure of a table, by line."""
     evidence, found = Evidence.of(table), list[Finding]()
     for stage in STAGES:
         new = [finding for check in stage for finding in check(evidence)]

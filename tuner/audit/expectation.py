@@ -1,7 +1,6 @@
-"""The seconds that a row's neighbours lead one to expect.
+"""Predict the seconds of a row from its neighbours.
 
-For now by operations: time per operation among runs that differ little, each corrected for its pipeline's bubble. The
-analytic model of a step can take this function's place.
+The prediction is the weighted median time per FLOP of runs that differ little, each corrected for its pipeline bubble.
 """
 
 from __future__ import annotations
@@ -28,56 +27,56 @@ _WEIGHTS: Final = {
     "seq": 0.7,
     "zero": 0.3,
 }
-"""How far one doubling (of zero: one stage) takes two runs apart."""
-_OTHER_KIND: Final = 1.0
-"""As far apart are runs that differ in recompute, attention kernel, sequence parallelism or norms."""
+"""Distance between two runs that differ by one doubling (for zero: by one stage)."""
+_OTHER_KERNEL: Final = 1.0
+"""Distance between runs that differ in recompute, attention kernel, sequence parallelism or norms."""
 _OTHER_GROUP: Final = 0.25
-_FARTHEST: Final = 1.6
-_LARGEST_POOL: Final = 4000
-"""Rows of one machine that are compared each with each; a longer table is cut into such pieces."""
+_MAX_DISTANCE: Final = 1.6
+_MAX_POOL: Final = 4000
+"""Rows of one machine compared pairwise; a longer table is split into pools of this size."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Expectation:
-    """What the neighbours of a row say of its time."""
+    """The time predicted for a row from its neighbours."""
 
     seconds: float
-    """As long for each operation as they take."""
+    """Prediction at equal time per FLOP."""
     same: float
-    """As long as they take, whatever their operations: what fixed costs alone would make."""
+    """Prediction at equal time, which fixed costs alone would give."""
     spread: float
-    """How well neighbours foretell each other in this table, as a standard deviation of logarithms."""
+    """Standard deviation of log(measured / predicted) in this table."""
     nearest: float
-    """How far the nearest of them is; 0 for a row of the very same run."""
+    """Distance of the nearest neighbour; 0 for the same run."""
     neighbours: int
 
 
 def expected_seconds(cases: Mapping[int, PrintedRow]) -> dict[int, Expectation]:
-    """Expected seconds of each timed row that has neighbours: rows of the same machine that differ little from it."""
+    """Return the prediction for each timed row that has neighbours: similar rows of the same machine."""
     pools: dict[Any, list[int]] = {}
-    for place, case in cases.items():
+    for index, case in cases.items():
         if case.row.timed:
             run = case.run
             machine = (run.cluster.gpu.name, run.cluster.gpus_per_node, run.workload.precision)
-            pools.setdefault(machine, []).append(place)
+            pools.setdefault(machine, []).append(index)
     found: dict[int, Expectation] = {}
-    for places in pools.values():
-        for start in range(0, len(places), _LARGEST_POOL):
-            found |= _of_pool(places[start : start + _LARGEST_POOL], cases)
+    for indices in pools.values():
+        for start in range(0, len(indices), _MAX_POOL):
+            found |= _of_pool(indices[start : start + _MAX_POOL], cases)
     return found
 
 
 def log_work(case: PrintedRow) -> float:
-    """Logarithm of the seconds that the operations of the fullest stage would take at the peak, bubble included."""
+    """Return log(FLOPs / (GPUs x peak) x bubble): the logarithm of the time at peak speed."""
     return float(np.log(hardware(case.terms) / case.gpus / case.peak * case.bubble))
 
 
-def _of_pool(places: Sequence[int], cases: Mapping[int, PrintedRow]) -> dict[int, Expectation]:
-    if len(places) < 2:
+def _of_pool(indices: Sequence[int], cases: Mapping[int, PrintedRow]) -> dict[int, Expectation]:
+    if len(indices) < 2:
         return {}
-    members = [cases[place] for place in places]
+    members = [cases[index] for index in indices]
     axes = np.array([_axes(case) for case in members])
-    kinds = np.array([_kinds(case) for case in members])
+    kernels = np.array([_kernels(case) for case in members])
     groups = np.array([case.row.group for case in members])
     work = np.array([log_work(case) for case in members])
     slowness = np.log([case.row.seconds or 1.0 for case in members]) - work
@@ -86,11 +85,11 @@ def _of_pool(places: Sequence[int], cases: Mapping[int, PrintedRow]) -> dict[int
     same = np.array([numbered.setdefault(text, number) for number, text in enumerate(printed)])
     reprint = same != np.arange(len(same))
     guesses: dict[int, tuple[float, float, float, int]] = {}
-    for number in range(len(places)):
+    for number in range(len(indices)):
         distance = np.abs(axes - axes[number]).sum(axis=1)
-        distance += _OTHER_KIND * (kinds != kinds[number]).sum(axis=1) + _OTHER_GROUP * (groups != groups[number])
+        distance += _OTHER_KERNEL * (kernels != kernels[number]).sum(axis=1) + _OTHER_GROUP * (groups != groups[number])
         distance[reprint | (same == same[number])] = np.inf
-        near = distance <= _FARTHEST
+        near = distance <= _MAX_DISTANCE
         if near.any():
             weight = np.exp(-3.0 * distance[near])
             by_work, by_time = _median(slowness[near], weight), _median((slowness + work)[near], weight)
@@ -98,7 +97,7 @@ def _of_pool(places: Sequence[int], cases: Mapping[int, PrintedRow]) -> dict[int
     off = np.array([slowness[number] - guess[0] for number, guess in guesses.items()])
     spread = 1.4826 * float(np.median(np.abs(off))) if len(off) else 0.0
     return {
-        places[number]: Expectation(
+        indices[number]: Expectation(
             seconds=float(np.exp(by_work + work[number])),
             same=float(np.exp(by_time)),
             spread=spread,
@@ -127,7 +126,7 @@ def _axes(case: PrintedRow) -> list[float]:
     return [_WEIGHTS[name] * float(np.log2(size)) for name, size in sizes.items()]
 
 
-def _kinds(case: PrintedRow) -> list[str]:
+def _kernels(case: PrintedRow) -> list[str]:
     topology, workload = case.run.topology, case.run.workload
     return [
         *(topology.recompute, workload.attention, str(topology.sequence_parallel), str(workload.fused_norms)),

@@ -1,6 +1,6 @@
-"""The arithmetic that a report shows: `perl -le '$ng=32*4; $sp=256; print 104*4*2*1024*$gbs / ($sp * $ng * 1e3)'`.
+"""Parse arithmetic in a report: `perl -le '$ng=32*4; $sp=256; print 104*4*2*1024*$gbs / ($sp * $ng * 1e3)'`.
 
-Assignments and one expression are understood, of numbers, names, + - * / and powers; nothing is run.
+Supports assignments and one expression of numbers, names, + - * / and powers. Nothing is executed.
 """
 
 from __future__ import annotations
@@ -14,22 +14,22 @@ from typing import Final
 _ARITHMETIC: Final = re.compile(r"(?:\b(?:print|echo|say)\b|-[lp]?e\b|\$\(\()")
 _STATEMENT: Final = re.compile(r"^\s*([A-Za-z_]\w*)\s*=\s*(.+)$")
 _QUOTED: Final = re.compile(r"(['\"])(.*?)\1")
-_LONGEST: Final = 1000
-_MOST: Final = 1e60
+_MAX_LINE_LENGTH: Final = 1000
+_MAX_VALUE: Final = 1e60
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Factor:
-    """One factor of a product, with the name that it goes by."""
+    """One factor of a product, with its name."""
 
     value: float
     name: str
-    """Empty for a number that stands there bare."""
+    """Empty for a literal number."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Formula:
-    """What a line computes: a quotient of products."""
+    """A quotient of products that a line computes."""
 
     line: int
     result: float
@@ -38,26 +38,26 @@ class Formula:
 
 
 def formulas_in(lines: tuple[str, ...]) -> Iterator[Formula]:
-    """Every line that computes a quotient, with its factors."""
+    """Yield the formula of every line that computes a quotient."""
     for number, line in enumerate(lines, start=1):
-        if len(line) <= _LONGEST and "/" in line and "*" in line and _ARITHMETIC.search(line):
+        if len(line) <= _MAX_LINE_LENGTH and "/" in line and "*" in line and _ARITHMETIC.search(line):
             quoted = _QUOTED.search(line)
-            found = _formula(number, quoted[2] if quoted else line)
-            if found:
-                yield found
+            formula = _formula(number, quoted[2] if quoted else line)
+            if formula:
+                yield formula
 
 
 def _formula(number: int, text: str) -> Formula | None:
     names: dict[str, float] = {}
     for part in text.replace("$", "").split(";"):
-        said = _STATEMENT.match(part)
-        expression = said[2] if said else re.sub(r"^\s*(print|echo|say)\b", "", part)
+        assignment = _STATEMENT.match(part)
+        expression = assignment[2] if assignment else re.sub(r"^\s*(print|echo|say)\b", "", part)
         tree = _parsed(expression)
         value = _value(tree, names) if tree else None
         if tree is None or value is None:
             continue
-        if said:
-            names[said[1].lower()] = value
+        if assignment:
+            names[assignment[1].lower()] = value
         else:
             above, below = _factors(tree, names)
             return Formula(line=number, result=value, above=above, below=below) if below else None
@@ -72,8 +72,8 @@ def _parsed(text: str) -> ast.expr | None:
 
 
 def _value(tree: ast.expr, names: Mapping[str, float]) -> float | None:
-    """The number that an expression makes; None for anything but arithmetic."""
-    if isinstance(tree, ast.Constant) and isinstance(tree.value, int | float) and abs(tree.value) < _MOST:
+    """Return the value of an expression; None for anything but arithmetic."""
+    if isinstance(tree, ast.Constant) and isinstance(tree.value, int | float) and abs(tree.value) < _MAX_VALUE:
         return float(tree.value)
     if isinstance(tree, ast.Name):
         return names.get(tree.id.lower())
@@ -97,11 +97,11 @@ def _operated(operator: ast.operator, left: float, right: float) -> float | None
         result = left - right
     elif isinstance(operator, ast.Pow) and 0 < left < 1e6 and abs(right) <= 9:
         result = float(left**right)
-    return result if result is not None and abs(result) < _MOST else None
+    return result if result is not None and abs(result) < _MAX_VALUE else None
 
 
 def _factors(tree: ast.expr, names: Mapping[str, float]) -> tuple[tuple[Factor, ...], tuple[Factor, ...]]:
-    """The factors above and below the line."""
+    """Return the factors of the numerator and of the denominator."""
     if isinstance(tree, ast.BinOp) and isinstance(tree.op, ast.Mult | ast.Div):
         above, below = _factors(tree.left, names)
         more_above, more_below = _factors(tree.right, names)

@@ -1,6 +1,6 @@
-"""`tuner measure`: a log becomes a measurement, and its TFLOPs are worked out anew.
+"""`tuner measure`: turn a log into a measurement, and recompute its TFLOPs from the time.
 
-The second iteration is measured, for the first pays for compilation, allocation and warm-up.
+The second iteration is measured, because the first includes compilation, allocation and warm-up.
 """
 
 from __future__ import annotations
@@ -20,50 +20,52 @@ from tuner.costmodel.flops import hardware_flops, likely_reason, per_gpu
 from tuner.logs import Iteration, Log, LogRun, Sighting, asked, chosen_run, described, second
 from tuner.space.space import Space
 
-_RANKS_DIFFER: Final = 0.01
-_FIGURES_DIFFER: Final = 0.005
-"""By which shares ranks' times, and a log's TFLOPs and those that its time gives, differ so much that it is said."""
-_MOST_COMPARED: Final = 64
-_FORMULA_FITS: Final = 0.0002
-"""By which share a formula may miss beyond rounding and still be the one: the older one misses by up to 0.0001."""
+_MIN_RANK_SPREAD: Final = 0.01
+"""Relative difference between the times of ranks from which a note is given."""
+_MIN_TFLOPS_DIFFERENCE: Final = 0.005
+"""Relative difference between logged and recomputed TFLOPs from which it is reported."""
+_MAX_COMPARED: Final = 64
+"""Iterations of a long run whose TFLOPs are compared."""
+_FORMULA_TOLERANCE: Final = 0.0002
+"""Relative error beyond rounding at which a formula still explains a figure: the older one errs by up to 0.0001."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subject:
-    """What a log's job trained, and where."""
+    """The workload, topology and cluster of a log's job."""
 
     workload: Workload
     topology: Topology
     cluster: Cluster
     by_log: bool
-    """Whether the topology is the one that the log prints, and nobody had to name it."""
+    """Whether the topology is taken from the log, not from the user."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogIteration:
-    """One iteration of the log and what follows from it."""
+    """One iteration of the log, with its recomputed FLOP/s."""
 
     iteration: Iteration
     seconds: float
     global_batch: int | None
     flops: float | None
-    """FLOP/s of a GPU, recompute included, by the corrected count; None where the topology is not known."""
+    """FLOP/s per GPU, recompute included, by the corrected formula; None if the topology is unknown."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FlopsDiscrepancy:
-    """A log's TFLOPs that are not those that its own time gives."""
+    """Logged TFLOPs that differ from those that the time gives."""
 
     iteration: int
     printed: float
     counted: float
     reason: str
-    """What the log's figure is, where a known mistake or formula fits it; else nothing."""
+    """The known formula or mistake that gives the logged figure; else empty."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogMeasurement:
-    """All that `tuner measure` found."""
+    """The result of `tuner measure`."""
 
     runs: int
     run: int
@@ -71,19 +73,19 @@ class LogMeasurement:
     rows: tuple[LogIteration, ...]
     measurement: Measurement | None
     flops: float | None
-    """FLOP/s of a GPU in the measured iterations, by the corrected count."""
+    """FLOP/s per GPU in the measured iterations, by the corrected formula."""
     memory_kind: str
     failure: Sighting | None
     difference: FlopsDiscrepancy | None
     notes: tuple[str, ...]
     nothing: str
-    """Why there is no measurement, as a sentence; empty where there is one."""
+    """Why there is no measurement; empty if there is one."""
 
 
 def subject_of(run: LogRun | None, space: Space, key: str | None, given: Iterable[str]) -> tuple[Subject | None, str]:
-    """What the run trained, by the key or by the log's own arguments; else nothing and what is lacking.
+    """Return the workload and topology of the run, from the key or the log's arguments; else None and what is missing.
 
-    Of the workload, what the user has `given` stands before what the log says, and that before what is usual.
+    For the workload, the names that the user has `given` take precedence over the log, and the log over defaults.
     """
     own = described(run.arguments if run else {}, space.cluster.gpus_per_node)
     names = frozenset(given)
@@ -113,19 +115,19 @@ def measure(
     iterations: Sequence[tuple[int, int]] | None = None,
     global_batch: int | None = None,
 ) -> LogMeasurement:
-    """Measure one run of a log. `global_batch` turns samples a second into seconds where the log has no batch."""
+    """Measure one run of a log. `global_batch` converts samples per second to seconds if the log has no batch."""
     if not log.runs:
-        return _measured(log, 0, (), "the log has no iterations; give the log of the rank that prints them.")
-    place = chosen_run(log, run)
-    source = log.runs[place]
+        return _measured(log, 0, (), "the log has no iterations; pass the log of the rank that prints them.")
+    index = chosen_run(log, run)
+    source = log.runs[index]
     rows = _rows(source, subject, global_batch)
     if source.iterations and not rows:
-        return _measured(log, place, rows, "the log has samples per second and no batch; give --global-batch.")
+        return _measured(log, index, rows, "the log has samples per second but no batch; pass --global-batch.")
     if not rows:
-        return _measured(log, place, rows, "the log has no iterations: the job failed before the first one.")
+        return _measured(log, index, rows, "the log has no iterations: the job failed before the first one.")
     numbers = [row.iteration.number for row in rows]
     picked, problem = second(source, numbers) if iterations is None else asked(source, numbers, iterations)
-    made = _measured(log, place, rows, problem)
+    made = _measured(log, index, rows, problem)
     if problem:
         return made
     taken = [row for row in rows if row.iteration.number in picked]
@@ -147,23 +149,23 @@ def measure(
     )
 
 
-def _measured(log: Log, place: int, rows: tuple[LogIteration, ...], nothing: str) -> LogMeasurement:
-    """What is known of a run before anything is measured."""
-    later = log.runs[place:]
+def _measured(log: Log, index: int, rows: tuple[LogIteration, ...], nothing: str) -> LogMeasurement:
+    """Return the result for a run without a measurement."""
+    later = log.runs[index:]
     notes = []
     if len(log.runs) > 1:
         lines = listed(f"line {run.line}" if run.line else "no iteration" for run in log.runs)
         notes.append(
-            f"the log has {len(log.runs)} runs, from {lines}; run {place + 1} is measured, --run picks another."
+            f"the log has {len(log.runs)} runs, from {lines}; run {index + 1} is measured; select another with --run."
         )
     return LogMeasurement(
         runs=len(log.runs),
-        run=place + 1 if log.runs else 0,
+        run=index + 1 if log.runs else 0,
         rows=rows,
         measurement=None,
         flops=None,
         memory_kind="",
-        # A later run without iterations is how this one ended.
+        # A later run without iterations shows how this one ended.
         failure=next((run.failure for run in later if run.failure and (run is later[0] or not run.iterations)), None),
         difference=None,
         notes=tuple(notes),
@@ -172,9 +174,9 @@ def _measured(log: Log, place: int, rows: tuple[LogIteration, ...], nothing: str
 
 
 def _rows(run: LogRun, subject: Subject | None, given: int | None) -> tuple[LogIteration, ...]:
-    """The iterations that have a time, in seconds or by their samples a second."""
-    said = run.arguments.get("train_batch_size") or run.arguments.get("global_batch_size") or ""
-    own = int(said) if re.fullmatch(r"[0-9]{1,8}", said) else None
+    """Return the iterations that have a time, in seconds or from samples per second."""
+    argument = run.arguments.get("train_batch_size") or run.arguments.get("global_batch_size") or ""
+    own = int(argument) if re.fullmatch(r"[0-9]{1,8}", argument) else None
     usual = given or own or (subject.topology.global_batch or subject.workload.global_batch if subject else None)
     counts: dict[tuple[int, int | None], float] = {}
     rows = []
@@ -196,7 +198,7 @@ def _rows(run: LogRun, subject: Subject | None, given: int | None) -> tuple[LogI
 
 
 def _columns(subject: Subject, batch: int, seq: int | None) -> Columns:
-    """What was trained, at the batch and the sequence of one iteration."""
+    """Return the columns of the run at the batch and sequence of one iteration."""
     topology = replace(subject.topology, global_batch=None)
     workload = replace(subject.workload.as_in(topology), global_batch=batch)
     if seq:
@@ -205,7 +207,7 @@ def _columns(subject: Subject, batch: int, seq: int | None) -> Columns:
 
 
 def _peak(run: LogRun, subject: Subject | None, taken: Sequence[LogIteration]) -> tuple[float | None, str]:
-    """Peak bytes of the fullest GPU, and what they count: the kind that comes nearest to what the card must have."""
+    """Return the peak bytes of the fullest GPU and their kind: in use before reserved before allocated."""
     if run.peak.in_use:
         return run.peak.in_use, "smi"
     if run.peak.reserved:
@@ -217,26 +219,26 @@ def _peak(run: LogRun, subject: Subject | None, taken: Sequence[LogIteration]) -
 
 
 def _difference(row: LogIteration, subject: Subject) -> FlopsDiscrepancy | None:
-    """How a log's TFLOPs and those of its own time differ, if by more than their digits may."""
+    """Return how logged and recomputed TFLOPs differ, if by more than rounding."""
     iteration, printed = row.iteration, row.iteration.tflops
     if not printed or not row.flops or not row.global_batch:
         return None
     rounding = 0.5 * (iteration.tflops_digit / printed + iteration.seconds_digit / row.seconds)
-    if abs(printed * 1e12 / row.flops - 1) <= max(rounding, _FIGURES_DIFFER):
+    if abs(printed * 1e12 / row.flops - 1) <= max(rounding, _MIN_TFLOPS_DIFFERENCE):
         return None
     columns = _columns(subject, row.global_batch, iteration.seq)
     return FlopsDiscrepancy(
         iteration=iteration.number,
         printed=printed,
         counted=row.flops / 1e12,
-        reason=likely_reason(columns, row.seconds, printed * 1e12, rounding + _FORMULA_FITS),
+        reason=likely_reason(columns, row.seconds, printed * 1e12, rounding + _FORMULA_TOLERANCE),
     )
 
 
 def differences(run: LogRun, subject: Subject) -> list[FlopsDiscrepancy]:
-    """The iterations whose logged TFLOPs are not those that their own times give; of a long run some, evenly spread."""
+    """Return the discrepancies of a run; of a long run, from an evenly spread sample of its iterations."""
     rows = _rows(run, subject, None)
-    step = -(-len(rows) // _MOST_COMPARED) or 1
+    step = -(-len(rows) // _MAX_COMPARED) or 1
     return [found for row in rows[::step] if (found := _difference(row, subject))]
 
 
@@ -248,17 +250,17 @@ def _median(values: Iterable[float | None]) -> float | None:
 def _notes(
     run: LogRun, rows: Sequence[LogIteration], taken: Sequence[LogIteration], subject: Subject | None
 ) -> list[str]:
-    """What a reader of the figures should know."""
+    """Return what a reader of the figures should know."""
     notes = []
     apart = max(rows, key=lambda row: row.iteration.spread).iteration
-    if apart.spread > _RANKS_DIFFER:
+    if apart.spread > _MIN_RANK_SPREAD:
         notes.append(
-            f"ranks differ by up to {100 * apart.spread:.1f}%, in iteration {apart.number}; the slowest counts."
+            f"ranks differ by up to {100 * apart.spread:.1f}%, in iteration {apart.number}; the slowest is used."
         )
     if (run.interval or 1) > 1:
-        notes.append(f"the log has one line for {run.interval} iterations: their mean.")
+        notes.append(f"the log prints the mean of {run.interval} iterations per line.")
     elif len(run.iterations) == 1:
-        notes.append("the log has a single iteration; should it be the first after a start, it is too slow.")
+        notes.append("the log has a single iteration; if it is the first after a start, it is too slow.")
     if run.source in _SOURCE_NOTES:
         notes.append(_SOURCE_NOTES[run.source])
     if subject is None:
@@ -266,27 +268,27 @@ def _notes(
     batches = {row.global_batch for row in taken} - {subject.topology.global_batch or subject.workload.global_batch}
     if batches:
         usual = subject.topology.global_batch or subject.workload.global_batch
-        notes.append(f"the log's batch is {listed(sorted(filter(None, batches)))}, not {usual}; TFLOPs go by it.")
+        notes.append(f"the log's batch is {listed(sorted(filter(None, batches)))}, not {usual}; TFLOPs use the log's.")
     gpu = subject.cluster.gpu
     peak = gpu.peak_flops.get(subject.workload.precision, 0.0)
     fastest = max((row.flops or 0.0 for row in taken), default=0.0)
     if not subject.by_log and 0 < peak < fastest:
-        notes.append(f"{fastest / 1e12:.0f} TFLOPs are more than a {gpu.name} can: the log is of another job.")
+        notes.append(f"{fastest / 1e12:.0f} TFLOPs exceed the peak of a {gpu.name}: the log is from a different job.")
     if run.arguments.get("recompute_method") == "block" and subject.topology.recompute == "full":
-        notes.append("some layers alone are recomputed (block), and all of them are counted.")
+        notes.append("only some layers are recomputed (block), but TFLOPs count all of them.")
     own = described(run.arguments, subject.cluster.gpus_per_node).topology
     if own and not subject.by_log:
         differ = [name for name in _DEGREES if getattr(own, name) != getattr(subject.topology, name)]
         if differ:
             pairs = (f"{name} {getattr(own, name)}, not {getattr(subject.topology, name)}" for name in differ)
-            notes.append(f"the log's own arguments say {listed(pairs)}, as the key does.")
+            notes.append(f"the arguments in the log differ from the key: {listed(pairs)}.")
     return notes
 
 
 _DEGREES: Final = ("tp", "pp", "cp", "dp", "vpp", "micro_batch", "zero", "sequence_parallel", "recompute")
 _SOURCE_NOTES: Final = {
-    "throughput timer": "seconds follow from DeepSpeed's samples a second and the batch.",
+    "throughput timer": "seconds are the batch divided by DeepSpeed's samples per second.",
     "wall-clock breakdown": "seconds are the sum of DeepSpeed's timers: forward, backward and step.",
-    "flops profiler": "the only time is that of an iteration that DeepSpeed's flops profiler slowed down.",
+    "flops profiler": "the only time is of an iteration slowed down by DeepSpeed's FLOPs profiler.",
 }
-"""What is to be known of times that are not printed as such."""
+"""Notes on times that are derived from other figures."""

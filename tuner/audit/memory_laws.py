@@ -1,4 +1,4 @@
-"""Laws of memory between rows: the same run needs the same, a larger micro batch no less, what fits goes on fitting."""
+"""Laws of memory between rows: equal runs need equal memory, larger micro batches need more, smaller ones still fit."""
 
 from __future__ import annotations
 
@@ -12,44 +12,44 @@ from tuner.audit.evidence import Evidence, about
 from tuner.audit.printed_row import PrintedRow
 from tuner.audit.repair import Finding
 
-_SAME: Final = 0.05
-"""What allocators and node differ by from run to run."""
-_FALL: Final = 0.03
-_POINTS: Final = 4
-_BEND: Final = 0.12
-_STRAIGHT: Final = 0.06
+_ALLOCATOR_NOISE: Final = 0.05
+"""Run-to-run variation of allocators and nodes."""
+_MIN_FALL: Final = 0.03
+_MIN_POINTS: Final = 4
+_MIN_BEND: Final = 0.12
+_MAX_RESIDUAL: Final = 0.06
 
 
 def twins(evidence: Evidence) -> Iterator[Finding]:
-    """The same run takes the same memory whenever it is measured."""
+    """The same run takes the same memory every time."""
     seen: dict[Any, list[PrintedRow]] = {}
     for _, case in evidence.fitting:
         if not case.row.weighed:
             continue
-        before = seen.setdefault((case.identity, case.told, case.row.memory_kind), [])
+        before = seen.setdefault((case.identity, case.note_words, case.row.memory_kind), [])
         if before and not any(_alike(case, other) for other in before):
-            mate = before[0]
-            message = f"{case.says('mem_gib')} GiB, where line {mate.line}, of the same run, has {mate.says('mem_gib')}"
-            suggestion = "one of the two belongs to another run: say what differed"
-            yield about(case.row, "memory-twins", "warning", message, suggestion, others=[mate.row])
+            twin = before[0]
+            message = f"{case.text('mem_gib')} GiB, but line {twin.line}, the same run, has {twin.text('mem_gib')}"
+            suggestion = "one of the two is from a different run: state what differed"
+            yield about(case.row, "memory-twins", "warning", message, suggestion, others=[twin.row])
         before.append(case)
 
 
 def _alike(case: PrintedRow, other: PrintedRow) -> bool:
-    room = _SAME + case.rounding("mem_gib") + other.rounding("mem_gib")
-    return abs(math.log(case.memory / other.memory)) <= room
+    tolerance = _ALLOCATOR_NOISE + case.rounding("mem_gib") + other.rounding("mem_gib")
+    return abs(math.log(case.memory / other.memory)) <= tolerance
 
 
 def micro_batches(evidence: Evidence) -> Iterator[Finding]:
-    """Memory does not fall when the micro batch grows, with as many microbatches in flight."""
+    """Memory does not fall when the micro batch grows, for equally many microbatches in flight."""
     for chain in _chains(evidence, lambda case: replace(case.run.topology, micro_batch=1)):
         weighed = [case for case in chain if case.row.weighed]
         for small, large in pairwise(sorted(weighed, key=lambda case: case.micro_batch)):
             if large.run.topology.micro_batch > small.run.topology.micro_batch and _falls(small, large):
-                odd, mate = (small, large) if _stray(evidence, small) >= _stray(evidence, large) else (large, small)
+                odd, twin = (small, large) if _stray(evidence, small) >= _stray(evidence, large) else (large, small)
                 message = (
-                    f"memory falls from {small.says('mem_gib')} GiB at mbs {small.micro_batch} (line {small.line}) "
-                    f"to {large.says('mem_gib')} at mbs {large.micro_batch} (line {large.line})"
+                    f"memory falls from {small.text('mem_gib')} GiB at mbs {small.micro_batch} (line {small.line}) "
+                    f"to {large.text('mem_gib')} at mbs {large.micro_batch} (line {large.line})"
                 )
                 reason = f"memory falls with the micro batch, lines {small.row.line} and {large.row.line}"
                 yield about(
@@ -57,26 +57,26 @@ def micro_batches(evidence: Evidence) -> Iterator[Finding]:
                     "memory-falls",
                     "error",
                     message,
-                    f"read line {odd.row.line}'s memory again",
-                    others=[mate.row],
+                    f"check the memory in line {odd.row.line}",
+                    others=[twin.row],
                     exclude=reason,
                     exclude_column="mem_gib",
                 )
 
 
 def straight(evidence: Evidence) -> Iterator[Finding]:
-    """Memory grows in a straight line with the micro batch: all of it is activations, sample by sample."""
+    """Memory is linear in the micro batch: only activations grow, by the same amount per sample."""
     for chain in _chains(evidence, lambda case: replace(case.run.topology, micro_batch=1)):
         points = {case.micro_batch: case for case in chain if case.row.weighed}
-        if len(points) < _POINTS:
+        if len(points) < _MIN_POINTS:
             continue
         offs = {size: _off_line(size, points) for size in points}
         worst = max(offs, key=lambda size: offs[size])
         rest = {size: case for size, case in points.items() if size != worst}
-        if offs[worst] > _BEND and all(_off_line(size, rest) < _STRAIGHT for size in rest):
+        if offs[worst] > _MIN_BEND and all(_off_line(size, rest) < _MAX_RESIDUAL for size in rest):
             case = points[worst]
             message = (
-                f"{case.says('mem_gib')} GiB at mbs {worst} is {offs[worst]:.0%} off the line through the other "
+                f"{case.text('mem_gib')} GiB at mbs {worst} is {offs[worst]:.0%} off the line through the other "
                 f"{len(rest)} micro batches of its topology"
             )
             yield about(
@@ -84,7 +84,7 @@ def straight(evidence: Evidence) -> Iterator[Finding]:
                 "memory-line",
                 "warning",
                 message,
-                "read its memory again",
+                "check its memory",
                 others=[other.row for other in rest.values()],
                 exclude=message,
                 exclude_column="mem_gib",
@@ -92,7 +92,7 @@ def straight(evidence: Evidence) -> Iterator[Finding]:
 
 
 def _off_line(size: int, points: Mapping[int, PrintedRow]) -> float:
-    """How far a point is from the line through the others, beyond rounding, as a fraction of it."""
+    """Return the relative distance of a point from the line through the others, beyond rounding."""
     others = [(other, case.memory) for other, case in points.items() if other != size]
     slopes = sorted((m2 - m1) / (b2 - b1) for n, (b1, m1) in enumerate(others) for b2, m2 in others[n + 1 :])
     slope = slopes[len(slopes) // 2]
@@ -109,16 +109,21 @@ def stages(evidence: Evidence) -> Iterator[Finding]:
         for low, high in pairwise(sorted(weighed, key=lambda case: case.run.topology.zero)):
             if high.run.topology.zero > low.run.topology.zero and _falls(high, low):
                 message = (
-                    f"memory rises from {low.says('mem_gib')} GiB at ZeRO {low.run.topology.zero} (line {low.line}) "
-                    f"to {high.says('mem_gib')} at {high.run.topology.zero} (line {high.line})"
+                    f"memory rises from {low.text('mem_gib')} GiB at ZeRO {low.run.topology.zero} (line {low.line}) "
+                    f"to {high.text('mem_gib')} at {high.run.topology.zero} (line {high.line})"
                 )
                 yield about(
-                    high.row, "memory-rises", "warning", message, "check both stages and figures", others=[low.row]
+                    high.row,
+                    "memory-rises",
+                    "warning",
+                    message,
+                    "check the stages and figures of both",
+                    others=[low.row],
                 )
 
 
 def out_of_memory(evidence: Evidence) -> Iterator[Finding]:
-    """What fits with a larger micro batch fits with a smaller one."""
+    """A topology that fits with a larger micro batch fits with a smaller one."""
     for chain in _chains(evidence, lambda case: replace(case.run.topology, micro_batch=1)):
         fits = [case for case in chain if case.row.status == "OK" and (case.row.timed or case.row.weighed)]
         for case in chain:
@@ -126,7 +131,7 @@ def out_of_memory(evidence: Evidence) -> Iterator[Finding]:
             if case.row.status == "OOM" and larger:
                 other = larger[0]
                 sizes = (case.micro_batch, other.micro_batch)
-                message = f"out of memory at mbs {sizes[0]}, and yet mbs {sizes[1]} fits in line {other.line}"
+                message = f"out of memory at mbs {sizes[0]}, but mbs {sizes[1]} fits in line {other.line}"
                 yield about(
                     case.row,
                     "oom-fits",
@@ -138,26 +143,26 @@ def out_of_memory(evidence: Evidence) -> Iterator[Finding]:
 
 
 def _chains(evidence: Evidence, key: Any) -> Iterator[list[PrintedRow]]:
-    """Rows that are the same run but for what the key leaves out and the global batch, which memory does not feel.
+    """Yield rows that differ only in what `key` ignores and in the global batch, which does not affect memory.
 
-    Only where the pipeline is full of microbatches: with fewer, a larger micro batch means fewer in flight.
+    Only rows with at least pp microbatches: with fewer, a larger micro batch means fewer in flight.
     """
     chains: dict[Any, list[PrintedRow]] = {}
     for case in evidence.cases.values():
         if case.microbatches >= case.run.topology.pp:
             workload = replace(case.run.workload, global_batch=1)
-            found = (workload, key(case), *case.identity[2:], case.told, case.row.memory_kind)
+            found = (workload, key(case), *case.identity[2:], case.note_words, case.row.memory_kind)
             chains.setdefault(found, []).append(case)
     yield from (chain for chain in chains.values() if len(chain) > 1)
 
 
 def _falls(before: PrintedRow, after: PrintedRow) -> bool:
-    room = _FALL + before.rounding("mem_gib") + after.rounding("mem_gib")
-    return math.log(before.memory / after.memory) > room
+    tolerance = _MIN_FALL + before.rounding("mem_gib") + after.rounding("mem_gib")
+    return math.log(before.memory / after.memory) > tolerance
 
 
 def _stray(evidence: Evidence, case: PrintedRow) -> float:
-    """How far a row's memory is from that of the same topology with other models, each in proportion to its size."""
+    """Return how far a row's memory per parameter is from that of the same topology with other models."""
 
     def share(one: PrintedRow) -> float:
         return math.log(one.memory / one.run.workload.model.parameters)

@@ -1,4 +1,4 @@
-"""Laws between rows: the same run measures the same, and what differs little takes about as long."""
+"""Laws between rows: equal runs measure the same, and similar runs take a similar time."""
 
 from __future__ import annotations
 
@@ -12,26 +12,26 @@ from tuner.audit.expectation import log_work
 from tuner.audit.printed_row import PrintedRow, measured_texts, text_of
 from tuner.audit.repair import Finding
 
-_REPEAT: Final = 0.08
-"""Two runs of one topology on one day differ by less."""
-_NOISE: Final = 0.03
-"""Two runs of one topology on one day differ by as much without a reason."""
-_MOST_FIXED: Final = 0.5
-"""No step of several microbatches is longer for its optimizer and its reduction than for its microbatches."""
-_OUTLIER: Final = 0.4
-_SPREADS: Final = 5.0
-_DIGITS: Final = 4
-"""Two measurements agree in fewer by chance."""
-_ENOUGH: Final = 4
-"""Rows that can speak for a table."""
+_MAX_REPEAT_DIFFERENCE: Final = 0.08
+"""Two runs of one topology on one day differ by less than this."""
+_RUN_NOISE: Final = 0.03
+"""Typical difference between two runs of one topology on one day."""
+_MAX_FIXED_SHARE: Final = 0.5
+"""With several microbatches, the optimizer and the gradient reduction take less than this share of a step."""
+_MIN_OUTLIER: Final = 0.4
+_OUTLIER_SPREADS: Final = 5.0
+_MIN_DIGITS: Final = 4
+"""Two measurements may agree in fewer digits by chance."""
+_MIN_NEIGHBOURS: Final = 4
+"""Fewer neighbours do not define an outlier."""
 _SWAP_FITS: Final = 0.03
 _SWAP_FAR: Final = math.log(3)
 _SWAP_NEAR: Final = math.log(1.5)
-"""Without neighbours the TFLOPs of the whole table must do: far from them as printed, near them once exchanged."""
+"""Without neighbours, swapped figures are far from the table's usual TFLOPs, and near them once exchanged."""
 
 
 def reprints(evidence: Evidence) -> Iterator[Finding]:
-    """Two runs never measure alike to the last of many digits: such a row is one measurement printed again."""
+    """Two runs never agree in every one of many digits: such a row is a reprint of one measurement."""
     first: dict[Any, PrintedRow] = {}
     for _, case in evidence.fitting:
         texts = measured_texts(case.row)
@@ -42,15 +42,15 @@ def reprints(evidence: Evidence) -> Iterator[Finding]:
         if before is case or (texts[2] and _memory(before) and texts[2] != _memory(before)):
             continue
         printed = evidence.table.rows[case.row.index]
-        words = f"the same run and the same figures ({figures(printed)}) as in line {before.row.line}"
-        sure = sum(character.isdigit() for character in (texts[0] or texts[1] or texts[2]).lstrip("0.")) >= _DIGITS
+        words = f"same run and same figures ({figures(printed)}) as line {before.row.line}"
+        sure = sum(character.isdigit() for character in (texts[0] or texts[1] or texts[2]).lstrip("0.")) >= _MIN_DIGITS
         exclude = f"a reprint of line {before.row.line}" if sure else ""
         yield about(
             case.row,
             "reprint",
             "warning" if sure else "advice",
             words,
-            "count it once",
+            "count the measurement once",
             others=[before.row],
             exclude=exclude,
         )
@@ -61,13 +61,14 @@ def _memory(case: PrintedRow) -> str:
 
 
 def swapped(evidence: Evidence) -> Iterator[Finding]:
-    """Seconds and TFLOPs keep their product when their columns are exchanged, so only other rows can tell.
+    """Seconds and TFLOPs stand in their own columns.
 
-    Exchanged, the row comes to what its twin or its neighbours measured; as printed it is off.
+    Swapping them keeps their product, so only other rows reveal it: once exchanged, the figures agree with those of an
+    equal run or of similar rows.
     """
     twins = _twins(evidence)
     usual = evidence.usual_share
-    for place, case in evidence.fitting:
+    for index, case in evidence.fitting:
         row = case.row
         if row.seconds is None or row.tflops is None:
             continue
@@ -78,28 +79,28 @@ def swapped(evidence: Evidence) -> Iterator[Finding]:
             for other in twins[case.identity]
             if (text_of(other.row, "sec_per_iter"), text_of(other.row, "tflops")) == tuple(cells.values())
         ]
-        expected = evidence.expected.get(place)
+        expected = evidence.expected.get(index)
         if mirrored:
             if not _odd_one(evidence, case, mirrored[0]):
                 continue
-            message = f"{_both(case)} stand the other way round in line {mirrored[0].line}, of the same run"
+            message = f"{_both(case)} are swapped compared with line {mirrored[0].line}, the same run"
             yield about(row, "swapped", "error", message, _exchange(cells), others=[mirrored[0].row], cells=cells)
         elif expected is None and usual:
             printed, turned = (abs(math.log(value * 1e12 / case.peak / usual)) for value in (rate, seconds))
             if printed > _SWAP_FAR and turned < _SWAP_NEAR:
                 rate_words = f"{usual * case.peak / 1e12:.3g} TFLOPs"
-                message = f"{_both(case)} are as if exchanged: the table's rows make about {rate_words}"
+                message = f"{_both(case)} are probably swapped: the rows of the table reach about {rate_words}"
                 yield about(row, "swapped", "error", message, _exchange(cells), cells=cells)
         elif expected:
             printed, turned = (abs(math.log(value / expected.seconds)) for value in (seconds, rate))
             fits = _SWAP_FITS if expected.nearest < 0.2 else max(0.1, 2 * expected.spread)
             if turned <= fits and printed >= max(3 * fits, 0.05, 4 * expected.spread if expected.nearest else 0.0):
-                message = f"{_both(case)} are as if exchanged: rows like it take about {expected.seconds:.4g} s"
+                message = f"{_both(case)} are probably swapped: similar rows take about {expected.seconds:.4g} s"
                 yield about(row, "swapped", "error", message, _exchange(cells), cells=cells)
 
 
 def _both(case: PrintedRow) -> str:
-    return f"seconds {case.says('sec_per_iter')} and TFLOPs {case.says('tflops')}"
+    return f"seconds {case.text('sec_per_iter')} and TFLOPs {case.text('tflops')}"
 
 
 def _exchange(cells: dict[str, str]) -> str:
@@ -107,7 +108,7 @@ def _exchange(cells: dict[str, str]) -> str:
 
 
 def _odd_one(evidence: Evidence, case: PrintedRow, twin: PrintedRow) -> bool:
-    """Of two rows with mirrored figures, whether this is the one that others speak against; if none do, the later."""
+    """Return whether this is the wrong one of two rows with swapped figures: by other rows, else the later one."""
     away = [
         abs(_slowness(one) - usual) if (usual := _between(evidence, one)) is not None else 0.0 for one in (case, twin)
     ]
@@ -115,14 +116,19 @@ def _odd_one(evidence: Evidence, case: PrintedRow, twin: PrintedRow) -> bool:
 
 
 def _between(evidence: Evidence, case: PrintedRow) -> float | None:
-    """What the same topology at the next smaller and the next larger micro batch makes of a row's slowness."""
-    mine = case.run.topology
+    """Return the slowness that the next smaller and next larger micro batch of the topology predict for a row."""
+    own = case.run.topology
     near: dict[bool, tuple[float, float]] = {}
     for _, other in evidence.fitting:
-        its = other.run.topology
-        same = replace(its, micro_batch=mine.micro_batch) == mine and other.run.workload == case.run.workload
-        if same and its.micro_batch != mine.micro_batch and other.row.timed and other.row.group == case.row.group:
-            step = math.log2(its.micro_batch / mine.micro_batch)
+        other_topology = other.run.topology
+        same = replace(other_topology, micro_batch=own.micro_batch) == own and other.run.workload == case.run.workload
+        if (
+            same
+            and other_topology.micro_batch != own.micro_batch
+            and other.row.timed
+            and other.row.group == case.row.group
+        ):
+            step = math.log2(other_topology.micro_batch / own.micro_batch)
             side = step > 0
             if side not in near or abs(step) < near[side][0]:
                 near[side] = (abs(step), _slowness(other))
@@ -139,31 +145,36 @@ def _twins(evidence: Evidence) -> dict[Any, list[PrintedRow]]:
 
 
 def repeats(evidence: Evidence) -> Iterator[Finding]:
-    """The same run measured twice in one group takes about the same time."""
+    """The same run, measured twice in one group, takes about the same time."""
     for cases in _twins(evidence).values():
         first: dict[tuple[str, str], PrintedRow] = {}
         for case in cases:
             if not case.row.timed:
                 continue
-            before = first.setdefault((case.row.group, case.told), case)
+            before = first.setdefault((case.row.group, case.note_words), case)
             off = math.log(case.seconds / before.seconds)
-            if abs(off) > _REPEAT + case.rounding("sec_per_iter") + before.rounding("sec_per_iter"):
+            if abs(off) > _MAX_REPEAT_DIFFERENCE + case.rounding("sec_per_iter") + before.rounding("sec_per_iter"):
                 message = (
-                    f"{case.says('sec_per_iter')} s where line {before.line}, of the same run, has "
-                    f"{before.says('sec_per_iter')}"
+                    f"{case.text('sec_per_iter')} s, but line {before.line}, the same run, has "
+                    f"{before.text('sec_per_iter')} s"
                 )
                 yield about(
-                    case.row, "repeat", "advice", message, "measure it again, or say what differed", others=[before.row]
+                    case.row,
+                    "repeat",
+                    "advice",
+                    message,
+                    "measure it again, or state what differed",
+                    others=[before.row],
                 )
 
 
 def batches(evidence: Evidence) -> Iterator[Finding]:
-    """Seconds grow in a straight line with the microbatches: a fixed cost, never negative and not most of the step."""
+    """Seconds are linear in the number of microbatches: fixed cost >= 0, and less than half of a step."""
     chains: dict[Any, list[PrintedRow]] = {}
     for _, case in evidence.fitting:
         if case.row.timed:
             workload = replace(case.run.workload, global_batch=1)
-            chains.setdefault((case.row.group, case.told, workload, *case.identity[1:]), []).append(case)
+            chains.setdefault((case.row.group, case.note_words, workload, *case.identity[1:]), []).append(case)
     for chain in chains.values():
         for case in chain:
             others = [other for other in chain if other.run.workload.global_batch != case.run.workload.global_batch]
@@ -173,27 +184,27 @@ def batches(evidence: Evidence) -> Iterator[Finding]:
             other = against[0]
             off = _slowness(case) - _slowness(other)
             message = (
-                f"{case.says('sec_per_iter')} s at gbs {case.run.workload.global_batch} is {abs(math.expm1(off)):.0%} "
-                f"{'longer' if off > 0 else 'less'} for a sample than at {other.run.workload.global_batch}, same "
-                f"topology (line {other.line}), bubble taken out"
+                f"{case.text('sec_per_iter')} s at gbs {case.run.workload.global_batch} is {abs(math.expm1(off)):.0%} "
+                f"{'more' if off > 0 else 'less'} time per sample than at gbs {other.run.workload.global_batch} with "
+                f"the same topology (line {other.line}), pipeline bubble removed"
             )
-            suggestion = "measure it again; the seconds belong to another run or batch"
-            reason = "its time per sample is out of line with the same topology's"
+            suggestion = "measure it again; the seconds are probably from another run or batch"
+            reason = "its time per sample contradicts other batches of the same topology"
             rows = [other.row for other in others]
             yield about(case.row, "batch-time", "warning", message, suggestion, others=rows, exclude=reason)
 
 
 def _contradict(case: PrintedRow, other: PrintedRow) -> bool:
-    """Whether the line through two batches starts where none can, with room for rounding and for noise."""
+    """Return whether two batches imply an impossible fixed cost, given rounding and noise."""
     small, large = sorted((case, other), key=lambda one: one.microbatches)
     first, second = (one.microbatches * one.bubble for one in (small, large))
-    if small.microbatches < _ENOUGH or second < 1.1 * first:
+    if small.microbatches < _MIN_NEIGHBOURS or second < 1.1 * first:
         return False
     span, ratio = second - first, large.seconds / small.seconds
     fixed = (second - first * ratio) / span
-    noise = [_NOISE + one.rounding("sec_per_iter") for one in (small, large)]
-    room = (noise[0] * second + noise[1] * first * ratio) / span
-    return fixed > _MOST_FIXED + room or fixed < -room
+    noise = [_RUN_NOISE + one.rounding("sec_per_iter") for one in (small, large)]
+    tolerance = (noise[0] * second + noise[1] * first * ratio) / span
+    return fixed > _MAX_FIXED_SHARE + tolerance or fixed < -tolerance
 
 
 def _slowness(case: PrintedRow) -> float:
@@ -201,7 +212,7 @@ def _slowness(case: PrintedRow) -> float:
 
 
 def _blamed(evidence: Evidence, case: PrintedRow, against: list[PrintedRow]) -> bool:
-    """Of a row and those it contradicts, whether this is the odd one: by majority, else by others of the machine."""
+    """Return whether this row is wrong and not those it contradicts: by majority, else by other rows."""
     if len(against) > 1:
         return True
     other = against[0]
@@ -218,23 +229,23 @@ def _blamed(evidence: Evidence, case: PrintedRow, against: list[PrintedRow]) -> 
         )
         return abs(_slowness(one) - known[len(known) // 2]) if known else 0.0
 
-    mine, its = away(case), away(other)
-    return mine > its or (mine == its and _slowness(case) > _slowness(other))
+    own, other_topology = away(case), away(other)
+    return own > other_topology or (own == other_topology and _slowness(case) > _slowness(other))
 
 
 def outliers(evidence: Evidence) -> Iterator[Finding]:
-    """A row that differs little from several others takes about as long for each operation."""
-    for place, case in evidence.fitting:
-        expected, row = evidence.expected.get(place), case.row
-        if expected is None or row.seconds is None or expected.neighbours < _ENOUGH:
+    """A row takes about the time per FLOP of several similar rows."""
+    for index, case in evidence.fitting:
+        expected, row = evidence.expected.get(index), case.row
+        if expected is None or row.seconds is None or expected.neighbours < _MIN_NEIGHBOURS:
             continue
-        # A step costs something for each operation and something at all: the truth lies between the two.
+        # Part of a step scales with the FLOPs and part is fixed: the expected time lies between the two predictions.
         offs = (math.log(row.seconds / expected.seconds), math.log(row.seconds / expected.same))
         off = min(offs, key=abs) if offs[0] * offs[1] > 0 else 0.0
-        if abs(off) > max(_OUTLIER, _SPREADS * expected.spread) + case.rounding("sec_per_iter"):
+        if abs(off) > max(_MIN_OUTLIER, _OUTLIER_SPREADS * expected.spread) + case.rounding("sec_per_iter"):
             message = (
-                f"{case.says('sec_per_iter')} s, where {expected.neighbours} rows like it lead one to expect about "
-                f"{expected.seconds:.4g}"
+                f"{case.text('sec_per_iter')} s, but {expected.neighbours} similar rows suggest about "
+                f"{expected.seconds:.4g} s"
             )
             yield about(
                 row,
@@ -242,5 +253,5 @@ def outliers(evidence: Evidence) -> Iterator[Finding]:
                 "warning",
                 message,
                 "check the seconds, the batch and the degrees",
-                exclude=f"{math.exp(off):.3g} times the seconds of rows like it",
+                exclude=f"{math.exp(off):.3g} times the seconds of similar rows",
             )

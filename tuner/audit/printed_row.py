@@ -1,4 +1,4 @@
-"""A row as the checks look at it: what was run, what was printed, and to how many digits."""
+"""A row as the checks see it: the run, the printed figures and their rounding."""
 
 from __future__ import annotations
 
@@ -16,77 +16,77 @@ from tuner.tables import COLUMNS, MeasuredRun, Row
 from tuner.tables.column_aliases import MEASURED, plain, rounding_of
 from tuner.tables.run import run_of
 
-_SAID_ELSEWHERE: Final = ("size", "gpus", "audit")
-"""Columns that are not of the format and do not tell two runs apart."""
+_NOT_IDENTIFYING: Final = ("size", "gpus", "audit")
+"""Columns outside the format that do not distinguish two runs."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class PrintedRow:
-    """One row that some run made, with what the laws need of it."""
+    """One row that describes a run, with the quantities that the laws compare."""
 
     row: Row
     run: MeasuredRun
 
     @cached_property
     def identity(self) -> tuple[Any, ...]:
-        """Everything that fixes a run and nothing that was measured: equal for runs that should measure alike."""
+        """Everything that defines the run and nothing measured: equal for runs that should measure the same."""
         cluster, cells = self.run.cluster, self.row.cells
-        other = tuple((c, v) for c, v in sorted(cells.items()) if c not in COLUMNS and c not in _SAID_ELSEWHERE)
+        other = tuple((c, v) for c, v in sorted(cells.items()) if c not in COLUMNS and c not in _NOT_IDENTIFYING)
         network = cluster.inter_node.bandwidth
-        # Heads that nobody stated are a guess, which makes no row another's twin.
+        # Heads that are not stated are a guess; such a row equals only others without stated heads.
         stated = "heads" in cells
         return (self.run.workload, self.run.topology, cluster.gpu.name, cluster.gpus_per_node, network, stated, other)
 
     @cached_property
-    def told(self) -> str:
-        """What its note says, without dates and numbers: runs whose notes differ may differ in what they say."""
+    def note_words(self) -> str:
+        """The words of its note, without dates and numbers: runs with different notes may differ."""
         note = self.row.cells.get("note", "").split("audit: ")[0]
         return " ".join(re.findall(r"[A-Za-z]{2,}", note)).lower()
 
     @cached_property
     def terms(self) -> ForwardFlops:
-        """Its operations."""
+        """The FLOPs of the run by product."""
         return terms_of(self.run)
 
     @property
     def line(self) -> int:
-        """Its line of the file."""
+        """Line in the file."""
         return self.row.line
 
     @property
     def micro_batch(self) -> int:
-        """Sequences that a GPU handles at once."""
+        """Sequences per GPU and microbatch."""
         return self.run.topology.micro_batch
 
     @property
     def gpus(self) -> int:
-        """GPUs that its degrees multiply to."""
+        """Product of the parallel degrees."""
         return self.run.topology.gpus
 
     @property
     def peak(self) -> float:
-        """FLOP/s of one GPU, by its data sheet."""
+        """FLOP/s of one GPU by its data sheet."""
         card = self.run.cluster.gpu
         return card.peak_flops.get(self.run.workload.precision, max(card.peak_flops.values()))
 
     @property
     def microbatches(self) -> int:
-        """Steps of accumulation."""
+        """Microbatches per iteration and replica."""
         topology = self.run.topology
         return max(1, self.run.workload.global_batch // (topology.micro_batch * topology.dp))
 
     @property
     def bubble(self) -> float:
-        """How much longer the pipeline takes for filling and draining, as a factor of at least 1."""
+        """Pipeline slowdown factor: 1 + (pp - 1) / (vpp x microbatches)."""
         topology = self.run.topology
         return 1 + (topology.pp - 1) / (topology.vpp * self.microbatches)
 
-    def says(self, column: str) -> str:
-        """A figure as it is printed."""
+    def text(self, column: str) -> str:
+        """Return a figure as printed."""
         return text_of(self.row, column)
 
     def rounding(self, column: str) -> float:
-        """Half of the last digit of a measured figure, as a fraction of it."""
+        """Return half of the last digit of a measured figure, relative to the figure."""
         text = plain(column, self.row.cells.get(column, ""))
         try:
             number = float(text)
@@ -96,41 +96,41 @@ class PrintedRow:
 
     @property
     def seconds(self) -> float:
-        """Of one iteration, as printed; not a number where nothing is."""
+        """Seconds per iteration as printed; NaN if absent."""
         return math.nan if self.row.seconds is None else self.row.seconds
 
     @property
     def flops(self) -> float:
-        """FLOP/s of a GPU, as printed; not a number where nothing is."""
+        """FLOP/s per GPU as printed; NaN if absent."""
         return math.nan if self.row.tflops is None else self.row.tflops
 
     @property
     def memory(self) -> float:
-        """Bytes, as printed; not a number where nothing is."""
+        """Bytes as printed; NaN if absent."""
         return math.nan if self.row.memory is None else self.row.memory
 
     @property
     def rated(self) -> bool:
-        """Whether seconds and TFLOPs of a finished run are printed."""
+        """Whether the run succeeded and both seconds and TFLOPs are printed."""
         return self.row.status == "OK" and self.row.tflops is not None and self.row.seconds is not None
 
     @property
     def printed_rate(self) -> float:
-        """Logarithm of the operations that its own figures make: TFLOPs x seconds x GPUs."""
+        """log(FLOP/s x seconds x GPUs): the FLOPs that the printed figures imply."""
         return math.log(self.flops * self.seconds * self.gpus)
 
     @property
     def rate_rounding(self) -> float:
-        """How far rounding may have moved `printed_rate`."""
+        """Error of `printed_rate` from rounding."""
         return self.rounding("tflops") + self.rounding("sec_per_iter")
 
     def altered(self, **cells: str) -> PrintedRow | None:
-        """The same row with other cells; None where they describe no run."""
-        return case_of(self.row, **cells)
+        """Return the row with other cells; None if they describe no run."""
+        return printed_row_of(self.row, **cells)
 
 
-def case_of(row: Row, **cells: str) -> PrintedRow | None:
-    """A row with some cells changed as the run that it describes, if it does."""
+def printed_row_of(row: Row, **cells: str) -> PrintedRow | None:
+    """Return the row with some cells changed; None if they describe no run."""
     try:
         run = run_of({**row.understood, **cells})
     except TunerError:
@@ -138,22 +138,22 @@ def case_of(row: Row, **cells: str) -> PrintedRow | None:
     return PrintedRow(row=row, run=run)
 
 
-def cases_of(rows: Iterable[Row]) -> dict[int, PrintedRow]:
-    """The rows that describe a run and are not taken out, by their place in the table."""
+def printed_rows(rows: Iterable[Row]) -> dict[int, PrintedRow]:
+    """Return the rows that describe a run and are not excluded, by their index in the table."""
     return {row.index: PrintedRow(row=row, run=row.run) for row in rows if row.run is not None and row.skipped is None}
 
 
 def text_of(row: Row, column: str) -> str:
-    """A figure as it is printed."""
+    """Return a figure as printed."""
     return row.cells.get(column, "nothing")
 
 
 def shape_words(model: Model) -> str:
-    """A model's shape and what it makes, in words."""
+    """Return the shape and size of a model as text."""
     billions = f"{model.parameters / 1e9:.4g}B"
-    return f"{model.layers} layers of hidden {model.hidden} with ffn {model.ffn} make {billions}"
+    return f"{model.layers} layers with hidden {model.hidden} and ffn {model.ffn} make {billions}"
 
 
 def measured_texts(row: Row) -> tuple[str, ...]:
-    """All that was measured, as printed."""
+    """Return all measured figures as printed."""
     return tuple(plain(column, row.cells.get(column, "")) for column in MEASURED)

@@ -1,4 +1,4 @@
-"""What a report says outside its tables, held against them: its formulas, its stated values, its own corrections."""
+"""Check the text of a report against its tables: formulas, stated values, corrections."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tuner.audit.repair import Finding, Repair
 from tuner.core.text import listed
 from tuner.tables import Row
 from tuner.tables.column_aliases import size_of
-from tuner.tables.context import Context
+from tuner.tables.markdown import Context
 
 _BATCH: Final = ("gbs", "bs", "batch", "batch_size", "global_batch", "global_batch_size")
 _SEQUENCE: Final = ("seq", "seqlen", "seq_len", "seq_length", "sequence", "s", "sl")
@@ -25,33 +25,35 @@ _MODEL: Final = re.compile(r"\b([0-9]+(?:\.[0-9]+)?\s?B)(?:illion)?(?:[- ]parame
 _CORRECTION: Final = re.compile(
     r"\b(really|actually|in fact|mistaken?(ly)?|incorrect(ly)?|wrong(ly)?|invalid|instead|error)\b", re.IGNORECASE
 )
-_NEAR: Final = 40
-"""Lines around a formula in which the row stands that it was made for."""
-_OTHER_SIZE: Final = 0.1
+_MAX_LINES_APART: Final = 40
+"""A formula and its row are at most this many lines apart."""
+_MIN_SIZE_DIFFERENCE: Final = 0.1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StatedValues:
-    """What is stated at a line, and under which heading."""
+    """The values that apply at a line, and its heading."""
 
     heading: str
     values: Mapping[str, str]
-    said_at: Mapping[str, int]
+    line_stated: Mapping[str, int]
 
 
-def places(lines: tuple[str, ...]) -> list[StatedValues]:
-    """What holds at each line of a report."""
+def stated_by_line(lines: tuple[str, ...]) -> list[StatedValues]:
+    """Return the values that apply at each line of a report."""
     context, found = Context(), []
     for number, line in enumerate(lines, start=1):
         if not line.strip().startswith("|"):
             context.read(number, line.strip())
-        found.append(StatedValues(heading=context.heading, values=dict(context.workload), said_at=dict(context.stated)))
+        found.append(
+            StatedValues(heading=context.heading, values=dict(context.workload), line_stated=dict(context.stated))
+        )
     return found
 
 
 def formulas(evidence: Evidence) -> Iterator[Finding]:
-    """A formula that a report shows is computed with the sequence, batch, GPUs and size that the report states."""
-    stated = places(evidence.table.lines)
+    """A formula in a report uses the sequence, batch, GPUs and size that the report states."""
+    stated = stated_by_line(evidence.table.lines)
     for formula in formulas_in(evidence.table.lines):
         row = _row_of(evidence, formula)
         wrong = _wrong_factors(evidence, formula, stated[formula.line - 1], row)
@@ -61,28 +63,26 @@ def formulas(evidence: Evidence) -> Iterator[Finding]:
         for _, used, meant in wrong:
             right *= meant / used
         words = listed(f"{name} {used:g} where {meant:g} is stated" for name, used, meant in wrong)
-        message = (
-            f"the formula in line {formula.line} is computed with {words}: {formula.result:.4g} in place of {right:.4g}"
-        )
+        message = f"the formula in line {formula.line} uses {words}: {formula.result:.4g} instead of {right:.4g}"
         if row is not None:
             yield about(row, "formula", "error", message, f"tflops={right:.4g}", cells={"tflops": f"{right:.4g}"})
         else:
-            suggestion = "compute it anew"
+            suggestion = "recompute it"
             yield Finding(
                 row=None, line=formula.line, check="formula", severity="error", message=message, suggestion=suggestion
             )
 
 
 def _row_of(evidence: Evidence, formula: Formula) -> Row | None:
-    """The row that a formula was made for: near it, with its seconds among the factors and its result as TFLOPs."""
+    """Return the row of a formula: near it, with its seconds among the factors and its TFLOPs as the result."""
     for case in sorted(evidence.cases.values(), key=lambda case: abs(case.row.line - formula.line)):
         row = case.row
-        if row.seconds is None or row.tflops is None or abs(row.line - formula.line) > _NEAR:
+        if row.seconds is None or row.tflops is None or abs(row.line - formula.line) > _MAX_LINES_APART:
             continue
-        room = 0.001 + case.rounding("tflops")
+        tolerance = 0.001 + case.rounding("tflops")
         if (
             any(factor.value == row.seconds for factor in formula.below)
-            and abs(formula.result / (row.tflops / 1e12) - 1) < room
+            and abs(formula.result / (row.tflops / 1e12) - 1) < tolerance
         ):
             return row
     return None
@@ -91,7 +91,7 @@ def _row_of(evidence: Evidence, formula: Formula) -> Row | None:
 def _wrong_factors(
     evidence: Evidence, formula: Formula, stated: StatedValues, row: Row | None
 ) -> list[tuple[str, float, float]]:
-    """Name, value used and value stated of each factor that is not what the report says around it."""
+    """Return name, value used and value stated of each factor that contradicts the report around it."""
     case = evidence.cases.get(row.index) if row else None
     batch, seq = _stated(stated, case, "gbs"), _stated(stated, case, "seq")
     wrong = []
@@ -106,12 +106,12 @@ def _wrong_factors(
         if used:
             wrong.append(("sequence", used.value, seq))
     if case and (used := _named(formula.below, _GPUS)) and used.value != case.gpus:
-        # More GPUs below the line make fewer TFLOPs, so it goes the other way round.
+        # GPUs are in the denominator, so the correction is inverse.
         wrong.append(("1/GPUs", 1 / used.value, 1 / case.gpus))
     size = size_of(stated.values.get("size", ""))
     if size and (used := _named(rest, _SIZE)):
         billions = size / 1e9 if used.value < 1e6 else size
-        if abs(used.value / billions - 1) > _OTHER_SIZE:
+        if abs(used.value / billions - 1) > _MIN_SIZE_DIFFERENCE:
             wrong.append(("size", used.value, billions))
     return wrong
 
@@ -120,8 +120,8 @@ def _named(factors: list[Factor] | tuple[Factor, ...], names: tuple[str, ...]) -
     return next((factor for factor in factors if factor.name in names), None)
 
 
-def _stated(place: StatedValues, case: PrintedRow | None, column: str) -> float | None:
-    text = case.row.cells.get(column) if case else place.values.get(column)
+def _stated(above: StatedValues, case: PrintedRow | None, column: str) -> float | None:
+    text = case.row.cells.get(column) if case else above.values.get(column)
     try:
         return float(text) if text else None
     except ValueError:
@@ -129,32 +129,34 @@ def _stated(place: StatedValues, case: PrintedRow | None, column: str) -> float 
 
 
 def stated_values(evidence: Evidence) -> Iterator[Finding]:
-    """A value stated right above a table is that of at least one of its rows."""
-    stated = places(evidence.table.lines)
+    """A value stated directly above a table is that of at least one of its rows."""
+    stated = stated_by_line(evidence.table.lines)
     for block in _blocks(evidence):
         start = block[0].line - 1
-        place = stated[start - 1]
+        above = stated[start - 1]
         for column in ("gbs", "hidden", "layers", "seq", "heads"):
-            said_at = place.said_at.get(column, -9)
+            line_stated = above.line_stated.get(column, -9)
             own = {row.cells[column] for row in block if column in row.cells}
-            value = place.values.get(column)
+            value = above.values.get(column)
             if (
-                start - said_at <= 6
+                start - line_stated <= 6
                 and value
                 and len(own) == 1
                 and value not in own
                 and _printed(evidence, block, column)
             ):
-                message = f"line {said_at} states {column} {value}, and all rows of the table below have {own.pop()}"
+                message = (
+                    f"line {line_stated} states {column} {value}, but all rows of the table below have {own.pop()}"
+                )
                 yield Finding(
-                    row=None, line=said_at, check="stated-value", severity="warning", message=message,
-                    suggestion=f"see which holds: the TFLOPs may tell; {column}={value} or the column's",
+                    row=None, line=line_stated, check="stated-value", severity="warning", message=message,
+                    suggestion=f"check which is right, for example by the TFLOPs: {column}={value} or the column",
                     rows=tuple(row.index for row in block),
                 )  # fmt: skip
 
 
 def _blocks(evidence: Evidence) -> Iterator[list[Row]]:
-    """The rows of each table of a report."""
+    """Yield the rows of each table of a report."""
     block: list[Row] = []
     for row in evidence.table.rows:
         if block and any(
@@ -168,7 +170,7 @@ def _blocks(evidence: Evidence) -> Iterator[list[Row]]:
 
 
 def _printed(evidence: Evidence, block: list[Row], column: str) -> bool:
-    """Whether the table itself has the column, so that the value does not come from the line above it."""
+    """Return whether the table itself has the column, so that its values are not taken from the line above."""
     from tuner.tables.column_aliases import column_named
 
     for line in reversed(evidence.table.lines[: block[0].line - 1]):
@@ -180,26 +182,26 @@ def _printed(evidence: Evidence, block: list[Row], column: str) -> bool:
 
 
 def corrections(evidence: Evidence) -> Iterator[Finding]:
-    """A section whose text says that another model was run than it states holds no rows of that model."""
-    stated = places(evidence.table.lines)
+    """The rows of a section are of the model that its text names; text that corrects the model contradicts them."""
+    stated = stated_by_line(evidence.table.lines)
     for number, line in enumerate(evidence.table.lines, start=1):
         if line.strip().startswith("|") or not _CORRECTION.search(line):
             continue
         heading = stated[number - 1].heading
         cases = [case for case in evidence.cases.values() if stated[case.row.line - 1].heading == heading]
         for text in _MODEL.findall(line):
-            spoken = size_of(text)
+            named_size = size_of(text)
             sizes = [case.run.workload.model.parameters for case in cases]
-            if spoken and sizes and all(abs(math.log(spoken / size)) > _OTHER_SIZE for size in sizes):
-                yield _correction(evidence, number, text, spoken, cases)
+            if named_size and sizes and all(abs(math.log(named_size / size)) > _MIN_SIZE_DIFFERENCE for size in sizes):
+                yield _correction(evidence, number, text, named_size, cases)
 
 
-def _correction(evidence: Evidence, number: int, text: str, spoken: float, cases: list[PrintedRow]) -> Finding:
+def _correction(evidence: Evidence, number: int, text: str, named_size: float, cases: list[PrintedRow]) -> Finding:
     model = cases[0].run.workload.model
-    message = f"the text says that a {text} model was run, and {shape_words(model)}"
+    message = f"the text says that a {text} model was run, but {shape_words(model)}"
     elsewhere = [
-        f"{case.says('sec_per_iter')} s (line {case.line}) where the stated run takes {other.says('sec_per_iter')} "
-        f"elsewhere (line {other.line})"
+        f"{case.text('sec_per_iter')} s (line {case.line}), but the same run takes {other.text('sec_per_iter')} "
+        f"s in line {other.line}"
         for case in cases
         for other in evidence.cases.values()
         if other.identity == case.identity
@@ -210,10 +212,10 @@ def _correction(evidence: Evidence, number: int, text: str, spoken: float, cases
     if elsewhere:
         message += f"; {elsewhere[0]}"
     wider = cases[0].altered(ffn=str(model.ffn + 1024))
-    suggestion = "leave these rows out, or correct their shape"
+    suggestion = "remove these rows or correct their shape"
     if wider:
-        each = (wider.run.workload.model.parameters - model.parameters) / 1024
-        ffn = model.ffn - (model.parameters - spoken) / each
+        parameters_per_ffn = (wider.run.workload.model.parameters - model.parameters) / 1024
+        ffn = model.ffn - (model.parameters - named_size) / parameters_per_ffn
         if ffn > 0:
             suggestion += f": ffn of about {ffn:,.0f} makes {text}"
     return Finding(

@@ -1,7 +1,7 @@
-"""TFLOPs, seconds, GPUs and operations belong together: where three of them contradict the fourth, which one is wrong.
+"""Check TFLOPs x seconds x GPUs = FLOPs, and name the mistake where a row violates it.
 
-TFLOPs x seconds x GPUs is the count of operations. Where a row is off its group's convention by a factor, the mistakes
-that people make are tried, each by counting anew with the digits printed; the one that fits is named.
+If a row deviates from its group's convention by a factor, each common mistake is tried with the digits printed; the one
+that fits is reported.
 """
 
 from __future__ import annotations
@@ -12,67 +12,68 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from tuner.audit.evidence import Evidence, about, short
+from tuner.audit.evidence import Evidence, Unit, about, short
 from tuner.audit.flop_conventions import CONVENTIONS, NEWEST, OLDER, WELL_KNOWN
 from tuner.audit.printed_row import PrintedRow, text_of
 from tuner.audit.repair import Finding, Repair
-from tuner.audit.units import Unit
 from tuner.core.text import counted, either, listed
 
-_EXACT: Final = 0.0015
-"""What a named mistake may be off beyond rounding."""
-_NEARLY: Final = 0.03
-_WORTH_SAYING: Final = 0.035
-"""Seconds and TFLOPs may be means of different iterations: less than this, and unexplained, is no finding."""
+_EXACT_TOLERANCE: Final = 0.0015
+"""Error beyond rounding at which a mistake still explains a row."""
+_LOOSE_TOLERANCE: Final = 0.03
+_MIN_UNEXPLAINED: Final = 0.035
+"""Smaller unexplained errors are ignored: seconds and TFLOPs may be means of different iterations."""
 _SEQUENCE: Final = "b seq"
 _BATCH: Final = "c batch"
-_WORTH_NAMING: Final = 0.015
-"""So little is told apart by no mistake: two digits that changed places explain any such difference."""
-_MANY: Final = 3
+_MIN_EXPLAINED: Final = 0.015
+"""Smaller errors are ignored: two swapped digits would explain any of them."""
+_MIN_ROWS_BY_OLDER: Final = 3
 _SMALL_ODD_PARTS: Final = (1, 3, 5, 7)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mistake:
-    """One explanation of a row's figures."""
+    """A mistake that would explain the figures of a row."""
 
     words: str
     suggestion: str
     cells: dict[str, str]
     error: float
-    """How far off the figures stay with it."""
+    """Logarithmic error that remains."""
     sort: str
 
 
 def tflops(evidence: Evidence) -> Iterator[Finding]:
-    """TFLOPs x seconds x GPUs is the count of operations, by the convention that the row's group follows."""
+    """TFLOPs x seconds x GPUs equals the FLOPs of an iteration, by the convention of the row's group."""
     by_older = set(_by_older(evidence))
     explained = {
-        place: _explanations(evidence, evidence.cases[place], unit)
-        for place, unit in evidence.units.items()
-        if not unit.allows(evidence.cases[place]) and place not in by_older
+        index: _explanations(evidence, evidence.cases[index], unit)
+        for index, unit in evidence.units.items()
+        if not unit.allows(evidence.cases[index]) and index not in by_older
     }
     votes = Counter(
-        (evidence.cases[place].row.group, sort)
-        for place, mistakes in explained.items()
+        (evidence.cases[index].row.group, sort)
+        for index, mistakes in explained.items()
         for sort in {mistake.sort for mistake in mistakes}
     )
-    for place, mistakes in explained.items():
-        case, unit = evidence.cases[place], evidence.units[place]
-        if abs(unit.error(case)) < (_WORTH_NAMING if mistakes else _WORTH_SAYING):
+    for index, mistakes in explained.items():
+        case, unit = evidence.cases[index], evidence.units[index]
+        if abs(unit.error(case)) < (_MIN_EXPLAINED if mistakes else _MIN_UNEXPLAINED):
             continue
-        # A halved sequence and a halved batch look alike in a count without attention: what explains more rows of the
-        # group wins, and where both explain as many, both are named.
+        # A halved sequence and a halved batch look alike in a count without attention: the one that explains more rows
+        # of the group wins; both are named if they explain equally many.
         most = max((votes[case.row.group, mistake.sort] for mistake in mistakes), default=0)
         yield _finding(evidence, case, unit, [m for m in mistakes if votes[case.row.group, m.sort] == most])
 
 
 def _explanations(evidence: Evidence, case: PrintedRow, unit: Unit) -> list[Mistake]:
-    """The mistakes that explain a row, of the likeliest sort; of a sequence and a batch both."""
+    """Return the mistakes of the likeliest sort that explain a row; sequence and batch count as one sort."""
     found = sorted(_mistakes(evidence, case, unit), key=lambda mistake: mistake.sort)
-    room = _EXACT + case.rate_rounding + 3 * unit.spread
-    exact = [mistake for mistake in found if abs(mistake.error) <= room]
-    likely = exact or [mistake for mistake in found if abs(mistake.error) <= _NEARLY and mistake.sort == _SEQUENCE]
+    tolerance = _EXACT_TOLERANCE + case.rate_rounding + 3 * unit.spread
+    exact = [mistake for mistake in found if abs(mistake.error) <= tolerance]
+    likely = exact or [
+        mistake for mistake in found if abs(mistake.error) <= _LOOSE_TOLERANCE and mistake.sort == _SEQUENCE
+    ]
     alike = (_SEQUENCE, _BATCH)
     return [m for m in likely if m.sort == likely[0].sort or {m.sort, likely[0].sort} == set(alike)]
 
@@ -81,7 +82,7 @@ def _finding(evidence: Evidence, case: PrintedRow, unit: Unit, mistakes: list[Mi
     row, error = case.row, unit.error(case)
     words = (
         f"{text_of(row, 'tflops')} TFLOPs x {text_of(row, 'sec_per_iter')} s x {counted(case.gpus, 'GPU')} is "
-        f"{math.exp(error):.4g} times the operations"
+        f"{math.exp(error):.4g} times the FLOPs"
     )
     if not mistakes:
         return _unexplained(evidence, case, unit, f"{words} of an iteration")
@@ -89,12 +90,12 @@ def _finding(evidence: Evidence, case: PrintedRow, unit: Unit, mistakes: list[Mi
     suggestion = either(dict.fromkeys(mistake.suggestion for mistake in mistakes))
     if len({mistake.suggestion for mistake in mistakes}) == 1:
         return about(row, "tflops", "error", message, suggestion, cells=mistakes[0].cells)
-    reason = "its TFLOPs and seconds disagree, and more than one mistake explains it"
+    reason = "its TFLOPs and seconds disagree, and several mistakes would explain it"
     return about(row, "tflops", "error", message, suggestion, exclude=reason)
 
 
 def _mistakes(evidence: Evidence, case: PrintedRow, unit: Unit) -> Iterator[Mistake]:
-    """Every mistake that is worth trying, with what it leaves unexplained."""
+    """Yield every candidate mistake with the error that it leaves."""
     yield from _other_conventions(case, unit)
     yield from _other_sequences(case, unit)
     yield from _other_batches(evidence, case, unit)
@@ -108,7 +109,7 @@ def _other_conventions(case: PrintedRow, unit: Unit) -> Iterator[Mistake]:
         convention = CONVENTIONS[number]
         error = Unit(convention=number, factor=0.0, spread=0.0).error(case)
         if number != unit.convention and abs(unit.error(case) - error) > 0.01:
-            words = f"they count {convention.words}, and the rows beside them {CONVENTIONS[unit.convention].words}"
+            words = f"they count {convention.words}, but the other rows count {CONVENTIONS[unit.convention].words}"
             sort = "a older" if number == OLDER else "d convention"
             yield Mistake(words=words, suggestion=f"tflops={right}", cells={"tflops": right}, error=error, sort=sort)
 
@@ -120,10 +121,10 @@ def _other_sequences(case: PrintedRow, unit: Unit) -> Iterator[Mistake]:
         if changed is None:
             continue
         error, right = unit.error(changed), _tflops_of(case, unit)
-        words = f"they were computed with sequence {other} in place of {seq}"
+        words = f"they were computed with sequence {other} instead of {seq}"
         batch = case.run.workload.global_batch
-        if abs(error) > _EXACT + case.rate_rounding and abs(error) <= _NEARLY:
-            words += f", and with a batch of about {batch * math.exp(error):.0f} in place of {batch}"
+        if abs(error) > _EXACT_TOLERANCE + case.rate_rounding and abs(error) <= _LOOSE_TOLERANCE:
+            words += f", and with a batch of about {batch * math.exp(error):.0f} instead of {batch}"
         yield Mistake(words=words, suggestion=f"tflops={right}", cells={"tflops": right}, error=error, sort=_SEQUENCE)
 
 
@@ -136,12 +137,12 @@ def _other_batches(evidence: Evidence, case: PrintedRow, unit: Unit) -> Iterator
         if size < 1 or size == batch or size % step or not (size in others or _usual(size)):
             continue
         error = math.log(implied / size)
-        words = f"they belong to a batch of {size} and not {batch}"
+        words = f"they are for a batch of {size}, not {batch}"
         yield Mistake(words=words, suggestion=f"gbs={size}", cells={"gbs": str(size)}, error=error, sort=_BATCH)
 
 
 def _usual(batch: int) -> bool:
-    """Whether people choose such a batch: a power of two, or a few times one."""
+    """Return whether a batch size is common: 1, 3, 5 or 7 times a power of two."""
     odd = batch
     while odd % 2 == 0:
         odd //= 2
@@ -149,11 +150,11 @@ def _usual(batch: int) -> bool:
 
 
 def _other_scales(evidence: Evidence, case: PrintedRow, unit: Unit) -> Iterator[Mistake]:
-    """A decimal point, milliseconds, or the whole machine's operations in place of one GPU's."""
+    """A shifted decimal point, milliseconds, or the total of all GPUs."""
     error = unit.error(case)
     if case.gpus > 1:
         right = _tflops_of(case, unit)
-        words = f"they are of all {case.gpus} GPUs together"
+        words = f"they are the total of all {case.gpus} GPUs"
         yield Mistake(
             words=words,
             suggestion=f"tflops={right}",
@@ -166,7 +167,7 @@ def _other_scales(evidence: Evidence, case: PrintedRow, unit: Unit) -> Iterator[
         number = (case.flops / 1e12 if column == "tflops" else case.seconds) / scale
         milliseconds = scale == 1000 and column == "sec_per_iter"
         yield Mistake(
-            words="milliseconds in place of seconds" if milliseconds else "a decimal point slipped",
+            words="milliseconds instead of seconds" if milliseconds else "a shifted decimal point",
             suggestion=f"{column}={number:.6g}",
             cells={column: f"{number:.6g}"},
             error=error - math.log(scale),
@@ -175,7 +176,7 @@ def _other_scales(evidence: Evidence, case: PrintedRow, unit: Unit) -> Iterator[
 
 
 def _seconds_slipped(evidence: Evidence, case: PrintedRow, scale: float) -> bool:
-    """Whether a factor in TFLOPs x seconds is the seconds': by the neighbours' times, or else by the table's TFLOPs."""
+    """Return whether a wrong factor is in the seconds: by the neighbours' times, else by the table's TFLOPs."""
     expected = evidence.expected.get(case.row.index)
     if expected:
         return abs(math.log(case.seconds / scale / expected.seconds)) < abs(math.log(case.seconds / expected.seconds))
@@ -187,46 +188,46 @@ def _seconds_slipped(evidence: Evidence, case: PrintedRow, scale: float) -> bool
 def _exchanged_digits(case: PrintedRow, unit: Unit) -> Iterator[Mistake]:
     for column in ("tflops", "sec_per_iter"):
         text = text_of(case.row, column)
-        for place in range(len(text) - 1):
-            pair = text[place : place + 2]
+        for index in range(len(text) - 1):
+            pair = text[index : index + 2]
             if not pair.isdigit() or pair[0] == pair[1]:
                 continue
-            other = text[:place] + pair[::-1] + text[place + 2 :]
+            other = text[:index] + pair[::-1] + text[index + 2 :]
             error = (
                 unit.error(case) + math.log(float(other) / float(text)) if float(other) and float(text) else math.inf
             )
-            words = f"two digits of {text} changed places"
+            words = f"two digits of {text} are swapped"
             yield Mistake(
                 words=words, suggestion=f"{column}={other}", cells={column: other}, error=error, sort="g digits"
             )
 
 
 def _unexplained(evidence: Evidence, case: PrintedRow, unit: Unit, words: str) -> Finding:
-    """No known mistake: the neighbours' times may tell which of the two figures is wrong."""
+    """Return a finding without a known mistake; the neighbours' times may show which figure is wrong."""
     row = case.row
     right = _tflops_of(case, unit)
     seconds = short(case.seconds * math.exp(-unit.error(case)))
     expected = evidence.expected.get(row.index)
-    suggestion = f"tflops={right} by its seconds, or sec_per_iter={seconds} by its TFLOPs"
+    suggestion = f"tflops={right} from its seconds, or sec_per_iter={seconds} from its TFLOPs"
     if expected and expected.neighbours >= 2:
         printed_off = abs(math.log(case.seconds / expected.seconds))
         implied_off = abs(math.log(float(seconds) / expected.seconds))
-        room = max(0.05, 3 * expected.spread)
-        if printed_off < room and implied_off > 2 * room:
+        tolerance = max(0.05, 3 * expected.spread)
+        if printed_off < tolerance and implied_off > 2 * tolerance:
             return about(
                 row,
                 "tflops",
                 "error",
-                f"{words}; its seconds fit its neighbours",
+                f"{words}; its seconds agree with similar rows",
                 f"tflops={right}",
                 cells={"tflops": right},
             )
-        if implied_off < room and printed_off > 2 * room:
+        if implied_off < tolerance and printed_off > 2 * tolerance:
             return about(
                 row,
                 "tflops",
                 "error",
-                f"{words}; its TFLOPs fit its neighbours",
+                f"{words}; its TFLOPs agree with similar rows",
                 f"sec_per_iter={seconds}",
                 cells={"sec_per_iter": seconds},
             )
@@ -234,33 +235,33 @@ def _unexplained(evidence: Evidence, case: PrintedRow, unit: Unit, words: str) -
 
 
 def _tflops_of(case: PrintedRow, unit: Unit) -> str:
-    """What the group's convention makes of the row's seconds."""
+    """Return the TFLOPs that the row's seconds give by its group's convention."""
     return f"{case.flops / 1e12 * math.exp(-unit.error(case)):.5g}"
 
 
 def _by_older(evidence: Evidence) -> list[int]:
-    """The rows by the older estimate that are many in their group; one among others is a mistake of its own."""
+    """Return the rows of groups in which several follow the older formula; a single row is reported by `tflops`."""
     unit = Unit(convention=OLDER, factor=0.0, spread=0.0)
     following = [
-        place
-        for place, usual in evidence.units.items()
-        if unit.allows(evidence.cases[place]) and (usual.convention == OLDER or not usual.allows(evidence.cases[place]))
+        index
+        for index, usual in evidence.units.items()
+        if unit.allows(evidence.cases[index]) and (usual.convention == OLDER or not usual.allows(evidence.cases[index]))
     ]
-    many = Counter(evidence.cases[place].row.group for place in following)
+    many = Counter(evidence.cases[index].row.group for index in following)
     return [
-        place
-        for place in following
-        if evidence.units[place].convention == OLDER or many[evidence.cases[place].row.group] >= _MANY
+        index
+        for index in following
+        if evidence.units[index].convention == OLDER or many[evidence.cases[index].row.group] >= _MIN_ROWS_BY_OLDER
     ]
 
 
 def older(evidence: Evidence) -> Iterator[Finding]:
-    """Figures by the older estimate are not comparable with others: said once, for all rows of a table."""
-    places = _by_older(evidence)
-    if not places:
+    """TFLOPs by the older formula are not comparable with others; reported once for all rows of a table."""
+    indices = _by_older(evidence)
+    if not indices:
         return
     newest = Unit(convention=NEWEST, factor=0.0, spread=0.0)
-    cases = [evidence.cases[place] for place in places]
+    cases = [evidence.cases[index] for index in indices]
     repairs = tuple(Repair(row=case.row.index, cells={"tflops": _tflops_of(case, newest)}) for case in cases)
     ratio = math.exp(sorted(newest.error(case) for case in cases)[len(cases) // 2])
     groups = listed(dict.fromkeys(case.row.group for case in cases), limit=4)
@@ -270,10 +271,10 @@ def older(evidence: Evidence) -> Iterator[Finding]:
         check="older-unit",
         severity="warning",
         message=(
-            f"the TFLOPs of {counted(len(places), 'row')} ({groups}) are by {CONVENTIONS[OLDER].words}, {ratio:.3f} of "
-            "what the GPUs compute"
+            f"the TFLOPs of {counted(len(indices), 'row')} ({groups}) follow {CONVENTIONS[OLDER].words}: "
+            f"{ratio:.3f} of the hardware FLOPs"
         ),
-        suggestion="recompute them from the seconds before comparing them with others",
-        rows=tuple(places),
+        suggestion="recompute them from the seconds before comparing",
+        rows=tuple(indices),
         repairs=repairs,
     )

@@ -1,7 +1,4 @@
-"""The repaired table: cells mended where one repair is left, rows marked where none is, a note in each touched row.
-
-What an audit finds: a figure, the law that it breaks, and what would mend it.
-"""
+"""Findings of an audit, and the table with their repairs applied."""
 
 from __future__ import annotations
 
@@ -13,10 +10,10 @@ from tuner.tables import Table, write_csv
 
 
 def fixed(table: Table, findings: Iterable[Finding]) -> str:
-    """The table as CSV with every repair applied.
+    """Return the table as CSV with every repair applied.
 
-    A row that cannot be true and has no single repair keeps its cells and is marked in the column `audit`, which every
-    command takes as a reason to skip it, or to leave out the one figure that the mark names.
+    An impossible row without an unambiguous repair keeps its cells and is marked in the column `audit`; every command
+    then skips the row, or the one figure that the mark names.
     """
     rows = [dict(row.cells) for row in table.rows]
     for finding in findings:
@@ -36,7 +33,7 @@ def _apply(row: dict[str, str], repair: Repair, finding: Finding) -> None:
     notes = [f"audit: {', '.join(changes)} ({finding.check})"] if changes else []
     if repair.exclude:
         mark = f"exclude{f' {repair.exclude_column}' if repair.exclude_column else ''}: {repair.exclude}"
-        # A mark on the whole row wins over one on a figure.
+        # A mark on the whole row overrides one on a figure.
         if not row.get("audit") or not repair.exclude_column:
             row["audit"] = mark
         notes.append(f"audit: {mark}")
@@ -48,31 +45,31 @@ Severity = Literal["error", "warning", "advice"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Repair:
-    """What `--fix` does to one row: new cells, or a mark that takes it out."""
+    """A change to one row: new cells, or a mark that excludes it."""
 
     row: int
     cells: Mapping[str, str] = field(default_factory=dict)
     """New cells by column."""
     exclude: str = ""
-    """Why the row is taken out."""
+    """Why the row is excluded."""
     exclude_column: str = ""
-    """Only this measured figure is taken out, and the rest of the row stands."""
+    """If set, exclude only this measured figure."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """One thing that is wrong, or looks it."""
+    """One figure or row that is wrong, or probably is."""
 
     row: int | None
-    """Place in the table, from 0; None for a finding about the whole."""
+    """Index in the table, from 0; None for a finding about the whole table."""
     line: int | None
     """Line of the file, from 1."""
     check: str
     severity: Severity
-    """error: it cannot be true; warning: it is hardly true; advice: worth knowing."""
+    """error: impossible; warning: unlikely; advice: worth knowing."""
     message: str
     suggestion: str
     rows: tuple[int, ...] = ()
-    """All rows that it is about, `row` included."""
+    """All rows concerned, `row` included."""
     repairs: tuple[Repair, ...] = ()
-    """Empty where what stands there cannot be mended, or need not be."""
+    """Empty if there is no unambiguous repair."""

@@ -1,4 +1,4 @@
-"""Laws that a row must keep by itself: its cells, its degrees, its batch, its heads, its size and its status."""
+"""Laws that a row must satisfy by itself: cells, degrees, batch, heads, size, status, and the limits of its GPU."""
 
 from __future__ import annotations
 
@@ -6,35 +6,41 @@ import math
 from collections.abc import Iterator
 from typing import Final
 
-from tuner.audit.evidence import Evidence, about
-from tuner.audit.printed_row import PrintedRow, case_of, shape_words, text_of
+from tuner.audit.evidence import Evidence, about, short
+from tuner.audit.flop_conventions import hardware
+from tuner.audit.printed_row import PrintedRow, printed_row_of, shape_words, text_of
 from tuner.audit.repair import Finding
 from tuner.core.text import counted, either
 from tuner.tables import Row
 from tuner.tables.column_aliases import rounding_of, size_of
 
-_SIZE_ROOM: Final = 0.04
+_SIZE_TOLERANCE: Final = 0.04
+_DECIMAL_SLACK: Final = 2**30 / 1e9
+"""80 GiB print as 85.9 GB in decimal units."""
+_MIN_SHARE_OF_PEAK: Final = 0.001
+"""Below this share of the peak, the seconds must be milliseconds."""
+_SMALLER_STATES: Final = ("8bit", "8-bit", "bnb", "offload", "adafactor", "sgd", "lora", "frozen")
 
 
 def cells(evidence: Evidence) -> Iterator[Finding]:
-    """Every cell is what its column promises: numbers are numbers and positive, words are known."""
+    """Every cell has the type of its column: positive numbers, known words."""
     for row in evidence.table.rows:
         if row.run is None and row.skipped and not _degrees(row) and not _without_degrees(row):
             yield about(
                 row,
                 "cells",
                 "error",
-                f"the row cannot be read: {row.skipped}",
-                "correct the cell, or leave it empty",
+                f"cannot read the row: {row.skipped}",
+                "correct the cell or leave it empty",
                 exclude=row.skipped,
             )
 
 
 def unnamed(evidence: Evidence) -> Iterator[Finding]:
-    """A row of a topology names one; tables of a report that compare something else are told once and left out."""
+    """A row names a topology; tables of a report that compare something else are reported once and skipped."""
     rows = [row for row in evidence.table.rows if row.run is None and _without_degrees(row)]
     if rows:
-        message = f"{counted(len(rows), 'row')} from line {rows[0].line} on name no parallel degree: they are left out"
+        message = f"{counted(len(rows), 'row')} from line {rows[0].line} on without any parallel degree are skipped"
         yield Finding(
             row=None,
             line=rows[0].line,
@@ -51,41 +57,46 @@ def _without_degrees(row: Row) -> bool:
 
 
 def degrees(evidence: Evidence) -> Iterator[Finding]:
-    """tp x pp x cp x dp is the number of GPUs; where it is not, the figures often tell which degree was meant."""
+    """tp x pp x cp x dp is the number of GPUs; the TFLOPs often show which degree is wrong."""
     for row in evidence.table.rows:
         degrees = _degrees(row)
         if not degrees or (row.skipped and row.run is not None):
             continue
-        there, product = degrees
-        if product == there or (product < there and _agrees(evidence, row)):
+        available, product = degrees
+        if product == available or (product < available and _agrees(evidence, row)):
             continue
-        words = f"{_product(row)} = {product} GPUs, and {_machines(row)} have {there}"
-        if product < there and "tflops" not in row.cells:
-            yield about(row, "degrees", "advice", f"{words}: the others stand idle", "say how many nodes were used")
+        words = f"{_product(row)} = {product} GPUs, but {_machines(row)} have {available}"
+        if product < available and "tflops" not in row.cells:
+            yield about(row, "degrees", "advice", f"{words}: the others are idle", "state how many nodes were used")
             continue
-        choices = _choices(evidence, row, there)
+        choices = _choices(evidence, row, available)
         if choices:
             column, value, sure = choices[0]
-            why = "which makes both the GPUs and the printed TFLOPs right" if sure else "which makes the GPUs right"
-            message = f"{words}{_rate_words(row, there)}"
+            why = "which matches the number of GPUs" + (" and the printed TFLOPs" if sure else "")
+            message = f"{words}{_rate_words(row, available)}"
             yield about(row, "degrees", "error", message, f"{column}={value}, {why}", cells={column: value})
         else:
             yield about(
-                row, "degrees", "error", words, "correct a degree or the nodes", exclude=f"{product} GPUs of {there}"
+                row,
+                "degrees",
+                "error",
+                words,
+                "correct a degree or the number of nodes",
+                exclude=f"{product} GPUs of {available}",
             )
 
 
 def _degrees(row: Row) -> tuple[int, int] | None:
-    """GPUs that are there and GPUs that the degrees make, where the row prints enough to tell and they differ."""
+    """Return the GPUs of the nodes and the product of the degrees, if the row prints both and they differ."""
     try:
         numbers = {name: int(float(row.understood.get(name, "1"))) for name in ("tp", "pp", "cp", "dp")}
-        there = int(float(row.understood["nodes"])) * int(float(row.understood["gpus_per_node"]))
+        available = int(float(row.understood["nodes"])) * int(float(row.understood["gpus_per_node"]))
     except (KeyError, ValueError, OverflowError):
         return None
     product = math.prod(numbers.values())
-    if "dp" not in row.cells or product <= 0 or there <= 0 or product == there:
+    if "dp" not in row.cells or product <= 0 or available <= 0 or product == available:
         return None
-    return there, product
+    return available, product
 
 
 def _product(row: Row) -> str:
@@ -97,23 +108,23 @@ def _machines(row: Row) -> str:
     return f"{row.understood['nodes']} nodes of {row.understood['gpus_per_node']}"
 
 
-def _rate_words(row: Row, there: int) -> str:
-    return f"; its TFLOPs and seconds belong to {there}" if {"tflops", "sec_per_iter"} <= row.cells.keys() else ""
+def _rate_words(row: Row, available: int) -> str:
+    return f"; its TFLOPs and seconds are for {available}" if {"tflops", "sec_per_iter"} <= row.cells.keys() else ""
 
 
 def _agrees(evidence: Evidence, row: Row) -> bool:
-    """Whether the printed TFLOPs confirm the GPUs that the degrees make: then the others stood idle, as they may."""
+    """Return whether the printed TFLOPs confirm the product of the degrees: then the other GPUs were idle."""
     case = evidence.cases.get(row.index)
     unit = evidence.units.get(row.index)
     return bool(case and unit and case.rated and unit.allows(case))
 
 
-def _choices(evidence: Evidence, row: Row, there: int) -> list[tuple[str, str, bool]]:
-    """Single degrees that would make the product right: those that the TFLOPs confirm first, dp before the others."""
+def _choices(evidence: Evidence, row: Row, available: int) -> list[tuple[str, str, bool]]:
+    """Return the changes of one degree that match the GPUs: those that the TFLOPs confirm first, dp before others."""
     units = list({unit.convention: unit for unit in evidence.units.values()}.values())
     found = []
     for column in ("dp", "tp", "pp", "nodes"):
-        case = _with_product(row, column, there)
+        case = _with_product(row, column, available)
         if case is None:
             continue
         sure = case.rated and any(unit.allows(case) for unit in units)
@@ -123,66 +134,177 @@ def _choices(evidence: Evidence, row: Row, there: int) -> list[tuple[str, str, b
     return sorted(found, key=lambda choice: not choice[2])
 
 
-def _with_product(row: Row, column: str, there: int) -> PrintedRow | None:
+def _with_product(row: Row, column: str, available: int) -> PrintedRow | None:
     numbers = {name: int(float(row.understood.get(name, "1"))) for name in ("tp", "pp", "cp", "dp")}
     product = math.prod(numbers.values())
     if column == "nodes":
         per_node = int(float(row.understood["gpus_per_node"]))
-        return case_of(row, nodes=str(product // per_node)) if product % per_node == 0 else None
+        return printed_row_of(row, nodes=str(product // per_node)) if product % per_node == 0 else None
     rest = product // numbers[column] if numbers[column] else 0
-    return case_of(row, **{column: str(there // rest)}) if rest and there % rest == 0 else None
+    return printed_row_of(row, **{column: str(available // rest)}) if rest and available % rest == 0 else None
 
 
 def batch(evidence: Evidence) -> Iterator[Finding]:
-    """The global batch is a whole number of micro batches on every rank."""
+    """The global batch is a multiple of dp x micro batch."""
     for case in evidence.cases.values():
         topology, size = case.run.topology, case.run.workload.global_batch
         step = topology.dp * topology.micro_batch
         if size % step and "gbs" in case.row.cells:
-            message = f"gbs({size}) is no multiple of dp({topology.dp}) x mbs({topology.micro_batch}) = {step}"
+            message = f"gbs({size}) is not a multiple of dp({topology.dp}) x mbs({topology.micro_batch}) = {step}"
             near = either(dict.fromkeys(str(n) for n in (size // step * step, -(-size // step) * step) if n))
-            yield about(case.row, "batch", "warning", message, f"gbs={near}, or another dp or mbs")
+            yield about(case.row, "batch", "warning", message, f"gbs={near}, or a different dp or mbs")
 
 
 def node(evidence: Evidence) -> Iterator[Finding]:
-    """Tensor parallelism stays within a node, where the links are fast; somebody may have run it otherwise."""
+    """Tensor parallelism stays within a node, whose links are fast; spanning nodes is unusual but possible."""
     for case in evidence.cases.values():
         topology, per_node = case.run.topology, case.run.cluster.gpus_per_node
         if topology.tp > per_node:
-            message = f"tp({topology.tp}) spans nodes of {per_node} GPUs"
+            message = f"tp({topology.tp}) spans more than one node of {per_node} GPUs"
             yield about(case.row, "node", "advice", message, "check tp and gpus_per_node")
 
 
 def heads(evidence: Evidence) -> Iterator[Finding]:
-    """hidden divides by heads, and heads by tp: no program trains anything else."""
+    """hidden divides by heads, and heads divide by tp: no program trains anything else."""
     for case in evidence.cases.values():
         model, tp = case.run.workload.model, case.run.topology.tp
         if "heads" in case.row.cells and (model.hidden % model.heads or model.heads % tp):
-            message = f"{model.heads} heads of hidden {model.hidden} on tp({tp}) do not divide"
+            message = f"hidden {model.hidden}, {model.heads} heads and tp({tp}) do not divide evenly"
             yield about(case.row, "heads", "warning", message, "check heads, hidden and tp")
 
 
 def size(evidence: Evidence) -> Iterator[Finding]:
-    """A stated size is the parameter count of the stated shape, with its embedding or without."""
+    """A stated size is the parameter count of the stated shape, with or without its embedding."""
     for case in evidence.cases.values():
         stated = size_of(case.row.cells.get("size", ""))
         model = case.run.workload.model
         if not stated or "hidden" not in case.row.cells or "layers" not in case.row.cells:
             continue
-        room = _SIZE_ROOM + rounding_of(case.row.cells["size"].strip().rstrip("BbMm")) / (
+        tolerance = _SIZE_TOLERANCE + rounding_of(case.row.cells["size"].strip().rstrip("BbMm")) / (
             stated / 1e9 if stated >= 1e9 else stated / 1e6
         )
         counts = (model.parameters, model.parameters - model.embedding_parameters)
-        if all(abs(math.log(stated / count)) > room for count in counts):
+        if all(abs(math.log(stated / count)) > tolerance for count in counts):
             message = f"size {case.row.cells['size']}, but {shape_words(model)}"
-            yield about(case.row, "size", "warning", message, "correct the size, or the shape that it belongs to")
+            yield about(case.row, "size", "warning", message, "correct the size or the shape")
 
 
 def endings(evidence: Evidence) -> Iterator[Finding]:
-    """A run that ran out of memory, failed or hung has no time of an iteration."""
+    """A run that ran out of memory, failed or hung has no time per iteration."""
     for row in evidence.table.rows:
         if row.status != "OK" and row.seconds is not None and not row.skipped:
-            message = f"status {row.status}, and yet an iteration took {text_of(row, 'sec_per_iter')} s"
-            yield about(
-                row, "status", "warning", message, "correct the status, or leave the figures out", exclude=message
+            message = f"status {row.status}, but an iteration took {text_of(row, 'sec_per_iter')} s"
+            yield about(row, "status", "warning", message, "correct the status or remove the figures", exclude=message)
+
+
+def speed(evidence: Evidence) -> Iterator[Finding]:
+    """No GPU computes faster than its peak, and no training runs a thousand times slower."""
+    for _, case in evidence.fitting:
+        row, peak = case.row, case.peak
+        if row.tflops and row.tflops > peak * (1 + case.rounding("tflops")):
+            message = f"{text_of(row, 'tflops')} TFLOPs on a GPU with a peak of {peak / 1e12:g}"
+            whole = row.tflops / case.gpus
+            if case.gpus > 1 and 0.02 * peak < whole < peak and _allowed_as(evidence, case, whole):
+                value = short(whole / 1e12)
+                yield about(
+                    row,
+                    "peak",
+                    "error",
+                    f"{message}: they are the total of all {case.gpus} GPUs",
+                    f"tflops={value}",
+                    cells={"tflops": value},
+                )
+            elif _allowed_as(evidence, case, row.tflops):
+                yield about(
+                    row,
+                    "peak",
+                    "error",
+                    message,
+                    "the seconds are too small or the batch is too large",
+                    exclude="faster than the GPU's peak",
+                )
+        elif row.seconds and not row.tflops:
+            rate = hardware(case.terms) / case.gpus / row.seconds
+            if rate > peak:
+                message = (
+                    f"{text_of(row, 'sec_per_iter')} s would mean {rate / 1e12:.4g} TFLOPs on a GPU with a peak of "
+                    f"{peak / 1e12:g}"
+                )
+                yield about(
+                    row,
+                    "peak",
+                    "error",
+                    message,
+                    "check the unit of the seconds, the batch and the number of GPUs",
+                    exclude="faster than the GPU's peak",
+                )
+            elif rate < _MIN_SHARE_OF_PEAK * peak and rate * 1000 < 0.9 * peak and rate * 1000 > 0.05 * peak:
+                value = f"{row.seconds / 1000:.6g}"
+                message = f"{text_of(row, 'sec_per_iter')} s would mean {rate / peak:.2%} of the peak: the unit is ms"
+                yield about(
+                    row, "milliseconds", "error", message, f"sec_per_iter={value}", cells={"sec_per_iter": value}
+                )
+
+
+def _allowed_as(evidence: Evidence, case: PrintedRow, tflops: float) -> bool:
+    """Return whether a figure follows the row's convention, so that the TFLOPs check has nothing to add."""
+    unit = evidence.units.get(case.row.index)
+    if unit is None or case.row.tflops is None:
+        return True
+    return abs(unit.error(case) + math.log(tflops / case.row.tflops)) < 0.05
+
+
+def memory(evidence: Evidence) -> Iterator[Finding]:
+    """Memory used is at most that of the GPU, and at least weights, gradients and optimizer states."""
+    for _, case in evidence.fitting:
+        row, card = case.row, case.run.cluster.gpu
+        if row.memory is None:
+            continue
+        most = card.memory * (1 + case.rounding("mem_gib"))
+        printed = text_of(row, "mem_gib")
+        if row.memory > most * _DECIMAL_SLACK:
+            if 0.02 * card.memory < row.memory / 1024 <= most:
+                value = short(row.memory / 2**30 / 1024)
+                message = f"{printed} GiB on a GPU with {card.memory / 2**30:g}: the unit is MiB"
+                yield about(row, "memory", "error", message, f"mem_gib={value}", cells={"mem_gib": value})
+            else:
+                message = f"{printed} GiB on a GPU with {card.memory / 2**30:g}"
+                yield about(
+                    row,
+                    "memory",
+                    "error",
+                    message,
+                    "check the figure, its unit and the GPU",
+                    exclude="more memory than the GPU has",
+                    exclude_column="mem_gib",
+                )
+        elif row.memory * (1 + case.rounding("mem_gib")) < 0.9 * (least := least_memory(case)):
+            message = (
+                f"{printed} GiB cannot hold weights, gradients and optimizer states of {least / 2**30:.3g} GiB per GPU"
             )
+            yield about(
+                row,
+                "memory",
+                "error",
+                message,
+                "check the figure, the degrees and the model's size",
+                exclude="less memory than the model's states",
+                exclude_column="mem_gib",
+            )
+
+
+def least_memory(case: PrintedRow) -> float:
+    """Return the minimum bytes of a rank's weights, gradients and optimizer states, evenly spread over the stages.
+
+    Per parameter: 2 for the weight (over dp x cp ranks with ZeRO 3), 2 for the gradient (ZeRO 2 and up), and 12 for
+    Adam's fp32 copy and moments (ZeRO 1 and up), by Rajbhandari et al. 2020, arXiv 1910.02054, section 3.1. A row
+    that mentions a smaller optimizer counts 2 for its states; one with offload, LoRA or frozen parameters counts 0.
+    """
+    topology, model = case.run.topology, case.run.workload.model
+    words = " ".join(case.row.cells.values()).lower()
+    states = 2.0 if any(word in words for word in _SMALLER_STATES) else 12.0
+    ranks = topology.dp * topology.cp
+    share = model.parameters / (topology.tp * topology.pp)
+    per_parameter = 2 / (ranks if topology.zero >= 3 else 1) + 2 / (ranks if topology.zero >= 2 else 1)
+    per_parameter += states / (ranks if topology.zero >= 1 else 1)
+    return 0.0 if "frozen" in words or "offload" in words or "lora" in words else share * per_parameter

@@ -1,4 +1,4 @@
-"""Days on which a cluster was as fast as on another, and days on which all of it was faster by a factor."""
+"""Group the days of a table into speed periods: within one, the cluster has the same speed."""
 
 from __future__ import annotations
 
@@ -8,31 +8,31 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from tuner.audit.evidence import Evidence
-from tuner.audit.printed_row import PrintedRow, cases_of
+from tuner.audit.printed_row import PrintedRow, printed_rows
 from tuner.audit.repair import Finding
 from tuner.core.text import counted, listed
 from tuner.tables import Row
 
-_FACTOR: Final = 0.025
-"""A smaller difference than this is the noise of two runs."""
+_MIN_PERIOD_FACTOR: Final = 0.025
+"""Smaller changes are run-to-run noise."""
 _DAY: Final = re.compile(
     r"(?<![0-9])(?<![0-9][-.])((?:20[0-9]{2}-)?(?:0[1-9]|1[0-2])-(?:0[1-9]|[12][0-9]|3[01]))(?![0-9])(?![-.][0-9])"
 )
 
 
-def eras(rows: Sequence[Row]) -> tuple[str, ...]:
-    """The era of each row: rows of one era may be compared, those of two differ by a whole factor.
+def period_labels(rows: Sequence[Row]) -> tuple[str, ...]:
+    """Return the speed period of each row: only rows of one period are directly comparable.
 
-    A day is what a row's note, group or source is dated with; without a date its group stands for it. Days on which
-    the same runs took the same time make one era; a day that shares no run with another goes with the one before it.
-    An era is named for its first day.
+    The day of a row is the date in its note, group or source, else its group. Days on which the same runs took the same
+    time form one period; a day that shares no run with an earlier one joins the period before it. A period is named
+    after its first day.
     """
-    era = {day: name for name, days in _eras(cases_of(rows), rows).items() for day in days}
-    return tuple(era[day_of(row)] for row in rows)
+    period = {day: name for name, days in _periods(printed_rows(rows), rows).items() for day in days}
+    return tuple(period[day_of(row)] for row in rows)
 
 
 def day_of(row: Row) -> str:
-    """The date that a row carries, or else its group."""
+    """Return the date of a row, else its group."""
     for column in ("date", "note", "group", "source"):
         if found := _DAY.search(row.cells.get(column, "")):
             return found[1]
@@ -40,7 +40,7 @@ def day_of(row: Row) -> str:
 
 
 def shared_runs(cases: Mapping[int, PrintedRow]) -> dict[tuple[str, str], list[float]]:
-    """For two days in the table's order, each shared run's seconds on the second over the first, as a logarithm."""
+    """Return log(seconds on the second day / on the first) of each shared run, by pair of days in table order."""
     days = list(dict.fromkeys(day_of(case.row) for case in cases.values()))
     times: dict[Any, dict[str, list[float]]] = {}
     for case in cases.values():
@@ -58,30 +58,30 @@ def shared_runs(cases: Mapping[int, PrintedRow]) -> dict[tuple[str, str], list[f
     return found
 
 
-def _eras(cases: Mapping[int, PrintedRow], rows: Sequence[Row]) -> dict[str, list[str]]:
-    """Each era's days, by the name of the era."""
+def _periods(cases: Mapping[int, PrintedRow], rows: Sequence[Row]) -> dict[str, list[str]]:
+    """Return the days of each period by its name."""
     days = list(dict.fromkeys(day_of(row) for row in rows))
     shared = shared_runs(cases)
     found: dict[str, list[str]] = {}
-    era = ""
+    period = ""
     for day in days:
         verdicts: dict[str, list[float]] = {}
         for (first, second), ratios in shared.items():
             if second == day:
                 home = next(name for name, members in found.items() if first in members)
                 verdicts.setdefault(home, []).extend(ratios)
-        alike = [name for name, ratios in verdicts.items() if abs(_middle(ratios)) < _FACTOR]
+        alike = [name for name, ratios in verdicts.items() if abs(_middle(ratios)) < _MIN_PERIOD_FACTOR]
         if alike:
-            era = alike[-1]
-        elif verdicts or not era:
-            era = day
-        found.setdefault(era, []).append(day)
+            period = alike[-1]
+        elif verdicts or not period:
+            period = day
+        found.setdefault(period, []).append(day)
     return found
 
 
 def changes(evidence: Evidence) -> list[Finding]:
-    """Rows of one topology on two days that all differ by a factor: the machine has changed, and not the topology."""
-    found = _eras(evidence.cases, evidence.table.rows)
+    """The same runs take the same time on every day; a common factor means that the cluster's speed changed."""
+    found = _periods(evidence.cases, evidence.table.rows)
     home = {day: name for name, days in found.items() for day in days}
     between: dict[tuple[str, str], list[float]] = {}
     days: dict[tuple[str, str], list[str]] = {}
@@ -91,7 +91,9 @@ def changes(evidence: Evidence) -> list[Finding]:
             between.setdefault(pair, []).extend(ratios)
             days.setdefault(pair, []).extend((first, second))
     return [
-        _finding(evidence, {era: [day for day in found[era] if day in days[pair]] for era in pair}, pair, ratios)
+        _finding(
+            evidence, {period: [day for day in found[period] if day in days[pair]] for period in pair}, pair, ratios
+        )
         for pair, ratios in between.items()
     ]
 
@@ -108,10 +110,10 @@ def _finding(evidence: Evidence, found: dict[str, list[str]], pair: tuple[str, s
         check="era",
         severity="advice",
         message=(
-            f"{counted(len(ratios), 'run')} of {listed(found[before], limit=4)} took {share} {less} on "
+            f"{counted(len(ratios), 'run')} of {listed(found[before], limit=4)} took {share} {less} time on "
             f"{listed(found[after], limit=4)}: a factor of {math.exp(_middle(ratios)):.3f}"
         ),
-        suggestion="compare rows of one era only, or fit a factor between them",
+        suggestion="compare only rows of one speed period, or fit a factor between periods",
         rows=rows,
     )
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from tuner.audit import eras
+from tuner.audit import period_labels
 from tuner.core.catalog import kind_of_path
 from tuner.core.columns import Columns
 from tuner.core.documents import cluster_of, topology_of, workload_of
@@ -23,7 +23,7 @@ from tuner.tables import Table
 
 def calibration_from_table(table: Table) -> Calibration:
     """Return the calibration that a table's rows support."""
-    return learn(table, eras(table.rows)).calibration
+    return learn(table, period_labels(table.rows)).calibration
 
 
 def calibration_from_study(name: str, *, runs: Path, storage: str | None) -> Calibration:

@@ -1,8 +1,7 @@
-"""The measurement table: published and own runs, one row a run, read from CSV and Markdown, written as CSV."""
+"""The measurement table: one row per run, read from CSV or Markdown, written as CSV."""
 
-from tuner.tables.blocks import RowBlock, blocks
 from tuner.tables.reading import format_columns, read_table, table_of
-from tuner.tables.row import COLUMNS, Defaults, MeasuredRun, Row, Table, write_csv
+from tuner.tables.row import COLUMNS, Defaults, MeasuredRun, Row, RowBlock, Table, blocks, write_csv
 from tuner.tables.run import run_of
 
 __all__ = [

@@ -1,4 +1,4 @@
-"""How reports name the columns of the format, and how they write a figure with its unit."""
+"""Column names and units that reports use, mapped to the columns of the format."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ ALIASES: Final = {
     "tflops/gpu": "tflops",
     "notes": "note",
 }
-"""Names are compared in lower case, with a blank as an underscore and without what stands in brackets."""
+"""Keys are lower case, with blanks as underscores and without text in brackets."""
 
 MEASURED: Final = ("sec_per_iter", "tflops", "mem_gib")
 _DECISIONS: Final = ("tp", "pp", "dp", "mbs", "nodes", "gpus", "vpp", "cp", "gbs", "zero", "heads", "layers", "hidden")
@@ -61,16 +61,16 @@ _UNITS: Final = {
 
 
 def column_named(name: str) -> str:
-    """The format's column for a report's word."""
+    """Return the column of the format for a report's name."""
     folded = re.sub(r"\([^)]*\)", "", name).strip().lower()
     folded = re.sub(r"[\s-]+", "_", folded)
     return ALIASES.get(folded, folded)
 
 
 def plain(column: str, cell: str) -> str:
-    """A cell without its unit: `67GB` is 67; empty where it only holds a figure's place: `xxxx`, `GB`.
+    """Return a cell without its unit (`67GB` is 67), or empty for a placeholder (`xxxx`, `GB`).
 
-    What is neither stays as it is printed, for the reader to refuse with its reason.
+    Anything else stays as printed, so that parsing it reports the error.
     """
     if column not in MEASURED and column not in _DECISIONS:
         return cell
@@ -84,13 +84,13 @@ def plain(column: str, cell: str) -> str:
 
 
 def size_of(text: str) -> float | None:
-    """Parameters of a size as reports print it: `104B`, `1.3B`, `350M`."""
+    """Return the parameters of a size as reports print it: `104B`, `1.3B`, `350M`."""
     found = re.fullmatch(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([BbMm])\s*", text)
     return float(found[1]) * (1e9 if found[2] in "Bb" else 1e6) if found else None
 
 
 def rounding_of(text: str) -> float:
-    """Half of the last digit of a printed figure: what rounding may have taken or added. 0.005 for `134.02`."""
+    """Return half of the last digit of a printed figure, the rounding error: 0.005 for `134.02`."""
     found = re.fullmatch(r"\s*[+-]?(?=[.0-9])[0-9]*(?:\.([0-9]*))?(?:[eE]([+-]?[0-9]{1,3}))?[^0-9]*", text)
     if not found:
         return 0.0

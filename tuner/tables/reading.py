@@ -1,19 +1,19 @@
-"""A measurement table from a file, each row understood or skipped with its reason.
+"""Read a measurement table from a file; rows that describe no run are skipped with a reason.
 
-Columns may be missing and in any order, and unknown ones are kept. What a row leaves out follows:
+Columns may be missing and in any order; unknown ones are kept. Defaults of missing values:
 
-    gpu the one that a report's text names, else A100-80GB-SXM; gpus_per_node what most rows' degrees make of their
-    nodes, else 8; nodes as many as the degrees or `gpus` need; node_gbit_s as the GPU's usual node has
+    gpu named in the text of a report, else A100-80GB-SXM; gpus_per_node by most rows' degrees and nodes,
+    else 8; nodes as many as the degrees or `gpus` need; node_gbit_s as the GPU's usual node has
     heads of about 128; kv_heads as heads; ffn four times hidden; gated_mlp 0; seq 2048; vocab 51200
     tp, pp, vpp, cp 1; dp what fills the nodes; sequence_parallel 0; zero 1; mbs 1; gbs one micro batch a rank
     recompute full; attention the fastest kernel of the GPU; fused_norm 1; precision bf16 where the GPU has it
     status OK; mem_kind smi; group one for the whole table
 
-A cell that only holds a figure's place (`-`, `xxxx`, `n/a`) is empty. The column `audit` takes a row out, or one of its
-measured figures: `exclude: why` and `exclude mem_gib: why`.
+A placeholder (`-`, `xxxx`, `n/a`) is an empty cell. The column `audit` excludes a row or one of its measured figures:
+`exclude: why`, `exclude mem_gib: why`.
 
-A model with a gated MLP is taken for a LLaMA (its own output matrix, RMSNorm, rotary positions, no biases), any other
-for a GPT.
+A model with a gated MLP is assumed to be a LLaMA (untied output matrix, RMSNorm, rotary positions, no biases), any
+other a GPT.
 """
 
 from __future__ import annotations
@@ -30,46 +30,45 @@ from tuner.core.domain import MemoryKind
 from tuner.core.errors import InputError, TunerError
 from tuner.core.text import either, shown
 from tuner.tables.column_aliases import MEASURED, plain
-from tuner.tables.context import card_named
-from tuner.tables.markdown import looks_like_markdown, markdown_rows
+from tuner.tables.markdown import card_named, looks_like_markdown, markdown_rows
 from tuner.tables.row import COLUMNS, Defaults, Row, Status, Table
 from tuner.tables.run import USUAL, number_in, run_of
 
-_LARGEST_TABLE: Final = 64 << 20
-_LARGEST_NODE: Final = 128
+_MAX_TABLE_BYTES: Final = 64 << 20
+_MAX_GPUS_PER_NODE: Final = 128
 _EXCLUDED: Final = re.compile(r"exclude(?:\s+([a-z_]+))?\s*:\s*(.*)", re.IGNORECASE)
 
 
 def read_table(path: str | Path, defaults: Defaults | None = None) -> Table:
-    """The table in a CSV or Markdown file; `InputError` where there is none.
+    """Read the table of a CSV or Markdown file; the tables of a Markdown file become one.
 
-    A file of Markdown may hold several tables; their rows become one.
+    Raises `InputError` if there is none.
     """
-    text = read_text(Path(path), most=_LARGEST_TABLE)
+    text = read_text(Path(path), most=_MAX_TABLE_BYTES)
     return table_of(text, str(path), defaults)
 
 
 def table_of(text: str, path: str, defaults: Defaults | None = None) -> Table:
-    """The table that a text holds; `InputError`, which names the path, where there is none."""
+    """Return the table in a text; raise `InputError`, which names the path, if there is none."""
     report = looks_like_markdown(text)
     lines = list(markdown_rows(text)) if report else list(_csv_rows(text, path))
     if not lines:
-        raise InputError(f"{path} holds no table with rows; a table has columns such as tp, pp, mbs, sec_per_iter.")
+        raise InputError(f"{path} contains no table with rows; a table has columns such as tp, pp, mbs, sec_per_iter.")
     given = {column: None for _, cells in lines for column in cells}
     if not {"tp", "pp", "dp", "mbs", "sec_per_iter", "mem_gib", "nodes"} & given.keys():
         raise InputError(f"{path} has none of the columns of a measurement table, such as tp, pp, mbs, sec_per_iter.")
     known = dict(defaults.cells) if defaults else {}
-    every = [cells for _, cells in lines]
-    around = {**_node_size(every), **(_card(text) if report else {}), **known}
+    printed_rows = [cells for _, cells in lines]
+    around = {**_node_size(printed_rows), **(_card(text) if report else {}), **known}
     rows = tuple(
         _row(index, line, cells, around, Path(path).stem, report=report) for index, (line, cells) in enumerate(lines)
     )
-    columns = format_columns(given) if report else tuple(every[0])
+    columns = format_columns(given) if report else tuple(printed_rows[0])
     return Table(name=Path(path).name, columns=columns, rows=rows, lines=tuple(text.splitlines()) if report else ())
 
 
 def _node_size(rows: Iterable[Mapping[str, str]]) -> dict[str, str]:
-    """GPUs in a node, where no row says so: what most rows' degrees make of their nodes."""
+    """Return gpus_per_node by most rows' degrees and nodes, if no row states it."""
     votes: dict[int, int] = {}
     for cells in rows:
         if "gpus_per_node" in cells:
@@ -82,11 +81,11 @@ def _node_size(rows: Iterable[Mapping[str, str]]) -> dict[str, str]:
         if degrees[3] > 0 and gpus > 0 and gpus % degrees[3] == 0:
             votes[gpus // degrees[3]] = votes.get(gpus // degrees[3], 0) + 1
     best = max(votes, key=lambda size: votes[size], default=0)
-    return {"gpus_per_node": str(best)} if 0 < best <= _LARGEST_NODE else {}
+    return {"gpus_per_node": str(best)} if 0 < best <= _MAX_GPUS_PER_NODE else {}
 
 
 def _card(text: str) -> dict[str, str]:
-    """The GPU that a report's text names, where it names one."""
+    """Return the GPU that the text of a report names, if exactly one."""
     named = card_named(text)
     if named:
         for name in (f"{named}-SXM", named):
@@ -96,7 +95,7 @@ def _card(text: str) -> dict[str, str]:
 
 
 def _csv_rows(text: str, name: str) -> Iterator[tuple[int, dict[str, str]]]:
-    """Line number and cells of each row; every row has all columns, empty where nothing is printed."""
+    """Yield line number and cells of each row; every row has all columns."""
     first = text.partition("\n")[0]
     separator = max(",;\t", key=first.count)
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=separator, strict=False)
@@ -119,12 +118,14 @@ def _csv_rows(text: str, name: str) -> Iterator[tuple[int, dict[str, str]]]:
 def _row(
     index: int, line: int, printed: Mapping[str, str], defaults: Mapping[str, str], name: str, *, report: bool
 ) -> Row:
-    """One row, understood as far as it can be."""
+    """Return one row, parsed as far as possible."""
     cells = {column: value for column, value in printed.items() if value}
     excluded = _EXCLUDED.match(cells.get("audit", ""))
-    out = excluded[1].lower() if excluded and excluded[1] else None
+    excluded_column = excluded[1].lower() if excluded and excluded[1] else None
     filled = {
-        column: plain(column, value) for column, value in cells.items() if column != out or column not in MEASURED
+        column: plain(column, value)
+        for column, value in cells.items()
+        if column != excluded_column or column not in MEASURED
     }
     given = {**defaults, **{column: value for column, value in filled.items() if value}}
     understood = {**USUAL, **given}
@@ -143,7 +144,7 @@ def _row(
         run = run_of(understood)
     except TunerError as error:
         reason = str(error)
-    if excluded and not out:
+    if excluded and not excluded_column:
         reason = f"audit: {excluded[2] or 'excluded'}"
     return Row(
         index=index,
@@ -172,6 +173,6 @@ def _measured(cells: Mapping[str, str], column: str) -> float | None:
 
 
 def format_columns(columns: Iterable[str]) -> tuple[str, ...]:
-    """A table's columns with those of the format first, in its order."""
+    """Return the columns with those of the format first, in its order."""
     given = tuple(columns)
     return (*(column for column in COLUMNS if column in given), *(column for column in given if column not in COLUMNS))

@@ -1,17 +1,16 @@
-"""A row of the measurement table, as it was printed and as the product understands it.
-
-A measurement table as CSV.
-"""
+"""Rows of the measurement table, as printed and as parsed; blocks of rows as columns; CSV output."""
 
 from __future__ import annotations
 
 import csv
 import io
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from fractions import Fraction
 from typing import Final, Literal
 
-from tuner.core.domain import Cluster, MemoryKind, Topology, Workload
+from tuner.core.columns import Columns
+from tuner.core.domain import Cluster, MemoryKind, Shape, Topology, Workload
 from tuner.core.errors import InputError
 
 Status = Literal["OK", "OOM", "FAIL", "HANG"]
@@ -28,7 +27,7 @@ COLUMNS: Final = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeasuredRun:
-    """What a row says was run: the workload, the machines and the decision."""
+    """The run that a row describes: workload, cluster and topology."""
 
     workload: Workload
     cluster: Cluster
@@ -37,24 +36,24 @@ class MeasuredRun:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """One run that somebody measured."""
+    """One measured run."""
 
     index: int
-    """Its place in the table, from 0."""
+    """Index in the table, from 0."""
     line: int
-    """Its line in the file, from 1."""
+    """Line in the file, from 1."""
     cells: Mapping[str, str]
-    """What is printed, by column; empty cells are left out."""
+    """Printed cells by column, without empty ones."""
     understood: Mapping[str, str]
-    """The same with its defaults and without units and placeholders: what the run was made of."""
+    """Cells with defaults, without units and placeholders."""
     group: str
     """Only rows of one group are comparable."""
     status: Status
     run: MeasuredRun | None
-    """None where the cells do not describe a run; `skipped` says why."""
+    """None if the cells do not describe a run; `skipped` has the reason."""
     seconds: float | None = None
     tflops: float | None = None
-    """FLOP/s a GPU, as printed."""
+    """FLOP/s per GPU as printed."""
     memory: float | None = None
     """Bytes on the fullest GPU."""
     memory_kind: MemoryKind = "smi"
@@ -63,29 +62,29 @@ class Row:
 
     @property
     def timed(self) -> bool:
-        """Whether it shows how long an iteration takes."""
+        """Whether the row measures the time of an iteration."""
         return self.status == "OK" and self.run is not None and self.seconds is not None and self.skipped is None
 
     @property
     def weighed(self) -> bool:
-        """Whether it shows how much memory was used."""
+        """Whether the row measures memory."""
         return self.status == "OK" and self.run is not None and self.memory is not None and self.skipped is None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Table:
-    """A file's rows, and its columns in their own order."""
+    """The rows of a file, and its columns in file order."""
 
     name: str
     columns: tuple[str, ...]
     rows: tuple[Row, ...]
     lines: tuple[str, ...] = ()
-    """A report's text, line by line; empty for CSV, which says nothing beside its rows."""
+    """The lines of a Markdown report; empty for CSV."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Defaults:
-    """What a table leaves out and its reader knows, by column of the format; the cells of a row win."""
+    """Values by column for cells that a table lacks; the cells of a row take precedence."""
 
     cells: Mapping[str, str]
 
@@ -103,8 +102,52 @@ class Defaults:
         return cls(cells=cells)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RowBlock:
+    """Rows that differ only in what `Columns` holds, in the same order."""
+
+    columns: Columns
+    rows: tuple[Row, ...]
+
+
+def blocks(rows: Iterable[Row]) -> list[RowBlock]:
+    """Return all rows that describe a run, in as few blocks as possible."""
+    alike: dict[object, list[Row]] = {}
+    for row in rows:
+        if row.run is not None:
+            alike.setdefault(_block_key(row.run), []).append(row)
+    return [_block(members) for members in alike.values()]
+
+
+def _block(members: list[Row]) -> RowBlock:
+    runs = [row.run for row in members if row.run is not None]
+    first = runs[0]
+    cluster = replace(first.cluster, nodes=max(run.cluster.nodes for run in runs))
+    topologies = [_spelt_out(run) for run in runs]
+    return RowBlock(columns=Columns.of(topologies, first.workload, cluster), rows=tuple(members))
+
+
+def _spelt_out(run: MeasuredRun) -> Topology:
+    """Return the topology with its own heads, shape and batch, so that the rows of a block share one workload."""
+    model = run.workload.model
+    shape = Shape(hidden=model.hidden, layers=model.layers)
+    return replace(run.topology, heads=model.heads, shape=shape, global_batch=run.workload.global_batch)
+
+
+def _block_key(run: MeasuredRun) -> object:
+    """Return what `Columns` does not hold. Sizes that follow from hidden or heads are compared by their ratio."""
+    model = run.workload.model
+    follows = Fraction(model.ffn, model.hidden), model.kv_heads if model.kv_heads != model.heads else 0
+    alone = replace(
+        model, name="any", layers=1, hidden=model.hidden, heads=1, kv_heads=1, ffn=1, embedding_size=model.hidden
+    )
+    alone = replace(alone, hidden=1, embedding_size=1)
+    cluster = replace(run.cluster, nodes=1)
+    return repr((follows, replace(run.workload, model=alone, global_batch=1), cluster))
+
+
 def write_csv(columns: Sequence[str], rows: Iterable[Mapping[str, str]]) -> str:
-    """The rows as CSV text, every cell as it is given; what a row lacks stays empty."""
+    """Return the rows as CSV text; missing cells stay empty."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(columns)

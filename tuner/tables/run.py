@@ -1,4 +1,4 @@
-"""The run that a row's cells describe: workload, machines, decision."""
+"""Build the run that the cells of a row describe: workload, cluster and topology."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ USUAL: Final[Mapping[str, str]] = {
     "status": "OK",
     "mem_kind": "smi",
 }
-"""Defaults that do not follow from other cells."""
+"""Defaults that do not depend on other cells."""
 
 _HEAD_SIZE: Final = 128
 _MAY_BE_ZERO: Final = ("zero", "kv_heads", "ffn")
@@ -42,7 +42,7 @@ _LLAMA: Final[Mapping[str, Any]] = {
 
 
 def run_of(cells: Mapping[str, str]) -> MeasuredRun:
-    """The run that cells describe; `InputError` says why they describe none."""
+    """Return the run that the cells describe; raise `InputError` if they describe none."""
     cells = {**USUAL, **cells}
     card = catalog_gpu(cells["gpu"])
     tp, pp, cp = (_whole(cells, name) for name in ("tp", "pp", "cp"))
@@ -54,13 +54,13 @@ def run_of(cells: Mapping[str, str]) -> MeasuredRun:
     nodes = nodes or -(-replica * dp // per_node)
     if replica * dp > nodes * per_node:
         raise InputError(
-            f"tp({tp}) x pp({pp}) x {f'cp({cp}) x ' if cp > 1 else ''}dp({dp}) = {replica * dp} GPUs, and {nodes} "
+            f"tp({tp}) x pp({pp}) x {f'cp({cp}) x ' if cp > 1 else ''}dp({dp}) = {replica * dp} GPUs, but {nodes} "
             f"nodes of {per_node} have {nodes * per_node}."
         )
     workload = _workload(cells, card, tp=tp, ranks=dp)
     if workload.global_batch % (dp * _whole(cells, "mbs")) and workload.global_batch < dp * _whole(cells, "mbs"):
         raise InputError(
-            f"gbs({workload.global_batch}) is less than dp({dp}) x mbs({cells['mbs']}): no rank has a micro batch."
+            f"gbs({workload.global_batch}) is less than dp({dp}) x mbs({cells['mbs']}): too few micro batches."
         )
     topology = Topology(
         nodes=nodes,
@@ -108,7 +108,7 @@ def _workload(cells: Mapping[str, str], card: Gpu, *, tp: int, ranks: int) -> Wo
 
 
 def usual_heads(hidden: int, tp: int) -> int:
-    """Heads of about 128 that divide hidden and that tp divides, where nobody says how many there are."""
+    """Return the default head count: head size near 128, dividing hidden and divisible by tp."""
     fitting = [heads for heads in range(tp, hidden // 16 + 1, tp) if hidden % heads == 0]
     return min(fitting, key=lambda heads: abs(hidden / heads - _HEAD_SIZE), default=tp)
 
@@ -119,7 +119,7 @@ def _cluster(cells: Mapping[str, str], card: Gpu, nodes: int, per_node: int) -> 
 
 
 def number_in(cells: Mapping[str, str], column: str) -> float:
-    """A positive number; `InputError` names the column of any other."""
+    """Return a positive number; raise `InputError` with the column for anything else."""
     try:
         number = float(cells[column])
     except ValueError:
@@ -131,7 +131,7 @@ def number_in(cells: Mapping[str, str], column: str) -> float:
 
 def _whole(cells: Mapping[str, str], column: str) -> int:
     if column not in cells:
-        raise InputError(f"{column} is not given.")
+        raise InputError(f"{column} is missing.")
     try:
         number = float(cells[column])
     except ValueError:

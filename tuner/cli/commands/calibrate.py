@@ -32,14 +32,14 @@ def calibrate(table: Table, output: str, era: str | None, as_json: bool) -> None
     """
     from pathlib import Path
 
-    from tuner.audit import eras
+    from tuner.audit import period_labels
     from tuner.core.errors import InputError
     from tuner.costmodel.evaluation import learn
     from tuner.costmodel.site_file import write_site
 
     if era is not None and era not in table.columns:
         raise InputError(f"{table.name} has no column {era!r}.")
-    labels = [row.cells.get(era, "") for row in table.rows] if era else eras(table.rows)
+    labels = [row.cells.get(era, "") for row in table.rows] if era else period_labels(table.rows)
     learnt = learn(table, labels)
     write_site(Path(output), learnt.calibration, source=table.name)
     if as_json:
