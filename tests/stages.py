@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import sys
 from collections.abc import Callable
@@ -68,6 +69,7 @@ class Virtual:
     """A stage in virtual time."""
 
     looks, look, slack, many = 100, 1000.0, 0.0, 200
+    tags = "study"
 
     def __init__(self, folder: Path, launcher: Callable[[], Launcher]) -> None:
         self.folder = folder
@@ -80,7 +82,7 @@ class Virtual:
         number = next(self._numbers)
         return Job(
             number=number,
-            tag=f"study-{number}",
+            tag=f"{self.tags}-{number}",
             folder=folder or self.folder / f"{number:04d}-{behaviour}",
             workload=WORKLOAD,
             cluster=CLUSTER,
@@ -120,6 +122,7 @@ class Real(Virtual):
     """A stage of real processes: small scripts in the place of trainers, on this machine."""
 
     looks, look, slack, many = 100, 0.3, 2.0, 6
+    tags = f"study-{os.getpid()}"  # a job's end kills all that carries its tag, in other test processes too
 
 
 TRAINER = Path(__file__).parent / "trainer.py"

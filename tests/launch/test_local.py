@@ -98,7 +98,7 @@ FAILURES: dict[str, tuple[Outcome, str, str]] = {
     "refused": (Outcome.CRASHED, "DeepSpeed refused the configuration", "AssertionError: ZeRO-2 and ZeRO-3 are"),
     "communication": (Outcome.CRASHED, "NCCL or gloo failed", "torch.distributed.DistBackendError: NCCL error in"),
     "nan": (Outcome.CRASHED, "the loss is not a number", "iteration 2/ 1000 | consumed samples: 128 |"),
-    "late": (Outcome.TIMED_OUT, "its time was up", "exit code 124"),
+    "late": (Outcome.TIMED_OUT, "its time limit expired", "exit code 124"),
     "empty": (Outcome.CRASHED, "ended without a result", "ended without a result"),
 }
 """Of each behaviour how it ends, what that means, and how the evidence begins."""
@@ -156,7 +156,7 @@ def test_a_program_that_does_not_exist_is_a_crash_that_says_so(tmp_path: Path) -
     with launched(program, job(tmp_path)) as (launcher, handle):
         failure = ended(launcher, handle).failure
         assert failure is not None
-        assert failure.meaning == "it could not be started"
+        assert failure.meaning == "it could not start"
         assert "no-such-trainer" in failure.evidence
 
 

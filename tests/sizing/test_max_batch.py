@@ -263,7 +263,7 @@ def _processes_of(script: Path) -> list[str]:
                 line = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
             except OSError:
                 continue
-            if str(script) in line and "keeper" not in line:
+            if str(script) in line and "supervisor" not in line:
                 found.append(line)
     return found
 

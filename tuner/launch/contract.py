@@ -1,17 +1,17 @@
-"""The contract that every launcher keeps; `tests/test_launchers.py` holds each of them to it.
+"""The contract of every launcher; `tests/launch/test_launchers.py` tests each against it.
 
-- `submit` returns at once with a handle, a word from which the job is found again also by another process; a job that
-  cannot be started raises `LaunchError` and leaves nothing behind.
-- `poll` answers for all handles with one query. What it cannot find out is UNKNOWN, never failed.
-- A job that is WAITING is not running: nobody's clock ticks.
-- A job ends by itself as soon as the last iteration asked for is measured. `collect` may be called from then on, any
-  number of times, and always says the same.
-- `cancel` ends a job with all its children, may be called in any state and twice, and waits until the job is gone;
-  a handle that nobody knows is no error.
-- `adopt` finds a job that an earlier process has submitted, by its tag, whether or not its handle was written down;
-  it answers None where there is none.
-- Time is the launcher's own: `now` never runs backwards, and `wait` returns when something may have changed, at the
-  latest after the seconds given. The simulated launcher waits without sleeping.
+- `submit` returns at once with a handle by which this or another process finds the job; a job that cannot be started
+  raises `LaunchError` and leaves nothing behind.
+- `poll` finds out the status of all handles with one query. What it cannot find out is UNKNOWN, never failed.
+- A job that is WAITING is not running, and its time limits do not count.
+- A job ends as soon as its last iteration is measured. From then on `collect` may be called any number of times and
+  always returns the same.
+- `cancel` ends a job with all its children and waits until it is gone; it may be called in any state, twice, and with
+  an unknown handle.
+- `adopt` finds a job that an earlier process has submitted by its tag, even where its handle was not recorded, and
+  returns None where there is none.
+- Each launcher has its own clock: `now` never runs backwards, and `wait` returns when something may have changed, at
+  the latest after the given seconds. The simulated launcher waits without sleeping.
 """
 
 from __future__ import annotations
@@ -27,49 +27,49 @@ from tuner.core.outcomes import Failure, Measurement, Outcome
 
 
 class JobState(str, Enum):
-    """Where a job is."""
+    """The state of a job."""
 
     WAITING = "WAITING"
     RUNNING = "RUNNING"
     ENDED = "ENDED"
     LOST = "LOST"
-    """It is nowhere, and nothing tells how it ended."""
+    """The job is gone, and nothing reports how it ended."""
     UNKNOWN = "UNKNOWN"
-    """Nobody answers; ask again."""
+    """The machines do not answer; poll again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """What is to run: one topology for a few iterations."""
+    """A job to run: one topology for a few iterations."""
 
     number: int
-    """The trial's."""
+    """Number of its trial."""
     tag: str
-    """A word that no other job has."""
+    """Unique among all jobs."""
     folder: Path
-    """Where it leaves its files."""
+    """Where the job writes its files."""
     workload: Workload
     cluster: Cluster
     topology: Topology
     iterations: tuple[int, ...] = (2,)
-    """Which iterations are measured; the last ends the job."""
+    """The iterations to measure; the last ends the job."""
     environment: Mapping[str, str] = field(default_factory=dict)
-    """What its processes find in their environment besides what the program gives them."""
+    """Environment variables of its processes, besides those of the program."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobStatus:
-    """A job at one moment."""
+    """The status of a job at one moment."""
 
     state: JobState
     began: float | None = None
-    """When it began to run, by the launcher's clock."""
+    """When it started to run, by the launcher's clock."""
     iterations: int = 0
     """Iterations finished."""
     seconds_in: float = 0.0
-    """Seconds since the last of them was finished, or since the job began."""
+    """Seconds since the last of them, or since the start."""
     share: float | None = None
-    """How much of the iteration under way is done, where the job tells."""
+    """Fraction of the current iteration that is done, where the job reports it."""
     moved: float | None = None
     """When it last showed progress, by the launcher's clock."""
     reason: str = ""
@@ -78,7 +78,7 @@ class JobStatus:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobResult:
-    """How a job ended: MEASURED with a measurement, CANCELLED where somebody ended it, anything else with a failure.
+    """The result of a job: MEASURED with a measurement, any other outcome with a failure.
 
     A launcher fills in the fields up to `retried`; the study adds the others when it stores the result.
     """
@@ -127,20 +127,20 @@ class JobResult:
 
 
 class Launcher(Protocol):
-    """What the loop knows of a launcher."""
+    """Starts jobs and watches them."""
 
     name: str
     simulated: bool
-    """Whether what it answers is invented; it is then labelled wherever it is printed."""
+    """Whether its measurements are simulated, and labelled so wherever they are printed."""
     outlives: bool
-    """Whether its jobs go on when nobody watches them, so that who is interrupted leaves them to the next process."""
+    """Whether its jobs outlive the tuner, so that an interrupted study leaves them to the next process."""
 
     @property
     def nodes(self) -> int:
         """The number of nodes that jobs can have together."""
 
     def now(self) -> float:
-        """Seconds, by the launcher's own clock."""
+        """Return the seconds on the launcher's clock."""
 
     def wait(self, most: float) -> None:
         """Return when a job may have changed, at the latest after `most` seconds."""
@@ -149,19 +149,19 @@ class Launcher(Protocol):
         """Start a job and return its handle."""
 
     def poll(self, handles: Sequence[str]) -> Mapping[str, JobStatus]:
-        """Where each of the jobs is, found out with one query."""
+        """Return the status of each job, with one query."""
 
     def cancel(self, handle: str) -> None:
         """End a job with all its children; return when it is gone."""
 
     def collect(self, handle: str) -> JobResult:
-        """How an ended job ended."""
+        """Return the result of a job that has ended."""
 
     def adopt(self, job: Job, handle: str | None) -> str | None:
-        """The handle of a job that an earlier process has submitted, or None where there is none."""
+        """Return the handle of a job that an earlier process has submitted; None where there is none."""
 
     def explain(self, handle: str) -> str:
-        """Have every rank of a job that stands still write down what it is doing; where that stands, or nothing."""
+        """Have every rank of a job that hangs write its stack; return a sentence naming the file, or an empty one."""
 
     def close(self) -> None:
-        """Give back what the launcher itself holds; jobs go on."""
+        """Release the launcher's own resources."""

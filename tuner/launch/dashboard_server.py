@@ -1,4 +1,4 @@
-"""Optuna Dashboard as a process of ours: on this machine alone, on a free port, gone when we are."""
+"""Run Optuna Dashboard as a child process that listens on localhost only and ends with the tuner."""
 
 from __future__ import annotations
 
@@ -19,30 +19,30 @@ from tuner.core.errors import LaunchError, MissingDependency
 from tuner.launch.machine import free_port
 
 HOST: Final = "127.0.0.1"
-PATIENCE: Final = 60.0
-"""Seconds until the dashboard answers."""
+START_TIMEOUT: Final = 60.0
+"""Seconds until the dashboard must answer."""
 
-GRACE: Final = 5.0
-"""Seconds to end by itself."""
+KILL_DELAY: Final = 5.0
+"""Seconds from SIGTERM to SIGKILL."""
 
 _PROGRAM: Final = "from optuna_dashboard._cli import main; main()"
 
 
 class Dashboard:
-    """A dashboard that answers."""
+    """A running dashboard."""
 
     def __init__(self, process: subprocess.Popen[bytes], port: int) -> None:
         self._process = process
         self.url = f"http://{HOST}:{port}/dashboard/"
 
     def wait(self) -> int:
-        """Until it ends; its exit code."""
+        """Wait until it exits, and return its exit code."""
         return self._process.wait()
 
 
 @contextmanager
 def dashboard(storage: str, artifacts: Path, *, port: int = 0) -> Iterator[Dashboard]:
-    """The dashboard of a storage, ended with all its children on the way out."""
+    """Run the dashboard of a storage; end it with all its children on exit."""
     if find_spec("optuna_dashboard") is None:
         raise MissingDependency("the dashboard is not installed: pip install 'tuner[dashboard]'.")
     artifacts.mkdir(parents=True, exist_ok=True)
@@ -62,7 +62,7 @@ def dashboard(storage: str, artifacts: Path, *, port: int = 0) -> Iterator[Dashb
 
 
 def show(url: str) -> bool:
-    """Open the browser where there is one: a terminal over ssh has none."""
+    """Open the browser; return False where there is none, as over ssh."""
     if sys.platform == "linux" and not (os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")):
         return False
     try:
@@ -72,27 +72,29 @@ def show(url: str) -> bool:
 
 
 def _wait_for(process: subprocess.Popen[bytes], port: int) -> None:
-    until = time.monotonic() + PATIENCE
-    while time.monotonic() < until:
+    deadline = time.monotonic() + START_TIMEOUT
+    while time.monotonic() < deadline:
         if process.poll() is not None:
-            raise LaunchError(f"the dashboard left with {process.returncode} before it answered; is port {port} free?")
-        with socket.socket() as one:
-            one.settimeout(1.0)
-            if one.connect_ex((HOST, port)) == 0:
+            raise LaunchError(
+                f"the dashboard exited with code {process.returncode} before it answered; is port {port} free?"
+            )
+        with socket.socket() as client:
+            client.settimeout(1.0)
+            if client.connect_ex((HOST, port)) == 0:
                 return
         time.sleep(0.1)
-    raise LaunchError(f"the dashboard did not answer on port {port} for {PATIENCE:g} s.")
+    raise LaunchError(f"the dashboard did not answer on port {port} for {START_TIMEOUT:g} s.")
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """It leads a session of its own: its children are in its group."""
+    """End the process group, in which its children are too."""
     for sign in (signal.SIGTERM, signal.SIGKILL):
         try:
             os.killpg(process.pid, sign)
         except ProcessLookupError:
             break
         try:
-            process.wait(timeout=GRACE)
+            process.wait(timeout=KILL_DELAY)
         except subprocess.TimeoutExpired:
             continue
     process.wait()

@@ -1,4 +1,4 @@
-"""The nodes that a study sends nothing to any more, as they are kept in its folder."""
+"""The nodes that a study excludes, as its folder records them."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ FILE: Final = "slurm-excluded.json"
 
 
 def excluded_nodes(folder: Path) -> dict[str, str]:
-    """Nodes that have failed, and how."""
+    """Return the nodes that have failed, and how."""
     return {str(name): str(why) for name, why in read_object(folder / FILE).items()}
 
 
 def write_excluded_nodes(folder: Path, nodes: Mapping[str, str]) -> None:
-    """Write them down; a folder that cannot be written keeps nothing, and this process knows them all the same."""
+    """Record the excluded nodes; in an unwritable folder only this process knows them."""
     with suppress(OSError):
         write_object(folder / FILE, nodes)

@@ -1,4 +1,4 @@
-"""What this machine could run jobs on."""
+"""The accelerators, cores and memory of this machine."""
 
 from __future__ import annotations
 
@@ -14,36 +14,35 @@ from tuner.core.domain import Gpu
 from tuner.core.errors import MissingDependency, UnknownName
 from tuner.core.text import listed
 
-QUESTION: Final = ("nvidia-smi", "--query-gpu=name,memory.total", "--format=csv,noheader,nounits")
+NVIDIA_SMI_QUERY: Final = ("nvidia-smi", "--query-gpu=name,memory.total", "--format=csv,noheader,nounits")
 
 CORE_FLOPS: Final = 3e10
-"""FLOP/s of fp32 that a core of a server reaches in a matrix product, to an order of magnitude: a study on a CPU learns
-its own speed from its first job."""
+"""FP32 FLOP/s of a server's core in a matrix product, to an order of magnitude; a study's first job measures it."""
 
 CORE_BANDWIDTH: Final = 5e9
-"""Bytes a second of memory, likewise."""
+"""Memory bandwidth of a core in bytes a second, likewise."""
 
-PIPE: Final = 1e9
+PROCESS_BANDWIDTH: Final = 1e9
 """Bytes a second between two processes, likewise."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Machine:
-    """The accelerators of a machine, or its processors."""
+    """The accelerators of a machine, or its CPU."""
 
     accelerator: str
-    """As DeepSpeed calls it."""
+    """DeepSpeed's name for it."""
     cards: int
-    """Accelerators; 0 on a machine that has none, where ranks compute on the host."""
+    """Number of accelerators; 0 where ranks compute on the CPU."""
     name: str
-    """The accelerator as its driver calls it."""
+    """The driver's name for the accelerator."""
     memory: float
     """Bytes of one accelerator, or of the host."""
     cores: int
 
 
 def this_machine() -> Machine:
-    """Look around: `DS_ACCELERATOR=cpu` hides the accelerators, as it does from DeepSpeed."""
+    """Return this machine; `DS_ACCELERATOR=cpu` hides its accelerators, as it does from DeepSpeed."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     if os.environ.get("DS_ACCELERATOR", "cuda") == "cuda" and (cards := _cards()):
         name, memory = cards[0]
@@ -52,23 +51,25 @@ def this_machine() -> Machine:
 
 
 def computes_on_host() -> bool:
-    """Whether `DS_ACCELERATOR=cpu` says that ranks compute on processors."""
+    """Whether `DS_ACCELERATOR=cpu` selects the CPU."""
     return os.environ.get("DS_ACCELERATOR") == "cpu"
 
 
 def check_jobs_can_run(*, reached_by: str | None = None) -> None:
-    """That torch and DeepSpeed are there for the shipped worker, and what reaches other machines; none is loaded."""
+    """Check that torch and DeepSpeed are installed, and the program that reaches other machines; import none."""
     missing = [name for name in ("torch", "deepspeed") if find_spec(name) is None]
     if missing:
         raise MissingDependency(
-            f"jobs need {listed(missing)}, which this Python lacks: pip install 'tuner[jobs]', or give --command."
+            f"jobs need {listed(missing)}: pip install 'tuner[jobs]', or run your own trainer with --command."
         )
     if reached_by is not None and shutil.which(reached_by) is None:
-        raise MissingDependency(f"other machines are reached by {reached_by}, which is not on this machine's PATH.")
+        raise MissingDependency(
+            f"--launcher hostfile needs {reached_by} to reach other machines; it is not on the PATH."
+        )
 
 
 def host_gpu(machine: Machine, ranks: int) -> Gpu:
-    """One rank's share of a machine without accelerators."""
+    """Return one rank's share of a machine without accelerators, as a GPU."""
     share = min(1.0, machine.cores / ranks)
     return Gpu(
         name="CPU",
@@ -76,22 +77,22 @@ def host_gpu(machine: Machine, ranks: int) -> Gpu:
         memory_bandwidth=CORE_BANDWIDTH * share,
         sms=1,
         peak_flops={"fp32": CORE_FLOPS * share, "bf16": CORE_FLOPS * share},
-        intra_node_bandwidth=PIPE * share,
-        inter_node_bandwidth=PIPE * share,
+        intra_node_bandwidth=PROCESS_BANDWIDTH * share,
+        inter_node_bandwidth=PROCESS_BANDWIDTH * share,
         attention="eager",
     )
 
 
 def catalog_name(machine: Machine, known: tuple[str, ...]) -> str:
-    """The catalog's name of the machine's accelerator: the same family, with as much memory."""
+    """Return the catalog's name for the machine's accelerator: the same family and memory size."""
     words = machine.name.upper().replace("NVIDIA", "").replace("-", " ").split()
     family = next((word for word in words if any(char.isdigit() for char in word) and not word.endswith("GB")), "")
     gib = round(machine.memory / 2**30)
-    near = [name for name in known if name.upper().startswith(family) and family]
-    exact = [name for name in near if abs(_gib(name) - gib) <= max(2, 0.07 * gib)]
-    for kind in ("SXM", "PCIE"):
-        if kind in words or (kind == "SXM" and "HBM3" in words):
-            exact = [name for name in exact if kind in name.upper()] or exact
+    same_family = [name for name in known if name.upper().startswith(family) and family]
+    exact = [name for name in same_family if abs(_gib(name) - gib) <= max(2, 0.07 * gib)]
+    for form in ("SXM", "PCIE"):
+        if form in words or (form == "SXM" and "HBM3" in words):
+            exact = [name for name in exact if form in name.upper()] or exact
     if not exact:
         raise UnknownName("GPU", f"{machine.name} ({gib} GiB)", known, remedy="Describe it in a TOML file: --gpu FILE.")
     return exact[0]
@@ -103,18 +104,18 @@ def _gib(name: str) -> float:
 
 
 def _cards() -> list[tuple[str, float]]:
-    """Name and bytes of each card that the driver shows."""
-    program = shutil.which(QUESTION[0])
+    """Return the name and the bytes of each GPU that the driver lists."""
+    program = shutil.which(NVIDIA_SMI_QUERY[0])
     if program is None:
         return []
     try:
-        said = subprocess.run(  # noqa: S603 - a fixed argument list
-            [program, *QUESTION[1:]], capture_output=True, text=True, timeout=20, check=True
+        done = subprocess.run(  # noqa: S603 - a fixed argument list
+            [program, *NVIDIA_SMI_QUERY[1:]], capture_output=True, text=True, timeout=20, check=True
         )
     except (OSError, subprocess.SubprocessError):
         return []
     cards = []
-    for line in said.stdout.splitlines():
+    for line in done.stdout.splitlines():
         name, _, memory = line.rpartition(",")
         if name and memory.strip().replace(".", "").isdigit():
             cards.append((name.strip(), float(memory) * 2**20))
@@ -126,7 +127,7 @@ def _host_memory() -> float:
 
 
 def free_port(host: str) -> int:
-    """A port that nobody uses at an address of this machine; an empty one is all of them."""
-    with socket.socket() as found:
-        found.bind((host, 0))
-        return int(found.getsockname()[1])
+    """Return a free port at an address of this machine; an empty address stands for all."""
+    with socket.socket() as probe:
+        probe.bind((host, 0))
+        return int(probe.getsockname()[1])

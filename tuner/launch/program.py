@@ -1,4 +1,4 @@
-"""What a local job runs: the shipped worker, or the user's own trainer from a template."""
+"""What a job runs: the bundled worker, or the user's trainer from a command template."""
 
 from __future__ import annotations
 
@@ -21,41 +21,41 @@ from tuner.launch.contract import Job
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessSpec:
-    """One process to start."""
+    """The process that a job starts."""
 
     arguments: tuple[str, ...]
     environment: Mapping[str, str]
     cwd: Path
     result: Path | None
-    """The file whose being there says that the job is done; None: its log says so."""
+    """The file that appears once the job is done; None where its log shows that."""
     each_rank: tuple[str, ...] | None = None
-    """One rank, told its place as torchrun tells it, for launchers that start ranks by themselves; None: there is no
-    such program, and `arguments` are all."""
+    """The command of one rank, which reads its rank from the variables of torchrun, for launchers that start the ranks
+    themselves; None where only `arguments` can start them."""
 
 
 class Program(Protocol):
-    """What a launcher knows of the program that its jobs run."""
+    """The program that a launcher's jobs run."""
 
     @property
     def measured_by_log(self) -> bool:
-        """Whether a job has to be ended once its log shows the last iteration."""
+        """Whether the log measures a job, which is ended once it shows the last iteration."""
 
     @property
     def on_host(self) -> bool:
-        """Whether it computes on the host's processors, so that the host's memory is what runs out."""
+        """Whether ranks compute on the CPU, so that jobs run out of the host's memory."""
 
     def prepare(self, job: Job) -> ProcessSpec:
-        """Write the job's files into its folder and say what to start."""
+        """Write the job's files into its folder and return the process to start."""
 
     def dumps_on_signal(self, pid: int) -> bool:
-        """Whether that process writes its stacks to stderr on SIGUSR1; any other would die of it."""
+        """Whether a process writes its stacks to stderr on SIGUSR1, which kills any other."""
 
 
 class Configure(Protocol):
-    """Makes the `ds_config.json` of a job."""
+    """Returns the `ds_config.json` of a job."""
 
     def __call__(self, job: Job) -> Mapping[str, Any]:
-        """Everything that DeepSpeed is told."""
+        """Return DeepSpeed's configuration."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,23 +64,23 @@ class WorkerProgram:
 
     configure: Configure
     accelerator: str
-    """As DeepSpeed calls it: cuda, cpu."""
+    """DeepSpeed's name for it: cuda or cpu."""
     timeout: float = 600.0
-    """Seconds that a collective may take before the job gives up by itself."""
+    """Seconds that a collective may take before the job fails."""
     seed: int = 0
 
     @property
     def measured_by_log(self) -> bool:
-        """No: it ends by itself, with a result."""
+        """Return False: the worker writes a result file and exits."""
         return False
 
     @property
     def on_host(self) -> bool:
-        """Whether ranks compute on the host."""
+        """Whether ranks compute on the CPU."""
         return self.accelerator == "cpu"
 
     def prepare(self, job: Job) -> ProcessSpec:
-        """The assignment and DeepSpeed's config, and one parent that starts the ranks."""
+        """Write the assignment and DeepSpeed's config; return a parent process that starts the ranks."""
         write_object(job.folder / "ds_config.json", self.configure(job))
         assignment = Assignment(
             workload=job.workload,
@@ -96,13 +96,13 @@ class WorkerProgram:
         environment = {"DS_ACCELERATOR": self.accelerator, "PYTHONUNBUFFERED": "1"}
         if self.on_host:
             environment["OMP_NUM_THREADS"] = "1"
-        program = Path(__file__).resolve().parent.parent.parent
+        package_root = Path(__file__).resolve().parent.parent.parent
         return ProcessSpec(
             arguments=(
                 *(sys.executable, "-m", "tuner.worker.ranks"),
                 *("--job", str((job.folder / "assignment.json").resolve())),
             ),
-            environment={**environment, "PYTHONPATH": str(program)},
+            environment={**environment, "PYTHONPATH": str(package_root)},
             cwd=job.folder.resolve(),
             result=(job.folder / "result.json").resolve(),
             each_rank=(
@@ -112,13 +112,13 @@ class WorkerProgram:
         )
 
     def dumps_on_signal(self, pid: int) -> bool:
-        """The ranks do, from when they have said so to the system: they are what runs `tuner.worker`."""
+        """Whether the process is a rank of the worker that has installed its handler."""
         try:
             caught = re.search(r"^SigCgt:\s*([0-9a-f]+)", Path(f"/proc/{pid}/status").read_text(), re.MULTILINE)
-            ours = b"tuner.worker" in Path(f"/proc/{pid}/cmdline").read_bytes()
+            is_worker = b"tuner.worker" in Path(f"/proc/{pid}/cmdline").read_bytes()
         except OSError:
             return False
-        return ours and caught is not None and bool(int(caught[1], 16) >> (signal.SIGUSR1 - 1) & 1)
+        return is_worker and caught is not None and bool(int(caught[1], 16) >> (signal.SIGUSR1 - 1) & 1)
 
 
 FIELDS: Final = (
@@ -126,12 +126,12 @@ FIELDS: Final = (
     *("microbatches", "heads", "layers", "hidden", "seq", "sequence_parallel", "recompute", "partition", "key"),
     *("ds_config", "folder", "iterations", "number"),
 )
-"""What a template may name in braces."""
+"""Names that a template may use in braces."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommandTemplate:
-    """The user's own command, measured by its log. Split as a shell would, and never given to one."""
+    """The user's command, measured by its log. It is split as a shell would split it, and runs without a shell."""
 
     configure: Configure
     words: tuple[str, ...]
@@ -140,24 +140,24 @@ class CommandTemplate:
 
     @property
     def measured_by_log(self) -> bool:
-        """Yes: a trainer goes on until it is ended."""
+        """Return True: a trainer runs until it is ended."""
         return True
 
     @classmethod
     def parse(cls, text: str, *, configure: Configure, cwd: Path, on_host: bool = False) -> CommandTemplate:
-        """`torchrun train.py --tp {tp}`; a name that is none of the fields is refused."""
+        """Parse a command such as `torchrun train.py --tp {tp}`; raise for an unknown field."""
         try:
             words = tuple(shlex.split(text))
         except ValueError as error:
-            raise InputError(f"--command {shown(text)} cannot be split into words: {error}.") from None
+            raise InputError(f"--command {shown(text)} is not a valid shell command: {error}.") from None
         if not words:
-            raise InputError("--command is empty; write for example --command 'torchrun train.py --tp {tp}'.")
+            raise InputError("--command is empty; give for example --command 'torchrun train.py --tp {tp}'.")
         for word in words:
-            _check(word)
+            _check_fields(word)
         return cls(configure=configure, words=words, cwd=cwd, on_host=on_host)
 
     def prepare(self, job: Job) -> ProcessSpec:
-        """The command with the job's values."""
+        """Return the command with the job's values."""
         config = job.folder / "ds_config.json"
         if any("{ds_config}" in word for word in self.words):
             write_object(config, self.configure(job))
@@ -169,14 +169,14 @@ class CommandTemplate:
             result=None,
         )
 
-    def dumps_on_signal(self, pid: int) -> bool:  # noqa: ARG002 - nobody knows the user's program
-        """A program that we do not know may die of a signal."""
+    def dumps_on_signal(self, pid: int) -> bool:  # noqa: ARG002 - the same for each process
+        """Return False: the signal may kill an unknown program."""
         return False
 
 
 def fields_of(job: Job) -> dict[str, Any]:
-    """The values of all fields but the paths of files that a launcher writes."""
-    topology, asked = job.topology, job.workload.as_in(job.topology)
+    """Return the values of all fields but `ds_config`."""
+    topology, workload = job.topology, job.workload.as_in(job.topology)
     return {
         "tp": topology.tp,
         "pp": topology.pp,
@@ -188,12 +188,12 @@ def fields_of(job: Job) -> dict[str, Any]:
         "nodes": topology.nodes,
         "gpus": topology.gpus,
         "gpus_per_node": job.cluster.gpus_per_node,
-        "global_batch": asked.global_batch,
-        "microbatches": asked.global_batch // (topology.micro_batch * topology.dp),
-        "heads": asked.model.heads,
-        "layers": asked.model.layers,
-        "hidden": asked.model.hidden,
-        "seq": asked.model.seq,
+        "global_batch": workload.global_batch,
+        "microbatches": workload.global_batch // (topology.micro_batch * topology.dp),
+        "heads": workload.model.heads,
+        "layers": workload.model.layers,
+        "hidden": workload.model.hidden,
+        "seq": workload.model.seq,
         "sequence_parallel": int(topology.sequence_parallel),
         "recompute": topology.recompute,
         "partition": topology.partition,
@@ -204,22 +204,22 @@ def fields_of(job: Job) -> dict[str, Any]:
     }
 
 
-def _check(word: str) -> None:
+def _check_fields(word: str) -> None:
     try:
         parts = list(string.Formatter().parse(word))
     except ValueError as error:
         raise InputError(
-            f"--command: {shown(word)} has a brace too many or too few ({error}); double it to keep it."
+            f"--command: unbalanced brace in {shown(word)} ({error}); write {{{{ or }}}} for a literal brace."
         ) from None
     for _, name, spec, conversion in parts:
         if name is None:
             continue
         if name not in FIELDS or spec or conversion:
-            raise InputError(f"--command: {{{name}}} is none of the fields: {listed(FIELDS, limit=40)}.")
+            raise InputError(f"--command: unknown field {{{name}}}; the fields are {listed(FIELDS, limit=40)}.")
 
 
 def program_of(command: str | None, *, configure: Configure, accelerator: str, seed: int = 0) -> Program:
-    """The user's command, run where the tuner was started, or the shipped worker where there is none."""
+    """Return the user's command, run in the current directory, or the bundled worker where there is none."""
     if command is None:
         return WorkerProgram(configure=configure, accelerator=accelerator, seed=seed)
     return CommandTemplate.parse(command, configure=configure, cwd=Path.cwd(), on_host=accelerator == "cpu")

@@ -1,4 +1,4 @@
-"""What the processes of a job that stands still are doing: py-spy's word where it is present, else their own."""
+"""Write the stacks of a hanging job: by py-spy where it is installed, or else by the processes themselves."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-PATIENCE: Final = 0.4
-"""Seconds that a process may take to write down its stacks."""
+DUMP_TIMEOUT: Final = 0.4
+"""Seconds that a process may take to write its stacks."""
 
-LONGEST: Final = 10.0
-"""Seconds after which the processes that are left are not asked any more."""
+TOTAL_TIMEOUT: Final = 10.0
+"""Seconds after which the remaining processes are listed without a stack."""
 
 STATES: Final = {
     "R": "running",
@@ -29,25 +29,25 @@ STATES: Final = {
 }
 
 
-def write_stacks(pids: Iterable[int], log: Path, to: Path, answers: Callable[[int], bool]) -> int:
-    """Write what every process does to a file; how many have shown their stack.
+def write_stacks(pids: Iterable[int], log: Path, to: Path, dumps_on_signal: Callable[[int], bool]) -> int:
+    """Write the state and stack of every process to a file; return the number of stacks.
 
-    Those that `answers` says so of write theirs to `log` when they get SIGUSR1; any other would die of it.
+    A process for which `dumps_on_signal` is true writes its stack to `log` on SIGUSR1, which kills any other.
     """
-    deadline, told, parts = time.monotonic() + LONGEST, 0, []
+    deadline, count, parts = time.monotonic() + TOTAL_TIMEOUT, 0, []
     for pid in sorted(pids):
         if (state := _state(pid)) is None:
             continue
         text = ""
         if time.monotonic() < deadline:
-            text = _by_spy(pid) or ("" if state == "T" or not answers(pid) else _by_itself(pid, log))
-        told += bool(text)
+            text = _by_py_spy(pid) or ("" if state == "T" or not dumps_on_signal(pid) else _by_itself(pid, log))
+        count += bool(text)
         title = f"process {pid}, {_rank(pid)}{STATES.get(state, state)}: {_command(pid)}"
-        parts.append(f"{title}\n{text or 'no stack could be had.'}\n")
+        parts.append(f"{title}\n{text or 'no stack available'}\n")
     if parts:
         with suppress(OSError):
             to.write_text("\n".join(parts), errors="replace")
-    return told
+    return count
 
 
 def _state(pid: int) -> str | None:
@@ -63,7 +63,7 @@ def _command(pid: int) -> str:
 
 
 def _rank(pid: int) -> str:
-    """By the process's name, which the shipped worker sets, or by the environment that it was started with."""
+    """Return the rank, by the process name that the bundled worker sets, or by the initial environment."""
     with suppress(OSError):
         if (name := Path(f"/proc/{pid}/comm").read_text().strip()).startswith("rank "):
             return f"{name}, "
@@ -72,28 +72,28 @@ def _rank(pid: int) -> str:
     return ""
 
 
-def _by_spy(pid: int) -> str:
+def _by_py_spy(pid: int) -> str:
     program = shutil.which("py-spy")
     if program is None:
         return ""
     with suppress(OSError, subprocess.SubprocessError):
-        said = subprocess.run(  # noqa: S603 - a fixed argument list
+        dump = subprocess.run(  # noqa: S603 - a fixed argument list
             [program, "dump", "--pid", str(pid)], capture_output=True, text=True, timeout=5, check=True
         )
-        return said.stdout
+        return dump.stdout
     return ""
 
 
 def _by_itself(pid: int, log: Path) -> str:
-    """Have the process write its stacks to the log, and wait until it has."""
+    """Have the process write its stacks to the log, and wait until the log stops growing."""
     with suppress(OSError):
         before = log.stat().st_size
         os.kill(pid, signal.SIGUSR1)
-        deadline, size, still = time.monotonic() + PATIENCE, before, 0
-        while time.monotonic() < deadline and still < 3:
+        deadline, size, unchanged = time.monotonic() + DUMP_TIMEOUT, before, 0
+        while time.monotonic() < deadline and unchanged < 3:
             time.sleep(0.02)
             now = log.stat().st_size
-            still = still + 1 if now == size and now > before else 0
+            unchanged = unchanged + 1 if now == size and now > before else 0
             size = now
         with log.open("rb") as file:
             file.seek(before)

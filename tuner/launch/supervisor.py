@@ -1,11 +1,11 @@
-"""Keeps one job: starts it, outlives neither it nor the tuner, and leaves nothing behind.
+"""Supervises one job: starts it, exits with the job or the tuner, and kills stragglers.
 
-A process of its own, `python -I keeper.py FOLDER`, with nothing but the standard library: it is there in milliseconds.
-It is the reaper of all that the job starts: a rank in a session of its own, or one whose parent was killed, comes to
-it. Every process of the job carries the job's tag in its environment, by which the last ones are found.
+A process of its own, `python -I supervisor.py FOLDER`, that imports only the standard library, so that it starts in
+milliseconds. It adopts and reaps every process of the job whose parent has exited. Each process of the job has the
+job's tag in its environment, by which stragglers are found.
 
-It ends the job when the tuner says so or is gone (its end of the pipe is closed), and when the result file is there.
-What it leaves is `ended.json`, written last, whole or not at all.
+It ends the job when the tuner asks for it or is gone (the pipe on stdin closes), or once the result file exists. Last
+of all it writes `ended.json`, atomically.
 """
 
 from __future__ import annotations
@@ -22,60 +22,59 @@ from contextlib import suppress
 from pathlib import Path
 
 TAG = "TUNER_JOB"
-LOOK = 0.02
-"""Seconds between two looks."""
-LEAVE = 0.25
-"""Seconds that a job whose result is there may take to end by itself."""
-GRACE = 0.4
-"""Seconds from asking a process to end to killing it."""
-STUBBORN = 10.0
-"""Seconds after which a process that cannot be killed is given up."""
+POLL_SECONDS = 0.02
+EXIT_DELAY = 0.25
+"""Seconds that a job may take to exit after writing its result."""
+KILL_DELAY = 0.4
+"""Seconds from SIGTERM to SIGKILL."""
+MAX_KILL_SECONDS = 10.0
+"""Seconds after which a process that cannot be killed is left alone."""
 
-RESERVED = 4000
-"""Bytes that what is left at the end takes."""
+RESERVED_BYTES = 4000
+"""Size of `ended.json`, which is reserved at the start so that it can be written to a full disk."""
 
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
 
 
-def keep(folder: Path) -> None:
+def supervise(folder: Path) -> None:
     """Run the job of a folder to its end."""
-    told = json.loads((folder / "start.json").read_text())
-    result = Path(told["result"]) if told["result"] else None
+    start = json.loads((folder / "start.json").read_text())
+    result = Path(start["result"]) if start["result"] else None
     _prctl(PR_SET_CHILD_SUBREAPER)
     for number in (signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
-    asked: list[int] = []
-    signal.signal(signal.SIGTERM, lambda number, _frame: asked.append(number))
-    place = _reserve(folder)
+    signals: list[int] = []
+    signal.signal(signal.SIGTERM, lambda number, _frame: signals.append(number))
+    reserved = _reserve(folder)
     kills = _oom_kills()
     began = time.time()
     with (folder / "stdout.log").open("ab") as out, (folder / "stderr.log").open("ab") as err:
         try:
             child = subprocess.Popen(  # noqa: S603 - an argument list, no shell
-                told["arguments"],
+                start["arguments"],
                 stdin=subprocess.DEVNULL,
                 stdout=out,
                 stderr=err,
-                cwd=told["cwd"],
-                env={**os.environ, **told["environment"], TAG: told["tag"]},
+                cwd=start["cwd"],
+                env={**os.environ, **start["environment"], TAG: start["tag"]},
                 preexec_fn=_die_with_parent,
             )
         except OSError as error:
-            _leave(folder, place, {"why": "not started", "said": str(error), "exit": None, "began": began})
+            _write_end(folder, reserved, {"why": "not started", "said": str(error), "exit": None, "began": began})
             return
-    why, code = _watch(child.pid, result, asked)
-    left = _end(told["tag"])
+    why, code = _watch(child.pid, result, signals)
+    left = _end(start["tag"])
     document = {"why": why, "exit": code, "began": began, "oom_kills": _oom_kills() - kills, "left": left}
-    _leave(folder, place, {**document, "disk_left": _disk_left(folder)})
+    _write_end(folder, reserved, {**document, "disk_left": _disk_left(folder)})
 
 
-def _watch(child: int, result: Path | None, asked: list[int]) -> tuple[str, int | None]:
-    """Wait for the end; why it came, and the child's exit status as `subprocess` counts."""
+def _watch(child: int, result: Path | None, signals: list[int]) -> tuple[str, int | None]:
+    """Wait for the end; return its reason, and the child's exit code where it exited by itself."""
     done_since = None
     while True:
-        if asked:
+        if signals:
             return "cancelled", None
-        ready, _, _ = select.select([0], [], [], LOOK)
+        ready, _, _ = select.select([0], [], [], POLL_SECONDS)
         if ready:
             return ("cancelled", None) if os.read(0, 64) else ("abandoned", None)
         for pid, status in _reaped():
@@ -83,12 +82,12 @@ def _watch(child: int, result: Path | None, asked: list[int]) -> tuple[str, int 
                 return "exited", os.waitstatus_to_exitcode(status)
         if result is not None and result.exists():
             done_since = done_since or time.monotonic()
-            if time.monotonic() - done_since > LEAVE:
+            if time.monotonic() - done_since > EXIT_DELAY:
                 return "done", None
 
 
 def _reaped() -> list[tuple[int, int]]:
-    """Children that have ended, adopted ones too."""
+    """Return the ids and statuses of the children, adopted ones included, that have exited."""
     found: list[tuple[int, int]] = []
     while True:
         try:
@@ -101,24 +100,24 @@ def _reaped() -> list[tuple[int, int]]:
 
 
 def _end(tag: str) -> list[int]:
-    """End all that is left of the job; the processes that could not be ended."""
-    deadline, asked = time.monotonic() + STUBBORN, time.monotonic() + GRACE
-    told: set[int] = set()
+    """End what is left of the job; return the processes that could not be ended."""
+    deadline, kill_from = time.monotonic() + MAX_KILL_SECONDS, time.monotonic() + KILL_DELAY
+    terminated: set[int] = set()
     while time.monotonic() < deadline:
         _reaped()
         left = members(tag, os.getpid())
         if not left:
             return []
-        hard = time.monotonic() >= asked
-        for pid in left if hard else left - told:
-            _signal(pid, signal.SIGKILL if hard else signal.SIGTERM)
-        told |= left
-        time.sleep(LOOK / 2)
+        kill = time.monotonic() >= kill_from
+        for pid in left if kill else left - terminated:
+            _signal(pid, signal.SIGKILL if kill else signal.SIGTERM)
+        terminated |= left
+        time.sleep(POLL_SECONDS / 2)
     return sorted(members(tag, os.getpid()))
 
 
 def members(tag: str, root: int | None = None) -> set[int]:
-    """Processes of a job: those that carry its tag, and all that descend from `root`; not `root` itself."""
+    """Return the processes of a job: those that carry its tag, and the descendants of `root`, without `root`."""
     parents: dict[int, int] = {}
     tagged = set()
     mark = f"{TAG}={tag}".encode()
@@ -137,10 +136,10 @@ def members(tag: str, root: int | None = None) -> set[int]:
     found = set(tagged)
     if root is not None:
         for pid in parents:
-            above: int | None = pid
-            while above not in (None, 0, 1, root):
-                above = parents.get(above) if above is not None else None
-            if above == root and pid != root:
+            ancestor: int | None = pid
+            while ancestor not in (None, 0, 1, root):
+                ancestor = parents.get(ancestor) if ancestor is not None else None
+            if ancestor == root and pid != root:
                 found.add(pid)
     return found - {os.getpid()}
 
@@ -151,7 +150,7 @@ def _signal(pid: int, number: int) -> None:
 
 
 def _die_with_parent() -> None:
-    """The child's first act: to be killed when this process is."""
+    """Have the kernel kill the calling child when this process dies."""
     _prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     for number in (signal.SIGINT, signal.SIGHUP, signal.SIGTERM):
         signal.signal(number, signal.SIG_DFL)
@@ -163,8 +162,8 @@ def _prctl(option: int, value: int = 1) -> None:
 
 
 def _oom_kills() -> int:
-    """Processes that the kernel has killed for want of memory: in this control group, else on this machine."""
-    for path in _counters():
+    """Return how many processes the kernel has killed for lack of memory, in this control group where it has one."""
+    for path in _oom_counters():
         try:
             lines = path.read_text().splitlines()
         except OSError:
@@ -175,17 +174,17 @@ def _oom_kills() -> int:
     return 0
 
 
-def _counters() -> list[Path]:
-    """Where the kernel counts them."""
+def _oom_counters() -> list[Path]:
+    """Return the files in which the kernel counts them, the nearest control group first."""
     root, found = Path("/sys/fs/cgroup"), []
     try:
         groups = [line.split(":", 2) for line in Path("/proc/self/cgroup").read_text().splitlines()]
     except OSError:
         groups = []
-    for _, kind, path in (each for each in groups if len(each) == 3):
-        if kind == "":
+    for _, controllers, path in (group for group in groups if len(group) == 3):
+        if controllers == "":
             found += [root / path.lstrip("/") / "memory.events", root / "memory.events"]
-        elif "memory" in kind.split(","):
+        elif "memory" in controllers.split(","):
             found += [root / "memory" / path.lstrip("/") / "memory.oom_control", root / "memory/memory.oom_control"]
     return [*found, Path("/proc/vmstat")]
 
@@ -199,21 +198,21 @@ def _disk_left(folder: Path) -> int | None:
 
 
 def _reserve(folder: Path) -> Path:
-    """The room for what is left at the end, taken while there is some."""
-    place = folder / f".ended.json.{os.getpid()}"
+    """Reserve the space of `ended.json` while the disk has some."""
+    reserved = folder / f".ended.json.{os.getpid()}"
     with suppress(OSError):
-        place.write_text(" " * RESERVED)
-    return place
+        reserved.write_text(" " * RESERVED_BYTES)
+    return reserved
 
 
-def _leave(folder: Path, place: Path, document: dict[str, object]) -> None:
-    """What the tuner, this one or a later one, reads of the end; the file keeps its blocks, so a full disk has room."""
+def _write_end(folder: Path, reserved: Path, document: dict[str, object]) -> None:
+    """Write `ended.json` for this tuner or the next one, into the reserved blocks."""
     text = json.dumps({**document, "ended": time.time()})
-    with suppress(OSError):  # if all the same there is no room: that nobody keeps the job any more says it is over
-        with place.open("r+" if place.exists() else "w") as file:
-            file.write(text.ljust(RESERVED) + "\n")
-        place.replace(folder / "ended.json")
+    with suppress(OSError):  # if it fails all the same, the end of the supervisor says that the job is over
+        with reserved.open("r+" if reserved.exists() else "w") as file:
+            file.write(text.ljust(RESERVED_BYTES) + "\n")
+        reserved.replace(folder / "ended.json")
 
 
 if __name__ == "__main__":
-    keep(Path(sys.argv[1]))
+    supervise(Path(sys.argv[1]))

@@ -1,4 +1,4 @@
-"""Jobs on several machines: the shipped worker under DeepSpeed's launcher, which reaches them over pdsh or mpirun."""
+"""Jobs on several machines: the bundled worker under DeepSpeed's launcher, which reaches them with pdsh or mpirun."""
 
 from __future__ import annotations
 
@@ -19,24 +19,24 @@ from tuner.launch.machine import free_port
 from tuner.launch.program import ProcessSpec, WorkerProgram
 
 PROGRAMS: Final = {"pdsh": "pdsh", "openmpi": "mpirun"}
-"""What DeepSpeed's launcher may reach the machines by, and the program of each."""
+"""The ways of DeepSpeed's launcher to reach other machines, and the program of each."""
 OVER: Final = tuple(PROGRAMS)
 
 _LINE: Final = re.compile(r"([A-Za-z0-9_][A-Za-z0-9_.:-]{0,252})\s+slots=([0-9]{1,4})")
 _PLAIN: Final = re.compile(r"[A-Za-z0-9_@%+=:,./-]+")
-"""DeepSpeed hands paths to shells of other machines without quotes."""
+"""DeepSpeed passes paths unquoted to shells on other machines."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Host:
-    """A machine and how many ranks it takes."""
+    """A machine and its number of ranks."""
 
     name: str
     slots: int
 
 
 def read_hostfile(path: Path) -> tuple[Host, ...]:
-    """`HOST slots=N` a line; empty lines and what follows a # do not count."""
+    """Read lines `HOST slots=N`; empty lines and comments after # are ignored."""
     lines = read_text(path).splitlines()
     hosts: dict[str, Host] = {}
     for number, line in enumerate(lines, 1):
@@ -45,18 +45,20 @@ def read_hostfile(path: Path) -> tuple[Host, ...]:
             continue
         found = _LINE.fullmatch(text)
         if found is None or not int(found[2]):
-            raise InputError(f"{path}, line {number}: {shown(text)} is not HOST slots=N such as node-1 slots=8.")
+            raise InputError(
+                f"{path}, line {number}: {shown(text)} is not of the form HOST slots=N, as in node-1 slots=8."
+            )
         if found[1] in hosts:
-            raise InputError(f"{path}, line {number}: {found[1]} stands there twice.")
+            raise InputError(f"{path}, line {number}: duplicate host {found[1]}.")
         hosts[found[1]] = Host(name=found[1], slots=int(found[2]))
     if not hosts:
-        raise InputError(f"{path} names no host; write a line such as node-1 slots=8 for each.")
+        raise InputError(f"{path} has no host; add a line such as node-1 slots=8 for each.")
     return tuple(hosts.values())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostfileProgram:
-    """The shipped worker on the first of so many machines as a job wants."""
+    """The bundled worker on the first of the machines, as many as a job needs."""
 
     worker: WorkerProgram
     hosts: tuple[Host, ...]
@@ -69,34 +71,34 @@ class HostfileProgram:
 
     @property
     def measured_by_log(self) -> bool:
-        """No: the worker ends by itself."""
+        """Return False: the worker exits by itself."""
         return self.worker.measured_by_log
 
     @property
     def on_host(self) -> bool:
-        """Whether ranks compute on the hosts."""
+        """Whether ranks compute on the CPU."""
         return self.worker.on_host
 
     def dumps_on_signal(self, pid: int) -> bool:
-        """Those on this machine do."""
+        """Whether a process is a rank on this machine that writes its stacks on SIGUSR1."""
         return self.worker.dumps_on_signal(pid)
 
     def prepare(self, job: Job) -> ProcessSpec:
-        """The worker's files, a hostfile of the job's own, and DeepSpeed's launcher."""
+        """Write the worker's files and the job's hostfile; return DeepSpeed's launcher."""
         folder = job.folder.resolve()
         if not _PLAIN.fullmatch(str(folder)) or not _PLAIN.fullmatch(self.python):
             raise LaunchError(
-                f"DeepSpeed's launcher cannot work in {shown(str(folder))}: its path may hold letters, digits and "
-                f"_@%+=:,./- only."
+                f"DeepSpeed's launcher cannot use the path {shown(str(folder))}: only letters, digits and "
+                f"_@%+=:,./- are allowed."
             )
         hosts = self._chosen(job)
-        start, port = self.worker.prepare(job), free_port("")  # most likely the first host's too
+        start, port = self.worker.prepare(job), free_port("")  # most likely free on the first host too
         write_whole(folder / "hostfile", "".join(f"{host.name} slots={host.slots}\n" for host in hosts))
-        told = {**start.environment, **job.environment, "TUNER_JOB": job.tag}
+        variables = {**start.environment, **job.environment, "TUNER_JOB": job.tag}
         if self.over == "openmpi":
-            told |= {"MASTER_ADDR": hosts[0].name, "MASTER_PORT": str(port)}
-        # DeepSpeed exports what this file of its working directory says to all machines.
-        write_whole(folder / ".deepspeed_env", "".join(f"{name}={value}\n" for name, value in told.items()))
+            variables |= {"MASTER_ADDR": hosts[0].name, "MASTER_PORT": str(port)}
+        # DeepSpeed exports the variables of this file in its working directory to all machines.
+        write_whole(folder / ".deepspeed_env", "".join(f"{name}={value}\n" for name, value in variables.items()))
         return ProcessSpec(
             arguments=arguments(folder, hosts, port, self.over, self.python),
             environment={**start.environment, "PATH": _with_python(self.python)},
@@ -107,15 +109,15 @@ class HostfileProgram:
     def _chosen(self, job: Job) -> tuple[Host, ...]:
         nodes, ranks = job.topology.nodes, job.topology.gpus
         if ranks % nodes or nodes > len(self.hosts):
-            raise LaunchError(f"{job.topology.key} wants {counted(nodes, 'node')}; {len(self.hosts)} stand there.")
+            raise LaunchError(f"{job.topology.key} needs {counted(nodes, 'node')}; the hostfile has {len(self.hosts)}.")
         chosen = self.hosts[:nodes]
         if short := next((host for host in chosen if host.slots < ranks // nodes), None):
-            raise LaunchError(f"{short.name} has {counted(short.slots, 'slot')} where {ranks // nodes} are wanted.")
+            raise LaunchError(f"{short.name} has {counted(short.slots, 'slot')} ; the job needs {ranks // nodes}.")
         return tuple(Host(name=host.name, slots=ranks // nodes) for host in chosen)
 
 
 def arguments(folder: Path, hosts: Sequence[Host], port: int, over: str, python: str) -> tuple[str, ...]:
-    """DeepSpeed's launcher and what it is told."""
+    """Return the command line of DeepSpeed's launcher."""
     return (
         *(python, "-m", "deepspeed.launcher.runner"),
         *("--hostfile", str(folder / "hostfile")),

@@ -1,4 +1,4 @@
-"""Jobs on this machine: real processes, each kept by a keeper that leaves nothing behind."""
+"""Jobs on this machine: real processes, each under a supervisor that leaves nothing running."""
 
 from __future__ import annotations
 
@@ -18,87 +18,143 @@ from typing import Any, Final
 from tuner.core.atomic_write import read_object, write_object
 from tuner.core.errors import LaunchError
 from tuner.core.text import counted
-from tuner.launch import supervisor as keeper
+from tuner.launch import supervisor
 from tuner.launch.contract import Job, JobResult, JobState, JobStatus
-from tuner.launch.log_tail import LogTail
+from tuner.launch.log_tail import LogTail, size_of
 from tuner.launch.outcome import outcome_of
 from tuner.launch.program import ProcessSpec, Program
 from tuner.launch.stacks import write_stacks
 
-LOOK: Final = 0.1
-"""Seconds between two looks at jobs while nothing moves."""
+POLL_SECONDS: Final = 0.1
+"""Seconds between two checks of the jobs' files."""
 
-FAREWELL: Final = 15.0
-"""Seconds that a keeper may take to end its job; it kills what does not go."""
+MAX_CANCEL_SECONDS: Final = 15.0
+"""Seconds that a supervisor may take to end its job; then what is left is killed from here."""
 
-LEFT: Final = ("ended.json", "keeper.json", "result.json", "stacks.txt", "stdout.log", "stderr.log")
-"""What an earlier job of the same folder may have left."""
+NOTE: Final = "keeper.json"
+"""The file that names a job's supervisor, for the next tuner."""
+
+_STALE_FILES: Final = ("ended.json", NOTE, "result.json", "stacks.txt", "stdout.log", "stderr.log")
+"""Files that an earlier job may have left in a folder."""
+
+_RECORDED_VARIABLES: Final = (
+    *("CUDA_", "NCCL_", "OMP_", "DS_", "TORCH_", "SLURM_", "GLOO_", "HIP_", "ROCR_", "PATH", "LD_LIBRARY"),
+)
+"""Prefixes of the environment variables that affect a job and contain no secret."""
 
 
 @dataclass(slots=True)
-class _Kept:
-    """A job that this process has started, will start, or has taken over."""
+class _LocalJob:
+    """A job that this process has started, will start, or has adopted."""
 
     folder: Path
     tag: str
     nodes: int
-    last: int
-    """The iteration after which it is measured."""
-    follower: LogTail
-    keeper: int | None = None
-    """The keeper's process; None while the job waits for nodes."""
-    own: subprocess.Popen[bytes] | None = None
-    """The same where it is our child; its stdin is the pipe by which it knows that we live."""
+    last_iteration: int
+    """The iteration that ends the job."""
+    log: LogTail
+    supervisor: int | None = None
+    """Process id of its supervisor; None while the job waits for nodes."""
+    child: subprocess.Popen[bytes] | None = None
+    """The supervisor where this process started it. Its stdin is a pipe whose end tells it that the tuner is gone."""
     began: float | None = None
     over: bool = False
     """Whether all its processes are gone."""
 
+    @property
+    def has_end_file(self) -> bool:
+        """Whether the supervisor has reported the end."""
+        return (self.folder / "ended.json").is_file()
+
+    @property
+    def waiting(self) -> bool:
+        """Whether the job has not been started."""
+        return self.supervisor is None and not self.has_end_file
+
+    @property
+    def running(self) -> bool:
+        """Whether the supervisor runs: a child, or else by its command line, since process ids are reused."""
+        if self.child is not None:
+            if self.child.poll() is None:
+                return True
+            self.close_pipe()
+            return False
+        try:
+            command = Path(f"/proc/{self.supervisor}/cmdline").read_bytes().split(b"\0")
+        except OSError:
+            return False
+        return os.fsencode(self.folder) in command
+
+    def request_end(self) -> None:
+        """Ask a supervisor that this process started to end its job."""
+        if self.child is not None and self.child.stdin is not None:
+            with suppress(OSError, ValueError):
+                os.write(self.child.stdin.fileno(), b"end\n")
+
+    def close_pipe(self) -> None:
+        """Close the pipe to a supervisor that has exited."""
+        if self.child is not None and self.child.stdin is not None:
+            with suppress(OSError, ValueError):
+                self.child.stdin.close()
+
+    def kill_stragglers(self) -> None:
+        """Kill every process that carries the job's tag."""
+        deadline = time.monotonic() + MAX_CANCEL_SECONDS
+        while (left := supervisor.members(self.tag)) and time.monotonic() < deadline:
+            for pid in left:
+                with suppress(ProcessLookupError, PermissionError):
+                    os.kill(pid, signal.SIGKILL)
+            time.sleep(0.02)
+
 
 class LocalLauncher:
-    """This machine, one node of it; or several, where the program itself reaches the others."""
+    """This machine as one node; or as several, where the program itself reaches the others."""
 
     simulated = False
     outlives = False
 
     def __init__(self, program: Program, *, ranks: int, nodes: int = 1, name: str = "local") -> None:
-        self._program, self._ranks = program, ranks
+        self._program, self._ranks_per_node = program, ranks
         self.name, self.nodes = name, nodes
         self.on_host = program.on_host
-        self._jobs: dict[str, _Kept] = {}
-        self._clock = 0.0
-        self._seen: list[tuple[int, bool]] = []
-        """How the jobs' files stood when they were last looked at."""
+        self._jobs: dict[str, _LocalJob] = {}
+        self._last_time = 0.0
+        self._last_marks: list[tuple[int, bool]] = []
+        """The marks of the jobs' files when they were last read."""
 
     def now(self) -> float:
-        """Seconds since 1970; a clock that is set back stands still."""
-        self._clock = max(self._clock, time.time())
-        return self._clock
+        """Return the seconds since 1970; never less than the last call returned."""
+        self._last_time = max(self._last_time, time.time())
+        return self._last_time
 
     def wait(self, most: float) -> None:
-        """Until a job's output has grown since it was last looked at, or its keeper has ended."""
+        """Wait until a job's output has grown since the last poll, or its supervisor has exited."""
         deadline = time.monotonic() + most
-        while (now := self._marks()) == self._seen and (left := deadline - time.monotonic()) > 0:
-            time.sleep(min(LOOK, left))
-        self._seen = now
+        while (marks := self._marks()) == self._last_marks and (left := deadline - time.monotonic()) > 0:
+            time.sleep(min(POLL_SECONDS, left))
+        self._last_marks = marks
+
+    # -- submitting
 
     def submit(self, job: Job) -> str:
-        """Start a job under a keeper of its own, as soon as those before it leave it its nodes."""
-        if job.topology.gpus > self._ranks * self.nodes:
+        """Start a job under a supervisor of its own, once earlier jobs leave enough nodes."""
+        capacity = self._ranks_per_node * self.nodes
+        if job.topology.gpus > capacity:
             raise LaunchError(
-                f"{job.topology.key} wants {counted(job.topology.gpus, 'rank')}; there can be "
-                f"{self._ranks * self.nodes}."
+                f"{job.topology.key} needs {counted(job.topology.gpus, 'rank')}; {capacity} are available."
             )
         folder = job.folder.absolute()
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            for name in LEFT:
+            for name in _STALE_FILES:
                 (folder / name).unlink(missing_ok=True)
-            write_object(folder / "start.json", _document(self._program.prepare(job), job))
+            write_object(folder / "start.json", _start_document(self._program.prepare(job), job))
         except OSError as error:
             raise _unusable(folder, error) from None
         handle = json.dumps({"folder": str(folder), "tag": job.tag})
-        kept = _Kept(folder, job.tag, job.topology.nodes, max(job.iterations), LogTail(folder / "stdout.log"))
-        self._jobs[handle] = kept
+        self._jobs[handle] = _LocalJob(
+            folder, job.tag, job.topology.nodes, max(job.iterations), LogTail(folder / "stdout.log")
+        )
         try:
             self._start_next()
         except OSError as error:
@@ -106,190 +162,172 @@ class LocalLauncher:
             raise _unusable(folder, error) from None
         return handle
 
-    def poll(self, handles: Sequence[str]) -> Mapping[str, JobStatus]:
-        """Where each job is, by its output and its keeper's word."""
-        self._seen = self._marks()
-        self._start_next()
-        return {handle: self._status(handle) for handle in handles}
-
-    def cancel(self, handle: str) -> None:
-        """Tell the keeper to end the job, and see that it does."""
-        kept = self._find(handle)
-        if kept is None:
-            return
-        if kept.keeper is None:
-            if not _ended(kept):
-                write_object(kept.folder / "ended.json", {"why": "cancelled", "exit": None})
-        else:
-            _hang_up(kept, b"end\n")
-            self._until_gone(kept)
-
-    def collect(self, handle: str) -> JobResult:
-        """How the job ended: by its result file, else by its log."""
-        kept = self._find(handle)
-        if kept is None or not self._over(kept):
-            raise LaunchError("a job that has not ended cannot be collected.")
-        ended = read_object(kept.folder / "ended.json") or {"why": "killed", "exit": None}
-        measured = tuple(read_object(kept.folder / "start.json").get("iterations", [2]))
-        return outcome_of(kept.folder, ended, measured, on_host=self._program.on_host)
-
-    def adopt(self, job: Job, handle: str | None) -> str | None:
-        """A job of a tuner that is gone: its keeper ended it with the tuner; what it left is worth reading."""
-        handle = json.dumps({"folder": str(job.folder.absolute()), "tag": job.tag})
-        kept = self._find(handle)
-        if kept is None:
-            return None
-        if kept.own is not None or kept.keeper is None:
-            return handle  # it is our own, and lives
-        self._until_gone(kept)
-        finished = (kept.folder / "result.json").is_file() or self._measured(kept)
-        return handle if finished or _told_by_itself(kept) else None
-
-    def explain(self, handle: str) -> str:
-        """Write down what every rank is doing, into the job's folder; which file tells, or why none does."""
-        kept = self._find(handle)
-        if kept is None:
-            return ""
-        file = kept.folder / "stacks.txt"
-        told = write_stacks(keeper.members(kept.tag), kept.folder / "stderr.log", file, self._program.dumps_on_signal)
-        if not file.is_file():
-            return ""
-        return f"what its processes did stands in {kept.folder.name}/stacks.txt, of {told} the stack"
-
-    def close(self) -> None:
-        """End what still runs: nobody would keep it."""
-        for handle, kept in self._jobs.items():
-            if kept.own is not None or kept.keeper is None:
-                self.cancel(handle)
-
     def _start_next(self) -> None:
-        """Start the jobs that wait, in their order, as far as there are nodes."""
-        for kept in self._jobs.values():
-            if kept.keeper is not None or _ended(kept):
+        """Start the waiting jobs in their order, while there are nodes."""
+        for local in self._jobs.values():
+            if not local.waiting:
                 continue
-            if self._held() + kept.nodes > self.nodes:
+            if self._busy_nodes() + local.nodes > self.nodes:
                 return
-            kept.own = subprocess.Popen(  # noqa: S603 - an argument list, no shell
-                [sys.executable, "-I", str(Path(keeper.__file__).resolve()), str(kept.folder)],
+            local.child = subprocess.Popen(  # noqa: S603 - an argument list, no shell
+                [sys.executable, "-I", str(Path(supervisor.__file__).resolve()), str(local.folder)],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
                 start_new_session=True,
                 cwd="/",
             )
-            kept.keeper, kept.began = kept.own.pid, self.now()
-            noted = {"tag": kept.tag, "keeper": kept.keeper, "last": kept.last, "nodes": kept.nodes}
-            write_object(kept.folder / "keeper.json", {**noted, "host": socket.gethostname()})
+            local.supervisor, local.began = local.child.pid, self.now()
+            note = {"tag": local.tag, "keeper": local.supervisor, "last": local.last_iteration, "nodes": local.nodes}
+            write_object(local.folder / NOTE, {**note, "host": socket.gethostname()})
 
-    def _held(self) -> int:
-        """Nodes of the jobs that run."""
-        return sum(each.nodes for each in self._jobs.values() if each.keeper is not None and not self._over(each))
+    def _busy_nodes(self) -> int:
+        return sum(
+            local.nodes for local in self._jobs.values() if local.supervisor is not None and not self._is_over(local)
+        )
 
-    def _find(self, handle: str) -> _Kept | None:
+    # -- watching
+
+    def poll(self, handles: Sequence[str]) -> Mapping[str, JobStatus]:
+        """Return each job's status, by its output and its supervisor."""
+        self._last_marks = self._marks()
+        self._start_next()
+        return {handle: self._status(handle) for handle in handles}
+
+    def _status(self, handle: str) -> JobStatus:
+        local = self._find(handle)
+        if local is None:
+            return JobStatus(state=JobState.LOST)
+        if local.waiting:
+            return JobStatus(state=JobState.WAITING, reason=f"{counted(self._busy_nodes(), 'node')} in use")
+        over, now = self._is_over(local), self.now()
+        local.log.read(now)
+        if not over and self._is_measured(local):
+            self.cancel(handle)
+            over = True
+        if over:
+            local.log.read(now)
+            return JobStatus(state=JobState.ENDED, iterations=local.log.progress.iterations)
+        progress = local.log.progress
+        return JobStatus(
+            state=JobState.RUNNING,
+            began=local.began,
+            iterations=progress.iterations,
+            seconds_in=max(0.0, now - (progress.finished or local.began or now)),
+            share=progress.share,
+            moved=progress.moved or local.began,
+        )
+
+    def _is_measured(self, local: _LocalJob) -> bool:
+        """Whether a job that its log measures has finished its last iteration."""
+        local.log.read(self.now())
+        return self._program.measured_by_log and local.log.progress.iterations >= local.last_iteration
+
+    def _is_over(self, local: _LocalJob) -> bool:
+        """Whether a job has ended; where its supervisor was killed, kill what it left."""
+        if not local.over and not local.waiting and not local.running:
+            if not local.has_end_file:
+                local.kill_stragglers()
+            local.over = True
+        return local.over
+
+    def _marks(self) -> list[tuple[int, bool]]:
+        """Return a value that changes whenever a running job's output grows or its supervisor exits."""
+        return [
+            (size_of(local.folder / "stdout.log") + size_of(local.folder / "stderr.log"), not local.running)
+            for local in self._jobs.values()
+            if not local.over and local.supervisor is not None
+        ]
+
+    def explain(self, handle: str) -> str:
+        """Write every rank's stack into the job's folder; return which file has them, or why there is none."""
+        local = self._find(handle)
+        if local is None:
+            return ""
+        file = local.folder / "stacks.txt"
+        members = supervisor.members(local.tag)
+        count = write_stacks(members, local.folder / "stderr.log", file, self._program.dumps_on_signal)
+        if not file.is_file():
+            return ""
+        return f"stacks of {count} of its processes: {local.folder.name}/stacks.txt"
+
+    # -- ending
+
+    def cancel(self, handle: str) -> None:
+        """End the job, and return when all its processes are gone."""
+        local = self._find(handle)
+        if local is None:
+            return
+        if local.supervisor is not None:
+            local.request_end()
+            self._wait_until_gone(local)
+        elif not local.has_end_file:
+            write_object(local.folder / "ended.json", {"why": "cancelled", "exit": None})
+
+    def _wait_until_gone(self, local: _LocalJob) -> None:
+        """Wait for the supervisor to exit, and kill what it leaves."""
+        deadline = time.monotonic() + MAX_CANCEL_SECONDS
+        while local.running and time.monotonic() < deadline:
+            if local.child is None and local.supervisor is not None and not local.has_end_file:
+                with suppress(ProcessLookupError, PermissionError):
+                    os.kill(local.supervisor, signal.SIGTERM)  # started by another tuner, whose pipe is not available
+            time.sleep(0.02)
+        local.kill_stragglers()
+
+    def collect(self, handle: str) -> JobResult:
+        """Return the job's result: by its result file, or else by its log."""
+        local = self._find(handle)
+        if local is None or not self._is_over(local):
+            raise LaunchError("a job that is not over has no result to collect.")
+        ended = read_object(local.folder / "ended.json") or {"why": "killed", "exit": None}
+        iterations = tuple(read_object(local.folder / "start.json").get("iterations", [2]))
+        return outcome_of(local.folder, ended, iterations, on_host=self._program.on_host)
+
+    def close(self) -> None:
+        """End the jobs that still run."""
+        for handle, local in self._jobs.items():
+            if local.child is not None or local.supervisor is None:
+                self.cancel(handle)
+
+    # -- adopting
+
+    def adopt(self, job: Job, handle: str | None) -> str | None:
+        """Return the handle of an earlier tuner's job that ended by itself; its supervisor cancels any other one."""
+        handle = json.dumps({"folder": str(job.folder.absolute()), "tag": job.tag})
+        local = self._find(handle)
+        if local is None:
+            return None
+        if local.child is not None or local.supervisor is None:
+            return handle
+        self._wait_until_gone(local)
+        finished = (local.folder / "result.json").is_file() or self._is_measured(local)
+        ended_by_itself = read_object(local.folder / "ended.json").get("why") in ("exited", "not started")
+        return handle if finished or ended_by_itself else None
+
+    def _find(self, handle: str) -> _LocalJob | None:
+        """Return the job of a handle, of this process or of an earlier one on this machine."""
         if handle in self._jobs:
             return self._jobs[handle]
         try:
-            told = json.loads(handle)
-            folder, tag = Path(told["folder"]), str(told["tag"])
+            document = json.loads(handle)
+            folder, tag = Path(document["folder"]), str(document["tag"])
         except (ValueError, TypeError, KeyError):
             return None
-        noted = read_object(folder / "keeper.json")
-        if not noted or noted.get("tag") != tag or noted.get("host") != socket.gethostname():
+        note = read_object(folder / NOTE)
+        if not note or note.get("tag") != tag or note.get("host") != socket.gethostname():
             return None
-        kept = _Kept(folder, tag, int(noted["nodes"]), int(noted["last"]), LogTail(folder / "stdout.log"))
-        kept.keeper, kept.began = int(noted["keeper"]), self.now()
-        self._jobs[handle] = kept
-        return kept
-
-    def _status(self, handle: str) -> JobStatus:
-        kept = self._find(handle)
-        if kept is None:
-            return JobStatus(state=JobState.LOST)
-        if kept.keeper is None and not _ended(kept):
-            return JobStatus(state=JobState.WAITING, reason=f"other jobs have {counted(self._held(), 'node')}")
-        over = self._over(kept)
-        now = self.now()
-        kept.follower.read(now)
-        if not over and self._measured(kept):
-            self.cancel(handle)  # what was wanted is measured
-            over = True
-        if over:
-            kept.follower.read(now)
-            return JobStatus(state=JobState.ENDED, iterations=kept.follower.progress.iterations)
-        since = kept.follower.progress.finished or kept.began or now
-        return JobStatus(
-            state=JobState.RUNNING,
-            began=kept.began,
-            iterations=kept.follower.progress.iterations,
-            seconds_in=max(0.0, now - since),  # the file may be stamped by a clock a little ahead
-            share=kept.follower.progress.share,
-            moved=kept.follower.progress.moved or kept.began,
-        )
-
-    def _measured(self, kept: _Kept) -> bool:
-        """Whether its log alone shows all that was wanted."""
-        kept.follower.read(self.now())
-        return self._program.measured_by_log and kept.follower.progress.iterations >= kept.last
-
-    def _over(self, kept: _Kept) -> bool:
-        """Whether it has ended; where the keeper itself was killed, its work is done here."""
-        if not kept.over and not (kept.keeper is None and not _ended(kept)) and not _alive(kept):
-            if not _ended(kept):
-                self._sweep(kept)
-            kept.over = True
-        return kept.over
-
-    def _until_gone(self, kept: _Kept) -> None:
-        """Wait for the keeper, and do its work where it is gone."""
-        deadline = time.monotonic() + FAREWELL
-        while _alive(kept) and time.monotonic() < deadline:
-            if kept.own is None and kept.keeper is not None and not _ended(kept):
-                with suppress(ProcessLookupError, PermissionError):
-                    os.kill(kept.keeper, signal.SIGTERM)  # another tuner's: its pipe is not ours
-            time.sleep(0.02)
-        self._sweep(kept)
-
-    def _sweep(self, kept: _Kept) -> None:
-        """Kill what carries the job's tag."""
-        deadline = time.monotonic() + FAREWELL
-        while (left := keeper.members(kept.tag)) and time.monotonic() < deadline:
-            for pid in left:
-                with suppress(ProcessLookupError, PermissionError):
-                    os.kill(pid, signal.SIGKILL)
-            time.sleep(0.02)
-
-    def _marks(self) -> list[tuple[int, bool]]:
-        """What changes when anything does."""
-        return [
-            (_size(kept.folder / "stdout.log") + _size(kept.folder / "stderr.log"), not _alive(kept))
-            for kept in self._jobs.values()
-            if not kept.over and kept.keeper is not None
-        ]
+        local = _LocalJob(folder, tag, int(note["nodes"]), int(note["last"]), LogTail(folder / "stdout.log"))
+        local.supervisor, local.began = int(note["keeper"]), self.now()
+        self._jobs[handle] = local
+        return local
 
 
 def _unusable(folder: Path, error: OSError) -> LaunchError:
-    return LaunchError(f"{folder} cannot be used: {error.strerror or error}.")
+    return LaunchError(f"cannot start a job in {folder}: {error.strerror or error}.")
 
 
-def _ended(kept: _Kept) -> bool:
-    return (kept.folder / "ended.json").is_file()
-
-
-def _told_by_itself(kept: _Kept) -> bool:
-    return read_object(kept.folder / "ended.json").get("why") in ("exited", "not started")
-
-
-def _hang_up(kept: _Kept, last: bytes = b"") -> None:
-    """Say a last word to a keeper of ours, and close its pipe."""
-    if kept.own is not None and kept.own.stdin is not None:
-        with suppress(OSError, ValueError):
-            if last:
-                os.write(kept.own.stdin.fileno(), last)
-            else:
-                kept.own.stdin.close()
-
-
-def _document(start: ProcessSpec, job: Job) -> dict[str, Any]:
+def _start_document(start: ProcessSpec, job: Job) -> dict[str, Any]:
+    """Return what the supervisor needs, and for people the variables of the environment that affect a job."""
     return {
         "schema": "tuner/start/1",
         "tag": job.tag,
@@ -298,30 +336,5 @@ def _document(start: ProcessSpec, job: Job) -> dict[str, Any]:
         "cwd": str(start.cwd),
         "result": str(start.result) if start.result else None,
         "iterations": list(job.iterations),
-        "found": {name: value for name, value in sorted(os.environ.items()) if name.startswith(_TOLD)},
+        "found": {name: value for name, value in sorted(os.environ.items()) if name.startswith(_RECORDED_VARIABLES)},
     }
-
-
-_TOLD: Final = ("CUDA_", "NCCL_", "OMP_", "DS_", "TORCH_", "SLURM_", "GLOO_", "HIP_", "ROCR_", "PATH", "LD_LIBRARY")
-"""Names of the environment that decide how a job runs and hold no secret."""
-
-
-def _alive(kept: _Kept) -> bool:
-    """Whether its keeper is there: our child, or another's, told by what it runs, since numbers are used again."""
-    if kept.own is not None:
-        if kept.own.poll() is None:
-            return True
-        _hang_up(kept)
-        return False
-    try:
-        words = Path(f"/proc/{kept.keeper}/cmdline").read_bytes().split(b"\0")
-    except OSError:
-        return False
-    return os.fsencode(kept.folder) in words
-
-
-def _size(path: Path) -> int:
-    try:
-        return path.stat().st_size
-    except OSError:
-        return 0

@@ -108,7 +108,7 @@ class TrackedJob:
     def observe(self, observation: Observation, now: float) -> None:
         """Advance the state, and record what a later process has to know."""
         before, after = self.state, machine.next_state(self.state, observation)
-        if before.report is None and after.report is not None:  # another process may have cancelled it, or seen its end
+        if not before.finished and after.report is not None:  # another process may have cancelled it, or seen its end
             noted = machine.next_state(before, self._note_read(self.job.note()))
             after = noted if noted.over else machine.next_state(noted, observation)
         self._apply(after, now)

@@ -94,7 +94,9 @@ class SlurmLauncher:
     def submit(self, job: Job) -> str:
         """Write the job's script and submit it with `sbatch`."""
         if job.topology.nodes > self.nodes:
-            raise LaunchError(f"{job.topology.key} needs {counted(job.topology.nodes, 'node')}, of {self.nodes}.")
+            raise LaunchError(
+                f"{job.topology.key} needs {counted(job.topology.nodes, 'node')}; {self.nodes} are available."
+            )
         if self._unstartable and job.topology.nodes >= self._unstartable[0]:
             raise LaunchError(f"{job.topology.key} would never start, like an earlier job: {self._unstartable[1]}.")
         with self._tracker.prepared(job, lambda start: self._text(job, start), _note(job, None)) as script:

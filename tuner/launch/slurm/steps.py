@@ -158,7 +158,9 @@ class SlurmStepLauncher:
     def submit(self, job: Job) -> str:
         """Write the job's script and start it as soon as enough nodes are free."""
         if job.topology.nodes > self.nodes:
-            raise LaunchError(f"{job.topology.key} needs {counted(job.topology.nodes, 'node')}, of {self.nodes}.")
+            raise LaunchError(
+                f"{job.topology.key} needs {counted(job.topology.nodes, 'node')}; {self.nodes} are available."
+            )
         number, site = self._allocation.number, self._tracker.site
         note = {"tag": job.tag, "job": number, "iterations": list(job.iterations), "nodes": job.topology.nodes}
         with self._tracker.prepared(
@@ -184,7 +186,9 @@ class SlurmStepLauncher:
             if job.id != self._allocation.number or not self._unstarted(tracked):
                 continue
             if job.node_count > self.nodes:
-                self._cancel(tracked, f"{NEVER_STARTS}it needs {counted(job.node_count, 'node')}, of {self.nodes}")
+                self._cancel(
+                    tracked, f"{NEVER_STARTS}it needs {counted(job.node_count, 'node')}, and {self.nodes} are left"
+                )
                 continue
             busy = self._busy_nodes()
             free = [name for name in self._healthy_nodes() if name not in busy]
