@@ -45,13 +45,13 @@ def test_a_hostfile_is_read_as_deepspeed_reads_it(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "complaint"),
     [
-        ("", "names no host"),
-        ("node-1", "line 1: 'node-1' is not HOST slots=N"),
-        ("node-1 slots=0", "is not HOST slots=N"),
-        ("node-1 slots=8 slots=9", "is not HOST slots=N"),
-        ("node-1;reboot slots=8", "is not HOST slots=N"),
-        ("-rf slots=8", "is not HOST slots=N"),
-        ("a slots=1\na slots=1", "line 2: a stands there twice"),
+        ("", "has no host"),
+        ("node-1", "line 1: 'node-1' is not of the form HOST slots=N"),
+        ("node-1 slots=0", "is not of the form HOST slots=N"),
+        ("node-1 slots=8 slots=9", "is not of the form HOST slots=N"),
+        ("node-1;reboot slots=8", "is not of the form HOST slots=N"),
+        ("-rf slots=8", "is not of the form HOST slots=N"),
+        ("a slots=1\na slots=1", "line 2: duplicate host a"),
     ],
 )
 def test_a_hostfile_that_is_none_is_refused_with_its_line(text: str, complaint: str, tmp_path: Path) -> None:
@@ -84,8 +84,8 @@ def test_a_job_has_the_first_hosts_and_as_many_slots_as_ranks(tmp_path: Path) ->
 def test_what_hosts_cannot_do_is_refused(tmp_path: Path) -> None:
     program = HostfileProgram(worker=WORKER, hosts=TWO)
     for wants, complaint in (
-        (Topology(nodes=3, tp=2, pp=3, dp=1, micro_batch=1), "wants 3 nodes; 2 stand there"),
-        (Topology(nodes=1, tp=4, pp=1, dp=1, micro_batch=1), "node-1 has 2 slots where 4"),
+        (Topology(nodes=3, tp=2, pp=3, dp=1, micro_batch=1), "needs 3 nodes; the hostfile has 2"),
+        (Topology(nodes=1, tp=4, pp=1, dp=1, micro_batch=1), "node-1 has 2 slots; the job needs 4"),
     ):
         with pytest.raises(LaunchError, match=complaint):
             program.prepare(job(tmp_path, wants))
@@ -105,7 +105,7 @@ def test_a_study_without_its_hostfile_or_pdsh_says_so(
     (tmp_path / "hosts").write_text("a slots=2\nb slots=2\n")
     words = ("--launcher", "hostfile", "--hostfile", str(tmp_path / "hosts"), "--runs", str(tmp_path))
     said = run("optimize", *words)
-    assert (said.code, "reached by pdsh" in said.err) == (3, True)
+    assert (said.code, "needs pdsh to reach" in said.err) == (3, True)
 
 
 PDSH = """#!/bin/sh

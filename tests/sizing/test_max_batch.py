@@ -288,7 +288,7 @@ BAD = [
     (("--launcher", "cloud"), "there is no launcher called 'cloud'"),
     (("--step", "x3"), "--step 'x3' is neither x2 nor a number from 1 to 4096."),
     (("--set", "tp=2,4"), "max-batch tries one topology: pin tp and dp to one value; tuner compare takes several."),
-    (("--command", "python train.py {batch}"), "{batch} is none of the fields"),
+    (("--command", "python train.py {batch}"), "unknown field {batch}"),
 ]
 
 

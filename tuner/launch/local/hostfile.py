@@ -112,7 +112,7 @@ class HostfileProgram:
             raise LaunchError(f"{job.topology.key} needs {counted(nodes, 'node')}; the hostfile has {len(self.hosts)}.")
         chosen = self.hosts[:nodes]
         if short := next((host for host in chosen if host.slots < ranks // nodes), None):
-            raise LaunchError(f"{short.name} has {counted(short.slots, 'slot')} ; the job needs {ranks // nodes}.")
+            raise LaunchError(f"{short.name} has {counted(short.slots, 'slot')}; the job needs {ranks // nodes}.")
         return tuple(Host(name=host.name, slots=ranks // nodes) for host in chosen)
 
 
