@@ -17,7 +17,7 @@ from tests import slurm_cluster
 from tests.conftest import ROOT, Run
 from tuner.launch.supervisor import members
 from tuner.sizing import STRATEGIES, BatchGrid, BatchResult, fitted, look_for, pressures, ratio_at
-from tuner.sizing.fit import Word
+from tuner.sizing.fit import BatchOutcome
 
 E1 = ("max-batch", "--launcher", "replay", "--table", "corpus/e1-400m-ada.csv", "--step", "16")
 ENOKI = ("max-batch", "--launcher", "replay", "--table", "corpus/enoki-h100.csv")
@@ -64,8 +64,8 @@ def test_every_strategy_finds_what_a_scan_finds_whatever_memory_shows(
         "bent": lambda batch: 5.0 + math.sqrt(batch),
         "falling": lambda batch: 1e6 - batch,
     }
-    lattice = BatchGrid(batches=batches, start=start, room=off * (5.0 + 2.0 * limit))
-    found = look_for(strategy, lattice, monotone(limit, memory=memories[shows]))
+    grid = BatchGrid(batches=batches, start=start, room=off * (5.0 + 2.0 * limit))
+    found = look_for(strategy, grid, monotone(limit, memory=memories[shows]))
     assert found.largest == max((batch for batch in batches if batch <= limit), default=0)
     tried = [each.micro_batch for each in found.attempts]
     assert len(set(tried)) == len(tried)
@@ -79,14 +79,16 @@ def test_every_strategy_finds_what_a_scan_finds_whatever_memory_shows(
 def test_where_memory_is_a_line_the_model_needs_four_runs(limit: int, slope: float, base: float, start: int) -> None:
     """Two for the line, which run where the start is half the limit or less; one for the limit, and one above."""
     room = base + slope * (limit + 0.5)
-    lattice = BatchGrid(batches=range(1, 2001), start=max(1, min(start, limit // 2)), room=room)
-    found = look_for("model", lattice, monotone(limit, memory=lambda batch: base + slope * batch))
+    grid = BatchGrid(batches=range(1, 2001), start=max(1, min(start, limit // 2)), room=room)
+    found = look_for("model", grid, monotone(limit, memory=lambda batch: base + slope * batch))
     assert found.largest == limit
     assert len(found.attempts) <= 4
 
 
 @given(st.sampled_from(sorted(STRATEGIES)), st.integers(0, 9), st.sampled_from(["CRASHED", "HUNG", "TIMED_OUT"]))
-def test_a_failure_that_is_not_memory_ends_the_search_and_is_never_a_limit(strategy: str, at: int, word: Word) -> None:
+def test_a_failure_that_is_not_memory_ends_the_search_and_is_never_a_limit(
+    strategy: str, at: int, word: BatchOutcome
+) -> None:
     """One that happens once is tried again; one that happens twice is told."""
 
     def failing(times: float) -> Callable[[int], BatchResult]:
@@ -101,9 +103,9 @@ def test_a_failure_that_is_not_memory_ends_the_search_and_is_never_a_limit(strat
 
         return probe
 
-    lattice = BatchGrid(batches=range(1, 257))
-    assert look_for(strategy, lattice, failing(1)).largest == 100
-    stopped = look_for(strategy, lattice, failing(math.inf))
+    grid = BatchGrid(batches=range(1, 257))
+    assert look_for(strategy, grid, failing(1)).largest == 100
+    stopped = look_for(strategy, grid, failing(math.inf))
     if stopped.stopped is not None:
         assert stopped.stopped.outcome == word
         assert all(each.micro_batch <= 100 for each in stopped.attempts if each.fits)
@@ -287,7 +289,7 @@ BAD = [
     (("--launcher", "replay"), "--launcher replay and --table FILE require each other."),
     (("--launcher", "cloud"), "there is no launcher called 'cloud'"),
     (("--step", "x3"), "--step 'x3' is neither x2 nor a number from 1 to 4096."),
-    (("--set", "tp=2,4"), "max-batch tries one topology: pin tp and dp to one value; tuner compare takes several."),
+    (("--set", "tp=2,4"), "max-batch tries one topology: pin tp and dp to one value, or use tuner compare for several."),
     (("--command", "python train.py {batch}"), "unknown field {batch}"),
 ]
 

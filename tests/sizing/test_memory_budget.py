@@ -118,8 +118,8 @@ def test_checkpointing_and_shorter_samples_make_room() -> None:
 
 BAD = [
     (("--frozen", "lama-3-8b"), "there is no model called 'lama-3-8b'"),
-    (("--trainable", "lots"), "'lots' is no number of parameters such as 100M"),
-    (("--sample", "4 apples"), "'4 apples' is no size such as 0.4GB"),
+    (("--trainable", "lots"), "'lots' is not a number of parameters such as 100M"),
+    (("--sample", "4 apples"), "'4 apples' is not a size such as 0.4GB"),
     (("--gpu", "H100"), "there is no GPU called 'H100'"),
     (("--claim", "weights=3"), "--claim 'weights=3' is not NAME=GB"),
     (("--claim", "frozen"), "--claim 'frozen' is not NAME=GB"),

@@ -124,9 +124,9 @@ def batch_steps(step: str | None, most: int | None) -> list[int] | range:
     """Return the micro batches that `--step` and `--most` describe: multiples of N, or powers of two."""
     from tuner.core.errors import InputError
     from tuner.core.text import shown
-    from tuner.sizing.probes import MOST, doubled
+    from tuner.sizing.probes import MAX_MICRO_BATCH, doubled
 
-    limit = most or MOST
+    limit = most or MAX_MICRO_BATCH
     text = step or "1"
     if text == "x2":
         return list(doubled(limit))

@@ -1,14 +1,14 @@
 """How large a micro batch fits, found with few trials, and what each one is worth."""
 
 from tuner.sizing.fit import BatchResult, Fit, Pressure, Source, fitted, pressures, ratio_at
-from tuner.sizing.strategies import STRATEGIES, BatchGrid, Found, look_for
+from tuner.sizing.strategies import STRATEGIES, BatchGrid, BatchSearch, look_for
 
 __all__ = [
     "STRATEGIES",
     "BatchGrid",
     "BatchResult",
+    "BatchSearch",
     "Fit",
-    "Found",
     "Pressure",
     "Source",
     "fitted",

@@ -1,4 +1,4 @@
-"""Jobs on this machine or on a Slurm cluster, for as long as a search lasts."""
+"""Probe batches with jobs on this machine or on a Slurm cluster."""
 
 from __future__ import annotations
 
@@ -32,17 +32,17 @@ def jobs_of(
     slurm_site: Path | None,
     seen: Callable[[BatchResult], None],
 ) -> Iterator[JobProbe]:
-    """A probe that runs the shipped worker, or a command of the user's; nothing runs any more when it is left.
+    """Yield a probe that runs the bundled worker or the user's command; on exit all its jobs are over.
 
     `launcher` is local or slurm.
     """
-    here = launcher == "local"
-    accelerator = this_machine().accelerator if here else "cpu" if computes_on_host() else "cuda"
-    if here and command is None:
+    local = launcher == "local"
+    accelerator = this_machine().accelerator if local else "cpu" if computes_on_host() else "cuda"
+    if local and command is None:
         check_jobs_can_run()
     program = program_of(command, configure=configure, accelerator=accelerator)
     jobs: Launcher
-    if here:
+    if local:
         jobs = LocalLauncher(program, ranks=cluster.gpus_per_node)
     else:
         site = SiteProfile() if slurm_site is None else SiteProfile.read(slurm_site)

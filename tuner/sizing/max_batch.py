@@ -1,76 +1,83 @@
-"""What a search for the largest batch comes to: the limit, the line, a safe batch, and what each batch is worth."""
+"""The result of a search for the largest batch: the limit, the line, a safe batch, and each batch's throughput."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import ceil
+from typing import Final
 
 from tuner.sizing.fit import BatchResult, Fit, Pressure, Source, fitted, pressures
-from tuner.sizing.strategies import Found
+from tuner.sizing.strategies import BatchSearch
 
-DAY = 86400.0
+SECONDS_PER_DAY: Final = 86400.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchThroughput:
-    """One batch in a training."""
+    """The throughput of one batch."""
 
     micro_batch: int
     step_batch: int
     """Sequences of all ranks together, without accumulation."""
     acc_steps: int
-    """Steps that reach the global batch."""
+    """Accumulation steps that reach the global batch."""
     exact: bool
-    """Whether they reach it exactly."""
+    """Whether these steps reach the global batch exactly."""
     tokens_per_second: float | None
     days: float | None
-    """Until the training's tokens are read, accumulation taken for free of its own cost."""
+    """Days to process the training tokens, at no extra cost for accumulation."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MaxBatchResult:
-    """The whole answer."""
+    """The largest batch, and all that was found about it."""
 
     source: Source
     strategy: str
-    found: Found
+    found: BatchSearch
     fit: Fit | None
     pressures: tuple[Pressure, ...]
     card: float
-    """Bytes as the data sheet has them."""
+    """Memory of the GPU in bytes."""
     usable: float
-    """Of them, what a process can have."""
+    """Bytes of it that a process can use."""
     safe: int
     margin: float
     worth: tuple[BatchThroughput, ...]
 
     @property
     def peak(self) -> float | None:
-        """Bytes that the largest batch has shown."""
+        """Return the peak memory of the largest batch."""
         return next(
-            (each.peak_memory for each in self.found.attempts if each.fits and each.micro_batch == self.found.largest),
+            (
+                result.peak_memory
+                for result in self.found.attempts
+                if result.fits and result.micro_batch == self.found.largest
+            ),
             None,
         )
 
 
-def worth_of(seen: BatchResult, *, dp: int, seq: int, global_batch: int | None, tokens: float) -> BatchThroughput:
-    """What a batch is worth, by its own time."""
-    step = seen.micro_batch * dp
+def throughput_of(
+    result: BatchResult, *, dp: int, seq: int, global_batch: int | None, tokens: float
+) -> BatchThroughput:
+    """Return the throughput of a batch by its iteration time."""
+    step = result.micro_batch * dp
     steps = ceil(global_batch / step) if global_batch else 1
-    rate = step * seq / seen.seconds if seen.seconds else None
+    rate = step * seq / result.seconds if result.seconds else None
     return BatchThroughput(
-        micro_batch=seen.micro_batch,
+        micro_batch=result.micro_batch,
         step_batch=step,
         acc_steps=steps,
         exact=not global_batch or global_batch % step == 0,
         tokens_per_second=rate,
-        days=tokens / rate / DAY if rate else None,
+        days=tokens / rate / SECONDS_PER_DAY if rate else None,
     )
 
 
 def answer(
-    found: Found,
+    found: BatchSearch,
     *,
     source: Source,
     strategy: str,
@@ -83,19 +90,19 @@ def answer(
     global_batch: int | None,
     tokens: float,
 ) -> MaxBatchResult:
-    """Put a search's attempts together.
+    """Return the result of a search.
 
-    A batch is safe where its memory, by the line, is less by the margin than what is known to be too much: what the
-    smallest batch that failed would have shown, and never more than the card.
+    A batch is safe where its memory by the line is at most `(1 - margin) * ceiling`, where the ceiling is the lesser
+    of the usable memory and the line at the smallest batch that failed.
     """
     line = fitted(found.attempts)
-    failed, ran = found.smallest_failed, [each for each in found.attempts if each.fits]
+    failed, ran = found.smallest_failed, [result for result in found.attempts if result.fits]
     ceiling = min(usable, line.at(failed)) if line and failed else usable
     safe = found.largest
     if line:
         room = (1 - margin) * ceiling
         safe = max((batch for batch in batches if batch <= found.largest and line.at(batch) <= room), default=0)
-    unique = {each.micro_batch: each for each in sorted(ran, key=lambda each: each.micro_batch)}
+    unique = {result.micro_batch: result for result in sorted(ran, key=lambda result: result.micro_batch)}
     return MaxBatchResult(
         source=source,
         strategy=strategy,
@@ -107,6 +114,7 @@ def answer(
         safe=safe,
         margin=margin,
         worth=tuple(
-            worth_of(each, dp=dp, seq=seq, global_batch=global_batch, tokens=tokens) for each in unique.values()
+            throughput_of(result, dp=dp, seq=seq, global_batch=global_batch, tokens=tokens)
+            for result in unique.values()
         ),
     )

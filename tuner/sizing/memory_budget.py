@@ -1,9 +1,7 @@
-"""`tuner memory`: what stands on a GPU before the first sample, and how many samples fit beside it.
+"""The memory budget of a GPU, for `tuner memory`: what is used before the first sample, and how many samples fit.
 
-Frozen models have weights alone. A trainable part has weights, gradients and its optimizer's state. What is left of
-the card after them and after an overhead belongs to the activations, and a sample takes so much of them.
-
-The fragment of a training's config that fixes batch sizes, for each number of GPUs.
+Frozen models need memory for weights only, trainable parameters also for gradients and optimizer state. Activations
+get what these and an overhead leave: `batch = (card * target - fixed) / sample`.
 """
 
 from __future__ import annotations
@@ -26,23 +24,23 @@ from tuner.costmodel.site_factors import SiteFactors
 from tuner.costmodel.stages import Stages
 
 OVERHEAD: Final = 0.08
-"""Share of the card for CUDA's context, kernels, communicators and fragments: the LatentWire memory budget's 8%. Our
-model counts 1.6e9 bytes and 8% of the activations in its place."""
+"""Fraction of the GPU for the CUDA context, kernels, communicators and fragmentation, as in the LatentWire budget.
+The cost model counts 1.6e9 bytes and 8% of the activations instead."""
 
-MULTIPLE: Final = 8
-"""A recommended batch is a multiple of it: matrix products in 16 bits want their sizes so (NVIDIA, Deep Learning
+BATCH_MULTIPLE: Final = 8
+"""A recommended batch is a multiple of it, which 16-bit matrix products need for full speed (NVIDIA, Deep Learning
 Performance Guide)."""
 
 COMPONENTS: Final = ("frozen", "trainable", "gradients", "optimizer", "overhead")
 
 CLAIMS: Final = (*COMPONENTS, "left", "batch", "used")
-"""What a published budget may be held to."""
+"""Figures of a published budget that can be checked."""
 
-_ROUNDED: Final = 0.02
-"""How far a claim may be from the figure and still close: reports round."""
+_RELATIVE_TOLERANCE: Final = 0.02
+"""Relative difference between a claim and its figure that rounding explains."""
 
-_LEAST: Final = 0.05
-"""In GB: a figure with one decimal is no nearer."""
+_ABSOLUTE_TOLERANCE_GB: Final = 0.05
+"""Difference in GB that rounding to one decimal explains."""
 
 _UNITS: Final = {"": 1.0, "k": 1e3, "m": 1e6, "b": 1e9, "t": 1e12}
 _BYTES: Final = {"b": 1.0, "kb": 1e3, "mb": 1e6, "gb": 1e9, "tb": 1e12, "kib": 2**10, "mib": 2**20, "gib": 2**30}
@@ -50,7 +48,7 @@ _BYTES: Final = {"b": 1.0, "kb": 1e3, "mb": 1e6, "gb": 1e9, "tb": 1e12, "kib": 2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Part:
-    """A model held in memory: its parameters, and its shape where that is known."""
+    """A frozen model: its number of parameters, and its shape where knbudget."""
 
     name: str
     parameters: float
@@ -59,70 +57,70 @@ class Part:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryRequest:
-    """What is to be trained, and how."""
+    """What to train, and how."""
 
     frozen: tuple[Part, ...]
     trainable: float
-    """Parameters."""
+    """Number of trainable parameters."""
     optimizer: Optimizer = "adam"
     precision: Precision = "bf16"
     checkpointing: bool = True
     sample: float = 0.0
-    """Bytes of activations that a sample takes; 0: as the frozen models' shapes make it."""
+    """Bytes of activations of one sample; 0: estimated from the shapes of the frozen models."""
     seq: int | None = None
     overhead: float = OVERHEAD
     zero: int = 0
-    multiple: int = MULTIPLE
+    multiple: int = BATCH_MULTIPLE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryBudget:
-    """One card's memory, in bytes."""
+    """The memory of one GPU, in bytes."""
 
     gpu: str
     ranks: int
-    """Data-parallel GPUs."""
+    """Number of data-parallel GPUs."""
     card: float
     target: float
-    """Share of the card that may be used."""
+    """Fraction of the GPU to use at most."""
     components: Mapping[str, float]
     sample: float
-    multiple: int = MULTIPLE
+    multiple: int = BATCH_MULTIPLE
 
     @property
     def fixed(self) -> float:
-        """What stands there before the first sample."""
+        """Return the bytes used before the first sample."""
         return sum(self.components.values())
 
     @property
     def left(self) -> float:
-        """Of the whole card, for activations."""
+        """Return the bytes left for activations."""
         return self.card - self.fixed
 
     def largest(self, share: float | None = None) -> int:
-        """Samples on one GPU that keep it within a share of the card, its target unless said."""
+        """Return the most samples that fit into a fraction of the GPU, by default its target."""
         room = self.card * (self.target if share is None else share) - self.fixed
         return max(0, int(room / self.sample * (1 + 1e-12))) if self.sample else 0
 
     @property
     def recommended(self) -> int:
-        """The largest batch rounded down to a multiple that matrix products like, or to a power of two below that."""
+        """Return the largest batch rounded down to a multiple of `multiple`, or below it to a power of two."""
         most = self.largest()
         return most - most % self.multiple if most >= self.multiple else 1 << most.bit_length() >> 1
 
     @property
     def margin(self) -> float:
-        """By which share the recommended batch is smaller than the largest."""
+        """Return the fraction by which the recommended batch is below the largest."""
         return 1 - self.recommended / self.largest() if self.largest() else 0.0
 
     def used(self, batch: int) -> float:
-        """Share of the card in use with so many samples."""
+        """Return the fraction of the GPU in use with a batch."""
         return (self.fixed + batch * self.sample) / self.card
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClaimCheck:
-    """Whether a published figure is what its own parts make."""
+    """Whether a published figure is consistent with its components."""
 
     claim: str
     closes: bool
@@ -130,161 +128,164 @@ class ClaimCheck:
 
 
 def part(text: str) -> Part:
-    """`llama-3-8b`, or a size such as `7b`: a size has the shape of the preset nearest to it."""
+    """Parse a preset such as `llama-3-8b`, or a size such as `7b`, which gets the shape of the nearest preset."""
     if size := re.fullmatch(r"([0-9]{1,9}(?:\.[0-9]{1,9})?)\s*([kmbt])", text.strip().lower()):
         number = float(size[1]) * _UNITS[size[2]]
         if not 0 < number < 1e15:
-            raise InputError(f"--frozen {shown(text)} is no size such as 7b or 350M.")
-        near = min(_presets(), key=lambda known: abs(np.log(known.parameters / number)))
-        return Part(name=text.strip(), parameters=number, model=near if 0.5 < near.parameters / number < 2 else None)
+            raise InputError(f"--frozen {shown(text)} is not a size such as 7b or 350M.")
+        nearest = min(_presets(), key=lambda preset: abs(np.log(preset.parameters / number)))
+        return Part(
+            name=text.strip(), parameters=number, model=nearest if 0.5 < nearest.parameters / number < 2 else None
+        )
     try:
         model = catalog_model(text)
     except UnknownName as error:
-        raise InputError(f"{error} A size does too: --frozen 7b.") from None
+        raise InputError(f"{error} Or give a size: --frozen 7b.") from None
     return Part(name=model.name, parameters=float(model.parameters), model=model)
 
 
 def parameters_of(text: str) -> float:
-    """`100M` as a number of parameters."""
+    """Parse a number of parameters such as `100M`."""
     found = re.fullmatch(r"([0-9]{1,15}(?:\.[0-9]{1,9})?)\s*([kmbt]?)", text.strip().lower())
     number = float(found[1]) * _UNITS[found[2]] if found else -1.0
     if not 0 <= number < 1e15:
-        raise InputError(f"{shown(text)} is no number of parameters such as 100M or 1.5B.")
+        raise InputError(f"{shown(text)} is not a number of parameters such as 100M or 1.5B.")
     return number
 
 
 def bytes_of(text: str) -> float:
-    """`0.4GB` or `380MiB` as bytes."""
+    """Parse a size such as `0.4GB` or `380MiB` into bytes."""
     found = re.fullmatch(r"([0-9]{1,15}(?:\.[0-9]{1,9})?)\s*([kmgt]?i?b)", text.strip().lower())
     size = float(found[1]) * _BYTES.get(found[2], 0.0) if found else 0.0
     if not 0 < size < 1e15:
-        raise InputError(f"{shown(text)} is no size such as 0.4GB or 380MiB.")
+        raise InputError(f"{shown(text)} is not a size such as 0.4GB or 380MiB.")
     return size
 
 
 def budget(
-    plan: MemoryRequest, gpu: Gpu, *, ranks: int = 1, target: float = 0.80, decimal: bool = False
+    request: MemoryRequest, gpu: Gpu, *, ranks: int = 1, target: float = 0.80, decimal: bool = False
 ) -> MemoryBudget:
-    """The budget of one of `ranks` GPUs.
-
-    `decimal` counts the card as data sheets print it, 80 GB for 80 GiB, which is what most people's budgets do.
-    """
-    if plan.precision not in gpu.peak_flops:
-        raise InputError(f"{gpu.name} has no {plan.precision}; give another --precision or --gpu.")
+    """Return the budget of one of `ranks` GPUs; `decimal` counts 80 GB where data sheets print it for 80 GiB."""
+    if request.precision not in gpu.peak_flops:
+        raise InputError(f"{gpu.name} does not support {request.precision}; choose another --precision or --gpu.")
     card = gpu.memory / 2**30 * 1e9 if decimal else gpu.memory
-    size = 4.0 if plan.precision == "fp32" else 2.0
-    copy = 4.0 if size < 4 else 0.0  # the fp32 weights that 16-bit training keeps
-    shard = [ranks if plan.zero >= least else 1 for least in range(4)]
+    size = 4.0 if request.precision == "fp32" else 2.0
+    master = 4.0 if size < 4 else 0.0  # the fp32 copy of the weights in 16-bit training
+    shards = [ranks if request.zero >= stage else 1 for stage in range(4)]
     return MemoryBudget(
         gpu=gpu.name,
         ranks=ranks,
         card=card,
         target=target,
         components={
-            "frozen": size * sum(each.parameters for each in plan.frozen) / shard[3],
-            "trainable": size * plan.trainable / shard[3],
-            "gradients": size * plan.trainable / shard[2],
-            "optimizer": (copy + STATES[plan.optimizer]) * plan.trainable / shard[1],
-            "overhead": plan.overhead * card,
+            "frozen": size * sum(part.parameters for part in request.frozen) / shards[3],
+            "trainable": size * request.trainable / shards[3],
+            "gradients": size * request.trainable / shards[2],
+            "optimizer": (master + STATES[request.optimizer]) * request.trainable / shards[1],
+            "overhead": request.overhead * card,
         },
-        sample=plan.sample or sample_bytes(plan, gpu),
-        multiple=plan.multiple,
+        sample=request.sample or sample_bytes(request, gpu),
+        multiple=request.multiple,
     )
 
 
-def sample_bytes(plan: MemoryRequest, gpu: Gpu) -> float:
-    """Activations of one sample through every model whose shape is known: gradients pass frozen layers too."""
-    known = [each.model for each in plan.frozen if each.model]
-    return sum(_through(model, plan, gpu) for model in known)
+def sample_bytes(request: MemoryRequest, gpu: Gpu) -> float:
+    """Return the bytes of activations of one sample in all models of known shape; gradients pass frozen layers too."""
+    models = [part.model for part in request.frozen if part.model]
+    return sum(_activations(model, request, gpu) for model in models)
 
 
-def _through(model: Model, plan: MemoryRequest, gpu: Gpu) -> float:
-    seq = plan.seq or model.seq
-    attention = "eager" if plan.precision == "fp32" else gpu.attention
+def _activations(model: Model, request: MemoryRequest, gpu: Gpu) -> float:
+    seq = request.seq or model.seq
+    attention = "eager" if request.precision == "fp32" else gpu.attention
     workload = Workload(
         model=replace(model, seq=seq, max_positions=0 if model.max_positions == model.seq else model.max_positions),
         global_batch=1,
-        precision=plan.precision,
+        precision=request.precision,
         attention=attention,
         parallel_loss=False,
     )
-    one = Topology(nodes=1, tp=1, pp=1, dp=1, micro_batch=1, zero=0, recompute="full" if plan.checkpointing else "none")
+    one = Topology(
+        nodes=1, tp=1, pp=1, dp=1, micro_batch=1, zero=0, recompute="full" if request.checkpointing else "none"
+    )
     wire = Link(bandwidth=1.0, latency=0.0)
     alone = Cluster(name="one", nodes=1, gpus_per_node=1, gpu=gpu, intra_node=wire, inter_node=wire)
     terms = memory_terms(Stages.first(Columns.of([one], workload, alone)), SiteFactors())
     return float(sum(terms[name][0] for name in ("activations", "working", "logits")) * (1 + FRAGMENTS))
 
 
-def judged(claims: Mapping[str, float], plan: MemoryRequest, own: MemoryBudget) -> list[ClaimCheck]:
-    """Each published figure beside what its own parts make, GB; `used` is a share of the card."""
+def judged(claims: Mapping[str, float], request: MemoryRequest, budget: MemoryBudget) -> list[ClaimCheck]:
+    """Check each published figure, in GB, against its components; `used` is a fraction of the GPU."""
     gb, found = 1e9, []
     for name, claim in claims.items():
         if name == "used":
-            found.append(_used(claim, own))
+            found.append(_used(claim, budget))
             continue
         if name == "batch":
-            share = own.used(int(claim))
-            fits = own.sample > 0 and int(claim) <= own.largest()
-            said = (
+            share = budget.used(int(claim))
+            fits = budget.sample > 0 and int(claim) <= budget.largest()
+            sentence = (
                 f"{int(claim)} samples use {100 * share:.1f}% of the card"
-                if own.sample
-                else "nobody says what a sample takes; give --sample"
+                if budget.sample
+                else "the memory of a sample is unknown; give --sample"
             )
-            room = f", and {own.largest()} are what {100 * own.target:.0f}% holds" if own.sample else ""
-            found.append(ClaimCheck(claim=name, closes=fits, sentence=f"{said}{room}"))
+            room = f"; {budget.largest()} fit into {100 * budget.target:.0f}%" if budget.sample else ""
+            found.append(ClaimCheck(claim=name, closes=fits, sentence=f"{sentence}{room}"))
             continue
-        figure = (own.left if name == "left" else own.components[name]) / gb
-        closes = abs(claim - figure) <= max(_ROUNDED * figure, _LEAST) + 1e-9
-        parts = _spelt(name, plan, own)
+        figure = (budget.left if name == "left" else budget.components[name]) / gb
+        closes = abs(claim - figure) <= max(_RELATIVE_TOLERANCE * figure, _ABSOLUTE_TOLERANCE_GB) + 1e-9
+        parts = _arithmetic(name, request, budget)
         word = "closes" if closes else f"does not close: {claim - figure:+.1f} GB"
         found.append(ClaimCheck(claim=name, closes=closes, sentence=f"{claim:g} GB claimed, {parts}: {word}"))
     return found
 
 
-def _used(claim: float, own: MemoryBudget) -> ClaimCheck:
-    """A share of the card in use: at least what stands there before the first sample."""
-    stated, frozen = claim * own.card / 1e9, own.components["frozen"] / 1e9
-    closes = stated >= own.fixed / 1e9
-    holds = f"{100 * claim:.0f}% of {own.card / 1e9:.4g} GB is {stated:.1f} GB"
+def _used(claim: float, budget: MemoryBudget) -> ClaimCheck:
+    """Check a fraction of the GPU in use, which is at least what is used before the first sample."""
+    stated, frozen = claim * budget.card / 1e9, budget.components["frozen"] / 1e9
+    closes = stated >= budget.fixed / 1e9
+    holds = f"{100 * claim:.0f}% of {budget.card / 1e9:.4g} GB is {stated:.1f} GB"
     if stated < frozen:
         return ClaimCheck(
             claim="used", closes=False, sentence=f"{holds}, less than the frozen models alone ({frozen:.1f} GB)"
         )
     more = "at least" if closes else "less than"
     return ClaimCheck(
-        claim="used", closes=closes, sentence=f"{holds}, {more} the {own.fixed / 1e9:.1f} GB before any sample"
+        claim="used", closes=closes, sentence=f"{holds}, {more} the {budget.fixed / 1e9:.1f} GB before any sample"
     )
 
 
-def _spelt(name: str, plan: MemoryRequest, own: MemoryBudget) -> str:
-    """A component by its own arithmetic."""
+def _arithmetic(name: str, request: MemoryRequest, budget: MemoryBudget) -> str:
+    """Return the arithmetic of a component."""
     gb = 1e9
     if name == "frozen":
-        size = 4 if plan.precision == "fp32" else 2
-        parts = [each.parameters * size / gb for each in plan.frozen]
-        sizes = " + ".join(f"{value:.1f} ({each.name})" for each, value in zip(plan.frozen, parts, strict=True))
+        size = 4 if request.precision == "fp32" else 2
+        parts = [part.parameters * size / gb for part in request.frozen]
+        sizes = " + ".join(f"{value:.1f} ({part.name})" for part, value in zip(request.frozen, parts, strict=True))
         return f"{sizes} = {sum(parts):.1f} GB" if parts else "0 GB"
     if name == "left":
-        return f"{own.card / gb:.4g} - {own.fixed / gb:.1f} = {own.left / gb:.1f} GB"
-    return f"{own.components[name] / gb:.2f} GB counted"
+        return f"{budget.card / gb:.4g} - {budget.fixed / gb:.1f} = {budget.left / gb:.1f} GB"
+    return f"{budget.components[name] / gb:.2f} GB counted"
 
 
 def _presets() -> list[Model]:
-    """LLaMA's shapes, to which those of other models of their size are close."""
+    """Return the LLaMA presets, whose shapes are close to those of other models of their size."""
     return [catalog_model(name) for name in catalog().model if name.startswith("llama-")]
 
 
 def side_by_side(
-    plan: MemoryRequest, gpus: Sequence[Gpu], *, most: int = 4, target: float = 0.80, decimal: bool = False
+    request: MemoryRequest, gpus: Sequence[Gpu], *, most: int = 4, target: float = 0.80, decimal: bool = False
 ) -> list[MemoryBudget]:
-    """Every card with one to `most` data-parallel GPUs."""
+    """Return the budgets of every GPU with one to `most` data-parallel ranks."""
     return [
-        budget(plan, gpu, ranks=ranks, target=target, decimal=decimal) for gpu in gpus for ranks in range(1, most + 1)
+        budget(request, gpu, ranks=ranks, target=target, decimal=decimal)
+        for gpu in gpus
+        for ranks in range(1, most + 1)
     ]
 
 
 def batch_fragment(gpu: str, target: float, rows: Iterable[tuple[int, int]]) -> str:
-    """YAML: `rows` are numbers of GPUs and the batch on each."""
+    """Return YAML for a training config that sets batch sizes; `rows` are numbers of GPUs and the batch on each."""
     lines = [f"# {gpu}: made by tuner memory", "training:", "  batch_config:"]
     for ranks, batch in rows:
         lines += [

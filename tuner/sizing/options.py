@@ -1,4 +1,4 @@
-"""The one topology, but for its micro batch, that a space's pinned axes leave, and the options that several make."""
+"""The topologies, without a micro batch, that the pinned axes of a space leave."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tuner.tables import Row
 
 Stack = Literal["fsdp", "megatron"]
 
-USUAL: Final = {
+DEFAULT_AXES: Final = {
     "tp": 1,
     "pp": 1,
     "cp": 1,
@@ -24,23 +24,23 @@ USUAL: Final = {
     "recompute": "none",
     "zero": 3,
 }
-"""What an axis is where nobody pins it: fully sharded data parallel, nothing recomputed."""
+"""Values of the axes that are not pinned: fully sharded data parallelism without recompute."""
 
 _FREE: Final = ("micro_batch", "global_batch", "shape", "heads", "nodes", "partition")
 
 
 def options(space: Space, *, zero: int = 3) -> list[Topology]:
-    """Every topology that the pinned axes make, with micro batch 1; all nodes are used."""
+    """Return every topology of the pinned axes, on all nodes, with micro batch 1."""
     pinned = {
         axis: values
         for axis, values in space.axes.items()
         if axis not in _FREE and values != space.unpinned.get(axis, ())
     }
-    usual = {**USUAL, "zero": zero}
-    axes = [pinned.get(axis, (value,)) for axis, value in usual.items()]
-    made = []
+    defaults = {**DEFAULT_AXES, "zero": zero}
+    axes = [pinned.get(axis, (value,)) for axis, value in defaults.items()]
+    topologies = []
     for values in product(*axes):
-        chosen: dict[str, Any] = dict(zip(usual, values, strict=True))
+        chosen: dict[str, Any] = dict(zip(defaults, values, strict=True))
         replica = chosen["tp"] * chosen["pp"] * chosen["cp"]
         degrees = space.dp or (max(1, space.cluster.gpus // replica),)
         for dp in degrees:
@@ -51,32 +51,34 @@ def options(space: Space, *, zero: int = 3) -> list[Topology]:
                 )
             partition = partition_for(space.workload.model.layers, chosen["pp"] * chosen["vpp"])
             nodes = -(-replica * dp // space.cluster.gpus_per_node)
-            made.append(Topology(nodes=nodes, dp=dp, micro_batch=1, partition=partition, **chosen))
-    return made
+            topologies.append(Topology(nodes=nodes, dp=dp, micro_batch=1, partition=partition, **chosen))
+    return topologies
 
 
 def only_option(space: Space, *, zero: int = 3) -> Topology:
-    """The one topology; `InputError` where an axis has several values."""
-    made = options(space, zero=zero)
-    if len(made) > 1:
-        several = [axis for axis in (*USUAL, "dp") if len({getattr(each, axis) for each in made}) > 1]
+    """Return the one topology; raise where an axis has several values."""
+    topologies = options(space, zero=zero)
+    if len(topologies) > 1:
+        several = [
+            axis for axis in (*DEFAULT_AXES, "dp") if len({getattr(topology, axis) for topology in topologies}) > 1
+        ]
         raise InputError(
-            f"max-batch tries one topology: pin {listed(several)} to one value; tuner compare takes several."
+            f"max-batch tries one topology: pin {listed(several)} to one value, or use tuner compare for several."
         )
-    return made[0]
+    return topologies[0]
 
 
 def stacked(workload: Workload, stack: Stack | None, *, zero: int) -> Workload:
-    """The workload as its layers are written: plain PyTorch layers under FSDP, or Megatron's.
+    """Return the workload with the layers of its stack: plain PyTorch layers under FSDP, or Megatron's.
 
-    Where nobody says, a fully sharded model is FSDP's, as in measured tables.
+    By default ZeRO 3 stands for FSDP, as in measured tables.
     """
     plain = (stack or ("fsdp" if zero == 3 else "megatron")) == "fsdp"
     return replace(workload, plain_layers=plain, parallel_loss=not plain)
 
 
 def asked_rows(rows: Sequence[Row], *, group: str | None, model: Any, settings: Sequence[str]) -> list[Row]:
-    """The rows of a table that a command asks for: of a group, of a model, of the axes' values."""
+    """Return the rows of a table that match a group, a model and values of axes."""
     from tuner.space.axes import parse_setting
 
     pinned = dict(parse_setting(text) for text in settings)
@@ -84,8 +86,12 @@ def asked_rows(rows: Sequence[Row], *, group: str | None, model: Any, settings: 
     for row in rows:
         if row.run is None or (group is not None and row.group != group):
             continue
-        own, topology = row.run.workload.model, row.run.topology
-        if model is not None and (own.layers, own.hidden, own.heads) != (model.layers, model.hidden, model.heads):
+        row_model, topology = row.run.workload.model, row.run.topology
+        if model is not None and (row_model.layers, row_model.hidden, row_model.heads) != (
+            model.layers,
+            model.hidden,
+            model.heads,
+        ):
             continue
         if all(getattr(topology, axis, None) in values for axis, values in pinned.items()):
             found.append(row)

@@ -1,7 +1,7 @@
-"""Three ways to find the largest micro batch that runs. Each asks for one batch after the other and is told the answer.
+"""Three strategies to find the largest micro batch that runs; each requests one batch after the other.
 
-All rest on one law: where a batch fits, every smaller one does. Batches are numbered along a lattice; `low` is the
-place of the largest that is known to run, `high` that of the smallest known to run out of memory.
+All assume that where a batch fits, every smaller one does. Batches are numbered along a grid: `low` is the index of the
+largest that is known to run, `high` that of the smallest known to run out of memory.
 """
 
 from __future__ import annotations
@@ -15,176 +15,177 @@ from typing import Final
 from tuner.core.errors import InputError
 from tuner.sizing.fit import BatchResult, fitted
 
-Asks = Generator[int, BatchResult, None]
-"""Yields places of the lattice, receives what came of them, and ends when the limit is between two neighbours."""
+Strategy = Generator[int, BatchResult, None]
+"""Yields indices of the grid, receives their results, and ends when the limit lies between two neighbours."""
 
-PREDICTIONS: Final = 4
-"""Times that the line is asked before halves are taken instead."""
+MAX_PREDICTIONS: Final = 4
+"""Predictions by the line before the search falls back to bisection."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchGrid:
-    """The batches that may be tried, ascending, and how the search goes through them."""
+    """The batches to try, in ascending order, and how the search proceeds through them."""
 
     batches: Sequence[int]
     start: int = 1
-    """The first to try; the largest on the lattice that does not exceed it."""
+    """The first batch to try, rounded down to the grid."""
     increment: int = 16
-    """What `ramp` adds."""
+    """Increment of `ramp`."""
     room: float = inf
-    """Bytes that may be used, as far as they are known: where the line is held against."""
+    """Usable bytes, where known: the limit that the line is compared with."""
     lost: float = 0.0
-    """Share of what grows with the batch that is needed beside what the peaks show."""
+    """Fraction by which memory per sample exceeds what the peaks show."""
     beside: float = 0.0
-    """Bytes needed beside what the peaks show, whatever the batch."""
+    """Bytes needed beyond what the peaks show, at every batch."""
 
     def __post_init__(self) -> None:
         if not len(self.batches):
-            raise InputError("there is no batch to try; widen --step and --most.")
+            raise InputError("no batch to try; raise --most, or lower --step.")
 
     @property
     def top(self) -> int:
-        """The last place."""
+        """The last index."""
         return len(self.batches) - 1
 
-    def place(self, batch: float) -> int:
-        """The place of the largest batch that does not exceed this one; the first where all do."""
+    def index(self, batch: float) -> int:
+        """Return the index of the largest batch that does not exceed this one; 0 where all do."""
         return max(0, bisect_right(self.batches, batch) - 1)
 
 
 @dataclass(slots=True)
 class BatchBounds:
-    """What is known of the limit while a strategy runs."""
+    """The bounds of the limit while a strategy runs."""
 
-    lattice: BatchGrid
+    grid: BatchGrid
     low: int = -1
     high: int = 0
 
     def __post_init__(self) -> None:
-        self.high = self.lattice.top + 1
+        self.high = self.grid.top + 1
 
     @property
     def found(self) -> bool:
         """Whether the limit lies between two neighbours."""
         return self.high - self.low <= 1
 
-    def learn(self, place: int, seen: BatchResult) -> None:
-        """Take in an answer."""
-        if seen.fits:
-            self.low = max(self.low, place)
+    def update(self, index: int, result: BatchResult) -> None:
+        """Narrow the bounds by a result."""
+        if result.fits:
+            self.low = max(self.low, index)
         else:
-            self.high = min(self.high, place)
+            self.high = min(self.high, index)
 
-    def inside(self, place: int) -> int:
-        """The nearest place that is still open."""
-        return min(max(place, self.low + 1), self.high - 1)
+    def clamp(self, index: int) -> int:
+        """Return the nearest index inside the bounds."""
+        return min(max(index, self.low + 1), self.high - 1)
 
 
-def bisect(lattice: BatchGrid) -> Asks:
-    """Doubled until one runs out of memory, then halved between the two."""
-    known = BatchBounds(lattice)
-    place = lattice.place(lattice.start)
-    while not known.found:
-        known.learn(place, (yield place))
-        if known.high <= lattice.top:
-            place = (known.low + known.high) // 2
+def bisect(grid: BatchGrid) -> Strategy:
+    """Double until a batch runs out of memory, then bisect."""
+    bounds = BatchBounds(grid)
+    index = grid.index(grid.start)
+    while not bounds.found:
+        bounds.update(index, (yield index))
+        if bounds.high <= grid.top:
+            index = (bounds.low + bounds.high) // 2
         else:
-            place = known.inside(lattice.place(2 * lattice.batches[place]))
+            index = bounds.clamp(grid.index(2 * grid.batches[index]))
 
 
-def ramp(lattice: BatchGrid) -> Asks:
-    """From the start by increments until one runs out of memory; a start that does is halved; then refined.
+def ramp(grid: BatchGrid) -> Strategy:
+    """Increment from the start until a batch runs out of memory, halving a start that does; then bisect.
 
-    The E1 report's. Where an increment has found a batch that runs, its half is known to run and is not tried.
+    The procedure of the E1 report, without batches that are known to run.
     """
-    known = BatchBounds(lattice)
-    place = lattice.place(lattice.start)
-    while not known.found:
-        known.learn(place, (yield place))
-        batch = lattice.batches[place]
-        if known.low < 0:
-            place = known.inside(lattice.place(batch // 2))
-        elif known.high > lattice.top:
-            place = known.inside(lattice.place(batch + lattice.increment))
+    bounds = BatchBounds(grid)
+    index = grid.index(grid.start)
+    while not bounds.found:
+        bounds.update(index, (yield index))
+        batch = grid.batches[index]
+        if bounds.low < 0:
+            index = bounds.clamp(grid.index(batch // 2))
+        elif bounds.high > grid.top:
+            index = bounds.clamp(grid.index(batch + grid.increment))
         else:
-            place = (known.low + known.high) // 2
+            index = (bounds.low + bounds.high) // 2
 
 
-def model(lattice: BatchGrid) -> Asks:
-    """The line through the first two runs predicts the limit; that and one above are run.
+def model(grid: BatchGrid) -> Strategy:
+    """Predict the limit by the line through all runs, then run the predicted batch and the next one.
 
-    What a prediction misses moves the line; after a few, and where nobody shows memory, halves are taken.
+    Each miss corrects the line; after `MAX_PREDICTIONS`, or without memory figures, bisect.
     """
-    known, asked = BatchBounds(lattice), 0
-    seen: list[BatchResult] = []
-    place = lattice.place(lattice.start)
-    while not known.found:
-        answer = yield place
-        seen.append(answer)
-        known.learn(place, answer)
-        if known.low < 0:
-            place = known.inside(lattice.place(lattice.batches[place] // 2))
-        elif asked < PREDICTIONS and (line := fitted(seen)):
-            room = (lattice.room - lattice.beside - line.at_zero) / (line.per_sample * (1 + lattice.lost))
-            place = known.inside(max(lattice.place(room), known.low + 1))  # one above what is confirmed
-            asked += 1
+    bounds, predictions = BatchBounds(grid), 0
+    results: list[BatchResult] = []
+    index = grid.index(grid.start)
+    while not bounds.found:
+        result = yield index
+        results.append(result)
+        bounds.update(index, result)
+        if bounds.low < 0:
+            index = bounds.clamp(grid.index(grid.batches[index] // 2))
+        elif predictions < MAX_PREDICTIONS and (line := fitted(results)):
+            room = (grid.room - grid.beside - line.at_zero) / (line.per_sample * (1 + grid.lost))
+            index = bounds.clamp(max(grid.index(room), bounds.low + 1))
+            predictions += 1
         else:
-            place = _onward(known)
+            index = _without_prediction(bounds)
 
 
-def _onward(known: BatchBounds) -> int:
-    """Double while nothing has run out of memory, else the middle."""
-    lattice = known.lattice
-    if known.high <= lattice.top:
-        return (known.low + known.high) // 2
-    return known.inside(lattice.place(2 * lattice.batches[known.low]))
+def _without_prediction(bounds: BatchBounds) -> int:
+    """Return the next index of a bisection: double while no batch has run out of memory."""
+    grid = bounds.grid
+    if bounds.high <= grid.top:
+        return (bounds.low + bounds.high) // 2
+    return bounds.clamp(grid.index(2 * grid.batches[bounds.low]))
 
 
-STRATEGIES: Final[Mapping[str, Callable[[BatchGrid], Asks]]] = {"model": model, "bisect": bisect, "ramp": ramp}
+STRATEGIES: Final[Mapping[str, Callable[[BatchGrid], Strategy]]] = {"model": model, "bisect": bisect, "ramp": ramp}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
-    """Where a search has come to."""
+class BatchSearch:
+    """The attempts of a search."""
 
     attempts: tuple[BatchResult, ...]
-    """In the order in which they were made."""
+    """In chronological order."""
     stopped: BatchResult | None = None
-    """The attempt that failed for another cause than memory, and ended the search."""
+    """The attempt that ended the search by failing for another cause than memory."""
     open_end: bool = False
-    """Whether the largest batch of the lattice ran, so that a larger one might."""
+    """Whether the largest batch of the grid ran, so that a larger one may run too."""
 
     @property
     def largest(self) -> int:
-        """The largest micro batch that ran; 0 where none did."""
-        return max((each.micro_batch for each in self.attempts if each.fits), default=0)
+        """Return the largest micro batch that ran; 0 where none did."""
+        return max((result.micro_batch for result in self.attempts if result.fits), default=0)
 
     @property
     def smallest_failed(self) -> int | None:
-        """The smallest that ran out of memory."""
-        return min((each.micro_batch for each in self.attempts if each.too_large), default=None)
+        """Return the smallest micro batch that ran out of memory."""
+        return min((result.micro_batch for result in self.attempts if result.too_large), default=None)
 
 
-def look_for(strategy: str, lattice: BatchGrid, probe: Callable[[int], BatchResult]) -> Found:
-    """Let a strategy ask and `probe` answer until the limit is found.
+def look_for(strategy: str, grid: BatchGrid, probe: Callable[[int], BatchResult]) -> BatchSearch:
+    """Run a strategy with `probe` until the limit is found.
 
-    A failure that is not for want of memory says nothing of the limit: that batch is tried once more, and if it fails
-    again the search ends there.
+    A batch that fails for another cause than memory is tried once more; if it fails again, the search ends.
     """
     attempts: list[BatchResult] = []
-    asks = STRATEGIES[strategy](lattice)
+    search = STRATEGIES[strategy](grid)
     try:
-        place = next(asks)
+        index = next(search)
         while True:
-            answer = probe(lattice.batches[place])
-            attempts.append(answer)
-            if not (answer.fits or answer.too_large):
-                answer = probe(lattice.batches[place])
-                attempts.append(answer)
-            if not (answer.fits or answer.too_large):
-                return Found(attempts=tuple(attempts), stopped=answer)
-            place = asks.send(answer)
+            result = probe(grid.batches[index])
+            attempts.append(result)
+            if not (result.fits or result.too_large):
+                result = probe(grid.batches[index])
+                attempts.append(result)
+            if not (result.fits or result.too_large):
+                return BatchSearch(attempts=tuple(attempts), stopped=result)
+            index = search.send(result)
     except StopIteration:
         pass
-    top = lattice.batches[lattice.top]
-    return Found(attempts=tuple(attempts), open_end=any(each.fits and each.micro_batch == top for each in attempts))
+    top = grid.batches[grid.top]
+    return BatchSearch(
+        attempts=tuple(attempts), open_end=any(result.fits and result.micro_batch == top for result in attempts)
+    )

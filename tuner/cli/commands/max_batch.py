@@ -229,9 +229,9 @@ def _answer(
 ) -> MaxBatchResult:
     from tuner.sizing import look_for
     from tuner.sizing.max_batch import answer
-    from tuner.sizing.probes import lattice_for
+    from tuner.sizing.probes import grid_for
 
-    lattice = lattice_for(
+    grid = grid_for(
         batches,
         start=given["start"],
         strategy=given["strategy"],
@@ -239,7 +239,7 @@ def _answer(
         room=usable,
         **held,
     )
-    found = look_for(given["strategy"], lattice, probe)
+    found = look_for(given["strategy"], grid, probe)
     workload = space.workload
     asked = click.get_current_context().params["global_batch"]
     return answer(
