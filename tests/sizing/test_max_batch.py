@@ -289,7 +289,7 @@ BAD = [
     (("--launcher", "replay"), "--launcher replay and --table FILE require each other."),
     (("--launcher", "cloud"), "there is no launcher called 'cloud'"),
     (("--step", "x3"), "--step 'x3' is neither x2 nor a number from 1 to 4096."),
-    (("--set", "tp=2,4"), "max-batch tries one topology: pin tp and dp to one value, or use tuner compare for several."),
+    (("--set", "tp=2,4"), "pin tp and dp to one value, or use tuner compare for several."),
     (("--command", "python train.py {batch}"), "unknown field {batch}"),
 ]
 
