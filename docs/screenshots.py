@@ -1,8 +1,8 @@
-"""Takes the pictures of the README from a real browser: the report and the dashboard of its 48-node study.
+"""Take the screenshots of the README in a real browser: the report and dashboard of its 48-node study.
 
     python -m docs.screenshots
 
-Wants Chromium (`TUNER_CHROMIUM`, or on the path) and `pip install 'tuner[dashboard]'`.
+Needs Chromium (on the path or in `TUNER_CHROMIUM`) and `pip install 'tuner[dashboard]'`.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from tuner.study.setup import open_loop
 
 PLOTS = Path(__file__).resolve().parent / "plots"
 COLOURS = 128
-MOST = 300_000
-"""Bytes of a picture."""
+MAX_BYTES = 300_000
+"""Largest size of a screenshot."""
 
 
 def main() -> None:
-    """Write the pictures."""
+    """Write the screenshots."""
     with TemporaryDirectory() as folder:
         runs = Path(folder)
         settings = StudySettings(space=space_for(nodes=48), limits=Limits(budget=40), study="bloom-48", runs=runs)
@@ -45,46 +45,46 @@ def main() -> None:
 def _report(reader: Browser, study: StudyResult, folder: Path) -> None:
     write_report(study, folder)
     page = reader.page()
-    page.look(DESK)
+    page.resize(DESK)
     page.open((folder / "report.html").as_uri())
-    _kept(page.picture(), "report")
-    _kept((folder / "plots" / "progress.png").read_bytes(), "progress")
-    _kept((folder / "plots" / "terms.png").read_bytes(), "terms")
+    _save(page.screenshot(), "report")
+    _save((folder / "plots" / "progress.png").read_bytes(), "progress")
+    _save((folder / "plots" / "terms.png").read_bytes(), "terms")
 
 
 def _dashboard(reader: Browser, study: StudyResult, store: Path) -> None:
     annotate(study, store)
     page = reader.page()
-    page.look((1400, 1060))
+    page.resize((1400, 1060))
     with dashboard(study.url, store) as running:
         page.open(f"{running.url}studies/1")
         page.until("document.querySelectorAll('.js-plotly-plot').length >= 4")
         page.until("document.body.innerText.includes('Best Trial')")
-        page.ask(_SHOW)
+        page.evaluate(_SHOW)
         page.until("!document.querySelector('.MuiSkeleton-root')")
-        page.ask("new Promise(done => setTimeout(done, 2000))")  # Plotly draws in its own time
-        _kept(page.picture(), "dashboard")
+        page.evaluate("new Promise(done => setTimeout(done, 2000))")  # Plotly draws in its own time
+        _save(page.screenshot(), "dashboard")
         page.open(f"{running.url}studies/1/trials?numbers={study.ranking[0].trials[0]}")
         page.until(f"document.body.innerText.includes('{study.ranking[0].key} (')")
-        page.ask("new Promise(done => setTimeout(done, 500))")
-        _kept(page.picture(), "dashboard-trial")
+        page.evaluate("new Promise(done => setTimeout(done, 500))")
+        _save(page.screenshot(), "dashboard-trial")
 
 
 _SHOW = (
     "[...document.querySelectorAll('.js-plotly-plot')]"
-    ".find(each => each.textContent.includes('SIMULATED')).scrollIntoView(); window.scrollBy(0, -90)"
+    ".find(plot => plot.textContent.includes('SIMULATED')).scrollIntoView(); window.scrollBy(0, -90)"
 )
-"""Scroll to the first plot of ours."""
+"""Scroll to the first of our plots."""
 
 
-def _kept(png: bytes, name: str) -> None:
-    """In few colours, which halves a picture that is mostly plain."""
+def _save(png: bytes, name: str) -> None:
+    """Save a screenshot in few colours, which halves the size of mostly plain pictures."""
     picture = Image.open(io.BytesIO(png)).convert("RGB").quantize(COLOURS, dither=Image.Dither.NONE)
     path = PLOTS / f"{name}.png"
     picture.save(path, optimize=True)
     size = path.stat().st_size
-    if size > MOST:
-        raise SystemExit(f"{path} takes {size:,} bytes, more than {MOST:,}.")
+    if size > MAX_BYTES:
+        raise SystemExit(f"{path} takes {size:,} bytes, more than {MAX_BYTES:,}.")
     print(f"wrote {path.name}: {size:,} bytes")
 
 

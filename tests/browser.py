@@ -1,6 +1,6 @@
-"""A real Chromium without a window, driven over its DevTools protocol through a pair of pipes: no port is opened.
+"""A headless Chromium, controlled over the DevTools protocol through a pair of pipes (no port is opened).
 
-`TUNER_CHROMIUM` names the program where it is not on the path.
+`TUNER_CHROMIUM` names the program if it is not on the path.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from contextlib import contextmanager
 from tempfile import TemporaryDirectory
 from typing import Any, Final
 
-PATIENCE: Final = 90.0
-"""Seconds for anything to happen: the machine may be busy."""
+TIMEOUT_SECONDS: Final = 90.0
+"""Time limit of every wait; generous, for busy machines."""
 
 NAMES: Final = ("chromium", "chromium-browser", "google-chrome", "chrome")
 
@@ -44,84 +44,88 @@ DESK: Final = (1280, 900)
 
 
 def chromium() -> str | None:
-    """Where the program is."""
+    """Return the path of Chromium, if it is installed."""
     named = os.environ.get("TUNER_CHROMIUM")
     return named or next((found for name in NAMES if (found := shutil.which(name))), None)
 
 
 class Page:
-    """One page, and all that it asked for and complained about since it was opened."""
+    """One page, with its network requests and console errors since it was opened."""
 
     def __init__(self, browser: Browser, session: str) -> None:
         self._browser, self._session = browser, session
         self.requests: list[str] = []
-        """Addresses, without those of data that the page itself holds."""
+        """Requested URLs, except data URLs."""
         self.complaints: list[str] = []
-        """Errors and warnings of the console, and exceptions that nobody caught."""
+        """Console errors and warnings, and uncaught exceptions."""
         for domain in ("Page", "Runtime", "Network", "Log"):
-            self.tell(f"{domain}.enable")
+            self.send(f"{domain}.enable")
 
-    def tell(self, method: str, **parameters: Any) -> dict[str, Any]:
-        """A command of the protocol, and its answer."""
-        return self._browser.tell(method, parameters, self._session)
+    def send(self, method: str, **parameters: Any) -> dict[str, Any]:
+        """Send a command of the protocol and return its answer."""
+        return self._browser.send(method, parameters, self._session)
 
-    def look(self, size: tuple[int, int] = DESK, *, dark: bool = False, sharp: float = 1.0) -> None:
-        """The window's size and the reader's wish for light or dark."""
+    def resize(self, size: tuple[int, int] = DESK, *, dark: bool = False, sharp: float = 1.0) -> None:
+        """Set the window size and the preferred colour scheme."""
         width, height = size
         metrics = {"width": width, "height": height, "deviceScaleFactor": sharp, "mobile": width < 600}
-        self.tell("Emulation.setDeviceMetricsOverride", **metrics)
-        wish = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
-        self.tell("Emulation.setEmulatedMedia", features=[wish])
+        self.send("Emulation.setDeviceMetricsOverride", **metrics)
+        preference = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
+        self.send("Emulation.setEmulatedMedia", features=[preference])
 
     def open(self, url: str) -> None:
-        """Go there, and wait until all that the page itself names is loaded."""
-        self.listen()
-        answer = self.tell("Page.navigate", url=url)
+        """Open a URL and wait until the page has loaded."""
+        self.drain_events()
+        answer = self.send("Page.navigate", url=url)
         if "errorText" in answer:
             raise AssertionError(f"{url}: {answer['errorText']}")
         events = self._browser.events[self._session]
-        self._browser.until(lambda: any(each["method"] == "Page.loadEventFired" for each in events))
-        self.listen()
+        self._browser.until(lambda: any(event["method"] == "Page.loadEventFired" for event in events))
+        self.drain_events()
 
-    def ask(self, script: str) -> Any:
-        """The value of a script, waited for where it is a promise."""
-        answer = self.tell("Runtime.evaluate", expression=script, awaitPromise=True, returnByValue=True)
+    def evaluate(self, script: str) -> Any:
+        """Return the value of a script; await it if it is a promise."""
+        answer = self.send("Runtime.evaluate", expression=script, awaitPromise=True, returnByValue=True)
         if "exceptionDetails" in answer:
             raise AssertionError(answer["exceptionDetails"].get("exception", {}).get("description", script))
         return answer["result"].get("value")
 
     def text(self) -> str:
-        """What a reader sees."""
-        return str(self.ask("document.body.innerText"))
+        """Return the visible text."""
+        return str(self.evaluate("document.body.innerText"))
 
     def until(self, script: str) -> None:
-        """Wait until a script is true."""
-        stop = time.monotonic() + PATIENCE
-        while not self.ask(f"Boolean({script})"):
+        """Wait until a script evaluates to true."""
+        stop = time.monotonic() + TIMEOUT_SECONDS
+        while not self.evaluate(f"Boolean({script})"):
             if time.monotonic() > stop:
-                raise AssertionError(f"never came true: {script}; the page reads {self.text()[:2000]}")
+                raise AssertionError(f"timed out waiting for {script}; the page shows {self.text()[:2000]}")
             time.sleep(0.1)
 
-    def listen(self) -> None:
-        """Note what has happened since."""
-        self.ask("1")  # what was sent before the answer is read with it
+    def drain_events(self) -> None:
+        """Record the requests and errors since the last call."""
+        self.evaluate("1")  # events sent before the answer arrive with it
         events = self._browser.events[self._session]
         taken = events.copy()
         events.clear()
         for event in taken:
-            told = event["params"]
-            if event["method"] == "Network.requestWillBeSent" and not told["request"]["url"].startswith("data:"):
-                self.requests.append(told["request"]["url"])
+            parameters = event["params"]
+            if event["method"] == "Network.requestWillBeSent" and not parameters["request"]["url"].startswith("data:"):
+                self.requests.append(parameters["request"]["url"])
             elif event["method"] == "Runtime.exceptionThrown":
-                self.complaints.append(str(told["exceptionDetails"].get("exception", told["exceptionDetails"])))
-            elif event["method"] == "Runtime.consoleAPICalled" and told["type"] in ("error", "warning", "assert"):
-                self.complaints.append(" ".join(str(each.get("value", each)) for each in told["args"]))
-            elif event["method"] == "Log.entryAdded" and told["entry"]["level"] in ("error", "warning"):
-                self.complaints.append(told["entry"]["text"])
+                self.complaints.append(
+                    str(parameters["exceptionDetails"].get("exception", parameters["exceptionDetails"]))
+                )
+            elif event["method"] == "Runtime.consoleAPICalled" and parameters["type"] in ("error", "warning", "assert"):
+                self.complaints.append(
+                    " ".join(str(argument.get("value", argument)) for argument in parameters["args"])
+                )
+            elif event["method"] == "Log.entryAdded" and parameters["entry"]["level"] in ("error", "warning"):
+                self.complaints.append(parameters["entry"]["text"])
 
-    def picture(self, *, whole: bool = False) -> bytes:
-        """What is seen, as a PNG."""
-        answer = self.tell("Page.captureScreenshot", format="png", captureBeyondViewport=whole)
+    def screenshot(self, *, whole: bool = False) -> bytes:
+        """Return the visible part, or the whole page, as a PNG."""
+        answer = self.send("Page.captureScreenshot", format="png", captureBeyondViewport=whole)
         return base64.b64decode(answer["data"])
 
 
@@ -132,48 +136,48 @@ class Browser:
         self._commands, self._answers = commands, answers
         self._rest = b""
         self._number = 0
-        self._told: dict[int, dict[str, Any]] = {}
+        self._answers_by_id: dict[int, dict[str, Any]] = {}
         self.events: dict[str, list[dict[str, Any]]] = defaultdict(list)
-        """What each page has told without being asked."""
+        """Events of each page."""
 
     def page(self) -> Page:
-        """A new one."""
-        target = self.tell("Target.createTarget", {"url": "about:blank"})["targetId"]
-        return Page(self, self.tell("Target.attachToTarget", {"targetId": target, "flatten": True})["sessionId"])
+        """Open a new page."""
+        target = self.send("Target.createTarget", {"url": "about:blank"})["targetId"]
+        return Page(self, self.send("Target.attachToTarget", {"targetId": target, "flatten": True})["sessionId"])
 
-    def tell(self, method: str, parameters: dict[str, Any], session: str | None = None) -> dict[str, Any]:
-        """A command, and its answer."""
+    def send(self, method: str, parameters: dict[str, Any], session: str | None = None) -> dict[str, Any]:
+        """Send a command and return its answer."""
         self._number += 1
         number = self._number
         message = {"id": number, "method": method, "params": parameters} | ({"sessionId": session} if session else {})
         os.write(self._commands, json.dumps(message).encode() + b"\0")
-        self.until(lambda: number in self._told)
-        answer = self._told.pop(number)
+        self.until(lambda: number in self._answers_by_id)
+        answer = self._answers_by_id.pop(number)
         if "error" in answer:
             raise AssertionError(f"{method}: {answer['error']['message']}")
         result: dict[str, Any] = answer["result"]
         return result
 
-    def until(self, seen: Callable[[], bool]) -> None:
-        """Read until something was seen."""
-        stop = time.monotonic() + PATIENCE
-        while not seen():
+    def until(self, condition: Callable[[], bool]) -> None:
+        """Read messages until a condition holds."""
+        stop = time.monotonic() + TIMEOUT_SECONDS
+        while not condition():
             ready, _, _ = select.select([self._answers], [], [], max(0.0, stop - time.monotonic()))
             read = os.read(self._answers, 1 << 16) if ready else b""
             if not read:
-                raise AssertionError("Chromium does not answer" if not ready else "Chromium has ended")
+                raise AssertionError("Chromium does not respond" if not ready else "Chromium has exited")
             *whole, self._rest = (self._rest + read).split(b"\0")
-            for each in whole:
-                message = json.loads(each)
+            for line in whole:
+                message = json.loads(line)
                 if "id" in message:
-                    self._told[message["id"]] = message
+                    self._answers_by_id[message["id"]] = message
                 else:
                     self.events[message.get("sessionId", "")].append(message)
 
 
 @contextmanager
 def browser() -> Iterator[Browser]:
-    """A Chromium with a profile of its own, gone afterwards with all its processes."""
+    """Run Chromium with a temporary profile; terminate its process group afterwards."""
     program = chromium()
     assert program is not None, "no Chromium: apt-get install chromium"
     reads, commands = os.pipe()

@@ -41,7 +41,7 @@ def page(reader: Browser, request: pytest.FixtureRequest) -> Page:
     """A window or a phone, light or dark."""
     size, dark = request.param
     opened = reader.page()
-    opened.look(size, dark=dark)
+    opened.resize(size, dark=dark)
     return opened
 
 
@@ -55,10 +55,10 @@ def report(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 def test_a_report_opens_without_a_request_or_a_complaint(page: Page, report: Path) -> None:
     """Every picture is seen, and the page itself never scrolls sideways; what is wide does so in its own frame."""
     page.open(report.as_uri())
-    assert page.ask(SEEN)
-    assert page.ask("document.images.length") >= 6
-    assert page.ask("document.documentElement.scrollWidth <= window.innerWidth")
-    page.listen()
+    assert page.evaluate(SEEN)
+    assert page.evaluate("document.images.length") >= 6
+    assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
+    page.drain_events()
     assert set(page.requests) == {report.as_uri()}
     assert page.complaints == []
 
@@ -78,12 +78,12 @@ WITHOUT_CUE = """[...document.querySelectorAll('figure')].filter(figure => {
 def test_no_column_or_plot_is_cut_off_without_a_cue(reader: Browser, report: Path, width: int) -> None:
     """Every cell of the table lies inside the window; a plot that is wider than its frame says that it scrolls."""
     page = reader.page()
-    page.look((width, 900))
+    page.resize((width, 900))
     page.open(report.as_uri())
-    assert page.ask(OUTSIDE) == []
-    assert page.ask("document.querySelectorAll('td').length") > 17
-    assert page.ask(WITHOUT_CUE) == 0
-    labelled = page.ask("getComputedStyle(document.querySelector('td'), '::before').content") != "none"
+    assert page.evaluate(OUTSIDE) == []
+    assert page.evaluate("document.querySelectorAll('td').length") > 17
+    assert page.evaluate(WITHOUT_CUE) == 0
+    labelled = page.evaluate("getComputedStyle(document.querySelector('td'), '::before').content") != "none"
     assert labelled == (width < 1200)
 
 
@@ -91,9 +91,9 @@ def test_a_report_is_light_or_dark_as_its_reader_wishes(reader: Browser, report:
     seen = []
     for dark in (False, True):
         page = reader.page()
-        page.look(dark=dark)
+        page.resize(dark=dark)
         page.open(report.as_uri())
-        seen.append(page.ask("getComputedStyle(document.body).backgroundColor"))
+        seen.append(page.evaluate("getComputedStyle(document.body).backgroundColor"))
     assert seen == ["rgb(255, 255, 255)", "rgb(22, 25, 28)"]
 
 
@@ -101,9 +101,9 @@ def test_a_report_is_light_or_dark_as_its_reader_wishes(reader: Browser, report:
 def test_a_report_has_no_barrier_that_axe_finds(page: Page, report: Path) -> None:
     """No rule of axe-core is broken, of whatever impact."""
     page.open(report.as_uri())
-    page.ask(f"{AXE.read_text()};0")
+    page.evaluate(f"{AXE.read_text()};0")
     told = "found => found.violations.map(each => [each.impact, each.id, each.nodes[0].html])"
-    found = page.ask(f"axe.run().then({told})")
+    found = page.evaluate(f"axe.run().then({told})")
     assert found == []
 
 
@@ -113,7 +113,7 @@ def test_the_dashboard_shows_the_best_trial_its_note_and_our_plots(reader: Brows
     study = open_study("bloom-48", runs=study_in(tmp_path))
     annotate(study, tmp_path / "artifacts")
     page = reader.page()
-    page.look(DESK)
+    page.resize(DESK)
     best = study.ranking[0]
     with dashboard(study.url, tmp_path / "artifacts") as running:
         page.open(running.url)
@@ -134,6 +134,6 @@ def test_the_dashboard_shows_the_best_trial_its_note_and_our_plots(reader: Brows
         assert "node-hours" in page.text()
         assert "job.json" in page.text()
 
-        page.listen()
+        page.drain_events()
         assert all(each.startswith(running.url.removesuffix("dashboard/")) for each in page.requests)
         assert page.complaints == []

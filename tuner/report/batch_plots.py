@@ -1,4 +1,4 @@
-"""Memory against batch with the fit and the limit, and throughput against batch: one column a model."""
+"""Plots of memory and throughput by batch size, with one column per model."""
 
 from __future__ import annotations
 
@@ -15,41 +15,41 @@ from tuner.sizing.max_batch import MaxBatchResult
 GIB: Final = 2.0**30
 _COLOURS: Final = ("#1f5fa8", "#c4561b", "#2b7a3f", "#7a4b9d")
 _MARKS: Final = ("o", "s", "^", "D")
-"""For who prints in grey."""
+"""Distinguish the curves in grey prints."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Curve:
-    """One way to train a model: what each batch takes and brings."""
+    """Memory and throughput by batch size for one way to train a model."""
 
     label: str
     points: tuple[tuple[int, float], ...]
-    """Batch and GiB."""
+    """Batch size and GiB."""
     failed: tuple[int, ...]
-    """Batches that ran out of memory."""
+    """Batch sizes that ran out of memory."""
     line: tuple[float, float] | None
-    """GiB at zero and a sample."""
+    """Fitted GiB at batch size 0 and per sample."""
     rates: tuple[tuple[int, float], ...]
-    """Batch and tokens a second."""
+    """Batch size and tokens per second."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Panel:
-    """A model with its curves."""
+    """The curves of one model."""
 
     title: str
     usable: float
-    """GiB."""
+    """Usable GPU memory in GiB."""
     curves: tuple[Curve, ...]
 
     @classmethod
     def of(cls, title: str, made: MaxBatchResult) -> Panel:
-        """One search as a panel."""
+        """Return the panel of one search."""
         return cls(title=title, usable=made.usable / GIB, curves=(curve(made, made.source),))
 
 
 def curve(made: MaxBatchResult, label: str, *, scale: int = 1) -> Curve:
-    """A search's answer as a curve; `scale` is sequences of all ranks for each of a micro batch."""
+    """Return a search as a curve; `scale` is the number of sequences on all ranks per sequence of a micro-batch."""
     seen = sorted({each.micro_batch: each for each in made.found.attempts}.items())
     line = made.fit
     return Curve(
@@ -63,8 +63,8 @@ def curve(made: MaxBatchResult, label: str, *, scale: int = 1) -> Curve:
     )
 
 
-def draw(panels: Sequence[Panel], path: Path, *, axis: str = "micro batch") -> None:
-    """Write the picture; what its file can be is matplotlib's to say."""
+def draw(panels: Sequence[Panel], path: Path, *, axis: str = "micro-batch size") -> None:
+    """Draw the panels to a file in any format that matplotlib supports."""
     import matplotlib as mpl
 
     mpl.use("Agg")
@@ -80,26 +80,26 @@ def draw(panels: Sequence[Panel], path: Path, *, axis: str = "micro batch") -> N
         sharex="col",
         constrained_layout=True,
     )
-    for place, panel in enumerate(panels):
-        _memory(axes[0][place], panel)
+    for index, panel in enumerate(panels):
+        _memory(axes[0][index], panel)
         if timed:
-            _rates(axes[1][place], panel)
-        axes[rows - 1][place].set_xlabel(axis)
-        axes[0][place].set_title(panel.title, fontsize=10)
-    axes[0][0].set_ylabel("GiB on a GPU")
+            _rates(axes[1][index], panel)
+        axes[rows - 1][index].set_xlabel(axis)
+        axes[0][index].set_title(panel.title, fontsize=10)
+    axes[0][0].set_ylabel("GiB per GPU")
     if timed:
-        axes[1][0].set_ylabel("thousand tokens a second")
-    marked = max(range(len(panels)), key=lambda place: len(axes[0][place].get_legend_handles_labels()[1]))
-    axes[0][marked].legend(fontsize=7, loc="lower right")
-    drawn = io.BytesIO()
+        axes[1][0].set_ylabel("thousand tokens per second")
+    labelled = max(range(len(panels)), key=lambda index: len(axes[0][index].get_legend_handles_labels()[1]))
+    axes[0][labelled].legend(fontsize=7, loc="lower right")
+    image = io.BytesIO()
     try:
-        figure.savefig(drawn, dpi=110, format=path.suffix[1:] or "png")
+        figure.savefig(image, dpi=110, format=path.suffix[1:] or "png")
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_whole(path, drawn.getvalue())
+        write_whole(path, image.getvalue())
     except ValueError as error:
-        raise InputError(f"{path} cannot be drawn: {error}.") from None
+        raise InputError(f"Cannot draw {path}: {error}.") from None
     except OSError as error:
-        raise InputError(f"{path} cannot be written: {error.strerror or error}.") from None
+        raise InputError(f"Cannot write {path}: {error.strerror or error}.") from None
     finally:
         plt.close(figure)
 
@@ -112,11 +112,11 @@ def _memory(axis: Any, panel: Panel) -> None:
         if own.line:
             at_zero, slope = own.line
             axis.plot([0, last], [at_zero, at_zero + slope * last], color=colour, linewidth=1.0, alpha=0.6)
-        axis.plot(*_apart(own.points), mark, color=colour, markersize=5, label=own.label)
-        for place, batch in enumerate(own.failed):
+        axis.plot(*_unzip(own.points), mark, color=colour, markersize=5, label=own.label)
+        for index, batch in enumerate(own.failed):
             height = own.line[0] + own.line[1] * batch if own.line else panel.usable
             beyond = height > panel.usable * 1.2
-            label = {"label": f"{own.label}, out of memory (^: higher)"} if not place else {}
+            label = {"label": f"{own.label}, out of memory (^: above the axis)"} if not index else {}
             axis.plot(
                 [batch],
                 [min(height, panel.usable * 1.2)],
@@ -133,11 +133,11 @@ def _memory(axis: Any, panel: Panel) -> None:
 
 def _rates(axis: Any, panel: Panel) -> None:
     for own, colour, mark in zip(panel.curves, _COLOURS, _MARKS, strict=False):
-        batches, rates = _apart(own.rates)
+        batches, rates = _unzip(own.rates)
         axis.plot(batches, [rate / 1e3 for rate in rates], f"{mark}-", color=colour, markersize=4, linewidth=1.0)
     axis.set_ylim(bottom=0)
     axis.grid(alpha=0.2)
 
 
-def _apart(pairs: Sequence[tuple[int, float]]) -> tuple[list[int], list[float]]:
+def _unzip(pairs: Sequence[tuple[int, float]]) -> tuple[list[int], list[float]]:
     return [first for first, _ in pairs], [second for _, second in pairs]

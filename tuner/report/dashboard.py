@@ -145,7 +145,9 @@ def _progress(study: StudyResult) -> Figure:
         },
         *_leader(study, [job for job, _ in leader], [days for _, days in leader]),
     ]
-    return _figure(study, "Best so far", "jobs", f"objective: {days_label(study)}", data, legend={"orientation": "h"})
+    return _figure(
+        study, "Best so far", "jobs", f"objective: {days_label(study)}", data, legend={"orientation": "h", "y": -0.3}
+    )
 
 
 def _estimates(study: StudyResult) -> Figure:
@@ -184,7 +186,7 @@ def _estimates(study: StudyResult) -> Figure:
         f"{measured_word(study)} seconds per iteration",
         "estimated seconds per iteration",
         data,
-        legend={"orientation": "h"},
+        legend={"orientation": "h", "y": -0.3},
     )
 
 
