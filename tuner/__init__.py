@@ -1,7 +1,8 @@
 """Find the topology that finishes training soonest.
 
 `space_for` describes what is to be trained on what, `plan` ranks it by estimate, `explain` judges one topology,
-`optimize` searches with jobs, `open_study` reads a study, `write_report` and `write_export` take away what it found.
+`optimize` searches with jobs, `open_study` reads a study, `write_report` and `write_export` write its files, and
+`list_studies` and `stop_study` manage studies. `read_table`, `evaluate` and `calibrate` work on measurements.
 
 Names are imported when they are first used, so that `import tuner` costs nothing.
 """
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from tuner.core.domain import Cluster, Gpu, Link, Model, Shape, Topology, Workload
     from tuner.core.keys import parse_key
+    from tuner.costmodel.evaluation import evaluate
     from tuner.export.api import write_export
     from tuner.planning.explain import explain
     from tuner.planning.plan import plan
@@ -22,7 +24,10 @@ if TYPE_CHECKING:
     from tuner.space.rules import RuleSet
     from tuner.space.space import Space
     from tuner.study.api import optimize
+    from tuner.study.manage import list_studies, stop_study
     from tuner.study.result import open_study
+    from tuner.study.warm_start import calibrate
+    from tuner.tables import read_table
 
 __version__ = "0.1.0"
 
@@ -36,12 +41,17 @@ __all__ = [
     "Space",
     "Topology",
     "Workload",
+    "calibrate",
+    "evaluate",
     "explain",
+    "list_studies",
     "open_study",
     "optimize",
     "parse_key",
     "plan",
+    "read_table",
     "space_for",
+    "stop_study",
     "write_export",
     "write_report",
 ]
@@ -50,12 +60,17 @@ _HOME = {
     **dict.fromkeys(("Cluster", "Gpu", "Link", "Model", "Shape", "Topology", "Workload"), "core.domain"),
     "RuleSet": "space.rules",
     "Space": "space.space",
+    "calibrate": "study.warm_start",
+    "evaluate": "costmodel.evaluation",
     "explain": "planning.explain",
+    "list_studies": "study.manage",
     "open_study": "study.result",
     "optimize": "study.api",
     "parse_key": "core.keys",
     "plan": "planning.plan",
+    "read_table": "tables",
     "space_for": "space.build",
+    "stop_study": "study.manage",
     "write_export": "export.api",
     "write_report": "report.write",
 }

@@ -27,6 +27,7 @@ from tuner.cli.commands.evaluate import evaluate
 from tuner.cli.commands.explain import explain
 from tuner.cli.commands.export import export
 from tuner.cli.commands.flops import flops
+from tuner.cli.commands.list import list_
 from tuner.cli.commands.max_batch import max_batch
 from tuner.cli.commands.measure import measure
 from tuner.cli.commands.memory import memory
@@ -34,6 +35,7 @@ from tuner.cli.commands.optimize import optimize
 from tuner.cli.commands.plan import plan
 from tuner.cli.commands.report import report
 from tuner.cli.commands.rules import rules
+from tuner.cli.commands.stop import stop
 from tuner.cli.stdout import CheckedStdout, StdoutError
 from tuner.core.errors import TunerError, TunerWarning
 from tuner.core.text import shown
@@ -45,7 +47,7 @@ _INTERRUPTED: Final = 130
 
 
 _SECTIONS: Final[Mapping[str, tuple[click.Command, ...]]] = {
-    "Search": (optimize, report, export, dashboard),
+    "Search": (optimize, list_, stop, report, export, dashboard),
     "Plan": (plan, explain, memory, max_batch, compare, flops),
     "Measure": (measure, evaluate, calibrate, audit),
     "Reference": (rules, catalog, doctor),

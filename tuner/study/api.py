@@ -22,7 +22,7 @@ from tuner.study.machine_defaults import space_on
 from tuner.study.result import StudyResult
 from tuner.study.settings import StudySettings, drift_of, duration, iterations_of
 from tuner.study.setup import open_loop
-from tuner.study.warm_start import calibration_from_study, calibration_from_table
+from tuner.study.warm_start import calibrate, calibration_from_study
 from tuner.tables import Defaults, Table, read_table
 
 _T = TypeVar("_T")
@@ -229,7 +229,7 @@ def _calibration(
     if start_from is None:
         return None
     if Path(start_from).is_file():
-        return calibration_from_table(read_table(Path(start_from), cells))
+        return calibrate(read_table(Path(start_from), cells))
     return calibration_from_study(str(start_from), runs=runs, storage=storage)
 
 

@@ -13,7 +13,8 @@ from tuner.core.columns import Columns
 from tuner.core.documents import cluster_of, topology_of, workload_of
 from tuner.core.errors import InputError, NothingUsable
 from tuner.core.text import shown
-from tuner.costmodel.calibration import Calibration, MeasuredRows, calibrate
+from tuner.costmodel.calibration import Calibration, MeasuredRows
+from tuner.costmodel.calibration import calibrate as fit
 from tuner.costmodel.evaluation import learn
 from tuner.study import drift
 from tuner.study.store.storage import sqlite_url
@@ -21,8 +22,12 @@ from tuner.study.store.trial_store import TrialStore
 from tuner.tables import Table
 
 
-def calibration_from_table(table: Table) -> Calibration:
-    """Return the calibration that a table's rows support."""
+def calibrate(table: Table) -> Calibration:
+    """Return the calibration that a table's rows support.
+
+    >>> import tuner
+    >>> calibration = tuner.calibrate(tuner.read_table("corpus/enoki-h100.csv"))
+    """
     return learn(table, period_labels(table.rows)).calibration
 
 
@@ -43,7 +48,7 @@ def calibration_from_study(name: str, *, runs: Path, storage: str | None) -> Cal
             cluster_of(settings["cluster"]),
         )
         seconds = np.array([trial.seconds for trial in trials])
-        return replace(calibrate([MeasuredRows(columns=columns, seconds=seconds, era=tuple(labels))]), era=labels[-1])
+        return replace(fit([MeasuredRows(columns=columns, seconds=seconds, era=tuple(labels))]), era=labels[-1])
     finally:
         store.close()
 

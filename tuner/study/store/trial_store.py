@@ -11,6 +11,7 @@ import json
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from datetime import datetime
 from typing import Any, Final
 
 import optuna
@@ -107,6 +108,14 @@ class TrialStore:
         """Store an attribute of the study."""
         with understood(self.url):
             self.storage.set_study_user_attr(self._id, name, value)
+
+    @property
+    def changed(self) -> datetime | None:
+        """When a trial last began or ended."""
+        with understood(self.url):
+            frozen = self.storage.get_all_trials(self._id, deepcopy=False)
+        times = [time for trial in frozen for time in (trial.datetime_start, trial.datetime_complete) if time]
+        return max(times, default=None)
 
     def trials(self) -> list[Trial]:
         """Return all trials, by number."""

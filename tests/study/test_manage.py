@@ -1,0 +1,64 @@
+"""`tuner list` and `tuner stop`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+import tuner
+from tests.conftest import Run
+from tests.found_studies import study_in
+from tests.studies import kept, url_of
+from tuner.core.errors import StudyError
+from tuner.core.outcomes import Outcome
+from tuner.study.store.owner import this_worker
+from tuner.study.store.trial import Proposal
+from tuner.study.store.trial_store import TrialStore
+
+
+def orphan(folder: Path, *, owner: dict[str, object]) -> None:
+    """Add a trial whose job was never seen to end."""
+    store = TrialStore.existing(url_of(folder, "bloom-48"), "bloom-48")
+    first = store.trials()[0].proposal
+    proposal = Proposal(
+        key=first.key, params={}, topology=first.topology, repeat=9, nodes=first.nodes, worker=owner, tag="t"
+    )
+    assert store.claim(proposal, {}) is not None
+    store.close()
+
+
+def test_a_list_shows_each_study_with_its_leader_and_cost(tmp_path: Path, run: Run) -> None:
+    """The table and the JSON document agree with the study itself."""
+    runs = study_in(tmp_path / "runs")
+    study = tuner.open_study("bloom-48", runs=runs)
+    (row,) = json.loads(run("list", "--runs", str(runs), "--json").out)["studies"]
+    assert study.best is not None
+    assert (row["name"], row["state"], row["launcher"]) == ("bloom-48", "idle", "simulated")
+    assert (row["trials"], row["best"], row["days"]) == (len(study.launched), study.best.key, study.best.days)
+    assert row["node_hours"] == study.node_hours
+    assert study.best.key in run("list", "--runs", str(runs)).out
+    assert "No studies in" in run("list", "--runs", str(tmp_path / "empty")).out
+
+
+def test_stop_closes_the_trials_of_a_process_that_is_gone(tmp_path: Path, run: Run) -> None:
+    """The list calls them orphaned before and idle after; a second stop finds nothing."""
+    runs = study_in(tmp_path / "runs")
+    orphan(tmp_path, owner={**this_worker(), "born": 1})
+    assert [study.state for study in tuner.list_studies(runs=runs)] == ["orphaned"]
+    assert "1 job cancelled" in run("stop", "bloom-48", "--runs", str(runs)).out
+    last = kept(url_of(tmp_path, "bloom-48"), "bloom-48")[-1]
+    assert last.result is not None
+    assert last.result.outcome is Outcome.CANCELLED
+    assert [study.state for study in tuner.list_studies(runs=runs)] == ["idle"]
+    assert tuner.stop_study("bloom-48", runs=runs) == []
+
+
+def test_a_study_that_a_process_runs_is_not_stopped_from_outside(tmp_path: Path) -> None:
+    """Its owner would report the job as lost: the error names the process."""
+    runs = study_in(tmp_path / "runs")
+    orphan(tmp_path, owner=this_worker())
+    assert [study.state for study in tuner.list_studies(runs=runs)] == ["running"]
+    with pytest.raises(StudyError, match="is being run by process"):
+        tuner.stop_study("bloom-48", runs=runs)

@@ -1,0 +1,38 @@
+"""`tuner list`."""
+
+from __future__ import annotations
+
+import click
+
+from tuner.cli.arguments import stored_at
+from tuner.cli.options import as_json
+
+
+@click.command(
+    "list", short_help="List studies: state, trials, best, node-hours.", epilog="Example: tuner list --runs runs"
+)
+@stored_at
+@as_json
+def list_(runs: str, storage: str | None, as_json: bool) -> None:
+    """List all studies of a folder or storage, the one that changed last first.
+
+    The state is running (a tuner process watches its jobs), orphaned (jobs without such a process: continue the study,
+    or stop it with 'tuner stop') or idle.
+    """
+    from dataclasses import asdict
+
+    from tuner.cli.output import print_json, print_table
+    from tuner.study.manage import cells_of, list_studies
+
+    studies = list_studies(runs=runs, storage=storage)
+    if as_json:
+        changed = [study.changed.isoformat() if study.changed else None for study in studies]
+        rows = [{**asdict(study), "changed": time} for study, time in zip(studies, changed, strict=True)]
+        print_json("list", {"studies": rows})
+        return
+    if not studies:
+        print(f"No studies in {storage or runs}. Start one with 'tuner optimize'.")
+        return
+    headers = ("Study", "State", "Launcher", "Trials", "Best", "Finishes in", "Cost", "Changed")
+    left = ("Study", "State", "Launcher", "Best", "Changed")
+    print_table(headers, map(cells_of, studies), left=left, spare=("Changed", "Cost", "Launcher", "Finishes in"))

@@ -1,0 +1,211 @@
+"""List the studies of a folder or storage, and stop the jobs that an interrupted study left running."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any, Literal
+
+from tuner.core.documents import cluster_of, topology_of, workload_of
+from tuner.core.errors import StudyError, TunerError
+from tuner.core.outcomes import Failure, Outcome
+from tuner.core.text import ResultTable, node_time, span
+from tuner.launch.contract import Job, JobResult, JobState, Launcher
+from tuner.launch.ds_config import ds_config
+from tuner.launch.local.launcher import LocalLauncher
+from tuner.launch.program import program_of
+from tuner.launch.slurm.launcher import SlurmLauncher
+from tuner.study.result import read_result
+from tuner.study.store.owner import gone, this_worker
+from tuner.study.store.storage import open_storage, sqlite_url
+from tuner.study.store.trial import Trial
+from tuner.study.store.trial_store import TrialStore
+from tuner.study.warm_start import existing
+
+StudyActivity = Literal["running", "orphaned", "idle"]
+"""Whether a tuner process watches jobs of the study, jobs have no such process, or there are none."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StudySummary:
+    """One study of a list."""
+
+    name: str
+    state: StudyActivity
+    launcher: str
+    trials: int
+    """Launched jobs."""
+    best: str | None
+    """Key of the leader."""
+    days: float | None
+    """Days in which the leader finishes training."""
+    node_hours: float
+    changed: datetime | None
+    """When a trial last began or ended."""
+
+    @property
+    def simulated(self) -> bool:
+        """Whether the measurements come from the simulated cluster."""
+        return self.launcher == "simulated"
+
+
+class StudyList(list[StudySummary]):
+    """Studies, the one that changed last first; `print` and notebooks show a table."""
+
+    def __str__(self) -> str:
+        return self._table().markdown().rstrip("\n")
+
+    def _repr_html_(self) -> str:
+        return self._table().html()
+
+    def _table(self) -> ResultTable:
+        headers = ("Study", "State", "Launcher", "Trials", "Best", "Finishes in", "Cost", "Changed")
+        return ResultTable(
+            title="Studies",
+            headers=headers,
+            words=frozenset({"Study", "State", "Launcher", "Best", "Changed"}),
+            rows=[cells_of(summary) for summary in self],
+        )
+
+
+def cells_of(summary: StudySummary) -> tuple[str, ...]:
+    """Return a study as the cells of a table row."""
+    return (
+        summary.name,
+        summary.state,
+        summary.launcher.upper() if summary.simulated else summary.launcher,
+        str(summary.trials),
+        summary.best or "-",
+        "-" if summary.days is None else span(summary.days),
+        node_time(summary.node_hours),
+        "-" if summary.changed is None else f"{summary.changed:%Y-%m-%d %H:%M}",
+    )
+
+
+def list_studies(*, runs: str | Path = "runs", storage: str | None = None) -> StudyList:
+    """Return all studies of a folder, or of a storage, the one that changed last first.
+
+    >>> import tempfile, tuner
+    >>> with tempfile.TemporaryDirectory() as runs:
+    ...     _ = tuner.optimize(model="gpt-1.3b", nodes=4, settings=["tp=1,2"], budget=2, study="small", runs=runs)
+    ...     [(study.name, study.state, study.trials) for study in tuner.list_studies(runs=runs)]
+    [('small', 'idle', 2)]
+    """
+    runs = Path(runs)
+    if storage is None:
+        places = [(sqlite_url(file), file.parent.name) for file in sorted(runs.glob("*/study.db"))]
+    else:
+        places = [(storage, study.study_name) for study in open_storage(storage).kept.get_all_studies()]
+    found = StudyList()
+    for url, name in places:
+        with suppress(TunerError):  # another program's study, or a broken file, is not ours to list
+            store = TrialStore.existing(url, name)
+            try:
+                found.append(_summary(store, runs / name))
+            finally:
+                store.close()
+    found.sort(key=lambda summary: summary.changed.timestamp() if summary.changed else 0.0, reverse=True)
+    return found
+
+
+def _summary(store: TrialStore, folder: Path) -> StudySummary:
+    study = read_result(store, folder)
+    return StudySummary(
+        name=study.name,
+        state=_state(store),
+        launcher=study.launcher,
+        trials=len(study.launched),
+        best=study.best.key if study.best else None,
+        days=study.best.days if study.best else None,
+        node_hours=study.node_hours,
+        changed=store.changed,
+    )
+
+
+def _state(store: TrialStore) -> StudyActivity:
+    owners = store.owners()
+    if not owners:
+        return "idle"
+    return "orphaned" if all(_abandoned(store, number, owner) for number, owner in owners.items()) else "running"
+
+
+def _abandoned(store: TrialStore, number: int, owner: Any) -> bool:
+    """Return whether the process that owns a trial is gone; one of another machine is, once it is silent."""
+    dead = gone(owner)
+    return number in store.silent() if dead is None else dead
+
+
+def stop_study(name: str, *, runs: str | Path = "runs", storage: str | None = None) -> list[Trial]:
+    """Cancel the jobs that an interrupted study left running, and close their trials; return those trials.
+
+    Jobs are found by their tags and are gone when this returns. A job that has finished meanwhile is left for the next
+    `optimize` to read. Raise a `StudyError` while a tuner process still runs the study.
+    """
+    store = existing(name, runs=Path(runs), storage=storage)
+    try:
+        store.close_finished()
+        for number, owner in store.owners().items():
+            if not _abandoned(store, number, owner):
+                raise StudyError(
+                    f"study {name} is being run by process {owner.get('pid')} on {owner.get('host')}: stop that one "
+                    "with Ctrl-C first."
+                )
+        launcher = _launcher(store.settings, Path(runs) / name)
+        try:
+            return [
+                trial for trial in store.trials() if trial.result is None and _stop(store, launcher, trial, Path(runs))
+            ]
+        finally:
+            if launcher is not None:
+                launcher.close()
+    finally:
+        store.close()
+
+
+def _stop(store: TrialStore, launcher: Launcher | None, trial: Trial, runs: Path) -> bool:
+    """Cancel a trial's job and close the trial; return False for a job that has finished by itself."""
+    store.set_owner(trial, this_worker())
+    handle, clock = None, 0.0
+    if launcher is not None:
+        handle = launcher.adopt(_job(store, trial, runs), trial.handle)
+        clock = launcher.now()
+    if handle is not None and launcher is not None:
+        if launcher.poll([handle])[handle].state is JobState.ENDED:
+            return False
+        launcher.cancel(handle)
+    reason = "cancelled by tuner stop" if handle is not None else "stopped; its job is gone"
+    failure = Failure(kind="", evidence="", meaning=reason)
+    store.end(trial, JobResult(outcome=Outcome.CANCELLED, failure=failure, clock=clock))
+    return True
+
+
+def _job(store: TrialStore, trial: Trial, runs: Path) -> Job:
+    settings = store.settings
+    part = settings if "workload" in settings else settings["parts"][trial.proposal.setting]
+    return Job(
+        number=trial.number,
+        tag=trial.proposal.tag,
+        folder=runs / store.name / "jobs" / f"{trial.number:04d}-{trial.proposal.key}",
+        workload=workload_of(part["workload"]),
+        cluster=cluster_of(part["cluster"]),
+        topology=topology_of(trial.proposal.topology),
+        iterations=tuple(settings.get("iterations", (2,))),
+    )
+
+
+def _launcher(settings: dict[str, Any], folder: Path) -> Launcher | None:
+    """Return a launcher that finds the study's jobs; None where jobs are no processes."""
+    if settings["launcher"] not in ("slurm", "local", "hostfile"):
+        return None
+    cluster = cluster_of(settings["cluster"])
+    program = program_of(
+        settings.get("command"),
+        configure=lambda job: ds_config(job.workload, job.topology),
+        accelerator=settings["accelerator"],
+        seed=settings["seed"],
+    )
+    if settings["launcher"] == "slurm":
+        return SlurmLauncher(program, nodes=cluster.nodes, notes=folder)
+    return LocalLauncher(program, ranks=cluster.gpus_per_node)
