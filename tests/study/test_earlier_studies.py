@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
+import json
+import shutil
+import sqlite3
+from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
+import pytest
+
+from tests.conftest import ROOT, Run
 from tuner.space.build import space_for
 from tuner.space.rules import RuleSet
+from tuner.study.leaderboard import rows_of
 from tuner.study.limits import Limits
+from tuner.study.result import open_study
 from tuner.study.settings import StudySettings
 from tuner.study.setup import open_loop
 
@@ -24,3 +35,54 @@ def test_a_study_begun_before_a_policy_goes_on_without_it(tmp_path: Path) -> Non
     with open_loop(settings, lambda _event: None) as loop:
         pool = loop.pool
     assert len(pool) == replace(space, rules=RuleSet(allowed=frozenset(["head-size"]))).count() > before
+
+
+STORED = ROOT / "tests" / "data" / "studies" / "half"
+"""A study of the version before the reorganisation, as an SQL dump, and what that version reported of it."""
+
+
+@pytest.fixture
+def earlier(tmp_path: Path) -> Path:
+    """A folder with the stored study: 6 jobs, begun before the policy `head-size` and under earlier field names."""
+    shutil.copytree(STORED / "jobs", tmp_path / "half" / "jobs")
+    with closing(sqlite3.connect(tmp_path / "half" / "study.db")) as database:
+        database.executescript((STORED / "study.sql").read_text())
+    return tmp_path
+
+
+def agree(found: Sequence[dict[str, Any]], expected: Sequence[dict[str, Any]]) -> None:
+    """Every field of every expected row is found, numbers to 1e-9 of their value."""
+    assert len(found) == len(expected)
+    for row, wanted in zip(found, expected, strict=True):
+        for name, value in wanted.items():
+            same = pytest.approx(value, rel=1e-9) if isinstance(value, float) else value
+            assert row[name] == same, (name, wanted)
+
+
+def test_an_earlier_study_is_reported_as_by_the_version_that_wrote_it(earlier: Path) -> None:
+    """The same topologies in the same order, with the same times, days, intervals and memory."""
+    expected = json.loads((STORED / "expected.json").read_text())["report"]
+    found = [
+        {
+            "key": row.key,
+            "outcome": row.outcome,
+            "sec_per_iter": row.ranked.seconds if row.ranked else None,
+            "days": row.ranked.days if row.ranked else None,
+            "days_low": row.ranked.low if row.ranked else None,
+            "days_high": row.ranked.high if row.ranked else None,
+            "memory_gib": row.memory / 2**30 if row.memory else None,
+            "tflops": row.flops / 1e12 if row.flops else None,
+            "trials": list(row.trials),
+        }
+        for row in rows_of(open_study("half", runs=earlier))
+    ]
+    agree(found, expected)
+
+
+def test_an_earlier_study_continues_with_the_trials_that_its_version_would_have_run(earlier: Path, run: Run) -> None:
+    """With a budget of 12 instead of 6: the same proposals, times, outcomes and ranking."""
+    expected = json.loads((STORED / "expected.json").read_text())["continued"]
+    words = ("--nodes", "48", "--seed", "5", "--budget", "12", "--study", "half", "--runs", str(earlier), "--json")
+    found = json.loads(run("optimize", *words).out)
+    agree(found["trials"], expected["trials"])
+    agree(found["standings"], expected["standings"])
