@@ -16,10 +16,11 @@ from tests.strategies import alternatives, sites
 from tuner.core.columns import Columns, FloatArray
 from tuner.core.errors import InputError
 from tuner.costmodel.calibration import Calibration, MeasuredRows, calibrate
+from tuner.costmodel.constants import MEMORY_DEVIATION
 from tuner.costmodel.estimate import INTERVAL, CostModel
 from tuner.costmodel.evaluation import calibrate_on, learn
 from tuner.costmodel.memory import limit, worst_need
-from tuner.costmodel.memory_calibration import DEVIATION, MeasuredMemory
+from tuner.costmodel.memory_calibration import MeasuredMemory
 from tuner.costmodel.site_factors import SiteFactors
 from tuner.costmodel.site_file import read_site, site_text, write_site
 from tuner.costmodel.time import seconds
@@ -64,7 +65,7 @@ def off(known: Calibration, columns: Columns, times: FloatArray, era: str = "") 
 def test_with_no_rows_the_calibration_is_the_prior() -> None:
     known = calibrate([])
     assert known.site == SiteFactors()
-    assert known.memory_deviation == DEVIATION
+    assert known.memory_deviation == MEMORY_DEVIATION
     assert known.known is None
 
 

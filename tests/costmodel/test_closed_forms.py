@@ -12,8 +12,9 @@ from tests import closed_forms
 from tuner.core.catalog import gpu, make_cluster
 from tuner.core.columns import Columns
 from tuner.core.domain import Cluster, Link, Model, Topology, Workload
+from tuner.costmodel.constants import NETWORK_LATENCY_RATIO, RING_SHARE, SEND_SHARE
 from tuner.costmodel.flops import forward_terms, hardware_flops, model_flops
-from tuner.costmodel.links import NETWORK_SYNC, RING, SEND, all_reduce, gather
+from tuner.costmodel.links import all_reduce, gather
 from tuner.costmodel.memory import memory_terms
 from tuner.costmodel.site_factors import SiteFactors
 from tuner.costmodel.stages import Stages
@@ -119,7 +120,7 @@ def test_gradients_are_reduced_and_stepped_weights_gathered(zero: int, ranks: in
     found = terms(workload, cluster(bandwidth=1e10), topology)
     weights = 2 * (12 * 12 * 1024**2 + 51200 * 1024)
     sent = closed_forms.data_parallel_sent(ranks, weights, zero)
-    assert found["data_parallel"] == pytest.approx(sent / (1e10 * RING), rel=1e-9)
+    assert found["data_parallel"] == pytest.approx(sent / (1e10 * RING_SHARE), rel=1e-9)
     assert found["sharding"] == 0
 
 
@@ -136,7 +137,7 @@ def test_a_sharded_model_communicates_in_every_microbatch(zero: int, gathers: in
     )
     table = 2 * 128 * 1024 if zero == 2 else 0
     sent = gathers * closed_forms.ring_sent(8, 2 * 12 * 12 * 1024**2 + table, gather_only=True)
-    assert two - one == pytest.approx(sent / (1e6 * RING), rel=0.01)
+    assert two - one == pytest.approx(sent / (1e6 * RING_SHARE), rel=0.01)
 
 
 @pytest.mark.parametrize(("pp", "vpp", "microbatches"), [(4, 1, 8), (4, 2, 8), (6, 4, 12), (8, 3, 8)])
@@ -146,7 +147,7 @@ def test_a_stage_sends_activations_onward_and_gradients_back(
 ) -> None:
     """Every chunk of every microbatch makes two messages of s h 16-bit values."""
     workload, machines = headless(microbatches), cluster(bandwidth=1e9, latency=latency)
-    message = 2048 * 4096 * 2 / (1e9 * SEND) + latency * NETWORK_SYNC
+    message = 2048 * 4096 * 2 / (1e9 * SEND_SHARE) + latency * NETWORK_LATENCY_RATIO
     found = terms(workload, machines, pipeline(pp, vpp))
     assert found["pipeline"] == pytest.approx(closed_forms.stage_sends(vpp, microbatches) * message, rel=1e-6)
 

@@ -16,8 +16,9 @@ from typing import Any, Final
 import numpy as np
 
 from tuner.core.columns import Columns, FloatArray
-from tuner.costmodel.memory_calibration import DEVIATION, MeasuredMemory, weigh
-from tuner.costmodel.residual_features import NOISE, UNSEEN, Features, covariance, joined
+from tuner.costmodel.constants import MEMORY_DEVIATION, NOISE_DEVIATION
+from tuner.costmodel.memory_calibration import MeasuredMemory, weigh
+from tuner.costmodel.residual_features import UNSEEN, Features, covariance, joined
 from tuner.costmodel.site_factors import PRIOR, TIME_FACTORS, SiteFactors
 from tuner.costmodel.time import seconds
 
@@ -51,7 +52,7 @@ class Calibration:
     """Variance of each remembered row by itself."""
     era: str = ""
     """The era that is estimated where none is named."""
-    memory_deviation: float = DEVIATION
+    memory_deviation: float = MEMORY_DEVIATION
     """Standard deviation of the logarithm of a GPU's memory."""
     weighed: int = 0
     """Runs whose memory the factors have seen."""
@@ -69,7 +70,7 @@ class Calibration:
             variance = variance - (across * solved).sum(axis=1)
             slopes = slopes - solved @ self.slopes
         variance = variance + ((slopes @ self.spread) * slopes).sum(axis=1)
-        deviation: FloatArray = np.sqrt(np.maximum(variance, NOISE**2))
+        deviation: FloatArray = np.sqrt(np.maximum(variance, NOISE_DEVIATION**2))
         return deviation
 
     @cached_property
@@ -96,7 +97,7 @@ def _timed(rows: Sequence[MeasuredRows]) -> Calibration:
     measured = np.log(np.concatenate([part.seconds for part in rows]))
     together = covariance(known, known)
     prior = np.diag(prior_deviations() ** 2)
-    noise = np.full(len(measured), NOISE**2)
+    noise = np.full(len(measured), NOISE_DEVIATION**2)
     factors = np.zeros(len(TIME_FACTORS))
     for _ in range(ROUNDS):
         site = _site(factors)
@@ -107,7 +108,7 @@ def _timed(rows: Sequence[MeasuredRows]) -> Calibration:
         factors = gain @ (residual + slopes @ factors)
         left = measured - _log_seconds(rows, _site(factors))
         own = noise * np.linalg.solve(gram, left)  # what of each row neither factors nor neighbours explain
-        noise = NOISE**2 * np.maximum(1.0, (own / (FAR * NOISE)) ** 2)
+        noise = NOISE_DEVIATION**2 * np.maximum(1.0, (own / (FAR * NOISE_DEVIATION)) ** 2)
     site = _site(factors)
     slopes = np.concatenate([slopes_of(part.columns, site) for part in rows])
     gram = together + np.diag(noise)

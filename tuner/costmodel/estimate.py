@@ -13,6 +13,7 @@ from tuner.core.columns import BoolArray, Columns, FloatArray, IntArray
 from tuner.core.domain import MemoryKind
 from tuner.core.outcomes import Estimate, TermSum
 from tuner.costmodel.calibration import Calibration, slopes_of
+from tuner.costmodel.constants import GATHERED_DEVIATION, PLAIN_DEVIATION
 from tuner.costmodel.flops import hardware_flops, model_flops, per_gpu, training_seconds
 from tuner.costmodel.memory import limit, memory_terms, shown_bytes, worst_need
 from tuner.costmodel.normal import below
@@ -25,13 +26,6 @@ CHUNK: Final = 8192
 
 INTERVAL: Final = 1.2816
 """Standard deviations on either side of the mean that enclose 80% of a normal distribution."""
-
-PLAIN_DEVIATION: Final = 0.20
-"""Standard deviation of the memory's logarithm for plain PyTorch layers, whose implementations differ: published fully
-sharded runs keep 34 to 48 bytes per token and column."""
-
-GATHERED_DEVIATION: Final = 0.08
-"""Standard deviation of the memory's logarithm where the loss gathers its logits; implementations differ here too."""
 
 
 class _Ranking(NamedTuple):

@@ -8,31 +8,20 @@ is left out of the fit.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 
 from tuner.core.columns import FloatArray
 from tuner.core.domain import Gpu, Workload
+from tuner.costmodel.constants import (
+    ALIGNMENT_SPEEDS,
+    MEMORY_BANDWIDTH_SHARE,
+    SUSTAINED_PRODUCT_SHARE,
+    TILE_SPEEDS,
+    WAVE_SHARING,
+)
 from tuner.costmodel.site_factors import SiteFactors
-
-SUSTAINED: Final = 0.91
-"""Share of the achievable product rate (`Gpu.achievable`) that a training sustains, fitted."""
-
-TILES: Final = ((256, 128, 1.0), (128, 128, 0.905), (128, 64, 0.72), (64, 64, 0.50))
-"""Tile sizes of cuBLAS and their speed beside the largest: NVIDIA, "Matrix Multiplication Background User's Guide",
-section "Tile Quantization"; the speeds are fitted."""
-
-WAVE_SHARING: Final = 0.20
-"""Share of a last, half-empty wave that split-K kernels win back, fitted."""
-
-ALIGNED: Final = ((64, 1.0), (32, 0.95), (16, 0.85), (8, 0.50), (1, 0.50))
-"""Speed by the largest power of two in a product's inner sizes: A100 products want multiples of 64 elements of 16 bits
-(NVIDIA, "Matrix Multiplication Background User's Guide", table of tensor core requirements). Fitted for 8, by BLOOM's
-14400/8 = 1800 against 13824/8 = 1728; 16 and 32 are interpolated."""
-
-TRAFFIC: Final = 0.66
-"""Share of the data sheet's memory bandwidth that element-wise kernels reach, fitted."""
 
 
 def size_of(workload: Workload) -> float:
@@ -51,19 +40,19 @@ def beside_layers(gpu: Gpu, workload: Workload) -> Workload:
 
 def product_rate(gpu: Gpu, workload: Workload, site: SiteFactors) -> float:
     """FLOP/s of a large, well-shaped matrix product."""
-    return gpu.peak_flops[workload.precision] * gpu.achievable * SUSTAINED * site.products
+    return gpu.peak_flops[workload.precision] * gpu.achievable * SUSTAINED_PRODUCT_SHARE * site.products
 
 
 def traffic_rate(gpu: Gpu, site: SiteFactors) -> float:
     """Bytes a second of element-wise kernels."""
-    return gpu.memory_bandwidth * TRAFFIC * site.traffic
+    return gpu.memory_bandwidth * MEMORY_BANDWIDTH_SHARE * site.traffic
 
 
 def alignment(size: Any) -> FloatArray:
     """Speed of a product by one of its inner sizes."""
     size = np.asarray(size, dtype=np.int64)
-    speed = np.full(size.shape, ALIGNED[-1][1])
-    for multiple, factor in reversed(ALIGNED[:-1]):
+    speed = np.full(size.shape, ALIGNMENT_SPEEDS[-1][1])
+    for multiple, factor in reversed(ALIGNMENT_SPEEDS[:-1]):
         speed = np.where(size % multiple == 0, factor, speed)
     return speed
 
@@ -71,7 +60,7 @@ def alignment(size: Any) -> FloatArray:
 def product(gpu: Gpu, rate: Any, moved: float, m: Any, n: Any, k: Any) -> FloatArray:
     """Seconds of an m x k by k x n product; `moved` is the traffic rate in elements a second."""
     fastest: Any = np.inf
-    for tall, wide, speed in TILES:
+    for tall, wide, speed in TILE_SPEEDS:
         waves = np.ceil(m / tall) * np.ceil(n / wide) / gpu.sms
         waves = np.where(waves > 1, np.ceil(waves) * (1 - WAVE_SHARING) + waves * WAVE_SHARING, 1.0)
         fastest = np.minimum(fastest, waves * (2.0 * tall * wide * gpu.sms / speed))

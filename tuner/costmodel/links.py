@@ -7,28 +7,13 @@ half of that (Thakur, Rabenseifner and Gropp 2005, "Optimization of Collective C
 from __future__ import annotations
 
 from functools import cached_property
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 
 from tuner.core.columns import BoolArray, Columns, FloatArray
+from tuner.costmodel.constants import NETWORK_LATENCY_RATIO, NODE_LATENCY_RATIO, NODE_LINK_SHARE, RING_SHARE, SEND_SHARE
 from tuner.costmodel.site_factors import SiteFactors
-
-INNER: Final = 0.91
-"""Share of a GPU's one-way bandwidth in its node that collectives reach, fitted."""
-
-RING: Final = 0.41
-"""Share of a node's network that data parallel rings reach, fitted."""
-
-SEND: Final = 0.80
-"""Share of a node's network that sends from stage to stage reach, fitted."""
-
-SYNC: Final = 3.4
-"""Latencies of the catalog's links are those of an empty ring step; launching and waiting makes a step so many times
-as long, fitted for NVLink."""
-
-NETWORK_SYNC: Final = 1.8
-"""The same for the network."""
 
 
 def all_reduce(size: Any, ranks: Any, bandwidth: Any, latency: Any) -> FloatArray:
@@ -48,23 +33,23 @@ class Links:
     def __init__(self, columns: Columns, site: SiteFactors) -> None:
         cluster = columns.cluster
         self._gpus = cluster.gpus_per_node
-        self._inner = cluster.intra_node.bandwidth * INNER * site.inner_link
-        self._inner_latency = cluster.intra_node.latency * SYNC
+        self._inner = cluster.intra_node.bandwidth * NODE_LINK_SHARE * site.inner_link
+        self._inner_latency = cluster.intra_node.latency * NODE_LATENCY_RATIO
         self._node = cluster.inter_node.bandwidth
-        self._node_latency = cluster.inter_node.latency * NETWORK_SYNC
+        self._node_latency = cluster.inter_node.latency * NETWORK_LATENCY_RATIO
         self._columns, self._site = columns, site
 
     @cached_property
     def tensor(self) -> tuple[FloatArray, FloatArray]:
         """Bandwidth and latency of a tensor parallel rank; across nodes each node is full of one ring."""
-        return self._of(self._columns.tp <= self._gpus, self._node * RING * self._site.network)
+        return self._of(self._columns.tp <= self._gpus, self._node * RING_SHARE * self._site.network)
 
     @cached_property
     def context(self) -> tuple[FloatArray, FloatArray]:
         """Bandwidth and latency of a context parallel rank."""
         columns = self._columns
         rings = np.minimum(self._gpus, columns.tp)
-        return self._of(columns.tp * columns.cp <= self._gpus, self._node * RING * self._site.network / rings)
+        return self._of(columns.tp * columns.cp <= self._gpus, self._node * RING_SHARE * self._site.network / rings)
 
     @cached_property
     def data(self) -> tuple[FloatArray, FloatArray]:
@@ -75,7 +60,7 @@ class Links:
         columns = self._columns
         rings = np.minimum(self._gpus, columns.tp)
         within = columns.tp * columns.cp * columns.dp <= self._gpus
-        return self._of(within, self._node * RING * self._site.network / rings)
+        return self._of(within, self._node * RING_SHARE * self._site.network / rings)
 
     @cached_property
     def pipeline(self) -> tuple[FloatArray, FloatArray]:
@@ -86,7 +71,7 @@ class Links:
         """
         columns = self._columns
         stage = np.minimum(self._gpus, columns.tp * columns.cp * columns.dp)
-        outer = self._node * SEND / stage
+        outer = self._node * SEND_SHARE / stage
         bandwidth, latency = self._of(stage * columns.pp <= self._gpus, outer)
         mixed = (stage * columns.pp > self._gpus) & (stage * 2 <= self._gpus)
         bandwidth = np.where(mixed, 2 / (1 / self._inner + 1 / outer), bandwidth)

@@ -14,16 +14,10 @@ import numpy as np
 
 from tuner.core.columns import BoolArray, Columns, FloatArray
 from tuner.core.domain import MemoryKind
+from tuner.costmodel.constants import MEMORY_DEVIATION, MEMORY_DEVIATION_ROWS, ODD_OUTCOME_SHARE
 from tuner.costmodel.memory import limit, shown_bytes, worst_need
 from tuner.costmodel.normal import below
 from tuner.costmodel.site_factors import MEMORY_FACTORS, PRIOR, SiteFactors
-
-DEVIATION: Final = 0.06
-"""Standard deviation of the logarithm of memory before anything is measured: the mean error over the published figures
-is 2 to 6%."""
-
-WORTH: Final = 6.0
-"""Measured rows that the deviation above is worth."""
 
 FAR: Final = 2.0
 """Deviations beyond which a figure counts for its sign alone."""
@@ -42,14 +36,10 @@ class MeasuredMemory:
     """Which ran out of memory."""
 
 
-ODD: Final = 0.1
-"""Share of runs whose outcome says nothing, such as those that died of fragments or had a neighbour on their card."""
-
-
 def weigh(rows: Sequence[MeasuredMemory], site: SiteFactors) -> tuple[SiteFactors, float]:
     """The site with its memory factors, and the deviation that is left."""
     if not any(len(part.memory) for part in rows):
-        return site, DEVIATION
+        return site, MEMORY_DEVIATION
     factors = np.zeros(len(MEMORY_FACTORS))
     best, step = _cost(rows, site, factors), 0.16
     while step > 0.004:
@@ -61,8 +51,10 @@ def weigh(rows: Sequence[MeasuredMemory], site: SiteFactors) -> tuple[SiteFactor
             step /= 2
     found = _with(site, factors)
     off = np.concatenate([_off(part, found) for part in rows])
-    left = np.clip(off, -FAR * 2 * DEVIATION, FAR * 2 * DEVIATION)
-    return found, float(np.sqrt((WORTH * DEVIATION**2 + (left**2).sum()) / (WORTH + len(left))))
+    left = np.clip(off, -FAR * 2 * MEMORY_DEVIATION, FAR * 2 * MEMORY_DEVIATION)
+    return found, float(
+        np.sqrt((MEMORY_DEVIATION_ROWS * MEMORY_DEVIATION**2 + (left**2).sum()) / (MEMORY_DEVIATION_ROWS + len(left)))
+    )
 
 
 def _cost(rows: Sequence[MeasuredMemory], site: SiteFactors, factors: FloatArray) -> float:
@@ -71,11 +63,11 @@ def _cost(rows: Sequence[MeasuredMemory], site: SiteFactors, factors: FloatArray
     prior = np.array([getattr(PRIOR, name) for name in MEMORY_FACTORS])
     cost = 0.5 * float(((factors / prior) ** 2).sum())
     for part in rows:
-        size = np.abs(_off(part, moved)) / DEVIATION
+        size = np.abs(_off(part, moved)) / MEMORY_DEVIATION
         cost += float(np.where(size < FAR, 0.5 * size**2, FAR * size - 0.5 * FAR**2).sum())
-        beyond = np.log(worst_need(part.columns, moved).total / limit(part.columns)) / DEVIATION
+        beyond = np.log(worst_need(part.columns, moved).total / limit(part.columns)) / MEMORY_DEVIATION
         chance = below(np.where(part.failed, beyond, -beyond))[part.failed | part.fitted]
-        cost -= float(np.log(ODD + (1 - ODD) * chance).sum())
+        cost -= float(np.log(ODD_OUTCOME_SHARE + (1 - ODD_OUTCOME_SHARE) * chance).sum())
     return cost
 
 

@@ -9,28 +9,17 @@ from typing import Final
 import numpy as np
 
 from tuner.core.columns import Columns, FloatArray
+from tuner.costmodel.constants import (
+    CLIFF_DEVIATION,
+    KERNEL_DEVIATION,
+    NOISE_DEVIATION,
+    PERIOD_DEVIATION,
+    SHAPE_DEVIATION,
+    SHAPE_LENGTH_SCALE,
+)
 
 SMOOTH: Final = ("tp", "pp", "dp", "micro_batch", "global_batch", "hidden", "layers", "seq")
 """Features by whose logarithm rows grow unlike."""
-
-LENGTH: Final = 1.0
-"""Doublings of one of them after which rows are unlike."""
-
-ERA: Final = 0.04
-"""Standard deviation of what all rows of one era share, as a logarithm: BLOOM's cluster got 5% faster in a day."""
-
-CLIFF: Final = 0.05
-"""Of what rows of one hidden size, number of heads and tensor parallel degree share: BLOOM's heads differ by up to 15%
-for no reason that the model prices."""
-
-KERNEL: Final = 0.04
-"""Of what rows of one attention kernel, one kind of norm and one recompute share."""
-
-SHAPE: Final = 0.06
-"""Of what grows unlike with the smooth features."""
-
-NOISE: Final = 0.025
-"""Of a row by itself: two runs of one topology differ by about so much."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,11 +65,11 @@ def joined(parts: Sequence[Features]) -> Features:
 
 def covariance(left: Features, right: Features) -> FloatArray:
     """How the residuals of two lists of rows vary together, noise left out."""
-    apart = ((left.smooth[:, None, :] - right.smooth[None, :, :]) / LENGTH) ** 2
+    apart = ((left.smooth[:, None, :] - right.smooth[None, :, :]) / SHAPE_LENGTH_SCALE) ** 2
     near = np.exp(-0.5 * apart.sum(axis=2))
     cliff = (left.cliff[:, None, :] == right.cliff[None, :, :]).all(axis=2)
-    together: FloatArray = SHAPE**2 * near + CLIFF**2 * cliff
-    together += KERNEL**2 * same(left.kernel, right.kernel) + ERA**2 * same(left.era, right.era)
+    together: FloatArray = SHAPE_DEVIATION**2 * near + CLIFF_DEVIATION**2 * cliff
+    together += KERNEL_DEVIATION**2 * same(left.kernel, right.kernel) + PERIOD_DEVIATION**2 * same(left.era, right.era)
     return together
 
 
@@ -93,5 +82,7 @@ def same(left: tuple[str, ...], right: tuple[str, ...]) -> FloatArray:
     return equal
 
 
-UNSEEN: Final = float(np.sqrt(ERA**2 + CLIFF**2 + KERNEL**2 + SHAPE**2 + NOISE**2))
+UNSEEN: Final = float(
+    np.sqrt(PERIOD_DEVIATION**2 + CLIFF_DEVIATION**2 + KERNEL_DEVIATION**2 + SHAPE_DEVIATION**2 + NOISE_DEVIATION**2)
+)
 """Standard deviation of a row's logarithm when nothing has been measured."""

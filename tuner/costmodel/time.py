@@ -12,33 +12,20 @@ from typing import Any, Final
 import numpy as np
 
 from tuner.core.columns import Columns, FloatArray, IntArray
+from tuner.costmodel.constants import (
+    END_STAGE_SEND_SHARE,
+    LOSS_BYTES,
+    OPTIMIZER_STEP_BYTES,
+    OVERLAPPED_GATHER_SHARE,
+    SHARDED_LAYER_HOST_SECONDS,
+    STEP_LAYER_SECONDS,
+    STEP_SECONDS,
+)
 from tuner.costmodel.kernels import beside_layers, linear, size_of, traffic_rate
 from tuner.costmodel.layer import Layer, layer_seconds
 from tuner.costmodel.links import Links, all_reduce, gather
 from tuner.costmodel.site_factors import SiteFactors
 from tuner.costmodel.stages import Stages
-
-LOSS: Final = 30.0
-"""Bytes moved for each logit by the loss in fp32, forward and backward: by counting."""
-
-END_SENDS: Final = 0.46
-"""Share of the sends of a middle stage that the first and the last stage make, fitted; they have one neighbour."""
-
-OPTIMIZER: Final = 23.4
-"""Bytes moved for each parameter of a rank's shard in a step of Adam, fitted; reading gradient, weight and two moments
-and writing three of them is 28."""
-
-STEP: Final = 10e-3
-"""Seconds of an iteration outside its passes: logging, norms, overflow check."""
-
-STEP_LAYER: Final = 0.2e-3
-"""Seconds more for each layer whose parameters the step walks through."""
-
-SHARDED_HOST: Final = 0.65e-3
-"""Seconds more of a fully sharded layer in each microbatch, fitted."""
-
-OVERLAPPED: Final = 0.71
-"""Share of the gathers of a fully sharded model that hides behind its products, fitted; never more than these last."""
 
 TERMS: Final = (
     *(field.name for field in fields(Layer)),
@@ -118,7 +105,7 @@ def _head(columns: Columns, site: SiteFactors, links: Links) -> FloatArray:
         logits = logits / columns.tp
     else:
         shared = shared + gather(logits * size_of(workload), columns.tp, bandwidth, latency)
-    return forward + backward + logits * LOSS / traffic_rate(gpu, site) + shared
+    return forward + backward + logits * LOSS_BYTES / traffic_rate(gpu, site) + shared
 
 
 def _embedding(columns: Columns, site: SiteFactors, links: Links) -> FloatArray:
@@ -143,7 +130,7 @@ def _slowest(
     """Seconds of one microbatch on the stage that needs the most; without a pipeline one stage has both ends."""
     columns = middle.columns
     first, last = Stages.first(columns).layers * each, Stages.last(columns).layers * each
-    outer = np.maximum(first + embedding, last + head) + END_SENDS * sends
+    outer = np.maximum(first + embedding, last + head) + END_STAGE_SEND_SHARE * sends
     longest = np.where(columns.pp > 2, np.maximum(middle.layers * each + sends, outer), outer)
     return np.where(columns.pp > 1, longest, first + embedding + head)
 
@@ -169,8 +156,8 @@ def _data_parallel(
         columns.zero == 2, gathered, 3 * gather(weights, columns.copies, bandwidth, stage.layers * latency)
     )
     behind = columns.microbatches * stage.layers * each
-    exposed = np.maximum((1 - OVERLAPPED) * often, often - behind)
-    host = SHARDED_HOST * site.host * stage.layers * columns.microbatches
+    exposed = np.maximum((1 - OVERLAPPED_GATHER_SHARE) * often, often - behind)
+    host = SHARDED_LAYER_HOST_SECONDS * site.host * stage.layers * columns.microbatches
     return {
         "data_parallel": np.where(columns.zero <= 1, once, np.where(columns.zero == 2, gathered, 0.0)),
         "sharding": np.where(columns.zero == 2, exposed, np.where(columns.zero == 3, exposed + host, 0.0)),
@@ -179,6 +166,6 @@ def _data_parallel(
 
 def _step(columns: Columns, site: SiteFactors, stage: Stages) -> FloatArray:
     shard = stage.parameters / np.where(columns.zero >= 1, columns.copies, 1)
-    moved: Any = OPTIMIZER * shard / traffic_rate(columns.cluster.gpu, site)
-    step: FloatArray = moved + STEP + STEP_LAYER * site.host * stage.layers
+    moved: Any = OPTIMIZER_STEP_BYTES * shard / traffic_rate(columns.cluster.gpu, site)
+    step: FloatArray = moved + STEP_SECONDS + STEP_LAYER_SECONDS * site.host * stage.layers
     return step

@@ -19,10 +19,17 @@ import numpy as np
 
 from tuner.core.columns import BoolArray, Columns, FloatArray, IntArray
 from tuner.costmodel.calibration import Calibration, prior_deviations, slopes_of
+from tuner.costmodel.constants import (
+    CLIFF_DEVIATION,
+    KERNEL_DEVIATION,
+    PERIOD_DEVIATION,
+    SHAPE_DEVIATION,
+    SHAPE_LENGTH_SCALE,
+)
 from tuner.costmodel.estimate import CHUNK, memory_deviation
 from tuner.costmodel.memory import worst_need
 from tuner.costmodel.normal import below, truncated
-from tuner.costmodel.residual_features import CLIFF, ERA, KERNEL, LENGTH, SHAPE, Features, covariance, joined, same
+from tuner.costmodel.residual_features import Features, covariance, joined, same
 from tuner.costmodel.site_factors import TIME_FACTORS, SiteFactors
 from tuner.costmodel.time import seconds
 from tuner.search.candidates import CandidatePool
@@ -355,19 +362,19 @@ class Surrogate:
         return others.covariance(features, candidate, OWN**2) * self._scale
 
     def _to_kinds(self, features: Features) -> SingleArray:
-        era = ERA**2 if features.era[0] == self.era else 0.0
+        era = PERIOD_DEVIATION**2 if features.era[0] == self.era else 0.0
         unlabelled = replace(features, era=("\0",))
         across: SingleArray = ((covariance(unlabelled, self._features)[0] + era) * self._scale).astype(np.float32)
         return across
 
 
-_RESIDUAL: Final = ERA**2 + CLIFF**2 + KERNEL**2 + SHAPE**2
+_RESIDUAL: Final = PERIOD_DEVIATION**2 + CLIFF_DEVIATION**2 + KERNEL_DEVIATION**2 + SHAPE_DEVIATION**2
 """Variance of what candidates share."""
 
 
 def _memory_covariance(left: Features, right: Features) -> FloatArray:
     """How the memory residuals of two lists vary together, in units of a candidate's own variance."""
-    apart = ((left.smooth[:, None, :] - right.smooth[None, :, :]) / LENGTH) ** 2
+    apart = ((left.smooth[:, None, :] - right.smooth[None, :, :]) / SHAPE_LENGTH_SCALE) ** 2
     near = np.exp(-0.5 * apart.sum(axis=2))
     together: FloatArray = (1.0 + same(left.kernel, right.kernel) + near) / 3
     return together

@@ -19,7 +19,8 @@ from tuner.core.columns import Columns
 from tuner.core.domain import Cluster, Gpu, Link, Model, Optimizer, Precision, Topology, Workload
 from tuner.core.errors import InputError, UnknownName
 from tuner.core.text import shown
-from tuner.costmodel.memory import FRAGMENTS, STATES, memory_terms
+from tuner.costmodel.constants import FRAGMENT_SHARE, OPTIMIZER_STATE_BYTES
+from tuner.costmodel.memory import memory_terms
 from tuner.costmodel.site_factors import SiteFactors
 from tuner.costmodel.stages import Stages
 
@@ -181,7 +182,7 @@ def budget(
             "frozen": size * sum(part.parameters for part in request.frozen) / shards[3],
             "trainable": size * request.trainable / shards[3],
             "gradients": size * request.trainable / shards[2],
-            "optimizer": (master + STATES[request.optimizer]) * request.trainable / shards[1],
+            "optimizer": (master + OPTIMIZER_STATE_BYTES[request.optimizer]) * request.trainable / shards[1],
             "overhead": request.overhead * card,
         },
         sample=request.sample or sample_bytes(request, gpu),
@@ -211,7 +212,7 @@ def _activations(model: Model, request: MemoryRequest, gpu: Gpu) -> float:
     wire = Link(bandwidth=1.0, latency=0.0)
     alone = Cluster(name="one", nodes=1, gpus_per_node=1, gpu=gpu, intra_node=wire, inter_node=wire)
     terms = memory_terms(Stages.first(Columns.of([one], workload, alone)), SiteFactors())
-    return float(sum(terms[name][0] for name in ("activations", "working", "logits")) * (1 + FRAGMENTS))
+    return float(sum(terms[name][0] for name in ("activations", "working", "logits")) * (1 + FRAGMENT_SHARE))
 
 
 def judged(claims: Mapping[str, float], request: MemoryRequest, budget: MemoryBudget) -> list[ClaimCheck]:

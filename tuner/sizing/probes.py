@@ -14,8 +14,8 @@ from tuner.core.domain import Cluster, MemoryKind, Topology, Workload
 from tuner.core.errors import InputError, NothingUsable
 from tuner.core.outcomes import Outcome
 from tuner.core.text import either
+from tuner.costmodel.constants import COMMUNICATOR_BYTES, CONTEXT_BYTES, FRAGMENT_SHARE, USABLE_SHARE
 from tuner.costmodel.estimate import CostModel
-from tuner.costmodel.memory import COMMUNICATOR, CONTEXT, FRAGMENTS, USABLE
 from tuner.launch.contract import Job, JobState, Launcher
 from tuner.launch.memory_probe import memory_of
 from tuner.sizing.fit import BatchOutcome, BatchResult
@@ -124,8 +124,8 @@ def held_back(kind: MemoryKind) -> dict[str, float]:
     """Return what memory figures of this kind leave out, as arguments of a grid: the context, and fragmentation."""
     if kind == "smi":
         return {}
-    beside = {"beside": CONTEXT + COMMUNICATOR}
-    return beside if kind == "reserved" else {**beside, "lost": FRAGMENTS}
+    beside = {"beside": CONTEXT_BYTES + COMMUNICATOR_BYTES}
+    return beside if kind == "reserved" else {**beside, "lost": FRAGMENT_SHARE}
 
 
 @dataclass(slots=True, kw_only=True)
@@ -208,7 +208,7 @@ _OUTCOMES: Final = ("OOM", "HUNG", "CRASHED", "TIMED_OUT", "CANCELLED")
 
 def usable_bytes(cluster: Cluster) -> float:
     """Return the bytes of a GPU that a process can use."""
-    return cluster.gpu.memory * USABLE
+    return cluster.gpu.memory * USABLE_SHARE
 
 
 def grid_for(

@@ -1,0 +1,38 @@
+"""Every constant of the cost model has a record."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+from tuner.costmodel import constants
+from tuner.costmodel.constants import RECORDS
+
+MODULES = ("flops", "kernels", "layer", "links", "memory", "memory_calibration", "residual_features", "stages", "time")
+
+
+def test_every_constant_has_a_unit_and_a_source() -> None:
+    """The record's value is the constant's own, and `no source` is said where none is known."""
+    names = {name for name in vars(constants) if name.isupper() and name not in ("RECORDS", "FITTED", "T")}
+    assert names == RECORDS.keys()
+    for name, record in RECORDS.items():
+        assert record.value is getattr(constants, name), name
+        assert record.unit, name
+        assert record.source, name
+        if record.interval is not None:
+            assert record.interval[0] <= record.value <= record.interval[1], name
+
+
+def test_no_module_of_the_model_keeps_a_number_of_its_own() -> None:
+    """A fitted or published number stands in `constants.py`, under a name that is imported."""
+    folder = Path(constants.__file__).parent
+    for module in MODULES:
+        for node in ast.parse((folder / f"{module}.py").read_text()).body:
+            if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
+                value = node.value
+                number = isinstance(value, ast.Constant) and isinstance(value.value, float)
+                assert not number or node.target.id in ALGORITHMS, f"{module}.{node.target.id}"
+
+
+ALGORITHMS = frozenset({"FAR"})
+"""Numbers that steer an algorithm and describe no machine."""
