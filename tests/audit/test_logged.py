@@ -78,6 +78,13 @@ def test_samples_a_second_that_are_rounded_are_believed(sound: str) -> None:
     assert found_in(log_of(*STEADY, samples_per_second=sound)) == []
 
 
+@pytest.mark.parametrize(("rate", "found"), [("8.27", []), ("8.29", ["samples"])])
+def test_samples_a_second_may_miss_by_a_percent_and_half_of_the_seconds_last_digit(rate: str, found: list[str]) -> None:
+    """2.0 s are known to 0.05 s, 2.5% of them, so that 8 samples a second are good up to 8.28."""
+    more = {"samples_per_second": rate, "elapsed_time_per_iteration_(s)": "2.0"}
+    assert [finding.check for finding in found_in(log_of(*STEADY, **more))] == found
+
+
 def test_few_iterations_tell_no_outlier() -> None:
     """Of four after the first nobody knows what is usual."""
     assert found_in(log_of(9.0, 2.0, 2.0, 4.0, 2.0)) == []

@@ -51,7 +51,7 @@ def compare(space: Space, model: CostModel, as_json: bool, **given: Any) -> None
     from tuner.sizing.compare import by_model
 
     made = _options(space, model, given)
-    if not any(each.best for each in made):
+    if not any(option.best for option in made):
         raise NothingUsable("no option fits a batch of one sample; shard more or enable recompute.")
     groups = by_model(made)
     if given["plot"]:
@@ -73,14 +73,14 @@ def _options(space: Space, model: CostModel, given: dict[str, Any]) -> list[Opti
     from tuner.sizing.options import asked_rows, options, stacked
     from tuner.space.axes import parse_setting
 
-    asked = click.get_current_context().params
-    settings = [parse_setting(text) for text in asked["settings"]]
+    arguments = click.get_current_context().params
+    settings = [parse_setting(text) for text in arguments["settings"]]
     axes = [axis for axis, values in settings if len(values) > 1] or ["tp"]
     if given["table"]:
         table = read(given["table"], given["defaults"])
-        named = space.workload.model if asked["model"] else None
-        rows = asked_rows(table.rows, group=None, model=named, settings=asked["settings"])
-        made = by_table(rows, axes=axes, global_batch=asked["global_batch"], margin=given["margin"])
+        named = space.workload.model if arguments["model"] else None
+        rows = asked_rows(table.rows, group=None, model=named, settings=arguments["settings"])
+        made = by_table(rows, axes=axes, global_batch=arguments["global_batch"], margin=given["margin"])
         if not made:
             raise NothingUsable(f"{table.name} has no row that matches the model and settings.")
         return made
@@ -97,7 +97,7 @@ def _options(space: Space, model: CostModel, given: dict[str, Any]) -> list[Opti
             model,
             axes=axes,
             batches=batch_steps(given["step"], given["most"]),
-            global_batch=asked["global_batch"],
+            global_batch=arguments["global_batch"],
             margin=given["margin"],
         )
     return made
@@ -114,7 +114,7 @@ def _row(option: Option) -> tuple[object, ...]:
     if best is None:
         return (option.label, option.topology.dp, "none", *[""] * 8)
     peak, more = option.answer.peak, option.next_would_fit
-    seen = next(each for each in option.answer.found.attempts if each.micro_batch == best.micro_batch)
+    seen = next(attempt for attempt in option.answer.found.attempts if attempt.micro_batch == best.micro_batch)
     return (
         option.label,
         option.topology.dp,
@@ -147,7 +147,7 @@ def _print_text(groups: list[list[Option]], model: CostModel, source: str) -> No
         "GiB/sequence",
         "Next",
     )
-    rows = [(_title(each), *_row(each)) for own in groups for each in own]
+    rows = [(_title(option), *_row(option)) for own in groups for option in own]
     print_table(("Model", *headers), rows, left=("Model", "Option", "Next"), spare=("Next", "GiB/sequence"))
     origin = "Measured by the table" if source == "table" else "Estimates, not measurements"
     print(f"\n{origin}. A + marks the largest batch tried: larger ones may fit.")
@@ -171,7 +171,7 @@ def _print_why(own: list[Option], model: CostModel) -> None:
     """Print how the best option of a model compares with each other one: at matched batches, and by term."""
     from tuner.sizing.compare import apart, matched, reasons
 
-    ranked = sorted(own, key=lambda each: -(each.fastest.tokens_per_second if each.fastest else 0.0))
+    ranked = sorted(own, key=lambda option: -(option.fastest.tokens_per_second if option.fastest else 0.0))
     first = ranked[0]
     for other in ranked[1:]:
         pairs = matched(first, other)
@@ -180,8 +180,8 @@ def _print_why(own: list[Option], model: CostModel) -> None:
             print("  no batch size in common")
             continue
         for word, ratios in (
-            ("the time", [each.slower for each in pairs if each.slower]),
-            ("the memory", [each.fuller for each in pairs if each.fuller]),
+            ("the time", [pair.slower for pair in pairs if pair.slower]),
+            ("the memory", [pair.fuller for pair in pairs if pair.fuller]),
         ):
             if ratios:
                 print(
@@ -211,23 +211,23 @@ def _print_json(groups: list[list[Option]], model: CostModel, source: str, writt
     documents = []
     for own in groups:
         ways = []
-        for each in own:
-            best = each.best
+        for option in own:
+            best = option.best
             ways.append(
                 {
-                    "way": each.label,
-                    "key": each.topology.key,
-                    "dp": each.topology.dp,
+                    "way": option.label,
+                    "key": option.topology.key,
+                    "dp": option.topology.dp,
                     "max_global_batch": best.step_batch if best else 0,
-                    "max_tried": each.answer.found.open_end,
-                    "next_by_the_line": each.next_would_fit,
+                    "max_tried": option.answer.found.open_end,
+                    "next_by_the_line": option.next_would_fit,
                     "local_batch": best.micro_batch if best else 0,
                     "acc_steps": best.acc_steps if best else None,
                     "tokens_per_second": best.tokens_per_second if best else None,
                     "days": best.days if best else None,
-                    "fastest_batch": each.fastest.step_batch if each.fastest else None,
-                    "peak_memory_gib": each.answer.peak / _GIB if each.answer.peak else None,
-                    "answer": answer_document(each.answer),
+                    "fastest_batch": option.fastest.step_batch if option.fastest else None,
+                    "peak_memory_gib": option.answer.peak / _GIB if option.answer.peak else None,
+                    "answer": answer_document(option.answer),
                 }
             )
         pairs = []
@@ -266,7 +266,7 @@ def _plot(groups: list[list[Option]], path: str) -> None:
         Panel(
             title=_title(own[0]),
             usable=own[0].answer.usable / _GIB,
-            curves=tuple(curve(each.answer, each.label, scale=each.topology.dp) for each in own),
+            curves=tuple(curve(option.answer, option.label, scale=option.topology.dp) for option in own),
         )
         for own in groups
     ]
@@ -284,14 +284,14 @@ def _export(groups: list[list[Option]], folder: str) -> list[str]:
     from tuner.launch.ds_config import ds_config
 
     written = []
-    asked = click.get_current_context().params["global_batch"]
+    global_batch = click.get_current_context().params["global_batch"]
     for own in groups:
-        ranked = [each for each in own if each.fastest]
+        ranked = [option for option in own if option.fastest]
         if not ranked:
             continue
-        best = max(ranked, key=lambda each: each.fastest.tokens_per_second)
+        best = max(ranked, key=lambda option: option.fastest.tokens_per_second)
         step = best.fastest.step_batch
-        batch = asked if asked and asked % step == 0 else step
+        batch = global_batch if global_batch and global_batch % step == 0 else step
         workload = replace(best.workload, global_batch=batch)
         topology = replace(best.topology, micro_batch=best.fastest.micro_batch)
         files = fsdp_files(workload, topology, best.cluster)

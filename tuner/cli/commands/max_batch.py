@@ -159,9 +159,9 @@ def _by_table(space: Space, given: dict[str, Any]) -> MaxBatchResult:
     from tuner.sizing.probes import held_back, only_series, usable_bytes
 
     table = read(given["table"], given["defaults"])
-    asked = click.get_current_context().params
-    named = space.workload.model if asked["model"] else None
-    rows = asked_rows(table.rows, group=given["group"], model=named, settings=asked["settings"])
+    arguments = click.get_current_context().params
+    named = space.workload.model if arguments["model"] else None
+    rows = asked_rows(table.rows, group=given["group"], model=named, settings=arguments["settings"])
     series = only_series(table, rows)
     batches: Any = series.batches
     if given["step"] or given["most"]:
@@ -171,7 +171,9 @@ def _by_table(space: Space, given: dict[str, Any]) -> MaxBatchResult:
             raise InputError(f"{table.name} has no batch that --step {given['step']} allows; it has {series.batches}.")
     run = series.first
     workload = replace(
-        run.workload, global_batch=asked["global_batch"] or run.workload.global_batch, tokens=asked["tokens"] or 0.0
+        run.workload,
+        global_batch=arguments["global_batch"] or run.workload.global_batch,
+        tokens=arguments["tokens"] or 0.0,
     )
     described = replace(space, workload=workload, cluster=run.cluster)
     usable = given["limit"] * 2**30 if given["limit"] else usable_bytes(run.cluster)
@@ -241,7 +243,7 @@ def _answer(
     )
     found = look_for(given["strategy"], grid, probe)
     workload = space.workload
-    asked = click.get_current_context().params["global_batch"]
+    global_batch = click.get_current_context().params["global_batch"]
     return answer(
         found,
         source=source,
@@ -252,7 +254,7 @@ def _answer(
         margin=given["margin"],
         dp=dp,
         seq=workload.model.seq,
-        global_batch=asked,
+        global_batch=global_batch,
         tokens=workload.training_tokens,
     )
 

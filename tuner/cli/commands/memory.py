@@ -118,7 +118,7 @@ def memory(as_json: bool, **given: Any) -> None:
     )
     gpus = [catalog.gpu(name.strip()) for name in given["gpu"].split(",")]
     made = side_by_side(plan, gpus, most=given["gpus"], target=given["target"], decimal=given["decimal"])
-    first = next(each for each in made if each.ranks == 1)
+    first = next(budget for budget in made if budget.ranks == 1)
     verdicts = judged(_claims(given["claims"]), plan, first)
     written = _export(given["target_path"], made) if given["target_path"] else []
     if as_json:
@@ -161,17 +161,17 @@ def _export(path: str, made: list[MemoryBudget]) -> list[str]:
     fragments = {
         gpu: batch_fragment(
             gpu,
-            next(each.target for each in made if each.gpu == gpu),
-            [(each.ranks, each.recommended) for each in made if each.gpu == gpu],
+            next(budget.target for budget in made if budget.gpu == gpu),
+            [(budget.ranks, budget.recommended) for budget in made if budget.gpu == gpu],
         )
-        for gpu in dict.fromkeys(each.gpu for each in made)
+        for gpu in dict.fromkeys(budget.gpu for budget in made)
     }
     chosen = Path(path)
     if chosen.suffix in (".yaml", ".yml"):
         if len(fragments) > 1:
             raise InputError(f"--export {path} is one file, but --gpu names {len(fragments)} GPUs; give a folder.")
-        return [str(each) for each in write_files(chosen.parent, {chosen.name: next(iter(fragments.values()))})]
-    return [str(each) for each in write_files(chosen, {f"{gpu}.yaml": text for gpu, text in fragments.items()})]
+        return [str(file) for file in write_files(chosen.parent, {chosen.name: next(iter(fragments.values()))})]
+    return [str(file) for file in write_files(chosen, {f"{gpu}.yaml": text for gpu, text in fragments.items()})]
 
 
 def _print_json(plan: MemoryRequest, made: list[MemoryBudget], verdicts: list[ClaimCheck], written: list[str]) -> None:
@@ -181,29 +181,31 @@ def _print_json(plan: MemoryRequest, made: list[MemoryBudget], verdicts: list[Cl
     print_json(
         "memory",
         {
-            "frozen": [{"name": each.name, "parameters": each.parameters} for each in plan.frozen],
+            "frozen": [{"name": part.name, "parameters": part.parameters} for part in plan.frozen],
             "trainable": plan.trainable,
             "optimizer": plan.optimizer,
             "precision": plan.precision,
             "checkpointing": plan.checkpointing,
             "budgets": [
                 {
-                    "gpu": each.gpu,
-                    "gpus": each.ranks,
-                    "card_gib": each.card / gib,
-                    "target": each.target,
-                    "components_gib": {name: size / gib for name, size in each.components.items()},
-                    "left_gib": each.left / gib,
-                    "sample_gib": each.sample / gib,
-                    "largest_batch": each.largest(),
-                    "recommended_batch": each.recommended,
-                    "margin": each.margin,
-                    "effective_batch": each.recommended * each.ranks,
-                    "used": each.used(each.recommended),
+                    "gpu": budget.gpu,
+                    "gpus": budget.ranks,
+                    "card_gib": budget.card / gib,
+                    "target": budget.target,
+                    "components_gib": {name: size / gib for name, size in budget.components.items()},
+                    "left_gib": budget.left / gib,
+                    "sample_gib": budget.sample / gib,
+                    "largest_batch": budget.largest(),
+                    "recommended_batch": budget.recommended,
+                    "margin": budget.margin,
+                    "effective_batch": budget.recommended * budget.ranks,
+                    "used": budget.used(budget.recommended),
                 }
-                for each in made
+                for budget in made
             ],
-            "claims": [{"claim": each.claim, "closes": each.closes, "sentence": each.sentence} for each in verdicts],
+            "claims": [
+                {"claim": check.claim, "closes": check.closes, "sentence": check.sentence} for check in verdicts
+            ],
             "written": written,
         },
     )
@@ -221,22 +223,22 @@ def _print_text(
     from tuner.sizing.memory_budget import COMPONENTS
 
     scale, word = unit
-    first = [each for each in made if each.ranks == 1]
+    first = [budget for budget in made if budget.ranks == 1]
     what = {
-        "frozen": " + ".join(each.name for each in plan.frozen) or "none",
+        "frozen": " + ".join(part.name for part in plan.frozen) or "none",
         "trainable": f"{plan.trainable / 1e6:,.4g}M parameters, {plan.precision}",
         "gradients": plan.precision,
         "optimizer": plan.optimizer,
         "overhead": f"{100 * plan.overhead:.0f}% of GPU memory",
     }
     rows: list[tuple[object, ...]] = [
-        (name, *(f"{each.components[name] / scale:.1f}" for each in first), what[name]) for name in COMPONENTS
+        (name, *(f"{budget.components[name] / scale:.1f}" for budget in first), what[name]) for name in COMPONENTS
     ]
     rows += [
-        ("left", *(f"{each.left / scale:.1f}" for each in first), "for activations"),
-        ("card", *(f"{each.card / scale:.1f}" for each in first), word),
+        ("left", *(f"{budget.left / scale:.1f}" for budget in first), "for activations"),
+        ("card", *(f"{budget.card / scale:.1f}" for budget in first), word),
     ]
-    print_table((word, *(each.gpu for each in first), "What"), rows, left=(word, "What"))
+    print_table((word, *(budget.gpu for budget in first), "What"), rows, left=(word, "What"))
     print()
     if not first[0].sample:
         print("The activation memory of a sample is unknown: no frozen model has a known shape. Pass --sample SIZE.")
@@ -256,16 +258,16 @@ def _print_batches(made: list[MemoryBudget], scale: float, word: str) -> None:
         ("GPUs", "GPU", "Largest", "Recommended", "Margin", "Total batch", "Used", f"{word} per sample"),
         [
             (
-                each.ranks,
-                each.gpu,
-                each.largest(),
-                each.recommended,
-                f"{100 * each.margin:.0f}%",
-                each.recommended * each.ranks,
-                f"{100 * each.used(each.recommended):.0f}%",
-                f"{each.sample / scale:.3f}",
+                budget.ranks,
+                budget.gpu,
+                budget.largest(),
+                budget.recommended,
+                f"{100 * budget.margin:.0f}%",
+                budget.recommended * budget.ranks,
+                f"{100 * budget.used(budget.recommended):.0f}%",
+                f"{budget.sample / scale:.3f}",
             )
-            for each in made
+            for budget in made
         ],
         left=("GPU",),
     )
