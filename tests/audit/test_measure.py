@@ -325,3 +325,15 @@ def test_the_plain_formula_is_the_published_one() -> None:
     plain = [flops for name, flops in by_name.items() if name.startswith("the formula of a plain GPT")]
     assert plain[0] == pytest.approx(expected)
     assert plain[1] == pytest.approx(expected * 4 / 3)
+
+
+@pytest.mark.parametrize(("printed", "differs"), [("113", False), ("115", True)])
+def test_tflops_differ_beyond_half_a_percent_and_half_of_their_last_digits(
+    printed: str, differs: bool, tmp_path: Path, run: Run
+) -> None:
+    """The time gives 112.49: 113 is 0.45% more, and 115 is 2.2% more, where rounding allows 0.43%."""
+    text = Path(EXAMPLE).read_text()
+    assert "108.31" in text
+    (tmp_path / "printed.log").write_text(text.replace("108.31", printed))
+    found = document(run, str(tmp_path / "printed.log"), KEY)
+    assert (found["difference"] is not None) == differs
