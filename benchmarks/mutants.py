@@ -237,9 +237,9 @@ def stages_of(mutant: Mutant, source: str, coverage: CoverageMap, collected: Seq
     executing = coverage.executing(mutant, source)
     own = f"tests/{mutant.package}/"
     known = set(coverage.tests)
-    near = [test for test in collected if test.startswith(own) and (test in executing or test not in known)]
-    if mutant.path not in coverage.files:
-        near = [test for test in collected if test.startswith(own)]
+    near = [test for test in collected if test.startswith(own)]
+    if executing:  # else the file is new, or runs in processes that coverage.py does not follow
+        near = [test for test in near if test in executing or test not in known]
     far = [test for test in collected if not test.startswith(own) and test in executing]
     return [sorted(stage, key=lambda test: coverage.seconds.get(test, 0.0)) for stage in (near, far)]
 

@@ -28,7 +28,18 @@ OUTPUT_CALLS: Final = {
     *("print", "echo", "secho", "log", "debug", "info", "warning", "error", "warn", "note", "cast", "overload"),
     *("TypeVar", "NewType", "ParamSpec", "namedtuple"),
 }
-COMMUTATIVE_CALLS: Final = {"max", "min", "maximum", "minimum", "gcd", "lcm", "isclose", "hypot", "logaddexp"}
+COMMUTATIVE_CALLS: Final = {
+    "max",
+    "min",
+    "maximum",
+    "minimum",
+    "gcd",
+    "lcm",
+    "isclose",
+    "hypot",
+    "logaddexp",
+    "suppress",
+}
 """Swapping their arguments changes nothing."""
 TEXT: Final = (ast.JoinedStr, ast.List, ast.Tuple, ast.ListComp)
 
