@@ -1,0 +1,25 @@
+"""Quantities that rules compare."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from tests.workers import ONE, WORKLOAD
+from tuner.core.catalog import catalog
+from tuner.core.columns import Columns
+from tuner.core.domain import Attention
+from tuner.space.rules.quantities import longest_flash_head, softmax_block
+
+
+@pytest.mark.parametrize(("attention", "width"), [("flash1", 128), ("flash2", 256)])
+def test_the_widest_head_of_each_flash_attention(attention: Attention, width: int) -> None:
+    cluster = next(iter(catalog().cluster.values()))
+    columns = Columns.of([ONE], replace(WORKLOAD, attention=attention), cluster)
+    assert longest_flash_head(columns) == width
+
+
+@pytest.mark.parametrize(("seq", "batches"), [(64, 8), (128, 8), (129, 4), (2048, 4)])
+def test_a_block_of_the_fused_softmax_takes_two_rows_a_warp_up_to_128_keys(seq: int, batches: int) -> None:
+    assert softmax_block(seq) == batches
