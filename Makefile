@@ -16,8 +16,8 @@ help:             ## show this list
 run: $(VENV)/.ready-to-run  ## search 48 nodes of a simulated cluster
 	$(BIN)/tuner optimize --nodes 48 --budget 40
 
-test: $(VENV)/.ready-to-test  ## run the fast tests
-	$(BIN)/python -m pytest $(FAST)
+test: $(VENV)/.ready-to-test  ## run the fast tests, two at a time
+	$(BIN)/python -m pytest $(FAST) -n 2 --dist loadfile
 
 check: lint types test-all  ## lint, types and all tests but those of a cluster
 

@@ -8,7 +8,7 @@ import pytest
 
 from tests.found_studies import study_in
 from tuner.core.errors import InputError
-from tuner.study.warm_start import existing, learnt_from_study
+from tuner.study.warm_start import calibration_from_study, existing
 
 
 def test_a_calibration_remembers_every_measurement_of_the_study(tmp_path: Path) -> None:
@@ -16,23 +16,23 @@ def test_a_calibration_remembers_every_measurement_of_the_study(tmp_path: Path) 
     study = existing("drifting", runs=runs, storage=None)
     measured = sum(trial.measured for trial in study.trials())
     study.close()
-    calibration = learnt_from_study("drifting", runs=runs, storage=None)
+    calibration = calibration_from_study("drifting", runs=runs, storage=None)
     assert len(calibration.residual) == measured > 5
 
 
 def test_a_calibration_estimates_for_the_speed_at_which_the_study_ended(tmp_path: Path) -> None:
     """The cluster of one study changed its speed; that of the other kept it."""
-    changed = learnt_from_study("drifting", runs=study_in(tmp_path, "drifting"), storage=None)
-    steady = learnt_from_study("bloom-48", runs=study_in(tmp_path, "bloom-48"), storage=None)
+    changed = calibration_from_study("drifting", runs=study_in(tmp_path, "drifting"), storage=None)
+    steady = calibration_from_study("bloom-48", runs=study_in(tmp_path, "bloom-48"), storage=None)
     assert changed.era != ""
     assert steady.era == ""
 
 
 def test_a_replayed_study_refers_to_its_table(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="replays a table"):
-        learnt_from_study("replayed", runs=study_in(tmp_path, "replayed"), storage=None)
+    with pytest.raises(InputError, match="replayed a table"):
+        calibration_from_study("replayed", runs=study_in(tmp_path, "replayed"), storage=None)
 
 
 def test_an_unknown_study_is_refused_with_those_that_exist(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="has bloom-48"):
-        learnt_from_study("other", runs=study_in(tmp_path, "bloom-48"), storage=None)
+    with pytest.raises(InputError, match="bloom-48"):
+        calibration_from_study("other", runs=study_in(tmp_path, "bloom-48"), storage=None)
