@@ -29,4 +29,4 @@ def test_a_figure_is_rounded_by_half_of_its_last_digit() -> None:
     assert row.rounding("sec_per_iter") == pytest.approx(0.05 / 10)
     assert row.rounding("tflops") == pytest.approx(0.5 / 100)
     assert row.rounding("mem_gib") == 0.0
-    assert row.says("sec_per_iter") == "10.0"
+    assert row.text("sec_per_iter") == "10.0"

@@ -17,7 +17,8 @@ def test_four_points_make_the_line_of_least_squares_with_its_standard_error() ->
     """Slope 2.1 and offset 1 leave residuals of -0.1, -0.2, 0.7 and -0.4 over two degrees of freedom."""
     line = fitted([result(1, 3.0), result(2, 5.0), result(3, 8.0), result(4, 9.0)])
     assert line
-    assert (line.per_sample, line.at_zero, line.points) == (pytest.approx(2.1), pytest.approx(1.0), 4)
+    assert (line.per_sample, line.at_zero) == pytest.approx((2.1, 1.0))
+    assert line.points == 4
     assert line.stderr == pytest.approx(sqrt(0.7 / 2 / 5))
     assert line.at(10) == pytest.approx(22.0)
     assert line.largest(22.0) == pytest.approx(10.0)
@@ -34,7 +35,9 @@ def test_two_points_leave_no_error_to_estimate_and_one_makes_no_line() -> None:
 def test_a_batch_slower_than_the_line_through_the_two_before_it_is_under_pressure() -> None:
     """One second more for each sample makes three expected, and four were measured."""
     (found,) = pressures([result(1, 1.0, 1.0), result(2, 2.0, 2.0), result(3, 6.0, 4.0)], usable=8.0)
-    assert (found.micro_batch, found.slower, found.share) == (3, pytest.approx(1 / 3), pytest.approx(0.75))
+    assert found.micro_batch == 3
+    assert found.slower == pytest.approx(1 / 3)
+    assert found.share == pytest.approx(0.75)
     assert pressures([result(1, 1.0, 1.0), result(2, 2.0, 2.0), result(3, 6.0, 3.0)], usable=8.0) == []
 
 

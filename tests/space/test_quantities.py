@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from tests.workers import ONE, WORKLOAD
-from tuner.core.catalog import catalog
+from tuner.core.catalog import cluster
 from tuner.core.columns import Columns
 from tuner.core.domain import Attention
 from tuner.space.rules.quantities import longest_flash_head, softmax_block
@@ -15,8 +15,7 @@ from tuner.space.rules.quantities import longest_flash_head, softmax_block
 
 @pytest.mark.parametrize(("attention", "width"), [("flash1", 128), ("flash2", 256)])
 def test_the_widest_head_of_each_flash_attention(attention: Attention, width: int) -> None:
-    cluster = next(iter(catalog().cluster.values()))
-    columns = Columns.of([ONE], replace(WORKLOAD, attention=attention), cluster)
+    columns = Columns.of([ONE], replace(WORKLOAD, attention=attention), cluster("bloom-48"))
     assert longest_flash_head(columns) == width
 
 
