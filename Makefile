@@ -5,7 +5,7 @@ VENV ?= .venv
 PIP_ARGS ?=
 BIN := $(VENV)/bin
 PYTHONS ?= $(or $(sort $(wildcard $(HOME)/.pyenv/versions/3.1[0-9].*/bin/python)),python3.10 python3.11 python3.12 python3.13)
-TORCH_FREE := pytest hypothesis pyyaml
+TORCH_FREE := pytest hypothesis pytest-xdist pyyaml
 FAST := -m "not slow and not cluster"
 
 .PHONY: help run test check lint types test-all test-cluster test-lowest test-pythons bench accuracy hooks docs clean
@@ -39,15 +39,15 @@ test-cluster: $(VENV)/.ready-to-test  ## install and start a real Slurm of four 
 test-lowest: $(VENV)/.ready-to-test  ## run the fast tests with the lowest versions that pyproject.toml allows, without torch
 	$(BIN)/uv venv --quiet --clear --python $(firstword $(PYTHONS)) .venv-lowest
 	$(BIN)/uv pip install --quiet --python .venv-lowest/bin/python --resolution lowest-direct --editable . \
-		"pytest>=8.3" "hypothesis>=6.120" "pyyaml>=6.0.1"
-	.venv-lowest/bin/python -m pytest -q -W default $(FAST)
+		"pytest>=8.3" "hypothesis>=6.120" "pytest-xdist>=3.6" "pyyaml>=6.0.1"
+	.venv-lowest/bin/python -m pytest -q -W default $(FAST) -n 2 --dist loadfile
 
 test-pythons: $(VENV)/.ready-to-test  ## run the fast tests without torch on each of PYTHONS
 	set -e; for python in $(PYTHONS); do \
 		$(BIN)/uv venv --quiet --clear --python $$python .venv-python; \
 		$(BIN)/uv pip install --quiet --python .venv-python/bin/python --editable . $(TORCH_FREE); \
 		.venv-python/bin/python --version; \
-		.venv-python/bin/python -m pytest -q $(FAST); \
+		.venv-python/bin/python -m pytest -q $(FAST) -n 2 --dist loadfile; \
 	done
 
 bench: $(VENV)/.ready-to-run  ## speed, as figures and ratios of one run
