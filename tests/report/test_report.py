@@ -34,7 +34,7 @@ from tuner.report.plot_data import (
     time_breakdowns,
 )
 from tuner.report.style import look
-from tuner.report.summary import cost_breakdown, summary
+from tuner.report.summary import _lead, cost_breakdown, summary
 from tuner.report.tables import HEADERS, measurements, table
 from tuner.report.write import write_report
 from tuner.study.drift import SpeedPeriod
@@ -500,3 +500,14 @@ def test_the_next_command_that_is_printed_finds_the_study(run: Run, tmp_path: Pa
     said = run("report", "bloom-48", "--runs", str(elsewhere))
     command = said.out.splitlines()[-1].removeprefix("next: ")
     assert run(*shlex.split(command)[1:]).code == 0
+
+
+def test_the_lead_over_the_first_topology_measured_is_a_share_of_its_days() -> None:
+    """1 - leader / first."""
+    study = opened("replayed")
+    candidate = next(trial for trial in study.launched if trial.measured).proposal.candidate
+    first = replace(next(ranked for ranked in study.ranking if ranked.candidate == candidate), days=2000.0)
+    others = [replace(ranked, days=days) for ranked, days in zip(study.ranking[1:3], (1000.0, 1250.0), strict=True)]
+    sentence = _lead(replace(study, ranking=(*others, first)))
+    assert "takes 20.0% (250.0 days) less time than the runner-up" in sentence
+    assert f"and 50.0% less than {first.key}, the first topology measured" in sentence
