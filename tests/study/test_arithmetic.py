@@ -1,0 +1,111 @@
+"""The numbers of drift, noise, pruning, cost and the watchdog, worked out by hand."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from tuner.core.outcomes import Measurement, Outcome
+from tuner.launch.contract import JobResult, JobState, JobStatus
+from tuner.search.pruner import Referee
+from tuner.study import drift
+from tuner.study.drift import SpeedPeriod
+from tuner.study.limits import Limits
+from tuner.study.ranking import RankedTrial, noise, rivals
+from tuner.study.scheduler import job_node_hours
+from tuner.study.store.trial import Proposal, Trial
+from tuner.study.watchdog import Watchdog, verdict
+
+
+def trial(number: int, candidate: int, seconds: float, repeat: int = 0) -> Trial:
+    """A measured trial."""
+    proposal = Proposal(key=str(candidate), params={}, topology={}, candidate=candidate, repeat=repeat)
+    return Trial(
+        number=number,
+        proposal=proposal,
+        result=JobResult(outcome=Outcome.MEASURED, measurement=Measurement(seconds=seconds)),
+    )
+
+
+def test_a_speed_period_begins_with_its_first_trial() -> None:
+    """Trial `first` is in it, the one before is not; the next trial is in the last one."""
+    periods = [SpeedPeriod(first=3, factor=1.1), SpeedPeriod(first=7, factor=0.9)]
+    names = [drift.label(number, periods, "") for number in (0, 2, 3, 6, 7, 99)]
+    assert names == ["", "", "era 2", "era 2", "era 3", "era 3"]
+    assert drift.label(4, periods, "june") == "june 2"
+    assert drift.present(periods, "june") == "june 3"
+    assert drift.present([], "june") == "june"
+
+
+def test_noise_weighs_its_assumption_as_six_repeats() -> None:
+    """sqrt((6 x 0.01^2 + 2 x 0.02^2) / (6 + 1)) for two runs at exp(-0.02) and exp(0.02)."""
+    runs = [trial(0, 1, math.exp(-0.02)), trial(1, 1, math.exp(0.02)), trial(2, 2, 5.0)]
+    assert noise(runs, usual=0.01) == pytest.approx(math.sqrt((6 * 0.01**2 + 2 * 0.02**2) / 7))
+    assert noise(runs, {0: "a", 1: "b"}, usual=0.01) == pytest.approx(math.sqrt(6 * 0.01**2 / 6))
+
+
+def test_drift_is_found_where_a_repeat_is_slower_by_more_than_three_deviations() -> None:
+    """10% is drift from the repeat on, with exactly that factor; 2% under 1% noise is neither drift nor suspicion."""
+    first = [trial(0, 1, 10.0), trial(1, 2, 20.0)]
+    found = drift.detect([*first, trial(2, 1, 11.0, repeat=1)], [], lambda firsts: sum(firsts), usual=0.01)
+    assert found.speed_periods is not None
+    (period,) = found.speed_periods
+    assert period.first == 2, "the likelier of its two possible starts"
+    assert period.factor == pytest.approx(1.1)
+    calm = drift.detect([*first, trial(2, 1, 10.2, repeat=1)], [], lambda _firsts: 0.0, usual=0.01)
+    assert (calm.speed_periods, calm.suspected) == (None, False)
+    doubt = drift.detect([*first, trial(2, 1, 10.35, repeat=1)], [], lambda _firsts: 0.0, usual=0.01)
+    assert (doubt.speed_periods, doubt.suspected) == (None, True)
+
+
+def test_a_job_is_pruned_beyond_the_allowance_and_not_at_it() -> None:
+    """With 3% allowed and 100 days as the best, 102.9 days go on and 103.1 are stopped."""
+    referee = Referee(0.03)
+    assert not referee.stops(1e9, 2)
+    referee.measured(100.0)
+    assert not referee.stops(102.9, 2)
+    assert referee.stops(103.1, 2)
+
+
+def test_the_cost_of_a_job_is_its_start_and_its_measured_iterations() -> None:
+    """(120 + 2 x 30) x 4 / 3600 before any job, and with the median start of 10, 20 and 90 s afterwards."""
+    assert job_node_hours(seconds=30.0, starts=[], iterations=3, nodes=4) == pytest.approx(180 * 4 / 3600)
+    assert job_node_hours(seconds=30.0, starts=[90, 10, 20], iterations=3, nodes=4) == pytest.approx(80 * 4 / 3600)
+
+
+def test_rivals_are_those_with_a_chance_of_a_fortieth() -> None:
+    """The likeliest first; the leader is not its own rival."""
+    ranking = [
+        RankedTrial(
+            candidate=i, key=str(i), seconds=1, days=1, low=1, high=1, runs=1, trials=(i,), chance_sooner=chance
+        )
+        for i, chance in enumerate((0.0, 0.024, 0.025, 0.4))
+    ]
+    assert [ranked.key for ranked in rivals(ranking)] == ["3", "2"]
+
+
+def test_the_watchdog_waits_six_iterations_and_three_starts() -> None:
+    """Iterations of 10 s: 60 s, and 60 + 3 x 50 s for the first; a short one never less than 30 s."""
+    watch = Watchdog.of(10.0, [50.0, 20.0])
+    assert (watch.step, watch.start) == (60.0, 210.0)
+    assert (Watchdog.of(1.0, []).step, Watchdog.of(1.0, []).start) == (30.0, 930.0)
+    seen = watch.seen(JobStatus(state=JobState.RUNNING, began=0.0, iterations=1, seconds_in=8.0, share=0.5, moved=5), 9)
+    assert (seen.stalled, seen.next_look) == (4.0, 2.5)
+    asked: list[tuple[float, int]] = []
+
+    def cannot_win(least: float, number: int) -> bool:
+        asked.append((least, number))
+        return True
+
+    decided = verdict(seen, cannot_win, (2,))
+    ((least, number),) = asked
+    assert (least, number) == (0.95 * 16.0, 2)
+    assert decided is not None
+    assert (decided.outcome, decided.forecast) == (Outcome.PRUNED, 16.0)
+
+
+def test_the_final_round_is_a_seventh_of_the_budget() -> None:
+    """15% of 40 jobs are 6; a budget of 6 has none, one of 7 has two."""
+    assert [(Limits(budget=n).final, Limits(budget=n).search) for n in (6, 7, 40)] == [(0, 6), (2, 5), (6, 34)]
+    assert [Limits(budget=n).reference_interval for n in (7, 40)] == [6, 8]
