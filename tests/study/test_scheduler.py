@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -15,7 +16,7 @@ from tests.strategies import shown
 from tests.study.test_drift import a_thousand
 from tuner.core.outcomes import Outcome
 from tuner.costmodel.normal import below, density
-from tuner.launch.contract import JobState, JobStatus
+from tuner.launch.contract import JobResult, JobState, JobStatus
 from tuner.launch.virtual.ground_truth import GroundTruth
 from tuner.search.acquisition import FIRST_LOOK, LOSS, RISK, choose
 from tuner.search.candidates import CandidatePool
@@ -23,9 +24,10 @@ from tuner.search.surrogate import Observation, Surrogate, Trust
 from tuner.space.build import space_for
 from tuner.study.limits import CPU_TRUST, Limits
 from tuner.study.result import StudyResult
+from tuner.study.scheduler import next_repeat
 from tuner.study.settings import StudySettings
 from tuner.study.setup import open_loop
-from tuner.study.store.trial import Trial
+from tuner.study.store.trial import Proposal, Trial
 from tuner.study.watchdog import MAX_STALLED_ITERATIONS, MAX_START_RATIO, Watchdog, verdict
 
 ANY_SITE = ("dp-multiple-of-4", "batch-multiple-of-32")
@@ -209,3 +211,16 @@ def test_a_job_is_pruned_only_while_a_measured_iteration_runs() -> None:
         status = JobStatus(state=JobState.RUNNING, began=0.0, iterations=iterations, seconds_in=20.0, moved=19.0)
         decided = verdict(watch.seen(status, 20.0), lambda seconds, _iteration: seconds > 15, (2,))
         assert (decided is not None and decided.outcome is Outcome.PRUNED) == pruned
+
+
+@pytest.mark.parametrize(("repeats", "following"), [([], 0), ([0], 1), ([0, 1], 2), ([0, 2], 3)])
+def test_a_repeat_never_takes_a_number_that_a_launched_trial_has(repeats: list[int], following: int) -> None:
+    """A withdrawn trial leaves a gap; a number that is taken would be refused and proposed for ever."""
+    proposal = Proposal(key="tp1", params={}, topology={}, candidate=7)
+    trials = [
+        Trial(number=number, proposal=replace(proposal, repeat=repeat))
+        for number, repeat in enumerate(repeats, start=1)
+    ]
+    withdrawn = Trial(number=8, proposal=replace(proposal, repeat=9), result=JobResult(outcome=Outcome.REJECTED))
+    other = Trial(number=9, proposal=replace(proposal, candidate=8, repeat=5))
+    assert next_repeat(7, [*trials, withdrawn, other]) == following

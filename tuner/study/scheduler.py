@@ -18,7 +18,7 @@ from tuner.study.limits import MIN_EXPECTED_GAIN, Limits
 from tuner.study.ranking import INTERVAL, rivals
 from tuner.study.state import StudyState
 from tuner.study.store.owner import this_worker
-from tuner.study.store.trial import Proposal, ProposalKind
+from tuner.study.store.trial import Proposal, ProposalKind, Trial
 
 DEFAULT_START_SECONDS: Final = 120.0
 """Seconds until the end of a job's first iteration, before any job was measured."""
@@ -187,7 +187,7 @@ class Scheduler:
             params=state.space.values(candidate),
             topology=topology_document(topology),
             kind=kind,
-            repeat=sum(trial.proposal.candidate == candidate for trial in state.trials if trial.launched),
+            repeat=next_repeat(candidate, state.trials),
             setting=state.pool.part(candidate),
             why=why,
             estimate_sec=math.exp(mean),
@@ -225,3 +225,12 @@ def job_node_hours(*, seconds: float, starts: Sequence[float], iterations: int, 
     """
     start = float(np.median(starts)) if starts else DEFAULT_START_SECONDS
     return (start + seconds * (iterations - 1)) * nodes / 3600
+
+
+def next_repeat(candidate: int, trials: Sequence[Trial]) -> int:
+    """Return a repeat number that no launched trial of the candidate has, which keeps its claim free.
+
+    Counting the trials is not enough: one that was withdrawn since leaves a gap, and the count names a taken number.
+    """
+    taken = (trial.proposal.repeat for trial in trials if trial.launched and trial.proposal.candidate == candidate)
+    return max(taken, default=-1) + 1
