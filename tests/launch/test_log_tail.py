@@ -1,0 +1,152 @@
+"""The progress that a growing log shows, and the outcome of a job by its files: numbers pinned."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tuner.core.atomic_write import write_object
+from tuner.core.outcomes import Outcome
+from tuner.launch.log_tail import LogProgress, LogTail, after_line, size_of
+from tuner.launch.outcome import outcome_of
+from tuner.launch.slurm.commands import PollInterval
+from tuner.sizing.fit import BatchResult, fitted, pressures, ratio_at
+from tuner.sizing.max_batch import throughput_of
+
+LINE = " iteration {0}/ 9 | elapsed time per iteration (ms): 200.0 |"
+TICK = "microbatch {0}/8 of iteration {1} | elapsed (s): 1.5"
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        (LINE.format(3), LogProgress(iterations=3, finished=50.0, moved=40.0)),
+        (LINE.format(2), LogProgress(iterations=2, finished=30.0, share=0.5, moved=40.0)),
+        (TICK.format(2, 3), LogProgress(iterations=2, finished=30.0, share=0.25, moved=40.0)),
+        (TICK.format(9, 3), LogProgress(iterations=2, finished=30.0, share=1.0, moved=40.0)),
+        (TICK.format(2, 2), LogProgress(iterations=2, finished=30.0, share=0.5, moved=40.0)),
+        (TICK.format(2, 4), LogProgress(iterations=2, finished=30.0, share=0.5, moved=40.0)),
+        ("some other line", LogProgress(iterations=2, finished=30.0, share=0.5, moved=40.0)),
+    ],
+)
+def test_a_line_advances_the_progress_of_its_own_iteration(line: str, expected: LogProgress) -> None:
+    before = LogProgress(iterations=2, finished=30.0, share=0.5, moved=40.0)
+    assert after_line(before, line, 50.0) == expected
+
+
+def test_a_line_counts_once_it_is_complete(tmp_path: Path) -> None:
+    log = tmp_path / "stdout.log"
+    tail = LogTail(log)
+    tail.read(1.0)
+    assert tail.progress == LogProgress()
+    text = LINE.format(1) + "\n" + LINE.format(2)
+    log.write_text(text[:-5])
+    tail.read(2.0)
+    assert tail.progress == LogProgress(iterations=1, finished=2.0, moved=2.0)
+    log.write_text(text + "\n")
+    tail.read(3.0)
+    assert tail.progress == LogProgress(iterations=2, finished=3.0, moved=3.0)
+    tail.read(4.0)
+    assert tail.progress.moved == 3.0
+    assert (size_of(log), size_of(tmp_path / "none")) == (len(text) + 1, 0)
+
+
+def result(folder: Path, **changes: object) -> None:
+    iterations = [{"number": n, "seconds": s, "loss": 1.0} for n, s in ((1, 9.0), (2, 1.0), (3, 3.0))]
+    write_object(folder / "result.json", {"iterations": iterations, **changes})
+
+
+def test_a_complete_result_is_measured_by_the_median_of_its_iterations(tmp_path: Path) -> None:
+    result(tmp_path, peak_memory=[{"reserved": 5.0}, {"reserved": 7.0}])
+    found = outcome_of(tmp_path, {"exit": 1, "began": 100.0, "ended": 130.0}, (2, 3), on_host=False)
+    assert (found.outcome, found.elapsed) == (Outcome.MEASURED, 30.0)
+    assert found.measurement is not None
+    assert (found.measurement.seconds, found.measurement.peak_memory) == (2.0, 7.0)
+    assert found.measurement.iterations == (2, 3)
+
+
+@pytest.mark.parametrize(("seconds", "loss"), [(0.0, 1.0), (float("inf"), 1.0), (2.0, float("nan"))])
+def test_a_result_that_is_not_finite_and_positive_measures_nothing(tmp_path: Path, seconds: float, loss: float) -> None:
+    result(tmp_path, iterations=[{"number": 2, "seconds": seconds, "loss": loss}])
+    assert outcome_of(tmp_path, {"exit": 0}, (2,), on_host=False).outcome is Outcome.CRASHED
+
+
+@pytest.mark.parametrize(
+    ("ended", "on_host", "outcome", "meaning", "evidence"),
+    [
+        ({"why": "cancelled"}, False, Outcome.CANCELLED, "cancelled", "cancelled by tuner"),
+        ({"why": "abandoned"}, False, Outcome.CANCELLED, "abandoned", "the tuner exited, so its job was ended"),
+        ({"why": "not started", "said": "no file"}, False, Outcome.CRASHED, "it could not start", "no file"),
+        ({"why": "killed"}, False, Outcome.CRASHED, "killed from outside", "its supervisor was killed"),
+        ({"exit": -9}, False, Outcome.CRASHED, "killed from outside", "ended by SIGKILL"),
+        ({"exit": 124}, False, Outcome.TIMED_OUT, "its time limit expired", "exit code 124, as from timeout(1)"),
+        ({"exit": 3}, False, Outcome.CRASHED, "exit code 3", "exit code 3"),
+        ({"exit": 0}, False, Outcome.CRASHED, "ended without a result", "ended without a result"),
+        ({"exit": 1, "disk_left": 65535}, False, Outcome.CRASHED, "the disk is full", None),
+        ({"exit": 1, "disk_left": 65536}, False, Outcome.CRASHED, "exit code 1", None),
+        ({"exit": 1, "oom_kills": 1}, False, Outcome.CRASHED, "the host ran out of memory", None),
+        ({"exit": 1, "oom_kills": 1}, True, Outcome.OOM, "the host ran out of memory", None),
+    ],
+)
+def test_a_job_without_logs_ends_as_its_supervisor_reports(
+    ended: dict[str, object], on_host: bool, outcome: Outcome, meaning: str, evidence: str | None, tmp_path: Path
+) -> None:
+    found = outcome_of(tmp_path, ended, (2,), on_host=on_host)
+    assert found.failure is not None
+    assert (found.outcome, found.failure.meaning) == (outcome, meaning)
+    assert evidence is None or found.failure.evidence == evidence
+
+
+@pytest.mark.parametrize(("began", "ended", "elapsed"), [(100.0, 130.0, 30.0), (130.0, 100.0, 0.0), (None, 130.0, 0.0)])
+def test_elapsed_seconds_are_never_negative(tmp_path: Path, began: float | None, ended: float, elapsed: float) -> None:
+    assert outcome_of(tmp_path, {"began": began, "ended": ended}, (2,), on_host=False).elapsed == elapsed
+
+
+def test_the_poll_interval_grows_by_half_and_is_bounded() -> None:
+    interval = PollInterval()
+    for due in (1.5, 1.5 + 2.25, 1.5 + 2.25 + 3.375):
+        interval.polled(interval.due, changed=False)
+        assert interval.due == due
+    interval.interval = 50.0
+    interval.polled(100.0, changed=False)
+    assert interval.due == 160.0
+    interval.reset(100.0)
+    assert (interval.due, interval.interval) == (101.0, 1.0)
+
+
+# -- batches
+
+
+def ran(batch: int, memory: float | None = None, seconds: float | None = None) -> BatchResult:
+    return BatchResult(micro_batch=batch, outcome="MEASURED", peak_memory=memory, seconds=seconds)
+
+
+def test_the_line_through_batches_and_its_standard_error() -> None:
+    line = fitted([ran(1, 12.0), ran(2, 13.0), ran(3, 17.0)])
+    assert line is not None
+    assert (line.per_sample, line.at_zero, line.points) == (2.5, 9.0, 3)
+    assert line.stderr == pytest.approx((1.5 / 1 / 2) ** 0.5)
+    assert (line.at(4), line.largest(19.0)) == (19.0, 4.0)
+
+
+@pytest.mark.parametrize(("seconds", "slow"), [(3.44, False), (3.46, True)])
+def test_a_batch_is_slow_when_15_percent_above_the_line_through_the_two_before(seconds: float, slow: bool) -> None:
+    found = pressures([ran(1, 10.0, 1.0), ran(2, 20.0, 2.0), ran(3, 30.0, seconds)], 40.0)
+    assert bool(found) == slow
+    if slow:
+        assert found[0].slower == pytest.approx(seconds / 3.0 - 1)
+        assert (found[0].micro_batch, found[0].share, found[0].near_limit) == (3, 0.75, True)
+
+
+def test_a_claimed_ratio_is_found_within_half_a_digit() -> None:
+    batches = [ran(2, 9.0), ran(4, 16.0)]
+    assert ratio_at(4.5, batches, 0.1) == batches[0]
+    assert ratio_at(4.45, batches, 0.1) == batches[0]
+    assert ratio_at(4.4, batches, 0.1) is None
+
+
+def test_the_throughput_of_a_batch() -> None:
+    found = throughput_of(ran(3, seconds=2.0), dp=4, seq=100, global_batch=32, tokens=86400.0 * 1200)
+    assert (found.step_batch, found.acc_steps, found.exact) == (12, 3, False)
+    assert (found.tokens_per_second, found.days) == (600.0, 2.0)
