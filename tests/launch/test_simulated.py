@@ -146,7 +146,7 @@ def test_a_drift_shifts_what_is_submitted_after_it_by_its_factor(drift: SpeedCha
 def test_a_drift_that_is_none_is_refused() -> None:
     with pytest.raises(InputError, match="give one of the two"):
         SpeedChange(factor=1.1)
-    with pytest.raises(InputError, match="is no drift"):
+    with pytest.raises(InputError, match="is impossible"):
         SpeedChange(factor=0.0, after_jobs=1)
 
 
@@ -260,7 +260,7 @@ def test_a_damaged_file_is_none_and_the_handle_alone_is_enough(damage: str, tmp_
 
 
 def test_a_job_larger_than_the_cluster_is_refused_with_the_numbers(tmp_path: Path) -> None:
-    with pytest.raises(LaunchError, match="takes 2 nodes, and the simulated cluster has 1"):
+    with pytest.raises(LaunchError, match="needs 2 nodes; the simulated cluster has 1"):
         SimulatedLauncher(1).submit(job(tmp_path, 0, replace(GOOD, nodes=2, dp=8)))
     with pytest.raises(LaunchError, match="cannot be measured"):
         SimulatedLauncher(1).submit(replace(job(tmp_path, 0), iterations=()))

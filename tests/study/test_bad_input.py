@@ -54,7 +54,7 @@ def wrong(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
         (("--seed", "9" * 40), "--seed must be between 0 and"),
         (("--drift", "1.05"), "is not FACTOR@JOBS"),
         (("--drift", "...@3"), "is not FACTOR@JOBS"),
-        (("--drift", "0@3"), "is no drift"),
+        (("--drift", "0@3"), "is impossible"),
         (("--drift", "nan@3"), "is not FACTOR@JOBS"),
         (("--iterations", "1"), "begin with 2"),
         (("--iterations", "5-2"), "--iterations: the range 5-2 runs backwards; write 2-5."),

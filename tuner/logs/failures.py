@@ -1,9 +1,8 @@
-"""Why a job ended, with the line that says so.
+"""Classify why a job failed, with the log line that proves it.
 
-A word such as "error" proves nothing: it stands in warnings, in names of options and in what gradient compression
-prints. What counts is one of the fixed sentences below, or the last line of a Python traceback. Of several, the cause
-is told and not what followed from it: when one rank dies the launcher ends the others, their connections break, and
-each leaves a traceback of its own.
+A word such as "error" proves nothing: it occurs in warnings and names of options. Only the patterns below count, and
+the last line of a Python traceback. Of several, the cause is reported and not its consequences: when one rank dies, the
+launcher ends the others, their connections break, and each prints a traceback of its own.
 """
 
 from __future__ import annotations
@@ -16,25 +15,25 @@ from typing import Final
 from tuner.core.outcomes import Failure, Outcome
 
 _OUT_OF_MEMORY, _CAUSE, _DEATH, _REPORT, _ENDED = range(5)
-"""How near to the cause a sighting is: a GPU's memory, which explains all else; what else a job dies of; by which
-signal a rank died; that one did; and that the rest were ended, which happens to every rank but the first."""
+"""Weight of a sighting, the nearest to the cause first: a GPU out of memory, which explains all else; other causes; the
+signal that killed a rank; the report that a rank failed; the end of the other ranks."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sighting:
-    """A line that says why a job failed."""
+    """A log line that explains a failure."""
 
     failure: Failure
     meaning: str
-    """The failure in plain words."""
+    """The failure in plain English."""
     line: int
     weight: int = _CAUSE
     passing: bool = False
-    """Whether a job can live through it: somebody may have caught the exception."""
+    """Whether a job may survive it: the exception may have been caught."""
 
     @property
     def is_cause(self) -> bool:
-        """Whether it says what the job died of, and not only that something died."""
+        """Whether the line explains the failure, and does not only report it."""
         return self.weight <= _CAUSE
 
 
@@ -141,7 +140,7 @@ _TRIGGERS: Final = (
     *("egmentation", "SIGSEGV", "SIGTERM", "on signal", "got signal", "xitcode", "return code", "Killed"),
     *("ChildFailed", "worker: ", "MemoryError", "bad_alloc"),
 )
-"""One of these words stands in every line that a sign matches; looking for words is faster than for patterns."""
+"""Every line that a sign matches contains one of these words, which are faster to search than patterns."""
 
 _WARNS: Final = re.compile(r"\bwarn(?:ing)?\b|UserWarning", re.IGNORECASE)
 
@@ -163,15 +162,15 @@ _MEANINGS: Final = (
     ),
     (re.compile(r"NCCL|\bnccl|DistBackendError|[Gg]loo\b"), "NCCL or gloo failed"),
 )
-"""What an exception means, by its last line."""
-_LONGEST_TRACEBACK: Final = 500
-_LONGEST_EVIDENCE: Final = 500
+"""Meanings of exceptions, by pattern of the last line of a traceback."""
+_MAX_TRACEBACK_LINES: Final = 500
+_MAX_EVIDENCE_CHARS: Final = 500
 _DIGITS: Final = re.compile(r"[0-9]")
 
 
 @dataclass(slots=True)
 class _Traceback:
-    """One that is being read; its lines carry the same prefix, which names the rank."""
+    """A traceback that is being read; its lines share a prefix that names the rank."""
 
     prefix: str
     line: int
@@ -179,17 +178,17 @@ class _Traceback:
 
 
 class Failures:
-    """Looks at one line after the other and keeps what it sees of failures."""
+    """Finds failures in consecutive lines."""
 
     def __init__(self) -> None:
         self._open: list[_Traceback] = []
         self._ignored = False
 
     def see(self, number: int, text: str) -> Sighting | None:
-        """What this line says of a failure: nothing, most of the time."""
+        """Return the failure that a line shows, if any."""
         part_of_one, raised = self._in_traceback(number, text) if self._open or _TRACEBACK in text else (False, None)
         self._ignored = text.startswith("Exception ignored in")
-        if part_of_one:  # the code that it quotes proves nothing
+        if part_of_one:  # quoted source code proves nothing
             return raised
         if any(word in text for word in _TRIGGERS) and (signed := _signed(number, text)):
             return signed
@@ -198,44 +197,44 @@ class Failures:
         return None
 
     def end(self) -> list[Sighting]:
-        """What is left when the log ends in the middle of a traceback."""
+        """Return the tracebacks that the end of the log has cut off."""
         return [_raised(one.line, _TRACEBACK) for one in self._open]
 
     def _in_traceback(self, number: int, text: str) -> tuple[bool, Sighting | None]:
-        """Whether the line is part of a traceback, and what it raised where it is the last one."""
+        """Return whether the line is part of a traceback, and its failure where it is the last line."""
         prefix, found, _ = text.partition(_TRACEBACK)
         if found:
             if not self._ignored:
                 self._open.append(_Traceback(prefix=_folded(prefix), line=number))
             return True, None
-        self._open = [one for one in self._open if one.read < _LONGEST_TRACEBACK]
+        self._open = [one for one in self._open if one.read < _MAX_TRACEBACK_LINES]
         part_of_one = False
         for one in self._open:
             one.read += 1
-            said = text[len(one.prefix) :]
-            if not said or _folded(text[: len(one.prefix)]) != one.prefix:
+            rest = text[len(one.prefix) :]
+            if not rest or _folded(text[: len(one.prefix)]) != one.prefix:
                 continue
-            if said[0].isspace():
+            if rest[0].isspace():
                 part_of_one = True
-            elif _is_raised(said):
+            elif _is_raised(rest):
                 self._open.remove(one)
-                return True, _raised(number, said.strip())
+                return True, _raised(number, rest.strip())
         return part_of_one, None
 
 
-def _is_raised(said: str) -> bool:
-    """Whether a line names an exception: by how such names end, or by its module."""
-    found = _RAISED.match(said)
+def _is_raised(text: str) -> bool:
+    """Whether a line names an exception, by its suffix or its module."""
+    found = _RAISED.match(text)
     return found is not None and bool(_NAMED.search(found[2]) or (found[1] and found[2][0].isupper()))
 
 
 def cause(sightings: Iterable[Sighting]) -> Sighting | None:
-    """The failure of a job: the heaviest kind of sighting, and of those the first."""
-    return min(sightings, key=lambda each: (each.weight, each.line), default=None)
+    """Return the failure of a job: of the sightings nearest to the cause the first."""
+    return min(sightings, key=lambda sighting: (sighting.weight, sighting.line), default=None)
 
 
 def not_a_number(number: int, text: str) -> Sighting:
-    """A loss that is no number."""
+    """Return the failure of a NaN loss."""
     return _sighting(number, text, Outcome.CRASHED, "the loss is not a number", _REPORT)
 
 
@@ -249,7 +248,7 @@ def _signed(number: int, text: str) -> Sighting | None:
 
 
 def _raised(number: int, evidence: str) -> Sighting:
-    """The last line of a traceback, or an assertion by itself."""
+    """Return the failure of a traceback's last line, or of an assertion."""
     if signed := _signed(number, evidence):
         return signed
     if _FOLLOWED.search(evidence):
@@ -263,11 +262,11 @@ def _raised(number: int, evidence: str) -> Sighting:
 def _sighting(
     number: int, text: str, kind: Outcome, meaning: str, weight: int = _CAUSE, *, passing: bool = False
 ) -> Sighting:
-    evidence = " ".join(text.split())[:_LONGEST_EVIDENCE]
+    evidence = " ".join(text.split())[:_MAX_EVIDENCE_CHARS]
     failure = Failure(kind=kind.value, evidence=evidence)
     return Sighting(failure=failure, meaning=meaning, line=number, weight=weight, passing=passing)
 
 
 def _folded(prefix: str) -> str:
-    """A prefix without what a clock changes from line to line."""
+    """Return a prefix with its digits, such as times, replaced."""
     return _DIGITS.sub("0", prefix)

@@ -1,9 +1,9 @@
-"""A whole log: its runs, and of each the iterations in order, whoever printed them and in whatever order.
+"""Read a whole log: its runs, and the iterations of each in order.
 
-Ranks report the same iteration, and their lines come mixed; a run that was started again numbers its iterations anew.
-The two are told apart by who speaks: one rank's numbers only grow while it runs.
+Several ranks report the same iteration in mixed order, and a restarted run numbers its iterations from 1 again. The
+rank distinguishes the two: its numbers only grow during a run.
 
-The arguments that a program prints when it starts, and what they describe.
+Also the arguments that a program prints at its start.
 
 Megatron prints `  tensor_model_parallel_size ...................... 8`, between a line of dashes around "arguments" and
 one around "end of arguments" (`megatron/arguments.py`, `_print_args`); DeepSpeed's configuration is printed the same
@@ -33,9 +33,9 @@ from tuner.logs.records import (
 )
 
 _SAME_TIME: Final = 0.02
-"""Up to which share the times of two lines may differ and be one iteration of two ranks, where nothing else tells."""
-_LIVES_ON: Final = 2
-"""How many iterations after an exception show that it was caught; fewer may have been on their way already."""
+"""Relative difference up to which the times of two lines can be those of one iteration on two ranks."""
+_MIN_ITERATIONS_AFTER_CAUGHT: Final = 2
+"""Number of iterations after an exception that prove it was caught."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,18 +43,18 @@ class LogRun:
     """One start of the program."""
 
     iterations: tuple[Iteration, ...]
-    """By their numbers, each once."""
+    """In order of their numbers, which are unique."""
     source: Source | None
     line: int
-    """Where its first iteration stands."""
+    """Line of its first iteration."""
     arguments: Mapping[str, str]
     peak: PeakMemory
-    """Of the fullest rank."""
+    """Peak memory of the fullest rank."""
     failure: Sighting | None
 
     @property
     def interval(self) -> int | None:
-        """How many iterations a line stands for: Megatron prints the mean since the line before."""
+        """Return the number of iterations between two lines; Megatron prints the mean over them."""
         numbers = [iteration.number for iteration in self.iterations]
         gaps = [after - before for before, after in pairwise(numbers)]
         said = self.arguments.get("log_interval") or self.arguments.get("steps_per_print") or ""
@@ -63,13 +63,13 @@ class LogRun:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Log:
-    """All runs of a log; none where it holds neither an iteration nor a failure."""
+    """All runs of a log; none where it has neither an iteration nor a failure."""
 
     runs: tuple[LogRun, ...]
 
 
 def read_log(lines: Iterable[str]) -> Log:
-    """Read a log. It takes any text whatever and never raises; lines may come from a file of any length."""
+    """Read a log, of any content and length; never raises."""
     reader = _Reader()
     for number, text in visible(lines):
         reader.read(number, text)
@@ -78,13 +78,13 @@ def read_log(lines: Iterable[str]) -> Log:
 
 @dataclass(slots=True)
 class _Part:
-    """A run as far as it has been read."""
+    """A run that is being read."""
 
     arguments: dict[str, str]
     by_source: dict[Source, dict[int, Iteration]] = field(default_factory=dict)
     not_numbers: dict[int, Sighting] = field(default_factory=dict)
     failures: list[tuple[Sighting, int]] = field(default_factory=list)
-    """Each with how many iterations had been printed."""
+    """Each with the number of iterations before it."""
     peak: PeakMemory = field(default_factory=PeakMemory)
 
     @property
@@ -97,7 +97,7 @@ class _Part:
 
 
 class _Reader:
-    """Takes a log line by line."""
+    """Reads a log line by line."""
 
     def __init__(self) -> None:
         self._starts = 0
@@ -105,12 +105,12 @@ class _Reader:
         self._parts: dict[tuple[int, int], _Part] = {}
         self._latest = (0, 0)
         self._streams: dict[tuple[Source, str], tuple[int, int]] = {}
-        """Of each rank the last iteration that it printed in this start, and how often its numbers fell back."""
+        """The last iteration of each rank since the start, and how often its numbers fell back."""
         self._failures = Failures()
         self._profiled: int | None = None
 
     def read(self, number: int, text: str) -> None:
-        """One more line."""
+        """Read one line."""
         if opens_arguments(text):
             self._start()
         elif named := argument(text):
@@ -126,14 +126,14 @@ class _Reader:
             self._fail(seen)
 
     def log(self) -> Log:
-        """What has been read."""
+        """Return the log."""
         for seen in self._failures.end():
             self._fail(seen)
         made = [_run(part) for _, part in sorted(self._parts.items())]
         return Log(runs=tuple(run for run in made if run.iterations or run.failure))
 
     def _start(self) -> None:
-        """A program lists its arguments: what follows is another run, unless nothing has happened in this one."""
+        """Begin another run at a list of arguments, unless the current one is empty."""
         part = self._part(self._latest)
         if part.by_source or part.failures:
             self._starts += 1
@@ -164,19 +164,19 @@ class _Reader:
         if record.counted:
             iteration = replace(iteration, number=last + 1)
         known = self._part((self._starts, falls)).by_source.get(record.source, {}).get(iteration.number)
-        if _begins_anew(iteration, known, last, labelled=bool(record.speaker)):
+        if _starts_new_run(iteration, known, last, labelled=bool(record.speaker)):
             falls, last, known = falls + 1, 0, None
             known = self._part((self._starts, falls)).by_source.get(record.source, {}).get(iteration.number)
         self._latest = (self._starts, falls)
         self._streams[stream] = (max(last, iteration.number), falls)
         part = self._part(self._latest)
-        merged = _of_two_ranks(known, iteration) if known else iteration
+        merged = _merged(known, iteration) if known else iteration
         part.by_source.setdefault(record.source, {})[iteration.number] = merged
         if iteration.loss is not None and math.isnan(iteration.loss):
             part.not_numbers[iteration.number] = not_a_number(number, text)
 
 
-def _begins_anew(iteration: Iteration, known: Iteration | None, last: int, *, labelled: bool) -> bool:
+def _starts_new_run(iteration: Iteration, known: Iteration | None, last: int, *, labelled: bool) -> bool:
     """Whether an iteration belongs to another run than the one that its rank is in.
 
     A name may stand for several ranks: `[default7]` is the last one of every node.
@@ -200,9 +200,9 @@ def _same_loss(one: Iteration, other: Iteration) -> bool:
     return one.loss == other.loss
 
 
-def _of_two_ranks(known: Iteration, other: Iteration) -> Iteration:
-    """One iteration as two lines have it: the slower is right, for the others wait for it."""
-    slow, fast = sorted((known, other), key=_pace, reverse=True)
+def _merged(known: Iteration, other: Iteration) -> Iteration:
+    """Merge two ranks' lines of one iteration; the slower rank determines the time."""
+    slow, fast = sorted((known, other), key=_slowness, reverse=True)
     found = {name: _either(slow, fast, name) for name in _REPORTED}
     fastest = min(each.seconds / (1 + each.spread) for each in (slow, fast) if each.seconds) if slow.seconds else None
     spread = slow.seconds / fastest - 1 if slow.seconds and fastest else 0.0
@@ -215,8 +215,8 @@ _REPORTED: Final = (
 )
 
 
-def _pace(iteration: Iteration) -> tuple[float, ...]:
-    """By what the slower of two lines is told, the same whichever is read first."""
+def _slowness(iteration: Iteration) -> tuple[float, ...]:
+    """Return the sort key by which one of two lines is slower, independent of their order."""
     rate = iteration.samples_per_second or 0.0
     return (iteration.seconds or 0.0, -rate, iteration.tflops or 0.0, *(getattr(iteration, n) or 0 for n in _REPORTED))
 
@@ -229,8 +229,12 @@ def _either(slow: Iteration, fast: Iteration, name: str) -> object:
 def _run(part: _Part) -> LogRun:
     iterations = tuple(iteration for _, iteration in sorted(part.iterations.items()))
     if part.source == "flops profiler":
-        iterations = iterations[-1:]  # it prints after each micro batch what has come together since the first
-    failures = [seen for seen, before in part.failures if not seen.passing or len(iterations) - before < _LIVES_ON]
+        iterations = iterations[-1:]  # it prints the accumulated time after each micro batch
+    failures = [
+        seen
+        for seen, before in part.failures
+        if not seen.passing or len(iterations) - before < _MIN_ITERATIONS_AFTER_CAUGHT
+    ]
     failures += _closing_streak(iterations, part.not_numbers)
     return LogRun(
         iterations=iterations,
@@ -243,7 +247,7 @@ def _run(part: _Part) -> LogRun:
 
 
 def _closing_streak(iterations: Iterable[Iteration], seen: Mapping[int, Sighting]) -> list[Sighting]:
-    """Where the loss became no number and stayed none; one that comes back is no failure."""
+    """Return the sighting of a loss that became NaN and stayed so."""
     streak: list[Sighting] = []
     for iteration in iterations:
         streak = [*streak[:1], seen[iteration.number]] if iteration.number in seen else []
@@ -256,10 +260,10 @@ _PADDED: Final = re.compile(
 )
 _BANNER: Final = re.compile(r"-{8,} arguments -{8,}")
 
-_OF_DEEPSPEED: Final = frozenset(
+_DEEPSPEED_ARGUMENTS: Final = frozenset(
     {"train_batch_size", "train_micro_batch_size_per_gpu", "steps_per_print", "zero_optimization_stage"}
 )
-_OF_MEGATRON: Final = frozenset(
+_MEGATRON_ARGUMENTS: Final = frozenset(
     {
         *("tensor_model_parallel_size", "pipeline_model_parallel_size", "transformer_pipeline_model_parallel_size"),
         *("context_parallel_size", "data_parallel_size", "world_size", "virtual_pipeline_model_parallel_size"),
@@ -276,9 +280,9 @@ _OF_MEGATRON: Final = frozenset(
 
 
 def argument(text: str) -> tuple[str, str] | None:
-    """The argument that a line names, and its value."""
+    """Return the name and value of an argument in a line."""
     if ".. " in text and (found := _ARGUMENT.search(text)):
-        known = _OF_DEEPSPEED if "config.py:" in text else _OF_MEGATRON | _OF_DEEPSPEED
+        known = _DEEPSPEED_ARGUMENTS if "config.py:" in text else _MEGATRON_ARGUMENTS | _DEEPSPEED_ARGUMENTS
         return (found[1], found[2]) if found[1] in known else None
     if "padded vocab" in text and (found := _PADDED.search(text)):
         return "padded_vocab_size", found[1]
@@ -286,5 +290,5 @@ def argument(text: str) -> tuple[str, str] | None:
 
 
 def opens_arguments(text: str) -> bool:
-    """Whether a program starts to list its arguments: a run begins."""
+    """Whether a line begins a list of arguments, and with it a run."""
     return "arguments --" in text and _BANNER.search(text) is not None

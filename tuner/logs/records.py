@@ -1,6 +1,6 @@
-"""What single lines of a log say of an iteration, of memory, or of the start of a run.
+"""Parse single lines of a log: iterations and memory.
 
-The formats, by who prints them:
+The formats, by framework:
 
 - Megatron-LM and Megatron-DeepSpeed, `training_log` in `megatron/training.py` (now `megatron/training/training.py`):
   ` iteration 2/ 500 | key: value | ... |`, with the time in milliseconds or, in BigScience's fork, in seconds, and the
@@ -12,9 +12,7 @@ The formats, by who prints them:
   each iteration and none that gives its number.
 - DeepSpeed's flops profiler, `profiling/flops_profiler/profiler.py`: `iter latency: 27.32 ms`.
 
-A figure counts only where what ends it is there too, so that a log cut off in a number gives no other.
-
-The lines of a log as a person would see them: no colours, no NUL bytes, progress bars line by line.
+A number counts only with the text that terminates it, so that a truncated log does not yield a wrong one.
 """
 
 from __future__ import annotations
@@ -34,7 +32,7 @@ SOURCES: Final[tuple[Source, ...]] = (
     "wall-clock breakdown",
     "flops profiler",
 )
-"""Who prints iterations, the most trusted first: the profiler slows down what it looks at."""
+"""Sources of iterations, the most reliable first; the profiler slows down what it measures."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,35 +41,35 @@ class Iteration:
 
     number: int
     seconds: float | None
-    """None: the line gives samples a second, and nobody said yet how many samples."""
+    """None where the line has only samples a second, and the batch is unknown."""
     seconds_digit: float = 0.0
-    """What one unit of the last printed digit of the seconds is worth."""
+    """Value of one unit of the last printed digit of the seconds."""
     tflops: float | None = None
-    """A GPU's, as the log has it."""
+    """TFLOPs per GPU, as logged."""
     tflops_digit: float = 0.0
     global_batch: int | None = None
     samples_per_second: float | None = None
     seq: int | None = None
-    """Tokens in a sequence, where the line says so."""
+    """Sequence length, where the line has it."""
     loss: float | None = None
     memory_share: float | None = None
-    """How much of the card is in use, from 0 to 1."""
+    """Fraction of the GPU's memory in use."""
     skipped: int | None = None
-    """How many of the iterations that the line stands for made no step, where the line says so."""
+    """Number of iterations without an optimizer step, where the line has it."""
     spread: float = 0.0
-    """By which share the slowest rank is slower than the fastest."""
+    """Relative excess of the slowest rank over the fastest."""
     line: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogRecord:
-    """An iteration in one line, and who says so."""
+    """An iteration in one line, with its source."""
 
     source: Source
     speaker: str
     iteration: Iteration
     counted: bool = False
-    """Whether the line gives no number, so that its place among such lines is it."""
+    """Whether the line has no iteration number, so that such lines are counted."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,11 +77,11 @@ class PeakMemory:
     """The peak of one rank, in bytes."""
 
     allocated: float | None = None
-    """By the framework's own count."""
+    """Allocated by tensors."""
     reserved: float | None = None
-    """Held by the framework's allocator."""
+    """Reserved by the framework's allocator."""
     in_use: float | None = None
-    """In use on the card, whoever uses it, as nvidia-smi counts."""
+    """In use on the GPU by all processes, as in nvidia-smi."""
 
 
 _NUMBER: Final = r"[0-9]+(?:\.[0-9]+)?(?:[eE][-+]?[0-9]{1,2})?"
@@ -109,7 +107,7 @@ _LARGEST: Final = 1e12
 
 
 def records(number: int, text: str, profiled: int | None = None) -> Iterator[LogRecord]:
-    """The iterations that a line reports: more than one where two ranks' texts are glued together."""
+    """Yield the iterations of a line, several where the output of two ranks shares it."""
     if "iteration" in text:
         yield from _megatron(number, text)
     if "iter time (s)" in text:
@@ -140,15 +138,15 @@ def records(number: int, text: str, profiled: int | None = None) -> Iterator[Log
 
 
 def profiled_step(text: str) -> int | None:
-    """The iteration that the flops profiler is about to report."""
+    """Return the iteration that the flops profiler reports next."""
     found = _PROFILED_STEP.search(text) if "Profile Summary" in text else None
     return int(found[1]) if found else None
 
 
 def _megatron(number: int, text: str) -> Iterator[LogRecord]:
     starts = list(_MEGATRON.finditer(text))
-    for place, start in enumerate(starts):
-        end = starts[place + 1].start() if place + 1 < len(starts) else len(text)
+    for index, start in enumerate(starts):
+        end = starts[index + 1].start() if index + 1 < len(starts) else len(text)
         fields = _fields(text[start.end() : end])
         seconds, digit = _seconds(fields)
         if not seconds:
@@ -169,12 +167,12 @@ def _megatron(number: int, text: str) -> Iterator[LogRecord]:
             skipped=_count(fields.get("number of skipped iterations")),
             line=number,
         )
-        said_before = text[: start.start()].rpartition("|")[2]
-        yield LogRecord(source="megatron", speaker=speaker(said_before), iteration=iteration)
+        prefix = text[: start.start()].rpartition("|")[2]
+        yield LogRecord(source="megatron", speaker=speaker(prefix), iteration=iteration)
 
 
 def _fields(text: str) -> dict[str, str]:
-    """`key: value |` pairs, the first of each name; what no bar ends may be cut off and is left out."""
+    """Return `key: value |` pairs, the first of each key; a value without its bar may be truncated and is skipped."""
     found: dict[str, str] = {}
     for part in text.split("|")[:-1]:
         name, colon, value = part.partition(": ")
@@ -215,7 +213,7 @@ _HIP_MEMORY: Final = re.compile(rf"hip mem usage/free/total/usage_ratio: ({_NUMB
 
 
 def memory(text: str) -> PeakMemory | None:
-    """What a line says of peak memory: Megatron's `report_memory`, DeepSpeed's `see_memory_usage` and timer."""
+    """Return the peak memory in a line of Megatron's `report_memory`, or DeepSpeed's `see_memory_usage` or timer."""
     if "max allocated" in text and (found := _MEGATRON_MEMORY.search(text)):
         allocated, now, peak = (_figure(part) for part in found.groups())
         # The last figure of the line may be cut off; the peak cannot be below what is reserved now.
@@ -238,7 +236,7 @@ def _bytes(figure: float | None, unit: int) -> float | None:
 
 
 def _figure(text: str | None) -> float | None:
-    """A number that can be meant, or nothing."""
+    """Return a plausible number, or None."""
     if not text or not re.fullmatch(_NUMBER, text):
         return None
     value = float(text)
@@ -246,7 +244,7 @@ def _figure(text: str | None) -> float | None:
 
 
 def _digit(text: str) -> float:
-    """What one unit of the last digit of a printed number is worth."""
+    """Return the value of one unit of the last digit of a printed number."""
     mantissa, _, exponent = text.casefold().partition("e")
     return float(10.0 ** (int(exponent or 0) - len(mantissa.partition(".")[2])))
 
@@ -261,7 +259,7 @@ def _share(text: str | None) -> float | None:
 
 
 def _loss(text: str) -> float | None:
-    """A loss; that it is no finite number is worth knowing too."""
+    """Return a loss; NaN for any that is not finite."""
     if text.casefold() in ("nan", "-nan", "inf", "-inf"):
         return math.nan
     return _figure(text)
@@ -274,7 +272,7 @@ _TIMESTAMPS: Final = re.compile(r"\[?(?:\d{4}-\d\d-\d\d[ T_])?\d\d:\d\d:\d\d(?:[
 
 
 def visible(lines: Iterable[str]) -> Iterator[tuple[int, str]]:
-    """Each visible line with the number, from 1, of the line in the file that it stands in; empty ones are left out."""
+    """Yield each non-empty line with its line number in the file; no colours, no NUL bytes, progress bars split."""
     for number, line in enumerate(lines, start=1):
         text = line
         if "\x1b" in text:
@@ -289,5 +287,5 @@ def visible(lines: Iterable[str]) -> Iterator[tuple[int, str]]:
 
 
 def speaker(prefix: str) -> str:
-    """Who writes a line, by what stands before its text, such as `[default7]:` or `node01: `; times are left out."""
+    """Return the rank or node that prints a line, by a prefix such as `[default7]:` or `node01: `, without times."""
     return _TIMESTAMPS.sub("", prefix).strip()

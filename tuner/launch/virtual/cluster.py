@@ -1,8 +1,8 @@
-"""A cluster in virtual time: what the simulated and the replayed one have in common.
+"""A cluster in virtual time: the base of the simulated and the replayed one.
 
-Nobody sleeps: `wait` sets the clock to the next moment at which anything changes. Jobs begin in the order in which they
-were submitted, each as soon as its nodes are free. What becomes of a job is decided when it is submitted (`life.py`)
-and written into its folder; so a cluster that is opened in another process, or after a kill, answers the same.
+`wait` does not sleep: it advances the clock to the next event. Jobs start in the order of their submission, each as
+soon as its nodes are free. A job's course is decided at its submission (`job.py`) and recorded in its folder,
+so that another process, or one after a kill, returns the same results.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ class _Run:
     cancelled: float | None = None
 
     def over(self, now: float) -> bool:
-        """Whether it holds no nodes any more and waits for none."""
+        """Whether the job has ended or was cancelled."""
         return self.cancelled is not None or (self.began is not None and now >= self.began + self.life.ends)
 
 
 class VirtualLauncher(ABC):
-    """A launcher whose jobs take no time of ours; subclasses decide what becomes of a job."""
+    """A launcher whose jobs take no real time; subclasses decide the course of a job."""
 
     name: str
     simulated: bool
@@ -46,41 +46,41 @@ class VirtualLauncher(ABC):
         self._cluster = cluster
         self._clock = clock
         self._runs: dict[str, _Run] = {}
-        self._open: list[str] = []  # those that run or wait, in the order in which they were submitted
-        self._counted: defaultdict[Path, set[str]] = defaultdict(set)  # names of folders, by the folder they are in
+        self._open: list[str] = []  # running or waiting jobs, in the order of their submission
+        self._counted: defaultdict[Path, set[str]] = defaultdict(set)  # names of job folders, by parent
         self._earlier: Counter[str] = Counter()
 
     @abstractmethod
     def _decide(self, job: Job, run: str, earlier: int, before: int) -> VirtualJob:
-        """What becomes of a job, `earlier` runs of its topology and `before` jobs of any kind after the first."""
+        """Return the course of a job after `earlier` runs of its topology, and `before` jobs in all."""
 
     @abstractmethod
-    def _run_word(self, job: Job) -> str:
-        """What two runs of one topology have in common."""
+    def _run_key(self, job: Job) -> str:
+        """Return a key that all runs of one topology share."""
 
     def now(self) -> float:
-        """Virtual seconds."""
+        """Return the virtual seconds."""
         return self._clock
 
     def wait(self, most: float) -> None:
-        """Set the clock to the next moment at which a job changes, at the latest `most` seconds on."""
+        """Advance the clock to the next event of a job, by at most `most` seconds."""
         latest = self._clock + max(0.0, most)
         moment = min((at for run in self._open for at in self._changes(self._runs[run])), default=math.inf)
         moment = min(moment, latest)
-        if moment < math.inf:  # without any job there may be nothing to wait for, ever
+        if moment < math.inf:  # without a job there may be no event at all
             self._clock = max(self._clock, moment)
         self._settle()
 
     def resume_at(self, seconds: float) -> None:
-        """Set the clock on to where an earlier process left it; never back."""
+        """Advance the clock to where an earlier process left it."""
         while self._clock < seconds:
             self.wait(seconds - self._clock)
 
     def submit(self, job: Job) -> str:
-        """Queue a job and write down what becomes of it; `LaunchError` where that is impossible."""
+        """Queue a job and record its course; raise `LaunchError` where that is impossible."""
         self._check(job)
-        self._look_around(job.folder.parent)
-        word = self._run_word(job)
+        self._count_siblings(job.folder.parent)
+        word = self._run_key(job)
         life = self._decide(job, word, self._earlier[word], self._earlier.total())
         handle = life.text()
         self._runs[handle] = _Run(life, job.folder)
@@ -93,20 +93,20 @@ class VirtualLauncher(ABC):
             self._open.remove(handle)
             why = getattr(error, "strerror", None) or str(error)
             raise LaunchError(
-                f"the job of {job.topology.key} cannot be written to {shown(str(job.folder))}: {why}; "
-                "name a folder that can be written."
+                f"cannot write the job of {job.topology.key} to {shown(str(job.folder))}: {why}; "
+                "choose a writable folder."
             ) from error
         self._count(job.folder, word)
         return handle
 
     def poll(self, handles: Sequence[str]) -> Mapping[str, JobStatus]:
-        """Where each of the jobs is at this moment of the clock."""
+        """Return the status of each job at the current virtual time."""
         runs = {handle: self._find(handle) for handle in handles}
-        self._settle()  # what was adopted begins only now, when all that holds nodes has been adopted too
+        self._settle()  # adopted jobs start only now that all of them are known
         return {handle: self._status(run) for handle, run in runs.items()}
 
     def cancel(self, handle: str) -> None:
-        """End a job at this moment, unless it has ended."""
+        """Cancel a job at the current virtual time, unless it has ended."""
         run = self._find(handle)
         if run is None or run.over(self._clock):
             return
@@ -115,51 +115,51 @@ class VirtualLauncher(ABC):
         self._settle()
 
     def collect(self, handle: str) -> JobResult:
-        """How a job ended; CANCELLED where it was cancelled before it could end by itself."""
+        """Return the result of a job; CANCELLED where it was cancelled before its end."""
         run = self._find(handle)
         if run is None:
-            raise LaunchError(f"no job of the {self.name} cluster is called {shown(handle)}.")
+            raise LaunchError(f"the {self.name} cluster has no job {shown(handle)}.")
         if not run.over(self._clock):
-            raise LaunchError(f"the job {run.life.tag} has not ended; poll it until it has, or cancel it.")
+            raise LaunchError(f"job {run.life.tag} has not ended; poll it until it has, or cancel it.")
         if run.cancelled is None:
             return run.life.result()
         evidence = f"{'SIMULATED ' if self.simulated else ''}job {run.life.tag} was cancelled"
-        held = 0.0 if run.began is None else run.cancelled - run.began
+        elapsed = 0.0 if run.began is None else run.cancelled - run.began
         return JobResult(
-            outcome=Outcome.CANCELLED, failure=Failure(kind=Outcome.CANCELLED.value, evidence=evidence), elapsed=held
+            outcome=Outcome.CANCELLED, failure=Failure(kind=Outcome.CANCELLED.value, evidence=evidence), elapsed=elapsed
         )
 
     def adopt(self, job: Job, handle: str | None) -> str | None:
-        """The job as its handle, or else its folder, knows it; the clock is set on to where it has been seen."""
+        """Return the handle of a job by its handle or its folder, and advance the clock to its last recorded event."""
         for record in (self._recorded(handle, job.folder), read(self._path(job.folder))):
             if record and (record.life.cluster, record.life.tag) == (self._cluster, job.tag):
                 return self._take(record, job.folder)
         return None
 
-    def explain(self, handle: str) -> str:  # noqa: ARG002 - nothing runs that could tell
-        """Nothing: there is no process."""
+    def explain(self, handle: str) -> str:  # noqa: ARG002 - there is no process
+        """Return an empty sentence: there is no process."""
         return ""
 
-    def close(self) -> None:  # noqa: B027 - the law is kept by doing nothing
-        """Nothing is held."""
+    def close(self) -> None:  # noqa: B027 - there is nothing to release
+        """Do nothing: the launcher has no resources."""
 
     def _check(self, job: Job) -> None:
         wanted = job.topology.nodes
         if wanted > self.nodes:
             raise LaunchError(
-                f"{job.topology.key} takes {counted(wanted, 'node')}, and the {self.name} cluster has {self.nodes}."
+                f"{job.topology.key} needs {counted(wanted, 'node')}; the {self.name} cluster has {self.nodes}."
             )
         if not job.iterations or min(job.iterations) < 1:
             raise LaunchError(f"iterations {job.iterations} cannot be measured; the first is 1.")
 
     def _changes(self, run: _Run) -> list[float]:
-        """The moments ahead at which something can be seen of a job."""
+        """Return the times of a job's future events."""
         if run.began is None:
             return []
         return [at for moment in run.life.moments if (at := run.began + moment) > self._clock]
 
     def _settle(self) -> None:
-        """Forget what has ended, and begin what waits as far as nodes are free; nobody overtakes."""
+        """Remove jobs that have ended, and start waiting ones in their order while nodes are free."""
         self._open = [handle for handle in self._open if not self._runs[handle].over(self._clock)]
         waiting = [run for handle in self._open if (run := self._runs[handle]).began is None]
         free = self.nodes - sum(
@@ -179,7 +179,7 @@ class VirtualLauncher(ABC):
         if run.cancelled is not None:
             return self._at_its_end(run, run.cancelled)
         if run.began is None:
-            return JobStatus(state=JobState.WAITING, reason=f"{counted(run.life.nodes, 'node')} wanted, fewer are free")
+            return JobStatus(state=JobState.WAITING, reason=f"{counted(run.life.nodes, 'node')} needed, fewer are free")
         return run.life.status(run.began, self._clock)
 
     def _at_its_end(self, run: _Run, cancelled: float) -> JobStatus:
@@ -195,7 +195,7 @@ class VirtualLauncher(ABC):
         )
 
     def _find(self, handle: str) -> _Run | None:
-        """The job of a handle, also of one that another process was given."""
+        """Return the job of a handle, of this process or another one."""
         if handle not in self._runs:
             record = self._recorded(handle, None)
             if record is None or record.life.cluster != self._cluster:
@@ -204,12 +204,12 @@ class VirtualLauncher(ABC):
         return self._runs[handle]
 
     def _recorded(self, handle: str | None, folder: Path | None) -> VirtualJobRecord | None:
-        """What a handle says, and what its folder adds: when the job began, and when it was cancelled."""
+        """Return the job of a handle, with the start and the cancel that its folder records."""
         life = VirtualJob.of_text(handle) if handle else None
         if life is None:
             return None
-        there = read(self._path(Path(life.folder) if folder is None else folder))
-        return there if there and there.life == life else VirtualJobRecord(life=life)
+        recorded = read(self._path(Path(life.folder) if folder is None else folder))
+        return recorded if recorded and recorded.life == life else VirtualJobRecord(life=life)
 
     def _take(self, record: VirtualJobRecord, folder: Path) -> str:
         handle = record.life.text()
@@ -221,11 +221,11 @@ class VirtualLauncher(ABC):
         if folder.name not in self._counted[folder.parent]:
             self._count(folder, record.life.run)
         self._open.append(handle)
-        self._open.sort(key=lambda each: (self._runs[each].life.submitted, self._runs[each].life.order))
+        self._open.sort(key=lambda handle: (self._runs[handle].life.submitted, self._runs[handle].life.order))
         return handle
 
-    def _look_around(self, folder: Path) -> None:
-        """Count the jobs beside this one that earlier processes have submitted to this cluster."""
+    def _count_siblings(self, folder: Path) -> None:
+        """Count the jobs in the same folder that earlier processes have submitted to this cluster."""
         try:
             beside = set(os.listdir(folder)) - self._counted[folder]  # noqa: PTH208 - names, of very many folders
         except OSError:
@@ -243,7 +243,7 @@ class VirtualLauncher(ABC):
         return folder / f"{self.name}.json"
 
     def _note(self, run: _Run) -> None:
-        """Write down what has happened to a job; where that fails, it has happened nevertheless."""
+        """Record an event of a job, if its folder is writable."""
         try:
             self._write(run)
         except OSError:

@@ -1,9 +1,8 @@
-"""What the simulated cluster knows and the search does not: how long each topology really takes, and what it needs.
+"""The true time and memory of each topology on the simulated cluster, which the search does not know.
 
-It starts from the model's terms, for nothing else here knows what a pipeline is, and departs from them in all that a
-calibration can learn (a site's factors) and in much that it cannot: how well each term overlaps, kernels that are slow
-for some shapes, deviations along the degrees, another limit of memory. `docs/launchers.md` says how far that leads
-from the model. Everything follows from the seed.
+The truth starts from the terms of the cost model. It departs from them in what a calibration can learn (site factors)
+and in much that it cannot: the overlap of each term, slow kernels of some shapes, smooth deviations along the degrees,
+another memory limit. `docs/launchers.md` quantifies the difference. Everything follows from the seed.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from tuner.costmodel.time import time_terms
 from tuner.launch.virtual.hash_rng import between, normal, uniform
 
 WIDER: Final = 1.3
-"""Standard deviations of the hidden factors beside those of the prior: sites are odder than the few that were seen."""
+"""Standard deviation of the hidden factors, as a multiple of the prior's: real sites vary more than those measured."""
 
 OVERLAP: Final = {
     "bubble": (0.70, 1.40),
@@ -34,40 +33,40 @@ OVERLAP: Final = {
     "recompute": (0.92, 1.08),
     "optimizer": (0.80, 1.30),
 }
-"""Between what a term is multiplied by: schedules hide more or less of it than the model takes for granted."""
+"""Range of each term's factor: schedules hide more or less of it than the cost model assumes."""
 
 KERNELS: Final = ("products", "attention", "elementwise", "recompute")
 """The terms that depend on how many tokens a kernel is given."""
 
 STARVED: Final = (0.0, 0.25)
-"""By how much kernels are slower at `FEW_TOKENS` than with any number of tokens."""
+"""Range of the relative slowdown of kernels at `FEW_TOKENS` tokens."""
 
 FEW_TOKENS: Final = 2048
 CLIFFS: Final = 0.3
-"""Share of (hidden, heads, tp) whose kernels are slow."""
+"""Fraction of (hidden, heads, tp) whose kernels are slow."""
 
 CLIFF: Final = (0.05, 0.35)
-"""By how much; small ones are more frequent."""
+"""Range of their slowdown; small ones are more frequent."""
 
 UNEVEN: Final = 0.008
-"""Standard deviation of all others'."""
+"""Standard deviation of the log time of all other kernels."""
 
 SMOOTH: Final = ("tp", "pp", "micro_batch", "dp")
 WAVE: Final = 0.03
 """Standard deviation of the deviations along the logarithms of these axes."""
 
 LENGTH: Final = 1.5
-"""Doublings of one of them after which a deviation is another."""
+"""Correlation length of these deviations in doublings."""
 
 WAVES: Final = 48
 INTERLEAVED: Final = (0.0, 0.05)
-"""By how much each doubling of a pipeline stage's chunks slows all of it down."""
+"""Range of the slowdown by each doubling of the chunks of a pipeline stage."""
 
 KIND: Final = 0.04
-"""Standard deviation of what topologies with one kind of recompute and of sequence parallelism share."""
+"""Standard deviation of the log time that topologies with equal recompute and sequence parallelism share."""
 
 USABLE: Final = (0.90, 0.97)
-"""Share of the card at which a job is out of memory."""
+"""Range of the fraction of the GPU at which a job runs out of memory."""
 
 MEMORY_KIND: Final = 0.05
 """Standard deviation of the memory's deviation by recompute and attention kernel."""
@@ -76,7 +75,7 @@ _CHUNK: Final = 8192
 
 
 class GroundTruth:
-    """Seconds and bytes of every topology on one cluster that nobody has."""
+    """Seconds and bytes of every topology on a simulated cluster."""
 
     def __init__(self, seed: int) -> None:
         self.seed = seed
@@ -91,19 +90,19 @@ class GroundTruth:
         self._phases = np.array([between(0, math.tau, seed, "phase", wave) for wave in range(WAVES)])
 
     def seconds(self, columns: Columns) -> FloatArray:
-        """Seconds of one iteration after the first, without the noise of a run."""
+        """Return the seconds of one iteration after the first, without noise."""
         return _by_chunks(self._seconds, columns)
 
     def memory(self, columns: Columns) -> FloatArray:
-        """Bytes that the fullest GPU needs."""
+        """Return the bytes that the fullest GPU needs."""
         return _by_chunks(self._memory, columns)
 
     def limit(self, columns: Columns) -> float:
-        """Bytes that a job can have of a card."""
+        """Return the bytes of a GPU that a job can use."""
         return columns.cluster.gpu.memory * self._usable
 
     def fits(self, columns: Columns) -> BoolArray:
-        """Whether a job of each row runs at all."""
+        """Return whether each topology fits into memory."""
         enough: BoolArray = self.memory(columns) <= self.limit(columns)
         return enough
 
@@ -123,7 +122,7 @@ class GroundTruth:
         return needed
 
     def _cliffs(self, columns: Columns) -> FloatArray:
-        """By how much the kernels of a shape are slower; each shape's chance is its own."""
+        """Return the slowdown of each row's kernels, drawn once per shape."""
         shapes = np.stack([columns.hidden, columns.heads, columns.tp], axis=1)
         kinds, back = np.unique(shapes, axis=0, return_inverse=True)
         slower = np.array([self._cliff(*(int(size) for size in kind)) for kind in kinds])
@@ -137,7 +136,7 @@ class GroundTruth:
         return math.exp(UNEVEN * normal(*shape, "how little"))
 
     def _wave(self, columns: Columns) -> FloatArray:
-        """A random smooth function: many cosines in random directions (Rahimi and Recht 2007)."""
+        """Return a random smooth function: a sum of cosines in random directions (Rahimi and Recht 2007)."""
         at = np.log2(np.stack([columns.arrays[axis] for axis in SMOOTH], axis=1).astype(np.float64))
         rows, back = np.unique(at, axis=0, return_inverse=True)
         waves = np.cos(rows @ self._slopes.T + self._phases).sum(axis=1) * math.sqrt(2 / WAVES) * WAVE
@@ -160,7 +159,7 @@ def _site(seed: int) -> SiteFactors:
 
 
 def _by_chunks(figures: Callable[[Columns], FloatArray], columns: Columns) -> FloatArray:
-    """The figures of every row, so many rows at a time as the processor's cache holds."""
+    """Return the figures of all rows, computed in chunks that fit into the CPU cache."""
     rows = len(columns.tp)
     if rows <= _CHUNK:
         return figures(columns)

@@ -1,9 +1,7 @@
-"""A virtual job's whole life, decided when it is submitted.
+"""The course of a virtual job, decided at its submission, and the file that records it.
 
-It needs nobody to run it: where the job is at any moment follows from when it began. Written as text it is the job's
-handle, from which another process reads the very same answers.
-
-The one small file that a virtual job leaves: what becomes of it, and what has happened to it.
+Nothing runs: the status at any time follows from the start. Written as text the course is the job's handle, from which
+another process derives the same results.
 """
 
 from __future__ import annotations
@@ -25,27 +23,27 @@ from tuner.launch.contract import JobResult, JobState, JobStatus
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VirtualJob:
-    """What becomes of a virtual job; moments are seconds since it began."""
+    """The course of a virtual job; times are seconds since its start."""
 
     cluster: str
-    """Whose job it is: the name of the cluster, so that none answers for another's."""
+    """Name of its cluster."""
     tag: str
     folder: str
     run: str
-    """A word that two runs of one topology share."""
+    """Key that all runs of one topology share."""
     nodes: int
     submitted: float
     """By the cluster's clock."""
     order: int
-    """Jobs that the cluster had been given before; several may be submitted at one moment."""
+    """Number of jobs submitted before, which orders jobs submitted at the same time."""
     start_up: float
-    """The moment at which the first iteration starts."""
+    """When the first iteration starts."""
     steps: tuple[float, ...]
-    """Seconds of each iteration, whether or not it comes to them."""
+    """Seconds of each iteration, including those that the job does not reach."""
     measured: tuple[int, ...]
     outcome: Outcome
     stops: float
-    """The moment from which nothing moves any more; a job that hangs does not end then."""
+    """When progress stops; a job that hangs does not end then."""
     simulated: bool
     memory: float | None = None
     tflops: float | None = None
@@ -53,17 +51,17 @@ class VirtualJob:
 
     @property
     def ends(self) -> float:
-        """The moment at which it ends by itself."""
+        """Return when the job ends by itself."""
         return math.inf if self.outcome is Outcome.HUNG else self.stops
 
     @property
     def moments(self) -> tuple[float, ...]:
-        """When something can be seen of it: each iteration's start or end, and the job's end."""
+        """Return the times of its events: each start and end of an iteration, and the end of the job."""
         seen = [moment for moment in self._marks() if moment < self.stops]
         return (*seen, self.stops)
 
     def status(self, began: float, now: float) -> JobStatus:
-        """Where it is at `now`, having begun at `began` and not been cancelled."""
+        """Return its status at `now`, if it started at `began` and was not cancelled."""
         if now >= began + self.ends:
             return self._at(JobState.ENDED, began, began + self.stops)
         return self._at(JobState.RUNNING, began, now)
@@ -71,7 +69,7 @@ class VirtualJob:
     def _at(self, state: JobState, began: float, now: float) -> JobStatus:
         seen = self._marks()
         moved = min(now, began + self.stops)
-        # A mark at the very stop counts only for a job that was measured: another never finished that iteration.
+        # An iteration that ends exactly at the stop counts for a measured job only.
         whole = self.outcome is Outcome.MEASURED
         passed = sum(began + mark <= moved and (whole or mark < self.stops) for mark in seen)
         done = max(0, passed - 1)
@@ -89,7 +87,7 @@ class VirtualJob:
         )
 
     def result(self) -> JobResult:
-        """How it ends by itself; the median of the measured iterations."""
+        """Return its result; a measurement is the median of the measured iterations."""
         if self.outcome is not Outcome.MEASURED:
             failure = Failure(kind=self.outcome.value, evidence=self.evidence)
             return JobResult(outcome=self.outcome, failure=failure, elapsed=self.stops)

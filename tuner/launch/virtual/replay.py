@@ -61,7 +61,7 @@ class ReplayLauncher(VirtualLauncher):
             raise InputError("a table without a usable row answers nothing; give one with measured rows.")
         super().__init__(most if nodes is None else nodes, cluster="replay", clock=clock)
 
-    def _run_word(self, job: Job) -> str:
+    def _run_key(self, job: Job) -> str:
         return run_word(job.workload, job.cluster, job.topology)
 
     def _decide(self, job: Job, run: str, earlier: int, before: int) -> VirtualJob:

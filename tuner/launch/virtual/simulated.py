@@ -52,7 +52,7 @@ _CRASHES: Final = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpeedChange:
-    """A change of the cluster's speed in mid-study: jobs submitted from then on take `factor` times as long."""
+    """A drift: jobs submitted from then on take `factor` times as long."""
 
     factor: float
     after_jobs: int | None = None
@@ -61,12 +61,14 @@ class SpeedChange:
 
     def __post_init__(self) -> None:
         if not 0 < self.factor < float("inf"):
-            raise InputError(f"a drift by a factor of {self.factor} is no drift; write for example 1.05.")
+            raise InputError(
+                f"a drift by a factor of {self.factor} is impossible; give a positive number such as 1.05."
+            )
         if (self.after_jobs is None) == (self.at_seconds is None):
-            raise InputError("a drift begins either after_jobs or at_seconds; give one of the two.")
+            raise InputError("a drift begins either after_jobs or at_seconds; give exactly one of them.")
 
     def begun(self, jobs: int, seconds: float) -> bool:
-        """Whether it concerns a job that is submitted after so many others, at this moment."""
+        """Whether the drift affects a job that is submitted after so many others, at this time."""
         if self.after_jobs is not None:
             return jobs >= self.after_jobs
         return self.at_seconds is not None and seconds >= self.at_seconds
@@ -74,17 +76,17 @@ class SpeedChange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Faults:
-    """What befalls jobs for no reason of their topology; the next run of the same one goes through."""
+    """Random faults that no topology causes; the next run of the same topology succeeds."""
 
     hangs: float = 0.007
-    """Share of jobs."""
+    """Fraction of jobs."""
     crashes: float = 0.007
     planted: Mapping[str, Outcome] = field(default_factory=dict)
-    """Topologies, by key, whose every job ends so: OOM, HUNG or CRASHED."""
+    """Topologies, by key, whose jobs always end so: OOM, HUNG or CRASHED."""
 
 
 class SimulatedLauncher(VirtualLauncher):
-    """A cluster of `nodes` nodes whose every answer follows from `seed`."""
+    """A simulated cluster of `nodes` nodes, determined by `seed`."""
 
     name = "simulated"
     simulated = True
@@ -105,17 +107,17 @@ class SimulatedLauncher(VirtualLauncher):
         self._drift = drift
         self._faults = faults or Faults()
 
-    def _run_word(self, job: Job) -> str:
+    def _run_key(self, job: Job) -> str:
         text = repr((job.workload, job.cluster.gpu, job.cluster.gpus_per_node, job.topology))
         return blake2b(text.encode(errors="surrogatepass"), digest_size=12).hexdigest()
 
     def _decide(self, job: Job, run: str, earlier: int, before: int) -> VirtualJob:
         columns = Columns.of([job.topology], job.workload, job.cluster)
         chance = (self.seed, run, earlier)
-        pace = float(self.truth.seconds(columns)[0])
+        iteration_seconds = float(self.truth.seconds(columns)[0])
         if self._drift and self._drift.begun(before, self.now()):
-            pace *= self._drift.factor
-        steps = self._steps(pace, max(job.iterations), chance)
+            iteration_seconds *= self._drift.factor
+        steps = self._steps(iteration_seconds, max(job.iterations), chance)
         measured = tuple(sorted(set(job.iterations)))
         seconds = median(steps[number - 1] for number in measured)
         start_up = START_UP[0] + (START_UP[1] - START_UP[0]) * min(1.0, (job.topology.nodes - 1) / (MANY_NODES - 1))
@@ -139,9 +141,9 @@ class SimulatedLauncher(VirtualLauncher):
             evidence=self._evidence(outcome, job, columns, chance),
         )
 
-    def _steps(self, pace: float, many: int, chance: tuple[object, ...]) -> tuple[float, ...]:
-        own = pace * _spread(NOISE, *chance, "noise")
-        steps = [own * _spread(JITTER, *chance, "jitter", number) for number in range(1, many + 1)]
+    def _steps(self, seconds: float, many: int, chance: tuple[object, ...]) -> tuple[float, ...]:
+        mean = seconds * _spread(NOISE, *chance, "noise")
+        steps = [mean * _spread(JITTER, *chance, "jitter", number) for number in range(1, many + 1)]
         steps[0] *= between(*WARM_UP, *chance, "warm-up")
         return tuple(steps)
 
@@ -152,7 +154,7 @@ class SimulatedLauncher(VirtualLauncher):
             return Outcome.OOM
         seed, run, earlier = chance
         if isinstance(earlier, int) and earlier and self._fault(seed, run, earlier - 1):
-            return Outcome.MEASURED  # a fault is the machine's; the same topology goes through at the second run
+            return Outcome.MEASURED  # the machine's fault, not the topology's
         return self._fault(*chance) or Outcome.MEASURED
 
     def _fault(self, *chance: object) -> Outcome | None:
@@ -162,8 +164,8 @@ class SimulatedLauncher(VirtualLauncher):
         return Outcome.CRASHED if drawn < self._faults.hangs + self._faults.crashes else None
 
     def _evidence(self, outcome: Outcome, job: Job, columns: Columns, chance: tuple[object, ...]) -> str:
-        """The line of a log that would say it; SIMULATED, for no log has it."""
-        if outcome in (Outcome.MEASURED, Outcome.HUNG):  # who hangs says nothing
+        """Return the log line that such a job would print, labelled SIMULATED."""
+        if outcome in (Outcome.MEASURED, Outcome.HUNG):
             return ""
         if outcome is Outcome.OOM:
             piece = between(*_PIECE, *chance, "piece")
@@ -179,12 +181,12 @@ class SimulatedLauncher(VirtualLauncher):
 
 
 def _spread(deviation: float, *words: object) -> float:
-    """A log-normal factor around 1."""
+    """Return a log-normal factor around 1."""
     return math.exp(deviation * normal(*words))
 
 
 def _stop(outcome: Outcome, start_up: float, steps: tuple[float, ...], chance: tuple[object, ...]) -> float:
-    """The moment from which nothing moves: the last iteration's end, the first one's fullest moment, or any."""
+    """Return when progress stops: at the last iteration's end, at the peak memory of the first one, or at random."""
     if outcome is Outcome.MEASURED:
         return marks(start_up, steps)[-1]
     if outcome is Outcome.OOM:
