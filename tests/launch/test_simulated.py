@@ -144,7 +144,7 @@ def test_a_drift_shifts_what_is_submitted_after_it_by_its_factor(drift: SpeedCha
 
 
 def test_a_drift_that_is_none_is_refused() -> None:
-    with pytest.raises(InputError, match="give one of the two"):
+    with pytest.raises(InputError, match="give exactly one of them"):
         SpeedChange(factor=1.1)
     with pytest.raises(InputError, match="is impossible"):
         SpeedChange(factor=0.0, after_jobs=1)

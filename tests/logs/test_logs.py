@@ -239,3 +239,9 @@ def test_what_megatron_calls_things_becomes_a_topology(printed: dict[str, str], 
 def test_the_readme_of_the_logs_names_the_real_ones() -> None:
     text = (LOGS / "README.md").read_text()
     assert all((Path(LOGS) / name).exists() for name in text.split("`") if name.endswith(".log"))
+
+
+@pytest.mark.parametrize(("text", "digit"), [("(ms): 200.5", 1e-4), ("(s): 0.20", 1e-2)])
+def test_the_last_digit_of_a_time_is_in_seconds(text: str, digit: float) -> None:
+    (iteration,) = read_log([f" iteration 2/ 9 | elapsed time per iteration {text} |"]).runs[0].iterations
+    assert iteration.seconds_digit == pytest.approx(digit)

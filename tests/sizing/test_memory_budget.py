@@ -146,3 +146,15 @@ def test_sizes_are_read_in_peoples_words() -> None:
     assert part("5M").model is None
     with pytest.raises(InputError):
         bytes_of("0GB")
+
+
+@pytest.mark.parametrize(
+    ("zero", "expected"),
+    [(0, (20.0, 2.0, 2.0, 12.0)), (1, (20.0, 2.0, 2.0, 3.0)), (2, (20.0, 2.0, 0.5, 3.0)), (3, (5.0, 0.5, 0.5, 3.0))],
+)
+def test_each_zero_stage_shards_its_own_components(zero: int, expected: tuple[float, ...]) -> None:
+    """Bytes of bf16 weights, gradients, and fp32 master weights with both moments of Adam, over four ranks."""
+    request = MemoryRequest(frozen=(part("10b"),), trainable=1e9, zero=zero, sample=1e9)
+    found = budget(request, gpu("A100-80GB-SXM"), ranks=4).components
+    names = ("frozen", "trainable", "gradients", "optimizer")
+    assert tuple(found[name] / 1e9 for name in names) == pytest.approx(expected)
