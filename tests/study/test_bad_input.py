@@ -46,7 +46,7 @@ def wrong(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
         (("--patience", "0"), "--patience must be at least 1 (got 0)"),
         (("--node-hours", "0"), "not a positive number"),
         (("--node-hours", "nan"), "not a positive number"),
-        (("--node-hours", "1e308"), "'1e308' is too large; give less than 1e+30."),
+        (("--node-hours", "1e308"), "'1e308' is too large; give a number below 1e+30."),
         (("--node-hours", "inf"), "'inf' is too large"),
         (("--deadline", "soon"), "is not a duration"),
         (("--deadline", "0s"), "--deadline must be greater than 0"),
