@@ -235,7 +235,7 @@ def test_a_disk_that_is_full_is_said_and_nothing_is_left(tmp_path: Path, monkeyp
     cluster, what = SimulatedLauncher(4, seed=1), job(tmp_path, 0)
     with monkeypatch.context() as patched:
         patched.setattr(Path, "replace", full)
-        with pytest.raises(LaunchError, match="No space left on device; name a folder"):
+        with pytest.raises(LaunchError, match="No space left on device; choose a writable folder"):
             cluster.submit(what)
     assert not list(tmp_path.iterdir())
     handle = cluster.submit(what)

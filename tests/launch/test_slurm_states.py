@@ -8,9 +8,9 @@ import pytest
 
 from tuner.launch.contract import JobState, JobStatus
 from tuner.launch.log_tail import LogProgress
-from tuner.launch.slurm import state_machine as machine
+from tuner.launch.slurm import states, transitions
 from tuner.launch.slurm.parsing import QueuedJob
-from tuner.launch.slurm.state_machine import (
+from tuner.launch.slurm.states import (
     Ended,
     EndReport,
     Exited,
@@ -24,9 +24,8 @@ from tuner.launch.slurm.state_machine import (
     SlurmState,
     Unsettled,
     Waiting,
-    next_state,
-    status_of,
 )
+from tuner.launch.slurm.transitions import next_state, status_of
 
 RUN = ScriptRun(restart=0, began=100.0, nodes="n1")
 SECOND = ScriptRun(restart=1, began=300.0, nodes="n2")
@@ -44,8 +43,8 @@ def files(now: float = 200.0, run: ScriptRun | None = None, exited: ScriptExit |
 
 
 def read(state: str | None, now: float = 200.0, run: ScriptRun | None = None, exited: ScriptExit | None = None,
-         nodes: str = "") -> machine.QueueRead:  # fmt: skip
-    return machine.QueueRead(row=None if state is None else row(state, nodes), files=files(now, run, exited))
+         nodes: str = "") -> states.QueueRead:  # fmt: skip
+    return states.QueueRead(row=None if state is None else row(state, nodes), files=files(now, run, exited))
 
 
 def after(state: SlurmState, *observations: Observation) -> SlurmState:
@@ -65,11 +64,11 @@ STATES = {
 
 OBSERVATIONS: dict[str, tuple[Observation, str]] = {
     # observation: the phase after it, from each of STATES in its order
-    "no file": (machine.FilesRead(files=files()), "W R X E U L"),
-    "began": (machine.FilesRead(files=files(run=RUN)), "R R X E U L"),
-    "began again": (machine.FilesRead(files=files(run=SECOND)), "R R R E U L"),
-    "ended": (machine.FilesRead(files=files(run=RUN, exited=DONE)), "E E X E U L"),
-    "ended by a signal": (machine.FilesRead(files=files(run=RUN, exited=KILLED)), "X X X E U L"),
+    "no file": (states.FilesRead(files=files()), "W R X E U L"),
+    "began": (states.FilesRead(files=files(run=RUN)), "R R X E U L"),
+    "began again": (states.FilesRead(files=files(run=SECOND)), "R R R E U L"),
+    "ended": (states.FilesRead(files=files(run=RUN, exited=DONE)), "E E X E U L"),
+    "ended by a signal": (states.FilesRead(files=files(run=RUN, exited=KILLED)), "X X X E U L"),
     "absent": (read(None), "W R E E U L"),
     "pending": (read("PENDING"), "W W W E U L"),
     "running in the queue": (read("RUNNING"), "W R X E U L"),
@@ -77,27 +76,27 @@ OBSERVATIONS: dict[str, tuple[Observation, str]] = {
     "completed": (read("COMPLETED"), "W R E E U L"),
     "node failed": (read("NODE_FAIL"), "E E E E U L"),
     "preempted": (read("PREEMPTED"), "W R X E U L"),
-    "silence": (machine.ControllerQueried(answered=False), "W R X E U L"),
-    "answer": (machine.ControllerQueried(answered=True), "W R X E U L"),
-    "still waiting": (machine.StillWaiting(reason="2 nodes in use"), "W R X E U L"),
-    "cancel requested": (machine.CancelRequested(reason="cancelled"), "W R X E U L"),
-    "cancel confirmed": (machine.CancelConfirmed(row=None, files=files()), "E E E E E L"),
-    "script alive": (machine.ScriptAlive(), "W R X E U L"),
-    "script gone": (machine.ScriptGone(now=200.0, confirmed=False), "W R X E U L"),
-    "script gone for good": (machine.ScriptGone(now=200.0, confirmed=True), "E E E E U L"),
-    "nothing found": (machine.NothingFound(), "L L L E U L"),
-    "exit code": (machine.ExitCodeRead(code=1), "W R X E U L"),
-    "nodes examined": (machine.NodesExamined(failed="n1"), "W R X E U L"),
-    "end not checked": (machine.EndChecked(answered=False), "W R X U U L"),
-    "end checked": (machine.EndChecked(answered=True), "W R X E E L"),
-    "allocation ended": (machine.AllocationEnded(), "W R X E U L"),
-    "restarted elsewhere": (machine.RestartedElsewhere(failed_nodes="n1", now=200.0), "W W W W W W"),
+    "silence": (states.ControllerQueried(answered=False), "W R X E U L"),
+    "answer": (states.ControllerQueried(answered=True), "W R X E U L"),
+    "still waiting": (states.StillWaiting(reason="2 nodes in use"), "W R X E U L"),
+    "cancel requested": (states.CancelRequested(reason="cancelled"), "W R X E U L"),
+    "cancel confirmed": (states.CancelConfirmed(row=None, files=files()), "E E E E E L"),
+    "script alive": (states.ScriptAlive(), "W R X E U L"),
+    "script gone": (states.ScriptGone(now=200.0, confirmed=False), "W R X E U L"),
+    "script gone for good": (states.ScriptGone(now=200.0, confirmed=True), "E E E E U L"),
+    "nothing found": (states.NothingFound(), "L L L E U L"),
+    "exit code": (states.ExitCodeRead(code=1), "W R X E U L"),
+    "nodes examined": (states.NodesExamined(failed="n1"), "W R X E U L"),
+    "end not checked": (states.EndChecked(answered=False), "W R X U U L"),
+    "end checked": (states.EndChecked(answered=True), "W R X E E L"),
+    "allocation ended": (states.AllocationEnded(), "W R X E U L"),
+    "restarted elsewhere": (states.RestartedElsewhere(failed_nodes="n1", now=200.0), "W W W W W W"),
     "empty note": (
-        machine.NoteRead(cancel_reason="", report=None, last_requeued=-1, nodes="", files=files()),
+        states.NoteRead(cancel_reason="", report=None, last_requeued=-1, nodes="", files=files()),
         "W R X E U L",
     ),
     "note of an end": (
-        machine.NoteRead(cancel_reason="", report=REPORT, last_requeued=-1, nodes="n1", files=files()),
+        states.NoteRead(cancel_reason="", report=REPORT, last_requeued=-1, nodes="n1", files=files()),
         "E E E E E E",
     ),
 }
@@ -117,7 +116,7 @@ def test_what_has_ended_keeps_its_report_of_the_end_but_for_what_amends_it(name:
     found = next_state(ended, OBSERVATIONS[name][0])
     amended = {
         "exit code": replace(REPORT, exit_code=1),
-        "allocation ended": replace(REPORT, state=machine.ALLOCATION_ENDED),
+        "allocation ended": replace(REPORT, state=states.ALLOCATION_ENDED),
         "restarted elsewhere": None,
     }
     assert found.report == amended.get(name, REPORT)
@@ -142,26 +141,26 @@ def test_an_exit_by_a_signal_is_final_only_where_slurm_cannot_requeue(
 ) -> None:
     state = replace(STATES["running"], requeueable=requeueable)
     exited = replace(DONE, code=code, signalled=signalled)
-    assert type(after(state, machine.FilesRead(files=files(run=RUN, exited=exited))).phase) is phase
+    assert type(after(state, states.FilesRead(files=files(run=RUN, exited=exited))).phase) is phase
 
 
 @pytest.mark.parametrize(("waited", "now", "began"), [(90.0, 200.0, 100.0), (120.0, 200.0, 120.0), (90.0, 95.0, 95.0)])
 def test_a_run_begins_by_the_launchers_clock_between_its_last_wait_and_now(
     waited: float, now: float, began: float
 ) -> None:
-    state = after(SlurmState(phase=Waiting(last_seen=waited)), machine.FilesRead(files=files(now, RUN)))
+    state = after(SlurmState(phase=Waiting(last_seen=waited)), states.FilesRead(files=files(now, RUN)))
     assert state.run == replace(RUN, began=began)
     assert state.nodes == "n1"
 
 
 def test_files_of_a_run_that_was_requeued_are_stale() -> None:
     waiting = after(STATES["running"], read("PENDING", 200.0))
-    assert after(waiting, machine.FilesRead(files=files(210.0, RUN, KILLED))).phase == Waiting(last_seen=200.0)
-    assert after(waiting, machine.FilesRead(files=files(400.0, SECOND, KILLED))).phase == Running(run=SECOND)
+    assert after(waiting, states.FilesRead(files=files(210.0, RUN, KILLED))).phase == Waiting(last_seen=200.0)
+    assert after(waiting, states.FilesRead(files=files(400.0, SECOND, KILLED))).phase == Running(run=SECOND)
 
 
 def test_a_new_run_forgets_the_exit_of_the_one_before() -> None:
-    assert after(STATES["exited"], machine.FilesRead(files=files(400.0, SECOND, KILLED))).phase == Running(run=SECOND)
+    assert after(STATES["exited"], states.FilesRead(files=files(400.0, SECOND, KILLED))).phase == Running(run=SECOND)
 
 
 # -- requeues
@@ -181,7 +180,7 @@ def test_a_job_that_begins_while_the_queue_is_read_is_not_taken_for_requeued() -
 
 
 def test_a_step_that_runs_again_names_the_nodes_that_failed() -> None:
-    state = after(STATES["running"], machine.RestartedElsewhere(failed_nodes="n1, n3", now=250.0))
+    state = after(STATES["running"], states.RestartedElsewhere(failed_nodes="n1, n3", now=250.0))
     assert (state.failed_nodes, state.earlier_seconds, state.last_requeued) == ("n1, n3", 150.0, 0)
     assert state.phase == Waiting(last_seen=250.0)
 
@@ -198,11 +197,11 @@ def test_a_job_is_lost_when_two_consecutive_queries_lack_it() -> None:
 @pytest.mark.parametrize(
     ("name", "slurm", "delay"),
     [
-        ("running", "COMPLETED", machine.EXIT_FILE_DELAY),
+        ("running", "COMPLETED", transitions.EXIT_FILE_DELAY),
         ("exited", "COMPLETED", 0.0),
-        ("running", "PREEMPTED", machine.REQUEUE_DELAY),
-        ("exited", "PREEMPTED", machine.REQUEUE_DELAY),
-        ("running", "A_NEW_STATE", machine.REQUEUE_DELAY),
+        ("running", "PREEMPTED", transitions.REQUEUE_DELAY),
+        ("exited", "PREEMPTED", transitions.REQUEUE_DELAY),
+        ("running", "A_NEW_STATE", transitions.REQUEUE_DELAY),
         ("running", "NODE_FAIL", 0.0),
     ],
 )
@@ -233,7 +232,7 @@ def test_nodes_are_those_of_the_queue_where_it_names_any() -> None:
 
 
 def test_nodes_that_failed_after_the_end_do_not_change_how_the_job_ended() -> None:
-    examined = machine.NodesExamined(failed="n1")
+    examined = states.NodesExamined(failed="n1")
     assert after(STATES["running"], examined).failed_nodes == "n1"
     assert after(STATES["ended"], examined).failed_nodes == ""
     assert after(replace(STATES["running"], suspect_nodes="n1"), examined).suspect_nodes == ""
@@ -243,18 +242,18 @@ def test_nodes_that_failed_after_the_end_do_not_change_how_the_job_ended() -> No
 
 
 def test_a_cancelled_job_ends_as_slurm_reports_it_unless_its_script_was_first() -> None:
-    state = after(STATES["running"], machine.CancelRequested(reason="measured"))
+    state = after(STATES["running"], states.CancelRequested(reason="measured"))
     assert state.cancel_reason == "measured"
-    gone = after(state, machine.CancelConfirmed(row=row("TIMEOUT"), files=files(210.0)))
+    gone = after(state, states.CancelConfirmed(row=row("TIMEOUT"), files=files(210.0)))
     assert gone.report == EndReport(state="TIMEOUT", reason="None", at=210.0, began=100.0)
-    gone = after(state, machine.CancelConfirmed(row=None, files=files(210.0)))
+    gone = after(state, states.CancelConfirmed(row=None, files=files(210.0)))
     assert gone.report == EndReport(state="CANCELLED", reason="", at=210.0, began=100.0)
-    first = after(state, machine.CancelConfirmed(row=None, files=files(210.0, RUN, DONE)))
+    first = after(state, states.CancelConfirmed(row=None, files=files(210.0, RUN, DONE)))
     assert first.phase == Ended(run=RUN, exit=DONE)
 
 
 def test_a_note_carries_what_another_process_has_found() -> None:
-    note = machine.NoteRead(
+    note = states.NoteRead(
         cancel_reason="cancelled", report=REPORT, last_requeued=0, nodes="n9", files=files(400.0, SECOND)
     )
     state = after(STATES["waiting"], note)
@@ -279,7 +278,7 @@ def test_the_status_of_each_phase() -> None:
         "unsettled": "RUNNING",
         "lost": "LOST",
     }
-    silent = {name: next_state(state, machine.ControllerQueried(answered=False)) for name, state in STATES.items()}
+    silent = {name: next_state(state, states.ControllerQueried(answered=False)) for name, state in STATES.items()}
     assert [status(state).state.value for state in silent.values()] == [
         *("UNKNOWN", "UNKNOWN", "UNKNOWN", "ENDED", "UNKNOWN", "LOST")
     ]  # fmt: skip

@@ -23,8 +23,8 @@ from tuner.launch.slurm.commands import CommandOutput, PollInterval, SlurmComman
 from tuner.launch.slurm.parsing import SEPARATOR
 from tuner.launch.slurm.script import job_name
 from tuner.launch.slurm.site_profile import SiteProfile
-from tuner.launch.slurm.state_machine import EXIT_FILE_DELAY
 from tuner.launch.slurm.steps import SlurmStepLauncher
+from tuner.launch.slurm.transitions import EXIT_FILE_DELAY
 
 SRUN = '#!/bin/bash\nwhile [ "$1" != bash ]; do shift; done\nexec "$@"\n'
 SCONTROL = "#!/bin/bash\necho localhost\n"

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import fcntl
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
 
 from tuner.core.errors import InputError, LaunchError
-from tuner.core.text import shown
+from tuner.core.text import listed, shown
 from tuner.launch.slurm.commands import ControllerUnreachable, SlurmCommands
+from tuner.launch.slurm.site_profile import SiteProfile
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,6 +37,37 @@ class Allocation:
             )
         cores = re.findall(r"(\d+)(?:\(x\d+\))?", environment.get("SLURM_JOB_CPUS_PER_NODE", ""))
         return cls(number=number, nodes=nodes, cores=min(map(int, cores), default=None))
+
+    def nodes_by_site(self, site: SiteProfile, commands: SlurmCommands) -> tuple[str, ...]:
+        """Return the nodes that the site's `exclude` leaves; raise where its `nodelist` lacks one of them."""
+        nodes = self.nodes
+        if site.exclude:
+            without = hostnames(",".join(site.exclude), commands, "`exclude` in the site profile")
+            nodes = tuple(name for name in nodes if name not in without)
+        if site.nodelist:
+            named = hostnames(site.nodelist, commands, "`nodelist` in the site profile")
+            if other := [name for name in nodes if name not in named]:
+                raise InputError(
+                    f"allocation {self.number} has {listed(other)}, which nodelist = {shown(site.nodelist)} of the "
+                    "site profile does not name; exclude them there, or remove nodelist."
+                )
+        return nodes
+
+    def lock(self, folder: Path) -> IO[str] | None:
+        """Keep other tuners out of the allocation that use the same folder; None where the folder has no locks."""
+        with suppress(OSError):  # an unwritable folder is reported elsewhere; some file systems have no locks
+            folder.mkdir(parents=True, exist_ok=True)
+            lock = (folder / f".allocation-{self.number}").open("w")
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                lock.close()
+                raise LaunchError(
+                    f"another tuner uses the nodes of allocation {self.number}; to run trials side by side, give one "
+                    "tuner --jobs 4."
+                ) from None
+            return lock
+        return None
 
 
 def hostnames(nodes: str, commands: SlurmCommands, source: str) -> tuple[str, ...]:

@@ -12,9 +12,10 @@ from tuner.core.outcomes import Failure, Outcome
 from tuner.launch.contract import JobResult, JobStatus
 from tuner.launch.log_tail import LogTail, size_of
 from tuner.launch.outcome import outcome_of
-from tuner.launch.slurm import state_machine as machine
+from tuner.launch.slurm import states
 from tuner.launch.slurm.script import UNWRITABLE, job_name
-from tuner.launch.slurm.state_machine import EndReport, Observation, ScriptExit, ScriptFiles, ScriptRun, SlurmState
+from tuner.launch.slurm.states import EndReport, Observation, ScriptExit, ScriptFiles, ScriptRun, SlurmState
+from tuner.launch.slurm.transitions import next_state, status_of
 
 NOTE: Final = "slurm.json"
 """The file in a job's folder in which launchers record what its script cannot."""
@@ -83,7 +84,7 @@ class TrackedJob:
     def __init__(self, folder: Path, tag: str, job_id: str, *, last_seen_waiting: float | None = None) -> None:
         self.job = SlurmJob(id=job_id, tag=tag, folder=folder)
         note = self.job.note()
-        state = SlurmState(phase=machine.Waiting(last_seen=last_seen_waiting), failed_nodes=str(note.get("failed", "")))
+        state = SlurmState(phase=states.Waiting(last_seen=last_seen_waiting), failed_nodes=str(note.get("failed", "")))
         with suppress(TypeError, ValueError):
             iterations = tuple(int(number) for number in note.get("iterations", [2])) or (2,)
             self.job = replace(self.job, iterations=iterations, node_count=int(note.get("nodes", 1)))
@@ -95,22 +96,22 @@ class TrackedJob:
         self.job = replace(self.job, step=note.get("step") is True)
         self.state = replace(state, requeueable=not self.job.step)
         self.log = LogTail(folder / "stdout.log")
-        self._apply(machine.next_state(self.state, self._note_read(note)), 0.0)
+        self._apply(next_state(self.state, self._note_read(note)), 0.0)
 
     def read_files(self, now: float) -> bool:
         """Read the script's files and its log; whether the script has begun or exited since."""
         if self.state.over:
             return False
         before = self.state.restart, self.state.exit is None
-        self.observe(machine.FilesRead(files=self.job.files(now)), now)
+        self.observe(states.FilesRead(files=self.job.files(now)), now)
         return before != (self.state.restart, self.state.exit is None)
 
     def observe(self, observation: Observation, now: float) -> None:
         """Advance the state, and record what a later process has to know."""
-        before, after = self.state, machine.next_state(self.state, observation)
+        before, after = self.state, next_state(self.state, observation)
         if not before.finished and after.report is not None:  # another process may have cancelled it, or seen its end
-            noted = machine.next_state(before, self._note_read(self.job.note()))
-            after = noted if noted.over else machine.next_state(noted, observation)
+            noted = next_state(before, self._note_read(self.job.note()))
+            after = noted if noted.over else next_state(noted, observation)
         self._apply(after, now)
         recorded_before, recorded_after = _recorded(before), _recorded(after)
         if changes := {key: value for key, value in recorded_after.items() if value != recorded_before[key]}:
@@ -118,7 +119,7 @@ class TrackedJob:
 
     def status(self, now: float) -> JobStatus:
         """Return the job's status."""
-        return machine.status_of(self.state, self.log.progress, now)
+        return status_of(self.state, self.log.progress, now)
 
     def file_marks(self) -> tuple[int, int]:
         """Return a value that changes whenever one of the job's files does."""
@@ -137,7 +138,7 @@ class TrackedJob:
         if not over and (state.run is not None or state.exit is not None):
             self.log.read(now)
 
-    def _note_read(self, note: dict[str, Any]) -> machine.NoteRead:
+    def _note_read(self, note: dict[str, Any]) -> states.NoteRead:
         final = note.get("final")
         report, at = None, 0.0
         if isinstance(final, dict):
@@ -150,7 +151,7 @@ class TrackedJob:
                 exit_code=final.get("exit"),
             )
         final = final if isinstance(final, dict) else {}
-        return machine.NoteRead(
+        return states.NoteRead(
             cancel_reason=note["ending"] if isinstance(note.get("ending"), str) else "",
             report=report,
             last_requeued=final.get("stale", -1),
@@ -227,9 +228,9 @@ def _cause(job: SlurmJob, state: SlurmState, code: int | None, *, on_host: bool)
     if slurm_state in _ENDS:
         outcome, kind, remark = _ENDS[slurm_state]
         return outcome, kind, f"{reported}{on_nodes if slurm_state == 'NODE_FAIL' else ''}; {remark}"
-    if slurm_state == machine.ALLOCATION_ENDED:
+    if slurm_state == states.ALLOCATION_ENDED:
         return Outcome.CANCELLED, "its allocation ended", f"allocation {job.id} is over"
-    if slurm_state == machine.SCRIPT_KILLED:
+    if slurm_state == states.SCRIPT_KILLED:
         return Outcome.CRASHED, "killed from outside", "the job's script was killed before it could write ended.json"
     if slurm_state == "CANCELLED":
         return Outcome.CANCELLED, "cancelled from outside", reported

@@ -18,7 +18,7 @@ from tuner.core.errors import InputError, LaunchError
 from tuner.core.text import counted, listed
 from tuner.launch.contract import Job, JobResult, JobState, JobStatus
 from tuner.launch.program import ProcessSpec, Program
-from tuner.launch.slurm import state_machine as machine
+from tuner.launch.slurm import states
 from tuner.launch.slurm.commands import ControllerUnreachable, PollInterval, SlurmCommands
 from tuner.launch.slurm.job import NEVER_STARTS, NOTE, TrackedJob
 from tuner.launch.slurm.parsing import QueuedJob, largest_partition, refusal, why_never_starts
@@ -159,7 +159,7 @@ class SlurmLauncher:
             queue = self._queue.all()
         except ControllerUnreachable:
             for tracked in self._tracker.open_jobs():
-                tracked.observe(machine.ControllerQueried(answered=False), now)
+                tracked.observe(states.ControllerQueried(answered=False), now)
             self._interval.polled(self.now(), changed=False)
             return
         changed = False
@@ -178,7 +178,7 @@ class SlurmLauncher:
         job, before = tracked.job, tracked.state.queue.row
 
         def observe(row: QueuedJob | None) -> None:
-            tracked.observe(machine.QueueRead(row=row, files=job.files(now)), now)
+            tracked.observe(states.QueueRead(row=row, files=job.files(now)), now)
 
         observe(row)
         if row is None and not tracked.state.over and (old := self._queue.accounted(job.name, job.id)):
@@ -186,7 +186,7 @@ class SlurmLauncher:
         state = tracked.state
         unreported = state.report is not None and state.exit is None
         if unreported and (code := self._queue.exit_code(job.name, job.id)) is not None:
-            tracked.observe(machine.ExitCodeRead(code=code), now)
+            tracked.observe(states.ExitCodeRead(code=code), now)
         if not state.over and row is not None and row.state == "PENDING" and (why := why_never_starts(row.reason)):
             self._unstartable = (job.node_count, why)
             self._cancel(tracked, NEVER_STARTS + why)
@@ -198,7 +198,7 @@ class SlurmLauncher:
         """Ask which of a job's suspect nodes have failed, and exclude them; without an answer, the next poll asks."""
         failed = self._queue.failed_among(tracked.state.suspect_nodes)
         if failed is not None:
-            tracked.observe(machine.NodesExamined(failed=", ".join(failed)), self.now())
+            tracked.observe(states.NodesExamined(failed=", ".join(failed)), self.now())
             self._tracker.exclude(failed)
 
     def explain(self, handle: str) -> str:
@@ -224,7 +224,7 @@ class SlurmLauncher:
 
     def _cancel(self, tracked: TrackedJob, reason: str) -> None:
         job = tracked.job
-        tracked.observe(machine.CancelRequested(reason=reason), self.now())
+        tracked.observe(states.CancelRequested(reason=reason), self.now())
         deadline = self.now() + MAX_CANCEL_SECONDS
         for _ in self._tracker.attempts(f"cannot cancel job {job.id}"):
             pause = 0.05
@@ -268,7 +268,7 @@ class SlurmLauncher:
         handle = self._tracker.track(job.folder, job.tag, job_id, submitted=False)
         tracked = self._tracker.jobs[handle]
         if tracked.job.step and not tracked.state.over:  # begun with --within-allocation, unlike this study
-            tracked.observe(machine.CancelRequested(reason="cancelled"), self.now())
+            tracked.observe(states.CancelRequested(reason="cancelled"), self.now())
             self._tracker.cancel_steps(tracked)
         return handle
 

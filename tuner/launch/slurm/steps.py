@@ -6,7 +6,6 @@ other job has. It outlives the tuner, for as long as the allocation lasts, and t
 
 from __future__ import annotations
 
-import fcntl
 import os
 import signal
 import time
@@ -19,20 +18,20 @@ from typing import IO, Any, Final
 from tuner.core.atomic_write import read_object
 from tuner.core.errors import InputError, LaunchError
 from tuner.core.outcomes import Outcome
-from tuner.core.text import counted, listed, shown
+from tuner.core.text import counted
 from tuner.launch import supervisor
 from tuner.launch.contract import Job, JobResult, JobStatus
 from tuner.launch.program import Program
-from tuner.launch.slurm import state_machine as machine
-from tuner.launch.slurm.allocation import Allocation, hostnames
+from tuner.launch.slurm import states
+from tuner.launch.slurm.allocation import Allocation
 from tuner.launch.slurm.commands import ControllerUnreachable, PollInterval, SlurmCommands, tuner_environment
 from tuner.launch.slurm.job import NEVER_STARTS, NOTE, TrackedJob, result_of
 from tuner.launch.slurm.launcher import MIN_FILE_INTERVAL
 from tuner.launch.slurm.process import NODES, ScriptProcess
 from tuner.launch.slurm.script import job_name, step_script
 from tuner.launch.slurm.site_profile import SiteProfile
-from tuner.launch.slurm.state_machine import EXIT_FILE_DELAY
 from tuner.launch.slurm.tracker import MAX_CANCEL_SECONDS, SCRIPT, JobTracker, explanation
+from tuner.launch.slurm.transitions import EXIT_FILE_DELAY
 
 MAX_RERUNS: Final = 2
 """Times that a job runs again on other nodes since its own have failed."""
@@ -67,7 +66,7 @@ class SlurmStepLauncher:
         self._queue = self._tracker.queue
         self._allocation = allocation
         self._max_nodes = len(allocation.nodes) if nodes is None else nodes
-        self._site_nodes = self._nodes_by_site()
+        self._site_nodes = allocation.nodes_by_site(self._tracker.site, self._tracker.commands)
         """Nodes of the allocation that the site profile does not exclude."""
         self._scripts: dict[str, ScriptProcess] = {}
         """By the job's tag."""
@@ -114,39 +113,8 @@ class SlurmStepLauncher:
             )
         if not self.nodes:
             raise LaunchError(f"all nodes of allocation {number} have failed; start again in another allocation.")
-        self._lock_allocation()
-
-    def _nodes_by_site(self) -> tuple[str, ...]:
-        """Return the nodes that the site's `exclude` leaves; raise where its `nodelist` lacks one of them."""
-        site, commands, nodes = self._tracker.site, self._tracker.commands, self._allocation.nodes
-        if site.exclude:
-            without = hostnames(",".join(site.exclude), commands, "`exclude` in the site profile")
-            nodes = tuple(name for name in nodes if name not in without)
-        if site.nodelist:
-            named = hostnames(site.nodelist, commands, "`nodelist` in the site profile")
-            if other := [name for name in nodes if name not in named]:
-                raise InputError(
-                    f"allocation {self._allocation.number} has {listed(other)}, which nodelist = "
-                    f"{shown(site.nodelist)} of the site profile does not name; exclude them there, or remove nodelist."
-                )
-        return nodes
-
-    def _lock_allocation(self) -> None:
-        """Keep other tuners out of the allocation, as far as their studies are in the same folder as this one."""
-        notes, number = self._tracker.notes, self._allocation.number
-        if notes is None:
-            return
-        with suppress(OSError):  # an unwritable folder is reported elsewhere; some file systems have no locks
-            notes.parent.mkdir(parents=True, exist_ok=True)
-            self._lock = (notes.parent / f".allocation-{number}").open("w")
-            try:
-                fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                self.close()
-                raise LaunchError(
-                    f"another tuner uses the nodes of allocation {number}; to run trials side by side, give one tuner "
-                    "--jobs 4."
-                ) from None
+        if self._tracker.notes is not None:
+            self._lock = self._allocation.lock(self._tracker.notes.parent)
 
     def close(self) -> None:
         """Let other tuners into the allocation; the jobs keep running."""
@@ -193,14 +161,14 @@ class SlurmStepLauncher:
             busy = self._busy_nodes()
             free = [name for name in self._healthy_nodes() if name not in busy]
             if min(len(free), self.nodes - len(busy)) < job.node_count:
-                self._observe(tracked, machine.StillWaiting(reason=f"{counted(len(busy), 'node')} in use"))
+                self._observe(tracked, states.StillWaiting(reason=f"{counted(len(busy), 'node')} in use"))
                 return
             try:
                 self._start(tracked, tuple(free[: job.node_count]))
             except OSError as error:
                 if tracked is new:
                     raise
-                self._observe(tracked, machine.StillWaiting(reason=f"cannot start now: {error.strerror or error}"))
+                self._observe(tracked, states.StillWaiting(reason=f"cannot start now: {error.strerror or error}"))
                 return
 
     def _start(self, tracked: TrackedJob, nodes: tuple[str, ...]) -> None:
@@ -216,14 +184,14 @@ class SlurmStepLauncher:
         command = ["/bin/bash", str(job.folder / SCRIPT)]
         # A session of its own: Ctrl-C is for the tuner.
         pid = os.posix_spawn(command[0], command, environment, file_actions=devnull, setsid=True)
-        self._observe(tracked, machine.StillWaiting(reason="starting"))
+        self._observe(tracked, states.StillWaiting(reason="starting"))
         self._scripts[job.tag] = script = ScriptProcess(pid=pid, host=gethostname(), nodes=nodes, child=True)
         job.record({"script": script.document()})
 
     def _unstarted(self, tracked: TrackedJob) -> bool:
         """Whether this process has yet to start the job."""
         phase = tracked.state.phase
-        waits = isinstance(phase, machine.Waiting) and phase.last_seen is not None
+        waits = isinstance(phase, states.Waiting) and phase.last_seen is not None
         return waits and tracked.job.tag not in self._scripts
 
     def _healthy_nodes(self) -> list[str]:
@@ -271,7 +239,7 @@ class SlurmStepLauncher:
                 self._tracker.poll_interval.reset(now)
             if not tracked.state.over:
                 self._update_process(tracked, now, alive=alive, due=due)
-        if isinstance(tracked.state.phase, machine.Unsettled | machine.Ended):
+        if isinstance(tracked.state.phase, states.Unsettled | states.Ended):
             self._settle(tracked)
 
     def _update_process(self, tracked: TrackedJob, now: float, *, alive: bool, due: bool) -> None:
@@ -281,14 +249,14 @@ class SlurmStepLauncher:
         come late: the process is gone only after `EXIT_FILE_DELAY`, and once Slurm has no step of it.
         """
         if alive or self._unstarted(tracked):
-            self._observe(tracked, machine.ScriptAlive())
+            self._observe(tracked, states.ScriptAlive())
         elif self._script(tracked) is None:
-            self._observe(tracked, machine.NothingFound())
+            self._observe(tracked, states.NothingFound())
         else:
             since = tracked.state.queue.over_since
             late = due and since is not None and now - since >= EXIT_FILE_DELAY
             confirmed = late and not self._step_remains(tracked)
-            self._observe(tracked, machine.ScriptGone(now=now, confirmed=confirmed))
+            self._observe(tracked, states.ScriptGone(now=now, confirmed=confirmed))
 
     def _step_remains(self, tracked: TrackedJob) -> bool:
         """Whether a step is left whose script is gone; where the script ran here, the step is cancelled."""
@@ -297,9 +265,9 @@ class SlurmStepLauncher:
         try:
             remains = bool(query(job.id, job.name))
         except ControllerUnreachable:
-            self._observe(tracked, machine.ControllerQueried(answered=False))
+            self._observe(tracked, states.ControllerQueried(answered=False))
             return True
-        self._observe(tracked, machine.ControllerQueried(answered=True))
+        self._observe(tracked, states.ControllerQueried(answered=True))
         return remains
 
     def _settle(self, tracked: TrackedJob) -> None:
@@ -322,23 +290,23 @@ class SlurmStepLauncher:
         allocated = self._queue.nodes_of(job.id)
         failed = self._queue.failed_among(",".join(script.nodes)) if script.nodes else {}
         if allocated is None or failed is None:
-            self._observe(tracked, machine.EndChecked(answered=False))
+            self._observe(tracked, states.EndChecked(answered=False))
             return True
-        self._observe(tracked, machine.EndChecked(answered=True))
+        self._observe(tracked, states.EndChecked(answered=True))
         if allocated:
             gone = [name for name in script.nodes if name not in {*allocated, *failed}]
             failed |= dict.fromkeys(gone, "no longer in its allocation")
         self._tracker.exclude(failed)
         if failed and state.last_requeued + 1 < MAX_RERUNS and allocated and job.id == self._allocation.number:
-            self._observe(tracked, machine.RestartedElsewhere(failed_nodes=", ".join(failed), now=self.now()))
+            self._observe(tracked, states.RestartedElsewhere(failed_nodes=", ".join(failed), now=self.now()))
             del self._scripts[job.tag]
             job.record({"script": None})
             return True
         if not allocated:
-            self._observe(tracked, machine.AllocationEnded())
+            self._observe(tracked, states.AllocationEnded())
         return False
 
-    def _observe(self, tracked: TrackedJob, observation: machine.Observation) -> None:
+    def _observe(self, tracked: TrackedJob, observation: states.Observation) -> None:
         tracked.observe(observation, self.now())
 
     def _alive(self, tracked: TrackedJob) -> bool:
@@ -360,15 +328,15 @@ class SlurmStepLauncher:
         if tracked is None:
             return
         tracked.read_files(self.now())
-        if isinstance(tracked.state.phase, machine.Unsettled):
-            self._observe(tracked, machine.EndChecked(answered=True))  # its nodes matter no more: it does not run again
+        if isinstance(tracked.state.phase, states.Unsettled):
+            self._observe(tracked, states.EndChecked(answered=True))  # its nodes matter no more: it does not run again
             self._mark_settled(tracked)
         elif not tracked.state.over:
             self._cancel(tracked, "cancelled")
 
     def _cancel(self, tracked: TrackedJob, reason: str) -> None:
         """End the script, which ends its step, and the step where it does not; return when both are gone."""
-        self._observe(tracked, machine.CancelRequested(reason=reason))
+        self._observe(tracked, states.CancelRequested(reason=reason))
         script, began = self._script(tracked), self.now()
         signals = iter(((0.0, signal.SIGTERM), (KILL_DELAY, signal.SIGKILL)))
         due, number = next(signals)
@@ -420,7 +388,7 @@ class SlurmStepLauncher:
             if script is not None:
                 self._scripts[job.tag] = script
             elif tracked.state.last_requeued >= 0:  # it was to run again
-                self._observe(tracked, machine.StillWaiting(last_seen=self.now()))
+                self._observe(tracked, states.StillWaiting(last_seen=self.now()))
             else:
                 del self._tracker.jobs[known]
                 return None

@@ -17,7 +17,7 @@ from tuner.launch.contract import Job, JobResult, JobState, JobStatus
 from tuner.launch.excluded_nodes import excluded_nodes, write_excluded_nodes
 from tuner.launch.log_tail import size_of
 from tuner.launch.program import ProcessSpec, Program
-from tuner.launch.slurm import state_machine as machine
+from tuner.launch.slurm import states
 from tuner.launch.slurm.commands import ControllerUnreachable, PollInterval, SlurmCommands
 from tuner.launch.slurm.job import NOTE, TrackedJob, result_of
 from tuner.launch.slurm.parsing import QueuedJob
@@ -165,7 +165,7 @@ class JobTracker:
     def confirm_cancel(self, tracked: TrackedJob, row: QueuedJob | None) -> None:
         """Record that a cancelled job is gone."""
         now = self.now()
-        tracked.observe(machine.CancelConfirmed(row=row, files=tracked.job.files(now)), now)
+        tracked.observe(states.CancelConfirmed(row=row, files=tracked.job.files(now)), now)
 
     # -- nodes and ranks
 
