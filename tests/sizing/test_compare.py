@@ -211,7 +211,7 @@ def test_torch_itself_takes_the_exported_arguments(name: str, kept: int, tmp_pat
 def test_what_fsdp_cannot_do_is_refused() -> None:
     workload = Workload(model=model("enoki-40"), global_batch=512, precision="bf16", attention="flash2")
     piped = replace(GOLDEN["tp1"], pp=2, dp=2, zero=1)
-    with pytest.raises(InputError, match="FSDP has no pipeline"):
+    with pytest.raises(InputError, match="FSDP supports neither pipeline"):
         fsdp_files(workload, piped, cluster("enoki-h100"))
 
 
