@@ -19,12 +19,12 @@ WRONG = [
     (("plan", "--model", "bloom-14400x80", "--exact-nodes"), "none of 691,200 topologies is legal", 1),
     (("plan", "--model", "nobody"), "there is no model called", 2),
     (("report", "nobody"), "there is no study called", 2),
-    (("report", "pyproject.toml"), "where a study's name is wanted", 2),
+    (("report", "pyproject.toml"), "not a study's name", 2),
     (("optimize", "--nodes", "4", "--from", "nobody"), "neither a file nor a study called", 2),
     (("optimize", "--nodes", "4", "--study", "bloom-48", "--budget", "1"), "was started with", 1),
     (("optimize", "--launcher", "replay", "--table", BLOOM, "--budget", "1"), "choose one with --group", 2),
     (("plan", "--model", "bloom-176b", "--set", "heads=5"), "topologies is legal", 1),
-    (("export", "bloom-48", "--format", "megatron-deepspeed"), "has no sequence parallelism", 2),
+    (("export", "bloom-48", "--format", "megatron-deepspeed"), "does not support sequence parallelism", 2),
 ]
 """Commands that go wrong, and what the page quotes of them."""
 
