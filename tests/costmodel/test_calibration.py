@@ -30,8 +30,8 @@ ENOKI = ROOT / "tests" / "data" / "tables" / "enoki-h100.csv"
 few = settings(max_examples=20)
 
 
-def timed(columns: Columns, times: FloatArray, era: Sequence[str] | None = None) -> MeasuredRows:
-    return MeasuredRows(columns=columns, seconds=times, era=tuple(era or [""] * len(columns.tp)))
+def timed(columns: Columns, times: FloatArray, period: Sequence[str] | None = None) -> MeasuredRows:
+    return MeasuredRows(columns=columns, seconds=times, period=tuple(period or [""] * len(columns.tp)))
 
 
 def weighed(columns: Columns, *, fitted: bool) -> MeasuredMemory:
@@ -47,18 +47,18 @@ def weighed(columns: Columns, *, fitted: bool) -> MeasuredMemory:
     )
 
 
-def predict(known: Calibration, columns: Columns, era: str | None = None) -> FloatArray:
-    return CostModel(calibration=known).score(columns, era).seconds
+def predict(known: Calibration, columns: Columns, period: str | None = None) -> FloatArray:
+    return CostModel(calibration=known).score(columns, period).seconds
 
 
-def deviation(known: Calibration, columns: Columns, era: str | None = None) -> FloatArray:
-    low, high = CostModel(calibration=known).score(columns, era).interval
+def deviation(known: Calibration, columns: Columns, period: str | None = None) -> FloatArray:
+    low, high = CostModel(calibration=known).score(columns, period).interval
     spread: FloatArray = np.log(high / low) / (2 * INTERVAL)
     return spread
 
 
-def off(known: Calibration, columns: Columns, times: FloatArray, era: str = "") -> FloatArray:
-    error: FloatArray = np.log(predict(known, columns, era) / times)
+def off(known: Calibration, columns: Columns, times: FloatArray, period: str = "") -> FloatArray:
+    error: FloatArray = np.log(predict(known, columns, period) / times)
     return error
 
 
@@ -132,7 +132,7 @@ def test_an_era_is_a_factor_of_its_own(columns: Columns, factor: float) -> None:
     rows = one.rows(np.zeros(6, dtype=np.int64))
     measured = np.repeat(base, 6) * np.array([1.0, 1.0, 1.0, factor, factor, factor])
     known = calibrate([timed(rows, measured, ["a", "a", "a", "b", "b", "b"])])
-    fast, slow, unknown = (predict(known, one, era)[0] for era in ("a", "b", "c"))
+    fast, slow, unknown = (predict(known, one, period)[0] for period in ("a", "b", "c"))
     assert fast < unknown < slow
     assert deviation(known, one, "a")[0] < deviation(known, one, "c")[0]
 
@@ -178,7 +178,7 @@ def test_a_calibration_comes_back_from_its_file_as_it_was(columns: Columns, lear
     """Estimates, their uncertainty and the era that plans are made for."""
     text = site_text(learnt, source='a "table"\nof \\ two lines')
     back = _read(text)
-    assert back.era == learnt.era
+    assert back.period == learnt.period
     assert (back.weighed, len(back.residual)) == (learnt.weighed, len(learnt.residual))
     assert back.memory_deviation == pytest.approx(learnt.memory_deviation, rel=1e-5)
     assert np.allclose(predict(back, columns), predict(learnt, columns), rtol=1e-4)
@@ -187,12 +187,12 @@ def test_a_calibration_comes_back_from_its_file_as_it_was(columns: Columns, lear
 
 
 @given(sites(), st.text(max_size=12), st.floats(0.001, 0.5))
-def test_any_site_comes_back_from_its_file(site: SiteFactors, era: str, deviation: float) -> None:
+def test_any_site_comes_back_from_its_file(site: SiteFactors, period: str, deviation: float) -> None:
     """Whatever text stands for the era, also what TOML would take for its own."""
-    assume(era.isprintable() or era.isascii())
-    known = Calibration(site=site, era=era, memory_deviation=deviation, weighed=3)
-    back = _read(site_text(known, source=era))
-    assert back.era == era
+    assume(period.isprintable() or period.isascii())
+    known = Calibration(site=site, period=period, memory_deviation=deviation, weighed=3)
+    back = _read(site_text(known, source=period))
+    assert back.period == period
     assert all(
         getattr(back.site, field.name) == pytest.approx(getattr(site, field.name), rel=1e-5)
         for field in fields(SiteFactors)

@@ -18,7 +18,7 @@ from tuner.core.outcomes import Outcome
 from tuner.costmodel.normal import below, density
 from tuner.launch.contract import JobResult, JobState, JobStatus
 from tuner.launch.virtual.ground_truth import GroundTruth
-from tuner.search.acquisition import FIRST_LOOK, LOSS, RISK, choose
+from tuner.search.acquisition import FIRST_EVALUATED, MAX_OOM_RISK, OOM_COST, choose
 from tuner.search.candidates import CandidatePool
 from tuner.search.surrogate import Observation, Surrogate, Trust
 from tuner.space.build import space_for
@@ -57,7 +57,7 @@ def test_the_choice_is_the_best_of_all_candidates(
     jobs: list[tuple[int, float | None]], ahead: float, seed: int
 ) -> None:
     """Working out the promising ones first never misses one: the same as weighing all of them."""
-    assert len(LARGE) > FIRST_LOOK
+    assert len(LARGE) > FIRST_EVALUATED
     belief = Surrogate(LARGE)
     expected = belief.log_seconds()
     belief.learn(
@@ -73,8 +73,8 @@ def test_the_choice_is_the_best_of_all_candidates(
     best = float(mean.min()) + ahead
     deviation = belief.deviation(np.arange(len(LARGE)))
     z = (best - mean) / deviation
-    worth = deviation * (z * below(z) + density(z)) * (1 - risk) - LOSS * risk
-    worth[~open_to | (risk > RISK)] = -np.inf
+    worth = deviation * (z * below(z) + density(z)) * (1 - risk) - OOM_COST * risk
+    worth[~open_to | (risk > MAX_OOM_RISK)] = -np.inf
     choice = choose(belief, best=best, open_to=open_to)
     assert choice is not None
     assert worth[choice.candidate] == pytest.approx(worth.max(), rel=1e-4)

@@ -1,4 +1,4 @@
-"""What a training job is told: an assignment, as the launcher writes it and the worker reads it.
+"""A training job's assignment: the launcher writes it and the worker reads it.
 
 A JSON file of the schema `tuner/assignment/1`. Paths in it are taken from its own folder, so that a job's folder can be
 moved as a whole. A field that is unknown or of the wrong type is refused, by name.
@@ -59,43 +59,43 @@ class Assignment:
         try:
             if path.stat().st_size > _LONGEST:
                 raise InputError(f"{path} is larger than {_LONGEST:,} bytes, which no assignment is.")
-            told = json.loads(path.read_text())
+            document = json.loads(path.read_text())
         except (OSError, ValueError, RecursionError) as error:
             raise InputError(f"the assignment {path} cannot be read: {error}.") from error
-        if not isinstance(told, dict) or told.pop("schema", None) != SCHEMA:
+        if not isinstance(document, dict) or document.pop("schema", None) != SCHEMA:
             raise InputError(f"{path} is not an assignment: its schema must be {SCHEMA!r}.")
-        told["workload"] = _workload(told.get("workload"))
-        told["topology"] = _made(Topology, told.get("topology"), {"shape": Shape})
+        document["workload"] = _workload(document.get("workload"))
+        document["topology"] = _made(Topology, document.get("topology"), {"shape": Shape})
         for name in ("ds_config", "result"):
-            if isinstance(told.get(name), str):
-                told[name] = str(path.resolve().parent / told[name])
-        return _made(cls, told, {})
+            if isinstance(document.get(name), str):
+                document[name] = str(path.resolve().parent / document[name])
+        return _made(cls, document, {})
 
 
-def _workload(told: Any) -> Workload:
-    if isinstance(told, dict) and isinstance(told.get("model"), dict):
-        told = {**told, "model": _made(Model, told["model"], {})}
-    return _made(Workload, told, {"ramp": Ramp})
+def _workload(document: Any) -> Workload:
+    if isinstance(document, dict) and isinstance(document.get("model"), dict):
+        document = {**document, "model": _made(Model, document["model"], {})}
+    return _made(Workload, document, {"ramp": Ramp})
 
 
-def _made(kind: type[_Part], told: Any, nested: Mapping[str, type[Any]]) -> _Part:
+def _made(kind: type[_Part], document: Any, nested: Mapping[str, type[Any]]) -> _Part:
     """The dataclass that a JSON object describes."""
     what = kind.__name__.lower()
-    if not isinstance(told, dict):
-        raise InputError(f"an assignment's {what} must be an object, not {shown(told)}.")
+    if not isinstance(document, dict):
+        raise InputError(f"an assignment's {what} must be an object, not {shown(document)}.")
     known = {field.name: field for field in fields(kind)}  # type: ignore[arg-type] # all of them are dataclasses
-    unknown = sorted(set(told) - set(known))
+    unknown = sorted(set(document) - set(known))
     if unknown:
         raise InputError(f"{what} has no field {listed(unknown)}; it has {listed(known, limit=40)}.")
     lacking = [
         name
         for name, field in known.items()
-        if name not in told and field.default is MISSING and field.default_factory is MISSING
+        if name not in document and field.default is MISSING and field.default_factory is MISSING
     ]
     if lacking:
         raise InputError(f"{what} lacks {listed(lacking)}.")
     given = {
         name: _made(nested[name], value, {}) if name in nested and value is not None else value
-        for name, value in told.items()
+        for name, value in document.items()
     }
     return kind(**given)

@@ -1,6 +1,6 @@
 """Many topologies at once: one array of integers per axis, row by row the same topology.
 
-Rules and physics are written once, over columns; a single topology is columns of one row.
+Rules and cost terms are written once, over columns; a single topology is columns of one row.
 """
 
 from __future__ import annotations

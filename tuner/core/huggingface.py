@@ -33,7 +33,7 @@ _KIN: Final = {
     "gpt_neox": {"hidden_size", "intermediate_size", "rotary_pct"},
     "gpt2": {"n_embd", "n_positions"},
 }
-"""The keys by which an unknown family is told to be of a known one's kind."""
+"""Keys that identify an unknown family as a variant of a known one."""
 
 _EXPERTS: Final = ("num_local_experts", "num_experts", "n_routed_experts", "moe_intermediate_size")
 _SEQ_WHEN_SILENT: Final = 2048

@@ -1,9 +1,10 @@
-"""What a site's own measurements teach the model: ten factors under priors, then a residual with its uncertainty.
+"""Calibration: a cluster's own measurements fit ten factors under priors, and a residual with its uncertainty.
 
-Logarithms of seconds are taken for the model's, moved by the factors, plus a residual that rows share by era, kernel,
-shape and cliff. Factors and residual are found together: the factors take what all rows have in common in the way that
-the physics says, and the residual what is left. With no rows both are at their priors, and each row can only narrow
-them; a row far from the others counts for less.
+    log seconds = log model(factors) + residual + noise
+
+Rows share the residual by speed period, kernel, shape and cliff. Factors and residual are one Gaussian fit: the factors
+explain what all rows have in common along the model's slopes, the residual the rest. Without rows both stay at their
+priors. Outliers are down-weighted.
 """
 
 from __future__ import annotations
@@ -34,12 +35,12 @@ class MeasuredRows:
 
     columns: Columns
     seconds: FloatArray
-    era: tuple[str, ...]
+    period: tuple[str, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Calibration:
-    """The factors of a site, how sure they are, and the rows whose residuals are remembered."""
+    """The factors of a cluster with their covariance, and the measured rows with their residuals."""
 
     site: SiteFactors = field(default_factory=SiteFactors)
     spread: FloatArray = field(default_factory=lambda: np.diag(prior_deviations() ** 2))
@@ -50,8 +51,8 @@ class Calibration:
     residual: FloatArray = field(default_factory=lambda: np.zeros(0))
     noise: FloatArray = field(default_factory=lambda: np.zeros(0))
     """Variance of each remembered row by itself."""
-    era: str = ""
-    """The era that is estimated where none is named."""
+    period: str = ""
+    """The speed period that is estimated where none is given."""
     memory_deviation: float = MEMORY_DEVIATION
     """Standard deviation of the logarithm of a GPU's memory."""
     weighed: int = 0
@@ -93,7 +94,7 @@ def calibrate(rows: Sequence[MeasuredRows], weighed: Sequence[MeasuredMemory] = 
 
 def _timed(rows: Sequence[MeasuredRows]) -> Calibration:
     """Factors and residual of time."""
-    known = joined([Features.of(part.columns, part.era) for part in rows])
+    known = joined([Features.of(part.columns, part.period) for part in rows])
     measured = np.log(np.concatenate([part.seconds for part in rows]))
     together = covariance(known, known)
     prior = np.diag(prior_deviations() ** 2)

@@ -40,10 +40,10 @@ class _Ranking(NamedTuple):
 class Scores:
     """Time and memory of every row of `columns`. Each quantity is computed on first use and kept."""
 
-    def __init__(self, columns: Columns, calibration: Calibration, era: Sequence[str] | str | None = None) -> None:
+    def __init__(self, columns: Columns, calibration: Calibration, period: Sequence[str] | str | None = None) -> None:
         self.columns = columns
         self._calibration = calibration
-        self._era = calibration.era if era is None else era
+        self._era = calibration.period if period is None else period
 
     @property
     def seconds(self) -> FloatArray:
@@ -130,8 +130,8 @@ class Scores:
         return _Ranking(seconds=seconds, memory=need.total, stage=need.stage, out_of_memory=below(beyond))
 
     def _part(self, rows: slice) -> Scores:
-        era = self._era if isinstance(self._era, str) else self._era[rows]
-        return Scores(self.columns.rows(rows), self._calibration, era)
+        period = self._era if isinstance(self._era, str) else self._era[rows]
+        return Scores(self.columns.rows(rows), self._calibration, period)
 
     @cached_property
     def _modelled_terms(self) -> dict[str, FloatArray]:
@@ -155,9 +155,9 @@ class CostModel:
 
     calibration: Calibration = field(default_factory=Calibration)
 
-    def score(self, columns: Columns, era: Sequence[str] | str | None = None) -> Scores:
-        """Return the scores of every row; `era` names the speed period of each row or of all."""
-        return Scores(columns, self.calibration, era)
+    def score(self, columns: Columns, period: Sequence[str] | str | None = None) -> Scores:
+        """Return the scores of every row; `period` names the speed period of each row or of all."""
+        return Scores(columns, self.calibration, period)
 
 
 def memory_deviation(columns: Columns, calibration: Calibration) -> float:

@@ -124,16 +124,18 @@ class CalibrationReport:
     """Median error of time on rows that a calibration by the others has not seen; None where they are few."""
 
 
-def learn(table: Table, eras: Sequence[str]) -> CalibrationReport:
-    """Calibrate on every row of a table that can be estimated; `eras` has a label for each of its rows."""
-    usable = [replace(row, group=eras[row.index]) for row in table.rows if row.run is not None and row.skipped is None]
+def learn(table: Table, periods: Sequence[str]) -> CalibrationReport:
+    """Calibrate on every row of a table that can be estimated; `periods` labels the speed period of each row."""
+    usable = [
+        replace(row, group=periods[row.index]) for row in table.rows if row.run is not None and row.skipped is None
+    ]
     timed = [row for row in usable if row.timed]
     if not timed and not any(row.weighed or row.status == "OOM" for row in usable):
         reason = next((row.skipped for row in table.rows if row.skipped), "no row has seconds or memory")
         raise NothingUsable(f"{table.name} teaches nothing: {reason}")
     known = calibrate_on(usable)
     if timed:
-        known = replace(known, era=timed[-1].group)
+        known = replace(known, period=timed[-1].group)
     folds = [timed[start::FOLDS] for start in range(FOLDS)] if len(timed) >= LEAST_FOLDED else []
     left_out: list[float] = []
     for fold in folds:
@@ -153,13 +155,13 @@ def learn(table: Table, eras: Sequence[str]) -> CalibrationReport:
 
 
 def calibrate_on(rows: Iterable[Row]) -> Calibration:
-    """The calibration that a table's rows support; the group of a row is its era."""
+    """Return the calibration that a table's rows support; a row's group is its speed period."""
     rows = list(rows)
     timed = [
         MeasuredRows(
             columns=block.columns,
             seconds=np.array([row.seconds for row in block.rows], dtype=np.float64),
-            era=tuple(row.group for row in block.rows),
+            period=tuple(row.group for row in block.rows),
         )
         for block in blocks(row for row in rows if row.timed)
     ]
@@ -181,8 +183,8 @@ def guess_rows(rows: Iterable[Row], model: CostModel) -> list[RowEstimate]:
     """What the model says of each row that describes a run, in the order of the table."""
     guesses: list[RowEstimate] = []
     for block in blocks(rows):
-        era = tuple(row.group for row in block.rows)
-        scores = model.score(block.columns, era)
+        period = tuple(row.group for row in block.rows)
+        scores = model.score(block.columns, period)
         low, high = scores.interval
         shown = {kind: scores.shown(kind) for kind in {row.memory_kind for row in block.rows}}
         guesses += [

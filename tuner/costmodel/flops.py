@@ -1,4 +1,4 @@
-"""How many floating-point operations one iteration takes, over the whole cluster.
+"""Floating-point operations of one iteration, over the whole cluster.
 
 One general count: any MLP width, gated or not, grouped queries, a head size of its own, and each kind of recompute. A
 multiply-add counts as two. The attention's scores count whole and not by their causal half, as Megatron-LM counts
@@ -7,9 +7,8 @@ them; the embedding look-up and element-wise work do not count.
 For the plain GPT with full recompute it is 96 B s L h^2 (1 + s/6h + V/16Lh), the estimate of Narayanan et al. 2021
 (arXiv 2104.04473, section 5.1), which Megatron-DeepSpeed prints as TFLOPs since February 2022.
 
-The rates that training programs print, each by its own count of operations.
-
-A log's TFLOPs are worth what their formula is; knowing which one printed them says how to read older tables.
+`printed_counts` has the formulas by which training programs print TFLOPs: a log's rate can only be read by the formula
+that produced it.
 """
 
 from __future__ import annotations

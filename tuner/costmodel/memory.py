@@ -1,7 +1,7 @@
 """Bytes on one GPU of a pipeline stage, by named terms that add up.
 
-Two moments can be the fullest: the end of a forward pass, with all microbatches of the schedule in flight, and the
-optimizer's step. Two stacks are told apart: Megatron's layers under DeepSpeed, and plain PyTorch layers.
+The peak is either at the end of a forward pass, with all microbatches of the schedule in flight, or in the optimizer's
+step. There are two implementations of a layer: Megatron's under DeepSpeed, and plain PyTorch layers.
 
 Constants marked "fitted" are one fit to BLOOM's and Enoki's memory figures and to two tables that are not shipped, one
 of them only by which of its layouts ran out of memory.

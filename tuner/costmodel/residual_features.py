@@ -32,11 +32,11 @@ class Features:
     """hidden, heads and tp."""
     kernel: tuple[str, ...]
     """Attention kernel, norms, recompute, ZeRO stage and sequence parallelism of each row, as one word."""
-    era: tuple[str, ...]
+    period: tuple[str, ...]
 
     @classmethod
-    def of(cls, columns: Columns, era: Sequence[str] | str = "") -> Features:
-        """The features of each row; one era may stand for all."""
+    def of(cls, columns: Columns, period: Sequence[str] | str = "") -> Features:
+        """Return the features of each row; one speed period may stand for all."""
         workload, rows = columns.workload, len(columns.tp)
         seq = np.full(rows, workload.model.seq)
         smooth = [seq if name == "seq" else columns.arrays[name] for name in SMOOTH]
@@ -46,11 +46,11 @@ class Features:
             smooth=np.log2(np.stack(smooth, axis=1).astype(np.float64)),
             cliff=np.stack([columns.hidden, columns.heads, columns.tp], axis=1).astype(np.float64),
             kernel=tuple(f"{stack} {recompute} {int(zero == 3)} {sp}" for recompute, zero, sp in kinds),
-            era=(era,) * rows if isinstance(era, str) else tuple(era),
+            period=(period,) * rows if isinstance(period, str) else tuple(period),
         )
 
     def __len__(self) -> int:
-        return len(self.era)
+        return len(self.period)
 
 
 def joined(parts: Sequence[Features]) -> Features:
@@ -59,7 +59,7 @@ def joined(parts: Sequence[Features]) -> Features:
         smooth=np.concatenate([part.smooth for part in parts]),
         cliff=np.concatenate([part.cliff for part in parts]),
         kernel=tuple(word for part in parts for word in part.kernel),
-        era=tuple(word for part in parts for word in part.era),
+        period=tuple(word for part in parts for word in part.period),
     )
 
 
@@ -69,7 +69,9 @@ def covariance(left: Features, right: Features) -> FloatArray:
     near = np.exp(-0.5 * apart.sum(axis=2))
     cliff = (left.cliff[:, None, :] == right.cliff[None, :, :]).all(axis=2)
     together: FloatArray = SHAPE_DEVIATION**2 * near + CLIFF_DEVIATION**2 * cliff
-    together += KERNEL_DEVIATION**2 * same(left.kernel, right.kernel) + PERIOD_DEVIATION**2 * same(left.era, right.era)
+    together += KERNEL_DEVIATION**2 * same(left.kernel, right.kernel) + PERIOD_DEVIATION**2 * same(
+        left.period, right.period
+    )
     return together
 
 

@@ -1,7 +1,7 @@
-"""What differs from site to site, as ten factors on the model's own constants.
+"""Ten factors by which a cluster may differ from the model's constants.
 
-A factor of 1 is the catalog and the constants of `physics/`; a calibration moves it. Each has a prior: how far a site
-has been seen to lie from 1.
+A factor of 1 is the catalog and `constants.py`; a calibration moves it. The prior of each is how far from 1 it has been
+observed to lie.
 """
 
 from __future__ import annotations

@@ -52,7 +52,7 @@ def site_text(calibration: Calibration, *, source: str) -> str:
         f"spread = [{', '.join(_numbers(row) for row in calibration.spread)}]",
         f"features = [{', '.join(_text(name) for name in SMOOTH)}]",
         f"rows = {len(known) if known else 0}",
-        f"era = {_text(calibration.era)}",
+        f"era = {_text(calibration.period)}",
     ]
     for place in range(len(known) if known else 0):
         assert known is not None  # noqa: S101 - for the type checker
@@ -65,7 +65,7 @@ def site_text(calibration: Calibration, *, source: str) -> str:
             f"slopes = {_numbers(calibration.slopes[place])}",
             f"residual = {calibration.residual[place]:.9g}",
             f"noise = {calibration.noise[place]:.9g}",
-            f"era = {_text(known.era[place])}",  # the last, for a string that is cut off is no string
+            f"era = {_text(known.period[place])}",  # the last, for a string that is cut off is no string
         ]
     return "\n".join(lines) + "\n"
 
@@ -102,7 +102,7 @@ def _calibration(table: Mapping[str, Any]) -> Calibration:
     plain = Calibration(
         site=site,
         spread=spread,
-        era=_word(table["time"]["era"]),
+        period=_word(table["time"]["era"]),
         memory_deviation=_factor(table["memory"]["deviation"]),
         weighed=_count(table["memory"]["runs"]),
     )
@@ -114,7 +114,7 @@ def _calibration(table: Mapping[str, Any]) -> Calibration:
             smooth=_array((row["features"] for row in rows), (len(rows), len(SMOOTH))),
             cliff=_array((row["cliff"] for row in rows), (len(rows), 3)),
             kernel=tuple(_word(row["kernel"]) for row in rows),
-            era=tuple(_word(row["era"]) for row in rows),
+            period=tuple(_word(row["era"]) for row in rows),
         ),
         slopes=_array((row["slopes"] for row in rows), (len(rows), len(TIME_FACTORS))),
         residual=_array((row["residual"] for row in rows), (len(rows),), most=_FAR),

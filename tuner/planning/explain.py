@@ -87,8 +87,9 @@ def explain(space: Space, topology: Topology, *, most: int = 3) -> Explanation:
 
     >>> import tuner
     >>> space = tuner.space_for(nodes=48)
-    >>> told = tuner.explain(space, tuner.parse_key("tp8-pp5-mbs2-z1", workload=space.workload, cluster=space.cluster))
-    >>> told.legal, [verdict.rule for verdict in told.violations][:2]
+    >>> topology = tuner.parse_key("tp8-pp5-mbs2-z1", workload=space.workload, cluster=space.cluster)
+    >>> explanation = tuner.explain(space, topology)
+    >>> explanation.legal, [verdict.rule for verdict in explanation.violations][:2]
     (False, ['fill-nodes', 'layers-by-pp'])
     """
     columns = Columns.of([topology], space.workload, space.cluster)

@@ -1,1 +1,1 @@
-"""The search: what may be chosen, what is believed of it, what is tried next, and the study that keeps it all."""
+"""Search: candidates, surrogate, acquisition and samplers."""

@@ -100,18 +100,18 @@ class CandidatePool:
         return np.concatenate([np.full(len(part.tp), np.log(limit(part))) for part in self.parts])
 
     @cached_property
-    def kinds(self) -> tuple[Features, IntArray]:
-        """The features of each kind of candidate, and the kind of each: few candidates differ in what is learnt from.
+    def groups(self) -> tuple[Features, IntArray]:
+        """The features of each group of candidates that the surrogate cannot tell apart, and the group of each one.
 
-        The era is left open; it is the study's.
+        The speed period is left open; the study sets it.
         """
-        features, places, found = [], [], 0
+        features, groups, found = [], [], 0
         for part in self.parts:
             first, back = _distinct([*(part.arrays[name] for name in _ALIKE), part.zero == 3])
             features.append(Features.of(part.rows(first)))
-            places.append(back + found)
+            groups.append(back + found)
             found += len(first)
-        return joined(features), np.concatenate(places)
+        return joined(features), np.concatenate(groups)
 
     @cached_property
     def keys(self) -> dict[str, int]:

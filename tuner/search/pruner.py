@@ -1,4 +1,4 @@
-"""Which running jobs are stopped: those that can no longer beat the best, whatever the noise."""
+"""Prune running jobs that can no longer beat the best one, whatever the noise."""
 
 from __future__ import annotations
 
@@ -38,6 +38,6 @@ class Referee:
             self._study.add_trial(optuna.create_trial(value=days))
 
     def stops(self, least_days: float, step: int) -> bool:
-        """Whether a job that will need at least so many days is not worth going on with."""
+        """Return whether a job that needs at least this many days should be stopped."""
         trial = optuna.create_trial(state=TrialState.RUNNING, intermediate_values={step: least_days})
         return self._pruner.prune(self._study, trial)

@@ -1,17 +1,14 @@
-"""Where proposals come from: one of the samplers.
+"""Samplers: each suggests the next candidate.
 
-Optuna's samplers work on a copy of the study in memory, where a trial has the values on its axes. A proposal that the
-rules refuse, or that was made before, is told to them as a pruned trial and costs nothing; after `TRIES` of them in a
-row the open candidate is taken that agrees with the last on most axes.
-
-`guided`: the sampler of ours, the next candidate chosen over the whole pool by what it is worth.
+`guided` maximizes the acquisition over all open candidates. Optuna's samplers work on a copy of the study in memory; a
+proposal that breaks a rule or repeats a trial is reported to them as pruned and costs nothing. After `TRIES` rejections
+in a row, the open candidate that agrees with the last proposal on most axes is suggested.
 """
 
 from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
 import numpy as np
@@ -22,7 +19,7 @@ from optuna.trial import FrozenTrial, TrialState
 
 from tuner.core.columns import BoolArray, IntArray
 from tuner.core.errors import MissingDependency, UnknownName
-from tuner.search.acquisition import Choice, choose
+from tuner.search.acquisition import Suggestion, choose
 from tuner.search.parameter_space import ParameterSpace
 from tuner.search.surrogate import Surrogate
 
@@ -32,33 +29,23 @@ TRIES: Final = 50
 """Proposals that may be refused in a row."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Idea:
-    """A candidate, and what was thought of it."""
-
-    candidate: int
-    choice: Choice | None = None
-    rejected: int = 0
-    """Proposals that were refused before it."""
-
-
 class Proposer(Protocol):
-    """What the loop knows of a sampler."""
+    """What a sampler offers the study loop."""
 
-    def told(self, values: Mapping[str, Any], objective: float | None) -> None:
-        """A trial is over: its days, or None where it has none."""
+    def tell(self, values: Mapping[str, Any], objective: float | None) -> None:
+        """Record a finished trial: its days, or None without a measurement."""
 
-    def next(self, open_to: BoolArray, best: float | None) -> Idea | None:
-        """A candidate that is open, or None where none is left.
+    def next(self, open_to: BoolArray, best: float | None) -> Suggestion | None:
+        """Return the next open candidate, or None where none is left.
 
         `best` is the logarithm of the seconds in which the best one known finishes.
         """
 
 
-def proposer(name: str, belief: Surrogate, space: ParameterSpace, *, seed: int) -> Proposer:
+def proposer(name: str, surrogate: Surrogate, space: ParameterSpace, *, seed: int) -> Proposer:
     """The sampler of that name."""
     if name == "guided":
-        return _Guided(belief, space)
+        return _Guided(surrogate, space)
     if name == "tpe":
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)  # groups, since version 2.8
@@ -68,28 +55,27 @@ def proposer(name: str, belief: Surrogate, space: ParameterSpace, *, seed: int) 
     if name == "random":
         return _Random(seed)
     if name == "grid":
-        return _Ordered(np.arange(len(belief.pool)))
+        return _Ordered(np.arange(len(surrogate.pool)))
     if name == "plan":
-        finish = belief.log_seconds() + belief.pool.work
-        return _Ordered(np.lexsort((finish, belief.out_of_memory() >= 0.5)))
+        finish = surrogate.log_seconds() + surrogate.pool.work
+        return _Ordered(np.lexsort((finish, surrogate.out_of_memory() >= 0.5)))
     raise UnknownName("sampler", name, SAMPLERS)
 
 
 class _Guided:
-    """Over the whole pool, by what a job is worth; it learns through the belief."""
+    """Suggests the open candidate with the best acquisition; learns through the surrogate."""
 
-    def __init__(self, belief: Surrogate, space: ParameterSpace) -> None:
-        self._sampler, self._space = GuidedSampler(belief, space), space
+    def __init__(self, surrogate: Surrogate, space: ParameterSpace) -> None:
+        self._sampler, self._space = GuidedSampler(surrogate, space), space
         self._study = optuna.create_study(sampler=self._sampler)
 
-    def told(self, values: Mapping[str, Any], objective: float | None) -> None:
-        """Nothing: the belief was told."""
+    def tell(self, values: Mapping[str, Any], objective: float | None) -> None:
+        """Do nothing; the surrogate has the observation."""
 
-    def next(self, open_to: BoolArray, best: float | None) -> Idea | None:
+    def next(self, open_to: BoolArray, best: float | None) -> Suggestion | None:
         self._sampler.best, self._sampler.open_to = best, open_to
         self._study.ask(self._space.distributions)
-        choice = self._sampler.choice
-        return None if choice is None else Idea(candidate=choice.candidate, choice=choice)
+        return self._sampler.suggestion
 
 
 class _Ordered:
@@ -98,12 +84,12 @@ class _Ordered:
     def __init__(self, order: IntArray) -> None:
         self._order = order
 
-    def told(self, values: Mapping[str, Any], objective: float | None) -> None:
-        """Nothing is learnt."""
+    def tell(self, values: Mapping[str, Any], objective: float | None) -> None:
+        """Do nothing."""
 
-    def next(self, open_to: BoolArray, best: float | None) -> Idea | None:
+    def next(self, open_to: BoolArray, best: float | None) -> Suggestion | None:
         still = open_to[self._order]
-        return Idea(candidate=int(self._order[np.argmax(still)])) if still.any() else None
+        return Suggestion(candidate=int(self._order[np.argmax(still)])) if still.any() else None
 
 
 class _Random:
@@ -112,12 +98,12 @@ class _Random:
     def __init__(self, seed: int) -> None:
         self._random = np.random.default_rng(seed)
 
-    def told(self, values: Mapping[str, Any], objective: float | None) -> None:
-        """Nothing is learnt."""
+    def tell(self, values: Mapping[str, Any], objective: float | None) -> None:
+        """Do nothing."""
 
-    def next(self, open_to: BoolArray, best: float | None) -> Idea | None:
-        places = np.flatnonzero(open_to)
-        return Idea(candidate=int(self._random.choice(places))) if len(places) else None
+    def next(self, open_to: BoolArray, best: float | None) -> Suggestion | None:
+        candidates = np.flatnonzero(open_to)
+        return Suggestion(candidate=int(self._random.choice(candidates))) if len(candidates) else None
 
 
 class _Optunas:
@@ -127,7 +113,7 @@ class _Optunas:
         self._study, self._space = optuna.create_study(sampler=sampler), space
         self._random = np.random.default_rng(seed)
 
-    def told(self, values: Mapping[str, Any], objective: float | None) -> None:
+    def tell(self, values: Mapping[str, Any], objective: float | None) -> None:
         self._study.add_trial(
             optuna.create_trial(
                 state=TrialState.PRUNED if objective is None else TrialState.COMPLETE,
@@ -137,7 +123,7 @@ class _Optunas:
             )
         )
 
-    def next(self, open_to: BoolArray, best: float | None) -> Idea | None:
+    def next(self, open_to: BoolArray, best: float | None) -> Suggestion | None:
         if not open_to.any():
             return None
         try:
@@ -145,31 +131,31 @@ class _Optunas:
         except ImportError as error:
             raise MissingDependency(f"this sampler needs {error.name or error}; pip install it beside tuner.") from None
 
-    def _ask(self, open_to: BoolArray) -> Idea:
+    def _ask(self, open_to: BoolArray) -> Suggestion:
         agreed = np.zeros(len(open_to), dtype=np.int64)
         for rejected in range(TRIES):
             trial = self._study.ask(self._space.distributions)
             agreed = self._space.agreeing(trial.params)
             exact = np.flatnonzero(open_to & (agreed == self._space.axes))
             if len(exact):
-                self._study.tell(trial, state=TrialState.FAIL)  # `told` adds the one that was run
-                return Idea(candidate=int(exact[0]), rejected=rejected)
+                self._study.tell(trial, state=TrialState.FAIL)  # `tell` adds the one that ran
+                return Suggestion(candidate=int(exact[0]), rejected=rejected)
             self._study.tell(trial, state=TrialState.PRUNED)
         nearest = np.flatnonzero(open_to & (agreed == agreed[open_to].max()))
-        return Idea(candidate=int(self._random.choice(nearest)), rejected=TRIES)
+        return Suggestion(candidate=int(self._random.choice(nearest)), rejected=TRIES)
 
 
 class GuidedSampler(BaseSampler):
-    """Proposes the candidate that is worth most by a belief that whoever runs the study keeps up to date.
+    """Optuna sampler that suggests the candidate with the best acquisition under a surrogate that the caller updates.
 
-    `best` and `open_to` say what is known: the logarithm of the soonest finish, and which candidates may be proposed.
+    The caller also sets `best`, the logarithm of the soonest finish, and `open_to`, the candidates to choose from.
     """
 
-    def __init__(self, belief: Surrogate, space: ParameterSpace) -> None:
-        self._belief, self._space = belief, space
+    def __init__(self, surrogate: Surrogate, space: ParameterSpace) -> None:
+        self._surrogate, self._space = surrogate, space
         self.best: float | None = None
-        self.open_to: BoolArray = np.ones(len(belief.pool), dtype=np.bool_)
-        self.choice: Choice | None = None
+        self.open_to: BoolArray = np.ones(len(surrogate.pool), dtype=np.bool_)
+        self.suggestion: Suggestion | None = None
 
     def infer_relative_search_space(self, study: optuna.Study, trial: FrozenTrial) -> dict[str, BaseDistribution]:
         """All axes together: no axis is chosen by itself."""
@@ -178,9 +164,9 @@ class GuidedSampler(BaseSampler):
     def sample_relative(
         self, study: optuna.Study, trial: FrozenTrial, search_space: Mapping[str, BaseDistribution]
     ) -> dict[str, Any]:
-        """The values of the candidate that is worth most; none where nothing is open."""
-        self.choice = choose(self._belief, best=self.best, open_to=self.open_to)
-        return {} if self.choice is None else self._space.values(self.choice.candidate)
+        """Return the values of the suggested candidate; empty where nothing is open."""
+        self.suggestion = choose(self._surrogate, best=self.best, open_to=self.open_to)
+        return {} if self.suggestion is None else self._space.values(self.suggestion.candidate)
 
     def sample_independent(
         self, study: optuna.Study, trial: FrozenTrial, param_name: str, param_distribution: BaseDistribution

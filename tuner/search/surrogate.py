@@ -1,11 +1,12 @@
-"""What a study believes of every candidate: the calibrated physics, moved by what its jobs have shown.
+"""The surrogate: the cost model's seconds and memory of every candidate, updated by a study's measurements.
 
-The logarithm of a candidate's seconds is the model's at some reference site, moved by the site's factors along the
-slopes there, plus a residual that candidates share as `physics.features` says, plus what is its own. Factors and
-residual are found together and exactly, as one Gaussian, by updating after each job; where the factors have moved far
-from the reference, the model is asked again. Memory is the model's need plus a residual of three parts: one that all
-share, one by kernels and recompute, one that fades with distance; and what the cards of a cluster really hold is not
-known before. A run that was out of memory says that it needed more than that, one that ran that it needed less.
+    log seconds = log model(reference) + slopes x factors + shared residual + own residual
+
+Candidates share a residual as `residual_features` defines it. Factors and residual are one exact Gaussian posterior,
+updated after each job; when the factors move far from the reference, the model is evaluated there again. Memory is the
+model's need plus a residual of three parts: common to all, by kernels and recompute, and fading with distance. How much
+a cluster's cards can really allocate is uncertain too: an out-of-memory run needed more than that, a run that fitted
+needed less.
 """
 
 from __future__ import annotations
@@ -24,17 +25,16 @@ from tuner.costmodel.constants import (
     KERNEL_DEVIATION,
     PERIOD_DEVIATION,
     SHAPE_DEVIATION,
-    SHAPE_LENGTH_SCALE,
 )
 from tuner.costmodel.estimate import CHUNK, memory_deviation
 from tuner.costmodel.memory import worst_need
 from tuner.costmodel.normal import below, truncated
-from tuner.costmodel.residual_features import Features, covariance, joined, same
+from tuner.costmodel.residual_features import Features, covariance, joined
 from tuner.costmodel.site_factors import TIME_FACTORS, SiteFactors
 from tuner.costmodel.time import seconds
 from tuner.search.candidates import CandidatePool
 from tuner.search.incremental_gp import IncrementalGP, SingleArray
-from tuner.search.observations import Observations
+from tuner.search.observations import Observations, memory_covariance, row_of
 
 OWN: Final = 0.022
 """Standard deviation of the logarithm of what is a topology's own and no other's."""
@@ -60,7 +60,7 @@ runs, printed to the GB or half of it, had 95% to 100% of an A100 (BLOOM), 98% o
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trust:
-    """How far the model and a single run can be relied on, on the machines of a study."""
+    """Reliability of the model and of a single run on a study's machines."""
 
     repeat: float = REPEAT
     """Standard deviation of the logarithm of two runs of one topology."""
@@ -70,7 +70,7 @@ class Trust:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Observation:
-    """What one job has shown of a candidate."""
+    """The outcome of one job of a candidate."""
 
     candidate: int
     seconds: float | None = None
@@ -78,7 +78,7 @@ class Observation:
     """Bytes on the fullest GPU, all that the process held."""
     fits: bool | None = None
     """None: the job ended for another reason."""
-    era: str = ""
+    period: str = ""
     forecast: bool = False
     """The seconds are what the job was heading for when it was stopped."""
 
@@ -88,102 +88,115 @@ FORECAST: Final = 0.03
 
 
 class Surrogate:
-    """Seconds and memory of every candidate of a pool, and how sure they are."""
+    """Posterior of seconds and memory of every candidate of a pool."""
 
     def __init__(
-        self, pool: CandidatePool, calibration: Calibration | None = None, *, era: str = "", trust: Trust | None = None
+        self,
+        pool: CandidatePool,
+        calibration: Calibration | None = None,
+        *,
+        period: str = "",
+        trust: Trust | None = None,
     ) -> None:
         self.pool = pool
         self.trust = trust or Trust()
         self._scale = self.trust.unsure**2
         self._shared, self._own = _RESIDUAL * self._scale, OWN**2 * self._scale
         self._prior = prior_deviations() * self.trust.unsure
-        self.era = era
-        self._known = calibration or Calibration()
-        self._features, self._kind = pool.kinds
-        self._seen: list[Observation] = []
+        self.period = period
+        self._calibration = calibration or Calibration()
+        self._features, self._group = pool.groups
+        self._observations: list[Observation] = []
         self._weigh()
-        self._refer(self._known.site)
+        self._refer(self._calibration.site)
 
-    # -- what was seen
+    # -- observations
 
     def learn(self, seen: Sequence[Observation]) -> None:
-        """Believe these observations too."""
-        for each in seen:
-            self._seen.append(each)
-            self._take(each)
+        """Add observations."""
+        for observation in seen:
+            self._observations.append(observation)
+            self._take(observation)
         if seen and float(np.abs(self._shift()[0]).max()) > MOVED:
             self._refer(self.site)
 
-    def relabel(self, eras: Sequence[str], now: str) -> None:
-        """Give the observations other eras."""
-        self._seen = [replace(each, era=era) for each, era in zip(self._seen, eras, strict=True)]
-        self.era = now
+    def relabel(self, periods: Sequence[str], now: str) -> None:
+        """Assign the observations to other speed periods."""
+        self._observations = [
+            replace(observation, period=period) for observation, period in zip(self._observations, periods, strict=True)
+        ]
+        self.period = now
         self._refer(self.site)
 
     @property
     def candidates_seen(self) -> IntArray:
-        """Those of which something is known by now."""
-        return np.array([each.candidate for each in self._seen], dtype=np.int64)
+        """Candidates with an observation."""
+        return np.array([observation.candidate for observation in self._observations], dtype=np.int64)
 
     @property
     def site(self) -> SiteFactors:
-        """The factors as they are believed."""
+        """The posterior mean of the factors."""
         factors = self._reference + self._shift()[0]
         found = {name: float(np.exp(value)) for name, value in zip(TIME_FACTORS, factors, strict=True)}
-        return replace(self._known.site, **found)
+        return replace(self._calibration.site, **found)
 
-    def evidence(self, eras: Sequence[str]) -> float:
-        """Logarithm of how likely all seconds that were seen are, were the observations of these eras."""
-        timed = [(each, era) for each, era in zip(self._seen, eras, strict=True) if each.seconds is not None]
-        rows = joined([replace(self._kind_features(each.candidate), era=(era,)) for each, era in timed])
-        places = np.array([each.candidate for each, _ in timed])
-        slopes = self._slopes[places]
-        residual = np.log([each.seconds or math.nan for each, _ in timed]) - self._level[places]
+    def evidence(self, periods: Sequence[str]) -> float:
+        """Return the log likelihood of all measured seconds under this assignment to speed periods."""
+        timed = [
+            (observation, period)
+            for observation, period in zip(self._observations, periods, strict=True)
+            if observation.seconds is not None
+        ]
+        rows = joined(
+            [replace(self._kind_features(observation.candidate), period=(period,)) for observation, period in timed]
+        )
+        candidates = np.array([observation.candidate for observation, _ in timed])
+        slopes = self._slopes[candidates]
+        residual = np.log([observation.seconds or math.nan for observation, _ in timed]) - self._level[candidates]
         residual -= slopes @ (self._expected - self._reference)
-        together = covariance(rows, rows) * self._scale + self._own * (places[:, None] == places[None, :])
+        together = covariance(rows, rows) * self._scale + self._own * (candidates[:, None] == candidates[None, :])
         together += (slopes * self._prior**2) @ slopes.T
-        together += np.diag([self._noise(each) for each, _ in timed])
+        together += np.diag([self._noise(observation) for observation, _ in timed])
         whitened = np.linalg.solve(np.linalg.cholesky(together), residual)
         return -0.5 * float(whitened @ whitened + np.linalg.slogdet(together)[1])
 
-    # -- what is believed
+    # -- posterior
 
     def log_seconds(self) -> FloatArray:
-        """The mean of every candidate's logarithm of seconds, in the present era."""
+        """Return the posterior mean of log seconds of every candidate, in the current speed period."""
         shift, _ = self._shift()
         left = self._time.carried[:, -1] - self._time.carried[:, :-1] @ shift
         residual = left.astype(np.float32) @ self._time.whitened
-        mean: FloatArray = self._level + self._slopes @ shift + residual[self._kind]
+        mean: FloatArray = self._level + self._slopes @ shift + residual[self._group]
         return mean
 
-    def deviation(self, places: IntArray) -> FloatArray:
+    def deviation(self, candidates: IntArray) -> FloatArray:
         """Standard deviation of these candidates' logarithms of seconds, measuring noise left out."""
-        kinds, back = np.unique(self._kind[places], return_inverse=True)
-        whitened = self._time.whitened[:, kinds]
+        groups, back = np.unique(self._group[candidates], return_inverse=True)
+        whitened = self._time.whitened[:, groups]
         explained = np.einsum("ij,ij->j", whitened, whitened, dtype=np.float64)
-        slopes = self._slopes[places] - (whitened.T @ self._time.carried[:, :-1])[back]
+        slopes = self._slopes[candidates] - (whitened.T @ self._time.carried[:, :-1])[back]
         _, spread = self._shift()
         variance = self._shared + self._own - explained[back] + ((slopes @ spread) * slopes).sum(axis=1)
         deviation: FloatArray = np.sqrt(np.maximum(variance, self._own))
         return deviation
 
     def most_deviation(self) -> FloatArray:
-        """What `deviation` can be at most, whatever was seen."""
+        """Return an upper bound of `deviation` for every candidate, whatever is observed."""
         most: FloatArray = self._most
         return most
 
     def measured(self, candidates: Sequence[int]) -> tuple[FloatArray, FloatArray]:
         """Means and deviations of the logarithms of seconds of single candidates, with what is each one's own."""
-        for each in candidates:
-            if each not in self._followed:
-                features = self._kind_features(each)
-                self._time.follow(self._together(self._observed, features, each))
-                self._followed[each] = len(self._followed)
-                self._followed_as.add(features, each)
-        places = np.array([self._followed[each] for each in candidates], dtype=np.int64)
+        for candidate in candidates:
+            if candidate not in self._followed:
+                features = self._kind_features(candidate)
+                self._time.follow(self._together(self._observed, features, candidate))
+                self._followed[candidate] = len(self._followed)
+                self._followed_as.add(features, candidate)
+        followed = np.array([self._followed[candidate] for candidate in candidates], dtype=np.int64)
         rows = np.asarray(candidates, dtype=np.int64)
-        solved, carried = self._time.followed[:, places], self._time.carried
+        solved, carried = self._time.followed[:, followed], self._time.carried
         shift, spread = self._shift()
         slopes = self._slopes[rows] - solved.T @ carried[:, :-1]
         mean: FloatArray = self._level[rows] + self._slopes[rows] @ shift
@@ -192,7 +205,7 @@ class Surrogate:
         return mean, np.sqrt(np.maximum(variance, 1e-8))
 
     def out_of_memory(self) -> FloatArray:
-        """The probability that each candidate needs more than its card has."""
+        """Return the probability that each candidate runs out of memory."""
         beyond, deviation = self._overfull()
         chance = below(beyond / deviation)
         found: FloatArray = np.where(self.ruled_out, 1.0, chance)
@@ -209,19 +222,19 @@ class Surrogate:
     def _overfull(self) -> tuple[FloatArray, FloatArray]:
         """Logarithms of what candidates need over what their cards hold: means and deviations."""
         mean, variance = self._memory_of(self._memory.whitened)
-        beyond = self._need - self.pool.room + MARGIN[0] + (mean * self._loose_kind)[self._kind]
-        return beyond, (np.sqrt(variance) * self._loose_kind)[self._kind]
+        beyond = self._need - self.pool.room + MARGIN[0] + (mean * self._memory_deviation)[self._group]
+        return beyond, (np.sqrt(variance) * self._memory_deviation)[self._group]
 
     def _weigh(self) -> None:
-        site, parts = self._known.site, self.pool.parts
+        site, parts = self._calibration.site, self.pool.parts
         self._need = np.log(np.concatenate([worst_need(part, site).total for part in _chunked(parts)]))
-        loose = np.concatenate([np.full(len(part.tp), memory_deviation(part, self._known)) for part in parts])
+        deviation = np.concatenate([np.full(len(part.tp), memory_deviation(part, self._calibration)) for part in parts])
         first = np.zeros(len(self._features), dtype=np.int64)
-        first[self._kind] = np.arange(len(self._kind))
-        self._loose_kind: FloatArray = loose[first]
+        first[self._group] = np.arange(len(self._group))
+        self._memory_deviation: FloatArray = deviation[first]
 
     def _refer(self, site: SiteFactors) -> None:
-        """Ask the model at this site, and take all observations anew."""
+        """Evaluate the model at these factors, and add all observations again."""
         self._reference = np.log([getattr(site, name) for name in TIME_FACTORS])
         chunks = list(_chunked(self.pool.parts))
         self._level = np.log(np.concatenate([seconds(part, site) for part in chunks]))
@@ -229,25 +242,25 @@ class Surrogate:
             self._slopes = np.concatenate([slopes_of(part, site) for part in chunks])
             spread = ((self._slopes * self._prior) ** 2).sum(axis=1)
             self._most = np.sqrt(self._shared + self._own + spread)
-        kinds = len(self._features)
-        self._time = IncrementalGP(kinds, len(TIME_FACTORS) + 1)
-        self._memory = IncrementalGP(kinds, 1)
+        groups = len(self._features)
+        self._time = IncrementalGP(groups, len(TIME_FACTORS) + 1)
+        self._memory = IncrementalGP(groups, 1)
         self._observed, self._followed_as = Observations(), Observations()
         self._followed: dict[int, int] = {}
         self._weighed, self._margins = Observations(), list[float]()
         self.ruled_out: BoolArray = np.zeros(len(self.pool), dtype=np.bool_)
         self._recall()
-        for each in self._seen:
-            self._take(each)
+        for observation in self._observations:
+            self._take(observation)
 
     def _recall(self) -> None:
-        """Take over what a calibration remembers, as observations of no candidate."""
-        known, rows = self._known.known, self._known
+        """Add a calibration's measured rows as observations of no candidate."""
+        known, rows = self._calibration.known, self._calibration
         if known is None:
             return
         there = np.log([getattr(rows.site, name) for name in TIME_FACTORS])
         for row in range(len(known)):
-            features = _row(known, row)
+            features = row_of(known, row)
             residual = rows.residual[row] - rows.slopes[row] @ (self._reference - there)
             self._observe(features, -1 - row, rows.slopes[row], residual, rows.noise[row] - self._own)
 
@@ -260,7 +273,7 @@ class Surrogate:
         features = self._kind_features(candidate)
         if seen.seconds is not None:
             residual = np.log(seen.seconds) - self._level[candidate]
-            own = replace(features, era=(seen.era,))
+            own = replace(features, period=(seen.period,))
             self._observe(
                 own,
                 candidate,
@@ -287,33 +300,39 @@ class Surrogate:
         self._observed.add(features, candidate)
 
     def _take_memory(self, seen: Observation, features: Features) -> None:
-        """A figure as it stands; and that the job fitted or not, by the moments of what that leaves of the belief."""
+        """Add a job's memory figure, and whether it fitted, by moment matching."""
         columns, row = self.pool.at(seen.candidate)
-        loose = float(self._loose_kind[self._kind[seen.candidate]])
+        deviation = float(self._memory_deviation[self._group[seen.candidate]])
         need = float(self._need[seen.candidate])
         if not seen.fits:
             self._rule_out(columns, row, seen.candidate)
         elif seen.memory is not None:
             before = self._memory_across(features, 0.0)
-            self._weigh_in(features, 0.0, before, (math.log(seen.memory) - need) / loose, (WEIGHING / loose) ** 2)
-        margin = MARGIN[1] / loose
+            self._weigh_in(
+                features,
+                0.0,
+                before,
+                (math.log(seen.memory) - need) / deviation,
+                (WEIGHING / deviation) ** 2,
+            )
+        margin = MARGIN[1] / deviation
         before = self._memory_across(features, margin)
         solved = self._memory.solved(before)
         mean = float(solved @ self._memory.carried[:, 0])
         variance = max(1.0 + margin**2 - float(solved @ solved), 1e-6)
-        edge = (float(self.pool.room[seen.candidate]) - MARGIN[0] - need) / loose
+        edge = (float(self.pool.room[seen.candidate]) - MARGIN[0] - need) / deviation
         found = truncated(mean, variance, edge, above=not seen.fits)
         if found is not None:
             self._weigh_in(features, margin, before, *found)
 
     def _memory_across(self, features: Features, margin: float) -> FloatArray:
         """Covariance of an observation of memory with those before it."""
-        together: FloatArray = _memory_covariance(features, self._weighed.features)[0]
+        together: FloatArray = memory_covariance(features, self._weighed.features)[0]
         return together + margin * np.array(self._margins)
 
     def _weigh_in(self, features: Features, margin: float, before: FloatArray, value: float, noise: float) -> None:
         """Take an observation of what a job needs, or with a margin of what it needs beside what its card holds."""
-        across = _memory_covariance(features, self._features)[0] + margin * MARGIN[1] / self._loose_kind
+        across = memory_covariance(features, self._features)[0] + margin * MARGIN[1] / self._memory_deviation
         self._memory.add(across.astype(np.float32), before, 1.0 + margin**2 + noise, np.array([value]))
         self._weighed.add(features, 0)
         self._margins.append(margin)
@@ -334,7 +353,7 @@ class Surrogate:
     def _memory_of(self, whitened: SingleArray) -> tuple[FloatArray, FloatArray]:
         values = self._memory.carried[:, 0].astype(np.float32)
         mean = (values @ whitened).astype(np.float64)
-        own = 1.0 + (MARGIN[1] / self._loose_kind) ** 2
+        own = 1.0 + (MARGIN[1] / self._memory_deviation) ** 2
         variance = np.maximum(own - np.einsum("ij,ij->j", whitened, whitened, dtype=np.float64), 1e-4)
         return mean, variance
 
@@ -350,43 +369,26 @@ class Surrogate:
     @property
     def _expected(self) -> FloatArray:
         """The factors before anything is seen: the catalog's, or those of a calibration that remembers no rows."""
-        if self._known.known is not None:
+        if self._calibration.known is not None:
             return np.zeros(len(TIME_FACTORS))
-        return np.log([getattr(self._known.site, name) for name in TIME_FACTORS])
+        return np.log([getattr(self._calibration.site, name) for name in TIME_FACTORS])
 
     def _kind_features(self, candidate: int) -> Features:
-        return replace(_row(self._features, int(self._kind[candidate])), era=(self.era,))
+        return replace(row_of(self._features, int(self._group[candidate])), period=(self.period,))
 
     def _together(self, others: Observations, features: Features, candidate: int) -> FloatArray:
         """Covariance of a candidate's time with those of others."""
         return others.covariance(features, candidate, OWN**2) * self._scale
 
     def _to_kinds(self, features: Features) -> SingleArray:
-        era = PERIOD_DEVIATION**2 if features.era[0] == self.era else 0.0
-        unlabelled = replace(features, era=("\0",))
-        across: SingleArray = ((covariance(unlabelled, self._features)[0] + era) * self._scale).astype(np.float32)
+        period = PERIOD_DEVIATION**2 if features.period[0] == self.period else 0.0
+        unlabelled = replace(features, period=("\0",))
+        across: SingleArray = ((covariance(unlabelled, self._features)[0] + period) * self._scale).astype(np.float32)
         return across
 
 
 _RESIDUAL: Final = PERIOD_DEVIATION**2 + CLIFF_DEVIATION**2 + KERNEL_DEVIATION**2 + SHAPE_DEVIATION**2
 """Variance of what candidates share."""
-
-
-def _memory_covariance(left: Features, right: Features) -> FloatArray:
-    """How the memory residuals of two lists vary together, in units of a candidate's own variance."""
-    apart = ((left.smooth[:, None, :] - right.smooth[None, :, :]) / SHAPE_LENGTH_SCALE) ** 2
-    near = np.exp(-0.5 * apart.sum(axis=2))
-    together: FloatArray = (1.0 + same(left.kernel, right.kernel) + near) / 3
-    return together
-
-
-def _row(features: Features, row: int) -> Features:
-    return Features(
-        smooth=features.smooth[row : row + 1],
-        cliff=features.cliff[row : row + 1],
-        kernel=features.kernel[row : row + 1],
-        era=features.era[row : row + 1],
-    )
 
 
 def _chunked(parts: Sequence[Columns]) -> list[Columns]:

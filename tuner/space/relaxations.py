@@ -16,7 +16,7 @@ _TRIES: Final = 128
 """Values tried on either side before a number is given up."""
 _NEAR_NODES: Final = 0.2
 _NEAR_BATCHES: Final = 0.1
-"""Beyond the nearest value, the one that opens most within this fraction is worth a word."""
+"""Beyond the nearest value, the one that opens the most topologies within this fraction is listed too."""
 _COUNTED: Final = 12
 
 

@@ -17,7 +17,7 @@ from tuner.space.space import Space
 _GIVEN: Final = ("tp", "pp", "cp", "vpp", "zero", "heads", "micro_batch")
 """The axes that a remedy repeats where the rule reads them too."""
 _ALWAYS_GIVEN: Final = ("tp", "pp", "micro_batch")
-"""Those that are worth repeating even at 1."""
+"""Axes that a remedy repeats even at 1."""
 _SPLIT: Final = ("tp", "pp", "cp")
 _WAYS: Final = 2
 _VALUES: Final = 12
@@ -98,7 +98,7 @@ def spelt(axis: str, value: int) -> int | str:
 
 
 def _candidates(space: Space, columns: Columns, axis: str) -> Iterable[int]:
-    """The values of an axis that are worth trying."""
+    """Return the values of an axis to try."""
     at = {name: int(array[0]) for name, array in columns.arrays.items()}
     if axis == "heads":
         return (heads for heads in range(1, 1025) if at["hidden"] % heads == 0)

@@ -138,11 +138,11 @@ class Space:
         if not self._asked[depth]:
             return points
         columns = Columns(self.workload, self.cluster, _Digits(self, points, depth + 1))
-        worth = prod(len(self.axes[axis]) for axis in AXES[depth + 1 :])
+        points_each = prod(len(self.axes[axis]) for axis in AXES[depth + 1 :])
         legal: BoolArray = np.ones(len(points), dtype=np.bool_)
         for rule in self._asked[depth]:
             kept = legal & ~rule.broken_rows(columns)
-            tally.removed[rule.name] += worth * int(legal.sum() - kept.sum())
+            tally.removed[rule.name] += points_each * int(legal.sum() - kept.sum())
             legal = kept
         return points[legal]
 

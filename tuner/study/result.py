@@ -275,8 +275,8 @@ def read_result(
     leading = _leading(trials)
     own = [trial for trial in trials if trial.proposal.candidate in leading]
     if own and not ranking:
-        surrogate = Surrogate(pool, calibration, era=drift.present(periods, calibration.era), trust=trust)
-        labels = drift.labels(own, periods, calibration.era)
+        surrogate = Surrogate(pool, calibration, period=drift.present(periods, calibration.period), trust=trust)
+        labels = drift.labels(own, periods, calibration.period)
         surrogate.learn([seen for trial in own for seen in _times(trial, labels[trial.number])])
         ranking = rank(surrogate, own)
         others = [trial for trial in trials if trial.proposal.candidate not in leading]
@@ -334,10 +334,10 @@ def _calibrated(study: StudyResult) -> CostModel:
                 MeasuredRows(
                     columns=pool.parts[part].rows(rows),
                     seconds=np.array([trial.seconds for trial in trials]),
-                    era=tuple(drift.label(trial.number, study.speed_periods, "") for trial in trials),
+                    period=tuple(drift.label(trial.number, study.speed_periods, "") for trial in trials),
                 )
             )
-    return CostModel(calibration=replace(calibrate(measured), era=drift.present(study.speed_periods, "")))
+    return CostModel(calibration=replace(calibrate(measured), period=drift.present(study.speed_periods, "")))
 
 
 def _parts(settings: Mapping[str, Any], name: str) -> list[tuple[Workload, Cluster]]:

@@ -11,8 +11,7 @@ import numpy as np
 
 from tuner.core.documents import topology_document
 from tuner.core.text import span
-from tuner.search.acquisition import Choice
-from tuner.search.samplers import Idea
+from tuner.search.acquisition import Suggestion
 from tuner.study.drift import periods_of
 from tuner.study.limits import MIN_EXPECTED_GAIN, Limits
 from tuner.study.ranking import INTERVAL, rivals
@@ -82,14 +81,16 @@ class Scheduler:
             self.stopping = f"no improvement in {limits.patience} consecutive jobs"
 
     def _search(self) -> Proposal | None:
-        idea = self._state.proposer.next(self._state.open, self._state.log_best)
-        if idea is None:
+        suggestion = self._state.proposer.next(self._state.open, self._state.log_best)
+        if suggestion is None:
             self.stopping = self._nothing_left()
             return None
-        self.stopping = self._unprofitable(idea)
+        self.stopping = self._unprofitable(suggestion)
         if self.stopping:
             return None
-        return self._proposal(idea.candidate, why=self._reason(idea), choice=idea.choice)
+        return self._proposal(
+            suggestion.candidate, why=self._reason(suggestion), out_of_memory=suggestion.out_of_memory
+        )
 
     def _nothing_left(self) -> str:
         exhausted = not self._state.open.any() or self._state.ranking
@@ -142,21 +143,21 @@ class Scheduler:
         why = f"repeated because {rival.key} has a {rival.chance_sooner:.0%} chance to be sooner than {leader.key}"
         return self._proposal(fewer.candidate, kind="final", why=why)
 
-    def _unprofitable(self, idea: Idea) -> str | None:
+    def _unprofitable(self, suggestion: Suggestion) -> str | None:
         """Return why the next job would not pay, or None where it would."""
-        choice = idea.choice
-        if choice is None:
+        gain, risk = suggestion.gain, suggestion.out_of_memory
+        if gain is None or risk is None:
             return None
         if not self._state.ranking:
-            return None if choice.out_of_memory < MAX_FIRST_OOM_RISK else self._nothing_fits()
-        expected = choice.gain * (1 - choice.out_of_memory)
+            return None if risk < MAX_FIRST_OOM_RISK else self._nothing_fits()
+        expected = gain * (1 - risk)
         if expected < MIN_EXPECTED_GAIN:
             return f"no job is expected to shorten the training by more than {MIN_EXPECTED_GAIN:.2%}"
         if not self._limits.stop_when_unprofitable:
             return None
         leader = self._state.ranking[0]
         nodes = self._state.pool.topology(leader.candidate).nodes
-        saved, cost = expected * leader.days * 24 * nodes, self._cost(idea.candidate)
+        saved, cost = expected * leader.days * 24 * nodes, self._cost(suggestion.candidate)
         if saved >= cost:
             return None
         return (
@@ -174,10 +175,10 @@ class Scheduler:
         )
 
     def _proposal(
-        self, candidate: int, *, kind: ProposalKind = "search", why: str, choice: Choice | None = None
+        self, candidate: int, *, kind: ProposalKind = "search", why: str, out_of_memory: float | None = None
     ) -> Proposal:
         state = self._state
-        risk = float(state.surrogate.out_of_memory()[candidate]) if choice is None else choice.out_of_memory
+        risk = float(state.surrogate.out_of_memory()[candidate]) if out_of_memory is None else out_of_memory
         topology = state.pool.topology(candidate)
         mean, deviation = (float(values[0]) for values in state.surrogate.measured([candidate]))
         return Proposal(
@@ -198,14 +199,13 @@ class Scheduler:
             worker=self._owner,
         )
 
-    def _reason(self, idea: Idea) -> str:
-        choice = idea.choice
-        if choice is None:
-            rejected = f" after {idea.rejected} rejected proposals" if idea.rejected else ""
+    def _reason(self, suggestion: Suggestion) -> str:
+        if suggestion.gain is None:
+            rejected = f" after {suggestion.rejected} rejected proposals" if suggestion.rejected else ""
             return f"proposed by the {self._sampler} sampler{rejected}"
         if not self._state.ranking:
             return "fastest by estimate among those likely to fit"
-        return f"{choice.chance:.0%} chance to beat the best, expected gain {choice.gain:.2%}"
+        return f"{suggestion.chance:.0%} chance to beat the best, expected gain {suggestion.gain:.2%}"
 
     def _jobs_since_best(self) -> int:
         """Return the number of search jobs that ended after the leader was first measured."""

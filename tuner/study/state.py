@@ -38,8 +38,8 @@ class StudyState:
         self, pool: CandidatePool, store: TrialStore, calibration: Calibration, *, sampler: str, seed: int, trust: Trust
     ) -> None:
         self.pool, self.store = pool, store
-        self._first_period = calibration.era
-        self.surrogate = Surrogate(pool, calibration, era=self._first_period, trust=trust)
+        self._first_period = calibration.period
+        self.surrogate = Surrogate(pool, calibration, period=self._first_period, trust=trust)
         self.space = ParameterSpace(pool)
         self.proposer: Proposer = proposer(sampler, self.surrogate, self.space, seed=seed)
         self.trials: list[Trial] = []
@@ -108,7 +108,7 @@ class StudyState:
         if trial.result is None or not self.has(trial) or not trial.launched:
             return
         self.surrogate.learn(self._observations(trial))
-        self.proposer.told(trial.proposal.params, trial.result.objective if trial.measured else None)
+        self.proposer.tell(trial.proposal.params, trial.result.objective if trial.measured else None)
 
     def _observations(self, trial: Trial) -> list[Observation]:
         if not self.has(trial):
@@ -151,7 +151,7 @@ def observations_of(trial: Trial, period: str) -> list[Observation]:
     result = trial.result
     if result is None or not trial.launched:
         return []
-    observation = Observation(candidate=trial.proposal.candidate, era=period)
+    observation = Observation(candidate=trial.proposal.candidate, period=period)
     if result.outcome is Outcome.MEASURED:
         fullest = result.measurement is None or result.measurement.fullest
         memory = result.peak_memory if fullest else None

@@ -48,7 +48,7 @@ def calibration_from_study(name: str, *, runs: Path, storage: str | None) -> Cal
             cluster_of(settings["cluster"]),
         )
         seconds = np.array([trial.seconds for trial in trials])
-        return replace(fit([MeasuredRows(columns=columns, seconds=seconds, era=tuple(labels))]), era=labels[-1])
+        return replace(fit([MeasuredRows(columns=columns, seconds=seconds, period=tuple(labels))]), period=labels[-1])
     finally:
         store.close()
 

@@ -63,7 +63,7 @@ def _print_json(table: Table, output: str, learnt: CalibrationReport) -> None:
             "factors": asdict(learnt.calibration.site),
             "uncertainty": learnt.uncertainty,
             "memory_deviation": learnt.calibration.memory_deviation,
-            "era": learnt.calibration.era,
+            "era": learnt.calibration.period,
             "median_error_before": learnt.before,
             "median_error_left_out": learnt.left_out,
         },
