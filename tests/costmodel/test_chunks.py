@@ -19,7 +19,7 @@ def test_chunks_score_as_the_whole_does(
     columns = default_space.columns(next(iter(default_space.blocks()))[:12])
     seconds = CostModel().score(columns).seconds * np.linspace(0.9, 1.2, 12)
     periods = ("first",) * 6 + ("second",) * 6
-    model = CostModel(calibration=calibrate([MeasuredRows(columns=columns, seconds=seconds, era=periods)]))
+    model = CostModel(calibration=calibrate([MeasuredRows(columns=columns, seconds=seconds, period=periods)]))
     period = periods if of_each_row else "second"
     whole = model.score(columns, period)
     expected = whole.seconds.copy(), whole.memory.copy(), whole.out_of_memory.copy()
