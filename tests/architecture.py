@@ -14,6 +14,7 @@ from typing import Final
 
 LAYERS: Final = {
     "__main__": ("the entry point", {"cli"}),
+    "errors": ("the errors that scripts import", {"core"}),
     "cli": ("parse, call the Python API, print", {"report", "export", "study", "sizing", "planning", "audit"}),
     "report": ("tables, plots, HTML", {"study", "sizing"}),
     "export": ("production files", {"study", "sizing"}),

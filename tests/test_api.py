@@ -114,3 +114,15 @@ def test_iterations_are_a_number_a_range_or_a_tuple(tmp_path: Path) -> None:
         assert result is not None
         assert result.measurement is not None
         assert result.measurement.iterations[-1] == 3
+
+
+def test_a_study_answers_to_the_names_of_earlier_versions_and_warns(tmp_path: Path) -> None:
+    """Scripts written before 0.1.0 keep working for one release."""
+    study = tuner.optimize(tuner.space_for(), budget=2, study="former", runs=tmp_path)
+    with pytest.warns(DeprecationWarning, match="study.places is now study.ranking"):
+        assert study.places == study.ranking
+    with pytest.warns(DeprecationWarning, match="study.eras is now study.speed_periods"):
+        assert study.eras == study.speed_periods
+    with pytest.raises(AttributeError, match="has no attribute 'fly'"):
+        study.fly  # noqa: B018 - the look-up is the test
+    assert importlib.import_module("tuner.errors").TunerError is TunerError

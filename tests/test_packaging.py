@@ -80,7 +80,8 @@ def test_the_public_names_are_these() -> None:
     """People's notebooks hold on to them."""
     assert tuner.__all__ == [
         *("Cluster", "Gpu", "Link", "Model", "RuleSet", "Shape", "Space", "Topology", "Workload"),
-        *("explain", "open_study", "optimize", "parse_key", "plan", "space_for", "write_export", "write_report"),
+        *("calibrate", "evaluate", "explain", "list_studies", "open_study", "optimize", "parse_key", "plan"),
+        *("read_table", "space_for", "stop_study", "write_export", "write_report"),
     ]
     assert all(getattr(tuner, name).__name__ == name for name in tuner.__all__)
     assert set(tuner.__all__) <= set(dir(tuner))

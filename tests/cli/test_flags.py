@@ -37,6 +37,7 @@ FLAGS = {
     "export": STUDY | {"--output", "--format", "--json"},
     "flops": SPACE | {"--seconds", "--tokens", "--price"},
     "measure": SPACE | {"--csv", "--expect", "--iterations", "--run", "--tokens"},
+    "list": STUDY | {"--json"},
     "max-batch": SPACE
     | {*("--calibration", "--launcher", "--command", "--table", "--group", "--default", "--strategy", "--step")}
     | {*("--start", "--most", "--increment", "--margin", "--stack", "--limit", "--claim", "--iterations", "--timeout")}
@@ -49,10 +50,12 @@ FLAGS = {
     | LIMITS
     | KEPT
     | {*("--sampler", "--launcher", "--command", "--table", "--group", "--iterations", "--drift")}
-    | {*("--retry-hang-sync", "--hostfile", "--over", "--slurm-site", "--within-allocation", "--track")},
+    | {*("--retry-hang-sync", "--hostfile", "--over", "--slurm-site", "--within-allocation", "--track")}
+    | {"--site-profile"},
     "plan": SPACE | {"--csv", "--top", "--calibration", "--tokens"},
     "report": STUDY | {"--output", "--json"},
     "rules": {"--json"},
+    "stop": STUDY | {"--json"},
 }
 
 

@@ -176,9 +176,9 @@ def test_the_flops_command_reads_a_row_of_the_bloom_report(run: Run) -> None:
     """Line 278: 143.31 s, 112.49 TFLOPs by the corrected count."""
     said = run("flops", "tp8-pp12-dp4-mbs1-z1", "--seconds", "143.31")
     assert said.code == 0
-    assert "112.49 TFLOPs a GPU, recompute included: 36.1% of its 312 (HFU)" in said.out
+    assert "112.49 TFLOPs per GPU with recompute: HFU 36.1% of 312 TFLOPs" in said.out
     older = 8 * 2048 * 2048 * 72 * (12 * 14336**2 + 55 * 14336) / (143.31 * 384) / 1e12
-    assert f"by the older formula {older:.2f}" in said.out
+    assert f"{older:.2f} TFLOPs by the formula of Megatron-DeepSpeed before February 2022" in said.out
     document = json.loads(run("flops", "tp8-pp12-dp4-mbs1-z1", "--seconds", "143.31", "--price", "2", "--json").out)
     assert document["schema"] == "tuner/flops/1"
     assert round(document["tflops"], 2) == 112.49

@@ -331,7 +331,7 @@ def test_export_writes_the_winner_or_the_topology_that_is_named(run: Run, tmp_pa
 @pytest.mark.parametrize(
     ("arguments", "code", "sentence"),
     [
-        (("bloom-48", "tp1-pp1-dp1-mbs1-z1"), 1, "has measured no tp1-pp1-dp1-mbs1-z1; it has tp"),
+        (("bloom-48", "tp1-pp1-dp1-mbs1-z1"), 1, "has not measured tp1-pp1-dp1-mbs1-z1; it has measured tp"),
         (("bloom-48", "--format", "slurmm"), 2, "there is no format called 'slurmm'; did you mean slurm"),
     ],
 )

@@ -8,11 +8,9 @@ import json
 import os
 import re
 import shlex
-from collections.abc import Mapping
-from dataclasses import fields, is_dataclass, replace
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -20,24 +18,9 @@ from benchmarks.report import long_study
 from tests.conftest import ROOT, Run
 from tests.found_studies import opened, study_in
 from tuner.core.outcomes import Outcome
-from tuner.core.text import token_count
-from tuner.report.dashboard import graphs
-from tuner.report.figures import MAX_LOG_TICKS, _log_ticks, plots
-from tuner.report.plot_data import (
-    cluster_speed,
-    degree_cells,
-    memory_breakdown,
-    micro_batch_series,
-    model_axes,
-    predictions,
-    progress,
-    time_breakdowns,
-)
-from tuner.report.style import look
 from tuner.report.summary import _lead, cost_breakdown, summary
 from tuner.report.tables import HEADERS, measurements, table
 from tuner.report.write import write_report
-from tuner.study.drift import SpeedPeriod
 from tuner.study.leaderboard import rows_of
 from tuner.study.result import StudyResult, incidents, open_study
 from tuner.study.store.storage import sqlite_url
@@ -45,6 +28,8 @@ from tuner.study.store.trial_store import TrialStore
 from tuner.tables import table_of
 
 GOLDEN = ROOT / "tests" / "data" / "golden"
+
+
 STUDIES = ("bloom-48", "drifting", "replayed")
 
 
@@ -186,156 +171,12 @@ def test_other_commands_take_the_csv(run: Run, tmp_path: Path) -> None:
     assert said.code == 0
 
 
-def test_plot_data_tell_of_every_job(study: StudyResult) -> None:
-    rows = rows_of(study)
-    found = progress(study)
-    ended = [trial for trial in study.launched if trial.result]
-    assert len(found.days) == len(found.best) == len(found.node_hours) == len(ended)
-    assert found.node_hours[-1] == pytest.approx(study.node_hours)
-    measured = [each for each in found.days if each is not None]
-    assert found.best[-1] == pytest.approx(min(place.days for place in study.ranking), rel=0.1)
-    assert all(min(measured) <= each <= max(measured) for each in found.best if each is not None)
-    assert len(predictions(study)) == sum(trial.measured for trial in study.launched)
-    assert all(each.low <= each.estimate <= each.high for each in predictions(study))
-    assert len(time_breakdowns(study, rows)) == min(5, len(study.ranking))
-    stages = memory_breakdown(study, rows[0])
-    assert {len(values) for values in stages.terms.values()} == {rows[0].topology.pp}
-    assert sum(cell.tried for cell in degree_cells(rows)) == len(rows)
-    assert (cluster_speed(study) is None) == (not study.speed_periods)
-
-
-def rounded(value: Any) -> Any:
-    """Plot data as JSON, to six digits."""
-    if is_dataclass(value) and not isinstance(value, type):
-        return rounded({field.name: getattr(value, field.name) for field in fields(value)})
-    if isinstance(value, Mapping):
-        return {name: rounded(item) for name, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [rounded(item) for item in value]
-    return float(f"{value:.6g}") if isinstance(value, float) else value
-
-
-@pytest.mark.parametrize("name", ["replayed", "bloom-48"])
-def test_the_numbers_of_the_plots_are_these(name: str) -> None:
-    """Golden. `TUNER_GOLDEN=1` writes them anew."""
-    study = opened(name)
-    rows = rows_of(study)
-    found = {
-        "progress": progress(study),
-        "predictions": predictions(study),
-        "time_breakdowns": time_breakdowns(study, rows),
-        "memory_breakdown": memory_breakdown(study, rows[0]),
-        "micro_batch_series": micro_batch_series(rows),
-        "degree_cells": degree_cells(rows),
-        "model_axes": model_axes(study, rows),
-    }
-    path = GOLDEN / f"plot-data-{name}.json"
-    if os.environ.get("TUNER_GOLDEN"):
-        path.write_text(json.dumps(rounded(found), indent=1) + "\n")
-    expected = json.loads(path.read_text())
-    leaves, golden = flattened(rounded(found)), flattened(expected)
-    assert leaves.keys() == golden.keys()
-    for leaf, value in leaves.items():
-        assert value == (pytest.approx(golden[leaf], rel=1e-5) if isinstance(value, float) else golden[leaf]), leaf
-
-
-def flattened(value: Any, path: str = "") -> dict[str, Any]:
-    """Every leaf by its path."""
-    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else None
-    if items is None:
-        return {path: value}
-    return {name: leaf for key, item in items for name, leaf in flattened(item, f"{path}.{key}").items()}
-
-
-def test_best_so_far_is_the_least_mean_of_a_topologys_runs() -> None:
-    """It rises when a repeat does not confirm a lucky run."""
-    study = opened("replayed")
-    series = progress(study)
-    runs: dict[str, list[float]] = {}
-    for key, days, best in zip(series.keys, series.days, series.best, strict=True):
-        if days is not None:
-            runs.setdefault(key, []).append(days)
-        assert best == pytest.approx(min(sum(own) / len(own) for own in runs.values()))
-    assert [key for key, own in zip(series.keys, series.leader, strict=True) if own] == [study.ranking[0].key] * 2
-
-
-def test_cluster_speed_compares_repeats_with_first_runs_and_others_with_estimates() -> None:
-    study = opened("replayed")
-    study = replace(study, speed_periods=(SpeedPeriod(first=4, factor=1.1),))
-    series = cluster_speed(study)
-    assert series is not None
-    measured = [trial for trial in study.launched if trial.measured]
-    assert series.numbers == [trial.number for trial in measured]
-    assert series.periods == [(4, 1.1)]
-    first: dict[str, float] = {}
-    for trial, ratio, repeat in zip(measured, series.ratios, series.repeats, strict=True):
-        assert repeat == (trial.proposal.key in first)
-        expected = first.get(trial.proposal.key) or trial.proposal.estimate_sec
-        assert expected is not None
-        assert ratio == pytest.approx(trial.seconds / expected)
-        first.setdefault(trial.proposal.key, trial.seconds)
-    with look():
-        (plot,) = [plot for plot in plots(study, rows_of(study)) if plot.name == "eras"]
-    assert plot.title == "Cluster speed"
-    assert "from trial 4 on, iterations took 1.100 times as long" in plot.alt
-
-
-def test_every_plot_of_the_objective_names_its_unit_and_its_tokens(study: StudyResult) -> None:
-    label = f"days to train on {token_count(study.workload.training_tokens)} tokens"
-    with look():
-        drawn = {plot.name: plot for plot in plots(study, rows_of(study))}
-    assert drawn["progress"].figure.axes[0].get_ylabel() == label
-    if "heads" in drawn:
-        assert drawn["heads"].figure.axes[0].get_ylabel() == label
-    figure = graphs(study, rows_of(study))["best-so-far"]
-    assert figure["layout"]["yaxis"]["title"]["text"] == f"objective: {label}"
-
-
-def test_the_dashboards_plots_mark_the_leader(study: StudyResult) -> None:
-    """With one star for each of its runs, at what the run measured."""
-    best = study.ranking[0]
-    figures = graphs(study, rows_of(study))
-    runs = [trial for trial in study.launched if trial.measured and trial.proposal.key == best.key]
-    for name, axis in (("best-so-far", "y"), ("estimate-against-measurement", "x")):
-        (star,) = [data for data in figures[name]["data"] if data["name"] == f"leader: {best.key}"]
-        assert star["marker"]["symbol"] == "star"
-        values = [trial.seconds if axis == "x" else trial.result.objective or 0.0 for trial in runs if trial.result]
-        assert sorted(star[axis]) == pytest.approx(sorted(values))
-    assert figures["where-the-time-goes"]["data"][0]["y"][0] == best.key
-
-
 def test_the_former_keyword_of_write_report_still_works_and_warns(tmp_path: Path) -> None:
     calls: list[tuple[int, int]] = []
     with pytest.warns(DeprecationWarning, match="on_progress"):
         write_report(opened("replayed"), tmp_path, told=lambda done, total: calls.append((done, total)))
     assert calls == [(done, len(calls)) for done in range(len(calls))]
     assert len(calls) == 6
-
-
-def test_ticks_of_a_logarithmic_axis_are_few_and_within_its_limits() -> None:
-    """Ticks of a logarithmic axis: at least three, not many more than nine, all within the limits."""
-    for limits in ((0.9, 1.1), (68.0, 95.0), (1.0, 10.0), (0.5, 4000.0)):
-        ticks = _log_ticks(limits)
-        assert 3 <= len(ticks) <= MAX_LOG_TICKS + 3
-        assert all(limits[0] <= tick <= limits[1] for tick in ticks)
-
-
-def test_the_plots_are_watermarked_where_the_cluster_was_simulated(study: StudyResult) -> None:
-    with look():
-        drawn = plots(study, rows_of(study))
-    assert {"progress", "estimates", "terms", "memory"} <= {plot.name for plot in drawn}
-    timed = [row.topology for row in rows_of(study) if row.ranked]
-    assert ("micro-batch" in {plot.name for plot in drawn}) == (len({each.micro_batch for each in timed}) > 1)
-    assert ("map" in {plot.name for plot in drawn}) == (len(degree_cells(rows_of(study))) > 1)
-    assert ("heads" in {plot.name for plot in drawn}) == study.simulated
-    assert ("eras" in {plot.name for plot in drawn}) == bool(study.speed_periods)
-    for plot in drawn:
-        words = [text.get_text() for text in plot.figure.texts]
-        assert ("SIMULATED" in words) == study.simulated
-        assert plot.alt.endswith(".")
-        for axes in plot.figure.axes:
-            assert axes.get_xlabel()
-            assert axes.get_ylabel() or axes is not plot.figure.axes[0] or plot.name == "terms"
 
 
 class Outline(HTMLParser):

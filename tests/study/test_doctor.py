@@ -42,7 +42,7 @@ def test_every_framework_that_lacks_something_has_a_remedy() -> None:
 def test_a_probe_that_fails_is_told_and_not_raised(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tuner.launch.preflight.sys.executable", "/no/such/python")
     found = checks.probe()
-    assert "did not answer" in found["error"]
+    assert found["error"] == "the probe failed: FileNotFoundError"
     assert frameworks(found)[0].verdict == "missing"
 
 

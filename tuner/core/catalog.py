@@ -278,7 +278,7 @@ def read_text(path: Path, *, most: int = _LARGEST_FILE) -> str:
         text = path.read_text(encoding="utf-8-sig") if 0 <= size <= most else ""
     except UnicodeDecodeError as error:
         where = f"byte {error.start + 1:,} is 0x{error.object[error.start]:02x}"
-        raise InputError(f"{shown(str(path))} is not UTF-8 text ({where}); save it as UTF-8.") from None
+        raise InputError(f"{str(path)!r} is not UTF-8 text ({where}); save it as UTF-8.") from None
     except (OSError, ValueError) as error:
         raise InputError(f"{shown(str(path))} cannot be read: {_reason(error)}.") from None
     if size < 0:

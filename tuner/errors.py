@@ -1,0 +1,29 @@
+"""The errors of the Python API, under the name that scripts import: `from tuner.errors import TunerError`."""
+
+from __future__ import annotations
+
+from tuner.core.errors import (
+    BadKey,
+    EmptySpace,
+    InputError,
+    LaunchError,
+    MissingDependency,
+    NothingUsable,
+    StudyError,
+    TunerError,
+    TunerWarning,
+    UnknownName,
+)
+
+__all__ = [
+    "BadKey",
+    "EmptySpace",
+    "InputError",
+    "LaunchError",
+    "MissingDependency",
+    "NothingUsable",
+    "StudyError",
+    "TunerError",
+    "TunerWarning",
+    "UnknownName",
+]
