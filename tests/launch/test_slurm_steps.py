@@ -260,7 +260,7 @@ def test_a_tuner_that_is_killed_inside_an_allocation_leaves_its_step_to_the_next
         first.kill()
         first.wait()
     told, said = answered(words, within)
-    assert "watched from here on" in said
+    assert "adopted: the tuner that ran it exited; its job is still running" in said
     assert told["jobs_launched"] == 2
     assert [trial["outcome"] for trial in told["trials"]] == ["MEASURED", "MEASURED"]
     notes = [read_object(path) for path in sorted((tmp_path / "runs").glob("*/jobs/*/slurm.json"))]
@@ -315,7 +315,7 @@ def test_a_node_that_dies_under_a_step_is_left_out_and_the_trial_runs_elsewhere(
         check=True,
     ).stdout
     assert "n1" in report
-    assert "trial 0 was run again (n1 failed)" in report
+    assert "jobs were retried: trial 0 (n1 failed)" in report.lower()
 
 
 # -- what is refused

@@ -71,7 +71,7 @@ def test_a_job_that_hung_is_run_once_more_in_sync_where_that_is_asked_for(
     (trial,) = document(said.out)["trials"]
     assert trial["outcome"] == outcome
     assert "no progress for" in trial["ended"]
-    assert ("and was run again with CUDA_LAUNCH_BLOCKING=1" in trial["ended"]) == bool(flag)
+    assert ("and was retried with CUDA_LAUNCH_BLOCKING=1" in trial["ended"]) == bool(flag)
     folders = sorted(path.name for path in tmp_path.glob("*/jobs/*"))
     assert [name.endswith("-sync") for name in folders] == [False, True][: 1 + bool(flag)]
 

@@ -255,7 +255,7 @@ def test_ctrl_c_says_what_runs_and_how_to_go_on_and_a_second_run_goes_on(tmp_pat
         assert said.code == 130, said.err
         assert said.err.splitlines()[-1] == "tuner: interrupted."
         assert "Traceback" not in said.err
-        assert "interrupted" in said.out
+        assert "Interrupted" in said.out
         assert "Rerun the same command to continue." in said.out
         running = [trial for trial in kept(url_of(tmp_path, "stopped"), "stopped") if trial.result is None]
         told += len(running)
