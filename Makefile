@@ -29,7 +29,8 @@ types: $(VENV)/.ready-to-test  ## strict types
 	$(BIN)/mypy
 
 test-all: $(VENV)/.ready-to-test  ## run all tests
-	$(BIN)/python -m pytest -m "not cluster"
+	$(BIN)/python -m pytest $(FAST) -n 2 --dist loadfile
+	$(BIN)/python -m pytest -m "slow and not cluster"
 
 test-cluster: $(VENV)/.ready-to-test  ## install and start a real Slurm of four nodes, run what wants one, stop it
 	$(BIN)/python -m tests.slurm_cluster
