@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
+import signal
+import subprocess
+import sys
+import time
 import urllib.request
 from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
-from tests.conftest import Run
+from tests.conftest import ROOT, Run
 from tests.found_studies import opened, study_in
 from tests.workers import needs_deepspeed
 from tuner.costmodel.site_file import read_site
@@ -98,11 +102,35 @@ def test_the_dashboard_shows_notes_files_and_graphs_and_leaves_nothing(tmp_path:
         with urllib.request.urlopen(f"{base}/api/studies/{summary['study_id']}?after=0") as answer:  # noqa: S310 - the same
             shown = json.load(answer)
     assert study.ranking[0].key in shown["note"]["body"]
+    assert f"(/dashboard/studies/{summary['study_id']}/trials?numbers=" in shown["note"]["body"]
+    assert shown["objective_names"] == ["training time (days)"]
     assert len(shown["plotly_graph_objects"]) == 4
     assert all(trial["note"]["body"] for trial in shown["trials"])
     assert shown["trials"][0]["artifacts"]
     with pytest.raises(OSError, match="refused"):
         urllib.request.urlopen(running.url)  # noqa: S310 - it is gone
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(find_spec("optuna_dashboard") is None, reason="pip install 'tuner[dashboard]'")
+@pytest.mark.parametrize("sign", [signal.SIGTERM, signal.SIGKILL], ids=lambda sign: sign.name)
+def test_the_dashboard_ends_with_the_tuner_and_hides_the_storage(sign: signal.Signals, tmp_path: Path) -> None:
+    """A storage URL may hold a password, and every user of a machine can read a command line."""
+    runs = study_in(tmp_path)
+    command = [sys.executable, "-m", "tuner", "dashboard", "bloom-48", "--runs", str(runs), "--no-browser", "--json"]
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        page = json.loads("".join(iter(process.stdout.readline, "}\n")) + "}")["url"]
+        assert page.endswith("/dashboard/studies/1")
+        children = [int(pid) for pid in Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()]
+        assert children
+        assert all(b"study.db" not in Path(f"/proc/{pid}/cmdline").read_bytes() for pid in children)
+        process.send_signal(sign)
+        process.wait(timeout=30)
+    deadline = time.monotonic() + 30
+    while any(Path(f"/proc/{pid}/exe").exists() for pid in children):
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
 
 
 def test_a_dashboard_that_is_not_installed_is_told(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""Run Optuna Dashboard as a child process that listens on localhost only and ends with the tuner."""
+"""Run Optuna Dashboard as a child process that listens on localhost only and ends with the tuner, however that ends."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
+from threading import current_thread, main_thread
 from typing import Final
 
 from tuner.core.errors import LaunchError, MissingDependency
@@ -25,7 +26,17 @@ START_TIMEOUT: Final = 60.0
 KILL_DELAY: Final = 5.0
 """Seconds from SIGTERM to SIGKILL."""
 
-_PROGRAM: Final = "from optuna_dashboard._cli import main; main()"
+_STORAGE: Final = "TUNER_DASHBOARD_STORAGE"
+"""The variable that passes the storage URL: its password must not show on a command line."""
+
+_PROGRAM: Final = f"""\
+import ctypes, os, signal, sys
+if sys.platform == "linux":
+    ctypes.CDLL(None).prctl(1, signal.SIGTERM)  # PR_SET_PDEATHSIG: end with the tuner, also when that is killed
+sys.argv.insert(1, os.environ.pop({_STORAGE!r}))
+from optuna_dashboard._cli import main
+main()
+"""
 
 
 class Dashboard:
@@ -35,6 +46,10 @@ class Dashboard:
         self._process = process
         self.url = f"http://{HOST}:{port}/dashboard/"
 
+    def study_page(self, study_id: int) -> str:
+        """Return the address of a study's page."""
+        return f"{self.url}studies/{study_id}"
+
     def wait(self) -> int:
         """Wait until it exits, and return its exit code."""
         return self._process.wait()
@@ -42,23 +57,32 @@ class Dashboard:
 
 @contextmanager
 def dashboard(storage: str, artifacts: Path, *, port: int = 0) -> Iterator[Dashboard]:
-    """Run the dashboard of a storage; end it with all its children on exit."""
+    """Run the dashboard of a storage; end it with all its children on exit, SIGTERM included."""
     if find_spec("optuna_dashboard") is None:
         raise MissingDependency("the dashboard is not installed: pip install 'tuner[dashboard]'.")
     artifacts.mkdir(parents=True, exist_ok=True)
     chosen = port or free_port(HOST)
-    command = [sys.executable, "-c", _PROGRAM, storage, "--host", HOST, "--port", str(chosen), "--quiet"]
+    command = [sys.executable, "-c", _PROGRAM, "--host", HOST, "--port", str(chosen), "--quiet"]
+    former = signal.signal(signal.SIGTERM, _exit_on_sigterm) if current_thread() is main_thread() else None
     process = subprocess.Popen(  # noqa: S603 - a fixed argument list
         [*command, "--artifact-dir", str(artifacts)],
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
         start_new_session=True,
+        env={**os.environ, _STORAGE: storage},
     )
     try:
         _wait_for(process, chosen)
         yield Dashboard(process, chosen)
     finally:
         _end(process)
+        if former is not None:
+            signal.signal(signal.SIGTERM, former)
+
+
+def _exit_on_sigterm(_number: int, _frame: object) -> None:
+    """Leave by an exception, so that what was started is ended."""
+    raise SystemExit(128 + signal.SIGTERM)
 
 
 def show(url: str) -> bool:

@@ -27,21 +27,34 @@ FILES: Final = ("stdout.log", "stderr.log", "ds_config.json", "job.json", "scrip
 Figure = dict[str, Any]
 
 
-def annotate(study: StudyResult, store: Path) -> None:
-    """Write notes and plots into the study, and copy the jobs' files into the artifact store."""
+OBJECTIVE: Final = "training time (days)"
+
+
+def annotate(study: StudyResult, store: Path) -> int:
+    """Write notes and plots into the study, copy the jobs' files into the artifact store, and return the study's id."""
     rows = rows_of(study)
     trials = TrialStore.existing(study.url, study.name)
     try:
         publisher = DashboardPublisher(trials)
-        publisher.note(study_note(study, rows))
+        publisher.name_objective(OBJECTIVE)
+        publisher.note(study_note(study, rows) + _leader_link(study, publisher.study_id))
         for trial in study.trials:
             publisher.note(trial_note(trial), trial.number)
             folder = study.folder / "jobs" / f"{trial.number:04d}-{trial.proposal.key}"
             publisher.files(trial.number, [folder / name for name in FILES], store)
         for name, figure in graphs(study, rows).items():
             publisher.graph(name, figure)
+        return publisher.study_id
     finally:
         trials.close()
+
+
+def _leader_link(study: StudyResult, study_id: int) -> str:
+    """Return a link to the leader's trials; the dashboard's own "best trial" is the luckiest run."""
+    if study.best is None:
+        return ""
+    numbers = ",".join(str(number) for number in study.best.trials)
+    return f"\nLeader: [{study.best.key}](/dashboard/studies/{study_id}/trials?numbers={numbers})\n"
 
 
 def study_note(study: StudyResult, rows: Sequence[LeaderboardRow]) -> str:

@@ -32,7 +32,7 @@ def dashboard(study: StudyResult, port: int, no_browser: bool, check: bool, as_j
     from tuner.report.dashboard import annotate
 
     store = study.folder / "artifacts"
-    annotate(study, store)
+    study_id = annotate(study, store)
     if check:
         if as_json:
             print_json("dashboard", {"study": study.name, "url": None, "trials": len(study.trials)})
@@ -40,10 +40,11 @@ def dashboard(study: StudyResult, port: int, no_browser: bool, check: bool, as_j
             print(f"{study.name}: wrote plots and the notes of {counted(len(study.trials), 'trial')}")
         return
     with serve(study.url, store, port=port) as server:
+        page = server.study_page(study_id)
         if as_json:
-            print_json("dashboard", {"study": study.name, "url": server.url, "trials": len(study.trials)})
+            print_json("dashboard", {"study": study.name, "url": page, "trials": len(study.trials)})
         else:
-            print(f"{study.name}: {server.url} (stop with Ctrl-C)", flush=True)
+            print(f"{study.name}: {page} (stop with Ctrl-C)", flush=True)
         if not no_browser:
-            show(server.url)
+            show(page)
         server.wait()

@@ -9,9 +9,13 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
+import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
+
+import optuna
+from optuna.exceptions import ExperimentalWarning
 
 from tuner.study.store.storage import understood
 from tuner.study.store.trial_store import TrialStore
@@ -32,6 +36,17 @@ class DashboardPublisher:
             self._id = study.storage.get_study_id_from_name(study.name)
             self._kept: dict[str, Any] = dict(study.storage.get_study_system_attrs(self._id))
             self._ids = {each.number: each._trial_id for each in study.storage.get_all_trials(self._id, deepcopy=False)}
+
+    @property
+    def study_id(self) -> int:
+        """Return the number by which the dashboard's pages name the study."""
+        return self._id
+
+    def name_objective(self, name: str) -> None:
+        """Set the name of the objective, which the dashboard's plots and tables show."""
+        with understood(self._study.url), warnings.catch_warnings():
+            warnings.simplefilter("ignore", ExperimentalWarning)
+            optuna.Study(self._study.name, self._study.storage).set_metric_names([name])
 
     def note(self, text: str, trial: int | None = None) -> None:
         """Markdown, of the study or of a trial; what says the same already is left as it is."""
