@@ -23,7 +23,7 @@ def test_a_file_that_is_there_keeps_its_permissions_and_a_link_its_target(tmp_pa
     write_whole(link, "new")
     assert link.is_symlink()
     assert (file.read_text(), file.stat().st_mode & 0o777) == ("new", 0o600)
-    write_whole(tmp_path / "script", "#!/bin/sh\n", runnable=True)
+    write_whole(tmp_path / "script", "#!/bin/sh\n", mode=RUNNABLE)
     assert (tmp_path / "script").stat().st_mode & 0o777 == RUNNABLE
     assert sorted(each.name for each in tmp_path.iterdir()) == ["file", "link", "script"]
 

@@ -6,6 +6,7 @@ import json
 import os
 import re
 import signal
+import stat
 import subprocess
 import sys
 import time
@@ -297,12 +298,15 @@ def test_a_job_of_more_ranks_than_there_are_is_refused(tmp_path: Path) -> None:
 def test_the_environment_that_decides_how_a_job_runs_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """And no other variable, which may be a secret."""
     monkeypatch.setenv("NCCL_DEBUG", "WARN")
-    monkeypatch.setenv("HUB_TOKEN", "secret")
+    for name in ("HUB_TOKEN", "SLURM_JWT", "DS_API_TOKEN", "TORCH_HUB_TOKEN", "NCCL_PASSWORD", "CUDA_KEY"):
+        monkeypatch.setenv(name, "secret")
     one = job(tmp_path)
     with launched(template("good"), one):
         text = (one.folder / "start.json").read_text()
         assert json.loads(text)["found"]["NCCL_DEBUG"] == "WARN"
         assert "secret" not in text
+        assert stat.S_IMODE((one.folder / "start.json").stat().st_mode) == 0o600
+        assert stat.S_IMODE(one.folder.stat().st_mode) == 0o700
 
 
 def test_every_process_of_a_job_carries_its_tag(tmp_path: Path) -> None:

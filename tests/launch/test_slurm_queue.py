@@ -16,7 +16,13 @@ from tests.slurm_stage import Acting
 from tests.stages import TOPOLOGIES
 from tuner.core.atomic_write import read_object, write_object
 from tuner.launch.contract import JobState
-from tuner.launch.slurm.commands import CommandOutput, ControllerUnreachable, PollInterval, SlurmCommands
+from tuner.launch.slurm.commands import (
+    CommandOutput,
+    ControllerUnreachable,
+    PollInterval,
+    SlurmCommands,
+    tuner_environment,
+)
 from tuner.launch.slurm.launcher import SlurmLauncher
 from tuner.launch.slurm.parsing import SEPARATOR
 from tuner.sizing.probes import JobProbe
@@ -285,3 +291,10 @@ def test_a_site_is_for_slurm_alone(run: Run, tmp_path: Path) -> None:
     said = run("optimize", "--slurm-site", "docs/slurm-site.toml", "--runs", str(tmp_path))
     assert said.code == 2
     assert "--launcher slurm" in said.err
+
+
+def test_no_variable_of_the_user_changes_what_a_slurm_command_does() -> None:
+    """`SCANCEL_STATE` would leave jobs running, `SBATCH_TEST_ONLY` submit none; cluster and credentials stay."""
+    kept = {"SLURM_CONF": "/etc/slurm.conf", "SLURM_CLUSTERS": "a", "SLURM_JWT": "secret", "PATH": "/bin"}
+    options = ("SCANCEL_STATE", "SQUEUE_USERS", "SBATCH_TEST_ONLY", "SACCT_FORMAT", "SINFO_FORMAT", "SLURM_JOB_ID")
+    assert tuner_environment({**kept, **dict.fromkeys(options, "x")}) == kept

@@ -8,14 +8,15 @@ import stat
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from tuner.core.errors import InputError
 
-RUNNABLE = 0o755
+RUNNABLE: Final = 0o755
+PRIVATE: Final = 0o600
 
 
-def write_whole(path: Path, content: str | bytes, *, runnable: bool = False) -> None:
+def write_whole(path: Path, content: str | bytes, *, mode: int | None = None) -> None:
     """Write by a temporary name that is renamed; `OSError` leaves nothing behind.
 
     A file that is there keeps its permissions, a link goes on leading to it; what is no file, such as a pipe or
@@ -28,10 +29,14 @@ def write_whole(path: Path, content: str | bytes, *, runnable: bool = False) -> 
         path.write_bytes(data)
         return
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    if there is not None and mode != PRIVATE:
+        mode = stat.S_IMODE(there.st_mode)
     try:
+        if mode is not None:
+            temporary.touch(mode=PRIVATE)
         temporary.write_bytes(data)
-        if there is not None or runnable:
-            temporary.chmod(RUNNABLE if there is None else stat.S_IMODE(there.st_mode))
+        if mode is not None:
+            temporary.chmod(mode)
         temporary.replace(path)
     except OSError:
         with suppress(OSError):
@@ -46,16 +51,17 @@ def write_files(folder: Path, files: Mapping[str, str | bytes]) -> list[Path]:
         path = folder / name
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            write_whole(path, content, runnable=isinstance(content, str) and content.startswith("#!"))
+            script = isinstance(content, str) and content.startswith("#!")
+            write_whole(path, content, mode=RUNNABLE if script else None)
         except OSError as error:
             raise InputError(f"{path} cannot be written: {error.strerror or error}.") from None
         written.append(path)
     return written
 
 
-def write_object(path: Path, document: Mapping[str, Any]) -> None:
-    """Write the file whole or not at all."""
-    write_whole(path, json.dumps(document, indent=1) + "\n")
+def write_object(path: Path, document: Mapping[str, Any], *, private: bool = False) -> None:
+    """Write the file whole or not at all; a private one is readable by its owner only."""
+    write_whole(path, json.dumps(document, indent=1) + "\n", mode=PRIVATE if private else None)
 
 
 def read_object(path: Path) -> dict[str, Any]:

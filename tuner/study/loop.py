@@ -383,7 +383,7 @@ def _write_job_file(job: Job, proposal: Proposal) -> None:
         "estimate_sec": proposal.estimate_sec,
     }
     try:
-        job.folder.mkdir(parents=True, exist_ok=True)
+        job.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         write_object(job.folder / "job.json", document)
     except OSError as error:
         raise StudyError(f"{job.folder} cannot be written: {error.strerror or error}.") from None

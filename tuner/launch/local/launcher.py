@@ -38,9 +38,15 @@ _STALE_FILES: Final = ("ended.json", NOTE, "result.json", "stacks.txt", "stdout.
 """Files that an earlier job may have left in a folder."""
 
 _RECORDED_VARIABLES: Final = (
-    *("CUDA_", "NCCL_", "OMP_", "DS_", "TORCH_", "SLURM_", "GLOO_", "HIP_", "ROCR_", "PATH", "LD_LIBRARY"),
+    *("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "CUDA_DEVICE_MAX_CONNECTIONS", "CUDA_LAUNCH_BLOCKING", "CUDA_HOME"),
+    *("NCCL_DEBUG", "NCCL_SOCKET_IFNAME", "NCCL_IB_HCA", "NCCL_IB_DISABLE", "NCCL_IB_GID_INDEX", "NCCL_IB_TIMEOUT"),
+    *("NCCL_P2P_DISABLE", "NCCL_P2P_LEVEL", "NCCL_SHM_DISABLE", "NCCL_NET", "NCCL_ALGO", "NCCL_PROTO"),
+    *("NCCL_NVLS_ENABLE", "GLOO_SOCKET_IFNAME", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "OMP_NUM_THREADS"),
+    *("DS_ACCELERATOR", "PYTORCH_CUDA_ALLOC_CONF", "TORCH_CUDA_ARCH_LIST", "TORCH_DISTRIBUTED_DEBUG"),
+    *("TORCH_EXTENSIONS_DIR", "TORCH_NCCL_ASYNC_ERROR_HANDLING", "SLURM_CONF", "SLURM_JOB_ID", "SLURM_JOB_NODELIST"),
+    *("SLURM_JOB_NUM_NODES", "PATH", "LD_LIBRARY_PATH"),
 )
-"""Prefixes of the environment variables that affect a job and contain no secret."""
+"""Environment variables that affect a job, by exact name: a prefix such as `SLURM_` would also record `SLURM_JWT`."""
 
 
 @dataclass(slots=True)
@@ -145,10 +151,10 @@ class LocalLauncher:
             )
         folder = job.folder.absolute()
         try:
-            folder.mkdir(parents=True, exist_ok=True)
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             for name in _STALE_FILES:
                 (folder / name).unlink(missing_ok=True)
-            write_object(folder / "start.json", _start_document(self._program.prepare(job), job))
+            write_object(folder / "start.json", _start_document(self._program.prepare(job), job), private=True)
         except OSError as error:
             raise _unusable(folder, error) from None
         handle = json.dumps({"folder": str(folder), "tag": job.tag})
@@ -336,5 +342,5 @@ def _start_document(start: ProcessSpec, job: Job) -> dict[str, Any]:
         "cwd": str(start.cwd),
         "result": str(start.result) if start.result else None,
         "iterations": list(job.iterations),
-        "found": {name: value for name, value in sorted(os.environ.items()) if name.startswith(_RECORDED_VARIABLES)},
+        "found": {name: os.environ[name] for name in sorted(_RECORDED_VARIABLES) if name in os.environ},
     }

@@ -69,12 +69,21 @@ class SlurmCommands:
         return output
 
 
+_OPTION_VARIABLES: Final = (
+    *("SLURM_", "SLURMD_", "SBATCH_", "SALLOC_", "SRUN_", "SCANCEL_", "SQUEUE_", "SACCT_", "SINFO_", "SCONTROL_"),
+)
+"""Prefixes of the variables by which Slurm's commands take options from the environment."""
+
+
 def tuner_environment(environment: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment without the variables of a Slurm job that the tuner runs in; they override a script's."""
+    """Return the environment without variables that change what Slurm's commands do, such as `SBATCH_TEST_ONLY`.
+
+    Those of a job that the tuner runs in would override a script's options; what selects cluster and user stays.
+    """
     return {
         name: value
         for name, value in environment.items()
-        if name in ("SLURM_CONF", "SLURM_CLUSTERS") or not name.startswith(("SLURM_", "SLURMD_", "SBATCH_"))
+        if name in ("SLURM_CONF", "SLURM_CLUSTERS", "SLURM_JWT") or not name.startswith(_OPTION_VARIABLES)
     }
 
 

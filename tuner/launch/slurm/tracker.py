@@ -114,7 +114,7 @@ class JobTracker:
         """Write a job's files and yield its script; remove them again where the submission fails."""
         existed = job.folder.exists()
         try:
-            job.folder.mkdir(parents=True, exist_ok=True)
+            job.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             for name in _STALE_FILES:
                 (job.folder / name).unlink(missing_ok=True)
             before = set(job.folder.iterdir())
