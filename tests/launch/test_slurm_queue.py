@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import subprocess
 import sys
 from dataclasses import replace
@@ -24,7 +25,7 @@ from tuner.launch.slurm.commands import (
     tuner_environment,
 )
 from tuner.launch.slurm.launcher import SlurmLauncher
-from tuner.launch.slurm.parsing import SEPARATOR
+from tuner.launch.slurm.parsing import SEPARATOR, printed_job_id
 from tuner.sizing.probes import JobProbe
 
 
@@ -298,3 +299,48 @@ def test_no_variable_of_the_user_changes_what_a_slurm_command_does() -> None:
     kept = {"SLURM_CONF": "/etc/slurm.conf", "SLURM_CLUSTERS": "a", "SLURM_JWT": "secret", "PATH": "/bin"}
     options = ("SCANCEL_STATE", "SQUEUE_USERS", "SBATCH_TEST_ONLY", "SACCT_FORMAT", "SINFO_FORMAT", "SLURM_JOB_ID")
     assert tuner_environment({**kept, **dict.fromkeys(options, "x")}) == kept
+
+
+class AtASite(Recorded):
+    """A site whose `sbatch` prints more than the id, or fails after the job was submitted."""
+
+    def __init__(self, before: str, after: str, code: int) -> None:
+        super().__init__()
+        self.before, self.after, self.code = before, after, code
+
+    def run(self, *command: str, lock: int | None = None) -> CommandOutput:
+        output = super().run(*command, lock=lock)
+        if command[0] == "sbatch":
+            return CommandOutput(self.code, f"{self.before}{output.out}{self.after}", "")
+        return output
+
+
+@pytest.mark.parametrize("code", [0, 1])
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [("", ""), ("Charging account x\n", ""), ("", "See https://site/1\n"), ("42\n", "43\n"), ("Submitted: ", " ok\n")],
+)
+def test_a_submitted_job_is_found_whatever_sbatch_prints(before: str, after: str, code: int, tmp_path: Path) -> None:
+    """Calling it refused would leave a job without an owner in the queue, and another at each retry."""
+    commands = AtASite(before, after, code)
+    slurm = SlurmLauncher(Acting(), nodes=4, commands=commands, clock=lambda: commands.clock, sleep=commands.sleep)
+    handle = slurm.submit(job(str(tmp_path / "0"), "t0"))
+    assert list(commands.sent) == ["1"]
+    assert json.loads(handle)["job"] in (1, "1")
+
+
+@pytest.mark.parametrize(
+    ("printed", "found"),
+    [
+        ("17\n", "17"),
+        ("17;cluster\n", "17"),
+        ("hello\n17\nbye\n", "17"),
+        ("Submitted batch job 17\n", "17"),
+        ("Submitted batch job 17 on cluster a\n", "17"),
+        ("17\n18\n", None),
+        ("job 17 is on its way\n", None),
+        ("", None),
+    ],
+)
+def test_the_id_of_a_job_is_a_line_of_its_own(printed: str, found: str | None) -> None:
+    assert printed_job_id(printed) == found

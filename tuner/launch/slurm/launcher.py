@@ -21,7 +21,7 @@ from tuner.launch.program import ProcessSpec, Program
 from tuner.launch.slurm import states
 from tuner.launch.slurm.commands import ControllerUnreachable, PollInterval, SlurmCommands
 from tuner.launch.slurm.job import NEVER_STARTS, NOTE, TrackedJob
-from tuner.launch.slurm.parsing import QueuedJob, largest_partition, refusal, why_never_starts
+from tuner.launch.slurm.parsing import QueuedJob, largest_partition, printed_job_id, refusal, why_never_starts
 from tuner.launch.slurm.script import batch_script, job_name
 from tuner.launch.slurm.site_profile import SiteProfile
 from tuner.launch.slurm.tracker import MAX_CANCEL_SECONDS, JobTracker, explanation, submitted_id
@@ -117,10 +117,11 @@ class SlurmLauncher:
                 if attempt and (row := self._queue.newest(job_name(job.tag))):
                     return row.id  # an earlier attempt has arrived
                 output = self._tracker.commands.run("sbatch", "--parsable", str(script.resolve()), lock=lock)
-                job_id = output.out.strip().split(";")[0]
-                if output.code or not job_id.isdigit():
-                    raise LaunchError(f"{failure}: {refusal(output.err or output.out)}.")
-                return job_id
+                if not output.code and (job_id := printed_job_id(output.out)):
+                    return job_id
+                if row := self._queue.newest(job_name(job.tag)):
+                    return row.id  # a site's wrapper or hook hid the id, or failed after the submission
+                raise LaunchError(f"{failure}: {refusal(output.err or output.out)}.")
         raise AssertionError  # pragma: no cover - the attempts end with an error
 
     # -- watching

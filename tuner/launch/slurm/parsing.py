@@ -127,6 +127,12 @@ def waiting_reason(row: QueuedJob) -> str:
     return row.reason if row.reason not in ("", "None", "(null)") else "queued"
 
 
+def printed_job_id(stdout: str) -> str | None:
+    """Return the job id that `sbatch --parsable` printed on a line of its own; None where there are none or several."""
+    found = re.findall(r"^(?:Submitted batch job )?(\d+)(?:;\S+| on cluster \S+)?\s*$", stdout, re.MULTILINE)
+    return found[0] if len(set(found)) == 1 else None
+
+
 def refusal(stderr: str) -> str:
     """Return why `sbatch` refused a job, and what to change."""
     lines = [re.sub(r"^sbatch: (?:error: )?", "", line).strip() for line in stderr.splitlines() if line.strip()]
