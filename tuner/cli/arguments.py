@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import shlex
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -12,6 +11,8 @@ import click
 from tuner.cli import completion
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from tuner.cli.options import Command
     from tuner.tables import Table
 
@@ -24,6 +25,8 @@ def takes_a_table(command: Command) -> Command:
 
     @functools.wraps(command)
     def with_table(**given: Any) -> Any:
+        from pathlib import Path
+
         file, defaults, runs, storage = (given.pop(name) for name in ("file", "defaults", "runs", "storage"))
         if not Path(file).exists() and (storage or (Path(runs) / file / "study.db").is_file()):
             return command(table=_study_table(file, Path(runs), storage), **given)
@@ -75,6 +78,8 @@ def takes_a_study(command: Command) -> Command:
 
     @functools.wraps(command)
     def with_study(**given: Any) -> Any:
+        from pathlib import Path
+
         from tuner.study.result import open_study
 
         name, runs, storage = given.pop("name"), Path(given.pop("runs")), given.pop("storage")

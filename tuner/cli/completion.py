@@ -7,13 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import click
-from click.shell_completion import CompletionItem
 
-Completer = Callable[[click.Context, click.Parameter, str], list[CompletionItem]]
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
+
+Completer = Callable[[click.Context, click.Parameter, str], "list[CompletionItem]"]
 
 MAX_KEYS: Final = 1000
 """Topologies of the plan that key completion draws from."""
@@ -23,6 +24,8 @@ def completes(names: Callable[[click.Context], Iterable[str]], *, or_file: bool 
     """Return a completer of the names that start with what was typed; with `or_file`, of file names where none does."""
 
     def complete(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        from click.shell_completion import CompletionItem
+
         del parameter
         items: list[CompletionItem] = []
         with suppress(Exception):  # a shell has no place to show an error
@@ -51,6 +54,8 @@ def _clusters(_: click.Context) -> list[str]:
 
 
 def _studies(context: click.Context) -> list[str]:
+    from pathlib import Path
+
     runs = Path(context.params.get("runs") or "runs")
     return sorted(path.parent.name for path in runs.glob("*/study.db"))
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from html import escape
 from typing import Final, SupportsInt
 
 
@@ -21,6 +20,8 @@ class ResultTable:
 
     def html(self) -> str:
         """One block of HTML; every text in it is escaped."""
+        from html import escape
+
         head = "".join(f'<th scope="col" style="{self._side(name)}">{escape(name)}</th>' for name in self.headers)
         body = "".join(f"<tr>{self._cells(row)}</tr>" for row in self.rows)
         notes = "".join(f"<p>{escape(note)}</p>" for note in self.notes)
@@ -34,6 +35,8 @@ class ResultTable:
         return "\n".join([f"**{self.title}**", "", *table, *notes]) + "\n"
 
     def _cells(self, row: Sequence[str]) -> str:
+        from html import escape
+
         pairs = zip(self.headers, row, strict=True)
         return "".join(f'<td style="{self._side(name)}">{escape(cell)}</td>' for name, cell in pairs)
 
