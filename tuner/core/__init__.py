@@ -1,1 +1,1 @@
-"""Domain types and what every other package needs: catalog, keys, columns, documents, text, errors."""
+"""Domain types and shared helpers: catalog, keys, columns, documents, text and errors."""

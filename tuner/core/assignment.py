@@ -1,7 +1,7 @@
-"""A training job's assignment: the launcher writes it and the worker reads it.
+"""The assignment of a training job, written by the launcher and read by the worker.
 
-A JSON file of the schema `tuner/assignment/1`. Paths in it are taken from its own folder, so that a job's folder can be
-moved as a whole. A field that is unknown or of the wrong type is refused, by name.
+It is a JSON file with the schema `tuner/assignment/1`. Its paths are relative to its folder, so that a job's folder can
+be moved. Unknown fields and fields of the wrong type are errors that name the field.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _Part = TypeVar("_Part")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Assignment:
-    """One job: what to train, on which topology, for how long, and where its result goes."""
+    """One job: workload, topology, number of iterations, and the path of the result."""
 
     workload: Workload
     topology: Topology
@@ -32,17 +32,17 @@ class Assignment:
     ds_config: str
     """Path of DeepSpeed's config."""
     result: str
-    """Path of the result file; that it is there and whole is the proof of success."""
+    """Path of the result file. The job succeeded if and only if this file exists and is complete."""
     iterations: int = 2
     seed: int = 0
     timeout: float = 600.0
-    """Seconds that a collective operation may take before the job gives up."""
+    """Timeout of a collective operation, in seconds."""
 
     def __post_init__(self) -> None:
-        for name, least in (("gpus_per_node", 1), ("iterations", 1), ("seed", 0)):
+        for name, minimum in (("gpus_per_node", 1), ("iterations", 1), ("seed", 0)):
             value = getattr(self, name)
-            if type(value) is not int or not least <= value < 2**31:
-                raise InputError(f"assignment field {name} must be a whole number from {least}, not {shown(value)}.")
+            if type(value) is not int or not minimum <= value < 2**31:
+                raise InputError(f"assignment field {name} must be a whole number from {minimum}, not {shown(value)}.")
         if type(self.timeout) not in (int, float) or not 0 < self.timeout < 1e7:
             raise InputError(f"assignment field timeout must be finite and positive, not {shown(self.timeout)}.")
         for name in ("ds_config", "result"):
@@ -50,12 +50,12 @@ class Assignment:
                 raise InputError(f"assignment field {name} must be a path, not {shown(getattr(self, name))}.")
 
     def write(self, path: Path) -> None:
-        """Write it as JSON."""
+        """Write the assignment as JSON."""
         path.write_text(json.dumps({"schema": SCHEMA, **asdict(self)}, indent=2) + "\n")
 
     @classmethod
     def read(cls, path: Path) -> Assignment:
-        """Read what `write` wrote; the paths come out absolute."""
+        """Read an assignment that `write` wrote and make its paths absolute."""
         try:
             if path.stat().st_size > _LONGEST:
                 raise InputError(f"{path} is larger than {_LONGEST:,} bytes, which no assignment is.")
@@ -65,37 +65,37 @@ class Assignment:
         if not isinstance(document, dict) or document.pop("schema", None) != SCHEMA:
             raise InputError(f"{path} is not an assignment: its schema must be {SCHEMA!r}.")
         document["workload"] = _workload(document.get("workload"))
-        document["topology"] = _made(Topology, document.get("topology"), {"shape": Shape})
+        document["topology"] = _parse(Topology, document.get("topology"), {"shape": Shape})
         for name in ("ds_config", "result"):
             if isinstance(document.get(name), str):
                 document[name] = str(path.resolve().parent / document[name])
-        return _made(cls, document, {})
+        return _parse(cls, document, {})
 
 
 def _workload(document: Any) -> Workload:
     if isinstance(document, dict) and isinstance(document.get("model"), dict):
-        document = {**document, "model": _made(Model, document["model"], {})}
-    return _made(Workload, document, {"ramp": Ramp})
+        document = {**document, "model": _parse(Model, document["model"], {})}
+    return _parse(Workload, document, {"ramp": Ramp})
 
 
-def _made(kind: type[_Part], document: Any, nested: Mapping[str, type[Any]]) -> _Part:
-    """The dataclass that a JSON object describes."""
-    what = kind.__name__.lower()
+def _parse(part_type: type[_Part], document: Any, nested: Mapping[str, type[Any]]) -> _Part:
+    """Return the dataclass that a JSON object describes."""
+    part = part_type.__name__.lower()
     if not isinstance(document, dict):
-        raise InputError(f"an assignment's {what} must be an object, not {shown(document)}.")
-    known = {field.name: field for field in fields(kind)}  # type: ignore[arg-type] # all of them are dataclasses
+        raise InputError(f"an assignment's {part} must be an object, not {shown(document)}.")
+    known = {field.name: field for field in fields(part_type)}  # type: ignore[arg-type] # always a dataclass
     unknown = sorted(set(document) - set(known))
     if unknown:
-        raise InputError(f"{what} has no field {listed(unknown)}; it has {listed(known, limit=40)}.")
-    lacking = [
+        raise InputError(f"{part} has no field {listed(unknown)}; it has {listed(known, limit=40)}.")
+    missing = [
         name
         for name, field in known.items()
         if name not in document and field.default is MISSING and field.default_factory is MISSING
     ]
-    if lacking:
-        raise InputError(f"{what} lacks {listed(lacking)}.")
-    given = {
-        name: _made(nested[name], value, {}) if name in nested and value is not None else value
+    if missing:
+        raise InputError(f"{part} lacks {listed(missing)}.")
+    values = {
+        name: _parse(nested[name], value, {}) if name in nested and value is not None else value
         for name, value in document.items()
     }
-    return kind(**given)
+    return part_type(**values)

@@ -1,4 +1,4 @@
-"""Writes files whole or not at all, and reads small JSON documents back without trusting them."""
+"""Atomic file writes, and tolerant reads of small JSON documents."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ PRIVATE: Final = 0o600
 
 
 def write_whole(path: Path, content: str | bytes, *, mode: int | None = None) -> None:
-    """Write by a temporary name that is renamed; `OSError` leaves nothing behind.
+    """Write a file atomically: write a temporary file, then rename it. An `OSError` leaves nothing behind.
 
-    A file that is there keeps its permissions, a link goes on leading to it; what is no file, such as a pipe or
-    /dev/null, is written into and stays what it is.
+    An existing file keeps its permissions, and a symbolic link keeps pointing to it. Anything that is not a regular
+    file, such as a pipe or /dev/null, is written to directly.
     """
     path = Path(os.path.realpath(path))
     data = content.encode() if isinstance(content, str) else content
-    there = path.stat() if path.exists() else None
-    if there is not None and not stat.S_ISREG(there.st_mode):
+    existing = path.stat() if path.exists() else None
+    if existing is not None and not stat.S_ISREG(existing.st_mode):
         path.write_bytes(data)
         return
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    if there is not None and mode != PRIVATE:
-        mode = stat.S_IMODE(there.st_mode)
+    if existing is not None and mode != PRIVATE:
+        mode = stat.S_IMODE(existing.st_mode)
     try:
         if mode is not None:
             temporary.touch(mode=PRIVATE)
@@ -45,7 +45,7 @@ def write_whole(path: Path, content: str | bytes, *, mode: int | None = None) ->
 
 
 def write_files(folder: Path, files: Mapping[str, str | bytes]) -> list[Path]:
-    """Write them into a folder, which is made; scripts can be run. `InputError` where one cannot be written."""
+    """Write files into a folder, creating it, and make scripts executable. Raise `InputError` if a write fails."""
     written = []
     for name, content in files.items():
         path = folder / name
@@ -60,14 +60,14 @@ def write_files(folder: Path, files: Mapping[str, str | bytes]) -> list[Path]:
 
 
 def write_object(path: Path, document: Mapping[str, Any], *, private: bool = False) -> None:
-    """Write the file whole or not at all; a private one is readable by its owner only."""
+    """Write a JSON document atomically; a private one is readable by its owner only."""
     write_whole(path, json.dumps(document, indent=1) + "\n", mode=PRIVATE if private else None)
 
 
 def read_object(path: Path) -> dict[str, Any]:
-    """The document of a file; empty where there is none, or another thing."""
+    """Return the JSON object in a file, or an empty one if the file is missing or contains anything else."""
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
+        document = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError):
         return {}
-    return found if isinstance(found, dict) else {}
+    return document if isinstance(document, dict) else {}

@@ -1,8 +1,8 @@
-"""GPUs, clusters and models by name: the tables that ship, and any TOML file that a user adds.
+"""GPUs, clusters and models by name, from the shipped tables and the user's TOML files.
 
-A file has tables `[gpu.NAME]`, `[cluster.NAME]`, `[model.NAME]` and `[family.NAME]`. Files named in the environment
-variable TUNER_CATALOG (separated by colons) are read after the shipped ones and may replace their entries. Human
-units become SI here, once.
+A file contains tables `[gpu.NAME]`, `[cluster.NAME]`, `[model.NAME]` and `[family.NAME]`. Files listed in the
+environment variable TUNER_CATALOG (separated by colons) are read after the shipped ones and may replace their entries.
+This module converts human units to SI.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Table = dict[str, Any]
 
 _KINDS: Final = ("gpu", "cluster", "model", "family")
 _NOT_FIELDS: Final = frozenset({"source", "parameters", "note", "attention", "precision"})
-"""What an entry may say beside its fields: where it comes from, its published size, a remark, how it was trained."""
+"""Keys that an entry may have beside its fields: source, published size, note, and how the model was trained."""
 _LARGEST_FILE: Final = 4 << 20
 
 _INTRA_NODE_LATENCY: Final = 3.4e-6
@@ -41,7 +41,7 @@ _INTER_NODE_LATENCY: Final = 14e-6
 
 @dataclass(kw_only=True)
 class Catalog:
-    """All entries known, still as the tables that were written down."""
+    """All known entries, as the tables in the files."""
 
     gpu: dict[str, Table] = field(default_factory=dict)
     cluster: dict[str, Table] = field(default_factory=dict)
@@ -49,43 +49,43 @@ class Catalog:
     family: dict[str, Table] = field(default_factory=dict)
 
     def add(self, path: Path) -> None:
-        """Read one more file; its entries replace those of the same name."""
-        for kind, entries in read_toml(path).items():
-            if kind not in (*_KINDS, "sheet"):
-                raise InputError(f"{path}: unknown table [{kind}]; known are {listed(_KINDS)}.")
+        """Read another file; its entries replace those of the same name."""
+        for section, entries in read_toml(path).items():
+            if section not in (*_KINDS, "sheet"):
+                raise InputError(f"{path}: unknown table [{section}]; known are {listed(_KINDS)}.")
             if not isinstance(entries, dict) or (
-                kind != "sheet" and not all(isinstance(entry, dict) for entry in entries.values())
+                section != "sheet" and not all(isinstance(entry, dict) for entry in entries.values())
             ):
-                raise InputError(f"{path}: [{kind}] must hold tables such as [{kind}.NAME].")
+                raise InputError(f"{path}: [{section}] must hold tables such as [{section}.NAME].")
             for name, entry in entries.items():
-                if kind == "gpu":
+                if section == "gpu":
                     _texts(entry.get("aliases", []), f"{path}: gpu {name!r}: aliases")
-                if kind == "family":
+                if section == "family":
                     _check_family(entry, f"{path}: family {name!r}")
-            if kind != "sheet":
-                getattr(self, kind).update(entries)
+            if section != "sheet":
+                getattr(self, section).update(entries)
 
     def model_names(self) -> list[str]:
-        """Every model preset, with the members that a family names."""
+        """Return the names of all models, including the members of families."""
         members = [f"{family}-{heads}" for family, table in self.family.items() for heads in table["members"]]
         return [*self.model, *members]
 
 
 @cache
 def catalog() -> Catalog:
-    """The shipped tables and the user's, read once."""
+    """Return the shipped and the user's tables; they are read once."""
     known = Catalog()
-    own = [Path(name) for name in os.environ.get("TUNER_CATALOG", "").split(":") if name]
-    for path in [*catalog_files(), *own]:
+    user_files = [Path(name) for name in os.environ.get("TUNER_CATALOG", "").split(":") if name]
+    for path in [*catalog_files(), *user_files]:
         known.add(path)
     return known
 
 
 def gpu(name: str) -> Gpu:
-    """A GPU by its name, an alias, or a TOML file."""
+    """Return a GPU by name, alias, or path of a TOML file."""
     if _is_path(name):
-        found, table = _only_entry(Path(name), "gpu")
-        return _gpu(found, table, origin=name)
+        entry_name, table = _only_entry(Path(name), "gpu")
+        return _gpu(entry_name, table, origin=name)
     folded = _folded(name)
     for known, table in catalog().gpu.items():
         if folded in {_folded(known), *map(_folded, table.get("aliases", ()))}:
@@ -94,18 +94,18 @@ def gpu(name: str) -> Gpu:
 
 
 def cluster(name: str) -> Cluster:
-    """A cluster by its name or a TOML file, which may describe its GPU too."""
+    """Return a cluster by name or path of a TOML file, which may describe its GPU too."""
     if not _is_path(name):
         return _cluster(name, _by_name("cluster", name, catalog().cluster), origin="the catalog")
-    found, table = _only_entry(Path(name), "cluster")
-    own_gpus, card = read_toml(Path(name)).get("gpu", {}), table.get("gpu")
-    own = own_gpus.get(card) if isinstance(own_gpus, dict) and isinstance(card, str) else None
-    own_gpu = _gpu(str(card), own, origin=name) if isinstance(own, dict) else None
-    return _cluster(found, table, origin=name, own_gpu=own_gpu)
+    entry_name, table = _only_entry(Path(name), "cluster")
+    gpu_tables, gpu_name = read_toml(Path(name)).get("gpu", {}), table.get("gpu")
+    gpu_table = gpu_tables.get(gpu_name) if isinstance(gpu_tables, dict) and isinstance(gpu_name, str) else None
+    own_gpu = _gpu(str(gpu_name), gpu_table, origin=name) if isinstance(gpu_table, dict) else None
+    return _cluster(entry_name, table, origin=name, own_gpu=own_gpu)
 
 
 def model(name: str) -> Model:
-    """A model by its name, from a Hugging Face `config.json` (or the folder that holds one), or from a TOML file."""
+    """Return a model by name or path: a TOML file, a Hugging Face `config.json`, or a folder that contains one."""
     if not _is_path(name):
         family, _, heads = name.rpartition("-")
         if family in catalog().family and heads.isdecimal():
@@ -113,8 +113,8 @@ def model(name: str) -> Model:
         return _model(name, _by_name("model", name, catalog().model), origin="the catalog")
     path = _described(name)
     if path.suffix == ".toml":
-        found, table = _only_entry(path, "model")
-        return _model(found, table, origin=name)
+        entry_name, table = _only_entry(path, "model")
+        return _model(entry_name, table, origin=name)
     config = _json(path)
     if huggingface.looks_like(config):
         return huggingface.model_from(config, name=path.parent.name if path.name == "config.json" else path.stem)
@@ -122,7 +122,7 @@ def model(name: str) -> Model:
 
 
 def trained_with(name: str) -> dict[str, Any]:
-    """The attention kernel and the precision that a model was trained with, where its entry says so."""
+    """Return the attention kernel and precision that a model was trained with, as far as its entry lists them."""
     if _is_path(name):
         path = _described(name)
         entry = _only_entry(path, "model")[1] if path.suffix == ".toml" else {}
@@ -134,7 +134,7 @@ def trained_with(name: str) -> dict[str, Any]:
 def make_cluster(
     *, name: str, nodes: int, gpus_per_node: int, gpu: Gpu, intra: float = 0.0, inter: float = 0.0
 ) -> Cluster:
-    """A cluster of a GPU's usual nodes; `intra` and `inter` are bytes a second where they are not the usual."""
+    """Return a cluster of typical nodes of a GPU; nonzero `intra` and `inter` override its bandwidths (bytes/s)."""
     return Cluster(
         name=name,
         nodes=nodes,
@@ -161,7 +161,7 @@ def _gpu(name: str, table: Table, *, origin: str) -> Gpu:
         memory=figure("memory_gib") * 2**30,
         memory_bandwidth=figure("memory_gb_s") * 1e9,
         sms=_need(table, "sms", where),
-        peak_flops={kind: _positive(peak, f"{where}: {kind}") * 1e12 for kind, peak in peaks.items()},
+        peak_flops={precision: _positive(peak, f"{where}: {precision}") * 1e12 for precision, peak in peaks.items()},
         intra_node_bandwidth=figure("intra_node_gb_s") * 1e9,
         inter_node_bandwidth=figure("inter_node_gbit_s") * 1e9 / 8,
         attention=table.get("attention", "flash2"),
@@ -172,8 +172,8 @@ def _gpu(name: str, table: Table, *, origin: str) -> Gpu:
 def _cluster(name: str, table: Table, *, origin: str, own_gpu: Gpu | None = None) -> Cluster:
     where = f"{origin}: cluster {name!r}"
     _only_known(table, {"nodes", "gpus_per_node", "gpu", "intra_node_gb_s", "node_gbit_s"}, where)
-    given = [key for key in ("intra_node_gb_s", "node_gbit_s") if key in table]
-    rates = {key: _positive(table[key], f"{where}: {key}") for key in given}
+    overrides = [key for key in ("intra_node_gb_s", "node_gbit_s") if key in table]
+    rates = {key: _positive(table[key], f"{where}: {key}") for key in overrides}
     return make_cluster(
         name=name,
         nodes=_need(table, "nodes", where),
@@ -203,7 +203,7 @@ def _check_family(table: Table, where: str) -> None:
 
 
 def _family_member(name: str, table: Table, heads: int) -> Model:
-    """A family fixes width and depth by the number of heads."""
+    """Return the member of a family with this number of heads, which determines its width and depth."""
     entry = dict(table)
     per_four, width = entry.pop("layers_per_4_heads"), entry.pop("hidden_per_head")
     entry.pop("members")
@@ -213,39 +213,39 @@ def _family_member(name: str, table: Table, heads: int) -> Model:
     return _model(name, {**entry, **sizes}, origin="the catalog")
 
 
-def _by_name(kind: str, name: str, entries: Mapping[str, Table]) -> Table:
+def _by_name(section: str, name: str, entries: Mapping[str, Table]) -> Table:
     if (table := _found(name, entries)) is not None:
         return table
-    names = catalog().model_names() if kind == "model" else list(entries)
-    files = "a TOML file or a Hugging Face config.json" if kind == "model" else "a TOML file"
-    raise _unknown(kind, name, names, files=f"The path of {files}")
+    names = catalog().model_names() if section == "model" else list(entries)
+    files = "a TOML file or a Hugging Face config.json" if section == "model" else "a TOML file"
+    raise _unknown(section, name, names, files=f"The path of {files}")
 
 
 def _found(name: str, entries: Mapping[str, Table]) -> Table | None:
     return next((table for known, table in entries.items() if _folded(known) == _folded(name)), None)
 
 
-def _only_entry(path: Path, kind: str) -> tuple[str, Table]:
-    """The one entry of a user's file; a file without tables is the entry itself."""
+def _only_entry(path: Path, section: str) -> tuple[str, Table]:
+    """Return the name and table of the only entry in a user's file; a file without tables is itself the entry."""
     data = read_toml(path)
-    if kind not in data:
+    if section not in data:
         if any(other in data for other in _KINDS if isinstance(data.get(other), dict) and other != "gpu"):
-            raise InputError(f"{path} has no table [{kind}.NAME].")
+            raise InputError(f"{path} has no table [{section}.NAME].")
         return str(data.pop("name", path.stem)), data
-    entries = data[kind]
+    entries = data[section]
     if not isinstance(entries, dict) or len(entries) != 1 or not isinstance(next(iter(entries.values())), dict):
-        raise InputError(f"{path} must have exactly one table [{kind}.NAME].")
+        raise InputError(f"{path} must have exactly one table [{section}.NAME].")
     name, table = next(iter(entries.items()))
     return name, table
 
 
 def read_toml(path: Path) -> Table:
-    """A TOML file as tables; what is wrong with it is said in one sentence."""
+    """Return the tables of a TOML file. Raise `InputError` if it cannot be read or parsed."""
     return toml_of(read_text(path), str(path))
 
 
 def toml_of(text: str, name: str) -> Table:
-    """A TOML text as tables."""
+    """Return the tables of a TOML text."""
     try:
         table: Table = tomllib.loads(text)
     except (ValueError, RecursionError) as error:  # a number of too many digits is a plain ValueError
@@ -264,7 +264,7 @@ def _json(path: Path) -> Table:
 
 
 def _described(name: str) -> Path:
-    """The file that a path means: a checkpoint's folder is described by the config.json in it."""
+    """Return the file that describes the model at a path: the path itself, or the config.json in a folder."""
     try:
         return Path(name) / "config.json" if Path(name).is_dir() else Path(name)
     except (OSError, ValueError) as error:
@@ -272,7 +272,7 @@ def _described(name: str) -> Path:
 
 
 def read_text(path: Path, *, most: int = _LARGEST_FILE) -> str:
-    """A file's text; `InputError` where there is none, or more than `most` bytes of it."""
+    """Return a file's text. Raise `InputError` if it is missing, not UTF-8, or larger than `most` bytes."""
     try:
         exists, size = path.exists(), path.stat().st_size if path.is_file() else -1
         text = path.read_text(encoding="utf-8-sig") if 0 <= size <= most else ""
@@ -293,17 +293,17 @@ def _reason(error: Exception) -> str:
 
 
 def kind_of_path(name: str) -> str:
-    """Whether a name that was given is that of a `file` or of a `folder` that is there; else empty."""
+    """Return `file` or `folder` if the name is that of an existing one, else an empty string."""
     try:
         return "" if not name or not Path(name).exists() else "folder" if Path(name).is_dir() else "file"
     except (OSError, ValueError):  # no file can have such a name
         return ""
 
 
-def _unknown(kind: str, name: str, known: Iterable[str], *, files: str) -> UnknownName:
-    there = kind_of_path(name)
-    remedy = f"The {there} {name} is read as ./{name}." if there else f"{files} works too."
-    return UnknownName(kind, name, known, remedy=remedy)
+def _unknown(noun: str, name: str, known: Iterable[str], *, files: str) -> UnknownName:
+    path_kind = kind_of_path(name)
+    remedy = f"The {path_kind} {name} is read as ./{name}." if path_kind else f"{files} works too."
+    return UnknownName(noun, name, known, remedy=remedy)
 
 
 def _is_path(name: str) -> bool:
@@ -320,15 +320,15 @@ def _need(table: Table, key: str, where: str) -> Any:
     return table[key]
 
 
-def _positive(value: Any, what: str) -> float:
+def _positive(value: Any, label: str) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < 1e12:
-        raise InputError(f"{what} must be a positive number, not {shown(value)}.")
+        raise InputError(f"{label} must be a positive number, not {shown(value)}.")
     return float(value)
 
 
-def _texts(value: Any, what: str) -> None:
+def _texts(value: Any, label: str) -> None:
     if not isinstance(value, list) or not all(isinstance(text, str) for text in value):
-        raise InputError(f"{what} must be a list of texts, not {shown(value)}.")
+        raise InputError(f"{label} must be a list of texts, not {shown(value)}.")
 
 
 def _only_known(table: Table, known: set[str], where: str) -> None:

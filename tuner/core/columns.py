@@ -1,6 +1,6 @@
-"""Many topologies at once: one array of integers per axis, row by row the same topology.
+"""Many topologies as arrays: one integer array per axis, one row per topology.
 
-Rules and cost terms are written once, over columns; a single topology is columns of one row.
+Rules and cost terms are functions of columns; a single topology is a `Columns` with one row.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ AXES: Final = (
     "zero",
     "recompute",
 )
-"""The dimensions of the search, in the order in which a grid is numbered: the last one turns fastest. `dp` follows."""
+"""The dimensions of the search in grid order: the last one varies fastest. `dp` is derived from the others."""
 
 
 class Column:
-    """An attribute of `Columns` that is one of its arrays."""
+    """Descriptor that reads one array of `Columns`."""
 
     def __set_name__(self, owner: type, name: str) -> None:
         self._name = name
@@ -51,9 +51,9 @@ class Column:
 
 
 class Columns:
-    """Topologies of one workload on one cluster, as arrays; an array that is not known yet raises `KeyError`.
+    """Topologies of one workload on one cluster, as arrays. Reading an array that is not yet known raises `KeyError`.
 
-    What follows from the arrays is worked out once: they are not to be changed after it has been read.
+    Derived quantities are cached: do not change the arrays after reading one.
     """
 
     nodes = Column()
@@ -67,9 +67,9 @@ class Columns:
     zero = Column()
     micro_batch = Column()
     recompute = Column()
-    """Place in `RECOMPUTE`: 0 none, 1 selective, 2 full."""
+    """Index into `RECOMPUTE`: 0 none, 1 selective, 2 full."""
     partition = Column()
-    """Place in `PARTITION`: 0 by layers, 1 with embedding and head as layers."""
+    """Index into `PARTITION`: 0 layers only, 1 embedding and head count as layers."""
     heads = Column()
     hidden = Column()
     layers = Column()
@@ -81,18 +81,18 @@ class Columns:
         self.arrays = arrays
 
     names: ClassVar[tuple[str, ...]]
-    """Of all arrays."""
+    """Names of all arrays."""
 
     @classmethod
     def of(cls, topologies: Iterable[Topology], workload: Workload, cluster: Cluster) -> Columns:
-        """Columns with one row for each topology."""
+        """Return columns with one row per topology."""
         rows = [_numbers(topology, workload) for topology in topologies]
         arrays = {name: np.array([row[name] for row in rows], dtype=np.int64) for name in Columns.names}
         return cls(workload, cluster, arrays)
 
-    def rows(self, places: IntArray | slice) -> Columns:
-        """The rows at these places, of every column; a slice of them copies nothing."""
-        return Columns(self.workload, self.cluster, {name: self.arrays[name][places] for name in Columns.names})
+    def rows(self, rows: IntArray | slice) -> Columns:
+        """Return the selected rows of every column; a slice copies nothing."""
+        return Columns(self.workload, self.cluster, {name: self.arrays[name][rows] for name in Columns.names})
 
     @cached_property
     def replica(self) -> IntArray:
@@ -101,37 +101,37 @@ class Columns:
 
     @cached_property
     def copies(self) -> IntArray:
-        """GPUs that hold the same weights, add up their gradients and share out ZeRO's shards: dp x cp."""
+        """GPUs that hold the same weights, reduce their gradients together and share ZeRO's shards: dp x cp."""
         return self.dp * self.cp
 
     @cached_property
     def ffn(self) -> IntArray:
-        """Width of the MLP, which keeps its ratio to hidden."""
+        """Width of the MLP, in the model's ratio to hidden."""
         model = self.workload.model
         return self.hidden * model.ffn // model.hidden
 
     @cached_property
     def kv_heads(self) -> IntArray:
-        """Key/value heads: they follow heads in a model without grouped queries."""
+        """Key/value heads; equal to heads in a model without grouped-query attention."""
         model = self.workload.model
         return self.heads if model.kv_heads == model.heads else np.full_like(self.heads, model.kv_heads)
 
     @cached_property
     def head_size(self) -> FloatArray:
-        """The width of one attention head: the model's own where it fixes one."""
+        """Width of one attention head: the model's fixed size, or hidden / heads."""
         fixed = self.workload.model.head_size
         return np.full(np.shape(self.heads), float(fixed)) if fixed else self.hidden / self.heads
 
     @cached_property
     def layer_matrices(self) -> FloatArray:
-        """Weights of one layer's matrices: what each of its tokens is multiplied by."""
+        """Weights in the matrices of one layer."""
         attention = 2 * self.hidden * self.head_size * (self.heads + self.kv_heads)
         matrices: FloatArray = attention + (3 if self.workload.model.gated_mlp else 2) * self.hidden * self.ffn
         return matrices
 
     @cached_property
     def units(self) -> IntArray:
-        """What the pipeline's stages share out: layers, and the embedding and the head where they count as layers."""
+        """Units that are spread over pipeline stages: layers, plus embedding and head if they count as layers."""
         return self.layers + 2 * self.partition
 
     @cached_property
@@ -141,12 +141,12 @@ class Columns:
 
     @cached_property
     def microbatches(self) -> IntArray:
-        """Steps of accumulation in one iteration."""
+        """Microbatches per replica in one iteration."""
         return self.global_batch // (self.micro_batch * self.dp)
 
     @cached_property
     def padded_vocab(self) -> IntArray:
-        """The vocabulary as Megatron pads it for `tp` ranks."""
+        """Vocabulary size after Megatron's padding for `tp` ranks."""
         model = self.workload.model
         multiple = model.vocab_multiple * self.tp
         if not model.vocab_multiple:
@@ -154,25 +154,25 @@ class Columns:
         return -(-model.vocab // multiple) * multiple
 
     def topology(self, row: int) -> Topology:
-        """The topology of one row; what equals the workload's own value is left to the workload."""
+        """Return the topology of one row; heads, shape and batch that equal the workload's are left as None."""
         model = self.workload.model
-        at = {name: int(self.arrays[name][row]) for name in Columns.names}
-        own_shape = (at["hidden"], at["layers"]) == (model.hidden, model.layers)
+        values = {name: int(self.arrays[name][row]) for name in Columns.names}
+        own_shape = (values["hidden"], values["layers"]) == (model.hidden, model.layers)
         return Topology(
-            nodes=at["nodes"],
-            tp=at["tp"],
-            pp=at["pp"],
-            vpp=at["vpp"],
-            cp=at["cp"],
-            dp=at["dp"],
-            sequence_parallel=bool(at["sequence_parallel"]),
-            zero=at["zero"],
-            micro_batch=at["micro_batch"],
-            recompute=RECOMPUTE[at["recompute"]],
-            partition=PARTITION[at["partition"]],
-            heads=None if at["heads"] == model.heads else at["heads"],
-            shape=None if own_shape else Shape(hidden=at["hidden"], layers=at["layers"]),
-            global_batch=None if at["global_batch"] == self.workload.global_batch else at["global_batch"],
+            nodes=values["nodes"],
+            tp=values["tp"],
+            pp=values["pp"],
+            vpp=values["vpp"],
+            cp=values["cp"],
+            dp=values["dp"],
+            sequence_parallel=bool(values["sequence_parallel"]),
+            zero=values["zero"],
+            micro_batch=values["micro_batch"],
+            recompute=RECOMPUTE[values["recompute"]],
+            partition=PARTITION[values["partition"]],
+            heads=None if values["heads"] == model.heads else values["heads"],
+            shape=None if own_shape else Shape(hidden=values["hidden"], layers=values["layers"]),
+            global_batch=None if values["global_batch"] == self.workload.global_batch else values["global_batch"],
         )
 
 
@@ -180,8 +180,8 @@ Columns.names = tuple(name for name, value in vars(Columns).items() if isinstanc
 
 
 def _numbers(topology: Topology, workload: Workload) -> dict[str, Any]:
-    """One topology as the integers of its columns."""
-    asked = workload.as_in(topology)
+    """Return one topology as the integers of its columns."""
+    workload_as_trained = workload.as_in(topology)
     return {
         "nodes": topology.nodes,
         "tp": topology.tp,
@@ -194,8 +194,8 @@ def _numbers(topology: Topology, workload: Workload) -> dict[str, Any]:
         "micro_batch": topology.micro_batch,
         "recompute": RECOMPUTE.index(topology.recompute),
         "partition": PARTITION.index(topology.partition),
-        "heads": asked.model.heads,
-        "hidden": asked.model.hidden,
-        "layers": asked.model.layers,
-        "global_batch": asked.global_batch,
+        "heads": workload_as_trained.model.heads,
+        "hidden": workload_as_trained.model.hidden,
+        "layers": workload_as_trained.model.layers,
+        "global_batch": workload_as_trained.global_batch,
     }

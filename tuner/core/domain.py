@@ -1,6 +1,6 @@
-"""The words of the product as types: frozen values that compute nothing but what follows from themselves.
+"""Domain types: frozen values whose properties depend only on their fields.
 
-Inside: bytes, seconds, FLOP/s, plain numbers. What comes out of a topology is in `results`.
+Units are bytes, seconds and FLOP/s. Violations, estimates, measurements and failures are in `outcomes`.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ PARTITION: Final[tuple[Partition, ...]] = get_args(Partition)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gpu:
-    """One accelerator, by its data sheet."""
+    """One accelerator, as its data sheet describes it."""
 
     name: str
     memory: float
@@ -38,27 +38,27 @@ class Gpu:
     peak_flops: Mapping[str, float]
     """Dense peak in FLOP/s by precision."""
     intra_node_bandwidth: float
-    """Bytes a second that this GPU can send to the others of its node, one direction."""
+    """Bandwidth to the other GPUs of the node in bytes/s, one direction."""
     inter_node_bandwidth: float
-    """Bytes a second of network that a usual node has for each such GPU, one direction."""
+    """Network bandwidth per GPU of a typical node in bytes/s, one direction."""
     attention: Attention = "flash2"
-    """The fastest attention kernel that runs on it."""
+    """The fastest attention kernel that the GPU supports."""
     achievable: float = 0.8
-    """Share of its peak that a large matrix product has been seen to reach."""
+    """Fraction of its peak that a large matrix product reaches in practice."""
 
     def __post_init__(self) -> None:
         check_fields(self)
 
     @property
     def kernels(self) -> tuple[Attention, ...]:
-        """The attention kernels that run on it, slowest first: its best and all before that."""
+        """Supported attention kernels, slowest first: the fastest one and all before it."""
         every: tuple[Attention, ...] = get_args(Attention)
         return every[: every.index(self.attention) + 1]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Link:
-    """What two ends of a wire can do."""
+    """Bandwidth and latency of a connection."""
 
     bandwidth: float
     """Bytes a second, one direction."""
@@ -68,16 +68,16 @@ class Link:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cluster:
-    """The machines that a study may use."""
+    """The nodes that a study may use, and their links."""
 
     name: str
     nodes: int
     gpus_per_node: int
     gpu: Gpu
     intra_node: Link
-    """One GPU's share of the node's inner fabric."""
+    """One GPU's share of the intra-node fabric."""
     inter_node: Link
-    """A whole node's network."""
+    """Network link of a whole node."""
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -90,7 +90,7 @@ class Cluster:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shape:
-    """A model's width and depth, written `14336x72`: hidden x layers, as the BLOOM report names its contenders."""
+    """A model's width and depth, written `14336x72` (hidden x layers) as in the BLOOM report."""
 
     hidden: int
     layers: int
@@ -104,7 +104,7 @@ class Shape:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Model:
-    """A dense decoder-only transformer. Sizes left at zero follow from the others, as each field says."""
+    """A dense decoder-only transformer. Sizes left at zero get a default that the field documents."""
 
     name: str = "unnamed"
     layers: int
@@ -138,11 +138,11 @@ class Model:
     mlp_bias: bool = True
     head_bias: bool = False
     embedding_size: int = 0
-    """Width of the embedding where it is projected to hidden; 0: hidden."""
+    """Width of an embedding that is projected to hidden; 0: hidden, without a projection."""
     vocab_multiple: int = 128
-    """Megatron pads the vocabulary to a multiple of this times tp; 0: it is taken as it stands."""
+    """Megatron pads the vocabulary to a multiple of this times tp; 0: no padding."""
     frozen_params: int = 0
-    """Parameters held beside the trained ones, with neither gradient nor optimizer state."""
+    """Parameters with neither gradient nor optimizer state, in addition to the trained ones."""
 
     def __post_init__(self) -> None:
         check_fields(self, may_be_zero=_FOLLOWING)
@@ -158,7 +158,7 @@ class Model:
 
     @property
     def shape(self) -> Shape:
-        """Its width and depth."""
+        """Width and depth."""
         return Shape(hidden=self.hidden, layers=self.layers)
 
     @property
@@ -184,7 +184,7 @@ class Model:
 
     @property
     def embedding_parameters(self) -> int:
-        """Parameters before the first layer: words, positions, and what joins them to the layers."""
+        """Parameters before the first layer: words, positions, the projection to hidden, and the embedding's norm."""
         words = self.vocab * self.embedding_size
         positions = self.max_positions * self.hidden if self.positions == "learned" else 0
         projection = 2 * self.embedding_size * self.hidden if self.embedding_size != self.hidden else 0
@@ -192,13 +192,13 @@ class Model:
 
     @property
     def head_parameters(self) -> int:
-        """Parameters after the last layer; the output matrix counts only where it is not the embedding."""
+        """Parameters after the last layer; the output matrix counts only if it is not tied to the embedding."""
         matrix = 0 if self.tied_embeddings else self.vocab * self.embedding_size
         return matrix + self.head_bias * self.vocab + self.final_norm * self._norm_parameters
 
     @property
     def parameters(self) -> int:
-        """Trained parameters, each counted once, with the vocabulary as it stands (not padded)."""
+        """Trained parameters, each counted once, with the unpadded vocabulary."""
         return self.layers * self.layer_parameters + self.embedding_parameters + self.head_parameters
 
     @property
@@ -206,12 +206,12 @@ class Model:
         return self.hidden * (2 if self.norm == "layernorm" else 1)
 
     def with_heads(self, heads: int) -> Model:
-        """The same model cut into other heads; a model without grouped queries stays without."""
+        """Return the model with another number of heads; without grouped-query attention, key/value heads follow."""
         kv_heads = heads if self.kv_heads == self.heads else self.kv_heads
         return replace(self, heads=heads, kv_heads=kv_heads)
 
     def with_shape(self, shape: Shape) -> Model:
-        """The same kind of model at another width and depth; the MLP keeps its ratio to hidden."""
+        """Return the model with another width and depth; the MLP keeps its ratio to hidden."""
         ffn = self.ffn * shape.hidden // self.hidden
         embedding = 0 if self.embedding_size == self.hidden else self.embedding_size
         return replace(self, hidden=shape.hidden, layers=shape.layers, ffn=ffn, embedding_size=embedding)
@@ -225,7 +225,7 @@ _FOLLOWING: Final = frozenset(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ramp:
-    """A batch-size ramp-up: from `start` sequences by `increment` to the global batch."""
+    """A batch-size ramp-up from `start` sequences in steps of `increment` to the global batch."""
 
     start: int
     increment: int
@@ -236,7 +236,7 @@ class Ramp:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Workload:
-    """What is to be trained, and how, whatever the topology."""
+    """The model to train and how to train it, independent of the topology."""
 
     model: Model
     global_batch: int
@@ -244,27 +244,27 @@ class Workload:
     precision: Precision = "fp16"
     attention: Attention = "fused"
     fused_norms: bool = True
-    """One kernel for a norm and its residual, not one for each of its operations."""
+    """Whether one kernel computes a norm and its residual, instead of one kernel per operation."""
     plain_layers: bool = False
-    """Plain PyTorch layers under autocast, not Megatron's."""
+    """Whether the layers are plain PyTorch under autocast instead of Megatron's."""
     parallel_loss: bool = True
-    """Each tensor parallel rank keeps its part of the logits; else they are gathered for the loss."""
+    """Whether each tensor parallel rank keeps its part of the logits; otherwise the loss gathers them."""
     optimizer: Optimizer = "adam"
     tokens: float = 0.0
-    """Length of the whole training; 0: twenty tokens a parameter (Hoffmann et al. 2022, arXiv 2203.15556)."""
+    """Tokens of the whole training; 0: twenty per parameter (Hoffmann et al. 2022, arXiv 2203.15556)."""
     ramp: Ramp | None = None
-    """How the batch grows at the start; its exact law then replaces the shorthand for it."""
+    """How the batch grows at the start; the exact `ramp-up` rule then replaces its shorthand rules."""
 
     def __post_init__(self) -> None:
         check_fields(self)
 
     @property
     def training_tokens(self) -> float:
-        """Tokens until the training is finished."""
+        """Tokens of the whole training."""
         return self.tokens or 20.0 * self.model.parameters
 
     def as_in(self, topology: Topology) -> Workload:
-        """The workload that a job of this topology trains: its heads, shape and batch where it changes them."""
+        """Return the workload with the heads, shape and batch that the topology overrides."""
         model = self.model.with_shape(topology.shape) if topology.shape else self.model
         model = model.with_heads(topology.heads) if topology.heads else model
         return replace(self, model=model, global_batch=topology.global_batch or self.global_batch)
@@ -272,14 +272,14 @@ class Workload:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Topology:
-    """The decision: how the model and the batch are spread over GPUs."""
+    """How the model and the batch are distributed over GPUs."""
 
     nodes: int
     tp: int
     pp: int
     dp: int
     micro_batch: int
-    """Sequences that a GPU handles at once."""
+    """Sequences per forward pass of one replica."""
     zero: int = 1
     vpp: int = 1
     """Model chunks on each pipeline stage; more than one interleaves the schedule."""
@@ -287,7 +287,7 @@ class Topology:
     sequence_parallel: bool = False
     recompute: Recompute = "full"
     partition: Partition = "layers"
-    """What is spread evenly over the stages: the layers, or the layers and, as one layer each, embedding and head."""
+    """What is spread evenly over the stages: the layers, or the layers with embedding and head as one layer each."""
     heads: int | None = None
     """None: the model's own."""
     shape: Shape | None = None
@@ -300,12 +300,12 @@ class Topology:
 
     @property
     def gpus(self) -> int:
-        """The GPUs that its degrees multiply to."""
+        """Number of GPUs: tp x pp x cp x dp."""
         return self.tp * self.pp * self.cp * self.dp
 
     @property
     def key(self) -> str:
-        """The topology as one word, `tp8-pp12-dp4-mbs2-z1`; what is at its default is left out."""
+        """The topology as one word, such as `tp8-pp12-dp4-mbs2-z1`; defaults are left out."""
         parts = [f"tp{self.tp}", f"pp{self.pp}", f"dp{self.dp}", f"mbs{self.micro_batch}", f"z{self.zero}"]
         parts += [f"vpp{self.vpp}"] * (self.vpp != 1)
         parts += [f"cp{self.cp}"] * (self.cp != 1)
@@ -319,5 +319,5 @@ class Topology:
 
 
 def partition_for(layers: int, stages: int) -> Partition:
-    """The partition that divides: by layers where they do, else with embedding and head where that does."""
+    """Return the partition for which units divide by stages, preferring `layers`; `layers` if neither divides."""
     return "embedding" if layers % stages and (layers + 2) % stages == 0 else "layers"

@@ -1,16 +1,16 @@
-"""Every error that a user can meet, as one tree.
+"""The hierarchy of all errors that a user can see.
 
-    TunerError                  one sentence: what is wrong, with the numbers, and the remedy
-    ├── InputError              exit 2: an argument, a file or a name that cannot be used
-    │   ├── UnknownName         exit 2: a name that the catalog lacks; suggests the closest
-    │   └── BadKey              exit 2: a string that is not a topology key
-    ├── NothingUsable           exit 1: the work was done and nothing usable came of it
-    │   └── EmptySpace          exit 1: no topology is legal; says which rule removed how many
-    ├── LaunchError             exit 1: a job that could not be started; says why
-    ├── StudyError              exit 1: a study that cannot be kept or gone on with; nothing is lost
-    └── MissingDependency       exit 3: a launcher or a package that this machine lacks
+    TunerError                  one sentence: the problem with its numbers, and the remedy
+    ├── InputError              exit 2: an argument, file or name is invalid
+    │   ├── UnknownName         exit 2: a name is not in the catalog; suggests the closest
+    │   └── BadKey              exit 2: a string is not a topology key
+    ├── NothingUsable           exit 1: the command ran but has no usable result
+    │   └── EmptySpace          exit 1: no topology is legal; lists how many each rule removed
+    ├── LaunchError             exit 1: a job could not be started; gives the cause
+    ├── StudyError              exit 1: a study cannot be saved or resumed; nothing is lost
+    └── MissingDependency       exit 3: a launcher or package is not installed
 
-The command line prints the sentence and leaves with the error's exit code; it never shows a traceback for these.
+The command line prints the sentence without a traceback and exits with the error's exit code.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ from tuner.core.text import either, listed
 
 
 class TunerError(Exception):
-    """An error that is the user's to read: its text is one sentence with the numbers and the remedy."""
+    """Base class of errors shown to the user, whose message is one sentence with the numbers and the remedy."""
 
     exit_code: ClassVar[int] = 1
 
 
 class InputError(TunerError):
-    """An argument, a file or a name that cannot be used."""
+    """An argument, file or name is invalid."""
 
     exit_code = 2
 
 
 class UnknownName(InputError):
-    """A name that the catalog lacks."""
+    """A name is not in the catalog."""
 
     def __init__(self, kind: str, name: str, known: Iterable[str], *, remedy: str = "") -> None:
         names = sorted(known)
@@ -47,30 +47,30 @@ class UnknownName(InputError):
 
 
 class BadKey(InputError):
-    """A string that is not a topology key."""
+    """A string is not a topology key."""
 
 
 class NothingUsable(TunerError):
-    """The work was done and nothing usable came of it."""
+    """The command ran but has no usable result."""
 
 
 class EmptySpace(NothingUsable):
-    """No topology of the space is legal."""
+    """No topology in the space is legal."""
 
 
 class LaunchError(TunerError):
-    """A job that could not be started."""
+    """A job could not be started."""
 
 
 class StudyError(TunerError):
-    """A study that cannot be kept, or that cannot be gone on with; what it holds is not lost."""
+    """A study cannot be saved or resumed; its stored trials are not lost."""
 
 
 class MissingDependency(TunerError):
-    """A launcher or a package that this machine lacks."""
+    """A launcher or package is not installed."""
 
     exit_code = 3
 
 
 class TunerWarning(UserWarning):
-    """Something that a user should know and that stops nothing. The command line prints it on stderr."""
+    """A problem that does not stop the command, which prints it on stderr."""

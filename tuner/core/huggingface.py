@@ -1,7 +1,7 @@
-"""A Hugging Face `config.json` as a `Model`.
+"""Convert a Hugging Face `config.json` to a `Model`.
 
-Each family's reading gives the fields that differ from a plain GPT: which matrices have biases, which norms there are,
-and what the library assumes where the file is silent (transformers 5.23, the modelling code of each family).
+Each family's function returns the fields that differ from a plain GPT: biases, norms, and the library's defaults for
+missing keys (transformers 5.23, the modelling code of each family).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _SPELLINGS: Final = {
     "ffn": ("intermediate_size", "ffn_dim", "n_inner", "ffn_hidden_size"),
     "kv_heads": ("num_key_value_heads",),
 }
-"""Our field by the names that families give it; the first that the file has counts."""
+"""For each field of `Model`, the keys that families use for it; the first one in the config counts."""
 
 _KIN: Final = {
     "llama": {"hidden_size", "intermediate_size", "rms_norm_eps"},
@@ -37,15 +37,15 @@ _KIN: Final = {
 
 _EXPERTS: Final = ("num_local_experts", "num_experts", "n_routed_experts", "moe_intermediate_size")
 _SEQ_WHEN_SILENT: Final = 2048
-"""What Falcon's and OPT's code takes where the file names no length."""
+"""Default sequence length in Falcon's and OPT's code."""
 
 
 def model_from(config: Config, *, name: str) -> Model:
-    """The model that a config describes. Raises `InputError` that names what is missing or not supported."""
+    """Return the model that a config describes. Raise `InputError` for a missing key or an unsupported model."""
     experts = [key for key in _EXPERTS if config.get(key)]
     if experts:
-        said = f"{experts[0]}={shown(config[experts[0]])}"
-        raise InputError(f"{name} is a mixture of experts ({said}); only dense models can be described.")
+        expert_key = f"{experts[0]}={shown(config[experts[0]])}"
+        raise InputError(f"{name} is a mixture of experts ({expert_key}); only dense models can be described.")
     family = _family(config, name)
     fields = {"name": name, **_sizes(config, name), **_FAMILIES[family](config)}
     head_size = fields.get("head_size")
@@ -55,13 +55,13 @@ def model_from(config: Config, *, name: str) -> Model:
 
 
 def looks_like(config: Config) -> bool:
-    """Whether a JSON object is a Hugging Face config and not a table of our own fields."""
+    """Return whether a JSON object is a Hugging Face config rather than a table of `Model` fields."""
     telling = ("model_type", "architectures", "n_embd", "hidden_size", "num_hidden_layers", "n_layer")
     return any(key in config for key in telling)
 
 
 def _sizes(config: Config, name: str) -> dict[str, Any]:
-    """The sizes that all families have, whatever they call them."""
+    """Return the sizes that all families have, under whichever key."""
     sizes = {field: _first(config, spellings) for field, spellings in _SPELLINGS.items()}
     missing = [_SPELLINGS[field] for field in ("layers", "hidden", "heads", "vocab") if sizes[field] is None]
     if missing:
@@ -74,7 +74,7 @@ def _sizes(config: Config, name: str) -> dict[str, Any]:
 
 
 def _key(config: Config, field: str) -> str:
-    """The name by which a config gives a field."""
+    """Return the key that a config uses for a field."""
     return next(key for key in _SPELLINGS[field] if config.get(key) is not None)
 
 
@@ -83,12 +83,12 @@ def _first(config: Config, spellings: tuple[str, ...]) -> Any:
 
 
 def _family(config: Config, name: str) -> str:
-    """The known family that a config belongs to: by its model_type, by its class, or by the keys that it shares."""
+    """Return the known family of a config, by its model_type, its class, or the keys that it shares with one."""
     given = config.get("model_type")
     if isinstance(given, str) and given in _FAMILIES:
         return given
-    named = config.get("architectures")
-    architecture = str(named[0]) if isinstance(named, list) and named else ""
+    architectures = config.get("architectures")
+    architecture = str(architectures[0]) if isinstance(architectures, list) and architectures else ""
     for family in _FAMILIES:
         if not given and re.fullmatch(family.replace("_", "") + r"(For|LM|Model).*", architecture, re.IGNORECASE):
             return family
@@ -106,7 +106,7 @@ def _family(config: Config, name: str) -> str:
 
 
 def _flag(config: Config, key: str, default: bool) -> Any:
-    """A switch as the library reads it: an explicit null is off."""
+    """Return a switch as transformers reads it: an explicit null is off."""
     value = config.get(key, default)
     return False if value is None else value
 
@@ -168,7 +168,7 @@ def _falcon(config: Config) -> dict[str, Any]:
     bias, parallel = _flag(config, "bias", False), _flag(config, "parallel_attn", True)
     newer = _flag(config, "new_decoder_architecture", False)
     norms = config.get("num_ln_in_parallel_attn") or (2 if newer or not parallel else 1)
-    # The 7B's file says 71 key/value heads and has one: without the newer architecture only multi_query counts.
+    # The 7B config lists 71 key/value heads but the model has one: in the older architecture only multi_query counts.
     kv_heads = config.get("num_kv_heads") if newer else 1 if _flag(config, "multi_query", True) else None
     return {
         "tied_embeddings": _flag(config, "tie_word_embeddings", True),
@@ -191,7 +191,7 @@ def _llama(
         "norm": "rmsnorm",
         "gated_mlp": True,
         "head_size": config.get("head_dim") or head_size,
-        # A family's own number stands in only where the key is absent: an explicit null means as many as heads.
+        # The family's default applies only to a missing key: an explicit null means as many as heads.
         "kv_heads": config.get("num_key_value_heads", kv_heads),
         "qkv_bias": bias,
         "attention_bias": bias,

@@ -1,6 +1,6 @@
-"""Topology keys read back: `tp8-pp12-dp4-mbs2-z1`.
+"""Parse topology keys such as `tp8-pp12-dp4-mbs2-z1`.
 
-`Topology.key` writes them. What a key leaves out is at its default, and `dp` may be left out too: it follows.
+`Topology.key` writes them. Omitted parts have their defaults; an omitted `dp` is derived from the nodes.
 """
 
 from __future__ import annotations
@@ -41,39 +41,40 @@ _REQUIRED: Final = ("tp", "pp", "mbs", "z")
 def parse_key(
     key: str, *, workload: Workload, cluster: Cluster, nodes: int | None = None, dp: int | None = None
 ) -> Topology:
-    """The topology that a key names.
+    """Return the topology that a key describes.
 
-    Its nodes follow from its GPUs. Without a `dp` part it has `dp` as given, else it fills `nodes`, else the whole
-    cluster. A pipeline that divides the layers only together with embedding and head is partitioned so. What the key
-    says as the workload has it is left to the workload, so that one topology has one key.
+    The number of nodes follows from the number of GPUs. A key without `dp` takes the argument `dp`, or else the largest
+    degree that fits on `nodes` (by default, the whole cluster). If the layers divide by the stages only together with
+    embedding and head, the partition is `embedding`. Heads, shape and batch that equal the workload's become None, so
+    that each topology has exactly one key.
     """
-    given = _parts(key)
-    missing = [part for part in _REQUIRED if _NUMBERED[part] not in given]
+    values = _parts(key)
+    missing = [part for part in _REQUIRED if _NUMBERED[part] not in values]
     if missing:
         raise BadKey(f"{key!r} lacks {listed(missing)}: {LOOKS_LIKE}.")
-    replica = given["tp"] * given["pp"] * given.get("cp", 1)
-    if "dp" not in given and dp is None:
-        given["nodes"] = nodes or cluster.nodes
-        given["dp"] = max(1, given["nodes"] * cluster.gpus_per_node // max(1, replica))
+    replica = values["tp"] * values["pp"] * values.get("cp", 1)
+    if "dp" not in values and dp is None:
+        values["nodes"] = nodes or cluster.nodes
+        values["dp"] = max(1, values["nodes"] * cluster.gpus_per_node // max(1, replica))
     else:
-        given.setdefault("dp", dp)
-        given["nodes"] = max(1, -(-replica * given["dp"] // cluster.gpus_per_node))
-    layers = given["shape"].layers if "shape" in given else workload.model.layers
-    stages = given["pp"] * given.get("vpp", 1)
-    if "partition" not in given and stages:
-        given["partition"] = partition_for(layers, stages)
-    own = {"heads": workload.model.heads, "shape": workload.model.shape, "global_batch": workload.global_batch}
-    return Topology(**{axis: value for axis, value in given.items() if axis not in own or own[axis] != value})
+        values.setdefault("dp", dp)
+        values["nodes"] = max(1, -(-replica * values["dp"] // cluster.gpus_per_node))
+    layers = values["shape"].layers if "shape" in values else workload.model.layers
+    stages = values["pp"] * values.get("vpp", 1)
+    if "partition" not in values and stages:
+        values["partition"] = partition_for(layers, stages)
+    preset = {"heads": workload.model.heads, "shape": workload.model.shape, "global_batch": workload.global_batch}
+    return Topology(**{axis: value for axis, value in values.items() if axis not in preset or preset[axis] != value})
 
 
 def _parts(key: str) -> dict[str, Any]:
-    given: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     for part in key.strip().casefold().split("-"):
         axis, value = _part(part, key)
-        if axis in given:
+        if axis in values:
             raise BadKey(f"{key!r} names {axis} twice: {LOOKS_LIKE}.")
-        given[axis] = value
-    return given
+        values[axis] = value
+    return values
 
 
 def _part(part: str, key: str) -> tuple[str, object]:

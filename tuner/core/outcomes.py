@@ -1,6 +1,6 @@
-"""What comes of a topology: a violation, an estimate, a measurement, a failure.
+"""Possible results for a topology: a violation, an estimate, a measurement or a failure.
 
-They are different types, so that a prediction can never pass for an observation.
+They are separate types, so that a prediction cannot be mistaken for an observation.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from enum import Enum
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Violation:
-    """A rule that a topology breaks, with the numbers."""
+    """A rule that a topology breaks, and a message with the numbers."""
 
     rule: str
     message: str
@@ -20,7 +20,7 @@ class Violation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TermSum:
-    """A predicted quantity by named terms."""
+    """A predicted quantity as a sum of named terms."""
 
     terms: Mapping[str, float]
 
@@ -42,30 +42,31 @@ class Estimate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measurement:
-    """What a job that ran has shown. Never a prediction."""
+    """Time and memory measured in a job. Never a prediction."""
 
     seconds: float
     """Seconds of the measured iteration."""
     iterations: tuple[int, ...] = (2,)
-    """Which iterations were measured."""
+    """Numbers of the measured iterations."""
     tflops: float | None = None
-    """Per GPU, as the job itself reported it."""
+    """TFLOP/s per GPU, as reported by the job."""
     peak_memory: float | None = None
-    """Bytes on the fullest GPU, all that its process held."""
+    """Peak bytes of the process on the fullest GPU."""
     fullest: bool = True
-    """Whether that is so; a published figure may be of another GPU, or leave out what is not PyTorch's."""
+    """Whether `peak_memory` is of the fullest GPU and complete; a published figure may cover another GPU, or only the
+    memory that PyTorch allocates."""
     simulated: bool = False
-    """Whether the simulated cluster answered; such a figure is labelled wherever it is printed."""
+    """Whether the simulated cluster produced the measurement; output labels such figures."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failure:
-    """Why a job ended without a measurement; the evidence is the line of its log that says so."""
+    """Why a job ended without a measurement; the evidence is the log line that shows it."""
 
     kind: str
     evidence: str
     meaning: str = ""
-    """The kind in plain words, where more is known than that."""
+    """A plain-language explanation, if more than the kind is known."""
 
 
 class Outcome(str, Enum):
@@ -78,7 +79,7 @@ class Outcome(str, Enum):
     TIMED_OUT = "TIMED_OUT"
     PREEMPTED = "PREEMPTED"
     PRUNED = "PRUNED"
-    """Stopped while running, because it could no longer win."""
+    """Stopped while running, because it could no longer become the fastest."""
     REJECTED = "REJECTED"
-    """Never launched: it breaks a rule."""
+    """Never launched, because it breaks a rule."""
     CANCELLED = "CANCELLED"

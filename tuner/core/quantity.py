@@ -1,4 +1,4 @@
-"""Parse counts as people write them: `366B`, `1T`, `3.6e12`."""
+"""Parse and format counts such as `366B`, `1T` and `3.6e12`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tuner.core.errors import InputError
 from tuner.core.text import shown
 
 LARGEST_COUNT: Final = 1e30
-"""Counts above this are refused: no training comes near, and products of a few such numbers stay finite."""
+"""Upper limit on counts: far above any training, and low enough that products of a few counts stay finite."""
 
 _SCALES: Final = {"": 1.0, "K": 1e3, "M": 1e6, "B": 1e9, "G": 1e9, "T": 1e12}
 _COUNT: Final = re.compile(r"\s*([0-9][0-9_,]*\.?[0-9]*(?:e[+-]?[0-9]{1,3})?|\.[0-9]+)\s*([KMBGT]?)\s*", re.IGNORECASE)

@@ -1,7 +1,7 @@
-"""Where the files that ship with the package are found.
+"""Paths of the files that ship with the package.
 
-`ds_configs/` and `templates/` lie at the top of the repository, where people look for them, and inside the package
-once a wheel is built. Both places are asked, so that a wheel and an editable install behave alike.
+`ds_configs/` and `templates/` are at the top of the repository and, in a wheel, inside the package. Both locations are
+searched, so that a wheel and an editable install behave the same.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ _PACKAGE = Path(__file__).resolve().parent.parent
 
 
 def folder(name: str) -> Path:
-    """The shipped folder `name`: the package's own copy in a wheel, the repository's in an editable install."""
+    """Return the shipped folder `name`: the package's copy in a wheel, the repository's in an editable install."""
     for candidate in (_PACKAGE / name, _PACKAGE.parent / name):
         if candidate.is_dir():
             return candidate
@@ -20,10 +20,10 @@ def folder(name: str) -> Path:
 
 
 def ds_config(zero: int) -> Path:
-    """The base DeepSpeed config of a ZeRO stage."""
+    """Return the path of the base DeepSpeed config for a ZeRO stage."""
     return folder("ds_configs") / f"zero{zero}.json"
 
 
 def catalog_files() -> list[Path]:
-    """The catalog's own TOML files, in the order in which they are read."""
+    """Return the shipped catalog files, in reading order."""
     return sorted(folder("data").glob("*.toml"))

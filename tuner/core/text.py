@@ -1,4 +1,4 @@
-"""Text for people: lists, counts, durations in the unit that fits, and tables for notebooks and Markdown."""
+"""Format lists, counts and durations for messages, and tables for notebooks and Markdown."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from typing import Final, SupportsInt
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResultTable:
-    """What a result has to show."""
+    """A table with a title and notes, as HTML or Markdown."""
 
     title: str
     headers: Sequence[str]
     rows: Sequence[Sequence[str]]
     words: frozenset[str] = frozenset()
-    """Headers of the columns that are text; the others are numbers."""
+    """Headers of the text columns; the other columns are numbers."""
     notes: Sequence[str] = ()
 
     def html(self) -> str:
-        """One block of HTML; every text in it is escaped."""
+        """Return the table as one HTML element, with all text escaped."""
         from html import escape
 
         head = "".join(f'<th scope="col" style="{self._side(name)}">{escape(name)}</th>' for name in self.headers)
@@ -29,7 +29,7 @@ class ResultTable:
         return f"<div><p><strong>{escape(self.title)}</strong></p>{table}{notes}</div>"
 
     def markdown(self) -> str:
-        """The same as Markdown."""
+        """Return the table as Markdown."""
         table = pipe_table(self.headers, self.rows, self.words)
         notes = [part for note in self.notes for part in ("", note)]
         return "\n".join([f"**{self.title}**", "", *table, *notes]) + "\n"
@@ -45,9 +45,9 @@ class ResultTable:
 
 
 def pipe_table(headers: Sequence[str], lines: Sequence[Sequence[str]], words: frozenset[str]) -> list[str]:
-    """A Markdown table whose columns line up, numbers to the right."""
+    """Return the lines of an aligned Markdown table, with numbers right-aligned."""
     cells = [[cell.replace("|", "/").replace("\n", " ") for cell in line] for line in lines]
-    widths = [max(3, *(len(line[place]) for line in (headers, *cells))) for place in range(len(headers))]
+    widths = [max(3, *(len(line[index]) for line in (headers, *cells))) for index in range(len(headers))]
     rule = [
         ("-" * width) if name in words else "-" * (width - 1) + ":" for name, width in zip(headers, widths, strict=True)
     ]
@@ -63,7 +63,7 @@ def _joined(line: Sequence[str], headers: Sequence[str], widths: Sequence[int], 
 
 
 def shown(value: object) -> str:
-    """A value as a sentence can show it: in one line, not long, and whatever it is."""
+    """Return any value as one short line for an error message."""
     if isinstance(value, int) and not isinstance(value, bool):
         return f"{value:,}" if abs(value) < 10**18 else f"a number of {value.bit_length()} bits"
     if isinstance(value, list | tuple | dict):
@@ -73,7 +73,7 @@ def shown(value: object) -> str:
 
 
 def listed(values: Iterable[object], *, limit: int = 16, last: str = "and") -> str:
-    """`1, 2, 3 and 4`: the values as a sentence has them, the tail cut off beyond `limit`."""
+    """Return the values as an enumeration, `1, 2, 3 and 4`, truncated after `limit`."""
     words = [str(value) for value in values]
     if len(words) > limit:
         return f"{', '.join(words[:limit])} and {len(words) - limit} more"
@@ -83,12 +83,12 @@ def listed(values: Iterable[object], *, limit: int = 16, last: str = "and") -> s
 
 
 def counted(number: SupportsInt, word: str) -> str:
-    """`1 node`, `48 nodes`; a number of numpy's does too."""
+    """Return a number with its noun: `1 node`, `48 nodes`. NumPy integers are accepted."""
     return f"{int(number)} {word}{'' if int(number) == 1 else 's'}"
 
 
 def either(values: Iterable[object], *, limit: int = 16) -> str:
-    """`1, 2, 3 or 4`."""
+    """Return the values as alternatives: `1, 2, 3 or 4`."""
     return listed(values, limit=limit, last="or")
 
 
@@ -96,39 +96,39 @@ UNITS: Final = (("days", 86400.0), ("hours", 3600.0), ("minutes", 60.0), ("secon
 
 
 def unit_for(days: float) -> tuple[str, float]:
-    """The largest unit of which there is at least one, and how many of it a day has."""
+    """Return the largest unit in which the duration is at least one, and how many of them make a day."""
     name, seconds = next((unit for unit in UNITS if days * 86400 >= unit[1]), UNITS[-1])
     return name, 86400 / seconds
 
 
 def span(days: float) -> str:
-    """`692.9 days`, `3.4 minutes`."""
-    unit, each = unit_for(days)
-    return f"{days * each:,.1f} {unit}"
+    """Return a duration in the unit that fits: `692.9 days`, `3.4 minutes`."""
+    unit, per_day = unit_for(days)
+    return f"{days * per_day:,.1f} {unit}"
 
 
 def between(days: float, low: float, high: float) -> str:
-    """`692.9 days (688.0 to 697.8)`, all three in the unit of the first."""
-    _, each = unit_for(days)
-    return f"{span(days)} ({low * each:,.1f} to {high * each:,.1f})"
+    """Return a duration and its interval, `692.9 days (688.0 to 697.8)`, in the unit of the duration."""
+    _, per_day = unit_for(days)
+    return f"{span(days)} ({low * per_day:,.1f} to {high * per_day:,.1f})"
 
 
 def ends(days: float, low: float, high: float) -> str:
-    """`688.0 to 697.8 days`, in the unit of the first."""
-    unit, each = unit_for(days)
-    return f"{low * each:,.1f} to {high * each:,.1f} {unit}"
+    """Return an interval, `688.0 to 697.8 days`, in the unit that fits `days`."""
+    unit, per_day = unit_for(days)
+    return f"{low * per_day:,.1f} to {high * per_day:,.1f} {unit}"
 
 
 def node_time(hours: float) -> str:
-    """`138.1 node-hours`, `57.0 node-seconds`."""
-    unit, each = unit_for(hours / 24)
+    """Return node-hours in the unit that fits: `138.1 node-hours`, `57.0 node-seconds`."""
+    unit, per_day = unit_for(hours / 24)
     if unit in ("days", "hours") or not hours:
         return f"{hours:,.1f} node-hours"
-    return f"{hours / 24 * each:,.1f} node-{unit}"
+    return f"{hours / 24 * per_day:,.1f} node-{unit}"
 
 
 def token_count(tokens: float) -> str:
-    """Return a number of tokens in words: `3.62 trillion`."""
+    """Return a number of tokens with its scale word: `3.62 trillion`."""
     for unit, scale in (("trillion", 1e12), ("billion", 1e9), ("million", 1e6)):
         if tokens >= scale:
             return f"{tokens / scale:.3g} {unit}"
@@ -136,11 +136,11 @@ def token_count(tokens: float) -> str:
 
 
 def seconds(value: float) -> str:
-    """Seconds of an iteration with the digits that they have: `69.28`, `0.1874`."""
+    """Return the seconds of an iteration with significant digits: `69.28`, `0.1874`."""
     return f"{value:.2f}" if value >= 1 else f"{value:.4f}"
 
 
 def column(days: Sequence[float]) -> tuple[str, float]:
-    """The unit of a table's column, by its first row; the heading, and how many of it a day has."""
-    unit, each = unit_for(days[0]) if days else ("days", 1.0)
-    return unit.capitalize(), each
+    """Return the heading of a column of durations and its units per day, chosen by the first row."""
+    unit, per_day = unit_for(days[0]) if days else ("days", 1.0)
+    return unit.capitalize(), per_day

@@ -1,4 +1,4 @@
-"""One check of field values for all domain types: the right type, positive, not absurd, one of its choices."""
+"""Field validation for all domain types: type, range and choices."""
 
 from __future__ import annotations
 
@@ -30,62 +30,62 @@ _LARGEST: Final[Mapping[str, int]] = {
     "dp": 16_384 * 128,
     "frozen_params": 10**15,
 }
-"""The largest sizes that are taken for meant: far above any machine, and low enough that no product of them overflows
-64 bits. A size without an entry may be up to a million."""
+"""The largest plausible sizes: far above any machine, and low enough that no product of them overflows 64 bits.
+A size without an entry may be up to a million."""
 
 _LARGEST_OTHER: Final = 1_000_000
 _LONGEST_TEXT: Final = 200
 
 
 def check_fields(value: Any, *, may_be_zero: frozenset[str] = frozenset()) -> None:
-    """Refuse a field of the dataclass `value` that is of the wrong type, not positive, absurd or not a choice."""
+    """Raise `InputError` if a field of the dataclass `value` has a wrong type, is out of range or is not a choice."""
     for name, hint, choices in _hints(value.__class__):
-        complaint = _complaint(name, hint, choices, getattr(value, name), least=0 if name in may_be_zero else 1)
+        complaint = _complaint(name, hint, choices, getattr(value, name), minimum=0 if name in may_be_zero else 1)
         if complaint:
             raise InputError(f"{type(value).__name__.lower()} field {name} must be {complaint}.")
 
 
 def largest(name: str) -> int:
-    """The largest size that is taken for meant where `name` counts."""
+    """Return the largest plausible size of the field `name`."""
     return _LARGEST.get(name, _LARGEST_OTHER)
 
 
 def check_size(name: str, value: Any) -> None:
-    """Refuse a whole number that is too small or too large for what `name` counts; other values pass."""
+    """Raise `InputError` if an integer is out of range for the field `name`; ignore other values."""
     if isinstance(value, int) and not isinstance(value, bool):
-        complaint = _complaint(name, int, (), value, least=0 if name == "zero" else 1)
+        complaint = _complaint(name, int, (), value, minimum=0 if name == "zero" else 1)
         if complaint:
             raise InputError(f"{name} must be {complaint}.")
 
 
-def _complaint(name: str, hint: Any, choices: tuple[str, ...], given: Any, *, least: int) -> str:
-    """What the value should have been, or nothing."""
+def _complaint(name: str, hint: Any, choices: tuple[str, ...], value: Any, *, minimum: int) -> str:
+    """Return a description of the valid values, or an empty string if the value is valid."""
     if hint is int or hint == int | None:
-        if given is None and hint is not int:
+        if value is None and hint is not int:
             return ""
-        if type(given) is not int:
-            return f"a whole number, not {shown(given)}"
-        most = largest(name)
-        return "" if least <= given <= most else f"between {least} and {most:,}, not {shown(given)}"
+        if type(value) is not int:
+            return f"a whole number, not {shown(value)}"
+        maximum = largest(name)
+        return "" if minimum <= value <= maximum else f"between {minimum} and {maximum:,}, not {shown(value)}"
     if choices:
-        return "" if isinstance(given, str) and given in choices else f"{either(choices)}, not {shown(given)}"
+        return "" if isinstance(value, str) and value in choices else f"{either(choices)}, not {shown(value)}"
     if hint is bool:
-        return "" if isinstance(given, bool) else f"true or false, not {shown(given)}"
+        return "" if isinstance(value, bool) else f"true or false, not {shown(value)}"
     if hint is float:
-        number = isinstance(given, int | float) and not isinstance(given, bool)
-        return "" if number and 0 <= given < 1e30 else f"a number from 0 to 1e30, not {shown(given)}"
+        number = isinstance(value, int | float) and not isinstance(value, bool)
+        return "" if number and 0 <= value < 1e30 else f"a number from 0 to 1e30, not {shown(value)}"
     if hint is str:
-        plain = isinstance(given, str) and given.isprintable() and 0 < len(given) <= _LONGEST_TEXT
-        return "" if plain else f"a text of 1 to {_LONGEST_TEXT} printable characters, not {shown(given)}"
+        plain = isinstance(value, str) and value.isprintable() and 0 < len(value) <= _LONGEST_TEXT
+        return "" if plain else f"a text of 1 to {_LONGEST_TEXT} printable characters, not {shown(value)}"
     return ""
 
 
 @cache
-def _hints(kind: type) -> list[tuple[str, Any, tuple[str, ...]]]:
-    """Of each field its name, its type, and the words that it may be where it is one of several."""
-    hints = get_type_hints(kind)
+def _hints(owner: type) -> list[tuple[str, Any, tuple[str, ...]]]:
+    """Return the name, type and string choices (if it is a `Literal`) of each field."""
+    hints = get_type_hints(owner)
     arguments = {name: get_args(hint) for name, hint in hints.items()}
-    words = {name: all(isinstance(each, str) for each in given) for name, given in arguments.items()}
+    words = {name: all(isinstance(word, str) for word in choices) for name, choices in arguments.items()}
     return [
-        (field.name, hints[field.name], arguments[field.name] if words[field.name] else ()) for field in fields(kind)
+        (field.name, hints[field.name], arguments[field.name] if words[field.name] else ()) for field in fields(owner)
     ]

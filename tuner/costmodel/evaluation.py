@@ -1,4 +1,4 @@
-"""`tuner evaluate`: the model's estimates beside a table's measurements, row by row and in summary."""
+"""Compare the cost model's estimates with a table's measurements (`tuner evaluate`)."""
 
 from __future__ import annotations
 
@@ -16,41 +16,41 @@ from tuner.costmodel.site_factors import TIME_FACTORS
 from tuner.tables import Row, Table, blocks
 
 LEAST_RANKED: Final = 5
-"""Timed rows that a group needs for its order to be scored."""
+"""Minimum number of timed rows in a group whose ranking is scored."""
 
 FOLDS: Final = 5
 LEAST_FOLDED: Final = 10
-"""Parts of which each is left out once, and the timed rows that a table needs for it."""
+"""Number of cross-validation folds, and the minimum number of timed rows for cross-validation."""
 
 APART: Final = 0.02
-"""Rows whose seconds differ by less are not taken for ordered."""
+"""Relative difference in seconds below which two rows count as tied."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowEstimate:
-    """What the model says of one row."""
+    """The model's estimates for one row."""
 
     row: Row
     seconds: float
     low: float
     high: float
-    """Between them 80% of measurements are expected."""
+    """`low` to `high` is the 80% prediction interval."""
     memory: float
-    """Bytes, of the kind that the row publishes."""
+    """Bytes, of the memory kind that the row reports."""
     need: float
-    """Bytes on the worst stage."""
+    """Bytes on the fullest stage."""
     out_of_memory: float
-    """Probability."""
+    """Probability of running out of memory."""
 
     @property
     def fits(self) -> bool:
-        """Whether running is likelier than running out of memory."""
+        """Whether the probability of running out of memory is below one half."""
         return self.out_of_memory < 0.5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Summary:
-    """Errors as fractions; what no row can tell is None."""
+    """Errors as fractions; None if no row provides the measurement."""
 
     timed_rows: int
     sec_mape: float | None
@@ -58,9 +58,9 @@ class Summary:
     kendall_tau: float | None
     top1_regret: float | None
     pairs_in_order: float | None
-    """Of pairs of a group more than 2% apart, the share that is put in the right order."""
+    """Share of correctly ordered pairs, among pairs within a group that differ by more than 2%."""
     within_interval: float | None
-    """Share of timed rows between `low` and `high`."""
+    """Share of timed rows whose measurement is between `low` and `high`."""
     mem_rows: int
     mem_mape: float | None
     oom_rows: int
@@ -71,12 +71,12 @@ class Summary:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evaluation:
-    """The guesses by the rows' places in their table, and how good they are."""
+    """Estimates by row index, and their scores."""
 
     table: Table
     guesses: dict[int, RowEstimate]
     calibrated_on: tuple[int, ...]
-    """Places of the rows that the model was fitted to; they are not scored."""
+    """Indices of the rows that the model was fitted to; they are not scored."""
     calibration: Calibration
     summary: Summary
     groups: dict[str, Summary]
@@ -85,9 +85,9 @@ class Evaluation:
 def evaluate(
     table: Table, calibration: Calibration | None = None, *, calibrate_rows: int = 0, seed: int = 0
 ) -> Evaluation:
-    """Estimate every row that describes a run, and score those that the model was not fitted to.
+    """Estimate every row that describes a run, and score the rows that the model was not fitted to.
 
-    `calibrate_rows` are drawn from each group, timed ones where there are any, and fitted first.
+    `calibrate_rows` rows of each group are drawn, preferably timed ones, and the model is fitted to them first.
     """
     usable = [row for row in table.rows if row.run is not None and row.skipped is None]
     if not usable:
@@ -99,7 +99,7 @@ def evaluate(
     known = calibration or Calibration()
     guesses = {guess.row.index: guess for guess in guess_rows(usable, CostModel(calibration=known))}
     scored = [guess for index, guess in guesses.items() if index not in drawn]
-    groups = by_group(guesses.values())  # a group whose every row was fitted has a summary too, of nothing
+    groups = by_group(guesses.values())  # a group whose rows were all fitted has an empty summary
     return Evaluation(
         table=table,
         guesses=guesses,
@@ -112,20 +112,20 @@ def evaluate(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CalibrationReport:
-    """A calibration and how much it helps."""
+    """A calibration and its effect on the errors."""
 
     calibration: Calibration
     timed: int
     uncertainty: dict[str, float]
-    """Standard deviation of the logarithm of each factor of time."""
+    """Standard deviation of the logarithm of each time factor."""
     before: float | None
-    """Median error of time without it."""
+    """Median relative error of time without the calibration."""
     left_out: float | None
-    """Median error of time on rows that a calibration by the others has not seen; None where they are few."""
+    """Cross-validated median relative error of time; None if there are too few rows."""
 
 
 def learn(table: Table, periods: Sequence[str]) -> CalibrationReport:
-    """Calibrate on every row of a table that can be estimated; `periods` labels the speed period of each row."""
+    """Calibrate on every usable row of a table; `periods` contains the speed period of each row."""
     usable = [
         replace(row, group=periods[row.index]) for row in table.rows if row.run is not None and row.skipped is None
     ]
@@ -155,7 +155,7 @@ def learn(table: Table, periods: Sequence[str]) -> CalibrationReport:
 
 
 def calibrate_on(rows: Iterable[Row]) -> Calibration:
-    """Return the calibration that a table's rows support; a row's group is its speed period."""
+    """Return the calibration fitted to a table's rows; a row's group is its speed period."""
     rows = list(rows)
     timed = [
         MeasuredRows(
@@ -173,14 +173,14 @@ def calibrate_on(rows: Iterable[Row]) -> Calibration:
             fitted=np.array([row.status == "OK" for row in block.rows]),
             failed=np.array([row.status == "OOM" for row in block.rows]),
         )
-        for kind in ("smi", "reserved", "allocated")
-        for block in blocks(row for row in rows if row.memory_kind == kind and row.status in ("OK", "OOM"))
+        for memory_kind in ("smi", "reserved", "allocated")
+        for block in blocks(row for row in rows if row.memory_kind == memory_kind and row.status in ("OK", "OOM"))
     ]
     return calibrate(timed, weighed)
 
 
 def guess_rows(rows: Iterable[Row], model: CostModel) -> list[RowEstimate]:
-    """What the model says of each row that describes a run, in the order of the table."""
+    """Estimate each row that describes a run, in the order of the table."""
     guesses: list[RowEstimate] = []
     for block in blocks(rows):
         period = tuple(row.group for row in block.rows)
@@ -190,20 +190,20 @@ def guess_rows(rows: Iterable[Row], model: CostModel) -> list[RowEstimate]:
         guesses += [
             RowEstimate(
                 row=row,
-                seconds=float(scores.seconds[place]),
-                low=float(low[place]),
-                high=float(high[place]),
-                memory=float(shown[row.memory_kind][place]),
-                need=float(scores.memory[place]),
-                out_of_memory=float(scores.out_of_memory[place]),
+                seconds=float(scores.seconds[index]),
+                low=float(low[index]),
+                high=float(high[index]),
+                memory=float(shown[row.memory_kind][index]),
+                need=float(scores.memory[index]),
+                out_of_memory=float(scores.out_of_memory[index]),
             )
-            for place, row in enumerate(block.rows)
+            for index, row in enumerate(block.rows)
         ]
     return sorted(guesses, key=lambda guess: guess.row.index)
 
 
 def by_group(guesses: Iterable[RowEstimate]) -> dict[str, list[RowEstimate]]:
-    """The guesses of each group, in the table's order."""
+    """Return the estimates by group, in the table's order."""
     groups: dict[str, list[RowEstimate]] = {}
     for guess in guesses:
         groups.setdefault(guess.row.group, []).append(guess)
@@ -211,7 +211,7 @@ def by_group(guesses: Iterable[RowEstimate]) -> dict[str, list[RowEstimate]]:
 
 
 def summarised(guesses: Sequence[RowEstimate]) -> Summary:
-    """How good the guesses are; order is scored within groups and averaged over those large enough."""
+    """Score the estimates; rankings are scored within groups and averaged over groups with enough rows."""
     timed = [guess for guess in guesses if guess.row.timed]
     off = np.array([abs(guess.seconds / _measured(guess) - 1) for guess in timed])
     weighed = [abs(guess.memory / guess.row.memory - 1) for guess in guesses if guess.row.weighed and guess.row.memory]
@@ -237,7 +237,7 @@ def summarised(guesses: Sequence[RowEstimate]) -> Summary:
 
 
 def kendall_tau(measured: Any, estimated: Any) -> float:
-    """Kendall's tau-b: of all pairs, those in the same order less those in the other, ties taken into account."""
+    """Return Kendall's tau-b: (concordant - discordant pairs) / number of pairs, adjusted for ties."""
     first, second = np.triu_indices(len(measured), 1)
     by_measured = np.sign(measured[first] - measured[second])
     by_estimate = np.sign(estimated[first] - estimated[second])
@@ -246,13 +246,15 @@ def kendall_tau(measured: Any, estimated: Any) -> float:
 
 
 def regret(measured: Any, estimated: Any) -> float:
-    """How much longer the row that the model likes best takes than the best row; of several that it likes as well, the
-    mean, for their order says nothing."""
+    """Return the relative excess of the measured time of the row with the best estimate over the fastest row.
+
+    Of several rows tied for the best estimate, the mean counts.
+    """
     return float(measured[estimated == estimated.min()].mean() / measured.min() - 1)
 
 
 def ordered_pairs(measured: Any, estimated: Any) -> list[bool]:
-    """Of each pair more than `APART` apart, whether the estimates put it in the measured order."""
+    """Return, for each pair that differs by more than `APART`, whether estimates and measurements agree in order."""
     first, second = np.triu_indices(len(measured), 1)
     apart = np.abs(np.log(measured[first] / measured[second])) > np.log1p(APART)
     same = np.sign(measured[first] - measured[second]) == np.sign(estimated[first] - estimated[second])
@@ -260,7 +262,7 @@ def ordered_pairs(measured: Any, estimated: Any) -> list[bool]:
 
 
 def _over(guesses: Sequence[RowEstimate], score: Callable[[Any, Any], Any]) -> Any:
-    # Twins may differ in their last bits, by where in an array they stood: to twelve digits they are tied.
+    # Equal topologies may differ in the last bits, depending on their array position: round so that they tie.
     estimated = [float(f"{guess.seconds:.12g}") for guess in guesses]
     return score(np.array([_measured(guess) for guess in guesses]), np.array(estimated))
 
@@ -275,13 +277,13 @@ def _mean(values: Any) -> float | None:
 
 
 def _drawn(rows: Sequence[Row], number: int, seed: int) -> set[int]:
-    """Places of so many rows of each group."""
-    dice = np.random.default_rng(seed)
+    """Return the indices of up to `number` randomly drawn rows of each group."""
+    rng = np.random.default_rng(seed)
     drawn: set[int] = set()
     groups: dict[str, list[Row]] = {}
     for row in rows:
         groups.setdefault(row.group, []).append(row)
-    for own in groups.values():
-        timed = [row for row in own if row.timed] or own
-        drawn |= {timed[place].index for place in dice.permutation(len(timed))[:number]}
+    for members in groups.values():
+        timed = [row for row in members if row.timed] or members
+        drawn |= {timed[index].index for index in rng.permutation(len(timed))[:number]}
     return drawn

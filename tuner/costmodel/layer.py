@@ -1,6 +1,6 @@
-"""Seconds of one transformer layer for one microbatch on one GPU, by what the time goes to.
+"""Estimate the seconds of one transformer layer for one microbatch on one GPU, by named terms.
 
-Element-wise work is counted in bytes moved for each token and column of hidden; see the constants.
+Element-wise work is counted in bytes moved per token and column of hidden; see `constants`.
 """
 
 from __future__ import annotations
@@ -44,24 +44,24 @@ class Layer:
     elementwise: FloatArray
     tensor_parallel: FloatArray
     context_parallel: FloatArray
-    """What ring attention's exchange takes beyond the attention that it hides behind."""
+    """Time of ring attention's exchange that attention does not hide."""
     launch: FloatArray
-    """What the GPU waits for the host."""
+    """Time that the GPU waits for the host."""
     upkeep: FloatArray
     recompute: FloatArray
 
     @property
     def total(self) -> FloatArray:
-        """All of it."""
+        """The sum of the terms."""
         return sum(self.terms().values(), start=np.zeros_like(self.products))
 
     def terms(self) -> dict[str, FloatArray]:
-        """By name."""
+        """Return the terms by name."""
         return {name: getattr(self, name) for name in self.__dataclass_fields__}
 
 
 def layer_seconds(columns: Columns, site: SiteFactors, links: Links) -> Layer:
-    """One layer, forward, backward and what recompute repeats."""
+    """Estimate one layer: forward pass, backward pass and recomputation."""
     gpu, workload = columns.cluster.gpu, columns.workload
     tokens = columns.micro_batch * workload.model.seq / columns.cp
     forward, backward = _products(columns, tokens, site)
@@ -93,7 +93,7 @@ def layer_seconds(columns: Columns, site: SiteFactors, links: Links) -> Layer:
 
 
 def _products(columns: Columns, tokens: Any, site: SiteFactors) -> tuple[FloatArray, FloatArray]:
-    """Forward and backward products of the four matrices, cut by tensor parallelism."""
+    """Estimate the forward and backward products of the four matrices, sharded by tensor parallelism."""
     workload, gpu = columns.workload, columns.cluster.gpu
     inputs = 2 if workload.model.gated_mlp else 1
     width = columns.head_size * columns.heads
@@ -110,7 +110,7 @@ def _products(columns: Columns, tokens: Any, site: SiteFactors) -> tuple[FloatAr
 
 
 def _attention(columns: Columns, tokens: Any, site: SiteFactors) -> tuple[FloatArray, FloatArray]:
-    """Scores, softmax and their product with the values: forward and backward."""
+    """Estimate scores, softmax and their product with the values, forward and backward."""
     workload, gpu = columns.workload, columns.cluster.gpu
     seq, kernel = workload.model.seq, workload.attention
     rate = product_rate(gpu, beside_layers(gpu, workload), site) * site.attention / site.products
@@ -122,21 +122,21 @@ def _attention(columns: Columns, tokens: Any, site: SiteFactors) -> tuple[FloatA
     products = operations / (rate * BATCHED_PRODUCT_SPEED * slow)
     dropped = DROPOUT_BYTES if workload.model.gated_mlp else 0.0  # the LLaMA family trains without dropout
     more, more_back = EAGER_BYTES if kernel == "eager" else (0.0, 0.0)
-    each = tokens * seq * columns.heads / columns.tp * size_of(workload) / 2 / traffic_rate(gpu, site)
+    seconds_per_byte = tokens * seq * columns.heads / columns.tp * size_of(workload) / 2 / traffic_rate(gpu, site)
     forward_bytes, backward_bytes = SOFTMAX_BYTES[0] - dropped + more, SOFTMAX_BYTES[1] - dropped + more_back
-    return products + each * forward_bytes, 2 * products + each * backward_bytes
+    return products + seconds_per_byte * forward_bytes, 2 * products + seconds_per_byte * backward_bytes
 
 
 def _elementwise(columns: Columns, tokens: Any) -> FloatArray:
-    """Bytes of 16-bit values that a forward pass moves between the products."""
+    """Return the bytes of 16-bit values that a forward pass moves between the products."""
     model = columns.workload.model
     whole = ELEMENTWISE_BYTES + (0.0 if columns.workload.fused_norms else UNFUSED_NORM_BYTES)
-    kept = np.where(columns.sequence_parallel == 1, columns.tp, 1)
+    sequence_shards = np.where(columns.sequence_parallel == 1, columns.tp, 1)
     width, keys = columns.head_size * columns.heads, columns.head_size * columns.kv_heads
     cut = (SWIGLU_BYTES if model.gated_mlp else GELU_BYTES) * columns.ffn + 4 * width
     if model.positions == "rotary":
         cut = cut + ROTARY_BYTES * (width + keys)
-    moved: FloatArray = tokens * (columns.hidden * whole / kept + cut / columns.tp)
+    moved: FloatArray = tokens * (columns.hidden * whole / sequence_shards + cut / columns.tp)
     return moved
 
 
@@ -146,17 +146,17 @@ def _gradient_bytes(columns: Columns) -> FloatArray:
 
 
 def _collectives(columns: Columns, tokens: Any, links: Links) -> FloatArray:
-    """Two all-reduces a pass, or with sequence parallelism as many gathers and scatters of the same bytes."""
+    """Estimate two all-reduces per pass; with sequence parallelism, gathers and scatters of the same bytes."""
     bandwidth, latency = links.tensor
     size = tokens * columns.hidden * size_of(columns.workload)
     return 2 * all_reduce(size, columns.tp, bandwidth, latency)
 
 
 def _ring(columns: Columns, tokens: Any, links: Links) -> FloatArray:
-    """Seconds in which a forward pass of ring attention hands keys and values on, cp - 1 times.
+    """Estimate the seconds in which a forward pass of ring attention sends keys and values cp - 1 times.
 
-    The backward pass hands on their gradients as well, twice as much (Liu et al. 2023, arXiv 2310.01889). No published
-    table at hand checks it.
+    The backward pass also sends their gradients, twice as much in all (Liu et al. 2023, arXiv 2310.01889). No published
+    table validates this term.
     """
     bandwidth, latency = links.context
     keys = columns.head_size * columns.kv_heads / columns.tp

@@ -1,7 +1,7 @@
-"""Seconds of one iteration, by named terms that add up.
+"""Estimate the seconds of one iteration as a sum of named terms.
 
-A 1F1B schedule takes as long as its slowest stage needs for all microbatches, and the fill and drain through the
-others: M t_slowest + (t_1 + ... + t_pp - t_slowest) / vpp (Narayanan et al. 2021, arXiv 2104.04473, section 2.2).
+A 1F1B schedule takes the time of its slowest stage for all M microbatches plus the fill and drain of the others:
+M t_slowest + (t_1 + ... + t_pp - t_slowest) / vpp (Narayanan et al. 2021, arXiv 2104.04473, section 2.2).
 """
 
 from __future__ import annotations
@@ -31,40 +31,40 @@ TERMS: Final = (
     *(field.name for field in fields(Layer)),
     *("head", "pipeline", "bubble", "data_parallel", "sharding", "optimizer"),
 )
-"""The names of the terms, in the order in which they are shown. `head` is what output layer, loss and embedding make
-their stage slower than the others."""
+"""Names of the terms in display order. `head` is the extra time of the slowest stage for output layer, loss and
+embedding."""
 
 
 def time_terms(columns: Columns, site: SiteFactors) -> dict[str, FloatArray]:
-    """Seconds of one iteration by term; none is negative."""
+    """Estimate the seconds of one iteration by term; no term is negative."""
     layer, head, embedding = _of_distinct(columns, site)
     stage = Stages.middle(columns)
     microbatches = columns.microbatches
     times = stage.layers * microbatches
     links = Links(columns, site)
-    each, sends = layer.total, _sends(columns, links)
-    slowest = _slowest(stage, each, embedding, head, sends)
-    beside = np.maximum(0, slowest - stage.layers * each)
-    through = columns.layers * each + head + embedding + columns.pp * sends
+    layer_time, sends = layer.total, _sends(columns, links)
+    slowest = _slowest(stage, layer_time, embedding, head, sends)
+    extra = np.maximum(0, slowest - stage.layers * layer_time)
+    pipeline_pass = columns.layers * layer_time + head + embedding + columns.pp * sends
     terms = {name: seconds * times for name, seconds in layer.terms().items()}
-    terms["head"] = np.maximum(0, beside - sends) * microbatches
-    terms["pipeline"] = np.minimum(sends, beside) * microbatches
-    terms["bubble"] = np.where(columns.pp > 1, np.maximum(0, through - slowest) / columns.vpp, 0.0)
-    terms |= _data_parallel(columns, site, stage, each, links)
+    terms["head"] = np.maximum(0, extra - sends) * microbatches
+    terms["pipeline"] = np.minimum(sends, extra) * microbatches
+    terms["bubble"] = np.where(columns.pp > 1, np.maximum(0, pipeline_pass - slowest) / columns.vpp, 0.0)
+    terms |= _data_parallel(columns, site, stage, layer_time, links)
     terms["optimizer"] = _step(columns, site, stage)
     return terms
 
 
 def seconds(columns: Columns, site: SiteFactors) -> FloatArray:
-    """Seconds of one iteration."""
+    """Estimate the seconds of one iteration."""
     total: FloatArray = sum(time_terms(columns, site).values(), start=np.zeros(len(columns.tp)))
     return total
 
 
 def _of_distinct(columns: Columns, site: SiteFactors) -> tuple[Layer, FloatArray, FloatArray]:
-    """Seconds of a layer, of the head and of the embedding for one microbatch.
+    """Estimate the seconds of a layer, the head and the embedding for one microbatch.
 
-    Computed once for each kind of row: few differ in what they depend on.
+    Rows that agree in all inputs of these estimates share one computation; most rows do.
     """
     more = (columns.microbatches > 1).astype(np.int64)
     parts = (
@@ -77,7 +77,7 @@ def _of_distinct(columns: Columns, site: SiteFactors) -> tuple[Layer, FloatArray
         size = int(part.max(initial=0)) + 1
         span *= size
         code = code * size + part
-    if span >= 2**62:  # the code of a row would not fit an integer
+    if span >= 2**62:  # the code of a row would overflow 64 bits
         return _of_each(columns, site)
     _, first, back = np.unique(code, return_index=True, return_inverse=True)
     if len(first) * 2 > len(code):
@@ -93,7 +93,7 @@ def _of_each(columns: Columns, site: SiteFactors) -> tuple[Layer, FloatArray, Fl
 
 
 def _head(columns: Columns, site: SiteFactors, links: Links) -> FloatArray:
-    """The output layer and the loss of one microbatch."""
+    """Estimate the output layer and the loss of one microbatch."""
     gpu = columns.cluster.gpu
     workload = beside_layers(gpu, columns.workload)
     tokens = columns.micro_batch * workload.model.seq / columns.cp
@@ -109,40 +109,40 @@ def _head(columns: Columns, site: SiteFactors, links: Links) -> FloatArray:
 
 
 def _embedding(columns: Columns, site: SiteFactors, links: Links) -> FloatArray:
-    """Looking up one microbatch and adding its gradients, and the sum over the ranks that hold the table."""
+    """Estimate the lookup and gradient update of one microbatch, and the all-reduce over the table's shards."""
     size = columns.micro_batch * columns.workload.model.seq / columns.cp * columns.hidden * size_of(columns.workload)
     bandwidth, latency = links.tensor
     return 6 * size / traffic_rate(columns.cluster.gpu, site) + all_reduce(size, columns.tp, bandwidth, latency)
 
 
 def _sends(columns: Columns, links: Links) -> FloatArray:
-    """A middle stage's sends for one microbatch, activations onward and gradients back, once for each chunk."""
-    kept = np.where(columns.sequence_parallel == 1, columns.tp, 1)
-    size = columns.micro_batch * columns.workload.model.seq / columns.cp * columns.hidden / kept
+    """Estimate a middle stage's sends per microbatch: activations forward and gradients back, once per chunk."""
+    sequence_shards = np.where(columns.sequence_parallel == 1, columns.tp, 1)
+    size = columns.micro_batch * columns.workload.model.seq / columns.cp * columns.hidden / sequence_shards
     bandwidth, latency = links.pipeline
-    each = 2 * (size * size_of(columns.workload) / bandwidth + latency)
-    return np.where(columns.pp > 1, each * columns.vpp, 0.0)
+    round_trip = 2 * (size * size_of(columns.workload) / bandwidth + latency)
+    return np.where(columns.pp > 1, round_trip * columns.vpp, 0.0)
 
 
 def _slowest(
-    middle: Stages, each: FloatArray, embedding: FloatArray, head: FloatArray, sends: FloatArray
+    middle: Stages, layer_time: FloatArray, embedding: FloatArray, head: FloatArray, sends: FloatArray
 ) -> FloatArray:
-    """Seconds of one microbatch on the stage that needs the most; without a pipeline one stage has both ends."""
+    """Return the seconds of one microbatch on the slowest stage; without a pipeline, one stage has both ends."""
     columns = middle.columns
-    first, last = Stages.first(columns).layers * each, Stages.last(columns).layers * each
+    first, last = Stages.first(columns).layers * layer_time, Stages.last(columns).layers * layer_time
     outer = np.maximum(first + embedding, last + head) + END_STAGE_SEND_SHARE * sends
-    longest = np.where(columns.pp > 2, np.maximum(middle.layers * each + sends, outer), outer)
+    longest = np.where(columns.pp > 2, np.maximum(middle.layers * layer_time + sends, outer), outer)
     return np.where(columns.pp > 1, longest, first + embedding + head)
 
 
 def _data_parallel(
-    columns: Columns, site: SiteFactors, stage: Stages, each: FloatArray, links: Links
+    columns: Columns, site: SiteFactors, stage: Stages, layer_time: FloatArray, links: Links
 ) -> dict[str, FloatArray]:
-    """Gradients and weights that data and context parallel ranks exchange.
+    """Estimate the exchange of gradients and weights among data and context parallel ranks.
 
-    ZeRO 0 and 1 reduce once an iteration, after the last microbatch; 1 and 2 gather the stepped weights. ZeRO 2 keeps
-    no whole gradients, so that it reduces in each microbatch, and 3 gathers each layer for both passes as well: these
-    hide behind the products as far as `OVERLAPPED` says (DeepSpeed, stage_1_and_2.py and stage3.py).
+    ZeRO 0 and 1 reduce once per iteration, after the last microbatch; 1 and 2 gather the updated weights. ZeRO 2 stores
+    no whole gradients and therefore reduces in each microbatch; ZeRO 3 also gathers each layer for both passes.
+    Compute hides at most the share `OVERLAPPED_GATHER_SHARE` of these (DeepSpeed, stage_1_and_2.py and stage3.py).
     """
     bandwidth, latency = links.data
     size = size_of(columns.workload)
@@ -152,11 +152,11 @@ def _data_parallel(
     once = np.where(columns.zero == 0, 2 * gathered, 3 * gathered)
     if not (columns.zero >= 2).any():
         return {"data_parallel": once, "sharding": np.zeros_like(once)}
-    often = columns.microbatches * np.where(
+    per_microbatch = columns.microbatches * np.where(
         columns.zero == 2, gathered, 3 * gather(weights, columns.copies, bandwidth, stage.layers * latency)
     )
-    behind = columns.microbatches * stage.layers * each
-    exposed = np.maximum((1 - OVERLAPPED_GATHER_SHARE) * often, often - behind)
+    compute = columns.microbatches * stage.layers * layer_time
+    exposed = np.maximum((1 - OVERLAPPED_GATHER_SHARE) * per_microbatch, per_microbatch - compute)
     host = SHARDED_LAYER_HOST_SECONDS * site.host * stage.layers * columns.microbatches
     return {
         "data_parallel": np.where(columns.zero <= 1, once, np.where(columns.zero == 2, gathered, 0.0)),

@@ -1,10 +1,10 @@
-"""Which DeepSpeed configs are ours: a strict schema, because DeepSpeed's own is not.
+"""Create the DeepSpeed config of a topology, and check configs against a strict schema.
 
-DeepSpeed 0.19.8 takes without a word a top-level key that it does not know (`zero_optimisation`), unknown keys of
-`activation_checkpointing` and `pipeline`, a micro batch of 2.5, `true` for a batch size and a text for
-`gradient_clipping`. Here each of them is an error in one sentence.
+DeepSpeed 0.19.8 silently accepts unknown top-level keys (`zero_optimisation`), unknown keys of
+`activation_checkpointing` and `pipeline`, a micro batch of 2.5, `true` as a batch size and a string for
+`gradient_clipping`. The schema here rejects all of them.
 
-The complete DeepSpeed config of a topology, filled from the base file of its ZeRO stage in `ds_configs/`.
+The config of a topology is based on the file of its ZeRO stage in `ds_configs/`.
 """
 
 from __future__ import annotations
@@ -99,13 +99,13 @@ TRIAD: Final = ("train_batch_size", "train_micro_batch_size_per_gpu", "gradient_
 
 
 def check(config: Any, *, data_parallel: int) -> None:
-    """Refuse a config with an unknown key, a value of the wrong kind, or a batch triad that does not multiply."""
+    """Raise `InputError` for an unknown key, a value of the wrong type, or inconsistent batch sizes."""
     _check(config, _SCHEMA, "")
     if config.get("fp16", {}).get("enabled") and config.get("bf16", {}).get("enabled"):
         raise InputError("a DeepSpeed config cannot enable fp16 and bf16 together; leave one of them out.")
-    lacking = [name for name in TRIAD if name not in config]
-    if lacking:
-        raise InputError(f"the DeepSpeed config lacks {listed(lacking)}.")
+    missing = [name for name in TRIAD if name not in config]
+    if missing:
+        raise InputError(f"the DeepSpeed config lacks {listed(missing)}.")
     batch, micro_batch, microbatches = (config[name] for name in TRIAD)
     product = micro_batch * microbatches * data_parallel
     if batch != product:
@@ -157,7 +157,7 @@ def _fits(value: Any, expected: str) -> bool:
 Config = dict[str, Any]
 
 LEARNING_RATE: Final = 6e-5
-"""BLOOM's (BigScience, tr11-176B-ml); a measurement does not depend on it."""
+"""BLOOM's learning rate (BigScience, tr11-176B-ml); measurements do not depend on it."""
 
 _OPTIMIZERS: Final[dict[str, Config]] = {
     "adam": {
@@ -168,7 +168,7 @@ _OPTIMIZERS: Final[dict[str, Config]] = {
     "adafactor": {"type": "Adafactor", "params": {"lr": LEARNING_RATE, "weight_decay": 0.1}},
 }
 _UNTESTED: Final = ("SGD", "Adafactor")
-"""What DeepSpeed shards only when told that one knows."""
+"""Optimizers that DeepSpeed shards only with `zero_allow_untested_optimizer`."""
 
 _PRECISIONS: Final[dict[str, Config]] = {
     "fp32": {},
@@ -180,29 +180,29 @@ _BUCKETS: Final = ("reduce_bucket_size", "allgather_bucket_size", "stage3_prefet
 
 
 def ds_config(workload: Workload, topology: Topology) -> Config:
-    """The config with which DeepSpeed realises the topology; it says everything that the topology decides."""
-    asked = workload.as_in(topology)
+    """Return the complete DeepSpeed config that implements the topology."""
+    trained = workload.as_in(topology)
     config: Config = json.loads(base_file(topology.zero).read_text())
     config.pop("bf16", None)
-    if asked.precision not in _PRECISIONS:
-        raise InputError(f"DeepSpeed's config knows no precision {asked.precision}; it has fp32, bf16 and fp16.")
-    if asked.optimizer not in _OPTIMIZERS:
-        raise InputError(f"DeepSpeed has no optimizer {asked.optimizer}; it has adam, sgd and adafactor.")
+    if trained.precision not in _PRECISIONS:
+        raise InputError(f"DeepSpeed's config knows no precision {trained.precision}; it has fp32, bf16 and fp16.")
+    if trained.optimizer not in _OPTIMIZERS:
+        raise InputError(f"DeepSpeed has no optimizer {trained.optimizer}; it has adam, sgd and adafactor.")
     step = topology.micro_batch * topology.dp
-    if asked.global_batch % step:
+    if trained.global_batch % step:
         raise InputError(
-            f"global batch {asked.global_batch} does not divide by micro_batch x dp = "
+            f"global batch {trained.global_batch} does not divide by micro_batch x dp = "
             f"{topology.micro_batch} x {topology.dp} = {step}."
         )
     config |= {
-        "train_batch_size": asked.global_batch,
+        "train_batch_size": trained.global_batch,
         "train_micro_batch_size_per_gpu": topology.micro_batch,
-        "gradient_accumulation_steps": asked.global_batch // step,
+        "gradient_accumulation_steps": trained.global_batch // step,
     }
-    config |= json.loads(json.dumps(_PRECISIONS[asked.precision] | {"optimizer": _OPTIMIZERS[asked.optimizer]}))
+    config |= json.loads(json.dumps(_PRECISIONS[trained.precision] | {"optimizer": _OPTIMIZERS[trained.optimizer]}))
     if config["optimizer"]["type"] in _UNTESTED:
         config["zero_allow_untested_optimizer"] = True
-    _cap_buckets(config["zero_optimization"], asked.model.parameters // (topology.tp * topology.pp))
+    _cap_buckets(config["zero_optimization"], trained.model.parameters // (topology.tp * topology.pp))
     if topology.recompute == "full":
         config["activation_checkpointing"] = {
             "partition_activations": False,
@@ -210,8 +210,8 @@ def ds_config(workload: Workload, topology: Topology) -> Config:
             "contiguous_memory_optimization": False,
         }
     if topology.pp > 1:
-        # DeepSpeed may send each tensor parallel rank's share of an activation alone and gather it on arrival; with
-        # sequence parallelism the ranks hold different activations, and there is nothing to share.
+        # DeepSpeed can send a shard of each activation per tensor parallel rank and gather it on arrival; with
+        # sequence parallelism the ranks' activations differ, so that they must be sent whole.
         shared = topology.tp > 1 and not topology.sequence_parallel
         config["pipeline"] = {
             "activation_checkpoint_interval": int(topology.recompute == "full"),
@@ -224,7 +224,7 @@ def ds_config(workload: Workload, topology: Topology) -> Config:
 
 
 def _cap_buckets(zero: Config, parameters: int) -> None:
-    """A bucket larger than all that a rank has to send would only take memory."""
+    """Limit buckets to the parameters of a rank: larger buckets only waste memory."""
     for name in _BUCKETS:
         if name in zero:
             zero[name] = min(zero[name], max(parameters, _SMALLEST_BUCKET))

@@ -1,4 +1,4 @@
-"""Which run and which of its iterations are measured, and in words what is missing where they are not there."""
+"""Choose the run and iterations of a log to measure, or explain why none are suitable."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from tuner.core.text import counted, listed, shown
 from tuner.logs.log import Log, LogRun
 
 Choice = tuple[tuple[int, ...], str]
-"""Numbers of iterations; or none, and a sentence that says why."""
+"""Numbers of the iterations, and an empty string; or no numbers, and a sentence with the reason."""
 
 
 def parse_iterations(text: str) -> tuple[tuple[int, int], ...]:
-    """`2-5` or `2,3,7` as ranges."""
+    """Parse `2-5` or `2,3,7` as ranges."""
     spans = []
     for part in text.split(","):
         match = re.fullmatch(r"\s*([0-9]{1,12})\s*(?:-\s*([0-9]{1,12})\s*)?", part)
@@ -29,20 +29,20 @@ def parse_iterations(text: str) -> tuple[tuple[int, int], ...]:
 
 
 def chosen_run(log: Log, number: int | None) -> int:
-    """The place of the run that is measured: the last one that has iterations, unless another is asked for."""
+    """Return the index of run `number`, by default of the last run with iterations."""
     if number is not None:
         if not 1 <= number <= len(log.runs):
             raise InputError(f"--run {number} is not there: the log has {counted(len(log.runs), 'run')}.")
         return number - 1
-    with_iterations = [place for place, run in enumerate(log.runs) if run.iterations]
+    with_iterations = [index for index, run in enumerate(log.runs) if run.iterations]
     return with_iterations[-1] if with_iterations else len(log.runs) - 1
 
 
 def second(run: LogRun, numbers: Sequence[int]) -> Choice:
-    """The second iteration of a run, for the first pays for compilation, allocation and warm-up.
+    """Choose the second iteration of a run, because the first includes compilation, allocation and warm-up.
 
-    A line that stands for ten iterations holds the first of them too. Where the log begins at iteration 2, that is the
-    second; and DeepSpeed's throughput timer leaves out the first two steps by itself.
+    The first line of a log with one line per ten iterations includes the first iteration. In a log that starts at
+    iteration 2, that is the second; DeepSpeed's throughput timer already excludes the first two steps.
     """
     interval = run.interval or 1
     if numbers[0] == 2 and interval == 1:
@@ -51,33 +51,33 @@ def second(run: LogRun, numbers: Sequence[int]) -> Choice:
         return (numbers[1],), ""
     if numbers[0] > interval or run.source == "throughput timer":
         return (numbers[0],), ""
-    held = f"iterations 1 to {numbers[0]} in one line were" if numbers[0] > 1 else "iteration 1 was"
-    return (), f"only {held} found, which pays for compilation and warm-up; run the job for longer."
+    iterations = f"iterations 1 to {numbers[0]} in one line were" if numbers[0] > 1 else "iteration 1 was"
+    return (), f"only {iterations} found, which pays for compilation and warm-up; run the job for longer."
 
 
 def asked(run: LogRun, numbers: Sequence[int], spans: Sequence[tuple[int, int]]) -> Choice:
-    """The iterations of the spans, all of which must be there; where a line stands for ten, one in ten is all."""
+    """Choose the iterations of the spans, all of which must be in the log, at the log's interval."""
     interval = run.interval or 1
-    there = set(numbers)
-    picked: set[int] = set()
+    logged = set(numbers)
+    chosen: set[int] = set()
     missing: list[str] = []
     for first, last in spans:
         within = [number for number in numbers if first <= number <= last]
         gap = _gap(within, interval)
-        if (first == last and first not in there) or first <= numbers[0] - interval or not within:
+        if (first == last and first not in logged) or first <= numbers[0] - interval or not within:
             missing.append(str(first))
         elif last >= numbers[-1] + interval:
             missing.append(str(last))
         elif gap:
             missing.append(gap)
-        picked.update(within)
+        chosen.update(within)
     if missing:
         return (), f"the log has {spelt(numbers, interval)}, not {listed(dict.fromkeys(missing), last='or')}."
-    return tuple(sorted(picked)), ""
+    return tuple(sorted(chosen)), ""
 
 
 def spelt(numbers: Sequence[int], interval: int) -> str:
-    """`iterations 1 to 4 and 9`; `iterations 10 to 200 in steps of 10`."""
+    """Return numbers in words: `iterations 1 to 4 and 9`, `iterations 10 to 200 in steps of 10`."""
     spans: list[tuple[int, int]] = []
     for number in numbers:
         if spans and number - spans[-1][1] == interval:
@@ -90,6 +90,6 @@ def spelt(numbers: Sequence[int], interval: int) -> str:
 
 
 def _gap(within: Sequence[int], interval: int) -> str:
-    """The first iteration that a span lacks in its middle."""
+    """Return the first missing iteration between the first and last of a span, or an empty string."""
     pairs = pairwise(within)
     return next((str(before + interval) for before, after in pairs if after - before > interval), "")

@@ -1,4 +1,4 @@
-"""Logs from disk or a pipe, line by line however long they are: plain, or compressed by gzip, bzip2, xz or zstd."""
+"""Stream the lines of logs from files or pipes: plain, or compressed with gzip, bzip2, xz or zstd."""
 
 from __future__ import annotations
 
@@ -19,20 +19,19 @@ from tuner.core.text import shown
 STDIN: Final = "-"
 
 _LONGEST_LINE: Final = 1 << 20
-"""Bytes; a longer line is read in pieces, so that a file without line breaks does not fill the memory."""
+"""Bytes; longer lines are read in pieces, so that a file without line breaks does not exhaust memory."""
 _LOOKED_AT: Final = 1 << 16
 _MOST_CONTROLS: Final = 0.02
-"""A text holds fewer control characters than this share; of random bytes, ten in a hundred are such."""
+"""Maximum share of control characters in a text; of random bytes, one in ten is a control character."""
 _NO_CONTROLS: Final = bytes({*range(0x20, 0x7F), *range(0x80, 0x100), *b"\t\n\v\f\r\b\a\x1b\0"})
-"""Bytes that logs do hold: NUL stands where a writer and a truncation met, and in UTF-16."""
+"""Bytes that occur in logs, including NUL, which follows a truncation during writing and occurs in UTF-16."""
 _BROKEN: Final = (EOFError, zlib.error, lzma.LZMAError, gzip.BadGzipFile)
 
 
 def log_lines(name: str) -> Iterator[str]:
-    """The lines of a log file, of standard input where the name is `-`.
+    """Yield the lines of a log file, or of standard input if the name is `-`.
 
-    What is compressed is told by its first bytes. A compressed file that ends in the middle gives what it holds, with
-    a warning.
+    The first bytes determine the compression. A truncated compressed file yields its readable part, with a warning.
     """
     where = "standard input" if name == STDIN else name
     try:
@@ -79,7 +78,7 @@ def _decompressed(file: IO[bytes], where: str) -> IO[bytes]:
 
 
 def _pieces(text: IO[bytes], where: str) -> Iterator[bytes]:
-    """Lines, and of a line that is too long its parts; of a broken file what comes before the break."""
+    """Yield lines, with overlong ones in pieces; stop with a warning where compressed data is corrupt."""
     read = False
     try:
         while piece := text.readline(_LONGEST_LINE):
@@ -94,7 +93,7 @@ def _pieces(text: IO[bytes], where: str) -> Iterator[bytes]:
 
 
 def _first(pieces: Iterable[bytes], size: int) -> Iterator[bytes]:
-    """Pieces until they are `size` bytes together."""
+    """Yield pieces until their total is at least `size` bytes."""
     so_far = 0
     for piece in pieces:
         yield piece

@@ -1,4 +1,4 @@
-"""What a log's own arguments describe: a model, how it is trained, and a topology."""
+"""Read the workload and topology from the arguments that a log prints."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from tuner.core.text import listed
 
 _FLASH: Final = ("use_flash_attn", "use_flash_attn_v2", "use_flash_attn_triton")
 _SHARDING: Final = {"no_shard": 0, "optim": 1, "optim_grads": 2, "optim_grads_params": 3}
-"""Megatron-LM's words for the ZeRO stages, `data_parallel_sharding_strategy`."""
+"""ZeRO stages by the values of Megatron-LM's `data_parallel_sharding_strategy`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoggedWorkload:
-    """What the arguments name, and in words why it is less than a measurement needs."""
+    """The workload and topology that the arguments describe, and what a measurement lacks, if anything."""
 
     workload: Workload | None = None
     topology: Topology | None = None
@@ -26,7 +26,7 @@ class LoggedWorkload:
 
 
 class _Arguments:
-    """The printed values, read as what they are; `None`, which Megatron prints for what is not set, is nothing."""
+    """Typed access to printed values; `None`, which Megatron prints for unset arguments, counts as missing."""
 
     def __init__(self, printed: Mapping[str, str]) -> None:
         self._printed = printed
@@ -46,7 +46,7 @@ class _Arguments:
 
 
 def described(printed: Mapping[str, str], gpus_per_node: int) -> LoggedWorkload:
-    """The workload and topology of a log that printed its arguments, as far as they go; it never raises."""
+    """Return as much of the workload and topology as the printed arguments describe; never raise."""
     arguments = _Arguments(printed)
     try:
         return LoggedWorkload(
@@ -69,7 +69,7 @@ def _lacks(arguments: _Arguments) -> str:
         "a micro batch": ("micro_batch_size", "train_micro_batch_size_per_gpu"),
         "a number of GPUs": ("world_size", "data_parallel_size"),
     }
-    missing = [what for what, names in needs.items() if not arguments.number(*names)]
+    missing = [need for need, names in needs.items() if not arguments.number(*names)]
     return f"its arguments do not name {listed(missing, last='or')}" if missing else ""
 
 
@@ -89,7 +89,7 @@ def _workload(arguments: _Arguments) -> Workload | None:
         ffn=arguments.number("ffn_hidden_size"),
         gated_mlp=arguments.on("swiglu") or bool(arguments.word("glu_activation")),
         vocab=arguments.number("padded_vocab_size"),
-        vocab_multiple=0,  # it is padded already
+        vocab_multiple=0,  # already padded
         seq=arguments.number("seq_length"),
         tied_embeddings=not arguments.on("untie_embeddings_and_output_weights"),
     )

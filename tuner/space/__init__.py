@@ -1,1 +1,1 @@
-"""space."""
+"""The search space: axes, rules, legal topologies, and remedies for illegal ones."""

@@ -1,4 +1,4 @@
-"""The dimensions of the search and the values that each may take."""
+"""The dimensions of the search and their values."""
 
 from __future__ import annotations
 
@@ -15,25 +15,25 @@ from tuner.core.validation import largest
 Axes = Mapping[str, tuple[Any, ...]]
 
 BLOOM_HEADS: Final = (16, 32, 64, 112, 128, 256)
-"""The numbers of heads that the BLOOM report's author tried on the 48-node study."""
+"""Numbers of heads tried in the 48-node study of the BLOOM report."""
 
 SETTABLE: Final = (*AXES, "dp")
-"""What `--set` takes: the axes, and `dp`, which follows from them and can be held to values."""
+"""Names that `--set` accepts: the axes, and `dp`, which is derived from them and can be restricted to values."""
 
 SIMILAR: Final = "similar"
-"""`--set shape=similar`: all shapes of about the model's size."""
+"""Value of `--set shape=similar`: all shapes with about as many parameters as the model."""
 
 _MOST_VALUES: Final = 100_000
 _ALIKE: Final = (0.97, 1.03)
-"""How far a shape's parameters may be from the model's to count as the same size: the BLOOM report compares 177B to
-182B."""
+"""Range of parameters, relative to the model, within which a shape counts as similar. The BLOOM report compares 177B
+with 182B."""
 
 
 def default_axes(workload: Workload, cluster: Cluster, *, heads: Iterable[int] = ()) -> dict[str, tuple[Any, ...]]:
-    """Every axis with its default values; `heads` is fixed to the model's own unless values are given.
+    """Return every axis with its default values; `heads` is the model's own unless values are given.
 
-    Pipeline degrees are all that divide the layers, or the layers with embedding and head. The others go as far as
-    people do: tp to 32 or a node, cp and vpp to 8, the micro batch to 32. Whoever wants more widens an axis.
+    Pipeline degrees are all divisors of the layers, or of the layers with embedding and head. The other limits are
+    common practice: tp up to 32 or a node, cp and vpp up to 8, micro batch up to 32. `--set` can exceed them.
     """
     model = workload.model
     values = {
@@ -55,7 +55,7 @@ def default_axes(workload: Workload, cluster: Cluster, *, heads: Iterable[int] =
 
 
 def with_shapes(axes: Axes, shapes: Iterable[Shape], cluster: Cluster) -> dict[str, tuple[Any, ...]]:
-    """The axes opened to other shapes: the pipeline's degrees are those of any of them."""
+    """Return the axes with other shapes, and with the pipeline degrees of all of these shapes."""
     shapes = tuple(shapes)
     layers = [depth for shape in shapes for depth in (shape.layers, shape.layers + 2)]
     opened = {"shape": shapes, "pp": _divisors(*layers, at_most=cluster.gpus), "vpp": _divisors(*layers, at_most=8)}
@@ -63,7 +63,7 @@ def with_shapes(axes: Axes, shapes: Iterable[Shape], cluster: Cluster) -> dict[s
 
 
 def similar_shapes(model: Model) -> tuple[Shape, ...]:
-    """Widths and depths that make about as many parameters as the model has, its own among them."""
+    """Return the shapes with about as many parameters as the model, including its own."""
     step = 512 if model.hidden >= 8192 else 128
     widths = range(-(-int(model.hidden * 0.75) // step) * step, int(model.hidden * 1.25) + 1, step)
     alike = [model.shape]
@@ -77,7 +77,7 @@ def similar_shapes(model: Model) -> tuple[Shape, ...]:
 
 
 def parse_setting(text: str) -> tuple[str, tuple[Any, ...]]:
-    """`micro_batch=1,2,4`, `nodes=40-48`, `recompute=full`, `shape=14336x72,13824x78` as an axis and its values."""
+    """Parse `micro_batch=1,2,4`, `nodes=40-48`, `recompute=full` or `shape=14336x72,13824x78`: axis and values."""
     axis, equals, values = text.partition("=")
     axis = axis.strip().replace("-", "_")
     if axis not in SETTABLE:
@@ -101,15 +101,15 @@ def _tensor_degrees(cluster: Cluster) -> list[int]:
 
 
 def _divisors(*numbers: int, at_most: int | None = None) -> list[int]:
-    """All divisors of any of the numbers, ascending."""
-    found = {
+    """Return all divisors of any of the numbers, ascending."""
+    divisors = {
         divisor
         for number in numbers
         for small in range(1, int(number**0.5) + 1)
         if number % small == 0
         for divisor in (small, number // small)
     }
-    return sorted(divisor for divisor in found if at_most is None or divisor <= at_most)
+    return sorted(divisor for divisor in divisors if at_most is None or divisor <= at_most)
 
 
 def _whole_numbers(word: str) -> list[int]:
@@ -162,7 +162,7 @@ _EXAMPLE: Final = {
 
 
 def axes_document(axes: Axes) -> dict[str, list[Any]]:
-    """The values of each axis, for JSON."""
+    """Return the values of each axis as a JSON document."""
     return {
         axis: [str(value) if isinstance(value, Shape) else value for value in values] for axis, values in axes.items()
     }

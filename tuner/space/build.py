@@ -1,4 +1,4 @@
-"""What a user asks for, completed by what is usual."""
+"""Build a space from the user's arguments and defaults."""
 
 from __future__ import annotations
 
@@ -38,29 +38,29 @@ def space_for(
     ramp: str | None = None,
     exact_nodes: bool = False,
 ) -> Space:
-    """The space that the arguments describe; they are those of the command line.
+    """Return the space that the arguments, which mirror those of the command line, describe.
 
-    With none given it is the 48-node study of the BLOOM report, in which heads are searched: nobody has fixed that
-    model. A model that is named keeps its heads unless `settings` opens them.
+    Without arguments it is the 48-node study of the BLOOM report, which also searches the number of heads. A specified
+    model keeps its heads unless `settings` lists other values.
     """
     machines = _cluster(cluster, nodes=nodes, gpus_per_node=gpus_per_node, gpu=gpu)
     described = _model(model, seq)
-    usual = _usual(model, described, machines.gpu, precision)
+    defaults = _usual(model, described, machines.gpu, precision)
     workload = Workload(
         model=described,
         global_batch=DEFAULT_GLOBAL_BATCH if global_batch is None else global_batch,
-        precision=precision or usual["precision"],
-        attention=attention or usual["attention"],
+        precision=precision or defaults["precision"],
+        attention=attention or defaults["attention"],
         tokens=tokens or 0.0,
         ramp=None if ramp is None else parse_ramp(ramp),
     )
     _check_support(machines.gpu, workload)
     axes = default_axes(workload, machines, heads=() if model is not None else BLOOM_HEADS)
-    given = dict(_settings(settings))
-    if "shape" in given:
-        given["shape"] = _shapes(given["shape"], workload.model)
-        axes = with_shapes(axes, given["shape"], machines)
-    if exact_nodes and "nodes" in given:
+    pinned = dict(_settings(settings))
+    if "shape" in pinned:
+        pinned["shape"] = _shapes(pinned["shape"], workload.model)
+        axes = with_shapes(axes, pinned["shape"], machines)
+    if exact_nodes and "nodes" in pinned:
         raise InputError("--exact-nodes uses all nodes and --set nodes names others; give one of the two.")
     if exact_nodes:
         axes["nodes"] = (machines.nodes,)
@@ -68,14 +68,14 @@ def space_for(
         workload=workload,
         cluster=machines,
         rules=RuleSet(allowed=frozenset(allow)),
-        axes={**axes, **{axis: values for axis, values in given.items() if axis != "dp"}},
-        dp=given.get("dp", ()),
+        axes={**axes, **{axis: values for axis, values in pinned.items() if axis != "dp"}},
+        dp=pinned.get("dp", ()),
         unpinned=axes,
     )
 
 
 def parse_ramp(text: str) -> Ramp:
-    """`32,32` as a ramp-up."""
+    """Parse `START,INCREMENT`, such as `32,32`, as a ramp-up."""
     if not (match := re.fullmatch(r"\s*([0-9]{1,9})\s*,\s*([0-9]{1,9})\s*", text)):
         raise InputError(f"--ramp {text!r} is not START,INCREMENT; write for example --ramp 192,16.")
     return Ramp(start=int(match[1]), increment=int(match[2]))
@@ -90,21 +90,21 @@ def _settings(settings: Iterable[str]) -> list[tuple[str, tuple[Any, ...]]]:
     return parsed
 
 
-def _shapes(given: Iterable[Shape | str], model: Model) -> tuple[Shape, ...]:
-    """The shapes asked for, `similar` spelt out."""
-    spelt = [similar_shapes(model) if isinstance(each, str) else (each,) for each in given]
-    return tuple(dict.fromkeys(shape for shapes in spelt for shape in shapes))
+def _shapes(values: Iterable[Shape | str], model: Model) -> tuple[Shape, ...]:
+    """Return the requested shapes, with `similar` expanded."""
+    expanded = [similar_shapes(model) if isinstance(value, str) else (value,) for value in values]
+    return tuple(dict.fromkeys(shape for shapes in expanded for shape in shapes))
 
 
 def _cluster(
-    given: str | Cluster | None, *, nodes: int | None, gpus_per_node: int | None, gpu: str | Gpu | None
+    source: str | Cluster | None, *, nodes: int | None, gpus_per_node: int | None, gpu: str | Gpu | None
 ) -> Cluster:
-    """The cluster, with other nodes or GPUs where they are given; a network that is the cluster's own stays."""
-    known = given if isinstance(given, Cluster) else catalog.cluster(DEFAULT_CLUSTER if given is None else given)
+    """Return the cluster with any overrides of nodes and GPUs; a network specific to the cluster is kept."""
+    known = source if isinstance(source, Cluster) else catalog.cluster(DEFAULT_CLUSTER if source is None else source)
     card = known.gpu if gpu is None else gpu if isinstance(gpu, Gpu) else catalog.gpu(gpu)
     own_network = known.inter_node.bandwidth != known.gpu.inter_node_bandwidth * known.gpus_per_node
     own_fabric = known.intra_node.bandwidth != known.gpu.intra_node_bandwidth
-    stays = gpu is None or given is not None
+    stays = gpu is None or source is not None
     return catalog.make_cluster(
         name=known.name if stays else card.name,
         nodes=known.nodes if nodes is None else nodes,
@@ -115,30 +115,30 @@ def _cluster(
     )
 
 
-def _model(given: str | Model | None, seq: int | None) -> Model:
-    model = given if isinstance(given, Model) else catalog.model(DEFAULT_MODEL if given is None else given)
+def _model(source: str | Model | None, seq: int | None) -> Model:
+    model = source if isinstance(source, Model) else catalog.model(DEFAULT_MODEL if source is None else source)
     if seq is None:
         return model
     return replace(model, seq=seq, max_positions=0 if model.max_positions == model.seq else model.max_positions)
 
 
 def _usual(named: str | Model | None, model: Model, gpu: Gpu, precision: Precision | None) -> dict[str, Any]:
-    """How a model is trained when nothing is said: as its preset was, else by the best that the GPU runs."""
-    usual: dict[str, Any] = {"precision": "bf16" if "bf16" in gpu.peak_flops else "fp16", "attention": gpu.attention}
+    """Return the default precision and attention kernel: the preset's, or else the best that the GPU supports."""
+    defaults: dict[str, Any] = {"precision": "bf16" if "bf16" in gpu.peak_flops else "fp16", "attention": gpu.attention}
     if not isinstance(named, Model):
-        usual.update(catalog.trained_with(DEFAULT_MODEL if named is None else named))
-    if usual["precision"] == "bf16" and "bf16" not in gpu.peak_flops:
-        usual["precision"] = "fp16"
+        defaults.update(catalog.trained_with(DEFAULT_MODEL if named is None else named))
+    if defaults["precision"] == "bf16" and "bf16" not in gpu.peak_flops:
+        defaults["precision"] = "fp16"
     if precision == "fp32":
-        usual["attention"] = "eager"
-    elif usual["attention"] == "fused" and (precision == "fp8" or model.seq > LONGEST_FUSED or model.seq % 4):
-        usual["attention"] = "eager" if gpu.attention == "fused" else gpu.attention
-    return usual
+        defaults["attention"] = "eager"
+    elif defaults["attention"] == "fused" and (precision == "fp8" or model.seq > LONGEST_FUSED or model.seq % 4):
+        defaults["attention"] = "eager" if gpu.attention == "fused" else gpu.attention
+    return defaults
 
 
 def _check_support(gpu: Gpu, workload: Workload) -> None:
     if workload.precision not in gpu.peak_flops:
-        has = [kind for kind in gpu.peak_flops if kind in get_args(Precision)]
-        raise InputError(f"{gpu.name} has no {workload.precision}; it has {listed(has)}.")
+        supported = [precision for precision in gpu.peak_flops if precision in get_args(Precision)]
+        raise InputError(f"{gpu.name} has no {workload.precision}; it has {listed(supported)}.")
     if workload.attention not in gpu.kernels:
         raise InputError(f"{gpu.name} does not run {workload.attention} attention; it runs {either(gpu.kernels)}.")

@@ -1,4 +1,4 @@
-"""The legal topologies closest to one that was asked for."""
+"""Find the legal topologies closest to a given one."""
 
 from __future__ import annotations
 
@@ -24,42 +24,42 @@ _DOUBLINGS: Final = {
     "layers": 8.0,
     "global_batch": 8.0,
 }
-"""What doubling or halving an axis counts for. What changes the trained model or its batch counts for most."""
+"""Cost of doubling or halving an axis; changes of the trained model or its batch cost most."""
 
 _STEPS: Final = {"zero": 0.5, "recompute": 0.5, "sequence_parallel": 0.5}
-"""What one step along an axis of choices counts for."""
+"""Cost of one step along an axis of choices."""
 
 
 _OFF_THE_WAY: Final = 8.0
-"""How much dearer a step is on an axis that is not one of those to move along, where all of these count for 1."""
+"""Cost multiplier of axes that are not preferred; each step on a preferred axis costs 1."""
 
 
 def nearest(space: Space, topology: Topology, *, most: int = 3, along: Collection[str] = ()) -> list[Topology]:
-    """Up to `most` legal topologies, the closest first; ties go to the one that the grid numbers first.
+    """Return up to `most` legal topologies, closest first; ties are in grid order.
 
-    Steps on the axes in `along`, where some are named, are preferred to others.
+    Steps on the axes in `along`, if any, are preferred to others.
     """
-    asked = Columns.of([topology], space.workload, space.cluster)
+    target = Columns.of([topology], space.workload, space.cluster)
     best_points: IntArray = np.empty(0, dtype=np.int64)
     best: FloatArray = np.empty(0)
     for points in space.blocks():
         best_points = np.concatenate([best_points, points])
-        best = np.concatenate([best, distance(space.columns(points), asked, along=along)])
+        best = np.concatenate([best, distance(space.columns(points), target, along=along)])
         keep = np.lexsort((best_points, best))[:most]
         best_points, best = best_points[keep], best[keep]
     return space.topologies(best_points)
 
 
 def distance(columns: Columns, asked: Columns, *, along: Collection[str] = ()) -> FloatArray:
-    """How far each row is from the one row of `asked`."""
+    """Return the distance of each row from the only row of `asked`."""
     total = np.zeros(columns.nodes.shape)
     for name, weight in {**_DOUBLINGS, **_STEPS}.items():
-        here, there = (side.arrays[name].astype(np.float64) for side in (columns, asked))
-        steps = np.log2(here / there) if name in _DOUBLINGS else here - there
+        values, target = (side.arrays[name].astype(np.float64) for side in (columns, asked))
+        steps = np.log2(values / target) if name in _DOUBLINGS else values - target
         total += np.abs(steps) * (_led(name, weight, along) if along else weight)
     return total
 
 
 def _led(name: str, weight: float, along: Collection[str]) -> float:
-    """A step's weight where some axes are to be moved along; dp follows, and comes along with any of them."""
+    """Return the cost of a step when some axes are preferred; dp, being derived, is not penalized."""
     return 1.0 if name in along else weight * (1.0 if name == "dp" else _OFF_THE_WAY)

@@ -1,4 +1,4 @@
-"""The values of single axes with which a broken rule would hold."""
+"""Find values of single axes that satisfy a broken rule."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from tuner.space.rules import BY_NAME, Rule
 from tuner.space.space import Space
 
 _GIVEN: Final = ("tp", "pp", "cp", "vpp", "zero", "heads", "micro_batch")
-"""The axes that a remedy repeats where the rule reads them too."""
+"""Axes whose values a remedy repeats if the rule reads them."""
 _ALWAYS_GIVEN: Final = ("tp", "pp", "micro_batch")
-"""Axes that a remedy repeats even at 1."""
+"""Axes that a remedy repeats even if their value is 1."""
 _SPLIT: Final = ("tp", "pp", "cp")
 _WAYS: Final = 2
 _VALUES: Final = 12
@@ -30,13 +30,13 @@ _WORDS: Final[Mapping[str, tuple[str, ...]]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Remedy:
-    """One axis, and the values of it for which a rule holds while all else stays; `dp` follows."""
+    """Values of one axis that satisfy a rule while the other axes stay the same; `dp` is derived."""
 
     axis: str
     values: tuple[int, ...]
-    """Those closest to what was asked, ascending."""
+    """The closest to the original value, ascending."""
     given: Mapping[str, int]
-    """What else the rule looks at, as it stays."""
+    """Unchanged values of the other axes that the rule reads."""
 
     def __str__(self) -> str:
         given = " and ".join(f"{name}={value}" for name, value in self.given.items())
@@ -45,9 +45,9 @@ class Remedy:
 
 
 def remedies(space: Space, columns: Columns, rule: Rule) -> tuple[Remedy, ...]:
-    """Up to two single axes by which the one row of `columns` could keep the rule, the likeliest first.
+    """Return up to two single-axis remedies by which the only row of `columns` satisfies the rule, likeliest first.
 
-    Values that would break another rule in force, which holds as it is, are named only where there are no others.
+    Values that break another rule which the row satisfies are returned only if there are no others.
     """
     others = [other for other in space.rules.in_force(space.workload) if not other.broken_rows(columns).item()]
     for kept in ([rule, *others], [rule, BY_NAME["fill-nodes"]], [rule]):
@@ -58,24 +58,24 @@ def remedies(space: Space, columns: Columns, rule: Rule) -> tuple[Remedy, ...]:
 
 
 def _along(space: Space, columns: Columns, axis: str, rule: Rule, kept: list[Rule]) -> Remedy | None:
-    """The values of one axis for which all of `kept` hold: on the nodes as they are, else with dp as it is."""
-    asked = int(columns.arrays[axis][0])
-    candidates = np.array([value for value in _candidates(space, columns, axis) if value != asked], dtype=np.int64)
+    """Return the values of one axis that satisfy all rules in `kept`, on the same nodes or else with the same dp."""
+    current = int(columns.arrays[axis][0])
+    candidates = np.array([value for value in _candidates(space, columns, axis) if value != current], dtype=np.int64)
     for hold_dp in (False, True) if axis in _SPLIT else (False,):
         rows = varied(columns, axis, candidates, hold_dp=hold_dp)
-        held = candidates[~np.any([each.broken_rows(rows) for each in kept], axis=0)]
-        around = held[np.argsort(np.abs(held - asked), kind="stable")[:_VALUES]]
+        legal = candidates[~np.any([other.broken_rows(rows) for other in kept], axis=0)]
+        around = legal[np.argsort(np.abs(legal - current), kind="stable")[:_VALUES]]
         if len(around):
-            given = {**_given(columns, rule, axis), **({"dp": int(columns.dp[0])} if hold_dp else {})}
-            return Remedy(axis=axis, values=tuple(sorted(int(value) for value in around)), given=given)
+            unchanged = {**_given(columns, rule, axis), **({"dp": int(columns.dp[0])} if hold_dp else {})}
+            return Remedy(axis=axis, values=tuple(sorted(int(value) for value in around)), given=unchanged)
     return None
 
 
 def varied(columns: Columns, axis: str, values: IntArray, *, hold_dp: bool = False) -> Columns:
-    """One row for each value of the axis, all else as in the one row.
+    """Return one row per value of the axis; the other axes are those of the only row.
 
-    Where the split of the GPUs changes, dp follows on the same nodes, or with `hold_dp` the nodes follow; a rest is
-    left for fill-nodes to refuse. The partition follows the stages, as it does in a key.
+    If the split of the GPUs changes, dp is derived on the same nodes, or with `hold_dp` the nodes are derived;
+    `fill-nodes` rejects any remainder. The partition is derived from the stages, as in a key.
     """
     arrays: dict[str, IntArray] = {name: np.full(len(values), array[0]) for name, array in columns.arrays.items()}
     arrays[axis] = values
@@ -93,19 +93,19 @@ def varied(columns: Columns, axis: str, values: IntArray, *, hold_dp: bool = Fal
 
 
 def spelt(axis: str, value: int) -> int | str:
-    """A column's number as people write it: `on` for sequence parallelism, `full` for recompute."""
+    """Return a column's number as a user writes it: `on` for sequence parallelism, `full` for recompute."""
     return _WORDS[axis][value] if axis in _WORDS else value
 
 
 def _candidates(space: Space, columns: Columns, axis: str) -> Iterable[int]:
-    """Return the values of an axis to try."""
-    at = {name: int(array[0]) for name, array in columns.arrays.items()}
+    """Return the values to try on an axis."""
+    current = {name: int(array[0]) for name, array in columns.arrays.items()}
     if axis == "heads":
-        return (heads for heads in range(1, 1025) if at["hidden"] % heads == 0)
+        return (heads for heads in range(1, 1025) if current["hidden"] % heads == 0)
     most_gpus = min(space.cluster.gpus, 1024)
     around = {"hidden": 512, "layers": 8, "global_batch": 4096}
     if axis in around:
-        return range(max(1, at[axis] - around[axis]), at[axis] + around[axis] + 1)
+        return range(max(1, current[axis] - around[axis]), current[axis] + around[axis] + 1)
     ranges = {
         "dp": range(1, most_gpus + 1),
         "nodes": range(1, space.cluster.nodes + 1),
@@ -122,5 +122,5 @@ def _candidates(space: Space, columns: Columns, axis: str) -> Iterable[int]:
 
 
 def _given(columns: Columns, rule: Rule, axis: str) -> dict[str, int]:
-    at = {name: int(columns.arrays[name][0]) for name in _GIVEN if name in rule.reads and name != axis}
-    return {name: value for name, value in at.items() if value > 1 or name in _ALWAYS_GIVEN}
+    values = {name: int(columns.arrays[name][0]) for name in _GIVEN if name in rule.reads and name != axis}
+    return {name: value for name, value in values.items() if value > 1 or name in _ALWAYS_GIVEN}

@@ -1,8 +1,8 @@
-"""The legal space: every topology of a grid that breaks no rule.
+"""The space of legal topologies: all points of a grid that break no rule.
 
-A grid point is a number, the mixed-radix digits of which are its places on the axes, so that ten million topologies
-are ten million integers. The grid is walked axis by axis: a rule is asked as soon as the axes that it reads are
-known, and what it refuses is never multiplied by the axes that follow.
+A grid point is an integer whose mixed-radix digits are its indices on the axes, so that ten million topologies are ten
+million integers. The grid is enumerated axis by axis: each rule is applied as soon as the axes that it reads are known,
+so that rejected points are never expanded along the remaining axes.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from tuner.space.axes import Axes, axes_document
 from tuner.space.rules import FIRST_POLICIES, POLICIES, Rule, RuleSet
 
 BLOCK: Final = 1 << 18
-"""Rows that are held at once: what bounds memory."""
+"""Maximum number of rows in memory at once."""
 
 _LARGEST_GRID: Final = 1 << 62
 _GPUS_KNOWN: Final = frozenset({"nodes", "tp", "pp", "cp"})
@@ -32,7 +32,7 @@ _GPUS_KNOWN: Final = frozenset({"nodes", "tp", "pp", "cp"})
 
 @dataclass(kw_only=True)
 class Tally:
-    """What became of the grid's points; a point is counted at the first rule that it breaks."""
+    """Counts of legal and removed grid points; a point counts for the first rule that it breaks."""
 
     grid: int = 0
     legal: int = 0
@@ -41,16 +41,16 @@ class Tally:
 
 @dataclass(frozen=True, kw_only=True)
 class Space:
-    """The topologies of a workload on a cluster, under rules."""
+    """The topologies of a workload on a cluster that satisfy a rule set."""
 
     workload: Workload
     cluster: Cluster
     rules: RuleSet
     axes: Axes
     dp: tuple[int, ...] = ()
-    """The data-parallel degrees asked for; empty: any."""
+    """Allowed data-parallel degrees; empty: any."""
     unpinned: Axes = field(default_factory=dict)
-    """The axes as they are when nobody asks for anything else; empty: as they are."""
+    """The axes without the user's pins; empty: `axes`."""
 
     def __post_init__(self) -> None:
         for axis in AXES:
@@ -65,11 +65,11 @@ class Space:
 
     @property
     def size(self) -> int:
-        """Points of the grid, legal or not."""
+        """Number of grid points, legal or not."""
         return prod(len(self.axes[axis]) for axis in AXES)
 
     def blocks(self, tally: Tally | None = None) -> Iterator[IntArray]:
-        """The legal points, ascending, in arrays of bounded size; `tally` is set anew and filled as they are drawn."""
+        """Yield the legal points, ascending, in arrays of bounded size; reset `tally` and update it on the way."""
         tally = tally if tally is not None else Tally()
         tally.grid, tally.legal = self.size, 0
         tally.removed = dict.fromkeys((rule.name for rule in self.in_force), 0)
@@ -78,48 +78,48 @@ class Space:
             yield points
 
     def columns(self, points: IntArray) -> Columns:
-        """The topologies of these points."""
+        """Return the columns of grid points."""
         return Columns(self.workload, self.cluster, _Digits(self, points, len(AXES)))
 
     def topologies(self, points: IntArray) -> list[Topology]:
-        """The topologies of these points, as values."""
+        """Return the topologies of grid points."""
         columns = self.columns(points)
         return [columns.topology(row) for row in range(len(points))]
 
     @property
     def key_context(self) -> dict[str, Any]:
-        """What a key leaves to the space that it is read in."""
+        """The arguments of `parse_key` that depend on the space."""
         only_dp = self.dp[0] if len(self.dp) == 1 else None
         nodes = min(max(self.axes["nodes"]), self.cluster.nodes)
         return {"workload": self.workload, "cluster": self.cluster, "nodes": nodes, "dp": only_dp}
 
     def empty(self) -> bool:
-        """Whether no point is legal."""
+        """Return whether no point is legal."""
         return next(self.blocks(), None) is None
 
     def count(self) -> int:
-        """How many points are legal."""
+        """Return the number of legal points."""
         return sum(len(points) for points in self.blocks())
 
     def where(self, **axes: tuple[Any, ...]) -> Space:
-        """The same space with other values on some axes."""
+        """Return the space with other values on some axes."""
         return replace(self, axes={**self.axes, **axes})
 
     @cached_property
     def in_force(self) -> tuple[Rule, ...]:
-        """The rules that reject here, in the order in which they are asked."""
-        return tuple(rule for rules in self._asked for rule in rules)
+        """The rules that apply to this space, in the order of evaluation."""
+        return tuple(rule for rules in self._rules_at for rule in rules)
 
     @cached_property
-    def _asked(self) -> list[list[Rule]]:
-        """For each axis, the rules that can be judged once it is known and could not be before."""
+    def _rules_at(self) -> list[list[Rule]]:
+        """For each axis, the rules that can be evaluated once that axis is known, and not before."""
         waiting = [*self.rules.in_force(self.workload), *([_only_dp(self.dp)] if self.dp else [])]
-        asked = []
+        by_axis = []
         for depth in range(len(AXES)):
             known = _known(depth + 1)
-            asked.append([rule for rule in waiting if known.issuperset(rule.reads)])
+            by_axis.append([rule for rule in waiting if known.issuperset(rule.reads)])
             waiting = [rule for rule in waiting if not known.issuperset(rule.reads)]
-        return asked
+        return by_axis
 
     def _grow(self, points: IntArray, depth: int, tally: Tally) -> Iterator[IntArray]:
         if depth == len(AXES):
@@ -129,26 +129,26 @@ class Space:
         for start in range(0, len(points), max(1, BLOCK // values)):
             chunk = points[start : start + max(1, BLOCK // values)]
             grown = (chunk[:, np.newaxis] * values + np.arange(values)).ravel()
-            legal = self._judged(grown, depth, tally)
+            legal = self._legal_points(grown, depth, tally)
             if len(legal):
                 yield from self._grow(legal, depth + 1, tally)
 
-    def _judged(self, points: IntArray, depth: int, tally: Tally) -> IntArray:
-        """The points that break none of the rules asked at this depth."""
-        if not self._asked[depth]:
+    def _legal_points(self, points: IntArray, depth: int, tally: Tally) -> IntArray:
+        """Return the points that satisfy the rules evaluated at this depth."""
+        if not self._rules_at[depth]:
             return points
         columns = Columns(self.workload, self.cluster, _Digits(self, points, depth + 1))
-        points_each = prod(len(self.axes[axis]) for axis in AXES[depth + 1 :])
+        points_per_row = prod(len(self.axes[axis]) for axis in AXES[depth + 1 :])
         legal: BoolArray = np.ones(len(points), dtype=np.bool_)
-        for rule in self._asked[depth]:
+        for rule in self._rules_at[depth]:
             kept = legal & ~rule.broken_rows(columns)
-            tally.removed[rule.name] += points_each * int(legal.sum() - kept.sum())
+            tally.removed[rule.name] += points_per_row * int(legal.sum() - kept.sum())
             legal = kept
         return points[legal]
 
     @cached_property
     def numbers(self) -> dict[str, IntArray]:
-        """The values of each column along its axis, as numbers."""
+        """The values of each column along its axis, as integers."""
         numbers: dict[str, list[int]] = {axis: list(self.axes[axis]) for axis in AXES}
         numbers["recompute"] = [RECOMPUTE.index(value) for value in self.axes["recompute"]]
         numbers["partition"] = [PARTITION.index(value) for value in self.axes["partition"]]
@@ -159,17 +159,17 @@ class Space:
 
 
 class _Digits(dict[str, IntArray]):
-    """The columns of grid points of which the first `depth` axes are known, each worked out when it is first read."""
+    """Lazily computed columns of grid points whose first `depth` axes are known."""
 
     def __init__(self, space: Space, points: IntArray, depth: int) -> None:
         super().__init__()
         self._space, self._points, self._depth = space, points, depth
 
     def __missing__(self, name: str) -> IntArray:
-        self[name] = self._dp() if name == "dp" else self._space.numbers[name][self._places(_AXIS_OF.get(name, name))]
+        self[name] = self._dp() if name == "dp" else self._space.numbers[name][self._indices(_AXIS_OF.get(name, name))]
         return self[name]
 
-    def _places(self, axis: str) -> IntArray:
+    def _indices(self, axis: str) -> IntArray:
         position = AXES.index(axis)
         if position >= self._depth:
             raise KeyError(axis)
@@ -185,14 +185,14 @@ _AXIS_OF: Final = {"hidden": "shape", "layers": "shape"}
 
 
 def _known(depth: int) -> set[str]:
-    """The columns that are known once the first `depth` axes are."""
+    """Return the columns that are known once the first `depth` axes are known."""
     known = set(AXES[:depth])
     known |= {"hidden", "layers"} if "shape" in known else set()
     return known | ({"dp"} if known >= _GPUS_KNOWN else set())
 
 
 def _only_dp(values: tuple[int, ...]) -> Rule:
-    """The wish for certain data-parallel degrees, as a rule."""
+    """Return a rule that restricts the data-parallel degrees."""
     return Rule(
         name="dp-as-set",
         level="policy",
@@ -206,7 +206,7 @@ def _only_dp(values: tuple[int, ...]) -> Rule:
 
 
 def space_document(space: Space) -> dict[str, Any]:
-    """All that decides what may be proposed."""
+    """Return a JSON document of everything that determines the legal topologies."""
     return {
         "workload": workload_document(space.workload),
         "cluster": cluster_document(space.cluster),
@@ -216,7 +216,7 @@ def space_document(space: Space) -> dict[str, Any]:
 
 
 def as_stored(space: Space, document: Mapping[str, Any]) -> Space:
-    """Return the space under the policies that its stored document lists; policies that came later are off."""
+    """Return the space under the policies that its stored document lists; newer policies are disabled."""
     stored = document["rules"].get("policies", FIRST_POLICIES)
     later = frozenset(POLICIES).difference(stored, space.rules.allowed)
     return replace(space, rules=RuleSet(allowed=space.rules.allowed | later)) if later else space

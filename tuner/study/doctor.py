@@ -1,4 +1,4 @@
-"""`tuner doctor`: all that a study needs of this machine, and how fast it is."""
+"""Check this machine for everything that a study needs, and measure its speed (`tuner doctor`)."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ from tuner.study.store.trial_store import TrialStore
 
 @dataclass(frozen=True, kw_only=True)
 class Examined:
-    """What was found, and what was measured."""
+    """Results of the checks and measurements."""
 
     findings: tuple[CheckResult, ...]
     speeds: dict[str, float]
-    """FLOP/s of a product, bytes a second of a copy and of a link."""
+    """FLOP/s of a matrix product, bytes/s of a copy and of a link."""
     calibration: Calibration | None
-    """What the speeds say of the model's factors."""
+    """Site factors derived from the speeds; None without measurements."""
 
 
 def examine(runs: Path, *, storage: str | None = None, measure: bool = False) -> Examined:
-    """Look at everything; where asked, time it too."""
+    """Run all checks and, with `measure`, the benchmarks."""
     machine = this_machine()
-    found = probe(measure=measure)
+    probed = probe(measure=measure)
     findings = [
         python(),
-        *frameworks(found),
+        *frameworks(probed),
         accelerator(machine),
         slurm(),
         ports(),
@@ -42,29 +42,29 @@ def examine(runs: Path, *, storage: str | None = None, measure: bool = False) ->
         clock(),
         _storage(storage),
     ]
-    speeds = {name: float(found[name]) for name in ("product_flops", "copy_bytes", "link_bytes") if found.get(name)}
+    speeds = {name: float(probed[name]) for name in ("product_flops", "copy_bytes", "link_bytes") if probed.get(name)}
     if measure and "product_flops" not in speeds:
         raise NothingUsable(
-            f"nothing could be timed: {found.get('error') or 'torch is missing'}; pip install 'tuner[jobs]'."
+            f"nothing could be timed: {probed.get('error') or 'torch is missing'}; pip install 'tuner[jobs]'."
         )
     return Examined(
         findings=tuple(findings),
         speeds=speeds,
-        calibration=_calibration(machine, found, speeds) if measure else None,
+        calibration=_calibration(machine, probed, speeds) if measure else None,
     )
 
 
-def _calibration(machine: Machine, found: dict[str, Any], speeds: dict[str, float]) -> Calibration:
-    """Factors by which this machine departs from what the model takes it for.
+def _calibration(machine: Machine, probed: dict[str, Any], speeds: dict[str, float]) -> Calibration:
+    """Return the factors by which this machine's speed differs from the cost model's assumptions.
 
-    On GPUs that is the product alone: what a copy and a ring reach of their data sheets is part of the model's own
-    constants. A machine without GPUs has no data sheet, and all three are taken as they were timed.
+    On GPUs only the matrix product counts: the fractions of the data sheet that a copy and a ring reach are constants
+    of the model. Machines without GPUs have no data sheet, so that all three measurements count.
     """
     if machine.cards:
         card = catalog.gpu(catalog_name(machine, tuple(catalog.catalog().gpu)))
-        best = card.peak_flops[str(found["precision"])] * card.achievable
+        best = card.peak_flops[str(probed["precision"])] * card.achievable
         return Calibration(site=SiteFactors(products=speeds["product_flops"] / best))
-    ranks = int(found.get("ranks") or 1)
+    ranks = int(probed.get("ranks") or 1)
     card = host_gpu(machine, ranks)
     return Calibration(
         site=SiteFactors(
@@ -76,7 +76,7 @@ def _calibration(machine: Machine, found: dict[str, Any], speeds: dict[str, floa
 
 
 def _storage(url: str | None) -> CheckResult:
-    """A study made, read and left in a storage of its own, or the one that is named, read."""
+    """Check the storage: open the given one, or else create and read a study in a temporary SQLite file."""
     try:
         if url is not None:
             from tuner.study.store.storage import open_storage
@@ -85,12 +85,12 @@ def _storage(url: str | None) -> CheckResult:
             return CheckResult(name="storage", verdict="ok", evidence="the database answers")
         with tempfile.TemporaryDirectory() as folder:
             study = TrialStore.open(sqlite_url(Path(folder) / "study.db"), "doctor", {"launcher": "none"})
-            kept = study.settings["launcher"] == "none"
+            read_back = study.settings["launcher"] == "none"
             study.close()
     except TunerError as error:
         return CheckResult(
             name="storage", verdict="missing", evidence=str(error), remedy="see --storage of tuner optimize"
         )
     return CheckResult(
-        name="storage", verdict="ok" if kept else "missing", evidence="SQLite keeps and gives back a study"
+        name="storage", verdict="ok" if read_back else "missing", evidence="SQLite keeps and gives back a study"
     )

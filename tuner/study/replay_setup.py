@@ -1,4 +1,4 @@
-"""A measured table as a cluster: its rows are all that can be proposed, and they answer."""
+"""Set up a search over the rows of a measured table, which also provides the results."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ _OUTCOMES: Final = {"OK": Outcome.MEASURED, "OOM": Outcome.OOM, "FAIL": Outcome.
 
 
 def replayed(table: Table, group: str | None = None) -> tuple[CandidatePool, list[ReplayedRun]]:
-    """What a table offers, and how it answers.
+    """Return the candidates in a table and their measured results.
 
-    Only rows of one group are comparable: a table of several wants to be told which.
+    Only rows of one group are comparable, so that a table with several groups requires `group`.
     """
     usable = [row for row in table.rows if _answers(row)]
     if not usable:
@@ -30,10 +30,10 @@ def replayed(table: Table, group: str | None = None) -> tuple[CandidatePool, lis
         raise InputError(f"{table.name} has {len(groups)} groups; choose one with --group: {either(groups, limit=12)}.")
     if group is not None and group not in groups:
         raise InputError(f"{table.name} has no group {group!r}; it has {listed(groups, limit=12)}.")
-    own = [row for row in usable if group is None or row.group == group]
-    if not any(row.timed for row in own):
+    rows = [row for row in usable if group is None or row.group == group]
+    if not any(row.timed for row in rows):
         raise NothingUsable(f"{table.name} has no timed row{f' in group {group}' if group else ''} to search for.")
-    return _pool(own), [_answer(row) for row in own]
+    return _pool(rows), [_answer(row) for row in rows]
 
 
 def _answers(row: Row) -> bool:
@@ -41,20 +41,20 @@ def _answers(row: Row) -> bool:
 
 
 def _pool(rows: Iterable[Row]) -> CandidatePool:
-    """Each topology once, however often it was run."""
+    """Return the candidate pool, in which each topology occurs once."""
     parts = []
     for block in blocks(rows):
-        keys = [block.columns.topology(place).key for place in range(len(block.rows))]
+        keys = [block.columns.topology(index).key for index in range(len(block.rows))]
         parts.append(
             block.columns.rows(
-                np.array(sorted({key: place for place, key in reversed(list(enumerate(keys)))}.values()))
+                np.array(sorted({key: index for index, key in reversed(list(enumerate(keys)))}.values()))
             )
         )
     return CandidatePool(workload=parts[0].workload, parts=tuple(parts))
 
 
 def _answer(row: Row) -> ReplayedRun:
-    assert row.run is not None  # noqa: S101 - `replayed` has asked
+    assert row.run is not None  # noqa: S101 - `replayed` has checked it
     return ReplayedRun(
         workload=row.run.workload,
         cluster=row.run.cluster,

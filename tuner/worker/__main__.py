@@ -1,7 +1,7 @@
-"""A rank of a job: `torchrun --standalone --nproc-per-node 4 -m tuner.worker --job job.json`.
+"""Entry point of one rank: `torchrun --standalone --nproc-per-node 4 -m tuner.worker --job job.json`.
 
-Exit codes: 0 the result file is written; 1 the training failed; 2 the assignment cannot be run. Launchers lose exit
-codes, so the result file alone is the proof of success.
+Exit codes: 0 the result file is written; 1 the training failed; 2 the assignment is invalid. Launchers may lose exit
+codes, so only the result file proves success.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _MPI = {
     "LOCAL_RANK": "OMPI_COMM_WORLD_LOCAL_RANK",
     "WORLD_SIZE": "OMPI_COMM_WORLD_SIZE",
 }
-"""By what mpirun tells a rank its place."""
+"""torchrun's variables and the ones that mpirun sets instead."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -32,9 +32,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m tuner.worker", description="Train one assignment, as one rank.")
     parser.add_argument("--job", required=True, type=Path, metavar="FILE.json", help="the assignment")
     job = parser.parse_args(arguments).job
-    for name, said in _MPI.items():
-        if said in os.environ:
-            os.environ.setdefault(name, os.environ[said])
+    for name, mpi_name in _MPI.items():
+        if mpi_name in os.environ:
+            os.environ.setdefault(name, os.environ[mpi_name])
     faulthandler.enable()
     faulthandler.register(signal.SIGUSR1, all_threads=True)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
@@ -51,7 +51,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _check_ranks(assignment: Assignment) -> None:
-    """The launcher's count of ranks is the topology's."""
+    """Raise `InputError` if the launcher did not start as many ranks as the topology has."""
     topology, started = assignment.topology, os.environ.get("WORLD_SIZE", "1")
     if started != str(topology.gpus):
         raise InputError(
@@ -61,7 +61,7 @@ def _check_ranks(assignment: Assignment) -> None:
 
 
 def leave(arguments: Sequence[str] | None = None) -> NoReturn:
-    """Run one rank and end the process with its exit code, whatever happens."""
+    """Run one rank and exit the process with its exit code, whatever happens."""
     try:
         code = main(arguments)
     except Exception:
@@ -69,7 +69,7 @@ def leave(arguments: Sequence[str] | None = None) -> NoReturn:
         code = 1
     sys.stdout.flush()
     sys.stderr.flush()
-    # Leaving by the interpreter takes seconds while torch tears itself down, or for ever where a peer is gone.
+    # A regular exit takes seconds of torch's cleanup, and hangs if another rank is gone.
     os._exit(code)
 
 

@@ -1,4 +1,4 @@
-"""One transformer layer: attention and MLP, each behind a norm, each tensor parallel."""
+"""One transformer layer: tensor parallel attention and MLP, each after a norm."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from tuner.worker.weights import DEVIATION
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recipe:
-    """What all layers of a model have in common."""
+    """Settings that all layers of a model share."""
 
     workload: Workload
-    """As the topology trains it."""
+    """With the heads, shape and batch of the topology."""
     recompute_attention: bool
-    """Whether the attention's core is computed again in the backward pass."""
+    """Whether the backward pass recomputes the core of the attention."""
 
     @property
     def head_size(self) -> int:
@@ -35,17 +35,17 @@ class Recipe:
 
     @property
     def deviation(self) -> float:
-        """Of the matrices that write into the residual stream, as Megatron scales them."""
+        """Standard deviation of the matrices that write to the residual stream, as in Megatron."""
         return DEVIATION / math.sqrt(2 * self.workload.model.layers)
 
 
 def recomputed(function: Callable[..., Any], *inputs: Any) -> Any:
-    """The function's value; its inner activations are computed again in the backward pass."""
+    """Return the function's value; the backward pass recomputes its intermediate activations."""
     return checkpoint(function, *inputs, use_reentrant=False, preserve_rng_state=False)
 
 
 class Block(nn.Module):
-    """A layer: the residual stream goes in and comes out."""
+    """A transformer layer, which maps the residual stream to itself."""
 
     def __init__(self, recipe: Recipe, maker: Maker) -> None:
         super().__init__()
@@ -56,13 +56,13 @@ class Block(nn.Module):
         self.mlp = Mlp(recipe, maker.part("mlp"))
 
     def forward(self, stream: Tensor) -> Tensor:
-        """One layer further."""
+        """Add the attention and the MLP to the residual stream."""
         stream = stream + self.attention(self.before_attention(stream))
         return stream + self.mlp(self.before_mlp(stream))
 
 
 class Mlp(nn.Module):
-    """Two matrices with GELU between them, or three with a SiLU gate."""
+    """An MLP of two matrices with GELU, or of three with a SiLU gate."""
 
     def __init__(self, recipe: Recipe, maker: Maker) -> None:
         super().__init__()
@@ -75,7 +75,7 @@ class Mlp(nn.Module):
         )
 
     def forward(self, inputs: Tensor) -> Tensor:
-        """The MLP's part of the residual stream."""
+        """Return the MLP's contribution to the residual stream."""
         inner = self.up(inputs)
         if self.gated:
             gate, value = inner.chunk(2, -1)
@@ -84,7 +84,7 @@ class Mlp(nn.Module):
 
 
 class Attention(nn.Module):
-    """Causal self-attention with as many key/value heads as the model has, this rank's share of them."""
+    """Causal self-attention over this rank's share of query and key/value heads."""
 
     def __init__(self, recipe: Recipe, maker: Maker) -> None:
         super().__init__()
@@ -108,7 +108,7 @@ class Attention(nn.Module):
             )
 
     def forward(self, inputs: Tensor) -> Tensor:
-        """The attention's part of the residual stream."""
+        """Return the attention's contribution to the residual stream."""
         size, model = self.recipe.head_size, self.recipe.workload.model
         heads = self.qkv(inputs).unflatten(-1, (-1, size))
         query, key, value = heads.split((self.heads, self.kv_heads, self.kv_heads), 2)
@@ -121,7 +121,7 @@ class Attention(nn.Module):
         return self.out(context)
 
     def _core(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-        """From sequence, batch, heads, size to sequence, batch, width."""
+        """Compute attention: (sequence, batch, heads, size) to (sequence, batch, width)."""
         query, key, value = (part.permute(1, 2, 0, 3) for part in (query, key, value))
         if self.recipe.workload.attention == "eager":
             context = eager_attention(query, key, value, self._slopes(query))
@@ -133,37 +133,37 @@ class Attention(nn.Module):
         return context.permute(2, 0, 1, 3).flatten(2)
 
     def _slopes(self, like: Tensor) -> Tensor | None:
-        """The slopes of this rank's heads where positions are linear biases (Press et al. 2021, arXiv 2108.12409)."""
+        """Return the slopes of this rank's heads for linear biases (Press et al. 2021, arXiv 2108.12409), or None."""
         model = self.recipe.workload.model
         if model.positions != "alibi":
             return None
-        own = torch.arange(1, model.heads + 1, device=like.device)[self.mesh.tp_rank * self.heads :][: self.heads]
-        return torch.pow(2.0, -8.0 * own / model.heads).to(like.dtype)
+        heads = torch.arange(1, model.heads + 1, device=like.device)[self.mesh.tp_rank * self.heads :][: self.heads]
+        return torch.pow(2.0, -8.0 * heads / model.heads).to(like.dtype)
 
 
 class _Apart(nn.Module):
-    """Queries and copied key/value heads as two linears, where tp exceeds the key/value heads."""
+    """Projections of queries and of replicated key/value heads, for tp greater than the number of key/value heads."""
 
     def __init__(self, recipe: Recipe, maker: Maker, queries: range) -> None:
         super().__init__()
         model, mesh, size = recipe.workload.model, maker.mesh, recipe.head_size
-        own = mesh.tp_rank // mesh.kv_copies * size
-        starts = [model.query_width + own, model.query_width + model.kv_width + own]
+        first_row = mesh.tp_rank // mesh.kv_copies * size
+        starts = [model.query_width + first_row, model.query_width + model.kv_width + first_row]
         keys = [range(start, start + size) for start in starts]
-        # Both are rows of one matrix, which is called as if they were together.
+        # Both are rows of one matrix and share its parameter name, so that the initial values do not depend on tp.
         self.query = ColumnLinear(maker, model.hidden, [queries], bias=model.qkv_bias)
         self.key_value = CopiedLinear(maker, model.hidden, keys, bias=model.qkv_bias)
 
     def forward(self, inputs: Tensor) -> Tensor:
-        """Queries, keys and values side by side."""
+        """Return queries, keys and values, concatenated."""
         return torch.cat((self.query(inputs), self.key_value(inputs)), -1)
 
 
 def eager_attention(query: Tensor, key: Tensor, value: Tensor, slopes: Tensor | None) -> Tensor:
-    """Attention operation by operation, which keeps sequence x sequence scores; batch, heads, sequence, size."""
+    """Compute attention with materialized scores; tensors are (batch, heads, sequence, size)."""
     batch, heads, length, size = query.shape
     kv_heads = key.shape[1]
-    # The queries of one key/value head lie below each other, so that no key or value is copied.
+    # Stack the queries of each key/value head, so that no key or value is copied.
     stacked = query.reshape(batch, kv_heads, -1, size)
     scores = (stacked @ key.transpose(-1, -2)).view(batch, heads, length, length) / math.sqrt(size)
     if slopes is not None:
@@ -174,7 +174,7 @@ def eager_attention(query: Tensor, key: Tensor, value: Tensor, slopes: Tensor | 
 
 
 def rotated(heads: Tensor) -> Tensor:
-    """Rotary positions over the whole head (Su et al. 2021, arXiv 2104.09864); sequence, batch, heads, size."""
+    """Apply rotary positions to whole heads (Su et al. 2021, arXiv 2104.09864): (sequence, batch, heads, size)."""
     length, size = heads.shape[0], heads.shape[-1]
     rates = 10000.0 ** (-torch.arange(0, size, 2, device=heads.device, dtype=torch.float32) / size)
     angles = torch.arange(length, device=heads.device, dtype=torch.float32)[:, None] * rates
@@ -184,5 +184,5 @@ def rotated(heads: Tensor) -> Tensor:
 
 
 def _flash(like: Tensor) -> AbstractContextManager[Any]:
-    """On an accelerator nothing but the flash kernel will do: a slower one would be another measurement."""
+    """Return a context that, on an accelerator, allows only the flash kernel: a fallback would distort measurements."""
     return nullcontext() if like.device.type == "cpu" else sdpa_kernel(SDPBackend.FLASH_ATTENTION)

@@ -1,4 +1,4 @@
-"""Synthetic tokens: what sample holds which token is a hash of the seed, so that every rank can make its own."""
+"""Synthetic tokens: each token is a hash of seed, sample and position, so that every rank can generate its own."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ Batch = tuple[Tensor, Tensor]
 
 
 def batch_of(first: int, samples: int, workload: Workload, seed: int) -> Batch:
-    """Tokens and the tokens that follow them, (samples, sequence), of the samples from number `first` on.
+    """Return tokens and next tokens, each (samples, sequence), of the samples starting at number `first`.
 
-    Low tokens are likelier than high ones, so that there is something to learn and the loss falls.
+    Low tokens are more frequent than high ones, so that the model can learn and the loss decreases.
     """
     model = workload.model
     rows, columns = torch.arange(first, first + samples), torch.arange(model.seq + 1)
@@ -28,12 +28,12 @@ def batch_of(first: int, samples: int, workload: Workload, seed: int) -> Batch:
 def microbatches(
     workload: Workload, topology: Topology, replica: int, seed: int, begins: Callable[[int, int], None]
 ) -> Iterator[Batch]:
-    """This replica's microbatches, iteration after iteration; `begins` hears of each one that is taken."""
-    in_all = workload.global_batch // (topology.micro_batch * topology.dp)
-    taken = 0
+    """Yield this replica's microbatches indefinitely; call `begins(iteration, index)` before each one."""
+    per_iteration = workload.global_batch // (topology.micro_batch * topology.dp)
+    count = 0
     while True:
-        iteration, place = divmod(taken, in_all)
-        begins(iteration + 1, place)
-        first = (taken * topology.dp + replica) * topology.micro_batch
+        iteration, index = divmod(count, per_iteration)
+        begins(iteration + 1, index)
+        first = (count * topology.dp + replica) * topology.micro_batch
         yield batch_of(first, topology.micro_batch, workload, seed)
-        taken += 1
+        count += 1

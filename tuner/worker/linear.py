@@ -1,6 +1,7 @@
-"""Modules that hold one shard of a weight: column and row parallel linears, norms, the vocabulary.
+"""Modules with sharded weights: column and row parallel linears, and norms.
 
-A parameter is created as its shard, on its device and in its type, and filled at once: no rank ever holds more.
+Each parameter is created and initialized as its shard, on its device and in its dtype, so that no rank ever allocates
+a whole matrix.
 """
 
 from __future__ import annotations
@@ -21,23 +22,23 @@ from tuner.worker.weights import DEVIATION, draw
 EPSILON = 1e-5
 
 PIECE = 2**24
-"""Frozen parameters made at a time: ZeRO 3 shares each piece out before the next."""
+"""Frozen parameters per tensor: ZeRO 3 shards each one before the next is created."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Maker:
-    """Where parameters come from: the mesh, the job's seed, and the name of what is being built."""
+    """Creates parameters for a mesh, from the job's seed and the name of the current module."""
 
     mesh: Mesh
     seed: int
     name: str = ""
 
     def part(self, name: str) -> Maker:
-        """The maker of a part, whose name is added."""
+        """Return the maker for a submodule, with its name appended."""
         return Maker(mesh=self.mesh, seed=self.seed, name=f"{self.name}.{name}" if self.name else name)
 
     def matrix(self, rows: Sequence[range], columns: range, deviation: float, *, sharded: bool) -> nn.Parameter:
-        """These rows and columns of the matrix of this name."""
+        """Return the given rows and columns of the matrix with this maker's name."""
         weight = torch.empty(
             sum(map(len, rows)), len(columns), device=self.mesh.device, dtype=self.mesh.dtype, requires_grad=False
         )
@@ -45,7 +46,7 @@ class Maker:
         return self._parameter(weight, sharded)
 
     def vector(self, size: int, value: float, *, sharded: bool) -> nn.Parameter:
-        """A bias or the weight of a norm."""
+        """Return a constant vector: a bias or the weight of a norm."""
         return self._parameter(torch.full((size,), value, device=self.mesh.device, dtype=self.mesh.dtype), sharded)
 
     def _parameter(self, tensor: Tensor, sharded: bool) -> nn.Parameter:
@@ -55,33 +56,33 @@ class Maker:
 
 
 class Beside(nn.Module):
-    """This rank's share of the frozen parameters that a model holds beside its own: they take room, no more."""
+    """This rank's share of the model's additional frozen parameters, which only occupy memory."""
 
     def __init__(self, model: Model, mesh: Mesh) -> None:
         super().__init__()
         whole, rest = divmod(-(-model.frozen_params // (mesh.tp * mesh.stages)), PIECE)
         for number, size in enumerate([PIECE] * whole + [rest] * (rest > 0)):
-            held = torch.zeros(size, device=mesh.device, dtype=mesh.dtype)
-            self.register_parameter(f"held{number}", nn.Parameter(held, requires_grad=False))
+            piece = torch.zeros(size, device=mesh.device, dtype=mesh.dtype)
+            self.register_parameter(f"held{number}", nn.Parameter(piece, requires_grad=False))
 
 
 def mark(parameter: nn.Parameter, *, counts: bool) -> None:
-    """Say whether this rank's gradient counts in the norm by which DeepSpeed clips.
+    """Set whether this rank's gradient counts in DeepSpeed's norm for gradient clipping.
 
-    DeepSpeed adds up what carries this mark, and else only what the first rank of all stages holds; a parameter that
-    the tensor parallel ranks have alike is to count once.
+    DeepSpeed counts parameters with this attribute on every rank, and others only on the first tensor parallel rank; a
+    replicated parameter must count once.
     """
     setattr(parameter, "tensor_model_parallel", counts)  # noqa: B010 - no field of a Parameter that a checker knows
 
 
 def shard_of(total: int, mesh: Mesh, *, offset: int = 0) -> range:
-    """This rank's part of a dimension, which starts at `offset`."""
+    """Return this rank's range of a dimension that starts at `offset`."""
     size = total // mesh.tp
     return range(offset + size * mesh.tp_rank, offset + size * (mesh.tp_rank + 1))
 
 
 class ColumnLinear(nn.Module):
-    """A linear of which each tensor parallel rank computes some output columns."""
+    """A linear whose output columns are sharded over the tensor parallel ranks."""
 
     def __init__(self, maker: Maker, inputs: int, outputs: Sequence[range], *, bias: bool) -> None:
         super().__init__()
@@ -91,12 +92,12 @@ class ColumnLinear(nn.Module):
         self.bias = maker.part("bias").vector(size, 0.0, sharded=True) if bias else None
 
     def forward(self, inputs: Tensor) -> Tensor:
-        """From the whole hidden dimension to this rank's columns."""
+        """Map the whole hidden dimension to this rank's columns."""
         return column_product(inputs, self.weight, self.bias, self.mesh.tp_group, self.mesh.sequence_parallel)
 
 
 class CopiedLinear(nn.Module):
-    """A column linear whose columns several ranks hold alike: key/value heads where tp exceeds their number."""
+    """A column linear whose columns are replicated on several ranks: key/value heads if tp exceeds their number."""
 
     def __init__(self, maker: Maker, inputs: int, outputs: Sequence[range], *, bias: bool) -> None:
         super().__init__()
@@ -109,7 +110,7 @@ class CopiedLinear(nn.Module):
             mark(parameter, counts=once)
 
     def forward(self, inputs: Tensor) -> Tensor:
-        """As a column linear; the copies add up their gradients."""
+        """Compute a column linear; the backward pass sums the gradients of the replicas."""
         mesh = self.mesh
         weight = copied(self.weight, mesh.kv_group)
         bias = None if self.bias is None else copied(self.bias, mesh.kv_group)
@@ -117,7 +118,7 @@ class CopiedLinear(nn.Module):
 
 
 class RowLinear(nn.Module):
-    """A linear of which each tensor parallel rank has some input columns; the ranks' products are added up."""
+    """A linear whose input columns are sharded over the tensor parallel ranks; the products are summed over ranks."""
 
     def __init__(self, maker: Maker, inputs: int, outputs: int, *, bias: bool, deviation: float) -> None:
         super().__init__()
@@ -127,7 +128,7 @@ class RowLinear(nn.Module):
         self.bias = maker.part("bias").vector(outputs, 0.0, sharded=False) if bias else None
 
     def forward(self, inputs: Tensor) -> Tensor:
-        """From this rank's columns to the whole hidden dimension, or to a share of the sequence of it."""
+        """Map this rank's columns to the whole hidden dimension, of all or a share of the sequence."""
         product = linear(inputs, self.weight)
         total = reduced_shard if self.mesh.sequence_parallel else reduced
         product = total(product, self.mesh.tp_group)
@@ -135,14 +136,14 @@ class RowLinear(nn.Module):
 
 
 class Norm(nn.Module):
-    """LayerNorm or RMSNorm, in one kernel or, where the workload says so, operation by operation."""
+    """LayerNorm or RMSNorm, as one fused kernel or as separate operations."""
 
     def __init__(self, maker: Maker, size: int, *, kind: str, fused: bool, cut: bool = False) -> None:
         super().__init__()
         self.mesh = maker.mesh
         self.size, self.fused = size, fused
         self.group: Any = maker.mesh.tp_group if cut or maker.mesh.sequence_parallel else None
-        """Who adds up the gradients: the ranks that normalise different values with the same weight."""
+        """Group that sums the gradients: ranks that normalize different values with the same weight."""
         self.weight = maker.part("weight").vector(size, 1.0, sharded=False)
         self.bias = maker.part("bias").vector(size, 0.0, sharded=False) if kind == "layernorm" else None
 
@@ -163,5 +164,5 @@ class Norm(nn.Module):
 
 
 def shared(parameter: Tensor, mesh: Mesh) -> Tensor:
-    """A parameter that all ranks have alike and, under sequence parallelism, use on different tokens."""
+    """Return a replicated parameter, whose gradients are summed if sequence parallelism splits the tokens."""
     return copied(parameter, mesh.tp_group) if mesh.sequence_parallel else parameter

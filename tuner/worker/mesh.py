@@ -1,7 +1,7 @@
-"""Who talks to whom: the process groups of a topology.
+"""The process groups of a topology.
 
-Ranks lie as in Megatron: tensor parallel neighbours are next to each other, then come the data parallel replicas, then
-the stages of the pipeline. DeepSpeed's grid of the axes pipe, data, model numbers them the same way.
+Ranks are ordered as in Megatron: tensor parallel ranks are adjacent, followed by data parallel replicas, then pipeline
+stages. DeepSpeed's grid with the axes pipe, data, model uses the same order.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ DTYPES: dict[Precision, torch.dtype] = {"fp32": torch.float32, "bf16": torch.bfl
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mesh:
-    """One rank's place in the topology, and the groups that it belongs to."""
+    """One rank's coordinates in the topology, and its process groups."""
 
     tp: int
     tp_rank: int
@@ -37,7 +37,7 @@ class Mesh:
     dp: int
     dp_rank: int
     kv_copies: int
-    """Tensor parallel ranks that hold the same key/value heads; more than one where tp exceeds the heads."""
+    """Number of tensor parallel ranks with the same key/value heads; more than one if tp exceeds their number."""
     kv_group: Any
     sequence_parallel: bool
     device: torch.device
@@ -46,19 +46,19 @@ class Mesh:
 
     @property
     def first_of_kv_copies(self) -> bool:
-        """Whether this rank speaks for its copies of the key/value heads."""
+        """Whether this rank is the first of those with the same key/value heads."""
         return self.tp_rank % self.kv_copies == 0
 
 
 def connect(timeout: float) -> None:
-    """Join the job's other ranks, with a finite time for every collective operation."""
+    """Initialize the process group, with a timeout for every collective operation."""
     accelerator = get_accelerator()
     if accelerator.device_name() != "cpu":
         accelerator.set_device(local_rank())
-    # DeepSpeed would compile its shared-memory operation on the spot: a minute and a half, or for ever behind a stale
-    # lock file. `gloo` does without.
+    # Otherwise DeepSpeed compiles its shared-memory operation, which takes a minute and a half, or hangs on a stale
+    # lock file. `gloo` does not need it.
     deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
-    # Groups that are made later, ours and DeepSpeed's, wait as long as torch does by default: half an hour.
+    # Groups created later use torch's default timeout, which is half an hour unless it is changed here.
     for name in ("default_pg_timeout", "default_pg_nccl_timeout"):
         setattr(distributed_c10d, name, timedelta(seconds=timeout))
     ds_comm.init_distributed(
@@ -70,12 +70,12 @@ def connect(timeout: float) -> None:
 
 
 def local_rank() -> int:
-    """This rank's number on its node."""
+    """Return this rank's index on its node."""
     return int(os.environ.get("LOCAL_RANK", "0"))
 
 
 def build_mesh(topology: Topology, kv_heads: int, precision: Precision) -> Mesh:
-    """The mesh of this rank; every rank has to call it."""
+    """Return the mesh of this rank. Collective: every rank must call it."""
     world = dist.get_world_size()
     if world != topology.gpus:
         raise InputError(
@@ -83,7 +83,7 @@ def build_mesh(topology: Topology, kv_heads: int, precision: Precision) -> Mesh:
             f"is not the number of ranks, which is {world}."
         )
     axes = PipeModelDataParallelTopology(num_pp=topology.pp, num_mp=topology.tp, num_dp=topology.dp)
-    at = axes.get_coord(dist.get_rank())
+    coordinates = axes.get_coord(dist.get_rank())
     copies = max(1, topology.tp // kv_heads)
     tp_group = kv_group = None
     for ranks in axes.get_axis_comm_lists("model") if topology.tp > 1 else []:
@@ -94,12 +94,12 @@ def build_mesh(topology: Topology, kv_heads: int, precision: Precision) -> Mesh:
     accelerator = get_accelerator()
     return Mesh(
         tp=topology.tp,
-        tp_rank=at.model,
+        tp_rank=coordinates.model,
         tp_group=tp_group,
-        stage=at.pipe,
+        stage=coordinates.pipe,
         stages=topology.pp,
         dp=topology.dp,
-        dp_rank=at.data,
+        dp_rank=coordinates.data,
         kv_copies=copies,
         kv_group=kv_group,
         sequence_parallel=topology.sequence_parallel,
@@ -110,11 +110,11 @@ def build_mesh(topology: Topology, kv_heads: int, precision: Precision) -> Mesh:
 
 
 def grid(mesh: Mesh) -> PipelineParallelGrid:
-    """DeepSpeed's own groups for these axes, for an engine without a pipeline; a PipelineModule makes them itself."""
+    """Return DeepSpeed's groups for an engine without a pipeline; a PipelineModule creates its own."""
     return PipelineParallelGrid(topology=mesh.axes)
 
 
 def _joined(ranks: list[int], mine: Any) -> Any:
-    """A group of these ranks, if this one is among them; else the one that it has."""
+    """Create a group of these ranks; return it if this rank is a member, else `mine`."""
     group = dist.new_group(ranks)
     return group if dist.get_rank() in ranks else mine

@@ -1,4 +1,4 @@
-"""The model as a list of layers, cut into pipeline stages or whole."""
+"""The model as a list of layers, split into pipeline stages or whole."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from tuner.worker.mesh import Mesh
 from tuner.worker.vocabulary import FinalNorm, Head, Loss, Positions, Words, words_as_head
 
 PARTITIONS: Final[dict[Partition, str]] = {"layers": "type:^Block$", "embedding": "type:^(Block|Words|Head)$"}
-"""What is spread evenly over the stages, as DeepSpeed's PipelineModule counts it: by names of the layers' classes."""
+"""DeepSpeed's PipelineModule spreads layers whose class name matches the pattern evenly over the stages."""
 
 
 def build(
     workload: Workload, topology: Topology, mesh: Mesh, *, seed: int, ds_config: dict[str, Any], groups: Any
 ) -> nn.Module:
-    """This rank's part of the model, each parameter created as the shard that it is.
+    """Return this rank's part of the model, with each parameter created as its shard.
 
-    `groups` is the grid of a job without a pipeline; ZeRO 3 shares the parameters among its data parallel ranks.
+    `groups` is the grid of a job without a pipeline; ZeRO 3 shards the parameters over its data parallel ranks.
     """
     recipe = Recipe(workload=workload, recompute_attention=topology.recompute == "selective")
     maker = Maker(mesh=mesh, seed=seed)
@@ -32,15 +32,15 @@ def build(
         return _stages(recipe, topology, maker)
     if topology.zero < 3:
         return Whole(recipe, maker, recompute_layers=topology.recompute == "full")
-    # ZeRO 3 shards each module as soon as it is made, so that no more than one matrix is ever whole.
-    # It wants the groups twice: for the shards, and for the batch that its config speaks of.
+    # ZeRO 3 shards each module on creation, so that at most one matrix is ever whole.
+    # It needs the groups twice: for the shards, and for the batch size of its config.
     replicas = groups.get_data_parallel_group()
     with deepspeed.zero.Init(data_parallel_group=replicas, mpu=groups, config_dict_or_path=ds_config, dtype=mesh.dtype):
         return Whole(recipe, maker, recompute_layers=topology.recompute == "full")
 
 
 def _specs(recipe: Recipe, maker: Maker) -> list[LayerSpec]:
-    """The layers in the order of the forward pass, each as what builds it."""
+    """Return the specs of the layers in the order of the forward pass."""
     model = recipe.workload.model
     tied = model.tied_embeddings
     words = (Words, recipe, maker.part("words"))
@@ -60,7 +60,7 @@ def _specs(recipe: Recipe, maker: Maker) -> list[LayerSpec]:
 
 
 def _stages(recipe: Recipe, topology: Topology, maker: Maker) -> PipelineModule:
-    """This rank's stage."""
+    """Return this rank's pipeline stage."""
     module = PipelineModule(
         layers=_specs(recipe, maker),
         topology=maker.mesh.axes,
@@ -72,7 +72,7 @@ def _stages(recipe: Recipe, topology: Topology, maker: Maker) -> PipelineModule:
     if module.parts != expected:
         raise InputError(f"DeepSpeed cut the layers at {module.parts} and not at {expected}, as {topology.key} asks.")
     for parameter in module.parameters():
-        # The last stage's copy of tied embeddings is the first stage's to count.
+        # Tied embeddings count on the first stage; their copy on the last stage does not.
         if parameter.ds_pipe_replicated:
             mark(parameter, counts=False)
     module.add_module("beside", Beside(recipe.workload.model, maker.mesh))
@@ -80,9 +80,9 @@ def _stages(recipe: Recipe, topology: Topology, maker: Maker) -> PipelineModule:
 
 
 def stage_bounds(model: Model, topology: Topology) -> list[int]:
-    """Where each stage begins in the list of layers, and where the last one ends.
+    """Return the index in the list of layers at which each stage starts, and the length of the list.
 
-    The list is words, positions, layers, final norm, head. What does not count as a layer goes with its neighbour.
+    The list is words, positions, layers, final norm, head. Entries that do not count as layers stay with a neighbour.
     """
     whole = model.layers + 3 + model.final_norm
     share, counted = divmod(model.layers + 2 * (topology.partition == "embedding"), topology.pp)
@@ -93,7 +93,7 @@ def stage_bounds(model: Model, topology: Topology) -> list[int]:
 
 
 class Whole(nn.Module):
-    """The whole model, for an engine without a pipeline: tokens and labels go in, the loss comes out."""
+    """The whole model for an engine without a pipeline; maps tokens and labels to the loss."""
 
     def __init__(self, recipe: Recipe, maker: Maker, *, recompute_layers: bool) -> None:
         super().__init__()
@@ -108,7 +108,7 @@ class Whole(nn.Module):
         self.loss = Loss(recipe.workload, maker.mesh)
 
     def forward(self, tokens: Tensor, labels: Tensor) -> Tensor:
-        """The mean loss of one microbatch."""
+        """Return the mean loss of one microbatch."""
         stream = self.positions(self.words(tokens))
         for layer in self.layers:
             stream = recomputed(layer, stream) if self.recompute_layers else layer(stream)

@@ -1,8 +1,8 @@
-"""Tensor parallel operations: what a forward pass communicates, and what its backward pass does in return.
+"""Tensor parallel operations with the communication of their forward and backward passes.
 
 After Shoeybi et al. 2019 (arXiv 1909.08053) and, for sequence parallelism, Korthikanti et al. 2022 (arXiv 2205.05198).
-Activations have the layout sequence, batch, hidden, so that a rank's share of the sequence is one piece of memory. A
-group of None is one rank, which has nobody to talk to.
+Activations have the layout (sequence, batch, hidden), so that a rank's share of the sequence is contiguous. A group of
+None means a single rank, without communication.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _scatter = getattr(dist, "reduce_scatter_single", None) or dist.reduce_scatter_t
 
 
 def gathered(shard: Tensor, group: Any, *, wait: bool = True) -> tuple[Tensor, Any]:
-    """The ranks' shards, one after the other along the first dimension, and what to wait for."""
+    """All-gather shards along the first dimension; return the result and, with `wait=False`, a handle."""
     shard = shard.contiguous()
     whole = shard.new_empty((shard.shape[0] * dist.get_world_size(group), *shard.shape[1:]))
     handle = _gather(whole, shard, group=group, async_op=True)
@@ -27,7 +27,7 @@ def gathered(shard: Tensor, group: Any, *, wait: bool = True) -> tuple[Tensor, A
 
 
 def scattered(whole: Tensor, group: Any, *, wait: bool = True) -> tuple[Tensor, Any]:
-    """The ranks' sum, of which each gets its shard of the first dimension, and what to wait for."""
+    """Reduce-scatter along the first dimension; return this rank's shard and, with `wait=False`, a handle."""
     whole = whole.contiguous()
     shard = whole.new_empty((whole.shape[0] // dist.get_world_size(group), *whole.shape[1:]))
     handle = _scatter(shard, whole, group=group, async_op=True)
@@ -35,7 +35,7 @@ def scattered(whole: Tensor, group: Any, *, wait: bool = True) -> tuple[Tensor, 
 
 
 def own_shard(whole: Tensor, group: Any) -> Tensor:
-    """This rank's shard of the first dimension."""
+    """Return this rank's shard of the first dimension."""
     return whole.chunk(dist.get_world_size(group))[dist.get_rank(group)]
 
 
@@ -98,35 +98,35 @@ class _GatherLast(torch.autograd.Function):
 
 
 def copied(tensor: Tensor, group: Any) -> Tensor:
-    """What every rank has alike; each adds its part of the gradient."""
+    """Return a replicated tensor; the backward pass sums its gradient over the ranks."""
     return tensor if group is None else _Copy.apply(tensor, group)
 
 
 def reduced(tensor: Tensor, group: Any) -> Tensor:
-    """The ranks' sum, on each of them."""
+    """Return the sum over the ranks, on every rank."""
     return tensor if group is None else _Reduce.apply(tensor, group)
 
 
 def reduced_shard(tensor: Tensor, group: Any) -> Tensor:
-    """The ranks' sum, of which each keeps its share of the sequence."""
+    """Return this rank's share, along the sequence, of the sum over the ranks."""
     return tensor if group is None else _ReduceScatter.apply(tensor, group)
 
 
 def split(tensor: Tensor, group: Any) -> Tensor:
-    """This rank's share of the sequence, of what every rank has alike."""
+    """Return this rank's share, along the sequence, of a replicated tensor."""
     return tensor if group is None else _Split.apply(tensor, group)
 
 
 def gathered_last(tensor: Tensor, group: Any) -> Tensor:
-    """The ranks' shards of the last dimension together; what follows is computed alike on each of them."""
+    """All-gather shards along the last dimension; later computation is replicated."""
     return tensor if group is None else _GatherLast.apply(tensor, group)
 
 
 class _ColumnProduct(torch.autograd.Function):
-    """`input @ weight.T + bias`, where each rank holds some of the output's columns.
+    """`input @ weight.T + bias` with output columns sharded over the ranks.
 
-    Backward, the input's gradient is summed over the ranks while the weight's is computed. With a share of the
-    sequence as input, only that share is kept between the passes, and the whole is gathered again.
+    The backward pass overlaps the reduction of the input's gradient with the computation of the weight's gradient. If
+    the input is a share of the sequence, only that share is saved, and the backward pass gathers the whole again.
     """
 
     @staticmethod
@@ -159,6 +159,6 @@ class _ColumnProduct(torch.autograd.Function):
 
 
 def column_product(inputs: Tensor, weight: Tensor, bias: Tensor | None, group: Any, sequence: bool) -> Tensor:
-    """The product with this rank's columns; under sequence parallelism the input is a share of the sequence."""
+    """Return the product with this rank's columns; with sequence parallelism, the input is a share of the sequence."""
     product: Tensor = _ColumnProduct.apply(inputs, weight, bias, group, sequence and group is not None)
     return product

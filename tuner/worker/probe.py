@@ -1,7 +1,7 @@
-"""What the framework finds on this machine, and how fast it is: a program of its own, that prints one JSON document.
+"""Report the machine's frameworks, accelerator and speed: a separate program that prints one JSON document.
 
 python -m tuner.worker.probe             versions, accelerator, NCCL, DeepSpeed and its ops
-python -m tuner.worker.probe --measure   seconds of a matrix product, of a copy and of a collective too
+python -m tuner.worker.probe --measure   also the speed of a matrix product, a copy and a collective
 """
 
 from __future__ import annotations
@@ -18,45 +18,45 @@ from typing import Any
 RUNS = 5
 RANKS = 2
 WORDS = 4_000_000
-"""Of fp32 that the ranks add up."""
+"""Number of fp32 words in the timed all-reduce."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Print what was found."""
+    """Print the report and return the exit code."""
     parser = argparse.ArgumentParser(prog="python -m tuner.worker.probe")
     parser.add_argument("--measure", action="store_true")
     measure = parser.parse_args(arguments).measure
-    found = _look()
-    if measure and "torch" in found:
-        found |= _measure(found["accelerator"])
-    print(json.dumps(found), flush=True)
+    report = _look()
+    if measure and "torch" in report:
+        report |= _measure(report["accelerator"])
+    print(json.dumps(report), flush=True)
     return 0
 
 
 def _look() -> dict[str, Any]:
-    found: dict[str, Any] = {}
+    report: dict[str, Any] = {}
     try:
         import torch
     except ImportError as error:
         return {"torch_lacks": str(error)}
-    found["torch"] = torch.__version__
+    report["torch"] = torch.__version__
     cuda = torch.cuda.is_available() and os.environ.get("DS_ACCELERATOR", "cuda") == "cuda"
-    found["accelerator"] = "cuda" if cuda else "cpu"
-    found["cards"] = torch.cuda.device_count() if cuda else 0
+    report["accelerator"] = "cuda" if cuda else "cpu"
+    report["cards"] = torch.cuda.device_count() if cuda else 0
     if cuda:
-        found["card"] = torch.cuda.get_device_name(0)
-        found["cuda"] = torch.version.cuda
-        found["nccl"] = ".".join(map(str, torch.cuda.nccl.version()))
-    found["gloo"] = torch.distributed.is_available() and torch.distributed.is_gloo_available()
+        report["card"] = torch.cuda.get_device_name(0)
+        report["cuda"] = torch.version.cuda
+        report["nccl"] = ".".join(map(str, torch.cuda.nccl.version()))
+    report["gloo"] = torch.distributed.is_available() and torch.distributed.is_gloo_available()
     try:
         import deepspeed
         from deepspeed.git_version_info import installed_ops
 
-        found["deepspeed"] = deepspeed.__version__
-        found["ops"] = sorted(name for name, built in installed_ops.items() if built)
+        report["deepspeed"] = deepspeed.__version__
+        report["ops"] = sorted(name for name, built in installed_ops.items() if built)
     except ImportError as error:
-        found["deepspeed_lacks"] = str(error)
-    return found
+        report["deepspeed_lacks"] = str(error)
+    return report
 
 
 def _measure(accelerator: str) -> dict[str, Any]:
@@ -82,7 +82,7 @@ def _measure(accelerator: str) -> dict[str, Any]:
 
 
 def _best(work: Callable[[], Any], accelerator: str) -> float:
-    """Seconds of the fastest of a few runs."""
+    """Return the seconds of the fastest of several runs."""
     import torch
 
     def wait() -> None:
@@ -100,22 +100,22 @@ def _best(work: Callable[[], Any], accelerator: str) -> float:
 
 
 def _collective(accelerator: str, ranks: int) -> float | None:
-    """Bytes a second that each rank sends in a ring, or nothing where the ranks do not find each other."""
+    """Return the bytes per second that each rank sends in a ring all-reduce, or None if the ranks fail to connect."""
     context = multiprocessing.get_context("spawn")
     with tempfile.TemporaryDirectory() as folder:
         answers = context.Queue()
-        own = [
+        processes = [
             context.Process(target=_rank, args=(rank, ranks, f"{folder}/store", accelerator, answers), daemon=True)
             for rank in range(ranks)
         ]
-        for process in own:
+        for process in processes:
             process.start()
         try:
             seconds = float(answers.get(timeout=60))
-        except Exception:  # a queue that stays empty, whatever kept the ranks from answering
+        except Exception:  # the queue stays empty, whatever the cause
             return None
         finally:
-            for process in own:
+            for process in processes:
                 process.join(timeout=5)
                 process.kill()
     return 4 * WORDS * 2 * (ranks - 1) / ranks / seconds

@@ -1,8 +1,8 @@
-"""All ranks of a job on one node: `python -m tuner.worker.ranks --job job.json`.
+"""Run all ranks of a job on one node: `python -m tuner.worker.ranks --job job.json`.
 
-On a CPU the ranks are forks of one process that has imported torch and DeepSpeed once: eight ranks are there after the
-time of one import. On an accelerator each rank starts by itself, since a driver does not survive a fork. When one rank
-fails the others are ended, and so they are when this process is killed.
+On a CPU, the ranks are forks of one process that has imported torch and DeepSpeed, so that eight ranks start in the
+time of one import. On an accelerator, each rank is a new process, because drivers do not survive a fork. If one rank
+fails or this process is killed, the other ranks are terminated.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ from tuner.core.errors import TunerError
 PR_SET_PDEATHSIG, PR_SET_NAME = 1, 15
 
 GRACE = 1.0
-"""Seconds from asking the other ranks to end to killing them."""
+"""Seconds between SIGTERM and SIGKILL for the other ranks."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Start the ranks and wait for them; the first failure is the answer."""
+    """Start the ranks, wait for them, and return the exit code of the first failure, or 0."""
     parser = argparse.ArgumentParser(prog="python -m tuner.worker.ranks", description="Train one assignment.")
     parser.add_argument("--job", required=True, type=Path, metavar="FILE.json", help="the assignment")
     job = parser.parse_args(arguments).job
-    faulthandler.register(signal.SIGUSR1, all_threads=True)  # ranks inherit it from their first moment
+    faulthandler.register(signal.SIGUSR1, all_threads=True)  # inherited by the ranks
     try:
         ranks = Assignment.read(job).topology.gpus
     except TunerError as error:
@@ -56,9 +56,9 @@ def _start(job: Path, rank: int, ranks: int, port: int, *, forked: bool) -> int:
         return pid
     try:
         _die_with(parent)
-        _prctl(PR_SET_NAME, f"rank {rank}".encode())  # by which people and stacks tell them apart
-        places = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": ranks, "LOCAL_WORLD_SIZE": ranks, "MASTER_PORT": port}
-        os.environ.update({name: str(value) for name, value in places.items()} | {"MASTER_ADDR": "127.0.0.1"})
+        _prctl(PR_SET_NAME, f"rank {rank}".encode())  # shown by ps, top and py-spy
+        env = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": ranks, "LOCAL_WORLD_SIZE": ranks, "MASTER_PORT": port}
+        os.environ.update({name: str(value) for name, value in env.items()} | {"MASTER_ADDR": "127.0.0.1"})
         if not forked:
             os.execv(sys.executable, [sys.executable, "-m", "tuner.worker", "--job", str(job)])  # noqa: S606 - no shell
         from tuner.worker.__main__ import leave
@@ -69,7 +69,7 @@ def _start(job: Path, rank: int, ranks: int, port: int, *, forked: bool) -> int:
 
 
 def _wait(pids: list[int]) -> int:
-    """Wait for all ranks; after the first failure the others have a moment to end."""
+    """Wait for all ranks; after the first failure, terminate the others and kill them after `GRACE` seconds."""
     left, failed, deadline = set(pids), 0, float("inf")
     while left:
         pid, status = os.waitpid(-1, os.WNOHANG)
@@ -77,7 +77,7 @@ def _wait(pids: list[int]) -> int:
             left.discard(pid)
             code = os.waitstatus_to_exitcode(status)
             if code and not failed:
-                print(f"worker: rank {pids.index(pid)} {_said(code)}", file=sys.stderr, flush=True)
+                print(f"worker: rank {pids.index(pid)} {_describe_exit(code)}", file=sys.stderr, flush=True)
                 failed, deadline = code if code > 0 else 128 - code, time.monotonic() + GRACE
                 for other in left:
                     os.kill(other, signal.SIGTERM)
@@ -89,19 +89,19 @@ def _wait(pids: list[int]) -> int:
     return failed
 
 
-def _said(code: int) -> str:
+def _describe_exit(code: int) -> str:
     return f"was killed by signal {-code}" if code < 0 else f"failed with exit code {code}"
 
 
 def _free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        port: int = found.getsockname()[1]
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        port: int = listener.getsockname()[1]
         return port
 
 
 def _die_with(parent: int) -> None:
-    """Be killed when the parent is."""
+    """Have the kernel kill this process when its parent dies."""
     _prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
         os._exit(1)
@@ -116,5 +116,5 @@ if __name__ == "__main__":
     answer = main()
     sys.stdout.flush()
     sys.stderr.flush()
-    # What is to be said is said; the interpreter would take a while to take torch apart.
+    # All output is flushed; a regular exit would wait for torch's cleanup.
     os._exit(answer)

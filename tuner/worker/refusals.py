@@ -1,6 +1,6 @@
-"""What this program does not build, in one sentence: unfinished parts, and what no program of this kind can do.
+"""Checks for jobs that the worker cannot run: unsupported features, and topologies that are not legal.
 
-The rules of the search know all of the second kind; here they are asked for what is really there to be built.
+The rules of the search cover the latter too; these checks apply to the model and DeepSpeed config of the actual job.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from tuner.worker.vocabulary import padded_vocab
 
 
 def refuse(workload: Workload, topology: Topology, ds_config: dict[str, Any]) -> None:
-    """Raise the first reason for which this job cannot be run, if there is one."""
+    """Raise `InputError` with the first reason why this job cannot be run, if any."""
     model = workload.model
     reasons = (
         *_parts(workload, topology),
@@ -82,11 +82,11 @@ def _shards(model: Model, topology: Topology) -> Iterator[str]:
 def _attention(workload: Workload) -> Iterator[str]:
     if workload.attention not in ("flash1", "flash2"):
         return
-    size, most = workload.model.query_width // workload.model.heads, 256 if workload.attention == "flash2" else 128
+    size, maximum = workload.model.query_width // workload.model.heads, 256 if workload.attention == "flash2" else 128
     if workload.precision == "fp32":
         yield f"{workload.attention} computes in 16 bits, and the precision is fp32; use eager attention."
-    if size > most:
-        yield f"head size {size} is more than the {most} of {workload.attention}; use eager attention."
+    if size > maximum:
+        yield f"head size {size} is more than the {maximum} of {workload.attention}; use eager attention."
 
 
 def _schedule(workload: Workload, topology: Topology, ds_config: dict[str, Any]) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""What a job says: a line for each iteration as Megatron-DeepSpeed prints it, and one JSON document at the end."""
+"""A job's output: a line per iteration in Megatron-DeepSpeed's format, and one JSON document at the end."""
 
 from __future__ import annotations
 
@@ -23,23 +23,23 @@ from tuner.worker.vocabulary import padded_vocab
 
 SCHEMA: Final = "tuner/worker/1"
 SECONDS_BETWEEN_LINES: Final = 0.5
-"""Of the lines that report progress inside an iteration."""
+"""Minimum interval of the lines that report progress within an iteration."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimedIteration:
-    """One iteration as rank 0 timed it."""
+    """One iteration, as timed on rank 0."""
 
     number: int
     seconds: float
     loss: float
     learning_rate: float
     skipped: int
-    """Steps of the optimizer that were skipped so far, because a loss scale was too large."""
+    """Optimizer steps skipped so far because the loss scale was too large."""
 
 
 def iteration_line(iteration: TimedIteration, of: int, workload: Workload, topology: Topology) -> str:
-    """The line of Megatron-DeepSpeed's `training_log`."""
+    """Return the line that Megatron-DeepSpeed's `training_log` prints."""
     consumed = iteration.number * workload.global_batch
     rate = hardware_flops(workload, topology.tp, topology.recompute) / (iteration.seconds * topology.gpus)
     fields = {
@@ -54,77 +54,77 @@ def iteration_line(iteration: TimedIteration, of: int, workload: Workload, topol
         "samples per second": f"{workload.global_batch / iteration.seconds:.3f}",
         "TFLOPs": f"{rate / 1e12:.2f}" if rate >= 1e10 else f"{rate / 1e12:.3E}",
     }
-    said = " | ".join(f"{name}: {value}" for name, value in fields.items())
-    return f" iteration {iteration.number:8d}/{of:8d} | {said} |"
+    columns = " | ".join(f"{name}: {value}" for name, value in fields.items())
+    return f" iteration {iteration.number:8d}/{of:8d} | {columns} |"
 
 
 def hardware_flops(workload: Workload, tp: int, recompute: Recompute) -> float:
-    """Operations of one iteration, recomputed activations included (Narayanan et al. 2021, arXiv 2104.04473)."""
+    """Return the FLOPs of one iteration, including recomputation (Narayanan et al. 2021, arXiv 2104.04473)."""
     model = workload.model
     tokens = workload.global_batch * model.seq
     matrices = 2 * model.hidden * (model.query_width + model.kv_width)
     matrices += (3 if model.gated_mlp else 2) * model.hidden * model.ffn
     layers, scores = 2.0 * tokens * model.layers * matrices, 4.0 * tokens * model.layers * model.seq * model.query_width
     logits = 2.0 * tokens * model.hidden * padded_vocab(model, tp)
-    again = {"none": 0.0, "selective": scores, "full": layers + scores}[recompute]
-    return 3 * (layers + scores + logits) + again
+    recomputed = {"none": 0.0, "selective": scores, "full": layers + scores}[recompute]
+    return 3 * (layers + scores + logits) + recomputed
 
 
 @dataclass(slots=True)
 class Progress:
-    """Tells of progress inside an iteration, at most every half second."""
+    """Prints progress within an iteration, at most every `SECONDS_BETWEEN_LINES`."""
 
     microbatches: int
     speaks: bool
     started: float = field(default_factory=time.perf_counter)
     said: float = 0.0
 
-    def begins(self, iteration: int, place: int) -> None:
-        """Microbatch `place`, counted from 0, is taken: those before it are on their way."""
+    def begins(self, iteration: int, index: int) -> None:
+        """Record that microbatch `index`, counted from 0, starts: the earlier ones are in progress or done."""
         now = time.perf_counter()
-        if place == 0:
+        if index == 0:
             self.started = now
         elif self.speaks and now - self.said >= SECONDS_BETWEEN_LINES:
             self.said = now
             say(
-                f" microbatch {place:5d}/{self.microbatches:5d} of iteration {iteration} | "
+                f" microbatch {index:5d}/{self.microbatches:5d} of iteration {iteration} | "
                 f"elapsed (s): {now - self.started:.3f} |"
             )
 
 
 def say(line: str) -> None:
-    """Print a line and see that it leaves."""
+    """Print a line and flush it."""
     print(line, flush=True)
 
 
 def rank_figures(module: nn.Module) -> list[dict[str, int]]:
-    """What each rank held: peak bytes, on a CPU the process's resident set for both, and its parameters.
+    """Return each rank's peak memory and numbers of parameters.
 
-    Every rank has to call it.
+    Allocated and reserved bytes are both the peak resident set on a CPU. Collective: every rank must call it.
     """
     accelerator = get_accelerator()
     if accelerator.device_name() == "cpu":
         resident = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-        own = [resident, resident]
+        numbers = [resident, resident]
     else:
-        own = [int(accelerator.max_memory_allocated()), int(accelerator.max_memory_reserved())]
+        numbers = [int(accelerator.max_memory_allocated()), int(accelerator.max_memory_reserved())]
     for trained in (True, False):
-        held = (each for each in module.parameters() if each.requires_grad == trained)
-        own.append(sum(getattr(each, "ds_numel", each.numel()) for each in held))
-    told = torch.tensor(own, dtype=torch.int64, device=accelerator.current_device_name())
-    heard = [torch.empty_like(told) for _ in range(dist.get_world_size())]
-    dist.all_gather(heard, told)
+        parameters = (parameter for parameter in module.parameters() if parameter.requires_grad == trained)
+        numbers.append(sum(getattr(parameter, "ds_numel", parameter.numel()) for parameter in parameters))
+    sent = torch.tensor(numbers, dtype=torch.int64, device=accelerator.current_device_name())
+    received = [torch.empty_like(sent) for _ in range(dist.get_world_size())]
+    dist.all_gather(received, sent)
     names = ("allocated", "reserved", "trained_parameters", "frozen_parameters")
     return [
         {"rank": rank, **dict(zip(names, figures, strict=True))}
-        for rank, figures in enumerate(each.tolist() for each in heard)
+        for rank, figures in enumerate(tensor.tolist() for tensor in received)
     ]
 
 
 def result(
     iterations: list[TimedIteration], figures: list[dict[str, int]], workload: Workload, topology: Topology
 ) -> dict[str, Any]:
-    """The document that proves success."""
+    """Return the document that proves success."""
     accelerator = get_accelerator()
     on_cpu = accelerator.device_name() == "cpu"
     return {
@@ -134,14 +134,14 @@ def result(
         "device": (platform.processor() or "cpu") if on_cpu else torch.cuda.get_device_name(),
         "ranks": topology.gpus,
         "iterations": [
-            {"number": each.number, "seconds": each.seconds, "loss": each.loss, "skipped": each.skipped}
-            for each in iterations
+            {"number": timed.number, "seconds": timed.seconds, "loss": timed.loss, "skipped": timed.skipped}
+            for timed in iterations
         ],
         "memory_kind": "resident" if on_cpu else "device",
-        "peak_memory": [{name: each[name] for name in ("rank", "allocated", "reserved")} for each in figures],
+        "peak_memory": [{name: rank[name] for name in ("rank", "allocated", "reserved")} for rank in figures],
         "parameters": [
-            {"rank": each["rank"], "trained": each["trained_parameters"], "frozen": each["frozen_parameters"]}
-            for each in figures
+            {"rank": rank["rank"], "trained": rank["trained_parameters"], "frozen": rank["frozen_parameters"]}
+            for rank in figures
         ],
         "versions": {
             "python": platform.python_version(),
@@ -152,12 +152,12 @@ def result(
 
 
 def write(document: dict[str, Any], path: Path) -> None:
-    """Write the document whole or not at all, and say it."""
+    """Write the document atomically, and print it."""
     text = json.dumps(document, allow_nan=False)
-    beside = path.with_name(f".{path.name}.{os.getpid()}")
-    with beside.open("w") as file:
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    with temporary.open("w") as file:
         file.write(text + "\n")
         file.flush()
         os.fsync(file.fileno())
-    beside.replace(path)
+    temporary.replace(path)
     say(text)

@@ -1,4 +1,4 @@
-"""The training of one assignment: DeepSpeed's engine, and the loop that times its iterations."""
+"""Train one assignment: set up DeepSpeed's engine and time its iterations."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ from tuner.worker.refusals import refuse
 from tuner.worker.report import Progress, TimedIteration, iteration_line, rank_figures, result, say, write
 
 Step = Callable[[], float]
-"""One iteration; it answers with the mean loss of the global batch, on every rank the same."""
+"""Runs one iteration and returns the mean loss of the global batch, which is the same on every rank."""
 
 
 def train(assignment: Assignment) -> None:
-    """Run the job; rank 0 writes the result."""
+    """Run the job and write the result from rank 0."""
     topology, workload = assignment.topology, assignment.workload.as_in(assignment.topology)
     config = load_config(Path(assignment.ds_config))
     refuse(workload, topology, config)
     adapt(config)
     connect(assignment.timeout)
     mesh = build_mesh(topology, workload.model.kv_heads, workload.precision)
-    chief = dist.get_rank() == 0
-    progress = Progress(workload.global_batch // (topology.micro_batch * topology.dp), speaks=chief)
+    is_rank_0 = dist.get_rank() == 0
+    progress = Progress(workload.global_batch // (topology.micro_batch * topology.dp), speaks=is_rank_0)
     batches = microbatches(workload, topology, mesh.dp_rank, assignment.seed, progress.begins)
     engine, step = start(workload, topology, mesh, assignment.seed, config, batches)
     done = []
@@ -50,17 +50,17 @@ def train(assignment: Assignment) -> None:
             skipped=int(engine.skipped_steps),
         )
         done.append(iteration)
-        if chief:
+        if is_rank_0:
             say(iteration_line(iteration, assignment.iterations, workload, topology))
         if not math.isfinite(loss):
             raise NothingUsable(f"the loss of iteration {number} is {loss}: the job ends.")
     figures = rank_figures(engine.module)
-    if chief:
+    if is_rank_0:
         write(result(done, figures, workload, topology), Path(assignment.result))
 
 
 def load_config(path: Path) -> dict[str, Any]:
-    """DeepSpeed's config as a dictionary."""
+    """Return DeepSpeed's config as a dictionary."""
     try:
         config = json.loads(path.read_text())
     except (OSError, ValueError) as error:
@@ -71,18 +71,18 @@ def load_config(path: Path) -> dict[str, Any]:
 
 
 def adapt(config: dict[str, Any]) -> None:
-    """What this machine decides, not the topology: the worker times by itself, and Adam comes from where it is."""
+    """Set the config's machine-dependent options: no DeepSpeed timers, and torch's Adam if DeepSpeed's cannot run."""
     config["wall_clock_breakdown"] = False
     optimizer = config.get("optimizer", {})
     if optimizer.get("type") in ("Adam", "AdamW") and not _has_fused_adam():
-        # DeepSpeed would compile its own for a minute and a half, or fail to.
+        # Otherwise DeepSpeed compiles its own, which takes a minute and a half or fails.
         optimizer.setdefault("params", {})["torch_adam"] = True
         if get_accelerator().device_name() != "cpu":
             optimizer["params"]["fused"] = True
 
 
 def _has_fused_adam() -> bool:
-    """Whether DeepSpeed's fused Adam runs here: built at installation, or with a compiler at hand."""
+    """Return whether DeepSpeed's fused Adam is installed or can be compiled."""
     if get_accelerator().device_name() == "cpu":
         return False
     from deepspeed.git_version_info import installed_ops
@@ -96,7 +96,7 @@ def _has_fused_adam() -> bool:
 def start(
     workload: Workload, topology: Topology, mesh: Mesh, seed: int, config: dict[str, Any], batches: Iterator[Batch]
 ) -> tuple[Any, Step]:
-    """DeepSpeed's engine and what makes it train one iteration."""
+    """Return DeepSpeed's engine and a function that trains one iteration."""
     piped = topology.pp > 1
     groups = None if piped else grid(mesh)
     group = None if groups is None else groups.get_data_parallel_group()
@@ -112,7 +112,7 @@ def start(
 
 
 def _plain_step(engine: Any, batches: Iterator[Batch], count: int, group: Any, mesh: Mesh) -> float:
-    """One iteration without a pipeline: accumulate, step, and average the loss over the replicas."""
+    """Train one iteration without a pipeline; return the loss averaged over microbatches and replicas."""
     total = torch.zeros((), device=mesh.device, dtype=torch.float32)
     for _ in range(count):
         tokens, labels = (part.to(mesh.device) for part in next(batches))
@@ -126,7 +126,7 @@ def _plain_step(engine: Any, batches: Iterator[Batch], count: int, group: Any, m
 
 
 def timed(step: Step) -> tuple[float, float]:
-    """Seconds and loss of one iteration, from when all ranks begin until all have ended."""
+    """Return the seconds and loss of one iteration, timed between barriers of all ranks."""
     accelerator = get_accelerator()
     dist.barrier()
     accelerator.synchronize()

@@ -1,4 +1,4 @@
-"""The vocabulary, cut by rows over the tensor parallel ranks: embedding, output layer and loss."""
+"""Embedding, output layer and loss, with the vocabulary sharded over the tensor parallel ranks."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from tuner.worker.weights import DEVIATION
 
 
 def padded_vocab(model: Model, tp: int) -> int:
-    """The vocabulary as Megatron pads it: to a multiple of `vocab_multiple` x tp."""
+    """Return the vocabulary size after Megatron's padding to a multiple of `vocab_multiple` x tp."""
     multiple = model.vocab_multiple * tp
     return -(-model.vocab // multiple) * multiple if multiple else model.vocab
 
 
 class Words(nn.Module):
-    """The rows of the vocabulary's matrix that this rank holds: it looks tokens up, and may make logits too."""
+    """This rank's rows of the embedding, which may also serve as the output layer."""
 
     def __init__(self, recipe: Recipe, maker: Maker) -> None:
         super().__init__()
@@ -34,23 +34,23 @@ class Words(nn.Module):
         self.weight = maker.part("weight").matrix([self.rows], range(model.hidden), DEVIATION, sharded=True)
 
     def forward(self, inputs: Tensor, as_head: bool = False) -> Tensor:
-        """Tokens (batch, sequence) become vectors (sequence, batch, hidden), or the stream becomes logits."""
+        """Map tokens (batch, sequence) to vectors (sequence, batch, hidden) or, as the head, the stream to logits."""
         if as_head:
             return column_product(inputs, self.weight, None, self.mesh.tp_group, self.mesh.sequence_parallel)
-        own = inputs.t() - self.rows.start
-        elsewhere = (own < 0) | (own >= len(self.rows))
-        found = embedding(own.masked_fill(elsewhere, 0), self.weight).masked_fill(elsewhere[..., None], 0.0)
+        local = inputs.t() - self.rows.start
+        elsewhere = (local < 0) | (local >= len(self.rows))
+        found = embedding(local.masked_fill(elsewhere, 0), self.weight).masked_fill(elsewhere[..., None], 0.0)
         return reduced(found, self.mesh.tp_group)
 
 
 def words_as_head(words: Words, stream: Tensor) -> Tensor:
-    """The output layer of tied embeddings."""
+    """Return the logits of the tied output layer."""
     logits: Tensor = words(stream, as_head=True)
     return logits
 
 
 class Positions(nn.Module):
-    """What lies between the words and the first layer: positions, a norm, this rank's share of the sequence."""
+    """The step between embedding and first layer: learned positions, a norm, and the split along the sequence."""
 
     def __init__(self, recipe: Recipe, maker: Maker) -> None:
         super().__init__()
@@ -59,11 +59,11 @@ class Positions(nn.Module):
         learned = model.positions == "learned"
         whole = [range(model.max_positions)], range(model.hidden)
         self.weight = maker.part("weight").matrix(*whole, DEVIATION, sharded=False) if learned else None
-        kind, fused = model.norm, recipe.workload.fused_norms
-        self.norm = Norm(maker.part("norm"), model.hidden, kind=kind, fused=fused) if model.embedding_norm else None
+        norm, fused = model.norm, recipe.workload.fused_norms
+        self.norm = Norm(maker.part("norm"), model.hidden, kind=norm, fused=fused) if model.embedding_norm else None
 
     def forward(self, vectors: Tensor) -> Tensor:
-        """The start of the residual stream."""
+        """Return the input of the first layer."""
         if self.weight is not None:
             vectors = vectors + self.weight[: vectors.shape[0], None]
         if self.mesh.sequence_parallel:
@@ -80,7 +80,7 @@ class FinalNorm(Norm):
 
 
 class Head(nn.Module):
-    """An output layer of its own."""
+    """An output layer that is not tied to the embedding."""
 
     def __init__(self, recipe: Recipe, maker: Maker) -> None:
         super().__init__()
@@ -91,12 +91,12 @@ class Head(nn.Module):
         self.bias = maker.part("bias").vector(len(rows), 0.0, sharded=True) if model.head_bias else None
 
     def forward(self, stream: Tensor) -> Tensor:
-        """This rank's logits."""
+        """Return this rank's logits."""
         return column_product(stream, self.weight, self.bias, self.mesh.tp_group, self.mesh.sequence_parallel)
 
 
 class Loss:
-    """The mean cross entropy of next tokens, from each rank's part of the logits or from all of them gathered."""
+    """Mean cross entropy of next tokens, from sharded logits or from gathered ones."""
 
     def __init__(self, workload: Workload, mesh: Mesh) -> None:
         self.parallel = workload.parallel_loss
@@ -105,11 +105,11 @@ class Loss:
         self.start, self.vocab = rows.start, workload.model.vocab
 
     def __call__(self, logits: Tensor, labels: Tensor) -> Tensor:
-        """From logits (sequence, batch, vocabulary) and labels (batch, sequence)."""
+        """Return the loss of logits (sequence, batch, vocabulary) and labels (batch, sequence)."""
         labels, start = labels.t(), self.start
         if self.group is not None and not self.parallel:
             logits, start = gathered_last(logits, self.group), 0
-        # Rows that only pad the vocabulary are no words: the loss must not depend on how many there are.
+        # Mask the padding of the vocabulary: the loss must not depend on its size.
         if start + logits.shape[-1] > self.vocab:
             words = torch.arange(start, start + logits.shape[-1], device=logits.device)
             logits = logits.masked_fill(words >= self.vocab, torch.finfo(logits.dtype).min)
@@ -120,28 +120,28 @@ class Loss:
 
 
 class _ParallelLoss(torch.autograd.Function):
-    """Cross entropy of logits whose vocabulary is cut over the ranks."""
+    """Cross entropy of logits whose vocabulary is sharded over the ranks."""
 
     @staticmethod
     def forward(ctx: Any, logits: Tensor, labels: Tensor, start: int, group: Any) -> Tensor:
         largest = logits.amax(-1).float()
         dist.all_reduce(largest, op=dist.ReduceOp.MAX, group=group)
         shifted = logits.float() - largest[..., None]
-        own = labels - start
-        elsewhere = (own < 0) | (own >= logits.shape[-1])
-        own = own.masked_fill(elsewhere, 0)
-        right = shifted.gather(-1, own[..., None])[..., 0].masked_fill(elsewhere, 0.0)
+        local = labels - start
+        elsewhere = (local < 0) | (local >= logits.shape[-1])
+        local = local.masked_fill(elsewhere, 0)
+        right = shifted.gather(-1, local[..., None])[..., 0].masked_fill(elsewhere, 0.0)
         weights = shifted.exp_()
         sums = torch.stack((weights.sum(-1), right))
         dist.all_reduce(sums, group=group)
         total, right = sums
-        ctx.save_for_backward(weights.div_(total[..., None]), own, elsewhere)
+        ctx.save_for_backward(weights.div_(total[..., None]), local, elsewhere)
         ctx.dtype = logits.dtype
         return total.log() - right
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None, None]:
-        weights, own, elsewhere = ctx.saved_tensors
-        # In place, as Megatron does: the softmax becomes the gradient.
-        weights.scatter_add_(-1, own[..., None], -(~elsewhere)[..., None].to(weights.dtype))
+        weights, local, elsewhere = ctx.saved_tensors
+        # In place, as in Megatron: the softmax becomes the gradient.
+        weights.scatter_add_(-1, local[..., None], -(~elsewhere)[..., None].to(weights.dtype))
         return weights.mul_(gradient[..., None]).to(ctx.dtype), None, None, None

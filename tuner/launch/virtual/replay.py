@@ -1,4 +1,4 @@
-"""A measured table as a cluster: each topology answers as it did, and those that were never run cannot be."""
+"""A launcher that replays the results of a measured table; topologies without a row cannot be launched."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ from tuner.launch.virtual.cluster import VirtualLauncher
 from tuner.launch.virtual.job import VirtualJob, marks
 
 UNTIMED: Final = 60.0
-"""Seconds that a job without a time holds its nodes until it fails; tables do not say."""
+"""Assumed seconds per iteration of a failed run, for which tables list no time."""
 
 _ANSWERS: Final = (Outcome.MEASURED, Outcome.OOM, Outcome.HUNG, Outcome.CRASHED)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplayedRun:
-    """One measured row: what was run, and what came of it."""
+    """One measured row: workload, cluster, topology and outcome."""
 
     workload: Workload
     cluster: Cluster
     topology: Topology
     outcome: Outcome
     seconds: float | None = None
-    """Of one iteration; a MEASURED row has it."""
+    """Seconds of one iteration; required for MEASURED."""
     memory: float | None = None
-    """Bytes, as the table has them."""
+    """Peak bytes, as listed in the table."""
     note: str = ""
 
     def __post_init__(self) -> None:
@@ -46,20 +46,20 @@ class ReplayedRun:
 
 
 class ReplayLauncher(VirtualLauncher):
-    """The answers of a table. Several of one topology answer in turn, the first again after the last."""
+    """Launches jobs whose results come from a table; several rows of one topology are replayed in rotation."""
 
     name = "replay"
     simulated = False
 
     def __init__(self, answers: Iterable[ReplayedRun], *, nodes: int | None = None, clock: float = 0.0) -> None:
         self._answers: dict[str, list[ReplayedRun]] = {}
-        most = 0
+        max_nodes = 0
         for answer in answers:
             self._answers.setdefault(run_word(answer.workload, answer.cluster, answer.topology), []).append(answer)
-            most = max(most, answer.topology.nodes)
+            max_nodes = max(max_nodes, answer.topology.nodes)
         if not self._answers:
             raise InputError("a table without a usable row answers nothing; give one with measured rows.")
-        super().__init__(most if nodes is None else nodes, cluster="replay", clock=clock)
+        super().__init__(max_nodes if nodes is None else nodes, cluster="replay", clock=clock)
 
     def _run_key(self, job: Job) -> str:
         return run_word(job.workload, job.cluster, job.topology)
@@ -74,7 +74,7 @@ class ReplayLauncher(VirtualLauncher):
             )
         row = rows[earlier % len(rows)]
         steps = (row.seconds or UNTIMED,) * max(job.iterations)
-        stops = {
+        stop_times = {
             Outcome.MEASURED: marks(0.0, steps)[-1],
             Outcome.HUNG: 0.0,
             Outcome.OOM: steps[0] / 2,
@@ -92,7 +92,7 @@ class ReplayLauncher(VirtualLauncher):
             steps=steps,
             measured=tuple(sorted(set(job.iterations))),
             outcome=row.outcome,
-            stops=stops[row.outcome],
+            stops=stop_times[row.outcome],
             simulated=False,
             memory=row.memory,
             evidence="" if row.outcome is Outcome.MEASURED else _evidence(row),
@@ -100,18 +100,18 @@ class ReplayLauncher(VirtualLauncher):
 
 
 def run_word(workload: Workload, cluster: Cluster, topology: Topology) -> str:
-    """What is run, whoever says it: the model as the topology has it, on such machines.
+    """Return a hash of the run: the model as the topology trains it, the GPU and the GPUs per node.
 
-    A row's own model may have the heads, shape and batch that a topology of the study asks for. How long the training
-    is, how the batch grows at its start and what the model is called change no iteration.
+    A row's model may already have the heads, shape and batch that a topology of the study overrides. The length of the
+    training, the batch ramp-up and the model's name do not change an iteration and are left out.
     """
-    asked = workload.as_in(topology)
-    asked = replace(asked, tokens=0.0, ramp=None, model=replace(asked.model, name="any"))
+    trained = workload.as_in(topology)
+    trained = replace(trained, tokens=0.0, ramp=None, model=replace(trained.model, name="any"))
     spread = replace(topology, heads=None, shape=None, global_batch=None)
-    text = repr((asked, cluster.gpu.name, cluster.gpus_per_node, spread))
+    text = repr((trained, cluster.gpu.name, cluster.gpus_per_node, spread))
     return blake2b(text.encode(errors="surrogatepass"), digest_size=12).hexdigest()
 
 
 def _evidence(row: ReplayedRun) -> str:
-    said = {Outcome.OOM: "OOM", Outcome.HUNG: "HANG", Outcome.CRASHED: "FAIL"}[row.outcome]
-    return f"the table says {said}{': ' if row.note else ''}{row.note}"
+    status = {Outcome.OOM: "OOM", Outcome.HUNG: "HANG", Outcome.CRASHED: "FAIL"}[row.outcome]
+    return f"the table says {status}{': ' if row.note else ''}{row.note}"

@@ -1,7 +1,7 @@
-"""What a topology must satisfy.
+"""The rules for topologies.
 
-A **law** is what DeepSpeed, Megatron or arithmetic refuses. A **policy** is this site's choice and can be switched
-off by its name. **Advice** marks what is slow and never rejects.
+A **law** is a constraint of DeepSpeed, Megatron or arithmetic. A **policy** is a choice of this site and can be
+disabled by name. **Advice** marks slow topologies and never rejects.
 """
 
 from tuner.space.rules.rule import Level, Rule

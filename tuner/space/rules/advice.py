@@ -1,4 +1,4 @@
-"""What is slow where it is not followed; advice never rejects."""
+"""Advice: conditions whose violation makes a topology slow. Advice never rejects."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from tuner.space.rules.rule import MEGATRON_DS, Rule
 _MATMUL_GUIDE: Final = "NVIDIA, Matrix Multiplication Background User's Guide, "
 
 
-def _aligned_hidden(multiple: int, why: str) -> Rule:
+def _aligned_hidden(multiple: int, reason: str) -> Rule:
     return Rule(
         name=f"hidden-per-tp-by-{multiple}",
         level="advice",
-        sentence=f"hidden / tp is a multiple of {multiple}, {why}",
+        sentence=f"hidden / tp is a multiple of {multiple}, {reason}",
         source=_MATMUL_GUIDE + "Tensor Core Requirements",
         reads=("hidden", "tp"),
         vary=("tp", "hidden"),
@@ -23,11 +23,11 @@ def _aligned_hidden(multiple: int, why: str) -> Rule:
     )
 
 
-def _aligned_heads(multiple: int, why: str) -> Rule:
+def _aligned_heads(multiple: int, reason: str) -> Rule:
     return Rule(
         name=f"head-size-by-{multiple}",
         level="advice",
-        sentence=f"the head size is a multiple of {multiple}, {why}",
+        sentence=f"the head size is a multiple of {multiple}, {reason}",
         source=_MATMUL_GUIDE + "Tensor Core Requirements",
         reads=("hidden", "heads"),
         vary=("heads",),

@@ -1,4 +1,4 @@
-"""What DeepSpeed, Megatron, a kernel or arithmetic refuses, in the order in which a user would want to hear of it."""
+"""Laws: constraints of DeepSpeed, Megatron, kernels and arithmetic, in the order in which violations are reported."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What this site chose; each can be switched off by its name."""
+"""Policies: choices of this site, each of which can be disabled by name."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Quantities of a topology's matrix products that the rules judge by.
+"""Quantities of matrix products that the rules evaluate, and messages for violations.
 
-The arithmetic of a broken rule in words, where it takes more than a line. Each is given columns of one row.
+The functions that return a message take columns with one row.
 """
 
 from __future__ import annotations
@@ -13,36 +13,36 @@ from tuner.core.columns import Columns
 from tuner.core.text import counted
 
 LONGEST_FUSED: Final = 4096
-"""Tokens that Megatron's fused softmax kernel takes at most."""
+"""Maximum sequence length of Megatron's fused softmax kernel."""
 
 NARROWEST_HEAD: Final = 64
 WIDEST_HEAD: Final = 256
-"""Widths of a head for which FlashAttention 3 has kernels."""
+"""Range of head sizes for which FlashAttention 3 has kernels."""
 
 
 def softmax_block(seq: int) -> int:
-    """Attention batches that one block of Megatron's fused softmax kernel handles at a sequence length.
+    """Return the number of attention batches per block of Megatron's fused softmax kernel.
 
-    128 threads are four warps; up to 128 keys each warp takes two rows, beyond that one
+    A block has 128 threads, which are four warps; each warp processes two rows of up to 128 keys, or one longer row
     (Megatron-LM, scaled_masked_softmax.h, get_batch_per_block).
     """
     return 8 if seq <= 128 else 4
 
 
 def longest_flash_head(columns: Columns) -> int:
-    """The widest head that the workload's flash attention kernel takes."""
+    """Return the maximum head size of the workload's flash attention kernel."""
     return 256 if columns.workload.attention == "flash2" else 128
 
 
 def head_weight(columns: Columns) -> Any:
-    """The output layer's work in units of one transformer layer's, by their matrix products."""
+    """Return the output layer's matrix-product work relative to that of a transformer layer."""
     model = columns.workload.model
     scores = 2 * model.seq * columns.heads * columns.head_size
     return columns.hidden * model.vocab / (columns.layer_matrices + scores)
 
 
 def stage_excess(columns: Columns) -> Any:
-    """How much more the fullest pipeline stage has to do than the average one, as a fraction."""
+    """Return the relative excess of work of the fullest pipeline stage over the average."""
     head = head_weight(columns)
     share = columns.units / columns.pp
     fullest = np.maximum(share, share - columns.partition + head)
@@ -50,7 +50,8 @@ def stage_excess(columns: Columns) -> Any:
 
 
 def wave_efficiency(columns: Columns) -> Any:
-    """The share of its waves of 256 x 128 tiles that the MLP's first product fills; a gated MLP's is twice as wide."""
+    """Return the fraction of its waves of 256 x 128 tiles that the MLP's first product fills; gated ones are twice as
+    wide."""
     model = columns.workload.model
     tokens = np.maximum(1, columns.micro_batch * model.seq // columns.cp)
     tiles = -(-tokens // 256) * -(-(1 + model.gated_mlp) * columns.ffn // (128 * columns.tp))
@@ -59,14 +60,14 @@ def wave_efficiency(columns: Columns) -> Any:
 
 
 def fused_softmax_refuses(columns: Columns) -> Any:
-    """Whether Megatron's kernel is not available (is_kernel_available in its fused_softmax.py)."""
+    """Return whether Megatron's kernel is unavailable (is_kernel_available in its fused_softmax.py)."""
     seq, precision = columns.workload.model.seq, columns.workload.precision
     never = precision not in ("fp16", "bf16") or not 16 < seq <= LONGEST_FUSED or seq % 4 != 0
     return never | (columns.heads * columns.micro_batch % (softmax_block(seq) * columns.tp) != 0)
 
 
 def ramp_breaks(columns: Columns) -> Any:
-    """Whether some batch of the ramp-up, or its end, does not come out."""
+    """Return whether a batch of the ramp-up is not divisible, or the ramp-up never reaches the global batch."""
     ramp = columns.workload.ramp
     if ramp is None:
         return np.False_
@@ -76,7 +77,7 @@ def ramp_breaks(columns: Columns) -> Any:
 
 
 def fused_softmax(columns: Columns) -> str:
-    """Which condition of the kernel fails."""
+    """Return a message about the kernel's condition that fails."""
     seq, block = columns.workload.model.seq, softmax_block(columns.workload.model.seq)
     if columns.workload.precision not in ("fp16", "bf16"):
         return f"the kernel takes fp16 or bf16, not {columns.workload.precision}"
@@ -90,18 +91,18 @@ def fused_softmax(columns: Columns) -> str:
 
 
 def gpus(columns: Columns) -> str:
-    """The product that does not make the GPUs."""
-    there = columns.nodes * columns.cluster.gpus_per_node
+    """Return a message about the product of degrees that does not equal the number of GPUs."""
+    available = columns.nodes * columns.cluster.gpus_per_node
     cp = f" x cp({columns.cp})" if columns.cp > 1 else ""
-    if there % columns.replica:
-        return f"tp({columns.tp}) x pp({columns.pp}){cp} = {columns.replica} does not divide {there} GPUs"
+    if available % columns.replica:
+        return f"tp({columns.tp}) x pp({columns.pp}){cp} = {columns.replica} does not divide {available} GPUs"
     used = columns.replica * columns.dp
     product = f"tp({columns.tp}) x pp({columns.pp}){cp} x dp({columns.dp}) = {used}"
-    return f"{product} is not the {counted(there, 'GPU')} of {counted(columns.nodes, 'node')}"
+    return f"{product} is not the {counted(available, 'GPU')} of {counted(columns.nodes, 'node')}"
 
 
 def stages(columns: Columns) -> str:
-    """The division of the layers that leaves a rest."""
+    """Return a message about the layers that do not divide by the stages."""
     if columns.partition:
         units = f"{columns.layers} layers, embedding and head make {columns.units}"
         return f"{units}, which pp={columns.pp} does not divide"
@@ -109,7 +110,7 @@ def stages(columns: Columns) -> str:
 
 
 def ramp(columns: Columns) -> str:
-    """Which batch of the ramp-up does not come out."""
+    """Return a message about the batch of the ramp-up that is not divisible or not reached."""
     ramp = columns.workload.ramp
     if ramp is None:
         return ""

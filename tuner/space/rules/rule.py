@@ -1,6 +1,6 @@
-"""A rule as data: what must hold, where that is known from, and how a break reads in numbers.
+"""Rules as data: the condition, its source, and the message for a violation.
 
-Where rules are known from, by the names that their entries repeat.
+The constants at the end are prefixes of the sources.
 """
 
 from __future__ import annotations
@@ -20,34 +20,34 @@ Level = Literal["law", "policy", "advice"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rule:
-    """One condition, as data."""
+    """One condition on topologies."""
 
     name: str
     level: Level
     sentence: str
-    """What must hold."""
+    """The condition in words."""
     source: str
-    """Where that is known from."""
+    """Origin of the condition: a file, paper or report."""
     reads: tuple[str, ...]
-    """The columns that it looks at."""
+    """The columns that the condition depends on."""
     vary: tuple[str, ...]
-    """The axes in which a user would look for a way out, the likeliest first."""
+    """The axes to change in order to satisfy the rule, likeliest first."""
     broken: Callable[[Columns], Any]
-    """Whether each row breaks it."""
+    """Returns whether each row breaks the rule."""
     numbers: Callable[[Columns], str]
-    """The arithmetic of one row that breaks it."""
+    """Returns a message with the numbers of the only row, which breaks the rule."""
     hint: str = ""
-    """A way out beside the axes, such as an option."""
+    """A remedy other than an axis, such as an option."""
     binding: Callable[[Workload], bool] = lambda _: True
-    """Whether it has a say over this workload at all."""
+    """Returns whether the rule applies to the workload."""
 
     def broken_rows(self, columns: Columns) -> BoolArray:
-        """For each row, whether it breaks the rule."""
+        """Return, for each row, whether it breaks the rule."""
         rows = np.asarray(self.broken(columns), dtype=np.bool_)
         return np.broadcast_to(rows, columns.arrays[self.reads[0]].shape)
 
     def violation(self, columns: Columns) -> Violation | None:
-        """The single form: the violation of columns that hold one row, or nothing."""
+        """Return the violation of the only row, or None if it satisfies the rule."""
         if not self.broken_rows(columns).item():
             return None
         row = Columns(columns.workload, columns.cluster, {name: array[0] for name, array in columns.arrays.items()})

@@ -1,9 +1,8 @@
-"""The rules that one study keeps.
+"""The table of all rules, and the subset that a study applies.
 
-All rules, one table: laws, then policies, then advice.
+The table lists laws, then policies, then advice.
 
-Each condition is one expression over columns, so that it judges a million topologies or one and cannot disagree with
-itself.
+Each condition is one expression over columns, so that the same code evaluates one topology or a million.
 """
 
 from __future__ import annotations
@@ -25,10 +24,10 @@ _A: Final = {"law": "a law", "policy": "a policy", "advice": "advice, which neve
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RuleSet:
-    """The rules of a study: all laws, and the policies that the site keeps."""
+    """The rules of a study: all laws, and the policies that are not disabled."""
 
     allowed: frozenset[str] = frozenset()
-    """Policies that are switched off."""
+    """Names of the disabled policies."""
 
     def __post_init__(self) -> None:
         for name in self.allowed:
@@ -42,24 +41,24 @@ class RuleSet:
 
     @classmethod
     def only_laws(cls) -> RuleSet:
-        """What holds anywhere: another site's policies are not this one's."""
+        """Return the rules that apply at any site: the laws without policies."""
         return cls(allowed=frozenset(POLICIES))
 
     def in_force(self, workload: Workload) -> tuple[Rule, ...]:
-        """The rules that reject, in the order of the table."""
+        """Return the rules that can reject topologies of a workload, in the order of the table."""
         rejecting = (rule for rule in RULES if rule.level != "advice" and rule.name not in self.allowed)
         return tuple(rule for rule in rejecting if rule.binding(workload))
 
     def violations(self, columns: Columns) -> list[Violation]:
-        """Every rule that the one row of `columns` breaks."""
-        found = (rule.violation(columns) for rule in self.in_force(columns.workload))
-        return [violation for violation in found if violation]
+        """Return all violations of the only row of `columns`."""
+        results = (rule.violation(columns) for rule in self.in_force(columns.workload))
+        return [violation for violation in results if violation]
 
 
 RULES: Final[tuple[Rule, ...]] = (*LAWS, *policies.POLICIES, *ADVICE)
 BY_NAME: Final = {rule.name: rule for rule in RULES}
 POLICIES: Final = tuple(rule.name for rule in policies.POLICIES)
-"""The names that `--allow` takes."""
+"""The names that `--allow` accepts."""
 
 FIRST_POLICIES: Final = tuple(name for name in POLICIES if name != "head-size")
-"""The policies of a document that does not list them: those that there were before it did."""
+"""The policies of documents written before policies were listed in them."""

@@ -1,7 +1,7 @@
-"""What Optuna Dashboard shows beside its own pages: notes, graphs and files, kept with the study.
+"""Publish notes, graphs and files of a study to Optuna Dashboard.
 
-They are attributes of the study, also where they belong to a trial, so that a trial that is over can have them: the
-layout is optuna-dashboard 0.21's (`_note.py`, `_custom_plot_data.py`, `artifact/_backend.py`).
+They are stored as attributes of the study even if they belong to a trial, because finished trials are immutable. The
+layout is that of optuna-dashboard 0.21 (`_note.py`, `_custom_plot_data.py`, `artifact/_backend.py`).
 """
 
 from __future__ import annotations
@@ -21,21 +21,23 @@ from tuner.study.store.storage import understood
 from tuner.study.store.trial_store import TrialStore
 
 LONGEST: Final = 2045
-"""Characters of one attribute."""
+"""Maximum number of characters of one attribute."""
 
 LARGEST: Final = 5_000_000
-"""Bytes of a file that is shown."""
+"""Maximum size of a published file in bytes."""
 
 
 class DashboardPublisher:
-    """The dashboard's part of a study."""
+    """Writes a study's notes, graphs and files for Optuna Dashboard."""
 
     def __init__(self, study: TrialStore) -> None:
         self._study = study
         with understood(study.url):
             self._id = study.storage.get_study_id_from_name(study.name)
             self._kept: dict[str, Any] = dict(study.storage.get_study_system_attrs(self._id))
-            self._ids = {each.number: each._trial_id for each in study.storage.get_all_trials(self._id, deepcopy=False)}
+            self._ids = {
+                trial.number: trial._trial_id for trial in study.storage.get_all_trials(self._id, deepcopy=False)
+            }
 
     @property
     def study_id(self) -> int:
@@ -49,7 +51,7 @@ class DashboardPublisher:
             optuna.Study(self._study.name, self._study.storage).set_metric_names([name])
 
     def note(self, text: str, trial: int | None = None) -> None:
-        """Markdown, of the study or of a trial; what says the same already is left as it is."""
+        """Write a Markdown note of the study or of a trial, unless it is unchanged."""
         owner = "" if trial is None else f"{self._ids[trial]}:"
         prefix = f"dashboard:{owner}note_str:"
         if self._joined(prefix) == text:
@@ -59,22 +61,22 @@ class DashboardPublisher:
         self._split(prefix, text)
 
     def graph(self, name: str, document: Mapping[str, Any]) -> None:
-        """A Plotly figure, as its JSON."""
+        """Write a Plotly figure, given as its JSON document."""
         prefix = f"dashboard:plot_data:{name}:"
         text = json.dumps(document)
         if self._joined(prefix) != text:
             self._split(prefix, text)
 
     def files(self, trial: int, paths: Sequence[Path], store: Path) -> None:
-        """Files of a trial's job, copied to where the dashboard reads them."""
+        """Copy files of a trial's job to the dashboard's artifact store."""
         store.mkdir(parents=True, exist_ok=True)
         for path in paths:
             if not path.is_file() or path.stat().st_size > LARGEST:
                 continue
             word = hashlib.sha256(f"{trial}/{path.name}".encode()).hexdigest()[:32]
             shutil.copyfile(path, store / word)
-            told = {"artifact_id": word, "filename": path.name, "mimetype": "text/plain", "encoding": None}
-            self._set(f"dashboard:artifacts:{self._ids[trial]}:{word}", json.dumps(told))
+            artifact = {"artifact_id": word, "filename": path.name, "mimetype": "text/plain", "encoding": None}
+            self._set(f"dashboard:artifacts:{self._ids[trial]}:{word}", json.dumps(artifact))
 
     def _joined(self, prefix: str) -> str:
         parts: list[str] = []
@@ -84,12 +86,12 @@ class DashboardPublisher:
 
     def _split(self, prefix: str, text: str) -> None:
         parts = [text[start : start + LONGEST] for start in range(0, len(text), LONGEST)]
-        place = 0
-        for place, part in enumerate(parts, start=1):
-            self._set(f"{prefix}{place - 1}", part)
-        while f"{prefix}{place}" in self._kept:  # of a longer text before
-            self._set(f"{prefix}{place}", "")
-            place += 1
+        count = 0
+        for count, part in enumerate(parts, start=1):
+            self._set(f"{prefix}{count - 1}", part)
+        while f"{prefix}{count}" in self._kept:  # remaining parts of an earlier, longer text
+            self._set(f"{prefix}{count}", "")
+            count += 1
 
     def _set(self, name: str, value: Any) -> None:
         if self._kept.get(name) != value:

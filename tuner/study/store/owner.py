@@ -1,4 +1,4 @@
-"""Who watches a job: a process of some machine, told apart from a later one with the same number."""
+"""Identify the process that watches a job, by host, pid and start time, because pids are reused."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from typing import Any
 
 
 def this_worker() -> dict[str, Any]:
-    """This process."""
+    """Return the identity of this process."""
     pid = os.getpid()
     return {"host": socket.gethostname(), "pid": pid, "born": _born(pid)}
 
 
 def gone(worker: Mapping[str, Any]) -> bool | None:
-    """Whether a process is no more; None where this machine cannot know, because it was on another one."""
+    """Return whether a process has ended; None if it is on another machine."""
     if worker.get("host") != socket.gethostname():
         return None
     try:
@@ -30,17 +30,17 @@ def gone(worker: Mapping[str, Any]) -> bool | None:
 
 
 _ENDED = ("Z", "X")
-"""States of a process that has ended, and that nobody has asked about yet: in a container that may be never."""
+"""States of a process that has ended but has not been reaped, which in a container may never happen."""
 
 
 def _born(pid: int) -> int:
-    """When a process began, in ticks since the machine did; 0 where the system does not tell."""
+    """Return the start time of a process in ticks since boot, or 0 if unknown."""
     began = _stat(pid, 19)
     return int(began) if began.isdecimal() else 0
 
 
 def _stat(pid: int, field: int) -> str:
-    """What the system tells of a process; empty where it does not tell."""
+    """Return a field of /proc/PID/stat after the process name, or an empty string if unknown."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[field]
     except (OSError, IndexError):

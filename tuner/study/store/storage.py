@@ -1,4 +1,4 @@
-"""Where studies are kept: a SQLite file of their own, or any database that Optuna can use."""
+"""Open the database of a study: a SQLite file, or any other database that Optuna supports."""
 
 from __future__ import annotations
 
@@ -20,32 +20,32 @@ from tuner.core.errors import InputError, MissingDependency, StudyError
 from tuner.core.text import shown
 
 HEARTBEAT: Final = 20
-"""Seconds between signs of life of whoever watches a job."""
+"""Seconds between heartbeats of the process that watches a job."""
 
 GRACE: Final = 120
-"""Seconds without one after which a watcher on another machine is taken for dead."""
+"""Seconds without a heartbeat after which a watcher on another machine counts as dead."""
 
 PATIENCE: Final = 30
-"""Seconds that a process waits for another one's write to a SQLite file."""
+"""Seconds that a process waits for another process's write to a SQLite file."""
 
 
 def sqlite_url(path: Path) -> str:
-    """The URL of a SQLite file; any name of a file does."""
+    """Return the URL of a SQLite file, which may have any name."""
     return str(sqlalchemy.URL.create("sqlite", database=str(path.absolute())))
 
 
 @dataclass(frozen=True, slots=True)
 class Storage:
-    """An open storage."""
+    """An open database."""
 
     url: str
     database: RDBStorage
     kept: BaseStorage
-    """The same, with trials that are over kept in memory."""
+    """The same database, with finished trials cached in memory."""
 
 
 def open_storage(url: str) -> Storage:
-    """The storage at a URL. SQLite is set so that readers and a writer do not wait for each other."""
+    """Open the storage at a URL. SQLite uses WAL mode, so that readers and the writer do not block each other."""
     if not re.match(r"[a-z][a-z0-9+]*://", url):
         raise InputError(f"--storage {shown(url)} is not a URL such as sqlite:///study.db or postgresql://host/name.")
     if re.fullmatch(r"sqlite://(/?|/:memory:)", url):
@@ -62,7 +62,7 @@ def open_storage(url: str) -> Storage:
 
 
 def _opened(url: str, **arguments: Any) -> RDBStorage:
-    """The database, by whichever driver of PostgreSQL is there: which one a URL means changes with SQLAlchemy."""
+    """Open the database with any installed PostgreSQL driver; the default driver depends on SQLAlchemy's version."""
     scheme, mark, rest = url.partition("://")
     if scheme in ("postgresql", "postgres"):
         for driver in ("psycopg", "psycopg2"):
@@ -73,13 +73,13 @@ def _opened(url: str, **arguments: Any) -> RDBStorage:
 
 @contextmanager
 def understood(where: str) -> Iterator[None]:
-    """Say what a database's refusal means, in one sentence."""
+    """Convert database errors to errors with one-sentence messages."""
     try:
         yield
     except ImportError as error:
         missing = error.__context__ if isinstance(error.__context__, ImportError) else error
-        wanted = "'tuner[postgres]'" if where.startswith("postgresql") else f"{missing.name or 'it'} beside tuner"
-        raise MissingDependency(f"{masked(where)} needs a driver that is not here; pip install {wanted}.") from None
+        package = "'tuner[postgres]'" if where.startswith("postgresql") else f"{missing.name or 'it'} beside tuner"
+        raise MissingDependency(f"{masked(where)} needs a driver that is not here; pip install {package}.") from None
     except (sqlalchemy.exc.ArgumentError, sqlalchemy.exc.NoSuchModuleError) as error:
         raise InputError(f"--storage {masked(where)} cannot be used: {_first_line(error)}.") from None
     except (sqlalchemy.exc.SQLAlchemyError, sqlite3.Error, optuna.exceptions.StorageInternalError) as error:
@@ -98,12 +98,12 @@ def _tune_sqlite(connection: Any, _record: Any) -> None:
 
 
 def masked(url: str) -> str:
-    """A URL without its password."""
+    """Return a URL with its password masked."""
     return re.sub(r"://([^:/@]*):[^@]*@", r"://\1:***@", url)
 
 
 def _cause(error: BaseException) -> str:
-    """The database's own words, the innermost ones."""
+    """Return the first line of the innermost database error."""
     while error.__cause__ is not None:
         error = error.__cause__
     return _first_line(getattr(error, "orig", None) or error)
