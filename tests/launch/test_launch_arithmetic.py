@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -15,6 +16,7 @@ import pytest
 from tests.workers import ONE, WORKLOAD
 from tuner.core.catalog import cluster
 from tuner.core.columns import Columns
+from tuner.core.domain import Topology
 from tuner.core.errors import InputError
 from tuner.core.outcomes import Outcome
 from tuner.launch import memory_probe, preflight, supervisor
@@ -34,12 +36,12 @@ def test_the_supervisor_counts_the_kills_during_the_job(tmp_path: Path, monkeypa
     counts = iter([5, 8])
     monkeypatch.setattr(supervisor, "_oom_kills", lambda: next(counts))
     monkeypatch.setattr(supervisor, "_prctl", lambda *_: None)
-    monkeypatch.setattr(supervisor.signal, "signal", lambda *_: None)
-    monkeypatch.setattr(supervisor.subprocess, "Popen", lambda *_, **__: SimpleNamespace(pid=1))
+    monkeypatch.setattr("tuner.launch.supervisor.signal.signal", lambda *_: None)
+    monkeypatch.setattr("tuner.launch.supervisor.subprocess.Popen", lambda *_, **__: SimpleNamespace(pid=1))
     monkeypatch.setattr(supervisor, "_watch", lambda *_: ("exited", 3))
     monkeypatch.setattr(supervisor, "_end", lambda _tag: [7])
     monkeypatch.setattr(supervisor, "_disk_left", lambda _folder: 9)
-    start = {"result": None, "arguments": ["x"], "cwd": ".", "environment": {}, "tag": "t"}
+    start: dict[str, Any] = {"result": None, "arguments": ["x"], "cwd": ".", "environment": {}, "tag": "t"}
     (tmp_path / "start.json").write_text(json.dumps(start))
     supervisor.supervise(tmp_path)
     ended = json.loads((tmp_path / "ended.json").read_text())
@@ -90,7 +92,7 @@ def test_a_jobs_memory_is_that_of_its_largest_process(
 def test_five_gigabytes_of_disk_are_enough(
     free: float, verdict: str, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(preflight.shutil, "disk_usage", lambda _path: SimpleNamespace(free=free))
+    monkeypatch.setattr("tuner.launch.preflight.shutil.disk_usage", lambda _path: SimpleNamespace(free=free))
     found = disk(tmp_path / "not" / "there")
     assert found.verdict == verdict
     assert found.evidence == f"{words} at {tmp_path}"
@@ -120,7 +122,9 @@ def test_each_framework_has_its_verdict(found: dict[str, Any], verdicts: dict[st
     assert {check.name: check.verdict for check in frameworks(found)} == verdicts
 
 
-@pytest.mark.parametrize(("year", "step", "verdict"), [(2024, 1e-3, "ok"), (2023, 1e-9, "warning"), (2025, 2e-3, "warning")])
+@pytest.mark.parametrize(
+    ("year", "step", "verdict"), [(2024, 1e-3, "ok"), (2023, 1e-9, "warning"), (2025, 2e-3, "warning")]
+)
 def test_a_clock_is_of_this_decade_and_has_milliseconds(
     year: int, step: float, verdict: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -175,13 +179,11 @@ def test_a_log_is_measured_by_medians_of_the_iterations_asked_for(tmp_path: Path
 
 def columns(**axes: int) -> Columns:
     """One topology on 80 GB cards."""
-    return Columns.of([SimpleReplace(**axes)], WORKLOAD, cluster("bloom-48"))
+    return Columns.of([one(**axes)], WORKLOAD, cluster("bloom-48"))
 
 
-def SimpleReplace(**axes: Any) -> Any:  # noqa: N802 - reads as a value
+def one(**axes: Any) -> Topology:
     """The single rank, but for these axes."""
-    from dataclasses import replace
-
     return replace(ONE, **axes)
 
 

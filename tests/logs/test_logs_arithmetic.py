@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,6 +16,7 @@ from tuner.logs.log import Log, LogRun
 from tuner.logs.records import Iteration, LogRecord, PeakMemory, memory, profiled_step, records, speaker, visible
 from tuner.logs.workload import described
 
+approx: Any = pytest.approx
 GIB = 2**30
 
 
@@ -134,10 +136,10 @@ def test_megatrons_line_is_read_field_by_field() -> None:
     assert (found.source, found.speaker, found.counted) == ("megatron", "[default7]:", False)
     assert found.iteration == Iteration(
         number=12,
-        seconds=pytest.approx(1.2505),
-        seconds_digit=pytest.approx(1e-4),
+        seconds=approx(1.2505),
+        seconds_digit=approx(1e-4),
         tflops=105.25,
-        tflops_digit=pytest.approx(0.01),
+        tflops_digit=approx(0.01),
         global_batch=64,
         samples_per_second=51.2,
         seq=2048,
@@ -166,13 +168,13 @@ def test_two_ranks_may_share_a_line() -> None:
 )
 def test_times_are_in_seconds_with_the_value_of_their_last_digit(field: str, seconds: float, digit: float) -> None:
     found = only(f" iteration 2/ 5 | {field} | ").iteration
-    assert (found.seconds, found.seconds_digit) == (pytest.approx(seconds), pytest.approx(digit))
+    assert (found.seconds, found.seconds_digit) == (approx(seconds), approx(digit))
 
 
 @pytest.mark.parametrize(("loss", "value"), [("nan", math.nan), ("-inf", math.nan), ("2.5", 2.5)])
 def test_a_loss_that_is_not_finite_is_no_number(loss: str, value: float) -> None:
     line = f" iteration 2/ 5 | elapsed time per iteration (ms): 5.0 | lm loss: {loss} | "
-    assert only(line).iteration.loss == pytest.approx(value, nan_ok=True)
+    assert only(line).iteration.loss == approx(value, nan_ok=True)
 
 
 @pytest.mark.parametrize(("share", "found"), [("1.0", 1.0), ("1.01", None), ("0.0", None)])
@@ -186,21 +188,21 @@ def test_deepspeeds_lines_are_read() -> None:
     pipe = only("rank0: steps: 2 loss: 5.5000 iter time (s): 0.046 samples/sec: 87.500")
     assert (pipe.source, pipe.speaker) == ("pipeline engine", "rank0:")
     assert (pipe.iteration.number, pipe.iteration.seconds, pipe.iteration.loss) == (2, 0.046, 5.5)
-    assert (pipe.iteration.seconds_digit, pipe.iteration.samples_per_second) == (pytest.approx(1e-3), 87.5)
+    assert (pipe.iteration.seconds_digit, pipe.iteration.samples_per_second) == (approx(1e-3), 87.5)
     timer = only("global_step=3, RunningAvgSamplesPerSec=20.5, CurrSamplesPerSec=21.25, MemAllocated=1GB")
     assert (timer.source, timer.iteration.number) == ("throughput timer", 3)
     assert (timer.iteration.samples_per_second, timer.iteration.seconds) == (21.25, None)
     assert only("0/4, SamplesPerSec=8.5,").iteration.samples_per_second == 8.5
     parts = only("w1: time (ms) | fwd: 100.00 | bwd_microstep: 1.0 | bwd: 250.50 | step: 49.50")
     assert (parts.source, parts.speaker, parts.counted) == ("wall-clock breakdown", "w1:", True)
-    assert parts.iteration.seconds == pytest.approx(0.4)
+    assert parts.iteration.seconds == approx(0.4)
 
 
 @pytest.mark.parametrize(("unit", "seconds"), [("m", 2.5e-3), ("u", 2.5e-6), ("n", 2.5e-9)])
 def test_the_profilers_latency_has_its_unit(unit: str, seconds: float) -> None:
     found = only(f"iter latency:                    2.5 {unit}s", profiled=4)
     assert (found.source, found.iteration.number) == ("flops profiler", 4)
-    assert found.iteration.seconds == pytest.approx(seconds)
+    assert found.iteration.seconds == approx(seconds)
     assert profiled_step("Profile Summary at step 4:") == 4
     assert profiled_step("step 4:") is None
     assert not list(records(7, f"iter latency: 2.5 {unit}s"))
@@ -222,7 +224,7 @@ def test_the_profilers_latency_has_its_unit(unit: str, seconds: float) -> None:
 )
 def test_peaks_are_in_bytes(line: str, allocated: float | None, reserved: float | None, in_use: float | None) -> None:
     """Megatron prints MiB under the name MB; DeepSpeed prints GiB, Max_CA rounded to whole ones."""
-    expected = [None if value is None else pytest.approx(value * GIB) for value in (allocated, reserved, in_use)]
+    expected = [None if value is None else approx(value * GIB) for value in (allocated, reserved, in_use)]
     found = memory(line)
     assert found is not None
     assert [found.allocated, found.reserved, found.in_use] == expected

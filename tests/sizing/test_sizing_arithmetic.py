@@ -14,6 +14,8 @@ from tuner.sizing.max_batch import answer, throughput_of
 from tuner.sizing.probes import grid_for, held_back, usable_bytes
 from tuner.sizing.strategies import BatchBounds, BatchGrid, BatchSearch, look_for
 
+approx: Any = pytest.approx
+
 
 def ran(batch: int, memory: float | None = None, seconds: float | None = None) -> BatchResult:
     """A batch that ran."""
@@ -106,7 +108,9 @@ def test_a_search_knows_its_bounds_and_whether_the_grid_ended_it() -> None:
     grid = BatchGrid(batches=(1, 2, 4))
     whole = look_for("bisect", grid, ran)
     assert (whole.largest, whole.smallest_failed, whole.open_end, whole.stopped) == (4, None, True, None)
-    half = look_for("bisect", grid, lambda batch: ran(batch) if batch < 4 else BatchResult(micro_batch=4, outcome="OOM"))
+    half = look_for(
+        "bisect", grid, lambda batch: ran(batch) if batch < 4 else BatchResult(micro_batch=4, outcome="OOM")
+    )
     assert (half.largest, half.smallest_failed, half.open_end) == (2, 4, False)
     outcomes: list[BatchOutcome] = ["CRASHED", "MEASURED", "CRASHED", "CRASHED"]
 
@@ -126,9 +130,9 @@ def test_a_line_is_read_in_both_directions() -> None:
     assert fitted([ran(1, 10.0), BatchResult(micro_batch=2, outcome="OOM", peak_memory=30.0)]) is None
     found = fitted([ran(1, 10.0), ran(2, 16.0), ran(3, 16.0), ran(6, 30.0)])
     assert found is not None
-    assert (found.per_sample, found.at_zero) == (pytest.approx(27 / 7), pytest.approx(18 - 3 * 27 / 7))
+    assert (found.per_sample, found.at_zero) == (approx(27 / 7), approx(18 - 3 * 27 / 7))
     squares = sum((memory - found.at(batch)) ** 2 for batch, memory in [(1, 10), (2, 16), (3, 16), (6, 30)])
-    assert found.stderr == pytest.approx((squares / 2 / 14) ** 0.5)
+    assert found.stderr == approx((squares / 2 / 14) ** 0.5)
 
 
 @pytest.mark.parametrize(
@@ -142,7 +146,7 @@ def test_pressure_is_the_excess_over_the_line_of_two_batches(
     found = pressures(results, 100.0)
     assert [(one.micro_batch, one.share) for one in found] == ([] if slower is None else [(4, 0.8)])
     if slower is not None:
-        assert found[0].slower == pytest.approx(slower)
+        assert found[0].slower == approx(slower)
 
 
 @pytest.mark.parametrize(("share", "near"), [(0.74, False), (0.75, True), (None, False)])
@@ -167,7 +171,7 @@ def test_throughput_is_tokens_of_all_ranks_per_second(global_batch: int | None, 
     """4 x 4 sequences of 1000 tokens in 2 s are 8000 tokens/s; 8000 x 86400 tokens take a day."""
     found = throughput_of(ran(4, seconds=2.0), dp=4, seq=1000, global_batch=global_batch, tokens=8000 * 86400.0)
     assert (found.step_batch, found.acc_steps, found.exact) == (16, steps, exact)
-    assert (found.tokens_per_second, found.days) == (8000, pytest.approx(1.0))
+    assert (found.tokens_per_second, found.days) == (8000, approx(1.0))
     timeless = throughput_of(ran(4), dp=4, seq=1000, global_batch=64, tokens=1.0)
     assert (timeless.tokens_per_second, timeless.days) == (None, None)
 
@@ -217,7 +221,7 @@ def test_figures_leave_out_the_context_and_fragments(kind: MemoryKind, left_out:
 
 def test_a_process_can_use_a_share_of_its_card() -> None:
     cluster: Any = SimpleNamespace(gpu=SimpleNamespace(memory=1000.0))
-    assert usable_bytes(cluster) == pytest.approx(1000 * USABLE_SHARE)
+    assert usable_bytes(cluster) == approx(1000 * USABLE_SHARE)
 
 
 @pytest.mark.parametrize(

@@ -26,6 +26,7 @@ from tuner.study.setup import open_loop
 from tuner.study.state import StudyState
 from tuner.study.store.trial import Proposal, Trial
 
+approx: Any = pytest.approx
 SMALL = ("nodes=4", "tp=1,4", "zero=1", "recompute=none", "cp=1", "micro_batch=1,2")
 
 
@@ -33,18 +34,20 @@ def test_a_proposal_has_the_80_percent_interval_of_its_estimate(tmp_path: Path) 
     """exp(mean -+ 1.2816 deviations), jobs are pruned beyond 3 x 1.2% of noise."""
     space = space_for(model="gpt-1.3b", nodes=4, settings=SMALL)
     with open_loop(StudySettings(space=space, limits=Limits(budget=2), runs=tmp_path), lambda _event: None) as loop:
-        assert loop._referee._pruner.allowance == pytest.approx(3 * 0.012)
+        assert loop._referee._pruner.allowance == approx(3 * 0.012)
         mean, deviation = loop.state.surrogate.measured([1])
         risk = float(loop.state.surrogate.out_of_memory()[1])
         first = loop.scheduler._proposal(1, why="first")
     low, middle, high = (first.estimate_low or 0, first.estimate_sec or 0, first.estimate_high or 0)
-    assert math.log(middle) == pytest.approx(float(mean[0]))
-    assert math.log(high / middle) == pytest.approx(1.2816 * float(deviation[0]))
-    assert math.log(middle / low) == pytest.approx(1.2816 * float(deviation[0]))
-    assert first.out_of_memory == pytest.approx(risk)
+    assert math.log(middle) == approx(float(mean[0]))
+    assert math.log(high / middle) == approx(1.2816 * float(deviation[0]))
+    assert math.log(middle / low) == approx(1.2816 * float(deviation[0]))
+    assert first.out_of_memory == approx(risk)
 
 
-def ranked(candidate: int = 0, *, days: float = 10.0, runs: int = 1, chance: float = 0.0, first: int = 0) -> RankedTrial:
+def ranked(
+    candidate: int = 0, *, days: float = 10.0, runs: int = 1, chance: float = 0.0, first: int = 0
+) -> RankedTrial:
     """A measured topology, by name of its number."""
     return RankedTrial(
         candidate=candidate,
@@ -76,10 +79,13 @@ class Decider:
             "start_seconds": lambda _iterations: [],
         }
         stand_in: Any = SimpleNamespace(**usual | state)
-        self.scheduler = Scheduler(stand_in, limits or Limits(), sampler="tpe", iterations=3)
+        self.scheduler: Any = Scheduler(stand_in, limits or Limits(), sampler="tpe", iterations=3)
         self.proposed: list[tuple[int, str]] = []
-        changed: Any = self.scheduler
-        changed._proposal = lambda candidate, *, kind="search", **_: self.proposed.append((candidate, kind)) or candidate
+        setattr(self.scheduler, "_proposal", self._propose)  # noqa: B010 - a method of its own
+
+    def _propose(self, candidate: int, *, kind: str = "search", **_: Any) -> int:
+        self.proposed.append((candidate, kind))
+        return candidate
 
     def checked(self, elapsed: float = 0.0) -> tuple[str | None, str | None]:
         """Why it stops, and why it is over."""
@@ -102,7 +108,9 @@ def test_a_study_is_over_at_its_limits(limits: Limits, state: dict[str, Any], el
     assert Decider(limits, **state).checked(elapsed) == (None, why)
 
 
-@pytest.mark.parametrize(("launched", "has_ranking", "stops"), [(33, True, False), (34, True, True), (34, False, False)])
+@pytest.mark.parametrize(
+    ("launched", "has_ranking", "stops"), [(33, True, False), (34, True, True), (34, False, False)]
+)
 def test_the_search_ends_where_the_final_round_begins(launched: int, has_ranking: bool, stops: bool) -> None:
     """40 jobs, 6 of them for the final round, which nothing needs before a measurement."""
     stopping, finished = Decider(Limits(budget=40), launched=launched, ranking=[ranked()] * has_ranking).checked()
@@ -150,7 +158,7 @@ def test_before_any_measurement_only_the_hopeless_is_not_tried(risk: float, hope
 def test_a_job_must_save_its_own_cost(gain: float, pays: bool) -> None:
     """(120 + 2 x 360) s on 2 nodes are 0.467 node-hours; 480 node-hours of training x 0.1% are 0.48."""
     decider = Decider(Limits(stop_when_unprofitable=True), ranking=[ranked(days=10.0)])
-    assert decider.scheduler._cost(0) == pytest.approx(840 * 2 / 3600)
+    assert decider.scheduler._cost(0) == approx(840 * 2 / 3600)
     found = decider.scheduler._unprofitable(Suggestion(candidate=0, gain=gain, out_of_memory=0.0))
     assert (found is None) == pays
     assert pays or "would cost 0.5 node-hours and is expected to save 0.4 (0.09% of 10.0 days on 2 nodes)" in str(found)
@@ -215,7 +223,7 @@ def test_a_repeat_has_the_next_free_number() -> None:
 
 
 def test_a_job_without_earlier_iterations_costs_its_start() -> None:
-    assert job_node_hours(seconds=30.0, starts=[36.0], iterations=1, nodes=100) == pytest.approx(1.0)
+    assert job_node_hours(seconds=30.0, starts=[36.0], iterations=1, nodes=100) == approx(1.0)
 
 
 def test_the_start_of_a_job_is_its_time_less_all_iterations_but_the_first() -> None:
@@ -248,13 +256,13 @@ def test_ranks_have_intervals_of_the_wider_of_belief_and_repeats() -> None:
     trials = [trial(0, 0, 10.0), trial(1, 1, 4.0), trial(2, 1, 4.0, repeat=1), trial(3, 2, 9.0)]
     leader, second, third = rank(surrogate([10.0, 4.0, 9.0], [0.05, 0.001, 0.02]), trials)
     assert [one.candidate for one in (leader, second, third)] == [1, 2, 0]
-    assert (leader.days, second.days) == (pytest.approx(8e6 / DAY), pytest.approx(9e6 / DAY))
+    assert (leader.days, second.days) == (approx(8e6 / DAY), approx(9e6 / DAY))
     spread = math.sqrt(6 * 0.01**2 / 7)
-    assert math.log(leader.high / leader.days) == pytest.approx(INTERVAL * spread / math.sqrt(2))
-    assert math.log(third.days / third.low) == pytest.approx(INTERVAL * 0.05)
+    assert math.log(leader.high / leader.days) == approx(INTERVAL * spread / math.sqrt(2))
+    assert math.log(third.days / third.low) == approx(INTERVAL * 0.05)
     assert (leader.runs, leader.trials, leader.chance_sooner) == (2, (1, 2), 0.0)
     z = math.log(9 / 8) / (spread * math.sqrt(1 + 1 / 2))
-    assert second.chance_sooner == pytest.approx(float(below(np.array([-z]))[0]))
+    assert second.chance_sooner == approx(float(below(np.array([-z]))[0]))
 
 
 def test_own_runs_are_scaled_to_the_present_speed() -> None:
@@ -262,21 +270,21 @@ def test_own_runs_are_scaled_to_the_present_speed() -> None:
     trials = [trial(0, 0, 10.0), trial(2, 1, 8.0), trial(3, 0, 15.0, repeat=1)]
     found = rank_by_own_runs(candidates(), trials, [SpeedPeriod(first=2, factor=1.5)])
     assert [one.candidate for one in found] == [0, 1]
-    assert (found[0].seconds, found[0].runs) == (pytest.approx(15.0), 2)
-    assert found[1].days == pytest.approx(16e6 / DAY)
+    assert (found[0].seconds, found[0].runs) == (approx(15.0), 2)
+    assert found[1].days == approx(16e6 / DAY)
     spread = math.sqrt((6 * 0.012**2 + 2 * (math.log(1.5) / 2) ** 2) / 7)
-    assert math.log(found[0].high / found[0].days) == pytest.approx(INTERVAL * spread / math.sqrt(2))
+    assert math.log(found[0].high / found[0].days) == approx(INTERVAL * spread / math.sqrt(2))
 
 
 def test_repeats_differ_from_the_mean_of_the_runs_before_them() -> None:
     """The deviation of a difference from the mean of n runs is that of a run x sqrt(1 + 1/n)."""
     runs = [trial(0, 1, 1.0), trial(3, 1, math.exp(0.2), repeat=1), trial(5, 1, math.exp(0.4), repeat=2)]
     first, second = drift._differences([*runs, trial(6, 2, 9.0)], 0.01)
-    assert (first.earlier, first.repeat, first.log_ratio) == (0, 3, pytest.approx(0.2))
-    assert (second.earlier, second.repeat, second.log_ratio) == (3, 5, pytest.approx(0.3))
-    assert first.deviation == pytest.approx(0.01 * math.sqrt(2))
-    assert second.deviation == pytest.approx(0.01 * math.sqrt(1.5))
-    assert drift._weighted_mean([first, second]) == pytest.approx((0.2 / 2 + 0.3 / 1.5) / (1 / 2 + 1 / 1.5))
+    assert (first.earlier, first.repeat, first.log_ratio) == (0, 3, approx(0.2))
+    assert (second.earlier, second.repeat, second.log_ratio) == (3, 5, approx(0.3))
+    assert first.deviation == approx(0.01 * math.sqrt(2))
+    assert second.deviation == approx(0.01 * math.sqrt(1.5))
+    assert drift._weighted_mean([first, second]) == approx((0.2 / 2 + 0.3 / 1.5) / (1 / 2 + 1 / 1.5))
 
 
 def test_a_factor_weighs_topologies_by_their_runs_on_both_sides() -> None:
@@ -284,7 +292,7 @@ def test_a_factor_weighs_topologies_by_their_runs_on_both_sides() -> None:
     runs = [trial(0, 1, 1.0), trial(1, 2, 1.0), trial(2, 2, 1.0, repeat=1), trial(3, 3, 5.0)]
     after = [trial(4, 1, math.exp(0.3)), trial(5, 2, math.exp(0.1))]
     expected = (0.5 * 0.3 + (2 / 3) * 0.1) / (0.5 + 2 / 3)
-    assert math.log(drift._factor([*runs, *after], 4)) == pytest.approx(expected)
+    assert math.log(drift._factor([*runs, *after], 4)) == approx(expected)
 
 
 def test_the_last_three_repeats_are_no_noise() -> None:

@@ -99,7 +99,7 @@ def test_a_parameter_counts_in_the_norm_where_it_is_sharded_or_the_first(
     rank: int, sharded: bool, counts: bool
 ) -> None:
     """DeepSpeed adds up what is marked; what all tensor parallel ranks hold alike is marked on rank 0 only."""
-    made = maker("x", tp=2, tp_rank=rank)
+    made: Any = maker("x", tp=2, tp_rank=rank)
     assert made.vector(3, 1.5, sharded=sharded).tensor_model_parallel is counts
     assert made.vector(3, 1.5, sharded=sharded).tolist() == [1.5] * 3
     assert made.matrix([range(2)], range(4), 0.1, sharded=sharded).tensor_model_parallel is counts
@@ -108,9 +108,9 @@ def test_a_parameter_counts_in_the_norm_where_it_is_sharded_or_the_first(
 def test_linears_hold_their_shards() -> None:
     """Rows of output for column linears, columns of input for row linears; a bias is a shard or whole."""
     second = maker("x", tp=2, tp_rank=1)
-    column = linear.ColumnLinear(second, 6, [range(4, 8), range(12, 14)], bias=True)
+    column: Any = linear.ColumnLinear(second, 6, [range(4, 8), range(12, 14)], bias=True)
     assert (column.weight.shape, column.bias.shape) == ((6, 6), (6,))
-    row = linear.RowLinear(second, 8, 3, bias=True, deviation=0.5)
+    row: Any = linear.RowLinear(second, 8, 3, bias=True, deviation=0.5)
     assert (row.weight.shape, row.bias.shape) == ((3, 4), (3,))
     whole = linear.RowLinear(maker("x"), 8, 3, bias=False, deviation=0.5)
     assert whole.bias is None
@@ -121,7 +121,7 @@ def test_linears_hold_their_shards() -> None:
 
 @pytest.mark.parametrize(("rank", "counts"), [(0, True), (1, False), (2, True), (3, False)])
 def test_copied_columns_count_once(rank: int, counts: bool) -> None:
-    copied = linear.CopiedLinear(maker("k", tp=4, tp_rank=rank, kv_copies=2), 4, [range(2)], bias=True)
+    copied: Any = linear.CopiedLinear(maker("k", tp=4, tp_rank=rank, kv_copies=2), 4, [range(2)], bias=True)
     assert copied.weight.tensor_model_parallel is counts
     assert copied.bias.tensor_model_parallel is counts
     assert copied.bias.shape == (2,)
@@ -307,9 +307,10 @@ def test_an_iterations_line_has_its_samples_tokens_and_rates() -> None:
         "samples per second": "16.000",
         "TFLOPs": f"{rate / 1e12:.3E}",
     }
-    assert fields(report.iteration_line(iteration(loss=math.nan), 10, WORKLOAD, topology()))[
-        "number of nan iterations"
-    ] == "1"
+    assert (
+        fields(report.iteration_line(iteration(loss=math.nan), 10, WORKLOAD, topology()))["number of nan iterations"]
+        == "1"
+    )
 
 
 @pytest.mark.parametrize(("rate", "shown"), [(9.99e9, "9.990E-03"), (1e10, "0.01"), (2.5e12, "2.50")])
@@ -323,7 +324,7 @@ def test_progress_is_told_at_most_every_half_second(
 ) -> None:
     """At 10.0, 10.4 (too soon after 10.0 was not told: nothing was said yet), 10.8 (too soon), 10.9 and 20 s."""
     clock = iter([10.0, 10.4, 10.8, 10.9, 20.0, 20.6])
-    monkeypatch.setattr(report.time, "perf_counter", lambda: next(clock))
+    monkeypatch.setattr("tuner.worker.report.time.perf_counter", lambda: next(clock))
     progress = report.Progress(microbatches=8, speaks=True, started=0.0)
     for first, number in [(1, 0), (1, 1), (1, 2), (1, 3), (2, 0), (2, 1)]:
         progress.begins(first, number)
@@ -388,7 +389,7 @@ def test_the_loss_of_an_iteration_is_the_mean_of_its_microbatches(monkeypatch: p
         added.append(group)
         total *= 2
 
-    monkeypatch.setattr(train.dist, "all_reduce", add_up)
+    monkeypatch.setattr("tuner.worker.train.dist.all_reduce", add_up)
     batches = [(torch.tensor([value]), torch.tensor([0])) for value in (1, 2, 3)]
     assert train._plain_step(engine, iter(batches), 3, "replicas", place()) == pytest.approx(2.0)
     assert engine.calls == ["forward", "backward", "step"] * 3
@@ -445,7 +446,7 @@ def test_a_rank_looks_up_its_own_rows_of_the_vocabulary(monkeypatch: pytest.Monk
 
 def test_learned_positions_are_added_from_the_first_on() -> None:
     recipe = Recipe(workload=WORKLOAD, recompute_attention=False)
-    positions = vocabulary.Positions(recipe, maker("positions"))
+    positions: Any = vocabulary.Positions(recipe, maker("positions"))
     vectors = torch.zeros(5, 2, 64)
     assert torch.equal(positions(vectors)[:, 0], positions.weight[:5])
     assert torch.equal(positions(vectors)[:, 1], positions.weight[:5])
