@@ -1,0 +1,351 @@
+"""Numbers of logs worked out by hand: which iterations are chosen, what a line says, what arguments describe."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tuner.core.errors import InputError
+from tuner.logs import files
+from tuner.logs.choice import asked, chosen_run, parse_iterations, second, spelt
+from tuner.logs.log import Log, LogRun
+from tuner.logs.records import Iteration, LogRecord, PeakMemory, memory, profiled_step, records, speaker, visible
+from tuner.logs.workload import described
+
+approx: Any = pytest.approx
+GIB = 2**30
+
+
+def run(numbers: tuple[int, ...] = (), **arguments: str) -> LogRun:
+    """A run that has these iterations and whose settings state these arguments."""
+    iterations = tuple(Iteration(number=number, seconds=1.0) for number in numbers)
+    return LogRun(iterations=iterations, source=None, line=1, arguments=arguments, peak=PeakMemory(), failure=None)
+
+
+@pytest.mark.parametrize(
+    ("text", "spans"),
+    [("2-5", ((2, 5),)), ("2,3,7", ((2, 2), (3, 3), (7, 7))), (" 4 - 4 , 9", ((4, 4), (9, 9)))],
+)
+def test_ranges_and_lists_of_iterations_are_read(text: str, spans: tuple[tuple[int, int], ...]) -> None:
+    assert parse_iterations(text) == spans
+
+
+def test_a_range_that_runs_backwards_is_turned_round_in_the_sentence() -> None:
+    with pytest.raises(InputError, match="the range 5-4 runs backwards; write 4-5"):
+        parse_iterations("5-4")
+
+
+@pytest.mark.parametrize(
+    ("spans", "chosen", "missing"),
+    [
+        (((2, 4),), (2, 3, 4), ""),
+        (((4, 4),), (4,), ""),
+        (((2, 2), (5, 5)), (2, 5), ""),
+        (((1, 4),), (), "1"),
+        (((2, 6),), (), "6"),
+        (((6, 6),), (), "6"),
+        (((8, 9),), (), "8"),
+        (((1, 1), (7, 7)), (), "1 or 7"),
+    ],
+)
+def test_all_iterations_of_a_span_must_be_there(
+    spans: tuple[tuple[int, int], ...], chosen: tuple[int, ...], missing: str
+) -> None:
+    """A log with iterations 2 to 5."""
+    found, reason = asked(run(), (2, 3, 4, 5), spans)
+    assert found == chosen
+    assert reason == (f"the log has iterations 2 to 5, not {missing}." if missing else "")
+
+
+@pytest.mark.parametrize(
+    ("span", "chosen", "missing"),
+    [
+        ((10, 40), (10, 20, 30, 40), ""),
+        ((1, 49), (10, 20, 30, 40), ""),
+        ((11, 20), (20,), ""),
+        ((0, 40), (), "0"),
+        ((10, 50), (), "50"),
+        ((21, 29), (), "21"),
+        ((25, 25), (), "25"),
+    ],
+)
+def test_where_a_line_stands_for_ten_iterations_one_in_ten_is_all(
+    span: tuple[int, int], chosen: tuple[int, ...], missing: str
+) -> None:
+    found, reason = asked(run(log_interval="10"), (10, 20, 30, 40), [span])
+    assert found == chosen
+    assert reason == (f"the log has iterations 10 to 40 in steps of 10, not {missing}." if missing else "")
+
+
+def test_a_gap_in_the_middle_is_named_by_its_first_iteration() -> None:
+    assert asked(run(), (1, 2, 5, 6), [(1, 6)]) == ((), "the log has iterations 1 to 2 and 5 to 6, not 3.")
+    assert asked(run(), (1, 2, 4), [(1, 4)])[1].endswith("not 3.")
+
+
+@pytest.mark.parametrize(
+    ("numbers", "interval", "words"),
+    [
+        ((3,), 1, "iteration 3"),
+        ((1, 2, 3, 9), 1, "iterations 1 to 3 and 9"),
+        ((10, 20, 30), 10, "iterations 10 to 30 in steps of 10"),
+        ((10, 30), 10, "iterations 10 and 30"),
+    ],
+)
+def test_iterations_are_spelt_as_ranges(numbers: tuple[int, ...], interval: int, words: str) -> None:
+    assert spelt(numbers, interval) == words
+
+
+def test_why_no_second_iteration_is_measured() -> None:
+    assert second(run(), (1,))[1].startswith("only iteration 1 was found")
+    assert second(run(log_interval="10"), (10,))[1].startswith("only iterations 1 to 10 in one line were found")
+
+
+@pytest.mark.parametrize(("number", "chosen"), [(None, 1), (1, 0), (3, 2)])
+def test_the_last_run_with_iterations_is_chosen_unless_another_is_named(number: int | None, chosen: int) -> None:
+    log = Log(runs=(run((1,)), run((1, 2)), run()))
+    assert chosen_run(log, number) == chosen
+
+
+@pytest.mark.parametrize("number", [0, 4])
+def test_a_run_that_is_not_there_is_refused(number: int) -> None:
+    with pytest.raises(InputError, match=f"--run {number} is not there: the log has 3 runs"):
+        chosen_run(Log(runs=(run(), run(), run())), number)
+    assert chosen_run(Log(runs=(run(), run(), run())), None) == 2
+
+
+def only(text: str, profiled: int | None = None) -> LogRecord:
+    """The one record of a line."""
+    (found,) = records(7, text, profiled)
+    return found
+
+
+MEGATRON = (
+    "[default7]: iteration 12/ 500 | consumed samples: 5 | elapsed time per iteration (ms): 1250.5 | "
+    "global batch size: 64 | lm loss: 1.5E+00 | samples per second: 51.2 | TFLOPs: 105.25 | "
+    "curriculum seqlen: 2048 | mem usages: 0.75 | number of skipped iterations: 3 | "
+)
+
+
+def test_megatrons_line_is_read_field_by_field() -> None:
+    """1250.5 ms to the last digit of 0.1 ms."""
+    found = only(MEGATRON)
+    assert (found.source, found.speaker, found.counted) == ("megatron", "[default7]:", False)
+    assert found.iteration == Iteration(
+        number=12,
+        seconds=approx(1.2505),
+        seconds_digit=approx(1e-4),
+        tflops=105.25,
+        tflops_digit=approx(0.01),
+        global_batch=64,
+        samples_per_second=51.2,
+        seq=2048,
+        loss=1.5,
+        memory_share=0.75,
+        skipped=3,
+        line=7,
+    )
+
+
+def test_two_ranks_may_share_a_line() -> None:
+    text = MEGATRON + MEGATRON.replace("12/", "13/").replace("default7", "default5")
+    first, other = records(7, text)
+    assert (first.iteration.number, other.iteration.number) == (12, 13)
+    assert (first.speaker, other.speaker) == ("[default7]:", "[default5]:")
+
+
+@pytest.mark.parametrize(
+    ("field", "seconds", "digit"),
+    [
+        ("elapsed time per iteration (s): 2.25", 2.25, 0.01),
+        ("elapsed time per iteration (ms): 2250", 2.25, 1e-3),
+        ("elapsed time per iteration (ms): 2250.0/2400.0", 2.25, 1e-4),
+        ("elapsed time per iteration (s): 1.5E+01", 15.0, 1.0),
+    ],
+)
+def test_times_are_in_seconds_with_the_value_of_their_last_digit(field: str, seconds: float, digit: float) -> None:
+    found = only(f" iteration 2/ 5 | {field} | ").iteration
+    assert (found.seconds, found.seconds_digit) == (approx(seconds), approx(digit))
+
+
+@pytest.mark.parametrize(("loss", "value"), [("nan", math.nan), ("-inf", math.nan), ("2.5", 2.5)])
+def test_a_loss_that_is_not_finite_is_no_number(loss: str, value: float) -> None:
+    line = f" iteration 2/ 5 | elapsed time per iteration (ms): 5.0 | lm loss: {loss} | "
+    assert only(line).iteration.loss == approx(value, nan_ok=True)
+
+
+@pytest.mark.parametrize(("share", "found"), [("1.0", 1.0), ("1.01", None), ("0.0", None)])
+def test_a_share_of_memory_is_at_most_one(share: str, found: float | None) -> None:
+    line = f" iteration 2/ 5 | elapsed time per iteration (ms): 5.0 | mem usages: {share} | "
+    assert only(line).iteration.memory_share == found
+
+
+def test_deepspeeds_lines_are_read() -> None:
+    """A pipeline's seconds, a timer's samples a second, the current ones before the mean, and three times in ms."""
+    pipe = only("rank0: steps: 2 loss: 5.5000 iter time (s): 0.046 samples/sec: 87.500")
+    assert (pipe.source, pipe.speaker) == ("pipeline engine", "rank0:")
+    assert (pipe.iteration.number, pipe.iteration.seconds, pipe.iteration.loss) == (2, 0.046, 5.5)
+    assert (pipe.iteration.seconds_digit, pipe.iteration.samples_per_second) == (approx(1e-3), 87.5)
+    timer = only("global_step=3, RunningAvgSamplesPerSec=20.5, CurrSamplesPerSec=21.25, MemAllocated=1GB")
+    assert (timer.source, timer.iteration.number) == ("throughput timer", 3)
+    assert (timer.iteration.samples_per_second, timer.iteration.seconds) == (21.25, None)
+    assert only("0/4, SamplesPerSec=8.5,").iteration.samples_per_second == 8.5
+    parts = only("w1: time (ms) | fwd: 100.00 | bwd_microstep: 1.0 | bwd: 250.50 | step: 49.50")
+    assert (parts.source, parts.speaker, parts.counted) == ("wall-clock breakdown", "w1:", True)
+    assert parts.iteration.seconds == approx(0.4)
+
+
+@pytest.mark.parametrize(("unit", "seconds"), [("m", 2.5e-3), ("u", 2.5e-6), ("n", 2.5e-9)])
+def test_the_profilers_latency_has_its_unit(unit: str, seconds: float) -> None:
+    found = only(f"iter latency:                    2.5 {unit}s", profiled=4)
+    assert (found.source, found.iteration.number) == ("flops profiler", 4)
+    assert found.iteration.seconds == approx(seconds)
+    assert profiled_step("Profile Summary at step 4:") == 4
+    assert profiled_step("step 4:") is None
+    assert not list(records(7, f"iter latency: 2.5 {unit}s"))
+
+
+@pytest.mark.parametrize(
+    ("line", "allocated", "reserved", "in_use"),
+    [
+        (
+            "memory (MB) | allocated: 1.0 | max allocated: 2048.0 | reserved: 3072.0 | max reserved: 4096.0",
+            *(2.0, 4.0, None),
+        ),
+        ("memory (MB) | allocated: 1.0 | max allocated: 2048.0 | reserved: 3072.0 | max res", 2.0, 3.0, None),
+        ("MA 1.5 GB         Max_MA 2.5 GB         CA 3.62 GB         Max_CA 4 GB", 2.5, 3.62, None),
+        ("MA 1.5 GB         Max_MA 2.5 GB         CA 3.62 GB         Max_CA 6 GB", 2.5, 6.0, None),
+        ("CurrSamplesPerSec=1, MemAllocated=1.0GB, MaxMemAllocated=5.25GB", 5.25, None, None),
+        ("hip mem usage/free/total/usage_ratio: 12.5GB/51.5GB/64GB/20%", None, None, 12.5),
+    ],
+)
+def test_peaks_are_in_bytes(line: str, allocated: float | None, reserved: float | None, in_use: float | None) -> None:
+    """Megatron prints MiB under the name MB; DeepSpeed prints GiB, Max_CA rounded to whole ones."""
+    expected = [None if value is None else approx(value * GIB) for value in (allocated, reserved, in_use)]
+    found = memory(line)
+    assert found is not None
+    assert [found.allocated, found.reserved, found.in_use] == expected
+
+
+def test_lines_are_numbered_from_one_without_what_a_terminal_hides() -> None:
+    assert list(visible(["a\n", "\n", "\x1b[31mb\x1b[0m\rc\n", "d\0\n"])) == [(1, "a"), (3, "b"), (3, "c"), (4, "d")]
+    assert speaker("[2024-01-02 03:04:05,678] node01: ") == "node01:"
+
+
+PRINTED = {
+    "num_layers": "24",
+    "hidden_size": "1024",
+    "num_attention_heads": "16",
+    "seq_length": "2048",
+    "padded_vocab_size": "50304",
+    "micro_batch_size": "2",
+    "global_batch_size": "64",
+    "world_size": "48",
+    "tensor_model_parallel_size": "2",
+    "pipeline_model_parallel_size": "3",
+}
+
+
+@pytest.mark.parametrize(
+    ("printed", "expected"),
+    [
+        ({}, {"tp": 2, "pp": 3, "cp": 1, "dp": 8, "nodes": 6, "vpp": 1, "micro_batch": 2, "zero": 0}),
+        ({"context_parallel_size": "2"}, {"cp": 2, "dp": 4, "nodes": 6}),
+        ({"data_parallel_size": "3"}, {"dp": 3, "nodes": 3}),
+        ({"world_size": "4"}, {"dp": 1, "nodes": 1}),
+        ({"virtual_pipeline_model_parallel_size": "2"}, {"vpp": 2}),
+        ({"use_distributed_optimizer": "True"}, {"zero": 1}),
+        ({"use_distributed_optimizer": "True", "data_parallel_sharding_strategy": "optim_grads"}, {"zero": 2}),
+        ({"use_distributed_optimizer": "True", "data_parallel_sharding_strategy": "no_shard"}, {"zero": 1}),
+        ({"use_distributed_optimizer": "True", "zero_stage": "3"}, {"zero": 3}),
+        ({"zero_stage": "2"}, {"zero": 2}),
+        ({"recompute_granularity": "selective"}, {"recompute": "selective"}),
+        ({"recompute_granularity": "full"}, {"recompute": "full"}),
+        ({"checkpoint_activations": "True"}, {"recompute": "full"}),
+        ({"recompute_activations": "True"}, {"recompute": "selective"}),
+        ({"recompute_granularity": "None"}, {"recompute": "none"}),
+        ({"sequence_parallel": "True"}, {"sequence_parallel": True}),
+        ({"sequence_parallel": "False"}, {"sequence_parallel": False}),
+        ({"pp_partition_method": "type:transformer|embedding"}, {"partition": "embedding"}),
+        ({"pp_partition_method": "None"}, {"partition": "layers"}),
+    ],
+)
+def test_arguments_name_the_axes_of_a_topology(printed: Mapping[str, str], expected: Mapping[str, object]) -> None:
+    """dp = world / (tp x pp x cp), and nodes of 8 GPUs as many as hold them."""
+    found = described({**PRINTED, **printed}, 8)
+    assert found.lacks == ""
+    assert {name: getattr(found.topology, name) for name in expected} == expected
+
+
+@pytest.mark.parametrize(
+    ("printed", "part", "expected"),
+    [
+        ({}, "kv_heads", 16),
+        ({"group_query_attention": "True", "num_query_groups": "4"}, "kv_heads", 4),
+        ({"group_query_attention": "False", "num_query_groups": "4"}, "kv_heads", 16),
+        ({"num_key_value_heads": "8"}, "kv_heads", 8),
+        ({"kv_channels": "64"}, "query_width", 1024),
+        ({"kv_channels": "128"}, "query_width", 2048),
+        ({"swiglu": "True"}, "gated_mlp", True),
+        ({"glu_activation": "geglu"}, "gated_mlp", True),
+        ({"glu_activation": "None"}, "gated_mlp", False),
+        ({}, "tied_embeddings", True),
+        ({"untie_embeddings_and_output_weights": "True"}, "tied_embeddings", False),
+        ({"ffn_hidden_size": "3000"}, "ffn", 3000),
+    ],
+)
+def test_arguments_name_the_sizes_of_a_model(printed: Mapping[str, str], part: str, expected: object) -> None:
+    found = described({**PRINTED, **printed}, 8)
+    assert found.workload is not None
+    assert getattr(found.workload.model, part) == expected
+
+
+@pytest.mark.parametrize(
+    ("printed", "expected"),
+    [
+        ({}, (64, "fp32", "eager")),
+        ({"global_batch_size": "None", "data_parallel_size": "8"}, (16, "fp32", "eager")),
+        ({"global_batch_size": "None"}, (2, "fp32", "eager")),
+        ({"bf16": "True", "fp16": "True"}, (64, "bf16", "eager")),
+        ({"fp16": "True", "masked_softmax_fusion": "True"}, (64, "fp16", "fused")),
+        ({"fp8": "hybrid", "bf16": "True"}, (64, "fp8", "eager")),
+        ({"use_flash_attn": "True", "masked_softmax_fusion": "True"}, (64, "fp32", "flash2")),
+        ({"use_flash_attn_v1": "True", "use_flash_attn": "True"}, (64, "fp32", "flash1")),
+    ],
+)
+def test_arguments_name_batch_precision_and_kernel(printed: Mapping[str, str], expected: object) -> None:
+    found = described({**PRINTED, **printed}, 8).workload
+    assert found is not None
+    assert (found.global_batch, found.precision, found.attention) == expected
+
+
+@pytest.mark.parametrize(("experts", "lacks"), [("1", False), ("2", True)])
+def test_a_mixture_of_experts_is_not_counted(experts: str, lacks: bool) -> None:
+    assert ("mixture of experts" in described({**PRINTED, "num_experts": experts}, 8).lacks) == lacks
+
+
+def test_the_head_of_a_log_is_read_until_it_is_long_enough() -> None:
+    pieces = iter([b"12", b"34", b"56", b"78"])
+    assert list(files._first(pieces, 4)) == [b"12", b"34"]
+    assert next(pieces) == b"56"
+
+
+@pytest.mark.parametrize(("controls", "text"), [(2, True), (3, False)])
+def test_a_text_holds_at_most_two_control_characters_in_a_hundred(controls: int, text: bool, tmp_path: Path) -> None:
+    """NUL bytes are not counted, neither as characters nor as controls."""
+    path = tmp_path / "log"
+    path.write_bytes(b"\x01" * controls + b"a" * (99 - controls) + b"\n" + b"\0" * 500)
+    if text:
+        assert len("".join(files.log_lines(str(path)))) == 600
+        return
+    with pytest.raises(InputError, match="is not text"):
+        list(files.log_lines(str(path)))
+
+
+def test_a_line_that_is_too_long_comes_in_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(files, "_LONGEST_LINE", 4)
+    (tmp_path / "log").write_text("abcdef\ngh\n")
+    assert list(files.log_lines(str(tmp_path / "log"))) == ["abcd", "ef\n", "gh\n"]

@@ -1,0 +1,182 @@
+"""Cells, stacks and ticks of a report, blocks of a table, and the lines of a search, with exact numbers."""
+
+from __future__ import annotations
+
+import time
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from matplotlib.figure import Figure
+
+from tuner.cli import live
+from tuner.cli.live import LiveView, event_line, result_text
+from tuner.cli.optimize_output import _gain, _row, _where, print_answer
+from tuner.core.outcomes import Failure, Measurement, Outcome
+from tuner.launch.contract import JobResult
+from tuner.report.figures import _log_ticks, _stack
+from tuner.report.tables import HEADERS, _line
+from tuner.study.ranking import RankedTrial
+from tuner.study.store.trial import Proposal, Trial
+from tuner.tables import blocks, table_of
+
+LEADER = RankedTrial(
+    candidate=0, key="t0", seconds=2.5, days=10.0, low=9.5, high=11.0, runs=2, trials=(3, 5), chance_sooner=0.0
+)
+
+
+def test_a_leaderboard_line_is_in_the_unit_of_its_column() -> None:
+    """24 hours a day: 240.0, 228.0 to 264.0 hours."""
+    topology = SimpleNamespace(nodes=2, dp=3, tp=4, pp=5, micro_batch=6)
+    workload = SimpleNamespace(model=SimpleNamespace(parameters=1.3e9), global_batch=7)
+    row: Any = SimpleNamespace(
+        topology=topology, workload=workload, ranked=LEADER, outcome="MEASURED", memory=3 * 2**30, flops=1.5e14
+    )
+    row.notes, row.era, row.key, row.why, row.ended = "n", "era 2", "t0", "because", "stopped"
+    study: Any = SimpleNamespace(simulated=False)
+    cells = dict(zip(HEADERS, _line(study, row, 24.0), strict=True))
+    assert (cells["Days"], cells["80% interval"]) == ("240.0", "228.0 to 264.0")
+    assert (cells["Mem"], cells["Sec/it"], cells["TFLOPs"]) == ("3.0GiB", "2.50", "150.00")
+    assert [cells[name] for name in ("Nodes", "DP", "TP", "PP", "MBS", "GBS")] == ["2", "3", "4", "5", "6", "7"]
+    assert (cells["Notes"], cells["Speed period"], cells["Why"]) == ("n, 2 runs", "2", "because; stopped")
+
+
+def test_terms_below_1_2_percent_of_the_tallest_bar_are_others() -> None:
+    """The tallest is 1000: 12 is shown, 11 is not; the others are stacked last."""
+    axes = Figure().subplots()
+    terms = {"large": [900.0, 977.0], "just": [12.0, 12.0], "small": [9.0, 11.0]}
+    _stack(axes, terms, {name: name.upper() for name in terms})
+    assert [bars.get_label() for bars in axes.containers] == ["LARGE", "JUST", "others"]
+    assert [bars[1].get_y() for bars in axes.containers] == [0, 977, 989]
+    assert [bars[1].get_height() for bars in axes.containers] == [977, 12, 11]
+
+
+@pytest.mark.parametrize(("rest", "shown"), [(2.0, False), (2.1, True)])
+def test_others_up_to_a_fifth_of_a_percent_are_left_out(rest: float, shown: bool) -> None:
+    axes = Figure().subplots()
+    _stack(axes, {"a": [1000.0 - rest], "b": [rest]}, {"a": "A", "b": "B"}, horizontal=True)
+    assert [bars.get_label() for bars in axes.containers] == ["A", "others"][: 1 + shown]
+
+
+@pytest.mark.parametrize(
+    ("limits", "ticks"),
+    [
+        ((2.0, 5.0), [2, 2.5, 3, 4, 5]),
+        ((10.0, 11.0), [10.1, 10.4, 10.6, 10.9]),
+        ((1.0, 20.0), [1, 2, 5, 10, 20]),
+        ((1.0, 6.0), [1, 1.2, 1.5, 2, 2.5, 3, 4, 5, 6]),
+    ],
+)
+def test_ticks_are_round_numbers_within_the_limits(limits: tuple[float, float], ticks: list[float]) -> None:
+    assert _log_ticks(limits) == pytest.approx(ticks)
+
+
+def test_a_block_has_as_many_nodes_as_its_largest_row() -> None:
+    text = "gpu,gpus_per_node,nodes,layers,hidden,heads,tp,pp,dp,mbs,gbs,sec_per_iter\n"
+    rows = [f"A100-80GB-SXM,8,{nodes},4,1024,8,8,1,{nodes},1,16,1\n" for nodes in (1, 4, 2)]
+    (block,) = blocks(table_of(text + "".join(rows), "t.csv").rows)
+    assert block.columns.cluster.nodes == 4
+    assert block.columns.nodes.tolist() == [1, 4, 2]
+    assert block.columns.dp.tolist() == [1, 4, 2]
+
+
+def trial(seconds: float | None = None, *, kind: Any = "search", evidence: str = "", **proposal: Any) -> Trial:
+    """Trial 7, which was measured or ran out of memory."""
+    if seconds is None:
+        result = JobResult(outcome=Outcome.OOM, failure=Failure(kind="OOM", evidence=evidence))
+    else:
+        result = JobResult(outcome=Outcome.MEASURED, measurement=Measurement(seconds=seconds))
+    made = Proposal(key="t7", params={}, topology={}, candidate=7, kind=kind, **proposal)
+    return Trial(number=7, proposal=made, result=result)
+
+
+@pytest.mark.parametrize(("seconds", "words"), [(2.2, "10.0% above the estimate"), (1.9, "5.0% below the estimate")])
+def test_a_line_tells_how_far_the_estimate_was_off(seconds: float, words: str) -> None:
+    assert result_text(trial(seconds, estimate_sec=2.0)).endswith(f", {words}")
+    assert result_text(trial(seconds, estimate_sec=2.0, kind="final")).endswith(f", {words} (final)")
+    assert result_text(trial(seconds)).startswith(f"{seconds:.2f} s per iteration, ")
+
+
+@pytest.mark.parametrize(("length", "shown"), [(90, "x" * 90), (91, "x" * 87 + "...")])
+def test_long_evidence_is_cut_off(length: int, shown: str) -> None:
+    assert result_text(trial(evidence="SIMULATED " + "x" * length)) == f"OOM {shown}"
+
+
+def test_events_are_lines() -> None:
+    def event(kind: str, text: str, about: Trial | None) -> str:
+        made: Any = SimpleNamespace(kind=kind, text=text, trial=about)
+        return event_line(made)
+
+    assert event("stopping", "over", None) == "Search stopped: over"
+    assert event("read", "words", None) == "words"
+    assert event("waits", "queue", trial(1.0)) == "   7 t7: waiting: queue"
+    assert event("ended", "", trial(evidence="e")) == "   7 t7: OOM e"
+
+
+@pytest.mark.parametrize(("done", "left"), [(4, ""), (6, "at most 0:01:10 left"), (20, "at most 0:00:00 left")])
+def test_the_time_left_is_at_the_present_rate(done: int, left: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """4 were done before; 2 more in 10 s leave 14 of 20 at 5 s."""
+    monkeypatch.setattr(live, "time", SimpleNamespace(monotonic=lambda: 110.0))
+    view: Any = LiveView()
+    view._loop = SimpleNamespace(settings=SimpleNamespace(limits=SimpleNamespace(budget=20)))
+    view._began, view._done_before = 100.0, 4
+    assert view._time_left(done) == left
+    assert time.monotonic() > 0
+
+
+def loop(budget: int) -> Any:
+    """A loop with this budget."""
+    return SimpleNamespace(settings=SimpleNamespace(limits=SimpleNamespace(budget=budget)))
+
+
+def study(**fields: Any) -> Any:
+    """A study without a measurement."""
+    usual: dict[str, Any] = {
+        "simulated": False,
+        "ended": "done",
+        "name": "s",
+        "launched": [None, None],
+        "node_hours": 2.0,
+        "running": [],
+        "incidents": "",
+        "best": None,
+        "outcomes": {"OOM": 2},
+        "folder": "runs/s",
+    }
+    return SimpleNamespace(**usual | fields)
+
+
+@pytest.mark.parametrize(
+    ("fields", "budget", "words"),
+    [
+        ({"ended": None}, 2, "Rerun the same command to continue."),
+        ({}, 2, "Rerun with a larger --budget to continue."),
+        ({}, 3, "Rerun the same command to see this again."),
+    ],
+)
+def test_what_to_run_next(fields: dict[str, Any], budget: int, words: str) -> None:
+    assert _where(study(**fields), loop(budget)) == f"Saved to runs/s. {words}"
+
+
+@pytest.mark.parametrize(("simulated", "label"), [(True, "SIMULATED: "), (False, "")])
+def test_simulated_answers_are_labelled(simulated: bool, label: str, capsys: pytest.CaptureFixture[str]) -> None:
+    print_answer(study(simulated=simulated), loop(3))
+    first, second, third = capsys.readouterr().out.splitlines()
+    assert first == f"{label}study s: 2 jobs, 2.0 node-hours. Ended because done."
+    assert second == f"{label}No job was measured: 2 oom."
+    assert third.startswith("Saved to ")
+
+
+@pytest.mark.parametrize(
+    ("days", "words"), [(12.5, "20.0% sooner"), (8.0, "25.0% later"), (10.0, "0.0% sooner"), (None, "It was ")]
+)
+def test_the_gain_is_on_the_models_first_choice(days: float | None, words: str) -> None:
+    """1 - 10 / 12.5 is a fifth."""
+    other = LEADER if days is None else SimpleNamespace(days=days, key="t1")
+    (line,) = _gain(study(launched=[trial(1.0)], rank_of=lambda _trial: other), LEADER)
+    assert words in line
+    assert "the cost model's first choice" in line
+
+
+def test_a_row_of_the_answer_is_in_the_columns_unit() -> None:
+    assert _row(LEADER, 24.0) == ("t0", "2.50", "240.0", "228.0 to 264.0", 2, "-", "3,5")

@@ -1,0 +1,288 @@
+"""The surrogate, its moments and its acquisition, against closed forms of one and two observations."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from functools import cache
+
+import numpy as np
+import pytest
+
+from tests.workers import ONE
+from tuner.core.columns import Columns
+from tuner.costmodel.constants import PERIOD_DEVIATION
+from tuner.costmodel.flops import model_flops
+from tuner.costmodel.memory import limit
+from tuner.costmodel.normal import below, density, truncated
+from tuner.costmodel.residual_features import Features
+from tuner.search.acquisition import OOM_COST, _utility, choose, improvement
+from tuner.search.candidates import CandidatePool, _distinct
+from tuner.search.incremental_gp import IncrementalGP
+from tuner.search.surrogate import FORECAST, MARGIN, REPEAT, WEIGHING, Observation, Surrogate, Trust
+from tuner.space.build import space_for
+
+
+def phi(z: float) -> float:
+    """The standard normal distribution."""
+    return 0.5 * math.erfc(-z / math.sqrt(2))
+
+
+def cut(mean: float, variance: float, edge: float, *, above: bool) -> tuple[float, float]:
+    """Mean and variance of a normal variable known to lie above (below) an edge: the textbook's formulas."""
+    deviation = math.sqrt(variance)
+    z = (edge - mean) / deviation
+    peak = math.exp(-z * z / 2) / math.sqrt(2 * math.pi)
+    hazard = peak / (1 - phi(z)) if above else -peak / phi(z)
+    return mean + deviation * hazard, variance * (1 + z * hazard - hazard**2)
+
+
+@cache
+def pool() -> CandidatePool:
+    """A small space, of which some topologies may not fit."""
+    return CandidatePool.of_space(
+        space_for(model="gpt-1.3b", nodes=4, settings=("nodes=4", "tp=1,4", "zero=1,2", "recompute=none", "cp=1"))
+    )
+
+
+@pytest.mark.parametrize("z", [-9.5, -3.0, -0.5, 0.0, 0.25, 2.0, 9.5])
+def test_the_normal_distribution_and_its_density(z: float) -> None:
+    assert float(below(np.array([z]))[0]) == pytest.approx(phi(z), abs=1e-7)
+    assert float(density(np.array([z]))[0]) == pytest.approx(math.exp(-z * z / 2) / math.sqrt(2 * math.pi))
+
+
+@pytest.mark.parametrize("above", [True, False])
+@pytest.mark.parametrize(("mean", "variance", "edge"), [(0.0, 1.0, 0.0), (0.3, 2.0, 1.0), (-1.0, 0.5, -1.5), (5, 4, 6)])
+def test_an_observation_equals_learning_on_which_side_of_an_edge(
+    mean: float, variance: float, edge: float, *, above: bool
+) -> None:
+    """Prior times observation has the moments of the truncated variable."""
+    found = truncated(mean, variance, edge, above=above)
+    assert found is not None
+    value, noise = found
+    left = 1 / (1 / variance + 1 / noise)
+    moments = left * (mean / variance + value / noise), left
+    assert moments == pytest.approx(cut(mean, variance, edge, above=above), rel=1e-4)
+
+
+def test_what_was_almost_certain_teaches_nothing() -> None:
+    """Phi(2.57) = 0.9949 and Phi(2.58) = 0.99506."""
+    assert truncated(2.57, 1.0, 0.0, above=True) is not None
+    assert truncated(2.58, 1.0, 0.0, above=True) is None
+    assert truncated(-2.58, 1.0, 0.0, above=False) is None
+
+
+def test_an_observation_is_never_without_noise_nor_of_less_than_a_millionth() -> None:
+    """Ten deviations off, the hazard is numerically nothing: precision 1e-6 at least."""
+    found = truncated(-10.0, 1.0, 0.0, above=True)
+    assert found is not None
+    assert found[1] == pytest.approx(1e6)
+
+
+def test_one_measurement_moves_the_belief_by_its_share_of_the_variance() -> None:
+    """Mean += V / (V + r^2) x residual, variance V r^2 / (V + r^2), with V the square of the largest deviation."""
+    for trust in (Trust(), Trust(repeat=0.05, unsure=2.0)):
+        belief = Surrogate(pool(), trust=trust)
+        candidate, residual = 3, 0.01
+        before, prior = float(belief.log_seconds()[candidate]), float(belief.most_deviation()[candidate]) ** 2
+        mean, deviation = belief.measured([candidate])
+        assert (mean[0], deviation[0]) == (pytest.approx(before), pytest.approx(math.sqrt(prior)))
+        assert float(belief.deviation(np.array([candidate]))[0]) == pytest.approx(math.sqrt(prior), rel=1e-5)
+        belief.learn([Observation(candidate=candidate, seconds=math.exp(before + residual))])
+        noise = trust.repeat**2
+        mean, deviation = belief.measured([candidate])
+        assert mean[0] == pytest.approx(before + residual * prior / (prior + noise), rel=1e-6)
+        assert deviation[0] == pytest.approx(math.sqrt(prior * noise / (prior + noise)), rel=1e-5)
+        belief.learn([Observation(candidate=candidate, seconds=math.exp(before + residual))])
+        mean, deviation = belief.measured([candidate])
+        assert mean[0] == pytest.approx(before + residual * 2 * prior / (2 * prior + noise), rel=1e-6)
+        assert belief.candidates_seen.tolist() == [candidate, candidate]
+
+
+def test_a_forecast_counts_for_less() -> None:
+    belief = Surrogate(pool())
+    before, prior = float(belief.log_seconds()[0]), float(belief.most_deviation()[0]) ** 2
+    belief.learn([Observation(candidate=0, seconds=math.exp(before + 0.01), forecast=True)])
+    gain = prior / (prior + FORECAST**2)
+    assert belief.measured([0])[0][0] == pytest.approx(before + 0.01 * gain, rel=1e-6)
+
+
+def test_beyond_three_deviations_noise_grows_by_the_square() -> None:
+    """Far by k deviations of V + r^2: the total becomes (V + r^2)(k / 3)^2, so that the gain falls with k^2."""
+    belief = Surrogate(pool())
+    before, prior = float(belief.log_seconds()[0]), float(belief.most_deviation()[0]) ** 2
+    total = prior + REPEAT**2
+    for times in (2.9, 6.0):
+        belief = Surrogate(pool())
+        residual = times * math.sqrt(total)
+        belief._take(Observation(candidate=0, seconds=math.exp(before + residual)))
+        gain = prior / (total * max(1.0, times / 3) ** 2)
+        assert belief.measured([0])[0][0] == pytest.approx(before + residual * gain, rel=1e-5)
+
+
+def test_the_evidence_is_the_log_likelihood_of_a_gaussian() -> None:
+    """One run: variance V + r^2. Two of one topology: covariance V, less the period's variance across two periods."""
+    belief = Surrogate(pool())
+    before, prior = float(belief.log_seconds()[0]), float(belief.most_deviation()[0]) ** 2
+    total = prior + REPEAT**2
+    belief.learn([Observation(candidate=0, seconds=math.exp(before + 0.01))])
+    assert belief.evidence([""]) == pytest.approx(-0.5 * (0.01**2 / total + math.log(total)), rel=1e-5)
+    belief.learn([Observation(candidate=0, seconds=math.exp(before - 0.005)), Observation(candidate=1, fits=True)])
+    for labels, shared in ((["", "", ""], prior), (["", "x", ""], prior - PERIOD_DEVIATION**2)):
+        determinant = total**2 - shared**2
+        square = (total * (0.01**2 + 0.005**2) - 2 * shared * 0.01 * -0.005) / determinant
+        assert belief.evidence(labels) == pytest.approx(-0.5 * (square + math.log(determinant)), rel=1e-4)
+
+
+def doubtful(belief: Surrogate) -> int:
+    """A candidate that may or may not fit."""
+    return int(np.argmin(np.abs(belief.out_of_memory() - 0.4)))
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_that_a_job_fitted_truncates_the_belief_of_its_memory(jobs: int) -> None:
+    """In deviations d of the memory model: need and margin vary by 1 + (0.03 / d)^2, the edge is the room less 0.02."""
+    belief = Surrogate(pool())
+    candidate = doubtful(belief)
+    deviation = float(belief._memory_deviation[belief._group[candidate]])
+    edge = (float(pool().room[candidate]) - MARGIN[0] - float(belief._need[candidate])) / deviation
+    mean, variance = 0.0, 1 + (MARGIN[1] / deviation) ** 2
+    assert belief.out_of_memory()[candidate] == pytest.approx(phi((mean - edge) / math.sqrt(variance)), abs=1e-6)
+    for _ in range(jobs):
+        belief.learn([Observation(candidate=candidate, fits=True)])
+        mean, variance = cut(mean, variance, edge, above=False)
+    assert belief.out_of_memory()[candidate] == pytest.approx(phi((mean - edge) / math.sqrt(variance)), rel=1e-3)
+    assert not belief.ruled_out.any()
+
+
+def test_a_memory_figure_replaces_the_models_need() -> None:
+    """A figure of half the room, with 1.5% of noise: the need moves by 1 / (1 + (0.015 / d)^2) of the residual."""
+    belief = Surrogate(pool())
+    candidate = doubtful(belief)
+    deviation = float(belief._memory_deviation[belief._group[candidate]])
+    need = float(belief._need[candidate])
+    belief.learn([Observation(candidate=candidate, fits=True, memory=math.exp(need - deviation))])
+    beyond, _ = belief._overfull()
+    gain = 1 / (1 + (WEIGHING / deviation) ** 2)
+    expected = need - float(pool().room[candidate]) + MARGIN[0] - deviation * gain
+    assert float(beyond[candidate]) == pytest.approx(expected, abs=0.01)
+
+
+def test_the_least_need_is_the_lowest_mean() -> None:
+    belief = Surrogate(pool())
+    beyond, _ = belief._overfull()
+    candidate, times = belief.least_need()
+    assert candidate == int(np.argmin(beyond))
+    assert times == pytest.approx(math.exp(float(beyond.min())))
+
+
+def test_a_growing_field_is_the_batch_solution() -> None:
+    """L^-1 b and L^-1 K for a 3 x 3 covariance, also beyond the room of the first 16 rows."""
+    random = np.random.default_rng(1)
+    root = random.normal(size=(20, 20))
+    whole = root @ root.T + 20 * np.eye(20)
+    across, carried, tracked = (random.normal(size=(20, count)) for count in (5, 2, 3))
+    field = IncrementalGP(5, 2)
+    for column in range(3):
+        field.follow(np.zeros(0) if not field.rows else tracked[: field.rows, column])
+    for row in range(20):
+        field.add(across[row].astype(np.float32), whole[row, :row], whole[row, row], carried[row], tracked[row])
+    inverse = np.linalg.inv(np.linalg.cholesky(whole))
+    assert field.carried == pytest.approx(inverse @ carried)
+    assert field.whitened == pytest.approx(inverse @ across, abs=1e-5)
+    assert field.followed == pytest.approx(inverse @ tracked)
+    assert field.solved(tracked[:, 0]) == pytest.approx(inverse @ tracked[:, 0])
+
+
+def test_a_repeat_without_noise_leaves_a_least_variance() -> None:
+    field = IncrementalGP(1, 1)
+    field.add(np.ones(1, dtype=np.float32), np.zeros(0), 1.0, np.ones(1))
+    field.add(np.ones(1, dtype=np.float32), np.ones(1), 1.0, np.array([1.0 + 1e-5]))
+    assert field.carried[1, 0] == pytest.approx(1e-5 / math.sqrt(1e-10), rel=1e-3)
+
+
+def two_parts() -> CandidatePool:
+    """Topologies of two workloads: another sequence length, another batch."""
+    space = space_for(model="gpt-1.3b", nodes=4)
+    workload, cluster = space.workload, space.cluster
+    other = replace(workload, model=replace(workload.model, seq=2 * workload.model.seq), global_batch=64)
+    ones = [replace(ONE, micro_batch=size, zero=zero) for size, zero in [(1, 1), (2, 1), (1, 2), (1, 3)]]
+    more = [replace(ONE, micro_batch=size, zero=1) for size in (4, 1)]
+    return CandidatePool(
+        workload=workload,
+        parts=(Columns.of(ones, workload, cluster), Columns.of(more, other, cluster)),
+    )
+
+
+def test_candidates_are_numbered_through_all_parts() -> None:
+    parts = two_parts()
+    assert (len(parts), parts.starts.tolist()) == (6, [0, 4, 6])
+    assert [parts.part(candidate) for candidate in range(6)] == [0, 0, 0, 0, 1, 1]
+    assert [parts.at(candidate)[1] for candidate in range(6)] == [0, 1, 2, 3, 0, 1]
+    assert [parts.topology(candidate).micro_batch for candidate in range(6)] == [1, 2, 1, 1, 4, 1]
+    assert parts.column("micro_batch").tolist() == [1, 2, 1, 1, 4, 1]
+    assert parts.setting(4)[0].global_batch == 64
+    other = parts.setting(4)[0]
+    for candidate in range(6):
+        assert parts.find(parts.topology(candidate), parts.setting(candidate)[0]) == candidate
+    assert parts.find(parts.topology(0), other) == 5
+    assert parts.find(replace(ONE, micro_batch=64)) is None
+    assert parts.keys[parts.topology(0).key] == 0
+
+
+def test_every_candidate_has_the_features_of_its_group() -> None:
+    """ZeRO 1 and 2 are alike, ZeRO 3 is not; groups of a later part come after those of the parts before it."""
+    parts = two_parts()
+    features, groups = parts.groups
+    assert len(features) == 5
+    assert groups[0] == groups[2] != groups[3]
+    assert set(groups[:4].tolist()) == {0, 1, 2}
+    assert set(groups[4:].tolist()) == {3, 4}
+    whole = [row for part in parts.parts for row in Features.of(part).smooth.tolist()]
+    assert [features.smooth[group].tolist() for group in groups] == whole
+
+
+def test_work_is_the_iterations_at_equal_compute_and_room_a_cards_bytes() -> None:
+    parts = two_parts()
+    workload = parts.workload
+    iterations = workload.training_tokens / (workload.global_batch * workload.model.seq)
+    assert np.exp(parts.work[:4]) == pytest.approx(iterations)
+    ratio = float(model_flops(parts.parts[0])[0] / model_flops(parts.parts[1])[0])
+    assert np.exp(parts.work[4:]) == pytest.approx(iterations * ratio)
+    assert np.exp(parts.room) == pytest.approx(float(limit(parts.parts[0])))
+    assert parts.splits.tolist() == [1 * 2 + 1] * 6
+
+
+def test_distinct_rows_are_found_in_their_order() -> None:
+    first, back = _distinct([np.array([2, 1, 2, 1]), np.array([0, 5, 0, 6])])
+    assert [(first[kind], kind == back[0]) for kind in back] == [(0, True), (1, False), (0, True), (3, False)]
+
+
+@pytest.mark.parametrize(("mean", "deviation", "best"), [(0.0, 1.0, 0.0), (1.0, 0.5, 0.8), (-2.0, 0.1, -1.9)])
+def test_expected_improvement_is_mockuss(mean: float, deviation: float, best: float) -> None:
+    """(best - mean) Phi(z) + deviation phi(z)."""
+    z = (best - mean) / deviation
+    expected = (best - mean) * phi(z) + deviation * math.exp(-z * z / 2) / math.sqrt(2 * math.pi)
+    found = improvement(np.array([mean]), np.array([deviation]), best)
+    assert float(found[0]) == pytest.approx(expected, abs=1e-6)
+
+
+def test_a_job_is_worth_its_gain_where_it_fits_less_a_hundredth_where_not() -> None:
+    assert float(_utility(np.array([0.5]), np.array([0.2]))[0]) == pytest.approx(0.5 * 0.8 - OOM_COST * 0.2)
+    assert OOM_COST == 0.01
+
+
+def test_the_first_choice_is_the_soonest_that_is_likely_to_fit() -> None:
+    """Mean - log(1 - risk), least of those whose risk is at most 0.6."""
+    belief = Surrogate(pool())
+    mean, risk = belief.log_seconds() + pool().work, belief.out_of_memory()
+    choice = choose(belief, best=None, open_to=np.ones(len(pool()), dtype=np.bool_))
+    assert choice is not None
+    value = np.where(risk <= 0.6, mean - np.log1p(-np.minimum(risk, 0.999)), np.inf)
+    assert choice.candidate == int(np.argmin(value))
+    assert (choice.gain, choice.chance, choice.out_of_memory) == (0.0, 1.0, float(risk[choice.candidate]))
+    best = float(mean.min())
+    later = choose(belief, best=best, open_to=np.arange(len(pool())) == choice.candidate)
+    assert later is not None
+    z = (best - mean[choice.candidate]) / float(belief.deviation(np.array([choice.candidate]))[0])
+    assert later.chance == pytest.approx(phi(z), abs=1e-6)

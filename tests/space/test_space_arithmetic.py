@@ -1,0 +1,171 @@
+"""Remedies, relaxations and distances of topologies in closed form."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.workers import ONE, WORKLOAD
+from tuner.core.catalog import cluster
+from tuner.core.columns import Columns
+from tuner.core.domain import Shape
+from tuner.space.nearest import distance
+from tuner.space.relaxations import _nearest_and_roomiest, _other_batches, _other_nodes, _words
+from tuner.space.remedies import Remedy, _candidates, _given, varied
+
+BLOOM = cluster("bloom-48")
+
+
+def columns(**axes: Any) -> Columns:
+    """One topology of one or two nodes of eight GPUs."""
+    return Columns.of([replace(ONE, **axes)], WORKLOAD, BLOOM)
+
+
+def opening(legal: dict[int, int], tried: list[int] | None = None, **state: Any) -> Any:
+    """A space that these values open, and which notes what was tried."""
+
+    def where(**axis: tuple[int, ...]) -> Any:
+        ((value,),) = axis.values()
+        if tried is not None:
+            tried.append(value)
+        return SimpleNamespace(count=lambda: legal.get(value, 0))
+
+    return SimpleNamespace(where=where, **state)
+
+
+@pytest.mark.parametrize(
+    ("ramp", "allowed", "tried"),
+    [
+        (SimpleNamespace(increment=10, start=5), False, [95, 105, 85, 115, 75, 125]),
+        (SimpleNamespace(increment=10, start=5), True, [95, 105, 85, 115, 75, 125]),
+        (None, False, [96, 128, 64, 160, 32, 192]),
+        (None, True, [101, 99, 102, 98, 103, 97]),
+    ],
+)
+def test_batches_are_tried_in_steps_of_the_ramp_of_32_or_of_1(ramp: Any, allowed: bool, tried: list[int]) -> None:
+    """Around 100, nearest first; a ramp's steps begin at its start whatever is allowed."""
+    rules = SimpleNamespace(allowed={"batch-multiple-of-32"} if allowed else set())
+    found: list[int] = []
+    space = opening({}, found, axes={"global_batch": (100,)}, workload=SimpleNamespace(ramp=ramp), rules=rules)
+    assert list(_other_batches(space)) == []
+    assert found[:6] == tried
+    assert min(found) >= 1
+
+
+def test_the_roomiest_batch_within_a_tenth_is_named_beside_the_nearest() -> None:
+    ramp = SimpleNamespace(increment=10, start=5)
+    legal = {95: 1, 105: 5, 85: 9}
+    state: dict[str, Any] = {"axes": {"global_batch": (100,)}, "workload": SimpleNamespace(ramp=ramp)}
+    found = list(_other_batches(opening(legal, rules=SimpleNamespace(allowed=set()), **state)))
+    assert [(one.change, one.legal) for one in found] == [("global batch 95", 1), ("global batch 105", 5)]
+
+
+def test_nodes_are_tried_nearest_first() -> None:
+    tried: list[int] = []
+    space = opening({2: 7}, tried, axes={"nodes": (4,)}, cluster=SimpleNamespace(nodes=8))
+    assert [(one.change, one.legal) for one in _other_nodes(space)] == [("2 nodes", 7)]
+    assert tried == [3, 5, 2, 6]
+
+
+@pytest.mark.parametrize(
+    ("legal", "named"),
+    [
+        ([(9, 0), (11, 2), (8, 5), (13, 9)], [(11, 2), (8, 5)]),
+        ([(9, 5), (11, 2)], [(9, 5)]),
+        ([(14, 3), (6, 9)], [(14, 3)]),
+        ([(9, 0)], []),
+    ],
+)
+def test_values_farther_than_the_share_end_the_look(legal: list[tuple[int, int]], named: list[tuple[int, int]]) -> None:
+    """Of 10, a fifth away at most once one has opened."""
+    spaces: Any = [(value, SimpleNamespace(count=lambda count=count: count)) for value, count in legal]
+    found = list(_nearest_and_roomiest(spaces, "{}", 10, 0.2))
+    assert [(int(one.change), one.legal) for one in found] == named
+
+
+def test_six_values_are_spelt_out() -> None:
+    assert _words((1, 2, 3, 4, 5, 6)) == "1,2,3,4,5,6"
+    assert _words((1, 2, 3, 4, 5, 6, 7)) == "1,2,3,4,5,6,..."
+
+
+@pytest.mark.parametrize(
+    ("axis", "values", "hold_dp", "dp", "nodes"),
+    [
+        ("tp", [1, 2, 8, 16], False, [8, 4, 1, 1], [2] * 4),
+        ("tp", [1, 2, 8], True, [3, 3, 3], [1, 2, 6]),
+        ("nodes", [1, 3], False, [1, 3], [1, 3]),
+        ("dp", [1, 3, 5], False, [1, 3, 5], [1, 3, 5]),
+        ("micro_batch", [1, 2], False, [3, 3], [2, 2]),
+    ],
+)
+def test_dp_follows_the_split_or_the_nodes_follow_dp(
+    axis: str, values: list[int], hold_dp: bool, dp: list[int], nodes: list[int]
+) -> None:
+    """Two nodes of 8 GPUs, tp 4 x pp 2 x dp 3: dp = nodes x 8 / (tp pp), or nodes = ceil(tp pp dp / 8)."""
+    rows = varied(columns(nodes=2, tp=4, pp=2, dp=3), axis, np.array(values), hold_dp=hold_dp)
+    assert (rows.dp.tolist(), rows.nodes.tolist()) == (dp, nodes)
+    assert rows.arrays[axis].tolist() == values
+
+
+def test_the_partition_follows_the_stages() -> None:
+    """4 layers divide over 2 stages, and 4 + 2 over 3 with the embedding and head."""
+    assert varied(columns(nodes=1), "pp", np.array([2, 3])).arrays["partition"].tolist() == [0, 1]
+
+
+@pytest.mark.parametrize(
+    ("axis", "first", "last"),
+    [
+        ("global_batch", 1, 8 + 4096),
+        ("layers", 1, 12),
+        ("cp", 1, 64),
+        ("micro_batch", 1, 128),
+        ("zero", 0, 3),
+        ("nodes", 1, 48),
+    ],
+)
+def test_the_values_of_an_axis_have_their_ends(axis: str, first: int, last: int) -> None:
+    space: Any = SimpleNamespace(cluster=BLOOM)
+    values = list(_candidates(space, columns(global_batch=8), axis))
+    assert (values[0], values[-1], len(values)) == (first, last, last - first + 1)
+
+
+def test_heads_divide_the_hidden_size() -> None:
+    space: Any = SimpleNamespace(cluster=BLOOM)
+    assert list(_candidates(space, columns(), "heads")) == [1, 2, 4, 8, 16, 32, 64]
+
+
+def test_a_remedy_repeats_what_the_rule_reads() -> None:
+    """tp, pp and the micro batch even at 1; others only above 1; never the axis itself."""
+    rule: Any = SimpleNamespace(reads=("tp", "pp", "cp", "zero", "layers"))
+    assert _given(columns(zero=2), rule, "pp") == {"tp": 1, "zero": 2}
+    remedy = Remedy(axis="recompute", values=(1, 2), given={"tp": 4, "pp": 2})
+    assert str(remedy) == "with tp=4 and pp=2, recompute may be selective or full"
+    assert str(Remedy(axis="tp", values=(2,), given={})) == "tp may be 2"
+
+
+@pytest.mark.parametrize(
+    ("axes", "along", "far"),
+    [
+        ({"tp": 4}, (), 2.0),
+        ({"micro_batch": 1}, (), 2.0),
+        ({"heads": 8}, (), 8.0),
+        ({"shape": Shape(hidden=128, layers=4)}, (), 8.0),
+        ({"zero": 2}, (), 1.0),
+        ({"recompute": "full"}, (), 1.0),
+        ({"sequence_parallel": True}, (), 0.5),
+        ({"tp": 2, "dp": 2}, (), 2.0),
+        ({"tp": 2, "dp": 2, "heads": 8}, ("tp",), 1 + 1 + 64.0),
+        ({"zero": 2}, ("tp",), 8.0),
+        ({"zero": 2}, ("zero",), 2.0),
+        ({"pp": 2}, ("tp",), 8.0),
+    ],
+)
+def test_distances_are_doublings_and_steps_by_their_weights(
+    axes: dict[str, Any], along: tuple[str, ...], far: float
+) -> None:
+    """8 for what changes the model, half a step for ZeRO and recompute; eightfold off the axes to move along."""
+    assert distance(columns(**axes), columns(), along=along).tolist() == [far]

@@ -1,0 +1,313 @@
+"""What a study decides, at the exact values at which its decisions change."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.study.test_arithmetic import trial
+from tuner.core.outcomes import Measurement, Outcome
+from tuner.costmodel.normal import below
+from tuner.launch.contract import JobResult
+from tuner.search.acquisition import Suggestion
+from tuner.space.build import space_for
+from tuner.study import drift
+from tuner.study.drift import SpeedPeriod
+from tuner.study.limits import Limits
+from tuner.study.ranking import DAY, INTERVAL, RankedTrial, rank, rank_by_own_runs
+from tuner.study.scheduler import Scheduler, job_node_hours, next_repeat
+from tuner.study.settings import StudySettings
+from tuner.study.setup import open_loop
+from tuner.study.state import StudyState
+from tuner.study.store.trial import Proposal, Trial
+
+approx: Any = pytest.approx
+SMALL = ("nodes=4", "tp=1,4", "zero=1", "recompute=none", "cp=1", "micro_batch=1,2")
+
+
+def test_a_proposal_has_the_80_percent_interval_of_its_estimate(tmp_path: Path) -> None:
+    """exp(mean -+ 1.2816 deviations), jobs are pruned beyond 3 x 1.2% of noise."""
+    space = space_for(model="gpt-1.3b", nodes=4, settings=SMALL)
+    with open_loop(StudySettings(space=space, limits=Limits(budget=2), runs=tmp_path), lambda _event: None) as loop:
+        assert loop._referee._pruner.allowance == approx(3 * 0.012)
+        mean, deviation = loop.state.surrogate.measured([1])
+        risk = float(loop.state.surrogate.out_of_memory()[1])
+        first = loop.scheduler._proposal(1, why="first")
+    low, middle, high = (first.estimate_low or 0, first.estimate_sec or 0, first.estimate_high or 0)
+    assert math.log(middle) == approx(float(mean[0]))
+    assert math.log(high / middle) == approx(1.2816 * float(deviation[0]))
+    assert math.log(middle / low) == approx(1.2816 * float(deviation[0]))
+    assert first.out_of_memory == approx(risk)
+
+
+def ranked(
+    candidate: int = 0, *, days: float = 10.0, runs: int = 1, chance: float = 0.0, first: int = 0
+) -> RankedTrial:
+    """A measured topology, by name of its number."""
+    return RankedTrial(
+        candidate=candidate,
+        key=f"t{candidate}",
+        seconds=1.0,
+        days=days,
+        low=days,
+        high=days,
+        runs=runs,
+        trials=(first,),
+        chance_sooner=chance,
+    )
+
+
+class Decider:
+    """A scheduler over a study that is nothing but these values."""
+
+    def __init__(self, limits: Limits | None = None, **state: Any) -> None:
+        usual: dict[str, Any] = {
+            "store": SimpleNamespace(attributes={}, set_attribute=lambda *_: None),
+            "launched": 0,
+            "node_hours": 0.0,
+            "ranking": [],
+            "trials": [],
+            "speed_periods": [],
+            "drift_suspected": False,
+            "pool": SimpleNamespace(topology=lambda candidate: SimpleNamespace(nodes=2, key=f"t{candidate}")),
+            "surrogate": SimpleNamespace(log_seconds=lambda: np.log([360.0]), least_need=lambda: (3, 1.5)),
+            "start_seconds": lambda _iterations: [],
+        }
+        stand_in: Any = SimpleNamespace(**usual | state)
+        self.scheduler: Any = Scheduler(stand_in, limits or Limits(), sampler="tpe", iterations=3)
+        self.proposed: list[tuple[int, str]] = []
+        setattr(self.scheduler, "_proposal", self._propose)  # noqa: B010 - a method of its own
+
+    def _propose(self, candidate: int, *, kind: str = "search", **_: Any) -> int:
+        self.proposed.append((candidate, kind))
+        return candidate
+
+    def checked(self, elapsed: float = 0.0) -> tuple[str | None, str | None]:
+        """Why it stops, and why it is over."""
+        self.scheduler._check_limits(lambda: elapsed)
+        return self.scheduler.stopping, self.scheduler.finished
+
+
+@pytest.mark.parametrize(
+    ("limits", "state", "elapsed", "why"),
+    [
+        (Limits(budget=5), {"launched": 5}, 0.0, "the budget of 5 jobs is used up"),
+        (Limits(budget=5), {"launched": 4}, 0.0, None),
+        (Limits(node_hours=2.0), {"node_hours": 2.0}, 0.0, "2.0 of 2.0 node-hours are used"),
+        (Limits(node_hours=2.0), {"node_hours": 1.9}, 0.0, None),
+        (Limits(deadline=7200.0), {}, 7200.0, "the deadline of 2 h has passed"),
+        (Limits(deadline=7200.0), {}, 7199.0, None),
+    ],
+)
+def test_a_study_is_over_at_its_limits(limits: Limits, state: dict[str, Any], elapsed: float, why: str | None) -> None:
+    assert Decider(limits, **state).checked(elapsed) == (None, why)
+
+
+@pytest.mark.parametrize(
+    ("launched", "has_ranking", "stops"), [(33, True, False), (34, True, True), (34, False, False)]
+)
+def test_the_search_ends_where_the_final_round_begins(launched: int, has_ranking: bool, stops: bool) -> None:
+    """40 jobs, 6 of them for the final round, which nothing needs before a measurement."""
+    stopping, finished = Decider(Limits(budget=40), launched=launched, ranking=[ranked()] * has_ranking).checked()
+    assert (stopping is not None, finished) == (stops, None)
+
+
+@pytest.mark.parametrize(("patience", "stops"), [(3, False), (2, True)])
+def test_patience_counts_the_search_jobs_that_ended_after_the_leaders_first(patience: int, stops: bool) -> None:
+    """Of trials 0 to 5, led by trial 1: 2 and 4 count; 3 is a repeat of another kind and 5 still runs."""
+    trials = [trial(number, number, 10.0) for number in range(5)]
+    trials[3] = Trial(
+        number=3,
+        proposal=Proposal(key="3", params={}, topology={}, candidate=3, kind="final"),
+        result=trials[3].result,
+    )
+    trials.append(Trial(number=5, proposal=Proposal(key="5", params={}, topology={}, candidate=5)))
+    decider = Decider(Limits(patience=patience), trials=trials, ranking=[ranked(1, first=1)])
+    assert decider.scheduler._jobs_since_best() == 2
+    assert (decider.checked()[0] == f"no improvement in {patience} consecutive jobs") == stops
+
+
+@pytest.mark.parametrize(
+    ("gain", "risk", "words"),
+    [
+        (0.00025, 0.2, None),
+        (0.00024, 0.2, "no job is expected to shorten the training by more than 0.02%"),
+        (0.0002, 0.0, None),
+        (None, 0.5, None),
+    ],
+)
+def test_a_search_stops_where_no_gain_is_expected(gain: float | None, risk: float, words: str | None) -> None:
+    """Gain x (1 - risk) against 0.02%: 0.00025 x 0.8 is just that."""
+    decider = Decider(ranking=[ranked()])
+    assert decider.scheduler._unprofitable(Suggestion(candidate=0, gain=gain, out_of_memory=risk)) == words
+
+
+@pytest.mark.parametrize(("risk", "hopeless"), [(0.98, False), (0.99, True)])
+def test_before_any_measurement_only_the_hopeless_is_not_tried(risk: float, hopeless: bool) -> None:
+    found = Decider().scheduler._unprofitable(Suggestion(candidate=0, gain=0.0, out_of_memory=risk))
+    words = "no topology is likely to fit: even t3 would need 1.5 times the memory of a GPU"
+    assert found == (words if hopeless else None)
+
+
+@pytest.mark.parametrize(("gain", "pays"), [(0.0011, True), (0.0009, False)])
+def test_a_job_must_save_its_own_cost(gain: float, pays: bool) -> None:
+    """(120 + 2 x 360) s on 2 nodes are 0.467 node-hours; 480 node-hours of training x 0.1% are 0.48."""
+    decider = Decider(Limits(stop_when_unprofitable=True), ranking=[ranked(days=10.0)])
+    assert decider.scheduler._cost(0) == approx(840 * 2 / 3600)
+    found = decider.scheduler._unprofitable(Suggestion(candidate=0, gain=gain, out_of_memory=0.0))
+    assert (found is None) == pays
+    assert pays or "would cost 0.5 node-hours and is expected to save 0.4 (0.09% of 10.0 days on 2 nodes)" in str(found)
+
+
+def test_the_final_round_repeats_whichever_of_two_tied_has_fewer_runs() -> None:
+    tied = [ranked(1, runs=2), ranked(2, runs=1, chance=0.3), ranked(3, runs=1, chance=0.4)]
+    decider = Decider(ranking=tied)
+    assert decider.scheduler._final() == 3
+    decider = Decider(ranking=[ranked(1, runs=1), ranked(2, runs=1, chance=0.3)])
+    assert (decider.scheduler._final(), decider.proposed) == (1, [(1, "final")])
+
+
+@pytest.mark.parametrize(("repeats", "launched", "words"), [(5, 40, None), (6, 40, "the final round is used up")])
+def test_the_final_round_ends_with_its_share(repeats: int, launched: int, words: str | None) -> None:
+    """6 of 40 jobs."""
+    final = Proposal(key="1", params={}, topology={}, candidate=1, kind="final")
+    result = JobResult(outcome=Outcome.MEASURED, measurement=Measurement(seconds=1.0))
+    trials = [Trial(number=number, proposal=final, result=result) for number in range(repeats)]
+    decider = Decider(ranking=[ranked(1), ranked(2, chance=0.3)], trials=trials, launched=launched)
+    assert (decider.scheduler._final() is None) == (words is not None)
+    assert decider.scheduler.finished == words
+    alone = Decider(ranking=[ranked(1)], launched=launched)
+    assert alone.scheduler._final() is None
+    assert alone.scheduler.finished == "the leader is statistically separated from all others"
+    early = Decider(ranking=[ranked(1)], launched=33)
+    early.scheduler.stopping = "no improvement"
+    assert (early.scheduler._final(), early.scheduler.finished) == (None, "no improvement")
+
+
+def reference(number: int) -> Trial:
+    """A reference run."""
+    proposal = Proposal(key="0", params={}, topology={}, candidate=0, kind="reference", repeat=1)
+    result = JobResult(outcome=Outcome.MEASURED, measurement=Measurement(seconds=1.0))
+    return Trial(number=number, proposal=proposal, result=result)
+
+
+@pytest.mark.parametrize(("jobs", "due"), [(14, False), (15, False), (16, True)])
+def test_a_reference_run_is_due_after_its_interval(jobs: int, due: bool) -> None:
+    """40 jobs: 34 // 4 = 8 from one to the next; the last one was at index 7."""
+    trials = [reference(number) if number == 7 else trial(number, number, 10.0) for number in range(jobs)]
+    decider = Decider(Limits(budget=40), trials=trials, ranking=[ranked(4, first=4)])
+    assert decider.scheduler._reference() == (4 if due else None)
+    assert decider.proposed == ([(4, "reference")] if due else [])
+
+
+def test_a_reference_is_of_the_present_period_and_ran_before_the_last_job() -> None:
+    trials = [trial(number, number, 10.0) for number in range(16)]
+    ranking = [ranked(2, first=2), ranked(15, first=15), ranked(5, first=5), ranked(9, first=9, runs=2)]
+    decider = Decider(Limits(budget=40), trials=trials, ranking=ranking, speed_periods=[SpeedPeriod(first=5, factor=1)])
+    assert decider.scheduler._reference() == 5
+    ranking[2] = ranked(5, first=5, runs=3)
+    suspected = Decider(Limits(budget=6), trials=trials, ranking=ranking[2:], drift_suspected=True)
+    assert suspected.scheduler._reference() == 9, "the one with the fewest runs"
+    calm = Decider(Limits(budget=6), trials=trials, ranking=ranking)
+    assert calm.scheduler._reference() is None, "without a final round there is no reference run"
+
+
+def test_a_repeat_has_the_next_free_number() -> None:
+    trials = [trial(0, 1, 10.0), trial(1, 1, 10.0, repeat=3), trial(2, 2, 10.0, repeat=7)]
+    assert [next_repeat(candidate, trials) for candidate in (1, 2, 3)] == [4, 8, 0]
+
+
+def test_a_job_without_earlier_iterations_costs_its_start() -> None:
+    assert job_node_hours(seconds=30.0, starts=[36.0], iterations=1, nodes=100) == approx(1.0)
+
+
+def test_the_start_of_a_job_is_its_time_less_all_iterations_but_the_first() -> None:
+    """100 - 10 x 2 = 80 s of three iterations; never less than nothing."""
+
+    def job(elapsed: float) -> Trial:
+        result = JobResult(outcome=Outcome.MEASURED, measurement=Measurement(seconds=10.0), elapsed=elapsed)
+        return Trial(number=0, proposal=Proposal(key="", params={}, topology={}, candidate=0), result=result)
+
+    stand_in: Any = SimpleNamespace(trials=[job(100.0), job(5.0)])
+    assert StudyState.start_seconds(stand_in, 3) == [80.0, 0.0]
+
+
+def candidates() -> Any:
+    """Three candidates of which the second has twice the work."""
+    return SimpleNamespace(work=np.log([1e6, 2e6, 1e6]))
+
+
+def surrogate(means: list[float], deviations: list[float]) -> Any:
+    """A posterior of these seconds and deviations."""
+
+    def measured(asked: list[int]) -> tuple[Any, Any]:
+        return np.log([means[one] for one in asked]), np.array([deviations[one] for one in asked])
+
+    return SimpleNamespace(trust=SimpleNamespace(repeat=0.01), pool=candidates(), measured=measured)
+
+
+def test_ranks_have_intervals_of_the_wider_of_belief_and_repeats() -> None:
+    """Days = seconds x work / 86400; the noise of runs falls with the root of their number."""
+    trials = [trial(0, 0, 10.0), trial(1, 1, 4.0), trial(2, 1, 4.0, repeat=1), trial(3, 2, 9.0)]
+    leader, second, third = rank(surrogate([10.0, 4.0, 9.0], [0.05, 0.001, 0.02]), trials)
+    assert [one.candidate for one in (leader, second, third)] == [1, 2, 0]
+    assert (leader.days, second.days) == (approx(8e6 / DAY), approx(9e6 / DAY))
+    spread = math.sqrt(6 * 0.01**2 / 7)
+    assert math.log(leader.high / leader.days) == approx(INTERVAL * spread / math.sqrt(2))
+    assert math.log(third.days / third.low) == approx(INTERVAL * 0.05)
+    assert (leader.runs, leader.trials, leader.chance_sooner) == (2, (1, 2), 0.0)
+    z = math.log(9 / 8) / (spread * math.sqrt(1 + 1 / 2))
+    assert second.chance_sooner == approx(float(below(np.array([-z]))[0]))
+
+
+def test_own_runs_are_scaled_to_the_present_speed() -> None:
+    """A period from trial 2 on with factor 1.5: earlier runs of 10 s would now take 15 s."""
+    trials = [trial(0, 0, 10.0), trial(2, 1, 8.0), trial(3, 0, 15.0, repeat=1)]
+    found = rank_by_own_runs(candidates(), trials, [SpeedPeriod(first=2, factor=1.5)])
+    assert [one.candidate for one in found] == [0, 1]
+    assert (found[0].seconds, found[0].runs) == (approx(15.0), 2)
+    assert found[1].days == approx(16e6 / DAY)
+    spread = math.sqrt((6 * 0.012**2 + 2 * (math.log(1.5) / 2) ** 2) / 7)
+    assert math.log(found[0].high / found[0].days) == approx(INTERVAL * spread / math.sqrt(2))
+
+
+def test_repeats_differ_from_the_mean_of_the_runs_before_them() -> None:
+    """The deviation of a difference from the mean of n runs is that of a run x sqrt(1 + 1/n)."""
+    runs = [trial(0, 1, 1.0), trial(3, 1, math.exp(0.2), repeat=1), trial(5, 1, math.exp(0.4), repeat=2)]
+    first, second = drift._differences([*runs, trial(6, 2, 9.0)], 0.01)
+    assert (first.earlier, first.repeat, first.log_ratio) == (0, 3, approx(0.2))
+    assert (second.earlier, second.repeat, second.log_ratio) == (3, 5, approx(0.3))
+    assert first.deviation == approx(0.01 * math.sqrt(2))
+    assert second.deviation == approx(0.01 * math.sqrt(1.5))
+    assert drift._weighted_mean([first, second]) == approx((0.2 / 2 + 0.3 / 1.5) / (1 / 2 + 1 / 1.5))
+
+
+def test_a_factor_weighs_topologies_by_their_runs_on_both_sides() -> None:
+    """Weights 1 / (1/1 + 1/1) and 1 / (1/2 + 1/1); the trial itself is after; one-sided ones count for nothing."""
+    runs = [trial(0, 1, 1.0), trial(1, 2, 1.0), trial(2, 2, 1.0, repeat=1), trial(3, 3, 5.0)]
+    after = [trial(4, 1, math.exp(0.3)), trial(5, 2, math.exp(0.1))]
+    expected = (0.5 * 0.3 + (2 / 3) * 0.1) / (0.5 + 2 / 3)
+    assert math.log(drift._factor([*runs, *after], 4)) == approx(expected)
+
+
+def test_the_last_three_repeats_are_no_noise() -> None:
+    runs = [trial(0, 1, 1.0), *(trial(number, 1, 1.0, repeat=number) for number in range(1, 6))]
+    assert [one.number for one in drift._without_last_repeats(runs)] == [0, 1, 2]
+
+
+@pytest.mark.parametrize(("factor", "words"), [(1.05, "5.0% slower"), (0.9, "10.0% faster")])
+def test_a_speed_period_is_told_by_its_change(factor: float, words: str) -> None:
+    assert SpeedPeriod(first=4, factor=factor).sentence() == f"The cluster became {words} at trial 4."
+
+
+@pytest.mark.parametrize(("ratio", "found", "suspected"), [(1.014, False, False), (1.016, True, False)])
+def test_a_change_below_one_and_a_half_percent_is_none(ratio: float, found: bool, suspected: bool) -> None:
+    """However little noise there is."""
+    runs = [trial(0, 1, 10.0), trial(1, 1, 10.0 * ratio, repeat=1)]
+    finding = drift.detect(runs, [], lambda _firsts: 0.0, usual=0.001)
+    assert (finding.speed_periods is not None, finding.suspected) == (found, suspected)

@@ -1,0 +1,453 @@
+"""The worker's arithmetic in this process, without ranks: shards, padding, stages, microbatches, reports, weights."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.workers import TINY, WORKLOAD, tiny, topology
+from tuner.core.domain import Model, Partition, Recompute
+from tuner.core.errors import InputError
+
+os.environ.setdefault("DS_ACCELERATOR", "cpu")
+torch = pytest.importorskip("torch")
+pytest.importorskip("deepspeed")
+
+from tuner.worker import linear, mesh, model, ranks, report, train, vocabulary, weights  # noqa: E402
+from tuner.worker.block import Recipe  # noqa: E402
+from tuner.worker.data import batch_of, microbatches  # noqa: E402
+
+
+def place(**changes: Any) -> mesh.Mesh:
+    """The mesh of a single rank, but for these fields."""
+    alone: dict[str, Any] = {
+        "tp": 1,
+        "tp_rank": 0,
+        "tp_group": None,
+        "stage": 0,
+        "stages": 1,
+        "dp": 1,
+        "dp_rank": 0,
+        "kv_copies": 1,
+        "kv_group": None,
+        "sequence_parallel": False,
+        "device": torch.device("cpu"),
+        "dtype": torch.float32,
+        "axes": None,
+    }
+    return mesh.Mesh(**alone | changes)
+
+
+def maker(name: str = "", seed: int = 0, **changes: Any) -> linear.Maker:
+    """A maker on a rank that has these fields."""
+    return linear.Maker(mesh=place(**changes), seed=seed, name=name)
+
+
+@pytest.mark.parametrize(
+    ("vocab", "multiple", "tp", "padded"),
+    [
+        (100, 128, 1, 128),
+        (128, 128, 1, 128),
+        (129, 128, 1, 256),
+        (129, 128, 2, 256),
+        (300, 64, 3, 384),
+        (300, 0, 4, 300),
+    ],
+)
+def test_the_vocabulary_is_padded_to_a_multiple_of_its_own_multiple_and_tp(
+    vocab: int, multiple: int, tp: int, padded: int
+) -> None:
+    assert vocabulary.padded_vocab(tiny(vocab=vocab, vocab_multiple=multiple), tp) == padded
+
+
+@pytest.mark.parametrize(
+    ("total", "tp", "rank", "offset", "part"),
+    [
+        (12, 3, 0, 0, range(4)),
+        (12, 3, 2, 0, range(8, 12)),
+        (12, 3, 1, 5, range(9, 13)),
+        (13, 3, 2, 0, range(8, 12)),
+        (7, 1, 0, 1, range(1, 8)),
+    ],
+)
+def test_a_shard_is_an_equal_part_after_the_lower_ranks(
+    total: int, tp: int, rank: int, offset: int, part: range
+) -> None:
+    assert linear.shard_of(total, place(tp=tp, tp_rank=rank), offset=offset) == part
+
+
+@pytest.mark.parametrize(("rank", "copies", "first"), [(0, 2, True), (1, 2, False), (2, 2, True), (3, 4, False)])
+def test_the_first_of_the_ranks_that_copy_heads_speaks_for_them(rank: int, copies: int, first: bool) -> None:
+    assert place(tp=4, tp_rank=rank, kv_copies=copies).first_of_kv_copies is first
+
+
+def test_names_of_parts_are_joined_by_dots() -> None:
+    assert maker().part("layer0").part("up").name == "layer0.up"
+    assert maker(seed=5).part("x").seed == 5
+
+
+@pytest.mark.parametrize(
+    ("rank", "sharded", "counts"), [(0, True, True), (1, True, True), (0, False, True), (1, False, False)]
+)
+def test_a_parameter_counts_in_the_norm_where_it_is_sharded_or_the_first(
+    rank: int, sharded: bool, counts: bool
+) -> None:
+    """DeepSpeed adds up what is marked; what all tensor parallel ranks hold alike is marked on rank 0 only."""
+    made: Any = maker("x", tp=2, tp_rank=rank)
+    assert made.vector(3, 1.5, sharded=sharded).tensor_model_parallel is counts
+    assert made.vector(3, 1.5, sharded=sharded).tolist() == [1.5] * 3
+    assert made.matrix([range(2)], range(4), 0.1, sharded=sharded).tensor_model_parallel is counts
+
+
+def test_linears_hold_their_shards() -> None:
+    """Rows of output for column linears, columns of input for row linears; a bias is a shard or whole."""
+    second = maker("x", tp=2, tp_rank=1)
+    column: Any = linear.ColumnLinear(second, 6, [range(4, 8), range(12, 14)], bias=True)
+    assert (column.weight.shape, column.bias.shape) == ((6, 6), (6,))
+    row: Any = linear.RowLinear(second, 8, 3, bias=True, deviation=0.5)
+    assert (row.weight.shape, row.bias.shape) == ((3, 4), (3,))
+    whole = linear.RowLinear(maker("x"), 8, 3, bias=False, deviation=0.5)
+    assert whole.bias is None
+    assert torch.equal(whole.weight[:, 4:], row.weight)
+    assert row.bias.tensor_model_parallel is False
+    assert row.weight.tensor_model_parallel is True
+
+
+@pytest.mark.parametrize(("rank", "counts"), [(0, True), (1, False), (2, True), (3, False)])
+def test_copied_columns_count_once(rank: int, counts: bool) -> None:
+    copied: Any = linear.CopiedLinear(maker("k", tp=4, tp_rank=rank, kv_copies=2), 4, [range(2)], bias=True)
+    assert copied.weight.tensor_model_parallel is counts
+    assert copied.bias.tensor_model_parallel is counts
+    assert copied.bias.shape == (2,)
+
+
+@pytest.mark.parametrize(
+    ("frozen", "tp", "stages", "sizes"),
+    [
+        (0, 1, 1, []),
+        (7, 2, 2, [2]),
+        (8, 2, 2, [2]),
+        (20, 1, 1, [8, 8, 4]),
+        (16, 1, 1, [8, 8]),
+        (17, 2, 1, [8, 1]),
+    ],
+)
+def test_frozen_parameters_are_shared_by_tp_and_pp_in_pieces(
+    frozen: int, tp: int, stages: int, sizes: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """ceil(frozen / (tp x pp)) of them, here in pieces of 8."""
+    monkeypatch.setattr(linear, "PIECE", 8)
+    held = linear.Beside(tiny(frozen_params=frozen), place(tp=tp, stages=stages))
+    assert [parameter.numel() for parameter in held.parameters()] == sizes
+    assert not any(parameter.requires_grad for parameter in held.parameters())
+
+
+@pytest.mark.parametrize(
+    ("sequence_parallel", "cut", "group"), [(False, False, None), (True, False, "tp"), (False, True, "tp")]
+)
+def test_a_norm_adds_up_gradients_where_ranks_see_different_values(
+    sequence_parallel: bool, cut: bool, group: str | None
+) -> None:
+    made = maker("n", tp=2, tp_group="tp", sequence_parallel=sequence_parallel)
+    assert linear.Norm(made, 4, kind="rmsnorm", fused=True, cut=cut).group == group
+
+
+@pytest.mark.parametrize("fused", [True, False])
+@pytest.mark.parametrize("kind", ["layernorm", "rmsnorm"])
+def test_a_norm_divides_by_the_root_of_the_mean_square(kind: str, fused: bool) -> None:
+    """(x - mean) / sqrt(mean((x - mean)^2) + 1e-5) x weight + bias; RMSNorm without mean and bias."""
+    norm = linear.Norm(maker("n"), 4, kind=kind, fused=fused)
+    values = [0.001, 0.002, 0.004, 0.009]
+    mean = sum(values) / 4 if kind == "layernorm" else 0.0
+    root = math.sqrt(sum((value - mean) ** 2 for value in values) / 4 + 1e-5)
+    with torch.no_grad():
+        norm.weight.copy_(torch.tensor([1.0, 2.0, 3.0, 4.0]))
+        expected = [(value - mean) / root * (index + 1) for index, value in enumerate(values)]
+        if norm.bias is not None:
+            norm.bias.fill_(0.25)
+            expected = [value + 0.25 for value in expected]
+        found = norm(torch.tensor(values)).tolist()
+    assert (norm.bias is not None) == (kind == "layernorm")
+    assert found == pytest.approx(expected, rel=1e-5)
+
+
+BATCHED = replace(WORKLOAD, global_batch=16)
+
+
+def test_replicas_take_microbatches_in_turn() -> None:
+    """Microbatch t of replica r of 2 begins at sample (2 t + r) x 2: 4 of them are an iteration of 16 samples."""
+    heard: list[tuple[int, int]] = []
+    chosen = topology(dp=2, micro_batch=2)
+    taken = microbatches(BATCHED, chosen, 1, 7, lambda iteration, number: heard.append((iteration, number)))
+    batches = [next(taken) for _ in range(5)]
+    assert heard == [(1, 0), (1, 1), (1, 2), (1, 3), (2, 0)]
+    for number, (tokens, labels) in enumerate(batches):
+        expected = batch_of((number * 2 + 1) * 2, 2, BATCHED, 7)
+        assert torch.equal(tokens, expected[0])
+        assert torch.equal(labels, expected[1])
+
+
+def test_labels_are_the_tokens_that_follow_and_low_tokens_are_likelier() -> None:
+    """A uniform u becomes token floor(u^3 x vocabulary): half of all tokens are below an eighth of it."""
+    tokens, labels = batch_of(3, 64, WORKLOAD, 0)
+    assert tokens.shape == labels.shape == (64, 32)
+    assert torch.equal(tokens[:, 1:], labels[:, :-1])
+    assert (int(tokens.min()), int(tokens.max())) == (0, 127)
+    assert float((tokens < 16).float().mean()) == pytest.approx(0.5, abs=0.03)
+    assert torch.equal(batch_of(4, 1, WORKLOAD, 0)[0][0], tokens[1])
+    drawn = weights.uniform(torch.arange(3, 4), torch.arange(33), weights.name_seed(0, "tokens")).double()
+    assert torch.equal((drawn**3 * 128).long()[0, :-1], tokens[0])
+
+
+def test_the_hash_is_lowbias32() -> None:
+    """Wellons 2018, in plain integers."""
+
+    def lowbias32(number: int) -> int:
+        number ^= number >> 16
+        number = number * 0x7FEB352D % 2**32
+        number ^= number >> 15
+        number = number * 0x846CA68B % 2**32
+        return number ^ number >> 16
+
+    numbers = [0, 1, 2, 12345, 2**31, 2**32 - 1]
+    assert weights.mixed(torch.tensor(numbers)).tolist() == [lowbias32(number) for number in numbers]
+    assert weights.mixed(torch.tensor([2**32 + 5])).tolist() == [lowbias32(5)]
+    row = lowbias32(lowbias32(3 + 9) ^ 9)
+    expected = (lowbias32((row + 2 * 0x9E3779B9) % 2**32) >> 8) / 2**24
+    assert float(weights.uniform(torch.tensor([3]), torch.tensor([2]), 9)[0, 0]) == expected
+
+
+def test_a_uniform_weight_has_the_deviation_asked_for() -> None:
+    """(u - 1/2) x deviation x sqrt(12): mean 0, and the largest is deviation x sqrt(3)."""
+    weight = torch.empty(200, 100)
+    weights.draw(weight, "w", 1, rows=[range(200)], columns=range(100), deviation=0.5)
+    assert float(weight.mean()) == pytest.approx(0, abs=0.01)
+    assert float(weight.std()) == pytest.approx(0.5, rel=0.01)
+    assert 0.86 < float(weight.max()) < 0.5 * math.sqrt(3)
+    assert -0.5 * math.sqrt(3) <= float(weight.min()) < -0.86
+
+
+def test_a_shard_is_the_same_in_whatever_steps_it_is_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole, shard = torch.empty(12, 5), torch.empty(5, 3)
+    weights.draw(whole, "w", 1, rows=[range(12)], columns=range(5))
+    monkeypatch.setattr(weights, "_AT_ONCE", 6)
+    weights.draw(shard, "w", 1, rows=[range(1, 4), range(9, 11)], columns=range(1, 4))
+    assert torch.equal(shard, whole[[1, 2, 3, 9, 10], 1:4])
+
+
+@pytest.mark.parametrize(
+    ("layers", "pp", "partition", "final_norm", "bounds"),
+    [
+        (4, 2, "layers", True, [0, 4, 8]),
+        (4, 4, "layers", True, [0, 3, 4, 5, 8]),
+        (4, 2, "layers", False, [0, 4, 7]),
+        (6, 2, "embedding", True, [0, 5, 10]),
+        (6, 4, "embedding", True, [0, 3, 5, 7, 10]),
+    ],
+)
+def test_stages_divide_the_list_of_layers(
+    layers: int, pp: int, partition: Partition, final_norm: bool, bounds: list[int]
+) -> None:
+    """The list is words, positions, layers, final norm, head; by `embedding`, words and head count as layers."""
+    chosen = topology(pp=pp, partition=partition)
+    assert model.stage_bounds(tiny(layers=layers, final_norm=final_norm), chosen) == bounds
+
+
+@pytest.mark.parametrize(("layers", "partition"), [(5, "layers"), (4, "embedding")])
+def test_layers_that_do_not_divide_are_refused(layers: int, partition: Partition) -> None:
+    with pytest.raises(InputError, match=f"{layers} layers do not divide over 4 stages by {partition}"):
+        model.stage_bounds(tiny(layers=layers), topology(pp=4, partition=partition))
+
+
+WIDE: Model = tiny(layers=2, hidden=8, heads=4, kv_heads=2, ffn=16, seq=16, vocab=100, vocab_multiple=10)
+
+
+@pytest.mark.parametrize("gated", [False, True])
+@pytest.mark.parametrize("recompute", ["none", "selective", "full"])
+def test_the_operations_of_an_iteration_are_narayanans(gated: bool, recompute: Recompute) -> None:
+    """3 x (layers + scores + logits) and what is recomputed; 4 samples of 16 tokens are 64 tokens, padded to 120."""
+    workload = replace(WORKLOAD, model=replace(WIDE, gated_mlp=gated), global_batch=4)
+    layers = 2 * 64 * 2 * (2 * 8 * (8 + 4) + (3 if gated else 2) * 8 * 16)
+    scores, logits = 4 * 64 * 2 * 16 * 8, 2 * 64 * 8 * 120
+    again = {"none": 0, "selective": scores, "full": layers + scores}[recompute]
+    assert report.hardware_flops(workload, 3, recompute) == 3 * (layers + scores + logits) + again
+
+
+def iteration(**changes: Any) -> report.TimedIteration:
+    """The third iteration, which took half a second."""
+    usual: dict[str, Any] = {"number": 3, "seconds": 0.5, "loss": 2.5, "learning_rate": 1e-3, "skipped": 1}
+    return report.TimedIteration(**usual | changes)
+
+
+def fields(line: str) -> dict[str, str]:
+    """The fields of an iteration's line."""
+    return {name.strip(): value.strip() for name, _, value in (part.partition(": ") for part in line.split("|")[1:-1])}
+
+
+def test_an_iterations_line_has_its_samples_tokens_and_rates() -> None:
+    line = report.iteration_line(iteration(), 10, WORKLOAD, topology(dp=2))
+    assert line.startswith(" iteration        3/      10 | consumed samples:           24 | ")
+    assert line.endswith(" |")
+    rate = report.hardware_flops(WORKLOAD, 1, "none") / (0.5 * 2)
+    assert fields(line) == {
+        "consumed samples": "24",
+        "consumed tokens": "768",
+        "elapsed time per iteration (ms)": "500.000",
+        "learning rate": "1.000E-03",
+        "global batch size": "8",
+        "lm loss": "2.500000E+00",
+        "number of skipped iterations": "1",
+        "number of nan iterations": "0",
+        "samples per second": "16.000",
+        "TFLOPs": f"{rate / 1e12:.3E}",
+    }
+    assert (
+        fields(report.iteration_line(iteration(loss=math.nan), 10, WORKLOAD, topology()))["number of nan iterations"]
+        == "1"
+    )
+
+
+@pytest.mark.parametrize(("rate", "shown"), [(9.99e9, "9.990E-03"), (1e10, "0.01"), (2.5e12, "2.50")])
+def test_slow_rates_are_printed_with_an_exponent(rate: float, shown: str) -> None:
+    seconds = report.hardware_flops(WORKLOAD, 1, "none") / rate
+    assert fields(report.iteration_line(iteration(seconds=seconds), 9, WORKLOAD, topology()))["TFLOPs"] == shown
+
+
+def test_progress_is_told_at_most_every_half_second(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """At 10.0, 10.4 (too soon after 10.0 was not told: nothing was said yet), 10.8 (too soon), 10.9 and 20 s."""
+    clock = iter([10.0, 10.4, 10.8, 10.9, 20.0, 20.6])
+    monkeypatch.setattr("tuner.worker.report.time.perf_counter", lambda: next(clock))
+    progress = report.Progress(microbatches=8, speaks=True, started=0.0)
+    for first, number in [(1, 0), (1, 1), (1, 2), (1, 3), (2, 0), (2, 1)]:
+        progress.begins(first, number)
+    assert capsys.readouterr().out.splitlines() == [
+        " microbatch     1/    8 of iteration 1 | elapsed (s): 0.400 |",
+        " microbatch     3/    8 of iteration 1 | elapsed (s): 0.900 |",
+        " microbatch     1/    8 of iteration 2 | elapsed (s): 0.600 |",
+    ]
+
+
+def test_only_one_rank_tells_of_progress(capsys: pytest.CaptureFixture[str]) -> None:
+    report.Progress(microbatches=8, speaks=False).begins(1, 3)
+    assert capsys.readouterr().out == ""
+
+
+def test_the_result_has_every_rank_and_iteration(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    figures = [
+        {"rank": 0, "allocated": 5, "reserved": 6, "trained_parameters": 7, "frozen_parameters": 8},
+        {"rank": 1, "allocated": 9, "reserved": 10, "trained_parameters": 11, "frozen_parameters": 12},
+    ]
+    found = report.result([iteration()], figures, WORKLOAD, topology(dp=2))
+    assert (found["schema"], found["key"]) == ("tuner/worker/1", topology(dp=2).key)
+    assert (found["model"], found["ranks"], found["memory_kind"]) == ("tiny", 2, "resident")
+    assert found["iterations"] == [{"number": 3, "seconds": 0.5, "loss": 2.5, "skipped": 1}]
+    assert found["peak_memory"][1] == {"rank": 1, "allocated": 9, "reserved": 10}
+    assert found["parameters"][1] == {"rank": 1, "trained": 11, "frozen": 12}
+    report.write(found, tmp_path / "result.json")
+    assert json.loads((tmp_path / "result.json").read_text()) == found
+    assert [path.name for path in tmp_path.iterdir()] == ["result.json"]
+    assert json.loads(capsys.readouterr().out) == found
+
+
+@pytest.mark.parametrize(("code", "sentence"), [(-9, "was killed by signal 9"), (3, "failed with exit code 3")])
+def test_a_rank_that_fails_is_told_by_its_code(code: int, sentence: str) -> None:
+    assert ranks._said(code) == sentence
+
+
+class Engine:
+    """An engine whose loss is the sum of its tokens."""
+
+    def __init__(self) -> None:
+        self.calls: list[str] = []
+
+    def __call__(self, tokens: Any, labels: Any) -> Any:
+        self.calls.append("forward")
+        return (tokens.sum() + labels.sum()).float()
+
+    def backward(self, _loss: Any) -> None:
+        """Note it."""
+        self.calls.append("backward")
+
+    def step(self) -> None:
+        """Note it."""
+        self.calls.append("step")
+
+
+def test_the_loss_of_an_iteration_is_the_mean_of_its_microbatches(monkeypatch: pytest.MonkeyPatch) -> None:
+    """(1 + 2 + 3) / 3 on one replica; added up over two replicas, here alike, and divided by 3 x 2, the same."""
+    engine, added = Engine(), []
+
+    def add_up(total: Any, group: Any) -> None:
+        added.append(group)
+        total *= 2
+
+    monkeypatch.setattr("tuner.worker.train.dist.all_reduce", add_up)
+    batches = [(torch.tensor([value]), torch.tensor([0])) for value in (1, 2, 3)]
+    assert train._plain_step(engine, iter(batches), 3, "replicas", place()) == pytest.approx(2.0)
+    assert engine.calls == ["forward", "backward", "step"] * 3
+    assert added == []
+    assert train._plain_step(engine, iter(batches), 3, "replicas", place(dp=2)) == pytest.approx(2.0)
+    assert added == ["replicas"]
+
+
+def test_on_a_cpu_adam_is_torchs(tmp_path: Path) -> None:
+    for optimizer, params in [("AdamW", {"torch_adam": True}), ("Adam", {"torch_adam": True}), ("SGD", {})]:
+        config: dict[str, Any] = {"optimizer": {"type": optimizer, "params": {}}, "wall_clock_breakdown": True}
+        train.adapt(config)
+        assert config["optimizer"]["params"] == params
+        assert config["wall_clock_breakdown"] is False
+    for text, sentence in [("[]", "is not a JSON object"), ("{", "cannot be read")]:
+        (tmp_path / "config.json").write_text(text)
+        with pytest.raises(InputError, match=sentence):
+            train.load_config(tmp_path / "config.json")
+
+
+@pytest.mark.parametrize("tp", [1, 2])
+def test_words_that_only_pad_take_no_part_in_the_loss(tp: int) -> None:
+    """Equal logits of 100 words have a loss of log 100, however large those of the 28 rows of padding."""
+    workload = replace(WORKLOAD, model=replace(TINY, vocab=100))
+    loss = vocabulary.Loss(workload, place(tp=1))
+    padded = vocabulary.padded_vocab(workload.model, 1)
+    assert (loss.start, loss.vocab) == (0, 100)
+    logits = torch.zeros(2, 3, padded)
+    logits[..., 100:] = 50.0
+    labels = torch.tensor([[0, 99], [1, 2], [3, 4]])
+    assert float(loss(logits, labels)) == pytest.approx(math.log(100))
+    logits[1, 0, 99] = 1.0  # position 1 of sample 0, whose label is 99
+    expected = (5 * math.log(100) + 0) / 6
+    right = math.log(99 + math.e) - 1
+    assert float(loss(logits, labels)) == pytest.approx(expected + right / 6)
+    second = vocabulary.Loss(workload, place(tp=tp, tp_rank=tp - 1))
+    assert second.start == vocabulary.padded_vocab(workload.model, tp) * (tp - 1) // tp
+
+
+def test_a_rank_looks_up_its_own_rows_of_the_vocabulary(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of two ranks, the second has the rows from half of the padded vocabulary on; other tokens give zeros."""
+    recipe = Recipe(workload=WORKLOAD, recompute_attention=False)
+    padded = vocabulary.padded_vocab(TINY, 2)
+    monkeypatch.setattr(vocabulary, "reduced", lambda found, _group: found)
+    words = vocabulary.Words(recipe, maker("words", tp=2, tp_rank=1))
+    assert words.rows == range(padded // 2, padded)
+    start = words.rows.start
+    vectors = words(torch.tensor([[start - 1, start, padded - 1]]))
+    assert vectors.shape == (3, 1, 64)
+    assert float(vectors[0].detach().abs().max()) == 0
+    assert torch.equal(vectors[1, 0], words.weight[0])
+    assert torch.equal(vectors[2, 0], words.weight[-1])
+
+
+def test_learned_positions_are_added_from_the_first_on() -> None:
+    recipe = Recipe(workload=WORKLOAD, recompute_attention=False)
+    positions: Any = vocabulary.Positions(recipe, maker("positions"))
+    vectors = torch.zeros(5, 2, 64)
+    assert torch.equal(positions(vectors)[:, 0], positions.weight[:5])
+    assert torch.equal(positions(vectors)[:, 1], positions.weight[:5])
+    assert positions.norm is None
