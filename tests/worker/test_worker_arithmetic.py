@@ -15,13 +15,20 @@ from tests.workers import TINY, WORKLOAD, tiny, topology
 from tuner.core.domain import Model, Partition, Recompute
 from tuner.core.errors import InputError
 
-os.environ.setdefault("DS_ACCELERATOR", "cpu")
+ENVIRONMENT = dict(os.environ)
+os.environ["DS_ACCELERATOR"] = "cpu"  # read once, as DeepSpeed is imported
 torch = pytest.importorskip("torch")
 pytest.importorskip("deepspeed")
+
+from deepspeed.accelerator import get_accelerator  # noqa: E402
 
 from tuner.worker import linear, mesh, model, ranks, report, train, vocabulary, weights  # noqa: E402
 from tuner.worker.block import Recipe  # noqa: E402
 from tuner.worker.data import batch_of, microbatches  # noqa: E402
+
+get_accelerator()
+os.environ.clear()
+os.environ.update(ENVIRONMENT)  # other tests start processes of their own
 
 
 def place(**changes: Any) -> mesh.Mesh:

@@ -1,0 +1,76 @@
+"""Durations, counts and lists as text, at the values where their words change."""
+
+from __future__ import annotations
+
+import pytest
+
+from tuner.core.text import between, column, counted, either, ends, listed, node_time, seconds, shown, span, token_count
+
+
+@pytest.mark.parametrize(
+    ("days", "text"),
+    [
+        (1.0, "1.0 days"),
+        (0.99, "23.8 hours"),
+        (1 / 24, "1.0 hours"),
+        (0.5 / 24, "30.0 minutes"),
+        (1 / 2880, "30.0 seconds"),
+        (0.5 / 86400, "0.5 seconds"),
+        (1234.56, "1,234.6 days"),
+    ],
+)
+def test_a_span_is_in_the_largest_unit_of_which_there_is_one(days: float, text: str) -> None:
+    assert span(days) == text
+
+
+def test_intervals_are_in_the_unit_of_their_middle() -> None:
+    assert between(2.0, 0.5, 3.0) == "2.0 days (0.5 to 3.0)"
+    assert ends(0.5, 0.25, 2.0) == "6.0 to 48.0 hours"
+    assert column([0.5, 9.0]) == ("Hours", 24.0)
+    assert column([]) == ("Days", 1.0)
+
+
+@pytest.mark.parametrize(
+    ("hours", "text"),
+    [(48.0, "48.0 node-hours"), (1.0, "1.0 node-hours"), (0.5, "30.0 node-minutes"), (0.0, "0.0 node-hours")],
+)
+def test_node_time_is_in_hours_or_less(hours: float, text: str) -> None:
+    assert node_time(hours) == text
+
+
+@pytest.mark.parametrize(
+    ("tokens", "text"),
+    [(1e12, "1 trillion"), (9.99e11, "999 billion"), (1e6, "1 million"), (999_999.0, "999,999")],
+)
+def test_tokens_are_counted_in_thousands_of_thousands(tokens: float, text: str) -> None:
+    assert token_count(tokens) == text
+
+
+@pytest.mark.parametrize(
+    ("value", "text"), [(1.0, "1.00"), (0.99996, "1.0000"), (0.12345, "0.1235"), (69.284, "69.28")]
+)
+def test_seconds_below_one_have_four_decimals(value: float, text: str) -> None:
+    assert seconds(value) == text
+
+
+def test_lists_are_joined_and_cut_off() -> None:
+    assert [listed(range(count)) for count in range(4)] == ["", "0", "0 and 1", "0, 1 and 2"]
+    assert listed(range(5), limit=5) == "0, 1, 2, 3 and 4"
+    assert listed(range(5), limit=3) == "0, 1, 2 and 2 more"
+    assert either(["a", "b"]) == "a or b"
+    assert [counted(number, "job") for number in (0, 1, 2)] == ["0 jobs", "1 job", "2 jobs"]
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (10**18 - 1, f"{10**18 - 1:,}"),
+        (10**18, "a number of 60 bits"),
+        ([1, 2], "a list of 2"),
+        ("x" * 78, repr("x" * 78)),
+        ("x" * 79, "'" + "x" * 76 + "..."),
+        (True, "True"),
+    ],
+)
+def test_any_value_fits_into_a_sentence(value: object, text: str) -> None:
+    assert shown(value) == text

@@ -1,0 +1,59 @@
+"""How alike two rows are, in closed form: of their times, and of their memory."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tuner.costmodel.constants import (
+    CLIFF_DEVIATION,
+    KERNEL_DEVIATION,
+    PERIOD_DEVIATION,
+    SHAPE_DEVIATION,
+    SHAPE_LENGTH_SCALE,
+)
+from tuner.costmodel.residual_features import SMOOTH, UNSEEN, Features, covariance, joined
+from tuner.search.observations import Observations, memory_covariance, row_of
+
+
+def features(smooth: float = 0.0, cliff: float = 1.0, kernel: str = "k", period: str = "p") -> Features:
+    """One row whose first smooth feature is `smooth` doublings."""
+    row = np.zeros((1, len(SMOOTH)))
+    row[0, 0] = smooth
+    return Features(smooth=row, cliff=np.array([[cliff, 2.0, 3.0]]), kernel=(kernel,), period=(period,))
+
+
+@pytest.mark.parametrize(
+    ("changes", "near", "cliff", "kernel", "period"),
+    [
+        ({}, 1, 1, 1, 1),
+        ({"smooth": 2.0}, math.exp(-0.5 * float(np.ravel(2.0 / np.asarray(SHAPE_LENGTH_SCALE))[0]) ** 2), 1, 1, 1),
+        ({"cliff": 9.0}, 1, 0, 1, 1),
+        ({"kernel": "x"}, 1, 1, 0, 1),
+        ({"period": "x"}, 1, 1, 1, 0),
+    ],
+)
+def test_rows_share_what_they_have_in_common(
+    changes: dict[str, Any], near: float, cliff: int, kernel: int, period: int
+) -> None:
+    """Shape^2 exp(-d^2 / 2) + cliff^2 + kernel^2 + period^2; memory (1 + kernel + exp(-d^2 / 2)) / 3."""
+    expected = SHAPE_DEVIATION**2 * near + CLIFF_DEVIATION**2 * cliff
+    expected += KERNEL_DEVIATION**2 * kernel + PERIOD_DEVIATION**2 * period
+    assert covariance(features(), features(**changes)) == pytest.approx(np.array([[expected]]))
+    assert memory_covariance(features(), features(**changes)) == pytest.approx(np.array([[(1 + kernel + near) / 3]]))
+    assert covariance(features(), features())[0, 0] < UNSEEN**2
+
+
+def test_observations_keep_their_rows_beyond_the_first_sixteen() -> None:
+    """`own` is added where the candidate is the same."""
+    rows = [features(smooth=number / 4, kernel=str(number % 2)) for number in range(20)]
+    seen = Observations()
+    for number, row in enumerate(rows):
+        seen.add(row, number % 3)
+    assert len(seen) == 20
+    expected = covariance(rows[0], joined(rows))[0] + 0.5 * (np.arange(20) % 3 == 1)
+    assert seen.covariance(rows[0], 1, 0.5) == pytest.approx(expected)
+    assert row_of(joined(rows), 5).smooth[0, 0] == 5 / 4
