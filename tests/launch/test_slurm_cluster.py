@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -394,19 +393,3 @@ def test_ctrl_c_leaves_the_jobs_and_says_so(cluster: SlurmCluster, tmp_path: Pat
         process.kill()
         cluster.said("scontrol", "update", "PartitionName=debug", "State=UP")
         cluster.clear()
-
-
-def test_a_site_that_wraps_sbatch_leaves_no_orphan(
-    stage: OnSlurm, cluster: SlurmCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Its wrapper prints a banner and fails after the job was submitted."""
-    real = shutil.which("sbatch")
-    wrapper = tmp_path / "bin" / "sbatch"
-    wrapper.parent.mkdir()
-    wrapper.write_text(f'#!/bin/sh\necho "Welcome to 2026"\n{real} "$@"\necho 12345\nexit 3\n')
-    wrapper.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{wrapper.parent}:{os.environ['PATH']}")
-    launcher = stage.open()
-    handle = launcher.submit(stage.job("good"))
-    assert ended(launcher, handle).outcome is Outcome.MEASURED
-    assert not cluster.queue()

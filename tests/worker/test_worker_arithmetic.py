@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import math
 import os
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.workers import TINY, WORKLOAD, tiny, topology
-from tuner.core.domain import Model, Partition, Recompute
+from tests.workers import WORKLOAD, tiny, topology
+from tuner.core.domain import Model, Partition
 from tuner.core.errors import InputError
 
 ENVIRONMENT = dict(os.environ)
@@ -22,8 +20,7 @@ pytest.importorskip("deepspeed")
 
 from deepspeed.accelerator import get_accelerator  # noqa: E402
 
-from tuner.worker import linear, mesh, model, ranks, report, train, vocabulary, weights  # noqa: E402
-from tuner.worker.block import Recipe  # noqa: E402
+from tuner.worker import linear, mesh, model, report, vocabulary, weights  # noqa: E402
 from tuner.worker.data import batch_of, microbatches  # noqa: E402
 
 get_accelerator()
@@ -275,17 +272,6 @@ def test_layers_that_do_not_divide_are_refused(layers: int, partition: Partition
 WIDE: Model = tiny(layers=2, hidden=8, heads=4, kv_heads=2, ffn=16, seq=16, vocab=100, vocab_multiple=10)
 
 
-@pytest.mark.parametrize("gated", [False, True])
-@pytest.mark.parametrize("recompute", ["none", "selective", "full"])
-def test_the_operations_of_an_iteration_are_narayanans(gated: bool, recompute: Recompute) -> None:
-    """3 x (layers + scores + logits) and what is recomputed; 4 samples of 16 tokens are 64 tokens, padded to 120."""
-    workload = replace(WORKLOAD, model=replace(WIDE, gated_mlp=gated), global_batch=4)
-    layers = 2 * 64 * 2 * (2 * 8 * (8 + 4) + (3 if gated else 2) * 8 * 16)
-    scores, logits = 4 * 64 * 2 * 16 * 8, 2 * 64 * 8 * 120
-    again = {"none": 0, "selective": scores, "full": layers + scores}[recompute]
-    assert report.hardware_flops(workload, 3, recompute) == 3 * (layers + scores + logits) + again
-
-
 def iteration(**changes: Any) -> report.TimedIteration:
     """The third iteration, which took half a second."""
     usual: dict[str, Any] = {"number": 3, "seconds": 0.5, "loss": 2.5, "learning_rate": 1e-3, "skipped": 1}
@@ -295,78 +281,6 @@ def iteration(**changes: Any) -> report.TimedIteration:
 def fields(line: str) -> dict[str, str]:
     """The fields of an iteration's line."""
     return {name.strip(): value.strip() for name, _, value in (part.partition(": ") for part in line.split("|")[1:-1])}
-
-
-def test_an_iterations_line_has_its_samples_tokens_and_rates() -> None:
-    line = report.iteration_line(iteration(), 10, WORKLOAD, topology(dp=2))
-    assert line.startswith(" iteration        3/      10 | consumed samples:           24 | ")
-    assert line.endswith(" |")
-    rate = report.hardware_flops(WORKLOAD, 1, "none") / (0.5 * 2)
-    assert fields(line) == {
-        "consumed samples": "24",
-        "consumed tokens": "768",
-        "elapsed time per iteration (ms)": "500.000",
-        "learning rate": "1.000E-03",
-        "global batch size": "8",
-        "lm loss": "2.500000E+00",
-        "number of skipped iterations": "1",
-        "number of nan iterations": "0",
-        "samples per second": "16.000",
-        "TFLOPs": f"{rate / 1e12:.3E}",
-    }
-    assert (
-        fields(report.iteration_line(iteration(loss=math.nan), 10, WORKLOAD, topology()))["number of nan iterations"]
-        == "1"
-    )
-
-
-@pytest.mark.parametrize(("rate", "shown"), [(9.99e9, "9.990E-03"), (1e10, "0.01"), (2.5e12, "2.50")])
-def test_slow_rates_are_printed_with_an_exponent(rate: float, shown: str) -> None:
-    seconds = report.hardware_flops(WORKLOAD, 1, "none") / rate
-    assert fields(report.iteration_line(iteration(seconds=seconds), 9, WORKLOAD, topology()))["TFLOPs"] == shown
-
-
-def test_progress_is_told_at_most_every_half_second(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """At 10.0, 10.4 (too soon after 10.0 was not told: nothing was said yet), 10.8 (too soon), 10.9 and 20 s."""
-    clock = iter([10.0, 10.4, 10.8, 10.9, 20.0, 20.6])
-    monkeypatch.setattr("tuner.worker.report.time.perf_counter", lambda: next(clock))
-    progress = report.Progress(microbatches=8, speaks=True, started=0.0)
-    for first, number in [(1, 0), (1, 1), (1, 2), (1, 3), (2, 0), (2, 1)]:
-        progress.begins(first, number)
-    assert capsys.readouterr().out.splitlines() == [
-        " microbatch     1/    8 of iteration 1 | elapsed (s): 0.400 |",
-        " microbatch     3/    8 of iteration 1 | elapsed (s): 0.900 |",
-        " microbatch     1/    8 of iteration 2 | elapsed (s): 0.600 |",
-    ]
-
-
-def test_only_one_rank_tells_of_progress(capsys: pytest.CaptureFixture[str]) -> None:
-    report.Progress(microbatches=8, speaks=False).begins(1, 3)
-    assert capsys.readouterr().out == ""
-
-
-def test_the_result_has_every_rank_and_iteration(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    figures = [
-        {"rank": 0, "allocated": 5, "reserved": 6, "trained_parameters": 7, "frozen_parameters": 8},
-        {"rank": 1, "allocated": 9, "reserved": 10, "trained_parameters": 11, "frozen_parameters": 12},
-    ]
-    found = report.result([iteration()], figures, WORKLOAD, topology(dp=2))
-    assert (found["schema"], found["key"]) == ("tuner/worker/1", topology(dp=2).key)
-    assert (found["model"], found["ranks"], found["memory_kind"]) == ("tiny", 2, "resident")
-    assert found["iterations"] == [{"number": 3, "seconds": 0.5, "loss": 2.5, "skipped": 1}]
-    assert found["peak_memory"][1] == {"rank": 1, "allocated": 9, "reserved": 10}
-    assert found["parameters"][1] == {"rank": 1, "trained": 11, "frozen": 12}
-    report.write(found, tmp_path / "result.json")
-    assert json.loads((tmp_path / "result.json").read_text()) == found
-    assert [path.name for path in tmp_path.iterdir()] == ["result.json"]
-    assert json.loads(capsys.readouterr().out) == found
-
-
-@pytest.mark.parametrize(("code", "sentence"), [(-9, "was killed by signal 9"), (3, "failed with exit code 3")])
-def test_a_rank_that_fails_is_told_by_its_code(code: int, sentence: str) -> None:
-    assert ranks._said(code) == sentence
 
 
 class Engine:
@@ -386,75 +300,3 @@ class Engine:
     def step(self) -> None:
         """Note it."""
         self.calls.append("step")
-
-
-def test_the_loss_of_an_iteration_is_the_mean_of_its_microbatches(monkeypatch: pytest.MonkeyPatch) -> None:
-    """(1 + 2 + 3) / 3 on one replica; added up over two replicas, here alike, and divided by 3 x 2, the same."""
-    engine, added = Engine(), []
-
-    def add_up(total: Any, group: Any) -> None:
-        added.append(group)
-        total *= 2
-
-    monkeypatch.setattr("tuner.worker.train.dist.all_reduce", add_up)
-    batches = [(torch.tensor([value]), torch.tensor([0])) for value in (1, 2, 3)]
-    assert train._plain_step(engine, iter(batches), 3, "replicas", place()) == pytest.approx(2.0)
-    assert engine.calls == ["forward", "backward", "step"] * 3
-    assert added == []
-    assert train._plain_step(engine, iter(batches), 3, "replicas", place(dp=2)) == pytest.approx(2.0)
-    assert added == ["replicas"]
-
-
-def test_on_a_cpu_adam_is_torchs(tmp_path: Path) -> None:
-    for optimizer, params in [("AdamW", {"torch_adam": True}), ("Adam", {"torch_adam": True}), ("SGD", {})]:
-        config: dict[str, Any] = {"optimizer": {"type": optimizer, "params": {}}, "wall_clock_breakdown": True}
-        train.adapt(config)
-        assert config["optimizer"]["params"] == params
-        assert config["wall_clock_breakdown"] is False
-    for text, sentence in [("[]", "is not a JSON object"), ("{", "cannot be read")]:
-        (tmp_path / "config.json").write_text(text)
-        with pytest.raises(InputError, match=sentence):
-            train.load_config(tmp_path / "config.json")
-
-
-@pytest.mark.parametrize("tp", [1, 2])
-def test_words_that_only_pad_take_no_part_in_the_loss(tp: int) -> None:
-    """Equal logits of 100 words have a loss of log 100, however large those of the 28 rows of padding."""
-    workload = replace(WORKLOAD, model=replace(TINY, vocab=100))
-    loss = vocabulary.Loss(workload, place(tp=1))
-    padded = vocabulary.padded_vocab(workload.model, 1)
-    assert (loss.start, loss.vocab) == (0, 100)
-    logits = torch.zeros(2, 3, padded)
-    logits[..., 100:] = 50.0
-    labels = torch.tensor([[0, 99], [1, 2], [3, 4]])
-    assert float(loss(logits, labels)) == pytest.approx(math.log(100))
-    logits[1, 0, 99] = 1.0  # position 1 of sample 0, whose label is 99
-    expected = (5 * math.log(100) + 0) / 6
-    right = math.log(99 + math.e) - 1
-    assert float(loss(logits, labels)) == pytest.approx(expected + right / 6)
-    second = vocabulary.Loss(workload, place(tp=tp, tp_rank=tp - 1))
-    assert second.start == vocabulary.padded_vocab(workload.model, tp) * (tp - 1) // tp
-
-
-def test_a_rank_looks_up_its_own_rows_of_the_vocabulary(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of two ranks, the second has the rows from half of the padded vocabulary on; other tokens give zeros."""
-    recipe = Recipe(workload=WORKLOAD, recompute_attention=False)
-    padded = vocabulary.padded_vocab(TINY, 2)
-    monkeypatch.setattr(vocabulary, "reduced", lambda found, _group: found)
-    words = vocabulary.Words(recipe, maker("words", tp=2, tp_rank=1))
-    assert words.rows == range(padded // 2, padded)
-    start = words.rows.start
-    vectors = words(torch.tensor([[start - 1, start, padded - 1]]))
-    assert vectors.shape == (3, 1, 64)
-    assert float(vectors[0].detach().abs().max()) == 0
-    assert torch.equal(vectors[1, 0], words.weight[0])
-    assert torch.equal(vectors[2, 0], words.weight[-1])
-
-
-def test_learned_positions_are_added_from_the_first_on() -> None:
-    recipe = Recipe(workload=WORKLOAD, recompute_attention=False)
-    positions: Any = vocabulary.Positions(recipe, maker("positions"))
-    vectors = torch.zeros(5, 2, 64)
-    assert torch.equal(positions(vectors)[:, 0], positions.weight[:5])
-    assert torch.equal(positions(vectors)[:, 1], positions.weight[:5])
-    assert positions.norm is None

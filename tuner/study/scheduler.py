@@ -118,12 +118,10 @@ class Scheduler:
             earlier = [ranked for ranked in earlier if ranked.runs == fewest]
         if not earlier:
             return None
-        why = (
-            "the last repeat differed by more than noise"
-            if state.drift_suspected
-            else "has the cluster's speed changed?"
-        )
-        return self._proposal(earlier[0].candidate, kind="reference", why=f"repeated to detect drift{why}")
+        why = "repeated to detect drift"
+        if state.drift_suspected:
+            why += ": the last repeat differed by more than noise"
+        return self._proposal(earlier[0].candidate, kind="reference", why=why)
 
     def _final(self) -> Proposal | None:
         """Return a repeat of the leader or of its closest rival until they are separated."""

@@ -1,0 +1,37 @@
+"""A site that wraps Slurm's commands, on the live cluster."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+from pathlib import Path
+
+import pytest
+
+from tests import slurm_cluster
+from tests.slurm_stage import OnSlurm
+from tuner.core.outcomes import Outcome
+from tuner.launch.contract import JobState
+
+pytestmark = pytest.mark.cluster
+
+
+def test_a_site_that_wraps_sbatch_leaves_no_orphan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its wrapper prints a banner and a number, and fails after the job was submitted."""
+    cluster = slurm_cluster.running()
+    cluster.clear()
+    wrapper = tmp_path / "bin" / "sbatch"
+    wrapper.parent.mkdir()
+    wrapper.write_text(f'#!/bin/sh\necho "Welcome to 2026"\n{shutil.which("sbatch")} "$@"\necho 12345\nexit 3\n')
+    wrapper.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{wrapper.parent}:{os.environ['PATH']}")
+    stage = OnSlurm(tmp_path)
+    launcher = stage.open()
+    handle = launcher.submit(stage.job("good"))
+    deadline = time.monotonic() + 60
+    while launcher.poll([handle])[handle].state is not JobState.ENDED:
+        assert time.monotonic() < deadline
+        launcher.wait(1.0)
+    assert launcher.collect(handle).outcome is Outcome.MEASURED
+    assert not cluster.queue()
