@@ -4,59 +4,18 @@ from __future__ import annotations
 
 import json
 import math
-import os
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.worker.test_worker_arithmetic import maker, place, torch
 from tests.workers import TINY, WORKLOAD, tiny, topology
 from tuner.core.domain import Model, Recompute
 from tuner.core.errors import InputError
-
-ENVIRONMENT = dict(os.environ)
-os.environ["DS_ACCELERATOR"] = "cpu"  # read once, as DeepSpeed is imported
-torch = pytest.importorskip("torch")
-pytest.importorskip("deepspeed")
-
-from deepspeed.accelerator import get_accelerator  # noqa: E402
-
-from tuner.worker import linear, mesh, ranks, report, train, vocabulary  # noqa: E402
-from tuner.worker.block import Recipe  # noqa: E402
-
-get_accelerator()
-os.environ.clear()
-os.environ.update(ENVIRONMENT)  # other tests start processes of their own
-
-
-def place(**changes: Any) -> mesh.Mesh:
-    """The mesh of a single rank, but for these fields."""
-    alone: dict[str, Any] = {
-        "tp": 1,
-        "tp_rank": 0,
-        "tp_group": None,
-        "stage": 0,
-        "stages": 1,
-        "dp": 1,
-        "dp_rank": 0,
-        "kv_copies": 1,
-        "kv_group": None,
-        "sequence_parallel": False,
-        "device": torch.device("cpu"),
-        "dtype": torch.float32,
-        "axes": None,
-    }
-    return mesh.Mesh(**alone | changes)
-
-
-def maker(name: str = "", seed: int = 0, **changes: Any) -> linear.Maker:
-    """A maker on a rank that has these fields."""
-    return linear.Maker(mesh=place(**changes), seed=seed, name=name)
-
-
-BATCHED = replace(WORKLOAD, global_batch=16)
-
+from tuner.worker import ranks, report, train, vocabulary
+from tuner.worker.block import Recipe
 
 WIDE: Model = tiny(layers=2, hidden=8, heads=4, kv_heads=2, ffn=16, seq=16, vocab=100, vocab_multiple=10)
 
