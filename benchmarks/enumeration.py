@@ -24,12 +24,14 @@ REPEATS = 7
 
 def main() -> None:
     """Print the figures."""
-    _report("default axes, 48 nodes", space_for())
-    _report("all policies off", space_for(allow=POLICIES, attention="flash2"))
+    _report("default axes, 48 nodes", space_for(framework="any"))
+    _report("all policies off", space_for(framework="any", allow=POLICIES, attention="flash2"))
     wide = ["micro_batch=1-32", "heads=16,32,64,112,128,256", "cp=1,2,4,8,16"]
     _report(
         "1,024 nodes, all policies off",
-        space_for(allow=POLICIES, attention="flash2", nodes=1024, global_batch=20160, seq=8192, settings=wide),
+        space_for(
+            framework="any", allow=POLICIES, attention="flash2", nodes=1024, global_batch=20160, seq=8192, settings=wide
+        ),
     )
     _against_loops()
 
@@ -46,7 +48,7 @@ def _report(name: str, space: Space) -> None:
 def _against_loops() -> None:
     """One topology at a time, by the rules' single form, as the simplest program would do it."""
     narrow = {"nodes": (40, 48), "heads": (64,), "vpp": (1, 2), "cp": (1,), "micro_batch": (1, 2, 4), "pp": (4, 6, 12)}
-    space = space_for()
+    space = space_for(framework="any")
     space = replace(space, axes={**space.axes, **narrow})
     started = time.perf_counter()
     slow = _loops(space)

@@ -20,7 +20,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from tuner.core.assignment import Assignment
-from tuner.core.domain import Model, Topology, Workload
+from tuner.core.domain import Topology, Workload
+from tuner.core.model import Model
 from tuner.launch.contract import Job, JobState
 from tuner.launch.ds_config import ds_config
 from tuner.launch.local.launcher import LocalLauncher

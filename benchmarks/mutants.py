@@ -46,6 +46,8 @@ TIME_LIMIT_BASE: Final = 120.0
 PASSED: Final = 0
 NO_TESTS: Final = 5
 """pytest's exit codes."""
+RUNNING: Final[set[subprocess.Popen[Any]]] = set()
+"""Runs of pytest at the moment, which are ended when this program is."""
 DOUBTFUL: Final = 0.5
 """A failure of a test that takes more seconds is confirmed: under load such tests may fail by themselves."""
 
@@ -106,6 +108,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("-o", "--output", type=Path, default=RUNS / "mutants.jsonl")
     parser.add_argument("--report", action="store_true", help="print the report of the output file and exit")
     given = parser.parse_args(arguments)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # so that pytest is ended too
     done = [json.loads(line) for line in given.output.read_text().splitlines()] if given.output.exists() else []
     if not given.report:
         seen = {(result["seed"], result["number"], result["diff"]) for result in done}
@@ -174,7 +177,13 @@ def run(root: Path, mutants: Sequence[Mutant], *, map_path: Path, jobs: int, who
                 copies.put(copy)
 
         with ThreadPoolExecutor(jobs) as pool:
-            yield from pool.map(work, mutants)
+            try:
+                yield from pool.map(work, mutants)
+            except BaseException:
+                pool.shutdown(wait=False, cancel_futures=True)
+                for process in list(RUNNING):
+                    _end(process)
+                raise
 
 
 def judge(
@@ -265,16 +274,23 @@ def pytest(copy: Path, arguments: Sequence[str], limit: float | None = None) -> 
         process = subprocess.Popen(
             command, cwd=copy, env=environment, stdout=output, stderr=output, start_new_session=True
         )
+        RUNNING.add(process)
         try:
             code: int | None = process.wait(limit)
         except subprocess.TimeoutExpired:
             code = None
         finally:
-            with suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)  # what is left of its process group
+            _end(process)
             process.wait()
+            RUNNING.discard(process)
         output.seek(0)
         return code, output.read()
+
+
+def _end(process: subprocess.Popen[Any]) -> None:
+    """End what is left of a process group."""
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
 
 
 def collect(copy: Path) -> list[str]:

@@ -22,9 +22,10 @@ from tuner.launch.contract import JobResult
 from tuner.launch.virtual.ground_truth import GroundTruth
 from tuner.launch.virtual.simulated import SimulatedLauncher
 from tuner.search.candidates import CandidatePool
+from tuner.search.observations import Observation
 from tuner.search.parameter_space import ParameterSpace
 from tuner.search.samplers import proposer
-from tuner.search.surrogate import Observation, Surrogate
+from tuner.search.surrogate import Surrogate
 from tuner.space.build import space_for
 from tuner.study.limits import Limits
 from tuner.study.loop import StudyLoop
@@ -63,14 +64,14 @@ def _process() -> float:
 
 def _overhead() -> None:
     """What one more trial costs a study that has a thousand: kept on a disk, as studies are."""
-    pool = CandidatePool.of_space(space_for())
+    pool = CandidatePool.of_space(space_for(framework="any"))
     real, columns = GroundTruth(0), pool.parts[0]
     truth = np.where(real.fits(columns), real.seconds(columns) * np.exp(pool.work) / DAY, np.nan)
     order = np.random.default_rng(0).permutation(np.flatnonzero(~np.isnan(truth)))
     with tempfile.TemporaryDirectory() as folder:
         kept = TrialStore.open(sqlite_url(Path(folder) / "study.db"), "benchmark", {})
         loop = StudyLoop(
-            StudySettings(space=space_for(), limits=Limits(budget=10 * MANY), runs=Path(folder)),
+            StudySettings(space=space_for(framework="any"), limits=Limits(budget=10 * MANY), runs=Path(folder)),
             pool=pool,
             launcher=SimulatedLauncher(48, seed=0),
             store=kept,
@@ -117,7 +118,9 @@ def _proposal(pool: CandidatePool, space: ParameterSpace, candidate: int) -> Pro
 
 
 def _million() -> None:
-    pool = CandidatePool.of_space(space_for(settings=WIDE, attention="flash2", global_batch=WIDE_BATCH, allow=LOOSE))
+    pool = CandidatePool.of_space(
+        space_for(framework="any", settings=WIDE, attention="flash2", global_batch=WIDE_BATCH, allow=LOOSE)
+    )
     belief = Surrogate(pool, Calibration())
     guided = proposer("guided", belief, ParameterSpace(pool), seed=0)
     truth = GroundTruth(0)

@@ -45,7 +45,7 @@ SETTINGS = ("tp=2,4,8", "micro_batch=1,2,4,8", "heads=16,32,64,112")
 
 def long_study(runs: Path, jobs: int = JOBS, name: str = "thousand") -> None:
     """A study of so many jobs in a folder of studies."""
-    space = space_for(settings=SETTINGS)
+    space = space_for(settings=SETTINGS, framework="any")
     settings = StudySettings(space=space, limits=Limits(budget=jobs), study=name, runs=runs)
     with open_loop(settings, lambda _event: None) as loop:
         _fill(loop, jobs)

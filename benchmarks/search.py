@@ -1,6 +1,7 @@
 """How few jobs the search needs: the samplers side by side, on measured tables and on simulated clusters.
 
     python benchmarks/search.py [--tables FOLDER] [--seeds N] [--baseline-seeds N] [--quick]
+    python benchmarks/search.py --truths FOLDER [--seeds N] [--samplers NAMES] [--jobs 1,4,8] [--twists NAMES]
 
 A study is the product's own loop, one job at a time, in a folder of its own. What is judged is the truth: on a replay
 the mean over a topology's repeated rows, on a simulated cluster what it takes without noise; with as many iterations as
@@ -15,12 +16,9 @@ import argparse
 import importlib.util
 import os
 import re
-import statistics
-import tempfile
-import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import cache
 from multiprocessing import get_context
 from pathlib import Path
@@ -28,22 +26,17 @@ from typing import Final
 
 import numpy as np
 
+from benchmarks.judging import AFTER, BUDGET, Judged, days_of, jobs_text, judged_study, median, percent
+from benchmarks.truths import add_truth_options, print_truths
 from tuner.core.columns import FloatArray
-from tuner.core.outcomes import Outcome
 from tuner.launch.virtual.cluster import VirtualLauncher
 from tuner.launch.virtual.ground_truth import GroundTruth
-from tuner.launch.virtual.replay import ReplayedRun, ReplayLauncher, run_word
+from tuner.launch.virtual.replay import ReplayedRun, ReplayLauncher
 from tuner.launch.virtual.simulated import SimulatedLauncher
 from tuner.search.candidates import CandidatePool
 from tuner.space.build import space_for
-from tuner.study.limits import Limits
-from tuner.study.loop import StudyEvent, StudyLoop
 from tuner.study.ranking import DAY
 from tuner.study.replay_setup import replayed
-from tuner.study.settings import StudySettings
-from tuner.study.store.storage import sqlite_url
-from tuner.study.store.trial import Trial
-from tuner.study.store.trial_store import TrialStore
 from tuner.tables import Table, read_table
 
 ROOT: Final = Path(__file__).resolve().parent.parent
@@ -52,10 +45,7 @@ DAY_OF: Final = re.compile(r"\d\d-\d\d")
 LEAST: Final = 8
 """Timed rows of a group that is worth a replay."""
 
-BUDGET: Final = 40
 NEAR: Final = 0.01
-AFTER: Final = (5, 10, 20, 40)
-"""Jobs after which the regret is looked at."""
 
 SAMPLERS: Final = ("guided", "tpe", "gp", "random", "grid", "plan")
 DRAWN: Final = ("tpe", "gp", "random")
@@ -74,19 +64,10 @@ class Case:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
+class Found(Judged):
     """What came of one study."""
 
     case: Case
-    jobs: int
-    until: int
-    """Jobs launched until one within 1% of the best was measured."""
-    out_of_memory: int
-    node_hours: float
-    regret: Mapping[int, float]
-    end: float
-    """Regret of the study's winner."""
-    seconds: float
 
 
 def main() -> None:
@@ -100,10 +81,14 @@ def main() -> None:
     parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--only", choices=("replays", "simulated"))
     parser.add_argument("--quick", action="store_true", help="guided, random and plan, the tables that ship, 3 seeds")
+    add_truth_options(parser)
     given = parser.parse_args()
     if given.quick:
         given.seeds, given.baseline_seeds, given.samplers = 3, 3, "guided,random,plan"
     samplers = _available(given.samplers.split(","))
+    if given.truths:
+        print_truths(given, samplers)
+        return
     print(f"{os.cpu_count()} cores, {given.processes} studies at a time\n")
     with ProcessPoolExecutor(given.processes, mp_context=get_context("spawn")) as workers:
         if given.only in (None, "replays"):
@@ -131,59 +116,8 @@ def study(case: Case) -> Found:
     launcher: VirtualLauncher = (
         SimulatedLauncher(nodes, seed=case.seed) if not case.where else ReplayLauncher(_table(case)[1])
     )
-    shared = Path("/dev/shm")  # noqa: S108 - a folder in memory, so that no disk is timed
-    started = time.perf_counter()
-    with tempfile.TemporaryDirectory(dir=shared if shared.is_dir() else None) as folder:
-        kept = TrialStore.open(sqlite_url(Path(folder) / "study.db"), "benchmark", {"case": repr(case)})
-        settings = StudySettings(
-            space=space_for(), limits=Limits(budget=BUDGET), sampler=case.sampler, seed=case.seed, runs=Path(folder)
-        )
-        loop = StudyLoop(settings, pool=pool, launcher=launcher, store=kept, on_event=_silent)
-        loop.run()
-        trials = [trial for trial in loop.state.trials if trial.launched]
-        winner = loop.state.ranking[0].candidate if loop.state.ranking else None
-        kept.close()
-    best = float(np.nanmin(truth))
-    standing = _standing(trials)
-    return Found(
-        case=case,
-        jobs=len(trials),
-        until=_until(trials, truth, best),
-        out_of_memory=sum(trial.result is not None and trial.result.outcome is Outcome.OOM for trial in trials),
-        node_hours=sum(trial.result.node_hours for trial in trials if trial.result),
-        regret={after: _regret(truth, best, standing[min(after, len(standing)) - 1]) for after in AFTER},
-        end=_regret(truth, best, winner),
-        seconds=time.perf_counter() - started,
-    )
-
-
-def _silent(_event: StudyEvent) -> None:
-    """Nobody listens."""
-
-
-def _until(trials: Sequence[Trial], truth: FloatArray, best: float) -> int:
-    near = (
-        place
-        for place, trial in enumerate(trials, start=1)
-        if trial.measured and truth[trial.proposal.candidate] <= best * (1 + NEAR)
-    )
-    return next(near, BUDGET + 1)
-
-
-def _standing(trials: Sequence[Trial]) -> list[int | None]:
-    """The candidate whose measurements are best, after each job."""
-    seen: dict[int, list[float]] = {}
-    found: list[int | None] = []
-    for trial in trials:
-        if trial.measured and trial.result is not None and trial.result.objective is not None:
-            seen.setdefault(trial.proposal.candidate, []).append(trial.result.objective)
-        found.append(min(seen, key=lambda each: statistics.fmean(seen[each])) if seen else None)
-    return found
-
-
-def _regret(truth: FloatArray, best: float, candidate: int | None) -> float:
-    """By what share it is slower than the best; infinite where nothing ran at all."""
-    return float("inf") if candidate is None else float(truth[candidate]) / best - 1
+    judged = judged_study(pool, truth, launcher, sampler=case.sampler, seed=case.seed)
+    return Found(case=case, **{field.name: getattr(judged, field.name) for field in fields(Judged)})
 
 
 @cache
@@ -195,21 +129,12 @@ def _truth(where: str, group: str, seed: int) -> tuple[CandidatePool, FloatArray
         days = truth.seconds(columns) * np.exp(pool.work) / DAY
         return pool, np.where(truth.fits(columns), days, np.nan)
     pool, answers = _read(where, group)
-    found = np.full(len(pool), np.nan)
-    runs: dict[str, list[float]] = {}
-    for answer in answers:
-        if answer.seconds is not None:
-            runs.setdefault(run_word(answer.workload, answer.cluster, answer.topology), []).append(answer.seconds)
-    for candidate in range(len(pool)):
-        seconds = runs.get(run_word(*pool.setting(candidate), pool.topology(candidate)))
-        if seconds:
-            found[candidate] = statistics.fmean(seconds) * np.exp(pool.work[candidate]) / DAY
-    return pool, found
+    return pool, days_of(pool, answers)
 
 
 @cache
 def _whole() -> CandidatePool:
-    return CandidatePool.of_space(space_for())
+    return CandidatePool.of_space(space_for(framework="any"))
 
 
 def _table(case: Case) -> tuple[CandidatePool, list[ReplayedRun]]:
@@ -267,12 +192,12 @@ def _replays(found: Sequence[Found]) -> None:
     print(f"| group | {' | '.join(samplers)} |\n|---|{'---|' * len(samplers)}")
     for group in dict.fromkeys(each.case.group for each in found):
         of = [[each for each in found if (each.case.group, each.case.sampler) == (group, one)] for one in samplers]
-        print(f"| {group} | {' | '.join(_jobs(_median(each.until for each in own)) for own in of)} |")
+        print(f"| {group} | {' | '.join(jobs_text(median(each.until[NEAR] for each in own)) for own in of)} |")
     _summary("Replays", found, samplers)
-    until = {one: _median(each.until for each in found if each.case.sampler == one) for one in samplers}
+    until = {one: median(each.until[NEAR] for each in found if each.case.sampler == one) for one in samplers}
     wasted = _share(found, "guided")
     print("| | figure | target | |\n|---|---|---|---|")
-    _line("jobs until within 1%, median", _jobs(until["guided"]), "at most 3", until["guided"] <= 3)
+    _line("jobs until within 1%, median", jobs_text(until["guided"]), "at most 3", until["guided"] <= 3)
     if "tpe" in until:
         ratio = until["guided"] / until["tpe"]
         _line("the same, beside TPE's in this run", f"{ratio:.2f}", "at most a third", ratio <= 1 / 3)
@@ -294,16 +219,16 @@ def _simulated(found: Sequence[Found]) -> None:
     end, early = [each.end for each in own], [each.regret[10] for each in own]
     wasted = _share(found, "guided")
     print("| | figure | target | |\n|---|---|---|---|")
-    _line("regret at the end, median", f"{_median(end):.2%}", "at most 0.5%", _median(end) <= 0.005)
+    _line("regret at the end, median", f"{median(end):.2%}", "at most 0.5%", median(end) <= 0.005)
     _line(f"regret at the end, worst of {len(own)}", f"{max(end):.2%}", "at most 2%", max(end) <= 0.02)
-    _line("regret after 10 jobs, median", f"{_median(early):.2%}", "at most 1.5%", _median(early) <= 0.015)
+    _line("regret after 10 jobs, median", f"{median(early):.2%}", "at most 1.5%", median(early) <= 0.015)
     _line("jobs that end out of memory", f"{wasted:.1%}", "at most 5%", wasted <= 0.05)
     if "tpe" in samplers:
         shared = {each.case.seed for each in found if each.case.sampler == "tpe"}
         both = [each for each in found if each.case.seed in shared]
-        other = _median(each.end for each in both if each.case.sampler == "tpe")
-        ours = _median(each.end for each in both if each.case.sampler == "guided")
-        _line("regret at the end beside TPE's, same clusters", f"{ours:.2%} / {other:.2%}", "", None)
+        other = median(each.end for each in both if each.case.sampler == "tpe")
+        guided = median(each.end for each in both if each.case.sampler == "guided")
+        _line("regret at the end beside TPE's, same clusters", f"{guided:.2%} / {other:.2%}", "", None)
     print()
 
 
@@ -314,35 +239,23 @@ def _summary(title: str, found: Sequence[Found], samplers: Sequence[str]) -> Non
     print(f"| {' | '.join(heads)} |\n|{'---|' * len(heads)}")
     for sampler in samplers:
         own = [each for each in found if each.case.sampler == sampler]
-        cells = [_jobs(_median(each.until for each in own))]
-        cells += [_percent(_median(each.regret[after] for each in own)) for after in AFTER]
-        cells += [_percent(_median(each.end for each in own)), _percent(max(each.end for each in own))]
-        cells += [f"{_median(each.jobs for each in own):.0f}", f"{_median(each.node_hours for each in own):.1f}"]
-        cells += [f"{_share(found, sampler):.1%}", f"{_median(each.seconds for each in own):.1f}"]
+        cells = [jobs_text(median(each.until[NEAR] for each in own))]
+        cells += [percent(median(each.regret[after] for each in own)) for after in AFTER]
+        cells += [percent(median(each.end for each in own)), percent(max(each.end for each in own))]
+        cells += [f"{median(each.jobs for each in own):.0f}", f"{median(each.node_hours for each in own):.1f}"]
+        cells += [f"{_share(found, sampler):.1%}", f"{median(each.seconds for each in own):.1f}"]
         print(f"| {sampler} | {' | '.join(cells)} |")
     print()
 
 
 def _typical(found: Sequence[Found], sampler: str) -> float:
-    return _median(each.until for each in found if each.case.sampler == sampler)
+    return median(each.until[NEAR] for each in found if each.case.sampler == sampler)
 
 
 def _share(found: Sequence[Found], sampler: str) -> float:
     """Of all launched jobs those that were out of memory."""
     own = [each for each in found if each.case.sampler == sampler]
     return sum(each.out_of_memory for each in own) / sum(each.jobs for each in own)
-
-
-def _median(figures: Iterable[float]) -> float:
-    return float(statistics.median(figures))
-
-
-def _jobs(many: float) -> str:
-    return f"over {BUDGET}" if many > BUDGET else f"{many:g}"
-
-
-def _percent(share: float) -> str:
-    return "none ran" if share == float("inf") else f"{share:.2%}"
 
 
 def _line(label: str, figure: str, target: str, met: bool | None) -> None:

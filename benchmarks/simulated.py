@@ -25,7 +25,7 @@ FEW = 300
 
 def main() -> None:
     """Print the table."""
-    space = space_for()
+    space = space_for(framework="any")
     columns = space.columns(np.concatenate(list(space.blocks())))
     expected = CostModel().score(columns)
     chosen = np.flatnonzero(expected.fits)

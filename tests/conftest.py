@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
@@ -20,6 +21,11 @@ settings.register_profile("ci", parent=settings.get_profile("tuner"), max_exampl
 settings.load_profile("ci" if os.environ.get("CI") else "tuner")
 
 ROOT = Path(__file__).resolve().parent.parent
+
+
+def pytest_configure() -> None:
+    """Give commands the usual Ctrl-C: a shell's background jobs inherit that it is ignored."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 class Said(NamedTuple):

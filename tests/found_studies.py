@@ -22,7 +22,7 @@ PINNED = ("tp=4,8", "pp=6,12", "micro_batch=1,2,4", "zero=1", "vpp=1", "cp=1", "
 
 def settings() -> dict[str, StudySettings]:
     """The settings of each study."""
-    small = space_for(settings=PINNED, exact_nodes=True)
+    small = space_for(settings=PINNED, exact_nodes=True, framework="any")
     return {
         "bloom-48": StudySettings(space=small, limits=Limits(budget=12), seed=1),
         "drifting": StudySettings(

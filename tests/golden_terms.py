@@ -64,7 +64,7 @@ class Case:
 
     def columns(self) -> Columns:
         """The topology as columns of one row."""
-        space = space_for(**self.space)
+        space = space_for(**{"framework": "any", **self.space})
         model = replace(space.workload.model, **self.model)
         workload = replace(space.workload, model=model, **self.workload)
         topology = parse_key(self.key, workload=workload, cluster=space.cluster)
@@ -104,6 +104,20 @@ CASES: Final = (
     Case(name="PCIe", key="tp2-pp2-dp16-mbs4-z1-rnone", space=PCIE, workload={"optimizer": "sgd"}),
     Case(name="one microbatch", key="tp1-pp1-dp64-mbs8-z1-rnone", space=PCIE, workload={"optimizer": "adafactor"}),
     Case(name="PCIe across nodes, tied", key="tp4-pp4-dp4-mbs2-z0-vpp3", space=PCIE, site=SLOW_SITE),
+    Case(name="optimizer in main memory, ZeRO 1", key="tp1-pp4-dp8-mbs2-z1-offopt", space=SMALL),
+    Case(name="optimizer in main memory, ZeRO 2", key="tp2-pp1-dp16-mbs1-z2-offopt", space=SMALL),
+    Case(name="optimizer in main memory, ZeRO 3", key="tp1-pp1-dp32-mbs2-z3-offopt", space=SMALL),
+    Case(name="parameters in main memory", key="tp1-pp1-dp32-mbs2-z3-rnone-offall", space=SMALL),
+    Case(name="parameters of one rank in main memory", key="tp1-pp1-dp1-mbs1-z3-offall", space=SMALL),
+    Case(name="hybrid sharding over nodes", key="tp1-pp1-dp32-mbs2-z3-rnone-hsdp4", space=SMALL),
+    Case(name="hybrid sharding, ZeRO 2 with tp", key="tp2-pp1-dp16-mbs1-z2-hsdp2", space=SMALL, site=SLOW_SITE),
+    Case(name="hybrid sharding in a node", key="tp1-pp1-dp8-mbs2-z3-hsdp2", space=SMALL),
+    Case(
+        name="optimizer in main memory under Megatron",
+        key="tp2-pp4-dp4-mbs1-z1-offopt",
+        space={**SMALL, "framework": "megatron-core"},
+        site=SLOW_SITE,
+    ),
     Case(name="MI300X", key="tp4-pp4-dp4-mbs1-z1-rsel", space=MI300, model={"head_size": 160}),
     Case(name="plain layers", key="tp2-pp1-dp2-mbs4-z1-rnone", space=PLAIN, workload={"plain_layers": True}),
     Case(

@@ -14,7 +14,7 @@ from statistics import median
 from typing import Any
 
 from tuner.core.columns import AXES
-from tuner.core.domain import Topology
+from tuner.core.domain import Topology, Workload
 from tuner.space.space import Space
 
 
@@ -67,7 +67,8 @@ def broken(topology: Topology, space: Space) -> set[str]:
         need("layers-by-vpp", units % (pp * vpp) == 0)
         need("microbatches-by-pp", microbatches % pp == 0)
     need("batch-by-dp", batch % step == 0)
-    need("zero-without-pipeline", pp == 1 or topology.zero < 2)
+    need("zero-without-pipeline", pp == 1 or topology.zero < 2 or workload.framework in ("fsdp2", "torchtitan"))
+    found |= {f"framework-{lack}" for lack in framework_lacks(topology, space.workload)}
     if topology.sequence_parallel:
         need("sp-needs-tp", tp > 1)
         need("seq-by-tp", model.seq % (tp * cp) == 0)
@@ -82,8 +83,9 @@ def broken(topology: Topology, space: Space) -> set[str]:
 
     allowed = space.rules.allowed
     policies = set()
-    if cluster.gpus_per_node % tp:
-        policies.add("tp-in-node")
+    node, domain = cluster.gpus_per_node, cluster.nvlink_domain or cluster.gpus_per_node
+    if not any(tp * k == node for k in range(1, node + 1)) and tp not in range(node, domain + 1, node):
+        policies.add("tp-in-nvlink-domain")
     if workload.ramp is None:
         if dp % 4:
             policies.add("dp-multiple-of-4")
@@ -113,6 +115,35 @@ def broken(topology: Topology, space: Space) -> set[str]:
     if searched and not 64 <= Fraction(model.hidden, model.heads) <= 256:
         policies.add("head-size")
     return found | (policies - allowed)
+
+
+def framework_lacks(topology: Topology, workload: Workload) -> set[str]:
+    """What the workload's framework lacks for a topology, as its documentation says."""
+    model, embedding = workload.model, topology.partition == "embedding"
+    found = {
+        "cp": topology.cp > 1,
+        "pp": topology.pp > 1,
+        "vpp": topology.vpp > 1,
+        "sequence-parallel": topology.sequence_parallel,
+        "recompute": topology.recompute == "selective",
+    }
+    lacking = {name for name, needed in found.items() if needed}
+    match workload.framework:
+        case "megatron-core":
+            return {"zero"} if topology.zero > 1 else set()
+        case "megatron-deepspeed":
+            organisation = not embedding and model.positions != "alibi" and not model.embedding_norm
+            plain = model.kv_heads == model.heads and model.norm == "layernorm" and model.tied_embeddings
+            bloom = workload.attention in ("eager", "fused") and plain
+            bloom = bloom and topology.recompute != "selective" and topology.zero < 2
+            return (lacking & {"cp", "vpp", "sequence-parallel"}) | (set() if organisation or bloom else {"fork"})
+        case "deepspeed":
+            return lacking & {"cp", "vpp"}
+        case "fsdp2":
+            return (lacking - {"cp"}) | ({"zero"} if topology.zero < 2 else set())
+        case "torchtitan":
+            return {"zero"} if topology.zero < 2 else set()
+    return set()
 
 
 def ignored_advice(topology: Topology, space: Space) -> set[str]:

@@ -16,6 +16,7 @@ from tuner.launch.slurm.allocation import Allocation
 from tuner.launch.slurm.launcher import SlurmLauncher
 from tuner.launch.slurm.site_profile import SiteProfile
 from tuner.launch.slurm.steps import SlurmStepLauncher
+from tuner.logs import StepPattern
 
 ACTOR = Path(__file__).with_name("actor.py")
 ONCE = SiteProfile(tasks="once", gres="")
@@ -28,6 +29,7 @@ class Acting:
 
     measured_by_log: bool = False
     on_host: bool = False
+    step_pattern: StepPattern | None = None
 
     def prepare(self, job: Job) -> ProcessSpec:
         """The actor's command."""

@@ -20,7 +20,8 @@ from tuner.launch import Job, Launcher
 from tuner.launch.local.launcher import LocalLauncher
 from tuner.launch.program import CommandTemplate
 from tuner.launch.virtual.replay import ReplayedRun, ReplayLauncher
-from tuner.launch.virtual.simulated import Faults, SimulatedLauncher
+from tuner.launch.virtual.run_noise import Faults
+from tuner.launch.virtual.simulated import SimulatedLauncher
 
 Behaviour = Literal["good", "oom", "crash", "hang"]
 

@@ -11,18 +11,19 @@ from hypothesis import strategies as st
 from tuner.core.catalog import gpu, make_cluster
 from tuner.core.columns import AXES, Columns
 from tuner.core.domain import (
+    OPT_IN,
     PARTITION,
     RECOMPUTE,
     Cluster,
-    Model,
     Optimizer,
     Partition,
     Precision,
     Ramp,
-    Shape,
     Topology,
     Workload,
 )
+from tuner.core.frameworks import FRAMEWORKS
+from tuner.core.model import Model, Shape
 from tuner.costmodel.site_factors import PRIOR, SiteFactors
 from tuner.space.axes import default_axes
 from tuner.space.rules import POLICIES, RuleSet
@@ -53,8 +54,9 @@ def models(draw: st.DrawFn) -> Model:
 def clusters(draw: st.DrawFn) -> Cluster:
     """A few nodes of one to eight GPUs."""
     name = draw(st.sampled_from(["A100-80GB-SXM", "V100-32GB-SXM", "H100-80GB-SXM"]))
-    per_node = draw(st.sampled_from([1, 2, 3, 4, 6, 8]))
-    return make_cluster(name="drawn", nodes=draw(st.integers(1, 6)), gpus_per_node=per_node, gpu=gpu(name))
+    per_node, nodes = draw(st.sampled_from([1, 2, 3, 4, 6, 8])), draw(st.integers(1, 6))
+    domain = per_node * draw(st.sampled_from([1, 1, 2, 3, 6]))
+    return make_cluster(name="drawn", nodes=nodes, gpus_per_node=per_node, gpu=gpu(name), nvlink_domain=domain)
 
 
 @st.composite
@@ -67,6 +69,7 @@ def workloads(draw: st.DrawFn) -> Workload:
         precision=draw(st.sampled_from(["fp32", "fp16"])),
         attention=draw(st.sampled_from(["eager", "fused", "flash1", "flash2"])),
         ramp=draw(st.one_of(st.none(), ramps)),
+        framework=draw(st.one_of(st.none(), st.sampled_from(FRAMEWORKS))),
     )
 
 
@@ -198,6 +201,7 @@ def spaces(draw: st.DrawFn) -> Space:
         "sequence_parallel": st.booleans(),
         "zero": st.integers(0, 3),
         "recompute": st.sampled_from(RECOMPUTE),
+        **{axis: st.just(default) for axis, default in OPT_IN.items()},
     }
     most = {"sequence_parallel": 1, "partition": 2, "recompute": 1}
     axes = {

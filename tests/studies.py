@@ -41,7 +41,7 @@ def start(*arguments: str, folder: Path, space: Sequence[str] = SMALL) -> subpro
     )
 
 
-def finish(process: subprocess.Popen[str], seconds: float = 60) -> Said:
+def finish(process: subprocess.Popen[str], seconds: float = 300) -> Said:
     """What a process says until it ends; it is killed where it does not."""
     try:
         out, err = process.communicate(timeout=seconds)

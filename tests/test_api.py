@@ -15,19 +15,26 @@ from tests.found_studies import opened
 from tuner.core.errors import NothingUsable, TunerError
 from tuner.core.text import ResultTable
 
-MODULES = ("tuner.planning.plan", "tuner.planning.explain", "tuner.study.api")
+MODULES = (
+    "tuner.planning.plan",
+    "tuner.planning.explain",
+    "tuner.study.api",
+    "tuner.sizing.api",
+    "tuner.audit.measure",
+)
 
 
 @pytest.mark.parametrize("name", MODULES)
-def test_the_examples_of_a_docstring_come_out_as_they_stand(name: str) -> None:
+def test_the_examples_of_a_docstring_come_out_as_they_stand(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT)
     found = doctest.testmod(importlib.import_module(name))
     assert found.attempted > 0
     assert found.failed == 0
 
 
 def test_the_page_about_python_comes_out_as_it_stands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In an empty folder that holds the repository's tables."""
-    for name in ("corpus", "tests"):
+    """In an empty folder that holds the repository's tables and its example log."""
+    for name in ("corpus", "tests", "docs"):
         (tmp_path / name).symlink_to(ROOT / name)
     monkeypatch.chdir(tmp_path)
     found = doctest.testfile(str(ROOT / "docs/python.md"), module_relative=False)

@@ -131,7 +131,7 @@ def test_the_commands_of_a_page_run_in_order_and_print_what_it_shows(
             printed = None
 
 
-def test_a_study_that_a_page_asks_for_is_begun_there_or_on_the_page_of_the_search() -> None:
+def test_a_page_begins_its_study_or_takes_that_of_the_search_page() -> None:
     """Who follows the README word by word finds the study."""
     for page in RUNNABLE:
         begun = set[str]() if page.name == "README.md" else {STUDY}

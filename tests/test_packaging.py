@@ -49,7 +49,7 @@ def test_a_wheel_holds_the_configs_the_templates_and_the_catalog_and_finds_them(
     said = subprocess.run([sys.executable, "-I", "-c", look], cwd=tmp_path, check=True, capture_output=True, text=True)
     found = json.loads(said.stdout)
     assert all(path.startswith(str(unpacked)) for path in [*found["configs"], found["templates"]])
-    assert found["gpus"] == 18
+    assert found["gpus"] == 25
 
 
 @pytest.mark.parametrize("zero", range(4))
@@ -80,8 +80,10 @@ def test_the_public_names_are_these() -> None:
     """People's notebooks hold on to them."""
     assert tuner.__all__ == [
         *("Cluster", "Gpu", "Link", "Model", "RuleSet", "Shape", "Space", "Topology", "Workload"),
-        *("calibrate", "evaluate", "explain", "list_studies", "open_study", "optimize", "parse_key", "plan"),
-        *("read_table", "space_for", "stop_study", "write_export", "write_report"),
+        *("audit_file", "calibrate", "compare", "evaluate", "explain", "flops", "list_studies", "max_batch", "measure"),
+        *("memory", "open_study", "optimize", "parse_key", "plan", "plan_frameworks", "plot_batches", "read_table"),
+        "space_for",
+        *("stop_study", "write_comparison", "write_export", "write_report"),
     ]
     assert all(getattr(tuner, name).__name__ == name for name in tuner.__all__)
     assert set(tuner.__all__) <= set(dir(tuner))

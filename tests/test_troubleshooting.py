@@ -11,7 +11,7 @@ from tests.conftest import ROOT, Run
 from tests.found_studies import study_in
 from tuner.core import errors
 from tuner.core.outcomes import Outcome
-from tuner.logs import failures
+from tuner.logs.signatures import SIGNATURES
 
 PAGE = (ROOT / "docs" / "troubleshooting.md").read_text()
 BLOOM = "corpus/bloom-a100.csv"
@@ -41,7 +41,7 @@ def test_every_outcome_and_every_exit_code_is_explained() -> None:
 
 
 def test_every_meaning_that_a_log_can_have_is_explained() -> None:
-    assert {sign.meaning for sign in failures._SIGNS} <= set(_first_cells())
+    assert {signature.meaning for signature in SIGNATURES} <= set(_first_cells())
 
 
 @pytest.mark.parametrize(("arguments", "sentence", "code"), WRONG)

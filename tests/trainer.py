@@ -81,6 +81,40 @@ def killed(_last: int) -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
+def option(name: str, default: str) -> str:
+    """The value of a word such as `--every`."""
+    return sys.argv[sys.argv.index(name) + 1] if name in sys.argv else default
+
+
+def logged(_last: int) -> None:
+    """Logs as `--style megatron|pipeline|throughput --start N --every N --skips N --lines N --known` says.
+
+    The lines say 0.5, 0.25, 0.125 s ...; so many after the first have skipped their optimizer step. With `--lines` it
+    ends well after so many; with `--known` its arguments, printed first, tell the interval.
+    """
+    style, start, every = option("--style", "megatron"), int(option("--start", "1")), int(option("--every", "1"))
+    skips, lines, known = int(option("--skips", "0")), int(option("--lines", "0")), "--known" in sys.argv
+    numbers = [number for number in range(start, start + 100 * every) if number % every == 0]
+    if known:
+        sys.stdout.write(f"---------- arguments ----------\n  log_interval ........ {every}\n")
+    for printed, number in enumerate(numbers[: lines or None], start=1):
+        time.sleep(STEP)
+        seconds, skipped = 0.5**printed, int(1 < printed <= 1 + skips)
+        if skipped and style != "megatron":
+            sys.stdout.write("[INFO] [deepspeed] OVERFLOW! Rank 0 Skipping step. Attempted loss scale: 65536\n")
+        if style == "pipeline":
+            sys.stdout.write(f"steps: {number} loss: 5.5 iter time (s): {seconds} samples/sec: {16 / seconds:.3f}\n")
+        elif style == "throughput":
+            rate = 16 / seconds
+            sys.stdout.write(f"global_step={number}, RunningAvgSamplesPerSec=1.0, CurrSamplesPerSec={rate}, Mem=1GB\n")
+        else:
+            text = f"elapsed time per iteration (ms): {seconds * 1e3} | number of skipped iterations: {skipped:3d}"
+            sys.stdout.write(f" iteration {number:8d}/ 10000 | {text} |\n")
+        sys.stdout.flush()
+    if not lines:
+        forever()
+
+
 def memory(_last: int) -> None:
     """Asks for more memory than it may have."""
     line(1)

@@ -15,7 +15,8 @@ from typing import Any
 import pytest
 
 from tuner.core.assignment import Assignment
-from tuner.core.domain import Model, Topology, Workload
+from tuner.core.domain import Topology, Workload
+from tuner.core.model import Model
 from tuner.launch.ds_config import ds_config
 
 ROOT = Path(__file__).resolve().parent.parent

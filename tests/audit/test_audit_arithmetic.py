@@ -7,6 +7,7 @@ import math
 import numpy as np
 import pytest
 
+from tests.audit.tables_of import USUAL
 from tuner.audit import audit, period_labels
 from tuner.audit.evidence import SLACK, _unit
 from tuner.audit.flop_conventions import CONVENTIONS, ForwardFlops, hardware
@@ -22,25 +23,7 @@ HEADER = (
 
 def row_of(**cells: str) -> PrintedRow:
     """One row of 4 layers of hidden 1024 on 8 GPUs, with some cells of its own."""
-    usual = {
-        "gpu": "A100-80GB-SXM",
-        "gpus_per_node": "8",
-        "nodes": "1",
-        "layers": "4",
-        "hidden": "1024",
-        "heads": "8",
-        "vocab": "1024",
-        "seq": "1024",
-        "tp": "2",
-        "pp": "2",
-        "dp": "2",
-        "zero": "1",
-        "mbs": "1",
-        "gbs": "16",
-        "recompute": "none",
-        "sec_per_iter": "1.25",
-    }
-    given = usual | cells
+    given = USUAL | cells
     text = f"{HEADER}\n{','.join(given.get(column, '') for column in HEADER.split(','))}\n"
     (row,) = printed_rows(table_of(text, "t.csv").rows).values()
     return row

@@ -9,9 +9,10 @@ import pytest
 
 from tuner.core.catalog import model
 from tuner.core.columns import Columns
-from tuner.core.domain import Shape, Topology
+from tuner.core.domain import Topology
 from tuner.core.errors import EmptySpace
 from tuner.core.keys import parse_key
+from tuner.core.model import Shape
 from tuner.planning.plan import plan
 from tuner.space.build import space_for
 
@@ -98,7 +99,7 @@ def test_the_heads_that_the_author_tried_pass(heads: int) -> None:
     assert space.rules.violations(Columns.of([topology], space.workload, space.cluster)) == []
 
 
-def test_48_nodes_all_used_and_80_layers_are_empty_and_the_message_says_what_opens_them() -> None:
+def test_80_layers_on_exactly_48_nodes_are_empty_with_a_remedy() -> None:
     """384 = 3 x 128: 80 layers take no factor 3, so it lands in dp, and 2048 does not divide by 3."""
     with pytest.raises(EmptySpace) as empty:
         plan(space_for(model="bloom-14400x80", exact_nodes=True))

@@ -79,7 +79,7 @@ def test_samples_a_second_that_are_rounded_are_believed(sound: str) -> None:
 
 
 @pytest.mark.parametrize(("rate", "found"), [("8.27", []), ("8.29", ["samples"])])
-def test_samples_a_second_may_miss_by_a_percent_and_half_of_the_seconds_last_digit(rate: str, found: list[str]) -> None:
+def test_samples_a_second_may_be_off_by_a_percent_and_rounding(rate: str, found: list[str]) -> None:
     """2.0 s are known to 0.05 s, 2.5% of them, so that 8 samples a second are good up to 8.28."""
     more = {"samples_per_second": rate, "elapsed_time_per_iteration_(s)": "2.0"}
     assert [finding.check for finding in found_in(log_of(*STEADY, **more))] == found

@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 from tests.conftest import ROOT, Run
 from tuner.core.catalog import cluster
 from tuner.core.columns import Columns
-from tuner.core.domain import Model, Topology, Workload
+from tuner.core.domain import Topology, Workload
 from tuner.core.errors import InputError
+from tuner.core.model import Model
 from tuner.costmodel.flops import hardware_flops, likely_reason, per_gpu, printed_counts
 from tuner.logs import parse_iterations
 from tuner.logs.choice import spelt
@@ -145,7 +146,7 @@ def test_iterations_that_are_not_there_leave_with_1_and_what_is_there(asked: str
     assert said.err == f"tuner: {MISSING[asked]}\n"
 
 
-def test_of_a_log_with_one_line_for_ten_iterations_a_range_takes_those_that_it_has(run: Run) -> None:
+def test_a_range_takes_the_iterations_that_a_sparse_log_has(run: Run) -> None:
     assert document(run, log("megatron-lm-older"), "--iterations", "15-45")["measurement"]["iterations"] == [20, 30, 40]
     said = run("measure", log("megatron-lm-older"), "--iterations", "25")
     assert said.err == "tuner: the log has iterations 10 to 40 in steps of 10, not 25.\n"
@@ -197,7 +198,9 @@ def test_a_failure_before_the_second_iteration_leaves_with_1_and_the_evidence(ru
     assert found["failure"]["evidence"].startswith("torch.OutOfMemoryError: CUDA out of memory.")
     said = run("measure", log("failure-oom"))
     assert said.code == 1
-    assert said.out.splitlines()[-1].startswith("OOM: a GPU ran out of memory; line 13: torch.OutOfMemoryError")
+    failure, remedy = said.out.splitlines()[-2:]
+    assert failure.startswith("OOM: a GPU ran out of memory; line 13: torch.OutOfMemoryError")
+    assert remedy == "remedy: use a smaller micro batch, more recompute or a higher ZeRO stage"
     assert said.err == "tuner: the log has no iterations: the job failed before the first one.\n"
 
 

@@ -12,7 +12,7 @@ def checks(*rows: str) -> list[str]:
     return [finding.check for finding in audit(table_of(HEADER + "\n".join(rows) + "\n", "t.csv"))]
 
 
-def test_a_smaller_micro_batch_that_runs_out_of_memory_is_doubted_on_the_same_cards_only() -> None:
+def test_oom_at_a_smaller_micro_batch_is_doubted_on_the_same_gpus_only() -> None:
     small = "V100-16GB-SXM,8,1,100,24,2048,16,8,1,1,1,512,,,OOM"
     larger = "{},8,1,100,24,2048,16,8,1,1,2,512,15,20,OK"
     assert checks(small, larger.format("V100-16GB-SXM")) == ["oom-fits"]

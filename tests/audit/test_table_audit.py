@@ -57,7 +57,7 @@ def cells(finding: Finding) -> dict[str, str]:
 # --------------------------------------------------------------------------------------------- the BLOOM report
 
 
-def test_a_degree_that_makes_more_gpus_than_there_are_is_found_and_the_tflops_say_which_was_meant() -> None:
+def test_a_degree_beyond_the_gpus_is_found_and_corrected_by_the_tflops() -> None:
     assert lines("degrees") == {"319"}
     assert cells(of_line("319", "degrees")) == {"dp": "4"}
     assert (
@@ -66,13 +66,13 @@ def test_a_degree_that_makes_more_gpus_than_there_are_is_found_and_the_tflops_sa
     )
 
 
-def test_exchanged_seconds_and_tflops_are_found_by_the_twin_that_has_them_the_other_way_round() -> None:
+def test_exchanged_seconds_and_tflops_are_found_by_comparing_twins() -> None:
     """Their product is the same, so no count of operations can see it; of the two, the others speak for one."""
     assert lines("swapped") == {"340"}
     assert cells(of_line("340", "swapped")) == {"sec_per_iter": "134.02", "tflops": "120.29"}
 
 
-def test_one_row_by_the_older_formula_among_newer_ones_is_named_and_computed_anew() -> None:
+def test_one_row_by_the_older_formula_is_named_and_recomputed() -> None:
     assert cells(of_line("341", "tflops")) == {"tflops": "117.38"}
     assert "the older Megatron-DeepSpeed formula" in of_line("341", "tflops").message
 
@@ -87,7 +87,7 @@ def test_a_batch_that_the_figures_deny_is_replaced_by_the_one_that_they_imply(li
     assert cells(of_line(line, "tflops")) == {"gbs": "512"}
 
 
-def test_time_per_sample_out_of_line_with_the_same_topology_at_another_batch_is_found() -> None:
+def test_time_per_sample_that_disagrees_between_batches_is_found() -> None:
     assert lines("batch-time") == {"447"}
     assert of_line("447", "batch-time").repairs[0].exclude
 
@@ -97,7 +97,7 @@ def test_identical_topologies_with_different_memory_are_found() -> None:
     assert "but line 94, the same run, has 44" in of_line("475", "memory-twins").message
 
 
-def test_memory_that_falls_as_the_micro_batch_grows_is_found_and_the_odd_row_named() -> None:
+def test_memory_that_falls_with_the_micro_batch_is_found_by_row() -> None:
     assert lines("memory-falls") == {"305"}
     assert of_line("305", "memory-falls").repairs[0].exclude_column == "mem_gib"
 
@@ -132,7 +132,7 @@ def test_days_that_no_run_tells_apart_are_one_era() -> None:
 # ------------------------------------------------------------------------------------------------ the 104B report
 
 
-def test_a_formula_with_another_sequence_and_batch_than_stated_is_found_and_corrected() -> None:
+def test_a_formula_with_another_sequence_and_batch_is_found_and_corrected() -> None:
     found = [finding for finding in audit(WIDE) if finding.check == "formula"]
     assert [finding.line for finding in found] == [19, 20, 35, 36]
     assert "batch 1048 where 1024 is stated and sequence 1024 where 2048 is stated" in found[0].message
@@ -145,6 +145,19 @@ def test_a_section_that_says_that_it_ran_another_model_is_left_out() -> None:
     assert all(repair.exclude for repair in finding.repairs)
     assert "ffn of about 21,723 makes 58B" in finding.suggestion
     assert "586 s (line 35), but the same run takes 688 s in line" in finding.message
+
+
+def test_a_correction_at_the_end_of_a_section_is_about_that_section(tmp_path: Path) -> None:
+    """Although the next section's rows are of a model of the size that it names."""
+    columns = "| Nodes | TP | PP | DP | MBS | GBS | Mem | Sec/it |"
+    table = f"{columns}\n|--|--|--|--|--|--|--|--|\n| 1 | 8 | 1 | 1 | 1 | 8 | 20GB | 3 |"
+    text = (
+        f"## First\n\nNHIDDEN=4096 / NLAYERS=32\n\n{table}\n\nThis was actually a 13B model.\n"
+        f"## Second\n\nNHIDDEN=5120 / NLAYERS=40\n\n{table}\n"
+    )
+    (tmp_path / "report.md").write_text(text)
+    found = [finding for finding in audit(read_table(tmp_path / "report.md")) if finding.check == "other-model"]
+    assert [(finding.line, finding.rows) for finding in found] == [(9, (0,))]
 
 
 def test_a_table_without_its_report_still_shows_the_halved_sequence() -> None:

@@ -69,7 +69,7 @@ def test_plan_prints_counts_and_rows_for_people(run: Run) -> None:
 def test_plan_keeps_its_json_contract(run: Run) -> None:
     document = json.loads(run("plan", "--nodes", "48", "--json").out)
     assert document["schema"] == "tuner/plan/1"
-    assert document["legal"] == 45_636
+    assert document["legal"] == 14_538
     assert document["grid"] == document["legal"] + sum(document["removed"].values())
     assert 0 < document["seconds"] < 60
     first = document["top"][0]
@@ -279,12 +279,14 @@ BAD_INPUT = [
         "'14336' is neither hidden x layers nor similar; write shape=14336x72,13824x78.",
     ),
     (("plan", "--gpu", "V100-32GB-SXM", "--precision", "bf16"), "V100-32GB-SXM has no bf16; it has fp32 and fp16."),
+    (("plan", "--gpu", "H200", "--precision", "fp4"), "H200-141GB-SXM has no fp4; it has fp32, fp16, bf16 and fp8."),
+    (("plan", "--gpu", "B300", "--precision", "fp4"), "B300-270GB multiplies in fp4, but tuner does not model"),
     (("plan", "--gpu", "V100-32GB-SXM", "--attention", "flash2"), "V100-32GB-SXM does not run flash2 attention"),
     (("plan", "--set", "dp=0"), "dp must be between 1 and 2,097,152, not 0."),
     (("plan", "--cluster", ""), "there is no cluster called ''"),
     (("plan", "--model", "a/" * 3000), "cannot be read: File name too long."),
     (("plan", "--model", "a\nb\x1b[31m"), "there is no model called 'a\\nb"),
-    (("catalog",), "missing argument '{gpus|clusters|models}'"),
+    (("catalog",), "missing argument '{gpus|clusters|models|frameworks}'"),
     (("plan", "--top", "0", "--set", "shape=similar"), "rows are too many to list; say how many with --top"),
     (("plan", "--exact-nodes", "--set", "nodes=40"), "--exact-nodes uses all nodes and --set nodes names others"),
     (("plan", "--csv", "--json"), "--csv and --json exclude each other."),

@@ -61,7 +61,7 @@ def _completions(*words: str) -> list[tuple[str, str]]:
         (("optimize", "--cluster", "bloom-"), ["bloom-48"]),
         (("export", "any", "--format", "kub"), ["kubernetes"]),
         (("plan", "--set", "micro"), ["micro_batch="]),
-        (("plan", "--allow", "tp-"), ["tp-in-node"]),
+        (("plan", "--allow", "tp-"), ["tp-in-nvlink-domain"]),
         (("catalog", "g"), ["gpus"]),
     ],
 )

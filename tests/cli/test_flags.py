@@ -6,7 +6,8 @@ from tuner.cli import app
 
 SPACE = {
     *("--model", "--cluster", "--nodes", "--gpus-per-node", "--gpu", "--global-batch", "--seq", "--precision"),
-    *("--attention", "--set", "--allow", "--ramp", "--exact-nodes", "--json"),
+    "--nvlink-domain",
+    *("--attention", "--framework", "--precision-recipe", "--set", "--allow", "--ramp", "--exact-nodes", "--json"),
 }
 LIMITS = {"--budget", "--node-hours", "--deadline", "--patience", "--tokens", "--jobs"}
 KEPT = {"--study", "--runs", "--storage", "--from", "--default", "--calibration", "--seed"}
@@ -34,14 +35,14 @@ FLAGS = {
     "doctor": {"--measure", "--output", "--runs", "--storage", "--json"},
     "evaluate": STUDY | {"--default", "--calibration", "--calibrate-rows", "--seed", "--rows", "--json"},
     "explain": SPACE | {"--calibration", "--against", "--tokens", "--rules"},
-    "export": STUDY | {"--output", "--format", "--json"},
+    "export": STUDY | {"--output", "--format", "--fork", "--command", "--site-profile", "--slurm-site", "--json"},
     "flops": SPACE | {"--seconds", "--tokens", "--price"},
-    "measure": SPACE | {"--csv", "--expect", "--iterations", "--run", "--tokens"},
+    "measure": SPACE | {"--explain", "--step-pattern", "--csv", "--expect", "--iterations", "--run", "--tokens"},
     "list": STUDY | {"--json"},
     "max-batch": SPACE
     | {*("--calibration", "--launcher", "--command", "--table", "--group", "--default", "--strategy", "--step")}
     | {*("--start", "--most", "--increment", "--margin", "--stack", "--limit", "--claim", "--iterations", "--timeout")}
-    | {"--runs", "--plot", "--slurm-site", "--tokens"},
+    | {"--runs", "--plot", "--site-profile", "--slurm-site", "--tokens", "--step-pattern"},
     "memory": {
         *("--frozen", "--trainable", "--optimizer", "--precision", "--checkpointing", "--gpu", "--gpus", "--zero"),
         *("--target", "--seq", "--sample", "--overhead", "--multiple", "--decimal", "--claim", "--export", "--json"),
@@ -49,8 +50,19 @@ FLAGS = {
     "optimize": SPACE
     | LIMITS
     | KEPT
-    | {*("--sampler", "--launcher", "--command", "--table", "--group", "--iterations", "--drift")}
-    | {*("--retry-hang-sync", "--hostfile", "--over", "--slurm-site", "--within-allocation", "--track")}
+    | {*("--sampler", "--launcher", "--command", "--table", "--group", "--iterations", "--drift", "--noise")}
+    | {
+        *(
+            "--keep-going",
+            "--step-pattern",
+            "--retry-hang-sync",
+            "--hostfile",
+            "--over",
+            "--slurm-site",
+            "--within-allocation",
+            "--track",
+        )
+    }
     | {"--site-profile"},
     "plan": SPACE | {"--csv", "--top", "--calibration", "--tokens"},
     "report": STUDY | {"--output", "--json"},

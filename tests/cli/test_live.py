@@ -39,7 +39,7 @@ def shown(*words: str) -> list[str]:
 
 
 @pytest.mark.slow
-def test_a_report_on_a_terminal_shows_how_far_its_pictures_are_and_how_long_they_take(tmp_path: Path) -> None:
+def test_a_report_on_a_terminal_shows_progress_and_elapsed_time(tmp_path: Path) -> None:
     """And none of it where nobody looks."""
     study_in(tmp_path)
     bars = [line for line in shown("report", "bloom-48", "--runs", str(tmp_path)) if line.startswith("drawing ")]

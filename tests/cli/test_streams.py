@@ -80,7 +80,7 @@ STARTS = ["import runpy; runpy.run_module('tuner', run_name='__main__')", f"from
 
 @pytest.mark.parametrize("moment", ["tuner.cli", "click", "tuner.cli.commands.optimize", "tuner.planning.plan"])
 @pytest.mark.parametrize("begin", STARTS)
-def test_an_interrupt_while_modules_are_imported_leaves_with_130_and_one_sentence(begin: str, moment: str) -> None:
+def test_an_interrupt_during_imports_exits_130_with_one_sentence(begin: str, moment: str) -> None:
     program = (
         "import os, signal, sys\n"
         "class Interrupts:\n"

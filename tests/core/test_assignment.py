@@ -10,8 +10,9 @@ import pytest
 
 from tests.workers import ONE, WORKLOAD
 from tuner.core.assignment import Assignment
-from tuner.core.domain import Ramp, Shape
+from tuner.core.domain import Ramp
 from tuner.core.errors import InputError
+from tuner.core.model import Shape
 
 ASSIGNMENT = Assignment(
     workload=replace(WORKLOAD, ramp=Ramp(start=4, increment=4)),

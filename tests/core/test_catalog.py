@@ -16,8 +16,10 @@ from tuner.space.build import space_for
 
 SHIPPED = [
     *("V100-16GB-SXM", "V100-32GB-SXM", "A100-40GB-SXM", "A100-80GB-SXM", "A100-40GB-PCIe", "A100-80GB-PCIe"),
-    *("H100-80GB-SXM", "H100-80GB-PCIe", "H100-96GB-SXM", "H200-141GB-SXM", "B200-180GB-SXM", "GB200-192GB"),
-    *("RTX6000ADA-48GB", "L40S-48GB", "RTX4090-24GB", "MI250X-128GB", "MI300X-192GB"),
+    *("H100-80GB-SXM", "H100-80GB-PCIe", "H100-96GB-SXM", "GH200-96GB", "H200-141GB-SXM", "H20"),
+    *("B200-180GB-SXM", "GB200-192GB", "B300-270GB", "GB300-288GB"),
+    *("RTX6000ADA-48GB", "L40S-48GB", "RTX4090-24GB"),
+    *("MI250X-128GB", "MI300X-192GB", "MI325X-256GB", "MI350X", "MI355X-288GB"),
 ]
 FIGURES = {"memory_gib", "memory_gb_s", "sms", "peak_tflops", "intra_node_gb_s", "inter_node_gbit_s", "attention"}
 
@@ -30,12 +32,13 @@ def test_the_gpus_that_people_train_on_are_there(name: str) -> None:
     assert 8e11 < card.memory_bandwidth < 1e13
     assert 70 < card.sms < 400
     assert card.peak_flops["fp32"] < card.peak_flops["fp16"] < 1e16
+    assert card.peak_flops.get("fp4", 1e16) > card.peak_flops.get("fp8", 0.0) * 1.9
 
 
 def test_every_figure_of_a_gpu_names_its_data_sheet() -> None:
     sheets, used = _sheets(), set()
     for name, table in catalog.catalog().gpu.items():
-        assert set(table["source"]) == FIGURES | ({"achievable"} & set(table)), name
+        assert set(table["source"]) == FIGURES | ({"achievable", "nvlink_domain"} & set(table)), name
         used |= set(table["source"].values())
     assert used == set(sheets)
     assert all(len(text) > 20 for text in sheets.values())
@@ -49,6 +52,20 @@ def _sheets() -> dict[str, str]:
 
 def test_a_gpus_name_is_found_by_its_aliases_and_in_any_case() -> None:
     assert catalog.gpu("a100-80gb-sxm") == catalog.gpu("A100-SXM4-80GB") == catalog.gpu("A100 80GB SXM")
+
+
+def test_the_h100_of_96_gb_is_the_hbm2e_card_and_the_gh200_another() -> None:
+    """torchtitan's description of its hosts: 96GB HBM2e with 2.4 TB/sec; the superchip has HBM3 at 4 TB/s."""
+    assert catalog.gpu("H100-96GB").memory_bandwidth == catalog.gpu("H100-SXM5-96GB").memory_bandwidth == 2.4e12
+    assert catalog.gpu("H100-96GB").peak_flops == catalog.gpu("H100-80GB-SXM").peak_flops
+    assert catalog.gpu("GH200 480GB").memory_bandwidth == catalog.gpu("GH200-96GB").memory_bandwidth == 4e12
+
+
+@pytest.mark.parametrize(("old", "new"), [("B200", "B300"), ("GB200", "GB300"), ("MI350X", "MI355X")])
+def test_what_follows_a_gpu_is_nowhere_behind_it(old: str, new: str) -> None:
+    before, after = catalog.gpu(old), catalog.gpu(new)
+    assert after.memory >= before.memory
+    assert all(after.peak_flops[precision] >= peak for precision, peak in before.peak_flops.items())
 
 
 def test_an_unknown_gpu_suggests_the_closest() -> None:
@@ -234,6 +251,7 @@ def test_a_name_that_is_a_file_says_how_the_file_is_read(
 PUBLISHED = json.loads((ROOT / "tests/data/huggingface/counts.json").read_text())
 
 
+@pytest.mark.filterwarnings("ignore:gemma-3-4b is read as its language model alone")
 @pytest.mark.parametrize("name", [name for name in PUBLISHED if name != "mixtral-8x7b"])
 def test_a_hugging_face_config_gives_the_published_parameter_count(name: str) -> None:
     model = catalog.model(str(ROOT / f"tests/data/huggingface/{name}.json"))

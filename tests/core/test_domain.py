@@ -12,9 +12,10 @@ from tests.strategies import models, topologies
 from tuner.core import domain
 from tuner.core import outcomes as results
 from tuner.core.catalog import gpu, make_cluster
-from tuner.core.domain import Model, Shape, Topology, Workload
+from tuner.core.domain import Topology, Workload
 from tuner.core.errors import BadKey, InputError
 from tuner.core.keys import parse_key
+from tuner.core.model import Model, Shape
 
 A_MODEL = Model(layers=72, hidden=14336, heads=64, vocab=250880, seq=2048)
 A_WORKLOAD = Workload(model=A_MODEL, global_batch=2048)
@@ -179,4 +180,10 @@ def test_an_estimate_is_no_measurement() -> None:
     assert results.TermSum(terms={}).total == 0
     assert {outcome.value for outcome in results.Outcome} == {
         *("MEASURED", "OOM", "HUNG", "CRASHED", "TIMED_OUT", "PREEMPTED", "PRUNED", "REJECTED", "CANCELLED"),
+        "UNREADABLE",
     }
+
+
+def test_a_measurement_is_of_the_second_iteration_and_the_fullest_gpu_unless_it_says_otherwise() -> None:
+    measured = results.Measurement(seconds=1.0)
+    assert (measured.iterations, measured.fullest, measured.simulated, measured.note) == ((2,), True, False, "")

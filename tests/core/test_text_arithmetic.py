@@ -4,7 +4,20 @@ from __future__ import annotations
 
 import pytest
 
-from tuner.core.text import between, column, counted, either, ends, listed, node_time, seconds, shown, span, token_count
+from tuner.core.text import (
+    between,
+    column,
+    counted,
+    either,
+    ends,
+    interval,
+    listed,
+    node_time,
+    seconds,
+    shown,
+    span,
+    token_count,
+)
 
 
 @pytest.mark.parametrize(
@@ -21,6 +34,24 @@ from tuner.core.text import between, column, counted, either, ends, listed, node
 )
 def test_a_span_is_in_the_largest_unit_of_which_there_is_one(days: float, text: str) -> None:
     assert span(days) == text
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "text"),
+    [
+        (69.456, 93.1, "69.46 to 93.10"),
+        (9.876, 12.345, "9.88 to 12.35"),
+        (93.68, 124.99, "93.7 to 125.0"),
+        (0.12344, 0.5, "0.1234 to 0.5000"),
+        (9_876.4, 12_345.6, "9,876 to 12,346"),
+        (0.0, 0.0, "0.000 to 0.000"),
+    ],
+)
+def test_both_ends_of_an_interval_have_the_same_decimals(low: float, high: float, text: str) -> None:
+    """As many as give the upper end four digits; `decimals` fixes their number."""
+    assert interval(low, high) == text
+    assert interval(1234.56, 2000, decimals=1) == "1,234.6 to 2,000.0"
+    assert interval(73.27454, 75.92214, digits=6) == "73.2745 to 75.9221"
 
 
 def test_intervals_are_in_the_unit_of_their_middle() -> None:

@@ -62,6 +62,11 @@ def off(known: Calibration, columns: Columns, times: FloatArray, period: str = "
     return error
 
 
+def test_a_calibration_without_rows_remembers_none() -> None:
+    nothing = Calibration()
+    assert (len(nothing.slopes), nothing.residual.size, nothing.noise.size, nothing.weighed) == (0, 0, 0, 0)
+
+
 def test_with_no_rows_the_calibration_is_the_prior() -> None:
     known = calibrate([])
     assert known.site == SiteFactors()

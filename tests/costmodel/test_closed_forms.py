@@ -11,7 +11,8 @@ import pytest
 from tests import closed_forms
 from tuner.core.catalog import gpu, make_cluster
 from tuner.core.columns import Columns
-from tuner.core.domain import Cluster, Link, Model, Topology, Workload
+from tuner.core.domain import Cluster, Link, Topology, Workload
+from tuner.core.model import Model
 from tuner.costmodel.constants import NETWORK_LATENCY_RATIO, RING_SHARE, SEND_SHARE
 from tuner.costmodel.flops import forward_terms, hardware_flops, model_flops
 from tuner.costmodel.links import all_reduce, gather

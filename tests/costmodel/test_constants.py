@@ -1,22 +1,30 @@
-"""Every constant of the cost model has a record."""
+"""Every constant of the cost model and of the search has a record."""
 
 from __future__ import annotations
 
 import ast
 from pathlib import Path
+from types import ModuleType
 
+import pytest
+
+import tuner.search.constants
 from tuner.costmodel import constants
-from tuner.costmodel.constants import RECORDS
+from tuner.costmodel.constants import ConstantRecords
 
 MODULES = ("flops", "kernels", "layer", "links", "memory", "memory_calibration", "residual_features", "stages", "time")
 
 
-def test_every_constant_has_a_unit_and_a_source() -> None:
+@pytest.mark.parametrize("package", [constants, tuner.search.constants], ids=["costmodel", "search"])
+def test_every_constant_has_a_unit_and_a_source(package: ModuleType) -> None:
     """The record's value is the constant's own, and `no source` is said where none is known."""
-    names = {name for name in vars(constants) if name.isupper() and name not in ("RECORDS", "FITTED", "T")}
-    assert names == RECORDS.keys()
-    for name, record in RECORDS.items():
-        assert record.value is getattr(constants, name), name
+    names = {
+        name for name in vars(package) if name.isupper() and name not in ("RECORDS", "FITTED", "FITTED_TO_ENOKI", "T")
+    }
+    records: ConstantRecords = package.RECORDS
+    assert names == records.keys()
+    for name, record in records.items():
+        assert record.value is getattr(package, name), name
         assert record.unit, name
         assert record.source, name
         if record.interval is not None:

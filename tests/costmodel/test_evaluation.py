@@ -153,7 +153,7 @@ def test_every_guess_is_finite_and_inside_its_own_interval(rows: Rows, drawn: in
         assert guess.fits == (guess.out_of_memory < 0.5)
 
 
-def test_a_twin_measured_slower_does_not_make_the_best_topology_regretted_by_its_place() -> None:
+def test_a_slower_repeat_adds_no_regret_to_the_best_topology() -> None:
     """The same topology measured twice at 2.0 and 2.2 s is regretted by 5%, whichever of the two stands first."""
     five = [str(mbs) for mbs in (1, 1, 2, 4, 8)]
     seconds = ["2.0", "2.2", "9", "9", "9"]

@@ -15,7 +15,8 @@ from tests.conftest import ROOT, Run
 from tests.strategies import clusters, models, topologies
 from tuner.core.catalog import cluster, model
 from tuner.core.columns import Columns
-from tuner.core.domain import Cluster, Model, Topology, Workload
+from tuner.core.domain import Cluster, Topology, Workload
+from tuner.core.model import Model
 from tuner.costmodel.flops import forward_terms, hardware_flops, model_flops, older_estimate, per_gpu, training_seconds
 
 ROWS = list(csv.DictReader((ROOT / "corpus/bloom-a100.csv").read_text(encoding="utf-8").splitlines()))

@@ -8,7 +8,7 @@ import pytest
 
 from tests.golden_terms import CASES, GOLDEN, HEADER, rows
 from tuner.core.columns import Columns
-from tuner.core.domain import PARTITION, RECOMPUTE
+from tuner.core.domain import OFFLOAD, PARTITION, RECOMPUTE
 
 
 def test_every_term_is_the_one_in_the_golden_table() -> None:
@@ -30,13 +30,14 @@ def test_the_golden_table_exercises_every_axis() -> None:
     def taken(name: str) -> set[int]:
         return {int(getattr(one, name)[0]) for one in columns}
 
-    for degree in ("tp", "pp", "vpp", "cp", "dp", "micro_batch", "nodes"):
+    for degree in ("hsdp", "tp", "pp", "vpp", "cp", "dp", "micro_batch", "nodes"):
         assert len(taken(degree)) >= 3, degree
         assert 1 in taken(degree), degree
     assert taken("zero") == {0, 1, 2, 3}
     assert taken("recompute") == set(range(len(RECOMPUTE)))
     assert taken("partition") == set(range(len(PARTITION)))
     assert taken("sequence_parallel") == {0, 1}
+    assert taken("offload") == set(range(len(OFFLOAD)))
     workloads = [one.workload for one in columns]
     assert {workload.precision for workload in workloads} == {"fp32", "fp16", "bf16", "fp8"}
     assert {workload.attention for workload in workloads} == {"eager", "fused", "flash1", "flash2"}

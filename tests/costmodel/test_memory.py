@@ -143,9 +143,7 @@ def test_context_parallel_ranks_share_out_what_zero_shares_out(drawn: Drawn) -> 
 
 
 @given(runs(), sites())
-def test_what_is_allocated_is_part_of_what_is_reserved_and_that_of_what_the_card_shows(
-    drawn: Drawn, site: SiteFactors
-) -> None:
+def test_allocated_is_part_of_reserved_and_reserved_part_of_used_memory(drawn: Drawn, site: SiteFactors) -> None:
     """Three ways to look at one GPU: each shows all that the one before it does."""
     workload, cluster, topology = drawn
     columns = Columns.of([topology], workload, cluster)

@@ -133,7 +133,7 @@ def test_what_is_not_split_is_not_paid_for(drawn: Drawn) -> None:
 
 
 @given(runs(zero=0))
-def test_sharing_out_gradients_costs_time_and_sharing_out_states_saves_it_only_in_the_step(drawn: Drawn) -> None:
+def test_sharding_gradients_costs_time_and_sharding_states_saves_some(drawn: Drawn) -> None:
     """ZeRO 1 gathers what it stepped, a shard of which each rank steps; ZeRO 2 reduces in every microbatch."""
     workload, cluster, topology = drawn
     rows = [replace(topology, zero=zero) for zero in (0, 1, 2)]

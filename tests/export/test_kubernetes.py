@@ -1,4 +1,4 @@
-"""The manifest for Kubernetes against the schema that Kubeflow's training operator publishes for it."""
+"""Manifests for Kubernetes against the schemas that Kubeflow's training operator and JobSet publish for them."""
 
 from __future__ import annotations
 
@@ -13,14 +13,24 @@ import yaml
 from hypothesis import given, reject, settings
 
 from tests.conftest import ROOT
-from tests.export.test_export import EXPECTED, bloom
+from tests.export.test_export import EXPECTED, bloom, exported
 from tests.strategies import runs
 from tuner.core.domain import Cluster, Topology, Workload
 from tuner.core.errors import InputError
 from tuner.export.bundle import bundle
 from tuner.export.production import ProductionRun
+from tuner.launch.slurm.site_profile import SiteProfile
 
-SCHEMA: Mapping[str, Any] = json.loads((ROOT / "tests/data/kubernetes/pytorchjob.json").read_text())
+SCHEMAS: Mapping[str, Mapping[str, Any]] = {
+    kind: json.loads((ROOT / f"tests/data/kubernetes/{file}.json").read_text())
+    for kind, file in {"PyTorchJob": "pytorchjob", "JobSet": "jobset"}.items()
+}
+FULL = SiteProfile(
+    image="registry.example/training:2026.11",
+    volumes=("training-data:/data", "/scratch:/scratch"),
+    resources=(("rdma/hca_shared_devices_a", 8),),
+    environment=(("NCCL_SOCKET_IFNAME", "ib0"), ("QUOTED", 'it\'s "x" $(HOME)')),
+)
 QUANTITY = r"[+-]?(\d+(\.\d*)?|\.\d+)([KMGTPE]i|[numkMGTPE]|[eE][+-]?\d+)?"
 """A number with a unit, as Kubernetes writes amounts of memory, or a whole one."""
 TYPES: Mapping[str, Callable[[Any], bool]] = {
@@ -28,13 +38,18 @@ TYPES: Mapping[str, Callable[[Any], bool]] = {
     "array": lambda value: isinstance(value, list),
     "string": lambda value: isinstance(value, str),
     "integer": lambda value: type(value) is int and abs(value) < 2**31,
+    "boolean": lambda value: isinstance(value, bool),
     "quantity": lambda value: type(value) is int or (isinstance(value, str) and bool(re.fullmatch(QUANTITY, value))),
 }
 
 
-def complaints(value: Any, schema: Mapping[str, Any] = SCHEMA, at: str = "") -> Iterator[str]:
-    """All that the schema forbids of a document."""
-    schema = SCHEMA[schema["ref"]] if "ref" in schema else schema
+def complaints(
+    value: Any, schema: Mapping[str, Any] | None = None, at: str = "", whole: Mapping[str, Any] | None = None
+) -> Iterator[str]:
+    """All that the schema of its kind forbids of a document."""
+    whole = whole or SCHEMAS[value["kind"]]
+    schema = whole if schema is None else schema
+    schema = whole[schema["ref"]] if "ref" in schema else schema
     if not TYPES[schema["type"]](value):
         yield f"{at} is {value!r} and no {schema['type']}"
         return
@@ -44,56 +59,104 @@ def complaints(value: Any, schema: Mapping[str, Any] = SCHEMA, at: str = "") -> 
         yield f"{at} is {value!r}, which is not as {schema['pattern']}"
     if schema["type"] == "array":
         for place, each in enumerate(value):
-            yield from complaints(each, schema["items"], f"{at}[{place}]")
+            yield from complaints(each, schema["items"], f"{at}[{place}]", whole)
     if schema["type"] != "object":
         return
     if "values" in schema:
         for name, each in value.items():
-            yield from complaints(each, schema["values"], f"{at}.{name}")
+            yield from complaints(each, schema["values"], f"{at}.{name}", whole)
         return
     yield from (f"{at}.{name} is missing" for name in schema["required"] if name not in value)
     for name, each in value.items():
         if name in schema["properties"]:
-            yield from complaints(each, schema["properties"][name], f"{at}.{name}")
+            yield from complaints(each, schema["properties"][name], f"{at}.{name}", whole)
         else:
             yield f"{at}.{name} is no field"
 
 
-def rendered(run: ProductionRun) -> dict[str, Any]:
-    found: dict[str, Any] = yaml.safe_load(bundle(run, "kubernetes")["launch.yaml"])
+def rendered(run: ProductionRun, format_name: str = "kubernetes", **options: Any) -> dict[str, Any]:
+    files = exported(run, format_name, **options)
+    kustomization = yaml.safe_load(files["kustomization.yaml"])
+    assert kustomization["resources"] == ["launch.yaml"]
+    for generated in kustomization.get("configMapGenerator", []):
+        assert set(generated["files"]) <= set(files)
+    found: dict[str, Any] = yaml.safe_load(files["launch.yaml"])
     return found
 
 
 NAMES = ("bloom", "A study_of.mine", "-dashes-", "x" * 100, "9", "é 模型", 'it\'s "a": {b}')
 
 
+KINDS = ("kubernetes", "jobset")
+COMMANDS = (None, "python train.py --tp {tp} --pp {pp} --config {ds_config}", "torchrun train.py --tp {tp} --pp {pp}")
+
+
+@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("name", NAMES)
-def test_a_manifest_is_as_the_operator_publishes_it_whatever_the_study_is_called(name: str) -> None:
-    assert list(complaints(rendered(bloom(name=name)))) == []
+def test_a_manifest_is_as_its_operator_publishes_it_whatever_the_study_is_called(name: str, kind: str) -> None:
+    assert list(complaints(rendered(bloom(name=name), kind))) == []
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_manifest_with_everything_of_a_site_is_as_its_operator_publishes_it(kind: str, command: str | None) -> None:
+    found = rendered(bloom(), kind, site=FULL, command=command)
+    assert list(complaints(found)) == []
+    (container,) = _pod(found)["containers"]
+    assert {"name": "QUOTED", "value": 'it\'s "x" $(HOME)'} in container["env"]
+    assert container["resources"]["limits"] == {"nvidia.com/gpu": 8, "rdma/hca_shared_devices_a": 8}
+    assert {mount["mountPath"] for mount in container["volumeMounts"]} >= {"/data", "/scratch"}
+    end = {
+        None: "--max-restarts=0 -m tuner.worker --job /config/assignment.json",
+        COMMANDS[1]: "--no-python python train.py --tp 4 --pp 12 --config /config/ds_config.json",
+        COMMANDS[2]: "torchrun train.py --tp 4 --pp 12",
+    }[command]
+    assert " ".join(container["command"]).endswith(end)
+    config = {"name": "config", "configMap": {"name": "bloom-config"}}
+    assert (config in _pod(found)["volumes"]) == (command is None or "ds_config" in command)
+
+
+def test_an_export_for_kubernetes_needs_an_image() -> None:
+    for kind in KINDS:
+        with pytest.raises(InputError, match="needs an image"):
+            bundle(bloom(), kind)
 
 
 @settings(deadline=None, max_examples=60)
 @given(runs())
-def test_a_manifest_of_any_run_is_as_the_operator_publishes_it(run: tuple[Workload, Cluster, Topology]) -> None:
+def test_a_manifest_of_any_run_is_as_its_operator_publishes_it(run: tuple[Workload, Cluster, Topology]) -> None:
     """And it starts as many pods as there are nodes, one of them the master, each with all GPUs of its node."""
     workload, cluster, topology = run
     workload = workload.as_in(topology)
+    one = ProductionRun(name="s", workload=workload, cluster=cluster, topology=topology, expected=EXPECTED)
     try:
-        found = rendered(
-            ProductionRun(name="s", workload=workload, cluster=cluster, topology=topology, expected=EXPECTED)
-        )
-    except InputError:  # DeepSpeed itself has no such precision or optimizer
+        found, pods = rendered(one), rendered(one, "jobset")
+    except InputError:  # the worker does not train it
         reject()
-    assert list(complaints(found)) == []
+    assert list(complaints(found)) == list(complaints(pods)) == []
     replicas = found["spec"]["pytorchReplicaSpecs"]
     assert replicas["Master"]["replicas"] == 1
     assert sum(each["replicas"] for each in replicas.values()) == topology.nodes
     assert ("Worker" in replicas) == (topology.nodes > 1)
-    for each in replicas.values():
-        (container,) = each["template"]["spec"]["containers"]
-        assert container["resources"]["limits"] == {"nvidia.com/gpu": cluster.gpus_per_node}
-        mounted = {mount["name"] for mount in container["volumeMounts"]}
-        assert mounted == {volume["name"] for volume in each["template"]["spec"]["volumes"]}
+    assert _job(pods)["parallelism"] == _job(pods)["completions"] == topology.nodes
+    for spec in (*(each["template"]["spec"] for each in replicas.values()), _pod(pods)):
+        (container,) = spec["containers"]
+        assert container["resources"]["limits"] == {"nvidia.com/gpu": topology.gpus // topology.nodes}
+        assert {mount["name"] for mount in container["volumeMounts"]} == {volume["name"] for volume in spec["volumes"]}
+
+
+def _pod(found: dict[str, Any]) -> dict[str, Any]:
+    """The specification of a pod."""
+    if found["kind"] == "JobSet":
+        pod: dict[str, Any] = _job(found)["template"]["spec"]
+        return pod
+    replica: dict[str, Any] = found["spec"]["pytorchReplicaSpecs"]["Master"]["template"]["spec"]
+    return replica
+
+
+def _job(found: dict[str, Any]) -> dict[str, Any]:
+    spec: dict[str, Any] = found["spec"]["replicatedJobs"][0]["template"]["spec"]
+    return spec
 
 
 def _container(found: dict[str, Any]) -> dict[str, Any]:
@@ -117,4 +180,20 @@ FAULTS: Mapping[str, Callable[[dict[str, Any]], Any]] = {
 def test_a_planted_fault_is_found(fault: str) -> None:
     found = deepcopy(rendered(bloom()))
     FAULTS[fault](found)
+    assert len(list(complaints(found))) == 1
+
+
+JOBSET_FAULTS: Mapping[str, Callable[[dict[str, Any]], Any]] = {
+    "a word for a count": lambda found: _job(found).update(parallelism="48"),
+    "an unknown field": lambda found: found["spec"].update(replicas=1),
+    "a job without a name": lambda found: found["spec"]["replicatedJobs"][0].pop("name"),
+    "no containers": lambda found: _pod(found).pop("containers"),
+    "text for a switch": lambda found: found["spec"]["network"].update(enableDNSHostnames="true"),
+}
+
+
+@pytest.mark.parametrize("fault", JOBSET_FAULTS)
+def test_a_planted_fault_of_a_jobset_is_found(fault: str) -> None:
+    found = deepcopy(rendered(bloom(), "jobset"))
+    JOBSET_FAULTS[fault](found)
     assert len(list(complaints(found))) == 1

@@ -26,7 +26,9 @@ from tuner.launch.preflight import accelerator, disk, frameworks
 from tuner.launch.virtual import ground_truth, hash_rng
 from tuner.launch.virtual.ground_truth import CLIFF, CLIFFS, FEW_TOKENS, UNEVEN, GroundTruth
 from tuner.launch.virtual.job import VirtualJob, marks
-from tuner.launch.virtual.simulated import Faults, SimulatedLauncher, SpeedChange, _stop
+from tuner.launch.virtual.run_noise import Faults
+from tuner.launch.virtual.simulated import SpeedChange, _stop
+from tuner.logs import StepSize
 
 # -- the supervisor
 
@@ -169,9 +171,12 @@ def test_a_log_is_measured_by_medians_of_the_iterations_asked_for(tmp_path: Path
         for n, s in [(1, 99), (2, 2), (3, 9), (4, 4)]
     ]
     (tmp_path / "stdout.log").write_text("".join(lines))
-    found: Any = _from_log(tmp_path, [2, 3, 4])
+    found: Any = _from_log(tmp_path, [2, 3, 4], StepSize(), None)[0]
     assert (found.seconds, found.tflops, found.iterations) == (4.0, 40.0, (2, 3, 4))
-    assert _from_log(tmp_path, [4, 5]) is None
+    assert _from_log(tmp_path, [4, 5], StepSize(), None) == (
+        None,
+        "stdout.log has iterations 1 to 4 in 4 lines, and line 5 is measured; log every iteration, or train for longer",
+    )
 
 
 # -- the simulated truth
@@ -274,7 +279,7 @@ def test_a_virtual_jobs_status_follows_from_its_start(
     assert (found.share, found.moved) == (share, moved)
 
 
-def test_a_job_that_hangs_stands_still_and_one_that_fails_has_not_finished_its_last() -> None:
+def test_a_hung_job_stands_still_and_a_failed_one_lacks_its_last_iteration() -> None:
     hung = course(outcome=Outcome.HUNG, stops=15.0)
     found = hung.status(100.0, 500.0)
     assert (hung.ends, found.state, found.iterations) == (math.inf, JobState.RUNNING, 1)
@@ -312,11 +317,12 @@ def test_a_drift_begins_at_its_job_or_its_moment(change: SpeedChange, jobs: int,
 
 def test_faults_are_as_frequent_as_they_are_said_to_be() -> None:
     """Draws below the share of hangs hang, those below both together crash."""
-    simulated = SimulatedLauncher(1, seed=0, faults=Faults(hangs=0.3, crashes=0.2))
+    faults = Faults(hangs=0.3, crashes=0.2)
     for number in range(200):
-        drawn = hash_rng.uniform(0, "r", number, "fault")
+        drawn = hash_rng.uniform(0, f"r{number}", 0, "fault")
         expected = Outcome.HUNG if drawn < 0.3 else Outcome.CRASHED if drawn < 0.5 else None
-        assert simulated._fault(0, "r", number) is expected
+        assert faults.of_run(0, f"r{number}", 0) is expected
+        assert expected is None or faults.of_run(0, f"r{number}", 1) is None
 
 
 def test_a_job_stops_at_its_last_iteration_or_within_its_first() -> None:

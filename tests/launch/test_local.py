@@ -75,6 +75,15 @@ def until(met: Callable[[], object], seconds: float = 20.0) -> float:
     return time.monotonic() - began
 
 
+def test_a_job_without_an_iteration_is_timed_from_its_beginning(tmp_path: Path) -> None:
+    with launched(template("hang"), job(tmp_path)) as (launcher, handle):
+        until(lambda: launcher.poll([handle])[handle].seconds_in > 0)
+        status, now = launcher.poll([handle])[handle], launcher.now()
+        assert status.iterations == 0
+        assert status.began is not None
+        assert 0 < status.seconds_in <= now - status.began
+
+
 def ended(launcher: LocalLauncher, handle: str, seconds: float = 20.0) -> JobResult:
     def over() -> bool:
         launcher.wait(0.2)
@@ -100,7 +109,7 @@ FAILURES: dict[str, tuple[Outcome, str, str]] = {
     "communication": (Outcome.CRASHED, "NCCL or gloo failed", "torch.distributed.DistBackendError: NCCL error in"),
     "nan": (Outcome.CRASHED, "the loss is not a number", "iteration 2/ 1000 | consumed samples: 128 |"),
     "late": (Outcome.TIMED_OUT, "its time limit expired", "exit code 124"),
-    "empty": (Outcome.CRASHED, "ended without a result", "ended without a result"),
+    "empty": (Outcome.UNREADABLE, "no iteration could be measured", "no line of its output has the time of an iter"),
 }
 """Of each behaviour how it ends, what that means, and how the evidence begins."""
 
@@ -121,7 +130,7 @@ def test_a_failure_is_told_at_once_with_its_kind_and_the_line_that_proves_it(beh
         assert processes(one) == set()
 
 
-def test_the_hosts_memory_is_the_topologys_affair_where_ranks_compute_on_the_host(tmp_path: Path) -> None:
+def test_host_memory_depends_on_the_topology_where_ranks_run_on_cpu(tmp_path: Path) -> None:
     with launched(template("memory", on_host=True), job(tmp_path)) as (launcher, handle):
         assert ended(launcher, handle).outcome is Outcome.OOM
 

@@ -116,6 +116,7 @@ class Limited:
 
     inner: WorkerProgram
     measured_by_log = False
+    step_pattern = None
     on_host = True
 
     def prepare(self, one: Job) -> ProcessSpec:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,30 +10,32 @@ import pytest
 from tuner.core.atomic_write import write_object
 from tuner.core.outcomes import Outcome
 from tuner.launch.log_tail import LogProgress, LogTail, after_line, size_of
-from tuner.launch.outcome import outcome_of
+from tuner.launch.outcome import CANCELLED, outcome_of
 from tuner.launch.slurm.commands import PollInterval
 from tuner.sizing.fit import BatchResult, fitted, pressures, ratio_at
 from tuner.sizing.max_batch import throughput_of
 
 LINE = " iteration {0}/ 9 | elapsed time per iteration (ms): 200.0 |"
 TICK = "microbatch {0}/8 of iteration {1} | elapsed (s): 1.5"
+BEFORE = LogProgress(
+    iterations=2, lines=2, number=2, interval=1, source="megatron", finished=30.0, share=0.5, moved=40.0
+)
 
 
 @pytest.mark.parametrize(
     ("line", "expected"),
     [
-        (LINE.format(3), LogProgress(iterations=3, finished=50.0, moved=40.0)),
-        (LINE.format(2), LogProgress(iterations=2, finished=30.0, share=0.5, moved=40.0)),
-        (TICK.format(2, 3), LogProgress(iterations=2, finished=30.0, share=0.25, moved=40.0)),
-        (TICK.format(9, 3), LogProgress(iterations=2, finished=30.0, share=1.0, moved=40.0)),
-        (TICK.format(2, 2), LogProgress(iterations=2, finished=30.0, share=0.5, moved=40.0)),
-        (TICK.format(2, 4), LogProgress(iterations=2, finished=30.0, share=0.5, moved=40.0)),
-        ("some other line", LogProgress(iterations=2, finished=30.0, share=0.5, moved=40.0)),
+        (LINE.format(3), replace(BEFORE, iterations=3, lines=3, number=3, finished=50.0, share=None)),
+        (LINE.format(2), BEFORE),
+        (TICK.format(2, 3), replace(BEFORE, share=0.25)),
+        (TICK.format(9, 3), replace(BEFORE, share=1.0)),
+        (TICK.format(2, 2), BEFORE),
+        (TICK.format(2, 4), BEFORE),
+        ("some other line", BEFORE),
     ],
 )
 def test_a_line_advances_the_progress_of_its_own_iteration(line: str, expected: LogProgress) -> None:
-    before = LogProgress(iterations=2, finished=30.0, share=0.5, moved=40.0)
-    assert after_line(before, line, 50.0) == expected
+    assert after_line(BEFORE, line, 50.0) == expected
 
 
 def test_a_line_counts_once_it_is_complete(tmp_path: Path) -> None:
@@ -43,13 +46,27 @@ def test_a_line_counts_once_it_is_complete(tmp_path: Path) -> None:
     text = LINE.format(1) + "\n" + LINE.format(2)
     log.write_text(text[:-5])
     tail.read(2.0)
-    assert tail.progress == LogProgress(iterations=1, finished=2.0, moved=2.0)
+    first = LogProgress(iterations=1, lines=1, number=1, interval=1, source="megatron", finished=2.0, moved=2.0)
+    assert tail.progress == first
     log.write_text(text + "\n")
     tail.read(3.0)
-    assert tail.progress == LogProgress(iterations=2, finished=3.0, moved=3.0)
+    assert tail.progress == replace(first, iterations=2, lines=2, number=2, finished=3.0, moved=3.0)
     tail.read(4.0)
     assert tail.progress.moved == 3.0
     assert (size_of(log), size_of(tmp_path / "none")) == (len(text) + 1, 0)
+
+
+def test_a_long_log_is_read_in_looks_and_at_the_end_of_its_job_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A job that printed more than a look before its iterations is measured all the same."""
+    monkeypatch.setattr("tuner.launch.log_tail._CHUNK", 1000)
+    log, tail = tmp_path / "stdout.log", LogTail(tmp_path / "stdout.log")
+    log.write_text(f"{'x' * 99}\n" * 500 + LINE.format(1) + "\n" + LINE.format(2) + "\n")
+    tail.read(1.0)
+    assert (tail.progress.iterations, tail.progress.moved) == (0, 1.0)
+    tail.read(2.0, whole=True)
+    assert tail.progress.iterations == 2
 
 
 def result(folder: Path, **changes: object) -> None:
@@ -75,7 +92,7 @@ def test_a_result_that_is_not_finite_and_positive_measures_nothing(tmp_path: Pat
 @pytest.mark.parametrize(
     ("ended", "on_host", "outcome", "meaning", "evidence"),
     [
-        ({"why": "cancelled"}, False, Outcome.CANCELLED, "cancelled", "cancelled by tuner"),
+        ({"why": "cancelled"}, False, Outcome.CANCELLED, "cancelled", CANCELLED),
         ({"why": "abandoned"}, False, Outcome.CANCELLED, "abandoned", "the tuner exited, so its job was ended"),
         ({"why": "not started", "said": "no file"}, False, Outcome.CRASHED, "it could not start", "no file"),
         ({"why": "killed"}, False, Outcome.CRASHED, "killed from outside", "its supervisor was killed"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from tests.stages import CLUSTER, TOPOLOGIES, WORKLOAD, Behaviour, answer
@@ -13,6 +14,7 @@ from tuner.core.errors import InputError, LaunchError
 from tuner.core.outcomes import Measurement, Outcome
 from tuner.launch import Job, JobResult, JobState
 from tuner.launch.virtual.replay import ReplayedRun, ReplayLauncher
+from tuner.launch.virtual.run_noise import Faults, RunNoise
 
 GOOD = TOPOLOGIES["good"]
 
@@ -98,7 +100,7 @@ def test_a_row_is_found_by_what_is_run_and_not_by_how_it_is_said(tmp_path: Path)
     assert run(cluster, job(tmp_path, 0, asked)).outcome is Outcome.MEASURED
 
 
-def test_a_table_that_answers_nothing_is_refused_and_so_is_a_row_that_makes_no_sense() -> None:
+def test_an_empty_table_and_a_senseless_row_are_refused() -> None:
     with pytest.raises(InputError, match="without a usable row"):
         ReplayLauncher([])
     with pytest.raises(InputError, match="measured and has no seconds"):
@@ -113,3 +115,35 @@ def test_it_has_the_nodes_of_its_largest_row_unless_it_is_told() -> None:
     rows = [answer("good", 10.0), replace(answer("good", 5.0), topology=replace(GOOD, nodes=2, dp=8))]
     assert ReplayLauncher(rows).nodes == 2
     assert ReplayLauncher(rows, nodes=9).nodes == 9
+
+
+def test_the_noise_of_a_replay_follows_from_its_seed(tmp_path: Path) -> None:
+    """Two seeds differ, one seed repeats itself, and the runs of one row scatter as much as was asked for."""
+    rows = [answer("good", 10.0)]
+    seen: dict[int, list[float]] = {}
+    for index, seed in enumerate((1, 2, 1)):
+        cluster = ReplayLauncher(rows, seed=seed, noise=RunNoise(deviation=0.02))
+        folder = tmp_path / str(index)
+        results = [run(cluster, job(folder, number)).measurement for number in range(40)]
+        seconds = [found.seconds for found in results if found is not None]
+        assert index != 2 or seconds == seen[1]
+        seen[seed] = seconds
+    assert seen[1] != seen[2]
+    assert np.std(np.log([*seen[1], *seen[2]])) == pytest.approx(0.02, rel=0.3)
+
+
+def test_heavy_tailed_noise_has_outliers_and_the_same_deviation() -> None:
+    plain, heavy = (
+        np.log([RunNoise(deviation=0.1, heavy_tailed=tail).factor(number) for number in range(4000)])
+        for tail in (False, True)
+    )
+    assert np.abs(plain).max() < 0.5 < np.abs(heavy).max()
+    assert np.std(plain) == pytest.approx(np.std(heavy), rel=0.3)
+
+
+def test_a_fault_of_a_replay_spares_the_next_run(tmp_path: Path) -> None:
+    cluster = ReplayLauncher([answer("good", 10.0)], faults=Faults(hangs=0.0, crashes=1.0))
+    crashed, following = (run(cluster, job(tmp_path, number)) for number in range(2))
+    assert crashed.failure is not None
+    assert (crashed.outcome, following.outcome) == (Outcome.CRASHED, Outcome.MEASURED)
+    assert crashed.failure.evidence == "a random fault, which the table does not list"

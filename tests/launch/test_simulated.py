@@ -27,12 +27,12 @@ from tuner.core.outcomes import Outcome
 from tuner.costmodel.estimate import CostModel
 from tuner.launch import Job, JobResult, JobState
 from tuner.launch.virtual.ground_truth import CLIFF, USABLE, GroundTruth
-from tuner.launch.virtual.simulated import NOISE, Faults, SimulatedLauncher, SpeedChange
+from tuner.launch.virtual.run_noise import NO_FAULTS, Faults
+from tuner.launch.virtual.simulated import NOISE, SimulatedLauncher, SpeedChange
 from tuner.logs.failures import Failures
 from tuner.space.space import Space
 
 GOOD = TOPOLOGIES["good"]
-NO_FAULTS = Faults(hangs=0.0, crashes=0.0)
 
 
 def job(folder: Path, number: int, topology: Topology = GOOD) -> Job:
@@ -112,7 +112,7 @@ def test_runs_of_one_topology_differ_by_the_noise(tmp_path: Path) -> None:
     cluster = SimulatedLauncher(4, seed=2, faults=NO_FAULTS)
     logs = np.log([seconds(run(cluster, job(tmp_path, number))) for number in range(200)])
     truth = cluster.truth.seconds(Columns.of([GOOD], WORKLOAD, CLUSTER))[0]
-    assert np.std(logs) == pytest.approx(NOISE, rel=0.2)
+    assert np.std(logs) == pytest.approx(NOISE.deviation, rel=0.2)
     assert np.mean(logs) == pytest.approx(math.log(truth), abs=0.003)
 
 
@@ -186,7 +186,7 @@ def test_a_job_that_waited_and_began_is_not_begun_again(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_whoever_is_killed_at_any_moment_and_resumes_sees_what_he_would_have_seen(seed: int, tmp_path: Path) -> None:
+def test_a_kill_at_any_moment_changes_no_result_after_resuming(seed: int, tmp_path: Path) -> None:
     whole, cut = _walk(tmp_path, seed, killed=False), _walk(tmp_path, seed, killed=True)
     assert cut == whole
 

@@ -179,6 +179,14 @@ def test_the_example_shows_every_field_and_can_be_used(tmp_path: Path) -> None:
         ('tasks = "all"', "must be ranks, nodes or once"),
         ("cpus_per_task = -1", "must be an integer from 0"),
         ("account = ", "is not TOML"),
+        ('environment = ["A=1"]', "must be a table"),
+        ('environment = { "A B" = "1" }', "'A B' is no name that environment may have"),
+        ('environment = { A = "1\\n2" }', "one line of text or a number"),
+        ("environment = { A = true }", "one line of text or a number"),
+        ('resources = { "rdma/ib" = 0 }', "an integer from 1"),
+        ('image = "a b"', "not a container image"),
+        ('volumes = ["/data"]', "not CLAIM:/mount"),
+        ('hosts = ["a slots=8"]', "not a host name"),
     ],
 )
 def test_a_site_that_cannot_be_used_is_refused_by_its_field(text: str, complaint: str, tmp_path: Path) -> None:

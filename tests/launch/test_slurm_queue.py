@@ -24,6 +24,7 @@ from tuner.launch.slurm.commands import (
     SlurmCommands,
     tuner_environment,
 )
+from tuner.launch.slurm.job import NOTE
 from tuner.launch.slurm.launcher import SlurmLauncher
 from tuner.launch.slurm.parsing import SEPARATOR, printed_job_id
 from tuner.sizing.probes import JobProbe
@@ -186,7 +187,7 @@ def test_a_node_that_may_have_failed_is_asked_about_until_slurm_says(
     assert before is None or slurm.collect(handles[0]) == before
 
 
-def test_a_job_that_slurm_could_not_start_again_is_not_told_by_what_its_first_run_has_left(
+def test_a_job_that_cannot_restart_is_not_judged_by_its_first_runs_files(
     recorded: tuple[SlurmLauncher, Recorded, list[str]], tmp_path: Path
 ) -> None:
     """As slurmd does with a job that is started again within the second in which it was killed."""
@@ -263,7 +264,7 @@ def test_a_batch_has_its_time_while_it_runs_and_not_while_nobody_knows(tmp_path:
         iterations=(2,),
         timeout=5.0,
         on_host=True,
-        seen=lambda _: None,
+        on_attempt=lambda _: None,
     )
     assert probe(1).outcome == "TIMED_OUT"
     assert commands.cancelled is not None
@@ -344,3 +345,35 @@ def test_a_submitted_job_is_found_whatever_sbatch_prints(before: str, after: str
 )
 def test_the_id_of_a_job_is_a_line_of_its_own(printed: str, found: str | None) -> None:
     assert printed_job_id(printed) == found
+
+
+def test_a_later_process_adopts_a_job_by_its_note_its_handle_or_its_name_in_the_queue(
+    recorded: tuple[SlurmLauncher, Recorded, list[str]], tmp_path: Path
+) -> None:
+    _, commands, handles = recorded
+    later = SlurmLauncher(Acting(), nodes=4, commands=commands, clock=lambda: commands.clock, sleep=commands.sleep)
+    jobs = [replace(job(str(tmp_path / str(number)), f"t{number}"), number=number) for number in range(4)]
+    notes = [each.folder / NOTE for each in jobs]
+    notes[1].unlink()
+    notes[2].unlink()
+    assert later.adopt(jobs[0], None) == handles[0]
+    assert later.adopt(jobs[1], handles[1]) == handles[1]
+    assert later.adopt(jobs[2], None) == handles[2]
+    assert [read_object(path)["job"] for path in notes[:3]] == ["1", "2", "3"]
+    assert later.adopt(replace(jobs[3], tag="another"), handles[2]) is None
+    assert len(commands.sent) == 200
+
+
+def test_a_job_that_left_the_queue_is_adopted_by_what_its_script_wrote(
+    recorded: tuple[SlurmLauncher, Recorded, list[str]], tmp_path: Path
+) -> None:
+    _, commands, handles = recorded
+    later = SlurmLauncher(Acting(), nodes=4, commands=commands, clock=lambda: commands.clock, sleep=commands.sleep)
+    commands.sent.clear()
+    for number, tag in ((0, "t0"), (1, "another")):
+        folder = tmp_path / str(number)
+        (folder / NOTE).unlink()
+        write_object(folder / "ended.json", {"tag": tag, "job": str(number + 1)})
+    jobs = [replace(job(str(tmp_path / str(number)), f"t{number}"), number=number) for number in range(2)]
+    assert later.adopt(jobs[0], None) == handles[0]
+    assert later.adopt(jobs[1], None) is None

@@ -302,11 +302,13 @@ def test_a_waiting_job_says_why(slurm: str | None, failed: str, reason: str) -> 
 
 
 def test_a_running_job_says_how_long_its_iteration_takes() -> None:
-    log = LogProgress(iterations=3, finished=180.0, share=0.25, moved=190.0)
+    log = LogProgress(iterations=3, number=3, interval=1, finished=180.0, share=0.25, moved=190.0)
     assert status(STATES["running"], log) == JobStatus(
-        state=JobState.RUNNING, began=100.0, iterations=3, seconds_in=20.0, share=0.25, moved=190.0
+        state=JobState.RUNNING, began=100.0, iterations=3, number=3, seconds_in=20.0, share=0.25, moved=190.0
     )
-    assert status(STATES["running"]) == JobStatus(state=JobState.RUNNING, began=100.0, seconds_in=100.0, moved=100.0)
+    assert status(STATES["running"]) == JobStatus(
+        state=JobState.RUNNING, began=100.0, interval=None, seconds_in=100.0, moved=100.0
+    )
 
 
 def test_the_clock_of_an_iteration_starts_anew_after_a_suspension() -> None:

@@ -240,9 +240,7 @@ def test_a_job_whose_allocation_ends_is_cancelled_and_blames_no_topology(
 
 
 @pytest.mark.cluster
-def test_a_tuner_that_is_killed_inside_an_allocation_leaves_its_step_to_the_next(
-    cluster: SlurmCluster, tmp_path: Path
-) -> None:
+def test_a_step_of_a_killed_tuner_is_adopted_by_the_next(cluster: SlurmCluster, tmp_path: Path) -> None:
     """It is adopted; none is lost, and none is run twice."""
     within = inside(cluster, cluster.allocate())
     script = f"{sys.executable} -I {ACTOR} good {{iterations}} {{folder}}/actor.json"

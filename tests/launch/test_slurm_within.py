@@ -119,7 +119,7 @@ def within(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Within]:
             last.cancel(handle)
 
 
-def test_a_failed_step_is_unknown_until_slurm_says_whether_its_nodes_have_failed(within: Within) -> None:
+def test_a_failed_step_is_unknown_until_slurm_reports_its_nodes(within: Within) -> None:
     """An `sinfo` that fails is no word that they are well: the node that did it is left out once it is told."""
     steps, job = within.open(), within.job("crash")
     within.said.fails = {"sinfo"}
@@ -147,7 +147,7 @@ def test_an_allocation_whose_nodes_nobody_can_name_has_not_ended(within: Within,
     assert steps.collect(handle).outcome is Outcome.CRASHED
 
 
-def test_a_step_on_another_machine_is_unknown_while_slurm_does_not_say_whether_it_runs(within: Within) -> None:
+def test_a_remote_step_is_unknown_until_slurm_reports_its_state(within: Within) -> None:
     """Its script cannot be seen from here; an error is no word that its step is gone."""
     job, clock = within.job("good"), [1000.0]
     began = {"tag": job.tag, "job": "7", "restart": 0, "began": 990.0, "nodes": "n1"}
@@ -218,3 +218,17 @@ def test_a_site_that_the_allocation_does_not_fit_is_refused(
     within.said.fails = {"n["}
     with pytest.raises(error, match=re.escape(sentence)):
         within.open(site=site).check()
+
+
+def test_an_allocation_belongs_to_one_tuner_of_a_folder(tmp_path: Path) -> None:
+    seven, eight = (Allocation(number=number, nodes=FOUR, cores=8) for number in ("7", "8"))
+    lock, other = seven.lock(tmp_path), eight.lock(tmp_path)
+    assert lock is not None
+    assert other is not None
+    with pytest.raises(LaunchError, match="another tuner uses the nodes of allocation 7"):
+        seven.lock(tmp_path)
+    lock.close()
+    again = seven.lock(tmp_path)
+    assert again is not None
+    again.close()
+    other.close()

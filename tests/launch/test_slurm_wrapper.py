@@ -11,6 +11,7 @@ import pytest
 
 from tests import slurm_cluster
 from tests.slurm_stage import OnSlurm
+from tuner.core.errors import LaunchError
 from tuner.core.outcomes import Outcome
 from tuner.launch.contract import JobState
 
@@ -35,3 +36,32 @@ def test_a_site_that_wraps_sbatch_leaves_no_orphan(tmp_path: Path, monkeypatch: 
         launcher.wait(1.0)
     assert launcher.collect(handle).outcome is Outcome.MEASURED
     assert not cluster.queue()
+
+
+def test_a_job_that_cannot_be_cancelled_is_reported_stays_open_and_is_cancelled_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`scancel` fails, as without permission or with a wrapper: the job runs on, and its trial stays open."""
+    cluster = slurm_cluster.running()
+    cluster.clear()
+    wrapper = tmp_path / "bin" / "scancel"
+    wrapper.parent.mkdir()
+    wrapper.write_text('#!/bin/sh\necho "scancel: error: Access/permission denied" >&2\nexit 1\n')
+    wrapper.chmod(0o755)
+    stage = OnSlurm(tmp_path)
+    launcher = stage.open()
+    handle = launcher.submit(stage.job("hang"))
+    deadline = time.monotonic() + 60
+    while launcher.poll([handle])[handle].state is not JobState.RUNNING:
+        assert time.monotonic() < deadline
+        launcher.wait(1.0)
+    monkeypatch.setattr("tuner.launch.slurm.launcher.MAX_CANCEL_SECONDS", 2.0)
+    with monkeypatch.context() as site:
+        site.setenv("PATH", f"{wrapper.parent}:{os.environ['PATH']}")
+        with pytest.raises(LaunchError, match=r"job \d+ cannot be cancelled: .* still RUNNING .*permission denied"):
+            launcher.cancel(handle)
+        assert len(cluster.queue()) == 1
+    assert launcher.poll([handle])[handle].state is JobState.RUNNING
+    monkeypatch.setattr("tuner.launch.slurm.launcher.MAX_CANCEL_SECONDS", 60.0)
+    launcher.cancel(handle)
+    assert launcher.collect(handle).outcome is Outcome.CANCELLED

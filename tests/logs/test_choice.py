@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from tuner.logs.choice import second
+from tuner.logs.choice import averaging, of_job, second
 from tuner.logs.log import LogRun
-from tuner.logs.records import PeakMemory, Source
+from tuner.logs.records import Iteration, PeakMemory, Source
 
 
 def run(source: Source | None = None, **arguments: str) -> LogRun:
@@ -37,3 +37,63 @@ def test_the_throughput_timer_leaves_out_the_warm_up_by_itself() -> None:
     """Its only line is measured, although it stands for all iterations up to it."""
     assert second(run("throughput timer", steps_per_print="10"), (10,)) == ((10,), "")
     assert second(run(steps_per_print="10"), (10,))[0] == ()
+
+
+def lines(*numbers: int, skipped: tuple[int, ...] = ()) -> tuple[Iteration, ...]:
+    return tuple(Iteration(number=number, seconds=1.0, skipped=int(number in skipped)) for number in numbers)
+
+
+def logged(*numbers: int, skipped: tuple[int, ...] = (), source: Source | None = None) -> LogRun:
+    found = lines(*numbers, skipped=skipped)
+    return LogRun(iterations=found, source=source, line=1, arguments={}, peak=PeakMemory(), failure=None)
+
+
+def test_an_iteration_that_skipped_its_optimizer_step_is_not_the_second() -> None:
+    assert second(logged(1, 2, 3, 4, skipped=(1, 2, 3)), (1, 2, 3, 4)) == ((4,), "")
+    assert second(logged(2, 3, skipped=(2,)), (2, 3)) == ((3,), "")
+    assert second(logged(1, 2, 3, skipped=(2, 3)), (1, 2, 3)) == (
+        (),
+        "iterations 2 to 3 skipped the optimizer step (fp16 loss scaling); run the job for longer, or lower the "
+        "initial loss scale.",
+    )
+
+
+@pytest.mark.parametrize(
+    ("numbers", "skipped", "positions", "chosen"),
+    [
+        ((1, 2, 3), (), (2,), (2,)),
+        ((10, 20, 30), (), (2,), (20,)),
+        ((5001, 5002), (), (2,), (5002,)),
+        ((5010, 5020, 5030), (), (2, 3), (5020, 5030)),
+        ((1, 10, 20), (), (2,), (10,)),
+        ((2, 3), (), (2,), (2,)),
+        ((2,), (), (2,), (2,)),
+        ((2, 4), (), (2,), (4,)),
+        ((2, 3), (2,), (2,), (3,)),
+        ((1, 2, 3, 4), (1, 2, 3), (2,), (4,)),
+        ((1, 2, 3), (2,), (2, 3), ()),
+        ((5001,), (), (2,), ()),
+        ((10,), (), (2,), ()),
+        ((), (), (2,), ()),
+    ],
+)
+def test_a_job_is_measured_by_position(
+    numbers: tuple[int, ...], skipped: tuple[int, ...], positions: tuple[int, ...], chosen: tuple[int, ...]
+) -> None:
+    found, reason = of_job(logged(*numbers, skipped=skipped), positions, lines(*numbers, skipped=skipped))
+    assert found == chosen
+    assert bool(reason) == (not chosen)
+
+
+def test_the_only_line_of_the_throughput_timer_measures_a_job() -> None:
+    """It leaves out the warm-up by itself; where it has a second line, that one is measured as in every log."""
+    for numbers, chosen in (((10,), 10), ((10, 20), 20)):
+        assert of_job(logged(*numbers, source="throughput timer"), (2,), lines(*numbers)) == ((chosen,), "")
+
+
+def test_what_a_measurement_stands_for_is_noted() -> None:
+    assert averaging(logged(1, 2), (2,), lines(1, 2)) == ""
+    assert averaging(logged(10, 20), (20,), lines(10, 20)) == "each time is a mean of 10 iterations"
+    assert averaging(logged(10, 20, source="throughput timer"), (20,), lines(10, 20)) == ""
+    found = averaging(logged(1, 2, 3, 4), (3,), lines(1, 2, 3, 4, skipped=(2, 4)))
+    assert found == "iteration 2 skipped the optimizer step (fp16 loss scaling)"

@@ -9,8 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.conftest import ROOT
+from tests.logs.failure_cases import FAILURES as CASES
+from tests.logs.failure_cases import HARMLESS
 from tuner.core.outcomes import Outcome
 from tuner.logs import Sighting, read_log
+from tuner.logs.signatures import SIGNATURES, TRIGGERS
 
 LOGS = ROOT / "tests/data/logs"
 
@@ -152,3 +155,25 @@ def test_the_tracebacks_of_ranks_may_be_mixed_line_by_line(dice: random.Random) 
     seen = failure_of(*mixed)
     assert seen
     assert seen.failure.evidence == "ValueError: the cause"
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_each_wording_has_its_outcome_its_meaning_and_its_root_cause(name: str) -> None:
+    text, outcome, meaning, evidence = CASES[name]
+    seen = failure_of(*text.splitlines())
+    assert seen
+    assert (seen.failure.kind, seen.meaning) == (outcome, meaning)
+    assert seen.failure.evidence.removeprefix("[rank0]: ").startswith(evidence)
+
+
+@pytest.mark.parametrize("line", HARMLESS)
+def test_a_line_that_only_mentions_a_failure_is_none(line: str) -> None:
+    assert failure_of(line) is None
+
+
+def test_every_signature_has_a_trigger() -> None:
+    """A line that no trigger finds is never compared with the patterns."""
+    for text, _, _, evidence in CASES.values():
+        for line in text.splitlines():
+            if any(signature.pattern.search(line) for signature in SIGNATURES):
+                assert any(word in line for word in TRIGGERS), (evidence, line)

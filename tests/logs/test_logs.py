@@ -67,7 +67,7 @@ def test_every_format_gives_its_iterations(name: str) -> None:
     assert run.failure is None
 
 
-def test_the_throughput_timer_gives_samples_a_second_and_the_configuration_the_batch() -> None:
+def test_samples_a_second_and_the_configured_batch_give_the_time() -> None:
     run = only_run("deepspeed-timer")
     assert run.iterations[1].samples_per_second == 269.8251758812524
     assert run.arguments["train_batch_size"] == "8"
@@ -104,7 +104,7 @@ def test_a_ramp_up_keeps_the_batch_of_each_iteration() -> None:
     assert [iteration.global_batch for iteration in only_run("ramp").iterations] == [16, 16, 32, 32, 64]
 
 
-def test_ranks_that_report_the_same_iteration_count_once_and_the_slowest_is_right() -> None:
+def test_an_iteration_reported_by_all_ranks_counts_once_by_the_slowest() -> None:
     apart = [round(iteration.spread, 4) for iteration in only_run("interleaved").iterations]
     assert apart == [0.0006, 0.0206, 0.0006]
     assert [iteration.seconds for iteration in only_run("interleaved").iterations] == [170.1, 107.16, 105.26]

@@ -114,7 +114,7 @@ def test_best_so_far_is_the_least_mean_of_a_topologys_runs() -> None:
     assert [key for key, own in zip(series.keys, series.leader, strict=True) if own] == [study.ranking[0].key] * 2
 
 
-def test_cluster_speed_compares_repeats_with_first_runs_and_others_with_estimates() -> None:
+def test_cluster_speed_follows_repeats_and_estimates() -> None:
     study = opened("replayed")
     study = replace(study, speed_periods=(SpeedPeriod(first=4, factor=1.1),))
     series = cluster_speed(study)

@@ -69,9 +69,7 @@ def test_a_very_long_study_keeps_all_its_places(monkeypatch: pytest.MonkeyPatch)
     assert all(place.days == pytest.approx(days[place.key], rel=0.05) for place in cut.ranking)
 
 
-def test_nodes_that_failed_and_trials_that_were_run_again_stand_in_the_answer_and_in_the_report(
-    run: Run, tmp_path: Path
-) -> None:
+def test_the_answer_and_the_report_show_failed_nodes_and_retried_trials(run: Run, tmp_path: Path) -> None:
     arguments = ("optimize", "--nodes", "4", "--model", "gpt-1.3b", "--budget", "3", "--study", "s")
     assert "Left out" not in run(*arguments, "--runs", str(tmp_path)).out
     (tmp_path / "s" / "slurm-excluded.json").write_text('{"n7": "down, not responding"}')

@@ -16,10 +16,18 @@ from tuner.costmodel.flops import model_flops
 from tuner.costmodel.memory import limit
 from tuner.costmodel.normal import below, density, truncated
 from tuner.costmodel.residual_features import Features
-from tuner.search.acquisition import OOM_COST, _utility, choose, improvement
+from tuner.search.acquisition import choose, improvement, net_saving
 from tuner.search.candidates import CandidatePool, _distinct
+from tuner.search.constants import (
+    FORECAST_DEVIATION,
+    MEMORY_FIGURE_DEVIATION,
+    MEMORY_MARGIN,
+    OOM_COST,
+    REPEAT_DEVIATION,
+)
 from tuner.search.incremental_gp import IncrementalGP
-from tuner.search.surrogate import FORECAST, MARGIN, REPEAT, WEIGHING, Observation, Surrogate, Trust
+from tuner.search.observations import Observation, Trust
+from tuner.search.surrogate import Surrogate
 from tuner.space.build import space_for
 
 
@@ -103,7 +111,7 @@ def test_a_forecast_counts_for_less() -> None:
     belief = Surrogate(pool())
     before, prior = float(belief.log_seconds()[0]), float(belief.most_deviation()[0]) ** 2
     belief.learn([Observation(candidate=0, seconds=math.exp(before + 0.01), forecast=True)])
-    gain = prior / (prior + FORECAST**2)
+    gain = prior / (prior + FORECAST_DEVIATION**2)
     assert belief.measured([0])[0][0] == pytest.approx(before + 0.01 * gain, rel=1e-6)
 
 
@@ -111,7 +119,7 @@ def test_beyond_three_deviations_noise_grows_by_the_square() -> None:
     """Far by k deviations of V + r^2: the total becomes (V + r^2)(k / 3)^2, so that the gain falls with k^2."""
     belief = Surrogate(pool())
     before, prior = float(belief.log_seconds()[0]), float(belief.most_deviation()[0]) ** 2
-    total = prior + REPEAT**2
+    total = prior + REPEAT_DEVIATION**2
     for times in (2.9, 6.0):
         belief = Surrogate(pool())
         residual = times * math.sqrt(total)
@@ -124,7 +132,7 @@ def test_the_evidence_is_the_log_likelihood_of_a_gaussian() -> None:
     """One run: variance V + r^2. Two of one topology: covariance V, less the period's variance across two periods."""
     belief = Surrogate(pool())
     before, prior = float(belief.log_seconds()[0]), float(belief.most_deviation()[0]) ** 2
-    total = prior + REPEAT**2
+    total = prior + REPEAT_DEVIATION**2
     belief.learn([Observation(candidate=0, seconds=math.exp(before + 0.01))])
     assert belief.evidence([""]) == pytest.approx(-0.5 * (0.01**2 / total + math.log(total)), rel=1e-5)
     belief.learn([Observation(candidate=0, seconds=math.exp(before - 0.005)), Observation(candidate=1, fits=True)])
@@ -145,8 +153,8 @@ def test_that_a_job_fitted_truncates_the_belief_of_its_memory(jobs: int) -> None
     belief = Surrogate(pool())
     candidate = doubtful(belief)
     deviation = float(belief._memory_deviation[belief._group[candidate]])
-    edge = (float(pool().room[candidate]) - MARGIN[0] - float(belief._need[candidate])) / deviation
-    mean, variance = 0.0, 1 + (MARGIN[1] / deviation) ** 2
+    edge = (float(pool().room[candidate]) - MEMORY_MARGIN[0] - float(belief._need[candidate])) / deviation
+    mean, variance = 0.0, 1 + (MEMORY_MARGIN[1] / deviation) ** 2
     assert belief.out_of_memory()[candidate] == pytest.approx(phi((mean - edge) / math.sqrt(variance)), abs=1e-6)
     for _ in range(jobs):
         belief.learn([Observation(candidate=candidate, fits=True)])
@@ -163,8 +171,8 @@ def test_a_memory_figure_replaces_the_models_need() -> None:
     need = float(belief._need[candidate])
     belief.learn([Observation(candidate=candidate, fits=True, memory=math.exp(need - deviation))])
     beyond, _ = belief._overfull()
-    gain = 1 / (1 + (WEIGHING / deviation) ** 2)
-    expected = need - float(pool().room[candidate]) + MARGIN[0] - deviation * gain
+    gain = 1 / (1 + (MEMORY_FIGURE_DEVIATION / deviation) ** 2)
+    expected = need - float(pool().room[candidate]) + MEMORY_MARGIN[0] - deviation * gain
     assert float(beyond[candidate]) == pytest.approx(expected, abs=0.01)
 
 
@@ -268,8 +276,8 @@ def test_expected_improvement_is_mockuss(mean: float, deviation: float, best: fl
 
 
 def test_a_job_is_worth_its_gain_where_it_fits_less_a_hundredth_where_not() -> None:
-    assert float(_utility(np.array([0.5]), np.array([0.2]))[0]) == pytest.approx(0.5 * 0.8 - OOM_COST * 0.2)
-    assert OOM_COST == 0.01
+    assert net_saving(0.5, 0.2) == pytest.approx(0.5 * 0.8 - OOM_COST * 0.2)
+    assert OOM_COST == 0.005
 
 
 def test_the_first_choice_is_the_soonest_that_is_likely_to_fit() -> None:

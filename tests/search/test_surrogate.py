@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from tests.strategies import shown
 from tuner.core.columns import BoolArray, IntArray
 from tuner.search.candidates import CandidatePool
-from tuner.search.surrogate import Observation, Surrogate
+from tuner.search.observations import Observation
+from tuner.search.surrogate import Surrogate
 from tuner.space.build import space_for
 
 

@@ -91,7 +91,7 @@ def test_conclusion_corrected_tp4_is_1_4_to_1_7_times_slower_not_1_5_to_2(enoki:
     assert (min(slower), max(slower)) == (pytest.approx(1.392, abs=0.001), pytest.approx(1.743, abs=0.001))
 
 
-def test_conclusion_corrected_tp4_takes_1_1_to_1_8_times_the_memory_and_1_9_times_the_slope(
+def test_corrected_conclusion_tp4_takes_1_1_to_1_8_times_the_memory(
     enoki: dict[int, dict[str, Any]],
 ) -> None:
     """Twice is what a sequence takes, not what a GPU holds."""
@@ -102,7 +102,7 @@ def test_conclusion_corrected_tp4_takes_1_1_to_1_8_times_the_memory_and_1_9_time
         assert 1.78 < four / one < 1.93
 
 
-def test_conclusion_confirmed_by_terms_tp4_pays_communication_and_holds_more_activations(
+def test_confirmed_conclusion_tp4_pays_communication_and_activations(
     enoki: dict[int, dict[str, Any]],
 ) -> None:
     """Of time, the communication of tensor parallelism grows most; of memory, the activations."""

@@ -32,7 +32,7 @@ def test_two_points_leave_no_error_to_estimate_and_one_makes_no_line() -> None:
     assert fitted([result(1, 5.0), result(2, 3.0)]) is None
 
 
-def test_a_batch_slower_than_the_line_through_the_two_before_it_is_under_pressure() -> None:
+def test_a_batch_slower_than_the_trend_is_under_memory_pressure() -> None:
     """One second more for each sample makes three expected, and four were measured."""
     (found,) = pressures([result(1, 1.0, 1.0), result(2, 2.0, 2.0), result(3, 6.0, 4.0)], usable=8.0)
     assert found.micro_batch == 3

@@ -39,7 +39,7 @@ def test_the_latentwire_budget_comes_out_component_by_component(run: Run) -> Non
     assert own["card_gib"] * 2**30 == pytest.approx(80e9)
 
 
-def test_69_samples_fit_85_percent_and_64_are_recommended_on_each_of_one_to_four_gpus(run: Run) -> None:
+def test_69_samples_fit_and_64_are_recommended_on_one_to_four_gpus(run: Run) -> None:
     budgets = _document(run, *LATENTWIRE, "--frozen", "16B", "--target", "0.85")["budgets"]
     assert [each["largest_batch"] for each in budgets] == [69] * 4
     assert [each["recommended_batch"] for each in budgets] == [64] * 4
@@ -47,7 +47,7 @@ def test_69_samples_fit_85_percent_and_64_are_recommended_on_each_of_one_to_four
     assert budgets[0]["margin"] == pytest.approx(1 - 64 / 69)
 
 
-def test_the_batch_of_64_is_more_than_80_percent_of_the_card_by_the_reports_own_budget(run: Run) -> None:
+def test_batch_64_exceeds_80_percent_of_the_gpu_by_the_reports_budget(run: Run) -> None:
     """69 at 85% makes 0.405 GB a sample, with which 64 take 82% and 80% holds 59."""
     own = _document(run, *LATENTWIRE, "--frozen", "16B", "--target", "0.80")["budgets"][0]
     assert own["largest_batch"] == 59
@@ -56,7 +56,7 @@ def test_the_batch_of_64_is_more_than_80_percent_of_the_card_by_the_reports_own_
     assert made.used(64) == pytest.approx(0.824, abs=0.001)
 
 
-def test_where_the_latentwire_arithmetic_does_not_close_is_said_with_the_numbers(run: Run) -> None:
+def test_the_gap_in_the_latentwire_arithmetic_is_reported_in_numbers(run: Run) -> None:
     claims = {"frozen": "32", "trainable": "0.2", "optimizer": "1.2", "gradients": "0.2", "overhead": "6.4"}
     claims |= {"left": "40", "used": "37%"}
     arguments = [word for name, value in claims.items() for word in ("--claim", f"{name}={value}")]

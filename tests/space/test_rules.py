@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -9,10 +12,12 @@ from hypothesis import strategies as st
 
 from tests import reference
 from tests.strategies import clusters, rule_sets, topologies, workloads
+from tuner.core import catalog
 from tuner.core.columns import AXES, Columns
-from tuner.core.domain import Cluster, Model, Shape, Topology, Workload
+from tuner.core.domain import Cluster, Topology, Workload
 from tuner.core.errors import InputError
 from tuner.core.keys import parse_key
+from tuner.core.model import Model, Shape
 from tuner.space.build import space_for
 from tuner.space.rules import BY_NAME, POLICIES, RULES, RuleSet
 from tuner.space.rules.quantities import head_weight, softmax_block, stage_excess, wave_efficiency
@@ -85,6 +90,8 @@ def test_every_rule_has_a_name_a_sentence_a_source_and_a_way_out() -> None:
         assert " " not in rule.name
 
 
+SMALL_HOST = replace(catalog.cluster("bloom-48"), host_memory=48 * 2**30)
+
 BREAKS = {
     "fill-nodes": ("tp8-pp5-mbs1-z1", {}),
     "enough-nodes": ("tp8-pp12-dp5-mbs1-z1", {}),
@@ -115,7 +122,20 @@ BREAKS = {
     "cp-needs-flash": ("tp8-pp1-mbs1-z1-cp2", {}),
     "flash-precision": ("tp8-pp12-mbs1-z1", {"attention": "flash2", "precision": "fp32"}),
     "flash-head-size": ("tp8-pp12-mbs1-z1-h32", {"attention": "flash2"}),
-    "tp-in-node": ("tp16-pp12-mbs1-z1", {}),
+    "framework-pp": ("tp8-pp12-mbs1-z3", {"framework": "fsdp2"}),
+    "framework-cp": ("tp8-pp1-mbs1-z1-cp2", {}),
+    "framework-vpp": ("tp8-pp12-mbs1-z1-vpp2", {}),
+    "framework-sequence-parallel": ("tp8-pp12-mbs1-z1-sp", {}),
+    "framework-zero": ("tp8-pp1-mbs1-z2", {"framework": "megatron-core"}),
+    "framework-recompute": ("tp8-pp1-mbs1-z3-rsel", {"framework": "fsdp2"}),
+    "offload-needs-zero": ("tp8-pp12-mbs1-z0-offopt", {}),
+    "hsdp-by-dp": ("tp8-pp1-dp4-mbs1-z3-hsdp4", {"framework": "fsdp2", "nodes": 4}),
+    "hsdp-needs-sharding": ("tp8-pp1-dp4-mbs1-z1-hsdp2", {"framework": "any", "nodes": 4}),
+    "framework-hsdp": ("tp8-pp1-mbs1-z3-hsdp2", {"framework": "deepspeed"}),
+    "host-memory": ("tp8-pp12-mbs1-z1-offopt", {"cluster": SMALL_HOST}),
+    "framework-offload": ("tp8-pp1-mbs1-z3-offopt", {"framework": "fsdp2"}),
+    "framework-fork": ("tp1-pp74-mbs1-z1-rsel-emb", {}),
+    "tp-in-nvlink-domain": ("tp16-pp12-mbs1-z1", {}),
     "dp-multiple-of-4": ("tp8-pp24-mbs1-z1", {}),
     "batch-multiple-of-32": ("tp8-pp12-mbs1-z1-gbs2000", {}),
     "ramp-up": ("tp8-pp12-mbs16-z1", {"ramp": "32,32"}),
@@ -130,7 +150,7 @@ BREAKS = {
     "tile-quantisation": ("tp8-pp10-mbs1-z1-14400x80", {}),
     "wave-quantisation": ("tp8-pp12-mbs1-z1", {}),
     "uneven-stages": ("tp8-pp12-mbs1-z1", {}),
-    "interleaving-needs-megatron-lm": ("tp8-pp12-mbs1-z1-vpp2", {}),
+    "interleaving-needs-megatron-lm": ("tp8-pp12-mbs1-z1-vpp2", {"framework": "any"}),
 }
 """For each rule a topology that breaks it, on the default study or on one described by these arguments."""
 
@@ -156,8 +176,39 @@ def test_switching_a_policy_off_removes_its_violation_and_no_other(
     assert lenient == strict - {policy}
 
 
+@pytest.mark.parametrize(
+    ("tp", "described", "legal"),
+    [
+        (16, {"cluster": "gb300-nvl72"}, True),
+        (12, {"cluster": "gb300-nvl72"}, True),
+        (6, {"cluster": "gb300-nvl72"}, False),
+        (80, {"cluster": "gb300-nvl72", "nodes": 36}, False),
+        (16, {"cluster": "gb300-nvl72", "nvlink_domain": 4}, False),
+        (16, {"gpu": "H100-80GB-SXM", "nvlink_domain": 16}, True),
+    ],
+)
+def test_tensor_parallel_ranks_fill_whole_nodes_of_their_nvlink_domain(
+    tp: int, described: dict[str, Any], legal: bool
+) -> None:
+    space = space_for(**described)
+    topology = Topology(nodes=space.cluster.nodes, tp=tp, pp=1, dp=1, micro_batch=1)
+    broken = {
+        violation.rule for violation in RuleSet().violations(Columns.of([topology], space.workload, space.cluster))
+    }
+    assert ("tp-in-nvlink-domain" not in broken) == legal
+
+
+def test_the_grid_of_a_rack_holds_wide_tensor_parallelism() -> None:
+    assert {8, 16, 36, 64, 72} < set(space_for(cluster="gb300-nvl72").axes["tp"])
+    assert max(space_for(cluster="hgx-b300").axes["tp"]) == 32
+
+
+def test_a_policy_is_known_by_its_former_name() -> None:
+    assert RuleSet(allowed=frozenset(["tp-in-node"])) == RuleSet(allowed=frozenset(["tp-in-nvlink-domain"]))
+
+
 def test_a_law_cannot_be_switched_off() -> None:
-    with pytest.raises(InputError, match="heads-by-tp is a law and cannot be allowed; policies are tp-in-node"):
+    with pytest.raises(InputError, match="heads-by-tp is a law and cannot be allowed; policies are tp-in-"):
         RuleSet(allowed=frozenset(["heads-by-tp"]))
 
 
@@ -174,7 +225,7 @@ def test_the_softmax_kernels_rows_per_block_follow_its_source(seq: int, rows: in
     assert softmax_block(seq) == rows == warps * (2 if next_power_of_two <= 128 else 1)
 
 
-def test_the_output_layer_of_the_default_model_weighs_almost_one_and_a_half_layers(default_space: Space) -> None:
+def test_the_default_models_output_layer_costs_nearly_1_5_layers(default_space: Space) -> None:
     """V / (12 h (1 + s / 6h)) for a plain GPT."""
     model = default_space.workload.model
     expected = model.vocab / (12 * model.hidden * (1 + model.seq / (6 * model.hidden)))
@@ -225,5 +276,10 @@ def test_a_stored_space_keeps_the_policies_of_its_time(default_space: Space) -> 
     """A study begun before a policy was added goes on with the topologies that it had."""
     document = space_document(default_space)
     assert as_stored(default_space, document) is default_space
+    former = ["tp-in-node" if name == "tp-in-nvlink-domain" else name for name in POLICIES]
+    assert as_stored(default_space, {**document, "rules": {"policies": former}}) is default_space
     del document["rules"]["policies"]
     assert as_stored(default_space, document).rules.allowed == {"head-size"}
+    del document["workload"]["framework"]
+    assert default_space.workload.framework == "megatron-deepspeed"
+    assert as_stored(default_space, document).workload.framework is None

@@ -69,7 +69,7 @@ def test_columns_and_topologies_of_points_say_the_same(space: Space) -> None:
 
 def test_keys_of_the_default_space_are_all_different(default_space: Space) -> None:
     keys = [topology.key for points in default_space.blocks() for topology in default_space.topologies(points[::3])]
-    assert len(set(keys)) == len(keys) > 10_000
+    assert len(set(keys)) == len(keys) > 4_000
 
 
 def test_the_default_study_searches_every_axis_that_it_should(default_space: Space) -> None:
@@ -80,7 +80,7 @@ def test_the_default_study_searches_every_axis_that_it_should(default_space: Spa
     assert axes["recompute"] == ("none", "selective", "full")
     assert axes["sequence_parallel"] == (False, True)
     assert len(axes["shape"]) == len(axes["global_batch"]) == 1
-    assert space_for(allow=["head-size"]).count() > 2 * 40_000 > default_space.count() > 40_000
+    assert space_for(allow=["head-size"]).count() > 2 * 14_000 > default_space.count() > 14_000
 
 
 def test_heads_are_fixed_for_a_model_that_the_user_names() -> None:
@@ -95,7 +95,7 @@ def test_shapes_open_the_pipeline_degrees_of_each_of_them() -> None:
     assert {8, 13} <= set(opened.axes["pp"])
 
 
-def test_similar_shapes_make_about_the_same_parameters_and_hold_the_reports_contenders(default_space: Space) -> None:
+def test_similar_shapes_have_similar_size_and_include_the_contenders(default_space: Space) -> None:
     """14336x72, 13824x78, 13312x84 and 12288x96, which the report's author found by hand."""
     model = default_space.workload.model
     shapes = space_for(settings=["shape=similar"]).axes["shape"]
@@ -143,7 +143,7 @@ def peak_kib():
     return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM"))
 
 space = space_for(
-    allow=POLICIES, attention="flash2", nodes=1024, global_batch=20160, seq=8192,
+    framework="any", allow=POLICIES, attention="flash2", nodes=1024, global_batch=20160, seq=8192,
     settings=["micro_batch=1-32", "heads=16,32,64,112,128,256", "cp=1,2,4,8,16"],
 )
 tally = Tally()

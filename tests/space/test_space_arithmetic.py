@@ -12,7 +12,7 @@ import pytest
 from tests.workers import ONE, WORKLOAD
 from tuner.core.catalog import cluster
 from tuner.core.columns import Columns
-from tuner.core.domain import Shape
+from tuner.core.model import Shape
 from tuner.space.nearest import distance
 from tuner.space.relaxations import _nearest_and_roomiest, _other_batches, _other_nodes, _words
 from tuner.space.remedies import Remedy, _candidates, _given, varied

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import pytest
 
@@ -48,14 +49,14 @@ def test_noise_weighs_its_assumption_as_six_repeats() -> None:
 def test_drift_is_found_where_a_repeat_is_slower_by_more_than_three_deviations() -> None:
     """10% is drift from the repeat on, with exactly that factor; 2% under 1% noise is neither drift nor suspicion."""
     first = [trial(0, 1, 10.0), trial(1, 2, 20.0)]
-    found = drift.detect([*first, trial(2, 1, 11.0, repeat=1)], [], lambda firsts: sum(firsts), usual=0.01)
+    found = drift.detect([*first, trial(2, 1, 11.0, repeat=1)], [], lambda firsts, **_: sum(firsts), usual=0.01)
     assert found.speed_periods is not None
     (period,) = found.speed_periods
     assert period.first == 2, "the likelier of its two possible starts"
     assert period.factor == pytest.approx(1.1)
-    calm = drift.detect([*first, trial(2, 1, 10.2, repeat=1)], [], lambda _firsts: 0.0, usual=0.01)
+    calm = drift.detect([*first, trial(2, 1, 10.2, repeat=1)], [], lambda _firsts, **_: 0.0, usual=0.01)
     assert (calm.speed_periods, calm.suspected) == (None, False)
-    doubt = drift.detect([*first, trial(2, 1, 10.35, repeat=1)], [], lambda _firsts: 0.0, usual=0.01)
+    doubt = drift.detect([*first, trial(2, 1, 10.35, repeat=1)], [], lambda _firsts, **_: 0.0, usual=0.01)
     assert (doubt.speed_periods, doubt.suspected) == (None, True)
 
 
@@ -109,3 +110,18 @@ def test_the_final_round_is_a_seventh_of_the_budget() -> None:
     """15% of 40 jobs are 6; a budget of 6 has none, one of 7 has two."""
     assert [(Limits(budget=n).final, Limits(budget=n).search) for n in (6, 7, 40)] == [(0, 6), (2, 5), (6, 34)]
     assert [Limits(budget=n).reference_interval for n in (7, 40)] == [6, 8]
+
+
+def test_one_slow_run_is_no_drift_and_neither_is_more_noise() -> None:
+    """A change of speed must explain the measurements better than either."""
+    runs = [trial(0, 1, 13.0), trial(1, 2, 10.0), trial(2, 1, 10.0, repeat=1)]
+
+    def likelihood(better: str) -> Any:
+        def value(firsts: Any, **why: Any) -> float:
+            return 1.0 if better in why and why[better] not in (None, 1.0) else 0.5 if firsts else 0.0
+
+        return value
+
+    for better, found in (("accident", False), ("noise", False), ("", True)):
+        finding = drift.detect(runs, [], likelihood(better), usual=0.01)
+        assert (finding.speed_periods is not None) == found

@@ -38,7 +38,8 @@ class Searched:
 
 def a_thousand() -> Space:
     """A space of about a thousand topologies, so that many studies are quick."""
-    return space_for(model="gpt-1.3b", nodes=4, settings=("nodes=4", "tp=1,2,4", "recompute=none"))
+    settings = ("nodes=4", "tp=1,2,4", "recompute=none")
+    return space_for(model="gpt-1.3b", nodes=4, settings=settings, framework="any")
 
 
 def searched(seed: int, folder: Path, drift: SpeedChange | None = None, budget: int = 40) -> Searched:

@@ -46,6 +46,42 @@ def test_a_command_of_ones_own_is_searched_with(run: Run, tmp_path: Path) -> Non
     assert len({trial["key"] for trial in found["trials"]}) == 3
 
 
+@pytest.mark.parametrize("words", [("--every", "10"), ("--start", "5001"), ("--start", "5001", "--every", "10")])
+@pytest.mark.parametrize("style", ["megatron", pytest.param("pipeline", marks=pytest.mark.slow)])
+def test_a_trainer_that_logs_every_tenth_iteration_or_resumes_is_measured(
+    words: tuple[str, ...], style: str, run: Run, tmp_path: Path
+) -> None:
+    said = run(*local("--budget", "2", "--json", runs=tmp_path, trainer=("logged", "--style", style, *words)))
+    assert said.code == 0, said.err
+    trials = document(said.out)["trials"]
+    assert [(trial["outcome"], trial["sec_per_iter"]) for trial in trials] == [("MEASURED", 0.25)] * 2
+    assert len({trial["key"] for trial in trials}) == 2
+    mean = "each time is a mean of 10 iterations" if "--every" in words else ""
+    assert [trial["note"] for trial in trials] == [mean, mean]
+    assert (mean or "s per iteration, ") in said.err
+    shown = run("report", "--runs", str(tmp_path))  # the note is stored with the study
+    assert shown.code == 0
+
+
+def test_logs_without_a_measurable_iteration_end_the_study_after_three_jobs(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each trial names what its log has and what to change, and the budget is not spent."""
+    trainer = ("logged", "--every", "10", "--lines", "1")
+    said = run(*local("--budget", "8", "--json", runs=tmp_path, trainer=trainer))
+    assert said.code == 1
+    found = document(said.out)
+    assert [trial["outcome"] for trial in found["trials"]] == ["UNREADABLE"] * 3
+    assert {trial["ended"] for trial in found["trials"]} == {"no iteration could be measured"}
+    assert all("log every iteration, or train for longer" in trial["evidence"] for trial in found["trials"])
+    assert found["ended"] == "the last 3 jobs ended well and none could be measured"
+    line = "UNREADABLE stdout.log has iteration 10 in 1 line, and line 2 is measured; log every iteration, or train for"
+    assert line in said.err
+    monkeypatch.setenv("TRAINER", "good")  # it was repaired
+    again = run(*local("--budget", "4", "--json", runs=tmp_path, trainer=trainer))
+    assert [trial["outcome"] for trial in document(again.out)["trials"]][3:] == ["MEASURED"]
+
+
 def test_the_durations_of_a_tiny_model_are_printed_in_a_unit_that_fits(run: Run, tmp_path: Path) -> None:
     """Days of 0.0 tell nothing; and the winner is not compared with itself."""
     said = run(*local("--budget", "1", runs=tmp_path))

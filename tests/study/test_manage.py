@@ -62,3 +62,36 @@ def test_a_study_that_a_process_runs_is_not_stopped_from_outside(tmp_path: Path)
     assert [study.state for study in tuner.list_studies(runs=runs)] == ["running"]
     with pytest.raises(StudyError, match="is being run by process"):
         tuner.stop_study("bloom-48", runs=runs)
+
+
+def test_jobs_are_not_sought_in_another_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run: Run) -> None:
+    """The same command from another folder would wait for files that are elsewhere, or call running jobs gone."""
+    first, second = tmp_path / "first", tmp_path / "second"
+    shared = ("--storage", f"sqlite:///{tmp_path}/study.db")
+    jobs = ("--launcher", "local", "--command", "false", "--nodes", "1", "--gpus-per-node", "1")
+    space = ("--model", "gpt-1.3b", "--gpu", "A100-80GB-SXM", "--set", "recompute=full")
+    search = ("optimize", *jobs, *space, "--study", "s", *shared)
+    for folder in (first, second):
+        folder.mkdir()
+    monkeypatch.chdir(first)
+    run(*search, "--budget", "1")
+    assert list(first.glob("runs/s/jobs/*/job.json"))
+    monkeypatch.chdir(second)
+    for arguments in ((*search, "--budget", "2"), ("stop", "s", *shared)):
+        said = run(*arguments)
+        assert said.code == 1
+        assert f"are in {first}/runs/s, not in {second}/runs/s: pass --runs {first}/runs." in said.err
+    assert not list(second.glob("runs/s/jobs/*"))
+    run(*search, "--budget", "2", "--runs", str(first / "runs"))
+    assert len(list(first.glob("runs/s/jobs/*/job.json"))) == 2
+
+
+def test_a_study_that_another_machine_runs_is_running_until_it_is_silent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runs = study_in(tmp_path / "runs")
+    orphan(tmp_path, owner={**this_worker(), "host": "elsewhere"})
+    assert [study.state for study in tuner.list_studies(runs=runs)] == ["running"]
+    last = kept(url_of(tmp_path, "bloom-48"), "bloom-48")[-1].number
+    monkeypatch.setattr(TrialStore, "silent", lambda _: {last})
+    assert [study.state for study in tuner.list_studies(runs=runs)] == ["orphaned"]

@@ -111,7 +111,7 @@ def _another(study: TrialStore) -> Proposal:
     )
 
 
-def test_a_trial_whose_job_was_never_submitted_is_told_as_cancelled_and_counts_once(tmp_path: Path) -> None:
+def test_a_trial_that_was_never_submitted_is_cancelled_and_counts_once(tmp_path: Path) -> None:
     """Between claiming a trial and submitting its job a process may die: its successor closes the trial, which has
     taken its place in the budget, and searches on."""
     url, study = _begun(tmp_path, "left")
@@ -192,7 +192,7 @@ def test_a_job_whose_watcher_died_is_adopted_and_measured(tmp_path: Path, *, not
     assert [trial.proposal.tag for trial in trials].count(left.proposal.tag) == 1
 
 
-def test_a_study_that_was_killed_before_it_said_what_it_is_about_is_begun_by_the_next(tmp_path: Path) -> None:
+def test_a_study_killed_while_it_was_created_is_completed_by_the_next(tmp_path: Path) -> None:
     """A process may die after the study's name is taken and before its settings are written."""
     (tmp_path / "runs" / "bare").mkdir(parents=True)
     storage = optuna.storages.RDBStorage(url_of(tmp_path, "bare"))
@@ -270,9 +270,7 @@ def test_ctrl_c_says_what_runs_and_how_to_go_on_and_a_second_run_goes_on(tmp_pat
 
 
 @pytest.mark.parametrize("many", [2, pytest.param(4, marks=pytest.mark.slow)])
-def test_processes_that_share_a_study_never_run_one_proposal_twice_and_stay_in_one_budget(
-    many: int, tmp_path: Path
-) -> None:
+def test_processes_that_share_a_study_share_proposals_and_the_budget(many: int, tmp_path: Path) -> None:
     """Started at one moment on a study that is not there yet: each ends with 0, and together they spend one budget."""
     for attempt in "abc":  # on a busy machine one process may be through before the others have begun
         (tmp_path / attempt).mkdir()
@@ -357,7 +355,7 @@ with open_loop(settings, observe) as loop:
 
 @pytest.mark.slow
 @pytest.mark.postgres
-def test_four_workers_on_postgresql_keep_one_budget_when_one_is_killed_and_take_over_its_job(tmp_path: Path) -> None:
+def test_four_workers_on_postgresql_keep_one_budget_and_adopt_a_killed_ones_job(tmp_path: Path) -> None:
     """No proposal runs twice, and the job of the one that was killed is taken over by one of the others, once."""
     pytest.importorskip("psycopg")
     found = programs()

@@ -3,14 +3,25 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Callable, Set
 from pathlib import Path
 from typing import Any
 
+import click
 import pytest
 
 import tuner
 from tests.conftest import ROOT
+from tuner.cli.commands.audit import audit as audit_command
+from tuner.cli.commands.compare import compare as compare_command
+from tuner.cli.commands.flops import flops as flops_command
+from tuner.cli.commands.max_batch import max_batch as max_batch_command
+from tuner.cli.commands.measure import measure as measure_command
+from tuner.cli.commands.memory import memory as memory_command
 from tuner.cli.commands.optimize import optimize as command
+from tuner.core.errors import InputError
+from tuner.launch import machine_defaults
+from tuner.space.build import SpaceArguments
 from tuner.study import api
 from tuner.study.settings import StudySettings
 
@@ -77,18 +88,85 @@ def test_equal_arguments_build_equal_studies(
 def test_every_option_is_a_typed_argument_with_the_same_default() -> None:
     """`--set` is `settings`, `--from` is `start_from`; `--json` is about printing."""
     parameters = inspect.signature(tuner.optimize).parameters
-    options = {option.name: option for option in command.params if option.name != "as_json"}
-    assert set(options) == set(parameters) - {"space", "on_event", "observe", "slurm_site"}
-    for name, option in options.items():
-        given, default = option.default, parameters[name].default
-        given = None if "Sentinel" in type(given).__name__ else given
-        if name == "iterations":
-            assert (given, default) == ("2", 2)
-        else:
-            assert (given or None) == (default or None), name
+    assert_same_options(command, tuner.optimize, beside={"on_event", "observe", "slurm_site"})
     assert parameters.keys() - {"on_event", "observe", "slurm_site"} == (
         inspect.signature(api.study_settings).parameters.keys()
     )
+
+
+BATCH_COMMANDS: tuple[tuple[click.Command, Callable[..., object], set[str], set[str]], ...] = (
+    (max_batch_command, tuner.max_batch, {"claim", "plot"}, {"on_attempt"}),
+    (compare_command, tuner.compare, {"plot", "folder"}, set()),
+    (measure_command, tuner.measure, {"as_csv", "explain"}, set()),
+    (audit_command, tuner.audit_file, set(), set()),
+    (flops_command, tuner.flops, set(), set()),
+    (memory_command, tuner.memory, {"target_path"}, set()),
+)
+
+
+@pytest.mark.parametrize(("own", "function", "output", "beside"), BATCH_COMMANDS)
+def test_options_of_batch_and_log_commands_are_typed_arguments(
+    own: click.Command, function: Callable[..., object], output: set[str], beside: set[str]
+) -> None:
+    """Options about `output` aside; the keywords that describe a space are those of `space_for`, type by type."""
+    assert_same_options(own, function, output=output, beside=beside)
+
+
+def test_the_keywords_that_describe_a_space_are_those_of_space_for() -> None:
+    parameters = inspect.signature(tuner.space_for).parameters
+    assert SpaceArguments.__annotations__.keys() == parameters.keys()
+    for name, annotation in SpaceArguments.__annotations__.items():
+        assert annotation.__forward_arg__ == parameters[name].annotation
+
+
+def test_a_space_and_its_description_exclude_each_other() -> None:
+    """A space remembers what the user gave, as the command line knows it."""
+    space = tuner.space_for(model="enoki-40", cluster="enoki-h100", global_batch=512)
+    assert space.arguments == {"model": "enoki-40", "cluster": "enoki-h100", "global_batch": 512}
+    described = tuner.max_batch(model="enoki-40", cluster="enoki-h100", global_batch=512)
+    assert tuner.max_batch(space) == described
+    with pytest.raises(InputError, match="not both a space and nodes"):
+        tuner.max_batch(space, nodes=2)
+    assert machine_defaults.space_on("local", {"gpus_per_node": 2}).arguments == {"gpus_per_node": 2}
+
+
+def test_axes_that_the_worker_lacks_are_pinned_unless_they_are_set() -> None:
+    space = machine_defaults.space_on("local", {"gpus_per_node": 2, "settings": ("vpp = 1", "tp=1,2")})
+    assert (space.axes["vpp"], space.axes["cp"], space.axes["tp"]) == ((1,), (1,), (1, 2))
+
+
+def test_numbers_that_the_command_line_checks_are_checked() -> None:
+    for arguments, message in (
+        ({"margin": 0.95}, "--margin must be between 0 and 0.9"),
+        ({"most": 0}, "--most must be at least 1"),
+        ({"limit": -1.0}, "--limit must be positive"),
+        ({"step": 0}, "--step '0' is neither x2 nor a number"),
+    ):
+        with pytest.raises(InputError, match=message):
+            tuner.max_batch(model="enoki-40", cluster="enoki-h100", **arguments)
+
+
+def assert_same_options(
+    own: click.Command,
+    function: Callable[..., object],
+    *,
+    output: Set[str] = frozenset(),
+    beside: Set[str] = frozenset(),
+) -> None:
+    """Every option is a typed keyword with the same default, options about `output` and keywords `beside` set aside."""
+    parameters = dict(inspect.signature(function).parameters)
+    if parameters.pop("description", None):
+        parameters |= inspect.signature(tuner.space_for).parameters
+    options = {option.name: option for option in own.params if option.name not in {"as_json", *output}}
+    assert set(options) == set(parameters) - {"space", *beside}
+    for name, option in options.items():
+        assert name is not None
+        given, default = option.default, parameters[name].default
+        given = None if "Sentinel" in type(given).__name__ else given
+        if name == "iterations" and default == 2:
+            assert given == "2"
+        elif isinstance(option, click.Option):
+            assert (given or None) == (default or None), name
     assert all(parameter.annotation is not parameter.empty for parameter in parameters.values())
 
 

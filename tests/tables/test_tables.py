@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tests.conftest import ROOT, Run
 from tests.strategies import tables
 from tuner.core.errors import InputError
-from tuner.tables import COLUMNS, Defaults, Row, format_columns, read_table, table_of, write_csv
+from tuner.tables import COLUMNS, OPTIONAL_COLUMNS, Defaults, Row, format_columns, read_table, table_of, write_csv
 from tuner.tables import reading as reading_module
 from tuner.tables.column_aliases import plain, rounding_of, size_of
 from tuner.tables.markdown import card_named
@@ -71,6 +71,28 @@ def test_any_markdown_is_a_table_or_one_sentence(cells: list[list[str]]) -> None
     assert sentence_of(text, "any.md") == "" or sentence_of(text, "any.md").startswith("any.md")
 
 
+@pytest.mark.parametrize(
+    ("layers", "pp", "vpp", "partition"),
+    [
+        (72, 4, 1, "layers"),
+        (70, 4, 1, "embedding"),
+        (70, 1, 1, "layers"),
+        (46, 4, 4, "embedding"),
+        (64, 4, 4, "layers"),
+    ],
+)
+def test_a_row_without_a_partition_has_the_one_that_spreads_its_layers(
+    layers: int, pp: int, vpp: int, partition: str
+) -> None:
+    """pp x vpp equal chunks of the layers, or of the layers with embedding and head."""
+    row: dict[str, float] = {"layers": layers, "hidden": 1024, "pp": pp, "vpp": vpp, "tp": 1, "dp": 1}
+    row |= {"gpus_per_node": pp, "nodes": 1, "mbs": 1, "gbs": 16, "sec_per_iter": 1.5}
+    names = ",".join(row)
+    (found,) = table_of(f"{names}\n{','.join(map(str, row.values()))}\n", "t.csv").rows
+    assert found.run is not None
+    assert found.run.topology.partition == partition
+
+
 def test_unknown_columns_are_kept_and_stand_behind_those_of_the_format() -> None:
     table = table_of("weather,tp,sec_per_iter,layers,hidden\nfine,8,1.5,4,1024\n", "t.csv")
     assert table.rows[0].cells["weather"] == "fine"
@@ -78,9 +100,24 @@ def test_unknown_columns_are_kept_and_stand_behind_those_of_the_format() -> None
     assert format_columns(table.columns) == ("layers", "hidden", "tp", "sec_per_iter", "weather")
 
 
+def test_a_row_lies_in_the_nvlink_domain_of_its_gpu_or_of_its_own_column() -> None:
+    def domain(cells: str, values: str, **defaults: str) -> int:
+        row = only(f"layers,hidden,tp,{cells}\n4,1024,1,{values}\n", **defaults)
+        assert row.run is not None
+        return row.run.cluster.domain
+
+    assert domain("gpu,gpus_per_node", "GB200-192GB,4") == 72
+    assert domain("gpu,gpus_per_node", "GB200-192GB,16") == 16, "72 GPUs are no number of such nodes"
+    assert domain("gpu,gpus_per_node,nvlink_domain", "GB200-192GB,4,4") == 4
+    assert domain("gpu", "H100-80GB-SXM") == 8
+    assert domain("gpu", "H100-80GB-SXM", nvlink_domain="32") == 32
+
+
 def test_every_default_is_documented_and_taken() -> None:
     documented = reading_module.__doc__ or ""
-    assert all(name in documented for name in COLUMNS if name not in MAY_BE_MISSING), "name the default of every column"
+    assert all(name in documented for name in (*COLUMNS, *OPTIONAL_COLUMNS) if name not in MAY_BE_MISSING), (
+        "name the default of every column"
+    )
     row = only("layers,hidden,sec_per_iter\n4,1024,1.5\n")
     assert row.run is not None
     topology, workload = row.run.topology, row.run.workload

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -56,10 +57,11 @@ def test_one_rank_has_the_recorded_losses(case: str, ranks: Ranks) -> None:
     [
         (SGD, {"pp": 2, "recompute": "full"}),
         (SGD, {"dp": 2, "zero": 1, "micro_batch": 2}),
+        (WORKLOAD, {"dp": 2, "zero": 2, "micro_batch": 2, "offload": "optimizer"}),
         (replace(SGD, model=replace(LLAMA, vocab=100)), {"tp": 2, "sequence_parallel": True}),
     ],
-    ids=["two stages", "ZeRO 1", "sequence parallelism and a padded vocabulary"],
+    ids=["two stages", "ZeRO 1", "ZeRO 2 with offload", "sequence parallelism and a padded vocabulary"],
 )
-def test_a_topology_has_the_losses_of_one_rank(workload: Workload, axes: dict[str, int], ranks: Ranks) -> None:
+def test_a_topology_has_the_losses_of_one_rank(workload: Workload, axes: dict[str, Any], ranks: Ranks) -> None:
     one, many = (ranks.succeeded(workload, chosen, clip=CLIP) for chosen in (topology(), topology(**axes)))
     assert many.losses == pytest.approx(one.losses, rel=PRECISE)

@@ -12,8 +12,9 @@ import pytest
 
 from tests.worker.test_worker_arithmetic import maker, place, torch
 from tests.workers import TINY, WORKLOAD, tiny, topology
-from tuner.core.domain import Model, Recompute
+from tuner.core.domain import Recompute
 from tuner.core.errors import InputError
+from tuner.core.model import Model
 from tuner.worker import ranks, report, train, vocabulary
 from tuner.worker.block import Recipe
 
@@ -71,10 +72,10 @@ def test_slow_rates_are_printed_with_an_exponent(rate: float, shown: str) -> Non
     assert fields(report.iteration_line(iteration(seconds=seconds), 9, WORKLOAD, topology()))["TFLOPs"] == shown
 
 
-def test_progress_is_told_at_most_every_half_second(
+def test_progress_is_printed_at_most_every_half_second(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """At 10.0, 10.4 (too soon after 10.0 was not told: nothing was said yet), 10.8 (too soon), 10.9 and 20 s."""
+    """At 10.0, 10.4 (too soon after 10.0, but nothing was printed yet), 10.8 (too soon), 10.9 and 20 s."""
     clock = iter([10.0, 10.4, 10.8, 10.9, 20.0, 20.6])
     monkeypatch.setattr("tuner.worker.report.time.perf_counter", lambda: next(clock))
     progress = report.Progress(microbatches=8, speaks=True, started=0.0)
@@ -110,7 +111,7 @@ def test_the_result_has_every_rank_and_iteration(tmp_path: Path, capsys: pytest.
 
 
 @pytest.mark.parametrize(("code", "sentence"), [(-9, "was killed by signal 9"), (3, "failed with exit code 3")])
-def test_a_rank_that_fails_is_told_by_its_code(code: int, sentence: str) -> None:
+def test_a_failed_rank_is_recognised_by_its_code(code: int, sentence: str) -> None:
     assert ranks._describe_exit(code) == sentence
 
 
@@ -167,7 +168,7 @@ def test_words_that_only_pad_take_no_part_in_the_loss(tp: int) -> None:
     """Equal logits of 100 words have a loss of log 100, however large those of the 28 rows of padding."""
     workload = replace(WORKLOAD, model=replace(TINY, vocab=100))
     loss = vocabulary.Loss(workload, place(tp=1))
-    padded = vocabulary.padded_vocab(workload.model, 1)
+    padded = workload.model.padded_vocab(1)
     assert (loss.start, loss.vocab) == (0, 100)
     logits = torch.zeros(2, 3, padded)
     logits[..., 100:] = 50.0
@@ -178,13 +179,13 @@ def test_words_that_only_pad_take_no_part_in_the_loss(tp: int) -> None:
     right = math.log(99 + math.e) - 1
     assert float(loss(logits, labels)) == pytest.approx(expected + right / 6)
     second = vocabulary.Loss(workload, place(tp=tp, tp_rank=tp - 1))
-    assert second.start == vocabulary.padded_vocab(workload.model, tp) * (tp - 1) // tp
+    assert second.start == workload.model.padded_vocab(tp) * (tp - 1) // tp
 
 
 def test_a_rank_looks_up_its_own_rows_of_the_vocabulary(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of two ranks, the second has the rows from half of the padded vocabulary on; other tokens give zeros."""
     recipe = Recipe(workload=WORKLOAD, recompute_attention=False)
-    padded = vocabulary.padded_vocab(TINY, 2)
+    padded = TINY.padded_vocab(2)
     monkeypatch.setattr(vocabulary, "reduced", lambda found, _group: found)
     words = vocabulary.Words(recipe, maker("words", tp=2, tp_rank=1))
     assert words.rows == range(padded // 2, padded)

@@ -73,6 +73,13 @@ ELSEWHERE = {
     "zero-without-pipeline": "DeepSpeed asserts it, and a test of its own meets that",
     "enough-nodes": "arithmetic about a cluster that a job does not see",
     "one-partition": "two names for one split: the worker runs either",
+    "framework-cp": "the worker refuses it: test_refusal_boundaries.py",
+    "framework-vpp": "likewise",
+    "framework-pp": "the worker has it",
+    "framework-sequence-parallel": "the worker has it",
+    "framework-zero": "DeepSpeed has all stages",
+    "framework-recompute": "the worker has all kinds",
+    "framework-fork": "about repositories of Megatron-DeepSpeed",
 }
 
 
@@ -111,7 +118,7 @@ UNBUILT: dict[str, tuple[Workload, dict[str, Any], str]] = {
     "fused attention": (replace(WORKLOAD, attention="fused"), {}, "no fused attention, which is Megatron's kernel"),
     "fp8": (replace(WORKLOAD, precision="fp8"), {}, "fp32, bf16 or fp16, not in fp8"),
     "plain layers": (replace(WORKLOAD, plain_layers=True), {}, "no plain ones under autocast"),
-    "sandwich norms": (replace(WORKLOAD, model=tiny(norms_per_layer=4)), {}, "two norms each, not 4"),
+    "sandwich norms": (replace(WORKLOAD, model=tiny(norms_per_layer=4)), {}, "and the model has 4"),
     "projected embeddings": (replace(WORKLOAD, model=tiny(embedding_size=32)), {}, "does not project embeddings"),
     "a tied head's bias": (replace(WORKLOAD, model=tiny(head_bias=True)), {}, "tied output layer has no bias"),
     "few positions": (replace(WORKLOAD, model=tiny(max_positions=16)), {}, "16 learned positions are fewer"),

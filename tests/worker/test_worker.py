@@ -17,7 +17,8 @@ import pytest
 from tests.workers import ENVIRONMENT, ONE, TINY, WORKLOAD, Job, Ranks, assign, needs_deepspeed, topology
 from tuner.core import catalog
 from tuner.core.columns import Columns
-from tuner.core.domain import Shape, Workload
+from tuner.core.domain import Workload
+from tuner.core.model import Shape
 from tuner.costmodel.flops import hardware_flops
 from tuner.logs import read_log
 
@@ -197,7 +198,8 @@ import deepspeed.comm, deepspeed.ops
 deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
 dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=96)
 deepspeed.comm.init_distributed(dist_backend="fake", auto_mpi_discovery=False, verbose=False)
-from tuner.core.domain import Model, Topology, Workload
+from tuner.core.domain import Topology, Workload
+from tuner.core.model import Model
 from tuner.worker.mesh import build_mesh
 from tuner.worker.model import build
 def peak():
@@ -343,5 +345,5 @@ print(*sorted(name for name in sys.modules if name.startswith("tuner.") and ".wo
 """
     assert run_program(program).splitlines()[-1].split() == [
         "tuner.core",
-        *(f"tuner.core.{name}" for name in ("assignment", "domain", "errors", "text", "validation")),
+        *(f"tuner.core.{name}" for name in ("assignment", "domain", "errors", "model", "text", "validation")),
     ]

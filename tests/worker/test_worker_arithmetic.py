@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 from tests.workers import WORKLOAD, tiny, topology
-from tuner.core.domain import Model, Partition
+from tuner.core.domain import Partition
 from tuner.core.errors import InputError
+from tuner.core.model import Model
 
 ENVIRONMENT = dict(os.environ)
 os.environ["DS_ACCELERATOR"] = "cpu"  # read once, as DeepSpeed is imported
@@ -20,7 +21,7 @@ pytest.importorskip("deepspeed")
 
 from deepspeed.accelerator import get_accelerator  # noqa: E402
 
-from tuner.worker import linear, mesh, model, report, vocabulary, weights  # noqa: E402
+from tuner.worker import linear, mesh, model, report, weights  # noqa: E402
 from tuner.worker.data import batch_of, microbatches  # noqa: E402
 
 get_accelerator()
@@ -67,7 +68,7 @@ def maker(name: str = "", seed: int = 0, **changes: Any) -> linear.Maker:
 def test_the_vocabulary_is_padded_to_a_multiple_of_its_own_multiple_and_tp(
     vocab: int, multiple: int, tp: int, padded: int
 ) -> None:
-    assert vocabulary.padded_vocab(tiny(vocab=vocab, vocab_multiple=multiple), tp) == padded
+    assert tiny(vocab=vocab, vocab_multiple=multiple).padded_vocab(tp) == padded
 
 
 @pytest.mark.parametrize(
@@ -147,9 +148,9 @@ def test_frozen_parameters_are_shared_by_tp_and_pp_in_pieces(
 ) -> None:
     """ceil(frozen / (tp x pp)) of them, here in pieces of 8."""
     monkeypatch.setattr(linear, "PIECE", 8)
-    held = linear.Beside(tiny(frozen_params=frozen), place(tp=tp, stages=stages))
-    assert [parameter.numel() for parameter in held.parameters()] == sizes
-    assert not any(parameter.requires_grad for parameter in held.parameters())
+    frozen_linear = linear.Beside(tiny(frozen_params=frozen), place(tp=tp, stages=stages))
+    assert [parameter.numel() for parameter in frozen_linear.parameters()] == sizes
+    assert not any(parameter.requires_grad for parameter in frozen_linear.parameters())
 
 
 @pytest.mark.parametrize(
@@ -276,27 +277,3 @@ def iteration(**changes: Any) -> report.TimedIteration:
     """The third iteration, which took half a second."""
     usual: dict[str, Any] = {"number": 3, "seconds": 0.5, "loss": 2.5, "learning_rate": 1e-3, "skipped": 1}
     return report.TimedIteration(**usual | changes)
-
-
-def fields(line: str) -> dict[str, str]:
-    """The fields of an iteration's line."""
-    return {name.strip(): value.strip() for name, _, value in (part.partition(": ") for part in line.split("|")[1:-1])}
-
-
-class Engine:
-    """An engine whose loss is the sum of its tokens."""
-
-    def __init__(self) -> None:
-        self.calls: list[str] = []
-
-    def __call__(self, tokens: Any, labels: Any) -> Any:
-        self.calls.append("forward")
-        return (tokens.sum() + labels.sum()).float()
-
-    def backward(self, _loss: Any) -> None:
-        """Note it."""
-        self.calls.append("backward")
-
-    def step(self) -> None:
-        """Note it."""
-        self.calls.append("step")

@@ -9,16 +9,40 @@ import re
 import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Final
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
 
+from tuner.audit.delivery import Delivery, delivered, mismatch, read_expected
 from tuner.core.columns import Columns
 from tuner.core.domain import Cluster, Topology, Workload
 from tuner.core.keys import parse_key
 from tuner.core.outcomes import Measurement
 from tuner.core.text import listed
 from tuner.costmodel.flops import hardware_flops, likely_reason, per_gpu
-from tuner.logs import Iteration, Log, LogRun, Sighting, asked, chosen_run, described, second
+from tuner.logs import (
+    Iteration,
+    Log,
+    LogRun,
+    Sighting,
+    StepPattern,
+    StepSize,
+    asked,
+    chosen_run,
+    described,
+    parse_iterations,
+    precision,
+    read_log,
+    second,
+    timed,
+)
+from tuner.logs.choice import SKIPPED, spelt
+from tuner.logs.files import log_lines
+from tuner.logs.timing import means
+from tuner.space.build import SpaceArguments, of_a_job, space_for, space_or
 from tuner.space.space import Space
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 _MIN_RANK_SPREAD: Final = 0.01
 """Relative difference between the times of ranks from which a note is given."""
@@ -80,15 +104,71 @@ class LogMeasurement:
     notes: tuple[str, ...]
     nothing: str
     """Why there is no measurement; empty if there is one."""
+    subject: Subject | None = None
+    lacks: str = ""
+    """What is missing for the topology to be known; empty if it is known."""
+    delivery: Delivery | None = None
+    """The measurement compared with the performance that an export expects."""
 
 
-def subject_of(run: LogRun | None, space: Space, key: str | None, given: Iterable[str]) -> tuple[Subject | None, str]:
+def measure(
+    log: str | Path,
+    key: str | None = None,
+    *,
+    iterations: int | str | Iterable[int] | None = None,
+    run: int | None = None,
+    expect: str | Path | None = None,
+    step_pattern: str | None = None,
+    space: Space | None = None,
+    **description: Unpack[SpaceArguments],
+) -> LogMeasurement:
+    """Read a training log: the time, TFLOPs and memory of its second iteration, and why the job failed.
+
+    Every argument is the option of `tuner measure` with the same name: `key` names the topology if the log does not
+    print it, `iterations` are those to report the median of, `run` is one of several runs from 1, `expect` is the
+    `topology.json` of an export, `step_pattern` recognises the lines of a trainer that tuner does not know. A `space`,
+    or the arguments of `space_for`, describe what the log does not print.
+
+    >>> import tuner
+    >>> result = tuner.measure("docs/example.log", "tp8-pp12-dp4-mbs1-z1")
+    >>> result.measurement.iterations, round(result.measurement.seconds, 2)
+    ((2,), 143.31)
+    """
+    expected = read_expected(Path(expect)) if expect is not None else None
+    if isinstance(iterations, str):
+        spans: Sequence[tuple[int, int]] | None = parse_iterations(iterations)
+    elif iterations is not None:
+        numbers = [iterations] if isinstance(iterations, int) else iterations
+        spans = [(number, number) for number in numbers]
+    else:
+        spans = None
+    space = space_or(space, description, lambda given: space_for(**of_a_job(given)))
+    found = read_log(log_lines(str(log)), StepPattern.parse(step_pattern) if step_pattern else None)
+    index = chosen_run(found, run)
+    subject, lacks = subject_of(found.runs[index] if found.runs else None, space, key)
+    made = measure_run(
+        found, subject=subject, run=run, iterations=spans, global_batch=space.arguments.get("global_batch")
+    )
+    delivery = None
+    if expected and made.measurement:
+        memory = made.measurement.peak_memory
+        batch = next(
+            (row.global_batch for row in made.rows if row.iteration.number in made.measurement.iterations), None
+        )
+        difference = mismatch(expected, subject.topology if subject and subject.by_log else None, batch)
+        delivery = delivered(
+            expected, made.measurement.seconds, memory / 2**30 if memory else None, difference=difference
+        )
+    return replace(made, subject=subject, lacks=lacks, delivery=delivery)
+
+
+def subject_of(run: LogRun | None, space: Space, key: str | None = None) -> tuple[Subject | None, str]:
     """Return the workload and topology of the run, from the key or the log's arguments; else None and what is missing.
 
-    For the workload, the names that the user has `given` take precedence over the log, and the log over defaults.
+    For the workload, the user's arguments of the space take precedence over the log, and the log over defaults.
     """
     own = described(run.arguments if run else {}, space.cluster.gpus_per_node)
-    names = frozenset(given)
+    names = space.arguments.keys()
     workload = space.workload if "model" in names or own.workload is None else own.workload
     asked = {
         name: getattr(space.workload, name) for name in ("global_batch", "precision", "attention") if name in names
@@ -107,7 +187,7 @@ def subject_of(run: LogRun | None, space: Space, key: str | None, given: Iterabl
     return Subject(workload=workload, topology=topology, cluster=space.cluster, by_log=False), ""
 
 
-def measure(
+def measure_run(
     log: Log,
     *,
     subject: Subject | None = None,
@@ -122,7 +202,7 @@ def measure(
     source = log.runs[index]
     rows = _rows(source, subject, global_batch)
     if source.iterations and not rows:
-        return _measured(log, index, rows, "the log has samples per second but no batch; pass --global-batch.")
+        return _measured(log, index, rows, _untimed(source))
     if not rows:
         return _measured(log, index, rows, "the log has no iterations: the job failed before the first one.")
     numbers = [row.iteration.number for row in rows]
@@ -173,19 +253,25 @@ def _measured(log: Log, index: int, rows: tuple[LogIteration, ...], nothing: str
     )
 
 
+def _untimed(run: LogRun) -> str:
+    """Return what is missing to turn the iterations of a run into times."""
+    if any(iteration.samples_per_second for iteration in run.iterations):
+        return "the log has samples per second but no batch; pass --global-batch."
+    if any(iteration.tokens_per_second or iteration.tokens_per_second_per_gpu for iteration in run.iterations):
+        return "the log has tokens per second but no size of a step; pass KEY, --global-batch and --seq."
+    return "the log has iterations but no times; pass a --step-pattern with the line that has one."
+
+
 def _rows(run: LogRun, subject: Subject | None, given: int | None) -> tuple[LogIteration, ...]:
     """Return the iterations that have a time, in seconds or from samples per second."""
-    argument = run.arguments.get("train_batch_size") or run.arguments.get("global_batch_size") or ""
-    own = int(argument) if re.fullmatch(r"[0-9]{1,8}", argument) else None
-    usual = given or own or (subject.topology.global_batch or subject.workload.global_batch if subject else None)
+    usual = given or _own_batch(run)
+    if subject is not None:
+        usual = usual or subject.topology.global_batch or subject.workload.global_batch
+    seq, gpus = (subject.workload.model.seq, subject.topology.gpus) if subject else (None, None)
     counts: dict[tuple[int, int | None], float] = {}
     rows = []
-    for iteration in run.iterations:
-        batch, seconds = iteration.global_batch or usual, iteration.seconds
-        if seconds is None and batch and iteration.samples_per_second:
-            seconds = batch / iteration.samples_per_second
-        if not seconds:
-            continue
+    for iteration in timed(run, StepSize(global_batch=usual, seq=seq, gpus=gpus)):
+        batch, seconds = iteration.global_batch or usual, iteration.seconds or 0.0
         flops = None
         if subject and batch:
             key = (batch, iteration.seq)
@@ -195,6 +281,12 @@ def _rows(run: LogRun, subject: Subject | None, given: int | None) -> tuple[LogI
             flops = counts[key] / seconds
         rows.append(LogIteration(iteration=iteration, seconds=seconds, global_batch=batch, flops=flops))
     return tuple(rows)
+
+
+def _own_batch(run: LogRun) -> int | None:
+    """Return the batch that the run's arguments name."""
+    argument = run.arguments.get("train_batch_size") or run.arguments.get("global_batch_size") or ""
+    return int(argument) if re.fullmatch(r"[0-9]{1,8}", argument) else None
 
 
 def _columns(subject: Subject, batch: int, seq: int | None) -> Columns:
@@ -257,10 +349,14 @@ def _notes(
         notes.append(
             f"ranks differ by up to {100 * apart.spread:.1f}%, in iteration {apart.number}; the slowest is used."
         )
-    if (run.interval or 1) > 1:
+    if means(run):
         notes.append(f"the log prints the mean of {run.interval} iterations per line.")
-    elif len(run.iterations) == 1:
+    if len(run.iterations) == 1 and run.source != "throughput timer":
         notes.append("the log has a single iteration; if it is the first after a start, it is too slow.")
+    if skipped := [row.iteration.number for row in rows if row.iteration.skipped]:
+        notes.append(f"{spelt(skipped, run.interval or 1)} {SKIPPED}; such an iteration is too short to be measured.")
+    if (derived := precision([row.iteration for row in taken])) and run.source not in _SOURCE_NOTES:
+        notes.append(f"{derived}.")
     if run.source in _SOURCE_NOTES:
         notes.append(_SOURCE_NOTES[run.source])
     if subject is None:

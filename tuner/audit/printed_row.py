@@ -10,8 +10,8 @@ from functools import cached_property
 from typing import Any, Final
 
 from tuner.audit.flop_conventions import ForwardFlops, terms_of
-from tuner.core.domain import Model
 from tuner.core.errors import TunerError
+from tuner.core.model import Model
 from tuner.tables import COLUMNS, MeasuredRun, Row
 from tuner.tables.column_aliases import MEASURED, plain, rounding_of
 from tuner.tables.run import run_of

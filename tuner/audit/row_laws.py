@@ -156,12 +156,14 @@ def batch(evidence: Evidence) -> Iterator[Finding]:
 
 
 def node(evidence: Evidence) -> Iterator[Finding]:
-    """Tensor parallelism stays within a node, whose links are fast; spanning nodes is unusual but possible."""
+    """Tensor parallelism stays within an NVLink domain, whose links are fast; more is unusual but possible."""
     for case in evidence.cases.values():
-        topology, per_node = case.run.topology, case.run.cluster.gpus_per_node
-        if topology.tp > per_node:
-            message = f"tp({topology.tp}) spans more than one node of {per_node} GPUs"
-            yield about(case.row, "node", "advice", message, "check tp and gpus_per_node")
+        topology, cluster = case.run.topology, case.run.cluster
+        if topology.tp > cluster.domain:
+            links = "NVLink domain" if cluster.nvlink_domain else "node"
+            message = f"tp({topology.tp}) spans more than one {links} of {cluster.domain} GPUs"
+            columns = "tp and nvlink_domain" if cluster.nvlink_domain else "tp and gpus_per_node"
+            yield about(case.row, "node", "advice", message, f"check {columns}")
 
 
 def heads(evidence: Evidence) -> Iterator[Finding]:

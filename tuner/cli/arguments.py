@@ -62,7 +62,7 @@ def read(file: str, defaults: tuple[str, ...]) -> Table:
 
 def study_command(command: str, name: str) -> str:
     """Return the command line that runs `command` on this study, with the `--runs` and `--storage` in use."""
-    from tuner.study.store.storage import masked
+    from tuner.study.store.storage_url import masked
 
     given = click.get_current_context().params
     words = ["tuner", command, name]
@@ -123,18 +123,3 @@ stack_option = click.option(
     type=click.Choice(["fsdp", "megatron"]),
     help="Layer implementation to estimate. [default: fsdp with ZeRO-3, else megatron]",
 )
-
-
-def batch_steps(step: str | None, most: int | None) -> list[int] | range:
-    """Return the micro batches that `--step` and `--most` describe: multiples of N, or powers of two."""
-    from tuner.core.errors import InputError
-    from tuner.core.text import shown
-    from tuner.sizing.probes import MAX_MICRO_BATCH, doubled
-
-    limit = most or MAX_MICRO_BATCH
-    text = step or "1"
-    if text == "x2":
-        return list(doubled(limit))
-    if not text.isdecimal() or not 1 <= int(text) <= limit:
-        raise InputError(f"--step {shown(text)} is neither x2 nor a number from 1 to {limit}.")
-    return range(int(text), limit + 1, int(text))

@@ -119,9 +119,13 @@ def opening(loop: StudyLoop) -> list[str]:
     """Return what is searched, on which launcher, and whether the study continues."""
     from tuner.cli.output import space_lines
     from tuner.core.text import counted
+    from tuner.export.support import export_note
 
     settings = loop.settings
-    lines = [] if settings.table is not None else space_lines(settings.space)
+    lines: list[str] = []
+    if settings.table is None:
+        note = export_note(settings.space.workload, settings.space.cluster, command=settings.command)
+        lines += [*space_lines(settings.space), *([f"note: {note}"] if note else [])]
     where = {
         "simulated": f"on the SIMULATED cluster (seed {settings.seed}): no job runs, every measurement is invented",
         "replay": f"played back from {settings.table.name}" if settings.table else "",
@@ -147,6 +151,7 @@ def event_line(event: StudyEvent) -> str:
 
 def result_text(trial: Trial) -> str:
     """Return how a job ended, and how far the estimate was off."""
+    from tuner.core.outcomes import Outcome
     from tuner.core.text import seconds, span
 
     result, proposal = trial.result, trial.proposal
@@ -154,14 +159,15 @@ def result_text(trial: Trial) -> str:
         return "running"
     if result.seconds is None:
         line = (result.evidence or result.reason).removeprefix("SIMULATED ")
-        line = line if len(line) <= MAX_EVIDENCE else line[: MAX_EVIDENCE - 3] + "..."
+        whole = len(line) <= MAX_EVIDENCE or result.outcome is Outcome.UNREADABLE  # its line is the remedy
+        line = line if whole else line[: MAX_EVIDENCE - 3] + "..."
         return f"{result.outcome.value} {line}".strip()
     text = f"{seconds(result.seconds)} s per iteration, {span(result.objective or 0.0)}"
     if proposal.estimate_sec:
         error = result.seconds / proposal.estimate_sec - 1
         text += f", {abs(error):.1%} {'above' if error > 0 else 'below'} the estimate"
-    if result.reason:
-        text += f"; {result.reason}"
+    for remark in filter(None, (result.note, result.reason)):
+        text += f"; {remark}"
     if result.retried:
         text += f"; retried: {result.retried}"
     return text if proposal.kind == "search" else f"{text} ({proposal.kind})"

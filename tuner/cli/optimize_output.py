@@ -122,13 +122,13 @@ def _model(study: StudyResult, ranked: RankedTrial) -> str:
 
 def _row(ranked: RankedTrial, per_day: float) -> tuple[object, ...]:
     """Return a row of the table; `per_day` converts days to the column's unit."""
-    from tuner.core.text import seconds
+    from tuner.core.text import interval, seconds
 
     return (
         ranked.key,
         seconds(ranked.seconds),
         f"{ranked.days * per_day:,.1f}",
-        f"{ranked.low * per_day:,.1f} to {ranked.high * per_day:,.1f}",
+        interval(ranked.low * per_day, ranked.high * per_day, decimals=1),
         ranked.runs,
         f"{ranked.chance_sooner:.0%}" if ranked.chance_sooner else "-",
         ",".join(map(str, ranked.trials)),
@@ -151,6 +151,8 @@ def _removed(loop: StudyLoop) -> str:
 
 def answer_document(study: StudyResult) -> dict[str, Any]:
     """Return the result as JSON."""
+    from tuner.core.documents import model_notes
+
     topologies = {trial.number: trial.proposal.topology for trial in study.trials}
     own = study.best_of_own_model
     return {
@@ -170,6 +172,7 @@ def answer_document(study: StudyResult) -> dict[str, Any]:
         "ended": study.ended,
         "running": [trial.number for trial in study.running],
         "excluded": dict(study.excluded_nodes),
+        "notes": model_notes(study.workload.model),
     }
 
 
@@ -191,6 +194,7 @@ def trial_document(trial: Trial) -> dict[str, Any]:
         "reason": proposal.why,
         "ended": result.reason if result else "",
         "evidence": result.evidence if result else "",
+        "note": result.note if result else "",
         "again": result.retried if result else "",
         "tflops": result.tflops if result else None,
         "peak_memory_gib": result.peak_memory / 2**30 if result and result.peak_memory else None,

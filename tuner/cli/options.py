@@ -15,6 +15,12 @@ if TYPE_CHECKING:
 
 Command = Callable[..., Any]
 
+takes_step_pattern: Final = click.option(
+    "--step-pattern",
+    metavar="REGEX",
+    help="Lines of an unknown trainer: named groups iteration, seconds or ms, tokens_per_sec, loss, memory (GiB).",
+)
+
 LARGEST_NUMBER: Final = 1e30
 """Numbers from here on are refused: no training comes near, and products of a few such numbers stay finite."""
 
@@ -53,6 +59,23 @@ class TokenCount(click.ParamType[float]):
             self.fail(str(error), param, ctx)
 
 
+ALL: Final = "all"
+"""Value of `tuner plan --framework` that compares the frameworks."""
+
+
+def _framework_option(*more: str) -> Callable[[Command], Command]:
+    names = ("megatron-core", "megatron-deepspeed", "deepspeed", "fsdp2", "torchtitan", "any")
+    compares = " With all: compare the frameworks." if more else ""
+    return click.option(
+        "--framework",
+        type=click.Choice([*names, *more]),
+        help=f"Framework that runs the training: what it lacks is not searched ('tuner catalog frameworks').{compares} "
+        "[default: the preset's; deepspeed for tuner's own worker; else megatron-core]",
+    )
+
+
+_FRAMEWORK: Final = _framework_option()
+
 _DESCRIBE: Final[tuple[Callable[[Command], Command], ...]] = (
     click.option(
         "--model",
@@ -74,12 +97,18 @@ _DESCRIBE: Final[tuple[Callable[[Command], Command], ...]] = (
         shell_complete=completion.gpus,
         help="GPU of the catalog or TOML file. [default: the cluster's]",
     ),
+    click.option(
+        "--nvlink-domain",
+        type=int,
+        metavar="N",
+        help="GPUs that share NVLink, 72 in NVL72. [default: the cluster's]",
+    ),
     click.option("--global-batch", type=int, metavar="N", help="Sequences per optimizer step. [default: 2048]"),
     click.option("--seq", type=int, metavar="N", help="Sequence length in tokens. [default: the model's]"),
     click.option(
         "--precision",
-        type=click.Choice(["fp32", "fp16", "bf16", "fp8"]),
-        help="Training precision. [default: the preset's, else bf16 if the GPU supports it]",
+        type=click.Choice(["fp32", "fp16", "bf16", "fp8", "fp4"]),
+        help="Training precision; fp4 is not modelled yet. [default: the preset's, else bf16 if the GPU supports it]",
     ),
     click.option(
         "--attention",
@@ -91,6 +120,12 @@ _DESCRIBE: Final[tuple[Callable[[Command], Command], ...]] = (
         type=TokenCount(),
         metavar="N",
         help="Tokens to train on, such as 1T, 366B or 3.6e12. [default: 20 per parameter]",
+    ),
+    _FRAMEWORK,
+    click.option(
+        "--precision-recipe",
+        type=click.Choice(["delayed", "tensorwise", "rowwise", "blockwise", "mxfp8", "nvfp4"]),
+        help="How fp8 tensors are scaled. [default: the framework's]",
     ),
     click.option(
         "--set",
@@ -117,8 +152,8 @@ _DESCRIBE: Final[tuple[Callable[[Command], Command], ...]] = (
 )
 
 _NAMES: Final = (
-    *("model", "cluster", "nodes", "gpus_per_node", "gpu", "global_batch", "seq", "precision", "attention", "tokens"),
-    *("settings", "allow", "ramp", "exact_nodes"),
+    *("model", "cluster", "nodes", "gpus_per_node", "gpu", "nvlink_domain", "global_batch", "seq", "precision"),
+    *("attention", "tokens", "framework", "precision_recipe", "settings", "allow", "ramp", "exact_nodes"),
 )
 """The arguments that these options fill."""
 
@@ -134,26 +169,41 @@ def describes_a_space(command: Command) -> Command:
         space = described_space(given)
         return command(space=space, **{name: value for name, value in given.items() if name not in _NAMES})
 
-    wrapped: Command = with_space
+    return takes_description(with_space)
+
+
+def takes_description(command: Command) -> Command:
+    """Give a command the options that describe a space; it receives them as `space_for` takes them."""
     for option in reversed(_DESCRIBE):
-        wrapped = option(wrapped)
+        command = option(command)
+    return command
+
+
+def describes_spaces(command: Command) -> Command:
+    """Give a command the options that describe a space, and --framework all.
+
+    It receives a `space`, or None and the `description` where all frameworks are to be compared.
+    """
+
+    @functools.wraps(command)
+    def with_spaces(**given: Any) -> Any:
+        description = {name: given[name] for name in _NAMES if given.get(name) is not None}
+        others = {name: value for name, value in given.items() if name not in _NAMES}
+        if description.pop("framework", None) == ALL:
+            return command(space=None, description=description, **others)
+        return command(space=described_space(given), description={}, **others)
+
+    wrapped: Command = with_spaces
+    for option in reversed(_DESCRIBE):
+        wrapped = (_framework_option(ALL) if option is _FRAMEWORK else option)(wrapped)
     return wrapped
 
 
 def described_space(given: dict[str, Any]) -> Space:
-    """Return the space of a command's arguments; a launcher of real jobs supplies defaults of its machines."""
+    """Return the space that a command's arguments describe; those that are missing keep their defaults."""
     from tuner.space.build import space_for
 
-    described: dict[str, Any] = {name: given.get(name) for name in _NAMES}
-    described["exact_nodes"] = bool(described["exact_nodes"])
-    for name in ("settings", "allow"):
-        described[name] = described[name] or ()
-    if given.get("launcher") is None:
-        return space_for(**described)
-    from tuner.study.machine_defaults import space_on
-
-    launcher = {name: given.get(name) for name in ("launcher", "command", "hostfile")}
-    return space_on(description=described, within_allocation=bool(given.get("within_allocation")), **launcher)
+    return space_for(**{name: given[name] for name in _NAMES if given.get(name) is not None})
 
 
 calibration_option = click.option(
@@ -166,13 +216,9 @@ def takes_calibration(command: Command) -> Command:
 
     @functools.wraps(command)
     def with_model(**given: Any) -> Any:
-        from pathlib import Path
+        from tuner.costmodel.site_file import cost_model
 
-        from tuner.costmodel.estimate import CostModel
-        from tuner.costmodel.site_file import read_site
-
-        file = given.pop("calibration")
-        return command(model=CostModel(calibration=read_site(Path(file))) if file else CostModel(), **given)
+        return command(model=cost_model(given.pop("calibration")), **given)
 
     wrapped: Command = calibration_option(with_model)
     return wrapped

@@ -11,7 +11,8 @@ from itertools import zip_longest
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from tuner.core.domain import Topology, Workload
+    from tuner.core.domain import Cluster, Workload
+    from tuner.core.model import Model
     from tuner.space.space import Space
 
 
@@ -28,9 +29,11 @@ def print_csv(header: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
     """Print a header and rows as CSV on stdout."""
     import csv
 
+    from tuner.core.text import csv_cell
+
     writer = csv.writer(sys.stdout, lineterminator="\n")
-    writer.writerow(header)
-    writer.writerows(rows)
+    writer.writerow(map(csv_cell, header))
+    writer.writerows(map(csv_cell, row) for row in rows)
 
 
 def print_table(
@@ -82,10 +85,11 @@ def _wrapped(text: str, width: int) -> list[str]:
 
 
 def space_lines(space: Space) -> list[str]:
-    """Return the model, the cluster and the length of training in three lines.
+    """Return the model, the cluster and the length of training in three lines, and what is not understood.
 
     An axis with one value shows that value; the number of values of the others follows as "searched".
     """
+    from tuner.core.documents import model_notes
     from tuner.core.quantity import format_count
     from tuner.core.text import counted
 
@@ -97,16 +101,44 @@ def space_lines(space: Space) -> list[str]:
     searched = ", ".join(counted(len(values), word) for values, word in _model_axes(space) if len(values) > 1)
     return [
         f"{'' if own.name == 'unnamed' else f'{own.name}: '}{_parameters(model.parameters)} parameters, {model.layers} "
-        f"layers, hidden {model.hidden}, {model.heads} heads, sequence {model.seq}, global batch {batch}, "
-        f"{workload.precision}, {workload.attention} attention{f'; searched: {searched}' if searched else ''}",
-        f"{counted(cluster.nodes, 'node')} of {cluster.gpus_per_node} {cluster.gpu.name}",
+        f"layers, hidden {model.hidden}, {model.heads} heads, sequence {model.seq}{_seq_origin(model)}, "
+        f"global batch {batch}, {workload.precision}, {workload.attention} attention"
+        f"{f'; searched: {searched}' if searched else ''}",
+        f"{counted(cluster.nodes, 'node')} of {cluster.gpus_per_node} {cluster.gpu.name}{_domain(cluster)}, "
+        f"{framework_words(workload)}",
         f"training on {format_count(workload.training_tokens)} tokens{tokens_origin(workload)}",
+        *(f"note: {note}" for note in model_notes(own)),
     ]
+
+
+def _domain(cluster: Cluster) -> str:
+    return f" in NVLink domains of {cluster.nvlink_domain}" if cluster.nvlink_domain else ""
+
+
+def framework_words(workload: Workload) -> str:
+    """Return the workload's framework and, with fp8, its recipe, as words."""
+    from tuner.core.frameworks import record_of
+
+    record = record_of(workload)
+    name = f"framework {record.name}" if record else "any framework"
+    if workload.precision != "fp8":
+        return name
+    recipe = workload.precision_recipe or (record.precision_recipe.value[0] if record else None)
+    return f"{name} with the {recipe} recipe" if recipe else name
 
 
 def tokens_origin(workload: Workload) -> str:
     """Return where the number of training tokens comes from, if the user did not give it."""
     return "" if workload.tokens else " (20 per parameter; set with --tokens)"
+
+
+def _seq_origin(model: Model) -> str:
+    """Return that the model allows longer sequences than the default, if it does."""
+    from tuner.core.huggingface import LONGEST_DEFAULT_SEQ
+
+    if model.seq != LONGEST_DEFAULT_SEQ or model.max_positions <= model.seq:
+        return ""
+    return f" (the model allows {model.max_positions}; set with --seq)"
 
 
 def changes_the_model(space: Space) -> bool:
@@ -129,6 +161,8 @@ def _parameters(number: int) -> str:
 
 def space_document(space: Space) -> dict[str, Any]:
     """Return the model, workload and cluster for JSON."""
+    from tuner.core.documents import identity_document, model_notes
+
     workload, cluster = space.workload, space.cluster
     model = workload.model
     return {
@@ -140,39 +174,22 @@ def space_document(space: Space) -> dict[str, Any]:
             "heads": model.heads,
             "seq": model.seq,
             "vocab": model.vocab,
+            "identity": identity_document(model),
         },
+        "notes": model_notes(model),
         "workload": {
             "global_batch": workload.global_batch,
             "precision": workload.precision,
             "attention": workload.attention,
+            "framework": workload.framework,
+            "precision_recipe": workload.precision_recipe,
             "tokens": workload.training_tokens,
         },
         "cluster": {
             "name": cluster.name,
             "nodes": cluster.nodes,
             "gpus_per_node": cluster.gpus_per_node,
+            **({"nvlink_domain": cluster.nvlink_domain} if cluster.nvlink_domain else {}),
             "gpu": cluster.gpu.name,
         },
-    }
-
-
-def topology_document(topology: Topology, space: Space) -> dict[str, Any]:
-    """Return a topology for JSON, with the values that it takes from the workload."""
-    workload = space.workload.as_in(topology)
-    return {
-        "nodes": topology.nodes,
-        "tp": topology.tp,
-        "pp": topology.pp,
-        "vpp": topology.vpp,
-        "cp": topology.cp,
-        "dp": topology.dp,
-        "sequence_parallel": topology.sequence_parallel,
-        "zero": topology.zero,
-        "micro_batch": topology.micro_batch,
-        "recompute": topology.recompute,
-        "partition": topology.partition,
-        "heads": workload.model.heads,
-        "layers": workload.model.layers,
-        "hidden": workload.model.hidden,
-        "global_batch": workload.global_batch,
     }

@@ -12,8 +12,9 @@ from dataclasses import MISSING, asdict, dataclass, fields
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
-from tuner.core.domain import Model, Ramp, Shape, Topology, Workload
+from tuner.core.domain import Ramp, Topology, Workload
 from tuner.core.errors import InputError
+from tuner.core.model import Model, RotaryScaling, Shape
 from tuner.core.text import listed, shown
 
 SCHEMA: Final = "tuner/assignment/1"
@@ -74,7 +75,7 @@ class Assignment:
 
 def _workload(document: Any) -> Workload:
     if isinstance(document, dict) and isinstance(document.get("model"), dict):
-        document = {**document, "model": _parse(Model, document["model"], {})}
+        document = {**document, "model": _parse(Model, document["model"], {"rotary_scaling": RotaryScaling})}
     return _parse(Workload, document, {"ramp": Ramp})
 
 
@@ -98,4 +99,5 @@ def _parse(part_type: type[_Part], document: Any, nested: Mapping[str, type[Any]
         name: _parse(nested[name], value, {}) if name in nested and value is not None else value
         for name, value in document.items()
     }
+    values = {name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}
     return part_type(**values)

@@ -54,7 +54,9 @@ def write_files(folder: Path, files: Mapping[str, str | bytes]) -> list[Path]:
             script = isinstance(content, str) and content.startswith("#!")
             write_whole(path, content, mode=RUNNABLE if script else None)
         except OSError as error:
-            raise InputError(f"{path} cannot be written: {error.strerror or error}.") from None
+            raise InputError(
+                f"{path} cannot be written: {error.strerror or error}; make room there or choose a folder with -o DIR."
+            ) from None
         written.append(path)
     return written
 

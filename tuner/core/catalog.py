@@ -17,8 +17,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from tuner.core import huggingface
-from tuner.core.domain import Cluster, Gpu, Link, Model
+from tuner.core.domain import Cluster, Gpu, Link
 from tuner.core.errors import InputError, UnknownName
+from tuner.core.model import Activation, Model, RotaryScaling
 from tuner.core.resources import catalog_files
 from tuner.core.text import listed, shown
 
@@ -30,8 +31,10 @@ else:  # pragma: no cover - the standard library has it from 3.11 on
 Table = dict[str, Any]
 
 _KINDS: Final = ("gpu", "cluster", "model", "family")
-_NOT_FIELDS: Final = frozenset({"source", "parameters", "note", "attention", "precision"})
+_NOT_FIELDS: Final = frozenset({"source", "parameters", "note", "attention", "precision", "framework"})
 """Keys that an entry may have beside its fields: source, published size, note, and how the model was trained."""
+_GATED: Final[Mapping[str, Activation]] = {"swiglu": "silu", "geglu": "gelu_tanh", "reglu": "relu"}
+"""Names of an activation together with its gate."""
 _LARGEST_FILE: Final = 4 << 20
 
 _INTRA_NODE_LATENCY: Final = 3.4e-6
@@ -122,19 +125,31 @@ def model(name: str) -> Model:
 
 
 def trained_with(name: str) -> dict[str, Any]:
-    """Return the attention kernel and precision that a model was trained with, as far as its entry lists them."""
+    """Return the attention kernel, precision and framework of a model's training, as far as its entry lists them."""
     if _is_path(name):
         path = _described(name)
         entry = _only_entry(path, "model")[1] if path.suffix == ".toml" else {}
     else:
         entry = _found(name, catalog().model) or {}
-    return {key: entry[key] for key in ("attention", "precision") if key in entry}
+    return {key: entry[key] for key in ("attention", "precision", "framework") if key in entry}
 
 
 def make_cluster(
-    *, name: str, nodes: int, gpus_per_node: int, gpu: Gpu, intra: float = 0.0, inter: float = 0.0
+    *,
+    name: str,
+    nodes: int,
+    gpus_per_node: int,
+    gpu: Gpu,
+    intra: float = 0.0,
+    inter: float = 0.0,
+    host: float = 0.0,
+    nvlink_domain: int | None = None,
 ) -> Cluster:
-    """Return a cluster of typical nodes of a GPU; nonzero `intra` and `inter` override its bandwidths (bytes/s)."""
+    """Return a cluster of typical nodes of a GPU; nonzero `intra` and `inter` override its bandwidths (bytes/s).
+
+    `host` is the main memory of a node in bytes, if it is specified. Without `nvlink_domain` the intra-node fabric ends
+    at the node.
+    """
     return Cluster(
         name=name,
         nodes=nodes,
@@ -142,6 +157,8 @@ def make_cluster(
         gpu=gpu,
         intra_node=Link(bandwidth=intra or gpu.intra_node_bandwidth, latency=_INTRA_NODE_LATENCY),
         inter_node=Link(bandwidth=inter or gpu.inter_node_bandwidth * gpus_per_node, latency=_INTER_NODE_LATENCY),
+        host_memory=host,
+        nvlink_domain=None if nvlink_domain == gpus_per_node else nvlink_domain,
     )
 
 
@@ -151,7 +168,7 @@ def _gpu(name: str, table: Table, *, origin: str) -> Gpu:
     if not isinstance(peaks, dict) or not peaks:
         raise InputError(f"{where}: peak_tflops must be a table such as {{ fp16 = 312.0 }}.")
     known = {"aliases", "memory_gib", "memory_gb_s", "sms", "peak_tflops", "intra_node_gb_s", "inter_node_gbit_s"}
-    _only_known(table, known | {"attention", "achievable"}, where)
+    _only_known(table, known | {"attention", "achievable", "nvlink_domain"}, where)
 
     def figure(key: str) -> float:
         return _positive(_need(table, key, where), f"{where}: {key}")
@@ -165,14 +182,19 @@ def _gpu(name: str, table: Table, *, origin: str) -> Gpu:
         intra_node_bandwidth=figure("intra_node_gb_s") * 1e9,
         inter_node_bandwidth=figure("inter_node_gbit_s") * 1e9 / 8,
         attention=table.get("attention", "flash2"),
+        nvlink_domain=table.get("nvlink_domain"),
         **({"achievable": figure("achievable")} if "achievable" in table else {}),
     )
 
 
+_RATES: Final = ("intra_node_gb_s", "node_gbit_s")
+"""Fields of a cluster that override what is typical of its GPU."""
+
+
 def _cluster(name: str, table: Table, *, origin: str, own_gpu: Gpu | None = None) -> Cluster:
     where = f"{origin}: cluster {name!r}"
-    _only_known(table, {"nodes", "gpus_per_node", "gpu", "intra_node_gb_s", "node_gbit_s"}, where)
-    overrides = [key for key in ("intra_node_gb_s", "node_gbit_s") if key in table]
+    _only_known(table, {"nodes", "gpus_per_node", "gpu", "host_memory_gib", "nvlink_domain", *_RATES}, where)
+    overrides = [key for key in ("host_memory_gib", *_RATES) if key in table]
     rates = {key: _positive(table[key], f"{where}: {key}") for key in overrides}
     return make_cluster(
         name=name,
@@ -181,6 +203,8 @@ def _cluster(name: str, table: Table, *, origin: str, own_gpu: Gpu | None = None
         gpu=own_gpu or gpu(str(_need(table, "gpu", where))),
         intra=rates.get("intra_node_gb_s", 0.0) * 1e9,
         inter=rates.get("node_gbit_s", 0.0) * 1e9 / 8,
+        host=rates.get("host_memory_gib", 0.0) * 2**30,
+        nvlink_domain=table.get("nvlink_domain"),
     )
 
 
@@ -191,7 +215,23 @@ def _model(name: str, table: Table, *, origin: str) -> Model:
     for key, model_field in known.items():
         if model_field.default is MISSING:
             _need(table, key, where)
-    return Model(**{"name": name, **{key: value for key, value in table.items() if key in known}})
+    given = {"name": name, **{key: value for key, value in table.items() if key in known}}
+    if given.get("activation") in _GATED:
+        given.update(gated_mlp=True, activation=_GATED[given["activation"]])
+    if "rotary_scaling" in given:
+        given["rotary_scaling"] = _rotary_scaling(given["rotary_scaling"], f"{where}: rotary_scaling")
+    return Model(**given)
+
+
+def _rotary_scaling(table: Any, where: str) -> RotaryScaling | None:
+    if not isinstance(table, dict | None):
+        raise InputError(f'{where} must be a table such as {{ kind = "llama3", factor = 8.0 }}, not {shown(table)}.')
+    if not table:
+        return None
+    _need(table, "kind", where)
+    _only_known(table, {scaling.name for scaling in fields(RotaryScaling)}, where)
+    factors = {key: tuple(table[key]) for key in ("short_factors", "long_factors") if isinstance(table.get(key), list)}
+    return RotaryScaling(**{**table, **factors})
 
 
 def _check_family(table: Table, where: str) -> None:

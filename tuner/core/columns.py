@@ -12,7 +12,8 @@ from typing import Any, ClassVar, Final, overload
 import numpy as np
 import numpy.typing as npt
 
-from tuner.core.domain import PARTITION, RECOMPUTE, Cluster, Shape, Topology, Workload
+from tuner.core.domain import OFFLOAD, PARTITION, RECOMPUTE, Cluster, Topology, Workload
+from tuner.core.model import Shape
 
 IntArray = npt.NDArray[np.int64]
 BoolArray = npt.NDArray[np.bool_]
@@ -32,6 +33,8 @@ AXES: Final = (
     "sequence_parallel",
     "zero",
     "recompute",
+    "offload",
+    "hsdp",
 )
 """The dimensions of the search in grid order: the last one varies fastest. `dp` is derived from the others."""
 
@@ -70,6 +73,9 @@ class Columns:
     """Index into `RECOMPUTE`: 0 none, 1 selective, 2 full."""
     partition = Column()
     """Index into `PARTITION`: 0 layers only, 1 embedding and head count as layers."""
+    offload = Column()
+    """Index into `OFFLOAD`: 0 none, 1 the optimizer, 2 the optimizer and the parameters."""
+    hsdp = Column()
     heads = Column()
     hidden = Column()
     layers = Column()
@@ -101,8 +107,14 @@ class Columns:
 
     @cached_property
     def copies(self) -> IntArray:
-        """GPUs that hold the same weights, reduce their gradients together and share ZeRO's shards: dp x cp."""
+        """GPUs that hold the same weights and reduce their gradients together: dp x cp."""
         return self.dp * self.cp
+
+    @cached_property
+    def shards(self) -> IntArray:
+        """GPUs that share one set of ZeRO's shards: all copies, or those of one replica group."""
+        shards: IntArray = np.maximum(1, self.copies // self.hsdp)
+        return shards
 
     @cached_property
     def ffn(self) -> IntArray:
@@ -170,6 +182,8 @@ class Columns:
             micro_batch=values["micro_batch"],
             recompute=RECOMPUTE[values["recompute"]],
             partition=PARTITION[values["partition"]],
+            offload=OFFLOAD[values["offload"]],
+            hsdp=values["hsdp"],
             heads=None if values["heads"] == model.heads else values["heads"],
             shape=None if own_shape else Shape(hidden=values["hidden"], layers=values["layers"]),
             global_batch=None if values["global_batch"] == self.workload.global_batch else values["global_batch"],
@@ -194,6 +208,8 @@ def _numbers(topology: Topology, workload: Workload) -> dict[str, Any]:
         "micro_batch": topology.micro_batch,
         "recompute": RECOMPUTE.index(topology.recompute),
         "partition": PARTITION.index(topology.partition),
+        "offload": OFFLOAD.index(topology.offload),
+        "hsdp": topology.hsdp,
         "heads": workload_as_trained.model.heads,
         "hidden": workload_as_trained.model.hidden,
         "layers": workload_as_trained.model.layers,

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict
-from typing import Any
+from typing import Any, Final
 
-from tuner.core.domain import Cluster, Gpu, Link, Model, Ramp, Shape, Topology, Workload
+from tuner.core.domain import OPT_IN, Cluster, Gpu, Link, Ramp, Topology, Workload
+from tuner.core.model import Model, RotaryScaling, Shape
+from tuner.core.text import listed
 
 
 def workload_document(workload: Workload) -> dict[str, Any]:
@@ -14,15 +16,48 @@ def workload_document(workload: Workload) -> dict[str, Any]:
     return asdict(workload)
 
 
+def model_of(document: Mapping[str, Any]) -> Model:
+    """Return the model that a document describes."""
+    fields = dict(document)
+    if scaling := fields.get("rotary_scaling"):
+        factors = {name: tuple(scaling.get(name, ())) for name in ("short_factors", "long_factors")}
+        fields["rotary_scaling"] = RotaryScaling(**{**scaling, **factors})
+    if "not_understood" in fields:
+        fields["not_understood"] = tuple(fields["not_understood"])
+    return Model(**fields)
+
+
+def identity_document(model: Model) -> dict[str, Any]:
+    """Return everything that decides what is trained, with the activation named where it follows from the rest."""
+    left_out = {"name", "frozen_params", "vocab_multiple", "read_as", "not_understood"}
+    document = {**asdict(model), "activation": model.mlp_activation}
+    return {name: value for name, value in document.items() if name not in left_out}
+
+
+def model_notes(model: Model) -> list[str]:
+    """Return what a reader of figures for this model must know of its description."""
+    notes = [f"The model's family is not known; it is read as {model.read_as}."] if model.read_as else []
+    if model.not_understood:
+        properties = listed(model.not_understood)
+        notes.append(f"Not understood of the model: {properties}. It can be planned, but its export is refused.")
+    return notes
+
+
 def workload_of(document: Mapping[str, Any]) -> Workload:
     """Return the workload that a document describes."""
     ramp = document.get("ramp")
-    return Workload(**{**document, "model": Model(**document["model"]), "ramp": Ramp(**ramp) if ramp else None})
+    return Workload(**{**document, "model": model_of(document["model"]), "ramp": Ramp(**ramp) if ramp else None})
 
 
 def cluster_document(cluster: Cluster) -> dict[str, Any]:
-    """Return a cluster as a JSON document."""
-    return asdict(cluster)
+    """Return a cluster as a JSON document.
+
+    A host memory that is not specified is left out, and so is an NVLink domain that is the node.
+    """
+    document = asdict(cluster)
+    del document["gpu"]["nvlink_domain"]
+    optional = ("host_memory", "nvlink_domain")
+    return {name: value for name, value in document.items() if name not in optional or value}
 
 
 def cluster_of(document: Mapping[str, Any]) -> Cluster:
@@ -32,9 +67,29 @@ def cluster_of(document: Mapping[str, Any]) -> Cluster:
     return Cluster(**{**document, "gpu": gpu, **links})
 
 
-def topology_document(topology: Topology) -> dict[str, Any]:
-    """Return a topology as a JSON document, without the fields that are None."""
-    return {name: value for name, value in asdict(topology).items() if value is not None}
+def topology_document(topology: Topology, workload: Workload | None = None) -> dict[str, Any]:
+    """Return a topology as a JSON document: its fields that are not None, which `topology_of` reads.
+
+    With a `workload`, return the document that commands print: every axis, with the values that the topology takes
+    from the workload. Either leaves out the axes of `OPT_IN` that have their defaults.
+    """
+    if workload is None:
+        fields = {name: value for name, value in asdict(topology).items() if value is not None}
+        return {name: value for name, value in fields.items() if name not in OPT_IN or value != OPT_IN[name]}
+    trained = workload.as_in(topology)
+    return {
+        **{axis: getattr(topology, axis) for axis in _PRINTED_AXES},
+        **{axis: value for axis, default in OPT_IN.items() if (value := getattr(topology, axis)) != default},
+        "heads": trained.model.heads,
+        "layers": trained.model.layers,
+        "hidden": trained.model.hidden,
+        "global_batch": trained.global_batch,
+    }
+
+
+_PRINTED_AXES: Final = (
+    *("nodes", "tp", "pp", "vpp", "cp", "dp", "sequence_parallel", "zero", "micro_batch", "recompute", "partition"),
+)
 
 
 def topology_of(document: Mapping[str, Any]) -> Topology:

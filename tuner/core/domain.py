@@ -6,9 +6,11 @@ Units are bytes, seconds and FLOP/s. Violations, estimates, measurements and fai
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from typing import Final, Literal, get_args
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, Final, Literal, get_args
 
+from tuner.core.errors import InputError
+from tuner.core.model import Model, Shape
 from tuner.core.validation import check_fields
 
 Precision = Literal["fp32", "fp16", "bf16", "fp8"]
@@ -16,12 +18,16 @@ Attention = Literal["eager", "fused", "flash1", "flash2"]
 Optimizer = Literal["adam", "adam8bit", "adafactor", "sgd"]
 Recompute = Literal["none", "selective", "full"]
 Partition = Literal["layers", "embedding"]
-Positions = Literal["learned", "rotary", "alibi", "none"]
-Norm = Literal["layernorm", "rmsnorm"]
+Offload = Literal["none", "optimizer", "optimizer+parameters"]
 MemoryKind = Literal["smi", "reserved", "allocated"]
+Framework = Literal["megatron-core", "megatron-deepspeed", "deepspeed", "fsdp2", "torchtitan"]
+PrecisionRecipe = Literal["delayed", "tensorwise", "rowwise", "blockwise", "mxfp8", "nvfp4"]
 
 RECOMPUTE: Final[tuple[Recompute, ...]] = get_args(Recompute)
 PARTITION: Final[tuple[Partition, ...]] = get_args(Partition)
+OFFLOAD: Final[tuple[Offload, ...]] = get_args(Offload)
+OFFLOAD_KEYS: Final[Mapping[Offload, str]] = {"optimizer": "offopt", "optimizer+parameters": "offall"}
+"""Parts of a topology's key."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,6 +51,8 @@ class Gpu:
     """The fastest attention kernel that the GPU supports."""
     achievable: float = 0.8
     """Fraction of its peak that a large matrix product reaches in practice."""
+    nvlink_domain: int | None = field(default=None, repr=False, compare=False)
+    """GPUs that share NVLink in the system of this GPU, for tables that do not state it; None: those of a node."""
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -78,149 +86,28 @@ class Cluster:
     """One GPU's share of the intra-node fabric."""
     inter_node: Link
     """Network link of a whole node."""
+    host_memory: float = field(default=0.0, repr=False)
+    """Bytes of a node's main memory, which offloaded states share; 0: not specified."""
+    nvlink_domain: int | None = None
+    """GPUs of whole nodes that reach each other over the intra-node fabric, as in an NVL72 rack; None: a node's."""
 
     def __post_init__(self) -> None:
         check_fields(self)
+        if self.nvlink_domain is not None and self.nvlink_domain % self.gpus_per_node:
+            raise InputError(
+                f"nvlink_domain is {self.nvlink_domain}, which is not a number of whole nodes of {self.gpus_per_node} "
+                f"GPUs; give a multiple of {self.gpus_per_node} with --nvlink-domain."
+            )
 
     @property
     def gpus(self) -> int:
         """All GPUs of all nodes."""
         return self.nodes * self.gpus_per_node
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Shape:
-    """A model's width and depth, written `14336x72` (hidden x layers) as in the BLOOM report."""
-
-    hidden: int
-    layers: int
-
-    def __post_init__(self) -> None:
-        check_fields(self)
-
-    def __str__(self) -> str:
-        return f"{self.hidden}x{self.layers}"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Model:
-    """A dense decoder-only transformer. Sizes left at zero get a default that the field documents."""
-
-    name: str = "unnamed"
-    layers: int
-    hidden: int
-    heads: int
-    vocab: int
-    seq: int
-    """Tokens in a training sequence."""
-    kv_heads: int = 0
-    """Key/value heads; 0: as many as heads."""
-    ffn: int = 0
-    """Width of the MLP; 0: four times hidden."""
-    head_size: int = 0
-    """Width of one head; 0: hidden / heads."""
-    gated_mlp: bool = False
-    """Three MLP matrices (SwiGLU, GeGLU) instead of two."""
-    tied_embeddings: bool = True
-    """The output layer shares the input embedding's weights."""
-    positions: Positions = "learned"
-    max_positions: int = 0
-    """Rows of the learned position embedding; 0: as many as seq."""
-    norm: Norm = "layernorm"
-    norms_per_layer: int = 2
-    qk_norm: bool = False
-    """RMSNorm of one head's width on queries and on keys."""
-    embedding_norm: bool = False
-    final_norm: bool = True
-    qkv_bias: bool = True
-    attention_bias: bool = True
-    """Bias of the attention's output projection."""
-    mlp_bias: bool = True
-    head_bias: bool = False
-    embedding_size: int = 0
-    """Width of an embedding that is projected to hidden; 0: hidden, without a projection."""
-    vocab_multiple: int = 128
-    """Megatron pads the vocabulary to a multiple of this times tp; 0: no padding."""
-    frozen_params: int = 0
-    """Parameters with neither gradient nor optimizer state, in addition to the trained ones."""
-
-    def __post_init__(self) -> None:
-        check_fields(self, may_be_zero=_FOLLOWING)
-        follows = {
-            "kv_heads": self.heads,
-            "ffn": 4 * self.hidden,
-            "max_positions": self.seq,
-            "embedding_size": self.hidden,
-        }
-        for name, value in follows.items():
-            if getattr(self, name) == 0:
-                object.__setattr__(self, name, value)
-
     @property
-    def shape(self) -> Shape:
-        """Width and depth."""
-        return Shape(hidden=self.hidden, layers=self.layers)
-
-    @property
-    def query_width(self) -> int:
-        """Columns of the query projection."""
-        return self.heads * self.head_size if self.head_size else self.hidden
-
-    @property
-    def kv_width(self) -> int:
-        """Columns of the key projection, and of the value projection."""
-        return self.kv_heads * self.head_size if self.head_size else self.hidden * self.kv_heads // self.heads
-
-    @property
-    def layer_parameters(self) -> int:
-        """Parameters of one transformer layer."""
-        hidden, query, key_value = self.hidden, self.query_width, self.kv_width
-        attention = hidden * (query + 2 * key_value) + query * hidden
-        attention += self.qkv_bias * (query + 2 * key_value) + self.attention_bias * hidden
-        attention += self.qk_norm * 2 * (self.head_size or hidden // self.heads)
-        inputs = 2 if self.gated_mlp else 1
-        mlp = (inputs + 1) * hidden * self.ffn + self.mlp_bias * (inputs * self.ffn + hidden)
-        return attention + mlp + self.norms_per_layer * self._norm_parameters
-
-    @property
-    def embedding_parameters(self) -> int:
-        """Parameters before the first layer: words, positions, the projection to hidden, and the embedding's norm."""
-        words = self.vocab * self.embedding_size
-        positions = self.max_positions * self.hidden if self.positions == "learned" else 0
-        projection = 2 * self.embedding_size * self.hidden if self.embedding_size != self.hidden else 0
-        return words + positions + projection + self.embedding_norm * self._norm_parameters
-
-    @property
-    def head_parameters(self) -> int:
-        """Parameters after the last layer; the output matrix counts only if it is not tied to the embedding."""
-        matrix = 0 if self.tied_embeddings else self.vocab * self.embedding_size
-        return matrix + self.head_bias * self.vocab + self.final_norm * self._norm_parameters
-
-    @property
-    def parameters(self) -> int:
-        """Trained parameters, each counted once, with the unpadded vocabulary."""
-        return self.layers * self.layer_parameters + self.embedding_parameters + self.head_parameters
-
-    @property
-    def _norm_parameters(self) -> int:
-        return self.hidden * (2 if self.norm == "layernorm" else 1)
-
-    def with_heads(self, heads: int) -> Model:
-        """Return the model with another number of heads; without grouped-query attention, key/value heads follow."""
-        kv_heads = heads if self.kv_heads == self.heads else self.kv_heads
-        return replace(self, heads=heads, kv_heads=kv_heads)
-
-    def with_shape(self, shape: Shape) -> Model:
-        """Return the model with another width and depth; the MLP keeps its ratio to hidden."""
-        ffn = self.ffn * shape.hidden // self.hidden
-        embedding = 0 if self.embedding_size == self.hidden else self.embedding_size
-        return replace(self, hidden=shape.hidden, layers=shape.layers, ffn=ffn, embedding_size=embedding)
-
-
-_FOLLOWING: Final = frozenset(
-    {"kv_heads", "ffn", "head_size", "max_positions", "embedding_size", "vocab_multiple", "frozen_params"}
-    | {"norms_per_layer"}
-)
+    def domain(self) -> int:
+        """GPUs of an NVLink domain, or of a node where the domain is the node."""
+        return self.nvlink_domain or self.gpus_per_node
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -252,6 +139,10 @@ class Workload:
     optimizer: Optimizer = "adam"
     tokens: float = 0.0
     """Tokens of the whole training; 0: twenty per parameter (Hoffmann et al. 2022, arXiv 2203.15556)."""
+    framework: Framework | None = None
+    """What runs the training; None: not specified, as in studies begun before it was recorded."""
+    precision_recipe: PrecisionRecipe | None = None
+    """How fp8 and fp4 tensors are scaled; None: the framework's default."""
     ramp: Ramp | None = None
     """How the batch grows at the start; the exact `ramp-up` rule then replaces its shorthand rules."""
 
@@ -288,6 +179,11 @@ class Topology:
     recompute: Recompute = "full"
     partition: Partition = "layers"
     """What is spread evenly over the stages: the layers, or the layers with embedding and head as one layer each."""
+    offload: Offload = "none"
+    """What lies in the node's main memory: the optimizer's states, whose step the CPU then takes, or the parameters
+    too."""
+    hsdp: int = 1
+    """Replica groups of hybrid sharding: dp / hsdp ranks share one set of shards."""
     heads: int | None = None
     """None: the model's own."""
     shape: Shape | None = None
@@ -297,6 +193,12 @@ class Topology:
 
     def __post_init__(self) -> None:
         check_fields(self, may_be_zero=frozenset({"zero"}))
+
+    def __repr__(self) -> str:
+        """Return the fields, without those of `OPT_IN` at their defaults: stored studies identify runs by it."""
+        values = {each.name: getattr(self, each.name) for each in fields(self)}
+        named = [f"{name}={value!r}" for name, value in values.items() if name not in OPT_IN or value != OPT_IN[name]]
+        return f"Topology({', '.join(named)})"
 
     @property
     def gpus(self) -> int:
@@ -312,10 +214,17 @@ class Topology:
         parts += ["sp"] * self.sequence_parallel
         parts += [{"none": "rnone", "selective": "rsel", "full": ""}[self.recompute]] * (self.recompute != "full")
         parts += ["emb"] * (self.partition == "embedding")
+        parts += [OFFLOAD_KEYS[self.offload]] if self.offload != "none" else []
+        parts += [f"hsdp{self.hsdp}"] * (self.hsdp != 1)
         parts += [f"h{self.heads}"] * (self.heads is not None)
         parts += [str(self.shape)] * (self.shape is not None)
         parts += [f"gbs{self.global_batch}"] * (self.global_batch is not None)
         return "-".join(parts)
+
+
+OPT_IN: Final[Mapping[str, Any]] = {"offload": "none", "hsdp": 1}
+"""Fields of a topology that are searched only on request, with their defaults. Documents leave them out at their
+defaults, so that they are the same as before the field existed."""
 
 
 def partition_for(layers: int, stages: int) -> Partition:

@@ -8,13 +8,15 @@ from __future__ import annotations
 import re
 from typing import Any, Final
 
-from tuner.core.domain import Cluster, Shape, Topology, Workload, partition_for
+from tuner.core.domain import OFFLOAD_KEYS, Cluster, Topology, Workload, partition_for
 from tuner.core.errors import BadKey
+from tuner.core.model import Shape
 from tuner.core.text import listed
 
 LOOKS_LIKE: Final = (
     "a key looks like tp8-pp12-dp4-mbs2-z1, after which may stand vpp2, cp2, sp, rnone or rsel (recompute; left out: "
-    "full), emb (embedding and head count as layers), h112 (heads), 13824x78 (hidden x layers) and gbs1920"
+    "full), emb (embedding and head count as layers), offopt or offall (offload of the optimizer, or of the parameters "
+    "too), hsdp2 (replica groups of hybrid sharding), h112 (heads), 13824x78 (hidden x layers) and gbs1920"
 )
 
 _NUMBERED: Final = {
@@ -27,6 +29,7 @@ _NUMBERED: Final = {
     "cp": "cp",
     "h": "heads",
     "gbs": "global_batch",
+    "hsdp": "hsdp",
 }
 _WORDS: Final[dict[str, tuple[str, object]]] = {
     "sp": ("sequence_parallel", True),
@@ -34,6 +37,7 @@ _WORDS: Final[dict[str, tuple[str, object]]] = {
     "rsel": ("recompute", "selective"),
     "rfull": ("recompute", "full"),
     "emb": ("partition", "embedding"),
+    **{word: ("offload", offload) for offload, word in OFFLOAD_KEYS.items()},
 }
 _REQUIRED: Final = ("tp", "pp", "mbs", "z")
 

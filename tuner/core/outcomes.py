@@ -47,7 +47,7 @@ class Measurement:
     seconds: float
     """Seconds of the measured iteration."""
     iterations: tuple[int, ...] = (2,)
-    """Numbers of the measured iterations."""
+    """Numbers of the measured iterations, as the job numbers them."""
     tflops: float | None = None
     """TFLOP/s per GPU, as reported by the job."""
     peak_memory: float | None = None
@@ -55,6 +55,8 @@ class Measurement:
     fullest: bool = True
     """Whether `peak_memory` is of the fullest GPU and complete; a published figure may cover another GPU, or only the
     memory that PyTorch allocates."""
+    note: str = ""
+    """What a reader of the figures should know: iterations averaged in one line, iterations left out."""
     simulated: bool = False
     """Whether the simulated cluster produced the measurement; output labels such figures."""
 
@@ -83,3 +85,5 @@ class Outcome(str, Enum):
     REJECTED = "REJECTED"
     """Never launched, because it breaks a rule."""
     CANCELLED = "CANCELLED"
+    UNREADABLE = "UNREADABLE"
+    """Ended well, but its log has no iteration that can be measured."""

@@ -1,8 +1,9 @@
-"""Parse and format counts such as `366B`, `1T` and `3.6e12`."""
+"""Parse and format quantities: counts such as `366B` and `3.6e12`, durations such as `4h`, iterations such as `2-5`."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from typing import Final
 
 from tuner.core.errors import InputError
@@ -43,3 +44,25 @@ def format_count(count: float) -> str:
             digits = float(f"{count / scale:.3g}")
             return f"{digits / 1e3:g}{next_unit}" if digits >= 1e3 and next_unit else f"{digits:,.15g}{unit}"
     return f"{count:g}"
+
+
+def iterations_of(given: int | str | Iterable[int]) -> tuple[int, ...]:
+    """Return the measured iterations: a number, or the range that `2-5` or the ends of several numbers name."""
+    numbers = [given] if isinstance(given, int) else [] if isinstance(given, str) else [*given]
+    text = given if isinstance(given, str) else f"{min(numbers)}-{max(numbers)}" if numbers else ""
+    if not (match := re.fullmatch(r"([0-9]{1,4})(?:-([0-9]{1,4}))?", text.strip())):
+        raise InputError(f"--iterations {shown(text)} is neither a number nor a range such as 2-5.")
+    first, last = int(match[1]), int(match[2] or match[1])
+    if last < first:
+        raise InputError(f"--iterations: the range {first}-{last} runs backwards; write {last}-{first}.")
+    if first < 2:
+        raise InputError(f"--iterations {text}: iteration 1 is warm-up and is never measured; begin with 2.")
+    return tuple(range(first, last + 1))
+
+
+def duration(text: str, option: str) -> float:
+    """Return the seconds in `90m`, `4h` or `2d`."""
+    units: dict[str, float] = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+    if not (match := re.fullmatch(r"([0-9]{1,6}(?:\.[0-9]{1,6})?)\s*([smhd])", text.strip())):
+        raise InputError(f"{option} {shown(text)} is not a duration such as 90m, 4h or 2d.")
+    return float(match[1]) * units[match[2]]

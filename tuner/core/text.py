@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from math import floor, inf, log10
 from typing import Final, SupportsInt
 
 
@@ -30,9 +31,9 @@ class ResultTable:
 
     def markdown(self) -> str:
         """Return the table as Markdown."""
-        table = pipe_table(self.headers, self.rows, self.words)
-        notes = [part for note in self.notes for part in ("", note)]
-        return "\n".join([f"**{self.title}**", "", *table, *notes]) + "\n"
+        table = pipe_table(self.headers, markdown_cells(self.rows), self.words)
+        notes = [part for note in self.notes for part in ("", markdown_text(note))]
+        return "\n".join([f"**{markdown_text(self.title)}**", "", *table, *notes]) + "\n"
 
     def _cells(self, row: Sequence[str]) -> str:
         from html import escape
@@ -60,6 +61,51 @@ def _joined(line: Sequence[str], headers: Sequence[str], widths: Sequence[int], 
         for cell, name, width in zip(line, headers, widths, strict=True)
     ]
     return f"| {' | '.join(padded)} |"
+
+
+def markdown_text(text: str) -> str:
+    """Return text from logs and names as Markdown shows it literally: on one line, without HTML, links or images.
+
+    >>> markdown_text("<img src=x> [here](http://host)")
+    '&lt;img src=x> &#91;here](http://host)'
+    """
+    return " ".join(text.splitlines()).replace("<", "&lt;").replace("[", "&#91;")
+
+
+def markdown_cells(lines: Iterable[Sequence[str]]) -> list[list[str]]:
+    """Return the cells of a table as Markdown shows them literally."""
+    return [[markdown_text(cell) for cell in line] for line in lines]
+
+
+def csv_cell(value: object) -> str:
+    """Return a cell that no spreadsheet takes for a formula: text that begins like one is preceded by an apostrophe.
+
+    >>> csv_cell("=HYPERLINK(A1)"), csv_cell("-1.5"), csv_cell(None)
+    ("'=HYPERLINK(A1)", '-1.5', '')
+    """
+    text = "" if value is None else str(value)
+    return f"'{text}" if _is_formula(text.lstrip("'")) else text
+
+
+def csv_cells(row: Mapping[str, object]) -> dict[str, object]:
+    """Return a row whose texts are no formulas; other values stay what they are."""
+    return {name: csv_cell(value) if isinstance(value, str) else value for name, value in row.items()}
+
+
+def text_of_cell(cell: str) -> str:
+    """Return the text that `csv_cell` wrote as this cell."""
+    return cell[1:] if cell.startswith("'") and _is_formula(cell.lstrip("'")) else cell
+
+
+def _is_formula(text: str) -> bool:
+    """Return whether a spreadsheet may evaluate a text: it begins with = + - or @, perhaps after blanks."""
+    if not text.lstrip().startswith(("=", "+", "-", "@")):
+        return False
+    try:
+        float(text)
+    except ValueError:
+        return True
+    return False
 
 
 def shown(value: object) -> str:
@@ -107,16 +153,24 @@ def span(days: float) -> str:
     return f"{days * per_day:,.1f} {unit}"
 
 
+def interval(low: float, high: float, *, digits: int = 4, decimals: int | None = None) -> str:
+    """Return an interval, `69.46 to 93.10`: both ends with `decimals`, else as many as give the upper end `digits`."""
+    if decimals is None:
+        magnitude = floor(log10(high)) if 0 < high < inf else 0
+        decimals = max(0, digits - 1 - magnitude)
+    return f"{low:,.{decimals}f} to {high:,.{decimals}f}"
+
+
 def between(days: float, low: float, high: float) -> str:
     """Return a duration and its interval, `692.9 days (688.0 to 697.8)`, in the unit of the duration."""
     _, per_day = unit_for(days)
-    return f"{span(days)} ({low * per_day:,.1f} to {high * per_day:,.1f})"
+    return f"{span(days)} ({interval(low * per_day, high * per_day, decimals=1)})"
 
 
 def ends(days: float, low: float, high: float) -> str:
     """Return an interval, `688.0 to 697.8 days`, in the unit that fits `days`."""
     unit, per_day = unit_for(days)
-    return f"{low * per_day:,.1f} to {high * per_day:,.1f} {unit}"
+    return f"{interval(low * per_day, high * per_day, decimals=1)} {unit}"
 
 
 def node_time(hours: float) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import fields
 from functools import cache
+from types import NoneType
 from typing import Any, Final, get_args, get_type_hints
 
 from tuner.core.errors import InputError
@@ -13,6 +14,7 @@ from tuner.core.text import either, shown
 _LARGEST: Final[Mapping[str, int]] = {
     "nodes": 16_384,
     "gpus_per_node": 128,
+    "nvlink_domain": 16_384,
     "layers": 10_000,
     "hidden": 1_000_000,
     "heads": 65_536,
@@ -68,6 +70,8 @@ def _complaint(name: str, hint: Any, choices: tuple[str, ...], value: Any, *, mi
         maximum = largest(name)
         return "" if minimum <= value <= maximum else f"between {minimum} and {maximum:,}, not {shown(value)}"
     if choices:
+        if value is None and NoneType in get_args(hint):
+            return ""
         return "" if isinstance(value, str) and value in choices else f"{either(choices)}, not {shown(value)}"
     if hint is bool:
         return "" if isinstance(value, bool) else f"true or false, not {shown(value)}"
@@ -84,8 +88,12 @@ def _complaint(name: str, hint: Any, choices: tuple[str, ...], value: Any, *, mi
 def _hints(owner: type) -> list[tuple[str, Any, tuple[str, ...]]]:
     """Return the name, type and string choices (if it is a `Literal`) of each field."""
     hints = get_type_hints(owner)
-    arguments = {name: get_args(hint) for name, hint in hints.items()}
-    words = {name: all(isinstance(word, str) for word in choices) for name, choices in arguments.items()}
-    return [
-        (field.name, hints[field.name], arguments[field.name] if words[field.name] else ()) for field in fields(owner)
-    ]
+    return [(field.name, hints[field.name], _choices(hints[field.name])) for field in fields(owner)]
+
+
+def _choices(hint: Any) -> tuple[str, ...]:
+    """Return the strings of a `Literal`, also of one that may be None."""
+    arguments = get_args(hint)
+    if len(arguments) == 2 and arguments[1] is NoneType:
+        arguments = get_args(arguments[0])
+    return arguments if all(isinstance(word, str) for word in arguments) else ()

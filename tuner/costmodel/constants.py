@@ -11,6 +11,7 @@ from typing import Any, Final, TypeVar
 T = TypeVar("T")
 
 FITTED: Final = "fitted to the published tables in corpus/"
+FITTED_TO_ENOKI: Final = "fitted to Enoki (corpus/enoki-h100.csv)"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,12 +28,17 @@ class Constant:
     """Day of the fit, where it is known."""
 
 
-RECORDS: Final[dict[str, Constant]] = {}
+class ConstantRecords(dict[str, Constant]):
+    """The records of a package's constants by name."""
+
+    def add(self, name: str, value: T, unit: str, source: str) -> T:
+        """Record a constant and return its value."""
+        self[name] = Constant(value=value, unit=unit, source=source)
+        return value
 
 
-def _constant(name: str, value: T, unit: str, source: str) -> T:
-    RECORDS[name] = Constant(value=value, unit=unit, source=source)
-    return value
+RECORDS: Final = ConstantRecords()
+_constant: Final = RECORDS.add
 
 
 # kernels
@@ -153,10 +159,7 @@ SEND_SHARE: Final = _constant("SEND_SHARE", 0.80, "share", FITTED)
 """Share of a node's network that sends between stages reach."""
 
 NODE_LATENCY_RATIO: Final = _constant(
-    "NODE_LATENCY_RATIO",
-    3.4,
-    "relative to the catalog's latency",
-    "fitted to the published tables in corpus/, for NVLink",
+    "NODE_LATENCY_RATIO", 3.4, "relative to the catalog's latency", f"{FITTED}, for NVLink"
 )
 """Latency of a ring step inside a node, launch and wait included."""
 
@@ -192,6 +195,19 @@ SHARDED_LAYER_HOST_SECONDS: Final = _constant(
 
 OVERLAPPED_GATHER_SHARE: Final = _constant("OVERLAPPED_GATHER_SHARE", 0.71, "share", FITTED)
 """Share of a fully sharded model's gathers that overlaps with its products, bounded by their duration."""
+
+HOST_LINK_BANDWIDTH: Final = _constant(
+    "HOST_LINK_BANDWIDTH", 25e9, "bytes per second, one way", "80% of PCIe 4.0 x16's 31.5e9; no source for the share"
+)
+"""A GPU's link to the main memory of its node, for offloaded states."""
+
+CPU_ADAM_SECONDS: Final = _constant(
+    "CPU_ADAM_SECONDS",
+    2.5e-9,
+    "seconds per parameter of a node",
+    "fitted to LLaMA-7B on 8 A800 and two Xeon 8358 (https://gist.github.com/chenyaofo/d4cd6a20ab4b95cb3a49491747e2139a)",
+)
+"""Time of Adam's step on the CPUs of a node, which its ranks share."""
 
 
 # memory
@@ -255,19 +271,13 @@ SCORE_BYTES_WITHOUT_DROPOUT: Final = _constant(
 )
 """Attention scores without dropout; the eager kernel frees one copy."""
 
-PLAIN_WHOLE_BYTES: Final = _constant(
-    "PLAIN_WHOLE_BYTES", 12.0, "bytes per token and column", "fitted to Enoki (corpus/enoki-h100.csv)"
-)
+PLAIN_WHOLE_BYTES: Final = _constant("PLAIN_WHOLE_BYTES", 12.0, "bytes per token and column", FITTED_TO_ENOKI)
 """Activations of plain PyTorch layers under autocast that every tensor parallel rank keeps whole."""
 
-PLAIN_CUT_BYTES: Final = _constant(
-    "PLAIN_CUT_BYTES", 36.0, "bytes per token and column", "fitted to Enoki (corpus/enoki-h100.csv)"
-)
+PLAIN_CUT_BYTES: Final = _constant("PLAIN_CUT_BYTES", 36.0, "bytes per token and column", FITTED_TO_ENOKI)
 """Activations of plain PyTorch layers that tensor parallelism splits."""
 
-PLAIN_TABLE_BYTES: Final = _constant(
-    "PLAIN_TABLE_BYTES", 14.5, "bytes per parameter", "fitted to Enoki (corpus/enoki-h100.csv)"
-)
+PLAIN_TABLE_BYTES: Final = _constant("PLAIN_TABLE_BYTES", 14.5, "bytes per parameter", FITTED_TO_ENOKI)
 """Embedding and head of plain layers: fp32 and 16-bit weights with gradients in both, fully sharded or not."""
 
 LOGIT_BYTES: Final = _constant(
@@ -283,9 +293,7 @@ GATHERED_LOGIT_BYTES: Final = _constant(
 GATHER_COPY_BYTES: Final = _constant("GATHER_COPY_BYTES", 10.0, "bytes per logit", FITTED)
 """Extra copies of logits gathered over tensor parallel ranks."""
 
-PLAIN_LOGIT_BYTES: Final = _constant(
-    "PLAIN_LOGIT_BYTES", 2.0, "bytes per logit", "fitted to Enoki (corpus/enoki-h100.csv)"
-)
+PLAIN_LOGIT_BYTES: Final = _constant("PLAIN_LOGIT_BYTES", 2.0, "bytes per logit", FITTED_TO_ENOKI)
 """16-bit logits that Enoki's loss keeps."""
 
 FRAGMENT_SHARE: Final = _constant(
@@ -367,3 +375,24 @@ PLAIN_DEVIATION: Final = _constant(
 
 GATHERED_DEVIATION: Final = _constant("GATHERED_DEVIATION", 0.08, "standard deviation of a logarithm", "no source")
 """Uncertainty of memory where the loss gathers its logits; implementations differ here too."""
+
+# calibration
+SITE_DEVIATIONS: Final = _constant(
+    "SITE_DEVIATIONS",
+    {
+        "products": 0.06,
+        "attention": 0.12,
+        "traffic": 0.15,
+        "inner_link": 0.20,
+        "network": 0.30,
+        "pipeline_link": 0.30,
+        "host": 0.50,
+        "upkeep": 0.80,
+        "context": 0.30,
+        "activations": 0.12,
+    },
+    "standard deviation of a logarithm, by site factor",
+    "products: how far published A100 runs differ in their best rate; links: what a busy network loses; upkeep: runs "
+    "with and without CUDA_LAUNCH_BLOCKING=1 (BLOOM); others: no source",
+)
+"""How far the factors of a cluster may be from those of the cost model before any of its runs is known."""

@@ -1,4 +1,6 @@
-"""Seconds of communication: ring collectives and sends, within a node and between nodes.
+"""Seconds of communication: ring collectives and sends, within an NVLink domain and between nodes.
+
+The domain is the node, or a rack of nodes as in NVL72: groups that lie within it use the intra-node links.
 
 A ring all-reduce of n ranks moves 2 (n - 1) / n of its bytes through each rank's link, an all-gather or reduce-scatter
 half of that (Thakur, Rabenseifner and Gropp 2005, "Optimization of Collective Communication Operations in MPICH").
@@ -32,7 +34,7 @@ class Links:
 
     def __init__(self, columns: Columns, site: SiteFactors) -> None:
         cluster = columns.cluster
-        self._gpus = cluster.gpus_per_node
+        self._gpus, self._domain = cluster.gpus_per_node, cluster.domain
         self._inner = cluster.intra_node.bandwidth * NODE_LINK_SHARE * site.inner_link
         self._inner_latency = cluster.intra_node.latency * NODE_LATENCY_RATIO
         self._node = cluster.inter_node.bandwidth
@@ -41,42 +43,69 @@ class Links:
 
     @cached_property
     def tensor(self) -> tuple[FloatArray, FloatArray]:
-        """Bandwidth and latency of a tensor parallel rank; across nodes each node is full of one ring."""
-        return self._of(self._columns.tp <= self._gpus, self._node * RING_SHARE * self._site.network)
+        """Bandwidth and latency of a tensor parallel rank; across domains each domain is full of one ring."""
+        return self._ring(self._columns.tp, rings=1)
 
     @cached_property
     def context(self) -> tuple[FloatArray, FloatArray]:
         """Bandwidth and latency of a context parallel rank."""
         columns = self._columns
-        rings = np.minimum(self._gpus, columns.tp)
-        return self._of(columns.tp * columns.cp <= self._gpus, self._node * RING_SHARE * self._site.network / rings)
+        return self._ring(columns.tp * columns.cp, rings=columns.tp)
 
     @cached_property
     def data(self) -> tuple[FloatArray, FloatArray]:
         """Bandwidth and latency of the ranks that share gradients; context parallel ranks hold the same weights.
 
-        As many rings leave a node as it holds tensor parallel ranks.
+        As many rings leave a domain as it holds tensor parallel ranks.
         """
         columns = self._columns
+        return self._ring(columns.tp * columns.cp * columns.dp, rings=columns.tp)
+
+    @cached_property
+    def shard(self) -> tuple[FloatArray, FloatArray]:
+        """Bandwidth and latency of the ranks that share one set of shards, which are neighbours in hybrid sharding."""
+        columns = self._columns
         rings = np.minimum(self._gpus, columns.tp)
-        within = columns.tp * columns.cp * columns.dp <= self._gpus
+        within = columns.tp * columns.shards <= self._gpus
+        return self._of(within, self._node * RING_SHARE * self._site.network / rings)
+
+    @cached_property
+    def replica(self) -> tuple[FloatArray, FloatArray]:
+        """Bandwidth and latency of the ranks that hold the same shard; each GPU of a node may be in another ring."""
+        columns = self._columns
+        rings = np.minimum(self._gpus, columns.tp * columns.shards)
+        within = columns.tp * columns.copies <= self._gpus
         return self._of(within, self._node * RING_SHARE * self._site.network / rings)
 
     @cached_property
     def pipeline(self) -> tuple[FloatArray, FloatArray]:
         """Bandwidth and latency from stage to stage; stages are the farthest apart, as Megatron numbers ranks.
 
-        Where a node holds more than one stage and not all, the slowest has one neighbour in its node and one outside,
-        and no other stage's sends beside its own on the node's network.
+        Where an NVLink domain holds more than one stage and not all, the slowest has one neighbour in its domain and
+        one outside, and no other stage's sends beside its own on the node's network.
         """
         columns = self._columns
-        stage = np.minimum(self._gpus, columns.tp * columns.cp * columns.dp)
-        outer = self._node * SEND_SHARE / stage
-        bandwidth, latency = self._of(stage * columns.pp <= self._gpus, outer)
-        mixed = (stage * columns.pp > self._gpus) & (stage * 2 <= self._gpus)
+        ranks = columns.tp * columns.cp * columns.dp
+        outer = self._node * SEND_SHARE / np.minimum(self._gpus, ranks)
+        stage = np.minimum(self._domain, ranks)
+        bandwidth, latency = self._of(stage * columns.pp <= self._domain, outer)
+        mixed = (stage * columns.pp > self._domain) & (stage * 2 <= self._domain)
         bandwidth = np.where(mixed, 2 / (1 / self._inner + 1 / outer), bandwidth)
         latency = np.where(mixed, (self._inner_latency + self._node_latency) / 2, latency)
         return bandwidth * self._site.pipeline_link, latency
+
+    def _ring(self, span: Any, *, rings: Any) -> tuple[FloatArray, FloatArray]:
+        """Bandwidth and latency of a rank whose ring spans so many GPUs, beside others that leave the domain with it.
+
+        Rings that leave a domain of several nodes share the networks of all of them, up to the rate of NVLink, over
+        which they reach those networks.
+        """
+        network = self._node * RING_SHARE * self._site.network
+        outer = network / np.minimum(self._gpus, rings)
+        if self._domain > self._gpus:
+            shared = network * (self._domain / self._gpus) / np.minimum(self._domain, rings)
+            outer = np.maximum(outer, np.minimum(self._inner, shared))
+        return self._of(span <= self._domain, outer)
 
     def _of(self, within: BoolArray, outer: Any) -> tuple[FloatArray, FloatArray]:
         return np.where(within, self._inner, outer), np.where(within, self._inner_latency, self._node_latency)

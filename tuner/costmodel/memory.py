@@ -15,7 +15,7 @@ from typing import Any, Final
 import numpy as np
 
 from tuner.core.columns import Columns, FloatArray, IntArray
-from tuner.core.domain import RECOMPUTE, MemoryKind
+from tuner.core.domain import OFFLOAD, RECOMPUTE, MemoryKind
 from tuner.costmodel.constants import (
     BUCKET_ELEMENTS,
     CACHED_SHARE,
@@ -45,8 +45,11 @@ from tuner.costmodel.site_factors import SiteFactors
 from tuner.costmodel.stages import Stages
 
 _SELECTIVE, _FULL = RECOMPUTE.index("selective"), RECOMPUTE.index("full")
+_OF_PARAMETERS = OFFLOAD.index("optimizer+parameters")
 
 STATIC: Final = ("weights", "gradients", "optimizer", "frozen")
+OFFLOAD_TERM: Final = "offload"
+"""What offload takes on the GPU; part of the terms where some row offloads."""
 LOOSE: Final = ("activations", "working", "logits", "buckets")
 """What comes and goes in pieces of many sizes, between which the allocator loses some."""
 DYNAMIC: Final = (*LOOSE, "gathered")
@@ -110,7 +113,7 @@ def limit(columns: Columns) -> float:
 
 def _fuller_moment(terms: dict[str, FloatArray], *, lost: float) -> FloatArray:
     zeros = np.zeros_like(terms["weights"])
-    static = sum((terms[name] for name in STATIC), start=zeros)
+    static = sum((terms[name] for name in (*STATIC, OFFLOAD_TERM) if name in terms), start=zeros)
     loose = sum((terms[name] for name in LOOSE), start=zeros)
     fuller: FloatArray = static + np.maximum(loose * (1 + lost) + terms["gathered"], terms["step"])
     return fuller
@@ -125,7 +128,7 @@ def _tensors(stage: Stages, site: SiteFactors) -> dict[str, FloatArray]:
     layer = _layer(columns, scores)
     again = columns.recompute == _FULL, columns.recompute == _SELECTIVE
     working = np.where(again[0], layer, np.where(again[1], scores, 0.0))  # what is computed again, meanwhile
-    shards = {least: np.where(zero >= least, columns.copies, 1) for least in (1, 2, 3)}
+    shards = {least: np.where(zero >= least, columns.shards, 1) for least in (1, 2, 3)}
     copy = 4.0 if size < 4 else 0.0  # the fp32 weights that 16-bit training keeps beside its own
     weights: Any
     gradients: Any
@@ -137,7 +140,7 @@ def _tensors(stage: Stages, site: SiteFactors) -> dict[str, FloatArray]:
         weights = size * parameters / shards[3]
         gradients = size * parameters / shards[2]
         copies = STEP_COPY_BYTES if copy else 0.0
-    return {
+    terms = {
         "weights": weights,
         "gradients": gradients,
         "optimizer": (copy + OPTIMIZER_STATE_BYTES[workload.optimizer]) * parameters / shards[1],
@@ -149,6 +152,24 @@ def _tensors(stage: Stages, site: SiteFactors) -> dict[str, FloatArray]:
         "gathered": _gathered(stage),
         "step": copies * parameters / shards[1],
     }
+    return _offloaded(stage, terms) if columns.offload.any() else terms
+
+
+def _offloaded(stage: Stages, terms: dict[str, FloatArray]) -> dict[str, FloatArray]:
+    """Return what stays on the GPU where states or parameters lie in main memory, and a buffer for a gradient.
+
+    The optimizer's states and its step leave. ZeRO 1 adds up whole gradients on the GPU; ZeRO 2 and 3 send theirs to
+    main memory bucket by bucket (DeepSpeed 0.19.8, runtime/zero/stage_1_and_2.py: temp_grad_buffer_for_gpu_offload).
+    """
+    columns = stage.columns
+    off, parameters_too = columns.offload > 0, columns.offload == _OF_PARAMETERS
+    left = {name: np.where(off, 0.0, terms[name]) for name in ("optimizer", "step")}
+    left["gradients"] = np.where(off & (columns.zero >= 2), 0.0, terms["gradients"])
+    left |= {name: np.where(parameters_too, 0.0, terms[name]) for name in ("weights", "frozen")}
+    matrix = np.maximum(columns.padded_vocab, columns.ffn) * columns.hidden / columns.tp
+    buffered = off & (columns.zero <= 2) & (columns.workload.framework != "megatron-core")
+    left[OFFLOAD_TERM] = np.where(buffered, size_of(columns.workload) * matrix, np.zeros_like(terms["weights"]))
+    return terms | left
 
 
 def _gathered(stage: Stages) -> FloatArray:
@@ -158,13 +179,15 @@ def _gathered(stage: Stages) -> FloatArray:
     """
     columns = stage.columns
     size, table = size_of(columns.workload), stage.table_parameters
-    plain, elsewhere = columns.workload.plain_layers, 1 - 1 / columns.copies
+    plain, elsewhere = columns.workload.plain_layers, 1 - 1 / columns.shards
+    if columns.offload.any():
+        elsewhere = np.where(columns.offload == _OF_PARAMETERS, 1.0, elsewhere)
     if not (plain or (columns.zero == 3).any()):
         return np.zeros_like(table)
     layers = np.minimum(2, stage.layers) * (stage.parameters - table) / np.maximum(1, stage.layers)
     gathered: FloatArray = np.where(columns.zero == 3, size * (layers + (0.0 if plain else table)) * elsewhere, 0.0)
     if plain:
-        shards = np.where(columns.zero == 3, columns.copies, 1)
+        shards = np.where(columns.zero == 3, columns.shards, 1)
         gathered = gathered + (PLAIN_TABLE_BYTES - 4.0 / shards) * table
     return gathered
 
@@ -172,6 +195,7 @@ def _gathered(stage: Stages) -> FloatArray:
 def _flat_copy(stage: Stages) -> FloatArray:
     columns = stage.columns
     alone = (columns.pp == 1) & (columns.copies > 1) & (columns.zero >= 1) & (columns.zero <= 2)
+    alone &= columns.offload == 0
     copies: FloatArray = FLAT_GRADIENT_BYTES * alone * stage.parameters
     return copies
 

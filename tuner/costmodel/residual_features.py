@@ -31,7 +31,7 @@ class Features:
     cliff: FloatArray
     """hidden, heads and tp."""
     kernel: tuple[str, ...]
-    """Attention kernel, norms, recompute, ZeRO stage and sequence parallelism of each row, as one word."""
+    """Attention kernel, norms, recompute, ZeRO stage, sequence parallelism and offload of each row, as one word."""
     period: tuple[str, ...]
 
     @classmethod
@@ -41,11 +41,13 @@ class Features:
         seq = np.full(rows, workload.model.seq)
         smooth = [seq if name == "seq" else columns.arrays[name] for name in SMOOTH]
         stack = f"{workload.attention} {int(workload.fused_norms)}"
-        kinds = zip(columns.recompute, columns.zero, columns.sequence_parallel, strict=True)
+        kinds = zip(columns.recompute, columns.zero, columns.sequence_parallel, columns.offload, strict=True)
         return cls(
             smooth=np.log2(np.stack(smooth, axis=1).astype(np.float64)),
             cliff=np.stack([columns.hidden, columns.heads, columns.tp], axis=1).astype(np.float64),
-            kernel=tuple(f"{stack} {recompute} {int(zero == 3)} {sp}" for recompute, zero, sp in kinds),
+            kernel=tuple(
+                f"{stack} {recompute} {int(zero == 3)} {sp} {offload}" for recompute, zero, sp, offload in kinds
+            ),
             period=(period,) * rows if isinstance(period, str) else tuple(period),
         )
 

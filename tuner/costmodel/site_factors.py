@@ -9,6 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 from typing import Final
 
+from tuner.costmodel.constants import SITE_DEVIATIONS
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SiteFactors:
@@ -36,20 +38,8 @@ class SiteFactors:
     """Memory of activations."""
 
 
-PRIOR: Final = SiteFactors(
-    products=0.06,
-    attention=0.12,
-    traffic=0.15,
-    inner_link=0.20,
-    network=0.30,
-    pipeline_link=0.30,
-    host=0.50,
-    upkeep=0.80,
-    context=0.30,
-    activations=0.12,
-)
-"""Standard deviations of the factors' logarithms: products as far as published A100 runs differ in their best rate,
-links by what a busy network loses, upkeep by whether launches block (`CUDA_LAUNCH_BLOCKING=1`, as in BLOOM's runs)."""
+PRIOR: Final = SiteFactors(**SITE_DEVIATIONS)
+"""Standard deviations of the factors' logarithms."""
 
 TIME_FACTORS: Final = tuple(
     name for name in (field.name for field in fields(SiteFactors)) if name not in ("context", "activations")

@@ -14,6 +14,7 @@ from tuner.core.catalog import read_toml, toml_of
 from tuner.core.errors import InputError
 from tuner.core.text import shown
 from tuner.costmodel.calibration import Calibration
+from tuner.costmodel.estimate import CostModel
 from tuner.costmodel.residual_features import SMOOTH, Features
 from tuner.costmodel.site_factors import TIME_FACTORS, SiteFactors
 
@@ -29,6 +30,13 @@ def write_site(path: Path, calibration: Calibration, *, source: str) -> None:
         write_whole(path, site_text(calibration, source=source))
     except OSError as error:
         raise InputError(f"{path} cannot be written: {error.strerror or error}.") from None
+
+
+def cost_model(calibration: str | Path | Calibration | None) -> CostModel:
+    """Return the cost model with a calibration, which may be the path of a calibration file."""
+    if calibration is None:
+        return CostModel()
+    return CostModel(calibration=calibration if isinstance(calibration, Calibration) else read_site(Path(calibration)))
 
 
 def site_text(calibration: Calibration, *, source: str) -> str:

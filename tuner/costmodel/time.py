@@ -12,8 +12,11 @@ from typing import Any, Final
 import numpy as np
 
 from tuner.core.columns import Columns, FloatArray, IntArray
+from tuner.core.domain import OFFLOAD
 from tuner.costmodel.constants import (
+    CPU_ADAM_SECONDS,
     END_STAGE_SEND_SHARE,
+    HOST_LINK_BANDWIDTH,
     LOSS_BYTES,
     OPTIMIZER_STEP_BYTES,
     OVERLAPPED_GATHER_SHARE,
@@ -34,6 +37,9 @@ TERMS: Final = (
 """Names of the terms in display order. `head` is the extra time of the slowest stage for output layer, loss and
 embedding."""
 
+HOST_LINK: Final = "host_link"
+"""The term of copies between GPU and main memory; part of the terms where some row offloads."""
+
 
 def time_terms(columns: Columns, site: SiteFactors) -> dict[str, FloatArray]:
     """Estimate the seconds of one iteration by term; no term is negative."""
@@ -52,6 +58,9 @@ def time_terms(columns: Columns, site: SiteFactors) -> dict[str, FloatArray]:
     terms["bubble"] = np.where(columns.pp > 1, np.maximum(0, pipeline_pass - slowest) / columns.vpp, 0.0)
     terms |= _data_parallel(columns, site, stage, layer_time, links)
     terms["optimizer"] = _step(columns, site, stage)
+    if columns.offload.any():
+        terms["optimizer"] = np.where(columns.offload > 0, _host_step(columns, site, stage), terms["optimizer"])
+        terms[HOST_LINK] = _host_copies(columns, stage)
     return terms
 
 
@@ -142,19 +151,27 @@ def _data_parallel(
 
     ZeRO 0 and 1 reduce once per iteration, after the last microbatch; 1 and 2 gather the updated weights. ZeRO 2 stores
     no whole gradients and therefore reduces in each microbatch; ZeRO 3 also gathers each layer for both passes.
-    Compute hides at most the share `OVERLAPPED_GATHER_SHARE` of these (DeepSpeed, stage_1_and_2.py and stage3.py).
+    With hybrid sharding these stay in a shard group, and each microbatch reduces its gradient shards over the replica
+    groups. Compute hides at most the share `OVERLAPPED_GATHER_SHARE` of these (DeepSpeed, stage_1_and_2.py and
+    stage3.py).
     """
     bandwidth, latency = links.data
     size = size_of(columns.workload)
     weights = stage.layers * columns.layer_matrices / columns.tp * size
     table = columns.padded_vocab * columns.hidden / columns.tp * size
-    gathered = gather(weights + table, columns.copies, bandwidth, latency)
+    hybrid = bool((columns.hsdp > 1).any())
+    if hybrid:
+        bandwidth, latency = links.shard
+    gathered = gather(weights + table, columns.shards, bandwidth, latency)
     once = np.where(columns.zero == 0, 2 * gathered, 3 * gathered)
     if not (columns.zero >= 2).any():
         return {"data_parallel": once, "sharding": np.zeros_like(once)}
     per_microbatch = columns.microbatches * np.where(
-        columns.zero == 2, gathered, 3 * gather(weights, columns.copies, bandwidth, stage.layers * latency)
+        columns.zero == 2, gathered, 3 * gather(weights, columns.shards, bandwidth, stage.layers * latency)
     )
+    if hybrid:
+        replicas = _replicas(columns, stage, weights + table, links)
+        per_microbatch = np.add(per_microbatch, columns.microbatches * replicas)
     compute = columns.microbatches * stage.layers * layer_time
     exposed = np.maximum((1 - OVERLAPPED_GATHER_SHARE) * per_microbatch, per_microbatch - compute)
     host = SHARDED_LAYER_HOST_SECONDS * site.host * stage.layers * columns.microbatches
@@ -164,8 +181,37 @@ def _data_parallel(
     }
 
 
+def _replicas(columns: Columns, stage: Stages, size: FloatArray, links: Links) -> FloatArray:
+    """Estimate the all-reduce of a microbatch's gradient shards over the replica groups, layer by layer."""
+    bandwidth, latency = links.replica
+    return all_reduce(size / columns.shards, columns.hsdp, bandwidth, stage.layers * latency)
+
+
 def _step(columns: Columns, site: SiteFactors, stage: Stages) -> FloatArray:
-    shard = stage.parameters / np.where(columns.zero >= 1, columns.copies, 1)
+    shard = stage.parameters / np.where(columns.zero >= 1, columns.shards, 1)
     moved: Any = OPTIMIZER_STEP_BYTES * shard / traffic_rate(columns.cluster.gpu, site)
     step: FloatArray = moved + STEP_SECONDS + STEP_LAYER_SECONDS * site.host * stage.layers
     return step
+
+
+def _host_step(columns: Columns, site: SiteFactors, stage: Stages) -> FloatArray:
+    """Estimate the optimizer's step on the CPU, which the shards of all ranks of a node share."""
+    shards = columns.cluster.gpus_per_node * stage.parameters / columns.shards
+    step: FloatArray = CPU_ADAM_SECONDS * shards + STEP_SECONDS + STEP_LAYER_SECONDS * site.host * stage.layers
+    return step
+
+
+def _host_copies(columns: Columns, stage: Stages) -> FloatArray:
+    """Estimate the copies of a shard between GPU and main memory, of which none is assumed to overlap with compute.
+
+    Each iteration sends the gradients in fp32 and, where the parameters stay on the GPU, returns the updated ones.
+    ZeRO 2 and 3 add up the gradients of M microbatches in main memory: 2 M - 1 copies; ZeRO 1 makes two if M > 1.
+    Parameters in main memory are sent for the forward and for the backward pass of each microbatch (DeepSpeed 0.19.8,
+    runtime/zero/stage_1_and_2.py and stage3.py).
+    """
+    size, count = size_of(columns.workload), columns.microbatches
+    parameters_too = columns.offload == OFFLOAD.index("optimizer+parameters")
+    summed = np.where(columns.zero >= 2, 2 * count - 1, 2 * (count > 1))
+    sent = 4.0 + size * (summed + np.where(parameters_too, 2 * count, 1))
+    copies: FloatArray = sent * stage.parameters / columns.shards / HOST_LINK_BANDWIDTH
+    return np.where(columns.offload > 0, copies, 0.0)

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Final
 
 from tuner.core.atomic_write import write_files
 from tuner.core.columns import Columns
+from tuner.core.domain import Framework
 from tuner.core.errors import NothingUsable
 from tuner.costmodel.flops import hardware_flops, per_gpu, training_seconds
 from tuner.costmodel.memory import limit
 from tuner.export.bundle import bundle
+from tuner.export.formats import ExportOptions, Fork
 from tuner.export.production import ExpectedPerformance, ProductionRun
+from tuner.launch.slurm.site_profile import SiteProfile
 from tuner.study.leaderboard import rows_of
 from tuner.study.ranking import DAY, INTERVAL, RankedTrial
 from tuner.study.result import StudyResult
@@ -47,15 +52,55 @@ def production_run(study: StudyResult, ranked: RankedTrial) -> ProductionRun:
     )
 
 
+def default_format(study: StudyResult, ranked: RankedTrial) -> str:
+    """Return the format for the study's framework; studies that name none are launched by Slurm."""
+    framework = study.setting(ranked)[0].framework
+    return _DEFAULTS.get(framework, "slurm") if framework else "slurm"
+
+
+_DEFAULTS: Final[Mapping[Framework, str]] = {
+    "megatron-core": "megatron-core",
+    "megatron-deepspeed": "megatron-deepspeed",
+    "deepspeed": "slurm",
+    "fsdp2": "accelerate",
+    "torchtitan": "torchtitan",
+}
+
+
+def export_options(
+    study: StudyResult,
+    *,
+    command: str | None = None,
+    site_profile: str | Path | None = None,
+    fork: Fork | None = None,
+) -> ExportOptions:
+    """Return the options of an export: the given command, or the one that the study ran, and the site profile."""
+    command = study.settings.get("command") if command is None else command
+    return ExportOptions(
+        fork=fork,
+        command=command,
+        workdir=str(Path.cwd()) if command is not None else "",
+        site=SiteProfile() if site_profile is None else SiteProfile.read(Path(site_profile)),
+    )
+
+
 def write_export(
     study: StudyResult,
     folder: str | Path,
     *,
     key: str | None = None,
-    format: str = "slurm",  # noqa: A002
+    format: str | None = None,  # noqa: A002
+    command: str | None = None,
+    site_profile: str | Path | None = None,
+    fork: Fork | None = None,
 ) -> list[Path]:
-    """Write the production files of the best topology, or of the measured topology `key`; return their paths."""
+    """Write the production files of the best topology, or of the measured topology `key`; return their paths.
+
+    Every argument is the option of `tuner export` with the same name.
+    """
     ranked = study.ranked(key) if key else study.best
     if ranked is None:
         raise NothingUsable(f"study {study.name} has no measured topology to export.")
-    return write_files(Path(folder), bundle(production_run(study, ranked), format))
+    options = export_options(study, command=command, site_profile=site_profile, fork=fork)
+    files = bundle(production_run(study, ranked), format or default_format(study, ranked), options)
+    return write_files(Path(folder), files)

@@ -7,10 +7,15 @@ Names and values are those of accelerate 1.x's config file with `fsdp_version: 1
 from __future__ import annotations
 
 import json
+from dataclasses import replace
+from pathlib import Path
 from typing import Any, Final
 
+from tuner.core.atomic_write import write_files
 from tuner.core.domain import Cluster, Topology, Workload
 from tuner.core.errors import InputError
+from tuner.launch.ds_config import ds_config
+from tuner.sizing.compare import Comparison
 
 _DTYPES: Final = {"fp32": "float32", "fp16": "float16", "bf16": "bfloat16"}
 _SHARDING: Final = {0: "NO_SHARD", 1: "SHARD_GRAD_OP", 2: "SHARD_GRAD_OP", 3: "FULL_SHARD"}
@@ -102,6 +107,27 @@ def fsdp_files(
         "accelerate.yaml": accelerate_config(workload, topology, cluster, layer=layer),
         "fsdp.json": json.dumps(arguments, indent=2) + "\n",
     }
+
+
+def write_comparison(comparison: Comparison, folder: str | Path) -> list[Path]:
+    """Write the FSDP and DeepSpeed configs of each model's option with the highest throughput; return their paths."""
+    written = []
+    for options in comparison.models:
+        timed = [option for option in options if option.fastest]
+        if not timed:
+            continue
+        best = max(timed, key=lambda option: option.fastest.tokens_per_second)
+        step = best.fastest.step_batch
+        global_batch = comparison.global_batch
+        batch = global_batch if global_batch and global_batch % step == 0 else step
+        workload = replace(best.workload, global_batch=batch)
+        topology = replace(best.topology, micro_batch=best.fastest.micro_batch)
+        files = fsdp_files(workload, topology, best.cluster)
+        files["ds_config.json"] = json.dumps(ds_config(workload, topology), indent=2) + "\n"
+        several = len(comparison.models) > 1
+        target = Path(folder) / f"{best.model.name}-h{best.model.heads}" if several else Path(folder)
+        written += write_files(target, files)
+    return written
 
 
 def _yaml(flag: bool) -> str:

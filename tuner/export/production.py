@@ -7,7 +7,8 @@ import math
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
-from tuner.core.domain import Cluster, Topology, Workload
+from tuner.core.documents import identity_document, model_notes, topology_document
+from tuner.core.domain import OPT_IN, Cluster, Topology, Workload
 from tuner.core.text import token_count
 from tuner.launch.ds_config import LEARNING_RATE, Config, check, ds_config
 
@@ -61,6 +62,11 @@ class ProductionRun:
     def microbatches(self) -> int:
         """Return the gradient accumulation steps per iteration."""
         return self.workload.global_batch // (self.topology.micro_batch * self.topology.dp)
+
+    @property
+    def ranks_per_node(self) -> int:
+        """Return the number of ranks, and of GPUs in use, on each node."""
+        return self.topology.gpus // self.topology.nodes
 
     @property
     def samples(self) -> int:
@@ -134,6 +140,10 @@ def _reason(run: ProductionRun, name: str) -> str:
         "communication_data_type": "same as the training precision, as in the measured jobs",
         "prescale_gradients": "DeepSpeed's default: average gradients after summing them",
         "zero_optimization.stage": "ZeRO stage of the topology",
+        "zero_optimization.offload_optimizer.device": "offload of the topology: states and their step leave the GPU",
+        "zero_optimization.offload_param.device": "offload of the topology: parameters leave the GPU between uses",
+        "zero_optimization.offload_optimizer.pin_memory": "page-locked main memory, for copies at full speed",
+        "zero_optimization.offload_param.pin_memory": "page-locked main memory, for copies at full speed",
         "scheduler.params.total_num_steps": f"{token_count(workload.training_tokens)} tokens / tokens per batch",
         "scheduler.params.warmup_num_steps": f"{WARM_UP_SHARE:.1%} of all steps; adjust it to your training",
         "pipeline.activation_checkpoint_interval": "no recomputation"
@@ -160,30 +170,23 @@ def _reason(run: ProductionRun, name: str) -> str:
     }.get(part, f"base file of ZeRO stage {topology.zero}")
 
 
-def topology_document(run: ProductionRun) -> dict[str, Any]:
+_TOPOLOGY_FIELDS: Final = (
+    *("nodes", "gpus", "tp", "pp", "vpp", "cp", "dp", "sequence_parallel", "zero", "micro_batch", "microbatches"),
+    *("global_batch", "recompute", "partition"),
+)
+"""The fields of `topology` in `topology.json`; the model's own are in `model`."""
+
+
+def run_document(run: ProductionRun) -> dict[str, Any]:
     """Return `topology.json`: the topology in full and its expected performance."""
     topology, workload, cluster, expected = run.topology, run.workload, run.cluster, run.expected
     model = workload.model
+    document = {**topology_document(topology, workload), "gpus": topology.gpus, "microbatches": run.microbatches}
     return {
         "schema": "tuner/topology/1",
         "name": run.name,
         "key": topology.key,
-        "topology": {
-            "nodes": topology.nodes,
-            "gpus": topology.gpus,
-            "tp": topology.tp,
-            "pp": topology.pp,
-            "vpp": topology.vpp,
-            "cp": topology.cp,
-            "dp": topology.dp,
-            "sequence_parallel": topology.sequence_parallel,
-            "zero": topology.zero,
-            "micro_batch": topology.micro_batch,
-            "microbatches": run.microbatches,
-            "global_batch": workload.global_batch,
-            "recompute": topology.recompute,
-            "partition": topology.partition,
-        },
+        "topology": {name: document[name] for name in (*_TOPOLOGY_FIELDS, *OPT_IN) if name in document},
         "model": {
             "name": model.name,
             "parameters": model.parameters,
@@ -194,7 +197,9 @@ def topology_document(run: ProductionRun) -> dict[str, Any]:
             "ffn": model.ffn,
             "vocab": model.vocab,
             "seq": model.seq,
+            "identity": identity_document(model),
         },
+        "notes": model_notes(model),
         "workload": {
             "precision": workload.precision,
             "attention": workload.attention,
@@ -205,6 +210,7 @@ def topology_document(run: ProductionRun) -> dict[str, Any]:
         "cluster": {
             "nodes": topology.nodes,
             "gpus_per_node": cluster.gpus_per_node,
+            **({"nvlink_domain": cluster.nvlink_domain} if cluster.nvlink_domain else {}),
             "gpu": cluster.gpu.name,
         },
         "expected": {

@@ -6,6 +6,8 @@
 - A job that is WAITING is not running, and its time limits do not count.
 - A job ends as soon as its last iteration is measured. From then on `collect` may be called any number of times and
   always returns the same.
+- Iterations are counted from the start of the job, by the lines of its log: one that resumes at iteration 5,001 and
+  prints every tenth one is measured at 5,020, its second line.
 - `cancel` ends a job with all its children and waits until it is gone; it may be called in any state, twice, and with
   an unknown handle.
 - `adopt` finds a job that an earlier process has submitted by its tag, even where its handle was not recorded, and
@@ -52,7 +54,7 @@ class Job:
     cluster: Cluster
     topology: Topology
     iterations: tuple[int, ...] = (2,)
-    """The iterations to measure; the last ends the job."""
+    """The iterations to measure, counted from the start of the job; the last ends it."""
     environment: Mapping[str, str] = field(default_factory=dict)
     """Environment variables of its processes, besides those of the program."""
 
@@ -65,7 +67,11 @@ class JobStatus:
     began: float | None = None
     """When it started to run, by the launcher's clock."""
     iterations: int = 0
-    """Iterations finished."""
+    """Iterations finished, counted from the start of the job; of a log with one line per ten, the lines."""
+    number: int = 0
+    """Number that the job gives to the last of them; another one where it resumes a training."""
+    interval: int | None = 1
+    """Iterations from one line of the log to the next; None while unknown."""
     seconds_in: float = 0.0
     """Seconds since the last of them, or since the start."""
     share: float | None = None
@@ -109,6 +115,11 @@ class JobResult:
     def tflops(self) -> float | None:
         """TFLOPs per GPU that the job itself logged."""
         return self.measurement.tflops if self.measurement else None
+
+    @property
+    def note(self) -> str:
+        """What a reader of the measurement should know."""
+        return self.measurement.note if self.measurement else ""
 
     @property
     def peak_memory(self) -> float | None:

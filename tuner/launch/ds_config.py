@@ -24,6 +24,7 @@ _NUMBER: Final = "a number from 0"
 _FLAG: Final = "true or false"
 _PAIR: Final = "two numbers from 0 and below 1"
 _STAGE: Final = "0, 1, 2 or 3"
+_DEVICES: Final = ("none", "cpu")
 _OPTIMIZER_TYPES: Final = ("AdamW", "Adam", "SGD", "Adafactor")
 
 _SCHEMA: Final[Mapping[str, Any]] = {
@@ -47,6 +48,8 @@ _SCHEMA: Final[Mapping[str, Any]] = {
     },
     "zero_optimization": {
         "stage": _STAGE,
+        "offload_optimizer": {"device": _DEVICES, "pin_memory": _FLAG},
+        "offload_param": {"device": _DEVICES, "pin_memory": _FLAG},
         "reduce_bucket_size": _COUNT,
         "allgather_bucket_size": _COUNT,
         "overlap_comm": _FLAG,
@@ -202,6 +205,7 @@ def ds_config(workload: Workload, topology: Topology) -> Config:
     config |= json.loads(json.dumps(_PRECISIONS[trained.precision] | {"optimizer": _OPTIMIZERS[trained.optimizer]}))
     if config["optimizer"]["type"] in _UNTESTED:
         config["zero_allow_untested_optimizer"] = True
+    config["zero_optimization"] |= _offload(topology)
     _cap_buckets(config["zero_optimization"], trained.model.parameters // (topology.tp * topology.pp))
     if topology.recompute == "full":
         config["activation_checkpointing"] = {
@@ -221,6 +225,12 @@ def ds_config(workload: Workload, topology: Topology) -> Config:
         }
     check(config, data_parallel=topology.dp)
     return config
+
+
+def _offload(topology: Topology) -> Config:
+    """Return what ZeRO keeps in main memory, page-locked for copies at full speed; nothing without offload."""
+    parts = {"none": (), "optimizer": ("optimizer",), "optimizer+parameters": ("optimizer", "param")}[topology.offload]
+    return {f"offload_{part}": {"device": "cpu", "pin_memory": True} for part in parts}
 
 
 def _cap_buckets(zero: Config, parameters: int) -> None:

@@ -2,22 +2,36 @@
 
 from __future__ import annotations
 
+import itertools
 import re
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
-from tuner.logs.records import records
+from tuner.logs.bars import is_whole_bar
+from tuner.logs.frameworks import StepPattern
+from tuner.logs.log import argument, opens_arguments
+from tuner.logs.readers import RecordReader
+from tuner.logs.records import MAX_LINE_CHARS, SOURCES, LogRecord, Source, overflow, visible
 
 _MICROBATCH: Final = re.compile(
     r"microbatch\s+([0-9]{1,9})/\s*([0-9]{1,9}) of iteration\s+([0-9]{1,9}) \| elapsed \(s\): ([0-9.]{1,20})"
 )
 
-_SOURCES: Final = ("megatron", "pipeline engine", "wall-clock breakdown")
-"""The records that a framework prints once an iteration."""
+MAX_SKIPPED_LINES: Final = 50
+"""Consecutive lines without an optimizer step after which a job is ended: its loss scale does not settle."""
+
+_NOT_FOLLOWED: Final = ("flops profiler", "training summary")
+"""The one prints a running total after each micro batch, the other once at the end."""
+
+OUTPUTS: Final = ("stdout.log", "stderr.log")
+"""A job's logs in its folder."""
 
 _CHUNK: Final = 1 << 20
-"""Bytes to read at a time, and the most to keep of a line without an end."""
+"""Bytes to read at a time."""
+
+MAX_CHUNKS: Final = 16
+"""Chunks to read in one look, so that a job that writes without end does not stop the study."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,52 +39,156 @@ class LogProgress:
     """What a log shows of its job's progress."""
 
     iterations: int = 0
-    """Number of the last iteration finished."""
+    """Position of the last finished iteration in this job: 2 is the second line, whatever number the line has.
+
+    As in `logs.of_job`, the first line counts always, a later one only if no optimizer step was skipped.
+    """
+    number: int = 0
+    """Number that the last line gives its iteration."""
+    interval: int | None = None
+    """Iterations from one line to the next; None while unknown."""
+    skipped: int = 0
+    """Consecutive lines, up to the last, without an optimizer step."""
     finished: float | None = None
     """When its line was read."""
     share: float | None = None
     """Fraction of the current iteration that is done."""
     moved: float | None = None
     """When the log last grew."""
+    source: Source | None = None
+    """The most reliable source so far; its lines alone count."""
+    lines: int = 0
+    """Position of the source's last line."""
+    announced: int | None = None
+    """Iterations from one line to the next, according to the arguments that the job has printed."""
+    overflows: int = 0
+    """Optimizer steps that DeepSpeed has skipped since the source's last line."""
+    megatron: bool = False
+    """Whether the job has printed Megatron's arguments, so that its lines can be expected."""
+
+    def complete(self, last: int) -> bool:
+        """Whether the job has shown all that it will be measured by, or skips every optimizer step."""
+        return self.iterations >= last or self.skipped >= MAX_SKIPPED_LINES
 
 
-@dataclass(slots=True)
 class LogTail:
-    """Reads what is new in a job's log."""
+    """Reads what is new in a log."""
 
-    path: Path
-    progress: LogProgress = field(default_factory=LogProgress)
-    _offset: int = 0
-    _unfinished_line: bytes = b""
+    def __init__(self, path: Path, pattern: StepPattern | None = None) -> None:
+        self.path = path
+        self.progress = LogProgress()
+        self._records = RecordReader(pattern)
+        self._offset = 0
+        self._unfinished_line = b""
+        self._cut = False
+        """Whether the unfinished line is longer than what is read of a line."""
 
-    def read(self, now: float) -> None:
-        """Read up to the log's end; a log that does not exist changes nothing."""
+    def read(self, now: float, *, whole: bool = False) -> None:
+        """Read up to the log's end, or unless `whole`, a part of a log that grows faster than it is read.
+
+        A log that does not exist changes nothing.
+        """
         try:
             with self.path.open("rb") as file:
                 file.seek(self._offset)
-                while chunk := file.read(_CHUNK):
+                for _ in itertools.count() if whole else range(MAX_CHUNKS):
+                    if not (chunk := file.read(_CHUNK)):
+                        return
                     self._offset += len(chunk)
-                    *lines, rest = (self._unfinished_line + chunk).split(b"\n")
-                    self._unfinished_line = rest[-_CHUNK:]
                     self.progress = replace(self.progress, moved=now)
-                    for line in lines:
-                        self.progress = after_line(self.progress, line.decode(errors="replace"), now)
+                    self._read_chunk(chunk, now)
         except OSError:
             return
 
+    def _read_chunk(self, chunk: bytes, now: float) -> None:
+        # A progress bar ends each print with a carriage return, or the next print begins with it.
+        *lines, rest = (self._unfinished_line + chunk.replace(b"\r", b"\n")).split(b"\n")
+        for line in lines:
+            if not self._cut:
+                self._read_line(line[:MAX_LINE_CHARS], now)
+            self._cut = False
+        self._unfinished_line = rest if len(rest) <= MAX_LINE_CHARS else b""
+        if self._cut or len(rest) > MAX_LINE_CHARS:
+            if not self._cut:
+                self._read_line(rest[:MAX_LINE_CHARS], now)
+            self._unfinished_line, self._cut = b"", True
+        elif is_whole_bar(text := rest.decode(errors="replace")):
+            self.progress = after_line(self.progress, text, now, self._records)
 
-def after_line(progress: LogProgress, line: str, now: float) -> LogProgress:
-    """Return the progress after a line of the log."""
+    def _read_line(self, line: bytes, now: float) -> None:
+        for _, text in visible([line.decode(errors="replace")]):
+            self.progress = after_line(self.progress, text, now, self._records)
+
+
+class JobTail:
+    """Reads what is new in both logs of a job: trainers print their iterations to stdout or to stderr."""
+
+    def __init__(self, folder: Path, pattern: StepPattern | None = None) -> None:
+        self._stdout, self._stderr = (LogTail(folder / name, pattern) for name in OUTPUTS)
+
+    def read(self, now: float, *, whole: bool = False) -> None:
+        """Read what is new; all of it if `whole`, as when the job is over."""
+        self._stdout.read(now, whole=whole)
+        self._stderr.read(now, whole=whole)
+
+    @property
+    def progress(self) -> LogProgress:
+        """Return the progress by stdout, or by stderr where only that has iterations."""
+        first, other = self._stdout.progress, self._stderr.progress
+        if not first.iterations and other.iterations:
+            first, other = other, first
+        moved = max((at for at in (first.moved, other.moved) if at is not None), default=None)
+        return replace(first, moved=moved)
+
+
+def after_line(progress: LogProgress, line: str, now: float, reader: RecordReader | None = None) -> LogProgress:
+    """Return the progress after a line of the log; `reader` has read the lines before it."""
+    reader = reader or RecordReader()
     if "microbatch" in line and (found := _MICROBATCH.search(line)):
         microbatch, count, iteration = int(found[1]), int(found[2]), int(found[3])
-        if iteration == progress.iterations + 1 and count:
+        if iteration == progress.number + 1 and count:
             return replace(progress, share=min(1.0, microbatch / count))
         return progress
-    for record in records(1, line):
-        number = progress.iterations + 1 if record.counted else record.iteration.number
-        if record.source in _SOURCES and number > progress.iterations:
-            progress = replace(progress, iterations=number, finished=now, share=None)
+    if opens_arguments(line):  # the program starts, perhaps again
+        reader.restart()
+        return replace(progress, megatron=True, announced=None, source=None, lines=0, number=0, interval=None)
+    if (named := argument(line)) and named[0] in ("log_interval", "steps_per_print") and named[1].isdecimal():
+        if named[0] == "log_interval" or not progress.megatron:
+            announced = int(named[1]) or None
+            return replace(progress, announced=announced, interval=progress.interval or announced)
+        return progress
+    if overflow(line):
+        return replace(progress, overflows=progress.overflows + 1)
+    for record in reader.read(1, line):
+        progress = _after_record(progress, record, now)
     return progress
+
+
+def _after_record(progress: LogProgress, record: LogRecord, now: float) -> LogProgress:
+    source, before = record.source, progress.source
+    if source in _NOT_FOLLOWED or (source == "throughput timer" and progress.megatron):
+        return progress
+    if before is not None and SOURCES.index(source) > SOURCES.index(before):
+        return progress
+    first = source != before
+    number = progress.number + 1 if record.counted and not first else record.iteration.number or int(record.counted)
+    if not first and number <= progress.number:
+        return progress  # another rank
+    skips = bool(record.iteration.skipped if source == "megatron" else progress.overflows)
+    lines = 1 if first else progress.lines + (not skips)
+    interval = progress.announced or (1 if number == 1 else None) if first else number - progress.number
+    return replace(
+        progress,
+        source=source,
+        lines=lines,
+        iterations=max(progress.iterations, lines),
+        number=number,
+        interval=interval,
+        skipped=progress.skipped + 1 if skips else 0,
+        overflows=0,
+        finished=now,
+        share=None,
+    )
 
 
 def size_of(path: Path) -> int:

@@ -3,23 +3,35 @@
 from __future__ import annotations
 
 import math
+import re
 import signal
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from statistics import median
 from typing import Any, Final
 
 from tuner.core.atomic_write import read_object
 from tuner.core.outcomes import Failure, Measurement, Outcome
-from tuner.launch.contract import JobResult
-from tuner.logs import read_log
-from tuner.logs.failures import HOST_MEMORY, Sighting
+from tuner.launch.contract import Job, JobResult
+from tuner.launch.log_tail import OUTPUTS, JobTail
+from tuner.logs import StepPattern, StepSize, averaging, of_job, precision, read_log, timed
+from tuner.logs.choice import NO_LINE
+from tuner.logs.failures import Sighting
+from tuner.logs.signature import HOST_MEMORY
 
 Cause = tuple[Outcome, str, str]
 """Outcome, meaning and evidence."""
 
 MIN_FREE_DISK: Final = 1 << 16
 """Bytes; a disk with less free space is full."""
+
+NO_RESULT: Final = "ended without a result"
+"""What a job did that ended well and left no measurement."""
+
+NOT_MEASURABLE: Final = "no iteration could be measured"
+
+CANCELLED: Final = "ended by `tuner stop`, by another tuner, or by a SIGTERM to its supervisor"
 
 TIMEOUT_EXIT_CODE: Final = 124
 """The exit code of timeout(1)."""
@@ -28,16 +40,35 @@ MAX_LOG_BYTES: Final = 64 << 20
 """Bytes to read from a log's end."""
 
 
-def outcome_of(folder: Path, ended: Mapping[str, Any], measured: Sequence[int], *, on_host: bool) -> JobResult:
+def outcome_of(
+    folder: Path,
+    ended: Mapping[str, Any],
+    measured: Sequence[int],
+    *,
+    on_host: bool,
+    by_log: bool = False,
+    size: StepSize | None = None,
+    pattern: StepPattern | None = None,
+) -> JobResult:
     """Return the result of a job whose processes are gone.
 
     Exit codes get lost in launchers, so that a job is measured by a complete result file, or the iterations in its log.
+    With `by_log`, the log is all that measures it; `size` turns samples and tokens per second into seconds, and
+    `pattern` recognises the iterations of an unknown trainer.
     """
     elapsed = max(0.0, float(ended.get("ended", 0.0)) - float(ended["began"])) if ended.get("began") else 0.0
-    found = _from_result(folder, measured) or _from_log(folder, measured)
+    found: Measurement | Cause | None = _from_result(folder, measured)
+    unreadable = ""
+    if found is None:
+        found, unreadable = _from_log(folder, measured, size or StepSize(), pattern)
     if isinstance(found, Measurement):
         return JobResult(outcome=Outcome.MEASURED, measurement=found, elapsed=elapsed)
-    outcome, meaning, evidence = found or _reported(ended) or _cause(folder, ended, on_host=on_host)
+    if found is None and by_log and _complete(folder, measured, pattern):
+        found = Outcome.UNREADABLE, NOT_MEASURABLE, unreadable
+    found = found or _reported(ended) or _cause(folder, ended, on_host=on_host)
+    if by_log and found[1] == NO_RESULT:
+        found = Outcome.UNREADABLE, NOT_MEASURABLE, unreadable
+    outcome, meaning, evidence = found
     return JobResult(
         outcome=outcome,
         failure=Failure(kind=outcome.value, evidence=evidence or meaning, meaning=meaning),
@@ -45,10 +76,29 @@ def outcome_of(folder: Path, ended: Mapping[str, Any], measured: Sequence[int], 
     )
 
 
+def size_note(job: Job) -> dict[str, int]:
+    """Return what a job processes in one iteration, for its note."""
+    batch = job.workload.as_in(job.topology).global_batch
+    return {"global_batch": batch, "seq": job.workload.model.seq, "gpus": job.topology.gpus}
+
+
+def noted_size(note: Mapping[str, Any]) -> StepSize:
+    """Return what a job processes in one iteration, by its note."""
+    sizes = {name: note.get(name) for name in ("global_batch", "seq", "gpus")}
+    return StepSize(**{name: size if isinstance(size, int) else None for name, size in sizes.items()})
+
+
+def _complete(folder: Path, measured: Sequence[int], pattern: StepPattern | None) -> bool:
+    """Whether the job was ended because its log seemed to show all that is measured."""
+    tail = JobTail(folder, pattern)
+    tail.read(0.0, whole=True)
+    return tail.progress.complete(max(measured))
+
+
 def _reported(ended: Mapping[str, Any]) -> Cause | None:
     """Return what only the supervisor knows."""
     if ended.get("why") == "cancelled":
-        return Outcome.CANCELLED, "cancelled", "cancelled by tuner"
+        return Outcome.CANCELLED, "cancelled", CANCELLED
     if ended.get("why") == "abandoned":
         return Outcome.CANCELLED, "abandoned", "the tuner exited, so its job was ended"
     if ended.get("why") == "not started":
@@ -76,25 +126,35 @@ def _from_result(folder: Path, measured: Sequence[int]) -> Measurement | None:
     )
 
 
-def _from_log(folder: Path, measured: Sequence[int]) -> Measurement | Cause | None:
-    """Return the measurement of the requested iterations, or a failure where the loss of one is NaN."""
-    log = read_log(_lines(folder / "stdout.log"))
-    for run in reversed(log.runs):
-        diverged = any(math.isnan(entry.loss or 0.0) for entry in run.iterations if entry.number in measured)
-        if diverged and run.failure:
-            return _outcome(run.failure), run.failure.meaning, run.failure.failure.evidence
-        seconds = {entry.number: entry.seconds for entry in run.iterations}
-        chosen = [value for number in measured if (value := seconds.get(number))]
-        if len(chosen) == len(measured):
-            rates = [entry.tflops for entry in run.iterations if entry.number in measured and entry.tflops]
-            return Measurement(
-                seconds=median(chosen),
-                iterations=tuple(measured),
-                tflops=median(rates) if rates else None,
-                peak_memory=run.peak.in_use or run.peak.reserved,
-                fullest=False,
-            )
-    return None
+def _from_log(
+    folder: Path, measured: Sequence[int], size: StepSize, pattern: StepPattern | None
+) -> tuple[Measurement | Cause | None, str]:
+    """Return the measurement of the requested iterations, or a failure where the loss of one is NaN; or why neither."""
+    reasons = []
+    runs = [run for name in OUTPUTS for run in reversed(read_log(_lines(folder / name), pattern).runs)]
+    for run in runs:
+        argument = run.arguments.get("train_batch_size", "")
+        batch = int(argument) if re.fullmatch(r"[0-9]{1,8}", argument) else size.global_batch
+        entries = timed(run, replace(size, global_batch=batch))
+        numbers, reason = of_job(run, measured, entries)
+        if not numbers:
+            reasons.append((bool(entries), reason))
+            continue
+        chosen = [entry for entry in entries if entry.number in numbers]
+        if any(math.isnan(entry.loss or 0.0) for entry in chosen) and run.failure:
+            return (_outcome(run.failure), run.failure.meaning, run.failure.failure.evidence), ""
+        rates = [entry.tflops for entry in chosen if entry.tflops]
+        measurement = Measurement(
+            seconds=median(entry.seconds for entry in chosen if entry.seconds),
+            iterations=numbers,
+            tflops=median(rates) if rates else None,
+            peak_memory=run.peak.in_use or run.peak.reserved,
+            fullest=False,
+            note="; ".join(filter(None, (averaging(run, numbers, entries), precision(chosen)))),
+        )
+        return measurement, ""
+    with_lines = [reason for has_lines, reason in reasons if has_lines]
+    return None, (with_lines or [reason for _, reason in reasons] or [NO_LINE])[0]
 
 
 def _cause(folder: Path, ended: Mapping[str, Any], *, on_host: bool) -> Cause:
@@ -120,7 +180,7 @@ def _cause(folder: Path, ended: Mapping[str, Any], *, on_host: bool) -> Cause:
         return Outcome.CRASHED, "killed from outside", f"ended by {name}"
     if code == TIMEOUT_EXIT_CODE:
         return Outcome.TIMED_OUT, "its time limit expired", f"exit code {code}, as from timeout(1)"
-    how = f"exit code {code}" if code else "ended without a result"
+    how = f"exit code {code}" if code else NO_RESULT
     return Outcome.CRASHED, how, last or how
 
 

@@ -14,9 +14,11 @@ from typing import Any, Final, Protocol
 
 from tuner.core.assignment import Assignment
 from tuner.core.atomic_write import write_object
+from tuner.core.domain import Cluster, Topology, Workload
 from tuner.core.errors import InputError
 from tuner.core.text import listed, shown
 from tuner.launch.contract import Job
+from tuner.logs import StepPattern
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,6 +41,10 @@ class Program(Protocol):
     @property
     def measured_by_log(self) -> bool:
         """Whether the log measures a job, which is ended once it shows the last iteration."""
+
+    @property
+    def step_pattern(self) -> StepPattern | None:
+        """The pattern of the log's lines with iterations; None where tuner knows the trainer."""
 
     @property
     def on_host(self) -> bool:
@@ -73,6 +79,11 @@ class WorkerProgram:
     def measured_by_log(self) -> bool:
         """Return False: the worker writes a result file and exits."""
         return False
+
+    @property
+    def step_pattern(self) -> StepPattern | None:
+        """Return None: no log measures the worker."""
+        return None
 
     @property
     def on_host(self) -> bool:
@@ -123,8 +134,8 @@ class WorkerProgram:
 
 FIELDS: Final = (
     *("tp", "pp", "dp", "cp", "vpp", "micro_batch", "zero", "nodes", "gpus", "gpus_per_node", "global_batch"),
-    *("microbatches", "heads", "layers", "hidden", "seq", "sequence_parallel", "recompute", "partition", "key"),
-    *("ds_config", "folder", "iterations", "number"),
+    *("microbatches", "heads", "layers", "hidden", "seq", "sequence_parallel", "recompute", "partition"),
+    *("offload", "hsdp", "key", "ds_config", "folder", "iterations", "number"),
 )
 """Names that a template may use in braces."""
 
@@ -137,6 +148,7 @@ class CommandTemplate:
     words: tuple[str, ...]
     cwd: Path
     on_host: bool = False
+    step_pattern: StepPattern | None = None
 
     @property
     def measured_by_log(self) -> bool:
@@ -144,7 +156,15 @@ class CommandTemplate:
         return True
 
     @classmethod
-    def parse(cls, text: str, *, configure: Configure, cwd: Path, on_host: bool = False) -> CommandTemplate:
+    def parse(
+        cls,
+        text: str,
+        *,
+        configure: Configure,
+        cwd: Path,
+        on_host: bool = False,
+        step_pattern: str | None = None,
+    ) -> CommandTemplate:
         """Parse a command such as `torchrun train.py --tp {tp}`; raise for an unknown field."""
         try:
             words = tuple(shlex.split(text))
@@ -154,7 +174,8 @@ class CommandTemplate:
             raise InputError("--command is empty; give for example --command 'torchrun train.py --tp {tp}'.")
         for word in words:
             _check_fields(word)
-        return cls(configure=configure, words=words, cwd=cwd, on_host=on_host)
+        pattern = StepPattern.parse(step_pattern) if step_pattern is not None else None
+        return cls(configure=configure, words=words, cwd=cwd, on_host=on_host, step_pattern=pattern)
 
     def prepare(self, job: Job) -> ProcessSpec:
         """Return the command with the job's values."""
@@ -176,7 +197,16 @@ class CommandTemplate:
 
 def fields_of(job: Job) -> dict[str, Any]:
     """Return the values of all fields but `ds_config`."""
-    topology, workload = job.topology, job.workload.as_in(job.topology)
+    return template_fields(job.workload, job.topology, job.cluster) | {
+        "folder": str(job.folder.resolve()),
+        "iterations": max(job.iterations),
+        "number": job.number,
+    }
+
+
+def template_fields(workload: Workload, topology: Topology, cluster: Cluster) -> dict[str, Any]:
+    """Return the values of the fields that describe a topology."""
+    workload = workload.as_in(topology)
     return {
         "tp": topology.tp,
         "pp": topology.pp,
@@ -187,7 +217,7 @@ def fields_of(job: Job) -> dict[str, Any]:
         "zero": topology.zero,
         "nodes": topology.nodes,
         "gpus": topology.gpus,
-        "gpus_per_node": job.cluster.gpus_per_node,
+        "gpus_per_node": cluster.gpus_per_node,
         "global_batch": workload.global_batch,
         "microbatches": workload.global_batch // (topology.micro_batch * topology.dp),
         "heads": workload.model.heads,
@@ -197,10 +227,9 @@ def fields_of(job: Job) -> dict[str, Any]:
         "sequence_parallel": int(topology.sequence_parallel),
         "recompute": topology.recompute,
         "partition": topology.partition,
+        "offload": topology.offload,
+        "hsdp": topology.hsdp,
         "key": topology.key,
-        "folder": str(job.folder.resolve()),
-        "iterations": max(job.iterations),
-        "number": job.number,
     }
 
 
@@ -218,8 +247,12 @@ def _check_fields(word: str) -> None:
             raise InputError(f"--command: unknown field {{{name}}}; the fields are {listed(FIELDS, limit=40)}.")
 
 
-def program_of(command: str | None, *, configure: Configure, accelerator: str, seed: int = 0) -> Program:
+def program_of(
+    command: str | None, *, configure: Configure, accelerator: str, seed: int = 0, step_pattern: str | None = None
+) -> Program:
     """Return the user's command, run in the current directory, or the bundled worker where there is none."""
     if command is None:
         return WorkerProgram(configure=configure, accelerator=accelerator, seed=seed)
-    return CommandTemplate.parse(command, configure=configure, cwd=Path.cwd(), on_host=accelerator == "cpu")
+    return CommandTemplate.parse(
+        command, configure=configure, cwd=Path.cwd(), on_host=accelerator == "cpu", step_pattern=step_pattern
+    )

@@ -1,9 +1,11 @@
 """Training logs read as what they say: iterations, memory, arguments and why a job ended. Text in, values out."""
 
-from tuner.logs.choice import asked, chosen_run, parse_iterations, second
+from tuner.logs.choice import asked, averaging, chosen_run, of_job, parse_iterations, second
 from tuner.logs.failures import Sighting
+from tuner.logs.frameworks import StepPattern
 from tuner.logs.log import Log, LogRun, read_log
 from tuner.logs.records import Iteration
+from tuner.logs.timing import StepSize, precision, timed
 from tuner.logs.workload import LoggedWorkload, described
 
 __all__ = [
@@ -12,10 +14,16 @@ __all__ = [
     "LogRun",
     "LoggedWorkload",
     "Sighting",
+    "StepPattern",
+    "StepSize",
     "asked",
+    "averaging",
     "chosen_run",
     "described",
+    "of_job",
     "parse_iterations",
+    "precision",
     "read_log",
     "second",
+    "timed",
 ]

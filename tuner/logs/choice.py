@@ -5,10 +5,22 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from itertools import pairwise
+from typing import Final
 
 from tuner.core.errors import InputError
 from tuner.core.text import counted, listed, shown
 from tuner.logs.log import Log, LogRun
+from tuner.logs.records import LAST_ITERATION_ONLY, Iteration, Source
+
+NO_LINE: Final = (
+    "no line of its output has the time of an iteration; recognise yours with --step-pattern, such as "
+    "'step (?P<iteration>[0-9]+) .* (?P<ms>[0-9.]+) ms', which `tuner measure stdout.log --explain` suggests"
+)
+
+_WITHOUT_FIRST: Final[frozenset[Source]] = frozenset({"throughput timer", "training summary"})
+"""Sources whose only line can be measured: it does not stand for the first iteration alone."""
+
+SKIPPED: Final = "skipped the optimizer step (fp16 loss scaling)"
 
 Choice = tuple[tuple[int, ...], str]
 """Numbers of the iterations, and an empty string; or no numbers, and a sentence with the reason."""
@@ -42,17 +54,56 @@ def second(run: LogRun, numbers: Sequence[int]) -> Choice:
     """Choose the second iteration of a run, because the first includes compilation, allocation and warm-up.
 
     The first line of a log with one line per ten iterations includes the first iteration. In a log that starts at
-    iteration 2, that is the second; DeepSpeed's throughput timer already excludes the first two steps.
+    iteration 2, that is the second; DeepSpeed's throughput timer already excludes the first two steps. An iteration
+    without an optimizer step is too short, so that the first one after it with a step is chosen.
     """
     interval = run.interval or 1
-    if numbers[0] == 2 and interval == 1:
-        return (2,), ""
-    if len(numbers) > 1:
-        return (numbers[1],), ""
-    if numbers[0] > interval or run.source == "throughput timer":
-        return (numbers[0],), ""
-    iterations = f"iterations 1 to {numbers[0]} in one line were" if numbers[0] > 1 else "iteration 1 was"
-    return (), f"only {iterations} found, which pays for compilation and warm-up; run the job for longer."
+    starts_at_second = numbers[0] == 2 and interval == 1
+    if len(numbers) == 1 and not (starts_at_second or numbers[0] > interval or run.source in _WITHOUT_FIRST):
+        iterations = f"iterations 1 to {numbers[0]} in one line were" if numbers[0] > 1 else "iteration 1 was"
+        return (), f"only {iterations} found, which pays for compilation and warm-up; run the job for longer."
+    later = numbers if starts_at_second or len(numbers) == 1 else numbers[1:]
+    skipped = {iteration.number for iteration in run.iterations if iteration.skipped}
+    chosen = next((number for number in later if number not in skipped), None)
+    if chosen is None:
+        return (), f"{spelt(later, interval)} {SKIPPED}; run the job for longer, or lower the initial loss scale."
+    return (chosen,), ""
+
+
+def of_job(run: LogRun, positions: Sequence[int], timed: Sequence[Iteration]) -> Choice:
+    """Choose iterations of a job by their position in its log: 2 is the second line that the job printed.
+
+    A job may resume at iteration 5,001, and a line may stand for ten iterations. The first line includes warm-up and
+    always has position 1; later lines count only if no optimizer step was skipped. `timed` are the lines with a time.
+    """
+    if not timed:
+        return (), NO_LINE
+    interval, last = run.interval or 1, max(positions)
+    first, later = timed[0], [iteration for iteration in timed[1:] if not iteration.skipped]
+    by_position = dict(enumerate([first, *later], start=1))
+    warm = run.source in _WITHOUT_FIRST and last not in by_position  # its first line is not of the first iteration
+    untimed = run.iterations[0].number < first.number  # its time would need the clock of the one before
+    if (warm or untimed or (first.number == 2 and interval == 1)) and not first.skipped:
+        by_position = dict(enumerate([first, *later], start=2))
+    if last in by_position:
+        return tuple(by_position[position].number for position in positions), ""
+    if skipped := [iteration.number for iteration in timed if iteration.skipped]:
+        return (), f"{spelt(skipped, interval)} {SKIPPED}; train for longer, or lower the initial loss scale"
+    numbers = [iteration.number for iteration in timed]
+    found = f"{spelt(numbers, interval)} in {counted(len(timed), 'line')}"
+    return (), f"stdout.log has {found}, and line {last} is measured; log every iteration, or train for longer"
+
+
+def averaging(run: LogRun, chosen: Sequence[int], timed: Sequence[Iteration]) -> str:
+    """Return what the chosen iterations of a job stand for, and which were left out; empty for ordinary ones."""
+    interval = run.interval or 1
+    skipped = [iteration.number for iteration in timed if iteration.skipped and iteration.number < max(chosen)]
+    parts = []
+    if interval > 1 and run.source not in LAST_ITERATION_ONLY:
+        parts.append(f"each time is a mean of {interval} iterations")
+    if skipped:
+        parts.append(f"{spelt(skipped, interval)} {SKIPPED}")
+    return "; ".join(parts)
 
 
 def asked(run: LogRun, numbers: Sequence[int], spans: Sequence[tuple[int, int]]) -> Choice:

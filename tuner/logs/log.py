@@ -20,20 +20,14 @@ from itertools import pairwise
 from typing import Final
 
 from tuner.logs.failures import Failures, Sighting, cause, not_a_number
-from tuner.logs.records import (
-    SOURCES,
-    Iteration,
-    LogRecord,
-    PeakMemory,
-    Source,
-    memory,
-    profiled_step,
-    records,
-    visible,
-)
+from tuner.logs.frameworks import StepPattern
+from tuner.logs.readers import RecordReader
+from tuner.logs.records import SOURCES, Iteration, LogRecord, PeakMemory, Source, overflow, visible
 
 _SAME_TIME: Final = 0.02
 """Relative difference up to which the times of two lines can be those of one iteration on two ranks."""
+_BEFORE_FIRST: Final = -1
+"""Below every iteration's number: some trainers begin at 0."""
 _MIN_ITERATIONS_AFTER_CAUGHT: Final = 2
 """Number of iterations after an exception that prove it was caught."""
 
@@ -68,9 +62,9 @@ class Log:
     runs: tuple[LogRun, ...]
 
 
-def read_log(lines: Iterable[str]) -> Log:
-    """Read a log, of any content and length; never raises."""
-    reader = _Reader()
+def read_log(lines: Iterable[str], pattern: StepPattern | None = None) -> Log:
+    """Read a log, of any content and length; never raises. `pattern` recognises lines that no reader knows."""
+    reader = _Reader(pattern)
     for number, text in visible(lines):
         reader.read(number, text)
     return reader.log()
@@ -99,15 +93,18 @@ class _Part:
 class _Reader:
     """Reads a log line by line."""
 
-    def __init__(self) -> None:
+    def __init__(self, pattern: StepPattern | None) -> None:
         self._starts = 0
+        self._records = RecordReader(pattern)
         self._arguments: dict[str, str] = {}
         self._parts: dict[tuple[int, int], _Part] = {}
         self._latest = (0, 0)
         self._streams: dict[tuple[Source, str], tuple[int, int]] = {}
         """The last iteration of each rank since the start, and how often its numbers fell back."""
         self._failures = Failures()
-        self._profiled: int | None = None
+        self._overflows = 0
+        self._overflows_seen: dict[tuple[Source, str], int] = {}
+        """Overflows up to the last line of each rank."""
 
     def read(self, number: int, text: str) -> None:
         """Read one line."""
@@ -116,11 +113,10 @@ class _Reader:
         elif named := argument(text):
             self._arguments[named[0]] = named[1]
             return
-        if (step := profiled_step(text)) is not None:
-            self._profiled = step
-        for record in records(number, text, self._profiled):
+        self._overflows += overflow(text)
+        for record in self._records.read(number, text):
             self._add(record, number, text)
-        if used := memory(text):
+        if used := self._records.memory(text):
             self._remember(used)
         if seen := self._failures.see(number, text):
             self._fail(seen)
@@ -137,6 +133,7 @@ class _Reader:
         part = self._part(self._latest)
         if part.by_source or part.failures:
             self._starts += 1
+            self._records.restart()
             self._arguments, self._streams, self._latest = {}, {}, (self._starts, 0)
 
     def _part(self, place: tuple[int, int]) -> _Part:
@@ -159,13 +156,17 @@ class _Reader:
 
     def _add(self, record: LogRecord, number: int, text: str) -> None:
         stream = (record.source, record.speaker)
-        last, falls = self._streams.get(stream, (0, 0))
+        last, falls = self._streams.get(stream, (_BEFORE_FIRST, 0))
         iteration = record.iteration
+        if self._overflows and record.source != "megatron":  # Megatron prints the number itself
+            if fresh := self._overflows - self._overflows_seen.get(stream, 0):
+                iteration = replace(iteration, skipped=fresh)
+            self._overflows_seen[stream] = self._overflows
         if record.counted:
-            iteration = replace(iteration, number=last + 1)
+            iteration = replace(iteration, number=max(last, 0) + 1)
         known = self._part((self._starts, falls)).by_source.get(record.source, {}).get(iteration.number)
         if _starts_new_run(iteration, known, last, labelled=bool(record.speaker)):
-            falls, last, known = falls + 1, 0, None
+            falls, last, known = falls + 1, _BEFORE_FIRST, None
             known = self._part((self._starts, falls)).by_source.get(record.source, {}).get(iteration.number)
         self._latest = (self._starts, falls)
         self._streams[stream] = (max(last, iteration.number), falls)
@@ -211,13 +212,13 @@ def _merged(known: Iteration, other: Iteration) -> Iteration:
 
 _REPORTED: Final = (
     *("tflops", "tflops_digit", "global_batch", "samples_per_second", "seq", "loss", "memory_share"),
-    "skipped",
+    *("skipped", "tokens_per_second", "tokens_per_second_per_gpu", "clock"),
 )
 
 
 def _slowness(iteration: Iteration) -> tuple[float, ...]:
     """Return the sort key by which one of two lines is slower, independent of their order."""
-    rate = iteration.samples_per_second or 0.0
+    rate = iteration.samples_per_second or iteration.tokens_per_second or iteration.tokens_per_second_per_gpu or 0.0
     return (iteration.seconds or 0.0, -rate, iteration.tflops or 0.0, *(getattr(iteration, n) or 0 for n in _REPORTED))
 
 
@@ -274,7 +275,7 @@ _MEGATRON_ARGUMENTS: Final = frozenset(
         *("checkpoint_activations", "recompute_activations", "zero_stage", "use_distributed_optimizer"),
         *("data_parallel_sharding_strategy", "fp16", "bf16", "fp8", "use_flash_attn", "use_flash_attn_v1"),
         *("use_flash_attn_v2", "use_flash_attn_triton", "masked_softmax_fusion", "scaled_masked_softmax_fusion"),
-        *("pp_partition_method", "log_interval"),
+        *("pp_partition_method", "cpu_optimizer", "remote_device", "optimizer_cpu_offload", "log_interval"),
     }
 )
 

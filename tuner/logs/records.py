@@ -21,18 +21,31 @@ import math
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Final, Literal, get_args
 
-Source = Literal["megatron", "pipeline engine", "throughput timer", "wall-clock breakdown", "flops profiler"]
-
-SOURCES: Final[tuple[Source, ...]] = (
+Source = Literal[
+    "step pattern",
     "megatron",
+    "nemo",
+    "nanotron",
+    "torchtitan",
+    "olmo-core",
+    "composer",
+    "nanogpt",
+    "torchtune",
     "pipeline engine",
     "throughput timer",
     "wall-clock breakdown",
+    "progress bar",
     "flops profiler",
-)
+    "training summary",
+]
+
+SOURCES: Final[tuple[Source, ...]] = get_args(Source)
 """Sources of iterations, the most reliable first; the profiler slows down what it measures."""
+
+LAST_ITERATION_ONLY: Final[frozenset[Source]] = frozenset({"throughput timer", "nanogpt"})
+"""Sources whose lines, where they appear every n-th iteration, have the time of the last iteration and not the mean."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,6 +62,16 @@ class Iteration:
     tflops_digit: float = 0.0
     global_batch: int | None = None
     samples_per_second: float | None = None
+    tokens_per_second: float | None = None
+    """Of all GPUs."""
+    tokens_per_second_per_gpu: float | None = None
+    rate_digit: float = 0.0
+    """Value of one unit of the last printed digit of the tokens per second, relative to them."""
+    clock: float | None = None
+    """Seconds of a clock when the iteration ended: a time stamp, or the trainer's total time."""
+    clock_digit: float = 0.0
+    derived: str = ""
+    """Figures from which the seconds are derived; empty where the line has them."""
     seq: int | None = None
     """Sequence length, where the line has it."""
     loss: float | None = None
@@ -84,26 +107,27 @@ class PeakMemory:
     """In use on the GPU by all processes, as in nvidia-smi."""
 
 
-_NUMBER: Final = r"[0-9]+(?:\.[0-9]+)?(?:[eE][-+]?[0-9]{1,2})?"
+NUMBER: Final = r"[0-9]+(?:\.[0-9]+)?(?:[eE][-+]?[0-9]{1,2})?"
 _MEGATRON: Final = re.compile(r"iteration\s+([0-9]{1,12})\s*/\s*[0-9]{1,12}\s*\|")
 _PIPELINE: Final = re.compile(
-    rf"steps: ([0-9]{{1,12}}) loss: (\S+) (?:(?!steps: )[^|])*?iter time \(s\): ({_NUMBER}) samples/sec: "
+    rf"steps: ([0-9]{{1,12}}) loss: (\S+) (?:(?!steps: )[^|])*?iter time \(s\): ({NUMBER}) samples/sec: "
     r"([0-9]+\.[0-9]{3})?"
 )
 _THROUGHPUT: Final = re.compile(
-    rf"(?:global_step=|\b[0-9]+/)([0-9]{{1,12}}), (?:RunningAvg)?SamplesPerSec=({_NUMBER}|-?inf),"
-    rf"(?: CurrSamplesPerSec=({_NUMBER}),)?"
+    rf"(?:global_step=|\b[0-9]+/)([0-9]{{1,12}}), (?:RunningAvg)?SamplesPerSec=({NUMBER}|-?inf)(?:,|\s*$)"
+    rf"(?: CurrSamplesPerSec=({NUMBER}),)?"
 )
 _BREAKDOWN: Final = re.compile(r"time \(ms\) \|(?: fwd| forward): ([0-9.]+) \|.*? (?:bwd|backward): ([0-9.]+) \|")
 _BREAKDOWN_STEP: Final = re.compile(r"\| step: ([0-9]+\.[0-9]{2})")
 _PROFILED_STEP: Final = re.compile(r"Profile Summary at step ([0-9]{1,12}):")
-_LATENCY: Final = re.compile(rf"^iter latency:\s+({_NUMBER}) (m|u|n|)s\s*$")
+_LATENCY: Final = re.compile(rf"^iter latency:\s+({NUMBER}) (m|u|n|)s\s*$")
 _LATENCY_UNITS: Final = {"": 1.0, "m": 1e-3, "u": 1e-6, "n": 1e-9}
 
 _RATES: Final = ("tflops", "throughput per gpu (tflop/s/gpu)", "approx flops per gpu", "tpt per gpu")
 _LOSSES: Final = ("lm loss", "lm_loss")
-_RATE: Final = re.compile(rf"({_NUMBER})(?:/{_NUMBER})?\s*(?:tflops)?", re.IGNORECASE)
+_RATE: Final = re.compile(rf"({NUMBER})(?:/{NUMBER})?\s*(?:tflops)?", re.IGNORECASE)
 _LARGEST: Final = 1e12
+_NOT_FINITE: Final = ("nan", "-nan", "inf", "-inf")
 
 
 def records(number: int, text: str, profiled: int | None = None) -> Iterator[LogRecord]:
@@ -112,26 +136,26 @@ def records(number: int, text: str, profiled: int | None = None) -> Iterator[Log
         yield from _megatron(number, text)
     if "iter time (s)" in text:
         for found in _PIPELINE.finditer(text):
-            seconds = _figure(found[3])
+            seconds = figure_of(found[3])
             if seconds:
                 iteration = Iteration(
                     number=int(found[1]),
                     seconds=seconds,
-                    seconds_digit=_digit(found[3]),
-                    loss=_loss(found[2]),
-                    samples_per_second=_figure(found[4]),
+                    seconds_digit=digit_of(found[3]),
+                    loss=loss_of(found[2]),
+                    samples_per_second=figure_of(found[4]),
                     line=number,
                 )
                 yield LogRecord(source="pipeline engine", speaker=speaker(text[: found.start()]), iteration=iteration)
     if "SamplesPerSec=" in text:
         for found in _THROUGHPUT.finditer(text):
-            if rate := _figure(found[3] or found[2]):
+            if rate := figure_of(found[3] or found[2]):
                 iteration = Iteration(number=int(found[1]), seconds=None, samples_per_second=rate, line=number)
                 yield LogRecord(source="throughput timer", speaker="", iteration=iteration)
     if "time (ms) |" in text:
         yield from _breakdown(number, text)
     if profiled is not None and (latency := _LATENCY.match(text)):
-        seconds = (_figure(latency[1]) or 0.0) * _LATENCY_UNITS[latency[2]]
+        seconds = (figure_of(latency[1]) or 0.0) * _LATENCY_UNITS[latency[2]]
         if seconds:
             iteration = Iteration(number=profiled, seconds=seconds, line=number)
             yield LogRecord(source="flops profiler", speaker="", iteration=iteration)
@@ -141,6 +165,15 @@ def profiled_step(text: str) -> int | None:
     """Return the iteration that the flops profiler reports next."""
     found = _PROFILED_STEP.search(text) if "Profile Summary" in text else None
     return int(found[1]) if found else None
+
+
+def overflow(text: str) -> bool:
+    """Whether DeepSpeed skips the optimizer step of the iteration under way.
+
+    `[deepspeed] OVERFLOW! Rank 0 Skipping step. Attempted loss scale: 65536, ...` (`runtime/fp16/loss_scaler.py`), or
+    `fp16 dynamic loss scale overflow! Skipping step. ...` (`fused_optimizer.py`).
+    """
+    return "Skipping step" in text and "overflow!" in text.casefold()
 
 
 def _megatron(number: int, text: str) -> Iterator[LogRecord]:
@@ -157,18 +190,26 @@ def _megatron(number: int, text: str) -> Iterator[LogRecord]:
             number=int(start[1]),
             seconds=seconds,
             seconds_digit=digit,
-            tflops=_figure(figure[1]) if figure else None,
-            tflops_digit=_digit(figure[1]) if figure else 0.0,
+            tflops=figure_of(figure[1]) if figure else None,
+            tflops_digit=digit_of(figure[1]) if figure else 0.0,
             global_batch=_count(fields.get("global batch size")),
-            samples_per_second=_figure(fields.get("samples per second") or fields.get("samples/sec")),
+            samples_per_second=figure_of(fields.get("samples per second") or fields.get("samples/sec")),
             seq=_count(fields.get("curriculum seqlen") or fields.get("actual seqlen")),
-            loss=next((_loss(fields[name]) for name in _LOSSES if name in fields), None),
+            loss=_megatron_loss(fields),
             memory_share=_share(fields.get("mem usages")),
             skipped=_count(fields.get("number of skipped iterations")),
             line=number,
         )
         prefix = text[: start.start()].rpartition("|")[2]
         yield LogRecord(source="megatron", speaker=speaker(prefix), iteration=iteration)
+
+
+def _megatron_loss(fields: Mapping[str, str]) -> float | None:
+    """Return the loss. Megatron prints only a positive one: NaN shows in the gradient's norm and a count of its own."""
+    if loss := next((fields[name] for name in _LOSSES if name in fields), ""):
+        return loss_of(loss)
+    not_finite = fields.get("grad norm", "").casefold() in _NOT_FINITE
+    return math.nan if not_finite or _count(fields.get("number of nan iterations")) else None
 
 
 def _fields(text: str) -> dict[str, str]:
@@ -185,15 +226,15 @@ def _seconds(fields: Mapping[str, str]) -> tuple[float | None, float]:
     for unit, parts in (("ms", 1000), ("s", 1)):
         # AMD's fork prints the value of the iteration and, after a slash, the mean.
         printed = fields.get(f"elapsed time per iteration ({unit})", "").partition("/")[0]
-        if (figure := _figure(printed)) is not None:
-            return figure / parts, _digit(printed) / parts
+        if (figure := figure_of(printed)) is not None:
+            return figure / parts, digit_of(printed) / parts
     return None, 0.0
 
 
 def _breakdown(number: int, text: str) -> Iterator[LogRecord]:
     passes, step = _BREAKDOWN.search(text), _BREAKDOWN_STEP.search(text)
     if passes and step:
-        parts = [_figure(part) for part in (passes[1], passes[2], step[1])]
+        parts = [figure_of(part) for part in (passes[1], passes[2], step[1])]
         milliseconds = sum(part for part in parts if part)
         if milliseconds:
             iteration = Iteration(number=0, seconds=milliseconds / 1e3, line=number)
@@ -202,32 +243,30 @@ def _breakdown(number: int, text: str) -> Iterator[LogRecord]:
 
 
 _MEGATRON_MEMORY: Final = re.compile(
-    rf"memory \(MB\) \| allocated: {_NUMBER} \| max allocated: ({_NUMBER}) \| reserved: ({_NUMBER}) \|"
-    rf"(?: max reserved: ({_NUMBER}))?"
+    rf"memory \(MB\) \| allocated: {NUMBER} \| max allocated: ({NUMBER}) \| reserved: ({NUMBER}) \|"
+    rf"(?: max reserved: ({NUMBER}))?"
 )
-_SEEN_MEMORY: Final = re.compile(
-    rf"MA ({_NUMBER}) GB\s+Max_MA ({_NUMBER}) GB\s+CA ({_NUMBER}) GB\s+Max_CA ({_NUMBER}) GB"
-)
-_TIMED_MEMORY: Final = re.compile(rf"MaxMemAllocated=({_NUMBER})GB")
-_HIP_MEMORY: Final = re.compile(rf"hip mem usage/free/total/usage_ratio: ({_NUMBER}) ?GB/")
+_SEEN_MEMORY: Final = re.compile(rf"MA ({NUMBER}) GB\s+Max_MA ({NUMBER}) GB\s+CA ({NUMBER}) GB\s+Max_CA ({NUMBER}) GB")
+_TIMED_MEMORY: Final = re.compile(rf"MaxMemAllocated=({NUMBER})GB")
+_HIP_MEMORY: Final = re.compile(rf"hip mem usage/free/total/usage_ratio: ({NUMBER}) ?GB/")
 
 
 def memory(text: str) -> PeakMemory | None:
     """Return the peak memory in a line of Megatron's `report_memory`, or DeepSpeed's `see_memory_usage` or timer."""
     if "max allocated" in text and (found := _MEGATRON_MEMORY.search(text)):
-        allocated, now, peak = (_figure(part) for part in found.groups())
+        allocated, now, peak = (figure_of(part) for part in found.groups())
         # The last figure of the line may be cut off; the peak cannot be below what is reserved now.
         reserved = max(peak or 0.0, now or 0.0)
         return PeakMemory(allocated=_bytes(allocated, 2**20), reserved=_bytes(reserved, 2**20))
     if "Max_MA" in text and (found := _SEEN_MEMORY.search(text)):
-        _, allocated, now, peak = (_figure(part) for part in found.groups())
+        _, allocated, now, peak = (figure_of(part) for part in found.groups())
         # Max_CA is printed in whole GB: where that is CA's own, CA has the digits.
         exact = now if now is not None and peak is not None and round(now) == peak else max(peak or 0.0, now or 0.0)
         return PeakMemory(allocated=_bytes(allocated, 2**30), reserved=_bytes(exact, 2**30))
     if "MaxMemAllocated=" in text and (found := _TIMED_MEMORY.search(text)):
-        return PeakMemory(allocated=_bytes(_figure(found[1]), 2**30))
+        return PeakMemory(allocated=_bytes(figure_of(found[1]), 2**30))
     if "hip mem usage" in text and (found := _HIP_MEMORY.search(text)):
-        return PeakMemory(in_use=_bytes(_figure(found[1]), 2**30))
+        return PeakMemory(in_use=_bytes(figure_of(found[1]), 2**30))
     return None
 
 
@@ -235,15 +274,15 @@ def _bytes(figure: float | None, unit: int) -> float | None:
     return figure * unit if figure else None
 
 
-def _figure(text: str | None) -> float | None:
+def figure_of(text: str | None) -> float | None:
     """Return a plausible number, or None."""
-    if not text or not re.fullmatch(_NUMBER, text):
+    if not text or not re.fullmatch(NUMBER, text):
         return None
     value = float(text)
     return value if 0 <= value < _LARGEST else None
 
 
-def _digit(text: str) -> float:
+def digit_of(text: str) -> float:
     """Return the value of one unit of the last digit of a printed number."""
     mantissa, _, exponent = text.casefold().partition("e")
     return float(10.0 ** (int(exponent or 0) - len(mantissa.partition(".")[2])))
@@ -254,16 +293,19 @@ def _count(text: str | None) -> int | None:
 
 
 def _share(text: str | None) -> float | None:
-    share = _figure(text)
+    share = figure_of(text)
     return share if share and share <= 1 else None
 
 
-def _loss(text: str) -> float | None:
+def loss_of(text: str) -> float | None:
     """Return a loss; NaN for any that is not finite."""
-    if text.casefold() in ("nan", "-nan", "inf", "-inf"):
+    if text.casefold() in _NOT_FINITE:
         return math.nan
-    return _figure(text)
+    return figure_of(text)
 
+
+MAX_LINE_CHARS: Final = 1 << 16
+"""Characters of a line that are read."""
 
 _ESCAPES: Final = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\-_])")
 """Terminal control sequences (ECMA-48, 5.4): colours, cursor moves, window titles."""
@@ -283,7 +325,7 @@ def visible(lines: Iterable[str]) -> Iterator[tuple[int, str]]:
             text = text.replace("\r", "\n")
         for part in text.split("\n"):
             if part and not part.isspace():
-                yield number, part
+                yield number, part[:MAX_LINE_CHARS]
 
 
 def speaker(prefix: str) -> str:

@@ -7,8 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from tuner.core.domain import Attention, Model, Partition, Precision, Recompute, Topology, Workload
+from tuner.core.domain import Attention, Offload, Partition, Precision, Recompute, Topology, Workload
 from tuner.core.errors import InputError
+from tuner.core.model import Model
 from tuner.core.text import listed
 
 _FLASH: Final = ("use_flash_attn", "use_flash_attn_v2", "use_flash_attn_triton")
@@ -121,6 +122,7 @@ def _topology(arguments: _Arguments, gpus_per_node: int) -> Topology | None:
         micro_batch=arguments.number("micro_batch_size", "train_micro_batch_size_per_gpu"),
         recompute=_recompute(arguments),
         partition=_partition(arguments),
+        offload=_offload(arguments),
     )
 
 
@@ -150,6 +152,12 @@ def _zero(arguments: _Arguments) -> int:
     if arguments.on("use_distributed_optimizer"):
         stage = max(stage, _SHARDING.get(arguments.word("data_parallel_sharding_strategy"), 1), 1)
     return stage
+
+
+def _offload(arguments: _Arguments) -> Offload:
+    if not arguments.on("cpu_optimizer", "optimizer_cpu_offload"):
+        return "none"
+    return "optimizer+parameters" if arguments.word("remote_device") == "cpu" else "optimizer"
 
 
 def _partition(arguments: _Arguments) -> Partition:

@@ -106,10 +106,10 @@ def bubble(columns: Columns) -> FloatArray:
     return idle
 
 
-def difference(ours: TopologyCost, other: TopologyCost) -> list[tuple[str, float]]:
-    """Return the seconds by term that `other` takes more than `ours`, largest change first; they add up."""
-    terms = ours.estimate.time.terms
-    changes = [(name, other.estimate.time.terms[name] - seconds) for name, seconds in terms.items()]
+def difference(first: TopologyCost, other: TopologyCost) -> list[tuple[str, float]]:
+    """Return the seconds by term that `other` takes more than `first`, largest change first; they add up."""
+    before, after = first.estimate.time.terms, other.estimate.time.terms
+    changes = [(name, after.get(name, 0.0) - before.get(name, 0.0)) for name in {**before, **after}]
     return sorted((change for change in changes if change[1]), key=lambda change: -abs(change[1]))
 
 

@@ -7,8 +7,10 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from tuner.core.columns import Columns
-from tuner.core.domain import Shape, Topology
+from tuner.core.domain import OPT_IN, Topology
+from tuner.core.model import Shape
 from tuner.core.text import ResultTable, listed
+from tuner.space.axes import about_unused, searched
 from tuner.space.nearest import nearest
 from tuner.space.remedies import Remedy, remedies, spelt
 from tuner.space.rules import BY_NAME, RULES, Level
@@ -93,7 +95,8 @@ def explain(space: Space, topology: Topology, *, most: int = 3) -> Explanation:
     (False, ['fill-nodes', 'layers-by-pp'])
     """
     columns = Columns.of([topology], space.workload, space.cluster)
-    verdicts, outside = tuple(_verdicts(space, columns)), _outside(space, columns)
+    unused = [axis for axis in OPT_IN.keys() - searched(space.axes) if getattr(topology, axis) == OPT_IN[axis]]
+    verdicts, outside = tuple(_verdicts(space, columns, frozenset(unused))), _outside(space, columns)
     judged = Explanation(topology=topology, verdicts=verdicts, nearest=(), outside=outside)
     if judged.legal and not outside:
         return judged
@@ -121,11 +124,12 @@ def changes(before: Topology, after: Topology, space: Space) -> dict[str, tuple[
     return {name: (spelt(name, int(array[0])), spelt(name, int(array[1]))) for name, array in moved.items()}
 
 
-def _verdicts(space: Space, columns: Columns) -> Iterator[RuleVerdict]:
+def _verdicts(space: Space, columns: Columns, unused: frozenset[str]) -> Iterator[RuleVerdict]:
+    """Yield the verdict of each rule; rules of unused axes, which the topology cannot break, are left out."""
     gpus = columns.nodes * space.cluster.gpus_per_node
     indivisible = bool(gpus % columns.replica)
     uneven = BY_NAME["batch-by-dp"].broken_rows(columns).item()
-    for rule in RULES:
+    for rule in (rule for rule in RULES if not about_unused(rule.reads, unused)):
         verdict = RuleVerdict(rule=rule.name, level=rule.level, word="holds", sentence=rule.sentence)
         if not rule.binding(space.workload):
             yield replace(verdict, word="moot")

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
 
 from tuner.core.columns import Columns, FloatArray, IntArray
+from tuner.core.domain import OFFLOAD, Workload
 from tuner.core.errors import EmptySpace, InputError
-from tuner.core.text import ResultTable, column, either
+from tuner.core.frameworks import able
+from tuner.core.text import ResultTable, column, either, interval
 from tuner.costmodel.estimate import CostModel
 from tuner.costmodel.flops import model_flops
 from tuner.planning.cost import TopologyCost, costs
 from tuner.space.relaxations import openings
+from tuner.space.rules import frameworks_with_more
 from tuner.space.space import Space, Tally
 
 ORDER: Final = "what fits first, then by estimated time to train at equal compute, then grid order"
@@ -36,6 +39,8 @@ class Plan:
     """Legal topologies that likelier run than run out of memory."""
     seconds: float
     top: tuple[TopologyCost, ...]
+    remedy: str = ""
+    """Where nothing fits: the offload with which some topologies would; empty if none does."""
 
     def _repr_html_(self) -> str:
         """How a notebook shows it."""
@@ -50,7 +55,7 @@ class Plan:
             (
                 row.topology.key,
                 f"{row.seconds:.4g}",
-                f"{row.low:.4g} to {row.high:.4g}",
+                interval(row.low, row.high),
                 f"{row.training / DAY * per_day:,.1f}",
                 f"{row.flops / 1e12:.1f}",
                 f"{row.mfu:.1%}",
@@ -65,7 +70,7 @@ class Plan:
             headers=("Topology", "Sec/it", "80% between", unit, "TFLOPs", "MFU", "GiB", "P(OOM)", "Advice"),
             words=frozenset({"Topology", "80% between", "Advice"}),
             rows=rows,
-            notes=(f"Estimates, not measurements. Order: {ORDER}.",),
+            notes=(f"Estimates, not measurements. Order: {ORDER}.", *filter(None, [self.remedy])),
         )
 
 
@@ -100,7 +105,27 @@ def plan(space: Space, *, top: int = 10, model: CostModel | None = None) -> Plan
         raise InputError(f"{tally.legal:,} rows are too many to list; say how many with --top, or pin axes with --set.")
     points = points[np.lexsort((points, *keys))[:keep]]
     rows = costs(space.topologies(points), space.columns(points), known)
-    return Plan(tally=tally, fitting=fitting, seconds=time.perf_counter() - started, top=tuple(rows))
+    remedy = "" if fitting else offload_remedy(space, known)
+    return Plan(tally=tally, fitting=fitting, seconds=time.perf_counter() - started, top=tuple(rows), remedy=remedy)
+
+
+def offload_remedy(space: Space, model: CostModel) -> str:
+    """Return a sentence about the offload with which some topologies of a space fit, where none does; else nothing.
+
+    The space's own framework comes first, and offload of the optimizer before that of the parameters.
+    """
+    workload = space.workload
+    for framework in dict.fromkeys((workload.framework, *able(workload))):
+        option = f"--framework {framework} " if framework != workload.framework else ""
+        for offload in OFFLOAD:
+            if offload == "none" or offload in space.axes["offload"]:
+                continue
+            other = replace(space.where(offload=(offload,)), workload=replace(workload, framework=framework))
+            fits = [model.score(other.columns(block)).fits for block in other.blocks()]
+            if count := sum(int(np.count_nonzero(block)) for block in fits):
+                legal = sum(len(block) for block in fits)
+                return f"With {option}--set offload={offload}, {count:,} of {legal:,} legal topologies would fit."
+    return ""
 
 
 def equal_compute(columns: Columns, training: FloatArray) -> FloatArray:
@@ -113,10 +138,16 @@ def equal_compute(columns: Columns, training: FloatArray) -> FloatArray:
     return own
 
 
+def removal(rule: str, count: int, workload: Workload) -> str:
+    """Return a rule with the number of topologies that it removes, and the frameworks that could run some of them."""
+    others = frameworks_with_more(rule, workload)
+    return f"{rule} {count:,}" + (f" (possible with {either(others)})" if others else "")
+
+
 def why_empty(space: Space, tally: Tally) -> str:
     """One sentence: which rules removed how many, and the nearest changes that open the space."""
     removed = sorted(((count, name) for name, count in tally.removed.items() if count), reverse=True)
-    causes = ", ".join(f"{name} {count:,}" for count, name in removed)
+    causes = ", ".join(removal(name, count, space.workload) for count, name in removed)
     found = openings(space)
     remedy = (
         "it opens with " + either(f"{opening.change} ({opening.legal:,} legal)" for opening in found)

@@ -6,11 +6,15 @@ import io
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from tuner.core.atomic_write import write_whole
 from tuner.core.errors import InputError
+from tuner.sizing.compare import Comparison
 from tuner.sizing.max_batch import MaxBatchResult
+
+if TYPE_CHECKING:
+    from tuner.report.canvas import Figure
 
 GIB: Final = 2.0**30
 _COLOURS: Final = ("#1f5fa8", "#c4561b", "#2b7a3f", "#7a4b9d")
@@ -42,10 +46,22 @@ class Panel:
     """Usable GPU memory in GiB."""
     curves: tuple[Curve, ...]
 
-    @classmethod
-    def of(cls, title: str, made: MaxBatchResult) -> Panel:
-        """Return the panel of one search."""
-        return cls(title=title, usable=made.usable / GIB, curves=(curve(made, made.source),))
+
+def plot_batches(result: MaxBatchResult | Comparison, path: str | Path) -> None:
+    """Plot memory and throughput against batch size, in any format that matplotlib supports; one panel per model."""
+    if isinstance(result, MaxBatchResult):
+        own = Panel(title="", usable=result.usable / GIB, curves=(curve(result, result.source),))
+        draw([own], Path(path))
+        return
+    panels = [
+        Panel(
+            title=options[0].title,
+            usable=options[0].answer.usable / GIB,
+            curves=tuple(curve(option.answer, option.label, scale=option.topology.dp) for option in options),
+        )
+        for options in result.models
+    ]
+    draw(panels, Path(path), axis="sequences a step, all ranks")
 
 
 def curve(made: MaxBatchResult, label: str, *, scale: int = 1) -> Curve:
@@ -65,21 +81,21 @@ def curve(made: MaxBatchResult, label: str, *, scale: int = 1) -> Curve:
 
 def draw(panels: Sequence[Panel], path: Path, *, axis: str = "micro-batch size") -> None:
     """Draw the panels to a file in any format that matplotlib supports."""
-    import matplotlib as mpl
+    from tuner.report.canvas import drawing
 
-    mpl.use("Agg")
-    import matplotlib.pyplot as plt
+    with drawing({}):
+        _save(_figure(panels, axis), path)
 
+
+def _figure(panels: Sequence[Panel], axis: str) -> Figure:
+    """Return the panels as one figure."""
+    from tuner.report.canvas import Figure
+
+    figure = Figure(layout="constrained")
     timed = any(own.rates for panel in panels for own in panel.curves)
     rows = 2 if timed else 1
-    figure, axes = plt.subplots(
-        rows,
-        len(panels),
-        figsize=(max(5.0, 3.1 * len(panels)), 3.2 * rows + 0.4),
-        squeeze=False,
-        sharex="col",
-        constrained_layout=True,
-    )
+    figure.set_size_inches(max(5.0, 3.1 * len(panels)), 3.2 * rows + 0.4)
+    axes = figure.subplots(rows, len(panels), squeeze=False, sharex="col")
     for index, panel in enumerate(panels):
         _memory(axes[0][index], panel)
         if timed:
@@ -91,6 +107,10 @@ def draw(panels: Sequence[Panel], path: Path, *, axis: str = "micro-batch size")
         axes[1][0].set_ylabel("thousand tokens per second")
     labelled = max(range(len(panels)), key=lambda index: len(axes[0][index].get_legend_handles_labels()[1]))
     axes[0][labelled].legend(fontsize=7, loc="lower right")
+    return figure
+
+
+def _save(figure: Figure, path: Path) -> None:
     image = io.BytesIO()
     try:
         figure.savefig(image, dpi=110, format=path.suffix[1:] or "png")
@@ -100,8 +120,6 @@ def draw(panels: Sequence[Panel], path: Path, *, axis: str = "micro-batch size")
         raise InputError(f"Cannot draw {path}: {error}.") from None
     except OSError as error:
         raise InputError(f"Cannot write {path}: {error.strerror or error}.") from None
-    finally:
-        plt.close(figure)
 
 
 def _memory(axis: Any, panel: Panel) -> None:

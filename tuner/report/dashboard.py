@@ -7,7 +7,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final
 
-from tuner.core.text import seconds, span
+from tuner.core.text import markdown_text, seconds, span
 from tuner.report import plot_data
 from tuner.report.style import BLACK, BLUE, COLOURS, GREY, ORANGE, VERMILLION
 from tuner.report.summary import days_label, measured_word, simulated_label, summary, term_label
@@ -59,14 +59,14 @@ def _leader_link(study: StudyResult, study_id: int) -> str:
 
 def study_note(study: StudyResult, rows: Sequence[LeaderboardRow]) -> str:
     """Return the summary and the fastest topologies as Markdown."""
-    paragraphs = [part for sentence in summary(study, rows) for part in (sentence, "")]
+    paragraphs = [part for sentence in summary(study, rows) for part in (markdown_text(sentence), "")]
     return "\n".join([*paragraphs, *pipe_lines(study, rows[:MAX_NOTE_ROWS]), "", footnote(study, rows)]) + "\n"
 
 
 def trial_note(trial: Trial) -> str:
     """Return why a trial was proposed, its estimate, its outcome and the evidence, as Markdown."""
     proposal, result = trial.proposal, trial.result
-    paragraphs = [f"**{proposal.key}** ({proposal.kind}): {proposal.why}"]
+    paragraphs = [f"**{markdown_text(proposal.key)}** ({proposal.kind}): {markdown_text(proposal.why)}"]
     if proposal.estimate_sec and proposal.estimate_low and proposal.estimate_high:
         paragraphs.append(
             f"Estimate: {proposal.estimate_sec:.2f} s per iteration (80% interval {proposal.estimate_low:.2f} to "
@@ -78,13 +78,15 @@ def trial_note(trial: Trial) -> str:
     if trial.measured:
         memory = f", {result.peak_memory / GIB:.1f} GiB" if result.peak_memory else ""
         training = f"training takes {span(result.objective or 0.0)}"
-        paragraphs.append(f"{label}: {seconds(trial.seconds)} s per iteration{memory}; {training}.")
+        note = f" ({markdown_text(result.note)})" if result.note else ""
+        paragraphs.append(f"{label}: {seconds(trial.seconds)} s per iteration{note}{memory}; {training}.")
     else:
-        paragraphs.append(f"{label}: {result.outcome.value}. {result.reason}")
+        paragraphs.append(f"{label}: {result.outcome.value}. {markdown_text(result.reason)}")
     if result.retried:
-        paragraphs.append(f"Retried: {result.retried}.")
+        paragraphs.append(f"Retried: {markdown_text(result.retried)}.")
     if result.evidence:
-        paragraphs.append(f"Evidence: `{result.evidence.replace('`', chr(39))}`")
+        evidence = " ".join(result.evidence.splitlines()).replace("`", "'")
+        paragraphs.append(f"Evidence: `{evidence}`")
     paragraphs.append(f"Cost: {result.node_hours:,.2f} node-hours.")
     return "\n\n".join(paragraphs) + "\n"
 

@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from matplotlib.axes import Axes
-from matplotlib.ticker import FixedLocator, MaxNLocator, NullLocator
-
 from tuner.core.text import counted, listed, node_time, span
 from tuner.report import plot_data
+from tuner.report.canvas import Axes, FixedLocator, MaxNLocator, NullLocator
 from tuner.report.maps import degree_map, model_axis_plot, speed_plot
 from tuner.report.style import (
     BLACK,

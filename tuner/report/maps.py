@@ -6,11 +6,9 @@ import math
 from collections.abc import Sequence
 from typing import Final
 
-from matplotlib.patches import Rectangle
-from matplotlib.ticker import MaxNLocator
-
 from tuner.core.text import listed, span
 from tuner.report import plot_data
+from tuner.report.canvas import MaxNLocator, Rectangle
 from tuner.report.style import (
     BLACK,
     BLUE,

@@ -10,7 +10,8 @@ from typing import Final, Literal
 import numpy as np
 
 from tuner.core.columns import Columns
-from tuner.core.domain import Shape, Topology
+from tuner.core.domain import Topology
+from tuner.core.model import Shape
 from tuner.costmodel.memory import limit, memory_terms
 from tuner.costmodel.stages import Stages
 from tuner.report.summary import cost_breakdown

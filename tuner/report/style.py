@@ -6,12 +6,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-import matplotlib as mpl
-from matplotlib.axes import Axes
-from matplotlib.axis import Axis
-from matplotlib.figure import Figure
-from matplotlib.layout_engine import ConstrainedLayoutEngine
-from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullLocator
+from tuner.report.canvas import (
+    Axes,
+    Axis,
+    ConstrainedLayoutEngine,
+    Figure,
+    FixedLocator,
+    FuncFormatter,
+    LogLocator,
+    NullLocator,
+    drawing,
+)
 
 BLUE, VERMILLION, GREEN, ORANGE = "#0072B2", "#D55E00", "#009E73", "#E69F00"
 SKY, PURPLE, YELLOW, BLACK, GREY = "#56B4E9", "#CC79A7", "#F0E442", "#000000", "#767676"
@@ -44,7 +49,7 @@ _LOOK: Any = {
 
 def look() -> Any:
     """Return a context with the settings for drawing and saving figures."""
-    return mpl.rc_context(_LOOK)
+    return drawing(_LOOK)
 
 
 def figure(width: float = 8.0, height: float = 4.5) -> Figure:

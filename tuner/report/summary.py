@@ -38,6 +38,7 @@ TERMS: Final = {
     "data_parallel": "data parallel communication",
     "sharding": "gathering sharded parameters",
     "optimizer": "the optimizer step",
+    "host_link": "copies to and from main memory",
 }
 """Time terms of the cost model, as a sentence names them."""
 

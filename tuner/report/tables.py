@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from typing import Final
 
 from tuner.core.outcomes import Outcome
-from tuner.core.text import column, pipe_table, seconds, token_count
+from tuner.core.text import column, interval, markdown_cells, pipe_table, seconds, token_count
 from tuner.report.summary import measured_word
 from tuner.study.leaderboard import GIB, LeaderboardRow, size
 from tuner.study.result import StudyResult
 from tuner.study.store.trial import Trial
-from tuner.tables import COLUMNS, write_csv
+from tuner.tables import COLUMNS, OPTIONAL_COLUMNS, write_csv
 
 HEADERS: Final = (
     *("Nodes", "Size", "DP", "TP", "PP", "MBS", "GBS", "Mem", "Sec/it", "TFLOPs", "Notes"),
@@ -36,7 +36,7 @@ def table(study: StudyResult, rows: Sequence[LeaderboardRow]) -> list[list[str]]
 
 def pipe_lines(study: StudyResult, rows: Sequence[LeaderboardRow]) -> list[str]:
     """Return the leaderboard as lines of Markdown."""
-    return pipe_table(headers(rows), table(study, rows), TEXT_COLUMNS)
+    return pipe_table(headers(rows), markdown_cells(table(study, rows)), TEXT_COLUMNS)
 
 
 def footnote(study: StudyResult, rows: Sequence[LeaderboardRow]) -> str:
@@ -73,7 +73,7 @@ def _line(study: StudyResult, row: LeaderboardRow, units_per_day: float) -> list
         f"{row.flops / 1e12:.2f}" if row.flops else "",
         row.notes + runs,
         f"{ranked.days * units_per_day:,.1f}" if ranked else "",
-        f"{ranked.low * units_per_day:,.1f} to {ranked.high * units_per_day:,.1f}" if ranked else "",
+        interval(ranked.low * units_per_day, ranked.high * units_per_day, decimals=1) if ranked else "",
         row.era.replace("era ", ""),
         outcome,
         row.key,
@@ -93,6 +93,7 @@ _EXCLUDED: Final = {
     Outcome.PRUNED: "pruned by the search",
     Outcome.PREEMPTED: "the job was preempted",
     Outcome.CANCELLED: "the job was cancelled",
+    Outcome.UNREADABLE: "no iteration could be measured",
 }
 """Outcomes that do not depend on the topology; commands that read the table skip these rows."""
 
@@ -105,7 +106,8 @@ _STUDY_COLUMNS: Final = (
 def measurements(study: StudyResult) -> str:
     """Return every job that has ended as a row of a measurement table (CSV)."""
     rows = [_cells(study, trial) for trial in study.launched if trial.result]
-    return write_csv((*COLUMNS, *_STUDY_COLUMNS), rows)
+    needed = (column for column in OPTIONAL_COLUMNS if any(column in row for row in rows))
+    return write_csv((*COLUMNS, *needed, *_STUDY_COLUMNS), rows)
 
 
 def _cells(study: StudyResult, trial: Trial) -> dict[str, str]:
@@ -118,6 +120,7 @@ def _cells(study: StudyResult, trial: Trial) -> dict[str, str]:
         "group": " ".join(filter(None, (study.name, era))),
         "gpu": cluster.gpu.name,
         "gpus_per_node": str(cluster.gpus_per_node),
+        **({"nvlink_domain": str(cluster.nvlink_domain)} if cluster.nvlink_domain else {}),
         "nodes": str(topology.nodes),
         "node_gbit_s": f"{cluster.inter_node.bandwidth * 8 / 1e9:.9g}",
         "layers": str(model.layers),
@@ -138,6 +141,8 @@ def _cells(study: StudyResult, trial: Trial) -> dict[str, str]:
         "mbs": str(topology.micro_batch),
         "gbs": str(workload.global_batch),
         "recompute": topology.recompute,
+        **({"offload": topology.offload} if topology.offload != "none" else {}),
+        **({"hsdp_replicas": str(topology.hsdp)} if topology.hsdp > 1 else {}),
         "attention": workload.attention,
         "fused_norm": str(int(workload.fused_norms)),
         "precision": workload.precision,

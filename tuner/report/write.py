@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Any, Final
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.backends.backend_svg import FigureCanvasSVG
 
 from tuner.core.atomic_write import write_files
 from tuner.core.resources import folder as resource_folder
+from tuner.core.text import markdown_text
+from tuner.report.canvas import FigureCanvasAgg, FigureCanvasSVG
 from tuner.report.figures import plots
 from tuner.report.style import Plot, look
 from tuner.report.summary import summary
@@ -95,10 +95,11 @@ def _markdown(
 ) -> str:
     label = " (SIMULATED)" if study.simulated else ""
     lines = [f"# Study {study.name}{label}", ""]
-    lines += [part for sentence in sentences for part in (sentence, "")]
+    lines += [part for sentence in sentences for part in (markdown_text(sentence), "")]
     lines += ["## Topologies", "", *pipe_lines(study, rows), "", f"* {footnote(study, rows)}", ""]
     for plot in drawn:
-        lines += [f"## {plot.title}", "", f"![{plot.alt}](plots/{plot.name}.png)", "", plot.alt, ""]
+        title, alt = markdown_text(plot.title), markdown_text(plot.alt)
+        lines += [f"## {title}", "", f"![{alt}](plots/{plot.name}.png)", "", alt, ""]
     return "\n".join(lines).rstrip("\n") + "\n"
 
 

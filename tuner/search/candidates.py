@@ -19,7 +19,7 @@ from tuner.space.space import Space
 MOST: Final = 5_000_000
 """Topologies that are held at most."""
 
-_ALIKE: Final = (*(name for name in SMOOTH if name != "seq"), "heads", "recompute", "sequence_parallel")
+_ALIKE: Final = (*(name for name in SMOOTH if name != "seq"), "heads", "recompute", "sequence_parallel", "offload")
 
 
 @dataclass(frozen=True, kw_only=True)

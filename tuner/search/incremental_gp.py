@@ -77,6 +77,21 @@ class IncrementalGP:
             self._followed[rows, : self.columns] = (followed - left @ self.followed) / pivot
         self.rows = rows + 1
 
+    def truncate(self, rows: int) -> None:
+        """Forget all but the first observations."""
+        self.rows = rows
+
+    def precision(self) -> FloatArray:
+        """Return the diagonal of the inverse of the covariance of the observations."""
+        inverse = self._inverse[: self.rows, : self.rows]
+        diagonal: FloatArray = np.einsum("ij,ij->j", inverse, inverse)
+        return diagonal
+
+    def unwhitened(self, whitened: FloatArray) -> FloatArray:
+        """Return L^-T times a whitened array."""
+        solved: FloatArray = self._inverse[: self.rows, : self.rows].T @ whitened
+        return solved
+
     def _grow(self) -> None:
         rows = len(self._inverse)
         self._whitened = np.concatenate([self._whitened, np.zeros_like(self._whitened)])

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -9,6 +12,46 @@ import numpy as np
 from tuner.core.columns import FloatArray, IntArray
 from tuner.costmodel.constants import SHAPE_LENGTH_SCALE
 from tuner.costmodel.residual_features import SMOOTH, Features, covariance, same
+from tuner.search.constants import OUTLIER_DEVIATIONS, REPEAT_DEVIATION
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trust:
+    """Reliability of the model and of a single run on a study's machines."""
+
+    repeat: float = REPEAT_DEVIATION
+    """Standard deviation of the logarithm of two runs of one topology."""
+    unsure: float = 1.0
+    """By how much more the model may be off than on the machines that it was made for."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Observation:
+    """The outcome of one job of a candidate."""
+
+    candidate: int
+    seconds: float | None = None
+    memory: float | None = None
+    """Bytes on the fullest GPU, of the whole process."""
+    least_memory: float | None = None
+    """Bytes on some GPU: the fullest one used at least as much."""
+    fits: bool | None = None
+    """None: the job ended for another reason."""
+    period: str = ""
+    forecast: bool = False
+    """The seconds are what the job was heading for when it was stopped."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Surprise:
+    """A candidate whose only run is far from what all other runs predict."""
+
+    candidate: int
+    deviations: float
+    """By how many standard deviations it took longer than predicted."""
+    mean: float
+    """Logarithm of the seconds that the other runs predict."""
+    deviation: float
 
 
 class Observations:
@@ -42,6 +85,12 @@ class Observations:
             words.extend(new)
         self._rows = rows + 1
 
+    def truncate(self, rows: int) -> None:
+        """Forget all but the first rows."""
+        self._rows = rows
+        for words in self._words:
+            del words[rows:]
+
     def covariance(self, features: Features, candidate: int, own: float) -> FloatArray:
         """Of a candidate's time with each observation; `own` is the variance of what no other candidate has."""
         across: FloatArray = covariance(features, self.features)[0]
@@ -52,11 +101,14 @@ class Observations:
 _ROOM: Final = 16
 
 
-def memory_covariance(left: Features, right: Features) -> FloatArray:
-    """Return the covariance of the memory residuals of two lists, in units of a candidate's own variance."""
+def memory_covariance(left: Features, right: Features, common: float = 1.0) -> FloatArray:
+    """Return the covariance of the memory residuals of two lists, in units of the variance that they have at first.
+
+    `common` is the weight of what all candidates share; that of kernels and that of distance are 1.
+    """
     apart = ((left.smooth[:, None, :] - right.smooth[None, :, :]) / SHAPE_LENGTH_SCALE) ** 2
     near = np.exp(-0.5 * apart.sum(axis=2))
-    together: FloatArray = (1.0 + same(left.kernel, right.kernel) + near) / 3
+    together: FloatArray = (common + same(left.kernel, right.kernel) + near) / 3
     return together
 
 
@@ -68,3 +120,21 @@ def row_of(features: Features, row: int) -> Features:
         kernel=features.kernel[row : row + 1],
         period=features.period[row : row + 1],
     )
+
+
+def runs_of(seen: Observation, observations: Sequence[Observation]) -> list[float]:
+    """Return the logarithms of seconds of all runs of its candidate in its speed period, in ascending order."""
+    alike = (run for run in observations if (run.candidate, run.period) == (seen.candidate, seen.period))
+    return sorted(math.log(run.seconds) for run in alike if run.seconds is not None)
+
+
+def gap_of(seen: Observation, observations: Sequence[Observation], variance: float) -> float:
+    """Return how far a run is from the others of its candidate where noise does not explain it, otherwise 0.
+
+    Accidents make a run slower, so that the faster of two runs is believed.
+    """
+    runs = runs_of(seen, observations)
+    if len(runs) < 2 or seen.seconds is None:
+        return 0.0
+    gap = abs(math.log(seen.seconds) - runs[(len(runs) - 1) // 2])
+    return gap if gap > OUTLIER_DEVIATIONS * math.sqrt(2 * variance) else 0.0

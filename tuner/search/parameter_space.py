@@ -9,12 +9,12 @@ import numpy as np
 from optuna.distributions import BaseDistribution, CategoricalDistribution, IntDistribution
 
 from tuner.core.columns import IntArray
-from tuner.core.domain import PARTITION, RECOMPUTE
+from tuner.core.domain import OFFLOAD, PARTITION, RECOMPUTE
 from tuner.search.candidates import CandidatePool
 
 NAMES: Final = (
     *("nodes", "tp", "pp", "cp", "micro_batch", "zero", "recompute", "heads", "vpp", "sequence_parallel", "partition"),
-    *("hidden", "layers", "global_batch"),
+    *("offload", "hsdp", "hidden", "layers", "global_batch"),
 )
 """In the order in which people read them; `dp` follows."""
 
@@ -24,6 +24,7 @@ SETTING: Final = "setting"
 _WORDS: Final[Mapping[str, tuple[Any, ...]]] = {
     "recompute": RECOMPUTE,
     "partition": PARTITION,
+    "offload": OFFLOAD,
     "sequence_parallel": (False, True),
 }
 

@@ -30,8 +30,10 @@ class Referee:
         self._best: float | None = None
         self._study = optuna.create_study(pruner=self._pruner)
 
-    def measured(self, days: float) -> None:
-        """The best one known finishes in so many days."""
+    def measured(self, days: float, allowance: float | None = None) -> None:
+        """The best one known finishes in so many days; `allowance` replaces the share by which others may be behind."""
+        if allowance is not None:
+            self._pruner.allowance = allowance
         if days != self._best:
             self._best = days
             self._study = optuna.create_study(pruner=self._pruner)

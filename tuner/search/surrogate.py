@@ -3,22 +3,21 @@
     log seconds = log model(reference) + slopes x factors + shared residual + own residual
 
 Candidates share a residual as `residual_features` defines it. Factors and residual are one exact Gaussian posterior,
-updated after each job; when the factors move far from the reference, the model is evaluated there again. Memory is the
-model's need plus a residual of three parts: common to all, by kernels and recompute, and fading with distance. How much
-a cluster's cards can really allocate is uncertain too: an out-of-memory run needed more than that, a run that fitted
-needed less.
+updated after each job; when the factors move far from the reference, the model is evaluated there again.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
 from typing import Final
 
 import numpy as np
 
-from tuner.core.columns import BoolArray, Columns, FloatArray, IntArray
+from tuner.core.columns import BoolArray, FloatArray, IntArray
 from tuner.costmodel.calibration import Calibration, prior_deviations, slopes_of
 from tuner.costmodel.constants import (
     CLIFF_DEVIATION,
@@ -26,68 +25,29 @@ from tuner.costmodel.constants import (
     PERIOD_DEVIATION,
     SHAPE_DEVIATION,
 )
-from tuner.costmodel.estimate import CHUNK, memory_deviation
-from tuner.costmodel.memory import worst_need
-from tuner.costmodel.normal import below, truncated
 from tuner.costmodel.residual_features import Features, covariance, joined
 from tuner.costmodel.site_factors import TIME_FACTORS, SiteFactors
 from tuner.costmodel.time import seconds
 from tuner.search.candidates import CandidatePool
+from tuner.search.constants import (
+    ACCIDENT_DEVIATION,
+    FORECAST_DEVIATION,
+    MAX_FACTOR_MOVE,
+    MIN_TRUST_EVIDENCE,
+    NOISE_FACTORS,
+    OUTLIER_DEVIATIONS,
+    OWN_DEVIATION,
+    RECORD_LENGTH,
+    REPEAT_DEVIATION,
+    TRUST_STEP,
+    UNSURE_FACTORS,
+)
 from tuner.search.incremental_gp import IncrementalGP, SingleArray
-from tuner.search.observations import Observations, memory_covariance, row_of
-
-OWN: Final = 0.022
-"""Standard deviation of the logarithm of what is a topology's own and no other's."""
-
-REPEAT: Final = 0.012
-"""Of two runs of one topology: BLOOM's own repeats differ by about 1%."""
-
-FAR: Final = 3.0
-"""Deviations beyond which an observation is taken for noisier than others."""
-
-MOVED: Final = 0.1
-"""How far a factor's logarithm may go from the reference before the model is asked again."""
-
-WEIGHING: Final = 0.015
-"""Standard deviation of a memory figure's logarithm."""
+from tuner.search.memory_posterior import MemoryPosterior, chunked
+from tuner.search.observations import Observation, Observations, Surprise, Trust, gap_of, row_of, runs_of
 
 
-MARGIN: Final = (0.02, 0.03)
-"""Mean and standard deviation of what a cluster's cards hold less than the limit, as a logarithm. The fullest published
-runs, printed to the GB or half of it, had 95% to 100% of an A100 (BLOOM), 98% of a V100 (the 104B tune-up) and 94% to
-100% of two V100s (a 1.3B model); what stopped the next one is not known."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Trust:
-    """Reliability of the model and of a single run on a study's machines."""
-
-    repeat: float = REPEAT
-    """Standard deviation of the logarithm of two runs of one topology."""
-    unsure: float = 1.0
-    """By how much more the model may be off than on the machines that it was made for."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Observation:
-    """The outcome of one job of a candidate."""
-
-    candidate: int
-    seconds: float | None = None
-    memory: float | None = None
-    """Bytes on the fullest GPU, all that the process held."""
-    fits: bool | None = None
-    """None: the job ended for another reason."""
-    period: str = ""
-    forecast: bool = False
-    """The seconds are what the job was heading for when it was stopped."""
-
-
-FORECAST: Final = 0.03
-"""Standard deviation of such a figure's logarithm."""
-
-
-class Surrogate:
+class Surrogate(MemoryPosterior):
     """Posterior of seconds and memory of every candidate of a pool."""
 
     def __init__(
@@ -99,10 +59,11 @@ class Surrogate:
         trust: Trust | None = None,
     ) -> None:
         self.pool = pool
-        self.trust = trust or Trust()
-        self._scale = self.trust.unsure**2
-        self._shared, self._own = _RESIDUAL * self._scale, OWN**2 * self._scale
-        self._prior = prior_deviations() * self.trust.unsure
+        self.assumed = trust or Trust()
+        """How far model and single runs were trusted before any job."""
+        self._noise_factor, self._record = 1.0, 0
+        self._set_trust(self.assumed)
+        self._memory_common = 1.0
         self.period = period
         self._calibration = calibration or Calibration()
         self._features, self._group = pool.groups
@@ -114,11 +75,60 @@ class Surrogate:
 
     def learn(self, seen: Sequence[Observation]) -> None:
         """Add observations."""
+        rebuild = False
         for observation in seen:
+            rebuild |= self._unexpectedly_full(observation)
             self._observations.append(observation)
+            rebuild |= self._corrects(observation)
             self._take(observation)
-        if seen and float(np.abs(self._shift()[0]).max()) > MOVED:
+        if rebuild or (seen and float(np.abs(self._shift()[0]).max()) > MAX_FACTOR_MOVE):
             self._refer(self.site)
+
+    @property
+    def usual_noise(self) -> float:
+        """Standard deviation of log seconds between two runs, before they are compared."""
+        return self.assumed.repeat * self._noise_factor
+
+    def adapt(self, noise: Callable[[float], float]) -> None:
+        """Trust the model and single runs as far as their record allows.
+
+        `noise` returns the deviation of repeated runs, given the one that is assumed beforehand.
+        """
+        unsure = self.trust.unsure
+        if self._record < (known := min(RECORD_LENGTH, sum(candidate >= 0 for candidate, _ in self._variances))):
+            (unsure, self._noise_factor), self._record = self._likeliest_factors(), known
+        repeat = noise(self.usual_noise)
+        if not 1 / TRUST_STEP < repeat / self.trust.repeat < TRUST_STEP or unsure != self.trust.unsure:
+            self._set_trust(Trust(repeat=repeat, unsure=unsure))
+            self._most = self._greatest_deviation()
+            self._refer(self.site)
+
+    def _likeliest_factors(self) -> tuple[float, float]:
+        """Return how far the model may be off, and by how much noisier runs are than assumed, by what was measured.
+
+        Other factors than those assumed need evidence of `MIN_TRUST_EVIDENCE`; accidents are none.
+        """
+        periods = [observation.period for observation in self._observations]
+        factors = [(self.assumed.unsure * unsure, noise) for unsure in UNSURE_FACTORS for noise in NOISE_FACTORS]
+        found = [self.evidence(periods, unsure=unsure, noise=noise) for unsure, noise in factors]
+        best = int(np.argmax(found))
+        return factors[best] if found[best] > found[0] + MIN_TRUST_EVIDENCE else factors[0]
+
+    @contextmanager
+    def imagining(self, candidates: Sequence[int]) -> Iterator[None]:
+        """Treat these candidates as measured, each with the seconds that are expected of it."""
+        rows = self._time.rows
+        for candidate in candidates:
+            features = self._kind_features(candidate)
+            mean, _ = self.measured([candidate])
+            residual = float(mean[0] - self._level[candidate])
+            self._observe(features, candidate, self._slopes[candidate], residual, self.trust.repeat**2)
+        try:
+            yield
+        finally:
+            self._time.truncate(rows)
+            self._observed.truncate(rows)
+            del self._variances[rows:], self._residuals[rows:]
 
     def relabel(self, periods: Sequence[str], now: str) -> None:
         """Assign the observations to other speed periods."""
@@ -140,23 +150,67 @@ class Surrogate:
         found = {name: float(np.exp(value)) for name, value in zip(TIME_FACTORS, factors, strict=True)}
         return replace(self._calibration.site, **found)
 
-    def evidence(self, periods: Sequence[str]) -> float:
-        """Return the log likelihood of all measured seconds under this assignment to speed periods."""
-        timed = [
-            (observation, period)
-            for observation, period in zip(self._observations, periods, strict=True)
-            if observation.seconds is not None
-        ]
-        rows = joined(
-            [replace(self._kind_features(observation.candidate), period=(period,)) for observation, period in timed]
-        )
-        candidates = np.array([observation.candidate for observation, _ in timed])
+    def surprises(self) -> list[Surprise]:
+        """Return the candidates whose only run is beyond `OUTLIER_DEVIATIONS` of what all other runs predict."""
+        rows = [(row, candidate) for row, (candidate, _) in enumerate(self._variances) if candidate >= 0]
+        counts = Counter(candidate for _, candidate in rows)
+        if len(rows) < 2:
+            return []
+        shift, spread = self._shift()
+        carried = self._time.carried
+        slopes = self._time.unwhitened(carried[:, :-1])
+        weights = self._time.unwhitened(carried[:, -1] - carried[:, :-1] @ shift)
+        precision = self._time.precision() - ((slopes @ spread) * slopes).sum(axis=1)
+        found = []
+        for row, candidate in rows:
+            if counts[candidate] > 1:
+                continue
+            away, noise = float(weights[row] / precision[row]), self._variances[row][1]
+            variance = max(1 / float(precision[row]) - noise, self._own)
+            deviations = away / math.sqrt(variance + self.trust.repeat**2)
+            if abs(deviations) > OUTLIER_DEVIATIONS:
+                measured = self._level[candidate] + self._residuals[row]
+                surprise = Surprise(
+                    candidate=candidate,
+                    deviations=deviations,
+                    mean=float(measured) - away,
+                    deviation=math.sqrt(variance),
+                )
+                found.append(surprise)
+        return found
+
+    def evidence(
+        self, periods: Sequence[str], *, accident: int | None = None, noise: float = 1.0, unsure: float | None = None
+    ) -> float:
+        """Return the log likelihood of all measured seconds under this assignment to speed periods.
+
+        The observation with the index `accident` was slow for another reason; noise is larger by a factor. With
+        `unsure` the model may be off by that much more, runs far from their prediction count as in the posterior, and
+        the first `RECORD_LENGTH` count.
+        """
+        indices = [index for index, seen in enumerate(self._observations) if seen.seconds is not None]
+        if unsure is not None:
+            indices = indices[:RECORD_LENGTH]
+        if not indices:
+            return 0.0
+        if unsure is None:
+            unsure = self.trust.unsure
+            variances = [self._noise(self._observations[index]) * noise**2 for index in indices]
+        else:
+            least = (noise * self.assumed.repeat) ** 2
+            variances = [max(variance, least) for candidate, variance in self._variances if candidate >= 0]
+            variances = variances[:RECORD_LENGTH]
+        if accident is not None:
+            variances[indices.index(accident)] += ACCIDENT_DEVIATION**2
+        timed = [self._observations[index] for index in indices]
+        features = [self._kind_features(seen.candidate) for seen in timed]
+        rows = replace(joined(features), period=tuple(periods[index] for index in indices))
+        candidates = np.array([seen.candidate for seen in timed])
         slopes = self._slopes[candidates]
-        residual = np.log([observation.seconds or math.nan for observation, _ in timed]) - self._level[candidates]
+        residual = np.log([seen.seconds or math.nan for seen in timed]) - self._level[candidates]
         residual -= slopes @ (self._expected - self._reference)
-        together = covariance(rows, rows) * self._scale + self._own * (candidates[:, None] == candidates[None, :])
-        together += (slopes * self._prior**2) @ slopes.T
-        together += np.diag([self._noise(observation) for observation, _ in timed])
+        together = covariance(rows, rows) + (slopes * prior_deviations() ** 2) @ slopes.T
+        together = together * unsure**2 + self._own * (candidates[:, None] == candidates[None, :]) + np.diag(variances)
         whitened = np.linalg.solve(np.linalg.cholesky(together), residual)
         return -0.5 * float(whitened @ whitened + np.linalg.slogdet(together)[1])
 
@@ -204,49 +258,24 @@ class Surrogate:
         variance = self._shared + self._own - (solved**2).sum(axis=0) + ((slopes @ spread) * slopes).sum(axis=1)
         return mean, np.sqrt(np.maximum(variance, 1e-8))
 
-    def out_of_memory(self) -> FloatArray:
-        """Return the probability that each candidate runs out of memory."""
-        beyond, deviation = self._overfull()
-        chance = below(beyond / deviation)
-        found: FloatArray = np.where(self.ruled_out, 1.0, chance)
-        return found
-
-    def least_need(self) -> tuple[int, float]:
-        """The candidate that overfills its card least, and how many times what the card holds it is thought to need."""
-        beyond, _ = self._overfull()
-        candidate = int(np.argmin(beyond))
-        return candidate, math.exp(beyond[candidate])
-
     # -- the parts
-
-    def _overfull(self) -> tuple[FloatArray, FloatArray]:
-        """Logarithms of what candidates need over what their cards hold: means and deviations."""
-        mean, variance = self._memory_of(self._memory.whitened)
-        beyond = self._need - self.pool.room + MARGIN[0] + (mean * self._memory_deviation)[self._group]
-        return beyond, (np.sqrt(variance) * self._memory_deviation)[self._group]
-
-    def _weigh(self) -> None:
-        site, parts = self._calibration.site, self.pool.parts
-        self._need = np.log(np.concatenate([worst_need(part, site).total for part in _chunked(parts)]))
-        deviation = np.concatenate([np.full(len(part.tp), memory_deviation(part, self._calibration)) for part in parts])
-        first = np.zeros(len(self._features), dtype=np.int64)
-        first[self._group] = np.arange(len(self._group))
-        self._memory_deviation: FloatArray = deviation[first]
 
     def _refer(self, site: SiteFactors) -> None:
         """Evaluate the model at these factors, and add all observations again."""
         self._reference = np.log([getattr(site, name) for name in TIME_FACTORS])
-        chunks = list(_chunked(self.pool.parts))
+        chunks = list(chunked(self.pool.parts))
         self._level = np.log(np.concatenate([seconds(part, site) for part in chunks]))
         if not hasattr(self, "_slopes"):
             self._slopes = np.concatenate([slopes_of(part, site) for part in chunks])
-            spread = ((self._slopes * self._prior) ** 2).sum(axis=1)
-            self._most = np.sqrt(self._shared + self._own + spread)
+            self._most = self._greatest_deviation()
         groups = len(self._features)
         self._time = IncrementalGP(groups, len(TIME_FACTORS) + 1)
         self._memory = IncrementalGP(groups, 1)
         self._observed, self._followed_as = Observations(), Observations()
         self._followed: dict[int, int] = {}
+        self._variances: list[tuple[int, float]] = []
+        """Candidate and variance by itself of each observation of seconds."""
+        self._residuals: list[float] = []
         self._weighed, self._margins = Observations(), list[float]()
         self.ruled_out: BoolArray = np.zeros(len(self.pool), dtype=np.bool_)
         self._recall()
@@ -264,9 +293,32 @@ class Surrogate:
             residual = rows.residual[row] - rows.slopes[row] @ (self._reference - there)
             self._observe(features, -1 - row, rows.slopes[row], residual, rows.noise[row] - self._own)
 
+    def _set_trust(self, trust: Trust) -> None:
+        self.trust = trust
+        self._scale = trust.unsure**2
+        self._shared, self._own = _RESIDUAL * self._scale, (OWN_DEVIATION * self.assumed.unsure) ** 2
+        self._prior = prior_deviations() * trust.unsure
+
+    def _greatest_deviation(self) -> FloatArray:
+        spread = ((self._slopes * self._prior) ** 2).sum(axis=1)
+        most: FloatArray = np.sqrt(self._shared + self._own + spread)
+        return most
+
     def _noise(self, seen: Observation) -> float:
         """Variance of a figure by itself."""
-        return max(FORECAST, self.trust.repeat) ** 2 if seen.forecast else self.trust.repeat**2
+        return max(FORECAST_DEVIATION, self.trust.repeat) ** 2 if seen.forecast else self.trust.repeat**2
+
+    def _corrects(self, seen: Observation) -> bool:
+        """Whether a repeat changes how far an earlier run of its candidate is believed."""
+        if seen.seconds is None or len(runs_of(seen, self._observations)) < 2:
+            return False
+        alike = (run for run in self._observations if (run.candidate, run.period) == (seen.candidate, seen.period))
+        doubted = any(
+            variance > TRUST_STEP * max(self._noise(seen), REPEAT_DEVIATION**2)
+            for candidate, variance in self._variances
+            if candidate == seen.candidate
+        )
+        return doubted or any(gap_of(run, self._observations, self._noise(run)) > 0 for run in alike)
 
     def _take(self, seen: Observation) -> None:
         candidate = seen.candidate
@@ -279,12 +331,23 @@ class Surrogate:
                 candidate,
                 self._slopes[candidate],
                 residual,
-                self._noise(seen),
+                self._noise(seen) + gap_of(seen, self._observations, self._noise(seen)) ** 2,
+                repeated=len(runs_of(seen, self._observations)) > 1,
             )
         if seen.fits is not None:
             self._take_memory(seen, features)
 
-    def _observe(self, features: Features, candidate: int, slopes: FloatArray, residual: float, noise: float) -> None:
+    def _observe(
+        self,
+        features: Features,
+        candidate: int,
+        slopes: FloatArray,
+        residual: float,
+        noise: float,
+        *,
+        repeated: bool = False,
+    ) -> None:
+        """Add an observation of seconds; one far from its prediction counts for less, unless it was repeated."""
         before = self._together(self._observed, features, candidate)
         solved = self._time.solved(before)
         shift, spread = self._shift()
@@ -292,70 +355,16 @@ class Surrogate:
         left = slopes - solved @ carried[:, :-1]
         expected = slopes @ shift + solved @ (carried[:, -1] - carried[:, :-1] @ shift)
         variance = float(self._shared + self._own + noise - solved @ solved + left @ spread @ left)
-        far = float(abs(residual - expected)) / math.sqrt(max(variance, 1e-12))
-        noise = max(noise, REPEAT**2) + (variance * ((far / FAR) ** 2 - 1) if far > FAR else 0.0)
+        far = 0.0 if repeated else float(abs(residual - expected)) / math.sqrt(max(variance, 1e-12))
+        noise = max(noise, REPEAT_DEVIATION**2) + (
+            variance * ((far / OUTLIER_DEVIATIONS) ** 2 - 1) if far > OUTLIER_DEVIATIONS else 0.0
+        )
         across = self._to_kinds(features)
         followed = self._together(self._followed_as, features, candidate)
         self._time.add(across, before, self._shared + self._own + noise, np.append(slopes, residual), followed)
         self._observed.add(features, candidate)
-
-    def _take_memory(self, seen: Observation, features: Features) -> None:
-        """Add a job's memory figure, and whether it fitted, by moment matching."""
-        columns, row = self.pool.at(seen.candidate)
-        deviation = float(self._memory_deviation[self._group[seen.candidate]])
-        need = float(self._need[seen.candidate])
-        if not seen.fits:
-            self._rule_out(columns, row, seen.candidate)
-        elif seen.memory is not None:
-            before = self._memory_across(features, 0.0)
-            self._weigh_in(
-                features,
-                0.0,
-                before,
-                (math.log(seen.memory) - need) / deviation,
-                (WEIGHING / deviation) ** 2,
-            )
-        margin = MARGIN[1] / deviation
-        before = self._memory_across(features, margin)
-        solved = self._memory.solved(before)
-        mean = float(solved @ self._memory.carried[:, 0])
-        variance = max(1.0 + margin**2 - float(solved @ solved), 1e-6)
-        edge = (float(self.pool.room[seen.candidate]) - MARGIN[0] - need) / deviation
-        found = truncated(mean, variance, edge, above=not seen.fits)
-        if found is not None:
-            self._weigh_in(features, margin, before, *found)
-
-    def _memory_across(self, features: Features, margin: float) -> FloatArray:
-        """Covariance of an observation of memory with those before it."""
-        together: FloatArray = memory_covariance(features, self._weighed.features)[0]
-        return together + margin * np.array(self._margins)
-
-    def _weigh_in(self, features: Features, margin: float, before: FloatArray, value: float, noise: float) -> None:
-        """Take an observation of what a job needs, or with a margin of what it needs beside what its card holds."""
-        across = memory_covariance(features, self._features)[0] + margin * MARGIN[1] / self._memory_deviation
-        self._memory.add(across.astype(np.float32), before, 1.0 + margin**2 + noise, np.array([value]))
-        self._weighed.add(features, 0)
-        self._margins.append(margin)
-
-    def _rule_out(self, columns: Columns, row: int, candidate: int) -> None:
-        """Rule out what needs no less: the same but for a larger micro batch, less sharding or less recompute."""
-        start = candidate - row
-        same = np.ones(len(columns.tp), dtype=np.bool_)
-        for name in ("tp", "pp", "cp", "vpp", "partition", "heads", "hidden", "layers", "global_batch"):
-            values = columns.arrays[name]
-            same &= values == values[row]
-        same &= columns.micro_batch >= columns.micro_batch[row]
-        for name in ("zero", "dp", "sequence_parallel", "recompute"):
-            values = columns.arrays[name]
-            same &= values <= values[row]
-        self.ruled_out[start : start + len(same)] |= same
-
-    def _memory_of(self, whitened: SingleArray) -> tuple[FloatArray, FloatArray]:
-        values = self._memory.carried[:, 0].astype(np.float32)
-        mean = (values @ whitened).astype(np.float64)
-        own = 1.0 + (MARGIN[1] / self._memory_deviation) ** 2
-        variance = np.maximum(own - np.einsum("ij,ij->j", whitened, whitened, dtype=np.float64), 1e-4)
-        return mean, variance
+        self._variances.append((candidate, noise))
+        self._residuals.append(residual)
 
     def _shift(self) -> tuple[FloatArray, FloatArray]:
         """How far the factors are from the reference, and their covariance."""
@@ -378,7 +387,7 @@ class Surrogate:
 
     def _together(self, others: Observations, features: Features, candidate: int) -> FloatArray:
         """Covariance of a candidate's time with those of others."""
-        return others.covariance(features, candidate, OWN**2) * self._scale
+        return others.covariance(features, candidate, self._own / self._scale) * self._scale
 
     def _to_kinds(self, features: Features) -> SingleArray:
         period = PERIOD_DEVIATION**2 if features.period[0] == self.period else 0.0
@@ -389,8 +398,3 @@ class Surrogate:
 
 _RESIDUAL: Final = PERIOD_DEVIATION**2 + CLIFF_DEVIATION**2 + KERNEL_DEVIATION**2 + SHAPE_DEVIATION**2
 """Variance of what candidates share."""
-
-
-def _chunked(parts: Sequence[Columns]) -> list[Columns]:
-    """The parts cut so that the arrays between stay in the processor's cache."""
-    return [part.rows(slice(start, start + CHUNK)) for part in parts for start in range(0, len(part.tp), CHUNK)]

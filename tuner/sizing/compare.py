@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from tuner.core.columns import Columns
-from tuner.core.domain import Cluster, Model, Topology, Workload
+from tuner.core.domain import Cluster, Topology, Workload
+from tuner.core.model import Model
 from tuner.core.outcomes import Estimate
 from tuner.costmodel.estimate import CostModel
 from tuner.sizing.max_batch import MaxBatchResult, answer
@@ -33,6 +34,12 @@ class Option:
         return self.workload.model
 
     @property
+    def title(self) -> str:
+        """Return the model's name, heads and size."""
+        name = "" if self.model.name == "unnamed" else f"{self.model.name}, "
+        return f"{name}{self.model.heads} heads, {self.model.parameters / 1e9:.2f}B"
+
+    @property
     def best(self) -> Any:
         """Return the throughput of its largest batch; None where nothing fits."""
         return next((batch for batch in self.answer.worth if batch.micro_batch == self.answer.found.largest), None)
@@ -55,6 +62,18 @@ class Option:
 
 _SAFE_SHARE = 0.95
 """Fraction of the usable memory that a predicted batch may need: the figures leave out the context."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Comparison:
+    """The result of `tuner.compare`."""
+
+    source: Literal["estimate", "table"]
+    models: tuple[tuple[Option, ...], ...]
+    """The options of each model, smaller models first."""
+    cost_model: CostModel
+    global_batch: int | None
+    """The global batch that the user gave."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

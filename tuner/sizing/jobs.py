@@ -26,11 +26,12 @@ def jobs_of(
     topology: Topology,
     configure: Configure,
     command: str | None,
+    step_pattern: str | None,
     folder: Path,
     iterations: tuple[int, ...],
     timeout: float,
-    slurm_site: Path | None,
-    seen: Callable[[BatchResult], None],
+    site_profile: Path | None,
+    on_attempt: Callable[[BatchResult], None],
 ) -> Iterator[JobProbe]:
     """Yield a probe that runs the bundled worker or the user's command; on exit all its jobs are over.
 
@@ -40,12 +41,12 @@ def jobs_of(
     accelerator = this_machine().accelerator if local else "cpu" if computes_on_host() else "cuda"
     if local and command is None:
         check_jobs_can_run()
-    program = program_of(command, configure=configure, accelerator=accelerator)
+    program = program_of(command, configure=configure, accelerator=accelerator, step_pattern=step_pattern)
     jobs: Launcher
     if local:
         jobs = LocalLauncher(program, ranks=cluster.gpus_per_node)
     else:
-        site = SiteProfile() if slurm_site is None else SiteProfile.read(slurm_site)
+        site = SiteProfile() if site_profile is None else SiteProfile.read(site_profile)
         jobs = slurm = SlurmLauncher(program, nodes=cluster.nodes, site=site, notes=folder)
         slurm.check()
     try:
@@ -58,7 +59,7 @@ def jobs_of(
             iterations=iterations,
             timeout=timeout,
             on_host=accelerator == "cpu",
-            seen=seen,
+            on_attempt=on_attempt,
         )
     finally:
         jobs.close()

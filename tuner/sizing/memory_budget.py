@@ -14,11 +14,13 @@ from typing import Final
 import numpy as np
 
 from tuner.core.catalog import catalog
+from tuner.core.catalog import gpu as catalog_gpu
 from tuner.core.catalog import model as catalog_model
 from tuner.core.columns import Columns
-from tuner.core.domain import Cluster, Gpu, Link, Model, Optimizer, Precision, Topology, Workload
+from tuner.core.domain import Cluster, Gpu, Link, Optimizer, Precision, Topology, Workload
 from tuner.core.errors import InputError, UnknownName
-from tuner.core.text import shown
+from tuner.core.model import Model
+from tuner.core.text import either, shown
 from tuner.costmodel.constants import FRAGMENT_SHARE, OPTIMIZER_STATE_BYTES
 from tuner.costmodel.memory import memory_terms
 from tuner.costmodel.site_factors import SiteFactors
@@ -49,7 +51,7 @@ _BYTES: Final = {"b": 1.0, "kb": 1e3, "mb": 1e6, "gb": 1e9, "tb": 1e12, "kib": 2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Part:
-    """A frozen model: its number of parameters, and its shape where knbudget."""
+    """A frozen model: its number of parameters, and its shape where it is known."""
 
     name: str
     parameters: float
@@ -126,6 +128,88 @@ class ClaimCheck:
     claim: str
     closes: bool
     sentence: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryPlan:
+    """The answer of `tuner memory`."""
+
+    request: MemoryRequest
+    budgets: tuple[MemoryBudget, ...]
+    """One for each GPU and number of data-parallel GPUs."""
+    claims: tuple[ClaimCheck, ...]
+
+    def fragments(self) -> dict[str, str]:
+        """Return a YAML fragment of a training config for each GPU, by the GPU's name."""
+        budgets = {name: [one for one in self.budgets if one.gpu == name] for name in (b.gpu for b in self.budgets)}
+        return {
+            name: batch_fragment(name, own[0].target, [(one.ranks, one.recommended) for one in own])
+            for name, own in budgets.items()
+        }
+
+
+def memory(
+    *,
+    frozen: Sequence[str] = (),
+    trainable: str = "0",
+    optimizer: Optimizer = "adam",
+    precision: Precision = "bf16",
+    checkpointing: bool = True,
+    gpu: str = "H100-80GB-SXM",
+    gpus: int = 4,
+    zero: int = 0,
+    target: float = 0.80,
+    seq: int | None = None,
+    sample: str | None = None,
+    overhead: float = OVERHEAD,
+    multiple: int = BATCH_MULTIPLE,
+    decimal: bool = False,
+    claims: Iterable[str] = (),
+) -> MemoryPlan:
+    """Budget a GPU's memory for frozen models and trained parameters, and find the batch that fits.
+
+    Every argument is the option of `tuner memory` with the same name.
+
+    >>> import tuner
+    >>> found = tuner.memory(frozen=["llama-3-8b"], trainable="100M", gpus=2)
+    >>> [(budget.ranks, budget.recommended) for budget in found.budgets]
+    [(1, 2), (2, 2)]
+    """
+    request = MemoryRequest(
+        frozen=tuple(part(text) for text in frozen),
+        trainable=parameters_of(trainable),
+        optimizer=optimizer,
+        precision=precision,
+        checkpointing=checkpointing,
+        sample=bytes_of(sample) if sample else 0.0,
+        seq=seq,
+        overhead=overhead,
+        zero=zero,
+        multiple=multiple,
+    )
+    budgets = tuple(
+        budget(request, catalog_gpu(name.strip()), ranks=ranks, target=target, decimal=decimal)
+        for name in gpu.split(",")
+        for ranks in range(1, gpus + 1)
+    )
+    return MemoryPlan(request=request, budgets=budgets, claims=tuple(judged(claimed(claims), request, budgets[0])))
+
+
+def claimed(texts: Iterable[str]) -> dict[str, float]:
+    """Parse published figures such as `frozen=32`, in GB, and `used=80%`."""
+    found: dict[str, float] = {}
+    for text in texts:
+        name, sign, value = text.partition("=")
+        try:
+            number = float(value.removesuffix("%")) / (100 if value.endswith("%") else 1)
+        except ValueError:
+            number = -1.0
+        if not sign or name not in CLAIMS or not 0 <= number < 1e6:
+            raise InputError(
+                f"--claim {shown(text)} is not NAME=GB; NAME is {either(CLAIMS)}, and 'used' takes a share such as 80%."
+            )
+        found[name] = number
+    return found
 
 
 def part(text: str) -> Part:
@@ -272,17 +356,6 @@ def _arithmetic(name: str, request: MemoryRequest, budget: MemoryBudget) -> str:
 def _presets() -> list[Model]:
     """Return the LLaMA presets, whose shapes are close to those of other models of their size."""
     return [catalog_model(name) for name in catalog().model if name.startswith("llama-")]
-
-
-def side_by_side(
-    request: MemoryRequest, gpus: Sequence[Gpu], *, most: int = 4, target: float = 0.80, decimal: bool = False
-) -> list[MemoryBudget]:
-    """Return the budgets of every GPU with one to `most` data-parallel ranks."""
-    return [
-        budget(request, gpu, ranks=ranks, target=target, decimal=decimal)
-        for gpu in gpus
-        for ranks in range(1, most + 1)
-    ]
 
 
 def batch_fragment(gpu: str, target: float, rows: Iterable[tuple[int, int]]) -> str:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from itertools import product
 from typing import Any, Final, Literal
 
-from tuner.core.domain import Topology, Workload, partition_for
+from tuner.core.domain import OPT_IN, Topology, Workload, partition_for
 from tuner.core.errors import InputError
 from tuner.core.text import listed
 from tuner.space.space import Space
@@ -23,6 +23,7 @@ DEFAULT_AXES: Final = {
     "sequence_parallel": False,
     "recompute": "none",
     "zero": 3,
+    **OPT_IN,
 }
 """Values of the axes that are not pinned: fully sharded data parallelism without recompute."""
 

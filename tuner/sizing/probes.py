@@ -140,7 +140,7 @@ class JobProbe:
     iterations: tuple[int, ...]
     timeout: float
     on_host: bool
-    seen: Callable[[BatchResult], None]
+    on_attempt: Callable[[BatchResult], None]
     _count: int = field(default=0)
 
     def __call__(self, micro_batch: int) -> BatchResult:
@@ -157,7 +157,7 @@ class JobProbe:
             iterations=self.iterations,
         )
         result = self._run(job, micro_batch)
-        self.seen(result)
+        self.on_attempt(result)
         return result
 
     def _run(self, job: Job, micro_batch: int) -> BatchResult:
@@ -191,15 +191,11 @@ class JobProbe:
         evidence = f"{meaning}: {result.failure.evidence}" if result.failure else ""
         ended = read_object(job.folder / "ended.json") or {}
         unexplained = result.failure is None or meaning == "ended without a result"
-        if (
-            result.outcome is Outcome.CRASHED
-            and unexplained
-            and ended.get("why") == "exited"
-            and ended.get("exit") == 0
-        ):
+        exited_well = ended.get("why") == "exited" and ended.get("exit") == 0
+        if result.outcome is Outcome.UNREADABLE or (result.outcome is Outcome.CRASHED and unexplained and exited_well):
             # A program that exited normally has run, though its log has no times.
             return BatchResult(micro_batch=micro_batch, outcome="MEASURED", peak_memory=peak or None)
-        outcome: BatchOutcome = result.outcome.value if result.outcome.value in _OUTCOMES else "CRASHED"  # type: ignore[assignment]
+        outcome: BatchOutcome = result.outcome.value if result.outcome.value in _OUTCOMES else "CRASHED"
         return BatchResult(micro_batch=micro_batch, outcome=outcome, evidence=evidence)
 
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Set
 from typing import Any, Final
 
 from tuner.core.columns import AXES
-from tuner.core.domain import PARTITION, RECOMPUTE, Cluster, Model, Shape, Workload
+from tuner.core.domain import OFFLOAD, OPT_IN, PARTITION, RECOMPUTE, Cluster, Workload
 from tuner.core.errors import InputError
+from tuner.core.model import Model, Shape
 from tuner.core.text import either, listed
 from tuner.core.validation import largest
 
@@ -33,7 +34,8 @@ def default_axes(workload: Workload, cluster: Cluster, *, heads: Iterable[int] =
     """Return every axis with its default values; `heads` is the model's own unless values are given.
 
     Pipeline degrees are all divisors of the layers, or of the layers with embedding and head. The other limits are
-    common practice: tp up to 32 or a node, cp and vpp up to 8, micro batch up to 32. `--set` can exceed them.
+    common practice: tp up to 32 or a node, cp and vpp up to 8, micro batch up to 32. `--set` can exceed them. Axes of
+    `OPT_IN` are searched only where `--set` gives them values.
     """
     model = workload.model
     values = {
@@ -50,6 +52,7 @@ def default_axes(workload: Workload, cluster: Cluster, *, heads: Iterable[int] =
         "sequence_parallel": (False, True),
         "zero": (0, 1, 2, 3),
         "recompute": RECOMPUTE,
+        **{axis: (default,) for axis, default in OPT_IN.items()},
     }
     return {axis: values[axis] for axis in AXES}
 
@@ -96,8 +99,9 @@ def parse_setting(text: str) -> tuple[str, tuple[Any, ...]]:
 
 
 def _tensor_degrees(cluster: Cluster) -> list[int]:
-    powers = [1 << bit for bit in range(6)]
-    return sorted({d for d in (*_divisors(cluster.gpus_per_node), *powers) if d <= cluster.gpus})
+    powers, node = [1 << bit for bit in range(6)], cluster.gpus_per_node
+    nodes = [d for d in range(2 * node, cluster.domain + 1, node) if cluster.domain % d == 0 or d & (d - 1) == 0]
+    return sorted({d for d in (*_divisors(node), *powers, *nodes) if d <= cluster.gpus})
 
 
 def _divisors(*numbers: int, at_most: int | None = None) -> list[int]:
@@ -152,17 +156,36 @@ _READERS: Final[Mapping[str, Callable[[str], list[Any]]]] = {
     "shape": _shapes,
     "recompute": _one_of(RECOMPUTE),
     "partition": _one_of(PARTITION),
+    "offload": _one_of(OFFLOAD),
 }
 _EXAMPLE: Final = {
     "sequence_parallel": "sequence_parallel=on,off",
     "shape": "shape=14336x72,13824x78",
     "recompute": "recompute=none,full",
     "partition": "partition=layers,embedding",
+    "offload": "offload=none,optimizer",
 }
 
 
 def axes_document(axes: Axes) -> dict[str, list[Any]]:
-    """Return the values of each axis as a JSON document."""
+    """Return the values of each axis as a JSON document, without the axes of `OPT_IN` that have their defaults."""
     return {
-        axis: [str(value) if isinstance(value, Shape) else value for value in values] for axis, values in axes.items()
+        axis: [str(value) if isinstance(value, Shape) else value for value in values]
+        for axis, values in axes.items()
+        if not _is_default(axes, axis)
     }
+
+
+def searched(axes: Axes) -> frozenset[str]:
+    """Return the axes of `OPT_IN` that have another value than their default."""
+    return frozenset(axis for axis in OPT_IN if not _is_default(axes, axis))
+
+
+def about_unused(reads: Iterable[str], unused: Set[str]) -> bool:
+    """Return whether all axes of `OPT_IN` that a rule reads, one at least, are unused: it then cannot be broken."""
+    requested = OPT_IN.keys() & set(reads)
+    return bool(requested) and requested <= unused
+
+
+def _is_default(axes: Axes, axis: str) -> bool:
+    return axis in OPT_IN and tuple(axes[axis]) == (OPT_IN[axis],)

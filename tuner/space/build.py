@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
-from typing import Any, Final, get_args
+from typing import Any, Final, TypedDict, get_args
 
 from tuner.core import catalog
-from tuner.core.domain import Attention, Cluster, Gpu, Model, Precision, Ramp, Shape, Workload
-from tuner.core.errors import InputError
+from tuner.core.domain import Attention, Cluster, Framework, Gpu, Precision, PrecisionRecipe, Ramp, Workload
+from tuner.core.errors import InputError, UnknownName
+from tuner.core.frameworks import ANY, RECORDS, FrameworkChoice, check_precision, check_supported
+from tuner.core.model import Model, Shape
 from tuner.core.text import either, listed
 from tuner.space.axes import BLOOM_HEADS, default_axes, parse_setting, similar_shapes, with_shapes
 from tuner.space.rules import RuleSet
@@ -19,6 +21,29 @@ from tuner.space.space import Space
 DEFAULT_MODEL: Final = "bloom-14336x72"
 DEFAULT_CLUSTER: Final = "bloom-48"
 DEFAULT_GLOBAL_BATCH: Final = 2048
+DEFAULT_FRAMEWORK: Final[Framework] = "megatron-core"
+
+
+class SpaceArguments(TypedDict, total=False):
+    """The keyword arguments of `space_for`, for functions that describe a space the same way."""
+
+    model: str | Model | None
+    cluster: str | Cluster | None
+    nodes: int | None
+    gpus_per_node: int | None
+    gpu: str | Gpu | None
+    nvlink_domain: int | None
+    global_batch: int | None
+    seq: int | None
+    precision: Precision | None
+    attention: Attention | None
+    tokens: float | None
+    framework: FrameworkChoice | None
+    precision_recipe: PrecisionRecipe | None
+    settings: Iterable[str]
+    allow: Iterable[str]
+    ramp: str | None
+    exact_nodes: bool
 
 
 def space_for(
@@ -28,11 +53,14 @@ def space_for(
     nodes: int | None = None,
     gpus_per_node: int | None = None,
     gpu: str | Gpu | None = None,
+    nvlink_domain: int | None = None,
     global_batch: int | None = None,
     seq: int | None = None,
     precision: Precision | None = None,
     attention: Attention | None = None,
     tokens: float | None = None,
+    framework: FrameworkChoice | None = None,
+    precision_recipe: PrecisionRecipe | None = None,
     settings: Iterable[str] = (),
     allow: Iterable[str] = (),
     ramp: str | None = None,
@@ -41,17 +69,25 @@ def space_for(
     """Return the space that the arguments, which mirror those of the command line, describe.
 
     Without arguments it is the 48-node study of the BLOOM report, which also searches the number of heads. A specified
-    model keeps its heads unless `settings` lists other values.
+    model keeps its heads unless `settings` lists other values. The `framework` is the one that a preset was trained
+    with, or else megatron-core; with "any", the laws of no framework apply.
     """
-    machines = _cluster(cluster, nodes=nodes, gpus_per_node=gpus_per_node, gpu=gpu)
+    settings, allow = tuple(settings), tuple(allow)
+    arguments = given_arguments(locals())
+    machines = _cluster(cluster, nodes=nodes, gpus_per_node=gpus_per_node, gpu=gpu, nvlink_domain=nvlink_domain)
     described = _model(model, seq)
-    defaults = _usual(model, described, machines.gpu, precision)
+    trained_with = {} if isinstance(model, Model) else catalog.trained_with(DEFAULT_MODEL if model is None else model)
+    runs_on = _framework(framework, trained_with, precision, attention)
+    defaults = _usual(trained_with, described, machines.gpu, precision, runs_on)
+    check_precision(precision or defaults["precision"], machines.gpu)
     workload = Workload(
         model=described,
         global_batch=DEFAULT_GLOBAL_BATCH if global_batch is None else global_batch,
         precision=precision or defaults["precision"],
         attention=attention or defaults["attention"],
         tokens=tokens or 0.0,
+        framework=runs_on,
+        precision_recipe=precision_recipe,
         ramp=None if ramp is None else parse_ramp(ramp),
     )
     _check_support(machines.gpu, workload)
@@ -71,7 +107,34 @@ def space_for(
         axes={**axes, **{axis: values for axis, values in pinned.items() if axis != "dp"}},
         dp=pinned.get("dp", ()),
         unpinned=axes,
+        arguments=arguments,
     )
+
+
+def given_arguments(description: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the arguments of a description that are not left at their defaults."""
+    return {name: value for name, value in description.items() if value not in (None, (), False)}
+
+
+def space_or(
+    space: Space | None, description: SpaceArguments, describe: Callable[[SpaceArguments], Space] | None = None
+) -> Space:
+    """Return the given space, or the space of a description; raise where both are given.
+
+    `describe` makes the space; without it, `space_for` does.
+    """
+    if space is None:
+        return describe(description) if describe else space_for(**description)
+    if given := given_arguments(description):
+        raise InputError(f"give either a space or its description, not both a space and {next(iter(given))}.")
+    return space
+
+
+def of_a_job(description: SpaceArguments) -> SpaceArguments:
+    """Return the description of a job that is sized or measured: a framework's laws apply only if it is named."""
+    job: SpaceArguments = {**description}
+    job["framework"] = description.get("framework") or ANY
+    return job
 
 
 def parse_ramp(text: str) -> Ramp:
@@ -97,7 +160,12 @@ def _shapes(values: Iterable[Shape | str], model: Model) -> tuple[Shape, ...]:
 
 
 def _cluster(
-    source: str | Cluster | None, *, nodes: int | None, gpus_per_node: int | None, gpu: str | Gpu | None
+    source: str | Cluster | None,
+    *,
+    nodes: int | None,
+    gpus_per_node: int | None,
+    gpu: str | Gpu | None,
+    nvlink_domain: int | None,
 ) -> Cluster:
     """Return the cluster with any overrides of nodes and GPUs; a network specific to the cluster is kept."""
     known = source if isinstance(source, Cluster) else catalog.cluster(DEFAULT_CLUSTER if source is None else source)
@@ -112,6 +180,8 @@ def _cluster(
         gpu=card,
         intra=known.intra_node.bandwidth if own_fabric and stays else 0.0,
         inter=known.inter_node.bandwidth if own_network and stays else 0.0,
+        host=known.host_memory if stays else 0.0,
+        nvlink_domain=known.nvlink_domain if nvlink_domain is None and stays else nvlink_domain,
     )
 
 
@@ -119,26 +189,57 @@ def _model(source: str | Model | None, seq: int | None) -> Model:
     model = source if isinstance(source, Model) else catalog.model(DEFAULT_MODEL if source is None else source)
     if seq is None:
         return model
-    return replace(model, seq=seq, max_positions=0 if model.max_positions == model.seq else model.max_positions)
+    follows = model.max_positions == model.seq
+    if model.positions == "learned" and not follows and seq > model.max_positions:
+        raise InputError(f"{model.name} learns {model.max_positions} positions; --seq {seq} is longer.")
+    return replace(model, seq=seq, max_positions=0 if follows else model.max_positions)
 
 
-def _usual(named: str | Model | None, model: Model, gpu: Gpu, precision: Precision | None) -> dict[str, Any]:
-    """Return the default precision and attention kernel: the preset's, or else the best that the GPU supports."""
+def _framework(
+    named: FrameworkChoice | None,
+    trained_with: Mapping[str, Any],
+    precision: Precision | None,
+    attention: Attention | None,
+) -> Framework | None:
+    """Return the framework that is named, or the preset's if it has the given precision and kernel, or the default.
+
+    None stands for any.
+    """
+    choice = named or trained_with.get("framework", DEFAULT_FRAMEWORK)
+    if choice == ANY:
+        return None
+    if choice not in RECORDS:
+        raise UnknownName("framework", choice, (*RECORDS, ANY), remedy="See `tuner catalog frameworks`.")
+    record = RECORDS[choice]
+    lacks = (precision and precision not in record.precision.value) or (
+        attention and attention not in record.attention.value
+    )
+    return DEFAULT_FRAMEWORK if lacks and named is None else record.name
+
+
+def _usual(
+    trained_with: Mapping[str, Any], model: Model, gpu: Gpu, precision: Precision | None, framework: Framework | None
+) -> dict[str, Any]:
+    """Return the default precision and attention kernel: the preset's, or else the best that GPU and framework have."""
     defaults: dict[str, Any] = {"precision": "bf16" if "bf16" in gpu.peak_flops else "fp16", "attention": gpu.attention}
-    if not isinstance(named, Model):
-        defaults.update(catalog.trained_with(DEFAULT_MODEL if named is None else named))
+    defaults.update(trained_with)
+    record = RECORDS[framework] if framework else None
     if defaults["precision"] == "bf16" and "bf16" not in gpu.peak_flops:
         defaults["precision"] = "fp16"
+    if record and defaults["precision"] not in record.precision.value and "bf16" in gpu.peak_flops:
+        defaults["precision"] = "bf16"
     if precision == "fp32":
         defaults["attention"] = "eager"
     elif defaults["attention"] == "fused" and (precision == "fp8" or model.seq > LONGEST_FUSED or model.seq % 4):
         defaults["attention"] = "eager" if gpu.attention == "fused" else gpu.attention
+    known = defaults["attention"] in get_args(Attention)
+    if record and known and defaults["attention"] not in (kernels := record.kernels(model)):
+        fitting = [kernel for kernel in gpu.kernels if kernel in kernels and kernel != "fused"]
+        defaults["attention"] = fitting[-1] if fitting else defaults["attention"]
     return defaults
 
 
 def _check_support(gpu: Gpu, workload: Workload) -> None:
-    if workload.precision not in gpu.peak_flops:
-        supported = [precision for precision in gpu.peak_flops if precision in get_args(Precision)]
-        raise InputError(f"{gpu.name} has no {workload.precision}; it has {listed(supported)}.")
     if workload.attention not in gpu.kernels:
         raise InputError(f"{gpu.name} does not run {workload.attention} attention; it runs {either(gpu.kernels)}.")
+    check_supported(workload)

@@ -19,6 +19,7 @@ _DOUBLINGS: Final = {
     "vpp": 1.0,
     "cp": 1.0,
     "nodes": 1.0,
+    "hsdp": 1.0,
     "heads": 8.0,
     "hidden": 8.0,
     "layers": 8.0,
@@ -26,7 +27,7 @@ _DOUBLINGS: Final = {
 }
 """Cost of doubling or halving an axis; changes of the trained model or its batch cost most."""
 
-_STEPS: Final = {"zero": 0.5, "recompute": 0.5, "sequence_parallel": 0.5}
+_STEPS: Final = {"zero": 0.5, "recompute": 0.5, "sequence_parallel": 0.5, "offload": 0.5}
 """Cost of one step along an axis of choices."""
 
 

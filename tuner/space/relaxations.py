@@ -6,7 +6,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from tuner.core.domain import Shape
+from tuner.core.frameworks import able
+from tuner.core.model import Shape
 from tuner.core.validation import largest
 from tuner.space.axes import default_axes
 from tuner.space.rules import RuleSet
@@ -30,9 +31,9 @@ class Relaxation:
 
 def openings(space: Space) -> list[Relaxation]:
     """Return the single changes that open an empty space, cheapest first: a pinned axis, the number of nodes, the
-    batch, the attention kernel, a policy, the depth of the model."""
+    batch, the attention kernel, the framework, a policy, the depth of the model."""
     relaxations = [*_without_pins(space), *_other_nodes(space), *_other_batches(space), *_other_kernels(space)]
-    return [*relaxations, *_without_policies(space), *_other_depths(space)]
+    return [*relaxations, *_other_frameworks(space), *_without_policies(space), *_other_depths(space)]
 
 
 def _without_pins(space: Space) -> Iterator[Relaxation]:
@@ -41,9 +42,9 @@ def _without_pins(space: Space) -> Iterator[Relaxation]:
         if axis in ("nodes", "global_batch", "shape") or set(free) <= set(space.axes[axis]):
             continue
         if legal := space.where(**{axis: free}).count():
-            yield Relaxation(change=f"{axis} not held to {_words(space.axes[axis])}", legal=legal)
+            yield Relaxation(change=f"{axis} not set to {_words(space.axes[axis])}", legal=legal)
     if space.dp and (legal := replace(space, dp=()).count()):
-        yield Relaxation(change=f"dp not held to {_words(space.dp)}", legal=legal)
+        yield Relaxation(change=f"dp not set to {_words(space.dp)}", legal=legal)
 
 
 def _other_nodes(space: Space) -> Iterator[Relaxation]:
@@ -74,6 +75,12 @@ def _other_kernels(space: Space) -> Iterator[Relaxation]:
         if legal := replace(space, workload=replace(space.workload, attention=kernel)).count():
             yield Relaxation(change=f"--attention {kernel}", legal=legal)
             return
+
+
+def _other_frameworks(space: Space) -> Iterator[Relaxation]:
+    for framework in able(space.workload) if space.workload.framework else ():
+        if legal := replace(space, workload=replace(space.workload, framework=framework)).count():
+            yield Relaxation(change=f"--framework {framework}", legal=legal)
 
 
 def _without_policies(space: Space) -> Iterator[Relaxation]:

@@ -9,7 +9,7 @@ from typing import Final
 import numpy as np
 
 from tuner.core.columns import Columns, IntArray
-from tuner.core.domain import PARTITION, RECOMPUTE, partition_for
+from tuner.core.domain import OFFLOAD, PARTITION, RECOMPUTE, partition_for
 from tuner.core.text import either
 from tuner.space.rules import BY_NAME, Rule
 from tuner.space.space import Space
@@ -25,6 +25,7 @@ _WORDS: Final[Mapping[str, tuple[str, ...]]] = {
     "sequence_parallel": ("off", "on"),
     "partition": PARTITION,
     "recompute": RECOMPUTE,
+    "offload": OFFLOAD,
 }
 
 
@@ -117,6 +118,9 @@ def _candidates(space: Space, columns: Columns, axis: str) -> Iterable[int]:
         "zero": range(4),
         "sequence_parallel": range(2),
         "partition": range(2),
+        "recompute": range(len(RECOMPUTE)),
+        "offload": range(len(OFFLOAD)),
+        "hsdp": range(1, most_gpus + 1),
     }
     return ranges[axis]
 

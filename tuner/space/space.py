@@ -17,11 +17,11 @@ import numpy as np
 
 from tuner.core.columns import AXES, BoolArray, Columns, IntArray
 from tuner.core.documents import cluster_document, workload_document
-from tuner.core.domain import PARTITION, RECOMPUTE, Cluster, Topology, Workload
+from tuner.core.domain import OFFLOAD, OPT_IN, PARTITION, RECOMPUTE, Cluster, Topology, Workload
 from tuner.core.errors import InputError
 from tuner.core.validation import check_size
-from tuner.space.axes import Axes, axes_document
-from tuner.space.rules import FIRST_POLICIES, POLICIES, Rule, RuleSet
+from tuner.space.axes import Axes, about_unused, axes_document, searched
+from tuner.space.rules import FIRST_POLICIES, POLICIES, Rule, RuleSet, current_name
 
 BLOCK: Final = 1 << 18
 """Maximum number of rows in memory at once."""
@@ -51,6 +51,8 @@ class Space:
     """Allowed data-parallel degrees; empty: any."""
     unpinned: Axes = field(default_factory=dict)
     """The axes without the user's pins; empty: `axes`."""
+    arguments: Mapping[str, Any] = field(default_factory=dict, compare=False, repr=False)
+    """The arguments of `space_for` that the user gave, without those completed by a launcher."""
 
     def __post_init__(self) -> None:
         for axis in AXES:
@@ -113,7 +115,9 @@ class Space:
     @cached_property
     def _rules_at(self) -> list[list[Rule]]:
         """For each axis, the rules that can be evaluated once that axis is known, and not before."""
-        waiting = [*self.rules.in_force(self.workload), *([_only_dp(self.dp)] if self.dp else [])]
+        unused = OPT_IN.keys() - searched(self.axes)
+        waiting = [rule for rule in self.rules.in_force(self.workload) if not about_unused(rule.reads, unused)]
+        waiting += [_only_dp(self.dp)] if self.dp else []
         by_axis = []
         for depth in range(len(AXES)):
             known = _known(depth + 1)
@@ -152,6 +156,7 @@ class Space:
         numbers: dict[str, list[int]] = {axis: list(self.axes[axis]) for axis in AXES}
         numbers["recompute"] = [RECOMPUTE.index(value) for value in self.axes["recompute"]]
         numbers["partition"] = [PARTITION.index(value) for value in self.axes["partition"]]
+        numbers["offload"] = [OFFLOAD.index(value) for value in self.axes["offload"]]
         numbers["hidden"] = [shape.hidden for shape in self.axes["shape"]]
         numbers["layers"] = [shape.layers for shape in self.axes["shape"]]
         del numbers["shape"]
@@ -216,7 +221,14 @@ def space_document(space: Space) -> dict[str, Any]:
 
 
 def as_stored(space: Space, document: Mapping[str, Any]) -> Space:
-    """Return the space under the policies that its stored document lists; newer policies are disabled."""
-    stored = document["rules"].get("policies", FIRST_POLICIES)
+    """Return the space as its stored document began it.
+
+    Policies that are newer than the document are disabled, and where it records no framework, none applies.
+    """
+    stored = map(current_name, document["rules"].get("policies", FIRST_POLICIES))
     later = frozenset(POLICIES).difference(stored, space.rules.allowed)
-    return replace(space, rules=RuleSet(allowed=space.rules.allowed | later)) if later else space
+    if later:
+        space = replace(space, rules=RuleSet(allowed=space.rules.allowed | later))
+    if "framework" not in document["workload"] and space.workload.framework:
+        space = replace(space, workload=replace(space.workload, framework=None))
+    return space

@@ -10,17 +10,21 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TypeVar
 
-from tuner.core.domain import Attention, Cluster, Gpu, Model, Precision
+from tuner.core.domain import Attention, Cluster, Gpu, Precision, PrecisionRecipe
 from tuner.core.errors import InputError
+from tuner.core.frameworks import FrameworkChoice
+from tuner.core.model import Model
+from tuner.core.quantity import duration, iterations_of
 from tuner.costmodel.calibration import Calibration
 from tuner.costmodel.site_file import read_site
+from tuner.launch.machine_defaults import space_on
 from tuner.launch.virtual.simulated import SpeedChange
+from tuner.space.build import SpaceArguments, space_or
 from tuner.space.space import Space
 from tuner.study.limits import Limits
 from tuner.study.loop import StudyEvent
-from tuner.study.machine_defaults import space_on
 from tuner.study.result import StudyResult
-from tuner.study.settings import StudySettings, drift_of, duration, iterations_of
+from tuner.study.settings import StudySettings, drift_of
 from tuner.study.setup import open_loop
 from tuner.study.warm_start import calibrate, calibration_from_study
 from tuner.tables import Defaults, Table, read_table
@@ -36,11 +40,14 @@ def study_settings(
     nodes: int | None = None,
     gpus_per_node: int | None = None,
     gpu: str | Gpu | None = None,
+    nvlink_domain: int | None = None,
     global_batch: int | None = None,
     seq: int | None = None,
     precision: Precision | None = None,
     attention: Attention | None = None,
     tokens: float | None = None,
+    framework: FrameworkChoice | None = None,
+    precision_recipe: PrecisionRecipe | None = None,
     settings: Iterable[str] = (),
     allow: Iterable[str] = (),
     ramp: str | None = None,
@@ -54,6 +61,7 @@ def study_settings(
     hostfile: str | Path | None = None,
     over: str = "pdsh",
     command: str | None = None,
+    step_pattern: str | None = None,
     site_profile: str | Path | None = None,
     within_allocation: bool = False,
     table: str | Path | Table | None = None,
@@ -67,9 +75,11 @@ def study_settings(
     jobs: int = 1,
     iterations: int | str | Iterable[int] = 2,
     retry_hang_sync: bool = False,
+    keep_going: bool = False,
     seed: int = 0,
     track: str | None = None,
     drift: str | SpeedChange | None = None,
+    noise: float = 0.0,
 ) -> StudySettings:
     """Return the settings of a study; the arguments are those of `optimize`.
 
@@ -77,33 +87,35 @@ def study_settings(
     >>> found.name, found.limits.deadline, found.iterations
     ('simulated-gpt-1.3b-4x8-seed0', 7200.0, (2, 3, 4))
     """
-    description = {
+    description: SpaceArguments = {
         "model": model,
         "cluster": cluster,
         "nodes": nodes,
         "gpus_per_node": gpus_per_node,
         "gpu": gpu,
+        "nvlink_domain": nvlink_domain,
         "global_batch": global_batch,
         "seq": seq,
         "precision": precision,
         "attention": attention,
         "tokens": tokens,
+        "framework": framework,
+        "precision_recipe": precision_recipe,
         "settings": tuple(settings),
         "allow": tuple(allow),
         "ramp": ramp,
         "exact_nodes": exact_nodes,
     }
-    given = [name for name, value in description.items() if value not in (None, (), False)]
-    if space is not None and given:
-        raise InputError(f"give either a space or its description, not both a space and {given[0]}.")
-    if space is None:
-        space = space_on(launcher, description, command=command, hostfile=hostfile, within_allocation=within_allocation)
+    space = space_or(
+        space,
+        description,
+        lambda given: space_on(
+            launcher, given, command=command, hostfile=hostfile, within_allocation=within_allocation
+        ),
+    )
     cells = Defaults.parse(defaults)
     if table is not None and not isinstance(table, Table):
         table = read_table(Path(table), cells)
-    if not isinstance(iterations, str):
-        iterations = (iterations,) if isinstance(iterations, int) else tuple(iterations)
-        iterations = f"{min(iterations)}-{max(iterations)}" if iterations else ""
     found = StudySettings(
         space=space,
         limits=Limits(
@@ -124,8 +136,11 @@ def study_settings(
         jobs=jobs,
         iterations=iterations_of(iterations),
         retry_hang_sync=retry_hang_sync,
+        keep_going=keep_going,
         drift=drift_of(drift) if isinstance(drift, str) else drift,
+        noise=noise,
         command=command,
+        step_pattern=step_pattern,
         hostfile=None if hostfile is None else Path(hostfile),
         over=over,
         site_profile=None if site_profile is None else Path(site_profile),
@@ -145,11 +160,14 @@ def optimize(
     nodes: int | None = None,
     gpus_per_node: int | None = None,
     gpu: str | Gpu | None = None,
+    nvlink_domain: int | None = None,
     global_batch: int | None = None,
     seq: int | None = None,
     precision: Precision | None = None,
     attention: Attention | None = None,
     tokens: float | None = None,
+    framework: FrameworkChoice | None = None,
+    precision_recipe: PrecisionRecipe | None = None,
     settings: Iterable[str] = (),
     allow: Iterable[str] = (),
     ramp: str | None = None,
@@ -163,6 +181,7 @@ def optimize(
     hostfile: str | Path | None = None,
     over: str = "pdsh",
     command: str | None = None,
+    step_pattern: str | None = None,
     site_profile: str | Path | None = None,
     within_allocation: bool = False,
     table: str | Path | Table | None = None,
@@ -176,9 +195,11 @@ def optimize(
     jobs: int = 1,
     iterations: int | str | Iterable[int] = 2,
     retry_hang_sync: bool = False,
+    keep_going: bool = False,
     seed: int = 0,
     track: str | None = None,
     drift: str | SpeedChange | None = None,
+    noise: float = 0.0,
     on_event: Callable[[StudyEvent], None] | None = None,
     observe: Callable[[StudyEvent], None] | None = None,
     slurm_site: str | Path | None = None,

@@ -81,7 +81,7 @@ def _storage(url: str | None) -> CheckResult:
         if url is not None:
             from tuner.study.store.storage import open_storage
 
-            open_storage(url).database.remove_session()
+            open_storage(url).close()
             return CheckResult(name="storage", verdict="ok", evidence="the database answers")
         with tempfile.TemporaryDirectory() as folder:
             study = TrialStore.open(sqlite_url(Path(folder) / "study.db"), "doctor", {"launcher": "none"})

@@ -8,11 +8,12 @@ maximises the likelihood of all measurements.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, Protocol
 
-from tuner.search.surrogate import REPEAT
+from tuner.core.errors import StudyError
+from tuner.search.constants import NOISE_FACTORS, REPEAT_DEVIATION
 from tuner.study.ranking import noise
 from tuner.study.store.trial import Trial
 
@@ -28,8 +29,15 @@ MIN_LOG_CHANGE: Final = 0.015
 _NEXT_TRIAL: Final = 1 << 60
 """A number beyond that of any trial."""
 
-LogLikelihood = Callable[[Sequence[int]], float]
-"""Returns the log-likelihood of all measurements if speed periods began at these trials."""
+
+class LogLikelihood(Protocol):
+    """Returns the log-likelihood of all measurements if speed periods began at these trials.
+
+    The run of the trial `accident`, if any, was slow for another reason; noise is larger by the factor `noise`.
+    """
+
+    def __call__(self, firsts: Sequence[int], /, *, accident: int | None = None, noise: float = 1.0) -> float:
+        """Return the logarithm."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,8 +79,12 @@ class RepeatDifference(NamedTuple):
 
 
 def periods_of(documents: Sequence[Mapping[str, Any]]) -> list[SpeedPeriod]:
-    """Return the speed periods that a study has stored."""
-    return [SpeedPeriod(first=int(period["first"]), factor=float(period["factor"])) for period in documents]
+    """Return the speed periods that a study has stored. Raise a `StudyError` if they cannot be read."""
+    try:
+        periods = [SpeedPeriod(first=int(period["first"]), factor=float(period["factor"])) for period in documents]
+    except (KeyError, TypeError, ValueError):
+        raise StudyError("the study's speed periods cannot be read: restore its database from a backup.") from None
+    return periods
 
 
 def label(number: int, periods: Sequence[SpeedPeriod], first: str) -> str:
@@ -92,7 +104,11 @@ def labels(trials: Sequence[Trial], periods: Sequence[SpeedPeriod], first: str =
 
 
 def detect(
-    trials: Sequence[Trial], periods: Sequence[SpeedPeriod], log_likelihood: LogLikelihood, *, usual: float = REPEAT
+    trials: Sequence[Trial],
+    periods: Sequence[SpeedPeriod],
+    log_likelihood: LogLikelihood,
+    *,
+    usual: float = REPEAT_DEVIATION,
 ) -> DriftFinding:
     """Return what the repeats of the present speed period show; `usual` is the noise assumed before any repeat."""
     since = periods[-1].first if periods else 0
@@ -111,11 +127,27 @@ def detect(
             end = min(difference.repeat for difference in last)
             window = (start if start < end else end - 1, end)
             found = _locate(trials, periods, recent, window, log_likelihood)
+            if _is_noise(last, found, periods, log_likelihood):
+                continue
             return DriftFinding(speed_periods=tuple(found), suspected=False)
     change, deviation = abs(differences[-1].log_ratio), differences[-1].deviation
     return DriftFinding(
         speed_periods=None, suspected=change > SUSPICION_THRESHOLD * deviation and change > MIN_LOG_CHANGE
     )
+
+
+def _is_noise(
+    differences: Sequence[RepeatDifference],
+    found: Sequence[SpeedPeriod],
+    periods: Sequence[SpeedPeriod],
+    log_likelihood: LogLikelihood,
+) -> bool:
+    """Whether one slow run, or more noise, explains the measurements better than a change of the cluster's speed."""
+    firsts = [period.first for period in periods]
+    runs = {number for difference in differences for number in (difference.earlier, difference.repeat)}
+    accidents = [log_likelihood(firsts, accident=number) for number in sorted(runs)]
+    noisier = [log_likelihood(firsts, noise=factor) for factor in NOISE_FACTORS[1:]]
+    return max(*accidents, *noisier) > log_likelihood([period.first for period in found])
 
 
 def _weighted_mean(differences: Sequence[RepeatDifference]) -> float:

@@ -51,6 +51,8 @@ class LeaderboardRow:
         parts += ["sequence parallel"] * topology.sequence_parallel
         parts += [f"{'no' if topology.recompute == 'none' else topology.recompute} recompute"]
         parts += ["embedding and head count as layers"] * (topology.partition == "embedding")
+        parts += [f"offload of {topology.offload.replace('+', ' and ')}"] * (topology.offload != "none")
+        parts += [f"{topology.hsdp} replica groups"] * (topology.hsdp > 1)
         parts += [f"{own.heads} heads"] * (topology.heads is not None)
         parts += [f"{own.hidden} x {own.layers}"] * (topology.shape is not None)
         return ", ".join(parts)

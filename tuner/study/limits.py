@@ -8,16 +8,13 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from tuner.core.errors import InputError
-from tuner.search.surrogate import Trust
+from tuner.search.observations import Trust
 
 FINAL_SHARE: Final = 0.15
 """Share of the budget that is reserved for separating the leader from its rivals."""
 
 REFERENCE_RUNS: Final = 4
 """Reference runs in a search."""
-
-MIN_EXPECTED_GAIN: Final = 0.0002
-"""Share of the training time that the next job must be expected to save."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,11 +12,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Final, Literal
 
-from tuner.core.atomic_write import write_object
-from tuner.core.errors import LaunchError, StudyError
+from tuner.core.errors import LaunchError
 from tuner.core.outcomes import Failure, Outcome
 from tuner.costmodel.calibration import Calibration
+from tuner.costmodel.estimate import CostModel
 from tuner.launch.contract import Job, JobResult, JobState, Launcher
+from tuner.logs.signatures import NOT_TOPOLOGICAL
+from tuner.planning.plan import offload_remedy
 from tuner.search.candidates import CandidatePool
 from tuner.search.pruner import Referee
 from tuner.space.space import Tally
@@ -27,7 +29,7 @@ from tuner.study.scheduler import Scheduler
 from tuner.study.settings import StudySettings
 from tuner.study.state import StudyState
 from tuner.study.store.owner import gone, this_worker
-from tuner.study.store.trial import Proposal, Trial
+from tuner.study.store.trial import Proposal, Trial, write_job_file
 from tuner.study.store.trial_store import TrialStore
 from tuner.study.watchdog import Watchdog, verdict
 
@@ -42,6 +44,12 @@ HEARTBEAT_INTERVAL: Final = 10.0
 
 MAX_CONSECUTIVE_LAUNCH_FAILURES: Final = 3
 """Jobs in a row that may fail to start before the study gives up."""
+
+MAX_CONSECUTIVE_UNREADABLE: Final = 3
+"""Jobs in a row whose logs measure nothing before the study ends: no topology changes what a trainer prints."""
+
+MAX_CONSECUTIVE_ALIKE: Final = 3
+"""Jobs in a row that fail alike, for a reason that no other topology cures, before the study ends."""
 
 PRUNING_ALLOWANCE: Final = 3.0
 """Standard deviations of noise by which a running job must be behind the best before it is pruned."""
@@ -102,12 +110,16 @@ class StudyLoop:
         calibration = settings.calibration or Calibration()
         self.state = StudyState(pool, store, calibration, sampler=settings.sampler, seed=settings.seed, trust=trust)
         self.scheduler = Scheduler(
-            self.state, settings.limits, sampler=settings.sampler, iterations=max(settings.iterations)
+            *(self.state, settings.limits),
+            sampler=settings.sampler,
+            iterations=max(settings.iterations),
+            memory_remedy=lambda: "" if tally is None else offload_remedy(settings.space, CostModel()),
         )
         self.running: dict[int, RunningTrial] = {}
         self._on_event = on_event
         self._referee = Referee(PRUNING_ALLOWANCE * noise([], usual=trust.repeat))
-        self._failed_launches = 0
+        self._failed_launches = self._unreadable = 0
+        self._alike: list[str] = []  # reasons of the last jobs, as long as no topology would cure them
         self._read_at = self._heartbeat_at = -math.inf
 
     # -- the loop
@@ -140,7 +152,7 @@ class StudyLoop:
         drift = self.state.read()
         self._read_at = time.monotonic()
         if self.state.ranking:
-            self._referee.measured(self.state.ranking[0].days)
+            self._referee.measured(self.state.ranking[0].days, PRUNING_ALLOWANCE * self.state.noise)
         if drift is not None:
             self._report("era", f"{drift.sentence()} Earlier measurements are rescaled.")
 
@@ -175,11 +187,11 @@ class StudyLoop:
 
     def _fill(self) -> None:
         """Launch as many jobs as the scheduler wants and as nodes and limits allow."""
-        while len(self.running) < self.settings.jobs:
-            stopping = self.scheduler.stopping
+        while len(self.running) < self.settings.jobs and self.scheduler.finished is None:
+            searching = self.scheduler.stopping is None
             proposal = self.scheduler.next(self._elapsed)
-            if self.scheduler.stopping != stopping:
-                self._report("stopping", self.scheduler.stopping or "")
+            if searching and self.scheduler.stopping is not None:
+                self._report("stopping", self.scheduler.stopping)
             if proposal is None or not self._has_nodes_for(proposal):
                 return
             self._launch(proposal)
@@ -201,7 +213,7 @@ class StudyLoop:
             return
         job = self._job(trial)
         try:
-            _write_job_file(job, proposal)
+            write_job_file(job, proposal)
             handle = self.launcher.submit(job)
         except LaunchError as error:
             self._launch_failed(trial, error)
@@ -303,7 +315,13 @@ class StudyLoop:
     def _stop(self, running: RunningTrial, outcome: Outcome, reason: str, forecast: float | None) -> None:
         began = running.watch.began
         evidence = self.launcher.explain(running.handle) if outcome is Outcome.HUNG else ""
-        self.launcher.cancel(running.handle)
+        try:
+            self.launcher.cancel(running.handle)
+        except LaunchError as error:  # the trial stays open, and the next look, or the next tuner, retries
+            if running.waiting != str(error):
+                running.waiting = str(error)
+                self._report("note", running.waiting, running.trial)
+            return
         elapsed = self.launcher.now() - began if began is not None else 0.0
         failure = Failure(kind="", evidence=evidence, meaning=reason)
         self._end(running, JobResult(outcome=outcome, failure=failure, forecast=forecast, elapsed=elapsed))
@@ -321,7 +339,7 @@ class StudyLoop:
         folder = running.job.folder.with_name(f"{running.job.folder.name}-sync")
         job = replace(running.job, folder=folder, environment={**running.job.environment, **SYNCHRONOUS})
         try:
-            _write_job_file(job, running.trial.proposal)
+            write_job_file(job, running.trial.proposal)
             handle = self.launcher.submit(job)
         except LaunchError:
             return False
@@ -349,10 +367,22 @@ class StudyLoop:
             clock=self.launcher.now(),
             simulated=self.launcher.simulated,
         )
+        self._unreadable = self._unreadable + 1 if result.outcome is Outcome.UNREADABLE else 0
+        if self._unreadable >= MAX_CONSECUTIVE_UNREADABLE:
+            self.scheduler.finished = f"the last {self._unreadable} jobs ended well and none could be measured"
+        self._stop_if_alike(result)
         self.store.end(trial, result)
         del self.running[trial.number]
         self.read(now=True)
         self._report("ended", result.reason, replace(trial, result=result))
+
+    def _stop_if_alike(self, result: JobResult) -> None:
+        """End the search where the last jobs failed alike, for a reason that has nothing to do with the topology."""
+        curable = result.outcome is not Outcome.CRASHED or result.reason not in NOT_TOPOLOGICAL
+        self._alike = [] if curable else [*(reason for reason in self._alike if reason == result.reason), result.reason]
+        if len(self._alike) >= MAX_CONSECUTIVE_ALIKE and not self.settings.keep_going:
+            alike = f"the last {len(self._alike)} jobs failed alike, and no other topology cures that: {result.reason}"
+            self.scheduler.finished = f"{alike} ({result.evidence[:200]}); to search on all the same, pass --keep-going"
 
     def _elapsed(self) -> float:
         """Seconds since the study began, by the launcher's clock."""
@@ -368,22 +398,3 @@ class StudyLoop:
 
 def _because(reason: str) -> Failure:
     return Failure(kind="", evidence="", meaning=reason)
-
-
-def _write_job_file(job: Job, proposal: Proposal) -> None:
-    """Write `job.json` into the job's folder, whole or not at all."""
-    document = {
-        "schema": "tuner/job/1",
-        "number": job.number,
-        "tag": job.tag,
-        "key": proposal.key,
-        "topology": dict(proposal.topology),
-        "iterations": list(job.iterations),
-        "why": proposal.why,
-        "estimate_sec": proposal.estimate_sec,
-    }
-    try:
-        job.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        write_object(job.folder / "job.json", document)
-    except OSError as error:
-        raise StudyError(f"{job.folder} cannot be written: {error.strerror or error}.") from None

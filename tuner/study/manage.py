@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -97,7 +97,8 @@ def list_studies(*, runs: str | Path = "runs", storage: str | None = None) -> St
     if storage is None:
         places = [(sqlite_url(file), file.parent.name) for file in sorted(runs.glob("*/study.db"))]
     else:
-        places = [(storage, study.study_name) for study in open_storage(storage).kept.get_all_studies()]
+        with closing(open_storage(storage)) as opened:
+            places = [(storage, name) for name in opened.study_names()]
     found = StudyList()
     for url, name in places:
         with suppress(TunerError):  # another program's study, or a broken file, is not ours to list
@@ -153,6 +154,8 @@ def stop_study(name: str, *, runs: str | Path = "runs", storage: str | None = No
                     "with Ctrl-C first."
                 )
         launcher = _launcher(store.settings, Path(runs) / name)
+        if launcher is not None:
+            store.keep_folder(Path(runs) / name, moves=storage is None)
         try:
             return [
                 trial for trial in store.trials() if trial.result is None and _stop(store, launcher, trial, Path(runs))
@@ -205,6 +208,7 @@ def _launcher(settings: dict[str, Any], folder: Path) -> Launcher | None:
         configure=lambda job: ds_config(job.workload, job.topology),
         accelerator=settings["accelerator"],
         seed=settings["seed"],
+        step_pattern=settings.get("step_pattern"),
     )
     if settings["launcher"] == "slurm":
         return SlurmLauncher(program, nodes=cluster.nodes, notes=folder)

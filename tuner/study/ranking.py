@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from tuner.costmodel.normal import below
-from tuner.search.surrogate import REPEAT, Surrogate
+from tuner.search.constants import OUTLIER_DEVIATIONS, REPEAT_DEVIATION
+from tuner.search.surrogate import Surrogate
 from tuner.study.store.trial import Trial
 
 if TYPE_CHECKING:
@@ -19,6 +20,12 @@ if TYPE_CHECKING:
 
 PRIOR_REPEATS: Final = 6.0
 """Repeats that the noise assumed beforehand counts for."""
+
+TAIL_FREEDOM: Final = 3.0
+"""Degrees of freedom of the Student distribution of runs that differ by more than the usual noise."""
+
+NOISE_ROUNDS: Final = 5
+"""Rounds in which the weights of such runs are estimated."""
 
 TIE_THRESHOLD: Final = 0.025
 """Chance to be sooner than the leader from which on a topology is statistically tied with it. The leader is known only
@@ -58,7 +65,7 @@ def rank(surrogate: Surrogate, trials: Sequence[Trial]) -> list[RankedTrial]:
             runs.setdefault(trial.proposal.candidate, []).append(trial)
     if not runs:
         return []
-    candidates, spread = list(runs), noise(trials, usual=surrogate.trust.repeat)
+    candidates, spread = list(runs), noise(trials, usual=surrogate.usual_noise)
     mean, deviation = surrogate.measured(candidates)
     counts = np.array([len(own) for own in runs.values()])
     finish = mean + surrogate.pool.work[candidates]
@@ -115,10 +122,13 @@ def rivals(ranking: Sequence[RankedTrial]) -> list[RankedTrial]:
     return sorted(tied, key=lambda ranked: -ranked.chance_sooner)
 
 
-def noise(trials: Sequence[Trial], periods: Mapping[int, str] | None = None, *, usual: float = REPEAT) -> float:
+def noise(
+    trials: Sequence[Trial], periods: Mapping[int, str] | None = None, *, usual: float = REPEAT_DEVIATION
+) -> float:
     """Return the standard deviation of log seconds between runs of one topology within one speed period.
 
-    `noise^2 = (PRIOR_REPEATS * usual^2 + sum of squares) / (PRIOR_REPEATS + degrees of freedom)`
+    `noise^2 = (PRIOR_REPEATS * usual^2 + sum of w * squares) / (PRIOR_REPEATS + degrees of freedom)`, where `w` is the
+    weight of a topology's mean square under a Student distribution, 1 within `OUTLIER_DEVIATIONS`.
     """
     runs: dict[tuple[int, str], list[float]] = {}
     for trial in trials:
@@ -126,6 +136,12 @@ def noise(trials: Sequence[Trial], periods: Mapping[int, str] | None = None, *, 
             period = (periods or {}).get(trial.number, "")
             runs.setdefault((trial.proposal.candidate, period), []).append(math.log(trial.seconds))
     repeated = [own for own in runs.values() if len(own) > 1]
-    squares = sum(float(np.var(own)) * len(own) for own in repeated)
-    freedom = sum(len(own) - 1 for own in repeated)
-    return math.sqrt((PRIOR_REPEATS * usual**2 + squares) / (PRIOR_REPEATS + freedom))
+    squares = np.array([float(np.var(own)) * len(own) for own in repeated])
+    freedom = np.array([len(own) - 1 for own in repeated])
+    found, limit = usual, OUTLIER_DEVIATIONS**2
+    for _ in range(NOISE_ROUNDS):
+        ratio = squares / np.maximum(freedom, 1) / found**2
+        weight = (TAIL_FREEDOM + limit) / (TAIL_FREEDOM + np.maximum(ratio, limit))
+        total = PRIOR_REPEATS * usual**2 + float((weight * squares).sum())
+        found = math.sqrt(total / (PRIOR_REPEATS + float(freedom.sum())))
+    return found

@@ -18,20 +18,22 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from tuner.core.columns import Columns
-from tuner.core.documents import cluster_of, topology_of, workload_of
+from tuner.core.documents import topology_of
 from tuner.core.domain import Cluster, Topology, Workload
-from tuner.core.errors import NothingUsable, StudyError
-from tuner.core.text import ResultTable, column, counted, listed, node_time, seconds
+from tuner.core.errors import NothingUsable
+from tuner.core.text import ResultTable, column, counted, csv_cells, interval, listed, node_time, seconds
 from tuner.costmodel.calibration import Calibration, MeasuredRows, calibrate
 from tuner.costmodel.estimate import CostModel
 from tuner.costmodel.site_file import site_of
 from tuner.launch.excluded_nodes import excluded_nodes
 from tuner.search.candidates import CandidatePool
-from tuner.search.surrogate import Observation, Surrogate
+from tuner.search.observations import Observation
+from tuner.search.surrogate import Surrogate
 from tuner.study import drift
 from tuner.study.limits import trust_for
 from tuner.study.ranking import RankedTrial, noise, rank, rank_by_own_runs, rivals
 from tuner.study.state import observations_of
+from tuner.study.store.stored import parts_of
 from tuner.study.store.trial import Trial
 from tuner.study.store.trial_store import TrialStore
 from tuner.study.warm_start import existing
@@ -212,7 +214,7 @@ class StudyResult:
                     **{f"params_{axis}": value for axis, value in proposal.params.items()},
                 }
             )
-        frame: pandas.DataFrame = pandas.DataFrame(rows)
+        frame: pandas.DataFrame = pandas.DataFrame(map(csv_cells, rows))
         return frame
 
     def __repr__(self) -> str:
@@ -244,7 +246,7 @@ class StudyResult:
                     ranked.key,
                     seconds(ranked.seconds),
                     f"{ranked.days * per_day:,.1f}",
-                    f"{ranked.low * per_day:,.1f} to {ranked.high * per_day:,.1f}",
+                    interval(ranked.low * per_day, ranked.high * per_day, decimals=1),
                     str(ranked.runs),
                     f"{ranked.chance_sooner:.0%}" if ranked is not self.best else "-",
                 )
@@ -283,7 +285,7 @@ def read_result(
     `ended` says why nothing more is launched. A `ranking` that a search has computed is taken over.
     """
     settings, attributes = store.settings, store.attributes
-    pool, trials = _tried(_parts(settings, store.name), store.trials())
+    pool, trials = _tried(parts_of(settings, store.name), store.trials())
     periods = drift.periods_of(attributes.get("eras", []))
     calibration = site_of(attributes["site"], f"the study {store.name}") if attributes.get("site") else Calibration()
     trust = trust_for(settings)
@@ -295,6 +297,7 @@ def read_result(
         surrogate = Surrogate(pool, calibration, period=drift.present(periods, calibration.period), trust=trust)
         labels = drift.labels(own, periods, calibration.period)
         surrogate.learn([seen for trial in own for seen in _times(trial, labels[trial.number])])
+        surrogate.adapt(lambda usual: noise(own, labels, usual=usual))
         ranking = rank(surrogate, own)
         others = [trial for trial in trials if trial.proposal.candidate not in leading]
         ranking += rank_by_own_runs(pool, others, periods)
@@ -355,14 +358,6 @@ def _calibrated(study: StudyResult) -> CostModel:
                 )
             )
     return CostModel(calibration=replace(calibrate(measured), period=drift.present(study.speed_periods, "")))
-
-
-def _parts(settings: Mapping[str, Any], name: str) -> list[tuple[Workload, Cluster]]:
-    """Return the workload and the cluster of each part of the pool that the study searches."""
-    parts = [settings] if "workload" in settings else settings.get("parts", [])
-    if not parts:
-        raise StudyError(f"study {name!r} has no settings; an older version of tuner started it.")
-    return [(workload_of(part["workload"]), cluster_of(part["cluster"])) for part in parts]
 
 
 def _tried(parts: Sequence[tuple[Workload, Cluster]], trials: Sequence[Trial]) -> tuple[CandidatePool, list[Trial]]:

@@ -11,9 +11,11 @@ import numpy as np
 
 from tuner.core.documents import topology_document
 from tuner.core.text import span
-from tuner.search.acquisition import Suggestion
+from tuner.costmodel.normal import below
+from tuner.search.acquisition import Suggestion, net_saving
+from tuner.search.constants import MIN_EXPECTED_GAIN
 from tuner.study.drift import periods_of
-from tuner.study.limits import MIN_EXPECTED_GAIN, Limits
+from tuner.study.limits import Limits
 from tuner.study.ranking import INTERVAL, rivals
 from tuner.study.state import StudyState
 from tuner.study.store.owner import this_worker
@@ -25,6 +27,15 @@ DEFAULT_START_SECONDS: Final = 120.0
 MAX_FIRST_OOM_RISK: Final = 0.99
 """Probability of running out of memory at which even the safest candidate is not tried while nothing has run."""
 
+MIN_SURPRISE_CHANCE: Final = 0.05
+"""Probability of being the best, by what all other jobs predict, from which on a surprisingly slow job is repeated."""
+
+RESUME_RATIO: Final = 2.0
+"""Ratio of the saving for which a search that has stopped resumes to the one for which it goes on."""
+
+MIN_LEADER_RUNS: Final = 2
+"""Measured runs that the leader has before the study ends."""
+
 _STOPPING: Final = "stopping"
 """The study's attribute that stores why its search has stopped."""
 
@@ -32,10 +43,26 @@ _STOPPING: Final = "stopping"
 class Scheduler:
     """Decides for one process what to launch next; the other processes' jobs stand in the study."""
 
-    def __init__(self, state: StudyState, limits: Limits, *, sampler: str, iterations: int) -> None:
+    def __init__(
+        self,
+        state: StudyState,
+        limits: Limits,
+        *,
+        sampler: str,
+        iterations: int,
+        memory_remedy: Callable[[], str] = str,
+    ) -> None:
         self._state, self._limits = state, limits
+        self._memory_remedy = memory_remedy
+        """Returns a sentence about what would fit where nothing does."""
         self._sampler, self._iterations = sampler, iterations
         self._owner: Mapping[str, Any] = this_worker()
+        self._by_estimate = False
+        """Whether the search has stopped because no job is expected to pay, which the next result may change."""
+        self._looks_again = False
+        """Whether the search had stopped by its estimates; it resumes only for a saving of `RESUME_RATIO` as much."""
+        self._results_seen = 0
+        """Results that were known when it stopped."""
         self.stopping: str | None = self._stored_stop()
         """Why the search has stopped; the final round may still be under way."""
         self._speed_periods = periods_of(state.store.attributes.get("eras", []))
@@ -47,22 +74,36 @@ class Scheduler:
         if self._state.launched < self._limits.search and self._state.speed_periods != self._speed_periods:
             self.stopping = None  # at another speed of the cluster, other topologies may be worth a job
         self._speed_periods = self._state.speed_periods
-        before = self.stopping
+        before = (self.stopping, self._results_seen)
+        self._looks_again = self._by_estimate and self._state.results > self._results_seen
+        if self._looks_again:
+            self.stopping = None  # the last results may have changed the estimates
         self._check_limits(elapsed)
         if self.finished is not None:
             return None
-        proposal = self._reference() or self._search() if self.stopping is None else None
-        if self.stopping != before:
-            self._state.store.set_attribute(_STOPPING, {"limits": self._limits.document(), "why": self.stopping})
+        proposal = None
+        if self.stopping is None:
+            reference = None if self._looks_again else self._reference()
+            proposal = reference or self._verification() or self._search()
+        if (self.stopping, self._results_seen) != before:
+            self._store_stop()
         return self._final() if proposal is None else proposal
+
+    def _store_stop(self) -> None:
+        stop: dict[str, Any] = {"limits": self._limits.document(), "why": self.stopping}
+        if self._by_estimate:
+            stop["after_results"] = self._results_seen
+        self._state.store.set_attribute(_STOPPING, stop)
 
     def _stored_stop(self) -> str | None:
         """Return why an earlier process with the same limits stopped the search.
 
-        The final round may change the surrogate's mind, and the same command must end the same way twice.
+        Only results since then may change its mind: the same command must end the same way twice.
         """
         stored = self._state.store.attributes.get(_STOPPING, {})
         why = stored.get("why") if stored.get("limits") == self._limits.document() else None
+        self._by_estimate = why is not None and "after_results" in stored
+        self._results_seen = int(stored.get("after_results", 0))
         return None if why is None else str(why)
 
     def _check_limits(self, elapsed: Callable[[], float]) -> None:
@@ -76,21 +117,45 @@ class Scheduler:
         elif self.stopping is not None:
             return
         elif limits.final and self._state.ranking and launched >= limits.search:
+            self._by_estimate = False
             self.stopping = f"the last {limits.final} of {limits.budget} jobs are reserved for the final round"
         elif limits.patience is not None and self._jobs_since_best() >= limits.patience:
+            self._by_estimate = False
             self.stopping = f"no improvement in {limits.patience} consecutive jobs"
 
     def _search(self) -> Proposal | None:
-        suggestion = self._state.proposer.next(self._state.open, self._state.log_best)
-        if suggestion is None:
-            self.stopping = self._nothing_left()
-            return None
-        self.stopping = self._unprofitable(suggestion)
-        if self.stopping:
+        suggestion = self._state.suggest()
+        why = self._nothing_left() if suggestion is None else self._unprofitable(suggestion)
+        if why is not None and self._state.pending:
+            return None  # running jobs may change the estimates
+        self.stopping, self._by_estimate, self._results_seen = why, why is not None, self._state.results
+        if suggestion is None or why is not None:
             return None
         return self._proposal(
             suggestion.candidate, why=self._reason(suggestion), out_of_memory=suggestion.out_of_memory
         )
+
+    def _verification(self) -> Proposal | None:
+        """Return a repeat of a job that surprised and whose topology may be the best, before it is believed.
+
+        A budget without a final round is too small for repeats: each of its jobs tries another topology.
+        """
+        best = self._state.log_best
+        if best is None or self._sampler != "guided" or not self._limits.final:
+            return None
+        pending, leader = self._state.pending, self._state.ranking[0].candidate
+        for surprise in self._state.surrogate.surprises():
+            finish = surprise.mean + float(self._state.pool.work[surprise.candidate])
+            chance = float(below(np.array([(best - finish) / surprise.deviation]))[0])
+            matters = chance >= MIN_SURPRISE_CHANCE if surprise.deviations > 0 else surprise.candidate == leader
+            if matters and surprise.candidate not in pending:
+                direction = "longer" if surprise.deviations > 0 else "less"
+                why = (
+                    f"repeated because it took {direction} than the other jobs predict by "
+                    f"{abs(surprise.deviations):.1f} standard deviations"
+                )
+                return self._proposal(surprise.candidate, why=why)
+        return None
 
     def _nothing_left(self) -> str:
         exhausted = not self._state.open.any() or self._state.ranking
@@ -99,7 +164,9 @@ class Scheduler:
     def _nothing_fits(self) -> str:
         candidate, times = self._state.surrogate.least_need()
         key = self._state.pool.topology(candidate).key
-        return f"no topology is likely to fit: even {key} would need {times:.1f} times the memory of a GPU"
+        least = f"no topology is likely to fit: even {key} would need {times:.1f} times the memory of a GPU"
+        remedy = self._memory_remedy().rstrip(".")
+        return f"{least}. {remedy}" if remedy else least
 
     def _reference(self) -> Proposal | None:
         """Return a repeat of the leader where it is time to look for drift."""
@@ -129,6 +196,10 @@ class Scheduler:
             return None  # a running job may yet lead
         tied = rivals(self._state.ranking)
         repeats = sum(trial.proposal.kind == "final" and trial.launched for trial in self._state.trials)
+        if repeats < self._limits.final and self._state.ranking and self._state.ranking[0].runs < MIN_LEADER_RUNS:
+            return self._proposal(
+                self._state.ranking[0].candidate, kind="final", why="repeated because the leader has run only once"
+            )
         if not tied or repeats >= self._limits.final:
             self.finished = self.stopping
             if self._state.launched >= self._limits.search:
@@ -148,29 +219,38 @@ class Scheduler:
             return None
         if not self._state.ranking:
             return None if risk < MAX_FIRST_OOM_RISK else self._nothing_fits()
-        expected = gain * (1 - risk)
-        if expected < MIN_EXPECTED_GAIN:
-            return f"no job is expected to shorten the training by more than {MIN_EXPECTED_GAIN:.2%}"
+        pool, expected = self._state.pool, net_saving(gain, risk)
+        best_remaining = f"the best remaining trial, {pool.topology(suggestion.candidate).key},"
+        least = MIN_EXPECTED_GAIN * (RESUME_RATIO if self._looks_again else 1.0)
+        if expected < least:
+            return (
+                f"no job is expected to shorten the training by more than {least:.2%}: "
+                f"{best_remaining} by {max(0.0, expected):.3%}"
+            )
         if not self._limits.stop_when_unprofitable:
             return None
         leader = self._state.ranking[0]
-        nodes = self._state.pool.topology(leader.candidate).nodes
-        saved, cost = expected * leader.days * 24 * nodes, self._cost(suggestion.candidate)
+        nodes = pool.topology(leader.candidate).nodes
+        saved, cost = gain * (1 - risk) * leader.days * 24 * nodes, self._cost(suggestion.candidate, risk)
         if saved >= cost:
             return None
         return (
-            f"the next job would cost {cost:,.1f} node-hours and is expected to save {saved:,.1f} "
-            f"({expected:.2%} of {span(leader.days)} on {nodes} nodes)"
+            f"{best_remaining} is expected to save {saved:,.1f} node-hours and costs {cost:,.1f} "
+            f"({saved / (leader.days * 24 * nodes):.2%} of {span(leader.days)} on {nodes} nodes)"
         )
 
-    def _cost(self, candidate: int) -> float:
-        """Return the expected node-hours of a job."""
-        return job_node_hours(
-            seconds=math.exp(float(self._state.surrogate.log_seconds()[candidate])),
-            starts=self._state.start_seconds(self._iterations),
-            iterations=self._iterations,
-            nodes=self._state.pool.topology(candidate).nodes,
+    def _cost(self, candidate: int, risk: float = 0.0) -> float:
+        """Return the expected node-hours of a job; one that runs out of memory ends with its first iteration."""
+        whole, failed = (
+            job_node_hours(
+                seconds=math.exp(float(self._state.surrogate.log_seconds()[candidate])),
+                starts=self._state.start_seconds(self._iterations),
+                iterations=iterations,
+                nodes=self._state.pool.topology(candidate).nodes,
+            )
+            for iterations in (self._iterations, 1)
         )
+        return (1 - risk) * whole + risk * failed
 
     def _proposal(
         self, candidate: int, *, kind: ProposalKind = "search", why: str, out_of_memory: float | None = None

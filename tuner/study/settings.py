@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
@@ -25,6 +25,7 @@ MAX_SEED: Final = 2**32 - 1
 """The largest seed that every sampler accepts."""
 
 _ONLY_WITH: Final = {
+    "noise": ("replay", "--noise"),
     "hostfile": ("hostfile", "--hostfile"),
     "site_profile": ("slurm", "--site-profile"),
     "within_allocation": ("slurm", "--within-allocation"),
@@ -46,7 +47,7 @@ class StudySettings:
     study: str | None = None
     """The study's name; None derives one from the launcher, the model and the cluster."""
     runs: Path = Path("runs")
-    storage: str | None = None
+    storage: str | None = field(default=None, repr=False)
     """URL of the database; None keeps a SQLite file in the study's folder."""
     sampler: str = "guided"
     seed: int = 0
@@ -56,10 +57,16 @@ class StudySettings:
     """Iterations that are measured."""
     retry_hang_sync: bool = False
     """Whether a job that hung is retried once with CUDA_LAUNCH_BLOCKING=1."""
+    keep_going: bool = False
+    """Whether the search goes on after several jobs failed alike, for a reason that no other topology cures."""
     drift: SpeedChange | None = None
     """A change of speed of the simulated cluster."""
+    noise: float = 0.0
+    """Standard deviation of the logarithm of a replayed run's seconds."""
     command: str | None = None
     """Template of the user's own trainer."""
+    step_pattern: str | None = None
+    """Pattern of the lines with iterations in the output of the user's trainer."""
     hostfile: Path | None = None
     over: str = "pdsh"
     """How DeepSpeed's launcher reaches the machines of the hostfile."""
@@ -116,28 +123,10 @@ class StudySettings:
                 "--launcher hostfile runs tuner's own worker on the hosts of a hostfile: give --hostfile FILE and no "
                 "--command."
             )
+        if self.step_pattern is not None and self.command is None:
+            raise InputError("--step-pattern reads the output of your own trainer: give --command with it.")
         if self.command is not None and self.launcher not in ("local", "slurm"):
             raise InputError("--command runs real jobs: give --launcher local or --launcher slurm with it.")
-
-
-def iterations_of(text: str) -> tuple[int, ...]:
-    """Return the measured iterations that `2` or `2-5` names."""
-    if not (match := re.fullmatch(r"([0-9]{1,4})(?:-([0-9]{1,4}))?", text.strip())):
-        raise InputError(f"--iterations {shown(text)} is neither a number nor a range such as 2-5.")
-    first, last = int(match[1]), int(match[2] or match[1])
-    if last < first:
-        raise InputError(f"--iterations: the range {first}-{last} runs backwards; write {last}-{first}.")
-    if first < 2:
-        raise InputError(f"--iterations {text}: iteration 1 is warm-up and is never measured; begin with 2.")
-    return tuple(range(first, last + 1))
-
-
-def duration(text: str, option: str) -> float:
-    """Return the seconds in `90m`, `4h` or `2d`."""
-    units: dict[str, float] = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
-    if not (match := re.fullmatch(r"([0-9]{1,6}(?:\.[0-9]{1,6})?)\s*([smhd])", text.strip())):
-        raise InputError(f"{option} {shown(text)} is not a duration such as 90m, 4h or 2d.")
-    return float(match[1]) * units[match[2]]
 
 
 def drift_of(text: str) -> SpeedChange:

@@ -7,6 +7,7 @@ import hashlib
 import os
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,7 @@ from tuner.launch.slurm.launcher import SlurmLauncher
 from tuner.launch.slurm.site_profile import SiteProfile
 from tuner.launch.slurm.steps import SlurmStepLauncher
 from tuner.launch.virtual.replay import ReplayLauncher
+from tuner.launch.virtual.run_noise import RunNoise
 from tuner.launch.virtual.simulated import SimulatedLauncher
 from tuner.planning.plan import why_empty
 from tuner.search.candidates import MOST, CandidatePool
@@ -33,7 +35,7 @@ from tuner.space.space import Space, Tally, as_stored, space_document
 from tuner.study.loop import StudyEvent, StudyLoop
 from tuner.study.replay_setup import replayed
 from tuner.study.settings import StudySettings
-from tuner.study.store.storage import sqlite_url
+from tuner.study.store.storage import refuse_lost, sqlite_url
 from tuner.study.store.tracking import Tracker
 from tuner.study.store.trial_store import TrialStore
 
@@ -51,11 +53,16 @@ def open_loop(settings: StudySettings, on_event: Callable[[StudyEvent], None]) -
         if tracker is not None:
             opened.callback(tracker.close)
         with _locked(settings.folder):
+            if settings.storage is None:
+                refuse_lost(settings.folder / "study.db")
             url = sqlite_url(settings.folder / "study.db") if settings.storage is None else settings.storage
             store = TrialStore.open(url, settings.name, identity)
         opened.callback(store.close)
+        if settings.launcher not in ("simulated", "replay"):
+            store.keep_folder(settings.folder, moves=settings.storage is None)
         if tally is not None and (space := as_stored(settings.space, store.settings)) is not settings.space:
-            pool = _legal(space, tally)  # the study began before a policy was added
+            pool = _legal(space, tally)  # the study began before a policy was added, or frameworks were
+            settings = replace(settings, space=space)
         _store_calibration(store, settings.calibration)
         if isinstance(launcher, SimulatedLauncher | ReplayLauncher):
             launcher.resume_at(max((trial.result.clock for trial in store.trials() if trial.result), default=0.0))
@@ -114,7 +121,10 @@ def _replay(settings: StudySettings) -> tuple[CandidatePool, Launcher, dict[str,
         {"workload": workload_document(part.workload), "cluster": cluster_document(part.cluster)} for part in pool.parts
     ]
     digest = hashlib.sha256(rows.encode()).hexdigest()[:16]
-    return pool, ReplayLauncher(runs), {"group": settings.group, "rows": digest, "parts": parts}
+    noise = RunNoise(deviation=settings.noise)
+    drawn = {"noise": settings.noise, "seed": settings.seed} if settings.noise else {}
+    launcher = ReplayLauncher(runs, seed=settings.seed, noise=noise)
+    return pool, launcher, {"group": settings.group, "rows": digest, "parts": parts, **drawn}
 
 
 def _simulated(settings: StudySettings) -> tuple[Launcher, dict[str, Any]]:
@@ -167,8 +177,17 @@ def _slurm(settings: StudySettings) -> tuple[Launcher, dict[str, Any]]:
 
 def _program(settings: StudySettings, accelerator: str) -> tuple[Program, dict[str, Any]]:
     """Return the program of a job: tuner's worker or the user's command."""
-    program = program_of(settings.command, configure=_configure, accelerator=accelerator, seed=settings.seed)
-    return program, {"command": settings.command, "accelerator": accelerator, "seed": settings.seed}
+    program = program_of(
+        settings.command,
+        configure=_configure,
+        accelerator=accelerator,
+        seed=settings.seed,
+        step_pattern=settings.step_pattern,
+    )
+    identity: dict[str, Any] = {"command": settings.command, "accelerator": accelerator, "seed": settings.seed}
+    if settings.step_pattern is not None:  # studies begun before have no such key
+        identity["step_pattern"] = settings.step_pattern
+    return program, identity
 
 
 def _configure(job: Job) -> dict[str, Any]:

@@ -12,20 +12,22 @@ import numpy as np
 
 from tuner.core.outcomes import Outcome
 from tuner.costmodel.calibration import Calibration
+from tuner.search.acquisition import Suggestion
 from tuner.search.candidates import CandidatePool
+from tuner.search.observations import Observation, Trust
 from tuner.search.parameter_space import ParameterSpace
 from tuner.search.samplers import Proposer, proposer
-from tuner.search.surrogate import Observation, Surrogate, Trust
+from tuner.search.surrogate import Surrogate
 from tuner.study import drift
-from tuner.study.ranking import DAY, RankedTrial, rank
+from tuner.study.ranking import DAY, RankedTrial, noise, rank
 from tuner.study.store.trial import Trial
 from tuner.study.store.trial_store import TrialStore
 
 INCONCLUSIVE: Final = frozenset({Outcome.CANCELLED, Outcome.PREEMPTED})
 """Outcomes that say nothing about a topology: its job was lost, or stopped from outside."""
 
-RETRYABLE: Final = frozenset({Outcome.HUNG, Outcome.CRASHED, Outcome.TIMED_OUT})
-"""Outcomes that the machines may have caused, and not the topology."""
+RETRYABLE: Final = frozenset({Outcome.HUNG, Outcome.CRASHED, Outcome.TIMED_OUT, Outcome.UNREADABLE})
+"""Outcomes that the machines or the trainer may have caused, and not the topology."""
 
 MAX_ATTEMPTS: Final = 2
 """Jobs of one topology that may end with a retryable outcome."""
@@ -65,13 +67,39 @@ class StudyState:
         self._close_tried()
         if not fresh:
             return None
+        labels = drift.labels(self.trials, self.speed_periods)
+        self.surrogate.adapt(lambda usual: noise(self.trials, labels, usual=usual))
         self.ranking = rank(self.surrogate, self.trials)
         return self._detect_drift()
+
+    @property
+    def noise(self) -> float:
+        """Standard deviation of log seconds between runs of one topology."""
+        labels = drift.labels(self.trials, self.speed_periods)
+        return noise(self.trials, labels, usual=self.surrogate.usual_noise)
+
+    @property
+    def pending(self) -> list[int]:
+        """Candidates whose jobs have not ended, whichever process runs them."""
+        return [trial.proposal.candidate for trial in self.trials if trial.result is None and self.has(trial)]
+
+    def suggest(self) -> Suggestion | None:
+        """Return the sampler's next suggestion, as if pending jobs had taken what is expected of them."""
+        pending = self.pending
+        with self.surrogate.imagining(pending):
+            expected = self.surrogate.measured(pending)[0] + self.pool.work[pending]
+            known = [] if self.log_best is None else [self.log_best]
+            return self.proposer.next(self.open, min([*known, *expected.tolist()], default=None))
 
     @property
     def launched(self) -> int:
         """Jobs that count against the budget."""
         return sum(trial.launched for trial in self.trials)
+
+    @property
+    def results(self) -> int:
+        """Trials that have ended."""
+        return sum(trial.result is not None for trial in self.trials)
 
     @property
     def node_hours(self) -> float:
@@ -130,13 +158,21 @@ class StudyState:
             for _ in self._observations(by_number[number])
         ]
 
-    def _log_likelihood(self, firsts: Sequence[int]) -> float:
-        """Return the log-likelihood of all measurements if speed periods began at these trials."""
+    def _log_likelihood(self, firsts: Sequence[int], *, accident: int | None = None, noise: float = 1.0) -> float:
+        """Return the log-likelihood of all measurements if speed periods began at these trials.
+
+        The run of the trial `accident`, if any, was slow for another reason; noise is larger by the factor `noise`.
+        """
         periods = [drift.SpeedPeriod(first=first, factor=1.0) for first in firsts]
-        return self.surrogate.evidence(self._labels(periods))
+        by_number = {trial.number: trial for trial in self.trials}
+        numbers = [number for number in self._learnt for _ in self._observations(by_number[number])]
+        index = None if accident is None else numbers.index(accident)
+        return self.surrogate.evidence(self._labels(periods), accident=index, noise=noise)
 
     def _detect_drift(self) -> drift.SpeedPeriod | None:
-        finding = drift.detect(self.trials, self.speed_periods, self._log_likelihood, usual=self.surrogate.trust.repeat)
+        finding = drift.detect(
+            self.trials, self.speed_periods, self._log_likelihood, usual=self.surrogate.assumed.repeat
+        )
         self.drift_suspected = finding.suspected
         if finding.speed_periods is None or list(finding.speed_periods) == self.speed_periods:
             return None
@@ -154,8 +190,10 @@ def observations_of(trial: Trial, period: str) -> list[Observation]:
     observation = Observation(candidate=trial.proposal.candidate, period=period)
     if result.outcome is Outcome.MEASURED:
         fullest = result.measurement is None or result.measurement.fullest
-        memory = result.peak_memory if fullest else None
-        return [replace(observation, seconds=result.seconds, memory=memory, fits=True)]
+        measured = replace(observation, seconds=result.seconds, fits=True)
+        if fullest:
+            return [replace(measured, memory=result.peak_memory)]
+        return [replace(measured, least_memory=result.peak_memory)]
     if result.outcome is Outcome.OOM:
         return [replace(observation, fits=False)]
     if result.outcome is Outcome.PRUNED:

@@ -17,7 +17,7 @@ from tuner.costmodel.calibration import Calibration, MeasuredRows
 from tuner.costmodel.calibration import calibrate as fit
 from tuner.costmodel.evaluation import learn
 from tuner.study import drift
-from tuner.study.store.storage import sqlite_url
+from tuner.study.store.storage import refuse_lost, sqlite_url
 from tuner.study.store.trial_store import TrialStore
 from tuner.tables import Table
 
@@ -56,6 +56,8 @@ def calibration_from_study(name: str, *, runs: Path, storage: str | None) -> Cal
 def existing(name: str, *, runs: Path, storage: str | None, or_table: bool = False) -> TrialStore:
     """Open an existing study by its name; with `or_table`, errors say that a table's file would do as well."""
     file = runs / name / "study.db"
+    if storage is None:
+        refuse_lost(file)
     if storage is None and not file.is_file():
         known = sorted(path.parent.name for path in runs.glob("*/study.db"))
         have = ", ".join(known) if known else "none"

@@ -38,11 +38,22 @@ class Watchdog:
     """Seconds that it may stall afterwards."""
     began: float | None = None
     iterations: int = 0
+    number: int = 0
+    """Number that the job gives to its last iteration."""
+    interval: int | None = 1
+    """Iterations from one line of the log to the next; None while unknown."""
     seconds_in: float = 0.0
     share: float | None = None
     stalled: float = 0.0
     """Seconds since the last progress."""
     next_look: float = 1e9
+
+    @property
+    def patience(self) -> float:
+        """Seconds that the job may stall: a log with one line per ten iterations is silent for ten of them."""
+        if self.iterations and self.interval:
+            return self.step * self.interval
+        return self.start + self.step * ((self.interval or 1) - 1)
 
     @classmethod
     def of(cls, seconds: float, starts: Sequence[float]) -> Watchdog:
@@ -57,6 +68,8 @@ class Watchdog:
             self,
             began=status.began,
             iterations=status.iterations,
+            number=status.number or status.iterations,
+            interval=status.interval,
             seconds_in=status.seconds_in,
             share=status.share,
             stalled=now - moved if moved is not None else 0.0,
@@ -81,21 +94,24 @@ def verdict(
 
     `cannot_win` takes the least seconds of a measured iteration and its number.
     """
-    patience = watch.step if watch.iterations else watch.start
-    if watch.stalled > patience:
-        where = f"after iteration {watch.iterations}" if watch.iterations else "before the end of iteration 1"
+    if watch.stalled > watch.patience:
+        where = f"after iteration {watch.number}" if watch.iterations else "before the end of iteration 1"
         return StopDecision(
-            outcome=Outcome.HUNG, reason=f"no progress for {watch.stalled:,.0f} s {where} (limit {patience:,.0f} s)"
+            outcome=Outcome.HUNG,
+            reason=f"no progress for {watch.stalled:,.0f} s {where} (limit {watch.patience:,.0f} s)",
         )
-    current = watch.iterations + 1
-    if current not in iterations:
+    current, interval = watch.iterations + 1, watch.interval
+    if current not in iterations or not interval:
         return None
-    forecast = watch.seconds_in / watch.share if watch.share and watch.share >= MIN_FORECAST_SHARE else None
-    least = max(watch.seconds_in, FORECAST_MARGIN * forecast if forecast else 0.0)
+    elapsed = watch.seconds_in / interval
+    forecast = elapsed / watch.share if watch.share and watch.share >= MIN_FORECAST_SHARE else None
+    least = max(elapsed, FORECAST_MARGIN * forecast if forecast else 0.0)
     if len(iterations) == 1 and cannot_win(least, current):
+        first, last = watch.number + 1, watch.number + interval
+        which = f"iteration {first} takes" if interval == 1 else f"iterations {first} to {last} take"
         return StopDecision(
             outcome=Outcome.PRUNED,
-            reason=f"iteration {current} takes at least {least:,.1f} s, too slow to beat the best",
+            reason=f"{which} at least {least:,.1f} s{' each' * (interval > 1)}, too slow to beat the best",
             forecast=forecast,
         )
     return None

@@ -1,11 +1,12 @@
 """The measurement table: one row per run, read from CSV or Markdown, written as CSV."""
 
 from tuner.tables.reading import format_columns, read_table, table_of
-from tuner.tables.row import COLUMNS, Defaults, MeasuredRun, Row, RowBlock, Table, blocks, write_csv
+from tuner.tables.row import COLUMNS, OPTIONAL_COLUMNS, Defaults, MeasuredRun, Row, RowBlock, Table, blocks, write_csv
 from tuner.tables.run import run_of
 
 __all__ = [
     "COLUMNS",
+    "OPTIONAL_COLUMNS",
     "Defaults",
     "MeasuredRun",
     "Row",

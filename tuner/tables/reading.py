@@ -3,9 +3,11 @@
 Columns may be missing and in any order; unknown ones are kept. Defaults of missing values:
 
     gpu named in the text of a report, else A100-80GB-SXM; gpus_per_node by most rows' degrees and nodes,
-    else 8; nodes as many as the degrees or `gpus` need; node_gbit_s as the GPU's usual node has
+    else 8; nodes as many as the degrees or `gpus` need; node_gbit_s as the GPU's usual node has;
+    nvlink_domain as the catalog has it for the GPU, else gpus_per_node
     heads of about 128; kv_heads as heads; ffn four times hidden; gated_mlp 0; seq 2048; vocab 51200
     tp, pp, vpp, cp 1; dp what fills the nodes; sequence_parallel 0; zero 1; mbs 1; gbs one micro batch a rank
+    offload none (also for a fraction, which is not modelled); hsdp_replicas 1
     recompute full; attention the fastest kernel of the GPU; fused_norm 1; precision bf16 where the GPU has it
     status OK; mem_kind smi; group one for the whole table
 
@@ -28,7 +30,7 @@ from typing import Final, cast, get_args
 from tuner.core.catalog import catalog, read_text
 from tuner.core.domain import MemoryKind
 from tuner.core.errors import InputError, TunerError
-from tuner.core.text import either, shown
+from tuner.core.text import either, shown, text_of_cell
 from tuner.tables.column_aliases import MEASURED, plain
 from tuner.tables.markdown import card_named, looks_like_markdown, markdown_rows
 from tuner.tables.row import COLUMNS, Defaults, Row, Status, Table
@@ -100,7 +102,7 @@ def _csv_rows(text: str, name: str) -> Iterator[tuple[int, dict[str, str]]]:
     separator = max(",;\t", key=first.count)
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=separator, strict=False)
     try:
-        header = [name.strip() for name in next(reader, [])]
+        header = [text_of_cell(name).strip() for name in next(reader, [])]
         if len(set(header)) < len(header):
             twice = next(column for column in header if header.count(column) > 1)
             raise InputError(f"{name} names its column {twice!r} twice.")
@@ -110,7 +112,10 @@ def _csv_rows(text: str, name: str) -> Iterator[tuple[int, dict[str, str]]]:
             if len(values) > len(header):
                 raise InputError(f"{name}, line {reader.line_num}: {len(values)} cells under {len(header)} columns.")
             values += [""] * (len(header) - len(values))
-            yield reader.line_num, {column: value.strip() for column, value in zip(header, values, strict=True)}
+            yield (
+                reader.line_num,
+                {column: text_of_cell(value).strip() for column, value in zip(header, values, strict=True)},
+            )
     except csv.Error as error:
         raise InputError(f"{name}, line {reader.line_num}: not CSV that can be used: {error}.") from None
 

@@ -10,8 +10,10 @@ from fractions import Fraction
 from typing import Final, Literal
 
 from tuner.core.columns import Columns
-from tuner.core.domain import Cluster, MemoryKind, Shape, Topology, Workload
+from tuner.core.domain import Cluster, MemoryKind, Topology, Workload
 from tuner.core.errors import InputError
+from tuner.core.model import Shape
+from tuner.core.text import csv_cell
 
 Status = Literal["OK", "OOM", "FAIL", "HANG"]
 
@@ -23,6 +25,9 @@ COLUMNS: Final = (
     *("sec_per_iter", "tflops", "mem_gib", "mem_kind", "status", "note", "source"),
 )
 """The columns of the format, in the order in which they are written."""
+
+OPTIONAL_COLUMNS: Final = ("nvlink_domain", "offload", "hsdp_replicas")
+"""Columns of the format that are written only where a row needs them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,7 +99,7 @@ class Defaults:
         cells: dict[str, str] = {}
         for setting in settings:
             column, sign, value = setting.partition("=")
-            if not sign or not value or column not in COLUMNS:
+            if not sign or not value or column not in (*COLUMNS, *OPTIONAL_COLUMNS):
                 raise InputError(
                     f"--default {setting!r} is not COLUMN=VALUE with a column of the table format, such as gpu."
                 )
@@ -150,6 +155,6 @@ def write_csv(columns: Sequence[str], rows: Iterable[Mapping[str, str]]) -> str:
     """Return the rows as CSV text; missing cells stay empty."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(columns)
-    writer.writerows([row.get(column, "") for column in columns] for row in rows)
+    writer.writerow(map(csv_cell, columns))
+    writer.writerows([csv_cell(row.get(column)) for column in columns] for row in rows)
     return text.getvalue()

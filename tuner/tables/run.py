@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final, get_args
+from typing import Any, Final
 
 from tuner.core.catalog import gpu as catalog_gpu
 from tuner.core.catalog import make_cluster
-from tuner.core.domain import Cluster, Gpu, Model, Precision, Topology, Workload, partition_for
+from tuner.core.domain import OFFLOAD, Cluster, Gpu, Topology, Workload, partition_for
 from tuner.core.errors import InputError
-from tuner.core.text import listed, shown
+from tuner.core.frameworks import check_precision
+from tuner.core.model import Model
+from tuner.core.text import shown
 from tuner.tables.row import MeasuredRun
 
 USUAL: Final[Mapping[str, str]] = {
@@ -73,6 +75,8 @@ def run_of(cells: Mapping[str, str]) -> MeasuredRun:
         zero=_whole(cells, "zero"),
         sequence_parallel=_flag(cells, "sequence_parallel"),
         recompute=cells["recompute"].lower(),  # type: ignore[arg-type] # Topology refuses any other word
+        offload=next((known for known in OFFLOAD if known == cells.get("offload", "").lower()), "none"),
+        hsdp=_whole(cells, "hsdp_replicas") if "hsdp_replicas" in cells else 1,
         partition=cells.get("partition", "").lower() or partition_for(workload.model.layers, pp * _whole(cells, "vpp")),  # type: ignore[arg-type] # as above
     )
     return MeasuredRun(workload=workload, cluster=_cluster(cells, card, nodes, per_node), topology=topology)
@@ -101,9 +105,7 @@ def _workload(cells: Mapping[str, str], card: Gpu, *, tp: int, ranks: int) -> Wo
         plain_layers=plain,
         parallel_loss=_flag(cells, "parallel_loss") if "parallel_loss" in cells else not (gated or plain),
     )
-    if workload.precision not in card.peak_flops:
-        has = [kind for kind in card.peak_flops if kind in get_args(Precision)]
-        raise InputError(f"{card.name} has no {workload.precision}; it has {listed(has)}.")
+    check_precision(workload.precision, card)
     return workload
 
 
@@ -115,7 +117,13 @@ def usual_heads(hidden: int, tp: int) -> int:
 
 def _cluster(cells: Mapping[str, str], card: Gpu, nodes: int, per_node: int) -> Cluster:
     network = number_in(cells, "node_gbit_s") * 1e9 / 8 if "node_gbit_s" in cells else 0.0
-    return make_cluster(name=card.name, nodes=nodes, gpus_per_node=per_node, gpu=card, inter=network)
+    if "nvlink_domain" in cells:
+        domain: int | None = _whole(cells, "nvlink_domain")
+    else:
+        domain = None if (card.nvlink_domain or 0) % per_node else card.nvlink_domain
+    return make_cluster(
+        name=card.name, nodes=nodes, gpus_per_node=per_node, gpu=card, inter=network, nvlink_domain=domain
+    )
 
 
 def number_in(cells: Mapping[str, str], column: str) -> float:

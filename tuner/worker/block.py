@@ -1,4 +1,4 @@
-"""One transformer layer: tensor parallel attention and MLP, each after a norm."""
+"""One transformer layer: tensor parallel attention and MLP, with their norms."""
 
 from __future__ import annotations
 
@@ -6,17 +6,28 @@ import math
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
+from typing import Any, Final
 
 import torch
 from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
-from torch.nn.functional import gelu, scaled_dot_product_attention, silu
+from torch.nn.functional import gelu, relu, scaled_dot_product_attention, silu
 from torch.utils.checkpoint import checkpoint
 
 from tuner.core.domain import Workload
-from tuner.worker.linear import ColumnLinear, CopiedLinear, Maker, Norm, RowLinear, shard_of
-from tuner.worker.weights import DEVIATION
+from tuner.core.model import Activation
+from tuner.worker.linear import ColumnLinear, CopiedLinear, Maker, RowLinear, norm_of, shard_of
+from tuner.worker.rotary import alibi_slopes, rotated
+
+FUNCTIONS: Final[dict[Activation, Callable[[Tensor], Tensor]]] = {
+    "gelu": gelu,
+    "gelu_tanh": partial(gelu, approximate="tanh"),
+    "quick_gelu": lambda inputs: inputs * torch.sigmoid(1.702 * inputs),
+    "relu": relu,
+    "relu2": lambda inputs: relu(inputs).square(),
+    "silu": silu,
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,7 +47,22 @@ class Recipe:
     @property
     def deviation(self) -> float:
         """Standard deviation of the matrices that write to the residual stream, as in Megatron."""
-        return DEVIATION / math.sqrt(2 * self.workload.model.layers)
+        return self.workload.model.init_std / math.sqrt(2 * self.workload.model.layers)
+
+    def windowed(self, number: int) -> bool:
+        """Whether layer `number`, counted from 0, has the sliding window."""
+        model = self.workload.model
+        place = number - model.window_start
+        return (
+            bool(model.sliding_window)
+            and place >= 0
+            and not (model.window_skip and not (place + 1) % model.window_skip)
+        )
+
+    def turned(self, number: int) -> bool:
+        """Whether layer `number`, counted from 0, has rotary positions."""
+        model = self.workload.model
+        return model.positions == "rotary" and not (model.rotary_skip and (number + 1) % model.rotary_skip == 0)
 
 
 def recomputed(function: Callable[..., Any], *inputs: Any) -> Any:
@@ -47,29 +73,47 @@ def recomputed(function: Callable[..., Any], *inputs: Any) -> Any:
 class Block(nn.Module):
     """A transformer layer, which maps the residual stream to itself."""
 
-    def __init__(self, recipe: Recipe, maker: Maker) -> None:
+    def __init__(self, recipe: Recipe, maker: Maker, number: int = 0) -> None:
         super().__init__()
-        model, fused = recipe.workload.model, recipe.workload.fused_norms
-        self.before_attention = Norm(maker.part("norm1"), model.hidden, kind=model.norm, fused=fused)
-        self.attention = Attention(recipe, maker.part("attention"))
-        self.before_mlp = Norm(maker.part("norm2"), model.hidden, kind=model.norm, fused=fused)
+        model = recipe.workload.model
+        self.scale, self.parallel = model.residual_scale, model.parallel_attention
+        before, after = model.norm_placement != "after", model.norm_placement != "before"
+        shared = self.parallel and model.norms_per_layer == 1
+        self.before_attention = norm_of(recipe.workload, maker.part("norm1")) if before else None
+        self.attention = Attention(recipe, maker.part("attention"), number)
+        self.after_attention = norm_of(recipe.workload, maker.part("norm3")) if after else None
+        self.before_mlp = norm_of(recipe.workload, maker.part("norm2")) if before and not shared else None
         self.mlp = Mlp(recipe, maker.part("mlp"))
+        self.after_mlp = norm_of(recipe.workload, maker.part("norm4")) if after else None
 
     def forward(self, stream: Tensor) -> Tensor:
         """Add the attention and the MLP to the residual stream."""
-        stream = stream + self.attention(self.before_attention(stream))
-        return stream + self.mlp(self.before_mlp(stream))
+        inputs = _normed(stream, self.before_attention)
+        attended = _normed(self.attention(inputs), self.after_attention)
+        if self.parallel:
+            inputs = inputs if self.before_mlp is None else self.before_mlp(stream)
+            return stream + self._scaled(attended + _normed(self.mlp(inputs), self.after_mlp))
+        stream = stream + self._scaled(attended)
+        return stream + self._scaled(_normed(self.mlp(_normed(stream, self.before_mlp)), self.after_mlp))
+
+    def _scaled(self, values: Tensor) -> Tensor:
+        return values if self.scale == 1.0 else values * self.scale
+
+
+def _normed(values: Tensor, norm: nn.Module | None) -> Tensor:
+    normed: Tensor = values if norm is None else norm(values)
+    return normed
 
 
 class Mlp(nn.Module):
-    """An MLP of two matrices with GELU, or of three with a SiLU gate."""
+    """An MLP of two matrices with an activation between them, or of three with an activated gate."""
 
     def __init__(self, recipe: Recipe, maker: Maker) -> None:
         super().__init__()
         model, mesh = recipe.workload.model, maker.mesh
-        self.gated = model.gated_mlp
+        self.gated, self.activated = model.gated_mlp, FUNCTIONS[model.mlp_activation]
         parts = [shard_of(model.ffn, mesh, offset=model.ffn * part) for part in range(1 + self.gated)]
-        self.up = ColumnLinear(maker.part("up"), model.hidden, parts, bias=model.mlp_bias)
+        self.up = ColumnLinear(maker.part("up"), model.hidden, parts, bias=model.mlp_bias, deviation=model.init_std)
         self.down = RowLinear(
             maker.part("down"), model.ffn, model.hidden, bias=model.mlp_bias, deviation=recipe.deviation
         )
@@ -79,32 +123,38 @@ class Mlp(nn.Module):
         inner = self.up(inputs)
         if self.gated:
             gate, value = inner.chunk(2, -1)
-            return self.down(silu(gate) * value)
-        return self.down(gelu(inner, approximate="tanh"))
+            return self.down(self.activated(gate) * value)
+        return self.down(self.activated(inner))
 
 
 class Attention(nn.Module):
     """Causal self-attention over this rank's share of query and key/value heads."""
 
-    def __init__(self, recipe: Recipe, maker: Maker) -> None:
+    def __init__(self, recipe: Recipe, maker: Maker, number: int = 0) -> None:
         super().__init__()
         model, mesh = recipe.workload.model, maker.mesh
         self.recipe, self.mesh = recipe, mesh
+        self.window = model.sliding_window if recipe.windowed(number) else 0
+        self.turned = recipe.turned(number)
+        self.scale = model.attention_scale or 1 / math.sqrt(recipe.head_size)
         self.heads, self.kv_heads = model.heads // mesh.tp, max(1, model.kv_heads // mesh.tp)
         queries = shard_of(model.query_width, mesh)
-        bias = model.qkv_bias
         if mesh.kv_copies == 1:
             keys = [shard_of(model.kv_width, mesh, offset=model.query_width + model.kv_width * part) for part in (0, 1)]
-            self.qkv: nn.Module = ColumnLinear(maker.part("qkv"), model.hidden, [queries, *keys], bias=bias)
+            self.qkv: nn.Module = ColumnLinear(
+                *(maker.part("qkv"), model.hidden, [queries, *keys]), bias=model.qkv_bias, deviation=model.init_std
+            )
         else:
             self.qkv = _Apart(recipe, maker.part("qkv"), queries)
         self.out = RowLinear(
             maker.part("out"), model.query_width, model.hidden, bias=model.attention_bias, deviation=recipe.deviation
         )
         if model.qk_norm:
+            wide = model.qk_norm_span == "width"
+            sizes = (model.query_width, model.kv_width) if wide else (recipe.head_size, recipe.head_size)
             self.norms = nn.ModuleList(
-                Norm(maker.part(name), recipe.head_size, kind="rmsnorm", fused=True, cut=True)
-                for name in ("query_norm", "key_norm")
+                norm_of(recipe.workload, maker.part(name), size, fused=True, cut=True)
+                for name, size in zip(("query_norm", "key_norm"), sizes, strict=True)
             )
 
     def forward(self, inputs: Tensor) -> Tensor:
@@ -112,10 +162,14 @@ class Attention(nn.Module):
         size, model = self.recipe.head_size, self.recipe.workload.model
         heads = self.qkv(inputs).unflatten(-1, (-1, size))
         query, key, value = heads.split((self.heads, self.kv_heads, self.kv_heads), 2)
-        if model.qk_norm:
+        if model.qk_norm and model.qk_norm_span == "width":
+            query, key = (
+                norm(part.flatten(2)).view_as(part) for norm, part in zip(self.norms, (query, key), strict=True)
+            )
+        elif model.qk_norm:
             query, key = self.norms[0](query), self.norms[1](key)
-        if model.positions == "rotary":
-            query, key = rotated(query), rotated(key)
+        if self.turned:
+            query, key = (rotated(part, model, local=bool(self.window)) for part in (query, key))
         core = self._core
         context = recomputed(core, query, key, value) if self.recipe.recompute_attention else core(query, key, value)
         return self.out(context)
@@ -124,21 +178,23 @@ class Attention(nn.Module):
         """Compute attention: (sequence, batch, heads, size) to (sequence, batch, width)."""
         query, key, value = (part.permute(1, 2, 0, 3) for part in (query, key, value))
         if self.recipe.workload.attention == "eager":
-            context = eager_attention(query, key, value, self._slopes(query))
+            cap = self.recipe.workload.model.attention_softcap
+            context = eager_attention(
+                query, key, value, self._slopes(query), scale=self.scale, softcap=cap, window=self.window
+            )
         else:
             with _flash(query):
                 context = scaled_dot_product_attention(
-                    query, key, value, is_causal=True, enable_gqa=self.kv_heads != self.heads
+                    query, key, value, is_causal=True, enable_gqa=self.kv_heads != self.heads, scale=self.scale
                 )
         return context.permute(2, 0, 1, 3).flatten(2)
 
     def _slopes(self, like: Tensor) -> Tensor | None:
-        """Return the slopes of this rank's heads for linear biases (Press et al. 2021, arXiv 2108.12409), or None."""
+        """Return the slopes of this rank's heads for linear biases, or None."""
         model = self.recipe.workload.model
         if model.positions != "alibi":
             return None
-        heads = torch.arange(1, model.heads + 1, device=like.device)[self.mesh.tp_rank * self.heads :][: self.heads]
-        return torch.pow(2.0, -8.0 * heads / model.heads).to(like.dtype)
+        return alibi_slopes(model.heads)[self.mesh.tp_rank * self.heads :][: self.heads].to(like)
 
 
 class _Apart(nn.Module):
@@ -151,36 +207,43 @@ class _Apart(nn.Module):
         starts = [model.query_width + first_row, model.query_width + model.kv_width + first_row]
         keys = [range(start, start + size) for start in starts]
         # Both are rows of one matrix and share its parameter name, so that the initial values do not depend on tp.
-        self.query = ColumnLinear(maker, model.hidden, [queries], bias=model.qkv_bias)
-        self.key_value = CopiedLinear(maker, model.hidden, keys, bias=model.qkv_bias)
+        self.query = ColumnLinear(maker, model.hidden, [queries], bias=model.qkv_bias, deviation=model.init_std)
+        self.key_value = CopiedLinear(maker, model.hidden, keys, bias=model.qkv_bias, deviation=model.init_std)
 
     def forward(self, inputs: Tensor) -> Tensor:
         """Return queries, keys and values, concatenated."""
         return torch.cat((self.query(inputs), self.key_value(inputs)), -1)
 
 
-def eager_attention(query: Tensor, key: Tensor, value: Tensor, slopes: Tensor | None) -> Tensor:
-    """Compute attention with materialized scores; tensors are (batch, heads, sequence, size)."""
+def eager_attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    slopes: Tensor | None,
+    *,
+    scale: float | None = None,
+    softcap: float = 0.0,
+    window: int = 0,
+) -> Tensor:
+    """Compute attention with materialized scores; tensors are (batch, heads, sequence, size).
+
+    A position attends to itself and the tokens before it, `window` of them in all if that is not zero.
+    """
     batch, heads, length, size = query.shape
     kv_heads = key.shape[1]
     # Stack the queries of each key/value head, so that no key or value is copied.
     stacked = query.reshape(batch, kv_heads, -1, size)
-    scores = (stacked @ key.transpose(-1, -2)).view(batch, heads, length, length) / math.sqrt(size)
+    scores = (stacked @ key.transpose(-1, -2)).view(batch, heads, length, length)
+    scores = scores * (1 / math.sqrt(size) if scale is None else scale)
+    if softcap:
+        scores = softcap * torch.tanh(scores / softcap)
     if slopes is not None:
         scores = scores + slopes[:, None, None] * torch.arange(length, device=query.device, dtype=query.dtype)
-    future = torch.ones(length, length, dtype=torch.bool, device=query.device).triu(1)
-    weights = scores.masked_fill(future, float("-inf")).float().softmax(-1).to(query.dtype)
+    hidden = torch.ones(length, length, dtype=torch.bool, device=query.device).triu(1)
+    if window:
+        hidden = hidden | ~torch.ones_like(hidden).triu(1 - window)
+    weights = scores.masked_fill(hidden, float("-inf")).float().softmax(-1).to(query.dtype)
     return (weights.view(batch, kv_heads, -1, length) @ value).view(batch, heads, length, size)
-
-
-def rotated(heads: Tensor) -> Tensor:
-    """Apply rotary positions to whole heads (Su et al. 2021, arXiv 2104.09864): (sequence, batch, heads, size)."""
-    length, size = heads.shape[0], heads.shape[-1]
-    rates = 10000.0 ** (-torch.arange(0, size, 2, device=heads.device, dtype=torch.float32) / size)
-    angles = torch.arange(length, device=heads.device, dtype=torch.float32)[:, None] * rates
-    cosine, sine = (part.to(heads.dtype)[:, None, None, :] for part in (angles.cos(), angles.sin()))
-    first, second = heads.chunk(2, -1)
-    return torch.cat((first * cosine - second * sine, second * cosine + first * sine), -1)
 
 
 def _flash(like: Tensor) -> AbstractContextManager[Any]:

@@ -14,12 +14,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import layer_norm, linear, rms_norm
 
-from tuner.core.domain import Model
+from tuner.core.domain import Workload
+from tuner.core.model import Model
 from tuner.worker.mesh import Mesh
 from tuner.worker.parallel import column_product, copied, reduced, reduced_shard
 from tuner.worker.weights import DEVIATION, draw
-
-EPSILON = 1e-5
 
 PIECE = 2**24
 """Frozen parameters per tensor: ZeRO 3 shards each one before the next is created."""
@@ -63,7 +62,7 @@ class Beside(nn.Module):
         whole, rest = divmod(-(-model.frozen_params // (mesh.tp * mesh.stages)), PIECE)
         for number, size in enumerate([PIECE] * whole + [rest] * (rest > 0)):
             piece = torch.zeros(size, device=mesh.device, dtype=mesh.dtype)
-            self.register_parameter(f"held{number}", nn.Parameter(piece, requires_grad=False))
+            self.register_parameter(f"frozen{number}", nn.Parameter(piece, requires_grad=False))
 
 
 def mark(parameter: nn.Parameter, *, counts: bool) -> None:
@@ -84,10 +83,12 @@ def shard_of(total: int, mesh: Mesh, *, offset: int = 0) -> range:
 class ColumnLinear(nn.Module):
     """A linear whose output columns are sharded over the tensor parallel ranks."""
 
-    def __init__(self, maker: Maker, inputs: int, outputs: Sequence[range], *, bias: bool) -> None:
+    def __init__(
+        self, maker: Maker, inputs: int, outputs: Sequence[range], *, bias: bool, deviation: float = DEVIATION
+    ) -> None:
         super().__init__()
         self.mesh = maker.mesh
-        self.weight = maker.part("weight").matrix(outputs, range(inputs), DEVIATION, sharded=True)
+        self.weight = maker.part("weight").matrix(outputs, range(inputs), deviation, sharded=True)
         size = sum(map(len, outputs))
         self.bias = maker.part("bias").vector(size, 0.0, sharded=True) if bias else None
 
@@ -99,11 +100,13 @@ class ColumnLinear(nn.Module):
 class CopiedLinear(nn.Module):
     """A column linear whose columns are replicated on several ranks: key/value heads if tp exceeds their number."""
 
-    def __init__(self, maker: Maker, inputs: int, outputs: Sequence[range], *, bias: bool) -> None:
+    def __init__(
+        self, maker: Maker, inputs: int, outputs: Sequence[range], *, bias: bool, deviation: float = DEVIATION
+    ) -> None:
         super().__init__()
         self.mesh = maker.mesh
         once = maker.mesh.first_of_kv_copies
-        self.weight = maker.part("weight").matrix(outputs, range(inputs), DEVIATION, sharded=once)
+        self.weight = maker.part("weight").matrix(outputs, range(inputs), deviation, sharded=once)
         size = sum(map(len, outputs))
         self.bias = maker.part("bias").vector(size, 0.0, sharded=once) if bias else None
         for parameter in self.parameters():
@@ -138,29 +141,59 @@ class RowLinear(nn.Module):
 class Norm(nn.Module):
     """LayerNorm or RMSNorm, as one fused kernel or as separate operations."""
 
-    def __init__(self, maker: Maker, size: int, *, kind: str, fused: bool, cut: bool = False) -> None:
+    def __init__(
+        self,
+        maker: Maker,
+        size: int,
+        *,
+        kind: str,
+        fused: bool,
+        epsilon: float = 1e-5,
+        offset: bool = False,
+        biased: bool = True,
+        cut: bool = False,
+    ) -> None:
         super().__init__()
         self.mesh = maker.mesh
-        self.size, self.fused = size, fused
+        self.size, self.fused, self.epsilon = size, fused, epsilon
+        self.one = float(offset)
+        """What the stored weight lacks: 1 where it is stored as its difference from one."""
         self.group: Any = maker.mesh.tp_group if cut or maker.mesh.sequence_parallel else None
         """Group that sums the gradients: ranks that normalize different values with the same weight."""
-        self.weight = maker.part("weight").vector(size, 1.0, sharded=False)
-        self.bias = maker.part("bias").vector(size, 0.0, sharded=False) if kind == "layernorm" else None
+        self.weight = maker.part("weight").vector(size, 1.0 - self.one, sharded=False)
+        self.centred = kind == "layernorm"
+        self.bias = maker.part("bias").vector(size, 0.0, sharded=False) if self.centred and biased else None
 
     def forward(self, inputs: Tensor) -> Tensor:
         """Normalise the last dimension."""
         weight = copied(self.weight, self.group)
+        weight = weight + self.one if self.one else weight
         bias = None if self.bias is None else copied(self.bias, self.group)
         if self.fused:
-            if bias is None:
-                return rms_norm(inputs, (self.size,), weight, EPSILON)
-            return layer_norm(inputs, (self.size,), weight, bias, EPSILON)
+            if not self.centred:
+                return rms_norm(inputs, (self.size,), weight, self.epsilon)
+            return layer_norm(inputs, (self.size,), weight, bias, self.epsilon)
         values = inputs.float()
-        if bias is not None:
+        if self.centred:
             values = values - values.mean(-1, keepdim=True)
-        values = values * torch.rsqrt(values.square().mean(-1, keepdim=True) + EPSILON)
+        values = values * torch.rsqrt(values.square().mean(-1, keepdim=True) + self.epsilon)
         values = values.to(inputs.dtype) * weight
         return values if bias is None else values + bias
+
+
+def norm_of(workload: Workload, maker: Maker, size: int = 0, *, fused: bool | None = None, cut: bool = False) -> Norm:
+    """Return a norm as the model has them, of hidden width unless a `size` is given."""
+    model = workload.model
+    return Norm(
+        maker,
+        size or model.hidden,
+        kind=model.norm,
+        fused=workload.fused_norms if fused is None else fused,
+        epsilon=model.norm_epsilon,
+        offset=model.norm_offset,
+        biased=model.norm_bias,
+        cut=cut,
+    )
 
 
 def shared(parameter: Tensor, mesh: Mesh) -> Tensor:

@@ -8,8 +8,9 @@ import deepspeed
 from deepspeed.runtime.pipe.module import LayerSpec, PipelineModule, TiedLayerSpec
 from torch import Tensor, nn
 
-from tuner.core.domain import Model, Partition, Topology, Workload
+from tuner.core.domain import Partition, Topology, Workload
 from tuner.core.errors import InputError
+from tuner.core.model import Model
 from tuner.worker.block import Block, Recipe, recomputed
 from tuner.worker.linear import Beside, Maker, mark
 from tuner.worker.mesh import Mesh
@@ -35,7 +36,8 @@ def build(
     # ZeRO 3 shards each module on creation, so that at most one matrix is ever whole.
     # It needs the groups twice: for the shards, and for the batch size of its config.
     replicas = groups.get_data_parallel_group()
-    with deepspeed.zero.Init(data_parallel_group=replicas, mpu=groups, config_dict_or_path=ds_config, dtype=mesh.dtype):
+    # Its argument `dtype` is ignored on hosts without fp16, which then get bf16; the precision of its config is not.
+    with deepspeed.zero.Init(data_parallel_group=replicas, mpu=groups, config_dict_or_path=ds_config):
         return Whole(recipe, maker, recompute_layers=topology.recompute == "full")
 
 
@@ -47,7 +49,7 @@ def _specs(recipe: Recipe, maker: Maker) -> list[LayerSpec]:
     specs = [
         TiedLayerSpec("words", *words, tied_weight_attr="weight") if tied else LayerSpec(*words),
         LayerSpec(Positions, recipe, maker.part("positions")),
-        *(LayerSpec(Block, recipe, maker.part(f"layer{number}")) for number in range(model.layers)),
+        *(LayerSpec(Block, recipe, maker.part(f"layer{number}"), number) for number in range(model.layers)),
     ]
     if model.final_norm:
         specs.append(LayerSpec(FinalNorm, recipe, maker.part("final_norm")))
@@ -101,7 +103,9 @@ class Whole(nn.Module):
         self.recompute_layers = recompute_layers
         self.words = Words(recipe, maker.part("words"))
         self.positions = Positions(recipe, maker.part("positions"))
-        self.layers = nn.ModuleList(Block(recipe, maker.part(f"layer{number}")) for number in range(model.layers))
+        self.layers = nn.ModuleList(
+            Block(recipe, maker.part(f"layer{number}"), number) for number in range(model.layers)
+        )
         self.final_norm = FinalNorm(recipe, maker.part("final_norm")) if model.final_norm else None
         self.head = None if model.tied_embeddings else Head(recipe, maker.part("head"))
         self.beside = Beside(model, maker.mesh)

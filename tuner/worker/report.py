@@ -19,7 +19,6 @@ from deepspeed.accelerator import get_accelerator
 from torch import nn
 
 from tuner.core.domain import Recompute, Topology, Workload
-from tuner.worker.vocabulary import padded_vocab
 
 SCHEMA: Final = "tuner/worker/1"
 SECONDS_BETWEEN_LINES: Final = 0.5
@@ -58,6 +57,41 @@ def iteration_line(iteration: TimedIteration, of: int, workload: Workload, topol
     return f" iteration {iteration.number:8d}/{of:8d} | {columns} |"
 
 
+def argument_lines(workload: Workload, topology: Topology) -> list[str]:
+    """Return the job's arguments as Megatron prints them, so that its log tells which topology it is of."""
+    model = workload.model
+    arguments = {
+        "tensor_model_parallel_size": topology.tp,
+        "pipeline_model_parallel_size": topology.pp,
+        "data_parallel_size": topology.dp,
+        "world_size": topology.gpus,
+        "sequence_parallel": topology.sequence_parallel,
+        "zero_stage": topology.zero,
+        "micro_batch_size": topology.micro_batch,
+        "global_batch_size": workload.global_batch,
+        "recompute_granularity": None if topology.recompute == "none" else topology.recompute,
+        "pp_partition_method": "type:transformer|embedding" if topology.partition == "embedding" else None,
+        "num_layers": model.layers,
+        "hidden_size": model.hidden,
+        "ffn_hidden_size": model.ffn,
+        "num_attention_heads": model.heads,
+        "group_query_attention": model.kv_heads != model.heads,
+        "num_query_groups": model.kv_heads,
+        "kv_channels": model.query_width // model.heads,
+        "seq_length": model.seq,
+        "padded_vocab_size": model.padded_vocab(topology.tp),
+        "swiglu": model.gated_mlp,
+        "untie_embeddings_and_output_weights": not model.tied_embeddings,
+        "fp16": workload.precision == "fp16",
+        "bf16": workload.precision == "bf16",
+        "use_flash_attn": workload.attention in ("flash1", "flash2"),
+    }
+    if topology.offload != "none":
+        arguments["cpu_optimizer"] = True
+        arguments["remote_device"] = "cpu" if topology.offload == "optimizer+parameters" else "none"
+    return [f"  {name} {'.' * (48 - len(name))} {value}" for name, value in arguments.items()]
+
+
 def hardware_flops(workload: Workload, tp: int, recompute: Recompute) -> float:
     """Return the FLOPs of one iteration, including recomputation (Narayanan et al. 2021, arXiv 2104.04473)."""
     model = workload.model
@@ -65,7 +99,7 @@ def hardware_flops(workload: Workload, tp: int, recompute: Recompute) -> float:
     matrices = 2 * model.hidden * (model.query_width + model.kv_width)
     matrices += (3 if model.gated_mlp else 2) * model.hidden * model.ffn
     layers, scores = 2.0 * tokens * model.layers * matrices, 4.0 * tokens * model.layers * model.seq * model.query_width
-    logits = 2.0 * tokens * model.hidden * padded_vocab(model, tp)
+    logits = 2.0 * tokens * model.hidden * model.padded_vocab(tp)
     recomputed = {"none": 0.0, "selective": scores, "full": layers + scores}[recompute]
     return 3 * (layers + scores + logits) + recomputed
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import shutil
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -17,11 +18,20 @@ from deepspeed.accelerator import get_accelerator
 from tuner.core.assignment import Assignment
 from tuner.core.domain import Topology, Workload
 from tuner.core.errors import InputError, NothingUsable
+from tuner.core.worker_refusals import refuse
 from tuner.worker.data import Batch, microbatches
 from tuner.worker.mesh import Mesh, build_mesh, connect, grid
 from tuner.worker.model import build
-from tuner.worker.refusals import refuse
-from tuner.worker.report import Progress, TimedIteration, iteration_line, rank_figures, result, say, write
+from tuner.worker.report import (
+    Progress,
+    TimedIteration,
+    argument_lines,
+    iteration_line,
+    rank_figures,
+    result,
+    say,
+    write,
+)
 
 Step = Callable[[], float]
 """Runs one iteration and returns the mean loss of the global batch, which is the same on every rank."""
@@ -36,6 +46,8 @@ def train(assignment: Assignment) -> None:
     connect(assignment.timeout)
     mesh = build_mesh(topology, workload.model.kv_heads, workload.precision)
     is_rank_0 = dist.get_rank() == 0
+    if is_rank_0:
+        say("\n".join(argument_lines(workload, topology)))
     progress = Progress(workload.global_batch // (topology.micro_batch * topology.dp), speaks=is_rank_0)
     batches = microbatches(workload, topology, mesh.dp_rank, assignment.seed, progress.begins)
     engine, step = start(workload, topology, mesh, assignment.seed, config, batches)
@@ -71,10 +83,14 @@ def load_config(path: Path) -> dict[str, Any]:
 
 
 def adapt(config: dict[str, Any]) -> None:
-    """Set the config's machine-dependent options: no DeepSpeed timers, and torch's Adam if DeepSpeed's cannot run."""
+    """Set the config's machine-dependent options: no DeepSpeed timers, and torch's Adam if DeepSpeed's cannot run.
+
+    Offloaded states need DeepSpeed's Adam for the CPU or else torch's, which computes the same.
+    """
     config["wall_clock_breakdown"] = False
     optimizer = config.get("optimizer", {})
-    if optimizer.get("type") in ("Adam", "AdamW") and not _has_fused_adam():
+    offloads = "offload_optimizer" in config.get("zero_optimization", {})
+    if optimizer.get("type") in ("Adam", "AdamW") and not (_has_cpu_adam() if offloads else _has_fused_adam()):
         # Otherwise DeepSpeed compiles its own, which takes a minute and a half or fails.
         optimizer.setdefault("params", {})["torch_adam"] = True
         if get_accelerator().device_name() != "cpu":
@@ -93,6 +109,17 @@ def _has_fused_adam() -> bool:
     return built or bool(CUDA_HOME and FusedAdamBuilder().is_compatible(verbose=False))
 
 
+def _has_cpu_adam() -> bool:
+    """Return whether DeepSpeed's Adam for the CPU is installed, or can be compiled where that is worth minutes."""
+    from deepspeed.git_version_info import installed_ops
+    from deepspeed.ops.op_builder import CPUAdamBuilder
+
+    if installed_ops.get("cpu_adam", False):
+        return True
+    on_gpu = get_accelerator().device_name() != "cpu"
+    return on_gpu and all(map(shutil.which, ("ninja", "c++"))) and bool(CPUAdamBuilder().is_compatible(verbose=False))
+
+
 def start(
     workload: Workload, topology: Topology, mesh: Mesh, seed: int, config: dict[str, Any], batches: Iterator[Batch]
 ) -> tuple[Any, Step]:
@@ -105,10 +132,25 @@ def start(
     engine, *_ = deepspeed.initialize(
         model=module, model_parameters=trained, config=config, mpu=groups, dist_init_required=False
     )
+    check_precision(engine.module, mesh)
     if piped:
         return engine, lambda: float(engine.train_batch(data_iter=batches))
     count = workload.global_batch // (topology.micro_batch * topology.dp)
     return engine, lambda: _plain_step(engine, batches, count, group, mesh)
+
+
+def check_precision(module: Any, mesh: Mesh) -> None:
+    """Raise `NothingUsable` if DeepSpeed initialized a parameter in another precision than the job's.
+
+    ZeRO 3 keeps each rank's shard of a parameter in `ds_tensor`.
+    """
+    for name, parameter in module.named_parameters():
+        for part in (parameter, getattr(parameter, "ds_tensor", parameter)):
+            if part.dtype != mesh.dtype:
+                raise NothingUsable(
+                    f"DeepSpeed initialized the parameter {name} in {part.dtype} instead of {mesh.dtype}: the job "
+                    "would train in another precision than it was asked for."
+                )
 
 
 def _plain_step(engine: Any, batches: Iterator[Batch], count: int, group: Any, mesh: Mesh) -> float:

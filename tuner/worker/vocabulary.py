@@ -9,18 +9,11 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, embedding
 
-from tuner.core.domain import Model, Workload
+from tuner.core.domain import Workload
 from tuner.worker.block import Recipe
-from tuner.worker.linear import Maker, Norm, shard_of
+from tuner.worker.linear import Maker, norm_of, shard_of
 from tuner.worker.mesh import Mesh
 from tuner.worker.parallel import column_product, gathered_last, reduced, split
-from tuner.worker.weights import DEVIATION
-
-
-def padded_vocab(model: Model, tp: int) -> int:
-    """Return the vocabulary size after Megatron's padding to a multiple of `vocab_multiple` x tp."""
-    multiple = model.vocab_multiple * tp
-    return -(-model.vocab // multiple) * multiple if multiple else model.vocab
 
 
 class Words(nn.Module):
@@ -30,8 +23,8 @@ class Words(nn.Module):
         super().__init__()
         model = recipe.workload.model
         self.mesh = maker.mesh
-        self.rows = shard_of(padded_vocab(model, maker.mesh.tp), maker.mesh)
-        self.weight = maker.part("weight").matrix([self.rows], range(model.hidden), DEVIATION, sharded=True)
+        self.rows = shard_of(model.padded_vocab(maker.mesh.tp), maker.mesh)
+        self.weight = maker.part("weight").matrix([self.rows], range(model.hidden), model.init_std, sharded=True)
 
     def forward(self, inputs: Tensor, as_head: bool = False) -> Tensor:
         """Map tokens (batch, sequence) to vectors (sequence, batch, hidden) or, as the head, the stream to logits."""
@@ -58,12 +51,14 @@ class Positions(nn.Module):
         self.mesh = mesh
         learned = model.positions == "learned"
         whole = [range(model.max_positions)], range(model.hidden)
-        self.weight = maker.part("weight").matrix(*whole, DEVIATION, sharded=False) if learned else None
-        norm, fused = model.norm, recipe.workload.fused_norms
-        self.norm = Norm(maker.part("norm"), model.hidden, kind=norm, fused=fused) if model.embedding_norm else None
+        self.weight = maker.part("weight").matrix(*whole, model.init_std, sharded=False) if learned else None
+        self.norm = norm_of(recipe.workload, maker.part("norm")) if model.embedding_norm else None
+        self.scale = model.embedding_scale
 
     def forward(self, vectors: Tensor) -> Tensor:
         """Return the input of the first layer."""
+        if self.scale != 1.0:
+            vectors = vectors * self.scale
         if self.weight is not None:
             vectors = vectors + self.weight[: vectors.shape[0], None]
         if self.mesh.sequence_parallel:
@@ -71,12 +66,17 @@ class Positions(nn.Module):
         return vectors if self.norm is None else self.norm(vectors)
 
 
-class FinalNorm(Norm):
+class FinalNorm(nn.Module):
     """The norm after the last layer."""
 
     def __init__(self, recipe: Recipe, maker: Maker) -> None:
-        model = recipe.workload.model
-        super().__init__(maker, model.hidden, kind=model.norm, fused=recipe.workload.fused_norms)
+        super().__init__()
+        self.norm = norm_of(recipe.workload, maker)
+
+    def forward(self, stream: Tensor) -> Tensor:
+        """Return the input of the output layer."""
+        normed: Tensor = self.norm(stream)
+        return normed
 
 
 class Head(nn.Module):
@@ -86,8 +86,8 @@ class Head(nn.Module):
         super().__init__()
         model = recipe.workload.model
         self.mesh = maker.mesh
-        rows = shard_of(padded_vocab(model, maker.mesh.tp), maker.mesh)
-        self.weight = maker.part("weight").matrix([rows], range(model.hidden), DEVIATION, sharded=True)
+        rows = shard_of(model.padded_vocab(maker.mesh.tp), maker.mesh)
+        self.weight = maker.part("weight").matrix([rows], range(model.hidden), model.init_std, sharded=True)
         self.bias = maker.part("bias").vector(len(rows), 0.0, sharded=True) if model.head_bias else None
 
     def forward(self, stream: Tensor) -> Tensor:
@@ -101,12 +101,17 @@ class Loss:
     def __init__(self, workload: Workload, mesh: Mesh) -> None:
         self.parallel = workload.parallel_loss
         self.group = mesh.tp_group
-        rows = shard_of(padded_vocab(workload.model, mesh.tp), mesh)
+        rows = shard_of(workload.model.padded_vocab(mesh.tp), mesh)
         self.start, self.vocab = rows.start, workload.model.vocab
+        self.scale, self.softcap = workload.model.logit_scale, workload.model.logit_softcap
 
     def __call__(self, logits: Tensor, labels: Tensor) -> Tensor:
         """Return the loss of logits (sequence, batch, vocabulary) and labels (batch, sequence)."""
         labels, start = labels.t(), self.start
+        if self.scale != 1.0:
+            logits = logits * self.scale
+        if self.softcap:
+            logits = self.softcap * torch.tanh(logits / self.softcap)
         if self.group is not None and not self.parallel:
             logits, start = gathered_last(logits, self.group), 0
         # Mask the padding of the vocabulary: the loss must not depend on its size.

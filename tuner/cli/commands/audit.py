@@ -11,8 +11,7 @@ from tuner.cli.options import as_json
 
 if TYPE_CHECKING:
     from tuner.audit import Finding
-    from tuner.logs import Log
-    from tuner.tables import Table
+    from tuner.audit.api import FileAudit
 
 
 @click.command(
@@ -30,69 +29,22 @@ def audit(file: str, defaults: tuple[str, ...], fix: bool, output: str | None, a
     --fix applies every repair that is unambiguous, and marks the other impossible rows in the column audit; all
     commands skip marked rows.
     """
-    from tuner.core.errors import InputError
-    from tuner.core.text import counted
-    from tuner.logs import Log
+    import sys
 
-    if fix != (output is not None):
-        raise InputError("--fix and -o FILE require each other.")
-    found = _read(file, defaults)
-    if isinstance(found, Log):
-        name, findings = file, _findings_of_log(found)
-        size, document = counted(len(found.runs), "run"), {"log": name, "runs": len(found.runs)}
-        if output is not None:
-            raise InputError(f"{file} is a log; --fix repairs tables only.")
-    else:
-        name, findings = found.name, _findings(found)
-        size, document = counted(len(found.rows), "row"), {"table": name, "rows": len(found.rows)}
-        if output is not None:
-            _write(output, found, findings)
+    from tuner.audit.api import audit_file
+    from tuner.core.text import counted
+
+    found = audit_file(file, defaults=defaults, fix=fix, output=output)
+    if output is not None:
+        print(f"tuner: wrote {output}, {counted(found.repaired, 'row')} changed.", file=sys.stderr)
     if as_json:
         from tuner.cli.output import print_json
 
-        print_json("audit", {**document, "findings": [_document(f) for f in findings]})
+        read = {"log": found.name, "runs": found.runs} if found.rows is None else {"table": found.name}
+        document = read if found.rows is None else {**read, "rows": found.rows}
+        print_json("audit", {**document, "findings": [_document(finding) for finding in found.findings]})
     else:
-        _print_text(name, size, findings)
-
-
-def _read(file: str, defaults: tuple[str, ...]) -> Table | Log:
-    """Read the file as a table, else as a log; fail with the table's error if it is neither."""
-    from tuner.cli.arguments import read
-    from tuner.core.errors import InputError, TunerError
-    from tuner.logs import read_log
-    from tuner.logs.files import log_lines
-
-    try:
-        return read(file, defaults)
-    except InputError as error:
-        no_table = error
-    try:
-        log = read_log(log_lines(file))
-    except TunerError:
-        raise no_table from None
-    if not log.runs:
-        raise no_table
-    return log
-
-
-def _findings_of_log(log: Log) -> tuple[Finding, ...]:
-    from tuner.audit import Contradiction, audit_run
-    from tuner.audit.measure import differences, subject_of
-    from tuner.space.build import space_for
-
-    space = space_for()
-    found: list[Finding] = []
-    for run in log.runs:
-        subject, _ = subject_of(run, space, None, ())
-        rates = differences(run, subject) if subject else []
-        found += audit_run(run, [Contradiction(d.iteration, d.printed, d.counted, d.reason) for d in rates])
-    return tuple(found)
-
-
-def _findings(table: Table) -> tuple[Finding, ...]:
-    from tuner.audit import audit as audited
-
-    return audited(table)
+        _print_text(found)
 
 
 def _document(finding: Finding) -> dict[str, Any]:
@@ -116,35 +68,18 @@ def _document(finding: Finding) -> dict[str, Any]:
     }
 
 
-def _print_text(name: str, size: str, findings: tuple[Finding, ...]) -> None:
-    from tuner.core.text import listed
+def _print_text(found: FileAudit) -> None:
+    from tuner.core.text import counted, listed
 
-    for finding in findings:
+    for finding in found.findings:
         print(f"line {finding.line}: {finding.severity}, {finding.check}: {finding.message}")
         print(f"    -> {finding.suggestion}")
     severities = ("error", "warning", "advice")
-    counts = {severity: sum(finding.severity == severity for finding in findings) for severity in severities}
+    counts = {severity: sum(finding.severity == severity for finding in found.findings) for severity in severities}
     words = [
         f"{number} {severity}{'s' * (number != 1 and severity != 'advice')}"
         for severity, number in counts.items()
         if number
     ]
-    print(f"{name}: {size}, {listed(words) if words else 'no findings'}")
-
-
-def _write(output: str, table: Table, findings: tuple[Finding, ...]) -> None:
-    """Write the repaired table, whole or not at all."""
-    import sys
-    from pathlib import Path
-
-    from tuner.audit import fixed
-    from tuner.core.atomic_write import write_whole
-    from tuner.core.errors import InputError
-    from tuner.core.text import counted
-
-    try:
-        write_whole(Path(output), fixed(table, findings))
-    except OSError as error:
-        raise InputError(f"cannot write {output}: {error.strerror or error}.") from None
-    changed = {repair.row for finding in findings for repair in finding.repairs}
-    print(f"tuner: wrote {output}, {counted(len(changed), 'row')} changed.", file=sys.stderr)
+    size = counted(found.runs or 0, "run") if found.rows is None else counted(found.rows, "row")
+    print(f"{found.name}: {size}, {listed(words) if words else 'no findings'}")

@@ -7,13 +7,21 @@ import click
 from tuner.cli.options import as_json
 
 
-@click.command(short_help="List the known GPUs, clusters or models.", epilog="Example: tuner catalog gpus")
-@click.argument("kind", type=click.Choice(["gpus", "clusters", "models"]))
+@click.command(
+    short_help="List the known GPUs, clusters, models or frameworks.", epilog="Example: tuner catalog frameworks"
+)
+@click.argument("kind", type=click.Choice(["gpus", "clusters", "models", "frameworks"]))
 @as_json
 def catalog(kind: str, as_json: bool) -> None:
-    """List the GPUs, clusters or models that --gpu, --cluster and --model know by name."""
+    """List the GPUs, clusters, models and frameworks that --gpu, --cluster, --model and --framework know by name.
+
+    Of a framework, the table shows what it can run, and below it the source of each entry.
+    """
     from tuner.cli.output import print_json, print_table
 
+    if kind == "frameworks":
+        _print_frameworks(as_json=as_json)
+        return
     rows = {"gpus": _gpus, "clusters": _clusters, "models": _models}[kind]()
     if as_json:
         print_json("catalog", {kind: rows})
@@ -25,6 +33,22 @@ def catalog(kind: str, as_json: bool) -> None:
         left=("name", "gpu", "attention"),
         spare=headers[:1:-1],
     )
+
+
+def _print_frameworks(*, as_json: bool) -> None:
+    """Print what each framework can run, then the sources."""
+    from tuner.cli.output import print_json, print_table
+    from tuner.core.frameworks import RECORDS, capability_rows
+
+    if as_json:
+        print_json("catalog", {"frameworks": [record.document() for record in RECORDS.values()]})
+        return
+    headers = ["", *RECORDS]
+    print_table(headers, capability_rows(), left=headers)
+    for record in RECORDS.values():
+        print(f"\n{record.name}: {record.upstream}")
+        for name, capability in record.capabilities():
+            print(f"  {name}: {capability.source}" + (f" ({capability.note})" if capability.note else ""))
 
 
 def _gpus() -> list[dict[str, object]]:
@@ -55,6 +79,7 @@ def _clusters() -> list[dict[str, object]]:
             "name": known.name,
             "nodes": known.nodes,
             "gpus_per_node": known.gpus_per_node,
+            "nvlink_domain": known.domain,
             "gpu": known.gpu.name,
             "node_gbit_s": known.inter_node.bandwidth * 8 / 1e9,
         }

@@ -6,13 +6,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tuner.cli.arguments import batch_steps, margin_option, stack_option, takes_defaults
-from tuner.cli.options import as_json, describes_a_space, takes_calibration
+from tuner.cli.arguments import margin_option, stack_option, takes_defaults
+from tuner.cli.options import as_json, calibration_option, takes_description
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from tuner.costmodel.estimate import CostModel
-    from tuner.sizing.compare import Option
-    from tuner.space.space import Space
+    from tuner.sizing.compare import Comparison, Option
 
 _GIB = 2.0**30
 
@@ -21,8 +22,8 @@ _GIB = 2.0**30
     short_help="Compare FSDP or ZeRO-3 with tensor parallelism.",
     epilog="Example: tuner compare --model enoki-40 --gpu H100-80GB-SXM --nodes 1 --gpus-per-node 4 --set tp=1,4",
 )
-@describes_a_space
-@takes_calibration
+@takes_description
+@calibration_option
 @click.option("--table", metavar="FILE", help="Measured table whose rows are compared. [default: estimates]")
 @takes_defaults
 @click.option(
@@ -41,72 +42,30 @@ _GIB = 2.0**30
     "--export", "folder", metavar="DIR", help="Write the FSDP and ZeRO-3 configs of each model's best option."
 )
 @as_json
-def compare(space: Space, model: CostModel, as_json: bool, **given: Any) -> None:
+def compare(as_json: bool, plot: str | None, folder: str | None, **given: Any) -> None:
     """Compare FSDP or ZeRO-3 with tensor parallelism: largest batch, throughput, days, memory and the reasons.
 
     The options compared are the values of each axis that --set gives more than one; without --set, tp=1 against tp over
     the whole node.
     """
-    from tuner.core.errors import NothingUsable
-    from tuner.sizing.compare import by_model
+    from tuner.sizing.api import compare
 
-    made = _options(space, model, given)
-    if not any(option.best for option in made):
-        raise NothingUsable("no option fits a batch of one sample; shard more or enable recompute.")
-    groups = by_model(made)
-    if given["plot"]:
-        _plot(groups, given["plot"])
-    written = _export(groups, given["folder"]) if given["folder"] else []
-    source = "table" if given["table"] else "estimate"
+    made = compare(**given)
+    if plot:
+        from tuner.report.batch_plots import plot_batches
+
+        plot_batches(made, plot)
+    written = []
+    if folder:
+        from tuner.export.fsdp import write_comparison
+
+        written = [str(path) for path in write_comparison(made, folder)]
     if as_json:
-        _print_json(groups, model, source, written)
+        _print_json(made, written)
     else:
-        _print_text(groups, model, source)
-        for path in written:
-            print(f"wrote {path}")
-
-
-def _options(space: Space, model: CostModel, given: dict[str, Any]) -> list[Option]:
-    from tuner.cli.arguments import read
-    from tuner.core.errors import NothingUsable
-    from tuner.sizing.compare import by_estimate, by_table
-    from tuner.sizing.options import asked_rows, options, stacked
-    from tuner.space.axes import parse_setting
-
-    arguments = click.get_current_context().params
-    settings = [parse_setting(text) for text in arguments["settings"]]
-    axes = [axis for axis, values in settings if len(values) > 1] or ["tp"]
-    if given["table"]:
-        table = read(given["table"], given["defaults"])
-        named = space.workload.model if arguments["model"] else None
-        rows = asked_rows(table.rows, group=None, model=named, settings=arguments["settings"])
-        made = by_table(rows, axes=axes, global_batch=arguments["global_batch"], margin=given["margin"])
-        if not made:
-            raise NothingUsable(f"{table.name} has no row that matches the model and settings.")
-        return made
-    if not settings:
-        space = space.where(tp=tuple(dict.fromkeys((1, space.cluster.gpus_per_node))))
-    chosen = options(space)
-    made = []
-    for topology in chosen:
-        workload = stacked(space.workload, given["stack"], zero=topology.zero)
-        made += by_estimate(
-            [topology],
-            workload,
-            space.cluster,
-            model,
-            axes=axes,
-            batches=batch_steps(given["step"], given["most"]),
-            global_batch=arguments["global_batch"],
-            margin=given["margin"],
-        )
-    return made
-
-
-def _title(option: Option) -> str:
-    size = option.model.parameters / 1e9
-    name = "" if option.model.name == "unnamed" else f"{option.model.name}, "
-    return f"{name}{option.model.heads} heads, {size:.2f}B"
+        _print_text(made)
+        for file in written:
+            print(f"wrote {file}")
 
 
 def _row(option: Option) -> tuple[object, ...]:
@@ -130,7 +89,7 @@ def _row(option: Option) -> tuple[object, ...]:
     )
 
 
-def _print_text(groups: list[list[Option]], model: CostModel, source: str) -> None:
+def _print_text(made: Comparison) -> None:
     from tuner.cli.output import print_table
     from tuner.core.quantity import format_count
 
@@ -147,27 +106,27 @@ def _print_text(groups: list[list[Option]], model: CostModel, source: str) -> No
         "GiB/sequence",
         "Next",
     )
-    rows = [(_title(option), *_row(option)) for own in groups for option in own]
+    rows = [(option.title, *_row(option)) for own in made.models for option in own]
     print_table(("Model", *headers), rows, left=("Model", "Option", "Next"), spare=("Next", "GiB/sequence"))
-    origin = "Measured by the table" if source == "table" else "Estimates, not measurements"
+    origin = "Measured by the table" if made.source == "table" else "Estimates, not measurements"
     print(f"\n{origin}. A + marks the largest batch tried: larger ones may fit.")
-    if any(option.best and option.best.days for own in groups for option in own):
-        tokens = groups[0][0].workload.tokens
+    if any(option.best and option.best.days for own in made.models for option in own):
+        tokens = made.models[0][0].workload.tokens
         print(f"Days are for training on {f'{format_count(tokens)} tokens' if tokens else '20 tokens per parameter'}.")
-    for own in groups:
+    for own in made.models:
         if len(own) > 1:
-            _print_why(own, model)
-    pressed = [(option, pressure) for own in groups for option in own for pressure in option.answer.pressures]
+            _print_why(own, made.cost_model)
+    pressed = [(option, pressure) for own in made.models for option in own for pressure in option.answer.pressures]
     for option, pressure in pressed:
         cause = "allocator pressure" if pressure.near_limit else "far from the memory limit, so not allocator pressure"
         share = f" at {100 * pressure.share:.0f}% of the memory" if pressure.share else ""
         print(
-            f"{_title(option)}, {option.label}: batch {pressure.micro_batch * option.topology.dp} is "
+            f"{option.title}, {option.label}: batch {pressure.micro_batch * option.topology.dp} is "
             f"{100 * pressure.slower:.0f}% slower than the trend of smaller batches{share}: {cause}"
         )
 
 
-def _print_why(own: list[Option], model: CostModel) -> None:
+def _print_why(own: Sequence[Option], model: CostModel) -> None:
     """Print how the best option of a model compares with each other one: at matched batches, and by term."""
     from tuner.sizing.compare import apart, matched, reasons
 
@@ -175,7 +134,7 @@ def _print_why(own: list[Option], model: CostModel) -> None:
     first = ranked[0]
     for other in ranked[1:]:
         pairs = matched(first, other)
-        print(f"\n{_title(first)}: {first.label} against {other.label}")
+        print(f"\n{first.title}: {first.label} against {other.label}")
         if not pairs:
             print("  no batch size in common")
             continue
@@ -189,27 +148,29 @@ def _print_why(own: list[Option], model: CostModel) -> None:
                     f"at matched batches of {', '.join(str(pair.step_batch) for pair in pairs)}"
                 )
         batch = pairs[-1].step_batch
-        ours, theirs = reasons(first, other, batch, model)
-        _print_terms(f"time at batch {batch}, estimated", apart(ours.time.terms, theirs.time.terms), "ms", 1e-3)
-        _print_terms(f"memory at batch {batch}, estimated", apart(ours.memory.terms, theirs.memory.terms), "GiB", _GIB)
+        former, latter = reasons(first, other, batch, model)
+        _print_terms(f"time at batch {batch}, estimated", apart(former.time.terms, latter.time.terms), "ms", 1e-3)
+        _print_terms(
+            f"memory at batch {batch}, estimated", apart(former.memory.terms, latter.memory.terms), "GiB", _GIB
+        )
 
 
 def _print_terms(title: str, terms: list[tuple[str, float, float]], unit: str, scale: float) -> None:
     changes = [
-        f"{name} {ours / scale:.4g} -> {theirs / scale:.4g} {unit}"
-        for name, ours, theirs in terms[:5]
-        if abs(theirs - ours) / scale > 1e-3
+        f"{name} {former / scale:.4g} -> {latter / scale:.4g} {unit}"
+        for name, former, latter in terms[:5]
+        if abs(latter - former) / scale > 1e-3
     ]
     print(f"  {title}: {', '.join(changes) or 'equal terms'}")
 
 
-def _print_json(groups: list[list[Option]], model: CostModel, source: str, written: list[str]) -> None:
+def _print_json(made: Comparison, written: list[str]) -> None:
     from tuner.cli.max_batch_output import answer_document
     from tuner.cli.output import print_json
     from tuner.sizing.compare import matched, reasons
 
     documents = []
-    for own in groups:
+    for own in made.models:
         ways = []
         for option in own:
             best = option.best
@@ -233,16 +194,16 @@ def _print_json(groups: list[list[Option]], model: CostModel, source: str, writt
         pairs = []
         for other in own[1:]:
             for pair in matched(own[0], other):
-                ours, theirs = reasons(own[0], other, pair.step_batch, model)
+                former, latter = reasons(own[0], other, pair.step_batch, made.cost_model)
                 pairs.append(
                     {
                         "ways": [own[0].label, other.label],
                         "batch": pair.step_batch,
                         "slower": pair.slower,
                         "fuller": pair.fuller,
-                        "terms_sec": [dict(ours.time.terms), dict(theirs.time.terms)],
+                        "terms_sec": [dict(former.time.terms), dict(latter.time.terms)],
                         "terms_gib": [
-                            {name: size / _GIB for name, size in side.memory.terms.items()} for side in (ours, theirs)
+                            {name: size / _GIB for name, size in side.memory.terms.items()} for side in (former, latter)
                         ],
                     }
                 )
@@ -254,48 +215,4 @@ def _print_json(groups: list[list[Option]], model: CostModel, source: str, writt
                 "matched": pairs,
             }
         )
-    print_json("compare", {"source": source, "models": documents, "written": written})
-
-
-def _plot(groups: list[list[Option]], path: str) -> None:
-    from pathlib import Path
-
-    from tuner.report.batch_plots import Panel, curve, draw
-
-    panels = [
-        Panel(
-            title=_title(own[0]),
-            usable=own[0].answer.usable / _GIB,
-            curves=tuple(curve(option.answer, option.label, scale=option.topology.dp) for option in own),
-        )
-        for own in groups
-    ]
-    draw(panels, Path(path), axis="sequences a step, all ranks")
-
-
-def _export(groups: list[list[Option]], folder: str) -> list[str]:
-    """Write the option with the highest throughput of each model, at the batch that reaches it."""
-    import json
-    from dataclasses import replace
-    from pathlib import Path
-
-    from tuner.core.atomic_write import write_files
-    from tuner.export.fsdp import fsdp_files
-    from tuner.launch.ds_config import ds_config
-
-    written = []
-    global_batch = click.get_current_context().params["global_batch"]
-    for own in groups:
-        ranked = [option for option in own if option.fastest]
-        if not ranked:
-            continue
-        best = max(ranked, key=lambda option: option.fastest.tokens_per_second)
-        step = best.fastest.step_batch
-        batch = global_batch if global_batch and global_batch % step == 0 else step
-        workload = replace(best.workload, global_batch=batch)
-        topology = replace(best.topology, micro_batch=best.fastest.micro_batch)
-        files = fsdp_files(workload, topology, best.cluster)
-        files["ds_config.json"] = json.dumps(ds_config(workload, topology), indent=2) + "\n"
-        target = Path(folder) / f"{best.model.name}-h{best.model.heads}" if len(groups) > 1 else Path(folder)
-        written += [str(path) for path in write_files(target, files)]
-    return written
+    print_json("compare", {"source": made.source, "models": documents, "written": written})

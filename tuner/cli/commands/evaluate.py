@@ -125,6 +125,8 @@ def _print_text(made: Evaluation, rows: bool) -> None:
 
 
 def _cells(row: Row, made: Evaluation) -> tuple[str, ...]:
+    from tuner.core.text import interval
+
     guess, key = made.guesses.get(row.index), row.run.topology.key if row.run else ""
     if guess is None:
         return (str(row.line), row.group, key, *[""] * 7, "skipped")
@@ -135,7 +137,7 @@ def _cells(row: Row, made: Evaluation) -> tuple[str, ...]:
         *(str(row.line), row.group, key),
         f"{row.seconds:.4g}" if row.seconds else "",
         f"{guess.seconds:.4g}",
-        f"{guess.low:.4g} to {guess.high:.4g}",
+        interval(guess.low, guess.high),
         off,
         f"{row.memory / gib:.1f}" if row.memory else "",
         f"{guess.memory / gib:.1f}",

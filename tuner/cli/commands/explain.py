@@ -63,7 +63,8 @@ def explain(key: str, space: Space, model: CostModel, against: str | None, all_r
 def _print_json(
     space: Space, explanation: Explanation, own: TopologyCost, other: TopologyCost | None, fitting: list[TopologyCost]
 ) -> None:
-    from tuner.cli.output import print_json, space_document, topology_document
+    from tuner.cli.output import print_json, space_document
+    from tuner.core.documents import topology_document
     from tuner.planning.explain import changes
 
     print_json(
@@ -71,7 +72,7 @@ def _print_json(
         {
             **space_document(space),
             "key": explanation.topology.key,
-            "topology": topology_document(explanation.topology, space),
+            "topology": topology_document(explanation.topology, space.workload),
             "legal": explanation.legal,
             "in_space": explanation.legal and not explanation.outside,
             "outside": {axis: list(values) for axis, values in explanation.outside.items()},
@@ -97,7 +98,7 @@ def _print_json(
             "nearest": [
                 {
                     "key": near.key,
-                    "topology": topology_document(near, space),
+                    "topology": topology_document(near, space.workload),
                     "changes": {axis: list(pair) for axis, pair in changes(explanation.topology, near, space).items()},
                 }
                 for near in explanation.nearest
@@ -109,7 +110,7 @@ def _print_json(
 def _print_verdict(space: Space, explanation: Explanation, cost: TopologyCost, fitting: list[TopologyCost]) -> None:
     """Print whether the topology is legal, its estimate, whether it fits, and the nearest that are legal or fit."""
     from tuner.cli.output import space_lines
-    from tuner.core.text import counted, span
+    from tuner.core.text import counted, interval, span
     from tuner.planning.explain import changes
 
     print("\n".join(space_lines(space)))
@@ -118,7 +119,7 @@ def _print_verdict(space: Space, explanation: Explanation, cost: TopologyCost, f
     status = "not legal" if not explanation.legal else "legal, but not searched," if explanation.outside else "legal"
     print(f"\n{topology.key}: {status} on {counted(topology.nodes, 'node')}{partition}")
     print(
-        f"estimate: {cost.seconds:.4g} s per iteration (80% interval {cost.low:.4g} to {cost.high:.4g}), "
+        f"estimate: {cost.seconds:.4g} s per iteration (80% interval {interval(cost.low, cost.high)}), "
         f"{cost.flops / 1e12:.1f} TFLOPs per GPU, {span(cost.training / 86400)}"
     )
     print(
@@ -185,7 +186,9 @@ def _print_comparison(own: TopologyCost, other: TopologyCost) -> None:
     why = ", ".join(gains) + (f", against {', '.join(losses)}" if losses else "")
     print(f"\n{faster.topology.key} takes {share:.1f}% less time than {slower.topology.key}: {why or 'equal terms'}")
     ahead, behind = faster.estimate.time.terms, slower.estimate.time.terms
-    rows = [(name, ahead[name], behind[name]) for name, _ in changes] + [("total", faster.seconds, slower.seconds)]
+    rows = [(name, ahead.get(name, 0.0), behind.get(name, 0.0)) for name, _ in changes] + [
+        ("total", faster.seconds, slower.seconds)
+    ]
     for name, first, second in rows:
         print(f"  {name:<18} {first:>10.4g} s   {second:>10.4g} s   {second - first:+.4g} s")
 

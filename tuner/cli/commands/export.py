@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
@@ -26,42 +26,80 @@ if TYPE_CHECKING:
 @click.option(
     "--format",
     "launched_by",
-    default="slurm",
     metavar="NAME",
     shell_complete=completion.formats,
-    help="Launch format: torchrun, hostfile, slurm, megatron-deepspeed, megatron-lm or kubernetes. [default: slurm]",
+    help="What to export for, such as slurm or megatron-core (docs/export.md). [default: by the study's framework]",
+)
+@click.option(
+    "--command",
+    metavar="TEMPLATE",
+    help="Your own trainer: 'python train.py --tp {tp}'. [default: the study's, or tuner's worker]",
+)
+@click.option(
+    "--site-profile",
+    "--slurm-site",
+    "site_profile",
+    metavar="FILE",
+    help="What your site requires: account, partition, image, NCCL variables. [default: none]",
+)
+@click.option(
+    "--fork",
+    type=click.Choice(["deepspeed", "bloom"]),
+    help="Which Megatron-DeepSpeed: the DeepSpeed organisation's or BigScience's. [default: deepspeed, unless only "
+    "BigScience's can train the model]",
 )
 @as_json
-def export(study: StudyResult, key: str | None, output: str | None, launched_by: str, as_json: bool) -> None:
+def export(
+    study: StudyResult,
+    key: str | None,
+    output: str | None,
+    launched_by: str | None,
+    command: str | None,
+    site_profile: str | None,
+    fork: Literal["deepspeed", "bloom"] | None,
+    as_json: bool,
+) -> None:
     """Write the production files of a study's best topology: ds_config.json, launch script, expected performance.
 
     STUDY defaults to the one that changed last. KEY exports another topology that the study has measured. The README
-    in the folder explains how to launch; 'tuner measure LOG --expect topology.json' then checks that the run is as fast
-    as expected.
+    in the folder explains how to launch. torchrun, hostfile, slurm, kubernetes and jobset run your --command or tuner's
+    worker, which measures the topology with synthetic data. 'tuner measure LOG --expect topology.json' then checks that
+    the run is as fast as expected.
     """
+    from dataclasses import asdict
     from pathlib import Path
 
     from tuner.cli.output import print_json
     from tuner.core.atomic_write import write_files
     from tuner.core.errors import NothingUsable
-    from tuner.core.text import seconds, span
-    from tuner.export.api import production_run
-    from tuner.export.bundle import bundle
+    from tuner.core.text import interval, pipe_table, seconds, span
+    from tuner.export.api import default_format, export_options, production_run
+    from tuner.export.bundle import FORMATS, bundle
+    from tuner.export.formats import find
 
     ranked = study.ranked(key) if key else study.best
     if ranked is None:
         raise NothingUsable(f"study {study.name} has no measured topology to export.")
     run = production_run(study, ranked)
     folder = Path(output) if output else study.folder / "production"
-    files = write_files(folder, bundle(run, launched_by))
+    chosen = find(launched_by or default_format(study, ranked), FORMATS)
+    options = export_options(study, command=command, site_profile=site_profile, fork=fork)
+    contents = bundle(run, chosen.name, options)
+    differences = chosen.differences(run, options)
+    rows = [(one.flag, one.value, one.default) for one in differences]
+    if rows and not as_json:
+        table = pipe_table(("flag", "this run", "default"), rows, frozenset({"flag", "this run", "default"}))
+        click.echo("\n".join([f"Differs from the defaults of {chosen.title}:", *table]), err=True)
+    files = write_files(folder, contents)
     if as_json:
-        print_json("export", {**_document(run), "format": launched_by, "files": [str(path) for path in files]})
+        document = {**_document(run), "format": chosen.name, "files": [str(path) for path in files]}
+        print_json("export", {**document, "differences": [asdict(one) for one in differences]})
         return
     expected = run.expected
     label = "SIMULATED: " if study.simulated else ""
-    interval = f"{seconds(expected.low)} to {seconds(expected.high)}"
+    ends = interval(expected.low, expected.high, decimals=2 if expected.high >= 1 else 4)
     print(
-        f"{label}study {study.name}, {ranked.key}: {seconds(expected.sec_per_iter)} s per iteration ({interval}), "
+        f"{label}study {study.name}, {ranked.key}: {seconds(expected.sec_per_iter)} s per iteration ({ends}), "
         f"{span(expected.days)}"
     )
     for path in files:
@@ -71,6 +109,6 @@ def export(study: StudyResult, key: str | None, output: str | None, launched_by:
 
 
 def _document(run: ProductionRun) -> dict[str, Any]:
-    from tuner.export.production import topology_document
+    from tuner.export.production import run_document
 
-    return {name: value for name, value in topology_document(run).items() if name != "schema"}
+    return {name: value for name, value in run_document(run).items() if name != "schema"}

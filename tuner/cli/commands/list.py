@@ -23,6 +23,7 @@ def list_(runs: str, storage: str | None, as_json: bool) -> None:
 
     from tuner.cli.output import print_json, print_table
     from tuner.study.manage import cells_of, list_studies
+    from tuner.study.store.storage_url import masked
 
     studies = list_studies(runs=runs, storage=storage)
     if as_json:
@@ -31,7 +32,7 @@ def list_(runs: str, storage: str | None, as_json: bool) -> None:
         print_json("list", {"studies": rows})
         return
     if not studies:
-        print(f"No studies in {storage or runs}. Start one with 'tuner optimize'.")
+        print(f"No studies in {masked(storage) if storage else runs}. Start one with 'tuner optimize'.")
         return
     headers = ("Study", "State", "Launcher", "Trials", "Best", "Finishes in", "Cost", "Changed")
     left = ("Study", "State", "Launcher", "Best", "Changed")

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from tuner.cli.options import as_json, describes_a_space
+from tuner.cli.options import as_json, takes_description, takes_step_pattern
 
 if TYPE_CHECKING:
     from tuner.audit.measure import LogMeasurement, Subject
-    from tuner.export.delivery import Delivery
-    from tuner.space.space import Space
 
 _MAX_ROWS: Final = 12
 """Iterations in the table; JSON lists all."""
@@ -27,83 +25,82 @@ _MAX_ROWS: Final = 12
 @click.option("--iterations", metavar="LIST", help="Report the median of these iterations: 2-5 or 2,3,7. [default: 2]")
 @click.option("--run", type=int, metavar="N", help="Which run of the log to measure, from 1. [default: the last]")
 @click.option("--expect", metavar="FILE", help="Check the run against the topology.json that 'tuner export' wrote.")
-@describes_a_space
+@takes_step_pattern
+@takes_description
+@click.option(
+    "--explain", is_flag=True, help="Print which lines each reader recognises; else suggest a --step-pattern."
+)
 @click.option("--csv", "as_csv", is_flag=True, help="Print the run as a CSV row of the measurement table.")
 @as_json
-@click.pass_context
-def measure(
-    context: click.Context,
-    log: str,
-    key: str | None,
-    iterations: str | None,
-    run: int | None,
-    expect: str | None,
-    space: Space,
-    as_csv: bool,
-    as_json: bool,
-) -> None:
+def measure(log: str, explain: bool, as_csv: bool, as_json: bool, **given: Any) -> None:
     """Read a training log: time, TFLOPs and memory of its second iteration, and why the job failed.
 
-    LOG is a file, plain or compressed, or - for standard input. Megatron-LM, Megatron-DeepSpeed, GPT-NeoX and DeepSpeed
-    logs are supported. If the topology is known, from KEY or from arguments printed in the log, TFLOPs are recomputed
-    from the time and compared with the logged ones.
+    LOG is a file, plain or compressed, or - for standard input, of a framework that docs/measure.md lists, or of any
+    trainer with --step-pattern. If the topology is known, from KEY or from arguments printed in the log, TFLOPs are
+    recomputed from the time and compared with the logged ones.
     """
-    from pathlib import Path
-
-    from tuner.audit.measure import measure as measured
-    from tuner.audit.measure import subject_of
+    from tuner.audit.measure import measure
     from tuner.core.errors import InputError, NothingUsable
-    from tuner.export.delivery import delivered, read_expected
-    from tuner.logs import chosen_run, parse_iterations, read_log
-    from tuner.logs.files import log_lines
 
     if as_csv and as_json:
         raise click.UsageError("--csv and --json exclude each other.")
-    expected = read_expected(Path(expect)) if expect else None
-    spans = parse_iterations(iterations) if iterations is not None else None
-    given = {name for name in ("model", "global_batch", "seq", "precision", "attention") if _is_given(context, name)}
-    found = read_log(log_lines(log))
-    index = chosen_run(found, run)
-    subject, lacks = subject_of(found.runs[index] if found.runs else None, space, key, given)
-    batch = space.workload.global_batch if "global_batch" in given else None
-    made = measured(found, subject=subject, run=run, iterations=spans, global_batch=batch)
-    delivery = None
-    if expected and made.measurement:
-        memory = made.measurement.peak_memory
-        delivery = delivered(expected, made.measurement.seconds, memory / 2**30 if memory else None)
+    if explain:
+        _print_explanation(log, given["step_pattern"], as_json)
+        return
+    made = measure(log, **given)
     if as_json:
-        _print_json(log, made, subject, lacks, delivery)
-    elif as_csv and subject is None:
-        raise InputError(f"--csv needs a topology: {lacks}; pass its KEY, such as tp8-pp12-dp4-mbs2-z1.")
-    elif as_csv and subject:
-        machines = key is not None or any(_is_given(context, name) for name in ("cluster", "gpu", "gpus_per_node"))
-        _print_csv(log, made, subject, machines)
+        _print_json(log, made)
+    elif as_csv and made.subject is None:
+        raise InputError(f"--csv needs a topology: {made.lacks}; pass its KEY, such as tp8-pp12-dp4-mbs2-z1.")
+    elif as_csv and made.subject:
+        machines = given["key"] is not None or any(given[name] for name in ("cluster", "gpu", "gpus_per_node"))
+        _print_csv(log, made, made.subject, machines)
     elif made.rows or made.failure:
-        _print_text(log, made, subject, lacks)
-        for sentence in delivery.sentences if delivery else ():
-            print(sentence)
+        _print_text(log, made)
     if made.nothing:
         raise NothingUsable(made.nothing)
+    if made.delivery and made.delivery.mismatch:
+        raise NothingUsable(f"{log} is of another job than {made.delivery.expected.key}: {made.delivery.mismatch}.")
 
 
-def _is_given(context: click.Context, name: str) -> bool:
-    from click.core import ParameterSource
+def _print_explanation(log: str, step_pattern: str | None, as_json: bool) -> None:
+    """Print which lines of the log each reader recognises; of an unread log the likeliest lines and a pattern."""
+    from dataclasses import asdict
 
-    return context.get_parameter_source(name) not in (None, ParameterSource.DEFAULT, ParameterSource.DEFAULT_MAP)
+    from tuner.cli.output import print_json
+    from tuner.core.text import counted
+    from tuner.logs import StepPattern
+    from tuner.logs.explanation import explained
+    from tuner.logs.files import log_lines
+
+    found = explained(log_lines(log), StepPattern.parse(step_pattern) if step_pattern else None)
+    if as_json:
+        print_json("measure-explain", {"log": log, **asdict(found)})
+        return
+    for reader in found.readers:
+        print(f"{reader.source}: {counted(reader.lines, 'line')}")
+        for number, text in reader.examples:
+            print(f"  line {number}: {text}")
+    if not found.readers:
+        print(f"no reader recognises a line of {log}")
+        for number, text in found.likely:
+            print(f"  likely line {number}: {text}")
+        if found.pattern:
+            print(f"try: --step-pattern '{found.pattern}'")
 
 
-def _print_json(log: str, made: LogMeasurement, subject: Subject | None, lacks: str, delivery: Delivery | None) -> None:
+def _print_json(log: str, made: LogMeasurement) -> None:
     from tuner.cli.output import print_json
 
-    failure, measurement, difference = made.failure, made.measurement, made.difference
+    failure, measurement, difference, delivery = made.failure, made.measurement, made.difference, made.delivery
     print_json(
         "measure",
         {
             "log": log,
             "runs": made.runs,
             "run": made.run,
-            "key": subject.topology.key if subject else None,
-            "topology_lacks": lacks or None,
+            "key": made.subject.topology.key if made.subject else None,
+            "topology_lacks": made.lacks or None,
             "iterations": [
                 {
                     "number": row.iteration.number,
@@ -141,6 +138,7 @@ def _print_json(log: str, made: LogMeasurement, subject: Subject | None, lacks: 
                 "evidence": failure.failure.evidence,
                 "line": failure.line,
                 "meaning": failure.meaning,
+                "remedy": failure.remedy or None,
             }
             if failure
             else None,
@@ -150,6 +148,7 @@ def _print_json(log: str, made: LogMeasurement, subject: Subject | None, lacks: 
                 "source": delivery.expected.source.lower(),
                 "sec_per_iter": delivery.expected.sec_per_iter,
                 "delivered": delivery.delivered,
+                "mismatch": delivery.mismatch or None,
                 "sec_ratio": delivery.sec_ratio,
                 "memory_ratio": delivery.memory_ratio,
                 "days": delivery.days,
@@ -170,8 +169,7 @@ def _finite(value: float | None) -> float | None:
 
 def _print_csv(log: str, made: LogMeasurement, subject: Subject, machines: bool) -> None:
     """Print the job as a row of the measurement table; values that neither the log nor the user gave stay empty."""
-    import csv
-    import sys
+    from tuner.cli.output import print_csv
 
     topology, cluster = subject.topology, subject.cluster
     workload = subject.workload.as_in(topology)
@@ -183,6 +181,7 @@ def _print_csv(log: str, made: LogMeasurement, subject: Subject, machines: bool)
         "group": "",
         "gpu": cluster.gpu.name if machines else "",
         "gpus_per_node": cluster.gpus_per_node,
+        **({"nvlink_domain": cluster.nvlink_domain} if cluster.nvlink_domain else {}),
         "nodes": topology.nodes,
         "node_gbit_s": f"{cluster.inter_node.bandwidth * 8 / 1e9:g}" if machines else "",
         "layers": model.layers,
@@ -214,20 +213,19 @@ def _print_csv(log: str, made: LogMeasurement, subject: Subject, machines: bool)
         "note": made.failure.failure.evidence if made.failure else "",
         "source": log,
     }
-    writer = csv.DictWriter(sys.stdout, row, lineterminator="\n")
-    writer.writeheader()
-    writer.writerow(row)
+    print_csv(list(row), [list(row.values())])
 
 
-def _print_text(log: str, made: LogMeasurement, subject: Subject | None, lacks: str) -> None:
+def _print_text(log: str, made: LogMeasurement) -> None:
     from tuner.audit import UNEXPLAINED_TFLOPS
     from tuner.cli.output import print_table
     from tuner.core.text import counted, listed
 
+    subject = made.subject
     key = f", {subject.topology.key}{' (from the log)' if subject.by_log else ''}" if subject else ""
     print(f"{log}: {counted(len(made.rows), 'iteration')}{key}")
-    if lacks and made.rows:
-        print(f"TFLOPs are not recomputed: {lacks}; pass the topology's KEY, such as tp8-pp12-dp4-mbs2-z1.")
+    if made.lacks and made.rows:
+        print(f"TFLOPs are not recomputed: {made.lacks}; pass the topology's KEY, such as tp8-pp12-dp4-mbs2-z1.")
     measurement, difference = made.measurement, made.difference
     chosen = measurement.iterations if measurement else ()
     shown = [row for row in made.rows if row.iteration.number in chosen]
@@ -271,5 +269,9 @@ def _print_text(log: str, made: LogMeasurement, subject: Subject | None, lacks: 
         failure = made.failure
         after = f" after iteration {made.rows[-1].iteration.number}" if made.rows else ""
         print(f"{failure.failure.kind}{after}: {failure.meaning}; line {failure.line}: {failure.failure.evidence}")
+        if failure.remedy:
+            print(f"remedy: {failure.remedy}")
     for note in made.notes:
         print(f"note: {note}")
+    for sentence in made.delivery.sentences if made.delivery else ():
+        print(sentence)

@@ -9,7 +9,9 @@ import click
 from tuner.cli.options import as_json
 
 if TYPE_CHECKING:
-    from tuner.sizing.memory_budget import ClaimCheck, MemoryBudget, MemoryRequest
+    from collections.abc import Sequence
+
+    from tuner.sizing.memory_budget import MemoryBudget, MemoryPlan
 
 
 @click.command(
@@ -101,72 +103,28 @@ def memory(as_json: bool, **given: Any) -> None:
     for activations. The activation memory of a sample is computed from the layers of the frozen models, through which
     gradients flow, unless --sample gives it.
     """
-    from tuner.core import catalog
-    from tuner.sizing.memory_budget import MemoryRequest, bytes_of, judged, parameters_of, part, side_by_side
+    from tuner.sizing.memory_budget import memory as budgeted
 
-    plan = MemoryRequest(
-        frozen=tuple(part(text) for text in given["frozen"]),
-        trainable=parameters_of(given["trainable"]),
-        optimizer=given["optimizer"],
-        precision=given["precision"],
-        checkpointing=given["checkpointing"],
-        sample=bytes_of(given["sample"]) if given["sample"] else 0.0,
-        seq=given["seq"],
-        overhead=given["overhead"],
-        zero=given["zero"],
-        multiple=given["multiple"],
-    )
-    gpus = [catalog.gpu(name.strip()) for name in given["gpu"].split(",")]
-    made = side_by_side(plan, gpus, most=given["gpus"], target=given["target"], decimal=given["decimal"])
-    first = next(budget for budget in made if budget.ranks == 1)
-    verdicts = judged(_claims(given["claims"]), plan, first)
-    written = _export(given["target_path"], made) if given["target_path"] else []
+    target_path = given.pop("target_path")
+    made = budgeted(**given)
+    written = _export(target_path, made) if target_path else []
     if as_json:
-        _print_json(plan, made, verdicts, written)
+        _print_json(made, written)
     else:
-        _print_text(plan, made, verdicts, written, unit=_unit(decimal=given["decimal"]))
-
-
-def _claims(texts: tuple[str, ...]) -> dict[str, float]:
-    from tuner.core.errors import InputError
-    from tuner.core.text import either, shown
-    from tuner.sizing.memory_budget import CLAIMS
-
-    found: dict[str, float] = {}
-    for text in texts:
-        name, sign, value = text.partition("=")
-        try:
-            number = float(value.removesuffix("%")) / (100 if value.endswith("%") else 1)
-        except ValueError:
-            number = -1.0
-        if not sign or name not in CLAIMS or not 0 <= number < 1e6:
-            raise InputError(
-                f"--claim {shown(text)} is not NAME=GB; NAME is {either(CLAIMS)}, and 'used' takes a share such as 80%."
-            )
-        found[name] = number
-    return found
+        _print_text(made, written, unit=_unit(decimal=given["decimal"]))
 
 
 def _unit(*, decimal: bool) -> tuple[float, str]:
     return (1e9, "GB") if decimal else (2.0**30, "GiB")
 
 
-def _export(path: str, made: list[MemoryBudget]) -> list[str]:
+def _export(path: str, made: MemoryPlan) -> list[str]:
     from pathlib import Path
 
     from tuner.core.atomic_write import write_files
     from tuner.core.errors import InputError
-    from tuner.sizing.memory_budget import batch_fragment
 
-    fragments = {
-        gpu: batch_fragment(
-            gpu,
-            next(budget.target for budget in made if budget.gpu == gpu),
-            [(budget.ranks, budget.recommended) for budget in made if budget.gpu == gpu],
-        )
-        for gpu in dict.fromkeys(budget.gpu for budget in made)
-    }
-    chosen = Path(path)
+    fragments, chosen = made.fragments(), Path(path)
     if chosen.suffix in (".yaml", ".yml"):
         if len(fragments) > 1:
             raise InputError(f"--export {path} is one file, but --gpu names {len(fragments)} GPUs; give a folder.")
@@ -174,10 +132,10 @@ def _export(path: str, made: list[MemoryBudget]) -> list[str]:
     return [str(file) for file in write_files(chosen, {f"{gpu}.yaml": text for gpu, text in fragments.items()})]
 
 
-def _print_json(plan: MemoryRequest, made: list[MemoryBudget], verdicts: list[ClaimCheck], written: list[str]) -> None:
+def _print_json(made: MemoryPlan, written: list[str]) -> None:
     from tuner.cli.output import print_json
 
-    gib = 2.0**30
+    plan, gib = made.request, 2.0**30
     print_json(
         "memory",
         {
@@ -201,29 +159,22 @@ def _print_json(plan: MemoryRequest, made: list[MemoryBudget], verdicts: list[Cl
                     "effective_batch": budget.recommended * budget.ranks,
                     "used": budget.used(budget.recommended),
                 }
-                for budget in made
+                for budget in made.budgets
             ],
             "claims": [
-                {"claim": check.claim, "closes": check.closes, "sentence": check.sentence} for check in verdicts
+                {"claim": check.claim, "closes": check.closes, "sentence": check.sentence} for check in made.claims
             ],
             "written": written,
         },
     )
 
 
-def _print_text(
-    plan: MemoryRequest,
-    made: list[MemoryBudget],
-    verdicts: list[ClaimCheck],
-    written: list[str],
-    *,
-    unit: tuple[float, str],
-) -> None:
+def _print_text(made: MemoryPlan, written: list[str], *, unit: tuple[float, str]) -> None:
     from tuner.cli.output import print_table
     from tuner.sizing.memory_budget import COMPONENTS
 
-    scale, word = unit
-    first = [budget for budget in made if budget.ranks == 1]
+    plan, (scale, word) = made.request, unit
+    first = [budget for budget in made.budgets if budget.ranks == 1]
     what = {
         "frozen": " + ".join(part.name for part in plan.frozen) or "none",
         "trainable": f"{plan.trainable / 1e6:,.4g}M parameters, {plan.precision}",
@@ -243,14 +194,14 @@ def _print_text(
     if not first[0].sample:
         print("The activation memory of a sample is unknown: no frozen model has a known shape. Pass --sample SIZE.")
     else:
-        _print_batches(made, scale, word)
-    for verdict in verdicts:
+        _print_batches(made.budgets, scale, word)
+    for verdict in made.claims:
         print(f"{'.' if verdict.closes else 'x'} {verdict.claim:<9}  {verdict.sentence}")
     for path in written:
         print(f"wrote {path}")
 
 
-def _print_batches(made: list[MemoryBudget], scale: float, word: str) -> None:
+def _print_batches(made: Sequence[MemoryBudget], scale: float, word: str) -> None:
     from tuner.cli.output import print_table
 
     target = made[0].target

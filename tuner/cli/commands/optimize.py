@@ -6,22 +6,19 @@ import signal
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from tuner.cli.arguments import takes_defaults
-from tuner.cli.options import Positive, as_json, describes_a_space
-
-if TYPE_CHECKING:
-    from tuner.space.space import Space
+from tuner.cli.options import Positive, as_json, takes_description, takes_step_pattern
 
 
 @click.command(
     short_help="Search for the topology that finishes training soonest.",
     epilog="Example: tuner optimize --nodes 48 --budget 40",
 )
-@describes_a_space
+@takes_description
 @click.option("--budget", type=int, default=40, metavar="N", help="Maximum number of jobs. [default: 40]")
 @click.option("--node-hours", type=Positive(), metavar="H", help="Maximum node-hours of all jobs. [default: no limit]")
 @click.option("--deadline", metavar="TIME", help="Stop after 90m, 4h or 2d of cluster time. [default: none]")
@@ -33,6 +30,7 @@ if TYPE_CHECKING:
 @click.option("--hostfile", metavar="FILE", help="Machines of --launcher hostfile: one line HOST slots=N each.")
 @click.option("--over", default="pdsh", metavar="NAME", help="How to reach the hosts: pdsh or openmpi. [default: pdsh]")
 @click.option("--command", metavar="TEMPLATE", help="Your own trainer: 'torchrun train.py --tp {tp} --pp {pp}'.")
+@takes_step_pattern
 @click.option(
     "--site-profile",
     "--slurm-site",
@@ -56,11 +54,19 @@ if TYPE_CHECKING:
     "--iterations", default="2", metavar="N[-M]", help="Iterations to measure; their median counts. [default: 2]"
 )
 @click.option("--retry-hang-sync", is_flag=True, help="Retry a job that hangs with CUDA_LAUNCH_BLOCKING=1.")
+@click.option("--keep-going", is_flag=True, help="Continue after three jobs that fail alike, whatever the topology.")
 @click.option("--seed", type=int, default=0, metavar="N", help="Seed of the sampler and of the simulated cluster.")
 @click.option("--track", metavar="NAME", help="Log finished trials to mlflow or wandb. [default: none]")
 @click.option("--drift", metavar="FACTOR@JOBS", help="Change the simulated cluster's speed: 1.05@20.")
+@click.option(
+    "--noise",
+    type=float,
+    default=0.0,
+    metavar="SIGMA",
+    help="Standard deviation of replayed seconds: 0.01 is 1%, drawn by --seed. [default: 0]",
+)
 @as_json
-def optimize(space: Space, as_json: bool, **given: Any) -> None:
+def optimize(as_json: bool, **given: Any) -> None:
     """Search for the topology that finishes training soonest.
 
     Each job is the one expected to gain most, given all measurements so far. Without --launcher the cluster is
@@ -75,7 +81,7 @@ def optimize(space: Space, as_json: bool, **given: Any) -> None:
 
     view = LiveView() if sys.stderr.isatty() and not as_json else EventLines()
     interrupted = False
-    with ExitStack() as cleanup, open_loop(study_settings(space, **given), view.event) as loop:
+    with ExitStack() as cleanup, open_loop(study_settings(**given), view.event) as loop:
         try:
             with view.live(loop):
                 loop.run()

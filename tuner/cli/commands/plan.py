@@ -6,12 +6,13 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from tuner.cli.options import as_csv, as_json, describes_a_space, takes_calibration
+from tuner.cli.options import as_csv, as_json, describes_spaces, takes_calibration
 
 if TYPE_CHECKING:
     from tuner.costmodel.estimate import CostModel
     from tuner.planning.cost import TopologyCost
     from tuner.planning.plan import Plan
+    from tuner.space.build import SpaceArguments
     from tuner.space.space import Space
 
 
@@ -19,23 +20,29 @@ if TYPE_CHECKING:
     short_help="Rank the legal topologies by estimated training time.",
     epilog="Example: tuner plan --nodes 48 --set tp=8 --set micro_batch=1,2,4",
 )
-@describes_a_space
+@describes_spaces
 @click.option(
     "--top", type=click.IntRange(min=0), default=10, metavar="N", help="Rows to list; 0 for all. [default: 10]"
 )
 @takes_calibration
 @as_csv
 @as_json
-def plan(space: Space, model: CostModel, top: int, as_csv: bool, as_json: bool) -> None:
+def plan(
+    space: Space | None, description: SpaceArguments, model: CostModel, top: int, as_csv: bool, as_json: bool
+) -> None:
     """Rank all legal topologies by estimated training time, without launching anything.
 
     Topologies that are unlikely to fit in memory are listed last, separately. All figures are estimates; calibrate the
-    cost model on your cluster with 'tuner calibrate' and pass the result with --calibration.
+    cost model on your cluster with 'tuner calibrate' and pass the result with --calibration. --framework all compares
+    the best topology of every framework.
     """
     from tuner.planning.plan import plan
 
     if as_csv and as_json:
         raise click.UsageError("--csv and --json exclude each other.")
+    if space is None:
+        _print_frameworks(description, model, as_csv=as_csv, as_json=as_json)
+        return
     made = plan(space, top=top, model=model)
     if as_json:
         _print_json(space, made)
@@ -43,6 +50,38 @@ def plan(space: Space, model: CostModel, top: int, as_csv: bool, as_json: bool) 
         _print_csv(space, made)
     else:
         _print_text(space, made, model)
+
+
+def _print_frameworks(description: SpaceArguments, model: CostModel, *, as_csv: bool, as_json: bool) -> None:
+    """Print the best topology of every framework."""
+    from tuner.cli.output import print_csv, print_json, print_table
+    from tuner.planning.frameworks import HEADERS, SAME_ESTIMATE, WORDS, cells, plan_frameworks
+
+    made = plan_frameworks(cost_model=model, **description)
+    if as_csv:
+        print_csv(HEADERS, [[cell.replace(",", "") for cell in cells(row)] for row in made.rows])
+        return
+    if not as_json:
+        print_table(HEADERS, [cells(row) for row in made.rows], left=WORDS, spare=("Attention", "Precision", "Days"))
+        print("\n".join(["", *(f"{row.framework}: {row.reason}" for row in made.rows if row.reason), SAME_ESTIMATE]))
+        return
+    rows = [
+        {
+            "framework": row.framework,
+            "legal": row.legal,
+            "fitting": row.fitting,
+            "key": row.best.topology.key if row.best else None,
+            "sec_per_iter": row.best.seconds if row.best else None,
+            "days": row.best.training / 86400 if row.best else None,
+            "memory_gib": row.best.memory / 2**30 if row.best else None,
+            "fits": row.best.fits if row.best else False,
+            "precision": row.workload.precision if row.workload else None,
+            "attention": row.workload.attention if row.workload else None,
+            "reason": row.reason,
+        }
+        for row in made.rows
+    ]
+    print_json("plan-frameworks", {"frameworks": rows, "note": SAME_ESTIMATE})
 
 
 MAX_REMOVING_RULES: Final = 6
@@ -56,9 +95,11 @@ _ESTIMATED: Final = (
 
 
 def _print_json(space: Space, made: Plan) -> None:
-    from tuner.cli.output import print_json, space_document, topology_document
+    from tuner.cli.output import print_json, space_document
+    from tuner.core.documents import topology_document
     from tuner.planning.plan import ORDER
     from tuner.space.axes import axes_document
+    from tuner.space.rules import frameworks_with_more
 
     print_json(
         "plan",
@@ -69,12 +110,16 @@ def _print_json(space: Space, made: Plan) -> None:
             "legal": made.tally.legal,
             "fitting": made.fitting,
             "removed": made.tally.removed,
+            "possible_with": {
+                rule: others for rule in made.tally.removed if (others := frameworks_with_more(rule, space.workload))
+            },
             "seconds": round(made.seconds, 6),
             "order": ORDER,
+            **({"remedy": made.remedy} if made.remedy else {}),
             "top": [
                 {
                     "key": row.topology.key,
-                    "topology": topology_document(row.topology, space),
+                    "topology": topology_document(row.topology, space.workload),
                     "microbatches": row.microbatches,
                     "bubble": row.bubble,
                     "advice": list(row.advice),
@@ -97,14 +142,18 @@ def _print_json(space: Space, made: Plan) -> None:
 
 
 def _print_csv(space: Space, made: Plan) -> None:
-    from tuner.cli.output import print_csv, topology_document
+    from tuner.cli.output import print_csv
+    from tuner.core.documents import topology_document
+    from tuner.core.domain import OPT_IN
 
     names = {"micro_batch": "mbs", "global_batch": "gbs"}
-    documents = [topology_document(row.topology, space) for row in made.top]
-    axes = [names.get(name, name) for name in documents[0]]
+    documents = [topology_document(row.topology, space.workload) for row in made.top]
+    fields = list(dict.fromkeys(name for document in documents for name in document))
+    axes = [names.get(name, name) for name in fields]
     rows = []
     for row, document in zip(made.top, documents, strict=True):
-        cells = [int(value) if isinstance(value, bool) else value for value in document.values()]
+        values = [document.get(name, OPT_IN.get(name)) for name in fields]
+        cells = [int(value) if isinstance(value, bool) else value for value in values]
         estimated = (row.seconds, row.low, row.high, row.memory / 2**30, row.out_of_memory, row.flops / 1e12)
         figures = [f"{figure:.6g}" for figure in (*estimated, row.training / 86400, row.mfu)]
         rows.append([row.topology.key, *cells, row.microbatches, f"{row.bubble:.6f}", " ".join(row.advice), *figures])
@@ -114,13 +163,13 @@ def _print_csv(space: Space, made: Plan) -> None:
 def _print_text(space: Space, made: Plan, model: CostModel) -> None:
     from tuner.cli.output import changes_the_model, space_lines
     from tuner.core.text import column, counted
-    from tuner.planning.plan import ORDER
+    from tuner.planning.plan import ORDER, removal
 
     tally = made.tally
     removed = sorted(((count, name) for name, count in tally.removed.items() if count), reverse=True)
     print("\n".join(space_lines(space)))
     print(f"{tally.grid:,} grid points, {tally.legal:,} legal, {made.fitting:,} fit; counted in {made.seconds:.2f} s")
-    causes = [f"{name} {count:,}" for count, name in removed[:MAX_REMOVING_RULES]]
+    causes = [removal(name, count, space.workload) for count, name in removed[:MAX_REMOVING_RULES]]
     rest = len(removed) - len(causes)
     causes += [f"{counted(rest, 'other rule')} (--json lists them)"] if rest else []
     print(f"removed by {', '.join(causes)}\n" if causes else "")
@@ -132,6 +181,8 @@ def _print_text(space: Space, made: Plan, model: CostModel) -> None:
     if unlikely:
         print("\nUnlikely to fit in memory:\n" if fitting else "Unlikely to fit in memory:\n")
         _print_rows(unlikely, unit)
+    if made.remedy:
+        print(f"\nNothing fits. {made.remedy}")
     status = "calibrated on this site" if model.calibration.known or model.calibration.weighed else "not calibrated"
     print(f"\nEstimates, not measurements ({status}). Order: {ORDER}.")
     if changes_the_model(space):
@@ -141,6 +192,7 @@ def _print_text(space: Space, made: Plan, model: CostModel) -> None:
 def _print_rows(rows: list[TopologyCost], unit: tuple[str, float]) -> None:
     """Print one table; `unit` is the heading of the training time and how many of it a day has."""
     from tuner.cli.output import print_table
+    from tuner.core.text import interval
 
     heading, per_day = unit
     cells = [
@@ -148,7 +200,7 @@ def _print_rows(rows: list[TopologyCost], unit: tuple[str, float]) -> None:
             row.topology.key,
             row.topology.nodes,
             f"{row.seconds:.4g}",
-            f"{row.low:.4g} to {row.high:.4g}",
+            interval(row.low, row.high),
             f"{row.training / 86400 * per_day:,.1f}",
             f"{row.flops / 1e12:.1f}",
             f"{100 * row.mfu:.1f}%",

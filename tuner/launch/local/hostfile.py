@@ -17,6 +17,7 @@ from tuner.core.text import counted, shown
 from tuner.launch.contract import Job
 from tuner.launch.machine import free_port
 from tuner.launch.program import ProcessSpec, WorkerProgram
+from tuner.logs import StepPattern
 
 PROGRAMS: Final = {"pdsh": "pdsh", "openmpi": "mpirun"}
 """The ways of DeepSpeed's launcher to reach other machines, and the program of each."""
@@ -73,6 +74,11 @@ class HostfileProgram:
     def measured_by_log(self) -> bool:
         """Return False: the worker exits by itself."""
         return self.worker.measured_by_log
+
+    @property
+    def step_pattern(self) -> StepPattern | None:
+        """Return None: no log measures the worker."""
+        return self.worker.step_pattern
 
     @property
     def on_host(self) -> bool:

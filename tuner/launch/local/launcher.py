@@ -20,8 +20,8 @@ from tuner.core.errors import LaunchError
 from tuner.core.text import counted
 from tuner.launch import supervisor
 from tuner.launch.contract import Job, JobResult, JobState, JobStatus
-from tuner.launch.log_tail import LogTail, size_of
-from tuner.launch.outcome import outcome_of
+from tuner.launch.log_tail import JobTail, size_of
+from tuner.launch.outcome import noted_size, outcome_of, size_note
 from tuner.launch.program import ProcessSpec, Program
 from tuner.launch.stacks import write_stacks
 
@@ -57,8 +57,8 @@ class _LocalJob:
     tag: str
     nodes: int
     last_iteration: int
-    """The iteration that ends the job."""
-    log: LogTail
+    """The iteration that ends the job, counted from its start."""
+    log: JobTail
     supervisor: int | None = None
     """Process id of its supervisor; None while the job waits for nodes."""
     child: subprocess.Popen[bytes] | None = None
@@ -159,7 +159,7 @@ class LocalLauncher:
             raise _unusable(folder, error) from None
         handle = json.dumps({"folder": str(folder), "tag": job.tag})
         self._jobs[handle] = _LocalJob(
-            folder, job.tag, job.topology.nodes, max(job.iterations), LogTail(folder / "stdout.log")
+            folder, job.tag, job.topology.nodes, max(job.iterations), JobTail(folder, self._program.step_pattern)
         )
         try:
             self._start_next()
@@ -212,13 +212,16 @@ class LocalLauncher:
             self.cancel(handle)
             over = True
         if over:
-            local.log.read(now)
-            return JobStatus(state=JobState.ENDED, iterations=local.log.progress.iterations)
+            local.log.read(now, whole=True)
+            progress = local.log.progress
+            return JobStatus(state=JobState.ENDED, iterations=progress.iterations, number=progress.number)
         progress = local.log.progress
         return JobStatus(
             state=JobState.RUNNING,
             began=local.began,
             iterations=progress.iterations,
+            number=progress.number,
+            interval=progress.interval,
             seconds_in=max(0.0, now - (progress.finished or local.began or now)),
             share=progress.share,
             moved=progress.moved or local.began,
@@ -227,7 +230,7 @@ class LocalLauncher:
     def _is_measured(self, local: _LocalJob) -> bool:
         """Whether a job that its log measures has finished its last iteration."""
         local.log.read(self.now())
-        return self._program.measured_by_log and local.log.progress.iterations >= local.last_iteration
+        return self._program.measured_by_log and local.log.progress.complete(local.last_iteration)
 
     def _is_over(self, local: _LocalJob) -> bool:
         """Whether a job has ended; where its supervisor was killed, kill what it left."""
@@ -286,8 +289,16 @@ class LocalLauncher:
         if local is None or not self._is_over(local):
             raise LaunchError("a job that is not over has no result to collect.")
         ended = read_object(local.folder / "ended.json") or {"why": "killed", "exit": None}
-        iterations = tuple(read_object(local.folder / "start.json").get("iterations", [2]))
-        return outcome_of(local.folder, ended, iterations, on_host=self._program.on_host)
+        start = read_object(local.folder / "start.json")
+        return outcome_of(
+            local.folder,
+            ended,
+            tuple(start.get("iterations", [2])),
+            on_host=self._program.on_host,
+            by_log=self._program.measured_by_log,
+            size=noted_size(start),
+            pattern=self._program.step_pattern,
+        )
 
     def close(self) -> None:
         """End the jobs that still run."""
@@ -322,7 +333,9 @@ class LocalLauncher:
         note = read_object(folder / NOTE)
         if not note or note.get("tag") != tag or note.get("host") != socket.gethostname():
             return None
-        local = _LocalJob(folder, tag, int(note["nodes"]), int(note["last"]), LogTail(folder / "stdout.log"))
+        local = _LocalJob(
+            folder, tag, int(note["nodes"]), int(note["last"]), JobTail(folder, self._program.step_pattern)
+        )
         local.supervisor, local.began = int(note["keeper"]), self.now()
         self._jobs[handle] = local
         return local
@@ -342,5 +355,6 @@ def _start_document(start: ProcessSpec, job: Job) -> dict[str, Any]:
         "cwd": str(start.cwd),
         "result": str(start.result) if start.result else None,
         "iterations": list(job.iterations),
+        **size_note(job),
         "found": {name: os.environ[name] for name in sorted(_RECORDED_VARIABLES) if name in os.environ},
     }

@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
 from tuner.core.atomic_write import read_object, write_object
 from tuner.core.outcomes import Failure, Outcome
 from tuner.launch.contract import JobResult, JobStatus
-from tuner.launch.log_tail import LogTail, size_of
-from tuner.launch.outcome import outcome_of
+from tuner.launch.log_tail import JobTail, size_of
+from tuner.launch.outcome import noted_size, outcome_of
 from tuner.launch.slurm import states
 from tuner.launch.slurm.script import UNWRITABLE, job_name
 from tuner.launch.slurm.states import EndReport, Observation, ScriptExit, ScriptFiles, ScriptRun, SlurmState
 from tuner.launch.slurm.transitions import next_state, status_of
+from tuner.logs import StepPattern, StepSize
 
 NOTE: Final = "slurm.json"
 """The file in a job's folder in which launchers record what its script cannot."""
+
+MEASURED: Final = "measured"
+"""Cancel reason of a job whose log is complete."""
 
 NEVER_STARTS: Final = "never: "
 """Prefix of the cancel reason of a job that Slurm would never start."""
@@ -34,6 +38,7 @@ class SlurmJob:
     folder: Path
     iterations: tuple[int, ...] = (2,)
     """The iterations to measure; the last ends the job."""
+    size: StepSize = field(default_factory=StepSize)
     node_count: int = 1
     step: bool = False
     """Whether it is a step of an allocation, which Slurm never reruns."""
@@ -81,13 +86,23 @@ class SlurmJob:
 class TrackedJob:
     """A job that this process watches: its state, and the tail of its log."""
 
-    def __init__(self, folder: Path, tag: str, job_id: str, *, last_seen_waiting: float | None = None) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        tag: str,
+        job_id: str,
+        *,
+        last_seen_waiting: float | None = None,
+        pattern: StepPattern | None = None,
+    ) -> None:
+        self._pattern = pattern
         self.job = SlurmJob(id=job_id, tag=tag, folder=folder)
         note = self.job.note()
         state = SlurmState(phase=states.Waiting(last_seen=last_seen_waiting), failed_nodes=str(note.get("failed", "")))
         with suppress(TypeError, ValueError):
             iterations = tuple(int(number) for number in note.get("iterations", [2])) or (2,)
             self.job = replace(self.job, iterations=iterations, node_count=int(note.get("nodes", 1)))
+            self.job = replace(self.job, size=noted_size(note))
             state = replace(
                 state,
                 last_requeued=int(note.get("stale", -1)),
@@ -95,7 +110,7 @@ class TrackedJob:
             )
         self.job = replace(self.job, step=note.get("step") is True)
         self.state = replace(state, requeueable=not self.job.step)
-        self.log = LogTail(folder / "stdout.log")
+        self.log = JobTail(folder, pattern)
         self._apply(next_state(self.state, self._note_read(note)), 0.0)
 
     def read_files(self, now: float) -> bool:
@@ -133,10 +148,10 @@ class TrackedJob:
         """Enter a state; a new run has a log of its own, which grows no more once the job is over."""
         run, over = self.state.run, self.state.over
         if state.run is not None and (run is None or run.restart != state.run.restart):
-            self.log = LogTail(self.job.folder / "stdout.log")
+            self.log = JobTail(self.job.folder, self._pattern)
         self.state = state
         if not over and (state.run is not None or state.exit is not None):
-            self.log.read(now)
+            self.log.read(now, whole=state.over)
 
     def _note_read(self, note: dict[str, Any]) -> states.NoteRead:
         final = note.get("final")
@@ -192,7 +207,9 @@ _ENDS: Final = {
 }
 
 
-def result_of(job: SlurmJob, state: SlurmState, *, on_host: bool) -> JobResult:
+def result_of(
+    job: SlurmJob, state: SlurmState, *, on_host: bool, by_log: bool = False, pattern: StepPattern | None = None
+) -> JobResult:
     """Return the result of a job that is over: by its result file, its log, its script's exit, and the queue."""
     exited, report = state.exit, state.report
     code = exited.code if exited is not None else report.exit_code if report is not None else None
@@ -201,7 +218,9 @@ def result_of(job: SlurmJob, state: SlurmState, *, on_host: bool) -> JobResult:
         document |= {"began": exited.began, "ended": exited.ended}
     elif report is not None:
         document |= {"began": report.began, "ended": report.at}
-    result = outcome_of(job.folder, document, job.iterations, on_host=on_host)
+    result = outcome_of(
+        job.folder, document, job.iterations, on_host=on_host, by_log=by_log, size=job.size, pattern=pattern
+    )
     if result.outcome is not Outcome.MEASURED and (cause := _cause(job, state, code, on_host=on_host)):
         outcome, kind, evidence = cause
         result = JobResult(outcome=outcome, failure=Failure(kind=kind, evidence=evidence), elapsed=result.elapsed)
@@ -223,8 +242,10 @@ def _cause(job: SlurmJob, state: SlurmState, code: int | None, *, on_host: bool)
     reported = f"Slurm reports {slurm_state} for job {job.id}"
     if state.cancel_reason.startswith(NEVER_STARTS):
         return Outcome.CANCELLED, "Slurm would never start it", state.cancel_reason.removeprefix(NEVER_STARTS)
+    if state.cancel_reason == MEASURED:
+        return None  # its log was complete, so that what it shows is the result
     if state.cancel_reason:
-        return Outcome.CANCELLED, "cancelled", "cancelled by tuner"
+        return Outcome.CANCELLED, "cancelled", "ended by `tuner stop` or by another tuner of the study"
     if slurm_state in _ENDS:
         outcome, kind, remark = _ENDS[slurm_state]
         return outcome, kind, f"{reported}{on_nodes if slurm_state == 'NODE_FAIL' else ''}; {remark}"

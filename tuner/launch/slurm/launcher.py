@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from tuner.core.atomic_write import read_object, write_object
 from tuner.core.errors import InputError, LaunchError
@@ -24,7 +24,14 @@ from tuner.launch.slurm.job import NEVER_STARTS, NOTE, TrackedJob
 from tuner.launch.slurm.parsing import QueuedJob, largest_partition, printed_job_id, refusal, why_never_starts
 from tuner.launch.slurm.script import batch_script, job_name
 from tuner.launch.slurm.site_profile import SiteProfile
-from tuner.launch.slurm.tracker import MAX_CANCEL_SECONDS, JobTracker, explanation, submitted_id
+from tuner.launch.slurm.tracker import (
+    MAX_CANCEL_SECONDS,
+    JobTracker,
+    explanation,
+    first_note,
+    not_cancelled,
+    submitted_id,
+)
 
 MIN_FILE_INTERVAL: Final = 0.25
 """Seconds between two checks of the jobs' files."""
@@ -99,9 +106,9 @@ class SlurmLauncher:
             )
         if self._unstartable and job.topology.nodes >= self._unstartable[0]:
             raise LaunchError(f"{job.topology.key} would never start, like an earlier job: {self._unstartable[1]}.")
-        with self._tracker.prepared(job, lambda start: self._text(job, start), _note(job, None)) as script:
+        with self._tracker.prepared(job, lambda start: self._text(job, start), first_note(job, None)) as script:
             job_id = self._sbatch(job, script)
-        write_object(job.folder / NOTE, _note(job, job_id))
+        write_object(job.folder / NOTE, first_note(job, job_id))
         return self._tracker.track(job.folder, job.tag, job_id, submitted=True)
 
     def _text(self, job: Job, start: ProcessSpec) -> str:
@@ -230,15 +237,20 @@ class SlurmLauncher:
         for _ in self._tracker.attempts(f"cannot cancel job {job.id}"):
             pause = 0.05
             with suppress(ControllerUnreachable):
-                self._queue.cancel(job.name)
+                error = self._queue.cancel(job.name)
                 while True:
                     row = self._queue.one(job.name, job.id)
                     ended = row is None or row.job_state is JobState.ENDED or row.state == "PREEMPTED"
-                    if ended or self.now() > deadline:
+                    late = self.now() > deadline
+                    if ended or (late and row is not None and row.state == "COMPLETING"):
                         self._tracker.confirm_cancel(tracked, row)
                         return
+                    if late:
+                        raise not_cancelled(f"job {job.id}", row.state if row else "", error)
                     self._tracker.sleep(pause)
                     pause = min(1.0, 1.3 * pause)
+                    if error:
+                        error = self._queue.cancel(job.name)
 
     def collect(self, handle: str) -> JobResult:
         """Return the job's result: by its result file, its log, its script's exit, and the queue."""
@@ -265,7 +277,7 @@ class SlurmLauncher:
             return None
         if note.get("job") != job_id:
             with suppress(OSError):
-                write_object(job.folder / NOTE, _note(job, job_id))
+                write_object(job.folder / NOTE, first_note(job, job_id))
         handle = self._tracker.track(job.folder, job.tag, job_id, submitted=False)
         tracked = self._tracker.jobs[handle]
         if tracked.job.step and not tracked.state.over:  # begun with --within-allocation, unlike this study
@@ -283,8 +295,3 @@ class SlurmLauncher:
                 return str(document.get("job"))
         row = self._queue.newest(job_name(job.tag))
         return row.id if row is not None else None
-
-
-def _note(job: Job, job_id: str | None) -> dict[str, Any]:
-    """Return the first note of a job; its id is unknown until `sbatch` has returned."""
-    return {"tag": job.tag, "job": job_id, "iterations": list(job.iterations), "nodes": job.topology.nodes}

@@ -141,7 +141,7 @@ def refusal(stderr: str) -> str:
     )
     why = why.removeprefix("Batch job submission failed: ").rstrip(".")
     change = next((change for pattern, change in _REFUSED if re.search(pattern, " ".join(lines))), None)
-    return f"sbatch: {why}" + (f"; {change} (site profile: --slurm-site)" if change else "")
+    return f"sbatch: {why}" + (f"; {change} (in the file of --site-profile)" if change else "")
 
 
 def unreachable(stderr: str) -> bool:

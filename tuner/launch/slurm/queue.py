@@ -71,9 +71,9 @@ class SlurmQueue:
         """Return the number of nodes of each partition that is up."""
         return partitions(_checked(self._run("sinfo", "-h", "-o", "%R|%a|%D")).out)
 
-    def cancel(self, name: str) -> None:
-        """Cancel a job by name alone: its id may be another job's by now."""
-        self._run("scancel", "--quiet", "--me", f"--name={name}")
+    def cancel(self, name: str) -> str:
+        """Cancel a job by name alone, as its id may be another job's by now; return scancel's error, if it failed."""
+        return _error_of(self._run("scancel", "--quiet", "--me", f"--name={name}"))
 
     def steps(self, job_id: str, name: str) -> list[str]:
         """Return the ids of the steps of a name inside a job."""
@@ -95,12 +95,9 @@ class SlurmQueue:
             return _checked(self._run("scontrol", "show", "hostnames", nodes)).out.split() if nodes else []
         return None
 
-    def cancel_steps(self, job_id: str, name: str) -> bool:
-        """Cancel the steps of a name inside a job; whether there were any."""
-        steps = self.steps(job_id, name)
-        for step in steps:
-            self._run("scancel", "--quiet", step)
-        return bool(steps)
+    def cancel_steps(self, job_id: str, name: str) -> dict[str, str]:
+        """Cancel the steps of a name inside a job; return scancel's error, or an empty text, for each."""
+        return {step: _error_of(self._run("scancel", "--quiet", step)) for step in self.steps(job_id, name)}
 
     def _rows(self, *options: str) -> list[QueuedJob]:
         return queue_rows(
@@ -119,8 +116,13 @@ class SlurmQueue:
         return accounting_rows(output.out) if not output.code else []
 
 
+def _error_of(output: CommandOutput) -> str:
+    """Return the last line that a command which failed has written; empty if it succeeded."""
+    return (output.err.strip().splitlines() or [f"exit code {output.code}"])[-1] if output.code else ""
+
+
 def _checked(output: CommandOutput) -> CommandOutput:
     """Return the output of a command; any failure of it counts as no answer."""
     if output.code:
-        raise ControllerUnreachable((output.err.strip().splitlines() or ["its command failed"])[-1])
+        raise ControllerUnreachable(_error_of(output))
     return output

@@ -71,7 +71,7 @@ def _script(
         nodes=job.topology.nodes,
         ranks=job.topology.gpus,
         per_node=ranks_per_node(job),
-        environment=sorted({**start.environment, **job.environment}.items()),
+        environment=sorted({**start.environment, **dict(site.environment), **job.environment}.items()),
         modules=site.modules,
         before=site.before.rstrip(),
         cwd=str(start.cwd),

@@ -1,4 +1,5 @@
-"""The site profile: what a site's Slurm requires of every job, from a TOML file (example: `docs/slurm-site.toml`)."""
+"""The site profile: what a site's Slurm or Kubernetes requires of every job, from a TOML file (example:
+`docs/slurm-site.toml`). The Slurm launcher and the exports read the same file."""
 
 from __future__ import annotations
 
@@ -16,6 +17,14 @@ TASKS: Final = ("ranks", "nodes", "once")
 
 _WORD: Final = re.compile(r"[^\s\"'\\`$#\x00-\x1f\x7f]+")
 """Text that an `#SBATCH` line may contain unquoted."""
+_PATTERNS: Final = {
+    "environment": re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,254}"),
+    "resources": re.compile(r"([a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?/)?[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?"),
+    "hosts": re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:-]{0,252}"),
+    "image": re.compile(r"[A-Za-z0-9][A-Za-z0-9._/:@-]{0,1000}"),
+    "volumes": re.compile(r"(/[^:\x00-\x1f]*|[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?):/[^:\x00-\x1f]*"),
+}
+"""Names of variables, resources and hosts, an image, and volumes as SOURCE:MOUNT."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,6 +62,16 @@ class SiteProfile:
     """How often to start --command: `ranks`, once a rank; `nodes`, once a node; `once`, without srun."""
     python: str = ""
     """Python interpreter on the nodes, where it differs from the tuner's."""
+    environment: tuple[tuple[str, str], ...] = ()
+    """Variables of every job, such as NCCL's."""
+    image: str = ""
+    """Container image of exports for Kubernetes."""
+    volumes: tuple[str, ...] = ()
+    """Volumes of exports for Kubernetes: `CLAIM:/mount` for a claim, `/path:/mount` for a folder of the node."""
+    resources: tuple[tuple[str, int], ...] = ()
+    """Further resources of each node in exports for Kubernetes, such as RDMA devices: `"rdma/ib" = 8`."""
+    hosts: tuple[str, ...] = ()
+    """Nodes of exports with a hostfile."""
 
     @property
     def partitions(self) -> tuple[str, ...]:
@@ -80,8 +99,9 @@ class SiteProfile:
 
 
 _BOOLEANS: Final = ("exclusive", "requeue")
-_LISTS: Final = ("exclude", "lines", "modules", "container", "srun")
-_QUOTED: Final = ("before", "container", "srun", "modules", "python")
+_LISTS: Final = ("exclude", "lines", "modules", "container", "srun", "volumes", "hosts")
+_TABLES: Final = ("environment", "resources")
+_QUOTED: Final = ("before", "container", "srun", "modules", "python", "image", "volumes", "hosts")
 """Fields that do not become part of an `#SBATCH` line."""
 
 
@@ -96,6 +116,8 @@ def _value(name: str, value: Any, origin: str) -> Any:
         return value
     if name == "time" and type(value) is int and value > 0:
         return str(value)
+    if name in _TABLES:
+        return _table(name, value, origin)
     if name in _LISTS:
         if not isinstance(value, list) or not all(isinstance(item, str) and item for item in value):
             raise InputError(f"{origin}: {name} must be a list of strings, not {shown(value)}.")
@@ -103,6 +125,21 @@ def _value(name: str, value: Any, origin: str) -> Any:
     if not isinstance(value, str):
         raise InputError(f"{origin}: {name} must be a string, not {shown(value)}.")
     return _text(name, value, origin)
+
+
+def _table(name: str, value: Any, origin: str) -> tuple[tuple[str, Any], ...]:
+    """Return the entries of a table of variables (texts and numbers) or of resources (counts)."""
+    if not isinstance(value, dict):
+        raise InputError(f"{origin}: {name} must be a table, not {shown(value)}.")
+    for key, entry in value.items():
+        if not _PATTERNS[name].fullmatch(key):
+            raise InputError(f"{origin}: {shown(key)} is no name that {name} may have.")
+        text = isinstance(entry, str) and "\0" not in entry and "\n" not in entry
+        if name == "environment" and not (text or type(entry) in (int, float)):
+            raise InputError(f"{origin}: {name}.{key} must be one line of text or a number, not {shown(entry)}.")
+        if name == "resources" and (type(entry) is not int or not 0 < entry < 10**6):
+            raise InputError(f"{origin}: {name}.{key} must be an integer from 1, not {shown(entry)}.")
+    return tuple((key, str(entry) if name == "environment" else entry) for key, entry in value.items())
 
 
 def _text(name: str, text: str, origin: str) -> str:
@@ -113,6 +150,9 @@ def _text(name: str, text: str, origin: str) -> str:
             f"{origin}: {name} = {shown(text)} cannot be part of an #SBATCH line: remove spaces, quotes, "
             "backslashes, $ and #."
         )
+    if name in _PATTERNS and text and not _PATTERNS[name].fullmatch(text):
+        wanted = {"hosts": "a host name", "image": "a container image", "volumes": "CLAIM:/mount or /path:/mount"}
+        raise InputError(f"{origin}: {name} has {shown(text)}, which is not {wanted[name]}.")
     if name == "lines" and not text.startswith("-"):
         raise InputError(f"{origin}: {name} has {shown(text)}, which is not an option of sbatch such as --mem=0.")
     return text

@@ -30,7 +30,7 @@ from tuner.launch.slurm.launcher import MIN_FILE_INTERVAL
 from tuner.launch.slurm.process import NODES, ScriptProcess
 from tuner.launch.slurm.script import job_name, step_script
 from tuner.launch.slurm.site_profile import SiteProfile
-from tuner.launch.slurm.tracker import MAX_CANCEL_SECONDS, SCRIPT, JobTracker, explanation
+from tuner.launch.slurm.tracker import MAX_CANCEL_SECONDS, SCRIPT, JobTracker, explanation, first_note
 from tuner.launch.slurm.transitions import EXIT_FILE_DELAY
 
 MAX_RERUNS: Final = 2
@@ -130,11 +130,10 @@ class SlurmStepLauncher:
                 f"{job.topology.key} needs {counted(job.topology.nodes, 'node')}; {self.nodes} are available."
             )
         number, site = self._allocation.number, self._tracker.site
-        note = {"tag": job.tag, "job": number, "iterations": list(job.iterations), "nodes": job.topology.nodes}
         with self._tracker.prepared(
             job,
             lambda start: step_script(job, start, site, accelerators=not self.on_host),
-            {**note, "step": True},
+            {**first_note(job, number), "step": True},
         ):
             handle = self._tracker.track(job.folder, job.tag, number, submitted=True)
             try:

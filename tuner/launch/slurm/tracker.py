@@ -16,10 +16,11 @@ from tuner.core.text import listed
 from tuner.launch.contract import Job, JobResult, JobState, JobStatus
 from tuner.launch.excluded_nodes import excluded_nodes, write_excluded_nodes
 from tuner.launch.log_tail import size_of
+from tuner.launch.outcome import size_note
 from tuner.launch.program import ProcessSpec, Program
 from tuner.launch.slurm import states
 from tuner.launch.slurm.commands import ControllerUnreachable, PollInterval, SlurmCommands
-from tuner.launch.slurm.job import NOTE, TrackedJob, result_of
+from tuner.launch.slurm.job import MEASURED, NOTE, TrackedJob, result_of
 from tuner.launch.slurm.parsing import QueuedJob
 from tuner.launch.slurm.queue import SlurmQueue
 from tuner.launch.slurm.site_profile import SiteProfile
@@ -76,7 +77,9 @@ class JobTracker:
         handle = json.dumps({"job": job_id, "tag": tag, "folder": str(folder.resolve())})
         if handle not in self.jobs:
             last_seen = self.now() if submitted else None
-            self.jobs[handle] = TrackedJob(folder.resolve(), tag, job_id, last_seen_waiting=last_seen)
+            self.jobs[handle] = TrackedJob(
+                folder.resolve(), tag, job_id, last_seen_waiting=last_seen, pattern=self.program.step_pattern
+            )
             self.poll_interval.reset(self.now())
         return handle
 
@@ -95,9 +98,12 @@ class JobTracker:
         """Return a job's status; a job that is measured by its log is cancelled once its last iteration is there."""
         if tracked is None:
             return JobStatus(state=JobState.LOST)
-        measured = tracked.log.progress.iterations >= max(tracked.job.iterations)
-        if not tracked.state.over and self.program.measured_by_log and measured:
-            cancel(tracked, "measured")
+        complete = tracked.log.progress.complete(max(tracked.job.iterations))
+        if not tracked.state.over and self.program.measured_by_log and complete:
+            try:
+                cancel(tracked, MEASURED)
+            except LaunchError as error:  # retried at the next look
+                return JobStatus(state=JobState.WAITING, reason=str(error))
         return tracked.status(self.now())
 
     def result(self, handle: str) -> JobResult:
@@ -105,7 +111,14 @@ class JobTracker:
         tracked = self.find(handle)
         if tracked is None or not tracked.state.over:
             raise LaunchError("a job that is not over has no result to collect.")
-        return result_of(tracked.job, tracked.state, on_host=self.program.on_host)
+        program = self.program
+        return result_of(
+            tracked.job,
+            tracked.state,
+            on_host=program.on_host,
+            by_log=program.measured_by_log,
+            pattern=program.step_pattern,
+        )
 
     # -- submitting
 
@@ -157,8 +170,11 @@ class JobTracker:
         job, deadline = tracked.job, self.now() + MAX_CANCEL_SECONDS
         for _ in self.attempts(f"cannot cancel the step of {job.name}"):
             with suppress(ControllerUnreachable):
-                while self.queue.cancel_steps(job.id, job.name) and self.now() < deadline:
+                while (errors := self.queue.cancel_steps(job.id, job.name)) and self.now() < deadline:
                     self.sleep(0.2)
+                if any(errors.values()):
+                    step, error = next((step, error) for step, error in errors.items() if error)
+                    raise not_cancelled(f"step {step}", "in the queue", error)
                 break
         self.confirm_cancel(tracked, None)
 
@@ -199,9 +215,26 @@ class JobTracker:
         return (self.queue.failed_among(tracked.state.nodes) or {}) if tracked.state.nodes else {}
 
 
+def not_cancelled(name: str, state: str, error: str) -> LaunchError:
+    """Return the error for a job or step that is still there after its cancel."""
+    after = f"after {MAX_CANCEL_SECONDS:.0f} s it is still {state}{f' (scancel: {error})' if error else ''}"
+    return LaunchError(f"{name} cannot be cancelled: {after}; ask your site's administrators to end it.")
+
+
 def explanation(nodes: Mapping[str, str]) -> str:
     """Return why a job on failed nodes makes no progress."""
     return listed(f"{name} is {reason}" for name, reason in nodes.items())
+
+
+def first_note(job: Job, job_id: str | None) -> dict[str, Any]:
+    """Return the first note of a job; its id is unknown until `sbatch` has returned."""
+    return {
+        "tag": job.tag,
+        "job": job_id,
+        "iterations": list(job.iterations),
+        **size_note(job),
+        "nodes": job.topology.nodes,
+    }
 
 
 def submitted_id(job: Job, handle: str | None) -> str | None:

@@ -236,7 +236,7 @@ def status_of(state: SlurmState, log: LogProgress, now: float) -> JobStatus:
     row = state.queue.row
     if state.over:
         job_state = JobState.LOST if isinstance(state.phase, Lost) else JobState.ENDED
-        return JobStatus(state=job_state, began=began, iterations=log.iterations)
+        return JobStatus(state=job_state, began=began, iterations=log.iterations, number=log.number)
     if not state.queue.reachable:
         return JobStatus(state=JobState.UNKNOWN, reason="Slurm does not answer")
     runs_in_queue = row is not None and row.job_state is JobState.RUNNING
@@ -246,6 +246,8 @@ def status_of(state: SlurmState, log: LogProgress, now: float) -> JobStatus:
         state=JobState.RUNNING,
         began=began,
         iterations=log.iterations,
+        number=log.number,
+        interval=log.interval,
         seconds_in=max(0.0, now - max(log.finished or began, state.queue.resumed)),
         share=log.share,
         moved=max(log.moved or began, state.queue.resumed),

@@ -181,12 +181,12 @@ def written(path: Path, record: VirtualJobRecord) -> None:
         "began": record.began,
         "cancelled": record.cancelled,
     }
-    ours = not path.parent.exists()
+    creates_folder = not path.parent.exists()
     path.parent.mkdir(parents=True, exist_ok=True)
     try:
         write_object(path, document)
     except OSError:
-        if ours:
+        if creates_folder:
             with contextlib.suppress(OSError):
                 path.parent.rmdir()
         raise

@@ -15,6 +15,7 @@ from tuner.core.text import counted
 from tuner.launch.contract import Job
 from tuner.launch.virtual.cluster import VirtualLauncher
 from tuner.launch.virtual.job import VirtualJob, marks
+from tuner.launch.virtual.run_noise import NO_FAULTS, Faults, RunNoise
 
 UNTIMED: Final = 60.0
 """Assumed seconds per iteration of a failed run, for which tables list no time."""
@@ -46,12 +47,25 @@ class ReplayedRun:
 
 
 class ReplayLauncher(VirtualLauncher):
-    """Launches jobs whose results come from a table; several rows of one topology are replayed in rotation."""
+    """Launches jobs whose results come from a table; several rows of one topology are replayed in rotation.
+
+    `noise` and `faults` make two runs of one row differ, as determined by `seed`; by default they do not.
+    """
 
     name = "replay"
     simulated = False
 
-    def __init__(self, answers: Iterable[ReplayedRun], *, nodes: int | None = None, clock: float = 0.0) -> None:
+    def __init__(
+        self,
+        answers: Iterable[ReplayedRun],
+        *,
+        nodes: int | None = None,
+        seed: int = 0,
+        noise: RunNoise | None = None,
+        faults: Faults = NO_FAULTS,
+        clock: float = 0.0,
+    ) -> None:
+        self._seed, self._noise, self._faults = seed, noise or RunNoise(), faults
         self._answers: dict[str, list[ReplayedRun]] = {}
         max_nodes = 0
         for answer in answers:
@@ -73,7 +87,11 @@ class ReplayLauncher(VirtualLauncher):
                 f"it answers for {known}, and only these can be proposed."
             )
         row = rows[earlier % len(rows)]
-        steps = (row.seconds or UNTIMED,) * max(job.iterations)
+        outcome = row.outcome
+        if outcome is Outcome.MEASURED:
+            outcome = self._faults.of_run(self._seed, run, earlier) or outcome
+        seconds = (row.seconds or UNTIMED) * self._noise.factor(self._seed, run, earlier, "noise")
+        steps = (seconds,) * max(job.iterations)
         stop_times = {
             Outcome.MEASURED: marks(0.0, steps)[-1],
             Outcome.HUNG: 0.0,
@@ -91,11 +109,11 @@ class ReplayLauncher(VirtualLauncher):
             start_up=0.0,
             steps=steps,
             measured=tuple(sorted(set(job.iterations))),
-            outcome=row.outcome,
-            stops=stop_times[row.outcome],
+            outcome=outcome,
+            stops=stop_times[outcome],
             simulated=False,
             memory=row.memory,
-            evidence="" if row.outcome is Outcome.MEASURED else _evidence(row),
+            evidence="" if outcome is Outcome.MEASURED else _evidence(row, outcome),
         )
 
 
@@ -112,6 +130,8 @@ def run_word(workload: Workload, cluster: Cluster, topology: Topology) -> str:
     return blake2b(text.encode(errors="surrogatepass"), digest_size=12).hexdigest()
 
 
-def _evidence(row: ReplayedRun) -> str:
+def _evidence(row: ReplayedRun, outcome: Outcome) -> str:
+    if outcome is not row.outcome:
+        return "a random fault, which the table does not list"
     status = {Outcome.OOM: "OOM", Outcome.HUNG: "HANG", Outcome.CRASHED: "FAIL"}[row.outcome]
     return f"the table says {status}{': ' if row.note else ''}{row.note}"

@@ -5,29 +5,30 @@ What it answers is invented and says so. It is there to try the search, not to l
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, fields
 from hashlib import blake2b
 from statistics import median
 from typing import Final
 
 from tuner.core.columns import Columns
+from tuner.core.domain import Workload
 from tuner.core.errors import InputError
+from tuner.core.model import IDENTITY, Model
 from tuner.core.outcomes import Outcome
 from tuner.costmodel.flops import hardware_flops, per_gpu
 from tuner.costmodel.memory import limit
 from tuner.launch.contract import Job
 from tuner.launch.virtual.cluster import VirtualLauncher
 from tuner.launch.virtual.ground_truth import GroundTruth
-from tuner.launch.virtual.hash_rng import between, normal, uniform
+from tuner.launch.virtual.hash_rng import between, uniform
 from tuner.launch.virtual.job import VirtualJob, marks
+from tuner.launch.virtual.run_noise import Faults, RunNoise
 
-NOISE: Final = 0.01
-"""Standard deviation of a run's logarithm around the truth."""
+NOISE: Final = RunNoise(deviation=0.01)
+"""Noise of a run around the truth."""
 
-JITTER: Final = 0.003
-"""That of one iteration around its run."""
+JITTER: Final = RunNoise(deviation=0.003)
+"""Noise of one iteration around its run."""
 
 START_UP: Final = (60.0, 180.0)
 """Seconds before the first iteration, on one node and on `MANY_NODES` or more."""
@@ -74,15 +75,11 @@ class SpeedChange:
         return self.at_seconds is not None and seconds >= self.at_seconds
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Faults:
-    """Random faults that no topology causes; the next run of the same topology succeeds."""
+RunWords = tuple[int, str, int]
+"""What determines the luck of a run: seed, topology and the number of its earlier runs."""
 
-    hangs: float = 0.007
-    """Fraction of jobs."""
-    crashes: float = 0.007
-    planted: Mapping[str, Outcome] = field(default_factory=dict)
-    """Topologies, by key, whose jobs always end so: OOM, HUNG or CRASHED."""
+_WITHOUT_COST: Final = ("framework", "precision_recipe")
+"""Fields of a workload that simulated clusters ignore."""
 
 
 class SimulatedLauncher(VirtualLauncher):
@@ -99,6 +96,7 @@ class SimulatedLauncher(VirtualLauncher):
         drift: SpeedChange | None = None,
         truth: GroundTruth | None = None,
         faults: Faults | None = None,
+        noise: RunNoise = NOISE,
         clock: float = 0.0,
     ) -> None:
         super().__init__(nodes, cluster=f"simulated {seed}", clock=clock)
@@ -106,9 +104,10 @@ class SimulatedLauncher(VirtualLauncher):
         self.truth = truth or GroundTruth(seed)
         self._drift = drift
         self._faults = faults or Faults()
+        self._noise = noise
 
     def _run_key(self, job: Job) -> str:
-        text = repr((job.workload, job.cluster.gpu, job.cluster.gpus_per_node, job.topology))
+        text = repr((_Sizes(job.workload), job.cluster.gpu, job.cluster.gpus_per_node, job.topology))
         return blake2b(text.encode(errors="surrogatepass"), digest_size=12).hexdigest()
 
     def _decide(self, job: Job, run: str, earlier: int, before: int) -> VirtualJob:
@@ -141,29 +140,20 @@ class SimulatedLauncher(VirtualLauncher):
             evidence=self._evidence(outcome, job, columns, chance),
         )
 
-    def _steps(self, seconds: float, many: int, chance: tuple[object, ...]) -> tuple[float, ...]:
-        mean = seconds * _spread(NOISE, *chance, "noise")
-        steps = [mean * _spread(JITTER, *chance, "jitter", number) for number in range(1, many + 1)]
+    def _steps(self, seconds: float, many: int, chance: RunWords) -> tuple[float, ...]:
+        mean = seconds * self._noise.factor(*chance, "noise")
+        steps = [mean * JITTER.factor(*chance, "jitter", number) for number in range(1, many + 1)]
         steps[0] *= between(*WARM_UP, *chance, "warm-up")
         return tuple(steps)
 
-    def _outcome(self, job: Job, columns: Columns, chance: tuple[object, ...]) -> Outcome:
+    def _outcome(self, job: Job, columns: Columns, chance: RunWords) -> Outcome:
         if planted := self._faults.planted.get(job.topology.key):
             return planted
         if not self.truth.fits(columns)[0]:
             return Outcome.OOM
-        seed, run, earlier = chance
-        if isinstance(earlier, int) and earlier and self._fault(seed, run, earlier - 1):
-            return Outcome.MEASURED  # the machine's fault, not the topology's
-        return self._fault(*chance) or Outcome.MEASURED
+        return self._faults.of_run(*chance) or Outcome.MEASURED
 
-    def _fault(self, *chance: object) -> Outcome | None:
-        drawn = uniform(*chance, "fault")
-        if drawn < self._faults.hangs:
-            return Outcome.HUNG
-        return Outcome.CRASHED if drawn < self._faults.hangs + self._faults.crashes else None
-
-    def _evidence(self, outcome: Outcome, job: Job, columns: Columns, chance: tuple[object, ...]) -> str:
+    def _evidence(self, outcome: Outcome, job: Job, columns: Columns, chance: RunWords) -> str:
         """Return the log line that such a job would print, labelled SIMULATED."""
         if outcome in (Outcome.MEASURED, Outcome.HUNG):
             return ""
@@ -180,12 +170,20 @@ class SimulatedLauncher(VirtualLauncher):
         return f"SIMULATED {line}"
 
 
-def _spread(deviation: float, *words: object) -> float:
-    """Return a log-normal factor around 1."""
-    return math.exp(deviation * normal(*words))
+class _Sizes:
+    """A workload whose repr leaves out what costs no time, so that equal jobs draw equal luck."""
+
+    def __init__(self, value: Workload | Model) -> None:
+        self.value = value
+
+    def __repr__(self) -> str:
+        names = [known.name for known in fields(self.value) if known.name not in (*IDENTITY, *_WITHOUT_COST)]
+        known = {name: getattr(self.value, name) for name in names}
+        parts = [f"{name}={_Sizes(value) if isinstance(value, Model) else value!r}" for name, value in known.items()]
+        return f"{type(self.value).__name__}({', '.join(parts)})"
 
 
-def _stop(outcome: Outcome, start_up: float, steps: tuple[float, ...], chance: tuple[object, ...]) -> float:
+def _stop(outcome: Outcome, start_up: float, steps: tuple[float, ...], chance: RunWords) -> float:
     """Return when progress stops: at the last iteration's end, at the peak memory of the first one, or at random."""
     if outcome is Outcome.MEASURED:
         return marks(start_up, steps)[-1]

@@ -4,7 +4,18 @@ A **law** is a constraint of DeepSpeed, Megatron or arithmetic. A **policy** is 
 disabled by name. **Advice** marks slow topologies and never rejects.
 """
 
+from tuner.space.rules.framework_laws import frameworks_with_more
 from tuner.space.rules.rule import Level, Rule
-from tuner.space.rules.ruleset import BY_NAME, FIRST_POLICIES, POLICIES, RULES, RuleSet
+from tuner.space.rules.ruleset import BY_NAME, FIRST_POLICIES, POLICIES, RULES, RuleSet, current_name
 
-__all__ = ["BY_NAME", "FIRST_POLICIES", "POLICIES", "RULES", "Level", "Rule", "RuleSet"]
+__all__ = [
+    "BY_NAME",
+    "FIRST_POLICIES",
+    "POLICIES",
+    "RULES",
+    "Level",
+    "Rule",
+    "RuleSet",
+    "current_name",
+    "frameworks_with_more",
+]

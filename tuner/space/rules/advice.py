@@ -89,5 +89,6 @@ ADVICE: Final[tuple[Rule, ...]] = (
         vary=("vpp",),
         broken=lambda c: c.vpp > 1,
         numbers=lambda c: f"vpp={c.vpp} needs Megatron-LM as the trainer",
+        binding=lambda workload: workload.framework is None,
     ),
 )

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from typing import Final
 
+from tuner.core.domain import OFFLOAD
+from tuner.core.frameworks import record_of
 from tuner.core.text import counted
 from tuner.space.rules import quantities as sentences
-from tuner.space.rules.quantities import longest_flash_head
+from tuner.space.rules.framework_laws import FRAMEWORK_LAWS, elsewhere
+from tuner.space.rules.quantities import NEEDED_ZERO, host_bytes, longest_flash_head
 from tuner.space.rules.rule import BLOOM, MEGATRON, MEGATRON_DS, Rule
 
 _FLASH: Final = "FlashAttention, README: "
@@ -188,7 +191,53 @@ LAWS: Final[tuple[Rule, ...]] = (
         reads=("zero", "pp"),
         vary=("zero", "pp"),
         broken=lambda c: (c.zero >= 2) & (c.pp > 1),
-        numbers=lambda c: f"ZeRO {c.zero} does not work with a pipeline, and pp is {c.pp}",
+        numbers=lambda c: f"ZeRO {c.zero} does not work with a pipeline, and pp is {c.pp}{elsewhere(c)}",
+        binding=lambda workload: (record := record_of(workload)) is None or record.separates_sharding_and_pp,
+    ),
+    Rule(
+        name="offload-needs-zero",
+        level="law",
+        sentence="offload of the optimizer needs ZeRO 1, 2 or 3, and offload of the parameters ZeRO 3",
+        source="DeepSpeed 0.19.8, runtime/zero/offload_config.py; Megatron-LM and FSDP: states that are sharded",
+        reads=("offload", "zero"),
+        vary=("zero", "offload"),
+        broken=lambda c: c.zero < NEEDED_ZERO[c.offload],
+        numbers=lambda c: (
+            f"offload {OFFLOAD[int(c.offload)]} needs ZeRO {NEEDED_ZERO[c.offload]} or more, not {c.zero}"
+        ),
+    ),
+    Rule(
+        name="hsdp-by-dp",
+        level="law",
+        sentence="dp divides into hsdp replica groups of two ranks or more",
+        source="accelerate at 0422db7e, parallelism_config.py; torchtitan at b5bcd76, distributed/parallel_dims.py",
+        reads=("hsdp", "dp"),
+        vary=("hsdp", "dp"),
+        broken=lambda c: (c.hsdp > 1) & ((c.dp % c.hsdp != 0) | (c.dp < 2 * c.hsdp)),
+        numbers=lambda c: f"dp={c.dp} does not divide into hsdp={c.hsdp} replica groups of two ranks or more",
+    ),
+    Rule(
+        name="hsdp-needs-sharding",
+        level="law",
+        sentence="hybrid sharding (hsdp > 1) needs ZeRO 2 or 3",
+        source="PyTorch, torch/distributed/fsdp: fully_shard on a mesh of two dimensions",
+        reads=("hsdp", "zero"),
+        vary=("hsdp", "zero"),
+        broken=lambda c: (c.hsdp > 1) & (c.zero < 2),
+        numbers=lambda c: f"hsdp={c.hsdp} replicates the shards of ZeRO 2 or 3, and ZeRO is {c.zero}",
+    ),
+    Rule(
+        name="host-memory",
+        level="law",
+        sentence="the offloaded states of a node's ranks fit in its main memory, where the cluster specifies it",
+        source="counted: weights, gradients and Adam's moments in fp32",
+        reads=("offload", "zero", "tp", "pp", "cp", "dp", "layers", "hidden", "heads", "hsdp"),
+        vary=("offload", "nodes"),
+        broken=lambda c: (c.cluster.host_memory > 0) & (host_bytes(c) > c.cluster.host_memory),
+        numbers=lambda c: (
+            f"offloaded states take {host_bytes(c) / 2**30:.0f} GiB of a node's main memory, and it has "
+            f"{c.cluster.host_memory / 2**30:.0f}"
+        ),
     ),
     Rule(
         name="sp-needs-tp",
@@ -258,4 +307,5 @@ LAWS: Final[tuple[Rule, ...]] = (
         hint="or another kernel with --attention",
         binding=lambda workload: workload.attention in ("flash1", "flash2"),
     ),
+    *FRAMEWORK_LAWS,
 )

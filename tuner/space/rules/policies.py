@@ -5,19 +5,25 @@ from __future__ import annotations
 from typing import Final
 
 from tuner.space.rules import quantities as sentences
-from tuner.space.rules.quantities import NARROWEST_HEAD, WIDEST_HEAD, fused_softmax_refuses, ramp_breaks
+from tuner.space.rules.quantities import (
+    NARROWEST_HEAD,
+    WIDEST_HEAD,
+    fused_softmax_refuses,
+    leaves_nvlink_domain,
+    ramp_breaks,
+)
 from tuner.space.rules.rule import BLOOM, MEGATRON, Rule
 
 POLICIES: Final[tuple[Rule, ...]] = (
     Rule(
-        name="tp-in-node",
+        name="tp-in-nvlink-domain",
         level="policy",
-        sentence="tensor parallelism stays inside a node",
+        sentence="tensor parallelism stays inside an NVLink domain, a node or a rack such as NVL72, in whole nodes",
         source="Narayanan et al. 2021 (arXiv 2104.04473), takeaway 1",
         reads=("tp",),
         vary=("tp",),
-        broken=lambda c: c.cluster.gpus_per_node % c.tp != 0,
-        numbers=lambda c: f"tp={c.tp} does not fit evenly into nodes of {c.cluster.gpus_per_node} GPUs",
+        broken=leaves_nvlink_domain,
+        numbers=sentences.nvlink_domain,
     ),
     Rule(
         name="dp-multiple-of-4",

@@ -19,6 +19,22 @@ NARROWEST_HEAD: Final = 64
 WIDEST_HEAD: Final = 256
 """Range of head sizes for which FlashAttention 3 has kernels."""
 
+NEEDED_ZERO: Final = np.array([0, 1, 3])
+"""The least stage of ZeRO for each value of `OFFLOAD`."""
+
+_HOST_BYTES: Final = 16.0
+"""Bytes of a node's main memory per offloaded parameter: weights, gradients and two moments in fp32 (DeepSpeed 0.19.8,
+runtime/zero/stage_1_and_2.py and stage3.py), without 16-bit buffers."""
+
+
+def host_bytes(columns: Columns) -> Any:
+    """Return the bytes of a node's main memory that the offloaded states of its ranks take."""
+    model = columns.workload.model
+    tables = (1 if model.tied_embeddings else 2) * columns.padded_vocab * columns.hidden
+    parameters = columns.layers * columns.layer_matrices + tables
+    share = columns.cluster.gpus_per_node / (columns.tp * columns.pp * columns.shards)
+    return np.where(columns.offload > 0, _HOST_BYTES * parameters * share, 0.0)
+
 
 def softmax_block(seq: int) -> int:
     """Return the number of attention batches per block of Megatron's fused softmax kernel.
@@ -74,6 +90,20 @@ def ramp_breaks(columns: Columns) -> Any:
     step = columns.micro_batch * columns.dp
     unreached = (columns.global_batch < ramp.start) | ((columns.global_batch - ramp.start) % ramp.increment != 0)
     return (ramp.start % step != 0) | (ramp.increment % step != 0) | unreached
+
+
+def leaves_nvlink_domain(columns: Columns) -> Any:
+    """Return whether tensor parallel ranks reach beyond an NVLink domain, or share a node unevenly with others."""
+    tp, node = columns.tp, columns.cluster.gpus_per_node
+    return (tp > columns.cluster.domain) | ((node % tp != 0) & (tp % node != 0))
+
+
+def nvlink_domain(columns: Columns) -> str:
+    """Return a message about the tensor parallel ranks that do not fit into nodes or domains."""
+    node, domain = columns.cluster.gpus_per_node, columns.cluster.nvlink_domain
+    if domain and columns.tp > domain:
+        return f"tp={columns.tp} does not fit into an NVLink domain of {domain} GPUs"
+    return f"tp={columns.tp} does not fit evenly into nodes of {node} GPUs"
 
 
 def fused_softmax(columns: Columns) -> str:

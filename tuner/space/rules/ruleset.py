@@ -19,7 +19,15 @@ from tuner.space.rules.advice import ADVICE
 from tuner.space.rules.laws import LAWS
 from tuner.space.rules.rule import Rule
 
+FORMER_NAMES: Final = {"tp-in-node": "tp-in-nvlink-domain"}
+"""Names that stored studies and people's scripts know rules by, and what they are called now."""
+
 _A: Final = {"law": "a law", "policy": "a policy", "advice": "advice, which never rejects,"}
+
+
+def current_name(rule: str) -> str:
+    """Return the present name of a rule, which may be given by a former one."""
+    return FORMER_NAMES.get(rule, rule)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,6 +38,7 @@ class RuleSet:
     """Names of the disabled policies."""
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "allowed", frozenset(map(current_name, self.allowed)))
         for name in self.allowed:
             rule = BY_NAME.get(name)
             if rule is None:

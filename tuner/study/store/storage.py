@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import re
 import sqlite3
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
+from urllib.parse import quote
 
 import optuna
 import sqlalchemy
@@ -17,7 +19,8 @@ import sqlalchemy.exc
 from optuna.storages import BaseStorage, RDBStorage, get_storage
 
 from tuner.core.errors import InputError, MissingDependency, StudyError
-from tuner.core.text import shown
+from tuner.core.text import counted
+from tuner.study.store.storage_url import masked, parse, without_secrets
 
 HEARTBEAT: Final = 20
 """Seconds between heartbeats of the process that watches a job."""
@@ -34,30 +37,85 @@ def sqlite_url(path: Path) -> str:
     return str(sqlalchemy.URL.create("sqlite", database=str(path.absolute())))
 
 
+MIN_SQLITE_BYTES: Final = 512
+"""Size of the smallest database that SQLite writes; it takes a shorter file for an empty database."""
+
+
+def refuse_lost(file: Path) -> None:
+    """Raise a `StudyError` if a study's database is missing or empty while the folder beside it has jobs."""
+    jobs = len(list((file.parent / "jobs").glob("*/job.json")))
+    if jobs and (not file.exists() or (file.is_file() and file.stat().st_size < MIN_SQLITE_BYTES)):
+        lost = "is empty" if file.exists() else "is missing"
+        raise StudyError(
+            f"{file} {lost}, but {file.parent / 'jobs'} has the files of {counted(jobs, 'job')}: restore the database "
+            "from a backup, or move the folder away to start the study again."
+        )
+
+
+class _ReadOnlyConnection(sqlite3.Connection):
+    """A connection to a database that this process may not write, whose journal mode therefore stays what it is."""
+
+
+def _read_only(url: sqlalchemy.URL) -> sqlalchemy.URL | None:
+    """Return the URL that opens a SQLite file read-only; None if it, and the folder of its journal, can be written."""
+    if url.get_backend_name() != "sqlite" or not url.database or url.query:
+        return None
+    path = Path(url.database).absolute()
+    if not path.is_file() or (os.access(path, os.W_OK) and os.access(path.parent, os.W_OK)):
+        return None
+    journal = path.with_name(f"{path.name}-wal")
+    options = {"uri": "true", "mode": "ro"}
+    if not journal.exists() or not journal.stat().st_size:
+        options["immutable"] = "1"  # no other process can write it either, and its journal holds nothing
+    return url.set(database=f"file:{quote(str(path))}", query=options)
+
+
 @dataclass(frozen=True, slots=True)
 class Storage:
     """An open database."""
 
-    url: str
+    url: str = field(repr=False)
     database: RDBStorage
     kept: BaseStorage
     """The same database, with finished trials cached in memory."""
 
+    def close(self) -> None:
+        """Close all connections to the database."""
+        self.database.remove_session()
+        self.database.engine.dispose()
+
+    def study_names(self) -> list[str]:
+        """Return the names of all studies."""
+        with understood(self.url):
+            return [str(name) for (name,) in self.select("SELECT study_name FROM studies ORDER BY study_id")]
+
+    def select(self, query: str, **values: Any) -> list[tuple[Any, ...]]:
+        """Return the rows of a query, for content that Optuna cannot decode."""
+        with self.database.engine.connect() as connection:
+            return [tuple(row) for row in connection.execute(sqlalchemy.text(query), values)]
+
 
 def open_storage(url: str) -> Storage:
     """Open the storage at a URL. SQLite uses WAL mode, so that readers and the writer do not block each other."""
-    if not re.match(r"[a-z][a-z0-9+]*://", url):
-        raise InputError(f"--storage {shown(url)} is not a URL such as sqlite:///study.db or postgresql://host/name.")
+    read_only = _read_only(parse(url))
     if re.fullmatch(r"sqlite://(/?|/:memory:)", url):
         raise InputError(f"--storage {url} forgets the study at the end; name a file: sqlite:///study.db.")
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     arguments: dict[str, Any] = {"pool_pre_ping": True}
     if url.startswith("sqlite"):
         arguments["connect_args"] = {"timeout": PATIENCE}
+    if read_only is not None:
+        arguments["connect_args"]["factory"] = _ReadOnlyConnection
     with understood(url):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)  # heartbeats, since version 2.9
-            database = _opened(url, engine_kwargs=arguments, heartbeat_interval=HEARTBEAT, grace_period=GRACE)
+            try:
+                opened = url if read_only is None else read_only.render_as_string()
+                database = _opened(opened, engine_kwargs=arguments, heartbeat_interval=HEARTBEAT, grace_period=GRACE)
+            except (TypeError, ValueError) as error:
+                raise InputError(
+                    f"--storage {masked(url)} has an option that cannot be used: {_cause(error, url)}."
+                ) from None
         return Storage(url, database, get_storage(database))
 
 
@@ -72,42 +130,34 @@ def _opened(url: str, **arguments: Any) -> RDBStorage:
 
 
 @contextmanager
-def understood(where: str) -> Iterator[None]:
+def understood(url: str) -> Iterator[None]:
     """Convert database errors to errors with one-sentence messages."""
     try:
         yield
     except ImportError as error:
         missing = error.__context__ if isinstance(error.__context__, ImportError) else error
-        package = "'tuner[postgres]'" if where.startswith("postgresql") else f"{missing.name or 'it'} beside tuner"
-        raise MissingDependency(f"{masked(where)} needs a driver that is not here; pip install {package}.") from None
+        package = "'tuner[postgres]'" if url.startswith("postgresql") else f"{missing.name or 'it'} beside tuner"
+        raise MissingDependency(f"{masked(url)} needs a driver that is not here; pip install {package}.") from None
     except (sqlalchemy.exc.ArgumentError, sqlalchemy.exc.NoSuchModuleError) as error:
-        raise InputError(f"--storage {masked(where)} cannot be used: {_first_line(error)}.") from None
+        raise InputError(f"--storage {masked(url)} cannot be used: {_cause(error, url)}.") from None
     except (sqlalchemy.exc.SQLAlchemyError, sqlite3.Error, optuna.exceptions.StorageInternalError) as error:
-        cause = _cause(error)
+        cause = _cause(error, url)
         remedy = "; make room there and run the same command again" if "full" in cause else ""
-        raise StudyError(f"the study's storage {masked(where)} refused: {cause}{remedy}.") from None
+        raise StudyError(f"the study's storage {masked(url)} refused: {cause}{remedy}.") from None
     except RuntimeError as error:
-        raise StudyError(f"the study's storage {masked(where)} cannot be used: {_first_line(error)}.") from None
+        raise StudyError(f"the study's storage {masked(url)} cannot be used: {_cause(error, url)}.") from None
 
 
 @sqlalchemy.event.listens_for(sqlalchemy.Engine, "connect")
 def _tune_sqlite(connection: Any, _record: Any) -> None:
-    if isinstance(connection, sqlite3.Connection):
+    if isinstance(connection, sqlite3.Connection) and not isinstance(connection, _ReadOnlyConnection):
         connection.execute("PRAGMA journal_mode=WAL")
         connection.execute("PRAGMA synchronous=NORMAL")
 
 
-def masked(url: str) -> str:
-    """Return a URL with its password masked."""
-    return re.sub(r"://([^:/@]*):[^@]*@", r"://\1:***@", url)
-
-
-def _cause(error: BaseException) -> str:
-    """Return the first line of the innermost database error."""
+def _cause(error: BaseException, url: str) -> str:
+    """Return the first line of the innermost error, without the secrets of the URL."""
     while error.__cause__ is not None:
         error = error.__cause__
-    return _first_line(getattr(error, "orig", None) or error)
-
-
-def _first_line(error: BaseException) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")
+    message = str(getattr(error, "orig", None) or error).strip()
+    return without_secrets((message.splitlines() or [type(error).__name__])[0].rstrip("."), url)

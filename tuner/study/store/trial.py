@@ -6,8 +6,10 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any, Final, Literal
 
+from tuner.core.atomic_write import write_object
+from tuner.core.errors import StudyError
 from tuner.core.outcomes import Failure, Measurement, Outcome
-from tuner.launch.contract import JobResult
+from tuner.launch.contract import Job, JobResult
 
 ProposalKind = Literal["search", "reference", "final"]
 """Why a job is proposed: to find a better topology, to detect drift, or to separate the leader from its rivals."""
@@ -96,6 +98,7 @@ def result_document(result: JobResult) -> dict[str, Any]:
         "peak_memory": result.peak_memory,
         "fullest": measurement.fullest if measurement else True,
         "iterations": list(measurement.iterations) if measurement else [],
+        "note": measurement.note if measurement else "",
         "reason": result.reason,
         "evidence": result.evidence,
         **{name: getattr(result, name) for name in _STORED_AS_IS},
@@ -115,6 +118,7 @@ def result_of(document: Mapping[str, Any]) -> JobResult:
             tflops=current.get("tflops"),
             peak_memory=current.get("peak_memory"),
             fullest=current.get("fullest", True),
+            note=current.get("note", ""),
             simulated=current.get("simulated", False),
         )
     return JobResult(
@@ -137,3 +141,22 @@ def proposal_of(document: Mapping[str, Any], params: Mapping[str, Any]) -> Propo
     known = {spec.name for spec in fields(Proposal)}
     given = {name: value for name, value in document.items() if name in known}
     return Proposal(**{**given, "params": dict(params)})
+
+
+def write_job_file(job: Job, proposal: Proposal) -> None:
+    """Write `job.json` into the job's folder, whole or not at all."""
+    document = {
+        "schema": "tuner/job/1",
+        "number": job.number,
+        "tag": job.tag,
+        "key": proposal.key,
+        "topology": dict(proposal.topology),
+        "iterations": list(job.iterations),
+        "why": proposal.why,
+        "estimate_sec": proposal.estimate_sec,
+    }
+    try:
+        job.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        write_object(job.folder / "job.json", document)
+    except OSError as error:
+        raise StudyError(f"{job.folder} cannot be written: {error.strerror or error}.") from None

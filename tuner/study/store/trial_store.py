@@ -8,25 +8,34 @@ written before the final state, so that a process that dies between the two lose
 from __future__ import annotations
 
 import json
+import shlex
+import socket
 import time
+import warnings
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from datetime import datetime
+from pathlib import Path
 from typing import Any, Final
 
 import optuna
 from optuna.distributions import BaseDistribution
 from optuna.trial import FrozenTrial, TrialState
 
-from tuner.core.errors import StudyError
+from tuner.core.errors import StudyError, TunerWarning
 from tuner.core.outcomes import Failure, Outcome
 from tuner.core.text import shown
 from tuner.launch.contract import JobResult
+from tuner.space.rules import current_name
 from tuner.study.store.storage import Storage, open_storage, understood
-from tuner.study.store.trial import Proposal, Trial, proposal_document, proposal_of, result_document, result_of
+from tuner.study.store.stored import SCHEMA, UNREADABLE_ERRORS, settings_of, trial_of
+from tuner.study.store.trial import Proposal, Trial, proposal_document, result_document
 
-SCHEMA: Final = "tuner/study/1"
 _SETTINGS: Final = "settings"
+_FOLDER: Final = "folder"
+_MAX_REASON: Final = 120
+"""Characters of a reason that a message quotes."""
+
 _PATIENCE: Final = 1.0
 """Seconds to wait for the process that created a study to store its settings."""
 
@@ -44,10 +53,15 @@ class TrialStore:
     def __init__(self, storage: Storage, name: str) -> None:
         self.name = name
         self.url = storage.url
-        self.storage, self._database = storage.kept, storage.database
+        self.storage, self._database, self._select = storage.kept, storage.database, storage.select
+        self._close = storage.close
         with understood(self.url):
             self._id = self.storage.get_study_id_from_name(name)
         self._over: dict[int, Trial] = {}
+        self._continues = False
+        """Whether jobs are launched for the study, which must then be read completely."""
+        self._unreadable: dict[int, str] = {}
+        """The reason for each trial that cannot be read."""
 
     @classmethod
     def open(cls, url: str, name: str, settings: Mapping[str, Any]) -> TrialStore:
@@ -56,43 +70,64 @@ class TrialStore:
         Raise a `StudyError` that names the difference where its settings differ.
         """
         storage = open_storage(url)
-        with understood(url), suppress(optuna.exceptions.DuplicatedStudyError):
-            created = storage.kept.create_new_study([optuna.study.StudyDirection.MINIMIZE], name)
-            storage.kept.set_study_user_attr(created, _SETTINGS, {"schema": SCHEMA, **settings})
-        study = cls(storage, name)
-        study._complete_creation(settings)
-        difference = _difference(study.settings, _as_stored(settings))
-        if difference:
-            raise StudyError(
-                f"study {name!r} was started with {difference}: repeat the original arguments to continue it, or "
-                "choose another name with --study."
-            )
+        with ExitStack() as refused:
+            refused.callback(storage.close)
+            with understood(url), suppress(optuna.exceptions.DuplicatedStudyError):
+                created = storage.kept.create_new_study([optuna.study.StudyDirection.MINIMIZE], name)
+                storage.kept.set_study_user_attr(created, _SETTINGS, {"schema": SCHEMA, **settings})
+            study = cls(storage, name)
+            study._continues = True
+            study._complete_creation(settings)
+            difference = _difference(study.settings, _as_stored(settings))
+            if difference:
+                raise StudyError(
+                    f"study {name!r} was started with {difference}: repeat the original arguments to continue it, or "
+                    "choose another name with --study."
+                )
+            refused.pop_all()
         return study
 
     @classmethod
     def existing(cls, url: str, name: str) -> TrialStore:
         """Open the study of that name, which must exist."""
         storage = open_storage(url)
-        with understood(url):
-            names = [study.study_name for study in storage.kept.get_all_studies()]
-        if name not in names:
-            raise StudyError(f"the storage has no study {name!r}; it has {', '.join(map(shown, names)) or 'none'}.")
-        return cls(storage, name)
+        with ExitStack() as refused:
+            refused.callback(storage.close)
+            names = storage.study_names()
+            if name not in names:
+                raise StudyError(f"the storage has no study {name!r}; it has {', '.join(map(shown, names)) or 'none'}.")
+            study = cls(storage, name)
+            refused.pop_all()
+        return study
 
     @property
     def settings(self) -> dict[str, Any]:
         """The settings that identify the study."""
-        found = self.attributes.get(_SETTINGS)
-        if not found:
-            raise StudyError(f"study {self.name!r} was not created by tuner.")
-        return dict(found)
+        return settings_of(self.attributes.get(_SETTINGS), self.name)
+
+    def keep_folder(self, folder: Path, *, moves: bool) -> None:
+        """Store the folder of the study's jobs, by whose files another process adopts them.
+
+        Raise a `StudyError` if the study has another one on this machine, unless it `moves` with its database.
+        """
+        found = {"host": socket.gethostname(), "path": str(folder.resolve())}
+        stored = self.attributes.get(_FOLDER)
+        if not isinstance(stored, Mapping) or moves:
+            if stored != found:
+                self.set_attribute(_FOLDER, found)
+        elif stored.get("host") == found["host"] and stored.get("path") != found["path"]:
+            former = Path(str(stored.get("path")))
+            raise StudyError(
+                f"the jobs of study {self.name!r} are in {former}, not in {found['path']}: pass --runs "
+                f"{shlex.quote(str(former.parent))}."
+            )
 
     def _complete_creation(self, settings: Mapping[str, Any]) -> None:
         """Store the settings of a study whose creator died before it could."""
         waited = time.monotonic()
         while not self.attributes.get(_SETTINGS):
             with understood(self.url):
-                if self.attributes or self.storage.get_all_trials(self._id, deepcopy=False):
+                if self.attributes or self._frozen():
                     return  # another program's study
                 if time.monotonic() - waited > _PATIENCE:
                     self.storage.set_study_user_attr(self._id, _SETTINGS, {"schema": SCHEMA, **settings})
@@ -102,7 +137,12 @@ class TrialStore:
     def attributes(self) -> dict[str, Any]:
         """All attributes of the study."""
         with understood(self.url):
-            return self.storage.get_study_user_attrs(self._id)
+            try:
+                return self.storage.get_study_user_attrs(self._id)
+            except UNREADABLE_ERRORS as error:
+                raise StudyError(
+                    f"the settings of study {self.name!r} cannot be read ({error}): restore its database from a backup."
+                ) from None
 
     def set_attribute(self, name: str, value: Any) -> None:
         """Store an attribute of the study."""
@@ -112,20 +152,62 @@ class TrialStore:
     @property
     def changed(self) -> datetime | None:
         """When a trial last began or ended."""
-        with understood(self.url):
-            frozen = self.storage.get_all_trials(self._id, deepcopy=False)
-        times = [time for trial in frozen for time in (trial.datetime_start, trial.datetime_complete) if time]
+        times = [time for trial in self._frozen() for time in (trial.datetime_start, trial.datetime_complete) if time]
         return max(times, default=None)
 
     def trials(self) -> list[Trial]:
-        """Return all trials, by number."""
+        """Return all trials, by number. One that cannot be read is left out with a warning.
+
+        Raise a `StudyError` instead if the study is being continued: its budget must count every trial.
+        """
+        found: list[Trial] = []
+        before = len(self._unreadable)
+        for frozen in self._frozen():
+            if frozen.number in self._over:
+                found.append(self._over[frozen.number])
+            elif "proposal" in frozen.user_attrs:
+                try:
+                    found.append(trial_of(frozen))
+                except ValueError as error:
+                    self._unreadable[frozen.number] = str(error)
+                    continue
+                if frozen.state.is_finished():
+                    self._over[frozen.number] = found[-1]
+        if len(self._unreadable) > before or (self._unreadable and self._continues):
+            self._report_unreadable()
+        return found
+
+    def _frozen(self, *states: TrialState) -> list[FrozenTrial]:
+        """Return Optuna's trials in these states; all if none is given. Note the trials that Optuna cannot read."""
         with understood(self.url):
-            frozen = self.storage.get_all_trials(self._id, deepcopy=False)
-        ours = [trial for trial in frozen if "proposal" in trial.user_attrs]
-        for trial in ours:
-            if trial.number not in self._over and trial.state.is_finished():
-                self._over[trial.number] = _trial(trial)
-        return [self._over.get(trial.number) or _trial(trial) for trial in ours]
+            try:
+                return self.storage.get_all_trials(self._id, deepcopy=False, states=states or None)
+            except (*UNREADABLE_ERRORS, AssertionError):
+                found = [self._readable(trial_id, number) for trial_id, number in self._database_rows()]
+        return [trial for trial in found if trial is not None and (not states or trial.state in states)]
+
+    def _readable(self, trial_id: int, number: int) -> FrozenTrial | None:
+        """Return a trial of the database; None, with a note, if Optuna cannot read it."""
+        try:
+            return self._database.get_trial(trial_id)
+        except (*UNREADABLE_ERRORS, AssertionError) as error:
+            self._unreadable[number] = f"{type(error).__name__}: {error}"
+            return None
+
+    def _database_rows(self) -> list[tuple[int, int]]:
+        """Return each trial's id in the database and its number."""
+        query = "SELECT trial_id, number FROM trials WHERE study_id = :study ORDER BY trial_id"
+        rows = self._select(query, study=self._id)
+        return [(trial_id, index if number is None else number) for index, (trial_id, number) in enumerate(rows)]
+
+    def _report_unreadable(self) -> None:
+        number, reason = min(self._unreadable.items())
+        reason = " ".join(reason.split())[:_MAX_REASON]
+        more = f" and {len(self._unreadable) - 1} more" if len(self._unreadable) > 1 else ""
+        problem = f"trial {number}{more} of study {self.name!r} cannot be read ({reason})"
+        if self._continues:
+            raise StudyError(f"{problem}: restore its database from a backup, or start another study with --study.")
+        warnings.warn(f"{problem}; it is left out.", TunerWarning, stacklevel=3)
 
     def claim(self, proposal: Proposal, distributions: Mapping[str, BaseDistribution]) -> Trial | None:
         """Store a proposal as the next trial; return None where another process claimed the same one first."""
@@ -182,49 +264,34 @@ class TrialStore:
     def close_finished(self) -> None:
         """Close the trials whose result was stored by a process that then died."""
         with understood(self.url):
-            for frozen in self.storage.get_all_trials(self._id, deepcopy=False, states=(TrialState.RUNNING,)):
-                if "ending" in frozen.user_attrs:
-                    trial = _trial(frozen)
-                    assert trial.result is not None  # noqa: S101 - it was just seen
+            running = self._frozen(TrialState.RUNNING)
+            stored = {frozen.number for frozen in running if "ending" in frozen.user_attrs}
+            for trial in self.trials() if stored else ():
+                if trial.number in stored and trial.result is not None:
                     self.end(trial, trial.result)
 
     def owners(self) -> dict[int, Mapping[str, Any]]:
         """Return the process that owns each running trial, by trial number."""
-        with understood(self.url):
-            running = self.storage.get_all_trials(self._id, deepcopy=False, states=(TrialState.RUNNING,))
+        running = {trial.number: trial.user_attrs for trial in self._frozen(TrialState.RUNNING)}
         return {
-            trial.number: trial.user_attrs.get("worker", trial.user_attrs["proposal"]["worker"])
-            for trial in running
-            if "proposal" in trial.user_attrs
+            trial.number: running[trial.number].get("worker", trial.proposal.worker)
+            for trial in (self.trials() if running else ())
+            if trial.number in running
         }
 
     def silent(self) -> set[int]:
         """Return the numbers of running trials whose owner has sent no heartbeat for a while."""
         with understood(self.url):
             ids = set(self._database._get_stale_trial_ids(self._id))
-            running = self.storage.get_all_trials(self._id, deepcopy=False, states=(TrialState.RUNNING,))
+            running = self._frozen(TrialState.RUNNING)
         return {trial.number for trial in running if trial._trial_id in ids}
 
     def close(self) -> None:
         """Close the database."""
-        self._database.remove_session()
-        self._database.engine.dispose()
+        self._close()
 
     def _trial_id(self, trial: Trial) -> int:
         return self.storage.get_trial_id_from_study_id_trial_number(self._id, trial.number)
-
-
-def _trial(frozen: FrozenTrial) -> Trial:
-    attributes = frozen.user_attrs
-    result = attributes.get("ending")
-    if result is None and frozen.state.is_finished():  # closed by hand, as in the dashboard
-        result = {"outcome": Outcome.CANCELLED.value, "reason": "closed outside of tuner"}
-    return Trial(
-        number=frozen.number,
-        proposal=proposal_of(attributes["proposal"], frozen.params),
-        result=result_of(result) if result else None,
-        handle=attributes.get("handle"),
-    )
 
 
 def _as_stored(settings: Mapping[str, Any]) -> dict[str, Any]:
@@ -235,7 +302,7 @@ def _as_stored(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 def _difference(begun: Mapping[str, Any], asked: Mapping[str, Any]) -> str:
     """Return the first difference between two settings, in words; empty where they agree."""
-    begun, asked = _comparable(begun), _comparable(asked)
+    begun, asked = _comparable(begun), _recorded(_comparable(asked), begun)
     for name in sorted({*begun, *asked} - {"schema"}, key=lambda name: (name not in _FIRST, name)):
         if begun.get(name) != asked.get(name):
             return _first_difference(name, begun.get(name), asked.get(name))
@@ -243,9 +310,33 @@ def _difference(begun: Mapping[str, Any], asked: Mapping[str, Any]) -> str:
 
 
 def _comparable(settings: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the settings without the names of the policies at that time: a study continues under its own."""
+    """Return the settings with present names of rules, and without the policies at that time.
+
+    A study continues under its own policies.
+    """
     rules = {name: value for name, value in settings.get("rules", {}).items() if name != "policies"}
+    if "allowed" in rules:
+        rules["allowed"] = sorted(map(current_name, rules["allowed"]))
     return {**settings, "rules": rules} if rules else settings
+
+
+def _recorded(asked: Mapping[str, Any], begun: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the settings without those fields of workloads and models that the study began too early to record.
+
+    The same holds for the rates of its GPU.
+    """
+    known: dict[str, Any] = dict(asked)
+    for name in ("cluster", "gpu"):
+        if isinstance(was := begun.get(name), Mapping) and isinstance(now := asked.get(name), Mapping):
+            known[name] = _recorded(now, was)
+    if isinstance(was := begun.get("peak_flops"), Mapping) and isinstance(now := asked.get("peak_flops"), Mapping):
+        known["peak_flops"] = {precision: rate for precision, rate in now.items() if precision in was}
+    for name in ("workload", "model"):
+        if isinstance(was := begun.get(name), Mapping) and isinstance(now := asked.get(name), Mapping):
+            known[name] = {field: value for field, value in _recorded(now, was).items() if field in was}
+    if isinstance(was := begun.get("parts"), Sequence) and isinstance(now := asked.get("parts"), Sequence):
+        known["parts"] = [_recorded(part, old) for part, old in zip(now, was, strict=False)] + list(now[len(was) :])
+    return known
 
 
 _FIRST: Final = ("cluster", "workload", "rules")

@@ -1,0 +1,180 @@
+"""One study of the benchmarks of the search: it runs to its end in a folder of its own, and the truth judges it."""
+
+from __future__ import annotations
+
+import statistics
+import tempfile
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, cast
+
+import numpy as np
+import optuna
+from optuna.storages import InMemoryStorage
+
+from tuner.core.columns import FloatArray
+from tuner.core.outcomes import Outcome
+from tuner.launch.contract import Launcher
+from tuner.launch.virtual.replay import ReplayedRun, run_word
+from tuner.search.candidates import CandidatePool
+from tuner.space.build import space_for
+from tuner.study.limits import Limits
+from tuner.study.loop import StudyEvent, StudyLoop
+from tuner.study.ranking import DAY, RankedTrial
+from tuner.study.settings import StudySettings
+from tuner.study.store.storage import Storage
+from tuner.study.store.trial import Trial
+from tuner.study.store.trial_store import TrialStore
+
+BUDGET: Final = 40
+NEAR: Final = (0.05, 0.01)
+"""Distances from the best at which the jobs that were needed are counted."""
+
+AFTER: Final = (5, 10, 20, 40)
+"""Jobs after which the regret is looked at."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Judged:
+    """What came of one study."""
+
+    jobs: int
+    until: Mapping[float, int]
+    """Jobs launched until one within a distance of the best was measured."""
+    out_of_memory: int
+    node_hours: float
+    regret: Mapping[int, float]
+    end: float
+    """Regret of the study's winner."""
+    covered: int
+    """Ranked trials whose 80% interval contains the truth."""
+    ranked: int
+    winner_covered: bool | None
+    """The same of the winner; None where it ran once."""
+    ended: str
+    seconds: float
+    """Of a processor."""
+
+
+def judged_study(
+    pool: CandidatePool,
+    truth: FloatArray,
+    launcher: Launcher,
+    *,
+    sampler: str,
+    seed: int,
+    jobs: int = 1,
+) -> Judged:
+    """Run a study and judge it; `truth` has the days of each candidate, NaN where it does not run."""
+    shared = Path("/dev/shm")  # noqa: S108 - a folder in memory, so that no disk is timed
+    started = time.process_time()
+    with tempfile.TemporaryDirectory(dir=shared if shared.is_dir() else None) as folder:
+        store = _store()
+        settings = StudySettings(
+            space=space_for(framework="any"),
+            limits=Limits(budget=BUDGET),
+            sampler=sampler,
+            seed=seed,
+            jobs=jobs,
+            runs=Path(folder),
+        )
+        loop = StudyLoop(settings, pool=pool, launcher=launcher, store=store, on_event=_ignore)
+        loop.run()
+        trials = [trial for trial in loop.state.trials if trial.launched]
+        ranking, ended = loop.state.ranking, loop.scheduler.finished or ""
+    best = float(np.nanmin(truth))
+    leaders = _leaders(trials)
+    covered = [bool(ranked.low <= truth[ranked.candidate] <= ranked.high) for ranked in ranking]
+    return Judged(
+        jobs=len(trials),
+        until={near: _until(trials, truth, best * (1 + near)) for near in NEAR},
+        out_of_memory=sum(trial.result is not None and trial.result.outcome is Outcome.OOM for trial in trials),
+        node_hours=sum(trial.result.node_hours for trial in trials if trial.result),
+        regret={after: _regret(truth, best, leaders[min(after, len(leaders)) - 1]) for after in AFTER},
+        end=_regret(truth, best, ranking[0].candidate if ranking else None),
+        covered=sum(covered),
+        ranked=len(covered),
+        winner_covered=_winner_covered(ranking, covered),
+        ended=ended,
+        seconds=time.process_time() - started,
+    )
+
+
+class _MemoryStorage(InMemoryStorage):
+    """A storage of one process, which needs no heartbeats."""
+
+    def record_heartbeat(self, trial_id: int) -> None:
+        """Do nothing."""
+
+
+def _store() -> TrialStore:
+    """Return an empty study in memory: a database would take nine tenths of the time."""
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    storage = _MemoryStorage()
+    study = storage.create_new_study([optuna.study.StudyDirection.MINIMIZE], "benchmark")
+    storage.set_study_user_attr(study, "settings", {"schema": "tuner/study/1"})
+    return TrialStore(Storage("memory://", cast(Any, storage), storage), "benchmark")
+
+
+def days_of(pool: CandidatePool, runs: Iterable[ReplayedRun]) -> FloatArray:
+    """Return the mean days of each candidate over the rows of a table; NaN where it does not run."""
+    found = np.full(len(pool), np.nan)
+    seconds: dict[str, list[float]] = {}
+    for run in runs:
+        if run.seconds is not None:
+            seconds.setdefault(run_word(run.workload, run.cluster, run.topology), []).append(run.seconds)
+    for candidate in range(len(pool)):
+        own = seconds.get(run_word(*pool.setting(candidate), pool.topology(candidate)))
+        if own:
+            found[candidate] = statistics.fmean(own) * np.exp(pool.work[candidate]) / DAY
+    return found
+
+
+def _ignore(_event: StudyEvent) -> None:
+    """Do nothing."""
+
+
+def _until(trials: Sequence[Trial], truth: FloatArray, limit: float) -> int:
+    near = (
+        index
+        for index, trial in enumerate(trials, start=1)
+        if trial.measured and truth[trial.proposal.candidate] <= limit
+    )
+    return next(near, BUDGET + 1)
+
+
+def _leaders(trials: Sequence[Trial]) -> list[int | None]:
+    """Return the candidate whose measurements are best, after each job."""
+    seen: dict[int, list[float]] = {}
+    found: list[int | None] = []
+    for trial in trials:
+        if trial.measured and trial.result is not None and trial.result.objective is not None:
+            seen.setdefault(trial.proposal.candidate, []).append(trial.result.objective)
+        found.append(min(seen, key=lambda candidate: statistics.fmean(seen[candidate])) if seen else None)
+    return found
+
+
+def _regret(truth: FloatArray, best: float, candidate: int | None) -> float:
+    """By what share it is slower than the best; infinite where nothing ran at all."""
+    return float("inf") if candidate is None else float(truth[candidate]) / best - 1
+
+
+def _winner_covered(ranking: Sequence[RankedTrial], covered: Sequence[bool]) -> bool | None:
+    return bool(covered[0]) if ranking and ranking[0].runs > 1 else None
+
+
+def median(figures: Iterable[float]) -> float:
+    """Return the median."""
+    return float(statistics.median(figures))
+
+
+def jobs_text(count: float) -> str:
+    """Return a number of jobs; a study that never came near counts as one job more than its budget."""
+    return f"over {BUDGET}" if count > BUDGET else f"{count:g}"
+
+
+def percent(share: float) -> str:
+    """Return a share as a percentage."""
+    return "none ran" if share == float("inf") else f"{share:.2%}"

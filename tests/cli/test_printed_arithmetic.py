@@ -1,0 +1,215 @@
+"""The figures that commands print, from results that are nothing but these values."""
+
+from __future__ import annotations
+
+import json
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from tests.conftest import Run
+from tuner.cli import max_batch_output
+from tuner.cli.commands import compare
+from tuner.cli.live import LiveView, opening
+from tuner.cli.max_batch_output import _tokens_assumed, answer_document, print_answer
+from tuner.planning import plan as plan_module
+
+GIB = 2.0**30
+
+
+def attempt(batch: int, memory: float | None, seconds: float | None, *, fits: bool = True) -> Any:
+    """A batch that was tried."""
+    outcome = "MEASURED" if fits else "OOM"
+    return SimpleNamespace(
+        micro_batch=batch, peak_memory=memory, seconds=seconds, fits=fits, outcome=outcome, evidence="" if fits else "x"
+    )
+
+
+def value(batch: int, rate: float | None = None, days: float | None = None) -> Any:
+    """What a batch is worth."""
+    return SimpleNamespace(
+        micro_batch=batch, step_batch=8, acc_steps=8 // batch, exact=True, tokens_per_second=rate, days=days
+    )
+
+
+def answer(**fields: Any) -> Any:
+    """The largest batch of a GPU of 80 GiB, of which 76 are usable: 2, at 20 GiB and 0.5 s."""
+    attempts = [attempt(1, 10 * GIB, 0.25), attempt(2, 20 * GIB, 0.5), attempt(4, 90 * GIB, 1.0, fits=False)]
+    usual: dict[str, Any] = {
+        "found": SimpleNamespace(attempts=attempts, largest=2, open_end=False, stopped=None),
+        "fit": SimpleNamespace(per_sample=10 * GIB, at_zero=GIB / 2, stderr=GIB / 8, points=2),
+        "worth": [value(1), value(2, 1000.0, 4.0)],
+        "card": 80 * GIB,
+        "usable": 76 * GIB,
+        "peak": 20 * GIB,
+        "pressures": [SimpleNamespace(micro_batch=2, slower=0.25, share=0.5, near_limit=False)],
+        "safe": 1,
+        "margin": 0.1,
+        "strategy": "bisect",
+        "source": "table",
+    }
+    return SimpleNamespace(**usual | fields)
+
+
+def test_a_largest_batch_is_written_in_gib_and_seconds_of_what_fits() -> None:
+    document = answer_document(answer())
+    assert [(one["peak_memory_gib"], one["sec_per_iter"]) for one in document["attempts"]] == [
+        (10.0, 0.25),
+        (20.0, 0.5),
+        (None, None),
+    ]
+    assert document["fit"] == {"gib_per_sample": 10.0, "gib_at_zero": 0.5, "stderr": 0.125}
+    assert (document["card_gib"], document["usable_gib"], document["headroom_gib"]) == (80.0, 76.0, 60.0)
+    assert (document["max_batch"], document["safe_batch"], document["runs"]) == (2, 1, 3)
+    assert (document["estimated"], document["stopped"]) == (False, None)
+    pressure = {"micro_batch": 2, "slower": 0.25, "share": 0.5, "near_limit": False}
+    assert document["allocator_pressure"] == [pressure]
+    assert [one["acc_steps"] for one in document["worth"]] == [8, 4]
+    bare = answer(fit=None, peak=None, source="estimate")
+    assert (answer_document(bare)["fit"], answer_document(bare)["headroom_gib"]) == (None, None)
+    assert answer_document(bare)["estimated"] is True
+    bare.found.stopped = SimpleNamespace(evidence="hung")
+    assert answer_document(bare)["stopped"] == "hung"
+    line = SimpleNamespace(per_sample=GIB, at_zero=0.0, stderr=None, points=2)
+    assert answer_document(answer(fit=line))["fit"]["stderr"] is None
+
+
+def test_a_largest_batch_is_printed_with_its_headroom_and_its_line(capsys: pytest.CaptureFixture[str]) -> None:
+    """4 days at 1000 tokens a second are 345.6M tokens; a claim of 11 GiB a sample is 10% off."""
+    print_answer(answer(), claim=11.0)
+    out = capsys.readouterr().out
+    table, _, rest = out.partition("\n\n")
+    assert table.splitlines()[-3].split() == ["1", "1", "MEASURED", "10.00", "0.25", "8"]
+    assert table.splitlines()[-2].split() == ["2", "2", "MEASURED", "20.00", "0.5", "4", "1,000", "4.0"]
+    assert table.splitlines()[-1].split() == ["3", "4", "OOM"]
+    lines = rest.splitlines()
+    assert lines[0].startswith("largest micro batch 2 in 3 runs (bisect), ")
+    assert "larger batches were not tried" not in lines[0]
+    assert lines[1].startswith("days are for training on 346M tokens")
+    assert lines[2] == "headroom 60.00 GiB of 80.0 (75.0%); a process can use 76.0"
+    assert lines[3] == "memory: 10.0000 +- 0.12500 GiB per sample plus 0.50 GiB at batch 0 (2 points)"
+    assert lines[4].startswith("claim wrong: 11 GiB per sample is +10.0% off the slope")
+    assert lines[5] == "safe batch with a memory margin of 10%: 1"
+    words = "25% slower than the trend of smaller batches at 50% of the usable memory"
+    assert lines[6] == f"batch 2 is {words}: far from the memory limit, so not allocator pressure"
+    tolerance = max_batch_output.CLAIM_TOLERANCE
+    print_answer(answer(), claim=10.0 * (1 + 0.9 * tolerance))
+    assert "claim confirmed" in capsys.readouterr().out
+    print_answer(answer(), claim=10.0 * (1 - 1.1 * tolerance))
+    assert "claim wrong" in capsys.readouterr().out
+    made = answer(peak=None, fit=None, worth=[], pressures=[])
+    made.found.open_end = True
+    print_answer(made)
+    out = capsys.readouterr().out
+    assert "; larger batches were not tried" in out
+    assert "headroom" not in out
+    assert "days are" not in out
+    assert _tokens_assumed(made) == ""
+
+
+def option(**fields: Any) -> Any:
+    """One way to train, on 4 ranks: a micro batch of 2, 3 steps of accumulation, half a second."""
+    found = SimpleNamespace(attempts=[attempt(1, None, 9.0), attempt(2, None, 0.5)], open_end=True)
+    fit = SimpleNamespace(per_sample=8 * GIB)
+    best = SimpleNamespace(micro_batch=2, step_batch=24, acc_steps=3, tokens_per_second=12345.0, days=1234.56)
+    usual: dict[str, Any] = {
+        "label": "tp2",
+        "topology": SimpleNamespace(dp=4),
+        "best": best,
+        "answer": SimpleNamespace(fit=fit, peak=20 * GIB, found=found),
+        "next_would_fit": 48,
+    }
+    return SimpleNamespace(**usual | fields)
+
+
+def test_a_compared_option_is_a_row_of_its_largest_batch() -> None:
+    row = compare._row(option())
+    assert row == ("tp2", 4, "24+", 2, 3, "500", "12.3", "1,234.6", "20.00", "2.000", "48 by the fit")
+    best = SimpleNamespace(micro_batch=2, step_batch=24, acc_steps=3, tokens_per_second=None, days=None)
+    found = SimpleNamespace(attempts=[attempt(2, None, None)], open_end=False)
+    bare = option(best=best, answer=SimpleNamespace(fit=None, peak=None, found=found), next_would_fit=None)
+    assert compare._row(bare) == ("tp2", 4, "24", 2, 3, "", "", "", "", "", "")
+    assert compare._row(option(best=None)) == ("tp2", 4, "none", *[""] * 8)
+
+
+def view(done_before: int, budget: int, began: float) -> Any:
+    """A live view of a study."""
+    made: Any = LiveView.__new__(LiveView)
+    limits = SimpleNamespace(budget=budget)
+    made._loop = SimpleNamespace(settings=SimpleNamespace(limits=limits))
+    made._done_before, made._began = done_before, began
+    return made
+
+
+@pytest.mark.parametrize(
+    ("done", "words"),
+    [(2, ""), (4, "at most 0:00:30 left"), (10, "at most 0:00:00 left"), (12, "at most 0:00:00 left"), (1, "")],
+)
+def test_the_time_left_is_that_of_the_rest_of_the_budget(
+    done: int, words: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two trials in 10 s, of which 6 of 10 are left."""
+    monkeypatch.setattr("tuner.cli.live.time.monotonic", lambda: 110.0)
+    assert view(2, 10, 100.0)._time_left(done) == words
+
+
+@pytest.mark.parametrize(
+    ("launcher", "table", "resumed", "words"),
+    [
+        ("simulated", None, 0, "12 legal topologies; up to 3 jobs on the SIMULATED cluster (seed 7)"),
+        ("local", None, 2, "12 legal topologies; up to 3 jobs with the local launcher"),
+        ("replay", "t.csv", 0, "12 legal topologies; up to 3 jobs played back from t.csv"),
+    ],
+)
+def test_a_search_begins_with_its_space_and_its_launcher(
+    launcher: str, table: str | None, resumed: int, words: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tuner.cli.output.space_lines", lambda _: ["the space"])
+    monkeypatch.setattr("tuner.export.support.export_note", lambda *_, **__: "")
+    loop: Any = SimpleNamespace(
+        settings=SimpleNamespace(
+            table=SimpleNamespace(name=table) if table else None,
+            space=SimpleNamespace(workload=None, cluster=None),
+            command=None,
+            seed=7,
+            limits=SimpleNamespace(budget=3),
+        ),
+        launcher=SimpleNamespace(name=launcher),
+        pool=range(12),
+        resumed=resumed,
+        store=SimpleNamespace(name="s"),
+    )
+    lines = opening(loop)
+    assert (lines[0] == "the space") is (table is None)
+    assert lines[0 if table else 1].startswith(words)
+    assert lines[2:] == (["Continuing study s with 2 trials"] if resumed else [])
+
+
+def test_a_plan_is_printed_as_it_was_computed(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """GiB, TFLOPs and days of each row, in JSON and in CSV."""
+    made: list[Any] = []
+    original = plan_module.plan
+
+    def kept(*given: Any, **more: Any) -> Any:
+        made.append(original(*given, **more))
+        return made[-1]
+
+    monkeypatch.setattr(plan_module, "plan", kept)
+    axes = ("--model", "gpt-1.3b", "--nodes", "1", "--set", "tp=2", "--set", "pp=1", "--top", "2")
+    document = json.loads(run("plan", *axes, "--json").out)
+    lines = run("plan", *axes, "--csv").out.splitlines()
+    assert made
+    for printed, row in zip(document["top"], made[0].top, strict=True):
+        assert printed["memory_gib"] == pytest.approx(row.memory / 2**30)
+        assert printed["tflops"] == pytest.approx(row.flops / 1e12)
+        assert printed["days"] == pytest.approx(row.training / 86400)
+        assert (printed["sec_per_iter_low"], printed["sec_per_iter_high"]) == (row.low, row.high)
+        assert sum(printed["memory_terms_gib"].values()) == pytest.approx(
+            sum(row.estimate.memory.terms.values()) / 2**30
+        )
+    header = lines[0].split(",")
+    for line, printed in zip(lines[1:], document["top"], strict=True):
+        cells = dict(zip(header, line.split(","), strict=True))
+        for column in ("sec_per_iter", "memory_gib", "tflops", "days", "mfu"):
+            assert float(cells[column]) == pytest.approx(printed[column], rel=1e-5), column

@@ -1,0 +1,317 @@
+"""Hugging Face configs: what is trained is what transformers would train, in every property that `Model` has."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.conftest import ROOT, Run
+from tests.data.huggingface.record import CONFIGS, FOLDER, identity_of, text_config
+from tuner.core import catalog
+from tuner.core.documents import model_of, workload_document
+from tuner.core.errors import InputError, TunerWarning
+from tuner.core.huggingface import FAMILIES, model_from
+from tuner.core.model import Model, RotaryScaling, Shape
+from tuner.space.build import space_for
+
+DENSE = [path for path in CONFIGS if path.stem != "mixtral-8x7b"]
+IDENTITIES = json.loads((FOLDER / "identity.json").read_text())
+REQUIRED = {"n_layer", "n_layers", "num_layers", "num_hidden_layers", "n_embd", "hidden_size", "d_model", "vocab_size"}
+REQUIRED |= {"n_embed", "n_head", "n_heads", "num_heads", "num_attention_heads", "model_type"}
+
+
+def read(config: dict[str, Any], **changes: Any) -> Model:
+    return model_from({**config, **changes}, name="m")
+
+
+def fixture(name: str) -> dict[str, Any]:
+    return text_config(FOLDER / f"{name}.json")
+
+
+@pytest.mark.parametrize("path", DENSE, ids=lambda path: path.stem)
+def test_a_config_gives_the_recorded_identity(path: Path) -> None:
+    """The table was reviewed against the modelling code of each family; `record.py identity` writes it anew."""
+    model = model_from(text_config(path), name=path.stem)
+    assert identity_of(model) == IDENTITIES[path.stem]
+    stored = json.loads(json.dumps(workload_document(space_for(model=model).workload)))
+    assert model_of(stored["model"]) == model
+
+
+def test_every_family_has_a_config_with_a_count_and_an_identity() -> None:
+    kept = {text_config(path)["model_type"] for path in DENSE}
+    assert kept == set(FAMILIES)
+    counts = json.loads((FOLDER / "counts.json").read_text())
+    assert {path.stem for path in CONFIGS} <= set(counts)
+    readme = (FOLDER / "README.md").read_text()
+    assert not [path.stem for path in CONFIGS if f"| {path.stem} |" not in readme]
+
+
+@given(st.sampled_from(DENSE), st.data())
+def test_a_key_that_is_missing_takes_the_librarys_default(path: Path, data: st.DataObject) -> None:
+    """A config without some keys is that of another model at most in the fields that those keys describe."""
+    config = text_config(path)
+    optional = sorted(set(config) - REQUIRED)
+    removed = data.draw(st.sets(st.sampled_from(optional), max_size=4))
+    left = read({key: value for key, value in config.items() if key not in removed})
+    assert left.layers == read(config).layers
+    assert 0 < left.seq <= 8192
+    harmless = {"use_cache", "architectures", "bos_token_id", "eos_token_id", "pad_token_id", "pretraining_tp"}
+    if removed <= harmless:
+        assert left == read(config)
+
+
+@pytest.mark.parametrize("path", DENSE, ids=lambda path: path.stem)
+def test_tokens_and_bookkeeping_have_no_effect(path: Path) -> None:
+    config = text_config(path)
+    extra = {"bos_token_id": 7, "torch_dtype": "float32", "use_cache": False, "transformers_version": "4.1"}
+    assert read(config, **extra, _name_or_path="elsewhere", architectures=["Other"]) == read(config)
+
+
+MEANING: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
+    ("llama-7b", {"hidden_act": "gelu"}, {"activation": "gelu"}),
+    ("llama-7b", {"rms_norm_eps": 1e-3}, {"norm_epsilon": 1e-3}),
+    ("llama-7b", {"rope_theta": 5e5}, {"rotary_base": 5e5}),
+    ("llama-7b", {"rope_parameters": {"rope_type": "default", "rope_theta": 5e5}}, {"rotary_base": 5e5}),
+    ("llama-7b", {"attention_dropout": 0.1}, {"attention_dropout": 0.1}),
+    ("llama-7b", {"initializer_range": 0.01}, {"init_std": 0.01}),
+    ("llama-7b", {"hidden_act": "mish"}, {"activation": None, "not_understood": ("hidden_act='mish'",)}),
+    ("llama-7b", {"quantization_config": {"bits": 4}}, {"not_understood": ("quantization_config=a dict of 1",)}),
+    (
+        "llama-7b",
+        {"rope_scaling": {"type": "linear", "factor": 2}},
+        {"rotary_scaling": RotaryScaling(kind="linear", factor=2.0)},
+    ),
+    (
+        "llama-7b",
+        {"rope_scaling": {"type": "dynamic", "factor": 2.0}},
+        {"rotary_scaling": RotaryScaling(kind="dynamic", factor=2.0, original_seq=2048)},
+    ),
+    (
+        "llama-7b",
+        {"rope_scaling": {"rope_type": "yarn", "factor": 4.0, "mscale": 1.0, "mscale_all_dim": 0.5, "beta_fast": 16}},
+        {
+            "rotary_scaling": RotaryScaling(
+                kind="yarn",
+                factor=4.0,
+                original_seq=2048,
+                beta_fast=16.0,
+                attention_factor=(0.1 * math.log(4) + 1) / (0.05 * math.log(4) + 1),
+            )
+        },
+    ),
+    ("llama-7b", {"rope_scaling": {"rope_type": "new", "factor": 4.0}}, {"not_understood": ("rope_type='new'",)}),
+    ("llama-7b", {"partial_rotary_factor": 0.5}, {"not_understood": ("partial_rotary_factor=0.5",)}),
+    ("mistral-7b-v0.1", {"sliding_window": None}, {"sliding_window": 0}),
+    (
+        "qwen2-7b",
+        {"use_sliding_window": True, "sliding_window": 4096, "max_window_layers": 20},
+        {"sliding_window": 4096, "window_start": 20},
+    ),
+    ("qwen2-7b", {"use_sliding_window": True, "sliding_window": 4096, "max_window_layers": 28}, {"sliding_window": 0}),
+    ("gpt-neox-20b", {"use_parallel_residual": False}, {"parallel_attention": False}),
+    ("gpt-neox-20b", {"rotary_pct": 1.0, "rotary_emb_base": 25_000}, {"rotary_fraction": 1.0, "rotary_base": 25_000.0}),
+    ("gpt-j-6b", {"rotary_dim": 128}, {"rotary_fraction": 0.5}),
+    ("gpt2", {"scale_attn_weights": False}, {"attention_scale": 1.0}),
+    (
+        "gpt2",
+        {"scale_attn_by_inverse_layer_idx": True},
+        {"not_understood": ("scale_attn_by_inverse_layer_idx=True",)},
+    ),
+    ("gpt2", {"embd_pdrop": 0.0}, {"embedding_dropout": 0.0, "hidden_dropout": 0.1}),
+    ("phi-2", {"qk_layernorm": True}, {"qk_norm": True, "qk_norm_span": "head"}),
+    ("gemma-2-9b", {"final_logit_softcapping": None}, {"logit_softcap": 0.0, "attention_softcap": 50.0}),
+    ("gemma-2-9b", {"query_pre_attn_scalar": 144}, {"attention_scale": 144**-0.5}),
+    ("gemma-3-1b", {"layer_types": ["full_attention"] * 26}, {"sliding_window": 0}),
+    (
+        "gemma-3-1b",
+        {"layer_types": (["full_attention"] * 2 + ["sliding_attention"]) * 8 + ["full_attention"] * 2},
+        {
+            "not_understood": ("layer_types",),
+        },
+    ),
+    (
+        "gemma-3-1b",
+        {
+            "rope_parameters": {
+                "full_attention": {"rope_type": "linear", "factor": 8.0, "rope_theta": 2e6},
+                "sliding_attention": {"rope_type": "default", "rope_theta": 2e4},
+            },
+        },
+        {
+            "rotary_base": 2e6,
+            "rotary_local_base": 2e4,
+            "rotary_scaling": RotaryScaling(kind="linear", factor=8.0),
+        },
+    ),
+    ("smollm3-3b", {"no_rope_layers": [1] * 36}, {"rotary_skip": 0, "not_understood": ()}),
+    ("smollm3-3b", {"no_rope_layers": [1, 0] * 18}, {"rotary_skip": 2, "not_understood": ()}),
+    ("smollm3-3b", {"no_rope_layers": [0, 1] * 18}, {"not_understood": ("no_rope_layers",)}),
+    ("mpt-7b", {"embedding_fraction": 0.5}, {"not_understood": ("embedding_fraction=0.5",)}),
+    ("mpt-7b", {"attn_config": {"alibi": True, "clip_qkv": 6.0}}, {"not_understood": ("attn_config.clip_qkv=6.0",)}),
+    ("olmo-7b", {"clip_qkv": 8.0}, {"not_understood": ("clip_qkv=8.0",)}),
+    ("opt-125m", {"layerdrop": 0.1}, {"not_understood": ("layerdrop=0.1",)}),
+    (
+        "phi-3-mini-4k",
+        {
+            "max_position_embeddings": 131072,
+            "rope_scaling": {"type": "su", "short_factor": [1.0, 1.5], "long_factor": [2, 3]},
+        },
+        {
+            "rotary_scaling": RotaryScaling(
+                kind="longrope",
+                factor=32.0,
+                original_seq=4096,
+                short_factors=(1.0, 1.5),
+                long_factors=(2.0, 3.0),
+            )
+        },
+    ),
+]
+
+
+@pytest.mark.parametrize(("name", "changes", "expected"), MEANING, ids=lambda value: str(value)[:40])
+def test_a_key_changes_the_field_that_it_describes(
+    name: str, changes: dict[str, Any], expected: dict[str, Any]
+) -> None:
+    model = read(fixture(name), **changes)
+    assert {field: getattr(model, field) for field in expected} == expected
+
+
+def test_both_layouts_of_rotary_parameters_are_the_same_model() -> None:
+    new = fixture("llama-3.1-8b")
+    table = dict(new.pop("rope_parameters"))
+    old = {**new, "rope_theta": table.pop("rope_theta"), "rope_scaling": table}
+    assert read(old) == read(fixture("llama-3.1-8b"))
+
+
+HYBRID = [
+    {"model_type": "jamba"},
+    {"model_type": "qwen3_5_text", "layer_types": ["linear_attention"] * 3 + ["full_attention"]},
+    {"model_type": "newcomer", "layer_types": ["linear_attention", "full_attention"]},
+    {"model_type": "newcomer", "mamba_d_state": 16},
+]
+
+
+@pytest.mark.parametrize("changes", HYBRID, ids=lambda value: str(value)[:40])
+def test_hybrids_are_refused_by_name(changes: dict[str, Any]) -> None:
+    with pytest.raises(InputError, match=f"model_type '{changes['model_type']}' has layers other than attention"):
+        read(fixture("llama-7b"), **changes)
+
+
+def test_kinship_is_noted_with_every_key_that_is_not_understood(tmp_path: Path, run: Run) -> None:
+    config = {**fixture("llama-7b"), "model_type": "newcomer", "depth_scale": 1.4, "eos_token_id": 2}
+    with pytest.warns(TunerWarning, match="read as one"):
+        model = read(config)
+    assert (model.read_as, model.not_understood) == ("llama", ("depth_scale",))
+    with pytest.warns(TunerWarning, match="read as one"):
+        assert read({**fixture("llama-7b"), "model_type": "newcomer"}).not_understood == ()
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    document = json.loads(run("plan", "--json", "--top", "1", "--model", str(tmp_path)).out)
+    assert [note.split(";")[0].split(":")[0] for note in document["notes"]] == [
+        "The model's family is not known",
+        "Not understood of the model",
+    ]
+    assert "depth_scale" in document["notes"][1]
+    assert document["model"]["identity"]["norm_epsilon"] == 1e-6
+    assert "Not understood of the model: depth_scale." in run("plan", "--top", "1", "--model", str(tmp_path)).out
+
+
+def test_a_family_with_llamas_keys_and_another_model_is_not_understood() -> None:
+    with pytest.warns(TunerWarning, match="read as one"):
+        model = read({**fixture("llama-7b"), "model_type": "helium"})
+    assert model.not_understood == ("model_type=helium (rotated neighbours)",)
+
+
+def test_the_embeddings_scale_follows_another_width() -> None:
+    wider = read(fixture("gemma-2b")).with_shape(Shape(hidden=4096, layers=18))
+    assert wider.embedding_scale == 64
+    assert read(fixture("granite-3.1-8b")).with_shape(Shape(hidden=8192, layers=18)).embedding_scale == 12
+
+
+def test_a_vision_tower_is_left_out_with_a_warning() -> None:
+    config = json.loads((FOLDER / "gemma-3-4b.json").read_text())
+    with pytest.warns(TunerWarning, match="read as its language model alone"):
+        assert model_from(config, name="m").layers == 34
+
+
+def test_a_gemma_3_without_sizes_has_those_of_the_library() -> None:
+    """transformers 5.23, Gemma3TextConfig."""
+    found = model_from({"model_type": "gemma3", "text_config": {"intermediate_size": 9216}}, name="m")
+    assert (found.hidden, found.layers, found.heads, found.vocab) == (2304, 26, 8, 262208)
+
+
+@pytest.mark.parametrize(
+    ("name", "seq", "header"),
+    [
+        ("llama-3.1-8b", 8192, "sequence 8192 (the model allows 131072; set with --seq), "),
+        ("llama-3-8b", 8192, "sequence 8192, "),
+        ("opt-125m", 2048, "sequence 2048, "),
+    ],
+)
+def test_the_sequence_is_8192_unless_the_model_allows_less(name: str, seq: int, header: str, run: Run) -> None:
+    path = str(FOLDER / f"{name}.json")
+    assert catalog.model(path).seq == seq
+    assert header in run("plan", "--top", "1", "--model", path).out
+    assert space_for(model=path, seq=seq // 2).workload.model.seq == seq // 2
+
+
+def test_a_sequence_longer_than_the_learned_positions_is_refused() -> None:
+    with pytest.raises(InputError, match="learns 2050 positions; --seq 4096 is longer"):
+        space_for(model=str(FOLDER / "opt-125m.json"), seq=4096)
+
+
+def test_a_toml_file_describes_rotary_scaling_and_a_gated_activation(tmp_path: Path) -> None:
+    sizes = "layers = 2\nhidden = 8\nheads = 2\nvocab = 9\nseq = 4\n"
+    path = tmp_path / "m.toml"
+    path.write_text(sizes + 'activation = "geglu"\nrotary_scaling = { kind = "llama3", factor = 8.0 }\n')
+    model = catalog.model(str(path))
+    assert (model.activation, model.gated_mlp) == ("gelu_tanh", True)
+    assert model.rotary_scaling == RotaryScaling(kind="llama3", factor=8.0)
+    for text, complaint in (
+        ("rotary_scaling = 3", "rotary_scaling must be a table"),
+        ("rotary_scaling = { factor = 8.0 }", "rotary_scaling lacks its field kind"),
+        ('rotary_scaling = { kind = "linear", facter = 8.0 }', "did you mean factor"),
+    ):
+        path.write_text(sizes + text)
+        with pytest.raises(InputError, match=complaint):
+            catalog.model(str(path))
+
+
+def test_norms_without_weights_or_biases_and_trained_activations_are_counted() -> None:
+    base = Model(layers=1, hidden=8, heads=2, vocab=16, seq=4)
+    no_bias, none = replace(base, norm_bias=False), replace(base, norm_bias=False, norm_weight=False)
+    assert base.parameters - no_bias.parameters == no_bias.parameters - none.parameters == 3 * 8
+    assert replace(base, activation="xielu").parameters - base.parameters == 2
+    spans = [replace(base, qk_norm=True, qk_norm_span=span).parameters for span in ("head", "heads", "width")]
+    assert [count - base.parameters for count in spans] == [2 * 2 * 4, 2 * 8, 2 * 2 * 8]
+
+
+needs_transformers = pytest.mark.skipif(
+    not os.environ.get("TUNER_TRANSFORMERS") and not (find_spec("transformers") and find_spec("torch")),
+    reason="compares with transformers, which the extra `dev` installs",
+)
+
+
+@pytest.mark.slow
+@needs_transformers
+def test_transformers_counts_and_computes_the_same() -> None:
+    """In a process of its own: transformers takes seconds to import and warns as it does. See the program's docstring.
+
+    TUNER_TRANSFORMERS names the Python of an environment that has transformers, if this one has not.
+    """
+    python = os.environ.get("TUNER_TRANSFORMERS", sys.executable)
+    command = [python, "-W", "ignore", "-m", "tests.data.huggingface.compare"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=900, check=False)
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    assert "0 differences" in done.stdout

@@ -1,0 +1,61 @@
+"""Hybrid sharding: replica groups that each hold a whole set of shards."""
+
+from __future__ import annotations
+
+import pytest
+
+from tuner.core.columns import Columns
+from tuner.core.keys import parse_key
+from tuner.costmodel.estimate import CostModel, Scores
+from tuner.costmodel.links import Links
+from tuner.costmodel.site_factors import SiteFactors
+from tuner.planning.plan import plan
+from tuner.space.build import space_for
+
+SPACE = space_for(model="llama-3-8b", gpu="A100-80GB-SXM", nodes=4, global_batch=256, framework="fsdp2")
+
+
+def scored(*keys: str) -> Scores:
+    topologies = [parse_key(key, workload=SPACE.workload, cluster=SPACE.cluster) for key in keys]
+    return CostModel().score(Columns.of(topologies, SPACE.workload, SPACE.cluster))
+
+
+def test_a_set_of_shards_lies_on_the_ranks_of_one_group() -> None:
+    """Four groups of 8 ranks hold as much on each as 8 ranks that share one set."""
+    four, alone = scored("tp1-pp1-dp32-mbs1-z3-hsdp4"), scored("tp1-pp1-dp8-mbs1-z3")
+    for term in ("weights", "gradients", "optimizer", "gathered"):
+        assert four.memory_terms[term] == alone.memory_terms[term]
+
+
+def test_the_place_of_the_groups_decides_their_links() -> None:
+    """Groups of a node share shards inside it, and only the reduction of a shard crosses the network, on all GPUs."""
+    columns = scored("tp1-pp1-dp32-mbs1-z3", "tp1-pp1-dp32-mbs1-z3-hsdp4", "tp2-pp1-dp16-mbs1-z3-hsdp2").columns
+    links, inner = Links(columns, SiteFactors()), Links(columns, SiteFactors()).tensor[0][0]
+    assert links.shard[0].tolist() == [links.data[0][0], inner, links.data[0][2]]
+    assert links.replica[0][1] == pytest.approx(links.data[0][1] / 8)
+
+
+def test_hybrid_sharding_gathers_faster_where_a_node_holds_the_shards() -> None:
+    scores = scored("tp1-pp1-dp32-mbs1-z3", "tp1-pp1-dp32-mbs1-z3-hsdp4")
+    assert scores.time_terms["sharding"][1] < scores.time_terms["sharding"][0]
+    assert scores.memory[1] > scores.memory[0]
+
+
+def test_a_topology_without_groups_costs_the_same_beside_one_with_them() -> None:
+    """To the last bit."""
+    keys = [f"tp1-pp1-dp32-mbs1-{stage}" for stage in ("z3", "z2")]
+    alone, beside = scored(*keys), scored(*keys, "tp1-pp1-dp32-mbs1-z3-hsdp4")
+    assert beside.seconds[:2].tolist() == alone.seconds.tolist()
+    assert beside.memory[:2].tolist() == alone.memory.tolist()
+
+
+def test_groups_are_searched_on_request() -> None:
+    """With ZeRO 2 and 3 only, and at least two ranks to a group."""
+    without, asked = (plan(replaced, top=0).top for replaced in (SPACE, SPACE.where(hsdp=(1, 2, 3, 4))))
+    assert "hsdp" not in "".join(row.topology.key for row in without)
+    groups = {(row.topology.hsdp, row.topology.zero) for row in asked}
+    assert groups == {(hsdp, zero) for hsdp in (1, 2, 4) for zero in (2, 3)}
+    assert all(row.topology.dp >= 2 * row.topology.hsdp for row in asked if row.topology.hsdp > 1)
+    assert {row.topology.key: row.seconds for row in asked if row.topology.hsdp == 1} == {
+        row.topology.key: row.seconds for row in without
+    }

@@ -1,0 +1,240 @@
+"""Compare what tuner reads from configs with what transformers builds from them; print the differences.
+
+    python -m tests.data.huggingface.compare
+
+Three comparisons: the parameters of every config in this folder, those of random variants at a tiny size (on the meta
+device), and at a tiny size the constants in transformers' modules: rotary frequencies, norm epsilons, activations,
+attention scales, windows, soft caps, dropouts and factors.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+import sys
+import warnings
+from collections.abc import Iterator
+from typing import Any, Final
+
+from tests.data.huggingface.record import CONFIGS, counted, text_config
+from tuner.core.huggingface import FAMILIES, model_from
+from tuner.core.model import Model
+
+VARIANTS: Final = 6
+MIN_FACTS: Final = 12
+SWITCHES: Final = (
+    *("tie_word_embeddings", "attention_bias", "mlp_bias", "use_bias", "enable_bias", "bias", "use_qkv_bias"),
+    *("multi_query", "use_parallel_residual", "use_qk_norm", "do_layer_norm_before", "layer_norm_elementwise_affine"),
+    *("parallel_attn", "new_decoder_architecture", "alibi", "use_sliding_window"),
+)
+SIZES: Final[dict[str, tuple[int | None, ...]]] = {
+    "intermediate_size": (96,),
+    "num_key_value_heads": (2, 4),
+    "head_dim": (16, 24),
+    "n_positions": (50,),
+    "n_inner": (None, 80),
+    "ffn_dim": (77,),
+    "word_embed_proj_dim": (None, 32),
+    "num_kv_heads": (None, 2),
+    "num_ln_in_parallel_attn": (None, 1, 2),
+}
+TINY: Final[dict[str, int]] = {
+    **dict.fromkeys(("hidden_size", "n_embed", "n_embd", "d_model"), 64),
+    **dict.fromkeys(("num_hidden_layers", "n_layer", "n_layers", "num_layers"), 8),
+    **dict.fromkeys(("num_attention_heads", "n_head", "n_heads", "num_heads"), 4),
+    **dict.fromkeys(("intermediate_size", "ffn_dim"), 96),
+    **dict.fromkeys(("num_key_value_heads", "num_kv_heads"), 2),
+    "vocab_size": 512,
+    "head_dim": 16,
+    "rotary_dim": 8,
+    "word_embed_proj_dim": 64,
+}
+
+
+def shrunk(config: dict[str, Any]) -> dict[str, Any]:
+    """Return a config at a tiny size; lists over layers are cut."""
+    small = {key: TINY.get(key, value) for key, value in config.items() if not key.endswith("_token_id")}
+    small = {key: value[:8] if isinstance(value, list) and len(value) > 8 else value for key, value in small.items()}
+    if "attention_types" in small:
+        small["attention_types"] = [[["global", "local"], 4]]
+    return {**small, "pad_token_id": 0}
+
+
+def variants(family: str) -> Iterator[dict[str, Any]]:
+    """Return random configs of a family."""
+    from transformers import AutoConfig
+
+    chance = random.Random(family)  # noqa: S311
+    known = AutoConfig.for_model(family).to_dict()
+    smallest = {key: size for key, size in TINY.items() if key in known or key == "vocab_size"}
+    for _ in range(VARIANTS):
+        config = {"model_type": family, **smallest, "pad_token_id": 0}
+        config |= {key: chance.choice([True, False]) for key in SWITCHES if key in known and chance.random() < 0.6}
+        config |= {
+            key: chance.choice(values) for key, values in SIZES.items() if key in known and chance.random() < 0.6
+        }
+        if family == "gpt_neo":
+            config["attention_types"] = [[["global", "local"], 4]]
+        yield config
+
+
+def counts() -> Iterator[str]:
+    """Return the differences in parameters."""
+    configs = [(path.stem, text_config(path)) for path in CONFIGS if path.stem != "mixtral-8x7b"]
+    for name, config in configs + [(family, config) for family in FAMILIES for config in variants(family)]:
+        read, theirs = model_from(config, name=name).parameters, counted(config)
+        if read != theirs:
+            yield f"{name}: {read:,} parameters, transformers {theirs:,}, of {config}"
+
+
+def constants() -> Iterator[str]:
+    """Return the differences in the constants of transformers' modules, of each config and without each of its keys."""
+    seen = set()
+    for path in CONFIGS:
+        if path.stem == "mixtral-8x7b":
+            continue
+        config = shrunk(text_config(path))
+        yield from _differences(path.stem, config)
+        family = config["model_type"]
+        for key in [key for key in config if key not in TINY and key != "model_type" and (family, key) not in seen]:
+            seen.add((family, key))
+            without = {name: value for name, value in config.items() if name != key}
+            try:
+                yield from _differences(f"{path.stem} without {key}", without)
+            except (AssertionError, ValueError) as error:
+                print(f"skipped: {path.stem} without {key}: {str(error)[:80]}")
+
+
+def _differences(name: str, config: dict[str, Any]) -> Iterator[str]:
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    built = AutoModelForCausalLM.from_config(AutoConfig.for_model(**config))
+    model = model_from(config, name=name)
+    facts = [*_module_facts(model, built), *_config_facts(model, built.config)]
+    if len(facts) < MIN_FACTS:
+        yield f"{name}: only {len(facts)} constants were found in transformers' modules"
+    count = sum(parameter.numel() for parameter in built.parameters())
+    for what, read, theirs in [*facts, ("parameters", model.parameters, count)]:
+        if not _close(read, theirs):
+            yield f"{name}: {what} {read}, transformers {theirs}"
+
+
+def _close(one: Any, other: Any) -> bool:
+    if isinstance(one, list):
+        return len(one) == len(other) and all(map(_close, one, other))
+    return math.isclose(one or 0.0, other or 0.0, rel_tol=1e-4, abs_tol=1e-12)
+
+
+def _module_facts(model: Model, built: Any) -> Iterator[tuple[str, Any, Any]]:
+    import torch
+
+    head = model.head_size or model.hidden // model.heads
+    points = torch.linspace(-3, 3, 13)
+    norms = 0
+    for name, module in built.named_modules():
+        kind = type(module).__name__
+        if kind.endswith(("Norm", "Norm1P")) and (hasattr(module, "eps") or hasattr(module, "variance_epsilon")):
+            yield (
+                f"{name} epsilon",
+                model.norm_epsilon,
+                getattr(module, "eps", getattr(module, "variance_epsilon", None)),
+            )
+            norms += ".0." in name and not any(part in name for part in ("q_", "k_", "attn.norm"))
+        if name.rpartition(".")[2] in ("act", "act_fn", "activation_fn", "gelu_impl") and model.activation != "xielu":
+            assert model.activation is not None
+            yield f"{name}(x)", _activated(points, model.activation), module(points).tolist()
+        if name.endswith(("attn", "attention", "self_attn")) and ".0" in name:
+            scale = model.attention_scale or head**-0.5
+            found = [
+                getattr(module, key) for key in ("scaling", "softmax_scale", "inv_norm_factor") if hasattr(module, key)
+            ]
+            yield from ((f"{name} scale", scale, value) for value in found)
+            dropout = next(
+                (getattr(module, k) for k in ("attention_dropout", "attn_dropout") if hasattr(module, k)), None
+            )
+            if dropout is not None:
+                yield f"{name} dropout", model.attention_dropout, getattr(dropout, "p", dropout)
+        if hasattr(module, "sliding_window") and (layer := next(filter(str.isdigit, name.split(".")), None)):
+            index = int(layer) - model.window_start
+            inside = index >= 0 and (not model.window_skip or (index + 1) % model.window_skip != 0)
+            yield f"{name} window", model.sliding_window * inside, module.sliding_window
+        if hasattr(module, "scalar_embed_scale"):
+            yield f"{name} scale", model.embedding_scale, module.scalar_embed_scale
+    if model.norm_weight:
+        yield "norms in a layer", model.norms_per_layer, norms
+    for name, buffer in built.named_buffers():
+        if name.endswith("inv_freq") and "original" not in name:
+            yield name, _frequencies(model, head, local="sliding" in name), buffer.tolist()
+
+
+def _config_facts(model: Model, config: Any) -> Iterator[tuple[str, Any, Any]]:
+    keys = {
+        "attn_logit_softcapping": model.attention_softcap,
+        "final_logit_softcapping": model.logit_softcap,
+        "embedding_multiplier": model.embedding_scale,
+        "residual_multiplier": model.residual_scale,
+        "initializer_range": model.init_std,
+        "resid_pdrop": model.hidden_dropout,
+        "residual_dropout": model.hidden_dropout,
+        "logits_scaling": 1 / model.logit_scale,
+    }
+    for key, read in keys.items():
+        if hasattr(config, key):
+            yield key, read, getattr(config, key)
+    if config.model_type in ("cohere", "cohere2"):
+        yield "logit_scale", model.logit_scale, config.logit_scale
+    if config.model_type in ("mistral", "starcoder2", "phi3"):
+        yield "sliding_window", model.sliding_window, config.sliding_window
+
+
+def _activated(points: Any, activation: str) -> list[float]:
+    from torch.nn import functional
+
+    values = {
+        "gelu": functional.gelu(points),
+        "gelu_tanh": functional.gelu(points, approximate="tanh"),
+        "silu": functional.silu(points),
+        "relu": functional.relu(points),
+        "relu2": functional.relu(points).square(),
+    }
+    found: list[float] = values[activation].tolist()
+    return found
+
+
+def _frequencies(model: Model, head: int, *, local: bool) -> list[float]:
+    """Return the rotary frequencies that the fields of a model describe."""
+    base = (local and model.rotary_local_base) or model.rotary_base
+    width = int(head * model.rotary_fraction)
+    plain = [base ** (-index / width) for index in range(0, width, 2)]
+    scaling = None if local else model.rotary_scaling
+    if scaling is None:
+        return plain
+    if scaling.kind == "linear":
+        return [frequency / scaling.factor for frequency in plain]
+    if scaling.kind == "yarn":
+        low, high = (
+            width * math.log(scaling.original_seq / (beta * 2 * math.pi)) / (2 * math.log(base))
+            for beta in (scaling.beta_fast, scaling.beta_slow)
+        )
+        low, high = max(math.floor(low), 0), min(math.ceil(high), width - 1)
+        kept = [1 - min(1.0, max(0.0, (index - low) / (high - low))) for index in range(width // 2)]
+        return [f * keep + f / scaling.factor * (1 - keep) for f, keep in zip(plain, kept, strict=True)]
+    smooth = []
+    for frequency in plain:  # llama3
+        turns = scaling.original_seq * frequency / (2 * math.pi)
+        share = (turns - scaling.low_frequency) / (scaling.high_frequency - scaling.low_frequency)
+        share = min(1.0, max(0.0, share))
+        smooth.append(share * frequency + (1 - share) * frequency / scaling.factor)
+    return smooth
+
+
+def main() -> int:
+    """Print all differences and return whether there are any."""
+    warnings.simplefilter("ignore")
+    differences = [*counts(), *constants()]
+    print("\n".join([*differences, f"{len(differences)} differences"]))
+    return bool(differences)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,187 @@
+"""What Megatron-LM trains with parsed arguments, and what a run asks for, in the same terms."""
+
+from __future__ import annotations
+
+import math
+from argparse import Namespace
+from typing import Any
+
+import pytest
+
+from tuner.export.flag_table import flag_table
+from tuner.export.formats import Settings
+from tuner.export.production import ProductionRun
+
+TABLE = flag_table("megatron-core")
+PARSER = TABLE.parser()
+
+
+def parsed(flags: Settings) -> Namespace:
+    """What Megatron reads, defaults included."""
+    return PARSER.parse_args([word for flag in flags for word in flag])
+
+
+def trained(ns: Namespace) -> dict[str, Any]:
+    """What Megatron-LM at the recorded commit trains with these arguments, as its code reads them."""
+    rotary = ns.position_embedding_type in ("rope", "yarn")
+    kinds = [("silu", ns.swiglu), ("relu2", ns.squared_relu), ("quick_gelu", ns.quick_geglu)]
+    chosen = [name for name, on in kinds if on]
+    fused = ns.bias_gelu_fusion and ns.add_bias_linear
+    activation = chosen[0] if chosen else "gelu_tanh" if fused else "gelu"
+    consistent = len(chosen) <= 1 and not (fused and activation in ("relu2", "quick_gelu"))
+    scaling: tuple[Any, ...] | None = None
+    if ns.position_embedding_type == "yarn":
+        usual = 0.1 * ns.mscale * math.log(max(ns.rotary_scaling_factor, 1)) + 1
+        factor = usual / (0.1 * ns.mscale_all_dim * math.log(max(ns.rotary_scaling_factor, 1)) + 1)
+        scaling = ("yarn", ns.rotary_scaling_factor, ns.yarn_original_max_position_embeddings, factor)
+        scaling += (ns.yarn_beta_fast, ns.yarn_beta_slow)
+    elif ns.use_rope_scaling:
+        scaling = ("llama3", 8.0, 8192, 1.0, 4.0)  # --rope-scaling-factor never reaches the model
+    elif ns.rotary_seq_len_interpolation_factor:
+        scaling = ("linear", float(ns.rotary_seq_len_interpolation_factor))
+    multiple = ns.make_vocab_size_divisible_by * ns.tensor_model_parallel_size
+    units = ns.num_layers + ns.account_for_embedding_in_pipeline_split + ns.account_for_loss_in_pipeline_split
+    chunk = ns.num_layers_per_virtual_pipeline_stage
+    stage = units // ns.pipeline_model_parallel_size
+    left, right = [int(word) for word in ns.window_size.split(",")] if ns.window_size else (-1, 0)
+    return {
+        "consistent": consistent,
+        "layers": ns.num_layers,
+        "hidden": ns.hidden_size,
+        "heads": ns.num_attention_heads,
+        "groups": ns.num_query_groups if ns.group_query_attention else ns.num_attention_heads,
+        "head_size": ns.kv_channels,
+        "ffn": ns.ffn_hidden_size,
+        "activation": (activation, ns.swiglu or ns.quick_geglu),
+        "norm": (ns.normalization, ns.layernorm_epsilon, ns.layernorm_zero_centered_gamma, ns.qk_layernorm),
+        "post_layernorm_residual": ns.apply_residual_connection_post_layernorm,
+        "biases": (ns.add_bias_linear, ns.add_bias_linear or ns.add_qkv_bias),
+        "positions": {"rope": "rotary", "yarn": "rotary", "learned_absolute": "learned"}.get(
+            ns.position_embedding_type, ns.position_embedding_type
+        ),
+        "rotary": (ns.rotary_base, ns.rotary_percent, ns.rotary_interleaved, ns.no_rope_freq) if rotary else None,
+        "rotary_kernel": ns.apply_rope_fusion if rotary and ns.rotary_interleaved else None,
+        "scaling": scaling,
+        "window": (left + 1, ns.window_attn_skip_freq and int(ns.window_attn_skip_freq)) if ns.window_size else None,
+        "lookahead": right,
+        "dropouts": (ns.attention_dropout, ns.hidden_dropout),
+        "tied": not ns.untie_embeddings_and_output_weights,
+        "vocab": (ns.vocab_size, ns.padded_vocab_size or -(-ns.vocab_size // multiple) * multiple),
+        "max_positions": ns.max_position_embeddings,
+        "init_std": ns.init_method_std,
+        "seq": ns.seq_length,
+        "tp": ns.tensor_model_parallel_size,
+        "pp": ns.pipeline_model_parallel_size,
+        "cp": ns.context_parallel_size,
+        "vpp": stage // chunk if chunk else 1,
+        "embedding_counts": ns.account_for_embedding_in_pipeline_split and ns.account_for_loss_in_pipeline_split,
+        "stages_are_equal": units % (ns.pipeline_model_parallel_size * (stage // chunk if chunk else 1)) == 0,
+        "sequence_parallel": ns.sequence_parallel,
+        "sharding": (ns.use_distributed_optimizer, ns.overlap_grad_reduce, ns.overlap_param_gather),
+        "batch": (ns.micro_batch_size, ns.global_batch_size),
+        "recompute": (
+            ns.recompute_granularity,
+            ns.recompute_method,
+            ns.recompute_num_layers,
+            tuple(ns.recompute_modules or ()),
+        ),
+        "precision": (ns.bf16, ns.fp16, ns.fp8, ns.fp8_recipe if ns.fp8 else None),
+        "loss_scale": (ns.initial_loss_scale, ns.loss_scale_window) if ns.fp16 else None,
+        "kernels": (ns.transformer_impl, ns.attention_backend, ns.masked_softmax_fusion),
+        "apex": ns.gradient_accumulation_fusion if ns.transformer_impl == "local" else None,
+        "loss_fusion": (ns.cross_entropy_loss_fusion, ns.cross_entropy_fusion_impl),
+        "optimizer": (ns.optimizer, ns.adam_beta1, ns.adam_beta2, ns.adam_eps, ns.weight_decay, ns.clip_grad),
+        "schedule": (ns.train_samples, ns.lr, ns.min_lr, ns.lr_decay_style, ns.lr_warmup_samples),
+        "logs": (ns.log_interval, ns.log_throughput, ns.save_interval),
+    }
+
+
+def asked(run: ProductionRun) -> dict[str, Any]:
+    """What a run asks for, in the same terms."""
+    model, workload, topology = run.workload.model, run.workload, run.topology
+    rotary = model.positions == "rotary"
+    scaling: tuple[Any, ...] | None = None
+    if rotary and model.rotary_scaling:
+        one = model.rotary_scaling
+        default = 0.1 * math.log(max(one.factor, 1)) + 1
+        scaling = {
+            "linear": ("linear", one.factor),
+            "llama3": ("llama3", one.factor, one.original_seq, one.low_frequency, one.high_frequency),
+            "yarn": (
+                *("yarn", one.factor, one.original_seq, pytest.approx(one.attention_factor or default)),
+                *(one.beta_fast, one.beta_slow),
+            ),
+        }.get(one.kind, ("unknown",))
+    eager, half = workload.attention == "eager", workload.precision
+    fp8 = half == "fp8"
+    recipe = workload.precision_recipe or "delayed"
+    adam = workload.optimizer == "adam"
+    vpp = topology.vpp
+    return {
+        "consistent": True,
+        "layers": model.layers,
+        "hidden": model.hidden,
+        "heads": model.heads,
+        "groups": model.kv_heads,
+        "head_size": model.query_width // model.heads,
+        "ffn": model.ffn,
+        "activation": (model.mlp_activation, model.gated_mlp),
+        "norm": (
+            {"layernorm": "LayerNorm", "rmsnorm": "RMSNorm"}[model.norm],
+            model.norm_epsilon,
+            model.norm_offset,
+            model.qk_norm,
+        ),
+        "post_layernorm_residual": False,
+        "biases": (model.mlp_bias, model.qkv_bias),
+        "positions": model.positions,
+        "rotary": (
+            model.rotary_base,
+            model.rotary_fraction,
+            model.rotary_interleaved,
+            str(model.rotary_skip) if model.rotary_skip else None,
+        )
+        if rotary
+        else None,
+        "rotary_kernel": False if rotary and model.rotary_interleaved else None,
+        "scaling": scaling,
+        "window": (model.sliding_window, model.window_skip or None) if 0 < model.sliding_window < model.seq else None,
+        "lookahead": 0,
+        "dropouts": (model.attention_dropout, model.hidden_dropout),
+        "tied": model.tied_embeddings,
+        "vocab": (model.vocab, model.padded_vocab(topology.tp)),
+        "max_positions": max(model.max_positions, model.seq),
+        "init_std": model.init_std,
+        "seq": model.seq,
+        "tp": topology.tp,
+        "pp": topology.pp,
+        "cp": topology.cp,
+        "vpp": vpp,
+        "embedding_counts": topology.partition == "embedding" and topology.pp > 1,
+        "stages_are_equal": True,
+        "sequence_parallel": topology.sequence_parallel,
+        "sharding": (topology.zero == 1,) * 3,
+        "batch": (topology.micro_batch, workload.global_batch),
+        "recompute": {
+            "none": (None, None, None, ()),
+            "selective": ("selective", None, None, ("core_attn",)),
+            "full": ("full", "uniform", 1, ()),
+        }[topology.recompute],
+        "precision": (
+            half in ("bf16", "fp8"),
+            half == "fp16",
+            (None if not fp8 else "e4m3" if recipe in ("blockwise", "mxfp8") else "hybrid"),
+            recipe if fp8 else None,
+        ),
+        "loss_scale": (4096, 500) if half == "fp16" else None,
+        "kernels": (
+            "local" if eager else "transformer_engine",
+            {"eager": "auto", "fused": "unfused"}.get(workload.attention, "flash"),
+            not eager,
+        ),
+        "apex": False if eager else None,
+        "loss_fusion": (True, "native"),
+        "optimizer": (workload.optimizer, 0.9, 0.95 if adam else 0.999, 1e-8, 0.1, 1.0),
+        "schedule": (run.samples, 6e-5, 6e-6, "cosine", round(0.005 * run.samples)),
+        "logs": (1, True, max(1, round(3 * 3600 / run.expected.sec_per_iter))),
+    }

@@ -1,0 +1,45 @@
+"""Each format says of every property of a run how it expresses it, or that it refuses it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from tests.export.test_export import bloom
+from tuner.core.errors import InputError
+from tuner.export.bundle import FORMATS, bundle
+from tuner.export.formats import ExportOptions, Format, find
+from tuner.export.identity import PROPERTIES, uncovered
+
+
+def test_properties_cover_every_field_of_a_run() -> None:
+    assert list(uncovered()) == []
+
+
+@pytest.mark.parametrize("one", FORMATS.values(), ids=lambda one: one.name)
+def test_a_format_treats_every_property(one: Format) -> None:
+    treatments = one.treatments(ExportOptions())
+    assert set(treatments) == set(PROPERTIES)
+    assert all(treatment.by or treatment.only for treatment in treatments.values())
+
+
+@pytest.mark.parametrize("name", PROPERTIES)
+def test_a_format_that_forgets_a_property_refuses_every_export(name: str) -> None:
+    complete = FORMATS["slurm"]
+    treatments = {key: value for key, value in complete.treatments(ExportOptions()).items() if key != name}
+    forgetful = replace(complete, treatments=lambda _: treatments)
+    with pytest.raises(InputError, match="does not say how it treats it"):
+        forgetful.check(bloom(), ExportOptions())
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_what_is_not_understood_is_refused_everywhere(name: str) -> None:
+    run = bloom("tp8-pp12-dp4-mbs2-z1", model="bloom-14336x72")
+    unclear = replace(run.workload.model, not_understood=("frobnication=3",))
+    with pytest.raises(InputError, match="frobnication=3"):
+        bundle(replace(run, workload=replace(run.workload, model=unclear)), name)
+
+
+def test_aliases_find_their_format() -> None:
+    assert find("megatron-lm", FORMATS).name == "megatron-core"

@@ -1,0 +1,197 @@
+"""Exports for FSDP 2: accelerate's config in its own classes, torchtitan's recipe in its own where it is at hand."""
+
+from __future__ import annotations
+
+import ast
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.conftest import ROOT
+from tests.export.test_export import LLAMA, bloom, example, exported
+from tests.workers import ENVIRONMENT, needs_deepspeed
+from tuner.core.errors import InputError
+from tuner.core.model import Model
+from tuner.export.torchtitan import flavor_of
+
+FLASH = {**LLAMA, "attention": "flash2"}
+
+ACCELERATE = """
+import json, os, sys
+from accelerate.commands.launch import _validate_launch_command, launch_command_parser
+from accelerate.parallelism_config import ParallelismConfig
+from accelerate.utils import FullyShardedDataParallelPlugin
+from accelerate.utils.launch import prepare_multi_gpu_env
+words = ["--config_file", sys.argv[1], "--machine_rank", "1", "--main_process_ip", "10.0.0.1", "train.py"]
+arguments, _, _ = _validate_launch_command(launch_command_parser().parse_args(words))
+os.environ.update(prepare_multi_gpu_env(arguments))
+mesh, plugin = ParallelismConfig(), FullyShardedDataParallelPlugin()
+print(json.dumps({
+    "nodes": int(arguments.num_machines), "ranks": int(arguments.num_processes), "precision": arguments.mixed_precision,
+    "mesh": [mesh.dp_replicate_size, mesh.dp_shard_size, mesh.cp_size, mesh.tp_size],
+    "version": plugin.fsdp_version, "reshard": plugin.reshard_after_forward,
+    "checkpointing": plugin.activation_checkpointing, "offload": str(plugin.cpu_offload),
+}))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("key", "precision"),
+    [
+        ("tp2-pp1-dp16-mbs1-z3-rnone", "bf16"),
+        ("tp1-pp1-dp32-mbs2-z2", "fp32"),
+        ("tp1-pp1-cp2-dp16-mbs1-z3-rnone", "bf16"),
+    ],
+)
+def test_accelerates_own_classes_take_its_config(key: str, precision: str, tmp_path: Path) -> None:
+    needs_deepspeed()
+    if key.startswith("tp2") and not importlib.util.find_spec("transformers"):
+        pytest.skip("accelerate asks transformers for its version where tp is above 1")
+    run = bloom(key, **{**FLASH, "precision": precision, "attention": "flash2" if precision == "bf16" else "eager"})
+    (tmp_path / "accelerate.yaml").write_text(exported(run, "accelerate")["accelerate.yaml"])
+    command = [sys.executable, "-c", ACCELERATE, str(tmp_path / "accelerate.yaml")]
+    said = subprocess.run(command, env=ENVIRONMENT, capture_output=True, text=True, timeout=120)
+    assert said.returncode == 0, said.stderr
+    found = json.loads(said.stdout.splitlines()[-1])
+    chosen = run.topology
+    assert (found["nodes"], found["ranks"]) == (chosen.nodes, chosen.gpus)
+    assert found["mesh"] == [1, chosen.dp, chosen.cp, chosen.tp]
+    assert str(found["precision"]) == {"fp32": "no"}.get(precision, precision)
+    assert (found["version"], found["reshard"]) == (2, chosen.zero == 3)
+    assert found["checkpointing"] == (chosen.recompute == "full")
+
+
+REFUSED: dict[str, tuple[str, str, dict[str, Any], str]] = {
+    "a pipeline": ("accelerate", "tp1-pp2-dp16-mbs1-z0", {}, "pipeline parallelism 2"),
+    "ZeRO 1": ("accelerate", "tp1-pp1-dp32-mbs1-z1", {}, "ZeRO stage 1"),
+    "selective recompute": ("accelerate", "tp1-pp1-dp32-mbs1-z3-rsel", {}, "selective recompute"),
+    "sequence parallelism": ("accelerate", "tp2-pp1-dp16-mbs1-z3-sp", {}, "sequence parallelism"),
+    "replicas": ("torchtitan", "tp1-pp1-dp32-mbs1-z0", {}, "ZeRO stage 0"),
+    "fp16": ("torchtitan", "tp1-pp1-dp32-mbs1-z3", {"precision": "fp16"}, "fp16 precision"),
+    "another model": ("torchtitan", "tp1-pp1-dp32-mbs1-z3", {"model": "gpt-1.3b"}, "torchtitan registers Llama 3"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_fsdp_cannot_express_is_refused_by_name(case: str) -> None:
+    format_name, key, given, label = REFUSED[case]
+    with pytest.raises(InputError, match=label):
+        exported(bloom(key, **{**FLASH, **given}), format_name)
+
+
+def test_a_users_program_is_launched_by_accelerate() -> None:
+    text = exported(example("accelerate"), "accelerate", command="python train.py --mbs {micro_batch}")["launch.sh"]
+    assert '--config_file "$folder/accelerate.yaml"' in text
+    assert '--no_python python train.py --mbs 1 "$@"' in text
+    assert "CUDA_DEVICE_MAX_CONNECTIONS" not in text  # FSDP overlaps on several queues
+
+
+CONFIGS = ROOT / "tests/data/huggingface"
+
+
+@pytest.mark.parametrize("flavor", ["8B", "70B", "405B"])
+def test_the_registered_sizes_are_those_of_llama_3_1(flavor: str) -> None:
+    run = bloom("tp1-pp1-dp32-mbs1-z3", **{**FLASH, "model": str(CONFIGS / f"llama-3.1-{flavor.lower()}.json")})
+    assert flavor_of(run.workload.model) == flavor
+    assert f"model_registry({flavor!r})" in exported(run, "torchtitan")["recipe.py"]
+
+
+def test_every_other_property_of_the_model_is_refused_by_torchtitan() -> None:
+    run = bloom("tp1-pp1-dp32-mbs1-z3", **FLASH)
+    changes: dict[str, Any] = {"layers": 31, "kv_heads": 4, "ffn": 14080, "tied_embeddings": True, "vocab": 128128}
+    changes |= {"activation": "gelu_tanh", "gated_mlp": False, "norm": "layernorm", "qkv_bias": True, "qk_norm": True}
+    changes |= {"attention_dropout": 0.1, "hidden_dropout": 0.1, "rotary_fraction": 0.5, "sliding_window": 4096}
+    changes |= {"logit_softcap": 30.0, "embedding_scale": 2.0, "init_std": 0.01, "parallel_attention": True}
+    for name, value in changes.items():
+        model: Model = replace(run.workload.model, **{name: value})
+        with pytest.raises(InputError, match="torchtitan does not support"):
+            exported(replace(run, workload=replace(run.workload, model=model)), "torchtitan")
+
+
+def recipe_of(key: str, **given: Any) -> tuple[str, dict[str, dict[str, Any]]]:
+    """The recipe of a topology, and the arguments of its configs by class."""
+    text = exported(bloom(key, **{**FLASH, **given}), "torchtitan")["recipe.py"]
+    found = {}
+    for call in ast.walk(ast.parse(text)):
+        name = call.func.id if isinstance(call, ast.Call) and isinstance(call.func, ast.Name) else ""
+        if isinstance(call, ast.Call) and name in ("ParallelismConfig", "TrainingConfig"):
+            found[name] = {str(word.arg): ast.literal_eval(word.value) for word in call.keywords}
+    return text, found
+
+
+KEYS = ("tp2-pp4-dp4-mbs1-z2-vpp2-sp", "tp1-pp1-cp2-dp16-mbs2-z3-rnone", "tp4-pp2-dp4-mbs1-z3-rsel-sp")
+
+
+@pytest.mark.parametrize("key", KEYS)
+def test_a_recipe_has_the_topology_and_the_batch(key: str) -> None:
+    run = bloom(key, **FLASH)
+    chosen = run.topology
+    text, configs = recipe_of(key)
+    mesh = configs["ParallelismConfig"]
+    degrees = [mesh[f"{name}_degree"] for name in ("tensor_parallel", "pipeline_parallel", "context_parallel")]
+    assert degrees == [chosen.tp, chosen.pp, chosen.cp]
+    assert (mesh["data_parallel_replicate_degree"], mesh["data_parallel_shard_degree"]) == (1, chosen.dp)
+    assert mesh["fsdp_reshard_after_forward"] == ("always" if chosen.zero == 3 else "never")
+    assert mesh["enable_sequence_parallel"] == chosen.sequence_parallel
+    training = configs["TrainingConfig"]
+    assert training["num_tokens_per_microbatch_per_dp_rank"] == chosen.micro_batch * 8192
+    assert training["num_tokens_per_train_step"] == 512 * 8192
+    if chosen.pp > 1:
+        assert mesh["pipeline_parallel_layers_per_stage"] == 32 // (chosen.pp * chosen.vpp)
+        assert mesh["num_pp_microbatches"] == run.microbatches
+    assert ("FullAC" in text, "SelectiveAC" in text) == (chosen.recompute == "full", chosen.recompute == "selective")
+
+
+@pytest.mark.parametrize(("recipe", "converter"), [(None, "Float8Linear"), ("mxfp8", "MXFP8Linear")])
+def test_a_recipe_in_fp8_converts_the_linears(recipe: str | None, converter: str) -> None:
+    run = bloom("tp1-pp1-dp32-mbs1-z3", **FLASH)
+    workload = replace(run.workload, precision="fp8", precision_recipe=recipe)  # type: ignore[arg-type]
+    text = exported(replace(run, workload=workload), "torchtitan")["recipe.py"]
+    assert f"{converter}Converter.Config(model_compile_enabled=True)" in text
+    assert "CompileConfig(enable=True" in text
+
+
+TITAN = os.environ.get("TORCHTITAN", "")
+
+RECIPE = """
+import importlib.util, sys, types
+from pathlib import Path
+from unittest.mock import MagicMock
+checkout, folder = sys.argv[1:]
+spec = importlib.util.spec_from_file_location("torchtitan.config", Path(checkout, "torchtitan/config/configs.py"))
+configs = importlib.util.module_from_spec(spec)
+sys.modules["torchtitan.config"] = configs
+spec.loader.exec_module(configs)
+names = "components.data components.loss components.optimizer components.quantization distributed.activation_checkpoint"
+for name in f"{names} hf_datasets.text_datasets models.common.config_utils models.llama3 trainer".split():
+    sys.modules[f"torchtitan.{name}"] = MagicMock()
+model = types.SimpleNamespace(dim=4096, vocab_size=128256, norm=MagicMock(), layers=[MagicMock() for _ in range(32)])
+sys.modules["torchtitan.models.llama3"].model_registry.return_value.model = model
+sys.path.insert(0, folder)
+import recipe
+recipe.run()
+made = sys.modules["torchtitan.trainer"].Trainer.Config.call_args.kwargs
+assert type(made["parallelism"]) is configs.ParallelismConfig, made
+assert type(made["training"]) is configs.TrainingConfig
+assert model.layers[0].attention.rope.theta == 5e5
+"""
+"""Runs a recipe with torchtitan's own configuration classes; its other modules want a GPU's packages."""
+
+
+@pytest.mark.skipif(not TITAN, reason="TORCHTITAN names no checkout of pytorch/torchtitan")
+@pytest.mark.slow
+@pytest.mark.parametrize("key", KEYS)
+def test_torchtitans_own_classes_take_a_recipe(key: str, tmp_path: Path) -> None:
+    needs_deepspeed()
+    (tmp_path / "recipe.py").write_text(recipe_of(key)[0])
+    command = [sys.executable, "-c", RECIPE, TITAN, str(tmp_path)]
+    said = subprocess.run(command, env={**ENVIRONMENT, "TOKENIZER": "x"}, capture_output=True, text=True, timeout=120)
+    assert said.returncode == 0, said.stderr

@@ -1,0 +1,71 @@
+"""Flags for both repositories of Megatron-DeepSpeed."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+
+from tests.export.test_export import BLOOM_FLAGS, any_run, bloom, known
+from tests.strategies import runs
+from tuner.core.domain import Cluster, Topology, Workload
+from tuner.core.errors import InputError
+from tuner.export.flag_table import flag_table
+from tuner.export.formats import ExportOptions
+from tuner.export.megatron_core import megatron_core_flags
+from tuner.export.megatron_deepspeed import fork_for, megatron_deepspeed_flags
+
+
+@pytest.mark.parametrize(
+    ("format_name", "make"),
+    [
+        ("megatron-deepspeed", partial(BLOOM_FLAGS, options=ExportOptions(fork="deepspeed"))),
+        ("megatron-deepspeed-bloom", BLOOM_FLAGS),
+        ("megatron-core", megatron_core_flags),
+    ],
+)
+@given(drawn=runs())
+@settings(max_examples=60)
+def test_every_flag_is_one_that_megatron_defines_or_the_topology_is_refused(
+    format_name: str, make: Any, drawn: tuple[Workload, Cluster, Topology]
+) -> None:
+    workload, cluster, topology = drawn
+    run = any_run(workload, cluster, topology)
+    refusal, flags = "", []
+    try:
+        flags = make(run)
+    except InputError as error:
+        refusal = str(error)
+    assert flags or "does not support " in refusal
+    names = [flag[0] for flag in flags]
+    assert set(names) <= known(format_name)
+    assert len(names) == len(set(names))
+
+
+def test_the_fork_is_deepspeeds_unless_only_bigsciences_can_train_the_model() -> None:
+    plain = bloom("tp8-pp12-dp4-mbs2-z1", model="bloom-14336x72")
+    assert fork_for(bloom(), ExportOptions()) == "bloom"  # ALiBi
+    assert fork_for(plain, ExportOptions()) == "deepspeed"
+    assert fork_for(plain, ExportOptions(fork="bloom")) == "bloom"
+
+
+def test_what_is_not_written_is_the_repositorys_default() -> None:
+    """Parsed with each repository's recorded defaults, BLOOM's run has its sizes, positions and no dropout."""
+    arguments = flag_table("megatron-deepspeed-bloom").parsed(megatron_deepspeed_flags(bloom()))
+    model = bloom().workload.model
+    assert (arguments.num_layers, arguments.hidden_size, arguments.num_attention_heads) == (70, 14336, 112)
+    assert (arguments.position_embedding_type, arguments.embed_layernorm) == ("alibi", True)
+    assert (arguments.attention_dropout, arguments.hidden_dropout) == (0.0, 0.0)
+    assert arguments.layernorm_epsilon == model.norm_epsilon
+    assert arguments.init_method_std == model.init_std
+    assert arguments.pad_vocab_size_to == 250880
+    assert arguments.zero_stage == 1
+    llama = bloom("tp8-pp4-dp4-mbs1-z1", model="llama-3-70b", nodes=16, global_batch=512, precision="bf16")
+    parsed = flag_table("megatron-deepspeed").parsed(megatron_deepspeed_flags(llama))
+    assert (parsed.rope_theta, parsed.num_key_value_heads, parsed.normalization) == (500_000, 8, "rmsnorm")
+    assert (parsed.swiglu, parsed.add_bias_linear, parsed.sequence_parallel) == (True, False, False)
+    assert parsed.untie_embeddings_and_output_weights
+    assert parsed.use_rotary_position_embeddings
+    assert parsed.layernorm_epsilon == llama.workload.model.norm_epsilon

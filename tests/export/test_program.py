@@ -1,0 +1,154 @@
+"""What exports of DeepSpeed run: the bundled worker or the user's program, with what the site requires."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.export.test_export import HOSTILE, SHELLCHECK, SITE, bloom, example, exported
+from tests.workers import triads_by_deepspeed
+from tuner.core.assignment import Assignment
+from tuner.core.errors import InputError
+from tuner.core.model import RotaryScaling
+from tuner.core.worker_refusals import refuse
+from tuner.export.bundle import FORMATS
+from tuner.export.production import production_config
+from tuner.launch.slurm.site_profile import SiteProfile
+
+
+@pytest.mark.parametrize(
+    ("command", "sentence"),
+    [
+        ("python train.py", "does not support tensor parallelism 4 (--command has no {tp}) or pipeline parallelism 12"),
+        ("python train.py --tp {tp}", "does not support pipeline parallelism 12 (--command has no {pp})"),
+        ("python train.py --tp {tpp}", "unknown field {tpp}"),
+        ("python train.py '", "not a valid shell command"),
+        ("python train.py --tp {tp} --pp {pp}", ""),
+        ("python train.py {key}", ""),
+    ],
+)
+def test_a_program_that_takes_no_degree_gets_no_topology_that_needs_it(command: str, sentence: str) -> None:
+    if not sentence:
+        assert "ds_config.json" not in exported(bloom(), "slurm", command=command)
+        return
+    with pytest.raises(InputError) as refused:
+        exported(bloom(), "slurm", command=command)
+    assert sentence in str(refused.value)
+
+
+@pytest.mark.parametrize("format_name", ["torchrun", "hostfile", "slurm", "kubernetes", "jobset"])
+@pytest.mark.parametrize(
+    ("changes", "label"),
+    [
+        ({"attention_dropout": 0.1}, "attention dropout 0.1"),
+        ({"embedding_dropout": 0.1}, "embedding"),
+        ({"norm_placement": "after_residual"}, "norms after_residual attention and MLP"),
+        ({"activation": "xielu"}, "xielu|activation|xIELU"),
+        ({"rotary_scaling": RotaryScaling(kind="yarn", factor=4.0)}, "rotary scaling yarn by 4"),
+    ],
+)
+def test_the_worker_exports_no_other_model(format_name: str, changes: dict[str, Any], label: str) -> None:
+    run = bloom()
+    model = replace(run.workload.model, **changes)
+    with pytest.raises(InputError, match=label):
+        exported(replace(run, workload=replace(run.workload, model=model)), format_name)
+
+
+def test_a_batch_that_grows_is_not_what_the_worker_trains() -> None:
+    with pytest.raises(InputError, match="batch ramp-up"):
+        exported(bloom(ramp="32,32"), "slurm")
+
+
+def test_the_assignment_is_of_the_whole_model_and_topology(tmp_path: Path) -> None:
+    """The worker reads what was exported, and finds nothing to refuse."""
+    run = bloom()
+    for name, text in exported(run, "slurm").items():
+        (tmp_path / name).write_text(text)
+    assignment = Assignment.read(tmp_path / "assignment.json")
+    assert assignment.topology == run.topology
+    assert assignment.workload == replace(run.workload, attention="eager", plain_layers=False)
+    refuse(assignment.workload, assignment.topology, json.loads((tmp_path / "ds_config.json").read_text()))
+
+
+FULL_SITE = SiteProfile(
+    account="physics",
+    partition="gpu,large",
+    time="1-00:00:00",
+    constraint="a100&nvlink",
+    qos="high",
+    reservation="tuning",
+    gres="gpu:a100:8",
+    cpus_per_task=8,
+    exclude=("n7", "n[20-21]"),
+    lines=("--mem=0",),
+    modules=("cuda/12.4",),
+    before="ulimit -l unlimited",
+    container=("apptainer", "exec", "a b.sif"),
+    srun=("--cpu-bind=none",),
+    python="/opt/my env/bin/python",
+    environment=(("NCCL_SOCKET_IFNAME", "ib0"), ("HOSTILE", HOSTILE)),
+)
+
+
+@pytest.mark.parametrize("format_name", ["slurm", "megatron-core", "torchrun"])
+def test_a_site_profile_fills_a_script(format_name: str, tmp_path: Path) -> None:
+    key, model = ("tp8-pp12-dp4-mbs2-z1", "bloom-14336x72")
+    files = exported(bloom(key, model=model, attention="eager"), format_name, site=FULL_SITE)
+    name = next(name for name in files if name.startswith("launch."))
+    text = files[name]
+    wanted = ["module load cuda/12.4\n", "\nulimit -l unlimited\n", "export NCCL_SOCKET_IFNAME=ib0\n"]
+    wanted += ["apptainer exec 'a b.sif'", "'/opt/my env/bin/python' -m torch.distributed.run"]
+    if name.endswith(".sbatch"):
+        options = {"account": "physics", "partition": "gpu,large", "time": "1-00:00:00", "qos": "high", "mem": "0"}
+        options |= {"constraint": "a100&nvlink", "reservation": "tuning", "gres": "gpu:a100:8", "cpus-per-task": "8"}
+        wanted += [f"#SBATCH --{option}={value}\n" for option, value in options.items()]
+        wanted += ["#SBATCH --exclude=n7,n[20-21]\n", "srun --kill-on-bad-exit=1 --cpu-bind=none apptainer"]
+        assert "--gpus-per-node" not in text
+    for words in wanted:
+        assert words in text, words
+    exports = [line for line in text.splitlines() if line.startswith("export HOSTILE")]
+    shown = subprocess.run(["bash", "-c", f'{exports[0]}; printf %s "$HOSTILE"'], capture_output=True, text=True)  # noqa: S607
+    assert shown.stdout == HOSTILE
+    (tmp_path / name).write_text(text)
+    assert not SHELLCHECK or subprocess.run([SHELLCHECK, "-Swarning", name], cwd=tmp_path).returncode == 0
+
+
+def test_nothing_is_left_to_fill_in() -> None:
+    """No literal IMAGE, no other program's config, and a hostfile of the site's hosts."""
+    for format_name in FORMATS:
+        if format_name.startswith("megatron"):
+            continue
+        hosts = tuple(f"node{n}" for n in range(50))
+        files = exported(example(format_name), format_name, site=replace(SITE, hosts=hosts))
+        assert not any("IMAGE" in text for text in files.values())
+        own_program = "TRAIN_SCRIPT" in files.get("launch.sh", "")
+        assert ("accelerate.yaml" in files) == own_program == (format_name == "accelerate")
+        assert ("ds_config.json" in files) == (FORMATS[format_name].framework == "deepspeed")
+        if format_name == "hostfile":
+            assert files["hostfile"].splitlines() == [f"node{n} slots=8" for n in range(48)]
+    with pytest.raises(InputError, match="needs 48 nodes; the site profile has 1 host"):
+        exported(bloom(), "hostfile", site=replace(SITE, hosts=("one",)))
+    with pytest.raises(InputError, match="starts the ranks"):
+        exported(bloom(), "hostfile", command="torchrun train.py {key}")
+
+
+@pytest.mark.slow
+def test_deepspeeds_own_class_takes_what_is_exported() -> None:
+    cases = [
+        (production_config(bloom(key, model="bloom-14336x72", precision=precision), with_optimizer=written), dp)
+        for key, dp in (
+            ("tp8-pp12-dp4-mbs2-z0", 4),
+            ("tp8-pp12-dp4-mbs2-z1", 4),
+            ("tp8-pp1-dp48-mbs1-z2", 48),
+            ("tp8-pp1-dp32-mbs1-z3", 32),
+        )
+        for precision in ("fp16", "bf16")
+        for written in (True, False)
+        if 2048 % dp == 0
+    ]
+    assert [batch for batch, _, _ in triads_by_deepspeed(cases)] == [2048] * len(cases)

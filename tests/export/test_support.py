@@ -1,0 +1,41 @@
+"""Before a search starts, it is known whether its winner can be exported."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.conftest import Run
+from tuner.core.frameworks import FrameworkChoice
+from tuner.export.support import export_note
+from tuner.space.build import space_for
+
+
+@pytest.mark.parametrize(
+    ("framework", "model", "note"),
+    [
+        ("megatron-deepspeed", "bloom-176b", ""),
+        ("torchtitan", "llama-3-8b", ""),
+        ("any", "bloom-176b", ""),
+        (
+            "torchtitan",
+            "bloom-176b",
+            "the winner cannot be exported, because no format of torchtitan can express layers 70, hidden size 14336, "
+            "attention heads 112 and 12 more; --framework megatron-deepspeed, deepspeed or fsdp2 can.",
+        ),
+    ],
+)
+def test_a_model_that_no_format_expresses_is_named(framework: FrameworkChoice, model: str, note: str) -> None:
+    space = space_for(framework=framework, model=model, nodes=2)
+    assert export_note(space.workload, space.cluster) == note
+
+
+def test_a_users_program_trains_what_the_worker_cannot() -> None:
+    space = space_for(framework="deepspeed", model="tests/data/huggingface/gemma-2-9b.json", nodes=2)
+    assert "soft-capping" in export_note(space.workload, space.cluster)
+    assert export_note(space.workload, space.cluster, command="train.py --config {ds_config}") == ""
+
+
+def test_a_search_says_so_at_its_start(run: Run) -> None:
+    arguments = ("--launcher", "simulated", "--budget", "1", "--study", "titan", "--runs", "runs")
+    done = run("optimize", "--framework", "torchtitan", "--nodes", "2", *arguments)
+    assert "note: the winner cannot be exported, because no format of torchtitan" in done.err

@@ -1,0 +1,235 @@
+"""Job steps in an allocation, with scripts that are numbers and commands that only answer."""
+
+from __future__ import annotations
+
+import json
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from socket import gethostname
+from typing import Any
+
+import pytest
+
+from tests.launch.test_slurm_arithmetic import Answering
+from tests.slurm_stage import BY_NODE, Acting
+from tests.stages import CLUSTER, TOPOLOGIES, WORKLOAD
+from tuner.core.atomic_write import read_object, write_object
+from tuner.core.errors import InputError, LaunchError
+from tuner.core.outcomes import Outcome
+from tuner.launch.contract import Job, JobState
+from tuner.launch.slurm import steps
+from tuner.launch.slurm.allocation import Allocation
+from tuner.launch.slurm.process import ScriptProcess
+from tuner.launch.slurm.steps import SlurmStepLauncher
+from tuner.launch.slurm.transitions import EXIT_FILE_DELAY
+
+# -- job steps
+
+
+class Steps:
+    """A launcher in allocation 7 of n1 to n4 whose scripts are numbers that live until a test says otherwise."""
+
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.folder, self.clock = folder, 1000.0
+        self.spawned: list[dict[str, str]] = []
+        self.alive: set[int] = set()
+        self.killed: list[tuple[int, int]] = []
+        self.stubborn = False
+        self.cannot = ""
+        self.commands = Answering(squeue="", scancel="", sinfo="")
+        self.launcher = SlurmStepLauncher(
+            Acting(),
+            allocation=Allocation(number="7", nodes=("n1", "n2", "n3", "n4"), cores=8),
+            site=BY_NODE,
+            commands=self.commands,
+            clock=lambda: self.clock,
+            sleep=self._sleep,
+        )
+        monkeypatch.setattr("tuner.launch.slurm.steps.os.posix_spawn", self._spawn)
+        monkeypatch.setattr("tuner.launch.slurm.steps.os.kill", self._kill)
+        monkeypatch.setattr("tuner.launch.slurm.steps.os.waitpid", self._waitpid)
+        monkeypatch.setattr(ScriptProcess, "alive", lambda script, file: script.pid in self.alive and file.is_file())
+
+    def job(self, nodes: int = 1) -> Job:
+        """A job of so many nodes."""
+        from dataclasses import replace
+
+        number = len(list(self.folder.glob("*")))
+        topology = replace(TOPOLOGIES["good"], nodes=nodes, dp=4 * nodes)
+        return Job(
+            number=number,
+            tag=f"t{number}",
+            folder=self.folder / str(number),
+            workload=WORKLOAD,
+            cluster=CLUSTER,
+            topology=topology,
+        )
+
+    def _spawn(self, program: str, command: list[str], environment: dict[str, str], **rest: Any) -> int:
+        if self.cannot:
+            raise OSError(12, self.cannot)
+        assert program == command[0]
+        assert rest["setsid"] is True
+        self.spawned.append(environment)
+        pid = 100 + len(self.spawned)
+        self.alive.add(pid)
+        return pid
+
+    def _kill(self, pid: int, number: int) -> None:
+        self.killed.append((pid, number))
+        if number == signal.SIGKILL or not self.stubborn:
+            self.alive.discard(pid)
+
+    def _waitpid(self, _pid: int, _options: int) -> tuple[int, int]:
+        raise ChildProcessError
+
+    def _sleep(self, seconds: float) -> None:
+        self.clock += seconds
+
+
+@pytest.fixture
+def inside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], Steps]:
+    """Open a launcher inside an allocation."""
+    return lambda: Steps(tmp_path / "jobs", monkeypatch)
+
+
+def test_steps_have_nodes_of_their_own_and_start_in_order(inside: Callable[[], Steps]) -> None:
+    """Two nodes, then one; a third job of two waits, and one of one behind it."""
+    made = inside()
+    handles = [made.launcher.submit(made.job(nodes)) for nodes in (2, 1, 2, 1)]
+    assert [spawned["SLURM_JOB_NODELIST"] for spawned in made.spawned] == ["n1,n2", "n3"]
+    assert [spawned["SLURM_RESTART_COUNT"] for spawned in made.spawned] == ["0", "0"]
+    assert {spawned["SLURM_JOB_ID"] for spawned in made.spawned} == {"7"}
+    found = made.launcher.poll(handles)
+    assert [found[handle].state for handle in handles] == [JobState.WAITING] * 4
+    assert [found[handle].reason for handle in handles[:3]] == ["starting", "starting", "3 nodes in use"]
+    noted = read_object(made.folder / "0" / "slurm.json")
+    assert noted["script"] == {"pid": 101, "host": gethostname(), "nodes": ["n1", "n2"]}
+    assert noted["step"] is True
+    made.launcher.cancel(handles[0])
+    made.launcher.poll(handles[1:])
+    assert [spawned["SLURM_JOB_NODELIST"] for spawned in made.spawned[2:]] == ["n1,n2", "n4"]
+
+
+def test_a_job_larger_than_the_allocation_is_refused(inside: Callable[[], Steps]) -> None:
+    made = inside()
+    with pytest.raises(LaunchError, match="needs 5 nodes; 4 are available"):
+        made.launcher.submit(made.job(5))
+    made.launcher.excluded["n2"] = "down"
+    assert made.launcher.nodes == 3
+    made.launcher.submit(made.job(3))
+    assert made.spawned[0]["SLURM_JOB_NODELIST"] == "n1,n3,n4"
+
+
+def test_a_waiting_job_that_can_never_start_is_cancelled(inside: Callable[[], Steps]) -> None:
+    made = inside()
+    made.launcher.submit(made.job(4))
+    waiting = made.launcher.submit(made.job(4))
+    made.launcher.excluded["n4"] = "down"
+    made.launcher.poll([waiting])
+    result = made.launcher.collect(waiting)
+    assert (result.outcome, result.reason) == (Outcome.CANCELLED, "Slurm would never start it")
+    assert result.evidence == "it needs 4 nodes, and 3 are left"
+
+
+def test_a_script_that_cannot_start_fails_its_own_submission_only(inside: Callable[[], Steps]) -> None:
+    made = inside()
+    made.cannot = "Cannot allocate memory"
+    with pytest.raises(LaunchError, match=r"cannot start .*: Cannot allocate memory"):
+        made.launcher.submit(made.job())
+    made.cannot = ""
+    first = made.launcher.submit(made.job(4))
+    second = made.launcher.submit(made.job(4))
+    made.launcher.cancel(first)
+    made.cannot = "Cannot allocate memory"
+    assert made.launcher.poll([second])[second].reason == "cannot start now: Cannot allocate memory"
+
+
+@pytest.mark.parametrize(("stubborn", "signals"), [(False, [signal.SIGTERM]), (True, [signal.SIGTERM, signal.SIGKILL])])
+def test_cancel_ends_the_script_and_its_step(stubborn: bool, signals: list[int], inside: Callable[[], Steps]) -> None:
+    """SIGTERM at once, and SIGKILL after the delay where the script stays."""
+    made = inside()
+    made.stubborn = stubborn
+    handle = made.launcher.submit(made.job())
+    began = made.clock
+    made.launcher.cancel(handle)
+    assert made.killed == [(101, number) for number in signals]
+    took = made.clock - began
+    assert (took >= steps.KILL_DELAY) is stubborn
+    assert took < steps.KILL_DELAY + 1
+    result = made.launcher.collect(handle)
+    assert (result.outcome, result.reason) == (Outcome.CANCELLED, "cancelled")
+    assert any(command.startswith("squeue --steps --jobs=7") for command in made.commands.sent)
+
+
+def test_a_job_that_never_started_is_cancelled_without_a_signal(inside: Callable[[], Steps]) -> None:
+    made = inside()
+    made.launcher.submit(made.job(4))
+    waiting = made.launcher.submit(made.job(1))
+    made.launcher.cancel(waiting)
+    assert made.killed == []
+    assert made.launcher.collect(waiting).outcome is Outcome.CANCELLED
+    made.launcher.cancel("no such handle")
+
+
+def test_a_script_that_is_gone_is_believed_after_its_delay(inside: Callable[[], Steps]) -> None:
+    """Without an exit file, and once Slurm has no step of it."""
+    made = inside()
+    job = made.job()
+    handle = made.launcher.submit(job)
+    write_object(
+        job.folder / "began.json", {"tag": job.tag, "job": "7", "restart": 0, "began": made.clock, "nodes": "n1"}
+    )
+    made.launcher.poll([handle])
+    assert made.launcher.poll([handle])[handle].state is JobState.RUNNING
+    made.alive.clear()
+    seen = []
+    for _ in range(40):
+        made.clock += 2.0
+        seen.append(made.launcher.poll([handle])[handle].state)
+        if seen[-1] is JobState.ENDED:
+            break
+    assert seen[-1] is JobState.ENDED
+    assert len(seen) >= EXIT_FILE_DELAY / 2.0
+    result = made.launcher.collect(handle)
+    assert (result.outcome, result.reason) == (Outcome.CANCELLED, "its allocation ended")  # squeue shows no nodes
+
+
+def test_waiting_ends_with_a_change_of_files_or_at_its_time(inside: Callable[[], Steps]) -> None:
+    made = inside()
+    job = made.job()
+    made.launcher.submit(job)
+    began = made.clock
+    made.launcher.wait(3.0)
+    assert made.clock == pytest.approx(began + 3.0)
+    sleep = made._sleep
+
+    def begins(seconds: float) -> None:
+        sleep(seconds)
+        (job.folder / "began.json").write_text(json.dumps({}))
+
+    made.launcher._tracker.sleep = begins
+    began = made.clock
+    made.launcher.wait(30.0)
+    assert made.clock - began < 2.0
+
+
+@pytest.mark.parametrize(("ranks", "fits"), [(8, True), (9, False)])
+def test_a_node_of_the_allocation_has_a_core_for_each_rank(ranks: int, fits: bool, inside: Callable[[], Steps]) -> None:
+    """8 cores; an allocation whose cores are unknown is believed."""
+    launcher = inside().launcher
+    if fits:
+        launcher.check(ranks)
+    else:
+        with pytest.raises(InputError, match="has 8 cores on a node for 9 ranks"):
+            launcher.check(ranks)
+    launcher._allocation = Allocation(number="7", nodes=("n1", "n2", "n3", "n4"), cores=None)
+    launcher.check(ranks)
+    launcher._max_nodes = 5
+    with pytest.raises(InputError, match="--nodes 5 is more than allocation 7 has, which is 4 nodes"):
+        launcher.check(ranks)
+    launcher._max_nodes = 4
+    launcher.excluded.update(dict.fromkeys(("n1", "n2", "n3", "n4"), "down"))
+    with pytest.raises(LaunchError, match="all nodes of allocation 7 have failed"):
+        launcher.check(ranks)

@@ -1,0 +1,145 @@
+"""Each framework's log gives its second iteration, in the framework's own format."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+import pytest
+
+from tests.conftest import ROOT
+from tuner.core.errors import InputError
+from tuner.logs import Log, LogRun, StepPattern, StepSize, of_job, precision, read_log, timed
+from tuner.logs.frameworks import stamp_of
+
+LOGS = ROOT / "tests/data/logs"
+
+STEP = StepSize(global_batch=64, seq=2048, gpus=8)
+
+FRAMEWORKS = {
+    "megatron-lm-2026": ("megatron", 2, 8.2123, 0.0),
+    "megatron-bridge": ("megatron", 2, 5.1703, 0.0),
+    "nemo": ("nemo", 1, 2.505, 0.0),
+    "nemo-older": ("nemo", 2, 9.87, 0.0),
+    "nanotron": ("nanotron", 2, 2.01, 0.0),
+    "torchtitan": ("torchtitan", 2, 64 * 2048 / (8 * 3450), 0.0),
+    "torchtitan-older": ("torchtitan", 10, 64 * 2048 / (8 * 4000), 0.0),
+    "torchtune": ("torchtune", 2, 8.0, 0.0),
+    "olmo-core": ("olmo-core", 2, 2.0, 0.0),
+    "composer": ("composer", 2, 18.0, 0.4),
+    "nanogpt": ("nanogpt", 10, 0.8123, 0.0),
+    "nanogpt-build": ("nanogpt", 1, 1.024, 0.0),
+    "nanogpt-chat": ("nanogpt", 1, 1.024, 0.0),
+    "llm-c": ("nanogpt", 2, 1.51234, 0.0),
+    "hf-trainer": ("progress bar", 2, 2.52, 0.02),
+    "hf-trainer-no-bar": ("training summary", 10, 2.475, 0.0),
+    "accelerate": ("progress bar", 2, 0.42, 0.02),
+    "axolotl": ("progress bar", 2, 2.52, 0.02),
+    "lightning": ("progress bar", 2, 0.44, 0.03),
+    "lightning-rich": ("progress bar", 2, 0.44, 0.03),
+    "deepspeed-timer-2021": ("throughput timer", 20, 64 / 127.5, 0.0),
+}
+"""Of each log its reader, the number of the second iteration, its seconds, and how far off they may be."""
+
+
+def only_run(name: str, pattern: StepPattern | None = None) -> LogRun:
+    log: Log = read_log((LOGS / f"{name}.log").read_text().splitlines(), pattern)
+    (run,) = log.runs
+    return run
+
+
+@pytest.mark.parametrize("name", FRAMEWORKS)
+def test_a_framework_is_measured_by_its_second_iteration(name: str) -> None:
+    source, number, seconds, tolerance = FRAMEWORKS[name]
+    run = only_run(name)
+    assert (run.source, run.failure) == (source, None)
+    entries = timed(run, STEP)
+    numbers, reason = of_job(run, (2,), entries)
+    assert (numbers, reason) == ((number,), "")
+    (chosen,) = [entry for entry in entries if entry.number == number]
+    assert chosen.seconds == pytest.approx(seconds, rel=1e-9, abs=tolerance)
+    assert bool(precision([chosen])) == bool(chosen.derived)
+
+
+OWN_LINES = ["it 5001 took 512.5 ms, loss 3.21", "it 5002 took 250.0 ms, loss 3.20, 11.5 GiB", "it 5003 took 251.0 ms"]
+OWN_PATTERN = r"it (?P<iteration>\d+) took (?P<ms>[\d.]+) ms(?:, loss (?P<loss>[\d.]+))?(?:, (?P<memory>[\d.]+) GiB)?"
+
+
+def test_a_step_pattern_reads_the_lines_of_any_trainer() -> None:
+    assert read_log(OWN_LINES).runs == ()
+    (run,) = read_log(OWN_LINES, StepPattern.parse(OWN_PATTERN)).runs
+    assert [(entry.number, entry.seconds, entry.loss) for entry in run.iterations] == [
+        (5001, 0.5125, 3.21),
+        (5002, 0.25, 3.2),
+        (5003, 0.251, None),
+    ]
+    assert run.peak.reserved == 11.5 * 2**30
+    assert of_job(run, (2,), timed(run, STEP)) == ((5002,), "")
+
+
+def test_lines_without_a_number_are_counted_and_tokens_per_second_need_the_size_of_a_step() -> None:
+    lines = ["loss=3.1 tok/s=65,536", "nothing", "loss=3.0 tok/s=131,072"]
+    (run,) = read_log(lines, StepPattern.parse(r"tok/s=(?P<tokens_per_sec>[\d,]+)")).runs
+    assert [(entry.number, entry.seconds) for entry in timed(run, STEP)] == [(1, 2.0), (2, 1.0)]
+    assert timed(run, StepSize()) == []
+
+
+@pytest.mark.parametrize(
+    ("pattern", "message"),
+    [
+        ("(", "is not a regular expression"),
+        (r"step (?P<iteration>\d+)", "has no group for the time"),
+        (r"(?P<seconds>\d+) (?P<epoch>\d+)", "unknown group epoch; the groups are iteration, seconds"),
+    ],
+)
+def test_a_pattern_that_measures_nothing_is_refused(pattern: str, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        StepPattern.parse(pattern)
+
+
+def test_tqdm_gives_back_the_time_of_each_step() -> None:
+    """The smoothed rate of the third step is far from its time while the first one still weighs."""
+    run = only_run("hf-trainer")
+    assert [entry.number for entry in run.iterations] == [1, 2, 3, 4]
+    assert [entry.seconds for entry in run.iterations] == [pytest.approx(s, abs=0.04) for s in (6.4, 2.52, 2.49, 2.5)]
+    assert precision([run.iterations[1]]) == "seconds are derived from the progress bar's rate, precise to about 0.5%"
+
+
+def test_bars_of_other_work_and_of_evaluations_are_no_iterations() -> None:
+    bars = [
+        "Map: 100%|██████████| 1000/1000 [00:01<00:00, 912.31 examples/s]",
+        "Loading checkpoint shards: 100%|██████████| 2/2 [00:03<00:00,  1.61s/it]",
+        "Validation DataLoader 0:  50%|█████     | 1/2 [00:00<00:00,  4.31it/s]",
+        "Downloading shards:  50%|█████     | 1/2 [00:00<00:00,  4.31it/s]",
+    ]
+    assert read_log(bars).runs == ()
+    training = "  1%|          | {0}/100 [00:0{0}<01:30,  1.00s/it]"
+    evaluation = " 12%|█         | {0}/8 [00:00<00:00, 14.21it/s]"
+    lines = [training.format(1), training.format(2), *map(evaluation.format, (1, 2, 3)), training.format(3)]
+    (run,) = read_log(lines).runs
+    assert [entry.number for entry in run.iterations] == [1, 2, 3]
+
+
+def test_epochs_of_lightning_continue_the_count() -> None:
+    line = "Epoch {0}: 100%|██████████| {1}/2 [00:0{1}<00:00,  1.00it/s, v_num=0]"
+    (run,) = read_log(line.format(epoch, step) for epoch in (0, 1) for step in (1, 2)).runs
+    assert [entry.number for entry in run.iterations] == [1, 2, 3, 4]
+    assert [entry.seconds for entry in run.iterations] == [1.0, 1.0, 1.0, 1.0]
+
+
+MEMORY = {"torchtitan": 45.67, "nanotron": 21.5e9 / 2**30, "composer": 41.234, "axolotl": 14.5}
+
+
+@pytest.mark.parametrize("name", MEMORY)
+def test_frameworks_log_their_peak_memory(name: str) -> None:
+    assert only_run(name).peak.reserved == pytest.approx(MEMORY[name] * 2**30)
+
+
+@pytest.mark.parametrize("stamp", ["2024-02-28 23:59:58,250", "2023-12-31T23:59:58.250", "2026-03-04 11:00:00.250000"])
+def test_time_stamps_continue_over_days_and_years(stamp: str) -> None:
+    moment = datetime.fromisoformat(stamp.replace(",", "."))
+    later = moment + timedelta(days=2, seconds=3)
+    (before, digit), (after, _) = stamp_of(stamp), stamp_of(later.isoformat(sep=" "))
+    assert before is not None
+    assert after is not None
+    assert after - before == 2 * 86400 + 3
+    assert digit == pytest.approx(10 ** -len(stamp[20:]))

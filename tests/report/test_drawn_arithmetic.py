@@ -1,0 +1,203 @@
+"""What plots draw: the curves of batches, the map of degrees and the cluster's speed, read from their axes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+pytest.importorskip("matplotlib")
+
+import matplotlib as mpl
+
+mpl.use("Agg")
+
+from tuner.report import batch_plots, maps, plot_data
+from tuner.report.batch_plots import Curve, Panel
+from tuner.report.style import GREY, ORANGE
+
+CURVE = Curve(
+    label="a",
+    points=((2, 10.0), (4, 20.0)),
+    failed=(8, 16),
+    line=(0.0, 5.0),
+    rates=((2, 1000.0), (4, 3000.0)),
+)
+
+
+@pytest.fixture
+def drawn(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
+    """Draw panels; return the figure, which stays open, and the file."""
+
+    def draw(panels: list[Panel], **rest: Any) -> tuple[Any, Path]:
+        kept: list[Any] = []
+        save = batch_plots._save
+
+        def noted(figure: Any, path: Path) -> None:
+            kept.append(figure)
+            save(figure, path)
+
+        monkeypatch.setattr(batch_plots, "_save", noted)
+        path = tmp_path / "new" / "plot.png"
+        batch_plots.draw(panels, path, **rest)
+        return kept[0], path
+
+    return draw
+
+
+def points(line: Any) -> list[tuple[float, float]]:
+    """The points of a line."""
+    return [(float(x), float(y)) for x, y in zip(line.get_xdata(), line.get_ydata(), strict=True)]
+
+
+def test_memory_is_drawn_with_its_line_its_limit_and_what_failed(drawn: Any) -> None:
+    """5 GiB a sample up to batch 16; a limit of 40 GiB, and failures at 40 GiB and, above the axis, at 48."""
+    figure, path = drawn([Panel(title="m", usable=40.0, curves=(CURVE,))], axis="sequences")
+    memory, rates = figure.axes
+    limit, fit, measured, first, second = memory.get_lines()
+    assert set(limit.get_ydata()) == {40.0}
+    assert points(fit) == [(0, 0.0), (16, 80.0)]
+    assert points(measured) == [(2, 10.0), (4, 20.0)]
+    assert (points(first), first.get_marker()) == ([(8, 40.0)], "x")
+    assert (points(second), second.get_marker()) == ([(16, 48.0)], "^")
+    assert memory.get_ylim() == (0.0, 50.0)
+    assert memory.get_xlim()[0] == 0.0
+    assert memory.get_title() == "m"
+    labels = [text.get_text() for text in memory.get_legend().get_texts()]
+    assert labels == ["a", "a, out of memory (^: above the axis)"]
+    (speed,) = rates.get_lines()
+    assert points(speed) == [(2, 1.0), (4, 3.0)]
+    assert rates.get_ylim()[0] == 0.0
+    assert (memory.get_ylabel(), rates.get_ylabel()) == ("GiB per GPU", "thousand tokens per second")
+    assert (memory.get_xlabel(), rates.get_xlabel()) == ("", "sequences")
+    assert path.read_bytes().startswith(b"\x89PNG")
+
+
+def test_batches_without_a_time_or_a_fit_have_one_row_of_axes(drawn: Any) -> None:
+    """Failures stand at the limit; the legend is with the panel that has most to tell."""
+    plain = Curve(label="b", points=((2, 10.0),), failed=(), line=None, rates=())
+    failed = Curve(label="c", points=((2, 10.0),), failed=(4,), line=None, rates=())
+    figure, _ = drawn([Panel(title="m", usable=40.0, curves=(plain,)), Panel(title="n", usable=30.0, curves=(failed,))])
+    first, second = figure.axes
+    assert points(second.get_lines()[-1]) == [(4, 30.0)]
+    assert second.get_lines()[-1].get_marker() == "x"
+    assert first.get_legend() is None
+    assert second.get_legend() is not None
+    assert [axis.get_xlabel() for axis in figure.axes] == ["micro-batch size"] * 2
+    assert tuple(figure.get_size_inches()) == pytest.approx((6.2, 3.6))
+
+
+def cell(tp: int, pp: int, days: float | None, outcome: str = "MEASURED") -> Any:
+    """A cell of the map."""
+    return SimpleNamespace(tp=tp, pp=pp, days=days, tried=3, outcome=outcome)
+
+
+def test_the_map_has_a_cell_for_each_tp_and_pp_and_frames_the_fastest(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Shades from dark at the fastest to light at 1.5 times as long."""
+    cells = [cell(1, 1, 10.0), cell(2, 1, 12.0), cell(2, 4, 30.0), cell(1, 4, None, "OOM")]
+    monkeypatch.setattr(plot_data, "degree_cells", lambda _: cells)
+    monkeypatch.setattr(maps, "days_label", lambda _: "days")
+    made = maps.degree_map(SimpleNamespace(), [])  # type: ignore[arg-type]
+    assert made is not None
+    axes: Any = made.figure.axes[0]
+    boxes = [(patch.get_x(), patch.get_y(), patch.get_facecolor()[:3]) for patch in axes.patches]
+    corners = [(round(x + 0.47, 6), round(y + 0.45, 6)) for x, y, _ in boxes]
+    assert corners == [(0, 0), (0, 0), (0, 1), (1, 1), (1, 0)]
+    assert boxes[0][2] == pytest.approx((0.0, 0.27, 0.46))
+    assert boxes[3][2] == pytest.approx((0.90, 0.93, 0.96))
+    share = 0.4496  # log 1.2 / log 1.5
+    assert boxes[2][2][0] == pytest.approx(0.9 * share, abs=1e-3)
+    assert axes.patches[1].get_edgecolor()[:3] == pytest.approx(mpl.colors.to_rgb(ORANGE))
+    assert axes.patches[0].get_edgecolor()[:3] == pytest.approx(mpl.colors.to_rgb(GREY))
+    assert [patch.get_linestyle() for patch in axes.patches] == ["-", "-", "-", "-", "--"]
+    assert [text.get_position() for text in axes.texts] == [(0, 0), (0, 1), (1, 1), (1, 0)]
+    assert [text.get_text() for text in axes.texts][:3] == ["10\n3 tried", "12\n3 tried", "30\n3 tried"]
+    assert axes.texts[3].get_text().endswith("\n3 tried")
+    assert [label.get_text() for label in axes.get_xticklabels()] == ["1", "4"]
+    assert [label.get_text() for label in axes.get_yticklabels()] == ["1", "2"]
+    assert "has tp 1 and pp 1" in made.alt
+    assert tuple(made.figure.get_size_inches()) == pytest.approx((6.0, 3.3))
+    monkeypatch.setattr(plot_data, "degree_cells", lambda _: cells[:1])
+    assert maps.degree_map(SimpleNamespace(), []) is None  # type: ignore[arg-type]
+
+
+def test_ticks_are_left_out_that_would_touch() -> None:
+    """A ratio above 1.09 to the last one that is kept."""
+    assert maps._spaced([100, 109, 110, 119, 120]) == [100, 110, 120]
+    assert maps._spaced([]) == []
+
+
+def test_the_clusters_speed_is_drawn_apart_for_repeats(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A dashed line half a trial before each period."""
+    series = SimpleNamespace(
+        numbers=[0, 1, 2], ratios=[1.0, 1.1, 0.9], repeats=[False, True, False], periods=[(2, 0.95)]
+    )
+    monkeypatch.setattr(plot_data, "cluster_speed", lambda _: series)
+    made = maps.speed_plot(SimpleNamespace())  # type: ignore[arg-type]
+    assert made is not None
+    axes: Any = made.figure.axes[0]
+    first, second, level, period = axes.get_lines()
+    assert points(first) == [(0, 1.0), (2, 0.9)]
+    assert points(second) == [(1, 1.1)]
+    assert [line.get_label() for line in (first, second)] == [
+        "relative to its estimate",
+        "relative to the topology's first run",
+    ]
+    assert set(level.get_ydata()) == {1.0}
+    assert set(period.get_xdata()) == {1.5}
+    assert axes.texts[0].get_text() == "from trial 2: 0.950 x the time"
+    assert (axes.get_xlabel(), axes.get_ylabel()) == ("trial", "relative seconds per iteration")
+    assert tuple(made.figure.get_size_inches()) == pytest.approx((8.0, 4.2))
+    assert "from trial 2 on, iterations took 0.950 times as long" in made.alt
+
+
+@pytest.mark.parametrize("axis", ["heads", "hidden"])
+def test_a_models_axis_has_the_predicted_line_and_every_measured_point(
+    axis: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(maps, "measured_word", lambda _: "measured")
+    monkeypatch.setattr(maps, "days_label", lambda _: "days")
+    series = SimpleNamespace(axis=axis, predicted=[(16, 12.0), (32, 10.0)], measured=[(16, 13.0), (32, 11.0)])
+    made = maps.model_axis_plot(SimpleNamespace(), series)  # type: ignore[arg-type]
+    axes: Any = made.figure.axes[0]
+    predicted, measured = axes.get_lines()[:2]
+    assert points(predicted) == [(16, 12.0), (32, 10.0)]
+    assert points(measured) == [(16, 13.0), (32, 11.0)]
+    assert axes.get_xlabel() == ("attention heads" if axis == "heads" else "hidden size")
+    assert made.title == ("Attention heads" if axis == "heads" else "Hidden size")
+    assert ("32 heads" if axis == "heads" else "hidden size 32") in made.alt
+    assert (axes.get_xscale() == "log") == (axis == "heads")
+
+
+def attempt(batch: int, memory: float | None, *, fits: bool = True, too_large: bool = False) -> Any:
+    """A batch that was tried."""
+    return SimpleNamespace(micro_batch=batch, peak_memory=memory, fits=fits, too_large=too_large)
+
+
+def test_a_search_is_drawn_by_sequences_on_all_ranks() -> None:
+    """On 4 ranks, a micro batch of 2 is 8 sequences; memory in GiB and per sequence of all ranks."""
+    gib = 2.0**30
+    attempts = [
+        attempt(4, 20 * gib),
+        attempt(2, 10 * gib),
+        attempt(8, None, fits=False, too_large=True),
+        attempt(3, None),
+    ]
+    worth = [
+        SimpleNamespace(micro_batch=2, tokens_per_second=100.0),
+        SimpleNamespace(micro_batch=4, tokens_per_second=None),
+    ]
+    fit = SimpleNamespace(at_zero=2 * gib, per_sample=4 * gib)
+    made: Any = SimpleNamespace(found=SimpleNamespace(attempts=attempts), fit=fit, worth=worth)
+    assert batch_plots.curve(made, "a", scale=4) == Curve(
+        label="a",
+        points=((8, 10.0), (16, 20.0)),
+        failed=(32,),
+        line=(2.0, 1.0),
+        rates=((8, 100.0),),
+    )
+    made.fit = None
+    assert batch_plots.curve(made, "a").line is None
+    assert batch_plots.curve(made, "a").failed == (8,)

@@ -1,0 +1,162 @@
+"""What the search makes of runs that its model did not expect, and of jobs that are still running."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.search.test_search_arithmetic import pool
+from tuner.costmodel.memory import worst_need
+from tuner.costmodel.site_factors import SiteFactors
+from tuner.search import memory_posterior
+from tuner.search.acquisition import choose
+from tuner.search.constants import MIN_EXPECTED_GAIN, NOISE_FACTORS
+from tuner.search.observations import Observation
+from tuner.search.surrogate import Surrogate
+
+
+def expected(candidates: Sequence[int]) -> list[float]:
+    """Seconds that the model predicts of candidates."""
+    return [float(seconds) for seconds in np.exp(Surrogate(pool()).log_seconds()[list(candidates)])]
+
+
+def runs(candidates: Sequence[int], factors: Sequence[float]) -> list[Observation]:
+    """Runs of candidates that took so many times as long as the model predicts."""
+    return [
+        Observation(candidate=candidate, seconds=seconds * factor, fits=True)
+        for candidate, seconds, factor in zip(candidates, expected(candidates), factors, strict=True)
+    ]
+
+
+def posterior(**values: Any) -> Any:
+    """A surrogate of two candidates: the second is likely to be much faster, and likely not to fit."""
+    usual: dict[str, Any] = {
+        "pool": SimpleNamespace(work=np.zeros(2), splits=np.array([1, 2])),
+        "log_seconds": lambda: np.array([0.02, -0.10]),
+        "out_of_memory": lambda: np.array([0.0, 0.65]),
+        "most_deviation": lambda: np.array([0.01, 0.05]),
+        "deviation": lambda candidates: np.array([0.01, 0.05])[candidates],
+        "trust": SimpleNamespace(unsure=1.0),
+        "candidates_seen": np.array([0]),
+    }
+    return SimpleNamespace(**usual | values)
+
+
+def test_a_risky_candidate_that_may_save_much_is_not_hidden_by_a_safe_one_that_saves_nothing() -> None:
+    choice = choose(posterior(), best=0.0, open_to=np.ones(2, dtype=np.bool_))
+    assert choice is not None
+    assert choice.candidate == 1
+    assert choice.gain == pytest.approx(0.10, abs=0.01)
+
+
+def test_a_new_split_goes_first_only_where_it_is_worth_a_job() -> None:
+    """A search that prefers new splits does not end while a candidate of another split pays."""
+    values = {
+        "log_seconds": lambda: np.array([-0.05, 0.0]),
+        "out_of_memory": lambda: np.array([0.0, 0.9]),
+        "trust": SimpleNamespace(unsure=2.0),
+    }
+    choice = choose(posterior(**values), best=0.0, open_to=np.ones(2, dtype=np.bool_))
+    assert choice is not None
+    assert choice.candidate == 0
+    assert (choice.gain or 0) > MIN_EXPECTED_GAIN
+    values["out_of_memory"] = lambda: np.zeros(2)
+    safe = choose(posterior(**values), best=0.0, open_to=np.ones(2, dtype=np.bool_))
+    assert safe is not None
+    assert safe.candidate == 1
+
+
+def test_a_straggler_among_right_predictions_is_a_surprise_until_a_second_run_explains_it() -> None:
+    """The faster of two runs is believed; a topology that is slow twice is slow."""
+    believer = Surrogate(pool())
+    believer.learn(runs([*range(8), 9], [*[1.0] * 8, 1.3]))
+    (surprise,) = believer.surprises()
+    assert surprise.candidate == 9
+    assert surprise.deviations > 3
+    assert math.exp(surprise.mean) == pytest.approx(expected([9])[0], rel=0.03)
+    for factor in (1.0, 1.3):
+        twice = Surrogate(pool())
+        twice.learn(runs([*range(8), 9, 9], [*[1.0] * 8, 1.3, factor]))
+        assert 9 not in [found.candidate for found in twice.surprises()]
+        assert math.exp(float(twice.measured([9])[0][0])) == pytest.approx(expected([9])[0] * factor, rel=0.06)
+    right = Surrogate(pool())
+    right.learn(runs(range(9), [1.0] * 9))
+    assert not right.surprises()
+
+
+def test_a_pending_job_counts_as_measured_while_the_next_one_is_chosen() -> None:
+    """Its relatives become less uncertain, no mean moves, and afterwards everything is as before."""
+    believer = Surrogate(pool())
+    believer.learn(runs([0, 5], [1.1, 1.05]))
+    everything = np.arange(len(pool()))
+    mean, deviation = believer.log_seconds(), believer.deviation(everything)
+    with believer.imagining([9, 12]):
+        assert believer.log_seconds() == pytest.approx(mean, abs=1e-5)
+        assert (believer.deviation(everything) <= deviation + 1e-7).all()
+        assert float(believer.measured([9])[1][0]) < 0.5 * float(deviation[9])
+    assert believer.log_seconds() == pytest.approx(mean)
+    assert believer.deviation(everything) == pytest.approx(deviation)
+    believer.learn(runs([3], [1.0]))
+    fresh = Surrogate(pool())
+    fresh.learn(runs([0, 5], [1.1, 1.05]))
+    fresh.learn(runs([3], [1.0]))
+    assert believer.log_seconds() == pytest.approx(fresh.log_seconds(), abs=1e-5)
+
+
+def test_an_out_of_memory_job_that_was_thought_safe_raises_every_risk(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Other kernels and distant splits included, far more than a job whose failure was to be expected."""
+    risk = Surrogate(pool()).out_of_memory()
+    safe = np.flatnonzero(risk <= 0.05)
+    full = int(safe[np.argmax(risk[safe])])
+    learnt = {}
+    for weight in (1.0, 10.0):
+        monkeypatch.setattr(memory_posterior, "SURPRISED_MEMORY_WEIGHT", weight)
+        believer = Surrogate(pool())
+        believer.learn([Observation(candidate=full, fits=False)])
+        learnt[weight] = believer.least_need()[1]
+    assert learnt[10.0] > learnt[1.0] * 1.02
+    expected_failure = Surrogate(pool())
+    expected_failure.learn([Observation(candidate=int(np.argmax(risk)), fits=False)])
+    assert expected_failure.least_need()[1] < learnt[1.0]
+
+
+def test_a_memory_figure_of_some_gpu_is_a_lower_bound() -> None:
+    """The fullest GPU has used at least as much: much memory raises every risk, little lowers none."""
+    need = float(worst_need(pool().parts[0], SiteFactors()).total[9])
+    least_needs = {}
+    for share in (0.0, 0.5, 1.1, 1.3):
+        believer = Surrogate(pool())
+        memory = share * need or None
+        believer.learn([Observation(candidate=9, seconds=expected([9])[0], least_memory=memory, fits=True)])
+        least_needs[share] = believer.least_need()[1]
+    assert least_needs[0.5] == pytest.approx(least_needs[0.0], rel=1e-3)
+    assert least_needs[0.0] * 1.02 < least_needs[1.1] < least_needs[1.3]
+
+
+def test_scattered_runs_are_recognised_as_noise_and_exact_ones_change_nothing() -> None:
+    chance = np.random.default_rng(3)
+    candidates = list(range(0, min(60, len(pool())), 2))
+    for deviation, noisy in ((0.1, True), (0.008, False)):
+        believer = Surrogate(pool())
+        believer.learn(runs(candidates, np.exp(deviation * chance.standard_normal(len(candidates))).tolist()))
+        believer.adapt(lambda usual: usual)
+        assert (believer.usual_noise > NOISE_FACTORS[1] * believer.assumed.repeat) == noisy
+        assert noisy or believer.trust == believer.assumed
+
+
+def test_a_model_that_is_wrong_about_a_split_is_trusted_less() -> None:
+    """One tp takes twice as long as predicted, in jobs that ran twice."""
+    tp = pool().column("tp")
+    candidates = [*np.flatnonzero(tp == 1)[:4].tolist(), *np.flatnonzero(tp == 4)[:4].tolist()] * 2
+    factors = [2.0 if tp[candidate] == 4 else 1.0 for candidate in candidates]
+    believer = Surrogate(pool())
+    believer.learn(runs(candidates, factors))
+    before = believer.deviation(np.arange(len(pool())))
+    believer.adapt(lambda usual: usual)
+    assert believer.trust.unsure > believer.assumed.unsure
+    assert (believer.deviation(np.arange(len(pool()))) >= before - 1e-9).all()

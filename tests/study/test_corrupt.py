@@ -1,0 +1,178 @@
+"""A study whose database holds what tuner did not write: one sentence with the trial's number, and the rest is read."""
+
+from __future__ import annotations
+
+import shutil
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import Run
+from tests.studies import ENVIRONMENT, SMALL
+from tuner.core.errors import StudyError, TunerWarning
+from tuner.study.manage import list_studies
+from tuner.study.result import open_study
+from tuner.study.store.trial_store import TrialStore
+
+Corrupt = Callable[[str], Path]
+
+ENDING = "UPDATE trial_user_attributes SET value_json = {} WHERE key = 'ending' AND trial_id = 2"
+PROPOSAL = "UPDATE trial_user_attributes SET value_json = {} WHERE key = 'proposal' AND trial_id = 2"
+SETTINGS = "UPDATE study_user_attributes SET value_json = {} WHERE key = 'settings'"
+
+TRIALS = (
+    ENDING.format("""'{"outcome": "MEAS'"""),
+    ENDING.format("""'"text"'"""),
+    ENDING.format("""replace(value_json, '"seconds": ', '"seconds": "a", "x": ')"""),
+    ENDING.format("""replace(value_json, '"seconds": ', '"seconds": NaN, "x": ')"""),
+    ENDING.format("""replace(value_json, '"seconds": ', '"seconds": 1e999, "x": ')"""),
+    ENDING.format("""replace(value_json, '"seconds": ', '"seconds": -3, "x": ')"""),
+    ENDING.format("""replace(value_json, '"elapsed": ', '"elapsed": "long", "x": ')"""),
+    ENDING.format("""replace(value_json, 'MEASURED', 'NONSENSE')"""),
+    ENDING.format("x'fffe00'"),
+    PROPOSAL.format("""'{"key'"""),
+    PROPOSAL.format("""'[1, 2]'"""),
+    PROPOSAL.format("""replace(value_json, '"key": "', '"key": 7, "x": "')"""),
+    PROPOSAL.format("""replace(value_json, '"tp": ', '"tp": "x", "pp": ')"""),
+    PROPOSAL.format("""replace(value_json, '"pp": ', '"pp": 0, "x": ')"""),
+    "UPDATE trials SET state = 'WHAT' WHERE trial_id = 2",
+    "UPDATE trials SET datetime_start = 'yesterday' WHERE trial_id = 2",
+    "UPDATE trial_params SET distribution_json = '{' WHERE trial_id = 2",
+)
+STUDIES = (
+    (SETTINGS.format("""'{"sch'"""), "cannot be read"),
+    (SETTINGS.format("'[]'"), "was not created by tuner"),
+    (SETTINGS.format("""replace(value_json, '"layers": 24', '"layers": "many"')"""), "cannot be read: model field"),
+    (SETTINGS.format("""replace(value_json, '"workload": ', '"workload": 3, "x": ')"""), "the workload of study"),
+    ("INSERT INTO study_user_attributes (study_id, key, value_json) VALUES (1, 'eras', '[3]')", "speed periods"),
+)
+
+
+@pytest.fixture(scope="module")
+def intact(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A study of three simulated jobs."""
+    import tuner
+
+    runs = tmp_path_factory.mktemp("runs")
+    tuner.optimize(
+        model="gpt-1.3b", nodes=4, settings=["nodes=4", "tp=1,2", "recompute=none"], budget=3, study="s", runs=runs
+    )
+    return runs
+
+
+@pytest.fixture
+def corrupt(intact: Path, tmp_path: Path) -> Corrupt:
+    """Change the database of a copy; return its folder of studies."""
+
+    def corrupt(statement: str) -> Path:
+        shutil.copytree(intact / "s", tmp_path / "s")
+        with closing(sqlite3.connect(tmp_path / "s" / "study.db")) as database:
+            assert database.execute(statement).rowcount > 0
+            database.commit()
+        return tmp_path
+
+    return corrupt
+
+
+@pytest.mark.parametrize("statement", TRIALS)
+def test_a_corrupt_trial_is_named_and_the_others_are_read(statement: str, corrupt: Corrupt) -> None:
+    """Truncated JSON, random bytes, other types, impossible numbers: reading warns, and continuing refuses."""
+    runs = corrupt(statement)
+    with pytest.warns(TunerWarning, match=r"trial 1 of study 's' cannot be read .*; it is left out\.") as warned:
+        study = open_study("s", runs=runs)
+    assert len(warned) == 1
+    assert [trial.number for trial in study.trials] == [0, 2]
+    assert study.best is not None
+    store = TrialStore.existing(study.url, "s")
+    store._continues = True
+    with pytest.raises(StudyError, match="trial 1 of study 's' cannot be read"):
+        store.trials()
+    store.close()
+
+
+@pytest.mark.parametrize(("statement", "words"), STUDIES)
+def test_a_corrupt_study_is_one_sentence(statement: str, words: str, corrupt: Corrupt) -> None:
+    """Its settings or speed periods cannot be read; the list of studies leaves it out."""
+    runs = corrupt(statement)
+    with pytest.raises(StudyError, match=words):
+        open_study("s", runs=runs)
+    assert not list_studies(runs=runs)
+
+
+def test_commands_print_one_line_for_a_corrupt_trial(corrupt: Corrupt, run: Run) -> None:
+    """`list` shows the study with a warning; `optimize` does not launch what the budget has paid for."""
+    runs = str(corrupt(TRIALS[0]))
+    said = run("list", "--runs", runs)
+    assert said.code == 0
+    assert said.err.startswith("tuner: warning: trial 1 of study 's' cannot be read")
+    continued = run(
+        "optimize", *SMALL[:6], "--set", "tp=1,2", "--set", "recompute=none", "--study", "s", "--runs", runs
+    )
+    assert continued.code == 1
+    assert "trial 1 of study 's' cannot be read" in continued.err.splitlines()[-1]
+    assert "Traceback" not in continued.err
+
+
+def test_a_study_of_a_later_version_is_refused_by_its_schema(corrupt: Corrupt, run: Run) -> None:
+    """The version that began it is named by its schema, with the remedy."""
+    runs = str(corrupt(SETTINGS.format("replace(value_json, 'tuner/study/1', 'tuner/study/7')")))
+    for arguments in (("report", "s"), ("optimize", *SMALL, "--study", "s"), ("stop", "s")):
+        said = run(*arguments, "--runs", runs)
+        assert said.code == 1
+        assert "was begun by a later version of tuner, with schema tuner/study/7" in said.err
+        assert "pip install --upgrade tuner" in said.err
+
+
+@pytest.mark.parametrize("content", [b"", b"x", None])
+def test_an_empty_database_beside_jobs_is_refused(
+    content: bytes | None, intact: Path, tmp_path: Path, run: Run
+) -> None:
+    """SQLite takes a file of 0 or 1 byte for a new database: the study would start again and spend its budget twice."""
+    shutil.copytree(intact / "s", tmp_path / "s")
+    file = tmp_path / "s" / "study.db"
+    file.unlink()
+    if content is not None:
+        file.write_bytes(content)
+    for arguments in (("report", "s"), ("optimize", *SMALL, "--study", "s")):
+        said = run(*arguments, "--runs", str(tmp_path))
+        assert said.code == 1
+        assert ("is missing, but" if content is None else "is empty, but") in said.err
+        assert "has the files of 3 jobs" in said.err
+    assert (file.read_bytes() if file.exists() else None) == content
+
+
+MOUNTS = ["unshare", "--mount", "sh", "-c"]
+READ_ONLY = 'mount --bind "$0" "$0" && mount -o remount,ro,bind "$0" && exec "$@"'
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("journal", [False, True])
+def test_a_read_only_study_is_reported(intact: Path, tmp_path: Path, *, journal: bool) -> None:
+    """A file system mounted read-only, as an archive is; with `journal`, its last process was killed."""
+    runs = tmp_path / "runs"
+    shutil.copytree(intact / "s", runs / "s")
+    mount = [*MOUNTS, READ_ONLY, str(runs)]
+    if subprocess.run([*mount, "true"], check=False, capture_output=True).returncode:
+        pytest.skip("wants to mount")
+    with closing(sqlite3.connect(runs / "s" / "study.db")) as database:
+        if journal:
+            database.execute("PRAGMA journal_mode=WAL")
+            database.execute("UPDATE studies SET study_name = 's'")
+            database.commit()
+            shutil.copytree(runs / "s", runs / "killed")  # as a process leaves it that is killed here
+    report = [sys.executable, "-m", "tuner", "report", "s", "--runs", str(runs), "-o", str(tmp_path / "report")]
+    if journal:
+        shutil.rmtree(runs / "s")
+        (runs / "killed").rename(runs / "s")
+    made = subprocess.run([*mount, *report], env=ENVIRONMENT, capture_output=True, text=True, check=False)
+    assert made.returncode == 0, made.stderr
+    assert (tmp_path / "report" / "report.md").is_file()
+    beside = subprocess.run([*mount, *report[:-2]], env=ENVIRONMENT, capture_output=True, text=True, check=False)
+    assert beside.returncode == 2
+    assert "cannot be written: Read-only file system" in beside.stderr
+    assert "-o DIR" in beside.stderr

@@ -1,0 +1,400 @@
+"""One process's part in a study, with a launcher whose jobs do as they are asked."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.study.scripted import MEASURED, Scripted
+from tuner.core.errors import LaunchError
+from tuner.core.outcomes import Failure, Outcome
+from tuner.launch.contract import JobResult, JobState, JobStatus
+from tuner.search.pruner import Referee
+from tuner.space.build import space_for
+from tuner.study import loop
+from tuner.study.limits import Limits
+from tuner.study.loop import RunningTrial, StudyEvent, StudyLoop
+from tuner.study.ranking import DAY
+from tuner.study.settings import StudySettings
+from tuner.study.setup import open_loop
+from tuner.study.watchdog import Watchdog
+
+SMALL = ("nodes=2,4", "tp=1,4", "zero=1", "recompute=none", "cp=1", "micro_batch=1,2")
+
+
+@pytest.fixture
+def study(tmp_path: Path) -> Iterator[Callable[..., Any]]:
+    """Open a study of a small space with a scripted launcher; return its loop, the launcher and what it reports."""
+    opened: list[Any] = []
+
+    def open_study(limits: Limits | None = None, **settings: Any) -> tuple[StudyLoop, Scripted, list[StudyEvent]]:
+        space = space_for(model="gpt-1.3b", nodes=4, settings=SMALL)
+        events: list[StudyEvent] = []
+        given = StudySettings(space=space, limits=limits or Limits(budget=9), runs=tmp_path, **settings)
+        context = open_loop(given, events.append)
+        made = context.__enter__()
+        opened.append(context)
+        launcher = Scripted()
+        made.launcher = launcher  # type: ignore[assignment]
+        return made, launcher, events
+
+    yield open_study
+    for context in opened:
+        context.__exit__(None, None, None)
+
+
+def test_a_job_is_launched_watched_and_stored(study: Callable[..., Any]) -> None:
+    """2 s per iteration at the pool's work, 90 s on its nodes, ended at the launcher's clock."""
+    made, launcher, events = study()
+    assert made.step()
+    (job,) = launcher.jobs
+    assert made.running == {}
+    assert job.folder == made.folder / "jobs" / f"0000-{job.topology.key}"
+    document = json.loads((job.folder / "job.json").read_text())
+    assert (document["number"], document["key"], document["iterations"]) == (0, job.topology.key, [2])
+    (trial,) = made.store.trials()
+    assert trial.handle == "job1"
+    assert trial.result.objective == pytest.approx(2.0 * math.exp(made.pool.work[trial.proposal.candidate]) / DAY)
+    assert trial.result.node_hours == pytest.approx(90.0 * job.topology.nodes / 3600)
+    assert trial.result.clock == launcher.clock
+    assert [(event.kind, event.text) for event in events] == [("started", trial.proposal.why), ("ended", "")]
+    assert all(event.trial.number == 0 for event in events)
+    assert events[1].trial.result == trial.result
+
+
+def test_a_loop_waits_for_its_next_look_and_never_longer_than_its_poll_interval(study: Callable[..., Any]) -> None:
+    made, launcher, _ = study()
+    launcher.status = lambda _: JobStatus(state=JobState.UNKNOWN)
+    made.step()
+    assert launcher.waited == [loop.MAX_POLL_INTERVAL]
+    (running,) = made.running.values()
+    running.watch = replace(running.watch, next_look=0.5)
+    made.step()
+    assert launcher.waited[1] == 0.5
+    running.watch = replace(running.watch, next_look=0.01)
+    made.step()
+    assert launcher.waited[2] == 0.05
+
+
+def test_a_job_that_disappears_has_crashed(study: Callable[..., Any]) -> None:
+    made, launcher, events = study()
+    launcher.status = lambda _: JobStatus(state=JobState.LOST)
+    made.step()
+    (trial,) = made.store.trials()
+    assert trial.result.outcome is Outcome.CRASHED
+    assert events[-1].kind == "ended"
+    assert events[-1].text == "the job disappeared without leaving a result"
+
+
+def test_why_a_job_waits_is_reported_once(study: Callable[..., Any]) -> None:
+    made, launcher, events = study()
+    reasons = iter(["Priority", "Priority", "Resources", "Resources"])
+    launcher.status = lambda _: JobStatus(state=JobState.WAITING, reason=next(reasons))
+    for _ in range(4):
+        made.step()
+    assert [(event.kind, event.text) for event in events[1:]] == [("waits", "Priority"), ("waits", "Resources")]
+    assert events[1].trial.number == 0
+
+
+def test_three_failed_launches_in_a_row_end_the_study(study: Callable[..., Any]) -> None:
+    """Two are noted; a success in between begins to count anew."""
+    made, launcher, events = study()
+    launcher.refuses = 2
+    made.step()
+    assert [event.kind for event in events] == ["note", "note", "started", "ended"]
+    assert events[0].text == "not started: no more files."
+    assert events[0].trial.number == 0
+    assert len(launcher.jobs) == 1
+    launcher.refuses = 3
+    with pytest.raises(LaunchError, match="3 jobs in a row could not be started; the last error: no more files"):
+        made.step()
+    refused = [trial for trial in made.store.trials() if not trial.launched]
+    assert len(refused) == 5
+
+
+def test_a_topology_too_large_for_the_launcher_is_no_failed_launch(study: Callable[..., Any]) -> None:
+    """Nodes have failed since: what does not fit is closed, and does not count."""
+    made, launcher, events = study()
+    launcher.nodes = 2
+    large = int(np.flatnonzero(made.pool.column("nodes") == 4)[0])
+    for _ in range(4):
+        proposal = made.scheduler._proposal(large, why="large")
+        trial = made.store.claim(replace(proposal, repeat=len(events)), made.state.space.distributions)
+        made._launch_failed(trial, LaunchError("too few nodes."))
+    assert len(events) == 4
+    assert not made.state.open[made.pool.column("nodes") == 4].any()
+    assert made.state.open[made.pool.column("nodes") == 2].any()
+
+
+def test_jobs_run_together_while_nodes_suffice(study: Callable[..., Any]) -> None:
+    """Of 4 nodes, 4 are busy: a job of any size waits; of 2 busy, a job of 2 starts and one of 4 does not."""
+    made, launcher, _ = study(jobs=3)
+    sizes: Any = made.pool.column("nodes")
+    small, large = (int(np.flatnonzero(sizes == nodes)[0]) for nodes in (2, 4))
+    proposals = {nodes: made.scheduler._proposal(at, why="") for nodes, at in ((2, small), (4, large))}
+    for busy, wanted, fits in [([], 4, True), ([2], 2, True), ([2], 4, False), ([4], 2, False), ([2, 2], 2, False)]:
+        made.running = {
+            number: SimpleNamespace(trial=SimpleNamespace(proposal=proposals[nodes]))
+            for number, nodes in enumerate(busy)
+        }
+        assert made._has_nodes_for(proposals[wanted]) is fits
+    made.running = {}
+    assert launcher.jobs == []
+
+
+def running_of(made: StudyLoop, launcher: Scripted) -> RunningTrial:
+    """The one running job of a study whose jobs do not end."""
+    launcher.status = lambda _: JobStatus(state=JobState.UNKNOWN)
+    made.step()
+    (running,) = made.running.values()
+    return running
+
+
+@pytest.mark.parametrize(("outcome", "evidence"), [(Outcome.HUNG, "stacks"), (Outcome.PRUNED, "")])
+def test_a_stopped_job_is_explained_only_where_it_hung(
+    outcome: Outcome, evidence: str, study: Callable[..., Any]
+) -> None:
+    """It is cancelled, and has had its nodes since it began to run."""
+    made, launcher, _ = study()
+    running = running_of(made, launcher)
+    running.watch = replace(running.watch, began=launcher.clock - 30.0)
+    made._stop(running, outcome, "why", 7.5)
+    assert launcher.cancelled == ["job1"]
+    assert launcher.explained == (["job1"] if evidence else [])
+    (trial,) = made.store.trials()
+    result = trial.result
+    assert (result.outcome, result.reason, result.evidence) == (outcome, "why", evidence)
+    assert (result.elapsed, result.forecast) == (30.0, 7.5)
+
+
+def test_a_job_that_never_began_has_had_no_nodes(study: Callable[..., Any]) -> None:
+    made, launcher, _ = study()
+    made._stop(running_of(made, launcher), Outcome.HUNG, "why", None)
+    assert made.store.trials()[0].result.elapsed == 0.0
+
+
+def test_a_job_that_hung_is_retried_once_with_synchronous_kernels(study: Callable[..., Any]) -> None:
+    """Its nodes count twice, and its reason names both attempts."""
+    made, launcher, events = study(retry_hang_sync=True)
+    running = running_of(made, launcher)
+    running.watch = replace(running.watch, began=launcher.clock - 30.0)
+    made._stop(running, Outcome.HUNG, "first reason", None)
+    first, second = launcher.jobs
+    assert second.folder.name == f"{first.folder.name}-sync"
+    assert dict(second.environment) == {"CUDA_LAUNCH_BLOCKING": "1"}
+    assert (second.folder / "job.json").is_file()
+    assert events[-1].kind == "note"
+    assert events[-1].text == "hung (first reason); retried with CUDA_LAUNCH_BLOCKING=1"
+    (again,) = made.running.values()
+    assert again.handle == "job2"
+    again.watch = replace(again.watch, began=launcher.clock - 50.0)
+    made._stop(again, Outcome.HUNG, "second reason", None)
+    assert len(launcher.jobs) == 2
+    result = made.store.trials()[0].result
+    assert result.reason == "second reason; hung (first reason) and was retried with CUDA_LAUNCH_BLOCKING=1"
+    assert (result.elapsed, result.evidence) == (80.0, "stacks")
+
+
+@pytest.mark.parametrize(("retry", "outcome"), [(False, Outcome.HUNG), (True, Outcome.CRASHED)])
+def test_only_a_hang_is_retried_and_only_on_request(retry: bool, outcome: Outcome, study: Callable[..., Any]) -> None:
+    made, launcher, _ = study(retry_hang_sync=retry)
+    made._stop(running_of(made, launcher), outcome, "why", None)
+    assert len(launcher.jobs) == 1
+    assert made.store.trials()[0].result.outcome is outcome
+
+
+def test_a_retry_that_cannot_start_leaves_the_hang(study: Callable[..., Any]) -> None:
+    made, launcher, _ = study(retry_hang_sync=True)
+    running = running_of(made, launcher)
+    launcher.refuses = 1
+    made._stop(running, Outcome.HUNG, "why", None)
+    result = made.store.trials()[0].result
+    assert (result.outcome, result.reason) == (Outcome.HUNG, "why")
+
+
+def test_a_retry_that_ends_well_keeps_the_first_attempts_failure(study: Callable[..., Any]) -> None:
+    made, launcher, _ = study(retry_hang_sync=True)
+    running = running_of(made, launcher)
+    made._stop(running, Outcome.HUNG, "why", None)
+    (again,) = made.running.values()
+    made._finished(again, MEASURED)
+    result = made.store.trials()[0].result
+    assert (result.outcome, result.seconds) == (Outcome.MEASURED, 2.0)
+    assert result.reason == "hung (why) and was retried with CUDA_LAUNCH_BLOCKING=1"
+    assert result.evidence == "stacks"
+
+
+def test_three_unreadable_logs_in_a_row_end_the_search(study: Callable[..., Any]) -> None:
+    made, launcher, _ = study(Limits(budget=30))
+    unreadable = JobResult(outcome=Outcome.UNREADABLE, failure=Failure(kind="", evidence="", meaning="no log"))
+    results = [unreadable, unreadable, MEASURED, unreadable, unreadable, unreadable]
+    launcher.result = lambda handle: results[int(handle[3:]) - 1]
+    for number in range(1, 6):
+        made.step()
+        assert (len(launcher.jobs), made.scheduler.finished) == (number, None)
+    made.step()
+    assert made.scheduler.finished == "the last 3 jobs ended well and none could be measured"
+    assert not made.step()
+
+
+@pytest.mark.parametrize(
+    ("reasons", "jobs"),
+    [
+        (["a dependency is missing"] * 3, 3),
+        (["a dependency is missing", "", "a dependency is missing", "a dependency is missing"], None),
+        (["a dependency is missing", "the disk is full", "the disk is full", "the disk is full"], 4),
+        (["an exception ended a rank"] * 4, None),
+    ],
+)
+def test_three_jobs_that_fail_alike_whatever_the_topology_end_the_search(
+    reasons: list[str], jobs: int | None, study: Callable[..., Any]
+) -> None:
+    made, launcher, _ = study(Limits(budget=30))
+    failures = [Failure(kind="CRASHED", evidence="No module named x", meaning=reason) for reason in reasons]
+    results = [JobResult(outcome=Outcome.CRASHED, failure=one) if one.meaning else MEASURED for one in failures]
+    launcher.result = lambda handle: results[int(handle[3:]) - 1]
+    for _ in results[:jobs]:
+        assert made.scheduler.finished is None
+        made.step()
+    assert (made.scheduler.finished is not None) == (jobs is not None)
+    if jobs is not None:
+        assert made.scheduler.finished.startswith("the last 3 jobs failed alike, and no other topology cures that: ")
+        assert made.scheduler.finished.endswith("(No module named x); to search on all the same, pass --keep-going")
+
+
+@pytest.mark.parametrize(("kind", "stops"), [("search", True), ("final", False)])
+def test_only_search_jobs_are_pruned(kind: str, stops: bool, study: Callable[..., Any]) -> None:
+    """Beyond the best days: seconds x e^work / a day."""
+    made, launcher, _ = study()
+    running = running_of(made, launcher)
+    running.trial = replace(running.trial, proposal=replace(running.trial.proposal, kind=kind))  # type: ignore[arg-type]
+    made._referee = Referee(0.03)
+    made._referee.measured(10.0)
+    seconds = 10.0 * DAY / math.exp(made.pool.work[running.trial.proposal.candidate])
+    cannot_win = made._cannot_win(running)
+    assert cannot_win(seconds * 1.04, 2) is stops
+    assert cannot_win(seconds * 1.02, 2) is False
+
+
+def test_a_job_without_an_interval_is_watched_by_its_estimate(study: Callable[..., Any]) -> None:
+    made, launcher, _ = study()
+    running = running_of(made, launcher)
+    high = running.trial.proposal.estimate_high or 0.0
+    assert running.watch == Watchdog.of(high, [])
+    trial = replace(running.trial, proposal=replace(running.trial.proposal, estimate_high=None))
+    made._watch(trial, running.job, "job9")
+    estimate = math.exp(float(made.state.surrogate.log_seconds()[trial.proposal.candidate]))
+    assert made.running[0].watch == Watchdog.of(estimate, [])
+    assert made.running[0].trial.handle == made.running[0].handle == "job9"
+
+
+def test_a_running_job_is_stopped_by_its_watchdog(study: Callable[..., Any]) -> None:
+    """Silent for longer than it may be."""
+    made, launcher, _ = study()
+    running_of(made, launcher)
+    launcher.status = lambda _: JobStatus(state=JobState.RUNNING, began=1000.0)
+    launcher.clock = 1e6
+    made.step()
+    (trial,) = made.store.trials()
+    assert trial.result.outcome is Outcome.HUNG
+    assert trial.result.elapsed == pytest.approx(launcher.clock - 1000.0)
+
+
+@pytest.mark.parametrize(("outlives", "cancelled"), [(True, []), (False, ["job1"])])
+def test_an_interrupted_study_leaves_the_jobs_that_outlive_it(
+    outlives: bool, cancelled: list[str], study: Callable[..., Any]
+) -> None:
+    made, launcher, _ = study()
+    running_of(made, launcher)
+    launcher.outlives = outlives
+    made.interrupt()
+    assert launcher.cancelled == cancelled
+    assert made.running == {}
+    (trial,) = made.state.trials
+    assert (trial.result.outcome if trial.result else None) is (None if outlives else Outcome.CANCELLED)
+
+
+def test_an_adopted_job_is_watched_and_a_lost_one_ended(
+    study: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made, launcher, events = study()
+    running_of(made, launcher)
+    made.running.clear()
+    monkeypatch.setattr(loop, "gone", lambda _: False)
+    made.reconcile()
+    assert made.running == {}
+    monkeypatch.setattr(loop, "gone", lambda _: True)
+    made.reconcile()
+    assert made.running[0].handle == "adopted"
+    assert events[-1].kind == "adopted"
+    assert events[-1].trial.number == 0
+    made.running.clear()
+    launcher.found = None
+    made.reconcile()
+    assert (events[-1].kind, events[-1].text) == ("lost", "the tuner that ran it exited, and its job is gone")
+    result = made.store.trials()[0].result
+    assert (result.outcome, result.clock) == (Outcome.CANCELLED, launcher.clock)
+
+
+def test_an_owner_on_another_host_is_gone_once_it_is_silent(
+    study: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made, launcher, _ = study()
+    running_of(made, launcher)
+    made.running.clear()
+    monkeypatch.setattr(loop, "gone", lambda _: None)
+    made.reconcile()
+    assert made.running == {}
+    monkeypatch.setattr(made.store, "silent", lambda: {0})
+    made.reconcile()
+    assert made.running[0].handle == "adopted"
+
+
+def test_elapsed_time_is_from_the_studys_beginning(study: Callable[..., Any]) -> None:
+    made, launcher, _ = study()
+    assert made._elapsed() == 0.0
+    launcher.clock += 25.0
+    assert made._elapsed() == 25.0
+    assert made.store.attributes["began"] == 1000.0
+
+
+def test_heartbeats_are_ten_seconds_apart(study: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    made, launcher, _ = study()
+    beats: list[int] = []
+    clock = {"now": 500.0}
+    monkeypatch.setattr("tuner.study.loop.time.monotonic", lambda: clock["now"])
+    monkeypatch.setattr(made.store, "heartbeat", lambda trial: beats.append(trial.number))
+    running_of(made, launcher)
+    assert beats == [0]
+    for now, expected in [(510.0, 1), (510.1, 2), (515.0, 2)]:
+        clock["now"] = now
+        made._look()
+        assert len(beats) == expected
+
+
+def test_a_study_is_read_at_most_once_in_its_interval(
+    study: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made, _, events = study()
+    clock = {"now": 500.0}
+    reads: list[float] = []
+    drift = SimpleNamespace(sentence=lambda: "It is slower.")
+    monkeypatch.setattr("tuner.study.loop.time.monotonic", lambda: clock["now"])
+    monkeypatch.setattr(made.state, "read", lambda: reads.append(clock["now"]) or drift)  # type: ignore[func-returns-value]
+    made.read()
+    clock["now"] += loop.READ_INTERVAL * 0.9
+    made.read()
+    assert reads == [500.0]
+    made.read(now=True)
+    clock["now"] += loop.READ_INTERVAL
+    made.read()
+    assert len(reads) == 3
+    assert (events[0].kind, events[0].text) == ("era", "It is slower. Earlier measurements are rescaled.")

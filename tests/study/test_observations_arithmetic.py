@@ -1,0 +1,128 @@
+"""What a trial teaches the search, what a replayed row answers, and how a storage's errors read."""
+
+from __future__ import annotations
+
+import re
+import sqlite3
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from tests.audit.tables_of import evidence_of
+from tuner.core.errors import MissingDependency, StudyError, UnknownName
+from tuner.core.outcomes import Measurement, Outcome
+from tuner.launch.contract import JobResult
+from tuner.study.replay_setup import _answer, _answers
+from tuner.study.state import observations_of
+from tuner.study.store import tracking
+from tuner.study.store.storage import understood
+from tuner.study.store.storage_url import masked
+from tuner.study.store.tracking import Tracker
+from tuner.study.store.trial import Proposal, Trial
+
+
+def trial(result: JobResult | None) -> Trial:
+    """Trial 4 of candidate 7, which was launched."""
+    proposal = Proposal(key="7", params={}, topology={}, candidate=7)
+    return Trial(number=4, proposal=proposal, result=result)
+
+
+def measured(fullest: bool) -> JobResult:
+    """2 s and 5 bytes."""
+    measurement = Measurement(seconds=2.0, peak_memory=5.0, fullest=fullest)
+    return JobResult(outcome=Outcome.MEASURED, measurement=measurement)
+
+
+@pytest.mark.parametrize(
+    ("result", "fields"),
+    [
+        (None, None),
+        (measured(True), (2.0, 5.0, True, False)),
+        (measured(False), (2.0, None, True, False)),
+        (JobResult(outcome=Outcome.OOM), (None, None, False, False)),
+        (JobResult(outcome=Outcome.PRUNED, forecast=9.0), (9.0, None, True, True)),
+        (JobResult(outcome=Outcome.CRASHED), None),
+        (JobResult(outcome=Outcome.HUNG), None),
+    ],
+)
+def test_a_trial_teaches_its_time_its_memory_and_whether_it_fits(result: JobResult | None, fields: Any) -> None:
+    found = observations_of(trial(result), "june")
+    assert [(one.candidate, one.period) for one in found] == ([(7, "june")] if fields else [])
+    assert [(one.seconds, one.memory, one.fits, one.forecast) for one in found] == ([fields] if fields else [])
+
+
+@pytest.mark.parametrize(
+    ("cells", "answers", "seconds", "outcome"),
+    [
+        ({"note": "n"}, True, 1.25, Outcome.MEASURED),
+        ({"status": "OOM"}, True, None, Outcome.OOM),
+        ({"status": "FAIL", "sec_per_iter": ""}, True, None, Outcome.CRASHED),
+        ({"status": "HANG", "sec_per_iter": ""}, True, None, Outcome.HUNG),
+        ({"sec_per_iter": "", "mem_gib": "3"}, False, None, Outcome.MEASURED),
+    ],
+)
+def test_a_replayed_row_answers_as_it_did(
+    cells: dict[str, str], answers: bool, seconds: float | None, outcome: Outcome
+) -> None:
+    (row,) = evidence_of(cells).table.rows
+    assert _answers(row) is answers
+    if not answers:
+        return
+    made = _answer(row)
+    assert (made.seconds, made.outcome, made.note) == (seconds, outcome, cells.get("note", ""))
+    assert row.run is not None
+    assert (made.topology, made.workload, made.cluster) == (row.run.topology, row.run.workload, row.run.cluster)
+
+
+@pytest.mark.parametrize(
+    ("cause", "remedy"), [("database or disk is full", "; make room there"), ("database is locked", "is locked.")]
+)
+def test_a_full_disk_has_a_remedy(cause: str, remedy: str) -> None:
+    with pytest.raises(StudyError) as caught, understood("sqlite:///x.db"):
+        raise sqlite3.OperationalError(cause)
+    assert str(caught.value).startswith(f"the study's storage sqlite:///x.db refused: {cause}")
+    assert remedy in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("url", "package"), [("postgresql://h/d", "'tuner[postgres]'"), ("mysql://h/d", "pymysql beside tuner")]
+)
+def test_a_driver_that_is_missing_is_named(url: str, package: str) -> None:
+    with pytest.raises(MissingDependency, match=f"pip install {re.escape(package)}"), understood(url):
+        raise ImportError("no driver", name="pymysql")
+
+
+def test_a_password_is_masked() -> None:
+    assert masked("postgresql://me:secret@host/db") == "postgresql://me:***@host/db"
+    assert masked("sqlite:///a.db") == "sqlite:///a.db"
+
+
+def test_a_tracker_gets_the_study_and_the_trial_and_may_fail(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its failure is a sentence; wandb alone is flushed at the end."""
+    logged: list[tuple[Any, Any]] = []
+    frozen = [SimpleNamespace(number=number) for number in (3, 4)]
+    study = SimpleNamespace(get_trials=lambda deepcopy: frozen if deepcopy is False else [])
+    monkeypatch.setattr("tuner.study.store.tracking.optuna.load_study", lambda **_: study)
+    monkeypatch.setattr(tracking, "_mlflow", lambda: lambda *given: logged.append(given))
+    monkeypatch.setattr(tracking, "_wandb", lambda _: lambda *_: 1 / 0)
+    store: Any = SimpleNamespace(name="s", storage="x")
+    assert Tracker("mlflow", "s").log(store, 4) is None
+    assert logged == [(study, frozen[1])]
+    failing = Tracker("wandb", "s")
+    assert failing.log(store, 3) == "wandb failed, and the study continues without it: division by zero"
+    flushed: list[int] = []
+    monkeypatch.setitem(__import__("sys").modules, "wandb", SimpleNamespace(finish=lambda: flushed.append(1)))
+    Tracker("mlflow", "s").close()
+    assert flushed == []
+    failing.close()
+    assert flushed == [1]
+    with pytest.raises(UnknownName):
+        Tracker("paper", "s")
+
+
+def test_trials_paths_are_not_touched(tmp_path: Path) -> None:
+    """Errors of files are none of the storage's."""
+    with pytest.raises(FileNotFoundError), understood("sqlite:///x.db"):
+        (tmp_path / "none").read_text()

@@ -1,0 +1,89 @@
+"""No password of a storage's URL is printed, however it is spelt, and a malformed URL is one sentence."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import Run
+from tuner.study.api import study_settings
+from tuner.study.store.storage_url import masked, without_secrets
+
+needs_driver = pytest.mark.skipif(importlib.util.find_spec("psycopg") is None, reason="wants psycopg")
+
+UNREACHABLE = (
+    "postgresql://me:s3:cret@localhost:1/x",
+    "postgresql://me:s3/cret@localhost:1/x",
+    "postgresql://me:s3#cret@localhost:1/x",
+    "postgresql://:s3cret@localhost:1/x",
+    "postgresql+psycopg://me:s3cret@localhost:1/x",
+    "postgresql://localhost:1/x?user=me&password=s3cret&sslmode=disable",
+    "postgresql://me:s3%40cret@localhost:1/x?sslpassword=s3%20cret",
+    "postgresql://localhost:1/x?options=-c%20password%3Ds3cret",
+)
+MALFORMED = (
+    ("postgresql://me:s3@cret@localhost:1/x", "%40"),
+    ("postgresql://me:s3cret@localhost:port/x", "with a number as port"),
+    ("postgresql://me:s3cret@[::1/x", "is malformed"),
+    ("sqlite:///x.db?timeout=soon", "has an option that cannot be used"),
+    ("POSTGRESQL://me:s3cret@localhost/x", "is not a URL"),
+    ("postgresql:/me:s3cret@localhost/x", "is not a URL"),
+    ("postgresql//me:s3cret@localhost/x", "is not a URL"),
+    ("foo://me:s3cret@localhost/x", "cannot be used"),
+)
+
+
+@needs_driver
+@pytest.mark.parametrize("url", UNREACHABLE)
+def test_no_spelling_of_a_password_is_printed(url: str, run: Run) -> None:
+    """A server that is not there: the message names it without the password, raw or decoded."""
+    said = run("list", "--storage", url)
+    assert said.code == 1, said.err
+    assert "refused" in said.err
+    assert "***" in said.err
+    assert "cret" not in said.err
+
+
+@needs_driver
+@pytest.mark.parametrize(("url", "words"), MALFORMED)
+def test_a_malformed_url_is_one_sentence_without_the_password(
+    url: str, words: str, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Bad usage, exit code 2, and no traceback."""
+    monkeypatch.chdir(tmp_path)
+    said = run("list", "--storage", url)
+    assert said.code == 2, said.err
+    assert words in said.err
+    assert "s3" not in said.err
+    assert "cret" not in said.err
+    assert len(said.err.splitlines()) == 1
+
+
+def test_a_driver_that_quotes_the_password_is_masked_too() -> None:
+    """Drivers quote what they cannot parse; the password is replaced as it is spelt and as it is decoded."""
+    url = "postgresql://me:s3%20cret@db/x?password=hidden"
+    message = without_secrets('missing "=" after "s3 cret" in "me:s3%20cret@db", password hidden', url)
+    assert message == 'missing "=" after "***" in "me:***@db", password ***'
+    assert without_secrets("connection to server failed", "postgresql://me:e@db/x") == "connection to server failed"
+
+
+def test_what_is_no_secret_stays() -> None:
+    """Hosts, folders of sockets, users and options are what a reader needs to find the database."""
+    for url in ("postgresql://tuner@/postgres?host=/tmp/pg", "sqlite:////data/study.db", "postgresql://db:5432/x"):
+        assert masked(url) == url
+
+
+def test_settings_do_not_show_the_storage() -> None:
+    """Python prints the settings in tracebacks and notebooks."""
+    settings = study_settings(model="gpt-1.3b", nodes=4, storage="postgresql://me:s3cret@db/x")
+    assert "s3cret" not in repr(settings)
+
+
+@pytest.mark.filterwarnings("ignore:Query string")
+def test_an_empty_storage_is_named_without_its_options(run: Run, tmp_path: Path) -> None:
+    """`tuner list` of a database without a study."""
+    said = run("list", "--storage", f"sqlite:///{tmp_path}/x.db?mode=rwc&vfs_key=s3cret")
+    assert "No studies in sqlite:///" in said.out
+    assert "s3cret" not in said.out + said.err

@@ -1,0 +1,234 @@
+"""The programs of the worker, with what they call replaced: one rank, all ranks, and the probe."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from tests.worker.test_ranks_arithmetic import Clock, half, ignored
+from tests.worker.test_worker_arithmetic import torch
+from tests.workers import ENVIRONMENT, ONE, WORKLOAD, assign, topology
+from tuner.worker import __main__ as program
+from tuner.worker import probe, ranks, train
+
+
+@pytest.fixture
+def mine(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
+    """An environment of this test's own, without the signals and stacks that a rank registers."""
+    environment = {name: value for name, value in ENVIRONMENT.items() if not name.startswith("OMPI")}
+    monkeypatch.setattr(os, "environ", environment)
+    monkeypatch.setattr("tuner.worker.__main__.signal.signal", ignored)
+    monkeypatch.setattr("tuner.worker.__main__.faulthandler.enable", ignored)
+    monkeypatch.setattr("tuner.worker.__main__.faulthandler.register", ignored)
+    return environment
+
+
+def test_a_rank_trains_what_it_was_assigned(
+    mine: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """0 once it has trained; 2 where another number of ranks was started; torchrun's variables go before MPI's."""
+    trained: list[Any] = []
+    monkeypatch.setattr(train, "train", trained.append)
+    assign(tmp_path, WORKLOAD, ONE)
+    arguments = ["--job", str(tmp_path / "job.json")]
+    assert program.main(arguments) == 0
+    assert [assignment.topology for assignment in trained] == [ONE]
+    mine |= {"OMPI_COMM_WORLD_SIZE": "2", "OMPI_COMM_WORLD_RANK": "1", "OMPI_COMM_WORLD_LOCAL_RANK": "0"}
+    assert program.main(arguments) == 2
+    assert "= 1 is not the number of ranks that were started, which is 2." in capsys.readouterr().err
+    assert {name: mine[name] for name in ("WORLD_SIZE", "RANK", "LOCAL_RANK")} == {
+        "WORLD_SIZE": "2",
+        "RANK": "1",
+        "LOCAL_RANK": "0",
+    }
+    mine["WORLD_SIZE"] = "1"
+    assert program.main(arguments) == 0
+    assert len(trained) == 2
+
+
+def test_a_rank_that_fails_leaves_with_code_1(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    left: list[int] = []
+    leave: Any = program.leave
+    monkeypatch.setattr("tuner.worker.__main__.os._exit", left.append)
+    monkeypatch.setattr(program, "main", lambda _: 3)
+    leave([])
+    monkeypatch.setattr(program, "main", lambda _: 1 / 0)
+    leave([])
+    assert left == [3, 1]
+    assert "ZeroDivisionError" in capsys.readouterr().err
+
+
+class Ranks:
+    """Ranks 10, 11 and 12 that end with the given statuses, one a poll; a signal ends what ignores none."""
+
+    def __init__(self, statuses: dict[int, int], stubborn: bool = False) -> None:
+        self.statuses, self.stubborn = statuses, stubborn
+        self.signals: list[tuple[int, int]] = []
+
+    def waitpid(self, _pid: int, _options: int) -> tuple[int, int]:
+        """The next of those that have ended."""
+        return self.statuses.popitem() if self.statuses else (0, 0)
+
+    def kill(self, pid: int, number: int) -> None:
+        """Note it."""
+        self.signals.append((pid, number))
+        if number == signal.SIGKILL or not self.stubborn:
+            self.statuses[pid] = number
+
+
+@pytest.mark.parametrize(
+    ("statuses", "code", "message"),
+    [
+        ({10: 0, 11: 0, 12: 0}, 0, ""),
+        ({12: 3 << 8}, 3, "worker: rank 2 failed with exit code 3\n"),
+        ({11: 9}, 137, "worker: rank 1 was killed by signal 9\n"),
+    ],
+)
+def test_the_first_failure_is_the_code_and_ends_the_others(
+    statuses: dict[int, int],
+    code: int,
+    message: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """A signal N is exit code 128 + N, as in a shell; the others get SIGTERM."""
+    found = Ranks(dict(statuses))
+    monkeypatch.setattr("tuner.worker.ranks.os.waitpid", found.waitpid)
+    monkeypatch.setattr("tuner.worker.ranks.os.kill", found.kill)
+    others = [] if not code else sorted({10, 11, 12} - set(statuses))
+    assert ranks._wait([10, 11, 12]) == code
+    assert sorted(found.signals) == [(pid, signal.SIGTERM) for pid in others]
+    assert capsys.readouterr().err == message
+
+
+def test_ranks_that_ignore_sigterm_are_killed_after_the_grace(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One second after the first failure, not sooner."""
+    found, naps = Ranks({10: 1 << 8}, stubborn=True), []
+    clock = {"now": 50.0}
+
+    def sleep(seconds: float) -> None:
+        naps.append(seconds)
+        clock["now"] += 0.25
+        assert len(naps) < 50
+
+    monkeypatch.setattr("tuner.worker.ranks.os.waitpid", found.waitpid)
+    monkeypatch.setattr("tuner.worker.ranks.os.kill", found.kill)
+    monkeypatch.setattr("tuner.worker.ranks.time.monotonic", lambda: clock["now"])
+    monkeypatch.setattr("tuner.worker.ranks.time.sleep", sleep)
+    assert ranks._wait([10, 11]) == 1
+    assert found.signals == [(11, signal.SIGTERM), (11, signal.SIGKILL)]
+    assert clock["now"] == 51.5
+
+
+@pytest.mark.parametrize(("device", "forked"), [("cpu", True), ("cuda", False)])
+def test_every_rank_is_started_with_its_number_and_one_port(
+    device: str, forked: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started: list[tuple[Any, ...]] = []
+
+    def start(job: Path, rank: int, size: int, port: int, *, forked: bool) -> int:
+        started.append((job, rank, size, port, forked))
+        return 100 + rank
+
+    assign(tmp_path, WORKLOAD, topology(tp=2))
+    path = tmp_path / "job.json"
+    monkeypatch.setenv("DS_ACCELERATOR", device)
+    monkeypatch.setattr("tuner.worker.ranks.faulthandler.register", ignored)
+    monkeypatch.setattr(ranks, "_start", start)
+    monkeypatch.setattr(ranks, "_wait", sum)
+    assert ranks.main(["--job", str(path)]) == 201
+    port = started[0][3]
+    assert started == [(path, 0, 2, port, forked), (path, 1, 2, port, forked)]
+    assert 1024 < port < 65536
+    path.write_text("{")
+    assert ranks.main(["--job", str(path)]) == 2
+
+
+def test_a_run_of_the_fastest_is_what_a_machine_can_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Five runs after a first that may be slow: the sixth, of 0.25 s, is the fastest; a seventh does not happen."""
+    runs: list[int] = []
+    monkeypatch.setattr(
+        "tuner.worker.probe.time.perf_counter", Clock(0, 9.0, 0, 2.0, 0, 3.0, 0, 1.5, 0, 1.0, 0, 0.25, 0, 0.125)
+    )
+    assert probe._best(lambda: runs.append(1), "cpu") == 0.25
+    assert len(runs) == probe.RUNS + 1 == 6
+
+
+def test_speeds_are_operations_and_bytes_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
+    """2 x 1024^3 operations, and 32 MiB read and written, in half a second each."""
+    monkeypatch.setattr(probe, "_best", half)
+    monkeypatch.setattr(probe, "_collective", lambda _, ranks: 10.0 * ranks)
+    assert probe._measure("cpu") == {
+        "precision": "fp32",
+        "product_flops": 2 * 1024**3 / 0.5,
+        "copy_bytes": 2 * 32 * 2**20 / 0.5,
+        "ranks": 2,
+        "link_bytes": 20.0,
+    }
+
+
+class Queue:
+    """A queue that has this answer."""
+
+    def __init__(self, answer: float | None) -> None:
+        self.answer = answer
+
+    def get(self, timeout: float) -> float:
+        """It, or what a queue raises that stays empty."""
+        assert timeout == 60
+        if self.answer is None:
+            raise TimeoutError
+        return self.answer
+
+
+@pytest.mark.parametrize(("answer", "expected"), [(0.5, 4 * 4e6 * 2 * 3 / 4 / 0.5), (None, None)])
+def test_a_ring_sends_each_word_nearly_twice(
+    answer: float | None, expected: float | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """4 bytes x 4 million words x 2 (ranks - 1) / ranks; without an answer there is no speed."""
+    started: list[tuple[Any, ...]] = []
+
+    def process(target: Any, args: tuple[Any, ...], daemon: bool) -> Any:
+        assert (target, daemon) == (probe._rank, True)
+        started.append(args)
+        return SimpleNamespace(start=ignored, join=lambda **_: None, kill=ignored)
+
+    context = SimpleNamespace(Queue=lambda: Queue(answer), Process=process)
+    monkeypatch.setattr(
+        "tuner.worker.probe.multiprocessing.get_context", lambda method: context if method == "spawn" else None
+    )
+    assert probe._collective("cpu", 4) == expected
+    assert [(args[0], args[1], args[3]) for args in started] == [(rank, 4, "cpu") for rank in range(4)]
+    assert len({args[2] for args in started}) == 1
+
+
+@pytest.mark.parametrize("measure", [True, False])
+def test_a_probe_measures_only_on_request(
+    measure: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(probe, "_measure", lambda kind: {"on": kind})
+    monkeypatch.setenv("DS_ACCELERATOR", "cpu")
+    assert probe.main(["--measure"] if measure else []) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert ("on" in found) == measure
+    assert (found["accelerator"], found["cards"], found["gloo"]) == ("cpu", 0, True)
+    assert found["torch"] == torch.__version__
+    assert found["deepspeed"] == sys.modules["deepspeed"].__version__
+    assert "card" not in found
+
+
+def test_a_probe_without_torch_says_what_is_lacking(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "torch", None)
+    assert probe.main(["--measure"]) == 0
+    assert list(json.loads(capsys.readouterr().out)) == ["torch_lacks"]

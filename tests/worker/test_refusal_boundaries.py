@@ -1,0 +1,134 @@
+"""What the worker refuses in this process: the least that is refused, and next to it the most that is not."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+import tests.worker.test_worker_arithmetic  # noqa: F401 - skips without torch, and imports DeepSpeed for a CPU
+from tests.workers import WORKLOAD, tiny, topology
+from tuner.core.domain import Topology, Workload
+from tuner.core.errors import InputError
+from tuner.core.worker_refusals import refuse
+
+FLASH = replace(WORKLOAD, precision="bf16", attention="flash2")
+
+
+def config(job: Workload, chosen: Topology, **changes: Any) -> dict[str, Any]:
+    """The DeepSpeed config of a job, but for these fields."""
+    return {
+        "train_batch_size": job.global_batch,
+        "train_micro_batch_size_per_gpu": chosen.micro_batch,
+        "gradient_accumulation_steps": job.global_batch // (chosen.micro_batch * chosen.dp),
+        "zero_optimization": {"stage": chosen.zero},
+    } | changes
+
+
+def of(**sizes: Any) -> Workload:
+    """The workload of a tiny model of these sizes."""
+    return replace(WORKLOAD, model=tiny(**sizes))
+
+
+ALLOWED: list[tuple[Workload, dict[str, Any]]] = [
+    (WORKLOAD, {}),
+    (WORKLOAD, {"tp": 4, "sequence_parallel": True}),
+    (WORKLOAD, {"tp": 2}),
+    (WORKLOAD, {"pp": 4}),
+    (WORKLOAD, {"dp": 2, "zero": 3}),
+    (WORKLOAD, {"dp": 2, "micro_batch": 1, "zero": 2}),
+    (of(layers=6), {"pp": 4, "partition": "embedding"}),
+    (of(layers=5), {"partition": "embedding"}),
+    (of(seq=33), {"tp": 2}),
+    (of(seq=33), {}),
+    (of(hidden=60, head_size=16), {"tp": 2}),
+    (of(kv_heads=2), {"tp": 4}),
+    (of(kv_heads=1), {"tp": 2}),
+    (of(kv_heads=2), {}),
+    (of(hidden=48, heads=12, kv_heads=6), {"tp": 3}),
+    (of(max_positions=32), {}),
+    (of(max_positions=16, positions="alibi"), {}),
+    (of(positions="rotary", max_positions=8), {}),
+    (of(hidden=60, positions="alibi"), {}),
+    (of(head_bias=True, tied_embeddings=False), {}),
+    (of(frozen_params=7), {"tp": 2}),
+    (of(vocab=127), {"tp": 2}),
+    (replace(WORKLOAD, precision="bf16"), {}),
+    (replace(FLASH, model=tiny(hidden=1024)), {}),
+    (replace(FLASH, attention="flash1", model=tiny(hidden=512)), {}),
+    (replace(WORKLOAD, model=tiny(hidden=2048)), {}),
+    (replace(FLASH, precision="fp16"), {}),
+]
+
+
+@pytest.mark.parametrize(("job", "axes"), ALLOWED)
+def test_a_job_that_the_worker_can_run_is_not_refused(job: Workload, axes: dict[str, Any]) -> None:
+    chosen = topology(**axes)
+    refuse(job, chosen, config(job, chosen))
+
+
+REFUSED: list[tuple[Workload, dict[str, Any], str]] = [
+    (WORKLOAD, {"cp": 2}, "no context parallelism, and cp is 2"),
+    (WORKLOAD, {"vpp": 2, "pp": 2}, "does not interleave, and vpp is 2"),
+    (replace(WORKLOAD, precision="fp8"), {}, "not in fp8"),
+    (replace(WORKLOAD, attention="fused"), {}, "no fused attention"),
+    (replace(WORKLOAD, plain_layers=True), {}, "no plain ones under autocast"),
+    (of(norms_per_layer=4), {}, "2 norms where norm_placement is before, and the model has 4"),
+    (of(norms_per_layer=1), {}, "2 norms where norm_placement is before, and the model has 1"),
+    (of(embedding_size=32), {}, "does not project embeddings .32 to hidden 64."),
+    (of(head_bias=True), {}, "tied output layer has no bias"),
+    (of(max_positions=31), {}, "31 learned positions are fewer than the sequence's 32"),
+    (replace(FLASH, model=tiny(positions="alibi")), {}, "not flash2"),
+    (of(hidden=62), {}, "hidden 62 does not divide by 4 heads"),
+    (of(kv_heads=3), {}, "4 heads do not divide by 3 key/value heads"),
+    (of(heads=8), {"tp": 16}, "heads .8. does not divide by tp=16"),
+    (of(hidden=62, head_size=16), {"tp": 4}, "hidden .62. does not divide by tp=4"),
+    (of(ffn=129), {"tp": 2}, "ffn .129. does not divide by tp=2"),
+    (of(vocab=127, vocab_multiple=0), {"tp": 2}, "the padded vocabulary .127. does not divide by tp=2"),
+    (of(hidden=48, heads=12, kv_heads=4), {"tp": 6}, "4 key/value heads and tp=6"),
+    (WORKLOAD, {"sequence_parallel": True}, "and tp is 1"),
+    (of(seq=33), {"tp": 2, "sequence_parallel": True}, "sequence length 33 does not divide by tp=2"),
+    (of(hidden=60, positions="rotary"), {}, "even head size, not 15"),
+    (replace(WORKLOAD, attention="flash1"), {}, "flash1 computes in 16 bits"),
+    (replace(WORKLOAD, attention="flash2"), {}, "flash2 computes in 16 bits"),
+    (replace(FLASH, model=tiny(hidden=1028)), {}, "head size 257 is more than the 256 of flash2"),
+    (replace(FLASH, attention="flash1", model=tiny(hidden=516)), {}, "head size 129 is more than the 128 of flash1"),
+    (WORKLOAD, {"micro_batch": 3}, "8 does not divide by micro_batch x dp = 3 x 1 = 3"),
+    (WORKLOAD, {"dp": 4, "micro_batch": 4}, "8 does not divide by micro_batch x dp = 4 x 4 = 16"),
+    (WORKLOAD, {"pp": 3}, "4 layers, counted by layers, do not divide by pp=3"),
+    (WORKLOAD, {"pp": 4, "partition": "embedding"}, "6 layers, counted by embedding, do not divide by pp=4"),
+    (WORKLOAD, {"pp": 6, "partition": "embedding"}, "4 layers, embedding and head over pp=6 stages"),
+]
+
+
+@pytest.mark.parametrize(("job", "axes", "sentence"), REFUSED)
+def test_a_job_that_the_worker_cannot_run_is_refused_by_its_reason(
+    job: Workload, axes: dict[str, Any], sentence: str
+) -> None:
+    chosen = topology(**axes)
+    with pytest.raises(InputError, match=sentence):
+        refuse(job, chosen, config(job, chosen))
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        ({"train_batch_size": 16}, "train_batch_size 16, and .* means 8"),
+        ({"train_micro_batch_size_per_gpu": 1}, "train_micro_batch_size_per_gpu 1, and .* means 2"),
+        ({"gradient_accumulation_steps": 4}, "gradient_accumulation_steps 4, and .* means 2"),
+        ({"zero_optimization": {"stage": 1}}, "ZeRO stage 1, and .* means 2"),
+        ({"zero_optimization": {}}, "ZeRO stage 0, and .* means 2"),
+    ],
+)
+def test_a_config_of_another_topology_is_refused(change: dict[str, Any], sentence: str) -> None:
+    """Batch 8 of micro batch 2 on 2 replicas accumulates 2 steps."""
+    chosen = topology(dp=2, micro_batch=2, zero=2)
+    with pytest.raises(InputError, match=sentence):
+        refuse(WORKLOAD, chosen, config(WORKLOAD, chosen, **change))
+
+
+def test_without_zero_a_config_need_not_name_its_stage() -> None:
+    given = config(WORKLOAD, topology())
+    del given["zero_optimization"]
+    refuse(WORKLOAD, topology(), given)

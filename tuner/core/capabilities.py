@@ -1,0 +1,163 @@
+"""The record of what a training framework can run, every capability with its source."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, fields
+from typing import Any, Generic, TypeVar
+
+from tuner.core.domain import (
+    Attention,
+    Framework,
+    Offload,
+    Partition,
+    Precision,
+    PrecisionRecipe,
+    Recompute,
+    Topology,
+    Workload,
+)
+from tuner.core.model import Model
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Capability(Generic[T]):
+    """What a framework has of one property, and where that is written."""
+
+    value: T
+    source: str
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FrameworkRecord:
+    """What one framework can run."""
+
+    name: Framework
+    upstream: str
+    """The version that the sources describe."""
+    tp: Capability[bool]
+    pp: Capability[bool]
+    cp: Capability[bool]
+    vpp: Capability[bool]
+    sequence_parallel: Capability[bool]
+    zero: Capability[tuple[int, ...]]
+    """Stages of ZeRO; full sharding is 3, and 2 without resharding after the forward pass."""
+    sharding_with_pp: Capability[bool]
+    """Whether ZeRO 2 and 3 run with a pipeline."""
+    partition: Capability[tuple[Partition, ...]]
+    recompute: Capability[tuple[Recompute, ...]]
+    offload: Capability[tuple[Offload, ...]]
+    hsdp: Capability[bool]
+    """Whether several groups of ranks may each hold a set of shards."""
+    precision: Capability[tuple[Precision, ...]]
+    precision_recipe: Capability[tuple[PrecisionRecipe, ...]]
+    """Recipes for fp8, the default first."""
+    attention: Capability[tuple[Attention, ...]]
+    alibi_attention: tuple[Attention, ...] | None = None
+    """The attention kernels that take ALiBi's biases; None: all of them."""
+    formats: tuple[str, ...]
+    """Formats of `tuner export`."""
+    log: str
+    """The log that its jobs write."""
+    forks: tuple[Fork, ...] = field(default=())
+    """The variants of which one must run the whole topology; empty: there is one."""
+
+    def capabilities(self) -> Iterator[tuple[str, Capability[Any]]]:
+        """Yield every capability with its name, in order."""
+        for each in fields(self):
+            if isinstance(value := getattr(self, each.name), Capability):
+                yield each.name, value
+
+    @property
+    def separates_sharding_and_pp(self) -> bool:
+        """Whether it has both a pipeline and ZeRO 2 and 3, but not together."""
+        return self.pp.value and not self.sharding_with_pp.value
+
+    def document(self) -> dict[str, Any]:
+        """Return the record as a JSON document."""
+        return {
+            "name": self.name,
+            "upstream": self.upstream,
+            "formats": list(self.formats),
+            "log": self.log,
+            "capabilities": {
+                name: {"value": capability.value, "source": capability.source, "note": capability.note}
+                for name, capability in self.capabilities()
+            },
+            "forks": [{"name": fork.name, "source": fork.source} for fork in self.forks],
+        }
+
+    def kernels(self, model: Model) -> list[Attention]:
+        """Return the attention kernels with which some fork, if there are any, can train the model."""
+        forks = [fork for fork in self.forks if not fork.model_lacks(model)]
+        return [
+            kernel
+            for kernel in self._kernels_for(model)
+            if not self.forks or not forks or any(kernel in fork.attention for fork in forks)
+        ]
+
+    def _kernels_for(self, model: Model) -> tuple[Attention, ...]:
+        biased = model.positions == "alibi" and self.alibi_attention is not None
+        return self.alibi_attention or () if biased else self.attention.value
+
+    def missing_of_topology(self, workload: Workload, topology: Topology) -> list[str]:
+        """Return the properties of a topology that the framework lacks."""
+        lacks = {
+            "tp": topology.tp > 1 and not self.tp.value,
+            "pp": topology.pp > 1 and not self.pp.value,
+            "cp": topology.cp > 1 and not self.cp.value,
+            "vpp": topology.vpp > 1 and not self.vpp.value,
+            "sequence-parallel": topology.sequence_parallel and not self.sequence_parallel.value,
+            "zero": topology.zero not in self.zero.value,
+            "zero-with-pp": topology.zero > 1 and topology.pp > 1 and self.separates_sharding_and_pp,
+            "recompute": topology.recompute not in self.recompute.value,
+            "hsdp": topology.hsdp > 1 and not self.hsdp.value,
+            "offload": topology.offload not in self.offload.value,
+            "fork": bool(self.forks) and all(fork.lacks(workload, topology) for fork in self.forks),
+        }
+        return [name for name, missing in lacks.items() if missing]
+
+    def missing_of_workload(self, workload: Workload) -> list[str]:
+        """Return the properties of a workload that the framework lacks, as words of a sentence."""
+        found = []
+        if workload.precision not in self.precision.value:
+            found.append(f"{workload.precision} training")
+        if workload.precision_recipe and workload.precision_recipe not in self.precision_recipe.value:
+            found.append(f"{workload.precision_recipe} recipe")
+        if workload.attention not in self.attention.value:
+            found.append(f"{workload.attention} attention")
+        elif workload.attention not in self._kernels_for(workload.model):
+            found.append(f"{workload.attention} attention with ALiBi")
+        return found
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fork:
+    """A variant of a framework, by what it lacks."""
+
+    name: str
+    model_lacks: Callable[[Model], bool]
+    """Returns whether it lacks something that the model has."""
+    attention: tuple[Attention, ...]
+    partition: tuple[Partition, ...]
+    recompute: tuple[Recompute, ...]
+    zero: tuple[int, ...]
+    offload: tuple[Offload, ...]
+    source: str
+
+    def lacks_workload(self, workload: Workload) -> bool:
+        """Return whether it cannot train the workload in any topology."""
+        return self.model_lacks(workload.model) or workload.attention not in self.attention
+
+    def lacks(self, workload: Workload, topology: Topology) -> bool:
+        """Return whether it cannot run the topology."""
+        return (
+            self.lacks_workload(workload)
+            or topology.partition not in self.partition
+            or topology.recompute not in self.recompute
+            or topology.zero not in self.zero
+            or topology.offload not in self.offload
+        )

@@ -1,0 +1,321 @@
+"""What each training framework can run: one record per framework, every capability with its source.
+
+The rules named `framework-...`, the checks of precision and attention kernel, `tuner catalog frameworks` and
+docs/frameworks.md are all read from these records.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Final, Literal, get_args
+
+from tuner.core.capabilities import Capability, Fork, FrameworkRecord
+from tuner.core.domain import OFFLOAD, PARTITION, RECOMPUTE, Framework, Gpu, Precision, Workload
+from tuner.core.errors import InputError
+from tuner.core.model import Model
+from tuner.core.text import either, listed
+
+ANY: Final = "any"
+"""Value of `--framework` that applies no framework's laws."""
+
+FRAMEWORKS: Final[tuple[Framework, ...]] = get_args(Framework)
+FrameworkChoice = Framework | Literal["any"]
+
+_LM: Final = "NVIDIA/Megatron-LM at d98e8a64, "
+_LM_ARGUMENTS: Final = _LM + "megatron/training/arguments.py: "
+_LM_CONFIG: Final = _LM + "megatron/core/transformer/transformer_config.py: "
+_MDS: Final = "deepspeedai/Megatron-DeepSpeed at 4efb479, "
+_MDS_ARGUMENTS: Final = _MDS + "megatron/arguments.py: "
+_BLOOM_FORK: Final = "bigscience-workshop/Megatron-DeepSpeed at 8387ae17, megatron/arguments.py: "
+_WORKER: Final = "tuner/core/worker_refusals.py"
+_DEEPSPEED: Final = "DeepSpeed 0.19.8, "
+_OFFLOAD_CONFIG: Final = (
+    _DEEPSPEED + "runtime/zero/offload_config.py: offload_optimizer with ZeRO 1 to 3, offload_param with 3"
+)
+_ACCELERATE: Final = "huggingface/accelerate at 0422db7e, src/accelerate/"
+_TITAN: Final = "pytorch/torchtitan at b5bcd76, torchtitan/"
+_TITAN_CONFIG: Final = _TITAN + "config/configs.py: "
+
+
+def _deepspeedai_lacks(model: Model) -> bool:
+    return model.positions == "alibi" or model.embedding_norm
+
+
+def _bigscience_lacks(model: Model) -> bool:
+    return model.kv_heads != model.heads or model.norm != "layernorm" or not model.tied_embeddings
+
+
+MEGATRON_DEEPSPEED_FORKS: Final = (
+    Fork(
+        name="deepspeed",
+        model_lacks=_deepspeedai_lacks,
+        attention=("eager", "fused", "flash1", "flash2"),
+        partition=("layers",),
+        recompute=RECOMPUTE,
+        zero=(0, 1, 2, 3),
+        offload=OFFLOAD,
+        source=_MDS + "megatron/model/gpt_model.py: partition_method is type:transformer; no ALiBi, no embedding norm",
+    ),
+    Fork(
+        name="bloom",
+        model_lacks=_bigscience_lacks,
+        attention=("eager", "fused"),
+        partition=PARTITION,
+        recompute=("none", "full"),
+        zero=(0, 1),
+        offload=("none",),
+        source=_BLOOM_FORK + "--pp-partition-method, --checkpoint-activations; pretrain_gpt.py: always a pipeline",
+    ),
+)
+
+_RECORDS: Final = (
+    FrameworkRecord(
+        name="megatron-core",
+        upstream="NVIDIA/Megatron-LM at d98e8a64 (August 2026)",
+        tp=Capability(True, _LM_ARGUMENTS + "--tensor-model-parallel-size"),
+        pp=Capability(True, _LM_ARGUMENTS + "--pipeline-model-parallel-size"),
+        cp=Capability(True, _LM_ARGUMENTS + "--context-parallel-size, --cp-comm-type"),
+        vpp=Capability(True, _LM_ARGUMENTS + "--num-layers-per-virtual-pipeline-stage"),
+        sequence_parallel=Capability(True, _LM_ARGUMENTS + "--sequence-parallel, switched off where tp is 1"),
+        zero=Capability(
+            (0, 1),
+            _LM_ARGUMENTS + "--use-distributed-optimizer",
+            "2 and 3 only through --use-megatron-fsdp or --use-torch-fsdp2, which want other launch settings and "
+            "checkpoints and are not searched",
+        ),
+        sharding_with_pp=Capability(False, _LM_ARGUMENTS + "--use-torch-fsdp2 excludes a pipeline"),
+        partition=Capability(
+            PARTITION,
+            _LM_ARGUMENTS + "--account-for-embedding-in-pipeline-split, --account-for-loss-in-pipeline-split",
+        ),
+        recompute=Capability(RECOMPUTE, _LM_ARGUMENTS + "--recompute-granularity full, selective"),
+        offload=Capability(
+            ("none", "optimizer"),
+            _LM_ARGUMENTS + "--optimizer-cpu-offload with --use-precision-aware-optimizer",
+        ),
+        hsdp=Capability(
+            False, _LM_ARGUMENTS + "--num-distributed-optimizer-instances, which is not searched for ZeRO 1"
+        ),
+        precision=Capability(("fp32", "fp16", "bf16", "fp8"), _LM_ARGUMENTS + "--fp16, --bf16, --fp8-format"),
+        precision_recipe=Capability(
+            ("delayed", "tensorwise", "blockwise", "mxfp8"),
+            _LM_CONFIG + "fp8_recipe",
+            "nvfp4 is a recipe of --fp4-format, whose training is not modelled yet",
+        ),
+        attention=Capability(
+            ("eager", "fused", "flash2"),
+            _LM + "megatron/core/transformer/enums.py: AttnBackend; arguments.py: --no-masked-softmax-fusion",
+        ),
+        formats=("megatron-core", "megatron-bridge"),
+        log="megatron",
+    ),
+    FrameworkRecord(
+        name="megatron-deepspeed",
+        upstream="deepspeedai/Megatron-DeepSpeed at 4efb479 (July 2025), or BLOOM's fork (--fork bloom)",
+        tp=Capability(True, _MDS_ARGUMENTS + "--tensor-model-parallel-size"),
+        pp=Capability(True, _MDS_ARGUMENTS + "--pipeline-model-parallel-size"),
+        cp=Capability(
+            False,
+            _MDS_ARGUMENTS + "no context parallelism",
+            "--ds-sequence-parallel-size is Ulysses, which its README calls incompatible with tp and pp",
+        ),
+        vpp=Capability(False, _DEEPSPEED + "runtime/pipe/schedule.py: TrainSchedule is 1F1B"),
+        sequence_parallel=Capability(
+            False,
+            _MDS + "megatron/training.py: train_step calls reduce_model_grads only without DeepSpeed",
+            "--sequence-parallel is parsed, but DeepSpeed's engine never sums the gradients of the norms over the "
+            "tensor parallel ranks, so that another model is trained",
+        ),
+        zero=Capability((0, 1, 2, 3), _MDS_ARGUMENTS + "--zero-stage; 2 and 3 with --no-pipeline-parallel"),
+        sharding_with_pp=Capability(False, _DEEPSPEED + "runtime/pipe/engine.py: ZeRO 2 and 3 exclude pipelines"),
+        partition=Capability(
+            PARTITION,
+            _BLOOM_FORK + "--pp-partition-method 'type:transformer|embedding'",
+            "embedding only in BLOOM's fork, which has neither selective recompute, flash attention, grouped queries, "
+            "RMSNorm nor an untied output layer",
+        ),
+        recompute=Capability(RECOMPUTE, _MDS_ARGUMENTS + "--recompute-granularity, --checkpoint-activations"),
+        offload=Capability(
+            OFFLOAD,
+            _MDS_ARGUMENTS + "--cpu-optimizer, --remote-device; " + _OFFLOAD_CONFIG,
+            "not in BLOOM's fork",
+        ),
+        hsdp=Capability(False, _DEEPSPEED + "runtime/zero: MiCS is not searched"),
+        precision=Capability(
+            ("fp32", "fp16", "bf16"),
+            _MDS_ARGUMENTS + "--fp16, --bf16",
+            "--fp8-hybrid wants Transformer Engine's layers, which its pipeline modules are not built from",
+        ),
+        precision_recipe=Capability((), _MDS_ARGUMENTS + "no --fp8-recipe"),
+        attention=Capability(
+            ("eager", "fused", "flash1", "flash2"),
+            _MDS_ARGUMENTS + "--use-flash-attn-v1, --use-flash-attn-v2, --no-masked-softmax-fusion",
+        ),
+        formats=("megatron-deepspeed",),
+        log="megatron",
+        forks=MEGATRON_DEEPSPEED_FORKS,
+    ),
+    FrameworkRecord(
+        name="deepspeed",
+        upstream="DeepSpeed 0.19.8 with the worker that tuner ships",
+        tp=Capability(True, "tuner/worker/linear.py: column and row parallel layers"),
+        pp=Capability(True, "tuner/worker/model.py: DeepSpeed's PipelineModule"),
+        cp=Capability(False, _WORKER + ": the worker has no context parallelism"),
+        vpp=Capability(False, _WORKER + ": the worker's pipeline does not interleave"),
+        sequence_parallel=Capability(True, "tuner/worker/parallel.py"),
+        zero=Capability((0, 1, 2, 3), _DEEPSPEED + "runtime/zero"),
+        sharding_with_pp=Capability(False, _DEEPSPEED + "runtime/pipe/engine.py: ZeRO 2 and 3 exclude pipelines"),
+        partition=Capability(PARTITION, _WORKER + ": units of a stage"),
+        recompute=Capability(RECOMPUTE, "tuner/worker/block.py: recomputed"),
+        offload=Capability(OFFLOAD, _OFFLOAD_CONFIG),
+        hsdp=Capability(False, _DEEPSPEED + "runtime/zero: MiCS is not searched"),
+        precision=Capability(("fp32", "fp16", "bf16"), _WORKER + ": fp32, bf16 or fp16, not fp8"),
+        precision_recipe=Capability((), _WORKER + ": no fp8"),
+        attention=Capability(("eager", "flash1", "flash2"), _WORKER + ": no fused attention"),
+        alibi_attention=("eager",),
+        formats=("slurm", "torchrun", "hostfile", "kubernetes", "jobset"),
+        log="tuner",
+    ),
+    FrameworkRecord(
+        name="fsdp2",
+        upstream="PyTorch's fully_shard through Hugging Face accelerate at 0422db7e",
+        tp=Capability(True, _ACCELERATE + "parallelism_config.py: tp_size"),
+        pp=Capability(False, _ACCELERATE + "parallelism_config.py: no pipeline axis"),
+        cp=Capability(True, _ACCELERATE + "parallelism_config.py: cp_size"),
+        vpp=Capability(False, _ACCELERATE + "parallelism_config.py: no pipeline axis"),
+        sequence_parallel=Capability(False, _ACCELERATE + "parallelism_config.py: no such option"),
+        zero=Capability((2, 3), _ACCELERATE + "utils/dataclasses.py: reshard_after_forward false and true"),
+        sharding_with_pp=Capability(False, _ACCELERATE + "parallelism_config.py: no pipeline axis"),
+        partition=Capability(("layers",), _ACCELERATE + "parallelism_config.py: no pipeline axis"),
+        recompute=Capability(
+            ("none", "full"),
+            _ACCELERATE + "utils/dataclasses.py: FullyShardedDataParallelPlugin.activation_checkpointing",
+        ),
+        offload=Capability(
+            ("none", "optimizer+parameters"),
+            _ACCELERATE + "utils/dataclasses.py: FullyShardedDataParallelPlugin.cpu_offload",
+            "PyTorch's CPUOffloadPolicy offloads parameters, gradients and states together",
+        ),
+        hsdp=Capability(True, _ACCELERATE + "parallelism_config.py: dp_replicate_size"),
+        precision=Capability(
+            ("fp32", "fp16", "bf16"),
+            _ACCELERATE + "utils/dataclasses.py: mixed_precision_policy",
+            "fp8 through torchao, Transformer Engine or MS-AMP is not searched",
+        ),
+        precision_recipe=Capability((), _ACCELERATE + "utils/dataclasses.py: fp8 is not searched"),
+        attention=Capability(("eager", "flash2"), "transformers 5.23.0: attn_implementation eager, sdpa"),
+        formats=("accelerate",),
+        log="transformers",
+    ),
+    FrameworkRecord(
+        name="torchtitan",
+        upstream="pytorch/torchtitan at b5bcd76 (August 2026)",
+        tp=Capability(True, _TITAN_CONFIG + "tensor_parallel_degree"),
+        pp=Capability(True, _TITAN_CONFIG + "pipeline_parallel_degree"),
+        cp=Capability(True, _TITAN_CONFIG + "context_parallel_degree"),
+        vpp=Capability(
+            True, _TITAN_CONFIG + "pipeline_parallel_schedule Interleaved1F1B, pipeline_parallel_layers_per_stage"
+        ),
+        sequence_parallel=Capability(True, _TITAN_CONFIG + "enable_sequence_parallel"),
+        zero=Capability(
+            (2, 3),
+            _TITAN_CONFIG + "data_parallel_shard_degree; fsdp_reshard_after_forward never and always",
+            "plain data parallelism (data_parallel_replicate_degree) is not searched",
+        ),
+        sharding_with_pp=Capability(True, _TITAN + "distributed/pipeline_parallel.py: each stage is sharded"),
+        partition=Capability(
+            PARTITION,
+            _TITAN_CONFIG + "pipeline_parallel_first_stage_less_layers, pipeline_parallel_last_stage_less_layers",
+        ),
+        recompute=Capability(
+            RECOMPUTE,
+            _TITAN + "distributed/activation_checkpoint.py: FullAC, SelectiveAC",
+            "selective saves the outputs of chosen operations, where Megatron's recomputes the attention alone",
+        ),
+        offload=Capability(
+            ("none", "optimizer+parameters"),
+            _TITAN_CONFIG + "enable_cpu_offload",
+            "PyTorch's CPUOffloadPolicy offloads parameters, gradients and states together",
+        ),
+        hsdp=Capability(True, _TITAN_CONFIG + "data_parallel_replicate_degree"),
+        precision=Capability(
+            ("fp32", "bf16", "fp8"), _TITAN_CONFIG + "mixed_precision_param; components/quantization/float8.py"
+        ),
+        precision_recipe=Capability(
+            ("rowwise", "mxfp8"), _TITAN + "components/quantization/float8.py: recipe_name; mx.py: MXFP8LinearConverter"
+        ),
+        attention=Capability(("flash2",), _TITAN + "models/common/attention.py: scaled dot-product attention"),
+        formats=("torchtitan",),
+        log="torchtitan",
+    ),
+)
+
+RECORDS: Final[Mapping[Framework, FrameworkRecord]] = {record.name: record for record in _RECORDS}
+
+
+def capability_rows() -> list[list[str]]:
+    """Return the table of capabilities: one row each, one column for every framework."""
+    rows = [
+        [name.replace("_", " "), *(_words(getattr(record, name).value) for record in _RECORDS)]
+        for name, _ in _RECORDS[0].capabilities()
+    ]
+    return [
+        *rows,
+        ["formats", *(", ".join(record.formats) for record in _RECORDS)],
+        ["log", *(record.log for record in _RECORDS)],
+    ]
+
+
+def _words(value: bool | tuple[object, ...]) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return ", ".join(str(each) for each in value) or "none"
+
+
+def record_of(workload: Workload) -> FrameworkRecord | None:
+    """Return the record of the workload's framework; None where it names none."""
+    return RECORDS[workload.framework] if workload.framework else None
+
+
+def capable(workload: Workload, has: Callable[[FrameworkRecord], bool]) -> list[Framework]:
+    """Return the other frameworks that have something and can train in the workload's precision."""
+    others = (record for name, record in RECORDS.items() if name != workload.framework)
+    return [record.name for record in others if has(record) and workload.precision in record.precision.value]
+
+
+def able(workload: Workload) -> list[Framework]:
+    """Return the frameworks other than the workload's that have its precision, recipe and attention kernel."""
+    return capable(workload, lambda record: not record.missing_of_workload(workload))
+
+
+def check_precision(precision: str, gpu: Gpu) -> None:
+    """Raise `InputError` where the GPU lacks the precision, or where it is fp4, in which no training is modelled."""
+    if precision not in gpu.peak_flops:
+        supported = [known for known in gpu.peak_flops if known in get_args(Precision)]
+        raise InputError(f"{gpu.name} has no {precision}; it has {listed(supported)}.")
+    if precision == "fp4":
+        raise InputError(
+            f"{gpu.name} multiplies in fp4, but tuner does not model training in it yet: Megatron-LM's nvfp4 "
+            "(--fp4-format) keeps some layers in bf16. Use --precision fp8, for example with --precision-recipe mxfp8."
+        )
+
+
+def check_supported(workload: Workload) -> None:
+    """Raise `InputError` where the workload's framework lacks its precision, recipe or attention kernel."""
+    if workload.precision_recipe and workload.precision != "fp8":
+        raise InputError(
+            f"--precision-recipe {workload.precision_recipe} scales fp8 tensors and the precision is "
+            f"{workload.precision}; add --precision fp8."
+        )
+    record = record_of(workload)
+    if record is None or not (missing := record.missing_of_workload(workload)):
+        return
+    others = able(workload)
+    remedies = [f"--framework {either(others)}"] if others else []
+    if any("attention" in one for one in missing):
+        remedies.append(f"--attention {either(record.kernels(workload.model))}")
+    if not all("attention" in one for one in missing):
+        recipes, precisions = record.precision_recipe.value, record.precision.value
+        keeps = workload.precision in precisions
+        remedies.append(f"--precision-recipe {either(recipes)}" if keeps else f"--precision {either(precisions)}")
+    raise InputError(f"{record.name} has no {listed(missing, last='or')}; use {' or '.join(remedies)}.")

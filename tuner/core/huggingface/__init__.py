@@ -1,0 +1,200 @@
+"""Convert a Hugging Face `config.json` to a `Model`.
+
+Each family's function returns the fields that differ from a plain GPT, with the library's defaults for missing keys
+(transformers 5.23, configuration and modelling code of each family).
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final
+
+from tuner.core.errors import InputError, TunerWarning
+from tuner.core.huggingface import gpt, llama
+from tuner.core.huggingface.keys import Config, Fields, Keys
+from tuner.core.model import Model
+from tuner.core.text import listed, shown
+
+LONGEST_DEFAULT_SEQ: Final = 8192
+"""Sequence length unless the config allows less; models that allow more are mostly trained at less."""
+
+
+@dataclass(frozen=True)
+class Family:
+    """How to read a family, and the library's defaults for sizes that a config omits."""
+
+    read: Callable[[Keys], Fields]
+    positions: int = 2048
+    ffn: int = 0
+
+
+FAMILIES: Final = {
+    "gpt2": Family(gpt.gpt2, 1024),
+    "gpt_bigcode": Family(gpt.gpt_bigcode, 1024),
+    "gpt_neo": Family(gpt.gpt_neo),
+    "gpt_neox": Family(gpt.gpt_neox, ffn=24576),
+    "gptj": Family(gpt.gptj),
+    "bloom": Family(gpt.bloom),
+    "opt": Family(gpt.opt, ffn=3072),
+    "falcon": Family(gpt.falcon),
+    "mpt": Family(gpt.mpt),
+    "phi": Family(gpt.phi, ffn=8192),
+    "starcoder2": Family(gpt.starcoder2, 4096, ffn=12288),
+    "stablelm": Family(gpt.stablelm, 4096, ffn=6912),
+    "nemotron": Family(gpt.nemotron, 4096, ffn=24576),
+    "cohere": Family(gpt.cohere, 8192, ffn=22528),
+    "cohere2": Family(gpt.cohere2, 8192, ffn=22528),
+    "llama": Family(llama.llama, ffn=11008),
+    "mistral": Family(llama.mistral, 131072, ffn=14336),
+    "qwen2": Family(llama.qwen2, 32768, ffn=22016),
+    "qwen3": Family(llama.qwen3, 32768, ffn=22016),
+    "phi3": Family(llama.phi3, 4096, ffn=8192),
+    "gemma": Family(llama.gemma, 8192, ffn=24576),
+    "gemma2": Family(llama.gemma2, 8192, ffn=9216),
+    "gemma3_text": Family(llama.gemma3, 131072, ffn=9216),
+    "olmo": Family(llama.olmo, ffn=11008),
+    "olmo2": Family(llama.olmo2, ffn=11008),
+    "granite": Family(llama.granite, ffn=11008),
+    "glm": Family(llama.glm, 131072, ffn=13696),
+    "glm4": Family(llama.glm4, 131072, ffn=13696),
+    "smollm3": Family(llama.smollm3, 32768, ffn=11008),
+    "arcee": Family(llama.arcee, 4096, ffn=18432),
+    "apertus": Family(llama.apertus, 65536, ffn=14336),
+}
+
+_KIN: Final = {
+    "llama": {"hidden_size", "intermediate_size", "rms_norm_eps"},
+    "gpt_neox": {"hidden_size", "intermediate_size", "rotary_pct"},
+    "gpt2": {"n_embd", "n_positions"},
+}
+"""Keys that identify an unknown family as a variant of a known one."""
+
+_UNLIKE_KIN: Final = {
+    "bitnet": "norms within attention and MLP",
+    "helium": "rotated neighbours",
+    "hunyuan_v1_dense": "a norm on queries and keys",
+    "internlm3": "code of its own",
+    "iquestcoder": "code of its own",
+}
+"""Families with Llama's keys and, in transformers 5.23, another model."""
+
+_EXPERTS: Final = ("num_local_experts", "num_experts", "n_routed_experts", "moe_intermediate_size")
+
+_HYBRID: Final = re.compile(
+    r"(?:falcon_)?mamba2?|zamba2?|bamba|jamba|falcon_h1|nemotron_h|granitemoehybrid|qwen3_next|qwen3_5(_moe)?(_text)?"
+    r"|recurrent_gemma|rwkv.*|xlstm|lfm\d.*|kimi_linear|olmo_hybrid|minimax|bailing_hybrid|hymba|plamo2|retnet|mega"
+    r"|hyena|stripedhyena|hgrn.*|gla|rwkv.*|zaya"
+)
+"""Families with state-space, recurrent, convolutional or linear-attention layers."""
+
+_HYBRID_KEYS: Final = re.compile(
+    r"hybrid_.*|mamba_.*|ssm_.*|state_size|layers_block_type|block_types|attn_layer_(indices|period|offset)"
+    r"|linear_(conv_kernel_dim|num_.*_heads|attn_config)|lru_width|conv_L_cache|full_attention_interval"
+)
+
+_GEMMA3_SIZES: Final = {
+    "hidden_size": 2304,
+    "num_hidden_layers": 26,
+    "num_attention_heads": 8,
+    "vocab_size": 262208,
+}
+"""The library's sizes for Gemma 3, whose published configs with a vision tower omit what equals them."""
+
+
+def model_from(config: Config, *, name: str) -> Model:
+    """Return the model that a config describes. Raise `InputError` for a missing key or an unsupported model."""
+    config = _text_model(config, name)
+    _refuse_hybrids(config, name)
+    experts = [key for key in _EXPERTS if config.get(key)]
+    if experts:
+        expert_key = f"{experts[0]}={shown(config[experts[0]])}"
+        raise InputError(f"{name} is a mixture of experts ({expert_key}); only dense models can be described.")
+    family, exact = _family(config, name)
+    reader = FAMILIES[family]
+    keys = Keys(config, name, positions=reader.positions, ffn=reader.ffn)
+    fields: dict[str, Any] = {
+        "name": name,
+        **keys.sizes,
+        "seq": min(keys.sizes["max_positions"], LONGEST_DEFAULT_SEQ),
+        "init_std": keys.number("initializer_range", default=0.02),
+        **reader.read(keys),
+    }
+    if not exact:
+        fields["read_as"] = family
+        keys.not_expressed.update(dict.fromkeys(keys.unread()))
+        if (model_type := str(config.get("model_type"))) in _UNLIKE_KIN:
+            keys.not_expressed[f"model_type={model_type} ({_UNLIKE_KIN[model_type]})"] = None
+    if fields.get("head_size", 0) * fields["heads"] == fields["hidden"]:
+        fields["head_size"] = 0
+    width = fields.get("head_size") or fields["hidden"] / fields["heads"]
+    if math.isclose(fields.get("attention_scale", 0.0), width**-0.5, rel_tol=1e-9):
+        fields["attention_scale"] = 0.0
+    fields["not_understood"] = tuple(keys.not_expressed)
+    return Model(**fields)
+
+
+def looks_like(config: Config) -> bool:
+    """Return whether a JSON object is a Hugging Face config rather than a table of `Model` fields."""
+    telling = ("model_type", "architectures", "n_embd", "hidden_size", "num_hidden_layers", "n_layer")
+    return any(key in config for key in telling)
+
+
+def _text_model(config: Config, name: str) -> Config:
+    """Return the config of the language model in a Gemma 3 with a vision tower; any other config as it is."""
+    if config.get("model_type") == "gemma3_text":
+        return {**_GEMMA3_SIZES, **config}
+    if config.get("model_type") != "gemma3":
+        return config
+    text = config.get("text_config") or {}
+    if not isinstance(text, dict):
+        raise InputError(f"{name}: text_config must be an object, not {shown(text)}.")
+    if config.get("vision_config") is not None:
+        _warn(f"{name} is read as its language model alone, without the vision tower.")
+    return {**_GEMMA3_SIZES, **text, "model_type": "gemma3_text"}
+
+
+def _refuse_hybrids(config: Config, name: str) -> None:
+    model_type = config.get("model_type")
+    layers = config.get("layer_types")
+    other = {kind for kind in layers if isinstance(kind, str)} if isinstance(layers, list) else set()
+    other -= {"full_attention", "sliding_attention", "chunked_attention", "attention"}
+    key = next((key for key in config if _HYBRID_KEYS.fullmatch(key) and config[key]), None)
+    known = isinstance(model_type, str) and _HYBRID.fullmatch(model_type)
+    if known or key or other:
+        reason = "" if known else f" ({key})" if key else f" ({listed(sorted(other))})"
+        raise InputError(
+            f"{name}: model_type {shown(model_type)} has layers other than attention and MLP{reason}; state-space, "
+            "linear-attention and hybrid models cannot be described."
+        )
+
+
+def _family(config: Config, name: str) -> tuple[str, bool]:
+    """Return the known family of a config, by its model_type, its class, or the keys that it shares with one.
+
+    The second value is false for the last of these.
+    """
+    given = config.get("model_type")
+    if isinstance(given, str) and given in FAMILIES:
+        return given, True
+    architectures = config.get("architectures")
+    architecture = str(architectures[0]) if isinstance(architectures, list) and architectures else ""
+    for family in FAMILIES:
+        if not given and re.fullmatch(family.replace("_", "") + r"(For|LM|Model).*", architecture, re.IGNORECASE):
+            return family, True
+    kin = next((family for family, keys in _KIN.items() if keys <= set(config)), None)
+    if kin is None:
+        known = listed(FAMILIES, limit=40)
+        raise InputError(f"{name}: model_type {shown(given)} is not known, nor are its keys; known are {known}.")
+    _warn(
+        f"{name}: model_type {shown(given)} is not known; its keys are those of {kin} and it is read as one, so that "
+        "its parameter count may be off."
+    )
+    return kin, False
+
+
+def _warn(message: str) -> None:
+    warnings.warn(message, TunerWarning, stacklevel=4)

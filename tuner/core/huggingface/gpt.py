@@ -1,0 +1,284 @@
+"""Families with layernorm: GPT-2 and what followed from it. Each function returns the fields of its family.
+
+Defaults for missing keys are those of transformers 5.23, and so is everything that no key decides.
+"""
+
+from __future__ import annotations
+
+from tuner.core.huggingface.keys import Fields, Keys, number_of
+from tuner.core.huggingface.parts import activation, alternating, biases, dropouts, layer_types, rotary, window
+
+
+def gpt2(keys: Keys, *, act: str = "gelu_new") -> Fields:
+    """GPT-2."""
+    for key in ("scale_attn_by_inverse_layer_idx", "add_cross_attention"):
+        keys.expects(key, False)
+    return {
+        "tied_embeddings": keys.flag("tie_word_embeddings", True),
+        "positions": "learned",
+        "activation": activation(keys, "activation_function", default=act),
+        "norm_epsilon": keys.number("layer_norm_epsilon", default=1e-5),
+        **dropouts(keys, "attn_pdrop", "resid_pdrop", "embd_pdrop", default=0.1),
+        "attention_scale": 0.0 if keys.flag("scale_attn_weights", True) else 1.0,
+    }
+
+
+def gpt_bigcode(keys: Keys) -> Fields:
+    """SantaCoder and StarCoder: GPT-2 with one key and value head."""
+    shared = keys.flag("multi_query", True)
+    return {**gpt2(keys, act="gelu_pytorch_tanh"), "kv_heads": 1 if shared else keys.sizes["heads"]}
+
+
+def gpt_neo(keys: Keys) -> Fields:
+    """GPT-Neo: unscaled attention, every other layer local."""
+    types = keys.get("attention_types", default=[[["global", "local"], keys.sizes["layers"] // 2]])
+    try:
+        kinds = [kind for pattern, times in types for kind in list(pattern) * times]
+    except (TypeError, ValueError):
+        kinds = []
+    if len(kinds) != keys.sizes["layers"]:
+        keys.not_expressed["attention_types"] = None
+    keys.get("attention_layers")
+    return {
+        "tied_embeddings": keys.flag("tie_word_embeddings", True),
+        "positions": "learned",
+        "qkv_bias": False,
+        "activation": activation(keys, "activation_function", default="gelu_new"),
+        "norm_epsilon": keys.number("layer_norm_epsilon", default=1e-5),
+        **dropouts(keys, "attention_dropout", "resid_dropout", "embed_dropout"),
+        "attention_scale": 1.0,
+        **window(keys, keys.size("window_size", 256), [kind == "local" for kind in kinds]),
+    }
+
+
+def gpt_neox(keys: Keys) -> Fields:
+    """GPT-NeoX and Pythia: attention and MLP side by side, each with its norm."""
+    return {
+        "tied_embeddings": keys.flag("tie_word_embeddings", False),
+        **rotary(keys, fraction=0.25, spellings=("rotary_emb_base", "rotary_pct")),
+        **biases(keys, "attention_bias", True, mlp=False),
+        "activation": activation(keys, "hidden_act", default="gelu"),
+        "norm_epsilon": keys.number("layer_norm_eps", default=1e-5),
+        **dropouts(keys, "attention_dropout", "hidden_dropout", "hidden_dropout"),
+        "parallel_attention": keys.flag("use_parallel_residual", True),
+    }
+
+
+def gptj(keys: Keys) -> Fields:
+    """GPT-J: attention and MLP side by side after one norm, rotated neighbours."""
+    keys.get("rotary")
+    rotated = keys.size("rotary_dim", 64 if not keys.has("rotary_dim") else 0)
+    return {
+        "tied_embeddings": keys.flag("tie_word_embeddings", False),
+        "positions": "rotary",
+        "rotary_fraction": rotated * keys.sizes["heads"] / keys.sizes["hidden"] if rotated else 1.0,
+        "rotary_interleaved": True,
+        "qkv_bias": False,
+        "attention_bias": False,
+        "head_bias": True,
+        "norms_per_layer": 1,
+        "parallel_attention": True,
+        "activation": activation(keys, "activation_function", default="gelu_new"),
+        "norm_epsilon": keys.number("layer_norm_epsilon", default=1e-5),
+        **dropouts(keys, "attn_pdrop", "resid_pdrop", "embd_pdrop"),
+    }
+
+
+def bloom(keys: Keys) -> Fields:
+    """BLOOM: ALiBi and a norm of the embedding."""
+    keys.expects("apply_residual_connection_post_layernorm", False)
+    return {
+        "tied_embeddings": keys.flag("tie_word_embeddings", True),
+        "positions": "alibi",
+        "embedding_norm": True,
+        "ffn": 0,
+        "activation": "gelu_tanh",
+        "norm_epsilon": keys.number("layer_norm_epsilon", default=1e-5),
+        **dropouts(keys, "attention_dropout", "hidden_dropout"),
+    }
+
+
+def opt(keys: Keys) -> Fields:
+    """OPT: learned positions after two unused rows; the 350M with norms after the residual and a narrow embedding."""
+    keys.expects("layerdrop", 0, 0.0)
+    before = keys.flag("do_layer_norm_before", True)
+    affine = keys.flag("layer_norm_elementwise_affine", True)
+    return {
+        "tied_embeddings": keys.flag("tie_word_embeddings", True),
+        "positions": "learned",
+        "max_positions": keys.sizes["max_positions"] + 2,
+        "embedding_size": keys.size("word_embed_proj_dim", keys.sizes["hidden"]),
+        "final_norm": bool(before and not keys.flag("_remove_final_layer_norm", False)),
+        **biases(keys, "enable_bias", True),
+        "activation": activation(keys, "activation_function", default="relu"),
+        "norm_placement": "before" if before else "after_residual",
+        "norm_weight": affine,
+        "norm_bias": affine,
+        **dropouts(keys, "attention_dropout"),
+        "hidden_dropout": keys.number("dropout", default=0.1),
+        "init_std": keys.number("init_std", default=0.02),
+    }
+
+
+def falcon(keys: Keys) -> Fields:
+    """Falcon: one key and value head, or groups in the newer architecture, and mostly parallel attention."""
+    parallel, newer = keys.flag("parallel_attn", True), keys.flag("new_decoder_architecture", False)
+    alibi, shared = keys.flag("alibi", False), keys.flag("multi_query", True)
+    groups, norms = keys.size("num_kv_heads", keys.sizes["heads"]), keys.get("num_ln_in_parallel_attn")
+    fields = {
+        "tied_embeddings": keys.flag("tie_word_embeddings", True),
+        **rotary(keys),
+        # The 7B config lists 71 key/value heads but has one: the older architecture knows multi_query alone.
+        "kv_heads": groups if newer else 1 if shared else keys.sizes["heads"],
+        "norms_per_layer": 2 if not parallel or (norms or (2 if newer else 1)) == 2 else 1,
+        **biases(keys, "bias", False),
+        "activation": activation(keys, "activation", default="gelu"),
+        "norm_epsilon": keys.number("layer_norm_epsilon", default=1e-5),
+        **dropouts(keys, "attention_dropout", "hidden_dropout"),
+        "parallel_attention": bool(newer or parallel),
+    }
+    if alibi:
+        fields.update(positions="alibi", rotary_base=10_000.0, rotary_scaling=None)
+        keys.not_expressed["alibi=True (scaled with the attention scores)"] = None
+    if not newer and not parallel and fields["attention_dropout"] != fields["hidden_dropout"]:
+        keys.not_expressed["attention_dropout (also of the attention's output)"] = None
+    return fields
+
+
+def mpt(keys: Keys) -> Fields:
+    """MPT: ALiBi, no bias anywhere, not even in norms."""
+    table = keys.table("attn_config")
+    for key in ("learned_pos_emb", "norm_type", "emb_pdrop", "resid_pdrop", "verbose", "fc_type"):
+        keys.get(key)
+    keys.expects("expansion_ratio", 4)
+    keys.expects("no_bias", True)
+    keys.expects("logit_scale")
+    keys.expects("embedding_fraction", 1.0)
+    neutral = {"attn_type": "multihead_attention", "qk_ln": False, "prefix_lm": False, "alibi": True}
+    for key, value in {**neutral, "alibi_bias_max": 8, "clip_qkv": None}.items():
+        if table.get(key, value) not in (value, None, 0):
+            keys.not_expressed[f"attn_config.{key}={table[key]}"] = None
+    dropout = number_of(table.get("attn_pdrop") or 0.0, f"{keys.name}: attn_pdrop")
+    scale = number_of(table.get("softmax_scale") or 0.0, f"{keys.name}: softmax_scale")
+    return {
+        "tied_embeddings": keys.flag("tie_word_embeddings", True),
+        "positions": "alibi",
+        "ffn": 0,
+        **dict.fromkeys(("qkv_bias", "attention_bias", "mlp_bias", "norm_bias"), False),
+        "activation": "gelu",
+        "norm_epsilon": keys.number("layer_norm_epsilon", default=1e-5),
+        "attention_dropout": dropout,
+        "hidden_dropout": dropout,
+        "attention_scale": scale,
+    }
+
+
+def phi(keys: Keys) -> Fields:
+    """Phi-1, Phi-1.5 and Phi-2: attention and MLP side by side after one norm, biases everywhere."""
+    return {
+        "tied_embeddings": keys.flag("tie_word_embeddings", False),
+        **rotary(keys, fraction=0.5),
+        "kv_heads": keys.size("num_key_value_heads"),
+        "head_size": keys.size("head_dim"),
+        "head_bias": True,
+        "norms_per_layer": 1,
+        "parallel_attention": True,
+        "qk_norm": keys.flag("qk_layernorm", False),
+        "activation": activation(keys, "hidden_act", default="gelu_new"),
+        "norm_epsilon": keys.number("layer_norm_eps", default=1e-5),
+        **dropouts(keys, "attention_dropout", "resid_pdrop", "embd_pdrop"),
+    }
+
+
+def starcoder2(keys: Keys) -> Fields:
+    """StarCoder2."""
+    return {
+        "tied_embeddings": keys.flag("tie_word_embeddings", True),
+        **rotary(keys),
+        "kv_heads": keys.size("num_key_value_heads", 2),
+        "head_size": keys.size("head_dim"),
+        **biases(keys, "use_bias", True),
+        "activation": activation(keys, "hidden_act", default="gelu_pytorch_tanh"),
+        "norm_epsilon": keys.number("norm_epsilon", default=1e-5),
+        **dropouts(keys, "attention_dropout", "residual_dropout", "embedding_dropout"),
+        **window(keys, keys.size("sliding_window"), [True] * keys.sizes["layers"]),
+        "init_std": keys.number("initializer_range", default=0.018042),
+    }
+
+
+def stablelm(keys: Keys) -> Fields:
+    """StableLM: gated MLP, layernorm, rotary embeddings on a quarter of each head."""
+    parallel = keys.flag("use_parallel_residual", False)
+    keys.expects("hidden_dropout", 0, 0.0)
+    return {
+        "tied_embeddings": keys.flag("tie_word_embeddings", False),
+        **rotary(keys, fraction=0.25),
+        "kv_heads": keys.size("num_key_value_heads", 32),
+        "gated_mlp": True,
+        "qkv_bias": keys.flag("use_qkv_bias", False),
+        "attention_bias": False,
+        "mlp_bias": False,
+        "norms_per_layer": 1 if parallel else 2,
+        "parallel_attention": parallel,
+        **_qk_norm_by_head(keys, "qk_layernorm"),
+        "activation": activation(keys, "hidden_act", default="silu"),
+        "norm_epsilon": keys.number("layer_norm_eps", default=1e-5),
+        **dropouts(keys, "attention_dropout"),
+    }
+
+
+def _qk_norm_by_head(keys: Keys, key: str) -> Fields:
+    """Return a norm of queries and keys with weights of its own for each head, if the key asks for it."""
+    return {"qk_norm": True, "qk_norm_span": "heads"} if keys.flag(key, False) else {}
+
+
+def nemotron(keys: Keys) -> Fields:
+    """Nemotron: squared ReLU, layernorm whose weights are stored as their difference from one."""
+    return {
+        "tied_embeddings": keys.flag("tie_word_embeddings", False),
+        **rotary(keys, fraction=0.5),
+        "kv_heads": keys.size("num_key_value_heads"),
+        "head_size": keys.size("head_dim"),
+        **biases(keys, "attention_bias", False, mlp=False),
+        "mlp_bias": keys.flag("mlp_bias", False),
+        "activation": activation(keys, "hidden_act", default="relu2"),
+        "norm_epsilon": keys.number("norm_eps", default=1e-5),
+        "norm_offset": True,
+        **dropouts(keys, "attention_dropout"),
+        "init_std": keys.number("initializer_range", default=0.0134),
+    }
+
+
+def cohere(keys: Keys, *, theta: float = 500_000.0) -> Fields:
+    """Command R: attention and MLP side by side after one norm without bias, scaled logits, rotated neighbours."""
+    return {
+        "tied_embeddings": keys.flag("tie_word_embeddings", True),
+        **rotary(keys, theta=theta),
+        "rotary_interleaved": True,
+        "kv_heads": keys.size("num_key_value_heads"),
+        "head_size": keys.size("head_dim"),
+        "gated_mlp": True,
+        **biases(keys, "attention_bias", False, mlp=False),
+        "mlp_bias": False,
+        "norm_bias": False,
+        "norms_per_layer": 1,
+        "parallel_attention": True,
+        **_qk_norm_by_head(keys, "use_qk_norm"),
+        "activation": activation(keys, "hidden_act", default="silu"),
+        "norm_epsilon": keys.number("layer_norm_eps", default=1e-5),
+        **dropouts(keys, "attention_dropout"),
+        "logit_scale": keys.number("logit_scale", default=0.0625),
+    }
+
+
+def cohere2(keys: Keys) -> Fields:
+    """Command R7B and Command A: like Command R; the layers that see everything have no rotary embedding."""
+    skip = keys.size("sliding_window_pattern", 4)
+    windowed = layer_types(keys, alternating(keys.sizes["layers"], skip))
+    size = keys.size("sliding_window", 0 if keys.has("sliding_window") else 4096)
+    fields = {**cohere(keys, theta=10_000.0), **window(keys, size, windowed)}
+    if not size or not any(windowed):
+        return {**fields, "positions": "none"}
+    if fields["window_start"]:
+        keys.not_expressed["layer_types"] = None
+    return {**fields, "rotary_skip": fields["window_skip"]}

@@ -1,0 +1,127 @@
+"""Read the keys of a `config.json` and record which ones have been understood."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any, Final
+
+from tuner.core.errors import InputError
+from tuner.core.text import listed, shown
+from tuner.core.validation import largest
+
+Config = Mapping[str, Any]
+Fields = dict[str, Any]
+"""Some fields of a `Model`."""
+
+_SIZES: Final = {
+    "layers": ("num_hidden_layers", "n_layer", "n_layers", "num_layers"),
+    "hidden": ("n_embed", "hidden_size", "n_embd", "d_model"),
+    "heads": ("num_attention_heads", "n_head", "n_heads", "num_heads"),
+    "vocab": ("vocab_size",),
+    "max_positions": ("max_position_embeddings", "n_positions", "seq_length", "max_seq_len", "n_ctx"),
+    "ffn": ("intermediate_size", "ffn_dim", "n_inner", "ffn_hidden_size"),
+}
+"""For each size, the keys that families use for it; the first one in the config counts."""
+
+_NO_EFFECT: Final = re.compile(
+    r"_.*|.*_token_(id|index)|model_type|architectures|(torch_)?dtype|use_cache|transformers(js)?_.*|.*name_or_path"
+    r"|task_specific_params|summary_.*|id2label|label2id|num_labels|problem_type|classifier_dropout|pretraining_tp"
+    r"|return_dict.*|output_(attentions|hidden_states|scores|router_logits)|torchscript|tf_legacy_loss|use_bfloat16"
+    r"|tokenizer_class|is_decoder|is_encoder_decoder|tie_encoder_decoder|chunk_size_feed_forward|finetuning_task|prefix"
+    r"|max_length|max_sequence_length|model_max_length|min_length|do_sample|early_stopping|(num_)?(beams|beam_groups|return_sequences)|diversity_penalty"
+    r"|temperature|top_[kp]|typical_p|(repetition|length)_penalty|(encoder_)?no_repeat_ngram_size|bad_words_ids"
+    r"|exponential_decay_length_penalty|(begin_)?suppress_tokens|remove_invalid_values|gradient_checkpointing"
+    r"|attn_implementation|attention_softmax_in_fp32|scale_attention_softmax_in_fp32|reorder_and_upcast_attn"
+    r"|slow_but_exact|init_device|cache_implementation|max_window_layers|pruned_heads|cross_attention_hidden_size"
+    r"|use_flash_attn|fused_bias_fc|unsloth_.*"
+)
+"""Keys without effect on the model that is trained."""
+
+_WEIGHTS_STORED_DIFFERENTLY: Final = ("quantization_config", "per_layer_config")
+
+
+class Keys:
+    """A config whose reader remembers what was read, and what has no field of `Model`."""
+
+    def __init__(self, config: Config, name: str, *, positions: int, ffn: int) -> None:
+        """Read the sizes that all families have; `positions` and `ffn` are the library's for this family."""
+        self.config = config
+        self.name = name
+        self.not_expressed: dict[str, None] = {}
+        self._read: set[str] = set()
+        self.sizes = {field: self._size(field) for field in _SIZES}
+        self.sizes["max_positions"] = self.sizes["max_positions"] or positions
+        self.sizes["ffn"] = self.sizes["ffn"] or ffn
+        for key in _WEIGHTS_STORED_DIFFERENTLY:
+            self.expects(key)
+
+    def get(self, *spellings: str, default: Any = None) -> Any:
+        """Return the value of the first of these keys that is in the config and not null."""
+        self._read.update(spellings)
+        return next((self.config[key] for key in spellings if self.config.get(key) is not None), default)
+
+    def has(self, key: str) -> bool:
+        """Return whether the config has the key, even if its value is null."""
+        self._read.add(key)
+        return key in self.config
+
+    def flag(self, key: str, default: bool) -> Any:
+        """Return a switch as transformers reads it: an explicit null is off."""
+        self._read.add(key)
+        value = self.config.get(key, default)
+        return False if value is None else value
+
+    def number(self, *spellings: str, default: float) -> float:
+        """Return a number."""
+        value = self.get(*spellings, default=default)
+        key = next((key for key in spellings if key in self.config), spellings[0])
+        return number_of(value, f"{self.name}: {key}")
+
+    def size(self, key: str, default: int = 0) -> int:
+        """Return a whole number; a null takes the default."""
+        return whole(self.get(key, default=default), f"{self.name}: {key}")
+
+    def table(self, *spellings: str) -> Mapping[str, Any]:
+        """Return an object, which is empty if the config has none."""
+        value = self.get(*spellings, default={})
+        if not isinstance(value, dict):
+            raise InputError(f"{self.name}: {spellings[0]} must be an object, not {shown(value)}.")
+        return value
+
+    def _size(self, field: str) -> int:
+        """Return a size under whichever key; 0 if the config has none and the family has a default."""
+        value = self.get(*_SIZES[field])
+        if value is None and field in ("ffn", "max_positions"):
+            return 0
+        if value is None:
+            raise InputError(f"{self.name} lacks {listed(_SIZES[field], last='or')}.")
+        key = next(key for key in _SIZES[field] if self.config.get(key) is not None)
+        if not 0 < whole(value, f"{self.name}: {key}") <= largest(field):
+            raise InputError(f"{self.name}: {key} must be between 1 and {largest(field):,}, not {shown(value)}.")
+        return int(value)
+
+    def expects(self, key: str, *neutral: Any) -> None:
+        """Note the key as not expressed if its value is neither null nor one of `neutral`."""
+        value = self.get(key)
+        if value is not None and value not in neutral:
+            self.not_expressed[f"{key}={shown(value)}"] = None
+
+    def unread(self) -> list[str]:
+        """Return the keys that nothing has read and that may have an effect, unless they are null."""
+        keys = [key for key in self.config if key not in self._read and not _NO_EFFECT.fullmatch(key)]
+        return [key for key in keys if self.config[key] is not None]
+
+
+def number_of(value: Any, label: str) -> float:
+    """Return a number of a config. Raise `InputError` for anything else."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) < 1e30:
+        raise InputError(f"{label} must be a number, not {shown(value)}.")
+    return float(value)
+
+
+def whole(value: Any, label: str) -> int:
+    """Return a whole number of a config. Raise `InputError` for anything else."""
+    if isinstance(value, bool) or not isinstance(value, int) or abs(value) > 10**15:
+        raise InputError(f"{label} must be a whole number, not {shown(value)}.")
+    return value

@@ -1,0 +1,253 @@
+"""Families with rmsnorm: Llama and what followed from it. Each function returns the fields of its family.
+
+Defaults for missing keys are those of transformers 5.23, and so is everything that no key decides.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from tuner.core.huggingface.keys import Fields, Keys
+from tuner.core.huggingface.parts import (
+    activation,
+    alternating,
+    biases,
+    dropouts,
+    layer_types,
+    rotary,
+    rotary_scaling,
+    window,
+)
+
+
+def _common(
+    keys: Keys,
+    *,
+    tied: bool = False,
+    act: str = "silu",
+    act_key: str = "hidden_act",
+    epsilon: float = 1e-6,
+    kv_heads: int = 0,
+    theta: float = 10_000.0,
+    fraction: float | None = None,
+) -> Fields:
+    """Return what the families of this module share; `kv_heads` counts for a missing key, a null means all heads."""
+    return {
+        "tied_embeddings": keys.flag("tie_word_embeddings", tied),
+        **rotary(keys, theta=theta, fraction=fraction),
+        "norm": "rmsnorm",
+        "gated_mlp": True,
+        "head_size": keys.size("head_dim"),
+        "kv_heads": keys.size("num_key_value_heads", 0 if keys.has("num_key_value_heads") else kv_heads),
+        "qkv_bias": False,
+        "attention_bias": False,
+        "mlp_bias": False,
+        "activation": activation(keys, act_key, default=act),
+        "norm_epsilon": keys.number("rms_norm_eps", default=epsilon),
+        **dropouts(keys, "attention_dropout"),
+    }
+
+
+def llama(keys: Keys, **defaults: Any) -> Fields:
+    """Llama 1 to 3 and the many that are like it."""
+    return {
+        **_common(keys, **defaults),
+        **biases(keys, "attention_bias", False, mlp=False),
+        "mlp_bias": keys.flag("mlp_bias", False),
+    }
+
+
+def mistral(keys: Keys) -> Fields:
+    """Mistral: a sliding window in all layers, unless it is null."""
+    size = keys.size("sliding_window", 0 if keys.has("sliding_window") else 4096)
+    keys.expects("layer_types")
+    return {**_common(keys, kv_heads=8), **window(keys, size, [True] * keys.sizes["layers"])}
+
+
+def qwen2(keys: Keys) -> Fields:
+    """Qwen 1.5, 2 and 2.5: biases of queries, keys and values alone."""
+    return {**_common(keys, kv_heads=32), "qkv_bias": True, **_late_window(keys)}
+
+
+def qwen3(keys: Keys) -> Fields:
+    """Qwen3: a norm on each head of queries and keys."""
+    return {
+        **_common(keys, kv_heads=32),
+        "head_size": keys.size("head_dim", 128),
+        **biases(keys, "attention_bias", False, mlp=False),
+        "qk_norm": True,
+        **_late_window(keys),
+    }
+
+
+def _late_window(keys: Keys) -> Fields:
+    """Return Qwen's sliding window, which is off unless switched on and starts at a late layer."""
+    start, size = keys.size("max_window_layers", 28), keys.size("sliding_window", 4096)
+    windowed = layer_types(keys, [layer >= start for layer in range(keys.sizes["layers"])])
+    return window(keys, size if keys.flag("use_sliding_window", False) else 0, windowed)
+
+
+def phi3(keys: Keys) -> Fields:
+    """Phi-3, Phi-3.5 and Phi-4."""
+    keys.get("embd_pdrop")
+    original = keys.size("original_max_position_embeddings", 4096)
+    fields = _common(keys, epsilon=1e-5, fraction=1.0)
+    scaling = fields["rotary_scaling"]
+    if scaling is not None:
+        table = {**(keys.table("rope_scaling") or keys.table("rope_parameters"))}
+        table.update(rope_type="longrope", original_max_position_embeddings=original)
+        fields["rotary_scaling"] = rotary_scaling(keys, table)
+    return {
+        **fields,
+        "hidden_dropout": keys.number("resid_pdrop", default=0.0),
+        **window(keys, keys.size("sliding_window"), [True] * keys.sizes["layers"]),
+    }
+
+
+def gemma(keys: Keys) -> Fields:
+    """Gemma: GeGLU, scaled embeddings, norm weights stored as their difference from one."""
+    keys.expects("use_bidirectional_attention", False)
+    keys.get("hidden_activation")  # Gemma 1 reads hidden_act alone, and takes its "gelu" for gelu_pytorch_tanh.
+    fields = _common(keys, tied=True, act="gelu_pytorch_tanh", kv_heads=16)
+    if fields["activation"] == "gelu":
+        fields["activation"] = "gelu_tanh"
+    return {**fields, **_gemma_parts(keys)}
+
+
+def _gemma_parts(keys: Keys) -> Fields:
+    """Return what all Gemmas share."""
+    return {
+        "head_size": keys.size("head_dim", 256),
+        **biases(keys, "attention_bias", False, mlp=False),
+        "norm_offset": True,
+        "embedding_scale": math.sqrt(keys.sizes["hidden"]),
+    }
+
+
+def gemma2(keys: Keys, *, every: int = 2, softcaps: tuple[float, float] = (50.0, 30.0)) -> Fields:
+    """Gemma 2: norms around attention and MLP, soft caps, every other layer with a sliding window."""
+    keys.expects("use_bidirectional_attention", False)
+    keys.get("cache_implementation", "hidden_act")
+    size = keys.size("sliding_window", 0 if keys.has("sliding_window") else 4096)
+    scalar = keys.number("query_pre_attn_scalar", default=256)
+    attention, logits = ("attn_logit_softcapping", softcaps[0]), ("final_logit_softcapping", softcaps[1])
+    return {
+        **_common(keys, tied=True, act="gelu_pytorch_tanh", act_key="hidden_activation", kv_heads=4),
+        **_gemma_parts(keys),
+        "norms_per_layer": 4,
+        "norm_placement": "around",
+        "attention_scale": scalar**-0.5 if scalar > 0 else 0.0,
+        "attention_softcap": 0.0
+        if keys.has(attention[0]) and not keys.get(attention[0])
+        else keys.number(attention[0], default=attention[1]),
+        "logit_softcap": 0.0
+        if keys.has(logits[0]) and not keys.get(logits[0])
+        else keys.number(logits[0], default=logits[1]),
+        **window(keys, size, layer_types(keys, alternating(keys.sizes["layers"], every))),
+    }
+
+
+def gemma3(keys: Keys) -> Fields:
+    """Gemma 3's text model: five layers with a window for one without, each kind with its rotary base."""
+    every = keys.size("sliding_window_pattern", 6)
+    fields = gemma2(keys, every=every, softcaps=(0.0, 0.0))
+    nested = keys.table("rope_parameters")
+    everywhere = {**(nested.get("full_attention") or {}), **keys.table("rope_scaling")}
+    local = nested.get("sliding_attention") or {}
+    base = everywhere.get("rope_theta") or keys.number("rope_theta", default=1_000_000.0)
+    keys.expects("rope_parameters", *([nested] if set(nested) <= {"full_attention", "sliding_attention"} else []))
+    return {
+        **fields,
+        "qk_norm": True,
+        "rotary_base": base,
+        "rotary_local_base": local.get("rope_theta") or keys.number("rope_local_base_freq", default=10_000.0),
+        "rotary_scaling": rotary_scaling(keys, everywhere),
+    }
+
+
+def olmo(keys: Keys) -> Fields:
+    """OLMo 1: layernorm with neither weights nor biases."""
+    keys.expects("clip_qkv")
+    return {
+        **_common(keys),
+        **biases(keys, "attention_bias", False, mlp=False),
+        "norm": "layernorm",
+        "norm_epsilon": 1e-5,
+        "norm_weight": False,
+        "norm_bias": False,
+    }
+
+
+def olmo2(keys: Keys) -> Fields:
+    """OLMo 2: norms after attention and MLP, and over the whole width of queries and keys."""
+    return {
+        **_common(keys, epsilon=1e-5),
+        **biases(keys, "attention_bias", False, mlp=False),
+        "norm_placement": "after",
+        "qk_norm": True,
+        "qk_norm_span": "width",
+    }
+
+
+def granite(keys: Keys) -> Fields:
+    """Granite: Llama with factors of embedding, attention, residual and logits."""
+    logits = keys.number("logits_scaling", default=1.0)
+    return {
+        **_common(keys),
+        **biases(keys, "attention_bias", False, mlp=False),
+        "mlp_bias": keys.flag("mlp_bias", False),
+        "embedding_scale": keys.number("embedding_multiplier", default=1.0),
+        "residual_scale": keys.number("residual_multiplier", default=1.0),
+        "attention_scale": keys.number("attention_multiplier", default=1.0),
+        "logit_scale": 1 / logits if logits else 1.0,
+    }
+
+
+def glm(keys: Keys) -> Fields:
+    """GLM-4 (glm): rotated neighbours in half of each head, biases of queries, keys and values."""
+    return {
+        **_common(keys, epsilon=1.5625e-7, kv_heads=2, fraction=0.5),
+        "head_size": keys.size("head_dim", 128),
+        "qkv_bias": keys.flag("attention_bias", True),
+        "rotary_interleaved": True,
+    }
+
+
+def glm4(keys: Keys) -> Fields:
+    """GLM-4-0414 (glm4): glm with norms around attention and MLP."""
+    return {**glm(keys), "norms_per_layer": 4, "norm_placement": "around"}
+
+
+def smollm3(keys: Keys) -> Fields:
+    """SmolLM3: no rotary embedding in every fourth layer."""
+    layers = keys.sizes["layers"]
+    given = keys.get("no_rope_layers", default=alternating(layers, keys.size("no_rope_layer_interval", 4)))
+    rotated = [bool(layer) for layer in given] if isinstance(given, list) else []
+    skip = rotated.index(False) + 1 if False in rotated else 0
+    if rotated != alternating(layers, skip):
+        keys.not_expressed["no_rope_layers"] = None
+    size = keys.size("sliding_window") if keys.flag("use_sliding_window", False) else 0
+    if size:
+        keys.not_expressed[f"sliding_window={size}"] = None
+    keys.get("layer_types", "max_window_layers", "sliding_window")
+    return {
+        **_common(keys, tied=True, kv_heads=4, theta=2_000_000.0),
+        **biases(keys, "attention_bias", False, mlp=False),
+        "mlp_bias": keys.flag("mlp_bias", False),
+        "rotary_skip": skip,
+    }
+
+
+def arcee(keys: Keys) -> Fields:
+    """Arcee's AFM: Llama with a squared ReLU instead of a gate."""
+    return {**llama(keys, act="relu2", epsilon=1e-5), "gated_mlp": False}
+
+
+def apertus(keys: Keys) -> Fields:
+    """Apertus: xIELU, whose two coefficients are trained, and a norm on each head of queries and keys."""
+    fields = _common(keys, act="xielu", epsilon=1e-5, theta=12_000_000.0)
+    if not keys.get("rope_scaling") and keys.get("rope_parameters") is None:
+        usual = {"rope_type": "llama3", "factor": 8.0, "original_max_position_embeddings": 8192}
+        fields.update(rotary_base=12_000_000.0, rotary_scaling=rotary_scaling(keys, usual))
+    return {**fields, **biases(keys, "attention_bias", False, mlp=False), "gated_mlp": False, "qk_norm": True}

@@ -1,0 +1,269 @@
+"""A transformer to train: its sizes, and everything else that decides what is trained.
+
+Sizes left at zero get a default that the field documents.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, fields, replace
+from typing import Final, Literal
+
+from tuner.core.validation import check_fields
+
+Positions = Literal["learned", "rotary", "alibi", "none"]
+Norm = Literal["layernorm", "rmsnorm"]
+NormPlacement = Literal["before", "after", "around", "after_residual"]
+Activation = Literal["gelu", "gelu_tanh", "quick_gelu", "relu", "relu2", "silu", "xielu"]
+QkNorm = Literal["head", "heads", "width"]
+RotaryScalingKind = Literal["linear", "dynamic", "llama3", "yarn", "longrope"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RotaryScaling:
+    """How rotary embeddings reach sequences longer than the original ones."""
+
+    kind: RotaryScalingKind
+    factor: float = 1.0
+    original_seq: int = 0
+    """Length of the sequences before scaling; 0: not specified."""
+    low_frequency: float = 1.0
+    """llama3's low_freq_factor."""
+    high_frequency: float = 4.0
+    """llama3's high_freq_factor."""
+    beta_fast: float = 32.0
+    """yarn's."""
+    beta_slow: float = 1.0
+    """yarn's."""
+    attention_factor: float = 0.0
+    """Factor of the rotated queries and keys in yarn and longrope; 0: derived from the other fields."""
+    short_factors: tuple[float, ...] = ()
+    """longrope's factors of the wavelengths, for sequences up to `original_seq`."""
+    long_factors: tuple[float, ...] = ()
+    """longrope's factors for longer sequences."""
+
+    def __post_init__(self) -> None:
+        check_fields(self, may_be_zero=frozenset({"original_seq"}))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shape:
+    """A model's width and depth, written `14336x72` (hidden x layers) as in the BLOOM report."""
+
+    hidden: int
+    layers: int
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+
+    def __str__(self) -> str:
+        return f"{self.hidden}x{self.layers}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Model:
+    """A dense decoder-only transformer. Sizes left at zero get a default that the field documents."""
+
+    name: str = "unnamed"
+    layers: int
+    hidden: int
+    heads: int
+    vocab: int
+    seq: int
+    """Tokens in a training sequence."""
+    kv_heads: int = 0
+    """Key/value heads; 0: as many as heads."""
+    ffn: int = 0
+    """Width of the MLP; 0: four times hidden."""
+    head_size: int = 0
+    """Width of one head; 0: hidden / heads."""
+    gated_mlp: bool = False
+    """Three MLP matrices (SwiGLU, GeGLU) instead of two."""
+    tied_embeddings: bool = True
+    """The output layer shares the input embedding's weights."""
+    positions: Positions = "learned"
+    max_positions: int = 0
+    """Longest sequence that the model allows, the rows of a learned position embedding; 0: seq."""
+    norm: Norm = "layernorm"
+    norms_per_layer: int = 2
+    qk_norm: bool = False
+    """A norm on queries and on keys; `qk_norm_span` says over what."""
+    embedding_norm: bool = False
+    final_norm: bool = True
+    qkv_bias: bool = True
+    attention_bias: bool = True
+    """Bias of the attention's output projection."""
+    mlp_bias: bool = True
+    head_bias: bool = False
+    embedding_size: int = 0
+    """Width of an embedding that is projected to hidden; 0: hidden, without a projection."""
+    vocab_multiple: int = 128
+    """Megatron pads the vocabulary to a multiple of this times tp; 0: no padding."""
+    frozen_params: int = 0
+    """Parameters with neither gradient nor optimizer state, in addition to the trained ones."""
+
+    activation: Activation | None = None
+    """Activation of the MLP, of its gate if it is gated (silu: SwiGLU, gelu_tanh: GeGLU); None: see
+    `mlp_activation`."""
+    norm_epsilon: float = 1e-5
+    norm_offset: bool = False
+    """Norm weights are stored as their difference from one."""
+    norm_placement: NormPlacement = "before"
+    """Whether norms precede attention and MLP, follow them (before the residual is added), do both, or follow the
+    residual's addition (the original transformer)."""
+    norm_weight: bool = True
+    """Norms have trained weights."""
+    norm_bias: bool = True
+    """Norms of the kind layernorm have trained biases."""
+    qk_norm_span: QkNorm = "head"
+    """Over what queries and keys are normalised: each head with the same weights, each of the heads with weights of its
+    own and no bias, or the whole width of the projection."""
+    rotary_base: float = 10_000.0
+    rotary_fraction: float = 1.0
+    """Share of each head's width that is rotated."""
+    rotary_interleaved: bool = False
+    """Whether pairs are neighbours (GPT-J) instead of the two halves of a head (GPT-NeoX)."""
+    rotary_local_base: float = 0.0
+    """Base of the layers with a sliding window, which `rotary_scaling` then leaves alone; 0: `rotary_base`."""
+    rotary_skip: int = 0
+    """Every n-th layer has no rotary embedding; 0: all have it."""
+    rotary_scaling: RotaryScaling | None = None
+    attention_dropout: float = 0.0
+    """Dropout of the attention's probabilities."""
+    hidden_dropout: float = 0.0
+    """Dropout of what attention and MLP add to the residual stream."""
+    embedding_dropout: float = 0.0
+    """Dropout of the embedding's output."""
+    parallel_attention: bool = False
+    """Attention and MLP read the same input, and their outputs are added together."""
+    sliding_window: int = 0
+    """Tokens that a position attends to, itself included; 0: all before it."""
+    window_start: int = 0
+    """Layers before the first one with a sliding window."""
+    window_skip: int = 0
+    """From `window_start` on, every n-th layer attends to all tokens despite `sliding_window`; 0: none does."""
+    attention_softcap: float = 0.0
+    """Bound of the attention scores, c in c tanh(x / c); 0: none."""
+    logit_softcap: float = 0.0
+    """The same bound of the logits; 0: none."""
+    attention_scale: float = 0.0
+    """Factor of the attention scores; 0: 1 / sqrt(head size)."""
+    embedding_scale: float = 1.0
+    """Factor of the embedding's output."""
+    residual_scale: float = 1.0
+    """Factor of what attention and MLP add to the residual stream."""
+    logit_scale: float = 1.0
+    """Factor of the logits."""
+    init_std: float = 0.02
+    """Standard deviation of the initial weights."""
+    not_understood: tuple[str, ...] = ()
+    """What the description says of the model and no field expresses: the model can be planned but not exported."""
+    read_as: str | None = None
+    """The known family that an unknown one was read as."""
+
+    def __post_init__(self) -> None:
+        check_fields(self, may_be_zero=_FOLLOWING)
+        follows = {
+            "kv_heads": self.heads,
+            "ffn": 4 * self.hidden,
+            "max_positions": self.seq,
+            "embedding_size": self.hidden,
+        }
+        for name, value in follows.items():
+            if getattr(self, name) == 0:
+                object.__setattr__(self, name, value)
+
+    @property
+    def shape(self) -> Shape:
+        """Width and depth."""
+        return Shape(hidden=self.hidden, layers=self.layers)
+
+    @property
+    def mlp_activation(self) -> Activation:
+        """Activation of the MLP; unless specified, silu where the MLP is gated and gelu_tanh (GPT-2's) elsewhere."""
+        return self.activation or ("silu" if self.gated_mlp else "gelu_tanh")
+
+    @property
+    def query_width(self) -> int:
+        """Columns of the query projection."""
+        return self.heads * self.head_size if self.head_size else self.hidden
+
+    @property
+    def kv_width(self) -> int:
+        """Columns of the key projection, and of the value projection."""
+        return self.kv_heads * self.head_size if self.head_size else self.hidden * self.kv_heads // self.heads
+
+    @property
+    def layer_parameters(self) -> int:
+        """Parameters of one transformer layer."""
+        hidden, query, key_value = self.hidden, self.query_width, self.kv_width
+        attention = hidden * (query + 2 * key_value) + query * hidden
+        attention += self.qkv_bias * (query + 2 * key_value) + self.attention_bias * hidden
+        attention += self._qk_norm_parameters
+        inputs = 2 if self.gated_mlp else 1
+        mlp = (inputs + 1) * hidden * self.ffn + self.mlp_bias * (inputs * self.ffn + hidden)
+        mlp += 2 * (self.activation == "xielu")
+        return attention + mlp + self.norms_per_layer * self._norm_parameters
+
+    @property
+    def embedding_parameters(self) -> int:
+        """Parameters before the first layer: words, positions, the projection to hidden, and the embedding's norm."""
+        words = self.vocab * self.embedding_size
+        positions = self.max_positions * self.hidden if self.positions == "learned" else 0
+        projection = 2 * self.embedding_size * self.hidden if self.embedding_size != self.hidden else 0
+        return words + positions + projection + self.embedding_norm * self._norm_parameters
+
+    @property
+    def head_parameters(self) -> int:
+        """Parameters after the last layer; the output matrix counts only if it is not tied to the embedding."""
+        matrix = 0 if self.tied_embeddings else self.vocab * self.embedding_size
+        return matrix + self.head_bias * self.vocab + self.final_norm * self._norm_parameters
+
+    @property
+    def parameters(self) -> int:
+        """Trained parameters, each counted once, with the unpadded vocabulary."""
+        return self.layers * self.layer_parameters + self.embedding_parameters + self.head_parameters
+
+    @property
+    def _qk_norm_parameters(self) -> int:
+        head = self.head_size or self.hidden // self.heads
+        width = 2 * head if self.qk_norm_span == "head" else self.query_width + self.kv_width
+        return self.qk_norm * width * (1 if self.qk_norm_span == "heads" else self._norm_tensors)
+
+    @property
+    def _norm_parameters(self) -> int:
+        return self.hidden * self._norm_tensors
+
+    @property
+    def _norm_tensors(self) -> int:
+        return self.norm_weight + (self.norm == "layernorm" and self.norm_bias)
+
+    def padded_vocab(self, tp: int) -> int:
+        """Rows of the embedding after Megatron's padding to a multiple of `vocab_multiple` x tp."""
+        multiple = self.vocab_multiple * tp
+        return -(-self.vocab // multiple) * multiple if multiple else self.vocab
+
+    def with_heads(self, heads: int) -> Model:
+        """Return the model with another number of heads; without grouped-query attention, key/value heads follow."""
+        kv_heads = heads if self.kv_heads == self.heads else self.kv_heads
+        return replace(self, heads=heads, kv_heads=kv_heads)
+
+    def with_shape(self, shape: Shape) -> Model:
+        """Return the model with another width and depth; the MLP keeps its ratio to hidden."""
+        ffn = self.ffn * shape.hidden // self.hidden
+        embedding = 0 if self.embedding_size == self.hidden else self.embedding_size
+        scale = self.embedding_scale
+        if math.isclose(scale, math.sqrt(self.hidden)):  # Gemma's follows hidden
+            scale = math.sqrt(shape.hidden)
+        wider = replace(self, hidden=shape.hidden, layers=shape.layers, ffn=ffn, embedding_size=embedding)
+        return replace(wider, embedding_scale=scale)
+
+
+_NAMES: Final = tuple(field.name for field in fields(Model))
+IDENTITY: Final = _NAMES[_NAMES.index("activation") :]
+"""Fields that decide what is trained and hardly what it costs."""
+
+_FOLLOWING: Final = frozenset(
+    {"kv_heads", "ffn", "head_size", "max_positions", "embedding_size", "vocab_multiple", "frozen_params"}
+    | {"norms_per_layer", "rotary_skip", "sliding_window", "window_skip", "window_start"}
+)

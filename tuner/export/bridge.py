@@ -1,0 +1,262 @@
+"""The format megatron-bridge: a recipe for NVIDIA's Megatron Bridge (NeMo), whose config classes it fills.
+
+Names are those of megatron-bridge 0.3.1 and megatron-core 0.16.1. `GPTModelProvider` passes the factor of Llama 3's
+rotary scaling on; low and high frequency factors and the original length are fixed in megatron-core. Activations are
+functions, so that GeGLU and ReLU can be expressed. What GPTModelProvider has no field for is refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from tuner.core.model import Model
+from tuner.export.formats import ExportOptions, Format, Settings, Treatment, expressed, trains_only
+from tuner.export.megatron_common import base_treatments, is_llama3, is_rotary, is_windowed
+from tuner.export.megatron_core import MEGATRON_CORE
+from tuner.export.production import ProductionRun
+from tuner.export.rendering import rendered
+
+_FUNCTIONS: Final = {
+    "silu": "F.silu",
+    "gelu": "F.gelu",
+    "gelu_tanh": "fast_gelu",
+    "quick_gelu": "quick_gelu",
+    "relu": "F.relu",
+    "relu2": "squared_relu",
+}
+_PRECISIONS: Final = {
+    "delayed": "bf16_with_fp8_delayed_scaling_mixed",
+    "tensorwise": "bf16_with_fp8_current_scaling_mixed",
+    "blockwise": "bf16_with_fp8_subchannel_scaling_mixed",
+    "mxfp8": "bf16_with_mxfp8_mixed",
+}
+
+
+def _field(name: str, value: Callable[[Model], object]) -> Treatment:
+    """Return the treatment of a property that one field of the model's config expresses."""
+    return expressed(f"`model.{name}`", lambda run: [(name, repr(value(run.workload.model)))])
+
+
+def _degree(name: str, axis: str) -> Treatment:
+    return expressed(f"`model.{name}`", lambda run: [(name, repr(getattr(run.topology, axis)))])
+
+
+def _activation(run: ProductionRun) -> Settings:
+    model = run.workload.model
+    swiglu = model.gated_mlp and model.mlp_activation == "silu"
+    return [
+        ("activation_func", _FUNCTIONS[model.mlp_activation]),
+        ("gated_linear_unit", repr(model.gated_mlp)),
+        ("bias_activation_fusion", repr(swiglu)),
+    ]
+
+
+def _scaling(run: ProductionRun) -> Settings:
+    scaling = run.workload.model.rotary_scaling
+    if scaling is None or not is_rotary(run):
+        return []
+    if scaling.kind == "linear":
+        return [("seq_len_interpolation_factor", repr(scaling.factor))]
+    return [("rope_scaling", "True"), ("rope_scaling_factor", repr(scaling.factor))]
+
+
+def _has_scaling(run: ProductionRun) -> bool:
+    scaling = run.workload.model.rotary_scaling
+    return scaling is None or not is_rotary(run) or scaling.kind == "linear" or is_llama3(scaling)
+
+
+def _window(run: ProductionRun) -> Settings:
+    model = run.workload.model
+    if not is_windowed(run):
+        return []
+    found: Settings = [("window_size", repr((model.sliding_window - 1, 0)))]
+    return found + [("window_attn_skip_freq", repr(model.window_skip))] * bool(model.window_skip)
+
+
+def _recompute(run: ProductionRun) -> Settings:
+    if run.topology.recompute == "selective":
+        return [("recompute_granularity", "'selective'"), ("recompute_modules", "['core_attn']")]
+    if run.topology.recompute == "full":
+        return [("recompute_granularity", "'full'"), ("recompute_method", "'uniform'"), ("recompute_num_layers", "1")]
+    return []
+
+
+def _attention(run: ProductionRun) -> Settings:
+    backend = {"fused": "unfused"}.get(run.workload.attention, "flash")
+    return [("transformer_impl", "'transformer_engine'"), ("attention_backend", f"AttnBackend.{backend}")]
+
+
+_CORE: Final = MEGATRON_CORE.treatments(ExportOptions())
+_SAME: Final = (
+    "qkv_bias",
+    "attention_bias",
+    "vpp",
+    "partition",
+    "sliding_window",
+    "rotary_skip",
+    "rotary_base",
+    "zero",
+)
+"""Properties whose values are accepted as in megatron-core's format."""
+
+_FIELDS: Final[Mapping[str, Treatment]] = {
+    "layers": _field("num_layers", lambda m: m.layers),
+    "hidden": _field("hidden_size", lambda m: m.hidden),
+    "heads": _field("num_attention_heads", lambda m: m.heads),
+    "kv_heads": _field("num_query_groups", lambda m: m.kv_heads),
+    "head_size": _field("kv_channels", lambda m: m.query_width // m.heads),
+    "ffn": _field("ffn_hidden_size", lambda m: m.ffn),
+    "seq": _field("seq_length", lambda m: m.seq),
+    "max_positions": trains_only(
+        "with learned positions, the sequence length",
+        lambda r: r.workload.model.positions != "learned" or r.workload.model.max_positions == r.workload.model.seq,
+    ),
+    "activation": expressed(
+        "`model.activation_func`, `model.gated_linear_unit`",
+        _activation,
+        only="all but xIELU",
+        accepts=lambda r: r.workload.model.mlp_activation in _FUNCTIONS,
+    ),
+    "norm": _field("normalization", lambda m: {"layernorm": "LayerNorm", "rmsnorm": "RMSNorm"}[m.norm]),
+    "norm_epsilon": _field("layernorm_epsilon", lambda m: m.norm_epsilon),
+    "norm_offset": _field("layernorm_zero_centered_gamma", lambda m: m.norm_offset),
+    "qk_norm": expressed(
+        "`model.qk_layernorm`",
+        lambda r: [("qk_layernorm", repr(r.workload.model.qk_norm))],
+        only="one norm for all heads",
+        accepts=_CORE["qk_norm"].accepts,
+    ),
+    "mlp_bias": _field("add_bias_linear", lambda m: m.mlp_bias),
+    "qkv_bias": _field("add_qkv_bias", lambda m: m.qkv_bias),
+    "attention_bias": expressed("`model.add_bias_linear`"),
+    "positions": expressed(
+        "`model.position_embedding_type`",
+        lambda r: [
+            (
+                "position_embedding_type",
+                repr({"learned": "learned_absolute", "rotary": "rope"}[r.workload.model.positions]),
+            )
+        ],
+        only="learned, rotary",
+        accepts=lambda r: r.workload.model.positions in ("learned", "rotary"),
+    ),
+    "rotary_base": _field("rotary_base", lambda m: int(m.rotary_base)),
+    "rotary_fraction": _field("rotary_percent", lambda m: m.rotary_fraction),
+    "rotary_interleaved": _field("rotary_interleaved", lambda m: m.rotary_interleaved),
+    "rotary_skip": _field("no_rope_freq", lambda m: m.rotary_skip or None),
+    "rotary_local_base": _CORE["rotary_local_base"],
+    "rotary_scaling": expressed(
+        "`model.rope_scaling`, `model.rope_scaling_factor`, `model.seq_len_interpolation_factor`",
+        _scaling,
+        only="llama3 with factors 1 and 4 from 8192 tokens, linear",
+        accepts=_has_scaling,
+    ),
+    "sliding_window": expressed("`model.window_size`, `model.window_attn_skip_freq`", _window),
+    "attention_dropout": _field("attention_dropout", lambda m: m.attention_dropout),
+    "hidden_dropout": _field("hidden_dropout", lambda m: m.hidden_dropout),
+    "embedding_dropout": _CORE["embedding_dropout"],
+    "attention_scale": expressed(
+        "`model.softmax_scale`",
+        lambda r: (
+            [("softmax_scale", repr(r.workload.model.attention_scale))] if r.workload.model.attention_scale else []
+        ),
+    ),
+    "init_std": _field("init_method_std", lambda m: m.init_std),
+    "tied_embeddings": _field("share_embeddings_and_output_weights", lambda m: m.tied_embeddings),
+    "vocab": _field("vocab_size", lambda m: m.vocab),
+    "vocab_multiple": expressed(
+        "`model.should_pad_vocab`, `model.make_vocab_size_divisible_by`",
+        lambda r: [
+            ("should_pad_vocab", repr(r.workload.model.vocab_multiple > 0)),
+            ("make_vocab_size_divisible_by", repr(r.workload.model.vocab_multiple or 1)),
+        ],
+        only="unpadded only in multiples of tp",
+        accepts=_CORE["vocab_multiple"].accepts,
+    ),
+    "not_understood": _CORE["not_understood"],
+    "global_batch": expressed("`train.global_batch_size`"),
+    "micro_batch": expressed("`train.micro_batch_size`"),
+    "tokens": expressed("`train.train_iters`"),
+    "ramp": trains_only("none", lambda r: r.workload.ramp is None),
+    "optimizer": trains_only("adam", lambda r: r.workload.optimizer == "adam"),
+    "precision": expressed(
+        "`mixed_precision`",
+        only="bf16, fp16, and fp8 but for nvfp4 scaling",
+        accepts=lambda r: r.workload.precision != "fp32" and r.workload.precision_recipe != "nvfp4",
+    ),
+    "attention": expressed(
+        "`model.attention_backend`",
+        _attention,
+        only="fused, flash1, flash2",
+        accepts=lambda r: r.workload.attention != "eager",
+    ),
+    "tp": _degree("tensor_model_parallel_size", "tp"),
+    "pp": _degree("pipeline_model_parallel_size", "pp"),
+    "vpp": expressed(
+        "`model.virtual_pipeline_model_parallel_size`",
+        lambda r: [("virtual_pipeline_model_parallel_size", repr(r.topology.vpp if r.topology.vpp > 1 else None))],
+    ),
+    "cp": expressed(
+        "`model.context_parallel_size`, `model.cp_comm_type`",
+        lambda r: [("context_parallel_size", repr(r.topology.cp)), ("cp_comm_type", "'p2p'")],
+        only="with flash attention",
+        accepts=_CORE["cp"].accepts,
+    ),
+    "dp": expressed("the number of ranks"),
+    "sequence_parallel": _degree("sequence_parallel", "sequence_parallel"),
+    "zero": expressed("`ddp.use_distributed_optimizer`", only="0, 1"),
+    "hsdp": trains_only("1", lambda r: r.topology.hsdp == 1),
+    "offload": trains_only("none", lambda r: r.topology.offload == "none"),
+    "recompute": expressed("`model.recompute_granularity`, `model.recompute_modules`", _recompute),
+    "partition": expressed(
+        "`model.account_for_embedding_in_pipeline_split`, `model.account_for_loss_in_pipeline_split`",
+        lambda r: (
+            [
+                ("account_for_embedding_in_pipeline_split", "True"),
+                ("account_for_loss_in_pipeline_split", "True"),
+            ]
+            if r.topology.partition == "embedding" and r.topology.pp > 1
+            else []
+        ),
+    ),
+}
+
+
+def _accepted_as_in_core(name: str) -> Treatment:
+    mine, core = _FIELDS[name], _CORE[name]
+    return expressed(mine.by, mine.settings, only=core.only, accepts=core.accepts)
+
+
+_TREATMENTS: Final[Mapping[str, Treatment]] = {
+    **base_treatments(),
+    **_FIELDS,
+    **{name: _accepted_as_in_core(name) for name in _SAME},
+}
+
+
+def mixed_precision(run: ProductionRun) -> str:
+    """Return the name of Bridge's mixed precision recipe."""
+    if run.workload.precision == "fp8":
+        return _PRECISIONS[run.workload.precision_recipe or "delayed"]
+    return f"{run.workload.precision}_mixed"
+
+
+def _render(run: ProductionRun, options: ExportOptions, chosen: Format) -> Mapping[str, str]:
+    settings, precision = chosen.settings(run, options), mixed_precision(run)
+    return {
+        "recipe.py": rendered("megatron-bridge.recipe.py", run, settings=settings, precision=precision),
+        "launch.sbatch": rendered("megatron-bridge.launch.sbatch", run, site=options.site),
+    }
+
+
+MEGATRON_BRIDGE: Final = Format(
+    name="megatron-bridge",
+    aliases=("nemo",),
+    title="Megatron Bridge",
+    summary="a recipe for Megatron Bridge (NeMo), under Slurm",
+    framework="megatron-core",
+    launch_files=("launch.sbatch",),
+    render=_render,
+    treatments=lambda _: _TREATMENTS,
+)

@@ -1,0 +1,136 @@
+"""Formats that launch a training program under DeepSpeed: torchrun, a hostfile, Slurm and Kubernetes.
+
+The program is the bundled worker, so that the folder runs as it is, or the user's command.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from tuner.core.errors import InputError
+from tuner.core.text import counted, shown
+from tuner.core.worker_refusals import refuse
+from tuner.export.formats import ExportOptions, Format
+from tuner.export.kubernetes import jobset, kustomization, pytorchjob
+from tuner.export.production import ProductionRun, config_notes, production_config
+from tuner.export.program import (
+    TrainingProgram,
+    assignment_text,
+    program_of_export,
+    program_treatments,
+    worker_workload,
+)
+from tuner.export.rendering import as_json, rendered
+
+DATA_FILES: Final = ("assignment.json", "ds_config.json")
+"""Files that the program reads."""
+
+_PLAIN: Final = re.compile(r"[A-Za-z0-9_@%+=:,./-]*")
+"""DeepSpeed's launcher passes variables unquoted to shells on other machines."""
+
+Files = dict[str, str]
+
+
+def deepspeed_config_files(run: ProductionRun, *, with_optimizer: bool) -> Files:
+    """Return `ds_config.json` and its explanation."""
+    config = production_config(run, with_optimizer=with_optimizer)
+    return {"ds_config.json": as_json(config), "ds_config.md": config_notes(run, config)}
+
+
+def program_files(run: ProductionRun, program: TrainingProgram, result: str = "result.json") -> Files:
+    """Return the files that the program reads."""
+    files = deepspeed_config_files(run, with_optimizer=True) if program.reads_config else {}
+    if program.worker:
+        refuse(worker_workload(run), run.topology, production_config(run, with_optimizer=True))
+        files["assignment.json"] = assignment_text(run, result)
+    return files
+
+
+def _torchrun(run: ProductionRun, options: ExportOptions) -> Files:
+    program = program_of_export(run, options)
+    return {
+        **program_files(run, program),
+        "launch.sh": rendered("torchrun.launch.sh", run, program=program, site=options.site),
+    }
+
+
+def _hostfile(run: ProductionRun, options: ExportOptions) -> Files:
+    program, site = program_of_export(run, options), options.site
+    if program.starts_ranks:
+        raise InputError("DeepSpeed's launcher starts the ranks, and so does --command; use --format torchrun.")
+    if site.container:
+        raise InputError(
+            "DeepSpeed's launcher starts no container, which the site profile asks for; use another format."
+        )
+    if site.hosts and len(site.hosts) < run.topology.nodes:
+        hosts = counted(len(site.hosts), "host")
+        raise InputError(f"{run.topology.key} needs {run.topology.nodes} nodes; the site profile has {hosts}.")
+    variables = {"CUDA_DEVICE_MAX_CONNECTIONS": "1", "OMP_NUM_THREADS": "1"} | dict(site.environment)
+    variables |= dict(program.environment)
+    for name, value in variables.items():
+        if run.topology.nodes > 1 and not _PLAIN.fullmatch(value):
+            raise InputError(
+                f"DeepSpeed's launcher cannot pass {name}={shown(value)} to other machines; use Slurm or torchrun."
+            )
+    files = program_files(run, program)
+    files["launch.sh"] = rendered("hostfile.launch.sh", run, program=program, site=site)
+    files["hostfile"] = rendered("hostfile.hostfile", run, hosts=site.hosts[: run.topology.nodes])
+    if run.topology.nodes > 1:
+        files[".deepspeed_env"] = "".join(f"{name}={value}\n" for name, value in variables.items())
+    return files
+
+
+def _slurm(run: ProductionRun, options: ExportOptions) -> Files:
+    program = program_of_export(run, options)
+    return {
+        **program_files(run, program),
+        "launch.sbatch": rendered("slurm.launch.sbatch", run, program=program, site=options.site),
+    }
+
+
+def _kubernetes(manifest: Callable[..., str]) -> Callable[[ProductionRun, ExportOptions], Files]:
+    def render(run: ProductionRun, options: ExportOptions) -> Files:
+        if not options.site.image:
+            raise InputError(
+                "Kubernetes needs an image with torch, deepspeed and the training program: give --site-profile FILE "
+                'with image = "registry/name:tag".'
+            )
+        program = program_of_export(run, options)
+        files = program_files(run, program, result="/tmp/result.json")  # noqa: S108 - the container's own
+        data = [name for name in DATA_FILES if name in files]
+        manifests = {
+            "launch.yaml": manifest(run, program, options.site, data),
+            "kustomization.yaml": kustomization(run, data),
+        }
+        return files | manifests
+
+    return render
+
+
+def _format(
+    name: str, summary: str, render: Callable[[ProductionRun, ExportOptions], Files], *launch_files: str
+) -> Format:
+    def files_of(run: ProductionRun, options: ExportOptions, _: Format) -> Mapping[str, str]:
+        return render(run, options)
+
+    return Format(
+        name=name,
+        title="DeepSpeed",
+        summary=summary,
+        framework="deepspeed",
+        launch_files=launch_files,
+        render=files_of,
+        treatments=program_treatments,
+        remedy="give a program that does with --command 'template', export another topology or choose another --format",
+    )
+
+
+DEEPSPEED_FORMATS: Final = (
+    _format("torchrun", "torchrun on every node", _torchrun, "launch.sh"),
+    _format("hostfile", "DeepSpeed's launcher and a hostfile", _hostfile, "launch.sh", "hostfile"),
+    _format("slurm", "sbatch and srun", _slurm, "launch.sbatch"),
+    _format("kubernetes", "a PyTorchJob", _kubernetes(pytorchjob), "launch.yaml", "kustomization.yaml"),
+    _format("jobset", "a JobSet of Kubernetes", _kubernetes(jobset), "launch.yaml", "kustomization.yaml"),
+)

@@ -1,0 +1,162 @@
+"""The registry of export formats, and the check that a format trains the model that was asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+from tuner.core.errors import InputError, UnknownName
+from tuner.core.text import listed
+from tuner.export.flag_table import Difference, flag_table
+from tuner.export.identity import PROPERTIES, uncovered
+from tuner.launch.slurm.site_profile import SiteProfile
+
+if TYPE_CHECKING:
+    from tuner.core.domain import Framework
+    from tuner.export.production import ProductionRun
+
+Setting = tuple[str, ...]
+"""One flag of a command line with its values, or one name of a config with its value."""
+Settings = list[Setting]
+Fork = Literal["deepspeed", "bloom"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Treatment:
+    """How a format treats one property."""
+
+    by: str = ""
+    """What expresses it, for documentation; empty: the format expresses nothing and trains `only`."""
+    only: str = ""
+    """The values that are not refused, for documentation; empty: all."""
+    accepts: Callable[[ProductionRun], bool] = lambda _: True
+    """Whether the format trains the value that a run has."""
+    settings: Callable[[ProductionRun], Settings] = lambda _: []
+    """The flags that express a run's value."""
+    because: str = ""
+    """Why other values are refused, for documentation and messages."""
+
+
+def expressed(
+    by: str,
+    settings: Callable[[ProductionRun], Settings] = lambda _: [],
+    *,
+    only: str = "",
+    accepts: Callable[[ProductionRun], bool] = lambda _: True,
+    because: str = "",
+) -> Treatment:
+    """Return the treatment of a property that a format has flags for, perhaps for some values only."""
+    return Treatment(by=by, only=only, accepts=accepts, settings=settings, because=because)
+
+
+def trains_only(only: str, accepts: Callable[[ProductionRun], bool], because: str = "") -> Treatment:
+    """Return the treatment of a property that a format has no flag for: it trains `only` and refuses the rest."""
+    return Treatment(only=only, accepts=accepts, because=because)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExportOptions:
+    """What a user chooses of an export besides its format."""
+
+    fork: Fork | None = None
+    """Which Megatron-DeepSpeed: the DeepSpeed organisation's, or BigScience's fork, which trained BLOOM; None:
+    DeepSpeed's unless only BigScience's can train the run."""
+    command: str | None = None
+    """The user's training command, as in `tuner optimize --command`; None: the bundled worker."""
+    workdir: str = ""
+    """Absolute path of the folder that `command` runs in; empty: the script's own."""
+    site: SiteProfile = field(default_factory=SiteProfile)
+    """What the site's Slurm or Kubernetes requires."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Format:
+    """What an export can be written for."""
+
+    name: str
+    title: str
+    """What refusals call it."""
+    summary: str
+    """One line for help and documentation."""
+    framework: Framework
+    launch_files: tuple[str, ...]
+    render: Callable[[ProductionRun, ExportOptions, Format], Mapping[str, str]]
+    """Return the files by name, without topology.json, which every format has."""
+    treatments: Callable[[ExportOptions], Mapping[str, Treatment]]
+    """How the format treats each property of `PROPERTIES`."""
+    aliases: tuple[str, ...] = ()
+    resolve: Callable[[ProductionRun, ExportOptions], ExportOptions] = lambda _, options: options
+    """Replace what the options leave open by what suits a run."""
+    table: Callable[[ProductionRun, ExportOptions], str] = lambda *_: ""
+    """Return the name of the recorded flags of the trainer, empty if there is no table."""
+    flags: Callable[[ProductionRun, ExportOptions], Settings] = lambda *_: []
+    """Return the flags of the trainer."""
+    variants: tuple[ExportOptions, ...] = (ExportOptions(),)
+    """Options under which the format treats properties differently, for documentation."""
+    remedy: str = "export another topology or choose another --format"
+
+    def refused(self, run: ProductionRun, options: ExportOptions) -> list[str]:
+        """Return the names of the properties of a run that this format cannot train."""
+        treatments = self.treatments(self.resolve(run, options))
+        return [name for name in PROPERTIES if not treatments.get(name, _FORGOTTEN).accepts(run)]
+
+    def refusals(self, run: ProductionRun, options: ExportOptions) -> list[str]:
+        """Return a label for each property of a run that this format cannot train."""
+        treatments = self.treatments(self.resolve(run, options))
+        found = [
+            PROPERTIES[name].labelled(run) + (f" ({because})" if because else "")
+            for name in self.refused(run, options)
+            for because in [treatments.get(name, _FORGOTTEN).because]
+        ]
+        subjects: dict[str, Any] = {"model": run.workload.model, "workload": run.workload, "topology": run.topology}
+        found += [
+            f"the {subject}'s {name}"
+            for subject, name, default in uncovered()
+            if getattr(subjects[subject], name) != default
+        ]
+        return found
+
+    def differences(self, run: ProductionRun, options: ExportOptions) -> list[Difference]:
+        """Return the flags whose values are not the trainer's defaults; none if its flags are not recorded."""
+        table = self.table(run, options)
+        return flag_table(table).differences(self.flags(run, options)) if table else []
+
+    def check(self, run: ProductionRun, options: ExportOptions) -> None:
+        """Raise `InputError` if this format cannot train the model of a run as it is asked for."""
+        found = self.refusals(run, options)
+        if found:
+            raise InputError(f"{self.title} does not support {listed(found, last='or')}; {self.remedy}.")
+
+    def settings(self, run: ProductionRun, options: ExportOptions) -> Settings:
+        """Return the flags that express a run, after `check`."""
+        self.check(run, options)
+        treatments = self.treatments(self.resolve(run, options))
+        return [setting for name in PROPERTIES for setting in treatments[name].settings(run)]
+
+
+_FORGOTTEN: Final = trains_only("none", lambda _: False, "the format does not say how it treats it")
+
+UNDERSTOOD: Final = trains_only("none", lambda run: not run.workload.model.not_understood)
+"""How every format treats what tuner does not understand of a model."""
+
+OFFLOADS_OF_FSDP: Final = "none, or optimizer and parameters together, with ZeRO 3"
+
+
+def offloads_as_fsdp(run: ProductionRun) -> bool:
+    """Return whether PyTorch's CPUOffloadPolicy, which moves parameters, gradients and states, is what a run has."""
+    return run.topology.offload == "none" or (run.topology.offload == "optimizer+parameters" and run.topology.zero == 3)
+
+
+def by_the_program(names: Iterable[str] = tuple(PROPERTIES)) -> dict[str, Treatment]:
+    """Return the treatments of properties that the user's own training program decides."""
+    mine = expressed("your program")
+    return dict.fromkeys(names, mine) | {"not_understood": UNDERSTOOD}
+
+
+def find(name: str, formats: Mapping[str, Format]) -> Format:
+    """Return a format by its name or alias."""
+    for one in formats.values():
+        if name in (one.name, *one.aliases):
+            return one
+    raise UnknownName("format", name, [alias for one in formats.values() for alias in (one.name, *one.aliases)])

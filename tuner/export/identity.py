@@ -1,0 +1,292 @@
+"""Everything that decides what a run trains, as properties with a label for users.
+
+`PROPERTIES` covers every field of `Model`, `Topology` and `Workload` that a trainer must take over. A format declares
+for each property how it expresses it, or which values it trains anyway and that it refuses all others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import MISSING, Field, dataclass, fields
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+from tuner.core.domain import Topology, Workload
+from tuner.core.model import Model
+
+if TYPE_CHECKING:
+    from tuner.export.production import ProductionRun
+
+Subject = Literal["model", "workload", "topology"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Property:
+    """One property of a run."""
+
+    name: str
+    """Its first field."""
+    title: str
+    """What tables call it."""
+    fields: tuple[str, ...]
+    """The fields that describe it."""
+    label: Callable[[Any], str]
+    """Describe the value that a model, workload or topology has, as in "GeGLU activation"."""
+    subject: Subject = "model"
+
+    def of(self, run: ProductionRun) -> Any:
+        """Return the part of a run that this property describes."""
+        return {"model": run.workload.model, "workload": run.workload, "topology": run.topology}[self.subject]
+
+    def labelled(self, run: ProductionRun) -> str:
+        """Describe the value that a run has."""
+        return self.label(self.of(run))
+
+
+def activation_name(model: Model) -> str:
+    """Return the usual name of a model's activation, such as SwiGLU."""
+    plain = {
+        "gelu": "exact GELU",
+        "gelu_tanh": "tanh-approximated GELU",
+        "quick_gelu": "quick GELU",
+        "xielu": "xIELU",
+        "relu": "ReLU",
+        "relu2": "squared ReLU",
+        "silu": "SiLU",
+    }
+    gated = {"gelu": "exact GeGLU", "gelu_tanh": "GeGLU", "quick_gelu": "quick GeGLU", "silu": "SwiGLU"}
+    gated |= {"relu": "ReGLU", "relu2": "gated squared ReLU", "xielu": "gated xIELU"}
+    return (gated if model.gated_mlp else plain)[model.mlp_activation]
+
+
+def _positions(model: Model) -> str:
+    return {"learned": "learned positions", "rotary": "rotary positions", "alibi": "ALiBi", "none": "no positions"}[
+        model.positions
+    ]
+
+
+def _scaling(model: Model) -> str:
+    scaling = model.rotary_scaling
+    return f"rotary scaling {scaling.kind} by {scaling.factor:g}" if scaling else "no rotary scaling"
+
+
+def _window(model: Model) -> str:
+    if not model.sliding_window:
+        return "no sliding window"
+    pattern = f", full attention in every {model.window_skip} layers" if model.window_skip else ""
+    start = f" from layer {model.window_start + 1} on" if model.window_start else ""
+    return f"sliding window of {model.sliding_window} tokens{start}{pattern}"
+
+
+def _number(title: str, field: str) -> Callable[[Any], str]:
+    return lambda subject: f"{title} {getattr(subject, field):g}"
+
+
+def _switch(title: str, field: str) -> Callable[[Any], str]:
+    return lambda subject: title if getattr(subject, field) else f"no {title}"
+
+
+def _numeric(field: str, title: str, subject: Subject = "model") -> Property:
+    return Property(name=field, title=title, fields=(field,), label=_number(title, field), subject=subject)
+
+
+def _switched(field: str, title: str, subject: Subject = "model") -> Property:
+    return Property(name=field, title=title, fields=(field,), label=_switch(title, field), subject=subject)
+
+
+def _described(field: str, title: str, label: Callable[[Any], str], *more: str, subject: Subject = "model") -> Property:
+    return Property(name=field, title=title, fields=(field, *more), label=label, subject=subject)
+
+
+_MODEL: Final = (
+    _numeric("layers", "layers"),
+    _numeric("hidden", "hidden size"),
+    _numeric("heads", "attention heads"),
+    _described(
+        "kv_heads",
+        "key/value heads",
+        lambda m: (
+            f"grouped-query attention with {m.kv_heads} key/value heads"
+            if m.kv_heads != m.heads
+            else "a key/value head per head"
+        ),
+    ),
+    _described(
+        "head_size", "head size", lambda m: f"head size {m.head_size}" if m.head_size else "head size hidden / heads"
+    ),
+    _numeric("ffn", "MLP width"),
+    _described("activation", "activation", lambda m: f"{activation_name(m)} activation", "gated_mlp"),
+    _described("norm", "norm", lambda m: {"layernorm": "LayerNorm", "rmsnorm": "RMSNorm"}[m.norm]),
+    _numeric("norm_epsilon", "norm epsilon"),
+    _described(
+        "norm_weight", "norm weights", lambda m: "norms with weights" if m.norm_weight else "norms without weights"
+    ),
+    _described(
+        "norm_bias",
+        "norm biases",
+        lambda m: "norms with biases" if m.norm_bias and m.norm == "layernorm" else "norms without biases",
+    ),
+    _switched("norm_offset", "norm weights stored as their difference from one"),
+    _described(
+        "norm_placement",
+        "norm placement",
+        lambda m: (
+            f"norms {m.norm_placement} attention and MLP"
+            + (f" ({m.norms_per_layer} per layer)" if m.norms_per_layer != 2 else "")
+        ),
+        "norms_per_layer",
+    ),
+    _switched("final_norm", "final norm"),
+    _switched("embedding_norm", "embedding norm"),
+    _described(
+        "qk_norm",
+        "norm of queries and keys",
+        lambda m: f"query and key norm over each {m.qk_norm_span}" if m.qk_norm else "no query and key norm",
+        "qk_norm_span",
+    ),
+    _switched("qkv_bias", "bias of queries, keys and values"),
+    _switched("attention_bias", "bias of the attention output"),
+    _switched("mlp_bias", "MLP bias"),
+    _switched("head_bias", "bias of the output layer"),
+    _switched("parallel_attention", "parallel attention and MLP"),
+    _described("positions", "position embedding", _positions),
+    _numeric("max_positions", "positions"),
+    _numeric("rotary_base", "rotary base"),
+    _numeric("rotary_fraction", "rotary fraction"),
+    _described(
+        "rotary_interleaved",
+        "rotary pairs",
+        lambda m: "rotary pairs of neighbours" if m.rotary_interleaved else "rotary pairs of halves",
+    ),
+    _described(
+        "rotary_local_base",
+        "rotary base of sliding-window layers",
+        lambda m: (
+            f"rotary base {m.rotary_local_base:g} in sliding-window layers"
+            if m.rotary_local_base
+            else "one rotary base"
+        ),
+    ),
+    _described(
+        "rotary_skip",
+        "layers without rotary positions",
+        lambda m: f"no rotary positions in every layer {m.rotary_skip}" if m.rotary_skip else "no layer skipped",
+    ),
+    _described("rotary_scaling", "rotary scaling", _scaling),
+    _described("sliding_window", "sliding window", _window, "window_skip", "window_start"),
+    _numeric("attention_dropout", "attention dropout"),
+    _numeric("hidden_dropout", "hidden dropout"),
+    _numeric("embedding_dropout", "embedding dropout"),
+    _numeric("attention_softcap", "attention soft-capping"),
+    _numeric("logit_softcap", "logit soft-capping"),
+    _numeric("attention_scale", "attention scale"),
+    _numeric("embedding_scale", "embedding multiplier"),
+    _numeric("residual_scale", "residual multiplier"),
+    _numeric("logit_scale", "logit multiplier"),
+    _numeric("init_std", "standard deviation of initial weights"),
+    _described(
+        "tied_embeddings",
+        "tied embeddings",
+        lambda m: "tied embeddings" if m.tied_embeddings else "untied output layer",
+    ),
+    _numeric("embedding_size", "embedding width"),
+    _numeric("vocab", "vocabulary"),
+    _described(
+        "vocab_multiple",
+        "vocabulary padding",
+        lambda m: (
+            f"vocabulary padded to multiples of {m.vocab_multiple}" if m.vocab_multiple else "unpadded vocabulary"
+        ),
+    ),
+    _numeric("seq", "sequence length"),
+    _described("frozen_params", "frozen parameters", lambda m: f"{m.frozen_params:,} frozen parameters"),
+    _described(
+        "not_understood", "what tuner does not understand", lambda m: " and ".join(m.not_understood) or "nothing"
+    ),
+)
+
+_WORKLOAD: Final = (
+    _numeric("global_batch", "global batch", "workload"),
+    _described(
+        "precision",
+        "precision",
+        lambda w: f"{w.precision} precision" + (f" with {w.precision_recipe} scaling" if w.precision_recipe else ""),
+        "precision_recipe",
+        subject="workload",
+    ),
+    _described("attention", "attention kernel", lambda w: f"{w.attention} attention", subject="workload"),
+    _described("optimizer", "optimizer", lambda w: f"the optimizer {w.optimizer}", subject="workload"),
+    _numeric("tokens", "training tokens", "workload"),
+    _described(
+        "ramp",
+        "batch ramp-up",
+        lambda w: f"a batch ramp-up from {w.ramp.start} by {w.ramp.increment}" if w.ramp else "no batch ramp-up",
+        subject="workload",
+    ),
+)
+
+_TOPOLOGY: Final = (
+    _described("tp", "tensor parallelism", lambda t: f"tensor parallelism {t.tp}", subject="topology"),
+    _described("pp", "pipeline parallelism", lambda t: f"pipeline parallelism {t.pp}", subject="topology"),
+    _described(
+        "vpp",
+        "interleaved pipeline stages",
+        lambda t: f"interleaved pipeline stages (vpp {t.vpp})" if t.vpp > 1 else "no interleaving",
+        subject="topology",
+    ),
+    _described("cp", "context parallelism", lambda t: f"context parallelism {t.cp}", subject="topology"),
+    _described("dp", "data parallelism", lambda t: f"data parallelism {t.dp}", subject="topology"),
+    _numeric("micro_batch", "micro-batch size", "topology"),
+    _described("zero", "ZeRO stage", lambda t: f"ZeRO stage {t.zero}", subject="topology"),
+    _switched("sequence_parallel", "sequence parallelism", "topology"),
+    _described("recompute", "recomputation", lambda t: f"{t.recompute} recompute", subject="topology"),
+    _described(
+        "partition",
+        "pipeline partition",
+        lambda t: (
+            "pipeline partitioning that counts embedding and output layer"
+            if t.partition == "embedding"
+            else "layers spread evenly over the stages"
+        ),
+        subject="topology",
+    ),
+    _described(
+        "offload",
+        "offload to main memory",
+        lambda t: f"offload of the {t.offload.replace('+', ' and the ')}" if t.offload != "none" else "no offload",
+        subject="topology",
+    ),
+    _described(
+        "hsdp",
+        "replica groups",
+        lambda t: f"{t.hsdp} replica groups of hybrid sharding" if t.hsdp > 1 else "no replica groups",
+        subject="topology",
+    ),
+)
+
+PROPERTIES: Final[Mapping[str, Property]] = {one.name: one for one in (*_MODEL, *_WORKLOAD, *_TOPOLOGY)}
+"""Every property, by name."""
+
+MODEL_PROPERTIES: Final = tuple(one.name for one in _MODEL)
+
+NOT_PROPERTIES: Final[Mapping[Subject, frozenset[str]]] = {
+    "model": frozenset({"name", "read_as"}),
+    "workload": frozenset({"model", "framework", "fused_norms", "plain_layers", "parallel_loss"}),
+    "topology": frozenset({"nodes", "heads", "shape", "global_batch"}),
+}
+"""Fields that no trainer takes: names, the launch's, those that only the cost model reads, and overrides that a
+production run's workload has taken over."""
+
+_SUBJECTS: Final[Mapping[Subject, type]] = {"model": Model, "workload": Workload, "topology": Topology}
+
+
+def uncovered() -> Iterator[tuple[Subject, str, Any]]:
+    """Yield each field that no property covers, with its default. A test holds this empty."""
+    for subject, kind in _SUBJECTS.items():
+        covered = {name for one in PROPERTIES.values() if one.subject == subject for name in one.fields}
+        for field in fields(kind):
+            if field.name not in covered | NOT_PROPERTIES[subject]:
+                yield subject, field.name, _default(field)
+
+
+def _default(field: Field[Any]) -> Any:
+    return None if field.default is MISSING else field.default

@@ -1,0 +1,198 @@
+"""Flags that all Megatron code bases share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from tuner.core.model import RotaryScaling
+from tuner.export.formats import UNDERSTOOD, Settings, Treatment, expressed, trains_only
+from tuner.export.production import WARM_UP_SHARE, ProductionRun
+from tuner.launch.ds_config import LEARNING_RATE
+
+
+def number(value: float) -> str:
+    """Return a number in the fewest digits that say it exactly."""
+    return str(int(value)) if value == int(value) else repr(value)
+
+
+def numeric(flag: str, field: str) -> Treatment:
+    """Return the treatment of a number of the model that one flag expresses as it stands."""
+    return expressed(flag, lambda run: [(flag, number(getattr(run.workload.model, field)))])
+
+
+def counted(flag: str, axis: str) -> Treatment:
+    """Return the treatment of a number of the topology that one flag expresses as it stands."""
+    return expressed(flag, lambda run: [(flag, str(getattr(run.topology, axis)))])
+
+
+def switch(flag: str, field: str, *, on: bool = True) -> Treatment:
+    """Return the treatment of a property that is on or off, of which one flag expresses one."""
+    return expressed(flag, lambda run: [(flag,)] * (getattr(run.workload.model, field) == on))
+
+
+def is_rotary(run: ProductionRun) -> bool:
+    """Return whether positions are rotary; other models have no use for the rest of the rotary properties."""
+    return run.workload.model.positions == "rotary"
+
+
+def rotary_number(flag: str, field: str, *, whole: bool = False) -> Treatment:
+    """Return the treatment of a number of the rotary embedding that one flag expresses, `whole` or not."""
+
+    def value(run: ProductionRun) -> float:
+        return float(getattr(run.workload.model, field))
+
+    return expressed(
+        flag,
+        lambda run: [(flag, number(value(run)))] * is_rotary(run),
+        only="whole numbers" if whole else "",
+        accepts=lambda run: not (whole and is_rotary(run)) or value(run).is_integer(),
+    )
+
+
+def is_windowed(run: ProductionRun) -> bool:
+    """Return whether attention has a window that is shorter than a training sequence."""
+    return 0 < run.workload.model.sliding_window < run.workload.model.seq
+
+
+def is_llama3(scaling: RotaryScaling, *, factor: float | None = None) -> bool:
+    """Return whether a scaling has the constants of Llama 3.1 that Megatron does not let anyone change."""
+    same = (scaling.low_frequency, scaling.high_frequency, scaling.original_seq) == (1.0, 4.0, 8192)
+    return scaling.kind == "llama3" and same and factor in (None, scaling.factor)
+
+
+def same_as_mlp(flag: str, field: str) -> Treatment:
+    """Return the treatment of a bias that one flag removes together with the MLP's."""
+    return expressed(
+        flag,
+        only="the same as for the MLP",
+        accepts=lambda run: getattr(run.workload.model, field) == run.workload.model.mlp_bias,
+    )
+
+
+def vocab_multiple(flags: str, settings: Callable[[ProductionRun], Settings] = lambda _: []) -> Treatment:
+    """Return the treatment of the vocabulary's padding: without any, tensor parallel ranks need equal shares."""
+    return expressed(
+        flags,
+        settings,
+        only="unpadded only in multiples of tp",
+        accepts=lambda run: run.workload.model.vocab_multiple > 0 or run.workload.model.vocab % run.topology.tp == 0,
+    )
+
+
+def flash_in_half_precision(flags: str, settings: Callable[[ProductionRun], Settings]) -> Treatment:
+    """Return the treatment of the attention kernel where every one can be chosen."""
+    return expressed(
+        flags,
+        settings,
+        only="flash attention in half precision only",
+        accepts=lambda run: run.workload.precision != "fp32" or run.workload.attention in ("eager", "fused"),
+    )
+
+
+def half_precision(run: ProductionRun) -> Settings:
+    """Return the flags of fp16 and bf16; fp32 is the default."""
+    if run.workload.precision == "fp16":
+        return [("--fp16",), ("--initial-loss-scale", "4096"), ("--loss-scale-window", "500")]
+    return [("--bf16",)] * (run.workload.precision != "fp32")
+
+
+def base_treatments() -> dict[str, Treatment]:
+    """Return the treatments of sizes and degrees, and of what no Megatron code base can express."""
+    return {
+        "layers": numeric("--num-layers", "layers"),
+        "hidden": numeric("--hidden-size", "hidden"),
+        "heads": numeric("--num-attention-heads", "heads"),
+        "head_size": expressed("--kv-channels", _head_size),
+        "ffn": numeric("--ffn-hidden-size", "ffn"),
+        "seq": numeric("--seq-length", "seq"),
+        "max_positions": expressed("--max-position-embeddings", _positions),
+        "attention_dropout": numeric("--attention-dropout", "attention_dropout"),
+        "hidden_dropout": numeric("--hidden-dropout", "hidden_dropout"),
+        "embedding_dropout": expressed(
+            "--hidden-dropout",
+            only="the same as the hidden dropout",
+            accepts=lambda r: r.workload.model.embedding_dropout == r.workload.model.hidden_dropout,
+        ),
+        "init_std": numeric("--init-method-std", "init_std"),
+        "norm_weight": _only("norms with weights", "norm_weight", True),
+        "norm_bias": trains_only(
+            "LayerNorm with biases", lambda r: r.workload.model.norm_bias or r.workload.model.norm == "rmsnorm"
+        ),
+        "norm_placement": trains_only(
+            "two norms, before attention and MLP",
+            lambda r: r.workload.model.norm_placement == "before" and r.workload.model.norms_per_layer == 2,
+        ),
+        "final_norm": _only("a final norm", "final_norm", True),
+        "embedding_norm": _only("none", "embedding_norm", False),
+        "head_bias": _only("none", "head_bias", False),
+        "parallel_attention": _only("attention, then MLP", "parallel_attention", False),
+        "attention_softcap": _only("none", "attention_softcap", 0.0),
+        "logit_softcap": _only("none", "logit_softcap", 0.0),
+        "attention_scale": trains_only("1 / sqrt(head size)", _usual_scale),
+        "embedding_scale": _only("1", "embedding_scale", 1.0),
+        "residual_scale": _only("1", "residual_scale", 1.0),
+        "logit_scale": _only("1", "logit_scale", 1.0),
+        "embedding_size": trains_only(
+            "the hidden size", lambda r: r.workload.model.embedding_size == r.workload.model.hidden
+        ),
+        "frozen_params": _only("none", "frozen_params", 0),
+        "not_understood": UNDERSTOOD,
+        "global_batch": expressed(
+            "--global-batch-size", lambda r: [("--global-batch-size", str(r.workload.global_batch))]
+        ),
+        "tokens": expressed("--train-samples", lambda r: [("--train-samples", str(r.samples))]),
+        "ramp": expressed("--rampup-batch-size"),
+        "optimizer": expressed(
+            "--optimizer", _optimizer, only="adam, sgd", accepts=lambda r: r.workload.optimizer in ("adam", "sgd")
+        ),
+        "tp": counted("--tensor-model-parallel-size", "tp"),
+        "pp": counted("--pipeline-model-parallel-size", "pp"),
+        "dp": expressed("the number of ranks"),
+        "micro_batch": counted("--micro-batch-size", "micro_batch"),
+    }
+
+
+def training_flags(run: ProductionRun) -> Settings:
+    """Return the defaults of the learning rate, the optimizer's stability, logs and checkpoints."""
+    flags: Settings = [
+        ("--lr", f"{LEARNING_RATE:g}"),
+        ("--min-lr", f"{LEARNING_RATE / 10:g}"),
+        ("--lr-decay-style", "cosine"),
+        ("--lr-warmup-samples", str(round(WARM_UP_SHARE * run.samples))),
+        ("--clip-grad", "1.0"),
+        ("--weight-decay", "0.1"),
+        ("--log-interval", "1"),
+        ("--save-interval", str(max(1, round(_SAVED_EVERY / run.expected.sec_per_iter)))),
+    ]
+    if run.workload.optimizer == "adam":
+        flags += [("--adam-beta1", "0.9"), ("--adam-beta2", "0.95"), ("--adam-eps", "1e-8")]
+    return flags
+
+
+_SAVED_EVERY: Final = 3 * 3600.0
+"""Seconds between two checkpoints."""
+
+
+def _only(text: str, field: str, value: object) -> Treatment:
+    return trains_only(text, lambda run: getattr(run.workload.model, field) == value)
+
+
+def _head_size(run: ProductionRun) -> Settings:
+    model = run.workload.model
+    return [("--kv-channels", str(model.head_size or model.hidden // model.heads))]
+
+
+def _positions(run: ProductionRun) -> Settings:
+    model = run.workload.model
+    return [("--max-position-embeddings", str(max(model.max_positions, model.seq)))]
+
+
+def _usual_scale(run: ProductionRun) -> bool:
+    model = run.workload.model
+    usual = (model.head_size or model.hidden // model.heads) ** -0.5
+    return not model.attention_scale or abs(model.attention_scale / usual - 1) < 1e-6
+
+
+def _optimizer(run: ProductionRun) -> Settings:
+    return [("--optimizer", run.workload.optimizer)]

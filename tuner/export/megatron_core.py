@@ -1,0 +1,339 @@
+"""The format megatron-core: flags of NVIDIA/Megatron-LM's pretrain_gpt.py at the commit of its recorded flag table.
+
+What the flags mean was read from Megatron's code at that commit, where a name alone would mislead:
+
+- GELU is the tanh approximation while bias and activation are fused, and the exact one otherwise. `--openai-gelu` is
+  parsed and then ignored.
+- `--rope-scaling-factor` is parsed and then ignored by pretrain_gpt.py: `--use-rope-scaling` always scales by 8, with
+  low and high frequency factors 1 and 4 and an original length of 8192 (Llama 3.1's).
+- `--disable-bias-linear` removes the biases of MLP and attention together; `--add-qkv-bias` brings those of queries,
+  keys and values back.
+- `--window-size` counts the tokens before a position, itself excluded.
+- Megatron's dropouts, rotary base and norm epsilon have defaults other than most models', so they are always written.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Final
+
+from tuner.export.flag_table import flag_table
+from tuner.export.formats import (
+    ExportOptions,
+    Format,
+    Settings,
+    Treatment,
+    expressed,
+    trains_only,
+)
+from tuner.export.megatron_common import (
+    base_treatments,
+    flash_in_half_precision,
+    half_precision,
+    is_llama3,
+    is_rotary,
+    is_windowed,
+    number,
+    numeric,
+    rotary_number,
+    same_as_mlp,
+    switch,
+    training_flags,
+    vocab_multiple,
+)
+from tuner.export.production import ProductionRun
+from tuner.export.rendering import rendered
+
+_RECIPE_FORMATS: Final = {"delayed": "hybrid", "tensorwise": "hybrid", "blockwise": "e4m3", "mxfp8": "e4m3"}
+"""FP8 number format that Transformer Engine's recipes are used with."""
+
+
+def _activation(run: ProductionRun) -> Settings:
+    model = run.workload.model
+    flags: Mapping[tuple[bool, str], Settings] = {
+        (True, "silu"): [("--swiglu",)],
+        (True, "quick_gelu"): [("--quick-geglu",), ("--no-bias-gelu-fusion",)],
+        (False, "relu2"): [("--squared-relu",), ("--no-bias-gelu-fusion",)],
+        (False, "gelu"): [("--no-bias-gelu-fusion",)],
+    }
+    return flags.get((model.gated_mlp, model.mlp_activation), [])
+
+
+def _has_activation(run: ProductionRun) -> bool:
+    model = run.workload.model
+    if model.gated_mlp:
+        return model.mlp_activation in ("silu", "quick_gelu")
+    return model.mlp_activation in ("relu2", "gelu") or (model.mlp_activation == "gelu_tanh" and model.mlp_bias)
+
+
+def _biases(run: ProductionRun) -> Settings:
+    model = run.workload.model
+    flags: Settings = [] if model.mlp_bias else [("--disable-bias-linear",)]
+    return flags + [("--add-qkv-bias",)] * (model.qkv_bias and not model.mlp_bias)
+
+
+def _positions(run: ProductionRun) -> Settings:
+    model = run.workload.model
+    kind = {"learned": "learned_absolute", "rotary": "rope", "none": "none"}[model.positions]
+    scaling = model.rotary_scaling
+    if model.positions == "rotary" and scaling and scaling.kind == "yarn":
+        kind = "yarn"
+    flags: Settings = [("--position-embedding-type", kind)]
+    return flags + [("--rotary-interleaved",), ("--no-rope-fusion",)] * (is_rotary(run) and model.rotary_interleaved)
+
+
+def _skips(run: ProductionRun) -> bool:
+    """Return whether some layers have no rotary embedding while others have one."""
+    return is_rotary(run) and run.workload.model.rotary_skip > 0
+
+
+def _scaling(run: ProductionRun) -> Settings:
+    scaling = run.workload.model.rotary_scaling
+    if scaling is None or not is_rotary(run):
+        return []
+    if scaling.kind == "linear":
+        return [("--rotary-seq-len-interpolation-factor", number(scaling.factor))]
+    if scaling.kind == "llama3":
+        return [("--use-rope-scaling",), ("--rope-scaling-factor", number(scaling.factor))]
+    return [
+        ("--rotary-scaling-factor", number(scaling.factor)),
+        ("--yarn-original-max-position-embeddings", str(scaling.original_seq)),
+        ("--yarn-beta-fast", number(scaling.beta_fast)),
+        ("--yarn-beta-slow", number(scaling.beta_slow)),
+        ("--mscale", "1"),
+        ("--mscale-all-dim", "0"),
+    ]
+
+
+def _has_scaling(run: ProductionRun) -> bool:
+    scaling = run.workload.model.rotary_scaling
+    if scaling is None or not is_rotary(run):
+        return True
+    if scaling.kind == "linear":
+        return scaling.factor == int(scaling.factor)
+    if scaling.kind == "llama3":
+        return is_llama3(scaling, factor=8.0)
+    usual = 0.1 * math.log(scaling.factor) + 1 if scaling.factor > 1 else 1.0
+    same = not scaling.attention_factor or math.isclose(scaling.attention_factor, usual, rel_tol=1e-6)
+    return scaling.kind == "yarn" and scaling.original_seq > 0 and same
+
+
+def _window(run: ProductionRun) -> Settings:
+    model = run.workload.model
+    if not is_windowed(run):
+        return []
+    flags: Settings = [("--window-size", f"{model.sliding_window - 1},0")]
+    return flags + [("--window-attn-skip-freq", str(model.window_skip))] * bool(model.window_skip)
+
+
+def _vocabulary(run: ProductionRun) -> Settings:
+    model = run.workload.model
+    if not model.vocab_multiple:
+        return [("--vocab-size", str(model.vocab)), ("--padded-vocab-size", str(model.vocab))]
+    return [("--vocab-size", str(model.vocab)), ("--make-vocab-size-divisible-by", str(model.vocab_multiple))]
+
+
+def _precision(run: ProductionRun) -> Settings:
+    if run.workload.precision != "fp8":
+        return half_precision(run)
+    recipe = run.workload.precision_recipe or "delayed"
+    return [*half_precision(run), ("--fp8-format", _RECIPE_FORMATS[recipe]), ("--fp8-recipe", recipe)]
+
+
+def _attention(run: ProductionRun) -> Settings:
+    if run.workload.attention == "eager":
+        return [
+            ("--transformer-impl", "local"),
+            ("--no-masked-softmax-fusion",),
+            ("--no-gradient-accumulation-fusion",),
+        ]
+    backend = {"fused": "unfused"}.get(run.workload.attention, "flash")
+    return [("--transformer-impl", "transformer_engine"), ("--attention-backend", backend)]
+
+
+def _recompute(run: ProductionRun) -> Settings:
+    if run.topology.recompute == "selective":
+        return [("--recompute-granularity", "selective"), ("--recompute-modules", "core_attn")]
+    if run.topology.recompute == "full":
+        return [("--recompute-granularity", "full"), ("--recompute-method", "uniform"), ("--recompute-num-layers", "1")]
+    return []
+
+
+def _units(run: ProductionRun) -> int:
+    """Return what is spread over the stages: layers, and embedding and output layer where they count as one each."""
+    return run.workload.model.layers + 2 * (run.topology.partition == "embedding")
+
+
+def _virtual(run: ProductionRun) -> Settings:
+    topology = run.topology
+    if topology.vpp == 1:
+        return []
+    return [("--num-layers-per-virtual-pipeline-stage", str(_units(run) // (topology.pp * topology.vpp)))]
+
+
+def _sharding(run: ProductionRun) -> Settings:
+    overlapped: Settings = [("--use-distributed-optimizer",), ("--overlap-grad-reduce",), ("--overlap-param-gather",)]
+    return overlapped if run.topology.zero == 1 else []
+
+
+_TREATMENTS: Final[Mapping[str, Treatment]] = {
+    **base_treatments(),
+    "kv_heads": expressed(
+        "--group-query-attention, --num-query-groups",
+        lambda r: (
+            [("--group-query-attention",), ("--num-query-groups", str(r.workload.model.kv_heads))]
+            if r.workload.model.kv_heads != r.workload.model.heads
+            else []
+        ),
+    ),
+    "activation": expressed(
+        "--swiglu, --quick-geglu, --squared-relu, --no-bias-gelu-fusion",
+        _activation,
+        only="SwiGLU, quick GeGLU, squared ReLU, exact GELU, and tanh-approximated GELU with an MLP bias",
+        accepts=_has_activation,
+    ),
+    "norm": expressed(
+        "--normalization",
+        lambda r: [("--normalization", {"layernorm": "LayerNorm", "rmsnorm": "RMSNorm"}[r.workload.model.norm])],
+    ),
+    "norm_epsilon": numeric("--norm-epsilon", "norm_epsilon"),
+    "norm_offset": expressed(
+        "--apply-layernorm-1p",
+        lambda r: [("--apply-layernorm-1p",)] * r.workload.model.norm_offset,
+        only="with Transformer Engine (any attention but eager)",
+        accepts=lambda r: not r.workload.model.norm_offset or r.workload.attention != "eager",
+    ),
+    "qk_norm": expressed(
+        "--qk-layernorm",
+        lambda r: [("--qk-layernorm",)] * r.workload.model.qk_norm,
+        only="one norm for all heads",
+        accepts=lambda r: not r.workload.model.qk_norm or r.workload.model.qk_norm_span == "head",
+    ),
+    "mlp_bias": expressed("--disable-bias-linear", _biases),
+    "attention_bias": same_as_mlp("--disable-bias-linear", "attention_bias"),
+    "qkv_bias": expressed(
+        "--add-qkv-bias",
+        only="biases wherever the MLP has them",
+        accepts=lambda r: r.workload.model.qkv_bias or not r.workload.model.mlp_bias,
+    ),
+    "positions": expressed(
+        "--position-embedding-type",
+        _positions,
+        only="learned, rotary, none",
+        accepts=lambda r: r.workload.model.positions != "alibi",
+    ),
+    "rotary_base": rotary_number("--rotary-base", "rotary_base", whole=True),
+    "rotary_fraction": rotary_number("--rotary-percent", "rotary_fraction"),
+    "rotary_interleaved": expressed("--rotary-interleaved, --no-rope-fusion"),
+    "rotary_local_base": trains_only(
+        "one base for all layers",
+        lambda r: not is_rotary(r) or r.workload.model.rotary_local_base in (0.0, r.workload.model.rotary_base),
+    ),
+    "rotary_skip": expressed(
+        "--no-rope-freq",
+        lambda r: [("--no-rope-freq", str(r.workload.model.rotary_skip))] * _skips(r),
+        only="a divisor of the layers",
+        accepts=lambda r: not _skips(r) or r.workload.model.layers % r.workload.model.rotary_skip == 0,
+    ),
+    "rotary_scaling": expressed(
+        "--use-rope-scaling, --rotary-seq-len-interpolation-factor, --position-embedding-type yarn",
+        _scaling,
+        only="llama3 by 8 with factors 1 and 4 from 8192 tokens, linear by whole numbers, yarn",
+        accepts=_has_scaling,
+    ),
+    "sliding_window": expressed(
+        "--window-size, --window-attn-skip-freq",
+        _window,
+        only="from the first layer on, without context parallelism, with flash attention",
+        accepts=lambda r: (
+            not is_windowed(r)
+            or (
+                r.topology.cp == 1
+                and not r.workload.model.window_start
+                and r.workload.attention in ("flash1", "flash2")
+            )
+        ),
+    ),
+    "tied_embeddings": switch("--untie-embeddings-and-output-weights", "tied_embeddings", on=False),
+    "vocab": expressed("--vocab-size", _vocabulary),
+    "vocab_multiple": vocab_multiple("--make-vocab-size-divisible-by, --padded-vocab-size"),
+    "precision": expressed(
+        "--fp16, --bf16, --fp8-format, --fp8-recipe",
+        _precision,
+        only="fp32, fp16, bf16, and fp8 with Transformer Engine",
+        accepts=lambda r: (
+            r.workload.precision != "fp8"
+            or (r.workload.precision_recipe != "nvfp4" and r.workload.attention != "eager")
+        ),
+    ),
+    "attention": flash_in_half_precision("--transformer-impl, --attention-backend", _attention),
+    "vpp": expressed("--num-layers-per-virtual-pipeline-stage", _virtual),
+    "cp": expressed(
+        "--context-parallel-size, --cp-comm-type",
+        lambda r: (
+            [("--context-parallel-size", str(r.topology.cp)), ("--cp-comm-type", "p2p")] if r.topology.cp > 1 else []
+        ),
+        only="with flash attention",
+        accepts=lambda r: r.topology.cp == 1 or r.workload.attention in ("flash1", "flash2"),
+    ),
+    "zero": expressed(
+        "--use-distributed-optimizer, --overlap-grad-reduce, --overlap-param-gather",
+        _sharding,
+        only="0, 1",
+        accepts=lambda r: r.topology.zero <= 1,
+    ),
+    "hsdp": trains_only("1", lambda r: r.topology.hsdp == 1),
+    "offload": expressed(
+        "--optimizer-cpu-offload, --use-precision-aware-optimizer",
+        lambda r: (
+            [("--optimizer-cpu-offload",), ("--use-precision-aware-optimizer",)]
+            if r.topology.offload == "optimizer"
+            else []
+        ),
+        only="none, or the optimizer with ZeRO 1",
+        accepts=lambda r: r.topology.offload == "none" or (r.topology.offload == "optimizer" and r.topology.zero == 1),
+    ),
+    "sequence_parallel": expressed(
+        "--sequence-parallel", lambda r: [("--sequence-parallel",)] * r.topology.sequence_parallel
+    ),
+    "recompute": expressed("--recompute-granularity, --recompute-method, --recompute-modules", _recompute),
+    "partition": expressed(
+        "--account-for-embedding-in-pipeline-split, --account-for-loss-in-pipeline-split",
+        lambda r: (
+            [("--account-for-embedding-in-pipeline-split",), ("--account-for-loss-in-pipeline-split",)]
+            if r.topology.partition == "embedding"
+            else []
+        ),
+        only="stages of equal size",
+        accepts=lambda r: _units(r) % (r.topology.pp * r.topology.vpp) == 0,
+    ),
+}
+
+
+def megatron_core_flags(run: ProductionRun, options: ExportOptions | None = None) -> Settings:
+    """Return the flags of pretrain_gpt.py that express a run."""
+    flags = MEGATRON_CORE.settings(run, options or ExportOptions())
+    return [*flags, ("--cross-entropy-loss-fusion",), *training_flags(run), ("--log-throughput",)]
+
+
+def _render(run: ProductionRun, options: ExportOptions, chosen: Format) -> Mapping[str, str]:
+    flags, version = megatron_core_flags(run), flag_table("megatron-core").version
+    return {
+        name: rendered(f"megatron.{name}", run, flags=flags, version=version, site=options.site)
+        for name in chosen.launch_files
+    }
+
+
+MEGATRON_CORE: Final = Format(
+    name="megatron-core",
+    aliases=("megatron-lm",),
+    title="Megatron-LM",
+    summary="`pretrain_gpt.py` of NVIDIA/Megatron-LM, under Slurm",
+    framework="megatron-core",
+    launch_files=("launch.sbatch",),
+    render=_render,
+    treatments=lambda _: _TREATMENTS,
+    table=lambda *_: "megatron-core",
+    flags=megatron_core_flags,
+)

@@ -1,0 +1,48 @@
+"""Whether a model can be handed over at all, for commands that plan or search before anything is exported."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tuner.core.domain import Cluster, Framework, Topology, Workload
+from tuner.core.frameworks import RECORDS
+from tuner.core.text import either, listed
+from tuner.export.bundle import FORMATS
+from tuner.export.formats import ExportOptions
+from tuner.export.identity import MODEL_PROPERTIES, PROPERTIES
+from tuner.export.production import ExpectedPerformance, ProductionRun
+
+MAX_NAMED = 3
+"""Properties that a note names."""
+
+
+def export_note(workload: Workload, cluster: Cluster, *, command: str | None = None) -> str:
+    """Return why no export of the workload's framework trains its model; empty if one does, or any framework may."""
+    framework = workload.framework
+    if framework is None or not (refusals := _fewest_refusals(framework, workload, cluster, command)):
+        return ""
+    able = [name for name in RECORDS if name != framework and _trains(name, workload, cluster, command)]
+    rest = len(refusals) - MAX_NAMED
+    named = listed([*refusals[:MAX_NAMED], *([f"{rest} more"] if rest > 0 else [])])
+    remedy = f"; --framework {either(able)} can" if able else ""
+    return f"the winner cannot be exported, because no format of {framework} can express {named}{remedy}."
+
+
+def _trains(framework: Framework, workload: Workload, cluster: Cluster, command: str | None) -> bool:
+    """Return whether a format of a framework trains the model with one of the framework's attention kernels."""
+    kernels = RECORDS[framework].kernels(workload.model)
+    others = (replace(workload, framework=framework, attention=kernel) for kernel in kernels)
+    return any(not _fewest_refusals(framework, other, cluster, command) for other in others)
+
+
+def _fewest_refusals(framework: Framework, workload: Workload, cluster: Cluster, command: str | None) -> list[str]:
+    """Return what the framework's best format refuses of the model itself, on one GPU."""
+    topology = Topology(nodes=1, tp=1, pp=1, dp=1, micro_batch=1)
+    expected = ExpectedPerformance(
+        sec_per_iter=1.0, low=1.0, high=1.0, memory=None, usable=0.0, days=1.0, tflops=0.0, source="estimated"
+    )
+    run = ProductionRun(name="any", workload=workload, cluster=cluster, topology=topology, expected=expected)
+    options = ExportOptions(command=command)
+    formats = (FORMATS[name] for name in RECORDS[framework].formats)
+    refused = ([name for name in one.refused(run, options) if name in MODEL_PROPERTIES] for one in formats)
+    return [PROPERTIES[name].labelled(run) for name in min(refused, key=len)]

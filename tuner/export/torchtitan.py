@@ -1,0 +1,220 @@
+"""torchtitan: a Python recipe that returns its configuration, which torchtitan prefers to flags, and a launch script.
+
+Facts are of pytorch/torchtitan at b5bcd76 (August 2026): models/llama3/__init__.py, config/configs.py, trainer.py and
+distributed/activation_checkpoint.py. The recipe derives from a registered size of Llama 3, sets norm epsilon and rotary
+embedding, and refuses to run if torchtitan's own numbers of that size have changed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from tuner.core.errors import InputError
+from tuner.core.model import Model
+from tuner.export.formats import (
+    OFFLOADS_OF_FSDP,
+    ExportOptions,
+    Format,
+    Treatment,
+    expressed,
+    offloads_as_fsdp,
+    trains_only,
+)
+from tuner.export.identity import PROPERTIES
+from tuner.export.production import ProductionRun
+from tuner.export.rendering import rendered
+from tuner.launch.ds_config import LEARNING_RATE
+
+FLAVORS: Final[Mapping[str, Mapping[str, Any]]] = {
+    "1B": {"layers": 16, "hidden": 2048, "heads": 32, "kv_heads": 8, "ffn": 8192, "tied_embeddings": True},
+    "3B": {"layers": 28, "hidden": 3072, "heads": 24, "kv_heads": 8, "ffn": 8192, "tied_embeddings": True},
+    "8B": {"layers": 32, "hidden": 4096, "heads": 32, "kv_heads": 8, "ffn": 14336, "tied_embeddings": False},
+    "70B": {"layers": 80, "hidden": 8192, "heads": 64, "kv_heads": 8, "ffn": 28672, "tied_embeddings": False},
+    "405B": {"layers": 126, "hidden": 16384, "heads": 128, "kv_heads": 8, "ffn": 53248, "tied_embeddings": False},
+}
+"""Sizes of Llama 3 in torchtitan's registry; all have a vocabulary of 128256."""
+
+VOCAB: Final = 128256
+
+
+def flavor_of(model: Model) -> str:
+    """Return the registered size that equals the model, or an empty string."""
+    sizes = {name: getattr(model, name) for name in FLAVORS["8B"]}
+    return next((name for name, flavor in FLAVORS.items() if flavor == sizes), "")
+
+
+def _render(run: ProductionRun, options: ExportOptions, _: Format) -> Mapping[str, str]:
+    if options.command is not None:
+        raise InputError("torchtitan's own trainer runs the recipe; leave --command out.")
+    return {
+        "recipe.py": rendered("torchtitan.recipe.py", run, values=_values(run)),
+        "launch.sh": rendered("torchtitan.launch.sh", run, site=options.site, fsdp=True),
+    }
+
+
+def _values(run: ProductionRun) -> dict[str, Any]:
+    """Return the values of the recipe; each is a literal of Python."""
+    model, topology, workload = run.workload.model, run.topology, run.workload
+    scaling = model.rotary_scaling
+    rope: dict[str, Any] = {"theta": model.rotary_base, "scaling": "llama" if scaling else "none"}
+    if scaling:
+        rope |= {"scaling_factor": scaling.factor, "low_freq_factor": scaling.low_frequency}
+        rope |= {"high_freq_factor": scaling.high_frequency}
+        rope |= {"original_max_position_embeddings": scaling.original_seq}
+    counted = topology.partition == "embedding"
+    parallelism: dict[str, Any] = {
+        "data_parallel_replicate_degree": topology.hsdp,
+        "data_parallel_shard_degree": topology.dp // topology.hsdp,
+        "fsdp_reshard_after_forward": "always" if topology.zero == 3 else "never",
+        "tensor_parallel_degree": topology.tp,
+        "enable_sequence_parallel": topology.sequence_parallel,
+        "pipeline_parallel_degree": topology.pp,
+        "context_parallel_degree": topology.cp,
+    }
+    if topology.pp > 1:
+        units = model.layers + 2 * counted
+        parallelism |= {
+            "pipeline_parallel_schedule": "Interleaved1F1B" if topology.vpp > 1 else "1F1B",
+            "pipeline_parallel_layers_per_stage": units // (topology.pp * topology.vpp),
+            "pipeline_parallel_first_stage_less_layers": int(counted),
+            "pipeline_parallel_last_stage_less_layers": int(counted),
+            "num_pp_microbatches": run.microbatches,
+        }
+    training = {
+        "num_tokens_per_microbatch_per_dp_rank": topology.micro_batch * model.seq,
+        "num_tokens_per_train_step": workload.global_batch * model.seq,
+        "max_context_length": model.seq,
+        "steps": run.iterations,
+        "dtype": "float32",
+        "mixed_precision_param": "float32" if workload.precision == "fp32" else "bfloat16",
+        "mixed_precision_reduce": "float32",
+        **({"enable_cpu_offload": True} if topology.offload == "optimizer+parameters" else {}),
+    }
+    converter = ""
+    if workload.precision == "fp8":
+        converter = "MXFP8LinearConverter" if workload.precision_recipe == "mxfp8" else "Float8LinearConverter"
+    return {
+        "flavor": flavor_of(model),
+        "sizes": {"dim": model.hidden, "vocab_size": VOCAB, "layers": model.layers},
+        "epsilon": model.norm_epsilon,
+        "rope": rope,
+        "parallelism": parallelism,
+        "training": training,
+        "checkpointing": {"full": "FullAC", "selective": "SelectiveAC", "none": ""}[topology.recompute],
+        "converter": converter,
+        "learning_rate": LEARNING_RATE,
+    }
+
+
+def _equals(name: str, value: Any) -> Callable[[ProductionRun], bool]:
+    return lambda run: getattr(run.workload.model, name) == value
+
+
+def _registered(run: ProductionRun) -> bool:
+    return bool(flavor_of(run.workload.model))
+
+
+def _scalable(run: ProductionRun) -> bool:
+    scaling = run.workload.model.rotary_scaling
+    return scaling is None or (scaling.kind == "llama3" and scaling.original_seq > 0)
+
+
+_LLAMA: Final[Mapping[str, Any]] = {
+    "norm": "rmsnorm",
+    "norm_offset": False,
+    "norm_weight": True,
+    "norm_bias": True,
+    "final_norm": True,
+    "embedding_norm": False,
+    "qk_norm": False,
+    "qkv_bias": False,
+    "attention_bias": False,
+    "mlp_bias": False,
+    "head_bias": False,
+    "parallel_attention": False,
+    "positions": "rotary",
+    "rotary_fraction": 1.0,
+    "rotary_interleaved": False,
+    "rotary_local_base": 0.0,
+    "rotary_skip": 0,
+    "sliding_window": 0,
+    "attention_dropout": 0.0,
+    "hidden_dropout": 0.0,
+    "embedding_dropout": 0.0,
+    "attention_softcap": 0.0,
+    "logit_softcap": 0.0,
+    "attention_scale": 0.0,
+    "embedding_scale": 1.0,
+    "residual_scale": 1.0,
+    "logit_scale": 1.0,
+    "init_std": 0.02,
+    "vocab": VOCAB,
+    "frozen_params": 0,
+    "not_understood": (),
+}
+"""What torchtitan's Llama 3 is, apart from its sizes; its initial weights are torchtitan's own."""
+
+_SIZES: Final = ("layers", "hidden", "heads", "kv_heads", "ffn", "tied_embeddings")
+
+
+def _treatments(_: ExportOptions) -> Mapping[str, Treatment]:
+    registered = f"torchtitan registers Llama 3 {', '.join(FLAVORS)}"
+    found = {name: expressed("recipe.py") for name in PROPERTIES}
+    found |= {name: trains_only(str(value) or "none", _equals(name, value)) for name, value in _LLAMA.items()}
+    found |= dict.fromkeys(
+        _SIZES, expressed("model_registry", only=registered, accepts=_registered, because=registered)
+    )
+    return {name: found[name] for name in PROPERTIES} | {
+        "activation": trains_only(
+            "SwiGLU", lambda run: run.workload.model.gated_mlp and run.workload.model.mlp_activation == "silu"
+        ),
+        "norm_placement": trains_only(
+            "before",
+            lambda run: run.workload.model.norm_placement == "before" and run.workload.model.norms_per_layer == 2,
+        ),
+        "head_size": trains_only(
+            "hidden / heads", lambda run: run.workload.model.query_width == run.workload.model.hidden
+        ),
+        "embedding_size": trains_only(
+            "hidden size", lambda run: run.workload.model.embedding_size == run.workload.model.hidden
+        ),
+        "vocab_multiple": expressed("no padding, which adds only rows that are never used"),
+        "rotary_scaling": expressed("RoPE.Config", only="none and llama3", accepts=_scalable),
+        "precision": expressed(
+            "mixed_precision_param, Float8LinearConverter",
+            only="fp32, bf16, fp8 with rowwise or mxfp8 scaling",
+            accepts=lambda run: (
+                run.workload.precision in ("fp32", "bf16")
+                or (run.workload.precision == "fp8" and run.workload.precision_recipe in (None, "rowwise", "mxfp8"))
+            ),
+        ),
+        "optimizer": trains_only("adam", lambda run: run.workload.optimizer == "adam"),
+        "ramp": trains_only("no ramp-up", lambda run: run.workload.ramp is None),
+        "attention": expressed("torchtitan's attention backend"),
+        "zero": expressed(
+            "fsdp_reshard_after_forward", only="2 and 3", accepts=lambda run: run.topology.zero in (2, 3)
+        ),
+        "hsdp": expressed("data_parallel_replicate_degree"),
+        "offload": expressed("enable_cpu_offload", only=OFFLOADS_OF_FSDP, accepts=offloads_as_fsdp),
+        "pp": expressed(
+            "pipeline_parallel_degree",
+            only="degrees that divide the layers",
+            accepts=lambda run: (
+                (run.workload.model.layers + 2 * (run.topology.partition == "embedding"))
+                % (run.topology.pp * run.topology.vpp)
+                == 0
+            ),
+        ),
+    }
+
+
+TORCHTITAN: Final = Format(
+    name="torchtitan",
+    title="torchtitan",
+    summary="a recipe for pytorch/torchtitan",
+    framework="torchtitan",
+    launch_files=("launch.sh", "recipe.py"),
+    render=_render,
+    treatments=_treatments,
+)

@@ -1,0 +1,135 @@
+"""Signatures of failures on GPUs and in the communication between ranks."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from tuner.core.outcomes import Outcome
+from tuner.logs.signature import DEATH, DEVICE, NCCL, OUT_OF_MEMORY, signature
+
+_DEVICE: Final = r"(?:CUDA|HIP|XPU|NPU|MUSA|GPU)"
+
+DEVICE_SIGNATURES: Final = (
+    # A sentence that only mentions the words, such as advice, is no exception and allocates nothing.
+    signature(
+        rf"\b{_DEVICE} out of memory[.:] ?(?:Tried to allocate|\s*$)|Error: {_DEVICE} out of memory\b"
+        r"|\btorch\.(?:\w+\.)?OutOfMemoryError(?::|\s*$)"
+        r"|\b(?:CUDA|HIP)[\w ]*(?:[Ee]rror|failure)\b[^|]{0,40}out of memory|(?:CUBLAS|CUDNN)_STATUS_ALLOC_FAILED"
+        r"|\bTriton Error \[\w+\]: out of memory|\bRESOURCE_EXHAUSTED: Out of memory|\b(?:cuda"
+        r"|hip)ErrorMemoryAllocation\b"
+        r"|\bhipErrorOutOfMemory\b",
+        Outcome.OOM,
+        "a GPU ran out of memory",
+        "PyTorch",
+        "use a smaller micro batch, more recompute or a higher ZeRO stage",
+        weight=OUT_OF_MEMORY,
+    ),
+    signature(
+        r"NCCL WARN [^|]{0,400}?(?:[Ff]ailed to (?:CUDA )?(?:[cm]alloc|allocate)|out of memory|cuda ?[Mm]alloc)",
+        Outcome.OOM,
+        "NCCL found no GPU memory for its buffers",
+        "NCCL",
+        "leave NCCL 1 to 3 GiB beside PyTorch's memory",
+        weight=OUT_OF_MEMORY,
+    ),
+    signature(
+        r"uncorrectable (?:ECC|NVLink) error|NVRM: Xid|\bXid \(PCI:|fallen off the bus|cudaErrorECC"
+        r"|CUDA error: (?:unknown error|an? ?(?:NVLink|peer access)\b)|GPU is lost"
+        r"|Unable to determine the device handle",
+        Outcome.CRASHED,
+        "a GPU failed",
+        "the CUDA driver",
+        "exclude the node and have its GPU checked",
+        weight=DEVICE,
+    ),
+    signature(
+        r"CUDA error: (?:device-side assert|an illegal (?:memory access|instruction)|misaligned address"
+        r"|unspecified launch failure|the launch timed out|invalid (?:argument|configuration))"
+        r"|HIP error: |Assertion `[^`']{1,200}' failed|Assertion `[^`]{1,200}` failed|Memory access fault by GPU"
+        r"|CUDA Exception: ",
+        Outcome.CRASHED,
+        "a GPU kernel failed",
+        "CUDA",
+        "run it with CUDA_LAUNCH_BLOCKING=1; an assertion often means a token id beyond the vocabulary",
+        weight=DEVICE,
+    ),
+    signature(
+        r"CUDA error: (?:invalid device ordinal|all CUDA-capable devices are busy|no kernel image|CUDA-capable device"
+        r"|no CUDA-capable device|the provided PTX|system not yet initialized)|No CUDA GPUs are available"
+        r"|NVIDIA driver on your system is too old|Found no NVIDIA driver|CUDA driver version is insufficient"
+        r"|not compiled with CUDA enabled",
+        Outcome.CRASHED,
+        "no usable GPU",
+        "PyTorch",
+        "ask for as many GPUs as ranks, and install a torch that is built for them: `tuner doctor`",
+    ),
+    signature(
+        r"\b(?:CUBLAS|CUDNN|CUSPARSE|CUSOLVER|HIPBLAS|ROCBLAS)_STATUS_(?!SUCCESS)[A-Z_]+\b|cuDNN error: ",
+        Outcome.CRASHED,
+        "cuBLAS or cuDNN failed",
+        "PyTorch",
+        "often too little memory, or libraries of another CUDA version; try a smaller micro batch first",
+    ),
+    signature(
+        r"NET/IBP? ?: ?Got completion|NCCL WARN [^|]{0,200}?\bibv_\w+|NET/IBP? ?: ?[^"
+        r"|]{0,80}?Got (?:fatal )?async|ibv_\w+ failed",
+        Outcome.CRASHED,
+        "InfiniBand failed",
+        "NCCL",
+        "check the links and routes of the nodes, and NCCL_IB_HCA, NCCL_IB_GID_INDEX and NCCL_SOCKET_IFNAME",
+        passing=True,
+    ),
+    signature(
+        r"NCCL WARN [^|]{0,400}?(?:[Ss]ocket|Connect(?:ion)? (?:to|closed|refused|reset|failed)"
+        r"|[Nn]o (?:route|socket interface)"
+        r"|Bootstrap)",
+        Outcome.CRASHED,
+        "a connection between ranks failed",
+        "NCCL",
+        "if no rank ended before, name the network with NCCL_SOCKET_IFNAME",
+        weight=DEATH,
+        passing=True,
+    ),
+    signature(
+        r"[Ww]atchdog caught collective operation timeout|Timed out waiting [0-9]+ ?ms for \w+ operation",
+        Outcome.HUNG,
+        "a collective operation timed out",
+        "PyTorch",
+        "look for the rank whose log ends first; --retry-hang-sync repeats the job with CUDA_LAUNCH_BLOCKING=1",
+    ),
+    signature(
+        r"\bnccl(?:System|Internal|Remote|UnhandledCuda|InvalidUsage|InvalidArgument)Error\b"
+        r"|unhandled (?:system|cuda) error"
+        r"|\bNCCL error\b|NCCL WARN Cuda failure|NCCL communicator was aborted"
+        r"|misc/\w+\.cc:[0-9]+ NCCL WARN (?!Call to)",
+        Outcome.CRASHED,
+        NCCL,
+        "NCCL",
+        "run it with NCCL_DEBUG=INFO and read the first NCCL WARN",
+        passing=True,
+    ),
+    signature(
+        r"Some NCCL operations have failed or timed out|watchdog thread terminated|DistStoreError: Timed out"
+        r"|Heartbeat monitor timed out",
+        Outcome.HUNG,
+        "a collective operation timed out",
+        "PyTorch",
+        "look for the rank whose log ends first",
+        weight=DEATH,
+    ),
+    signature(
+        r"EADDRINUSE|[Aa]ddress already in use",
+        Outcome.CRASHED,
+        "a port is in use",
+        "PyTorch",
+        "use torchrun --standalone, or another --master-port for each job",
+    ),
+    signature(
+        r"\bRendezvous(?:Timeout|Connection|Closed|State)?Error\b|The client socket has (?:failed|timed out)"
+        r"|TCPStore[^|]{0,200}?timed out|DistNetworkError|failed to connect to [^|]{0,200}?TCPStore",
+        Outcome.CRASHED,
+        "the ranks did not find each other",
+        "torchrun",
+        "check that every node starts as many ranks as torchrun expects, and the address and port of rank 0",
+    ),
+)

@@ -1,0 +1,113 @@
+"""Explain how a log is read: which reader recognises which lines, and a pattern for the lines of an unknown trainer."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final
+
+from tuner.logs.frameworks import StepPattern
+from tuner.logs.readers import RecordReader
+from tuner.logs.records import NUMBER, Source, visible
+
+_MAX_EXAMPLES: Final = 3
+_MAX_LINE: Final = 200
+"""Characters of a line that are shown."""
+_MAX_CANDIDATES: Final = 1000
+"""Lines of an unread log that are compared."""
+
+_STEP: Final = re.compile(
+    r"\b(?:global_?step|iteration|iter|step|batch|it)\b[\s:=#\[(]{0,4}([0-9]{1,9})\b", re.IGNORECASE
+)
+_TIME: Final = re.compile(
+    rf"(?:\b(?:[a-z_]*time[a-z_/]*|dt|took|elapsed|duration|seconds|sec|ms)\b[\s:=(]{{0,4}})?\b({NUMBER}) ?"
+    r"(ms|milliseconds|s|sec|secs|seconds|s/it|s/step|sec/step|tok/s|tokens/s|tokens/sec)\b",
+    re.IGNORECASE,
+)
+_NAMED_TIME: Final = re.compile(
+    rf"\b(?:step_?time|iter_?time|time|dt|elapsed|duration)(?P<unit>_ms|_s)?\b[\s:=(]{{1,4}}({NUMBER})", re.IGNORECASE
+)
+_LOSS: Final = re.compile(r"\bloss\b", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReaderExplanation:
+    """The lines that one reader has recognised."""
+
+    source: Source
+    lines: int
+    examples: tuple[tuple[int, str], ...]
+    """The first ones, each with its number in the file."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogExplanation:
+    """How a log is read."""
+
+    readers: tuple[ReaderExplanation, ...]
+    likely: tuple[tuple[int, str], ...]
+    """Of an unread log the lines that are most likely about an iteration."""
+    pattern: str
+    """A step pattern for the first of them; empty where none has a time."""
+
+
+def explained(lines: Iterable[str], pattern: StepPattern | None = None) -> LogExplanation:
+    """Return which lines of a log each reader recognises; of an unread log the three likeliest, and a pattern."""
+    reader = RecordReader(pattern)
+    counts: dict[Source, int] = {}
+    examples: dict[Source, list[tuple[int, str]]] = {}
+    candidates: list[tuple[int, int, str]] = []
+    for number, text in visible(lines):
+        sources = {record.source for record in reader.read(number, text)}
+        for source in sources:
+            counts[source] = counts.get(source, 0) + 1
+            if len(examples.setdefault(source, [])) < _MAX_EXAMPLES:
+                examples[source].append((number, text.strip()[:_MAX_LINE]))
+        if not sources and len(candidates) < _MAX_CANDIDATES and (score := _score(text[:_MAX_LINE])):
+            candidates.append((score, number, text.strip()[:_MAX_LINE]))
+    readers = tuple(
+        ReaderExplanation(source=source, lines=counts[source], examples=tuple(examples[source])) for source in counts
+    )
+    likely = (
+        () if readers else sorted(sorted(candidates, key=lambda one: -one[0])[:_MAX_EXAMPLES], key=lambda one: one[1])
+    )
+    return LogExplanation(
+        readers=readers,
+        likely=tuple((number, text) for _, number, text in likely),
+        pattern=next((found for _, _, text in likely if (found := _suggested(text))), ""),
+    )
+
+
+def _score(text: str) -> int:
+    """Return how much a line looks like one of an iteration: 0 for not at all."""
+    has_time = _TIME.search(text) is not None or _NAMED_TIME.search(text) is not None
+    return 2 * (_STEP.search(text) is not None) + 3 * has_time + (_LOSS.search(text) is not None)
+
+
+def _suggested(text: str) -> str:
+    """Return a step pattern that matches a line, or an empty string where it has no time."""
+    step = _STEP.search(text)
+    after = step.end() if step else 0
+    time, unit = _TIME.search(text, after), ""
+    if time is not None:
+        unit = time[2].casefold()
+        span = time.span(1)
+    elif named := _NAMED_TIME.search(text, after):
+        unit = "ms" if (named["unit"] or "").casefold() == "_ms" else "s"
+        span = named.span(2)
+    else:
+        return ""
+    group = "tokens_per_sec" if unit.startswith("tok") else "ms" if unit.startswith(("ms", "milli")) else "seconds"
+    before = _literal(text[max(after, span[0] - 16) : span[0]])
+    value = rf"(?P<{group}>[0-9.]+){_literal(text[span[1] : span[1] + len(unit) + 1].rstrip())}"
+    if step is None:
+        return before + value
+    head = _literal(text[step.start() : step.start(1)])
+    return rf"{head}(?P<iteration>[0-9]+)\b.*?{before}{value}"
+
+
+def _literal(text: str) -> str:
+    """Return a pattern of fixed words in which numbers and spaces may differ."""
+    words = re.sub(r"[0-9.]+", "\0", text)
+    return re.sub(r"(?:\\ )+", r"\\s*", re.escape(words)).replace("\0", "[0-9.]+").replace("\\\x00", "[0-9.]+")

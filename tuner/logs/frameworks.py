@@ -1,0 +1,295 @@
+"""Parse the lines of frameworks that print one line, or one block of lines, for each iteration.
+
+- nanotron, `trainer.py`, `train_step_logs`: `iteration: 2 / 15 | ... | elapsed_time_per_iteration_ms: 1.23K | ...`.
+- torchtitan, `components/metrics.py`: `step:  2  loss:  9.1234  ...  memory: 45.67GiB(57.70%)  tps: 3,456  ...`, once
+  `wps`: tokens per second of a GPU.
+- NeMo 2, `progress_printer.py`: `Training epoch 0, iteration 1/249 | ... | train_step_timing in s: 2.505 | ...`.
+- nanoGPT, `train.py`: `iter 2: loss 9.12, time 812.30ms, mfu 45.00%`; build-nanogpt, nanochat and llm.c are alike.
+- torchtune, `StdoutLogger`: `Step 2 | loss:1.2 lr:2e-05 tokens_per_second_per_gpu:1234`.
+- OLMo-core, `console_logger.py`: `[step=2/100,epoch=1]`, and below it `throughput/device/BPS=0.512`.
+- Composer and llm-foundry, `console_logger.py`: `[batch=2/10]:`, and below it `Train time/train: 0.0150` (hours).
+- HF Trainer, `trainer.py`: `{'train_runtime': 12.3, ..., 'train_steps_per_second': 1.01, ...}` at the end.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Final
+
+from tuner.core.errors import InputError
+from tuner.core.text import listed, shown
+from tuner.logs.records import NUMBER, Iteration, LogRecord, PeakMemory, Source, digit_of, figure_of, loss_of, speaker
+
+_FIGURE: Final = r"-?[0-9][0-9,]*(?:\.[0-9]+)?(?:[eE][-+]?[0-9]{1,2})?"
+_ANY: Final = rf"{_FIGURE}|-?nan|-?inf"
+_UNITS: Final = {"": 1.0, "K": 1e3, "M": 1e6, "B": 1e9, "G": 1e9, "T": 1e12}
+
+_GROUPS: Final = ("iteration", "seconds", "ms", "tokens_per_sec", "loss", "memory")
+"""Named groups of a step pattern."""
+_MAX_PATTERN_TEXT: Final = 4096
+"""Characters of a line that a user's pattern is applied to, as it may take quadratic time."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _LineFormat:
+    """Lines of one framework that have all of an iteration."""
+
+    source: Source
+    trigger: str
+    """Words that each of these lines contains, which is faster to search than the pattern."""
+    pattern: re.Pattern[str]
+    """With groups among those of `_iteration`."""
+
+
+def _format(source: Source, trigger: str, pattern: str) -> _LineFormat:
+    return _LineFormat(source=source, trigger=trigger, pattern=re.compile(pattern))
+
+
+_FORMATS: Final = (
+    _format(
+        "nanotron",
+        "time_per_iteration_ms: ",
+        r"iteration: (?P<iteration>[0-9]{1,12}) / [0-9]{1,12} \|.{0,400}?"
+        r"time_per_iteration_ms: (?P<human_ms>[0-9.]{1,12}[KMBT]?) \|"
+        r"(?:.{0,400}?\bglobal_batch_size: (?P<batch>[0-9.]{1,12}[KMBT]?) \|)?"
+        rf"(?:.{{0,400}}?\blm_loss: (?P<loss>{_ANY}) \|)?(?:.{{0,400}}?model_tflops_per_gpu: (?P<tflops>{NUMBER}) \|)?",
+    ),
+    _format(
+        "torchtitan",
+        "loss:",
+        rf"\bstep: {{1,12}}(?P<iteration>[0-9]{{1,12}})  loss: {{1,8}}(?P<loss>{_ANY})  .{{0,80}}?"
+        rf"memory: {{1,8}}(?P<gib>{NUMBER})GiB\([^)]{{0,12}}\)  (?:tps|wps): (?P<gpu_tokens>[0-9,]{{1,15}})(?=  )"
+        rf"(?:  tflops: (?P<tflops>[0-9,.]{{1,12}})(?=  ))?",
+    ),
+    _format(
+        "nemo",
+        "train_step_timing in s: ",
+        r"\biteration (?P<iteration>[0-9]{1,12})/[0-9]{1,12} \|"
+        r"(?:.{0,200}?global_batch_size: (?P<batch>[0-9]{1,9}) \|)?"
+        rf"(?:.{{0,400}}?reduced_train_loss: (?P<loss>{_ANY}) \|)?.{{0,400}}?"
+        rf"train_step_timing in s: (?P<seconds>{NUMBER})(?= \||\s*$)",
+    ),
+    _format(
+        "nanogpt",
+        "time ",
+        rf"\biter (?P<iteration>[0-9]{{1,12}}): loss (?P<loss>{_ANY}), time (?P<ms>{NUMBER})ms\b",
+    ),
+    _format(
+        "nanogpt",
+        "dt: ",
+        rf"\bstep {{1,8}}(?P<iteration>[0-9]{{1,12}})(?:/[0-9]{{1,12}})?[ |(].{{0,200}}?"
+        rf"loss: (?P<loss>{_ANY})\b.{{0,200}}?"
+        rf"\bdt: (?P<ms>{NUMBER}) ?ms\b",
+    ),
+    _format(
+        "nanogpt",
+        "tok/s",
+        rf"\bstep {{1,8}}(?P<iteration>[0-9]{{1,12}})/[0-9]{{1,12}} \| (?:train )?loss (?P<loss>{_ANY}) .{{0,200}}?"
+        rf"\| (?P<ms>{NUMBER}) ms \|",
+    ),
+    _format(
+        "torchtune",
+        "tokens_per_second_per_gpu:",
+        rf"\bStep (?P<iteration>[0-9]{{1,12}}) \| loss:(?P<loss>{_ANY}) .{{0,400}}?"
+        rf"tokens_per_second_per_gpu:(?P<gpu_tokens>{NUMBER})\b",
+    ),
+)
+
+_OLMO: Final = re.compile(r"\[step=([0-9]{1,12})/(?:[0-9]{1,12}|\?\?\?),epoch=[0-9]{1,9}[^\]]{0,80}\]")
+_COMPOSER: Final = re.compile(r"^(?:\[epoch=([0-9]{1,9})\])?\[batch=([0-9]{1,12})(?:/([0-9]{1,12}))?\]:?\s*$")
+_COMPOSER_LINE: Final = re.compile(rf"^\s+Train ([a-z_/]{{1,80}}): ({_ANY})\s*$")
+_OLMO_LINE: Final = re.compile(rf"^\s+((?:throughput|train)/[A-Za-z /]{{1,60}})=({_ANY})\s*$")
+_SUMMARY: Final = re.compile(rf"'train_runtime': '?({NUMBER})'?,.{{0,200}}?'train_steps_per_second': '?({NUMBER})'?,")
+
+_STAMP: Final = re.compile(
+    r"\b([0-9]{4})-([0-9]{2})-([0-9]{2})[ T]([0-9]{2}):([0-9]{2}):([0-9]{2})(?:[.,]([0-9]{1,6}))?"
+)
+_MAX_STAMP_AT: Final = 120
+"""Characters at a line's beginning in which its time stamp is searched."""
+
+_LOGGED_MEMORY: Final = re.compile(
+    r"memory/(?:max_|device_)?(?:mem_)?(allocated|active|reserved|peak_allocated_mem|peak_reserved_mem) ?"
+    rf"(?:\([Gg]i[Bb]\))?'?: '?({NUMBER})"
+)
+_TITAN_MEMORY: Final = re.compile(rf"  memory: {{1,8}}({NUMBER})GiB\([0-9.]{{1,8}}%\)  (?:tps|wps): ")
+_NANOTRON_MEMORY: Final = re.compile(r"cuda_max_memory_reserved: ([0-9.]{1,12})([KMBGT]?)(?: |\s*$)")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepPattern:
+    """The user's pattern of an iteration's line, for trainers that no reader knows."""
+
+    pattern: re.Pattern[str]
+
+    @classmethod
+    def parse(cls, text: str) -> StepPattern:
+        """Compile a pattern; raise where it is no regular expression or names no time."""
+        try:
+            pattern = re.compile(text)
+        except re.error as error:
+            raise InputError(f"--step-pattern {shown(text)} is not a regular expression: {error}.") from None
+        names = set(pattern.groupindex)
+        if unknown := sorted(names - set(_GROUPS)):
+            raise InputError(f"--step-pattern: unknown group {listed(unknown)}; the groups are {listed(_GROUPS)}.")
+        if not names & {"seconds", "ms", "tokens_per_sec"}:
+            raise InputError(
+                "--step-pattern has no group for the time; name one (?P<seconds>...), (?P<ms>...) or "
+                "(?P<tokens_per_sec>...)."
+            )
+        return cls(pattern=pattern)
+
+    def read(self, line: int, text: str) -> Iterator[LogRecord]:
+        """Yield the iterations of a line; lines without a number are counted."""
+        for found in self.pattern.finditer(text[:_MAX_PATTERN_TEXT]):
+            groups = {name: value.strip().replace(",", "") for name, value in found.groupdict().items() if value}
+            iteration = _iteration(groups | {"job_tokens": groups.get("tokens_per_sec", "")}, line, text)
+            if iteration.seconds or iteration.tokens_per_second:
+                before = speaker(text[: found.start()]) if "iteration" in groups else ""
+                yield LogRecord(
+                    source="step pattern", speaker=before, iteration=iteration, counted="iteration" not in groups
+                )
+
+    def memory(self, text: str) -> PeakMemory | None:
+        """Return the memory of a line, in GiB."""
+        if "memory" not in self.pattern.groupindex or not (found := self.pattern.search(text[:_MAX_PATTERN_TEXT])):
+            return None
+        figure = figure_of(found["memory"])
+        return PeakMemory(reserved=figure * 2**30) if figure else None
+
+
+def lines_of_frameworks(line: int, text: str) -> Iterator[LogRecord]:
+    """Yield the iterations of frameworks that print one line for each."""
+    for known in _FORMATS:
+        if known.trigger in text:
+            for match in known.pattern.finditer(text):
+                groups = {name: value for name, value in match.groupdict().items() if value}
+                iteration = _iteration(groups, line, text)
+                yield LogRecord(source=known.source, speaker=speaker(text[: match.start()])[-40:], iteration=iteration)
+    if "train_steps_per_second" in text and (found := _SUMMARY.search(text)):
+        runtime, rate = figure_of(found[1]), figure_of(found[2])
+        if runtime and rate:
+            number = max(1, round(runtime * rate))
+            summary = Iteration(
+                number=number,
+                seconds=runtime / number,
+                seconds_digit=digit_of(found[1]) / number,
+                derived="the run time of the summary, warm-up included",
+                line=line,
+            )
+            yield LogRecord(source="training summary", speaker="", iteration=summary)
+
+
+class Blocks:
+    """Reads frameworks that print a heading for each iteration and its figures below it."""
+
+    def __init__(self) -> None:
+        self._number: int | None = None
+        self._source: Source = "composer"
+
+    def read(self, line: int, text: str) -> Iterator[LogRecord]:
+        """Yield what a line says of the iteration that its block is about."""
+        if "[step=" in text and (found := _OLMO.search(text)):
+            self._source, self._number = "olmo-core", int(found[1])
+            clock, digit = stamp_of(text)
+            if clock is not None:
+                yield self._record(line, clock=clock, clock_digit=digit)
+        elif "[batch=" in text and (found := _COMPOSER.match(text)):
+            epochs = int(found[1] or 1) - 1
+            self._source, self._number = "composer", int(found[2]) + epochs * int(found[3] or 0)
+        elif self._number is None:
+            return
+        elif self._source == "olmo-core" and "=" in text and (found := _OLMO_LINE.match(text)):
+            if found[1] == "throughput/device/BPS":
+                yield from self._rate(found[2], line, "batches per second")
+            elif found[1] == "train/CE loss":
+                yield self._record(line, loss=loss_of(found[2]))
+        elif self._source == "composer" and "Train " in text and (found := _COMPOSER_LINE.match(text)):
+            if found[1] == "throughput/batches_per_sec":
+                yield from self._rate(found[2], line, "batches per second, a mean of the last ones")
+            elif found[1] == "loss/train/total":
+                yield self._record(line, loss=loss_of(found[2]))
+            elif found[1] == "time/train" and (hours := figure_of(found[2])) is not None:
+                yield self._record(line, clock=3600 * hours, clock_digit=3600 * digit_of(found[2]))
+
+    def _rate(self, printed: str, line: int, derived: str) -> Iterator[LogRecord]:
+        if rate := figure_of(printed.replace(",", "")):
+            digit = digit_of(printed.replace(",", "")) / rate**2
+            yield self._record(line, seconds=1 / rate, seconds_digit=digit, derived=derived)
+
+    def _record(self, line: int, *, seconds: float | None = None, **figures: Any) -> LogRecord:
+        iteration = Iteration(number=self._number or 0, seconds=seconds, line=line, **figures)
+        return LogRecord(source=self._source, speaker="", iteration=iteration)
+
+
+def logged_memory(text: str) -> PeakMemory | None:
+    """Return the peak memory in a line of torchtitan, nanotron, Composer or Axolotl."""
+    if "GiB(" in text and (found := _TITAN_MEMORY.search(text)):
+        return _peak(reserved=figure_of(found[1]))
+    if "cuda_max_memory_reserved" in text and (found := _NANOTRON_MEMORY.search(text)):
+        figure = figure_of(found[1])
+        return _peak(reserved=figure * _UNITS[found[2]] / 2**30 if figure else None)
+    if "memory/" in text:
+        figures = {name: figure_of(figure) for name, figure in _LOGGED_MEMORY.findall(text)}
+        reserved = figures.get("reserved") or figures.get("peak_reserved_mem")
+        return _peak(reserved=reserved, allocated=figures.get("allocated") or figures.get("peak_allocated_mem"))
+    return None
+
+
+def _peak(*, reserved: float | None, allocated: float | None = None) -> PeakMemory | None:
+    """Return a peak from GiB."""
+    if not reserved and not allocated:
+        return None
+    return PeakMemory(
+        reserved=reserved * 2**30 if reserved else None, allocated=allocated * 2**30 if allocated else None
+    )
+
+
+def stamp_of(text: str) -> tuple[float | None, float]:
+    """Return a line's time stamp in seconds since some day, and the value of its last digit."""
+    found = _STAMP.search(text[:_MAX_STAMP_AT])
+    if found is None:
+        return None, 0.0
+    year, month, day, hours, minutes, seconds = (int(part) for part in found.groups()[:6])
+    # A year that begins in March has its leap day at the end: 153 days in each five months, 1461 in four years.
+    year, month = (year, month - 3) if month > 2 else (year - 1, month + 9)
+    days = 1461 * year // 4 - year // 100 + year // 400 + (153 * month + 2) // 5 + day
+    fraction = found[7] or ""
+    whole = 60.0 * (60 * (24 * days + hours) + minutes) + seconds
+    return whole + (int(fraction) / 10 ** len(fraction) if fraction else 0.0), 10.0 ** -len(fraction)
+
+
+def _iteration(groups: dict[str, str], line: int, text: str) -> Iteration:
+    """Return the iteration of a line from the named groups of its format."""
+    seconds, digit = None, 0.0
+    for name, unit in (("seconds", 1.0), ("ms", 1e-3), ("human_ms", 1e-3)):
+        if printed := groups.get(name):
+            scale = _UNITS.get(printed[-1], 1.0)
+            plain = printed.rstrip("KMBGT")
+            figure = figure_of(plain)
+            seconds, digit = (figure * scale * unit, digit_of(plain) * scale * unit) if figure else (None, 0.0)
+    batch = groups.get("batch", "")
+    batch_figure = figure_of(batch.rstrip("KMBGT"))
+    tokens, gpu_tokens, tflops = (
+        groups.get(name, "").replace(",", "") for name in ("job_tokens", "gpu_tokens", "tflops")
+    )
+    rate = figure_of(tokens or gpu_tokens)
+    clock, clock_digit = stamp_of(text)
+    loss = groups.get("loss", "")
+    return Iteration(
+        number=int(groups.get("iteration", "0")) if groups.get("iteration", "0").isdecimal() else 0,
+        seconds=seconds,
+        seconds_digit=digit,
+        tflops=figure_of(tflops),
+        tflops_digit=digit_of(tflops) if figure_of(tflops) else 0.0,
+        # 1.02K is rounded to three digits.
+        global_batch=round(batch_figure) if batch_figure and batch.isdecimal() else None,
+        tokens_per_second=figure_of(tokens),
+        tokens_per_second_per_gpu=figure_of(gpu_tokens),
+        rate_digit=digit_of(tokens or gpu_tokens) / rate if rate else 0.0,
+        clock=clock,
+        clock_digit=clock_digit,
+        loss=loss_of(loss.replace(",", "")) if loss else None,
+        line=line,
+    )

@@ -1,0 +1,57 @@
+"""What a signature of a failure is, and the weight of the line that it finds."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Final
+
+from tuner.core.outcomes import Outcome
+
+OUT_OF_MEMORY, DEVICE, CAUSE, DEATH, REPORT, ENDED = range(6)
+"""Weight of a line, the nearest to the cause first: a GPU out of memory, which explains all else; a GPU that failed,
+for which the other ranks wait in vain; other causes; the signal that killed a rank; the report that a rank failed; the
+end of the other ranks."""
+
+HOST_MEMORY: Final = "the host ran out of memory"
+KILLED: Final = "a rank was killed (SIGKILL): most often the host ran out of memory"
+NOT_A_NUMBER: Final = "the loss is not a number"
+DISK_FULL: Final = "the disk is full"
+NCCL: Final = "NCCL or gloo failed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Signature:
+    """Lines of one kind that explain a failure."""
+
+    pattern: re.Pattern[str]
+    outcome: Outcome
+    meaning: str
+    prints: str
+    """The program that prints such lines."""
+    remedy: str
+    weight: int = CAUSE
+    passing: bool = False
+    """Whether a job may survive it: iterations that follow disprove it."""
+
+
+def signature(
+    pattern: str,
+    outcome: Outcome,
+    meaning: str,
+    prints: str,
+    remedy: str = "",
+    *,
+    weight: int = CAUSE,
+    passing: bool = False,
+) -> Signature:
+    """Return a signature with a compiled pattern."""
+    return Signature(
+        pattern=re.compile(pattern),
+        outcome=outcome,
+        meaning=meaning,
+        prints=prints,
+        remedy=remedy,
+        weight=weight,
+        passing=passing,
+    )

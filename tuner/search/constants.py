@@ -1,0 +1,94 @@
+"""Constants of the search, each with its unit and its source; `RECORDS` has the record of each by name."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from tuner.costmodel.constants import ConstantRecords
+
+RECORDS: Final = ConstantRecords()
+_constant: Final = RECORDS.add
+
+# surrogate
+OWN_DEVIATION: Final = _constant("OWN_DEVIATION", 0.022, "standard deviation of a logarithm", "no source")
+"""Deviation that a topology shares with no other."""
+
+REPEAT_DEVIATION: Final = _constant(
+    "REPEAT_DEVIATION",
+    0.012,
+    "standard deviation of a logarithm",
+    "BLOOM's repeats of one topology, which differ by about 1%",
+)
+"""Deviation of two runs of one topology."""
+
+ACCIDENT_DEVIATION: Final = _constant("ACCIDENT_DEVIATION", 0.3, "standard deviation of a logarithm", "no source")
+"""Deviation of a run that something else than its topology slowed down."""
+
+OUTLIER_DEVIATIONS: Final = _constant("OUTLIER_DEVIATIONS", 3.0, "standard deviations", "no source")
+"""Deviations beyond which an observation counts as noisier than others."""
+
+SURPRISED_MEMORY_WEIGHT: Final = _constant("SURPRISED_MEMORY_WEIGHT", 10.0, "ratio of variances", "no source")
+"""Weight of the memory residual that all candidates share, beside those of kernels and of distance, once a job that
+was thought safe has run out of memory."""
+
+SAFE_RISK: Final = _constant("SAFE_RISK", 0.1, "probability", "no source")
+"""Probability of running out of memory below which a job is thought safe."""
+
+MAX_FACTOR_MOVE: Final = _constant("MAX_FACTOR_MOVE", 0.1, "logarithm", "no source")
+"""Distance of a site factor from the point of linearisation beyond which the cost model is evaluated anew."""
+
+UNSURE_FACTORS: Final = _constant("UNSURE_FACTORS", (1.0, 1.5, 2.0), "ratio of standard deviations", "no source")
+"""By how much more than assumed the model may turn out to be off."""
+
+NOISE_FACTORS: Final = _constant("NOISE_FACTORS", (1.0, 2.0, 4.0, 8.0), "ratio of standard deviations", "no source")
+"""By how much noisier than assumed single runs may turn out to be."""
+
+RECORD_LENGTH: Final = _constant("RECORD_LENGTH", 60, "runs", "no source")
+"""Runs whose record decides how far the model is trusted: the time that it takes grows with their third power."""
+
+MIN_TRUST_EVIDENCE: Final = _constant("MIN_TRUST_EVIDENCE", 3.0, "natural logarithm of a likelihood ratio", "no source")
+"""Evidence beyond which the model counts as more uncertain than assumed."""
+
+TRUST_STEP: Final = _constant("TRUST_STEP", 1.25, "ratio of standard deviations", "no source")
+"""Change of the measured noise of runs from which on all observations are weighed anew."""
+
+MEMORY_FIGURE_DEVIATION: Final = _constant(
+    "MEMORY_FIGURE_DEVIATION", 0.015, "standard deviation of a logarithm", "no source"
+)
+"""Deviation of a job's memory figure."""
+
+MEMORY_MARGIN: Final = _constant(
+    "MEMORY_MARGIN",
+    (0.02, 0.03),
+    "mean and standard deviation of a logarithm",
+    "the fullest published runs, to the GB or half of it: 95% to 100% of an A100 (BLOOM), 98% of a V100 (the 104B "
+    "tune-up), 94% to 100% of two V100s (a 1.3B model); what stopped the next larger one is unknown",
+)
+"""By how much less than the limit a cluster's GPUs hold."""
+
+FORECAST_DEVIATION: Final = _constant("FORECAST_DEVIATION", 0.03, "standard deviation of a logarithm", "no source")
+"""Deviation of the time that a stopped job was heading for."""
+
+# acquisition
+FIRST_EVALUATED: Final = _constant("FIRST_EVALUATED", 4096, "candidates", "no source")
+"""Candidates whose acquisition is evaluated first; more follow while one of them could be better."""
+
+MAX_FIRST_RISK: Final = _constant("MAX_FIRST_RISK", 0.6, "probability", "no source")
+"""Probability of running out of memory above which a candidate is not tried first while a safer one is open."""
+
+OOM_COST: Final = _constant(
+    "OOM_COST",
+    0.005,
+    "share of the time to finish",
+    "of 0.2%, 0.5% and 1% the smallest that costs no more jobs and node-hours on eight simulated clusters than a cut "
+    "at a risk of 60% did",
+)
+"""Cost of a job that runs out of memory."""
+
+MIN_EXPECTED_GAIN: Final = _constant("MIN_EXPECTED_GAIN", 0.0002, "share of the time to finish", "no source")
+"""Net saving that the next job must be expected to bring."""
+
+MIN_NEW_SPLIT_CHANCE: Final = _constant("MIN_NEW_SPLIT_CHANCE", 0.05, "probability", "no source")
+"""On machines that the model was not made for, a split of the model (tp by pp) of which nothing has run goes before
+another of a split that has, if one of it is sooner than the best with this probability: there the model says too little
+of what splits have in common."""

@@ -1,0 +1,257 @@
+"""`tuner.max_batch` and `tuner.compare`: the largest batch of one topology, and topologies side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from tuner.core.domain import Topology, Workload
+from tuner.core.errors import InputError, NothingUsable, UnknownName
+from tuner.core.quantity import duration, iterations_of
+from tuner.core.text import shown
+from tuner.costmodel.calibration import Calibration
+from tuner.costmodel.site_file import cost_model
+from tuner.launch.ds_config import ds_config
+from tuner.launch.machine_defaults import space_on
+from tuner.sizing.compare import Comparison, by_estimate, by_model, by_table
+from tuner.sizing.fit import BatchResult, Source
+from tuner.sizing.jobs import jobs_of
+from tuner.sizing.max_batch import MaxBatchResult, answer
+from tuner.sizing.options import Stack, asked_rows, only_option, options, stacked
+from tuner.sizing.probes import (
+    MAX_MICRO_BATCH,
+    EstimateProbe,
+    doubled,
+    grid_for,
+    held_back,
+    only_series,
+    usable_bytes,
+)
+from tuner.sizing.strategies import STRATEGIES, look_for
+from tuner.space.axes import parse_setting
+from tuner.space.build import SpaceArguments, of_a_job, space_for, space_or
+from tuner.space.space import Space
+from tuner.tables import Defaults, Table, read_table
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+SMALLER: Final = "shard more, use recompute, or offload the optimizer with --set offload=optimizer"
+"""What to try where no batch fits."""
+
+LAUNCHERS: Final = ("estimate", "replay", "local", "slurm")
+
+MAX_MARGIN: Final = 0.9
+"""The largest share of memory that a safe batch may leave free."""
+
+
+def max_batch(
+    space: Space | None = None,
+    *,
+    launcher: str | None = None,
+    command: str | None = None,
+    step_pattern: str | None = None,
+    table: str | Path | Table | None = None,
+    group: str | None = None,
+    defaults: Iterable[str] = (),
+    strategy: str = "model",
+    step: int | str | None = None,
+    start: int | None = None,
+    most: int | None = None,
+    increment: int = 16,
+    margin: float = 0.10,
+    stack: Stack | None = None,
+    limit: float | None = None,
+    iterations: int | str | Iterable[int] = 2,
+    site_profile: str | Path | None = None,
+    timeout: float | str = "10m",
+    runs: str | Path = "runs",
+    calibration: str | Path | Calibration | None = None,
+    on_attempt: Callable[[BatchResult], None] | None = None,
+    **description: Unpack[SpaceArguments],
+) -> MaxBatchResult:
+    """Find the largest micro batch that fits in memory, and the throughput of each batch tried.
+
+    Describe the topology with a `space` that leaves one, or with the arguments of `space_for`. Every argument is the
+    option of `tuner max-batch` with the same name. Without a `launcher`, trials are rows of the `table`, jobs on this
+    machine that run the `command`, or else estimates. `limit` is in GiB; `on_attempt` is called with each job's
+    result. If a trial fails twice for another reason than memory, `found.stopped` has the reason.
+
+    >>> import tuner
+    >>> result = tuner.max_batch(model="enoki-40", cluster="enoki-h100")
+    >>> result.source, result.safe <= result.found.largest
+    ('estimate', True)
+    """
+    launcher = launcher or ("replay" if table is not None else "local" if command else "estimate")
+    if strategy not in STRATEGIES:
+        raise UnknownName("strategy", strategy, STRATEGIES)
+    if launcher not in LAUNCHERS:
+        raise UnknownName("launcher", launcher, LAUNCHERS)
+    if (table is not None) != (launcher == "replay"):
+        raise InputError("--launcher replay and --table FILE require each other.")
+    if command and launcher not in ("local", "slurm"):
+        raise InputError("--command runs real jobs and requires --launcher local or slurm.")
+    if step_pattern is not None and not command:
+        raise InputError("--step-pattern reads the output of your own trainer: give --command with it.")
+    if site_profile is not None and launcher != "slurm":
+        raise InputError(f"--site-profile requires --launcher slurm, not {launcher}.")
+    _check_numbers(margin=margin, start=start, most=most, increment=increment, limit=limit)
+    described = space_or(space, description, lambda given: space_on(launcher, of_a_job(given), command=command))
+
+    def search(
+        probe: Callable[[int], BatchResult],
+        batches: Sequence[int],
+        source: Source,
+        topology: Topology,
+        workload: Workload,
+        left_out: dict[str, float],
+    ) -> MaxBatchResult:
+        usable = limit * 2**30 if limit else usable_bytes(described.cluster)
+        grid = grid_for(batches, start=start, strategy=strategy, increment=increment, room=usable, **left_out)
+        return answer(
+            look_for(strategy, grid, probe),
+            source=source,
+            strategy=strategy,
+            batches=batches,
+            card=described.cluster.gpu.memory,
+            usable=usable,
+            margin=margin,
+            dp=topology.dp,
+            seq=workload.model.seq,
+            global_batch=described.arguments.get("global_batch"),
+            tokens=workload.training_tokens,
+        )
+
+    if launcher == "replay":
+        assert table is not None  # noqa: S101 - checked above
+        table = _table(table, defaults)
+        rows = asked_rows(
+            table.rows,
+            group=group,
+            model=described.workload.model if "model" in described.arguments else None,
+            settings=described.arguments.get("settings", ()),
+        )
+        series = only_series(table, rows)
+        batches: Sequence[int] = series.batches
+        if step or most:
+            kept = set(batch_steps(step, most or max(batches)))
+            batches = [batch for batch in batches if batch in kept]
+            if not batches:
+                raise InputError(f"{table.name} has no batch that --step {step} allows; it has {series.batches}.")
+        run = series.first
+        described = replace(described, cluster=run.cluster)
+        workload = replace(run.workload, tokens=described.arguments.get("tokens", 0.0))
+        if global_batch := described.arguments.get("global_batch"):
+            workload = replace(workload, global_batch=global_batch)
+        return search(series, batches, "table", run.topology, workload, held_back(series.kind))
+    batches = batch_steps(step, most)
+    if launcher == "estimate":
+        topology = only_option(described)
+        workload = stacked(described.workload, stack, zero=topology.zero)
+        model = cost_model(calibration)
+        estimates = EstimateProbe(workload=workload, cluster=described.cluster, topology=topology, model=model)
+        return search(estimates, batches, "estimate", topology, described.workload, {})
+    topology = only_option(described, zero=0)
+    with jobs_of(
+        launcher,
+        workload=stacked(described.workload, stack or "megatron", zero=topology.zero),
+        cluster=described.cluster,
+        topology=topology,
+        configure=lambda job: ds_config(job.workload, job.topology),
+        command=command,
+        step_pattern=step_pattern,
+        folder=Path(runs) / "max-batch",
+        iterations=iterations_of(iterations),
+        timeout=duration(timeout, "--timeout") if isinstance(timeout, str) else timeout,
+        site_profile=None if site_profile is None else Path(site_profile),
+        on_attempt=on_attempt or (lambda _result: None),
+    ) as jobs:
+        return search(jobs, batches, "jobs", topology, described.workload, {})
+
+
+def compare(
+    space: Space | None = None,
+    *,
+    table: str | Path | Table | None = None,
+    defaults: Iterable[str] = (),
+    step: int | str = "x2",
+    most: int = 256,
+    margin: float = 0.10,
+    stack: Stack | None = None,
+    calibration: str | Path | Calibration | None = None,
+    **description: Unpack[SpaceArguments],
+) -> Comparison:
+    """Compare FSDP or ZeRO-3 with tensor parallelism: the largest batch of each option and its throughput.
+
+    The options are the values of each axis that `settings` gives more than one; without `settings`, tp=1 against tp
+    over the whole node. Describe them with a `space` or with the arguments of `space_for`; every argument is the option
+    of `tuner compare` with the same name. Options are estimated, or looked up in the measured `table`.
+
+    >>> import tuner
+    >>> found = tuner.compare(model="enoki-40", gpu="H100-80GB-SXM", nodes=1, gpus_per_node=4, settings=["tp=1,4"])
+    >>> [option.label for option in found.models[0]]
+    ['tp=1', 'tp=4']
+    """
+    _check_numbers(margin=margin, most=most)
+    space = space_or(space, description, lambda given: space_for(**of_a_job(given)))
+    model = cost_model(calibration)
+    texts, global_batch = space.arguments.get("settings", ()), space.arguments.get("global_batch")
+    settings = [parse_setting(text) for text in texts]
+    axes = [axis for axis, values in settings if len(values) > 1] or ["tp"]
+    if table is not None:
+        table = _table(table, defaults)
+        named = space.workload.model if "model" in space.arguments else None
+        rows = asked_rows(table.rows, group=None, model=named, settings=texts)
+        made = by_table(rows, axes=axes, global_batch=global_batch, margin=margin)
+        if not made:
+            raise NothingUsable(f"{table.name} has no row that matches the model and settings.")
+    else:
+        if not settings:
+            space = space.where(tp=tuple(dict.fromkeys((1, space.cluster.gpus_per_node))))
+        made = []
+        for topology in options(space):
+            made += by_estimate(
+                [topology],
+                stacked(space.workload, stack, zero=topology.zero),
+                space.cluster,
+                model,
+                axes=axes,
+                batches=batch_steps(step, most),
+                global_batch=global_batch,
+                margin=margin,
+            )
+    if not any(option.best for option in made):
+        raise NothingUsable(f"no option fits a batch of one sample; {SMALLER}.")
+    return Comparison(
+        source="estimate" if table is None else "table",
+        models=tuple(tuple(options) for options in by_model(made)),
+        cost_model=model,
+        global_batch=global_batch,
+    )
+
+
+def batch_steps(step: int | str | None, most: int | None) -> Sequence[int]:
+    """Return the micro batches that `--step` and `--most` describe: multiples of N, or powers of two."""
+    limit, text = most or MAX_MICRO_BATCH, str(1 if step is None else step)
+    if text == "x2":
+        return doubled(limit)
+    if not text.isdecimal() or not 1 <= int(text) <= limit:
+        raise InputError(f"--step {shown(text)} is neither x2 nor a number from 1 to {limit}.")
+    return range(int(text), limit + 1, int(text))
+
+
+def _table(table: str | Path | Table, defaults: Iterable[str]) -> Table:
+    return table if isinstance(table, Table) else read_table(table, Defaults.parse(defaults))
+
+
+def _check_numbers(*, margin: float, limit: float | None = None, **counts: int | None) -> None:
+    """Check numbers that the command line has checked already."""
+    if not 0 <= margin <= MAX_MARGIN:
+        raise InputError(f"--margin must be between 0 and {MAX_MARGIN} (got {margin}).")
+    if limit is not None and limit <= 0:
+        raise InputError(f"--limit must be positive (got {limit}).")
+    for name, count in counts.items():
+        if count is not None and count < 1:
+            raise InputError(f"--{name} must be at least 1 (got {count}).")

@@ -1,0 +1,217 @@
+"""Laws of the workload's framework: what it cannot run is not searched. They hold only where a framework is named."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+import numpy as np
+
+from tuner.core.capabilities import Fork, FrameworkRecord
+from tuner.core.columns import Columns
+from tuner.core.domain import OFFLOAD, PARTITION, RECOMPUTE, Framework, Workload
+from tuner.core.frameworks import RECORDS, capable, record_of
+from tuner.core.text import either, listed
+from tuner.space.rules.rule import Rule
+
+_SOURCE: Final = "`tuner catalog frameworks` lists the source for each framework"
+
+
+def _law(
+    name: str,
+    sentence: str,
+    *,
+    reads: tuple[str, ...],
+    vary: tuple[str, ...],
+    lacks: Callable[[FrameworkRecord], bool],
+    broken: Callable[[Columns, FrameworkRecord], Any],
+    numbers: Callable[[Columns, FrameworkRecord], str],
+) -> Rule:
+    """Return a law that binds where the workload's framework lacks something."""
+
+    def binding(workload: Workload) -> bool:
+        record = record_of(workload)
+        return record is not None and lacks(record)
+
+    def breaks(columns: Columns) -> Any:
+        record = record_of(columns.workload)
+        return np.False_ if record is None else broken(columns, record)
+
+    def message(columns: Columns) -> str:
+        record = record_of(columns.workload)
+        return f"{numbers(columns, record)}{elsewhere(columns)}" if record else ""
+
+    return Rule(
+        name=f"framework-{name}",
+        level="law",
+        sentence=sentence,
+        source=_SOURCE,
+        reads=reads,
+        vary=vary,
+        broken=breaks,
+        numbers=message,
+        binding=binding,
+    )
+
+
+def _degree_law(axis: str, sentence: str, lack: str) -> Rule:
+    """Return the law that a degree is 1 in a framework that lacks this kind of parallelism."""
+
+    def lacks(record: FrameworkRecord) -> bool:
+        return not getattr(record, axis).value
+
+    return _law(
+        axis,
+        sentence,
+        reads=(axis,),
+        vary=(axis,),
+        lacks=lacks,
+        broken=lambda columns, record: (getattr(columns, axis) > 1) & lacks(record),
+        numbers=lambda columns, record: f"{record.name} {lack}, and {axis} is {getattr(columns, axis)}",
+    )
+
+
+def _not_among(codes: Any, values: tuple[Any, ...], words: tuple[Any, ...]) -> Any:
+    """Return whether each code stands for a word that is not among the values."""
+    return ~np.isin(codes, [words.index(value) for value in values])
+
+
+def _fork_lacks(columns: Columns, fork: Fork) -> Any:
+    if fork.lacks_workload(columns.workload):
+        return np.True_
+    return (
+        _not_among(columns.partition, fork.partition, PARTITION)
+        | _not_among(columns.recompute, fork.recompute, RECOMPUTE)
+        | ~np.isin(columns.zero, fork.zero)
+    )
+
+
+def _no_fork(columns: Columns, record: FrameworkRecord) -> Any:
+    lacks: Any = np.bool_(bool(record.forks))
+    for fork in record.forks:
+        lacks = lacks & _fork_lacks(columns, fork)
+    return lacks
+
+
+def _no_fork_offloads(columns: Columns, record: FrameworkRecord) -> Any:
+    """Return whether each fork lacks either the row's offload or something else of it."""
+    lacks: Any = np.bool_(bool(record.forks))
+    for fork in record.forks:
+        lacks = lacks & (_fork_lacks(columns, fork) | _not_among(columns.offload, fork.offload, OFFLOAD))
+    return lacks
+
+
+FRAMEWORK_LAWS: Final[tuple[Rule, ...]] = (
+    _degree_law("pp", "the framework has a pipeline (pp > 1)", "has no pipeline"),
+    _degree_law("cp", "the framework has context parallelism (cp > 1)", "has no context parallelism"),
+    _degree_law("vpp", "the framework interleaves its pipeline (vpp > 1)", "does not interleave a pipeline"),
+    _law(
+        "sequence-parallel",
+        "the framework has sequence parallelism",
+        reads=("sequence_parallel", "tp"),
+        vary=("sequence_parallel",),
+        lacks=lambda record: not record.sequence_parallel.value,
+        broken=lambda c, record: (c.sequence_parallel == 1) & (not record.sequence_parallel.value),
+        numbers=lambda c, record: f"{record.name} has no sequence parallelism over tp={c.tp} ranks",
+    ),
+    _law(
+        "zero",
+        "the framework has the stage of ZeRO; full sharding is 3",
+        reads=("zero",),
+        vary=("zero",),
+        lacks=lambda record: set(record.zero.value) != {0, 1, 2, 3},
+        broken=lambda c, record: ~np.isin(c.zero, record.zero.value),
+        numbers=lambda c, record: f"{record.name} has ZeRO {listed(record.zero.value)}, not {c.zero}",
+    ),
+    _law(
+        "recompute",
+        "the framework has the granularity of recompute",
+        reads=("recompute", "layers"),
+        vary=("recompute",),
+        lacks=lambda record: set(record.recompute.value) != set(RECOMPUTE),
+        broken=lambda c, record: _not_among(c.recompute, record.recompute.value, RECOMPUTE),
+        numbers=lambda c, record: (
+            f"{record.name} recomputes {either(record.recompute.value)} of its {c.layers} layers, "
+            f"not {RECOMPUTE[int(c.recompute)]}"
+        ),
+    ),
+    _law(
+        "hsdp",
+        "the framework has hybrid sharding (hsdp > 1)",
+        reads=("hsdp",),
+        vary=("hsdp",),
+        lacks=lambda record: not record.hsdp.value,
+        broken=lambda c, record: (c.hsdp > 1) & (not record.hsdp.value),
+        numbers=lambda c, record: f"{record.name} has no hybrid sharding, and hsdp is {c.hsdp}",
+    ),
+    _law(
+        "offload",
+        "the framework can offload what is to lie in the node's main memory",
+        reads=("offload", "partition", "zero", "recompute"),
+        vary=("offload",),
+        lacks=lambda record: set(record.offload.value) != set(OFFLOAD) or bool(record.forks),
+        broken=lambda c, record: (
+            _not_among(c.offload, record.offload.value, OFFLOAD) | ((c.offload > 0) & _no_fork_offloads(c, record))
+        ),
+        numbers=lambda c, record: (
+            f"{record.name} has offload {either(record.offload.value)}, not {OFFLOAD[int(c.offload)]}"
+            + (f", with {PARTITION[int(c.partition)]} partition, ZeRO {c.zero} and this model" if record.forks else "")
+        ),
+    ),
+    _law(
+        "fork",
+        "one of the framework's forks has all of partition, recompute, ZeRO stage, attention kernel and model",
+        reads=("partition", "pp", "zero", "recompute"),
+        vary=("recompute", "zero", "pp", "partition"),
+        lacks=lambda record: bool(record.forks),
+        broken=_no_fork,
+        numbers=lambda c, record: (
+            f"no fork of {record.name} ({listed(fork.name for fork in record.forks)}) has "
+            f"{PARTITION[int(c.partition)]} partition over pp={c.pp}, ZeRO {c.zero} and "
+            f"{RECOMPUTE[int(c.recompute)]} recompute for this model with {c.workload.attention} attention"
+        ),
+    ),
+)
+
+_OWN: Final[dict[str, Callable[[FrameworkRecord], Any]]] = {
+    "framework-pp": lambda record: record.pp.value,
+    "framework-cp": lambda record: record.cp.value,
+    "framework-vpp": lambda record: record.vpp.value,
+    "framework-sequence-parallel": lambda record: record.sequence_parallel.value,
+    "framework-zero": lambda record: record.zero.value,
+    "framework-recompute": lambda record: record.recompute.value,
+    "framework-hsdp": lambda record: record.hsdp.value,
+    "framework-offload": lambda record: record.offload.value,
+    "framework-fork": lambda record: not record.forks,
+    "zero-without-pipeline": lambda record: record.sharding_with_pp.value,
+}
+"""What a framework has of the property that a rule is about."""
+
+
+def frameworks_with_more(rule: str, workload: Workload) -> list[Framework]:
+    """Return the other frameworks that have some of what a rule rejects for the workload's own framework."""
+    own = record_of(workload)
+    if own is None or rule not in _OWN:
+        return []
+    has = _OWN[rule]
+
+    def more(record: FrameworkRecord) -> bool:
+        value = has(record)
+        return bool(set(value) - set(has(own))) if isinstance(value, tuple) else bool(value)
+
+    return capable(workload, more)
+
+
+def elsewhere(columns: Columns) -> str:
+    """Return which other frameworks run the topology of the only row, as the end of a sentence."""
+    workload = columns.workload
+    if workload.framework is None:
+        return ""
+    arrays = {name: np.atleast_1d(np.asarray(array)) for name, array in columns.arrays.items()}
+    topology = Columns(workload, columns.cluster, arrays).topology(0)
+    able = [
+        name
+        for name, record in RECORDS.items()
+        if not record.missing_of_topology(workload, topology) and not record.missing_of_workload(workload)
+    ]
+    return f"; {either(able)} could run it (--framework)" if able else ""
