@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -109,6 +110,22 @@ def _another(study: TrialStore) -> Proposal:
     return replace(
         old, params={}, repeat=7, tag="left-behind", worker=_dead(), why="claimed by a process that then died"
     )
+
+
+def test_of_several_processes_one_takes_over_the_trial_of_a_dead_one(tmp_path: Path) -> None:
+    """All have read the same former owner, and the first to write wins; the others must read again."""
+    url, study = _begun(tmp_path, "shared")
+    trial = study.claim(_another(study), {})
+    assert trial is not None
+    others = [TrialStore.existing(url, "shared") for _ in range(3)]
+    for _ in range(2):  # the first take-over stores an owner, the second replaces one
+        formers = [study.owners()[trial.number]] * 3
+        with ThreadPoolExecutor() as pool:
+            assert sorted(pool.map(TrialStore.take_over, others, [trial] * 3, formers)) == [False, False, True]
+        assert study.owners()[trial.number] == this_worker()
+        study.storage.set_trial_user_attr(study._trial_id(trial), "worker", _dead())
+    for each in (study, *others):
+        each.close()
 
 
 def test_a_trial_that_was_never_submitted_is_cancelled_and_counts_once(tmp_path: Path) -> None:

@@ -18,11 +18,12 @@ FLASH = replace(WORKLOAD, precision="bf16", attention="flash2")
 
 def config(job: Workload, chosen: Topology, **changes: Any) -> dict[str, Any]:
     """The DeepSpeed config of a job, but for these fields."""
+    parts = {"none": (), "optimizer": ("optimizer",), "optimizer+parameters": ("optimizer", "param")}[chosen.offload]
     return {
         "train_batch_size": job.global_batch,
         "train_micro_batch_size_per_gpu": chosen.micro_batch,
         "gradient_accumulation_steps": job.global_batch // (chosen.micro_batch * chosen.dp),
-        "zero_optimization": {"stage": chosen.zero},
+        "zero_optimization": {"stage": chosen.zero} | {f"offload_{part}": {"device": "cpu"} for part in parts},
     } | changes
 
 
@@ -38,6 +39,8 @@ ALLOWED: list[tuple[Workload, dict[str, Any]]] = [
     (WORKLOAD, {"pp": 4}),
     (WORKLOAD, {"dp": 2, "zero": 3}),
     (WORKLOAD, {"dp": 2, "micro_batch": 1, "zero": 2}),
+    (WORKLOAD, {"dp": 2, "zero": 1, "offload": "optimizer"}),
+    (WORKLOAD, {"dp": 2, "zero": 3, "offload": "optimizer+parameters"}),
     (of(layers=6), {"pp": 4, "partition": "embedding"}),
     (of(layers=5), {"partition": "embedding"}),
     (of(seq=33), {"tp": 2}),
@@ -71,6 +74,13 @@ def test_a_job_that_the_worker_can_run_is_not_refused(job: Workload, axes: dict[
 REFUSED: list[tuple[Workload, dict[str, Any], str]] = [
     (WORKLOAD, {"cp": 2}, "no context parallelism, and cp is 2"),
     (WORKLOAD, {"vpp": 2, "pp": 2}, "does not interleave, and vpp is 2"),
+    (WORKLOAD, {"dp": 4, "zero": 2, "hsdp": 2}, "no replica groups, and hsdp is 2"),
+    (WORKLOAD, {"offload": "optimizer"}, "offload optimizer needs ZeRO 1 or more, not 0"),
+    (
+        WORKLOAD,
+        {"dp": 2, "zero": 2, "offload": "optimizer+parameters"},
+        "offload optimizer.parameters needs ZeRO 3 or more, not 2",
+    ),
     (replace(WORKLOAD, precision="fp8"), {}, "not in fp8"),
     (replace(WORKLOAD, attention="fused"), {}, "no fused attention"),
     (replace(WORKLOAD, plain_layers=True), {}, "no plain ones under autocast"),
@@ -119,6 +129,14 @@ def test_a_job_that_the_worker_cannot_run_is_refused_by_its_reason(
         ({"gradient_accumulation_steps": 4}, "gradient_accumulation_steps 4, and .* means 2"),
         ({"zero_optimization": {"stage": 1}}, "ZeRO stage 1, and .* means 2"),
         ({"zero_optimization": {}}, "ZeRO stage 0, and .* means 2"),
+        (
+            {"zero_optimization": {"stage": 2, "offload_optimizer": {"device": "cpu"}}},
+            "offload optimizer, and .* means none",
+        ),
+        (
+            {"zero_optimization": {"stage": 2, "offload_param": {"device": "nvme"}}},
+            "offload parameters, and .* means none",
+        ),
     ],
 )
 def test_a_config_of_another_topology_is_refused(change: dict[str, Any], sentence: str) -> None:
@@ -126,6 +144,13 @@ def test_a_config_of_another_topology_is_refused(change: dict[str, Any], sentenc
     chosen = topology(dp=2, micro_batch=2, zero=2)
     with pytest.raises(InputError, match=sentence):
         refuse(WORKLOAD, chosen, config(WORKLOAD, chosen, **change))
+
+
+def test_an_offload_that_the_config_leaves_out_is_refused() -> None:
+    chosen = topology(dp=2, zero=2, offload="optimizer")
+    lacking = config(WORKLOAD, chosen, zero_optimization={"stage": 2, "offload_optimizer": {"device": "none"}})
+    with pytest.raises(InputError, match=r"offload none, and .* means optimizer"):
+        refuse(WORKLOAD, chosen, lacking)
 
 
 def test_without_zero_a_config_need_not_name_its_stage() -> None:

@@ -52,6 +52,9 @@ ENFORCED: dict[str, tuple[Workload, dict[str, Any], str]] = {
     "layers-by-vpp": (WORKLOAD, {"vpp": 3, "pp": 2}, "does not interleave"),
     "microbatches-by-pp": (WORKLOAD, {"vpp": 2, "pp": 4}, "does not interleave"),
     "batch-by-dp": (WORKLOAD, {"dp": 3}, "global batch 8 does not divide by micro_batch x dp = 4 x 3"),
+    "offload-needs-zero": (WORKLOAD, {"offload": "optimizer"}, "offload optimizer needs ZeRO 1 or more, not 0"),
+    "hsdp-by-dp": (WORKLOAD, {"dp": 2, "zero": 2, "hsdp": 2}, "no replica groups"),
+    "hsdp-needs-sharding": (WORKLOAD, {"dp": 4, "hsdp": 2}, "no replica groups"),
     "sp-needs-tp": (WORKLOAD, {"sequence_parallel": True}, "and tp is 1"),
     "seq-by-tp": (
         replace(WORKLOAD, model=tiny(seq=33)),
@@ -72,9 +75,12 @@ ENFORCED: dict[str, tuple[Workload, dict[str, Any], str]] = {
 ELSEWHERE = {
     "zero-without-pipeline": "DeepSpeed asserts it, and a test of its own meets that",
     "enough-nodes": "arithmetic about a cluster that a job does not see",
+    "host-memory": "likewise",
     "one-partition": "two names for one split: the worker runs either",
     "framework-cp": "the worker refuses it: test_refusal_boundaries.py",
     "framework-vpp": "likewise",
+    "framework-hsdp": "likewise",
+    "framework-offload": "the worker has all kinds: test_losses.py",
     "framework-pp": "the worker has it",
     "framework-sequence-parallel": "the worker has it",
     "framework-zero": "DeepSpeed has all stages",

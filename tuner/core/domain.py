@@ -28,6 +28,8 @@ PARTITION: Final[tuple[Partition, ...]] = get_args(Partition)
 OFFLOAD: Final[tuple[Offload, ...]] = get_args(Offload)
 OFFLOAD_KEYS: Final[Mapping[Offload, str]] = {"optimizer": "offopt", "optimizer+parameters": "offall"}
 """Parts of a topology's key."""
+OFFLOAD_ZERO: Final[Mapping[Offload, int]] = {"none": 0, "optimizer": 1, "optimizer+parameters": 3}
+"""The lowest ZeRO stage that offloads so much."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import MISSING, fields
 from typing import Any, Final, NamedTuple
 
-from tuner.core.domain import Topology, Workload
+from tuner.core.domain import OFFLOAD_ZERO, Topology, Workload
 from tuner.core.errors import InputError
 from tuner.core.model import Model
 from tuner.core.text import either, listed, shown
@@ -29,6 +29,10 @@ BUILT: Final = frozenset(
 ACTIVATIONS: Final = ("gelu", "gelu_tanh", "quick_gelu", "relu", "relu2", "silu")
 NORM_PLACEMENTS: Final = ("before", "after", "around")
 ROTARY_SCALINGS: Final = ("linear", "llama3")
+
+
+_KEPT: Final = (None, "none")
+"""Devices of DeepSpeed's offload options that leave states on the GPU."""
 
 
 class Refusal(NamedTuple):
@@ -69,6 +73,9 @@ def _parts(workload: Workload, topology: Topology) -> Named:
         yield "vpp", f"the worker's pipeline does not interleave, and vpp is {topology.vpp}; use vpp=1."
     if topology.hsdp > 1:
         yield "hsdp", f"DeepSpeed's ZeRO has no replica groups, and hsdp is {topology.hsdp}; use hsdp=1."
+    if topology.zero < OFFLOAD_ZERO[topology.offload]:
+        needed = OFFLOAD_ZERO[topology.offload]
+        yield "offload", f"offload {topology.offload} needs ZeRO {needed} or more, not {topology.zero}."
     if workload.precision == "fp8":
         yield "precision", "the worker computes in fp32, bf16 or fp16, not in fp8."
     if workload.attention == "fused":
@@ -213,6 +220,11 @@ def _schedule(workload: Workload, topology: Topology, ds_config: dict[str, Any])
     for name, value in wanted.items():
         if ds_config.get(name) != value:
             yield f"ds_config has {name} {ds_config.get(name)}, and {topology.key} means {value}."
-    stage = ds_config.get("zero_optimization", {}).get("stage", 0)
+    zero = ds_config.get("zero_optimization", {})
+    stage = zero.get("stage", 0)
     if stage != topology.zero:
         yield f"ds_config has ZeRO stage {stage}, and {topology.key} means {topology.zero}."
+    offloaded = [part for part in ("optimizer", "param") if zero.get(f"offload_{part}", {}).get("device") not in _KEPT]
+    offload = "+".join(offloaded).replace("param", "parameters") or "none"
+    if offload != topology.offload:
+        yield f"ds_config has offload {offload}, and {topology.key} means {topology.offload}."

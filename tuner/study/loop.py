@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 from tuner.core.errors import LaunchError
 from tuner.core.outcomes import Failure, Outcome
@@ -28,7 +28,7 @@ from tuner.study.result import StudyResult, read_result
 from tuner.study.scheduler import Scheduler
 from tuner.study.settings import StudySettings
 from tuner.study.state import StudyState
-from tuner.study.store.owner import gone, this_worker
+from tuner.study.store.owner import gone
 from tuner.study.store.trial import Proposal, Trial, write_job_file
 from tuner.study.store.trial_store import TrialStore
 from tuner.study.watchdog import Watchdog, verdict
@@ -169,7 +169,7 @@ class StudyLoop:
                 silent = self.store.silent() if silent is None else silent
                 dead = number in silent
             if dead:
-                self._adopt(next(trial for trial in self.state.trials if trial.number == number))
+                self._adopt(next(trial for trial in self.state.trials if trial.number == number), owner)
 
     def interrupt(self) -> None:
         """Leave running jobs to the next process; cancel those that cannot outlive this one."""
@@ -263,10 +263,9 @@ class StudyLoop:
             iterations=self.settings.iterations,
         )
 
-    def _adopt(self, trial: Trial) -> None:
-        if not self.state.has(trial):
+    def _adopt(self, trial: Trial, former: Mapping[str, Any]) -> None:
+        if not self.state.has(trial) or not self.store.take_over(trial, former):
             return
-        self.store.set_owner(trial, this_worker())
         job = self._job(trial)
         handle = self.launcher.adopt(job, trial.handle)
         if handle is None:

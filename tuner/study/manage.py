@@ -18,7 +18,7 @@ from tuner.launch.local.launcher import LocalLauncher
 from tuner.launch.program import program_of
 from tuner.launch.slurm.launcher import SlurmLauncher
 from tuner.study.result import read_result
-from tuner.study.store.owner import gone, this_worker
+from tuner.study.store.owner import gone
 from tuner.study.store.storage import open_storage, sqlite_url
 from tuner.study.store.trial import Trial
 from tuner.study.store.trial_store import TrialStore
@@ -147,7 +147,8 @@ def stop_study(name: str, *, runs: str | Path = "runs", storage: str | None = No
     store = existing(name, runs=Path(runs), storage=storage)
     try:
         store.close_finished()
-        for number, owner in store.owners().items():
+        owners = store.owners()
+        for number, owner in owners.items():
             if not _abandoned(store, number, owner):
                 raise StudyError(
                     f"study {name} is being run by process {owner.get('pid')} on {owner.get('host')}: stop that one "
@@ -158,7 +159,11 @@ def stop_study(name: str, *, runs: str | Path = "runs", storage: str | None = No
             store.keep_folder(Path(runs) / name, moves=storage is None)
         try:
             return [
-                trial for trial in store.trials() if trial.result is None and _stop(store, launcher, trial, Path(runs))
+                trial
+                for trial in store.trials()
+                if trial.number in owners
+                and store.take_over(trial, owners[trial.number])
+                and _stop(store, launcher, trial, Path(runs))
             ]
         finally:
             if launcher is not None:
@@ -169,7 +174,6 @@ def stop_study(name: str, *, runs: str | Path = "runs", storage: str | None = No
 
 def _stop(store: TrialStore, launcher: Launcher | None, trial: Trial, runs: Path) -> bool:
     """Cancel a trial's job and close the trial; return False for a job that has finished by itself."""
-    store.set_owner(trial, this_worker())
     handle, clock = None, 0.0
     if launcher is not None:
         handle = launcher.adopt(_job(store, trial, runs), trial.handle)

@@ -10,6 +10,7 @@ from typing import Any, Final
 import numpy as np
 
 from tuner.core.columns import Columns
+from tuner.core.domain import OFFLOAD, OFFLOAD_ZERO
 from tuner.core.text import counted
 
 LONGEST_FUSED: Final = 4096
@@ -19,8 +20,8 @@ NARROWEST_HEAD: Final = 64
 WIDEST_HEAD: Final = 256
 """Range of head sizes for which FlashAttention 3 has kernels."""
 
-NEEDED_ZERO: Final = np.array([0, 1, 3])
-"""The least stage of ZeRO for each value of `OFFLOAD`."""
+NEEDED_ZERO: Final = np.array([OFFLOAD_ZERO[offload] for offload in OFFLOAD])
+"""The lowest ZeRO stage for each value of `OFFLOAD`."""
 
 _HOST_BYTES: Final = 16.0
 """Bytes of a node's main memory per offloaded parameter: weights, gradients and two moments in fp32 (DeepSpeed 0.19.8,

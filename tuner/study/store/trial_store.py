@@ -19,6 +19,8 @@ from pathlib import Path
 from typing import Any, Final
 
 import optuna
+import sqlalchemy
+import sqlalchemy.exc
 from optuna.distributions import BaseDistribution
 from optuna.trial import FrozenTrial, TrialState
 
@@ -27,12 +29,19 @@ from tuner.core.outcomes import Failure, Outcome
 from tuner.core.text import shown
 from tuner.launch.contract import JobResult
 from tuner.space.rules import current_name
+from tuner.study.store.owner import this_worker
 from tuner.study.store.storage import Storage, open_storage, understood
 from tuner.study.store.stored import SCHEMA, UNREADABLE_ERRORS, settings_of, trial_of
 from tuner.study.store.trial import Proposal, Trial, proposal_document, result_document
 
 _SETTINGS: Final = "settings"
 _FOLDER: Final = "folder"
+_OWNER: Final = "worker"
+_ATTRIBUTES: Final = sqlalchemy.table(
+    "trial_user_attributes", *map(sqlalchemy.column, ("trial_id", "key", "value_json"))
+)
+"""Optuna's table, whose rows are unique by trial and key."""
+
 _MAX_REASON: Final = 120
 """Characters of a reason that a message quotes."""
 
@@ -238,10 +247,22 @@ class TrialStore:
         with understood(self.url):
             self.storage.set_trial_user_attr(self._trial_id(trial), "handle", handle)
 
-    def set_owner(self, trial: Trial, owner: Mapping[str, Any]) -> None:
-        """Store which process owns a trial's job from now on."""
-        with understood(self.url):
-            self.storage.set_trial_user_attr(self._trial_id(trial), "worker", dict(owner))
+    def take_over(self, trial: Trial, former: Mapping[str, Any]) -> bool:
+        """Make this process the owner of a trial's job; return False if another process was faster.
+
+        Optuna has no operation that compares and sets, so its table is written: a trial's attribute is stored once, and
+        only a process that knows the former owner replaces it.
+        """
+        attribute = {"trial_id": self._trial_id(trial), "key": _OWNER}
+        value = json.dumps(this_worker())
+        known = [_ATTRIBUTES.c[name] == wanted for name, wanted in attribute.items()]
+        known.append(_ATTRIBUTES.c.value_json == json.dumps(dict(former)))
+        engine = self._database.engine
+        with understood(self.url), suppress(sqlalchemy.exc.IntegrityError), engine.begin() as connection:
+            if not connection.execute(_ATTRIBUTES.update().where(*known).values(value_json=value)).rowcount:
+                connection.execute(_ATTRIBUTES.insert().values(**attribute, value_json=value))
+            return True
+        return False
 
     def heartbeat(self, trial: Trial) -> None:
         """Record a heartbeat of the process that owns the trial."""
@@ -274,7 +295,7 @@ class TrialStore:
         """Return the process that owns each running trial, by trial number."""
         running = {trial.number: trial.user_attrs for trial in self._frozen(TrialState.RUNNING)}
         return {
-            trial.number: running[trial.number].get("worker", trial.proposal.worker)
+            trial.number: running[trial.number].get(_OWNER, trial.proposal.worker)
             for trial in (self.trials() if running else ())
             if trial.number in running
         }
