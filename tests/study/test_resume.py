@@ -19,7 +19,7 @@ from typing import Any
 import optuna
 import pytest
 
-from tests.postgres import programs, server
+from tests.postgres import programs, restartable, server
 from tests.studies import (
     ENVIRONMENT,
     assert_lawful,
@@ -118,11 +118,13 @@ def test_of_several_processes_one_takes_over_the_trial_of_a_dead_one(tmp_path: P
     trial = study.claim(_another(study), {})
     assert trial is not None
     others = [TrialStore.existing(url, "shared") for _ in range(3)]
+    owners = [{**this_worker(), "pid": pid} for pid in (1, 2, 3)]
     for _ in range(2):  # the first take-over stores an owner, the second replaces one
         formers = [study.owners()[trial.number]] * 3
         with ThreadPoolExecutor() as pool:
-            assert sorted(pool.map(TrialStore.take_over, others, [trial] * 3, formers)) == [False, False, True]
-        assert study.owners()[trial.number] == this_worker()
+            taken = list(pool.map(TrialStore.take_over, others, [trial] * 3, formers, owners))
+        assert sorted(taken) == [False, False, True]
+        assert study.owners()[trial.number] == owners[taken.index(True)]
         study.storage.set_trial_user_attr(study._trial_id(trial), "worker", _dead())
     for each in (study, *others):
         each.close()
@@ -406,3 +408,58 @@ def test_four_workers_on_postgresql_keep_one_budget_and_adopt_a_killed_ones_job(
     assert sum(each.err.count("adopted") for each in said) == 1
     jobs = [path.name.split("-")[0] for path in (tmp_path / "runs" / "shared" / "jobs").iterdir()]
     assert len(jobs) == len(set(jobs)), "one folder, one job"
+
+
+@pytest.mark.slow
+@pytest.mark.postgres
+def test_a_server_that_is_away_for_seconds_ends_no_worker(tmp_path: Path) -> None:
+    """It is restarted twice, once as after a crash: both workers wait, and nothing is lost or stored twice."""
+    pytest.importorskip("psycopg")
+    found = programs()
+    if found is None:
+        pytest.skip("no initdb here; install Debian's postgresql")
+    with restartable(found) as made:
+        given = ("--study", "shared", "--budget", "40", "--sampler", "grid", "--storage", made.url)
+        workers = [start(*given, folder=tmp_path) for _ in range(2)]
+        for jobs, how in ((4, signal.SIGINT), (12, signal.SIGQUIT)):
+            deadline = time.monotonic() + 60
+            while len(over(made.url, "shared")) < jobs:
+                assert time.monotonic() < deadline
+                time.sleep(0.1)
+            made.stop(how)
+            time.sleep(2)
+            made.start()
+        said = [finish(worker) for worker in workers]
+        assert [each.code for each in said] == [0, 0], said
+        trials = kept(made.url, "shared")
+    assert_lawful(trials, budget=40)
+    assert sum(trial.launched for trial in trials) >= 40 - Limits(budget=40).final
+    assert any("is away; waiting up to 10 minutes" in each.err for each in said)
+
+
+@pytest.mark.slow
+@pytest.mark.postgres
+def test_ctrl_c_ends_a_worker_that_waits_for_its_server(tmp_path: Path) -> None:
+    """It ends at once, in one sentence, and the same command goes on once the server is back."""
+    pytest.importorskip("psycopg")
+    found = programs()
+    if found is None:
+        pytest.skip("no initdb here; install Debian's postgresql")
+    with restartable(found) as made:
+        given = ("--study", "waits", "--budget", "40", "--sampler", "grid", "--storage", made.url)
+        worker = start(*given, folder=tmp_path)
+        while len(over(made.url, "waits")) < 3:
+            assert worker.poll() is None
+        made.stop(signal.SIGINT)
+        assert worker.stderr is not None
+        lines = [""]
+        while "is away" not in lines[-1]:
+            lines.append(worker.stderr.readline())
+            assert lines[-1], lines[-5:]
+        worker.send_signal(signal.SIGINT)
+        said = finish(worker, seconds=20)
+        assert said.code in (1, 130)
+        assert "Traceback" not in said.err
+        made.start()
+        assert finish(start(*given, folder=tmp_path)).code == 0
+        assert_lawful(kept(made.url, "waits"), budget=40)

@@ -28,7 +28,7 @@ from tuner.study.result import StudyResult, read_result
 from tuner.study.scheduler import Scheduler
 from tuner.study.settings import StudySettings
 from tuner.study.state import StudyState
-from tuner.study.store.owner import gone
+from tuner.study.store.owner import gone, this_worker
 from tuner.study.store.trial import Proposal, Trial, write_job_file
 from tuner.study.store.trial_store import TrialStore
 from tuner.study.watchdog import Watchdog, verdict
@@ -264,7 +264,7 @@ class StudyLoop:
         )
 
     def _adopt(self, trial: Trial, former: Mapping[str, Any]) -> None:
-        if not self.state.has(trial) or not self.store.take_over(trial, former):
+        if not self.state.has(trial) or not self.store.take_over(trial, former, this_worker()):
             return
         job = self._job(trial)
         handle = self.launcher.adopt(job, trial.handle)

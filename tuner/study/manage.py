@@ -18,7 +18,7 @@ from tuner.launch.local.launcher import LocalLauncher
 from tuner.launch.program import program_of
 from tuner.launch.slurm.launcher import SlurmLauncher
 from tuner.study.result import read_result
-from tuner.study.store.owner import gone
+from tuner.study.store.owner import gone, this_worker
 from tuner.study.store.storage import open_storage, sqlite_url
 from tuner.study.store.trial import Trial
 from tuner.study.store.trial_store import TrialStore
@@ -162,7 +162,7 @@ def stop_study(name: str, *, runs: str | Path = "runs", storage: str | None = No
                 trial
                 for trial in store.trials()
                 if trial.number in owners
-                and store.take_over(trial, owners[trial.number])
+                and store.take_over(trial, owners[trial.number], this_worker())
                 and _stop(store, launcher, trial, Path(runs))
             ]
         finally:
