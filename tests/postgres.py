@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 
-def programs() -> Path | None:
+def programs_of_server() -> Path | None:
     """The folder with initdb and postgres; Debian keeps them off the path."""
     on_path = shutil.which("initdb")
     if on_path:

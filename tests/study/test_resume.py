@@ -19,7 +19,6 @@ from typing import Any
 import optuna
 import pytest
 
-from tests.postgres import programs, restartable, server
 from tests.studies import (
     ENVIRONMENT,
     assert_lawful,
@@ -30,10 +29,10 @@ from tests.studies import (
     over,
     start,
     states,
+    together,
     url_of,
 )
 from tuner.core.outcomes import Outcome
-from tuner.study.limits import Limits
 from tuner.study.store.owner import gone, this_worker
 from tuner.study.store.storage import sqlite_url
 from tuner.study.store.trial import Proposal, Trial
@@ -298,22 +297,6 @@ def test_processes_that_share_a_study_share_proposals_and_the_budget(many: int, 
     raise AssertionError("in none of three studies more than one process took part")
 
 
-def together(many: int, url: str, folder: Path, name: str, *arguments: str) -> int:
-    """Several processes on one study, and what must be true of it afterwards; how many of them launched a job."""
-    budget = 15 * many
-    given = ("--study", name, "--budget", str(budget), "--sampler", "grid", *arguments)  # which never has enough
-    processes = [start(*given, folder=folder) for _ in range(many)]
-    for process in processes:
-        said = finish(process)
-        assert said.code == 0, said.err
-        assert "Traceback" not in said.err
-    trials = kept(url, name)
-    assert_lawful(trials, budget=budget)
-    assert sum(trial.launched for trial in trials) >= budget - Limits(budget=budget).final  # it may need none of these
-    assert states(url, name)["RUNNING"] == 0
-    return len({trial.proposal.worker["pid"] for trial in trials if trial.launched})
-
-
 @pytest.mark.slow
 def test_four_jobs_at_once_really_run_at_once(tmp_path: Path) -> None:
     """Topologies of one node leave three of four free: four jobs hold them together, and never more than there are."""
@@ -332,134 +315,3 @@ def test_four_jobs_at_once_really_run_at_once(tmp_path: Path) -> None:
         assert at_once <= 4
         assert at_once == int(jobs)
     assert spans["4"] < spans["1"] / 2
-
-
-@pytest.mark.slow
-@pytest.mark.postgres
-def test_processes_share_a_study_on_postgresql_too(tmp_path: Path) -> None:
-    """Two processes, then four, in one database of a server: the same laws."""
-    pytest.importorskip("psycopg")
-    found = programs()
-    if found is None:
-        pytest.skip("no initdb here; install Debian's postgresql")
-    with server(found) as url:
-        for many in (2, 4):
-            name = f"shared-by-{many}"
-            together(many, url, tmp_path, name, "--storage", url)
-
-
-VICTIM = """
-import os, signal, sys
-from pathlib import Path
-from tuner.space.build import space_for
-from tuner.study.settings import StudySettings
-from tuner.study.setup import open_loop
-from tuner.study.limits import Limits
-
-runs, url, budget = sys.argv[1:]
-
-def observe(event):
-    if event.kind == "started":
-        os.kill(os.getpid(), signal.SIGSTOP)
-
-space = space_for(model="gpt-1.3b", nodes=4, settings=("nodes=4", "tp=1,2,4", "recompute=none"))
-settings = StudySettings(
-    space=space, limits=Limits(budget=int(budget)), study="shared", runs=Path(runs), storage=url, sampler="grid"
-)
-with open_loop(settings, observe) as loop:
-    loop.run()
-"""
-"""One of several; it stands still, with its first job running, until it is killed."""
-
-
-@pytest.mark.slow
-@pytest.mark.postgres
-def test_four_workers_on_postgresql_keep_one_budget_and_adopt_a_killed_ones_job(tmp_path: Path) -> None:
-    """No proposal runs twice, and the job of the one that was killed is taken over by one of the others, once."""
-    pytest.importorskip("psycopg")
-    found = programs()
-    if found is None:
-        pytest.skip("no initdb here; install Debian's postgresql")
-    budget = 40
-    with server(found) as url:
-        words = [sys.executable, "-c", VICTIM, str(tmp_path / "runs"), url, str(budget)]
-        victim = subprocess.Popen(words, env=ENVIRONMENT, cwd=tmp_path, stderr=subprocess.DEVNULL)
-        given = ("--study", "shared", "--budget", str(budget), "--sampler", "grid", "--storage", url)
-        try:
-            os.waitid(os.P_PID, victim.pid, os.WSTOPPED | os.WNOWAIT)
-            others = [start(*given, folder=tmp_path) for _ in range(3)]
-            deadline = time.monotonic() + 60
-            while len(over(url, "shared")) < 5:
-                assert time.monotonic() < deadline
-                time.sleep(0.2)
-        finally:
-            victim.kill()
-            victim.wait()
-        said = [finish(each) for each in others]
-        assert [each.code for each in said] == [0, 0, 0], said
-        trials = kept(url, "shared")
-        assert states(url, "shared")["RUNNING"] == 0
-    assert_lawful(trials, budget=budget)
-    assert sum(trial.launched for trial in trials) >= budget - Limits(budget=budget).final
-    left = [trial for trial in trials if trial.launched and trial.proposal.worker["pid"] == victim.pid]
-    assert len(left) == 1
-    assert left[0].result is not None
-    assert left[0].result.outcome in (Outcome.MEASURED, Outcome.OOM), "as its own job ended, and not as cancelled"
-    assert sum(each.err.count("adopted") for each in said) == 1
-    jobs = [path.name.split("-")[0] for path in (tmp_path / "runs" / "shared" / "jobs").iterdir()]
-    assert len(jobs) == len(set(jobs)), "one folder, one job"
-
-
-@pytest.mark.slow
-@pytest.mark.postgres
-def test_a_server_that_is_away_for_seconds_ends_no_worker(tmp_path: Path) -> None:
-    """It is restarted twice, once as after a crash: both workers wait, and nothing is lost or stored twice."""
-    pytest.importorskip("psycopg")
-    found = programs()
-    if found is None:
-        pytest.skip("no initdb here; install Debian's postgresql")
-    with restartable(found) as made:
-        given = ("--study", "shared", "--budget", "40", "--sampler", "grid", "--storage", made.url)
-        workers = [start(*given, folder=tmp_path) for _ in range(2)]
-        for jobs, how in ((4, signal.SIGINT), (12, signal.SIGQUIT)):
-            deadline = time.monotonic() + 60
-            while len(over(made.url, "shared")) < jobs:
-                assert time.monotonic() < deadline
-                time.sleep(0.1)
-            made.stop(how)
-            time.sleep(2)
-            made.start()
-        said = [finish(worker) for worker in workers]
-        assert [each.code for each in said] == [0, 0], said
-        trials = kept(made.url, "shared")
-    assert_lawful(trials, budget=40)
-    assert sum(trial.launched for trial in trials) >= 40 - Limits(budget=40).final
-    assert any("is away; waiting up to 10 minutes" in each.err for each in said)
-
-
-@pytest.mark.slow
-@pytest.mark.postgres
-def test_ctrl_c_ends_a_worker_that_waits_for_its_server(tmp_path: Path) -> None:
-    """It ends at once, in one sentence, and the same command goes on once the server is back."""
-    pytest.importorskip("psycopg")
-    found = programs()
-    if found is None:
-        pytest.skip("no initdb here; install Debian's postgresql")
-    with restartable(found) as made:
-        given = ("--study", "waits", "--budget", "40", "--sampler", "grid", "--storage", made.url)
-        worker = start(*given, folder=tmp_path)
-        while len(over(made.url, "waits")) < 3:
-            assert worker.poll() is None
-        made.stop(signal.SIGINT)
-        assert worker.stderr is not None
-        lines = [""]
-        while "is away" not in lines[-1]:
-            lines.append(worker.stderr.readline())
-            assert lines[-1], lines[-5:]
-        worker.send_signal(signal.SIGINT)
-        said = finish(worker, seconds=20)
-        assert said.code in (1, 130)
-        assert "Traceback" not in said.err
-        made.start()
-        assert finish(start(*given, folder=tmp_path)).code == 0
-        assert_lawful(kept(made.url, "waits"), budget=40)
