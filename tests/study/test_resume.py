@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import shutil
 import signal
 import sqlite3
 import subprocess
@@ -254,6 +255,32 @@ def test_a_later_process_of_the_same_number_is_not_the_watcher() -> None:
     assert gone({**this_worker(), "born": 1}) is True
     assert gone(this_worker()) is False
     assert gone({**this_worker(), "host": "another machine"}) is None
+    assert gone({**this_worker(), "boot": "another"}) is None
+    assert gone({**this_worker(), "pid_namespace": "pid:[1]"}) is None
+
+
+def test_an_owner_stored_without_boot_and_namespace_is_known_by_its_host() -> None:
+    early = {name: value for name, value in this_worker().items() if name in ("host", "pid", "born")}
+    assert gone(early) is False
+    assert gone({**early, "born": 1}) is True
+
+
+def test_processes_of_two_pid_namespaces_do_not_take_each_other_for_dead() -> None:
+    """As in two containers with one host name: a pid of the one is nobody or somebody else in the other."""
+    words = "import json; from tuner.study.store.owner import *; print(json.dumps(this_worker()), flush=True); input()"
+    apart = ["unshare", "--pid", "--fork", "--mount-proc"]
+    if shutil.which("unshare") is None or subprocess.run([*apart, "true"], check=False).returncode:
+        pytest.skip("no PID namespaces can be made here")
+    inside = subprocess.Popen(
+        [*apart, sys.executable, "-c", words], env=ENVIRONMENT, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    assert inside.stdout is not None
+    worker = json.loads(inside.stdout.readline())
+    assert worker["pid"] == 1
+    assert worker["host"] == this_worker()["host"]
+    assert gone(worker) is None
+    inside.communicate("\n", timeout=30)
+    assert gone(worker) is None, "its heartbeat tells"
 
 
 @pytest.mark.slow
