@@ -40,6 +40,11 @@ Patient = Callable[[Callable[[], Any]], Any]
 """Calls a function, again and again while the server is away."""
 
 
+def at_once(call: Callable[[], Any]) -> Any:
+    """Call a function once."""
+    return call()
+
+
 def wait_out_outages(database: RDBStorage, url: str) -> Patient:
     """Make every call of the storage wait for its server; return what does the same for other transactions.
 

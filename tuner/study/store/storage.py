@@ -20,7 +20,7 @@ from optuna.storages import BaseStorage, RDBStorage, get_storage
 
 from tuner.core.errors import InputError, MissingDependency, StudyError
 from tuner.core.text import counted
-from tuner.study.store.outages import Patient, wait_out_outages
+from tuner.study.store.outages import Patient, at_once, wait_out_outages
 from tuner.study.store.storage_url import masked, parse, without_secrets
 
 HEARTBEAT: Final = 20
@@ -48,8 +48,8 @@ def refuse_lost(file: Path) -> None:
     if jobs and (not file.exists() or (file.is_file() and file.stat().st_size < MIN_SQLITE_BYTES)):
         lost = "is empty" if file.exists() else "is missing"
         raise StudyError(
-            f"{file} {lost}, but {file.parent / 'jobs'} has the files of {counted(jobs, 'job')}: restore the database "
-            "from a backup, or move the folder away to start the study again."
+            f"{file} {lost}, but {file.parent / 'jobs'} has the files of {counted(jobs, 'job')}: rebuild the "
+            f"database with 'tuner recover {file.parent.name}', or move the folder away to start the study again."
         )
 
 
@@ -79,7 +79,7 @@ class Storage:
     database: RDBStorage
     kept: BaseStorage
     """The same database, with finished trials cached in memory."""
-    patient: Patient = field(repr=False)
+    patient: Patient = field(default=at_once, repr=False)
     """Runs a transaction of the caller's, waiting for a server that is away as the storages do."""
 
     def close(self) -> None:
@@ -126,7 +126,7 @@ def open_storage(url: str) -> Storage:
                 ) from None
         # A SQLite file has no server: what it refuses, it refuses again.
         is_file = database.engine.url.get_backend_name() == "sqlite"
-        patient: Patient = (lambda call: call()) if is_file else wait_out_outages(database, url)
+        patient = at_once if is_file else wait_out_outages(database, url)
         return Storage(url, database, get_storage(database), patient)
 
 

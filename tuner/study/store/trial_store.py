@@ -55,6 +55,12 @@ STATES: Final[Mapping[Outcome, TrialState]] = {
 """Optuna's trial state for an outcome; every other outcome is FAIL."""
 
 
+def state_of(result: JobResult) -> tuple[TrialState, float | None]:
+    """Return Optuna's state for a finished trial, and its objective where it has one."""
+    state = STATES.get(result.outcome, TrialState.FAIL)
+    return state, result.objective if state is TrialState.COMPLETE else None
+
+
 class TrialStore:
     """One study in a storage."""
 
@@ -240,10 +246,16 @@ class TrialStore:
             return None
         return trial
 
+    def restore(self, trials: Sequence[FrozenTrial | None]) -> None:
+        """Store recovered trials in the order of their numbers; None is a trial whose content is lost."""
+        lost = optuna.trial.create_trial(state=TrialState.FAIL)
+        with understood(self.url):
+            for trial in trials:
+                self.storage.create_new_trial(self._id, lost if trial is None else trial)
+
     def withdraw(self, trial: Trial, reason: str) -> None:
         """Close a trial that is not launched; it does not count against the budget."""
-        failure = Failure(kind="", evidence="", meaning=reason)
-        self.end(trial, JobResult(outcome=Outcome.REJECTED, failure=failure))
+        self.end(trial, JobResult(outcome=Outcome.REJECTED, failure=Failure.because(reason)))
 
     def started(self, trial: Trial, handle: str) -> None:
         """Store the launcher's handle of a trial's job."""
@@ -278,13 +290,12 @@ class TrialStore:
     def end(self, trial: Trial, result: JobResult) -> None:
         """Store the result of a trial, then close it. Ending a trial twice changes nothing."""
         trial_id = self._trial_id(trial)
-        state = STATES.get(result.outcome, TrialState.FAIL)
-        values = [result.objective] if state is TrialState.COMPLETE and result.objective is not None else None
+        state, objective = state_of(result)
         with understood(self.url):
             try:
                 self.storage.set_trial_user_attr(trial_id, "ending", result_document(result))
                 self.storage.set_trial_user_attr(trial_id, "outcome", result.outcome.value)
-                self.storage.set_trial_state_values(trial_id, state, values)
+                self.storage.set_trial_state_values(trial_id, state, None if objective is None else [objective])
             except optuna.exceptions.UpdateFinishedTrialError:
                 return  # another process was faster
 
