@@ -104,7 +104,7 @@ class LogTail:
         # A progress bar ends each print with a carriage return, or the next print begins with it.
         *lines, rest = (self._unfinished_line + chunk.replace(b"\r", b"\n")).split(b"\n")
         for line in lines:
-            if not self._cut:
+            if line and not self._cut:
                 self._read_line(line[:MAX_LINE_CHARS], now)
             self._cut = False
         self._unfinished_line = rest if len(rest) <= MAX_LINE_CHARS else b""

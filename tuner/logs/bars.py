@@ -42,6 +42,8 @@ _OTHER_WORK: Final = re.compile(
 """What a bar that is not of training steps says before its percentage."""
 _MAX_HEAD: Final = 200
 """Characters before a bar in which its description is searched."""
+_MAX_TEXT: Final = 1 << 12
+"""Characters of a line in which bars are searched: a carriage return separates one print from the next."""
 _END: Final = re.compile(r"\[[0-9:]{4,12}<[^\]]{1,2000}\]\s*$")
 
 
@@ -60,6 +62,10 @@ class _Bar:
     """Seconds since its beginning by its mean rate."""
 
 
+BAR_WORDS: Final = ("%|", " • ")
+"""Each line with a training bar contains one of them."""
+
+
 class Bars:
     """Follows the training bar of a log."""
 
@@ -73,8 +79,9 @@ class Bars:
 
     def read(self, line: int, text: str) -> Iterator[LogRecord]:
         """Yield the iterations of a line of training bars."""
-        if self._done or ("%|" not in text and " • " not in text):
+        if self._done or not any(word in text for word in BAR_WORDS):
             return
+        text = text[:_MAX_TEXT]
         for found in (*_BAR.finditer(text), *_RICH.finditer(text)):
             head = found[0] if found.re is _RICH else text[max(0, found.start() - _MAX_HEAD) : found.start()]
             head = head.rpartition("]")[2] if found.re is _BAR else head

@@ -58,7 +58,7 @@ _FORMATS: Final = (
     ),
     _format(
         "torchtitan",
-        "loss:",
+        "  loss: ",
         rf"\bstep: {{1,12}}(?P<iteration>[0-9]{{1,12}})  loss: {{1,8}}(?P<loss>{_ANY})  .{{0,80}}?"
         rf"memory: {{1,8}}(?P<gib>{NUMBER})GiB\([^)]{{0,12}}\)  (?:tps|wps): (?P<gpu_tokens>[0-9,]{{1,15}})(?=  )"
         rf"(?:  tflops: (?P<tflops>[0-9,.]{{1,12}})(?=  ))?",
@@ -73,7 +73,7 @@ _FORMATS: Final = (
     ),
     _format(
         "nanogpt",
-        "time ",
+        ", time ",
         rf"\biter (?P<iteration>[0-9]{{1,12}}): loss (?P<loss>{_ANY}), time (?P<ms>{NUMBER})ms\b",
     ),
     _format(
@@ -96,6 +96,13 @@ _FORMATS: Final = (
         rf"tokens_per_second_per_gpu:(?P<gpu_tokens>{NUMBER})\b",
     ),
 )
+
+FRAMEWORK_WORDS: Final = (
+    *(known.trigger for known in _FORMATS),
+    *("train_runtime", "train_steps_per_second", "[step=", "[batch=", "throughput/", "train/", "Train "),
+    *("GiB(", "cuda_max_memory_reserved", "memory/"),
+)
+"""Each line that this module reads contains one of these words."""
 
 _OLMO: Final = re.compile(r"\[step=([0-9]{1,12})/(?:[0-9]{1,12}|\?\?\?),epoch=[0-9]{1,9}[^\]]{0,80}\]")
 _COMPOSER: Final = re.compile(r"^(?:\[epoch=([0-9]{1,9})\])?\[batch=([0-9]{1,12})(?:/([0-9]{1,12}))?\]:?\s*$")

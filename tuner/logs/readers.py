@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Final
 
-from tuner.logs.bars import Bars
-from tuner.logs.frameworks import Blocks, StepPattern, lines_of_frameworks, logged_memory
-from tuner.logs.records import LogRecord, PeakMemory, memory, profiled_step, records
+from tuner.logs.bars import BAR_WORDS, Bars
+from tuner.logs.frameworks import FRAMEWORK_WORDS, Blocks, StepPattern, lines_of_frameworks, logged_memory
+from tuner.logs.records import RECORD_WORDS, LogRecord, PeakMemory, memory, profiled_step, records
+
+READER_WORDS: Final = (*RECORD_WORDS, *FRAMEWORK_WORDS, *BAR_WORDS)
+"""Each line with an iteration or memory contains one of these words, unless a step pattern recognises it."""
 
 
 class RecordReader:

@@ -108,6 +108,7 @@ class PeakMemory:
 
 
 NUMBER: Final = r"[0-9]+(?:\.[0-9]+)?(?:[eE][-+]?[0-9]{1,2})?"
+_NUMBER: Final = re.compile(NUMBER)
 _MEGATRON: Final = re.compile(r"iteration\s+([0-9]{1,12})\s*/\s*[0-9]{1,12}\s*\|")
 _PIPELINE: Final = re.compile(
     rf"steps: ([0-9]{{1,12}}) loss: (\S+) (?:(?!steps: )[^|])*?iter time \(s\): ({NUMBER}) samples/sec: "
@@ -122,6 +123,12 @@ _BREAKDOWN_STEP: Final = re.compile(r"\| step: ([0-9]+\.[0-9]{2})")
 _PROFILED_STEP: Final = re.compile(r"Profile Summary at step ([0-9]{1,12}):")
 _LATENCY: Final = re.compile(rf"^iter latency:\s+({NUMBER}) (m|u|n|)s\s*$")
 _LATENCY_UNITS: Final = {"": 1.0, "m": 1e-3, "u": 1e-6, "n": 1e-9}
+
+RECORD_WORDS: Final = (
+    *("iteration", "iter time (s)", "SamplesPerSec=", "time (ms) |", "iter latency", "Profile Summary"),
+    *("Skipping step", "max allocated", "Max_MA", "MaxMemAllocated=", "hip mem usage"),
+)
+"""Each line that this module reads contains one of these words."""
 
 _RATES: Final = ("tflops", "throughput per gpu (tflop/s/gpu)", "approx flops per gpu", "tpt per gpu")
 _LOSSES: Final = ("lm loss", "lm_loss")
@@ -276,7 +283,7 @@ def _bytes(figure: float | None, unit: int) -> float | None:
 
 def figure_of(text: str | None) -> float | None:
     """Return a plausible number, or None."""
-    if not text or not re.fullmatch(NUMBER, text):
+    if not text or not _NUMBER.fullmatch(text):
         return None
     value = float(text)
     return value if 0 <= value < _LARGEST else None
