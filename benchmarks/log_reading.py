@@ -12,6 +12,7 @@ import random
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 from tuner.launch.log_tail import LogTail
@@ -40,9 +41,9 @@ def megatron(dice: random.Random) -> Iterator[str]:
         number += 1
         yield (
             f" [2026-03-04 10:00:{number % 60:02d}.123456] iteration {number:8d}/  500000 | consumed samples: "
-            f"{number * 1024:12d} | elapsed time per iteration (ms): {dice.uniform(4000, 4100):.1f} | throughput per "
-            f"GPU (TFLOP/s/GPU): {dice.uniform(150, 160):.1f} | learning rate: 1.500000E-04 | global batch size:  1024 | "
-            f"lm loss: {dice.uniform(2, 3):.6E} | loss scale: 1.0 | grad norm: {dice.uniform(0.5, 2):.3f} | "
+            f"{number * 1024:12d} | elapsed time per iteration (ms): {dice.uniform(4000, 4100):.1f} | throughput "
+            f"per GPU (TFLOP/s/GPU): {dice.uniform(150, 160):.1f} | learning rate: 1.500000E-04 | "
+            f"global batch size:  1024 | lm loss: {dice.uniform(2, 3):.6E} | loss scale: 1.0 | grad norm: 1.234 | "
             "number of skipped iterations:   0 | number of nan iterations:   0 |"
         )
 
@@ -85,7 +86,10 @@ FORMATS: dict[str, tuple[Callable[[random.Random], Iterator[str]], float]] = {
     "HF Trainer": (bars, 240),
     "other lines": (other, 60),
 }
-"""Of each format its lines, and the most that reading may cost relative to the plain loop: more where each line is an iteration."""
+"""Of each format its lines, and the most that reading may cost relative to the plain loop.
+
+It costs more where each line is an iteration.
+"""
 
 
 def text_of(name: str, size: int = SIZE) -> str:
@@ -114,6 +118,11 @@ def plain(text: str) -> int:
     return sum("iteration" in line for line in text.splitlines())
 
 
+def read_whole(text: str) -> None:
+    """Read a log whose job is over."""
+    read_log(text.splitlines())
+
+
 def followed(path: Path) -> None:
     """Read a log as a running job's is read."""
     LogTail(path).read(0.0, whole=True)
@@ -126,17 +135,16 @@ def main() -> None:
         for name, (_, most) in FORMATS.items():
             text = text_of(name)
             path.write_text(text)
-            base = cpu_seconds(lambda text=text: plain(text))
-            whole = cpu_seconds(lambda text=text: read_log(text.splitlines()))
-            tail = cpu_seconds(lambda: followed(path))
+            base = cpu_seconds(partial(plain, text))
+            whole = cpu_seconds(partial(read_whole, text))
+            tail = cpu_seconds(partial(followed, path))
             size = len(text) / MEGABYTE
             print(
                 f"{name}: read at {size / whole:.0f} MB/s, {whole / base:.0f} times a plain loop (at most {most:.0f}); "
                 f"followed at {size / tail:.0f} MB/s, {tail / base:.0f} times"
             )
         worst = max(
-            (cpu_seconds(lambda unit=unit: read_log([unit * (MEGABYTE // len(unit))]), 1), unit)
-            for unit in PATHOLOGICAL
+            (cpu_seconds(partial(read_log, [unit * (MEGABYTE // len(unit))]), 1), unit) for unit in PATHOLOGICAL
         )
     print(f"slowest line of 1 MB: {worst[1]!r}, {worst[0]:.3f} s (at most {MAX_LINE_SECONDS:g} s)")
 
