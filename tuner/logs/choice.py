@@ -78,10 +78,12 @@ def first_steady(chosen: int, timed: Sequence[Iteration]) -> tuple[int, str]:
 
     Compilation, CUDA graphs and the warm-up of fp8 make more than the first iteration slow.
     """
-    later = [entry for entry in timed if entry.number >= chosen and entry.seconds and not entry.skipped]
-    steady = next(
-        (one.number for one, other in pairwise(later) if abs(one.seconds / other.seconds - 1) <= _STEADY), None
-    )
+    later = [
+        (entry.number, entry.seconds)
+        for entry in timed
+        if entry.number >= chosen and entry.seconds and not entry.skipped
+    ]
+    steady = next((number for (number, one), (_, other) in pairwise(later) if abs(one / other - 1) <= _STEADY), None)
     if steady is None and len(later) > 1:
         return chosen, f"no two successive iterations agree within {_STEADY:.0%}; iteration {chosen} is measured."
     if steady is None or steady == chosen:
