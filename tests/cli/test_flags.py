@@ -32,7 +32,8 @@ FLAGS = {
         )
     },
     "dashboard": STUDY | {"--port", "--no-browser", "--check", "--json"},
-    "doctor": {"--measure", "--output", "--runs", "--storage", "--json"},
+    "doctor": SPACE
+    | {"--measure", "--output", "--runs", "--storage", "--json", "--command", "--step-pattern", "--tokens"},
     "evaluate": STUDY | {"--default", "--calibration", "--calibrate-rows", "--seed", "--rows", "--json"},
     "explain": SPACE | {"--calibration", "--against", "--tokens", "--rules"},
     "export": STUDY | {"--output", "--format", "--fork", "--command", "--site-profile", "--slurm-site", "--json"},

@@ -17,6 +17,7 @@ from tests.study.scripted import MEASURED, Scripted
 from tuner.core.errors import LaunchError
 from tuner.core.outcomes import Failure, Outcome
 from tuner.launch.contract import JobResult, JobState, JobStatus
+from tuner.logs.signatures import REMEDIES, SEE_LOGS
 from tuner.search.pruner import Referee
 from tuner.space.build import space_for
 from tuner.study import loop
@@ -234,14 +235,14 @@ def test_a_retry_that_ends_well_keeps_the_first_attempts_failure(study: Callable
 
 def test_three_unreadable_logs_in_a_row_end_the_search(study: Callable[..., Any]) -> None:
     made, launcher, _ = study(Limits(budget=30))
-    unreadable = JobResult(outcome=Outcome.UNREADABLE, failure=Failure(kind="", evidence="", meaning="no log"))
+    unreadable = JobResult(outcome=Outcome.UNREADABLE, failure=Failure(kind="", evidence="no line", meaning="no log"))
     results = [unreadable, unreadable, MEASURED, unreadable, unreadable, unreadable]
     launcher.result = lambda handle: results[int(handle[3:]) - 1]
     for number in range(1, 6):
         made.step()
         assert (len(launcher.jobs), made.scheduler.finished) == (number, None)
     made.step()
-    assert made.scheduler.finished == "the last 3 jobs ended well and none could be measured"
+    assert made.scheduler.finished == "the last 3 jobs ended well and none could be measured: no line"
     assert not made.step()
 
 
@@ -251,14 +252,20 @@ def test_three_unreadable_logs_in_a_row_end_the_search(study: Callable[..., Any]
         (["a dependency is missing"] * 3, 3),
         (["a dependency is missing", "", "a dependency is missing", "a dependency is missing"], None),
         (["a dependency is missing", "the disk is full", "the disk is full", "the disk is full"], 4),
-        (["an exception ended a rank"] * 4, None),
+        (["an exception ended a rank"] * 3, 3),
+        (["", *["an exception ended a rank"] * 4], None),
+        ([f"an exception ended a rank/{number}" for number in range(4)], None),
     ],
 )
 def test_three_jobs_that_fail_alike_whatever_the_topology_end_the_search(
     reasons: list[str], jobs: int | None, study: Callable[..., Any]
 ) -> None:
+    """An exception counts if its message is the same each time, and no job has been measured."""
     made, launcher, _ = study(Limits(budget=30))
-    failures = [Failure(kind="CRASHED", evidence="No module named x", meaning=reason) for reason in reasons]
+    failures = [
+        Failure(kind="CRASHED", evidence=f"No module named x{number}", meaning=meaning)
+        for meaning, _, number in (reason.partition("/") for reason in reasons)
+    ]
     results = [JobResult(outcome=Outcome.CRASHED, failure=one) if one.meaning else MEASURED for one in failures]
     launcher.result = lambda handle: results[int(handle[3:]) - 1]
     for _ in results[:jobs]:
@@ -267,7 +274,9 @@ def test_three_jobs_that_fail_alike_whatever_the_topology_end_the_search(
     assert (made.scheduler.finished is not None) == (jobs is not None)
     if jobs is not None:
         assert made.scheduler.finished.startswith("the last 3 jobs failed alike, and no other topology cures that: ")
-        assert made.scheduler.finished.endswith("(No module named x); to search on all the same, pass --keep-going")
+        remedy = REMEDIES.get(reasons[-1], SEE_LOGS)
+        sentence = f"{reasons[-1]} (No module named x); {remedy}; to search on all the same, pass --keep-going"
+        assert made.scheduler.finished.endswith(sentence)
 
 
 @pytest.mark.parametrize(("kind", "stops"), [("search", True), ("final", False)])

@@ -140,6 +140,10 @@ FIELDS: Final = (
 """Names that a template may use in braces."""
 
 
+_LIVE_OUTPUT: Final = {"PYTHONUNBUFFERED": "1", "TTY_COMPATIBLE": "1", "TTY_INTERACTIVE": "1"}
+"""Has Python print at once, and rich print a progress bar, such as Lightning's, before its end."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommandTemplate:
     """The user's command, measured by its log. It is split as a shell would split it, and runs without a shell."""
@@ -185,7 +189,7 @@ class CommandTemplate:
         values = {**fields_of(job), "ds_config": str(config.resolve())}
         return ProcessSpec(
             arguments=tuple(word.format_map(values) for word in self.words),
-            environment={"PYTHONUNBUFFERED": "1"},
+            environment=_LIVE_OUTPUT,
             cwd=self.cwd,
             result=None,
         )

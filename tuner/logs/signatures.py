@@ -322,4 +322,11 @@ NOT_TOPOLOGICAL: Final = frozenset(
 )
 """Meanings of failures that no other topology cures."""
 
-REMEDIES: Final = {one.meaning: one.remedy for one in SIGNATURES if one.remedy}
+REMEDIES: Final = {one.meaning: one.remedy for one in SIGNATURES if one.remedy} | {
+    "a dependency is missing": "install it for the Python that --command runs",
+    "a file is missing": "correct the path; jobs run in the directory in which tuner was started",
+}
+"""What to do about a failure, by its meaning."""
+
+SEE_LOGS: Final = "read stderr.log and stdout.log in the job's folder"
+"""What to do about any other failure."""

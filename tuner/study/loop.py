@@ -17,7 +17,7 @@ from tuner.core.outcomes import Failure, Outcome
 from tuner.costmodel.calibration import Calibration
 from tuner.costmodel.estimate import CostModel
 from tuner.launch.contract import Job, JobResult, JobState, Launcher
-from tuner.logs.signatures import NOT_TOPOLOGICAL
+from tuner.logs.signatures import NOT_TOPOLOGICAL, REMEDIES, SEE_LOGS
 from tuner.planning.plan import offload_remedy
 from tuner.search.candidates import CandidatePool
 from tuner.search.pruner import Referee
@@ -369,7 +369,9 @@ class StudyLoop:
         )
         self._unreadable = self._unreadable + 1 if result.outcome is Outcome.UNREADABLE else 0
         if self._unreadable >= MAX_CONSECUTIVE_UNREADABLE:
-            self.scheduler.finished = f"the last {self._unreadable} jobs ended well and none could be measured"
+            self.scheduler.finished = f"the last {self._unreadable} jobs ended well and none could be measured" + (
+                f": {result.evidence}" if result.evidence else ""
+            )
         self._stop_if_alike(result)
         record_ending(running.job.folder, result)
         self.store.end(trial, result)
@@ -379,11 +381,19 @@ class StudyLoop:
 
     def _stop_if_alike(self, result: JobResult) -> None:
         """End the search where the last jobs failed alike, for a reason that has nothing to do with the topology."""
-        curable = result.outcome is not Outcome.CRASHED or result.reason not in NOT_TOPOLOGICAL
-        self._alike = [] if curable else [*(reason for reason in self._alike if reason == result.reason), result.reason]
+        same = result.reason
+        if same not in NOT_TOPOLOGICAL:  # another topology may cure it, unless it changes not a letter of the message
+            same = f"{result.reason} {result.evidence}" if result.evidence else ""
+            if any(trial.result and trial.result.outcome is Outcome.MEASURED for trial in self.state.trials):
+                same = ""
+        curable = result.outcome is not Outcome.CRASHED or not same
+        self._alike = [] if curable else [*(each for each in self._alike if each == same), same]
         if len(self._alike) >= MAX_CONSECUTIVE_ALIKE and not self.settings.keep_going:
             alike = f"the last {len(self._alike)} jobs failed alike, and no other topology cures that: {result.reason}"
-            self.scheduler.finished = f"{alike} ({result.evidence[:200]}); to search on all the same, pass --keep-going"
+            remedy = REMEDIES.get(result.reason, SEE_LOGS)
+            self.scheduler.finished = (
+                f"{alike} ({result.evidence[:200]}); {remedy}; to search on all the same, pass --keep-going"
+            )
 
     def _elapsed(self) -> float:
         """Seconds since the study began, by the launcher's clock."""
