@@ -33,7 +33,7 @@ FLAGS = {
     },
     "dashboard": STUDY | {"--port", "--no-browser", "--check", "--json"},
     "doctor": SPACE
-    | {"--measure", "--output", "--runs", "--storage", "--json", "--command", "--step-pattern", "--tokens"},
+    | {"--measure", "--output", "--runs", "--storage", "--json", "--command", "--step-pattern", "--log", "--tokens"},
     "evaluate": STUDY | {"--default", "--calibration", "--calibrate-rows", "--seed", "--rows", "--json"},
     "explain": SPACE | {"--calibration", "--against", "--tokens", "--rules"},
     "export": STUDY | {"--output", "--format", "--fork", "--command", "--site-profile", "--slurm-site", "--json"},
@@ -56,6 +56,7 @@ FLAGS = {
         *(
             "--keep-going",
             "--step-pattern",
+            "--log",
             "--retry-hang-sync",
             "--hostfile",
             "--over",

@@ -17,7 +17,6 @@ from tests.study.scripted import MEASURED, Scripted
 from tuner.core.errors import LaunchError
 from tuner.core.outcomes import Failure, Outcome
 from tuner.launch.contract import JobResult, JobState, JobStatus
-from tuner.logs.signatures import REMEDIES, SEE_LOGS
 from tuner.search.pruner import Referee
 from tuner.space.build import space_for
 from tuner.study import loop
@@ -244,39 +243,6 @@ def test_three_unreadable_logs_in_a_row_end_the_search(study: Callable[..., Any]
     made.step()
     assert made.scheduler.finished == "the last 3 jobs ended well and none could be measured: no line"
     assert not made.step()
-
-
-@pytest.mark.parametrize(
-    ("reasons", "jobs"),
-    [
-        (["a dependency is missing"] * 3, 3),
-        (["a dependency is missing", "", "a dependency is missing", "a dependency is missing"], None),
-        (["a dependency is missing", "the disk is full", "the disk is full", "the disk is full"], 4),
-        (["an exception ended a rank"] * 3, 3),
-        (["", *["an exception ended a rank"] * 4], None),
-        ([f"an exception ended a rank/{number}" for number in range(4)], None),
-    ],
-)
-def test_three_jobs_that_fail_alike_whatever_the_topology_end_the_search(
-    reasons: list[str], jobs: int | None, study: Callable[..., Any]
-) -> None:
-    """An exception counts if its message is the same each time, and no job has been measured."""
-    made, launcher, _ = study(Limits(budget=30))
-    failures = [
-        Failure(kind="CRASHED", evidence=f"No module named x{number}", meaning=meaning)
-        for meaning, _, number in (reason.partition("/") for reason in reasons)
-    ]
-    results = [JobResult(outcome=Outcome.CRASHED, failure=one) if one.meaning else MEASURED for one in failures]
-    launcher.result = lambda handle: results[int(handle[3:]) - 1]
-    for _ in results[:jobs]:
-        assert made.scheduler.finished is None
-        made.step()
-    assert (made.scheduler.finished is not None) == (jobs is not None)
-    if jobs is not None:
-        assert made.scheduler.finished.startswith("the last 3 jobs failed alike, and no other topology cures that: ")
-        remedy = REMEDIES.get(reasons[-1], SEE_LOGS)
-        sentence = f"{reasons[-1]} (No module named x); {remedy}; to search on all the same, pass --keep-going"
-        assert made.scheduler.finished.endswith(sentence)
 
 
 @pytest.mark.parametrize(("kind", "stops"), [("search", True), ("final", False)])

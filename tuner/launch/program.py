@@ -9,6 +9,7 @@ import string
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final, Protocol
 
@@ -18,6 +19,8 @@ from tuner.core.domain import Cluster, Topology, Workload
 from tuner.core.errors import InputError
 from tuner.core.text import listed, shown
 from tuner.launch.contract import Job
+from tuner.launch.ds_config import with_trainer_values
+from tuner.launch.log_tail import STEPS, TRAINER_LOG
 from tuner.logs import StepPattern
 
 
@@ -153,6 +156,8 @@ class CommandTemplate:
     cwd: Path
     on_host: bool = False
     step_pattern: StepPattern | None = None
+    log: str | None = None
+    """Template of the file that the trainer writes its log to, which is read besides stdout and stderr."""
 
     @property
     def measured_by_log(self) -> bool:
@@ -168,6 +173,7 @@ class CommandTemplate:
         cwd: Path,
         on_host: bool = False,
         step_pattern: str | None = None,
+        log: str | None = None,
     ) -> CommandTemplate:
         """Parse a command such as `torchrun train.py --tp {tp}`; raise for an unknown field."""
         try:
@@ -178,18 +184,29 @@ class CommandTemplate:
             raise InputError("--command is empty; give for example --command 'torchrun train.py --tp {tp}'.")
         for word in words:
             _check_fields(word)
+        if log is not None:
+            _check_fields(log, "--log")
         pattern = StepPattern.parse(step_pattern) if step_pattern is not None else None
-        return cls(configure=configure, words=words, cwd=cwd, on_host=on_host, step_pattern=pattern)
+        return cls(configure=configure, words=words, cwd=cwd, on_host=on_host, step_pattern=pattern, log=log)
+
+    @property
+    def _passes_config_to_hf(self) -> bool:
+        """Whether the config is an argument of HF Trainer: DeepSpeed's own `--deepspeed` takes no file."""
+        pairs = pairwise(self.words)
+        return "--deepspeed={ds_config}" in self.words or ("--deepspeed", "{ds_config}") in pairs
 
     def prepare(self, job: Job) -> ProcessSpec:
         """Return the command with the job's values."""
         config = job.folder / "ds_config.json"
         if any("{ds_config}" in word for word in self.words):
-            write_object(config, self.configure(job))
+            document = self.configure(job)
+            write_object(config, with_trainer_values(document) if self._passes_config_to_hf else document)
         values = {**fields_of(job), "ds_config": str(config.resolve())}
+        if self.log is not None:
+            _link(job.folder / TRAINER_LOG, self.cwd / self.log.format_map(values), job.number)
         return ProcessSpec(
             arguments=tuple(word.format_map(values) for word in self.words),
-            environment=_LIVE_OUTPUT,
+            environment={**_LIVE_OUTPUT, "TUNER_STEPS": str((job.folder / STEPS).resolve())},
             cwd=self.cwd,
             result=None,
         )
@@ -237,26 +254,41 @@ def template_fields(workload: Workload, topology: Topology, cluster: Cluster) ->
     }
 
 
-def _check_fields(word: str) -> None:
+def _link(link: Path, log: Path, number: int) -> None:
+    """Link a job's log into its folder; rename what an earlier job, or anything else, has left there."""
+    if log.exists():
+        log.rename(log.with_name(f"{log.name}.before-{number:04d}"))
+    log.parent.mkdir(parents=True, exist_ok=True)
+    link.unlink(missing_ok=True)
+    link.symlink_to(log.resolve())
+
+
+def _check_fields(word: str, option: str = "--command") -> None:
     try:
         parts = list(string.Formatter().parse(word))
     except ValueError as error:
         raise InputError(
-            f"--command: unbalanced brace in {shown(word)} ({error}); write {{{{ or }}}} for a literal brace."
+            f"{option}: unbalanced brace in {shown(word)} ({error}); write {{{{ or }}}} for a literal brace."
         ) from None
     for _, name, spec, conversion in parts:
         if name is None:
             continue
         if name not in FIELDS or spec or conversion:
-            raise InputError(f"--command: unknown field {{{name}}}; the fields are {listed(FIELDS, limit=40)}.")
+            raise InputError(f"{option}: unknown field {{{name}}}; the fields are {listed(FIELDS, limit=40)}.")
 
 
 def program_of(
-    command: str | None, *, configure: Configure, accelerator: str, seed: int = 0, step_pattern: str | None = None
+    command: str | None,
+    *,
+    configure: Configure,
+    accelerator: str,
+    seed: int = 0,
+    step_pattern: str | None = None,
+    log: str | None = None,
 ) -> Program:
     """Return the user's command, run in the current directory, or the bundled worker where there is none."""
     if command is None:
         return WorkerProgram(configure=configure, accelerator=accelerator, seed=seed)
     return CommandTemplate.parse(
-        command, configure=configure, cwd=Path.cwd(), on_host=accelerator == "cpu", step_pattern=step_pattern
+        command, configure=configure, cwd=Path.cwd(), on_host=accelerator == "cpu", step_pattern=step_pattern, log=log
     )

@@ -1,5 +1,6 @@
 """Parse the lines of frameworks that print one line, or one block of lines, for each iteration.
 
+- `tuner.step`, tuner's helper for trainers that print nothing: `tuner step 2 | seconds 0.512345 | loss 5.1 |`.
 - nanotron, `trainer.py`, `train_step_logs`: `iteration: 2 / 15 | ... | elapsed_time_per_iteration_ms: 1.23K | ...`.
 - torchtitan, `components/metrics.py`: `step:  2  loss:  9.1234  ...  memory: 45.67GiB(57.70%)  tps: 3,456  ...`, once
   `wps`: tokens per second of a GPU.
@@ -48,6 +49,12 @@ def _format(source: Source, trigger: str, pattern: str) -> _LineFormat:
 
 
 _FORMATS: Final = (
+    _format(
+        "tuner.step",
+        "tuner step ",
+        rf"^tuner step (?P<iteration>[0-9]{{1,12}}) \| seconds (?P<seconds>{NUMBER}) \|"
+        rf"(?: loss (?P<loss>{_ANY}) \|)?",
+    ),
     _format(
         "nanotron",
         "time_per_iteration_ms: ",

@@ -25,6 +25,7 @@ from typing import Final, Literal, get_args
 
 Source = Literal[
     "step pattern",
+    "tuner.step",
     "megatron",
     "nemo",
     "nanotron",

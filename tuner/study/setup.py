@@ -186,10 +186,13 @@ def _program(settings: StudySettings, accelerator: str) -> tuple[Program, dict[s
         accelerator=accelerator,
         seed=settings.seed,
         step_pattern=settings.step_pattern,
+        log=settings.log,
     )
     identity: dict[str, Any] = {"command": settings.command, "accelerator": accelerator, "seed": settings.seed}
     if settings.step_pattern is not None:  # studies begun before have no such key
         identity["step_pattern"] = settings.step_pattern
+    if settings.log is not None:
+        identity["log"] = settings.log
     return program, identity
 
 
