@@ -49,7 +49,7 @@ def test_only_the_first_rank_reports(variable: str, tmp_path: Path, monkeypatch:
 def test_it_does_nothing_outside_a_job_and_imports_only_the_standard_library() -> None:
     code = (
         "import sys; from tuner.step import step; step(loss=1.0); "
-        "print(sorted({name.partition('.')[0] for name in sys.modules} - set(sys.stdlib_module_names)))"
+        "print(sorted({name.partition('.')[0] for name in sys.modules} - set(sys.stdlib_module_names) - {'__main__'}))"
     )
     done = subprocess.run(
         [sys.executable, "-S", "-c", code], cwd=ROOT, capture_output=True, text=True, check=True, env={}
@@ -103,6 +103,6 @@ def test_a_study_is_measured_by_a_log_file(run: Run, tmp_path: Path) -> None:
 
 
 def test_a_log_needs_a_command_and_known_fields(run: Run) -> None:
-    assert "--log reads the output of your own trainer" in run("optimize", "--launcher", "local", "--log", "x").err
+    assert "--log is about your own trainer" in run("optimize", "--launcher", "local", "--log", "x").err
     said = run("optimize", "--launcher", "local", *SMALL, "--command", "true", "--log", "{rank}.log")
     assert "--log: unknown field {rank}" in said.err

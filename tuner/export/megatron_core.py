@@ -44,6 +44,7 @@ from tuner.export.megatron_common import (
 )
 from tuner.export.production import ProductionRun
 from tuner.export.rendering import rendered
+from tuner.launch.trainers import distributed_optimizer, recomputation, virtual_stages
 
 _RECIPE_FORMATS: Final = {"delayed": "hybrid", "tensorwise": "hybrid", "blockwise": "e4m3", "mxfp8": "e4m3"}
 """FP8 number format that Transformer Engine's recipes are used with."""
@@ -152,29 +153,9 @@ def _attention(run: ProductionRun) -> Settings:
     return [("--transformer-impl", "transformer_engine"), ("--attention-backend", backend)]
 
 
-def _recompute(run: ProductionRun) -> Settings:
-    if run.topology.recompute == "selective":
-        return [("--recompute-granularity", "selective"), ("--recompute-modules", "core_attn")]
-    if run.topology.recompute == "full":
-        return [("--recompute-granularity", "full"), ("--recompute-method", "uniform"), ("--recompute-num-layers", "1")]
-    return []
-
-
 def _units(run: ProductionRun) -> int:
     """Return what is spread over the stages: layers, and embedding and output layer where they count as one each."""
     return run.workload.model.layers + 2 * (run.topology.partition == "embedding")
-
-
-def _virtual(run: ProductionRun) -> Settings:
-    topology = run.topology
-    if topology.vpp == 1:
-        return []
-    return [("--num-layers-per-virtual-pipeline-stage", str(_units(run) // (topology.pp * topology.vpp)))]
-
-
-def _sharding(run: ProductionRun) -> Settings:
-    overlapped: Settings = [("--use-distributed-optimizer",), ("--overlap-grad-reduce",), ("--overlap-param-gather",)]
-    return overlapped if run.topology.zero == 1 else []
 
 
 _TREATMENTS: Final[Mapping[str, Treatment]] = {
@@ -268,7 +249,7 @@ _TREATMENTS: Final[Mapping[str, Treatment]] = {
         ),
     ),
     "attention": flash_in_half_precision("--transformer-impl, --attention-backend", _attention),
-    "vpp": expressed("--num-layers-per-virtual-pipeline-stage", _virtual),
+    "vpp": expressed("--num-layers-per-virtual-pipeline-stage", lambda r: virtual_stages(r.topology, _units(r))),
     "cp": expressed(
         "--context-parallel-size, --cp-comm-type",
         lambda r: (
@@ -279,7 +260,7 @@ _TREATMENTS: Final[Mapping[str, Treatment]] = {
     ),
     "zero": expressed(
         "--use-distributed-optimizer, --overlap-grad-reduce, --overlap-param-gather",
-        _sharding,
+        lambda r: distributed_optimizer(r.topology),
         only="0, 1",
         accepts=lambda r: r.topology.zero <= 1,
     ),
@@ -297,7 +278,9 @@ _TREATMENTS: Final[Mapping[str, Treatment]] = {
     "sequence_parallel": expressed(
         "--sequence-parallel", lambda r: [("--sequence-parallel",)] * r.topology.sequence_parallel
     ),
-    "recompute": expressed("--recompute-granularity, --recompute-method, --recompute-modules", _recompute),
+    "recompute": expressed(
+        "--recompute-granularity, --recompute-method, --recompute-modules", lambda r: recomputation(r.topology)
+    ),
     "partition": expressed(
         "--account-for-embedding-in-pipeline-split, --account-for-loss-in-pipeline-split",
         lambda r: (

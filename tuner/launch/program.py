@@ -8,7 +8,7 @@ import signal
 import string
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final, Protocol
@@ -21,6 +21,7 @@ from tuner.core.text import listed, shown
 from tuner.launch.contract import Job
 from tuner.launch.ds_config import with_trainer_values
 from tuner.launch.log_tail import STEPS, TRAINER_LOG
+from tuner.launch.trainers import TrainerCommand
 from tuner.logs import StepPattern
 
 
@@ -156,6 +157,8 @@ class CommandTemplate:
     cwd: Path
     on_host: bool = False
     step_pattern: StepPattern | None = None
+    trainer: TrainerCommand | None = None
+    """The command in its framework's words, to which each job appends its topology."""
     log: str | None = None
     """Template of the file that the trainer writes its log to, which is read besides stdout and stderr."""
 
@@ -174,6 +177,7 @@ class CommandTemplate:
         on_host: bool = False,
         step_pattern: str | None = None,
         log: str | None = None,
+        trainer: str | None = None,
     ) -> CommandTemplate:
         """Parse a command such as `torchrun train.py --tp {tp}`; raise for an unknown field."""
         try:
@@ -187,7 +191,8 @@ class CommandTemplate:
         if log is not None:
             _check_fields(log, "--log")
         pattern = StepPattern.parse(step_pattern) if step_pattern is not None else None
-        return cls(configure=configure, words=words, cwd=cwd, on_host=on_host, step_pattern=pattern, log=log)
+        made = cls(configure=configure, words=words, cwd=cwd, on_host=on_host, step_pattern=pattern, log=log)
+        return replace(made, trainer=TrainerCommand.parse(trainer, text)) if trainer is not None else made
 
     @property
     def _passes_config_to_hf(self) -> bool:
@@ -198,14 +203,21 @@ class CommandTemplate:
     def prepare(self, job: Job) -> ProcessSpec:
         """Return the command with the job's values."""
         config = job.folder / "ds_config.json"
-        if any("{ds_config}" in word for word in self.words):
+        to_hf = self.trainer is not None and self.trainer.name == "hf"
+        if to_hf or any("{ds_config}" in word for word in self.words):
             document = self.configure(job)
-            write_object(config, with_trainer_values(document) if self._passes_config_to_hf else document)
+            write_object(config, with_trainer_values(document) if to_hf or self._passes_config_to_hf else document)
         values = {**fields_of(job), "ds_config": str(config.resolve())}
         if self.log is not None:
             _link(job.folder / TRAINER_LOG, self.cwd / self.log.format_map(values), job.number)
+        words, each_rank = self.words, None
+        if self.trainer is not None:
+            flags = self.trainer.job_flags(job.workload.as_in(job.topology), job.topology, config.resolve())
+            words = (*self.trainer.started(job.topology), *flags)
+            each_rank = None if self.trainer.starts_ranks else (*self.trainer.words, *flags)
         return ProcessSpec(
-            arguments=tuple(word.format_map(values) for word in self.words),
+            arguments=tuple(word.format_map(values) for word in words),
+            each_rank=each_rank and tuple(word.format_map(values) for word in each_rank),
             environment={**_LIVE_OUTPUT, "TUNER_STEPS": str((job.folder / STEPS).resolve())},
             cwd=self.cwd,
             result=None,
@@ -285,10 +297,17 @@ def program_of(
     seed: int = 0,
     step_pattern: str | None = None,
     log: str | None = None,
+    trainer: str | None = None,
 ) -> Program:
     """Return the user's command, run in the current directory, or the bundled worker where there is none."""
     if command is None:
         return WorkerProgram(configure=configure, accelerator=accelerator, seed=seed)
     return CommandTemplate.parse(
-        command, configure=configure, cwd=Path.cwd(), on_host=accelerator == "cpu", step_pattern=step_pattern, log=log
+        command,
+        configure=configure,
+        cwd=Path.cwd(),
+        on_host=accelerator == "cpu",
+        step_pattern=step_pattern,
+        log=log,
+        trainer=trainer,
     )

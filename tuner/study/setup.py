@@ -187,12 +187,14 @@ def _program(settings: StudySettings, accelerator: str) -> tuple[Program, dict[s
         seed=settings.seed,
         step_pattern=settings.step_pattern,
         log=settings.log,
+        trainer=settings.trainer,
     )
     identity: dict[str, Any] = {"command": settings.command, "accelerator": accelerator, "seed": settings.seed}
     if settings.step_pattern is not None:  # studies begun before have no such key
         identity["step_pattern"] = settings.step_pattern
-    if settings.log is not None:
-        identity["log"] = settings.log
+    for name in ("log", "trainer"):
+        if getattr(settings, name) is not None:
+            identity[name] = getattr(settings, name)
     return program, identity
 
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tuner.cli.options import as_json, takes_description, takes_log, takes_step_pattern
+from tuner.cli.options import as_json, takes_description, takes_log, takes_step_pattern, takes_trainer
 from tuner.cli.progress import progress
 
 if TYPE_CHECKING:
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 @click.option("--command", metavar="TEMPLATE", help="Run one job of two iterations of your own trainer.")
 @takes_step_pattern
 @takes_log
+@takes_trainer
 @takes_description
 @as_json
 def doctor(
@@ -34,6 +35,7 @@ def doctor(
     command: str | None,
     step_pattern: str | None,
     log: str | None,
+    trainer: str | None,
     **description: Any,
 ) -> None:
     """Check what this machine can launch: Python, frameworks, accelerators, Slurm, ports, disk and storage.
@@ -50,12 +52,12 @@ def doctor(
     from tuner.costmodel.site_file import write_site
     from tuner.study.doctor import examine, try_command
 
-    if command is None and any(_was_given(value) for value in (step_pattern, log, *description.values())):
+    if command is None and any(_was_given(value) for value in (step_pattern, log, trainer, *description.values())):
         raise InputError("the options that describe a model, a cluster or a log need --command, whose job they are of.")
     job = None
     if command is not None:
         with progress("running one job"):
-            job = try_command(command=command, step_pattern=step_pattern, log=log, **description)
+            job = try_command(command=command, step_pattern=step_pattern, log=log, trainer=trainer, **description)
     with progress("measuring" if measure else "checking"):
         examined = examine(Path(runs), storage=storage, measure=measure)
     findings = [*examined.findings, *([job] if job else [])]
