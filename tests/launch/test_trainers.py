@@ -10,10 +10,15 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import Run
+from tuner.core import catalog
 from tuner.core.domain import Topology, Workload
 from tuner.core.errors import InputError, UnknownName
 from tuner.core.model import Model
 from tuner.export.flag_table import flag_table
+from tuner.launch.contract import Job
+from tuner.launch.program import program_of
+from tuner.launch.slurm.script import batch_script
+from tuner.launch.slurm.site_profile import SiteProfile
 from tuner.launch.trainers import TrainerCommand, megatron_flags
 
 ARGUMENTS = """
@@ -151,6 +156,21 @@ def test_hf_trainer_gets_its_batch_its_config_and_checkpointing() -> None:
     found = trainer.completed({"settings": ("zero=2",)})
     assert (found["framework"], found["precision"]) == ("deepspeed", "bf16")
     assert found["settings"] == ("zero=2", "tp=1", "pp=1", "cp=1")
+
+
+def test_slurm_starts_the_ranks_itself_and_this_machine_by_torchrun(command: str, tmp_path: Path) -> None:
+    program = program_of(command, configure=lambda _: {}, accelerator="cuda", trainer="megatron-lm")
+    cluster = catalog.cluster("bloom-48")
+    job = Job(number=0, tag="t", folder=tmp_path, workload=workload(), cluster=cluster, topology=TOPOLOGY)
+    spec = program.prepare(job)
+    assert spec.arguments[:6] == ("python", "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "8")
+    assert spec.each_rank
+    assert spec.each_rank[:2] == ("python", "pretrain_gpt.py")
+    assert spec.each_rank[2:] == spec.arguments[7:]
+    site = SiteProfile(python="/site/python")
+    script = batch_script(job, spec, site, accelerators=True)
+    assert "python pretrain_gpt.py --num-layers 24" in script
+    assert "/site/python" not in script
 
 
 FAKE = """

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from tuner.logs.records import Iteration, LogRecord, digit_of, figure_of, loss_of, speaker
@@ -33,7 +33,7 @@ _RICH: Final = re.compile(
 )
 _EPOCH: Final = re.compile(r"\bEpoch ([0-9]{1,9})\b")
 _NEMO_SECONDS: Final = re.compile(r"train_step_timing in s=([0-9.]{1,20})\b")
-_LOSS: Final = re.compile(r"\b(?:train_|reduced_train_)?loss(?:_step)?=([-+0-9.eE]{1,24}|nan|inf)\b")
+_LOSS: Final = re.compile(r"\b(?:train_|reduced_train_)?loss(?:_step)?(?:=|: )([-+0-9.eE]{1,24}|nan|inf)\b")
 _OTHER_WORK: Final = re.compile(
     r"load|fetch|\bmap\b|filter|token|generat|sav|group|cast|captur|eval|valid|predict|sanity|test|pack|prepar"
     r"|process|shard|convert|split|build|extract|calibrat|quantiz|materializ|cach|weights|compil|warm|import|read",
@@ -123,6 +123,9 @@ class Bars:
             derived="" if printed else derived,
             line=line,
         )
+        if epoch and bar.prints == 1 and steps == total > 1 and not exact:  # rich prints to a file only at the end
+            iteration = replace(iteration, derived="the progress bar's mean, warm-up included")
+            return LogRecord(source="training summary", speaker="", iteration=iteration)
         return LogRecord(source="nemo" if exact else "progress bar", speaker=name, iteration=iteration)
 
     @staticmethod

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shlex
+import sys
 from collections.abc import Iterable
 from functools import cache
 from hashlib import sha256
@@ -57,7 +58,7 @@ def _script(
     job: Job, start: ProcessSpec, site: SiteProfile, *, options: list[str], within: bool, srun: tuple[str, ...]
 ) -> str:
     words = list(start.arguments if start.each_rank is None else start.each_rank)
-    if site.python and start.each_rank is not None:
+    if site.python and start.each_rank is not None and words[0] == sys.executable:  # tuner's own worker
         words[0] = site.python
     words = [*site.container, *words]
     return _template().render(
