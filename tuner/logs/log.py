@@ -114,7 +114,9 @@ class _Reader:
         """Read consecutive lines, without those of which no reader knows a word."""
         whole = "\n".join(text for _, text in block)
         present = [word for stem, words in _WORDS.items() if stem in whole for word in words if word in whole]
-        self._failures.expect(frozenset(present))
+        words = frozenset(present)
+        self._failures.expect(words)
+        self._records.expect(words)
         for number, text in block:
             if self._reads_all or self._failures.awaits_lines or any(word in text for word in present):
                 self.read(number, text)

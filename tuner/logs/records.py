@@ -21,6 +21,7 @@ import math
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final, Literal, get_args
 
 Source = Literal[
@@ -127,8 +128,9 @@ _LATENCY_UNITS: Final = {"": 1.0, "m": 1e-3, "u": 1e-6, "n": 1e-9}
 
 RECORD_WORDS: Final = (
     *("iteration", "iter time (s)", "SamplesPerSec=", "time (ms) |", "iter latency", "Profile Summary"),
-    *("Skipping step", "max allocated", "Max_MA", "MaxMemAllocated=", "hip mem usage"),
+    "Skipping step",
 )
+MEMORY_WORDS: Final = ("max allocated", "Max_MA", "MaxMemAllocated=", "hip mem usage")
 """Each line that this module reads contains one of these words."""
 
 _RATES: Final = ("tflops", "throughput per gpu (tflop/s/gpu)", "approx flops per gpu", "tpt per gpu")
@@ -220,13 +222,18 @@ def _megatron_loss(fields: Mapping[str, str]) -> float | None:
     return math.nan if not_finite or _count(fields.get("number of nan iterations")) else None
 
 
+@lru_cache(1024)
+def _key(name: str) -> str:
+    return name.strip().casefold()
+
+
 def _fields(text: str) -> dict[str, str]:
     """Return `key: value |` pairs, the first of each key; a value without its bar may be truncated and is skipped."""
     found: dict[str, str] = {}
     for part in text.split("|")[:-1]:
         name, colon, value = part.partition(": ")
         if colon:
-            found.setdefault(name.strip().casefold(), value.strip())
+            found.setdefault(_key(name), value.strip())
     return found
 
 
