@@ -14,6 +14,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Final
 
 from tuner.logs.records import Iteration, LogRecord, digit_of, figure_of, loss_of, speaker
@@ -82,19 +83,18 @@ class Bars:
         if self._done or not any(word in text for word in BAR_WORDS):
             return
         text = text[:_MAX_TEXT]
-        for found in (*_BAR.finditer(text), *_RICH.finditer(text)):
-            head = found[0] if found.re is _RICH else text[max(0, found.start() - _MAX_HEAD) : found.start()]
-            head = head.rpartition("]")[2] if found.re is _BAR else head
-            if found.re is _BAR and _OTHER_WORK.search(head):
-                continue
-            epoch = _EPOCH.search(head)
-            name = "" if epoch else speaker(re.sub(r"[0-9.]+", "0", head))
-            if record := self._advance(line, name, epoch, found):
+        for found in _BAR.finditer(text) if "%|" in text else ():
+            head = text[max(0, found.start() - _MAX_HEAD) : found.start()].rpartition("]")[2]
+            name = _name(head)
+            if name is not None and (record := self._advance(line, name, _epoch(head), found)):
+                yield record
+        for found in _RICH.finditer(text) if " • " in text else ():
+            if record := self._advance(line, "", _epoch(found[0]), found):
                 yield record
 
-    def _advance(self, line: int, name: str, epoch: re.Match[str] | None, found: re.Match[str]) -> LogRecord | None:
+    def _advance(self, line: int, name: str, epoch: int | None, found: re.Match[str]) -> LogRecord | None:
         number, total, elapsed = int(found[1]), int(found[2]), _clock(found[3])
-        offset = int(epoch[1]) * total if epoch else 0
+        offset = (epoch or 0) * total
         bar = self._bars.get(name)
         if bar is not None and bar.total != total and bar.number < bar.total:
             return None  # an evaluation's bar within training
@@ -103,9 +103,9 @@ class Bars:
             bar is None
             or bar.total != total
             or restarted
-            or (epoch and number + offset > bar.number and elapsed < bar.elapsed)
+            or (epoch is not None and number + offset > bar.number and elapsed < bar.elapsed)
         ):
-            start = offset if epoch else 0
+            start = offset
             bar = self._bars[name] = _Bar(total=total, speaker=name, number=start)
         steps = number + offset - bar.number
         if steps <= 0:
@@ -123,7 +123,7 @@ class Bars:
             derived="" if printed else derived,
             line=line,
         )
-        if epoch and bar.prints == 1 and steps == total > 1 and not exact:  # rich prints to a file only at the end
+        if epoch is not None and bar.prints == 1 and steps == total > 1 and not exact:  # rich prints its end to a file
             iteration = replace(iteration, derived="the progress bar's mean, warm-up included")
             return LogRecord(source="training summary", speaker="", iteration=iteration)
         return LogRecord(source="nemo" if exact else "progress bar", speaker=name, iteration=iteration)
@@ -158,6 +158,21 @@ class Bars:
         if seconds <= 0 or (by_clock[0] and by_clock[1] < digit):
             return by_clock
         return seconds, digit, "the progress bar's rate"
+
+
+@lru_cache(4096)
+def _name(head: str) -> str | None:
+    """Return which bar has this text before it; None for one that is not of training steps."""
+    if _OTHER_WORK.search(head):
+        return None
+    return "" if _EPOCH.search(head) else speaker(re.sub(r"[0-9.]+", "0", head))
+
+
+@lru_cache(4096)
+def _epoch(head: str) -> int | None:
+    """Return the epoch that a bar names."""
+    found = _EPOCH.search(head)
+    return int(found[1]) if found else None
 
 
 def is_whole_bar(text: str) -> bool:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 import shlex
-import sys
 from collections.abc import Iterable
 from functools import cache
 from hashlib import sha256
@@ -58,7 +57,9 @@ def _script(
     job: Job, start: ProcessSpec, site: SiteProfile, *, options: list[str], within: bool, srun: tuple[str, ...]
 ) -> str:
     words = list(start.arguments if start.each_rank is None else start.each_rank)
-    if site.python and start.each_rank is not None and words[0] == sys.executable:  # tuner's own worker
+    if (
+        site.python and start.each_rank is not None and start.result is not None
+    ):  # tuner's worker, not the user's program
         words[0] = site.python
     words = [*site.container, *words]
     return _template().render(
