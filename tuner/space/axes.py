@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Set
 from typing import Any, Final
 
 from tuner.core.columns import AXES
-from tuner.core.domain import OFFLOAD, OPT_IN, PARTITION, RECOMPUTE, Cluster, Workload
+from tuner.core.domain import DISPATCHERS, EXPERT_AXES, OFFLOAD, OPT_IN, PARTITION, RECOMPUTE, Cluster, Workload
 from tuner.core.errors import InputError
 from tuner.core.model import Model, Shape
 from tuner.core.text import either, listed
@@ -157,6 +157,7 @@ _READERS: Final[Mapping[str, Callable[[str], list[Any]]]] = {
     "recompute": _one_of(RECOMPUTE),
     "partition": _one_of(PARTITION),
     "offload": _one_of(OFFLOAD),
+    "dispatcher": _one_of(DISPATCHERS),
 }
 _EXAMPLE: Final = {
     "sequence_parallel": "sequence_parallel=on,off",
@@ -164,6 +165,7 @@ _EXAMPLE: Final = {
     "recompute": "recompute=none,full",
     "partition": "partition=layers,embedding",
     "offload": "offload=none,optimizer",
+    "dispatcher": "dispatcher=alltoall,deepep",
 }
 
 
