@@ -7,6 +7,7 @@ from dataclasses import asdict
 from typing import Any, Final
 
 from tuner.core.domain import OPT_IN, Cluster, Gpu, Link, Ramp, Topology, Workload
+from tuner.core.experts import Experts, Latent
 from tuner.core.model import Model, RotaryScaling, Shape
 from tuner.core.text import listed
 
@@ -22,6 +23,9 @@ def model_of(document: Mapping[str, Any]) -> Model:
     if scaling := fields.get("rotary_scaling"):
         factors = {name: tuple(scaling.get(name, ())) for name in ("short_factors", "long_factors")}
         fields["rotary_scaling"] = RotaryScaling(**{**scaling, **factors})
+    for name, part in (("experts", Experts), ("latent", Latent)):
+        if values := fields.get(name):
+            fields[name] = part(**values)
     if "not_understood" in fields:
         fields["not_understood"] = tuple(fields["not_understood"])
     return Model(**fields)
