@@ -143,8 +143,10 @@ class Columns:
 
     @cached_property
     def head_size(self) -> FloatArray:
-        """Width of one attention head: the model's fixed size, or hidden / heads."""
-        fixed = self.workload.model.head_size
+        """Width of one attention head: the model's fixed size, or hidden / heads; of a key with latent
+        attention."""
+        model = self.workload.model
+        fixed = model.latent.key_size if model.latent else model.head_size
         return np.full(np.shape(self.heads), float(fixed)) if fixed else self.hidden / self.heads
 
     @cached_property

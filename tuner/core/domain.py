@@ -21,6 +21,7 @@ Partition = Literal["layers", "embedding"]
 Offload = Literal["none", "optimizer", "optimizer+parameters"]
 MemoryKind = Literal["smi", "reserved", "allocated"]
 Dispatcher = Literal["allgather", "alltoall", "deepep", "hybridep"]
+Routing = Literal["balanced", "natural"]
 Framework = Literal["megatron-core", "megatron-deepspeed", "deepspeed", "fsdp2", "torchtitan"]
 PrecisionRecipe = Literal["delayed", "tensorwise", "rowwise", "blockwise", "mxfp8", "nvfp4"]
 
@@ -147,6 +148,8 @@ class Workload:
     """What runs the training; None: not specified, as in studies begun before it was recorded."""
     precision_recipe: PrecisionRecipe | None = None
     """How fp8 and fp4 tensors are scaled; None: the framework's default."""
+    routing: Routing = "balanced"
+    """Whether every expert gets as many tokens, as benchmarks force it, or as many as a router sends it."""
     ramp: Ramp | None = None
     """How the batch grows at the start; the exact `ramp-up` rule then replaces its shorthand rules."""
 
