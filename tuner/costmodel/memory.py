@@ -157,7 +157,19 @@ def _tensors(stage: Stages, site: SiteFactors) -> dict[str, FloatArray]:
         "gathered": _gathered(stage),
         "step": copies * shard[1],
     }
+    if experts and workload.framework not in ("deepspeed", "megatron-deepspeed"):
+        terms |= _megatron_core(stage)
     return _offloaded(stage, terms) if columns.offload.any() else terms
+
+
+def _megatron_core(stage: Stages) -> dict[str, FloatArray]:
+    """Return what differs under Megatron-Core, which alone has all of these experts.
+
+    Gradients are added up in one fp32 buffer, which is reduced and stepped from in place: no buckets and no copies
+    (Megatron-LM, core/distributed/param_and_grad_buffer.py; --accumulate-allreduce-grads-in-fp32 follows --bf16).
+    """
+    nothing = np.zeros_like(stage.held(sharded=False))
+    return {"gradients": 4.0 * stage.held(stage.columns.zero >= 2), "buckets": nothing, "step": nothing}
 
 
 def _offloaded(stage: Stages, terms: dict[str, FloatArray]) -> dict[str, FloatArray]:
