@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Final, overload
 import numpy as np
 import numpy.typing as npt
 
-from tuner.core.domain import OFFLOAD, PARTITION, RECOMPUTE, Cluster, Topology, Workload
+from tuner.core.domain import DISPATCHERS, OFFLOAD, PARTITION, RECOMPUTE, Cluster, Topology, Workload
 from tuner.core.model import Shape
 
 IntArray = npt.NDArray[np.int64]
@@ -35,6 +35,9 @@ AXES: Final = (
     "recompute",
     "offload",
     "hsdp",
+    "ep",
+    "etp",
+    "dispatcher",
 )
 """The dimensions of the search in grid order: the last one varies fastest. `dp` is derived from the others."""
 
@@ -76,6 +79,10 @@ class Columns:
     offload = Column()
     """Index into `OFFLOAD`: 0 none, 1 the optimizer, 2 the optimizer and the parameters."""
     hsdp = Column()
+    ep = Column()
+    etp = Column()
+    dispatcher = Column()
+    """Index into `DISPATCHERS`."""
     heads = Column()
     hidden = Column()
     layers = Column()
@@ -117,6 +124,12 @@ class Columns:
         return shards
 
     @cached_property
+    def expert_shards(self) -> IntArray:
+        """GPUs that hold the same experts, expert data parallelism: tp x cp x dp = etp x ep x these."""
+        ranks: IntArray = np.maximum(1, self.tp * self.copies // (self.etp * self.ep))
+        return ranks
+
+    @cached_property
     def ffn(self) -> IntArray:
         """Width of the MLP, in the model's ratio to hidden."""
         model = self.workload.model
@@ -130,8 +143,10 @@ class Columns:
 
     @cached_property
     def head_size(self) -> FloatArray:
-        """Width of one attention head: the model's fixed size, or hidden / heads."""
-        fixed = self.workload.model.head_size
+        """Width of one attention head: the model's fixed size, or hidden / heads; of a key with latent
+        attention."""
+        model = self.workload.model
+        fixed = model.latent.key_size if model.latent else model.head_size
         return np.full(np.shape(self.heads), float(fixed)) if fixed else self.hidden / self.heads
 
     @cached_property
@@ -184,6 +199,9 @@ class Columns:
             partition=PARTITION[values["partition"]],
             offload=OFFLOAD[values["offload"]],
             hsdp=values["hsdp"],
+            ep=values["ep"],
+            etp=values["etp"],
+            dispatcher=DISPATCHERS[values["dispatcher"]],
             heads=None if values["heads"] == model.heads else values["heads"],
             shape=None if own_shape else Shape(hidden=values["hidden"], layers=values["layers"]),
             global_batch=None if values["global_batch"] == self.workload.global_batch else values["global_batch"],
@@ -210,6 +228,9 @@ def _numbers(topology: Topology, workload: Workload) -> dict[str, Any]:
         "partition": PARTITION.index(topology.partition),
         "offload": OFFLOAD.index(topology.offload),
         "hsdp": topology.hsdp,
+        "ep": topology.ep,
+        "etp": topology.etp,
+        "dispatcher": DISPATCHERS.index(topology.dispatcher),
         "heads": workload_as_trained.model.heads,
         "hidden": workload_as_trained.model.hidden,
         "layers": workload_as_trained.model.layers,

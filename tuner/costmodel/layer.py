@@ -30,6 +30,7 @@ from tuner.costmodel.constants import (
     UNFUSED_NORM_BYTES,
     UPKEEP_SECONDS,
 )
+from tuner.costmodel.expert_shapes import attention_products, attention_weights, mlp_weights
 from tuner.costmodel.kernels import beside_layers, linear, product_rate, size_of, traffic_rate
 from tuner.costmodel.links import Links, all_reduce
 from tuner.costmodel.site_factors import SiteFactors
@@ -60,22 +61,45 @@ class Layer:
         return {name: getattr(self, name) for name in self.__dataclass_fields__}
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Beside:
+    """What a layer with experts does beside its attention and its shared experts."""
+
+    forward: FloatArray
+    backward: FloatArray
+    weights: FloatArray
+    """Elements of the matrices of the routed experts on one GPU."""
+    host: FloatArray
+    """Seconds in which the host launches it, in either pass."""
+    collectives: int
+    """Collectives over tensor parallel ranks in one pass that remain: attention's, and that of shared experts."""
+
+
 def layer_seconds(columns: Columns, site: SiteFactors, links: Links) -> Layer:
-    """Estimate one layer: forward pass, backward pass and recomputation."""
+    """Estimate one layer with an MLP: forward pass, backward pass and recomputation."""
+    return layer_of(columns, site, links, columns.ffn)
+
+
+def layer_of(columns: Columns, site: SiteFactors, links: Links, ffn: Any, beside: Beside | None = None) -> Layer:
+    """Estimate one layer whose MLP, or shared experts, are so wide; the time of what is beside them is a part of
+    `recompute` and `launch` only."""
     gpu, workload = columns.cluster.gpu, columns.workload
     tokens = columns.micro_batch * workload.model.seq / columns.cp
-    forward, backward = _products(columns, tokens, site)
+    forward, backward = _products(columns, tokens, site, ffn)
     scores, scores_back = _attention(columns, tokens, site)
-    moved = _elementwise(columns, tokens) * size_of(workload) / 2 / traffic_rate(gpu, site)
-    upkeep = UPKEEP_SECONDS * site.upkeep + ACCUMULATION_PASSES * _gradient_bytes(columns) / traffic_rate(gpu, site) * (
+    moved = _elementwise(columns, tokens, ffn) * size_of(workload) / 2 / traffic_rate(gpu, site)
+    gradients = _gradient_bytes(columns) if beside is None else _weights_beside(columns, ffn, beside)
+    upkeep = UPKEEP_SECONDS * site.upkeep + ACCUMULATION_PASSES * gradients / traffic_rate(gpu, site) * (
         columns.microbatches > 1
     )
-    collectives = _collectives(columns, tokens, links)
+    collectives = _collectives(columns, tokens, links, 2 if beside is None else beside.collectives)
     ring = _ring(columns, tokens, links)
     exposed, exposed_back = np.maximum(0, ring - scores), np.maximum(0, 2 * ring - scores_back)
     host = HOST_COLLECTIVE_SECONDS * 2 * (columns.tp > 1)
     ahead = forward + scores + exposed + moved + collectives
     back = backward + scores_back + exposed_back + BACKWARD_TRAFFIC_RATIO * moved + collectives + upkeep
+    if beside is not None:
+        ahead, back, host = ahead + beside.forward, back + beside.backward, host + beside.host
     waits = np.maximum(0, (HOST_SECONDS[0] + host) * site.host - ahead)
     waits_back = np.maximum(0, (HOST_SECONDS[1] + host) * site.host - back)
     return Layer(
@@ -92,19 +116,19 @@ def layer_seconds(columns: Columns, site: SiteFactors, links: Links) -> Layer:
     )
 
 
-def _products(columns: Columns, tokens: Any, site: SiteFactors) -> tuple[FloatArray, FloatArray]:
-    """Estimate the forward and backward products of the four matrices, sharded by tensor parallelism."""
+def _weights_beside(columns: Columns, ffn: Any, beside: Beside) -> FloatArray:
+    weights = attention_weights(columns) + mlp_weights(columns, ffn) / columns.tp + beside.weights
+    return weights * size_of(columns.workload)
+
+
+def _products(columns: Columns, tokens: Any, site: SiteFactors, ffn: Any) -> tuple[FloatArray, FloatArray]:
+    """Estimate the forward and backward products of the matrices, sharded by tensor parallelism."""
     workload, gpu = columns.workload, columns.cluster.gpu
     inputs = 2 if workload.model.gated_mlp else 1
-    width = columns.head_size * columns.heads
+    mlp = ((tokens, inputs * ffn / columns.tp, columns.hidden), (tokens, columns.hidden, ffn / columns.tp))
     forward, backward = np.zeros(np.shape(tokens)), np.zeros(np.shape(tokens))
-    for n, k in (
-        ((width + 2 * columns.head_size * columns.kv_heads) / columns.tp, columns.hidden),
-        (columns.hidden, width / columns.tp),
-        (inputs * columns.ffn / columns.tp, columns.hidden),
-        (columns.hidden, columns.ffn / columns.tp),
-    ):
-        ahead, back = linear(gpu, workload, site, tokens, n, k)
+    for m, n, k in (*attention_products(columns, tokens), *(mlp if np.any(ffn) else ())):
+        ahead, back = linear(gpu, workload, site, m, n, k)
         forward, backward = forward + ahead, backward + back
     return forward, backward
 
@@ -114,7 +138,9 @@ def _attention(columns: Columns, tokens: Any, site: SiteFactors) -> tuple[FloatA
     workload, gpu = columns.workload, columns.cluster.gpu
     seq, kernel = workload.model.seq, workload.attention
     rate = product_rate(gpu, beside_layers(gpu, workload), site) * site.attention / site.products
-    operations = 4.0 * tokens * seq * columns.heads * columns.head_size / columns.tp
+    latent = workload.model.latent
+    size = (latent.key_size + latent.value_size) / 2 if latent else columns.head_size
+    operations = 4.0 * tokens * seq * columns.heads * size / columns.tp
     if kernel in FLASH_SPEED:
         forward = operations / 2 / (rate * FLASH_SPEED[kernel])
         return forward, 2.5 * forward / FLASH_BACKWARD_SPEED
@@ -127,14 +153,17 @@ def _attention(columns: Columns, tokens: Any, site: SiteFactors) -> tuple[FloatA
     return products + seconds_per_byte * forward_bytes, 2 * products + seconds_per_byte * backward_bytes
 
 
-def _elementwise(columns: Columns, tokens: Any) -> FloatArray:
+def _elementwise(columns: Columns, tokens: Any, ffn: Any) -> FloatArray:
     """Return the bytes of 16-bit values that a forward pass moves between the products."""
     model = columns.workload.model
     whole = ELEMENTWISE_BYTES + (0.0 if columns.workload.fused_norms else UNFUSED_NORM_BYTES)
     sequence_shards = np.where(columns.sequence_parallel == 1, columns.tp, 1)
     width, keys = columns.head_size * columns.heads, columns.head_size * columns.kv_heads
-    cut = (SWIGLU_BYTES if model.gated_mlp else GELU_BYTES) * columns.ffn + 4 * width
-    if model.positions == "rotary":
+    cut = (SWIGLU_BYTES if model.gated_mlp else GELU_BYTES) * ffn + 4 * width
+    if model.latent:  # queries and keys are put together from their parts: a read and a write
+        rotated = model.latent.rope_size * (columns.heads + 1)
+        cut = cut + ROTARY_BYTES * rotated + 8 * width
+    elif model.positions == "rotary":
         cut = cut + ROTARY_BYTES * (width + keys)
     moved: FloatArray = tokens * (columns.hidden * whole / sequence_shards + cut / columns.tp)
     return moved
@@ -145,11 +174,11 @@ def _gradient_bytes(columns: Columns) -> FloatArray:
     return grads
 
 
-def _collectives(columns: Columns, tokens: Any, links: Links) -> FloatArray:
-    """Estimate two all-reduces per pass; with sequence parallelism, gathers and scatters of the same bytes."""
+def _collectives(columns: Columns, tokens: Any, links: Links, number: int) -> FloatArray:
+    """Estimate the all-reduces of a pass; with sequence parallelism, gathers and scatters of the same bytes."""
     bandwidth, latency = links.tensor
     size = tokens * columns.hidden * size_of(columns.workload)
-    return 2 * all_reduce(size, columns.tp, bandwidth, latency)
+    return number * all_reduce(size, columns.tp, bandwidth, latency)
 
 
 def _ring(columns: Columns, tokens: Any, links: Links) -> FloatArray:
@@ -159,6 +188,9 @@ def _ring(columns: Columns, tokens: Any, links: Links) -> FloatArray:
     table validates this term.
     """
     bandwidth, latency = links.context
+    latent = columns.workload.model.latent
     keys = columns.head_size * columns.kv_heads / columns.tp
+    if latent:
+        keys = columns.heads * (latent.key_size + latent.value_size) / 2 / columns.tp
     ring: FloatArray = (columns.cp - 1) * (2 * tokens * keys * size_of(columns.workload) / bandwidth + latency)
     return ring

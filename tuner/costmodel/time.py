@@ -24,6 +24,8 @@ from tuner.costmodel.constants import (
     STEP_LAYER_SECONDS,
     STEP_SECONDS,
 )
+from tuner.costmodel.expert_shapes import layer_weights, moe_share, routed_weights
+from tuner.costmodel.expert_time import expert_layer_seconds
 from tuner.costmodel.kernels import beside_layers, linear, size_of, traffic_rate
 from tuner.costmodel.layer import Layer, layer_seconds
 from tuner.costmodel.links import Links, all_reduce, gather
@@ -44,6 +46,8 @@ HOST_LINK: Final = "host_link"
 def time_terms(columns: Columns, site: SiteFactors) -> dict[str, FloatArray]:
     """Estimate the seconds of one iteration by term; no term is negative."""
     layer, head, embedding = _of_distinct(columns, site)
+    if mtp := columns.workload.model.mtp_layers:  # each a layer and a head of its own, on the last stage
+        head = head + mtp * (layer.total + head)
     stage = Stages.middle(columns)
     microbatches = columns.microbatches
     times = stage.layers * microbatches
@@ -80,6 +84,8 @@ def _of_distinct(columns: Columns, site: SiteFactors) -> tuple[Layer, FloatArray
         *(columns.tp, columns.cp, columns.micro_batch, columns.sequence_parallel),
         *(columns.recompute, columns.heads, columns.hidden, more),
     )
+    if columns.workload.model.experts:
+        parts = (*parts, columns.ep, columns.etp, columns.dispatcher, columns.pp, columns.layers)
     code: IntArray = np.zeros(len(columns.tp), dtype=np.int64)
     span = 1
     for part in parts:
@@ -92,13 +98,14 @@ def _of_distinct(columns: Columns, site: SiteFactors) -> tuple[Layer, FloatArray
     if len(first) * 2 > len(code):
         return _of_each(columns, site)
     layer, head, embedding = _of_each(columns.rows(first), site)
-    spread = Layer(**{name: values[back] for name, values in layer.terms().items()})
+    spread = type(layer)(**{name: values[back] for name, values in layer.terms().items()})
     return spread, head[back], embedding[back]
 
 
 def _of_each(columns: Columns, site: SiteFactors) -> tuple[Layer, FloatArray, FloatArray]:
     links = Links(columns, site)
-    return layer_seconds(columns, site, links), _head(columns, site, links), _embedding(columns, site, links)
+    layers = expert_layer_seconds if columns.workload.model.experts else layer_seconds
+    return layers(columns, site, links), _head(columns, site, links), _embedding(columns, site, links)
 
 
 def _head(columns: Columns, site: SiteFactors, links: Links) -> FloatArray:
@@ -157,12 +164,12 @@ def _data_parallel(
     """
     bandwidth, latency = links.data
     size = size_of(columns.workload)
-    weights = stage.layers * columns.layer_matrices / columns.tp * size
+    weights = _matrices(columns, stage) * size
     table = columns.padded_vocab * columns.hidden / columns.tp * size
     hybrid = bool((columns.hsdp > 1).any())
     if hybrid:
         bandwidth, latency = links.shard
-    gathered = gather(weights + table, columns.shards, bandwidth, latency)
+    gathered = gather(weights + table, columns.shards, bandwidth, latency) + _expert_gather(columns, stage, links)
     once = np.where(columns.zero == 0, 2 * gathered, 3 * gathered)
     if not (columns.zero >= 2).any():
         return {"data_parallel": once, "sharding": np.zeros_like(once)}
@@ -181,6 +188,23 @@ def _data_parallel(
     }
 
 
+def _matrices(columns: Columns, stage: Stages) -> FloatArray:
+    """Return the elements of the matrices of a stage's layers on one GPU, without routed experts."""
+    model = columns.workload.model
+    if model.experts or model.latent:
+        return stage.layers * layer_weights(columns, moe_share(columns) if model.experts else 0.0)
+    matrices: FloatArray = stage.layers * columns.layer_matrices / columns.tp
+    return matrices
+
+
+def _expert_gather(columns: Columns, stage: Stages, links: Links) -> FloatArray | float:
+    """Estimate a gather or scatter of all experts of a stage over the ranks that have the same; 0 without any."""
+    if not columns.workload.model.experts:
+        return 0.0
+    size = stage.layers * moe_share(columns) * routed_weights(columns) * size_of(columns.workload)
+    return gather(size, columns.expert_shards, *links.expert_data)
+
+
 def _replicas(columns: Columns, stage: Stages, size: FloatArray, links: Links) -> FloatArray:
     """Estimate the all-reduce of a microbatch's gradient shards over the replica groups, layer by layer."""
     bandwidth, latency = links.replica
@@ -188,7 +212,7 @@ def _replicas(columns: Columns, stage: Stages, size: FloatArray, links: Links) -
 
 
 def _step(columns: Columns, site: SiteFactors, stage: Stages) -> FloatArray:
-    shard = stage.parameters / np.where(columns.zero >= 1, columns.shards, 1)
+    shard = stage.held(columns.zero >= 1)
     moved: Any = OPTIMIZER_STEP_BYTES * shard / traffic_rate(columns.cluster.gpu, site)
     step: FloatArray = moved + STEP_SECONDS + STEP_LAYER_SECONDS * site.host * stage.layers
     return step
@@ -196,7 +220,7 @@ def _step(columns: Columns, site: SiteFactors, stage: Stages) -> FloatArray:
 
 def _host_step(columns: Columns, site: SiteFactors, stage: Stages) -> FloatArray:
     """Estimate the optimizer's step on the CPU, which the shards of all ranks of a node share."""
-    shards = columns.cluster.gpus_per_node * stage.parameters / columns.shards
+    shards = columns.cluster.gpus_per_node * stage.held(sharded=True)
     step: FloatArray = CPU_ADAM_SECONDS * shards + STEP_SECONDS + STEP_LAYER_SECONDS * site.host * stage.layers
     return step
 
@@ -213,5 +237,5 @@ def _host_copies(columns: Columns, stage: Stages) -> FloatArray:
     parameters_too = columns.offload == OFFLOAD.index("optimizer+parameters")
     summed = np.where(columns.zero >= 2, 2 * count - 1, 2 * (count > 1))
     sent = 4.0 + size * (summed + np.where(parameters_too, 2 * count, 1))
-    copies: FloatArray = sent * stage.parameters / columns.shards / HOST_LINK_BANDWIDTH
+    copies: FloatArray = sent * stage.held(sharded=True) / HOST_LINK_BANDWIDTH
     return np.where(columns.offload > 0, copies, 0.0)

@@ -8,6 +8,7 @@ from tuner.core.domain import OFFLOAD
 from tuner.core.frameworks import record_of
 from tuner.core.text import counted
 from tuner.space.rules import quantities as sentences
+from tuner.space.rules.expert_laws import EXPERT_LAWS
 from tuner.space.rules.framework_laws import FRAMEWORK_LAWS, elsewhere
 from tuner.space.rules.quantities import NEEDED_ZERO, host_bytes, longest_flash_head
 from tuner.space.rules.rule import BLOOM, MEGATRON, MEGATRON_DS, Rule
@@ -307,5 +308,6 @@ LAWS: Final[tuple[Rule, ...]] = (
         hint="or another kernel with --attention",
         binding=lambda workload: workload.attention in ("flash1", "flash2"),
     ),
+    *EXPERT_LAWS,
     *FRAMEWORK_LAWS,
 )
