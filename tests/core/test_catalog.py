@@ -251,11 +251,11 @@ def test_a_name_that_is_a_file_says_how_the_file_is_read(
 PUBLISHED = json.loads((ROOT / "tests/data/huggingface/counts.json").read_text())
 
 
-@pytest.mark.filterwarnings("ignore:gemma-3-4b is read as its language model alone")
-@pytest.mark.parametrize("name", [name for name in PUBLISHED if name != "mixtral-8x7b"])
+@pytest.mark.filterwarnings("ignore:.* is read as its language model alone")
+@pytest.mark.parametrize("name", PUBLISHED)
 def test_a_hugging_face_config_gives_the_published_parameter_count(name: str) -> None:
     model = catalog.model(str(ROOT / f"tests/data/huggingface/{name}.json"))
-    assert model.parameters == PUBLISHED[name]["parameters"]
+    assert model.parameters - model.mtp_parameters == PUBLISHED[name]["parameters"]
     assert model.name == name
 
 
@@ -267,11 +267,46 @@ def test_a_checkpoints_folder_is_read_through_its_config(tmp_path: Path) -> None
     assert catalog.model(str(folder)).name == "my-llama"
 
 
-def test_a_mixture_of_experts_is_refused_by_its_key() -> None:
-    with pytest.raises(
-        InputError, match=r"is a mixture of experts \(num_local_experts=8\); only dense models can be described"
-    ):
-        catalog.model(str(ROOT / "tests/data/huggingface/mixtral-8x7b.json"))
+# Total and active parameters in billions, as the model cards print them. gpt-oss's counts the output matrix alone.
+CARDS = {
+    "mixtral-8x7b": (46.7, 12.9),
+    "mixtral-8x22b": (141, 39),
+    "qwen3-30b-a3b": (30.5, 3.3),
+    "qwen3-235b-a22b": (235, 22),
+    "qwen2-57b-a14b": (57, 14),
+    "qwen1.5-moe-a2.7b": (14.3, 2.7),
+    "deepseek-v3": (671, 37),
+    "deepseek-v2": (236, 21),
+    "kimi-k2": (1_000, 32),
+    "llama-4-scout": (109, 17),
+    "llama-4-maverick": (400, 17),
+    "glm-4.5": (355, 32),
+    "glm-4.5-air": (106, 12),
+    "gpt-oss-120b": (116.83, 5.13 + 0.58),
+    "gpt-oss-20b": (20.91, 3.61 + 0.58),
+    "olmoe-1b-7b": (6.9, 1.3),
+    "phi-3.5-moe": (41.9, 6.6),
+    "granite-3.0-3b-a800m": (3.3, 0.8),
+    "ernie-4.5-21b-a3b": (21, 3),
+    "minimax-m2": (230, 10),
+}
+
+
+@pytest.mark.filterwarnings("ignore:.* is read as its language model alone")
+@pytest.mark.parametrize("name", CARDS)
+def test_total_and_active_parameters_are_those_of_the_model_card(name: str) -> None:
+    """Cards round, some down, and differ in whether they count embeddings, multi-token prediction and vision."""
+    model = catalog.model(str(ROOT / f"tests/data/huggingface/{name}.json"))
+    total, active = CARDS[name]
+    assert (model.parameters - model.mtp_parameters) / 1e9 == pytest.approx(total, rel=0.04)
+    assert model.active_parameters / 1e9 == pytest.approx(active, rel=0.15)
+
+
+def test_experts_of_an_unknown_family_are_refused_by_their_key(tmp_path: Path) -> None:
+    config = json.loads((ROOT / "tests/data/huggingface/llama-7b.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps({**config, "num_local_experts": 8}))
+    with pytest.raises(InputError, match=r"mixture of experts \(num_local_experts=8\) of a family that is not known"):
+        catalog.model(str(tmp_path))
 
 
 @pytest.mark.parametrize("name", ["llama-3-8b", "llama-7b", "llama-65b", "llama-13b"])

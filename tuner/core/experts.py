@@ -56,6 +56,8 @@ class Experts:
     """The experts' matrices have biases (gpt-oss)."""
     aux_loss: float = 0.0
     """Coefficient of the load-balancing loss."""
+    aux_loss_per_sequence: bool = False
+    """The load is balanced within each sequence instead of the micro-batch (DeepSeek-V3's seq_aux)."""
     z_loss: float = 0.0
     """Coefficient of the router's z-loss."""
 

@@ -37,6 +37,8 @@ class RotaryScaling:
     """yarn's."""
     beta_slow: float = 1.0
     """yarn's."""
+    truncate: bool = True
+    """yarn rounds the dimensions between which it interpolates to whole numbers."""
     attention_factor: float = 0.0
     """Factor of the rotated queries and keys in yarn and longrope; 0: derived from the other fields."""
     short_factors: tuple[float, ...] = ()
@@ -264,7 +266,7 @@ class Model:
             return 0
         experts = self.experts
         router = experts.count * (self.hidden + experts.router_linear_bias)
-        shared = self._mlp_parameters(experts.shared_ffn, bias=False) if experts.shared_ffn else 0
+        shared = self._mlp_parameters(experts.shared_ffn, bias=self.mlp_bias) if experts.shared_ffn else 0
         return router + shared + experts.shared_gate * self.hidden
 
     @property
