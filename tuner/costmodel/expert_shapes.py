@@ -28,14 +28,16 @@ def experts_of(columns: Columns) -> Experts:
 
 def expert_ffn(columns: Columns) -> FloatArray:
     """Return the width of one expert, in the model's ratio to hidden."""
-    width: FloatArray = columns.hidden * (experts_of(columns).ffn / columns.workload.model.hidden)
-    return width
+    return _in_ratio(columns, experts_of(columns).ffn)
 
 
 def shared_ffn(columns: Columns) -> FloatArray:
     """Return the width of all shared experts together."""
-    width: FloatArray = columns.hidden * (experts_of(columns).shared_ffn / columns.workload.model.hidden)
-    return width
+    return _in_ratio(columns, experts_of(columns).shared_ffn)
+
+
+def _in_ratio(columns: Columns, width: int) -> FloatArray:
+    return np.asarray(columns.hidden * (width / columns.workload.model.hidden), dtype=np.float64)
 
 
 def moe_share(columns: Columns) -> FloatArray:
@@ -131,7 +133,8 @@ def mlp_weights(columns: Columns, width: Any) -> FloatArray:
 
 def shared_weights(columns: Columns) -> FloatArray:
     """Return the elements of the router and of the shared experts on one tensor parallel rank."""
-    return mlp_weights(columns, shared_ffn(columns)) / columns.tp + columns.hidden * experts_of(columns).count
+    router = columns.hidden * experts_of(columns).count
+    return mlp_weights(columns, shared_ffn(columns)) / columns.tp + router
 
 
 def routed_weights(columns: Columns) -> FloatArray:
@@ -141,6 +144,7 @@ def routed_weights(columns: Columns) -> FloatArray:
 
 def layer_weights(columns: Columns, share: Any) -> FloatArray:
     """Return the elements of a layer's matrices on one GPU without routed experts, where a share of layers has them."""
-    dense = mlp_weights(columns, columns.ffn) / columns.tp
-    return attention_weights(columns) + (1 - share) * dense + share * shared_weights(columns)
-
+    weights = attention_weights(columns) + (1 - share) * mlp_weights(columns, columns.ffn) / columns.tp
+    if columns.workload.model.experts:
+        weights = weights + share * shared_weights(columns)
+    return np.asarray(weights, dtype=np.float64)

@@ -180,4 +180,3 @@ def _dispatch(columns: Columns, site: SiteFactors, links: Links) -> Passes:
     )
     both: FloatArray = np.where(ranks * columns.etp > 1, 2 * once, 0.0)
     return both, both
-

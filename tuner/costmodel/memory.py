@@ -149,7 +149,9 @@ def _tensors(stage: Stages, site: SiteFactors) -> dict[str, FloatArray]:
         "weights": weights,
         "gradients": gradients,
         "optimizer": (copy + OPTIMIZER_STATE_BYTES[workload.optimizer]) * shard[1],
-        "frozen": size * workload.model.frozen_params / (columns.tp * columns.pp * np.where(zero >= 3, columns.shards, 1)),
+        "frozen": size
+        * workload.model.frozen_params
+        / (columns.tp * columns.pp * np.where(zero >= 3, columns.shards, 1)),
         "activations": _kept(stage, layer, scores) * site.activations,
         "working": working * site.activations,
         "logits": stage.is_last * _logits(columns) * site.activations,
@@ -268,7 +270,8 @@ def _layer(columns: Columns, scores: FloatArray, ffn: Any) -> FloatArray:
     """Activations that one layer with an MLP of this width keeps for its backward pass when nothing is recomputed."""
     workload = columns.workload
     model, halves = workload.model, size_of(workload) / 2
-    width, output = columns.head_size * (columns.heads + 2 * columns.kv_heads), columns.head_size * columns.heads
+    width: Any = columns.head_size * (columns.heads + 2 * columns.kv_heads)
+    output: Any = columns.head_size * columns.heads
     if latent := model.latent:
         width, output = columns.heads * (2 * latent.key_size + latent.value_size), columns.heads * latent.value_size
     mlp = (GATED_MLP_COPIES if model.gated_mlp else 2.0) * ffn

@@ -80,12 +80,13 @@ def _of_distinct(columns: Columns, site: SiteFactors) -> tuple[Layer, FloatArray
     Rows that agree in all inputs of these estimates share one computation; most rows do.
     """
     more = (columns.microbatches > 1).astype(np.int64)
-    parts = (
+    parts: tuple[IntArray, ...] = (
         *(columns.tp, columns.cp, columns.micro_batch, columns.sequence_parallel),
         *(columns.recompute, columns.heads, columns.hidden, more),
     )
-    if columns.workload.model.experts:
-        parts = (*parts, columns.ep, columns.etp, columns.dispatcher, columns.pp, columns.layers)
+    if experts := columns.workload.model.experts:
+        parts = (*parts, columns.ep, columns.etp, columns.dispatcher)
+        parts = (*parts, columns.pp, columns.layers) if experts.dense_layers or experts.period > 1 else parts
     code: IntArray = np.zeros(len(columns.tp), dtype=np.int64)
     span = 1
     for part in parts:

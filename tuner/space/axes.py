@@ -36,7 +36,7 @@ def default_axes(workload: Workload, cluster: Cluster, *, heads: Iterable[int] =
     Pipeline degrees are all divisors of the layers, or of the layers with embedding and head. The other limits are
     common practice: tp up to 32 or a node, cp and vpp up to 8, micro batch up to 32. `--set` can exceed them. Axes of
     `OPT_IN` are searched only where `--set` gives them values, but a mixture of experts has every ep that divides the
-    experts, and every dispatcher.
+    experts, and every dispatcher: HybridEP where the NVLink domain is more than a node, DeepEP elsewhere.
     """
     model = workload.model
     values = {
@@ -57,7 +57,7 @@ def default_axes(workload: Workload, cluster: Cluster, *, heads: Iterable[int] =
     }
     if experts := model.experts:
         values["ep"] = tuple(_divisors(experts.count, at_most=cluster.gpus))
-        values["dispatcher"] = DISPATCHERS
+        values["dispatcher"] = ("allgather", "alltoall", "hybridep" if cluster.nvlink_domain else "deepep")
     return {axis: values[axis] for axis in AXES}
 
 

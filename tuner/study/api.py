@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TypeVar
 
-from tuner.core.domain import Attention, Cluster, Gpu, Precision, PrecisionRecipe
+from tuner.core.domain import Attention, Cluster, Gpu, Precision, PrecisionRecipe, Routing
 from tuner.core.errors import InputError
 from tuner.core.frameworks import FrameworkChoice
 from tuner.core.model import Model
@@ -48,6 +48,7 @@ def study_settings(
     tokens: float | None = None,
     framework: FrameworkChoice | None = None,
     precision_recipe: PrecisionRecipe | None = None,
+    routing: Routing | None = None,
     settings: Iterable[str] = (),
     allow: Iterable[str] = (),
     ramp: str | None = None,
@@ -101,6 +102,7 @@ def study_settings(
         "tokens": tokens,
         "framework": framework,
         "precision_recipe": precision_recipe,
+        "routing": routing,
         "settings": tuple(settings),
         "allow": tuple(allow),
         "ramp": ramp,
@@ -168,6 +170,7 @@ def optimize(
     tokens: float | None = None,
     framework: FrameworkChoice | None = None,
     precision_recipe: PrecisionRecipe | None = None,
+    routing: Routing | None = None,
     settings: Iterable[str] = (),
     allow: Iterable[str] = (),
     ramp: str | None = None,

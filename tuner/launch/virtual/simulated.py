@@ -78,8 +78,8 @@ class SpeedChange:
 RunWords = tuple[int, str, int]
 """What determines the luck of a run: seed, topology and the number of its earlier runs."""
 
-_WITHOUT_COST: Final = ("framework", "precision_recipe")
-"""Fields of a workload that simulated clusters ignore."""
+_WITHOUT_COST: Final = ("framework", "precision_recipe", "routing")
+"""Fields of a workload that do not change the luck of a job on simulated clusters."""
 
 _LATER: Final = ("experts", "latent", "mtp_layers")
 """Fields of a model that count only where they are set, so that dense models keep their luck."""

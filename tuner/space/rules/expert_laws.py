@@ -32,6 +32,11 @@ def _expert_ffn(columns: Columns) -> int:
     return experts.ffn if experts else 0
 
 
+def _shared_ffn(columns: Columns) -> int:
+    experts = columns.workload.model.experts
+    return experts.shared_ffn if experts else 0
+
+
 def _ranks(columns: Columns) -> str:
     cp = f" x cp({columns.cp})" if columns.cp > 1 else ""
     return f"tp({columns.tp}){cp} x dp({columns.dp}) = {columns.tp * columns.copies}"
@@ -81,6 +86,17 @@ EXPERT_LAWS: Final[tuple[Rule, ...]] = (
         vary=("ep", "etp", "dp"),
         broken=lambda c: c.tp * c.copies % (c.etp * c.ep) != 0,
         numbers=lambda c: f"{_ranks(c)} ranks do not divide by etp x ep = {c.etp} x {c.ep} = {c.etp * c.ep}",
+        binding=_experts,
+    ),
+    Rule(
+        name="shared-ffn-by-tp",
+        level="law",
+        sentence="the width of the shared experts divides by tp",
+        source=MEGATRON + "core/transformer/moe/shared_experts.py: SharedExpertMLP is an MLP over the tp ranks",
+        reads=("tp",),
+        vary=("tp",),
+        broken=lambda c: _shared_ffn(c) % c.tp != 0,
+        numbers=lambda c: f"the shared experts' width of {_shared_ffn(c)} does not divide by tp={c.tp}",
         binding=_experts,
     ),
     Rule(

@@ -65,6 +65,7 @@ LAWS: Final[tuple[Rule, ...]] = (
         vary=("tp", "hidden"),
         broken=lambda c: c.ffn % c.tp != 0,
         numbers=lambda c: f"the MLP's width {c.ffn} does not divide by tp={c.tp}",
+        binding=lambda workload: workload.model.dense_mlp_layers > 0,
     ),
     Rule(
         name="vocab-by-tp",
@@ -107,7 +108,7 @@ LAWS: Final[tuple[Rule, ...]] = (
         vary=("heads", "hidden"),
         broken=lambda c: c.hidden % c.heads != 0,
         numbers=lambda c: f"hidden {c.hidden} does not divide by {c.heads} heads",
-        binding=lambda workload: not workload.model.head_size,
+        binding=lambda workload: not (workload.model.head_size or workload.model.latent),
     ),
     Rule(
         name="layers-by-pp",
