@@ -19,6 +19,7 @@ from typing import Any, Final
 from tuner.core import huggingface
 from tuner.core.domain import Cluster, Gpu, Link
 from tuner.core.errors import InputError, UnknownName
+from tuner.core.experts import Experts, Latent
 from tuner.core.model import Activation, Model, RotaryScaling
 from tuner.core.resources import catalog_files
 from tuner.core.text import listed, shown
@@ -31,8 +32,9 @@ else:  # pragma: no cover - the standard library has it from 3.11 on
 Table = dict[str, Any]
 
 _KINDS: Final = ("gpu", "cluster", "model", "family")
-_NOT_FIELDS: Final = frozenset({"source", "parameters", "note", "attention", "precision", "framework"})
-"""Keys that an entry may have beside its fields: source, published size, note, and how the model was trained."""
+_NOT_FIELDS: Final = frozenset({"source", "parameters", "note", "attention", "precision", "framework", "aliases"})
+"""Keys that an entry may have beside its fields: source, published size, note, other names, and how the model was
+trained."""
 _GATED: Final[Mapping[str, Activation]] = {"swiglu": "silu", "geglu": "gelu_tanh", "reglu": "relu"}
 """Names of an activation together with its gate."""
 _LARGEST_FILE: Final = 4 << 20
@@ -61,8 +63,8 @@ class Catalog:
             ):
                 raise InputError(f"{path}: [{section}] must hold tables such as [{section}.NAME].")
             for name, entry in entries.items():
-                if section == "gpu":
-                    _texts(entry.get("aliases", []), f"{path}: gpu {name!r}: aliases")
+                if section in ("gpu", "model"):
+                    _texts(entry.get("aliases", []), f"{path}: {section} {name!r}: aliases")
                 if section == "family":
                     _check_family(entry, f"{path}: family {name!r}")
             if section != "sheet":
@@ -113,7 +115,7 @@ def model(name: str) -> Model:
         family, _, heads = name.rpartition("-")
         if family in catalog().family and heads.isdecimal():
             return _family_member(name, catalog().family[family], int(heads[:9]))
-        return _model(name, _by_name("model", name, catalog().model), origin="the catalog")
+        return _model(_model_name(name), _by_name("model", name, catalog().model), origin="the catalog")
     path = _described(name)
     if path.suffix == ".toml":
         entry_name, table = _only_entry(path, "model")
@@ -220,7 +222,30 @@ def _model(name: str, table: Table, *, origin: str) -> Model:
         given.update(gated_mlp=True, activation=_GATED[given["activation"]])
     if "rotary_scaling" in given:
         given["rotary_scaling"] = _rotary_scaling(given["rotary_scaling"], f"{where}: rotary_scaling")
+    for key, part in _PARTS.items():
+        if key in given:
+            given[key] = _part(part, given[key], f"{where}: {key}")
+    if "not_understood" in given:
+        _texts(given["not_understood"], f"{where}: not_understood")
+        given["not_understood"] = tuple(given["not_understood"])
     return Model(**given)
+
+
+_PARTS: Final[Mapping[str, type[Experts] | type[Latent]]] = {"experts": Experts, "latent": Latent}
+"""Fields of a model that are tables."""
+
+
+def _part(kind: type[Experts] | type[Latent], table: Any, where: str) -> Experts | Latent | None:
+    if not isinstance(table, dict | None):
+        needed = ", ".join(f"{field.name} = 8" for field in fields(kind) if field.default is MISSING)
+        raise InputError(f"{where} must be a table such as {{ {needed} }}, not {shown(table)}.")
+    if table is None:
+        return None
+    for known in fields(kind):
+        if known.default is MISSING:
+            _need(table, known.name, where)
+    _only_known(table, {known.name for known in fields(kind)}, where)
+    return kind(**table)
 
 
 def _rotary_scaling(table: Any, where: str) -> RotaryScaling | None:
@@ -262,7 +287,16 @@ def _by_name(section: str, name: str, entries: Mapping[str, Table]) -> Table:
 
 
 def _found(name: str, entries: Mapping[str, Table]) -> Table | None:
-    return next((table for known, table in entries.items() if _folded(known) == _folded(name)), None)
+    folded = _folded(name)
+    exact = (table for known, table in entries.items() if _folded(known) == folded)
+    return next(exact, next((one for one in entries.values() if folded in map(_folded, one.get("aliases", ()))), None))
+
+
+def _model_name(name: str) -> str:
+    """Return the catalog's name of a model that is given by an alias; any other name as it is."""
+    entry = _found(name, catalog().model)
+    aliased = entry is not None and _folded(name) in map(_folded, entry.get("aliases", ()))
+    return next(known for known, table in catalog().model.items() if table is entry) if aliased else name
 
 
 def _only_entry(path: Path, section: str) -> tuple[str, Table]:

@@ -150,10 +150,23 @@ class Columns:
         return np.full(np.shape(self.heads), float(fixed)) if fixed else self.hidden / self.heads
 
     @cached_property
+    def attention_matrices(self) -> FloatArray:
+        """Weights in the matrices of one layer's attention."""
+        latent = self.workload.model.latent
+        if latent is None:
+            matrices: FloatArray = 2 * self.hidden * self.head_size * (self.heads + self.kv_heads)
+            return matrices
+        queries, rank = self.heads * latent.key_size, latent.query_rank
+        down = self.hidden * (latent.kv_rank + latent.rope_size)
+        up = latent.kv_rank * self.heads * (latent.nope_size + latent.value_size)
+        projections = rank * (self.hidden + queries) if rank else self.hidden * queries
+        return (projections + down + up + self.heads * latent.value_size * self.hidden).astype(np.float64)
+
+    @cached_property
     def layer_matrices(self) -> FloatArray:
-        """Weights in the matrices of one layer."""
-        attention = 2 * self.hidden * self.head_size * (self.heads + self.kv_heads)
-        matrices: FloatArray = attention + (3 if self.workload.model.gated_mlp else 2) * self.hidden * self.ffn
+        """Weights in the matrices of one layer with an MLP."""
+        mlp = (3 if self.workload.model.gated_mlp else 2) * self.hidden * self.ffn
+        matrices: FloatArray = self.attention_matrices + mlp
         return matrices
 
     @cached_property
