@@ -279,6 +279,7 @@ CARDS = {
     "deepseek-v3": (671, 37),
     "deepseek-v2": (236, 21),
     "kimi-k2": (1_000, 32),
+    "moonlight-16b-a3b": (15.96, 2.91),
     "llama-4-scout": (109, 17),
     "llama-4-maverick": (400, 17),
     "glm-4.5": (355, 32),

@@ -126,6 +126,11 @@ def model(name: str) -> Model:
     return _model(path.stem, config, origin=name)
 
 
+def known_model(name: str) -> Model | None:
+    """Return the catalog's model of this name or alias; None if it has none."""
+    return model(name) if name and not _is_path(name) and _found(name, catalog().model) else None
+
+
 def trained_with(name: str) -> dict[str, Any]:
     """Return the attention kernel, precision and framework of a model's training, as far as its entry lists them."""
     if _is_path(name):
