@@ -11,7 +11,6 @@ import pytest
 from tests.conftest import ROOT, Run
 from tuner.core import catalog
 from tuner.core.errors import InputError, TunerWarning, UnknownName
-from tuner.core.experts import Experts, Latent
 from tuner.core.resources import catalog_files
 from tuner.space.build import space_for
 
@@ -266,87 +265,6 @@ def test_a_checkpoints_folder_is_read_through_its_config(tmp_path: Path) -> None
     (folder / "config.json").write_text((ROOT / "tests/data/huggingface/llama-3-8b.json").read_text())
     assert catalog.model(str(folder)) == catalog.model(str(folder / "config.json"))
     assert catalog.model(str(folder)).name == "my-llama"
-
-
-# Total and active parameters in billions, as the model cards print them. gpt-oss's counts the output matrix alone.
-CARDS = {
-    "mixtral-8x7b": (46.7, 12.9),
-    "mixtral-8x22b": (141, 39),
-    "qwen3-30b-a3b": (30.5, 3.3),
-    "qwen3-235b-a22b": (235, 22),
-    "qwen2-57b-a14b": (57, 14),
-    "qwen1.5-moe-a2.7b": (14.3, 2.7),
-    "deepseek-v3": (671, 37),
-    "deepseek-v2": (236, 21),
-    "kimi-k2": (1_000, 32),
-    "moonlight-16b-a3b": (15.96, 2.91),
-    "llama-4-scout": (109, 17),
-    "llama-4-maverick": (400, 17),
-    "glm-4.5": (355, 32),
-    "glm-4.5-air": (106, 12),
-    "gpt-oss-120b": (116.83, 5.13 + 0.58),
-    "gpt-oss-20b": (20.91, 3.61 + 0.58),
-    "olmoe-1b-7b": (6.9, 1.3),
-    "phi-3.5-moe": (41.9, 6.6),
-    "granite-3.0-3b-a800m": (3.3, 0.8),
-    "ernie-4.5-21b-a3b": (21, 3),
-    "minimax-m2": (230, 10),
-}
-
-
-@pytest.mark.filterwarnings("ignore:.* is read as its language model alone")
-@pytest.mark.parametrize("name", CARDS)
-def test_total_and_active_parameters_are_those_of_the_model_card(name: str) -> None:
-    """Cards round, some down, and differ in whether they count embeddings, multi-token prediction and vision."""
-    model = catalog.model(str(ROOT / f"tests/data/huggingface/{name}.json"))
-    total, active = CARDS[name]
-    assert (model.parameters - model.mtp_parameters) / 1e9 == pytest.approx(total, rel=0.04)
-    assert model.active_parameters / 1e9 == pytest.approx(active, rel=0.15)
-
-
-MIXTURES = [name for name, table in catalog.catalog().model.items() if "experts" in table]
-
-
-@pytest.mark.filterwarnings("ignore:.* is read as its language model alone")
-@pytest.mark.parametrize("name", MIXTURES)
-def test_a_preset_with_experts_is_the_published_config_at_4096_tokens(name: str) -> None:
-    preset, config = catalog.model(name), catalog.model(str(ROOT / f"tests/data/huggingface/{name}.json"))
-    assert replace(config, seq=4096, max_positions=0) == preset
-    assert preset.parameters == catalog.catalog().model[name]["parameters"]
-
-
-def test_a_model_is_found_by_its_alias() -> None:
-    assert catalog.model("Qwen3-235B") == catalog.model("qwen3-235b-a22b")
-    assert catalog.trained_with("qwen3-235b") == {}
-
-
-def test_a_toml_file_describes_experts_and_latent_attention(tmp_path: Path) -> None:
-    sizes = "layers = 4\nhidden = 64\nheads = 4\nvocab = 512\nseq = 64\n"
-    path = tmp_path / "m.toml"
-    latent = "latent = { kv_rank = 16, nope_size = 16, rope_size = 8, value_size = 16 }\n"
-    path.write_text(sizes + "experts = { count = 8, top_k = 2, ffn = 32, dense_layers = 1 }\n" + latent)
-    model = catalog.model(str(path))
-    assert model.experts == Experts(count=8, top_k=2, ffn=32, dense_layers=1)
-    assert model.latent == Latent(kv_rank=16, nope_size=16, rope_size=8, value_size=16)
-    assert (model.moe_layers, model.dense_mlp_layers) == (3, 1)
-    for text, complaint in (
-        ("experts = 3", r"experts must be a table such as { count = 8, top_k = 8, ffn = 8 }"),
-        ("experts = { count = 8, ffn = 32 }", "experts lacks its field top_k"),
-        ("experts = { count = 8, top_k = 2, ffn = 32, topk = 2 }", "did you mean top_k"),
-        ("experts = { count = 8, top_k = 9, ffn = 32 }", "top_k must be at most count=8, not 9"),
-        ("experts = { count = 8, top_k = 2, ffn = 32, router_groups = 3 }", "router_groups must divide count=8"),
-        ("experts = { count = 8, top_k = 2, ffn = 32, dense_layers = 4 }", "none of the 4 layers with experts"),
-    ):
-        path.write_text(sizes + text)
-        with pytest.raises(InputError, match=complaint):
-            catalog.model(str(path))
-
-
-def test_experts_of_an_unknown_family_are_refused_by_their_key(tmp_path: Path) -> None:
-    config = json.loads((ROOT / "tests/data/huggingface/llama-7b.json").read_text())
-    (tmp_path / "config.json").write_text(json.dumps({**config, "num_local_experts": 8}))
-    with pytest.raises(InputError, match=r"mixture of experts \(num_local_experts=8\) of a family that is not known"):
-        catalog.model(str(tmp_path))
 
 
 @pytest.mark.parametrize("name", ["llama-3-8b", "llama-7b", "llama-65b", "llama-13b"])

@@ -52,10 +52,11 @@ def _token_matrices(columns: Columns, *, router: bool, mlp: float) -> FloatArray
     model = columns.workload.model
     narrow = (3 if model.gated_mlp else 2) * mlp * columns.hidden
     dense: FloatArray = narrow * columns.ffn
-    moe, number, last = dense, columns.layers * 0, False
+    moe: FloatArray = dense
+    number, last = columns.layers * 0, False
     if model.experts:
         experts = model.experts
-        width = (experts.top_k * experts.ffn + experts.shared_ffn) / model.hidden * columns.hidden
+        width: FloatArray = (experts.top_k * experts.ffn + experts.shared_ffn) / model.hidden * columns.hidden
         moe = narrow * width + router * columns.hidden * (experts.count + experts.shared_gate)
         number, last = experts.moe_layers_before(columns.layers), model.is_moe_layer(model.layers - 1)
     predictor = columns.attention_matrices + (moe if last else dense) + 2 * columns.hidden**2

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, Final, get_args
+from typing import Any, Final, cast, get_args
 
 from tuner.core.catalog import known_model
 from tuner.core.domain import Dispatcher, Topology
@@ -23,15 +24,6 @@ _LLAMA: Final[Mapping[str, Any]] = {
     "qkv_bias": False,
     "attention_bias": False,
     "mlp_bias": False,
-}
-_DISPATCHERS: Final[Mapping[str, Dispatcher]] = {
-    **{name: name for name in get_args(Dispatcher)},
-    "all-gather": "allgather",
-    "all-to-all": "alltoall",
-    "alltoall_seq": "alltoall",
-    "flex": "deepep",  # Megatron-Core's default of --moe-flex-dispatcher-backend
-    "flex+deepep": "deepep",
-    "flex+hybridep": "hybridep",
 }
 
 
@@ -103,10 +95,13 @@ def _as_in_row(known: Model, own: Experts, cells: Mapping[str, str]) -> Model:
 
 def dispatcher_of(cells: Mapping[str, str]) -> Dispatcher:
     """Return how tokens reach their experts."""
-    word = cells.get("dispatcher", "alltoall").lower()
-    if word not in _DISPATCHERS:
-        raise InputError(f"dispatcher must be {either(get_args(Dispatcher))}, not {shown(word)}.")
-    return _DISPATCHERS[word]
+    word = re.sub(r"[-_]", "", cells.get("dispatcher", "alltoall").lower())
+    if word == "flex":  # Megatron-Core's default of --moe-flex-dispatcher-backend
+        return "deepep"
+    found = [name for name in get_args(Dispatcher) if name in word]
+    if len(found) != 1:
+        raise InputError(f"dispatcher must be {either(get_args(Dispatcher))}, not {shown(cells['dispatcher'])}.")
+    return cast("Dispatcher", found[0])
 
 
 def expert_cells(model: Model, topology: Topology) -> dict[str, str]:

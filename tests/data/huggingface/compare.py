@@ -28,7 +28,7 @@ SWITCHES: Final = (
     *("norm_topk_prob", "rope_interleave"),
     *("parallel_attn", "new_decoder_architecture", "alibi", "use_sliding_window"),
 )
-SIZES: Final[dict[str, tuple[int | None, ...]]] = {
+SIZES: Final[dict[str, tuple[Any, ...]]] = {
     "intermediate_size": (96,),
     "num_key_value_heads": (2, 4),
     "head_dim": (16, 24),
