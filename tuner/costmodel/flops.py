@@ -51,13 +51,13 @@ def _token_matrices(columns: Columns, *, router: bool, mlp: float) -> FloatArray
     """Elements of the matrices of all layers that one token meets, with those of MLPs and experts times `mlp`."""
     model = columns.workload.model
     narrow = (3 if model.gated_mlp else 2) * mlp * columns.hidden
-    dense: FloatArray = narrow * columns.ffn
+    dense = np.asarray(narrow * columns.ffn, dtype=np.float64)
     moe: FloatArray = dense
     number, last = columns.layers * 0, False
     if model.experts:
         experts = model.experts
-        width: FloatArray = (experts.top_k * experts.ffn + experts.shared_ffn) / model.hidden * columns.hidden
-        moe = narrow * width + router * columns.hidden * (experts.count + experts.shared_gate)
+        width = (experts.top_k * experts.ffn + experts.shared_ffn) / model.hidden * columns.hidden
+        moe = np.asarray(narrow * width + router * columns.hidden * (experts.count + experts.shared_gate), np.float64)
         number, last = experts.moe_layers_before(columns.layers), model.is_moe_layer(model.layers - 1)
     predictor = columns.attention_matrices + (moe if last else dense) + 2 * columns.hidden**2
     layers = columns.layers * columns.attention_matrices + (columns.layers - number) * dense + number * moe
