@@ -13,6 +13,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from tests.mixtures import DEEPSEEK, QWEN3_30B
 from tuner.core.columns import Columns
 from tuner.core.keys import parse_key
 from tuner.costmodel.calibration import Calibration
@@ -46,6 +47,7 @@ H200: Final = {"model": "llama-3-405b", "gpu": "H200-141GB-SXM", "nodes": 64, "g
 SMALL: Final = {"model": "llama-3-8b", "gpu": "A100-40GB-SXM", "nodes": 4, "global_batch": 256}
 PCIE: Final = {"model": "gpt-1.3b", "gpu": "A100-40GB-PCIe", "nodes": 8, "global_batch": 512}
 MI300: Final = {"model": "llama-33b", "gpu": "MI300X-192GB", "nodes": 8, "global_batch": 512}
+EXPERTS: Final = {"model": QWEN3_30B, "gpu": "H100-80GB-SXM", "nodes": 4, "global_batch": 512}
 PLAIN: Final = {"model": "enoki-32", "cluster": "enoki-h100", "global_batch": 128}
 
 
@@ -80,6 +82,7 @@ CASES: Final = (
     Case(name="few microbatches", key="tp8-pp12-dp4-mbs2-z1-vpp2-gbs96", space=A100),
     Case(name="fewer microbatches than stages", key="tp8-pp12-dp4-mbs2-z1-gbs64", space=A100),
     Case(name="embedding and head as layers", key="tp4-pp12-dp8-mbs1-z1-emb-14336x70", space=A100),
+    Case(name="uneven stages", key="tp4-pp12-dp8-mbs1-z1-14336x71", space=A100),
     Case(name="other heads, sequence parallel", key="tp4-pp6-dp16-mbs1-z1-sp-rsel-h16", space=A100),
     Case(name="heads of width 108", key="tp4-pp6-dp16-mbs1-z0-h128-13824x78", space=A100),
     Case(name="eager attention", key="tp8-pp12-dp4-mbs1-z1-rnone", space={**A100, "attention": "eager"}),
@@ -126,6 +129,14 @@ CASES: Final = (
         space=PLAIN,
         workload={"plain_layers": True, "parallel_loss": False},
         site=SLOW_SITE,
+    ),
+    Case(name="experts in a node by DeepEP", key="tp1-pp2-dp16-mbs1-z1-vpp3-rnone-ep8-deepep", space=EXPERTS),
+    Case(name="experts across nodes", key="tp2-pp1-dp16-mbs2-z1-sp-rsel-ep32", space=EXPERTS, site=SLOW_SITE),
+    Case(name="experts by all-gather, sharded", key="tp2-pp1-dp16-mbs1-z3-sp-ep2-etp2-allgather", space=EXPERTS),
+    Case(
+        name="experts in racks, natural routing",
+        key="tp1-pp4-dp36-mbs1-z1-rnone-ep16-hybridep-gbs576",
+        space={"model": DEEPSEEK, "cluster": "gb200-nvl72", "nodes": 36, "routing": "natural"},
     ),
 )
 

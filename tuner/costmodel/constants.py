@@ -167,6 +167,14 @@ GROUPED_HOST_SECONDS: Final = _constant(
 )
 """Host time of the grouped products, which Transformer Engine launches expert by expert (GroupedLinear)."""
 
+QUANTISED_BYTES: Final = _constant(
+    "QUANTISED_BYTES",
+    4.0,
+    "bytes per element",
+    "counted: a 16-bit value is read and written by rows and by columns in 8 bits (Transformer Engine, MXFP8 training)",
+)
+"""Traffic of the quantisation of an input of grouped products in fp8."""
+
 ALL_TO_ALL_SHARE: Final = _constant(
     "ALL_TO_ALL_SHARE",
     0.8,

@@ -27,6 +27,7 @@ from tuner.costmodel.constants import (
     EXPERT_HOST_SECONDS,
     GELU_BYTES,
     GROUPED_HOST_SECONDS,
+    QUANTISED_BYTES,
     RDMA_SHARE,
     ROUTER_BYTES,
     SEND_SHARE,
@@ -127,7 +128,12 @@ def _experts(columns: Columns, site: SiteFactors, links: Links) -> Passes:
         backward = backward + grouped_product(gpu, rate, moved, groups, k, n, rows)
     per_column = SWIGLU_BYTES if workload.model.gated_mlp else GELU_BYTES
     activation = per_column * size_of(workload) / 2 * tokens * width / traffic_rate(gpu, site)
-    return forward + activation, backward + BACKWARD_TRAFFIC_RATIO * activation
+    forward, backward = forward + activation, backward + BACKWARD_TRAFFIC_RATIO * activation
+    if workload.precision == "fp8":
+        element = QUANTISED_BYTES * tokens / traffic_rate(gpu, site)
+        inputs = 2 if workload.model.gated_mlp else 1
+        return forward + element * (columns.hidden + width), backward + element * (columns.hidden + inputs * width)
+    return forward, backward
 
 
 def _routing(columns: Columns, site: SiteFactors, links: Links) -> Passes:

@@ -42,6 +42,7 @@ from tuner.costmodel.constants import (
 )
 from tuner.costmodel.expert_memory import dispatcher_buffers, expert_activations
 from tuner.costmodel.expert_shapes import routed_weights, shared_ffn
+from tuner.costmodel.framework_terms import gradient_bytes
 from tuner.costmodel.kernels import size_of
 from tuner.costmodel.site_factors import SiteFactors
 from tuner.costmodel.stages import Stages
@@ -167,11 +168,14 @@ def _tensors(stage: Stages, site: SiteFactors) -> dict[str, FloatArray]:
 def _megatron_core(stage: Stages) -> dict[str, FloatArray]:
     """Return what differs under Megatron-Core, which alone has all of these experts.
 
-    Gradients are added up in one fp32 buffer, which is reduced and stepped from in place: no buckets and no copies
-    (Megatron-LM, core/distributed/param_and_grad_buffer.py; --accumulate-allreduce-grads-in-fp32 follows --bf16).
+    Gradients are added up in one buffer, in fp32 unless the stack says otherwise, which is reduced and stepped from in
+    place: no buckets and no copies (Megatron-LM, core/distributed/param_and_grad_buffer.py;
+    --accumulate-allreduce-grads-in-fp32 follows --bf16).
     """
-    nothing = np.zeros_like(stage.held(sharded=False))
-    return {"gradients": 4.0 * stage.held(stage.columns.zero >= 2), "buckets": nothing, "step": nothing}
+    nothing, workload = np.zeros_like(stage.held(sharded=False)), stage.columns.workload
+    known = workload.framework or workload.stack
+    size = gradient_bytes(workload) if known else 4.0
+    return {"gradients": size * stage.held(stage.columns.zero >= 2), "buckets": nothing, "step": nothing}
 
 
 def _offloaded(stage: Stages, terms: dict[str, FloatArray]) -> dict[str, FloatArray]:

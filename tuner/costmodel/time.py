@@ -48,19 +48,19 @@ def time_terms(columns: Columns, site: SiteFactors) -> dict[str, FloatArray]:
     layer, head, embedding = _of_distinct(columns, site)
     if mtp := columns.workload.model.mtp_layers:  # each a layer and a head of its own, on the last stage
         head = head + mtp * (layer.total + head)
-    stage = Stages.middle(columns)
     microbatches = columns.microbatches
-    times = stage.layers * microbatches
     links = Links(columns, site)
     layer_time, sends = layer.total, _sends(columns, links)
-    slowest = _slowest(stage, layer_time, embedding, head, sends)
-    extra = np.maximum(0, slowest - stage.layers * layer_time)
+    fullest = np.maximum(Stages.first(columns).layers, Stages.middle(columns).layers)
+    slowest = _slowest(columns, layer_time, embedding, head, sends)
+    extra = np.maximum(0, slowest - fullest * layer_time)
     pipeline_pass = columns.layers * layer_time + head + embedding + columns.pp * sends
-    terms = {name: seconds * times for name, seconds in layer.terms().items()}
+    terms = {name: seconds * (fullest * microbatches) for name, seconds in layer.terms().items()}
     terms["head"] = np.maximum(0, extra - sends) * microbatches
     terms["pipeline"] = np.minimum(sends, extra) * microbatches
     terms["bubble"] = np.where(columns.pp > 1, np.maximum(0, pipeline_pass - slowest) / columns.vpp, 0.0)
-    terms |= _data_parallel(columns, site, stage, layer_time, links)
+    stage = Stages.middle(columns)
+    terms |= _data_parallel(columns, site, fullest, layer_time, links)
     terms["optimizer"] = _step(columns, site, stage)
     if columns.offload.any():
         terms["optimizer"] = np.where(columns.offload > 0, _host_step(columns, site, stage), terms["optimizer"])
@@ -142,18 +142,17 @@ def _sends(columns: Columns, links: Links) -> FloatArray:
 
 
 def _slowest(
-    middle: Stages, layer_time: FloatArray, embedding: FloatArray, head: FloatArray, sends: FloatArray
+    columns: Columns, layer_time: FloatArray, embedding: FloatArray, head: FloatArray, sends: FloatArray
 ) -> FloatArray:
     """Return the seconds of one microbatch on the slowest stage; without a pipeline, one stage has both ends."""
-    columns = middle.columns
-    first, last = Stages.first(columns).layers * layer_time, Stages.last(columns).layers * layer_time
+    first, middle, last = (stage(columns).layers * layer_time for stage in (Stages.first, Stages.middle, Stages.last))
     outer = np.maximum(first + embedding, last + head) + END_STAGE_SEND_SHARE * sends
-    longest = np.where(columns.pp > 2, np.maximum(middle.layers * layer_time + sends, outer), outer)
+    longest = np.where(columns.pp > 2, np.maximum(middle + sends, outer), outer)
     return np.where(columns.pp > 1, longest, first + embedding + head)
 
 
 def _data_parallel(
-    columns: Columns, site: SiteFactors, stage: Stages, layer_time: FloatArray, links: Links
+    columns: Columns, site: SiteFactors, layers: IntArray, layer_time: FloatArray, links: Links
 ) -> dict[str, FloatArray]:
     """Estimate the exchange of gradients and weights among data and context parallel ranks.
 
@@ -165,51 +164,52 @@ def _data_parallel(
     """
     bandwidth, latency = links.data
     size = size_of(columns.workload)
-    weights = _matrices(columns, stage) * size
+    weights = _matrices(columns, layers) * size
     table = columns.padded_vocab * columns.hidden / columns.tp * size
     hybrid = bool((columns.hsdp > 1).any())
     if hybrid:
         bandwidth, latency = links.shard
-    gathered = gather(weights + table, columns.shards, bandwidth, latency) + _expert_gather(columns, stage, links)
+    experts = _expert_gather(columns, layers, links)
+    gathered = gather(weights + table, columns.shards, bandwidth, latency) + experts
     once = np.where(columns.zero == 0, 2 * gathered, 3 * gathered)
     if not (columns.zero >= 2).any():
         return {"data_parallel": once, "sharding": np.zeros_like(once)}
     per_microbatch = columns.microbatches * np.where(
-        columns.zero == 2, gathered, 3 * gather(weights, columns.shards, bandwidth, stage.layers * latency)
+        columns.zero == 2, gathered, 3 * (gather(weights, columns.shards, bandwidth, layers * latency) + experts)
     )
     if hybrid:
-        replicas = _replicas(columns, stage, weights + table, links)
+        replicas = _replicas(columns, layers, weights + table, links)
         per_microbatch = np.add(per_microbatch, columns.microbatches * replicas)
-    compute = columns.microbatches * stage.layers * layer_time
+    compute = columns.microbatches * layers * layer_time
     exposed = np.maximum((1 - OVERLAPPED_GATHER_SHARE) * per_microbatch, per_microbatch - compute)
-    host = SHARDED_LAYER_HOST_SECONDS * site.host * stage.layers * columns.microbatches
+    host = SHARDED_LAYER_HOST_SECONDS * site.host * layers * columns.microbatches
     return {
         "data_parallel": np.where(columns.zero <= 1, once, np.where(columns.zero == 2, gathered, 0.0)),
         "sharding": np.where(columns.zero == 2, exposed, np.where(columns.zero == 3, exposed + host, 0.0)),
     }
 
 
-def _matrices(columns: Columns, stage: Stages) -> FloatArray:
-    """Return the elements of the matrices of a stage's layers on one GPU, without routed experts."""
+def _matrices(columns: Columns, layers: IntArray) -> FloatArray:
+    """Return the elements of the matrices of so many layers on one GPU, without routed experts."""
     model = columns.workload.model
     if model.experts or model.latent:
-        return stage.layers * layer_weights(columns, moe_share(columns) if model.experts else 0.0)
-    matrices: FloatArray = stage.layers * columns.layer_matrices / columns.tp
+        return layers * layer_weights(columns, moe_share(columns) if model.experts else 0.0)
+    matrices: FloatArray = layers * columns.layer_matrices / columns.tp
     return matrices
 
 
-def _expert_gather(columns: Columns, stage: Stages, links: Links) -> FloatArray | float:
+def _expert_gather(columns: Columns, layers: IntArray, links: Links) -> FloatArray | float:
     """Estimate a gather or scatter of all experts of a stage over the ranks that have the same; 0 without any."""
     if not columns.workload.model.experts:
         return 0.0
-    size = stage.layers * moe_share(columns) * routed_weights(columns) * size_of(columns.workload)
+    size = layers * moe_share(columns) * routed_weights(columns) * size_of(columns.workload)
     return gather(size, columns.expert_shards, *links.expert_data)
 
 
-def _replicas(columns: Columns, stage: Stages, size: FloatArray, links: Links) -> FloatArray:
+def _replicas(columns: Columns, layers: IntArray, size: FloatArray, links: Links) -> FloatArray:
     """Estimate the all-reduce of a microbatch's gradient shards over the replica groups, layer by layer."""
     bandwidth, latency = links.replica
-    return all_reduce(size / columns.shards, columns.hsdp, bandwidth, stage.layers * latency)
+    return all_reduce(size / columns.shards, columns.hsdp, bandwidth, layers * latency)
 
 
 def _step(columns: Columns, site: SiteFactors, stage: Stages) -> FloatArray:

@@ -7,12 +7,14 @@ from typing import Final
 
 from tuner.core.catalog import gpu as catalog_gpu
 from tuner.core.catalog import make_cluster
-from tuner.core.domain import OFFLOAD, Cluster, Gpu, Topology, Workload, partition_for
+from tuner.core.domain import OFFLOAD, Cluster, Gpu, Stack, Topology, Workload, partition_for
 from tuner.core.errors import InputError
 from tuner.core.frameworks import check_precision
+from tuner.core.text import shown
 from tuner.tables.cells import flag, number_in, whole
 from tuner.tables.described_model import dispatcher_of, model_of
 from tuner.tables.row import MeasuredRun
+from tuner.tables.stacks import assumed, framework_of
 
 USUAL: Final[Mapping[str, str]] = {
     "gpu": "A100-80GB-SXM",
@@ -30,10 +32,16 @@ USUAL: Final[Mapping[str, str]] = {
 }
 """Defaults that do not depend on other cells."""
 
+SETTINGS: Final = (
+    *("recompute", "sequence_parallel", "zero", "fused_norm", "parallel_loss"),
+    *("grad_precision", "overlap_grad", "overlap_param", "overlap_tp", "split_sends"),
+)
+"""Columns of settings that cost time or memory and that tables often leave out."""
+
 
 def run_of(cells: Mapping[str, str]) -> MeasuredRun:
     """Return the run that the cells describe; raise `InputError` if they describe none."""
-    cells = {**USUAL, **cells}
+    cells = {**USUAL, **assumed(cells), **cells}
     card = catalog_gpu(cells["gpu"])
     tp, pp, cp = (whole(cells, name) for name in ("tp", "pp", "cp"))
     per_node, replica = whole(cells, "gpus_per_node"), tp * pp * cp
@@ -74,7 +82,8 @@ def run_of(cells: Mapping[str, str]) -> MeasuredRun:
 
 
 def _workload(cells: Mapping[str, str], card: Gpu, *, tp: int, ranks: int) -> Workload:
-    gated, plain = flag(cells, "gated_mlp"), whole(cells, "zero") == 3
+    framework, gated = framework_of(cells), flag(cells, "gated_mlp")
+    plain = whole(cells, "zero") == 3 and framework != "megatron-core"
     workload = Workload(
         model=model_of(cells, tp=tp),
         global_batch=whole(cells, "gbs") if "gbs" in cells else whole(cells, "mbs") * ranks,
@@ -83,9 +92,32 @@ def _workload(cells: Mapping[str, str], card: Gpu, *, tp: int, ranks: int) -> Wo
         fused_norms=flag(cells, "fused_norm"),
         plain_layers=plain,
         parallel_loss=flag(cells, "parallel_loss") if "parallel_loss" in cells else not (gated or plain),
+        framework=framework,
+        stack=_stack(cells),
     )
     check_precision(workload.precision, card)
     return workload
+
+
+def _stack(cells: Mapping[str, str]) -> Stack | None:
+    """Return what the cells state of the software beside its framework, None where they state nothing."""
+    shares = {name: _share(cells, name) for name in ("overlap_grad", "overlap_param", "overlap_tp") if name in cells}
+    stack = Stack(
+        **shares,
+        grad_precision=cells["grad_precision"].lower() if "grad_precision" in cells else None,  # type: ignore[arg-type]
+        split_sends=flag(cells, "split_sends") if "split_sends" in cells else None,
+    )
+    return None if stack == Stack() else stack
+
+
+def _share(cells: Mapping[str, str], column: str) -> float:
+    try:
+        share = float(cells[column])
+    except ValueError:
+        share = -1.0
+    if not 0 <= share <= 1:
+        raise InputError(f"{column} must be a share from 0 to 1, not {shown(cells[column])}.")
+    return share
 
 
 def _cluster(cells: Mapping[str, str], card: Gpu, nodes: int, per_node: int) -> Cluster:

@@ -78,8 +78,8 @@ class SpeedChange:
 RunWords = tuple[int, str, int]
 """What determines the luck of a run: seed, topology and the number of its earlier runs."""
 
-_WITHOUT_COST: Final = ("framework", "precision_recipe", "routing")
-"""Fields of a workload that do not change the luck of a job on simulated clusters."""
+_WITHOUT_COST: Final = ("framework", "precision_recipe", "routing", "stack")
+"""Fields of a workload by which the luck of a run does not differ."""
 
 _LATER: Final = ("experts", "latent", "mtp_layers")
 """Fields of a model that count only where they are set, so that dense models keep their luck."""
