@@ -49,17 +49,16 @@ def forward_terms(columns: Columns) -> dict[str, FloatArray]:
 
 def _token_matrices(columns: Columns, *, router: bool, mlp: float) -> FloatArray:
     """Elements of the matrices of all layers that one token meets, with those of MLPs and experts times `mlp`."""
-    model = columns.workload.model
-    narrow = (3 if model.gated_mlp else 2) * mlp * columns.hidden
-    dense = np.asarray(narrow * columns.ffn, dtype=np.float64)
-    moe: FloatArray = dense
-    number, last = columns.layers * 0, False
+    model, hidden = columns.workload.model, columns.hidden.astype(np.float64)
+    narrow: FloatArray = (3 if model.gated_mlp else 2) * mlp * hidden
+    dense: FloatArray = narrow * columns.ffn
+    moe, number, last = dense, 0 * columns.layers, False
     if model.experts:
         experts = model.experts
-        width = (experts.top_k * experts.ffn + experts.shared_ffn) / model.hidden * columns.hidden
-        moe = np.asarray(narrow * width + router * columns.hidden * (experts.count + experts.shared_gate), np.float64)
+        width: FloatArray = (experts.top_k * experts.ffn + experts.shared_ffn) / model.hidden * hidden
+        moe = narrow * width + router * hidden * (experts.count + experts.shared_gate)
         number, last = experts.moe_layers_before(columns.layers), model.is_moe_layer(model.layers - 1)
-    predictor = columns.attention_matrices + (moe if last else dense) + 2 * columns.hidden**2
+    predictor = columns.attention_matrices + (moe if last else dense) + 2 * hidden**2
     layers = columns.layers * columns.attention_matrices + (columns.layers - number) * dense + number * moe
     total: FloatArray = layers + model.mtp_layers * predictor
     return total

@@ -28,7 +28,7 @@ FOLDER: Final = "\0folder\0"
 _STARTERS: Final = ("torchrun", "deepspeed", "accelerate", "mpirun", "mpiexec", "srun")
 _STARTER_MODULES: Final = ("torch.distributed.run", "torch.distributed.launch", "deepspeed.launcher.runner")
 
-_DEGREES: Final = ("tp", "pp", "cp", "vpp")
+_DEGREES: Final = ("tp", "pp", "cp", "vpp", "ep", "etp")
 """Fields of a command without which the program cannot know that a degree is not 1."""
 _OVERRIDES: Final = {"heads": "heads", "hidden": "shape", "layers": "shape", "global_batch": "global_batch"}
 """Fields of the model and the batch, and the axis of the topology that may override each."""
@@ -128,6 +128,10 @@ _ONLY: Final[Mapping[str, str]] = {
     "vpp": "1",
     "cp": "1",
     "hsdp": "1",
+    **dict.fromkeys(("experts", "latent", "attention_sinks", "glu_clamp"), "none"),
+    **dict.fromkeys(("ep", "etp"), "1"),
+    "mtp_layers": "0",
+    "dispatcher": "alltoall",
 }
 """The values that the worker trains, for documentation; `tuner.core.worker_refusals` decides."""
 

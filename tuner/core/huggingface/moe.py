@@ -150,6 +150,7 @@ def gpt_oss(keys: Keys) -> Fields:
         **fields,
         "head_size": keys.size("head_dim", 64),
         **biases(keys, "attention_bias", True, mlp=False),
+        "mlp_bias": True,
         "attention_sinks": True,
         "activation": "quick_gelu",
         "glu_clamp": keys.number("swiglu_limit", default=7.0),
