@@ -65,7 +65,12 @@ def expert_runs(draw: st.DrawFn) -> ProductionRun:
         experts = replace(experts, router_top_groups=draw(st.sampled_from([1, 2])))
     model = replace(run.workload.model, layers=6, mtp_layers=draw(st.sampled_from([0, 1])), experts=experts)
     if draw(st.booleans()):
-        plain: dict[str, Any] = {"positions": "rotary", "rotary_interleaved": True, "norm": "rmsnorm", "rotary_fraction": 1.0}
+        plain: dict[str, Any] = {
+            "positions": "rotary",
+            "rotary_interleaved": True,
+            "norm": "rmsnorm",
+            "rotary_fraction": 1.0,
+        }
         plain |= {"qkv_bias": False, "qk_norm": draw(st.sampled_from([False, False, True])), "rotary_skip": 0}
         latent, factor = draw(LATENTS), draw(st.sampled_from([0.0, 40.0]))
         yarn = RotaryScaling(kind="yarn", factor=factor, original_seq=4096, attention_factor=1.0) if factor else None
