@@ -5,14 +5,16 @@ from __future__ import annotations
 import os
 import pwd
 import shutil
+import signal
 import subprocess
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 
-def programs() -> Path | None:
+def programs_of_server() -> Path | None:
     """The folder with initdb and postgres; Debian keeps them off the path."""
     on_path = shutil.which("initdb")
     if on_path:
@@ -20,49 +22,61 @@ def programs() -> Path | None:
     return next((path.parent for path in sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"), reverse=True)), None)
 
 
+class Server:
+    """A server of a test's own, which the test may stop and start again."""
+
+    def __init__(self, programs: Path, folder: Path) -> None:
+        self.url = f"postgresql://tuner@/postgres?host={folder}"
+        self._programs, self._folder = programs, folder
+        self._process: subprocess.Popen[bytes] | None = None
+        owner = _owner()
+        self._options: dict[str, Any] = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "cwd": folder}
+        if owner is not None:
+            os.chown(folder, owner.pw_uid, owner.pw_gid)
+            self._options |= {"user": owner.pw_uid, "group": owner.pw_gid}
+        arguments = ["-D", str(folder / "data"), "-U", "tuner", "-A", "trust", "--no-sync"]
+        subprocess.run([str(programs / "initdb"), *arguments], check=True, **self._options)
+
+    def start(self) -> None:
+        """Start it, and return when it answers."""
+        arguments = ["-D", str(self._folder / "data"), "-k", str(self._folder)]
+        settings = ["-c", "listen_addresses=", "-c", "fsync=off"]
+        program = str(self._programs / "postgres")
+        self._process = subprocess.Popen([program, *arguments, *settings], **self._options)
+        ready = [str(self._programs / "pg_isready"), "-q", "-h", str(self._folder), "-U", "tuner", "-d", "postgres"]
+        for _ in range(60):
+            if subprocess.run([*ready, "-t", "1"], check=False).returncode == 0:
+                break
+            self._process.poll()
+
+    def stop(self, how: signal.Signals = signal.SIGTERM) -> None:
+        """Stop it: SIGTERM waits for its sessions, SIGINT ends them, SIGQUIT leaves all as a crash does."""
+        if self._process is not None:
+            self._process.send_signal(how)
+            self._process.wait(30)
+            self._process = None
+
+
+@contextmanager
+def restartable(programs: Path) -> Iterator[Server]:
+    """A server that is up, with an empty database."""
+    folder = Path(tempfile.mkdtemp(prefix="pg-", dir="/tmp"))
+    made = None
+    try:
+        made = Server(programs, folder)
+        made.start()
+        yield made
+    finally:
+        if made is not None:
+            made.stop()
+        shutil.rmtree(folder, ignore_errors=True)
+
+
 @contextmanager
 def server(programs: Path) -> Iterator[str]:
     """The URL of an empty database."""
-    folder = Path(tempfile.mkdtemp(prefix="pg-", dir="/tmp"))
-    owner = _owner()
-    if owner is not None:
-        os.chown(folder, owner.pw_uid, owner.pw_gid)
-    data, user = folder / "data", {} if owner is None else {"user": owner.pw_uid, "group": owner.pw_gid}
-    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "cwd": folder}
-    process = None
-    try:
-        subprocess.run(
-            [str(programs / "initdb"), "-D", str(data), "-U", "tuner", "-A", "trust", "--no-sync"],
-            check=True,
-            **user,
-            **quiet,
-        )  # type: ignore[call-overload]
-        process = subprocess.Popen(
-            [
-                str(programs / "postgres"),
-                "-D",
-                str(data),
-                "-k",
-                str(folder),
-                "-c",
-                "listen_addresses=",
-                "-c",
-                "fsync=off",
-            ],
-            **user,
-            **quiet,
-        )  # type: ignore[call-overload]
-        ready = [str(programs / "pg_isready"), "-q", "-h", str(folder), "-U", "tuner", "-d", "postgres", "-t", "1"]
-        for _ in range(60):
-            if subprocess.run(ready, check=False).returncode == 0:
-                break
-            process.poll()
-        yield f"postgresql://tuner@/postgres?host={folder}"
-    finally:
-        if process is not None:
-            process.terminate()
-            process.wait(30)
-        shutil.rmtree(folder, ignore_errors=True)
+    with restartable(programs) as made:
+        yield made.url
 
 
 def _owner() -> pwd.struct_passwd | None:

@@ -15,6 +15,7 @@ import optuna
 
 from tests.conftest import ROOT, Said
 from tuner.core.outcomes import Outcome
+from tuner.study.limits import Limits
 from tuner.study.store.storage import sqlite_url
 from tuner.study.store.trial import Trial
 from tuner.study.store.trial_store import TrialStore
@@ -101,3 +102,19 @@ def assert_lawful(trials: list[Trial], *, budget: int) -> None:
 def outcomes(trials: list[Trial]) -> Counter[Outcome]:
     """How the launched trials ended."""
     return Counter(trial.result.outcome for trial in trials if trial.launched and trial.result)
+
+
+def together(many: int, url: str, folder: Path, name: str, *arguments: str) -> int:
+    """Several processes on one study, and what must be true of it afterwards; how many of them launched a job."""
+    budget = 15 * many
+    given = ("--study", name, "--budget", str(budget), "--sampler", "grid", *arguments)  # which never has enough
+    processes = [start(*given, folder=folder) for _ in range(many)]
+    for process in processes:
+        said = finish(process)
+        assert said.code == 0, said.err
+        assert "Traceback" not in said.err
+    trials = kept(url, name)
+    assert_lawful(trials, budget=budget)
+    assert sum(trial.launched for trial in trials) >= budget - Limits(budget=budget).final  # it may need none of these
+    assert states(url, name)["RUNNING"] == 0
+    return len({trial.proposal.worker["pid"] for trial in trials if trial.launched})

@@ -2,10 +2,10 @@
 
 `space_for` describes what is to be trained on what, `plan` ranks it by estimate, `plan_frameworks` compares training
 frameworks, `explain` judges one topology, `flops` counts its operations. `optimize` searches with jobs, `open_study`
-reads a study, `write_report` and `write_export` write its files, `list_studies` and `stop_study` manage studies.
-`measure` reads a log, `read_table`, `evaluate` and `calibrate` work on tables of measurements, and `audit_file` finds
-what cannot be true in either. `memory` budgets a GPU, `max_batch` finds the largest batch that fits, and `compare`
-compares topologies by it; `plot_batches` and `write_comparison` write files of their results.
+reads a study, `write_report` and `write_export` write its files, `list_studies`, `stop_study` and `recover_study`
+manage studies. `measure` reads a log, `read_table`, `evaluate` and `calibrate` work on tables of measurements, and
+`audit_file` finds what cannot be true in either. `memory` budgets a GPU, `max_batch` finds the largest batch that
+fits, and `compare` compares topologies by it; `plot_batches` and `write_comparison` write files of their results.
 
 Names are imported when they are first used, so that `import tuner` costs nothing.
 """
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from tuner.study.api import optimize
     from tuner.study.manage import list_studies, stop_study
     from tuner.study.result import open_study
+    from tuner.study.store.recover import recover_study
     from tuner.study.warm_start import calibrate
     from tuner.tables import read_table
 
@@ -70,6 +71,7 @@ __all__ = [
     "plan_frameworks",
     "plot_batches",
     "read_table",
+    "recover_study",
     "space_for",
     "stop_study",
     "write_comparison",
@@ -99,6 +101,7 @@ _HOME = {
     "plan_frameworks": "planning.frameworks",
     "plot_batches": "report.batch_plots",
     "read_table": "tables",
+    "recover_study": "study.store.recover",
     "space_for": "space.build",
     "stop_study": "study.manage",
     "write_comparison": "export.fsdp",

@@ -65,6 +65,7 @@ FLAGS = {
     }
     | {"--site-profile"},
     "plan": SPACE | {"--csv", "--top", "--calibration", "--tokens"},
+    "recover": {"--runs", "--json"},
     "report": STUDY | {"--output", "--json"},
     "rules": {"--json"},
     "stop": STUDY | {"--json"},

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import shutil
 import signal
 import sqlite3
 import subprocess
@@ -19,7 +20,6 @@ from typing import Any
 import optuna
 import pytest
 
-from tests.postgres import programs, server
 from tests.studies import (
     ENVIRONMENT,
     assert_lawful,
@@ -30,10 +30,10 @@ from tests.studies import (
     over,
     start,
     states,
+    together,
     url_of,
 )
 from tuner.core.outcomes import Outcome
-from tuner.study.limits import Limits
 from tuner.study.store.owner import gone, this_worker
 from tuner.study.store.storage import sqlite_url
 from tuner.study.store.trial import Proposal, Trial
@@ -118,11 +118,13 @@ def test_of_several_processes_one_takes_over_the_trial_of_a_dead_one(tmp_path: P
     trial = study.claim(_another(study), {})
     assert trial is not None
     others = [TrialStore.existing(url, "shared") for _ in range(3)]
+    owners = [{**this_worker(), "pid": pid} for pid in (1, 2, 3)]
     for _ in range(2):  # the first take-over stores an owner, the second replaces one
         formers = [study.owners()[trial.number]] * 3
         with ThreadPoolExecutor() as pool:
-            assert sorted(pool.map(TrialStore.take_over, others, [trial] * 3, formers)) == [False, False, True]
-        assert study.owners()[trial.number] == this_worker()
+            taken = list(pool.map(TrialStore.take_over, others, [trial] * 3, formers, owners))
+        assert sorted(taken) == [False, False, True]
+        assert study.owners()[trial.number] == owners[taken.index(True)]
         study.storage.set_trial_user_attr(study._trial_id(trial), "worker", _dead())
     for each in (study, *others):
         each.close()
@@ -253,6 +255,32 @@ def test_a_later_process_of_the_same_number_is_not_the_watcher() -> None:
     assert gone({**this_worker(), "born": 1}) is True
     assert gone(this_worker()) is False
     assert gone({**this_worker(), "host": "another machine"}) is None
+    assert gone({**this_worker(), "boot": "another"}) is None
+    assert gone({**this_worker(), "pid_namespace": "pid:[1]"}) is None
+
+
+def test_an_owner_stored_without_boot_and_namespace_is_known_by_its_host() -> None:
+    early = {name: value for name, value in this_worker().items() if name in ("host", "pid", "born")}
+    assert gone(early) is False
+    assert gone({**early, "born": 1}) is True
+
+
+def test_processes_of_two_pid_namespaces_do_not_take_each_other_for_dead() -> None:
+    """As in two containers with one host name: a pid of the one is nobody or somebody else in the other."""
+    words = "import json; from tuner.study.store.owner import *; print(json.dumps(this_worker()), flush=True); input()"
+    apart = ["unshare", "--pid", "--fork", "--mount-proc"]
+    if shutil.which("unshare") is None or subprocess.run([*apart, "true"], check=False).returncode:
+        pytest.skip("no PID namespaces can be made here")
+    inside = subprocess.Popen(
+        [*apart, sys.executable, "-c", words], env=ENVIRONMENT, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    assert inside.stdout is not None
+    worker = json.loads(inside.stdout.readline())
+    assert worker["pid"] == 1
+    assert worker["host"] == this_worker()["host"]
+    assert gone(worker) is None
+    inside.communicate("\n", timeout=30)
+    assert gone(worker) is None, "its heartbeat tells"
 
 
 @pytest.mark.slow
@@ -296,22 +324,6 @@ def test_processes_that_share_a_study_share_proposals_and_the_budget(many: int, 
     raise AssertionError("in none of three studies more than one process took part")
 
 
-def together(many: int, url: str, folder: Path, name: str, *arguments: str) -> int:
-    """Several processes on one study, and what must be true of it afterwards; how many of them launched a job."""
-    budget = 15 * many
-    given = ("--study", name, "--budget", str(budget), "--sampler", "grid", *arguments)  # which never has enough
-    processes = [start(*given, folder=folder) for _ in range(many)]
-    for process in processes:
-        said = finish(process)
-        assert said.code == 0, said.err
-        assert "Traceback" not in said.err
-    trials = kept(url, name)
-    assert_lawful(trials, budget=budget)
-    assert sum(trial.launched for trial in trials) >= budget - Limits(budget=budget).final  # it may need none of these
-    assert states(url, name)["RUNNING"] == 0
-    return len({trial.proposal.worker["pid"] for trial in trials if trial.launched})
-
-
 @pytest.mark.slow
 def test_four_jobs_at_once_really_run_at_once(tmp_path: Path) -> None:
     """Topologies of one node leave three of four free: four jobs hold them together, and never more than there are."""
@@ -330,79 +342,3 @@ def test_four_jobs_at_once_really_run_at_once(tmp_path: Path) -> None:
         assert at_once <= 4
         assert at_once == int(jobs)
     assert spans["4"] < spans["1"] / 2
-
-
-@pytest.mark.slow
-@pytest.mark.postgres
-def test_processes_share_a_study_on_postgresql_too(tmp_path: Path) -> None:
-    """Two processes, then four, in one database of a server: the same laws."""
-    pytest.importorskip("psycopg")
-    found = programs()
-    if found is None:
-        pytest.skip("no initdb here; install Debian's postgresql")
-    with server(found) as url:
-        for many in (2, 4):
-            name = f"shared-by-{many}"
-            together(many, url, tmp_path, name, "--storage", url)
-
-
-VICTIM = """
-import os, signal, sys
-from pathlib import Path
-from tuner.space.build import space_for
-from tuner.study.settings import StudySettings
-from tuner.study.setup import open_loop
-from tuner.study.limits import Limits
-
-runs, url, budget = sys.argv[1:]
-
-def observe(event):
-    if event.kind == "started":
-        os.kill(os.getpid(), signal.SIGSTOP)
-
-space = space_for(model="gpt-1.3b", nodes=4, settings=("nodes=4", "tp=1,2,4", "recompute=none"))
-settings = StudySettings(
-    space=space, limits=Limits(budget=int(budget)), study="shared", runs=Path(runs), storage=url, sampler="grid"
-)
-with open_loop(settings, observe) as loop:
-    loop.run()
-"""
-"""One of several; it stands still, with its first job running, until it is killed."""
-
-
-@pytest.mark.slow
-@pytest.mark.postgres
-def test_four_workers_on_postgresql_keep_one_budget_and_adopt_a_killed_ones_job(tmp_path: Path) -> None:
-    """No proposal runs twice, and the job of the one that was killed is taken over by one of the others, once."""
-    pytest.importorskip("psycopg")
-    found = programs()
-    if found is None:
-        pytest.skip("no initdb here; install Debian's postgresql")
-    budget = 40
-    with server(found) as url:
-        words = [sys.executable, "-c", VICTIM, str(tmp_path / "runs"), url, str(budget)]
-        victim = subprocess.Popen(words, env=ENVIRONMENT, cwd=tmp_path, stderr=subprocess.DEVNULL)
-        given = ("--study", "shared", "--budget", str(budget), "--sampler", "grid", "--storage", url)
-        try:
-            os.waitid(os.P_PID, victim.pid, os.WSTOPPED | os.WNOWAIT)
-            others = [start(*given, folder=tmp_path) for _ in range(3)]
-            deadline = time.monotonic() + 60
-            while len(over(url, "shared")) < 5:
-                assert time.monotonic() < deadline
-                time.sleep(0.2)
-        finally:
-            victim.kill()
-            victim.wait()
-        said = [finish(each) for each in others]
-        assert [each.code for each in said] == [0, 0, 0], said
-        trials = kept(url, "shared")
-        assert states(url, "shared")["RUNNING"] == 0
-    assert_lawful(trials, budget=budget)
-    assert sum(trial.launched for trial in trials) >= budget - Limits(budget=budget).final
-    left = [trial for trial in trials if trial.launched and trial.proposal.worker["pid"] == victim.pid]
-    assert len(left) == 1
-    assert left[0].result is not None
-    assert left[0].result.outcome in (Outcome.MEASURED, Outcome.OOM), "as its own job ended, and not as cancelled"
-    assert sum(each.err.count("adopted") for each in said) == 1
-    jobs = [path.name.split("-")[0] for path in (tmp_path / "runs" / "shared" / "jobs").iterdir()]
-    assert len(jobs) == len(set(jobs)), "one folder, one job"

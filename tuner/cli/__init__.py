@@ -33,6 +33,7 @@ from tuner.cli.commands.measure import measure
 from tuner.cli.commands.memory import memory
 from tuner.cli.commands.optimize import optimize
 from tuner.cli.commands.plan import plan
+from tuner.cli.commands.recover import recover
 from tuner.cli.commands.report import report
 from tuner.cli.commands.rules import rules
 from tuner.cli.commands.stop import stop
@@ -47,7 +48,7 @@ _INTERRUPTED: Final = 130
 
 
 _SECTIONS: Final[Mapping[str, tuple[click.Command, ...]]] = {
-    "Search": (optimize, list_, stop, report, export, dashboard),
+    "Search": (optimize, list_, stop, recover, report, export, dashboard),
     "Plan": (plan, explain, memory, max_batch, compare, flops),
     "Measure": (measure, evaluate, calibrate, audit),
     "Reference": (rules, catalog, doctor),

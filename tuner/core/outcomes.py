@@ -70,6 +70,11 @@ class Failure:
     meaning: str = ""
     """A plain-language explanation, if more than the kind is known."""
 
+    @classmethod
+    def because(cls, reason: str) -> Failure:
+        """Return a failure of which only the reason is known, as of what tuner itself ended."""
+        return cls(kind="", evidence="", meaning=reason)
+
 
 class Outcome(str, Enum):
     """How a trial ended."""

@@ -162,10 +162,8 @@ EXPERT_HOST_SECONDS: Final = _constant(
 )
 """Extra host time of a layer with experts."""
 
-GROUPED_HOST_SECONDS: Final = _constant(
-    "GROUPED_HOST_SECONDS", 1e-5, "seconds per expert of a rank, in either pass", "counted: two launches of 5 us"
-)
-"""Host time of the grouped products, which Transformer Engine launches expert by expert (GroupedLinear)."""
+LAUNCH_SECONDS: Final = _constant("LAUNCH_SECONDS", 5e-6, "seconds", "counted: a launch by cuBLAS, without Python")
+"""Host time of one kernel of the grouped products, which Transformer Engine launches expert by expert."""
 
 QUANTISED_BYTES: Final = _constant(
     "QUANTISED_BYTES",

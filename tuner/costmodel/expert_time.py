@@ -26,7 +26,7 @@ from tuner.costmodel.constants import (
     BACKWARD_TRAFFIC_RATIO,
     EXPERT_HOST_SECONDS,
     GELU_BYTES,
-    GROUPED_HOST_SECONDS,
+    LAUNCH_SECONDS,
     QUANTISED_BYTES,
     RDMA_SHARE,
     ROUTER_BYTES,
@@ -48,7 +48,7 @@ from tuner.costmodel.expert_shapes import (
     shared_ffn,
 )
 from tuner.costmodel.kernels import alignment, linear, product_rate, size_of, traffic_rate
-from tuner.costmodel.layer import Beside, Layer, layer_of
+from tuner.costmodel.layer import Beside, Layer, Passes, layer_of
 from tuner.costmodel.links import Links, gather
 from tuner.costmodel.site_factors import SiteFactors
 
@@ -76,7 +76,7 @@ def expert_layer_seconds(columns: Columns, site: SiteFactors, links: Links) -> E
         forward=sum((ahead for ahead, _ in parts), start=np.zeros_like(dispatch[0])),
         backward=sum((back for _, back in parts), start=np.zeros_like(dispatch[0])),
         weights=routed_weights(columns),
-        host=EXPERT_HOST_SECONDS + GROUPED_HOST_SECONDS * local_experts(columns),
+        host=_host(columns),
         collectives=2 if experts_of(columns).shared_ffn else 1,
     )
     routed = layer_of(columns, site, links, shared, beside).terms()
@@ -93,6 +93,17 @@ def expert_layer_seconds(columns: Columns, site: SiteFactors, links: Links) -> E
     )
 
 
+def _host(columns: Columns) -> Passes:
+    """Return the time in which the host launches what experts add: the products of each expert one by one.
+
+    A forward pass has two for each expert and a backward pass four; in fp8 a kernel quantises the input of each pair
+    of products and another one arranges its scales (Transformer Engine, pytorch/module/grouped_linear.py).
+    """
+    launch = LAUNCH_SECONDS * local_experts(columns)
+    more = 4 if columns.workload.precision == "fp8" else 0
+    return EXPERT_HOST_SECONDS + (2 + more) * launch, EXPERT_HOST_SECONDS + (4 + more) * launch
+
+
 def grouped_product(gpu: Gpu, rate: Any, moved: float, groups: Any, m: Any, n: Any, k: Any) -> FloatArray:
     """Return the seconds of as many m x k by k x n products as there are groups, whose tiles share the waves.
 
@@ -106,10 +117,6 @@ def grouped_product(gpu: Gpu, rate: Any, moved: float, groups: Any, m: Any, n: A
         fastest = np.minimum(fastest, waves * (2.0 * tall * wide * gpu.sms / speed))
     seconds: FloatArray = np.maximum(fastest * k / rate, groups * (m * k + k * n + m * n) / moved)
     return seconds
-
-
-Passes = tuple[FloatArray, FloatArray]
-"""Seconds of the forward and of the backward pass."""
 
 
 def _experts(columns: Columns, site: SiteFactors, links: Links) -> Passes:

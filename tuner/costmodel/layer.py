@@ -61,6 +61,10 @@ class Layer:
         return {name: getattr(self, name) for name in self.__dataclass_fields__}
 
 
+Passes = tuple[FloatArray, FloatArray]
+"""Seconds of the forward and of the backward pass."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Beside:
     """What a layer with experts does beside its attention and its shared experts."""
@@ -69,8 +73,8 @@ class Beside:
     backward: FloatArray
     weights: FloatArray
     """Elements of the matrices of the routed experts on one GPU."""
-    host: FloatArray
-    """Seconds in which the host launches it, in either pass."""
+    host: Passes
+    """Seconds in which the host launches the forward and the backward pass."""
     collectives: int
     """Collectives over tensor parallel ranks in one pass that remain: attention's, and that of shared experts."""
 
@@ -98,10 +102,12 @@ def layer_of(columns: Columns, site: SiteFactors, links: Links, ffn: Any, beside
     host = HOST_COLLECTIVE_SECONDS * 2 * (columns.tp > 1)
     ahead = forward + scores + exposed + moved + collectives
     back = backward + scores_back + exposed_back + BACKWARD_TRAFFIC_RATIO * moved + collectives + upkeep
+    launches: tuple[Any, Any] = (host, host)
     if beside is not None:
-        ahead, back, host = ahead + beside.forward, back + beside.backward, host + beside.host
-    waits = np.maximum(0, (HOST_SECONDS[0] + host) * site.host - ahead)
-    waits_back = np.maximum(0, (HOST_SECONDS[1] + host) * site.host - back)
+        ahead, back = ahead + beside.forward, back + beside.backward
+        launches = (host + beside.host[0], host + beside.host[1])
+    waits = np.maximum(0, (HOST_SECONDS[0] + launches[0]) * site.host - ahead)
+    waits_back = np.maximum(0, (HOST_SECONDS[1] + launches[1]) * site.host - back)
     return Layer(
         products=forward + backward,
         attention=scores + scores_back,

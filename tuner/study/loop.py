@@ -28,8 +28,8 @@ from tuner.study.result import StudyResult, read_result
 from tuner.study.scheduler import Scheduler
 from tuner.study.settings import StudySettings
 from tuner.study.state import StudyState
-from tuner.study.store.owner import gone
-from tuner.study.store.trial import Proposal, Trial, write_job_file
+from tuner.study.store.owner import gone, this_worker
+from tuner.study.store.trial import Proposal, Trial, record_ending, write_job_file
 from tuner.study.store.trial_store import TrialStore
 from tuner.study.watchdog import Watchdog, verdict
 
@@ -264,13 +264,14 @@ class StudyLoop:
         )
 
     def _adopt(self, trial: Trial, former: Mapping[str, Any]) -> None:
-        if not self.state.has(trial) or not self.store.take_over(trial, former):
+        if not self.state.has(trial) or not self.store.take_over(trial, former, this_worker()):
             return
         job = self._job(trial)
         handle = self.launcher.adopt(job, trial.handle)
         if handle is None:
             reason = "the tuner that ran it exited, and its job is gone"
-            result = JobResult(outcome=Outcome.CANCELLED, failure=_because(reason), clock=self.launcher.now())
+            result = JobResult(outcome=Outcome.CANCELLED, failure=Failure.because(reason), clock=self.launcher.now())
+            record_ending(job.folder, result)
             self.store.end(trial, result)
             self._report("lost", reason, trial)
             return
@@ -289,7 +290,7 @@ class StudyLoop:
             if status.state is JobState.ENDED:
                 self._finished(running, self.launcher.collect(running.handle))
             elif status.state is JobState.LOST:
-                failure = _because("the job disappeared without leaving a result")
+                failure = Failure.because("the job disappeared without leaving a result")
                 self._end(running, JobResult(outcome=Outcome.CRASHED, failure=failure))
             elif status.state is JobState.WAITING and status.reason != running.waiting:
                 running.waiting = status.reason
@@ -370,6 +371,7 @@ class StudyLoop:
         if self._unreadable >= MAX_CONSECUTIVE_UNREADABLE:
             self.scheduler.finished = f"the last {self._unreadable} jobs ended well and none could be measured"
         self._stop_if_alike(result)
+        record_ending(running.job.folder, result)
         self.store.end(trial, result)
         del self.running[trial.number]
         self.read(now=True)
@@ -393,7 +395,3 @@ class StudyLoop:
 
     def _report(self, kind: EventKind, text: str, trial: Trial | None = None) -> None:
         self._on_event(StudyEvent(kind=kind, text=text, trial=trial))
-
-
-def _because(reason: str) -> Failure:
-    return Failure(kind="", evidence="", meaning=reason)

@@ -18,9 +18,9 @@ from tuner.launch.local.launcher import LocalLauncher
 from tuner.launch.program import program_of
 from tuner.launch.slurm.launcher import SlurmLauncher
 from tuner.study.result import read_result
-from tuner.study.store.owner import gone
+from tuner.study.store.owner import gone, this_worker
 from tuner.study.store.storage import open_storage, sqlite_url
-from tuner.study.store.trial import Trial
+from tuner.study.store.trial import Trial, record_ending
 from tuner.study.store.trial_store import TrialStore
 from tuner.study.warm_start import existing
 
@@ -162,7 +162,7 @@ def stop_study(name: str, *, runs: str | Path = "runs", storage: str | None = No
                 trial
                 for trial in store.trials()
                 if trial.number in owners
-                and store.take_over(trial, owners[trial.number])
+                and store.take_over(trial, owners[trial.number], this_worker())
                 and _stop(store, launcher, trial, Path(runs))
             ]
         finally:
@@ -175,16 +175,19 @@ def stop_study(name: str, *, runs: str | Path = "runs", storage: str | None = No
 def _stop(store: TrialStore, launcher: Launcher | None, trial: Trial, runs: Path) -> bool:
     """Cancel a trial's job and close the trial; return False for a job that has finished by itself."""
     handle, clock = None, 0.0
+    job = _job(store, trial, runs)
     if launcher is not None:
-        handle = launcher.adopt(_job(store, trial, runs), trial.handle)
+        handle = launcher.adopt(job, trial.handle)
         clock = launcher.now()
     if handle is not None and launcher is not None:
         if launcher.poll([handle])[handle].state is JobState.ENDED:
             return False
         launcher.cancel(handle)
     reason = "cancelled by tuner stop" if handle is not None else "stopped; its job is gone"
-    failure = Failure(kind="", evidence="", meaning=reason)
-    store.end(trial, JobResult(outcome=Outcome.CANCELLED, failure=failure, clock=clock))
+    failure = Failure.because(reason)
+    result = JobResult(outcome=Outcome.CANCELLED, failure=failure, clock=clock)
+    record_ending(job.folder, result)
+    store.end(trial, result)
     return True
 
 

@@ -35,6 +35,7 @@ from tuner.space.space import Space, Tally, as_stored, space_document
 from tuner.study.loop import StudyEvent, StudyLoop
 from tuner.study.replay_setup import replayed
 from tuner.study.settings import StudySettings
+from tuner.study.store.recover import write_study_file
 from tuner.study.store.storage import refuse_lost, sqlite_url
 from tuner.study.store.tracking import Tracker
 from tuner.study.store.trial_store import TrialStore
@@ -66,7 +67,7 @@ def open_loop(settings: StudySettings, on_event: Callable[[StudyEvent], None]) -
         _store_calibration(store, settings.calibration)
         if isinstance(launcher, SimulatedLauncher | ReplayLauncher):
             launcher.resume_at(max((trial.result.clock for trial in store.trials() if trial.result), default=0.0))
-        yield StudyLoop(
+        loop = StudyLoop(
             settings,
             pool=pool,
             launcher=launcher,
@@ -74,6 +75,8 @@ def open_loop(settings: StudySettings, on_event: Callable[[StudyEvent], None]) -
             tally=tally,
             on_event=_tracked(on_event, tracker, store) if tracker else on_event,
         )
+        write_study_file(settings.folder, store, loop.state.space.distributions)
+        yield loop
 
 
 def _tracked(

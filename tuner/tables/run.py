@@ -93,6 +93,7 @@ def _workload(cells: Mapping[str, str], card: Gpu, *, tp: int, ranks: int) -> Wo
         plain_layers=plain,
         parallel_loss=flag(cells, "parallel_loss") if "parallel_loss" in cells else not (gated or plain),
         framework=framework,
+        routing=cells.get("routing", "balanced").lower(),  # type: ignore[arg-type] # Workload refuses any other word
         stack=_stack(cells),
     )
     check_precision(workload.precision, card)

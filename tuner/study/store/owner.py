@@ -1,4 +1,8 @@
-"""Identify the process that watches a job, by host, pid and start time, because pids are reused."""
+"""Identify the process that watches a job.
+
+Pids are reused, so its start time belongs to it; they are counted anew by every boot and in every container, and
+containers may share a host name, so those belong to it too.
+"""
 
 from __future__ import annotations
 
@@ -12,12 +16,13 @@ from typing import Any
 def this_worker() -> dict[str, Any]:
     """Return the identity of this process."""
     pid = os.getpid()
-    return {"host": socket.gethostname(), "pid": pid, "born": _born(pid)}
+    return {"host": socket.gethostname(), "pid": pid, "born": _born(pid), **_machine()}
 
 
 def gone(worker: Mapping[str, Any]) -> bool | None:
-    """Return whether a process has ended; None if it is on another machine."""
-    if worker.get("host") != socket.gethostname():
+    """Return whether a process has ended; None if it cannot be seen from here, being elsewhere or of another boot."""
+    here = {"host": socket.gethostname(), **_machine()}
+    if "host" not in worker or any(worker.get(name, value) != value for name, value in here.items()):
         return None
     try:
         pid = int(worker["pid"])
@@ -31,6 +36,19 @@ def gone(worker: Mapping[str, Any]) -> bool | None:
 
 _ENDED = ("Z", "X")
 """States of a process that has ended but has not been reaped, which in a container may never happen."""
+
+
+def _machine() -> dict[str, str]:
+    """Return what tells boots and PID namespaces apart; empty strings where /proc does not say."""
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        boot = ""
+    try:
+        namespace = str(Path("/proc/self/ns/pid").readlink())
+    except OSError:
+        namespace = ""
+    return {"boot": boot, "pid_namespace": namespace}
 
 
 def _born(pid: int) -> int:

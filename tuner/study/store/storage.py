@@ -20,6 +20,7 @@ from optuna.storages import BaseStorage, RDBStorage, get_storage
 
 from tuner.core.errors import InputError, MissingDependency, StudyError
 from tuner.core.text import counted
+from tuner.study.store.outages import Patient, at_once, wait_out_outages
 from tuner.study.store.storage_url import masked, parse, without_secrets
 
 HEARTBEAT: Final = 20
@@ -47,8 +48,8 @@ def refuse_lost(file: Path) -> None:
     if jobs and (not file.exists() or (file.is_file() and file.stat().st_size < MIN_SQLITE_BYTES)):
         lost = "is empty" if file.exists() else "is missing"
         raise StudyError(
-            f"{file} {lost}, but {file.parent / 'jobs'} has the files of {counted(jobs, 'job')}: restore the database "
-            "from a backup, or move the folder away to start the study again."
+            f"{file} {lost}, but {file.parent / 'jobs'} has the files of {counted(jobs, 'job')}: rebuild the "
+            f"database with 'tuner recover {file.parent.name}', or move the folder away to start the study again."
         )
 
 
@@ -78,6 +79,8 @@ class Storage:
     database: RDBStorage
     kept: BaseStorage
     """The same database, with finished trials cached in memory."""
+    patient: Patient = field(default=at_once, repr=False)
+    """Runs a transaction of the caller's, waiting for a server that is away as the storages do."""
 
     def close(self) -> None:
         """Close all connections to the database."""
@@ -91,8 +94,13 @@ class Storage:
 
     def select(self, query: str, **values: Any) -> list[tuple[Any, ...]]:
         """Return the rows of a query, for content that Optuna cannot decode."""
-        with self.database.engine.connect() as connection:
-            return [tuple(row) for row in connection.execute(sqlalchemy.text(query), values)]
+
+        def rows() -> list[tuple[Any, ...]]:
+            with self.database.engine.connect() as connection:
+                return [tuple(row) for row in connection.execute(sqlalchemy.text(query), values)]
+
+        found: list[tuple[Any, ...]] = self.patient(rows)
+        return found
 
 
 def open_storage(url: str) -> Storage:
@@ -116,7 +124,10 @@ def open_storage(url: str) -> Storage:
                 raise InputError(
                     f"--storage {masked(url)} has an option that cannot be used: {_cause(error, url)}."
                 ) from None
-        return Storage(url, database, get_storage(database))
+        # A SQLite file has no server: what it refuses, it refuses again.
+        is_file = database.engine.url.get_backend_name() == "sqlite"
+        patient = at_once if is_file else wait_out_outages(database, url)
+        return Storage(url, database, get_storage(database), patient)
 
 
 def _opened(url: str, **arguments: Any) -> RDBStorage:
@@ -142,7 +153,9 @@ def understood(url: str) -> Iterator[None]:
         raise InputError(f"--storage {masked(url)} cannot be used: {_cause(error, url)}.") from None
     except (sqlalchemy.exc.SQLAlchemyError, sqlite3.Error, optuna.exceptions.StorageInternalError) as error:
         cause = _cause(error, url)
-        remedy = "; make room there and run the same command again" if "full" in cause else ""
+        remedy = (
+            "; make room there and run the same command again" if re.search(r"\bfull\b|No space left", cause) else ""
+        )
         raise StudyError(f"the study's storage {masked(url)} refused: {cause}{remedy}.") from None
     except RuntimeError as error:
         raise StudyError(f"the study's storage {masked(url)} cannot be used: {_cause(error, url)}.") from None

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
 from typing import Any, Final, Literal
 
-from tuner.core.atomic_write import write_object
+from tuner.core.atomic_write import read_object, write_object
 from tuner.core.errors import StudyError
 from tuner.core.outcomes import Failure, Measurement, Outcome
 from tuner.launch.contract import Job, JobResult
@@ -144,7 +146,7 @@ def proposal_of(document: Mapping[str, Any], params: Mapping[str, Any]) -> Propo
 
 
 def write_job_file(job: Job, proposal: Proposal) -> None:
-    """Write `job.json` into the job's folder, whole or not at all."""
+    """Write `job.json` into the job's folder, whole or not at all; from it a lost database is rebuilt."""
     document = {
         "schema": "tuner/job/1",
         "number": job.number,
@@ -154,9 +156,19 @@ def write_job_file(job: Job, proposal: Proposal) -> None:
         "iterations": list(job.iterations),
         "why": proposal.why,
         "estimate_sec": proposal.estimate_sec,
+        "proposal": proposal_document(proposal) | {"params": dict(proposal.params)},
     }
     try:
         job.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         write_object(job.folder / "job.json", document)
     except OSError as error:
         raise StudyError(f"{job.folder} cannot be written: {error.strerror or error}.") from None
+
+
+def record_ending(folder: Path, result: JobResult) -> None:
+    """Add a job's result to its `job.json`. The database has it too, so a failure to write loses nothing yet."""
+    path = folder / "job.json"
+    document = read_object(path)
+    if document:
+        with suppress(OSError):
+            write_object(path, document | {"ending": result_document(result)})

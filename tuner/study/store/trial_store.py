@@ -29,7 +29,6 @@ from tuner.core.outcomes import Failure, Outcome
 from tuner.core.text import shown
 from tuner.launch.contract import JobResult
 from tuner.space.rules import current_name
-from tuner.study.store.owner import this_worker
 from tuner.study.store.storage import Storage, open_storage, understood
 from tuner.study.store.stored import SCHEMA, UNREADABLE_ERRORS, settings_of, trial_of
 from tuner.study.store.trial import Proposal, Trial, proposal_document, result_document
@@ -56,6 +55,12 @@ STATES: Final[Mapping[Outcome, TrialState]] = {
 """Optuna's trial state for an outcome; every other outcome is FAIL."""
 
 
+def state_of(result: JobResult) -> tuple[TrialState, float | None]:
+    """Return Optuna's state for a finished trial, and its objective where it has one."""
+    state = STATES.get(result.outcome, TrialState.FAIL)
+    return state, result.objective if state is TrialState.COMPLETE else None
+
+
 class TrialStore:
     """One study in a storage."""
 
@@ -63,7 +68,7 @@ class TrialStore:
         self.name = name
         self.url = storage.url
         self.storage, self._database, self._select = storage.kept, storage.database, storage.select
-        self._close = storage.close
+        self._close, self._patient = storage.close, storage.patient
         with understood(self.url):
             self._id = self.storage.get_study_id_from_name(name)
         self._over: dict[int, Trial] = {}
@@ -232,37 +237,50 @@ class TrialStore:
             self._database.record_heartbeat(trial_id)
         trial = Trial(number=number, proposal=proposal)
         earlier = [other for other in self.trials() if other.number < number and other.launched]
+        for other in earlier:
+            if other.proposal.tag == proposal.tag:  # stored before an outage of the server, which did not say so
+                self.withdraw(trial, "stored twice")
+                return other
         if any(other.proposal.claim == proposal.claim for other in earlier):
             self.withdraw(trial, "another process proposed it first")
             return None
         return trial
 
+    def restore(self, trials: Sequence[FrozenTrial | None]) -> None:
+        """Store recovered trials in the order of their numbers; None is a trial whose content is lost."""
+        lost = optuna.trial.create_trial(state=TrialState.FAIL)
+        with understood(self.url):
+            for trial in trials:
+                self.storage.create_new_trial(self._id, lost if trial is None else trial)
+
     def withdraw(self, trial: Trial, reason: str) -> None:
         """Close a trial that is not launched; it does not count against the budget."""
-        failure = Failure(kind="", evidence="", meaning=reason)
-        self.end(trial, JobResult(outcome=Outcome.REJECTED, failure=failure))
+        self.end(trial, JobResult(outcome=Outcome.REJECTED, failure=Failure.because(reason)))
 
     def started(self, trial: Trial, handle: str) -> None:
         """Store the launcher's handle of a trial's job."""
         with understood(self.url):
             self.storage.set_trial_user_attr(self._trial_id(trial), "handle", handle)
 
-    def take_over(self, trial: Trial, former: Mapping[str, Any]) -> bool:
-        """Make this process the owner of a trial's job; return False if another process was faster.
+    def take_over(self, trial: Trial, former: Mapping[str, Any], owner: Mapping[str, Any]) -> bool:
+        """Make a process the owner of a trial's job; return False if another process was faster.
 
         Optuna has no operation that compares and sets, so its table is written: a trial's attribute is stored once, and
         only a process that knows the former owner replaces it.
         """
         attribute = {"trial_id": self._trial_id(trial), "key": _OWNER}
-        value = json.dumps(this_worker())
-        known = [_ATTRIBUTES.c[name] == wanted for name, wanted in attribute.items()]
-        known.append(_ATTRIBUTES.c.value_json == json.dumps(dict(former)))
-        engine = self._database.engine
-        with understood(self.url), suppress(sqlalchemy.exc.IntegrityError), engine.begin() as connection:
-            if not connection.execute(_ATTRIBUTES.update().where(*known).values(value_json=value)).rowcount:
-                connection.execute(_ATTRIBUTES.insert().values(**attribute, value_json=value))
-            return True
-        return False
+        value = json.dumps(dict(owner))
+        row = [_ATTRIBUTES.c[name] == wanted for name, wanted in attribute.items()]
+        known = _ATTRIBUTES.c.value_json == json.dumps(dict(former))
+
+        def replace_owner() -> None:
+            with suppress(sqlalchemy.exc.IntegrityError), self._database.engine.begin() as connection:
+                if not connection.execute(_ATTRIBUTES.update().where(*row, known).values(value_json=value)).rowcount:
+                    connection.execute(_ATTRIBUTES.insert().values(**attribute, value_json=value))
+
+        with understood(self.url):
+            self._patient(replace_owner)
+        return self.owners().get(trial.number) == owner
 
     def heartbeat(self, trial: Trial) -> None:
         """Record a heartbeat of the process that owns the trial."""
@@ -272,13 +290,12 @@ class TrialStore:
     def end(self, trial: Trial, result: JobResult) -> None:
         """Store the result of a trial, then close it. Ending a trial twice changes nothing."""
         trial_id = self._trial_id(trial)
-        state = STATES.get(result.outcome, TrialState.FAIL)
-        values = [result.objective] if state is TrialState.COMPLETE and result.objective is not None else None
+        state, objective = state_of(result)
         with understood(self.url):
             try:
                 self.storage.set_trial_user_attr(trial_id, "ending", result_document(result))
                 self.storage.set_trial_user_attr(trial_id, "outcome", result.outcome.value)
-                self.storage.set_trial_state_values(trial_id, state, values)
+                self.storage.set_trial_state_values(trial_id, state, None if objective is None else [objective])
             except optuna.exceptions.UpdateFinishedTrialError:
                 return  # another process was faster
 

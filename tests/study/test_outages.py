@@ -1,0 +1,130 @@
+"""What counts as a database server that is away, and how long a call waits for one."""
+
+from __future__ import annotations
+
+import time
+
+import optuna
+import pytest
+import sqlalchemy.exc
+
+from tuner.core.errors import TunerWarning
+from tuner.study.store import outages
+from tuner.study.store.outages import is_outage
+
+psycopg = pytest.importorskip("psycopg")
+
+
+class Sqlite3Error(Exception):
+    """An error of a driver that is none of a server."""
+
+
+def operational(original: Exception) -> sqlalchemy.exc.OperationalError:
+    """What SQLAlchemy makes of a driver's error."""
+    return sqlalchemy.exc.OperationalError("SELECT 1", {}, original)
+
+
+def wrapped(error: Exception) -> Exception:
+    """What Optuna makes of that."""
+    outer = optuna.exceptions.StorageInternalError("in a commit")
+    outer.__cause__ = error
+    return outer
+
+
+AWAY = [
+    operational(psycopg.OperationalError("connection failed: No such file or directory")),
+    operational(psycopg.errors.AdminShutdown("terminating connection due to administrator command")),
+    operational(psycopg.errors.CannotConnectNow("the database system is starting up")),
+    operational(psycopg.errors.TooManyConnections("sorry, too many clients already")),
+    operational(psycopg.errors.ConnectionFailure("server closed the connection")),
+    sqlalchemy.exc.PendingRollbackError("can't reconnect until invalid transaction is rolled back"),
+]
+REFUSED = [
+    operational(psycopg.errors.DiskFull("could not extend file")),
+    operational(psycopg.errors.QueryCanceled("canceling statement due to statement timeout")),
+    sqlalchemy.exc.IntegrityError("INSERT", {}, psycopg.errors.UniqueViolation("duplicate key")),
+    operational(Sqlite3Error("database or disk is full")),
+    ValueError("not of a database"),
+]
+
+
+@pytest.mark.parametrize("error", AWAY, ids=lambda error: type(getattr(error, "orig", error)).__name__)
+def test_a_lost_connection_is_an_outage(error: Exception) -> None:
+    assert is_outage(error)
+    assert is_outage(wrapped(error))
+
+
+@pytest.mark.parametrize("error", REFUSED, ids=lambda error: type(getattr(error, "orig", error)).__name__)
+def test_what_a_server_refuses_is_none(error: Exception) -> None:
+    assert not is_outage(error)
+    assert not is_outage(wrapped(error))
+
+
+class Flaky:
+    """A call that fails so many times."""
+
+    def __init__(self, fails: int, error: BaseException = AWAY[0]) -> None:
+        self.left, self.error, self.calls = fails, error, 0
+
+    def __call__(self) -> str:
+        self.calls += 1
+        if self.calls <= self.left:
+            raise self.error
+        return "answer"
+
+
+@pytest.fixture
+def patience(monkeypatch: pytest.MonkeyPatch) -> tuple[outages.Patient, list[float]]:
+    """What makes calls patient, and the pauses that they make of a clock that no one waits for."""
+    pauses: list[float] = []
+    monkeypatch.setattr(time, "sleep", pauses.append)
+    monkeypatch.setattr(time, "monotonic", lambda: sum(pauses))
+    database = optuna.storages.RDBStorage("sqlite:///:memory:")
+    return outages.wait_out_outages(database, "postgresql://me:secret@db/studies"), pauses
+
+
+def test_a_call_is_repeated_with_growing_pauses(patience: tuple[outages.Patient, list[float]]) -> None:
+    call = Flaky(7)
+    with pytest.warns(
+        TunerWarning, match=r"^postgresql://me:\*\*\*@db/studies is away; waiting up to 10 minutes\.$"
+    ) as said:
+        assert patience[0](call) == "answer"
+    assert patience[1] == [0.5, 1, 2, 4, 8, 15, 15]
+    assert len(said) == 1
+
+
+def test_a_call_waits_ten_minutes_and_no_longer(patience: tuple[outages.Patient, list[float]]) -> None:
+    call = Flaky(10_000)
+    with pytest.warns(TunerWarning), pytest.raises(sqlalchemy.exc.OperationalError):
+        patience[0](call)
+    assert 600 < sum(patience[1]) < 600 + outages.MAX_PAUSE + 1
+
+
+def test_what_is_refused_is_not_repeated(patience: tuple[outages.Patient, list[float]]) -> None:
+    call = Flaky(1, REFUSED[0])
+    with pytest.raises(sqlalchemy.exc.OperationalError):
+        patience[0](call)
+    assert call.calls == 1
+
+
+def test_a_call_within_a_call_fails_at_once(patience: tuple[outages.Patient, list[float]]) -> None:
+    """The outer one is the whole transaction, and it is what is repeated."""
+    inner = Flaky(2)
+    with pytest.warns(TunerWarning):
+        assert patience[0](lambda: patience[0](inner)) == "answer"
+    assert patience[1] == [0.5, 1]
+
+
+def test_after_ctrl_c_in_a_wait_calls_fail_at_once(
+    patience: tuple[outages.Patient, list[float]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(_seconds: float) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(time, "sleep", interrupted)
+    with pytest.warns(TunerWarning), pytest.raises(KeyboardInterrupt):
+        patience[0](Flaky(1))
+    call = Flaky(1)
+    with pytest.raises(sqlalchemy.exc.OperationalError):
+        patience[0](call)
+    assert call.calls == 1

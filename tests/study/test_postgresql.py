@@ -1,0 +1,145 @@
+"""Studies in a database server: shared by processes, and restarted under them."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.postgres import programs_of_server, restartable, server
+from tests.studies import (
+    ENVIRONMENT,
+    assert_lawful,
+    finish,
+    kept,
+    over,
+    start,
+    states,
+    together,
+)
+from tuner.core.outcomes import Outcome
+from tuner.study.limits import Limits
+
+pytestmark = [pytest.mark.slow, pytest.mark.postgres]
+
+
+@pytest.fixture(scope="module")
+def programs() -> Path:
+    """The folder with initdb and postgres."""
+    pytest.importorskip("psycopg")
+    found = programs_of_server()
+    if found is None:
+        pytest.skip("no initdb here; install Debian's postgresql")
+    return found
+
+
+def test_processes_share_a_study_on_postgresql_too(tmp_path: Path, programs: Path) -> None:
+    """Two processes, then four, in one database of a server: the same laws."""
+    with server(programs) as url:
+        for many in (2, 4):
+            name = f"shared-by-{many}"
+            together(many, url, tmp_path, name, "--storage", url)
+
+
+VICTIM = """
+import os, signal, sys
+from pathlib import Path
+from tuner.space.build import space_for
+from tuner.study.settings import StudySettings
+from tuner.study.setup import open_loop
+from tuner.study.limits import Limits
+
+runs, url, budget = sys.argv[1:]
+
+def observe(event):
+    if event.kind == "started":
+        os.kill(os.getpid(), signal.SIGSTOP)
+
+space = space_for(model="gpt-1.3b", nodes=4, settings=("nodes=4", "tp=1,2,4", "recompute=none"))
+settings = StudySettings(
+    space=space, limits=Limits(budget=int(budget)), study="shared", runs=Path(runs), storage=url, sampler="grid"
+)
+with open_loop(settings, observe) as loop:
+    loop.run()
+"""
+"""One of several; it stands still, with its first job running, until it is killed."""
+
+
+def test_four_workers_on_postgresql_keep_one_budget_and_adopt_a_killed_ones_job(tmp_path: Path, programs: Path) -> None:
+    """No proposal runs twice, and the job of the one that was killed is taken over by one of the others, once."""
+    budget = 40
+    with server(programs) as url:
+        words = [sys.executable, "-c", VICTIM, str(tmp_path / "runs"), url, str(budget)]
+        victim = subprocess.Popen(words, env=ENVIRONMENT, cwd=tmp_path, stderr=subprocess.DEVNULL)
+        given = ("--study", "shared", "--budget", str(budget), "--sampler", "grid", "--storage", url)
+        try:
+            os.waitid(os.P_PID, victim.pid, os.WSTOPPED | os.WNOWAIT)
+            others = [start(*given, folder=tmp_path) for _ in range(3)]
+            deadline = time.monotonic() + 60
+            while len(over(url, "shared")) < 5:
+                assert time.monotonic() < deadline
+                time.sleep(0.2)
+        finally:
+            victim.kill()
+            victim.wait()
+        said = [finish(each) for each in others]
+        assert [each.code for each in said] == [0, 0, 0], said
+        trials = kept(url, "shared")
+        assert states(url, "shared")["RUNNING"] == 0
+    assert_lawful(trials, budget=budget)
+    assert sum(trial.launched for trial in trials) >= budget - Limits(budget=budget).final
+    left = [trial for trial in trials if trial.launched and trial.proposal.worker["pid"] == victim.pid]
+    assert len(left) == 1
+    assert left[0].result is not None
+    assert left[0].result.outcome in (Outcome.MEASURED, Outcome.OOM), "as its own job ended, and not as cancelled"
+    assert sum(each.err.count("adopted") for each in said) == 1
+    jobs = [path.name.split("-")[0] for path in (tmp_path / "runs" / "shared" / "jobs").iterdir()]
+    assert len(jobs) == len(set(jobs)), "one folder, one job"
+
+
+def test_a_server_that_is_away_for_seconds_ends_no_worker(tmp_path: Path, programs: Path) -> None:
+    """It is restarted twice, once as after a crash: both workers wait, and nothing is lost or stored twice."""
+    with restartable(programs) as made:
+        given = ("--study", "shared", "--budget", "40", "--sampler", "grid", "--storage", made.url)
+        workers = [start(*given, folder=tmp_path) for _ in range(2)]
+        for jobs, how in ((4, signal.SIGINT), (12, signal.SIGQUIT)):
+            deadline = time.monotonic() + 60
+            while len(over(made.url, "shared")) < jobs:
+                assert time.monotonic() < deadline
+                time.sleep(0.1)
+            made.stop(how)
+            time.sleep(2)
+            made.start()
+        said = [finish(worker) for worker in workers]
+        assert [each.code for each in said] == [0, 0], said
+        trials = kept(made.url, "shared")
+    assert_lawful(trials, budget=40)
+    assert sum(trial.launched for trial in trials) >= 40 - Limits(budget=40).final
+    assert any("is away; waiting up to 10 minutes" in each.err for each in said)
+
+
+def test_ctrl_c_ends_a_worker_that_waits_for_its_server(tmp_path: Path, programs: Path) -> None:
+    """It ends at once, in one sentence, and the same command goes on once the server is back."""
+    with restartable(programs) as made:
+        given = ("--study", "waits", "--budget", "40", "--sampler", "grid", "--storage", made.url)
+        worker = start(*given, folder=tmp_path)
+        while len(over(made.url, "waits")) < 3:
+            assert worker.poll() is None
+        made.stop(signal.SIGINT)
+        assert worker.stderr is not None
+        lines = [""]
+        while "is away" not in lines[-1]:
+            lines.append(worker.stderr.readline())
+            assert lines[-1], lines[-5:]
+        worker.send_signal(signal.SIGINT)
+        said = finish(worker, seconds=20)
+        assert said.code in (1, 130)
+        assert "Traceback" not in said.err
+        made.start()
+        assert finish(start(*given, folder=tmp_path)).code == 0
+        assert_lawful(kept(made.url, "waits"), budget=40)

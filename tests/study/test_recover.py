@@ -1,0 +1,135 @@
+"""`tuner recover`: a study whose database is lost, rebuilt from the files of its jobs."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+import tuner
+from tests.conftest import Said
+from tests.studies import ENVIRONMENT, kept, optimize, url_of
+from tuner.core.errors import InputError, StudyError, TunerWarning
+from tuner.study.store.recover import RecoveredStudy
+from tuner.study.store.trial import Trial
+
+
+@pytest.fixture(scope="module")
+def begun(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a study of six jobs."""
+    folder = tmp_path_factory.mktemp("begun")
+    assert optimize("--study", "lost", "--budget", "6", folder=folder).code == 0
+    return folder
+
+
+@pytest.fixture
+def lost(begun: Path, tmp_path: Path) -> Path:
+    """The folder of a copy of that study without its database."""
+    shutil.copytree(begun, tmp_path, dirs_exist_ok=True)
+    for file in (tmp_path / "runs/lost").glob("study.db*"):
+        file.unlink()
+    return tmp_path / "runs/lost"
+
+
+def recover(folder: Path) -> RecoveredStudy:
+    """Recover the study of a folder."""
+    return tuner.recover_study(folder.name, runs=folder.parent)
+
+
+def of(folder: Path) -> list[Trial]:
+    """The launched trials of the study in a folder, but for the handles of their jobs, which no job's file has."""
+    return [
+        replace(trial, handle=None)
+        for trial in kept(url_of(folder.parents[1], folder.name), folder.name)
+        if trial.launched
+    ]
+
+
+def job_files(folder: Path) -> list[Path]:
+    """The files of its jobs, by number."""
+    return sorted(folder.glob("jobs/*/job.json"))
+
+
+def test_every_launched_trial_is_back_as_it_was(begun: Path, lost: Path) -> None:
+    recover(lost)
+    assert of(lost) == of(begun / "runs/lost")
+    assert len(of(lost)) == 6
+    before, after = (tuner.open_study("lost", runs=runs) for runs in (begun / "runs", lost.parent))
+    assert after.best == before.best
+    assert [trial.key for trial in after.ranking] == [trial.key for trial in before.ranking]
+
+
+def test_the_same_command_goes_on(begun: Path, lost: Path) -> None:
+    recover(lost)
+    said = optimize("--study", "lost", "--budget", "9", folder=lost.parents[1])
+    assert said.code == 0, said.err
+    assert of(lost)[:6] == of(begun / "runs/lost")
+    assert len(of(lost)) > 6
+
+
+def test_an_empty_database_is_rebuilt_and_one_that_is_there_is_left_alone(lost: Path) -> None:
+    (lost / "study.db").write_bytes(b"\0")
+    recover(lost)
+    whole = (lost / "study.db").read_bytes()
+    with pytest.raises(InputError, match=r"study\.db is there"):
+        recover(lost)
+    assert (lost / "study.db").read_bytes() == whole
+
+
+def test_a_trial_without_a_result_stays_open(lost: Path) -> None:
+    """As when the tuner died with its job running; the next `optimize` looks for the job."""
+    last = job_files(lost)[-1]
+    document = json.loads(last.read_text())
+    del document["ending"]
+    last.write_text(json.dumps(document))
+    assert [trial.number for trial in recover(lost).open] == [document["number"]]
+
+
+@pytest.mark.parametrize(
+    "content", ["", "{", "[]", "{}", '{"number": 0}', '{"number": 0, "proposal": {}}', '{"number": "x", "proposal": 3}']
+)
+def test_a_job_file_that_cannot_be_read_is_named_and_the_rest_recovered(lost: Path, content: str) -> None:
+    damaged = job_files(lost)[2]
+    damaged.write_text(content)
+    with pytest.warns(TunerWarning, match=f"{damaged.parent.name}/job.json cannot be read"):
+        found = recover(lost)
+    assert len(found.trials) == len(of(lost)) == 5
+    assert found.unreadable == (damaged,)
+
+
+@pytest.mark.parametrize("content", [None, "", "[]", "{}", '{"settings": {}, "distributions": {}}'])
+def test_without_its_settings_a_study_is_not_recovered(lost: Path, content: str | None) -> None:
+    (lost / "study.json").unlink()
+    if content is not None:
+        (lost / "study.json").write_text(content)
+    with pytest.raises((InputError, StudyError)):
+        recover(lost)
+    assert not list(lost.glob("study.db*"))
+
+
+def test_the_settings_are_for_their_owner_alone(begun: Path) -> None:
+    assert (begun / "runs/lost/study.json").stat().st_mode & 0o777 == 0o600
+
+
+def test_the_command_says_what_it_did_and_errors_name_it(lost: Path) -> None:
+    there = lost.parents[1]
+    refused = optimize("--study", "lost", "--budget", "6", folder=there)
+    assert refused.code != 0
+    assert "tuner recover lost" in refused.err
+    said = command("recover", "lost", folder=there)
+    assert said.out.startswith("Study lost: 6 trials rebuilt.\n")
+    again = command("recover", "lost", folder=there)
+    assert again.code == 2
+    assert again.err.count("\n") == 1
+
+
+def command(*words: str, folder: Path) -> Said:
+    """A whole command."""
+    call = (sys.executable, "-m", "tuner", *words)
+    done = subprocess.run(call, cwd=folder, env=ENVIRONMENT, text=True, capture_output=True, check=False)
+    return Said(done.returncode, done.stdout, done.stderr)
