@@ -176,6 +176,12 @@ def _axis(flag: str, axis: str) -> Treatment:
     )
 
 
+def _clamp(run: ProductionRun) -> Settings:
+    model = run.workload.model
+    flags: Settings = [("--activation-func-clamp-value", number(model.glu_clamp))] if model.glu_clamp else []
+    return flags + [("--glu-linear-offset", number(model.glu_offset))] * (model.glu_offset > 0)
+
+
 def _dispatcher(run: ProductionRun) -> Settings:
     if run.workload.model.experts is None:
         return []
@@ -211,11 +217,7 @@ EXPERT_TREATMENTS: Final[Mapping[str, Treatment]] = {
     ),
     "glu_clamp": expressed(
         "--activation-func-clamp-value, --glu-linear-offset",
-        lambda run: (
-            [("--activation-func-clamp-value", number(run.workload.model.glu_clamp))]
-            * (run.workload.model.glu_clamp > 0)
-            + [("--glu-linear-offset", number(run.workload.model.glu_offset))] * (run.workload.model.glu_offset > 0)
-        ),
+        _clamp,
         only="with a gated MLP",
         accepts=lambda run: (
             run.workload.model.gated_mlp or not (run.workload.model.glu_clamp or run.workload.model.glu_offset)
