@@ -1,4 +1,4 @@
-"""The cost model's constants of experts, each with its unit and its source; `RECORDS` has the record of each by name."""
+"""The cost model's constants of experts, each with its unit and its source; `RECORDS` has each one's record."""
 
 from __future__ import annotations
 
