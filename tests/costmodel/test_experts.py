@@ -13,16 +13,11 @@ from hypothesis import strategies as st
 
 from tests.mixtures import DEEPSEEK, QWEN3_30B
 from tuner.core.columns import Columns
-from tuner.core.domain import DISPATCHERS, Topology, Workload
+from tuner.core.domain import DISPATCHERS, Stack, Topology, Workload
 from tuner.core.model import Model
-from tuner.costmodel.constants import (
-    ALL_TO_ALL_SHARE,
-    NETWORK_LATENCY_RATIO,
-    NODE_LATENCY_RATIO,
-    RDMA_SHARE,
-    SEND_SHARE,
-)
+from tuner.costmodel.constants import NETWORK_LATENCY_RATIO, NODE_LATENCY_RATIO, SEND_SHARE
 from tuner.costmodel.estimate import CostModel, Scores
+from tuner.costmodel.expert_constants import ALL_TO_ALL_SHARE, RDMA_SHARE
 from tuner.costmodel.expert_shapes import (
     attention_weights,
     distinct,
@@ -194,13 +189,14 @@ def test_prediction_of_further_tokens_is_a_layer_and_a_head_more() -> None:
 
 
 def test_gradients_of_experts_are_reduced_among_their_own_copies() -> None:
-    """With ep = 32 no rank has the same experts, and only the rest of the weights is exchanged."""
-    few, all_ranks = (scored({"ep": ep}) for ep in (8, 32))
+    """Gradients in fp32, weights in 16 bits. With ep = 32 no rank has the same experts: only the rest is exchanged."""
+    apart = Stack(overlap_grad=0.0, overlap_param=0.0)
+    few, all_ranks = (scored({"ep": ep}, stack=apart) for ep in (8, 32))
     rest = all_ranks.time_terms["data_parallel"][0]
     one = columns({"ep": 8})
-    size = 48 * float(routed_weights(one)[0]) * 2
+    size = 48 * float(routed_weights(one)[0]) * (4 + 2)
     bandwidth, latency = (float(value[0]) for value in Links(one, SITE).expert_data)
-    expected = rest + 3 * (3 / 4 * size / bandwidth + 3 * latency)
+    expected = rest + 3 / 4 * size / bandwidth + 2 * 3 * latency
     assert few.time_terms["data_parallel"][0] == pytest.approx(expected)
     assert math.isclose(float(layer_weights(one, 1.0)[0]), QWEN3_30B.attention_matrices + 2048 * 128)
 

@@ -6,7 +6,7 @@ import numpy as np
 
 from tuner.core.columns import Columns, FloatArray
 from tuner.core.domain import DISPATCHERS
-from tuner.costmodel.constants import EXPERT_MLP_COPIES
+from tuner.costmodel.expert_constants import EXPERT_MLP_COPIES
 from tuner.costmodel.expert_shapes import expert_ffn, expert_tokens, experts_of, routed_tokens
 from tuner.costmodel.kernels import size_of
 

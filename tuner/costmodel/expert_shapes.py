@@ -13,7 +13,7 @@ import numpy as np
 
 from tuner.core.columns import Columns, FloatArray
 from tuner.core.experts import Experts
-from tuner.costmodel.constants import EXPERT_LOAD_DEVIATION
+from tuner.costmodel.expert_constants import EXPERT_LOAD_DEVIATION
 
 Product = tuple[Any, Any, Any]
 """Rows, columns and inner size of a matrix product."""

@@ -21,19 +21,13 @@ import numpy as np
 
 from tuner.core.columns import Columns, FloatArray
 from tuner.core.domain import DISPATCHERS, Gpu
-from tuner.costmodel.constants import (
+from tuner.costmodel.constants import BACKWARD_TRAFFIC_RATIO, SEND_SHARE, TILE_SPEEDS, WAVE_SHARING
+from tuner.costmodel.expert_constants import (
     ALL_TO_ALL_SHARE,
-    BACKWARD_TRAFFIC_RATIO,
     EXPERT_HOST_SECONDS,
-    GELU_BYTES,
     LAUNCH_SECONDS,
-    QUANTISED_BYTES,
     RDMA_SHARE,
     ROUTER_BYTES,
-    SEND_SHARE,
-    SWIGLU_BYTES,
-    TILE_SPEEDS,
-    WAVE_SHARING,
 )
 from tuner.costmodel.expert_shapes import (
     distinct,
@@ -48,7 +42,7 @@ from tuner.costmodel.expert_shapes import (
     shared_ffn,
 )
 from tuner.costmodel.kernels import alignment, linear, product_rate, size_of, traffic_rate
-from tuner.costmodel.layer import Beside, Layer, Passes, layer_of
+from tuner.costmodel.layer import Layer, Passes, RoutedPart, activation_bytes, cast_bytes, layer_of
 from tuner.costmodel.links import Links, gather
 from tuner.costmodel.site_factors import SiteFactors
 
@@ -72,7 +66,7 @@ def expert_layer_seconds(columns: Columns, site: SiteFactors, links: Links) -> E
     experts, routing, dispatch = (part(columns, site, links) for part in (_experts, _routing, _dispatch))
     parts = (experts, routing, dispatch)
     shared, share = shared_ffn(columns), moe_share(columns)
-    beside = Beside(
+    beside = RoutedPart(
         forward=sum((ahead for ahead, _ in parts), start=np.zeros_like(dispatch[0])),
         backward=sum((back for _, back in parts), start=np.zeros_like(dispatch[0])),
         weights=routed_weights(columns),
@@ -133,11 +127,10 @@ def _experts(columns: Columns, site: SiteFactors, links: Links) -> Passes:
         forward = forward + grouped_product(gpu, rate, moved, groups, rows, n, k)
         backward = backward + grouped_product(gpu, rate, moved, groups, rows, k, n)
         backward = backward + grouped_product(gpu, rate, moved, groups, k, n, rows)
-    per_column = SWIGLU_BYTES if workload.model.gated_mlp else GELU_BYTES
-    activation = per_column * size_of(workload) / 2 * tokens * width / traffic_rate(gpu, site)
+    activation = activation_bytes(workload) * size_of(workload) / 2 * tokens * width / traffic_rate(gpu, site)
     forward, backward = forward + activation, backward + BACKWARD_TRAFFIC_RATIO * activation
     if workload.precision == "fp8":
-        element = QUANTISED_BYTES * tokens / traffic_rate(gpu, site)
+        element = cast_bytes(workload) * tokens / traffic_rate(gpu, site)
         inputs = 2 if workload.model.gated_mlp else 1
         return forward + element * (columns.hidden + width), backward + element * (columns.hidden + inputs * width)
     return forward, backward

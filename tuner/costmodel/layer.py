@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from tuner.core.columns import Columns, FloatArray
+from tuner.core.domain import Workload
 from tuner.costmodel.constants import (
     ACCUMULATION_PASSES,
     BACKWARD_TRAFFIC_RATIO,
@@ -18,7 +19,6 @@ from tuner.costmodel.constants import (
     DROPOUT_BYTES,
     EAGER_BYTES,
     ELEMENTWISE_BYTES,
-    FLASH_BACKWARD_SPEED,
     FLASH_SPEED,
     GELU_BYTES,
     HOST_COLLECTIVE_SECONDS,
@@ -31,9 +31,11 @@ from tuner.costmodel.constants import (
     UPKEEP_SECONDS,
 )
 from tuner.costmodel.expert_shapes import attention_products, attention_weights, mlp_weights
-from tuner.costmodel.kernels import beside_layers, linear, product_rate, size_of, traffic_rate
+from tuner.costmodel.framework_terms import terms_of
+from tuner.costmodel.kernels import beside_layers, flash_rates, linear, product_rate, size_of, traffic_rate
 from tuner.costmodel.links import Links, all_reduce
 from tuner.costmodel.site_factors import SiteFactors
+from tuner.costmodel.stack_constants import FUSED_ROTARY_BYTES, FUSED_SWIGLU_BYTES, MERGE_BYTES, QUANTIZE_BYTES
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,7 +47,7 @@ class Layer:
     elementwise: FloatArray
     tensor_parallel: FloatArray
     context_parallel: FloatArray
-    """Time of ring attention's exchange that attention does not hide."""
+    """Time of ring attention's exchange that attention does not hide, and of merging its parts."""
     launch: FloatArray
     """Time that the GPU waits for the host."""
     upkeep: FloatArray
@@ -66,7 +68,7 @@ Passes = tuple[FloatArray, FloatArray]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Beside:
+class RoutedPart:
     """What a layer with experts does beside its attention and its shared experts."""
 
     forward: FloatArray
@@ -84,7 +86,7 @@ def layer_seconds(columns: Columns, site: SiteFactors, links: Links) -> Layer:
     return layer_of(columns, site, links, columns.ffn)
 
 
-def layer_of(columns: Columns, site: SiteFactors, links: Links, ffn: Any, beside: Beside | None = None) -> Layer:
+def layer_of(columns: Columns, site: SiteFactors, links: Links, ffn: Any, beside: RoutedPart | None = None) -> Layer:
     """Estimate one layer whose MLP, or shared experts, are so wide; the time of what is beside them is a part of
     `recompute` and `launch` only."""
     gpu, workload = columns.cluster.gpu, columns.workload
@@ -92,16 +94,23 @@ def layer_of(columns: Columns, site: SiteFactors, links: Links, ffn: Any, beside
     forward, backward = _products(columns, tokens, site, ffn)
     scores, scores_back = _attention(columns, tokens, site)
     moved = _elementwise(columns, tokens, ffn) * size_of(workload) / 2 / traffic_rate(gpu, site)
+    cast, cast_back = _casts(columns, tokens, site, ffn) if workload.precision == "fp8" else (0.0, 0.0)
+    framework = terms_of(workload)
+    passes = 0.0 if framework.fused_accumulation else ACCUMULATION_PASSES
     gradients = _gradient_bytes(columns) if beside is None else _weights_beside(columns, ffn, beside)
-    upkeep = UPKEEP_SECONDS * site.upkeep + ACCUMULATION_PASSES * gradients / traffic_rate(gpu, site) * (
-        columns.microbatches > 1
-    )
+    upkeep = UPKEEP_SECONDS * site.upkeep + passes * gradients / traffic_rate(gpu, site) * (columns.microbatches > 1)
     collectives = _collectives(columns, tokens, links, 2 if beside is None else beside.collectives)
+    if overlapped := framework.overlap_tp:
+        hidden = np.maximum((1 - overlapped) * collectives, collectives - forward)
+        collectives = np.where(columns.tp <= columns.cluster.gpus_per_node, hidden, collectives)
     ring = _ring(columns, tokens, links)
     exposed, exposed_back = np.maximum(0, ring - scores), np.maximum(0, 2 * ring - scores_back)
+    if (columns.cp > 1).any():
+        merged, merged_back = _merges(columns, tokens, site)
+        exposed, exposed_back = exposed + merged, exposed_back + merged_back
     host = HOST_COLLECTIVE_SECONDS * 2 * (columns.tp > 1)
-    ahead = forward + scores + exposed + moved + collectives
-    back = backward + scores_back + exposed_back + BACKWARD_TRAFFIC_RATIO * moved + collectives + upkeep
+    ahead = forward + scores + exposed + moved + cast + collectives
+    back = backward + scores_back + exposed_back + BACKWARD_TRAFFIC_RATIO * moved + cast_back + collectives + upkeep
     launches: tuple[Any, Any] = (host, host)
     if beside is not None:
         ahead, back = ahead + beside.forward, back + beside.backward
@@ -111,7 +120,7 @@ def layer_of(columns: Columns, site: SiteFactors, links: Links, ffn: Any, beside
     return Layer(
         products=forward + backward,
         attention=scores + scores_back,
-        elementwise=(1 + BACKWARD_TRAFFIC_RATIO) * moved,
+        elementwise=(1 + BACKWARD_TRAFFIC_RATIO) * moved + cast + cast_back,
         tensor_parallel=2 * collectives,
         context_parallel=exposed + exposed_back,
         launch=waits + waits_back,
@@ -122,7 +131,7 @@ def layer_of(columns: Columns, site: SiteFactors, links: Links, ffn: Any, beside
     )
 
 
-def _weights_beside(columns: Columns, ffn: Any, beside: Beside) -> FloatArray:
+def _weights_beside(columns: Columns, ffn: Any, beside: RoutedPart) -> FloatArray:
     weights = attention_weights(columns) + mlp_weights(columns, ffn) / columns.tp + beside.weights
     return weights * size_of(columns.workload)
 
@@ -143,13 +152,13 @@ def _attention(columns: Columns, tokens: Any, site: SiteFactors) -> tuple[FloatA
     """Estimate scores, softmax and their product with the values, forward and backward."""
     workload, gpu = columns.workload, columns.cluster.gpu
     seq, kernel = workload.model.seq, workload.attention
-    rate = product_rate(gpu, beside_layers(gpu, workload), site) * site.attention / site.products
     latent = workload.model.latent
     size = (latent.key_size + latent.value_size) / 2 if latent else columns.head_size
     operations = 4.0 * tokens * seq * columns.heads * size / columns.tp
     if kernel in FLASH_SPEED:
-        forward = operations / 2 / (rate * FLASH_SPEED[kernel])
-        return forward, 2.5 * forward / FLASH_BACKWARD_SPEED
+        rate, rate_back = flash_rates(gpu, workload, site)
+        return operations / 2 / rate, 2.5 * operations / 2 / rate_back
+    rate = product_rate(gpu, beside_layers(gpu, workload), site) * site.attention / site.products
     slow = np.where(columns.head_size % 8 == 0, 1.0, UNALIGNED_HEAD_SPEED)
     products = operations / (rate * BATCHED_PRODUCT_SPEED * slow)
     dropped = DROPOUT_BYTES if workload.model.gated_mlp else 0.0  # the LLaMA family trains without dropout
@@ -165,14 +174,41 @@ def _elementwise(columns: Columns, tokens: Any, ffn: Any) -> FloatArray:
     whole = ELEMENTWISE_BYTES + (0.0 if columns.workload.fused_norms else UNFUSED_NORM_BYTES)
     sequence_shards = np.where(columns.sequence_parallel == 1, columns.tp, 1)
     width, keys = columns.head_size * columns.heads, columns.head_size * columns.kv_heads
-    cut = (SWIGLU_BYTES if model.gated_mlp else GELU_BYTES) * ffn + 4 * width
+    fused = terms_of(columns.workload).fused_elementwise
+    cut = activation_bytes(columns.workload) * ffn + 4 * width
+    rotated = FUSED_ROTARY_BYTES if fused else ROTARY_BYTES
     if model.latent:  # queries and keys are put together from their parts: a read and a write
-        rotated = model.latent.rope_size * (columns.heads + 1)
-        cut = cut + ROTARY_BYTES * rotated + 8 * width
+        cut = cut + rotated * model.latent.rope_size * (columns.heads + 1) + 8 * width
     elif model.positions == "rotary":
-        cut = cut + ROTARY_BYTES * (width + keys)
+        cut = cut + rotated * (width + keys)
     moved: FloatArray = tokens * (columns.hidden * whole / sequence_shards + cut / columns.tp)
     return moved
+
+
+def activation_bytes(workload: Workload) -> float:
+    """Return the traffic of an MLP's activation, bytes per token and column of a forward pass."""
+    gated = FUSED_SWIGLU_BYTES if terms_of(workload).fused_elementwise else SWIGLU_BYTES
+    return gated if workload.model.gated_mlp else GELU_BYTES
+
+
+def cast_bytes(workload: Workload) -> float:
+    """Return the traffic of casting one element to fp8."""
+    recipe = workload.precision_recipe or ("rowwise" if workload.framework == "torchtitan" else "delayed")
+    return float(QUANTIZE_BYTES[recipe])
+
+
+def _casts(columns: Columns, tokens: Any, site: SiteFactors, ffn: Any) -> tuple[FloatArray, FloatArray]:
+    """Estimate the casts to fp8 of the four products' inputs and, backward, of their outputs' gradients.
+
+    Weights are cast once an iteration, for the first microbatch (NVIDIA, Transformer Engine, is_first_microbatch).
+    """
+    workload = columns.workload
+    second = cast_bytes(workload) / traffic_rate(columns.cluster.gpu, site) * tokens
+    width, keys = columns.head_size * columns.heads, columns.head_size * columns.kv_heads
+    inner = ffn * (2 if workload.model.gated_mlp else 1)
+    inputs = 2 * columns.hidden + (width + ffn) / columns.tp
+    outputs = 2 * columns.hidden + (width + 2 * keys + inner) / columns.tp
+    return second * inputs, second * outputs
 
 
 def _gradient_bytes(columns: Columns) -> FloatArray:
@@ -185,6 +221,13 @@ def _collectives(columns: Columns, tokens: Any, links: Links, number: int) -> Fl
     bandwidth, latency = links.tensor
     size = tokens * columns.hidden * size_of(columns.workload)
     return number * all_reduce(size, columns.tp, bandwidth, latency)
+
+
+def _merges(columns: Columns, tokens: Any, site: SiteFactors) -> tuple[FloatArray, FloatArray]:
+    """Estimate the cp - 1 times at which ring attention merges its parts: outputs, and gradients backward."""
+    width, keys = columns.head_size * columns.heads, columns.head_size * columns.kv_heads
+    seconds = (columns.cp - 1) * tokens / columns.tp / traffic_rate(columns.cluster.gpu, site)
+    return seconds * MERGE_BYTES[0] * width, seconds * MERGE_BYTES[1] * (width + 2 * keys)
 
 
 def _ring(columns: Columns, tokens: Any, links: Links) -> FloatArray:

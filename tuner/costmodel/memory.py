@@ -15,7 +15,7 @@ from typing import Any, Final
 import numpy as np
 
 from tuner.core.columns import Columns, FloatArray, IntArray
-from tuner.core.domain import OFFLOAD, RECOMPUTE, MemoryKind
+from tuner.core.domain import OFFLOAD, RECOMPUTE, MemoryKind, Workload
 from tuner.costmodel.constants import (
     BUCKET_ELEMENTS,
     CACHED_SHARE,
@@ -42,7 +42,7 @@ from tuner.costmodel.constants import (
 )
 from tuner.costmodel.expert_memory import dispatcher_buffers, expert_activations
 from tuner.costmodel.expert_shapes import routed_weights, shared_ffn
-from tuner.costmodel.framework_terms import gradient_bytes
+from tuner.costmodel.framework_terms import gradient_bytes, terms_of
 from tuner.costmodel.kernels import size_of
 from tuner.costmodel.site_factors import SiteFactors
 from tuner.costmodel.stages import Stages
@@ -144,8 +144,8 @@ def _tensors(stage: Stages, site: SiteFactors) -> dict[str, FloatArray]:
         copy = copies = 0.0
     else:
         weights = size * shard[3]
-        gradients = size * shard[2]
-        copies = STEP_COPY_BYTES if copy else 0.0
+        gradients = gradient_bytes(workload) * shard[2]
+        copies = STEP_COPY_BYTES if copy and terms_of(workload).step_copies else 0.0
     terms = {
         "weights": weights,
         "gradients": gradients,
@@ -156,26 +156,29 @@ def _tensors(stage: Stages, site: SiteFactors) -> dict[str, FloatArray]:
         "activations": _kept(stage, layer, scores) * site.activations,
         "working": working * site.activations,
         "logits": stage.is_last * _logits(columns) * site.activations,
-        "buckets": (0.0 if workload.plain_layers else 2 * size) * np.minimum(BUCKET_ELEMENTS, parameters),
+        "buckets": _buckets(workload) * np.minimum(BUCKET_ELEMENTS, parameters),
         "gathered": _gathered(stage),
         "step": copies * shard[1],
     }
-    if experts and workload.framework not in ("deepspeed", "megatron-deepspeed"):
+    if experts and workload.framework is None and workload.stack is None:
         terms |= _megatron_core(stage)
     return _offloaded(stage, terms) if columns.offload.any() else terms
 
 
 def _megatron_core(stage: Stages) -> dict[str, FloatArray]:
-    """Return what differs under Megatron-Core, which alone has all of these experts.
+    """Return what a run of experts without a named framework has, which is Megatron-Core's.
 
-    Gradients are added up in one buffer, in fp32 unless the stack says otherwise, which is reduced and stepped from in
-    place: no buckets and no copies (Megatron-LM, core/distributed/param_and_grad_buffer.py;
-    --accumulate-allreduce-grads-in-fp32 follows --bf16).
+    Gradients are added up in one fp32 buffer, which is reduced and stepped from in place: no buckets and no copies
+    (Megatron-LM, core/distributed/param_and_grad_buffer.py; --accumulate-allreduce-grads-in-fp32 follows --bf16).
     """
-    nothing, workload = np.zeros_like(stage.held(sharded=False)), stage.columns.workload
-    known = workload.framework or workload.stack
-    size = gradient_bytes(workload) if known else 4.0
-    return {"gradients": size * stage.held(stage.columns.zero >= 2), "buckets": nothing, "step": nothing}
+    nothing = np.zeros_like(stage.held(sharded=False))
+    return {"gradients": 4.0 * stage.held(stage.columns.zero >= 2), "buckets": nothing, "step": nothing}
+
+
+def _buckets(workload: Workload) -> float:
+    """Return the bytes of each bucketed element: a gradient on its way, and an updated weight."""
+    separate = terms_of(workload).separate_buckets and not workload.plain_layers
+    return gradient_bytes(workload) + size_of(workload) if separate else 0.0
 
 
 def _offloaded(stage: Stages, terms: dict[str, FloatArray]) -> dict[str, FloatArray]:
@@ -221,7 +224,7 @@ def _gathered(stage: Stages) -> FloatArray:
 def _flat_copy(stage: Stages) -> FloatArray:
     columns = stage.columns
     alone = (columns.pp == 1) & (columns.copies > 1) & (columns.zero >= 1) & (columns.zero <= 2)
-    alone &= columns.offload == 0
+    alone &= (columns.offload == 0) & terms_of(columns.workload).step_copies
     copies: FloatArray = FLAT_GRADIENT_BYTES * alone * stage.held(sharded=False)
     return copies
 
