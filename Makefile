@@ -6,9 +6,10 @@ PIP_ARGS ?=
 BIN := $(VENV)/bin
 PYTHONS ?= $(or $(sort $(wildcard $(HOME)/.pyenv/versions/3.1[0-9].*/bin/python)),python3.10 python3.11 python3.12 python3.13)
 TORCH_FREE := pytest hypothesis pytest-xdist pyyaml
+MINUTES ?= 10
 FAST := -m "not slow and not cluster"
 
-.PHONY: help run test check lint types test-all test-cluster test-lowest test-pythons bench accuracy hooks docs clean
+.PHONY: help run test check lint types test-all test-cluster soak test-lowest test-pythons bench accuracy hooks docs clean
 
 help:             ## show this list
 	@sed -n 's/^\([a-z-]*\): .*## /\1\t/p' $(MAKEFILE_LIST)
@@ -35,6 +36,9 @@ test-all: $(VENV)/.ready-to-test  ## run all tests
 test-cluster: $(VENV)/.ready-to-test  ## install and start a real Slurm of four nodes, run what wants one, stop it
 	$(BIN)/python -m tests.slurm_cluster
 	$(BIN)/python -m pytest -m cluster
+
+soak: $(VENV)/.ready-to-test  ## kill, stop and interrupt six tuners on one study, and restart its database, for MINUTES
+	$(BIN)/python -m tests.soak --minutes $(MINUTES)
 
 # Without torch: the tests that want it are skipped. Warnings of earlier libraries about one another are not ours to mend.
 test-lowest: $(VENV)/.ready-to-test  ## run the fast tests with the lowest versions that pyproject.toml allows, without torch

@@ -4,7 +4,8 @@
     python -m tests.data.huggingface.record identity              identity.json, with tuner
 
 `counts.json` holds the trained parameters of transformers' causal language model on the meta device, tied ones once and
-without multi-token prediction, which the library leaves out; a number that stays the same keeps its source. `identity.json` holds the fields of `Model` that differ from their defaults.
+without multi-token prediction, which the library leaves out; a number that stays the same keeps its source.
+`identity.json` holds the fields of `Model` that differ from their defaults.
 Review each change of it against the family's modelling code.
 """
 
