@@ -13,7 +13,9 @@ from typing import Any, Final
 
 import numpy as np
 
+from tests.mixtures import DEEPSEEK, QWEN3_30B
 from tuner.core.columns import Columns
+from tuner.core.domain import Stack
 from tuner.core.keys import parse_key
 from tuner.costmodel.calibration import Calibration
 from tuner.costmodel.estimate import CostModel
@@ -43,9 +45,11 @@ A100: Final[Mapping[str, Any]] = {}
 A100_FLASH: Final = {"model": "llama-65b", "gpu": "A100-80GB-SXM", "nodes": 64, "global_batch": 1024}
 H100: Final = {"model": "llama-3-70b", "gpu": "H100-80GB-SXM", "nodes": 16, "global_batch": 1024}
 H200: Final = {"model": "llama-3-405b", "gpu": "H200-141GB-SXM", "nodes": 64, "global_batch": 512}
+B200: Final = {"model": "llama-3-70b", "gpu": "B200-180GB-SXM", "nodes": 8, "global_batch": 512}
 SMALL: Final = {"model": "llama-3-8b", "gpu": "A100-40GB-SXM", "nodes": 4, "global_batch": 256}
 PCIE: Final = {"model": "gpt-1.3b", "gpu": "A100-40GB-PCIe", "nodes": 8, "global_batch": 512}
 MI300: Final = {"model": "llama-33b", "gpu": "MI300X-192GB", "nodes": 8, "global_batch": 512}
+EXPERTS: Final = {"model": QWEN3_30B, "gpu": "H100-80GB-SXM", "nodes": 4, "global_batch": 512}
 PLAIN: Final = {"model": "enoki-32", "cluster": "enoki-h100", "global_batch": 128}
 
 
@@ -80,6 +84,7 @@ CASES: Final = (
     Case(name="few microbatches", key="tp8-pp12-dp4-mbs2-z1-vpp2-gbs96", space=A100),
     Case(name="fewer microbatches than stages", key="tp8-pp12-dp4-mbs2-z1-gbs64", space=A100),
     Case(name="embedding and head as layers", key="tp4-pp12-dp8-mbs1-z1-emb-14336x70", space=A100),
+    Case(name="uneven stages", key="tp4-pp12-dp8-mbs1-z1-14336x71", space=A100),
     Case(name="other heads, sequence parallel", key="tp4-pp6-dp16-mbs1-z1-sp-rsel-h16", space=A100),
     Case(name="heads of width 108", key="tp4-pp6-dp16-mbs1-z0-h128-13824x78", space=A100),
     Case(name="eager attention", key="tp8-pp12-dp4-mbs1-z1-rnone", space={**A100, "attention": "eager"}),
@@ -118,6 +123,30 @@ CASES: Final = (
         space={**SMALL, "framework": "megatron-core"},
         site=SLOW_SITE,
     ),
+    Case(
+        name="Megatron-Core on H100, interleaved",
+        key="tp8-pp4-dp4-mbs1-z1-vpp4-sp-rnone",
+        space=H100,
+        workload={"framework": "megatron-core"},
+    ),
+    Case(
+        name="Megatron-Core with overlapped tensor parallel traffic, FP8",
+        key="tp8-pp4-dp4-mbs1-z1-sp-rnone",
+        space={**H100, "precision": "fp8"},
+        workload={
+            "framework": "megatron-core",
+            "precision_recipe": "tensorwise",
+            "stack": Stack(overlap_tp=0.94, overlap_grad=0.5, grad_precision="bf16"),
+        },
+        site=SLOW_SITE,
+    ),
+    Case(
+        name="split sends on B200",
+        key="tp8-pp4-dp2-mbs1-z0-rsel",
+        space=B200,
+        workload={"stack": Stack(split_sends=True, overlap_param=1.0)},
+    ),
+    Case(name="torchtitan", key="tp2-pp1-dp64-mbs1-z3-rsel", space=H100, workload={"framework": "torchtitan"}),
     Case(name="MI300X", key="tp4-pp4-dp4-mbs1-z1-rsel", space=MI300, model={"head_size": 160}),
     Case(name="plain layers", key="tp2-pp1-dp2-mbs4-z1-rnone", space=PLAIN, workload={"plain_layers": True}),
     Case(
@@ -126,6 +155,14 @@ CASES: Final = (
         space=PLAIN,
         workload={"plain_layers": True, "parallel_loss": False},
         site=SLOW_SITE,
+    ),
+    Case(name="experts in a node by DeepEP", key="tp1-pp2-dp16-mbs1-z1-vpp3-rnone-ep8-deepep", space=EXPERTS),
+    Case(name="experts across nodes", key="tp2-pp1-dp16-mbs2-z1-sp-rsel-ep32", space=EXPERTS, site=SLOW_SITE),
+    Case(name="experts by all-gather, sharded", key="tp2-pp1-dp16-mbs1-z3-sp-ep2-etp2-allgather", space=EXPERTS),
+    Case(
+        name="experts in racks, natural routing",
+        key="tp1-pp4-dp36-mbs1-z1-rnone-ep16-hybridep-gbs576",
+        space={"model": DEEPSEEK, "cluster": "gb200-nvl72", "nodes": 36, "routing": "natural"},
     ),
 )
 

@@ -25,7 +25,6 @@ from tuner.core.huggingface import FAMILIES, model_from
 from tuner.core.model import Model, RotaryScaling, Shape
 from tuner.space.build import space_for
 
-DENSE = [path for path in CONFIGS if path.stem != "mixtral-8x7b"]
 IDENTITIES = json.loads((FOLDER / "identity.json").read_text())
 REQUIRED = {"n_layer", "n_layers", "num_layers", "num_hidden_layers", "n_embd", "hidden_size", "d_model", "vocab_size"}
 REQUIRED |= {"n_embed", "n_head", "n_heads", "num_heads", "num_attention_heads", "model_type"}
@@ -39,7 +38,7 @@ def fixture(name: str) -> dict[str, Any]:
     return text_config(FOLDER / f"{name}.json")
 
 
-@pytest.mark.parametrize("path", DENSE, ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
 def test_a_config_gives_the_recorded_identity(path: Path) -> None:
     """The table was reviewed against the modelling code of each family; `record.py identity` writes it anew."""
     model = model_from(text_config(path), name=path.stem)
@@ -49,7 +48,7 @@ def test_a_config_gives_the_recorded_identity(path: Path) -> None:
 
 
 def test_every_family_has_a_config_with_a_count_and_an_identity() -> None:
-    kept = {text_config(path)["model_type"] for path in DENSE}
+    kept = {text_config(path)["model_type"] for path in CONFIGS}
     assert kept == set(FAMILIES)
     counts = json.loads((FOLDER / "counts.json").read_text())
     assert {path.stem for path in CONFIGS} <= set(counts)
@@ -57,7 +56,7 @@ def test_every_family_has_a_config_with_a_count_and_an_identity() -> None:
     assert not [path.stem for path in CONFIGS if f"| {path.stem} |" not in readme]
 
 
-@given(st.sampled_from(DENSE), st.data())
+@given(st.sampled_from(CONFIGS), st.data())
 def test_a_key_that_is_missing_takes_the_librarys_default(path: Path, data: st.DataObject) -> None:
     """A config without some keys is that of another model at most in the fields that those keys describe."""
     config = text_config(path)
@@ -71,7 +70,7 @@ def test_a_key_that_is_missing_takes_the_librarys_default(path: Path, data: st.D
         assert left == read(config)
 
 
-@pytest.mark.parametrize("path", DENSE, ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
 def test_tokens_and_bookkeeping_have_no_effect(path: Path) -> None:
     config = text_config(path)
     extra = {"bos_token_id": 7, "torch_dtype": "float32", "use_cache": False, "transformers_version": "4.1"}

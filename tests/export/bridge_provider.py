@@ -64,7 +64,7 @@ def answer(case: dict[str, Any]) -> dict[str, Any]:
     with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
         space: dict[str, Any] = {"__name__": "recipe"}
         exec(compile(case["recipe"], "recipe.py", "exec"), space)  # noqa: S102 - the export under test
-        provider = space["GPTModelProvider"](**space["MODEL"])
+        provider = (space.get("MLAModelProvider") or space["GPTModelProvider"])(**space["MODEL"])
         provider.finalize()
         found: dict[str, Any] = {"exported": fields(provider), "derived": None}
         if case["config"]:

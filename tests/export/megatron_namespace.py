@@ -24,6 +24,7 @@ def parsed(flags: Settings) -> Namespace:
 def trained(ns: Namespace) -> dict[str, Any]:
     """What Megatron-LM at the recorded commit trains with these arguments, as its code reads them."""
     rotary = ns.position_embedding_type in ("rope", "yarn")
+    latent = ns.multi_latent_attention
     kinds = [("silu", ns.swiglu), ("relu2", ns.squared_relu), ("quick_gelu", ns.quick_geglu)]
     chosen = [name for name, on in kinds if on]
     fused = ns.bias_gelu_fusion and ns.add_bias_linear
@@ -34,7 +35,11 @@ def trained(ns: Namespace) -> dict[str, Any]:
         usual = 0.1 * ns.mscale * math.log(max(ns.rotary_scaling_factor, 1)) + 1
         factor = usual / (0.1 * ns.mscale_all_dim * math.log(max(ns.rotary_scaling_factor, 1)) + 1)
         scaling = ("yarn", ns.rotary_scaling_factor, ns.yarn_original_max_position_embeddings, factor)
-        scaling += (ns.yarn_beta_fast, ns.yarn_beta_slow)
+        scaling += (ns.yarn_beta_fast, ns.yarn_beta_slow, ns.yarn_correction_range_round_to_int is not False)
+    elif latent and ns.rope_type != "rope":  # MLATransformerConfig's original length and betas
+        step = 0.1 * math.log(ns.rotary_scaling_factor)
+        factor = (ns.mscale * step + 1) / (ns.mscale_all_dim * step + 1)
+        scaling = ("yarn", ns.rotary_scaling_factor, 4096, factor, 32.0, 1.0, True)
     elif ns.use_rope_scaling:
         scaling = ("llama3", 8.0, 8192, 1.0, 4.0)  # --rope-scaling-factor never reaches the model
     elif ns.rotary_seq_len_interpolation_factor:
@@ -45,22 +50,30 @@ def trained(ns: Namespace) -> dict[str, Any]:
     stage = units // ns.pipeline_model_parallel_size
     left, right = [int(word) for word in ns.window_size.split(",")] if ns.window_size else (-1, 0)
     return {
+        **_experts_trained(ns),
         "consistent": consistent,
         "layers": ns.num_layers,
         "hidden": ns.hidden_size,
         "heads": ns.num_attention_heads,
         "groups": ns.num_query_groups if ns.group_query_attention else ns.num_attention_heads,
-        "head_size": ns.kv_channels,
+        "head_size": ns.qk_head_dim + ns.qk_pos_emb_head_dim if latent else ns.kv_channels,
         "ffn": ns.ffn_hidden_size,
         "activation": (activation, ns.swiglu or ns.quick_geglu),
-        "norm": (ns.normalization, ns.layernorm_epsilon, ns.layernorm_zero_centered_gamma, ns.qk_layernorm),
+        "norm": (
+            ns.normalization,
+            ns.layernorm_epsilon,
+            ns.layernorm_zero_centered_gamma,
+            ns.qk_layernorm and not latent,
+        ),
         "post_layernorm_residual": ns.apply_residual_connection_post_layernorm,
         "biases": (ns.add_bias_linear, ns.add_bias_linear or ns.add_qkv_bias),
         "positions": {"rope": "rotary", "yarn": "rotary", "learned_absolute": "learned"}.get(
             ns.position_embedding_type, ns.position_embedding_type
         ),
-        "rotary": (ns.rotary_base, ns.rotary_percent, ns.rotary_interleaved, ns.no_rope_freq) if rotary else None,
-        "rotary_kernel": ns.apply_rope_fusion if rotary and ns.rotary_interleaved else None,
+        "rotary": (ns.rotary_base, ns.rotary_percent, ns.rotary_interleaved or latent, ns.no_rope_freq)
+        if rotary
+        else None,
+        "rotary_kernel": ns.apply_rope_fusion if rotary and (ns.rotary_interleaved or latent) else None,
         "scaling": scaling,
         "window": (left + 1, ns.window_attn_skip_freq and int(ns.window_attn_skip_freq)) if ns.window_size else None,
         "lookahead": right,
@@ -96,6 +109,70 @@ def trained(ns: Namespace) -> dict[str, Any]:
     }
 
 
+def _experts_trained(ns: Namespace) -> dict[str, Any]:
+    """What experts, latent attention and multi-token prediction Megatron trains."""
+    frequency = ns.moe_layer_freq
+    pattern = eval(frequency) if "[" in str(frequency) else [int(i % int(frequency) == 0) for i in range(ns.num_layers)]  # noqa: S307
+    flex = ns.moe_token_dispatcher_type == "flex"  # noqa: S105 - no password
+    growth = 0.1 * ns.mscale_all_dim * math.log(max(ns.rotary_scaling_factor, 1)) + 1
+    return {
+        "experts": ns.num_experts and (ns.num_experts, ns.moe_router_topk, ns.moe_ffn_hidden_size, pattern),
+        "shared": (ns.moe_shared_expert_intermediate_size or 0, ns.moe_shared_expert_gate),
+        "router": ns.num_experts
+        and (
+            *(ns.moe_router_score_function, ns.moe_router_enable_expert_bias, ns.moe_router_pre_softmax),
+            *(ns.moe_router_num_groups or 0, ns.moe_router_group_topk or 0, ns.moe_router_topk_scaling_factor or 1.0),
+            *(ns.moe_router_load_balancing_type, ns.moe_aux_loss_coeff, ns.moe_z_loss_coeff or 0.0),
+            *(ns.moe_expert_capacity_factor or 0.0, ns.moe_apply_probs_on_input, ns.moe_router_dtype),
+        ),
+        "expert_kernels": (ns.moe_grouped_gemm, ns.moe_permute_fusion),
+        "latent": ns.multi_latent_attention
+        and (
+            *(ns.q_lora_rank or 0, ns.kv_lora_rank, ns.qk_head_dim, ns.qk_pos_emb_head_dim, ns.v_head_dim),
+            ns.qk_layernorm,
+        ),
+        "latent_scale": ns.multi_latent_attention and growth**2,
+        "predicted": ns.mtp_num_layers or 0,
+        "sinks": ns.softmax_type,
+        "glu": (ns.activation_func_clamp_value or 0.0, ns.glu_linear_offset),
+        "expert_parallel": ns.num_experts
+        and (
+            *(ns.expert_model_parallel_size, ns.expert_tensor_parallel_size or ns.tensor_model_parallel_size),
+            ns.moe_flex_dispatcher_backend if flex else ns.moe_token_dispatcher_type,
+        ),
+    }
+
+
+def _experts_asked(run: ProductionRun) -> dict[str, Any]:
+    """The same of what a run asks for."""
+    model, topology = run.workload.model, run.topology
+    experts, latent = model.experts, model.latent
+    found: dict[str, Any] = {"experts": None, "shared": (0, False), "router": None, "expert_parallel": None}
+    found |= {"expert_kernels": (False, False), "latent": False, "latent_scale": False}
+    if experts:
+        balancing = "none" if not experts.aux_loss else "seq_aux_loss" if experts.aux_loss_per_sequence else "aux_loss"
+        pattern = [int(model.is_moe_layer(layer)) for layer in range(model.layers)]
+        found["experts"] = (experts.count, experts.top_k, experts.ffn, pattern)
+        found["shared"] = (experts.shared_ffn, experts.shared_gate)
+        found["router"] = (
+            *(experts.router, experts.router_bias, experts.router == "softmax" and not experts.normalized),
+            *(experts.router_groups, experts.router_top_groups, experts.scale),
+            *([balancing], [experts.aux_loss] if experts.aux_loss else 0.0, experts.z_loss),
+            *(experts.capacity_factor, experts.weights_before, "fp32"),
+        )
+        found["expert_kernels"] = (run.workload.attention != "eager",) * 2
+        found["expert_parallel"] = (topology.ep, topology.etp, topology.dispatcher)
+    if latent:
+        sizes = (latent.query_rank, latent.kv_rank, latent.nope_size, latent.rope_size, latent.value_size)
+        found["latent"] = (*sizes, True)
+        found["latent_scale"] = pytest.approx((model.attention_scale or latent.key_size**-0.5) * latent.key_size**0.5)
+    return found | {
+        "predicted": model.mtp_layers,
+        "sinks": "learnable" if model.attention_sinks else "vanilla",
+        "glu": (model.glu_clamp, model.glu_offset),
+    }
+
+
 def asked(run: ProductionRun) -> dict[str, Any]:
     """What a run asks for, in the same terms."""
     model, workload, topology = run.workload.model, run.workload, run.topology
@@ -109,7 +186,7 @@ def asked(run: ProductionRun) -> dict[str, Any]:
             "llama3": ("llama3", one.factor, one.original_seq, one.low_frequency, one.high_frequency),
             "yarn": (
                 *("yarn", one.factor, one.original_seq, pytest.approx(one.attention_factor or default)),
-                *(one.beta_fast, one.beta_slow),
+                *(one.beta_fast, one.beta_slow, one.truncate),
             ),
         }.get(one.kind, ("unknown",))
     eager, half = workload.attention == "eager", workload.precision
@@ -118,6 +195,7 @@ def asked(run: ProductionRun) -> dict[str, Any]:
     adam = workload.optimizer == "adam"
     vpp = topology.vpp
     return {
+        **_experts_asked(run),
         "consistent": True,
         "layers": model.layers,
         "hidden": model.hidden,
@@ -176,7 +254,9 @@ def asked(run: ProductionRun) -> dict[str, Any]:
         "loss_scale": (4096, 500) if half == "fp16" else None,
         "kernels": (
             "local" if eager else "transformer_engine",
-            {"eager": "auto", "fused": "unfused"}.get(workload.attention, "flash"),
+            {"eager": "auto", "fused": "unfused"}.get(
+                workload.attention, "fused" if model.latent or model.attention_sinks else "flash"
+            ),
             not eager,
         ),
         "apex": False if eager else None,

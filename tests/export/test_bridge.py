@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from importlib.util import find_spec
 from typing import Any
 
@@ -27,6 +28,14 @@ COMPARED = (
     *("vocab_size", "init_method_std", "rope_scaling", "rope_scaling_factor", "softmax_scale"),
 )
 """Fields that decide what is trained."""
+EXPERTS = (
+    *("num_moe_experts", "moe_router_topk", "moe_ffn_hidden_size", "moe_shared_expert_intermediate_size"),
+    *("moe_router_score_function", "moe_router_enable_expert_bias", "moe_router_num_groups", "moe_router_group_topk"),
+    *("moe_router_topk_scaling_factor", "moe_grouped_gemm"),
+)
+LATENT = ("q_lora_rank", "kv_lora_rank", "qk_head_dim", "qk_pos_emb_head_dim", "v_head_dim", "rotary_scaling_factor")
+NEUTRAL: dict[Any, Any] = {None: 0, 1: 0}
+"""No groups and one group are the same, and so are no factor and a factor of one."""
 
 
 def settings_of(run: ProductionRun) -> dict[str, str]:
@@ -85,4 +94,45 @@ def test_bridges_own_provider_takes_recipes_and_derives_the_same_from_the_config
     assert {"llama-3-70b", "llama-3.1-405b", "llama-3.2-1b", "qwen2.5-72b", "qwen3-8b"} <= set(derived)
     for name, answer in derived.items():
         for field in COMPARED:
-            assert answer["exported"][field] == answer["derived"][field], (name, field)
+            if field != "ffn_hidden_size" or not answer["exported"]["num_moe_experts"]:  # unused where all have experts
+                assert answer["exported"][field] == answer["derived"][field], (name, field)
+    mixtures = {name: answer for name, answer in derived.items() if answer["exported"]["num_moe_experts"]}
+    assert {"qwen3-30b-a3b", "qwen3-235b-a22b", "deepseek-v3", "deepseek-v2-lite", "glm-4.5"} <= set(mixtures)
+    for name, answer in mixtures.items():
+        ranks = () if name in READ_AS_512 else LATENT
+        latent = ranks if answer["exported"].get("multi_latent_attention") else ()
+        for field in (*EXPERTS, *latent):
+            found = [NEUTRAL.get(one, one) for one in (answer[side][field] for side in ("exported", "derived"))]
+            assert found[0] == found[1], (name, field)
+
+
+READ_AS_512 = ("deepseek-v2-lite", "moonlight-16b-a3b")
+"""Bridge 0.3.1 leaves its default rank of 512 and its yarn in place where these configs have null."""
+
+
+def test_a_mixture_with_latent_attention_has_these_fields() -> None:
+    run = hugging_face_run("deepseek-v3")
+    found = settings_of(replace(run, topology=replace(run.topology, ep=8, dispatcher="deepep")))
+    expected = {
+        "num_moe_experts": "256",
+        "moe_layer_freq": repr([0] * 3 + [1] * 58),
+        "moe_router_load_balancing_type": "'seq_aux_loss'",
+        "moe_aux_loss_coeff": "0.001",
+        "qk_layernorm": "True",
+        "rotary_interleaved": "False",
+        "kv_channels": "128",
+        "q_lora_rank": "1536",
+        "mscale_all_dim": "1.0",
+        "mtp_num_layers": "1",
+        "expert_model_parallel_size": "8",
+        "moe_flex_dispatcher_backend": "'deepep'",
+        "attention_backend": "AttnBackend.fused",
+    }
+    assert {name: found[name] for name in expected} == expected
+    assert "softmax_scale" not in found
+    recipe = exported(run, "megatron-bridge")["recipe.py"]
+    assert "config.model = MLAModelProvider(**MODEL)" in recipe
+    assert "partial(get_gpt_decoder_block_spec, use_transformer_engine=True)" in recipe
+    plain = exported(hugging_face_run("qwen3-30b-a3b"), "megatron-bridge")["recipe.py"]
+    assert "config.model = GPTModelProvider(**MODEL)" in plain
+    assert settings_of(hugging_face_run("deepseek-v2-lite"))["q_lora_rank"] == "None"

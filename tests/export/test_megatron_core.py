@@ -21,6 +21,7 @@ from tests.export.test_export import any_run, bloom
 from tests.strategies import runs
 from tuner.core.catalog import model as catalog_model
 from tuner.core.errors import InputError, TunerWarning
+from tuner.core.experts import Latent
 from tuner.core.model import RotaryScaling
 from tuner.export.formats import ExportOptions, Setting
 from tuner.export.megatron_core import MEGATRON_CORE, megatron_core_flags
@@ -141,11 +142,38 @@ def _rich() -> list[ProductionRun]:
         varied(gpt, {"activation": "relu2", "vocab_multiple": 0, "vocab": 250888}, attention="eager", optimizer="sgd"),
         varied(gpt, {"gated_mlp": True, "activation": "quick_gelu", "positions": "none"}),
         varied(replace(gpt, topology=twelve), {"layers": 70}),
+        *_with_experts(gpt),
     ]  # fmt: skip
 
 
+def _with_experts(run: ProductionRun) -> list[ProductionRun]:
+    """Runs that use the flags of experts, latent attention and multi-token prediction."""
+    topology = replace(run.topology, tp=1, pp=1, dp=384, ep=8, etp=2, dispatcher="hybridep", micro_batch=1)
+    one = replace(run, topology=topology, workload=replace(run.workload, attention="flash2", precision="bf16"))
+
+    def of(name: str, **changes: Any) -> ProductionRun:
+        model = catalog_model(name)
+        assert model.experts is not None
+        return replace(one, workload=replace(one.workload, model=replace(model, **changes)))
+
+    mixtral, gpt_oss, qwen = catalog_model("mixtral-8x7b"), of("gpt-oss-20b"), catalog_model("qwen3-30b-a3b")
+    assert mixtral.experts is not None
+    assert qwen.experts is not None
+    capacity = replace(mixtral.experts, capacity_factor=1.25, z_loss=0.001)
+    ungated = replace(qwen.experts, shared_ffn=512, shared_gate=True, normalized=False)
+    single = replace(mixtral.experts, top_k=1, router="sigmoid", normalized=False, weights_before=True)
+    return [
+        of("deepseek-v3"),
+        of("moonlight-16b-a3b", latent=Latent(kv_rank=256, nope_size=96, rope_size=32, value_size=64)),
+        replace(gpt_oss, topology=replace(gpt_oss.topology, etp=1)),
+        replace(of("mixtral-8x7b", experts=capacity), topology=replace(topology, dispatcher="alltoall")),
+        of("qwen3-30b-a3b", experts=ungated),
+        of("mixtral-8x7b", experts=single),
+    ]
+
+
 RICH = _rich()
-SAME_AS_DEFAULT = {"--cp-comm-type", "--mscale", "--mscale-all-dim", "--adam-beta1", "--adam-eps", "--clip-grad"}
+SAME_AS_DEFAULT = {"--cp-comm-type", "--mscale", "--adam-beta1", "--adam-eps", "--clip-grad"}
 SAME_AS_DEFAULT |= {"--rope-scaling-factor"}
 """Flags that an omission does not change in every run: they state Megatron's default."""
 

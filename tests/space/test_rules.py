@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests import reference
+from tests.mixtures import TINY_EXPERTS
 from tests.strategies import clusters, rule_sets, topologies, workloads
 from tuner.core import catalog
 from tuner.core.columns import AXES, Columns
@@ -90,6 +91,7 @@ def test_every_rule_has_a_name_a_sentence_a_source_and_a_way_out() -> None:
         assert " " not in rule.name
 
 
+EXPERTS = {"model": TINY_EXPERTS, "gpu": "H100-80GB-SXM", "nodes": 1}
 SMALL_HOST = replace(catalog.cluster("bloom-48"), host_memory=48 * 2**30)
 
 BREAKS = {
@@ -135,6 +137,17 @@ BREAKS = {
     "host-memory": ("tp8-pp12-mbs1-z1-offopt", {"cluster": SMALL_HOST}),
     "framework-offload": ("tp8-pp1-mbs1-z3-offopt", {"framework": "fsdp2"}),
     "framework-fork": ("tp1-pp74-mbs1-z1-rsel-emb", {}),
+    "experts-for-ep": ("tp8-pp12-mbs1-z1-ep2", {}),
+    "experts-by-ep": ("tp1-pp1-mbs1-z1-ep3", EXPERTS),
+    "ep-in-stage": ("tp1-pp1-dp4-mbs1-z1-ep8", EXPERTS),
+    "expert-ffn-by-etp": ("tp1-pp1-mbs1-z1-etp5", EXPERTS),
+    "shared-ffn-by-tp": ("tp3-pp1-mbs1-z1", EXPERTS),
+    "experts-need-sp": ("tp2-pp1-mbs1-z1-ep2", EXPERTS),
+    "one-dispatcher": ("tp1-pp1-mbs1-z1-deepep", EXPERTS),
+    "dispatcher-for-gpu": ("tp1-pp1-mbs1-z1-ep8-deepep", {**EXPERTS, "cluster": "gb300-nvl72"}),
+    "framework-ep": ("tp1-pp1-mbs1-z3-ep8", {**EXPERTS, "framework": "fsdp2"}),
+    "framework-etp": ("tp1-pp1-mbs1-z1-ep4-etp2", {**EXPERTS, "framework": "deepspeed"}),
+    "framework-dispatcher": ("tp1-pp1-mbs1-z3-ep8-allgather", {**EXPERTS, "framework": "torchtitan"}),
     "tp-in-nvlink-domain": ("tp16-pp12-mbs1-z1", {}),
     "dp-multiple-of-4": ("tp8-pp24-mbs1-z1", {}),
     "batch-multiple-of-32": ("tp8-pp12-mbs1-z1-gbs2000", {}),

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from tuner.core.columns import Columns
-from tuner.costmodel.flops import forward_terms, older_estimate
+from tuner.costmodel.flops import forward_terms, megatron_core_count, older_estimate
 from tuner.tables import MeasuredRun
 
 
@@ -19,9 +19,13 @@ class ForwardFlops:
     scores: float
     logits: float
     weights: float
-    """2 x parameters x tokens."""
+    """2 x parameters x tokens; in a mixture of experts, those that a token passes through."""
     older: float
     """The whole iteration by the older Megatron-DeepSpeed formula."""
+    megatron_core: float
+    """The whole iteration as Megatron-Core counts it."""
+    megatron_core_gated: float
+    """The same with the gate's matrix under every activation."""
     full: bool
     selective: bool
 
@@ -33,8 +37,10 @@ def terms_of(run: MeasuredRun) -> ForwardFlops:
     model = run.workload.model
     return ForwardFlops(
         **forward,
-        weights=2.0 * model.parameters * run.workload.global_batch * model.seq,
+        weights=2.0 * model.active_parameters * run.workload.global_batch * model.seq,
         older=float(older_estimate(columns)[0]),
+        megatron_core=float(megatron_core_count(columns)[0]),
+        megatron_core_gated=float(megatron_core_count(columns, gated=True)[0]),
         full=run.topology.recompute == "full",
         selective=run.topology.recompute == "selective",
     )
@@ -87,6 +93,10 @@ CONVENTIONS: Final[tuple[FlopConvention, ...]] = (
     FlopConvention(words="hardware FLOPs without logits", count=lambda t: hardware(t) - 3 * t.logits),
     FlopConvention(words="the matrices of the layers only", count=lambda t: 3 * t.layers),
     FlopConvention(words="the matrices of the layers only, with recompute", count=lambda t: (3 + t.full) * t.layers),
+    FlopConvention(words="Megatron-Core's count (causal, without router)", count=lambda t: t.megatron_core),
+    FlopConvention(
+        words="Megatron-Core's count with the gate under any activation", count=lambda t: t.megatron_core_gated
+    ),
 )
 """Best known first: of two that explain a table equally well, the earlier one is chosen."""
 

@@ -151,7 +151,9 @@ def text_of(row: Row, column: str) -> str:
 def shape_words(model: Model) -> str:
     """Return the shape and size of a model as text."""
     billions = f"{model.parameters / 1e9:.4g}B"
-    return f"{model.layers} layers with hidden {model.hidden} and ffn {model.ffn} make {billions}"
+    experts = model.experts
+    mixture = f" and {experts.count} experts of {experts.ffn}" if experts else ""
+    return f"{model.layers} layers with hidden {model.hidden} and ffn {model.ffn}{mixture} make {billions}"
 
 
 def measured_texts(row: Row) -> tuple[str, ...]:

@@ -170,25 +170,37 @@ def heads(evidence: Evidence) -> Iterator[Finding]:
     """hidden divides by heads, and heads divide by tp: no program trains anything else."""
     for case in evidence.cases.values():
         model, tp = case.run.workload.model, case.run.topology.tp
-        if "heads" in case.row.cells and (model.hidden % model.heads or model.heads % tp):
+        uneven = not (model.head_size or model.latent) and model.hidden % model.heads
+        if "heads" in case.row.cells and (uneven or model.heads % tp):
             message = f"hidden {model.hidden}, {model.heads} heads and tp({tp}) do not divide evenly"
             yield about(case.row, "heads", "warning", message, "check heads, hidden and tp")
 
 
 def size(evidence: Evidence) -> Iterator[Finding]:
-    """A stated size is the parameter count of the stated shape, with or without its embedding."""
+    """A stated size is the parameter count of the stated shape, with or without embedding and multi-token prediction.
+
+    So are stated total parameters and, in a mixture of experts, those that a token passes through.
+    """
     for case in evidence.cases.values():
-        stated = size_of(case.row.cells.get("size", ""))
-        model = case.run.workload.model
-        if not stated or "hidden" not in case.row.cells or "layers" not in case.row.cells:
+        cells, model = case.row.cells, case.run.workload.model
+        if "hidden" not in cells or "layers" not in cells:
             continue
-        tolerance = _SIZE_TOLERANCE + rounding_of(case.row.cells["size"].strip().rstrip("BbMm")) / (
-            stated / 1e9 if stated >= 1e9 else stated / 1e6
-        )
-        counts = (model.parameters, model.parameters - model.embedding_parameters)
-        if all(abs(math.log(stated / count)) > tolerance for count in counts):
-            message = f"size {case.row.cells['size']}, but {shape_words(model)}"
-            yield about(case.row, "size", "warning", message, "correct the size or the shape")
+        whole, without = model.parameters, model.parameters - model.mtp_parameters
+        columns = {"size": (whole, without), "total_params_b": (whole, without)}
+        columns["active_params_b"] = (model.active_parameters, model.active_parameters - model.head_parameters)
+        for column, counts in columns.items():
+            cell = cells.get(column, "").strip()
+            stated = size_of(cell if column == "size" else f"{cell}B")
+            if not stated:
+                continue
+            unit = 1e9 if stated >= 1e9 else 1e6
+            tolerance = _SIZE_TOLERANCE + rounding_of(cell.rstrip("BbMm")) / (stated / unit)
+            known = [count - tables for count in counts for tables in (0, model.embedding_parameters)]
+            if all(abs(math.log(stated / count)) > tolerance for count in known):
+                message = f"{column} {cell}, but {shape_words(model)}"
+                if column == "active_params_b":
+                    message += f", of which a token passes through {model.active_parameters / 1e9:.4g}B"
+                yield about(case.row, "size", "warning", message, "correct the size or the shape")
 
 
 def endings(evidence: Evidence) -> Iterator[Finding]:

@@ -138,6 +138,11 @@ _DESCRIBE: Final[tuple[Callable[[Command], Command], ...]] = (
         help="How fp8 tensors are scaled. [default: the framework's]",
     ),
     click.option(
+        "--routing",
+        type=click.Choice(["balanced", "natural"]),
+        help="Tokens of a mixture's experts: equally many, as benchmarks force it, or as routed. [default: balanced]",
+    ),
+    click.option(
         "--set",
         "settings",
         multiple=True,
@@ -163,7 +168,7 @@ _DESCRIBE: Final[tuple[Callable[[Command], Command], ...]] = (
 
 _NAMES: Final = (
     *("model", "cluster", "nodes", "gpus_per_node", "gpu", "nvlink_domain", "global_batch", "seq", "precision"),
-    *("attention", "tokens", "framework", "precision_recipe", "settings", "allow", "ramp", "exact_nodes"),
+    *("attention", "tokens", "framework", "precision_recipe", "routing", "settings", "allow", "ramp", "exact_nodes"),
 )
 """The arguments that these options fill."""
 

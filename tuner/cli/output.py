@@ -100,7 +100,8 @@ def space_lines(space: Space) -> list[str]:
     batch = batches[0] if len(batches) == 1 else workload.global_batch
     searched = ", ".join(counted(len(values), word) for values, word in _model_axes(space) if len(values) > 1)
     return [
-        f"{'' if own.name == 'unnamed' else f'{own.name}: '}{_parameters(model.parameters)} parameters, {model.layers} "
+        f"{'' if own.name == 'unnamed' else f'{own.name}: '}{_parameters(model.parameters)} parameters"
+        f"{_experts(model)}, {model.layers} "
         f"layers, hidden {model.hidden}, {model.heads} heads, sequence {model.seq}{_seq_origin(model)}, "
         f"global batch {batch}, {workload.precision}, {workload.attention} attention"
         f"{f'; searched: {searched}' if searched else ''}",
@@ -109,6 +110,12 @@ def space_lines(space: Space) -> list[str]:
         f"training on {format_count(workload.training_tokens)} tokens{tokens_origin(workload)}",
         *(f"note: {note}" for note in model_notes(own)),
     ]
+
+
+def _experts(model: Model) -> str:
+    if model.experts is None:
+        return ""
+    return f" ({_parameters(model.active_parameters)} active, {model.experts.top_k} of {model.experts.count} experts)"
 
 
 def _domain(cluster: Cluster) -> str:
@@ -169,6 +176,7 @@ def space_document(space: Space) -> dict[str, Any]:
         "model": {
             "name": model.name,
             "parameters": model.parameters,
+            **({"active_parameters": model.active_parameters} if model.experts else {}),
             "layers": model.layers,
             "hidden": model.hidden,
             "heads": model.heads,

@@ -8,6 +8,7 @@ from typing import Any, Generic, TypeVar
 
 from tuner.core.domain import (
     Attention,
+    Dispatcher,
     Framework,
     Offload,
     Partition,
@@ -52,6 +53,11 @@ class FrameworkRecord:
     offload: Capability[tuple[Offload, ...]]
     hsdp: Capability[bool]
     """Whether several groups of ranks may each hold a set of shards."""
+    ep: Capability[bool]
+    etp: Capability[bool]
+    """Whether several ranks may share each expert."""
+    dispatcher: Capability[tuple[Dispatcher, ...]]
+    """Empty where the framework has no expert parallelism."""
     precision: Capability[tuple[Precision, ...]]
     precision_recipe: Capability[tuple[PrecisionRecipe, ...]]
     """Recipes for fp8, the default first."""
@@ -115,6 +121,9 @@ class FrameworkRecord:
             "zero-with-pp": topology.zero > 1 and topology.pp > 1 and self.separates_sharding_and_pp,
             "recompute": topology.recompute not in self.recompute.value,
             "hsdp": topology.hsdp > 1 and not self.hsdp.value,
+            "ep": topology.ep > 1 and not self.ep.value,
+            "etp": topology.etp > 1 and not self.etp.value,
+            "dispatcher": topology.ep > 1 and topology.dispatcher not in self.dispatcher.value,
             "offload": topology.offload not in self.offload.value,
             "fork": bool(self.forks) and all(fork.lacks(workload, topology) for fork in self.forks),
         }

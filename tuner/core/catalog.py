@@ -11,15 +11,16 @@ import json
 import os
 import sys
 from collections.abc import Iterable, Mapping
-from dataclasses import MISSING, dataclass, field, fields
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
 from tuner.core import huggingface
+from tuner.core.catalog_entries import Table, model_entry, need, only_known, texts
 from tuner.core.domain import Cluster, Gpu, Link
 from tuner.core.errors import InputError, UnknownName
-from tuner.core.model import Activation, Model, RotaryScaling
+from tuner.core.model import Model
 from tuner.core.resources import catalog_files
 from tuner.core.text import listed, shown
 
@@ -28,13 +29,7 @@ if sys.version_info >= (3, 11):
 else:  # pragma: no cover - the standard library has it from 3.11 on
     import tomli as tomllib
 
-Table = dict[str, Any]
-
 _KINDS: Final = ("gpu", "cluster", "model", "family")
-_NOT_FIELDS: Final = frozenset({"source", "parameters", "note", "attention", "precision", "framework"})
-"""Keys that an entry may have beside its fields: source, published size, note, and how the model was trained."""
-_GATED: Final[Mapping[str, Activation]] = {"swiglu": "silu", "geglu": "gelu_tanh", "reglu": "relu"}
-"""Names of an activation together with its gate."""
 _LARGEST_FILE: Final = 4 << 20
 
 _INTRA_NODE_LATENCY: Final = 3.4e-6
@@ -61,8 +56,8 @@ class Catalog:
             ):
                 raise InputError(f"{path}: [{section}] must hold tables such as [{section}.NAME].")
             for name, entry in entries.items():
-                if section == "gpu":
-                    _texts(entry.get("aliases", []), f"{path}: gpu {name!r}: aliases")
+                if section in ("gpu", "model"):
+                    texts(entry.get("aliases", []), f"{path}: {section} {name!r}: aliases")
                 if section == "family":
                     _check_family(entry, f"{path}: family {name!r}")
             if section != "sheet":
@@ -113,15 +108,20 @@ def model(name: str) -> Model:
         family, _, heads = name.rpartition("-")
         if family in catalog().family and heads.isdecimal():
             return _family_member(name, catalog().family[family], int(heads[:9]))
-        return _model(name, _by_name("model", name, catalog().model), origin="the catalog")
+        return model_entry(_model_name(name), _by_name("model", name, catalog().model), origin="the catalog")
     path = _described(name)
     if path.suffix == ".toml":
         entry_name, table = _only_entry(path, "model")
-        return _model(entry_name, table, origin=name)
+        return model_entry(entry_name, table, origin=name)
     config = _json(path)
     if huggingface.looks_like(config):
         return huggingface.model_from(config, name=path.parent.name if path.name == "config.json" else path.stem)
-    return _model(path.stem, config, origin=name)
+    return model_entry(path.stem, config, origin=name)
+
+
+def known_model(name: str) -> Model | None:
+    """Return the catalog's model of this name or alias; None if it has none."""
+    return model(name) if name and not _is_path(name) and _found(name, catalog().model) else None
 
 
 def trained_with(name: str) -> dict[str, Any]:
@@ -164,20 +164,20 @@ def make_cluster(
 
 def _gpu(name: str, table: Table, *, origin: str) -> Gpu:
     where = f"{origin}: gpu {name!r}"
-    peaks = _need(table, "peak_tflops", where)
+    peaks = need(table, "peak_tflops", where)
     if not isinstance(peaks, dict) or not peaks:
         raise InputError(f"{where}: peak_tflops must be a table such as {{ fp16 = 312.0 }}.")
     known = {"aliases", "memory_gib", "memory_gb_s", "sms", "peak_tflops", "intra_node_gb_s", "inter_node_gbit_s"}
-    _only_known(table, known | {"attention", "achievable", "nvlink_domain"}, where)
+    only_known(table, known | {"attention", "achievable", "nvlink_domain"}, where)
 
     def figure(key: str) -> float:
-        return _positive(_need(table, key, where), f"{where}: {key}")
+        return _positive(need(table, key, where), f"{where}: {key}")
 
     return Gpu(
         name=name,
         memory=figure("memory_gib") * 2**30,
         memory_bandwidth=figure("memory_gb_s") * 1e9,
-        sms=_need(table, "sms", where),
+        sms=need(table, "sms", where),
         peak_flops={precision: _positive(peak, f"{where}: {precision}") * 1e12 for precision, peak in peaks.items()},
         intra_node_bandwidth=figure("intra_node_gb_s") * 1e9,
         inter_node_bandwidth=figure("inter_node_gbit_s") * 1e9 / 8,
@@ -193,14 +193,14 @@ _RATES: Final = ("intra_node_gb_s", "node_gbit_s")
 
 def _cluster(name: str, table: Table, *, origin: str, own_gpu: Gpu | None = None) -> Cluster:
     where = f"{origin}: cluster {name!r}"
-    _only_known(table, {"nodes", "gpus_per_node", "gpu", "host_memory_gib", "nvlink_domain", *_RATES}, where)
+    only_known(table, {"nodes", "gpus_per_node", "gpu", "host_memory_gib", "nvlink_domain", *_RATES}, where)
     overrides = [key for key in ("host_memory_gib", *_RATES) if key in table]
     rates = {key: _positive(table[key], f"{where}: {key}") for key in overrides}
     return make_cluster(
         name=name,
-        nodes=_need(table, "nodes", where),
-        gpus_per_node=_need(table, "gpus_per_node", where),
-        gpu=own_gpu or gpu(str(_need(table, "gpu", where))),
+        nodes=need(table, "nodes", where),
+        gpus_per_node=need(table, "gpus_per_node", where),
+        gpu=own_gpu or gpu(str(need(table, "gpu", where))),
         intra=rates.get("intra_node_gb_s", 0.0) * 1e9,
         inter=rates.get("node_gbit_s", 0.0) * 1e9 / 8,
         host=rates.get("host_memory_gib", 0.0) * 2**30,
@@ -208,35 +208,9 @@ def _cluster(name: str, table: Table, *, origin: str, own_gpu: Gpu | None = None
     )
 
 
-def _model(name: str, table: Table, *, origin: str) -> Model:
-    where = f"{origin}: model {name!r}"
-    known = {f.name: f for f in fields(Model)}
-    _only_known(table, set(known), where)
-    for key, model_field in known.items():
-        if model_field.default is MISSING:
-            _need(table, key, where)
-    given = {"name": name, **{key: value for key, value in table.items() if key in known}}
-    if given.get("activation") in _GATED:
-        given.update(gated_mlp=True, activation=_GATED[given["activation"]])
-    if "rotary_scaling" in given:
-        given["rotary_scaling"] = _rotary_scaling(given["rotary_scaling"], f"{where}: rotary_scaling")
-    return Model(**given)
-
-
-def _rotary_scaling(table: Any, where: str) -> RotaryScaling | None:
-    if not isinstance(table, dict | None):
-        raise InputError(f'{where} must be a table such as {{ kind = "llama3", factor = 8.0 }}, not {shown(table)}.')
-    if not table:
-        return None
-    _need(table, "kind", where)
-    _only_known(table, {scaling.name for scaling in fields(RotaryScaling)}, where)
-    factors = {key: tuple(table[key]) for key in ("short_factors", "long_factors") if isinstance(table.get(key), list)}
-    return RotaryScaling(**{**table, **factors})
-
-
 def _check_family(table: Table, where: str) -> None:
-    members = _need(table, "members", where)
-    numbers = [_need(table, "layers_per_4_heads", where), _need(table, "hidden_per_head", where)]
+    members = need(table, "members", where)
+    numbers = [need(table, "layers_per_4_heads", where), need(table, "hidden_per_head", where)]
     numbers += members if isinstance(members, list) else [members]
     if not isinstance(members, list) or not all(type(number) is int and number > 0 for number in numbers):
         raise InputError(f"{where}: layers_per_4_heads and hidden_per_head are whole numbers, members a list of them.")
@@ -250,7 +224,7 @@ def _family_member(name: str, table: Table, heads: int) -> Model:
     if heads < 4 or heads % 4:
         raise InputError(f"{name}: heads must be a multiple of 4, for layers are {per_four}/4 of them.")
     sizes = {"heads": heads, "layers": per_four * heads // 4, "hidden": width * heads}
-    return _model(name, {**entry, **sizes}, origin="the catalog")
+    return model_entry(name, {**entry, **sizes}, origin="the catalog")
 
 
 def _by_name(section: str, name: str, entries: Mapping[str, Table]) -> Table:
@@ -262,7 +236,16 @@ def _by_name(section: str, name: str, entries: Mapping[str, Table]) -> Table:
 
 
 def _found(name: str, entries: Mapping[str, Table]) -> Table | None:
-    return next((table for known, table in entries.items() if _folded(known) == _folded(name)), None)
+    folded = _folded(name)
+    exact = (table for known, table in entries.items() if _folded(known) == folded)
+    return next(exact, next((one for one in entries.values() if folded in map(_folded, one.get("aliases", ()))), None))
+
+
+def _model_name(name: str) -> str:
+    """Return the catalog's name of a model that is given by an alias; any other name as it is."""
+    entry = _found(name, catalog().model)
+    aliased = entry is not None and _folded(name) in map(_folded, entry.get("aliases", ()))
+    return next(known for known, table in catalog().model.items() if table is entry) if aliased else name
 
 
 def _only_entry(path: Path, section: str) -> tuple[str, Table]:
@@ -354,24 +337,7 @@ def _folded(name: str) -> str:
     return name.casefold().replace(" ", "-").replace("_", "-")
 
 
-def _need(table: Table, key: str, where: str) -> Any:
-    if key not in table:
-        raise InputError(f"{where} lacks its field {key}.")
-    return table[key]
-
-
 def _positive(value: Any, label: str) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < 1e12:
         raise InputError(f"{label} must be a positive number, not {shown(value)}.")
     return float(value)
-
-
-def _texts(value: Any, label: str) -> None:
-    if not isinstance(value, list) or not all(isinstance(text, str) for text in value):
-        raise InputError(f"{label} must be a list of texts, not {shown(value)}.")
-
-
-def _only_known(table: Table, known: set[str], where: str) -> None:
-    unknown = [key for key in table if key not in known | _NOT_FIELDS]
-    if unknown:
-        raise UnknownName(f"field in {where}", unknown[0], known)

@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Final, overload
 import numpy as np
 import numpy.typing as npt
 
-from tuner.core.domain import OFFLOAD, PARTITION, RECOMPUTE, Cluster, Topology, Workload
+from tuner.core.domain import DISPATCHERS, OFFLOAD, PARTITION, RECOMPUTE, Cluster, Topology, Workload
 from tuner.core.model import Shape
 
 IntArray = npt.NDArray[np.int64]
@@ -35,6 +35,9 @@ AXES: Final = (
     "recompute",
     "offload",
     "hsdp",
+    "ep",
+    "etp",
+    "dispatcher",
 )
 """The dimensions of the search in grid order: the last one varies fastest. `dp` is derived from the others."""
 
@@ -76,6 +79,10 @@ class Columns:
     offload = Column()
     """Index into `OFFLOAD`: 0 none, 1 the optimizer, 2 the optimizer and the parameters."""
     hsdp = Column()
+    ep = Column()
+    etp = Column()
+    dispatcher = Column()
+    """Index into `DISPATCHERS`."""
     heads = Column()
     hidden = Column()
     layers = Column()
@@ -117,6 +124,12 @@ class Columns:
         return shards
 
     @cached_property
+    def expert_shards(self) -> IntArray:
+        """GPUs that hold the same experts, expert data parallelism: tp x cp x dp = etp x ep x these."""
+        ranks: IntArray = np.maximum(1, self.tp * self.copies // (self.etp * self.ep))
+        return ranks
+
+    @cached_property
     def ffn(self) -> IntArray:
         """Width of the MLP, in the model's ratio to hidden."""
         model = self.workload.model
@@ -130,26 +143,36 @@ class Columns:
 
     @cached_property
     def head_size(self) -> FloatArray:
-        """Width of one attention head: the model's fixed size, or hidden / heads."""
-        fixed = self.workload.model.head_size
+        """Width of one attention head: the model's fixed size, or hidden / heads; of a key with latent
+        attention."""
+        model = self.workload.model
+        fixed = model.latent.key_size if model.latent else model.head_size
         return np.full(np.shape(self.heads), float(fixed)) if fixed else self.hidden / self.heads
 
     @cached_property
+    def attention_matrices(self) -> FloatArray:
+        """Weights in the matrices of one layer's attention."""
+        latent = self.workload.model.latent
+        if latent is None:
+            matrices: FloatArray = 2 * self.hidden * self.head_size * (self.heads + self.kv_heads)
+            return matrices
+        queries, rank = self.heads * latent.key_size, latent.query_rank
+        down = self.hidden * (latent.kv_rank + latent.rope_size)
+        up = latent.kv_rank * self.heads * (latent.nope_size + latent.value_size)
+        projections = rank * (self.hidden + queries) if rank else self.hidden * queries
+        return (projections + down + up + self.heads * latent.value_size * self.hidden).astype(np.float64)
+
+    @cached_property
     def layer_matrices(self) -> FloatArray:
-        """Weights in the matrices of one layer."""
-        attention = 2 * self.hidden * self.head_size * (self.heads + self.kv_heads)
-        matrices: FloatArray = attention + (3 if self.workload.model.gated_mlp else 2) * self.hidden * self.ffn
+        """Weights in the matrices of one layer with an MLP."""
+        mlp = (3 if self.workload.model.gated_mlp else 2) * self.hidden * self.ffn
+        matrices: FloatArray = self.attention_matrices + mlp
         return matrices
 
     @cached_property
     def units(self) -> IntArray:
         """Units that are spread over pipeline stages: layers, plus embedding and head if they count as layers."""
         return self.layers + 2 * self.partition
-
-    @cached_property
-    def stage_units(self) -> IntArray:
-        """Units per pipeline stage, rounded up."""
-        return -(-self.units // self.pp)
 
     @cached_property
     def microbatches(self) -> IntArray:
@@ -184,6 +207,9 @@ class Columns:
             partition=PARTITION[values["partition"]],
             offload=OFFLOAD[values["offload"]],
             hsdp=values["hsdp"],
+            ep=values["ep"],
+            etp=values["etp"],
+            dispatcher=DISPATCHERS[values["dispatcher"]],
             heads=None if values["heads"] == model.heads else values["heads"],
             shape=None if own_shape else Shape(hidden=values["hidden"], layers=values["layers"]),
             global_batch=None if values["global_batch"] == self.workload.global_batch else values["global_batch"],
@@ -210,6 +236,9 @@ def _numbers(topology: Topology, workload: Workload) -> dict[str, Any]:
         "partition": PARTITION.index(topology.partition),
         "offload": OFFLOAD.index(topology.offload),
         "hsdp": topology.hsdp,
+        "ep": topology.ep,
+        "etp": topology.etp,
+        "dispatcher": DISPATCHERS.index(topology.dispatcher),
         "heads": workload_as_trained.model.heads,
         "hidden": workload_as_trained.model.hidden,
         "layers": workload_as_trained.model.layers,

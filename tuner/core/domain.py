@@ -20,12 +20,16 @@ Recompute = Literal["none", "selective", "full"]
 Partition = Literal["layers", "embedding"]
 Offload = Literal["none", "optimizer", "optimizer+parameters"]
 MemoryKind = Literal["smi", "reserved", "allocated"]
+Dispatcher = Literal["allgather", "alltoall", "deepep", "hybridep"]
+Routing = Literal["balanced", "natural"]
 Framework = Literal["megatron-core", "megatron-deepspeed", "deepspeed", "fsdp2", "torchtitan"]
 PrecisionRecipe = Literal["delayed", "tensorwise", "rowwise", "blockwise", "mxfp8", "nvfp4"]
+GradientPrecision = Literal["fp32", "bf16", "fp16"]
 
 RECOMPUTE: Final[tuple[Recompute, ...]] = get_args(Recompute)
 PARTITION: Final[tuple[Partition, ...]] = get_args(Partition)
 OFFLOAD: Final[tuple[Offload, ...]] = get_args(Offload)
+DISPATCHERS: Final[tuple[Dispatcher, ...]] = get_args(Dispatcher)
 OFFLOAD_KEYS: Final[Mapping[Offload, str]] = {"optimizer": "offopt", "optimizer+parameters": "offall"}
 """Parts of a topology's key."""
 OFFLOAD_ZERO: Final[Mapping[Offload, int]] = {"none": 0, "optimizer": 1, "optimizer+parameters": 3}
@@ -124,6 +128,25 @@ class Ramp:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Stack:
+    """How a run's software stack departs from its framework's usual settings; None: as usual."""
+
+    overlap_grad: float | None = None
+    """Share of the gradients' reduction that may run beside the last backward pass."""
+    overlap_param: float | None = None
+    """Share of the parameters' gathering that may run beside the first forward pass."""
+    overlap_tp: float | None = None
+    """Share of tensor parallel traffic that runs beside the products."""
+    grad_precision: GradientPrecision | None = None
+    """What gradients are added up and reduced in."""
+    split_sends: bool | None = None
+    """Whether a tensor parallel rank sends only its part of the activations to the next stage."""
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Workload:
     """The model to train and how to train it, independent of the topology."""
 
@@ -145,11 +168,21 @@ class Workload:
     """What runs the training; None: not specified, as in studies begun before it was recorded."""
     precision_recipe: PrecisionRecipe | None = None
     """How fp8 and fp4 tensors are scaled; None: the framework's default."""
+    routing: Routing = "balanced"
+    """Whether every expert gets as many tokens, as benchmarks force it, or as many as a router sends it."""
     ramp: Ramp | None = None
     """How the batch grows at the start; the exact `ramp-up` rule then replaces its shorthand rules."""
+    stack: Stack | None = None
+    """How the software departs from the framework's usual settings; None: it does not."""
 
     def __post_init__(self) -> None:
         check_fields(self)
+
+    def __repr__(self) -> str:
+        """Return the fields, without a `stack` of None: runs are identified by it."""
+        values = {each.name: getattr(self, each.name) for each in fields(self)}
+        named = [f"{name}={value!r}" for name, value in values.items() if name != "stack" or value is not None]
+        return f"Workload({', '.join(named)})"
 
     @property
     def training_tokens(self) -> float:
@@ -186,6 +219,13 @@ class Topology:
     too."""
     hsdp: int = 1
     """Replica groups of hybrid sharding: dp / hsdp ranks share one set of shards."""
+    ep: int = 1
+    """Ranks that share one set of a layer's experts, each with count / ep of them."""
+    etp: int = 1
+    """Expert tensor parallelism: ranks that share each expert. The default is 1 and not tp, as in Megatron-Core, whose
+    `--expert-tensor-parallel-size` is therefore always written."""
+    dispatcher: Dispatcher = "alltoall"
+    """How tokens reach their experts and return: `DISPATCHERS`."""
     heads: int | None = None
     """None: the model's own."""
     shape: Shape | None = None
@@ -218,15 +258,21 @@ class Topology:
         parts += ["emb"] * (self.partition == "embedding")
         parts += [OFFLOAD_KEYS[self.offload]] if self.offload != "none" else []
         parts += [f"hsdp{self.hsdp}"] * (self.hsdp != 1)
+        parts += [f"ep{self.ep}"] * (self.ep != 1)
+        parts += [f"etp{self.etp}"] * (self.etp != 1)
+        parts += [self.dispatcher] if self.dispatcher != "alltoall" else []
         parts += [f"h{self.heads}"] * (self.heads is not None)
         parts += [str(self.shape)] * (self.shape is not None)
         parts += [f"gbs{self.global_batch}"] * (self.global_batch is not None)
         return "-".join(parts)
 
 
-OPT_IN: Final[Mapping[str, Any]] = {"offload": "none", "hsdp": 1}
-"""Fields of a topology that are searched only on request, with their defaults. Documents leave them out at their
-defaults, so that they are the same as before the field existed."""
+EXPERT_AXES: Final[Mapping[str, Any]] = {"ep": 1, "etp": 1, "dispatcher": "alltoall"}
+"""Fields of a topology that only a mixture of experts has, with their defaults."""
+
+OPT_IN: Final[Mapping[str, Any]] = {"offload": "none", "hsdp": 1, **EXPERT_AXES}
+"""Fields of a topology that are searched only on request or for a mixture of experts, with their defaults. Documents
+leave them out at their defaults, so that they are the same as before the field existed."""
 
 
 def partition_for(layers: int, stages: int) -> Partition:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Final, Literal, get_args
 
 from tuner.core.capabilities import Capability, Fork, FrameworkRecord
-from tuner.core.domain import OFFLOAD, PARTITION, RECOMPUTE, Framework, Gpu, Precision, Workload
+from tuner.core.domain import DISPATCHERS, OFFLOAD, PARTITION, RECOMPUTE, Framework, Gpu, Precision, Workload
 from tuner.core.errors import InputError
 from tuner.core.model import Model
 from tuner.core.text import either, listed
@@ -96,6 +96,11 @@ _RECORDS: Final = (
         hsdp=Capability(
             False, _LM_ARGUMENTS + "--num-distributed-optimizer-instances, which is not searched for ZeRO 1"
         ),
+        ep=Capability(True, _LM_ARGUMENTS + "--expert-model-parallel-size"),
+        etp=Capability(True, _LM_ARGUMENTS + "--expert-tensor-parallel-size, whose default is tp"),
+        dispatcher=Capability(
+            DISPATCHERS, _LM_ARGUMENTS + "--moe-token-dispatcher-type, --moe-flex-dispatcher-backend deepep, hybridep"
+        ),
         precision=Capability(("fp32", "fp16", "bf16", "fp8"), _LM_ARGUMENTS + "--fp16, --bf16, --fp8-format"),
         precision_recipe=Capability(
             ("delayed", "tensorwise", "blockwise", "mxfp8"),
@@ -141,6 +146,11 @@ _RECORDS: Final = (
             "not in BLOOM's fork",
         ),
         hsdp=Capability(False, _DEEPSPEED + "runtime/zero: MiCS is not searched"),
+        ep=Capability(
+            False, _MDS_ARGUMENTS + "--moe-expert-parallel-size", "its experts drop tokens, which is not modelled"
+        ),
+        etp=Capability(False, _MDS_ARGUMENTS + "--enable-expert-tensor-parallelism, not modelled"),
+        dispatcher=Capability((), _DEEPSPEED + "moe/sharded_moe.py: an all-to-all with dropped tokens"),
         precision=Capability(
             ("fp32", "fp16", "bf16"),
             _MDS_ARGUMENTS + "--fp16, --bf16",
@@ -169,6 +179,11 @@ _RECORDS: Final = (
         recompute=Capability(RECOMPUTE, "tuner/worker/block.py: recomputed"),
         offload=Capability(OFFLOAD, _OFFLOAD_CONFIG),
         hsdp=Capability(False, _DEEPSPEED + "runtime/zero: MiCS is not searched"),
+        ep=Capability(
+            True, _DEEPSPEED + "moe/layer.py: ep_size", "with a program of your own: the worker trains dense models"
+        ),
+        etp=Capability(False, _DEEPSPEED + "utils/groups.py: experts are split only where tp splits them too"),
+        dispatcher=Capability(("alltoall",), _DEEPSPEED + "moe/sharded_moe.py: _AllToAll"),
         precision=Capability(("fp32", "fp16", "bf16"), _WORKER + ": fp32, bf16 or fp16, not fp8"),
         precision_recipe=Capability((), _WORKER + ": no fp8"),
         attention=Capability(("eager", "flash1", "flash2"), _WORKER + ": no fused attention"),
@@ -197,6 +212,9 @@ _RECORDS: Final = (
             "PyTorch's CPUOffloadPolicy offloads parameters, gradients and states together",
         ),
         hsdp=Capability(True, _ACCELERATE + "parallelism_config.py: dp_replicate_size"),
+        ep=Capability(False, _ACCELERATE + "parallelism_config.py: no expert axis"),
+        etp=Capability(False, _ACCELERATE + "parallelism_config.py: no expert axis"),
+        dispatcher=Capability((), _ACCELERATE + "parallelism_config.py: no expert axis"),
         precision=Capability(
             ("fp32", "fp16", "bf16"),
             _ACCELERATE + "utils/dataclasses.py: mixed_precision_policy",
@@ -238,6 +256,9 @@ _RECORDS: Final = (
             "PyTorch's CPUOffloadPolicy offloads parameters, gradients and states together",
         ),
         hsdp=Capability(True, _TITAN_CONFIG + "data_parallel_replicate_degree"),
+        ep=Capability(True, _TITAN_CONFIG + "expert_parallel_degree"),
+        etp=Capability(True, _TITAN_CONFIG + "expert_tensor_parallel_degree", "1 or tp"),
+        dispatcher=Capability(("alltoall", "deepep", "hybridep"), _TITAN_CONFIG + "expert_parallel_comm_backend"),
         precision=Capability(
             ("fp32", "bf16", "fp8"), _TITAN_CONFIG + "mixed_precision_param; components/quantization/float8.py"
         ),

@@ -9,6 +9,8 @@ import math
 from dataclasses import dataclass, fields, replace
 from typing import Final, Literal
 
+from tuner.core.errors import InputError
+from tuner.core.experts import Experts, Latent
 from tuner.core.validation import check_fields
 
 Positions = Literal["learned", "rotary", "alibi", "none"]
@@ -35,6 +37,8 @@ class RotaryScaling:
     """yarn's."""
     beta_slow: float = 1.0
     """yarn's."""
+    truncate: bool = True
+    """yarn rounds the dimensions between which it interpolates to whole numbers."""
     attention_factor: float = 0.0
     """Factor of the rotated queries and keys in yarn and longrope; 0: derived from the other fields."""
     short_factors: tuple[float, ...] = ()
@@ -62,7 +66,7 @@ class Shape:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Model:
-    """A dense decoder-only transformer. Sizes left at zero get a default that the field documents."""
+    """A decoder-only transformer. Sizes left at zero get a default that the field documents."""
 
     name: str = "unnamed"
     layers: int
@@ -74,7 +78,7 @@ class Model:
     kv_heads: int = 0
     """Key/value heads; 0: as many as heads."""
     ffn: int = 0
-    """Width of the MLP; 0: four times hidden."""
+    """Width of the MLP; 0: four times hidden, or the experts' width in a mixture of experts."""
     head_size: int = 0
     """Width of one head; 0: hidden / heads."""
     gated_mlp: bool = False
@@ -101,10 +105,20 @@ class Model:
     """Megatron pads the vocabulary to a multiple of this times tp; 0: no padding."""
     frozen_params: int = 0
     """Parameters with neither gradient nor optimizer state, in addition to the trained ones."""
+    experts: Experts | None = None
+    """Experts instead of the MLP in some or all layers; None: a dense model."""
+    latent: Latent | None = None
+    """Multi-head latent attention; its sizes replace `head_size` and `kv_heads`."""
+    mtp_layers: int = 0
+    """Layers that predict further tokens during training (multi-token prediction), in addition to `layers`."""
 
     activation: Activation | None = None
     """Activation of the MLP, of its gate if it is gated (silu: SwiGLU, gelu_tanh: GeGLU); None: see
     `mlp_activation`."""
+    glu_clamp: float = 0.0
+    """Bound of a gated MLP's two inputs, of the gate from above only (gpt-oss); 0: none."""
+    glu_offset: float = 0.0
+    """Added to the ungated input of a gated MLP (gpt-oss)."""
     norm_epsilon: float = 1e-5
     norm_offset: bool = False
     """Norm weights are stored as their difference from one."""
@@ -142,6 +156,8 @@ class Model:
     """Layers before the first one with a sliding window."""
     window_skip: int = 0
     """From `window_start` on, every n-th layer attends to all tokens despite `sliding_window`; 0: none does."""
+    attention_sinks: bool = False
+    """A trained logit per head that takes part in the softmax of the attention (gpt-oss)."""
     attention_softcap: float = 0.0
     """Bound of the attention scores, c in c tanh(x / c); 0: none."""
     logit_softcap: float = 0.0
@@ -165,13 +181,18 @@ class Model:
         check_fields(self, may_be_zero=_FOLLOWING)
         follows = {
             "kv_heads": self.heads,
-            "ffn": 4 * self.hidden,
+            "ffn": self.experts.ffn if self.experts else 4 * self.hidden,
             "max_positions": self.seq,
             "embedding_size": self.hidden,
         }
         for name, value in follows.items():
             if getattr(self, name) == 0:
                 object.__setattr__(self, name, value)
+        if self.experts and not self.moe_layers:
+            raise InputError(
+                f"model field experts leaves none of the {self.layers} layers with experts "
+                f"(dense_layers={self.experts.dense_layers}, period={self.experts.period})."
+            )
 
     @property
     def shape(self) -> Shape:
@@ -186,24 +207,100 @@ class Model:
     @property
     def query_width(self) -> int:
         """Columns of the query projection."""
+        if self.latent:
+            return self.heads * self.latent.key_size
         return self.heads * self.head_size if self.head_size else self.hidden
 
     @property
     def kv_width(self) -> int:
-        """Columns of the key projection, and of the value projection."""
+        """Columns of the key projection, and of the value projection; with latent attention, of all heads' keys."""
+        if self.latent:
+            return self.query_width
         return self.kv_heads * self.head_size if self.head_size else self.hidden * self.kv_heads // self.heads
 
     @property
-    def layer_parameters(self) -> int:
-        """Parameters of one transformer layer."""
+    def value_width(self) -> int:
+        """Columns of the attention's result, before the output projection."""
+        return self.heads * self.latent.value_size if self.latent else self.query_width
+
+    @property
+    def moe_layers(self) -> int:
+        """Layers with experts, without those of multi-token prediction."""
+        return self.experts.moe_layers_before(self.layers) if self.experts else 0
+
+    @property
+    def dense_mlp_layers(self) -> int:
+        """Layers with an MLP."""
+        return self.layers - self.moe_layers
+
+    def is_moe_layer(self, layer: int) -> bool:
+        """Return whether a layer, counted from zero, has experts instead of an MLP."""
+        return self.experts is not None and self.experts.is_moe_layer(layer)
+
+    @property
+    def attention_matrices(self) -> int:
+        """Elements of the matrices of one layer's attention."""
         hidden, query, key_value = self.hidden, self.query_width, self.kv_width
-        attention = hidden * (query + 2 * key_value) + query * hidden
-        attention += self.qkv_bias * (query + 2 * key_value) + self.attention_bias * hidden
-        attention += self._qk_norm_parameters
-        inputs = 2 if self.gated_mlp else 1
-        mlp = (inputs + 1) * hidden * self.ffn + self.mlp_bias * (inputs * self.ffn + hidden)
-        mlp += 2 * (self.activation == "xielu")
-        return attention + mlp + self.norms_per_layer * self._norm_parameters
+        if self.latent is None:
+            return hidden * (query + 2 * key_value) + query * hidden
+        latent, rank = self.latent, self.latent.query_rank
+        queries = rank * (hidden + query) if rank else hidden * query
+        down = hidden * (latent.kv_rank + latent.rope_size)
+        up = latent.kv_rank * self.heads * (latent.nope_size + latent.value_size)
+        return queries + down + up + self.value_width * hidden
+
+    @property
+    def expert_matrices(self) -> int:
+        """Elements of the matrices of one expert."""
+        return (3 if self.gated_mlp else 2) * self.hidden * self.experts.ffn if self.experts else 0
+
+    @property
+    def expert_parameters(self) -> int:
+        """Parameters of one routed expert of one layer; 0 in a dense model."""
+        return self._mlp_parameters(self.experts.ffn, bias=self.experts.expert_bias) if self.experts else 0
+
+    @property
+    def shared_parameters(self) -> int:
+        """Parameters of one layer's router and shared experts; 0 in a dense model."""
+        if self.experts is None:
+            return 0
+        experts = self.experts
+        router = experts.count * (self.hidden + experts.router_linear_bias)
+        shared = self._mlp_parameters(experts.shared_ffn, bias=self.mlp_bias) if experts.shared_ffn else 0
+        return router + shared + experts.shared_gate * self.hidden
+
+    @property
+    def attention_parameters(self) -> int:
+        """Parameters of one layer without its MLP or experts: attention and norms."""
+        hidden, query, key_value = self.hidden, self.query_width, self.kv_width
+        biases, norms = query + 2 * key_value, self._qk_norm_parameters
+        if self.latent:
+            biases = self.latent.query_rank + self.latent.kv_rank + self.latent.rope_size
+            norms = (self.latent.query_rank + self.latent.kv_rank) * self._norm_tensors
+        attention = self.attention_matrices + self.qkv_bias * biases + self.attention_bias * hidden
+        return attention + norms + self.attention_sinks * self.heads + self.norms_per_layer * self._norm_parameters
+
+    @property
+    def layer_parameters(self) -> int:
+        """Parameters of one transformer layer with an MLP."""
+        return self.attention_parameters + self._mlp_parameters(self.ffn, bias=self.mlp_bias)
+
+    @property
+    def moe_layer_parameters(self) -> int:
+        """Parameters of one layer with experts, all of them counted; 0 in a dense model."""
+        if self.experts is None:
+            return 0
+        return self.attention_parameters + self.shared_parameters + self.experts.count * self.expert_parameters
+
+    @property
+    def mtp_parameters(self) -> int:
+        """Parameters of the layers of multi-token prediction.
+
+        Each is a layer like the last one, a projection of the hidden state and the next token's embedding, and three
+        norms (DeepSeek-V3, section 2.2); embedding and output layer are those of the model.
+        """
+        last = self.moe_layer_parameters if self.is_moe_layer(self.layers - 1) else self.layer_parameters
+        return self.mtp_layers * (last + 2 * self.hidden**2 + 3 * self._norm_parameters)
 
     @property
     def embedding_parameters(self) -> int:
@@ -221,8 +318,23 @@ class Model:
 
     @property
     def parameters(self) -> int:
-        """Trained parameters, each counted once, with the unpadded vocabulary."""
-        return self.layers * self.layer_parameters + self.embedding_parameters + self.head_parameters
+        """Trained parameters, each counted once, with the unpadded vocabulary and multi-token prediction."""
+        layers = self.dense_mlp_layers * self.layer_parameters + self.moe_layers * self.moe_layer_parameters
+        return layers + self.mtp_parameters + self.embedding_parameters + self.head_parameters
+
+    @property
+    def active_parameters(self) -> int:
+        """Parameters that a token passes through, as model cards count them: with the embedding and the output layer,
+        without multi-token prediction. In a dense model, all of them."""
+        if self.experts is None:
+            return self.parameters - self.mtp_parameters
+        idle = self.moe_layers * (self.experts.count - self.experts.top_k) * self.expert_parameters
+        return self.parameters - self.mtp_parameters - idle
+
+    def _mlp_parameters(self, width: int, *, bias: bool) -> int:
+        inputs = 2 if self.gated_mlp else 1
+        mlp = (inputs + 1) * self.hidden * width + bias * (inputs * width + self.hidden)
+        return mlp + 2 * (self.activation == "xielu")
 
     @property
     def _qk_norm_parameters(self) -> int:
@@ -249,13 +361,19 @@ class Model:
         return replace(self, heads=heads, kv_heads=kv_heads)
 
     def with_shape(self, shape: Shape) -> Model:
-        """Return the model with another width and depth; the MLP keeps its ratio to hidden."""
+        """Return the model with another width and depth; MLP and experts keep their ratio to hidden."""
         ffn = self.ffn * shape.hidden // self.hidden
         embedding = 0 if self.embedding_size == self.hidden else self.embedding_size
         scale = self.embedding_scale
         if math.isclose(scale, math.sqrt(self.hidden)):  # Gemma's follows hidden
             scale = math.sqrt(shape.hidden)
-        wider = replace(self, hidden=shape.hidden, layers=shape.layers, ffn=ffn, embedding_size=embedding)
+        experts = self.experts
+        if experts:
+            widths = {name: getattr(experts, name) * shape.hidden // self.hidden for name in ("ffn", "shared_ffn")}
+            experts = replace(experts, **widths)
+        wider = replace(
+            self, experts=experts, hidden=shape.hidden, layers=shape.layers, ffn=ffn, embedding_size=embedding
+        )
         return replace(wider, embedding_scale=scale)
 
 
@@ -265,5 +383,5 @@ IDENTITY: Final = _NAMES[_NAMES.index("activation") :]
 
 _FOLLOWING: Final = frozenset(
     {"kv_heads", "ffn", "head_size", "max_positions", "embedding_size", "vocab_multiple", "frozen_params"}
-    | {"norms_per_layer", "rotary_skip", "sliding_window", "window_skip", "window_start"}
+    | {"norms_per_layer", "mtp_layers", "rotary_skip", "sliding_window", "window_skip", "window_start"}
 )

@@ -73,6 +73,11 @@ def _parts(workload: Workload, topology: Topology) -> Named:
         yield "vpp", f"the worker's pipeline does not interleave, and vpp is {topology.vpp}; use vpp=1."
     if topology.hsdp > 1:
         yield "hsdp", f"DeepSpeed's ZeRO has no replica groups, and hsdp is {topology.hsdp}; use hsdp=1."
+    for axis in ("ep", "etp"):
+        if (degree := getattr(topology, axis)) > 1:
+            yield axis, f"the worker has no expert parallelism, and {axis} is {degree}; use {axis}=1."
+    if topology.dispatcher != "alltoall":
+        yield "dispatcher", f"the worker has no dispatcher {topology.dispatcher}; use alltoall."
     if topology.zero < OFFLOAD_ZERO[topology.offload]:
         needed = OFFLOAD_ZERO[topology.offload]
         yield "offload", f"offload {topology.offload} needs ZeRO {needed} or more, not {topology.zero}."

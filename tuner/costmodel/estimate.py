@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Final, NamedTuple
 
@@ -19,7 +19,7 @@ from tuner.costmodel.memory import limit, memory_terms, shown_bytes, worst_need
 from tuner.costmodel.normal import below
 from tuner.costmodel.residual_features import Features, covariance
 from tuner.costmodel.stages import Stages
-from tuner.costmodel.time import time_terms
+from tuner.costmodel.time import seconds, time_terms
 
 CHUNK: Final = 8192
 """Rows that are scored at once, so that intermediate arrays stay in the processor's cache."""
@@ -88,11 +88,27 @@ class Scores:
 
     @cached_property
     def interval(self) -> tuple[FloatArray, FloatArray]:
-        """Bounds of the interval that contains 80% of measurements, in seconds per iteration."""
+        """Bounds of the interval that contains 80% of measurements, in seconds per iteration.
+
+        With experts it reaches out for the other kind of routing too: no router is as even as benchmarks force it.
+        """
         slopes = slopes_of(self.columns, self._calibration.site, base=self._modelled)
         features = Features.of(self.columns, self._era)
         deviation = self._calibration.deviation(features, slopes, self._covariance)
-        return self.seconds * np.exp(-INTERVAL * deviation), self.seconds * np.exp(INTERVAL * deviation)
+        below = above = INTERVAL * deviation
+        if self.columns.workload.model.experts:
+            other = self._other_routing
+            below, above = np.hypot(below, np.maximum(0, -other)), np.hypot(above, np.maximum(0, other))
+        return self.seconds * np.exp(-below), self.seconds * np.exp(above)
+
+    @property
+    def _other_routing(self) -> FloatArray:
+        """Logarithm of the seconds with natural routing over those with balanced routing, or the reverse."""
+        workload = self.columns.workload
+        other = replace(workload, routing="natural" if workload.routing == "balanced" else "balanced")
+        columns = Columns(other, self.columns.cluster, self.columns.arrays)
+        ratio: FloatArray = np.log(seconds(columns, self._calibration.site) / self._modelled)
+        return ratio
 
     @cached_property
     def time_terms(self) -> dict[str, FloatArray]:

@@ -4,6 +4,9 @@ One general count: any MLP width, gated or not, grouped queries, a head size of 
 multiply-add counts as two. The attention's scores count whole and not by their causal half, as Megatron-LM counts
 them; the embedding look-up and element-wise work do not count.
 
+In a mixture of experts a token is counted through its router, its experts and the shared ones; with multi-token
+prediction, through the layers that predict further tokens and their output layers too.
+
 For the plain GPT with full recompute it is 96 B s L h^2 (1 + s/6h + V/16Lh), the estimate of Narayanan et al. 2021
 (arXiv 2104.04473, section 5.1), which Megatron-DeepSpeed prints as TFLOPs since February 2022.
 
@@ -27,13 +30,55 @@ _FORWARD_AND_BACKWARD: Final = 3
 
 def forward_terms(columns: Columns) -> dict[str, FloatArray]:
     """The forward pass of one global batch, by what is multiplied."""
-    tokens = (columns.global_batch * columns.workload.model.seq).astype(np.float64)
-    scores = columns.workload.model.seq * columns.heads * columns.head_size
-    return {
+    model = columns.workload.model
+    tokens = (columns.global_batch * model.seq).astype(np.float64)
+    terms = {
         "layers": 2 * tokens * columns.layers * columns.layer_matrices,
-        "scores": 4 * tokens * columns.layers * scores,
+        "scores": 4 * tokens * columns.layers * (model.seq * columns.heads * columns.head_size),
         "logits": 2 * tokens * columns.hidden * columns.padded_vocab,
     }
+    if model.experts or model.mtp_layers:
+        terms["layers"] = 2 * tokens * _token_matrices(columns, router=True, mlp=1.0)
+    if model.latent or model.mtp_layers:
+        sizes = model.latent.key_size + model.latent.value_size if model.latent else 2 * columns.head_size
+        depth = columns.layers + model.mtp_layers
+        terms["scores"] = 2 * tokens * depth * (model.seq * columns.heads * sizes)
+        terms["logits"] = terms["logits"] * (1 + model.mtp_layers)
+    return terms
+
+
+def _token_matrices(columns: Columns, *, router: bool, mlp: float) -> FloatArray:
+    """Elements of the matrices of all layers that one token meets, with those of MLPs and experts times `mlp`."""
+    model, hidden = columns.workload.model, columns.hidden.astype(np.float64)
+    narrow: FloatArray = (3 if model.gated_mlp else 2) * mlp * hidden
+    dense: FloatArray = narrow * columns.ffn
+    moe, number, last = dense, 0 * columns.layers, False
+    if model.experts:
+        experts = model.experts
+        width: FloatArray = (experts.top_k * experts.ffn + experts.shared_ffn) / model.hidden * hidden
+        moe = narrow * width + router * hidden * (experts.count + experts.shared_gate)
+        number, last = experts.moe_layers_before(columns.layers), model.is_moe_layer(model.layers - 1)
+    predictor = columns.attention_matrices + (moe if last else dense) + 2 * hidden**2
+    layers = columns.layers * columns.attention_matrices + (columns.layers - number) * dense + number * moe
+    total: FloatArray = layers + model.mtp_layers * predictor
+    return total
+
+
+def megatron_core_count(columns: Columns, *, gated: bool | None = None) -> FloatArray:
+    """What Megatron-Core and Megatron-Bridge divide by the time and print as TFLOP/s/GPU.
+
+    The model's own operations with the causal half of the scores, without the router and without recompute; the gate's
+    matrix counts only under SwiGLU, or as `gated` says (`num_floating_point_operations` in Megatron-LM's
+    megatron/training/training.py and in Megatron-Bridge 0.3.1's flop_utils.py, less its terms of one vector a layer).
+    Releases of Megatron-Bridge after 26.04 count the gate of gpt-oss, whose activation is no SwiGLU.
+    """
+    model = columns.workload.model
+    counts = model.mlp_activation == "silu" if gated is None else gated
+    matrices = _token_matrices(columns, router=False, mlp=2 / 3 if model.gated_mlp and not counts else 1.0)
+    tokens = (columns.global_batch * model.seq).astype(np.float64)
+    terms = forward_terms(columns)
+    total: FloatArray = _FORWARD_AND_BACKWARD * (2 * tokens * matrices + terms["scores"] / 2 + terms["logits"])
+    return total
 
 
 def model_flops(columns: Columns) -> FloatArray:

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from tuner.core.columns import Columns, FloatArray
+from tuner.core.domain import Workload
 from tuner.costmodel.constants import (
     ACCUMULATION_PASSES,
     BACKWARD_TRAFFIC_RATIO,
@@ -18,7 +19,6 @@ from tuner.costmodel.constants import (
     DROPOUT_BYTES,
     EAGER_BYTES,
     ELEMENTWISE_BYTES,
-    FLASH_BACKWARD_SPEED,
     FLASH_SPEED,
     GELU_BYTES,
     HOST_COLLECTIVE_SECONDS,
@@ -30,9 +30,12 @@ from tuner.costmodel.constants import (
     UNFUSED_NORM_BYTES,
     UPKEEP_SECONDS,
 )
-from tuner.costmodel.kernels import beside_layers, linear, product_rate, size_of, traffic_rate
+from tuner.costmodel.expert_shapes import attention_products, attention_weights, mlp_weights
+from tuner.costmodel.framework_terms import terms_of
+from tuner.costmodel.kernels import beside_layers, flash_rates, linear, product_rate, size_of, traffic_rate
 from tuner.costmodel.links import Links, all_reduce
 from tuner.costmodel.site_factors import SiteFactors
+from tuner.costmodel.stack_constants import FUSED_ROTARY_BYTES, FUSED_SWIGLU_BYTES, MERGE_BYTES, QUANTIZE_BYTES
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,7 +47,7 @@ class Layer:
     elementwise: FloatArray
     tensor_parallel: FloatArray
     context_parallel: FloatArray
-    """Time of ring attention's exchange that attention does not hide."""
+    """Time of ring attention's exchange that attention does not hide, and of merging its parts."""
     launch: FloatArray
     """Time that the GPU waits for the host."""
     upkeep: FloatArray
@@ -60,28 +63,64 @@ class Layer:
         return {name: getattr(self, name) for name in self.__dataclass_fields__}
 
 
+Passes = tuple[FloatArray, FloatArray]
+"""Seconds of the forward and of the backward pass."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RoutedPart:
+    """What a layer with experts does beside its attention and its shared experts."""
+
+    forward: FloatArray
+    backward: FloatArray
+    weights: FloatArray
+    """Elements of the matrices of the routed experts on one GPU."""
+    host: Passes
+    """Seconds in which the host launches the forward and the backward pass."""
+    collectives: int
+    """Collectives over tensor parallel ranks in one pass that remain: attention's, and that of shared experts."""
+
+
 def layer_seconds(columns: Columns, site: SiteFactors, links: Links) -> Layer:
-    """Estimate one layer: forward pass, backward pass and recomputation."""
+    """Estimate one layer with an MLP: forward pass, backward pass and recomputation."""
+    return layer_of(columns, site, links, columns.ffn)
+
+
+def layer_of(columns: Columns, site: SiteFactors, links: Links, ffn: Any, beside: RoutedPart | None = None) -> Layer:
+    """Estimate one layer whose MLP, or shared experts, are so wide; the time of what is beside them is a part of
+    `recompute` and `launch` only."""
     gpu, workload = columns.cluster.gpu, columns.workload
     tokens = columns.micro_batch * workload.model.seq / columns.cp
-    forward, backward = _products(columns, tokens, site)
+    forward, backward = _products(columns, tokens, site, ffn)
     scores, scores_back = _attention(columns, tokens, site)
-    moved = _elementwise(columns, tokens) * size_of(workload) / 2 / traffic_rate(gpu, site)
-    upkeep = UPKEEP_SECONDS * site.upkeep + ACCUMULATION_PASSES * _gradient_bytes(columns) / traffic_rate(gpu, site) * (
-        columns.microbatches > 1
-    )
-    collectives = _collectives(columns, tokens, links)
+    moved = _elementwise(columns, tokens, ffn) * size_of(workload) / 2 / traffic_rate(gpu, site)
+    cast, cast_back = _casts(columns, tokens, site, ffn) if workload.precision == "fp8" else (0.0, 0.0)
+    framework = terms_of(workload)
+    passes = 0.0 if framework.fused_accumulation else ACCUMULATION_PASSES
+    gradients = _gradient_bytes(columns) if beside is None else _weights_beside(columns, ffn, beside)
+    upkeep = UPKEEP_SECONDS * site.upkeep + passes * gradients / traffic_rate(gpu, site) * (columns.microbatches > 1)
+    collectives = _collectives(columns, tokens, links, 2 if beside is None else beside.collectives)
+    if overlapped := framework.overlap_tp:
+        hidden = np.maximum((1 - overlapped) * collectives, collectives - forward)
+        collectives = np.where(columns.tp <= columns.cluster.gpus_per_node, hidden, collectives)
     ring = _ring(columns, tokens, links)
     exposed, exposed_back = np.maximum(0, ring - scores), np.maximum(0, 2 * ring - scores_back)
+    if (columns.cp > 1).any():
+        merged, merged_back = _merges(columns, tokens, site)
+        exposed, exposed_back = exposed + merged, exposed_back + merged_back
     host = HOST_COLLECTIVE_SECONDS * 2 * (columns.tp > 1)
-    ahead = forward + scores + exposed + moved + collectives
-    back = backward + scores_back + exposed_back + BACKWARD_TRAFFIC_RATIO * moved + collectives + upkeep
-    waits = np.maximum(0, (HOST_SECONDS[0] + host) * site.host - ahead)
-    waits_back = np.maximum(0, (HOST_SECONDS[1] + host) * site.host - back)
+    ahead = forward + scores + exposed + moved + cast + collectives
+    back = backward + scores_back + exposed_back + BACKWARD_TRAFFIC_RATIO * moved + cast_back + collectives + upkeep
+    launches: tuple[Any, Any] = (host, host)
+    if beside is not None:
+        ahead, back = ahead + beside.forward, back + beside.backward
+        launches = (host + beside.host[0], host + beside.host[1])
+    waits = np.maximum(0, (HOST_SECONDS[0] + launches[0]) * site.host - ahead)
+    waits_back = np.maximum(0, (HOST_SECONDS[1] + launches[1]) * site.host - back)
     return Layer(
         products=forward + backward,
         attention=scores + scores_back,
-        elementwise=(1 + BACKWARD_TRAFFIC_RATIO) * moved,
+        elementwise=(1 + BACKWARD_TRAFFIC_RATIO) * moved + cast + cast_back,
         tensor_parallel=2 * collectives,
         context_parallel=exposed + exposed_back,
         launch=waits + waits_back,
@@ -92,19 +131,19 @@ def layer_seconds(columns: Columns, site: SiteFactors, links: Links) -> Layer:
     )
 
 
-def _products(columns: Columns, tokens: Any, site: SiteFactors) -> tuple[FloatArray, FloatArray]:
-    """Estimate the forward and backward products of the four matrices, sharded by tensor parallelism."""
+def _weights_beside(columns: Columns, ffn: Any, beside: RoutedPart) -> FloatArray:
+    weights = attention_weights(columns) + mlp_weights(columns, ffn) / columns.tp + beside.weights
+    return weights * size_of(columns.workload)
+
+
+def _products(columns: Columns, tokens: Any, site: SiteFactors, ffn: Any) -> tuple[FloatArray, FloatArray]:
+    """Estimate the forward and backward products of the matrices, sharded by tensor parallelism."""
     workload, gpu = columns.workload, columns.cluster.gpu
     inputs = 2 if workload.model.gated_mlp else 1
-    width = columns.head_size * columns.heads
+    mlp = ((tokens, inputs * ffn / columns.tp, columns.hidden), (tokens, columns.hidden, ffn / columns.tp))
     forward, backward = np.zeros(np.shape(tokens)), np.zeros(np.shape(tokens))
-    for n, k in (
-        ((width + 2 * columns.head_size * columns.kv_heads) / columns.tp, columns.hidden),
-        (columns.hidden, width / columns.tp),
-        (inputs * columns.ffn / columns.tp, columns.hidden),
-        (columns.hidden, columns.ffn / columns.tp),
-    ):
-        ahead, back = linear(gpu, workload, site, tokens, n, k)
+    for m, n, k in (*attention_products(columns, tokens), *(mlp if np.any(ffn) else ())):
+        ahead, back = linear(gpu, workload, site, m, n, k)
         forward, backward = forward + ahead, backward + back
     return forward, backward
 
@@ -113,11 +152,13 @@ def _attention(columns: Columns, tokens: Any, site: SiteFactors) -> tuple[FloatA
     """Estimate scores, softmax and their product with the values, forward and backward."""
     workload, gpu = columns.workload, columns.cluster.gpu
     seq, kernel = workload.model.seq, workload.attention
-    rate = product_rate(gpu, beside_layers(gpu, workload), site) * site.attention / site.products
-    operations = 4.0 * tokens * seq * columns.heads * columns.head_size / columns.tp
+    latent = workload.model.latent
+    size = (latent.key_size + latent.value_size) / 2 if latent else columns.head_size
+    operations = 4.0 * tokens * seq * columns.heads * size / columns.tp
     if kernel in FLASH_SPEED:
-        forward = operations / 2 / (rate * FLASH_SPEED[kernel])
-        return forward, 2.5 * forward / FLASH_BACKWARD_SPEED
+        rate, rate_back = flash_rates(gpu, workload, site)
+        return operations / 2 / rate, 2.5 * operations / 2 / rate_back
+    rate = product_rate(gpu, beside_layers(gpu, workload), site) * site.attention / site.products
     slow = np.where(columns.head_size % 8 == 0, 1.0, UNALIGNED_HEAD_SPEED)
     products = operations / (rate * BATCHED_PRODUCT_SPEED * slow)
     dropped = DROPOUT_BYTES if workload.model.gated_mlp else 0.0  # the LLaMA family trains without dropout
@@ -127,17 +168,47 @@ def _attention(columns: Columns, tokens: Any, site: SiteFactors) -> tuple[FloatA
     return products + seconds_per_byte * forward_bytes, 2 * products + seconds_per_byte * backward_bytes
 
 
-def _elementwise(columns: Columns, tokens: Any) -> FloatArray:
+def _elementwise(columns: Columns, tokens: Any, ffn: Any) -> FloatArray:
     """Return the bytes of 16-bit values that a forward pass moves between the products."""
     model = columns.workload.model
     whole = ELEMENTWISE_BYTES + (0.0 if columns.workload.fused_norms else UNFUSED_NORM_BYTES)
     sequence_shards = np.where(columns.sequence_parallel == 1, columns.tp, 1)
     width, keys = columns.head_size * columns.heads, columns.head_size * columns.kv_heads
-    cut = (SWIGLU_BYTES if model.gated_mlp else GELU_BYTES) * columns.ffn + 4 * width
-    if model.positions == "rotary":
-        cut = cut + ROTARY_BYTES * (width + keys)
+    fused = terms_of(columns.workload).fused_elementwise
+    cut = activation_bytes(columns.workload) * ffn + 4 * width
+    rotated = FUSED_ROTARY_BYTES if fused else ROTARY_BYTES
+    if model.latent:  # queries and keys are put together from their parts: a read and a write
+        cut = cut + rotated * model.latent.rope_size * (columns.heads + 1) + 8 * width
+    elif model.positions == "rotary":
+        cut = cut + rotated * (width + keys)
     moved: FloatArray = tokens * (columns.hidden * whole / sequence_shards + cut / columns.tp)
     return moved
+
+
+def activation_bytes(workload: Workload) -> float:
+    """Return the traffic of an MLP's activation, bytes per token and column of a forward pass."""
+    gated = FUSED_SWIGLU_BYTES if terms_of(workload).fused_elementwise else SWIGLU_BYTES
+    return gated if workload.model.gated_mlp else GELU_BYTES
+
+
+def cast_bytes(workload: Workload) -> float:
+    """Return the traffic of casting one element to fp8."""
+    recipe = workload.precision_recipe or ("rowwise" if workload.framework == "torchtitan" else "delayed")
+    return float(QUANTIZE_BYTES[recipe])
+
+
+def _casts(columns: Columns, tokens: Any, site: SiteFactors, ffn: Any) -> tuple[FloatArray, FloatArray]:
+    """Estimate the casts to fp8 of the four products' inputs and, backward, of their outputs' gradients.
+
+    Weights are cast once an iteration, for the first microbatch (NVIDIA, Transformer Engine, is_first_microbatch).
+    """
+    workload = columns.workload
+    second = cast_bytes(workload) / traffic_rate(columns.cluster.gpu, site) * tokens
+    width, keys = columns.head_size * columns.heads, columns.head_size * columns.kv_heads
+    inner = ffn * (2 if workload.model.gated_mlp else 1)
+    inputs = 2 * columns.hidden + (width + ffn) / columns.tp
+    outputs = 2 * columns.hidden + (width + 2 * keys + inner) / columns.tp
+    return second * inputs, second * outputs
 
 
 def _gradient_bytes(columns: Columns) -> FloatArray:
@@ -145,11 +216,18 @@ def _gradient_bytes(columns: Columns) -> FloatArray:
     return grads
 
 
-def _collectives(columns: Columns, tokens: Any, links: Links) -> FloatArray:
-    """Estimate two all-reduces per pass; with sequence parallelism, gathers and scatters of the same bytes."""
+def _collectives(columns: Columns, tokens: Any, links: Links, number: int) -> FloatArray:
+    """Estimate the all-reduces of a pass; with sequence parallelism, gathers and scatters of the same bytes."""
     bandwidth, latency = links.tensor
     size = tokens * columns.hidden * size_of(columns.workload)
-    return 2 * all_reduce(size, columns.tp, bandwidth, latency)
+    return number * all_reduce(size, columns.tp, bandwidth, latency)
+
+
+def _merges(columns: Columns, tokens: Any, site: SiteFactors) -> tuple[FloatArray, FloatArray]:
+    """Estimate the cp - 1 times at which ring attention merges its parts: outputs, and gradients backward."""
+    width, keys = columns.head_size * columns.heads, columns.head_size * columns.kv_heads
+    seconds = (columns.cp - 1) * tokens / columns.tp / traffic_rate(columns.cluster.gpu, site)
+    return seconds * MERGE_BYTES[0] * width, seconds * MERGE_BYTES[1] * (width + 2 * keys)
 
 
 def _ring(columns: Columns, tokens: Any, links: Links) -> FloatArray:
@@ -159,6 +237,9 @@ def _ring(columns: Columns, tokens: Any, links: Links) -> FloatArray:
     table validates this term.
     """
     bandwidth, latency = links.context
+    latent = columns.workload.model.latent
     keys = columns.head_size * columns.kv_heads / columns.tp
+    if latent:
+        keys = columns.heads * (latent.key_size + latent.value_size) / 2 / columns.tp
     ring: FloatArray = (columns.cp - 1) * (2 * tokens * keys * size_of(columns.workload) / bandwidth + latency)
     return ring

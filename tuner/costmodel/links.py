@@ -62,6 +62,23 @@ class Links:
         return self._ring(columns.tp * columns.cp * columns.dp, rings=columns.tp)
 
     @cached_property
+    def experts(self) -> tuple[FloatArray, FloatArray]:
+        """Bandwidth and latency of a rank in a collective of all that share a layer's experts."""
+        columns = self._columns
+        return self._ring(columns.etp * columns.ep, rings=1)
+
+    @cached_property
+    def expert_tensor(self) -> tuple[FloatArray, FloatArray]:
+        """Bandwidth and latency of the ranks that share each expert."""
+        return self._ring(self._columns.etp, rings=1)
+
+    @cached_property
+    def expert_data(self) -> tuple[FloatArray, FloatArray]:
+        """Bandwidth and latency of the ranks with the same experts, which are spread over the whole stage."""
+        columns = self._columns
+        return self._ring(columns.tp * columns.copies, rings=columns.etp * columns.ep)
+
+    @cached_property
     def shard(self) -> tuple[FloatArray, FloatArray]:
         """Bandwidth and latency of the ranks that share one set of shards, which are neighbours in hybrid sharding."""
         columns = self._columns

@@ -15,7 +15,7 @@ from typing import Any, Final
 import numpy as np
 
 from tuner.core.columns import Columns, FloatArray, IntArray
-from tuner.core.domain import OFFLOAD, RECOMPUTE, MemoryKind
+from tuner.core.domain import OFFLOAD, RECOMPUTE, MemoryKind, Workload
 from tuner.costmodel.constants import (
     BUCKET_ELEMENTS,
     CACHED_SHARE,
@@ -40,6 +40,9 @@ from tuner.costmodel.constants import (
     USABLE_SHARE,
     WHOLE_NORM_BYTES,
 )
+from tuner.costmodel.expert_memory import dispatcher_buffers, expert_activations
+from tuner.costmodel.expert_shapes import routed_weights, shared_ffn
+from tuner.costmodel.framework_terms import gradient_bytes, terms_of
 from tuner.costmodel.kernels import size_of
 from tuner.costmodel.site_factors import SiteFactors
 from tuner.costmodel.stages import Stages
@@ -123,36 +126,59 @@ def _tensors(stage: Stages, site: SiteFactors) -> dict[str, FloatArray]:
     """What PyTorch holds, the step's copies at their whole size."""
     columns = stage.columns
     workload, zero = columns.workload, columns.zero
-    size, parameters = size_of(workload), stage.parameters
+    size, experts = size_of(workload), workload.model.experts
     scores = _scores(columns)
-    layer = _layer(columns, scores)
+    layer = _expert_layer(stage, scores) if experts else _layer(columns, scores, columns.ffn)
     again = columns.recompute == _FULL, columns.recompute == _SELECTIVE
     working = np.where(again[0], layer, np.where(again[1], scores, 0.0))  # what is computed again, meanwhile
-    shards = {least: np.where(zero >= least, columns.shards, 1) for least in (1, 2, 3)}
+    if experts:
+        working = working + dispatcher_buffers(columns)
+    parameters = stage.held(sharded=False)
+    shard = {least: stage.held(zero >= least) for least in (1, 2, 3)}
     copy = 4.0 if size < 4 else 0.0  # the fp32 weights that 16-bit training keeps beside its own
     weights: Any
     gradients: Any
     if workload.plain_layers:
-        weights = 4.0 * parameters / shards[3]  # autocast makes its 16-bit copies as it goes
-        gradients = 4.0 * (columns.microbatches > 1) * parameters / shards[2]  # the first ones replace activations
+        weights = 4.0 * shard[3]  # autocast makes its 16-bit copies as it goes
+        gradients = 4.0 * (columns.microbatches > 1) * shard[2]  # the first ones replace activations
         copy = copies = 0.0
     else:
-        weights = size * parameters / shards[3]
-        gradients = size * parameters / shards[2]
-        copies = STEP_COPY_BYTES if copy else 0.0
+        weights = size * shard[3]
+        gradients = gradient_bytes(workload) * shard[2]
+        copies = STEP_COPY_BYTES if copy and terms_of(workload).step_copies else 0.0
     terms = {
         "weights": weights,
         "gradients": gradients,
-        "optimizer": (copy + OPTIMIZER_STATE_BYTES[workload.optimizer]) * parameters / shards[1],
-        "frozen": size * workload.model.frozen_params / (columns.tp * columns.pp * shards[3]),
+        "optimizer": (copy + OPTIMIZER_STATE_BYTES[workload.optimizer]) * shard[1],
+        "frozen": size
+        * workload.model.frozen_params
+        / (columns.tp * columns.pp * np.where(zero >= 3, columns.shards, 1)),
         "activations": _kept(stage, layer, scores) * site.activations,
         "working": working * site.activations,
         "logits": stage.is_last * _logits(columns) * site.activations,
-        "buckets": (0.0 if workload.plain_layers else 2 * size) * np.minimum(BUCKET_ELEMENTS, parameters),
+        "buckets": _buckets(workload) * np.minimum(BUCKET_ELEMENTS, parameters),
         "gathered": _gathered(stage),
-        "step": copies * parameters / shards[1],
+        "step": copies * shard[1],
     }
+    if experts and workload.framework is None and workload.stack is None:
+        terms |= _megatron_core(stage)
     return _offloaded(stage, terms) if columns.offload.any() else terms
+
+
+def _megatron_core(stage: Stages) -> dict[str, FloatArray]:
+    """Return what a run of experts without a named framework has, which is Megatron-Core's.
+
+    Gradients are added up in one fp32 buffer, which is reduced and stepped from in place: no buckets and no copies
+    (Megatron-LM, core/distributed/param_and_grad_buffer.py; --accumulate-allreduce-grads-in-fp32 follows --bf16).
+    """
+    nothing = np.zeros_like(stage.held(sharded=False))
+    return {"gradients": 4.0 * stage.held(stage.columns.zero >= 2), "buckets": nothing, "step": nothing}
+
+
+def _buckets(workload: Workload) -> float:
+    """Return the bytes of each bucketed element: a gradient on its way, and an updated weight."""
+    separate = terms_of(workload).separate_buckets and not workload.plain_layers
+    return gradient_bytes(workload) + size_of(workload) if separate else 0.0
 
 
 def _offloaded(stage: Stages, terms: dict[str, FloatArray]) -> dict[str, FloatArray]:
@@ -186,6 +212,9 @@ def _gathered(stage: Stages) -> FloatArray:
         return np.zeros_like(table)
     layers = np.minimum(2, stage.layers) * (stage.parameters - table) / np.maximum(1, stage.layers)
     gathered: FloatArray = np.where(columns.zero == 3, size * (layers + (0.0 if plain else table)) * elsewhere, 0.0)
+    if columns.workload.model.experts:
+        whole = np.minimum(2, stage.moe_layers) * routed_weights(columns) * (1 - 1 / columns.expert_shards)
+        gathered = gathered + np.where(columns.zero == 3, size * whole, 0.0)
     if plain:
         shards = np.where(columns.zero == 3, columns.shards, 1)
         gathered = gathered + (PLAIN_TABLE_BYTES - 4.0 / shards) * table
@@ -195,13 +224,16 @@ def _gathered(stage: Stages) -> FloatArray:
 def _flat_copy(stage: Stages) -> FloatArray:
     columns = stage.columns
     alone = (columns.pp == 1) & (columns.copies > 1) & (columns.zero >= 1) & (columns.zero <= 2)
-    alone &= columns.offload == 0
-    copies: FloatArray = FLAT_GRADIENT_BYTES * alone * stage.parameters
+    alone &= (columns.offload == 0) & terms_of(columns.workload).step_copies
+    copies: FloatArray = FLAT_GRADIENT_BYTES * alone * stage.held(sharded=False)
     return copies
 
 
 def _context(columns: Columns, site: SiteFactors) -> FloatArray:
-    kinds = 1 + sum((degree > 1).astype(np.int64) for degree in (columns.tp, columns.pp, columns.cp))
+    degrees = [columns.tp, columns.pp, columns.cp]
+    if columns.workload.model.experts:
+        degrees.append(columns.ep * columns.etp)
+    kinds = 1 + sum((degree > 1).astype(np.int64) for degree in degrees)
     return np.asarray((CONTEXT_BYTES + COMMUNICATOR_BYTES * kinds) * site.context, dtype=np.float64)
 
 
@@ -233,18 +265,29 @@ def _input(columns: Columns) -> FloatArray:
     return kept
 
 
-def _layer(columns: Columns, scores: FloatArray) -> FloatArray:
-    """Activations that one layer keeps for its backward pass when nothing is recomputed."""
+def _expert_layer(stage: Stages, scores: FloatArray) -> FloatArray:
+    """Activations that an average layer of the stage keeps, of those with experts and those without."""
+    columns = stage.columns
+    share = stage.moe_layers / np.maximum(1, stage.layers)
+    routed = _layer(columns, scores, shared_ffn(columns)) + expert_activations(columns)
+    return share * routed + (1 - share) * _layer(columns, scores, columns.ffn)
+
+
+def _layer(columns: Columns, scores: FloatArray, ffn: Any) -> FloatArray:
+    """Activations that one layer with an MLP of this width keeps for its backward pass when nothing is recomputed."""
     workload = columns.workload
     model, halves = workload.model, size_of(workload) / 2
-    width = columns.head_size * (columns.heads + 2 * columns.kv_heads)
-    mlp = (GATED_MLP_COPIES if model.gated_mlp else 2.0) * columns.ffn
+    width: Any = columns.head_size * (columns.heads + 2 * columns.kv_heads)
+    output: Any = columns.head_size * columns.heads
+    if latent := model.latent:
+        width, output = columns.heads * (2 * latent.key_size + latent.value_size), columns.heads * latent.value_size
+    mlp = (GATED_MLP_COPIES if model.gated_mlp else 2.0) * ffn
     whole = (
         WHOLE_NORM_BYTES
         + (0.0 if model.gated_mlp else DROPOUT_MASK_BYTES)
         + (0.0 if workload.fused_norms else UNFUSED_NORM_COPY_BYTES)
     )
-    cut: Any = 2 * (width + columns.head_size * columns.heads + mlp) / columns.hidden
+    cut: Any = 2 * (width + output + mlp) / columns.hidden
     if workload.plain_layers:
         whole, cut = PLAIN_WHOLE_BYTES, PLAIN_CUT_BYTES
     each = _tokens(columns) * columns.hidden * halves

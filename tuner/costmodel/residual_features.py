@@ -9,6 +9,7 @@ from typing import Final
 import numpy as np
 
 from tuner.core.columns import Columns, FloatArray
+from tuner.core.domain import DISPATCHERS
 from tuner.costmodel.constants import (
     CLIFF_DEVIATION,
     KERNEL_DEVIATION,
@@ -21,6 +22,9 @@ from tuner.costmodel.constants import (
 SMOOTH: Final = ("tp", "pp", "dp", "micro_batch", "global_batch", "hidden", "layers", "seq")
 """Features by whose logarithm rows grow unlike."""
 
+_RANKS: Final = 1 << 15
+"""More than any degree of parallelism: several degrees make one number."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Features:
@@ -29,9 +33,10 @@ class Features:
     smooth: FloatArray
     """One column for each name in `SMOOTH`, base-2 logarithms."""
     cliff: FloatArray
-    """hidden, heads and tp."""
+    """hidden, heads and tp; with experts, ep and etp are part of the last number."""
     kernel: tuple[str, ...]
-    """Attention kernel, norms, recompute, ZeRO stage, sequence parallelism and offload of each row, as one word."""
+    """Attention kernel, norms, recompute, ZeRO stage, sequence parallelism, offload and, with experts, the dispatcher
+    of each row, as one word."""
     period: tuple[str, ...]
 
     @classmethod
@@ -41,12 +46,16 @@ class Features:
         seq = np.full(rows, workload.model.seq)
         smooth = [seq if name == "seq" else columns.arrays[name] for name in SMOOTH]
         stack = f"{workload.attention} {int(workload.fused_norms)}"
+        experts = workload.model.experts is not None
+        split = columns.tp + _RANKS * (columns.ep + _RANKS * columns.etp) if experts else columns.tp
         kinds = zip(columns.recompute, columns.zero, columns.sequence_parallel, columns.offload, strict=True)
+        dispatchers = [f" {DISPATCHERS[code]}" for code in columns.dispatcher] if experts else [""] * rows
         return cls(
             smooth=np.log2(np.stack(smooth, axis=1).astype(np.float64)),
-            cliff=np.stack([columns.hidden, columns.heads, columns.tp], axis=1).astype(np.float64),
+            cliff=np.stack([columns.hidden, columns.heads, split], axis=1).astype(np.float64),
             kernel=tuple(
-                f"{stack} {recompute} {int(zero == 3)} {sp} {offload}" for recompute, zero, sp, offload in kinds
+                f"{stack} {recompute} {int(zero == 3)} {sp} {offload}{dispatcher}"
+                for (recompute, zero, sp, offload), dispatcher in zip(kinds, dispatchers, strict=True)
             ),
             period=(period,) * rows if isinstance(period, str) else tuple(period),
         )

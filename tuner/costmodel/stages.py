@@ -8,6 +8,7 @@ from functools import cached_property
 import numpy as np
 
 from tuner.core.columns import BoolArray, Columns, FloatArray, IntArray
+from tuner.costmodel.expert_shapes import layer_weights, routed_weights
 
 
 @dataclass(frozen=True)  # without slots, which cached_property does not support
@@ -54,9 +55,16 @@ class Stages:
 
     @cached_property
     def layers(self) -> IntArray:
-        """Layers of the stage. If they do not divide evenly, every stage counts as the fullest."""
+        """Layers of the stage. A remainder goes to the first stages, one layer each.
+
+        So do DeepSpeed (runtime/utils.py: partition_uniform, and partition_balanced over equal layers) and torchtitan
+        (distributed/pipeline_parallel.py: generate_llm_fqn_per_model_part). Megatron-Core refuses a remainder unless
+        the first or the last stage is given its number of layers.
+        """
         columns = self.columns
-        return columns.stage_units - columns.partition * (self.is_first.astype(np.int64) + self.is_last)
+        units = columns.units // columns.pp + (self.at < columns.units % columns.pp)
+        layers: IntArray = units - columns.partition * (self.is_first.astype(np.int64) + self.is_last)
+        return layers
 
     @cached_property
     def layers_in_flight(self) -> FloatArray:
@@ -75,8 +83,41 @@ class Stages:
 
     @cached_property
     def parameters(self) -> FloatArray:
-        """Trained parameters on one GPU of the stage."""
+        """Trained parameters on one GPU of the stage, without routed experts."""
+        model = self.columns.workload.model
+        if model.experts or model.latent:
+            return self.layers * self._sized_layer + self.table_parameters
         return self.layers * layer_parameters(self.columns) + self.table_parameters
+
+    @cached_property
+    def moe_layers(self) -> FloatArray:
+        """Layers of the stage with experts. The leading dense layers are in the first chunks of the first stages."""
+        experts = self.columns.workload.model.experts
+        if experts is None:
+            return np.zeros(np.shape(self.layers))
+        chunk = self.layers / self.columns.vpp
+        leading = np.clip(experts.dense_layers - self.at * chunk, 0, chunk)
+        return (self.layers - leading) / experts.period
+
+    @cached_property
+    def expert_parameters(self) -> FloatArray | float:
+        """Parameters of the routed experts on one GPU of the stage; 0 in a dense model."""
+        return self.moe_layers * routed_weights(self.columns) if self.columns.workload.model.experts else 0.0
+
+    def held(self, sharded: BoolArray | bool) -> FloatArray:
+        """Return the trained parameters of a GPU, or its shard of them among the GPUs that hold the same."""
+        columns = self.columns
+        held: FloatArray = self.parameters / np.where(sharded, columns.shards, 1)
+        if columns.workload.model.experts:
+            held = held + self.expert_parameters / np.where(sharded, columns.expert_shards, 1)
+        return held
+
+    @property
+    def _sized_layer(self) -> FloatArray:
+        """Parameters of an average layer of the stage, without routed experts."""
+        columns = self.columns
+        share = self.moe_layers / np.maximum(1, self.layers) if columns.workload.model.experts else 0.0
+        return layer_weights(columns, share) + _norms(columns)
 
     @cached_property
     def table_parameters(self) -> FloatArray:
@@ -92,9 +133,14 @@ class Stages:
 def layer_parameters(columns: Columns) -> FloatArray:
     """Return a layer's parameters on one tensor parallel rank: sharded matrices, replicated norms and row biases."""
     model = columns.workload.model
-    norms = model.norms_per_layer * (2 if model.norm == "layernorm" else 1) * columns.hidden
+    norms = _norms(columns)
     row_biases = (int(model.attention_bias) + int(model.mlp_bias)) * columns.hidden
     column_biases = int(model.qkv_bias) * columns.head_size * (columns.heads + 2 * columns.kv_heads)
     column_biases = column_biases + int(model.mlp_bias) * (2 if model.gated_mlp else 1) * columns.ffn
     parameters: FloatArray = (columns.layer_matrices + column_biases) / columns.tp + norms + row_biases
     return parameters
+
+
+def _norms(columns: Columns) -> IntArray:
+    model = columns.workload.model
+    return model.norms_per_layer * (2 if model.norm == "layernorm" else 1) * columns.hidden

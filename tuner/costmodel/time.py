@@ -24,10 +24,14 @@ from tuner.costmodel.constants import (
     STEP_LAYER_SECONDS,
     STEP_SECONDS,
 )
+from tuner.costmodel.expert_shapes import layer_weights, moe_share, routed_weights
+from tuner.costmodel.expert_time import expert_layer_seconds
+from tuner.costmodel.framework_terms import gradient_bytes, terms_of
 from tuner.costmodel.kernels import beside_layers, linear, size_of, traffic_rate
 from tuner.costmodel.layer import Layer, layer_seconds
 from tuner.costmodel.links import Links, all_reduce, gather
 from tuner.costmodel.site_factors import SiteFactors
+from tuner.costmodel.stack_constants import BACKWARD_SHARE
 from tuner.costmodel.stages import Stages
 
 TERMS: Final = (
@@ -44,19 +48,24 @@ HOST_LINK: Final = "host_link"
 def time_terms(columns: Columns, site: SiteFactors) -> dict[str, FloatArray]:
     """Estimate the seconds of one iteration by term; no term is negative."""
     layer, head, embedding = _of_distinct(columns, site)
-    stage = Stages.middle(columns)
+    if mtp := columns.workload.model.mtp_layers:  # each a layer and a head of its own, on the last stage
+        head = head + mtp * (layer.total + head)
     microbatches = columns.microbatches
-    times = stage.layers * microbatches
     links = Links(columns, site)
     layer_time, sends = layer.total, _sends(columns, links)
-    slowest = _slowest(stage, layer_time, embedding, head, sends)
-    extra = np.maximum(0, slowest - stage.layers * layer_time)
+    fullest = np.maximum(Stages.first(columns).layers, Stages.middle(columns).layers)
+    waits = sends
+    if terms_of(columns.workload).overlap_sends:
+        waits = np.where(columns.vpp > 1, np.maximum(0, sends - fullest * layer_time), sends)
+    slowest = _slowest(columns, layer_time, embedding, head, waits)
+    extra = np.maximum(0, slowest - fullest * layer_time)
     pipeline_pass = columns.layers * layer_time + head + embedding + columns.pp * sends
-    terms = {name: seconds * times for name, seconds in layer.terms().items()}
-    terms["head"] = np.maximum(0, extra - sends) * microbatches
-    terms["pipeline"] = np.minimum(sends, extra) * microbatches
+    terms = {name: seconds * (fullest * microbatches) for name, seconds in layer.terms().items()}
+    terms["head"] = np.maximum(0, extra - waits) * microbatches
+    terms["pipeline"] = np.minimum(waits, extra) * microbatches
     terms["bubble"] = np.where(columns.pp > 1, np.maximum(0, pipeline_pass - slowest) / columns.vpp, 0.0)
-    terms |= _data_parallel(columns, site, stage, layer_time, links)
+    stage = Stages.middle(columns)
+    terms |= _data_parallel(columns, site, fullest, layer_time, links)
     terms["optimizer"] = _step(columns, site, stage)
     if columns.offload.any():
         terms["optimizer"] = np.where(columns.offload > 0, _host_step(columns, site, stage), terms["optimizer"])
@@ -76,10 +85,13 @@ def _of_distinct(columns: Columns, site: SiteFactors) -> tuple[Layer, FloatArray
     Rows that agree in all inputs of these estimates share one computation; most rows do.
     """
     more = (columns.microbatches > 1).astype(np.int64)
-    parts = (
+    parts: tuple[IntArray, ...] = (
         *(columns.tp, columns.cp, columns.micro_batch, columns.sequence_parallel),
         *(columns.recompute, columns.heads, columns.hidden, more),
     )
+    if experts := columns.workload.model.experts:
+        parts = (*parts, columns.ep, columns.etp, columns.dispatcher)
+        parts = (*parts, columns.pp, columns.layers) if experts.dense_layers or experts.period > 1 else parts
     code: IntArray = np.zeros(len(columns.tp), dtype=np.int64)
     span = 1
     for part in parts:
@@ -92,13 +104,14 @@ def _of_distinct(columns: Columns, site: SiteFactors) -> tuple[Layer, FloatArray
     if len(first) * 2 > len(code):
         return _of_each(columns, site)
     layer, head, embedding = _of_each(columns.rows(first), site)
-    spread = Layer(**{name: values[back] for name, values in layer.terms().items()})
+    spread = type(layer)(**{name: values[back] for name, values in layer.terms().items()})
     return spread, head[back], embedding[back]
 
 
 def _of_each(columns: Columns, site: SiteFactors) -> tuple[Layer, FloatArray, FloatArray]:
     links = Links(columns, site)
-    return layer_seconds(columns, site, links), _head(columns, site, links), _embedding(columns, site, links)
+    layers = expert_layer_seconds if columns.workload.model.experts else layer_seconds
+    return layers(columns, site, links), _head(columns, site, links), _embedding(columns, site, links)
 
 
 def _head(columns: Columns, site: SiteFactors, links: Links) -> FloatArray:
@@ -125,27 +138,32 @@ def _embedding(columns: Columns, site: SiteFactors, links: Links) -> FloatArray:
 
 
 def _sends(columns: Columns, links: Links) -> FloatArray:
-    """Estimate a middle stage's sends per microbatch: activations forward and gradients back, once per chunk."""
-    sequence_shards = np.where(columns.sequence_parallel == 1, columns.tp, 1)
-    size = columns.micro_batch * columns.workload.model.seq / columns.cp * columns.hidden / sequence_shards
+    """Estimate a middle stage's sends per microbatch: activations forward and gradients back, once per chunk.
+
+    With split sends each tensor parallel rank sends its part, and the ranks of the next stage gather them.
+    """
+    split = terms_of(columns.workload).split_sends
+    shards = columns.tp if split else np.where(columns.sequence_parallel == 1, columns.tp, 1)
+    size = columns.micro_batch * columns.workload.model.seq / columns.cp * columns.hidden * size_of(columns.workload)
     bandwidth, latency = links.pipeline
-    round_trip = 2 * (size * size_of(columns.workload) / bandwidth + latency)
-    return np.where(columns.pp > 1, round_trip * columns.vpp, 0.0)
+    way = size / shards / bandwidth + latency
+    if split:
+        way = way + np.where(columns.sequence_parallel == 1, 0.0, gather(size, columns.tp, *links.tensor))
+    return np.where(columns.pp > 1, 2 * way * columns.vpp, 0.0)
 
 
 def _slowest(
-    middle: Stages, layer_time: FloatArray, embedding: FloatArray, head: FloatArray, sends: FloatArray
+    columns: Columns, layer_time: FloatArray, embedding: FloatArray, head: FloatArray, sends: FloatArray
 ) -> FloatArray:
     """Return the seconds of one microbatch on the slowest stage; without a pipeline, one stage has both ends."""
-    columns = middle.columns
-    first, last = Stages.first(columns).layers * layer_time, Stages.last(columns).layers * layer_time
+    first, middle, last = (stage(columns).layers * layer_time for stage in (Stages.first, Stages.middle, Stages.last))
     outer = np.maximum(first + embedding, last + head) + END_STAGE_SEND_SHARE * sends
-    longest = np.where(columns.pp > 2, np.maximum(middle.layers * layer_time + sends, outer), outer)
+    longest = np.where(columns.pp > 2, np.maximum(middle + sends, outer), outer)
     return np.where(columns.pp > 1, longest, first + embedding + head)
 
 
 def _data_parallel(
-    columns: Columns, site: SiteFactors, stage: Stages, layer_time: FloatArray, links: Links
+    columns: Columns, site: SiteFactors, layers: IntArray, layer_time: FloatArray, links: Links
 ) -> dict[str, FloatArray]:
     """Estimate the exchange of gradients and weights among data and context parallel ranks.
 
@@ -156,39 +174,70 @@ def _data_parallel(
     stage3.py).
     """
     bandwidth, latency = links.data
-    size = size_of(columns.workload)
-    weights = stage.layers * columns.layer_matrices / columns.tp * size
-    table = columns.padded_vocab * columns.hidden / columns.tp * size
+    framework, size, gradient = terms_of(columns.workload), size_of(columns.workload), gradient_bytes(columns.workload)
+    weights = _matrices(columns, layers)
+    table = columns.padded_vocab * columns.hidden / columns.tp
     hybrid = bool((columns.hsdp > 1).any())
     if hybrid:
         bandwidth, latency = links.shard
-    gathered = gather(weights + table, columns.shards, bandwidth, latency)
-    once = np.where(columns.zero == 0, 2 * gathered, 3 * gathered)
+    gathered = gather((weights + table) * size, columns.shards, bandwidth, latency)
+    reduced = gathered if gradient == size else gather((weights + table) * gradient, columns.shards, bandwidth, latency)
+    expert_sizes = columns.workload.model.experts and (2 * size + gradient, size, gradient)
+    if expert_sizes:
+        experts, own, summed = (_expert_gather(columns, layers, links, each) for each in expert_sizes)
+        gathered, reduced = gathered + own, reduced + summed
+    whole = np.where(columns.zero == 0, 2.0, 1.0 if framework.scattered else 2.0) * reduced
+    once = _exposed(whole, framework.overlap_grad, BACKWARD_SHARE * layers * layer_time)
+    updated = _exposed(gathered, framework.overlap_param, (1 - BACKWARD_SHARE) * layers * layer_time)
+    once = once + np.where(columns.zero == 0, 0.0, updated)
     if not (columns.zero >= 2).any():
         return {"data_parallel": once, "sharding": np.zeros_like(once)}
+    sizes = 2 * size + gradient
     per_microbatch = columns.microbatches * np.where(
-        columns.zero == 2, gathered, 3 * gather(weights, columns.shards, bandwidth, stage.layers * latency)
+        columns.zero == 2, reduced, gather(sizes * weights, columns.shards, bandwidth, sizes / size * layers * latency)
     )
+    if expert_sizes:
+        per_microbatch = per_microbatch + columns.microbatches * np.where(columns.zero == 2, 0.0, experts)
     if hybrid:
-        replicas = _replicas(columns, stage, weights + table, links)
+        replicas = _replicas(columns, layers, (weights + table) * gradient, links)
         per_microbatch = np.add(per_microbatch, columns.microbatches * replicas)
-    compute = columns.microbatches * stage.layers * layer_time
+    compute = columns.microbatches * layers * layer_time
     exposed = np.maximum((1 - OVERLAPPED_GATHER_SHARE) * per_microbatch, per_microbatch - compute)
-    host = SHARDED_LAYER_HOST_SECONDS * site.host * stage.layers * columns.microbatches
+    host = SHARDED_LAYER_HOST_SECONDS * site.host * layers * columns.microbatches
     return {
         "data_parallel": np.where(columns.zero <= 1, once, np.where(columns.zero == 2, gathered, 0.0)),
         "sharding": np.where(columns.zero == 2, exposed, np.where(columns.zero == 3, exposed + host, 0.0)),
     }
 
 
-def _replicas(columns: Columns, stage: Stages, size: FloatArray, links: Links) -> FloatArray:
+def _matrices(columns: Columns, layers: IntArray) -> FloatArray:
+    """Return the elements of the matrices of so many layers on one GPU, without routed experts."""
+    model = columns.workload.model
+    if model.experts or model.latent:
+        return layers * layer_weights(columns, moe_share(columns) if model.experts else 0.0)
+    matrices: FloatArray = layers * columns.layer_matrices / columns.tp
+    return matrices
+
+
+def _expert_gather(columns: Columns, layers: IntArray, links: Links, size: float) -> FloatArray:
+    """Estimate a gather or scatter of all experts of a stage, of so many bytes an element, over their copies."""
+    held = layers * moe_share(columns) * routed_weights(columns) * size
+    return gather(held, columns.expert_shards, *links.expert_data)
+
+
+def _exposed(seconds: FloatArray, share: float, beside: FloatArray) -> FloatArray:
+    """Return what is left of an exchange of which a share may run beside some other work."""
+    return np.maximum((1 - share) * seconds, seconds - beside) if share else seconds
+
+
+def _replicas(columns: Columns, layers: IntArray, size: FloatArray, links: Links) -> FloatArray:
     """Estimate the all-reduce of a microbatch's gradient shards over the replica groups, layer by layer."""
     bandwidth, latency = links.replica
-    return all_reduce(size / columns.shards, columns.hsdp, bandwidth, stage.layers * latency)
+    return all_reduce(size / columns.shards, columns.hsdp, bandwidth, layers * latency)
 
 
 def _step(columns: Columns, site: SiteFactors, stage: Stages) -> FloatArray:
-    shard = stage.parameters / np.where(columns.zero >= 1, columns.shards, 1)
+    shard = stage.held(columns.zero >= 1)
     moved: Any = OPTIMIZER_STEP_BYTES * shard / traffic_rate(columns.cluster.gpu, site)
     step: FloatArray = moved + STEP_SECONDS + STEP_LAYER_SECONDS * site.host * stage.layers
     return step
@@ -196,7 +245,7 @@ def _step(columns: Columns, site: SiteFactors, stage: Stages) -> FloatArray:
 
 def _host_step(columns: Columns, site: SiteFactors, stage: Stages) -> FloatArray:
     """Estimate the optimizer's step on the CPU, which the shards of all ranks of a node share."""
-    shards = columns.cluster.gpus_per_node * stage.parameters / columns.shards
+    shards = columns.cluster.gpus_per_node * stage.held(sharded=True)
     step: FloatArray = CPU_ADAM_SECONDS * shards + STEP_SECONDS + STEP_LAYER_SECONDS * site.host * stage.layers
     return step
 
@@ -213,5 +262,5 @@ def _host_copies(columns: Columns, stage: Stages) -> FloatArray:
     parameters_too = columns.offload == OFFLOAD.index("optimizer+parameters")
     summed = np.where(columns.zero >= 2, 2 * count - 1, 2 * (count > 1))
     sent = 4.0 + size * (summed + np.where(parameters_too, 2 * count, 1))
-    copies: FloatArray = sent * stage.parameters / columns.shards / HOST_LINK_BANDWIDTH
+    copies: FloatArray = sent * stage.held(sharded=True) / HOST_LINK_BANDWIDTH
     return np.where(columns.offload > 0, copies, 0.0)

@@ -17,6 +17,7 @@ from tuner.export.formats import (
     expressed,
     offloads_as_fsdp,
     trains_only,
+    without_expert_parallelism,
 )
 from tuner.export.production import ProductionRun
 from tuner.export.program import program_of_export
@@ -72,6 +73,7 @@ def _render(run: ProductionRun, options: ExportOptions, _: Format) -> Mapping[st
 
 def _treatments(_: ExportOptions) -> Mapping[str, Treatment]:
     return by_the_program() | {
+        **without_expert_parallelism(),
         "precision": expressed(
             "mixed_precision", only="fp32, bf16 and fp16", accepts=lambda run: run.workload.precision in PRECISIONS
         ),

@@ -11,9 +11,10 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from tuner.core.model import Model
+from tuner.export.flag_table import flag_table
 from tuner.export.formats import ExportOptions, Format, Settings, Treatment, expressed, trains_only
 from tuner.export.megatron_common import base_treatments, is_llama3, is_rotary, is_windowed
-from tuner.export.megatron_core import MEGATRON_CORE
+from tuner.export.megatron_core import MEGATRON_CORE, attention_backend
 from tuner.export.production import ProductionRun
 from tuner.export.rendering import rendered
 
@@ -54,7 +55,7 @@ def _activation(run: ProductionRun) -> Settings:
 
 def _scaling(run: ProductionRun) -> Settings:
     scaling = run.workload.model.rotary_scaling
-    if scaling is None or not is_rotary(run):
+    if scaling is None or not is_rotary(run) or run.workload.model.latent:
         return []
     if scaling.kind == "linear":
         return [("seq_len_interpolation_factor", repr(scaling.factor))]
@@ -63,7 +64,8 @@ def _scaling(run: ProductionRun) -> Settings:
 
 def _has_scaling(run: ProductionRun) -> bool:
     scaling = run.workload.model.rotary_scaling
-    return scaling is None or not is_rotary(run) or scaling.kind == "linear" or is_llama3(scaling)
+    unscaled = scaling is None or not is_rotary(run) or run.workload.model.latent is not None
+    return unscaled or scaling is None or scaling.kind == "linear" or is_llama3(scaling)
 
 
 def _window(run: ProductionRun) -> Settings:
@@ -83,8 +85,35 @@ def _recompute(run: ProductionRun) -> Settings:
 
 
 def _attention(run: ProductionRun) -> Settings:
-    backend = {"fused": "unfused"}.get(run.workload.attention, "flash")
-    return [("transformer_impl", "'transformer_engine'"), ("attention_backend", f"AttnBackend.{backend}")]
+    return [
+        ("transformer_impl", "'transformer_engine'"),
+        ("attention_backend", f"AttnBackend.{attention_backend(run)}"),
+    ]
+
+
+_RENAMED: Final = {"num_experts": "num_moe_experts"}
+
+
+def _from_flags(name: str) -> Treatment:
+    """Return the treatment of a property whose fields have the names of megatron-core's flags."""
+    core = _CORE[name]
+
+    def settings(run: ProductionRun) -> Settings:
+        flags, table, model = core.settings(run), flag_table("megatron-core"), run.workload.model
+        parsed = table.parsed(flags)
+        values = {table.flags[flag[0]].dest: getattr(parsed, table.flags[flag[0]].dest) for flag in flags}
+        values.pop("qk_layernorm", None)  # the property qk_norm has it
+        if "moe_layer_freq" in values:
+            values["moe_layer_freq"] = [int(model.is_moe_layer(layer)) for layer in range(model.layers)]
+        for key in ("moe_router_load_balancing_type", "moe_aux_loss_coeff"):
+            if key in values:
+                values[key] = values[key][0]
+        if name == "latent" and model.latent:  # MLATransformerConfig has other defaults than pretrain_gpt.py
+            values = {"q_lora_rank": None, "rotary_scaling_factor": 1.0, "mscale_all_dim": 0.0, **values}
+        return [(_RENAMED.get(field, field), repr(value)) for field, value in values.items()]
+
+    fields = ", ".join(f"`{word.replace('--', 'model.').replace('-', '_')}`" for word in core.by.split(", "))
+    return expressed(fields, settings, only=core.only, accepts=core.accepts)
 
 
 _CORE: Final = MEGATRON_CORE.treatments(ExportOptions())
@@ -105,7 +134,7 @@ _FIELDS: Final[Mapping[str, Treatment]] = {
     "hidden": _field("hidden_size", lambda m: m.hidden),
     "heads": _field("num_attention_heads", lambda m: m.heads),
     "kv_heads": _field("num_query_groups", lambda m: m.kv_heads),
-    "head_size": _field("kv_channels", lambda m: m.query_width // m.heads),
+    "head_size": _field("kv_channels", lambda m: m.latent.nope_size if m.latent else m.query_width // m.heads),
     "ffn": _field("ffn_hidden_size", lambda m: m.ffn),
     "seq": _field("seq_length", lambda m: m.seq),
     "max_positions": trains_only(
@@ -123,7 +152,7 @@ _FIELDS: Final[Mapping[str, Treatment]] = {
     "norm_offset": _field("layernorm_zero_centered_gamma", lambda m: m.norm_offset),
     "qk_norm": expressed(
         "`model.qk_layernorm`",
-        lambda r: [("qk_layernorm", repr(r.workload.model.qk_norm))],
+        lambda r: [("qk_layernorm", repr(r.workload.model.qk_norm or r.workload.model.latent is not None))],
         only="one norm for all heads",
         accepts=_CORE["qk_norm"].accepts,
     ),
@@ -143,7 +172,7 @@ _FIELDS: Final[Mapping[str, Treatment]] = {
     ),
     "rotary_base": _field("rotary_base", lambda m: int(m.rotary_base)),
     "rotary_fraction": _field("rotary_percent", lambda m: m.rotary_fraction),
-    "rotary_interleaved": _field("rotary_interleaved", lambda m: m.rotary_interleaved),
+    "rotary_interleaved": _field("rotary_interleaved", lambda m: m.rotary_interleaved and not m.latent),
     "rotary_skip": _field("no_rope_freq", lambda m: m.rotary_skip or None),
     "rotary_local_base": _CORE["rotary_local_base"],
     "rotary_scaling": expressed(
@@ -159,7 +188,9 @@ _FIELDS: Final[Mapping[str, Treatment]] = {
     "attention_scale": expressed(
         "`model.softmax_scale`",
         lambda r: (
-            [("softmax_scale", repr(r.workload.model.attention_scale))] if r.workload.model.attention_scale else []
+            [("softmax_scale", repr(r.workload.model.attention_scale))]
+            if r.workload.model.attention_scale and not r.workload.model.latent
+            else []
         ),
     ),
     "init_std": _field("init_method_std", lambda m: m.init_std),
@@ -204,7 +235,12 @@ _FIELDS: Final[Mapping[str, Treatment]] = {
         accepts=_CORE["cp"].accepts,
     ),
     "dp": expressed("the number of ranks"),
-    "sequence_parallel": _degree("sequence_parallel", "sequence_parallel"),
+    "sequence_parallel": expressed(
+        "`model.sequence_parallel`",
+        lambda r: [("sequence_parallel", repr(r.topology.sequence_parallel))],
+        only=_CORE["sequence_parallel"].only,
+        accepts=_CORE["sequence_parallel"].accepts,
+    ),
     "zero": expressed("`ddp.use_distributed_optimizer`", only="0, 1"),
     "hsdp": trains_only("1", lambda r: r.topology.hsdp == 1),
     "offload": trains_only("none", lambda r: r.topology.offload == "none"),
@@ -228,9 +264,12 @@ def _accepted_as_in_core(name: str) -> Treatment:
     return expressed(mine.by, mine.settings, only=core.only, accepts=core.accepts)
 
 
+_EXPERTS: Final = ("experts", "latent", "mtp_layers", "attention_sinks", "glu_clamp", "ep", "etp", "dispatcher")
+
 _TREATMENTS: Final[Mapping[str, Treatment]] = {
     **base_treatments(),
     **_FIELDS,
+    **{name: _from_flags(name) for name in _EXPERTS},
     **{name: _accepted_as_in_core(name) for name in _SAME},
 }
 

@@ -140,6 +140,30 @@ _FORGOTTEN: Final = trains_only("none", lambda _: False, "the format does not sa
 UNDERSTOOD: Final = trains_only("none", lambda run: not run.workload.model.not_understood)
 """How every format treats what tuner does not understand of a model."""
 
+
+def without_experts() -> dict[str, Treatment]:
+    """Return the treatments of a format that knows neither experts nor what came with them."""
+    return {
+        "experts": trains_only("none", lambda run: run.workload.model.experts is None),
+        "latent": trains_only("none", lambda run: run.workload.model.latent is None),
+        "mtp_layers": trains_only("0", lambda run: run.workload.model.mtp_layers == 0),
+        "attention_sinks": trains_only("none", lambda run: not run.workload.model.attention_sinks),
+        "glu_clamp": trains_only(
+            "none", lambda run: not (run.workload.model.glu_clamp or run.workload.model.glu_offset)
+        ),
+        **without_expert_parallelism(),
+    }
+
+
+def without_expert_parallelism() -> dict[str, Treatment]:
+    """Return the treatments of a format that has no expert parallelism."""
+    return {
+        "ep": trains_only("1", lambda run: run.topology.ep == 1),
+        "etp": trains_only("1", lambda run: run.topology.etp == 1),
+        "dispatcher": trains_only("alltoall", lambda run: run.topology.dispatcher == "alltoall"),
+    }
+
+
 OFFLOADS_OF_FSDP: Final = "none, or optimizer and parameters together, with ZeRO 3"
 
 

@@ -69,6 +69,11 @@ def _scaling(model: Model) -> str:
     return f"rotary scaling {scaling.kind} by {scaling.factor:g}" if scaling else "no rotary scaling"
 
 
+def _experts(model: Model) -> str:
+    experts = model.experts
+    return f"{experts.count} experts, {experts.top_k} per token" if experts else "no experts"
+
+
 def _window(model: Model) -> str:
     if not model.sliding_window:
         return "no sliding window"
@@ -114,7 +119,20 @@ _MODEL: Final = (
         "head_size", "head size", lambda m: f"head size {m.head_size}" if m.head_size else "head size hidden / heads"
     ),
     _numeric("ffn", "MLP width"),
+    _described("experts", "mixture of experts", _experts),
+    _described("latent", "latent attention", lambda m: "latent attention" if m.latent else "no latent attention"),
+    _numeric("mtp_layers", "layers of multi-token prediction"),
     _described("activation", "activation", lambda m: f"{activation_name(m)} activation", "gated_mlp"),
+    _described(
+        "glu_clamp",
+        "clamp and offset of the gated MLP",
+        lambda m: (
+            f"a gated MLP clamped at {m.glu_clamp:g} with offset {m.glu_offset:g}"
+            if m.glu_clamp or m.glu_offset
+            else "no clamp of the gated MLP"
+        ),
+        "glu_offset",
+    ),
     _described("norm", "norm", lambda m: {"layernorm": "LayerNorm", "rmsnorm": "RMSNorm"}[m.norm]),
     _numeric("norm_epsilon", "norm epsilon"),
     _described(
@@ -176,6 +194,7 @@ _MODEL: Final = (
     _numeric("attention_dropout", "attention dropout"),
     _numeric("hidden_dropout", "hidden dropout"),
     _numeric("embedding_dropout", "embedding dropout"),
+    _switched("attention_sinks", "attention sinks"),
     _numeric("attention_softcap", "attention soft-capping"),
     _numeric("logit_softcap", "logit soft-capping"),
     _numeric("attention_scale", "attention scale"),
@@ -236,6 +255,9 @@ _TOPOLOGY: Final = (
     _described("cp", "context parallelism", lambda t: f"context parallelism {t.cp}", subject="topology"),
     _described("dp", "data parallelism", lambda t: f"data parallelism {t.dp}", subject="topology"),
     _numeric("micro_batch", "micro-batch size", "topology"),
+    _numeric("ep", "expert parallelism", "topology"),
+    _numeric("etp", "expert tensor parallelism", "topology"),
+    _described("dispatcher", "dispatcher", lambda t: f"the dispatcher {t.dispatcher}", subject="topology"),
     _described("zero", "ZeRO stage", lambda t: f"ZeRO stage {t.zero}", subject="topology"),
     _switched("sequence_parallel", "sequence parallelism", "topology"),
     _described("recompute", "recomputation", lambda t: f"{t.recompute} recompute", subject="topology"),
@@ -270,7 +292,7 @@ MODEL_PROPERTIES: Final = tuple(one.name for one in _MODEL)
 
 NOT_PROPERTIES: Final[Mapping[Subject, frozenset[str]]] = {
     "model": frozenset({"name", "read_as"}),
-    "workload": frozenset({"model", "framework", "fused_norms", "plain_layers", "parallel_loss"}),
+    "workload": frozenset({"model", "framework", "stack", "fused_norms", "plain_layers", "parallel_loss", "routing"}),
     "topology": frozenset({"nodes", "heads", "shape", "global_batch"}),
 }
 """Fields that no trainer takes: names, the launch's, those that only the cost model reads, and overrides that a

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Final
 
 from tuner.core.model import RotaryScaling
-from tuner.export.formats import UNDERSTOOD, Settings, Treatment, expressed, trains_only
+from tuner.export.formats import UNDERSTOOD, Settings, Treatment, expressed, trains_only, without_experts
 from tuner.export.production import WARM_UP_SHARE, ProductionRun
 from tuner.launch.ds_config import LEARNING_RATE
 
@@ -129,13 +129,14 @@ def base_treatments() -> dict[str, Treatment]:
         "parallel_attention": _only("attention, then MLP", "parallel_attention", False),
         "attention_softcap": _only("none", "attention_softcap", 0.0),
         "logit_softcap": _only("none", "logit_softcap", 0.0),
-        "attention_scale": trains_only("1 / sqrt(head size)", _usual_scale),
+        "attention_scale": trains_only("1 / sqrt(head size)", usual_scale),
         "embedding_scale": _only("1", "embedding_scale", 1.0),
         "residual_scale": _only("1", "residual_scale", 1.0),
         "logit_scale": _only("1", "logit_scale", 1.0),
         "embedding_size": trains_only(
             "the hidden size", lambda r: r.workload.model.embedding_size == r.workload.model.hidden
         ),
+        **without_experts(),
         "frozen_params": _only("none", "frozen_params", 0),
         "not_understood": UNDERSTOOD,
         "global_batch": expressed(
@@ -180,7 +181,8 @@ def _only(text: str, field: str, value: object) -> Treatment:
 
 def _head_size(run: ProductionRun) -> Settings:
     model = run.workload.model
-    return [("--kv-channels", str(model.head_size or model.hidden // model.heads))]
+    size = model.latent.nope_size if model.latent else model.head_size or model.hidden // model.heads
+    return [("--kv-channels", str(size))]
 
 
 def _positions(run: ProductionRun) -> Settings:
@@ -188,7 +190,8 @@ def _positions(run: ProductionRun) -> Settings:
     return [("--max-position-embeddings", str(max(model.max_positions, model.seq)))]
 
 
-def _usual_scale(run: ProductionRun) -> bool:
+def usual_scale(run: ProductionRun) -> bool:
+    """Return whether attention scores are divided by the root of the head size."""
     model = run.workload.model
     usual = (model.head_size or model.hidden // model.heads) ** -0.5
     return not model.attention_scale or abs(model.attention_scale / usual - 1) < 1e-6

@@ -42,6 +42,7 @@ from tuner.export.megatron_common import (
     training_flags,
     vocab_multiple,
 )
+from tuner.export.megatron_experts import EXPERT_TREATMENTS
 from tuner.export.production import ProductionRun
 from tuner.export.rendering import rendered
 from tuner.launch.trainers import distributed_optimizer, recomputation, virtual_stages
@@ -78,10 +79,11 @@ def _positions(run: ProductionRun) -> Settings:
     model = run.workload.model
     kind = {"learned": "learned_absolute", "rotary": "rope", "none": "none"}[model.positions]
     scaling = model.rotary_scaling
-    if model.positions == "rotary" and scaling and scaling.kind == "yarn":
+    if model.positions == "rotary" and scaling and scaling.kind == "yarn" and not model.latent:
         kind = "yarn"
     flags: Settings = [("--position-embedding-type", kind)]
-    return flags + [("--rotary-interleaved",), ("--no-rope-fusion",)] * (is_rotary(run) and model.rotary_interleaved)
+    turned = is_rotary(run) and model.rotary_interleaved and not model.latent
+    return flags + [("--rotary-interleaved",), ("--no-rope-fusion",)] * turned
 
 
 def _skips(run: ProductionRun) -> bool:
@@ -91,7 +93,7 @@ def _skips(run: ProductionRun) -> bool:
 
 def _scaling(run: ProductionRun) -> Settings:
     scaling = run.workload.model.rotary_scaling
-    if scaling is None or not is_rotary(run):
+    if scaling is None or not is_rotary(run) or run.workload.model.latent:
         return []
     if scaling.kind == "linear":
         return [("--rotary-seq-len-interpolation-factor", number(scaling.factor))]
@@ -104,12 +106,13 @@ def _scaling(run: ProductionRun) -> Settings:
         ("--yarn-beta-slow", number(scaling.beta_slow)),
         ("--mscale", "1"),
         ("--mscale-all-dim", "0"),
+        *([] if scaling.truncate else [("--no-yarn-correction-range-round-to-int",)]),
     ]
 
 
 def _has_scaling(run: ProductionRun) -> bool:
     scaling = run.workload.model.rotary_scaling
-    if scaling is None or not is_rotary(run):
+    if scaling is None or not is_rotary(run) or run.workload.model.latent:
         return True
     if scaling.kind == "linear":
         return scaling.factor == int(scaling.factor)
@@ -149,8 +152,14 @@ def _attention(run: ProductionRun) -> Settings:
             ("--no-masked-softmax-fusion",),
             ("--no-gradient-accumulation-fusion",),
         ]
-    backend = {"fused": "unfused"}.get(run.workload.attention, "flash")
-    return [("--transformer-impl", "transformer_engine"), ("--attention-backend", backend)]
+    return [("--transformer-impl", "transformer_engine"), ("--attention-backend", attention_backend(run))]
+
+
+def attention_backend(run: ProductionRun) -> str:
+    """Return Transformer Engine's backend. Only cuDNN's flash attention ("fused") has sinks and two sizes of a head."""
+    if run.workload.attention == "fused":
+        return "unfused"
+    return "fused" if run.workload.model.attention_sinks or run.workload.model.latent else "flash"
 
 
 def _units(run: ProductionRun) -> int:
@@ -160,6 +169,7 @@ def _units(run: ProductionRun) -> int:
 
 _TREATMENTS: Final[Mapping[str, Treatment]] = {
     **base_treatments(),
+    **EXPERT_TREATMENTS,
     "kv_heads": expressed(
         "--group-query-attention, --num-query-groups",
         lambda r: (
@@ -274,9 +284,6 @@ _TREATMENTS: Final[Mapping[str, Treatment]] = {
         ),
         only="none, or the optimizer with ZeRO 1",
         accepts=lambda r: r.topology.offload == "none" or (r.topology.offload == "optimizer" and r.topology.zero == 1),
-    ),
-    "sequence_parallel": expressed(
-        "--sequence-parallel", lambda r: [("--sequence-parallel",)] * r.topology.sequence_parallel
     ),
     "recompute": expressed(
         "--recompute-granularity, --recompute-method, --recompute-modules", lambda r: recomputation(r.topology)

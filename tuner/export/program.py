@@ -5,11 +5,11 @@ from __future__ import annotations
 import shlex
 import string
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
-from tuner.core.assignment import SCHEMA, Assignment
+from tuner.core.assignment import Assignment
 from tuner.core.domain import Workload
 from tuner.core.errors import InputError
 from tuner.core.worker_refusals import refusals
@@ -26,7 +26,7 @@ SMOKE_ITERATIONS: Final = 10
 FOLDER: Final = "\0folder\0"
 """Stands for the script's own folder until a script is rendered."""
 
-_DEGREES: Final = ("tp", "pp", "cp", "vpp")
+_DEGREES: Final = ("tp", "pp", "cp", "vpp", "ep", "etp")
 """Fields of a command without which the program cannot know that a degree is not 1."""
 _OVERRIDES: Final = {"heads": "heads", "hidden": "shape", "layers": "shape", "global_batch": "global_batch"}
 """Fields of the model and the batch, and the axis of the topology that may override each."""
@@ -125,6 +125,10 @@ _ONLY: Final[Mapping[str, str]] = {
     "vpp": "1",
     "cp": "1",
     "hsdp": "1",
+    **dict.fromkeys(("experts", "latent", "attention_sinks", "glu_clamp"), "none"),
+    **dict.fromkeys(("ep", "etp"), "1"),
+    "mtp_layers": "0",
+    "dispatcher": "alltoall",
 }
 """The values that the worker trains, for documentation; `tuner.core.worker_refusals` decides."""
 
@@ -191,4 +195,4 @@ def assignment_text(run: ProductionRun, result: str = "result.json") -> str:
         result=result,
         iterations=SMOKE_ITERATIONS,
     )
-    return as_json({"schema": SCHEMA, **asdict(assignment)})
+    return as_json(assignment.document)

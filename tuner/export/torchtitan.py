@@ -20,6 +20,7 @@ from tuner.export.formats import (
     expressed,
     offloads_as_fsdp,
     trains_only,
+    without_experts,
 )
 from tuner.export.identity import PROPERTIES
 from tuner.export.production import ProductionRun
@@ -162,6 +163,7 @@ def _treatments(_: ExportOptions) -> Mapping[str, Treatment]:
     registered = f"torchtitan registers Llama 3 {', '.join(FLAVORS)}"
     found = {name: expressed("recipe.py") for name in PROPERTIES}
     found |= {name: trains_only(str(value) or "none", _equals(name, value)) for name, value in _LLAMA.items()}
+    found |= without_experts()
     found |= dict.fromkeys(
         _SIZES, expressed("model_registry", only=registered, accepts=_registered, because=registered)
     )

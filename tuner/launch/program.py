@@ -15,7 +15,7 @@ from typing import Any, Final, Protocol
 
 from tuner.core.assignment import Assignment
 from tuner.core.atomic_write import write_object
-from tuner.core.domain import Cluster, Topology, Workload
+from tuner.core.domain import EXPERT_AXES, Cluster, Topology, Workload
 from tuner.core.errors import InputError
 from tuner.core.text import listed, shown
 from tuner.launch.contract import Job
@@ -139,7 +139,7 @@ class WorkerProgram:
 FIELDS: Final = (
     *("tp", "pp", "dp", "cp", "vpp", "micro_batch", "zero", "nodes", "gpus", "gpus_per_node", "global_batch"),
     *("microbatches", "heads", "layers", "hidden", "seq", "sequence_parallel", "recompute", "partition"),
-    *("offload", "hsdp", "key", "ds_config", "folder", "iterations", "number"),
+    *("offload", "hsdp", *EXPERT_AXES, "key", "ds_config", "folder", "iterations", "number"),
 )
 """Names that a template may use in braces."""
 
@@ -262,6 +262,7 @@ def template_fields(workload: Workload, topology: Topology, cluster: Cluster) ->
         "partition": topology.partition,
         "offload": topology.offload,
         "hsdp": topology.hsdp,
+        **{axis: getattr(topology, axis) for axis in EXPERT_AXES},
         "key": topology.key,
     }
 

@@ -9,7 +9,14 @@ from tuner.core.columns import Columns
 from tuner.core.domain import Topology
 from tuner.core.errors import InputError
 from tuner.core.keys import parse_key
-from tuner.costmodel.flops import hardware_flops, model_flops, older_estimate, per_gpu, training_seconds
+from tuner.costmodel.flops import (
+    hardware_flops,
+    megatron_core_count,
+    model_flops,
+    older_estimate,
+    per_gpu,
+    training_seconds,
+)
 from tuner.space.build import SpaceArguments, space_or
 from tuner.space.space import Space
 
@@ -31,7 +38,10 @@ class FlopCount:
     model_rate: float | None
     hardware_rate: float | None
     older_rate: float | None
-    """By the formula of Megatron-DeepSpeed before February 2022."""
+    """By the formula of Megatron-DeepSpeed before February 2022, which knows no experts."""
+    megatron_core: float
+    """As Megatron-Core and Megatron-Bridge count: half of the scores, no router, no recompute."""
+    megatron_core_rate: float | None
     tokens: float
     days: float | None
     cost: float | None
@@ -77,7 +87,7 @@ def flops(
     topology = parse_key(key, **space.key_context)
     workload = space.workload.as_in(topology)
     columns = Columns.of([topology], workload, space.cluster)
-    counts = (model_flops(columns), hardware_flops(columns), older_estimate(columns))
+    counts = [count(columns) for count in (model_flops, hardware_flops, older_estimate, megatron_core_count)]
     rates = [float(per_gpu(count, seconds, columns)[0]) if seconds else None for count in counts]
     days = float(training_seconds(seconds, columns)[0]) / 86400 if seconds else None
     return FlopCount(
@@ -88,7 +98,9 @@ def flops(
         seconds=seconds,
         model_rate=rates[0],
         hardware_rate=rates[1],
-        older_rate=rates[2],
+        older_rate=None if workload.model.experts else rates[2],
+        megatron_core=float(counts[3][0]),
+        megatron_core_rate=rates[3],
         tokens=workload.training_tokens,
         days=days,
         cost=price * days * 24 * topology.gpus if price and days else None,

@@ -11,7 +11,7 @@ from tuner.report.summary import measured_word
 from tuner.study.leaderboard import GIB, LeaderboardRow, size
 from tuner.study.result import StudyResult
 from tuner.study.store.trial import Trial
-from tuner.tables import COLUMNS, OPTIONAL_COLUMNS, write_csv
+from tuner.tables import COLUMNS, OPTIONAL_COLUMNS, expert_cells, write_csv
 
 HEADERS: Final = (
     *("Nodes", "Size", "DP", "TP", "PP", "MBS", "GBS", "Mem", "Sec/it", "TFLOPs", "Notes"),
@@ -142,6 +142,7 @@ def _cells(study: StudyResult, trial: Trial) -> dict[str, str]:
         "gbs": str(workload.global_batch),
         "recompute": topology.recompute,
         **({"offload": topology.offload} if topology.offload != "none" else {}),
+        **expert_cells(model, topology),
         **({"hsdp_replicas": str(topology.hsdp)} if topology.hsdp > 1 else {}),
         "attention": workload.attention,
         "fused_norm": str(int(workload.fused_norms)),

@@ -10,7 +10,7 @@ from typing import Final
 import numpy as np
 
 from tuner.core.columns import BoolArray, Columns, FloatArray, IntArray
-from tuner.core.domain import Cluster, Topology, Workload
+from tuner.core.domain import EXPERT_AXES, Cluster, Topology, Workload
 from tuner.costmodel.flops import model_flops
 from tuner.costmodel.memory import limit
 from tuner.costmodel.residual_features import SMOOTH, Features, joined
@@ -20,6 +20,7 @@ MOST: Final = 5_000_000
 """Topologies that are held at most."""
 
 _ALIKE: Final = (*(name for name in SMOOTH if name != "seq"), "heads", "recompute", "sequence_parallel", "offload")
+"""Columns that features depend on, with those of experts where a model has them."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,7 +108,8 @@ class CandidatePool:
         """
         features, groups, found = [], [], 0
         for part in self.parts:
-            first, back = _distinct([*(part.arrays[name] for name in _ALIKE), part.zero == 3])
+            alike = (*_ALIKE, *EXPERT_AXES) if part.workload.model.experts else _ALIKE
+            first, back = _distinct([*(part.arrays[name] for name in alike), part.zero == 3])
             features.append(Features.of(part.rows(first)))
             groups.append(back + found)
             found += len(first)

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from tuner.core.columns import BoolArray, Columns, FloatArray, IntArray
+from tuner.core.domain import EXPERT_AXES
 from tuner.costmodel.calibration import Calibration
 from tuner.costmodel.estimate import CHUNK, memory_deviation
 from tuner.costmodel.memory import worst_need
@@ -131,7 +132,7 @@ class MemoryPosterior:
         """Rule out what needs no less: the same but for a larger micro batch, less sharding or less recompute."""
         start = candidate - row
         same = np.ones(len(columns.tp), dtype=np.bool_)
-        for name in ("tp", "pp", "cp", "vpp", "partition", "heads", "hidden", "layers", "global_batch"):
+        for name in ("tp", "pp", "cp", "vpp", "partition", "heads", "hidden", "layers", "global_batch", *EXPERT_AXES):
             values = columns.arrays[name]
             same &= values == values[row]
         for name in ("micro_batch", "hsdp"):

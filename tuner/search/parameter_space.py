@@ -9,12 +9,12 @@ import numpy as np
 from optuna.distributions import BaseDistribution, CategoricalDistribution, IntDistribution
 
 from tuner.core.columns import IntArray
-from tuner.core.domain import OFFLOAD, PARTITION, RECOMPUTE
+from tuner.core.domain import DISPATCHERS, OFFLOAD, PARTITION, RECOMPUTE
 from tuner.search.candidates import CandidatePool
 
 NAMES: Final = (
     *("nodes", "tp", "pp", "cp", "micro_batch", "zero", "recompute", "heads", "vpp", "sequence_parallel", "partition"),
-    *("offload", "hsdp", "hidden", "layers", "global_batch"),
+    *("offload", "hsdp", "ep", "etp", "dispatcher", "hidden", "layers", "global_batch"),
 )
 """In the order in which people read them; `dp` follows."""
 
@@ -25,6 +25,7 @@ _WORDS: Final[Mapping[str, tuple[Any, ...]]] = {
     "recompute": RECOMPUTE,
     "partition": PARTITION,
     "offload": OFFLOAD,
+    "dispatcher": DISPATCHERS,
     "sequence_parallel": (False, True),
 }
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Set
 from typing import Any, Final
 
 from tuner.core.columns import AXES
-from tuner.core.domain import OFFLOAD, OPT_IN, PARTITION, RECOMPUTE, Cluster, Workload
+from tuner.core.domain import DISPATCHERS, OFFLOAD, OPT_IN, PARTITION, RECOMPUTE, Cluster, Workload
 from tuner.core.errors import InputError
 from tuner.core.model import Model, Shape
 from tuner.core.text import either, listed
@@ -35,7 +35,8 @@ def default_axes(workload: Workload, cluster: Cluster, *, heads: Iterable[int] =
 
     Pipeline degrees are all divisors of the layers, or of the layers with embedding and head. The other limits are
     common practice: tp up to 32 or a node, cp and vpp up to 8, micro batch up to 32. `--set` can exceed them. Axes of
-    `OPT_IN` are searched only where `--set` gives them values.
+    `OPT_IN` are searched only where `--set` gives them values, but a mixture of experts has every ep that divides the
+    experts, and every dispatcher: HybridEP where the NVLink domain is more than a node, DeepEP elsewhere.
     """
     model = workload.model
     values = {
@@ -54,6 +55,9 @@ def default_axes(workload: Workload, cluster: Cluster, *, heads: Iterable[int] =
         "recompute": RECOMPUTE,
         **{axis: (default,) for axis, default in OPT_IN.items()},
     }
+    if experts := model.experts:
+        values["ep"] = tuple(_divisors(experts.count, at_most=cluster.gpus))
+        values["dispatcher"] = ("allgather", "alltoall", "hybridep" if cluster.nvlink_domain else "deepep")
     return {axis: values[axis] for axis in AXES}
 
 
@@ -157,6 +161,7 @@ _READERS: Final[Mapping[str, Callable[[str], list[Any]]]] = {
     "recompute": _one_of(RECOMPUTE),
     "partition": _one_of(PARTITION),
     "offload": _one_of(OFFLOAD),
+    "dispatcher": _one_of(DISPATCHERS),
 }
 _EXAMPLE: Final = {
     "sequence_parallel": "sequence_parallel=on,off",
@@ -164,6 +169,7 @@ _EXAMPLE: Final = {
     "recompute": "recompute=none,full",
     "partition": "partition=layers,embedding",
     "offload": "offload=none,optimizer",
+    "dispatcher": "dispatcher=alltoall,deepep",
 }
 
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any, Final, TypedDict, get_args
 
 from tuner.core import catalog
-from tuner.core.domain import Attention, Cluster, Framework, Gpu, Precision, PrecisionRecipe, Ramp, Workload
+from tuner.core.domain import Attention, Cluster, Framework, Gpu, Precision, PrecisionRecipe, Ramp, Routing, Workload
 from tuner.core.errors import InputError, UnknownName
 from tuner.core.frameworks import ANY, RECORDS, FrameworkChoice, check_precision, check_supported
 from tuner.core.model import Model, Shape
@@ -40,6 +40,7 @@ class SpaceArguments(TypedDict, total=False):
     tokens: float | None
     framework: FrameworkChoice | None
     precision_recipe: PrecisionRecipe | None
+    routing: Routing | None
     settings: Iterable[str]
     allow: Iterable[str]
     ramp: str | None
@@ -61,6 +62,7 @@ def space_for(
     tokens: float | None = None,
     framework: FrameworkChoice | None = None,
     precision_recipe: PrecisionRecipe | None = None,
+    routing: Routing | None = None,
     settings: Iterable[str] = (),
     allow: Iterable[str] = (),
     ramp: str | None = None,
@@ -88,6 +90,7 @@ def space_for(
         tokens=tokens or 0.0,
         framework=runs_on,
         precision_recipe=precision_recipe,
+        routing=routing or "balanced",
         ramp=None if ramp is None else parse_ramp(ramp),
     )
     _check_support(machines.gpu, workload)

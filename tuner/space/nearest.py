@@ -20,6 +20,8 @@ _DOUBLINGS: Final = {
     "cp": 1.0,
     "nodes": 1.0,
     "hsdp": 1.0,
+    "ep": 1.0,
+    "etp": 1.0,
     "heads": 8.0,
     "hidden": 8.0,
     "layers": 8.0,
@@ -27,7 +29,7 @@ _DOUBLINGS: Final = {
 }
 """Cost of doubling or halving an axis; changes of the trained model or its batch cost most."""
 
-_STEPS: Final = {"zero": 0.5, "recompute": 0.5, "sequence_parallel": 0.5, "offload": 0.5}
+_STEPS: Final = {"zero": 0.5, "recompute": 0.5, "sequence_parallel": 0.5, "offload": 0.5, "dispatcher": 0.5}
 """Cost of one step along an axis of choices."""
 
 

@@ -9,12 +9,12 @@ from typing import Final
 import numpy as np
 
 from tuner.core.columns import Columns, IntArray
-from tuner.core.domain import OFFLOAD, PARTITION, RECOMPUTE, partition_for
+from tuner.core.domain import DISPATCHERS, OFFLOAD, PARTITION, RECOMPUTE, partition_for
 from tuner.core.text import either
 from tuner.space.rules import BY_NAME, Rule
 from tuner.space.space import Space
 
-_GIVEN: Final = ("tp", "pp", "cp", "vpp", "zero", "heads", "micro_batch")
+_GIVEN: Final = ("tp", "pp", "cp", "vpp", "zero", "heads", "micro_batch", "ep", "etp")
 """Axes whose values a remedy repeats if the rule reads them."""
 _ALWAYS_GIVEN: Final = ("tp", "pp", "micro_batch")
 """Axes that a remedy repeats even if their value is 1."""
@@ -26,6 +26,7 @@ _WORDS: Final[Mapping[str, tuple[str, ...]]] = {
     "partition": PARTITION,
     "recompute": RECOMPUTE,
     "offload": OFFLOAD,
+    "dispatcher": DISPATCHERS,
 }
 
 
@@ -121,6 +122,9 @@ def _candidates(space: Space, columns: Columns, axis: str) -> Iterable[int]:
         "recompute": range(len(RECOMPUTE)),
         "offload": range(len(OFFLOAD)),
         "hsdp": range(1, most_gpus + 1),
+        "ep": range(1, most_gpus + 1),
+        "etp": range(1, most_gpus + 1),
+        "dispatcher": range(len(DISPATCHERS)),
     }
     return ranges[axis]
 

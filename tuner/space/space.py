@@ -17,7 +17,7 @@ import numpy as np
 
 from tuner.core.columns import AXES, BoolArray, Columns, IntArray
 from tuner.core.documents import cluster_document, workload_document
-from tuner.core.domain import OFFLOAD, OPT_IN, PARTITION, RECOMPUTE, Cluster, Topology, Workload
+from tuner.core.domain import DISPATCHERS, OFFLOAD, OPT_IN, PARTITION, RECOMPUTE, Cluster, Topology, Workload
 from tuner.core.errors import InputError
 from tuner.core.validation import check_size
 from tuner.space.axes import Axes, about_unused, axes_document, searched
@@ -157,6 +157,7 @@ class Space:
         numbers["recompute"] = [RECOMPUTE.index(value) for value in self.axes["recompute"]]
         numbers["partition"] = [PARTITION.index(value) for value in self.axes["partition"]]
         numbers["offload"] = [OFFLOAD.index(value) for value in self.axes["offload"]]
+        numbers["dispatcher"] = [DISPATCHERS.index(value) for value in self.axes["dispatcher"]]
         numbers["hidden"] = [shape.hidden for shape in self.axes["shape"]]
         numbers["layers"] = [shape.layers for shape in self.axes["shape"]]
         del numbers["shape"]
@@ -171,8 +172,13 @@ class _Digits(dict[str, IntArray]):
         self._space, self._points, self._depth = space, points, depth
 
     def __missing__(self, name: str) -> IntArray:
-        self[name] = self._dp() if name == "dp" else self._space.numbers[name][self._indices(_AXIS_OF.get(name, name))]
+        self[name] = self._dp() if name == "dp" else self._along(name)
         return self[name]
+
+    def _along(self, name: str) -> IntArray:
+        values = self._space.numbers[name]
+        indices = self._indices(_AXIS_OF.get(name, name))
+        return np.full(len(self._points), values[0]) if len(values) == 1 else values[indices]
 
     def _indices(self, axis: str) -> IntArray:
         position = AXES.index(axis)

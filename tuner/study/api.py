@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TypeVar, cast
 
-from tuner.core.domain import Attention, Cluster, Gpu, Precision, PrecisionRecipe
+from tuner.core.domain import Attention, Cluster, Gpu, Precision, PrecisionRecipe, Routing
 from tuner.core.errors import InputError
 from tuner.core.frameworks import FrameworkChoice
 from tuner.core.model import Model
@@ -49,6 +49,7 @@ def study_settings(
     tokens: float | None = None,
     framework: FrameworkChoice | None = None,
     precision_recipe: PrecisionRecipe | None = None,
+    routing: Routing | None = None,
     settings: Iterable[str] = (),
     allow: Iterable[str] = (),
     ramp: str | None = None,
@@ -104,6 +105,7 @@ def study_settings(
         "tokens": tokens,
         "framework": framework,
         "precision_recipe": precision_recipe,
+        "routing": routing,
         "settings": tuple(settings),
         "allow": tuple(allow),
         "ramp": ramp,
@@ -178,6 +180,7 @@ def optimize(
     tokens: float | None = None,
     framework: FrameworkChoice | None = None,
     precision_recipe: PrecisionRecipe | None = None,
+    routing: Routing | None = None,
     settings: Iterable[str] = (),
     allow: Iterable[str] = (),
     ramp: str | None = None,

@@ -53,6 +53,8 @@ class LeaderboardRow:
         parts += ["embedding and head count as layers"] * (topology.partition == "embedding")
         parts += [f"offload of {topology.offload.replace('+', ' and ')}"] * (topology.offload != "none")
         parts += [f"{topology.hsdp} replica groups"] * (topology.hsdp > 1)
+        parts += [f"expert parallelism {topology.ep} ({topology.dispatcher})"] * (topology.ep > 1)
+        parts += [f"expert tensor parallelism {topology.etp}"] * (topology.etp > 1)
         parts += [f"{own.heads} heads"] * (topology.heads is not None)
         parts += [f"{own.hidden} x {own.layers}"] * (topology.shape is not None)
         return ", ".join(parts)

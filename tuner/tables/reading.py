@@ -7,15 +7,21 @@ Columns may be missing and in any order; unknown ones are kept. Defaults of miss
     nvlink_domain as the catalog has it for the GPU, else gpus_per_node
     heads of about 128; kv_heads as heads; ffn four times hidden; gated_mlp 0; seq 2048; vocab 51200
     tp, pp, vpp, cp 1; dp what fills the nodes; sequence_parallel 0; zero 1; mbs 1; gbs one micro batch a rank
+    head_dim hidden / heads; experts 0 (a dense model); top_k has none; moe_ffn as ffn; shared_ffn, dense_layers 0
+    ep, etp 1; dispatcher alltoall, of Megatron-Bridge hybridep; routing balanced; mtp as the catalog has it for the
+    model, else 0
     offload none (also for a fraction, which is not modelled); hsdp_replicas 1
     recompute full; attention the fastest kernel of the GPU; fused_norm 1; precision bf16 where the GPU has it
     status OK; mem_kind smi; group one for the whole table
+    framework none that is known; of one that is, what `stacks` says of it: recompute none for Megatron-Core and FSDP
+    grad_precision, overlap_grad, overlap_param, overlap_tp, split_sends as the framework has them
 
 A placeholder (`-`, `xxxx`, `n/a`) is an empty cell. The column `audit` excludes a row or one of its measured figures:
 `exclude: why`, `exclude mem_gib: why`.
 
 A model with a gated MLP is assumed to be a LLaMA (untied output matrix, RMSNorm, rotary positions, no biases), any
-other a GPT.
+other a GPT. Where `experts` is given and `model` names a model of the catalog with the same sizes, what has no column
+(latent attention, the router) is the catalog's.
 """
 
 from __future__ import annotations
@@ -31,10 +37,12 @@ from tuner.core.catalog import catalog, read_text
 from tuner.core.domain import MemoryKind
 from tuner.core.errors import InputError, TunerError
 from tuner.core.text import either, shown, text_of_cell
+from tuner.tables.cells import number_in
 from tuner.tables.column_aliases import MEASURED, plain
 from tuner.tables.markdown import card_named, looks_like_markdown, markdown_rows
 from tuner.tables.row import COLUMNS, Defaults, Row, Status, Table
-from tuner.tables.run import USUAL, number_in, run_of
+from tuner.tables.run import SETTINGS, USUAL, run_of
+from tuner.tables.stacks import assumed
 
 _MAX_TABLE_BYTES: Final = 64 << 20
 _MAX_GPUS_PER_NODE: Final = 128
@@ -133,7 +141,7 @@ def _row(
         if column != excluded_column or column not in MEASURED
     }
     given = {**defaults, **{column: value for column, value in filled.items() if value}}
-    understood = {**USUAL, **given}
+    understood = {**USUAL, **assumed(given), **given}
     seconds = tflops = memory = None
     run, reason = None, None
     status: Status = "OK"
@@ -164,6 +172,7 @@ def _row(
         memory=memory * 2**30 if memory else None,
         memory_kind=kind,
         skipped=reason,
+        assumed={column: understood[column] for column in SETTINGS if column in understood and column not in given},
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Final, Literal
 
@@ -26,7 +26,12 @@ COLUMNS: Final = (
 )
 """The columns of the format, in the order in which they are written."""
 
-OPTIONAL_COLUMNS: Final = ("nvlink_domain", "offload", "hsdp_replicas")
+OPTIONAL_COLUMNS: Final = (
+    *("nvlink_domain", "offload", "hsdp_replicas", "framework"),
+    *("grad_precision", "overlap_grad", "overlap_param", "overlap_tp", "split_sends"),
+    *("model", "head_dim"),
+    *("experts", "top_k", "moe_ffn", "shared_ffn", "dense_layers", "ep", "etp", "dispatcher", "routing", "mtp"),
+)
 """Columns of the format that are written only where a row needs them."""
 
 
@@ -64,6 +69,8 @@ class Row:
     memory_kind: MemoryKind = "smi"
     skipped: str | None = None
     """Why the row cannot be estimated."""
+    assumed: Mapping[str, str] = field(default_factory=dict)
+    """Settings of the run that neither the row nor what stands around it states, with the values assumed for them."""
 
     @property
     def timed(self) -> bool:
@@ -142,12 +149,14 @@ def _spelt_out(run: MeasuredRun) -> Topology:
 def _block_key(run: MeasuredRun) -> object:
     """Return what `Columns` does not hold. Sizes that follow from hidden or heads are compared by their ratio."""
     model = run.workload.model
+    cluster = replace(run.cluster, nodes=1)
+    if model.experts or model.latent:  # the sizes of experts are in no ratio to hidden that is worth a block
+        return repr((replace(run.workload, model=replace(model, name="any"), global_batch=1), cluster))
     follows = Fraction(model.ffn, model.hidden), model.kv_heads if model.kv_heads != model.heads else 0
     alone = replace(
         model, name="any", layers=1, hidden=model.hidden, heads=1, kv_heads=1, ffn=1, embedding_size=model.hidden
     )
     alone = replace(alone, hidden=1, embedding_size=1)
-    cluster = replace(run.cluster, nodes=1)
     return repr((follows, replace(run.workload, model=alone, global_batch=1), cluster))
 
 

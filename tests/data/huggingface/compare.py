@@ -25,9 +25,10 @@ MIN_FACTS: Final = 12
 SWITCHES: Final = (
     *("tie_word_embeddings", "attention_bias", "mlp_bias", "use_bias", "enable_bias", "bias", "use_qkv_bias"),
     *("multi_query", "use_parallel_residual", "use_qk_norm", "do_layer_norm_before", "layer_norm_elementwise_affine"),
+    *("norm_topk_prob", "rope_interleave"),
     *("parallel_attn", "new_decoder_architecture", "alibi", "use_sliding_window"),
 )
-SIZES: Final[dict[str, tuple[int | None, ...]]] = {
+SIZES: Final[dict[str, tuple[Any, ...]]] = {
     "intermediate_size": (96,),
     "num_key_value_heads": (2, 4),
     "head_dim": (16, 24),
@@ -36,6 +37,13 @@ SIZES: Final[dict[str, tuple[int | None, ...]]] = {
     "ffn_dim": (77,),
     "word_embed_proj_dim": (None, 32),
     "num_kv_heads": (None, 2),
+    "q_lora_rank": (None, 16),
+    "n_shared_experts": (0, 1, 2),
+    "first_k_dense_replace": (0, 1, 3),
+    "decoder_sparse_step": (1, 2, 4),
+    "mlp_only_layers": ([], [0]),
+    "interleave_moe_layer_step": (1, 2),
+    "moe_layer_start_index": (0, 1),
     "num_ln_in_parallel_attn": (None, 1, 2),
 }
 TINY: Final[dict[str, int]] = {
@@ -48,6 +56,13 @@ TINY: Final[dict[str, int]] = {
     "head_dim": 16,
     "rotary_dim": 8,
     "word_embed_proj_dim": 64,
+    **dict.fromkeys(("num_local_experts", "num_experts", "n_routed_experts", "moe_num_experts"), 8),
+    **dict.fromkeys(("num_experts_per_tok", "moe_k", "n_group"), 2),
+    **dict.fromkeys(("moe_intermediate_size", "shared_expert_intermediate_size", "intermediate_size_mlp"), 48),
+    **dict.fromkeys(("q_lora_rank", "kv_lora_rank", "qk_nope_head_dim", "v_head_dim"), 24),
+    "qk_rope_head_dim": 8,
+    "topk_group": 1,
+    "moe_layer_end_index": 7,
 }
 
 
@@ -80,9 +95,10 @@ def variants(family: str) -> Iterator[dict[str, Any]]:
 
 def counts() -> Iterator[str]:
     """Return the differences in parameters."""
-    configs = [(path.stem, text_config(path)) for path in CONFIGS if path.stem != "mixtral-8x7b"]
+    configs = [(path.stem, text_config(path)) for path in CONFIGS]
     for name, config in configs + [(family, config) for family in FAMILIES for config in variants(family)]:
-        read, theirs = model_from(config, name=name).parameters, counted(config)
+        model = model_from(config, name=name)
+        read, theirs = model.parameters - model.mtp_parameters, counted(config)
         if read != theirs:
             yield f"{name}: {read:,} parameters, transformers {theirs:,}, of {config}"
 
@@ -91,8 +107,6 @@ def constants() -> Iterator[str]:
     """Return the differences in the constants of transformers' modules, of each config and without each of its keys."""
     seen = set()
     for path in CONFIGS:
-        if path.stem == "mixtral-8x7b":
-            continue
         config = shrunk(text_config(path))
         yield from _differences(path.stem, config)
         family = config["model_type"]
@@ -113,8 +127,8 @@ def _differences(name: str, config: dict[str, Any]) -> Iterator[str]:
     facts = [*_module_facts(model, built), *_config_facts(model, built.config)]
     if len(facts) < MIN_FACTS:
         yield f"{name}: only {len(facts)} constants were found in transformers' modules"
-    count = sum(parameter.numel() for parameter in built.parameters())
-    for what, read, theirs in [*facts, ("parameters", model.parameters, count)]:
+    count = sum(parameter.numel() for parameter in built.parameters() if parameter.requires_grad)
+    for what, read, theirs in [*facts, ("parameters", model.parameters - model.mtp_parameters, count)]:
         if not _close(read, theirs):
             yield f"{name}: {what} {read}, transformers {theirs}"
 
@@ -128,7 +142,7 @@ def _close(one: Any, other: Any) -> bool:
 def _module_facts(model: Model, built: Any) -> Iterator[tuple[str, Any, Any]]:
     import torch
 
-    head = model.head_size or model.hidden // model.heads
+    head = model.latent.key_size if model.latent else model.head_size or model.hidden // model.heads
     points = torch.linspace(-3, 3, 13)
     norms = 0
     for name, module in built.named_modules():
@@ -139,7 +153,7 @@ def _module_facts(model: Model, built: Any) -> Iterator[tuple[str, Any, Any]]:
                 model.norm_epsilon,
                 getattr(module, "eps", getattr(module, "variance_epsilon", None)),
             )
-            norms += ".0." in name and not any(part in name for part in ("q_", "k_", "attn.norm"))
+            norms += ".0." in name and not any(part in name for part in ("q_", "k_", "kv_", "attn.norm"))
         if name.rpartition(".")[2] in ("act", "act_fn", "activation_fn", "gelu_impl") and model.activation != "xielu":
             assert model.activation is not None
             yield f"{name}(x)", _activated(points, model.activation), module(points).tolist()
@@ -204,7 +218,7 @@ def _activated(points: Any, activation: str) -> list[float]:
 def _frequencies(model: Model, head: int, *, local: bool) -> list[float]:
     """Return the rotary frequencies that the fields of a model describe."""
     base = (local and model.rotary_local_base) or model.rotary_base
-    width = int(head * model.rotary_fraction)
+    width = model.latent.rope_size if model.latent else int(head * model.rotary_fraction)
     plain = [base ** (-index / width) for index in range(0, width, 2)]
     scaling = None if local else model.rotary_scaling
     if scaling is None:
@@ -216,13 +230,16 @@ def _frequencies(model: Model, head: int, *, local: bool) -> list[float]:
             width * math.log(scaling.original_seq / (beta * 2 * math.pi)) / (2 * math.log(base))
             for beta in (scaling.beta_fast, scaling.beta_slow)
         )
-        low, high = max(math.floor(low), 0), min(math.ceil(high), width - 1)
+        if scaling.truncate:
+            low, high = math.floor(low), math.ceil(high)
+        low, high = max(low, 0), min(high, width - 1)
         kept = [1 - min(1.0, max(0.0, (index - low) / (high - low))) for index in range(width // 2)]
         return [f * keep + f / scaling.factor * (1 - keep) for f, keep in zip(plain, kept, strict=True)]
     smooth = []
     for frequency in plain:  # llama3
         turns = scaling.original_seq * frequency / (2 * math.pi)
-        share = (turns - scaling.low_frequency) / (scaling.high_frequency - scaling.low_frequency)
+        span = scaling.high_frequency - scaling.low_frequency
+        share = (turns - scaling.low_frequency) / span if span else float(turns > scaling.high_frequency)
         share = min(1.0, max(0.0, share))
         smooth.append(share * frequency + (1 - share) * frequency / scaling.factor)
     return smooth

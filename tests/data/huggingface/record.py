@@ -3,8 +3,9 @@
     python tests/data/huggingface/record.py counts [NAME ...]     counts.json, with transformers
     python -m tests.data.huggingface.record identity              identity.json, with tuner
 
-`counts.json` holds the parameters of transformers' causal language model on the meta device, tied ones once; a number
-that stays the same keeps its source. `identity.json` holds the fields of `Model` that differ from their defaults.
+`counts.json` holds the trained parameters of transformers' causal language model on the meta device, tied ones once and
+without multi-token prediction, which the library leaves out; a number that stays the same keeps its source.
+`identity.json` holds the fields of `Model` that differ from their defaults.
 Review each change of it against the family's modelling code.
 """
 
@@ -16,6 +17,8 @@ from pathlib import Path
 from typing import Any
 
 FOLDER = Path(__file__).parent
+SAME = {"kimi_k2": "deepseek_v3"}
+"""Families that transformers has under another name."""
 CONFIGS = sorted(path for path in FOLDER.glob("*.json") if path.stem not in ("counts", "identity"))
 
 
@@ -24,7 +27,8 @@ def text_config(path: Path) -> dict[str, Any]:
     config: dict[str, Any] = json.loads(path.read_text())
     text = config.pop("text_config", None)
     config.pop("vision_config", None)
-    return {**config, **(text or {})}
+    config = {**config, **(text or {})}
+    return {**config, "model_type": SAME.get(config["model_type"], config["model_type"])}
 
 
 def on_meta(config: dict[str, Any]) -> Any:
@@ -32,13 +36,15 @@ def on_meta(config: dict[str, Any]) -> Any:
     import torch
     from transformers import AutoConfig, AutoModelForCausalLM
 
+    stored = {"quantization_config", "pad_token_id"}
+    config = {key: value for key, value in config.items() if key not in stored}
     with torch.device("meta"):
-        return AutoModelForCausalLM.from_config(AutoConfig.for_model(**config))
+        return AutoModelForCausalLM.from_config(AutoConfig.for_model(**config, pad_token_id=0))
 
 
 def counted(config: dict[str, Any]) -> int:
-    """Return the parameters of a config's model, tied ones once."""
-    return sum(parameter.numel() for parameter in on_meta(config).parameters())
+    """Return the trained parameters of a config's model, tied ones once."""
+    return sum(parameter.numel() for parameter in on_meta(config).parameters() if parameter.requires_grad)
 
 
 def identity_of(model: Any) -> dict[str, Any]:
@@ -72,7 +78,7 @@ def record_identities() -> None:
     """Read with tuner and write identity.json."""
     from tuner.core.catalog import model
 
-    identities = {path.stem: identity_of(model(str(path))) for path in CONFIGS if path.stem != "mixtral-8x7b"}
+    identities = {path.stem: identity_of(model(str(path))) for path in CONFIGS}
     (FOLDER / "identity.json").write_text(json.dumps(identities, indent=1) + "\n")
 
 

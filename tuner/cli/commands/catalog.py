@@ -95,11 +95,14 @@ def _models() -> list[dict[str, object]]:
         {
             "name": known.name,
             "parameters": known.parameters,
+            "active": known.active_parameters,
             "layers": known.layers,
             "hidden": known.hidden,
             "heads": known.heads,
             "kv_heads": known.kv_heads,
             "ffn": known.ffn,
+            "experts": known.experts.count if known.experts else 0,
+            "top_k": known.experts.top_k if known.experts else 0,
             "vocab": known.vocab,
             "seq": known.seq,
         }

@@ -27,7 +27,8 @@ def flops(key: str, space: Space, seconds: float | None, price: float | None, as
     """Count the FLOPs of one iteration, and convert a measured time to TFLOPs, MFU and days of training.
 
     KEY looks like tp8-pp12-dp4-mbs2-z1. The formula is Megatron-LM's corrected one; it covers gated MLPs, grouped-query
-    attention, the vocabulary and recompute.
+    attention, the vocabulary and recompute. Of a mixture of experts it counts what each token passes through, with the
+    router, latent attention and multi-token prediction.
     """
     from tuner.planning.flop_count import flops as counted
 
@@ -53,6 +54,8 @@ def _print_json(space: Space, found: FlopCount) -> None:
             "sec_per_iter": found.seconds,
             "tflops": found.hardware_rate / 1e12 if found.hardware_rate else None,
             "tflops_by_older_formula": found.older_rate / 1e12 if found.older_rate else None,
+            "megatron_core_flops": found.megatron_core,
+            "tflops_by_megatron_core": found.megatron_core_rate / 1e12 if found.megatron_core_rate else None,
             "peak_tflops": found.peak / 1e12,
             "mfu": found.mfu,
             "hfu": found.hfu,
@@ -72,13 +75,16 @@ def _print_text(space: Space, found: FlopCount) -> None:
     print("\n".join(space_lines(space)))
     print(f"\n{found.topology.key}, one iteration on all GPUs:")
     print(f"  {found.model / 1e15:,.6g} PFLOP for the model, {found.hardware / 1e15:,.6g} PFLOP with recompute")
-    if not (found.hardware_rate and found.older_rate and found.hfu and found.mfu and found.days and found.gpu_hours):
+    if not (found.hardware_rate and found.hfu and found.mfu and found.days and found.gpu_hours):
         print("  pass --seconds for TFLOPs, MFU, HFU and days of training")
         return
     peak, tflops = f"{found.peak / 1e12:g}", found.hardware_rate / 1e12
     print(f"  {tflops:.2f} TFLOPs per GPU with recompute: HFU {100 * found.hfu:.1f}% of {peak} TFLOPs")
     print(f"  MFU {100 * found.mfu:.1f}% (without recompute)")
-    print(f"  {found.older_rate / 1e12:.2f} TFLOPs by the formula of Megatron-DeepSpeed before February 2022")
+    if found.megatron_core_rate and space.workload.framework == "megatron-core":
+        print(f"  {found.megatron_core_rate / 1e12:.2f} TFLOPs as Megatron-Core prints them")
+    if found.older_rate:
+        print(f"  {found.older_rate / 1e12:.2f} TFLOPs by the formula of Megatron-DeepSpeed before February 2022")
     cost = f", cost {found.cost:,.0f}" if found.cost else ""
     tokens = format_count(found.tokens)
     print(f"  {tokens} tokens take {span(found.days)}, {found.gpu_hours:,.0f} GPU-hours{cost}")

@@ -174,6 +174,7 @@ def _finite(value: float | None) -> float | None:
 def _print_csv(log: str, made: LogMeasurement, subject: Subject, machines: bool) -> None:
     """Print the job as a row of the measurement table; values that neither the log nor the user gave stay empty."""
     from tuner.cli.output import print_csv
+    from tuner.tables import expert_cells
 
     topology, cluster = subject.topology, subject.cluster
     workload = subject.workload.as_in(topology)
@@ -196,6 +197,7 @@ def _print_csv(log: str, made: LogMeasurement, subject: Subject, machines: bool)
         "gated_mlp": int(model.gated_mlp),
         "seq": model.seq,
         "vocab": model.vocab,
+        **expert_cells(model, topology),
         "tp": topology.tp,
         "pp": topology.pp,
         "vpp": topology.vpp,

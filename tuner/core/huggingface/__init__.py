@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from tuner.core.errors import InputError, TunerWarning
-from tuner.core.huggingface import gpt, llama
+from tuner.core.huggingface import gpt, llama, moe
 from tuner.core.huggingface.keys import Config, Fields, Keys
 from tuner.core.model import Model
 from tuner.core.text import listed, shown
@@ -64,7 +64,24 @@ FAMILIES: Final = {
     "smollm3": Family(llama.smollm3, 32768, ffn=11008),
     "arcee": Family(llama.arcee, 4096, ffn=18432),
     "apertus": Family(llama.apertus, 65536, ffn=14336),
+    "mixtral": Family(moe.mixtral, 131072, ffn=14336),
+    "qwen2_moe": Family(moe.qwen2_moe, 32768, ffn=5632),
+    "qwen3_moe": Family(moe.qwen3_moe, 32768, ffn=6144),
+    "deepseek_v2": Family(moe.deepseek_v2, 2048, ffn=11008),
+    "deepseek_v3": Family(moe.deepseek_v3, 4096, ffn=18432),
+    "gpt_oss": Family(moe.gpt_oss, 131072, ffn=2880),
+    "glm4_moe": Family(moe.glm4_moe, 131072, ffn=10944),
+    "llama4_text": Family(moe.llama4, 131072, ffn=8192),
+    "olmoe": Family(moe.olmoe, 4096, ffn=2048),
+    "phimoe": Family(moe.phimoe, 131072, ffn=6400),
+    "granitemoe": Family(moe.granitemoe, 2048, ffn=11008),
+    "ernie4_5_moe": Family(moe.ernie4_5_moe, 131072, ffn=12288),
+    "minimax_m2": Family(moe.minimax_m2, 196608, ffn=1536),
 }
+
+_MIXTURES: Final = frozenset(name for name, family in FAMILIES.items() if family.read.__module__ == moe.__name__)
+_SAME: Final = {"kimi_k2": "deepseek_v3"}
+"""Families of another name that are one of `FAMILIES` in every property."""
 
 _KIN: Final = {
     "llama": {"hidden_size", "intermediate_size", "rms_norm_eps"},
@@ -82,7 +99,7 @@ _UNLIKE_KIN: Final = {
 }
 """Families with Llama's keys and, in transformers 5.23, another model."""
 
-_EXPERTS: Final = ("num_local_experts", "num_experts", "n_routed_experts", "moe_intermediate_size")
+_EXPERTS: Final = ("num_local_experts", "num_experts", "n_routed_experts", "moe_num_experts", "moe_intermediate_size")
 
 _HYBRID: Final = re.compile(
     r"(?:falcon_)?mamba2?|zamba2?|bamba|jamba|falcon_h1|nemotron_h|granitemoehybrid|qwen3_next|qwen3_5(_moe)?(_text)?"
@@ -109,11 +126,13 @@ def model_from(config: Config, *, name: str) -> Model:
     """Return the model that a config describes. Raise `InputError` for a missing key or an unsupported model."""
     config = _text_model(config, name)
     _refuse_hybrids(config, name)
-    experts = [key for key in _EXPERTS if config.get(key)]
-    if experts:
-        expert_key = f"{experts[0]}={shown(config[experts[0]])}"
-        raise InputError(f"{name} is a mixture of experts ({expert_key}); only dense models can be described.")
     family, exact = _family(config, name)
+    expert_key = next((key for key in _EXPERTS if config.get(key)), None)
+    if expert_key and family not in _MIXTURES:
+        raise InputError(
+            f"{name} is a mixture of experts ({expert_key}={shown(config[expert_key])}) of a family that is not known; "
+            f"known are {listed(sorted(_MIXTURES), limit=40)}. Describe it in a TOML file with a table experts."
+        )
     reader = FAMILIES[family]
     keys = Keys(config, name, positions=reader.positions, ffn=reader.ffn)
     fields: dict[str, Any] = {
@@ -130,7 +149,8 @@ def model_from(config: Config, *, name: str) -> Model:
             keys.not_expressed[f"model_type={model_type} ({_UNLIKE_KIN[model_type]})"] = None
     if fields.get("head_size", 0) * fields["heads"] == fields["hidden"]:
         fields["head_size"] = 0
-    width = fields.get("head_size") or fields["hidden"] / fields["heads"]
+    latent = fields.get("latent")
+    width = latent.key_size if latent else fields.get("head_size") or fields["hidden"] / fields["heads"]
     if math.isclose(fields.get("attention_scale", 0.0), width**-0.5, rel_tol=1e-9):
         fields["attention_scale"] = 0.0
     fields["not_understood"] = tuple(keys.not_expressed)
@@ -144,16 +164,18 @@ def looks_like(config: Config) -> bool:
 
 
 def _text_model(config: Config, name: str) -> Config:
-    """Return the config of the language model in a Gemma 3 with a vision tower; any other config as it is."""
+    """Return the config of the language model in a Gemma 3 or Llama 4 with a vision tower, any other as it is."""
     if config.get("model_type") == "gemma3_text":
         return {**_GEMMA3_SIZES, **config}
-    if config.get("model_type") != "gemma3":
+    if config.get("model_type") not in ("gemma3", "llama4"):
         return config
     text = config.get("text_config") or {}
     if not isinstance(text, dict):
         raise InputError(f"{name}: text_config must be an object, not {shown(text)}.")
     if config.get("vision_config") is not None:
         _warn(f"{name} is read as its language model alone, without the vision tower.")
+    if config["model_type"] == "llama4":
+        return {**text, "model_type": "llama4_text"}
     return {**_GEMMA3_SIZES, **text, "model_type": "gemma3_text"}
 
 
@@ -178,6 +200,7 @@ def _family(config: Config, name: str) -> tuple[str, bool]:
     The second value is false for the last of these.
     """
     given = config.get("model_type")
+    given = _SAME.get(given, given) if isinstance(given, str) else given
     if isinstance(given, str) and given in FAMILIES:
         return given, True
     architectures = config.get("architectures")

@@ -39,6 +39,8 @@ _NO_EFFECT: Final = re.compile(
 """Keys without effect on the model that is trained."""
 
 _WEIGHTS_STORED_DIFFERENTLY: Final = ("quantization_config", "per_layer_config")
+_STORED_NARROW: Final = ("fp8", "mxfp4")
+"""Formats of published weights whose training keeps them in bf16 (DeepSeek-V3, Kimi K2, gpt-oss)."""
 
 
 class Keys:
@@ -54,7 +56,9 @@ class Keys:
         self.sizes["max_positions"] = self.sizes["max_positions"] or positions
         self.sizes["ffn"] = self.sizes["ffn"] or ffn
         for key in _WEIGHTS_STORED_DIFFERENTLY:
-            self.expects(key)
+            stored = config.get(key)
+            if not (isinstance(stored, dict) and stored.get("quant_method") in _STORED_NARROW):
+                self.expects(key)
 
     def get(self, *spellings: str, default: Any = None) -> Any:
         """Return the value of the first of these keys that is in the config and not null."""

@@ -21,7 +21,7 @@ from tuner.core.huggingface.parts import (
 )
 
 
-def _common(
+def common(
     keys: Keys,
     *,
     tied: bool = False,
@@ -52,7 +52,7 @@ def _common(
 def llama(keys: Keys, **defaults: Any) -> Fields:
     """Llama 1 to 3 and the many that are like it."""
     return {
-        **_common(keys, **defaults),
+        **common(keys, **defaults),
         **biases(keys, "attention_bias", False, mlp=False),
         "mlp_bias": keys.flag("mlp_bias", False),
     }
@@ -62,26 +62,26 @@ def mistral(keys: Keys) -> Fields:
     """Mistral: a sliding window in all layers, unless it is null."""
     size = keys.size("sliding_window", 0 if keys.has("sliding_window") else 4096)
     keys.expects("layer_types")
-    return {**_common(keys, kv_heads=8), **window(keys, size, [True] * keys.sizes["layers"])}
+    return {**common(keys, kv_heads=8), **window(keys, size, [True] * keys.sizes["layers"])}
 
 
 def qwen2(keys: Keys) -> Fields:
     """Qwen 1.5, 2 and 2.5: biases of queries, keys and values alone."""
-    return {**_common(keys, kv_heads=32), "qkv_bias": True, **_late_window(keys)}
+    return {**common(keys, kv_heads=32), "qkv_bias": True, **late_window(keys)}
 
 
 def qwen3(keys: Keys) -> Fields:
     """Qwen3: a norm on each head of queries and keys."""
     return {
-        **_common(keys, kv_heads=32),
+        **common(keys, kv_heads=32),
         "head_size": keys.size("head_dim", 128),
         **biases(keys, "attention_bias", False, mlp=False),
         "qk_norm": True,
-        **_late_window(keys),
+        **late_window(keys),
     }
 
 
-def _late_window(keys: Keys) -> Fields:
+def late_window(keys: Keys) -> Fields:
     """Return Qwen's sliding window, which is off unless switched on and starts at a late layer."""
     start, size = keys.size("max_window_layers", 28), keys.size("sliding_window", 4096)
     windowed = layer_types(keys, [layer >= start for layer in range(keys.sizes["layers"])])
@@ -92,7 +92,7 @@ def phi3(keys: Keys) -> Fields:
     """Phi-3, Phi-3.5 and Phi-4."""
     keys.get("embd_pdrop")
     original = keys.size("original_max_position_embeddings", 4096)
-    fields = _common(keys, epsilon=1e-5, fraction=1.0)
+    fields = common(keys, epsilon=1e-5, fraction=1.0)
     scaling = fields["rotary_scaling"]
     if scaling is not None:
         table = {**(keys.table("rope_scaling") or keys.table("rope_parameters"))}
@@ -109,7 +109,7 @@ def gemma(keys: Keys) -> Fields:
     """Gemma: GeGLU, scaled embeddings, norm weights stored as their difference from one."""
     keys.expects("use_bidirectional_attention", False)
     keys.get("hidden_activation")  # Gemma 1 reads hidden_act alone, and takes its "gelu" for gelu_pytorch_tanh.
-    fields = _common(keys, tied=True, act="gelu_pytorch_tanh", kv_heads=16)
+    fields = common(keys, tied=True, act="gelu_pytorch_tanh", kv_heads=16)
     if fields["activation"] == "gelu":
         fields["activation"] = "gelu_tanh"
     return {**fields, **_gemma_parts(keys)}
@@ -133,7 +133,7 @@ def gemma2(keys: Keys, *, every: int = 2, softcaps: tuple[float, float] = (50.0,
     scalar = keys.number("query_pre_attn_scalar", default=256)
     attention, logits = ("attn_logit_softcapping", softcaps[0]), ("final_logit_softcapping", softcaps[1])
     return {
-        **_common(keys, tied=True, act="gelu_pytorch_tanh", act_key="hidden_activation", kv_heads=4),
+        **common(keys, tied=True, act="gelu_pytorch_tanh", act_key="hidden_activation", kv_heads=4),
         **_gemma_parts(keys),
         "norms_per_layer": 4,
         "norm_placement": "around",
@@ -170,7 +170,7 @@ def olmo(keys: Keys) -> Fields:
     """OLMo 1: layernorm with neither weights nor biases."""
     keys.expects("clip_qkv")
     return {
-        **_common(keys),
+        **common(keys),
         **biases(keys, "attention_bias", False, mlp=False),
         "norm": "layernorm",
         "norm_epsilon": 1e-5,
@@ -182,7 +182,7 @@ def olmo(keys: Keys) -> Fields:
 def olmo2(keys: Keys) -> Fields:
     """OLMo 2: norms after attention and MLP, and over the whole width of queries and keys."""
     return {
-        **_common(keys, epsilon=1e-5),
+        **common(keys, epsilon=1e-5),
         **biases(keys, "attention_bias", False, mlp=False),
         "norm_placement": "after",
         "qk_norm": True,
@@ -194,7 +194,7 @@ def granite(keys: Keys) -> Fields:
     """Granite: Llama with factors of embedding, attention, residual and logits."""
     logits = keys.number("logits_scaling", default=1.0)
     return {
-        **_common(keys),
+        **common(keys),
         **biases(keys, "attention_bias", False, mlp=False),
         "mlp_bias": keys.flag("mlp_bias", False),
         "embedding_scale": keys.number("embedding_multiplier", default=1.0),
@@ -207,7 +207,7 @@ def granite(keys: Keys) -> Fields:
 def glm(keys: Keys) -> Fields:
     """GLM-4 (glm): rotated neighbours in half of each head, biases of queries, keys and values."""
     return {
-        **_common(keys, epsilon=1.5625e-7, kv_heads=2, fraction=0.5),
+        **common(keys, epsilon=1.5625e-7, kv_heads=2, fraction=0.5),
         "head_size": keys.size("head_dim", 128),
         "qkv_bias": keys.flag("attention_bias", True),
         "rotary_interleaved": True,
@@ -232,7 +232,7 @@ def smollm3(keys: Keys) -> Fields:
         keys.not_expressed[f"sliding_window={size}"] = None
     keys.get("layer_types", "max_window_layers", "sliding_window")
     return {
-        **_common(keys, tied=True, kv_heads=4, theta=2_000_000.0),
+        **common(keys, tied=True, kv_heads=4, theta=2_000_000.0),
         **biases(keys, "attention_bias", False, mlp=False),
         "mlp_bias": keys.flag("mlp_bias", False),
         "rotary_skip": skip,
@@ -246,7 +246,7 @@ def arcee(keys: Keys) -> Fields:
 
 def apertus(keys: Keys) -> Fields:
     """Apertus: xIELU, whose two coefficients are trained, and a norm on each head of queries and keys."""
-    fields = _common(keys, act="xielu", epsilon=1e-5, theta=12_000_000.0)
+    fields = common(keys, act="xielu", epsilon=1e-5, theta=12_000_000.0)
     if not keys.get("rope_scaling") and keys.get("rope_parameters") is None:
         usual = {"rope_type": "llama3", "factor": 8.0, "original_max_position_embeddings": 8192}
         fields.update(rotary_base=12_000_000.0, rotary_scaling=rotary_scaling(keys, usual))

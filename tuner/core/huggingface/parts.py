@@ -105,10 +105,9 @@ def rotary_scaling(keys: Keys, table: Mapping[str, Any]) -> RotaryScaling | None
         low, high = number("low_freq_factor", 1.0), number("high_freq_factor", 4.0)
         return RotaryScaling(kind="llama3", factor=factor, original_seq=length, low_frequency=low, high_frequency=high)
     if kind == "yarn":
-        if _given(table, "truncate", True) is not True:
-            keys.not_expressed["rope_scaling.truncate=False"] = None
         return RotaryScaling(
             kind="yarn",
+            truncate=bool(_given(table, "truncate", True)),
             factor=factor,
             original_seq=length,
             beta_fast=number("beta_fast", 32.0),

@@ -15,7 +15,8 @@ from typing import Final
 import numpy as np
 
 from tuner.core.columns import BoolArray, Columns, FloatArray
-from tuner.core.domain import RECOMPUTE
+from tuner.core.domain import DISPATCHERS, RECOMPUTE
+from tuner.costmodel.expert_shapes import experts_of
 from tuner.costmodel.memory import worst_need
 from tuner.costmodel.site_factors import PRIOR, SiteFactors
 from tuner.costmodel.time import time_terms
@@ -32,10 +33,13 @@ OVERLAP: Final = {
     "tensor_parallel": (0.70, 1.40),
     "recompute": (0.92, 1.08),
     "optimizer": (0.80, 1.30),
+    "experts": (0.90, 1.30),
+    "routing": (0.70, 1.40),
+    "dispatch": (0.50, 1.50),
 }
 """Range of each term's factor: schedules hide more or less of it than the cost model assumes."""
 
-KERNELS: Final = ("products", "attention", "elementwise", "recompute")
+KERNELS: Final = ("products", "attention", "elementwise", "recompute", "experts")
 """The terms that depend on how many tokens a kernel is given."""
 
 STARVED: Final = (0.0, 0.25)
@@ -47,6 +51,15 @@ CLIFFS: Final = 0.3
 
 CLIFF: Final = (0.05, 0.35)
 """Range of their slowdown; small ones are more frequent."""
+
+DISPATCHER_CLIFFS: Final = 0.3
+"""Fraction of dispatchers that are slow between NVLink domains."""
+
+DISPATCHER_CLIFF: Final = (1.3, 2.5)
+"""Range of the factor on their exchange."""
+
+IMBALANCE: Final = (0.0, 0.30)
+"""Range of the deviation of an expert's tokens from the mean: even routing that is balanced by force is never exact."""
 
 UNEVEN: Final = 0.008
 """Standard deviation of the log time of all other kernels."""
@@ -84,6 +97,8 @@ class GroundTruth:
         self._starved = between(*STARVED, seed, "starved")
         self._interleaved = between(*INTERLEAVED, seed, "interleaved")
         self._usable = between(*USABLE, seed, "usable")
+        self._imbalance = between(*IMBALANCE, seed, "imbalance")
+        self._dispatchers = np.array([self._dispatcher(name) for name in DISPATCHERS])
         self._slopes = np.array(
             [[normal(seed, "wave", wave, axis) / LENGTH for axis in SMOOTH] for wave in range(WAVES)]
         )
@@ -109,11 +124,27 @@ class GroundTruth:
     def _seconds(self, columns: Columns) -> FloatArray:
         total = np.zeros(len(columns.tp))
         hungry = 1 + self._starved * FEW_TOKENS / (columns.micro_batch * columns.workload.model.seq / columns.cp)
-        for name, seconds in time_terms(columns, self._site).items():
+        terms = time_terms(columns, self._site)
+        if columns.workload.model.experts:
+            terms |= self._unequal(columns, terms)
+        for name, seconds in terms.items():
             total = total + seconds * self._overlap.get(name, 1.0) * (hungry if name in KERNELS else 1.0)
         total = total * (1 + self._interleaved * np.log2(columns.vpp))
         found: FloatArray = total * self._cliffs(columns) * np.exp(self._wave(columns) + self._kind(columns))
         return found
+
+    def _unequal(self, columns: Columns, terms: dict[str, FloatArray]) -> dict[str, FloatArray]:
+        """Return the terms that wait for the busiest rank, with the dispatchers that are slow between domains."""
+        ep, experts = columns.ep, experts_of(columns).count
+        busiest = 1 + self._imbalance * np.sqrt(ep / experts * 2 * np.log(np.maximum(1, ep)))
+        far = columns.ep * columns.etp > columns.cluster.domain
+        slow = np.where(far, self._dispatchers[columns.dispatcher], 1.0)
+        return {"experts": terms["experts"] * busiest, "dispatch": terms["dispatch"] * busiest * slow}
+
+    def _dispatcher(self, name: str) -> float:
+        if uniform(self.seed, "dispatcher", name) < DISPATCHER_CLIFFS:
+            return between(*DISPATCHER_CLIFF, self.seed, "dispatcher", name, "how much")
+        return 1.0
 
     def _memory(self, columns: Columns) -> FloatArray:
         kernel = columns.workload.attention

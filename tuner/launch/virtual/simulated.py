@@ -78,8 +78,11 @@ class SpeedChange:
 RunWords = tuple[int, str, int]
 """What determines the luck of a run: seed, topology and the number of its earlier runs."""
 
-_WITHOUT_COST: Final = ("framework", "precision_recipe")
-"""Fields of a workload that simulated clusters ignore."""
+_WITHOUT_COST: Final = ("framework", "precision_recipe", "routing", "stack")
+"""Fields of a workload by which the luck of a run does not differ."""
+
+_LATER: Final = ("experts", "latent", "mtp_layers")
+"""Fields of a model that count only where they are set, so that dense models keep their luck."""
 
 
 class SimulatedLauncher(VirtualLauncher):
@@ -179,6 +182,7 @@ class _Sizes:
     def __repr__(self) -> str:
         names = [known.name for known in fields(self.value) if known.name not in (*IDENTITY, *_WITHOUT_COST)]
         known = {name: getattr(self.value, name) for name in names}
+        known = {name: value for name, value in known.items() if value or name not in _LATER}
         parts = [f"{name}={_Sizes(value) if isinstance(value, Model) else value!r}" for name, value in known.items()]
         return f"{type(self.value).__name__}({', '.join(parts)})"
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from tuner.core.capabilities import Fork, FrameworkRecord
 from tuner.core.columns import Columns
-from tuner.core.domain import OFFLOAD, PARTITION, RECOMPUTE, Framework, Workload
+from tuner.core.domain import DISPATCHERS, EXPERT_AXES, OFFLOAD, PARTITION, RECOMPUTE, Framework, Workload
 from tuner.core.frameworks import RECORDS, capable, record_of
 from tuner.core.text import either, listed
 from tuner.space.rules.rule import Rule
@@ -105,6 +105,23 @@ FRAMEWORK_LAWS: Final[tuple[Rule, ...]] = (
     _degree_law("pp", "the framework has a pipeline (pp > 1)", "has no pipeline"),
     _degree_law("cp", "the framework has context parallelism (cp > 1)", "has no context parallelism"),
     _degree_law("vpp", "the framework interleaves its pipeline (vpp > 1)", "does not interleave a pipeline"),
+    _degree_law("ep", "the framework has expert parallelism (ep > 1)", "has no expert parallelism"),
+    _degree_law("etp", "the framework splits single experts (etp > 1)", "does not split single experts"),
+    _law(
+        "dispatcher",
+        "the framework has the dispatcher",
+        reads=("dispatcher",),
+        vary=("dispatcher",),
+        lacks=lambda record: set(record.dispatcher.value) != set(DISPATCHERS),
+        broken=lambda c, record: (
+            _not_among(c.dispatcher, record.dispatcher.value, DISPATCHERS)
+            & (c.dispatcher != DISPATCHERS.index(EXPERT_AXES["dispatcher"]))
+        ),
+        numbers=lambda c, record: (
+            f"{record.name} dispatches tokens by {either(record.dispatcher.value) or 'nothing'}, "
+            f"not {DISPATCHERS[int(c.dispatcher)]}"
+        ),
+    ),
     _law(
         "sequence-parallel",
         "the framework has sequence parallelism",
@@ -177,6 +194,9 @@ _OWN: Final[dict[str, Callable[[FrameworkRecord], Any]]] = {
     "framework-pp": lambda record: record.pp.value,
     "framework-cp": lambda record: record.cp.value,
     "framework-vpp": lambda record: record.vpp.value,
+    "framework-ep": lambda record: record.ep.value,
+    "framework-etp": lambda record: record.etp.value,
+    "framework-dispatcher": lambda record: record.dispatcher.value,
     "framework-sequence-parallel": lambda record: record.sequence_parallel.value,
     "framework-zero": lambda record: record.zero.value,
     "framework-recompute": lambda record: record.recompute.value,

@@ -8,6 +8,7 @@ from tuner.core.domain import OFFLOAD
 from tuner.core.frameworks import record_of
 from tuner.core.text import counted
 from tuner.space.rules import quantities as sentences
+from tuner.space.rules.expert_laws import EXPERT_LAWS
 from tuner.space.rules.framework_laws import FRAMEWORK_LAWS, elsewhere
 from tuner.space.rules.quantities import NEEDED_ZERO, host_bytes, longest_flash_head
 from tuner.space.rules.rule import BLOOM, MEGATRON, MEGATRON_DS, Rule
@@ -64,6 +65,7 @@ LAWS: Final[tuple[Rule, ...]] = (
         vary=("tp", "hidden"),
         broken=lambda c: c.ffn % c.tp != 0,
         numbers=lambda c: f"the MLP's width {c.ffn} does not divide by tp={c.tp}",
+        binding=lambda workload: workload.model.dense_mlp_layers > 0,
     ),
     Rule(
         name="vocab-by-tp",
@@ -106,7 +108,7 @@ LAWS: Final[tuple[Rule, ...]] = (
         vary=("heads", "hidden"),
         broken=lambda c: c.hidden % c.heads != 0,
         numbers=lambda c: f"hidden {c.hidden} does not divide by {c.heads} heads",
-        binding=lambda workload: not workload.model.head_size,
+        binding=lambda workload: not (workload.model.head_size or workload.model.latent),
     ),
     Rule(
         name="layers-by-pp",
@@ -307,5 +309,6 @@ LAWS: Final[tuple[Rule, ...]] = (
         hint="or another kernel with --attention",
         binding=lambda workload: workload.attention in ("flash1", "flash2"),
     ),
+    *EXPERT_LAWS,
     *FRAMEWORK_LAWS,
 )

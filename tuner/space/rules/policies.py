@@ -103,6 +103,6 @@ POLICIES: Final[tuple[Rule, ...]] = (
         numbers=lambda c: (
             f"{c.heads} heads of hidden {c.hidden} are {c.head_size:g} wide, not {NARROWEST_HEAD} to {WIDEST_HEAD}"
         ),
-        binding=lambda workload: not workload.model.head_size,
+        binding=lambda workload: not (workload.model.head_size or workload.model.latent),
     ),
 )

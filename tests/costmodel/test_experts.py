@@ -1,0 +1,225 @@
+"""What experts cost: closed forms of bytes and volumes, and how they move with each degree."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.mixtures import DEEPSEEK, QWEN3_30B
+from tuner.core.columns import Columns
+from tuner.core.domain import DISPATCHERS, Stack, Topology, Workload
+from tuner.core.model import Model
+from tuner.costmodel.constants import NETWORK_LATENCY_RATIO, NODE_LATENCY_RATIO, SEND_SHARE
+from tuner.costmodel.estimate import CostModel, Scores
+from tuner.costmodel.expert_constants import ALL_TO_ALL_SHARE, RDMA_SHARE
+from tuner.costmodel.expert_shapes import (
+    attention_weights,
+    distinct,
+    expert_load,
+    expert_tokens,
+    layer_weights,
+    moe_share,
+    routed_weights,
+)
+from tuner.costmodel.expert_time import expert_layer_seconds, grouped_product
+from tuner.costmodel.kernels import product, product_rate, traffic_rate
+from tuner.costmodel.links import Links
+from tuner.costmodel.site_factors import SiteFactors
+from tuner.costmodel.stages import Stages
+from tuner.space.build import space_for
+
+SITE = SiteFactors()
+H100 = space_for(model=QWEN3_30B, gpu="H100-80GB-SXM", nodes=4, global_batch=512)
+
+
+def columns(*topologies: dict[str, Any], model: Model = QWEN3_30B, **workload: Any) -> Columns:
+    base: dict[str, Any] = {"nodes": 4, "tp": 1, "pp": 1, "dp": 32, "micro_batch": 1, "recompute": "none"}
+    rows = [Topology(**{**base, **topology}) for topology in topologies]
+    return Columns.of(rows, replace(H100.workload, model=model, **workload), H100.cluster)
+
+
+def scored(*topologies: dict[str, Any], **given_fields: Any) -> Scores:
+    return CostModel().score(columns(*topologies, **given_fields))
+
+
+def dispatch(topology: dict[str, Any], model: Model = QWEN3_30B) -> float:
+    """Seconds of the exchanges of one layer and microbatch."""
+    one = columns(topology, model=model)
+    return float(expert_layer_seconds(one, SITE, Links(one, SITE)).dispatch[0])
+
+
+@pytest.mark.parametrize("model", [QWEN3_30B, DEEPSEEK])
+def test_the_parameters_of_all_ranks_are_those_of_the_model(model: Model) -> None:
+    """Experts over ep ranks and the rest on each; only norms' and routers' biases are left out."""
+    stage = Stages.first(columns({"ep": 8}, model=model))
+    held = float(stage.parameters[0]) + 8 * float(np.asarray(stage.expert_parameters)[0])
+    assert held == pytest.approx(model.parameters - model.mtp_parameters, rel=2e-3)
+
+
+def test_latent_attention_has_the_matrices_that_the_model_counts() -> None:
+    one = columns({}, model=DEEPSEEK)
+    assert attention_weights(one).tolist() == [DEEPSEEK.attention_matrices]
+    split = columns({"tp": 2, "dp": 16, "sequence_parallel": True}, model=DEEPSEEK)
+    assert DEEPSEEK.latent
+    down = DEEPSEEK.hidden * (DEEPSEEK.latent.query_rank + DEEPSEEK.latent.kv_rank + DEEPSEEK.latent.rope_size)
+    assert attention_weights(split).tolist() == [down + (DEEPSEEK.attention_matrices - down) / 2]
+
+
+@pytest.mark.parametrize(("ep", "etp", "tp"), [(1, 1, 1), (8, 1, 1), (4, 2, 2), (16, 1, 2)])
+def test_states_are_sharded_over_the_ranks_that_hold_the_same(ep: int, etp: int, tp: int) -> None:
+    """Twelve bytes a parameter over dp x cp ranks, and of experts over tp x dp / (ep x etp)."""
+    dp = 32 // tp
+    where = {"tp": tp, "dp": dp, "ep": ep, "etp": etp, "sequence_parallel": tp > 1}
+    scores = scored(where)
+    stage = Stages.first(scores.columns)
+    experts = 48 * 128 / ep * 3 * 2048 * 768 / etp
+    assert np.asarray(stage.expert_parameters)[0] == experts
+    rest = float(stage.parameters[0])
+    assert scores.memory_terms["optimizer"][0] == pytest.approx(12 * (rest / dp + experts / (tp * dp / (ep * etp))))
+    assert scores.memory_terms["gradients"][0] == pytest.approx(4 * (rest + experts))
+
+
+@given(st.sampled_from([1, 2, 4, 8, 16]), st.sampled_from(DISPATCHERS), st.sampled_from([1, 2]))
+def test_more_expert_parallelism_takes_less_memory_for_experts(ep: int, dispatcher: Any, etp: int) -> None:
+    few, more = (
+        np.asarray(Stages.first(columns({"ep": degree, "etp": etp, "dispatcher": dispatcher})).expert_parameters)[0]
+        for degree in (ep, 2 * ep)
+    )
+    assert more == few / 2
+    scores = scored(*({"ep": degree, "etp": etp, "dispatcher": dispatcher} for degree in (ep, 2 * ep)))
+    assert scores.memory_terms["weights"][1] < scores.memory_terms["weights"][0]
+
+
+def test_an_all_to_all_moves_a_copy_for_each_expert() -> None:
+    """In a node t k (1 - 1/ep) h elements of 2 bytes, four times a layer; beyond it the part for other nodes counts."""
+    cluster = H100.cluster
+    sent = 4096 * 8 * 2048 * 2
+    inner = cluster.intra_node.bandwidth * ALL_TO_ALL_SHARE
+    latency = 3 * cluster.intra_node.latency * NODE_LATENCY_RATIO
+    assert dispatch({"ep": 8}) == pytest.approx(4 * (sent * 7 / 8 / inner + latency))
+    outer = cluster.inter_node.bandwidth / 8 * SEND_SHARE
+    latency = 5 * cluster.inter_node.latency * NETWORK_LATENCY_RATIO
+    assert dispatch({"ep": 32}) == pytest.approx(4 * (sent * 24 / 32 / outer + latency))
+    assert dispatch({"ep": 1}) == 0
+
+
+def test_deepep_moves_a_copy_for_each_remote_node() -> None:
+    """A token with 8 random experts reaches 4 x (1 - (3/4)^8) of four nodes, three quarters of them remote."""
+    cluster = H100.cluster
+    reached = 4 * (1 - (3 / 4) ** 8)
+    outer = cluster.inter_node.bandwidth / 8 * RDMA_SHARE
+    latency = 5 * cluster.inter_node.latency * NETWORK_LATENCY_RATIO
+    expected = 4 * (4096 * 2048 * 2 * reached * 3 / 4 / outer + latency)
+    assert dispatch({"ep": 32, "dispatcher": "deepep"}) == pytest.approx(expected)
+
+
+def test_node_limited_routing_reaches_fewer_nodes() -> None:
+    assert QWEN3_30B.experts
+    limited = replace(QWEN3_30B.experts, router_groups=8, router_top_groups=1)
+    free, bound = (
+        dispatch({"ep": 32, "dispatcher": "deepep"}, model=model)
+        for model in (QWEN3_30B, replace(QWEN3_30B, experts=limited))
+    )
+    assert bound < free / 2
+
+
+def test_an_all_gather_moves_every_token_to_every_rank() -> None:
+    cluster = H100.cluster
+    one = columns({"ep": 8, "dispatcher": "allgather"})
+    bandwidth, _ = Links(one, SITE).experts
+    latency = 7 * cluster.intra_node.latency * NODE_LATENCY_RATIO
+    expected = 4 * (7 * 4096 * 2048 * 2 / bandwidth[0] + latency)
+    assert dispatch({"ep": 8, "dispatcher": "allgather"}) == pytest.approx(expected)
+
+
+def test_the_tokens_of_all_ranks_are_those_of_all_experts() -> None:
+    """Whatever the folding: ranks x tokens = micro batches of all attention groups x seq x top_k."""
+    for ep, etp, tp in [(1, 1, 1), (8, 1, 1), (8, 2, 2), (16, 1, 4)]:
+        one = columns({"ep": ep, "etp": etp, "tp": tp, "dp": 32 // tp, "sequence_parallel": tp > 1})
+        assert expert_tokens(one)[0] * 32 / etp == (32 / tp) * 4096 * 8
+
+
+@given(st.integers(1, 64), st.sampled_from([64, 128, 256, 1024, 4096]))
+def test_few_tokens_for_each_expert_make_slow_products(groups: int, rows: int) -> None:
+    """The same operations in twice as many groups of half the rows take no less time; one group is a product."""
+    gpu = H100.cluster.gpu
+    rate, moved = product_rate(gpu, H100.workload, SITE), traffic_rate(gpu, SITE) / 2
+    one = grouped_product(gpu, rate, moved, groups, rows, 1536, 2048)
+    assert grouped_product(gpu, rate, moved, 2 * groups, rows / 2, 1536, 2048) >= one * (1 - 1e-12)
+    alone = grouped_product(gpu, rate, moved, 1, rows, 1536, 2048)
+    assert alone == product(gpu, rate, moved, rows, 1536, 2048)
+
+
+def test_natural_routing_waits_for_the_busiest_rank() -> None:
+    balanced, natural = (scored({"ep": 1}, {"ep": 8}, {"ep": 32}, routing=name) for name in ("balanced", "natural"))
+    load = expert_load(natural.columns)
+    assert load[0] == 1 < load[1] < load[2]
+    assert expert_load(balanced.columns).tolist() == [1, 1, 1]
+    assert natural.seconds[0] == balanced.seconds[0]
+    assert (natural.seconds[1:] > balanced.seconds[1:]).all()
+    assert (balanced.interval[1] >= natural.seconds).all()
+    assert (natural.interval[0] <= balanced.seconds).all()
+
+
+def test_a_token_reaches_each_place_at_most_once() -> None:
+    assert distinct(1, 8) == 1
+    assert distinct(4, 1) == 1
+    assert distinct(1024, 8) == pytest.approx(8, rel=0.01)
+    assert all(distinct(places, 8) < min(places, 8) for places in (2, 8, 64))
+
+
+def test_leading_dense_layers_are_on_the_first_stage() -> None:
+    one = columns({"pp": 4, "dp": 8}, model=DEEPSEEK)
+    layers = [float(Stages(one, np.array([at])).moe_layers[0]) for at in range(4)]
+    assert layers == [3, 4, 4, 4]
+    assert moe_share(one).tolist() == [1.0]
+    assert moe_share(columns({}, model=DEEPSEEK)).tolist() == [15 / 16]
+
+
+def test_prediction_of_further_tokens_is_a_layer_and_a_head_more() -> None:
+    without = replace(DEEPSEEK, mtp_layers=0)
+    with_mtp, alone = (scored({"ep": 8}, model=model) for model in (DEEPSEEK, without))
+    assert with_mtp.time_terms["head"][0] > 2 * alone.time_terms["head"][0]
+
+
+def test_gradients_of_experts_are_reduced_among_their_own_copies() -> None:
+    """Gradients in fp32, weights in 16 bits. With ep = 32 no rank has the same experts: only the rest is exchanged."""
+    apart = Stack(overlap_grad=0.0, overlap_param=0.0)
+    few, all_ranks = (scored({"ep": ep}, stack=apart) for ep in (8, 32))
+    rest = all_ranks.time_terms["data_parallel"][0]
+    one = columns({"ep": 8})
+    size = 48 * float(routed_weights(one)[0]) * (4 + 2)
+    bandwidth, latency = (float(value[0]) for value in Links(one, SITE).expert_data)
+    expected = rest + 3 / 4 * size / bandwidth + 2 * 3 * latency
+    assert few.time_terms["data_parallel"][0] == pytest.approx(expected)
+    assert math.isclose(float(layer_weights(one, 1.0)[0]), QWEN3_30B.attention_matrices + 2048 * 128)
+
+
+def test_a_mixture_with_dense_layers_alone_costs_what_a_dense_model_does() -> None:
+    """A layer with one expert of which each token takes it is the dense layer but for the router and its way."""
+    assert QWEN3_30B.experts
+    one_expert = replace(QWEN3_30B.experts, count=1, top_k=1, ffn=QWEN3_30B.ffn)
+    mixture, dense = (
+        scored({}, model=model) for model in (replace(QWEN3_30B, experts=one_expert), replace(QWEN3_30B, experts=None))
+    )
+    own = mixture.time_terms
+    products = own["products"] + own["experts"]
+    plain = dense.time_terms["products"] + dense.time_terms["elementwise"]
+    assert products + own["elementwise"] == pytest.approx(plain, rel=0.02)
+
+
+def test_topologies_of_a_workload_are_priced_alike_alone_and_together() -> None:
+    rows = [{"ep": ep, "dispatcher": name} for ep in (2, 8, 32) for name in DISPATCHERS]
+    together = scored(*rows * 3).seconds[: len(rows)]
+    assert together.tolist() == [float(scored(row).seconds[0]) for row in rows]
+
+
+def test_a_workload_says_how_tokens_are_routed() -> None:
+    assert Workload(model=QWEN3_30B, global_batch=8).routing == "balanced"
+    assert space_for(model=QWEN3_30B, routing="natural").workload.routing == "natural"

@@ -1,0 +1,110 @@
+"""Columns of experts: the model and the parallelism that they describe, and rows that they are written as."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from tests.tables.test_tables import only
+from tuner.core.catalog import model as catalog_model
+from tuner.core.domain import Topology, Workload
+from tuner.core.experts import Experts
+from tuner.core.model import Model
+from tuner.tables import blocks, expert_cells, table_of
+
+SIZES = "layers,hidden,heads,ffn,gated_mlp,seq,vocab,experts,top_k,moe_ffn"
+GROK = "64,6144,48,32768,1,8192,131072,8,2,32768"
+QWEN = "model,layers,hidden,heads,kv_heads,ffn,gated_mlp,seq,vocab,experts,top_k,moe_ffn"
+
+
+def described(header: str, values: str) -> tuple[Topology, Workload]:
+    row = only(f"{header},mbs\n{values},1\n")
+    assert row.run is not None, row.skipped
+    return row.run.topology, row.run.workload
+
+
+def test_columns_alone_describe_experts_in_a_llama() -> None:
+    header = f"{SIZES},shared_ffn,dense_layers,head_dim,ep,etp,dispatcher,nodes,mtp"
+    topology, workload = described(header, f"{GROK},1024,3,64,4,2,DeepEP,8,1")
+    model = workload.model
+    assert model.experts == Experts(count=8, top_k=2, ffn=32768, shared_ffn=1024, dense_layers=3)
+    assert (model.head_size, model.mtp_layers, model.norm, model.latent) == (64, 1, "rmsnorm", None)
+    assert (topology.ep, topology.etp, topology.dispatcher) == (4, 2, "deepep")
+
+
+def test_a_row_without_experts_is_dense() -> None:
+    topology, workload = described("layers,hidden,experts,moe_ffn", "4,1024,0,")
+    assert workload.model.experts is None
+    assert (topology.ep, topology.etp, topology.dispatcher) == (1, 1, "alltoall")
+
+
+def test_the_catalogs_model_of_that_name_and_size_adds_what_has_no_column() -> None:
+    _, workload = described(QWEN, "Qwen3-235B,94,4096,64,4,12288,1,16384,151936,128,8,1536")
+    known = catalog_model("qwen3-235b-a22b")
+    assert workload.model == replace(known, seq=16384, max_positions=16384)
+    _, other = described(QWEN, "qwen3-235b,94,4096,64,4,12288,1,4096,151936,64,8,1536")
+    assert other.model.experts == Experts(count=64, top_k=8, ffn=1536), "another number of experts is another model"
+    assert not other.model.qk_norm
+
+
+def test_latent_attention_and_interleaved_layers_come_from_the_catalog() -> None:
+    sizes = "shared_ffn,dense_layers"
+    header = f"{QWEN},{sizes}"
+    _, deepseek = described(header, "deepseek-v3,61,7168,128,128,18432,1,4096,129280,256,8,2048,2048,3")
+    assert deepseek.model.latent == catalog_model("deepseek-v3").latent
+    assert deepseek.model.mtp_layers == 1
+    _, cut = described(header, "deepseek-v3,14,7168,128,128,18432,1,4096,129280,256,8,2048,2048,1")
+    assert (cut.model.layers, cut.model.dense_mlp_layers) == (14, 1)
+    _, maverick = described(header, "llama4-maverick,48,5120,40,8,16384,1,8192,202048,128,1,8192,8192,24")
+    assert maverick.model.experts is not None
+    assert (maverick.model.experts.period, maverick.model.dense_mlp_layers) == (2, 24)
+    _, without = described(f"{header},mtp", "deepseek-v3,61,7168,128,128,18432,1,4096,129280,256,8,2048,2048,3,0")
+    assert without.model.mtp_layers == 0
+
+
+@pytest.mark.parametrize(
+    ("word", "read"),
+    [("flex", "deepep"), ("flex+hybridep", "hybridep"), ("hybridep 32 SMs", "hybridep"), ("all-to-all", "alltoall")],
+)
+def test_a_dispatcher_has_other_spellings(word: str, read: str) -> None:
+    assert described(f"{SIZES},dispatcher", f"{GROK},{word}")[0].dispatcher == read
+
+
+@pytest.mark.parametrize(
+    ("header", "values", "reason"),
+    [
+        ("layers,hidden,experts,moe_ffn", "4,1024,8,512", "top_k is missing."),
+        ("layers,hidden,experts,top_k", "4,1024,8,2", "moe_ffn is missing, the width of one expert."),
+        (f"{SIZES},dispatcher", f"{GROK},pigeon", "dispatcher must be allgather, alltoall, deepep or hybridep"),
+        ("layers,hidden,experts,top_k,moe_ffn", "4,1024,8,9,64", "top_k must be at most count=8"),
+    ],
+)
+def test_a_row_whose_experts_are_not_described_is_skipped_with_the_reason(
+    header: str, values: str, reason: str
+) -> None:
+    row = only(f"{header},sec_per_iter\n{values},1.0\n")
+    assert row.run is None
+    assert reason in (row.skipped or "")
+
+
+@pytest.mark.parametrize("name", ["deepseek-v3", "qwen3-30b-a3b", "llama-4-maverick"])
+def test_a_written_row_is_read_as_the_same_model(name: str) -> None:
+    model = catalog_model(name)
+    topology = Topology(nodes=1, tp=1, pp=1, dp=8, micro_batch=1, ep=8, dispatcher="hybridep")
+    sizes = {key: getattr(model, key) for key in ("layers", "hidden", "heads", "kv_heads", "ffn", "seq", "vocab")}
+    cells = {**{key: str(value) for key, value in sizes.items()}, "gated_mlp": "1", **expert_cells(model, topology)}
+    again, workload = described(",".join([*cells, "dp"]), ",".join([*cells.values(), "8"]))
+    assert workload.model == model
+    assert (again.ep, again.etp, again.dispatcher) == (8, 1, "hybridep")
+
+
+def test_a_dense_model_has_no_such_cells() -> None:
+    topology = Topology(nodes=1, tp=1, pp=1, dp=8, micro_batch=1)
+    assert expert_cells(Model(layers=2, hidden=8, heads=2, vocab=9, seq=4), topology) == {}
+
+
+def test_rows_of_different_experts_are_not_one_block() -> None:
+    rows = (f"{GROK},1", f"{GROK.replace(',8,2,', ',8,4,')},1", f"{GROK},2")
+    table = table_of("\n".join([f"{SIZES},mbs", *rows, ""]), "t.csv")
+    assert sorted(len(block.rows) for block in blocks(table.rows)) == [1, 2]

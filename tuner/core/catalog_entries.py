@@ -1,0 +1,90 @@
+"""Entries of a catalog: checks of their tables, and the model that one describes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import MISSING, fields
+from typing import Any, Final
+
+from tuner.core.errors import InputError, UnknownName
+from tuner.core.experts import Experts, Latent
+from tuner.core.model import Activation, Model, RotaryScaling
+from tuner.core.text import shown
+
+Table = dict[str, Any]
+
+_NOT_FIELDS: Final = frozenset({"source", "parameters", "note", "attention", "precision", "framework", "aliases"})
+"""Keys that an entry may have beside its fields: source, published size, note, other names, and how the model was
+trained."""
+_GATED: Final[Mapping[str, Activation]] = {"swiglu": "silu", "geglu": "gelu_tanh", "reglu": "relu"}
+"""Names of an activation together with its gate."""
+
+
+def model_entry(name: str, table: Table, *, origin: str) -> Model:
+    """Return the model that an entry describes."""
+    where = f"{origin}: model {name!r}"
+    known = {f.name: f for f in fields(Model)}
+    only_known(table, set(known), where)
+    for key, model_field in known.items():
+        if model_field.default is MISSING:
+            need(table, key, where)
+    given = {"name": name, **{key: value for key, value in table.items() if key in known}}
+    if given.get("activation") in _GATED:
+        given.update(gated_mlp=True, activation=_GATED[given["activation"]])
+    if "rotary_scaling" in given:
+        given["rotary_scaling"] = _rotary_scaling(given["rotary_scaling"], f"{where}: rotary_scaling")
+    for key, part in _PARTS.items():
+        if key in given:
+            given[key] = _part(part, given[key], f"{where}: {key}")
+    if "not_understood" in given:
+        texts(given["not_understood"], f"{where}: not_understood")
+        given["not_understood"] = tuple(given["not_understood"])
+    return Model(**given)
+
+
+_PARTS: Final[Mapping[str, type[Experts] | type[Latent]]] = {"experts": Experts, "latent": Latent}
+"""Fields of a model that are tables."""
+
+
+def _part(kind: type[Experts] | type[Latent], table: Any, where: str) -> Experts | Latent | None:
+    if not isinstance(table, dict | None):
+        needed = ", ".join(f"{field.name} = 8" for field in fields(kind) if field.default is MISSING)
+        raise InputError(f"{where} must be a table such as {{ {needed} }}, not {shown(table)}.")
+    if table is None:
+        return None
+    for known in fields(kind):
+        if known.default is MISSING:
+            need(table, known.name, where)
+    only_known(table, {known.name for known in fields(kind)}, where)
+    return kind(**table)
+
+
+def _rotary_scaling(table: Any, where: str) -> RotaryScaling | None:
+    if not isinstance(table, dict | None):
+        raise InputError(f'{where} must be a table such as {{ kind = "llama3", factor = 8.0 }}, not {shown(table)}.')
+    if not table:
+        return None
+    need(table, "kind", where)
+    only_known(table, {scaling.name for scaling in fields(RotaryScaling)}, where)
+    factors = {key: tuple(table[key]) for key in ("short_factors", "long_factors") if isinstance(table.get(key), list)}
+    return RotaryScaling(**{**table, **factors})
+
+
+def need(table: Table, key: str, where: str) -> Any:
+    """Return a field of an entry. Raise `InputError` if it is missing."""
+    if key not in table:
+        raise InputError(f"{where} lacks its field {key}.")
+    return table[key]
+
+
+def texts(value: Any, label: str) -> None:
+    """Raise `InputError` unless the value is a list of texts."""
+    if not isinstance(value, list) or not all(isinstance(text, str) for text in value):
+        raise InputError(f"{label} must be a list of texts, not {shown(value)}.")
+
+
+def only_known(table: Table, known: set[str], where: str) -> None:
+    """Raise `UnknownName` for a field that an entry cannot have."""
+    unknown = [key for key in table if key not in known | _NOT_FIELDS]
+    if unknown:
+        raise UnknownName(f"field in {where}", unknown[0], known)

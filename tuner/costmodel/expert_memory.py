@@ -1,0 +1,37 @@
+"""Bytes of activations that a layer with experts keeps beside its attention, and of the buffers of its dispatcher."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tuner.core.columns import Columns, FloatArray
+from tuner.core.domain import DISPATCHERS
+from tuner.costmodel.expert_constants import EXPERT_MLP_COPIES
+from tuner.costmodel.expert_shapes import expert_ffn, expert_tokens, experts_of, routed_tokens
+from tuner.costmodel.kernels import size_of
+
+_ALL_GATHER = DISPATCHERS.index("allgather")
+
+
+def expert_activations(columns: Columns) -> FloatArray:
+    """Return what the routed experts of a layer keep for their backward pass.
+
+    Every token of each expert in front of its first product, the inputs and the output of its activation, and the
+    router's scores in fp32. Its output is not kept: the weights multiply the activation (Megatron-LM,
+    core/transformer/moe/experts.py: weighted_bias_swiglu_impl).
+    """
+    copies = EXPERT_MLP_COPIES[columns.workload.model.gated_mlp]
+    tokens, size = expert_tokens(columns), size_of(columns.workload)
+    routed = tokens * size * (columns.hidden + copies * expert_ffn(columns) / columns.etp)
+    scores = 4.0 * routed_tokens(columns) * experts_of(columns).count
+    return routed + scores
+
+
+def dispatcher_buffers(columns: Columns) -> FloatArray:
+    """Return what the exchange of a layer's tokens takes while it runs: what is sent beside what arrives.
+
+    An all-gather sends a rank's own tokens and receives those of all ranks that share the experts.
+    """
+    own, size = routed_tokens(columns) * columns.hidden, size_of(columns.workload)
+    sent = np.where(columns.dispatcher == _ALL_GATHER, own * columns.ep * columns.etp, own * experts_of(columns).top_k)
+    return np.where(columns.ep * columns.etp > 1, size * (sent + expert_tokens(columns) * columns.hidden), 0.0)

@@ -1,0 +1,150 @@
+"""Sizes of a mixture of experts and of latent attention, row by row: tokens, matrices and parameters on a GPU.
+
+The ranks of a stage, tp x cp x dp of them, are folded anew for the experts: etp ranks share each expert, ep such groups
+share a layer's experts, and the rest, `Columns.expert_shards`, hold copies (Liu et al. 2025, "MoE Parallel Folding",
+arXiv 2504.14960).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tuner.core.columns import Columns, FloatArray
+from tuner.core.experts import Experts
+from tuner.costmodel.expert_constants import EXPERT_LOAD_DEVIATION
+
+Product = tuple[Any, Any, Any]
+"""Rows, columns and inner size of a matrix product."""
+
+
+def experts_of(columns: Columns) -> Experts:
+    """Return the experts of the workload's model, which has some."""
+    experts = columns.workload.model.experts
+    assert experts is not None  # noqa: S101 - for the type checker; callers have asked
+    return experts
+
+
+def expert_ffn(columns: Columns) -> FloatArray:
+    """Return the width of one expert, in the model's ratio to hidden."""
+    return _in_ratio(columns, experts_of(columns).ffn)
+
+
+def shared_ffn(columns: Columns) -> FloatArray:
+    """Return the width of all shared experts together."""
+    return _in_ratio(columns, experts_of(columns).shared_ffn)
+
+
+def _in_ratio(columns: Columns, width: int) -> FloatArray:
+    return np.asarray(columns.hidden * (width / columns.workload.model.hidden), dtype=np.float64)
+
+
+def moe_share(columns: Columns) -> FloatArray:
+    """Return the share of layers with experts on the stage with most of them, the last one."""
+    experts = experts_of(columns)
+    first = columns.layers - columns.layers // columns.pp
+    found = experts.moe_layers_before(columns.layers) - experts.moe_layers_before(first)
+    share: FloatArray = found / np.maximum(1, columns.layers - first)
+    return share
+
+
+def routed_tokens(columns: Columns) -> FloatArray:
+    """Return a rank's tokens of one microbatch before they are dispatched: tensor parallel ranks have a share each."""
+    tokens: FloatArray = columns.micro_batch * columns.workload.model.seq / (columns.cp * columns.tp)
+    return tokens
+
+
+def expert_load(columns: Columns) -> FloatArray:
+    """Return the tokens of the busiest rank's experts relative to the mean.
+
+    Balanced routing gives each expert as many. Natural routing gives expert i a share with the relative deviation
+    `EXPERT_LOAD_DEVIATION`; the busiest of ep ranks, each with the mean of count / ep experts, is as far out as the
+    greatest of ep normal numbers, sqrt(2 ln ep) deviations. Of few ranks it has at most all tokens.
+    """
+    if columns.workload.routing == "balanced":
+        return np.ones(len(columns.tp)) if columns.ep.ndim else np.ones(())
+    experts = experts_of(columns)
+    spread = EXPERT_LOAD_DEVIATION * np.sqrt(columns.ep / experts.count * 2 * np.log(np.maximum(1, columns.ep)))
+    load: FloatArray = np.minimum(1 + spread, columns.ep)
+    return load
+
+
+def expert_tokens(columns: Columns) -> FloatArray:
+    """Return the tokens that the experts of the busiest rank multiply, each counted once for each of its experts."""
+    experts = experts_of(columns)
+    tokens = routed_tokens(columns) * experts.top_k * columns.etp * expert_load(columns)
+    capacity = experts.capacity_factor
+    return np.minimum(tokens, tokens / expert_load(columns) * capacity) if capacity else tokens
+
+
+def local_experts(columns: Columns) -> FloatArray:
+    """Return the experts of one rank."""
+    found: FloatArray = np.maximum(1.0, experts_of(columns).count / columns.ep)
+    return found
+
+
+def distinct(places: Any, choices: int) -> FloatArray:
+    """Return how many of so many places a token with as many random choices reaches on average."""
+    reached: FloatArray = places * (1 - (1 - 1 / np.maximum(1.0, places)) ** choices)
+    return reached
+
+
+def attention_products(columns: Columns, tokens: Any) -> tuple[Product, ...]:
+    """Return the products of the attention's projections in a forward pass on one tensor parallel rank.
+
+    Latent attention projects down on every rank, for its share of the sequence, and up for its heads (Megatron-LM,
+    core/transformer/multi_latent_attention.py).
+    """
+    latent = columns.workload.model.latent
+    width = columns.head_size * columns.heads
+    if latent is None:
+        return (
+            (tokens, (width + 2 * columns.head_size * columns.kv_heads) / columns.tp, columns.hidden),
+            (tokens, columns.hidden, width / columns.tp),
+        )
+    heads, own = columns.heads / columns.tp, tokens / np.where(columns.sequence_parallel == 1, columns.tp, 1)
+    queries: tuple[Product, ...] = ((tokens, heads * latent.key_size, columns.hidden),)
+    if latent.query_rank:
+        queries = (
+            (own, latent.query_rank, columns.hidden),
+            (tokens, heads * latent.key_size, latent.query_rank),
+        )
+    return (
+        *queries,
+        (own, latent.kv_rank + latent.rope_size, columns.hidden),
+        (tokens, heads * (latent.nope_size + latent.value_size), latent.kv_rank),
+        (tokens, columns.hidden, heads * latent.value_size),
+    )
+
+
+def attention_weights(columns: Columns) -> FloatArray:
+    """Return the elements of one layer's attention matrices on one tensor parallel rank."""
+    one: Any = np.ones_like(columns.hidden)
+    weights: FloatArray = sum((n * k for _, n, k in attention_products(columns, one)), start=np.zeros(np.shape(one)))
+    return weights
+
+
+def mlp_weights(columns: Columns, width: Any) -> FloatArray:
+    """Return the elements of the matrices of an MLP of this width."""
+    weights: FloatArray = (3 if columns.workload.model.gated_mlp else 2) * columns.hidden * width
+    return weights
+
+
+def shared_weights(columns: Columns) -> FloatArray:
+    """Return the elements of the router and of the shared experts on one tensor parallel rank."""
+    router = columns.hidden * experts_of(columns).count
+    return mlp_weights(columns, shared_ffn(columns)) / columns.tp + router
+
+
+def routed_weights(columns: Columns) -> FloatArray:
+    """Return the elements of the matrices of one layer's routed experts on one GPU."""
+    return local_experts(columns) * mlp_weights(columns, expert_ffn(columns)) / columns.etp
+
+
+def layer_weights(columns: Columns, share: Any) -> FloatArray:
+    """Return the elements of a layer's matrices on one GPU without routed experts, where a share of layers has them."""
+    weights = attention_weights(columns) + (1 - share) * mlp_weights(columns, columns.ffn) / columns.tp
+    if columns.workload.model.experts:
+        weights = weights + share * shared_weights(columns)
+    return np.asarray(weights, dtype=np.float64)

@@ -1,0 +1,188 @@
+"""Estimate the seconds of a layer with experts: router, dispatch of tokens, grouped products, and their way back.
+
+Tokens go to the ranks of their experts by one of four dispatchers (Megatron-LM, core/transformer/moe/
+token_dispatcher.py and fused_a2a.py). With t tokens of a rank and k experts a token, an element's share of what a rank
+exchanges once is
+
+    allgather   every token to every rank of the group, and the sums of all outputs back
+    alltoall    t k (1 - 1/ep): a copy for each expert
+    deepep      a copy for each remote node that has some of its experts, and from there one for each rank
+    hybridep    the same, between NVLink domains
+
+A forward pass exchanges twice, to the experts and back, and so does a backward pass.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tuner.core.columns import Columns, FloatArray
+from tuner.core.domain import DISPATCHERS, Gpu
+from tuner.costmodel.constants import BACKWARD_TRAFFIC_RATIO, SEND_SHARE, TILE_SPEEDS, WAVE_SHARING
+from tuner.costmodel.expert_constants import (
+    ALL_TO_ALL_SHARE,
+    EXPERT_HOST_SECONDS,
+    LAUNCH_SECONDS,
+    RDMA_SHARE,
+    ROUTER_BYTES,
+)
+from tuner.costmodel.expert_shapes import (
+    distinct,
+    expert_ffn,
+    expert_load,
+    expert_tokens,
+    experts_of,
+    local_experts,
+    moe_share,
+    routed_tokens,
+    routed_weights,
+    shared_ffn,
+)
+from tuner.costmodel.kernels import alignment, linear, product_rate, size_of, traffic_rate
+from tuner.costmodel.layer import Layer, Passes, RoutedPart, activation_bytes, cast_bytes, layer_of
+from tuner.costmodel.links import Links, gather
+from tuner.costmodel.site_factors import SiteFactors
+
+_ALL_GATHER, _ALL_TO_ALL = DISPATCHERS.index("allgather"), DISPATCHERS.index("alltoall")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExpertLayer(Layer):
+    """Seconds of one layer for one microbatch, averaged over layers with experts and without."""
+
+    experts: FloatArray
+    """Grouped products of the routed experts and their activation."""
+    routing: FloatArray
+    """Router, permutation and its inverse."""
+    dispatch: FloatArray
+    """Exchange of tokens among the ranks that share the experts."""
+
+
+def expert_layer_seconds(columns: Columns, site: SiteFactors, links: Links) -> ExpertLayer:
+    """Estimate one layer of the stage that has most of the layers with experts."""
+    experts, routing, dispatch = (part(columns, site, links) for part in (_experts, _routing, _dispatch))
+    parts = (experts, routing, dispatch)
+    shared, share = shared_ffn(columns), moe_share(columns)
+    beside = RoutedPart(
+        forward=sum((ahead for ahead, _ in parts), start=np.zeros_like(dispatch[0])),
+        backward=sum((back for _, back in parts), start=np.zeros_like(dispatch[0])),
+        weights=routed_weights(columns),
+        host=_host(columns),
+        collectives=2 if experts_of(columns).shared_ffn else 1,
+    )
+    routed = layer_of(columns, site, links, shared, beside).terms()
+    if np.all(share == 1):
+        mixed = routed
+    else:
+        dense = layer_of(columns, site, links, columns.ffn).terms()
+        mixed = {name: share * seconds + (1 - share) * dense[name] for name, seconds in routed.items()}
+    return ExpertLayer(
+        **mixed,
+        experts=share * sum(experts),
+        routing=share * sum(routing),
+        dispatch=share * sum(dispatch),
+    )
+
+
+def _host(columns: Columns) -> Passes:
+    """Return the time in which the host launches what experts add: the products of each expert one by one.
+
+    A forward pass has two for each expert and a backward pass four; in fp8 a kernel quantises the input of each pair
+    of products and another one arranges its scales (Transformer Engine, pytorch/module/grouped_linear.py).
+    """
+    launch = LAUNCH_SECONDS * local_experts(columns)
+    more = 4 if columns.workload.precision == "fp8" else 0
+    return EXPERT_HOST_SECONDS + (2 + more) * launch, EXPERT_HOST_SECONDS + (4 + more) * launch
+
+
+def grouped_product(gpu: Gpu, rate: Any, moved: float, groups: Any, m: Any, n: Any, k: Any) -> FloatArray:
+    """Return the seconds of as many m x k by k x n products as there are groups, whose tiles share the waves.
+
+    Rows are padded to whole tiles in every group, so that few tokens per expert make slow products; `moved` is the
+    traffic rate in elements a second.
+    """
+    fastest: Any = np.inf
+    for tall, wide, speed in TILE_SPEEDS:
+        waves = groups * np.ceil(m / tall) * np.ceil(n / wide) / gpu.sms
+        waves = np.where(waves > 1, np.ceil(waves) * (1 - WAVE_SHARING) + waves * WAVE_SHARING, 1.0)
+        fastest = np.minimum(fastest, waves * (2.0 * tall * wide * gpu.sms / speed))
+    seconds: FloatArray = np.maximum(fastest * k / rate, groups * (m * k + k * n + m * n) / moved)
+    return seconds
+
+
+def _experts(columns: Columns, site: SiteFactors, links: Links) -> Passes:
+    """Estimate the products of the routed experts at the tokens that each of them gets, and their activation."""
+    del links
+    workload, gpu = columns.workload, columns.cluster.gpu
+    tokens, width = expert_tokens(columns), expert_ffn(columns) / columns.etp
+    groups = np.minimum(local_experts(columns), np.maximum(1.0, tokens))
+    rows = np.maximum(1.0, tokens / groups)
+    moved = traffic_rate(gpu, site) / size_of(workload)
+    forward = backward = np.zeros(np.shape(tokens))
+    for n, k in (((2 if workload.model.gated_mlp else 1) * width, columns.hidden), (columns.hidden, width)):
+        rate = product_rate(gpu, workload, site) * np.minimum(alignment(n), alignment(k))
+        forward = forward + grouped_product(gpu, rate, moved, groups, rows, n, k)
+        backward = backward + grouped_product(gpu, rate, moved, groups, rows, k, n)
+        backward = backward + grouped_product(gpu, rate, moved, groups, k, n, rows)
+    activation = activation_bytes(workload) * size_of(workload) / 2 * tokens * width / traffic_rate(gpu, site)
+    forward, backward = forward + activation, backward + BACKWARD_TRAFFIC_RATIO * activation
+    if workload.precision == "fp8":
+        element = cast_bytes(workload) * tokens / traffic_rate(gpu, site)
+        inputs = 2 if workload.model.gated_mlp else 1
+        return forward + element * (columns.hidden + width), backward + element * (columns.hidden + inputs * width)
+    return forward, backward
+
+
+def _routing(columns: Columns, site: SiteFactors, links: Links) -> Passes:
+    """Estimate the router's product and scores, and the copies of tokens into the order of experts and back.
+
+    A permutation reads each token and writes it once for each of its experts; where a rank has several experts, the
+    tokens of all ranks are sorted by expert once more. The fused dispatchers write what arrives only once.
+    """
+    del links
+    experts, workload, gpu = experts_of(columns), columns.workload, columns.cluster.gpu
+    tokens, size, rate = routed_tokens(columns), size_of(workload), traffic_rate(gpu, site)
+    forward, backward = linear(gpu, workload, site, tokens, experts.count, columns.hidden)
+    scores = ROUTER_BYTES * tokens * experts.count / rate
+    arriving = expert_tokens(columns)
+    permuted = np.where(columns.dispatcher == _ALL_TO_ALL, tokens * experts.top_k, 0.0) + arriving
+    sorted_again = (columns.dispatcher == _ALL_TO_ALL) & (columns.ep > 1) & (local_experts(columns) > 1)
+    copied = tokens + permuted + np.where(sorted_again, arriving, 0.0)
+    copies = 2 * copied * columns.hidden * size / rate
+    return forward + scores + copies, backward + BACKWARD_TRAFFIC_RATIO * scores + copies
+
+
+def _dispatch(columns: Columns, site: SiteFactors, links: Links) -> Passes:
+    """Estimate two exchanges in each pass."""
+    experts, cluster = experts_of(columns), columns.cluster
+    size = routed_tokens(columns) * columns.hidden * size_of(columns.workload) * expert_load(columns)
+    ranks = columns.ep
+    together = np.clip(cluster.domain // np.maximum(1, columns.etp), 1, ranks)
+    domains = ranks / together
+    inner = cluster.intra_node.bandwidth * ALL_TO_ALL_SHARE * site.inner_link
+    outer = cluster.inter_node.bandwidth / cluster.gpus_per_node * site.network
+    copies = size * experts.top_k
+    plain = np.maximum(
+        copies * (together - 1) / ranks / inner, copies * (ranks - together) / ranks / (outer * SEND_SHARE)
+    )
+    reached = distinct(domains, experts.top_k)
+    if experts.router_top_groups:
+        reached = np.minimum(reached, experts.router_top_groups)
+    fused = np.maximum(
+        size * distinct(ranks, experts.top_k) * (together - 1) / together / inner,
+        size * reached * (domains - 1) / domains / (outer * RDMA_SHARE),
+    )
+    bandwidth, latency = links.experts
+    whole = gather(size * ranks * columns.etp, ranks * columns.etp, bandwidth, latency)
+    shared = gather(copies * columns.etp, columns.etp, *links.expert_tensor)
+    ring_latency = latency * np.log2(np.maximum(1, ranks))
+    once = np.where(
+        columns.dispatcher == _ALL_GATHER,
+        whole,
+        np.where(columns.dispatcher == _ALL_TO_ALL, plain, fused) + ring_latency + shared,
+    )
+    both: FloatArray = np.where(ranks * columns.etp > 1, 2 * once, 0.0)
+    return both, both

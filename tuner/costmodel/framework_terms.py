@@ -1,0 +1,129 @@
+"""What each framework hides, sends and keeps: the terms of the cost model in which frameworks differ.
+
+A run's `Stack`, read from a measurement table, overrides the record of its framework.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Final
+
+from tuner.core.domain import Framework, Workload
+
+_LM: Final = "NVIDIA/Megatron-LM at d98e8a64, megatron/"
+_DEEPSPEED: Final = "DeepSpeed 0.19.8, runtime/"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FrameworkTerms:
+    """How one framework trains."""
+
+    overlap_grad: float = 0.0
+    """Share of the gradients' reduction that may run beside the last microbatch's backward pass."""
+    overlap_param: float = 0.0
+    """Share of the parameters' gathering that may run beside the first microbatch's forward pass."""
+    overlap_tp: float = 0.0
+    """Share of tensor parallel traffic that runs beside the products, which bound it."""
+    overlap_sends: bool = False
+    """Whether an interleaved schedule sends beside its passes."""
+    scattered: bool = False
+    """Whether ZeRO 1 reduces each gradient to one rank only, instead of to all ranks."""
+    fp32_gradients: bool = False
+    """Whether bf16 training adds up and reduces its gradients in fp32."""
+    split_sends: bool = False
+    """Whether a tensor parallel rank sends only its part of the activations to the next stage."""
+    fused_accumulation: bool = False
+    """Whether the products of the weights' gradients add to those of earlier microbatches."""
+    fused_elementwise: bool = False
+    """Whether SwiGLU and rotary embeddings are one kernel each."""
+    cudnn_attention: bool = False
+    """Whether flash attention is cuDNN's on Hopper and later."""
+    separate_buckets: bool = True
+    """Whether gradients and updated weights travel through buckets of their own, instead of from where they lie."""
+    step_copies: bool = True
+    """Whether the step flattens and copies gradients (ZeRO 1 and 2 of DeepSpeed)."""
+    source: str = ""
+
+
+FRAMEWORK_TERMS: Final[Mapping[Framework | None, FrameworkTerms]] = {
+    None: FrameworkTerms(source="not specified: nothing overlaps, 16-bit gradients"),
+    "megatron-deepspeed": FrameworkTerms(
+        source=_DEEPSPEED + "pipe/engine.py: _exec_reduce_grads after the last microbatch, pipe_partitioned off; "
+        "engine.py: get_data_types, grad_accum_dtype is the model's",
+    ),
+    "deepspeed": FrameworkTerms(source=_DEEPSPEED + "engine.py: get_data_types, grad_accum_dtype is the model's"),
+    "megatron-core": FrameworkTerms(
+        overlap_grad=1.0,
+        overlap_param=1.0,
+        overlap_sends=True,
+        cudnn_attention=True,
+        fused_accumulation=True,
+        fused_elementwise=True,
+        scattered=True,
+        fp32_gradients=True,
+        separate_buckets=False,
+        step_copies=False,
+        source=_LM + "training/arguments.py: --overlap-grad-reduce and --overlap-param-gather, which the export sets, "
+        "overlap_p2p_comm of interleaved stages, gradient_accumulation_fusion, bias_swiglu_fusion, apply_rope_fusion, "
+        "bf16 sets accumulate_allreduce_grads_in_fp32; NVIDIA/TransformerEngine, pytorch/attention/"
+        "dot_product_attention/utils.py: cuDNN before FlashAttention-2 from Hopper on; core/distributed/"
+        "param_and_grad_buffer.py: reduce-scatter and all-gather within the buffers of gradients and parameters",
+    ),
+    "fsdp2": FrameworkTerms(
+        separate_buckets=False,
+        step_copies=False,
+        source="PyTorch, torch/distributed/fsdp: MixedPrecisionPolicy, reduce_dtype is param_dtype unless stated",
+    ),
+    "torchtitan": FrameworkTerms(
+        fp32_gradients=True,
+        separate_buckets=False,
+        step_copies=False,
+        source="pytorch/torchtitan at b5bcd76, torchtitan/config/configs.py: mixed_precision_reduce is float32",
+    ),
+}
+
+
+def terms_of(workload: Workload) -> FrameworkTerms:
+    """Return the terms of the workload's framework, with what its stack states instead."""
+    usual = FRAMEWORK_TERMS[workload.framework]
+    if workload.stack is None:
+        return usual
+    stated = {name: getattr(workload.stack, name) for name in _STATED}
+    precision = workload.stack.grad_precision
+    known = {
+        **{each.name: getattr(usual, each.name) for each in fields(usual)},
+        **{name: value for name, value in stated.items() if value is not None},
+        **({"fp32_gradients": precision == "fp32"} if precision else {}),
+    }
+    return FrameworkTerms(**known)
+
+
+_STATED: Final = ("overlap_grad", "overlap_param", "overlap_tp", "split_sends")
+
+
+def described(workload: Workload) -> list[str]:
+    """Return in words what the estimate assumes of the workload's software beside its topology."""
+    terms = terms_of(workload)
+    shares = {
+        "gradient reduction": terms.overlap_grad,
+        "parameter gathering": terms.overlap_param,
+        "tensor parallel traffic": terms.overlap_tp,
+    }
+    words = [f"{100 * share:.0f}% of {name} may overlap" for name, share in shares.items() if share]
+    words += [f"{8 * gradient_bytes(workload):.0f}-bit gradients"]
+    flags = {
+        "interleaved sends overlap": terms.overlap_sends,
+        "sends are split over tensor parallel ranks": terms.split_sends,
+        "gradients accumulate within their products": terms.fused_accumulation,
+        "fused SwiGLU and rotary embeddings": terms.fused_elementwise,
+        "cuDNN attention from Hopper on": terms.cudnn_attention,
+    }
+    return words + [name for name, on in flags.items() if on]
+
+
+def gradient_bytes(workload: Workload) -> float:
+    """Return the bytes in which a gradient is added up and reduced."""
+    if workload.precision == "fp32":
+        return 4.0
+    return 4.0 if terms_of(workload).fp32_gradients and workload.precision != "fp16" else 2.0

@@ -1,0 +1,246 @@
+"""Flags of Megatron-LM for experts, latent attention and multi-token prediction.
+
+Read from megatron-core at the commit of the recorded flag table, where a name alone would mislead:
+
+- Under softmax, the weights of the chosen experts are a softmax over their scores (normalised) unless
+  `--moe-router-pre-softmax` takes it over all experts. Under sigmoid they are divided by their sum if there are two or
+  more, and the balancing bias exists there alone.
+- A group of experts ranks by the sum of its best `topk // group-topk` scores.
+- An integer `--moe-layer-freq` N means experts in layers 0, N, 2N ..., so that a list is written for any pattern.
+- Biases of experts and router come with those of all linear layers.
+- Latent attention turns neighbours, normalises its latent vectors only with `--qk-layernorm`, and reads yarn from
+  `--rope-type`, `--rotary-scaling-factor` and the two scales; the original length is 4096 and the betas are 32 and 1.
+- `--expert-tensor-parallel-size` defaults to the tensor parallel degree, so that it is always written.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Final
+
+from tuner.core.domain import DISPATCHERS
+from tuner.core.experts import Experts
+from tuner.core.model import Model
+from tuner.export.formats import Settings, Treatment, expressed, trains_only
+from tuner.export.megatron_common import number, usual_scale
+from tuner.export.production import ProductionRun
+
+MLA_YARN: Final = (4096, 32.0, 1.0)
+"""Original length and betas of yarn in `MLATransformerConfig`, for which pretrain_gpt.py has no flags."""
+
+
+def layer_pattern(model: Model) -> str:
+    """Return which layers have experts, as Megatron writes it: `([0]*3+[1]*58)`."""
+    experts = model.experts
+    if experts is None or experts.period == 1:
+        return f"([0]*{model.dense_mlp_layers}+[1]*{model.moe_layers})"
+    periods, rest = divmod(model.layers - experts.dense_layers, experts.period)
+    parts = [f"[0]*{experts.dense_layers}", f"([0]*{experts.period - 1}+[1])*{periods}", f"[0]*{rest}"]
+    return f"({'+'.join(part for part in parts if not part.startswith('[0]*0'))})"
+
+
+def _experts(run: ProductionRun) -> Settings:
+    model = run.workload.model
+    experts = model.experts
+    if experts is None:
+        return []
+    flags: Settings = [
+        ("--num-experts", str(experts.count)),
+        ("--moe-router-topk", str(experts.top_k)),
+        ("--moe-ffn-hidden-size", str(experts.ffn)),
+        ("--moe-router-score-function", experts.router),
+        ("--moe-router-load-balancing-type", balancing(experts)),
+        ("--moe-router-dtype", "fp32"),
+    ]
+    if model.dense_mlp_layers:
+        flags.append(("--moe-layer-freq", layer_pattern(model)))
+    if experts.aux_loss:
+        flags.append(("--moe-aux-loss-coeff", number(experts.aux_loss)))
+    if experts.z_loss:
+        flags.append(("--moe-z-loss-coeff", number(experts.z_loss)))
+    if experts.shared_ffn:
+        flags.append(("--moe-shared-expert-intermediate-size", str(experts.shared_ffn)))
+        flags += [("--moe-shared-expert-gate",)] * experts.shared_gate
+    if experts.router_groups:
+        flags.append(("--moe-router-num-groups", str(experts.router_groups)))
+        flags.append(("--moe-router-group-topk", str(experts.router_top_groups)))
+    if experts.scale != 1:
+        flags.append(("--moe-router-topk-scaling-factor", number(experts.scale)))
+    flags += [("--moe-router-pre-softmax",)] * pre_softmax(experts)
+    flags += [("--moe-router-enable-expert-bias",)] * experts.router_bias
+    flags += [("--moe-apply-probs-on-input",)] * experts.weights_before
+    if experts.capacity_factor:
+        flags.append(("--moe-expert-capacity-factor", number(experts.capacity_factor)))
+    if run.workload.attention != "eager":  # Transformer Engine's grouped products and fused permutation
+        flags += [("--moe-grouped-gemm",), ("--moe-permute-fusion",)]
+    return flags
+
+
+def balancing(experts: Experts) -> str:
+    """Return Megatron's name of the load balancing."""
+    if not experts.aux_loss:
+        return "none"
+    return "seq_aux_loss" if experts.aux_loss_per_sequence else "aux_loss"
+
+
+def pre_softmax(experts: Experts) -> bool:
+    """Return whether the softmax is over all experts."""
+    return experts.router == "softmax" and not experts.normalized
+
+
+def _routable(run: ProductionRun) -> bool:
+    model = run.workload.model
+    experts = model.experts
+    if experts is None:
+        return True
+    weights = experts.normalized == (experts.top_k > 1) if experts.router == "sigmoid" else True
+    single = experts.router != "softmax" or experts.top_k > 1 or not experts.normalized
+    groups = not experts.router_groups or experts.router_group_scores == experts.top_k // experts.router_top_groups
+    biases = experts.expert_bias == experts.router_linear_bias == model.mlp_bias
+    return all(
+        (
+            *(weights, single, groups, biases),
+            experts.router == "sigmoid" or not experts.router_bias,
+            experts.top_k == 1 or not experts.weights_before,
+            not experts.capacity_factor or run.topology.dispatcher == "alltoall",
+            not model.mlp_bias or run.topology.etp == 1,
+        )
+    )
+
+
+def _scales(model: Model) -> tuple[float, float]:
+    """Return yarn's mscale and mscale_all_dim, from the factors of attention scores and of rotated keys."""
+    latent, scaling = model.latent, model.rotary_scaling
+    assert latent is not None  # noqa: S101 - callers ask
+    if scaling is None or scaling.factor <= 1:
+        return 1.0, 0.0
+    step = 0.1 * math.log(scaling.factor)
+    growth = math.sqrt((model.attention_scale or latent.key_size**-0.5) * latent.key_size**0.5)
+    factor = scaling.attention_factor or (step + 1)
+    return round((factor * growth - 1) / step, 9), round((growth - 1) / step, 9)
+
+
+def _latent(run: ProductionRun) -> Settings:
+    model = run.workload.model
+    latent, scaling = model.latent, model.rotary_scaling
+    if latent is None:
+        return []
+    flags: Settings = [
+        ("--multi-latent-attention",),
+        ("--kv-lora-rank", str(latent.kv_rank)),
+        ("--qk-head-dim", str(latent.nope_size)),
+        ("--qk-pos-emb-head-dim", str(latent.rope_size)),
+        ("--v-head-dim", str(latent.value_size)),
+        ("--qk-layernorm",),
+        ("--rope-type", "yarn" if scaling else "rope"),
+        ("--no-rope-fusion",),
+    ]
+    if latent.query_rank:
+        flags.append(("--q-lora-rank", str(latent.query_rank)))
+    if scaling:
+        mscale, mscale_all = _scales(model)
+        flags += [
+            ("--rotary-scaling-factor", number(scaling.factor)),
+            ("--mscale", number(mscale)),
+            ("--mscale-all-dim", number(mscale_all)),
+        ]
+    return flags
+
+
+def _has_latent(run: ProductionRun) -> bool:
+    model = run.workload.model
+    if model.latent is None:
+        return True
+    scaling = model.rotary_scaling
+    yarn = scaling is None or (
+        scaling.kind == "yarn"
+        and scaling.truncate
+        and (scaling.original_seq, scaling.beta_fast, scaling.beta_slow) == MLA_YARN
+    )
+    return all(
+        (
+            *(yarn, model.positions == "rotary", model.rotary_interleaved, model.rotary_fraction == 1),
+            *(model.norm == "rmsnorm", not model.qk_norm, not model.qkv_bias, not model.rotary_skip),
+            *(not model.attention_sinks, model.norm_bias, run.topology.cp == 1 or run.workload.attention != "eager"),
+        )
+    )
+
+
+def _axis(flag: str, axis: str) -> Treatment:
+    return expressed(
+        flag,
+        lambda run: [(flag, str(getattr(run.topology, axis)))] * (run.workload.model.experts is not None),
+        only="1 without experts",
+        accepts=lambda run: run.workload.model.experts is not None or getattr(run.topology, axis) == 1,
+    )
+
+
+def _clamp(run: ProductionRun) -> Settings:
+    model = run.workload.model
+    flags: Settings = [("--activation-func-clamp-value", number(model.glu_clamp))] if model.glu_clamp else []
+    return flags + [("--glu-linear-offset", number(model.glu_offset))] * (model.glu_offset > 0)
+
+
+def _dispatcher(run: ProductionRun) -> Settings:
+    if run.workload.model.experts is None:
+        return []
+    kind = run.topology.dispatcher
+    if kind in ("allgather", "alltoall"):
+        return [("--moe-token-dispatcher-type", kind)]
+    return [("--moe-token-dispatcher-type", "flex"), ("--moe-flex-dispatcher-backend", kind)]
+
+
+EXPERT_TREATMENTS: Final[Mapping[str, Treatment]] = {
+    "experts": expressed(
+        "--num-experts, --moe-router-topk, --moe-ffn-hidden-size, --moe-layer-freq, --moe-shared-expert-*, "
+        "--moe-router-*, --moe-aux-loss-coeff, --moe-grouped-gemm",
+        _experts,
+        only="sigmoid weights normalised, a balancing bias with sigmoid, groups ranked by topk / group-topk scores, "
+        "biases of experts and router where the MLP has them",
+        accepts=_routable,
+    ),
+    "latent": expressed(
+        "--multi-latent-attention, --q-lora-rank, --kv-lora-rank, --qk-head-dim, --qk-pos-emb-head-dim, --v-head-dim, "
+        "--rope-type",
+        _latent,
+        only="RMSNorm, rotary pairs of neighbours, no biases, yarn from 4096 tokens with betas 32 and 1",
+        accepts=_has_latent,
+    ),
+    "mtp_layers": expressed(
+        "--mtp-num-layers",
+        lambda run: [("--mtp-num-layers", str(run.workload.model.mtp_layers))] if run.workload.model.mtp_layers else [],
+    ),
+    "attention_sinks": expressed(
+        "--softmax-type learnable",
+        lambda run: [("--softmax-type", "learnable")] * run.workload.model.attention_sinks,
+    ),
+    "glu_clamp": expressed(
+        "--activation-func-clamp-value, --glu-linear-offset",
+        _clamp,
+        only="with a gated MLP",
+        accepts=lambda run: (
+            run.workload.model.gated_mlp or not (run.workload.model.glu_clamp or run.workload.model.glu_offset)
+        ),
+    ),
+    "ep": _axis("--expert-model-parallel-size", "ep"),
+    "etp": _axis("--expert-tensor-parallel-size", "etp"),
+    "dispatcher": expressed(
+        "--moe-token-dispatcher-type, --moe-flex-dispatcher-backend",
+        _dispatcher,
+        only="alltoall without experts",
+        accepts=lambda run: run.workload.model.experts is not None or run.topology.dispatcher == DISPATCHERS[1],
+    ),
+    "sequence_parallel": expressed(
+        "--sequence-parallel",
+        lambda run: [("--sequence-parallel",)] * run.topology.sequence_parallel,
+        only="with experts and tensor parallelism, on",
+        accepts=lambda run: (
+            run.workload.model.experts is None or run.topology.tp == 1 or run.topology.sequence_parallel
+        ),
+    ),
+    "attention_scale": trains_only(
+        "1 / sqrt(head size), with latent attention times yarn's scale",
+        lambda run: run.workload.model.latent is not None or usual_scale(run),
+    ),
+}

@@ -1,0 +1,146 @@
+"""Laws of experts: how they are spread over the ranks of a stage, and how tokens reach them."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from tuner.core.columns import Columns
+from tuner.core.domain import DISPATCHERS, Workload
+from tuner.space.rules.rule import MEGATRON, Rule
+
+_MOE: Final = MEGATRON + "core/transformer/moe/"
+_ALL_TO_ALL, _DEEPEP, _HYBRIDEP = (DISPATCHERS.index(name) for name in ("alltoall", "deepep", "hybridep"))
+_NO_FLEX: Final = ("V100", "T4", "MI")
+"""Beginnings of the names of GPUs on which neither DeepEP nor HybridEP runs."""
+
+
+def _experts(workload: Workload) -> bool:
+    return workload.model.experts is not None
+
+
+def _dense(workload: Workload) -> bool:
+    return workload.model.experts is None
+
+
+def _count(columns: Columns) -> int:
+    experts = columns.workload.model.experts
+    return experts.count if experts else 1
+
+
+def _expert_ffn(columns: Columns) -> int:
+    experts = columns.workload.model.experts
+    return experts.ffn if experts else 0
+
+
+def _shared_ffn(columns: Columns) -> int:
+    experts = columns.workload.model.experts
+    return experts.shared_ffn if experts else 0
+
+
+def _ranks(columns: Columns) -> str:
+    cp = f" x cp({columns.cp})" if columns.cp > 1 else ""
+    return f"tp({columns.tp}){cp} x dp({columns.dp}) = {columns.tp * columns.copies}"
+
+
+def _lacks_flex(columns: Columns) -> object:
+    """Return whether the dispatcher of each row does not run on the cluster's GPUs."""
+    cluster = columns.cluster
+    flex = (columns.dispatcher == _DEEPEP) | (columns.dispatcher == _HYBRIDEP)
+    if cluster.gpu.name.startswith(_NO_FLEX):
+        return flex
+    return (columns.dispatcher == _DEEPEP) & (cluster.domain > cluster.gpus_per_node)
+
+
+EXPERT_LAWS: Final[tuple[Rule, ...]] = (
+    Rule(
+        name="experts-for-ep",
+        level="law",
+        sentence="only a mixture of experts has expert parallelism and a dispatcher",
+        source=MEGATRON + "training/arguments.py: --num-experts",
+        reads=("ep", "etp", "dispatcher"),
+        vary=("ep", "etp", "dispatcher"),
+        broken=lambda c: (c.ep > 1) | (c.etp > 1) | (c.dispatcher != _ALL_TO_ALL),
+        numbers=lambda c: (
+            f"{c.workload.model.name} has no experts for ep={c.ep}, etp={c.etp} and "
+            f"{DISPATCHERS[int(c.dispatcher)]} to spread"
+        ),
+        binding=_dense,
+    ),
+    Rule(
+        name="experts-by-ep",
+        level="law",
+        sentence="the experts divide by ep",
+        source=_MOE + "moe_layer.py: config.num_moe_experts % ep_size",
+        reads=("ep",),
+        vary=("ep",),
+        broken=lambda c: _count(c) % c.ep != 0,
+        numbers=lambda c: f"{_count(c)} experts do not divide by ep={c.ep}",
+        binding=_experts,
+    ),
+    Rule(
+        name="ep-in-stage",
+        level="law",
+        sentence="tp x cp x dp, the ranks of a stage, divide by etp x ep",
+        source=MEGATRON + "core/parallel_state.py: expert_tensor_model_pipeline_parallel_size",
+        reads=("ep", "etp", "tp", "cp", "dp"),
+        vary=("ep", "etp", "dp"),
+        broken=lambda c: c.tp * c.copies % (c.etp * c.ep) != 0,
+        numbers=lambda c: f"{_ranks(c)} ranks do not divide by etp x ep = {c.etp} x {c.ep} = {c.etp * c.ep}",
+        binding=_experts,
+    ),
+    Rule(
+        name="shared-ffn-by-tp",
+        level="law",
+        sentence="the width of the shared experts divides by tp",
+        source=MEGATRON + "core/transformer/moe/shared_experts.py: SharedExpertMLP is an MLP over the tp ranks",
+        reads=("tp",),
+        vary=("tp",),
+        broken=lambda c: _shared_ffn(c) % c.tp != 0,
+        numbers=lambda c: f"the shared experts' width of {_shared_ffn(c)} does not divide by tp={c.tp}",
+        binding=_experts,
+    ),
+    Rule(
+        name="expert-ffn-by-etp",
+        level="law",
+        sentence="an expert's width divides by etp",
+        source=MEGATRON + "core/tensor_parallel/layers.py: divide(output_size, world_size)",
+        reads=("etp",),
+        vary=("etp",),
+        broken=lambda c: _expert_ffn(c) % c.etp != 0,
+        numbers=lambda c: f"an expert's width of {_expert_ffn(c)} does not divide by etp={c.etp}",
+        binding=_experts,
+    ),
+    Rule(
+        name="experts-need-sp",
+        level="law",
+        sentence="experts and tensor parallelism (tp > 1) need sequence parallelism",
+        source=_MOE + "moe_layer.py: MoELayer.forward",
+        reads=("sequence_parallel", "tp"),
+        vary=("sequence_parallel", "tp"),
+        broken=lambda c: (c.tp > 1) & (c.sequence_parallel == 0),
+        numbers=lambda c: f"experts need sequence parallelism over tp={c.tp} ranks",
+        binding=_experts,
+    ),
+    Rule(
+        name="one-dispatcher",
+        level="law",
+        sentence="where no tokens are exchanged (ep = etp = 1), only the dispatcher alltoall counts",
+        source="ours: all dispatchers are then the same, which counts once",
+        reads=("dispatcher", "ep", "etp"),
+        vary=("dispatcher", "ep"),
+        broken=lambda c: (c.dispatcher != _ALL_TO_ALL) & (c.ep * c.etp == 1),
+        numbers=lambda c: f"{DISPATCHERS[int(c.dispatcher)]} has nothing to exchange with ep=1 and etp=1",
+        binding=_experts,
+    ),
+    Rule(
+        name="dispatcher-for-gpu",
+        level="law",
+        sentence="DeepEP runs on Ampere, Hopper, B200 and B300, HybridEP also on GB200 and GB300",
+        source="NVIDIA-NeMo/Megatron-Bridge at 183c5c02, src/megatron/bridge/training/flex_dispatcher_backend.py",
+        reads=("dispatcher",),
+        vary=("dispatcher",),
+        broken=_lacks_flex,
+        numbers=lambda c: f"{DISPATCHERS[int(c.dispatcher)]} does not run on {c.cluster.gpu.name}",
+        binding=_experts,
+    ),
+)

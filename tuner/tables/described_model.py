@@ -1,0 +1,133 @@
+"""The model that the cells of a row describe, and the cells that describe a mixture of experts."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, Final, cast, get_args
+
+from tuner.core.catalog import known_model
+from tuner.core.domain import Dispatcher, Topology
+from tuner.core.errors import InputError
+from tuner.core.experts import Experts
+from tuner.core.model import Model
+from tuner.core.text import either, shown
+from tuner.tables.cells import flag, whole
+
+_HEAD_SIZE: Final = 128
+_LLAMA: Final[Mapping[str, Any]] = {
+    "gated_mlp": True,
+    "tied_embeddings": False,
+    "positions": "rotary",
+    "norm": "rmsnorm",
+    "qkv_bias": False,
+    "attention_bias": False,
+    "mlp_bias": False,
+}
+
+
+def model_of(cells: Mapping[str, str], *, tp: int) -> Model:
+    """Return the model of a row.
+
+    With `experts`, the catalog's model that `model` names provides what no column describes (latent attention, router),
+    if its sizes are those of the row.
+    """
+    hidden = whole(cells, "hidden")
+    heads = whole(cells, "heads") if "heads" in cells else usual_heads(hidden, tp)
+    experts = _experts(cells) if whole(cells, "experts", 0) else None
+    known = known_model(cells.get("model", "")) if experts else None
+    if experts and known and known.experts and _same_sizes(known, hidden, heads, experts):
+        return _as_in_row(known, known.experts, cells)
+    head_size = whole(cells, "head_dim", 0)
+    return Model(
+        layers=whole(cells, "layers"),
+        hidden=hidden,
+        heads=heads,
+        kv_heads=whole(cells, "kv_heads", heads),
+        head_size=0 if head_size * heads == hidden else head_size,
+        ffn=whole(cells, "ffn", experts.ffn if experts else 4 * hidden),
+        seq=whole(cells, "seq"),
+        vocab=whole(cells, "vocab"),
+        experts=experts,
+        mtp_layers=whole(cells, "mtp", 0),
+        **(_LLAMA if flag(cells, "gated_mlp") else {"tied_embeddings": whole(cells, "zero") != 3}),
+    )
+
+
+def _experts(cells: Mapping[str, str]) -> Experts:
+    width = whole(cells, "moe_ffn", 0) or whole(cells, "ffn", 0)
+    if not width:
+        raise InputError("moe_ffn is missing, the width of one expert.")
+    return Experts(
+        count=whole(cells, "experts"),
+        top_k=whole(cells, "top_k"),
+        ffn=width,
+        shared_ffn=whole(cells, "shared_ffn", 0),
+        dense_layers=whole(cells, "dense_layers", 0),
+    )
+
+
+def _same_sizes(known: Model, hidden: int, heads: int, experts: Experts) -> bool:
+    own = known.experts
+    assert own is not None  # noqa: S101 - the caller asks
+    sizes = (own.count, own.top_k, own.ffn, own.shared_ffn)
+    row = (experts.count, experts.top_k, experts.ffn, experts.shared_ffn)
+    return (known.hidden, known.heads, *sizes) == (hidden, heads, *row)
+
+
+def _as_in_row(known: Model, own: Experts, cells: Mapping[str, str]) -> Model:
+    """Return the known model with the row's depth, sequence, vocabulary and layers that predict further tokens."""
+    layers, dense = whole(cells, "layers"), whole(cells, "dense_layers", known.dense_mlp_layers)
+    if dense != known.dense_mlp_layers:  # a number of dense layers that interleaving does not explain
+        own = replace(own, dense_layers=dense, period=1)
+    seq = whole(cells, "seq")
+    return replace(
+        known,
+        layers=layers,
+        seq=seq,
+        max_positions=max(seq, known.max_positions),
+        vocab=whole(cells, "vocab"),
+        experts=own,
+        mtp_layers=whole(cells, "mtp", known.mtp_layers),
+    )
+
+
+def dispatcher_of(cells: Mapping[str, str]) -> Dispatcher:
+    """Return how tokens reach their experts."""
+    word = re.sub(r"[-_]", "", cells.get("dispatcher", "alltoall").lower())
+    if word == "flex":  # Megatron-Core's default of --moe-flex-dispatcher-backend
+        return "deepep"
+    found = [name for name in get_args(Dispatcher) if name in word]
+    if len(found) != 1:
+        raise InputError(f"dispatcher must be {either(get_args(Dispatcher))}, not {shown(cells['dispatcher'])}.")
+    return cast("Dispatcher", found[0])
+
+
+def expert_cells(model: Model, topology: Topology) -> dict[str, str]:
+    """Return the cells of `OPTIONAL_COLUMNS` that describe experts, latent attention and their axes."""
+    experts, cells = model.experts, {}
+    if model.latent or model.head_size:
+        cells["head_dim"] = str(model.latent.key_size if model.latent else model.head_size)
+    if model.mtp_layers or (experts and known_model(model.name)):
+        cells["mtp"] = str(model.mtp_layers)
+    if experts is None:
+        return cells
+    numbers: Mapping[str, int | str] = {
+        "experts": experts.count,
+        "top_k": experts.top_k,
+        "moe_ffn": experts.ffn,
+        "shared_ffn": experts.shared_ffn,
+        "dense_layers": model.dense_mlp_layers,
+        "ep": topology.ep,
+        "etp": topology.etp,
+        "dispatcher": topology.dispatcher,
+        "model": model.name,
+    }
+    return cells | {column: str(value) for column, value in numbers.items()}
+
+
+def usual_heads(hidden: int, tp: int) -> int:
+    """Return the default head count: head size near 128, dividing hidden and divisible by tp."""
+    fitting = [heads for heads in range(tp, hidden // 16 + 1, tp) if hidden % heads == 0]
+    return min(fitting, key=lambda heads: abs(hidden / heads - _HEAD_SIZE), default=tp)
