@@ -58,6 +58,14 @@ def finish_time(stages: int, microbatches: int, forward: int, backward: int) -> 
     return max(free)
 
 
+def dealt(layers: int, stages: int) -> list[int]:
+    """Return the layers of each stage when they are dealt out one at a time, stage after stage."""
+    hands = [0] * stages
+    for layer in range(layers):
+        hands[layer % stages] += 1
+    return hands
+
+
 def bubble_share(stages: int, chunks: int, microbatches: int) -> float:
     """Return idle over busy time: (p - 1) / (v m), Narayanan et al. 2021 (arXiv 2104.04473), section 2.2."""
     return (stages - 1) / (chunks * microbatches)

@@ -178,3 +178,23 @@ def test_operations_are_those_of_each_matrix(kv_heads: int, gated: bool) -> None
         assert float(sum(forward_terms(columns).values())[0]) == forward  # type: ignore[index]
         assert float(model_flops(columns)[0]) == 3 * forward
         assert float(hardware_flops(columns)[0]) == 3 * forward + repeated
+
+
+@pytest.mark.parametrize(("layers", "stages", "vpp"), [(10, 4, 1), (33, 8, 1), (71, 12, 1), (26, 4, 2), (24, 4, 1)])
+def test_a_remainder_of_layers_goes_to_the_first_stages(layers: int, stages: int, vpp: int) -> None:
+    columns = Columns.of([pipeline(stages, vpp)], headless(8, layers=layers), cluster())
+    found = [int(Stages(columns, np.array([stage])).layers[0]) for stage in range(stages)]
+    assert found == closed_forms.dealt(layers, stages)
+
+
+@pytest.mark.parametrize("layers", [33, 34, 39])
+def test_a_pipeline_of_uneven_stages_waits_for_the_fullest(layers: int) -> None:
+    """All microbatches on the fullest stage, plus one on each of the others: without sends, m max + sum - max."""
+    stages, microbatches = 8, 16
+    each = terms(headless(1, layers=1), cluster(), pipeline(1))
+    per_layer = sum(each[name] for name in LAYER_TERMS if name != "upkeep")
+    found = terms(headless(microbatches, layers=layers), cluster(), pipeline(stages))
+    hands = closed_forms.dealt(layers, stages)
+    fullest = sum(found[name] for name in LAYER_TERMS) / (microbatches * max(hands))
+    assert fullest == pytest.approx(per_layer, rel=0.1)
+    assert found["bubble"] / fullest == pytest.approx(sum(hands) - max(hands), rel=0.01)

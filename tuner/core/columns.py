@@ -147,11 +147,6 @@ class Columns:
         return self.layers + 2 * self.partition
 
     @cached_property
-    def stage_units(self) -> IntArray:
-        """Units per pipeline stage, rounded up."""
-        return -(-self.units // self.pp)
-
-    @cached_property
     def microbatches(self) -> IntArray:
         """Microbatches per replica in one iteration."""
         return self.global_batch // (self.micro_batch * self.dp)

@@ -54,9 +54,16 @@ class Stages:
 
     @cached_property
     def layers(self) -> IntArray:
-        """Layers of the stage. If they do not divide evenly, every stage counts as the fullest."""
+        """Layers of the stage. A remainder goes to the first stages, one layer each.
+
+        So do DeepSpeed (runtime/utils.py: partition_uniform, and partition_balanced over equal layers) and torchtitan
+        (distributed/pipeline_parallel.py: generate_llm_fqn_per_model_part). Megatron-Core refuses a remainder unless the
+        first or the last stage is given its number of layers.
+        """
         columns = self.columns
-        return columns.stage_units - columns.partition * (self.is_first.astype(np.int64) + self.is_last)
+        units = columns.units // columns.pp + (self.at < columns.units % columns.pp)
+        layers: IntArray = units - columns.partition * (self.is_first.astype(np.int64) + self.is_last)
+        return layers
 
     @cached_property
     def layers_in_flight(self) -> FloatArray:

@@ -44,19 +44,19 @@ HOST_LINK: Final = "host_link"
 def time_terms(columns: Columns, site: SiteFactors) -> dict[str, FloatArray]:
     """Estimate the seconds of one iteration by term; no term is negative."""
     layer, head, embedding = _of_distinct(columns, site)
-    stage = Stages.middle(columns)
     microbatches = columns.microbatches
-    times = stage.layers * microbatches
     links = Links(columns, site)
     layer_time, sends = layer.total, _sends(columns, links)
-    slowest = _slowest(stage, layer_time, embedding, head, sends)
-    extra = np.maximum(0, slowest - stage.layers * layer_time)
+    fullest = np.maximum(Stages.first(columns).layers, Stages.middle(columns).layers)
+    slowest = _slowest(columns, layer_time, embedding, head, sends)
+    extra = np.maximum(0, slowest - fullest * layer_time)
     pipeline_pass = columns.layers * layer_time + head + embedding + columns.pp * sends
-    terms = {name: seconds * times for name, seconds in layer.terms().items()}
+    terms = {name: seconds * (fullest * microbatches) for name, seconds in layer.terms().items()}
     terms["head"] = np.maximum(0, extra - sends) * microbatches
     terms["pipeline"] = np.minimum(sends, extra) * microbatches
     terms["bubble"] = np.where(columns.pp > 1, np.maximum(0, pipeline_pass - slowest) / columns.vpp, 0.0)
-    terms |= _data_parallel(columns, site, stage, layer_time, links)
+    stage = Stages.middle(columns)
+    terms |= _data_parallel(columns, site, fullest, layer_time, links)
     terms["optimizer"] = _step(columns, site, stage)
     if columns.offload.any():
         terms["optimizer"] = np.where(columns.offload > 0, _host_step(columns, site, stage), terms["optimizer"])
@@ -134,18 +134,19 @@ def _sends(columns: Columns, links: Links) -> FloatArray:
 
 
 def _slowest(
-    middle: Stages, layer_time: FloatArray, embedding: FloatArray, head: FloatArray, sends: FloatArray
+    columns: Columns, layer_time: FloatArray, embedding: FloatArray, head: FloatArray, sends: FloatArray
 ) -> FloatArray:
     """Return the seconds of one microbatch on the slowest stage; without a pipeline, one stage has both ends."""
-    columns = middle.columns
-    first, last = Stages.first(columns).layers * layer_time, Stages.last(columns).layers * layer_time
+    first, middle, last = (
+        stage(columns).layers * layer_time for stage in (Stages.first, Stages.middle, Stages.last)
+    )
     outer = np.maximum(first + embedding, last + head) + END_STAGE_SEND_SHARE * sends
-    longest = np.where(columns.pp > 2, np.maximum(middle.layers * layer_time + sends, outer), outer)
+    longest = np.where(columns.pp > 2, np.maximum(middle + sends, outer), outer)
     return np.where(columns.pp > 1, longest, first + embedding + head)
 
 
 def _data_parallel(
-    columns: Columns, site: SiteFactors, stage: Stages, layer_time: FloatArray, links: Links
+    columns: Columns, site: SiteFactors, layers: IntArray, layer_time: FloatArray, links: Links
 ) -> dict[str, FloatArray]:
     """Estimate the exchange of gradients and weights among data and context parallel ranks.
 
@@ -157,7 +158,7 @@ def _data_parallel(
     """
     bandwidth, latency = links.data
     size = size_of(columns.workload)
-    weights = stage.layers * columns.layer_matrices / columns.tp * size
+    weights = layers * columns.layer_matrices / columns.tp * size
     table = columns.padded_vocab * columns.hidden / columns.tp * size
     hybrid = bool((columns.hsdp > 1).any())
     if hybrid:
@@ -167,24 +168,24 @@ def _data_parallel(
     if not (columns.zero >= 2).any():
         return {"data_parallel": once, "sharding": np.zeros_like(once)}
     per_microbatch = columns.microbatches * np.where(
-        columns.zero == 2, gathered, 3 * gather(weights, columns.shards, bandwidth, stage.layers * latency)
+        columns.zero == 2, gathered, 3 * gather(weights, columns.shards, bandwidth, layers * latency)
     )
     if hybrid:
-        replicas = _replicas(columns, stage, weights + table, links)
+        replicas = _replicas(columns, layers, weights + table, links)
         per_microbatch = np.add(per_microbatch, columns.microbatches * replicas)
-    compute = columns.microbatches * stage.layers * layer_time
+    compute = columns.microbatches * layers * layer_time
     exposed = np.maximum((1 - OVERLAPPED_GATHER_SHARE) * per_microbatch, per_microbatch - compute)
-    host = SHARDED_LAYER_HOST_SECONDS * site.host * stage.layers * columns.microbatches
+    host = SHARDED_LAYER_HOST_SECONDS * site.host * layers * columns.microbatches
     return {
         "data_parallel": np.where(columns.zero <= 1, once, np.where(columns.zero == 2, gathered, 0.0)),
         "sharding": np.where(columns.zero == 2, exposed, np.where(columns.zero == 3, exposed + host, 0.0)),
     }
 
 
-def _replicas(columns: Columns, stage: Stages, size: FloatArray, links: Links) -> FloatArray:
+def _replicas(columns: Columns, layers: IntArray, size: FloatArray, links: Links) -> FloatArray:
     """Estimate the all-reduce of a microbatch's gradient shards over the replica groups, layer by layer."""
     bandwidth, latency = links.replica
-    return all_reduce(size / columns.shards, columns.hsdp, bandwidth, stage.layers * latency)
+    return all_reduce(size / columns.shards, columns.hsdp, bandwidth, layers * latency)
 
 
 def _step(columns: Columns, site: SiteFactors, stage: Stages) -> FloatArray:
