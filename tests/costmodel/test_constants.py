@@ -9,13 +9,15 @@ from types import ModuleType
 import pytest
 
 import tuner.search.constants
-from tuner.costmodel import constants
+from tuner.costmodel import constants, stack_constants
 from tuner.costmodel.constants import ConstantRecords
 
 MODULES = ("flops", "kernels", "layer", "links", "memory", "memory_calibration", "residual_features", "stages", "time")
 
 
-@pytest.mark.parametrize("package", [constants, tuner.search.constants], ids=["costmodel", "search"])
+@pytest.mark.parametrize(
+    "package", [constants, stack_constants, tuner.search.constants], ids=["costmodel", "stacks", "search"]
+)
 def test_every_constant_has_a_unit_and_a_source(package: ModuleType) -> None:
     """The record's value is the constant's own, and `no source` is said where none is known."""
     names = {

@@ -225,3 +225,15 @@ def test_a_calibration_and_rows_to_draw_exclude_each_other(run: Run) -> None:
     said = run("evaluate", MEGATRON, "--calibration", "site.toml", "--calibrate-rows", "3")
     assert said.code == 2
     assert "exclude each other" in said.err
+
+
+def test_an_interval_covers_the_recompute_that_a_table_does_not_state() -> None:
+    """Of a row that leaves recompute open, the side on which the other choice lies is wider; the other side is not."""
+    cells = {"layers": "8", "hidden": "4096", "tp": "1", "framework": "megatron-core", "sec_per_iter": "1"}
+    made = evaluate(table([{**cells, "recompute": "none"}, cells, {**cells, "recompute": "full"}]))
+    stated, left_open, full = (made.guesses[index] for index in range(3))
+    assert left_open.seconds == stated.seconds
+    assert left_open.low == pytest.approx(stated.low)
+    assert stated.high < left_open.high < full.high
+    assert left_open.row.assumed["recompute"] == "none"
+    assert "recompute" not in stated.row.assumed

@@ -6,14 +6,15 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any, Final
 
-from tuner.core.domain import OPT_IN, Cluster, Gpu, Link, Ramp, Topology, Workload
+from tuner.core.domain import OPT_IN, Cluster, Gpu, Link, Ramp, Stack, Topology, Workload
 from tuner.core.model import Model, RotaryScaling, Shape
 from tuner.core.text import listed
 
 
 def workload_document(workload: Workload) -> dict[str, Any]:
-    """Return a workload as a JSON document."""
-    return asdict(workload)
+    """Return a workload as a JSON document; a stack that is the framework's usual one is left out."""
+    document = asdict(workload)
+    return {name: value for name, value in document.items() if name != "stack" or value is not None}
 
 
 def model_of(document: Mapping[str, Any]) -> Model:
@@ -45,8 +46,9 @@ def model_notes(model: Model) -> list[str]:
 
 def workload_of(document: Mapping[str, Any]) -> Workload:
     """Return the workload that a document describes."""
-    ramp = document.get("ramp")
-    return Workload(**{**document, "model": model_of(document["model"]), "ramp": Ramp(**ramp) if ramp else None})
+    ramp, stack = document.get("ramp"), document.get("stack")
+    nested = {"ramp": Ramp(**ramp) if ramp else None, "stack": Stack(**stack) if stack else None}
+    return Workload(**{**document, "model": model_of(document["model"]), **nested})
 
 
 def cluster_document(cluster: Cluster) -> dict[str, Any]:

@@ -22,6 +22,7 @@ Offload = Literal["none", "optimizer", "optimizer+parameters"]
 MemoryKind = Literal["smi", "reserved", "allocated"]
 Framework = Literal["megatron-core", "megatron-deepspeed", "deepspeed", "fsdp2", "torchtitan"]
 PrecisionRecipe = Literal["delayed", "tensorwise", "rowwise", "blockwise", "mxfp8", "nvfp4"]
+GradientPrecision = Literal["fp32", "bf16", "fp16"]
 
 RECOMPUTE: Final[tuple[Recompute, ...]] = get_args(Recompute)
 PARTITION: Final[tuple[Partition, ...]] = get_args(Partition)
@@ -124,6 +125,25 @@ class Ramp:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Stack:
+    """How a run's software stack departs from its framework's usual settings; None: as usual."""
+
+    overlap_grad: float | None = None
+    """Share of the gradients' reduction that may run beside the last backward pass."""
+    overlap_param: float | None = None
+    """Share of the parameters' gathering that may run beside the first forward pass."""
+    overlap_tp: float | None = None
+    """Share of tensor parallel traffic that runs beside the products."""
+    grad_precision: GradientPrecision | None = None
+    """What gradients are added up and reduced in."""
+    split_sends: bool | None = None
+    """Whether a tensor parallel rank sends only its part of the activations to the next stage."""
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Workload:
     """The model to train and how to train it, independent of the topology."""
 
@@ -147,9 +167,17 @@ class Workload:
     """How fp8 and fp4 tensors are scaled; None: the framework's default."""
     ramp: Ramp | None = None
     """How the batch grows at the start; the exact `ramp-up` rule then replaces its shorthand rules."""
+    stack: Stack | None = None
+    """How the software departs from the framework's usual settings; None: it does not."""
 
     def __post_init__(self) -> None:
         check_fields(self)
+
+    def __repr__(self) -> str:
+        """Return the fields, without a `stack` of None: runs are identified by it."""
+        values = {each.name: getattr(self, each.name) for each in fields(self)}
+        named = [f"{name}={value!r}" for name, value in values.items() if name != "stack" or value is not None]
+        return f"Workload({', '.join(named)})"
 
     @property
     def training_tokens(self) -> float:

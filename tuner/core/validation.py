@@ -73,9 +73,13 @@ def _complaint(name: str, hint: Any, choices: tuple[str, ...], value: Any, *, mi
         if value is None and NoneType in get_args(hint):
             return ""
         return "" if isinstance(value, str) and value in choices else f"{either(choices)}, not {shown(value)}"
-    if hint is bool:
+    if hint == bool | None and value is None:
+        return ""
+    if hint is bool or hint == bool | None:
         return "" if isinstance(value, bool) else f"true or false, not {shown(value)}"
-    if hint is float:
+    if hint == float | None and value is None:
+        return ""
+    if hint is float or hint == float | None:
         number = isinstance(value, int | float) and not isinstance(value, bool)
         return "" if number and 0 <= value < 1e30 else f"a number from 0 to 1e30, not {shown(value)}"
     if hint is str:

@@ -8,12 +8,17 @@ from typing import Any, Final
 
 import numpy as np
 
+from tuner.core.columns import Columns, FloatArray
+from tuner.core.domain import RECOMPUTE
 from tuner.core.errors import NothingUsable
 from tuner.costmodel.calibration import Calibration, MeasuredRows, calibrate
-from tuner.costmodel.estimate import CostModel
+from tuner.costmodel.estimate import INTERVAL, CostModel, Scores
 from tuner.costmodel.memory_calibration import MeasuredMemory
 from tuner.costmodel.site_factors import TIME_FACTORS
-from tuner.tables import Row, Table, blocks
+from tuner.costmodel.stack_constants import UNSTATED_CHANCE
+from tuner.tables import Row, RowBlock, Table, blocks
+
+FULL: Final = RECOMPUTE.index("full")
 
 LEAST_RANKED: Final = 5
 """Minimum number of timed rows in a group whose ranking is scored."""
@@ -185,7 +190,7 @@ def guess_rows(rows: Iterable[Row], model: CostModel) -> list[RowEstimate]:
     for block in blocks(rows):
         period = tuple(row.group for row in block.rows)
         scores = model.score(block.columns, period)
-        low, high = scores.interval
+        low, high = _widened(block, scores, model) if model.calibration.known is None else scores.interval
         shown = {kind: scores.shown(kind) for kind in {row.memory_kind for row in block.rows}}
         guesses += [
             RowEstimate(
@@ -200,6 +205,22 @@ def guess_rows(rows: Iterable[Row], model: CostModel) -> list[RowEstimate]:
             for index, row in enumerate(block.rows)
         ]
     return sorted(guesses, key=lambda guess: guess.row.index)
+
+
+def _widened(block: RowBlock, scores: Scores, model: CostModel) -> tuple[FloatArray, FloatArray]:
+    """Return the 80% interval, wider by what each row's recompute else could be where the table does not state it."""
+    low, high = scores.interval
+    unstated = np.array(["recompute" in row.assumed for row in block.rows])
+    if not unstated.any():
+        return low, high
+    columns = block.columns
+    other = np.where(columns.recompute == FULL, 0, FULL)
+    otherwise = model.score(Columns(columns.workload, columns.cluster, {**columns.arrays, "recompute": other}))
+    away = np.where(unstated, np.log(otherwise.seconds / scores.seconds), 0.0) * np.sqrt(UNSTATED_CHANCE) * INTERVAL
+    return (
+        scores.seconds * np.exp(-np.hypot(np.log(scores.seconds / low), np.minimum(away, 0.0))),
+        scores.seconds * np.exp(np.hypot(np.log(high / scores.seconds), np.maximum(away, 0.0))),
+    )
 
 
 def by_group(guesses: Iterable[RowEstimate]) -> dict[str, list[RowEstimate]]:

@@ -57,8 +57,8 @@ class Stages:
         """Layers of the stage. A remainder goes to the first stages, one layer each.
 
         So do DeepSpeed (runtime/utils.py: partition_uniform, and partition_balanced over equal layers) and torchtitan
-        (distributed/pipeline_parallel.py: generate_llm_fqn_per_model_part). Megatron-Core refuses a remainder unless the
-        first or the last stage is given its number of layers.
+        (distributed/pipeline_parallel.py: generate_llm_fqn_per_model_part). Megatron-Core refuses a remainder unless
+        the first or the last stage is given its number of layers.
         """
         columns = self.columns
         units = columns.units // columns.pp + (self.at < columns.units % columns.pp)

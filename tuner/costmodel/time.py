@@ -137,9 +137,7 @@ def _slowest(
     columns: Columns, layer_time: FloatArray, embedding: FloatArray, head: FloatArray, sends: FloatArray
 ) -> FloatArray:
     """Return the seconds of one microbatch on the slowest stage; without a pipeline, one stage has both ends."""
-    first, middle, last = (
-        stage(columns).layers * layer_time for stage in (Stages.first, Stages.middle, Stages.last)
-    )
+    first, middle, last = (stage(columns).layers * layer_time for stage in (Stages.first, Stages.middle, Stages.last))
     outer = np.maximum(first + embedding, last + head) + END_STAGE_SEND_SHARE * sends
     longest = np.where(columns.pp > 2, np.maximum(middle + sends, outer), outer)
     return np.where(columns.pp > 1, longest, first + embedding + head)

@@ -270,7 +270,7 @@ MODEL_PROPERTIES: Final = tuple(one.name for one in _MODEL)
 
 NOT_PROPERTIES: Final[Mapping[Subject, frozenset[str]]] = {
     "model": frozenset({"name", "read_as"}),
-    "workload": frozenset({"model", "framework", "fused_norms", "plain_layers", "parallel_loss"}),
+    "workload": frozenset({"model", "framework", "stack", "fused_norms", "plain_layers", "parallel_loss"}),
     "topology": frozenset({"nodes", "heads", "shape", "global_batch"}),
 }
 """Fields that no trainer takes: names, the launch's, those that only the cost model reads, and overrides that a

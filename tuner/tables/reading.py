@@ -10,6 +10,8 @@ Columns may be missing and in any order; unknown ones are kept. Defaults of miss
     offload none (also for a fraction, which is not modelled); hsdp_replicas 1
     recompute full; attention the fastest kernel of the GPU; fused_norm 1; precision bf16 where the GPU has it
     status OK; mem_kind smi; group one for the whole table
+    framework none that is known; of one that is, what `stacks` says of it: recompute none for Megatron-Core and FSDP
+    grad_precision, overlap_grad, overlap_param, overlap_tp, split_sends as the framework has them
 
 A placeholder (`-`, `xxxx`, `n/a`) is an empty cell. The column `audit` excludes a row or one of its measured figures:
 `exclude: why`, `exclude mem_gib: why`.
@@ -34,7 +36,8 @@ from tuner.core.text import either, shown, text_of_cell
 from tuner.tables.column_aliases import MEASURED, plain
 from tuner.tables.markdown import card_named, looks_like_markdown, markdown_rows
 from tuner.tables.row import COLUMNS, Defaults, Row, Status, Table
-from tuner.tables.run import USUAL, number_in, run_of
+from tuner.tables.run import SETTINGS, USUAL, number_in, run_of
+from tuner.tables.stacks import assumed
 
 _MAX_TABLE_BYTES: Final = 64 << 20
 _MAX_GPUS_PER_NODE: Final = 128
@@ -133,7 +136,7 @@ def _row(
         if column != excluded_column or column not in MEASURED
     }
     given = {**defaults, **{column: value for column, value in filled.items() if value}}
-    understood = {**USUAL, **given}
+    understood = {**USUAL, **assumed(given), **given}
     seconds = tflops = memory = None
     run, reason = None, None
     status: Status = "OK"
@@ -164,6 +167,7 @@ def _row(
         memory=memory * 2**30 if memory else None,
         memory_kind=kind,
         skipped=reason,
+        assumed={column: understood[column] for column in SETTINGS if column in understood and column not in given},
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Final, Literal
 
@@ -26,7 +26,10 @@ COLUMNS: Final = (
 )
 """The columns of the format, in the order in which they are written."""
 
-OPTIONAL_COLUMNS: Final = ("nvlink_domain", "offload", "hsdp_replicas")
+OPTIONAL_COLUMNS: Final = (
+    *("nvlink_domain", "offload", "hsdp_replicas", "framework"),
+    *("grad_precision", "overlap_grad", "overlap_param", "overlap_tp", "split_sends"),
+)
 """Columns of the format that are written only where a row needs them."""
 
 
@@ -64,6 +67,8 @@ class Row:
     memory_kind: MemoryKind = "smi"
     skipped: str | None = None
     """Why the row cannot be estimated."""
+    assumed: Mapping[str, str] = field(default_factory=dict)
+    """Settings of the run that neither the row nor what stands around it states, with the values assumed for them."""
 
     @property
     def timed(self) -> bool:

@@ -7,12 +7,13 @@ from typing import Any, Final
 
 from tuner.core.catalog import gpu as catalog_gpu
 from tuner.core.catalog import make_cluster
-from tuner.core.domain import OFFLOAD, Cluster, Gpu, Topology, Workload, partition_for
+from tuner.core.domain import OFFLOAD, Cluster, Gpu, Stack, Topology, Workload, partition_for
 from tuner.core.errors import InputError
 from tuner.core.frameworks import check_precision
 from tuner.core.model import Model
 from tuner.core.text import shown
 from tuner.tables.row import MeasuredRun
+from tuner.tables.stacks import assumed, framework_of
 
 USUAL: Final[Mapping[str, str]] = {
     "gpu": "A100-80GB-SXM",
@@ -30,6 +31,12 @@ USUAL: Final[Mapping[str, str]] = {
 }
 """Defaults that do not depend on other cells."""
 
+SETTINGS: Final = (
+    *("recompute", "sequence_parallel", "zero", "fused_norm", "parallel_loss"),
+    *("grad_precision", "overlap_grad", "overlap_param", "overlap_tp", "split_sends"),
+)
+"""Columns of settings that cost time or memory and that tables often leave out."""
+
 _HEAD_SIZE: Final = 128
 _MAY_BE_ZERO: Final = ("zero", "kv_heads", "ffn")
 _LLAMA: Final[Mapping[str, Any]] = {
@@ -45,7 +52,7 @@ _LLAMA: Final[Mapping[str, Any]] = {
 
 def run_of(cells: Mapping[str, str]) -> MeasuredRun:
     """Return the run that the cells describe; raise `InputError` if they describe none."""
-    cells = {**USUAL, **cells}
+    cells = {**USUAL, **assumed(cells), **cells}
     card = catalog_gpu(cells["gpu"])
     tp, pp, cp = (_whole(cells, name) for name in ("tp", "pp", "cp"))
     per_node, replica = _whole(cells, "gpus_per_node"), tp * pp * cp
@@ -85,7 +92,9 @@ def run_of(cells: Mapping[str, str]) -> MeasuredRun:
 def _workload(cells: Mapping[str, str], card: Gpu, *, tp: int, ranks: int) -> Workload:
     hidden = _whole(cells, "hidden")
     heads = _whole(cells, "heads") if "heads" in cells else usual_heads(hidden, tp)
-    gated, plain = _flag(cells, "gated_mlp"), _whole(cells, "zero") == 3
+    framework = framework_of(cells)
+    gated = _flag(cells, "gated_mlp")
+    plain = _whole(cells, "zero") == 3 and framework != "megatron-core"
     model = Model(
         layers=_whole(cells, "layers"),
         hidden=hidden,
@@ -104,9 +113,32 @@ def _workload(cells: Mapping[str, str], card: Gpu, *, tp: int, ranks: int) -> Wo
         fused_norms=_flag(cells, "fused_norm"),
         plain_layers=plain,
         parallel_loss=_flag(cells, "parallel_loss") if "parallel_loss" in cells else not (gated or plain),
+        framework=framework,
+        stack=_stack(cells),
     )
     check_precision(workload.precision, card)
     return workload
+
+
+def _stack(cells: Mapping[str, str]) -> Stack | None:
+    """Return what the cells state of the software beside its framework, None where they state nothing."""
+    shares = {name: _share(cells, name) for name in ("overlap_grad", "overlap_param", "overlap_tp") if name in cells}
+    stack = Stack(
+        **shares,
+        grad_precision=cells["grad_precision"].lower() if "grad_precision" in cells else None,  # type: ignore[arg-type]
+        split_sends=_flag(cells, "split_sends") if "split_sends" in cells else None,
+    )
+    return None if stack == Stack() else stack
+
+
+def _share(cells: Mapping[str, str], column: str) -> float:
+    try:
+        share = float(cells[column])
+    except ValueError:
+        share = -1.0
+    if not 0 <= share <= 1:
+        raise InputError(f"{column} must be a share from 0 to 1, not {shown(cells[column])}.")
+    return share
 
 
 def usual_heads(hidden: int, tp: int) -> int:

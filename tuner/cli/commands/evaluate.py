@@ -90,6 +90,7 @@ def _row_document(row: Row, guess: RowEstimate | None, made: Evaluation) -> dict
         "oom_probability": guess.out_of_memory if guess else None,
         "fits": guess.fits if guess else None,
         "calibrated": row.index in made.calibrated_on,
+        "assumed": dict(row.assumed),
         "skipped": row.skipped,
     }
 

@@ -78,8 +78,8 @@ class SpeedChange:
 RunWords = tuple[int, str, int]
 """What determines the luck of a run: seed, topology and the number of its earlier runs."""
 
-_WITHOUT_COST: Final = ("framework", "precision_recipe")
-"""Fields of a workload that simulated clusters ignore."""
+_WITHOUT_COST: Final = ("framework", "precision_recipe", "stack")
+"""Fields of a workload by which the luck of a run does not differ."""
 
 
 class SimulatedLauncher(VirtualLauncher):

@@ -1,0 +1,91 @@
+"""What a named software stack implies, and what the cells of a row say instead."""
+
+from __future__ import annotations
+
+import pytest
+
+from tuner.core.domain import Stack
+from tuner.core.errors import InputError
+from tuner.tables import Row, table_of
+from tuner.tables.stacks import STACKS, framework_of
+
+SHAPE = "layers,hidden,gated_mlp,tp,sec_per_iter"
+
+
+def only(columns: str, values: str) -> Row:
+    """The row of a table of one."""
+    (row,) = table_of(f"{SHAPE},{columns}\n8,1024,1,2,1.5,{values}\n", "one.csv").rows
+    return row
+
+
+@pytest.mark.parametrize(
+    ("named", "framework"),
+    [
+        ("nemo 2 (25.04)", "megatron-core"),
+        ("mlperf-nemo", "megatron-core"),
+        ("megatron-bridge", "megatron-core"),
+        ("nemo-automodel", "fsdp2"),
+        ("Megatron-LM", "megatron-core"),
+        ("megatron-deepspeed", "megatron-deepspeed"),
+        ("deepspeed AutoEP", "deepspeed"),
+        ("torchtitan fsdp2", "torchtitan"),
+        ("pytorch fsdp1", "fsdp2"),
+        ("internevo", None),
+        ("", None),
+    ],
+)
+def test_a_published_name_is_read_as_its_framework(named: str, framework: str | None) -> None:
+    assert framework_of({"framework": named}) == framework
+
+
+def test_a_recipe_of_nvidia_implies_what_its_table_leaves_open() -> None:
+    row = only("framework", "nemo 2")
+    assert row.run is not None
+    assert row.run.topology.recompute == "none"
+    assert row.run.topology.sequence_parallel
+    assert row.run.workload.parallel_loss
+    assert row.run.workload.stack == Stack(overlap_grad=1.0, overlap_param=1.0, grad_precision="bf16")
+    assert row.assumed["recompute"] == "none"
+
+
+def test_without_a_known_stack_the_defaults_are_those_of_every_table() -> None:
+    row = only("framework", "homegrown")
+    assert row.run is not None
+    assert (row.run.workload.framework, row.run.workload.stack) == (None, None)
+    assert (row.run.topology.recompute, row.run.topology.sequence_parallel) == ("full", False)
+    assert row.assumed["recompute"] == "full"
+
+
+def test_cells_count_before_what_the_stack_implies() -> None:
+    row = only("framework,recompute,grad_precision,overlap_grad,overlap_tp", "nemo 2,full,fp32,0,0.5")
+    assert row.run is not None
+    assert row.run.topology.recompute == "full"
+    assert row.run.workload.stack == Stack(overlap_grad=0.0, overlap_param=1.0, overlap_tp=0.5, grad_precision="fp32")
+    assert not {"recompute", "grad_precision", "overlap_grad", "overlap_tp"} & row.assumed.keys()
+
+
+def test_a_single_tensor_parallel_rank_has_no_sequence_parallelism() -> None:
+    (row,) = table_of("layers,hidden,tp,sec_per_iter,framework\n8,1024,1,1.5,nemo 2\n", "one.csv").rows
+    assert row.run is not None
+    assert not row.run.topology.sequence_parallel
+
+
+@pytest.mark.parametrize("share", ["-0.1", "1.5", "much"])
+def test_an_overlap_is_a_share(share: str) -> None:
+    row = only("overlap_grad", share)
+    assert row.skipped == f"overlap_grad must be a share from 0 to 1, not {share!r}."
+
+
+def test_every_stack_can_be_named() -> None:
+    """No pattern hides behind an earlier one."""
+    for pattern, framework, _ in STACKS:
+        word = pattern.replace(".*", "").replace("(mlperf-)?", "").split("|", maxsplit=1)[0]
+        assert framework_of({"framework": word}) == framework, pattern
+
+
+def test_an_unknown_gradient_precision_is_refused() -> None:
+    row = only("grad_precision", "fp64")
+    assert row.skipped is not None
+    assert "grad_precision" in row.skipped
+    with pytest.raises(InputError, match="grad_precision"):
+        Stack(grad_precision="fp64")  # type: ignore[arg-type]

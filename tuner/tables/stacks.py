@@ -1,0 +1,57 @@
+"""The software stacks that published tables name, and what a table of theirs need not state."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Final
+
+from tuner.core.domain import Framework
+
+Cells = Mapping[str, str]
+
+_RECIPES: Final[Cells] = {
+    "overlap_grad": "1",
+    "overlap_param": "1",
+    "grad_precision": "bf16",
+    "recompute": "none",
+    "sequence_parallel": "1",
+    "parallel_loss": "1",
+}
+"""NVIDIA's performance recipes: NVIDIA-NeMo/Megatron-Bridge, scripts/performance and src/megatron/bridge/training/
+comm_overlap.py; grad_reduce_in_fp32 false (pull request 595); Megatron-Core recomputes only where told to."""
+
+STACKS: Final[tuple[tuple[str, Framework | None, Cells], ...]] = (
+    (r"nemo-automodel", "fsdp2", {"recompute": "none"}),
+    (r"mlperf-amd", "megatron-core", {"recompute": "none", "parallel_loss": "1"}),
+    (r"(mlperf-)?nemo|megatron-bridge", "megatron-core", _RECIPES),
+    (r"megatron-lm", "megatron-core", {"split_sends": "1", "recompute": "none", "parallel_loss": "1"}),
+    (r"megatron-core", "megatron-core", {"recompute": "none", "parallel_loss": "1"}),
+    (r"megatron-deepspeed", "megatron-deepspeed", {"parallel_loss": "1"}),
+    (r"deepspeed", "deepspeed", {"recompute": "none"}),
+    (r"torchtitan", "torchtitan", {"recompute": "selective"}),
+    (r".*fsdp", "fsdp2", {"recompute": "none"}),
+)
+"""Patterns of the column `framework`, the framework that runs, and the cells that its runs have where a table states
+nothing else. The first pattern that matches counts."""
+
+
+def framework_of(cells: Cells) -> Framework | None:
+    """Return the framework that the cells name, None if they name none that is known."""
+    return _stack(cells)[0]
+
+
+def assumed(cells: Cells) -> dict[str, str]:
+    """Return what the stack that the cells name implies for columns that they leave open."""
+    implied = dict(_stack(cells)[1])
+    if cells.get("tp", "1") == "1":
+        implied.pop("sequence_parallel", None)
+    return {column: value for column, value in implied.items() if column not in cells}
+
+
+def _stack(cells: Cells) -> tuple[Framework | None, Cells]:
+    named = cells.get("framework", "").strip().lower()
+    for pattern, framework, implied in STACKS:
+        if named and re.match(pattern, named):
+            return framework, implied
+    return None, {}
