@@ -14,6 +14,7 @@ from typing import Any, Final
 import numpy as np
 
 from tuner.core.columns import Columns
+from tuner.core.domain import Stack
 from tuner.core.keys import parse_key
 from tuner.costmodel.calibration import Calibration
 from tuner.costmodel.estimate import CostModel
@@ -43,6 +44,7 @@ A100: Final[Mapping[str, Any]] = {}
 A100_FLASH: Final = {"model": "llama-65b", "gpu": "A100-80GB-SXM", "nodes": 64, "global_batch": 1024}
 H100: Final = {"model": "llama-3-70b", "gpu": "H100-80GB-SXM", "nodes": 16, "global_batch": 1024}
 H200: Final = {"model": "llama-3-405b", "gpu": "H200-141GB-SXM", "nodes": 64, "global_batch": 512}
+B200: Final = {"model": "llama-3-70b", "gpu": "B200-180GB-SXM", "nodes": 8, "global_batch": 512}
 SMALL: Final = {"model": "llama-3-8b", "gpu": "A100-40GB-SXM", "nodes": 4, "global_batch": 256}
 PCIE: Final = {"model": "gpt-1.3b", "gpu": "A100-40GB-PCIe", "nodes": 8, "global_batch": 512}
 MI300: Final = {"model": "llama-33b", "gpu": "MI300X-192GB", "nodes": 8, "global_batch": 512}
@@ -119,6 +121,30 @@ CASES: Final = (
         space={**SMALL, "framework": "megatron-core"},
         site=SLOW_SITE,
     ),
+    Case(
+        name="Megatron-Core on H100, interleaved",
+        key="tp8-pp4-dp4-mbs1-z1-vpp4-sp-rnone",
+        space=H100,
+        workload={"framework": "megatron-core"},
+    ),
+    Case(
+        name="Megatron-Core with overlapped tensor parallel traffic, FP8",
+        key="tp8-pp4-dp4-mbs1-z1-sp-rnone",
+        space={**H100, "precision": "fp8"},
+        workload={
+            "framework": "megatron-core",
+            "precision_recipe": "tensorwise",
+            "stack": Stack(overlap_tp=0.94, overlap_grad=0.5, grad_precision="bf16"),
+        },
+        site=SLOW_SITE,
+    ),
+    Case(
+        name="split sends on B200",
+        key="tp8-pp4-dp2-mbs1-z0-rsel",
+        space=B200,
+        workload={"stack": Stack(split_sends=True, overlap_param=1.0)},
+    ),
+    Case(name="torchtitan", key="tp2-pp1-dp64-mbs1-z3-rsel", space=H100, workload={"framework": "torchtitan"}),
     Case(name="MI300X", key="tp4-pp4-dp4-mbs1-z1-rsel", space=MI300, model={"head_size": 160}),
     Case(name="plain layers", key="tp2-pp1-dp2-mbs4-z1-rnone", space=PLAIN, workload={"plain_layers": True}),
     Case(

@@ -33,6 +33,16 @@ class FrameworkTerms:
     """Whether bf16 training adds up and reduces its gradients in fp32."""
     split_sends: bool = False
     """Whether a tensor parallel rank sends only its part of the activations to the next stage."""
+    fused_accumulation: bool = False
+    """Whether the products of the weights' gradients add to those of earlier microbatches."""
+    fused_elementwise: bool = False
+    """Whether SwiGLU and rotary embeddings are one kernel each."""
+    cudnn_attention: bool = False
+    """Whether flash attention is cuDNN's on Hopper and later."""
+    separate_buckets: bool = True
+    """Whether gradients and updated weights travel through buckets of their own, instead of from where they lie."""
+    step_copies: bool = True
+    """Whether the step flattens and copies gradients (ZeRO 1 and 2 of DeepSpeed)."""
     source: str = ""
 
 
@@ -44,11 +54,33 @@ FRAMEWORK_TERMS: Final[Mapping[Framework | None, FrameworkTerms]] = {
     ),
     "deepspeed": FrameworkTerms(source=_DEEPSPEED + "engine.py: get_data_types, grad_accum_dtype is the model's"),
     "megatron-core": FrameworkTerms(
+        overlap_grad=1.0,
+        overlap_param=1.0,
+        overlap_sends=True,
+        cudnn_attention=True,
+        fused_accumulation=True,
+        fused_elementwise=True,
+        scattered=True,
         fp32_gradients=True,
-        source=_LM + "training/arguments.py: bf16 sets accumulate_allreduce_grads_in_fp32",
+        separate_buckets=False,
+        step_copies=False,
+        source=_LM + "training/arguments.py: --overlap-grad-reduce and --overlap-param-gather, which the export sets, "
+        "overlap_p2p_comm of interleaved stages, gradient_accumulation_fusion, bias_swiglu_fusion, apply_rope_fusion, "
+        "bf16 sets accumulate_allreduce_grads_in_fp32; NVIDIA/TransformerEngine, pytorch/attention/"
+        "dot_product_attention/utils.py: cuDNN before FlashAttention-2 from Hopper on; core/distributed/"
+        "param_and_grad_buffer.py: reduce-scatter and all-gather within the buffers of gradients and parameters",
     ),
-    "fsdp2": FrameworkTerms(source="PyTorch, torch/distributed/fsdp: MixedPrecisionPolicy with reduce_dtype bf16"),
-    "torchtitan": FrameworkTerms(source="PyTorch, torch/distributed/fsdp: MixedPrecisionPolicy"),
+    "fsdp2": FrameworkTerms(
+        separate_buckets=False,
+        step_copies=False,
+        source="PyTorch, torch/distributed/fsdp: MixedPrecisionPolicy, reduce_dtype is param_dtype unless stated",
+    ),
+    "torchtitan": FrameworkTerms(
+        fp32_gradients=True,
+        separate_buckets=False,
+        step_copies=False,
+        source="pytorch/torchtitan at b5bcd76, torchtitan/config/configs.py: mixed_precision_reduce is float32",
+    ),
 }
 
 
@@ -68,6 +100,26 @@ def terms_of(workload: Workload) -> FrameworkTerms:
 
 
 _STATED: Final = ("overlap_grad", "overlap_param", "overlap_tp", "split_sends")
+
+
+def described(workload: Workload) -> list[str]:
+    """Return in words what the estimate assumes of the workload's software beside its topology."""
+    terms = terms_of(workload)
+    shares = {
+        "gradient reduction": terms.overlap_grad,
+        "parameter gathering": terms.overlap_param,
+        "tensor parallel traffic": terms.overlap_tp,
+    }
+    words = [f"{100 * share:.0f}% of {name} may overlap" for name, share in shares.items() if share]
+    words += [f"{8 * gradient_bytes(workload):.0f}-bit gradients"]
+    flags = {
+        "interleaved sends overlap": terms.overlap_sends,
+        "sends are split over tensor parallel ranks": terms.split_sends,
+        "gradients accumulate within their products": terms.fused_accumulation,
+        "fused SwiGLU and rotary embeddings": terms.fused_elementwise,
+        "cuDNN attention from Hopper on": terms.cudnn_attention,
+    }
+    return words + [name for name, on in flags.items() if on]
 
 
 def gradient_bytes(workload: Workload) -> float:

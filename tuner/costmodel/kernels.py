@@ -16,12 +16,16 @@ from tuner.core.columns import FloatArray
 from tuner.core.domain import Gpu, Workload
 from tuner.costmodel.constants import (
     ALIGNMENT_SPEEDS,
+    FLASH_BACKWARD_SPEED,
+    FLASH_SPEED,
     MEMORY_BANDWIDTH_SHARE,
     SUSTAINED_PRODUCT_SHARE,
     TILE_SPEEDS,
     WAVE_SHARING,
 )
+from tuner.costmodel.framework_terms import terms_of
 from tuner.costmodel.site_factors import SiteFactors
+from tuner.costmodel.stack_constants import ATTENTION_BACKWARD_RATIO, ATTENTION_RATES, FP8_ACHIEVABLE, GENERATIONS
 
 
 def size_of(workload: Workload) -> float:
@@ -40,7 +44,32 @@ def beside_layers(gpu: Gpu, workload: Workload) -> Workload:
 
 def product_rate(gpu: Gpu, workload: Workload, site: SiteFactors) -> float:
     """FLOP/s of a large, well-shaped matrix product."""
-    return gpu.peak_flops[workload.precision] * gpu.achievable * SUSTAINED_PRODUCT_SHARE * site.products
+    achievable = gpu.achievable
+    if workload.precision == "fp8":
+        achievable = FP8_ACHIEVABLE.get(_family(gpu), achievable)
+    return gpu.peak_flops[workload.precision] * achievable * SUSTAINED_PRODUCT_SHARE * site.products
+
+
+def flash_rates(gpu: Gpu, workload: Workload, site: SiteFactors) -> tuple[float, float]:
+    """FLOP/s of flash attention over the causal half, forward and backward.
+
+    On Hopper and Blackwell the published rate of the kernel that the stack runs, as far as training sustains it.
+    """
+    generation = GENERATIONS.get(_family(gpu))
+    if generation is None or workload.attention != "flash2":
+        rate = product_rate(gpu, beside_layers(gpu, workload), site) * site.attention / site.products
+        forward = rate * FLASH_SPEED[workload.attention]
+        return forward, forward * FLASH_BACKWARD_SPEED
+    kernel = "cudnn" if terms_of(workload).cudnn_attention else "flash2"
+    rates = ATTENTION_RATES[generation, kernel]
+    doublings = np.arange(len(rates)) + np.log2(512)
+    published = float(np.interp(np.log2(workload.model.seq), doublings, rates))
+    forward = published * SUSTAINED_PRODUCT_SHARE * site.attention
+    return forward, forward * ATTENTION_BACKWARD_RATIO
+
+
+def _family(gpu: Gpu) -> str:
+    return gpu.name.split("-", maxsplit=1)[0]
 
 
 def traffic_rate(gpu: Gpu, site: SiteFactors) -> float:

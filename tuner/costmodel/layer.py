@@ -18,7 +18,6 @@ from tuner.costmodel.constants import (
     DROPOUT_BYTES,
     EAGER_BYTES,
     ELEMENTWISE_BYTES,
-    FLASH_BACKWARD_SPEED,
     FLASH_SPEED,
     GELU_BYTES,
     HOST_COLLECTIVE_SECONDS,
@@ -30,9 +29,11 @@ from tuner.costmodel.constants import (
     UNFUSED_NORM_BYTES,
     UPKEEP_SECONDS,
 )
-from tuner.costmodel.kernels import beside_layers, linear, product_rate, size_of, traffic_rate
+from tuner.costmodel.framework_terms import terms_of
+from tuner.costmodel.kernels import beside_layers, flash_rates, linear, product_rate, size_of, traffic_rate
 from tuner.costmodel.links import Links, all_reduce
 from tuner.costmodel.site_factors import SiteFactors
+from tuner.costmodel.stack_constants import FUSED_ROTARY_BYTES, FUSED_SWIGLU_BYTES, QUANTIZE_BYTES
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,21 +68,27 @@ def layer_seconds(columns: Columns, site: SiteFactors, links: Links) -> Layer:
     forward, backward = _products(columns, tokens, site)
     scores, scores_back = _attention(columns, tokens, site)
     moved = _elementwise(columns, tokens) * size_of(workload) / 2 / traffic_rate(gpu, site)
-    upkeep = UPKEEP_SECONDS * site.upkeep + ACCUMULATION_PASSES * _gradient_bytes(columns) / traffic_rate(gpu, site) * (
+    cast, cast_back = _casts(columns, tokens, site) if workload.precision == "fp8" else (0.0, 0.0)
+    framework = terms_of(workload)
+    passes = 0.0 if framework.fused_accumulation else ACCUMULATION_PASSES
+    upkeep = UPKEEP_SECONDS * site.upkeep + passes * _gradient_bytes(columns) / traffic_rate(gpu, site) * (
         columns.microbatches > 1
     )
     collectives = _collectives(columns, tokens, links)
+    if overlapped := framework.overlap_tp:
+        hidden = np.maximum((1 - overlapped) * collectives, collectives - forward)
+        collectives = np.where(columns.tp <= columns.cluster.gpus_per_node, hidden, collectives)
     ring = _ring(columns, tokens, links)
     exposed, exposed_back = np.maximum(0, ring - scores), np.maximum(0, 2 * ring - scores_back)
     host = HOST_COLLECTIVE_SECONDS * 2 * (columns.tp > 1)
-    ahead = forward + scores + exposed + moved + collectives
-    back = backward + scores_back + exposed_back + BACKWARD_TRAFFIC_RATIO * moved + collectives + upkeep
+    ahead = forward + scores + exposed + moved + cast + collectives
+    back = backward + scores_back + exposed_back + BACKWARD_TRAFFIC_RATIO * moved + cast_back + collectives + upkeep
     waits = np.maximum(0, (HOST_SECONDS[0] + host) * site.host - ahead)
     waits_back = np.maximum(0, (HOST_SECONDS[1] + host) * site.host - back)
     return Layer(
         products=forward + backward,
         attention=scores + scores_back,
-        elementwise=(1 + BACKWARD_TRAFFIC_RATIO) * moved,
+        elementwise=(1 + BACKWARD_TRAFFIC_RATIO) * moved + cast + cast_back,
         tensor_parallel=2 * collectives,
         context_parallel=exposed + exposed_back,
         launch=waits + waits_back,
@@ -113,11 +120,11 @@ def _attention(columns: Columns, tokens: Any, site: SiteFactors) -> tuple[FloatA
     """Estimate scores, softmax and their product with the values, forward and backward."""
     workload, gpu = columns.workload, columns.cluster.gpu
     seq, kernel = workload.model.seq, workload.attention
-    rate = product_rate(gpu, beside_layers(gpu, workload), site) * site.attention / site.products
     operations = 4.0 * tokens * seq * columns.heads * columns.head_size / columns.tp
     if kernel in FLASH_SPEED:
-        forward = operations / 2 / (rate * FLASH_SPEED[kernel])
-        return forward, 2.5 * forward / FLASH_BACKWARD_SPEED
+        rate, rate_back = flash_rates(gpu, workload, site)
+        return operations / 2 / rate, 2.5 * operations / 2 / rate_back
+    rate = product_rate(gpu, beside_layers(gpu, workload), site) * site.attention / site.products
     slow = np.where(columns.head_size % 8 == 0, 1.0, UNALIGNED_HEAD_SPEED)
     products = operations / (rate * BATCHED_PRODUCT_SPEED * slow)
     dropped = DROPOUT_BYTES if workload.model.gated_mlp else 0.0  # the LLaMA family trains without dropout
@@ -133,11 +140,28 @@ def _elementwise(columns: Columns, tokens: Any) -> FloatArray:
     whole = ELEMENTWISE_BYTES + (0.0 if columns.workload.fused_norms else UNFUSED_NORM_BYTES)
     sequence_shards = np.where(columns.sequence_parallel == 1, columns.tp, 1)
     width, keys = columns.head_size * columns.heads, columns.head_size * columns.kv_heads
-    cut = (SWIGLU_BYTES if model.gated_mlp else GELU_BYTES) * columns.ffn + 4 * width
+    fused = terms_of(columns.workload).fused_elementwise
+    gated = FUSED_SWIGLU_BYTES if fused else SWIGLU_BYTES
+    cut = (gated if model.gated_mlp else GELU_BYTES) * columns.ffn + 4 * width
     if model.positions == "rotary":
-        cut = cut + ROTARY_BYTES * (width + keys)
+        cut = cut + (FUSED_ROTARY_BYTES if fused else ROTARY_BYTES) * (width + keys)
     moved: FloatArray = tokens * (columns.hidden * whole / sequence_shards + cut / columns.tp)
     return moved
+
+
+def _casts(columns: Columns, tokens: Any, site: SiteFactors) -> tuple[FloatArray, FloatArray]:
+    """Estimate the casts to fp8 of the four products' inputs and, backward, of their outputs' gradients.
+
+    Weights are cast once an iteration, for the first microbatch (NVIDIA, Transformer Engine, is_first_microbatch).
+    """
+    workload = columns.workload
+    recipe = workload.precision_recipe or ("rowwise" if workload.framework == "torchtitan" else "delayed")
+    second = QUANTIZE_BYTES[recipe] / traffic_rate(columns.cluster.gpu, site) * tokens
+    width, keys = columns.head_size * columns.heads, columns.head_size * columns.kv_heads
+    inner = columns.ffn * (2 if workload.model.gated_mlp else 1)
+    inputs = 2 * columns.hidden + (width + columns.ffn) / columns.tp
+    outputs = 2 * columns.hidden + (width + 2 * keys + inner) / columns.tp
+    return second * inputs, second * outputs
 
 
 def _gradient_bytes(columns: Columns) -> FloatArray:

@@ -15,7 +15,7 @@ from typing import Any, Final
 import numpy as np
 
 from tuner.core.columns import Columns, FloatArray, IntArray
-from tuner.core.domain import OFFLOAD, RECOMPUTE, MemoryKind
+from tuner.core.domain import OFFLOAD, RECOMPUTE, MemoryKind, Workload
 from tuner.costmodel.constants import (
     BUCKET_ELEMENTS,
     CACHED_SHARE,
@@ -40,6 +40,7 @@ from tuner.costmodel.constants import (
     USABLE_SHARE,
     WHOLE_NORM_BYTES,
 )
+from tuner.costmodel.framework_terms import gradient_bytes, terms_of
 from tuner.costmodel.kernels import size_of
 from tuner.costmodel.site_factors import SiteFactors
 from tuner.costmodel.stages import Stages
@@ -138,8 +139,8 @@ def _tensors(stage: Stages, site: SiteFactors) -> dict[str, FloatArray]:
         copy = copies = 0.0
     else:
         weights = size * parameters / shards[3]
-        gradients = size * parameters / shards[2]
-        copies = STEP_COPY_BYTES if copy else 0.0
+        gradients = gradient_bytes(workload) * parameters / shards[2]
+        copies = STEP_COPY_BYTES if copy and terms_of(workload).step_copies else 0.0
     terms = {
         "weights": weights,
         "gradients": gradients,
@@ -148,11 +149,17 @@ def _tensors(stage: Stages, site: SiteFactors) -> dict[str, FloatArray]:
         "activations": _kept(stage, layer, scores) * site.activations,
         "working": working * site.activations,
         "logits": stage.is_last * _logits(columns) * site.activations,
-        "buckets": (0.0 if workload.plain_layers else 2 * size) * np.minimum(BUCKET_ELEMENTS, parameters),
+        "buckets": _buckets(workload) * np.minimum(BUCKET_ELEMENTS, parameters),
         "gathered": _gathered(stage),
         "step": copies * parameters / shards[1],
     }
     return _offloaded(stage, terms) if columns.offload.any() else terms
+
+
+def _buckets(workload: Workload) -> float:
+    """Return the bytes of each bucketed element: a gradient on its way, and an updated weight."""
+    separate = terms_of(workload).separate_buckets and not workload.plain_layers
+    return gradient_bytes(workload) + size_of(workload) if separate else 0.0
 
 
 def _offloaded(stage: Stages, terms: dict[str, FloatArray]) -> dict[str, FloatArray]:
@@ -195,7 +202,7 @@ def _gathered(stage: Stages) -> FloatArray:
 def _flat_copy(stage: Stages) -> FloatArray:
     columns = stage.columns
     alone = (columns.pp == 1) & (columns.copies > 1) & (columns.zero >= 1) & (columns.zero <= 2)
-    alone &= columns.offload == 0
+    alone &= (columns.offload == 0) & terms_of(columns.workload).step_copies
     copies: FloatArray = FLAT_GRADIENT_BYTES * alone * stage.parameters
     return copies
 

@@ -15,3 +15,77 @@ _constant: Final = RECORDS.add
 
 UNSTATED_CHANCE: Final = _constant("UNSTATED_CHANCE", 0.25, "probability", "no source")
 """Chance that a run recomputes otherwise than assumed where its table does not say."""
+
+BACKWARD_SHARE: Final = _constant(
+    "BACKWARD_SHARE", 2 / 3, "share", "counted: two products of three, Narayanan et al. 2021 (arXiv 2104.04473)"
+)
+"""Share of the backward pass in a microbatch, which is what the reduction of its gradients may run beside."""
+
+GENERATIONS: Final = _constant(
+    "GENERATIONS",
+    {
+        **dict.fromkeys(("H100", "H200", "GH200"), "hopper"),
+        **dict.fromkeys(("B200", "GB200", "B300", "GB300"), "blackwell"),
+    },
+    "GPU generation by the first word of the catalog's name",
+    "vendors' data sheets; the H20, whose products are slower than its attention kernels, is left out",
+)
+"""Generations whose attention kernels are known apart; all others are taken for Ampere."""
+
+ATTENTION_RATES: Final = _constant(
+    "ATTENTION_RATES",
+    {
+        ("hopper", "flash2"): (191e12, 260e12, 298e12, 319e12, 333e12, 335e12),
+        ("hopper", "cudnn"): (315e12, 410e12, 484e12, 518e12, 529e12, 539e12),
+        ("blackwell", "flash2"): tuple(1613e12 / 2.7 / 370 * rate for rate in (191, 260, 298, 319, 333, 335)),
+        ("blackwell", "cudnn"): tuple(1613e12 / 1.3 / 617 * rate for rate in (315, 410, 484, 518, 529, 539)),
+    },
+    "FLOP/s of the causal half, forward, at 512, 1k, 2k, 4k, 8k and 16k tokens",
+    "H100: FlashAttention-3 (arXiv 2407.08608), figure 5, causal, head size 128; B200: FlashAttention-4 "
+    "(https://www.together.ai/blog/flashattention-4: 1,613 TFLOPS, 1.3 times cuDNN 9.13 and 2.7 times Triton, which "
+    "stands for FlashAttention-2), at other lengths and for the causal half as on the H100",
+)
+"""Published rates of attention kernels by generation; Ampere's is fitted (`FLASH_SPEED`)."""
+
+ATTENTION_BACKWARD_RATIO: Final = _constant(
+    "ATTENTION_BACKWARD_RATIO",
+    518 / 600,
+    "relative to the forward pass",
+    "FlashAttention-3 (arXiv 2407.08608), figures 5 and 6, cuDNN at head size 128 and 8k tokens",
+)
+"""Rate of the backward pass on Hopper and Blackwell."""
+
+FP8_ACHIEVABLE: Final = _constant(
+    "FP8_ACHIEVABLE",
+    {
+        "H100": 0.709,
+        "GH200": 0.776,
+        "H200": 0.734,
+        "B200": 0.763,
+        "GB200": 0.723,
+        "B300": 0.745,
+    },
+    "share of the dense fp8 peak, by the first word of the catalog's name",
+    "Machine Learning Engineering open book at 744d01e, compute/accelerator: table of maximum achievable matmul FLOPS "
+    "in fp8",
+)
+"""Share of its fp8 peak that a large product reaches; of other GPUs, the share of the bf16 peak."""
+
+QUANTIZE_BYTES: Final = _constant(
+    "QUANTIZE_BYTES",
+    {"delayed": 4.0, "tensorwise": 6.0, "rowwise": 6.0, "blockwise": 4.0, "mxfp8": 4.1, "nvfp4": 4.1},
+    "bytes per element of a product's activations or their gradients",
+    "counted: reading 16 bits, writing 8 bits in both orientations, and a pass before that for the scales of "
+    "tensorwise and rowwise",
+)
+"""Traffic of casting the inputs of fp8 products, by recipe."""
+
+FUSED_SWIGLU_BYTES: Final = _constant(
+    "FUSED_SWIGLU_BYTES", 6.0, "bytes per token and MLP column, forward", "counted: two reads and a write"
+)
+"""Traffic of SiLU and product in one kernel."""
+
+FUSED_ROTARY_BYTES: Final = _constant(
+    "FUSED_ROTARY_BYTES", 4.0, "bytes per token and rotated column, forward", "counted: a read and a write"
+)
+"""Traffic of rotary embeddings in one kernel."""

@@ -24,10 +24,12 @@ from tuner.costmodel.constants import (
     STEP_LAYER_SECONDS,
     STEP_SECONDS,
 )
+from tuner.costmodel.framework_terms import gradient_bytes, terms_of
 from tuner.costmodel.kernels import beside_layers, linear, size_of, traffic_rate
 from tuner.costmodel.layer import Layer, layer_seconds
 from tuner.costmodel.links import Links, all_reduce, gather
 from tuner.costmodel.site_factors import SiteFactors
+from tuner.costmodel.stack_constants import BACKWARD_SHARE
 from tuner.costmodel.stages import Stages
 
 TERMS: Final = (
@@ -48,12 +50,15 @@ def time_terms(columns: Columns, site: SiteFactors) -> dict[str, FloatArray]:
     links = Links(columns, site)
     layer_time, sends = layer.total, _sends(columns, links)
     fullest = np.maximum(Stages.first(columns).layers, Stages.middle(columns).layers)
-    slowest = _slowest(columns, layer_time, embedding, head, sends)
+    waits = sends
+    if terms_of(columns.workload).overlap_sends:
+        waits = np.where(columns.vpp > 1, np.maximum(0, sends - fullest * layer_time), sends)
+    slowest = _slowest(columns, layer_time, embedding, head, waits)
     extra = np.maximum(0, slowest - fullest * layer_time)
     pipeline_pass = columns.layers * layer_time + head + embedding + columns.pp * sends
     terms = {name: seconds * (fullest * microbatches) for name, seconds in layer.terms().items()}
-    terms["head"] = np.maximum(0, extra - sends) * microbatches
-    terms["pipeline"] = np.minimum(sends, extra) * microbatches
+    terms["head"] = np.maximum(0, extra - waits) * microbatches
+    terms["pipeline"] = np.minimum(waits, extra) * microbatches
     terms["bubble"] = np.where(columns.pp > 1, np.maximum(0, pipeline_pass - slowest) / columns.vpp, 0.0)
     stage = Stages.middle(columns)
     terms |= _data_parallel(columns, site, fullest, layer_time, links)
@@ -125,12 +130,18 @@ def _embedding(columns: Columns, site: SiteFactors, links: Links) -> FloatArray:
 
 
 def _sends(columns: Columns, links: Links) -> FloatArray:
-    """Estimate a middle stage's sends per microbatch: activations forward and gradients back, once per chunk."""
-    sequence_shards = np.where(columns.sequence_parallel == 1, columns.tp, 1)
-    size = columns.micro_batch * columns.workload.model.seq / columns.cp * columns.hidden / sequence_shards
+    """Estimate a middle stage's sends per microbatch: activations forward and gradients back, once per chunk.
+
+    With split sends each tensor parallel rank sends its part, and the ranks of the next stage gather them.
+    """
+    split = terms_of(columns.workload).split_sends
+    shards = columns.tp if split else np.where(columns.sequence_parallel == 1, columns.tp, 1)
+    size = columns.micro_batch * columns.workload.model.seq / columns.cp * columns.hidden * size_of(columns.workload)
     bandwidth, latency = links.pipeline
-    round_trip = 2 * (size * size_of(columns.workload) / bandwidth + latency)
-    return np.where(columns.pp > 1, round_trip * columns.vpp, 0.0)
+    way = size / shards / bandwidth + latency
+    if split:
+        way = way + np.where(columns.sequence_parallel == 1, 0.0, gather(size, columns.tp, *links.tensor))
+    return np.where(columns.pp > 1, 2 * way * columns.vpp, 0.0)
 
 
 def _slowest(
@@ -155,21 +166,26 @@ def _data_parallel(
     stage3.py).
     """
     bandwidth, latency = links.data
-    size = size_of(columns.workload)
-    weights = layers * columns.layer_matrices / columns.tp * size
-    table = columns.padded_vocab * columns.hidden / columns.tp * size
+    framework, size, gradient = terms_of(columns.workload), size_of(columns.workload), gradient_bytes(columns.workload)
+    weights = layers * columns.layer_matrices / columns.tp
+    table = columns.padded_vocab * columns.hidden / columns.tp
     hybrid = bool((columns.hsdp > 1).any())
     if hybrid:
         bandwidth, latency = links.shard
-    gathered = gather(weights + table, columns.shards, bandwidth, latency)
-    once = np.where(columns.zero == 0, 2 * gathered, 3 * gathered)
+    gathered = gather((weights + table) * size, columns.shards, bandwidth, latency)
+    reduced = gathered if gradient == size else gather((weights + table) * gradient, columns.shards, bandwidth, latency)
+    whole = np.where(columns.zero == 0, 2.0, 1.0 if framework.scattered else 2.0) * reduced
+    once = _exposed(whole, framework.overlap_grad, BACKWARD_SHARE * layers * layer_time)
+    updated = _exposed(gathered, framework.overlap_param, (1 - BACKWARD_SHARE) * layers * layer_time)
+    once = once + np.where(columns.zero == 0, 0.0, updated)
     if not (columns.zero >= 2).any():
         return {"data_parallel": once, "sharding": np.zeros_like(once)}
+    sizes = 2 * size + gradient
     per_microbatch = columns.microbatches * np.where(
-        columns.zero == 2, gathered, 3 * gather(weights, columns.shards, bandwidth, layers * latency)
+        columns.zero == 2, reduced, gather(sizes * weights, columns.shards, bandwidth, sizes / size * layers * latency)
     )
     if hybrid:
-        replicas = _replicas(columns, layers, weights + table, links)
+        replicas = _replicas(columns, layers, (weights + table) * gradient, links)
         per_microbatch = np.add(per_microbatch, columns.microbatches * replicas)
     compute = columns.microbatches * layers * layer_time
     exposed = np.maximum((1 - OVERLAPPED_GATHER_SHARE) * per_microbatch, per_microbatch - compute)
@@ -178,6 +194,11 @@ def _data_parallel(
         "data_parallel": np.where(columns.zero <= 1, once, np.where(columns.zero == 2, gathered, 0.0)),
         "sharding": np.where(columns.zero == 2, exposed, np.where(columns.zero == 3, exposed + host, 0.0)),
     }
+
+
+def _exposed(seconds: FloatArray, share: float, beside: FloatArray) -> FloatArray:
+    """Return what is left of an exchange of which a share may run beside some other work."""
+    return np.maximum((1 - share) * seconds, seconds - beside) if share else seconds
 
 
 def _replicas(columns: Columns, layers: IntArray, size: FloatArray, links: Links) -> FloatArray:

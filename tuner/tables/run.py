@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any, Final, get_args
 
 from tuner.core.catalog import gpu as catalog_gpu
 from tuner.core.catalog import make_cluster
-from tuner.core.domain import OFFLOAD, Cluster, Gpu, Stack, Topology, Workload, partition_for
+from tuner.core.domain import OFFLOAD, Cluster, Gpu, PrecisionRecipe, Stack, Topology, Workload, partition_for
 from tuner.core.errors import InputError
 from tuner.core.frameworks import check_precision
 from tuner.core.model import Model
@@ -36,6 +36,15 @@ SETTINGS: Final = (
     *("grad_precision", "overlap_grad", "overlap_param", "overlap_tp", "split_sends"),
 )
 """Columns of settings that cost time or memory and that tables often leave out."""
+
+_RECIPES: Final[Mapping[str, PrecisionRecipe]] = {
+    **{recipe: recipe for recipe in get_args(PrecisionRecipe)},
+    **dict.fromkeys(("fp8-ds", "fp8_ds"), "delayed"),
+    **dict.fromkeys(("fp8-cs", "fp8_cs", "fp8-tensorwise"), "tensorwise"),
+    **dict.fromkeys(("fp8-mx", "fp8_mx"), "mxfp8"),
+    **dict.fromkeys(("fp8-sc", "fp8_sc"), "blockwise"),
+}
+"""NVIDIA's names of the recipes (NVIDIA-NeMo/Megatron-Bridge, scripts/performance/README.md)."""
 
 _HEAD_SIZE: Final = 128
 _MAY_BE_ZERO: Final = ("zero", "kv_heads", "ffn")
@@ -114,6 +123,7 @@ def _workload(cells: Mapping[str, str], card: Gpu, *, tp: int, ranks: int) -> Wo
         plain_layers=plain,
         parallel_loss=_flag(cells, "parallel_loss") if "parallel_loss" in cells else not (gated or plain),
         framework=framework,
+        precision_recipe=_RECIPES.get(cells.get("precision_recipe", "").lower()),
         stack=_stack(cells),
     )
     check_precision(workload.precision, card)

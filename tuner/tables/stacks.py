@@ -13,19 +13,29 @@ Cells = Mapping[str, str]
 _RECIPES: Final[Cells] = {
     "overlap_grad": "1",
     "overlap_param": "1",
+    "overlap_tp": "0.94",
     "grad_precision": "bf16",
     "recompute": "none",
     "sequence_parallel": "1",
     "parallel_loss": "1",
 }
 """NVIDIA's performance recipes: NVIDIA-NeMo/Megatron-Bridge, scripts/performance and src/megatron/bridge/training/
-comm_overlap.py; grad_reduce_in_fp32 false (pull request 595); Megatron-Core recomputes only where told to."""
+comm_overlap.py; grad_reduce_in_fp32 false (pull request 595); Megatron-Core recomputes only where told to. overlap_tp
+by counting: of a layer's eight collectives TransformerEngine exposes a quarter of two, the forward reduce-scatters."""
+
+_MEGATRON_LM: Final[Cells] = {
+    **dict.fromkeys(("overlap_grad", "overlap_param"), "0"),
+    **dict.fromkeys(("split_sends", "parallel_loss"), "1"),
+    "recompute": "none",
+}
+"""Megatron-LM before Megatron-Core (NVIDIA/Megatron-LM v2.5, megatron/arguments.py): scatter_gather_tensors_in_pipeline
+is on, and gradients are reduced after the last pass (arXiv 2104.04473, section 4.1)."""
 
 STACKS: Final[tuple[tuple[str, Framework | None, Cells], ...]] = (
     (r"nemo-automodel", "fsdp2", {"recompute": "none"}),
     (r"mlperf-amd", "megatron-core", {"recompute": "none", "parallel_loss": "1"}),
     (r"(mlperf-)?nemo|megatron-bridge", "megatron-core", _RECIPES),
-    (r"megatron-lm", "megatron-core", {"split_sends": "1", "recompute": "none", "parallel_loss": "1"}),
+    (r"megatron-lm", "megatron-core", _MEGATRON_LM),
     (r"megatron-core", "megatron-core", {"recompute": "none", "parallel_loss": "1"}),
     (r"megatron-deepspeed", "megatron-deepspeed", {"parallel_loss": "1"}),
     (r"deepspeed", "deepspeed", {"recompute": "none"}),

@@ -65,6 +65,7 @@ def _print_json(
 ) -> None:
     from tuner.cli.output import print_json, space_document
     from tuner.core.documents import topology_document
+    from tuner.costmodel.framework_terms import described
     from tuner.planning.explain import changes
 
     print_json(
@@ -93,6 +94,7 @@ def _print_json(
                 for verdict in explanation.verdicts
             ],
             "estimate": _cost_document(own),
+            "software": described(space.workload),
             "against": _cost_document(other) if other else None,
             "would_fit": [_cost_document(near) for near in fitting],
             "nearest": [
@@ -110,7 +112,8 @@ def _print_json(
 def _print_verdict(space: Space, explanation: Explanation, cost: TopologyCost, fitting: list[TopologyCost]) -> None:
     """Print whether the topology is legal, its estimate, whether it fits, and the nearest that are legal or fit."""
     from tuner.cli.output import space_lines
-    from tuner.core.text import counted, interval, span
+    from tuner.core.text import counted, interval, listed, span
+    from tuner.costmodel.framework_terms import described
     from tuner.planning.explain import changes
 
     print("\n".join(space_lines(space)))
@@ -126,6 +129,7 @@ def _print_verdict(space: Space, explanation: Explanation, cost: TopologyCost, f
         f"memory: {cost.memory / _GIB:.1f} of {cost.limit / _GIB:.1f} GiB usable, on stage {cost.stage}: "
         f"{'fits' if cost.fits else 'does not fit'} (chance of running out {100 * cost.out_of_memory:.0f}%)"
     )
+    print(f"software: {space.workload.framework or 'no framework'}: {listed(described(space.workload))}")
     for near in fitting:
         print(f"fits instead: {near.topology.key}, {near.memory / _GIB:.1f} GiB, {near.seconds:.4g} s per iteration")
     for nearest in explanation.nearest:

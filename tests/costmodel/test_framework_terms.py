@@ -1,0 +1,234 @@
+"""The terms in which frameworks and GPU generations differ, held to counts of bytes and operations."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from tests import closed_forms
+from tests.costmodel.test_closed_forms import LAYER_TERMS, SITE, cluster, headless, pipeline
+from tuner.core.catalog import gpu, make_cluster
+from tuner.core.columns import Columns
+from tuner.core.domain import Cluster, Framework, Link, Precision, Stack, Topology, Workload
+from tuner.costmodel.constants import RING_SHARE, SEND_SHARE, SUSTAINED_PRODUCT_SHARE
+from tuner.costmodel.framework_terms import FRAMEWORK_TERMS, gradient_bytes, terms_of
+from tuner.costmodel.memory import memory_terms
+from tuner.costmodel.stack_constants import (
+    ATTENTION_BACKWARD_RATIO,
+    ATTENTION_RATES,
+    FP8_ACHIEVABLE,
+    QUANTIZE_BYTES,
+)
+from tuner.costmodel.stages import Stages
+from tuner.costmodel.time import time_terms
+
+BANDWIDTH = 1e9
+KNOWN: tuple[Framework | None, ...] = (None, "megatron-core")
+
+
+def under(framework: Framework | None, workload: Workload, **stack: Any) -> Workload:
+    """The workload in a framework, with what its stack states."""
+    return replace(workload, precision="bf16", framework=framework, stack=Stack(**stack) if stack else None)
+
+
+def terms(workload: Workload, machines: Cluster, topology: Topology) -> dict[str, float]:
+    """Seconds by term."""
+    return {name: float(value[0]) for name, value in time_terms(columns(workload, machines, topology), SITE).items()}
+
+
+def columns(workload: Workload, machines: Cluster, topology: Topology) -> Columns:
+    return Columns.of([topology], workload, machines)
+
+
+def node_of(name: str, gpus: int = 8) -> Cluster:
+    return make_cluster(name="one node", nodes=1, gpus_per_node=gpus, gpu=gpu(name))
+
+
+def replicas(ranks: int, zero: int) -> Topology:
+    return Topology(nodes=ranks, tp=1, pp=1, dp=ranks, micro_batch=1, zero=zero, recompute="none")
+
+
+@pytest.mark.parametrize("framework", FRAMEWORK_TERMS)
+def test_every_framework_says_where_its_terms_come_from(framework: Framework | None) -> None:
+    assert FRAMEWORK_TERMS[framework].source
+
+
+@pytest.mark.parametrize(
+    ("framework", "stack", "precision", "size"),
+    [
+        ("megatron-core", {}, "bf16", 4.0),
+        ("megatron-core", {}, "fp8", 4.0),
+        ("megatron-core", {}, "fp16", 2.0),
+        ("megatron-core", {"grad_precision": "bf16"}, "bf16", 2.0),
+        ("fsdp2", {}, "bf16", 2.0),
+        ("fsdp2", {"grad_precision": "fp32"}, "bf16", 4.0),
+        ("torchtitan", {}, "bf16", 4.0),
+        ("megatron-deepspeed", {}, "bf16", 2.0),
+        (None, {}, "fp32", 4.0),
+    ],
+)
+def test_gradients_have_the_bytes_that_the_framework_keeps(
+    framework: Framework | None, stack: dict[str, Any], precision: Precision, size: float
+) -> None:
+    workload = replace(under(framework, headless(1), **stack), precision=precision)
+    assert gradient_bytes(workload) == size
+    held = memory_terms(Stages.first(columns(workload, cluster(), replicas(1, 0))), SITE)
+    parameters = Stages.first(columns(workload, cluster(), replicas(1, 0))).parameters
+    assert held["gradients"] == pytest.approx(size * parameters)
+
+
+@pytest.mark.parametrize(
+    ("framework", "size", "copies"),
+    [(None, 2.0, 2.0), ("megatron-core", 4.0, 1.0)],
+    ids=["all-reduce of 16 bits", "reduce-scatter of 32 bits"],
+)
+def test_the_exchange_moves_the_gradients_in_their_own_precision(
+    framework: Framework | None, size: float, copies: float
+) -> None:
+    """ZeRO 1 sends each gradient once or twice, and each updated weight, of two bytes, once."""
+    ranks, workload = 8, under(framework, headless(8), overlap_grad=0.0, overlap_param=0.0)
+    made = columns(workload, cluster(bandwidth=BANDWIDTH), replicas(ranks, 1))
+    weights = float(made.layer_matrices[0] * 24 + made.hidden[0])
+    sent = copies * closed_forms.ring_sent(ranks, size * weights, gather_only=True)
+    sent += closed_forms.ring_sent(ranks, 2 * weights, gather_only=True)
+    found = time_terms(made, SITE)["data_parallel"][0]
+    assert found == pytest.approx(sent / (BANDWIDTH * RING_SHARE), rel=1e-3)
+
+
+@pytest.mark.parametrize("share", [0.0, 0.5, 1.0])
+@pytest.mark.parametrize("bandwidth", [2e9, 2e11])
+def test_an_exchange_hides_its_share_as_far_as_the_pass_beside_it_lasts(share: float, bandwidth: float) -> None:
+    """The reduction runs beside two thirds of a microbatch, the gathering beside the other third."""
+    ranks, machines = 8, cluster(bandwidth=bandwidth)
+    plain = under("megatron-core", headless(8 * 4), overlap_grad=0.0, overlap_param=0.0)
+    hidden = under("megatron-core", headless(8 * 4), overlap_grad=share, overlap_param=share)
+    before, after = (terms(workload, machines, replicas(ranks, 1)) for workload in (plain, hidden))
+    microbatch = sum(before[name] for name in LAYER_TERMS) / 4
+    reduced, gathered = before["data_parallel"] * 4 / 6, before["data_parallel"] * 2 / 6
+    left = max((1 - share) * reduced, reduced - microbatch * 2 / 3 if share else reduced)
+    left += max((1 - share) * gathered, gathered - microbatch / 3 if share else gathered)
+    assert after["data_parallel"] == pytest.approx(left, rel=1e-6, abs=1e-9)
+
+
+def test_split_sends_send_a_part_and_gather_the_whole() -> None:
+    """With tp ranks a send has 1 / tp of the bytes, and the next stage's ranks gather them over NVLink."""
+    machines = make_cluster(name="two nodes", nodes=2, gpus_per_node=8, gpu=gpu("A100-80GB-SXM"))
+    machines = replace(
+        machines, inter_node=Link(bandwidth=1e9, latency=0.0), intra_node=Link(bandwidth=1e30, latency=0.0)
+    )
+    topology = pipeline(2, nodes=2, tp=8, micro_batch=1)
+    whole, split = (
+        terms(under(None, headless(4), split_sends=each), machines, topology)["pipeline"] for each in (False, True)
+    )
+    assert whole / split == pytest.approx(8, rel=0.01)
+    bytes_sent = 2048 * 4096 * 2 / 8
+    assert split == pytest.approx(4 * 0.46 * 2 * bytes_sent / (1e9 * SEND_SHARE / 8), rel=0.01)
+
+
+def test_an_interleaved_schedule_sends_beside_its_passes_where_the_framework_does() -> None:
+    topology, machines = pipeline(4, 2), cluster(bandwidth=1e11)
+    alone, beside = (terms(under(name, headless(16)), machines, topology) for name in KNOWN)
+    assert alone["pipeline"] > 0
+    assert beside["pipeline"] == 0
+    slow = terms(under("megatron-core", headless(16)), cluster(bandwidth=1e8), topology)
+    assert slow["pipeline"] > 0, "sends that last longer than the passes cannot hide"
+    plain = terms(under("megatron-core", headless(16)), machines, pipeline(4))
+    assert plain["pipeline"] > 0, "1F1B waits for its sends"
+
+
+def test_tensor_parallel_traffic_hides_within_a_node_and_behind_the_products() -> None:
+    tp8 = Topology(nodes=1, tp=8, pp=1, dp=1, micro_batch=4, zero=0, sequence_parallel=True, recompute="none")
+    shown, hidden = (
+        terms(under("megatron-core", headless(4), overlap_tp=share), node_of("A100-80GB-SXM"), tp8)["tensor_parallel"]
+        for share in (0.0, 0.9)
+    )
+    assert hidden == pytest.approx(0.1 * shown)
+    across = node_of("A100-80GB-SXM", gpus=4)
+    across = replace(across, nodes=2)
+    topology = replace(tp8, nodes=2)
+    far = [
+        terms(under("megatron-core", headless(4), overlap_tp=share), across, topology)["tensor_parallel"]
+        for share in (0.0, 0.9)
+    ]
+    assert far[0] == far[1]
+
+
+@pytest.mark.parametrize(
+    ("card", "framework", "generation", "kernel"),
+    [
+        ("H100-80GB-SXM", None, "hopper", "flash2"),
+        ("H200-141GB-SXM", "megatron-core", "hopper", "cudnn"),
+        ("B200-180GB-SXM", "fsdp2", "blackwell", "flash2"),
+        ("GB200-192GB", "megatron-core", "blackwell", "cudnn"),
+    ],
+)
+def test_attention_runs_at_the_published_rate_of_its_kernel(
+    card: str, framework: Framework | None, generation: str, kernel: str
+) -> None:
+    """Two products forward and five backward over the causal half, at the rate for 2,048 tokens."""
+    one = Topology(nodes=1, tp=1, pp=1, dp=1, micro_batch=2, zero=0, recompute="none")
+    found = terms(under(framework, headless(2)), node_of(card, gpus=1), one)["attention"]
+    rate = ATTENTION_RATES[generation, kernel][2] * SUSTAINED_PRODUCT_SHARE
+    scores = 24 * 2 * 2048 * 2048 * 4096 * 2 / 2
+    assert found == pytest.approx(scores * (2 / rate + 5 / (rate * ATTENTION_BACKWARD_RATIO)))
+
+
+def test_attention_on_other_generations_stays_as_fitted() -> None:
+    one = Topology(nodes=1, tp=1, pp=1, dp=1, micro_batch=2, zero=0, recompute="none")
+    found = [
+        terms(under(framework, headless(2)), node_of("A100-80GB-SXM", gpus=1), one)["attention"]
+        for framework in KNOWN
+    ]
+    assert found[0] == found[1]
+
+
+def test_fp8_products_reach_their_own_share_of_the_peak() -> None:
+    one = Topology(nodes=1, tp=1, pp=1, dp=1, micro_batch=8, zero=0, recompute="none")
+    card = gpu("H100-80GB-SXM")
+    workload = headless(8, hidden=8192)
+    found = {
+        precision: terms(replace(under(None, workload), precision=precision), node_of(card.name, gpus=1), one)
+        for precision in ("bf16", "fp8")
+    }
+    gain = card.peak_flops["fp8"] * FP8_ACHIEVABLE["H100"] / (card.peak_flops["bf16"] * card.achievable)
+    assert found["bf16"]["products"] / found["fp8"]["products"] == pytest.approx(gain, rel=0.01)
+
+
+@pytest.mark.parametrize("recipe", ["delayed", "tensorwise", "blockwise", "mxfp8"])
+def test_casts_to_fp8_move_every_input_and_gradient_of_the_products(recipe: Any) -> None:
+    """Inputs of width h, h, h, 4h and gradients of 3h, h, 4h, h: sixteen h a token and layer."""
+    one = Topology(nodes=1, tp=1, pp=1, dp=1, micro_batch=4, zero=0, recompute="none")
+    machines = node_of("H100-80GB-SXM", gpus=1)
+    halves = under(None, headless(4))
+    eighths = replace(halves, precision="fp8", precision_recipe=recipe)
+    cast = terms(eighths, machines, one)["elementwise"] - terms(halves, machines, one)["elementwise"]
+    moved = QUANTIZE_BYTES[recipe] * 16 * 4096 * 4 * 2048 * 24
+    assert cast == pytest.approx(moved / (machines.gpu.memory_bandwidth * 0.66))
+
+
+def test_megatrons_fused_kernels_move_what_they_read_and_write() -> None:
+    """SwiGLU reads two widths and writes one, rotary reads and writes queries and keys; nothing adds gradients."""
+    one = Topology(nodes=1, tp=1, pp=1, dp=1, micro_batch=1, zero=0, recompute="none")
+    machines = node_of("A100-80GB-SXM", gpus=1)
+    model = replace(headless(1).model, gated_mlp=True, positions="rotary")
+    plain, fused = (
+        terms(replace(under(name, headless(1)), model=model), machines, one)["elementwise"]
+        for name in KNOWN
+    )
+    tokens, hidden = 2048 * 24, 4096
+    saved = ((12.4 - 6) * 4 * hidden + (14.5 - 4) * 2 * hidden) * tokens * 2.6
+    assert plain - fused == pytest.approx(saved / (machines.gpu.memory_bandwidth * 0.66))
+    few, many = (terms(under("megatron-core", headless(count)), machines, one)["upkeep"] for count in (1, 8))
+    assert many == pytest.approx(8 * few)
+    few, many = (terms(under(None, headless(count)), machines, one)["upkeep"] for count in (1, 8))
+    assert many > 8 * few
+
+
+def test_a_stack_overrides_its_framework_only_where_it_says_so() -> None:
+    usual = FRAMEWORK_TERMS["megatron-core"]
+    found = terms_of(under("megatron-core", headless(1), overlap_grad=0.25))
+    assert found == replace(usual, overlap_grad=0.25)
+    assert terms_of(under("megatron-core", headless(1))) is usual
+    assert terms_of(under(None, headless(1), split_sends=True)).split_sends
