@@ -178,8 +178,7 @@ def test_attention_runs_at_the_published_rate_of_its_kernel(
 def test_attention_on_other_generations_stays_as_fitted() -> None:
     one = Topology(nodes=1, tp=1, pp=1, dp=1, micro_batch=2, zero=0, recompute="none")
     found = [
-        terms(under(framework, headless(2)), node_of("A100-80GB-SXM", gpus=1), one)["attention"]
-        for framework in KNOWN
+        terms(under(framework, headless(2)), node_of("A100-80GB-SXM", gpus=1), one)["attention"] for framework in KNOWN
     ]
     assert found[0] == found[1]
 
@@ -214,8 +213,7 @@ def test_megatrons_fused_kernels_move_what_they_read_and_write() -> None:
     machines = node_of("A100-80GB-SXM", gpus=1)
     model = replace(headless(1).model, gated_mlp=True, positions="rotary")
     plain, fused = (
-        terms(replace(under(name, headless(1)), model=model), machines, one)["elementwise"]
-        for name in KNOWN
+        terms(replace(under(name, headless(1)), model=model), machines, one)["elementwise"] for name in KNOWN
     )
     tokens, hidden = 2048 * 24, 4096
     saved = ((12.4 - 6) * 4 * hidden + (14.5 - 4) * 2 * hidden) * tokens * 2.6
@@ -232,3 +230,13 @@ def test_a_stack_overrides_its_framework_only_where_it_says_so() -> None:
     assert found == replace(usual, overlap_grad=0.25)
     assert terms_of(under("megatron-core", headless(1))) is usual
     assert terms_of(under(None, headless(1), split_sends=True)).split_sends
+
+
+@pytest.mark.parametrize("cp", [1, 2, 4, 8])
+def test_ring_attention_merges_its_parts(cp: int) -> None:
+    """cp - 1 merges of outputs in fp32 and of the gradients of queries, keys and values; the exchange hides."""
+    topology = Topology(nodes=1, tp=1, pp=1, cp=cp, dp=1, micro_batch=4, zero=0, recompute="none")
+    machines = replace(node_of("A100-80GB-SXM"), intra_node=Link(bandwidth=1e30, latency=0.0))
+    found = terms(under(None, headless(4)), machines, topology)["context_parallel"]
+    moved = (cp - 1) * (10 + 3 * 6) * 4096 * 4 * 2048 / cp * 24
+    assert found == pytest.approx(moved / (machines.gpu.memory_bandwidth * 0.66))

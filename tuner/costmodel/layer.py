@@ -33,7 +33,7 @@ from tuner.costmodel.framework_terms import terms_of
 from tuner.costmodel.kernels import beside_layers, flash_rates, linear, product_rate, size_of, traffic_rate
 from tuner.costmodel.links import Links, all_reduce
 from tuner.costmodel.site_factors import SiteFactors
-from tuner.costmodel.stack_constants import FUSED_ROTARY_BYTES, FUSED_SWIGLU_BYTES, QUANTIZE_BYTES
+from tuner.costmodel.stack_constants import FUSED_ROTARY_BYTES, FUSED_SWIGLU_BYTES, MERGE_BYTES, QUANTIZE_BYTES
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,7 +45,7 @@ class Layer:
     elementwise: FloatArray
     tensor_parallel: FloatArray
     context_parallel: FloatArray
-    """Time of ring attention's exchange that attention does not hide."""
+    """Time of ring attention's exchange that attention does not hide, and of merging its parts."""
     launch: FloatArray
     """Time that the GPU waits for the host."""
     upkeep: FloatArray
@@ -80,6 +80,9 @@ def layer_seconds(columns: Columns, site: SiteFactors, links: Links) -> Layer:
         collectives = np.where(columns.tp <= columns.cluster.gpus_per_node, hidden, collectives)
     ring = _ring(columns, tokens, links)
     exposed, exposed_back = np.maximum(0, ring - scores), np.maximum(0, 2 * ring - scores_back)
+    if (columns.cp > 1).any():
+        merged, merged_back = _merges(columns, tokens, site)
+        exposed, exposed_back = exposed + merged, exposed_back + merged_back
     host = HOST_COLLECTIVE_SECONDS * 2 * (columns.tp > 1)
     ahead = forward + scores + exposed + moved + cast + collectives
     back = backward + scores_back + exposed_back + BACKWARD_TRAFFIC_RATIO * moved + cast_back + collectives + upkeep
@@ -174,6 +177,13 @@ def _collectives(columns: Columns, tokens: Any, links: Links) -> FloatArray:
     bandwidth, latency = links.tensor
     size = tokens * columns.hidden * size_of(columns.workload)
     return 2 * all_reduce(size, columns.tp, bandwidth, latency)
+
+
+def _merges(columns: Columns, tokens: Any, site: SiteFactors) -> tuple[FloatArray, FloatArray]:
+    """Estimate the cp - 1 times at which ring attention merges its parts: outputs, and gradients backward."""
+    width, keys = columns.head_size * columns.heads, columns.head_size * columns.kv_heads
+    seconds = (columns.cp - 1) * tokens / columns.tp / traffic_rate(columns.cluster.gpu, site)
+    return seconds * MERGE_BYTES[0] * width, seconds * MERGE_BYTES[1] * (width + 2 * keys)
 
 
 def _ring(columns: Columns, tokens: Any, links: Links) -> FloatArray:

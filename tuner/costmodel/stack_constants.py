@@ -89,3 +89,12 @@ FUSED_ROTARY_BYTES: Final = _constant(
     "FUSED_ROTARY_BYTES", 4.0, "bytes per token and rotated column, forward", "counted: a read and a write"
 )
 """Traffic of rotary embeddings in one kernel."""
+
+MERGE_BYTES: Final = _constant(
+    "MERGE_BYTES",
+    (10.0, 6.0),
+    "bytes per token and column, forward and backward",
+    "counted: reading a 16-bit part, then reading and writing the fp32 output, or the 16-bit gradients (NVIDIA, "
+    "TransformerEngine, pytorch/attention/dot_product_attention/context_parallel.py)",
+)
+"""Traffic of merging a step of ring attention into the steps before it."""
