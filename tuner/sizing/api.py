@@ -149,7 +149,7 @@ def max_batch(
     batches = batch_steps(step, most)
     if launcher == "estimate":
         topology = only_option(described)
-        workload = stacked(described.workload, stack, zero=topology.zero)
+        workload = replace(stacked(described.workload, stack, zero=topology.zero), framework=None)  # `stack` says it
         model = cost_model(calibration)
         estimates = EstimateProbe(workload=workload, cluster=described.cluster, topology=topology, model=model)
         return search(estimates, batches, "estimate", topology, described.workload, {})
