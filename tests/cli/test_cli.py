@@ -129,7 +129,7 @@ def test_what_is_unlikely_to_fit_stands_apart(run: Run) -> None:
         [int(chance) for chance in re.findall(r" ([0-9]+)% ", part.split("---\n")[-1])] for part in (above, below)
     ]
     assert max(chances[0]) < 50 <= min(chances[1])
-    assert "Unlikely to fit" not in run(*arguments, "--set", "micro_batch=4,8", "--top", "3").out
+    assert "Unlikely to fit" not in run(*arguments, "--set", "micro_batch=4,8", "--top", "2").out
 
 
 def test_a_table_fits_a_narrow_terminal_and_says_what_it_left_out() -> None:

@@ -12,7 +12,8 @@ from dataclasses import MISSING, asdict, dataclass, fields
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
-from tuner.core.domain import Ramp, Topology, Workload
+from tuner.core.documents import workload_document
+from tuner.core.domain import Ramp, Stack, Topology, Workload
 from tuner.core.errors import InputError
 from tuner.core.model import Model, RotaryScaling, Shape
 from tuner.core.text import listed, shown
@@ -50,9 +51,14 @@ class Assignment:
             if not isinstance(getattr(self, name), str) or not getattr(self, name):
                 raise InputError(f"assignment field {name} must be a path, not {shown(getattr(self, name))}.")
 
+    @property
+    def document(self) -> dict[str, Any]:
+        """The assignment as a JSON document."""
+        return {"schema": SCHEMA, **asdict(self), "workload": workload_document(self.workload)}
+
     def write(self, path: Path) -> None:
         """Write the assignment as JSON."""
-        path.write_text(json.dumps({"schema": SCHEMA, **asdict(self)}, indent=2) + "\n")
+        path.write_text(json.dumps(self.document, indent=2) + "\n")
 
     @classmethod
     def read(cls, path: Path) -> Assignment:
@@ -76,7 +82,7 @@ class Assignment:
 def _workload(document: Any) -> Workload:
     if isinstance(document, dict) and isinstance(document.get("model"), dict):
         document = {**document, "model": _parse(Model, document["model"], {"rotary_scaling": RotaryScaling})}
-    return _parse(Workload, document, {"ramp": Ramp})
+    return _parse(Workload, document, {"ramp": Ramp, "stack": Stack})
 
 
 def _parse(part_type: type[_Part], document: Any, nested: Mapping[str, type[Any]]) -> _Part:

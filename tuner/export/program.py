@@ -5,11 +5,11 @@ from __future__ import annotations
 import shlex
 import string
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path, PurePath
 from typing import Any, Final
 
-from tuner.core.assignment import SCHEMA, Assignment
+from tuner.core.assignment import Assignment
 from tuner.core.domain import Workload
 from tuner.core.errors import InputError
 from tuner.core.worker_refusals import refusals
@@ -198,4 +198,4 @@ def assignment_text(run: ProductionRun, result: str = "result.json") -> str:
         result=result,
         iterations=SMOKE_ITERATIONS,
     )
-    return as_json({"schema": SCHEMA, **asdict(assignment)})
+    return as_json(assignment.document)
