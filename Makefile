@@ -60,6 +60,7 @@ bench: $(VENV)/.ready-to-run  ## speed, as figures and ratios of one run
 	$(BIN)/python benchmarks/startup.py
 	$(BIN)/python benchmarks/report.py
 	$(BIN)/python benchmarks/search.py --quick
+	$(BIN)/python benchmarks/log_reading.py
 
 accuracy: $(VENV)/.ready-to-test  ## fail if an estimate of the corpus is worse than recorded
 	$(BIN)/python -m benchmarks.accuracy --check

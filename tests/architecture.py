@@ -14,6 +14,7 @@ from typing import Final
 
 LAYERS: Final = {
     "__main__": ("the entry point", {"cli"}),
+    "step": ("the helper that reports a trainer's iterations", set[str]()),
     "errors": ("the errors that scripts import", {"core"}),
     "cli": ("parse, call the Python API, print", {"report", "export", "study", "sizing", "planning", "audit"}),
     "report": ("tables, plots, HTML", {"study", "sizing"}),

@@ -275,7 +275,11 @@ def test_a_long_log_shows_a_part_and_says_so(tmp_path: Path, run: Run) -> None:
 BAD_INPUT = [
     (("measure", "no/such.log"), 2, "there is no file no/such.log."),
     (("measure", str(LOGS)), 2, "logs is a folder; give the file in it that has the iterations."),
-    (("measure", str(LOGS / "README.md")), 1, "the log has no iterations; pass the log of the rank that prints them."),
+    (
+        ("measure", str(LOGS / "README.md")),
+        1,
+        "see with --explain which lines look like iterations, and recognise them with --step-pattern.",
+    ),
     (("measure", "a\0b"), 2, "there is no file a b."),
     (("measure", EXAMPLE, "--iterations", "5-2"), 2, "the range 5-2 runs backwards; write 2-5."),
     (("measure", EXAMPLE, "--iterations", "5;2"), 2, "--iterations '5;2' is neither a range nor a list"),

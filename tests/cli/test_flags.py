@@ -32,7 +32,19 @@ FLAGS = {
         )
     },
     "dashboard": STUDY | {"--port", "--no-browser", "--check", "--json"},
-    "doctor": {"--measure", "--output", "--runs", "--storage", "--json"},
+    "doctor": SPACE
+    | {
+        "--measure",
+        "--output",
+        "--runs",
+        "--storage",
+        "--json",
+        "--command",
+        "--step-pattern",
+        "--log",
+        "--trainer",
+        "--tokens",
+    },
     "evaluate": STUDY | {"--default", "--calibration", "--calibrate-rows", "--seed", "--rows", "--json"},
     "explain": SPACE | {"--calibration", "--against", "--tokens", "--rules"},
     "export": STUDY | {"--output", "--format", "--fork", "--command", "--site-profile", "--slurm-site", "--json"},
@@ -55,6 +67,8 @@ FLAGS = {
         *(
             "--keep-going",
             "--step-pattern",
+            "--log",
+            "--trainer",
             "--retry-hang-sync",
             "--hostfile",
             "--over",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tuner.logs.choice import averaging, of_job, second
+from tuner.logs.choice import averaging, first_steady, of_job, second
 from tuner.logs.log import LogRun
 from tuner.logs.records import Iteration, PeakMemory, Source
 
@@ -97,3 +97,31 @@ def test_what_a_measurement_stands_for_is_noted() -> None:
     assert averaging(logged(10, 20, source="throughput timer"), (20,), lines(10, 20)) == ""
     found = averaging(logged(1, 2, 3, 4), (3,), lines(1, 2, 3, 4, skipped=(2, 4)))
     assert found == "iteration 2 skipped the optimizer step (fp16 loss scaling)"
+
+
+def timed(*seconds: float, skipped: tuple[int, ...] = ()) -> list[Iteration]:
+    return [
+        Iteration(number=number, seconds=each, skipped=int(number in skipped))
+        for number, each in enumerate(seconds, start=1)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "skipped", "chosen", "note"),
+    [
+        ((60.0, 2.0, 2.1, 2.0), (), 2, ""),
+        ((60.0, 9.0, 4.0, 2.0, 2.1), (), 4, "iteration 4 is measured, the first whose time agrees"),
+        ((60.0, 9.0, 4.0, 2.0), (), 2, "no two successive iterations agree within 10%; iteration 2 is measured."),
+        ((60.0, 2.0), (), 2, ""),
+        ((60.0, 9.0, 8.9, 2.0, 2.0), (3,), 4, "iteration 4 is measured"),
+        ((60.0, 2.19, 2.0), (), 2, ""),
+        ((60.0, 2.21, 2.0, 2.0), (), 3, "iteration 3 is measured"),
+    ],
+)
+def test_the_first_iteration_that_agrees_with_the_next_is_measured(
+    seconds: tuple[float, ...], skipped: tuple[int, ...], chosen: int, note: str
+) -> None:
+    found, reason = first_steady(2, timed(*seconds, skipped=skipped))
+    assert found == chosen
+    assert reason.startswith(note)
+    assert bool(reason) == bool(note)

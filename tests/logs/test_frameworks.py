@@ -119,6 +119,24 @@ def test_bars_of_other_work_and_of_evaluations_are_no_iterations() -> None:
     assert [entry.number for entry in run.iterations] == [1, 2, 3]
 
 
+def test_lightnings_rich_bar_has_a_loss() -> None:
+    bar = "Epoch 0/-2 \u2501\u257a\u2501 {}/30 0:00:0{} \u2022 0:00:16 {}it/s train_loss: {}"
+    (run,) = read_log([bar.format(1, 0, "0.00", "6.238"), bar.format(2, 1, "2.00", "6.180")]).runs
+    assert run.source == "progress bar"
+    assert [entry.loss for entry in run.iterations] == [6.238, 6.18]
+
+
+def test_a_rich_bar_that_was_printed_only_at_its_end_is_a_mean() -> None:
+    """Rich prints to a file so, before version 14."""
+    bar = "Epoch 0/-2 \u2501\u2501\u2501\u2501 20/20 0:00:05 \u2022 0:00:00 4.00it/s train_loss: 6.067"
+    (run,) = read_log([bar]).runs
+    assert run.source == "training summary"
+    entries = timed(run, STEP)
+    assert [(entry.number, entry.seconds) for entry in entries] == [(20, 0.25)]
+    assert of_job(run, (2,), entries) == ((20,), "")
+    assert "warm-up included" in precision(entries)
+
+
 def test_epochs_of_lightning_continue_the_count() -> None:
     line = "Epoch {0}: 100%|██████████| {1}/2 [00:0{1}<00:00,  1.00it/s, v_num=0]"
     (run,) = read_log(line.format(epoch, step) for epoch in (0, 1) for step in (1, 2)).runs

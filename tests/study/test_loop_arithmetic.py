@@ -234,40 +234,15 @@ def test_a_retry_that_ends_well_keeps_the_first_attempts_failure(study: Callable
 
 def test_three_unreadable_logs_in_a_row_end_the_search(study: Callable[..., Any]) -> None:
     made, launcher, _ = study(Limits(budget=30))
-    unreadable = JobResult(outcome=Outcome.UNREADABLE, failure=Failure(kind="", evidence="", meaning="no log"))
+    unreadable = JobResult(outcome=Outcome.UNREADABLE, failure=Failure(kind="", evidence="no line", meaning="no log"))
     results = [unreadable, unreadable, MEASURED, unreadable, unreadable, unreadable]
     launcher.result = lambda handle: results[int(handle[3:]) - 1]
     for number in range(1, 6):
         made.step()
         assert (len(launcher.jobs), made.scheduler.finished) == (number, None)
     made.step()
-    assert made.scheduler.finished == "the last 3 jobs ended well and none could be measured"
+    assert made.scheduler.finished == "the last 3 jobs ended well and none could be measured: no line"
     assert not made.step()
-
-
-@pytest.mark.parametrize(
-    ("reasons", "jobs"),
-    [
-        (["a dependency is missing"] * 3, 3),
-        (["a dependency is missing", "", "a dependency is missing", "a dependency is missing"], None),
-        (["a dependency is missing", "the disk is full", "the disk is full", "the disk is full"], 4),
-        (["an exception ended a rank"] * 4, None),
-    ],
-)
-def test_three_jobs_that_fail_alike_whatever_the_topology_end_the_search(
-    reasons: list[str], jobs: int | None, study: Callable[..., Any]
-) -> None:
-    made, launcher, _ = study(Limits(budget=30))
-    failures = [Failure(kind="CRASHED", evidence="No module named x", meaning=reason) for reason in reasons]
-    results = [JobResult(outcome=Outcome.CRASHED, failure=one) if one.meaning else MEASURED for one in failures]
-    launcher.result = lambda handle: results[int(handle[3:]) - 1]
-    for _ in results[:jobs]:
-        assert made.scheduler.finished is None
-        made.step()
-    assert (made.scheduler.finished is not None) == (jobs is not None)
-    if jobs is not None:
-        assert made.scheduler.finished.startswith("the last 3 jobs failed alike, and no other topology cures that: ")
-        assert made.scheduler.finished.endswith("(No module named x); to search on all the same, pass --keep-going")
 
 
 @pytest.mark.parametrize(("kind", "stops"), [("search", True), ("final", False)])

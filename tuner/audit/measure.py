@@ -1,6 +1,7 @@
 """`tuner measure`: turn a log into a measurement, and recompute its TFLOPs from the time.
 
-The second iteration is measured, because the first includes compilation, allocation and warm-up.
+The second iteration is measured, because the first includes compilation, allocation and warm-up; or the first one
+after it whose time agrees with the next.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from tuner.logs import (
     asked,
     chosen_run,
     described,
+    first_steady,
     parse_iterations,
     precision,
     read_log,
@@ -44,6 +46,10 @@ from tuner.space.space import Space
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
+_NO_ITERATIONS: Final = (
+    "the log has no iterations; pass the log of the rank that prints them, or see with --explain which lines look like "
+    "iterations, and recognise them with --step-pattern."
+)
 _MIN_RANK_SPREAD: Final = 0.01
 """Relative difference between the times of ranks from which a note is given."""
 _MIN_TFLOPS_DIFFERENCE: Final = 0.005
@@ -197,7 +203,7 @@ def measure_run(
 ) -> LogMeasurement:
     """Measure one run of a log. `global_batch` converts samples per second to seconds if the log has no batch."""
     if not log.runs:
-        return _measured(log, 0, (), "the log has no iterations; pass the log of the rank that prints them.")
+        return _measured(log, 0, (), _NO_ITERATIONS)
     index = chosen_run(log, run)
     source = log.runs[index]
     rows = _rows(source, subject, global_batch)
@@ -210,6 +216,9 @@ def measure_run(
     made = _measured(log, index, rows, problem)
     if problem:
         return made
+    if iterations is None:
+        steady, note = first_steady(picked[0], [row.iteration for row in rows])
+        picked, made = (steady,), replace(made, notes=(*made.notes, *filter(None, (note,))))
     taken = [row for row in rows if row.iteration.number in picked]
     peak, kind = _peak(source, subject, taken)
     measurement = Measurement(

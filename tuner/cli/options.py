@@ -21,6 +21,16 @@ takes_step_pattern: Final = click.option(
     help="Lines of an unknown trainer: named groups iteration, seconds or ms, tokens_per_sec, loss, memory (GiB).",
 )
 
+takes_trainer: Final = click.option(
+    "--trainer",
+    metavar="NAME",
+    help="Append each topology's flags to --command in the words of megatron-lm or hf, without fields in braces.",
+)
+
+takes_log: Final = click.option(
+    "--log", metavar="FILE", help="Log file that --command writes, with its fields: 'logs/{key}/rank0.log'."
+)
+
 LARGEST_NUMBER: Final = 1e30
 """Numbers from here on are refused: no training comes near, and products of a few such numbers stay finite."""
 

@@ -45,6 +45,7 @@ from tuner.export.megatron_common import (
 from tuner.export.megatron_experts import EXPERT_TREATMENTS
 from tuner.export.production import ProductionRun
 from tuner.export.rendering import rendered
+from tuner.launch.trainers import distributed_optimizer, recomputation, virtual_stages
 
 _RECIPE_FORMATS: Final = {"delayed": "hybrid", "tensorwise": "hybrid", "blockwise": "e4m3", "mxfp8": "e4m3"}
 """FP8 number format that Transformer Engine's recipes are used with."""
@@ -161,29 +162,9 @@ def attention_backend(run: ProductionRun) -> str:
     return "fused" if run.workload.model.attention_sinks or run.workload.model.latent else "flash"
 
 
-def _recompute(run: ProductionRun) -> Settings:
-    if run.topology.recompute == "selective":
-        return [("--recompute-granularity", "selective"), ("--recompute-modules", "core_attn")]
-    if run.topology.recompute == "full":
-        return [("--recompute-granularity", "full"), ("--recompute-method", "uniform"), ("--recompute-num-layers", "1")]
-    return []
-
-
 def _units(run: ProductionRun) -> int:
     """Return what is spread over the stages: layers, and embedding and output layer where they count as one each."""
     return run.workload.model.layers + 2 * (run.topology.partition == "embedding")
-
-
-def _virtual(run: ProductionRun) -> Settings:
-    topology = run.topology
-    if topology.vpp == 1:
-        return []
-    return [("--num-layers-per-virtual-pipeline-stage", str(_units(run) // (topology.pp * topology.vpp)))]
-
-
-def _sharding(run: ProductionRun) -> Settings:
-    overlapped: Settings = [("--use-distributed-optimizer",), ("--overlap-grad-reduce",), ("--overlap-param-gather",)]
-    return overlapped if run.topology.zero == 1 else []
 
 
 _TREATMENTS: Final[Mapping[str, Treatment]] = {
@@ -278,7 +259,7 @@ _TREATMENTS: Final[Mapping[str, Treatment]] = {
         ),
     ),
     "attention": flash_in_half_precision("--transformer-impl, --attention-backend", _attention),
-    "vpp": expressed("--num-layers-per-virtual-pipeline-stage", _virtual),
+    "vpp": expressed("--num-layers-per-virtual-pipeline-stage", lambda r: virtual_stages(r.topology, _units(r))),
     "cp": expressed(
         "--context-parallel-size, --cp-comm-type",
         lambda r: (
@@ -289,7 +270,7 @@ _TREATMENTS: Final[Mapping[str, Treatment]] = {
     ),
     "zero": expressed(
         "--use-distributed-optimizer, --overlap-grad-reduce, --overlap-param-gather",
-        _sharding,
+        lambda r: distributed_optimizer(r.topology),
         only="0, 1",
         accepts=lambda r: r.topology.zero <= 1,
     ),
@@ -304,7 +285,9 @@ _TREATMENTS: Final[Mapping[str, Treatment]] = {
         only="none, or the optimizer with ZeRO 1",
         accepts=lambda r: r.topology.offload == "none" or (r.topology.offload == "optimizer" and r.topology.zero == 1),
     ),
-    "recompute": expressed("--recompute-granularity, --recompute-method, --recompute-modules", _recompute),
+    "recompute": expressed(
+        "--recompute-granularity, --recompute-method, --recompute-modules", lambda r: recomputation(r.topology)
+    ),
     "partition": expressed(
         "--account-for-embedding-in-pipeline-split, --account-for-loss-in-pipeline-split",
         lambda r: (

@@ -6,7 +6,7 @@ import shlex
 import string
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from pathlib import Path, PurePath
+from pathlib import Path
 from typing import Any, Final
 
 from tuner.core.assignment import Assignment
@@ -18,15 +18,13 @@ from tuner.export.identity import PROPERTIES
 from tuner.export.production import ProductionRun
 from tuner.export.rendering import as_json
 from tuner.launch.program import CommandTemplate, template_fields
+from tuner.launch.trainers import starts_ranks
 
 SMOKE_ITERATIONS: Final = 10
 """Iterations of the bundled worker, which trains on synthetic tokens: enough to measure it."""
 
 FOLDER: Final = "\0folder\0"
 """Stands for the script's own folder until a script is rendered."""
-
-_STARTERS: Final = ("torchrun", "deepspeed", "accelerate", "mpirun", "mpiexec", "srun")
-_STARTER_MODULES: Final = ("torch.distributed.run", "torch.distributed.launch", "deepspeed.launcher.runner")
 
 _DEGREES: Final = ("tp", "pp", "cp", "vpp", "ep", "etp")
 """Fields of a command without which the program cannot know that a degree is not 1."""
@@ -52,8 +50,7 @@ class TrainingProgram:
     @property
     def starts_ranks(self) -> bool:
         """Whether the command is a launcher such as torchrun, which starts the ranks itself."""
-        names = [PurePath(word).name for word in self.words[:1]]
-        return any(name in _STARTERS for name in names) or any(word in _STARTER_MODULES for word in self.words[:4])
+        return starts_ranks(self.words)
 
     @property
     def reads_config(self) -> bool:

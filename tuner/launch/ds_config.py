@@ -178,6 +178,9 @@ _PRECISIONS: Final[dict[str, Config]] = {
     "bf16": {"bf16": {"enabled": True}},
     "fp16": {"fp16": {"enabled": True, "loss_scale": 0, "initial_scale_power": 12}},
 }
+_TRAINER_VALUES: Final = ("lr", "betas", "eps", "weight_decay")
+"""Parameters of the optimizer that HF Trainer compares with its arguments."""
+
 _SMALLEST_BUCKET: Final = 1_000_000
 _BUCKETS: Final = ("reduce_bucket_size", "allgather_bucket_size", "stage3_prefetch_bucket_size")
 
@@ -225,6 +228,17 @@ def ds_config(workload: Workload, topology: Topology) -> Config:
         }
     check(config, data_parallel=topology.dp)
     return config
+
+
+def with_trainer_values(config: Mapping[str, Any]) -> Config:
+    """Return the config for HF Trainer, which refuses values that contradict its arguments and fills in `auto`.
+
+    Learning rate, betas, weight decay and clipping are the trainer's own (`integrations/deepspeed.py`, `fill_match`).
+    """
+    optimizer = config["optimizer"]
+    filled = {name: "auto" for name in optimizer["params"] if name in _TRAINER_VALUES}
+    params = {**optimizer["params"], **filled}
+    return {**config, "gradient_clipping": "auto", "optimizer": {**optimizer, "params": params}}
 
 
 def _offload(topology: Topology) -> Config:

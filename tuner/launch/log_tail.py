@@ -24,8 +24,14 @@ MAX_SKIPPED_LINES: Final = 50
 _NOT_FOLLOWED: Final = ("flops profiler", "training summary")
 """The one prints a running total after each micro batch, the other once at the end."""
 
-OUTPUTS: Final = ("stdout.log", "stderr.log")
-"""A job's logs in its folder."""
+STEPS: Final = "steps.log"
+"""The file in a job's folder that `tuner.step` writes."""
+
+TRAINER_LOG: Final = "trainer.log"
+"""The link in a job's folder to the log that --log names."""
+
+OUTPUTS: Final = (STEPS, TRAINER_LOG, "stdout.log", "stderr.log")
+"""A job's logs in its folder; the first that has iterations measures it."""
 
 _CHUNK: Final = 1 << 20
 """Bytes to read at a time."""
@@ -104,7 +110,7 @@ class LogTail:
         # A progress bar ends each print with a carriage return, or the next print begins with it.
         *lines, rest = (self._unfinished_line + chunk.replace(b"\r", b"\n")).split(b"\n")
         for line in lines:
-            if not self._cut:
+            if line and not self._cut:
                 self._read_line(line[:MAX_LINE_CHARS], now)
             self._cut = False
         self._unfinished_line = rest if len(rest) <= MAX_LINE_CHARS else b""
@@ -121,24 +127,22 @@ class LogTail:
 
 
 class JobTail:
-    """Reads what is new in both logs of a job: trainers print their iterations to stdout or to stderr."""
+    """Reads what is new in all logs of a job: trainers print their iterations to stdout, to stderr or to a file."""
 
     def __init__(self, folder: Path, pattern: StepPattern | None = None) -> None:
-        self._stdout, self._stderr = (LogTail(folder / name, pattern) for name in OUTPUTS)
+        self._tails = [LogTail(folder / name, pattern) for name in OUTPUTS]
 
     def read(self, now: float, *, whole: bool = False) -> None:
         """Read what is new; all of it if `whole`, as when the job is over."""
-        self._stdout.read(now, whole=whole)
-        self._stderr.read(now, whole=whole)
+        for tail in self._tails:
+            tail.read(now, whole=whole)
 
     @property
     def progress(self) -> LogProgress:
-        """Return the progress by stdout, or by stderr where only that has iterations."""
-        first, other = self._stdout.progress, self._stderr.progress
-        if not first.iterations and other.iterations:
-            first, other = other, first
-        moved = max((at for at in (first.moved, other.moved) if at is not None), default=None)
-        return replace(first, moved=moved)
+        """Return the progress by the first log that has iterations."""
+        found = [tail.progress for tail in self._tails]
+        moved = max((each.moved for each in found if each.moved is not None), default=None)
+        return replace(next((each for each in found if each.iterations), found[0]), moved=moved)
 
 
 def after_line(progress: LogProgress, line: str, now: float, reader: RecordReader | None = None) -> LogProgress:
@@ -189,6 +193,11 @@ def _after_record(progress: LogProgress, record: LogRecord, now: float) -> LogPr
         finished=now,
         share=None,
     )
+
+
+def output_size(folder: Path) -> int:
+    """Return the bytes of a job's logs together, which change whenever one of them grows."""
+    return sum(size_of(folder / name) for name in OUTPUTS)
 
 
 def size_of(path: Path) -> int:

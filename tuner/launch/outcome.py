@@ -159,7 +159,7 @@ def _from_log(
 
 def _cause(folder: Path, ended: Mapping[str, Any], *, on_host: bool) -> Cause:
     """Return the cause of a failure: by the logs first, then by how the process ended."""
-    sightings = [sighting for name in ("stderr.log", "stdout.log") if (sighting := _sighting(folder / name))]
+    sightings = [sighting for name in reversed(OUTPUTS) if (sighting := _sighting(folder / name))]
     first = min(sightings, key=lambda sighting: sighting.weight, default=None)
     code = ended.get("exit")
     if first is not None and first.is_cause:

@@ -8,7 +8,8 @@ import signal
 import string
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final, Protocol
 
@@ -18,6 +19,9 @@ from tuner.core.domain import EXPERT_AXES, Cluster, Topology, Workload
 from tuner.core.errors import InputError
 from tuner.core.text import listed, shown
 from tuner.launch.contract import Job
+from tuner.launch.ds_config import with_trainer_values
+from tuner.launch.log_tail import STEPS, TRAINER_LOG
+from tuner.launch.trainers import TrainerCommand
 from tuner.logs import StepPattern
 
 
@@ -140,6 +144,10 @@ FIELDS: Final = (
 """Names that a template may use in braces."""
 
 
+_LIVE_OUTPUT: Final = {"PYTHONUNBUFFERED": "1", "TTY_COMPATIBLE": "1", "TTY_INTERACTIVE": "1"}
+"""Has Python print at once, and rich print a progress bar, such as Lightning's, before its end."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommandTemplate:
     """The user's command, measured by its log. It is split as a shell would split it, and runs without a shell."""
@@ -149,6 +157,10 @@ class CommandTemplate:
     cwd: Path
     on_host: bool = False
     step_pattern: StepPattern | None = None
+    trainer: TrainerCommand | None = None
+    """The command in its framework's words, to which each job appends its topology."""
+    log: str | None = None
+    """Template of the file that the trainer writes its log to, which is read besides stdout and stderr."""
 
     @property
     def measured_by_log(self) -> bool:
@@ -164,6 +176,8 @@ class CommandTemplate:
         cwd: Path,
         on_host: bool = False,
         step_pattern: str | None = None,
+        log: str | None = None,
+        trainer: str | None = None,
     ) -> CommandTemplate:
         """Parse a command such as `torchrun train.py --tp {tp}`; raise for an unknown field."""
         try:
@@ -174,18 +188,37 @@ class CommandTemplate:
             raise InputError("--command is empty; give for example --command 'torchrun train.py --tp {tp}'.")
         for word in words:
             _check_fields(word)
+        if log is not None:
+            _check_fields(log, "--log")
         pattern = StepPattern.parse(step_pattern) if step_pattern is not None else None
-        return cls(configure=configure, words=words, cwd=cwd, on_host=on_host, step_pattern=pattern)
+        made = cls(configure=configure, words=words, cwd=cwd, on_host=on_host, step_pattern=pattern, log=log)
+        return replace(made, trainer=TrainerCommand.parse(trainer, text)) if trainer is not None else made
+
+    @property
+    def _passes_config_to_hf(self) -> bool:
+        """Whether the config is an argument of HF Trainer: DeepSpeed's own `--deepspeed` takes no file."""
+        pairs = pairwise(self.words)
+        return "--deepspeed={ds_config}" in self.words or ("--deepspeed", "{ds_config}") in pairs
 
     def prepare(self, job: Job) -> ProcessSpec:
         """Return the command with the job's values."""
         config = job.folder / "ds_config.json"
-        if any("{ds_config}" in word for word in self.words):
-            write_object(config, self.configure(job))
+        to_hf = self.trainer is not None and self.trainer.name == "hf"
+        if to_hf or any("{ds_config}" in word for word in self.words):
+            document = self.configure(job)
+            write_object(config, with_trainer_values(document) if to_hf or self._passes_config_to_hf else document)
         values = {**fields_of(job), "ds_config": str(config.resolve())}
+        if self.log is not None:
+            _link(job.folder / TRAINER_LOG, self.cwd / self.log.format_map(values), job.number)
+        words, each_rank = self.words, None
+        if self.trainer is not None:
+            flags = self.trainer.job_flags(job.workload.as_in(job.topology), job.topology, config.resolve())
+            words = (*self.trainer.started(job.topology), *flags)
+            each_rank = None if self.trainer.starts_ranks else (*self.trainer.words, *flags)
         return ProcessSpec(
-            arguments=tuple(word.format_map(values) for word in self.words),
-            environment={"PYTHONUNBUFFERED": "1"},
+            arguments=tuple(word.format_map(values) for word in words),
+            each_rank=each_rank and tuple(word.format_map(values) for word in each_rank),
+            environment={**_LIVE_OUTPUT, "TUNER_STEPS": str((job.folder / STEPS).resolve())},
             cwd=self.cwd,
             result=None,
         )
@@ -234,26 +267,48 @@ def template_fields(workload: Workload, topology: Topology, cluster: Cluster) ->
     }
 
 
-def _check_fields(word: str) -> None:
+def _link(link: Path, log: Path, number: int) -> None:
+    """Link a job's log into its folder; rename what an earlier job, or anything else, has left there."""
+    if log.exists():
+        log.rename(log.with_name(f"{log.name}.before-{number:04d}"))
+    log.parent.mkdir(parents=True, exist_ok=True)
+    link.unlink(missing_ok=True)
+    link.symlink_to(log.resolve())
+
+
+def _check_fields(word: str, option: str = "--command") -> None:
     try:
         parts = list(string.Formatter().parse(word))
     except ValueError as error:
         raise InputError(
-            f"--command: unbalanced brace in {shown(word)} ({error}); write {{{{ or }}}} for a literal brace."
+            f"{option}: unbalanced brace in {shown(word)} ({error}); write {{{{ or }}}} for a literal brace."
         ) from None
     for _, name, spec, conversion in parts:
         if name is None:
             continue
         if name not in FIELDS or spec or conversion:
-            raise InputError(f"--command: unknown field {{{name}}}; the fields are {listed(FIELDS, limit=40)}.")
+            raise InputError(f"{option}: unknown field {{{name}}}; the fields are {listed(FIELDS, limit=40)}.")
 
 
 def program_of(
-    command: str | None, *, configure: Configure, accelerator: str, seed: int = 0, step_pattern: str | None = None
+    command: str | None,
+    *,
+    configure: Configure,
+    accelerator: str,
+    seed: int = 0,
+    step_pattern: str | None = None,
+    log: str | None = None,
+    trainer: str | None = None,
 ) -> Program:
     """Return the user's command, run in the current directory, or the bundled worker where there is none."""
     if command is None:
         return WorkerProgram(configure=configure, accelerator=accelerator, seed=seed)
     return CommandTemplate.parse(
-        command, configure=configure, cwd=Path.cwd(), on_host=accelerator == "cpu", step_pattern=step_pattern
+        command,
+        configure=configure,
+        cwd=Path.cwd(),
+        on_host=accelerator == "cpu",
+        step_pattern=step_pattern,
+        log=log,
+        trainer=trainer,
     )

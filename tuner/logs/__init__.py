@@ -1,6 +1,6 @@
 """Training logs read as what they say: iterations, memory, arguments and why a job ended. Text in, values out."""
 
-from tuner.logs.choice import asked, averaging, chosen_run, of_job, parse_iterations, second
+from tuner.logs.choice import asked, averaging, chosen_run, first_steady, of_job, parse_iterations, second
 from tuner.logs.failures import Sighting
 from tuner.logs.frameworks import StepPattern
 from tuner.logs.log import Log, LogRun, read_log
@@ -20,6 +20,7 @@ __all__ = [
     "averaging",
     "chosen_run",
     "described",
+    "first_steady",
     "of_job",
     "parse_iterations",
     "precision",

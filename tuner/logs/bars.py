@@ -13,7 +13,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Final
 
 from tuner.logs.records import Iteration, LogRecord, digit_of, figure_of, loss_of, speaker
@@ -33,7 +34,7 @@ _RICH: Final = re.compile(
 )
 _EPOCH: Final = re.compile(r"\bEpoch ([0-9]{1,9})\b")
 _NEMO_SECONDS: Final = re.compile(r"train_step_timing in s=([0-9.]{1,20})\b")
-_LOSS: Final = re.compile(r"\b(?:train_|reduced_train_)?loss(?:_step)?=([-+0-9.eE]{1,24}|nan|inf)\b")
+_LOSS: Final = re.compile(r"\b(?:train_|reduced_train_)?loss(?:_step)?(?:=|: )([-+0-9.eE]{1,24}|nan|inf)\b")
 _OTHER_WORK: Final = re.compile(
     r"load|fetch|\bmap\b|filter|token|generat|sav|group|cast|captur|eval|valid|predict|sanity|test|pack|prepar"
     r"|process|shard|convert|split|build|extract|calibrat|quantiz|materializ|cach|weights|compil|warm|import|read",
@@ -42,6 +43,8 @@ _OTHER_WORK: Final = re.compile(
 """What a bar that is not of training steps says before its percentage."""
 _MAX_HEAD: Final = 200
 """Characters before a bar in which its description is searched."""
+_MAX_TEXT: Final = 1 << 12
+"""Characters of a line in which bars are searched: a carriage return separates one print from the next."""
 _END: Final = re.compile(r"\[[0-9:]{4,12}<[^\]]{1,2000}\]\s*$")
 
 
@@ -60,6 +63,10 @@ class _Bar:
     """Seconds since its beginning by its mean rate."""
 
 
+BAR_WORDS: Final = ("%|", " • ")
+"""Each line with a training bar contains one of them."""
+
+
 class Bars:
     """Follows the training bar of a log."""
 
@@ -73,21 +80,21 @@ class Bars:
 
     def read(self, line: int, text: str) -> Iterator[LogRecord]:
         """Yield the iterations of a line of training bars."""
-        if self._done or ("%|" not in text and " • " not in text):
+        if self._done or not any(word in text for word in BAR_WORDS):
             return
-        for found in (*_BAR.finditer(text), *_RICH.finditer(text)):
-            head = found[0] if found.re is _RICH else text[max(0, found.start() - _MAX_HEAD) : found.start()]
-            head = head.rpartition("]")[2] if found.re is _BAR else head
-            if found.re is _BAR and _OTHER_WORK.search(head):
-                continue
-            epoch = _EPOCH.search(head)
-            name = "" if epoch else speaker(re.sub(r"[0-9.]+", "0", head))
-            if record := self._advance(line, name, epoch, found):
+        text = text[:_MAX_TEXT]
+        for found in _BAR.finditer(text) if "%|" in text else ():
+            head = text[max(0, found.start() - _MAX_HEAD) : found.start()].rpartition("]")[2]
+            name = _name(head)
+            if name is not None and (record := self._advance(line, name, _epoch(head), found)):
+                yield record
+        for found in _RICH.finditer(text) if " • " in text else ():
+            if record := self._advance(line, "", _epoch(found[0]), found):
                 yield record
 
-    def _advance(self, line: int, name: str, epoch: re.Match[str] | None, found: re.Match[str]) -> LogRecord | None:
+    def _advance(self, line: int, name: str, epoch: int | None, found: re.Match[str]) -> LogRecord | None:
         number, total, elapsed = int(found[1]), int(found[2]), _clock(found[3])
-        offset = int(epoch[1]) * total if epoch else 0
+        offset = (epoch or 0) * total
         bar = self._bars.get(name)
         if bar is not None and bar.total != total and bar.number < bar.total:
             return None  # an evaluation's bar within training
@@ -96,9 +103,9 @@ class Bars:
             bar is None
             or bar.total != total
             or restarted
-            or (epoch and number + offset > bar.number and elapsed < bar.elapsed)
+            or (epoch is not None and number + offset > bar.number and elapsed < bar.elapsed)
         ):
-            start = offset if epoch else 0
+            start = offset
             bar = self._bars[name] = _Bar(total=total, speaker=name, number=start)
         steps = number + offset - bar.number
         if steps <= 0:
@@ -116,6 +123,9 @@ class Bars:
             derived="" if printed else derived,
             line=line,
         )
+        if epoch is not None and bar.prints == 1 and steps == total > 1 and not exact:  # rich prints its end to a file
+            iteration = replace(iteration, derived="the progress bar's mean, warm-up included")
+            return LogRecord(source="training summary", speaker="", iteration=iteration)
         return LogRecord(source="nemo" if exact else "progress bar", speaker=name, iteration=iteration)
 
     @staticmethod
@@ -148,6 +158,21 @@ class Bars:
         if seconds <= 0 or (by_clock[0] and by_clock[1] < digit):
             return by_clock
         return seconds, digit, "the progress bar's rate"
+
+
+@lru_cache(4096)
+def _name(head: str) -> str | None:
+    """Return which bar has this text before it; None for one that is not of training steps."""
+    if _OTHER_WORK.search(head):
+        return None
+    return "" if _EPOCH.search(head) else speaker(re.sub(r"[0-9.]+", "0", head))
+
+
+@lru_cache(4096)
+def _epoch(head: str) -> int | None:
+    """Return the epoch that a bar names."""
+    found = _EPOCH.search(head)
+    return int(found[1]) if found else None
 
 
 def is_whole_bar(text: str) -> bool:

@@ -20,6 +20,9 @@ NO_LINE: Final = (
 _WITHOUT_FIRST: Final[frozenset[Source]] = frozenset({"throughput timer", "training summary"})
 """Sources whose only line can be measured: it does not stand for the first iteration alone."""
 
+_STEADY: Final = 0.1
+"""Relative difference up to which the times of two successive iterations agree."""
+
 SKIPPED: Final = "skipped the optimizer step (fp16 loss scaling)"
 
 Choice = tuple[tuple[int, ...], str]
@@ -68,6 +71,24 @@ def second(run: LogRun, numbers: Sequence[int]) -> Choice:
     if chosen is None:
         return (), f"{spelt(later, interval)} {SKIPPED}; run the job for longer, or lower the initial loss scale."
     return (chosen,), ""
+
+
+def first_steady(chosen: int, timed: Sequence[Iteration]) -> tuple[int, str]:
+    """Return the first iteration, from the chosen one on, whose time agrees with the next; and a note if it is another.
+
+    Compilation, CUDA graphs and the warm-up of fp8 make more than the first iteration slow.
+    """
+    later = [
+        (entry.number, entry.seconds)
+        for entry in timed
+        if entry.number >= chosen and entry.seconds and not entry.skipped
+    ]
+    steady = next((number for (number, one), (_, other) in pairwise(later) if abs(one / other - 1) <= _STEADY), None)
+    if steady is None and len(later) > 1:
+        return chosen, f"no two successive iterations agree within {_STEADY:.0%}; iteration {chosen} is measured."
+    if steady is None or steady == chosen:
+        return chosen, ""
+    return steady, f"iteration {steady} is measured, the first whose time agrees with the next within {_STEADY:.0%}."
 
 
 def of_job(run: LogRun, positions: Sequence[int], timed: Sequence[Iteration]) -> Choice:

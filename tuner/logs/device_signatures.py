@@ -23,14 +23,24 @@ DEVICE_SIGNATURES: Final = (
         "PyTorch",
         "use a smaller micro batch, more recompute or a higher ZeRO stage",
         weight=OUT_OF_MEMORY,
+        words=(
+            "ErrorMemoryAllocation",
+            "OutOfMemoryError",
+            "RESOURCE_EXHAUSTED: Out of memory",
+            "_STATUS_ALLOC_FAILED",
+            "hipErrorOutOfMemory",
+            "out of memory",
+        ),
     ),
     signature(
-        r"NCCL WARN [^|]{0,400}?(?:[Ff]ailed to (?:CUDA )?(?:[cm]alloc|allocate)|out of memory|cuda ?[Mm]alloc)",
+        r"NCCL WARN (?:(?!NCCL WARN )[^|]){0,400}?"
+        r"(?:[Ff]ailed to (?:CUDA )?(?:[cm]alloc|allocate)|out of memory|cuda ?[Mm]alloc)",
         Outcome.OOM,
         "NCCL found no GPU memory for its buffers",
         "NCCL",
         "leave NCCL 1 to 3 GiB beside PyTorch's memory",
         weight=OUT_OF_MEMORY,
+        words=("NCCL WARN ",),
     ),
     signature(
         r"uncorrectable (?:ECC|NVLink) error|NVRM: Xid|\bXid \(PCI:|fallen off the bus|cudaErrorECC"
@@ -41,6 +51,17 @@ DEVICE_SIGNATURES: Final = (
         "the CUDA driver",
         "exclude the node and have its GPU checked",
         weight=DEVICE,
+        words=(
+            "CUDA error: ",
+            "GPU is lost",
+            "NVRM: Xid",
+            "Unable to determine the device handle",
+            "Xid (PCI:",
+            "cudaErrorECC",
+            "fallen off the bus",
+            "uncorrectable ECC",
+            "uncorrectable NVLink",
+        ),
     ),
     signature(
         r"CUDA error: (?:device-side assert|an illegal (?:memory access|instruction)|misaligned address"
@@ -52,6 +73,7 @@ DEVICE_SIGNATURES: Final = (
         "CUDA",
         "run it with CUDA_LAUNCH_BLOCKING=1; an assertion often means a token id beyond the vocabulary",
         weight=DEVICE,
+        words=("Assertion `", "CUDA Exception: ", "CUDA error: ", "HIP error: ", "Memory access fault by GPU"),
     ),
     signature(
         r"CUDA error: (?:invalid device ordinal|all CUDA-capable devices are busy|no kernel image|CUDA-capable device"
@@ -62,6 +84,14 @@ DEVICE_SIGNATURES: Final = (
         "no usable GPU",
         "PyTorch",
         "ask for as many GPUs as ranks, and install a torch that is built for them: `tuner doctor`",
+        words=(
+            "CUDA driver version is insufficient",
+            "CUDA error: ",
+            "Found no NVIDIA driver",
+            "NVIDIA driver on your system",
+            "No CUDA GPUs are available",
+            "not compiled with CUDA",
+        ),
     ),
     signature(
         r"\b(?:CUBLAS|CUDNN|CUSPARSE|CUSOLVER|HIPBLAS|ROCBLAS)_STATUS_(?!SUCCESS)[A-Z_]+\b|cuDNN error: ",
@@ -69,18 +99,20 @@ DEVICE_SIGNATURES: Final = (
         "cuBLAS or cuDNN failed",
         "PyTorch",
         "often too little memory, or libraries of another CUDA version; try a smaller micro batch first",
+        words=("_STATUS_", "cuDNN error: "),
     ),
     signature(
-        r"NET/IBP? ?: ?Got completion|NCCL WARN [^|]{0,200}?\bibv_\w+|NET/IBP? ?: ?[^"
+        r"NET/IBP? ?: ?Got completion|NCCL WARN (?:(?!NCCL WARN )[^|]){0,200}?\bibv_\w+|NET/IBP? ?: ?[^"
         r"|]{0,80}?Got (?:fatal )?async|ibv_\w+ failed",
         Outcome.CRASHED,
         "InfiniBand failed",
         "NCCL",
         "check the links and routes of the nodes, and NCCL_IB_HCA, NCCL_IB_GID_INDEX and NCCL_SOCKET_IFNAME",
         passing=True,
+        words=("NCCL WARN ", "Got completion", "Got async", "Got fatal async", "ibv_"),
     ),
     signature(
-        r"NCCL WARN [^|]{0,400}?(?:[Ss]ocket|Connect(?:ion)? (?:to|closed|refused|reset|failed)"
+        r"NCCL WARN (?:(?!NCCL WARN )[^|]){0,400}?(?:[Ss]ocket|Connect(?:ion)? (?:to|closed|refused|reset|failed)"
         r"|[Nn]o (?:route|socket interface)"
         r"|Bootstrap)",
         Outcome.CRASHED,
@@ -89,6 +121,7 @@ DEVICE_SIGNATURES: Final = (
         "if no rank ended before, name the network with NCCL_SOCKET_IFNAME",
         weight=DEATH,
         passing=True,
+        words=("NCCL WARN ",),
     ),
     signature(
         r"[Ww]atchdog caught collective operation timeout|Timed out waiting [0-9]+ ?ms for \w+ operation",
@@ -96,6 +129,7 @@ DEVICE_SIGNATURES: Final = (
         "a collective operation timed out",
         "PyTorch",
         "look for the rank whose log ends first; --retry-hang-sync repeats the job with CUDA_LAUNCH_BLOCKING=1",
+        words=("Timed out waiting ", "atchdog caught collective operation timeout"),
     ),
     signature(
         r"\bnccl(?:System|Internal|Remote|UnhandledCuda|InvalidUsage|InvalidArgument)Error\b"
@@ -107,6 +141,20 @@ DEVICE_SIGNATURES: Final = (
         "NCCL",
         "run it with NCCL_DEBUG=INFO and read the first NCCL WARN",
         passing=True,
+        words=(
+            " NCCL WARN ",
+            "InternalError",
+            "InvalidArgumentError",
+            "InvalidUsageError",
+            "NCCL WARN Cuda failure",
+            "NCCL communicator was aborted",
+            "NCCL error",
+            "RemoteError",
+            "SystemError",
+            "UnhandledCudaError",
+            "unhandled cuda error",
+            "unhandled system error",
+        ),
     ),
     signature(
         r"Some NCCL operations have failed or timed out|watchdog thread terminated|DistStoreError: Timed out"
@@ -116,6 +164,12 @@ DEVICE_SIGNATURES: Final = (
         "PyTorch",
         "look for the rank whose log ends first",
         weight=DEATH,
+        words=(
+            "DistStoreError: Timed out",
+            "Heartbeat monitor timed out",
+            "Some NCCL operations have failed or timed out",
+            "watchdog thread terminated",
+        ),
     ),
     signature(
         r"EADDRINUSE|[Aa]ddress already in use",
@@ -123,6 +177,7 @@ DEVICE_SIGNATURES: Final = (
         "a port is in use",
         "PyTorch",
         "use torchrun --standalone, or another --master-port for each job",
+        words=("EADDRINUSE", "ddress already in use"),
     ),
     signature(
         r"\bRendezvous(?:Timeout|Connection|Closed|State)?Error\b|The client socket has (?:failed|timed out)"
@@ -131,5 +186,6 @@ DEVICE_SIGNATURES: Final = (
         "the ranks did not find each other",
         "torchrun",
         "check that every node starts as many ranks as torchrun expects, and the address and port of rank 0",
+        words=("DistNetworkError", "Rendezvous", "TCPStore", "The client socket has "),
     ),
 )

@@ -8,13 +8,13 @@ launcher ends the others, their connections break, and each prints a traceback o
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from tuner.core.outcomes import Failure, Outcome
-from tuner.logs.signature import CAUSE, DISK_FULL, HOST_MEMORY, NCCL, NOT_A_NUMBER, REPORT
-from tuner.logs.signatures import REMEDIES, SIGNATURES, TRIGGERS
+from tuner.logs.signature import CAUSE, DISK_FULL, HOST_MEMORY, NCCL, NOT_A_NUMBER, REPORT, Signature
+from tuner.logs.signatures import REMEDIES, SIGNATURES
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,12 +82,33 @@ class _Traceback:
     read: int = 0
 
 
+FAILURE_WORDS: Final = tuple(
+    dict.fromkeys(
+        (
+            *(word for signature in SIGNATURES for word in signature.words),
+            *("Traceback (most", "AssertionError", "Exception ignored in"),
+        )
+    )
+)
+"""Each line that shows a failure contains one of these words, unless it belongs to a traceback."""
+
+
 class Failures:
     """Finds failures in consecutive lines."""
 
     def __init__(self) -> None:
         self._open: list[_Traceback] = []
         self._ignored = False
+        self._signatures: Sequence[Signature] = SIGNATURES
+
+    @property
+    def awaits_lines(self) -> bool:
+        """Whether the next line counts, whatever its words."""
+        return bool(self._open) or self._ignored
+
+    def expect(self, words: frozenset[str]) -> None:
+        """Restrict the signatures to those that lines with no other words can match."""
+        self._signatures = [signature for signature in SIGNATURES if not words.isdisjoint(signature.words)]
 
     def see(self, number: int, text: str) -> Sighting | None:
         """Return the failure that a line shows, if any."""
@@ -97,7 +118,7 @@ class Failures:
         self._ignored = text.startswith("Exception ignored in")
         if part_of_one:  # quoted source code proves nothing
             return raised
-        if any(word in text for word in TRIGGERS) and (signed := _signed(number, text)):
+        if signed := _signed(number, text, self._signatures):
             return signed
         if "AssertionError" in text and _ASSERTION.search(text):
             return _raised(number, text.strip())
@@ -146,9 +167,9 @@ def not_a_number(number: int, text: str) -> Sighting:
     return _sighting(number, text, Outcome.CRASHED, NOT_A_NUMBER, REPORT)
 
 
-def _signed(number: int, text: str) -> Sighting | None:
-    for signature in SIGNATURES:
-        if found := signature.pattern.search(text):
+def _signed(number: int, text: str, signatures: Iterable[Signature] = SIGNATURES) -> Sighting | None:
+    for signature in signatures:
+        if any(word in text for word in signature.words) and (found := signature.pattern.search(text)):
             warned = _WARNS.search(text, 0, found.start()) if "Watchdog caught" not in text else None
             if warned and "NCCL WARN" not in text:
                 return None

@@ -1,5 +1,6 @@
 """Parse the lines of frameworks that print one line, or one block of lines, for each iteration.
 
+- `tuner.step`, tuner's helper for trainers that print nothing: `tuner step 2 | seconds 0.512345 | loss 5.1 |`.
 - nanotron, `trainer.py`, `train_step_logs`: `iteration: 2 / 15 | ... | elapsed_time_per_iteration_ms: 1.23K | ...`.
 - torchtitan, `components/metrics.py`: `step:  2  loss:  9.1234  ...  memory: 45.67GiB(57.70%)  tps: 3,456  ...`, once
   `wps`: tokens per second of a GPU.
@@ -49,6 +50,12 @@ def _format(source: Source, trigger: str, pattern: str) -> _LineFormat:
 
 _FORMATS: Final = (
     _format(
+        "tuner.step",
+        "tuner step ",
+        rf"^tuner step (?P<iteration>[0-9]{{1,12}}) \| seconds (?P<seconds>{NUMBER}) \|"
+        rf"(?: loss (?P<loss>{_ANY}) \|)?",
+    ),
+    _format(
         "nanotron",
         "time_per_iteration_ms: ",
         r"iteration: (?P<iteration>[0-9]{1,12}) / [0-9]{1,12} \|.{0,400}?"
@@ -58,7 +65,7 @@ _FORMATS: Final = (
     ),
     _format(
         "torchtitan",
-        "loss:",
+        "  loss: ",
         rf"\bstep: {{1,12}}(?P<iteration>[0-9]{{1,12}})  loss: {{1,8}}(?P<loss>{_ANY})  .{{0,80}}?"
         rf"memory: {{1,8}}(?P<gib>{NUMBER})GiB\([^)]{{0,12}}\)  (?:tps|wps): (?P<gpu_tokens>[0-9,]{{1,15}})(?=  )"
         rf"(?:  tflops: (?P<tflops>[0-9,.]{{1,12}})(?=  ))?",
@@ -73,7 +80,7 @@ _FORMATS: Final = (
     ),
     _format(
         "nanogpt",
-        "time ",
+        ", time ",
         rf"\biter (?P<iteration>[0-9]{{1,12}}): loss (?P<loss>{_ANY}), time (?P<ms>{NUMBER})ms\b",
     ),
     _format(
@@ -96,6 +103,13 @@ _FORMATS: Final = (
         rf"tokens_per_second_per_gpu:(?P<gpu_tokens>{NUMBER})\b",
     ),
 )
+
+FRAMEWORK_WORDS: Final = (
+    *(known.trigger for known in _FORMATS),
+    *("train_runtime", "train_steps_per_second", "[step=", "[batch=", "throughput/", "train/", "Train "),
+    *("GiB(", "cuda_max_memory_reserved", "memory/"),
+)
+"""Each line that this module reads contains one of these words."""
 
 _OLMO: Final = re.compile(r"\[step=([0-9]{1,12})/(?:[0-9]{1,12}|\?\?\?),epoch=[0-9]{1,9}[^\]]{0,80}\]")
 _COMPOSER: Final = re.compile(r"^(?:\[epoch=([0-9]{1,9})\])?\[batch=([0-9]{1,12})(?:/([0-9]{1,12}))?\]:?\s*$")

@@ -14,20 +14,22 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import pairwise
+from itertools import islice, pairwise
 from typing import Final
 
-from tuner.logs.failures import Failures, Sighting, cause, not_a_number
+from tuner.logs.failures import FAILURE_WORDS, Failures, Sighting, cause, not_a_number
 from tuner.logs.frameworks import StepPattern
-from tuner.logs.readers import RecordReader
+from tuner.logs.readers import READER_WORDS, RecordReader
 from tuner.logs.records import SOURCES, Iteration, LogRecord, PeakMemory, Source, overflow, visible
 
 _SAME_TIME: Final = 0.02
 """Relative difference up to which the times of two lines can be those of one iteration on two ranks."""
 _BEFORE_FIRST: Final = -1
 """Below every iteration's number: some trainers begin at 0."""
+_BLOCK_LINES: Final = 512
+"""Lines that are searched together for the words of all readers: most lines of a log have none."""
 _MIN_ITERATIONS_AFTER_CAUGHT: Final = 2
 """Number of iterations after an exception that prove it was caught."""
 
@@ -65,8 +67,9 @@ class Log:
 def read_log(lines: Iterable[str], pattern: StepPattern | None = None) -> Log:
     """Read a log, of any content and length; never raises. `pattern` recognises lines that no reader knows."""
     reader = _Reader(pattern)
-    for number, text in visible(lines):
-        reader.read(number, text)
+    numbered = visible(lines)
+    while block := list(islice(numbered, _BLOCK_LINES)):
+        reader.read_block(block)
     return reader.log()
 
 
@@ -95,6 +98,7 @@ class _Reader:
 
     def __init__(self, pattern: StepPattern | None) -> None:
         self._starts = 0
+        self._reads_all = pattern is not None
         self._records = RecordReader(pattern)
         self._arguments: dict[str, str] = {}
         self._parts: dict[tuple[int, int], _Part] = {}
@@ -105,6 +109,17 @@ class _Reader:
         self._overflows = 0
         self._overflows_seen: dict[tuple[Source, str], int] = {}
         """Overflows up to the last line of each rank."""
+
+    def read_block(self, block: Sequence[tuple[int, str]]) -> None:
+        """Read consecutive lines, without those of which no reader knows a word."""
+        whole = "\n".join(text for _, text in block)
+        present = [word for stem, words in _WORDS.items() if stem in whole for word in words if word in whole]
+        words = frozenset(present)
+        self._failures.expect(words)
+        self._records.expect(words)
+        for number, text in block:
+            if self._reads_all or self._failures.awaits_lines or any(word in text for word in present):
+                self.read(number, text)
 
     def read(self, number: int, text: str) -> None:
         """Read one line."""
@@ -260,6 +275,20 @@ _PADDED: Final = re.compile(
     r"> padded vocab \(size: [0-9]{1,10}\) with [0-9]+ dummy tokens \(new size: ([0-9]{1,10})\)"
 )
 _BANNER: Final = re.compile(r"-{8,} arguments -{8,}")
+_STEMS: Final = ("rror", "nan", "inf", "NCCL", "emory", "ignal", "rain", " DUE TO ", "return", "TERM_", "oss ", "code")
+"""Parts that many of the words below share, so that they are searched first."""
+
+
+def _by_stem(words: Iterable[str]) -> dict[str, list[str]]:
+    """Return words by the stem that they contain; a word without one is its own."""
+    found: dict[str, list[str]] = {}
+    for word in dict.fromkeys(words):
+        found.setdefault(next((stem for stem in _STEMS if stem in word), word), []).append(word)
+    return found
+
+
+_WORDS: Final = _by_stem((*READER_WORDS, *FAILURE_WORDS, *("arguments --", ".. ", "padded vocab")))
+"""Each line that changes what is read from a log contains one of these words, or follows one that does."""
 
 _DEEPSPEED_ARGUMENTS: Final = frozenset(
     {"train_batch_size", "train_micro_batch_size_per_gpu", "steps_per_print", "zero_optimization_stage"}

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
+from typing import Final
 
-from tuner.logs.bars import Bars
-from tuner.logs.frameworks import Blocks, StepPattern, lines_of_frameworks, logged_memory
-from tuner.logs.records import LogRecord, PeakMemory, memory, profiled_step, records
+from tuner.logs.bars import BAR_WORDS, Bars
+from tuner.logs.frameworks import FRAMEWORK_WORDS, Blocks, StepPattern, lines_of_frameworks, logged_memory
+from tuner.logs.records import MEMORY_WORDS, RECORD_WORDS, LogRecord, PeakMemory, memory, profiled_step, records
+
+READER_WORDS: Final = (*RECORD_WORDS, *MEMORY_WORDS, *FRAMEWORK_WORDS, *BAR_WORDS)
+"""Each line with an iteration or memory contains one of these words, unless a step pattern recognises it."""
 
 
 class RecordReader:
@@ -17,6 +21,13 @@ class RecordReader:
         self._profiled: int | None = None
         self._bars = Bars()
         self._blocks = Blocks()
+        self._has_frameworks = self._has_bars = self._has_memory = True
+
+    def expect(self, words: Collection[str]) -> None:
+        """Leave out what cannot read lines with no other words than these."""
+        self._has_frameworks = not frozenset(FRAMEWORK_WORDS).isdisjoint(words)
+        self._has_bars = not frozenset(BAR_WORDS).isdisjoint(words)
+        self._has_memory = not frozenset((*MEMORY_WORDS, *FRAMEWORK_WORDS)).isdisjoint(words)
 
     def read(self, line: int, text: str) -> Iterator[LogRecord]:
         """Yield the iterations of a line."""
@@ -25,15 +36,19 @@ class RecordReader:
         if (step := profiled_step(text)) is not None:
             self._profiled = step
         yield from records(line, text, self._profiled)
-        yield from lines_of_frameworks(line, text)
-        yield from self._blocks.read(line, text)
-        yield from self._bars.read(line, text)
-        if "train_runtime" in text:
+        if self._has_frameworks:
+            yield from lines_of_frameworks(line, text)
+            yield from self._blocks.read(line, text)
+        if self._has_bars:
+            yield from self._bars.read(line, text)
+        if self._has_frameworks and "train_runtime" in text:
             self._bars.finish()
 
     def memory(self, text: str) -> PeakMemory | None:
         """Return the peak memory in a line."""
-        return memory(text) or logged_memory(text) or (self._pattern.memory(text) if self._pattern else None)
+        if self._has_memory and (found := memory(text) or logged_memory(text)):
+            return found
+        return self._pattern.memory(text) if self._pattern else None
 
     def restart(self) -> None:
         """Forget the bars: the program starts again."""

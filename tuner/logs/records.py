@@ -21,10 +21,12 @@ import math
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final, Literal, get_args
 
 Source = Literal[
     "step pattern",
+    "tuner.step",
     "megatron",
     "nemo",
     "nanotron",
@@ -108,6 +110,7 @@ class PeakMemory:
 
 
 NUMBER: Final = r"[0-9]+(?:\.[0-9]+)?(?:[eE][-+]?[0-9]{1,2})?"
+_NUMBER: Final = re.compile(NUMBER)
 _MEGATRON: Final = re.compile(r"iteration\s+([0-9]{1,12})\s*/\s*[0-9]{1,12}\s*\|")
 _PIPELINE: Final = re.compile(
     rf"steps: ([0-9]{{1,12}}) loss: (\S+) (?:(?!steps: )[^|])*?iter time \(s\): ({NUMBER}) samples/sec: "
@@ -122,6 +125,13 @@ _BREAKDOWN_STEP: Final = re.compile(r"\| step: ([0-9]+\.[0-9]{2})")
 _PROFILED_STEP: Final = re.compile(r"Profile Summary at step ([0-9]{1,12}):")
 _LATENCY: Final = re.compile(rf"^iter latency:\s+({NUMBER}) (m|u|n|)s\s*$")
 _LATENCY_UNITS: Final = {"": 1.0, "m": 1e-3, "u": 1e-6, "n": 1e-9}
+
+RECORD_WORDS: Final = (
+    *("iteration", "iter time (s)", "SamplesPerSec=", "time (ms) |", "iter latency", "Profile Summary"),
+    "Skipping step",
+)
+MEMORY_WORDS: Final = ("max allocated", "Max_MA", "MaxMemAllocated=", "hip mem usage")
+"""Each line that this module reads contains one of these words."""
 
 _RATES: Final = ("tflops", "throughput per gpu (tflop/s/gpu)", "approx flops per gpu", "tpt per gpu")
 _LOSSES: Final = ("lm loss", "lm_loss")
@@ -212,13 +222,18 @@ def _megatron_loss(fields: Mapping[str, str]) -> float | None:
     return math.nan if not_finite or _count(fields.get("number of nan iterations")) else None
 
 
+@lru_cache(1024)
+def _key(name: str) -> str:
+    return name.strip().casefold()
+
+
 def _fields(text: str) -> dict[str, str]:
     """Return `key: value |` pairs, the first of each key; a value without its bar may be truncated and is skipped."""
     found: dict[str, str] = {}
     for part in text.split("|")[:-1]:
         name, colon, value = part.partition(": ")
         if colon:
-            found.setdefault(name.strip().casefold(), value.strip())
+            found.setdefault(_key(name), value.strip())
     return found
 
 
@@ -276,7 +291,7 @@ def _bytes(figure: float | None, unit: int) -> float | None:
 
 def figure_of(text: str | None) -> float | None:
     """Return a plausible number, or None."""
-    if not text or not re.fullmatch(NUMBER, text):
+    if not text or not _NUMBER.fullmatch(text):
         return None
     value = float(text)
     return value if 0 <= value < _LARGEST else None

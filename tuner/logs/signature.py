@@ -25,6 +25,8 @@ class Signature:
     """Lines of one kind that explain a failure."""
 
     pattern: re.Pattern[str]
+    words: tuple[str, ...]
+    """Each line that the pattern matches contains one of them: they are faster to search."""
     outcome: Outcome
     meaning: str
     prints: str
@@ -42,12 +44,14 @@ def signature(
     prints: str,
     remedy: str = "",
     *,
+    words: tuple[str, ...],
     weight: int = CAUSE,
     passing: bool = False,
 ) -> Signature:
     """Return a signature with a compiled pattern."""
     return Signature(
         pattern=re.compile(pattern),
+        words=words,
         outcome=outcome,
         meaning=meaning,
         prints=prints,

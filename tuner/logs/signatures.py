@@ -11,6 +11,9 @@ from tuner.core.outcomes import Outcome
 from tuner.logs.device_signatures import DEVICE_SIGNATURES
 from tuner.logs.signature import DEATH, DISK_FULL, ENDED, HOST_MEMORY, KILLED, NOT_A_NUMBER, REPORT, signature
 
+_NOT_NUMBERS: Final = tuple(
+    before + value for before in (": ", "= ", ":", "=", "'", '"', "-") for value in ("nan", "inf")
+)
 _FIRST_ERROR: Final = "read the first error of the rank that ended first"
 
 SIGNATURES: Final = (
@@ -21,6 +24,7 @@ SIGNATURES: Final = (
         "the job reached its time limit",
         "Slurm, LSF, PBS",
         "set a longer time in the site profile",
+        words=(" DUE TO TIME LIMIT", "TERM_RUNLIMIT", "job killed: walltime"),
     ),
     signature(
         r"CANCELLED AT \S+ DUE TO PREEMPTION|TERM_PREEMPT",
@@ -28,6 +32,7 @@ SIGNATURES: Final = (
         "another job took its place",
         "Slurm, LSF",
         "use another partition or QOS",
+        words=(" DUE TO PREEMPTION", "TERM_PREEMPT"),
     ),
     signature(
         r"CANCELLED AT \S+ DUE TO NODE FAIL|error: Node failure on|\bNODE_FAIL\b",
@@ -35,6 +40,7 @@ SIGNATURES: Final = (
         "a node failed",
         "Slurm",
         "nothing: the node is excluded",
+        words=(" DUE TO NODE FAIL", "NODE_FAIL", "error: Node failure on"),
     ),
     signature(
         r"[Dd]etected [0-9]+ oom[-_]kill event|: Out Of Memory\s*$|TERM_MEMLIMIT|DefaultCPUAllocator: can't allocate"
@@ -45,6 +51,18 @@ SIGNATURES: Final = (
         HOST_MEMORY,
         "Slurm, Linux",
         "ask for more host memory, or use fewer data loader workers",
+        words=(
+            ": Out Of Memory",
+            "DefaultCPUAllocator: can't allocate",
+            "DefaultCPUAllocator: not enough memory",
+            "Exceeded job memory limit",
+            "Memory cgroup out of memory",
+            "OOMKilled",
+            "Out of memory: Kill",
+            "TERM_MEMLIMIT",
+            "kill event",
+            "oom-kill:",
+        ),
     ),
     signature(
         r"^worker: the loss of iteration [0-9]+ is |found (?:NaN|Inf|nan|inf) in local|Unexpected result (?:nan|inf)\b"
@@ -53,6 +71,17 @@ SIGNATURES: Final = (
         NOT_A_NUMBER,
         "Megatron-LM, tuner's worker",
         "use bf16 or a lower learning rate",
+        words=(
+            "Unexpected result ",
+            "found Inf in local",
+            "found NaN in local",
+            "found inf in local",
+            "found nan in local",
+            "oss is NaN",
+            "oss is inf",
+            "oss is nan",
+            "worker: the loss of iteration",
+        ),
     ),
     signature(
         r"\b(?:train_)?loss['\"]?[:=] ?['\"]?-?(?:nan|inf)\b",
@@ -62,6 +91,7 @@ SIGNATURES: Final = (
         "use bf16 or a lower learning rate",
         weight=REPORT,
         passing=True,
+        words=_NOT_NUMBERS,
     ),
     signature(
         r"loss scale already at minimum|[Ll]oss scale (?:has )?reached (?:the )?minimum|Minimum loss scale reached",
@@ -69,6 +99,7 @@ SIGNATURES: Final = (
         "the loss scale is at its minimum",
         "DeepSpeed, fairseq",
         "the gradients are not finite: use bf16 or a lower learning rate",
+        words=("oss scale ",),
     ),
     signature(
         r"^worker: rank [0-9]+ was killed by signal 9\b",
@@ -76,6 +107,7 @@ SIGNATURES: Final = (
         "a rank was killed (SIGKILL)",
         "tuner's worker",
         weight=DEATH,
+        words=(" was killed by signal 9",),
     ),
     signature(
         r"^worker: rank [0-9]+ was killed by signal",
@@ -83,17 +115,26 @@ SIGNATURES: Final = (
         "a rank died of a signal",
         "tuner's worker",
         weight=DEATH,
+        words=(" was killed by signal",),
     ),
     signature(
-        r"^worker: rank [0-9]+ failed with exit code", Outcome.CRASHED, "a rank failed", "tuner's worker", weight=REPORT
+        r"^worker: rank [0-9]+ failed with exit code",
+        Outcome.CRASHED,
+        "a rank failed",
+        "tuner's worker",
+        weight=REPORT,
+        words=(" failed with exit code",),
     ),
-    signature(r"^worker: ", Outcome.CRASHED, "the worker refused the assignment", "tuner's worker"),
+    signature(
+        r"^worker: ", Outcome.CRASHED, "the worker refused the assignment", "tuner's worker", words=("worker: ",)
+    ),
     signature(
         r"(?:^|[\]:]\s*)(?:[A-Za-z_]\w*\.)*(?:_Array)?MemoryError(?::|\s*$)|\bstd::bad_alloc\b|Cannot allocate memory",
         Outcome.CRASHED,
         HOST_MEMORY,
         "Python, C++",
         "ask for more host memory, or use fewer data loader workers",
+        words=("Cannot allocate memory", "MemoryError", "std::bad_alloc"),
     ),
     signature(
         r"No space left on device|Disk quota exceeded|Errno 122\b",
@@ -102,15 +143,26 @@ SIGNATURES: Final = (
         "Python",
         "free space, or let caches and checkpoints go elsewhere",
         passing=True,
+        words=("Disk quota exceeded", "Errno 122", "No space left on device"),
     ),
     signature(
         r"\bGatedRepoError\b|\b40[13] Client Error|Access to model [^|]{0,200}? is restricted|Invalid user token"
-        r"|wandb: ERROR (?:api_key|.*[Aa]pi key)|\bPermissionError: |AuthenticationError\b|AccessDenied\b",
+        r"|wandb: ERROR [^:]{0,200}?[Aa]pi[ _]key|\bPermissionError: |AuthenticationError\b|AccessDenied\b",
         Outcome.CRASHED,
         "access was denied",
         "Hugging Face Hub, wandb, object stores",
         "give the job its token and permissions, or switch the service off",
         passing=True,
+        words=(
+            " Client Error",
+            "Access to model ",
+            "AccessDenied",
+            "AuthenticationError",
+            "GatedRepoError",
+            "Invalid user token",
+            "PermissionError: ",
+            "wandb: ERROR ",
+        ),
     ),
     signature(
         r"^(?:\S+: )?error: (?:unrecognized arguments|argument -|the following arguments are required)"
@@ -120,6 +172,14 @@ SIGNATURES: Final = (
         "the trainer refused its arguments",
         "argparse, Hydra",
         "correct --command; its fields in braces are listed in docs/local.md",
+        words=(
+            "ConfigAttributeError",
+            "Could not override '",
+            "Some specified arguments are not used by the HfArgumentParser",
+            "argument -",
+            "the following arguments are required",
+            "unrecognized arguments",
+        ),
     ),
     signature(
         r"can't open file '[^']{1,400}'|: command not found\s*$|execve\(\): [^|]{1,400}: No such file"
@@ -129,21 +189,38 @@ SIGNATURES: Final = (
         "a program or file is missing",
         "Python, bash, srun",
         "correct the path in --command; it runs in the directory in which tuner was started",
+        words=(
+            ": No such file",
+            ": command not found",
+            "can't find '__main__' module",
+            "can't open file '",
+            "cannot execute binary file",
+            "error: Unable to create step",
+        ),
     ),
-    signature(r"CANCELLED AT \S+", Outcome.CANCELLED, "the job was cancelled", "Slurm", weight=REPORT),
+    signature(
+        r"CANCELLED AT \S+",
+        Outcome.CANCELLED,
+        "the job was cancelled",
+        "Slurm",
+        weight=REPORT,
+        words=("CANCELLED AT ",),
+    ),
     signature(
         r"\bBus error\b|Signal 7 \(SIGBUS\)",
         Outcome.CRASHED,
         "a bus error: often too little shared memory",
         "Linux",
         "enlarge the container's /dev/shm",
+        words=("Bus error", "Signal 7 (SIGBUS)"),
     ),
     signature(
-        r"\bSegmentation fault\b|\bSIGSEGV\b.*received|exit(?:ed)? on signal 11|Signal 11 \(SIGSEGV\)",
+        r"\bSegmentation fault\b|\bSIGSEGV\b[^S]{0,200}received|exit(?:ed)? on signal 11|Signal 11 \(SIGSEGV\)",
         Outcome.CRASHED,
         "a segmentation fault",
         "Linux",
         "rebuild extensions for this torch; `tuner doctor`",
+        words=("SIGSEGV", "Segmentation fault", "on signal 11"),
     ),
     # Both end a rank that printed no Python traceback.
     signature(
@@ -153,6 +230,7 @@ SIGNATURES: Final = (
         "C++",
         _FIRST_ERROR,
         weight=DEATH,
+        words=("what(): ",),
     ),
     signature(
         r"exitcode\s*: -9\b|return code = (?:-9|247|137)\b|exit(?:ed)? on signal 9|: line [0-9]+: +[0-9]+ Killed\b"
@@ -163,6 +241,7 @@ SIGNATURES: Final = (
         "torchrun, DeepSpeed, bash, srun",
         "ask for more host memory; `dmesg` on the node names the process",
         weight=DEATH,
+        words=("Killed", "Signal 9 (SIGKILL)", "code 137", "code: 137", "exitcode", "on signal 9", "return code = "),
     ),
     signature(
         r"exitcode\s*: -7\b|return code = -7\b",
@@ -170,6 +249,7 @@ SIGNATURES: Final = (
         "a rank died of a bus error",
         "torchrun, DeepSpeed",
         weight=DEATH,
+        words=("exitcode", "return code = -7"),
     ),
     signature(
         r"exitcode\s*: -11\b|return code = -11\b",
@@ -177,6 +257,7 @@ SIGNATURES: Final = (
         "a rank died of a segmentation fault",
         "torchrun, DeepSpeed",
         weight=DEATH,
+        words=("exitcode", "return code = -11"),
     ),
     signature(
         r"exitcode\s*: -6\b|return code = -6\b|terminate called (?:after throwing|without)|Signal 6 \(SIGABRT\)"
@@ -186,6 +267,14 @@ SIGNATURES: Final = (
         "torchrun, DeepSpeed, C++",
         _FIRST_ERROR,
         weight=DEATH,
+        words=(
+            "Aborted (core dumped)",
+            "Fatal Python error: Aborted",
+            "Signal 6 (SIGABRT)",
+            "exitcode",
+            "return code = -6",
+            "terminate called ",
+        ),
     ),
     signature(
         r"exiting program after receiving SIGTERM|got signal: 15\b|exitcode\s*: -15\b|return code = -15\b"
@@ -194,6 +283,13 @@ SIGNATURES: Final = (
         "somebody ended the job (SIGTERM)",
         "Megatron-LM, torchrun",
         weight=ENDED,
+        words=(
+            "Signal 15 (SIGTERM)",
+            "exitcode",
+            "exiting program after receiving SIGTERM",
+            "got signal: 15",
+            "return code = -15",
+        ),
     ),
     signature(
         r"exitcode\s*: [1-9][0-9]*\b|exits with return code = [1-9]|ChildFailedError|Exited with exit code [1-9]"
@@ -203,49 +299,15 @@ SIGNATURES: Final = (
         "torchrun, DeepSpeed, srun, accelerate",
         _FIRST_ERROR,
         weight=REPORT,
+        words=(
+            "ChildFailedError",
+            "Exited with exit code ",
+            "exitcode",
+            "exits with return code = ",
+            "returned non-zero exit status",
+        ),
     ),
 )
-
-TRIGGERS: Final = (
-    *(
-        "out of memory",
-        "OutOfMemory",
-        "Out of memory",
-        "Out Of Memory",
-        "oom-kill",
-        "oom_kill",
-        "oom kill",
-        "OOMKilled",
-    ),
-    *("_STATUS_", "CPUAllocator", "RESOURCE_EXHAUSTED", "MemoryAllocation", "memory limit", "cuDNN error", "CUDA"),
-    *("NVIDIA driver", "HIP error", "cudaError", "NCCL", "nccl", "ibv_", "NET/IB", "atchdog", "imed out", "unhandled "),
-    *("DistNetwork", "Rendezvous", "uncorrectable", "Xid", "fallen off", "GPU is lost", "device handle", "Assertion `"),
-    *("by GPU", "EADDRINUSE", "ddress already", "client socket", "TCPStore", "CANCELLED", "TERM_", "walltime"),
-    *(
-        "Node failure",
-        "NODE_FAIL",
-        "NaN in ",
-        "nan in ",
-        "Inf in ",
-        "inf in ",
-        "Unexpected result",
-        "oss is ",
-        "worker: ",
-    ),
-    *(
-        f"loss{end}{value}"
-        for end in (": ", "': ", '": ', "=", "': '", '": "')
-        for value in ("nan", "inf", "-inf", "-nan")
-    ),
-    *("cale already at", "cale reached", "cale has reached", "Minimum loss scale", "MemoryError", "bad_alloc"),
-    *("Cannot allocate", "No space left", "quota exceeded", "Errno 122", "GatedRepo", "Client Error", "is restricted"),
-    *("user token", "wandb: ERROR", "PermissionError", "AuthenticationError", "AccessDenied", "error: unrecognized"),
-    *("error: argument", "arguments are required", "error: Unable", "HfArgument", "not override", "ConfigAttribute"),
-    *("open file", "not found", "execve", "cannot execute", "__main__", "Bus error", "egmentation", "SIG", "on signal"),
-    *("got signal", "what():", "xitcode", "return code", "Killed", "exit code", "exited with code", "terminate called"),
-    *("Aborted", "ChildFailed", "non-zero exit", "exit: 137"),
-)
-"""Every line that a signature matches contains one of these words, which are faster to search than the patterns."""
 
 NOT_TOPOLOGICAL: Final = frozenset(
     {
@@ -260,4 +322,11 @@ NOT_TOPOLOGICAL: Final = frozenset(
 )
 """Meanings of failures that no other topology cures."""
 
-REMEDIES: Final = {one.meaning: one.remedy for one in SIGNATURES if one.remedy}
+REMEDIES: Final = {one.meaning: one.remedy for one in SIGNATURES if one.remedy} | {
+    "a dependency is missing": "install it for the Python that --command runs",
+    "a file is missing": "correct the path; jobs run in the directory in which tuner was started",
+}
+"""What to do about a failure, by its meaning."""
+
+SEE_LOGS: Final = "read stderr.log and stdout.log in the job's folder"
+"""What to do about any other failure."""

@@ -21,7 +21,16 @@ from tuner.study.store.trial_store import TrialStore
 MAX_NOTE_ROWS: Final = 10
 """Topologies in the table of the study's note."""
 
-FILES: Final = ("stdout.log", "stderr.log", "ds_config.json", "job.json", "script.sh", "job.sh")
+FILES: Final = (
+    "stdout.log",
+    "stderr.log",
+    "steps.log",
+    "trainer.log",
+    "ds_config.json",
+    "job.json",
+    "script.sh",
+    "job.sh",
+)
 """Files of a job that are attached to its trial."""
 
 Figure = dict[str, Any]

@@ -8,7 +8,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import TypeVar
+from typing import TypeVar, cast
 
 from tuner.core.domain import Attention, Cluster, Gpu, Precision, PrecisionRecipe, Routing
 from tuner.core.errors import InputError
@@ -18,6 +18,7 @@ from tuner.core.quantity import duration, iterations_of
 from tuner.costmodel.calibration import Calibration
 from tuner.costmodel.site_file import read_site
 from tuner.launch.machine_defaults import space_on
+from tuner.launch.trainers import TrainerCommand
 from tuner.launch.virtual.simulated import SpeedChange
 from tuner.space.build import SpaceArguments, space_or
 from tuner.space.space import Space
@@ -63,6 +64,8 @@ def study_settings(
     over: str = "pdsh",
     command: str | None = None,
     step_pattern: str | None = None,
+    log: str | None = None,
+    trainer: str | None = None,
     site_profile: str | Path | None = None,
     within_allocation: bool = False,
     table: str | Path | Table | None = None,
@@ -108,6 +111,9 @@ def study_settings(
         "ramp": ramp,
         "exact_nodes": exact_nodes,
     }
+    fitted = TrainerCommand.parse(trainer, command) if trainer is not None and command is not None else None
+    if fitted is not None and space is None:
+        description = cast("SpaceArguments", fitted.completed(description))
     space = space_or(
         space,
         description,
@@ -115,6 +121,8 @@ def study_settings(
             launcher, given, command=command, hostfile=hostfile, within_allocation=within_allocation
         ),
     )
+    if fitted is not None:
+        fitted.check(space.workload.model)
     cells = Defaults.parse(defaults)
     if table is not None and not isinstance(table, Table):
         table = read_table(Path(table), cells)
@@ -143,6 +151,8 @@ def study_settings(
         noise=noise,
         command=command,
         step_pattern=step_pattern,
+        log=log,
+        trainer=trainer,
         hostfile=None if hostfile is None else Path(hostfile),
         over=over,
         site_profile=None if site_profile is None else Path(site_profile),
@@ -185,6 +195,8 @@ def optimize(
     over: str = "pdsh",
     command: str | None = None,
     step_pattern: str | None = None,
+    log: str | None = None,
+    trainer: str | None = None,
     site_profile: str | Path | None = None,
     within_allocation: bool = False,
     table: str | Path | Table | None = None,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,10 +10,14 @@ from typing import Any
 
 from tuner.core import catalog
 from tuner.core.errors import NothingUsable, TunerError
+from tuner.core.outcomes import Outcome
 from tuner.costmodel.calibration import Calibration
 from tuner.costmodel.site_factors import SiteFactors
 from tuner.launch.machine import Machine, catalog_name, host_gpu, this_machine
 from tuner.launch.preflight import CheckResult, accelerator, clock, disk, frameworks, ports, probe, python, slurm
+from tuner.logs.signatures import REMEDIES, SEE_LOGS
+from tuner.study.api import study_settings
+from tuner.study.setup import open_loop
 from tuner.study.store.storage import sqlite_url
 from tuner.study.store.trial_store import TrialStore
 
@@ -51,6 +56,34 @@ def examine(runs: Path, *, storage: str | None = None, measure: bool = False) ->
         findings=tuple(findings),
         speeds=speeds,
         calibration=_calibration(machine, probed, speeds) if measure else None,
+    )
+
+
+def try_command(*, launcher: str = "local", **given: Any) -> CheckResult:
+    """Run one job of two iterations with the topology that is predicted to be fastest; return whether it is measured.
+
+    The arguments are those of `study_settings`. The job's files are deleted if it is measured, and otherwise named.
+    """
+    runs = Path(tempfile.mkdtemp(prefix="tuner-doctor-"))
+    settings = study_settings(launcher=launcher, study="doctor", runs=runs, budget=1, **given)
+    with open_loop(settings, lambda _event: None) as loop:
+        loop.run()
+        trial = loop.state.trials[0] if loop.state.trials else None
+    if trial is None or trial.result is None:
+        return CheckResult(name="job", verdict="missing", evidence="no job could be started", remedy=SEE_LOGS)
+    result, key = trial.result, trial.proposal.key
+    if result.outcome is Outcome.MEASURED:
+        shutil.rmtree(runs, ignore_errors=True)
+        note = f" ({result.note})" if result.note else ""
+        evidence = f"{key}: {result.seconds:.4g} s per iteration{note}; the job took {result.elapsed:.0f} s"
+        return CheckResult(name="job", verdict="ok", evidence=evidence)
+    folder = next((settings.folder / "jobs").glob("*"), settings.folder)
+    said = f"{result.reason} ({result.evidence[:200]})" if result.evidence != result.reason else result.reason
+    return CheckResult(
+        name="job",
+        verdict="missing",
+        evidence=f"{key} {result.outcome.value}: {said}",
+        remedy=f"{REMEDIES.get(result.reason, SEE_LOGS)}: {folder}",
     )
 
 

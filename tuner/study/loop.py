@@ -17,7 +17,6 @@ from tuner.core.outcomes import Failure, Outcome
 from tuner.costmodel.calibration import Calibration
 from tuner.costmodel.estimate import CostModel
 from tuner.launch.contract import Job, JobResult, JobState, Launcher
-from tuner.logs.signatures import NOT_TOPOLOGICAL
 from tuner.planning.plan import offload_remedy
 from tuner.search.candidates import CandidatePool
 from tuner.search.pruner import Referee
@@ -31,6 +30,7 @@ from tuner.study.state import StudyState
 from tuner.study.store.owner import gone, this_worker
 from tuner.study.store.trial import Proposal, Trial, record_ending, write_job_file
 from tuner.study.store.trial_store import TrialStore
+from tuner.study.streaks import Streaks
 from tuner.study.watchdog import Watchdog, verdict
 
 MAX_POLL_INTERVAL: Final = 20.0
@@ -44,12 +44,6 @@ HEARTBEAT_INTERVAL: Final = 10.0
 
 MAX_CONSECUTIVE_LAUNCH_FAILURES: Final = 3
 """Jobs in a row that may fail to start before the study gives up."""
-
-MAX_CONSECUTIVE_UNREADABLE: Final = 3
-"""Jobs in a row whose logs measure nothing before the study ends: no topology changes what a trainer prints."""
-
-MAX_CONSECUTIVE_ALIKE: Final = 3
-"""Jobs in a row that fail alike, for a reason that no other topology cures, before the study ends."""
 
 PRUNING_ALLOWANCE: Final = 3.0
 """Standard deviations of noise by which a running job must be behind the best before it is pruned."""
@@ -118,8 +112,8 @@ class StudyLoop:
         self.running: dict[int, RunningTrial] = {}
         self._on_event = on_event
         self._referee = Referee(PRUNING_ALLOWANCE * noise([], usual=trust.repeat))
-        self._failed_launches = self._unreadable = 0
-        self._alike: list[str] = []  # reasons of the last jobs, as long as no topology would cure them
+        self._failed_launches = 0
+        self._streaks = Streaks(keep_going=settings.keep_going)
         self._read_at = self._heartbeat_at = -math.inf
 
     # -- the loop
@@ -367,23 +361,13 @@ class StudyLoop:
             clock=self.launcher.now(),
             simulated=self.launcher.simulated,
         )
-        self._unreadable = self._unreadable + 1 if result.outcome is Outcome.UNREADABLE else 0
-        if self._unreadable >= MAX_CONSECUTIVE_UNREADABLE:
-            self.scheduler.finished = f"the last {self._unreadable} jobs ended well and none could be measured"
-        self._stop_if_alike(result)
+        if ended := self._streaks.after(result):
+            self.scheduler.finished = ended
         record_ending(running.job.folder, result)
         self.store.end(trial, result)
         del self.running[trial.number]
         self.read(now=True)
         self._report("ended", result.reason, replace(trial, result=result))
-
-    def _stop_if_alike(self, result: JobResult) -> None:
-        """End the search where the last jobs failed alike, for a reason that has nothing to do with the topology."""
-        curable = result.outcome is not Outcome.CRASHED or result.reason not in NOT_TOPOLOGICAL
-        self._alike = [] if curable else [*(reason for reason in self._alike if reason == result.reason), result.reason]
-        if len(self._alike) >= MAX_CONSECUTIVE_ALIKE and not self.settings.keep_going:
-            alike = f"the last {len(self._alike)} jobs failed alike, and no other topology cures that: {result.reason}"
-            self.scheduler.finished = f"{alike} ({result.evidence[:200]}); to search on all the same, pass --keep-going"
 
     def _elapsed(self) -> float:
         """Seconds since the study began, by the launcher's clock."""

@@ -216,6 +216,8 @@ def _launcher(settings: dict[str, Any], folder: Path) -> Launcher | None:
         accelerator=settings["accelerator"],
         seed=settings["seed"],
         step_pattern=settings.get("step_pattern"),
+        log=settings.get("log"),
+        trainer=settings.get("trainer"),
     )
     if settings["launcher"] == "slurm":
         return SlurmLauncher(program, nodes=cluster.nodes, notes=folder)

@@ -67,6 +67,10 @@ class StudySettings:
     """Template of the user's own trainer."""
     step_pattern: str | None = None
     """Pattern of the lines with iterations in the output of the user's trainer."""
+    trainer: str | None = None
+    """The framework in whose words each job appends its topology to the command."""
+    log: str | None = None
+    """Template of the log file that the user's trainer writes."""
     hostfile: Path | None = None
     over: str = "pdsh"
     """How DeepSpeed's launcher reaches the machines of the hostfile."""
@@ -123,8 +127,9 @@ class StudySettings:
                 "--launcher hostfile runs tuner's own worker on the hosts of a hostfile: give --hostfile FILE and no "
                 "--command."
             )
-        if self.step_pattern is not None and self.command is None:
-            raise InputError("--step-pattern reads the output of your own trainer: give --command with it.")
+        for option, given in (("--step-pattern", self.step_pattern), ("--log", self.log), ("--trainer", self.trainer)):
+            if given is not None and self.command is None:
+                raise InputError(f"{option} is about your own trainer: give --command with it.")
         if self.command is not None and self.launcher not in ("local", "slurm"):
             raise InputError("--command runs real jobs: give --launcher local or --launcher slurm with it.")
 

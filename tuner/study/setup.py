@@ -186,10 +186,15 @@ def _program(settings: StudySettings, accelerator: str) -> tuple[Program, dict[s
         accelerator=accelerator,
         seed=settings.seed,
         step_pattern=settings.step_pattern,
+        log=settings.log,
+        trainer=settings.trainer,
     )
     identity: dict[str, Any] = {"command": settings.command, "accelerator": accelerator, "seed": settings.seed}
     if settings.step_pattern is not None:  # studies begun before have no such key
         identity["step_pattern"] = settings.step_pattern
+    for name in ("log", "trainer"):
+        if getattr(settings, name) is not None:
+            identity[name] = getattr(settings, name)
     return program, identity
 
 

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 import click
 
-from tuner.cli.options import as_json
+from tuner.cli.options import as_json, takes_description, takes_log, takes_step_pattern, takes_trainer
 from tuner.cli.progress import progress
+
+if TYPE_CHECKING:
+    from tuner.launch.preflight import CheckResult
 
 
 @click.command(short_help="Check what this machine can launch.", epilog="Example: tuner doctor")
@@ -15,21 +20,47 @@ from tuner.cli.progress import progress
 )
 @click.option("--runs", default="runs", metavar="DIR", help="Folder of the studies. [default: runs]")
 @click.option("--storage", metavar="URL", help="Optuna storage to check. [default: a temporary SQLite file]")
+@click.option("--command", metavar="TEMPLATE", help="Run one job of two iterations of your own trainer.")
+@takes_step_pattern
+@takes_log
+@takes_trainer
+@takes_description
 @as_json
-def doctor(measure: bool, output: str | None, runs: str, storage: str | None, as_json: bool) -> None:
+def doctor(
+    measure: bool,
+    output: str | None,
+    runs: str,
+    storage: str | None,
+    as_json: bool,
+    command: str | None,
+    step_pattern: str | None,
+    log: str | None,
+    trainer: str | None,
+    **description: Any,
+) -> None:
     """Check what this machine can launch: Python, frameworks, accelerators, Slurm, ports, disk and storage.
 
-    With --measure, also time the machine and write a calibration file for the --calibration option of other commands.
+    With --command, run one job of two iterations with the topology that is predicted to be fastest, and say whether
+    'tuner optimize --launcher local' with the same options could measure it. With --measure, also time the machine and
+    write a calibration file for the --calibration option of other commands.
     """
     from dataclasses import asdict
     from pathlib import Path
 
     from tuner.cli.output import print_json, print_table
+    from tuner.core.errors import InputError
     from tuner.costmodel.site_file import write_site
-    from tuner.study.doctor import examine
+    from tuner.study.doctor import examine, try_command
 
+    if command is None and any(_was_given(value) for value in (step_pattern, log, trainer, *description.values())):
+        raise InputError("the options that describe a model, a cluster or a log need --command, whose job they are of.")
+    job = None
+    if command is not None:
+        with progress("running one job"):
+            job = try_command(command=command, step_pattern=step_pattern, log=log, trainer=trainer, **description)
     with progress("measuring" if measure else "checking"):
         examined = examine(Path(runs), storage=storage, measure=measure)
+    findings = [*examined.findings, *([job] if job else [])]
     file = Path(output) if output else Path(runs) / "site.toml"
     if examined.calibration is not None:
         file.parent.mkdir(parents=True, exist_ok=True)
@@ -38,13 +69,14 @@ def doctor(measure: bool, output: str | None, runs: str, storage: str | None, as
         print_json(
             "doctor",
             {
-                "findings": [asdict(finding) for finding in examined.findings],
+                "findings": [asdict(finding) for finding in findings],
                 "speeds": examined.speeds,
                 "site": str(file) if examined.calibration is not None else None,
             },
         )
+        _raise_for(job)
         return
-    rows = [(finding.name, finding.verdict, finding.evidence, finding.remedy) for finding in examined.findings]
+    rows = [(finding.name, finding.verdict, finding.evidence, finding.remedy) for finding in findings]
     print_table(("Check", "Verdict", "Evidence", "Remedy"), rows, left=("Check", "Verdict", "Evidence", "Remedy"))
     units = {"product_flops": ("matrix product", 1e12, "TFLOP/s"), "copy_bytes": ("memory copy", 1e9, "GB/s")}
     for name, speed in examined.speeds.items():
@@ -52,3 +84,16 @@ def doctor(measure: bool, output: str | None, runs: str, storage: str | None, as
         print(f"{label}: {speed / scale:,.3g} {unit}")
     if examined.calibration is not None:
         print(f"wrote {file}; pass it to other commands with --calibration")
+    _raise_for(job)
+
+
+def _was_given(value: Any) -> bool:
+    return value not in (None, False, ())
+
+
+def _raise_for(job: CheckResult | None) -> None:
+    """Exit with 1 where the job of --command shows that no study could work."""
+    from tuner.core.errors import NothingUsable
+
+    if job is not None and job.verdict == "missing":
+        raise NothingUsable(f"no study could measure this command: {job.evidence}; {job.remedy}.")

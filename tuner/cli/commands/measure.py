@@ -22,7 +22,11 @@ _MAX_ROWS: Final = 12
 )
 @click.argument("log")
 @click.argument("key", required=False)
-@click.option("--iterations", metavar="LIST", help="Report the median of these iterations: 2-5 or 2,3,7. [default: 2]")
+@click.option(
+    "--iterations",
+    metavar="LIST",
+    help="Report the median of these iterations: 2-5 or 2,3,7. [default: 2, or the next steady one]",
+)
 @click.option("--run", type=int, metavar="N", help="Which run of the log to measure, from 1. [default: the last]")
 @click.option("--expect", metavar="FILE", help="Check the run against the topology.json that 'tuner export' wrote.")
 @takes_step_pattern

@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from tuner.cli.arguments import takes_defaults
-from tuner.cli.options import Positive, as_json, takes_description, takes_step_pattern
+from tuner.cli.options import Positive, as_json, takes_description, takes_log, takes_step_pattern, takes_trainer
 
 
 @click.command(
@@ -31,6 +31,8 @@ from tuner.cli.options import Positive, as_json, takes_description, takes_step_p
 @click.option("--over", default="pdsh", metavar="NAME", help="How to reach the hosts: pdsh or openmpi. [default: pdsh]")
 @click.option("--command", metavar="TEMPLATE", help="Your own trainer: 'torchrun train.py --tp {tp} --pp {pp}'.")
 @takes_step_pattern
+@takes_log
+@takes_trainer
 @click.option(
     "--site-profile",
     "--slurm-site",

@@ -20,7 +20,7 @@ from tuner.core.errors import LaunchError
 from tuner.core.text import counted
 from tuner.launch import supervisor
 from tuner.launch.contract import Job, JobResult, JobState, JobStatus
-from tuner.launch.log_tail import JobTail, size_of
+from tuner.launch.log_tail import OUTPUTS, JobTail, output_size
 from tuner.launch.outcome import noted_size, outcome_of, size_note
 from tuner.launch.program import ProcessSpec, Program
 from tuner.launch.stacks import write_stacks
@@ -34,7 +34,7 @@ MAX_CANCEL_SECONDS: Final = 15.0
 NOTE: Final = "keeper.json"
 """The file that names a job's supervisor, for the next tuner."""
 
-_STALE_FILES: Final = ("ended.json", NOTE, "result.json", "stacks.txt", "stdout.log", "stderr.log")
+_STALE_FILES: Final = ("ended.json", NOTE, "result.json", "stacks.txt", *OUTPUTS)
 """Files that an earlier job may have left in a folder."""
 
 _RECORDED_VARIABLES: Final = (
@@ -243,7 +243,7 @@ class LocalLauncher:
     def _marks(self) -> list[tuple[int, bool]]:
         """Return a value that changes whenever a running job's output grows or its supervisor exits."""
         return [
-            (size_of(local.folder / "stdout.log") + size_of(local.folder / "stderr.log"), not local.running)
+            (output_size(local.folder), not local.running)
             for local in self._jobs.values()
             if not local.over and local.supervisor is not None
         ]

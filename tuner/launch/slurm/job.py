@@ -10,7 +10,7 @@ from typing import Any, Final
 from tuner.core.atomic_write import read_object, write_object
 from tuner.core.outcomes import Failure, Outcome
 from tuner.launch.contract import JobResult, JobStatus
-from tuner.launch.log_tail import JobTail, size_of
+from tuner.launch.log_tail import JobTail, output_size
 from tuner.launch.outcome import noted_size, outcome_of
 from tuner.launch.slurm import states
 from tuner.launch.slurm.script import UNWRITABLE, job_name
@@ -141,8 +141,7 @@ class TrackedJob:
         folder = self.job.folder
         if self.state.run is None:
             return 0, (folder / "began.json").exists() + (folder / "ended.json").exists()
-        grown = size_of(folder / "stdout.log") + size_of(folder / "stderr.log")
-        return grown, (folder / "ended.json").exists() + (folder / "result.json").exists()
+        return output_size(folder), (folder / "ended.json").exists() + (folder / "result.json").exists()
 
     def _apply(self, state: SlurmState, now: float) -> None:
         """Enter a state; a new run has a log of its own, which grows no more once the job is over."""

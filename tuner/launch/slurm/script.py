@@ -57,7 +57,7 @@ def _script(
     job: Job, start: ProcessSpec, site: SiteProfile, *, options: list[str], within: bool, srun: tuple[str, ...]
 ) -> str:
     words = list(start.arguments if start.each_rank is None else start.each_rank)
-    if site.python and start.each_rank is not None:
+    if site.python and start.each_rank is not None and "tuner.worker" in words:
         words[0] = site.python
     words = [*site.container, *words]
     return _template().render(

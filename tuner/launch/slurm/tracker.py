@@ -15,7 +15,7 @@ from tuner.core.errors import LaunchError
 from tuner.core.text import listed
 from tuner.launch.contract import Job, JobResult, JobState, JobStatus
 from tuner.launch.excluded_nodes import excluded_nodes, write_excluded_nodes
-from tuner.launch.log_tail import size_of
+from tuner.launch.log_tail import OUTPUTS, size_of
 from tuner.launch.outcome import size_note
 from tuner.launch.program import ProcessSpec, Program
 from tuner.launch.slurm import states
@@ -36,7 +36,7 @@ MAX_CANCEL_SECONDS: Final = 60.0
 STACKS_TIMEOUT: Final = 3.0
 """Seconds to wait until the ranks of a job begin to write their stacks."""
 
-_STALE_FILES: Final = ("ended.json", "began.json", "result.json", "stdout.log", "stderr.log", NOTE)
+_STALE_FILES: Final = ("ended.json", "began.json", "result.json", *OUTPUTS, NOTE)
 """Files that an earlier job may have left in a folder."""
 
 

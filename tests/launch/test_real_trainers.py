@@ -1,0 +1,91 @@
+"""Unmodified trainers of real frameworks on CPUs: `optimize --launcher local` measures each job.
+
+Each runs where its packages are installed for the Python that `TUNER_TRAINERS_PYTHON` names, by default this one.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from functools import lru_cache
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import ROOT, Run
+
+pytestmark = pytest.mark.slow
+
+PYTHON = os.environ.get("TUNER_TRAINERS_PYTHON", sys.executable)
+SCRIPTS = ROOT / "tests/trainers"
+TORCHRUN = f"{PYTHON} -m torch.distributed.run --standalone --nproc-per-node {{gpus}}"
+HF = (
+    f"{SCRIPTS}/hf_trainer.py --output_dir {{folder}}/out --max_steps 10 --per_device_train_batch_size {{micro_batch}} "
+    "--gradient_accumulation_steps {microbatches} --report_to none --use_cpu"
+)
+
+TRAINERS = {
+    "nanoGPT": (
+        ("torch",),
+        f"{PYTHON} {SCRIPTS}/nanogpt_loop.py --batch_size={{micro_batch}} "
+        "--gradient_accumulation_steps={microbatches}",
+        (),
+    ),
+    "Lightning": (
+        ("lightning",),
+        f"{PYTHON} {SCRIPTS}/lightning_loop.py --batch {{micro_batch}} --devices {{dp}}",
+        (),
+    ),
+    "DDP with its own print": (
+        ("torch",),
+        f"{TORCHRUN} {SCRIPTS}/ddp_loop.py --micro-batch {{micro_batch}} --microbatches {{microbatches}}",
+        ("--step-pattern", r"batch (?P<iteration>[0-9]+) .*took (?P<seconds>[0-9.]+) sec"),
+    ),
+    "accelerate": (
+        ("accelerate", "tqdm"),
+        f"{PYTHON} -m accelerate.commands.launch --cpu --num_processes {{gpus}} {SCRIPTS}/accelerate_loop.py "
+        "--per-device-batch {micro_batch} --accumulation {microbatches}",
+        (),
+    ),
+    "HF Trainer": (("transformers", "accelerate"), f"{TORCHRUN} {HF}", ()),
+    "HF Trainer with DeepSpeed": (
+        ("transformers", "accelerate", "deepspeed"),
+        f"{TORCHRUN} {HF} --deepspeed {{ds_config}}",
+        ("--framework", "deepspeed"),
+    ),
+    "HF Trainer with DeepSpeed, by --trainer": (
+        ("transformers", "accelerate", "deepspeed"),
+        f"{PYTHON} {SCRIPTS}/hf_trainer.py --output_dir out --max_steps 10 --report_to none --use_cpu",
+        ("--trainer", "hf"),
+    ),
+}
+
+
+@lru_cache
+def installed(package: str) -> bool:
+    return subprocess.run([PYTHON, "-c", f"import {package}"], capture_output=True, check=False).returncode == 0
+
+
+@pytest.mark.parametrize("name", TRAINERS)
+def test_an_unmodified_trainer_is_measured(
+    name: str, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    packages, command, options = TRAINERS[name]
+    if missing := [package for package in packages if not installed(package)]:
+        pytest.skip(f"{PYTHON} has no {', '.join(missing)}")
+    monkeypatch.chdir(tmp_path)
+    words = ("--model", "tiny", "--nodes", "1", "--gpus-per-node", "2", "--global-batch", "8", "--budget", "4")
+    degrees = ("--set", "tp=1", "--set", "pp=1", "--set", "cp=1")
+    framework = () if "--framework" in options or "--trainer" in options else ("--framework", "any")
+    said = run(
+        *("optimize", "--launcher", "local", "--command", command, *words, *degrees, *framework, *options),
+        *("--study", "s", "--runs", str(tmp_path / "runs"), "--json"),
+    )
+    assert said.code == 0, said.err
+    trials = json.loads(said.out)["trials"]
+    assert len(trials) == 4
+    assert trials[0]["outcome"] == "MEASURED"
+    assert {trial["outcome"] for trial in trials} <= {"MEASURED", "PRUNED"}
+    assert all(trial["sec_per_iter"] > 0 for trial in trials if trial["outcome"] == "MEASURED")

@@ -1,0 +1,209 @@
+"""`--trainer`: the user's command in its framework's words, without a field in braces."""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import Run
+from tuner.core import catalog
+from tuner.core.domain import Topology, Workload
+from tuner.core.errors import InputError, UnknownName
+from tuner.core.model import Model
+from tuner.export.flag_table import flag_table
+from tuner.launch.contract import Job
+from tuner.launch.program import program_of
+from tuner.launch.slurm.script import batch_script
+from tuner.launch.slurm.site_profile import SiteProfile
+from tuner.launch.trainers import TrainerCommand, megatron_flags
+
+ARGUMENTS = """
+# GPT, as its authors train it
+--num-layers 24 --hidden-size 2048 --num-attention-heads 16 --seq-length 2048 --max-position-embeddings 2048
+--group-query-attention --num-query-groups 4 --swiglu --normalization RMSNorm --disable-bias-linear
+--position-embedding-type rope --untie-embeddings-and-output-weights --vocab-size 50257
+--tensor-model-parallel-size 2 --pipeline-model-parallel-size 4 --sequence-parallel
+--micro-batch-size 4 --global-batch-size 256 --bf16 --lr 1e-4 --train-iters 100000
+--data-path 0.5 /data/a 0.5 /data/b --save /checkpoints --save-interval 1000 --eval-iters 10 --log-interval 100
+"""
+KEPT = ("--num-layers", "--data-path", "--lr", "--bf16", "--train-iters")
+
+TOPOLOGY = Topology(nodes=1, tp=2, pp=2, dp=2, vpp=3, micro_batch=2, zero=1, sequence_parallel=True, recompute="full")
+
+
+@pytest.fixture
+def command(tmp_path: Path) -> str:
+    (tmp_path / "args.txt").write_text(ARGUMENTS)
+    return f"python pretrain_gpt.py @{tmp_path / 'args.txt'}"
+
+
+def workload(global_batch: int = 256) -> Workload:
+    model = Model(layers=24, hidden=2048, heads=16, vocab=50257, seq=2048)
+    return Workload(model=model, global_batch=global_batch, precision="bf16", attention="flash2")
+
+
+def test_a_job_has_its_topology_once_and_the_rest_as_the_user_wrote_it(command: str) -> None:
+    trainer = TrainerCommand.parse("megatron-lm", command)
+    words = [*trainer.words, *trainer.job_flags(workload(), TOPOLOGY, Path("x"))]
+    for flag in KEPT:
+        assert words.count(flag) == 1
+    assert words[words.index("--data-path") + 1 : words.index("--data-path") + 5] == [
+        "0.5",
+        "/data/a",
+        "0.5",
+        "/data/b",
+    ]
+    assert "--save" not in words
+    assert "--save-interval" not in words
+    for flag in ("--tensor-model-parallel-size", "--micro-batch-size", "--sequence-parallel", "--log-interval"):
+        assert words.count(flag) == 1
+
+
+def test_megatrons_own_parser_reads_the_topology_from_the_flags(command: str) -> None:
+    """By the flags, types and choices recorded from its source."""
+    trainer = TrainerCommand.parse("megatron-lm", command)
+    words = [*trainer.words[2:], *trainer.job_flags(workload(), TOPOLOGY, Path("x"))]
+    read = flag_table("megatron-core").parser().parse_args(words)
+    assert (read.tensor_model_parallel_size, read.pipeline_model_parallel_size, read.context_parallel_size) == (2, 2, 1)
+    assert (read.micro_batch_size, read.global_batch_size, read.sequence_parallel) == (2, 256, True)
+    assert read.num_layers_per_virtual_pipeline_stage == 24 // (2 * 3)
+    assert (read.recompute_granularity, read.recompute_method, read.recompute_num_layers) == ("full", "uniform", 1)
+    assert read.use_distributed_optimizer
+    assert (read.log_interval, read.eval_iters, read.save) == (1, 0, None)
+    assert (read.num_layers, read.lr, read.data_path) == (24, 1e-4, ["0.5", "/data/a", "0.5", "/data/b"])
+
+
+def test_the_arguments_describe_the_model(command: str) -> None:
+    found = TrainerCommand.parse("megatron-lm", command).completed({"model": None, "settings": ("vpp=1",)})
+    model = found["model"]
+    assert (model.layers, model.hidden, model.heads, model.kv_heads, model.seq) == (24, 2048, 16, 4, 2048)
+    assert (model.ffn, model.gated_mlp, model.vocab, model.tied_embeddings) == (5440, True, 50257, False)
+    assert (model.norm, model.positions, model.mlp_bias) == ("rmsnorm", "rotary", False)
+    assert (found["global_batch"], found["seq"], found["precision"]) == (256, 2048, "bf16")
+    assert (found["framework"], found["settings"]) == ("megatron-core", ("vpp=1",))
+
+
+@pytest.mark.parametrize(
+    ("more", "sentence"),
+    [
+        ("--num-experts 8", "does not understand --num-experts; describe the model by --model"),
+        ("--position-embedding-type yarn", "--position-embedding-type yarn is not understood"),
+        ("--hidden-size big", "--hidden-size big of --command is not a whole number|--hidden-size 'big'"),
+    ],
+)
+def test_what_is_not_understood_is_refused_by_name(more: str, sentence: str, command: str) -> None:
+    with pytest.raises(InputError, match=sentence):
+        TrainerCommand.parse("megatron-lm", f"{command} {more}").completed({})
+
+
+def test_what_is_missing_is_named() -> None:
+    with pytest.raises(InputError, match="--command lacks --seq-length and --vocab-size; add what is missing"):
+        TrainerCommand.parse(
+            "megatron-lm", "python p.py --num-layers 2 --hidden-size 64 --num-attention-heads 4"
+        ).completed({})
+
+
+def test_contradictions_are_refused(command: str) -> None:
+    trainer = TrainerCommand.parse("megatron-lm", command)
+    with pytest.raises(InputError, match="--global-batch 512 contradicts --global-batch-size 256 of --command"):
+        trainer.completed({"global_batch": 512})
+    trainer.check(replace(workload().model, kv_heads=4))
+    with pytest.raises(InputError, match="--num-query-groups 4 of --command contradicts the model, whose value is 16"):
+        trainer.check(workload().model)
+    with pytest.raises(UnknownName):
+        TrainerCommand.parse("megatron", "python x.py")
+
+
+@pytest.mark.parametrize(
+    "change", [{"offload": "optimizer"}, {"partition": "embedding"}, {"zero": 2}, {"hsdp": 2}], ids=str
+)
+def test_a_topology_that_the_flags_do_not_set_is_refused(change: dict[str, object]) -> None:
+    with pytest.raises(InputError, match="--trainer megatron-lm does not set"):
+        megatron_flags(workload(), replace(TOPOLOGY, **change))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("command", "words"),
+    [
+        (
+            "python3 train.py",
+            ("python3", "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "8", "train.py"),
+        ),
+        ("torchrun --nproc-per-node 8 train.py", ("torchrun", "--nproc-per-node", "8", "train.py")),
+        ("python -m torch.distributed.run train.py", ("python", "-m", "torch.distributed.run", "train.py")),
+        ("./train", ("torchrun", "--standalone", "--nproc-per-node", "8", "--no-python", "./train")),
+    ],
+)
+def test_ranks_are_started_unless_the_command_starts_them(command: str, words: tuple[str, ...]) -> None:
+    assert TrainerCommand.parse("hf", command).started(TOPOLOGY) == words
+
+
+def test_hf_trainer_gets_its_batch_its_config_and_checkpointing() -> None:
+    trainer = TrainerCommand.parse(
+        "hf", "python run_clm.py --per_device_train_batch_size=8 --bf16 --deepspeed old.json"
+    )
+    assert trainer.words == ("python", "run_clm.py", "--bf16")
+    topology = replace(TOPOLOGY, tp=1, pp=1, vpp=1, dp=8, sequence_parallel=False)
+    flags = trainer.job_flags(workload(), topology, Path("/job/ds_config.json"))
+    pairs = dict(zip(flags[::2], flags[1::2], strict=True))
+    assert pairs["--per_device_train_batch_size"] == "2"
+    assert pairs["--gradient_accumulation_steps"] == str(256 // (2 * 8))
+    assert (pairs["--deepspeed"], pairs["--gradient_checkpointing"]) == ("/job/ds_config.json", "True")
+    found = trainer.completed({"settings": ("zero=2",)})
+    assert (found["framework"], found["precision"]) == ("deepspeed", "bf16")
+    assert found["settings"] == ("zero=2", "tp=1", "pp=1", "cp=1")
+
+
+def test_slurm_starts_the_ranks_itself_and_this_machine_by_torchrun(command: str, tmp_path: Path) -> None:
+    program = program_of(command, configure=lambda _: {}, accelerator="cuda", trainer="megatron-lm")
+    cluster = catalog.cluster("bloom-48")
+    job = Job(number=0, tag="t", folder=tmp_path, workload=workload(), cluster=cluster, topology=TOPOLOGY)
+    spec = program.prepare(job)
+    assert spec.arguments[:6] == ("python", "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "8")
+    assert spec.each_rank
+    assert spec.each_rank[:2] == ("python", "pretrain_gpt.py")
+    assert spec.each_rank[2:] == spec.arguments[7:]
+    site = SiteProfile(python="/site/python")
+    script = batch_script(job, spec, site, accelerators=True)
+    assert "python pretrain_gpt.py --num-layers 24" in script
+    assert "/site/python" not in script
+
+
+FAKE = """
+import sys, time
+import argparse
+parser = argparse.ArgumentParser()
+for name in sys.argv[1].split(","):
+    parser.add_argument(name, type=int, required=True)
+given, _ = parser.parse_known_args(sys.argv[2:])
+assert given.global_batch_size == 8
+for number in range(1, 100):
+    time.sleep(0.02)
+    print(f" iteration {number:8d}/ 100 | elapsed time per iteration (ms): {100.0 * given.micro_batch_size:.1f} | "
+          f"global batch size: 8 | lm loss: 1.0E+01 |", flush=True)
+"""
+
+
+def test_a_study_of_a_megatron_command_without_fields(run: Run, tmp_path: Path) -> None:
+    """The script stands for Megatron-LM's: it parses the flags and prints iterations in its format."""
+    (tmp_path / "args.txt").write_text(
+        "--num-layers 4 --hidden-size 64 --num-attention-heads 4 --seq-length 64 --vocab-size 512 --global-batch-size 8"
+    )
+    (tmp_path / "deepspeed").write_text(f"#!{sys.executable}\n{FAKE}")
+    (tmp_path / "deepspeed").chmod(0o755)
+    needed = "--tensor-model-parallel-size,--pipeline-model-parallel-size,--micro-batch-size,--global-batch-size"
+    said = run(
+        *("optimize", "--launcher", "local", "--trainer", "megatron-lm", "--nodes", "1", "--gpus-per-node", "4"),
+        *("--command", f"{tmp_path / 'deepspeed'} {needed} @{tmp_path / 'args.txt'}", "--budget", "3", "--json"),
+        *("--runs", str(tmp_path / "runs"), "--study", "s", "--set", "recompute=none"),
+    )
+    assert said.code == 0, said.err
+    document = json.loads(said.out)
+    assert len(document["trials"]) == 3
+    for trial in document["trials"]:
+        micro_batch = int(trial["key"].partition("mbs")[2].partition("-")[0])
+        assert trial["sec_per_iter"] == pytest.approx(0.1 * micro_batch)

@@ -1,0 +1,56 @@
+"""Logs are read fast: lines without a word of any reader are skipped, and no line takes quadratic time."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from benchmarks.log_reading import FORMATS, MAX_LINE_SECONDS, MEGABYTE, PATHOLOGICAL, cpu_seconds, followed, text_of
+from tests.conftest import ROOT
+from tests.logs.failure_cases import FAILURES
+from tuner.logs import StepPattern, read_log
+
+LOGS = sorted((ROOT / "tests/data/logs").glob("*.log"))
+UNUSED = StepPattern.parse(r"this matches nothing (?P<seconds>[0-9]+)")
+"""With a pattern of the user's, every line is read."""
+
+
+@pytest.mark.parametrize("path", LOGS, ids=lambda path: path.stem)
+def test_skipping_lines_changes_nothing(path: Path) -> None:
+    lines = path.read_bytes().decode(errors="replace").splitlines()
+    assert read_log(lines) == read_log(lines, UNUSED)
+
+
+@pytest.mark.parametrize("name", FAILURES)
+def test_skipping_lines_hides_no_failure(name: str) -> None:
+    lines = ["nothing of interest", *FAILURES[name][0].splitlines(), "nothing of interest"] * 2
+    assert read_log(lines) == read_log(lines, UNUSED)
+
+
+def test_a_traceback_that_python_ignores_is_so_even_after_skipped_lines() -> None:
+    ignored = [
+        "Exception ignored in: <function f>",
+        "Traceback (most recent call last):",
+        '  File "a.py"',
+        "OSError: x",
+    ]
+    assert read_log(ignored).runs == ()
+    (run,) = read_log([ignored[0], "another line", *ignored[1:]]).runs
+    assert run.failure
+
+
+@pytest.mark.parametrize("unit", PATHOLOGICAL)
+def test_no_line_takes_long(unit: str, tmp_path: Path) -> None:
+    line = unit * (MEGABYTE // len(unit))
+    assert cpu_seconds(lambda: read_log([line])) < MAX_LINE_SECONDS
+    path = tmp_path / "stdout.log"
+    path.write_text(line)
+    assert cpu_seconds(lambda: followed(path)) < MAX_LINE_SECONDS
+
+
+@pytest.mark.parametrize(("name", "least"), [("Megatron-LM", 1000), ("HF Trainer", 1000), ("other lines", 0)])
+def test_the_benchmark_reads_real_iterations(name: str, least: int) -> None:
+    found = sum(len(run.iterations) for run in read_log(text_of(name, MEGABYTE).splitlines()).runs)
+    assert found >= least
+    assert name in FORMATS

@@ -1,0 +1,68 @@
+"""`tuner doctor --command` runs one job, and says in one sentence whether a study could work."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import Run
+from tests.stages import command
+
+SMALL = ("--model", "tiny", "--gpus-per-node", "4", "--nodes", "1", "--json")
+
+
+def test_a_trainer_that_can_be_measured_passes(run: Run) -> None:
+    said = run("doctor", "--command", command("good"), *SMALL)
+    assert said.code == 0
+    (job,) = [finding for finding in json.loads(said.out)["findings"] if finding["name"] == "job"]
+    assert job["verdict"] == "ok"
+    assert "0.05 s per iteration" in job["evidence"]
+
+
+BROKEN = {
+    "missing module": ("import no_such_module", "a dependency is missing", "install it for the Python"),
+    "bad flag": (
+        "import argparse; argparse.ArgumentParser().parse_args(['--tensor', '2'])",
+        "the trainer refused its arguments",
+        "correct --command",
+    ),
+    "no output": ("pass", "no iteration could be measured", "recognise yours with --step-pattern"),
+    "an error of its own": (
+        "raise ValueError('Unknown config key: tp')",
+        "an exception ended a rank",
+        "read stderr.log",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_a_broken_trainer_is_explained_in_one_sentence_with_a_remedy(name: str, run: Run) -> None:
+    code, reason, remedy = BROKEN[name]
+    said = run("doctor", "--command", shlex.join([sys.executable, "-c", code.replace("{", "{{")]), *SMALL)
+    assert said.code == 1
+    (job,) = [finding for finding in json.loads(said.out)["findings"] if finding["name"] == "job"]
+    assert job["verdict"] == "missing"
+    (sentence,) = said.err.strip().splitlines()
+    assert sentence.startswith("tuner: no study could measure this command: ")
+    assert reason in sentence
+    assert remedy in sentence
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_a_broken_trainer_costs_a_study_three_jobs(name: str, run: Run, tmp_path: Path) -> None:
+    code, reason, remedy = BROKEN[name]
+    words = ("--launcher", "local", "--budget", "6", "--study", "s", "--runs", str(tmp_path))
+    said = run("optimize", "--command", shlex.join([sys.executable, "-c", code.replace("{", "{{")]), *words, *SMALL)
+    assert said.code == 1
+    trials = json.loads(said.out)["trials"]
+    assert len(trials) == 3
+    assert remedy in said.err
+    assert reason in said.err or reason in said.out
+
+
+def test_a_model_without_a_command_is_refused(run: Run) -> None:
+    assert "need --command" in run("doctor", "--model", "tiny").err

@@ -1,0 +1,57 @@
+"""A search ends after three jobs that failed alike, for a reason that no other topology cures."""
+
+from __future__ import annotations
+
+import pytest
+
+from tuner.core.outcomes import Failure, Outcome
+from tuner.launch.contract import JobResult
+from tuner.logs.signatures import REMEDIES, SEE_LOGS
+from tuner.study.streaks import Streaks
+
+MISSING, RAISED = "a dependency is missing", "an exception ended a rank"
+
+
+def crashed(meaning: str, evidence: str = "No module named x", outcome: Outcome = Outcome.CRASHED) -> JobResult:
+    if not meaning:
+        return JobResult(outcome=Outcome.MEASURED)
+    return JobResult(outcome=outcome, failure=Failure(kind=outcome.value, evidence=evidence, meaning=meaning))
+
+
+@pytest.mark.parametrize(
+    ("reasons", "jobs"),
+    [
+        ([MISSING] * 3, 3),
+        ([MISSING, "", MISSING, MISSING], None),
+        ([MISSING, "the disk is full", "the disk is full", "the disk is full"], 4),
+        (["", MISSING, MISSING, MISSING], 4),
+        ([RAISED] * 3, 3),
+        (["", *[RAISED] * 4], None),
+        ([RAISED, RAISED, MISSING, RAISED], None),
+    ],
+)
+def test_three_jobs_that_fail_alike_end_the_search(reasons: list[str], jobs: int | None) -> None:
+    """An exception counts if its message is the same each time and no job has been measured."""
+    streaks = Streaks(keep_going=False)
+    ends = [streaks.after(crashed(reason)) for reason in reasons]
+    assert [number for number, end in enumerate(ends, start=1) if end] == ([] if jobs is None else [jobs])
+    if jobs is not None:
+        remedy = REMEDIES.get(reasons[-1], SEE_LOGS)
+        assert ends[-1] == (
+            "the last 3 jobs failed alike, and no other topology cures that: "
+            f"{reasons[-1]} (No module named x); {remedy}; to search on all the same, pass --keep-going"
+        )
+
+
+def test_an_exception_that_names_another_figure_each_time_may_be_cured_by_a_topology() -> None:
+    streaks = Streaks(keep_going=False)
+    assert not any(streaks.after(crashed(RAISED, f"{heads} heads do not divide by 3")) for heads in (4, 8, 16, 32))
+    assert not any(streaks.after(crashed(RAISED, "")) for _ in range(4))
+    assert not any(streaks.after(crashed(MISSING, outcome=Outcome.OOM)) for _ in range(4))
+
+
+def test_keep_going_ends_nothing_but_a_search_that_measures_nothing() -> None:
+    streaks = Streaks(keep_going=True)
+    assert not any(streaks.after(crashed(MISSING)) for _ in range(4))
+    unreadable = [streaks.after(crashed("x", "no line", Outcome.UNREADABLE)) for _ in range(3)]
+    assert unreadable == ["", "", "the last 3 jobs ended well and none could be measured: no line"]

@@ -1,0 +1,54 @@
+"""When to give up a search: its last jobs ended alike, for a reason that no other topology cures."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from tuner.core.outcomes import Outcome
+from tuner.launch.contract import JobResult
+from tuner.logs.signatures import NOT_TOPOLOGICAL, REMEDIES, SEE_LOGS
+
+MAX_ALIKE: Final = 3
+"""Jobs in a row that end alike before the study ends."""
+
+_MAX_EVIDENCE_CHARS: Final = 200
+
+
+class Streaks:
+    """Jobs in a row whose logs measure nothing, or that failed alike."""
+
+    def __init__(self, *, keep_going: bool) -> None:
+        self._keep_going = keep_going
+        self._unreadable = self._alike = 0
+        self._last = ""
+        self._any_measured = False
+
+    def after(self, result: JobResult) -> str:
+        """Return why the search ends after the next job; empty where it goes on."""
+        self._any_measured |= result.outcome is Outcome.MEASURED
+        self._unreadable = self._unreadable + 1 if result.outcome is Outcome.UNREADABLE else 0
+        cause = self._cause(result)
+        self._alike = 0 if not cause else self._alike + 1 if cause == self._last else 1
+        self._last = cause
+        if self._unreadable >= MAX_ALIKE:
+            why = f": {result.evidence}" if result.evidence else ""
+            return f"the last {self._unreadable} jobs ended well and none could be measured{why}"
+        if self._alike >= MAX_ALIKE and not self._keep_going:
+            remedy = REMEDIES.get(result.reason, SEE_LOGS)
+            return (
+                f"the last {self._alike} jobs failed alike, and no other topology cures that: {result.reason} "
+                f"({result.evidence[:_MAX_EVIDENCE_CHARS]}); {remedy}; to search on all the same, pass --keep-going"
+            )
+        return ""
+
+    def _cause(self, result: JobResult) -> str:
+        """Return what other topologies would fail of as well; empty where one may not.
+
+        An unknown failure counts where its message names nothing of the topology: it is the same in each job, and no
+        job has been measured.
+        """
+        if result.outcome is not Outcome.CRASHED:
+            return ""
+        if result.reason in NOT_TOPOLOGICAL:
+            return result.reason
+        return f"{result.reason}: {result.evidence}" if result.evidence and not self._any_measured else ""
