@@ -80,6 +80,17 @@ def zero_bytes(parameters: float, stage: int, ranks: int) -> dict[str, float]:
     }
 
 
+def plain_bytes(parameters: float, stage: int, ranks: int, microbatches: int) -> dict[str, float]:
+    """Return bytes per rank of Adam in fp32 under autocast: 4 for weights, 4 for gradients that add up, and 8."""
+    return {
+        "weights": 4 * parameters / (ranks if stage >= 3 else 1),
+        "gradients": 0.0 if microbatches == 1 else 4 * parameters / (ranks if stage >= 2 else 1),
+        "optimizer": 8 * parameters / (ranks if stage >= 1 else 1),
+        "buckets": 0.0,
+        "step": 0.0,
+    }
+
+
 def gpt_parameters(layers: int, hidden: int, vocab: int, positions: int) -> int:
     """Return the parameters of a GPT without its last norm: L (12 h^2 + 13 h) + V h + s h."""
     return layers * (12 * hidden**2 + 13 * hidden) + vocab * hidden + positions * hidden

@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -13,6 +13,9 @@ from tests.workers import ranks
 from tuner.cli import main
 from tuner.space.build import space_for
 from tuner.space.space import Space
+
+if TYPE_CHECKING:
+    from alembic.config import Config
 
 __all__ = ["ranks"]  # a fixture that lives with what it needs
 
@@ -41,7 +44,7 @@ Run = Callable[..., Said]
 
 @pytest.fixture
 def run(capfd: pytest.CaptureFixture[str]) -> Run:
-    """Run a command of ours in this process."""
+    """Run a tuner command in this process."""
 
     def run(*arguments: str) -> Said:
         capfd.readouterr()
@@ -53,6 +56,24 @@ def run(capfd: pytest.CaptureFixture[str]) -> Run:
         return Said(code, out, err)
 
     return run
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _migrations_read_once() -> Iterator[None]:
+    """Let alembic read Optuna's migrations once and not for every new database, which takes most of opening a study."""
+    from alembic.script import ScriptDirectory
+
+    read, found = ScriptDirectory.from_config, dict[str | None, ScriptDirectory]()
+
+    def from_config(config: Config) -> ScriptDirectory:
+        location = config.get_main_option("script_location")
+        if location not in found:
+            found[location] = read(config)
+        return found[location]
+
+    with pytest.MonkeyPatch.context() as alembic:
+        alembic.setattr(ScriptDirectory, "from_config", from_config)
+        yield
 
 
 @pytest.fixture(scope="session")

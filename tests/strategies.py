@@ -95,11 +95,11 @@ def topologies(draw: st.DrawFn) -> Topology:
 
 
 @st.composite
-def runs(draw: st.DrawFn, /, **held: Any) -> tuple[Workload, Cluster, Topology]:
-    """What a framework would run: each degree divides what it cuts. `held` fixes what it names."""
+def runs(draw: st.DrawFn, /, **fixed: Any) -> tuple[Workload, Cluster, Topology]:
+    """What a framework would run: each degree divides what it cuts. `fixed` sets what it names."""
 
     def chosen(name: str, *few: Any) -> Any:
-        return held[name] if name in held else draw(st.sampled_from(few))
+        return fixed[name] if name in fixed else draw(st.sampled_from(few))
 
     card = gpu(chosen("card", "A100-80GB-SXM", "V100-32GB-SXM", "H100-80GB-SXM", "RTX6000ADA-48GB"))
     tp, pp = chosen("tp", 1, 1, 2, 4, 8), chosen("pp", 1, 1, 2, 3, 4, 8)

@@ -65,11 +65,11 @@ def test_a_result_shows_the_same_as_html_and_as_markdown() -> None:
     """A plan, an explanation and a study, each with all its rows; a simulated study says so."""
     space = tuner.space_for(model="llama-3-8b", gpu="H100-80GB-SXM", nodes=4, global_batch=512)
     plan = tuner.plan(space, top=3)
-    told = tuner.explain(space, tuner.parse_key("tp8-pp5-mbs1-z1", workload=space.workload, cluster=space.cluster))
+    explained = tuner.explain(space, tuner.parse_key("tp8-pp5-mbs1-z1", workload=space.workload, cluster=space.cluster))
     study = opened("bloom-48")
     for result, words in (
         (plan, [row.topology.key for row in plan.top]),
-        (told, [verdict.rule for verdict in told.violations]),
+        (explained, [verdict.rule for verdict in explained.violations]),
         (study, [place.key for place in study.ranking] + ["SIMULATED"]),
     ):
         page = Balanced()

@@ -7,7 +7,7 @@ import io
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tuner.cli import main
@@ -51,7 +51,6 @@ def check(arguments: list[str]) -> None:
 
 
 @given(st.sampled_from(["plan", "explain", "measure", "catalog"]), st.lists(st.tuples(flags, words), max_size=3), words)
-@settings(max_examples=150)
 def test_no_argument_makes_a_traceback(command: str, options: list[tuple[str, str]], word: str) -> None:
     check([command, *(part for option in options for part in option), *([word] if command != "plan" else [])])
 
@@ -60,19 +59,16 @@ def test_no_argument_makes_a_traceback(command: str, options: list[tuple[str, st
     st.tuples(*(st.tuples(st.just(flag), numbers) for flag in ("--nodes", "--gpus-per-node", "--global-batch"))),
     st.lists(st.tuples(st.sampled_from(SETTABLE), numbers).map("=".join), max_size=3),
 )
-@settings(max_examples=100)
 def test_no_small_numbers_make_a_traceback(sizes: tuple[tuple[str, str], ...], settings: list[str]) -> None:
     check(["plan", *(part for size in sizes for part in size), *(part for s in settings for part in ("--set", s))])
 
 
 @given(st.text(alphabet="tpcvdmbsz0123456789-xhg", max_size=40))
-@settings(max_examples=200)
 def test_no_key_makes_a_traceback(key: str) -> None:
     check(["explain", "--", key])
 
 
 @given(st.one_of(st.text(max_size=300), st.binary(max_size=300).map(lambda raw: raw.decode("latin-1"))))
-@settings(max_examples=100)
 def test_no_model_file_makes_a_traceback(tmp_path_factory: pytest.TempPathFactory, text: str) -> None:
     folder = tmp_path_factory.getbasetemp()
     for name in ("fuzzed.toml", "fuzzed.json"):
@@ -96,7 +92,6 @@ sizes = st.one_of(st.integers(-2, 10**20), st.none(), st.text(max_size=3), st.fl
     ),
     st.sampled_from(["llama", "gpt2", "opt", "falcon", "gemma", "qwen3", "gpt_neox", "bloom", "", None, 3]),
 )
-@settings(max_examples=200)
 def test_no_hugging_face_config_makes_a_traceback(
     tmp_path_factory: pytest.TempPathFactory, config: dict[str, object], family: object
 ) -> None:

@@ -115,7 +115,7 @@ class Ranks:
             assert line, (folder / "ranks.log").read_text()
 
     def run(self, workload: Workload = WORKLOAD, chosen: Topology = ONE, *, alone: int = 0, **rest: Any) -> Job:
-        """Run a job, or its first rank alone, told that there are so many others; the same job is not run again."""
+        """Run a job, or its first rank as if `alone` ranks were there; the same job is not run again."""
         known = repr((workload, chosen, alone, rest))
         if known in self._known:
             return self._known[known]
@@ -182,8 +182,8 @@ class Grid:
     def __init__(self, dp): self.dp = dp
     def get_data_parallel_world_size(self): return self.dp
 for config, dp in json.load(sys.stdin):
-    told = module.DeepSpeedConfig(config, mpu=Grid(dp))
-    print(json.dumps([told.train_batch_size, told.train_micro_batch_size_per_gpu, told.gradient_accumulation_steps]))
+    read = module.DeepSpeedConfig(config, mpu=Grid(dp))
+    print(json.dumps([read.train_batch_size, read.train_micro_batch_size_per_gpu, read.gradient_accumulation_steps]))
 """
     said = subprocess.run(
         [sys.executable, "-c", program],

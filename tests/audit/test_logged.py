@@ -127,7 +127,7 @@ def test_degrees_that_do_not_make_the_world_or_share_the_batch_are_found(
 
 
 def test_tflops_by_another_formula_are_advice_and_by_none_an_error() -> None:
-    """Each way to be off is told once, at the first iteration that it has."""
+    """Each way to be off is reported once, at the first iteration that it has."""
     (run,) = read_log(log_of(*STEADY).splitlines(keepends=True)).runs
     known = [Contradiction(number, 90.0, 100.0, "it is an older formula") for number in (3, 5)]
     found = audit_run(run, [*known, Contradiction(4, 10.0, 100.0, "")])

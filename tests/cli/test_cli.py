@@ -28,10 +28,15 @@ def test_every_command_has_one_sentence_of_help_and_an_example(command: str, run
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_the_example_of_every_command_runs(command: str, run: Run, tmp_path: Path) -> None:
+def test_the_example_of_every_command_runs(
+    command: str, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A search for two jobs only; the machine is probed where `tuner doctor` itself is tested."""
+    monkeypatch.setattr("tuner.study.doctor.probe", lambda **_: {"torch": "2.8", "accelerator": "cpu"})
     example = app.commands[command].epilog or ""
     options = {option for parameter in app.commands[command].params for option in parameter.opts}
     kept = ["--runs", str(tmp_path)] if "--runs" in options else []
+    kept += ["--budget", "2"] if "--budget" in options else []
     if "name" in {parameter.name for parameter in app.commands[command].params}:
         study_in(tmp_path)
     assert run(*example.removeprefix("Example: tuner ").split(), *kept).code == 0
@@ -199,7 +204,7 @@ def test_allowing_a_policy_opens_what_it_removed(run: Run) -> None:
 
 
 def test_the_header_describes_what_is_planned(run: Run) -> None:
-    """A pinned shape, batch or head count is the model's, and told to be another model."""
+    """A pinned shape, batch or head count is the model's, and reported as another model."""
     pinned = ("--set", "heads=64", "--set", "global_batch=1024", "--set", "shape=5120x40")
     said = run("plan", "--model", "llama-3-8b", *pinned)
     assert "40 layers, hidden 5120, 64 heads" in said.out

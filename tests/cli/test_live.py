@@ -21,18 +21,18 @@ from tests.studies import ENVIRONMENT, SMALL
 
 def shown(*words: str) -> list[str]:
     """The lines that a command draws on a terminal of 80 columns without colours, those that it takes back too."""
-    ours, theirs = pty.openpty()
-    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 30, 80, 0, 0))
+    screen, terminal = pty.openpty()
+    fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 30, 80, 0, 0))
     environment = {**ENVIRONMENT, "NO_COLOR": "1", "TERM": "xterm"}
     environment.pop("COLUMNS", None)
     command = [sys.executable, "-m", "tuner", *words]
-    process = subprocess.Popen(command, env=environment, stdin=theirs, stdout=theirs, stderr=theirs)
-    os.close(theirs)
+    process = subprocess.Popen(command, env=environment, stdin=terminal, stdout=terminal, stderr=terminal)
+    os.close(terminal)
     drawn = b""
     with suppress(OSError):  # the other end is closed
-        while part := os.read(ours, 65536):
+        while part := os.read(screen, 65536):
             drawn += part
-    os.close(ours)
+    os.close(screen)
     assert process.wait() == 0
     text = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", drawn.decode())
     return [line.rstrip() for line in text.replace("\r", "\n").splitlines()]

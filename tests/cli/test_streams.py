@@ -53,7 +53,7 @@ def test_a_search_whose_stderr_is_closed_still_prints_what_it_found(tmp_path: Pa
 
 @pytest.mark.slow
 def test_a_report_whose_streams_are_closed_is_written_whole(tmp_path: Path) -> None:
-    """No file of ours comes to stand where a stream was, to take what a command prints."""
+    """No file that tuner opens takes the place of a closed stream, and with it what a command prints."""
     runs = study_in(tmp_path)
     said = in_shell("<&- >&- 2>&-", *TUNER, "report", "bloom-48", "--runs", str(runs))
     assert said.returncode == 0

@@ -1,4 +1,4 @@
-"""The cost model's arithmetic, held to closed forms that are written in `tests/closed_forms.py`."""
+"""The cost model's arithmetic against the closed forms that are written in `tests/closed_forms.py`."""
 
 from __future__ import annotations
 
@@ -83,8 +83,8 @@ def test_microbatches_in_flight_are_those_of_the_schedule(pp: int, vpp: int, mic
             expected: float = closed_forms.most_in_flight(closed_forms.one_f_one_b(stage, pp, microbatches))
         else:
             expected = closed_forms.most_in_flight(closed_forms.interleaved(stage, pp, vpp, microbatches)) / vpp
-        held = Stages(columns, np.array([stage])).layers_in_flight
-        assert float(held[0]) == pytest.approx(expected * 48 / pp)
+        in_flight = Stages(columns, np.array([stage])).layers_in_flight
+        assert float(in_flight[0]) == pytest.approx(expected * 48 / pp)
 
 
 @pytest.mark.parametrize("zero", range(4))
@@ -97,6 +97,19 @@ def test_zero_shards_what_the_paper_says(zero: int, dp: int, cp: int) -> None:
     found = memory_terms(Stages.first(Columns.of([topology], workload, cluster())), SITE)
     parameters = closed_forms.gpt_parameters(12, 1024, 51200, 1024)
     for name, size in closed_forms.zero_bytes(parameters, zero, dp * cp).items():
+        assert float(found[name][0]) == pytest.approx(size, rel=1e-12), name
+
+
+@pytest.mark.parametrize("zero", range(4))
+@pytest.mark.parametrize("microbatches", [1, 2, 4])
+def test_plain_layers_have_fp32_states_and_gradients_only_while_they_accumulate(zero: int, microbatches: int) -> None:
+    """Autocast over fp32 weights: no second copy of them, and a sole microbatch's gradients replace activations."""
+    model, ranks = Model(layers=12, hidden=1024, heads=16, vocab=51200, seq=1024), 4
+    workload = Workload(model=model, global_batch=ranks * microbatches, attention="flash2", plain_layers=True)
+    topology = Topology(nodes=ranks, tp=1, pp=1, dp=ranks, micro_batch=1, zero=zero)
+    found = memory_terms(Stages.first(Columns.of([topology], workload, cluster())), SITE)
+    parameters = closed_forms.gpt_parameters(12, 1024, 51200, 1024)
+    for name, size in closed_forms.plain_bytes(parameters, zero, ranks, microbatches).items():
         assert float(found[name][0]) == pytest.approx(size, rel=1e-12), name
 
 

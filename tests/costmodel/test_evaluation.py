@@ -96,8 +96,8 @@ def test_the_summary_and_each_group_are_what_their_rows_say(rows: Rows, drawn: i
     assert made.groups.keys() == {row["group"] for row in document if row["skipped"] is None}
     for name, summary in (("", made.summary), *made.groups.items()):
         own = [row for row in document if name in ("", row["group"])]
-        told = asdict(summary)
-        assert same({key: told[key] for key in reference.scores(own)}, reference.scores(own))
+        scored = asdict(summary)
+        assert same({key: scored[key] for key in reference.scores(own)}, reference.scores(own))
 
 
 @given(measured_rows(broken=False), measured_rows(broken=True))

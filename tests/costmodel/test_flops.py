@@ -1,4 +1,4 @@
-"""The count of operations, held to the BLOOM report's own figures and to the published formula."""
+"""The count of operations, against the BLOOM report's own figures and the published formula."""
 
 from __future__ import annotations
 

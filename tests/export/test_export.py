@@ -266,8 +266,8 @@ def test_names_are_quoted_wherever_they_stand(format_name: str, tmp_path: Path) 
         if text.startswith("#!"):
             assert subprocess.run(["bash", "-n", name], cwd=tmp_path, check=False).returncode == 0  # noqa: S607
             if SHELLCHECK:
-                told = subprocess.run([SHELLCHECK, "-Swarning", name], cwd=tmp_path, capture_output=True, text=True)
-                assert told.returncode == 0, told.stdout
+                checked = subprocess.run([SHELLCHECK, "-Swarning", name], cwd=tmp_path, capture_output=True, text=True)
+                assert checked.returncode == 0, checked.stdout
         elif name.endswith(".yaml"):
             assert yaml.safe_load(text)
         elif name.endswith(".json"):
@@ -281,8 +281,8 @@ def test_names_are_quoted_wherever_they_stand(format_name: str, tmp_path: Path) 
 @pytest.mark.parametrize("format_name", [name for name in FORMATS if "launch.yaml" not in FORMATS[name].launch_files])
 def test_shellcheck_finds_nothing_in_a_script(format_name: str) -> None:
     script = next(path for path in (GOLDEN / format_name).iterdir() if path.name.startswith("launch."))
-    told = subprocess.run([SHELLCHECK, str(script)], capture_output=True, text=True, check=False)
-    assert told.returncode == 0, told.stdout
+    checked = subprocess.run([SHELLCHECK, str(script)], capture_output=True, text=True, check=False)
+    assert checked.returncode == 0, checked.stdout
 
 
 def test_the_expected_performance_is_the_measured_one() -> None:
@@ -349,8 +349,8 @@ def test_measure_compares_a_log_with_the_exported_expectation(run: Run, tmp_path
         ends = {"sec_per_iter": seconds, "sec_per_iter_low": 0.99 * seconds, "sec_per_iter_high": 1.01 * seconds}
         (tmp_path / "t.json").write_text(json.dumps({**document, "expected": {**document["expected"], **ends}}))
         assert said in run("measure", log, key, "--expect", str(tmp_path / "t.json")).out
-        told = json.loads(run("measure", log, key, "--expect", str(tmp_path / "t.json"), "--json").out)
-        assert told["expected"]["delivered"] is kept
+        measured = json.loads(run("measure", log, key, "--expect", str(tmp_path / "t.json"), "--json").out)
+        assert measured["expected"]["delivered"] is kept
     expected = read_expected(tmp_path / "t.json")
     assert delivered(expected, 170.0, 63.0).delivered
     assert not delivered(expected, 170.0, 63.1).delivered

@@ -25,6 +25,8 @@ SCHEMAS: Mapping[str, Mapping[str, Any]] = {
     kind: json.loads((ROOT / f"tests/data/kubernetes/{file}.json").read_text())
     for kind, file in {"PyTorchJob": "pytorchjob", "JobSet": "jobset"}.items()
 }
+LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+"""The safe loader in C where PyYAML has it: ten times as fast."""
 FULL = SiteProfile(
     image="registry.example/training:2026.11",
     volumes=("training-data:/data", "/scratch:/scratch"),
@@ -74,13 +76,17 @@ def complaints(
             yield f"{at}.{name} is no field"
 
 
+def parsed(text: str) -> Any:
+    return yaml.load(text, LOADER)  # noqa: S506 - one of the safe ones
+
+
 def rendered(run: ProductionRun, format_name: str = "kubernetes", **options: Any) -> dict[str, Any]:
     files = exported(run, format_name, **options)
-    kustomization = yaml.safe_load(files["kustomization.yaml"])
+    kustomization = parsed(files["kustomization.yaml"])
     assert kustomization["resources"] == ["launch.yaml"]
     for generated in kustomization.get("configMapGenerator", []):
         assert set(generated["files"]) <= set(files)
-    found: dict[str, Any] = yaml.safe_load(files["launch.yaml"])
+    found: dict[str, Any] = parsed(files["launch.yaml"])
     return found
 
 

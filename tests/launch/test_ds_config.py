@@ -68,8 +68,10 @@ def test_deepspeeds_own_class_takes_the_configs_and_checks_their_batches() -> No
         for workload in (WORKLOAD, replace(WORKLOAD, precision="bf16", optimizer="sgd"), BLOOM)
         for zero, dp, pp, recompute in ((0, 1, 2, "full"), (1, 2, 2, "selective"), (2, 2, 1, "none"), (3, 2, 1, "full"))
     ]
-    told = triads_by_deepspeed([(ds_config(workload, chosen), chosen.dp) for workload, chosen in cases])
-    assert told == [[workload.global_batch, 4, workload.global_batch // (4 * chosen.dp)] for workload, chosen in cases]
+    triads = triads_by_deepspeed([(ds_config(workload, chosen), chosen.dp) for workload, chosen in cases])
+    assert triads == [
+        [workload.global_batch, 4, workload.global_batch // (4 * chosen.dp)] for workload, chosen in cases
+    ]
 
 
 def test_sequence_parallel_stages_send_whole_activations() -> None:
@@ -139,12 +141,12 @@ def test_a_config_without_its_batch_is_refused() -> None:
 def test_every_line_of_every_base_file_is_documented() -> None:
     """Key by key and value by value, and the page names no key that no file has."""
     lines = [line.split(" | ") for line in (ROOT / "docs/ds_configs.md").read_text().splitlines() if "| `" in line[:4]]
-    told = {line[0].strip("| `"): [cell.strip("`") for cell in line[1:5]] for line in lines}
-    held: dict[str, list[str]] = {}
+    documented = {line[0].strip("| `"): [cell.strip("`") for cell in line[1:5]] for line in lines}
+    written: dict[str, list[str]] = {}
     for zero in range(4):
         for name, value in _flat(json.loads(base_file(zero).read_text())):
-            held.setdefault(name, ["-"] * 4)[zero] = json.dumps(value)
-    assert told == held
+            written.setdefault(name, ["-"] * 4)[zero] = json.dumps(value)
+    assert documented == written
     assert all(len(line[5]) > 40 for line in lines)
 
 

@@ -77,8 +77,19 @@ def test_a_job_has_the_first_hosts_and_as_many_slots_as_ranks(tmp_path: Path) ->
     one.folder.mkdir()
     HostfileProgram(worker=WORKER, hosts=TWO).prepare(one)
     assert (one.folder / "hostfile").read_text() == "node-1 slots=2\n"
-    told = (one.folder / ".deepspeed_env").read_text().splitlines()
-    assert {"DS_ACCELERATOR=cpu", f"TUNER_JOB={one.tag}"} <= set(told)
+    exported = (one.folder / ".deepspeed_env").read_text().splitlines()
+    assert {"DS_ACCELERATOR=cpu", f"TUNER_JOB={one.tag}"} <= set(exported)
+    assert not any(line.startswith("MASTER_") for line in exported)
+
+
+def test_mpirun_finds_the_first_rank_by_the_variables_that_it_exports(tmp_path: Path) -> None:
+    """DeepSpeed passes --master_addr to its own launcher on each machine, which Open MPI does not start."""
+    one = job(tmp_path, Topology(nodes=2, tp=2, pp=1, dp=2, micro_batch=1))
+    one.folder.mkdir()
+    start = HostfileProgram(worker=WORKER, hosts=TWO, over="openmpi").prepare(one)
+    port = start.arguments[start.arguments.index("--master_port") + 1]
+    exported = (one.folder / ".deepspeed_env").read_text().splitlines()
+    assert {"MASTER_ADDR=node-1", f"MASTER_PORT={port}"} <= set(exported)
 
 
 def test_what_hosts_cannot_do_is_refused(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""The contract of launchers, one sentence a law; every launcher of `tests/stages.py` is held to it."""
+"""The contract of launchers, one sentence a law; every launcher of `tests/stages.py` keeps it."""
 
 from __future__ import annotations
 

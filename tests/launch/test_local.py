@@ -1,4 +1,4 @@
-"""The local launcher with real processes: how each failure is told, how soon, and that nothing is left behind."""
+"""The local launcher with real processes: how each failure is reported, how soon, and that nothing is left behind."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ FAILURES: dict[str, tuple[Outcome, str, str]] = {
 
 
 @pytest.mark.parametrize("behaviour", FAILURES)
-def test_a_failure_is_told_at_once_with_its_kind_and_the_line_that_proves_it(behaviour: str, tmp_path: Path) -> None:
+def test_a_failure_is_reported_at_once_with_its_kind_and_its_line(behaviour: str, tmp_path: Path) -> None:
     one = job(tmp_path)
     with launched(template(behaviour), one) as (launcher, handle):
         result = ended(launcher, handle)
@@ -143,7 +143,7 @@ def test_a_line_that_only_sounds_like_an_error_is_nothing(tmp_path: Path) -> Non
         assert result.measurement.seconds == 0.05
 
 
-def test_a_disk_that_is_full_is_told_though_the_log_cannot_say_it(tmp_path: Path) -> None:
+def test_a_full_disk_is_reported_though_the_log_cannot_say_so(tmp_path: Path) -> None:
     """The job's own folder is on that disk; the keeper has reserved the room for its last word."""
     disk = tmp_path / "disk"
     disk.mkdir()
@@ -280,12 +280,12 @@ def test_a_number_that_now_belongs_to_another_process_is_nobodys_keeper(tmp_path
 
 def test_two_tuners_on_one_machine_do_not_disturb_each_other(tmp_path: Path) -> None:
     first, second = job(tmp_path / "a"), job(tmp_path / "b")
-    with launched(template("hang"), first) as (one, held), launched(template("good"), second) as (other, handle):
+    with launched(template("hang"), first) as (one, hanging), launched(template("good"), second) as (other, handle):
         until(lambda: printed(first))
         assert ended(other, handle).outcome is Outcome.MEASURED
-        assert one.poll([held])[held].state is JobState.RUNNING
+        assert one.poll([hanging])[hanging].state is JobState.RUNNING
         other.close()
-        assert one.poll([held])[held].state is JobState.RUNNING
+        assert one.poll([hanging])[hanging].state is JobState.RUNNING
 
 
 def test_other_children_of_the_tuner_are_left_alone(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -306,3 +307,22 @@ def test_the_largest_partition_bounds_a_job() -> None:
     assert largest_partition(found, ()) == 48
     assert largest_partition(found, ("debug",)) == 4
     assert largest_partition({}, ()) is None
+
+
+TOO_MANY = """
+import os, resource
+from tuner.launch.slurm.commands import SlurmCommands, ControllerUnreachable
+commands = SlurmCommands.__new__(SlurmCommands)  # whether this machine has Slurm is not what is asked
+if os.getuid() == 0:
+    os.setuid(65534)  # the limit is not root's
+resource.setrlimit(resource.RLIMIT_NPROC, (0, 0))
+try:
+    commands.run("true")
+except ControllerUnreachable as silence:
+    print(silence)
+"""
+
+
+def test_a_command_that_cannot_be_started_now_is_silence_and_nothing_that_lacks() -> None:
+    said = subprocess.run([sys.executable, "-c", TOO_MANY], capture_output=True, text=True, check=False)
+    assert said.stdout == "true cannot start: too many processes on this machine\n", said.stderr

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tuner.core.atomic_write import write_object
-from tuner.core.errors import LaunchError
+from tuner.core.errors import InputError, LaunchError
 from tuner.core.outcomes import Outcome
 from tuner.launch.slurm import states
 from tuner.launch.slurm.allocation import Allocation
@@ -19,6 +19,7 @@ from tuner.launch.slurm.job import MEASURED, NEVER_STARTS, SlurmJob, TrackedJob,
 from tuner.launch.slurm.parsing import QUEUE_FORMAT, SEPARATOR
 from tuner.launch.slurm.process import ScriptProcess, _runs
 from tuner.launch.slurm.queue import SlurmQueue
+from tuner.launch.slurm.site_profile import SiteProfile
 from tuner.launch.slurm.states import EndReport, ScriptExit, ScriptRun, SlurmState
 
 
@@ -178,6 +179,33 @@ def test_an_allocation_has_the_cores_of_its_smallest_node(text: str, cores: int 
     assert commands.sent == ["scontrol show hostnames n[1-2]"]
     with pytest.raises(LaunchError, match=r"has 3 nodes, but .* names 2"):
         Allocation.current(given | {"SLURM_JOB_NUM_NODES": "3"}, commands)
+
+
+@pytest.mark.parametrize(
+    ("exclude", "nodelist", "nodes"),
+    [
+        ((), "", ("n1", "n2", "n3")),
+        (("n2",), "", ("n1", "n3")),
+        (("n2", "n9"), "", ("n1", "n3")),
+        (("n3",), "n1,n2", ("n1", "n2")),
+        ((), "n1,n2,n3,n4", ("n1", "n2", "n3")),
+        ((), "n1,n2", None),
+    ],
+)
+def test_a_site_leaves_out_nodes_of_an_allocation_or_must_name_them(
+    exclude: tuple[str, ...], nodelist: str, nodes: tuple[str, ...] | None
+) -> None:
+    class Naming(Answering):
+        def run(self, *command: str, lock: int | None = None) -> CommandOutput:  # noqa: ARG002
+            return CommandOutput(0, command[-1].replace(",", "\n"), "")
+
+    allocation = Allocation(number="7", nodes=("n1", "n2", "n3"), cores=None)
+    site = SiteProfile(exclude=exclude, nodelist=nodelist)
+    if nodes is None:
+        with pytest.raises(InputError, match="allocation 7 has n3, which nodelist = 'n1,n2'"):
+            allocation.nodes_by_site(site, Naming())
+    else:
+        assert allocation.nodes_by_site(site, Naming()) == nodes
 
 
 # -- processes

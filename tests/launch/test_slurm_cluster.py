@@ -96,12 +96,12 @@ def environment(cluster: SlurmCluster) -> dict[str, str]:
 def test_a_study_of_real_deepspeed_jobs_across_two_nodes(cluster: SlurmCluster, tmp_path: Path) -> None:
     done = subprocess.run(tuner(tmp_path), env=environment(cluster), capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    told = json.loads(done.stdout)
-    assert (told["launcher"], told["simulated"], told["jobs_launched"]) == ("slurm", False, 2)
-    outcomes = [trial["outcome"] for trial in told["trials"]]
-    assert outcomes[0] == "MEASURED", told["trials"]
+    document = json.loads(done.stdout)
+    assert (document["launcher"], document["simulated"], document["jobs_launched"]) == ("slurm", False, 2)
+    outcomes = [trial["outcome"] for trial in document["trials"]]
+    assert outcomes[0] == "MEASURED", document["trials"]
     assert set(outcomes) <= {"MEASURED", "PRUNED"}
-    assert told["best"]["sec_per_iter"] > 0
+    assert document["best"]["sec_per_iter"] > 0
     folders = sorted((tmp_path / "runs").glob("*/jobs/*"))
     began = [read_object(folder / "began.json") for folder in folders]
     assert all("-" in each["nodes"] or "," in each["nodes"] for each in began), "two nodes each"
@@ -125,15 +125,15 @@ def test_a_tuner_that_is_killed_and_run_again_adopts_its_jobs(cluster: SlurmClus
     again = subprocess.run(tuner(tmp_path), env=environment(cluster), capture_output=True, text=True, check=False)
     assert again.returncode == 0, again.stderr
     assert "adopted: the tuner that ran it exited; its job is still running" in again.stderr
-    told = json.loads(again.stdout)
-    assert told["jobs_launched"] == 2
-    assert [trial["number"] for trial in told["trials"]] == [0, 1]
-    assert told["trials"][0]["outcome"] == "MEASURED"
+    document = json.loads(again.stdout)
+    assert document["jobs_launched"] == 2
+    assert [trial["number"] for trial in document["trials"]] == [0, 1]
+    assert document["trials"][0]["outcome"] == "MEASURED"
     names = [read_object(path)["job"] for path in sorted((tmp_path / "runs").glob("*/jobs/*/slurm.json"))]
     assert len(set(names)) == 2
     every = cluster.said("squeue", "--states=all", "-h", "-o", "%i %j").splitlines()
-    ours = [line for line in every if line.split()[0] in names]
-    assert len({line.split()[1] for line in ours}) == len(ours) == 2
+    own = [line for line in every if line.split()[0] in names]
+    assert len({line.split()[1] for line in own}) == len(own) == 2
 
 
 # -- what goes wrong

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
-import subprocess
-import sys
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,7 +15,8 @@ from tests.launch.test_slurm import job
 from tests.slurm_stage import Acting
 from tests.stages import TOPOLOGIES
 from tuner.core.atomic_write import read_object, write_object
-from tuner.launch.contract import JobState
+from tuner.core.errors import LaunchError
+from tuner.launch.contract import Job, JobState
 from tuner.launch.slurm.commands import (
     CommandOutput,
     ControllerUnreachable,
@@ -26,7 +26,8 @@ from tuner.launch.slurm.commands import (
 )
 from tuner.launch.slurm.job import NOTE
 from tuner.launch.slurm.launcher import SlurmLauncher
-from tuner.launch.slurm.parsing import SEPARATOR, printed_job_id
+from tuner.launch.slurm.parsing import SEPARATOR, printed_job_id, why_never_starts
+from tuner.launch.slurm.script import job_name
 from tuner.sizing.probes import JobProbe
 
 
@@ -39,6 +40,8 @@ class Recorded(SlurmCommands):
         self.sent: dict[str, str] = {}
         self.silent = False
         self.states: dict[str, str] = {}
+        self.reasons: dict[str, str] = {}
+        self.cancels: list[str] = []
         self.nodes: str | None = None
         """What `sinfo` prints; None where it fails."""
         self._numbers = itertools.count(1)
@@ -54,12 +57,16 @@ class Recorded(SlurmCommands):
             if self.silent:
                 raise ControllerUnreachable("nobody answers")
             lines = [
-                SEPARATOR.join((n, self.states.get(n, "PENDING"), "", "Priority", sent))
+                SEPARATOR.join((n, self.states.get(n, "PENDING"), "", self.reasons.get(n, "Priority"), sent))
                 for n, sent in self.sent.items()
             ]
             return CommandOutput(0, "\n".join(lines), "")
         if command[0] == "sinfo" and self.nodes is not None:
             return CommandOutput(0, self.nodes, "")
+        if command[0] == "scancel":
+            self.cancels.append(name := command[-1].removeprefix("--name="))
+            self.sent = {number: sent for number, sent in self.sent.items() if sent != name}
+            return CommandOutput(0, "", "")
         return CommandOutput(1, "", "")
 
     def sleep(self, seconds: float) -> None:
@@ -70,14 +77,18 @@ class Recorded(SlurmCommands):
 def recorded(tmp_path: Path) -> tuple[SlurmLauncher, Recorded, list[str]]:
     commands = Recorded()
     slurm = SlurmLauncher(Acting(), nodes=4, commands=commands, clock=lambda: commands.clock, sleep=commands.sleep)
-    jobs = [replace(job(str(tmp_path / str(number)), f"t{number}"), number=number) for number in range(200)]
-    return slurm, commands, [slurm.submit(each) for each in jobs]
+    return slurm, commands, [slurm.submit(each) for each in jobs(tmp_path, 4)]
+
+
+def jobs(folder: Path, count: int) -> list[Job]:
+    return [replace(job(str(folder / str(number)), f"t{number}"), number=number) for number in range(count)]
 
 
 def test_200_queued_jobs_cost_one_query_an_interval_which_grows_and_is_bounded(
-    recorded: tuple[SlurmLauncher, Recorded, list[str]],
+    recorded: tuple[SlurmLauncher, Recorded, list[str]], tmp_path: Path
 ) -> None:
     slurm, commands, handles = recorded
+    handles += [slurm.submit(each) for each in jobs(tmp_path, 200)[4:]]
     while commands.clock < 1000.0 + 900.0:
         assert {status.state for status in slurm.poll(handles).values()} == {JobState.WAITING}
         slurm.wait(20.0)
@@ -137,6 +148,28 @@ def test_a_job_that_the_queue_has_lost_is_lost_only_when_it_was_missed_twice(
     assert slurm.collect(handles[1]).failure is not None
 
 
+def test_a_job_that_would_wait_forever_is_cancelled_and_none_as_large_is_sent(
+    recorded: tuple[SlurmLauncher, Recorded, list[str]], tmp_path: Path
+) -> None:
+    """Only while it is pending: the queue keeps an old reason beside a job that runs."""
+    slurm, commands, handles = recorded
+    write_object(tmp_path / "2/began.json", {"tag": "t2", "job": "3", "restart": 0, "began": 1.0, "nodes": "n1"})
+    commands.reasons = {"1": "Resources", "2": "PartitionNodeLimit", "3": "PartitionNodeLimit"}
+    commands.states["3"] = "RUNNING"
+    found = [slurm.poll(handles)[handle].state for handle in handles]
+    assert found == [JobState.WAITING, JobState.ENDED, JobState.RUNNING, JobState.WAITING]
+    assert commands.cancels == [job_name("t1")]
+    result = slurm.collect(handles[1])
+    why = why_never_starts("PartitionNodeLimit")
+    assert result.failure
+    assert (result.failure.kind, result.failure.evidence) == ("Slurm would never start it", why)
+    large = replace(job(str(tmp_path / "large"), "large"), number=200)
+    with pytest.raises(LaunchError, match=re.escape(f"would never start, like an earlier job: {why}.")):
+        slurm.submit(large)
+    small = replace(large, topology=replace(large.topology, nodes=large.topology.nodes - 1))
+    assert slurm.submit(small)
+
+
 def test_a_job_that_was_put_back_into_the_queue_has_not_ended(
     recorded: tuple[SlurmLauncher, Recorded, list[str]], tmp_path: Path
 ) -> None:
@@ -170,7 +203,7 @@ def test_a_job_that_was_put_back_into_the_queue_has_not_ended(
 def test_a_node_that_may_have_failed_is_asked_about_until_slurm_says(
     state: str, recorded: tuple[SlurmLauncher, Recorded, list[str]], tmp_path: Path
 ) -> None:
-    """Also once its job has ended; how that ended is told once and for all."""
+    """Also once its job has ended; how that ended is decided once and for all."""
     slurm, commands, handles = recorded
     write_object(
         tmp_path / "0/began.json", {"tag": "t0", "job": "1", "restart": 0, "began": commands.clock, "nodes": "n1"}
@@ -205,25 +238,6 @@ def test_a_job_that_cannot_restart_is_not_judged_by_its_first_runs_files(
     assert SlurmLauncher(Acting(), nodes=4, commands=commands).collect(handles[0]).failure == failure
     assert "never ran" in failure.kind
     assert "before its script started again" in failure.evidence
-
-
-TOO_MANY = """
-import os, resource
-from tuner.launch.slurm.commands import SlurmCommands, ControllerUnreachable
-commands = SlurmCommands.__new__(SlurmCommands)  # whether this machine has Slurm is not what is asked
-if os.getuid() == 0:
-    os.setuid(65534)  # the limit is not root's
-resource.setrlimit(resource.RLIMIT_NPROC, (0, 0))
-try:
-    commands.run("true")
-except ControllerUnreachable as silence:
-    print(silence)
-"""
-
-
-def test_a_command_that_cannot_be_started_now_is_silence_and_nothing_that_lacks() -> None:
-    said = subprocess.run([sys.executable, "-c", TOO_MANY], capture_output=True, text=True, check=False)
-    assert said.stdout == "true cannot start: too many processes on this machine\n", said.stderr
 
 
 class Slow(Recorded):
@@ -352,16 +366,16 @@ def test_a_later_process_adopts_a_job_by_its_note_its_handle_or_its_name_in_the_
 ) -> None:
     _, commands, handles = recorded
     later = SlurmLauncher(Acting(), nodes=4, commands=commands, clock=lambda: commands.clock, sleep=commands.sleep)
-    jobs = [replace(job(str(tmp_path / str(number)), f"t{number}"), number=number) for number in range(4)]
-    notes = [each.folder / NOTE for each in jobs]
+    earlier = jobs(tmp_path, 4)
+    notes = [each.folder / NOTE for each in earlier]
     notes[1].unlink()
     notes[2].unlink()
-    assert later.adopt(jobs[0], None) == handles[0]
-    assert later.adopt(jobs[1], handles[1]) == handles[1]
-    assert later.adopt(jobs[2], None) == handles[2]
+    assert later.adopt(earlier[0], None) == handles[0]
+    assert later.adopt(earlier[1], handles[1]) == handles[1]
+    assert later.adopt(earlier[2], None) == handles[2]
     assert [read_object(path)["job"] for path in notes[:3]] == ["1", "2", "3"]
-    assert later.adopt(replace(jobs[3], tag="another"), handles[2]) is None
-    assert len(commands.sent) == 200
+    assert later.adopt(replace(earlier[3], tag="another"), handles[2]) is None
+    assert len(commands.sent) == 4
 
 
 def test_a_job_that_left_the_queue_is_adopted_by_what_its_script_wrote(

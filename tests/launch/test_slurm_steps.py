@@ -68,11 +68,11 @@ def answered(words: list[str], environment: dict[str, str]) -> tuple[dict[str, A
 @pytest.mark.cluster
 def test_a_study_of_real_deepspeed_jobs_inside_salloc(cluster: SlurmCluster, tmp_path: Path) -> None:
     """As many nodes as the allocation has where none are asked for; the allocation ends with the command."""
-    held = ["salloc", "--nodes=2", "--exclusive", "--no-kill"]
+    salloc = ["salloc", "--nodes=2", "--exclusive", "--no-kill"]
     axes = ("--exact-nodes", "--set", "zero=0,1", "--set", "micro_batch=4", "--budget", "2")
-    told, _ = answered([*held, *tuner(tmp_path, *axes)], environment(cluster))
-    assert (told["launcher"], told["simulated"], told["jobs_launched"]) == ("slurm", False, 2)
-    assert told["trials"][0]["outcome"] == "MEASURED", told["trials"]
+    document, _ = answered([*salloc, *tuner(tmp_path, *axes)], environment(cluster))
+    assert (document["launcher"], document["simulated"], document["jobs_launched"]) == ("slurm", False, 2)
+    assert document["trials"][0]["outcome"] == "MEASURED", document["trials"]
     folder = next((tmp_path / "runs").glob("*/jobs/0000-*"))
     assert read_object(folder / "began.json")["nodes"] == "n1,n2"
     assert read_object(folder / "result.json")["ranks"] == 2
@@ -257,10 +257,10 @@ def test_a_step_of_a_killed_tuner_is_adopted_by_the_next(cluster: SlurmCluster, 
     finally:
         first.kill()
         first.wait()
-    told, said = answered(words, within)
+    document, said = answered(words, within)
     assert "adopted: the tuner that ran it exited; its job is still running" in said
-    assert told["jobs_launched"] == 2
-    assert [trial["outcome"] for trial in told["trials"]] == ["MEASURED", "MEASURED"]
+    assert document["jobs_launched"] == 2
+    assert [trial["outcome"] for trial in document["trials"]] == ["MEASURED", "MEASURED"]
     notes = [read_object(path) for path in sorted((tmp_path / "runs").glob("*/jobs/*/slurm.json"))]
     assert len({note["tag"] for note in notes}) == 2
 
@@ -297,11 +297,11 @@ def test_a_node_that_dies_under_a_step_is_left_out_and_the_trial_runs_elsewhere(
     finally:
         process.kill()
     assert process.returncode == 0, said
-    told = json.loads(out)
+    document = json.loads(out)
     assert "restarting after n1 failed" in said
-    assert [trial["outcome"] for trial in told["trials"]] == ["MEASURED", "MEASURED"]
-    assert [trial["again"] for trial in told["trials"]] == ["n1 failed", ""]
-    assert list(told["excluded"]) == ["n1"]
+    assert [trial["outcome"] for trial in document["trials"]] == ["MEASURED", "MEASURED"]
+    assert [trial["again"] for trial in document["trials"]] == ["n1 failed", ""]
+    assert list(document["excluded"]) == ["n1"]
     folder = next((tmp_path / "runs").glob("*/jobs/0000-*"))
     assert read_object(folder / "began.json")["nodes"] == "n2"
     assert (folder / "stdout.log.before-1").is_file()

@@ -120,7 +120,7 @@ def within(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Within]:
 
 
 def test_a_failed_step_is_unknown_until_slurm_reports_its_nodes(within: Within) -> None:
-    """An `sinfo` that fails is no word that they are well: the node that did it is left out once it is told."""
+    """An `sinfo` that fails is no word that they are well: the node that did it is left out once its state is known."""
     steps, job = within.open(), within.job("crash")
     within.said.fails = {"sinfo"}
     within.said.states = {"n1": "down*", "n2": "idle"}

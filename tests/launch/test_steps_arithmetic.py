@@ -20,7 +20,9 @@ from tuner.core.outcomes import Outcome
 from tuner.launch.contract import Job, JobState
 from tuner.launch.slurm import steps
 from tuner.launch.slurm.allocation import Allocation
+from tuner.launch.slurm.parsing import SEPARATOR
 from tuner.launch.slurm.process import ScriptProcess
+from tuner.launch.slurm.script import job_name
 from tuner.launch.slurm.steps import SlurmStepLauncher
 from tuner.launch.slurm.transitions import EXIT_FILE_DELAY
 
@@ -38,7 +40,15 @@ class Steps:
         self.stubborn = False
         self.cannot = ""
         self.commands = Answering(squeue="", scancel="", sinfo="")
-        self.launcher = SlurmStepLauncher(
+        self.launcher = self.launcher_again()
+        monkeypatch.setattr("tuner.launch.slurm.steps.os.posix_spawn", self._spawn)
+        monkeypatch.setattr("tuner.launch.slurm.steps.os.kill", self._kill)
+        monkeypatch.setattr("tuner.launch.slurm.steps.os.waitpid", self._waitpid)
+        monkeypatch.setattr(ScriptProcess, "alive", lambda script, file: script.pid in self.alive and file.is_file())
+
+    def launcher_again(self) -> SlurmStepLauncher:
+        """A launcher that knows nothing of the jobs."""
+        return SlurmStepLauncher(
             Acting(),
             allocation=Allocation(number="7", nodes=("n1", "n2", "n3", "n4"), cores=8),
             site=BY_NODE,
@@ -46,10 +56,6 @@ class Steps:
             clock=lambda: self.clock,
             sleep=self._sleep,
         )
-        monkeypatch.setattr("tuner.launch.slurm.steps.os.posix_spawn", self._spawn)
-        monkeypatch.setattr("tuner.launch.slurm.steps.os.kill", self._kill)
-        monkeypatch.setattr("tuner.launch.slurm.steps.os.waitpid", self._waitpid)
-        monkeypatch.setattr(ScriptProcess, "alive", lambda script, file: script.pid in self.alive and file.is_file())
 
     def job(self, nodes: int = 1) -> Job:
         """A job of so many nodes."""
@@ -173,15 +179,42 @@ def test_a_job_that_never_started_is_cancelled_without_a_signal(inside: Callable
     made.launcher.cancel("no such handle")
 
 
-def test_a_script_that_is_gone_is_believed_after_its_delay(inside: Callable[[], Steps]) -> None:
-    """Without an exit file, and once Slurm has no step of it."""
-    made = inside()
+def started(made: Steps) -> tuple[Job, str]:
+    """A job whose script has begun, and its handle."""
     job = made.job()
     handle = made.launcher.submit(job)
     write_object(
         job.folder / "began.json", {"tag": job.tag, "job": "7", "restart": 0, "began": made.clock, "nodes": "n1"}
     )
     made.launcher.poll([handle])
+    return job, handle
+
+
+@pytest.mark.parametrize("here", [True, False])
+def test_the_step_of_a_script_that_is_gone_is_cancelled_where_the_script_ran_here(
+    here: bool, inside: Callable[[], Steps]
+) -> None:
+    """From another machine a script that cannot be seen may run: its step is only asked about."""
+    made = inside()
+    job, handle = started(made)
+    if not here:
+        note = read_object(job.folder / "slurm.json")
+        write_object(job.folder / "slurm.json", note | {"script": note["script"] | {"host": "elsewhere"}})
+        made.launcher = made.launcher_again()
+        handle = made.launcher.adopt(job, handle) or ""
+    made.alive.clear()
+    made.commands.answers["squeue"] = f"7.4{SEPARATOR}{job_name(job.tag)}"
+    for _ in range(40):
+        made.clock += 2.0
+        assert made.launcher.poll([handle])[handle].state is not JobState.ENDED
+    assert ("scancel --quiet 7.4" in made.commands.sent) is here
+    assert any(command.startswith("squeue --steps --jobs=7") for command in made.commands.sent)
+
+
+def test_a_script_that_is_gone_is_believed_after_its_delay(inside: Callable[[], Steps]) -> None:
+    """Without an exit file, and once Slurm has no step of it."""
+    made = inside()
+    _, handle = started(made)
     assert made.launcher.poll([handle])[handle].state is JobState.RUNNING
     made.alive.clear()
     seen = []

@@ -1,8 +1,11 @@
-"""When a supervisor believes that its job is over, with a clock and children that a test tells."""
+"""When a supervisor believes that its job is over, with a clock and children that a test controls."""
 
 from __future__ import annotations
 
 import json
+import os
+import signal
+import subprocess
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -89,3 +92,29 @@ def test_a_supervisor_watches_its_child_for_its_result(tmp_path: Path, monkeypat
     ended = json.loads((tmp_path / "ended.json").read_text())
     assert (ended["why"], ended["exit"]) == ("not started", None)
     assert "No such file" in ended["said"]
+
+
+def test_a_job_is_what_carries_its_tag_or_descends_from_its_root() -> None:
+    """The root itself counts only by the tag; a process whose parent is gone is still found by it."""
+    command = ["sh", "-c", "sleep 60 & echo $!; wait"]
+
+    def begun(tag: str) -> tuple[subprocess.Popen[str], int]:
+        child = subprocess.Popen(
+            command, stdout=subprocess.PIPE, text=True, env={**os.environ, supervisor.TAG: tag}, start_new_session=True
+        )
+        assert child.stdout
+        return child, int(child.stdout.readline())
+
+    (first, of_first), (second, of_second) = begun("one"), begun("two")
+    try:
+        assert supervisor.members("one") == {first.pid, of_first}
+        assert supervisor.members("none", first.pid) == {of_first}
+        assert supervisor.members("two", first.pid) == {second.pid, of_second, of_first}
+        os.kill(first.pid, signal.SIGKILL)
+        first.wait()
+        assert supervisor.members("one") == {of_first}
+        assert supervisor.members("none", first.pid) == set()
+    finally:
+        for child in (first, second):
+            os.killpg(child.pid, signal.SIGKILL)
+            child.communicate()

@@ -59,7 +59,7 @@ def test_every_log_of_a_failure_has_its_row() -> None:
 
 
 @pytest.mark.parametrize("name", FAILURES)
-def test_a_failure_is_told_with_the_line_that_proves_it(name: str) -> None:
+def test_a_failure_is_reported_with_the_line_that_proves_it(name: str) -> None:
     kind, line, evidence = FAILURES[name]
     lines = (LOGS / f"failure-{name}.log").read_text().splitlines()
     seen = failure_of(*lines)
@@ -69,7 +69,7 @@ def test_a_failure_is_told_with_the_line_that_proves_it(name: str) -> None:
     assert seen.failure.evidence in " ".join(lines[line - 1].split())
 
 
-def test_a_host_without_memory_is_never_told_as_a_gpu_without() -> None:
+def test_a_host_without_memory_is_never_taken_for_a_gpu_without() -> None:
     """An OOM says that a GPU's memory is too small for the topology; the host's says nothing of the kind."""
     for name in ("host-memory", "host-memory-slurm"):
         seen = failure_of(*(LOGS / f"failure-{name}.log").read_text().splitlines())

@@ -118,13 +118,13 @@ def test_explain_compares_two_topologies_term_by_term(run: Run) -> None:
     whys = [next(line for line in each.out.splitlines() if "less time than" in line) for each in said]
     assert whys[0] == whys[1]
     document = json.loads(run("explain", keys[0], "--against", keys[1], "--json").out)
-    ours, other = document["estimate"], document["against"]
-    assert (ours["key"], other["key"]) == keys
-    assert ours["terms"].keys() == other["terms"].keys()
-    for each in (ours, other):
+    chosen, other = document["estimate"], document["against"]
+    assert (chosen["key"], other["key"]) == keys
+    assert chosen["terms"].keys() == other["terms"].keys()
+    for each in (chosen, other):
         assert sum(each["terms"].values()) == pytest.approx(each["sec_per_iter"])
         assert sum(each["memory_terms_gib"].values()) == pytest.approx(each["memory_gib"])
-    faster = keys[0] if ours["sec_per_iter"] <= other["sec_per_iter"] else keys[1]
+    faster = keys[0] if chosen["sec_per_iter"] <= other["sec_per_iter"] else keys[1]
     assert whys[0].startswith(faster)
 
 

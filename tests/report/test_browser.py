@@ -102,8 +102,8 @@ def test_a_report_has_no_barrier_that_axe_finds(page: Page, report: Path) -> Non
     """No rule of axe-core is broken, of whatever impact."""
     page.open(report.as_uri())
     page.evaluate(f"{AXE.read_text()};0")
-    told = "found => found.violations.map(each => [each.impact, each.id, each.nodes[0].html])"
-    found = page.evaluate(f"axe.run().then({told})")
+    violations = "found => found.violations.map(each => [each.impact, each.id, each.nodes[0].html])"
+    found = page.evaluate(f"axe.run().then({violations})")
     assert found == []
 
 

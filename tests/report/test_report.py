@@ -38,6 +38,13 @@ def study(request: pytest.FixtureRequest) -> StudyResult:
     return opened(request.param)
 
 
+@pytest.fixture
+def without_plots(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let a report have no plots, which take most of its time."""
+    monkeypatch.setattr("tuner.report.write.plots", lambda *_: [])
+
+
+@pytest.mark.usefixtures("without_plots")
 def test_a_study_read_again_stands_as_its_search_left_it(run: Run, tmp_path: Path) -> None:
     """The belief over the topologies that were tried is the belief over all, restricted to them."""
     arguments = ("--nodes", "48", "--budget", "8", "--set", "tp=8", "--set", "heads=64", "--study", "s")
@@ -50,6 +57,7 @@ def test_a_study_read_again_stands_as_its_search_left_it(run: Run, tmp_path: Pat
         assert row["days_low"] == pytest.approx(place["days_low"], rel=1e-6)
 
 
+@pytest.mark.usefixtures("without_plots")
 def test_a_study_that_began_with_a_calibration_is_read_with_it(run: Run, tmp_path: Path) -> None:
     table = str(ROOT / "corpus/bloom-a100.csv")
     arguments = ("--budget", "6", "--set", "tp=8", "--set", "heads=64", "--from", table, "--study", "s")
@@ -69,14 +77,15 @@ def test_a_very_long_study_keeps_all_its_places(monkeypatch: pytest.MonkeyPatch)
     assert all(place.days == pytest.approx(days[place.key], rel=0.05) for place in cut.ranking)
 
 
+@pytest.mark.usefixtures("without_plots")
 def test_the_answer_and_the_report_show_failed_nodes_and_retried_trials(run: Run, tmp_path: Path) -> None:
     arguments = ("optimize", "--nodes", "4", "--model", "gpt-1.3b", "--budget", "3", "--study", "s")
     assert "Left out" not in run(*arguments, "--runs", str(tmp_path)).out
     (tmp_path / "s" / "slurm-excluded.json").write_text('{"n7": "down, not responding"}')
-    told = "Failed nodes are excluded: n7 (down, not responding)."
-    assert told in run(*arguments, "--runs", str(tmp_path)).out
-    assert told in run("report", "s", "--runs", str(tmp_path)).out
-    assert told in (tmp_path / "s" / "report" / "report.md").read_text()
+    sentence = "Failed nodes are excluded: n7 (down, not responding)."
+    assert sentence in run(*arguments, "--runs", str(tmp_path)).out
+    assert sentence in run("report", "s", "--runs", str(tmp_path)).out
+    assert sentence in (tmp_path / "s" / "report" / "report.md").read_text()
     document = json.loads(run(*arguments, "--runs", str(tmp_path), "--json").out)
     assert document["excluded"] == {"n7": "down, not responding"}
     assert [trial["again"] for trial in document["trials"]] == ["", "", ""]
@@ -113,9 +122,9 @@ def test_no_ratio_is_rounded_until_it_says_nothing(study: StudyResult) -> None:
 
 def test_the_reason_adds_up_to_what_the_model_expects_of_both(study: StudyResult) -> None:
     rows = rows_of(study)
-    ours, other = cost_breakdown(study, rows[0]), cost_breakdown(study, rows[1])
-    assert sum(ours.estimate.time.terms.values()) == pytest.approx(ours.seconds)
-    assert f"{abs(other.seconds - ours.seconds):.2f} s" in summary(study, rows)[2]
+    leader, other = cost_breakdown(study, rows[0]), cost_breakdown(study, rows[1])
+    assert sum(leader.estimate.time.terms.values()) == pytest.approx(leader.seconds)
+    assert f"{abs(other.seconds - leader.seconds):.2f} s" in summary(study, rows)[2]
 
 
 def test_every_topology_that_was_launched_has_one_row_the_best_first(study: StudyResult) -> None:
@@ -261,8 +270,9 @@ def test_the_files_of_a_replayed_study_are_these(tmp_path: Path) -> None:
         assert text == (GOLDEN / name).read_text(), name
 
 
-def test_a_training_of_hours_is_told_in_hours_wherever_it_is_told(run: Run, tmp_path: Path) -> None:
-    """As the search tells it; the CSV stays in days."""
+@pytest.mark.usefixtures("without_plots")
+def test_a_training_of_hours_is_shown_in_hours_everywhere(run: Run, tmp_path: Path) -> None:
+    """As the search prints it; the CSV stays in days."""
     small = ("--model", "gpt-1.3b", "--nodes", "4", "--tokens", "2e10", "--budget", "4")
     kept = ("--runs", str(tmp_path))
     searched = run("optimize", *small, "--study", "s", *kept).out
@@ -315,6 +325,7 @@ def test_an_unknown_study_is_refused_with_those_there_are(run: Run, tmp_path: Pa
     assert ": bloom-48." in said.err
 
 
+@pytest.mark.usefixtures("without_plots")
 def test_a_report_that_cannot_be_written_says_so(run: Run, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     said = run("report", "bloom-48", "--runs", str(study_in(tmp_path)), "-o", str(tmp_path / "file"))
@@ -332,6 +343,7 @@ def test_a_study_is_calibrated_from_and_evaluated_by_its_name(run: Run, tmp_path
     assert run("calibrate", "bloom-48", "--runs", str(tmp_path), "-o", str(tmp_path / "site.toml")).code == 0
 
 
+@pytest.mark.usefixtures("without_plots")
 def test_the_next_command_that_is_printed_finds_the_study(run: Run, tmp_path: Path) -> None:
     """Also where studies are kept elsewhere, under a name that a shell would take apart."""
     elsewhere = tmp_path / "my $(runs)"

@@ -33,7 +33,7 @@ def everything() -> IntArray:
 
 
 def _seen(jobs: list[tuple[int, float | None]]) -> list[Observation]:
-    """The jobs as a belief is told of them."""
+    """The jobs as the surrogate receives them."""
     expected = Surrogate(pool()).log_seconds()
     return [
         Observation(candidate=place, fits=False)
@@ -123,7 +123,7 @@ def test_slowness_rules_out_nothing(candidate: int, slower: float, forecast: boo
 
 
 def test_a_job_that_ran_makes_fitting_likelier_and_one_that_did_not_unlikelier() -> None:
-    """Both are told to all others that are alike."""
+    """Both update all others that are alike."""
     risk = Surrogate(pool()).out_of_memory()
     doubtful = int(np.argmin(np.abs(risk - 0.5)))
     others = np.flatnonzero((risk > 0.05) & (risk < 0.95))

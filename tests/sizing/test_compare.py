@@ -1,4 +1,4 @@
-"""`tuner compare`: the Enoki report's tables come out of its rows, and each of its conclusions is held to them."""
+"""`tuner compare`: the Enoki report's tables come out of its rows, and each of its conclusions follows from them."""
 
 from __future__ import annotations
 
@@ -108,11 +108,11 @@ def test_confirmed_conclusion_tp4_pays_communication_and_activations(
     """Of time, the communication of tensor parallelism grows most; of memory, the activations."""
     for each in enoki.values():
         pair = each["matched"][-1]
-        ours, theirs = pair["terms_sec"]
-        grown = {name: theirs[name] - ours[name] for name in ours}
+        one, other = pair["terms_sec"]
+        grown = {name: other[name] - one[name] for name in one}
         assert max(grown, key=lambda name: grown[name]) == "tensor_parallel"
-        ours, theirs = pair["terms_gib"]
-        assert max(ours, key=lambda name: theirs[name] - ours[name]) == "activations"
+        one, other = pair["terms_gib"]
+        assert max(one, key=lambda name: other[name] - one[name]) == "activations"
 
 
 def test_by_estimate_the_largest_batches_are_the_measured_ones(run: Run) -> None:

@@ -89,7 +89,7 @@ def test_where_memory_is_a_line_the_model_needs_four_runs(limit: int, slope: flo
 def test_a_failure_that_is_not_memory_ends_the_search_and_is_never_a_limit(
     strategy: str, at: int, word: BatchOutcome
 ) -> None:
-    """One that happens once is tried again; one that happens twice is told."""
+    """One that happens once is tried again; one that happens twice is reported."""
 
     def failing(times: float) -> Callable[[int], BatchResult]:
         count = {"asked": 0, "left": times}
@@ -195,7 +195,7 @@ batch, limit = int(sys.argv[1]), 220 << 20
 resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
 if len(sys.argv) > 2 and batch >= int(sys.argv[2]):
     raise SystemExit("the loss went to the moon")
-held = b"1" * (batch * (3 << 20))
+block = b"1" * (batch * (3 << 20))
 time.sleep(0.3)
 for step in (1, 2):
     print(f" iteration {step}/ 2 | elapsed time per iteration (ms): {10 + batch}.0 | lm loss: 1.0E+00 |", flush=True)

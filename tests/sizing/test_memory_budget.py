@@ -95,8 +95,8 @@ def test_the_largest_batch_fits_and_one_more_does_not(
     frozen: float, trainable: float, sample: float, target: float, ranks: int, decimal: bool
 ) -> None:
     """And the recommended one is no larger, and a higher ZeRO stage never makes room for fewer."""
-    held = (replace(part("7b"), parameters=frozen),)
-    plan = MemoryRequest(frozen=held, trainable=trainable, sample=sample)
+    frozen_part = (replace(part("7b"), parameters=frozen),)
+    plan = MemoryRequest(frozen=frozen_part, trainable=trainable, sample=sample)
     made = budget(plan, H100, ranks=ranks, target=target, decimal=decimal)
     most = made.largest()
     assert most == 0 or made.used(most) <= target * (1 + 1e-9)

@@ -107,8 +107,8 @@ def test_similar_shapes_have_similar_size_and_include_the_contenders(default_spa
 
 
 def test_dp_can_be_held_to_values_though_it_follows() -> None:
-    held = space_for(settings=["dp=4,8", "nodes=48", "vpp=1"])
-    degrees = {t.dp for block in held.blocks() for t in held.topologies(block)}
+    pinned = space_for(settings=["dp=4,8", "nodes=48", "vpp=1"])
+    degrees = {t.dp for block in pinned.blocks() for t in pinned.topologies(block)}
     assert degrees == {4, 8}
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
@@ -12,7 +13,10 @@ import pytest
 from tests.workers import ONE, WORKLOAD
 from tuner.core.catalog import cluster
 from tuner.core.columns import Columns
+from tuner.core.errors import InputError
 from tuner.core.model import Shape
+from tuner.space.axes import axes_document, searched
+from tuner.space.build import space_for
 from tuner.space.nearest import distance
 from tuner.space.relaxations import _nearest_and_roomiest, _other_batches, _other_nodes, _words
 from tuner.space.remedies import Remedy, _candidates, _given, varied
@@ -169,3 +173,27 @@ def test_distances_are_doublings_and_steps_by_their_weights(
 ) -> None:
     """8 for what changes the model, half a step for ZeRO and recompute; eightfold off the axes to move along."""
     assert distance(columns(**axes), columns(), along=along).tolist() == [far]
+
+
+def test_a_document_of_axes_leaves_out_what_is_searched_only_on_request() -> None:
+    """So that studies begun before an axis existed still compare as equal; a shape is written as its name."""
+    space = space_for(model="gpt-1.3b", nodes=4, settings=["offload=none,optimizer"])
+    document = axes_document(space.axes)
+    assert json.loads(json.dumps(document)) == document
+    assert document["offload"] == ["none", "optimizer"]
+    assert document["shape"] == [str(shape) for shape in space.axes["shape"]]
+    assert document["tp"] == list(space.axes["tp"])
+    default = axes_document(space_for(model="gpt-1.3b", nodes=4).axes)
+    assert document.keys() - default.keys() == {"offload"}
+    assert searched(space.axes) == {"offload"}
+
+
+def test_every_value_of_a_space_is_a_plausible_size() -> None:
+    space = space_for(model="gpt-1.3b", nodes=4)
+    with pytest.raises(InputError, match="tp must be between 1 and 1,000,000, not 0"):
+        replace(space, axes={**space.axes, "tp": (1, 0)})
+    with pytest.raises(InputError, match="axis tp has no value"):
+        replace(space, axes={**space.axes, "tp": ()})
+    with pytest.raises(InputError, match="dp must be between 1 and 2,097,152, not 2,097,153"):
+        replace(space, dp=(1, 2_097_153))
+    assert replace(space, dp=(1, 2_097_152)).dp == (1, 2_097_152)

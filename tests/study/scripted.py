@@ -1,12 +1,17 @@
-"""A launcher whose jobs do as a test tells them."""
+"""A launcher that a test scripts."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
 
 from tuner.core.errors import LaunchError
 from tuner.core.outcomes import Measurement, Outcome
 from tuner.launch.contract import Job, JobResult, JobState, JobStatus
+from tuner.study.loop import RunningTrial, StudyLoop
 
 MEASURED = JobResult(outcome=Outcome.MEASURED, measurement=Measurement(seconds=2.0), elapsed=90.0)
 
@@ -27,6 +32,10 @@ class Scripted:
         self.status: Callable[[str], JobStatus] = lambda _: JobStatus(state=JobState.ENDED)
         self.result: Callable[[str], JobResult] = lambda _: MEASURED
         self.found: str | None = "adopted"
+
+    def end_with(self, results: Sequence[JobResult]) -> None:
+        """Let the jobs have these results, in the order in which they are submitted."""
+        self.result = lambda handle: results[int(handle.removeprefix("job")) - 1]
 
     def now(self) -> float:
         """The clock."""
@@ -65,3 +74,34 @@ class Scripted:
     def adopt(self, _job: Job, _handle: str) -> str | None:
         """As the test says."""
         return self.found
+
+
+def running_of(made: StudyLoop, launcher: Scripted, *, ran: float | None = None) -> RunningTrial:
+    """The one running job of a study whose jobs do not end; it began `ran` seconds ago."""
+    launcher.status = lambda _: JobStatus(state=JobState.UNKNOWN)
+    made.step()
+    (running,) = made.running.values()
+    if ran is not None:
+        running.watch = replace(running.watch, began=launcher.clock - ran)
+    return running
+
+
+def begun(
+    study: Callable[..., Any], *, ran: float | None = None, **settings: Any
+) -> tuple[StudyLoop, Scripted, RunningTrial]:
+    """A study, its launcher, and its one running job."""
+    made, launcher, _ = study(**settings)
+    return made, launcher, running_of(made, launcher, ran=ran)
+
+
+def stored(made: StudyLoop) -> Any:
+    """The stored result of a study's one trial."""
+    (trial,) = made.store.trials()
+    return trial.result
+
+
+def clocked(monkeypatch: pytest.MonkeyPatch) -> dict[str, float]:
+    """The clock of the loop, at 500 seconds."""
+    clock = {"now": 500.0}
+    monkeypatch.setattr("tuner.study.loop.time.monotonic", lambda: clock["now"])
+    return clock

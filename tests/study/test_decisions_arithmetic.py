@@ -168,8 +168,7 @@ def test_a_job_must_save_its_own_cost(gain: float, pays: bool) -> None:
     assert decider.scheduler._cost(0) == approx(840 * 2 / 3600)
     found = decider.scheduler._unprofitable(Suggestion(candidate=0, gain=gain, out_of_memory=0.0))
     assert (found is None) == pays
-    words = "t0, is expected to save 0.4 node-hours and costs 0.5 (0.09% of 10.0 days on 2 nodes)"
-    assert pays or words in str(found)
+    assert pays or "t0, is expected to save 0.4 node-hours and costs 0.5 (0.09% of 10.0 days on 2 nodes)" in str(found)
     start = 120 * 2 / 3600
     assert decider.scheduler._cost(0, 0.25) == approx(0.75 * 840 * 2 / 3600 + 0.25 * start), "it fails at its start"
 
@@ -205,6 +204,19 @@ def test_the_leader_runs_twice_before_a_study_ends() -> None:
     assert (decider.scheduler._final(), decider.proposed) == (1, [(1, "final")])
     small = Decider(Limits(budget=6), ranking=[ranked(1)])
     assert small.scheduler._final() is None, "no job of so small a budget is reserved"
+
+
+@pytest.mark.parametrize(
+    ("fields", "measured", "why"),
+    [
+        ({}, True, "proposed by the tpe sampler"),
+        ({"rejected": 3}, True, "proposed by the tpe sampler after 3 rejected proposals"),
+        ({"gain": 0.25, "chance": 0.5}, False, "fastest by estimate among those likely to fit"),
+        ({"gain": 0.0123, "chance": 0.504}, True, "50% chance to beat the best, expected gain 1.23%"),
+    ],
+)
+def test_a_search_job_says_why_it_was_chosen(fields: dict[str, Any], measured: bool, why: str) -> None:
+    assert Decider(ranking=[ranked()] * measured).scheduler._reason(Suggestion(candidate=0, **fields)) == why
 
 
 def searching(gain: float, pending: list[int], results: int = 3) -> Decider:

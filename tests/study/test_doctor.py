@@ -1,4 +1,4 @@
-"""What a machine can launch is told with evidence and remedy; a study is shown by a dashboard that leaves nothing."""
+"""The doctor reports evidence and remedies; the dashboard shows a study and leaves nothing behind."""
 
 from __future__ import annotations
 
@@ -43,14 +43,14 @@ def test_every_framework_that_lacks_something_has_a_remedy() -> None:
     assert all(finding.remedy for finding in found if finding.verdict != "ok")
 
 
-def test_a_probe_that_fails_is_told_and_not_raised(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_probe_that_fails_is_reported_and_not_raised(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tuner.launch.preflight.sys.executable", "/no/such/python")
     found = checks.probe()
     assert found["error"] == "the probe failed: FileNotFoundError"
     assert frameworks(found)[0].verdict == "missing"
 
 
-def test_a_full_disk_and_a_folder_that_cannot_be_written_are_told(
+def test_a_full_disk_and_a_folder_that_cannot_be_written_are_reported(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr("tuner.launch.preflight.shutil.disk_usage", lambda _path: type("Usage", (), {"free": 1e9})())

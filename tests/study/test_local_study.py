@@ -116,7 +116,7 @@ def test_a_job_that_hung_is_run_once_more_in_sync_where_that_is_asked_for(
 
 
 def test_a_tuner_that_was_killed_is_gone_on_with(tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its job is gone within two seconds; its trial is told as cancelled, and the topology may be proposed again."""
+    """Its job is gone within two seconds; its trial is cancelled, and the topology may be proposed again."""
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "DS_ACCELERATOR": "cpu", "TRAINER": "hang"}
     words = local("--budget", "2", "--json", runs=tmp_path)
     with subprocess.Popen(
@@ -157,7 +157,7 @@ def test_two_studies_on_one_machine_at_once_both_end(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_the_command_of_the_page_runs_a_trainer_under_a_real_torchrun(tmp_path: Path) -> None:
-    """Word by word; nothing but the trainer is ours."""
+    """Word by word; all but the trainer is as the page shows it."""
     pytest.importorskip("torch")
     (line,) = re.findall(
         r"^\$ tuner (optimize --launcher local --command .*)$", (ROOT / "docs/local.md").read_text(), re.M

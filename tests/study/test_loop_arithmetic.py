@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.study.scripted import MEASURED, Scripted
+from tests.study.scripted import MEASURED, Scripted, begun, clocked, running_of, stored
 from tuner.core.errors import LaunchError
 from tuner.core.outcomes import Failure, Outcome
 from tuner.launch.contract import JobResult, JobState, JobStatus
@@ -21,7 +21,7 @@ from tuner.search.pruner import Referee
 from tuner.space.build import space_for
 from tuner.study import loop
 from tuner.study.limits import Limits
-from tuner.study.loop import RunningTrial, StudyEvent, StudyLoop
+from tuner.study.loop import StudyEvent, StudyLoop
 from tuner.study.ranking import DAY
 from tuner.study.settings import StudySettings
 from tuner.study.setup import open_loop
@@ -134,6 +134,19 @@ def test_a_topology_too_large_for_the_launcher_is_no_failed_launch(study: Callab
     assert made.state.open[made.pool.column("nodes") == 2].any()
 
 
+@pytest.mark.parametrize(("budget", "launched"), [(2, 2), (3, 3)])
+def test_a_trial_that_another_process_left_no_budget_for_is_withdrawn(
+    budget: int, launched: int, study: Callable[..., Any]
+) -> None:
+    """The budget counts the jobs of all processes that were launched before it."""
+    made, launcher, _ = study(Limits(budget=budget))
+    for candidate in range(3):
+        made._launch(made.scheduler._proposal(candidate, why=""))
+    assert len(launcher.jobs) == launched
+    withdrawn = [trial.result.reason for trial in made.store.trials() if trial.result and not trial.launched]
+    assert withdrawn == ["another process used up the budget"] * (3 - launched)
+
+
 def test_jobs_run_together_while_nodes_suffice(study: Callable[..., Any]) -> None:
     """Of 4 nodes, 4 are busy: a job of any size waits; of 2 busy, a job of 2 starts and one of 4 does not."""
     made, launcher, _ = study(jobs=3)
@@ -150,42 +163,30 @@ def test_jobs_run_together_while_nodes_suffice(study: Callable[..., Any]) -> Non
     assert launcher.jobs == []
 
 
-def running_of(made: StudyLoop, launcher: Scripted) -> RunningTrial:
-    """The one running job of a study whose jobs do not end."""
-    launcher.status = lambda _: JobStatus(state=JobState.UNKNOWN)
-    made.step()
-    (running,) = made.running.values()
-    return running
-
-
 @pytest.mark.parametrize(("outcome", "evidence"), [(Outcome.HUNG, "stacks"), (Outcome.PRUNED, "")])
 def test_a_stopped_job_is_explained_only_where_it_hung(
     outcome: Outcome, evidence: str, study: Callable[..., Any]
 ) -> None:
     """It is cancelled, and has had its nodes since it began to run."""
-    made, launcher, _ = study()
-    running = running_of(made, launcher)
-    running.watch = replace(running.watch, began=launcher.clock - 30.0)
+    made, launcher, running = begun(study, ran=30.0)
     made._stop(running, outcome, "why", 7.5)
     assert launcher.cancelled == ["job1"]
     assert launcher.explained == (["job1"] if evidence else [])
-    (trial,) = made.store.trials()
-    result = trial.result
+    result = stored(made)
     assert (result.outcome, result.reason, result.evidence) == (outcome, "why", evidence)
     assert (result.elapsed, result.forecast) == (30.0, 7.5)
 
 
 def test_a_job_that_never_began_has_had_no_nodes(study: Callable[..., Any]) -> None:
-    made, launcher, _ = study()
-    made._stop(running_of(made, launcher), Outcome.HUNG, "why", None)
-    assert made.store.trials()[0].result.elapsed == 0.0
+    made, _launcher, running = begun(study)
+    made._stop(running, Outcome.HUNG, "why", None)
+    assert stored(made).elapsed == 0.0
 
 
 def test_a_job_that_hung_is_retried_once_with_synchronous_kernels(study: Callable[..., Any]) -> None:
     """Its nodes count twice, and its reason names both attempts."""
     made, launcher, events = study(retry_hang_sync=True)
-    running = running_of(made, launcher)
-    running.watch = replace(running.watch, began=launcher.clock - 30.0)
+    running = running_of(made, launcher, ran=30.0)
     made._stop(running, Outcome.HUNG, "first reason", None)
     first, second = launcher.jobs
     assert second.folder.name == f"{first.folder.name}-sync"
@@ -198,35 +199,33 @@ def test_a_job_that_hung_is_retried_once_with_synchronous_kernels(study: Callabl
     again.watch = replace(again.watch, began=launcher.clock - 50.0)
     made._stop(again, Outcome.HUNG, "second reason", None)
     assert len(launcher.jobs) == 2
-    result = made.store.trials()[0].result
+    result = stored(made)
     assert result.reason == "second reason; hung (first reason) and was retried with CUDA_LAUNCH_BLOCKING=1"
     assert (result.elapsed, result.evidence) == (80.0, "stacks")
 
 
 @pytest.mark.parametrize(("retry", "outcome"), [(False, Outcome.HUNG), (True, Outcome.CRASHED)])
 def test_only_a_hang_is_retried_and_only_on_request(retry: bool, outcome: Outcome, study: Callable[..., Any]) -> None:
-    made, launcher, _ = study(retry_hang_sync=retry)
-    made._stop(running_of(made, launcher), outcome, "why", None)
+    made, launcher, running = begun(study, retry_hang_sync=retry)
+    made._stop(running, outcome, "why", None)
     assert len(launcher.jobs) == 1
-    assert made.store.trials()[0].result.outcome is outcome
+    assert stored(made).outcome is outcome
 
 
 def test_a_retry_that_cannot_start_leaves_the_hang(study: Callable[..., Any]) -> None:
-    made, launcher, _ = study(retry_hang_sync=True)
-    running = running_of(made, launcher)
+    made, launcher, running = begun(study, retry_hang_sync=True)
     launcher.refuses = 1
     made._stop(running, Outcome.HUNG, "why", None)
-    result = made.store.trials()[0].result
+    result = stored(made)
     assert (result.outcome, result.reason) == (Outcome.HUNG, "why")
 
 
 def test_a_retry_that_ends_well_keeps_the_first_attempts_failure(study: Callable[..., Any]) -> None:
-    made, launcher, _ = study(retry_hang_sync=True)
-    running = running_of(made, launcher)
+    made, _launcher, running = begun(study, retry_hang_sync=True)
     made._stop(running, Outcome.HUNG, "why", None)
     (again,) = made.running.values()
     made._finished(again, MEASURED)
-    result = made.store.trials()[0].result
+    result = stored(made)
     assert (result.outcome, result.seconds) == (Outcome.MEASURED, 2.0)
     assert result.reason == "hung (why) and was retried with CUDA_LAUNCH_BLOCKING=1"
     assert result.evidence == "stacks"
@@ -236,7 +235,7 @@ def test_three_unreadable_logs_in_a_row_end_the_search(study: Callable[..., Any]
     made, launcher, _ = study(Limits(budget=30))
     unreadable = JobResult(outcome=Outcome.UNREADABLE, failure=Failure(kind="", evidence="no line", meaning="no log"))
     results = [unreadable, unreadable, MEASURED, unreadable, unreadable, unreadable]
-    launcher.result = lambda handle: results[int(handle[3:]) - 1]
+    launcher.end_with(results)
     for number in range(1, 6):
         made.step()
         assert (len(launcher.jobs), made.scheduler.finished) == (number, None)
@@ -248,8 +247,7 @@ def test_three_unreadable_logs_in_a_row_end_the_search(study: Callable[..., Any]
 @pytest.mark.parametrize(("kind", "stops"), [("search", True), ("final", False)])
 def test_only_search_jobs_are_pruned(kind: str, stops: bool, study: Callable[..., Any]) -> None:
     """Beyond the best days: seconds x e^work / a day."""
-    made, launcher, _ = study()
-    running = running_of(made, launcher)
+    made, _launcher, running = begun(study)
     running.trial = replace(running.trial, proposal=replace(running.trial.proposal, kind=kind))  # type: ignore[arg-type]
     made._referee = Referee(0.03)
     made._referee.measured(10.0)
@@ -260,8 +258,7 @@ def test_only_search_jobs_are_pruned(kind: str, stops: bool, study: Callable[...
 
 
 def test_a_job_without_an_interval_is_watched_by_its_estimate(study: Callable[..., Any]) -> None:
-    made, launcher, _ = study()
-    running = running_of(made, launcher)
+    made, _launcher, running = begun(study)
     high = running.trial.proposal.estimate_high or 0.0
     assert running.watch == Watchdog.of(high, [])
     trial = replace(running.trial, proposal=replace(running.trial.proposal, estimate_high=None))
@@ -273,22 +270,19 @@ def test_a_job_without_an_interval_is_watched_by_its_estimate(study: Callable[..
 
 def test_a_running_job_is_stopped_by_its_watchdog(study: Callable[..., Any]) -> None:
     """Silent for longer than it may be."""
-    made, launcher, _ = study()
-    running_of(made, launcher)
+    made, launcher, _ = begun(study)
     launcher.status = lambda _: JobStatus(state=JobState.RUNNING, began=1000.0)
     launcher.clock = 1e6
     made.step()
-    (trial,) = made.store.trials()
-    assert trial.result.outcome is Outcome.HUNG
-    assert trial.result.elapsed == pytest.approx(launcher.clock - 1000.0)
+    assert stored(made).outcome is Outcome.HUNG
+    assert stored(made).elapsed == pytest.approx(launcher.clock - 1000.0)
 
 
 @pytest.mark.parametrize(("outlives", "cancelled"), [(True, []), (False, ["job1"])])
 def test_an_interrupted_study_leaves_the_jobs_that_outlive_it(
     outlives: bool, cancelled: list[str], study: Callable[..., Any]
 ) -> None:
-    made, launcher, _ = study()
-    running_of(made, launcher)
+    made, launcher, _ = begun(study)
     launcher.outlives = outlives
     made.interrupt()
     assert launcher.cancelled == cancelled
@@ -315,15 +309,14 @@ def test_an_adopted_job_is_watched_and_a_lost_one_ended(
     launcher.found = None
     made.reconcile()
     assert (events[-1].kind, events[-1].text) == ("lost", "the tuner that ran it exited, and its job is gone")
-    result = made.store.trials()[0].result
+    result = stored(made)
     assert (result.outcome, result.clock) == (Outcome.CANCELLED, launcher.clock)
 
 
 def test_an_owner_on_another_host_is_gone_once_it_is_silent(
     study: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    made, launcher, _ = study()
-    running_of(made, launcher)
+    made, _launcher, _ = begun(study)
     made.running.clear()
     monkeypatch.setattr(loop, "gone", lambda _: None)
     made.reconcile()
@@ -344,8 +337,7 @@ def test_elapsed_time_is_from_the_studys_beginning(study: Callable[..., Any]) ->
 def test_heartbeats_are_ten_seconds_apart(study: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
     made, launcher, _ = study()
     beats: list[int] = []
-    clock = {"now": 500.0}
-    monkeypatch.setattr("tuner.study.loop.time.monotonic", lambda: clock["now"])
+    clock = clocked(monkeypatch)
     monkeypatch.setattr(made.store, "heartbeat", lambda trial: beats.append(trial.number))
     running_of(made, launcher)
     assert beats == [0]
@@ -359,10 +351,9 @@ def test_a_study_is_read_at_most_once_in_its_interval(
     study: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made, _, events = study()
-    clock = {"now": 500.0}
+    clock = clocked(monkeypatch)
     reads: list[float] = []
     drift = SimpleNamespace(sentence=lambda: "It is slower.")
-    monkeypatch.setattr("tuner.study.loop.time.monotonic", lambda: clock["now"])
     monkeypatch.setattr(made.state, "read", lambda: reads.append(clock["now"]) or drift)  # type: ignore[func-returns-value]
     made.read()
     clock["now"] += loop.READ_INTERVAL * 0.9

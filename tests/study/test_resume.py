@@ -285,10 +285,10 @@ def test_processes_of_two_pid_namespaces_do_not_take_each_other_for_dead() -> No
 
 @pytest.mark.slow
 def test_ctrl_c_says_what_runs_and_how_to_go_on_and_a_second_run_goes_on(tmp_path: Path) -> None:
-    """Ctrl-C ends the process with 130 and a word on stderr; what was measured and what runs is told, and the same
+    """Ctrl-C ends the process with 130 and a word on stderr; what was measured and what runs is reported, and the same
     command goes on."""
     chance = random.Random(2)  # noqa: S311 - moments, not secrets
-    told = 0
+    counted = 0
     for _ in range(4):
         process = start("--study", "stopped", "--budget", "40", "--patience", "40", "--seed", "4", folder=tmp_path)
         assert process.stderr is not None
@@ -303,7 +303,7 @@ def test_ctrl_c_says_what_runs_and_how_to_go_on_and_a_second_run_goes_on(tmp_pat
         assert "Interrupted" in said.out
         assert "Rerun the same command to continue." in said.out
         running = [trial for trial in kept(url_of(tmp_path, "stopped"), "stopped") if trial.result is None]
-        told += len(running)
+        counted += len(running)
         for trial in running:
             assert f"still running: trial {trial.number}, {trial.proposal.key}" in said.out
     before = over(url_of(tmp_path, "stopped"), "stopped")

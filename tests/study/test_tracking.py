@@ -46,7 +46,7 @@ def test_mlflow_has_a_run_for_every_trial(tmp_path: Path) -> None:
         "runs = client.search_runs([experiment.experiment_id])\n"
         "print(json.dumps({run.info.run_name: [run.data.metrics, run.data.tags['outcome']] for run in runs}))"
     )
-    told = subprocess.run(
+    listed = subprocess.run(
         [sys.executable, "-c", look],
         env={**os.environ, "MLFLOW_TRACKING_URI": where},
         cwd=tmp_path,
@@ -54,7 +54,7 @@ def test_mlflow_has_a_run_for_every_trial(tmp_path: Path) -> None:
         text=True,
         check=True,
     )
-    runs = json.loads(told.stdout)
+    runs = json.loads(listed.stdout)
     assert len(runs) == len(trials) > 0
     for trial in trials:
         metrics, outcome = runs[str(trial["number"])]
@@ -74,7 +74,7 @@ def test_weights_and_biases_have_a_run_of_the_study(tmp_path: Path) -> None:
 @pytest.mark.slow
 @needs_mlflow
 def test_a_tracker_that_fails_does_not_end_the_study(tmp_path: Path) -> None:
-    """It is told of once, and then no more."""
+    """It is reported once, and then no more."""
     (tmp_path / "file").write_text("")
     said = _optimize("mlflow", tmp_path, MLFLOW_TRACKING_URI=f"sqlite:///{tmp_path / 'file' / 'x.db'}")
     assert said.returncode == 0

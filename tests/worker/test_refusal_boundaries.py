@@ -62,6 +62,8 @@ ALLOWED: list[tuple[Workload, dict[str, Any]]] = [
     (replace(FLASH, attention="flash1", model=tiny(hidden=512)), {}),
     (replace(WORKLOAD, model=tiny(hidden=2048)), {}),
     (replace(FLASH, precision="fp16"), {}),
+    (of(sliding_window=16), {}),
+    (of(attention_softcap=50.0), {}),
 ]
 
 
@@ -104,6 +106,8 @@ REFUSED: list[tuple[Workload, dict[str, Any], str]] = [
     (replace(WORKLOAD, attention="flash2"), {}, "flash2 computes in 16 bits"),
     (replace(FLASH, model=tiny(hidden=1028)), {}, "head size 257 is more than the 256 of flash2"),
     (replace(FLASH, attention="flash1", model=tiny(hidden=516)), {}, "head size 129 is more than the 128 of flash1"),
+    (replace(FLASH, model=tiny(sliding_window=16)), {}, "flash kernel has no sliding_window .the model's: 16."),
+    (replace(FLASH, model=tiny(attention_softcap=50.0)), {}, "flash kernel has no attention_softcap .the model's: 50."),
     (WORKLOAD, {"micro_batch": 3}, "8 does not divide by micro_batch x dp = 3 x 1 = 3"),
     (WORKLOAD, {"dp": 4, "micro_batch": 4}, "8 does not divide by micro_batch x dp = 4 x 4 = 16"),
     (WORKLOAD, {"pp": 3}, "4 layers, counted by layers, do not divide by pp=3"),

@@ -163,19 +163,19 @@ def test_frozen_parameters_are_held_beside_and_change_nothing_that_is_trained(ra
     for axes, parts in (({}, 1), ({"tp": 2, "pp": 2}, 4), ({"dp": 2, "zero": 3, "micro_batch": 2}, 1)):
         job = ranks.succeeded(workload, topology(**axes), clip=CLIP)
         assert worst(job, reference) < PRECISE
-        held = [each["frozen"] for each in job.result["parameters"]]
-        assert max(held) - many / parts <= 2, axes
-        assert min(held) >= many / parts, axes
+        frozen = [each["frozen"] for each in job.result["parameters"]]
+        assert max(frozen) - many / parts <= 2, axes
+        assert min(frozen) >= many / parts, axes
 
 
 def test_a_rank_holds_its_shard_and_no_more(ranks: Ranks) -> None:
     """By tp every matrix, by pp the layers; norms and biases after row-parallel products stay whole."""
-    held = ranks.succeeded(SGD, topology(tp=2, pp=2), clip=CLIP).result["parameters"]
+    counts = ranks.succeeded(SGD, topology(tp=2, pp=2), clip=CLIP).result["parameters"]
     whole = 6 * TINY.hidden  # two norms and the two biases after a product, for each layer
     layers = 2 * ((TINY.layer_parameters - whole) // 2 + whole)
     words = 256 * TINY.hidden // 2  # padded to 128 x tp
     first, last = layers + words + TINY.seq * TINY.hidden, layers + words + 2 * TINY.hidden
-    assert [each["trained"] for each in held] == [first, first, last, last]
+    assert [each["trained"] for each in counts] == [first, first, last, last]
 
 
 def test_a_rank_never_makes_more_than_its_shard() -> None:
@@ -184,9 +184,9 @@ def test_a_rank_never_makes_more_than_its_shard() -> None:
     One whole layer would take 384 MiB. The 14336 x 72 model's first stage was built so by hand: 3757 MiB in 3872.
     """
     said = run_program(BUILD)
-    held, grown = map(int, said.splitlines()[-1].split())
-    assert held > 150 * 2**20
-    assert grown < held + 2**28
+    before, grown = map(int, said.splitlines()[-1].split())
+    assert before > 150 * 2**20
+    assert grown < before + 2**28
 
 
 BUILD = """
@@ -254,12 +254,12 @@ def test_our_parser_reads_the_lines_of_a_job(launched: Job) -> None:
     assert [each.number for each in read.iterations] == [1, 2]
     cluster = catalog.make_cluster(name="two", gpu=catalog.gpu("A100-80GB-SXM"), nodes=1, gpus_per_node=2)
     flops = hardware_flops(Columns.of([topology(tp=2)], WORKLOAD, cluster)).item()
-    for line, told in zip(read.iterations, launched.result["iterations"], strict=True):
-        assert line.seconds == pytest.approx(told["seconds"], abs=1e-6)
-        assert line.loss == pytest.approx(told["loss"], rel=1e-6)
+    for line, own in zip(read.iterations, launched.result["iterations"], strict=True):
+        assert line.seconds == pytest.approx(own["seconds"], abs=1e-6)
+        assert line.loss == pytest.approx(own["loss"], rel=1e-6)
         assert line.global_batch == 8
         assert line.tflops is not None
-        assert line.tflops * 1e12 * told["seconds"] * 2 == pytest.approx(flops, rel=2e-3, abs=line.tflops_digit * 1e12)
+        assert line.tflops * 1e12 * own["seconds"] * 2 == pytest.approx(flops, rel=2e-3, abs=line.tflops_digit * 1e12)
 
 
 def test_a_long_iteration_tells_of_its_progress_at_most_each_half_second(ranks: Ranks) -> None:

@@ -104,7 +104,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
 
 
 def _open_streams() -> None:
-    """Replace the streams that the caller closed, so that no file of ours takes their descriptors."""
+    """Replace the streams that the caller closed, so that no file that tuner opens takes their descriptors."""
     if sys.stdin is None:
         os.open(os.devnull, os.O_RDONLY)
     for name in ("stdout", "stderr"):

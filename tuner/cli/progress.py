@@ -11,7 +11,7 @@ from contextlib import contextmanager
 def progress(what: str) -> Iterator[Callable[[int, int], None]]:
     """Draw how much of it is done and how long the rest may take, where stderr is a terminal; elsewhere nothing.
 
-    It gives what is to be told how many parts are done, of how many.
+    It gives a function that takes how many parts are done, of how many.
     """
     if not sys.stderr.isatty():
         yield _unheard
@@ -23,10 +23,10 @@ def progress(what: str) -> Iterator[Callable[[int, int], None]]:
     with Progress(*columns, console=Console(stderr=True), transient=True) as drawn:
         task = drawn.add_task(what, total=None)
 
-        def told(done: int, of: int) -> None:
+        def advance(done: int, of: int) -> None:
             drawn.update(task, completed=done, total=of)
 
-        yield told
+        yield advance
 
 
 def _unheard(_done: int, _of: int) -> None:

@@ -17,7 +17,7 @@ from tuner.costmodel.residual_features import SMOOTH, Features, joined
 from tuner.space.space import Space
 
 MOST: Final = 5_000_000
-"""Topologies that are held at most."""
+"""Most topologies that a pool may have."""
 
 _ALIKE: Final = (*(name for name in SMOOTH if name != "seq"), "heads", "recompute", "sequence_parallel", "offload")
 """Columns that features depend on, with those of experts where a model has them."""
@@ -42,8 +42,8 @@ class CandidatePool:
         """These points of a space."""
         points = np.concatenate([np.zeros(0, dtype=np.int64), *blocks])
         columns = space.columns(points)
-        held = {name: np.asarray(columns.arrays[name]) for name in columns.names}
-        return cls(workload=space.workload, parts=(Columns(space.workload, space.cluster, held),))
+        arrays = {name: np.asarray(columns.arrays[name]) for name in columns.names}
+        return cls(workload=space.workload, parts=(Columns(space.workload, space.cluster, arrays),))
 
     def __len__(self) -> int:
         return sum(len(part.tp) for part in self.parts)

@@ -136,7 +136,7 @@ LAWS: Final[tuple[Rule, ...]] = (
         name="one-partition",
         level="law",
         sentence="embedding and head count as layers only where the layers alone do not divide by pp x vpp",
-        source="ours: where both divide, pp is 1 or 2 and the two splits are the same, which counts once",
+        source="tuner: where both divide, pp is 1 or 2 and the two splits are the same, which counts once",
         reads=("layers", "pp", "partition", "vpp"),
         vary=("partition",),
         broken=lambda c: (c.partition == 1) & (c.layers % (c.pp * c.vpp) == 0),
