@@ -82,7 +82,7 @@ def test_the_public_names_are_these() -> None:
         *("Cluster", "Gpu", "Link", "Model", "RuleSet", "Shape", "Space", "Topology", "Workload"),
         *("audit_file", "calibrate", "compare", "evaluate", "explain", "flops", "list_studies", "max_batch", "measure"),
         *("memory", "open_study", "optimize", "parse_key", "plan", "plan_frameworks", "plot_batches", "read_table"),
-        "space_for",
+        *("recover_study", "space_for"),
         *("stop_study", "write_comparison", "write_export", "write_report"),
     ]
     assert all(getattr(tuner, name).__name__ == name for name in tuner.__all__)
