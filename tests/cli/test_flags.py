@@ -47,7 +47,10 @@ FLAGS = {
     },
     "evaluate": STUDY | {"--default", "--calibration", "--calibrate-rows", "--seed", "--rows", "--json"},
     "explain": SPACE | {"--calibration", "--against", "--tokens", "--rules"},
-    "export": STUDY | {"--output", "--format", "--fork", "--command", "--site-profile", "--slurm-site", "--json"},
+    "export": STUDY
+    | {
+        *("--output", "--format", "--fork", "--command", "--site-profile", "--slurm-site", "--zero-plus-plus", "--json")
+    },
     "flops": SPACE | {"--seconds", "--tokens", "--price"},
     "measure": SPACE | {"--explain", "--step-pattern", "--csv", "--expect", "--iterations", "--run", "--tokens"},
     "list": STUDY | {"--json"},

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -14,7 +14,7 @@ from tuner.core.errors import NothingUsable
 from tuner.costmodel.flops import hardware_flops, per_gpu, training_seconds
 from tuner.costmodel.memory import limit
 from tuner.export.bundle import bundle
-from tuner.export.formats import ExportOptions, Fork
+from tuner.export.formats import ExportOptions, Fork, ZeroPlusPlus
 from tuner.export.production import ExpectedPerformance, ProductionRun
 from tuner.launch.slurm.site_profile import SiteProfile
 from tuner.study.leaderboard import rows_of
@@ -73,6 +73,7 @@ def export_options(
     command: str | None = None,
     site_profile: str | Path | None = None,
     fork: Fork | None = None,
+    zero_plus_plus: Sequence[ZeroPlusPlus] = (),
 ) -> ExportOptions:
     """Return the options of an export: the given command, or the one that the study ran, and the site profile."""
     command = study.settings.get("command") if command is None else command
@@ -81,6 +82,7 @@ def export_options(
         command=command,
         workdir=str(Path.cwd()) if command is not None else "",
         site=SiteProfile() if site_profile is None else SiteProfile.read(Path(site_profile)),
+        zero_plus_plus=tuple(zero_plus_plus),
     )
 
 
@@ -93,6 +95,7 @@ def write_export(
     command: str | None = None,
     site_profile: str | Path | None = None,
     fork: Fork | None = None,
+    zero_plus_plus: Sequence[ZeroPlusPlus] = (),
 ) -> list[Path]:
     """Write the production files of the best topology, or of the measured topology `key`; return their paths.
 
@@ -101,6 +104,8 @@ def write_export(
     ranked = study.ranked(key) if key else study.best
     if ranked is None:
         raise NothingUsable(f"study {study.name} has no measured topology to export.")
-    options = export_options(study, command=command, site_profile=site_profile, fork=fork)
+    options = export_options(
+        study, command=command, site_profile=site_profile, fork=fork, zero_plus_plus=zero_plus_plus
+    )
     files = bundle(production_run(study, ranked), format or default_format(study, ranked), options)
     return write_files(Path(folder), files)

@@ -12,7 +12,7 @@ from typing import Final
 from tuner.core.errors import InputError
 from tuner.core.text import counted, shown
 from tuner.core.worker_refusals import refuse
-from tuner.export.formats import ExportOptions, Format
+from tuner.export.formats import ExportOptions, Format, ZeroPlusPlus
 from tuner.export.kubernetes import jobset, kustomization, pytorchjob
 from tuner.export.production import ProductionRun, config_notes, production_config
 from tuner.export.program import (
@@ -33,15 +33,25 @@ _PLAIN: Final = re.compile(r"[A-Za-z0-9_@%+=:,./-]*")
 Files = dict[str, str]
 
 
-def deepspeed_config_files(run: ProductionRun, *, with_optimizer: bool) -> Files:
+def deepspeed_config_files(
+    run: ProductionRun, *, with_optimizer: bool, zero_plus_plus: tuple[ZeroPlusPlus, ...] = ()
+) -> Files:
     """Return `ds_config.json` and its explanation."""
-    config = production_config(run, with_optimizer=with_optimizer)
+    config = production_config(run, with_optimizer=with_optimizer, zero_plus_plus=zero_plus_plus)
     return {"ds_config.json": as_json(config), "ds_config.md": config_notes(run, config)}
 
 
-def program_files(run: ProductionRun, program: TrainingProgram, result: str = "result.json") -> Files:
+def program_files(
+    run: ProductionRun, program: TrainingProgram, options: ExportOptions, result: str = "result.json"
+) -> Files:
     """Return the files that the program reads."""
-    files = deepspeed_config_files(run, with_optimizer=True) if program.reads_config else {}
+    if options.zero_plus_plus and not program.reads_config:
+        raise InputError(
+            "--zero-plus-plus is set in ds_config.json, which --command does not read: pass it {ds_config}, or leave "
+            "the option out."
+        )
+    parts = options.zero_plus_plus
+    files = deepspeed_config_files(run, with_optimizer=True, zero_plus_plus=parts) if program.reads_config else {}
     if program.worker:
         refuse(worker_workload(run), run.topology, production_config(run, with_optimizer=True))
         files["assignment.json"] = assignment_text(run, result)
@@ -51,7 +61,7 @@ def program_files(run: ProductionRun, program: TrainingProgram, result: str = "r
 def _torchrun(run: ProductionRun, options: ExportOptions) -> Files:
     program = program_of_export(run, options)
     return {
-        **program_files(run, program),
+        **program_files(run, program, options),
         "launch.sh": rendered("torchrun.launch.sh", run, program=program, site=options.site),
     }
 
@@ -74,7 +84,7 @@ def _hostfile(run: ProductionRun, options: ExportOptions) -> Files:
             raise InputError(
                 f"DeepSpeed's launcher cannot pass {name}={shown(value)} to other machines; use Slurm or torchrun."
             )
-    files = program_files(run, program)
+    files = program_files(run, program, options)
     files["launch.sh"] = rendered("hostfile.launch.sh", run, program=program, site=site)
     files["hostfile"] = rendered("hostfile.hostfile", run, hosts=site.hosts[: run.topology.nodes])
     if run.topology.nodes > 1:
@@ -85,7 +95,7 @@ def _hostfile(run: ProductionRun, options: ExportOptions) -> Files:
 def _slurm(run: ProductionRun, options: ExportOptions) -> Files:
     program = program_of_export(run, options)
     return {
-        **program_files(run, program),
+        **program_files(run, program, options),
         "launch.sbatch": rendered("slurm.launch.sbatch", run, program=program, site=options.site),
     }
 
@@ -98,7 +108,7 @@ def _kubernetes(manifest: Callable[..., str]) -> Callable[[ProductionRun, Export
                 'with image = "registry/name:tag".'
             )
         program = program_of_export(run, options)
-        files = program_files(run, program, result="/tmp/result.json")  # noqa: S108 - the container's own
+        files = program_files(run, program, options, result="/tmp/result.json")  # noqa: S108 - the container's own
         data = [name for name in DATA_FILES if name in files]
         manifests = {
             "launch.yaml": manifest(run, program, options.site, data),
@@ -123,6 +133,7 @@ def _format(
         launch_files=launch_files,
         render=files_of,
         treatments=program_treatments,
+        zero_plus_plus=True,
         remedy="give a program that does with --command 'template', export another topology or choose another --format",
     )
 

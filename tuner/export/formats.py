@@ -20,6 +20,9 @@ Setting = tuple[str, ...]
 """One flag of a command line with its values, or one name of a config with its value."""
 Settings = list[Setting]
 Fork = Literal["deepspeed", "bloom"]
+ZeroPlusPlus = Literal["hpz", "qwz", "qgz"]
+"""Parts of ZeRO++: a second partition of the parameters in each node, weights gathered in 8 bits, gradients reduced in
+4 bits."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,6 +71,8 @@ class ExportOptions:
     """Absolute path of the folder that `command` runs in; empty: the script's own."""
     site: SiteProfile = field(default_factory=SiteProfile)
     """What the site's Slurm or Kubernetes requires."""
+    zero_plus_plus: tuple[ZeroPlusPlus, ...] = ()
+    """Parts of ZeRO++ that `ds_config.json` switches on."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,6 +100,8 @@ class Format:
     variants: tuple[ExportOptions, ...] = (ExportOptions(),)
     """Options under which the format treats properties differently, for documentation."""
     remedy: str = "export another topology or choose another --format"
+    zero_plus_plus: bool = False
+    """Whether DeepSpeed's ZeRO++ can be switched on."""
 
     def refused(self, run: ProductionRun, options: ExportOptions) -> list[str]:
         """Return the names of the properties of a run that this format cannot train."""
@@ -124,6 +131,8 @@ class Format:
 
     def check(self, run: ProductionRun, options: ExportOptions) -> None:
         """Raise `InputError` if this format cannot train the model of a run as it is asked for."""
+        if options.zero_plus_plus:
+            _check_zero_plus_plus(self, run)
         found = self.refusals(run, options)
         if found:
             raise InputError(f"{self.title} does not support {listed(found, last='or')}; {self.remedy}.")
@@ -133,6 +142,18 @@ class Format:
         self.check(run, options)
         treatments = self.treatments(self.resolve(run, options))
         return [setting for name in PROPERTIES for setting in treatments[name].settings(run)]
+
+
+def _check_zero_plus_plus(format: Format, run: ProductionRun) -> None:  # noqa: A002
+    """Raise `InputError` unless the format and the topology have ZeRO++ (DeepSpeed 0.19.8, runtime/zero/config.py)."""
+    topology = run.topology
+    if not format.zero_plus_plus:
+        raise InputError(f"--zero-plus-plus is DeepSpeed's; --format {format.name} has none: leave it out.")
+    if topology.zero != 3 or topology.nodes == 1:
+        raise InputError(
+            f"--zero-plus-plus needs ZeRO 3 on several nodes; {topology.key} has ZeRO {topology.zero} on "
+            f"{topology.nodes}: leave it out, or export another topology."
+        )
 
 
 _FORGOTTEN: Final = trains_only("none", lambda _: False, "the format does not say how it treats it")

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from tuner.core.documents import identity_document, model_notes, topology_document
 from tuner.core.domain import OPT_IN, Cluster, Topology, Workload
 from tuner.core.text import token_count
 from tuner.launch.ds_config import LEARNING_RATE, Config, check, ds_config
+
+if TYPE_CHECKING:
+    from tuner.export.formats import ZeroPlusPlus
 
 Source = Literal["measured", "simulated", "estimated"]
 
@@ -79,7 +83,9 @@ class ProductionRun:
         return math.ceil(self.samples / self.workload.global_batch)
 
 
-def production_config(run: ProductionRun, *, with_optimizer: bool) -> Config:
+def production_config(
+    run: ProductionRun, *, with_optimizer: bool, zero_plus_plus: Sequence[ZeroPlusPlus] = ()
+) -> Config:
     """Return `ds_config.json`, with or without the optimizer and its schedule (Megatron brings its own)."""
     topology, workload = run.topology, run.workload
     config = ds_config(workload, topology)
@@ -100,6 +106,13 @@ def production_config(run: ProductionRun, *, with_optimizer: bool) -> Config:
         }
     else:
         config.pop("optimizer", None)
+    switches = {
+        "hpz": {"zero_hpz_partition_size": run.cluster.gpus_per_node},
+        "qwz": {"zero_quantized_weights": True},
+        "qgz": {"zero_quantized_gradients": True},
+    }
+    for part in zero_plus_plus:
+        config["zero_optimization"] |= switches[part]
     check(config, data_parallel=topology.dp)
     return config
 
@@ -144,6 +157,9 @@ def _reason(run: ProductionRun, name: str) -> str:
         "zero_optimization.offload_param.device": "offload of the topology: parameters leave the GPU between uses",
         "zero_optimization.offload_optimizer.pin_memory": "page-locked main memory, for copies at full speed",
         "zero_optimization.offload_param.pin_memory": "page-locked main memory, for copies at full speed",
+        "zero_optimization.zero_hpz_partition_size": "--zero-plus-plus hpz: a second partition in each node",
+        "zero_optimization.zero_quantized_weights": "--zero-plus-plus qwz: weights are gathered in 8 bits",
+        "zero_optimization.zero_quantized_gradients": "--zero-plus-plus qgz: gradients are reduced in 4 bits",
         "scheduler.params.total_num_steps": f"{token_count(workload.training_tokens)} tokens / tokens per batch",
         "scheduler.params.warmup_num_steps": f"{WARM_UP_SHARE:.1%} of all steps; adjust it to your training",
         "pipeline.activation_checkpoint_interval": "no recomputation"

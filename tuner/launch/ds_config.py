@@ -62,6 +62,9 @@ _SCHEMA: Final[Mapping[str, Any]] = {
         "stage3_max_live_parameters": _WHOLE,
         "stage3_max_reuse_distance": _WHOLE,
         "stage3_gather_16bit_weights_on_model_save": _FLAG,
+        "zero_hpz_partition_size": _COUNT,
+        "zero_quantized_weights": _FLAG,
+        "zero_quantized_gradients": _FLAG,
     },
     "optimizer": {
         "type": _OPTIMIZER_TYPES,

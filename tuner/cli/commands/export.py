@@ -48,6 +48,13 @@ if TYPE_CHECKING:
     help="Which Megatron-DeepSpeed: the DeepSpeed organisation's or BigScience's. [default: deepspeed, unless only "
     "BigScience's can train the model]",
 )
+@click.option(
+    "--zero-plus-plus",
+    type=click.Choice(["hpz", "qwz", "qgz"]),
+    multiple=True,
+    help="ZeRO++ for ZeRO 3: partition in each node (hpz), weights in 8 bits (qwz), gradients in 4 bits (qgz). "
+    "Repeatable.",
+)
 @as_json
 def export(
     study: StudyResult,
@@ -57,6 +64,7 @@ def export(
     command: str | None,
     site_profile: str | None,
     fork: Literal["deepspeed", "bloom"] | None,
+    zero_plus_plus: tuple[Literal["hpz", "qwz", "qgz"], ...],
     as_json: bool,
 ) -> None:
     """Write the production files of a study's best topology: ds_config.json, launch script, expected performance.
@@ -83,7 +91,9 @@ def export(
     run = production_run(study, ranked)
     folder = Path(output) if output else study.folder / "production"
     chosen = find(launched_by or default_format(study, ranked), FORMATS)
-    options = export_options(study, command=command, site_profile=site_profile, fork=fork)
+    options = export_options(
+        study, command=command, site_profile=site_profile, fork=fork, zero_plus_plus=zero_plus_plus
+    )
     contents = bundle(run, chosen.name, options)
     differences = chosen.differences(run, options)
     rows = [(one.flag, one.value, one.default) for one in differences]
