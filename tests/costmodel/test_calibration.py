@@ -260,6 +260,16 @@ def test_a_value_of_another_kind_is_refused_in_one_sentence(wrong: str | None) -
 _FACTORS = {field.name for field in fields(SiteFactors)}
 
 
+def test_a_calibration_on_experts_comes_back_from_its_file() -> None:
+    """tp, ep and etp of a row make one large number, whose last digits tell rows apart."""
+    learnt = calibrate_on(read_table(ROOT / "corpus" / "modern" / "moe-modelzoo.csv").rows)
+    back = _read(site_text(learnt, source="experts"))
+    assert learnt.known is not None
+    assert back.known is not None
+    assert learnt.known.cliff.max() > 2**30
+    assert back.known.cliff.tolist() == learnt.known.cliff.tolist()
+
+
 def test_a_site_is_written_whole_or_not_at_all(learnt: Calibration, tmp_path: Path) -> None:
     """No half-written file, and no temporary one, is left where it cannot be written."""
     write_site(tmp_path / "site.toml", learnt, source="x")

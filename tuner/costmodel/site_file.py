@@ -22,6 +22,8 @@ SCHEMA: Final = "tuner/site/1"
 
 _FAR: Final = 20.0
 """No measurement is off by such a logarithm."""
+_LARGEST_WHOLE: Final = 2.0**53
+"""Whole numbers up to this are exact in a float, such as the one that tp, ep and etp make."""
 
 
 def write_site(path: Path, calibration: Calibration, *, source: str) -> None:
@@ -68,7 +70,7 @@ def site_text(calibration: Calibration, *, source: str) -> str:
             "",
             "[[row]]",
             f"features = {_numbers(known.smooth[place])}",
-            f"cliff = {_numbers(known.cliff[place])}",
+            f"cliff = [{', '.join(f'{number:.0f}' for number in known.cliff[place])}]",
             f"kernel = {_text(known.kernel[place])}",
             f"slopes = {_numbers(calibration.slopes[place])}",
             f"residual = {calibration.residual[place]:.9g}",
@@ -95,7 +97,7 @@ def _understood(table: Mapping[str, Any], name: str) -> Calibration:
         return _calibration(table)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise InputError(
-            f"{name} is damaged: {type(error).__name__} {error}; make it again with tuner calibrate."
+            f"{name} is damaged ({type(error).__name__}: {error}); make it again with tuner calibrate."
         ) from None
 
 
@@ -120,7 +122,7 @@ def _calibration(table: Mapping[str, Any]) -> Calibration:
         plain,
         known=Features(
             smooth=_array((row["features"] for row in rows), (len(rows), len(SMOOTH))),
-            cliff=_array((row["cliff"] for row in rows), (len(rows), 3)),
+            cliff=_array((row["cliff"] for row in rows), (len(rows), 3), most=_LARGEST_WHOLE),
             kernel=tuple(_word(row["kernel"]) for row in rows),
             period=tuple(_word(row["era"]) for row in rows),
         ),
