@@ -16,6 +16,7 @@ from tests.conftest import Said
 from tests.studies import ENVIRONMENT, kept, optimize, url_of
 from tuner.core.errors import InputError, StudyError, TunerWarning
 from tuner.study.store.recover import RecoveredStudy
+from tuner.study.store.storage import refuse_lost
 from tuner.study.store.trial import Trial
 
 
@@ -120,7 +121,9 @@ def test_the_command_says_what_it_did_and_errors_name_it(lost: Path) -> None:
     there = lost.parents[1]
     refused = optimize("--study", "lost", "--budget", "6", folder=there)
     assert refused.code != 0
-    assert "tuner recover lost" in refused.err
+    assert "'tuner recover lost'" in refused.err
+    with pytest.raises(StudyError, match=f"'tuner recover lost --runs {lost.parent}'"):
+        refuse_lost(lost / "study.db")
     said = command("recover", "lost", folder=there)
     assert said.out.startswith("Study lost: 6 trials rebuilt.\n")
     again = command("recover", "lost", folder=there)

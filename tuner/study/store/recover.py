@@ -69,7 +69,9 @@ def recover_study(name: str, *, runs: str | Path = "runs") -> RecoveredStudy:
     if database.is_file() and database.stat().st_size >= MIN_SQLITE_BYTES:
         raise InputError(f"{database} is there: move it away first if it is to be rebuilt from {folder / 'jobs'}.")
     if not (folder / "jobs").is_dir():
-        raise InputError(f"{folder} has no folder of jobs to recover study {shown(name)} from.")
+        raise InputError(
+            f"{folder} has no folder of jobs to recover study {shown(name)} from; correct STUDY or --runs."
+        )
     document = read_object(folder / STUDY_FILE)
     try:
         settings = settings_of(document["settings"], name)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import sqlite3
 import warnings
 from collections.abc import Iterator
@@ -47,9 +48,16 @@ def refuse_lost(file: Path) -> None:
     jobs = len(list((file.parent / "jobs").glob("*/job.json")))
     if jobs and (not file.exists() or (file.is_file() and file.stat().st_size < MIN_SQLITE_BYTES)):
         lost = "is empty" if file.exists() else "is missing"
+        runs = file.parent.parent
+        words = [
+            "tuner",
+            "recover",
+            file.parent.name,
+            *([] if runs.absolute() == Path("runs").absolute() else ["--runs", str(runs)]),
+        ]
         raise StudyError(
             f"{file} {lost}, but {file.parent / 'jobs'} has the files of {counted(jobs, 'job')}: rebuild the "
-            f"database with 'tuner recover {file.parent.name}', or move the folder away to start the study again."
+            f"database with '{shlex.join(words)}', or move the folder away to start the study again."
         )
 
 
