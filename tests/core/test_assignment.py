@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.workers import ONE, WORKLOAD
+from tuner.core import catalog
 from tuner.core.assignment import Assignment
 from tuner.core.domain import Ramp
 from tuner.core.errors import InputError
@@ -32,6 +33,13 @@ def test_an_assignment_is_read_as_it_was_written(tmp_path: Path) -> None:
     )
     read.write(tmp_path / "job.json")
     assert Assignment.read(tmp_path / "job.json") == read
+
+
+@pytest.mark.parametrize("name", ["deepseek-v3", "mixtral-8x7b", "llama-3-405b"])
+def test_every_part_of_a_model_is_read_as_it_was_written(name: str, tmp_path: Path) -> None:
+    assignment = replace(ASSIGNMENT, workload=replace(ASSIGNMENT.workload, model=catalog.model(name)))
+    assignment.write(tmp_path / "job.json")
+    assert Assignment.read(tmp_path / "job.json").workload.model == catalog.model(name)
 
 
 @pytest.mark.parametrize(

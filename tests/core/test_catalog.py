@@ -259,12 +259,14 @@ def test_a_hugging_face_config_gives_the_published_parameter_count(name: str) ->
     assert model.name == name
 
 
-def test_a_checkpoints_folder_is_read_through_its_config(tmp_path: Path) -> None:
+def test_a_checkpoints_folder_is_read_through_its_config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = tmp_path / "my-llama"
     folder.mkdir()
     (folder / "config.json").write_text((ROOT / "tests/data/huggingface/llama-3-8b.json").read_text())
     assert catalog.model(str(folder)) == catalog.model(str(folder / "config.json"))
     assert catalog.model(str(folder)).name == "my-llama"
+    monkeypatch.chdir(folder)
+    assert catalog.model("config.json") == catalog.model("./config.json") == catalog.model(str(folder))
 
 
 @pytest.mark.parametrize("name", ["llama-3-8b", "llama-7b", "llama-65b", "llama-13b"])

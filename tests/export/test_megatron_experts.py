@@ -157,3 +157,12 @@ def test_the_layers_with_experts_are_a_list(layers: int, dense: int, period: int
 def test_the_launch_script_quotes_the_pattern_of_layers() -> None:
     script = bundle(hugging_face_run("deepseek-v3"), "megatron-core")["launch.sbatch"]
     assert "--moe-layer-freq '([0]*3+[1]*58)'" in script
+
+
+@pytest.mark.parametrize("dispatcher", ["alltoall", "deepep"])
+def test_the_readme_names_where_the_experts_are_and_what_to_install(dispatcher: str) -> None:
+    run = hugging_face_run("mixtral-8x7b")
+    run = replace(run, topology=replace(run.topology, dp=8, nodes=8, ep=4, dispatcher=dispatcher))  # type: ignore[arg-type]
+    readme = bundle(run, "megatron-core")["README.md"]
+    assert f"Experts: ep 4 x etp 1, dispatcher {dispatcher}" in readme
+    assert ("must be installed" in readme) == (dispatcher == "deepep")

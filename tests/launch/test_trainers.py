@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 
@@ -118,9 +119,18 @@ def test_contradictions_are_refused(command: str) -> None:
         TrainerCommand.parse("megatron", "python x.py")
 
 
-@pytest.mark.parametrize(
-    "change", [{"offload": "optimizer"}, {"partition": "embedding"}, {"zero": 2}, {"hsdp": 2}], ids=str
-)
+def test_embedding_and_output_layer_count_in_the_split_as_megatron_counts_them(command: str) -> None:
+    """22 layers and 2 units over 4 stages of 3 chunks: two units each."""
+    trainer = TrainerCommand.parse("megatron-lm", f"{command} --decoder-first-pipeline-num-layers 4")
+    job = replace(workload(), model=replace(workload().model, layers=22))
+    flags = trainer.job_flags(job, replace(TOPOLOGY, pp=4, partition="embedding"), Path("x"))
+    read = flag_table("megatron-core").parser().parse_args([*trainer.words[2:], *flags])
+    assert (read.account_for_embedding_in_pipeline_split, read.account_for_loss_in_pipeline_split) == (True, True)
+    assert (read.num_layers_per_virtual_pipeline_stage, read.decoder_first_pipeline_num_layers) == (2, None)
+    assert "--account-for-loss-in-pipeline-split" not in megatron_flags(workload(), TOPOLOGY)
+
+
+@pytest.mark.parametrize("change", [{"offload": "optimizer"}, {"zero": 2}, {"hsdp": 2}], ids=str)
 def test_a_topology_that_the_flags_do_not_set_is_refused(change: dict[str, object]) -> None:
     with pytest.raises(InputError, match="--trainer megatron-lm does not set"):
         megatron_flags(workload(), replace(TOPOLOGY, **change))  # type: ignore[arg-type]
@@ -155,7 +165,7 @@ def test_hf_trainer_gets_its_batch_its_config_and_checkpointing() -> None:
     assert (pairs["--deepspeed"], pairs["--gradient_checkpointing"]) == ("/job/ds_config.json", "True")
     found = trainer.completed({"settings": ("zero=2",)})
     assert (found["framework"], found["precision"]) == ("deepspeed", "bf16")
-    assert found["settings"] == ("zero=2", "tp=1", "pp=1", "cp=1")
+    assert found["settings"] == ("zero=2", "tp=1", "pp=1", "cp=1", "ep=1")
 
 
 def test_slurm_starts_the_ranks_itself_and_this_machine_by_torchrun(command: str, tmp_path: Path) -> None:
@@ -207,3 +217,65 @@ def test_a_study_of_a_megatron_command_without_fields(run: Run, tmp_path: Path) 
     for trial in document["trials"]:
         micro_batch = int(trial["key"].partition("mbs")[2].partition("-")[0])
         assert trial["sec_per_iter"] == pytest.approx(0.1 * micro_batch)
+
+
+MIXTURE = " --num-experts 128 --moe-router-topk 8 --moe-ffn-hidden-size 768 --moe-token-dispatcher-type allgather"
+
+
+@pytest.mark.parametrize(
+    ("dispatcher", "kind", "backend"),
+    [("allgather", "allgather", "deepep"), ("deepep", "flex", "deepep"), ("hybridep", "flex", "hybridep")],
+)
+def test_megatrons_own_parser_reads_where_the_experts_are(dispatcher: str, kind: str, backend: str) -> None:
+    """Once each, also where the command set them; `etp` is written because it defaults to tp."""
+    trainer = TrainerCommand.parse("megatron-lm", f"python p.py{MIXTURE} --expert-model-parallel-size 2")
+    model = catalog.model("qwen3-30b-a3b")
+    topology = replace(TOPOLOGY, vpp=1, dp=8, nodes=4, ep=8, etp=1, dispatcher=dispatcher)  # type: ignore[arg-type]
+    words = [*trainer.words[2:], *trainer.job_flags(replace(workload(), model=model), topology, Path("x"))]
+    read = flag_table("megatron-core").parser().parse_args(words)
+    assert (read.expert_model_parallel_size, read.expert_tensor_parallel_size) == (8, 1)
+    assert (read.moe_token_dispatcher_type, read.moe_flex_dispatcher_backend) == (kind, backend)
+    assert words.count("--expert-model-parallel-size") == words.count("--moe-token-dispatcher-type") == 1
+    assert "--expert-model-parallel-size" not in megatron_flags(workload(), TOPOLOGY)
+
+
+@pytest.mark.parametrize(
+    ("name", "more", "sentence"),
+    [
+        ("qwen3-30b-a3b", "", "--command lacks --num-experts, unlike the model 'qwen3-30b-a3b'; correct"),
+        ("llama-3-8b", MIXTURE, "--command has --num-experts, unlike the model 'llama-3-8b'; correct"),
+        ("qwen3-30b-a3b", f"{MIXTURE} --moe-router-topk 2", "--moe-router-topk 2 of --command contradicts the model"),
+        ("qwen3-30b-a3b", f"{MIXTURE} --mtp-num-layers 1", "--command has --mtp-num-layers, unlike the model"),
+        ("deepseek-v3", " --num-experts 256 --mtp-num-layers 1", "--command lacks --multi-latent-attention, unlike"),
+        ("qwen3-30b-a3b", MIXTURE, ""),
+    ],
+)
+def test_a_command_trains_the_experts_of_the_model_or_is_refused(name: str, more: str, sentence: str) -> None:
+    model = catalog.model(name)
+    trainer = TrainerCommand.parse("megatron-lm", f"python p.py --num-layers {model.layers}{more}")
+    with pytest.raises(InputError, match=sentence) if sentence else nullcontext():
+        trainer.check(model)
+
+
+@pytest.mark.parametrize(
+    ("name", "more", "given", "sentence"),
+    [
+        ("hf", "", {"settings": ("tp = 2",)}, "--trainer hf has no tp, and --set tp=2 asks for it; remove it"),
+        ("hf", "", {"settings": ("ep=1,2",)}, "--trainer hf has no ep, and --set ep=1,2 asks for it"),
+        ("hf", "--bf16 True", {"precision": "fp16"}, "--precision fp16 contradicts --command, whose flags mean bf16"),
+        ("megatron-lm", "--bf16", {"precision": "fp32"}, "--precision fp32 contradicts --command, whose flags mean"),
+        ("megatron-lm", "", {"framework": "deepspeed"}, "--trainer megatron-lm runs megatron-core, not deepspeed"),
+        ("megatron-lm", "@none.txt", {}, "the arguments file 'none.txt' of --command cannot be read: No such file"),
+    ],
+)
+def test_what_the_trainer_would_not_do_is_refused(
+    name: str, more: str, given: dict[str, object], sentence: str
+) -> None:
+    with pytest.raises(InputError, match=sentence):
+        TrainerCommand.parse(name, f"python x.py {more}").completed({"model": "tiny", **given})
+
+
+def test_what_the_trainer_does_anyway_may_be_said() -> None:
+    given = {"settings": ("tp=1",), "precision": "bf16", "framework": "deepspeed"}
+    found = TrainerCommand.parse("hf", "python x.py --bf16").completed(given)
+    assert (found["precision"], found["settings"]) == ("bf16", ("tp=1", "pp=1", "cp=1", "ep=1"))

@@ -16,6 +16,7 @@ from tuner.core.documents import topology_document, topology_of
 from tuner.core.domain import DISPATCHERS, EXPERT_AXES, Topology
 from tuner.core.errors import BadKey
 from tuner.core.keys import parse_key
+from tuner.launch.machine import Machine, host_gpu
 from tuner.space.axes import axes_document
 from tuner.space.build import space_for
 from tuner.space.rules import BY_NAME
@@ -116,3 +117,10 @@ def test_each_dispatcher_runs_on_the_gpus_of_its_library(cluster: str, lacking: 
         if rule.violation(Columns.of([topology], where.workload, where.cluster))
     }
     assert broken == lacking
+
+
+def test_processors_run_neither_deepep_nor_hybridep() -> None:
+    host = Machine(accelerator="cpu", cards=0, name="CPU", memory=2.0**34, cores=8)
+    where = space_for(model=TINY_EXPERTS, nodes=1, gpus_per_node=8, gpu=host_gpu(host, 8), global_batch=64)
+    legal = {topology.dispatcher for block in where.blocks() for topology in where.topologies(block)}
+    assert legal == {"alltoall", "allgather"}

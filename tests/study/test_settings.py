@@ -177,3 +177,11 @@ def test_the_former_keywords_still_work_and_warn(tmp_path: Path) -> None:
     with pytest.warns(DeprecationWarning, match="observe= is deprecated; use on_event="):
         tuner.optimize(space, budget=1, runs=tmp_path, observe=events.append)
     assert events
+
+
+@pytest.mark.parametrize("name", ["qwen3-30b-a3b", "deepseek-v3"])
+def test_a_model_with_parts_that_the_worker_lacks_is_refused_before_a_job(name: str) -> None:
+    with pytest.raises(InputError, match=rf"dense models only, and '{name}' has \d+ experts; give your own trainer"):
+        machine_defaults.space_on("local", {"gpus_per_node": 2, "model": name})
+    space = machine_defaults.space_on("local", {"gpus_per_node": 2, "model": name}, command="python x.py")
+    assert space.workload.model.experts is not None

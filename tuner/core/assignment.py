@@ -15,12 +15,14 @@ from typing import Any, Final, TypeVar
 from tuner.core.documents import workload_document
 from tuner.core.domain import Ramp, Stack, Topology, Workload
 from tuner.core.errors import InputError
+from tuner.core.experts import Experts, Latent
 from tuner.core.model import Model, RotaryScaling, Shape
 from tuner.core.text import listed, shown
 
 SCHEMA: Final = "tuner/assignment/1"
 
 _LONGEST: Final = 1_000_000
+_MODEL_PARTS: Final = {"rotary_scaling": RotaryScaling, "experts": Experts, "latent": Latent}
 _Part = TypeVar("_Part")
 
 
@@ -81,7 +83,7 @@ class Assignment:
 
 def _workload(document: Any) -> Workload:
     if isinstance(document, dict) and isinstance(document.get("model"), dict):
-        document = {**document, "model": _parse(Model, document["model"], {"rotary_scaling": RotaryScaling})}
+        document = {**document, "model": _parse(Model, document["model"], _MODEL_PARTS)}
     return _parse(Workload, document, {"ramp": Ramp, "stack": Stack})
 
 

@@ -115,7 +115,8 @@ def model(name: str) -> Model:
         return model_entry(entry_name, table, origin=name)
     config = _json(path)
     if huggingface.looks_like(config):
-        return huggingface.model_from(config, name=path.parent.name if path.name == "config.json" else path.stem)
+        folder = path.resolve().parent.name if path.name == "config.json" else ""
+        return huggingface.model_from(config, name=folder or path.stem)
     return model_entry(path.stem, config, origin=name)
 
 

@@ -100,10 +100,15 @@ def _identity(workload: Workload, topology: Topology) -> Named:
             "not_understood",
             f"the worker cannot build a model with {listed(model.not_understood)}, which tuner does not understand.",
         )
+    if model.experts is not None:
+        yield (
+            "experts",
+            f"the worker trains dense models only, and {shown(model.name)} has {model.experts.count} experts.",
+        )
     for field in fields(model):
         value = getattr(model, field.name)
         default = field.default_factory() if field.default_factory is not MISSING else field.default
-        if field.name not in BUILT and field.name != "not_understood" and value != default:
+        if field.name not in {*BUILT, "experts", "not_understood"} and value != default:
             yield field.name, f"the worker has no {field.name}, which the model sets to {shown(value)}."
     if model.mlp_activation not in ACTIVATIONS:
         yield "activation", f"the worker's activation is {either(ACTIVATIONS)}, not {model.mlp_activation}."

@@ -45,7 +45,7 @@ from tuner.export.megatron_common import (
 from tuner.export.megatron_experts import EXPERT_TREATMENTS
 from tuner.export.production import ProductionRun
 from tuner.export.rendering import rendered
-from tuner.launch.trainers import distributed_optimizer, recomputation, virtual_stages
+from tuner.launch.trainers import distributed_optimizer, recomputation, split_units, stage_split, virtual_stages
 
 _RECIPE_FORMATS: Final = {"delayed": "hybrid", "tensorwise": "hybrid", "blockwise": "e4m3", "mxfp8": "e4m3"}
 """FP8 number format that Transformer Engine's recipes are used with."""
@@ -163,8 +163,7 @@ def attention_backend(run: ProductionRun) -> str:
 
 
 def _units(run: ProductionRun) -> int:
-    """Return what is spread over the stages: layers, and embedding and output layer where they count as one each."""
-    return run.workload.model.layers + 2 * (run.topology.partition == "embedding")
+    return split_units(run.workload.model, run.topology)
 
 
 _TREATMENTS: Final[Mapping[str, Treatment]] = {
@@ -290,11 +289,7 @@ _TREATMENTS: Final[Mapping[str, Treatment]] = {
     ),
     "partition": expressed(
         "--account-for-embedding-in-pipeline-split, --account-for-loss-in-pipeline-split",
-        lambda r: (
-            [("--account-for-embedding-in-pipeline-split",), ("--account-for-loss-in-pipeline-split",)]
-            if r.topology.partition == "embedding"
-            else []
-        ),
+        lambda r: stage_split(r.topology),
         only="stages of equal size",
         accepts=lambda r: _units(r) % (r.topology.pp * r.topology.vpp) == 0,
     ),

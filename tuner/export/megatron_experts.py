@@ -25,6 +25,7 @@ from tuner.core.model import Model
 from tuner.export.formats import Settings, Treatment, expressed, trains_only
 from tuner.export.megatron_common import number, usual_scale
 from tuner.export.production import ProductionRun
+from tuner.launch.trainers import dispatch
 
 MLA_YARN: Final = (4096, 32.0, 1.0)
 """Original length and betas of yarn in `MLATransformerConfig`, for which pretrain_gpt.py has no flags."""
@@ -183,12 +184,7 @@ def _clamp(run: ProductionRun) -> Settings:
 
 
 def _dispatcher(run: ProductionRun) -> Settings:
-    if run.workload.model.experts is None:
-        return []
-    kind = run.topology.dispatcher
-    if kind in ("allgather", "alltoall"):
-        return [("--moe-token-dispatcher-type", kind)]
-    return [("--moe-token-dispatcher-type", "flex"), ("--moe-flex-dispatcher-backend", kind)]
+    return [] if run.workload.model.experts is None else [*dispatch(run.topology)]
 
 
 EXPERT_TREATMENTS: Final[Mapping[str, Treatment]] = {

@@ -9,9 +9,11 @@ from pathlib import Path
 from typing import Any, Final
 
 from tuner.core import catalog
+from tuner.core.domain import Topology, Workload
 from tuner.core.errors import InputError
 from tuner.core.frameworks import ANY
 from tuner.core.text import counted
+from tuner.core.worker_refusals import BUILT, refusals
 from tuner.launch.local.hostfile import Host, read_hostfile
 from tuner.launch.machine import Machine, catalog_name, computes_on_host, host_gpu, this_machine
 from tuner.launch.slurm.allocation import nodes_allocated
@@ -61,7 +63,17 @@ def space_on(
             allocated = nodes_allocated(os.environ)
             given["nodes"] = allocated if given["nodes"] is None else given["nodes"]
         given = slurm_defaults(given, on_host=computes_on_host(), own_worker=own_worker)
-    return replace(space_for(**given), arguments=arguments)
+    space = replace(space_for(**given), arguments=arguments)
+    if own_worker and launcher in WORKER_LAUNCHERS:
+        _refuse_unbuilt(space.workload)
+    return space
+
+
+def _refuse_unbuilt(workload: Workload) -> None:
+    """Raise for a model with parts that tuner's worker has on no topology, such as experts."""
+    for field, sentence in refusals(workload, Topology(nodes=1, tp=1, pp=1, dp=1, micro_batch=1)):
+        if hasattr(workload.model, field) and field not in BUILT:
+            raise InputError(f"{sentence.removesuffix('.')}; give your own trainer with --command.")
 
 
 def _workers_framework(named: str | None) -> str:

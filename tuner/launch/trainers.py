@@ -17,6 +17,7 @@ from typing import Any, Final, Literal, get_args
 
 from tuner.core.domain import Topology, Workload
 from tuner.core.errors import InputError, UnknownName
+from tuner.core.frameworks import ANY
 from tuner.core.model import Model
 from tuner.core.text import listed, shown
 
@@ -33,6 +34,10 @@ _MEGATRON_REPLACED: Final = (
     *("--overlap-param-gather", "--recompute-granularity", "--recompute-method", "--recompute-num-layers"),
     *("--recompute-modules", "--recompute-activations", "--log-interval", "--eval-iters", "--eval-interval"),
     *("--save", "--save-interval", "--load", "--rampup-batch-size", "--log-throughput"),
+    *("--expert-model-parallel-size", "--expert-tensor-parallel-size", "--moe-token-dispatcher-type"),
+    *("--moe-flex-dispatcher-backend", "--moe-enable-deepep", "--account-for-embedding-in-pipeline-split"),
+    *("--account-for-loss-in-pipeline-split", "--decoder-first-pipeline-num-layers"),
+    *("--decoder-last-pipeline-num-layers", "--pipeline-model-parallel-layout"),
 )
 _MEGATRON_CHANGES_MODEL: Final = (
     *("--num-experts", "--multi-latent-attention", "--mtp-num-layers", "--spec", "--window-size", "--moe-layer-freq"),
@@ -79,7 +84,7 @@ class TrainerCommand:
     @property
     def settings(self) -> tuple[str, ...]:
         """Axes that the trainer has not."""
-        return () if self.name == "megatron-lm" else ("tp=1", "pp=1", "cp=1")
+        return () if self.name == "megatron-lm" else ("tp=1", "pp=1", "cp=1", "ep=1")
 
     @property
     def starts_ranks(self) -> bool:
@@ -112,13 +117,31 @@ class TrainerCommand:
         found = dict(description)
         if self.name == "megatron-lm":
             self._complete_from_megatron(found)
-        elif found.get("precision") is None:
-            on = [kind for kind in ("bf16", "fp16") if self.fixed.get(f"--{kind}", "False") in ("", "True", "true")]
-            found["precision"] = on[0] if on else "fp32"
+        found["precision"] = self._precision(found.get("precision"))
+        if found.get("framework") not in (None, ANY, self.framework):
+            raise InputError(
+                f"--trainer {self.name} runs {self.framework}, not {found['framework']}; leave --framework out."
+            )
         found["framework"] = found.get("framework") or self.framework
-        named = {setting.partition("=")[0] for setting in found.get("settings") or ()}
-        fixed = (setting for setting in self.settings if setting.partition("=")[0] not in named)
+        settings = tuple("".join(setting.split()) for setting in found.get("settings") or ())
+        pinned = {setting.partition("=")[0]: setting for setting in self.settings}
+        for setting in settings:
+            axis = setting.partition("=")[0]
+            if axis in pinned and setting != pinned[axis]:
+                raise InputError(f"--trainer {self.name} has no {axis}, and --set {setting} asks for it; remove it.")
+        fixed = (setting for setting in self.settings if setting not in settings)
         found["settings"] = (*(found.get("settings") or ()), *fixed)
+        return found
+
+    def _precision(self, given: str | None) -> str:
+        """Return the precision of the command; raise for another one."""
+        on = [kind for kind in ("bf16", "fp16") if self.fixed.get(f"--{kind}", "False") in ("", "True", "true")]
+        fp8 = self.name == "megatron-lm" and (self.fixed.get("--fp8-format") or self.fixed.get("--fp8"))
+        found = "fp8" if fp8 else on[0] if on else "fp32"
+        if given not in (None, found):
+            raise InputError(
+                f"--precision {given} contradicts --command, whose flags mean {found}; correct one of them."
+            )
         return found
 
     def _complete_from_megatron(self, found: dict[str, Any]) -> None:
@@ -131,10 +154,6 @@ class TrainerCommand:
                         "remove one of them."
                     )
                 found[option] = value
-        if found.get("precision") is None:
-            fp8 = self.fixed.get("--fp8-format") or self.fixed.get("--fp8")
-            on = [kind for kind in ("bf16", "fp16") if f"--{kind}" in self.fixed]
-            found["precision"] = "fp8" if fp8 else on[0] if on else "fp32"
         if found.get("model") is None:
             found["model"] = megatron_model(self.fixed)
 
@@ -149,6 +168,16 @@ class TrainerCommand:
             "--ffn-hidden-size": model.ffn,
             "--num-query-groups": model.kv_heads,
         }
+        if experts := model.experts:
+            flags |= {"--num-experts": experts.count, "--moe-router-topk": experts.top_k}
+            flags |= {"--moe-ffn-hidden-size": experts.ffn, "--moe-shared-expert-intermediate-size": experts.shared_ffn}
+        parts = {"--num-experts": bool(model.experts), "--multi-latent-attention": bool(model.latent)}
+        for flag, needed in {**parts, "--mtp-num-layers": model.mtp_layers > 0}.items():
+            if "--num-layers" in self.fixed and needed != (flag in self.fixed):
+                raise InputError(
+                    f"--command {'lacks' if needed else 'has'} {flag}, unlike the model {shown(model.name)}; "
+                    "correct --model or the command."
+                )
         for flag, value in flags.items():
             if flag in self.fixed and _number(self.fixed, flag) != value:
                 raise InputError(
@@ -167,7 +196,6 @@ def megatron_flags(workload: Workload, topology: Topology) -> tuple[str, ...]:
     """Return Megatron-LM's flags of a topology, for a short measuring run."""
     unknown = {
         "offload": topology.offload != "none",
-        "partition=embedding": topology.partition != "layers",
         "hsdp": topology.hsdp > 1,
         "ZeRO 2 and 3": topology.zero > 1,
     }
@@ -178,9 +206,11 @@ def megatron_flags(workload: Workload, topology: Topology) -> tuple[str, ...]:
         *("--context-parallel-size", topology.cp, "--micro-batch-size", topology.micro_batch),
         *("--global-batch-size", workload.global_batch),
         *(["--sequence-parallel"] * topology.sequence_parallel),
-        *(flag for setting in virtual_stages(topology, workload.model.layers) for flag in setting),
+        *(flag for setting in virtual_stages(topology, split_units(workload.model, topology)) for flag in setting),
+        *(flag for setting in stage_split(topology) for flag in setting),
         *(flag for setting in distributed_optimizer(topology) for flag in setting),
         *(flag for setting in recomputation(topology) for flag in setting),
+        *(flag for setting in expert_parallelism(workload.model, topology) for flag in setting),
         *("--log-interval", 1, "--eval-iters", 0),
     ]
     return tuple(str(word) for word in words)
@@ -202,6 +232,18 @@ def virtual_stages(topology: Topology, units: int) -> list[tuple[str, ...]]:
     return [("--num-layers-per-virtual-pipeline-stage", str(units // (topology.pp * topology.vpp)))]
 
 
+def split_units(model: Model, topology: Topology) -> int:
+    """Return what is spread over the stages: layers, and embedding and output layer where they count as one each."""
+    return model.layers + 2 * (topology.partition == "embedding")
+
+
+def stage_split(topology: Topology) -> list[tuple[str, ...]]:
+    """Return Megatron-LM's flags of stages among whose layers embedding and output layer count."""
+    if topology.partition == "layers":
+        return []
+    return [("--account-for-embedding-in-pipeline-split",), ("--account-for-loss-in-pipeline-split",)]
+
+
 def distributed_optimizer(topology: Topology) -> list[tuple[str, ...]]:
     """Return Megatron-LM's flags of ZeRO 1."""
     overlapped: list[tuple[str, ...]] = [
@@ -210,6 +252,25 @@ def distributed_optimizer(topology: Topology) -> list[tuple[str, ...]]:
         ("--overlap-param-gather",),
     ]
     return overlapped if topology.zero == 1 else []
+
+
+def expert_parallelism(model: Model, topology: Topology) -> list[tuple[str, ...]]:
+    """Return Megatron-LM's flags of expert parallelism; none for a dense model."""
+    if model.experts is None:
+        return []
+    # expert tensor parallelism defaults to the tensor parallel degree
+    return [
+        ("--expert-model-parallel-size", str(topology.ep)),
+        ("--expert-tensor-parallel-size", str(topology.etp)),
+        *dispatch(topology),
+    ]
+
+
+def dispatch(topology: Topology) -> list[tuple[str, ...]]:
+    """Return Megatron-LM's flags of the dispatcher of tokens."""
+    if topology.dispatcher in ("allgather", "alltoall"):
+        return [("--moe-token-dispatcher-type", topology.dispatcher)]
+    return [("--moe-token-dispatcher-type", "flex"), ("--moe-flex-dispatcher-backend", topology.dispatcher)]
 
 
 def megatron_model(flags: Mapping[str, str]) -> Model:
@@ -258,9 +319,15 @@ def _number(flags: Mapping[str, str], flag: str) -> int:
 
 def _expanded(word: str) -> list[str]:
     """Return the words of an arguments file, or the word itself."""
-    if not word.startswith("@") or not Path(word[1:]).is_file():
+    if not word.startswith("@"):
         return [word]
-    return shlex.split(Path(word[1:]).read_text(), comments=True)
+    try:
+        return shlex.split(Path(word[1:]).read_text(), comments=True)
+    except (OSError, UnicodeError) as error:
+        raise InputError(
+            f"the arguments file {shown(word[1:])} of --command cannot be read: "
+            f"{getattr(error, 'strerror', None) or 'it is not UTF-8'}; correct its path."
+        ) from None
 
 
 def _flags(words: Sequence[str]) -> dict[str, str]:

@@ -10,7 +10,7 @@ from tuner.space.rules.rule import MEGATRON, Rule
 
 _MOE: Final = MEGATRON + "core/transformer/moe/"
 _ALL_TO_ALL, _DEEPEP, _HYBRIDEP = (DISPATCHERS.index(name) for name in ("alltoall", "deepep", "hybridep"))
-_NO_FLEX: Final = ("V100", "T4", "MI")
+_NO_FLEX: Final = ("V100", "T4", "MI", "CPU")
 """Beginnings of the names of GPUs on which neither DeepEP nor HybridEP runs."""
 
 
@@ -61,8 +61,8 @@ EXPERT_LAWS: Final[tuple[Rule, ...]] = (
         vary=("ep", "etp", "dispatcher"),
         broken=lambda c: (c.ep > 1) | (c.etp > 1) | (c.dispatcher != _ALL_TO_ALL),
         numbers=lambda c: (
-            f"{c.workload.model.name} has no experts for ep={c.ep}, etp={c.etp} and "
-            f"{DISPATCHERS[int(c.dispatcher)]} to spread"
+            f"{c.workload.model.name} has no experts, and ep={c.ep}, etp={c.etp} and "
+            f"{DISPATCHERS[int(c.dispatcher)]} need some"
         ),
         binding=_dense,
     ),
@@ -125,7 +125,7 @@ EXPERT_LAWS: Final[tuple[Rule, ...]] = (
         name="one-dispatcher",
         level="law",
         sentence="where no tokens are exchanged (ep = etp = 1), only the dispatcher alltoall counts",
-        source="ours: all dispatchers are then the same, which counts once",
+        source="tuner: all dispatchers are then the same, which counts once",
         reads=("dispatcher", "ep", "etp"),
         vary=("dispatcher", "ep"),
         broken=lambda c: (c.dispatcher != _ALL_TO_ALL) & (c.ep * c.etp == 1),
