@@ -37,9 +37,22 @@ def test_published_recipes_state_their_sizes_and_their_tflops(name: str) -> None
     """All but the rows that ran without the layer of multi-token prediction, as their note says and no column."""
     path = Path(ROOT / f"corpus/modern/{name}.csv")
     rows = read_table(path).rows
-    findings = [one for one in audit(read_table(path)) if one.check in ("size", "tflops", "heads")]
+    findings = [one for one in audit(read_table(path)) if one.check in ("size", "tflops", "heads", "experts")]
     notes = [
         rows[one.row].cells["note"] for one in findings if one.row is not None and "experts" in rows[one.row].cells
     ]
     assert bool(notes) == (name == "megatron-bridge")
     assert all("w/o MTP" in note for note in notes)
+
+
+@pytest.mark.parametrize(
+    ("ep", "dp", "message"),
+    [
+        ("3", "9", "128 experts and tp x cp x dp = 9 ranks do not divide evenly by ep(3) and etp(1)"),
+        ("16", "8", "128 experts and tp x cp x dp = 8 ranks do not divide evenly by ep(16) and etp(1)"),
+        ("8", "8", ""),
+    ],
+)
+def test_experts_that_no_program_can_spread_are_found(ep: str, dp: str, message: str) -> None:
+    table = table_of(f"{COLUMNS}\n{QWEN.removesuffix('8,8')}{dp},{ep}\n", "t.csv")
+    assert [one.message for one in audit(table) if one.check == "experts"] == [message] * bool(message)

@@ -17,6 +17,7 @@ from tuner.core.errors import InputError
 from tuner.core.experts import Experts, Latent
 from tuner.core.model import RotaryScaling
 from tuner.export.bundle import FORMATS, bundle
+from tuner.export.flag_table import flag_table
 from tuner.export.formats import ExportOptions
 from tuner.export.megatron_core import MEGATRON_CORE, megatron_core_flags
 from tuner.export.megatron_experts import layer_pattern
@@ -166,3 +167,10 @@ def test_the_readme_names_where_the_experts_are_and_what_to_install(dispatcher: 
     readme = bundle(run, "megatron-core")["README.md"]
     assert f"Experts: ep 4 x etp 1, dispatcher {dispatcher}" in readme
     assert ("must be installed" in readme) == (dispatcher == "deepep")
+
+
+def test_a_flag_of_a_list_that_is_its_default_does_not_differ_from_it() -> None:
+    table = flag_table("megatron-core")
+    given = [("--moe-router-load-balancing-type", "aux_loss"), ("--moe-router-topk", "8")]
+    assert [one.flag for one in table.differences(given)] == ["--moe-router-topk"]
+    assert len(table.differences([("--moe-router-load-balancing-type", "seq_aux_loss")])) == 1

@@ -73,7 +73,7 @@ class FlagTable:
         parsed = self.parsed(settings)
         for name, *values in settings:
             flag = self.flags[name]
-            if getattr(parsed, flag.dest) != flag.default:
+            if getattr(parsed, flag.dest) not in (flag.default, [flag.default]):
                 default, value = (_word(flag.default), " ".join(values)) if values else ("not given", "given")
                 found.append(Difference(flag=name, value=value, default=default))
         return found
