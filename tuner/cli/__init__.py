@@ -78,7 +78,7 @@ class _SectionedGroup(click.Group):
 def app() -> None:
     """Find the parallelism topology that finishes training soonest.
 
-    tuner searches tensor, pipeline, data and context parallelism, micro-batch size, ZeRO stage and activation
+    tuner searches tensor, pipeline, data, context and expert parallelism, micro-batch size, ZeRO stage and activation
     recompute for training a large transformer with Megatron and DeepSpeed.
 
     Run 'tuner COMMAND --help' for the options of a command.

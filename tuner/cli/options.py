@@ -140,7 +140,8 @@ _DESCRIBE: Final[tuple[Callable[[Command], Command], ...]] = (
     click.option(
         "--routing",
         type=click.Choice(["balanced", "natural"]),
-        help="Tokens of a mixture's experts: equally many, as benchmarks force it, or as routed. [default: balanced]",
+        help="How tokens spread over experts: equally, as benchmarks force it, or as a trained router sends them. "
+        "[default: balanced]",
     ),
     click.option(
         "--set",
