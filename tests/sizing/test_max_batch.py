@@ -6,6 +6,7 @@ import json
 import math
 import sys
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +14,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import tuner
 from tests import slurm_cluster
 from tests.conftest import ROOT, Run
+from tuner.core.errors import InputError
 from tuner.launch.supervisor import members
 from tuner.sizing import STRATEGIES, BatchGrid, BatchResult, fitted, look_for, pressures, ratio_at
 from tuner.sizing.fit import BatchOutcome
@@ -317,3 +320,18 @@ def test_a_line_wants_two_batches_and_rises() -> None:
 
 def test_the_tables_that_the_examples_use_are_there() -> None:
     assert (ROOT / E1[4]).is_file()
+
+
+@pytest.mark.parametrize(
+    ("model", "setting", "sentence"),
+    [
+        ("llama-3-8b", "ep=2", "llama-3-8b has no experts, and ep=2, etp=1 and alltoall need some; correct --set"),
+        ("qwen3-30b-a3b", "ep=3", "128 experts do not divide by ep=3; correct --set"),
+        ("qwen3-30b-a3b", "ep=64", "= 32 ranks do not divide by etp x ep = 1 x 64 = 64; correct --set"),
+        ("qwen3-30b-a3b", "ep=8", ""),
+    ],
+)
+def test_experts_are_spread_as_a_program_can_spread_them(model: str, setting: str, sentence: str) -> None:
+    where: dict[str, Any] = {"model": model, "gpu": "H100-80GB-SXM", "nodes": 4, "settings": (setting,), "most": 1}
+    with pytest.raises(InputError, match=sentence) if sentence else nullcontext():
+        tuner.max_batch(**where)

@@ -7,9 +7,11 @@ from dataclasses import replace
 from itertools import product
 from typing import Any, Final, Literal
 
+from tuner.core.columns import Columns
 from tuner.core.domain import OPT_IN, Topology, Workload, partition_for
 from tuner.core.errors import InputError
 from tuner.core.text import listed
+from tuner.space.rules import BY_NAME
 from tuner.space.space import Space
 from tuner.tables import Row
 
@@ -26,6 +28,8 @@ DEFAULT_AXES: Final = {
     **OPT_IN,
 }
 """Values of the axes that are not pinned: fully sharded data parallelism without recompute."""
+
+_EXPERT_LAWS: Final = ("experts-for-ep", "experts-by-ep", "ep-in-stage", "expert-ffn-by-etp")
 
 _FREE: Final = ("micro_batch", "global_batch", "shape", "heads", "nodes", "partition")
 
@@ -53,7 +57,17 @@ def options(space: Space, *, zero: int = 3) -> list[Topology]:
             partition = partition_for(space.workload.model.layers, chosen["pp"] * chosen["vpp"])
             nodes = -(-replica * dp // space.cluster.gpus_per_node)
             topologies.append(Topology(nodes=nodes, dp=dp, micro_batch=1, partition=partition, **chosen))
+            _refuse_unspread(space, topologies[-1])
     return topologies
+
+
+def _refuse_unspread(space: Space, topology: Topology) -> None:
+    """Raise where `ep`, `etp` or the dispatcher break a law of experts."""
+    columns = Columns.of([topology], space.workload, space.cluster)
+    for name in _EXPERT_LAWS:
+        rule = BY_NAME[name]
+        if rule.binding(space.workload) and (broken := rule.violation(columns)):
+            raise InputError(f"{broken.message}; correct --set.")
 
 
 def only_option(space: Space, *, zero: int = 3) -> Topology:
