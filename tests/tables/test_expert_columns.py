@@ -63,12 +63,31 @@ def test_latent_attention_and_interleaved_layers_come_from_the_catalog() -> None
     assert without.model.mtp_layers == 0
 
 
+def test_a_test_model_of_megatron_has_the_attention_and_router_of_its_model() -> None:
+    header = f"{QWEN},shared_ffn,dense_layers"
+    name = "deepseekv3_proxy_flex_tp1pp4emp16etp1cp1_release"
+    _, proxy = described(header, f"{name},14,7168,128,128,18432,1,4096,129280,64,8,2048,2048,3")
+    known = catalog_model("deepseek-v3")
+    assert known.experts is not None
+    assert (proxy.model.latent, proxy.model.mtp_layers, proxy.model.layers) == (known.latent, 1, 14)
+    assert proxy.model.experts == replace(known.experts, count=64)
+    _, narrow = described(header, f"{name},14,4096,32,32,18432,1,4096,129280,64,8,2048,2048,3")
+    assert narrow.model.latent is None, "other widths are another model"
+
+
+def test_a_recipe_without_ep_has_no_fused_dispatcher() -> None:
+    topology, _ = described(f"{SIZES},framework", f"{GROK},megatron-bridge")
+    assert (topology.ep, topology.dispatcher) == (1, "alltoall")
+    topology, _ = described(f"{SIZES},framework,ep,nodes", f"{GROK},megatron-bridge,8,1")
+    assert (topology.ep, topology.dispatcher) == (8, "hybridep")
+
+
 @pytest.mark.parametrize(
     ("word", "read"),
     [("flex", "deepep"), ("flex+hybridep", "hybridep"), ("hybridep 32 SMs", "hybridep"), ("all-to-all", "alltoall")],
 )
 def test_a_dispatcher_has_other_spellings(word: str, read: str) -> None:
-    assert described(f"{SIZES},dispatcher", f"{GROK},{word}")[0].dispatcher == read
+    assert described(f"{SIZES},dispatcher,ep", f"{GROK},{word},1")[0].dispatcher == read
 
 
 @pytest.mark.parametrize(
@@ -77,6 +96,12 @@ def test_a_dispatcher_has_other_spellings(word: str, read: str) -> None:
         ("layers,hidden,experts,moe_ffn", "4,1024,8,512", "top_k is missing."),
         ("layers,hidden,experts,top_k", "4,1024,8,2", "moe_ffn is missing, the width of one expert."),
         (f"{SIZES},dispatcher", f"{GROK},pigeon", "dispatcher must be allgather, alltoall, deepep or hybridep"),
+        (
+            f"{SIZES},dispatcher",
+            f"{GROK},hybridep",
+            "ep is missing: hybridep sends tokens among ep > 1 ranks;",
+        ),
+        (f"{SIZES},dispatcher", f"{GROK},flex", "ep is missing: deepep sends tokens"),
         ("layers,hidden,experts,top_k,moe_ffn", "4,1024,8,9,64", "top_k must be at most count=8"),
     ],
 )
