@@ -17,7 +17,7 @@ from tuner.core.domain import DISPATCHERS, Stack, Topology, Workload
 from tuner.core.model import Model
 from tuner.costmodel.constants import NETWORK_LATENCY_RATIO, NODE_LATENCY_RATIO, SEND_SHARE
 from tuner.costmodel.estimate import CostModel, Scores
-from tuner.costmodel.expert_constants import ALL_TO_ALL_SHARE, RDMA_SHARE
+from tuner.costmodel.expert_constants import ALL_TO_ALL_SHARE, EXCHANGE_SMS, RDMA_SHARE
 from tuner.costmodel.expert_shapes import (
     attention_weights,
     distinct,
@@ -27,7 +27,7 @@ from tuner.costmodel.expert_shapes import (
     moe_share,
     routed_weights,
 )
-from tuner.costmodel.expert_time import expert_layer_seconds, grouped_product
+from tuner.costmodel.expert_time import ExpertLayer, expert_layer_seconds, grouped_product
 from tuner.costmodel.kernels import product, product_rate, traffic_rate
 from tuner.costmodel.links import Links
 from tuner.costmodel.site_factors import SiteFactors
@@ -117,6 +117,42 @@ def test_deepep_moves_a_copy_for_each_remote_node() -> None:
     latency = 5 * cluster.inter_node.latency * NETWORK_LATENCY_RATIO
     expected = 4 * (4096 * 2048 * 2 * reached * 3 / 4 / outer + latency)
     assert dispatch({"ep": 32, "dispatcher": "deepep"}) == pytest.approx(expected)
+
+
+def overlapped(topology: dict[str, Any], *, on: bool, model: Model = QWEN3_30B) -> ExpertLayer:
+    one = columns(topology, model=model, framework="megatron-core", stack=Stack(moe_overlap=on))
+    return expert_layer_seconds(one, SITE, Links(one, SITE))
+
+
+def test_exchanges_that_fit_beside_another_microbatch_cost_only_its_multiprocessors() -> None:
+    """All but the first of 16 microbatches have a pass of another one beside them."""
+    within = {"ep": 8, "dispatcher": "deepep"}
+    alone, beside = (float(overlapped(within, on=on).dispatch[0]) for on in (False, True))
+    assert beside == pytest.approx(alone * (1 / 16 + 15 / 16 * EXCHANGE_SMS / H100.cluster.gpu.sms))
+    assert overlapped(within, on=True).experts == overlapped(within, on=False).experts
+
+
+def test_exchanges_longer_than_the_computing_beside_them_stay_visible() -> None:
+    """Between nodes an all-to-all takes longer than the experts and the attention together."""
+    across = {"ep": 32, "dispatcher": "alltoall"}
+    shown, layer = overlapped(across, on=False), overlapped(across, on=True)
+    computing = float((layer.total - layer.dispatch - layer.launch)[0])
+    alone, beside = float(shown.dispatch[0]), float(layer.dispatch[0])
+    assert alone > computing
+    taken = EXCHANGE_SMS / H100.cluster.gpu.sms
+    assert beside == pytest.approx(alone / 16 + 15 / 16 * (alone - computing * (1 - taken)), rel=1e-3)
+
+
+def test_overlap_depends_on_the_microbatches_of_each_row() -> None:
+    rows = [{"ep": 8, "nodes": dp // 8, "dp": dp} for dp in (32, 32, 16, 16, 8, 8)]
+    settings: dict[str, Any] = {"framework": "megatron-core", "stack": Stack(moe_overlap=True)}
+    together = scored(*rows, **settings).time_terms["dispatch"]
+    assert together == pytest.approx([scored(row, **settings).time_terms["dispatch"][0] for row in rows])
+
+
+def test_one_microbatch_has_no_other_beside_it() -> None:
+    single = {"ep": 8, "micro_batch": 16}
+    assert overlapped(single, on=True).dispatch == overlapped(single, on=False).dispatch
 
 
 def test_node_limited_routing_reaches_fewer_nodes() -> None:

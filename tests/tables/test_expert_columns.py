@@ -11,6 +11,8 @@ from tuner.core.catalog import model as catalog_model
 from tuner.core.domain import Topology, Workload
 from tuner.core.experts import Experts
 from tuner.core.model import Model
+from tuner.costmodel.framework_terms import described as assumptions
+from tuner.costmodel.framework_terms import terms_of
 from tuner.tables import blocks, expert_cells, table_of
 
 SIZES = "layers,hidden,heads,ffn,gated_mlp,seq,vocab,experts,top_k,moe_ffn"
@@ -31,6 +33,14 @@ def test_columns_alone_describe_experts_in_a_llama() -> None:
     assert model.experts == Experts(count=8, top_k=2, ffn=32768, shared_ffn=1024, dense_layers=3)
     assert (model.head_size, model.mtp_layers, model.norm, model.latent) == (64, 1, "rmsnorm", None)
     assert (topology.ep, topology.etp, topology.dispatcher) == (4, 2, "deepep")
+
+
+def test_the_overlap_of_exchanges_is_read_and_off_unless_a_cell_states_it() -> None:
+    header = f"{SIZES},framework,ep,nodes,moe_overlap"
+    for cell, on in (("1", True), ("0", False), ("", False)):
+        _, workload = described(header, f"{GROK},megatron-core,8,1,{cell}")
+        assert terms_of(workload).moe_overlap is on
+        assert ("tokens are exchanged beside another microbatch's pass" in assumptions(workload)) is on
 
 
 def test_a_row_without_experts_is_dense() -> None:

@@ -141,6 +141,8 @@ class Stack:
     """What gradients are added up and reduced in."""
     split_sends: bool | None = None
     """Whether a tensor parallel rank sends only its part of the activations to the next stage."""
+    moe_overlap: bool | None = None
+    """Whether the exchange of tokens among experts runs beside another microbatch's pass."""
 
     def __post_init__(self) -> None:
         check_fields(self)

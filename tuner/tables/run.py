@@ -117,6 +117,7 @@ def _stack(cells: Mapping[str, str]) -> Stack | None:
         **shares,
         grad_precision=cells["grad_precision"].lower() if "grad_precision" in cells else None,  # type: ignore[arg-type]
         split_sends=flag(cells, "split_sends") if "split_sends" in cells else None,
+        moe_overlap=flag(cells, "moe_overlap") if "moe_overlap" in cells else None,
     )
     return None if stack == Stack() else stack
 
