@@ -28,7 +28,7 @@ from tuner.costmodel.expert_shapes import (
     routed_weights,
 )
 from tuner.costmodel.expert_time import ExpertLayer, expert_layer_seconds, grouped_product
-from tuner.costmodel.kernels import product, product_rate, traffic_rate
+from tuner.costmodel.kernels import linear, product, product_rate, traffic_rate
 from tuner.costmodel.links import Links
 from tuner.costmodel.site_factors import SiteFactors
 from tuner.costmodel.stages import Stages
@@ -153,6 +153,52 @@ def test_overlap_depends_on_the_microbatches_of_each_row() -> None:
 def test_one_microbatch_has_no_other_beside_it() -> None:
     single = {"ep": 8, "micro_batch": 16}
     assert overlapped(single, on=True).dispatch == overlapped(single, on=False).dispatch
+
+
+def recomputed(modules: tuple[str, ...] | None, model: Model = QWEN3_30B, **topology: Any) -> ExpertLayer:
+    stack = Stack(recompute_modules=modules) if modules is not None else None  # type: ignore[arg-type]
+    one = columns({"ep": 8, "recompute": "selective", **topology}, model=model, stack=stack)
+    return expert_layer_seconds(one, SITE, Links(one, SITE))
+
+
+def test_selective_recomputation_repeats_the_modules_that_it_names() -> None:
+    again = {
+        modules: float(recomputed(modules).recompute[0])
+        for modules in (None, (), ("core_attn",), ("layernorm",), ("moe_act",), ("moe",), ("layernorm", "moe_act"))
+    }
+    assert again[()] == 0
+    assert again[None] == again["core_attn",] > 0
+    rate = traffic_rate(H100.cluster.gpu, SITE)
+    assert again["layernorm",] == pytest.approx(2 * 2 * 2 * 4096 * 2048 / rate)
+    assert again["layernorm", "moe_act"] == pytest.approx(again["layernorm",] + again["moe_act",])
+    layer = recomputed(())
+    assert 0 < again["moe_act",] < again["moe",] < float((layer.experts + layer.routing + layer.dispatch)[0])
+    assert again["moe",] < float(recomputed((), recompute="full").recompute[0])
+
+
+def test_up_projections_of_latent_attention_and_dense_mlps_are_recomputed_by_name() -> None:
+    """DeepSeek-V3's first layers have an MLP, Qwen3's none."""
+    assert float(recomputed(("mla_up_proj",)).recompute[0]) == float(recomputed(("mlp",)).recompute[0]) == 0
+    latent, gpu = DEEPSEEK.latent, H100.cluster.gpu
+    assert latent is not None
+    workload = columns({}, model=DEEPSEEK).workload
+    widths = ((latent.query_rank, latent.key_size), (latent.kv_rank, latent.nope_size + latent.value_size))
+    ups = sum(
+        float(linear(gpu, workload, SITE, DEEPSEEK.seq, DEEPSEEK.heads * width, rank)[0]) for rank, width in widths
+    )
+    assert float(recomputed(("mla_up_proj",), model=DEEPSEEK).recompute[0]) == pytest.approx(ups)
+    assert float(recomputed(("mlp",), model=DEEPSEEK).recompute[0]) > 0
+    assert float(recomputed(("shared_experts",), model=DEEPSEEK).recompute[0]) > 0
+
+
+def test_memory_keeps_the_scores_unless_the_attention_is_recomputed() -> None:
+    settings: dict[str, Any] = {"attention": "eager"}
+    row = {"ep": 8, "recompute": "selective"}
+    usual, named, kept = (
+        scored(row, stack=stack, **settings).memory[0]
+        for stack in (None, Stack(recompute_modules=("core_attn",)), Stack(recompute_modules=("layernorm",)))
+    )
+    assert usual == named < kept
 
 
 def test_node_limited_routing_reaches_fewer_nodes() -> None:

@@ -12,7 +12,7 @@ from tuner.core.domain import Topology, Workload
 from tuner.core.experts import Experts
 from tuner.core.model import Model
 from tuner.costmodel.framework_terms import described as assumptions
-from tuner.costmodel.framework_terms import terms_of
+from tuner.costmodel.framework_terms import recomputed_modules, terms_of
 from tuner.tables import blocks, expert_cells, table_of
 
 SIZES = "layers,hidden,heads,ffn,gated_mlp,seq,vocab,experts,top_k,moe_ffn"
@@ -41,6 +41,17 @@ def test_the_overlap_of_exchanges_is_read_and_off_unless_a_cell_states_it() -> N
         _, workload = described(header, f"{GROK},megatron-core,8,1,{cell}")
         assert terms_of(workload).moe_overlap is on
         assert ("tokens are exchanged beside another microbatch's pass" in assumptions(workload)) is on
+
+
+@pytest.mark.parametrize("cell", ["layernorm moe_act", "['layernorm', 'moe_act']", "layernorm,moe_act"])
+def test_modules_of_selective_recomputation_are_read(cell: str) -> None:
+    row = only(f'{SIZES},recompute,mbs,recompute_modules\n{GROK},selective,1,"{cell}"\n')
+    assert row.run is not None
+    workload = row.run.workload
+    assert recomputed_modules(workload) == ("layernorm", "moe_act")
+    assert "selective recomputation of layernorm, moe_act" in assumptions(workload)
+    _, usual = described(f"{SIZES},recompute", f"{GROK},selective")
+    assert recomputed_modules(usual) == ("core_attn",)
 
 
 def test_a_row_without_experts_is_dense() -> None:
@@ -104,6 +115,7 @@ def test_a_dispatcher_has_other_spellings(word: str, read: str) -> None:
     ("header", "values", "reason"),
     [
         ("layers,hidden,experts,moe_ffn", "4,1024,8,512", "top_k is missing."),
+        (f"{SIZES},recompute_modules", f"{GROK},moe pigeon", "recompute_modules must be of core_attn, layernorm"),
         ("layers,hidden,experts,top_k", "4,1024,8,2", "moe_ffn is missing, the width of one expert."),
         (f"{SIZES},dispatcher", f"{GROK},pigeon", "dispatcher must be allgather, alltoall, deepep or hybridep"),
         (

@@ -17,6 +17,8 @@ Precision = Literal["fp32", "fp16", "bf16", "fp8"]
 Attention = Literal["eager", "fused", "flash1", "flash2"]
 Optimizer = Literal["adam", "adam8bit", "adafactor", "sgd"]
 Recompute = Literal["none", "selective", "full"]
+RecomputeModule = Literal["core_attn", "layernorm", "mla_up_proj", "mlp", "moe", "moe_act", "shared_experts"]
+"""Megatron-Core's names of what selective recomputation may recompute."""
 Partition = Literal["layers", "embedding"]
 Offload = Literal["none", "optimizer", "optimizer+parameters"]
 MemoryKind = Literal["smi", "reserved", "allocated"]
@@ -143,6 +145,8 @@ class Stack:
     """Whether a tensor parallel rank sends only its part of the activations to the next stage."""
     moe_overlap: bool | None = None
     """Whether the exchange of tokens among experts runs beside another microbatch's pass."""
+    recompute_modules: tuple[RecomputeModule, ...] | None = None
+    """What selective recomputation recomputes; None: the attention between its projections."""
 
     def __post_init__(self) -> None:
         check_fields(self)

@@ -80,6 +80,7 @@ def expert_layer_seconds(columns: Columns, site: SiteFactors, links: Links) -> E
         forward=sum((ahead for ahead, _ in parts), start=np.zeros_like(dispatch[0])),
         backward=sum((back for _, back in parts), start=np.zeros_like(dispatch[0])),
         weights=routed_weights(columns),
+        activation=_activation(columns, site),
         host=_host(columns),
         collectives=2 if experts_of(columns).shared_ffn else 1,
     )
@@ -160,13 +161,23 @@ def _experts(columns: Columns, site: SiteFactors, links: Links) -> Passes:
         forward = forward + grouped_product(gpu, rate, moved, groups, rows, n, k)
         backward = backward + grouped_product(gpu, rate, moved, groups, rows, k, n)
         backward = backward + grouped_product(gpu, rate, moved, groups, k, n, rows)
-    activation = activation_bytes(workload) * size_of(workload) / 2 * tokens * width / traffic_rate(gpu, site)
+    activation = _activation(columns, site)
     forward, backward = forward + activation, backward + BACKWARD_TRAFFIC_RATIO * activation
     if workload.precision == "fp8":
         element = cast_bytes(workload) * tokens / traffic_rate(gpu, site)
         inputs = 2 if workload.model.gated_mlp else 1
         return forward + element * (columns.hidden + width), backward + element * (columns.hidden + inputs * width)
     return forward, backward
+
+
+def _activation(columns: Columns, site: SiteFactors) -> FloatArray:
+    """Estimate the activation between an expert's products in a forward pass."""
+    workload = columns.workload
+    moved = activation_bytes(workload) * size_of(workload) / 2
+    seconds: FloatArray = (
+        moved * expert_tokens(columns) * (expert_ffn(columns) / columns.etp) / traffic_rate(columns.cluster.gpu, site)
+    )
+    return seconds
 
 
 def _routing(columns: Columns, site: SiteFactors, links: Links) -> Passes:

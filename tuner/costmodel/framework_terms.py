@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Final
 
-from tuner.core.domain import Framework, Workload
+from tuner.core.domain import Framework, RecomputeModule, Workload
 
 _LM: Final = "NVIDIA/Megatron-LM at d98e8a64, megatron/"
 _DEEPSPEED: Final = "DeepSpeed 0.19.8, runtime/"
@@ -105,6 +105,12 @@ def terms_of(workload: Workload) -> FrameworkTerms:
 _STATED: Final = ("overlap_grad", "overlap_param", "overlap_tp", "split_sends", "moe_overlap")
 
 
+def recomputed_modules(workload: Workload) -> tuple[RecomputeModule, ...]:
+    """Return what selective recomputation recomputes."""
+    stated = workload.stack.recompute_modules if workload.stack else None
+    return ("core_attn",) if stated is None else stated
+
+
 def described(workload: Workload) -> list[str]:
     """Return in words what the estimate assumes of the workload's software beside its topology."""
     terms = terms_of(workload)
@@ -123,7 +129,10 @@ def described(workload: Workload) -> list[str]:
         "fused SwiGLU and rotary embeddings": terms.fused_elementwise,
         "cuDNN attention from Hopper on": terms.cudnn_attention,
     }
-    return words + [name for name, on in flags.items() if on]
+    words += [name for name, on in flags.items() if on]
+    if workload.stack and workload.stack.recompute_modules is not None:
+        words.append(f"selective recomputation of {', '.join(workload.stack.recompute_modules) or 'nothing'}")
+    return words
 
 
 def gradient_bytes(workload: Workload) -> float:
