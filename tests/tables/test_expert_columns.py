@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 
 import pytest
 
 from tests.tables.test_tables import only
 from tuner.core.catalog import model as catalog_model
+from tuner.core.documents import workload_document, workload_of
 from tuner.core.domain import Topology, Workload
 from tuner.core.experts import Experts
 from tuner.core.model import Model
@@ -49,6 +51,7 @@ def test_modules_of_selective_recomputation_are_read(cell: str) -> None:
     assert row.run is not None
     workload = row.run.workload
     assert recomputed_modules(workload) == ("layernorm", "moe_act")
+    assert workload_of(json.loads(json.dumps(workload_document(workload)))) == workload
     assert "selective recomputation of layernorm, moe_act" in assumptions(workload)
     _, usual = described(f"{SIZES},recompute", f"{GROK},selective")
     assert recomputed_modules(usual) == ("core_attn",)

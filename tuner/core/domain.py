@@ -11,6 +11,7 @@ from typing import Any, Final, Literal, get_args
 
 from tuner.core.errors import InputError
 from tuner.core.model import Model, Shape
+from tuner.core.text import either, shown
 from tuner.core.validation import check_fields
 
 Precision = Literal["fp32", "fp16", "bf16", "fp8"]
@@ -150,6 +151,11 @@ class Stack:
 
     def __post_init__(self) -> None:
         check_fields(self)
+        for module in self.recompute_modules or ():
+            if module not in get_args(RecomputeModule):
+                raise InputError(
+                    f"recompute_modules must be of {either(get_args(RecomputeModule))}, not {shown(module)}."
+                )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

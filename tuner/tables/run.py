@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Final, cast, get_args
+from typing import Final, get_args
 
 from tuner.core.catalog import gpu as catalog_gpu
 from tuner.core.catalog import make_cluster
@@ -13,7 +13,6 @@ from tuner.core.domain import (
     Cluster,
     Gpu,
     PrecisionRecipe,
-    RecomputeModule,
     Stack,
     Topology,
     Workload,
@@ -21,7 +20,7 @@ from tuner.core.domain import (
 )
 from tuner.core.errors import InputError
 from tuner.core.frameworks import check_precision
-from tuner.core.text import either, shown
+from tuner.core.text import shown
 from tuner.tables.cells import flag, number_in, whole
 from tuner.tables.described_model import dispatcher_of, model_of
 from tuner.tables.row import MeasuredRun
@@ -124,22 +123,15 @@ def _workload(cells: Mapping[str, str], card: Gpu, *, tp: int, ranks: int) -> Wo
 def _stack(cells: Mapping[str, str]) -> Stack | None:
     """Return what the cells state of the software beside its framework, None where they state nothing."""
     shares = {name: _share(cells, name) for name in ("overlap_grad", "overlap_param", "overlap_tp") if name in cells}
+    modules = cells.get("recompute_modules")
     stack = Stack(
         **shares,
         grad_precision=cells["grad_precision"].lower() if "grad_precision" in cells else None,  # type: ignore[arg-type]
         split_sends=flag(cells, "split_sends") if "split_sends" in cells else None,
         moe_overlap=flag(cells, "moe_overlap") if "moe_overlap" in cells else None,
-        recompute_modules=_modules(cells["recompute_modules"]) if "recompute_modules" in cells else None,
+        recompute_modules=tuple(re.findall(r"\w+", modules.lower())) if modules else None,
     )
     return None if stack == Stack() else stack
-
-
-def _modules(cell: str) -> tuple[RecomputeModule, ...]:
-    words = re.findall(r"\w+", cell.lower())
-    for word in words:
-        if word not in get_args(RecomputeModule):
-            raise InputError(f"recompute_modules must be of {either(get_args(RecomputeModule))}, not {shown(word)}.")
-    return cast("tuple[RecomputeModule, ...]", tuple(words))
 
 
 def _share(cells: Mapping[str, str], column: str) -> float:
