@@ -17,7 +17,7 @@ from tuner.core.domain import DISPATCHERS, Stack, Topology, Workload
 from tuner.core.model import Model
 from tuner.costmodel.constants import NETWORK_LATENCY_RATIO, NODE_LATENCY_RATIO, SEND_SHARE
 from tuner.costmodel.estimate import CostModel, Scores
-from tuner.costmodel.expert_constants import ALL_TO_ALL_SHARE, RDMA_SHARE
+from tuner.costmodel.expert_constants import ALL_TO_ALL_SHARE, EXCHANGE_SMS, RDMA_SHARE
 from tuner.costmodel.expert_shapes import (
     attention_weights,
     distinct,
@@ -27,8 +27,8 @@ from tuner.costmodel.expert_shapes import (
     moe_share,
     routed_weights,
 )
-from tuner.costmodel.expert_time import expert_layer_seconds, grouped_product
-from tuner.costmodel.kernels import product, product_rate, traffic_rate
+from tuner.costmodel.expert_time import ExpertLayer, expert_layer_seconds, grouped_product
+from tuner.costmodel.kernels import linear, product, product_rate, traffic_rate
 from tuner.costmodel.links import Links
 from tuner.costmodel.site_factors import SiteFactors
 from tuner.costmodel.stages import Stages
@@ -117,6 +117,88 @@ def test_deepep_moves_a_copy_for_each_remote_node() -> None:
     latency = 5 * cluster.inter_node.latency * NETWORK_LATENCY_RATIO
     expected = 4 * (4096 * 2048 * 2 * reached * 3 / 4 / outer + latency)
     assert dispatch({"ep": 32, "dispatcher": "deepep"}) == pytest.approx(expected)
+
+
+def overlapped(topology: dict[str, Any], *, on: bool, model: Model = QWEN3_30B) -> ExpertLayer:
+    one = columns(topology, model=model, framework="megatron-core", stack=Stack(moe_overlap=on))
+    return expert_layer_seconds(one, SITE, Links(one, SITE))
+
+
+def test_exchanges_that_fit_beside_another_microbatch_cost_only_its_multiprocessors() -> None:
+    """All but the first of 16 microbatches have a pass of another one beside them."""
+    within = {"ep": 8, "dispatcher": "deepep"}
+    alone, beside = (float(overlapped(within, on=on).dispatch[0]) for on in (False, True))
+    assert beside == pytest.approx(alone * (1 / 16 + 15 / 16 * EXCHANGE_SMS / H100.cluster.gpu.sms))
+    assert overlapped(within, on=True).experts == overlapped(within, on=False).experts
+
+
+def test_exchanges_longer_than_the_computing_beside_them_stay_visible() -> None:
+    """Between nodes an all-to-all takes longer than the experts and the attention together."""
+    across = {"ep": 32, "dispatcher": "alltoall"}
+    shown, layer = overlapped(across, on=False), overlapped(across, on=True)
+    computing = float((layer.total - layer.dispatch - layer.launch)[0])
+    alone, beside = float(shown.dispatch[0]), float(layer.dispatch[0])
+    assert alone > computing
+    taken = EXCHANGE_SMS / H100.cluster.gpu.sms
+    assert beside == pytest.approx(alone / 16 + 15 / 16 * (alone - computing * (1 - taken)), rel=1e-3)
+
+
+def test_overlap_depends_on_the_microbatches_of_each_row() -> None:
+    rows = [{"ep": 8, "nodes": dp // 8, "dp": dp} for dp in (32, 32, 16, 16, 8, 8)]
+    settings: dict[str, Any] = {"framework": "megatron-core", "stack": Stack(moe_overlap=True)}
+    together = scored(*rows, **settings).time_terms["dispatch"]
+    assert together == pytest.approx([scored(row, **settings).time_terms["dispatch"][0] for row in rows])
+
+
+def test_one_microbatch_has_no_other_beside_it() -> None:
+    single = {"ep": 8, "micro_batch": 16}
+    assert overlapped(single, on=True).dispatch == overlapped(single, on=False).dispatch
+
+
+def recomputed(modules: tuple[str, ...] | None, model: Model = QWEN3_30B, **topology: Any) -> ExpertLayer:
+    stack = Stack(recompute_modules=modules) if modules is not None else None  # type: ignore[arg-type]
+    one = columns({"ep": 8, "recompute": "selective", **topology}, model=model, stack=stack)
+    return expert_layer_seconds(one, SITE, Links(one, SITE))
+
+
+def test_selective_recomputation_repeats_the_modules_that_it_names() -> None:
+    again = {
+        modules: float(recomputed(modules).recompute[0])
+        for modules in (None, (), ("core_attn",), ("layernorm",), ("moe_act",), ("moe",), ("layernorm", "moe_act"))
+    }
+    assert again[()] == 0
+    assert again[None] == again["core_attn",] > 0
+    rate = traffic_rate(H100.cluster.gpu, SITE)
+    assert again["layernorm",] == pytest.approx(2 * 2 * 2 * 4096 * 2048 / rate)
+    assert again["layernorm", "moe_act"] == pytest.approx(again["layernorm",] + again["moe_act",])
+    layer = recomputed(())
+    assert 0 < again["moe_act",] < again["moe",] < float((layer.experts + layer.routing + layer.dispatch)[0])
+    assert again["moe",] < float(recomputed((), recompute="full").recompute[0])
+
+
+def test_up_projections_of_latent_attention_and_dense_mlps_are_recomputed_by_name() -> None:
+    """DeepSeek-V3's first layers have an MLP, Qwen3's none."""
+    assert float(recomputed(("mla_up_proj",)).recompute[0]) == float(recomputed(("mlp",)).recompute[0]) == 0
+    latent, gpu = DEEPSEEK.latent, H100.cluster.gpu
+    assert latent is not None
+    workload = columns({}, model=DEEPSEEK).workload
+    widths = ((latent.query_rank, latent.key_size), (latent.kv_rank, latent.nope_size + latent.value_size))
+    ups = sum(
+        float(linear(gpu, workload, SITE, DEEPSEEK.seq, DEEPSEEK.heads * width, rank)[0]) for rank, width in widths
+    )
+    assert float(recomputed(("mla_up_proj",), model=DEEPSEEK).recompute[0]) == pytest.approx(ups)
+    assert float(recomputed(("mlp",), model=DEEPSEEK).recompute[0]) > 0
+    assert float(recomputed(("shared_experts",), model=DEEPSEEK).recompute[0]) > 0
+
+
+def test_memory_keeps_the_scores_unless_the_attention_is_recomputed() -> None:
+    settings: dict[str, Any] = {"attention": "eager"}
+    row = {"ep": 8, "recompute": "selective"}
+    usual, named, kept = (
+        scored(row, stack=stack, **settings).memory[0]
+        for stack in (None, Stack(recompute_modules=("core_attn",)), Stack(recompute_modules=("layernorm",)))
+    )
+    assert usual == named < kept
 
 
 def test_node_limited_routing_reaches_fewer_nodes() -> None:

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 
 import pytest
 
 from tests.tables.test_tables import only
 from tuner.core.catalog import model as catalog_model
+from tuner.core.documents import workload_document, workload_of
 from tuner.core.domain import Topology, Workload
 from tuner.core.experts import Experts
 from tuner.core.model import Model
+from tuner.costmodel.framework_terms import described as assumptions
+from tuner.costmodel.framework_terms import recomputed_modules, terms_of
 from tuner.tables import blocks, expert_cells, table_of
 
 SIZES = "layers,hidden,heads,ffn,gated_mlp,seq,vocab,experts,top_k,moe_ffn"
@@ -31,6 +35,26 @@ def test_columns_alone_describe_experts_in_a_llama() -> None:
     assert model.experts == Experts(count=8, top_k=2, ffn=32768, shared_ffn=1024, dense_layers=3)
     assert (model.head_size, model.mtp_layers, model.norm, model.latent) == (64, 1, "rmsnorm", None)
     assert (topology.ep, topology.etp, topology.dispatcher) == (4, 2, "deepep")
+
+
+def test_the_overlap_of_exchanges_is_read_and_off_unless_a_cell_states_it() -> None:
+    header = f"{SIZES},framework,ep,nodes,moe_overlap"
+    for cell, on in (("1", True), ("0", False), ("", False)):
+        _, workload = described(header, f"{GROK},megatron-core,8,1,{cell}")
+        assert terms_of(workload).moe_overlap is on
+        assert ("tokens are exchanged beside another microbatch's pass" in assumptions(workload)) is on
+
+
+@pytest.mark.parametrize("cell", ["layernorm moe_act", "['layernorm', 'moe_act']", "layernorm,moe_act"])
+def test_modules_of_selective_recomputation_are_read(cell: str) -> None:
+    row = only(f'{SIZES},recompute,mbs,recompute_modules\n{GROK},selective,1,"{cell}"\n')
+    assert row.run is not None
+    workload = row.run.workload
+    assert recomputed_modules(workload) == ("layernorm", "moe_act")
+    assert workload_of(json.loads(json.dumps(workload_document(workload)))) == workload
+    assert "selective recomputation of layernorm, moe_act" in assumptions(workload)
+    _, usual = described(f"{SIZES},recompute", f"{GROK},selective")
+    assert recomputed_modules(usual) == ("core_attn",)
 
 
 def test_a_row_without_experts_is_dense() -> None:
@@ -63,20 +87,46 @@ def test_latent_attention_and_interleaved_layers_come_from_the_catalog() -> None
     assert without.model.mtp_layers == 0
 
 
+def test_a_test_model_of_megatron_has_the_attention_and_router_of_its_model() -> None:
+    header = f"{QWEN},shared_ffn,dense_layers"
+    name = "deepseekv3_proxy_flex_tp1pp4emp16etp1cp1_release"
+    _, proxy = described(header, f"{name},14,7168,128,128,18432,1,4096,129280,64,8,2048,2048,3")
+    known = catalog_model("deepseek-v3")
+    assert known.experts is not None
+    assert (proxy.model.latent, proxy.model.mtp_layers, proxy.model.layers) == (known.latent, 1, 14)
+    assert proxy.model.experts == replace(known.experts, count=64)
+    _, narrow = described(header, f"{name},14,4096,32,32,18432,1,4096,129280,64,8,2048,2048,3")
+    assert narrow.model.latent is None, "other widths are another model"
+
+
+def test_a_recipe_without_ep_has_no_fused_dispatcher() -> None:
+    topology, _ = described(f"{SIZES},framework", f"{GROK},megatron-bridge")
+    assert (topology.ep, topology.dispatcher) == (1, "alltoall")
+    topology, _ = described(f"{SIZES},framework,ep,nodes", f"{GROK},megatron-bridge,8,1")
+    assert (topology.ep, topology.dispatcher) == (8, "hybridep")
+
+
 @pytest.mark.parametrize(
     ("word", "read"),
     [("flex", "deepep"), ("flex+hybridep", "hybridep"), ("hybridep 32 SMs", "hybridep"), ("all-to-all", "alltoall")],
 )
 def test_a_dispatcher_has_other_spellings(word: str, read: str) -> None:
-    assert described(f"{SIZES},dispatcher", f"{GROK},{word}")[0].dispatcher == read
+    assert described(f"{SIZES},dispatcher,ep", f"{GROK},{word},1")[0].dispatcher == read
 
 
 @pytest.mark.parametrize(
     ("header", "values", "reason"),
     [
         ("layers,hidden,experts,moe_ffn", "4,1024,8,512", "top_k is missing."),
+        (f"{SIZES},recompute_modules", f"{GROK},moe pigeon", "recompute_modules must be of core_attn, layernorm"),
         ("layers,hidden,experts,top_k", "4,1024,8,2", "moe_ffn is missing, the width of one expert."),
         (f"{SIZES},dispatcher", f"{GROK},pigeon", "dispatcher must be allgather, alltoall, deepep or hybridep"),
+        (
+            f"{SIZES},dispatcher",
+            f"{GROK},hybridep",
+            "ep is missing: hybridep sends tokens among ep > 1 ranks;",
+        ),
+        (f"{SIZES},dispatcher", f"{GROK},flex", "ep is missing: deepep sends tokens"),
         ("layers,hidden,experts,top_k,moe_ffn", "4,1024,8,9,64", "top_k must be at most count=8"),
     ],
 )

@@ -11,12 +11,15 @@ from typing import Any, Final, Literal, get_args
 
 from tuner.core.errors import InputError
 from tuner.core.model import Model, Shape
+from tuner.core.text import either, shown
 from tuner.core.validation import check_fields
 
 Precision = Literal["fp32", "fp16", "bf16", "fp8"]
 Attention = Literal["eager", "fused", "flash1", "flash2"]
 Optimizer = Literal["adam", "adam8bit", "adafactor", "sgd"]
 Recompute = Literal["none", "selective", "full"]
+RecomputeModule = Literal["core_attn", "layernorm", "mla_up_proj", "mlp", "moe", "moe_act", "shared_experts"]
+"""Megatron-Core's names of what selective recomputation may recompute."""
 Partition = Literal["layers", "embedding"]
 Offload = Literal["none", "optimizer", "optimizer+parameters"]
 MemoryKind = Literal["smi", "reserved", "allocated"]
@@ -141,9 +144,18 @@ class Stack:
     """What gradients are added up and reduced in."""
     split_sends: bool | None = None
     """Whether a tensor parallel rank sends only its part of the activations to the next stage."""
+    moe_overlap: bool | None = None
+    """Whether the exchange of tokens among experts runs beside another microbatch's pass."""
+    recompute_modules: tuple[RecomputeModule, ...] | None = None
+    """What selective recomputation recomputes; None: the attention between its projections."""
 
     def __post_init__(self) -> None:
         check_fields(self)
+        for module in self.recompute_modules or ():
+            if module not in get_args(RecomputeModule):
+                raise InputError(
+                    f"recompute_modules must be of {either(get_args(RecomputeModule))}, not {shown(module)}."
+                )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

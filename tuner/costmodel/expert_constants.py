@@ -41,6 +41,14 @@ RDMA_SHARE: Final = _constant(
 )
 """Share of a GPU's network link that DeepEP's and HybridEP's exchanges between nodes reach."""
 
+EXCHANGE_SMS: Final = _constant(
+    "EXCHANGE_SMS",
+    20.0,
+    "SMs",
+    "NVIDIA/Megatron-LM, core/transformer/transformer_config.py: moe_deepep_num_sms 20, moe_hybridep_num_sms 16",
+)
+"""Multiprocessors that an exchange takes from the computing beside it; of NCCL's exchanges no source."""
+
 EXPERT_LOAD_DEVIATION: Final = _constant(
     "EXPERT_LOAD_DEVIATION",
     0.45,

@@ -9,7 +9,12 @@ exchanges once is
     deepep      a copy for each remote node that has some of its experts, and from there one for each rank
     hybridep    the same, between NVLink domains
 
-A forward pass exchanges twice, to the experts and back, and so does a backward pass.
+A forward pass exchanges twice, to the experts and back, and so does a backward pass. With `moe_overlap` the forward
+pass of a microbatch alternates with the backward pass of an earlier one, so that either's exchanges run beside the
+other's computing (Megatron-LM at 01cf4fb, core/models/common/model_chunk_schedule_plan.py):
+
+    exchanges   back, backward    to experts, forward and backward    back, forward
+    computing   attention         experts, backward and forward       attention, backward
 """
 
 from __future__ import annotations
@@ -24,6 +29,7 @@ from tuner.core.domain import DISPATCHERS, Gpu
 from tuner.costmodel.constants import BACKWARD_TRAFFIC_RATIO, SEND_SHARE, TILE_SPEEDS, WAVE_SHARING
 from tuner.costmodel.expert_constants import (
     ALL_TO_ALL_SHARE,
+    EXCHANGE_SMS,
     EXPERT_HOST_SECONDS,
     LAUNCH_SECONDS,
     RDMA_SHARE,
@@ -41,10 +47,12 @@ from tuner.costmodel.expert_shapes import (
     routed_weights,
     shared_ffn,
 )
+from tuner.costmodel.framework_terms import terms_of
 from tuner.costmodel.kernels import alignment, linear, product_rate, size_of, traffic_rate
 from tuner.costmodel.layer import Layer, Passes, RoutedPart, activation_bytes, cast_bytes, layer_of
 from tuner.costmodel.links import Links, gather
 from tuner.costmodel.site_factors import SiteFactors
+from tuner.costmodel.stack_constants import BACKWARD_SHARE
 
 _ALL_GATHER, _ALL_TO_ALL = DISPATCHERS.index("allgather"), DISPATCHERS.index("alltoall")
 
@@ -58,18 +66,21 @@ class ExpertLayer(Layer):
     routing: FloatArray
     """Router, permutation and its inverse."""
     dispatch: FloatArray
-    """Exchange of tokens among the ranks that share the experts."""
+    """Exchange of tokens among the ranks that share the experts, without what runs beside another microbatch's pass."""
 
 
 def expert_layer_seconds(columns: Columns, site: SiteFactors, links: Links) -> ExpertLayer:
     """Estimate one layer of the stage that has most of the layers with experts."""
     experts, routing, dispatch = (part(columns, site, links) for part in (_experts, _routing, _dispatch))
+    if terms_of(columns.workload).moe_overlap:
+        dispatch = _beside_another(columns, site, links, experts, routing, dispatch)
     parts = (experts, routing, dispatch)
     shared, share = shared_ffn(columns), moe_share(columns)
     beside = RoutedPart(
         forward=sum((ahead for ahead, _ in parts), start=np.zeros_like(dispatch[0])),
         backward=sum((back for _, back in parts), start=np.zeros_like(dispatch[0])),
         weights=routed_weights(columns),
+        activation=_activation(columns, site),
         host=_host(columns),
         collectives=2 if experts_of(columns).shared_ffn else 1,
     )
@@ -85,6 +96,29 @@ def expert_layer_seconds(columns: Columns, site: SiteFactors, links: Links) -> E
         routing=share * sum(routing),
         dispatch=share * sum(dispatch),
     )
+
+
+def _beside_another(
+    columns: Columns, site: SiteFactors, links: Links, experts: Passes, routing: Passes, dispatch: Passes
+) -> Passes:
+    """Return what is left of the exchanges where they run beside another microbatch's pass.
+
+    The first pp of the microbatches fill the pipeline and have no backward pass beside them. What is hidden takes
+    multiprocessors from the computing beside it.
+    """
+    around = layer_of(columns, site, links, shared_ffn(columns))
+    attention = sum(around.terms().values(), start=-around.launch - around.recompute)
+    exchanges = dispatch[0] + dispatch[1]
+    once = exchanges / 4
+    exposed = (
+        np.maximum(0.0, once - (1 - BACKWARD_SHARE) * attention - routing[0])
+        + np.maximum(0.0, 2 * once - experts[0] - experts[1])
+        + np.maximum(0.0, once - BACKWARD_SHARE * attention - routing[1])
+    )
+    alone = np.minimum(1.0, columns.pp / columns.microbatches)
+    exposed = exposed + (exchanges - exposed) * EXCHANGE_SMS / columns.cluster.gpu.sms
+    left: FloatArray = (alone * exchanges + (1 - alone) * exposed) / 2
+    return left, left
 
 
 def _host(columns: Columns) -> Passes:
@@ -127,13 +161,23 @@ def _experts(columns: Columns, site: SiteFactors, links: Links) -> Passes:
         forward = forward + grouped_product(gpu, rate, moved, groups, rows, n, k)
         backward = backward + grouped_product(gpu, rate, moved, groups, rows, k, n)
         backward = backward + grouped_product(gpu, rate, moved, groups, k, n, rows)
-    activation = activation_bytes(workload) * size_of(workload) / 2 * tokens * width / traffic_rate(gpu, site)
+    activation = _activation(columns, site)
     forward, backward = forward + activation, backward + BACKWARD_TRAFFIC_RATIO * activation
     if workload.precision == "fp8":
         element = cast_bytes(workload) * tokens / traffic_rate(gpu, site)
         inputs = 2 if workload.model.gated_mlp else 1
         return forward + element * (columns.hidden + width), backward + element * (columns.hidden + inputs * width)
     return forward, backward
+
+
+def _activation(columns: Columns, site: SiteFactors) -> FloatArray:
+    """Estimate the activation between an expert's products in a forward pass."""
+    workload = columns.workload
+    moved = activation_bytes(workload) * size_of(workload) / 2
+    seconds: FloatArray = (
+        moved * expert_tokens(columns) * (expert_ffn(columns) / columns.etp) / traffic_rate(columns.cluster.gpu, site)
+    )
+    return seconds
 
 
 def _routing(columns: Columns, site: SiteFactors, links: Links) -> Passes:

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Final
 
-from tuner.core.domain import Framework, Workload
+from tuner.core.domain import Framework, RecomputeModule, Workload
 
 _LM: Final = "NVIDIA/Megatron-LM at d98e8a64, megatron/"
 _DEEPSPEED: Final = "DeepSpeed 0.19.8, runtime/"
@@ -33,6 +33,8 @@ class FrameworkTerms:
     """Whether bf16 training adds up and reduces its gradients in fp32."""
     split_sends: bool = False
     """Whether a tensor parallel rank sends only its part of the activations to the next stage."""
+    moe_overlap: bool = False
+    """Whether exchanges of tokens run beside another microbatch's pass."""
     fused_accumulation: bool = False
     """Whether the products of the weights' gradients add to those of earlier microbatches."""
     fused_elementwise: bool = False
@@ -68,7 +70,8 @@ FRAMEWORK_TERMS: Final[Mapping[Framework | None, FrameworkTerms]] = {
         "overlap_p2p_comm of interleaved stages, gradient_accumulation_fusion, bias_swiglu_fusion, apply_rope_fusion, "
         "bf16 sets accumulate_allreduce_grads_in_fp32; NVIDIA/TransformerEngine, pytorch/attention/"
         "dot_product_attention/utils.py: cuDNN before FlashAttention-2 from Hopper on; core/distributed/"
-        "param_and_grad_buffer.py: reduce-scatter and all-gather within the buffers of gradients and parameters",
+        "param_and_grad_buffer.py: reduce-scatter and all-gather within the buffers of gradients and parameters; core/"
+        "transformer/transformer_config.py: overlap_moe_expert_parallel_comm is off",
     ),
     "fsdp2": FrameworkTerms(
         separate_buckets=False,
@@ -99,7 +102,13 @@ def terms_of(workload: Workload) -> FrameworkTerms:
     return FrameworkTerms(**known)
 
 
-_STATED: Final = ("overlap_grad", "overlap_param", "overlap_tp", "split_sends")
+_STATED: Final = ("overlap_grad", "overlap_param", "overlap_tp", "split_sends", "moe_overlap")
+
+
+def recomputed_modules(workload: Workload) -> tuple[RecomputeModule, ...]:
+    """Return what selective recomputation recomputes."""
+    stated = workload.stack.recompute_modules if workload.stack else None
+    return ("core_attn",) if stated is None else stated
 
 
 def described(workload: Workload) -> list[str]:
@@ -115,11 +124,15 @@ def described(workload: Workload) -> list[str]:
     flags = {
         "interleaved sends overlap": terms.overlap_sends,
         "sends are split over tensor parallel ranks": terms.split_sends,
+        "tokens are exchanged beside another microbatch's pass": terms.moe_overlap,
         "gradients accumulate within their products": terms.fused_accumulation,
         "fused SwiGLU and rotary embeddings": terms.fused_elementwise,
         "cuDNN attention from Hopper on": terms.cudnn_attention,
     }
-    return words + [name for name, on in flags.items() if on]
+    words += [name for name, on in flags.items() if on]
+    if workload.stack and workload.stack.recompute_modules is not None:
+        words.append(f"selective recomputation of {', '.join(workload.stack.recompute_modules) or 'nothing'}")
+    return words
 
 
 def gradient_bytes(workload: Workload) -> float:

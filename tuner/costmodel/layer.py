@@ -30,8 +30,8 @@ from tuner.costmodel.constants import (
     UNFUSED_NORM_BYTES,
     UPKEEP_SECONDS,
 )
-from tuner.costmodel.expert_shapes import attention_products, attention_weights, mlp_weights
-from tuner.costmodel.framework_terms import terms_of
+from tuner.costmodel.expert_shapes import Product, attention_products, attention_weights, mlp_weights
+from tuner.costmodel.framework_terms import recomputed_modules, terms_of
 from tuner.costmodel.kernels import beside_layers, flash_rates, linear, product_rate, size_of, traffic_rate
 from tuner.costmodel.links import Links, all_reduce
 from tuner.costmodel.site_factors import SiteFactors
@@ -75,6 +75,8 @@ class RoutedPart:
     backward: FloatArray
     weights: FloatArray
     """Elements of the matrices of the routed experts on one GPU."""
+    activation: FloatArray
+    """Seconds of the routed experts' activation, a part of `forward`."""
     host: Passes
     """Seconds in which the host launches the forward and the backward pass."""
     collectives: int
@@ -126,9 +128,38 @@ def layer_of(columns: Columns, site: SiteFactors, links: Links, ffn: Any, beside
         launch=waits + waits_back,
         upkeep=upkeep + np.zeros_like(forward),
         recompute=np.where(
-            columns.recompute == 2, ahead + waits, np.where(columns.recompute == 1, scores + exposed, 0.0)
+            columns.recompute == 2,
+            ahead + waits,
+            np.where(columns.recompute == 1, _again(columns, tokens, site, ffn, scores + exposed, beside), 0.0),
         ),
     )
+
+
+def _again(
+    columns: Columns, tokens: Any, site: SiteFactors, ffn: Any, attention: FloatArray, beside: RoutedPart | None
+) -> FloatArray:
+    """Estimate what selective recomputation repeats (Megatron-LM, core/transformer/transformer_config.py:
+    recompute_modules)."""
+    workload, gpu = columns.workload, columns.cluster.gpu
+    modules, latent = recomputed_modules(workload), workload.model.latent
+    again = np.zeros_like(attention)
+    if "core_attn" in modules:
+        again = again + attention
+    if "layernorm" in modules:
+        shards = np.where(columns.sequence_parallel == 1, columns.tp, 1)
+        moved = 2 * 2 * size_of(workload) * tokens * columns.hidden / shards  # two norms, each a read and a write
+        again = again + moved / traffic_rate(gpu, site)
+    repeated: list[Product] = []
+    if latent and "mla_up_proj" in modules:
+        *queries, _, keys, _ = attention_products(columns, tokens)
+        repeated += [*queries[1:], keys]
+    if np.any(ffn) and ({"moe", "shared_experts"} if beside else {"mlp"}) & set(modules):
+        repeated += _mlp_products(columns, tokens, ffn)
+    for m, n, k in repeated:
+        again = again + linear(gpu, workload, site, m, n, k)[0]
+    if beside is not None:
+        again = again + (beside.forward if "moe" in modules else beside.activation * ("moe_act" in modules))
+    return again
 
 
 def _weights_beside(columns: Columns, ffn: Any, beside: RoutedPart) -> FloatArray:
@@ -139,13 +170,17 @@ def _weights_beside(columns: Columns, ffn: Any, beside: RoutedPart) -> FloatArra
 def _products(columns: Columns, tokens: Any, site: SiteFactors, ffn: Any) -> tuple[FloatArray, FloatArray]:
     """Estimate the forward and backward products of the matrices, sharded by tensor parallelism."""
     workload, gpu = columns.workload, columns.cluster.gpu
-    inputs = 2 if workload.model.gated_mlp else 1
-    mlp = ((tokens, inputs * ffn / columns.tp, columns.hidden), (tokens, columns.hidden, ffn / columns.tp))
+    mlp = _mlp_products(columns, tokens, ffn) if np.any(ffn) else []
     forward, backward = np.zeros(np.shape(tokens)), np.zeros(np.shape(tokens))
-    for m, n, k in (*attention_products(columns, tokens), *(mlp if np.any(ffn) else ())):
+    for m, n, k in (*attention_products(columns, tokens), *mlp):
         ahead, back = linear(gpu, workload, site, m, n, k)
         forward, backward = forward + ahead, backward + back
     return forward, backward
+
+
+def _mlp_products(columns: Columns, tokens: Any, ffn: Any) -> list[Product]:
+    inputs = 2 if columns.workload.model.gated_mlp else 1
+    return [(tokens, inputs * ffn / columns.tp, columns.hidden), (tokens, columns.hidden, ffn / columns.tp)]
 
 
 def _attention(columns: Columns, tokens: Any, site: SiteFactors) -> tuple[FloatArray, FloatArray]:

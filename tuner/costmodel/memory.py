@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from tuner.core.columns import Columns, FloatArray, IntArray
+from tuner.core.columns import BoolArray, Columns, FloatArray, IntArray
 from tuner.core.domain import OFFLOAD, RECOMPUTE, MemoryKind, Workload
 from tuner.costmodel.constants import (
     BUCKET_ELEMENTS,
@@ -42,7 +42,7 @@ from tuner.costmodel.constants import (
 )
 from tuner.costmodel.expert_memory import dispatcher_buffers, expert_activations
 from tuner.costmodel.expert_shapes import routed_weights, shared_ffn
-from tuner.costmodel.framework_terms import gradient_bytes, terms_of
+from tuner.costmodel.framework_terms import gradient_bytes, recomputed_modules, terms_of
 from tuner.costmodel.kernels import size_of
 from tuner.costmodel.site_factors import SiteFactors
 from tuner.costmodel.stages import Stages
@@ -129,7 +129,7 @@ def _tensors(stage: Stages, site: SiteFactors) -> dict[str, FloatArray]:
     size, experts = size_of(workload), workload.model.experts
     scores = _scores(columns)
     layer = _expert_layer(stage, scores) if experts else _layer(columns, scores, columns.ffn)
-    again = columns.recompute == _FULL, columns.recompute == _SELECTIVE
+    again = columns.recompute == _FULL, _without_scores(columns)
     working = np.where(again[0], layer, np.where(again[1], scores, 0.0))  # what is computed again, meanwhile
     if experts:
         working = working + dispatcher_buffers(columns)
@@ -246,13 +246,17 @@ def _kept(stage: Stages, layer: FloatArray, scores: FloatArray) -> FloatArray:
     """Activations of all microbatches in flight, and each one's output, which the pipeline holds for its backward."""
     columns = stage.columns
     output = _input(columns)
-    each = np.where(
-        columns.recompute == _FULL, output, np.where(columns.recompute == _SELECTIVE, layer - scores, layer)
-    )
+    each = np.where(columns.recompute == _FULL, output, np.where(_without_scores(columns), layer - scores, layer))
     flying = stage.layers_in_flight
     outputs = np.where(columns.pp > 1, flying / np.maximum(1, stage.layers), 0.0) * output
     kept: FloatArray = each * flying + outputs
     return kept
+
+
+def _without_scores(columns: Columns) -> BoolArray:
+    """Whether a row recomputes its attention's scores; what other modules free is not modelled."""
+    selective: BoolArray = columns.recompute == _SELECTIVE
+    return selective & ("core_attn" in recomputed_modules(columns.workload))
 
 
 def _whole(columns: Columns) -> Any:

@@ -26,6 +26,11 @@ _LLAMA: Final[Mapping[str, Any]] = {
     "mlp_bias": False,
 }
 
+_PROXIES: Final = {"deepseekv3_proxy": "deepseek-v3"}
+"""Stems of the names of Megatron-LM's test models, and the catalog's model of which each has the widths, the latent
+attention and the router (NVIDIA/Megatron-LM at 02c81e4, tests/functional_tests/test_cases/mixtral/
+deepseekv3_proxy_*/model_config.yaml: q-lora-rank 1536, kv-lora-rank 512, 8 router groups)."""
+
 
 def model_of(cells: Mapping[str, str], *, tp: int) -> Model:
     """Return the model of a row.
@@ -39,6 +44,9 @@ def model_of(cells: Mapping[str, str], *, tp: int) -> Model:
     known = known_model(cells.get("model", "")) if experts else None
     if experts and known and known.experts and _same_sizes(known, hidden, heads, experts):
         return _as_in_row(known, known.experts, cells)
+    proxied = _proxied(cells.get("model", ""))
+    if experts and proxied and proxied.experts and (proxied.hidden, proxied.heads) == (hidden, heads):
+        return _as_in_row(proxied, replace(proxied.experts, count=experts.count), cells)
     head_size = whole(cells, "head_dim", 0)
     return Model(
         layers=whole(cells, "layers"),
@@ -53,6 +61,11 @@ def model_of(cells: Mapping[str, str], *, tp: int) -> Model:
         mtp_layers=whole(cells, "mtp", 0),
         **(_LLAMA if flag(cells, "gated_mlp") else {"tied_embeddings": whole(cells, "zero") != 3}),
     )
+
+
+def _proxied(name: str) -> Model | None:
+    """Return the model that a test model of Megatron-LM stands for, with fewer layers and experts."""
+    return next((known_model(real) for stem, real in _PROXIES.items() if name.lower().startswith(stem)), None)
 
 
 def _experts(cells: Mapping[str, str]) -> Experts:
@@ -94,13 +107,15 @@ def _as_in_row(known: Model, own: Experts, cells: Mapping[str, str]) -> Model:
 
 
 def dispatcher_of(cells: Mapping[str, str]) -> Dispatcher:
-    """Return how tokens reach their experts."""
+    """Return how tokens reach their experts; raise `InputError` for DeepEP and HybridEP without `ep`."""
     word = re.sub(r"[-_]", "", cells.get("dispatcher", "alltoall").lower())
     if word == "flex":  # Megatron-Core's default of --moe-flex-dispatcher-backend
-        return "deepep"
+        word = "deepep"
     found = [name for name in get_args(Dispatcher) if name in word]
     if len(found) != 1:
         raise InputError(f"dispatcher must be {either(get_args(Dispatcher))}, not {shown(cells['dispatcher'])}.")
+    if "ep" not in cells and whole(cells, "experts", 0) and found[0] in ("deepep", "hybridep"):
+        raise InputError(f"ep is missing: {found[0]} sends tokens among ep > 1 ranks; state ep.")
     return cast("Dispatcher", found[0])
 
 

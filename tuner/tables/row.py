@@ -28,9 +28,10 @@ COLUMNS: Final = (
 
 OPTIONAL_COLUMNS: Final = (
     *("nvlink_domain", "offload", "hsdp_replicas", "framework"),
-    *("grad_precision", "overlap_grad", "overlap_param", "overlap_tp", "split_sends"),
+    *("grad_precision", "overlap_grad", "overlap_param", "overlap_tp", "split_sends", "recompute_modules"),
     *("model", "head_dim"),
-    *("experts", "top_k", "moe_ffn", "shared_ffn", "dense_layers", "ep", "etp", "dispatcher", "routing", "mtp"),
+    *("experts", "top_k", "moe_ffn", "shared_ffn", "dense_layers", "ep", "etp", "dispatcher", "moe_overlap"),
+    *("routing", "mtp"),
 )
 """Columns of the format that are written only where a row needs them."""
 

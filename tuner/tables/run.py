@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Final, get_args
 
 from tuner.core.catalog import gpu as catalog_gpu
 from tuner.core.catalog import make_cluster
-from tuner.core.domain import OFFLOAD, Cluster, Gpu, PrecisionRecipe, Stack, Topology, Workload, partition_for
+from tuner.core.domain import (
+    OFFLOAD,
+    Cluster,
+    Gpu,
+    PrecisionRecipe,
+    Stack,
+    Topology,
+    Workload,
+    partition_for,
+)
 from tuner.core.errors import InputError
 from tuner.core.frameworks import check_precision
 from tuner.core.text import shown
@@ -113,10 +123,13 @@ def _workload(cells: Mapping[str, str], card: Gpu, *, tp: int, ranks: int) -> Wo
 def _stack(cells: Mapping[str, str]) -> Stack | None:
     """Return what the cells state of the software beside its framework, None where they state nothing."""
     shares = {name: _share(cells, name) for name in ("overlap_grad", "overlap_param", "overlap_tp") if name in cells}
+    modules = cells.get("recompute_modules")
     stack = Stack(
         **shares,
         grad_precision=cells["grad_precision"].lower() if "grad_precision" in cells else None,  # type: ignore[arg-type]
         split_sends=flag(cells, "split_sends") if "split_sends" in cells else None,
+        moe_overlap=flag(cells, "moe_overlap") if "moe_overlap" in cells else None,
+        recompute_modules=tuple(re.findall(r"\w+", modules.lower())) if modules else None,
     )
     return None if stack == Stack() else stack
 

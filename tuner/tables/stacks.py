@@ -58,7 +58,7 @@ def assumed(cells: Cells) -> dict[str, str]:
     implied = dict(_stack(cells)[1])
     if cells.get("tp", "1") == "1":
         implied.pop("sequence_parallel", None)
-    if not cells.get("experts"):
+    if not (cells.get("experts") and cells.get("ep")):
         implied.pop("dispatcher", None)
     return {column: value for column, value in implied.items() if column not in cells}
 
