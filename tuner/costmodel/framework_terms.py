@@ -43,6 +43,8 @@ class FrameworkTerms:
     """Whether gradients and updated weights travel through buckets of their own, instead of from where they lie."""
     step_copies: bool = True
     """Whether the step flattens and copies gradients (ZeRO 1 and 2 of DeepSpeed)."""
+    in_place_loss: bool = False
+    """Whether a parallel loss computes the softmax and its gradient in the fp32 copy of the logits."""
     source: str = ""
 
 
@@ -64,11 +66,13 @@ FRAMEWORK_TERMS: Final[Mapping[Framework | None, FrameworkTerms]] = {
         fp32_gradients=True,
         separate_buckets=False,
         step_copies=False,
+        in_place_loss=True,
         source=_LM + "training/arguments.py: --overlap-grad-reduce and --overlap-param-gather, which the export sets, "
         "overlap_p2p_comm of interleaved stages, gradient_accumulation_fusion, bias_swiglu_fusion, apply_rope_fusion, "
         "bf16 sets accumulate_allreduce_grads_in_fp32; NVIDIA/TransformerEngine, pytorch/attention/"
         "dot_product_attention/utils.py: cuDNN before FlashAttention-2 from Hopper on; core/distributed/"
-        "param_and_grad_buffer.py: reduce-scatter and all-gather within the buffers of gradients and parameters",
+        "param_and_grad_buffer.py: reduce-scatter and all-gather within the buffers of gradients and parameters; "
+        "core/tensor_parallel/cross_entropy.py: exp_logits",
     ),
     "fsdp2": FrameworkTerms(
         separate_buckets=False,

@@ -15,7 +15,7 @@ from typing import Any, Final
 import numpy as np
 
 from tuner.core.columns import Columns, FloatArray, IntArray
-from tuner.core.domain import OFFLOAD, RECOMPUTE, MemoryKind, Workload
+from tuner.core.domain import OFFLOAD, RECOMPUTE, MemoryKind, MemoryStage, Workload
 from tuner.costmodel.constants import (
     BUCKET_ELEMENTS,
     CACHED_SHARE,
@@ -27,6 +27,7 @@ from tuner.costmodel.constants import (
     GATED_MLP_COPIES,
     GATHER_COPY_BYTES,
     GATHERED_LOGIT_BYTES,
+    IN_PLACE_LOGIT_BYTES,
     LOGIT_BYTES,
     OPTIMIZER_STATE_BYTES,
     PLAIN_CUT_BYTES,
@@ -76,13 +77,13 @@ def needed_bytes(stage: Stages, site: SiteFactors) -> FloatArray:
     return _fuller_moment(terms, lost=FRAGMENT_SHARE) + _context(stage.columns, site)
 
 
-def shown_bytes(columns: Columns, site: SiteFactors, kind: MemoryKind) -> FloatArray:
-    """What a published figure would be: of the first stage's GPU, on which people look and whose rank prints.
+def shown_bytes(columns: Columns, site: SiteFactors, kind: MemoryKind, at: MemoryStage = "first") -> FloatArray:
+    """What a published figure would be: usually of the first stage's GPU, on which people look and whose rank prints.
 
     nvidia-smi shows all that PyTorch has ever held and the context, `reserved` the former, `allocated` the fullest
     moment's tensors. No figure exceeds the card.
     """
-    stage = Stages.first(columns)
+    stage = Stages.last(columns) if at == "last" else Stages.first(columns)
     terms = _tensors(stage, site)
     fullest = _fuller_moment(terms, lost=0.0)
     if kind == "allocated":
@@ -311,7 +312,8 @@ def _scores(columns: Columns) -> FloatArray:
 def _logits(columns: Columns) -> FloatArray:
     each = _tokens(columns) * columns.padded_vocab
     if columns.workload.parallel_loss:
-        megatron: FloatArray = LOGIT_BYTES * each / columns.tp
+        in_place = terms_of(columns.workload).in_place_loss
+        megatron: FloatArray = (IN_PLACE_LOGIT_BYTES if in_place else LOGIT_BYTES) * each / columns.tp
         return megatron
     if columns.workload.plain_layers:
         plain: FloatArray = PLAIN_LOGIT_BYTES * each
