@@ -9,9 +9,11 @@ import pytest
 from tuner.core.catalog import gpu, make_cluster
 from tuner.core.columns import Columns
 from tuner.core.domain import Framework, MemoryStage, Topology, Workload
+from tuner.core.experts import Experts
 from tuner.core.model import Model
 from tuner.costmodel.evaluation import evaluate
-from tuner.costmodel.memory import memory_terms, shown_bytes
+from tuner.costmodel.kernels import workspaces
+from tuner.costmodel.memory import _scores, memory_terms, shown_bytes
 from tuner.costmodel.site_factors import SiteFactors
 from tuner.costmodel.stages import Stages
 from tuner.tables import Row, table_of
@@ -85,3 +87,44 @@ def test_megatron_cores_unfused_attention_keeps_its_scores() -> None:
     run = row(attention="unfused", framework="megatron-core").run
     assert run is not None
     assert run.workload.attention == "fused"
+
+
+@pytest.mark.parametrize(
+    ("framework", "card", "bytes_each"),
+    [
+        ("megatron-core", "H100-80GB-SXM", 4),
+        ("megatron-core", "A100-80GB-SXM", 4 + 2 * HIDDEN // 8),
+        ("megatron-deepspeed", "A100-80GB-SXM", 4),
+        (None, "H100-80GB-SXM", 4),
+    ],
+)
+def test_flash_attention_keeps_its_output_twice_under_transformer_engine(
+    framework: Framework | None, card: str, bytes_each: int
+) -> None:
+    """Beside the fp32 sum of each of the 8 heads' rows; cuDNN, which runs from Hopper on, writes what is needed."""
+    found = columns(framework, card)
+    assert float(_scores(found)[0]) == TOKENS * 8 * bytes_each
+
+
+@pytest.mark.parametrize(
+    ("card", "dense", "experts"),
+    [
+        ("A100-80GB-SXM", (2 * 4096 + 8 * 16) * 2**10 + 4 * 2**20, (2 * 4096 + 8 * 16) * 2**10 + 5 * 4 * 2**20),
+        ("H100-80GB-SXM", 2 * 32 * 2**20, 6 * 32 * 2**20),
+        ("GB200-192GB", 2 * 32 * 2**20, 6 * 32 * 2**20),
+    ],
+)
+def test_workspaces_of_products(card: str, dense: int, experts: int) -> None:
+    """One of PyTorch, one of Transformer Engine, and one for each of four streams of grouped products."""
+    plain = columns("megatron-core", card).workload
+    routed = replace(plain, model=replace(plain.model, experts=Experts(count=8, top_k=2, ffn=64)))
+    assert [workspaces(gpu(card), workload) for workload in (plain, routed)] == [dense, experts]
+    assert float(memory_terms(Stages.first(columns("megatron-core", card)), SITE)["workspaces"][0]) == dense
+    assert "workspaces" not in memory_terms(Stages.first(columns("megatron-deepspeed", card)), SITE)
+
+
+def test_the_last_stage_keeps_the_input_and_output_of_the_last_norm() -> None:
+    """Beside one microbatch of its three layers; the first stage has four in flight, and no such norm."""
+    found = columns("megatron-core", "H100-80GB-SXM")
+    first, last = (float(memory_terms(stage(found), SITE)["activations"][0]) for stage in (Stages.first, Stages.last))
+    assert last - first / 4 == pytest.approx(2 * 2 * TOKENS * HIDDEN)

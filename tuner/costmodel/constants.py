@@ -285,15 +285,6 @@ LOGIT_BYTES: Final = _constant(
 )
 """Logits while Megatron's parallel loss is computed."""
 
-IN_PLACE_LOGIT_BYTES: Final = _constant(
-    "IN_PLACE_LOGIT_BYTES",
-    6.0,
-    "bytes per logit",
-    "counted: 2 for logits or their gradient, 4 for the fp32 copy, in which softmax and gradient are computed; "
-    "NVIDIA/Megatron-LM at d98e8a64, megatron/core/tensor_parallel/cross_entropy.py",
-)
-"""Logits while Megatron-Core's parallel loss is computed."""
-
 GATHERED_LOGIT_BYTES: Final = _constant(
     "GATHERED_LOGIT_BYTES", 14.0, "bytes per logit", "fitted to corpus/; 14 by counting"
 )

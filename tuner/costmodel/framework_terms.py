@@ -37,8 +37,8 @@ class FrameworkTerms:
     """Whether the products of the weights' gradients add to those of earlier microbatches."""
     fused_elementwise: bool = False
     """Whether SwiGLU and rotary embeddings are one kernel each."""
-    cudnn_attention: bool = False
-    """Whether flash attention is cuDNN's on Hopper and later."""
+    transformer_engine: bool = False
+    """Whether layers and attention are NVIDIA's Transformer Engine, whose attention is cuDNN's from Hopper on."""
     separate_buckets: bool = True
     """Whether gradients and updated weights travel through buckets of their own, instead of from where they lie."""
     step_copies: bool = True
@@ -59,7 +59,7 @@ FRAMEWORK_TERMS: Final[Mapping[Framework | None, FrameworkTerms]] = {
         overlap_grad=1.0,
         overlap_param=1.0,
         overlap_sends=True,
-        cudnn_attention=True,
+        transformer_engine=True,
         fused_accumulation=True,
         fused_elementwise=True,
         scattered=True,
@@ -121,7 +121,7 @@ def described(workload: Workload) -> list[str]:
         "sends are split over tensor parallel ranks": terms.split_sends,
         "gradients accumulate within their products": terms.fused_accumulation,
         "fused SwiGLU and rotary embeddings": terms.fused_elementwise,
-        "cuDNN attention from Hopper on": terms.cudnn_attention,
+        "cuDNN attention from Hopper on": terms.transformer_engine,
     }
     return words + [name for name, on in flags.items() if on]
 

@@ -27,7 +27,6 @@ from tuner.costmodel.constants import (
     GATED_MLP_COPIES,
     GATHER_COPY_BYTES,
     GATHERED_LOGIT_BYTES,
-    IN_PLACE_LOGIT_BYTES,
     LOGIT_BYTES,
     OPTIMIZER_STATE_BYTES,
     PLAIN_CUT_BYTES,
@@ -44,14 +43,17 @@ from tuner.costmodel.constants import (
 from tuner.costmodel.expert_memory import dispatcher_buffers, expert_activations
 from tuner.costmodel.expert_shapes import routed_weights, shared_ffn
 from tuner.costmodel.framework_terms import gradient_bytes, terms_of
-from tuner.costmodel.kernels import size_of
+from tuner.costmodel.kernels import copies_flash_output, size_of, workspaces
 from tuner.costmodel.site_factors import SiteFactors
+from tuner.costmodel.stack_constants import IN_PLACE_LOGIT_BYTES
 from tuner.costmodel.stages import Stages
 
 _SELECTIVE, _FULL = RECOMPUTE.index("selective"), RECOMPUTE.index("full")
 _OF_PARAMETERS = OFFLOAD.index("optimizer+parameters")
 
 STATIC: Final = ("weights", "gradients", "optimizer", "frozen")
+WORKSPACE_TERM: Final = "workspaces"
+"""The libraries' buffers for products that PyTorch allocates; part of the terms of Megatron-Core."""
 OFFLOAD_TERM: Final = "offload"
 """What offload takes on the GPU; part of the terms where some row offloads."""
 LOOSE: Final = ("activations", "working", "logits", "buckets")
@@ -117,7 +119,7 @@ def limit(columns: Columns) -> float:
 
 def _fuller_moment(terms: dict[str, FloatArray], *, lost: float) -> FloatArray:
     zeros = np.zeros_like(terms["weights"])
-    static = sum((terms[name] for name in (*STATIC, OFFLOAD_TERM) if name in terms), start=zeros)
+    static = sum((terms[name] for name in (*STATIC, WORKSPACE_TERM, OFFLOAD_TERM) if name in terms), start=zeros)
     loose = sum((terms[name] for name in LOOSE), start=zeros)
     fuller: FloatArray = static + np.maximum(loose * (1 + lost) + terms["gathered"], terms["step"])
     return fuller
@@ -136,6 +138,7 @@ def _tensors(stage: Stages, site: SiteFactors) -> dict[str, FloatArray]:
         working = working + dispatcher_buffers(columns)
     parameters = stage.held(sharded=False)
     shard = {least: stage.held(zero >= least) for least in (1, 2, 3)}
+    logits = stage.is_last * _logits(columns)
     copy = 4.0 if size < 4 else 0.0  # the fp32 weights that 16-bit training keeps beside its own
     weights: Any
     gradients: Any
@@ -156,13 +159,15 @@ def _tensors(stage: Stages, site: SiteFactors) -> dict[str, FloatArray]:
         / (columns.tp * columns.pp * np.where(zero >= 3, columns.shards, 1)),
         "activations": _kept(stage, layer, scores) * site.activations,
         "working": working * site.activations,
-        "logits": stage.is_last * _logits(columns) * site.activations,
+        "logits": logits * site.activations,
         "buckets": _buckets(workload) * np.minimum(BUCKET_ELEMENTS, parameters),
         "gathered": _gathered(stage),
         "step": copies * shard[1],
     }
     if experts and workload.framework is None and workload.stack is None:
         terms |= _megatron_core(stage)
+    if terms_of(workload).transformer_engine:
+        terms[WORKSPACE_TERM] = workspaces(columns.cluster.gpu, workload) + np.zeros_like(parameters)
     return _offloaded(stage, terms) if columns.offload.any() else terms
 
 
@@ -253,6 +258,8 @@ def _kept(stage: Stages, layer: FloatArray, scores: FloatArray) -> FloatArray:
     flying = stage.layers_in_flight
     outputs = np.where(columns.pp > 1, flying / np.maximum(1, stage.layers), 0.0) * output
     kept: FloatArray = each * flying + outputs
+    if terms_of(columns.workload).transformer_engine:  # elsewhere the fitted constants contain it
+        kept = kept + stage.is_last * 2 * output  # the last norm's input and output
     return kept
 
 
@@ -303,6 +310,8 @@ def _scores(columns: Columns) -> FloatArray:
     kernels = SCORE_BYTES_WITHOUT_DROPOUT if workload.model.gated_mlp else SCORE_BYTES
     if workload.attention not in kernels:
         apart = 1.0 if workload.attention == "flash1" else 0.0  # its first version packs queries, keys and values
+        if copies_flash_output(columns.cluster.gpu, workload):
+            apart += size_of(workload)
         flash: FloatArray = 4.0 * rows + apart * rows * columns.head_size
         return flash
     scores: FloatArray = kernels[workload.attention] * size_of(workload) / 2 * rows * workload.model.seq
