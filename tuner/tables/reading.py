@@ -8,8 +8,8 @@ Columns may be missing and in any order; unknown ones are kept. Defaults of miss
     heads of about 128; kv_heads as heads; ffn four times hidden; gated_mlp 0; seq 2048; vocab 51200
     tp, pp, vpp, cp 1; dp what fills the nodes; sequence_parallel 0; zero 1; mbs 1; gbs one micro batch a rank
     head_dim hidden / heads; experts 0 (a dense model); top_k has none; moe_ffn as ffn; shared_ffn, dense_layers 0
-    ep, etp 1; dispatcher alltoall, of Megatron-Bridge hybridep; routing balanced; mtp as the catalog has it for the
-    model, else 0
+    ep 1; etp 1, of Megatron-Core as tp; dispatcher alltoall, of Megatron-Bridge hybridep; routing balanced
+    mtp as the catalog has it for the model, else 0
     offload none (also for a fraction, which is not modelled); hsdp_replicas 1
     recompute full; attention the fastest kernel of the GPU; fused_norm 1; precision bf16 where the GPU has it
     status OK; mem_kind smi; mem_stage first, of Megatron-Core's own allocated bytes last; group one for the whole table
