@@ -12,6 +12,7 @@ from tuner.core.domain import Framework, MemoryStage, Topology, Workload
 from tuner.core.experts import Experts
 from tuner.core.model import Model
 from tuner.costmodel.evaluation import evaluate
+from tuner.costmodel.expert_memory import expert_activations
 from tuner.costmodel.kernels import workspaces
 from tuner.costmodel.memory import _scores, memory_terms, shown_bytes
 from tuner.costmodel.site_factors import SiteFactors
@@ -128,3 +129,13 @@ def test_the_last_stage_keeps_the_input_and_output_of_the_last_norm() -> None:
     found = columns("megatron-core", "H100-80GB-SXM")
     first, last = (float(memory_terms(stage(found), SITE)["activations"][0]) for stage in (Stages.first, Stages.last))
     assert last - first / 4 == pytest.approx(2 * 2 * TOKENS * HIDDEN)
+
+
+@pytest.mark.parametrize(("gated", "widths"), [(True, 2 + 1), (False, 1 + 1 + 1)])
+def test_what_experts_keep(gated: bool, widths: int) -> None:
+    """Gate, up and their weighted product, or the activation's input, its output and that times the weights."""
+    plain = columns("megatron-core")
+    model = replace(plain.workload.model, gated_mlp=gated, experts=Experts(count=8, top_k=2, ffn=64))
+    found = Columns(replace(plain.workload, model=model), plain.cluster, plain.arrays)
+    routed = 2 * 2 * TOKENS * (HIDDEN + widths * 64)
+    assert float(expert_activations(found)[0]) == routed + 4 * TOKENS * 8
