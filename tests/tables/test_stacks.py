@@ -89,3 +89,27 @@ def test_an_unknown_gradient_precision_is_refused() -> None:
     assert "grad_precision" in row.skipped
     with pytest.raises(InputError, match="grad_precision"):
         Stack(grad_precision="fp64")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("named", "cells", "etp"),
+    [
+        ("megatron-core", {}, 2),
+        ("megatron-core", {"etp": "1"}, 1),
+        ("megatron-core moe_dev", {}, 1),
+        ("megatron-bridge", {}, 1),
+    ],
+)
+def test_megatron_core_shards_experts_as_attention_unless_the_table_says_otherwise(
+    named: str, cells: dict[str, str], etp: int
+) -> None:
+    more = {"framework": named, "experts": "8", "top_k": "2", "moe_ffn": "64", "ep": "2", "dp": "4", **cells}
+    row = only(",".join(more), ",".join(more.values()))
+    assert row.run is not None
+    assert row.run.topology.etp == etp
+
+
+def test_a_dense_model_has_no_expert_parallelism() -> None:
+    row = only("framework", "megatron-core")
+    assert row.run is not None
+    assert row.run.topology.etp == 1

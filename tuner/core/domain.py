@@ -23,6 +23,7 @@ RecomputeModule = Literal["core_attn", "layernorm", "mla_up_proj", "mlp", "moe",
 Partition = Literal["layers", "embedding"]
 Offload = Literal["none", "optimizer", "optimizer+parameters"]
 MemoryKind = Literal["smi", "reserved", "allocated"]
+MemoryStage = Literal["first", "last"]
 Dispatcher = Literal["allgather", "alltoall", "deepep", "hybridep"]
 Routing = Literal["balanced", "natural"]
 Framework = Literal["megatron-core", "megatron-deepspeed", "deepspeed", "fsdp2", "torchtitan"]

@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from tuner.core.columns import BoolArray, Columns, FloatArray, IntArray
-from tuner.core.domain import MemoryKind
+from tuner.core.domain import MemoryKind, MemoryStage
 from tuner.core.outcomes import Estimate, TermSum
 from tuner.costmodel.calibration import Calibration, slopes_of
 from tuner.costmodel.constants import GATHERED_DEVIATION, PLAIN_DEVIATION
@@ -121,9 +121,9 @@ class Scores:
         """Bytes on the fullest pipeline stage by term."""
         return memory_terms(Stages(self.columns, self.stage), self._calibration.site)
 
-    def shown(self, kind: MemoryKind) -> FloatArray:
-        """Return the bytes that a tool of this kind would display for each row."""
-        return shown_bytes(self.columns, self._calibration.site, kind)
+    def shown(self, kind: MemoryKind, stage: MemoryStage = "first") -> FloatArray:
+        """Return the bytes that a tool of this kind would display for each row on a GPU of this stage."""
+        return shown_bytes(self.columns, self._calibration.site, kind, stage)
 
     def estimate(self, row: int) -> Estimate:
         """Return one row's time and memory by term."""

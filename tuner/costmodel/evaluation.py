@@ -177,9 +177,12 @@ def calibrate_on(rows: Iterable[Row]) -> Calibration:
             kind=block.rows[0].memory_kind,
             fitted=np.array([row.status == "OK" for row in block.rows]),
             failed=np.array([row.status == "OOM" for row in block.rows]),
+            stage=block.rows[0].memory_stage,
         )
-        for memory_kind in ("smi", "reserved", "allocated")
-        for block in blocks(row for row in rows if row.memory_kind == memory_kind and row.status in ("OK", "OOM"))
+        for looked in sorted({(row.memory_kind, row.memory_stage) for row in rows})
+        for block in blocks(
+            row for row in rows if (row.memory_kind, row.memory_stage) == looked and row.status in ("OK", "OOM")
+        )
     ]
     return calibrate(timed, weighed)
 
@@ -191,14 +194,15 @@ def guess_rows(rows: Iterable[Row], model: CostModel) -> list[RowEstimate]:
         period = tuple(row.group for row in block.rows)
         scores = model.score(block.columns, period)
         low, high = _widened(block, scores, model) if model.calibration.known is None else scores.interval
-        shown = {kind: scores.shown(kind) for kind in {row.memory_kind for row in block.rows}}
+        looked = {(row.memory_kind, row.memory_stage) for row in block.rows}
+        shown = {each: scores.shown(*each) for each in looked}
         guesses += [
             RowEstimate(
                 row=row,
                 seconds=float(scores.seconds[index]),
                 low=float(low[index]),
                 high=float(high[index]),
-                memory=float(shown[row.memory_kind][index]),
+                memory=float(shown[row.memory_kind, row.memory_stage][index]),
                 need=float(scores.memory[index]),
                 out_of_memory=float(scores.out_of_memory[index]),
             )

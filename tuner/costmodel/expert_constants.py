@@ -60,8 +60,10 @@ EXPERT_LOAD_DEVIATION: Final = _constant(
 
 EXPERT_MLP_COPIES: Final = _constant(
     "EXPERT_MLP_COPIES",
-    {True: 3.0, False: 2.0},
-    "copies of an expert's width, by whether it is gated",
-    "counted: the inputs and the output of the activation",
+    3.0,
+    "copies of an expert's width",
+    "counted: gate, up and the output of one kernel that also multiplies by the router's weights, or the activation's "
+    "input, its output and that times the weights (NVIDIA/Megatron-LM at d98e8a64, megatron/core/transformer/moe/"
+    "experts.py: bias_act_func)",
 )
 """Activations of an expert between its products."""

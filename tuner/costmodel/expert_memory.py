@@ -17,12 +17,12 @@ def expert_activations(columns: Columns) -> FloatArray:
     """Return what the routed experts of a layer keep for their backward pass.
 
     Every token of each expert in front of its first product, the inputs and the output of its activation, and the
-    router's scores in fp32. Its output is not kept: the weights multiply the activation (Megatron-LM,
-    core/transformer/moe/experts.py: weighted_bias_swiglu_impl).
+    router's scores in fp32. Its output is not kept: the weights multiply the activation, of a gated expert in the same
+    kernel, otherwise in one of its own, which keeps its input too (Megatron-LM, core/transformer/moe/experts.py:
+    bias_act_func).
     """
-    copies = EXPERT_MLP_COPIES[columns.workload.model.gated_mlp]
     tokens, size = expert_tokens(columns), size_of(columns.workload)
-    routed = tokens * size * (columns.hidden + copies * expert_ffn(columns) / columns.etp)
+    routed = tokens * size * (columns.hidden + EXPERT_MLP_COPIES * expert_ffn(columns) / columns.etp)
     scores = 4.0 * routed_tokens(columns) * experts_of(columns).count
     return routed + scores
 

@@ -39,12 +39,14 @@ class FrameworkTerms:
     """Whether the products of the weights' gradients add to those of earlier microbatches."""
     fused_elementwise: bool = False
     """Whether SwiGLU and rotary embeddings are one kernel each."""
-    cudnn_attention: bool = False
-    """Whether flash attention is cuDNN's on Hopper and later."""
+    transformer_engine: bool = False
+    """Whether layers and attention are NVIDIA's Transformer Engine, whose attention is cuDNN's from Hopper on."""
     separate_buckets: bool = True
     """Whether gradients and updated weights travel through buckets of their own, instead of from where they lie."""
     step_copies: bool = True
     """Whether the step flattens and copies gradients (ZeRO 1 and 2 of DeepSpeed)."""
+    in_place_loss: bool = False
+    """Whether a parallel loss computes the softmax and its gradient in the fp32 copy of the logits."""
     source: str = ""
 
 
@@ -59,19 +61,21 @@ FRAMEWORK_TERMS: Final[Mapping[Framework | None, FrameworkTerms]] = {
         overlap_grad=1.0,
         overlap_param=1.0,
         overlap_sends=True,
-        cudnn_attention=True,
+        transformer_engine=True,
         fused_accumulation=True,
         fused_elementwise=True,
         scattered=True,
         fp32_gradients=True,
         separate_buckets=False,
         step_copies=False,
+        in_place_loss=True,
         source=_LM + "training/arguments.py: --overlap-grad-reduce and --overlap-param-gather, which the export sets, "
         "overlap_p2p_comm of interleaved stages, gradient_accumulation_fusion, bias_swiglu_fusion, apply_rope_fusion, "
         "bf16 sets accumulate_allreduce_grads_in_fp32; NVIDIA/TransformerEngine, pytorch/attention/"
         "dot_product_attention/utils.py: cuDNN before FlashAttention-2 from Hopper on; core/distributed/"
         "param_and_grad_buffer.py: reduce-scatter and all-gather within the buffers of gradients and parameters; core/"
-        "transformer/transformer_config.py: overlap_moe_expert_parallel_comm is off",
+        "transformer/transformer_config.py: overlap_moe_expert_parallel_comm is off; "
+        "core/tensor_parallel/cross_entropy.py: exp_logits",
     ),
     "fsdp2": FrameworkTerms(
         separate_buckets=False,
@@ -127,7 +131,7 @@ def described(workload: Workload) -> list[str]:
         "tokens are exchanged beside another microbatch's pass": terms.moe_overlap,
         "gradients accumulate within their products": terms.fused_accumulation,
         "fused SwiGLU and rotary embeddings": terms.fused_elementwise,
-        "cuDNN attention from Hopper on": terms.cudnn_attention,
+        "cuDNN attention from Hopper on": terms.transformer_engine,
     }
     words += [name for name, on in flags.items() if on]
     if workload.stack and workload.stack.recompute_modules is not None:

@@ -25,12 +25,35 @@ from tuner.costmodel.constants import (
 )
 from tuner.costmodel.framework_terms import terms_of
 from tuner.costmodel.site_factors import SiteFactors
-from tuner.costmodel.stack_constants import ATTENTION_BACKWARD_RATIO, ATTENTION_RATES, FP8_ACHIEVABLE, GENERATIONS
+from tuner.costmodel.stack_constants import (
+    ATTENTION_BACKWARD_RATIO,
+    ATTENTION_RATES,
+    FP8_ACHIEVABLE,
+    GENERATIONS,
+    GROUPED_PRODUCT_STREAMS,
+    WORKSPACE_BYTES,
+)
 
 
 def size_of(workload: Workload) -> float:
     """Bytes of one activation, weight or gradient."""
     return 4.0 if workload.precision == "fp32" else 2.0
+
+
+def copies_flash_output(gpu: Gpu, workload: Workload) -> bool:
+    """Whether attention's output is kept twice: as FlashAttention wrote it and, sequence first, for the projection.
+
+    So it is where Transformer Engine calls FlashAttention, before Hopper (NVIDIA/TransformerEngine, pytorch/attention/
+    dot_product_attention/backends.py: FlashAttention.forward transposes and ends in output.contiguous()).
+    """
+    return workload.attention == "flash2" and terms_of(workload).transformer_engine and _family(gpu) not in GENERATIONS
+
+
+def workspaces(gpu: Gpu, workload: Workload) -> float:
+    """Bytes of the buffers in which cuBLAS puts parts of products: PyTorch's, Transformer Engine's, and one for each
+    stream of grouped products."""
+    own, engines = WORKSPACE_BYTES["other" if _family(gpu) not in GENERATIONS else "hopper"]
+    return own + engines * (1 + (GROUPED_PRODUCT_STREAMS if workload.model.experts else 0))
 
 
 def beside_layers(gpu: Gpu, workload: Workload) -> Workload:
@@ -60,7 +83,7 @@ def flash_rates(gpu: Gpu, workload: Workload, site: SiteFactors) -> tuple[float,
         rate = product_rate(gpu, beside_layers(gpu, workload), site) * site.attention / site.products
         forward = rate * FLASH_SPEED[workload.attention]
         return forward, forward * FLASH_BACKWARD_SPEED
-    kernel = "cudnn" if terms_of(workload).cudnn_attention else "flash2"
+    kernel = "cudnn" if terms_of(workload).transformer_engine else "flash2"
     rates = ATTENTION_RATES[generation, kernel]
     doublings = np.arange(len(rates)) + np.log2(512)
     published = float(np.interp(np.log2(workload.model.seq), doublings, rates))

@@ -15,7 +15,7 @@ from typing import Any, Final
 import numpy as np
 
 from tuner.core.columns import BoolArray, Columns, FloatArray, IntArray
-from tuner.core.domain import OFFLOAD, RECOMPUTE, MemoryKind, Workload
+from tuner.core.domain import OFFLOAD, RECOMPUTE, MemoryKind, MemoryStage, Workload
 from tuner.costmodel.constants import (
     BUCKET_ELEMENTS,
     CACHED_SHARE,
@@ -43,14 +43,17 @@ from tuner.costmodel.constants import (
 from tuner.costmodel.expert_memory import dispatcher_buffers, expert_activations
 from tuner.costmodel.expert_shapes import routed_weights, shared_ffn
 from tuner.costmodel.framework_terms import gradient_bytes, recomputed_modules, terms_of
-from tuner.costmodel.kernels import size_of
+from tuner.costmodel.kernels import copies_flash_output, size_of, workspaces
 from tuner.costmodel.site_factors import SiteFactors
+from tuner.costmodel.stack_constants import IN_PLACE_LOGIT_BYTES
 from tuner.costmodel.stages import Stages
 
 _SELECTIVE, _FULL = RECOMPUTE.index("selective"), RECOMPUTE.index("full")
 _OF_PARAMETERS = OFFLOAD.index("optimizer+parameters")
 
 STATIC: Final = ("weights", "gradients", "optimizer", "frozen")
+WORKSPACE_TERM: Final = "workspaces"
+"""The libraries' buffers for products that PyTorch allocates; part of the terms of Megatron-Core."""
 OFFLOAD_TERM: Final = "offload"
 """What offload takes on the GPU; part of the terms where some row offloads."""
 LOOSE: Final = ("activations", "working", "logits", "buckets")
@@ -76,13 +79,13 @@ def needed_bytes(stage: Stages, site: SiteFactors) -> FloatArray:
     return _fuller_moment(terms, lost=FRAGMENT_SHARE) + _context(stage.columns, site)
 
 
-def shown_bytes(columns: Columns, site: SiteFactors, kind: MemoryKind) -> FloatArray:
-    """What a published figure would be: of the first stage's GPU, on which people look and whose rank prints.
+def shown_bytes(columns: Columns, site: SiteFactors, kind: MemoryKind, at: MemoryStage = "first") -> FloatArray:
+    """What a published figure would be: usually of the first stage's GPU, on which people look and whose rank prints.
 
     nvidia-smi shows all that PyTorch has ever held and the context, `reserved` the former, `allocated` the fullest
     moment's tensors. No figure exceeds the card.
     """
-    stage = Stages.first(columns)
+    stage = Stages.last(columns) if at == "last" else Stages.first(columns)
     terms = _tensors(stage, site)
     fullest = _fuller_moment(terms, lost=0.0)
     if kind == "allocated":
@@ -116,7 +119,7 @@ def limit(columns: Columns) -> float:
 
 def _fuller_moment(terms: dict[str, FloatArray], *, lost: float) -> FloatArray:
     zeros = np.zeros_like(terms["weights"])
-    static = sum((terms[name] for name in (*STATIC, OFFLOAD_TERM) if name in terms), start=zeros)
+    static = sum((terms[name] for name in (*STATIC, WORKSPACE_TERM, OFFLOAD_TERM) if name in terms), start=zeros)
     loose = sum((terms[name] for name in LOOSE), start=zeros)
     fuller: FloatArray = static + np.maximum(loose * (1 + lost) + terms["gathered"], terms["step"])
     return fuller
@@ -135,6 +138,7 @@ def _tensors(stage: Stages, site: SiteFactors) -> dict[str, FloatArray]:
         working = working + dispatcher_buffers(columns)
     parameters = stage.held(sharded=False)
     shard = {least: stage.held(zero >= least) for least in (1, 2, 3)}
+    logits = stage.is_last * _logits(columns)
     copy = 4.0 if size < 4 else 0.0  # the fp32 weights that 16-bit training keeps beside its own
     weights: Any
     gradients: Any
@@ -155,13 +159,15 @@ def _tensors(stage: Stages, site: SiteFactors) -> dict[str, FloatArray]:
         / (columns.tp * columns.pp * np.where(zero >= 3, columns.shards, 1)),
         "activations": _kept(stage, layer, scores) * site.activations,
         "working": working * site.activations,
-        "logits": stage.is_last * _logits(columns) * site.activations,
+        "logits": logits * site.activations,
         "buckets": _buckets(workload) * np.minimum(BUCKET_ELEMENTS, parameters),
         "gathered": _gathered(stage),
         "step": copies * shard[1],
     }
     if experts and workload.framework is None and workload.stack is None:
         terms |= _megatron_core(stage)
+    if terms_of(workload).transformer_engine:
+        terms[WORKSPACE_TERM] = workspaces(columns.cluster.gpu, workload) + np.zeros_like(parameters)
     return _offloaded(stage, terms) if columns.offload.any() else terms
 
 
@@ -250,6 +256,8 @@ def _kept(stage: Stages, layer: FloatArray, scores: FloatArray) -> FloatArray:
     flying = stage.layers_in_flight
     outputs = np.where(columns.pp > 1, flying / np.maximum(1, stage.layers), 0.0) * output
     kept: FloatArray = each * flying + outputs
+    if terms_of(columns.workload).transformer_engine:  # elsewhere the fitted constants contain it
+        kept = kept + stage.is_last * 2 * output  # the last norm's input and output
     return kept
 
 
@@ -306,6 +314,8 @@ def _scores(columns: Columns) -> FloatArray:
     kernels = SCORE_BYTES_WITHOUT_DROPOUT if workload.model.gated_mlp else SCORE_BYTES
     if workload.attention not in kernels:
         apart = 1.0 if workload.attention == "flash1" else 0.0  # its first version packs queries, keys and values
+        if copies_flash_output(columns.cluster.gpu, workload):
+            apart += size_of(workload)
         flash: FloatArray = 4.0 * rows + apart * rows * columns.head_size
         return flash
     scores: FloatArray = kernels[workload.attention] * size_of(workload) / 2 * rows * workload.model.seq
@@ -315,7 +325,8 @@ def _scores(columns: Columns) -> FloatArray:
 def _logits(columns: Columns) -> FloatArray:
     each = _tokens(columns) * columns.padded_vocab
     if columns.workload.parallel_loss:
-        megatron: FloatArray = LOGIT_BYTES * each / columns.tp
+        in_place = terms_of(columns.workload).in_place_loss
+        megatron: FloatArray = (IN_PLACE_LOGIT_BYTES if in_place else LOGIT_BYTES) * each / columns.tp
         return megatron
     if columns.workload.plain_layers:
         plain: FloatArray = PLAIN_LOGIT_BYTES * each

@@ -13,7 +13,7 @@ from typing import Final
 import numpy as np
 
 from tuner.core.columns import BoolArray, Columns, FloatArray
-from tuner.core.domain import MemoryKind
+from tuner.core.domain import MemoryKind, MemoryStage
 from tuner.costmodel.constants import MEMORY_DEVIATION, MEMORY_DEVIATION_ROWS, ODD_OUTCOME_SHARE
 from tuner.costmodel.memory import limit, shown_bytes, worst_need
 from tuner.costmodel.normal import below
@@ -34,6 +34,8 @@ class MeasuredMemory:
     fitted: BoolArray
     failed: BoolArray
     """Which ran out of memory."""
+    stage: MemoryStage = "first"
+    """Whose bytes these are."""
 
 
 def weigh(rows: Sequence[MeasuredMemory], site: SiteFactors) -> tuple[SiteFactors, float]:
@@ -74,7 +76,7 @@ def _cost(rows: Sequence[MeasuredMemory], site: SiteFactors, factors: FloatArray
 def _off(part: MeasuredMemory, site: SiteFactors) -> FloatArray:
     """Logarithm of estimate over figure, where there is one."""
     given = np.isfinite(part.memory)
-    off: FloatArray = np.log(shown_bytes(part.columns, site, part.kind)[given] / part.memory[given])
+    off: FloatArray = np.log(shown_bytes(part.columns, site, part.kind, part.stage)[given] / part.memory[given])
     return off
 
 

@@ -47,6 +47,29 @@ ATTENTION_RATES: Final = _constant(
 )
 """Published rates of attention kernels by generation; Ampere's is fitted (`FLASH_SPEED`)."""
 
+IN_PLACE_LOGIT_BYTES: Final = _constant(
+    "IN_PLACE_LOGIT_BYTES",
+    6.0,
+    "bytes per logit",
+    "counted: 2 for logits or their gradient, 4 for the fp32 copy, in which softmax and gradient are computed; "
+    "NVIDIA/Megatron-LM at d98e8a64, megatron/core/tensor_parallel/cross_entropy.py",
+)
+"""Logits while Megatron-Core's parallel loss is computed."""
+
+WORKSPACE_BYTES: Final = _constant(
+    "WORKSPACE_BYTES",
+    {"hopper": (32 * 2.0**20, 32 * 2.0**20), "other": (8.125 * 2**20, 4 * 2.0**20)},
+    "bytes on Hopper and Blackwell, and on other GPUs: PyTorch's workspace and each one of Transformer Engine",
+    "PyTorch, aten/src/ATen/cuda/CublasHandlePool.cpp: 32 MiB, or 2 x 4096 + 8 x 16 KiB; NVIDIA/TransformerEngine, "
+    "pytorch/module/base.py: get_cublas_workspace_size_bytes",
+)
+"""Buffers of cuBLAS that PyTorch allocates."""
+
+GROUPED_PRODUCT_STREAMS: Final = _constant(
+    "GROUPED_PRODUCT_STREAMS", 4, "streams", "NVIDIA/TransformerEngine, pytorch/module/base.py: _multi_stream_cublas"
+)
+"""Streams on which grouped products of experts run, each with a workspace."""
+
 ATTENTION_BACKWARD_RATIO: Final = _constant(
     "ATTENTION_BACKWARD_RATIO",
     518 / 600,

@@ -8,12 +8,12 @@ Columns may be missing and in any order; unknown ones are kept. Defaults of miss
     heads of about 128; kv_heads as heads; ffn four times hidden; gated_mlp 0; seq 2048; vocab 51200
     tp, pp, vpp, cp 1; dp what fills the nodes; sequence_parallel 0; zero 1; mbs 1; gbs one micro batch a rank
     head_dim hidden / heads; experts 0 (a dense model); top_k has none; moe_ffn as ffn; shared_ffn, dense_layers 0
-    ep, etp 1; dispatcher alltoall, of Megatron-Bridge with ep hybridep; routing balanced; mtp as the catalog has it
-    for the model, else 0. A row with deepep or hybridep and no ep is skipped; moe_overlap 0
+    ep 1; etp 1, of Megatron-Core as tp; dispatcher alltoall, of Megatron-Bridge with ep hybridep; routing balanced
+    mtp as the catalog has it for the model, else 0. A row with deepep or hybridep and no ep is skipped; moe_overlap 0
     recompute_modules of a selective recompute core_attn
     offload none (also for a fraction, which is not modelled); hsdp_replicas 1
     recompute full; attention the fastest kernel of the GPU; fused_norm 1; precision bf16 where the GPU has it
-    status OK; mem_kind smi; group one for the whole table
+    status OK; mem_kind smi; mem_stage first, of Megatron-Core's own allocated bytes last; group one for the whole table
     framework none that is known; of one that is, what `stacks` says of it: recompute none for Megatron-Core and FSDP
     grad_precision, overlap_grad, overlap_param, overlap_tp, split_sends as the framework has them
 
@@ -35,7 +35,7 @@ from pathlib import Path
 from typing import Final, cast, get_args
 
 from tuner.core.catalog import catalog, read_text
-from tuner.core.domain import MemoryKind
+from tuner.core.domain import MemoryKind, MemoryStage
 from tuner.core.errors import InputError, TunerError
 from tuner.core.text import either, shown, text_of_cell
 from tuner.tables.cells import number_in
@@ -147,11 +147,15 @@ def _row(
     run, reason = None, None
     status: Status = "OK"
     kind: MemoryKind = "smi"
+    stage: MemoryStage = "first"
     try:
         if report and not {"tp", "pp", "dp"} & given.keys():
             raise InputError("neither the row nor what stands around it names a parallel degree.")
         status = cast("Status", _one_of("status", understood["status"].upper(), get_args(Status)))
         kind = cast("MemoryKind", _one_of("mem_kind", understood["mem_kind"].lower(), get_args(MemoryKind)))
+        stage = cast(
+            "MemoryStage", _one_of("mem_stage", understood.get("mem_stage", "first").lower(), get_args(MemoryStage))
+        )
         seconds = _measured(understood, "sec_per_iter")
         tflops = _measured(understood, "tflops")
         memory = _measured(understood, "mem_gib")
@@ -172,6 +176,7 @@ def _row(
         tflops=tflops * 1e12 if tflops else None,
         memory=memory * 2**30 if memory else None,
         memory_kind=kind,
+        memory_stage=stage,
         skipped=reason,
         assumed={column: understood[column] for column in SETTINGS if column in understood and column not in given},
     )

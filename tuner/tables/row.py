@@ -10,7 +10,7 @@ from fractions import Fraction
 from typing import Final, Literal
 
 from tuner.core.columns import Columns
-from tuner.core.domain import Cluster, MemoryKind, Topology, Workload
+from tuner.core.domain import Cluster, MemoryKind, MemoryStage, Topology, Workload
 from tuner.core.errors import InputError
 from tuner.core.model import Shape
 from tuner.core.text import csv_cell
@@ -28,7 +28,7 @@ COLUMNS: Final = (
 
 OPTIONAL_COLUMNS: Final = (
     *("nvlink_domain", "offload", "hsdp_replicas", "framework"),
-    *("grad_precision", "overlap_grad", "overlap_param", "overlap_tp", "split_sends", "recompute_modules"),
+    *("grad_precision", "overlap_grad", "overlap_param", "overlap_tp", "split_sends", "recompute_modules", "mem_stage"),
     *("model", "head_dim"),
     *("experts", "top_k", "moe_ffn", "shared_ffn", "dense_layers", "ep", "etp", "dispatcher", "moe_overlap"),
     *("routing", "mtp"),
@@ -68,6 +68,8 @@ class Row:
     memory: float | None = None
     """Bytes on the fullest GPU."""
     memory_kind: MemoryKind = "smi"
+    memory_stage: MemoryStage = "first"
+    """Pipeline stage whose GPU was looked at."""
     skipped: str | None = None
     """Why the row cannot be estimated."""
     assumed: Mapping[str, str] = field(default_factory=dict)

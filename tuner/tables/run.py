@@ -57,6 +57,10 @@ _RECIPES: Final[Mapping[str, PrecisionRecipe]] = {
 }
 """NVIDIA's names of the recipes (NVIDIA-NeMo/Megatron-Bridge, scripts/performance/README.md)."""
 
+_ATTENTION: Final[Mapping[str, str]] = {"unfused": "fused"}
+"""Megatron-Core's --attention-backend unfused is fused softmax between two products (NVIDIA/TransformerEngine,
+pytorch/attention/dot_product_attention/backends.py: UnfusedDotProductAttention with FusedScaleMaskSoftmax)."""
+
 
 def run_of(cells: Mapping[str, str]) -> MeasuredRun:
     """Return the run that the cells describe; raise `InputError` if they describe none."""
@@ -102,12 +106,13 @@ def run_of(cells: Mapping[str, str]) -> MeasuredRun:
 
 def _workload(cells: Mapping[str, str], card: Gpu, *, tp: int, ranks: int) -> Workload:
     framework, gated = framework_of(cells), flag(cells, "gated_mlp")
+    attention = cells.get("attention", card.attention).lower()
     plain = whole(cells, "zero") == 3 and framework != "megatron-core"
     workload = Workload(
         model=model_of(cells, tp=tp),
         global_batch=whole(cells, "gbs") if "gbs" in cells else whole(cells, "mbs") * ranks,
         precision=cells.get("precision", "bf16" if "bf16" in card.peak_flops else "fp16").lower(),  # type: ignore[arg-type]
-        attention=cells.get("attention", card.attention).lower(),  # type: ignore[arg-type]
+        attention=_ATTENTION.get(attention, attention),  # type: ignore[arg-type]
         fused_norms=flag(cells, "fused_norm"),
         plain_layers=plain,
         parallel_loss=flag(cells, "parallel_loss") if "parallel_loss" in cells else not (gated or plain),

@@ -32,13 +32,23 @@ _MEGATRON_LM: Final[Cells] = {
 """Megatron-LM before Megatron-Core (NVIDIA/Megatron-LM v2.5, megatron/arguments.py): scatter_gather_tensors_in_pipeline
 is on, and gradients are reduced after the last pass (arXiv 2104.04473, section 4.1)."""
 
+_MEGATRON_CORE: Final[Cells] = {"recompute": "none", "parallel_loss": "1", "mem_stage": "last"}
+"""Megatron-Core's training loop logs mem-max-allocated-bytes to TensorBoard, whose writer is on the last rank
+(NVIDIA/Megatron-LM at d98e8a64, megatron/training/global_vars.py: _set_tensorboard_writer)."""
+
+_AS_TP: Final = "tp"
+"""Megatron-Core shards experts as it shards attention unless told otherwise (NVIDIA/Megatron-LM at d98e8a64,
+megatron/core/model_parallel_config.py: expert_tensor_parallel_size). Recipes for its branches state 1
+(yanring/Megatron-MoE-ModelZoo, model_configs/benchmarking)."""
+
 STACKS: Final[tuple[tuple[str, Framework | None, Cells], ...]] = (
     (r"nemo-automodel", "fsdp2", {"recompute": "none"}),
     (r"mlperf-amd", "megatron-core", {"recompute": "none", "parallel_loss": "1"}),
     (r"(mlperf-)?nemo", "megatron-core", _RECIPES),
     (r"megatron-bridge", "megatron-core", {**_RECIPES, "dispatcher": "hybridep"}),
     (r"megatron-lm", "megatron-core", _MEGATRON_LM),
-    (r"megatron-core", "megatron-core", {"recompute": "none", "parallel_loss": "1"}),
+    (r"megatron-core$", "megatron-core", {**_MEGATRON_CORE, "etp": _AS_TP}),
+    (r"megatron-core", "megatron-core", _MEGATRON_CORE),
     (r"megatron-deepspeed", "megatron-deepspeed", {"parallel_loss": "1"}),
     (r"deepspeed", "deepspeed", {"recompute": "none"}),
     (r"torchtitan", "torchtitan", {"recompute": "selective"}),
@@ -60,6 +70,11 @@ def assumed(cells: Cells) -> dict[str, str]:
         implied.pop("sequence_parallel", None)
     if not (cells.get("experts") and cells.get("ep")):
         implied.pop("dispatcher", None)
+        implied.pop("etp", None)
+    if implied.get("etp") == _AS_TP:
+        implied["etp"] = cells.get("tp", "1")
+    if cells.get("mem_kind", "").lower() != "allocated":
+        implied.pop("mem_stage", None)
     return {column: value for column, value in implied.items() if column not in cells}
 
 

@@ -1,0 +1,141 @@
+"""What a published figure of memory shows: whose GPU, and Megatron-Core's bytes counted by hand."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from tuner.core.catalog import gpu, make_cluster
+from tuner.core.columns import Columns
+from tuner.core.domain import Framework, MemoryStage, Topology, Workload
+from tuner.core.experts import Experts
+from tuner.core.model import Model
+from tuner.costmodel.evaluation import evaluate
+from tuner.costmodel.expert_memory import expert_activations
+from tuner.costmodel.kernels import workspaces
+from tuner.costmodel.memory import _scores, memory_terms, shown_bytes
+from tuner.costmodel.site_factors import SiteFactors
+from tuner.costmodel.stages import Stages
+from tuner.tables import Row, table_of
+
+SITE = SiteFactors()
+HIDDEN, VOCAB, SEQ, MICRO_BATCH = 512, 51200, 1024, 4
+TOKENS = SEQ * MICRO_BATCH
+HEADER = "gpu,layers,hidden,heads,seq,mbs,gbs,tp,pp,dp,vocab,mem_gib"
+VALUES = "A100-80GB-SXM,12,512,8,1024,4,8,1,4,2,51200,2"
+
+
+def columns(framework: Framework | None, card: str = "A100-80GB-SXM", **fields: object) -> Columns:
+    """A small GPT in a pipeline of four stages of three layers each."""
+    model = Model(layers=12, hidden=HIDDEN, heads=8, vocab=VOCAB, vocab_multiple=0, seq=SEQ, positions="none")
+    workload = Workload(model=model, global_batch=32, precision="bf16", attention="flash2", framework=framework)
+    cluster = make_cluster(name="one node", nodes=1, gpus_per_node=8, gpu=gpu(card))
+    topology = Topology(nodes=1, tp=1, pp=4, dp=2, micro_batch=MICRO_BATCH, zero=0, recompute="none")
+    return Columns.of([replace(topology, **fields)], workload, cluster)  # type: ignore[arg-type] # any field
+
+
+def row(**more: str) -> Row:
+    """A row of a table with these further cells."""
+    text = f"{','.join([HEADER, *more])}\n{','.join([VALUES, *more.values()])}\n"
+    return table_of(text, "one.csv").rows[0]
+
+
+@pytest.mark.parametrize(
+    ("cells", "stage"),
+    [
+        ({}, "first"),
+        ({"framework": "megatron-core", "mem_kind": "allocated"}, "last"),
+        ({"framework": "megatron-core", "mem_kind": "smi"}, "first"),
+        ({"framework": "megatron-core"}, "first"),
+        ({"framework": "megatron-core", "mem_kind": "allocated", "mem_stage": "first"}, "first"),
+        ({"framework": "megatron-bridge", "mem_kind": "allocated"}, "first"),
+        ({"mem_stage": "LAST"}, "last"),
+    ],
+)
+def test_the_stage_that_was_looked_at(cells: dict[str, str], stage: MemoryStage) -> None:
+    """Megatron-Core logs its allocated bytes on the last rank; people look at the first one."""
+    assert row(**cells).memory_stage == stage
+
+
+def test_a_stage_that_is_none_of_the_two_is_refused() -> None:
+    assert row(mem_stage="middle").skipped == "mem_stage must be first or last, not 'middle'."
+
+
+def test_a_row_is_compared_with_its_own_stage() -> None:
+    table = table_of(f"{HEADER},mem_stage\n{VALUES},first\n{VALUES},last\n", "two.csv")
+    first, last = (guess.memory for guess in evaluate(table).guesses.values())
+    run = table.rows[0].run
+    assert run is not None
+    known = Columns.of([run.topology], run.workload, run.cluster)
+    assert first == pytest.approx(float(shown_bytes(known, SITE, "smi", "first")[0]))
+    assert last == pytest.approx(float(shown_bytes(known, SITE, "smi", "last")[0]))
+    assert first != pytest.approx(last)
+
+
+@pytest.mark.parametrize(
+    ("framework", "size"), [("megatron-core", 2 + 4), ("megatron-deepspeed", 2 + 4 + 4), (None, 2 + 4 + 4)]
+)
+def test_logits_of_a_parallel_loss(framework: Framework | None, size: int) -> None:
+    """16-bit logits and their fp32 copy, in which Megatron-Core computes the softmax that others keep beside it."""
+    found = columns(framework)
+    assert float(memory_terms(Stages.last(found), SITE)["logits"][0]) == size * TOKENS * VOCAB
+    assert float(memory_terms(Stages.first(found), SITE)["logits"][0]) == 0.0
+
+
+def test_megatron_cores_unfused_attention_keeps_its_scores() -> None:
+    """It is a fused softmax between two products, so that it keeps as much as Megatron's fused kernel."""
+    run = row(attention="unfused", framework="megatron-core").run
+    assert run is not None
+    assert run.workload.attention == "fused"
+
+
+@pytest.mark.parametrize(
+    ("framework", "card", "bytes_each"),
+    [
+        ("megatron-core", "H100-80GB-SXM", 4),
+        ("megatron-core", "A100-80GB-SXM", 4 + 2 * HIDDEN // 8),
+        ("megatron-deepspeed", "A100-80GB-SXM", 4),
+        (None, "H100-80GB-SXM", 4),
+    ],
+)
+def test_flash_attention_keeps_its_output_twice_under_transformer_engine(
+    framework: Framework | None, card: str, bytes_each: int
+) -> None:
+    """Beside the fp32 sum of each of the 8 heads' rows; cuDNN, which runs from Hopper on, writes what is needed."""
+    found = columns(framework, card)
+    assert float(_scores(found)[0]) == TOKENS * 8 * bytes_each
+
+
+@pytest.mark.parametrize(
+    ("card", "dense", "experts"),
+    [
+        ("A100-80GB-SXM", (2 * 4096 + 8 * 16) * 2**10 + 4 * 2**20, (2 * 4096 + 8 * 16) * 2**10 + 5 * 4 * 2**20),
+        ("H100-80GB-SXM", 2 * 32 * 2**20, 6 * 32 * 2**20),
+        ("GB200-192GB", 2 * 32 * 2**20, 6 * 32 * 2**20),
+    ],
+)
+def test_workspaces_of_products(card: str, dense: int, experts: int) -> None:
+    """One of PyTorch, one of Transformer Engine, and one for each of four streams of grouped products."""
+    plain = columns("megatron-core", card).workload
+    routed = replace(plain, model=replace(plain.model, experts=Experts(count=8, top_k=2, ffn=64)))
+    assert [workspaces(gpu(card), workload) for workload in (plain, routed)] == [dense, experts]
+    assert float(memory_terms(Stages.first(columns("megatron-core", card)), SITE)["workspaces"][0]) == dense
+    assert "workspaces" not in memory_terms(Stages.first(columns("megatron-deepspeed", card)), SITE)
+
+
+def test_the_last_stage_keeps_the_input_and_output_of_the_last_norm() -> None:
+    """Beside one microbatch of its three layers; the first stage has four in flight, and no such norm."""
+    found = columns("megatron-core", "H100-80GB-SXM")
+    first, last = (float(memory_terms(stage(found), SITE)["activations"][0]) for stage in (Stages.first, Stages.last))
+    assert last - first / 4 == pytest.approx(2 * 2 * TOKENS * HIDDEN)
+
+
+@pytest.mark.parametrize(("gated", "widths"), [(True, 2 + 1), (False, 1 + 1 + 1)])
+def test_what_experts_keep(gated: bool, widths: int) -> None:
+    """Gate, up and their weighted product, or the activation's input, its output and that times the weights."""
+    plain = columns("megatron-core")
+    model = replace(plain.workload.model, gated_mlp=gated, experts=Experts(count=8, top_k=2, ffn=64))
+    found = Columns(replace(plain.workload, model=model), plain.cluster, plain.arrays)
+    routed = 2 * 2 * TOKENS * (HIDDEN + widths * 64)
+    assert float(expert_activations(found)[0]) == routed + 4 * TOKENS * 8
