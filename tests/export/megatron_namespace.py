@@ -129,7 +129,7 @@ def _experts_trained(ns: Namespace) -> dict[str, Any]:
         "latent": ns.multi_latent_attention
         and (
             *(ns.q_lora_rank or 0, ns.kv_lora_rank, ns.qk_head_dim, ns.qk_pos_emb_head_dim, ns.v_head_dim),
-            ns.qk_layernorm,
+            *(ns.qk_layernorm, ns.layernorm_epsilon),
         ),
         "latent_scale": ns.multi_latent_attention and growth**2,
         "predicted": ns.mtp_num_layers or 0,
@@ -164,7 +164,7 @@ def _experts_asked(run: ProductionRun) -> dict[str, Any]:
         found["expert_parallel"] = (topology.ep, topology.etp, topology.dispatcher)
     if latent:
         sizes = (latent.query_rank, latent.kv_rank, latent.nope_size, latent.rope_size, latent.value_size)
-        found["latent"] = (*sizes, True)
+        found["latent"] = (*sizes, True, latent.norm_epsilon)
         found["latent_scale"] = pytest.approx((model.attention_scale or latent.key_size**-0.5) * latent.key_size**0.5)
     return found | {
         "predicted": model.mtp_layers,

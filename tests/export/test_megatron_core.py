@@ -146,6 +146,9 @@ def _rich() -> list[ProductionRun]:
     ]  # fmt: skip
 
 
+MOONLIGHT = Latent(kv_rank=256, nope_size=96, rope_size=32, value_size=64, norm_epsilon=1e-5)
+
+
 def _with_experts(run: ProductionRun) -> list[ProductionRun]:
     """Runs that use the flags of experts, latent attention and multi-token prediction."""
     topology = replace(run.topology, tp=1, pp=1, dp=384, ep=8, etp=2, dispatcher="hybridep", micro_batch=1)
@@ -164,7 +167,7 @@ def _with_experts(run: ProductionRun) -> list[ProductionRun]:
     single = replace(mixtral.experts, top_k=1, router="sigmoid", normalized=False, weights_before=True)
     return [
         of("deepseek-v3"),
-        of("moonlight-16b-a3b", latent=Latent(kv_rank=256, nope_size=96, rope_size=32, value_size=64)),
+        of("moonlight-16b-a3b", latent=MOONLIGHT),
         replace(gpt_oss, topology=replace(gpt_oss.topology, etp=1)),
         replace(of("mixtral-8x7b", experts=capacity), topology=replace(topology, dispatcher="alltoall")),
         of("qwen3-30b-a3b", experts=ungated),

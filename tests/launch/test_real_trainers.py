@@ -1,6 +1,7 @@
 """Unmodified trainers of real frameworks on CPUs: `optimize --launcher local` measures each job.
 
-Each runs where its packages are installed for the Python that `TUNER_TRAINERS_PYTHON` names, by default this one.
+Those that need torch alone run with this Python, and all others with the one that `TUNER_TRAINERS_PYTHON` names, if
+it has their packages; together they take ten minutes.
 """
 
 from __future__ import annotations
@@ -73,6 +74,8 @@ def test_an_unmodified_trainer_is_measured(
     name: str, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     packages, command, options = TRAINERS[name]
+    if packages != ("torch",) and "TUNER_TRAINERS_PYTHON" not in os.environ:
+        pytest.skip("TUNER_TRAINERS_PYTHON names no Python with the packages of trainers")
     if missing := [package for package in packages if not installed(package)]:
         pytest.skip(f"{PYTHON} has no {', '.join(missing)}")
     monkeypatch.chdir(tmp_path)

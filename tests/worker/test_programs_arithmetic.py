@@ -68,15 +68,15 @@ def test_a_rank_that_fails_leaves_with_code_1(
 
 
 class Ranks:
-    """Ranks 10, 11 and 12 that end with the given statuses, one a poll; a signal ends what ignores none."""
+    """Ranks 10, 11 and 12 that end with the given statuses; a signal ends what ignores none."""
 
     def __init__(self, statuses: dict[int, int], stubborn: bool = False) -> None:
         self.statuses, self.stubborn = statuses, stubborn
         self.signals: list[tuple[int, int]] = []
 
-    def waitpid(self, _pid: int, _options: int) -> tuple[int, int]:
-        """The next of those that have ended."""
-        return self.statuses.popitem() if self.statuses else (0, 0)
+    def waitpid(self, pid: int, _options: int) -> tuple[int, int]:
+        """Whether that one has ended, and how."""
+        return (pid, self.statuses.pop(pid)) if pid in self.statuses else (0, 0)
 
     def kill(self, pid: int, number: int) -> None:
         """Note it."""
@@ -91,6 +91,7 @@ class Ranks:
         ({10: 0, 11: 0, 12: 0}, 0, ""),
         ({12: 3 << 8}, 3, "worker: rank 2 failed with exit code 3\n"),
         ({11: 9}, 137, "worker: rank 1 was killed by signal 9\n"),
+        ({10: 1 << 8, 11: 9}, 137, "worker: rank 1 was killed by signal 9\n"),
     ],
 )
 def test_the_first_failure_is_the_code_and_ends_the_others(

@@ -55,6 +55,7 @@ ENFORCED: dict[str, tuple[Workload, dict[str, Any], str]] = {
     "offload-needs-zero": (WORKLOAD, {"offload": "optimizer"}, "offload optimizer needs ZeRO 1 or more, not 0"),
     "hsdp-by-dp": (WORKLOAD, {"dp": 2, "zero": 2, "hsdp": 2}, "no replica groups"),
     "hsdp-needs-sharding": (WORKLOAD, {"dp": 4, "hsdp": 2}, "no replica groups"),
+    "experts-for-ep": (WORKLOAD, {"dp": 2, "ep": 2}, "ep"),
     "sp-needs-tp": (WORKLOAD, {"sequence_parallel": True}, "and tp is 1"),
     "seq-by-tp": (
         replace(WORKLOAD, model=tiny(seq=33)),
@@ -72,6 +73,7 @@ ENFORCED: dict[str, tuple[Workload, dict[str, Any], str]] = {
 }
 """For each law a job that breaks it, and what the worker says."""
 
+MIXTURE = "of a mixture of experts, which the worker refuses as a whole: test_refusal_boundaries.py"
 ELSEWHERE = {
     "zero-without-pipeline": "DeepSpeed asserts it, and a test of its own meets that",
     "enough-nodes": "arithmetic about a cluster that a job does not see",
@@ -80,6 +82,9 @@ ELSEWHERE = {
     "framework-cp": "the worker refuses it: test_refusal_boundaries.py",
     "framework-vpp": "likewise",
     "framework-hsdp": "likewise",
+    **dict.fromkeys(("experts-by-ep", "ep-in-stage", "expert-ffn-by-etp", "shared-ffn-by-tp"), MIXTURE),
+    **dict.fromkeys(("experts-need-sp", "one-dispatcher", "dispatcher-for-gpu"), MIXTURE),
+    **dict.fromkeys(("framework-ep", "framework-etp", "framework-dispatcher"), MIXTURE),
     "framework-offload": "the worker has all kinds: test_losses.py",
     "framework-pp": "the worker has it",
     "framework-sequence-parallel": "the worker has it",

@@ -345,5 +345,8 @@ print(*sorted(name for name in sys.modules if name.startswith("tuner.") and ".wo
 """
     assert run_program(program).splitlines()[-1].split() == [
         "tuner.core",
-        *(f"tuner.core.{name}" for name in ("assignment", "domain", "errors", "model", "text", "validation")),
+        *(
+            f"tuner.core.{name}"
+            for name in ("assignment", "documents", "domain", "errors", "experts", "model", "text", "validation")
+        ),
     ]

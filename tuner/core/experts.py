@@ -104,6 +104,8 @@ class Latent:
     """Part of a query's and key's head with rotary embedding; all heads share one key of this width."""
     value_size: int
     """Width of a value's head."""
+    norm_epsilon: float = 1e-6
+    """Epsilon of the latent vectors' norms, which DeepSeek's own code sets apart from the model's."""
 
     def __post_init__(self) -> None:
         check_fields(self, may_be_zero=frozenset({"query_rank"}))

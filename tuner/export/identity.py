@@ -102,6 +102,14 @@ def _described(field: str, title: str, label: Callable[[Any], str], *more: str, 
     return Property(name=field, title=title, fields=(field, *more), label=label, subject=subject)
 
 
+def _latent(model: Any) -> str:
+    if model.latent is None:
+        return "no latent attention"
+    apart = model.latent.norm_epsilon != model.norm_epsilon
+    epsilon = f" whose norms have epsilon {model.latent.norm_epsilon:g} instead of {model.norm_epsilon:g}"
+    return "latent attention" + epsilon * apart
+
+
 _MODEL: Final = (
     _numeric("layers", "layers"),
     _numeric("hidden", "hidden size"),
@@ -120,7 +128,7 @@ _MODEL: Final = (
     ),
     _numeric("ffn", "MLP width"),
     _described("experts", "mixture of experts", _experts),
-    _described("latent", "latent attention", lambda m: "latent attention" if m.latent else "no latent attention"),
+    _described("latent", "latent attention", _latent),
     _numeric("mtp_layers", "layers of multi-token prediction"),
     _described("activation", "activation", lambda m: f"{activation_name(m)} activation", "gated_mlp"),
     _described(

@@ -162,7 +162,13 @@ def _has_latent(run: ProductionRun) -> bool:
     return all(
         (
             *(yarn, model.positions == "rotary", model.rotary_interleaved, model.rotary_fraction == 1),
-            *(model.norm == "rmsnorm", not model.qk_norm, not model.qkv_bias, not model.rotary_skip),
+            *(
+                model.norm == "rmsnorm",
+                model.latent.norm_epsilon == model.norm_epsilon,
+                not model.qk_norm,
+                not model.qkv_bias,
+                not model.rotary_skip,
+            ),
             *(not model.attention_sinks, model.norm_bias, run.topology.cp == 1 or run.workload.attention != "eager"),
         )
     )
@@ -200,7 +206,8 @@ EXPERT_TREATMENTS: Final[Mapping[str, Treatment]] = {
         "--multi-latent-attention, --q-lora-rank, --kv-lora-rank, --qk-head-dim, --qk-pos-emb-head-dim, --v-head-dim, "
         "--rope-type",
         _latent,
-        only="RMSNorm, rotary pairs of neighbours, no biases, yarn from 4096 tokens with betas 32 and 1",
+        only="RMSNorm with one epsilon everywhere, rotary pairs of neighbours, no biases, yarn from 4096 tokens with "
+        "betas 32 and 1",
         accepts=_has_latent,
     ),
     "mtp_layers": expressed(

@@ -72,21 +72,28 @@ def _wait(pids: list[int]) -> int:
     """Wait for all ranks; after the first failure, terminate the others and kill them after `GRACE` seconds."""
     left, failed, deadline = set(pids), 0, float("inf")
     while left:
-        pid, status = os.waitpid(-1, os.WNOHANG)
-        if pid in left:
-            left.discard(pid)
-            code = os.waitstatus_to_exitcode(status)
-            if code and not failed:
-                print(f"worker: rank {pids.index(pid)} {_describe_exit(code)}", file=sys.stderr, flush=True)
-                failed, deadline = code if code > 0 else 128 - code, time.monotonic() + GRACE
-                for other in left:
-                    os.kill(other, signal.SIGTERM)
+        ended = _reap(left)
+        left -= ended.keys()
+        # A rank that was killed comes first: others that ended meanwhile failed because it was gone.
+        code, pid = min(((code, pid) for pid, code in ended.items() if code), default=(0, 0))
+        if code and not failed:
+            print(f"worker: rank {pids.index(pid)} {_describe_exit(code)}", file=sys.stderr, flush=True)
+            failed, deadline = code if code > 0 else 128 - code, time.monotonic() + GRACE
+            for other in left:
+                os.kill(other, signal.SIGTERM)
+        if ended:
             continue
         if time.monotonic() > deadline:
             for other in left:
                 os.kill(other, signal.SIGKILL)
         time.sleep(0.01)
     return failed
+
+
+def _reap(pids: set[int]) -> dict[int, int]:
+    """Return the exit codes of those processes that have ended; of one that was killed, minus the signal."""
+    statuses = {pid: os.waitpid(pid, os.WNOHANG) for pid in pids}
+    return {pid: os.waitstatus_to_exitcode(status) for pid, (ended, status) in statuses.items() if ended}
 
 
 def _describe_exit(code: int) -> str:

@@ -150,7 +150,7 @@ def _module_facts(model: Model, built: Any) -> Iterator[tuple[str, Any, Any]]:
         if kind.endswith(("Norm", "Norm1P")) and (hasattr(module, "eps") or hasattr(module, "variance_epsilon")):
             yield (
                 f"{name} epsilon",
-                model.norm_epsilon,
+                model.latent.norm_epsilon if model.latent and "_a_layernorm" in name else model.norm_epsilon,
                 getattr(module, "eps", getattr(module, "variance_epsilon", None)),
             )
             norms += ".0." in name and not any(part in name for part in ("q_", "k_", "kv_", "attn.norm"))
