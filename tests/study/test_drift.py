@@ -80,9 +80,9 @@ def test_a_drift_by_five_percent_is_noticed_and_the_winner_still_found(tmp_path:
 
 @pytest.mark.slow
 def test_without_drift_no_era_is_opened(tmp_path: Path) -> None:
-    """Of twenty steady clusters at most one is taken for a drifting one; no winner is more than 1% from the best."""
-    studies = [searched(seed, tmp_path) for seed in range(20)]
-    assert sum(bool(study.found.speed_periods) for study in studies) <= 1
+    """At most one of twenty steady clusters is taken for a drifting one; no winner is more than 1% from the best."""
+    studies = [searched(seed, tmp_path) for seed in range(40)]
+    assert sum(bool(study.found.speed_periods) for study in studies) <= len(studies) / 20
     assert max(study.regret for study in studies) <= 0.01
 
 
