@@ -105,9 +105,9 @@ def _described(field: str, title: str, label: Callable[[Any], str], *more: str, 
 def _latent(model: Any) -> str:
     if model.latent is None:
         return "no latent attention"
-    apart = model.latent.norm_epsilon != model.norm_epsilon
-    epsilon = f" whose norms have epsilon {model.latent.norm_epsilon:g} instead of {model.norm_epsilon:g}"
-    return "latent attention" + epsilon * apart
+    if model.latent.norm_epsilon == model.norm_epsilon:
+        return "latent attention"
+    return f"latent attention whose norms have epsilon {model.latent.norm_epsilon:g} instead of {model.norm_epsilon:g}"
 
 
 _MODEL: Final = (
