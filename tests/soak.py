@@ -113,7 +113,8 @@ def _check(url: str, running: Soak, folder: Path) -> None:
     unexpected = [
         said
         for said in running.said
-        if said.code not in (0, 130, -signal.SIGKILL) and not (said.code == 1 and "the study's storage" in said.err)
+        if said.code not in (0, 130, -signal.SIGINT, -signal.SIGKILL)
+        and not (said.code == 1 and "the study's storage" in said.err)
     ]
     assert not unexpected, unexpected[:3]
     assert not any("Traceback" in said.err for said in running.said)
