@@ -105,11 +105,11 @@ def test_four_workers_on_postgresql_keep_one_budget_and_adopt_a_killed_ones_job(
 def test_a_server_that_is_away_for_seconds_ends_no_worker(tmp_path: Path, programs: Path) -> None:
     """It is restarted twice, once as after a crash: both workers wait, and nothing is lost or stored twice."""
     with restartable(programs) as made:
-        given = ("--study", "shared", "--budget", "40", "--sampler", "grid", "--storage", made.url)
+        given = ("--study", "shared", "--budget", "80", "--sampler", "grid", "--storage", made.url)
         workers = [start(*given, folder=tmp_path) for _ in range(2)]
         for jobs, how in ((4, signal.SIGINT), (12, signal.SIGQUIT)):
             deadline = time.monotonic() + 60
-            while len(over(made.url, "shared")) < jobs:
+            while len(over(made.url, "shared")) < jobs or len(_launchers(made.url)) < len(workers):
                 assert time.monotonic() < deadline
                 time.sleep(0.1)
             made.stop(how)
@@ -118,9 +118,14 @@ def test_a_server_that_is_away_for_seconds_ends_no_worker(tmp_path: Path, progra
         said = [finish(worker) for worker in workers]
         assert [each.code for each in said] == [0, 0], said
         trials = kept(made.url, "shared")
-    assert_lawful(trials, budget=40)
-    assert sum(trial.launched for trial in trials) >= 40 - Limits(budget=40).final
+    assert_lawful(trials, budget=80)
+    assert sum(trial.launched for trial in trials) >= 80 - Limits(budget=80).final
     assert any("is away; waiting up to 10 minutes" in each.err for each in said)
+
+
+def _launchers(url: str) -> set[int]:
+    """The processes that have launched a job, and are therefore up."""
+    return {trial.proposal.worker["pid"] for trial in kept(url, "shared") if trial.handle}
 
 
 def test_ctrl_c_ends_a_worker_that_waits_for_its_server(tmp_path: Path, programs: Path) -> None:

@@ -34,6 +34,7 @@ from tests.studies import (
     url_of,
 )
 from tuner.core.outcomes import Outcome
+from tuner.study.limits import Limits
 from tuner.study.store.owner import gone, this_worker
 from tuner.study.store.storage import sqlite_url
 from tuner.study.store.trial import Proposal, Trial
@@ -334,7 +335,7 @@ def test_four_jobs_at_once_really_run_at_once(tmp_path: Path) -> None:
         said = finish(start("--jobs", jobs, "--budget", "12", folder=tmp_path / jobs, space=one_node))
         assert said.code == 0, said.err
         runs = [json.loads(path.read_text()) for path in sorted((tmp_path / jobs).glob("runs/*/jobs/*/simulated.json"))]
-        assert len(runs) == 12
+        assert len(runs) >= 12 - Limits(budget=12).final  # the search may need none of the last ones
         began = sorted(run["began"] for run in runs)
         spans[jobs] = began[-1] - began[0]
         lengths = [(run["began"], run["cancelled"] or run["began"] + run["life"]["stops"]) for run in runs]
