@@ -3,20 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any, Final
+from typing import Final
 
 from tuner.core.experts import Experts, Latent
 from tuner.core.model import Model
-
-LLAMA_LIKE: Final[dict[str, Any]] = {
-    "gated_mlp": True,
-    "tied_embeddings": False,
-    "positions": "rotary",
-    "norm": "rmsnorm",
-    "qkv_bias": False,
-    "attention_bias": False,
-    "mlp_bias": False,
-}
+from tuner.tables.described_model import LLAMA_LIKE
 
 TINY_EXPERTS: Final = Model(
     name="tiny-experts",

@@ -20,7 +20,7 @@ from pathlib import Path
 
 from tests.conftest import Said
 from tests.postgres import Server, programs_of_server, restartable
-from tests.studies import ENVIRONMENT, assert_lawful, finish, kept, outcomes, start, states
+from tests.studies import assert_lawful, finish, kept, outcomes, run_tuner, start, states
 
 WORKERS = 6
 BUDGET = 2000
@@ -136,16 +136,9 @@ def _check(url: str, running: Soak, folder: Path) -> None:
 
 
 def _tuner(folder: Path, *words: str) -> str:
-    done = subprocess.run(
-        [sys.executable, "-m", "tuner", *words, "--runs", str(folder / "runs")],
-        cwd=folder,
-        env=ENVIRONMENT,
-        text=True,
-        capture_output=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+    said = run_tuner(*words, "--runs", str(folder / "runs"), folder=folder)
+    assert said.code == 0, said.err
+    return said.out
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -51,6 +51,13 @@ def finish(process: subprocess.Popen[str], seconds: float = 300) -> Said:
         out, err = process.communicate()
         raise AssertionError(f"still running after {seconds} s: {err[-2000:]}") from None
     return Said(process.returncode, out, err)
+
+
+def run_tuner(*words: str, folder: Path, environment: Mapping[str, str] = ENVIRONMENT) -> Said:
+    """Any whole command of tuner."""
+    call = [sys.executable, "-m", "tuner", *words]
+    done = subprocess.run(call, cwd=folder, env=environment, text=True, capture_output=True, check=False)
+    return Said(done.returncode, done.stdout, done.stderr)
 
 
 def optimize(*arguments: str, folder: Path) -> Said:

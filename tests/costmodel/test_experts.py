@@ -58,8 +58,8 @@ def dispatch(topology: dict[str, Any], model: Model = QWEN3_30B) -> float:
 def test_the_parameters_of_all_ranks_are_those_of_the_model(model: Model) -> None:
     """Experts over ep ranks and the rest on each; only norms' and routers' biases are left out."""
     stage = Stages.first(columns({"ep": 8}, model=model))
-    held = float(stage.parameters[0]) + 8 * float(np.asarray(stage.expert_parameters)[0])
-    assert held == pytest.approx(model.parameters - model.mtp_parameters, rel=2e-3)
+    counted = float(stage.parameters[0]) + 8 * float(np.asarray(stage.expert_parameters)[0])
+    assert counted == pytest.approx(model.parameters - model.mtp_parameters, rel=2e-3)
 
 
 def test_latent_attention_has_the_matrices_that_the_model_counts() -> None:

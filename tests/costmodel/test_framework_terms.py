@@ -1,4 +1,4 @@
-"""The terms in which frameworks and GPU generations differ, held to counts of bytes and operations."""
+"""The terms in which frameworks and GPU generations differ, checked against counts of bytes and operations."""
 
 from __future__ import annotations
 
@@ -74,9 +74,9 @@ def test_gradients_have_the_bytes_that_the_framework_keeps(
 ) -> None:
     workload = replace(under(framework, headless(1), **stack), precision=precision)
     assert gradient_bytes(workload) == size
-    held = memory_terms(Stages.first(columns(workload, cluster(), replicas(1, 0))), SITE)
+    found = memory_terms(Stages.first(columns(workload, cluster(), replicas(1, 0))), SITE)
     parameters = Stages.first(columns(workload, cluster(), replicas(1, 0))).parameters
-    assert held["gradients"] == pytest.approx(size * parameters)
+    assert found["gradients"] == pytest.approx(size * parameters)
 
 
 @pytest.mark.parametrize(

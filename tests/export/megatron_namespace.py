@@ -8,8 +8,10 @@ from typing import Any
 
 import pytest
 
+from tuner.core.errors import InputError
 from tuner.export.flag_table import flag_table
-from tuner.export.formats import Settings
+from tuner.export.formats import ExportOptions, Settings
+from tuner.export.megatron_core import MEGATRON_CORE, megatron_core_flags
 from tuner.export.production import ProductionRun
 
 TABLE = flag_table("megatron-core")
@@ -265,3 +267,15 @@ def asked(run: ProductionRun) -> dict[str, Any]:
         "schedule": (run.samples, 6e-5, 6e-6, "cosine", round(0.005 * run.samples)),
         "logs": (1, True, max(1, round(3 * 3600 / run.expected.sec_per_iter))),
     }
+
+
+def assert_exact_or_refused(run: ProductionRun) -> None:
+    """Megatron's own parser reads back from an export what was asked for, or a property of the run is refused."""
+    try:
+        flags = megatron_core_flags(run)
+    except InputError:
+        assert MEGATRON_CORE.refusals(run, ExportOptions())
+        return
+    assert {flag[0] for flag in flags} <= set(TABLE.flags)
+    assert len({flag[0] for flag in flags}) == len(flags)
+    assert trained(parsed(flags)) == asked(run)

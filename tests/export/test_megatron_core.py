@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.conftest import ROOT
-from tests.export.megatron_namespace import TABLE, asked, parsed, trained
+from tests.export.megatron_namespace import asked, assert_exact_or_refused, parsed, trained
 from tests.export.test_export import any_run, bloom
 from tests.strategies import runs
 from tuner.core.catalog import model as catalog_model
@@ -89,14 +89,7 @@ def identified_runs(draw: st.DrawFn) -> ProductionRun:
 @given(run=identified_runs())
 @settings(max_examples=200)
 def test_an_export_trains_what_was_asked_for_or_is_refused(run: ProductionRun) -> None:
-    try:
-        flags = megatron_core_flags(run)
-    except InputError:
-        assert MEGATRON_CORE.refusals(run, ExportOptions())
-        return
-    assert {flag[0] for flag in flags} <= set(TABLE.flags)
-    assert len({flag[0] for flag in flags}) == len(flags)
-    assert trained(parsed(flags)) == asked(run)
+    assert_exact_or_refused(run)
 
 
 def _rich() -> list[ProductionRun]:

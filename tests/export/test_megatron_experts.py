@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.export.megatron_namespace import TABLE, asked, parsed, trained
+from tests.export.megatron_namespace import asked, assert_exact_or_refused, parsed, trained
 from tests.export.test_megatron_core import hugging_face_run, identified_runs
 from tuner.core.domain import DISPATCHERS
 from tuner.core.errors import InputError
@@ -93,14 +93,7 @@ def expert_runs(draw: st.DrawFn) -> ProductionRun:
 @given(run=expert_runs())
 @settings(max_examples=300)
 def test_an_export_of_experts_trains_what_was_asked_for_or_is_refused(run: ProductionRun) -> None:
-    try:
-        flags = megatron_core_flags(run)
-    except InputError:
-        assert MEGATRON_CORE.refusals(run, ExportOptions())
-        return
-    assert {flag[0] for flag in flags} <= set(TABLE.flags)
-    assert len({flag[0] for flag in flags}) == len(flags)
-    assert trained(parsed(flags)) == asked(run)
+    assert_exact_or_refused(run)
 
 
 REFUSED = {

@@ -17,6 +17,7 @@ import pytest
 from tests.conftest import ROOT, Run
 from tests.launch.test_local import alive, until
 from tests.stages import command
+from tests.studies import run_tuner
 from tuner.launch.supervisor import members
 
 SMALL = ("--model", "tiny", "--gpus-per-node", "4", "--nodes", "1")
@@ -171,16 +172,9 @@ def test_the_command_of_the_page_runs_a_trainer_under_a_real_torchrun(tmp_path: 
         "PATH": f"{binaries}:{os.environ['PATH']}",
     }
     words = [*shlex.split(line), "--model", "tiny", "--gpus-per-node", "2", "--budget", "2", "--json"]
-    said = subprocess.run(
-        [sys.executable, "-m", "tuner", *words],
-        cwd=tmp_path,
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert said.returncode == 0, said.stderr
-    found = document(said.stdout)
+    said = run_tuner(*words, folder=tmp_path, environment=environment)
+    assert said.code == 0, said.err
+    found = document(said.out)
     assert [trial["outcome"] for trial in found["trials"]] == ["MEASURED"] * 2
     for trial, folder in zip(found["trials"], sorted((tmp_path / "runs").glob("*/jobs/*")), strict=True):
         tp = trial["topology"]["tp"]

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import json
 import shutil
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 import tuner
-from tests.conftest import Said
-from tests.studies import ENVIRONMENT, kept, optimize, url_of
+from tests.studies import kept, optimize, run_tuner, url_of
 from tuner.core.errors import InputError, StudyError, TunerWarning
 from tuner.study.store.recover import RecoveredStudy
 from tuner.study.store.storage import refuse_lost
@@ -124,15 +121,8 @@ def test_the_command_says_what_it_did_and_errors_name_it(lost: Path) -> None:
     assert "'tuner recover lost'" in refused.err
     with pytest.raises(StudyError, match=f"'tuner recover lost --runs {lost.parent}'"):
         refuse_lost(lost / "study.db")
-    said = command("recover", "lost", folder=there)
+    said = run_tuner("recover", "lost", folder=there)
     assert said.out.startswith("Study lost: 6 trials rebuilt.\n")
-    again = command("recover", "lost", folder=there)
+    again = run_tuner("recover", "lost", folder=there)
     assert again.code == 2
     assert again.err.count("\n") == 1
-
-
-def command(*words: str, folder: Path) -> Said:
-    """A whole command."""
-    call = (sys.executable, "-m", "tuner", *words)
-    done = subprocess.run(call, cwd=folder, env=ENVIRONMENT, text=True, capture_output=True, check=False)
-    return Said(done.returncode, done.stdout, done.stderr)

@@ -136,8 +136,8 @@ def _tensors(stage: Stages, site: SiteFactors) -> dict[str, FloatArray]:
     working = np.where(again[0], layer, np.where(again[1], scores, 0.0))  # what is computed again, meanwhile
     if experts:
         working = working + dispatcher_buffers(columns)
-    parameters = stage.held(sharded=False)
-    shard = {least: stage.held(zero >= least) for least in (1, 2, 3)}
+    parameters = stage.elements(sharded=False)
+    shard = {least: stage.elements(zero >= least) for least in (1, 2, 3)}
     logits = stage.is_last * _logits(columns)
     copy = 4.0 if size < 4 else 0.0  # the fp32 weights that 16-bit training keeps beside its own
     weights: Any
@@ -177,8 +177,8 @@ def _megatron_core(stage: Stages) -> dict[str, FloatArray]:
     Gradients are added up in one fp32 buffer, which is reduced and stepped from in place: no buckets and no copies
     (Megatron-LM, core/distributed/param_and_grad_buffer.py; --accumulate-allreduce-grads-in-fp32 follows --bf16).
     """
-    nothing = np.zeros_like(stage.held(sharded=False))
-    return {"gradients": 4.0 * stage.held(stage.columns.zero >= 2), "buckets": nothing, "step": nothing}
+    nothing = np.zeros_like(stage.elements(sharded=False))
+    return {"gradients": 4.0 * stage.elements(stage.columns.zero >= 2), "buckets": nothing, "step": nothing}
 
 
 def _buckets(workload: Workload) -> float:
@@ -231,7 +231,7 @@ def _flat_copy(stage: Stages) -> FloatArray:
     columns = stage.columns
     alone = (columns.pp == 1) & (columns.copies > 1) & (columns.zero >= 1) & (columns.zero <= 2)
     alone &= (columns.offload == 0) & terms_of(columns.workload).step_copies
-    copies: FloatArray = FLAT_GRADIENT_BYTES * alone * stage.held(sharded=False)
+    copies: FloatArray = FLAT_GRADIENT_BYTES * alone * stage.elements(sharded=False)
     return copies
 
 

@@ -104,13 +104,13 @@ class Stages:
         """Parameters of the routed experts on one GPU of the stage; 0 in a dense model."""
         return self.moe_layers * routed_weights(self.columns) if self.columns.workload.model.experts else 0.0
 
-    def held(self, sharded: BoolArray | bool) -> FloatArray:
+    def elements(self, sharded: BoolArray | bool) -> FloatArray:
         """Return the trained parameters of a GPU, or its shard of them among the GPUs that hold the same."""
         columns = self.columns
-        held: FloatArray = self.parameters / np.where(sharded, columns.shards, 1)
+        found: FloatArray = self.parameters / np.where(sharded, columns.shards, 1)
         if columns.workload.model.experts:
-            held = held + self.expert_parameters / np.where(sharded, columns.expert_shards, 1)
-        return held
+            found = found + self.expert_parameters / np.where(sharded, columns.expert_shards, 1)
+        return found
 
     @property
     def _sized_layer(self) -> FloatArray:

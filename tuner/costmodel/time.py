@@ -222,8 +222,8 @@ def _matrices(columns: Columns, layers: IntArray) -> FloatArray:
 
 def _expert_gather(columns: Columns, layers: IntArray, links: Links, size: float) -> FloatArray:
     """Estimate a gather or scatter of all experts of a stage, of so many bytes an element, over their copies."""
-    held = layers * moe_share(columns) * routed_weights(columns) * size
-    return gather(held, columns.expert_shards, *links.expert_data)
+    bytes_of_experts = layers * moe_share(columns) * routed_weights(columns) * size
+    return gather(bytes_of_experts, columns.expert_shards, *links.expert_data)
 
 
 def _exposed(seconds: FloatArray, share: float, beside: FloatArray) -> FloatArray:
@@ -238,7 +238,7 @@ def _replicas(columns: Columns, layers: IntArray, size: FloatArray, links: Links
 
 
 def _step(columns: Columns, site: SiteFactors, stage: Stages) -> FloatArray:
-    shard = stage.held(columns.zero >= 1)
+    shard = stage.elements(columns.zero >= 1)
     moved: Any = OPTIMIZER_STEP_BYTES * shard / traffic_rate(columns.cluster.gpu, site)
     step: FloatArray = moved + STEP_SECONDS + STEP_LAYER_SECONDS * site.host * stage.layers
     return step
@@ -246,7 +246,7 @@ def _step(columns: Columns, site: SiteFactors, stage: Stages) -> FloatArray:
 
 def _host_step(columns: Columns, site: SiteFactors, stage: Stages) -> FloatArray:
     """Estimate the optimizer's step on the CPU, which the shards of all ranks of a node share."""
-    shards = columns.cluster.gpus_per_node * stage.held(sharded=True)
+    shards = columns.cluster.gpus_per_node * stage.elements(sharded=True)
     step: FloatArray = CPU_ADAM_SECONDS * shards + STEP_SECONDS + STEP_LAYER_SECONDS * site.host * stage.layers
     return step
 
@@ -263,5 +263,5 @@ def _host_copies(columns: Columns, stage: Stages) -> FloatArray:
     parameters_too = columns.offload == OFFLOAD.index("optimizer+parameters")
     summed = np.where(columns.zero >= 2, 2 * count - 1, 2 * (count > 1))
     sent = 4.0 + size * (summed + np.where(parameters_too, 2 * count, 1))
-    copies: FloatArray = sent * stage.held(sharded=True) / HOST_LINK_BANDWIDTH
+    copies: FloatArray = sent * stage.elements(sharded=True) / HOST_LINK_BANDWIDTH
     return np.where(columns.offload > 0, copies, 0.0)

@@ -76,14 +76,6 @@ def _window(run: ProductionRun) -> Settings:
     return found + [("window_attn_skip_freq", repr(model.window_skip))] * bool(model.window_skip)
 
 
-def _recompute(run: ProductionRun) -> Settings:
-    if run.topology.recompute == "selective":
-        return [("recompute_granularity", "'selective'"), ("recompute_modules", "['core_attn']")]
-    if run.topology.recompute == "full":
-        return [("recompute_granularity", "'full'"), ("recompute_method", "'uniform'"), ("recompute_num_layers", "1")]
-    return []
-
-
 def _attention(run: ProductionRun) -> Settings:
     return [
         ("transformer_impl", "'transformer_engine'"),
@@ -244,7 +236,7 @@ _FIELDS: Final[Mapping[str, Treatment]] = {
     "zero": expressed("`ddp.use_distributed_optimizer`", only="0, 1"),
     "hsdp": trains_only("1", lambda r: r.topology.hsdp == 1),
     "offload": trains_only("none", lambda r: r.topology.offload == "none"),
-    "recompute": expressed("`model.recompute_granularity`, `model.recompute_modules`", _recompute),
+    "recompute": _from_flags("recompute"),
     "partition": expressed(
         "`model.account_for_embedding_in_pipeline_split`, `model.account_for_loss_in_pipeline_split`",
         lambda r: (

@@ -70,6 +70,16 @@ def same_as_mlp(flag: str, field: str) -> Treatment:
     )
 
 
+def positions_without_alibi(flags: str, settings: Callable[[ProductionRun], Settings]) -> Treatment:
+    """Return the treatment of the kind of positions by frameworks without linear biases."""
+    return expressed(
+        flags,
+        settings,
+        only="learned, rotary, none",
+        accepts=lambda r: r.workload.model.positions != "alibi",
+    )
+
+
 def vocab_multiple(flags: str, settings: Callable[[ProductionRun], Settings] = lambda _: []) -> Treatment:
     """Return the treatment of the vocabulary's padding: without any, tensor parallel ranks need equal shares."""
     return expressed(

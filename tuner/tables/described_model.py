@@ -16,7 +16,7 @@ from tuner.core.text import either, shown
 from tuner.tables.cells import flag, whole
 
 _HEAD_SIZE: Final = 128
-_LLAMA: Final[Mapping[str, Any]] = {
+LLAMA_LIKE: Final[Mapping[str, Any]] = {
     "gated_mlp": True,
     "tied_embeddings": False,
     "positions": "rotary",
@@ -59,7 +59,7 @@ def model_of(cells: Mapping[str, str], *, tp: int) -> Model:
         vocab=whole(cells, "vocab"),
         experts=experts,
         mtp_layers=whole(cells, "mtp", 0),
-        **(_LLAMA if flag(cells, "gated_mlp") else {"tied_embeddings": whole(cells, "zero") != 3}),
+        **(LLAMA_LIKE if flag(cells, "gated_mlp") else {"tied_embeddings": whole(cells, "zero") != 3}),
     )
 
 

@@ -21,7 +21,7 @@ _RECIPES: Final[Cells] = {
 }
 """NVIDIA's performance recipes: NVIDIA-NeMo/Megatron-Bridge, scripts/performance (moe_flex_dispatcher_backend in
 configs/*/*_workload_base_configs.py) and src/megatron/bridge/training/comm_overlap.py; grad_reduce_in_fp32 false (pull
-request 595); Megatron-Core recomputes only where told to. overlap_tp by counting: of a layer's eight collectives
+request 595); Megatron-Core recomputes only where asked to. overlap_tp by counting: of a layer's eight collectives
 TransformerEngine exposes a quarter of two, the forward reduce-scatters."""
 
 _MEGATRON_LM: Final[Cells] = {
@@ -37,7 +37,7 @@ _MEGATRON_CORE: Final[Cells] = {"recompute": "none", "parallel_loss": "1", "mem_
 (NVIDIA/Megatron-LM at d98e8a64, megatron/training/global_vars.py: _set_tensorboard_writer)."""
 
 _AS_TP: Final = "tp"
-"""Megatron-Core shards experts as it shards attention unless told otherwise (NVIDIA/Megatron-LM at d98e8a64,
+"""Megatron-Core shards experts as it shards attention unless set otherwise (NVIDIA/Megatron-LM at d98e8a64,
 megatron/core/model_parallel_config.py: expert_tensor_parallel_size). Recipes for its branches state 1
 (yanring/Megatron-MoE-ModelZoo, model_configs/benchmarking)."""
 
