@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import signal
 import time
+import warnings
 
 import optuna
 import pytest
 import sqlalchemy.exc
 
 from tuner.core.errors import TunerWarning
+from tuner.core.interrupts import remember_interrupts
 from tuner.study.store import outages
 from tuner.study.store.outages import is_outage
 
@@ -115,16 +118,25 @@ def test_a_call_within_a_call_fails_at_once(patience: tuple[outages.Patient, lis
     assert patience[1] == [0.5, 1]
 
 
-def test_after_ctrl_c_in_a_wait_calls_fail_at_once(
-    patience: tuple[outages.Patient, list[float]], monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("place", ["in the call", "as the warning is written", "in the pause"])
+def test_after_ctrl_c_calls_fail_at_once(
+    patience: tuple[outages.Patient, list[float]], monkeypatch: pytest.MonkeyPatch, place: str
 ) -> None:
-    def interrupted(_seconds: float) -> None:
-        raise KeyboardInterrupt
+    """Wherever in the wait it is pressed."""
 
-    monkeypatch.setattr(time, "sleep", interrupted)
-    with pytest.warns(TunerWarning), pytest.raises(KeyboardInterrupt):
-        patience[0](Flaky(1))
-    call = Flaky(1)
-    with pytest.raises(sqlalchemy.exc.OperationalError):
-        patience[0](call)
-    assert call.calls == 1
+    def interrupted(*_given: object, **_named: object) -> str:
+        signal.raise_signal(signal.SIGINT)
+        return ""
+
+    if place == "as the warning is written":
+        monkeypatch.setattr(warnings, "warn", interrupted)
+    if place == "in the pause":
+        monkeypatch.setattr(time, "sleep", interrupted)
+    with remember_interrupts():
+        warnings.simplefilter("ignore", TunerWarning)
+        with pytest.raises(KeyboardInterrupt):
+            patience[0](interrupted if place == "in the call" else Flaky(1))
+        call = Flaky(1)
+        with pytest.raises(sqlalchemy.exc.OperationalError):
+            patience[0](call)
+        assert call.calls == 1

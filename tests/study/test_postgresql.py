@@ -46,6 +46,25 @@ def test_processes_share_a_study_on_postgresql_too(tmp_path: Path, programs: Pat
             together(many, url, tmp_path, name, "--storage", url)
 
 
+OPEN = """
+import sys, time
+from tuner.study.store.storage import open_storage
+
+time.sleep(max(0.0, float(sys.argv[2]) - time.time()))
+open_storage(sys.argv[1]).close()
+"""
+
+
+def test_processes_that_meet_in_an_empty_database_all_open_it(programs: Path) -> None:
+    """Each finds no tables and creates them; PostgreSQL lets one of them."""
+    for _ in range(3):
+        with server(programs) as url:
+            words = [sys.executable, "-c", OPEN, url, str(time.time() + 4)]
+            opened = [subprocess.Popen(words, env=ENVIRONMENT, text=True, stderr=subprocess.PIPE) for _ in range(4)]
+            said = [each.communicate()[1] for each in opened]
+            assert [each.returncode for each in opened] == [0] * 4, said
+
+
 VICTIM = """
 import os, signal, sys
 from pathlib import Path

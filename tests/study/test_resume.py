@@ -13,6 +13,7 @@ import sys
 import time
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -34,7 +35,9 @@ from tests.studies import (
     url_of,
 )
 from tuner.core.outcomes import Outcome
-from tuner.study.limits import Limits
+from tuner.space.build import space_for
+from tuner.study import api
+from tuner.study.loop import StudyEvent
 from tuner.study.store.owner import gone, this_worker
 from tuner.study.store.storage import sqlite_url
 from tuner.study.store.trial import Proposal, Trial
@@ -315,6 +318,23 @@ def test_ctrl_c_says_what_runs_and_how_to_go_on_and_a_second_run_goes_on(tmp_pat
     assert_lawful(after, budget=40)
 
 
+def test_ctrl_c_ends_a_search_where_its_exception_is_lost(tmp_path: Path) -> None:
+    """As it is in a finalizer, or in a library that reports it and goes on."""
+    started = 0
+
+    def lose(event: StudyEvent) -> None:
+        nonlocal started
+        started += event.kind == "started"
+        if started == 3:
+            with suppress(KeyboardInterrupt):
+                signal.raise_signal(signal.SIGINT)
+
+    space = space_for(model="gpt-1.3b", nodes=4, settings=("nodes=4", "tp=1,2,4", "recompute=none"))
+    with pytest.raises(KeyboardInterrupt):
+        api.optimize(space, budget=9, study="lost", runs=tmp_path, sampler="grid", on_event=lose)
+    assert started == 3
+
+
 @pytest.mark.parametrize("many", [2, pytest.param(4, marks=pytest.mark.slow)])
 def test_processes_that_share_a_study_share_proposals_and_the_budget(many: int, tmp_path: Path) -> None:
     """Started at one moment on a study that is not there yet: each ends with 0, and together they spend one budget."""
@@ -329,13 +349,14 @@ def test_processes_that_share_a_study_share_proposals_and_the_budget(many: int, 
 def test_four_jobs_at_once_really_run_at_once(tmp_path: Path) -> None:
     """Topologies of one node leave three of four free: four jobs hold them together, and never more than there are."""
     one_node = ("--model", "gpt-1.3b", "--nodes", "4", "--set", "nodes=1", "--set", "tp=1,2,4")
+    twelve = ("--budget", "12", "--sampler", "grid")
     spans = {}
     for jobs in ("1", "4"):
         (tmp_path / jobs).mkdir()
-        said = finish(start("--jobs", jobs, "--budget", "12", folder=tmp_path / jobs, space=one_node))
+        said = finish(start("--jobs", jobs, *twelve, folder=tmp_path / jobs, space=one_node))
         assert said.code == 0, said.err
         runs = [json.loads(path.read_text()) for path in sorted((tmp_path / jobs).glob("runs/*/jobs/*/simulated.json"))]
-        assert len(runs) >= 12 - Limits(budget=12).final  # the search may need none of the last ones
+        assert len(runs) == 12
         began = sorted(run["began"] for run in runs)
         spans[jobs] = began[-1] - began[0]
         lengths = [(run["began"], run["cancelled"] or run["began"] + run["life"]["stops"]) for run in runs]

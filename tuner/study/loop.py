@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final, Literal
 
 from tuner.core.errors import LaunchError
+from tuner.core.interrupts import raise_lost_interrupt
 from tuner.core.outcomes import Failure, Outcome
 from tuner.costmodel.calibration import Calibration
 from tuner.costmodel.estimate import CostModel
@@ -126,6 +127,7 @@ class StudyLoop:
 
     def step(self) -> bool:
         """Launch what may be launched, wait, and look at running jobs; return False when the search is over."""
+        raise_lost_interrupt()
         self.read()
         self._fill()
         if not self.running:

@@ -13,6 +13,7 @@ from typing import Any
 
 from tuner.core.documents import cluster_document, workload_document
 from tuner.core.errors import EmptySpace, InputError, StudyError
+from tuner.core.interrupts import remember_interrupts
 from tuner.costmodel.calibration import Calibration
 from tuner.costmodel.site_file import site_text
 from tuner.launch.contract import Job, Launcher
@@ -47,6 +48,7 @@ def open_loop(settings: StudySettings, on_event: Callable[[StudyEvent], None]) -
     settings.check()
     tally = None if settings.launcher == "replay" else Tally()
     with ExitStack() as opened:
+        opened.enter_context(remember_interrupts())
         # The storage comes last, so that refused settings leave no empty study behind.
         pool, launcher, identity = _cluster(settings, tally)
         opened.callback(launcher.close)

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import signal
 import sys
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import click
@@ -78,17 +75,18 @@ def optimize(as_json: bool, **given: Any) -> None:
     from tuner.cli.optimize_output import answer_document, print_answer
     from tuner.cli.output import print_json
     from tuner.core.errors import NothingUsable
+    from tuner.core.interrupts import ignore_interrupts
     from tuner.study.api import study_settings
     from tuner.study.setup import open_loop
 
     view = LiveView() if sys.stderr.isatty() and not as_json else EventLines()
     interrupted = False
-    with ExitStack() as cleanup, open_loop(study_settings(**given), view.event) as loop:
+    with open_loop(study_settings(**given), view.event) as loop:
         try:
             with view.live(loop):
                 loop.run()
         except KeyboardInterrupt:
-            cleanup.enter_context(_interrupts_ignored())
+            ignore_interrupts()  # while jobs are cancelled and the result is printed
             interrupted = True
             loop.interrupt()
         study = loop.result()
@@ -100,13 +98,3 @@ def optimize(as_json: bool, **given: Any) -> None:
         raise KeyboardInterrupt
     if study.best is None:
         raise NothingUsable(f"no job was measured; {study.ended}.")
-
-
-@contextmanager
-def _interrupts_ignored() -> Iterator[None]:
-    """Ignore further Ctrl-C while jobs are cancelled and the result is printed."""
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)

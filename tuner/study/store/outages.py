@@ -14,6 +14,7 @@ import sqlalchemy.exc
 from optuna.storages import RDBStorage
 
 from tuner.core.errors import TunerWarning
+from tuner.core.interrupts import hold_interrupts, was_interrupted
 from tuner.study.store.storage_url import masked
 
 MAX_OUTAGE: Final = 600.0
@@ -40,15 +41,10 @@ Patient = Callable[[Callable[[], Any]], Any]
 """Calls a function, again and again while the server is away."""
 
 
-def at_once(call: Callable[[], Any]) -> Any:
-    """Call a function once."""
-    return call()
-
-
 def wait_out_outages(database: RDBStorage, url: str) -> Patient:
     """Make every call of the storage wait for its server; return what does the same for other transactions.
 
-    After Ctrl-C in such a wait, calls fail at once, so that a search can end.
+    Ctrl-C is held until the call is over; after it no call waits, so that a search can end.
     """
     patience = _Patience(database, url)
     for name in _CALLS:
@@ -76,7 +72,9 @@ def is_outage(error: BaseException | None) -> bool:
 class _Patience:
     def __init__(self, database: RDBStorage, url: str) -> None:
         self._database, self._url = database, masked(url)
-        self._inside = self._exhausted = False
+        # A SQLite file has no server: what it refuses, it refuses again.
+        self._limit = 0.0 if url.startswith("sqlite") else MAX_OUTAGE
+        self._inside = False
 
     def method(self, call: Callable[..., Any]) -> Callable[..., Any]:
         """Return the method, made patient."""
@@ -89,7 +87,7 @@ class _Patience:
 
     def call(self, call: Callable[[], Any]) -> Any:
         """Call the function until the server answers; within another such call it fails at once."""
-        if self._inside or self._exhausted:
+        if self._inside:
             return call()
         self._inside = True
         try:
@@ -98,28 +96,18 @@ class _Patience:
             self._inside = False
 
     def _repeat(self, call: Callable[[], Any]) -> Any:
-        pause, deadline = FIRST_PAUSE, time.monotonic() + MAX_OUTAGE
+        pause, deadline = FIRST_PAUSE, time.monotonic() + self._limit
         while True:
             try:
-                return call()
+                with hold_interrupts():
+                    return call()
             except (sqlalchemy.exc.SQLAlchemyError, optuna.exceptions.StorageInternalError) as error:
-                if not is_outage(error) or time.monotonic() > deadline:
+                if not is_outage(error) or time.monotonic() >= deadline or was_interrupted():
                     raise
-            except KeyboardInterrupt:
-                self._exhausted = pause > FIRST_PAUSE
-                raise
             if pause == FIRST_PAUSE:
-                minutes = f"{MAX_OUTAGE / 60:.0f} minutes"
+                minutes = f"{self._limit / 60:.0f} minutes"
                 warnings.warn(f"{self._url} is away; waiting up to {minutes}.", TunerWarning, stacklevel=2)
-            self._pause(pause)
-            pause = min(2 * pause, MAX_PAUSE)
-
-    def _pause(self, seconds: float) -> None:
-        """Forget the broken connection and wait."""
-        try:
             with suppress(sqlalchemy.exc.SQLAlchemyError):
-                self._database.remove_session()
-            time.sleep(seconds)
-        except KeyboardInterrupt:
-            self._exhausted = True
-            raise
+                self._database.remove_session()  # which forgets the broken connection
+            time.sleep(pause)
+            pause = min(2 * pause, MAX_PAUSE)

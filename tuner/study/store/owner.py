@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +39,7 @@ _ENDED = ("Z", "X")
 """States of a process that has ended but has not been reaped, which in a container may never happen."""
 
 
+@cache
 def _machine() -> dict[str, str]:
     """Return what tells boots and PID namespaces apart; empty strings where /proc does not say."""
     try:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import random
 import re
 import shlex
 import sqlite3
+import time
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -21,7 +23,7 @@ from optuna.storages import BaseStorage, RDBStorage, get_storage
 
 from tuner.core.errors import InputError, MissingDependency, StudyError
 from tuner.core.text import counted
-from tuner.study.store.outages import Patient, at_once, wait_out_outages
+from tuner.study.store.outages import Patient, wait_out_outages
 from tuner.study.store.storage_url import masked, parse, without_secrets
 
 HEARTBEAT: Final = 20
@@ -32,6 +34,9 @@ GRACE: Final = 120
 
 PATIENCE: Final = 30
 """Seconds that a process waits for another process's write to a SQLite file."""
+
+CREATION_ATTEMPTS: Final = 5
+"""Times that a process tries to create the tables of an empty database."""
 
 
 def sqlite_url(path: Path) -> str:
@@ -87,7 +92,7 @@ class Storage:
     database: RDBStorage
     kept: BaseStorage
     """The same database, with finished trials cached in memory."""
-    patient: Patient = field(default=at_once, repr=False)
+    patient: Patient = field(repr=False)
     """Runs a transaction of the caller's, waiting for a server that is away as the storages do."""
 
     def close(self) -> None:
@@ -127,19 +132,26 @@ def open_storage(url: str) -> Storage:
             warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)  # heartbeats, since version 2.9
             try:
                 opened = url if read_only is None else read_only.render_as_string()
-                database = _opened(opened, engine_kwargs=arguments, heartbeat_interval=HEARTBEAT, grace_period=GRACE)
+                database = _created(opened, engine_kwargs=arguments, heartbeat_interval=HEARTBEAT, grace_period=GRACE)
             except (TypeError, ValueError) as error:
                 raise InputError(
                     f"--storage {masked(url)} has an option that cannot be used: {_cause(error, url)}."
                 ) from None
-        # A SQLite file has no server: what it refuses, it refuses again.
-        is_file = database.engine.url.get_backend_name() == "sqlite"
-        patient = at_once if is_file else wait_out_outages(database, url)
+        patient = wait_out_outages(database, url)
         return Storage(url, database, get_storage(database), patient)
 
 
+def _created(url: str, **arguments: Any) -> RDBStorage:
+    """Open the database; try again where several processes create the tables of an empty one at the same moment."""
+    for _ in range(CREATION_ATTEMPTS - 1):
+        with suppress(sqlalchemy.exc.IntegrityError, sqlalchemy.exc.ProgrammingError):
+            return _opened(url, **arguments)
+        time.sleep(random.uniform(0.1, 0.5))  # noqa: S311 - no secret
+    return _opened(url, **arguments)
+
+
 def _opened(url: str, **arguments: Any) -> RDBStorage:
-    """Open the database with any installed PostgreSQL driver; the default driver depends on SQLAlchemy's version."""
+    """Open the database, with any installed PostgreSQL driver; the default driver depends on SQLAlchemy's version."""
     scheme, mark, rest = url.partition("://")
     if scheme in ("postgresql", "postgres"):
         for driver in ("psycopg", "psycopg2"):

@@ -1,0 +1,89 @@
+"""Receive Ctrl-C where it does no harm.
+
+Python raises KeyboardInterrupt wherever the main thread is. In a library's transaction it leaves a broken connection
+and a traceback, and in a finalizer it is reported and lost. So it is held until a transaction is over, and remembered.
+"""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from types import FrameType
+
+
+@dataclass(slots=True)
+class _Interrupts:
+    """What this process knows of Ctrl-C."""
+
+    received: bool = False
+    ignored: bool = False
+    held: bool = False
+    """Whether one waits for the end of a transaction."""
+    transactions: int = 0
+    """How many the main thread is in, one within the other."""
+
+
+_interrupts = _Interrupts()
+
+
+@contextmanager
+def remember_interrupts() -> Iterator[None]:
+    """Remember every Ctrl-C within, beside what it does already."""
+    before = signal.getsignal(signal.SIGINT)
+    _interrupts.received = _interrupts.ignored = _interrupts.held = False
+    if not callable(before) or not _in_main_thread():
+        yield  # it is ignored, or another thread handles it
+        return
+    handler = before
+
+    def remember(number: int, frame: FrameType | None) -> None:
+        _interrupts.held = _interrupts.transactions > 0 and not _interrupts.received  # a second one does not wait
+        _interrupts.received = True
+        if not _interrupts.held and not _interrupts.ignored:
+            handler(number, frame)
+
+    signal.signal(signal.SIGINT, remember)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+@contextmanager
+def hold_interrupts() -> Iterator[None]:
+    """Raise the KeyboardInterrupt of a Ctrl-C within only at the end."""
+    if not _in_main_thread():
+        yield
+        return
+    _interrupts.transactions += 1
+    try:
+        yield
+    finally:
+        _interrupts.transactions -= 1
+        if _interrupts.held and not _interrupts.transactions:
+            _interrupts.held = False
+            if not _interrupts.ignored:
+                raise KeyboardInterrupt
+
+
+def ignore_interrupts() -> None:
+    """Let Ctrl-C do nothing until the end of `remember_interrupts`."""
+    _interrupts.ignored = True
+
+
+def was_interrupted() -> bool:
+    """Whether Ctrl-C was pressed within `remember_interrupts`."""
+    return _interrupts.received
+
+
+def raise_lost_interrupt() -> None:
+    """Raise the KeyboardInterrupt of a Ctrl-C again."""
+    if _interrupts.received:
+        raise KeyboardInterrupt
+
+
+def _in_main_thread() -> bool:
+    return threading.current_thread() is threading.main_thread()
