@@ -100,8 +100,9 @@ def states(url: str, name: str) -> Counter[str]:
 def assert_lawful(trials: list[Trial], *, budget: int) -> None:
     """No two launched trials are one, none is still running, and no more were launched than the budget allows."""
     launched = [trial for trial in trials if trial.launched]
-    twice = [claim for claim, times in Counter(trial.proposal.claim for trial in launched).items() if times > 1]
-    assert not twice
+    claims = Counter(trial.proposal.claim for trial in launched)
+    twice = [trial for trial in launched if claims[trial.proposal.claim] > 1]
+    assert not twice, twice
     assert all(trial.result is not None for trial in trials)
     assert len(launched) <= budget
 

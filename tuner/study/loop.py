@@ -265,6 +265,8 @@ class StudyLoop:
         job = self._job(trial)
         handle = self.launcher.adopt(job, trial.handle)
         if handle is None:
+            if self.store.withdraw_second(trial):
+                return
             reason = "the tuner that ran it exited, and its job is gone"
             result = JobResult(outcome=Outcome.CANCELLED, failure=Failure.because(reason), clock=self.launcher.now())
             record_ending(job.folder, result)

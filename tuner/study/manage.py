@@ -183,6 +183,8 @@ def _stop(store: TrialStore, launcher: Launcher | None, trial: Trial, runs: Path
         if launcher.poll([handle])[handle].state is JobState.ENDED:
             return False
         launcher.cancel(handle)
+    elif store.withdraw_second(trial):
+        return True
     reason = "cancelled by tuner stop" if handle is not None else "stopped; its job is gone"
     failure = Failure.because(reason)
     result = JobResult(outcome=Outcome.CANCELLED, failure=failure, clock=clock)

@@ -25,10 +25,11 @@ from optuna.distributions import BaseDistribution
 from optuna.trial import FrozenTrial, TrialState
 
 from tuner.core.errors import StudyError, TunerWarning
+from tuner.core.interrupts import hold_interrupts
 from tuner.core.outcomes import Failure, Outcome
 from tuner.core.text import shown
 from tuner.launch.contract import JobResult
-from tuner.space.rules import current_name
+from tuner.study.store.settings_difference import difference_of
 from tuner.study.store.storage import Storage, open_storage, understood
 from tuner.study.store.stored import SCHEMA, UNREADABLE_ERRORS, settings_of, trial_of
 from tuner.study.store.trial import Proposal, Trial, proposal_document, result_document
@@ -92,7 +93,7 @@ class TrialStore:
             study = cls(storage, name)
             study._continues = True
             study._complete_creation(settings)
-            difference = _difference(study.settings, _as_stored(settings))
+            difference = difference_of(study.settings, _as_stored(settings))
             if difference:
                 raise StudyError(
                     f"study {name!r} was started with {difference}: repeat the original arguments to continue it, or "
@@ -231,20 +232,27 @@ class TrialStore:
             distributions=dict(distributions),
             user_attrs={"key": proposal.key, "why": proposal.why, "proposal": proposal_document(proposal)},
         )
-        with understood(self.url):
+        with understood(self.url), hold_interrupts():
             trial_id = self.storage.create_new_trial(self._id, template)
             number = self.storage.get_trial_number_from_id(trial_id)
             self._database.record_heartbeat(trial_id)
-        trial = Trial(number=number, proposal=proposal)
-        earlier = [other for other in self.trials() if other.number < number and other.launched]
-        for other in earlier:
-            if other.proposal.tag == proposal.tag:  # stored before an outage of the server, which did not say so
+            trial = Trial(number=number, proposal=proposal)
+            twin = next((other for other in self._earlier(trial) if other.proposal.tag == proposal.tag), None)
+            if twin is not None:  # stored before an outage of the server, which did not say so
                 self.withdraw(trial, "stored twice")
-                return other
-        if any(other.proposal.claim == proposal.claim for other in earlier):
+                trial = twin
+            return None if self.withdraw_second(trial) else trial
+
+    def withdraw_second(self, trial: Trial) -> bool:
+        """Close a trial if an earlier one has the same proposal; return whether it is closed."""
+        second = any(other.proposal.claim == trial.proposal.claim for other in self._earlier(trial))
+        if second:
             self.withdraw(trial, "another process proposed it first")
-            return None
-        return trial
+        return second
+
+    def _earlier(self, trial: Trial) -> list[Trial]:
+        """Return the launched trials before a trial."""
+        return [other for other in self.trials() if other.number < trial.number and other.launched]
 
     def restore(self, trials: Sequence[FrozenTrial | None]) -> None:
         """Store recovered trials in the order of their numbers; None is a trial whose content is lost."""
@@ -336,60 +344,3 @@ def _as_stored(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Return settings as a storage returns them."""
     kept: dict[str, Any] = json.loads(json.dumps(settings))
     return kept
-
-
-def _difference(begun: Mapping[str, Any], asked: Mapping[str, Any]) -> str:
-    """Return the first difference between two settings, in words; empty where they agree."""
-    begun, asked = _comparable(begun), _recorded(_comparable(asked), begun)
-    for name in sorted({*begun, *asked} - {"schema"}, key=lambda name: (name not in _FIRST, name)):
-        if begun.get(name) != asked.get(name):
-            return _first_difference(name, begun.get(name), asked.get(name))
-    return ""
-
-
-def _comparable(settings: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the settings with present names of rules, and without the policies at that time.
-
-    A study continues under its own policies.
-    """
-    rules = {name: value for name, value in settings.get("rules", {}).items() if name != "policies"}
-    if "allowed" in rules:
-        rules["allowed"] = sorted(map(current_name, rules["allowed"]))
-    return {**settings, "rules": rules} if rules else settings
-
-
-def _recorded(asked: Mapping[str, Any], begun: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the settings without those fields of workloads and models that the study began too early to record.
-
-    The same holds for the rates of its GPU.
-    """
-    known: dict[str, Any] = dict(asked)
-    for name in ("cluster", "gpu"):
-        if isinstance(was := begun.get(name), Mapping) and isinstance(now := asked.get(name), Mapping):
-            known[name] = _recorded(now, was)
-    if isinstance(was := begun.get("peak_flops"), Mapping) and isinstance(now := asked.get("peak_flops"), Mapping):
-        known["peak_flops"] = {precision: rate for precision, rate in now.items() if precision in was}
-    for name in ("workload", "model"):
-        if isinstance(was := begun.get(name), Mapping) and isinstance(now := asked.get(name), Mapping):
-            known[name] = {field: value for field, value in _recorded(now, was).items() if field in was}
-    if isinstance(was := begun.get("parts"), Sequence) and isinstance(now := asked.get("parts"), Sequence):
-        known["parts"] = [_recorded(part, old) for part, old in zip(now, was, strict=False)] + list(now[len(was) :])
-    return known
-
-
-_FIRST: Final = ("cluster", "workload", "rules")
-"""Settings that the axes follow from, and that are therefore named first."""
-
-
-def _first_difference(name: str, begun: Any, asked: Any) -> str:
-    if isinstance(begun, Mapping) and isinstance(asked, Mapping):
-        differ = [key for key in sorted({*begun, *asked}) if begun.get(key) != asked.get(key)]
-        inner = "name" if "name" in differ else differ[0]  # a GPU's says more than its first figure
-        return _first_difference(f"{name}.{inner}", begun.get(inner), asked.get(inner))
-    return f"{name} {_words(begun)}, not {_words(asked)}"
-
-
-def _words(value: Any) -> str:
-    if isinstance(value, Sequence) and not isinstance(value, str):
-        return ",".join(map(str, value[:8])) + (",..." if len(value) > 8 else "")
-    return "none" if value is None else str(value)

@@ -1,0 +1,65 @@
+"""Compare the settings of a stored study with those it is resumed with."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from tuner.space.rules import current_name
+
+
+def difference_of(begun: Mapping[str, Any], asked: Mapping[str, Any]) -> str:
+    """Return the first difference between two settings, in words; empty where they agree."""
+    begun, asked = _comparable(begun), _recorded(_comparable(asked), begun)
+    for name in sorted({*begun, *asked} - {"schema"}, key=lambda name: (name not in _FIRST, name)):
+        if begun.get(name) != asked.get(name):
+            return _first_difference(name, begun.get(name), asked.get(name))
+    return ""
+
+
+def _comparable(settings: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the settings with present names of rules, and without the policies at that time.
+
+    A study continues under its own policies.
+    """
+    rules = {name: value for name, value in settings.get("rules", {}).items() if name != "policies"}
+    if "allowed" in rules:
+        rules["allowed"] = sorted(map(current_name, rules["allowed"]))
+    return {**settings, "rules": rules} if rules else settings
+
+
+def _recorded(asked: Mapping[str, Any], begun: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the settings without those fields of workloads and models that the study began too early to record.
+
+    The same holds for the rates of its GPU.
+    """
+    known: dict[str, Any] = dict(asked)
+    for name in ("cluster", "gpu"):
+        if isinstance(was := begun.get(name), Mapping) and isinstance(now := asked.get(name), Mapping):
+            known[name] = _recorded(now, was)
+    if isinstance(was := begun.get("peak_flops"), Mapping) and isinstance(now := asked.get("peak_flops"), Mapping):
+        known["peak_flops"] = {precision: rate for precision, rate in now.items() if precision in was}
+    for name in ("workload", "model"):
+        if isinstance(was := begun.get(name), Mapping) and isinstance(now := asked.get(name), Mapping):
+            known[name] = {field: value for field, value in _recorded(now, was).items() if field in was}
+    if isinstance(was := begun.get("parts"), Sequence) and isinstance(now := asked.get("parts"), Sequence):
+        known["parts"] = [_recorded(part, old) for part, old in zip(now, was, strict=False)] + list(now[len(was) :])
+    return known
+
+
+_FIRST: Final = ("cluster", "workload", "rules")
+"""Settings that the axes follow from, and that are therefore named first."""
+
+
+def _first_difference(name: str, begun: Any, asked: Any) -> str:
+    if isinstance(begun, Mapping) and isinstance(asked, Mapping):
+        differ = [key for key in sorted({*begun, *asked}) if begun.get(key) != asked.get(key)]
+        inner = "name" if "name" in differ else differ[0]  # a GPU's says more than its first figure
+        return _first_difference(f"{name}.{inner}", begun.get(inner), asked.get(inner))
+    return f"{name} {_words(begun)}, not {_words(asked)}"
+
+
+def _words(value: Any) -> str:
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        return ",".join(map(str, value[:8])) + (",..." if len(value) > 8 else "")
+    return "none" if value is None else str(value)
