@@ -13,6 +13,7 @@ from tuner.cli import max_batch_output
 from tuner.cli.commands import compare
 from tuner.cli.live import LiveView, opening
 from tuner.cli.max_batch_output import _tokens_assumed, answer_document, print_answer
+from tuner.core.domain import Topology
 from tuner.planning import plan as plan_module
 
 GIB = 2.0**30
@@ -48,6 +49,7 @@ def answer(**fields: Any) -> Any:
         "margin": 0.1,
         "strategy": "bisect",
         "source": "table",
+        "topology": Topology(nodes=2, tp=4, pp=1, dp=4, micro_batch=1, zero=3, recompute="none"),
     }
     return SimpleNamespace(**usual | fields)
 
@@ -79,7 +81,8 @@ def test_a_largest_batch_is_printed_with_its_headroom_and_its_line(capsys: pytes
     """4 days at 1000 tokens a second are 345.6M tokens; a claim of 11 GiB a sample is 10% off."""
     print_answer(answer(), claim=11.0)
     out = capsys.readouterr().out
-    table, _, rest = out.partition("\n\n")
+    header, table, rest = out.split("\n\n", 2)
+    assert header == "topology tp4-pp1-dp4-mbs1-z3-rnone on 2 nodes, at other micro batches too"
     assert table.splitlines()[-3].split() == ["1", "1", "MEASURED", "10.00", "0.25", "8"]
     assert table.splitlines()[-2].split() == ["2", "2", "MEASURED", "20.00", "0.5", "4", "1,000", "4.0"]
     assert table.splitlines()[-1].split() == ["3", "4", "OOM"]

@@ -329,9 +329,26 @@ def test_the_tables_that_the_examples_use_are_there() -> None:
         ("qwen3-30b-a3b", "ep=3", "128 experts do not divide by ep=3; correct --set"),
         ("qwen3-30b-a3b", "ep=64", "= 32 ranks do not divide by etp x ep = 1 x 64 = 64; correct --set"),
         ("qwen3-30b-a3b", "ep=8", ""),
+        ("llama-3-8b", "tp=3", "32 heads do not divide by tp=3; correct --set"),
+        ("llama-3-8b", "pp=3", "32 layers do not divide into pp=3 stages; correct --set"),
+        ("llama-3-8b", "vpp=2", "vpp=2 .*; correct --set"),
     ],
 )
-def test_experts_are_spread_as_a_program_can_spread_them(model: str, setting: str, sentence: str) -> None:
+def test_what_no_program_can_run_is_refused(model: str, setting: str, sentence: str) -> None:
     where: dict[str, Any] = {"model": model, "gpu": "H100-80GB-SXM", "nodes": 4, "settings": (setting,), "most": 1}
     with pytest.raises(InputError, match=sentence) if sentence else nullcontext():
         tuner.max_batch(**where)
+
+
+@pytest.mark.parametrize(
+    ("model", "settings", "key"),
+    [
+        ("llama-3-8b", ("tp=4",), "tp4-pp1-dp8-mbs1-z3-rnone"),
+        ("llama-3-8b", ("pp=2",), "tp1-pp2-dp16-mbs1-z1-rnone"),
+        ("llama-3-8b", ("pp=2", "zero=0"), "tp1-pp2-dp16-mbs1-z0-rnone"),
+        ("qwen3-30b-a3b", ("tp=2",), "tp2-pp1-dp16-mbs1-z3-sp-rnone"),
+    ],
+)
+def test_axes_that_are_not_pinned_take_what_the_laws_require(model: str, settings: tuple[str, ...], key: str) -> None:
+    found = tuner.max_batch(model=model, gpu="H100-80GB-SXM", nodes=4, settings=settings, most=1)
+    assert found.topology.key == key

@@ -7,12 +7,13 @@ from typing import Any
 
 import pytest
 
-from tuner.core.domain import MemoryKind
+from tuner.core.domain import MemoryKind, Topology
 from tuner.costmodel.constants import COMMUNICATOR_BYTES, CONTEXT_BYTES, FRAGMENT_SHARE, USABLE_SHARE
 from tuner.sizing.fit import BatchOutcome, BatchResult, Fit, Pressure, fitted, pressures, ratio_at
 from tuner.sizing.max_batch import answer, throughput_of
 from tuner.sizing.probes import grid_for, held_back, usable_bytes
 from tuner.sizing.strategies import BatchBounds, BatchGrid, BatchSearch, look_for
+from tuner.space.build import space_for
 
 approx: Any = pytest.approx
 
@@ -198,10 +199,9 @@ def test_a_safe_batch_keeps_its_margin_from_the_lesser_ceiling(
         card=2000.0,
         usable=usable,
         margin=margin,
-        dp=1,
-        seq=10,
+        topology=Topology(nodes=1, tp=1, pp=1, dp=1, micro_batch=1),
+        workload=space_for(model="llama-3-8b").workload,
         global_batch=None,
-        tokens=1.0,
     )
     assert (found.safe, found.peak) == (safe, 180.0)
     assert [one.micro_batch for one in found.worth] == [1, 4]

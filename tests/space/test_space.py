@@ -49,6 +49,19 @@ def test_every_grid_point_is_legal_or_removed_by_one_rule(space: Space) -> None:
     assert all(count >= 0 for count in tally.removed.values())
 
 
+def test_values_given_that_no_legal_topology_has_are_named() -> None:
+    """A dense model has no experts to spread, and its heads do not divide by 3."""
+    given = ("ep=1,2", "tp=2,3", "zero=1", "recompute=none,full")
+    tally = Tally()
+    for _ in space_for(model="llama-3-8b", gpu="H100-80GB-SXM", nodes=2, settings=given).blocks(tally):
+        pass
+    assert tally.unused == {"tp": [3], "ep": [2]}
+    assert tally.advice() == "No legal topology has tp=3 or ep=2; 'tuner plan --set tp=3' says why."
+    for _ in space_for(model="llama-3-8b", gpu="H100-80GB-SXM", nodes=2).blocks(tally):
+        pass
+    assert tally.advice() == ""
+
+
 @given(spaces())
 def test_points_come_ascending_once_each_and_in_blocks_of_bounded_size(space: Space) -> None:
     blocks = list(space.blocks())

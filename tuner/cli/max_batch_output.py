@@ -29,6 +29,7 @@ def answer_document(made: MaxBatchResult) -> dict[str, Any]:
     """Return the result for JSON."""
     found, line = made.found, made.fit
     return {
+        "topology": made.topology.key,
         "max_batch": found.largest,
         "safe_batch": made.safe,
         "margin": made.margin,
@@ -104,6 +105,7 @@ def print_answer(made: MaxBatchResult, *, claim: float | None = None) -> None:
                 f"{value.days:,.1f}" if value and fits and value.days else "",
             )
         )
+    print(f"topology {made.topology.key} on {counted(made.topology.nodes, 'node')}, at other micro batches too\n")
     headers = ("Run", "Batch", "Outcome", "GiB", "Sec/it", "Acc steps", "Tokens/s", "Days")
     print_table(headers, rows, left=("Outcome",))
     beyond = "; larger batches were not tried" if found.open_end else ""

@@ -146,7 +146,8 @@ def _removed(loop: StudyLoop) -> str:
         return ""
     most = sorted(((count, name) for name, count in tally.removed.items() if count), reverse=True)[:3]
     names = ", ".join(f"{name} {count:,}" for count, name in most)
-    return f" Legal: {tally.legal:,} of {tally.grid:,} grid points (removed most: {names})."
+    unused = f" {tally.advice()}" if tally.unused else ""
+    return f" Legal: {tally.legal:,} of {tally.grid:,} grid points (removed most: {names}).{unused}"
 
 
 def answer_document(study: StudyResult) -> dict[str, Any]:

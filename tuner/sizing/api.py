@@ -118,10 +118,9 @@ def max_batch(
             card=described.cluster.gpu.memory,
             usable=usable,
             margin=margin,
-            dp=topology.dp,
-            seq=workload.model.seq,
+            topology=topology,
+            workload=workload,
             global_batch=described.arguments.get("global_batch"),
-            tokens=workload.training_tokens,
         )
 
     if launcher == "replay":

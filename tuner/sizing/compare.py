@@ -168,10 +168,9 @@ def _result(
         card=cluster.gpu.memory,
         usable=usable_bytes(cluster),
         margin=margin,
-        dp=topology.dp,
-        seq=workload.model.seq,
+        topology=topology,
+        workload=workload,
         global_batch=global_batch,
-        tokens=workload.training_tokens,
     )
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from math import ceil
 from typing import Final
 
+from tuner.core.domain import Topology, Workload
 from tuner.sizing.fit import BatchResult, Fit, Pressure, Source, fitted, pressures
 from tuner.sizing.strategies import BatchSearch
 
@@ -44,6 +45,8 @@ class MaxBatchResult:
     """Bytes of it that a process can use."""
     safe: int
     margin: float
+    topology: Topology
+    """What was tried, at micro batch 1."""
     worth: tuple[BatchThroughput, ...]
 
     @property
@@ -85,10 +88,9 @@ def answer(
     card: float,
     usable: float,
     margin: float,
-    dp: int,
-    seq: int,
+    topology: Topology,
+    workload: Workload,
     global_batch: int | None,
-    tokens: float,
 ) -> MaxBatchResult:
     """Return the result of a search.
 
@@ -113,8 +115,15 @@ def answer(
         usable=usable,
         safe=safe,
         margin=margin,
+        topology=topology,
         worth=tuple(
-            throughput_of(result, dp=dp, seq=seq, global_batch=global_batch, tokens=tokens)
+            throughput_of(
+                result,
+                dp=topology.dp,
+                seq=workload.model.seq,
+                global_batch=global_batch,
+                tokens=workload.training_tokens,
+            )
             for result in unique.values()
         ),
     )

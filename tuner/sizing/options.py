@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import product
 from typing import Any, Final, Literal
@@ -11,7 +11,7 @@ from tuner.core.columns import Columns
 from tuner.core.domain import OPT_IN, Topology, Workload, partition_for
 from tuner.core.errors import InputError
 from tuner.core.text import listed
-from tuner.space.rules import BY_NAME
+from tuner.space.rules import RULES
 from tuner.space.space import Space
 from tuner.tables import Row
 
@@ -27,9 +27,19 @@ DEFAULT_AXES: Final = {
     "zero": 3,
     **OPT_IN,
 }
-"""Values of the axes that are not pinned: fully sharded data parallelism without recompute."""
+"""Values of the axes that are not pinned, where no law requires another: fully sharded data parallelism without
+recompute."""
 
-_EXPERT_LAWS: Final = ("experts-for-ep", "experts-by-ep", "ep-in-stage", "expert-ffn-by-etp")
+_UNDECIDED: Final = {
+    *("fill-nodes", "enough-nodes", "batch-by-dp", "microbatches-by-pp"),  # the batch is sought, on whatever ranks
+    *("one-partition", "one-dispatcher"),  # these count equal topologies once
+}
+LAWS: Final = tuple(
+    rule
+    for rule in RULES
+    if rule.level == "law" and rule.name not in _UNDECIDED and not rule.name.startswith("framework-")
+)
+"""The laws that an option must satisfy; its stack stands for a framework."""
 
 _FREE: Final = ("micro_batch", "global_batch", "shape", "heads", "nodes", "partition")
 
@@ -46,6 +56,7 @@ def options(space: Space, *, zero: int = 3) -> list[Topology]:
     topologies = []
     for values in product(*axes):
         chosen: dict[str, Any] = dict(zip(defaults, values, strict=True))
+        chosen |= {axis: value for axis, value in _implied(chosen, space.workload).items() if axis not in pinned}
         replica = chosen["tp"] * chosen["pp"] * chosen["cp"]
         degrees = space.dp or (max(1, space.cluster.gpus // replica),)
         for dp in degrees:
@@ -57,15 +68,24 @@ def options(space: Space, *, zero: int = 3) -> list[Topology]:
             partition = partition_for(space.workload.model.layers, chosen["pp"] * chosen["vpp"])
             nodes = -(-replica * dp // space.cluster.gpus_per_node)
             topologies.append(Topology(nodes=nodes, dp=dp, micro_batch=1, partition=partition, **chosen))
-            _refuse_unspread(space, topologies[-1])
+            _refuse_illegal(space, topologies[-1])
     return topologies
 
 
-def _refuse_unspread(space: Space, topology: Topology) -> None:
-    """Raise where `ep`, `etp` or the dispatcher break a law of experts."""
+def _implied(chosen: Mapping[str, Any], workload: Workload) -> dict[str, Any]:
+    """Return what laws require beside the chosen values."""
+    implied: dict[str, Any] = {}
+    if chosen["pp"] > 1 and chosen["zero"] > 1:
+        implied["zero"] = 1  # ZeRO 2 and 3 exclude a pipeline
+    if chosen["tp"] > 1 and workload.model.experts is not None:
+        implied["sequence_parallel"] = True
+    return implied
+
+
+def _refuse_illegal(space: Space, topology: Topology) -> None:
+    """Raise if the topology breaks a law."""
     columns = Columns.of([topology], space.workload, space.cluster)
-    for name in _EXPERT_LAWS:
-        rule = BY_NAME[name]
+    for rule in LAWS:
         if rule.binding(space.workload) and (broken := rule.violation(columns)):
             raise InputError(f"{broken.message}; correct --set.")
 

@@ -19,6 +19,8 @@ from tuner.core.columns import AXES, BoolArray, Columns, IntArray
 from tuner.core.documents import cluster_document, workload_document
 from tuner.core.domain import DISPATCHERS, OFFLOAD, OPT_IN, PARTITION, RECOMPUTE, Cluster, Topology, Workload
 from tuner.core.errors import InputError
+from tuner.core.model import Shape
+from tuner.core.text import either
 from tuner.core.validation import check_size
 from tuner.space.axes import Axes, about_unused, axes_document, searched
 from tuner.space.rules import FIRST_POLICIES, POLICIES, Rule, RuleSet, current_name
@@ -37,6 +39,15 @@ class Tally:
     grid: int = 0
     legal: int = 0
     removed: dict[str, int] = field(default_factory=dict)
+    unused: dict[str, list[Any]] = field(default_factory=dict)
+    """The values given to axes that no legal point has."""
+
+    def advice(self) -> str:
+        """Return a sentence about the values of `unused`; empty where there are none."""
+        pins = [f"{axis}={','.join(map(str, values))}" for axis, values in self.unused.items()]
+        if not pins:
+            return ""
+        return f"No legal topology has {either(pins)}; 'tuner plan --set {pins[0].partition(',')[0]}' says why."
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,9 +86,28 @@ class Space:
         tally = tally if tally is not None else Tally()
         tally.grid, tally.legal = self.size, 0
         tally.removed = dict.fromkeys((rule.name for rule in self.in_force), 0)
+        used = {axis: np.zeros(len(self.axes[axis]), dtype=np.bool_) for axis in self._pinned}
         for points in self._grow(np.zeros(1, dtype=np.int64), 0, tally):
             tally.legal += len(points)
+            for axis, seen in used.items():
+                seen[_indices(self, points, axis, len(AXES))] = True
             yield points
+        tally.unused = {
+            axis: [
+                str(value) if isinstance(value, Shape) else value
+                for value, kept in zip(self.axes[axis], seen, strict=True)
+                if not kept
+            ]
+            for axis, seen in used.items()
+            if tally.legal and not seen.all()
+        }
+
+    @property
+    def _pinned(self) -> list[str]:
+        """The axes to which the user gave several values."""
+        return [
+            axis for axis, values in self.axes.items() if len(values) > 1 and self.unpinned.get(axis, values) != values
+        ]
 
     def columns(self, points: IntArray) -> Columns:
         """Return the columns of grid points."""
@@ -177,19 +207,21 @@ class _Digits(dict[str, IntArray]):
 
     def _along(self, name: str) -> IntArray:
         values = self._space.numbers[name]
-        indices = self._indices(_AXIS_OF.get(name, name))
+        indices = _indices(self._space, self._points, _AXIS_OF.get(name, name), self._depth)
         return np.full(len(self._points), values[0]) if len(values) == 1 else values[indices]
-
-    def _indices(self, axis: str) -> IntArray:
-        position = AXES.index(axis)
-        if position >= self._depth:
-            raise KeyError(axis)
-        stride = prod(len(self._space.axes[later]) for later in AXES[position + 1 : self._depth])
-        return self._points // stride % len(self._space.axes[axis])
 
     def _dp(self) -> IntArray:
         gpus = self["nodes"] * self._space.cluster.gpus_per_node
         return gpus // (self["tp"] * self["pp"] * self["cp"])
+
+
+def _indices(space: Space, points: IntArray, axis: str, depth: int) -> IntArray:
+    """Return which value of an axis each point has, where its first `depth` axes are known."""
+    position = AXES.index(axis)
+    if position >= depth:
+        raise KeyError(axis)
+    stride = prod(len(space.axes[later]) for later in AXES[position + 1 : depth])
+    return points // stride % len(space.axes[axis])
 
 
 _AXIS_OF: Final = {"hidden": "shape", "layers": "shape"}

@@ -110,6 +110,7 @@ def _print_json(space: Space, made: Plan) -> None:
             "legal": made.tally.legal,
             "fitting": made.fitting,
             "removed": made.tally.removed,
+            "unused": made.tally.unused,
             "possible_with": {
                 rule: others for rule in made.tally.removed if (others := frameworks_with_more(rule, space.workload))
             },
@@ -172,7 +173,8 @@ def _print_text(space: Space, made: Plan, model: CostModel) -> None:
     causes = [removal(name, count, space.workload) for count, name in removed[:MAX_REMOVING_RULES]]
     rest = len(removed) - len(causes)
     causes += [f"{counted(rest, 'other rule')} (--json lists them)"] if rest else []
-    print(f"removed by {', '.join(causes)}\n" if causes else "")
+    print(f"removed by {', '.join(causes)}" if causes else "")
+    print(f"{tally.advice()}\n" if tally.unused else "")
     unit = column([row.training / 86400 for row in made.top])
     fitting = [row for row in made.top if row.fits]
     unlikely = [row for row in made.top if not row.fits]
