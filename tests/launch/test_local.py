@@ -24,7 +24,7 @@ from tuner.core.outcomes import Outcome
 from tuner.launch import Job, JobResult, JobState
 from tuner.launch.local.launcher import LocalLauncher
 from tuner.launch.machine import check_jobs_can_run
-from tuner.launch.program import FIELDS, CommandTemplate, fields_of
+from tuner.launch.program import FIELDS, CommandTemplate, axes_not_passed, fields_of
 from tuner.launch.supervisor import TAG, members
 
 SOON = 2.0
@@ -352,6 +352,21 @@ def test_every_field_of_a_template_has_a_value_and_stands_in_the_page(tmp_path: 
 def test_a_template_that_cannot_be_filled_is_refused_in_one_sentence(text: str, complaint: str, tmp_path: Path) -> None:
     with pytest.raises(InputError, match=complaint):
         CommandTemplate.parse(text, configure=lambda _: {}, cwd=tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("fields", "missing"),
+    [
+        ("", ["tp", "zero", "micro_batch", "recompute"]),
+        ("--t={tp} --m {microbatches} {{zero}}", ["zero", "recompute"]),
+        ("{tp} {ds_config}", ["recompute"]),
+        ("{key}", []),
+        ("{folder}/out", []),
+        ("{number} {nodes}", ["tp", "zero", "micro_batch", "recompute"]),
+    ],
+)
+def test_axes_that_a_template_leaves_out_are_known(fields: str, missing: list[str]) -> None:
+    assert axes_not_passed(f"python train.py {fields}", ("tp", "zero", "micro_batch", "recompute")) == missing
 
 
 def test_a_command_is_split_as_a_shell_would_and_never_given_to_one(tmp_path: Path) -> None:

@@ -45,6 +45,10 @@ def test_a_command_of_ones_own_is_searched_with(run: Run, tmp_path: Path) -> Non
     assert (found["launcher"], found["simulated"], found["jobs_launched"]) == ("local", False, 3)
     assert all(trial["sec_per_iter"] == 0.05 for trial in found["trials"] if trial["outcome"] == "MEASURED")
     assert len({trial["key"] for trial in found["trials"]}) == 3
+    assert "the command passes no tp" in said.err
+    assert "add {tp} " in said.err
+    given = local("--budget", "1", runs=tmp_path, trainer=("good", "{key}"))
+    assert "the command passes" not in run(*given, "--study", "passed").err
 
 
 @pytest.mark.parametrize("words", [("--every", "10"), ("--start", "5001"), ("--start", "5001", "--every", "10")])

@@ -7,7 +7,7 @@ import shlex
 import signal
 import string
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
@@ -226,6 +226,20 @@ class CommandTemplate:
     def dumps_on_signal(self, pid: int) -> bool:  # noqa: ARG002 - the same for each process
         """Return False: the signal may kill an unknown program."""
         return False
+
+
+_CONFIG_AXES: Final = frozenset({"micro_batch", "global_batch", "zero", "offload"})
+"""Axes that `ds_config.json` passes."""
+
+
+def axes_not_passed(command: str, varied: Iterable[str]) -> list[str]:
+    """Return which axes a template passes to no job, neither by a field nor within one."""
+    fields = {name for word in shlex.split(command) for _, name, _, _ in string.Formatter().parse(word) if name}
+    if fields & {"key", "folder"}:  # the key has every axis, and the folder has job.json
+        return []
+    passed = fields | (_CONFIG_AXES if "ds_config" in fields else set())
+    passed |= {"micro_batch"} if "microbatches" in fields else set()
+    return [axis for axis in varied if axis not in passed]
 
 
 def fields_of(job: Job) -> dict[str, Any]:

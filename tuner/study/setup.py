@@ -5,15 +5,20 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import os
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
+import numpy as np
+
+from tuner.core.columns import Columns
 from tuner.core.documents import cluster_document, workload_document
-from tuner.core.errors import EmptySpace, InputError, StudyError
+from tuner.core.errors import EmptySpace, InputError, StudyError, TunerWarning
 from tuner.core.interrupts import remember_interrupts
+from tuner.core.text import either
 from tuner.costmodel.calibration import Calibration
 from tuner.costmodel.site_file import site_text
 from tuner.launch.contract import Job, Launcher
@@ -21,7 +26,7 @@ from tuner.launch.ds_config import ds_config
 from tuner.launch.local.hostfile import PROGRAMS, HostfileProgram, read_hostfile
 from tuner.launch.local.launcher import LocalLauncher
 from tuner.launch.machine import check_jobs_can_run, computes_on_host, this_machine
-from tuner.launch.program import Program, WorkerProgram, program_of
+from tuner.launch.program import Program, WorkerProgram, axes_not_passed, program_of
 from tuner.launch.slurm.allocation import Allocation
 from tuner.launch.slurm.commands import SlurmCommands
 from tuner.launch.slurm.launcher import SlurmLauncher
@@ -52,6 +57,8 @@ def open_loop(settings: StudySettings, on_event: Callable[[StudyEvent], None]) -
         # The storage comes last, so that refused settings leave no empty study behind.
         pool, launcher, identity = _cluster(settings, tally)
         opened.callback(launcher.close)
+        if settings.command is not None and settings.trainer is None:
+            _warn_of_axes_not_passed(settings.command, pool)
         tracker = Tracker(settings.track, settings.name) if settings.track else None
         if tracker is not None:
             opened.callback(tracker.close)
@@ -215,6 +222,25 @@ def _legal(space: Space, tally: Tally | None) -> CandidatePool:
     if not blocks:
         raise EmptySpace(why_empty(space, counted))
     return CandidatePool.of_points(space, blocks)
+
+
+_LAUNCHED: Final = {"nodes", "dp", "partition"}
+"""Columns that follow from the processes that are started, or from other axes."""
+
+
+def _warn_of_axes_not_passed(command: str, pool: CandidatePool) -> None:
+    """Warn where jobs of several topologies would run alike."""
+    varied = [name for name in Columns.names if name not in _LAUNCHED and np.ptp(pool.column(name))]
+    missing = axes_not_passed(command, varied)
+    if missing:
+        fields = " ".join(f"{{{axis}}}" for axis in missing)
+        warnings.warn(
+            f"the command passes no {either(missing)} to its jobs, and the search varies "
+            f"{'it' if len(missing) == 1 else 'them'}: topologies that differ in nothing else would run alike; add "
+            f"{fields} to --command, or pin one value with --set.",
+            TunerWarning,
+            stacklevel=3,
+        )
 
 
 @contextmanager
