@@ -45,10 +45,15 @@ def test_who_reads_a_closed_stdin_is_told_that_there_is_none() -> None:
     assert "there is no standard input to read" in said.stderr
 
 
-def test_a_search_whose_stderr_is_closed_still_prints_what_it_found(tmp_path: Path) -> None:
-    said = in_shell("2>&-", *TUNER, "optimize", "--nodes", "8", "--budget", "2", "--runs", str(tmp_path))
+@pytest.mark.parametrize("redirected", ["2>&-", "2>/dev/full"])
+def test_a_search_that_cannot_write_to_stderr_still_prints_what_it_found(redirected: str, tmp_path: Path) -> None:
+    said = in_shell(redirected, *TUNER, "optimize", "--nodes", "8", "--budget", "2", "--runs", str(tmp_path))
     assert said.returncode == 0
     assert "finishes" in said.stdout or "s an iteration" in said.stdout
+
+
+def test_a_refusal_that_nobody_can_read_keeps_its_code() -> None:
+    assert in_shell("2>/dev/full", *TUNER, "plan", "--nodes", "0").returncode == 2
 
 
 @pytest.mark.slow

@@ -11,7 +11,7 @@ import os
 import sys
 import warnings
 from collections.abc import Mapping, Sequence
-from contextlib import redirect_stdout
+from contextlib import redirect_stderr, redirect_stdout
 from typing import Final, NoReturn, TextIO
 
 import click
@@ -37,7 +37,7 @@ from tuner.cli.commands.recover import recover
 from tuner.cli.commands.report import report
 from tuner.cli.commands.rules import rules
 from tuner.cli.commands.stop import stop
-from tuner.cli.stdout import CheckedStdout, StdoutError
+from tuner.cli.streams import CheckedStdout, LenientStderr, StdoutError
 from tuner.core.errors import TunerError, TunerWarning
 from tuner.core.text import shown
 
@@ -100,7 +100,9 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     with warnings.catch_warnings():
         warnings.simplefilter("always", TunerWarning)
         warnings.showwarning = _print_warning
-        sys.exit(_run(list(sys.argv[1:] if arguments is None else arguments)))
+        with redirect_stderr(LenientStderr(sys.stderr)):
+            code = _run(list(sys.argv[1:] if arguments is None else arguments))
+        sys.exit(code)
 
 
 def _open_streams() -> None:

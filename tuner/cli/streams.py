@@ -1,7 +1,8 @@
-"""Stdout whose write errors are distinguishable from every other OSError."""
+"""Stdout whose write errors are distinguishable from every other OSError, and stderr that never fails."""
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any, TextIO
 
 
@@ -32,6 +33,27 @@ class CheckedStdout:
             self._stream.flush()
         except OSError as error:
             raise StdoutError(error) from None
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+
+class LenientStderr:
+    """A stream that drops what cannot be written, on a full disk for example, and delegates everything else."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        """Write the text."""
+        with suppress(OSError):
+            self._stream.write(text)
+        return len(text)
+
+    def flush(self) -> None:
+        """Flush the stream."""
+        with suppress(OSError):
+            self._stream.flush()
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._stream, name)
