@@ -7,9 +7,10 @@ BIN := $(VENV)/bin
 PYTHONS ?= $(or $(sort $(wildcard $(HOME)/.pyenv/versions/3.1[0-9].*/bin/python)),python3.10 python3.11 python3.12 python3.13)
 TORCH_FREE := pytest hypothesis pytest-xdist pyyaml
 MINUTES ?= 10
+COUNT ?= 20000
 FAST := -m "not slow and not cluster"
 
-.PHONY: help run test check lint types test-all test-cluster soak test-lowest test-pythons bench accuracy hooks docs clean
+.PHONY: help run test check lint types test-all test-cluster fuzz soak test-lowest test-pythons bench accuracy hooks docs clean
 
 help:             ## show this list
 	@sed -n 's/^\([a-z-]*\): .*## /\1\t/p' $(MAKEFILE_LIST)
@@ -36,6 +37,9 @@ test-all: $(VENV)/.ready-to-test  ## run all tests
 test-cluster: $(VENV)/.ready-to-test  ## install and start a real Slurm of four nodes, run what wants one, stop it
 	$(BIN)/python -m tests.slurm_cluster
 	$(BIN)/python -m pytest -m cluster
+
+fuzz: $(VENV)/.ready-to-test  ## give COUNT damaged files to every reader
+	$(BIN)/python -m tests.fuzz --count $(COUNT)
 
 soak: $(VENV)/.ready-to-test  ## kill, stop and interrupt six tuners on one study, and restart its database, for MINUTES
 	$(BIN)/python -m tests.soak --minutes $(MINUTES)

@@ -1,16 +1,19 @@
-"""Whatever is typed, a command answers or says in one sentence why not."""
+"""Whatever is typed or read, a command answers or says in one sentence why not."""
 
 from __future__ import annotations
 
 import contextlib
 import io
+import warnings
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.fuzz import TARGETS, failures
 from tuner.cli import main
+from tuner.core.errors import TunerWarning
 from tuner.space.axes import SETTABLE
 
 words = st.one_of(
@@ -74,6 +77,22 @@ def test_no_model_file_makes_a_traceback(tmp_path_factory: pytest.TempPathFactor
     for name in ("fuzzed.toml", "fuzzed.json"):
         Path(folder / name).write_text(text, encoding="utf-8", errors="surrogatepass")
         check(["plan", "--model", str(folder / name)])
+
+
+@pytest.mark.parametrize(("count", "seed"), [(250, 1), pytest.param(4000, 2, marks=pytest.mark.slow)])
+def test_every_reader_refuses_damaged_input_in_one_sentence(count: int, seed: int) -> None:
+    assert list(failures(count, seed)) == []
+
+
+@pytest.mark.parametrize("name", TARGETS)
+def test_what_is_damaged_is_sound_before(name: str, tmp_path: Path) -> None:
+    """Otherwise its reader would only be tried on what it refuses at once."""
+    sound = TARGETS[name].sound()
+    assert sound
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", TunerWarning)
+        for content in sound[:3]:
+            TARGETS[name].read(tmp_path, content)
 
 
 sizes = st.one_of(st.integers(-2, 10**20), st.none(), st.text(max_size=3), st.floats(), st.booleans(), st.just([]))

@@ -141,6 +141,12 @@ def test_a_user_adds_a_gpu_a_cluster_and_a_model_without_touching_code(tmp_path:
     assert json.loads(said.out)["cluster"]["gpu"] == "TestCard-24GB"
 
 
+def test_the_sizes_of_a_cluster_are_whole_numbers(tmp_path: Path) -> None:
+    (tmp_path / "cluster.toml").write_text(CLUSTER_TOML.replace("gpus_per_node = 2", "gpus_per_node = [2]"))
+    with pytest.raises(InputError, match="gpus_per_node must be a whole number, not a list of 1"):
+        catalog.cluster(str(tmp_path / "cluster.toml"))
+
+
 def test_the_environment_adds_files_to_the_catalog(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
 ) -> None:

@@ -302,7 +302,7 @@ def test_nodes_that_cannot_run_anything_are_told_from_the_others() -> None:
 
 
 def test_the_largest_partition_bounds_a_job() -> None:
-    found = partitions("debug|up|4\ngpu|up|40\ngpu|up|8\nold|down|100\n")
+    found = partitions("debug|up|4\ngpu|up|40\ngpu|up|8\nold|down|100\n" + f"gpu|up|²\ngpu|up|{'9' * 5000}\n")
     assert found == {"debug": 4, "gpu": 48}
     assert largest_partition(found, ()) == 48
     assert largest_partition(found, ("debug",)) == 4

@@ -197,10 +197,13 @@ def _cluster(name: str, table: Table, *, origin: str, own_gpu: Gpu | None = None
     only_known(table, {"nodes", "gpus_per_node", "gpu", "host_memory_gib", "nvlink_domain", *_RATES}, where)
     overrides = [key for key in ("host_memory_gib", *_RATES) if key in table]
     rates = {key: _positive(table[key], f"{where}: {key}") for key in overrides}
+    sizes = {key: need(table, key, where) for key in ("nodes", "gpus_per_node")}
+    for key, size in sizes.items():
+        if type(size) is not int:
+            raise InputError(f"{where}: {key} must be a whole number, not {shown(size)}.")
     return make_cluster(
         name=name,
-        nodes=need(table, "nodes", where),
-        gpus_per_node=need(table, "gpus_per_node", where),
+        **sizes,
         gpu=own_gpu or gpu(str(need(table, "gpu", where))),
         intra=rates.get("intra_node_gb_s", 0.0) * 1e9,
         inter=rates.get("node_gbit_s", 0.0) * 1e9 / 8,

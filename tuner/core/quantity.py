@@ -33,6 +33,15 @@ def parse_count(text: str | float, what: str = "tokens") -> float:
     return count
 
 
+def whole(text: str) -> int | None:
+    """Return a number that a program printed in decimal digits; None for anything else.
+
+    >>> whole("48"), whole("-1"), whole("²")
+    (48, None, None)
+    """
+    return int(text) if re.fullmatch(r"[0-9]{1,18}", text) else None
+
+
 def format_count(count: float) -> str:
     """Return a count with its unit: `366B`, `3.62T`, `237K`.
 

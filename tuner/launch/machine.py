@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import socket
 import subprocess
@@ -12,6 +13,7 @@ from typing import Final
 
 from tuner.core.domain import Gpu
 from tuner.core.errors import MissingDependency, UnknownName
+from tuner.core.quantity import whole
 from tuner.core.text import listed
 
 NVIDIA_SMI_QUERY: Final = ("nvidia-smi", "--query-gpu=name,memory.total", "--format=csv,noheader,nounits")
@@ -99,8 +101,8 @@ def catalog_name(machine: Machine, known: tuple[str, ...]) -> str:
 
 
 def _gib(name: str) -> float:
-    found = [part[:-2] for part in name.upper().split("-") if part.endswith("GB") and part[:-2].isdigit()]
-    return float(found[0]) if found else 0.0
+    sizes = [whole(part.removesuffix("GB")) for part in name.upper().split("-") if part.endswith("GB")]
+    return float(next(filter(None, sizes), 0))
 
 
 def _cards() -> list[tuple[str, float]]:
@@ -117,7 +119,7 @@ def _cards() -> list[tuple[str, float]]:
     cards = []
     for line in done.stdout.splitlines():
         name, _, memory = line.rpartition(",")
-        if name and memory.strip().replace(".", "").isdigit():
+        if name and re.fullmatch(r"\s*[0-9]{1,9}(\.[0-9]*)?\s*", memory):
             cards.append((name.strip(), float(memory) * 2**20))
     return cards
 

@@ -7,6 +7,7 @@ import subprocess
 from pathlib import Path
 from typing import Final
 
+from tuner.core.quantity import whole
 from tuner.launch.supervisor import members
 
 _PROCESSES: Final = ("--query-compute-apps=pid,used_gpu_memory", "--format=csv,noheader,nounits")
@@ -45,4 +46,4 @@ def _nvidia_smi(query: tuple[str, ...]) -> list[str]:
     except (OSError, subprocess.SubprocessError):
         return []
     lines = [line.strip() for line in done.stdout.splitlines()]
-    return [line for line in lines if line and all(part.strip().isdigit() for part in line.split(","))]
+    return [line for line in lines if line and all(whole(part.strip()) is not None for part in line.split(","))]

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Literal
 
+from tuner.core.quantity import whole
 from tuner.launch.machine import Machine
 
 Verdict = Literal["ok", "warning", "missing"]
@@ -123,7 +124,7 @@ def slurm() -> CheckResult:
         why = (done.stderr.strip().splitlines() or ["no answer"])[-1]
         return CheckResult(name="slurm", verdict="warning", evidence=why, remedy="start slurmctld, or set SLURM_CONF")
     lines = [line.split() for line in done.stdout.splitlines() if line.split()]
-    nodes = sum(int(line[0]) for line in lines if line[0].isdigit())
+    nodes = sum(whole(line[0]) or 0 for line in lines)
     return CheckResult(
         name="slurm", verdict="ok", evidence=f"{nodes} nodes in {len({line[-1] for line in lines})} partitions"
     )

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import IO
 
 from tuner.core.errors import InputError, LaunchError
+from tuner.core.quantity import whole
 from tuner.core.text import listed, shown
 from tuner.launch.slurm.commands import ControllerUnreachable, SlurmCommands
 from tuner.launch.slurm.site_profile import SiteProfile
@@ -83,11 +84,11 @@ def hostnames(nodes: str, commands: SlurmCommands, source: str) -> tuple[str, ..
 
 def nodes_allocated(environment: Mapping[str, str]) -> int:
     """Return the number of nodes of the current allocation; raise where there is none."""
-    count = environment.get("SLURM_JOB_NUM_NODES") or environment.get("SLURM_NNODES") or ""
-    there = environment.get("SLURM_JOB_ID", "").isdigit() and environment.get("SLURM_JOB_NODELIST")
-    if not there or not count.isdigit() or int(count) < 1:
+    count = whole(environment.get("SLURM_JOB_NUM_NODES") or environment.get("SLURM_NNODES") or "")
+    there = whole(environment.get("SLURM_JOB_ID", "")) and environment.get("SLURM_JOB_NODELIST")
+    if not there or not count:
         raise InputError(
             "--within-allocation needs a Slurm allocation, and SLURM_JOB_ID is not set; start tuner with "
             "salloc --nodes N --exclusive --no-kill, or leave the option out to give each job its own allocation."
         )
-    return int(count)
+    return count

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
+from tuner.core.quantity import whole
 from tuner.launch.contract import JobState
 
 SEPARATOR: Final = "\x1f"
@@ -172,8 +173,8 @@ def partitions(text: str) -> dict[str, int]:
     found: dict[str, int] = {}
     for line in text.splitlines():
         name, available, nodes = [*line.split("|"), "", "", ""][:3]
-        if available == "up" and nodes.isdigit():
-            found[name] = found.get(name, 0) + int(nodes)
+        if available == "up":
+            found[name] = found.get(name, 0) + (whole(nodes) or 0)
     return found
 
 

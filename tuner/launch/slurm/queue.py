@@ -7,6 +7,7 @@ from contextlib import suppress
 from typing import Final
 
 from tuner.core.errors import MissingDependency
+from tuner.core.quantity import whole
 from tuner.launch.slurm.commands import CommandOutput, ControllerUnreachable, SlurmCommands
 from tuner.launch.slurm.parsing import (
     QUEUE_FORMAT,
@@ -45,7 +46,7 @@ class SlurmQueue:
         found = [row for row in self._rows(f"--name={name}") if row.name == name]
         if not found:
             found = [row for row in self._accounting(f"--name={name}", "-S", "now-30days") if row.name == name]
-        return max(found, key=lambda row: int(row.id) if row.id.isdigit() else 0, default=None)
+        return max(found, key=lambda row: whole(row.id) or 0, default=None)
 
     def accounted(self, name: str, job_id: str) -> QueuedJob | None:
         """Return a job from the accounting; None where it is not there, or nothing answers."""
