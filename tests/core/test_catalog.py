@@ -141,6 +141,26 @@ def test_a_user_adds_a_gpu_a_cluster_and_a_model_without_touching_code(tmp_path:
     assert json.loads(said.out)["cluster"]["gpu"] == "TestCard-24GB"
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[" + ".".join(["a"] * 200_000) + "]\n",
+        ".".join(["a"] * 200_000) + " = 1\n",
+        "".join(f"[a.b{number}]\nx = 1\n" for number in range(60_000)),
+        "a = " + "[" * 100_000 + "]" * 100_000,
+    ],
+)
+def test_toml_that_would_take_minutes_is_refused_before_it_is_parsed(text: str, tmp_path: Path) -> None:
+    (tmp_path / "model.toml").write_text(text)
+    with pytest.raises(InputError, match="is not TOML that can be used"):
+        catalog.model(str(tmp_path / "model.toml"))
+
+
+def test_lines_of_figures_are_no_deep_keys() -> None:
+    figures = ", ".join(["1.5"] * 100)
+    assert catalog.toml_of(f"a = [\n{figures},\n{figures}\n]\n", "figures")["a"] == [1.5] * 200
+
+
 def test_the_sizes_of_a_cluster_are_whole_numbers(tmp_path: Path) -> None:
     (tmp_path / "cluster.toml").write_text(CLUSTER_TOML.replace("gpus_per_node = 2", "gpus_per_node = [2]"))
     with pytest.raises(InputError, match="gpus_per_node must be a whole number, not a list of 1"):

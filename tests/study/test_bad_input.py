@@ -201,3 +201,10 @@ def test_a_disk_that_fills_up_loses_nothing(tmp_path: Path) -> None:
         assert_lawful(after, budget=40)
     finally:
         subprocess.run(["/bin/umount", str(disk)], check=False)
+
+
+def test_a_folder_that_sqlite_cannot_name_is_refused_in_one_sentence(tmp_path: Path, run: Run) -> None:
+    folder = f"{tmp_path}/caf\udce9"
+    said = run("optimize", "--nodes", "8", "--budget", "1", "--runs", folder)
+    assert said.code == 2
+    assert "is not UTF-8, as SQLite wants it; choose another --runs DIR." in said.err

@@ -1,19 +1,23 @@
-"""Atomic file writes, and tolerant reads of small JSON documents."""
+"""Atomic file writes, and reads of files that a job may have replaced by anything."""
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import stat
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, BinaryIO, Final
 
 from tuner.core.errors import InputError
 
 RUNNABLE: Final = 0o755
 PRIVATE: Final = 0o600
+
+MAX_OBJECT_BYTES: Final = 64 << 20
+"""Bytes of the largest JSON document that is read."""
 
 
 def write_whole(path: Path, content: str | bytes, *, mode: int | None = None) -> None:
@@ -66,10 +70,21 @@ def write_object(path: Path, document: Mapping[str, Any], *, private: bool = Fal
     write_whole(path, json.dumps(document, indent=1) + "\n", mode=PRIVATE if private else None)
 
 
+def open_regular(path: Path) -> BinaryIO:
+    """Open a file to read. Raise an `OSError` for a pipe or a device, whose reader may wait, or read, for ever."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise OSError(errno.EINVAL, "not a regular file", str(path))
+    return os.fdopen(descriptor, "rb")
+
+
 def read_object(path: Path) -> dict[str, Any]:
-    """Return the JSON object in a file, or an empty one if the file is missing or contains anything else."""
+    """Return the JSON object in a file, or an empty one if the file is missing, too large or contains anything else."""
     try:
-        document = json.loads(path.read_text(encoding="utf-8"))
+        with open_regular(path) as file:
+            content = file.read(MAX_OBJECT_BYTES + 1)
+        document = json.loads(content) if len(content) <= MAX_OBJECT_BYTES else None
     except (OSError, ValueError, RecursionError):
         return {}
     return document if isinstance(document, dict) else {}

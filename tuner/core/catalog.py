@@ -31,6 +31,10 @@ else:  # pragma: no cover - the standard library has it from 3.11 on
 
 _KINDS: Final = ("gpu", "cluster", "model", "family")
 _LARGEST_FILE: Final = 4 << 20
+MAX_TOML_TABLES: Final = 10_000
+MAX_TOML_DEPTH: Final = 32
+"""Limits of TOML, whose parser takes time by the square of both."""
+
 
 _INTRA_NODE_LATENCY: Final = 3.4e-6
 _INTER_NODE_LATENCY: Final = 14e-6
@@ -272,12 +276,24 @@ def read_toml(path: Path) -> Table:
 
 
 def toml_of(text: str, name: str) -> Table:
-    """Return the tables of a TOML text."""
+    """Return the tables of a TOML text. Raise `InputError` before parsing what would take minutes."""
+    lines = text.splitlines()
+    if sum(line.startswith("[") for line in lines) > MAX_TOML_TABLES or any(map(_is_too_deep, lines)):
+        raise InputError(
+            f"{name} is not TOML that can be used: it has more than {MAX_TOML_TABLES:,} tables, or keys of more than "
+            f"{MAX_TOML_DEPTH} parts."
+        )
     try:
         table: Table = tomllib.loads(text)
     except (ValueError, RecursionError) as error:  # a number of too many digits is a plain ValueError
         raise InputError(f"{name} is not TOML that can be used: {error}.") from None
     return table
+
+
+def _is_too_deep(line: str) -> bool:
+    """Whether a line's key has too many parts; one with commas is a line of an array."""
+    key = line.partition("=")[0]
+    return key.count(".") > MAX_TOML_DEPTH and "," not in key
 
 
 def _json(path: Path) -> Table:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
+from tuner.core.atomic_write import open_regular
 from tuner.logs.bars import is_whole_bar
 from tuner.logs.frameworks import StepPattern
 from tuner.logs.log import argument, opens_arguments
@@ -95,7 +96,7 @@ class LogTail:
         A log that does not exist changes nothing.
         """
         try:
-            with self.path.open("rb") as file:
+            with open_regular(self.path) as file:
                 file.seek(self._offset)
                 for _ in itertools.count() if whole else range(MAX_CHUNKS):
                     if not (chunk := file.read(_CHUNK)):

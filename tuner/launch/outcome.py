@@ -11,7 +11,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any, Final
 
-from tuner.core.atomic_write import read_object
+from tuner.core.atomic_write import open_regular, read_object
 from tuner.core.outcomes import Failure, Measurement, Outcome
 from tuner.launch.contract import Job, JobResult
 from tuner.launch.log_tail import OUTPUTS, JobTail
@@ -114,9 +114,9 @@ def _from_result(folder: Path, measured: Sequence[int]) -> Measurement | None:
         losses = [float(entry["loss"]) for entry in document["iterations"]]
         chosen = [seconds[number] for number in measured]
         peaks = [float(entry["reserved"]) for entry in document.get("peak_memory", [])]
-    except (KeyError, TypeError, ValueError):
+    except (AttributeError, KeyError, OverflowError, TypeError, ValueError):
         return None
-    if not all(math.isfinite(loss) for loss in losses) or not all(0 < value < math.inf for value in chosen):
+    if not all(math.isfinite(value) for value in (*losses, *peaks, *chosen)) or min(chosen) <= 0:
         return None
     return Measurement(
         seconds=median(chosen),
@@ -173,6 +173,8 @@ def _cause(folder: Path, ended: Mapping[str, Any], *, on_host: bool) -> Cause:
     if first is not None:
         return _outcome(first), first.meaning, first.failure.evidence
     last = _last_line(folder / "stderr.log") or _last_line(folder / "stdout.log")
+    if not folder.is_dir():
+        return Outcome.CRASHED, "killed from outside", "its folder is gone, and with it what its job printed"
     if ended.get("why") == "killed":
         return Outcome.CRASHED, "killed from outside", "its supervisor was killed"
     if isinstance(code, int) and code < 0:
@@ -204,7 +206,7 @@ def _sighting(path: Path) -> Sighting | None:
 def _lines(path: Path) -> list[str]:
     """Return the lines at a log's end."""
     try:
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             size = path.stat().st_size
             file.seek(max(0, size - MAX_LOG_BYTES))
             return file.read().decode(errors="replace").splitlines()

@@ -13,6 +13,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
+from tuner.core.atomic_write import open_regular
+
 DUMP_TIMEOUT: Final = 0.4
 """Seconds that a process may take to write its stacks."""
 
@@ -95,7 +97,7 @@ def _by_itself(pid: int, log: Path) -> str:
             now = log.stat().st_size
             unchanged = unchanged + 1 if now == size and now > before else 0
             size = now
-        with log.open("rb") as file:
+        with open_regular(log) as file:
             file.seek(before)
             return file.read().decode(errors="replace").strip()
     return ""

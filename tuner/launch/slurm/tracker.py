@@ -10,7 +10,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final
 
-from tuner.core.atomic_write import read_object, write_object
+from tuner.core.atomic_write import open_regular, read_object, write_object
 from tuner.core.errors import LaunchError
 from tuner.core.text import listed
 from tuner.launch.contract import Job, JobResult, JobState, JobStatus
@@ -35,6 +35,9 @@ MAX_CANCEL_SECONDS: Final = 60.0
 
 STACKS_TIMEOUT: Final = 3.0
 """Seconds to wait until the ranks of a job begin to write their stacks."""
+
+MAX_STACKS_BYTES: Final = 16 << 20
+"""Bytes of stacks that are copied."""
 
 _STALE_FILES: Final = ("ended.json", "began.json", "result.json", *OUTPUTS, NOTE)
 """Files that an earlier job may have left in a folder."""
@@ -205,7 +208,10 @@ class JobTracker:
                 self.sleep(0.1)
             self.sleep(0.5)
         with suppress(OSError):
-            if text := (folder / "stderr.log").read_bytes()[before:]:
+            with open_regular(folder / "stderr.log") as file:
+                file.seek(before)
+                text = file.read(MAX_STACKS_BYTES)
+            if text:
                 (folder / "stacks.txt").write_bytes(text)
                 return f"stacks of its ranks: {folder.name}/stacks.txt"
         return ""

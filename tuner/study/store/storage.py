@@ -22,7 +22,7 @@ import sqlalchemy.exc
 from optuna.storages import BaseStorage, RDBStorage, get_storage
 
 from tuner.core.errors import InputError, MissingDependency, StudyError
-from tuner.core.text import counted
+from tuner.core.text import counted, shown
 from tuner.study.store.outages import Patient, wait_out_outages
 from tuner.study.store.storage_url import masked, parse, without_secrets
 
@@ -40,7 +40,11 @@ CREATION_ATTEMPTS: Final = 5
 
 
 def sqlite_url(path: Path) -> str:
-    """Return the URL of a SQLite file, which may have any name."""
+    """Return the URL of a SQLite file, which may have any name in UTF-8."""
+    try:
+        str(path.absolute()).encode()
+    except UnicodeEncodeError:
+        raise InputError(f"{shown(str(path))} is not UTF-8, as SQLite wants it; choose another --runs DIR.") from None
     return str(sqlalchemy.URL.create("sqlite", database=str(path.absolute())))
 
 

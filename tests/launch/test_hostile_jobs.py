@@ -1,0 +1,38 @@
+"""Jobs that tamper with their own files: the search goes on, and says what it could not read."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests import hostile
+from tests.conftest import Run
+
+JOB = ("--launcher", "local", "--gpus-per-node", "1", "--model", "tiny", "--set", "tp=1", "--budget", "2", "--json")
+
+
+@pytest.mark.parametrize(
+    ("tampering", "outcome", "reason"),
+    [
+        ("pipe", "UNREADABLE", "no line of its output has the time of an iteration"),
+        ("device", "UNREADABLE", "no line of its output has the time of an iteration"),
+        ("report_pipe", "MEASURED", ""),
+        ("report", "MEASURED", ""),
+        ("gone", "CRASHED", "its folder is gone"),
+        pytest.param("long_line", "MEASURED", "", marks=pytest.mark.slow),
+        ("backwards", "MEASURED", ""),
+    ],
+)
+def test_a_job_that_tampers_with_its_files_ends_no_search(
+    tampering: str, outcome: str, reason: str, tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DS_ACCELERATOR", "cpu")
+    command = f"{sys.executable} {hostile.__file__} {tampering} {{folder}}"
+    said = run("optimize", *JOB, "--command", command, "--study", "tampered", "--runs", str(tmp_path))
+    trials = json.loads(said.out)["trials"]
+    assert [trial["outcome"] for trial in trials] == [outcome] * 2
+    assert all(reason in f"{trial['ended']}: {trial['evidence']}" for trial in trials)
+    assert run("report", "tampered", "--runs", str(tmp_path)).code == 0
