@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tuner.core.errors import (
     BadKey,
+    DiskFull,
     EmptySpace,
     InputError,
     LaunchError,
@@ -17,6 +18,7 @@ from tuner.core.errors import (
 
 __all__ = [
     "BadKey",
+    "DiskFull",
     "EmptySpace",
     "InputError",
     "LaunchError",

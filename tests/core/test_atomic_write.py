@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import errno
 import os
+import subprocess
 import threading
 from pathlib import Path
 
 import pytest
 
 from tests.conftest import Run
-from tuner.core.atomic_write import RUNNABLE, write_whole
+from tuner.core.atomic_write import RUNNABLE, write_files, write_whole
+from tuner.core.errors import DiskFull, InputError
 
 TABLE = "corpus/enoki-h100.csv"
 
@@ -46,10 +48,35 @@ def test_what_is_no_file_is_written_into_and_stays_what_it_is(tmp_path: Path, ru
 def test_a_failure_leaves_the_old_file_and_nothing_beside_it(tmp_path: Path) -> None:
     file = tmp_path / "file"
     file.write_text("old")
-    long = tmp_path / ("x" * 250)  # its temporary name is too long for any file system
+    long = tmp_path / ("x" * 255)  # a longer name, such as its temporary one, no file system has
     with pytest.raises(OSError, match=os.strerror(errno.ENAMETOOLONG)):
         write_whole(long, "new")
     with pytest.raises(IsADirectoryError):
         write_whole(tmp_path, "new")
     assert file.read_text() == "old"
     assert [each.name for each in tmp_path.iterdir()] == ["file"]
+
+
+def test_files_are_written_together_or_not_at_all(tmp_path: Path) -> None:
+    """On a disk that is full after the first of them; what was there before stays."""
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    mount = ["/bin/mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", str(disk)]
+    if subprocess.run(mount, check=False, capture_output=True).returncode:
+        pytest.skip("this machine lets nobody mount a tmpfs here")
+    try:
+        write_files(disk / "report", {"report.md": "old"})
+        with pytest.raises(DiskFull, match=r"plots/a\.svg cannot be written: No space left on device; make room there"):
+            write_files(disk / "report", {"report.md": "new", "plots/a.svg": "x" * 100_000})
+        left = [path.relative_to(disk).as_posix() for path in disk.rglob("*") if path.is_file()]
+        assert left == ["report/report.md"]
+        assert (disk / "report" / "report.md").read_text() == "old"
+    finally:
+        subprocess.run(["/bin/umount", str(disk)], check=False)
+
+
+def test_a_folder_that_cannot_be_written_to_is_bad_input(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(InputError, match="cannot be written: Not a directory"):
+        write_files(tmp_path / "file" / "folder", {"report.md": "new"})
+    assert DiskFull.exit_code == 1

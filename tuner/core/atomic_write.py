@@ -7,11 +7,11 @@ import json
 import os
 import stat
 from collections.abc import Mapping
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any, BinaryIO, Final
 
-from tuner.core.errors import InputError
+from tuner.core.errors import DiskFull, InputError
 
 RUNNABLE: Final = 0o755
 PRIVATE: Final = 0o600
@@ -26,43 +26,65 @@ def write_whole(path: Path, content: str | bytes, *, mode: int | None = None) ->
     An existing file keeps its permissions, and a symbolic link keeps pointing to it. Anything that is not a regular
     file, such as a pipe or /dev/null, is written to directly.
     """
+    with ExitStack() as failed:
+        temporary, path = _stage(path, content, mode, failed)
+        if temporary is not None:
+            temporary.replace(path)
+        failed.pop_all()
+
+
+def write_files(folder: Path, files: Mapping[str, str | bytes]) -> list[Path]:
+    """Write all files into a folder, creating it, or none of them; make scripts executable.
+
+    Raise `InputError` for a folder that cannot be written to, and `DiskFull` where the disk has no room for all.
+    """
+    staged = []
+    path = folder
+    try:
+        with ExitStack() as failed:
+            for name, content in files.items():
+                path = folder / name
+                path.parent.mkdir(parents=True, exist_ok=True)
+                script = isinstance(content, str) and content.startswith("#!")
+                staged.append(_stage(path, content, RUNNABLE if script else None, failed))
+            for temporary, path in staged:
+                if temporary is not None:
+                    temporary.replace(path)
+            failed.pop_all()
+    except OSError as error:
+        kind = DiskFull if error.errno in (errno.ENOSPC, errno.EDQUOT) else InputError
+        raise kind(
+            f"{path} cannot be written: {error.strerror or error}; make room there or choose a folder with -o DIR."
+        ) from None
+    return [folder / name for name in files]
+
+
+def _stage(path: Path, content: str | bytes, mode: int | None, failed: ExitStack) -> tuple[Path | None, Path]:
+    """Write a temporary file, to be removed if something fails; return it and the path that it is to be renamed to.
+
+    What is not a regular file is written to at once, and the temporary file is None.
+    """
     path = Path(os.path.realpath(path))
     data = content.encode() if isinstance(content, str) else content
     existing = path.stat() if path.exists() else None
     if existing is not None and not stat.S_ISREG(existing.st_mode):
         path.write_bytes(data)
-        return
+        return None, path
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     if existing is not None and mode != PRIVATE:
         mode = stat.S_IMODE(existing.st_mode)
-    try:
-        if mode is not None:
-            temporary.touch(mode=PRIVATE)
-        temporary.write_bytes(data)
-        if mode is not None:
-            temporary.chmod(mode)
-        temporary.replace(path)
-    except OSError:
-        with suppress(OSError):
-            temporary.unlink(missing_ok=True)
-        raise
+    failed.callback(_remove, temporary)
+    if mode is not None:
+        temporary.touch(mode=PRIVATE)
+    temporary.write_bytes(data)
+    if mode is not None:
+        temporary.chmod(mode)
+    return temporary, path
 
 
-def write_files(folder: Path, files: Mapping[str, str | bytes]) -> list[Path]:
-    """Write files into a folder, creating it, and make scripts executable. Raise `InputError` if a write fails."""
-    written = []
-    for name, content in files.items():
-        path = folder / name
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            script = isinstance(content, str) and content.startswith("#!")
-            write_whole(path, content, mode=RUNNABLE if script else None)
-        except OSError as error:
-            raise InputError(
-                f"{path} cannot be written: {error.strerror or error}; make room there or choose a folder with -o DIR."
-            ) from None
-        written.append(path)
-    return written
+def _remove(path: Path) -> None:
+    with suppress(OSError):
+        path.unlink(missing_ok=True)
 
 
 def write_object(path: Path, document: Mapping[str, Any], *, private: bool = False) -> None:

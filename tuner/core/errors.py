@@ -58,6 +58,10 @@ class EmptySpace(NothingUsable):
     """No topology in the space is legal."""
 
 
+class DiskFull(TunerError):
+    """A disk has no room for what is to be written."""
+
+
 class LaunchError(TunerError):
     """A job could not be started."""
 
