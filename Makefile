@@ -41,8 +41,9 @@ test-cluster: $(VENV)/.ready-to-test  ## install and start a real Slurm of four 
 fuzz: $(VENV)/.ready-to-test  ## give COUNT damaged files to every reader
 	$(BIN)/python -m tests.fuzz --count $(COUNT)
 
-soak: $(VENV)/.ready-to-test  ## kill, stop and interrupt six tuners on one study, and restart its database, for MINUTES
-	$(BIN)/python -m tests.soak --minutes $(MINUTES)
+soak: $(VENV)/.ready-to-test  ## random faults on shared studies, with a PostgreSQL and with a Slurm, for MINUTES
+	$(BIN)/python -m tests.soak database --minutes $(MINUTES)
+	$(BIN)/python -m tests.soak slurm --minutes $(MINUTES)
 
 # Without torch: the tests that want it are skipped. Warnings of earlier libraries about one another are not ours to mend.
 test-lowest: $(VENV)/.ready-to-test  ## run the fast tests with the lowest versions that pyproject.toml allows, without torch

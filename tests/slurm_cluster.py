@@ -137,11 +137,16 @@ class SlurmCluster:
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
 
-    def mend(self) -> list[str]:
-        """Start the nodes that were killed, and wait until every node is idle; which they were."""
+    def revive(self) -> list[str]:
+        """Start the nodes that were killed; which they were."""
         killed = [name for name in NODES if name not in self._daemons]
         for name in killed:
             self.start_node(name)
+        return killed
+
+    def mend(self) -> list[str]:
+        """Start the nodes that were killed, and wait until every node is idle; which they were."""
+        killed = self.revive()
         _until(lambda: set(self.said("sinfo", "-h", "-N", "-o", "%T").split()) == {"idle"}, "no idle nodes", 60.0)
         return killed
 
@@ -176,13 +181,17 @@ class SlurmCluster:
                 os.kill(pid, signal.SIGKILL)
         shutil.rmtree(self.base, ignore_errors=True)
 
-    def _start(self, name: str, *command: str) -> None:
+    def program(self, name: str) -> str:
+        """The path of one of Slurm's programs."""
         path = os.pathsep.join([os.environ.get("PATH", ""), "/usr/sbin", "/sbin"])
-        program = shutil.which(command[0], path=path)
-        assert program, f"{command[0]} is not installed: make test-cluster"
+        found = shutil.which(name, path=path)
+        assert found, f"{name} is not installed: make test-cluster"
+        return found
+
+    def _start(self, name: str, *command: str) -> None:
         with (self.base / "log" / f"{name}.out").open("ab") as out:
             self._daemons[name] = subprocess.Popen(
-                [program, *command[1:]],
+                [self.program(command[0]), *command[1:]],
                 env=self.environment,
                 stdin=subprocess.DEVNULL,
                 stdout=out,

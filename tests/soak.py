@@ -1,13 +1,16 @@
-"""Random faults on a shared study for minutes: `python -m tests.soak --minutes 10 --seed 1`.
+"""Random faults on a shared study for minutes: `python -m tests.soak database|slurm --minutes 10 --seed 1`.
 
-Six tuners share one study on a PostgreSQL server, with simulated jobs. A seeded list of faults kills, interrupts and
-stops them and restarts the server; afterwards nothing may be lost, doubled or left running.
+`database`: six tuners share a study on a PostgreSQL server, with simulated jobs. `slurm`: two tuners share a study
+whose jobs run on a Slurm of four nodes, as root. A seeded list of faults kills, interrupts and stops the tuners,
+restarts the server, kills the controller and nodes, cancels and requeues jobs, and has Slurm's commands fail;
+afterwards nothing may be lost, doubled or left running.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import random
 import signal
 import subprocess
@@ -18,133 +21,277 @@ from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
+from tests import trainer
 from tests.conftest import Said
 from tests.postgres import Server, programs_of_server, restartable
-from tests.studies import assert_lawful, finish, kept, outcomes, run_tuner, start, states
+from tests.slurm_cluster import NODES, SlurmCluster, installed
+from tests.studies import ENVIRONMENT, assert_lawful, finish, kept, outcomes, run_tuner, start, states, url_of
 
-WORKERS = 6
-BUDGET = 2000
 NAME = "soak"
-SPACE = ("--model", "gpt3-175b", "--nodes", "32")
-"""A space of some ten thousand topologies, which no soak is through."""
-
 PAUSE = (0.5, 4.0)
 """Seconds between two faults."""
 
 
 class Soak:
-    """The workers, the server, and what is done to them."""
+    """Tuners that share a study, and what is done to them."""
 
-    def __init__(self, server: Server, folder: Path, chance: random.Random) -> None:
-        self._server, self._folder, self._chance = server, folder, chance
-        self._given = ("--study", NAME, "--budget", str(BUDGET), "--sampler", "grid", "--storage", server.url)
-        self.workers = [self._start() for _ in range(WORKERS)]
+    budget: int
+    url: str
+    patience = 60.0
+    """Seconds within which an interrupted tuner ends."""
+
+    def __init__(self, many: int, folder: Path, chance: random.Random) -> None:
+        self.folder, self.chance = folder, chance
+        self.workers = [self.start(self.budget) for _ in range(many)]
         self.said: list[Said] = []
         self.done: Counter[str] = Counter()
         self.pids: set[int] = {worker.pid for worker in self.workers}
-        self._faults: list[Callable[[], None]] = [self.kill, self.kill, self.interrupt, self.pause, self.restart]
+        self.faults: list[Callable[[], None]] = [self.kill, self.kill, self.interrupt, self.pause]
 
-    def _start(self) -> subprocess.Popen[str]:
-        return start(*self._given, folder=self._folder, space=SPACE)
+    def start(self, budget: int) -> subprocess.Popen[str]:
+        """Start a tuner on the study."""
+        raise NotImplementedError
 
-    def fault(self) -> None:
-        """Do one of the faults, and start again what has ended."""
-        chosen = self._chance.choice(self._faults)
-        chosen()
-        self.done[chosen.__name__] += 1
-        for index, worker in enumerate(self.workers):
-            if worker.poll() is not None:
-                self.said.append(finish(worker))
-                self.workers[index] = self._start()
-                self.pids.add(self.workers[index].pid)
+    def run(self, minutes: float) -> None:
+        """Do faults for so long, and start again the tuners that have ended; interrupt them in the end."""
+        deadline = time.monotonic() + 60 * minutes
+        while time.monotonic() < deadline:
+            time.sleep(self.chance.uniform(*PAUSE))
+            chosen = self.chance.choice(self.faults)
+            chosen()
+            self.done[chosen.__name__] += 1
+            for index, worker in enumerate(self.workers):
+                if worker.poll() is not None:
+                    self.said.append(finish(worker))
+                    self.workers[index] = self.start(self.budget)
+                    self.pids.add(self.workers[index].pid)
+        for worker in self.workers:
+            worker.send_signal(signal.SIGINT)
+        self.said += [finish(worker, seconds=self.patience) for worker in self.workers]
 
     def kill(self) -> None:
-        """A worker is gone without a word."""
-        worker = self._chance.choice(self.workers)
+        """A tuner is gone without a word."""
+        worker = self.chance.choice(self.workers)
         worker.kill()
         worker.wait()
 
     def interrupt(self) -> None:
         """Somebody presses Ctrl-C."""
-        worker = self._chance.choice(self.workers)
+        worker = self.chance.choice(self.workers)
         worker.send_signal(signal.SIGINT)
-        worker.wait(60)
+        worker.wait(self.patience)
 
     def pause(self) -> None:
-        """A worker stands still for a moment."""
-        worker = self._chance.choice(self.workers)
+        """A tuner stands still for a moment."""
+        worker = self.chance.choice(self.workers)
         worker.send_signal(signal.SIGSTOP)
-        time.sleep(self._chance.uniform(*PAUSE))
+        time.sleep(self.chance.uniform(*PAUSE))
         worker.send_signal(signal.SIGCONT)
+
+    def check(self, *expected: str) -> None:
+        """Assert that the study is whole and nothing runs on; `expected` are errors that a tuner may end with."""
+        codes = Counter(said.code for said in self.said)
+        unexpected = [
+            said
+            for said in self.said
+            if said.code not in (0, 130, -signal.SIGINT, -signal.SIGKILL)
+            and not (said.code == 1 and any(words in said.err for words in expected))
+        ]
+        assert not unexpected, unexpected[:3]
+        assert not any("Traceback" in said.err for said in self.said)
+        storage = ("--storage", self.url)
+        self.tuner("stop", NAME, *storage)
+        launched = sum(trial.launched for trial in kept(self.url, NAME))
+        last = finish(self.start(launched))  # reads the jobs that ended by themselves, and launches none
+        assert last.code in (0, 1), last.err
+        self.tuner("stop", NAME, *storage)
+        trials = kept(self.url, NAME)
+        assert sum(trial.launched for trial in trials) == launched
+        assert_lawful(trials, budget=self.budget)
+        assert states(self.url, NAME)["RUNNING"] == 0
+        jobs = Counter(path.parent.name.split("-")[0] for path in self.jobs("job.json"))
+        assert {f"{trial.number:04d}" for trial in trials if trial.launched and trial.handle} <= set(jobs)
+        assert max(jobs.values()) == 1, "one folder, one job"
+        assert not [pid for pid in self.pids if Path(f"/proc/{pid}/stat").exists()]
+        assert json.loads(self.tuner("report", NAME, *storage, "--json", "-o", str(self.folder / "report")))
+        sys.stdout.write(
+            f"{len(trials)} trials, {dict(outcomes(trials))}; faults {dict(self.done)}; exit codes {dict(codes)}\n"
+        )
+
+    def jobs(self, name: str) -> list[Path]:
+        """A file of every job that has it."""
+        return list((self.folder / "runs" / NAME / "jobs").glob(f"*/{name}"))
+
+    def tuner(self, *words: str) -> str:
+        """What a command prints."""
+        said = run_tuner(*words, "--runs", str(self.folder / "runs"), folder=self.folder, environment=self.environment)
+        assert said.code == 0, said.err
+        return said.out
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """The environment of the tuners."""
+        return ENVIRONMENT
+
+
+class DatabaseSoak(Soak):
+    """Six tuners with simulated jobs, on a server that restarts."""
+
+    budget = 2000
+    space = ("--model", "gpt3-175b", "--nodes", "32")
+    """Some ten thousand topologies, which no soak is through."""
+
+    def __init__(self, server: Server, folder: Path, chance: random.Random) -> None:
+        self._server, self.url = server, server.url
+        super().__init__(6, folder, chance)
+        self.faults.append(self.restart)
+
+    def start(self, budget: int) -> subprocess.Popen[str]:
+        """Start a tuner on the study."""
+        given = ("--study", NAME, "--budget", str(budget), "--sampler", "grid", "--storage", self.url)
+        return start(*given, folder=self.folder, space=self.space)
 
     def restart(self) -> None:
         """The server restarts, in order or as after a crash."""
-        self._server.stop(self._chance.choice((signal.SIGINT, signal.SIGQUIT)))
-        time.sleep(self._chance.uniform(*PAUSE))
+        self._server.stop(self.chance.choice((signal.SIGINT, signal.SIGQUIT)))
+        time.sleep(self.chance.uniform(*PAUSE))
         self._server.start()
 
-    def end(self) -> None:
-        """Interrupt all workers."""
-        for worker in self.workers:
-            worker.send_signal(signal.SIGINT)
-        self.said += [finish(worker, seconds=60) for worker in self.workers]
+
+WRAPPER = """#!/bin/sh
+# A command of Slurm's that is slow or fails while a file says so.
+case "$(cat {state} 2>/dev/null)" in
+slow) sleep 2 ;;
+fail) echo "{name}: error: Unable to contact slurm controller (connect failure)" >&2; exit 1 ;;
+esac
+exec {program} "$@"
+"""
 
 
-def soak(minutes: float, seed: int, folder: Path) -> None:
-    """Run the faults, then check what is left."""
+class SlurmSoak(Soak):
+    """Two tuners with jobs of seconds on a Slurm that fails in every way but one: its disk is there."""
+
+    budget = 400
+    patience = 90.0
+    space = ("--model", "tiny", "--nodes", "2", "--gpus-per-node", "1", "--set", "tp=1,2", "--launcher", "slurm")
+
+    def __init__(self, cluster: SlurmCluster, folder: Path, chance: random.Random) -> None:
+        self._cluster, self.url = cluster, url_of(folder, NAME)
+        self._state = folder / "commands"
+        (folder / "bin").mkdir()
+        for name in ("sbatch", "squeue", "scancel", "sacct", "sinfo"):
+            wrapper = folder / "bin" / name
+            wrapper.write_text(WRAPPER.format(state=self._state, name=name, program=cluster.program(name)))
+            wrapper.chmod(0o755)
+        (folder / "site.toml").write_text('gres = ""\nsrun = ["--cpu-bind=none"]\n')
+        super().__init__(2, folder, chance)
+        self.faults += [self.controller, self.commands, self.cancel, self.requeue, self.node, self.drain]
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """The environment of the tuners: Slurm's commands are the wrapped ones."""
+        path = os.pathsep.join([str(self.folder / "bin"), os.environ["PATH"]])
+        return {**ENVIRONMENT, **self._cluster.environment, "DS_ACCELERATOR": "cpu", "PATH": path}
+
+    def start(self, budget: int) -> subprocess.Popen[str]:
+        """Start a tuner on the study."""
+        command = f"{sys.executable} {trainer.__file__} {{key}} --mark {self.folder}"
+        given = ("--study", NAME, "--budget", str(budget), "--sampler", "grid", "--jobs", "2", "--keep-going")
+        site = ("--site-profile", str(self.folder / "site.toml"), "--command", command)
+        environment = {**self.environment, "TRAINER": "good"}
+        return start(*given, *site, folder=self.folder, space=self.space, environment=environment)
+
+    def controller(self) -> None:
+        """The controller is killed and comes back."""
+        self._cluster.stop_controller(self.chance.choice((signal.SIGKILL, signal.SIGTERM)))
+        time.sleep(self.chance.uniform(*PAUSE))
+        self._cluster.start_controller()
+
+    def commands(self) -> None:
+        """Slurm's commands are slow or fail for a moment."""
+        self._state.write_text(self.chance.choice(("slow", "fail")))
+        time.sleep(self.chance.uniform(*PAUSE))
+        self._state.unlink()
+
+    def cancel(self) -> None:
+        """Somebody cancels a job."""
+        self._on_a_job("scancel")
+
+    def requeue(self) -> None:
+        """A job is run anew."""
+        self._on_a_job("scontrol", "requeue")
+
+    def node(self) -> None:
+        """A node dies with all that it runs, and comes back."""
+        self._cluster.kill_node(self.chance.choice(NODES))
+        time.sleep(self.chance.uniform(*PAUSE))
+        self._cluster.revive()
+
+    def drain(self) -> None:
+        """A node takes no more jobs for a moment."""
+        name = f"NodeName={self.chance.choice(NODES)}"
+        self._cluster.said("scontrol", "update", name, "State=DRAIN", "Reason=soak")
+        time.sleep(self.chance.uniform(*PAUSE))
+        self._cluster.said("scontrol", "update", name, "State=RESUME")
+
+    def _on_a_job(self, *command: str) -> None:
+        jobs = self._cluster.said("squeue", "-h", "-o", "%i").split()
+        if jobs:
+            self._cluster.said(*command, self.chance.choice(jobs))
+
+    def check(self, *expected: str) -> None:
+        """Assert further that each trial is one job of Slurm's, and that none is left."""
+        super().check(*expected)
+        names = Counter(self._cluster.said("squeue", "--states=all", "-h", "-o", "%j").split())
+        assert names, "jobs are remembered for a while"
+        assert max(names.values()) == 1, "one trial, one job"
+        deadline = time.monotonic() + self.patience
+        while self._cluster.queue() and time.monotonic() < deadline:
+            time.sleep(0.5)  # one that has said how it ended is still being put away
+        assert not self._cluster.queue(), self._cluster.said("squeue", "-o", "%i %j %T %r %V")
+        left = [path.parent for path in Path("/proc").glob("[0-9]*/cmdline") if self._is_of_a_job(path)]
+        assert not left, left
+
+    def _is_of_a_job(self, cmdline: Path) -> bool:
+        try:
+            return f"--mark\0{self.folder}".encode() in cmdline.read_bytes()
+        except OSError:
+            return False
+
+
+def soak_database(minutes: float, chance: random.Random, folder: Path) -> None:
+    """Run the faults on a PostgreSQL of the soak's own, then check what is left."""
     programs = programs_of_server()
     if programs is None:
         sys.exit("no initdb here; install Debian's postgresql")
-    chance = random.Random(seed)  # noqa: S311 - faults, not secrets
     with restartable(programs) as server:
-        running = Soak(server, folder, chance)
-        deadline = time.monotonic() + 60 * minutes
-        while time.monotonic() < deadline:
-            time.sleep(chance.uniform(*PAUSE))
-            running.fault()
-        running.end()
-        _check(server.url, running, folder)
+        running = DatabaseSoak(server, folder, chance)
+        running.run(minutes)
+        # One that finds no server as it starts, or is interrupted while it waits for one, ends in one sentence.
+        running.check("the study's storage")
 
 
-def _check(url: str, running: Soak, folder: Path) -> None:
-    """Assert that the study is whole and nothing runs on."""
-    codes = Counter(said.code for said in running.said)
-    # A tuner that finds no server as it starts, or is interrupted while it waits for one, ends in one sentence.
-    unexpected = [
-        said
-        for said in running.said
-        if said.code not in (0, 130, -signal.SIGINT, -signal.SIGKILL)
-        and not (said.code == 1 and "the study's storage" in said.err)
-    ]
-    assert not unexpected, unexpected[:3]
-    assert not any("Traceback" in said.err for said in running.said)
-    _tuner(folder, "stop", NAME, "--storage", url)
-    trials = kept(url, NAME)
-    assert_lawful(trials, budget=BUDGET)
-    assert states(url, NAME)["RUNNING"] == 0
-    jobs = Counter(path.parent.name.split("-")[0] for path in (folder / "runs" / NAME / "jobs").glob("*/job.json"))
-    launched = {f"{trial.number:04d}" for trial in trials if trial.launched and trial.handle}
-    assert launched <= set(jobs)
-    assert max(jobs.values()) == 1, "one folder, one job"
-    left = [pid for pid in running.pids if Path(f"/proc/{pid}/stat").exists()]
-    assert not left
-    report = json.loads(_tuner(folder, "report", NAME, "--storage", url, "--json", "-o", str(folder / "report")))
-    assert report
-    sys.stdout.write(
-        f"{len(trials)} trials, {dict(outcomes(trials))}; faults {dict(running.done)}; exit codes {dict(codes)}\n"
-    )
-
-
-def _tuner(folder: Path, *words: str) -> str:
-    said = run_tuner(*words, "--runs", str(folder / "runs"), folder=folder)
-    assert said.code == 0, said.err
-    return said.out
+def soak_slurm(minutes: float, chance: random.Random, folder: Path) -> None:
+    """Run the faults on a Slurm of the soak's own, then check what is left."""
+    if not installed() or os.geteuid() != 0:
+        sys.exit("wants Slurm's programs, and to be root: make test-cluster installs them")
+    cluster = SlurmCluster()
+    folder.chmod(0o755)
+    try:
+        cluster.start()
+        running = SlurmSoak(cluster, folder, chance)
+        running.run(minutes)
+        running.check("nable to contact slurm controller", "jobs in a row could not be started")
+    finally:
+        cluster.stop()
 
 
 if __name__ == "__main__":
+    kinds = {"database": soak_database, "slurm": soak_slurm}
     parser = argparse.ArgumentParser(description="Random faults on a shared study for minutes.")
+    parser.add_argument("kind", choices=kinds)
     parser.add_argument("--minutes", type=float, default=10.0)
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="soak-") as temporary:
-        soak(options.minutes, options.seed, Path(temporary))
+        kinds[options.kind](options.minutes, random.Random(options.seed), Path(temporary))  # noqa: S311 - no secret

@@ -26,13 +26,15 @@ SMALL = ("--model", "gpt-1.3b", "--nodes", "4", "--set", "nodes=4", "--set", "tp
 ENVIRONMENT = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])}
 
 
-def start(*arguments: str, folder: Path, space: Sequence[str] = SMALL) -> subprocess.Popen[str]:
+def start(
+    *arguments: str, folder: Path, space: Sequence[str] = SMALL, environment: Mapping[str, str] = ENVIRONMENT
+) -> subprocess.Popen[str]:
     """A process that searches a space, its studies in `folder/runs`."""
     command = [sys.executable, "-m", "tuner", "optimize", *space, "--runs", str(folder / "runs"), *arguments]
     return subprocess.Popen(
         command,
         cwd=folder,
-        env=ENVIRONMENT,
+        env=environment,
         text=True,
         stdin=subprocess.DEVNULL,
         # who runs the tests in the background has SIGINT ignored, and children inherit that

@@ -158,13 +158,16 @@ def stop_study(name: str, *, runs: str | Path = "runs", storage: str | None = No
         if launcher is not None:
             store.keep_folder(Path(runs) / name, moves=storage is None)
         try:
-            return [
+            stopped = [
                 trial
                 for trial in store.trials()
                 if trial.number in owners
                 and store.take_over(trial, owners[trial.number], this_worker())
                 and _stop(store, launcher, trial, Path(runs))
             ]
+            if isinstance(launcher, SlurmLauncher):
+                launcher.cancel_left(trial.proposal.tag for trial in store.trials() if trial.result is not None)
+            return stopped
         finally:
             if launcher is not None:
                 launcher.close()

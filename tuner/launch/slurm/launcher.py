@@ -8,7 +8,7 @@ that loses its state gives an id out twice.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
@@ -251,6 +251,12 @@ class SlurmLauncher:
                     pause = min(1.0, 1.3 * pause)
                     if error:
                         error = self._queue.cancel(job.name)
+
+    def cancel_left(self, tags: Iterable[str]) -> None:
+        """Cancel the jobs of trials that are over, such as one that somebody requeued after its end."""
+        with suppress(ControllerUnreachable):
+            for name in self._queue.open_names() & {job_name(tag) for tag in tags}:
+                self._queue.cancel(name)
 
     def collect(self, handle: str) -> JobResult:
         """Return the job's result: by its result file, its log, its script's exit, and the queue."""

@@ -8,6 +8,7 @@ from typing import Final
 
 from tuner.core.errors import MissingDependency
 from tuner.core.quantity import whole
+from tuner.launch.contract import JobState
 from tuner.launch.slurm.commands import CommandOutput, ControllerUnreachable, SlurmCommands
 from tuner.launch.slurm.parsing import (
     QUEUE_FORMAT,
@@ -40,6 +41,10 @@ class SlurmQueue:
     def one(self, name: str, job_id: str) -> QueuedJob | None:
         """Return a job; None once the queue has forgotten it."""
         return next((row for row in self._rows(f"--name={name}") if row.id == job_id), None)
+
+    def open_names(self) -> set[str]:
+        """Return the names of the user's jobs that wait or run."""
+        return {row.name for row in self._rows() if row.job_state is not JobState.ENDED}
 
     def newest(self, name: str) -> QueuedJob | None:
         """Return the newest job of a name, from the queue or else the accounting."""
