@@ -47,8 +47,11 @@ def test_a_command_of_ones_own_is_searched_with(run: Run, tmp_path: Path) -> Non
     assert len({trial["key"] for trial in found["trials"]}) == 3
     assert "the command passes no tp" in said.err
     assert "add {tp} " in said.err
-    given = local("--budget", "1", runs=tmp_path, trainer=("good", "{key}"))
-    assert "the command passes" not in run(*given, "--study", "passed").err
+    for words in (
+        local("--budget", "1", runs=tmp_path),
+        local("--budget", "2", runs=tmp_path, trainer=("good", "{key}")),
+    ):
+        assert "the command passes" not in run(*words, "--study", f"passed-{len(words)}").err
 
 
 @pytest.mark.parametrize("words", [("--every", "10"), ("--start", "5001"), ("--start", "5001", "--every", "10")])

@@ -57,7 +57,7 @@ def open_loop(settings: StudySettings, on_event: Callable[[StudyEvent], None]) -
         # The storage comes last, so that refused settings leave no empty study behind.
         pool, launcher, identity = _cluster(settings, tally)
         opened.callback(launcher.close)
-        if settings.command is not None and settings.trainer is None:
+        if settings.command is not None and settings.trainer is None and settings.limits.budget > 1:
             _warn_of_axes_not_passed(settings.command, pool)
         tracker = Tracker(settings.track, settings.name) if settings.track else None
         if tracker is not None:
