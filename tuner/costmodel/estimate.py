@@ -17,7 +17,7 @@ from tuner.costmodel.constants import GATHERED_DEVIATION, PLAIN_DEVIATION
 from tuner.costmodel.flops import hardware_flops, model_flops, per_gpu, training_seconds
 from tuner.costmodel.memory import limit, memory_terms, shown_bytes, worst_need
 from tuner.costmodel.normal import below
-from tuner.costmodel.residual_features import Features, covariance
+from tuner.costmodel.residual_features import Features, Likeness
 from tuner.costmodel.stages import Stages
 from tuner.costmodel.time import seconds, time_terms
 
@@ -94,7 +94,7 @@ class Scores:
         """
         slopes = slopes_of(self.columns, self._calibration.site, base=self._modelled)
         features = Features.of(self.columns, self._era)
-        deviation = self._calibration.deviation(features, slopes, self._covariance)
+        deviation = self._calibration.deviation(features, slopes, self._likeness)
         below = above = INTERVAL * deviation
         if self.columns.workload.model.experts:
             other = self._other_routing
@@ -141,8 +141,8 @@ class Scores:
         need = worst_need(self.columns, self._calibration.site)
         beyond = np.log(need.total / limit(self.columns)) / memory_deviation(self.columns, self._calibration)
         seconds = self._modelled
-        if self._covariance is not None:
-            seconds = seconds * self._calibration.correction(self._covariance)
+        if self._likeness is not None:
+            seconds = seconds * self._calibration.correction(self._likeness)
         return _Ranking(seconds=seconds, memory=need.total, stage=need.stage, out_of_memory=below(beyond))
 
     def _part(self, rows: slice) -> Scores:
@@ -159,10 +159,10 @@ class Scores:
         return sum(self._modelled_terms.values(), start=np.zeros(len(self.columns.tp)))
 
     @cached_property
-    def _covariance(self) -> FloatArray | None:
-        """Covariance of each row's residual with the measured rows; None without any."""
+    def _likeness(self) -> Likeness | None:
+        """How like each row is to the measured rows; None without any."""
         known = self._calibration.known
-        return None if known is None else covariance(Features.of(self.columns, self._era), known)
+        return None if known is None else Likeness.of(Features.of(self.columns, self._era), known)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
