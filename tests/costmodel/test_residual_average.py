@@ -33,8 +33,8 @@ def closed(length: float, scale: float, ratio: float, width: float) -> tuple[flo
     across = scale**2 * Likeness.of(NEW, KNOWN).covariance(length) + NEW_SLOPES @ prior @ SLOPES.T
     solved = np.linalg.solve(gram, MEASURED)
     evidence = math.log(LINK_WIDTHS[width]) - 0.5 * (MEASURED @ solved + np.linalg.slogdet(gram)[1])
-    before = scale**2 * (UNSEEN**2 - NOISE_DEVIATION**2) + ratio**2 * NOISE_DEVIATION**2
-    before = before + np.diagonal(NEW_SLOPES @ prior @ NEW_SLOPES.T)
+    own = scale**2 * (UNSEEN**2 - NOISE_DEVIATION**2) + ratio**2 * NOISE_DEVIATION**2
+    before = own + np.diagonal(NEW_SLOPES @ prior @ NEW_SLOPES.T)
     variances = before - np.diagonal(across @ np.linalg.solve(gram, across.T))
     return evidence, prior @ SLOPES.T @ solved, across @ solved, variances
 
@@ -51,11 +51,11 @@ def test_the_average_is_that_of_its_fits_by_their_marginal_likelihood() -> None:
     assert (np.diagonal(spread) < prior_deviations() ** 2 * 16).all()
     likeness = Likeness.of(NEW, KNOWN)
     for fit in fits:
-        found = [each for each in expected if np.allclose(each[1], fit.factors, rtol=1e-8)]
-        assert len(found) == 1
+        matching = [each for each in expected if np.allclose(each[1], fit.factors, rtol=1e-8)]
+        assert len(matching) == 1
         means, variances = fit.prediction(NEW_SLOPES, fit.basis @ likeness.covariance(fit.length).T)
-        assert means == pytest.approx(found[0][2])
-        assert variances == pytest.approx(found[0][3])
+        assert means == pytest.approx(matching[0][2])
+        assert variances == pytest.approx(matching[0][3])
 
 
 def test_a_calibrated_deviation_has_the_spread_between_the_fits() -> None:
