@@ -12,12 +12,14 @@ import numpy as np
 from tuner.core.columns import BoolArray, Columns, FloatArray, IntArray
 from tuner.core.domain import MemoryKind, MemoryStage
 from tuner.core.outcomes import Estimate, TermSum
+from tuner.costmodel.backing import unmeasured
 from tuner.costmodel.calibration import Calibration, slopes_of
 from tuner.costmodel.constants import GATHERED_DEVIATION, PLAIN_DEVIATION
 from tuner.costmodel.flops import hardware_flops, model_flops, per_gpu, training_seconds
 from tuner.costmodel.memory import limit, memory_terms, shown_bytes, worst_need
 from tuner.costmodel.normal import below
 from tuner.costmodel.residual_features import Features, Likeness
+from tuner.costmodel.stack_constants import UNMEASURED_DEVIATION
 from tuner.costmodel.stages import Stages
 from tuner.costmodel.time import seconds, time_terms
 
@@ -90,11 +92,14 @@ class Scores:
     def interval(self) -> tuple[FloatArray, FloatArray]:
         """Bounds of the interval that contains 80% of measurements, in seconds per iteration.
 
-        With experts it reaches out for the other kind of routing too: no router is as even as benchmarks force it.
+        It is wider where no measured table of the GPU or the framework is behind the estimate. With experts it reaches
+        out for the other kind of routing too: no router is as even as benchmarks force it.
         """
         slopes = slopes_of(self.columns, self._calibration.site, base=self._modelled)
         features = Features.of(self.columns, self._era)
         deviation = self._calibration.deviation(features, slopes, self._likeness)
+        if self._likeness is None and unmeasured(self.columns.workload, self.columns.cluster):
+            deviation = np.hypot(deviation, UNMEASURED_DEVIATION)
         below = above = INTERVAL * deviation
         if self.columns.workload.model.experts:
             other = self._other_routing
