@@ -3,9 +3,11 @@
     python -m benchmarks.accuracy [--tables FOLDER] [--plots FOLDER]
     python -m benchmarks.accuracy --check | --record
 
-Reads corpus/ unless another folder is given. Each figure is printed with its target; figures that a table cannot give
-are left out. `--plots` draws estimate against measurement. `--check` compares the figures of each source with those
-recorded in benchmarks/accuracy.json and fails with one sentence for each that got worse; `--record` writes that file.
+Reads corpus/ unless another folder is given. First come the errors of time of each source, blind (no constant was
+fitted to it) or in sample, beside a constant per group. Each further figure is printed with its target; figures that a
+table cannot give are left out. `--plots` draws estimate against measurement. `--check` compares the figures of each
+source with those recorded in benchmarks/accuracy.json and fails with one sentence for each that got worse; `--record`
+writes that file.
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ from typing import Final
 
 import numpy as np
 
+from benchmarks.blind import print_source_errors
 from benchmarks.recorded_accuracy import RECORD, SOURCES, measure, read_record, worse, write_record
 from tuner.audit import audit, fixed
 from tuner.costmodel.estimate import CostModel
@@ -48,7 +51,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if given.check or given.record:
         return _check_or_record(given.source or SOURCES, record=given.record)
     tables = {path.stem: read_table(path) for path in sorted(given.tables.glob("*.csv"))}
-    print(f"{len(tables)} tables; drawn rows: mean over {len(SEEDS)} seeds\n")
+    print_source_errors(given.tables)
+    print(f"\n{len(tables)} tables; drawn rows: mean over {len(SEEDS)} seeds\n")
     print("| | figure | target |\n|---|---|---|")
     for name, table in tables.items():
         if name.startswith("bloom"):

@@ -115,7 +115,7 @@ def _store() -> TrialStore:
     storage = _MemoryStorage()
     study = storage.create_new_study([optuna.study.StudyDirection.MINIMIZE], "benchmark")
     storage.set_study_user_attr(study, "settings", {"schema": "tuner/study/1"})
-    return TrialStore(Storage("memory://", cast(Any, storage), storage), "benchmark")
+    return TrialStore(Storage("memory://", cast(Any, storage), storage, lambda call: call()), "benchmark")
 
 
 def days_of(pool: CandidatePool, runs: Iterable[ReplayedRun]) -> FloatArray:

@@ -9,7 +9,7 @@ from types import ModuleType
 import pytest
 
 import tuner.search.constants
-from tuner.costmodel import constants, expert_constants, stack_constants
+from tuner.costmodel import calibration_constants, constants, expert_constants, stack_constants
 from tuner.costmodel.constants import ConstantRecords
 
 MODULES = ("flops", "kernels", "layer", "links", "memory", "memory_calibration", "residual_features", "stages", "time")
@@ -17,8 +17,8 @@ MODULES = ("flops", "kernels", "layer", "links", "memory", "memory_calibration",
 
 @pytest.mark.parametrize(
     "package",
-    [constants, stack_constants, expert_constants, tuner.search.constants],
-    ids=["costmodel", "stacks", "experts", "search"],
+    [constants, stack_constants, expert_constants, calibration_constants, tuner.search.constants],
+    ids=["costmodel", "stacks", "experts", "calibration", "search"],
 )
 def test_every_constant_has_a_unit_and_a_source(package: ModuleType) -> None:
     """The record's value is the constant's own, and `no source` is said where none is known."""

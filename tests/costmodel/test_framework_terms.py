@@ -12,7 +12,7 @@ from tests.costmodel.test_closed_forms import LAYER_TERMS, SITE, cluster, headle
 from tuner.core.catalog import gpu, make_cluster
 from tuner.core.columns import Columns
 from tuner.core.domain import Cluster, Framework, Link, Precision, Stack, Topology, Workload
-from tuner.costmodel.constants import RING_SHARE, SEND_SHARE, SUSTAINED_PRODUCT_SHARE
+from tuner.costmodel.constants import NODE_LINK_SHARE, RING_SHARE, SEND_SHARE, SUSTAINED_PRODUCT_SHARE
 from tuner.costmodel.framework_terms import FRAMEWORK_TERMS, gradient_bytes, terms_of
 from tuner.costmodel.memory import memory_terms
 from tuner.costmodel.stack_constants import (
@@ -240,3 +240,35 @@ def test_ring_attention_merges_its_parts(cp: int) -> None:
     found = terms(under(None, headless(4)), machines, topology)["context_parallel"]
     moved = (cp - 1) * (10 + 3 * 6) * 4096 * 4 * 2048 / cp * 24
     assert found == pytest.approx(moved / (machines.gpu.memory_bandwidth * 0.66))
+
+
+def exchange(model: Workload, cp: int, *, tp: int = 1) -> float:
+    """Seconds of context parallelism on NVLink that is slower than attention, so that nothing of weight hides."""
+    topology = Topology(nodes=1, tp=tp, pp=1, cp=cp, dp=1, micro_batch=4, zero=0, recompute="none")
+    machines = replace(node_of("A100-80GB-SXM"), intra_node=Link(bandwidth=BANDWIDTH, latency=0.0))
+    return terms(model, machines, topology)["context_parallel"]
+
+
+@pytest.mark.parametrize("cp", [2, 4, 8])
+def test_a_gather_before_attention_hides_nothing_and_merges_nothing(cp: int) -> None:
+    """Megatron-Core with all_gather: keys and values of the others forward, again and their gradients backward."""
+    found = exchange(under("megatron-core", headless(4), cp_comm="all_gather"), cp)
+    received = 2 * 2 * 4096 * 4 * 2048 * (cp - 1) / cp
+    assert found == pytest.approx(3 * received * 24 / (BANDWIDTH * NODE_LINK_SHARE))
+
+
+@pytest.mark.parametrize("cp", [2, 4, 8])
+def test_ulysses_exchanges_four_tensors_of_which_each_rank_keeps_its_part(cp: int) -> None:
+    """Queries, keys, values and outputs, each way; a rank keeps one part of cp."""
+    found = exchange(under("megatron-core", headless(4), cp_comm="a2a"), cp)
+    sent = 4 * 2 * 4096 * 4 * 2048 / cp * (cp - 1) / cp
+    assert found == pytest.approx(2 * sent * 24 / (BANDWIDTH * NODE_LINK_SHARE))
+
+
+def test_a_gather_hides_less_than_a_ring() -> None:
+    """It runs beside a rank's own part of attention only, and the ring beside all of it."""
+    ring, gathered = (exchange(under("fsdp2", headless(4), cp_comm=kind), 8) for kind in ("p2p", "all_gather"))
+    assert gathered > ring
+    assert terms_of(under("fsdp2", headless(4))).cp_comm == "all_gather"
+    assert terms_of(under("torchtitan", headless(4))).cp_comm == "all_gather"
+    assert terms_of(under("megatron-core", headless(4))).cp_comm == "p2p"

@@ -14,7 +14,19 @@ from tuner.costmodel.calibration import Calibration
 from tuner.costmodel.constants import RECORDS
 
 UNITS = {
-    *("bytes", "copies", "doublings", "elements", "passes", "relative", "rows", "seconds", "share", "standard"),
+    *(
+        "bytes",
+        "copies",
+        "doublings",
+        "elements",
+        "passes",
+        "ratio",
+        "relative",
+        "rows",
+        "seconds",
+        "share",
+        "standard",
+    ),
 }
 """First words of units."""
 

@@ -351,3 +351,19 @@ def test_a_file_in_another_encoding_is_told_in_the_same_words_everywhere(
     said = run(*way, str(tmp_path / "t.csv"))
     assert said.code == 2
     assert said.err == f"tuner: '{tmp_path / 't.csv'}' is not UTF-8 text ({where}); save it as UTF-8.\n"
+
+
+@pytest.mark.parametrize("kind", ["p2p", "all_gather", "a2a"])
+def test_a_row_states_how_context_parallel_ranks_exchange(kind: str) -> None:
+    row = only(f"layers,hidden,tp,cp,cp_comm\n4,1024,1,2,{kind.upper()}\n")
+    assert row.run is not None
+    assert row.run.workload.stack is not None
+    assert row.run.workload.stack.cp_comm == kind
+
+
+def test_an_exchange_that_is_not_modelled_is_refused_by_name() -> None:
+    row = only("layers,hidden,tp,cp,cp_comm\n4,1024,1,2,a2a+p2p\n")
+    assert row.run is None
+    assert "cp_comm" in (row.skipped or "")
+    assert "all_gather" in (row.skipped or "")
+    assert "a2a+p2p" in (row.skipped or "")

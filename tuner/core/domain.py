@@ -29,6 +29,8 @@ Routing = Literal["balanced", "natural"]
 Framework = Literal["megatron-core", "megatron-deepspeed", "deepspeed", "fsdp2", "torchtitan"]
 PrecisionRecipe = Literal["delayed", "tensorwise", "rowwise", "blockwise", "mxfp8", "nvfp4"]
 GradientPrecision = Literal["fp32", "bf16", "fp16"]
+ContextExchange = Literal["p2p", "all_gather", "a2a"]
+"""How context parallel ranks exchange keys and values, in the words of Megatron-LM's --cp-comm-type."""
 
 RECOMPUTE: Final[tuple[Recompute, ...]] = get_args(Recompute)
 PARTITION: Final[tuple[Partition, ...]] = get_args(Partition)
@@ -149,6 +151,8 @@ class Stack:
     """Whether the exchange of tokens among experts runs beside another microbatch's pass."""
     recompute_modules: tuple[RecomputeModule, ...] | None = None
     """What selective recomputation recomputes; None: the attention between its projections."""
+    cp_comm: ContextExchange | None = None
+    """How context parallel ranks exchange keys and values."""
 
     def __post_init__(self) -> None:
         check_fields(self)

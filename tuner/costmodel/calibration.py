@@ -4,7 +4,8 @@
 
 Rows share the residual by speed period, kernel, shape and cliff. Factors and residual are one Gaussian fit: the factors
 explain what all rows have in common along the model's slopes, the residual the rest. Without rows both stay at their
-priors. Outliers are down-weighted.
+priors. Outliers are down-weighted. The residual's scale and length, the noise and the width of the links' priors are
+averaged over (`residual_average`).
 """
 
 from __future__ import annotations
@@ -19,11 +20,14 @@ import numpy as np
 from tuner.core.columns import Columns, FloatArray
 from tuner.costmodel.constants import MEMORY_DEVIATION, NOISE_DEVIATION
 from tuner.costmodel.memory_calibration import MeasuredMemory, weigh
-from tuner.costmodel.residual_features import UNSEEN, Features, covariance, joined
+from tuner.costmodel.residual_average import ResidualFit, averaged_fits, bases_of, mean_factors
+from tuner.costmodel.residual_features import UNSEEN, Features, Likeness, covariance, joined
 from tuner.costmodel.site_factors import PRIOR, TIME_FACTORS, SiteFactors
 from tuner.costmodel.time import seconds
 
 ROUNDS: Final = 5
+AVERAGES: Final = 2
+"""Times that the average over scales, lengths and noise is taken, each at the factors of the one before."""
 STEP: Final = 0.02
 FAR: Final = 2.5
 """Standard deviations beyond which a row's noise is taken for larger."""
@@ -58,30 +62,45 @@ class Calibration:
     weighed: int = 0
     """Runs whose memory the factors have seen."""
 
-    def correction(self, across: FloatArray) -> FloatArray:
-        """Return the factor on the modelled seconds of rows with this covariance with the measured rows."""
-        factor: FloatArray = np.exp(across @ self._weights)
+    def correction(self, across: Likeness) -> FloatArray:
+        """Return the factor on the modelled seconds of rows that are so like the measured ones."""
+        found: Any = across.shared @ sum(self._weights.values())
+        for length, weights in self._weights.items():
+            found = found + across.near(length) @ weights
+        factor: FloatArray = np.exp(found)
         return factor
 
-    def deviation(self, features: Features, slopes: FloatArray, across: FloatArray | None) -> FloatArray:
+    def deviation(self, features: Features, slopes: FloatArray, across: Likeness | None) -> FloatArray:
         """Return the standard deviation of the logarithm of each row's measurement around its prediction."""
-        variance: Any = np.full(len(features), UNSEEN**2)
-        if across is not None:
-            solved = np.linalg.solve(self._gram, across.T).T
-            variance = variance - (across * solved).sum(axis=1)
-            slopes = slopes - solved @ self.slopes
-        variance = variance + ((slopes @ self.spread) * slopes).sum(axis=1)
+        variance: Any
+        if across is None:
+            variance = np.full(len(features), UNSEEN**2) + ((slopes @ self.spread) * slopes).sum(axis=1)
+        else:
+            bases = {fit.length: fit.basis for fit in self._fits}
+            rotated = {length: basis @ across.covariance(length).T for length, basis in bases.items()}
+            weights = np.array([fit.weight for fit in self._fits])
+            predictions = [fit.prediction(slopes, rotated[fit.length]) for fit in self._fits]
+            means, variances = (np.stack(part) for part in zip(*predictions, strict=True))
+            variance = weights @ (variances + (means - weights @ means) ** 2)
         deviation: FloatArray = np.sqrt(np.maximum(variance, NOISE_DEVIATION**2))
         return deviation
 
     @cached_property
-    def _gram(self) -> FloatArray:
-        assert self.known is not None  # noqa: S101 - for the type checker; callers have asked
-        return covariance(self.known, self.known) + np.diag(self.noise)
+    def _weights(self) -> dict[float, FloatArray]:
+        """By length, the averages of the weights of the measured rows in a residual."""
+        found: dict[float, FloatArray] = {}
+        for fit in self._fits:
+            own = fit.weight * fit.weights_of(self.residual)
+            found[fit.length] = found.get(fit.length, np.zeros(len(own))) + own
+        return found
 
     @cached_property
-    def _weights(self) -> FloatArray:
-        return np.asarray(np.linalg.solve(self._gram, self.residual), dtype=np.float64)
+    def _fits(self) -> list[ResidualFit]:
+        assert self.known is not None  # noqa: S101 - for the type checker; callers have asked
+        factors = np.log([getattr(self.site, name) for name in TIME_FACTORS])
+        measured = self.residual + self.slopes @ factors
+        bases = bases_of(Likeness.of(self.known, self.known), self.noise)
+        return averaged_fits(bases, self.slopes, measured, prior_deviations())
 
 
 def calibrate(rows: Sequence[MeasuredRows], weighed: Sequence[MeasuredMemory] = ()) -> Calibration:
@@ -110,15 +129,18 @@ def _timed(rows: Sequence[MeasuredRows]) -> Calibration:
         left = measured - _log_seconds(rows, _site(factors))
         own = noise * np.linalg.solve(gram, left)  # what of each row neither factors nor neighbours explain
         noise = NOISE_DEVIATION**2 * np.maximum(1.0, (own / (FAR * NOISE_DEVIATION)) ** 2)
+    bases, spread = bases_of(Likeness.of(known, known), noise), prior
+    for _ in range(AVERAGES):
+        site = _site(factors)
+        slopes = np.concatenate([slopes_of(part.columns, site) for part in rows])
+        target = measured - _log_seconds(rows, site) + slopes @ factors
+        factors, spread = mean_factors(averaged_fits(bases, slopes, target, prior_deviations()))
     site = _site(factors)
-    slopes = np.concatenate([slopes_of(part.columns, site) for part in rows])
-    gram = together + np.diag(noise)
-    gain = prior @ slopes.T @ np.linalg.inv(gram + slopes @ prior @ slopes.T)
     return Calibration(
         site=site,
-        spread=prior - gain @ slopes @ prior,
+        spread=spread,
         known=known,
-        slopes=slopes,
+        slopes=np.concatenate([slopes_of(part.columns, site) for part in rows]),
         residual=measured - _log_seconds(rows, site),
         noise=noise,
     )

@@ -12,12 +12,14 @@ import numpy as np
 from tuner.core.columns import BoolArray, Columns, FloatArray, IntArray
 from tuner.core.domain import MemoryKind, MemoryStage
 from tuner.core.outcomes import Estimate, TermSum
+from tuner.costmodel.backing import unmeasured
 from tuner.costmodel.calibration import Calibration, slopes_of
 from tuner.costmodel.constants import GATHERED_DEVIATION, PLAIN_DEVIATION
 from tuner.costmodel.flops import hardware_flops, model_flops, per_gpu, training_seconds
 from tuner.costmodel.memory import limit, memory_terms, shown_bytes, worst_need
 from tuner.costmodel.normal import below
-from tuner.costmodel.residual_features import Features, covariance
+from tuner.costmodel.residual_features import Features, Likeness
+from tuner.costmodel.stack_constants import UNMEASURED_DEVIATION
 from tuner.costmodel.stages import Stages
 from tuner.costmodel.time import seconds, time_terms
 
@@ -90,11 +92,14 @@ class Scores:
     def interval(self) -> tuple[FloatArray, FloatArray]:
         """Bounds of the interval that contains 80% of measurements, in seconds per iteration.
 
-        With experts it reaches out for the other kind of routing too: no router is as even as benchmarks force it.
+        It is wider where no measured table of the GPU or the framework is behind the estimate. With experts it reaches
+        out for the other kind of routing too: no router is as even as benchmarks force it.
         """
         slopes = slopes_of(self.columns, self._calibration.site, base=self._modelled)
         features = Features.of(self.columns, self._era)
-        deviation = self._calibration.deviation(features, slopes, self._covariance)
+        deviation = self._calibration.deviation(features, slopes, self._likeness)
+        if self._likeness is None and unmeasured(self.columns.workload, self.columns.cluster):
+            deviation = np.hypot(deviation, UNMEASURED_DEVIATION)
         below = above = INTERVAL * deviation
         if self.columns.workload.model.experts:
             other = self._other_routing
@@ -141,8 +146,8 @@ class Scores:
         need = worst_need(self.columns, self._calibration.site)
         beyond = np.log(need.total / limit(self.columns)) / memory_deviation(self.columns, self._calibration)
         seconds = self._modelled
-        if self._covariance is not None:
-            seconds = seconds * self._calibration.correction(self._covariance)
+        if self._likeness is not None:
+            seconds = seconds * self._calibration.correction(self._likeness)
         return _Ranking(seconds=seconds, memory=need.total, stage=need.stage, out_of_memory=below(beyond))
 
     def _part(self, rows: slice) -> Scores:
@@ -159,10 +164,10 @@ class Scores:
         return sum(self._modelled_terms.values(), start=np.zeros(len(self.columns.tp)))
 
     @cached_property
-    def _covariance(self) -> FloatArray | None:
-        """Covariance of each row's residual with the measured rows; None without any."""
+    def _likeness(self) -> Likeness | None:
+        """How like each row is to the measured rows; None without any."""
         known = self._calibration.known
-        return None if known is None else covariance(Features.of(self.columns, self._era), known)
+        return None if known is None else Likeness.of(Features.of(self.columns, self._era), known)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

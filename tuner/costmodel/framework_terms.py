@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Final
 
-from tuner.core.domain import Framework, RecomputeModule, Workload
+from tuner.core.domain import ContextExchange, Framework, RecomputeModule, Workload
 
 _LM: Final = "NVIDIA/Megatron-LM at d98e8a64, megatron/"
 _DEEPSPEED: Final = "DeepSpeed 0.19.8, runtime/"
@@ -33,6 +33,9 @@ class FrameworkTerms:
     """Whether bf16 training adds up and reduces its gradients in fp32."""
     split_sends: bool = False
     """Whether a tensor parallel rank sends only its part of the activations to the next stage."""
+    cp_comm: ContextExchange = "p2p"
+    """How context parallel ranks exchange keys and values: in a ring, by one gather, or by giving each rank whole
+    sequences of its share of the heads (Ulysses)."""
     moe_overlap: bool = False
     """Whether exchanges of tokens run beside another microbatch's pass."""
     fused_accumulation: bool = False
@@ -75,18 +78,23 @@ FRAMEWORK_TERMS: Final[Mapping[Framework | None, FrameworkTerms]] = {
         "dot_product_attention/utils.py: cuDNN before FlashAttention-2 from Hopper on; core/distributed/"
         "param_and_grad_buffer.py: reduce-scatter and all-gather within the buffers of gradients and parameters; core/"
         "transformer/transformer_config.py: overlap_moe_expert_parallel_comm is off; "
-        "core/tensor_parallel/cross_entropy.py: exp_logits",
+        "core/tensor_parallel/cross_entropy.py: exp_logits; --cp-comm-type is p2p",
     ),
     "fsdp2": FrameworkTerms(
+        cp_comm="all_gather",
         separate_buckets=False,
         step_copies=False,
-        source="PyTorch, torch/distributed/fsdp: MixedPrecisionPolicy, reduce_dtype is param_dtype unless stated",
+        source="PyTorch, torch/distributed/fsdp: MixedPrecisionPolicy, reduce_dtype is param_dtype unless stated; "
+        "tensor/experimental/_context_parallel/_attention.py: _AllGatherRotater; accelerate, utils/dataclasses.py: "
+        "cp_comm_strategy is allgather",
     ),
     "torchtitan": FrameworkTerms(
+        cp_comm="all_gather",
         fp32_gradients=True,
         separate_buckets=False,
         step_copies=False,
-        source="pytorch/torchtitan at b5bcd76, torchtitan/config/configs.py: mixed_precision_reduce is float32",
+        source="pytorch/torchtitan at b5bcd76, torchtitan/config/configs.py: mixed_precision_reduce is float32, "
+        "context_parallel_rotate_method is allgather",
     ),
 }
 
@@ -106,7 +114,7 @@ def terms_of(workload: Workload) -> FrameworkTerms:
     return FrameworkTerms(**known)
 
 
-_STATED: Final = ("overlap_grad", "overlap_param", "overlap_tp", "split_sends", "moe_overlap")
+_STATED: Final = ("overlap_grad", "overlap_param", "overlap_tp", "split_sends", "moe_overlap", "cp_comm")
 
 
 def recomputed_modules(workload: Workload) -> tuple[RecomputeModule, ...]:
@@ -127,6 +135,8 @@ def described(workload: Workload) -> list[str]:
     words += [f"{8 * gradient_bytes(workload):.0f}-bit gradients"]
     flags = {
         "interleaved sends overlap": terms.overlap_sends,
+        "context parallel ranks gather all keys and values": terms.cp_comm == "all_gather",
+        "context parallel ranks exchange heads for tokens": terms.cp_comm == "a2a",
         "sends are split over tensor parallel ranks": terms.split_sends,
         "tokens are exchanged beside another microbatch's pass": terms.moe_overlap,
         "gradients accumulate within their products": terms.fused_accumulation,

@@ -105,11 +105,9 @@ def layer_of(columns: Columns, site: SiteFactors, links: Links, ffn: Any, beside
     if overlapped := framework.overlap_tp:
         hidden = np.maximum((1 - overlapped) * collectives, collectives - forward)
         collectives = np.where(columns.tp <= columns.cluster.gpus_per_node, hidden, collectives)
-    ring = _ring(columns, tokens, links)
-    exposed, exposed_back = np.maximum(0, ring - scores), np.maximum(0, 2 * ring - scores_back)
+    exposed = exposed_back = np.zeros_like(scores)
     if (columns.cp > 1).any():
-        merged, merged_back = _merges(columns, tokens, site)
-        exposed, exposed_back = exposed + merged, exposed_back + merged_back
+        exposed, exposed_back = _context(columns, tokens, site, links, (scores, scores_back))
     host = HOST_COLLECTIVE_SECONDS * 2 * (columns.tp > 1)
     ahead = forward + scores + exposed + moved + cast + collectives
     back = backward + scores_back + exposed_back + BACKWARD_TRAFFIC_RATIO * moved + cast_back + collectives + upkeep
@@ -258,6 +256,39 @@ def _collectives(columns: Columns, tokens: Any, links: Links, number: int) -> Fl
     return number * all_reduce(size, columns.tp, bandwidth, latency)
 
 
+def _context(columns: Columns, tokens: Any, site: SiteFactors, links: Links, attention: Passes) -> Passes:
+    """Estimate what attention does not hide of the exchange among context parallel ranks, and merging its parts.
+
+    In a ring keys and values go round, and backward also their gradients, beside the attention to other parts. A gather
+    runs beside the attention to a rank's own part (PyTorch) or before it (Transformer Engine); backward the gradients
+    go round or are scattered. Ulysses exchanges queries, keys, values and outputs before and after attention.
+    """
+    framework, (scores, scores_back) = terms_of(columns.workload), attention
+    if framework.cp_comm == "a2a":
+        width, keys = _widths(columns)
+        moved = 2 * (width + keys) * tokens / columns.tp * size_of(columns.workload) * (columns.cp - 1) / columns.cp
+        bandwidth, latency = links.heads
+        exchanged = moved / bandwidth + np.where(columns.cp > 1, 2 * latency, 0.0)
+        return exchanged, exchanged
+    ring = _ring(columns, tokens, links)
+    if framework.cp_comm == "all_gather" and framework.transformer_engine:
+        return ring, 2 * ring
+    merged, merged_back = _merges(columns, tokens, site)
+    if framework.cp_comm == "all_gather":
+        ahead, back = (np.maximum(0, ring - each / columns.cp) for each in attention)
+        return ahead + merged, back + np.maximum(0, ring - scores_back) + merged_back
+    return np.maximum(0, ring - scores) + merged, np.maximum(0, 2 * ring - scores_back) + merged_back
+
+
+def _widths(columns: Columns) -> tuple[Any, Any]:
+    """Return the width of queries, and that of keys, which is also that of values."""
+    latent = columns.workload.model.latent
+    if latent:
+        width = columns.heads * (latent.key_size + latent.value_size) / 2
+        return width, width
+    return columns.head_size * columns.heads, columns.head_size * columns.kv_heads
+
+
 def _merges(columns: Columns, tokens: Any, site: SiteFactors) -> tuple[FloatArray, FloatArray]:
     """Estimate the cp - 1 times at which ring attention merges its parts: outputs, and gradients backward."""
     width, keys = columns.head_size * columns.heads, columns.head_size * columns.kv_heads
@@ -266,15 +297,11 @@ def _merges(columns: Columns, tokens: Any, site: SiteFactors) -> tuple[FloatArra
 
 
 def _ring(columns: Columns, tokens: Any, links: Links) -> FloatArray:
-    """Estimate the seconds in which a forward pass of ring attention sends keys and values cp - 1 times.
-
-    The backward pass also sends their gradients, twice as much in all (Liu et al. 2023, arXiv 2310.01889). No published
-    table validates this term.
-    """
+    """Estimate the seconds in which each rank receives the keys and values of the cp - 1 others (Liu et al. 2023, arXiv
+    2310.01889). No published table validates this term."""
     bandwidth, latency = links.context
-    latent = columns.workload.model.latent
-    keys = columns.head_size * columns.kv_heads / columns.tp
-    if latent:
-        keys = columns.heads * (latent.key_size + latent.value_size) / 2 / columns.tp
-    ring: FloatArray = (columns.cp - 1) * (2 * tokens * keys * size_of(columns.workload) / bandwidth + latency)
+    _, keys = _widths(columns)
+    ring: FloatArray = (columns.cp - 1) * (
+        2 * tokens * keys / columns.tp * size_of(columns.workload) / bandwidth + latency
+    )
     return ring

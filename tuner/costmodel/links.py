@@ -53,6 +53,13 @@ class Links:
         return self._ring(columns.tp * columns.cp, rings=columns.tp)
 
     @cached_property
+    def heads(self) -> tuple[FloatArray, FloatArray]:
+        """Bandwidth and latency of a context parallel rank that exchanges heads for tokens with all others at once."""
+        columns = self._columns
+        span = columns.tp * columns.cp
+        return self._ring(span, rings=np.minimum(span, self._domain))
+
+    @cached_property
     def data(self) -> tuple[FloatArray, FloatArray]:
         """Bandwidth and latency of the ranks that share gradients; context parallel ranks hold the same weights.
 

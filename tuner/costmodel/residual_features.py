@@ -74,16 +74,36 @@ def joined(parts: Sequence[Features]) -> Features:
     )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Likeness:
+    """How alike the rows of two lists are."""
+
+    apart: FloatArray
+    """Square of the distance in the smooth features, in doublings."""
+    shared: FloatArray
+    """Covariance of what does not fade: cliff, kernel and speed period."""
+
+    @classmethod
+    def of(cls, left: Features, right: Features) -> Likeness:
+        """Compare each row of one list with each of the other."""
+        apart = (left.smooth[:, None, :] - right.smooth[None, :, :]) ** 2
+        cliff = (left.cliff[:, None, :] == right.cliff[None, :, :]).all(axis=2)
+        shared = CLIFF_DEVIATION**2 * cliff + KERNEL_DEVIATION**2 * same(left.kernel, right.kernel)
+        return cls(apart=apart.sum(axis=2), shared=shared + PERIOD_DEVIATION**2 * same(left.period, right.period))
+
+    def near(self, length: float) -> FloatArray:
+        """Return the covariance of what fades over a length of so many doublings."""
+        near: FloatArray = SHAPE_DEVIATION**2 * np.exp(-0.5 / length**2 * self.apart)
+        return near
+
+    def covariance(self, length: float = SHAPE_LENGTH_SCALE) -> FloatArray:
+        """Return how the residuals vary together, noise left out."""
+        return self.near(length) + self.shared
+
+
 def covariance(left: Features, right: Features) -> FloatArray:
     """How the residuals of two lists of rows vary together, noise left out."""
-    apart = ((left.smooth[:, None, :] - right.smooth[None, :, :]) / SHAPE_LENGTH_SCALE) ** 2
-    near = np.exp(-0.5 * apart.sum(axis=2))
-    cliff = (left.cliff[:, None, :] == right.cliff[None, :, :]).all(axis=2)
-    together: FloatArray = SHAPE_DEVIATION**2 * near + CLIFF_DEVIATION**2 * cliff
-    together += KERNEL_DEVIATION**2 * same(left.kernel, right.kernel) + PERIOD_DEVIATION**2 * same(
-        left.period, right.period
-    )
-    return together
+    return Likeness.of(left, right).covariance()
 
 
 def same(left: tuple[str, ...], right: tuple[str, ...]) -> FloatArray:

@@ -16,6 +16,14 @@ _constant: Final = RECORDS.add
 UNSTATED_CHANCE: Final = _constant("UNSTATED_CHANCE", 0.25, "probability", "no source")
 """Chance that a run recomputes otherwise than assumed where its table does not say."""
 
+UNMEASURED_DEVIATION: Final = _constant(
+    "UNMEASURED_DEVIATION",
+    0.12,
+    "standard deviation of a logarithm",
+    "half of the sources that no constant was fitted to are missed by more than 8% in the median (docs/model.md)",
+)
+"""Further uncertainty of time on a GPU or framework that no measured table is of."""
+
 BACKWARD_SHARE: Final = _constant(
     "BACKWARD_SHARE", 2 / 3, "share", "counted: two products of three, Narayanan et al. 2021 (arXiv 2104.04473)"
 )

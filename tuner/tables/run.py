@@ -134,6 +134,7 @@ def _stack(cells: Mapping[str, str]) -> Stack | None:
         grad_precision=cells["grad_precision"].lower() if "grad_precision" in cells else None,  # type: ignore[arg-type]
         split_sends=flag(cells, "split_sends") if "split_sends" in cells else None,
         moe_overlap=flag(cells, "moe_overlap") if "moe_overlap" in cells else None,
+        cp_comm=cells["cp_comm"].lower() if "cp_comm" in cells else None,  # type: ignore[arg-type]
         recompute_modules=tuple(re.findall(r"\w+", modules.lower())) if modules else None,
     )
     return None if stack == Stack() else stack

@@ -65,6 +65,7 @@ def _print_json(
 ) -> None:
     from tuner.cli.output import print_json, space_document
     from tuner.core.documents import topology_document
+    from tuner.costmodel.backing import unmeasured
     from tuner.costmodel.framework_terms import described
     from tuner.planning.explain import changes
 
@@ -95,6 +96,7 @@ def _print_json(
             ],
             "estimate": _cost_document(own),
             "software": described(space.workload),
+            "unmeasured": unmeasured(space.workload, space.cluster),
             "against": _cost_document(other) if other else None,
             "would_fit": [_cost_document(near) for near in fitting],
             "nearest": [
@@ -113,6 +115,7 @@ def _print_verdict(space: Space, explanation: Explanation, cost: TopologyCost, f
     """Print whether the topology is legal, its estimate, whether it fits, and the nearest that are legal or fit."""
     from tuner.cli.output import space_lines
     from tuner.core.text import counted, interval, listed, span
+    from tuner.costmodel.backing import unmeasured
     from tuner.costmodel.framework_terms import described
     from tuner.planning.explain import changes
 
@@ -130,6 +133,8 @@ def _print_verdict(space: Space, explanation: Explanation, cost: TopologyCost, f
         f"{'fits' if cost.fits else 'does not fit'} (chance of running out {100 * cost.out_of_memory:.0f}%)"
     )
     print(f"software: {space.workload.framework or 'no framework'}: {listed(described(space.workload))}")
+    if missing := unmeasured(space.workload, space.cluster):
+        print(f"{missing}: its interval is wider")
     for near in fitting:
         print(f"fits instead: {near.topology.key}, {near.memory / _GIB:.1f} GiB, {near.seconds:.4g} s per iteration")
     for nearest in explanation.nearest:

@@ -164,6 +164,7 @@ def _print_csv(space: Space, made: Plan) -> None:
 def _print_text(space: Space, made: Plan, model: CostModel) -> None:
     from tuner.cli.output import changes_the_model, space_lines
     from tuner.core.text import column, counted
+    from tuner.costmodel.backing import unmeasured
     from tuner.planning.plan import ORDER, removal
 
     tally = made.tally
@@ -187,6 +188,8 @@ def _print_text(space: Space, made: Plan, model: CostModel) -> None:
         print(f"\nNothing fits. {made.remedy}")
     status = "calibrated on this site" if model.calibration.known or model.calibration.weighed else "not calibrated"
     print(f"\nEstimates, not measurements ({status}). Order: {ORDER}.")
+    if missing := unmeasured(space.workload, space.cluster):
+        print(f"{missing[0].upper()}{missing[1:]}.")
     if changes_the_model(space):
         print("Rows with other heads or another shape train a different model.")
 

@@ -1,0 +1,121 @@
+"""Errors of time on sources that no constant was fitted to, on those of the fit, and of a baseline without a model.
+
+The baseline has one constant a group: each row runs at the median throughput (model FLOP/s of a GPU) of the other rows
+of its group. It knows their measurements, which the estimates do not; groups of one row have none.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+
+from benchmarks.recorded_accuracy import cleaned
+from tuner.core.columns import Columns
+from tuner.costmodel.evaluation import RowEstimate, by_group, evaluate
+from tuner.costmodel.flops import model_flops, per_gpu
+from tuner.tables import Row, Table, read_table
+
+IN_FIT: Final = (
+    *("aleph-13b-a100", "bloom-a100", "megatron-2021-a100", "mpt-fsdp-a100", "tr3m-1b3-v100", "tr8-104b-v100"),
+    "vtrain-single-a100",
+)
+"""Sources that the constants of time are one fit to (`FITTED` in `tuner/costmodel/constants.py`)."""
+
+OTHER_TIMES: Final = ("mcore-golden-real", "mcore-golden-toy-memory", "moe-layer-h100")
+"""Tables whose seconds are not those of trainings (corpus/README.md)."""
+
+_PARTLY_TRAINED: Final = re.compile(r"lora|peft|\bsft\b|fine-?tun", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceErrors:
+    """Median relative errors of time of one source, GPU and precision."""
+
+    name: str
+    rows: int
+    in_fit: bool
+    estimate: float
+    baseline_rows: int
+    """Rows that are not alone in their group."""
+    shared_estimate: float | None
+    """Of the estimates of these rows."""
+    baseline: float | None
+
+
+def source_errors(folder: Path) -> list[SourceErrors]:
+    """Return the errors of all dense trainings in a folder of tables, without calibration; blind sources first."""
+    found = [errors for path in sorted(folder.rglob("*.csv")) for errors in _of_table(cleaned(read_table(path)))]
+    return sorted(found, key=lambda errors: errors.in_fit)
+
+
+def print_source_errors(folder: Path) -> None:
+    """Print one line for each source, GPU and precision."""
+    print("| source | rows | blind | in sample | rows with others in their group | estimate | constant per group |")
+    print("|---|---:|---:|---:|---:|---:|---:|")
+    for errors in source_errors(folder):
+        own = _percent(errors.estimate)
+        blind, sample = ("", own) if errors.in_fit else (own, "")
+        shared = f"{errors.baseline_rows} | {_percent(errors.shared_estimate)} | {_percent(errors.baseline)}"
+        print(f"| {errors.name} | {errors.rows} | {blind} | {sample} | {shared} |")
+
+
+def _percent(share: float | None) -> str:
+    return "" if share is None else f"{100 * share:.1f}%"
+
+
+def _of_table(table: Table) -> Iterator[SourceErrors]:
+    name = table.name.removesuffix(".csv")
+    rows = tuple(row for row in table.rows if _is_dense_training(row))
+    if name in OTHER_TIMES or not rows:
+        return
+    guesses = [guess for guess in evaluate(replace(table, rows=rows)).guesses.values() if guess.row.timed]
+    in_fit = name in IN_FIT
+    for hardware in dict.fromkeys("" if in_fit else _hardware(guess.row) for guess in guesses):
+        own = [guess for guess in guesses if in_fit or _hardware(guess.row) == hardware]
+        shared = [guess for group in by_group(own).values() if len(group) > 1 for guess in group]
+        yield SourceErrors(
+            name=f"{name} {hardware}".strip(),
+            rows=len(own),
+            in_fit=in_fit,
+            estimate=_median(abs(guess.seconds / (guess.row.seconds or np.nan) - 1) for guess in own) or 0.0,
+            baseline_rows=len(shared),
+            shared_estimate=_median(abs(guess.seconds / (guess.row.seconds or np.nan) - 1) for guess in shared),
+            baseline=_median(error for group in by_group(shared).values() for error in baseline_errors(group)),
+        )
+
+
+def baseline_errors(group: Sequence[RowEstimate]) -> list[float]:
+    """Return the relative error of each row at the median throughput of the others."""
+    work = np.array([_work(guess.row) for guess in group])
+    measured = np.array([guess.row.seconds for guess in group], dtype=np.float64)
+    rates = work / measured
+    others = [float(np.median(np.delete(rates, row))) for row in range(len(group))]
+    return [float(error) for error in abs(work / np.array(others) / measured - 1)]
+
+
+def _work(row: Row) -> float:
+    """Return the model FLOPs of one iteration on each GPU."""
+    assert row.run is not None  # noqa: S101 - for the type checker; only rows that describe a run are estimated
+    columns = Columns.of([row.run.topology], row.run.workload, row.run.cluster)
+    return float(per_gpu(model_flops(columns), 1.0, columns)[0])
+
+
+def _is_dense_training(row: Row) -> bool:
+    if row.run is None or row.skipped is not None or not row.timed or row.run.workload.model.experts:
+        return False
+    return not _PARTLY_TRAINED.search(f"{row.group} {row.cells.get('note', '')}")
+
+
+def _hardware(row: Row) -> str:
+    assert row.run is not None  # noqa: S101 - for the type checker; see `_is_dense_training`
+    return f"{row.run.cluster.gpu.name.split('-')[0]} {row.run.workload.precision}"
+
+
+def _median(values: Iterable[float]) -> float | None:
+    known = list(values)
+    return float(np.median(known)) if known else None

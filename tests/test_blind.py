@@ -1,0 +1,45 @@
+"""The blind table: which sources are in the fit, and the baseline of one constant a group."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from benchmarks.blind import IN_FIT, OTHER_TIMES, baseline_errors, source_errors
+from tests.conftest import ROOT
+from tuner.costmodel.evaluation import evaluate
+from tuner.tables import read_table
+
+HEADER = "group,gpu,layers,hidden,heads,seq,vocab,tp,mbs,gbs,recompute,sec_per_iter,note\n"
+
+
+def row(seconds: float, *, group: str = "g", batch: int = 8, note: str = "") -> str:
+    return f"{group},A100-80GB-SXM,24,2048,16,2048,51200,1,1,{batch},none,{seconds},{note}\n"
+
+
+def test_the_baseline_gives_each_row_the_median_throughput_of_the_others(tmp_path: Path) -> None:
+    """Batches of 8 and 16 sequences: twice the work takes twice the time at one throughput."""
+    path = tmp_path / "t.csv"
+    path.write_text(HEADER + row(1.0) + row(2.0, batch=16) + row(1.5), encoding="utf-8")
+    group = list(evaluate(read_table(path)).guesses.values())
+    half = (1 + 1 / 1.5) / 2  # the median of two rates, one of them a third slower
+    assert baseline_errors(group) == pytest.approx([1 / half - 1, 1 / half - 1, 1 - 1 / 1.5])
+    twice = [replace(guess, row=replace(guess.row, seconds=2 * (guess.row.seconds or 0))) for guess in group]
+    assert baseline_errors(twice) == pytest.approx(baseline_errors(group)), "a level is not what it is judged by"
+
+
+def test_rows_alone_and_partly_trained_models_are_left_out(tmp_path: Path) -> None:
+    lines = row(1.0) + row(2.0) + row(3.0, group="alone") + row(9.0, note="LoRA rank 16")
+    (tmp_path / "new.csv").write_text(HEADER + lines, encoding="utf-8")
+    (tmp_path / f"{IN_FIT[0]}.csv").write_text(HEADER + row(1.0), encoding="utf-8")
+    blind, fitted = source_errors(tmp_path)
+    assert (blind.rows, blind.baseline_rows, blind.in_fit) == (3, 2, False)
+    assert blind.baseline == pytest.approx((1.0 + 0.5) / 2)
+    assert (fitted.rows, fitted.in_fit, fitted.baseline) == (1, True, None)
+
+
+@pytest.mark.parametrize("name", [*IN_FIT, *OTHER_TIMES])
+def test_a_source_that_is_named_is_in_the_corpus(name: str) -> None:
+    assert list((ROOT / "corpus").rglob(f"{name}.csv"))
