@@ -36,6 +36,10 @@ AFTER: Final = (5, 10, 20, 40)
 """Jobs after which the regret is looked at."""
 
 
+FILTER: Final = "+memory-filter"
+"""What ends the name of a sampler that runs with the memory filter."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judged:
     """What came of one study."""
@@ -75,7 +79,8 @@ def judged_study(
         settings = StudySettings(
             space=space_for(framework="any"),
             limits=Limits(budget=BUDGET),
-            sampler=sampler,
+            sampler=sampler.removesuffix(FILTER),
+            memory_filter=sampler.endswith(FILTER),
             seed=seed,
             jobs=jobs,
             runs=Path(folder),
@@ -115,7 +120,7 @@ def _store() -> TrialStore:
     storage = _MemoryStorage()
     study = storage.create_new_study([optuna.study.StudyDirection.MINIMIZE], "benchmark")
     storage.set_study_user_attr(study, "settings", {"schema": "tuner/study/1"})
-    return TrialStore(Storage("memory://", cast(Any, storage), storage), "benchmark")
+    return TrialStore(Storage("memory://", cast(Any, storage), storage, lambda call: call()), "benchmark")
 
 
 def days_of(pool: CandidatePool, runs: Iterable[ReplayedRun]) -> FloatArray:

@@ -76,6 +76,9 @@ FIRST_EVALUATED: Final = _constant("FIRST_EVALUATED", 4096, "candidates", "no so
 MAX_FIRST_RISK: Final = _constant("MAX_FIRST_RISK", 0.6, "probability", "no source")
 """Probability of running out of memory above which a candidate is not tried first while a safer one is open."""
 
+LIKELY_OOM: Final = _constant("LIKELY_OOM", 0.5, "probability", "more likely than not")
+"""Probability of running out of memory from which on `plan` tries a candidate last and the memory filter rejects it."""
+
 OOM_COST: Final = _constant(
     "OOM_COST",
     0.005,

@@ -37,13 +37,21 @@ class StudyState:
     """A study as one process has read it."""
 
     def __init__(
-        self, pool: CandidatePool, store: TrialStore, calibration: Calibration, *, sampler: str, seed: int, trust: Trust
+        self,
+        pool: CandidatePool,
+        store: TrialStore,
+        calibration: Calibration,
+        *,
+        sampler: str,
+        seed: int,
+        trust: Trust,
+        memory_filter: bool = False,
     ) -> None:
         self.pool, self.store = pool, store
         self._first_period = calibration.period
         self.surrogate = Surrogate(pool, calibration, period=self._first_period, trust=trust)
         self.space = ParameterSpace(pool)
-        self.proposer: Proposer = proposer(sampler, self.surrogate, self.space, seed=seed)
+        self.proposer: Proposer = proposer(sampler, self.surrogate, self.space, seed=seed, memory_filter=memory_filter)
         self.trials: list[Trial] = []
         self.speed_periods: list[drift.SpeedPeriod] = []
         self.ranking: list[RankedTrial] = []
