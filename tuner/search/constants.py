@@ -69,6 +69,18 @@ MEMORY_MARGIN: Final = _constant(
 FORECAST_DEVIATION: Final = _constant("FORECAST_DEVIATION", 0.03, "standard deviation of a logarithm", "no source")
 """Deviation of the time that a stopped job was heading for."""
 
+# selection
+MOST_CANDIDATES: Final = _constant(
+    "MOST_CANDIDATES", 200_000, "candidates", "as many as a search holds in less than 400 MB of memory"
+)
+"""Most topologies that a search considers; of a larger space the most promising ones."""
+
+SAMPLED_CANDIDATES: Final = _constant("SAMPLED_CANDIDATES", 40_000, "candidates", "no source")
+"""Those among them that are the best of each region rather than the best of all."""
+
+OPTIMISM: Final = _constant("OPTIMISM", 2.0, "standard deviations", "no source")
+"""By how much less memory than expected a topology may need."""
+
 # acquisition
 FIRST_EVALUATED: Final = _constant("FIRST_EVALUATED", 4096, "candidates", "no source")
 """Candidates whose acquisition is evaluated first; more follow while one of them could be better."""
