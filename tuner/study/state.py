@@ -204,7 +204,9 @@ class StudyState:
 
     def _detect_drift(self) -> drift.SpeedPeriod | None:
         finding = drift.detect(
-            self._known, self.speed_periods, self._log_likelihood, usual=self.surrogate.assumed.repeat
+            *(self._known, self.speed_periods, self._log_likelihood),
+            usual=self.surrogate.assumed.repeat,
+            assumed=self.surrogate.trust.repeat,
         )
         self.drift_suspected = finding.suspected
         if finding.speed_periods is None or list(finding.speed_periods) == self.speed_periods:
