@@ -36,6 +36,10 @@ AFTER: Final = (5, 10, 20, 40)
 """Jobs after which the regret is looked at."""
 
 
+FILTER: Final = "+memory-filter"
+"""What ends the name of a sampler that runs with the memory filter."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judged:
     """What came of one study."""
@@ -75,7 +79,8 @@ def judged_study(
         settings = StudySettings(
             space=space_for(framework="any"),
             limits=Limits(budget=BUDGET),
-            sampler=sampler,
+            sampler=sampler.removesuffix(FILTER),
+            memory_filter=sampler.endswith(FILTER),
             seed=seed,
             jobs=jobs,
             runs=Path(folder),

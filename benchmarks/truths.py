@@ -183,7 +183,7 @@ def print_truths(given: argparse.Namespace, samplers: Sequence[str]) -> None:
     with ProcessPoolExecutor(given.processes, mp_context=get_context("spawn")) as workers:
         found = list(zip(cases, workers.map(study, cases, chunksize=2), strict=True))
     if given.record:
-        lines = (json.dumps({**asdict(case), **asdict(judged)}) for case, judged in found)
+        lines = (json.dumps({**asdict(case), "at_a_time": case.jobs, **asdict(judged)}) for case, judged in found)
         given.record.write_text("\n".join(lines) + "\n", encoding="utf-8")
     for sampler in samplers:
         for jobs in map(int, given.jobs.split(",")):

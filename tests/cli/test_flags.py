@@ -65,7 +65,19 @@ FLAGS = {
     "optimize": SPACE
     | LIMITS
     | KEPT
-    | {*("--sampler", "--launcher", "--command", "--table", "--group", "--iterations", "--drift", "--noise")}
+    | {
+        *(
+            "--sampler",
+            "--memory-filter",
+            "--launcher",
+            "--command",
+            "--table",
+            "--group",
+            "--iterations",
+            "--drift",
+            "--noise",
+        )
+    }
     | {
         *(
             "--keep-going",

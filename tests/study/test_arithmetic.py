@@ -49,7 +49,7 @@ def test_noise_weighs_its_assumption_as_six_repeats() -> None:
 def test_drift_is_found_where_a_repeat_is_slower_by_more_than_three_deviations() -> None:
     """10% is drift from the repeat on, with exactly that factor; 2% under 1% noise is neither drift nor suspicion."""
     first = [trial(0, 1, 10.0), trial(1, 2, 20.0)]
-    found = drift.detect([*first, trial(2, 1, 11.0, repeat=1)], [], lambda firsts, **_: sum(firsts), usual=0.01)
+    found = drift.detect([*first, trial(2, 1, 11.0, repeat=1)], [], lambda firsts, **_: 4.0 * sum(firsts), usual=0.01)
     assert found.speed_periods is not None
     (period,) = found.speed_periods
     assert period.first == 2, "the likelier of its two possible starts"
@@ -118,10 +118,42 @@ def test_one_slow_run_is_no_drift_and_neither_is_more_noise() -> None:
 
     def likelihood(better: str) -> Any:
         def value(firsts: Any, **why: Any) -> float:
-            return 1.0 if better in why and why[better] not in (None, 1.0) else 0.5 if firsts else 0.0
+            return 9.0 if better in why and why[better] not in (None, 1.0) else 5.0 if firsts else 0.0
 
         return value
 
     for better, found in (("accident", False), ("noise", False), ("", True)):
         finding = drift.detect(runs, [], likelihood(better), usual=0.01)
         assert (finding.speed_periods is not None) == found
+
+
+@pytest.mark.parametrize(("evidence", "found"), [(2.9, False), (3.1, True)])
+def test_a_speed_period_needs_evidence_against_odds_of_twenty_to_one(evidence: float, found: bool) -> None:
+    """ln 20 = 2.996 at the first repeat. Moving the start of a period needs no more than a likelier place."""
+    runs = [trial(0, 1, 10.0), trial(1, 2, 10.0), trial(2, 1, 13.0, repeat=1)]
+    finding = drift.detect(runs, [], lambda firsts, **_: evidence * len(firsts), usual=0.01)
+    assert (finding.speed_periods is not None, finding.suspected) == (found, not found)
+    known = [SpeedPeriod(first=0, factor=1.2)]
+    moved = drift.detect(runs, known, lambda firsts, **_: 0.1 * (firsts == [2]), usual=0.01)
+    assert moved.speed_periods is not None
+    assert [period.first for period in moved.speed_periods] == [2]
+
+
+@pytest.mark.parametrize(("evidence", "found"), [(4.0, False), (4.2, True)])
+def test_each_repeat_has_an_equal_share_of_the_odds_of_drift(evidence: float, found: bool) -> None:
+    """ln 20 + ln 3 = 4.094 at the third repeat."""
+    runs = [trial(0, 1, 10.0), *(trial(number, 1, 10.0, repeat=number) for number in (1, 2)), trial(3, 1, 13.0, 3)]
+    finding = drift.detect(runs, [], lambda firsts, **_: evidence * len(firsts), usual=0.01)
+    assert (finding.speed_periods is not None) == found
+
+
+def test_a_change_of_speed_is_weighed_with_the_noise_before_it() -> None:
+    """The likelihood assumes 2%, which the change itself has raised from 1%."""
+    runs, asked = [trial(0, 1, 10.0), trial(1, 2, 10.0), trial(2, 1, 13.0, repeat=1)], []
+
+    def likelihood(firsts: Any, *, noise: float = 1.0, **_: Any) -> float:
+        asked.append(noise)
+        return 9.0 * len(firsts)
+
+    assert drift.detect(runs, [], likelihood, usual=0.01, assumed=0.02).speed_periods is not None
+    assert min(asked) == pytest.approx(0.5)

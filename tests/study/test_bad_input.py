@@ -40,6 +40,7 @@ def wrong(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
     ("arguments", "words"),
     [
         (("--sampler", "foo"), "no sampler called 'foo'"),
+        (("--memory-filter",), "--memory-filter is unnecessary with --sampler guided"),
         (("--budget", "0"), "--budget must be at least 1 (got 0)"),
         (("--budget", "-3"), "--budget must be at least 1 (got -3)"),
         (("--jobs", "0"), "--jobs must be at least 1 (got 0)"),

@@ -39,6 +39,7 @@ CASES: tuple[tuple[tuple[str, ...], dict[str, Any]], ...] = (
         ("--table", TABLE, "--group", "bloom-02-25-h14336-L72", "--sampler", "tpe", "--default", "gpus_per_node=8"),
         {"table": TABLE, "group": "bloom-02-25-h14336-L72", "sampler": "tpe", "defaults": ["gpus_per_node=8"]},
     ),
+    (("--sampler", "gp", "--memory-filter"), {"sampler": "gp", "memory_filter": True}),
     (
         ("--launcher", "local", "--gpus-per-node", "4", "--command", "sh job", "--retry-hang-sync"),
         {"launcher": "local", "gpus_per_node": 4, "command": "sh job", "retry_hang_sync": True},

@@ -130,7 +130,10 @@ def opening(loop: StudyLoop) -> list[str]:
         "simulated": f"on the SIMULATED cluster (seed {settings.seed}): no job runs, every measurement is invented",
         "replay": f"played back from {settings.table.name}" if settings.table else "",
     }.get(loop.launcher.name, f"with the {loop.launcher.name} launcher")
-    lines.append(f"{len(loop.pool):,} legal topologies; up to {counted(settings.limits.budget, 'job')} {where}")
+    legal = f"{len(loop.pool):,} legal topologies"
+    if loop.tally is not None and loop.pool.values is not None:
+        legal = f"{loop.tally.legal:,} legal topologies, of which the {len(loop.pool):,} most promising are searched"
+    lines.append(f"{legal}; up to {counted(settings.limits.budget, 'job')} {where}")
     if loop.resumed:
         lines.append(f"Continuing study {loop.store.name} with {counted(loop.resumed, 'trial')}")
     return lines

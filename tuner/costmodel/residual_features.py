@@ -9,7 +9,7 @@ from typing import Final
 import numpy as np
 
 from tuner.core.columns import Columns, FloatArray
-from tuner.core.domain import DISPATCHERS
+from tuner.core.domain import DISPATCHERS, OFFLOAD, RECOMPUTE
 from tuner.costmodel.constants import (
     CLIFF_DEVIATION,
     KERNEL_DEVIATION,
@@ -21,6 +21,9 @@ from tuner.costmodel.constants import (
 
 SMOOTH: Final = ("tp", "pp", "dp", "micro_batch", "global_batch", "hidden", "layers", "seq")
 """Features by whose logarithm rows grow unlike."""
+
+_KERNEL_CHOICES: Final = (len(RECOMPUTE), 2, 2, len(OFFLOAD), len(DISPATCHERS))
+"""Recompute, ZeRO's third stage or not, sequence parallelism or not, offload, dispatcher."""
 
 _RANKS: Final = 1 << 15
 """More than any degree of parallelism: several degrees make one number."""
@@ -48,15 +51,17 @@ class Features:
         stack = f"{workload.attention} {int(workload.fused_norms)}"
         experts = workload.model.experts is not None
         split = columns.tp + _RANKS * (columns.ep + _RANKS * columns.etp) if experts else columns.tp
-        kinds = zip(columns.recompute, columns.zero, columns.sequence_parallel, columns.offload, strict=True)
-        dispatchers = [f" {DISPATCHERS[code]}" for code in columns.dispatcher] if experts else [""] * rows
+        dispatchers = [f" {dispatcher}" if experts else "" for dispatcher in DISPATCHERS]
+        kinds = [columns.recompute, columns.zero == 3, columns.sequence_parallel, columns.offload, columns.dispatcher]
+        codes = np.ravel_multi_index(kinds, _KERNEL_CHOICES)
+        words = [
+            f"{stack} {recompute} {zero3} {sp} {offload}{dispatchers[dispatcher]}"
+            for recompute, zero3, sp, offload, dispatcher in np.ndindex(*_KERNEL_CHOICES)
+        ]
         return cls(
             smooth=np.log2(np.stack(smooth, axis=1).astype(np.float64)),
             cliff=np.stack([columns.hidden, columns.heads, split], axis=1).astype(np.float64),
-            kernel=tuple(
-                f"{stack} {recompute} {int(zero == 3)} {sp} {offload}{dispatcher}"
-                for (recompute, zero, sp, offload), dispatcher in zip(kinds, dispatchers, strict=True)
-            ),
+            kernel=tuple(words[code] for code in codes.tolist()),
             period=(period,) * rows if isinstance(period, str) else tuple(period),
         )
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Final
 
@@ -15,9 +15,6 @@ from tuner.costmodel.flops import model_flops
 from tuner.costmodel.memory import limit
 from tuner.costmodel.residual_features import SMOOTH, Features, joined
 from tuner.space.space import Space
-
-MOST: Final = 5_000_000
-"""Most topologies that a pool may have."""
 
 _ALIKE: Final = (*(name for name in SMOOTH if name != "seq"), "heads", "recompute", "sequence_parallel", "offload")
 """Columns that features depend on, with those of experts where a model has them."""
@@ -31,6 +28,8 @@ class CandidatePool:
     """What is to be trained: the training that every candidate is asked to finish."""
     parts: tuple[Columns, ...]
     """Each of one workload and cluster."""
+    values: Mapping[str, IntArray] | None = None
+    """What each column may be, where the pool has only some of the topologies of its space."""
 
     @classmethod
     def of_space(cls, space: Space) -> CandidatePool:
@@ -44,6 +43,16 @@ class CandidatePool:
         columns = space.columns(points)
         arrays = {name: np.asarray(columns.arrays[name]) for name in columns.names}
         return cls(workload=space.workload, parts=(Columns(space.workload, space.cluster, arrays),))
+
+    def extended(self, topologies: Iterable[Topology]) -> CandidatePool:
+        """Return a pool of one part with these topologies as well, those that it lacks after its own."""
+        missing = {topology.key: topology for topology in topologies if self.find(topology) is None}
+        if not missing:
+            return self
+        (part,) = self.parts
+        more = Columns.of(missing.values(), part.workload, part.cluster)
+        arrays = {name: np.concatenate([part.arrays[name], more.arrays[name]]) for name in Columns.names}
+        return replace(self, parts=(Columns(part.workload, part.cluster, arrays),))
 
     def __len__(self) -> int:
         return sum(len(part.tp) for part in self.parts)
@@ -140,9 +149,18 @@ class CandidatePool:
 def _distinct(parts: Sequence[IntArray | BoolArray]) -> tuple[IntArray, IntArray]:
     """Places of the first of each kind of row, and the kind of each row."""
     code: IntArray = np.zeros(len(parts[0]), dtype=np.int64)
+    codes = 1
     for part in parts:
-        values, place = np.unique(part, return_inverse=True)
-        code = code * len(values) + place
-        _, code = np.unique(code, return_inverse=True)  # kept small, so that it never overflows
+        least, most = (int(part.min()), int(part.max())) if len(part) else (0, 0)
+        values = most - least + 1
+        if codes * values > _MOST_CODES:
+            kinds, code = np.unique(code, return_inverse=True)
+            codes = len(kinds)
+        code = code * values + (part.astype(np.int64) - least)
+        codes *= values
     _, first, back = np.unique(code, return_index=True, return_inverse=True)
     return first, back
+
+
+_MOST_CODES: Final = 1 << 62
+"""Codes that fit in an integer."""

@@ -69,12 +69,27 @@ MEMORY_MARGIN: Final = _constant(
 FORECAST_DEVIATION: Final = _constant("FORECAST_DEVIATION", 0.03, "standard deviation of a logarithm", "no source")
 """Deviation of the time that a stopped job was heading for."""
 
+# selection
+MOST_CANDIDATES: Final = _constant(
+    "MOST_CANDIDATES", 200_000, "candidates", "as many as a search holds in less than 400 MB of memory"
+)
+"""Most topologies that a search considers; of a larger space the most promising ones."""
+
+SAMPLED_CANDIDATES: Final = _constant("SAMPLED_CANDIDATES", 40_000, "candidates", "no source")
+"""Those among them that are the best of each region rather than the best of all."""
+
+OPTIMISM: Final = _constant("OPTIMISM", 2.0, "standard deviations", "no source")
+"""By how much less memory than expected a topology may need."""
+
 # acquisition
 FIRST_EVALUATED: Final = _constant("FIRST_EVALUATED", 4096, "candidates", "no source")
 """Candidates whose acquisition is evaluated first; more follow while one of them could be better."""
 
 MAX_FIRST_RISK: Final = _constant("MAX_FIRST_RISK", 0.6, "probability", "no source")
 """Probability of running out of memory above which a candidate is not tried first while a safer one is open."""
+
+LIKELY_OOM: Final = _constant("LIKELY_OOM", 0.5, "probability", "more likely than not")
+"""Probability of running out of memory from which on `plan` tries a candidate last and the memory filter rejects it."""
 
 OOM_COST: Final = _constant(
     "OOM_COST",

@@ -39,7 +39,7 @@ class ParameterSpace:
         self.distributions: dict[str, BaseDistribution] = {}
         for name in NAMES:
             column = pool.column(name)
-            values = np.unique(column)
+            values = np.unique(column) if pool.values is None else pool.values.get(name, column[:1])
             if len(values) > 1:
                 self._columns[name] = column
                 self.distributions[name] = _distribution(name, values.tolist())

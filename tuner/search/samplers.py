@@ -20,6 +20,7 @@ from optuna.trial import FrozenTrial, TrialState
 from tuner.core.columns import BoolArray, IntArray
 from tuner.core.errors import MissingDependency, UnknownName
 from tuner.search.acquisition import Suggestion, choose
+from tuner.search.constants import LIKELY_OOM
 from tuner.search.parameter_space import ParameterSpace
 from tuner.search.surrogate import Surrogate
 
@@ -42,8 +43,12 @@ class Proposer(Protocol):
         """
 
 
-def proposer(name: str, surrogate: Surrogate, space: ParameterSpace, *, seed: int) -> Proposer:
-    """The sampler of that name."""
+def proposer(
+    name: str, surrogate: Surrogate, space: ParameterSpace, *, seed: int, memory_filter: bool = False
+) -> Proposer:
+    """The sampler of that name; with the filter it proposes no candidate that is likely to run out of memory."""
+    if memory_filter:
+        return _MemoryFiltered(proposer(name, surrogate, space, seed=seed), surrogate)
     if name == "guided":
         return _Guided(surrogate, space)
     if name == "tpe":
@@ -58,7 +63,7 @@ def proposer(name: str, surrogate: Surrogate, space: ParameterSpace, *, seed: in
         return _Ordered(np.arange(len(surrogate.pool)))
     if name == "plan":
         finish = surrogate.log_seconds() + surrogate.pool.work
-        return _Ordered(np.lexsort((finish, surrogate.out_of_memory() >= 0.5)))
+        return _Ordered(np.lexsort((finish, surrogate.out_of_memory() >= LIKELY_OOM)))
     raise UnknownName("sampler", name, SAMPLERS)
 
 
@@ -76,6 +81,19 @@ class _Guided:
         self._sampler.best, self._sampler.open_to = best, open_to
         self._study.ask(self._space.distributions)
         return self._sampler.suggestion
+
+
+class _MemoryFiltered:
+    """Another sampler, shown only the candidates that are likely to fit by all that the study knows of memory."""
+
+    def __init__(self, sampler: Proposer, surrogate: Surrogate) -> None:
+        self._sampler, self._surrogate = sampler, surrogate
+
+    def tell(self, values: Mapping[str, Any], objective: float | None) -> None:
+        self._sampler.tell(values, objective)
+
+    def next(self, open_to: BoolArray, best: float | None) -> Suggestion | None:
+        return self._sampler.next(open_to & (self._surrogate.out_of_memory() < LIKELY_OOM), best)
 
 
 class _Ordered:

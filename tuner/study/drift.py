@@ -23,6 +23,9 @@ DETECTION_THRESHOLD: Final = 3.0
 SUSPICION_THRESHOLD: Final = 2.0
 """Standard deviations beyond which another repeat is run."""
 
+DRIFT_ODDS: Final = math.log(20)
+"""Natural logarithm of the odds against a change of speed in a study, one in twenty; each repeat has an equal share."""
+
 MIN_LOG_CHANGE: Final = 0.015
 """Logarithm of the smallest change of speed that counts as drift, however significant."""
 
@@ -109,11 +112,21 @@ def detect(
     log_likelihood: LogLikelihood,
     *,
     usual: float = REPEAT_DEVIATION,
+    assumed: float | None = None,
 ) -> DriftFinding:
-    """Return what the repeats of the present speed period show; `usual` is the noise assumed before any repeat."""
+    """Return what the repeats of the present speed period show.
+
+    `usual` is the noise before any repeat, `assumed` the one of the likelihood, for which drift may have passed.
+    """
     since = periods[-1].first if periods else 0
     recent = [trial for trial in trials if trial.measured and trial.number >= since]
-    differences = _differences(recent, noise(_without_last_repeats(recent), labels(recent, periods), usual=usual))
+    spread = noise(_without_last_repeats(recent), labels(recent, periods), usual=usual)
+    differences = _differences(recent, spread)
+    ratio = 1.0 if assumed is None else min(1.0, spread / assumed)
+
+    def likelihood(firsts: Sequence[int], /, *, accident: int | None = None, noise: float = 1.0) -> float:
+        return log_likelihood(firsts, accident=accident, noise=noise * ratio)
+
     if not differences:
         return DriftFinding(speed_periods=None, suspected=False)
     # From the last repeat backwards: a change concerns every run after it.
@@ -126,10 +139,9 @@ def detect(
             start = max(difference.earlier for difference in last)
             end = min(difference.repeat for difference in last)
             window = (start if start < end else end - 1, end)
-            found = _locate(trials, periods, recent, window, log_likelihood)
-            if _is_noise(last, found, periods, log_likelihood):
-                continue
-            return DriftFinding(speed_periods=tuple(found), suspected=False)
+            found = _locate(trials, periods, recent, window, likelihood)
+            if not _is_noise(last, found, periods, likelihood, looks=len(differences)):
+                return DriftFinding(speed_periods=tuple(found), suspected=False)
     change, deviation = abs(differences[-1].log_ratio), differences[-1].deviation
     return DriftFinding(
         speed_periods=None, suspected=change > SUSPICION_THRESHOLD * deviation and change > MIN_LOG_CHANGE
@@ -141,13 +153,22 @@ def _is_noise(
     found: Sequence[SpeedPeriod],
     periods: Sequence[SpeedPeriod],
     log_likelihood: LogLikelihood,
+    *,
+    looks: int,
 ) -> bool:
-    """Whether one slow run, or more noise, explains the measurements better than a change of the cluster's speed."""
+    """Whether one slow run, or more noise, explains the measurements better than a change of the cluster's speed.
+
+    So does the usual noise unless another period outweighs its prior odds, those of `looks` repeats that might have
+    shown one.
+    """
     firsts = [period.first for period in periods]
     runs = {number for difference in differences for number in (difference.earlier, difference.repeat)}
     accidents = [log_likelihood(firsts, accident=number) for number in sorted(runs)]
     noisier = [log_likelihood(firsts, noise=factor) for factor in NOISE_FACTORS[1:]]
-    return max(*accidents, *noisier) > log_likelihood([period.first for period in found])
+    changed = log_likelihood([period.first for period in found])
+    odds = DRIFT_ODDS + math.log(looks) if len(found) > len(periods) else 0.0
+    unchanged = log_likelihood(firsts) + odds
+    return max(*accidents, *noisier, unchanged) > changed
 
 
 def _weighted_mean(differences: Sequence[RepeatDifference]) -> float:

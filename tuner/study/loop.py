@@ -103,7 +103,13 @@ class StudyLoop:
         """Trials that the study had before this process."""
         trust = trust_for(store.settings)
         calibration = settings.calibration or Calibration()
-        self.state = StudyState(pool, store, calibration, sampler=settings.sampler, seed=settings.seed, trust=trust)
+        self.state = StudyState(
+            *(pool, store, calibration),
+            sampler=settings.sampler,
+            seed=settings.seed,
+            trust=trust,
+            memory_filter=settings.memory_filter,
+        )
         self.scheduler = Scheduler(
             *(self.state, settings.limits),
             sampler=settings.sampler,

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from tuner.core.errors import InputError, UnknownName
-from tuner.core.text import shown
+from tuner.core.text import either, shown
 from tuner.costmodel.calibration import Calibration
 from tuner.launch.virtual.simulated import SpeedChange
 from tuner.search.samplers import SAMPLERS
@@ -50,6 +50,8 @@ class StudySettings:
     storage: str | None = field(default=None, repr=False)
     """URL of the database; None keeps a SQLite file in the study's folder."""
     sampler: str = "guided"
+    memory_filter: bool = False
+    """Whether the sampler proposes no topology that is likely to run out of memory."""
     seed: int = 0
     jobs: int = 1
     """Jobs that run at the same time."""
@@ -104,6 +106,12 @@ class StudySettings:
         """Raise an `InputError` for settings that cannot work together."""
         if self.sampler not in SAMPLERS:
             raise UnknownName("sampler", self.sampler, SAMPLERS)
+        if self.memory_filter and self.sampler == "guided":
+            others = either([name for name in SAMPLERS if name != "guided"])
+            raise InputError(
+                "--memory-filter is unnecessary with --sampler guided, which weighs the probability of running out of "
+                f"memory itself: drop it, or give --sampler {others}."
+            )
         if self.launcher not in LAUNCHERS:
             raise UnknownName("launcher", self.launcher, LAUNCHERS)
         if self.jobs < 1:

@@ -15,8 +15,8 @@ from typing import Any, Final
 import numpy as np
 
 from tuner.core.columns import Columns
-from tuner.core.documents import cluster_document, workload_document
-from tuner.core.errors import EmptySpace, InputError, StudyError, TunerWarning
+from tuner.core.documents import cluster_document, topology_of, workload_document
+from tuner.core.errors import EmptySpace, StudyError, TunerWarning
 from tuner.core.interrupts import remember_interrupts
 from tuner.core.text import either
 from tuner.costmodel.calibration import Calibration
@@ -36,8 +36,9 @@ from tuner.launch.virtual.replay import ReplayLauncher
 from tuner.launch.virtual.run_noise import RunNoise
 from tuner.launch.virtual.simulated import SimulatedLauncher
 from tuner.planning.plan import why_empty
-from tuner.search.candidates import MOST, CandidatePool
-from tuner.space.space import Space, Tally, as_stored, space_document
+from tuner.search.candidates import CandidatePool
+from tuner.search.selection import selected
+from tuner.space.space import Tally, as_stored, space_document
 from tuner.study.loop import StudyEvent, StudyLoop
 from tuner.study.replay_setup import replayed
 from tuner.study.settings import StudySettings
@@ -71,8 +72,10 @@ def open_loop(settings: StudySettings, on_event: Callable[[StudyEvent], None]) -
         if settings.launcher not in ("simulated", "replay"):
             store.keep_folder(settings.folder, moves=settings.storage is None)
         if tally is not None and (space := as_stored(settings.space, store.settings)) is not settings.space:
-            pool = _legal(space, tally)  # the study began before a policy was added, or frameworks were
             settings = replace(settings, space=space)
+            pool = _legal(settings, tally)  # the study began before a policy was added, or frameworks were
+        if pool.values is not None:
+            pool = pool.extended(topology_of(trial.proposal.topology) for trial in store.trials())
         _store_calibration(store, settings.calibration)
         if isinstance(launcher, SimulatedLauncher | ReplayLauncher):
             launcher.resume_at(max((trial.result.clock for trial in store.trials() if trial.result), default=0.0))
@@ -121,7 +124,7 @@ def _cluster(settings: StudySettings, tally: Tally | None) -> tuple[CandidatePoo
         return pool, replay, identity | replay_identity
     start = {"local": _local, "hostfile": _hosts, "slurm": _slurm, "simulated": _simulated}[settings.launcher]
     launcher, launcher_identity = start(settings)
-    return _legal(settings.space, tally), launcher, identity | space_document(settings.space) | launcher_identity
+    return _legal(settings, tally), launcher, identity | space_document(settings.space) | launcher_identity
 
 
 def _replay(settings: StudySettings) -> tuple[CandidatePool, Launcher, dict[str, Any]]:
@@ -211,17 +214,13 @@ def _configure(job: Job) -> dict[str, Any]:
     return ds_config(job.workload, job.topology)
 
 
-def _legal(space: Space, tally: Tally | None) -> CandidatePool:
-    """Return every legal topology of the space."""
-    counted = tally if tally is not None else Tally()
-    blocks = []
-    for block in space.blocks(counted):
-        blocks.append(block)
-        if counted.legal > MOST:
-            raise InputError(f"more than {MOST:,} topologies are legal, too many to search: pin axes with --set.")
-    if not blocks:
+def _legal(settings: StudySettings, tally: Tally | None) -> CandidatePool:
+    """Return the legal topologies of the space, of a very large one the most promising."""
+    space, counted = settings.space, tally if tally is not None else Tally()
+    found = selected(space, space.blocks(counted), settings.calibration)
+    if not len(found.points):
         raise EmptySpace(why_empty(space, counted))
-    return CandidatePool.of_points(space, blocks)
+    return replace(CandidatePool.of_points(space, [found.points]), values=found.values)
 
 
 _LAUNCHED: Final = {"nodes", "dp", "partition"}

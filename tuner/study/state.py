@@ -10,6 +10,7 @@ from typing import Final
 
 import numpy as np
 
+from tuner.core.documents import topology_of
 from tuner.core.outcomes import Outcome
 from tuner.costmodel.calibration import Calibration
 from tuner.search.acquisition import Suggestion
@@ -37,13 +38,21 @@ class StudyState:
     """A study as one process has read it."""
 
     def __init__(
-        self, pool: CandidatePool, store: TrialStore, calibration: Calibration, *, sampler: str, seed: int, trust: Trust
+        self,
+        pool: CandidatePool,
+        store: TrialStore,
+        calibration: Calibration,
+        *,
+        sampler: str,
+        seed: int,
+        trust: Trust,
+        memory_filter: bool = False,
     ) -> None:
         self.pool, self.store = pool, store
         self._first_period = calibration.period
         self.surrogate = Surrogate(pool, calibration, period=self._first_period, trust=trust)
         self.space = ParameterSpace(pool)
-        self.proposer: Proposer = proposer(sampler, self.surrogate, self.space, seed=seed)
+        self.proposer: Proposer = proposer(sampler, self.surrogate, self.space, seed=seed, memory_filter=memory_filter)
         self.trials: list[Trial] = []
         self.speed_periods: list[drift.SpeedPeriod] = []
         self.ranking: list[RankedTrial] = []
@@ -53,10 +62,12 @@ class StudyState:
         """Which candidates may be proposed."""
         self._learnt: dict[int, None] = {}
         """Numbers of the trials that the surrogate has learnt, in that order."""
+        self._found: dict[str, int] = {}
+        """Candidates of tried topologies by key, where the pool has only some of its space."""
 
     def read(self) -> drift.SpeedPeriod | None:
         """Learn from all finished trials, whichever process ran them; return a speed period that this reveals."""
-        self.trials = self.store.trials()
+        self.trials = self._numbered(self.store.trials())
         stored = drift.periods_of(self.store.attributes.get("eras", []))
         if stored != self.speed_periods:
             self.speed_periods = stored
@@ -68,15 +79,37 @@ class StudyState:
         if not fresh:
             return None
         labels = drift.labels(self.trials, self.speed_periods)
-        self.surrogate.adapt(lambda usual: noise(self.trials, labels, usual=usual))
-        self.ranking = rank(self.surrogate, self.trials)
+        self.surrogate.adapt(lambda usual: noise(self._known, labels, usual=usual))
+        self.ranking = rank(self.surrogate, self._known)
         return self._detect_drift()
+
+    @property
+    def _known(self) -> list[Trial]:
+        """Trials whose topologies are in the pool."""
+        return [trial for trial in self.trials if self.has(trial)]
+
+    def _numbered(self, trials: list[Trial]) -> list[Trial]:
+        """Return the trials with the numbers that this process has for their topologies.
+
+        Which topologies of a very large space a process selects depends on its cost model and calibration; a trial of
+        another one has the number -1.
+        """
+        if self.pool.values is None:
+            return trials
+        for trial in trials:
+            if trial.proposal.key not in self._found:
+                found = self.pool.find(topology_of(trial.proposal.topology))
+                self._found[trial.proposal.key] = -1 if found is None else found
+        return [
+            replace(trial, proposal=replace(trial.proposal, candidate=self._found[trial.proposal.key]))
+            for trial in trials
+        ]
 
     @property
     def noise(self) -> float:
         """Standard deviation of log seconds between runs of one topology."""
         labels = drift.labels(self.trials, self.speed_periods)
-        return noise(self.trials, labels, usual=self.surrogate.usual_noise)
+        return noise(self._known, labels, usual=self.surrogate.usual_noise)
 
     @property
     def pending(self) -> list[int]:
@@ -147,7 +180,7 @@ class StudyState:
         """Assign every observation to its speed period, and rank again."""
         now = drift.present(self.speed_periods, self._first_period)
         self.surrogate.relabel(self._labels(self.speed_periods), now)
-        self.ranking = rank(self.surrogate, self.trials)
+        self.ranking = rank(self.surrogate, self._known)
 
     def _labels(self, periods: Sequence[drift.SpeedPeriod]) -> list[str]:
         """Return the speed period of each observation, in the order in which the surrogate learnt them."""
@@ -171,7 +204,9 @@ class StudyState:
 
     def _detect_drift(self) -> drift.SpeedPeriod | None:
         finding = drift.detect(
-            self.trials, self.speed_periods, self._log_likelihood, usual=self.surrogate.assumed.repeat
+            *(self._known, self.speed_periods, self._log_likelihood),
+            usual=self.surrogate.assumed.repeat,
+            assumed=self.surrogate.trust.repeat,
         )
         self.drift_suspected = finding.suspected
         if finding.speed_periods is None or list(finding.speed_periods) == self.speed_periods:

@@ -23,6 +23,9 @@ from tuner.cli.options import Positive, as_json, takes_description, takes_log, t
 @click.option(
     "--sampler", default="guided", metavar="NAME", help="guided, tpe, gp, random, grid or plan. [default: guided]"
 )
+@click.option(
+    "--memory-filter", is_flag=True, help="Skip what is likely to run out of memory, with a sampler other than guided."
+)
 @click.option("--launcher", metavar="NAME", help="simulated, replay, local, hostfile or slurm. [default: simulated]")
 @click.option("--hostfile", metavar="FILE", help="Machines of --launcher hostfile: one line HOST slots=N each.")
 @click.option("--over", default="pdsh", metavar="NAME", help="How to reach the hosts: pdsh or openmpi. [default: pdsh]")

@@ -1,0 +1,107 @@
+"""Which topologies of a very large space are searched, and studies that search only some."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tuner.core.columns import IntArray
+from tuner.costmodel.estimate import CostModel
+from tuner.search.candidates import CandidatePool
+from tuner.search.parameter_space import ParameterSpace
+from tuner.search.selection import Selection, _region, bound, selected
+from tuner.space.build import space_for
+from tuner.space.space import Space
+from tuner.study import api
+
+
+def space() -> Space:
+    """Some thousand topologies."""
+    return space_for(model="gpt-1.3b", nodes=4, framework="any")
+
+
+def points() -> IntArray:
+    """All legal points."""
+    return np.concatenate(list(space().blocks()))
+
+
+def pieces(size: int) -> list[IntArray]:
+    """All legal points in blocks."""
+    return np.split(points(), range(size, len(points()), size))
+
+
+def test_a_space_that_is_small_enough_is_searched_whole() -> None:
+    found = selected(space(), pieces(100), most=len(points()), sampled=10)
+    assert found.values is None
+    assert (found.points == points()).all()
+
+
+def test_the_best_by_their_bounds_are_kept_and_the_best_of_each_region_of_the_others() -> None:
+    """300 of all and 400 more: the best of each region, then the second best of each, and so on."""
+    every, columns = points(), space().columns(points())
+    bounds, regions = bound(columns), _region(columns)
+    found = selected(space(), pieces(1000), most=700, sampled=400).points
+    kept = np.isin(every, found)
+    order = np.argsort(bounds)
+    assert len(found) == 700
+    assert kept[order[:300]].all()
+    others = order[300:]
+    own = [others[regions[others] == region] for region in np.unique(regions[others])]
+    most = max(int(kept[rows].sum()) for rows in own)
+    assert len(own) < 400, "fewer regions than samples"
+    for rows in own:
+        assert kept[rows].sum() >= min(len(rows), most - 1)
+        assert bounds[rows[kept[rows]]].max(initial=-np.inf) <= bounds[rows[~kept[rows]]].min(initial=np.inf)
+
+
+@pytest.mark.parametrize("size", [7, 333, 100_000])
+def test_the_selection_does_not_depend_on_blocks(size: int) -> None:
+    once, again = (selected(space(), pieces(size), most=500, sampled=100) for size in (size, 2500))
+    bounds = [np.sort(bound(space().columns(found.points))) for found in (once, again)]
+    assert bounds[0] == pytest.approx(bounds[1])
+
+
+def test_the_axes_of_a_selection_are_those_of_the_whole_space() -> None:
+    """Optuna refuses a study whose axes change."""
+    found = selected(space(), pieces(1000), most=100, sampled=20)
+    whole = ParameterSpace(CandidatePool.of_space(space()))
+    some = ParameterSpace(_pool(found))
+    assert some.distributions == whole.distributions
+
+
+def _pool(found: Selection) -> CandidatePool:
+    pool = CandidatePool.of_points(space(), [found.points])
+    return CandidatePool(workload=pool.workload, parts=pool.parts, values=found.values)
+
+
+def test_what_fits_and_is_fast_has_the_lowest_bound() -> None:
+    """Of rows that certainly fit the order is that of the time at equal compute; what cannot fit comes last."""
+    columns = space().columns(points())
+    scores, bounds, work = CostModel().score(columns), bound(columns), CandidatePool.of_space(space()).work
+    safe = scores.out_of_memory < 1e-6
+    finish = np.log(scores.seconds) + work
+    assert bounds[safe] - finish[safe] == pytest.approx((bounds[safe] - finish[safe]).mean(), abs=1e-3)
+    hopeless = scores.out_of_memory > 0.999999
+    assert (bounds - finish)[hopeless].min() > (bounds - finish)[safe].max() + 1
+
+
+def test_a_study_of_some_topologies_is_resumed_by_a_selection_of_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Trials are found again by their topologies, whichever numbers they had; none is repeated by mistake."""
+    small = space()
+    first = api.optimize(small, sampler="random", seed=1, budget=10, study="large", runs=tmp_path)
+    monkeypatch.setattr("tuner.search.selection.selected.__kwdefaults__", {"most": 40, "sampled": 10})
+    chosen = {topology.key for topology in small.topologies(selected(small, small.blocks()).points)}
+    tried = {trial.proposal.key for trial in first.trials if trial.measured}
+    assert len(chosen) == 40
+    assert tried - chosen, "a first study that shows nothing"
+    found = api.optimize(small, seed=1, budget=18, study="large", runs=tmp_path)
+    assert len(found.launched) > 10
+    new = [trial.proposal for trial in found.trials[len(first.trials) :]]
+    assert not [proposal for proposal in new if proposal.kind == "search" and proposal.key in tried]
+    runs = {ranked.key: ranked.runs for ranked in found.ranking}
+    measured = [trial.proposal.key for trial in found.trials if trial.measured]
+    assert runs == {key: measured.count(key) for key in measured}
