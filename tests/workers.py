@@ -16,6 +16,7 @@ import pytest
 
 from tuner.core.assignment import Assignment
 from tuner.core.domain import Topology, Workload
+from tuner.core.experts import Experts
 from tuner.core.model import Model
 from tuner.launch.ds_config import ds_config
 
@@ -25,6 +26,21 @@ ROOT = Path(__file__).resolve().parent.parent
 def tiny(**sizes: Any) -> Model:
     """The tiny model, but for these sizes; what follows from them follows."""
     return Model(**{"name": "tiny", "layers": 4, "hidden": 64, "heads": 4, "vocab": 128, "seq": 32, **sizes})
+
+
+def mixture(**sizes: Any) -> Model:
+    """The tiny model with a dense layer and three of experts, whose sizes these are."""
+    usual = {"count": 8, "top_k": 2, "ffn": 64, "shared_ffn": 32, "shared_gate": True, "dense_layers": 1}
+    balance = {"aux_loss": 0.1, "aux_loss_per_sequence": True, "z_loss": 0.01}
+    return tiny(
+        name="tiny-moe",
+        experts=Experts(**{**usual, **balance, **sizes}),
+        gated_mlp=True,
+        norm="rmsnorm",
+        positions="rotary",
+        tied_embeddings=False,
+        **dict.fromkeys(("mlp_bias", "qkv_bias", "attention_bias"), False),
+    )
 
 
 TINY = tiny()

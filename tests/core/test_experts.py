@@ -52,7 +52,7 @@ def test_total_and_active_parameters_are_those_of_the_model_card(name: str) -> N
     assert model.active_parameters / 1e9 == pytest.approx(active, rel=0.15)
 
 
-MIXTURES = [name for name, table in catalog.catalog().model.items() if "experts" in table]
+MIXTURES = [name for name, table in catalog.catalog().model.items() if {"experts", "parameters"} <= table.keys()]
 
 
 @pytest.mark.filterwarnings("ignore:.* is read as its language model alone")

@@ -1,9 +1,10 @@
-"""A megatron-core export of a mixture of experts, parsed with Megatron's recorded flags, is what was asked for."""
+"""An export of a mixture of experts, read back or parsed with Megatron's recorded flags, is what was asked for."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 
 from tests.export.megatron_namespace import asked, assert_exact_or_refused, parsed, trained
 from tests.export.test_megatron_core import hugging_face_run, identified_runs
+from tuner.core.assignment import Assignment
 from tuner.core.domain import DISPATCHERS
 from tuner.core.errors import InputError
 from tuner.core.experts import Experts, Latent
@@ -22,6 +24,7 @@ from tuner.export.formats import ExportOptions
 from tuner.export.megatron_core import MEGATRON_CORE, megatron_core_flags
 from tuner.export.megatron_experts import layer_pattern
 from tuner.export.production import ProductionRun
+from tuner.launch.slurm.site_profile import SiteProfile
 
 EXPERTS = st.builds(
     Experts,
@@ -122,7 +125,29 @@ def test_a_published_mixture_is_exported_exactly_or_refused_by_a_property(name: 
         assert trained(parsed(megatron_core_flags(run))) == asked(run)
 
 
-@pytest.mark.parametrize("name", [name for name in FORMATS if name not in ("megatron-core", "megatron-bridge")])
+DEEPSPEED = [name for name, made in FORMATS.items() if made.framework == "deepspeed"]
+SITE = ExportOptions(site=SiteProfile(image="registry/name:tag"))
+
+
+@pytest.mark.parametrize("name", DEEPSPEED)
+def test_the_formats_of_the_worker_export_the_experts_that_it_trains(name: str, tmp_path: Path) -> None:
+    """With their own router, whatever the study measured, and refuse others by a property."""
+    run = hugging_face_run("qwen3-30b-a3b")
+    run = replace(run, topology=replace(run.topology, ep=8, zero=1))
+    (tmp_path / "assignment.json").write_text(bundle(run, name, SITE)["assignment.json"])
+    assignment = Assignment.read(tmp_path / "assignment.json")
+    assert assignment.topology == run.topology
+    assert assignment.workload.model == run.workload.model
+    assert assignment.workload.routing == "natural"
+    with pytest.raises(InputError, match="does not support ZeRO stage 3"):
+        bundle(replace(run, topology=replace(run.topology, zero=3)), name, SITE)
+    assert run.workload.model.experts
+    sigmoid = replace(run.workload.model, experts=replace(run.workload.model.experts, router="sigmoid"))
+    with pytest.raises(InputError, match="128 experts, 8 per token"):
+        bundle(replace(run, workload=replace(run.workload, model=sigmoid)), name, SITE)
+
+
+@pytest.mark.parametrize("name", sorted(set(FORMATS) - {"megatron-core", "megatron-bridge", *DEEPSPEED}))
 def test_every_other_format_refuses_experts_by_name(name: str) -> None:
     run = hugging_face_run("qwen3-30b-a3b")
     run = replace(run, topology=replace(run.topology, ep=8, zero=3 if name == "accelerate" else 1))

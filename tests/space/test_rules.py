@@ -147,6 +147,8 @@ BREAKS = {
     "dispatcher-for-gpu": ("tp1-pp1-mbs1-z1-ep8-deepep", {**EXPERTS, "cluster": "gb300-nvl72"}),
     "framework-ep": ("tp1-pp1-mbs1-z3-ep8", {**EXPERTS, "framework": "fsdp2"}),
     "framework-etp": ("tp1-pp1-mbs1-z1-ep4-etp2", {**EXPERTS, "framework": "deepspeed"}),
+    "framework-zero-with-ep": ("tp1-pp1-mbs1-z3-ep4", {**EXPERTS, "framework": "deepspeed"}),
+    "experts-on-stages": ("tp1-pp48-dp4-mbs1-z1-ep4", {**EXPERTS, "framework": "deepspeed"}),
     "framework-dispatcher": ("tp1-pp1-mbs1-z3-ep8-allgather", {**EXPERTS, "framework": "torchtitan"}),
     "tp-in-nvlink-domain": ("tp16-pp12-mbs1-z1", {}),
     "dp-multiple-of-4": ("tp8-pp24-mbs1-z1", {}),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import re
 import shlex
@@ -18,6 +19,8 @@ from tests.conftest import ROOT, Run
 from tests.launch.test_local import alive, until
 from tests.stages import command
 from tests.studies import run_tuner
+from tests.workers import needs_deepspeed
+from tuner.core import catalog
 from tuner.launch.supervisor import members
 
 SMALL = ("--model", "tiny", "--gpus-per-node", "4", "--nodes", "1")
@@ -52,6 +55,40 @@ def test_a_command_of_ones_own_is_searched_with(run: Run, tmp_path: Path) -> Non
         local("--budget", "2", runs=tmp_path, trainer=("good", "{key}")),
     ):
         assert "the command passes" not in run(*words, "--study", f"passed-{len(words)}").err
+
+
+@pytest.mark.slow
+def test_a_mixture_is_searched_with_the_shipped_worker_and_its_export_runs(run: Run, tmp_path: Path) -> None:
+    """Every ep trains with balanced routing and its share of the experts; the export trains with its own router."""
+    needs_deepspeed()
+    words = "--launcher local --model tiny-moe --gpus-per-node 4 --global-batch 8 --budget 3 --study moe --json"
+    pins = [f"--set={pin}" for pin in ("ep=1,2,4", "tp=1", "pp=1", "dp=4", "micro_batch=2", "zero=1", "recompute=none")]
+    said = run("optimize", *words.split(), *pins, "--runs", str(tmp_path))
+    assert said.code == 0, said.err
+    trials = document(said.out)["trials"]
+    assert {trial["topology"].get("ep", 1) for trial in trials} == {1, 2, 4}
+    assert {trial["outcome"] for trial in trials} <= {"MEASURED", "PRUNED"}
+    finished = [path.parent for path in (tmp_path / "moe/jobs").glob("*/result.json")]
+    assert finished
+    model = catalog.model("tiny-moe")
+    for job in finished:
+        result = json.loads((job / "result.json").read_text())
+        ep = int((re.search(r"-ep(\d)", result["key"]) or ["", "1"])[1])
+        elsewhere = 3 * 8 * model.expert_parameters * (ep - 1) // ep
+        assert [rank["trained"] for rank in result["parameters"]] == [model.parameters - elsewhere] * 4
+        assert re.search(r"moe_router_force_load_balancing \.* True", (job / "stdout.log").read_text())
+    folder = tmp_path / "export"
+    said = run("export", "moe", "--format", "torchrun", "-o", str(folder), "--runs", str(tmp_path))
+    assert said.code == 0, said.err
+    python = {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", "OMP_NUM_THREADS": "1"}
+    launched = subprocess.run(
+        [str(folder / "launch.sh")], env={**os.environ, **python}, capture_output=True, text=True, timeout=300
+    )
+    assert launched.returncode == 0, launched.stderr[-3000:]
+    assert re.search(r"moe_router_force_load_balancing \.* False", launched.stdout)
+    losses = [iteration["loss"] for iteration in json.loads((folder / "result.json").read_text())["iterations"]]
+    assert len(losses) == 10
+    assert losses[0] == pytest.approx(math.log(512), abs=0.1)
 
 
 @pytest.mark.parametrize("words", [("--every", "10"), ("--start", "5001"), ("--start", "5001", "--every", "10")])

@@ -180,9 +180,19 @@ def test_the_former_keywords_still_work_and_warn(tmp_path: Path) -> None:
     assert events
 
 
-@pytest.mark.parametrize("name", ["qwen3-30b-a3b", "deepseek-v3"])
-def test_a_model_with_parts_that_the_worker_lacks_is_refused_before_a_job(name: str) -> None:
-    with pytest.raises(InputError, match=rf"dense models only, and '{name}' has \d+ experts; give your own trainer"):
-        machine_defaults.space_on("local", {"gpus_per_node": 2, "model": name})
-    space = machine_defaults.space_on("local", {"gpus_per_node": 2, "model": name}, command="python x.py")
-    assert space.workload.model.experts is not None
+def test_a_model_with_parts_that_the_worker_lacks_is_refused_before_a_job() -> None:
+    given: SpaceArguments = {"gpus_per_node": 2, "model": "deepseek-v3"}
+    with pytest.raises(InputError, match=r"has no latent, which the model sets to .*; give your own trainer"):
+        machine_defaults.space_on("local", given)
+    assert machine_defaults.space_on("local", given, command="python x.py").workload.model.latent
+
+
+def test_experts_that_the_worker_lacks_are_refused_before_a_job(tmp_path: Path) -> None:
+    given: SpaceArguments = {"gpus_per_node": 2, "model": "qwen3-30b-a3b"}
+    space = machine_defaults.space_on("local", given)
+    assert set(space.axes["ep"]) == {1, 2}
+    capacity = tmp_path / "capacity.toml"
+    sizes = "layers = 2\nhidden = 64\nheads = 4\nvocab = 128\nseq = 32\n"
+    capacity.write_text(sizes + "experts = { count = 4, top_k = 2, ffn = 64, capacity_factor = 1.5 }\n")
+    with pytest.raises(InputError, match=r"no capacity_factor, which the model sets to 1\.5; give your own trainer"):
+        machine_defaults.space_on("local", {**given, "model": str(capacity)})

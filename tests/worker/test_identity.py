@@ -18,8 +18,9 @@ from tuner.core.errors import InputError, NothingUsable
 from tuner.core.model import IDENTITY, Model, RotaryScaling
 from tuner.core.worker_refusals import BUILT, refuse
 from tuner.worker import train
-from tuner.worker.block import FUNCTIONS, Block, Mlp, Recipe, eager_attention
-from tuner.worker.linear import norm_of
+from tuner.worker.block import Block, eager_attention
+from tuner.worker.linear import Recipe, norm_of
+from tuner.worker.mlp import FUNCTIONS, Mlp
 from tuner.worker.rotary import alibi_slopes, rotary_rates, rotated
 from tuner.worker.vocabulary import Loss, Positions
 

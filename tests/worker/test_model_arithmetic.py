@@ -16,7 +16,7 @@ from tests.worker.thread_ranks import Group, threads
 from tests.workers import WORKLOAD, tiny, topology
 from tuner.core.domain import Topology, Workload
 from tuner.core.model import Model
-from tuner.worker import block, model
+from tuner.worker import block, linear, model
 from tuner.worker.data import batch_of
 
 __all__ = ["threads"]  # a fixture that lives with its helper
@@ -188,7 +188,7 @@ def test_recomputation_runs_layers_or_their_attention_twice(
 
 def test_matrices_that_write_to_the_stream_are_smaller_by_the_root_of_twice_the_layers() -> None:
     """0.02 / sqrt(2 x 8) is 0.005; uniform draws reach deviation x sqrt(3)."""
-    recipe = block.Recipe(workload=replace(WORKLOAD, model=tiny(layers=8)), recompute_attention=False)
+    recipe = linear.Recipe(workload=replace(WORKLOAD, model=tiny(layers=8)), recompute_attention=False)
     assert recipe.deviation == pytest.approx(0.005)
     assert recipe.head_size == 16
     whole = built(replace(WORKLOAD, model=tiny(layers=8)), topology(), place())

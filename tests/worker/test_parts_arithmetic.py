@@ -16,7 +16,7 @@ from tuner.core.domain import Recompute
 from tuner.core.errors import InputError
 from tuner.core.model import Model
 from tuner.worker import ranks, report, train, vocabulary
-from tuner.worker.block import Recipe
+from tuner.worker.linear import Recipe
 
 WIDE: Model = tiny(layers=2, hidden=8, heads=4, kv_heads=2, ffn=16, seq=16, vocab=100, vocab_multiple=10)
 

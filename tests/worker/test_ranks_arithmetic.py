@@ -13,7 +13,7 @@ from tests.workers import WORKLOAD, assign, tiny, topology
 from tuner.core.assignment import Assignment
 from tuner.core.errors import InputError, NothingUsable
 from tuner.worker import mesh, model, report, train, vocabulary
-from tuner.worker.block import Recipe
+from tuner.worker.linear import Recipe
 
 
 def ignored(*_: Any, **__: Any) -> None:

@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 
 import tests.worker.test_worker_arithmetic  # noqa: F401 - skips without torch, and imports DeepSpeed for a CPU
-from tests.workers import WORKLOAD, tiny, topology
+from tests.workers import WORKLOAD, mixture, tiny, topology
 from tuner.core.domain import Topology, Workload
 from tuner.core.errors import InputError
+from tuner.core.experts import Latent
 from tuner.core.worker_refusals import refuse
 
 FLASH = replace(WORKLOAD, precision="bf16", attention="flash2")
@@ -30,6 +31,14 @@ def config(job: Workload, chosen: Topology, **changes: Any) -> dict[str, Any]:
 def of(**sizes: Any) -> Workload:
     """The workload of a tiny model of these sizes."""
     return replace(WORKLOAD, model=tiny(**sizes))
+
+
+MIXTURE = replace(WORKLOAD, model=mixture())
+
+
+def with_experts(**sizes: Any) -> Workload:
+    """The workload of the tiny mixture with experts of these sizes."""
+    return replace(WORKLOAD, model=mixture(**sizes))
 
 
 ALLOWED: list[tuple[Workload, dict[str, Any]]] = [
@@ -64,6 +73,13 @@ ALLOWED: list[tuple[Workload, dict[str, Any]]] = [
     (replace(FLASH, precision="fp16"), {}),
     (of(sliding_window=16), {}),
     (of(attention_softcap=50.0), {}),
+    (MIXTURE, {}),
+    (MIXTURE, {"dp": 4, "micro_batch": 2, "ep": 4, "zero": 2}),
+    (MIXTURE, {"dp": 2, "zero": 3}),
+    (MIXTURE, {"tp": 2, "ep": 2, "sequence_parallel": True}),
+    (MIXTURE, {"pp": 2, "dp": 2, "ep": 2, "zero": 1}),
+    (MIXTURE, {"pp": 4, "dp": 2, "ep": 2}),
+    (replace(MIXTURE, precision="bf16"), {"dp": 2, "ep": 2}),
 ]
 
 
@@ -73,6 +89,7 @@ def test_a_job_that_the_worker_can_run_is_not_refused(job: Workload, axes: dict[
     refuse(job, chosen, config(job, chosen))
 
 
+LATENT = Latent(kv_rank=8, nope_size=8, rope_size=8, value_size=16)
 REFUSED: list[tuple[Workload, dict[str, Any], str]] = [
     (WORKLOAD, {"cp": 2}, "no context parallelism, and cp is 2"),
     (WORKLOAD, {"vpp": 2, "pp": 2}, "does not interleave, and vpp is 2"),
@@ -108,6 +125,26 @@ REFUSED: list[tuple[Workload, dict[str, Any], str]] = [
     (replace(FLASH, attention="flash1", model=tiny(hidden=516)), {}, "head size 129 is more than the 128 of flash1"),
     (replace(FLASH, model=tiny(sliding_window=16)), {}, "flash kernel has no sliding_window .the model's: 16."),
     (replace(FLASH, model=tiny(attention_softcap=50.0)), {}, "flash kernel has no attention_softcap .the model's: 50."),
+    (WORKLOAD, {"dp": 2, "ep": 2}, "'tiny' has no experts, which ep=2 would spread"),
+    (MIXTURE, {"dp": 2, "etp": 2}, "does not split single experts, and etp is 2"),
+    (MIXTURE, {"dp": 2, "ep": 2, "dispatcher": "allgather"}, "no dispatcher allgather; use alltoall"),
+    (MIXTURE, {"dp": 2, "ep": 2, "zero": 3}, "ep=2. has no ZeRO 3; use ZeRO 0, 1 or 2"),
+    (with_experts(count=6), {"dp": 4, "micro_batch": 2, "ep": 4}, "6 experts do not divide by ep=4"),
+    (MIXTURE, {"dp": 2, "ep": 4}, "tp x dp = 1 x 2 = 2 ranks do not divide by ep=4"),
+    (with_experts(shared_ffn=33), {"tp": 2, "sequence_parallel": True}, "width .33. does not divide by tp=2"),
+    (MIXTURE, {"tp": 2}, "experts need sequence parallelism over tp=2 ranks"),
+    (MIXTURE, {"pp": 4, "dp": 2, "ep": 2, "zero": 1}, "first of pp=4 stages has 1 of the 2 layers"),
+    (with_experts(period=2), {"pp": 2, "dp": 2, "ep": 2, "zero": 1}, "pp=2 stages has 2 of the 3 layers"),
+    (replace(MIXTURE, precision="fp16"), {}, "experts train in fp32 or bf16, not in fp16"),
+    (with_experts(router="sigmoid"), {}, "have no router, which the model sets to 'sigmoid'"),
+    (with_experts(router_bias=True), {}, "have no router_bias"),
+    (with_experts(router_linear_bias=True), {}, "have no router_linear_bias"),
+    (with_experts(router_groups=2, router_top_groups=1), {}, "have no router_groups"),
+    (with_experts(weights_before=True), {}, "have no weights_before"),
+    (with_experts(capacity_factor=1.25), {}, "have no capacity_factor, which the model sets to 1.25"),
+    (with_experts(expert_bias=True), {}, "have no expert_bias"),
+    (replace(MIXTURE, model=replace(MIXTURE.model, mtp_layers=1)), {}, "no mtp_layers, which the model sets to 1"),
+    (replace(MIXTURE, model=replace(MIXTURE.model, latent=LATENT)), {}, "has no latent"),
     (WORKLOAD, {"micro_batch": 3}, "8 does not divide by micro_batch x dp = 3 x 1 = 3"),
     (WORKLOAD, {"dp": 4, "micro_batch": 4}, "8 does not divide by micro_batch x dp = 4 x 4 = 16"),
     (WORKLOAD, {"pp": 3}, "4 layers, counted by layers, do not divide by pp=3"),

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.workers import WORKLOAD, Ranks, tiny, topology
+from tests.workers import WORKLOAD, Ranks, mixture, tiny, topology
 from tuner.core import catalog
 from tuner.core.columns import Columns
 from tuner.core.domain import Workload
@@ -16,6 +16,7 @@ from tuner.space.rules.laws import LAWS
 
 pytestmark = pytest.mark.slow
 
+MIXTURE = replace(WORKLOAD, model=mixture(), framework="deepspeed")
 FLASH = replace(WORKLOAD, precision="bf16", attention="flash2")
 ENFORCED: dict[str, tuple[Workload, dict[str, Any], str]] = {
     "fill-nodes": (WORKLOAD, {"dp": 2, "ranks": 3}, "is not the number of ranks"),
@@ -55,7 +56,21 @@ ENFORCED: dict[str, tuple[Workload, dict[str, Any], str]] = {
     "offload-needs-zero": (WORKLOAD, {"offload": "optimizer"}, "offload optimizer needs ZeRO 1 or more, not 0"),
     "hsdp-by-dp": (WORKLOAD, {"dp": 2, "zero": 2, "hsdp": 2}, "no replica groups"),
     "hsdp-needs-sharding": (WORKLOAD, {"dp": 4, "hsdp": 2}, "no replica groups"),
-    "experts-for-ep": (WORKLOAD, {"dp": 2, "ep": 2}, "ep"),
+    "experts-for-ep": (WORKLOAD, {"dp": 2, "ep": 2}, "'tiny' has no experts, which ep=2 would spread"),
+    "experts-by-ep": (replace(MIXTURE, model=mixture(count=6)), {"dp": 4, "ep": 4}, "6 experts do not divide by ep=4"),
+    "ep-in-stage": (MIXTURE, {"dp": 2, "ep": 4}, "2 ranks do not divide by ep=4"),
+    "shared-ffn-by-tp": (
+        replace(MIXTURE, model=mixture(shared_ffn=33)),
+        {"tp": 2, "sequence_parallel": True},
+        "the shared experts' width (33) does not divide by tp=2",
+    ),
+    "experts-need-sp": (MIXTURE, {"tp": 2}, "experts need sequence parallelism over tp=2 ranks"),
+    "experts-on-stages": (MIXTURE, {"pp": 4, "dp": 2, "ep": 2, "zero": 1}, "hangs unless every stage has experts"),
+    "expert-ffn-by-etp": (MIXTURE, {"dp": 3, "etp": 3}, "does not split single experts"),
+    "one-dispatcher": (MIXTURE, {"dispatcher": "deepep"}, "no dispatcher deepep"),
+    "framework-etp": (MIXTURE, {"dp": 2, "etp": 2}, "does not split single experts"),
+    "framework-dispatcher": (MIXTURE, {"dp": 2, "ep": 2, "dispatcher": "deepep"}, "no dispatcher deepep"),
+    "framework-zero-with-ep": (MIXTURE, {"dp": 2, "ep": 2, "zero": 3}, "has no ZeRO 3"),
     "sp-needs-tp": (WORKLOAD, {"sequence_parallel": True}, "and tp is 1"),
     "seq-by-tp": (
         replace(WORKLOAD, model=tiny(seq=33)),
@@ -73,7 +88,6 @@ ENFORCED: dict[str, tuple[Workload, dict[str, Any], str]] = {
 }
 """For each law a job that breaks it, and what the worker says."""
 
-MIXTURE = "of a mixture of experts, which the worker refuses as a whole: test_refusal_boundaries.py"
 ELSEWHERE = {
     "zero-without-pipeline": "DeepSpeed asserts it, and a test of its own meets that",
     "enough-nodes": "arithmetic about a cluster that a job does not see",
@@ -82,9 +96,8 @@ ELSEWHERE = {
     "framework-cp": "the worker refuses it: test_refusal_boundaries.py",
     "framework-vpp": "likewise",
     "framework-hsdp": "likewise",
-    **dict.fromkeys(("experts-by-ep", "ep-in-stage", "expert-ffn-by-etp", "shared-ffn-by-tp"), MIXTURE),
-    **dict.fromkeys(("experts-need-sp", "one-dispatcher", "dispatcher-for-gpu"), MIXTURE),
-    **dict.fromkeys(("framework-ep", "framework-etp", "framework-dispatcher"), MIXTURE),
+    "framework-ep": "the worker has it: test_experts.py",
+    "dispatcher-for-gpu": "the worker has neither DeepEP nor HybridEP on any GPU",
     "framework-offload": "the worker has all kinds: test_losses.py",
     "framework-pp": "the worker has it",
     "framework-sequence-parallel": "the worker has it",

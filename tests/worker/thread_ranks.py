@@ -64,6 +64,15 @@ def _scatter(shard: Any, whole: Any, *, group: Any, async_op: bool) -> _Done:
     return _Done()
 
 
+def _all_to_all(output: Any, given: Any, received: Any = None, sent: Any = None, group: Any = None) -> None:
+    ranks, here = len(group.ranks), group.index
+    sent = sent or [len(given) // ranks] * ranks
+    found, splits = group.exchange(given), group.exchange(torch.tensor(sent))
+    parts = [rows.split(split.tolist())[here] for rows, split in zip(found, splits, strict=True)]
+    assert received is None or received == [len(part) for part in parts]
+    output.copy_(torch.cat(parts))
+
+
 @pytest.fixture
 def threads(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[Any]]:
     """Run a function of a rank on as many threads as there are ranks; return what each returned."""
@@ -71,6 +80,7 @@ def threads(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[Any]]:
         monkeypatch.setattr(module.dist, "all_reduce", _all_reduce)
     monkeypatch.setattr("tuner.worker.parallel.dist.get_world_size", lambda group: len(group.ranks))
     monkeypatch.setattr("tuner.worker.parallel.dist.get_rank", lambda group: group.index)
+    monkeypatch.setattr("tuner.worker.parallel.dist.all_to_all_single", _all_to_all)
     monkeypatch.setattr(parallel, "_gather", _gather)
     monkeypatch.setattr(parallel, "_scatter", _scatter)
 

@@ -56,6 +56,8 @@ class FrameworkRecord:
     ep: Capability[bool]
     etp: Capability[bool]
     """Whether several ranks may share each expert."""
+    zero_with_ep: Capability[tuple[int, ...]]
+    """Stages of ZeRO that run with ep > 1; empty where the framework has no expert parallelism."""
     dispatcher: Capability[tuple[Dispatcher, ...]]
     """Empty where the framework has no expert parallelism."""
     precision: Capability[tuple[Precision, ...]]
@@ -122,6 +124,7 @@ class FrameworkRecord:
             "recompute": topology.recompute not in self.recompute.value,
             "hsdp": topology.hsdp > 1 and not self.hsdp.value,
             "ep": topology.ep > 1 and not self.ep.value,
+            "zero-with-ep": topology.ep > 1 and self.ep.value and topology.zero not in self.zero_with_ep.value,
             "etp": topology.etp > 1 and not self.etp.value,
             "dispatcher": topology.ep > 1 and topology.dispatcher not in self.dispatcher.value,
             "offload": topology.offload not in self.offload.value,

@@ -98,6 +98,7 @@ _RECORDS: Final = (
         ),
         ep=Capability(True, _LM_ARGUMENTS + "--expert-model-parallel-size"),
         etp=Capability(True, _LM_ARGUMENTS + "--expert-tensor-parallel-size, whose default is tp"),
+        zero_with_ep=Capability((0, 1), _LM_ARGUMENTS + "--use-distributed-optimizer"),
         dispatcher=Capability(
             DISPATCHERS, _LM_ARGUMENTS + "--moe-token-dispatcher-type, --moe-flex-dispatcher-backend deepep, hybridep"
         ),
@@ -150,6 +151,7 @@ _RECORDS: Final = (
             False, _MDS_ARGUMENTS + "--moe-expert-parallel-size", "its experts drop tokens, which is not modelled"
         ),
         etp=Capability(False, _MDS_ARGUMENTS + "--enable-expert-tensor-parallelism, not modelled"),
+        zero_with_ep=Capability((), _MDS_ARGUMENTS + "--moe-expert-parallel-size, not modelled"),
         dispatcher=Capability((), _DEEPSPEED + "moe/sharded_moe.py: an all-to-all with dropped tokens"),
         precision=Capability(
             ("fp32", "fp16", "bf16"),
@@ -179,11 +181,14 @@ _RECORDS: Final = (
         recompute=Capability(RECOMPUTE, "tuner/worker/block.py: recomputed"),
         offload=Capability(OFFLOAD, _OFFLOAD_CONFIG),
         hsdp=Capability(False, _DEEPSPEED + "runtime/zero: MiCS is not searched"),
-        ep=Capability(
-            True, _DEEPSPEED + "moe/layer.py: ep_size", "with a program of your own: the worker trains dense models"
-        ),
+        ep=Capability(True, _DEEPSPEED + "utils/groups.py: _create_expert_and_data_parallel; tuner/worker/mlp.py"),
         etp=Capability(False, _DEEPSPEED + "utils/groups.py: experts are split only where tp splits them too"),
-        dispatcher=Capability(("alltoall",), _DEEPSPEED + "moe/sharded_moe.py: _AllToAll"),
+        zero_with_ep=Capability(
+            (0, 1, 2), _DEEPSPEED + "runtime/engine.py: _validate_zero3_moe_compatibility excludes its own MoE layer"
+        ),
+        dispatcher=Capability(
+            ("alltoall",), "tuner/worker/parallel.py: exchanged; " + _DEEPSPEED + "moe/sharded_moe.py: _AllToAll"
+        ),
         precision=Capability(("fp32", "fp16", "bf16"), _WORKER + ": fp32, bf16 or fp16, not fp8"),
         precision_recipe=Capability((), _WORKER + ": no fp8"),
         attention=Capability(("eager", "flash1", "flash2"), _WORKER + ": no fused attention"),
@@ -214,6 +219,7 @@ _RECORDS: Final = (
         hsdp=Capability(True, _ACCELERATE + "parallelism_config.py: dp_replicate_size"),
         ep=Capability(False, _ACCELERATE + "parallelism_config.py: no expert axis"),
         etp=Capability(False, _ACCELERATE + "parallelism_config.py: no expert axis"),
+        zero_with_ep=Capability((), _ACCELERATE + "parallelism_config.py: no expert axis"),
         dispatcher=Capability((), _ACCELERATE + "parallelism_config.py: no expert axis"),
         precision=Capability(
             ("fp32", "fp16", "bf16"),
@@ -258,6 +264,7 @@ _RECORDS: Final = (
         hsdp=Capability(True, _TITAN_CONFIG + "data_parallel_replicate_degree"),
         ep=Capability(True, _TITAN_CONFIG + "expert_parallel_degree"),
         etp=Capability(True, _TITAN_CONFIG + "expert_tensor_parallel_degree", "1 or tp"),
+        zero_with_ep=Capability((2, 3), _TITAN_CONFIG + "data_parallel_shard_degree"),
         dispatcher=Capability(("alltoall", "deepep", "hybridep"), _TITAN_CONFIG + "expert_parallel_comm_backend"),
         precision=Capability(
             ("fp32", "bf16", "fp8"), _TITAN_CONFIG + "mixed_precision_param; components/quantization/float8.py"

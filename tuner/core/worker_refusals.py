@@ -26,6 +26,15 @@ BUILT: Final = frozenset(
 )
 """Fields of the model that the worker builds, or whose unsupported values are refused by name below."""
 
+BUILT_OF_EXPERTS: Final = frozenset(
+    {"count", "top_k", "ffn", "shared_ffn", "shared_gate", "dense_layers", "period", "normalized", "scale"}
+    | {"aux_loss", "aux_loss_per_sequence", "z_loss"}
+)
+"""Fields of the experts that the worker builds."""
+
+MAX_ZERO_WITH_EP: Final = 2
+"""DeepSpeed 0.19.8, runtime/engine.py, _validate_zero3_moe_compatibility: no ZeRO 3 with its own MoE."""
+
 ACTIVATIONS: Final = ("gelu", "gelu_tanh", "quick_gelu", "relu", "relu2", "silu")
 NORM_PLACEMENTS: Final = ("before", "after", "around")
 ROTARY_SCALINGS: Final = ("linear", "llama3")
@@ -58,6 +67,7 @@ def refusals(workload: Workload, topology: Topology) -> Iterator[Refusal]:
         *_identity(workload, topology),
         *_features(workload),
         *_shards(workload.model, topology),
+        *_experts(workload, topology),
         *_attention(workload),
     ):
         yield Refusal(name, sentence)
@@ -73,9 +83,8 @@ def _parts(workload: Workload, topology: Topology) -> Named:
         yield "vpp", f"the worker's pipeline does not interleave, and vpp is {topology.vpp}; use vpp=1."
     if topology.hsdp > 1:
         yield "hsdp", f"DeepSpeed's ZeRO has no replica groups, and hsdp is {topology.hsdp}; use hsdp=1."
-    for axis in ("ep", "etp"):
-        if (degree := getattr(topology, axis)) > 1:
-            yield axis, f"the worker has no expert parallelism, and {axis} is {degree}; use {axis}=1."
+    if topology.etp > 1:
+        yield "etp", f"the worker does not split single experts, and etp is {topology.etp}; use etp=1."
     if topology.dispatcher != "alltoall":
         yield "dispatcher", f"the worker has no dispatcher {topology.dispatcher}; use alltoall."
     if topology.zero < OFFLOAD_ZERO[topology.offload]:
@@ -99,11 +108,6 @@ def _identity(workload: Workload, topology: Topology) -> Named:
         yield (
             "not_understood",
             f"the worker cannot build a model with {listed(model.not_understood)}, which tuner does not understand.",
-        )
-    if model.experts is not None:
-        yield (
-            "experts",
-            f"the worker trains dense models only, and {shown(model.name)} has {model.experts.count} experts.",
         )
     for field in fields(model):
         value = getattr(model, field.name)
@@ -197,6 +201,44 @@ def _shards(model: Model, topology: Topology) -> Named:
     if model.positions == "rotary" and int(size * model.rotary_fraction) % 2:
         turned = "" if model.rotary_fraction == 1 else f" x rotary_fraction {model.rotary_fraction:g}"
         yield "positions", f"rotary positions need an even head size, not {size}{turned}."
+
+
+def _experts(workload: Workload, topology: Topology) -> Named:
+    model, experts, ep = workload.model, workload.model.experts, topology.ep
+    if experts is None:
+        if ep > 1:
+            yield "ep", f"{shown(model.name)} has no experts, which ep={ep} would spread; use ep=1."
+        return
+    for field in fields(experts):
+        value = getattr(experts, field.name)
+        if field.name not in BUILT_OF_EXPERTS and value != field.default:
+            yield (
+                "experts",
+                f"the worker's experts have no {field.name}, which the model sets to {shown(value)}.",
+            )
+    if workload.precision == "fp16":
+        yield "experts", "the worker's experts train in fp32 or bf16, not in fp16; use bf16."
+    if experts.count % ep:
+        yield "ep", f"{experts.count} experts do not divide by ep={ep}."
+    ranks = topology.tp * topology.dp
+    if ranks % ep:
+        yield "ep", f"tp x dp = {topology.tp} x {topology.dp} = {ranks} ranks do not divide by ep={ep}."
+    if ep > 1 and topology.zero > MAX_ZERO_WITH_EP:
+        yield "zero", f"DeepSpeed's expert parallelism (ep={ep}) has no ZeRO {topology.zero}; use ZeRO 0, 1 or 2."
+    if experts.shared_ffn % topology.tp:
+        yield "tp", f"the shared experts' width ({experts.shared_ffn}) does not divide by tp={topology.tp}."
+    first = (model.layers + 2 * (topology.partition == "embedding")) // topology.pp - (
+        topology.partition == "embedding"
+    )
+    needed = experts.dense_layers + experts.period
+    if ep > 1 and topology.pp > 1 and topology.zero and first < needed:
+        yield (
+            "pp",
+            f"DeepSpeed's ZeRO {topology.zero} with ep={ep} hangs unless every stage has experts, and the first of "
+            f"pp={topology.pp} stages has {first} of the {needed} layers that it takes; use ZeRO 0 or fewer stages.",
+        )
+    if topology.tp > 1 and not topology.sequence_parallel:
+        yield "sequence_parallel", f"experts need sequence parallelism over tp={topology.tp} ranks."
 
 
 def _attention(workload: Workload) -> Named:

@@ -125,8 +125,10 @@ _ONLY: Final[Mapping[str, str]] = {
     "vpp": "1",
     "cp": "1",
     "hsdp": "1",
-    **dict.fromkeys(("experts", "latent", "attention_sinks", "glu_clamp"), "none"),
-    **dict.fromkeys(("ep", "etp"), "1"),
+    **dict.fromkeys(("latent", "attention_sinks", "glu_clamp"), "none"),
+    "experts": "softmax router, dropless, no biases",
+    "ep": "with ZeRO 0 to 2",
+    "etp": "1",
     "mtp_layers": "0",
     "dispatcher": "alltoall",
 }
@@ -171,8 +173,10 @@ def _has(name: str, value: Any) -> Callable[[ProductionRun], bool]:
 
 
 def worker_workload(run: ProductionRun) -> Workload:
-    """Return the workload as the worker trains it: the same model, with a kernel of torch for Megatron's fused one."""
+    """Return the workload as the worker trains it: the same model, with a kernel of torch for Megatron's fused one, and
+    experts with their own router."""
     workload = replace(run.workload, plain_layers=False)
+    workload = replace(workload, routing="natural") if workload.model.experts else workload
     if workload.attention != "fused":
         return workload
     flash = replace(workload, attention="flash2")

@@ -1,68 +1,21 @@
-"""One transformer layer: tensor parallel attention and MLP, with their norms."""
+"""One transformer layer: tensor parallel attention and MLP or experts, with their norms."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
-from functools import partial
-from typing import Any, Final
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
-from torch.nn.functional import gelu, relu, scaled_dot_product_attention, silu
+from torch.nn.functional import scaled_dot_product_attention
 from torch.utils.checkpoint import checkpoint
 
-from tuner.core.domain import Workload
-from tuner.core.model import Activation
-from tuner.worker.linear import ColumnLinear, CopiedLinear, Maker, RowLinear, norm_of, shard_of
+from tuner.worker.linear import ColumnLinear, CopiedLinear, Maker, Recipe, RowLinear, norm_of, shard_of
+from tuner.worker.mlp import Mixture, Mlp
 from tuner.worker.rotary import alibi_slopes, rotated
-
-FUNCTIONS: Final[dict[Activation, Callable[[Tensor], Tensor]]] = {
-    "gelu": gelu,
-    "gelu_tanh": partial(gelu, approximate="tanh"),
-    "quick_gelu": lambda inputs: inputs * torch.sigmoid(1.702 * inputs),
-    "relu": relu,
-    "relu2": lambda inputs: relu(inputs).square(),
-    "silu": silu,
-}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Recipe:
-    """Settings that all layers of a model share."""
-
-    workload: Workload
-    """With the heads, shape and batch of the topology."""
-    recompute_attention: bool
-    """Whether the backward pass recomputes the core of the attention."""
-
-    @property
-    def head_size(self) -> int:
-        """Width of one head."""
-        return self.workload.model.query_width // self.workload.model.heads
-
-    @property
-    def deviation(self) -> float:
-        """Standard deviation of the matrices that write to the residual stream, as in Megatron."""
-        return self.workload.model.init_std / math.sqrt(2 * self.workload.model.layers)
-
-    def windowed(self, number: int) -> bool:
-        """Whether layer `number`, counted from 0, has the sliding window."""
-        model = self.workload.model
-        place = number - model.window_start
-        return (
-            bool(model.sliding_window)
-            and place >= 0
-            and not (model.window_skip and not (place + 1) % model.window_skip)
-        )
-
-    def turned(self, number: int) -> bool:
-        """Whether layer `number`, counted from 0, has rotary positions."""
-        model = self.workload.model
-        return model.positions == "rotary" and not (model.rotary_skip and (number + 1) % model.rotary_skip == 0)
 
 
 def recomputed(function: Callable[..., Any], *inputs: Any) -> Any:
@@ -83,7 +36,7 @@ class Block(nn.Module):
         self.attention = Attention(recipe, maker.part("attention"), number)
         self.after_attention = norm_of(recipe.workload, maker.part("norm3")) if after else None
         self.before_mlp = norm_of(recipe.workload, maker.part("norm2")) if before and not shared else None
-        self.mlp = Mlp(recipe, maker.part("mlp"))
+        self.mlp = (Mixture if model.is_moe_layer(number) else Mlp)(recipe, maker.part("mlp"))
         self.after_mlp = norm_of(recipe.workload, maker.part("norm4")) if after else None
 
     def forward(self, stream: Tensor) -> Tensor:
@@ -103,28 +56,6 @@ class Block(nn.Module):
 def _normed(values: Tensor, norm: nn.Module | None) -> Tensor:
     normed: Tensor = values if norm is None else norm(values)
     return normed
-
-
-class Mlp(nn.Module):
-    """An MLP of two matrices with an activation between them, or of three with an activated gate."""
-
-    def __init__(self, recipe: Recipe, maker: Maker) -> None:
-        super().__init__()
-        model, mesh = recipe.workload.model, maker.mesh
-        self.gated, self.activated = model.gated_mlp, FUNCTIONS[model.mlp_activation]
-        parts = [shard_of(model.ffn, mesh, offset=model.ffn * part) for part in range(1 + self.gated)]
-        self.up = ColumnLinear(maker.part("up"), model.hidden, parts, bias=model.mlp_bias, deviation=model.init_std)
-        self.down = RowLinear(
-            maker.part("down"), model.ffn, model.hidden, bias=model.mlp_bias, deviation=recipe.deviation
-        )
-
-    def forward(self, inputs: Tensor) -> Tensor:
-        """Return the MLP's contribution to the residual stream."""
-        inner = self.up(inputs)
-        if self.gated:
-            gate, value = inner.chunk(2, -1)
-            return self.down(self.activated(gate) * value)
-        return self.down(self.activated(inner))
 
 
 class Attention(nn.Module):

@@ -6,15 +6,17 @@ a whole matrix.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import layer_norm, linear, rms_norm
 
 from tuner.core.domain import Workload
+from tuner.core.experts import Experts
 from tuner.core.model import Model
 from tuner.worker.mesh import Mesh
 from tuner.worker.parallel import column_product, copied, reduced, reduced_shard
@@ -52,6 +54,48 @@ class Maker:
         parameter = nn.Parameter(tensor)
         mark(parameter, counts=sharded or self.mesh.tp_rank == 0)
         return parameter
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recipe:
+    """Settings that all layers of a model share."""
+
+    workload: Workload
+    """With the heads, shape and batch of the topology."""
+    recompute_attention: bool
+    """Whether the backward pass recomputes the core of the attention."""
+    microbatches: int = 1
+    """Microbatches of one replica in an iteration, over which DeepSpeed averages gradients."""
+
+    @property
+    def experts(self) -> Experts:
+        """Sizes of the experts of a model that has some."""
+        return cast("Experts", self.workload.model.experts)
+
+    @property
+    def head_size(self) -> int:
+        """Width of one head."""
+        return self.workload.model.query_width // self.workload.model.heads
+
+    @property
+    def deviation(self) -> float:
+        """Standard deviation of the matrices that write to the residual stream, as in Megatron."""
+        return self.workload.model.init_std / math.sqrt(2 * self.workload.model.layers)
+
+    def windowed(self, number: int) -> bool:
+        """Whether layer `number`, counted from 0, has the sliding window."""
+        model = self.workload.model
+        place = number - model.window_start
+        return (
+            bool(model.sliding_window)
+            and place >= 0
+            and not (model.window_skip and not (place + 1) % model.window_skip)
+        )
+
+    def turned(self, number: int) -> bool:
+        """Whether layer `number`, counted from 0, has rotary positions."""
+        model = self.workload.model
+        return model.positions == "rotary" and not (model.rotary_skip and (number + 1) % model.rotary_skip == 0)
 
 
 class Beside(nn.Module):

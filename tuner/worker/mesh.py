@@ -17,6 +17,7 @@ import torch
 import torch.distributed as dist
 from deepspeed.accelerator import get_accelerator
 from deepspeed.runtime.pipe.topology import PipelineParallelGrid, PipeModelDataParallelTopology
+from deepspeed.utils import groups
 from torch.distributed import distributed_c10d
 
 from tuner.core.domain import Precision, Topology
@@ -43,6 +44,12 @@ class Mesh:
     device: torch.device
     dtype: torch.dtype
     axes: PipeModelDataParallelTopology
+    ep: int = 1
+    ep_rank: int = 0
+    ep_group: Any = None
+    """The ranks that share one set of experts."""
+    expert_group: str = ""
+    """DeepSpeed's name of the ranks that hold the same experts; empty where all do."""
 
     @property
     def first_of_kv_copies(self) -> bool:
@@ -92,6 +99,12 @@ def build_mesh(topology: Topology, kv_heads: int, precision: Precision) -> Mesh:
             for start in range(0, topology.tp, copies):
                 kv_group = _joined(ranks[start : start + copies], kv_group)
     accelerator = get_accelerator()
+    experts: dict[str, Any] = {}
+    if topology.ep > 1:
+        groups._create_expert_and_data_parallel(topology.ep, pp_size=topology.pp)
+        name = f"ep_size_{topology.ep}"
+        experts = {"ep": topology.ep, "ep_rank": groups._get_expert_parallel_rank(name), "expert_group": name}
+        experts["ep_group"] = groups._get_expert_parallel_group(name)
     return Mesh(
         tp=topology.tp,
         tp_rank=coordinates.model,
@@ -106,6 +119,7 @@ def build_mesh(topology: Topology, kv_heads: int, precision: Precision) -> Mesh:
         device=torch.device(accelerator.current_device_name()),
         dtype=DTYPES[precision],
         axes=axes,
+        **experts,
     )
 
 

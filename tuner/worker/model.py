@@ -11,8 +11,8 @@ from torch import Tensor, nn
 from tuner.core.domain import Partition, Topology, Workload
 from tuner.core.errors import InputError
 from tuner.core.model import Model
-from tuner.worker.block import Block, Recipe, recomputed
-from tuner.worker.linear import Beside, Maker, mark
+from tuner.worker.block import Block, recomputed
+from tuner.worker.linear import Beside, Maker, Recipe, mark
 from tuner.worker.mesh import Mesh
 from tuner.worker.vocabulary import FinalNorm, Head, Loss, Positions, Words, words_as_head
 
@@ -27,7 +27,11 @@ def build(
 
     `groups` is the grid of a job without a pipeline; ZeRO 3 shards the parameters over its data parallel ranks.
     """
-    recipe = Recipe(workload=workload, recompute_attention=topology.recompute == "selective")
+    recipe = Recipe(
+        workload=workload,
+        recompute_attention=topology.recompute == "selective",
+        microbatches=workload.global_batch // (topology.micro_batch * topology.dp),
+    )
     maker = Maker(mesh=mesh, seed=seed)
     if topology.pp > 1:
         return _stages(recipe, topology, maker)

@@ -1,4 +1,4 @@
-"""Tensor parallel operations with the communication of their forward and backward passes.
+"""Tensor and expert parallel operations with the communication of their forward and backward passes.
 
 After Shoeybi et al. 2019 (arXiv 1909.08053) and, for sequence parallelism, Korthikanti et al. 2022 (arXiv 2205.05198).
 Activations have the layout (sequence, batch, hidden), so that a rank's share of the sequence is contiguous. A group of
@@ -97,6 +97,23 @@ class _GatherLast(torch.autograd.Function):
         return own_shard(gradient.movedim(-1, 0), ctx.group).movedim(0, -1), None
 
 
+class _Exchange(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, rows: Tensor, sent: list[int], received: list[int], group: Any) -> Tensor:
+        ctx.sent, ctx.received, ctx.group = sent, received, group
+        return _all_to_all(rows, sent, received, group)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None, None]:
+        return _all_to_all(gradient, ctx.received, ctx.sent, ctx.group), None, None, None
+
+
+def _all_to_all(rows: Tensor, sent: list[int], received: list[int], group: Any) -> Tensor:
+    arrived = rows.new_empty((sum(received), *rows.shape[1:]))
+    dist.all_to_all_single(arrived, rows.contiguous(), received, sent, group=group)
+    return arrived
+
+
 def copied(tensor: Tensor, group: Any) -> Tensor:
     """Return a replicated tensor; the backward pass sums its gradient over the ranks."""
     return tensor if group is None else _Copy.apply(tensor, group)
@@ -120,6 +137,12 @@ def split(tensor: Tensor, group: Any) -> Tensor:
 def gathered_last(tensor: Tensor, group: Any) -> Tensor:
     """All-gather shards along the last dimension; later computation is replicated."""
     return tensor if group is None else _GatherLast.apply(tensor, group)
+
+
+def exchanged(rows: Tensor, sent: list[int], received: list[int], group: Any) -> Tensor:
+    """Send each rank its number of rows, in order; return the rows from all ranks, in order."""
+    arrived: Tensor = _Exchange.apply(rows, sent, received, group)
+    return arrived
 
 
 class _ColumnProduct(torch.autograd.Function):

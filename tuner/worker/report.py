@@ -86,6 +86,13 @@ def argument_lines(workload: Workload, topology: Topology) -> list[str]:
         "bf16": workload.precision == "bf16",
         "use_flash_attn": workload.attention in ("flash1", "flash2"),
     }
+    if experts := model.experts:
+        arguments["num_experts"] = experts.count
+        arguments["moe_router_topk"] = experts.top_k
+        arguments["moe_ffn_hidden_size"] = experts.ffn
+        arguments["moe_shared_expert_intermediate_size"] = experts.shared_ffn or None
+        arguments["expert_model_parallel_size"] = topology.ep
+        arguments["moe_router_force_load_balancing"] = workload.routing == "balanced"
     if topology.offload != "none":
         arguments["cpu_optimizer"] = True
         arguments["remote_device"] = "cpu" if topology.offload == "optimizer+parameters" else "none"
@@ -96,9 +103,14 @@ def hardware_flops(workload: Workload, tp: int, recompute: Recompute) -> float:
     """Return the FLOPs of one iteration, including recomputation (Narayanan et al. 2021, arXiv 2104.04473)."""
     model = workload.model
     tokens = workload.global_batch * model.seq
-    matrices = 2 * model.hidden * (model.query_width + model.kv_width)
-    matrices += (3 if model.gated_mlp else 2) * model.hidden * model.ffn
-    layers, scores = 2.0 * tokens * model.layers * matrices, 4.0 * tokens * model.layers * model.seq * model.query_width
+    widths = model.dense_mlp_layers * model.ffn
+    routers = 0
+    if experts := model.experts:
+        widths += model.moe_layers * (experts.top_k * experts.ffn + experts.shared_ffn)
+        routers = model.moe_layers * model.hidden * (experts.count + experts.shared_gate)
+    matrices = 2 * model.hidden * (model.query_width + model.kv_width) * model.layers
+    matrices += (3 if model.gated_mlp else 2) * model.hidden * widths + routers
+    layers, scores = 2.0 * tokens * matrices, 4.0 * tokens * model.layers * model.seq * model.query_width
     logits = 2.0 * tokens * model.hidden * model.padded_vocab(tp)
     recomputed = {"none": 0.0, "selective": scores, "full": layers + scores}[recompute]
     return 3 * (layers + scores + logits) + recomputed

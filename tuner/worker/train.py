@@ -7,6 +7,7 @@ import math
 import shutil
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ import deepspeed
 import torch
 import torch.distributed as dist
 from deepspeed.accelerator import get_accelerator
+from deepspeed.moe.utils import is_moe_param, split_params_into_different_moe_groups_for_optimizer
 
 from tuner.core.assignment import Assignment
 from tuner.core.domain import Topology, Workload
@@ -128,15 +130,41 @@ def start(
     groups = None if piped else grid(mesh)
     group = None if groups is None else groups.get_data_parallel_group()
     module = build(workload, topology, mesh, seed=seed, ds_config=config, groups=groups)
-    trained = [parameter for parameter in module.parameters() if parameter.requires_grad]
+    trained: Any = [parameter for parameter in module.parameters() if parameter.requires_grad]
+    if mesh.ep > 1:
+        # Not cut at a size, as DeepSpeed would: pipeline stages wait for one another once for each group.
+        dense = {"params": trained, "name": "dense"}
+        trained = split_params_into_different_moe_groups_for_optimizer(dense, max_group_size=None)
     engine, *_ = deepspeed.initialize(
         model=module, model_parameters=trained, config=config, mpu=groups, dist_init_required=False
     )
     check_precision(engine.module, mesh)
+    if mesh.ep > 1:
+        engine.clip_fp32_gradients = partial(clip_gradients, engine, mesh)
     if piped:
         return engine, lambda: float(engine.train_batch(data_iter=batches))
     count = workload.global_batch // (topology.micro_batch * topology.dp)
     return engine, lambda: _plain_step(engine, batches, count, group, mesh)
+
+
+def clip_gradients(engine: Any, mesh: Mesh) -> None:
+    """Clip the gradients of fp32 without ZeRO by their norm over all ranks.
+
+    DeepSpeed's own function averages the norms of the ranks, which are those of different experts; its ZeRO and bf16
+    optimizers add them up.
+    """
+    parameters = [parameter for parameter in engine.module.parameters() if parameter.grad is not None]
+    squares = torch.zeros(2, device=mesh.device)
+    for parameter in parameters:
+        if parameter.tensor_model_parallel:
+            squares[int(is_moe_param(parameter))] += parameter.grad.float().norm() ** 2
+    dist.all_reduce(squares[1], group=mesh.ep_group)
+    dist.all_reduce(squares[0], group=engine.mpu.get_model_parallel_group())
+    if mesh.stages > 1:
+        dist.all_reduce(squares[1], group=engine.mpu.get_pipe_parallel_group())
+    factor = (engine.gradient_clipping() / (squares.sum().sqrt() + 1e-6)).clamp(max=1.0)
+    for parameter in parameters:
+        parameter.grad.mul_(factor)
 
 
 def check_precision(module: Any, mesh: Mesh) -> None:

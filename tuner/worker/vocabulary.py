@@ -10,8 +10,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, embedding
 
 from tuner.core.domain import Workload
-from tuner.worker.block import Recipe
-from tuner.worker.linear import Maker, norm_of, shard_of
+from tuner.worker.linear import Maker, Recipe, norm_of, shard_of
 from tuner.worker.mesh import Mesh
 from tuner.worker.parallel import column_product, gathered_last, reduced, split
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
 from tuner.core.columns import Columns
-from tuner.core.domain import DISPATCHERS, Workload
+from tuner.core.domain import DISPATCHERS, PARTITION, Workload
+from tuner.core.text import counted
 from tuner.space.rules.rule import MEGATRON, Rule
 
 _MOE: Final = MEGATRON + "core/transformer/moe/"
@@ -35,6 +36,18 @@ def _expert_ffn(columns: Columns) -> int:
 def _shared_ffn(columns: Columns) -> int:
     experts = columns.workload.model.experts
     return experts.shared_ffn if experts else 0
+
+
+def _first_layers(columns: Columns) -> Any:
+    """Return the layers of the first pipeline stage, which are the fewest of any stage."""
+    embedding = columns.partition == PARTITION.index("embedding")
+    return (columns.layers + 2 * embedding) // columns.pp - embedding
+
+
+def _layers_to_experts(columns: Columns) -> int:
+    """Return how many layers the first stage needs to have experts; any other stage then has some too."""
+    experts = columns.workload.model.experts
+    return experts.dense_layers + experts.period if experts else 0
 
 
 def _ranks(columns: Columns) -> str:
@@ -131,6 +144,21 @@ EXPERT_LAWS: Final[tuple[Rule, ...]] = (
         broken=lambda c: (c.dispatcher != _ALL_TO_ALL) & (c.ep * c.etp == 1),
         numbers=lambda c: f"{DISPATCHERS[int(c.dispatcher)]} has nothing to exchange with ep=1 and etp=1",
         binding=_experts,
+    ),
+    Rule(
+        name="experts-on-stages",
+        level="law",
+        sentence="under DeepSpeed with ZeRO 1 and ep > 1, every pipeline stage has experts",
+        source="DeepSpeed 0.19.8, runtime/zero/stage_1_and_2.py: scaled_global_norm waits for all stages once for "
+        "each group of parameters, and experts are a group",
+        reads=("ep", "pp", "zero", "partition", "layers"),
+        vary=("pp", "zero", "ep"),
+        broken=lambda c: (c.ep > 1) & (c.pp > 1) & (c.zero > 0) & (_first_layers(c) < _layers_to_experts(c)),
+        numbers=lambda c: (
+            f"the first of pp={c.pp} stages has {counted(int(_first_layers(c)), 'layer')}, and only layer "
+            f"{_layers_to_experts(c)} has experts, which ep={c.ep} and ZeRO {c.zero} want on every stage"
+        ),
+        binding=lambda workload: _experts(workload) and workload.framework == "deepspeed",
     ),
     Rule(
         name="dispatcher-for-gpu",

@@ -108,6 +108,17 @@ FRAMEWORK_LAWS: Final[tuple[Rule, ...]] = (
     _degree_law("ep", "the framework has expert parallelism (ep > 1)", "has no expert parallelism"),
     _degree_law("etp", "the framework splits single experts (etp > 1)", "does not split single experts"),
     _law(
+        "zero-with-ep",
+        "the framework has the stage of ZeRO with expert parallelism (ep > 1)",
+        reads=("ep", "zero"),
+        vary=("zero", "ep"),
+        lacks=lambda record: record.ep.value and set(record.zero_with_ep.value) != set(record.zero.value),
+        broken=lambda c, record: (c.ep > 1) & record.ep.value & ~np.isin(c.zero, record.zero_with_ep.value),
+        numbers=lambda c, record: (
+            f"{record.name} has ZeRO {listed(record.zero_with_ep.value)} with ep={c.ep}, not {c.zero}"
+        ),
+    ),
+    _law(
         "dispatcher",
         "the framework has the dispatcher",
         reads=("dispatcher",),
@@ -196,6 +207,7 @@ _OWN: Final[dict[str, Callable[[FrameworkRecord], Any]]] = {
     "framework-vpp": lambda record: record.vpp.value,
     "framework-ep": lambda record: record.ep.value,
     "framework-etp": lambda record: record.etp.value,
+    "framework-zero-with-ep": lambda record: record.zero_with_ep.value,
     "framework-dispatcher": lambda record: record.dispatcher.value,
     "framework-sequence-parallel": lambda record: record.sequence_parallel.value,
     "framework-zero": lambda record: record.zero.value,
