@@ -20,7 +20,8 @@ from tuner.launch.contract import Job
 from tuner.launch.program import program_of
 from tuner.launch.slurm.script import batch_script
 from tuner.launch.slurm.site_profile import SiteProfile
-from tuner.launch.trainers import TrainerCommand, megatron_flags
+from tuner.launch.trainers.command import TrainerCommand
+from tuner.launch.trainers.megatron_lm import megatron_flags
 
 ARGUMENTS = """
 # GPT, as its authors train it
@@ -163,7 +164,7 @@ def test_hf_trainer_gets_its_batch_its_config_and_checkpointing() -> None:
     assert pairs["--per_device_train_batch_size"] == "2"
     assert pairs["--gradient_accumulation_steps"] == str(256 // (2 * 8))
     assert (pairs["--deepspeed"], pairs["--gradient_checkpointing"]) == ("/job/ds_config.json", "True")
-    found = trainer.completed({"settings": ("zero=2",)})
+    found = trainer.completed({"model": "tiny", "settings": ("zero=2",)})
     assert (found["framework"], found["precision"]) == ("deepspeed", "bf16")
     assert found["settings"] == ("zero=2", "tp=1", "pp=1", "cp=1", "ep=1")
 
@@ -276,6 +277,6 @@ def test_what_the_trainer_would_not_do_is_refused(
 
 
 def test_what_the_trainer_does_anyway_may_be_said() -> None:
-    given = {"settings": ("tp=1",), "precision": "bf16", "framework": "deepspeed"}
+    given = {"model": "tiny", "settings": ("tp=1",), "precision": "bf16", "framework": "deepspeed"}
     found = TrainerCommand.parse("hf", "python x.py --bf16").completed(given)
     assert (found["precision"], found["settings"]) == ("bf16", ("tp=1", "pp=1", "cp=1", "ep=1"))

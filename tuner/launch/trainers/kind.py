@@ -1,0 +1,87 @@
+"""One kind of trainer: the flags that tuner replaces and appends, and what its commands fix."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from tuner.core.domain import Framework, Topology, Workload
+from tuner.core.errors import InputError
+from tuner.core.model import Model
+from tuner.core.text import listed, shown
+
+Flags = Mapping[str, str]
+"""The flags of a command with their values, by their names in the trainer's spelling."""
+
+TRUE: Final = ("", "true", "1", "yes")
+"""Values of a flag that is on, in lower case; the empty one is a flag without a value."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainerKind:
+    """One kind of trainer."""
+
+    name: str
+    framework: Callable[[Flags], Framework]
+    """Returns the framework whose laws hold."""
+    replaced: Sequence[str]
+    """Flags that are removed from the user's command, with their values; one that ends with a dot or a colon stands for
+    all that begin so."""
+    job_flags: Callable[[Flags, Workload, Topology, Path], Sequence[object]]
+    """Returns the flags of one job, for a short measuring run; the path is that of its `ds_config.json`."""
+    precision: Callable[[Flags], str | None]
+    """Returns the precision that the command fixes; None: it fixes none."""
+    pinned: Callable[[Flags], Mapping[str, str]] = lambda _flags: {}
+    """Returns the axes that the trainer lacks, with their only value."""
+    lacks: Mapping[str, str] = field(default_factory=dict)
+    """Axes that are searched on request only and that tuner does not set, with their only value."""
+    cautious: Callable[[Flags, Mapping[str, str]], Mapping[str, str]] = lambda _flags, _wanted: {}
+    """Returns what is searched unless `--set`, whose axes are the second argument, says otherwise."""
+    sequence: str | None = None
+    """The flag of the sequence length."""
+    global_batch: str | None = None
+    """The flag of the global batch in sequences."""
+    check: Callable[[Flags, Model], None] = lambda _flags, _model: None
+    """Raises where a model is not that of the arguments."""
+    model: Callable[[Flags], Model | None] = lambda _flags: None
+    """Returns the model that the arguments describe; None: they describe none. It raises for one that it does not
+    understand."""
+    expand: Callable[[Flags], Flags] = lambda flags: flags
+    """Returns the flags with those of the configuration files that they name."""
+    is_hyphen_underscore: bool = False
+    """Whether `--a-b` is the same flag as `--a_b`."""
+    has_overrides: bool = False
+    """Whether `section.name=value` without dashes is a flag, as Hydra has it."""
+    max_nodes: int | None = None
+    writes_ds_config: bool = False
+
+
+def number(flags: Flags, flag: str) -> int:
+    """Return a flag's whole number; 0 where it is not given."""
+    text = flags.get(flag, "0")
+    if not text.isdecimal():
+        raise InputError(f"{flag} {shown(text)} of --command is not a whole number.")
+    return int(text)
+
+
+def is_on(flags: Flags, flag: str) -> bool:
+    """Whether a switch is on."""
+    return flags.get(flag, "false").lower() in TRUE
+
+
+def check_sizes(flags: Flags, sizes: Mapping[str, int]) -> None:
+    """Raise where a flag of the command has another value than the model."""
+    for flag, value in sizes.items():
+        if flag in flags and number(flags, flag) != value:
+            raise InputError(
+                f"{flag} {flags[flag]} of --command contradicts the model, whose value is {value}; "
+                "correct --model or the command."
+            )
+
+
+def refuse_unset(trainer: str, unset: Mapping[str, bool]) -> None:
+    """Raise for properties of a topology that the flags of a trainer do not set."""
+    if lacks := [name for name, is_used in unset.items() if is_used]:
+        raise InputError(f"--trainer {trainer} does not set {listed(lacks)}; write the flags in --command instead.")
