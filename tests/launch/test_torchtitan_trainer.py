@@ -72,18 +72,23 @@ def test_each_release_gets_the_topology_in_its_own_words(toml: str) -> None:
     """The second list is of 0.3.0; from b5bcd76 on the batch is counted in tokens."""
     micro = ["--parallelism.pipeline_parallel_microbatch_size", "2"]
     cpu = ["--training.no-enable-cpu-offload"]
+    graphs = ["--training.disable_cuda_graphs"]
     mode = split("--activation_checkpoint.mode selective --activation_checkpoint.selective_ac_option op")
     assert words(toml)[2:] == [*PARALLEL, *micro, *cpu, *BATCH, *SHORT, "--validation.no-enable", *mode]
     sharded = "--parallelism.enable_sequence_parallel"
     ends = [*SHORT, "--validator.no-enable", "activation-checkpoint:selective"]
-    assert words(REGISTERED)[4:] == [*PARALLEL, *micro, sharded, *cpu, *BATCH, *ends]
+    assert words(REGISTERED)[4:] == [*PARALLEL, *micro, sharded, *cpu, *BATCH, *graphs, *ends]
     tokens = split(
         "--training.num_tokens_per_microbatch_per_dp_rank 16384 --training.num_tokens_per_train_step 524288 "
         "--training.max_context_length 8192"
     )
     microbatches = ["--parallelism.num_pp_microbatches", "4"]
     newest = words(f"{REGISTERED} --training.max_context_length 8192")
-    assert newest[4:] == [*PARALLEL, *microbatches, sharded, *cpu, *tokens, *ends]
+    assert newest[4:] == [*PARALLEL, *microbatches, sharded, *cpu, *tokens, *graphs, *ends]
+
+
+def test_cuda_graphs_stay_on_without_a_pipeline() -> None:
+    assert "--training.disable_cuda_graphs" not in words(REGISTERED, replace(TOPOLOGY, pp=1, vpp=1, dp=16))
 
 
 def test_flags_of_the_topology_are_replaced_in_either_spelling(toml: str) -> None:

@@ -262,6 +262,7 @@ def test_a_command_trains_the_experts_of_the_model_or_is_refused(name: str, more
     ("name", "more", "given", "sentence"),
     [
         ("hf", "", {"settings": ("tp = 2",)}, "--trainer hf has no tp, and --set tp=2 asks for it; remove it"),
+        ("hf", "", {"settings": ("heads=16,32",)}, "--trainer hf does not change the model, and --set heads does"),
         ("hf", "", {"settings": ("ep=1,2",)}, "--trainer hf has no ep, and --set ep=1,2 asks for it"),
         ("hf", "--bf16 True", {"precision": "fp16"}, "--precision fp16 contradicts --command, whose flags mean bf16"),
         ("megatron-lm", "--bf16", {"precision": "fp32"}, "--precision fp32 contradicts --command, whose flags mean"),

@@ -26,7 +26,7 @@ from tuner.export.identity import PROPERTIES
 from tuner.export.production import ProductionRun
 from tuner.export.rendering import rendered
 from tuner.launch.ds_config import LEARNING_RATE
-from tuner.launch.trainers.torchtitan import FLAVORS, parallelism
+from tuner.launch.trainers.torchtitan import FLAVORS, has_no_cuda_graphs, parallelism
 
 VOCAB: Final = 128256
 
@@ -66,6 +66,7 @@ def _values(run: ProductionRun) -> dict[str, Any]:
         "dtype": "float32",
         "mixed_precision_param": "float32" if workload.precision == "fp32" else "bfloat16",
         "mixed_precision_reduce": "float32",
+        **({"disable_cuda_graphs": True} if has_no_cuda_graphs(topology) else {}),
         **({"enable_cpu_offload": True} if topology.offload == "optimizer+parameters" else {}),
     }
     converter = ""

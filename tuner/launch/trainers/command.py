@@ -111,6 +111,10 @@ class TrainerCommand:
                 raise InputError(
                     f"--trainer {self.kind.name} has no {axis}, and --set {axis}={wanted[axis]} asks for it; remove it."
                 )
+        if named := [axis for axis in ("heads", "shape") if axis in wanted]:
+            raise InputError(
+                f"--trainer {self.kind.name} does not change the model, and --set {named[0]} does; remove it."
+            )
         added = {**self.kind.pinned(self.fixed), **self.kind.cautious(self.fixed, wanted)}
         return (*given, *(f"{axis}={value}" for axis, value in added.items() if axis not in wanted))
 

@@ -61,6 +61,11 @@ def parallelism(topology: Topology, units: int) -> dict[str, Any]:
     return found
 
 
+def has_no_cuda_graphs(topology: Topology) -> bool:
+    """Whether torchtitan refuses to capture CUDA graphs, which it does otherwise (`trainer.py`, from 0.3.0 on)."""
+    return topology.pp > 1 or topology.ep > 1
+
+
 def _job_flags(flags: Flags, workload: Workload, topology: Topology, _: Path) -> list[object]:
     """Return the flags of a job; releases differ in the batch, in checkpointing and in sequence parallelism."""
     model, reads_toml = workload.model, _reads_toml(flags)
@@ -83,6 +88,8 @@ def _job_flags(flags: Flags, workload: Workload, topology: Topology, _: Path) ->
         settings |= {"pipeline_parallel_microbatch_size": topology.micro_batch} if topology.pp > 1 else {}
     if not reads_toml:
         settings["enable_sequence_parallel"] = has_sequence_parallel
+        if has_no_cuda_graphs(topology):
+            training["disable_cuda_graphs"] = True
     recompute: tuple[object, ...] = (f"activation-checkpoint:{topology.recompute}",)
     if reads_toml:
         recompute = ("--activation_checkpoint.mode", topology.recompute)
