@@ -20,7 +20,7 @@ from tuner.launch.contract import Job
 from tuner.launch.program import program_of
 from tuner.launch.slurm.script import batch_script
 from tuner.launch.slurm.site_profile import SiteProfile
-from tuner.launch.trainers.command import TrainerCommand
+from tuner.launch.trainers.command import KINDS, TrainerCommand
 from tuner.launch.trainers.megatron_lm import megatron_flags
 
 ARGUMENTS = """
@@ -102,6 +102,11 @@ def test_what_is_not_understood_is_refused_by_name(more: str, sentence: str, com
         TrainerCommand.parse("megatron-lm", f"{command} {more}").completed({})
 
 
+def test_help_names_every_trainer(run: Run) -> None:
+    text = " ".join(run("optimize", "--help").out.split())
+    assert all(name in text.partition("--trainer NAME")[2].partition("--site")[0] for name in KINDS)
+
+
 def test_what_is_missing_is_named() -> None:
     with pytest.raises(InputError, match="--command lacks --seq-length and --vocab-size; add what is missing"):
         TrainerCommand.parse(
@@ -150,7 +155,8 @@ def test_a_topology_that_the_flags_do_not_set_is_refused(change: dict[str, objec
     ],
 )
 def test_ranks_are_started_unless_the_command_starts_them(command: str, words: tuple[str, ...]) -> None:
-    assert TrainerCommand.parse("hf", command).started(TOPOLOGY) == words
+    trainer = TrainerCommand.parse("hf", command)
+    assert trainer.started(trainer.words, TOPOLOGY) == words
 
 
 def test_hf_trainer_gets_its_batch_its_config_and_checkpointing() -> None:

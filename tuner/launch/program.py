@@ -195,7 +195,7 @@ class CommandTemplate:
         if trainer is None:
             return made
         fitted = TrainerCommand.parse(trainer, text)
-        for word in fitted.words:
+        for word in (*fitted.head, *fitted.words):
             _check_fields(word)
         return replace(made, trainer=fitted)
 
@@ -217,9 +217,9 @@ class CommandTemplate:
             _link(job.folder / TRAINER_LOG, self.cwd / self.log.format_map(values), job.number)
         words, each_rank = self.words, None
         if self.trainer is not None:
-            flags = self.trainer.job_flags(job.workload.as_in(job.topology), job.topology, config.resolve())
-            words = (*self.trainer.started(job.topology), *flags)
-            each_rank = None if self.trainer.starts_ranks else (*self.trainer.words, *flags)
+            rank = self.trainer.job(job.workload.as_in(job.topology), job.topology, config.resolve())
+            words = self.trainer.started(rank, job.topology)
+            each_rank = None if self.trainer.starts_ranks else rank
         return ProcessSpec(
             arguments=tuple(word.format_map(values) for word in words),
             each_rank=each_rank and tuple(word.format_map(values) for word in each_rank),

@@ -18,12 +18,13 @@ from tuner.core.errors import InputError, UnknownName
 from tuner.core.frameworks import ANY
 from tuner.core.model import Model
 from tuner.core.text import shown
+from tuner.launch.trainers.accelerate import ACCELERATE
 from tuner.launch.trainers.hugging_face import HF
-from tuner.launch.trainers.kind import TrainerKind, number
+from tuner.launch.trainers.kind import TrainerKind, number, underscored
 from tuner.launch.trainers.megatron_lm import MEGATRON_LM
 from tuner.launch.trainers.torchtitan import TORCHTITAN
 
-KINDS: Final[Mapping[str, TrainerKind]] = {kind.name: kind for kind in (MEGATRON_LM, TORCHTITAN, HF)}
+KINDS: Final[Mapping[str, TrainerKind]] = {kind.name: kind for kind in (MEGATRON_LM, TORCHTITAN, HF, ACCELERATE)}
 
 _STARTERS: Final = ("torchrun", "deepspeed", "accelerate", "mpirun", "mpiexec", "srun")
 _STARTER_MODULES: Final = ("torch.distributed.run", "torch.distributed.launch", "deepspeed.launcher.runner")
@@ -35,6 +36,8 @@ class TrainerCommand:
     """The user's command without the flags that each job sets."""
 
     kind: TrainerKind
+    head: tuple[str, ...] = ()
+    """The launcher, where the trainer has one of its own."""
     words: tuple[str, ...]
     fixed: Mapping[str, str]
     """The flags of the command as the user gave it, with their values joined by spaces."""
@@ -49,21 +52,34 @@ class TrainerCommand:
             words = [word for given in shlex.split(command) for word in _expanded(given)]
         except ValueError as error:
             raise InputError(f"--command {shown(command)} is not a valid shell command: {error}.") from None
-        return cls(kind=kind, words=tuple(_without(words, kind)), fixed=kind.expand(_flags(words, kind)))
+        head, launched = list[str](), dict[str, str]()
+        if kind.launcher is not None:
+            start, flags, words = kind.launcher.split(words)
+            kept = [flag for flag in flags if underscored(flag[0]) not in kind.launcher.replaced]
+            head = [*start, *(word for flag in kept for word in flag)]
+            launched = _flags([word for flag in flags for word in flag], kind)
+        fixed = kind.expand({**_flags(words, kind), **launched})
+        return cls(kind=kind, head=tuple(head), words=tuple(_without(words, kind)), fixed=fixed)
 
     @property
     def starts_ranks(self) -> bool:
         """Whether the command is a launcher such as torchrun, which starts the ranks itself."""
-        return starts_ranks(self.words)
+        return starts_ranks(self.head or self.words)
 
-    def started(self, topology: Topology) -> tuple[str, ...]:
-        """Return the command with torchrun before it, on one node, unless it starts its ranks itself."""
+    def started(self, rank: tuple[str, ...], topology: Topology) -> tuple[str, ...]:
+        """Return the command of a rank with torchrun before it, on one node, unless it starts its ranks itself."""
         if self.starts_ranks:
-            return self.words
+            return rank
         start = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(topology.gpus))
-        if PurePath(self.words[0]).name.startswith("python"):
-            return (self.words[0], *start, *self.words[1:])
-        return ("torchrun", *start[2:], "--no-python", *self.words)
+        if PurePath(rank[0]).name.startswith("python"):
+            return (rank[0], *start, *rank[1:])
+        return ("torchrun", *start[2:], "--no-python", *rank)
+
+    def job(self, workload: Workload, topology: Topology, ds_config: Path) -> tuple[str, ...]:
+        """Return the command of one job."""
+        launcher = self.kind.launcher
+        launched = () if launcher is None else launcher.flags(self.fixed, workload, topology)
+        return (*self.head, *map(str, launched), *self.words, *self.job_flags(workload, topology, ds_config))
 
     def job_flags(self, workload: Workload, topology: Topology, ds_config: Path) -> tuple[str, ...]:
         """Return the flags of one job."""
@@ -155,7 +171,7 @@ def _flag(word: str, kind: TrainerKind) -> tuple[str, bool]:
     """Return the name of the flag that a word is, empty where it is none, and whether its value may follow."""
     if word.startswith("--"):
         name = word.partition("=")[0]
-        return (f"--{name[2:].replace('-', '_')}" if kind.is_hyphen_underscore else name), True
+        return (underscored(word) if kind.is_hyphen_underscore else name), True
     if kind.has_overrides and (override := _OVERRIDE.match(word)):
         return override[1], False
     if _is_among(spelt := word.replace("-", "_"), [flag for flag in kind.replaced if flag.endswith(":")]):

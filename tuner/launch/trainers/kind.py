@@ -7,8 +7,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from tuner.core.domain import Framework, Topology, Workload
+from tuner.core.domain import Topology, Workload
 from tuner.core.errors import InputError
+from tuner.core.frameworks import FrameworkChoice
 from tuner.core.model import Model
 from tuner.core.text import listed, shown
 
@@ -20,12 +21,40 @@ TRUE: Final = ("", "true", "1", "yes")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RankLauncher:
+    """The launcher that begins a trainer's command, whose flags precede the script."""
+
+    starts: Sequence[tuple[str, ...]]
+    """What the command may begin with."""
+    switches: frozenset[str]
+    """Flags without a value; all others have one."""
+    replaced: Sequence[str]
+    """Flags that are removed, with their values."""
+    flags: Callable[[Flags, Workload, Topology], Sequence[object]]
+    """Returns the launcher's flags of one job."""
+
+    def split(self, words: Sequence[str]) -> tuple[tuple[str, ...], list[tuple[str, ...]], list[str]]:
+        """Return the words that start the launcher, its flags with their values, and the script with its arguments."""
+        start = next((start for start in self.starts if tuple(words[: len(start)]) == start), None)
+        if start is None:
+            raise InputError(f"--command must begin with {shown(' '.join(self.starts[0]))}, as --trainer starts it.")
+        rest, found = list(words[len(start) :]), list[tuple[str, ...]]()
+        while rest and rest[0].startswith("-"):
+            is_alone = "=" in rest[0] or underscored(rest[0]) in self.switches
+            size = 1 if is_alone else 2
+            found.append(tuple(rest[:size]))
+            del rest[:size]
+        return start, found, rest
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TrainerKind:
     """One kind of trainer."""
 
     name: str
-    framework: Callable[[Flags], Framework]
+    framework: Callable[[Flags], FrameworkChoice]
     """Returns the framework whose laws hold."""
+    launcher: RankLauncher | None = None
     replaced: Sequence[str]
     """Flags that are removed from the user's command, with their values; one that ends with a dot or a colon stands for
     all that begin so."""
@@ -56,6 +85,12 @@ class TrainerKind:
     """Whether `section.name=value` without dashes is a flag, as Hydra has it."""
     max_nodes: int | None = None
     writes_ds_config: bool = False
+
+
+def underscored(word: str) -> str:
+    """Return the name of a flag with underscores instead of hyphens."""
+    name = word.partition("=")[0]
+    return f"--{name[2:].replace('-', '_')}" if name.startswith("--") else name
 
 
 def number(flags: Flags, flag: str) -> int:
