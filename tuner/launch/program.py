@@ -208,10 +208,12 @@ class CommandTemplate:
     def prepare(self, job: Job) -> ProcessSpec:
         """Return the command with the job's values."""
         config = job.folder / "ds_config.json"
-        to_hf = self.trainer is not None and self.trainer.kind.writes_ds_config
-        if to_hf or any("{ds_config}" in word for word in self.words):
+        adapted = self.trainer.kind.ds_config if self.trainer is not None else None
+        if adapted is None and self._passes_config_to_hf:
+            adapted = with_trainer_values
+        if adapted is not None or any("{ds_config}" in word for word in self.words):
             document = self.configure(job)
-            write_object(config, with_trainer_values(document) if to_hf or self._passes_config_to_hf else document)
+            write_object(config, adapted(document) if adapted is not None else document)
         values = {**fields_of(job), "ds_config": str(config.resolve())}
         if self.log is not None:
             _link(job.folder / TRAINER_LOG, self.cwd / self.log.format_map(values), job.number)

@@ -21,10 +21,13 @@ from tuner.core.text import shown
 from tuner.launch.trainers.accelerate import ACCELERATE
 from tuner.launch.trainers.hugging_face import HF
 from tuner.launch.trainers.kind import TrainerKind, number, underscored
+from tuner.launch.trainers.megatron_deepspeed import MEGATRON_DEEPSPEED
 from tuner.launch.trainers.megatron_lm import MEGATRON_LM
 from tuner.launch.trainers.torchtitan import TORCHTITAN
 
-KINDS: Final[Mapping[str, TrainerKind]] = {kind.name: kind for kind in (MEGATRON_LM, TORCHTITAN, HF, ACCELERATE)}
+KINDS: Final[Mapping[str, TrainerKind]] = {
+    kind.name: kind for kind in (MEGATRON_LM, MEGATRON_DEEPSPEED, TORCHTITAN, HF, ACCELERATE)
+}
 
 _STARTERS: Final = ("torchrun", "deepspeed", "accelerate", "mpirun", "mpiexec", "srun")
 _STARTER_MODULES: Final = ("torch.distributed.run", "torch.distributed.launch", "deepspeed.launcher.runner")

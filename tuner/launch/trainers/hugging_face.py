@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Final
 
 from tuner.core.domain import Topology, Workload
+from tuner.launch.ds_config import with_trainer_values
 from tuner.launch.trainers.kind import Flags, TrainerKind
 from tuner.launch.trainers.megatron_lm import half_precision
 
@@ -30,5 +31,5 @@ HF: Final = TrainerKind(
     precision=half_precision,
     pinned=lambda _: {"tp": "1", "pp": "1", "cp": "1", "ep": "1"},
     is_hyphen_underscore=True,
-    writes_ds_config=True,
+    ds_config=with_trainer_values,
 )

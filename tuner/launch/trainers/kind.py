@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from tuner.core.domain import Topology, Workload
 from tuner.core.errors import InputError
@@ -84,7 +84,8 @@ class TrainerKind:
     has_overrides: bool = False
     """Whether `section.name=value` without dashes is a flag, as Hydra has it."""
     max_nodes: int | None = None
-    writes_ds_config: bool = False
+    ds_config: Callable[[Mapping[str, Any]], Mapping[str, Any]] | None = None
+    """Returns DeepSpeed's config as the trainer takes it; None: it takes none."""
 
 
 def underscored(word: str) -> str:
