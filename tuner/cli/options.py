@@ -25,7 +25,7 @@ takes_trainer: Final = click.option(
     "--trainer",
     metavar="NAME",
     help="Append each topology's flags to --command, without fields in braces, in the words of megatron-lm, "
-    "megatron-deepspeed, torchtitan, hf or accelerate; evaluation and checkpoints are switched off.",
+    "megatron-deepspeed, nemo, torchtitan, hf or accelerate; evaluation and checkpoints are switched off.",
 )
 
 takes_log: Final = click.option(

@@ -23,10 +23,11 @@ from tuner.launch.trainers.hugging_face import HF
 from tuner.launch.trainers.kind import TrainerKind, number, underscored
 from tuner.launch.trainers.megatron_deepspeed import MEGATRON_DEEPSPEED
 from tuner.launch.trainers.megatron_lm import MEGATRON_LM
+from tuner.launch.trainers.nemo import NEMO
 from tuner.launch.trainers.torchtitan import TORCHTITAN
 
 KINDS: Final[Mapping[str, TrainerKind]] = {
-    kind.name: kind for kind in (MEGATRON_LM, MEGATRON_DEEPSPEED, TORCHTITAN, HF, ACCELERATE)
+    kind.name: kind for kind in (MEGATRON_LM, MEGATRON_DEEPSPEED, NEMO, TORCHTITAN, HF, ACCELERATE)
 }
 
 _STARTERS: Final = ("torchrun", "deepspeed", "accelerate", "mpirun", "mpiexec", "srun")
@@ -92,8 +93,9 @@ class TrainerCommand:
         """Return what describes the space, completed by what the arguments fix; raise where they contradict it."""
         found = dict(description)
         kind = self.kind
-        for option, flag in (("global_batch", kind.global_batch), ("seq", kind.sequence)):
-            if flag in self.fixed and flag is not None:
+        options = {"global_batch": kind.global_batch, "seq": kind.sequence}
+        for option, flag in ((option, flag) for option, flags in options.items() for flag in flags):
+            if flag in self.fixed:
                 value = number(self.fixed, flag)
                 if found.get(option) not in (None, value):
                     raise InputError(
@@ -179,7 +181,7 @@ def _flag(word: str, kind: TrainerKind) -> tuple[str, bool]:
         return override[1], False
     if _is_among(spelt := word.replace("-", "_"), [flag for flag in kind.replaced if flag.endswith(":")]):
         return spelt, False
-    return (word, True) if word in kind.replaced else ("", True)
+    return (short, True) if (short := word.partition("=")[0]) in kind.replaced else ("", True)
 
 
 def _is_among(name: str, flags: Sequence[str]) -> bool:

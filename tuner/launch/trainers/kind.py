@@ -68,10 +68,10 @@ class TrainerKind:
     """Axes that are searched on request only and that tuner does not set, with their only value."""
     cautious: Callable[[Flags, Mapping[str, str]], Mapping[str, str]] = lambda _flags, _wanted: {}
     """Returns what is searched unless `--set`, whose axes are the second argument, says otherwise."""
-    sequence: str | None = None
-    """The flag of the sequence length."""
-    global_batch: str | None = None
-    """The flag of the global batch in sequences."""
+    sequence: Sequence[str] = ()
+    """The flags of the sequence length."""
+    global_batch: Sequence[str] = ()
+    """The flags of the global batch in sequences."""
     check: Callable[[Flags, Model], None] = lambda _flags, _model: None
     """Raises where a model is not that of the arguments."""
     model: Callable[[Flags], Model | None] = lambda _flags: None

@@ -119,6 +119,6 @@ MEGATRON_DEEPSPEED: Final = TrainerKind(
     check=_check,
     model=_model,
     expand=_understood,
-    sequence="--seq-length",
-    global_batch="--global-batch-size",
+    sequence=("--seq-length",),
+    global_batch=("--global-batch-size",),
 )

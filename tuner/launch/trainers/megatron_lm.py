@@ -230,8 +230,8 @@ MEGATRON_LM: Final = TrainerKind(
     job_flags=lambda _flags, workload, topology, _config: megatron_flags(workload, topology),
     precision=_precision,
     lacks={"offload": "none", "hsdp": "1"},
-    sequence="--seq-length",
-    global_batch="--global-batch-size",
+    sequence=("--seq-length",),
+    global_batch=("--global-batch-size",),
     check=_check,
     model=megatron_model,
 )
