@@ -46,13 +46,14 @@ SIGNATURES: Final = (
         r"[Dd]etected [0-9]+ oom[-_]kill event|: Out Of Memory\s*$|TERM_MEMLIMIT|DefaultCPUAllocator: can't allocate"
         r"|Memory cgroup out of memory|Out of memory: Kill(?:ed)? process|\boom-kill:|\bOOMKilled\b"
         r"|Exceeded job memory limit"
-        r"|DefaultCPUAllocator: not enough memory",
+        r"|DefaultCPUAllocator: not enough memory|DataLoader worker \(pid[^)]{0,80}\) is killed by signal: Killed",
         Outcome.CRASHED,
         HOST_MEMORY,
         "Slurm, Linux",
         "ask for more host memory, or use fewer data loader workers",
         words=(
             ": Out Of Memory",
+            "DataLoader worker (pid",
             "DefaultCPUAllocator: can't allocate",
             "DefaultCPUAllocator: not enough memory",
             "Exceeded job memory limit",
@@ -167,19 +168,41 @@ SIGNATURES: Final = (
     signature(
         r"^(?:\S+: )?error: (?:unrecognized arguments|argument -|the following arguments are required)"
         r"|: error: (?:unrecognized arguments|argument -|the following arguments are required)"
-        r"|Some specified arguments are not used by the HfArgumentParser|Could not override '|ConfigAttributeError",
+        r"|Some specified arguments are not used by the HfArgumentParser|Could not override '|ConfigAttributeError"
+        r"|\bUnrecognized options: -",
         Outcome.CRASHED,
         "the trainer refused its arguments",
-        "argparse, Hydra",
+        "argparse, Hydra, tyro",
         "correct --command; its fields in braces are listed in docs/local.md",
         words=(
             "ConfigAttributeError",
             "Could not override '",
             "Some specified arguments are not used by the HfArgumentParser",
+            "Unrecognized options: -",
             "argument -",
             "the following arguments are required",
             "unrecognized arguments",
         ),
+    ),
+    signature(
+        r"Error: We couldn't connect to 'https://|\bLocalEntryNotFoundError: "
+        r"|(?:ConnectionError|SSLError|ProxyError|ConnectTimeout): [^|]{0,200}?Max retries exceeded with url",
+        Outcome.CRASHED,
+        "a download failed",
+        "Hugging Face Hub, requests",
+        "download models and data before the study: nodes may lack access to the internet",
+        passing=True,
+        words=("LocalEntryNotFoundError: ", "Max retries exceeded with url", "We couldn't connect to 'https://"),
+    ),
+    signature(
+        r"\bpyxis: (?:container start failed|couldn't start container|failed to import)"
+        r"|^FATAL: {1,8}(?:Unable to handle|[Ww]hile |container creation failed|could not open image)"
+        r"|docker: Error response from daemon",
+        Outcome.CRASHED,
+        "the container was not started",
+        "pyxis, Apptainer, Docker",
+        "correct the image in the site profile or in --command, and start it once by hand on a node",
+        words=("FATAL: ", "docker: Error response", "pyxis: "),
     ),
     signature(
         r"can't open file '[^']{1,400}'|: command not found\s*$|execve\(\): [^|]{1,400}: No such file"
@@ -278,12 +301,13 @@ SIGNATURES: Final = (
     ),
     signature(
         r"exiting program after receiving SIGTERM|got signal: 15\b|exitcode\s*: -15\b|return code = -15\b"
-        r"|Signal 15 \(SIGTERM\)",
+        r"|Signal 15 \(SIGTERM\)|Received Signals\.SIGTERM death signal",
         Outcome.CANCELLED,
         "somebody ended the job (SIGTERM)",
         "Megatron-LM, torchrun",
         weight=ENDED,
         words=(
+            "Received Signals.SIGTERM death signal",
             "Signal 15 (SIGTERM)",
             "exitcode",
             "exiting program after receiving SIGTERM",
@@ -312,6 +336,7 @@ SIGNATURES: Final = (
 NOT_TOPOLOGICAL: Final = frozenset(
     {
         *("no usable GPU", "a port is in use", DISK_FULL, "access was denied", "the trainer refused its arguments"),
+        *("a download failed", "the container was not started"),
         *(
             "a program or file is missing",
             "a dependency is missing",
