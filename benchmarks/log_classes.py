@@ -29,7 +29,7 @@ Pair = tuple[str, str, str]
 
 def good_logs() -> Iterator[Pair]:
     """Yield each log of a framework with the reader that must measure it and the one that does; a failure is none."""
-    expected = {name: row[0] for name, row in {**test_frameworks.FRAMEWORKS, **test_logs.FORMATS}.items()}
+    expected = {name: str(row[0]) for name, row in {**test_frameworks.FRAMEWORKS, **test_logs.FORMATS}.items()}
     for name, source in expected.items():
         runs = read_log((LOGS / f"{name}.log").read_text(errors="replace").splitlines()).runs
         measures = len(runs) == 1 and runs[0].failure is None
@@ -48,9 +48,9 @@ def failures() -> Iterator[Pair]:
         found = seen.failure.evidence.removeprefix("[rank0]: ") if seen else ""
         right = seen is not None and seen.meaning == meaning and found.startswith(evidence)
         yield name, kind, _got(kind, seen.failure.kind if seen else NONE, right)
-    for line in HARMLESS:
-        seen = test_failures.failure_of(line)
-        yield line, NONE, seen.failure.kind if seen else NONE
+    for harmless in HARMLESS:
+        seen = test_failures.failure_of(harmless)
+        yield harmless, NONE, seen.failure.kind if seen else NONE
 
 
 def _got(expected: str, found: str, right: bool) -> str:

@@ -20,7 +20,7 @@ from itertools import islice, pairwise
 from typing import Final
 
 from tuner.logs.failures import FAILURE_WORDS, Failures, Sighting, cause, not_a_number
-from tuner.logs.frameworks import StepPattern
+from tuner.logs.frameworks import StepPattern, stamp_of
 from tuner.logs.readers import READER_WORDS, RecordReader
 from tuner.logs.records import SOURCES, Iteration, LogRecord, PeakMemory, Source, overflow, visible
 
@@ -177,6 +177,8 @@ class _Reader:
             if fresh := self._overflows - self._overflows_seen.get(stream, 0):
                 iteration = replace(iteration, skipped=fresh)
             self._overflows_seen[stream] = self._overflows
+        stamp, stamp_digit = stamp_of(text)
+        iteration = replace(iteration, stamp=stamp, stamp_digit=stamp_digit)
         if record.counted:
             iteration = replace(iteration, number=max(last, 0) + 1)
         known = self._part((self._starts, falls)).by_source.get(record.source, {}).get(iteration.number)
@@ -227,7 +229,7 @@ def _merged(known: Iteration, other: Iteration) -> Iteration:
 
 _REPORTED: Final = (
     *("tflops", "tflops_digit", "global_batch", "samples_per_second", "seq", "loss", "memory_share"),
-    *("skipped", "tokens_per_second", "tokens_per_second_per_gpu", "clock"),
+    *("skipped", "tokens_per_second", "tokens_per_second_per_gpu", "clock", "stamp"),
 )
 
 
