@@ -266,4 +266,72 @@ LAUNCHER_FAILURES: Final = {
         "DeepSpeed refused the configuration",
         "AssertionError: Check batch",
     ),
+    "slurm memory limit": (
+        "slurmstepd: error: Job 4242 exceeded memory limit (1024 > 512), being killed\nslurmstepd: error: *** JOB 4242 ON node01 CANCELLED AT 2026-03-04T10:00:00 ***",
+        "CRASHED",
+        "the host ran out of memory",
+        "slurmstepd: error: Job 4242 exceeded",
+    ),
+    "pbs memory": (
+        "=>> PBS: job killed: mem 512gb exceeded limit 500gb",
+        "CRASHED",
+        "the host ran out of memory",
+        "=>> PBS",
+    ),
+    "evicted": (
+        "The node was low on resource: memory. Container trainer was using 100Gi, which exceeds its request of 0.",
+        "CRASHED",
+        "the host ran out of memory",
+        "The node was low",
+    ),
+    "slurm, task launch": (
+        "srun: error: Task launch for StepId=4242.0 failed on node node02: Invalid job credential",
+        "CRASHED",
+        "a node failed",
+        "srun: error: Task launch",
+    ),
+    "gradients, non-finite": (
+        'WARNING: grad norm: inf, skipping step\n[rank0]: Traceback (most recent call last):\n[rank0]:   File "train.py", line 9, in <module>\n[rank0]:     main()\n[rank0]: RuntimeError: The total norm of order 2.0 for gradients from `parameters` is non-finite, so it cannot be clipped.',
+        "CRASHED",
+        "the loss is not a number",
+        "RuntimeError: The total norm",
+    ),
+    "gated, older": (
+        TRACE
+        + "[rank0]: OSError: You are trying to access a gated repo.\n[rank0]: Make sure to have access to it at https://huggingface.co/meta-llama/Llama-3.1-8B.\n[rank0]: 403 Client Error.",
+        "CRASHED",
+        "access was denied",
+        "OSError: You are trying",
+    ),
+    "abort, mpi": (
+        "*** Process received signal ***\n*** Signal: Aborted (6) ***\n*** Signal code:  (-6) ***",
+        "CRASHED",
+        "a rank aborted",
+        "*** Signal: Aborted",
+    ),
+    "mpi, killed": (
+        "mpirun noticed that process rank 3 with PID 4242 on node node01 exited on signal 9 (Killed).",
+        "CRASHED",
+        "a rank was killed (SIGKILL): most often the host ran out of memory",
+        "mpirun noticed",
+    ),
+    "flight recorder": (
+        "[rank0]:[E304 10:00:00.1 ProcessGroupNCCL.cpp:1785] [PG ID 0 PG GUID 0 Rank 0] Received a dump signal due to a collective timeout from rank 3 and we will try our best to dump the debug info.",
+        "HUNG",
+        "a collective operation timed out",
+        "[rank0]:[E304",
+    ),
+    "parallel dims": (
+        TRACE
+        + "[rank0]: AssertionError: Invalid parallel dims: dp_replicate(1) * dp_shard(2) * cp(1) * tp(2) * pp(1) != WORLD_SIZE(8)",
+        "CRASHED",
+        "an exception ended a rank",
+        "AssertionError: Invalid parallel dims: dp_replicate(1)",
+    ),
+    "rich, oom": (
+        "╭───────────────────── Traceback (most recent call last) ──────────────────────╮\n│ /opt/train.py:12 in <module>                                                 │\n│ ❱ 12     main()                                                              │\n╰──────────────────────────────────────────────────────────────────────────────╯\nOutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 79.10 GiB",
+        "OOM",
+        "a GPU ran out of memory",
+        "OutOfMemoryError",
+    ),
 }

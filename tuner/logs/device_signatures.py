@@ -161,7 +161,7 @@ DEVICE_SIGNATURES: Final = (
     ),
     signature(
         r"Some NCCL operations have failed or timed out|watchdog thread terminated|DistStoreError: Timed out"
-        r"|Heartbeat monitor timed out|due to \w{1,40} watchdog hang",
+        r"|Heartbeat monitor timed out|due to \w{1,40} watchdog hang|due to a collective timeout from rank",
         Outcome.HUNG,
         "a collective operation timed out",
         "PyTorch",
@@ -172,6 +172,7 @@ DEVICE_SIGNATURES: Final = (
             "Heartbeat monitor timed out",
             "Some NCCL operations have failed or timed out",
             " watchdog hang",
+            "due to a collective timeout from rank",
             "watchdog thread terminated",
         ),
     ),

@@ -35,17 +35,18 @@ SIGNATURES: Final = (
         words=(" DUE TO PREEMPTION", "TERM_PREEMPT"),
     ),
     signature(
-        r"CANCELLED AT \S+ DUE TO NODE FAIL|error: Node failure on|\bNODE_FAIL\b",
+        r"CANCELLED AT \S+ DUE TO NODE FAIL|error: Node failure on|\bNODE_FAIL\b"
+        r"|error: Task launch for \S+ failed on node",
         Outcome.CRASHED,
         "a node failed",
         "Slurm",
         "nothing: the node is excluded",
-        words=(" DUE TO NODE FAIL", "NODE_FAIL", "error: Node failure on"),
+        words=(" DUE TO NODE FAIL", "NODE_FAIL", "error: Node failure on", "error: Task launch for "),
     ),
     signature(
         r"[Dd]etected [0-9]+ oom[-_]kill event|: Out Of Memory\s*$|TERM_MEMLIMIT|DefaultCPUAllocator: can't allocate"
         r"|Memory cgroup out of memory|Out of memory: Kill(?:ed)? process|\boom-kill:|\bOOMKilled\b"
-        r"|Exceeded job memory limit"
+        r"|Exceeded job memory limit|exceeded memory limit \([0-9]|job killed: mem |low on resource: memory"
         r"|DefaultCPUAllocator: not enough memory|DataLoader worker \(pid[^)]{0,80}\) is killed by signal: Killed",
         Outcome.CRASHED,
         HOST_MEMORY,
@@ -57,6 +58,9 @@ SIGNATURES: Final = (
             "DefaultCPUAllocator: can't allocate",
             "DefaultCPUAllocator: not enough memory",
             "Exceeded job memory limit",
+            "exceeded memory limit (",
+            "job killed: mem ",
+            "low on resource: memory",
             "Memory cgroup out of memory",
             "OOMKilled",
             "Out of memory: Kill",
@@ -67,13 +71,15 @@ SIGNATURES: Final = (
     ),
     signature(
         r"^worker: the loss of iteration [0-9]+ is |found (?:NaN|Inf|nan|inf) in local|Unexpected result (?:nan|inf)\b"
-        r"|[Ll]oss is (?:nan|NaN|inf),? (?:stopping|exiting|abort)",
+        r"|[Ll]oss is (?:nan|NaN|inf),? (?:stopping|exiting|abort)"
+        r"|gradients from `parameters` is non-finite",
         Outcome.CRASHED,
         NOT_A_NUMBER,
         "Megatron-LM, tuner's worker",
         "use bf16 or a lower learning rate",
         words=(
             "Unexpected result ",
+            "is non-finite",
             "found Inf in local",
             "found NaN in local",
             "found inf in local",
@@ -147,7 +153,8 @@ SIGNATURES: Final = (
         words=("Disk quota exceeded", "Errno 122", "No space left on device"),
     ),
     signature(
-        r"\bGatedRepoError\b|\b40[13] Client Error|Access to model [^|]{0,200}? is restricted|Invalid user token"
+        r"\bGatedRepoError\b|trying to access a gated repo|\b40[13] Client Error|Invalid user token"
+        r"|Access to model [^|]{0,200}? is restricted"
         r"|wandb: ERROR [^:]{0,200}?[Aa]pi[ _]key|\bPermissionError: |AuthenticationError\b|AccessDenied\b",
         Outcome.CRASHED,
         "access was denied",
@@ -160,6 +167,7 @@ SIGNATURES: Final = (
             "AccessDenied",
             "AuthenticationError",
             "GatedRepoError",
+            "access a gated repo",
             "Invalid user token",
             "PermissionError: ",
             "wandb: ERROR ",
@@ -284,7 +292,7 @@ SIGNATURES: Final = (
     ),
     signature(
         r"exitcode\s*: -6\b|return code = -6\b|terminate called (?:after throwing|without)|Signal 6 \(SIGABRT\)"
-        r"|Aborted \(core dumped\)|Fatal Python error: Aborted",
+        r"|Aborted \(core dumped\)|Fatal Python error: Aborted|\*\*\* Signal: Aborted \(6\)",
         Outcome.CRASHED,
         "a rank aborted",
         "torchrun, DeepSpeed, C++",
@@ -294,6 +302,7 @@ SIGNATURES: Final = (
             "Aborted (core dumped)",
             "Fatal Python error: Aborted",
             "Signal 6 (SIGABRT)",
+            "Signal: Aborted (6)",
             "exitcode",
             "return code = -6",
             "terminate called ",
