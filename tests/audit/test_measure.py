@@ -124,6 +124,16 @@ def test_an_iteration_that_is_the_first_is_not_measured(tmp_path: Path, run: Run
     assert "only iteration 1 was found, which pays for compilation" in run("measure", str(tmp_path / "one.log")).err
 
 
+def test_times_that_contradict_their_time_stamps_are_not_measured(tmp_path: Path, run: Run) -> None:
+    """Five iterations of 8 seconds within 4."""
+    wrong, text = tmp_path / "wrong.log", (LOGS / "megatron-lm.log").read_text()
+    for number in range(2, 6):
+        text = text.replace(f"12:00:{8 * number:02d}] iteration", f"12:00:{7 + number:02d}] iteration")
+    wrong.write_text(text)
+    said = run("measure", str(wrong))
+    assert (said.code, "a unit or the size of a step is misread" in said.out + said.err) == (1, True)
+
+
 def test_a_log_whose_head_is_cut_off_still_has_its_second_iteration(tmp_path: Path, run: Run) -> None:
     lines = [line for line in Path(EXAMPLE).read_text().splitlines() if line.startswith(" iteration ")][1:]
     (tmp_path / "tail.log").write_text("\n".join(lines) + "\n")

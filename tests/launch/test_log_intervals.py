@@ -98,6 +98,19 @@ def test_a_step_pattern_measures_a_job_by_its_log(tmp_path: Path) -> None:
     assert (result.outcome, result.seconds) == (Outcome.MEASURED, 0.25)
 
 
+def test_a_unit_that_the_time_stamps_contradict_measures_nothing(tmp_path: Path) -> None:
+    """The lines print seconds, and the pattern takes them for milliseconds."""
+    lines = [f"[2026-03-04 10:00:{2 * number:02d}] it {number} took 2.0\n" for number in (1, 2, 3)]
+    (tmp_path / "stdout.log").write_text("".join(lines))
+    results = [
+        outcome_of(tmp_path, {"exit": 0}, (2,), on_host=False, by_log=True, pattern=StepPattern.parse(pattern))
+        for pattern in (rf"it (?P<iteration>\d+) took (?P<{unit}>[\d.]+)" for unit in ("seconds", "ms"))
+    ]
+    assert (results[0].outcome, results[0].seconds) == (Outcome.MEASURED, 2.0)
+    assert results[1].outcome is Outcome.UNREADABLE
+    assert "time stamps span 4 s: a unit or the size of a step is misread" in results[1].evidence
+
+
 UNREADABLE = {
     "one line": (("--lines", "1", "--every", "10"), "stdout.log has iteration 10 in 1 line, and line 2 is measured"),
     "all skipped": (("--lines", "3", "--skips", "2"), "iterations 2 to 3 skipped the optimizer step"),

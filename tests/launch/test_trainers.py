@@ -20,7 +20,8 @@ from tuner.launch.contract import Job
 from tuner.launch.program import program_of
 from tuner.launch.slurm.script import batch_script
 from tuner.launch.slurm.site_profile import SiteProfile
-from tuner.launch.trainers import TrainerCommand, megatron_flags
+from tuner.launch.trainers.command import KINDS, TrainerCommand
+from tuner.launch.trainers.megatron_lm import megatron_flags
 
 ARGUMENTS = """
 # GPT, as its authors train it
@@ -101,6 +102,11 @@ def test_what_is_not_understood_is_refused_by_name(more: str, sentence: str, com
         TrainerCommand.parse("megatron-lm", f"{command} {more}").completed({})
 
 
+def test_help_names_every_trainer(run: Run) -> None:
+    text = " ".join(run("optimize", "--help").out.split())
+    assert all(name in text.partition("--trainer NAME")[2].partition("--site")[0] for name in KINDS)
+
+
 def test_what_is_missing_is_named() -> None:
     with pytest.raises(InputError, match="--command lacks --seq-length and --vocab-size; add what is missing"):
         TrainerCommand.parse(
@@ -149,7 +155,8 @@ def test_a_topology_that_the_flags_do_not_set_is_refused(change: dict[str, objec
     ],
 )
 def test_ranks_are_started_unless_the_command_starts_them(command: str, words: tuple[str, ...]) -> None:
-    assert TrainerCommand.parse("hf", command).started(TOPOLOGY) == words
+    trainer = TrainerCommand.parse("hf", command)
+    assert trainer.started(trainer.words, TOPOLOGY) == words
 
 
 def test_hf_trainer_gets_its_batch_its_config_and_checkpointing() -> None:
@@ -163,7 +170,7 @@ def test_hf_trainer_gets_its_batch_its_config_and_checkpointing() -> None:
     assert pairs["--per_device_train_batch_size"] == "2"
     assert pairs["--gradient_accumulation_steps"] == str(256 // (2 * 8))
     assert (pairs["--deepspeed"], pairs["--gradient_checkpointing"]) == ("/job/ds_config.json", "True")
-    found = trainer.completed({"settings": ("zero=2",)})
+    found = trainer.completed({"model": "tiny", "settings": ("zero=2",)})
     assert (found["framework"], found["precision"]) == ("deepspeed", "bf16")
     assert found["settings"] == ("zero=2", "tp=1", "pp=1", "cp=1", "ep=1")
 
@@ -261,6 +268,7 @@ def test_a_command_trains_the_experts_of_the_model_or_is_refused(name: str, more
     ("name", "more", "given", "sentence"),
     [
         ("hf", "", {"settings": ("tp = 2",)}, "--trainer hf has no tp, and --set tp=2 asks for it; remove it"),
+        ("hf", "", {"settings": ("heads=16,32",)}, "--trainer hf does not change the model, and --set heads does"),
         ("hf", "", {"settings": ("ep=1,2",)}, "--trainer hf has no ep, and --set ep=1,2 asks for it"),
         ("hf", "--bf16 True", {"precision": "fp16"}, "--precision fp16 contradicts --command, whose flags mean bf16"),
         ("megatron-lm", "--bf16", {"precision": "fp32"}, "--precision fp32 contradicts --command, whose flags mean"),
@@ -276,6 +284,6 @@ def test_what_the_trainer_would_not_do_is_refused(
 
 
 def test_what_the_trainer_does_anyway_may_be_said() -> None:
-    given = {"settings": ("tp=1",), "precision": "bf16", "framework": "deepspeed"}
+    given = {"model": "tiny", "settings": ("tp=1",), "precision": "bf16", "framework": "deepspeed"}
     found = TrainerCommand.parse("hf", "python x.py --bf16").completed(given)
     assert (found["precision"], found["settings"]) == ("bf16", ("tp=1", "pp=1", "cp=1", "ep=1"))

@@ -6,15 +6,7 @@ from __future__ import annotations
 
 from typing import Final
 
-RANK: Final = "[rank3]:[E304 10:00:00.123456789 ProcessGroupNCCL.cpp:2084] "
-TRACE: Final = '[rank0]: Traceback (most recent call last):\n[rank0]:   File "train.py", line 9, in <module>\n[rank0]:     main()\n'
-TORCHRUN: Final = (
-    "torch.distributed.elastic.multiprocessing.errors.ChildFailedError: \n"
-    "============================================================\ntrain.py FAILED\n"
-    "------------------------------------------------------------\nFailures:\n  <NO_OTHER_FAILURES>\n"
-    "Root Cause (first observed failure):\n[0]:\n  time      : 2026-03-04_10:00:00\n  host      : node01\n"
-    "  rank      : 0 (local_rank: 0)\n  exitcode  : 1 (pid: 4242)\n  error_file: <N/A>\n"
-)
+from tests.logs.launcher_failure_cases import LAUNCHER_FAILURES, RANK, TORCHRUN, TRACE
 
 FAILURES: Final = {
     "oom, current": (
@@ -368,10 +360,18 @@ FAILURES: Final = {
         "a dependency is missing",
         "ModuleNotFoundError",
     ),
+    **LAUNCHER_FAILURES,
 }
 """Of each failure its lines, its outcome, its meaning and how its evidence begins."""
 
 HARMLESS: Final = (
+    "[rank0]:[W304 10:00:00.1 ProcessGroupNCCL.cpp:1538] Warning: WARNING: destroy_process_group() was not called before program exit, which can leak resources.",
+    "/usr/lib/python3.11/multiprocessing/resource_tracker.py:254: UserWarning: resource_tracker: There appear to be 1 leaked semaphore objects to clean up at shutdown",
+    "WARNING: HTTP 503, retrying in 5 s: Connection reset by peer",
+    "node01:1:1 [0] NCCL INFO NET/Socket : Using [0]eth0:10.0.0.1<0>",
+    "libnuma: Warning: cpu argument 3 is out of range",
+    "  error_file: <N/A>",
+    "W0304 torch/_inductor/utils.py:1250] [0/0] Not enough SMs to use max_autotune_gemm mode",
     "INFO: if you see CUDA out of memory, reduce --micro-batch-size",
     "To avoid RuntimeError: CUDA out of memory. Tried to allocate errors, enable activation checkpointing",
     "[auto batch] caught torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB; retrying with 4",

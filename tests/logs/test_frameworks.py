@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
+from datetime import datetime, timedelta, timezone
 
 import pytest
 
 from tests.conftest import ROOT
 from tuner.core.errors import InputError
-from tuner.logs import Log, LogRun, StepPattern, StepSize, of_job, precision, read_log, timed
+from tuner.logs import Log, LogRun, StepPattern, StepSize, contradiction, of_job, precision, read_log, timed
 from tuner.logs.frameworks import stamp_of
 
 LOGS = ROOT / "tests/data/logs"
@@ -22,6 +22,8 @@ FRAMEWORKS = {
     "nemo-older": ("nemo", 2, 9.87, 0.0),
     "nanotron": ("nanotron", 2, 2.01, 0.0),
     "torchtitan": ("torchtitan", 2, 64 * 2048 / (8 * 3450), 0.0),
+    "torchtitan-2026": ("torchtitan", 2, 64 * 2048 / (8 * 3402), 0.0),
+    "torchtitan-ranks": ("torchtitan", 2, 64 * 2048 / (8 * 3402), 0.0),
     "torchtitan-older": ("torchtitan", 10, 64 * 2048 / (8 * 4000), 0.0),
     "torchtune": ("torchtune", 2, 8.0, 0.0),
     "olmo-core": ("olmo-core", 2, 2.0, 0.0),
@@ -31,6 +33,8 @@ FRAMEWORKS = {
     "nanogpt-chat": ("nanogpt", 1, 1.024, 0.0),
     "llm-c": ("nanogpt", 2, 1.51234, 0.0),
     "hf-trainer": ("progress bar", 2, 2.52, 0.02),
+    "hf-trainer-5": ("progress bar", 2, 2.52, 0.02),
+    "hf-trainer-5-no-bar": ("training summary", 10, 2.475, 0.0),
     "hf-trainer-no-bar": ("training summary", 10, 2.475, 0.0),
     "accelerate": ("progress bar", 2, 0.42, 0.02),
     "axolotl": ("progress bar", 2, 2.52, 0.02),
@@ -161,3 +165,45 @@ def test_time_stamps_continue_over_days_and_years(stamp: str) -> None:
     assert after is not None
     assert after - before == 2 * 86400 + 3
     assert digit == pytest.approx(10 ** -len(stamp[20:]))
+
+
+def stamped(*seconds: float, wall: float, pause: float = 0.0) -> list[str]:
+    """Lines that print `seconds`, stamped every `wall` seconds, with a pause before the last."""
+    start, lines = datetime(2026, 3, 4, 10, 0, tzinfo=timezone.utc), []
+    for number, printed in enumerate(seconds, start=1):
+        end = start + timedelta(seconds=number * wall + (pause if number == len(seconds) else 0.0))
+        lines.append(f"[{end:%Y-%m-%d %H:%M:%S}] it {number} took {printed} s")
+    return lines
+
+
+SECONDS = StepPattern.parse(r"it (?P<iteration>\d+) took (?P<seconds>[\d.]+) s")
+MILLISECONDS = StepPattern.parse(r"it (?P<iteration>\d+) took (?P<ms>[\d.]+) s")
+
+
+@pytest.mark.parametrize(
+    ("lines", "pattern", "words"),
+    [
+        (stamped(2.0, 2.0, 2.0, 2.0, wall=2.0), SECONDS, ""),
+        (
+            stamped(2.0, 2.0, 2.0, 2.0, wall=2.0),
+            MILLISECONDS,
+            "3 lines add up to 0.006 s, and their time stamps span 6 s",
+        ),
+        (stamped(2e3, 2e3, 2e3, wall=2.0), SECONDS, "2 lines add up to 4000 s, and their time stamps span 4 s"),
+        (stamped(16.0, 16.0, 16.0, wall=2.0), SECONDS, "2 lines add up to 32 s, and their time stamps span 4 s"),
+        (stamped(2.0, 2.0, 2.0, 2.0, wall=2.0, pause=600.0), SECONDS, ""),
+        (stamped(0.2, 0.2, 0.2, wall=0.2), SECONDS, ""),
+        (OWN_LINES, StepPattern.parse(OWN_PATTERN), ""),
+    ],
+    ids=["seconds", "ms", "seconds for ms", "eight times", "checkpoint", "coarse stamps", "no stamps"],
+)
+def test_times_that_contradict_the_time_stamps_are_refused(lines: list[str], pattern: StepPattern, words: str) -> None:
+    (run,) = read_log(lines, pattern).runs
+    found = contradiction(timed(run, STEP))
+    assert words in found
+    assert bool(found) == bool(words)
+
+
+@pytest.mark.parametrize("name", FRAMEWORKS)
+def test_the_logs_of_frameworks_agree_with_their_time_stamps(name: str) -> None:
+    assert contradiction(timed(only_run(name), STEP)) == ""

@@ -39,7 +39,7 @@ from tuner.logs import (
 )
 from tuner.logs.choice import SKIPPED, spelt
 from tuner.logs.files import log_lines
-from tuner.logs.timing import means
+from tuner.logs.timing import contradiction, means
 from tuner.space.build import SpaceArguments, of_a_job, space_for, space_or
 from tuner.space.space import Space
 
@@ -213,6 +213,7 @@ def measure_run(
         return _measured(log, index, rows, "the log has no iterations: the job failed before the first one.")
     numbers = [row.iteration.number for row in rows]
     picked, problem = second(source, numbers) if iterations is None else asked(source, numbers, iterations)
+    problem = problem or contradiction([row.iteration for row in rows])
     made = _measured(log, index, rows, problem)
     if problem:
         return made

@@ -24,7 +24,8 @@ takes_step_pattern: Final = click.option(
 takes_trainer: Final = click.option(
     "--trainer",
     metavar="NAME",
-    help="Append each topology's flags to --command in the words of megatron-lm or hf, without fields in braces.",
+    help="Append each topology's flags to --command, without fields in braces, in the words of megatron-lm, "
+    "megatron-deepspeed, nemo, torchtitan, hf or accelerate; evaluation and checkpoints are switched off.",
 )
 
 takes_log: Final = click.option(

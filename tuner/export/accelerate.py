@@ -22,8 +22,7 @@ from tuner.export.formats import (
 from tuner.export.production import ProductionRun
 from tuner.export.program import program_of_export
 from tuner.export.rendering import as_yaml, rendered
-
-PRECISIONS: Final[Mapping[str, str]] = {"fp32": "no", "bf16": "bf16", "fp16": "fp16"}
+from tuner.launch.trainers.accelerate import PRECISIONS
 
 
 def accelerate_document(run: ProductionRun) -> dict[str, Any]:

@@ -46,7 +46,13 @@ from tuner.export.megatron_common import (
 from tuner.export.megatron_experts import EXPERT_TREATMENTS
 from tuner.export.production import ProductionRun
 from tuner.export.rendering import rendered
-from tuner.launch.trainers import distributed_optimizer, recomputation, split_units, stage_split, virtual_stages
+from tuner.launch.trainers.megatron_lm import (
+    distributed_optimizer,
+    recomputation,
+    split_units,
+    stage_split,
+    virtual_stages,
+)
 
 _RECIPE_FORMATS: Final = {"delayed": "hybrid", "tensorwise": "hybrid", "blockwise": "e4m3", "mxfp8": "e4m3"}
 """FP8 number format that Transformer Engine's recipes are used with."""

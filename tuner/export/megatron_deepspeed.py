@@ -35,6 +35,7 @@ from tuner.export.megatron_common import (
 )
 from tuner.export.production import ProductionRun
 from tuner.export.rendering import rendered
+from tuner.launch.trainers.megatron_deepspeed import offload_flags, recompute_flags, zero_flags
 
 _TABLES: Final[Mapping[Fork, str]] = {"deepspeed": "megatron-deepspeed", "bloom": "megatron-deepspeed-bloom"}
 
@@ -68,12 +69,6 @@ def _attention(run: ProductionRun) -> Settings:
     return flags.get(run.workload.attention, [])
 
 
-def _recompute(run: ProductionRun) -> Settings:
-    if run.topology.recompute == "full":
-        return [("--checkpoint-activations",), ("--deepspeed-activation-checkpointing",)]
-    return [("--recompute-granularity", "selective")] * (run.topology.recompute == "selective")
-
-
 def _positions(run: ProductionRun) -> Settings:
     flags: Mapping[str, Settings] = {
         "rotary": [("--use-rotary-position-embeddings",)],
@@ -88,16 +83,11 @@ def _bloom_positions(run: ProductionRun) -> Settings:
 
 
 def _zero(run: ProductionRun) -> Settings:
-    return [
-        ("--deepspeed",),
-        ("--deepspeed_config", "ds_config.json"),
-        ("--zero-stage", str(run.topology.zero)),
-    ]
+    return zero_flags(run.topology, "ds_config.json")
 
 
-def _offload(run: ProductionRun) -> Settings:
-    flags: Settings = [("--cpu-optimizer",)] if run.topology.offload != "none" else []
-    return flags + [("--remote-device", "cpu")] * (run.topology.offload == "optimizer+parameters")
+def _recompute(run: ProductionRun) -> Settings:
+    return recompute_flags(run.topology)
 
 
 _SHARED: Final[Mapping[str, Treatment]] = {
@@ -172,7 +162,7 @@ _DEEPSPEED: Final[Mapping[str, Treatment]] = {
     ),
     "offload": expressed(
         "--cpu-optimizer, --remote-device, ds_config.json",
-        _offload,
+        lambda r: offload_flags(r.topology),
         only="with adam",
         accepts=lambda r: r.topology.offload == "none" or r.workload.optimizer == "adam",
     ),

@@ -25,7 +25,7 @@ from tuner.core.model import Model
 from tuner.export.formats import Settings, Treatment, expressed, trains_only
 from tuner.export.megatron_common import number, usual_scale
 from tuner.export.production import ProductionRun
-from tuner.launch.trainers import dispatch
+from tuner.launch.trainers.megatron_lm import dispatch
 
 MLA_YARN: Final = (4096, 32.0, 1.0)
 """Original length and betas of yarn in `MLATransformerConfig`, for which pretrain_gpt.py has no flags."""

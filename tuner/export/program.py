@@ -18,7 +18,7 @@ from tuner.export.identity import PROPERTIES
 from tuner.export.production import ProductionRun
 from tuner.export.rendering import as_json
 from tuner.launch.program import CommandTemplate, template_fields
-from tuner.launch.trainers import starts_ranks
+from tuner.launch.trainers.command import starts_ranks
 
 SMOKE_ITERATIONS: Final = 10
 """Iterations of the bundled worker, which trains on synthetic tokens: enough to measure it."""

@@ -26,15 +26,7 @@ from tuner.export.identity import PROPERTIES
 from tuner.export.production import ProductionRun
 from tuner.export.rendering import rendered
 from tuner.launch.ds_config import LEARNING_RATE
-
-FLAVORS: Final[Mapping[str, Mapping[str, Any]]] = {
-    "1B": {"layers": 16, "hidden": 2048, "heads": 32, "kv_heads": 8, "ffn": 8192, "tied_embeddings": True},
-    "3B": {"layers": 28, "hidden": 3072, "heads": 24, "kv_heads": 8, "ffn": 8192, "tied_embeddings": True},
-    "8B": {"layers": 32, "hidden": 4096, "heads": 32, "kv_heads": 8, "ffn": 14336, "tied_embeddings": False},
-    "70B": {"layers": 80, "hidden": 8192, "heads": 64, "kv_heads": 8, "ffn": 28672, "tied_embeddings": False},
-    "405B": {"layers": 126, "hidden": 16384, "heads": 128, "kv_heads": 8, "ffn": 53248, "tied_embeddings": False},
-}
-"""Sizes of Llama 3 in torchtitan's registry; all have a vocabulary of 128256."""
+from tuner.launch.trainers.torchtitan import FLAVORS, has_no_cuda_graphs, parallelism
 
 VOCAB: Final = 128256
 
@@ -63,25 +55,9 @@ def _values(run: ProductionRun) -> dict[str, Any]:
         rope |= {"scaling_factor": scaling.factor, "low_freq_factor": scaling.low_frequency}
         rope |= {"high_freq_factor": scaling.high_frequency}
         rope |= {"original_max_position_embeddings": scaling.original_seq}
-    counted = topology.partition == "embedding"
-    parallelism: dict[str, Any] = {
-        "data_parallel_replicate_degree": topology.hsdp,
-        "data_parallel_shard_degree": topology.dp // topology.hsdp,
-        "fsdp_reshard_after_forward": "always" if topology.zero == 3 else "never",
-        "tensor_parallel_degree": topology.tp,
-        "enable_sequence_parallel": topology.sequence_parallel,
-        "pipeline_parallel_degree": topology.pp,
-        "context_parallel_degree": topology.cp,
-    }
+    settings = parallelism(topology, model.layers + 2 * (topology.partition == "embedding"))
     if topology.pp > 1:
-        units = model.layers + 2 * counted
-        parallelism |= {
-            "pipeline_parallel_schedule": "Interleaved1F1B" if topology.vpp > 1 else "1F1B",
-            "pipeline_parallel_layers_per_stage": units // (topology.pp * topology.vpp),
-            "pipeline_parallel_first_stage_less_layers": int(counted),
-            "pipeline_parallel_last_stage_less_layers": int(counted),
-            "num_pp_microbatches": run.microbatches,
-        }
+        settings["num_pp_microbatches"] = run.microbatches
     training = {
         "num_tokens_per_microbatch_per_dp_rank": topology.micro_batch * model.seq,
         "num_tokens_per_train_step": workload.global_batch * model.seq,
@@ -90,6 +66,7 @@ def _values(run: ProductionRun) -> dict[str, Any]:
         "dtype": "float32",
         "mixed_precision_param": "float32" if workload.precision == "fp32" else "bfloat16",
         "mixed_precision_reduce": "float32",
+        **({"disable_cuda_graphs": True} if has_no_cuda_graphs(topology) else {}),
         **({"enable_cpu_offload": True} if topology.offload == "optimizer+parameters" else {}),
     }
     converter = ""
@@ -100,7 +77,7 @@ def _values(run: ProductionRun) -> dict[str, Any]:
         "sizes": {"dim": model.hidden, "vocab_size": VOCAB, "layers": model.layers},
         "epsilon": model.norm_epsilon,
         "rope": rope,
-        "parallelism": parallelism,
+        "parallelism": settings,
         "training": training,
         "checkpointing": {"full": "FullAC", "selective": "SelectiveAC", "none": ""}[topology.recompute],
         "converter": converter,

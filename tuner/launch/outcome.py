@@ -15,7 +15,7 @@ from tuner.core.atomic_write import open_regular, read_object
 from tuner.core.outcomes import Failure, Measurement, Outcome
 from tuner.launch.contract import Job, JobResult
 from tuner.launch.log_tail import OUTPUTS, JobTail
-from tuner.logs import StepPattern, StepSize, averaging, of_job, precision, read_log, timed
+from tuner.logs import StepPattern, StepSize, averaging, contradiction, of_job, precision, read_log, timed
 from tuner.logs.choice import NO_LINE
 from tuner.logs.failures import Sighting
 from tuner.logs.signature import HOST_MEMORY
@@ -139,6 +139,9 @@ def _from_log(
         numbers, reason = of_job(run, measured, entries)
         if not numbers:
             reasons.append((bool(entries), reason))
+            continue
+        if misread := contradiction(entries):
+            reasons.append((True, misread.rstrip(".")))
             continue
         chosen = [entry for entry in entries if entry.number in numbers]
         if any(math.isnan(entry.loss or 0.0) for entry in chosen) and run.failure:

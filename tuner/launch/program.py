@@ -21,7 +21,7 @@ from tuner.core.text import listed, shown
 from tuner.launch.contract import Job
 from tuner.launch.ds_config import with_trainer_values
 from tuner.launch.log_tail import STEPS, TRAINER_LOG
-from tuner.launch.trainers import TrainerCommand
+from tuner.launch.trainers.command import TrainerCommand
 from tuner.logs import StepPattern
 
 
@@ -192,7 +192,12 @@ class CommandTemplate:
             _check_fields(log, "--log")
         pattern = StepPattern.parse(step_pattern) if step_pattern is not None else None
         made = cls(configure=configure, words=words, cwd=cwd, on_host=on_host, step_pattern=pattern, log=log)
-        return replace(made, trainer=TrainerCommand.parse(trainer, text)) if trainer is not None else made
+        if trainer is None:
+            return made
+        fitted = TrainerCommand.parse(trainer, text)
+        for word in (*fitted.head, *fitted.words):
+            _check_fields(word)
+        return replace(made, trainer=fitted)
 
     @property
     def _passes_config_to_hf(self) -> bool:
@@ -203,18 +208,20 @@ class CommandTemplate:
     def prepare(self, job: Job) -> ProcessSpec:
         """Return the command with the job's values."""
         config = job.folder / "ds_config.json"
-        to_hf = self.trainer is not None and self.trainer.name == "hf"
-        if to_hf or any("{ds_config}" in word for word in self.words):
+        adapted = self.trainer.kind.ds_config if self.trainer is not None else None
+        if adapted is None and self._passes_config_to_hf:
+            adapted = with_trainer_values
+        if adapted is not None or any("{ds_config}" in word for word in self.words):
             document = self.configure(job)
-            write_object(config, with_trainer_values(document) if to_hf or self._passes_config_to_hf else document)
+            write_object(config, adapted(document) if adapted is not None else document)
         values = {**fields_of(job), "ds_config": str(config.resolve())}
         if self.log is not None:
             _link(job.folder / TRAINER_LOG, self.cwd / self.log.format_map(values), job.number)
         words, each_rank = self.words, None
         if self.trainer is not None:
-            flags = self.trainer.job_flags(job.workload.as_in(job.topology), job.topology, config.resolve())
-            words = (*self.trainer.started(job.topology), *flags)
-            each_rank = None if self.trainer.starts_ranks else (*self.trainer.words, *flags)
+            rank = self.trainer.job(job.workload.as_in(job.topology), job.topology, config.resolve())
+            words = self.trainer.started(rank, job.topology)
+            each_rank = None if self.trainer.starts_ranks else rank
         return ProcessSpec(
             arguments=tuple(word.format_map(values) for word in words),
             each_rank=each_rank and tuple(word.format_map(values) for word in each_rank),

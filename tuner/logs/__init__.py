@@ -5,7 +5,7 @@ from tuner.logs.failures import Sighting
 from tuner.logs.frameworks import StepPattern
 from tuner.logs.log import Log, LogRun, read_log
 from tuner.logs.records import Iteration
-from tuner.logs.timing import StepSize, precision, timed
+from tuner.logs.timing import StepSize, contradiction, precision, timed
 from tuner.logs.workload import LoggedWorkload, described
 
 __all__ = [
@@ -19,6 +19,7 @@ __all__ = [
     "asked",
     "averaging",
     "chosen_run",
+    "contradiction",
     "described",
     "first_steady",
     "of_job",

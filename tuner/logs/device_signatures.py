@@ -34,13 +34,14 @@ DEVICE_SIGNATURES: Final = (
     ),
     signature(
         r"NCCL WARN (?:(?!NCCL WARN )[^|]){0,400}?"
-        r"(?:[Ff]ailed to (?:CUDA )?(?:[cm]alloc|allocate)|out of memory|cuda ?[Mm]alloc)",
+        r"(?:[Ff]ailed to (?:CUDA )?(?:[cm]alloc|allocate)|out of memory|cuda ?[Mm]alloc)"
+        r"|\bCuda failure (?:[0-9]+ )?'out of memory'",
         Outcome.OOM,
         "NCCL found no GPU memory for its buffers",
         "NCCL",
         "leave NCCL 1 to 3 GiB beside PyTorch's memory",
         weight=OUT_OF_MEMORY,
-        words=("NCCL WARN ",),
+        words=("NCCL WARN ", "Cuda failure "),
     ),
     signature(
         r"uncorrectable (?:ECC|NVLink) error|NVRM: Xid|\bXid \(PCI:|fallen off the bus|cudaErrorECC"
@@ -79,7 +80,7 @@ DEVICE_SIGNATURES: Final = (
         r"CUDA error: (?:invalid device ordinal|all CUDA-capable devices are busy|no kernel image|CUDA-capable device"
         r"|no CUDA-capable device|the provided PTX|system not yet initialized)|No CUDA GPUs are available"
         r"|NVIDIA driver on your system is too old|Found no NVIDIA driver|CUDA driver version is insufficient"
-        r"|not compiled with CUDA enabled",
+        r"|not compiled with CUDA enabled|Unexpected error from cudaGetDeviceCount\(\)",
         Outcome.CRASHED,
         "no usable GPU",
         "PyTorch",
@@ -90,6 +91,7 @@ DEVICE_SIGNATURES: Final = (
             "Found no NVIDIA driver",
             "NVIDIA driver on your system",
             "No CUDA GPUs are available",
+            "Unexpected error from cudaGetDeviceCount()",
             "not compiled with CUDA",
         ),
     ),
@@ -124,12 +126,13 @@ DEVICE_SIGNATURES: Final = (
         words=("NCCL WARN ",),
     ),
     signature(
-        r"[Ww]atchdog caught collective operation timeout|Timed out waiting [0-9]+ ?ms for \w+ operation",
+        r"[Ww]atchdog caught collective operation timeout|Timed out waiting [0-9]+ ?ms for \w+ operation"
+        r"|failed to pass monitoredBarrier",
         Outcome.HUNG,
         "a collective operation timed out",
         "PyTorch",
         "look for the rank whose log ends first; --retry-hang-sync repeats the job with CUDA_LAUNCH_BLOCKING=1",
-        words=("Timed out waiting ", "atchdog caught collective operation timeout"),
+        words=("Timed out waiting ", "failed to pass monitoredBarrier", "atchdog caught collective operation timeout"),
     ),
     signature(
         r"\bnccl(?:System|Internal|Remote|UnhandledCuda|InvalidUsage|InvalidArgument)Error\b"
@@ -158,7 +161,7 @@ DEVICE_SIGNATURES: Final = (
     ),
     signature(
         r"Some NCCL operations have failed or timed out|watchdog thread terminated|DistStoreError: Timed out"
-        r"|Heartbeat monitor timed out",
+        r"|Heartbeat monitor timed out|due to \w{1,40} watchdog hang|due to a collective timeout from rank",
         Outcome.HUNG,
         "a collective operation timed out",
         "PyTorch",
@@ -168,6 +171,8 @@ DEVICE_SIGNATURES: Final = (
             "DistStoreError: Timed out",
             "Heartbeat monitor timed out",
             "Some NCCL operations have failed or timed out",
+            " watchdog hang",
+            "due to a collective timeout from rank",
             "watchdog thread terminated",
         ),
     ),

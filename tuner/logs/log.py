@@ -20,7 +20,7 @@ from itertools import islice, pairwise
 from typing import Final
 
 from tuner.logs.failures import FAILURE_WORDS, Failures, Sighting, cause, not_a_number
-from tuner.logs.frameworks import StepPattern
+from tuner.logs.frameworks import StepPattern, stamp_of
 from tuner.logs.readers import READER_WORDS, RecordReader
 from tuner.logs.records import SOURCES, Iteration, LogRecord, PeakMemory, Source, overflow, visible
 
@@ -28,6 +28,8 @@ _SAME_TIME: Final = 0.02
 """Relative difference up to which the times of two lines can be those of one iteration on two ranks."""
 _BEFORE_FIRST: Final = -1
 """Below every iteration's number: some trainers begin at 0."""
+_MAX_STAMPED: Final = 1024
+"""Lines whose time stamps are kept: a unit that is misread shows in the first ones."""
 _BLOCK_LINES: Final = 512
 """Lines that are searched together for the words of all readers: most lines of a log have none."""
 _MIN_ITERATIONS_AFTER_CAUGHT: Final = 2
@@ -98,6 +100,7 @@ class _Reader:
 
     def __init__(self, pattern: StepPattern | None) -> None:
         self._starts = 0
+        self._stamped = 0
         self._reads_all = pattern is not None
         self._records = RecordReader(pattern)
         self._arguments: dict[str, str] = {}
@@ -177,6 +180,10 @@ class _Reader:
             if fresh := self._overflows - self._overflows_seen.get(stream, 0):
                 iteration = replace(iteration, skipped=fresh)
             self._overflows_seen[stream] = self._overflows
+        if self._stamped < _MAX_STAMPED and record.source != "progress bar":
+            self._stamped += 1
+            stamp, digit = stamp_of(text)
+            iteration = replace(iteration, stamp=stamp, stamp_digit=digit) if stamp is not None else iteration
         if record.counted:
             iteration = replace(iteration, number=max(last, 0) + 1)
         known = self._part((self._starts, falls)).by_source.get(record.source, {}).get(iteration.number)
@@ -227,7 +234,7 @@ def _merged(known: Iteration, other: Iteration) -> Iteration:
 
 _REPORTED: Final = (
     *("tflops", "tflops_digit", "global_batch", "samples_per_second", "seq", "loss", "memory_share"),
-    *("skipped", "tokens_per_second", "tokens_per_second_per_gpu", "clock"),
+    *("skipped", "tokens_per_second", "tokens_per_second_per_gpu", "clock", "stamp"),
 )
 
 

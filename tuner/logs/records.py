@@ -72,6 +72,9 @@ class Iteration:
     clock: float | None = None
     """Seconds of a clock when the iteration ended: a time stamp, or the trainer's total time."""
     clock_digit: float = 0.0
+    stamp: float | None = None
+    """Seconds of the line's time stamp, with which the printed time must agree."""
+    stamp_digit: float = 0.0
     derived: str = ""
     """Figures from which the seconds are derived; empty where the line has them."""
     seq: int | None = None

@@ -35,27 +35,32 @@ SIGNATURES: Final = (
         words=(" DUE TO PREEMPTION", "TERM_PREEMPT"),
     ),
     signature(
-        r"CANCELLED AT \S+ DUE TO NODE FAIL|error: Node failure on|\bNODE_FAIL\b",
+        r"CANCELLED AT \S+ DUE TO NODE FAIL|error: Node failure on|\bNODE_FAIL\b"
+        r"|error: Task launch for \S+ failed on node",
         Outcome.CRASHED,
         "a node failed",
         "Slurm",
         "nothing: the node is excluded",
-        words=(" DUE TO NODE FAIL", "NODE_FAIL", "error: Node failure on"),
+        words=(" DUE TO NODE FAIL", "NODE_FAIL", "error: Node failure on", "error: Task launch for "),
     ),
     signature(
         r"[Dd]etected [0-9]+ oom[-_]kill event|: Out Of Memory\s*$|TERM_MEMLIMIT|DefaultCPUAllocator: can't allocate"
         r"|Memory cgroup out of memory|Out of memory: Kill(?:ed)? process|\boom-kill:|\bOOMKilled\b"
-        r"|Exceeded job memory limit"
-        r"|DefaultCPUAllocator: not enough memory",
+        r"|Exceeded job memory limit|exceeded memory limit \([0-9]|job killed: mem |low on resource: memory"
+        r"|DefaultCPUAllocator: not enough memory|DataLoader worker \(pid[^)]{0,80}\) is killed by signal: Killed",
         Outcome.CRASHED,
         HOST_MEMORY,
         "Slurm, Linux",
         "ask for more host memory, or use fewer data loader workers",
         words=(
             ": Out Of Memory",
+            "DataLoader worker (pid",
             "DefaultCPUAllocator: can't allocate",
             "DefaultCPUAllocator: not enough memory",
             "Exceeded job memory limit",
+            "exceeded memory limit (",
+            "job killed: mem ",
+            "low on resource: memory",
             "Memory cgroup out of memory",
             "OOMKilled",
             "Out of memory: Kill",
@@ -66,13 +71,15 @@ SIGNATURES: Final = (
     ),
     signature(
         r"^worker: the loss of iteration [0-9]+ is |found (?:NaN|Inf|nan|inf) in local|Unexpected result (?:nan|inf)\b"
-        r"|[Ll]oss is (?:nan|NaN|inf),? (?:stopping|exiting|abort)",
+        r"|[Ll]oss is (?:nan|NaN|inf),? (?:stopping|exiting|abort)"
+        r"|gradients from `parameters` is non-finite",
         Outcome.CRASHED,
         NOT_A_NUMBER,
         "Megatron-LM, tuner's worker",
         "use bf16 or a lower learning rate",
         words=(
             "Unexpected result ",
+            "is non-finite",
             "found Inf in local",
             "found NaN in local",
             "found inf in local",
@@ -146,7 +153,8 @@ SIGNATURES: Final = (
         words=("Disk quota exceeded", "Errno 122", "No space left on device"),
     ),
     signature(
-        r"\bGatedRepoError\b|\b40[13] Client Error|Access to model [^|]{0,200}? is restricted|Invalid user token"
+        r"\bGatedRepoError\b|trying to access a gated repo|\b40[13] Client Error|Invalid user token"
+        r"|Access to model [^|]{0,200}? is restricted"
         r"|wandb: ERROR [^:]{0,200}?[Aa]pi[ _]key|\bPermissionError: |AuthenticationError\b|AccessDenied\b",
         Outcome.CRASHED,
         "access was denied",
@@ -159,6 +167,7 @@ SIGNATURES: Final = (
             "AccessDenied",
             "AuthenticationError",
             "GatedRepoError",
+            "access a gated repo",
             "Invalid user token",
             "PermissionError: ",
             "wandb: ERROR ",
@@ -167,19 +176,41 @@ SIGNATURES: Final = (
     signature(
         r"^(?:\S+: )?error: (?:unrecognized arguments|argument -|the following arguments are required)"
         r"|: error: (?:unrecognized arguments|argument -|the following arguments are required)"
-        r"|Some specified arguments are not used by the HfArgumentParser|Could not override '|ConfigAttributeError",
+        r"|Some specified arguments are not used by the HfArgumentParser|Could not override '|ConfigAttributeError"
+        r"|\bUnrecognized options: -",
         Outcome.CRASHED,
         "the trainer refused its arguments",
-        "argparse, Hydra",
+        "argparse, Hydra, tyro",
         "correct --command; its fields in braces are listed in docs/local.md",
         words=(
             "ConfigAttributeError",
             "Could not override '",
             "Some specified arguments are not used by the HfArgumentParser",
+            "Unrecognized options: -",
             "argument -",
             "the following arguments are required",
             "unrecognized arguments",
         ),
+    ),
+    signature(
+        r"Error: We couldn't connect to 'https://|\bLocalEntryNotFoundError: "
+        r"|(?:ConnectionError|SSLError|ProxyError|ConnectTimeout): [^|]{0,200}?Max retries exceeded with url",
+        Outcome.CRASHED,
+        "a download failed",
+        "Hugging Face Hub, requests",
+        "download models and data before the study: nodes may lack access to the internet",
+        passing=True,
+        words=("LocalEntryNotFoundError: ", "Max retries exceeded with url", "We couldn't connect to 'https://"),
+    ),
+    signature(
+        r"\bpyxis: (?:container start failed|couldn't start container|failed to import)"
+        r"|^FATAL: {1,8}(?:Unable to handle|[Ww]hile |container creation failed|could not open image)"
+        r"|docker: Error response from daemon",
+        Outcome.CRASHED,
+        "the container was not started",
+        "pyxis, Apptainer, Docker",
+        "correct the image in the site profile or in --command, and start it once by hand on a node",
+        words=("FATAL: ", "docker: Error response", "pyxis: "),
     ),
     signature(
         r"can't open file '[^']{1,400}'|: command not found\s*$|execve\(\): [^|]{1,400}: No such file"
@@ -261,7 +292,7 @@ SIGNATURES: Final = (
     ),
     signature(
         r"exitcode\s*: -6\b|return code = -6\b|terminate called (?:after throwing|without)|Signal 6 \(SIGABRT\)"
-        r"|Aborted \(core dumped\)|Fatal Python error: Aborted",
+        r"|Aborted \(core dumped\)|Fatal Python error: Aborted|\*\*\* Signal: Aborted \(6\)",
         Outcome.CRASHED,
         "a rank aborted",
         "torchrun, DeepSpeed, C++",
@@ -271,6 +302,7 @@ SIGNATURES: Final = (
             "Aborted (core dumped)",
             "Fatal Python error: Aborted",
             "Signal 6 (SIGABRT)",
+            "Signal: Aborted (6)",
             "exitcode",
             "return code = -6",
             "terminate called ",
@@ -278,12 +310,13 @@ SIGNATURES: Final = (
     ),
     signature(
         r"exiting program after receiving SIGTERM|got signal: 15\b|exitcode\s*: -15\b|return code = -15\b"
-        r"|Signal 15 \(SIGTERM\)",
+        r"|Signal 15 \(SIGTERM\)|Received Signals\.SIGTERM death signal",
         Outcome.CANCELLED,
         "somebody ended the job (SIGTERM)",
         "Megatron-LM, torchrun",
         weight=ENDED,
         words=(
+            "Received Signals.SIGTERM death signal",
             "Signal 15 (SIGTERM)",
             "exitcode",
             "exiting program after receiving SIGTERM",
@@ -312,6 +345,7 @@ SIGNATURES: Final = (
 NOT_TOPOLOGICAL: Final = frozenset(
     {
         *("no usable GPU", "a port is in use", DISK_FULL, "access was denied", "the trainer refused its arguments"),
+        *("a download failed", "the container was not started"),
         *(
             "a program or file is missing",
             "a dependency is missing",

@@ -3,10 +3,20 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
+from statistics import median
+from typing import Final
 
 from tuner.logs.log import LogRun
 from tuner.logs.records import LAST_ITERATION_ONLY, Iteration
+
+_MOST_ABOVE: Final = 3.0
+_MOST_BELOW: Final = 30.0
+"""Factors by which printed times may exceed the time between their lines, and fall short of it, as where a checkpoint
+comes between. A misread unit is off by 60 at least; a rate of one GPU that is taken for that of all makes times too
+long by the number of GPUs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,6 +60,33 @@ def _timed(entry: Iteration, before: Iteration | None, size: StepSize) -> Iterat
                 entry, seconds=(entry.clock - before.clock) / steps, seconds_digit=digit, derived="time stamps"
             )
     return None
+
+
+def contradiction(timed: Sequence[Iteration]) -> str:
+    """Return how the printed times contradict the time stamps of their lines; empty where they agree.
+
+    An iteration cannot last longer than the time between its line and the one before, and evaluation or a checkpoint
+    makes that longer between few lines only, so that the median tells a unit that was misread.
+    """
+    pairs = [
+        (after.seconds * (after.number - before.number), after.stamp - before.stamp, after.stamp_digit)
+        for before, after in pairwise(timed)
+        if after.seconds and after.stamp is not None and before.stamp is not None
+        if after.number > before.number and after.stamp >= before.stamp and after.derived != "time stamps"
+    ]
+    if not pairs:
+        return ""
+    printed, between = sum(pair[0] for pair in pairs), sum(pair[1] for pair in pairs)
+    digit = 2 * max(pair[2] for pair in pairs)
+    is_long = printed > _MOST_ABOVE * between + digit
+    ratio = median((wall + digit) / seconds for seconds, wall, _ in pairs)
+    is_short = ratio > _MOST_BELOW and between > printed + digit
+    if not (is_long or is_short):
+        return ""
+    return (
+        f"the times of {len(pairs)} lines add up to {printed:.4g} s, and their time stamps span {between:.4g} s: a "
+        "unit or the size of a step is misread; give the unit with --step-pattern, or the right --global-batch."
+    )
 
 
 def precision(chosen: list[Iteration]) -> str:

@@ -18,7 +18,7 @@ from tuner.core.quantity import duration, iterations_of
 from tuner.costmodel.calibration import Calibration
 from tuner.costmodel.site_file import read_site
 from tuner.launch.machine_defaults import space_on
-from tuner.launch.trainers import TrainerCommand
+from tuner.launch.trainers.command import TrainerCommand
 from tuner.launch.virtual.simulated import SpeedChange
 from tuner.space.build import SpaceArguments, space_or
 from tuner.space.space import Space

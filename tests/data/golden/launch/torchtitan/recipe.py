@@ -63,6 +63,7 @@ def run() -> Trainer.Config:
             dtype='float32',
             mixed_precision_param='bfloat16',
             mixed_precision_reduce='float32',
+            disable_cuda_graphs=True,
         ),
         activation_checkpoint=FullAC.Config(),
         compile=CompileConfig(enable=False, components=["model"]),

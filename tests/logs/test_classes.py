@@ -1,0 +1,23 @@
+"""The confusion table of logs, and the figures that the documentation states."""
+
+from __future__ import annotations
+
+from benchmarks.log_classes import failures, good_logs, right, table
+from tests.conftest import ROOT
+
+
+def test_the_documentation_states_the_totals() -> None:
+    good, failed = list(good_logs()), list(failures())
+    stated = f"{right(good)} of {len(good)} good logs and {right(failed)} of {len(failed)} failures"
+    assert stated in " ".join((ROOT / "docs/trainers.md").read_text().split()), table(failed)
+
+
+def test_the_table_counts_every_case_in_its_row_and_column_and_names_the_wrong_ones() -> None:
+    pairs = [("a", "OOM", "OOM"), ("b", "OOM", "HUNG"), ("c", "none", "none")]
+    lines = table(pairs).splitlines()
+    assert [line.split() for line in lines[:3]] == [
+        ["HUNG", "OOM", "none"],
+        ["OOM", "1", "1", "."],
+        ["none", ".", ".", "1"],
+    ]
+    assert lines[3:] == ["2 of 3 right (66.7%)", "  b: OOM, read as HUNG"]

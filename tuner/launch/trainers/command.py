@@ -1,0 +1,216 @@
+"""The user's own command, to which each job appends its topology: `--trainer NAME`.
+
+The command needs no field in braces: flags that set the topology are removed from it, and those of each job appended.
+What its arguments fix of the model, the sequence and the batch describes the workload.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path, PurePath
+from typing import Any, Final
+
+from tuner.core.domain import Topology, Workload
+from tuner.core.errors import InputError, UnknownName
+from tuner.core.frameworks import ANY
+from tuner.core.model import Model
+from tuner.core.text import shown
+from tuner.launch.trainers.accelerate import ACCELERATE
+from tuner.launch.trainers.hugging_face import HF
+from tuner.launch.trainers.kind import TrainerKind, number, underscored
+from tuner.launch.trainers.megatron_deepspeed import MEGATRON_DEEPSPEED
+from tuner.launch.trainers.megatron_lm import MEGATRON_LM
+from tuner.launch.trainers.nemo import NEMO
+from tuner.launch.trainers.torchtitan import TORCHTITAN
+
+KINDS: Final[Mapping[str, TrainerKind]] = {
+    kind.name: kind for kind in (MEGATRON_LM, MEGATRON_DEEPSPEED, NEMO, TORCHTITAN, HF, ACCELERATE)
+}
+
+_STARTERS: Final = ("torchrun", "deepspeed", "accelerate", "mpirun", "mpiexec", "srun")
+_STARTER_MODULES: Final = ("torch.distributed.run", "torch.distributed.launch", "deepspeed.launcher.runner")
+_OVERRIDE: Final = re.compile(r"[+~]{0,2}([A-Za-z_][\w.]*)=")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainerCommand:
+    """The user's command without the flags that each job sets."""
+
+    kind: TrainerKind
+    head: tuple[str, ...] = ()
+    """The launcher, where the trainer has one of its own."""
+    words: tuple[str, ...]
+    fixed: Mapping[str, str]
+    """The flags of the command as the user gave it, with their values joined by spaces."""
+
+    @classmethod
+    def parse(cls, name: str, command: str) -> TrainerCommand:
+        """Parse a command, with the contents of each arguments file `@FILE` in its place."""
+        if name not in KINDS:
+            raise UnknownName("trainer", name, tuple(KINDS))
+        kind = KINDS[name]
+        try:
+            words = [word for given in shlex.split(command) for word in _expanded(given)]
+        except ValueError as error:
+            raise InputError(f"--command {shown(command)} is not a valid shell command: {error}.") from None
+        head, launched = list[str](), dict[str, str]()
+        if kind.launcher is not None:
+            start, flags, words = kind.launcher.split(words)
+            kept = [flag for flag in flags if underscored(flag[0]) not in kind.launcher.replaced]
+            head = [*start, *(word for flag in kept for word in flag)]
+            launched = _flags([word for flag in flags for word in flag], kind)
+        fixed = kind.expand({**_flags(words, kind), **launched})
+        return cls(kind=kind, head=tuple(head), words=tuple(_without(words, kind)), fixed=fixed)
+
+    @property
+    def starts_ranks(self) -> bool:
+        """Whether the command is a launcher such as torchrun, which starts the ranks itself."""
+        return starts_ranks(self.head or self.words)
+
+    def started(self, rank: tuple[str, ...], topology: Topology) -> tuple[str, ...]:
+        """Return the command of a rank with torchrun before it, on one node, unless it starts its ranks itself."""
+        if self.starts_ranks:
+            return rank
+        start = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(topology.gpus))
+        if PurePath(rank[0]).name.startswith("python"):
+            return (rank[0], *start, *rank[1:])
+        return ("torchrun", *start[2:], "--no-python", *rank)
+
+    def job(self, workload: Workload, topology: Topology, ds_config: Path) -> tuple[str, ...]:
+        """Return the command of one job."""
+        launcher = self.kind.launcher
+        launched = () if launcher is None else launcher.flags(self.fixed, workload, topology)
+        return (*self.head, *map(str, launched), *self.words, *self.job_flags(workload, topology, ds_config))
+
+    def job_flags(self, workload: Workload, topology: Topology, ds_config: Path) -> tuple[str, ...]:
+        """Return the flags of one job."""
+        return tuple(str(word) for word in self.kind.job_flags(self.fixed, workload, topology, ds_config))
+
+    def completed(self, description: Mapping[str, Any]) -> dict[str, Any]:
+        """Return what describes the space, completed by what the arguments fix; raise where they contradict it."""
+        found = dict(description)
+        kind = self.kind
+        options = {"global_batch": kind.global_batch, "seq": kind.sequence}
+        for option, flag in ((option, flag) for option, flags in options.items() for flag in flags):
+            if flag in self.fixed:
+                value = number(self.fixed, flag)
+                if found.get(option) not in (None, value):
+                    raise InputError(
+                        f"--{option.replace('_', '-')} {found[option]} contradicts {flag} {value} of --command; "
+                        "remove one of them."
+                    )
+                found[option] = value
+        if found.get("model") is None:
+            found["model"] = kind.model(self.fixed)
+        if found["model"] is None:
+            raise InputError(
+                f"--command does not describe the model to --trainer {kind.name}; add for example --model config.json."
+            )
+        found["precision"] = self._precision(found.get("precision"))
+        framework = kind.framework(self.fixed)
+        if found.get("framework") not in (None, ANY, framework):
+            raise InputError(
+                f"--trainer {kind.name} runs {framework}, not {found['framework']}; leave --framework out."
+            )
+        found["framework"] = found.get("framework") or framework
+        found["settings"] = self._settings(tuple(found.get("settings") or ()))
+        if kind.max_nodes is not None and (found.get("nodes") or 1) > kind.max_nodes:
+            raise InputError(
+                f"--trainer {kind.name} starts the ranks of {kind.max_nodes} node, and --nodes is {found['nodes']}; "
+                "write the launcher's flags for several nodes in --command, with fields and without --trainer."
+            )
+        return found
+
+    def _settings(self, given: tuple[str, ...]) -> tuple[str, ...]:
+        """Return the settings with those of the axes that the trainer lacks; raise where one asks for another value."""
+        wanted = {axis: values for axis, _, values in ("".join(one.split()).partition("=") for one in given)}
+        for axis, value in {**self.kind.pinned(self.fixed), **self.kind.lacks}.items():
+            if wanted.get(axis, value) != value:
+                raise InputError(
+                    f"--trainer {self.kind.name} has no {axis}, and --set {axis}={wanted[axis]} asks for it; remove it."
+                )
+        if named := [axis for axis in ("heads", "shape") if axis in wanted]:
+            raise InputError(
+                f"--trainer {self.kind.name} does not change the model, and --set {named[0]} does; remove it."
+            )
+        added = {**self.kind.pinned(self.fixed), **self.kind.cautious(self.fixed, wanted)}
+        return (*given, *(f"{axis}={value}" for axis, value in added.items() if axis not in wanted))
+
+    def _precision(self, given: str | None) -> str | None:
+        """Return the precision of the command; raise for another one."""
+        found = self.kind.precision(self.fixed)
+        if given is not None and found not in (None, given):
+            raise InputError(
+                f"--precision {given} contradicts --command, whose flags mean {found}; correct one of them."
+            )
+        return found or given
+
+    def check(self, model: Model) -> None:
+        """Raise where the model is not that of the arguments."""
+        self.kind.check(self.fixed, model)
+
+
+def starts_ranks(words: Sequence[str]) -> bool:
+    """Whether a command is a launcher such as torchrun, which starts the ranks itself."""
+    names = [PurePath(word).name for word in words[:1]]
+    return any(name in _STARTERS for name in names) or any(word in _STARTER_MODULES for word in words[:4])
+
+
+def _expanded(word: str) -> list[str]:
+    """Return the words of an arguments file, or the word itself."""
+    if not word.startswith("@"):
+        return [word]
+    try:
+        return shlex.split(Path(word[1:]).read_text(), comments=True)
+    except (OSError, UnicodeError) as error:
+        raise InputError(
+            f"the arguments file {shown(word[1:])} of --command cannot be read: "
+            f"{getattr(error, 'strerror', None) or 'it is not UTF-8'}; correct its path."
+        ) from None
+
+
+def _flag(word: str, kind: TrainerKind) -> tuple[str, bool]:
+    """Return the name of the flag that a word is, empty where it is none, and whether its value may follow."""
+    if word.startswith("--"):
+        name = word.partition("=")[0]
+        return (underscored(word) if kind.is_hyphen_underscore else name), True
+    if kind.has_overrides and (override := _OVERRIDE.match(word)):
+        return override[1], False
+    if _is_among(spelt := word.replace("-", "_"), [flag for flag in kind.replaced if flag.endswith(":")]):
+        return spelt, False
+    return (short, True) if (short := word.partition("=")[0]) in kind.replaced else ("", True)
+
+
+def _is_among(name: str, flags: Sequence[str]) -> bool:
+    return any(name.startswith(flag) if flag[-1] in ".:" else name == flag for flag in flags)
+
+
+def _flags(words: Sequence[str], kind: TrainerKind) -> dict[str, str]:
+    """Return the flags of a command with their values."""
+    found: dict[str, str] = {}
+    last = ""
+    for word in words:
+        name, takes_values = _flag(word, kind)
+        if name:
+            found[name] = word.partition("=")[2]
+            last = name if takes_values else ""
+        elif last:
+            found[last] = f"{found[last]} {word}".strip()
+    return found
+
+
+def _without(words: Sequence[str], kind: TrainerKind) -> list[str]:
+    """Return a command without the flags that each job sets, and their values."""
+    kept: list[str] = []
+    is_dropping = False
+    for word in words:
+        name, takes_values = _flag(word, kind)
+        is_replaced = bool(name) and _is_among(name, kind.replaced)
+        if name:
+            is_dropping = is_replaced and takes_values
+        if not (is_replaced or is_dropping):
+            kept.append(word)
+    return kept

@@ -1,0 +1,35 @@
+"""Hugging Face Trainer with DeepSpeed, as transformers 5.23.0 reads it (`training_args.py`)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+from tuner.core.domain import Topology, Workload
+from tuner.launch.ds_config import with_trainer_values
+from tuner.launch.trainers.kind import Flags, TrainerKind
+from tuner.launch.trainers.megatron_lm import half_precision
+
+
+def _hf_flags(_: Flags, workload: Workload, topology: Topology, ds_config: Path) -> tuple[object, ...]:
+    return (
+        *("--per_device_train_batch_size", topology.micro_batch),
+        *("--gradient_accumulation_steps", workload.global_batch // (topology.micro_batch * topology.dp)),
+        *("--deepspeed", ds_config, "--gradient_checkpointing", topology.recompute == "full"),
+        *("--save_strategy", "no", "--eval_strategy", "no"),
+    )
+
+
+HF: Final = TrainerKind(
+    name="hf",
+    framework=lambda _: "deepspeed",
+    replaced=(
+        *("--per_device_train_batch_size", "--gradient_accumulation_steps", "--deepspeed", "--gradient_checkpointing"),
+        *("--save_strategy", "--eval_strategy", "--disable_tqdm", "--auto_find_batch_size"),
+    ),
+    job_flags=_hf_flags,
+    precision=half_precision,
+    pinned=lambda _: {"tp": "1", "pp": "1", "cp": "1", "ep": "1"},
+    is_hyphen_underscore=True,
+    ds_config=with_trainer_values,
+)

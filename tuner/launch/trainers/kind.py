@@ -1,0 +1,123 @@
+"""One kind of trainer: the flags that tuner replaces and appends, and what its commands fix."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from tuner.core.domain import Topology, Workload
+from tuner.core.errors import InputError
+from tuner.core.frameworks import FrameworkChoice
+from tuner.core.model import Model
+from tuner.core.text import listed, shown
+
+Flags = Mapping[str, str]
+"""The flags of a command with their values, by their names in the trainer's spelling."""
+
+TRUE: Final = ("", "true", "1", "yes")
+"""Values of a flag that is on, in lower case; the empty one is a flag without a value."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankLauncher:
+    """The launcher that begins a trainer's command, whose flags precede the script."""
+
+    starts: Sequence[tuple[str, ...]]
+    """What the command may begin with."""
+    switches: frozenset[str]
+    """Flags without a value; all others have one."""
+    replaced: Sequence[str]
+    """Flags that are removed, with their values."""
+    flags: Callable[[Flags, Workload, Topology], Sequence[object]]
+    """Returns the launcher's flags of one job."""
+
+    def split(self, words: Sequence[str]) -> tuple[tuple[str, ...], list[tuple[str, ...]], list[str]]:
+        """Return the words that start the launcher, its flags with their values, and the script with its arguments."""
+        start = next((start for start in self.starts if tuple(words[: len(start)]) == start), None)
+        if start is None:
+            raise InputError(f"--command must begin with {shown(' '.join(self.starts[0]))}, as --trainer starts it.")
+        rest, found = list(words[len(start) :]), list[tuple[str, ...]]()
+        while rest and rest[0].startswith("-"):
+            is_alone = "=" in rest[0] or underscored(rest[0]) in self.switches
+            size = 1 if is_alone else 2
+            found.append(tuple(rest[:size]))
+            del rest[:size]
+        return start, found, rest
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainerKind:
+    """One kind of trainer."""
+
+    name: str
+    framework: Callable[[Flags], FrameworkChoice]
+    """Returns the framework whose laws hold."""
+    launcher: RankLauncher | None = None
+    replaced: Sequence[str]
+    """Flags that are removed from the user's command, with their values; one that ends with a dot or a colon stands for
+    all that begin so."""
+    job_flags: Callable[[Flags, Workload, Topology, Path], Sequence[object]]
+    """Returns the flags of one job, for a short measuring run; the path is that of its `ds_config.json`."""
+    precision: Callable[[Flags], str | None]
+    """Returns the precision that the command fixes; None: it fixes none."""
+    pinned: Callable[[Flags], Mapping[str, str]] = lambda _flags: {}
+    """Returns the axes that the trainer lacks, with their only value."""
+    lacks: Mapping[str, str] = field(default_factory=dict)
+    """Axes that are searched on request only and that tuner does not set, with their only value."""
+    cautious: Callable[[Flags, Mapping[str, str]], Mapping[str, str]] = lambda _flags, _wanted: {}
+    """Returns what is searched unless `--set`, whose axes are the second argument, says otherwise."""
+    sequence: Sequence[str] = ()
+    """The flags of the sequence length."""
+    global_batch: Sequence[str] = ()
+    """The flags of the global batch in sequences."""
+    check: Callable[[Flags, Model], None] = lambda _flags, _model: None
+    """Raises where a model is not that of the arguments."""
+    model: Callable[[Flags], Model | None] = lambda _flags: None
+    """Returns the model that the arguments describe; None: they describe none. It raises for one that it does not
+    understand."""
+    expand: Callable[[Flags], Flags] = lambda flags: flags
+    """Returns the flags with those of the configuration files that they name."""
+    is_hyphen_underscore: bool = False
+    """Whether `--a-b` is the same flag as `--a_b`."""
+    has_overrides: bool = False
+    """Whether `section.name=value` without dashes is a flag, as Hydra has it."""
+    max_nodes: int | None = None
+    ds_config: Callable[[Mapping[str, Any]], Mapping[str, Any]] | None = None
+    """Returns DeepSpeed's config as the trainer takes it; None: it takes none."""
+
+
+def underscored(word: str) -> str:
+    """Return the name of a flag with underscores instead of hyphens."""
+    name = word.partition("=")[0]
+    return f"--{name[2:].replace('-', '_')}" if name.startswith("--") else name
+
+
+def number(flags: Flags, flag: str) -> int:
+    """Return a flag's whole number; 0 where it is not given."""
+    text = flags.get(flag, "0")
+    if not text.isdecimal():
+        raise InputError(f"{flag} {shown(text)} of --command is not a whole number.")
+    return int(text)
+
+
+def is_on(flags: Flags, flag: str) -> bool:
+    """Whether a switch is on."""
+    return flags.get(flag, "false").lower() in TRUE
+
+
+def check_sizes(flags: Flags, sizes: Mapping[str, int]) -> None:
+    """Raise where a flag of the command has another value than the model."""
+    for flag, value in sizes.items():
+        if flag in flags and number(flags, flag) != value:
+            raise InputError(
+                f"{flag} {flags[flag]} of --command contradicts the model, whose value is {value}; "
+                "correct --model or the command."
+            )
+
+
+def refuse_unset(trainer: str, unset: Mapping[str, bool]) -> None:
+    """Raise for properties of a topology that the flags of a trainer do not set."""
+    if lacks := [name for name, is_used in unset.items() if is_used]:
+        raise InputError(f"--trainer {trainer} does not set {listed(lacks)}; write the flags in --command instead.")

@@ -1,0 +1,237 @@
+"""Megatron-LM's flags of a topology, and the model that its arguments describe.
+
+Flags were read in NVIDIA/Megatron-LM at d98e8a64, `megatron/training/arguments.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import Final
+
+from tuner.core.domain import Topology, Workload
+from tuner.core.errors import InputError
+from tuner.core.model import Model, Norm, Positions
+from tuner.core.text import listed, shown
+from tuner.launch.trainers.kind import Flags, TrainerKind, check_sizes, is_on, number, refuse_unset
+
+MEGATRON_SHARED: Final = (
+    *("--tensor-model-parallel-size", "--pipeline-model-parallel-size", "--num-layers-per-virtual-pipeline-stage"),
+    *("--sequence-parallel", "--micro-batch-size", "--global-batch-size", "--recompute-granularity"),
+    *("--recompute-method", "--recompute-num-layers", "--recompute-activations", "--log-interval", "--eval-iters"),
+    *("--eval-interval", "--save", "--save-interval", "--load", "--rampup-batch-size"),
+)
+"""Flags of Megatron-LM and of its forks that each job sets, or that a short run leaves out."""
+_REPLACED: Final = (
+    *MEGATRON_SHARED,
+    *("--context-parallel-size", "--num-virtual-stages-per-pipeline-rank", "--use-distributed-optimizer"),
+    *("--overlap-grad-reduce", "--overlap-param-gather", "--recompute-modules", "--log-throughput"),
+    *("--expert-model-parallel-size", "--expert-tensor-parallel-size", "--moe-token-dispatcher-type"),
+    *("--moe-flex-dispatcher-backend", "--moe-enable-deepep", "--account-for-embedding-in-pipeline-split"),
+    *("--account-for-loss-in-pipeline-split", "--decoder-first-pipeline-num-layers"),
+    *("--decoder-last-pipeline-num-layers", "--pipeline-model-parallel-layout"),
+)
+_CHANGES_MODEL: Final = (
+    *("--num-experts", "--multi-latent-attention", "--mtp-num-layers", "--spec", "--window-size", "--moe-layer-freq"),
+    *("--hybrid-layer-pattern", "--hybrid-override-pattern", "--heterogeneous-layers-config-path", "--mamba-num-heads"),
+)
+"""Flags of models that the arguments alone do not describe."""
+_POSITIONS: Final[Mapping[str, Positions]] = {"rope": "rotary", "learned_absolute": "learned", "none": "none"}
+_VOCABULARY_MULTIPLE: Final = 128
+"""Default of `--make-vocab-size-divisible-by`."""
+
+
+def megatron_flags(workload: Workload, topology: Topology) -> tuple[str, ...]:
+    """Return Megatron-LM's flags of a topology, for a short measuring run."""
+    refuse_unset(
+        "megatron-lm",
+        {"offload": topology.offload != "none", "hsdp": topology.hsdp > 1, "ZeRO 2 and 3": topology.zero > 1},
+    )
+    return short_run(
+        workload,
+        topology,
+        [
+            ("--context-parallel-size", str(topology.cp)),
+            *([("--sequence-parallel",)] * topology.sequence_parallel),
+            *virtual_stages(topology, split_units(workload.model, topology)),
+            *stage_split(topology),
+            *distributed_optimizer(topology),
+            *recomputation(topology),
+            *expert_parallelism(workload.model, topology),
+        ],
+    )
+
+
+def short_run(workload: Workload, topology: Topology, settings: Iterable[tuple[str, ...]]) -> tuple[str, ...]:
+    """Return settings as words, with those of all forks: the first degrees, the batch, each iteration logged, no
+    evaluation."""
+    shared = [
+        ("--tensor-model-parallel-size", str(topology.tp)),
+        ("--pipeline-model-parallel-size", str(topology.pp)),
+        ("--micro-batch-size", str(topology.micro_batch)),
+        ("--global-batch-size", str(workload.global_batch)),
+        *settings,
+        ("--log-interval", "1"),
+        ("--eval-iters", "0"),
+    ]
+    return tuple(word for setting in shared for word in setting)
+
+
+def recomputation(topology: Topology) -> list[tuple[str, ...]]:
+    """Return Megatron-LM's flags of activation recomputation."""
+    if topology.recompute == "selective":
+        return [("--recompute-granularity", "selective"), ("--recompute-modules", "core_attn")]
+    if topology.recompute == "full":
+        return [("--recompute-granularity", "full"), ("--recompute-method", "uniform"), ("--recompute-num-layers", "1")]
+    return []
+
+
+def virtual_stages(topology: Topology, units: int) -> list[tuple[str, ...]]:
+    """Return Megatron-LM's flag of interleaved stages; `units` are the layers, or what is spread over the stages."""
+    if topology.vpp == 1:
+        return []
+    return [("--num-layers-per-virtual-pipeline-stage", str(units // (topology.pp * topology.vpp)))]
+
+
+def split_units(model: Model, topology: Topology) -> int:
+    """Return what is spread over the stages: layers, and embedding and output layer where they count as one each."""
+    return model.layers + 2 * (topology.partition == "embedding")
+
+
+def stage_split(topology: Topology) -> list[tuple[str, ...]]:
+    """Return Megatron-LM's flags of stages among whose layers embedding and output layer count."""
+    if topology.partition == "layers":
+        return []
+    return [("--account-for-embedding-in-pipeline-split",), ("--account-for-loss-in-pipeline-split",)]
+
+
+def distributed_optimizer(topology: Topology) -> list[tuple[str, ...]]:
+    """Return Megatron-LM's flags of ZeRO 1."""
+    overlapped: list[tuple[str, ...]] = [
+        ("--use-distributed-optimizer",),
+        ("--overlap-grad-reduce",),
+        ("--overlap-param-gather",),
+    ]
+    return overlapped if topology.zero == 1 else []
+
+
+def expert_parallelism(model: Model, topology: Topology) -> list[tuple[str, ...]]:
+    """Return Megatron-LM's flags of expert parallelism; none for a dense model."""
+    if model.experts is None:
+        return []
+    # expert tensor parallelism defaults to the tensor parallel degree
+    return [
+        ("--expert-model-parallel-size", str(topology.ep)),
+        ("--expert-tensor-parallel-size", str(topology.etp)),
+        *dispatch(topology),
+    ]
+
+
+def dispatch(topology: Topology) -> list[tuple[str, ...]]:
+    """Return Megatron-LM's flags of the dispatcher of tokens."""
+    if topology.dispatcher in ("allgather", "alltoall"):
+        return [("--moe-token-dispatcher-type", topology.dispatcher)]
+    return [("--moe-token-dispatcher-type", "flex"), ("--moe-flex-dispatcher-backend", topology.dispatcher)]
+
+
+def megatron_model(flags: Flags) -> Model:
+    """Return the model that Megatron-LM's arguments describe; raise for what they leave open."""
+    if unknown := [flag for flag in _CHANGES_MODEL if flag in flags]:
+        raise InputError(f"--trainer megatron-lm does not understand {listed(unknown)}; describe the model by --model.")
+    positions = flags.get("--position-embedding-type", "learned_absolute")
+    if positions not in _POSITIONS:
+        raise InputError(f"--position-embedding-type {positions} is not understood; describe the model by --model.")
+    model = dense_model(
+        flags,
+        kv_heads="--num-query-groups",
+        positions=_POSITIONS[positions],
+        norm="rmsnorm" if flags.get("--normalization") == "RMSNorm" else "layernorm",
+    )
+    # without the first flag Megatron-LM ignores the second
+    grouped = model if "--group-query-attention" in flags else replace(model, kv_heads=model.heads)
+    return replace(grouped, qkv_bias=grouped.qkv_bias or "--add-qkv-bias" in flags)
+
+
+def dense_model(flags: Flags, *, kv_heads: str, positions: Positions, norm: Norm) -> Model:
+    """Return the model of the flags that all of Megatron's descendants have; raise for those that are missing."""
+    needed = ("--num-layers", "--hidden-size", "--num-attention-heads", "--seq-length", "--vocab-size")
+    if missing := [flag for flag in needed if flag not in flags]:
+        raise InputError(f"--command lacks {listed(missing)}; add what is missing, or describe the model by --model.")
+    hidden, heads = number(flags, "--hidden-size"), number(flags, "--num-attention-heads")
+    channels = number(flags, "--kv-channels")
+    gated = "--swiglu" in flags
+    biased = "--disable-bias-linear" not in flags
+    return Model(
+        name="megatron-arguments",
+        layers=number(flags, "--num-layers"),
+        hidden=hidden,
+        heads=heads,
+        kv_heads=number(flags, kv_heads),
+        head_size=channels if channels * heads != hidden else 0,
+        # arguments.py: 4 hidden, or for SwiGLU the multiple of 64 below two thirds of that
+        ffn=number(flags, "--ffn-hidden-size") or (hidden * 8 // 3 // 64 * 64 if gated else 4 * hidden),
+        gated_mlp=gated,
+        vocab=number(flags, "--vocab-size"),
+        vocab_multiple=number(flags, "--make-vocab-size-divisible-by") or _VOCABULARY_MULTIPLE,
+        seq=number(flags, "--seq-length"),
+        tied_embeddings="--untie-embeddings-and-output-weights" not in flags,
+        positions=positions,
+        norm=norm,
+        qkv_bias=biased,
+        attention_bias=biased,
+        mlp_bias=biased,
+    )
+
+
+def half_precision(flags: Flags) -> str:
+    """Return the precision that `--bf16` and `--fp16` mean."""
+    return next((name for name in ("bf16", "fp16") if is_on(flags, f"--{name}")), "fp32")
+
+
+def _precision(flags: Flags) -> str:
+    return "fp8" if flags.get("--fp8-format") or flags.get("--fp8") else half_precision(flags)
+
+
+def _check(flags: Flags, model: Model) -> None:
+    """Raise where the model is not that of the arguments."""
+    parts = {"--num-experts": model.experts is not None, "--multi-latent-attention": model.latent is not None}
+    check_parts(flags, model, {**parts, "--mtp-num-layers": model.mtp_layers > 0})
+    sizes = {**dense_sizes(model), "--num-query-groups": model.kv_heads}
+    if experts := model.experts:
+        sizes |= {"--num-experts": experts.count, "--moe-router-topk": experts.top_k}
+        sizes |= {"--moe-ffn-hidden-size": experts.ffn, "--moe-shared-expert-intermediate-size": experts.shared_ffn}
+    check_sizes(flags, sizes)
+
+
+def check_parts(flags: Flags, model: Model, parts: Mapping[str, bool]) -> None:
+    """Raise where the command has a flag of a part that the model lacks, or the reverse."""
+    for flag, needed in parts.items():
+        if "--num-layers" in flags and needed != (flag in flags):
+            raise InputError(
+                f"--command {'lacks' if needed else 'has'} {flag}, unlike the model {shown(model.name)}; "
+                "correct --model or the command."
+            )
+
+
+def dense_sizes(model: Model) -> dict[str, int]:
+    """Return the values of the flags of a model's sizes that all of Megatron's descendants have."""
+    return {
+        "--num-layers": model.layers,
+        "--hidden-size": model.hidden,
+        "--num-attention-heads": model.heads,
+        "--ffn-hidden-size": model.ffn,
+    }
+
+
+MEGATRON_LM: Final = TrainerKind(
+    name="megatron-lm",
+    framework=lambda _: "megatron-core",
+    replaced=_REPLACED,
+    job_flags=lambda _flags, workload, topology, _config: megatron_flags(workload, topology),
+    precision=_precision,
+    lacks={"offload": "none", "hsdp": "1"},
+    sequence=("--seq-length",),
+    global_batch=("--global-batch-size",),
+    check=_check,
+    model=megatron_model,
+)

@@ -1,0 +1,161 @@
+"""NeMo: overrides `section.name=value` of Megatron Bridge's recipes and of NeMo 2's.
+
+Read in megatron-bridge 0.3.1 and NVIDIA-NeMo/Megatron-Bridge at 067f987d (`training/config.py`, `scripts/training/
+run_recipe.py`), and in NVIDIA-NeMo/NeMo at 8cfedd72 (`lightning/pytorch/strategies/megatron_strategy.py`,
+`collections/llm/recipes/llama3_8b.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from tuner.core.domain import Topology, Workload
+from tuner.core.model import Model
+from tuner.launch.trainers.kind import Flags, TrainerKind, check_sizes
+from tuner.launch.trainers.megatron_lm import dispatch, recomputation
+
+_SIZES: Final = ("num_layers", "hidden_size", "num_attention_heads", "ffn_hidden_size", "num_query_groups")
+_PARALLEL: Final = (
+    *("tensor_model_parallel_size", "pipeline_model_parallel_size", "virtual_pipeline_model_parallel_size"),
+    *("context_parallel_size", "sequence_parallel", "expert_model_parallel_size", "expert_tensor_parallel_size"),
+    *("account_for_embedding_in_pipeline_split", "account_for_loss_in_pipeline_split"),
+    *("num_layers_in_first_pipeline_stage", "num_layers_in_last_pipeline_stage", "pipeline_model_parallel_layout"),
+)
+_ACTIVATIONS: Final = (
+    *("recompute_granularity", "recompute_method", "recompute_num_layers", "recompute_modules"),
+    *("moe_token_dispatcher_type", "moe_flex_dispatcher_backend"),
+)
+_SHORT: Final = ("-tp", "-pp", "-cp", "-vp", "-ep", "-etp", "-mb", "-gb", "-sl")
+"""Bridge's short options of the same settings."""
+_GLOBAL_BATCH: Final = ("train.global_batch_size", "data.global_batch_size", "--global_batch_size", "-gb")
+_SEQUENCE: Final = ("dataset.seq_length", "data.seq_length", "--seq_length", "-sl", "model.seq_length")
+
+
+def _is_nemo2(flags: Flags) -> bool:
+    """Whether a command is NeMo 2's and not Megatron Bridge's."""
+    return "--factory" in flags or any(flag.startswith(("trainer.", "data.")) for flag in flags)
+
+
+def _job_flags(flags: Flags, workload: Workload, topology: Topology, _: Path) -> list[str]:
+    parallel = _parallel(workload.model, topology)
+    activations = _activations(workload.model, topology)
+    sharded = topology.zero == 1
+    if _is_nemo2(flags):
+        settings = {
+            **_under("trainer.strategy", parallel),
+            **_under("model.config", {**activations, "seq_length": workload.model.seq}),
+            **_under("data", _batch(workload, topology)),
+            "data.seq_length": workload.model.seq,
+            **_under("trainer.strategy.ddp", dict.fromkeys(("overlap_grad_reduce", "overlap_param_gather"), sharded)),
+            "optim.config.use_distributed_optimizer": sharded,
+            "trainer.num_nodes": topology.nodes,
+            "trainer.devices": topology.gpus // topology.nodes,
+            "trainer.limit_val_batches": 0,
+            "trainer.log_every_n_steps": 1,
+        }
+        return [f"{name}={_python(value)}" for name, value in settings.items()]
+    overlapped = ("use_distributed_optimizer", "overlap_grad_reduce", "overlap_param_gather")
+    settings = {
+        **_under("model", {**parallel, **activations, "seq_length": workload.model.seq}),
+        "++dataset.seq_length": workload.model.seq,  # a property in 0.3.1, where its field is sequence_length
+        **_under("train", {**_batch(workload, topology), "rampup_batch_size": None, "eval_iters": 0}),
+        **_under("ddp", dict.fromkeys(overlapped, sharded)),
+        "optimizer.use_distributed_optimizer": sharded,
+        **_under("checkpoint", {"save": None, "load": None}),
+        "logger.log_interval": 1,
+    }
+    return [f"{name}={_hydra(value)}" for name, value in settings.items()]
+
+
+def _parallel(model: Model, topology: Topology) -> dict[str, Any]:
+    """Return the fields of a topology's degrees; stages are split as the layers divide."""
+    counted = topology.partition == "embedding"
+    found: dict[str, Any] = {
+        "tensor_model_parallel_size": topology.tp,
+        "pipeline_model_parallel_size": topology.pp,
+        "virtual_pipeline_model_parallel_size": topology.vpp if topology.vpp > 1 else None,
+        "context_parallel_size": topology.cp,
+        "sequence_parallel": topology.sequence_parallel,
+        "account_for_embedding_in_pipeline_split": counted,
+        "account_for_loss_in_pipeline_split": counted,
+        "num_layers_in_first_pipeline_stage": None,
+        "num_layers_in_last_pipeline_stage": None,
+        "pipeline_model_parallel_layout": None,
+    }
+    experts = {"expert_model_parallel_size": topology.ep, "expert_tensor_parallel_size": topology.etp}
+    return {**found, **(experts if model.experts else {})}
+
+
+def _activations(model: Model, topology: Topology) -> dict[str, Any]:
+    """Return the fields of recomputation, all of which are set, and of the dispatcher of tokens."""
+    found: dict[str, Any] = {"recompute_granularity": None, "recompute_method": None, "recompute_num_layers": None}
+    for flag, value in [*recomputation(topology), *(dispatch(topology) if model.experts else [])]:
+        name = flag.removeprefix("--").replace("-", "_")
+        found[name] = [value] if name == "recompute_modules" else int(value) if value.isdecimal() else value
+    return found
+
+
+def _batch(workload: Workload, topology: Topology) -> dict[str, Any]:
+    return {"micro_batch_size": topology.micro_batch, "global_batch_size": workload.global_batch}
+
+
+def _under(section: str, settings: Mapping[str, Any]) -> dict[str, Any]:
+    return {f"{section}.{name}": value for name, value in settings.items()}
+
+
+def _hydra(value: object) -> str:
+    """Return a value as Hydra parses it."""
+    if isinstance(value, list):
+        return f"[{','.join(value)}]"
+    return (
+        {True: "true", False: "false", None: "null"}[value] if value is None or isinstance(value, bool) else f"{value}"
+    )
+
+
+def _python(value: object) -> str:
+    """Return a value as NeMo-Run parses it, by Python's syntax."""
+    return f"{value}"
+
+
+def _check(flags: Flags, model: Model) -> None:
+    values = (model.layers, model.hidden, model.heads, model.ffn, model.kv_heads)
+    sizes = dict(zip(_SIZES, values, strict=True))
+    if experts := model.experts:
+        sizes |= {"num_moe_experts": experts.count, "moe_router_topk": experts.top_k}
+    check_sizes(flags, {**_under("model", sizes), **_under("model.config", sizes)})
+
+
+def _precision(flags: Flags) -> str | None:
+    """Return the precision of the recipe's plugin or name; None: the recipe's own, which is not known."""
+    named = flags.get("mixed_precision") or flags.get("trainer.plugins") or flags.get("--recipe") or ""
+    return next((name for name in ("fp8", "bf16", "fp16") if name in named), None)
+
+
+NEMO: Final = TrainerKind(
+    name="nemo",
+    framework=lambda _: "megatron-core",
+    replaced=(
+        *_SHORT,
+        *(f"--{name}" for name in (*_PARALLEL, "micro_batch_size", "global_batch_size", "seq_length")),
+        *("--save_dir", "--load_dir", "--save_interval"),
+        *(f"model.{name}" for name in (*_PARALLEL, *_ACTIVATIONS, "seq_length")),
+        *(f"model.config.{name}" for name in (*_ACTIVATIONS, "seq_length")),
+        *(f"trainer.strategy.{name}" for name in _PARALLEL),
+        *(f"train.{name}" for name in ("micro_batch_size", "global_batch_size", "rampup_batch_size", "eval_iters")),
+        *("train.eval_interval", "checkpoint.save", "checkpoint.load", "checkpoint.save_interval"),
+        *("dataset.seq_length", "data.seq_length", "data.micro_batch_size", "data.global_batch_size"),
+        *(f"ddp.{name}" for name in ("use_distributed_optimizer", "overlap_grad_reduce", "overlap_param_gather")),
+        *("trainer.strategy.ddp.overlap_grad_reduce", "trainer.strategy.ddp.overlap_param_gather"),
+        *("optimizer.use_distributed_optimizer", "optim.config.use_distributed_optimizer", "logger.log_interval"),
+        *("trainer.num_nodes", "trainer.devices", "trainer.limit_val_batches", "trainer.log_every_n_steps"),
+    ),
+    job_flags=_job_flags,
+    precision=_precision,
+    lacks={"offload": "none", "hsdp": "1"},
+    sequence=_SEQUENCE,
+    global_batch=_GLOBAL_BATCH,
+    check=_check,
+    has_overrides=True,
+)

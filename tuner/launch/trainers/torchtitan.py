@@ -1,0 +1,213 @@
+"""torchtitan's flags of a topology, its job configs in TOML, and the sizes of Llama 3 that it registers.
+
+Read in pytorch/torchtitan: `config/job_config.py` of release 0.2.2 (`--job.config_file`, a TOML file),
+`config/configs.py` and `distributed/activation_checkpoint.py` of release 0.3.0 (`--module`, `--config`) and of b5bcd76
+(August 2026), where the batch is counted in tokens, and `models/llama3/__init__.py`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Final
+
+from tuner.core import catalog
+from tuner.core.domain import Topology, Workload
+from tuner.core.errors import InputError
+from tuner.core.model import Model
+from tuner.core.text import shown
+from tuner.launch.trainers.kind import Flags, TrainerKind, number
+
+FLAVORS: Final[Mapping[str, Mapping[str, Any]]] = {
+    "1B": {"layers": 16, "hidden": 2048, "heads": 32, "kv_heads": 8, "ffn": 8192, "tied_embeddings": True},
+    "3B": {"layers": 28, "hidden": 3072, "heads": 24, "kv_heads": 8, "ffn": 8192, "tied_embeddings": True},
+    "8B": {"layers": 32, "hidden": 4096, "heads": 32, "kv_heads": 8, "ffn": 14336, "tied_embeddings": False},
+    "70B": {"layers": 80, "hidden": 8192, "heads": 64, "kv_heads": 8, "ffn": 28672, "tied_embeddings": False},
+    "405B": {"layers": 126, "hidden": 16384, "heads": 128, "kv_heads": 8, "ffn": 53248, "tied_embeddings": False},
+}
+"""Sizes of Llama 3 in torchtitan's registry; all have a vocabulary of 128256."""
+
+_CONFIG_FILE: Final = "--job.config_file"
+_SEQ: Final = "--training.seq_len"
+_COUNTS_TOKENS: Final = (
+    *("--training.max_context_length", "--training.num_tokens_per_train_step"),
+    *("--training.num_tokens_per_microbatch_per_dp_rank", "--parallelism.num_pp_microbatches"),
+)
+"""Flags of b5bcd76 that 0.3.0 lacks."""
+_REGISTERED: Final = re.compile(r"llama3_(\d+b)(?:_|$)")
+
+
+def parallelism(topology: Topology, units: int) -> dict[str, Any]:
+    """Return torchtitan's settings of a topology; `units` are what is spread over the stages."""
+    counted = topology.partition == "embedding"
+    found: dict[str, Any] = {
+        "data_parallel_replicate_degree": topology.hsdp,
+        "data_parallel_shard_degree": topology.dp // topology.hsdp,
+        "fsdp_reshard_after_forward": "always" if topology.zero == 3 else "never",
+        "tensor_parallel_degree": topology.tp,
+        "enable_sequence_parallel": topology.sequence_parallel,
+        "pipeline_parallel_degree": topology.pp,
+        "context_parallel_degree": topology.cp,
+    }
+    if topology.pp > 1:
+        found |= {
+            "pipeline_parallel_schedule": "Interleaved1F1B" if topology.vpp > 1 else "1F1B",
+            "pipeline_parallel_layers_per_stage": units // (topology.pp * topology.vpp),
+            "pipeline_parallel_first_stage_less_layers": int(counted),
+            "pipeline_parallel_last_stage_less_layers": int(counted),
+        }
+    return found
+
+
+def has_no_cuda_graphs(topology: Topology) -> bool:
+    """Whether torchtitan refuses to capture CUDA graphs, which it does otherwise (`trainer.py`, from 0.3.0 on)."""
+    return topology.pp > 1 or topology.ep > 1
+
+
+def _job_flags(flags: Flags, workload: Workload, topology: Topology, _: Path) -> list[object]:
+    """Return the flags of a job; releases differ in the batch, in checkpointing and in sequence parallelism."""
+    model, reads_toml = workload.model, _reads_toml(flags)
+    settings = parallelism(topology, model.layers + 2 * (topology.partition == "embedding"))
+    has_sequence_parallel = settings.pop("enable_sequence_parallel")
+    microbatches = workload.global_batch // (topology.micro_batch * topology.dp)
+    if model.experts:
+        settings["expert_parallel_degree"] = topology.ep
+    training: dict[str, Any] = {"enable_cpu_offload": topology.offload != "none"}
+    if any(flag in flags for flag in _COUNTS_TOKENS):
+        training |= {
+            "num_tokens_per_microbatch_per_dp_rank": topology.micro_batch * model.seq,
+            "num_tokens_per_train_step": workload.global_batch * model.seq,
+            "max_context_length": model.seq,
+        }
+        settings |= {"num_pp_microbatches": microbatches} if topology.pp > 1 else {}
+    else:
+        local_batch = workload.global_batch // topology.dp if topology.pp > 1 else topology.micro_batch
+        training |= {"local_batch_size": local_batch, "global_batch_size": workload.global_batch, "seq_len": model.seq}
+        settings |= {"pipeline_parallel_microbatch_size": topology.micro_batch} if topology.pp > 1 else {}
+    if not reads_toml:
+        settings["enable_sequence_parallel"] = has_sequence_parallel
+        if has_no_cuda_graphs(topology):
+            training["disable_cuda_graphs"] = True
+    recompute: tuple[object, ...] = (f"activation-checkpoint:{topology.recompute}",)
+    if reads_toml:
+        recompute = ("--activation_checkpoint.mode", topology.recompute)
+        recompute += ("--activation_checkpoint.selective_ac_option", "op") * (topology.recompute == "selective")
+    validation = "validation" if reads_toml else "validator"
+    return [
+        *(word for name, value in settings.items() for word in _words("parallelism", name, value)),
+        *(word for name, value in training.items() for word in _words("training", name, value)),
+        *("--metrics.log_freq", 1, "--checkpoint.no-enable", f"--{validation}.no-enable"),
+        *recompute,  # a subcommand from 0.3.0 on, which comes last
+    ]
+
+
+def _words(section: str, name: str, value: object) -> tuple[object, ...]:
+    """Return a setting as words; a switch is set by its name alone."""
+    if isinstance(value, bool):
+        return (f"--{section}.{name if value else 'no-' + name.replace('_', '-')}",)
+    return (f"--{section}.{name}", value)
+
+
+def _reads_toml(flags: Flags) -> bool:
+    return "--config" not in flags and "--module" not in flags
+
+
+def _cautious(flags: Flags, wanted: Mapping[str, str]) -> Mapping[str, str]:
+    """Return tp = 1 for a job in TOML, whose tensor parallelism always shards the sequence too, or sequence parallelism
+    where `--set` asks for tensor parallelism."""
+    if not _reads_toml(flags):
+        return {}
+    tp = wanted.get("tp", "1")
+    degrees = [part.partition("-")[0] for part in tp.split(",")]
+    if degrees == ["1"] and "-" not in tp:
+        return {"tp": "1", "sequence_parallel": "off"}
+    if "1" in degrees or wanted.get("sequence_parallel", "on") not in ("on", "1", "true", "True"):
+        raise InputError(
+            f"torchtitan's jobs in TOML shard the sequence wherever tp > 1, and --set tp={tp} mixes both; search "
+            "--set tp=1, or larger degrees with --set sequence_parallel=on."
+        )
+    return {"sequence_parallel": "on"}
+
+
+def _with_toml(flags: Flags) -> Flags:
+    """Return the flags with the values of the job config in TOML, which they override."""
+    if _CONFIG_FILE not in flags:
+        return flags
+    found: dict[str, str] = {}
+    for section, values in catalog.read_toml(Path(flags[_CONFIG_FILE])).items():
+        for name, value in values.items() if isinstance(values, dict) else ():
+            listed_words = " ".join(map(str, value)) if isinstance(value, list) else str(value)
+            found[f"--{section}.{name}"] = listed_words
+    # -1 stands for the default, which tuner sets
+    return {name: value for name, value in {**found, **flags}.items() if value != "-1"}
+
+
+def _flavor(flags: Flags) -> str:
+    """Return the registered size that a command trains, or an empty string where another model is trained."""
+    if _reads_toml(flags):
+        is_llama = flags.get("--model.name", "llama3") == "llama3"
+        return flags.get("--model.flavor", "") if is_llama else ""
+    is_llama = flags.get("--module", "").rpartition(".")[2] == "llama3"
+    named = _REGISTERED.match(flags.get("--config", ""))
+    return named[1].upper() if is_llama and named else ""
+
+
+def _model(flags: Flags) -> Model | None:
+    """Return the model of a registered size of Llama 3."""
+    flavor = FLAVORS.get(_flavor(flags))
+    if flavor is None:
+        return None
+    seq = number(flags, _SEQ) or number(flags, "--training.max_context_length")
+    like = catalog.model("llama-3-8b")
+    return replace(like, name=f"torchtitan-llama3-{_flavor(flags)}", **flavor, seq=seq or like.seq, vocab_multiple=0)
+
+
+def _check(flags: Flags, model: Model) -> None:
+    """Raise where the model is not the registered size that the command trains."""
+    flavor = FLAVORS.get(_flavor(flags), {})
+    for name, value in {**flavor, **({"vocab": 128256} if flavor else {})}.items():
+        if getattr(model, name) != value:
+            raise InputError(
+                f"--command trains Llama 3 {_flavor(flags)}, whose {name} is {value}, and the model "
+                f"{shown(model.name)} has {getattr(model, name)}; correct --model or the command."
+            )
+
+
+def _precision(flags: Flags) -> str:
+    converters = f"{flags.get('--model.converters', '')} {flags.get('--config', '')}"
+    if "float8" in converters or "mx" in converters:
+        return "fp8"
+    return "fp32" if flags.get("--training.mixed_precision_param") == "float32" else "bf16"
+
+
+TORCHTITAN: Final = TrainerKind(
+    name="torchtitan",
+    framework=lambda _: "torchtitan",
+    replaced=(
+        *(f"--parallelism.{name}" for name in ("data_parallel_replicate_degree", "data_parallel_shard_degree")),
+        *("--parallelism.fsdp_reshard_after_forward", "--parallelism.tensor_parallel_degree"),
+        *("--parallelism.enable_sequence_parallel", "--parallelism.no_enable_sequence_parallel"),
+        *("--parallelism.pipeline_parallel_degree", "--parallelism.pipeline_parallel_schedule"),
+        *("--parallelism.pipeline_parallel_layers_per_stage", "--parallelism.module_fqns_per_model_part"),
+        *("--parallelism.pipeline_parallel_first_stage_less_layers", "--parallelism.context_parallel_degree"),
+        *("--parallelism.pipeline_parallel_last_stage_less_layers", "--parallelism.pipeline_parallel_microbatch_size"),
+        *("--parallelism.expert_parallel_degree", "--parallelism.expert_tensor_parallel_degree"),
+        *("--training.local_batch_size", "--training.global_batch_size", _SEQ, *_COUNTS_TOKENS),
+        *("--training.enable_cpu_offload", "--training.no_enable_cpu_offload", "--metrics.log_freq"),
+        *("--checkpoint.enable", "--checkpoint.no_enable", "--validation.enable", "--validation.no_enable"),
+        *("--validator.enable", "--validator.no_enable"),
+        *("--activation_checkpoint.", "activation_checkpoint:"),
+    ),
+    job_flags=_job_flags,
+    precision=_precision,
+    pinned=lambda _: {"etp": "1", "dispatcher": "alltoall"},
+    cautious=_cautious,
+    sequence=(_SEQ,),
+    global_batch=("--training.global_batch_size",),
+    check=_check,
+    model=_model,
+    expand=_with_toml,
+    is_hyphen_underscore=True,
+)
