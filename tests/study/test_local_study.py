@@ -50,11 +50,12 @@ def test_a_command_of_ones_own_is_searched_with(run: Run, tmp_path: Path) -> Non
     assert len({trial["key"] for trial in found["trials"]}) == 3
     assert "the command passes no tp" in said.err
     assert "add {tp} " in said.err
-    for words in (
-        local("--budget", "1", runs=tmp_path),
-        local("--budget", "2", runs=tmp_path, trainer=("good", "{key}")),
-    ):
-        assert "the command passes" not in run(*words, "--study", f"passed-{len(words)}").err
+    alone = local("--budget", "1", "--study", "alone", runs=tmp_path)
+    passed = local("--budget", "2", "--study", "passed", runs=tmp_path, trainer=("good", "{key}"))
+    for words in (alone, passed):
+        said = run(*words)
+        assert said.code == 0
+        assert "the command passes" not in said.err
 
 
 @pytest.mark.slow
