@@ -180,6 +180,7 @@ def test_a_search_begins_with_its_space_and_its_launcher(
         ),
         launcher=SimpleNamespace(name=launcher),
         pool=range(12),
+        tally=None,
         resumed=resumed,
         store=SimpleNamespace(name="s"),
     )
