@@ -12,6 +12,7 @@ import pytest
 
 import tuner
 from tests.conftest import ROOT
+from tuner.cli import app
 from tuner.cli.commands.audit import audit as audit_command
 from tuner.cli.commands.compare import compare as compare_command
 from tuner.cli.commands.flops import flops as flops_command
@@ -72,7 +73,7 @@ def by_command(monkeypatch: pytest.MonkeyPatch, *words: str) -> StudySettings:
 
     monkeypatch.setattr("tuner.study.setup.open_loop", stop)
     with pytest.raises(Built) as built:
-        command.main(list(words), standalone_mode=False)
+        app.main(["optimize", *words], standalone_mode=False)
     return built.value.settings
 
 

@@ -263,7 +263,7 @@ _RECORDS: Final = (
         ),
         hsdp=Capability(True, _TITAN_CONFIG + "data_parallel_replicate_degree"),
         ep=Capability(True, _TITAN_CONFIG + "expert_parallel_degree"),
-        etp=Capability(True, _TITAN_CONFIG + "expert_tensor_parallel_degree", "1 or tp"),
+        etp=Capability(False, _TITAN_CONFIG + "expert_tensor_parallel_degree is gone since c4b409af2"),
         zero_with_ep=Capability((2, 3), _TITAN_CONFIG + "data_parallel_shard_degree"),
         dispatcher=Capability(("alltoall", "deepep", "hybridep"), _TITAN_CONFIG + "expert_parallel_comm_backend"),
         precision=Capability(
