@@ -30,6 +30,7 @@ _BEFORE_FIRST: Final = -1
 """Below every iteration's number: some trainers begin at 0."""
 _MAX_STAMPED: Final = 1024
 """Lines whose time stamps are kept: a unit that is misread shows in the first ones."""
+_NO_DIGITS: Final = str.maketrans("", "", "0123456789")
 _BLOCK_LINES: Final = 512
 """Lines that are searched together for the words of all readers: most lines of a log have none."""
 _MIN_ITERATIONS_AFTER_CAUGHT: Final = 2
@@ -116,7 +117,10 @@ class _Reader:
     def read_block(self, block: Sequence[tuple[int, str]]) -> None:
         """Read consecutive lines, without those of which no reader knows a word."""
         whole = "\n".join(text for _, text in block)
-        present = [word for stem, words in _WORDS.items() if stem in whole for word in words if word in whole]
+        # Lines of iterations differ in little but their figures, so that few are left to search without them.
+        kinds = "\n".join(set(whole.translate(_NO_DIGITS).split("\n")))
+        found = [each for stem, words in _WORDS.items() if stem in kinds for each in words]
+        present = [word for word, bare in found if bare in kinds and (bare == word or word in whole)]
         words = frozenset(present)
         self._failures.expect(words)
         self._records.expect(words)
@@ -286,11 +290,12 @@ _STEMS: Final = ("rror", "nan", "inf", "NCCL", "emory", "ignal", "rain", " DUE T
 """Parts that many of the words below share, so that they are searched first."""
 
 
-def _by_stem(words: Iterable[str]) -> dict[str, list[str]]:
-    """Return words by the stem that they contain; a word without one is its own."""
-    found: dict[str, list[str]] = {}
+def _by_stem(words: Iterable[str]) -> dict[str, list[tuple[str, str]]]:
+    """Return words, each with itself without digits, by the stem that this contains; one without a stem is its own."""
+    found: dict[str, list[tuple[str, str]]] = {}
     for word in dict.fromkeys(words):
-        found.setdefault(next((stem for stem in _STEMS if stem in word), word), []).append(word)
+        bare = word.translate(_NO_DIGITS)
+        found.setdefault(next((stem for stem in _STEMS if stem in bare), bare), []).append((word, bare))
     return found
 
 

@@ -302,12 +302,12 @@ def figure_of(text: str | None) -> float | None:
 
 def digit_of(text: str) -> float:
     """Return the value of one unit of the last digit of a printed number."""
-    mantissa, _, exponent = text.casefold().partition("e")
+    mantissa, _, exponent = text.replace("E", "e").partition("e")
     return float(10.0 ** (int(exponent or 0) - len(mantissa.partition(".")[2])))
 
 
 def _count(text: str | None) -> int | None:
-    return int(text) if text and re.fullmatch(r"[0-9]{1,9}", text) and int(text) else None
+    return (int(text) or None) if text and len(text) < 10 and text.isdecimal() and text.isascii() else None
 
 
 def _share(text: str | None) -> float | None:
