@@ -40,7 +40,7 @@ def closed(length: float, scale: float, ratio: float, width: float) -> tuple[flo
 
 
 def test_the_average_is_that_of_its_fits_by_their_marginal_likelihood() -> None:
-    fits = averaged_fits(bases_of(Likeness.of(KNOWN, KNOWN), NOISE), SLOPES, MEASURED, prior_deviations())
+    fits = averaged_fits(bases_of(KNOWN, NOISE), SLOPES, MEASURED, prior_deviations())
     expected = [closed(*each) for each in GRID]
     chances = np.exp([evidence for evidence, *_ in expected])
     chances /= chances.sum()
@@ -72,7 +72,7 @@ def test_a_calibrated_deviation_has_the_spread_between_the_fits() -> None:
 
 
 def test_rows_that_the_model_meets_speak_for_a_small_residual_and_others_for_a_large_one() -> None:
-    bases = bases_of(Likeness.of(KNOWN, KNOWN), NOISE)
+    bases = bases_of(KNOWN, NOISE)
 
     def mean_scale(measured: np.ndarray) -> float:
         fits = averaged_fits(bases, np.zeros_like(SLOPES), measured, prior_deviations())

@@ -102,6 +102,10 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         warnings.showwarning = _print_warning
         with redirect_stderr(LenientStderr(sys.stderr)):
             code = _run(list(sys.argv[1:] if arguments is None else arguments))
+        try:
+            sys.stderr.flush()
+        except OSError:
+            _silence(sys.stderr)
         sys.exit(code)
 
 
@@ -154,9 +158,13 @@ def _usage_message(error: click.UsageError) -> str:
 
 
 def _abandon_stdout(code: int) -> int:
-    """Silence the interpreter's own flush at exit, which would fail again."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    _silence(sys.stdout)
     return code
+
+
+def _silence(stream: TextIO) -> None:
+    """Silence the interpreter's own flush at exit, which would fail again."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 def _fail(message: str, code: int) -> int:

@@ -99,7 +99,7 @@ class Calibration:
         assert self.known is not None  # noqa: S101 - for the type checker; callers have asked
         factors = np.log([getattr(self.site, name) for name in TIME_FACTORS])
         measured = self.residual + self.slopes @ factors
-        bases = bases_of(Likeness.of(self.known, self.known), self.noise)
+        bases = bases_of(self.known, self.noise)
         return averaged_fits(bases, self.slopes, measured, prior_deviations())
 
 
@@ -129,7 +129,7 @@ def _timed(rows: Sequence[MeasuredRows]) -> Calibration:
         left = measured - _log_seconds(rows, _site(factors))
         own = noise * np.linalg.solve(gram, left)  # what of each row neither factors nor neighbours explain
         noise = NOISE_DEVIATION**2 * np.maximum(1.0, (own / (FAR * NOISE_DEVIATION)) ** 2)
-    bases, spread = bases_of(Likeness.of(known, known), noise), prior
+    bases, spread = bases_of(known, noise), prior
     for _ in range(AVERAGES):
         site = _site(factors)
         slopes = np.concatenate([slopes_of(part.columns, site) for part in rows])

@@ -11,17 +11,17 @@ Learning", section 5.2).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 from typing import Final
 
 import numpy as np
 
-from tuner.core.columns import FloatArray
+from tuner.core.columns import FloatArray, IntArray
 from tuner.costmodel.calibration_constants import LINK_WIDTHS, NOISE_RATIOS, RESIDUAL_LENGTHS, RESIDUAL_SCALES
 from tuner.costmodel.constants import NOISE_DEVIATION
-from tuner.costmodel.residual_features import UNSEEN, Likeness
+from tuner.costmodel.residual_features import UNSEEN, Features, Likeness
 from tuner.costmodel.site_factors import TIME_FACTORS
 
 LEAST_WEIGHT: Final = 1e-3
@@ -73,18 +73,49 @@ class ResidualFit:
         return slopes @ self.factors + solved.T @ self.left, variance
 
 
-Bases = dict[float, tuple[FloatArray, FloatArray]]
-"""By length, a basis in which residual and noise of the measured rows are independent, and the variances of the
-residual along it, in those of the noise."""
+Basis = dict[float, tuple[FloatArray, FloatArray]]
+"""By length, a basis in which residual and noise of measured rows are independent, and the variances of the residual
+along it, in those of the noise."""
 
 
-def bases_of(likeness: Likeness, noise: FloatArray) -> Bases:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bases:
+    """The bases of measured rows, and of the distinct ones among them.
+
+    Rows that the residual cannot tell apart, such as repeats of a run, count as one for the likelihood of a scale, a
+    length or a noise: a table that has a row twice knows no more of these.
+    """
+
+    every: Basis
+    distinct: Basis
+    group: IntArray
+    """Which distinct row each row is."""
+    first: IntArray
+    """The first row of each group."""
+
+
+def bases_of(known: Features, noise: FloatArray) -> Bases:
     """Return the bases of measured rows; `noise` is the variance of each row by itself."""
-    single, bases = np.sqrt(noise), {}
-    for length in RESIDUAL_LENGTHS:
-        values, vectors = np.linalg.eigh(likeness.covariance(length) / np.outer(single, single))
-        bases[length] = vectors.T / single, np.maximum(values, 0.0)
-    return bases
+    kinds = [*zip(known.smooth.tolist(), known.cliff.tolist(), known.kernel, known.period, strict=True)]
+    numbers: dict[str, int] = {}
+    group = np.array([numbers.setdefault(repr(kind), len(numbers)) for kind in kinds])
+    first = np.unique(group, return_index=True)[1]
+    likeness = Likeness.of(known, known)
+    covariances = {length: likeness.covariance(length) for length in RESIDUAL_LENGTHS}
+    every = _basis(covariances, noise)
+    if len(first) == len(group):
+        return Bases(every=every, distinct=every, group=group, first=first)
+    among = np.ix_(first, first)
+    distinct = _basis({length: whole[among] for length, whole in covariances.items()}, noise[first])
+    return Bases(every=every, distinct=distinct, group=group, first=first)
+
+
+def _basis(covariances: Mapping[float, FloatArray], noise: FloatArray) -> Basis:
+    single, basis = np.sqrt(noise), {}
+    for length, covariance in covariances.items():
+        values, vectors = np.linalg.eigh(covariance / np.outer(single, single))
+        basis[length] = vectors.T / single, np.maximum(values, 0.0)
+    return basis
 
 
 def averaged_fits(bases: Bases, slopes: FloatArray, measured: FloatArray, prior: FloatArray) -> list[ResidualFit]:
@@ -93,8 +124,12 @@ def averaged_fits(bases: Bases, slopes: FloatArray, measured: FloatArray, prior:
     `measured` is the logarithm of each row's seconds over those of the model with all factors 1; `prior` has the
     deviations of the factors' logarithms.
     """
-    fits = list(_fits(bases, slopes, measured, prior))
-    evidence = np.array([fit.weight for fit in fits])
+    fits = list(_fits(bases.every, slopes, measured, prior))
+    likelihoods = fits
+    if bases.distinct is not bases.every:
+        mean = np.bincount(bases.group, measured) / np.bincount(bases.group)
+        likelihoods = list(_fits(bases.distinct, slopes[bases.first], mean, prior))
+    evidence = np.array([fit.weight for fit in likelihoods])
     weights = np.exp(evidence - evidence.max())
     weights = np.where(weights < LEAST_WEIGHT, 0.0, weights)
     weights /= weights.sum()
@@ -111,7 +146,7 @@ def mean_factors(fits: Sequence[ResidualFit]) -> tuple[FloatArray, FloatArray]:
     return mean, spread
 
 
-def _fits(bases: Bases, slopes: FloatArray, measured: FloatArray, prior: FloatArray) -> Iterator[ResidualFit]:
+def _fits(bases: Basis, slopes: FloatArray, measured: FloatArray, prior: FloatArray) -> Iterator[ResidualFit]:
     precisions = [(np.where(LINKS, width, 1.0) * prior) ** -2.0 for width in LINK_WIDTHS]
     chances = list(LINK_WIDTHS.values())
     for length, (basis, values) in bases.items():
