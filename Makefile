@@ -7,6 +7,7 @@ BIN := $(VENV)/bin
 PYTHONS ?= $(or $(sort $(wildcard $(HOME)/.pyenv/versions/3.1[0-9].*/bin/python)),python3.10 python3.11 python3.12 python3.13)
 TORCH_FREE := pytest hypothesis pytest-xdist pyyaml
 MINUTES ?= 10
+SOAKS ?= database slurm
 COUNT ?= 20000
 FAST := -m "not slow and not cluster"
 
@@ -42,8 +43,7 @@ fuzz: $(VENV)/.ready-to-test  ## give COUNT damaged files to every reader
 	$(BIN)/python -m tests.fuzz --count $(COUNT)
 
 soak: $(VENV)/.ready-to-test  ## random faults on shared studies, with a PostgreSQL and with a Slurm, for MINUTES
-	$(BIN)/python -m tests.soak database --minutes $(MINUTES)
-	$(BIN)/python -m tests.soak slurm --minutes $(MINUTES)
+	for kind in $(SOAKS); do $(BIN)/python -m tests.soak $$kind --minutes $(MINUTES) || exit 1; done
 
 # Without torch: the tests that want it are skipped. Warnings of earlier libraries about one another are not ours to mend.
 test-lowest: $(VENV)/.ready-to-test  ## run the fast tests with the lowest versions that pyproject.toml allows, without torch
