@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import errno
 import os
-import subprocess
 import threading
 from pathlib import Path
 
 import pytest
 
 from tests.conftest import Run
+from tests.disks import small_disk
 from tuner.core.atomic_write import RUNNABLE, write_files, write_whole
 from tuner.core.errors import DiskFull, InputError
 
@@ -59,20 +59,13 @@ def test_a_failure_leaves_the_old_file_and_nothing_beside_it(tmp_path: Path) -> 
 
 def test_files_are_written_together_or_not_at_all(tmp_path: Path) -> None:
     """On a disk that is full after the first of them; what was there before stays."""
-    disk = tmp_path / "disk"
-    disk.mkdir()
-    mount = ["/bin/mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", str(disk)]
-    if subprocess.run(mount, check=False, capture_output=True).returncode:
-        pytest.skip("this machine lets nobody mount a tmpfs here")
-    try:
+    with small_disk(tmp_path / "disk", "64k") as disk:
         write_files(disk / "report", {"report.md": "old"})
         with pytest.raises(DiskFull, match=r"plots/a\.svg cannot be written: No space left on device; make room there"):
             write_files(disk / "report", {"report.md": "new", "plots/a.svg": "x" * 100_000})
         left = [path.relative_to(disk).as_posix() for path in disk.rglob("*") if path.is_file()]
         assert left == ["report/report.md"]
         assert (disk / "report" / "report.md").read_text() == "old"
-    finally:
-        subprocess.run(["/bin/umount", str(disk)], check=False)
 
 
 def test_a_folder_that_cannot_be_written_to_is_bad_input(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from contextlib import suppress
 import pytest
 
 from tuner.core.interrupts import (
-    hold_interrupts,
+    defer_interrupts,
     ignore_interrupts,
     raise_lost_interrupt,
     remember_interrupts,
@@ -25,6 +25,7 @@ def test_a_lost_interrupt_is_raised_again() -> None:
         assert was_interrupted()
         with pytest.raises(KeyboardInterrupt):
             raise_lost_interrupt()
+    assert not was_interrupted()
     with remember_interrupts():
         assert not was_interrupted()
 
@@ -40,8 +41,8 @@ def test_ctrl_c_may_be_ignored_until_the_end() -> None:
 
 def transaction(steps: list[str], presses: int, error: type[Exception] | None = None) -> None:
     """A transaction within another, in which Ctrl-C is pressed."""
-    with hold_interrupts():
-        with hold_interrupts():
+    with defer_interrupts():
+        with defer_interrupts():
             for _ in range(presses):
                 signal.raise_signal(signal.SIGINT)
             steps.append("inner")
@@ -65,10 +66,10 @@ def test_ctrl_c_wins_over_the_error_of_a_transaction() -> None:
         transaction([], 1, ZeroDivisionError)
 
 
-def test_ctrl_c_that_is_ignored_is_not_held() -> None:
+def test_ctrl_c_that_is_ignored_is_not_deferred() -> None:
     with remember_interrupts():
         ignore_interrupts()
-        with hold_interrupts():
+        with defer_interrupts():
             signal.raise_signal(signal.SIGINT)
 
 

@@ -18,6 +18,7 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import ROOT
+from tests.disks import small_disk
 from tests.stages import CLUSTER, TOPOLOGIES, TRAINER, WORKLOAD, template
 from tuner.core.errors import InputError, LaunchError, MissingDependency
 from tuner.core.outcomes import Outcome
@@ -145,20 +146,12 @@ def test_a_line_that_only_sounds_like_an_error_is_nothing(tmp_path: Path) -> Non
 
 def test_a_full_disk_is_reported_though_the_log_cannot_say_so(tmp_path: Path) -> None:
     """The job's own folder is on that disk; the keeper has reserved the room for its last word."""
-    disk = tmp_path / "disk"
-    disk.mkdir()
-    size = ["-o", "size=256k", "tmpfs"]
-    if subprocess.run(["mount", "-t", "tmpfs", *size, str(disk)], capture_output=True).returncode:  # noqa: S607
-        pytest.skip("mounting is not allowed here")
-    try:
-        with launched(template("fill"), job(disk)) as (launcher, handle):
-            result = ended(launcher, handle)
-            assert result.outcome is Outcome.CRASHED
-            assert result.failure is not None
-            assert result.failure.meaning == "the disk is full"
-            assert result.failure.evidence
-    finally:
-        subprocess.run(["umount", str(disk)], check=True)  # noqa: S607
+    with small_disk(tmp_path / "disk", "256k") as disk, launched(template("fill"), job(disk)) as (launcher, handle):
+        result = ended(launcher, handle)
+        assert result.outcome is Outcome.CRASHED
+        assert result.failure is not None
+        assert result.failure.meaning == "the disk is full"
+        assert result.failure.evidence
 
 
 def test_a_program_that_does_not_exist_is_a_crash_that_says_so(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import Run, Said
+from tests.disks import small_disk
 from tests.studies import SMALL, assert_lawful, kept, optimize, url_of
 
 ROWS = """group,gpu,nodes,gpus_per_node,layers,hidden,heads,seq,vocab,tp,pp,dp,mbs,gbs,zero,sec_per_iter,status
@@ -182,12 +183,7 @@ def test_a_study_of_something_else_is_refused_with_the_difference(
 def test_a_disk_that_fills_up_loses_nothing(tmp_path: Path) -> None:
     """In mid-study the disk is full: one sentence with the remedy and 1. With room made, the same command goes on with
     all that was measured."""
-    disk = tmp_path / "runs"
-    disk.mkdir()
-    mount = ["/bin/mount", "-t", "tmpfs", "-o", "size=640k", "tmpfs", str(disk)]
-    if subprocess.run(mount, check=False, capture_output=True).returncode:
-        pytest.skip("this machine lets nobody mount a tmpfs here")
-    try:
+    with small_disk(tmp_path / "runs", "640k") as disk:
         said = optimize("--budget", "40", "--study", "full", folder=tmp_path)
         assert said.code == 1, said.err
         assert "Traceback" not in said.err
@@ -200,8 +196,6 @@ def test_a_disk_that_fills_up_loses_nothing(tmp_path: Path) -> None:
         after = kept(url_of(tmp_path, "full"), "full")
         assert {trial.number: trial for trial in after if trial.number in before} == before
         assert_lawful(after, budget=40)
-    finally:
-        subprocess.run(["/bin/umount", str(disk)], check=False)
 
 
 def test_a_folder_that_sqlite_cannot_name_is_refused_in_one_sentence(tmp_path: Path, run: Run) -> None:

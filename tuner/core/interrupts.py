@@ -1,7 +1,7 @@
 """Receive Ctrl-C where it does no harm.
 
 Python raises KeyboardInterrupt wherever the main thread is. In a library's transaction it leaves a broken connection
-and a traceback, and in a finalizer it is reported and lost. So it is held until a transaction is over, and remembered.
+and a traceback, and in a finalizer it is reported and lost. So it waits until a transaction is over, and is remembered.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ class _Interrupts:
 
     received: bool = False
     ignored: bool = False
-    held: bool = False
+    deferred: bool = False
     """Whether one waits for the end of a transaction."""
     transactions: int = 0
     """How many the main thread is in, one within the other."""
@@ -33,16 +33,16 @@ _interrupts = _Interrupts()
 def remember_interrupts() -> Iterator[None]:
     """Remember every Ctrl-C within, beside what it does already."""
     before = signal.getsignal(signal.SIGINT)
-    _interrupts.received = _interrupts.ignored = _interrupts.held = False
+    _forget()
     if not callable(before) or not _in_main_thread():
         yield  # it is ignored, or another thread handles it
         return
     handler = before
 
     def remember(number: int, frame: FrameType | None) -> None:
-        _interrupts.held = _interrupts.transactions > 0 and not _interrupts.received  # a second one does not wait
+        _interrupts.deferred = _interrupts.transactions > 0 and not _interrupts.received  # a second one does not wait
         _interrupts.received = True
-        if not _interrupts.held and not _interrupts.ignored:
+        if not _interrupts.deferred and not _interrupts.ignored:
             handler(number, frame)
 
     signal.signal(signal.SIGINT, remember)
@@ -50,10 +50,11 @@ def remember_interrupts() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGINT, before)
+        _forget()
 
 
 @contextmanager
-def hold_interrupts() -> Iterator[None]:
+def defer_interrupts() -> Iterator[None]:
     """Raise the KeyboardInterrupt of a Ctrl-C within only at the end."""
     if not _in_main_thread():
         yield
@@ -63,8 +64,8 @@ def hold_interrupts() -> Iterator[None]:
         yield
     finally:
         _interrupts.transactions -= 1
-        if _interrupts.held and not _interrupts.transactions:
-            _interrupts.held = False
+        if _interrupts.deferred and not _interrupts.transactions:
+            _interrupts.deferred = False
             if not _interrupts.ignored:
                 raise KeyboardInterrupt
 
@@ -83,6 +84,10 @@ def raise_lost_interrupt() -> None:
     """Raise the KeyboardInterrupt of a Ctrl-C again."""
     if _interrupts.received:
         raise KeyboardInterrupt
+
+
+def _forget() -> None:
+    _interrupts.received = _interrupts.ignored = _interrupts.deferred = False
 
 
 def _in_main_thread() -> bool:

@@ -14,7 +14,7 @@ import sqlalchemy.exc
 from optuna.storages import RDBStorage
 
 from tuner.core.errors import TunerWarning
-from tuner.core.interrupts import hold_interrupts, was_interrupted
+from tuner.core.interrupts import defer_interrupts, was_interrupted
 from tuner.study.store.storage_url import masked
 
 MAX_OUTAGE: Final = 600.0
@@ -44,7 +44,7 @@ Patient = Callable[[Callable[[], Any]], Any]
 def wait_out_outages(database: RDBStorage, url: str) -> Patient:
     """Make every call of the storage wait for its server; return what does the same for other transactions.
 
-    Ctrl-C is held until the call is over; after it no call waits, so that a search can end.
+    Ctrl-C waits until the call is over; after it no call waits, so that a search can end.
     """
     patience = _Patience(database, url)
     for name in _CALLS:
@@ -99,7 +99,7 @@ class _Patience:
         pause, deadline = FIRST_PAUSE, time.monotonic() + self._limit
         while True:
             try:
-                with hold_interrupts():
+                with defer_interrupts():
                     return call()
             except (sqlalchemy.exc.SQLAlchemyError, optuna.exceptions.StorageInternalError) as error:
                 if not is_outage(error) or time.monotonic() >= deadline or was_interrupted():

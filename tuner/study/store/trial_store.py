@@ -25,7 +25,7 @@ from optuna.distributions import BaseDistribution
 from optuna.trial import FrozenTrial, TrialState
 
 from tuner.core.errors import StudyError, TunerWarning
-from tuner.core.interrupts import hold_interrupts
+from tuner.core.interrupts import defer_interrupts
 from tuner.core.outcomes import Failure, Outcome
 from tuner.core.text import shown
 from tuner.launch.contract import JobResult
@@ -232,7 +232,7 @@ class TrialStore:
             distributions=dict(distributions),
             user_attrs={"key": proposal.key, "why": proposal.why, "proposal": proposal_document(proposal)},
         )
-        with understood(self.url), hold_interrupts():
+        with understood(self.url), defer_interrupts():
             trial_id = self.storage.create_new_trial(self._id, template)
             number = self.storage.get_trial_number_from_id(trial_id)
             self._database.record_heartbeat(trial_id)

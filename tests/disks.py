@@ -1,0 +1,23 @@
+"""A small disk of a test's own."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+
+@contextmanager
+def small_disk(folder: Path, size: str) -> Iterator[Path]:
+    """A disk of so many bytes (64k) at a new folder; the test is skipped where nobody may mount one."""
+    folder.mkdir()
+    mount = ["/bin/mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(folder)]
+    if subprocess.run(mount, check=False, capture_output=True).returncode:
+        pytest.skip("this machine lets nobody mount a tmpfs here")
+    try:
+        yield folder
+    finally:
+        subprocess.run(["/bin/umount", str(folder)], check=True)  # which fails where a process still uses it
