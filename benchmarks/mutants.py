@@ -44,10 +44,13 @@ TIME_LIMIT_FACTOR: Final = 10.0
 TIME_LIMIT_BASE: Final = 120.0
 """Seconds allowed for a run of tests: the base, and the factor times what the tests took without a mutant."""
 PASSED: Final = 0
+FAILED: Final = 1
 NO_TESTS: Final = 5
 """pytest's exit codes."""
 RUNNING: Final[set[subprocess.Popen[Any]]] = set()
 """Runs of pytest at the moment, which are ended when this program is."""
+MOST_FAILING: Final = 20
+"""With more failures than these the map is refused: the checkout is broken."""
 DOUBTFUL: Final = 0.5
 """A failure of a test that takes more seconds is confirmed: under load such tests may fail by themselves."""
 
@@ -77,6 +80,8 @@ class CoverageMap:
     seconds: dict[str, float] = field(default_factory=dict)
     files: dict[str, dict[str, Any]] = field(default_factory=dict)
     """Per file: its hash, the tests of each line and of each function, as indices of `tests`."""
+    failing: list[str] = field(default_factory=list)
+    """Tests that failed while the map was made, without a mutant: they never judge one."""
 
     def executing(self, mutant: Mutant, source: str) -> set[str]:
         """Return the tests that execute a mutant's line; in a file that changed since, those that execute its function.
@@ -166,7 +171,7 @@ def run(root: Path, mutants: Sequence[Mutant], *, map_path: Path, jobs: int, who
         if not map_path.exists():
             make_map(first, map_path)
         coverage = CoverageMap(**json.loads(map_path.read_text(encoding="utf-8")))
-        collected = collect(first)
+        collected = [test for test in collect(first) if test not in coverage.failing]
         copies.put(first)
 
         def work(mutant: Mutant) -> dict[str, Any]:
@@ -309,19 +314,22 @@ def make_map(copy: Path, map_path: Path) -> None:
     settings.write_text(f"[run]\nsource = {copy / 'tuner'}\ndata_file = {data}\n", encoding="utf-8")
     measure = ["--cov", f"--cov-config={settings}", "--cov-context=test", "--cov-report="]
     code, text = pytest(copy, [*measure, "-q", "-vv", "--durations=0", "-p", "no:cacheprovider", "-m", FAST])
-    if code != PASSED:
+    failing = re.findall(r"^(?:FAILED|ERROR) (\S.*?)(?: - .*)?$", text, re.MULTILINE)
+    if code not in (PASSED, FAILED) or len(failing) > MOST_FAILING:
         sys.exit(f"the fast tests fail without a mutant:\n{text[-2000:]}")
-    write_map(copy, data, text, map_path)
+    if failing:
+        print("These tests fail without a mutant and judge none:", *failing, sep="\n  ", file=sys.stderr)
+    write_map(copy, data, text, map_path, failing)
 
 
-def write_map(copy: Path, data_path: Path, durations: str, map_path: Path) -> None:
+def write_map(copy: Path, data_path: Path, durations: str, map_path: Path, failing: Sequence[str] = ()) -> None:
     """Write coverage.py's data file and pytest's table of durations as a map."""
     from coverage import CoverageData
 
     data = CoverageData(str(data_path))
     data.read()
     contexts = {context.rpartition("|")[0] for context in data.measured_contexts()} - {""}
-    made = CoverageMap(tests=sorted(contexts))
+    made = CoverageMap(tests=sorted(contexts), failing=sorted(set(failing)))
     index = {test: place for place, test in enumerate(made.tests)}
     for name in sorted(data.measured_files()):
         path = Path(name).relative_to(copy).as_posix()
