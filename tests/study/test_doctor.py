@@ -23,7 +23,7 @@ from tuner.launch.preflight import frameworks
 from tuner.report.dashboard import annotate, trial_note
 from tuner.study.result import open_study
 
-CHECKS = {"python", "torch", "accelerator", "slurm", "ports", "disk", "clock", "storage"}
+CHECKS = {"python", "torch", "accelerator", "slurm", "ports", "disk", "extensions", "clock", "storage"}
 
 
 def test_every_finding_has_evidence_and_a_bad_one_its_remedy(run: Run) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import platform
+import shlex
 import shutil
 import socket
 import subprocess
@@ -15,6 +16,7 @@ from pathlib import Path
 from typing import Any, Final, Literal
 
 from tuner.core.quantity import whole
+from tuner.launch.extensions import LONG_COMPILE_SECONDS, default_folder, stale_locks
 from tuner.launch.machine import Machine
 
 Verdict = Literal["ok", "warning", "missing"]
@@ -163,6 +165,19 @@ def disk(folder: Path) -> CheckResult:
             remedy=f"free at least {MIN_DISK_GB:g} GB",
         )
     return CheckResult(name="disk", verdict="ok", evidence=f"{free:,.0f} GB free at {existing}")
+
+
+def extensions() -> CheckResult:
+    """Check that no lock of a compiler that was killed stops the jobs that want its extension."""
+    folder = default_folder()
+    if locks := stale_locks(folder, older_than=LONG_COMPILE_SECONDS):
+        return CheckResult(
+            name="extensions",
+            verdict="warning",
+            evidence=f"nothing is compiling, yet {locks[0]} is there: programs that use the extension wait for ever",
+            remedy=f"rm {shlex.join(map(str, locks))}",
+        )
+    return CheckResult(name="extensions", verdict="ok", evidence=f"no stale lock in {folder}")
 
 
 def clock() -> CheckResult:

@@ -14,7 +14,18 @@ from tuner.core.outcomes import Outcome
 from tuner.costmodel.calibration import Calibration
 from tuner.costmodel.site_factors import SiteFactors
 from tuner.launch.machine import Machine, catalog_name, host_gpu, this_machine
-from tuner.launch.preflight import CheckResult, accelerator, clock, disk, frameworks, ports, probe, python, slurm
+from tuner.launch.preflight import (
+    CheckResult,
+    accelerator,
+    clock,
+    disk,
+    extensions,
+    frameworks,
+    ports,
+    probe,
+    python,
+    slurm,
+)
 from tuner.logs.signatures import REMEDIES, SEE_LOGS
 from tuner.study.api import study_settings
 from tuner.study.setup import open_loop
@@ -44,6 +55,7 @@ def examine(runs: Path, *, storage: str | None = None, measure: bool = False) ->
         slurm(),
         ports(),
         disk(runs),
+        extensions(),
         clock(),
         _storage(storage),
     ]

@@ -20,6 +20,7 @@ from tuner.core.errors import LaunchError
 from tuner.core.text import counted
 from tuner.launch import supervisor
 from tuner.launch.contract import Job, JobResult, JobState, JobStatus
+from tuner.launch.extensions import own_folder
 from tuner.launch.log_tail import OUTPUTS, JobTail, output_size
 from tuner.launch.outcome import noted_size, outcome_of, size_note
 from tuner.launch.program import ProcessSpec, Program
@@ -33,6 +34,9 @@ MAX_CANCEL_SECONDS: Final = 15.0
 
 NOTE: Final = "keeper.json"
 """The file that names a job's supervisor, for the next tuner."""
+
+EXTENSIONS: Final = "torch_extensions"
+"""The folder beside `jobs/` that the jobs of a study compile extensions into."""
 
 _STALE_FILES: Final = ("ended.json", NOTE, "result.json", "stacks.txt", *OUTPUTS)
 """Files that an earlier job may have left in a folder."""
@@ -351,7 +355,7 @@ def _start_document(start: ProcessSpec, job: Job) -> dict[str, Any]:
         "schema": "tuner/start/1",
         "tag": job.tag,
         "arguments": list(start.arguments),
-        "environment": {**start.environment, **job.environment},
+        "environment": {**own_folder(job.folder.parent.parent / EXTENSIONS), **start.environment, **job.environment},
         "cwd": str(start.cwd),
         "result": str(start.result) if start.result else None,
         "iterations": list(job.iterations),
