@@ -250,11 +250,6 @@ class Model:
         return queries + down + up + self.value_width * hidden
 
     @property
-    def expert_matrices(self) -> int:
-        """Elements of the matrices of one expert."""
-        return (3 if self.gated_mlp else 2) * self.hidden * self.experts.ffn if self.experts else 0
-
-    @property
     def expert_parameters(self) -> int:
         """Parameters of one routed expert of one layer; 0 in a dense model."""
         return self._mlp_parameters(self.experts.ffn, bias=self.experts.expert_bias) if self.experts else 0
