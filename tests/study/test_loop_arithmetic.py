@@ -313,6 +313,25 @@ def test_an_adopted_job_is_watched_and_a_lost_one_ended(
     assert (result.outcome, result.clock) == (Outcome.CANCELLED, launcher.clock)
 
 
+def test_a_trial_claimed_after_the_trials_were_read_is_adopted_the_next_time(
+    study: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made, _launcher, _ = study()
+    monkeypatch.setattr(loop, "gone", lambda _: True)
+    proposal, read, claimed = made.scheduler.next(made._elapsed), made.read, []
+
+    def read_before_another_claims(*, now: bool = False) -> None:
+        read(now=now)
+        if not claimed:
+            claimed.append(made.store.claim(proposal, made.state.space.distributions))
+
+    monkeypatch.setattr(made, "read", read_before_another_claims)
+    made.reconcile()
+    assert (len(claimed), made.running) == (1, {})
+    made.reconcile()
+    assert made.running[0].handle == "adopted"
+
+
 def test_an_owner_on_another_host_is_gone_once_it_is_silent(
     study: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:

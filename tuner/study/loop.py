@@ -161,9 +161,10 @@ class StudyLoop:
     def reconcile(self) -> None:
         """Adopt the jobs of processes that are gone, and close the trials whose jobs are gone too."""
         self.store.close_finished()
+        owners = self.store.owners()  # before the trials are read, for others are claimed meanwhile
         self.read(now=True)
         silent: set[int] | None = None
-        for number, owner in self.store.owners().items():
+        for number, owner in owners.items():
             if number in self.running:
                 continue
             dead = gone(owner)
