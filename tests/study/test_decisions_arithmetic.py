@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -261,16 +262,18 @@ def test_a_surprising_run_of_what_may_be_the_best_is_repeated_before_it_is_belie
     """A slow one by the others' prediction of it; a fast one where it leads; none that already runs again."""
     slow = Surprise(candidate=5, deviations=4.0, mean=-0.01, deviation=0.02)
     hopeless = Surprise(candidate=6, deviations=4.0, mean=0.5, deviation=0.02)
+    laborious = replace(slow, candidate=7)
     fast = Surprise(candidate=1, deviations=-4.0, mean=0.2, deviation=0.02)
     for surprises, pending, repeated in (
         ([hopeless, slow], [], 5),
         ([slow], [5], None),
         ([hopeless], [], None),
+        ([laborious], [], None),
         ([fast], [], 1),
         ([Surprise(candidate=6, deviations=-4.0, mean=0.2, deviation=0.02)], [], None),
     ):
         stand_in = SimpleNamespace(surprises=lambda found=surprises: found)
-        pool = SimpleNamespace(work=np.zeros(8))
+        pool = SimpleNamespace(work=np.array([0.0] * 7 + [0.5]))
         decider = Decider(surrogate=stand_in, pool=pool, pending=pending, ranking=[ranked(1)], log_best=0.0)
         decider.scheduler._sampler = "guided"
         assert decider.scheduler._verification() == repeated
