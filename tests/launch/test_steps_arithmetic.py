@@ -229,6 +229,26 @@ def test_a_script_that_is_gone_is_believed_after_its_delay(inside: Callable[[], 
     assert (result.outcome, result.reason) == (Outcome.CANCELLED, "its allocation ended")  # squeue shows no nodes
 
 
+def test_a_failed_job_whose_nodes_slurm_does_not_tell_is_over_once_it_is_cancelled(inside: Callable[[], Steps]) -> None:
+    """Until then it may run again on other nodes."""
+    made = inside()
+    job, handle = started(made)
+    made.alive.clear()
+    write_object(
+        job.folder / "ended.json",
+        {"tag": job.tag, "job": "7", "restart": 0, "exit": 1, "ended": made.clock, "began": made.clock - 5.0},
+    )
+    del made.commands.answers["squeue"]
+    for _ in range(3):
+        made.clock += 10.0
+        assert made.launcher.poll([handle])[handle].state is JobState.UNKNOWN
+    made.launcher.cancel(handle)
+    assert made.launcher.poll([handle])[handle].state is JobState.ENDED
+    assert made.launcher.collect(handle).outcome is Outcome.CRASHED
+    assert made.launcher_again().adopt(job, handle) is not None
+    assert read_object(job.folder / "slurm.json")["settled"] is True
+
+
 def test_waiting_ends_with_a_change_of_files_or_at_its_time(inside: Callable[[], Steps]) -> None:
     made = inside()
     job = made.job()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Set
+from collections.abc import Callable, Mapping, Set
 from pathlib import Path
 from typing import Any
 
@@ -146,6 +146,36 @@ def test_numbers_that_the_command_line_checks_are_checked() -> None:
     ):
         with pytest.raises(InputError, match=message):
             tuner.max_batch(model="enoki-40", cluster="enoki-h100", **arguments)
+
+
+FUNCTIONS: Mapping[str, Callable[..., object]] = {
+    "plan": tuner.plan,
+    "max-batch": tuner.max_batch,
+    "compare": tuner.compare,
+    "memory": tuner.memory,
+    "flops": tuner.flops,
+    "evaluate": tuner.evaluate,
+    "calibrate": tuner.calibrate,
+    "explain": tuner.explain,
+    "audit": tuner.audit_file,
+    "measure": tuner.measure,
+    "report": tuner.write_report,
+    "export": tuner.write_export,
+    "list": tuner.list_studies,
+    "stop": tuner.stop_study,
+    "recover": tuner.recover_study,
+}
+
+
+@pytest.mark.parametrize("command", FUNCTIONS)
+def test_an_option_and_the_keyword_of_its_name_have_one_default(command: str) -> None:
+    parameters = inspect.signature(FUNCTIONS[command]).parameters
+    for option in app.commands[command].params:
+        parameter = parameters.get(option.name or "")
+        if parameter is None or parameter.default is parameter.empty or option.name == "iterations":
+            continue
+        given = None if "Sentinel" in type(option.default).__name__ else option.default
+        assert (given or None) == (parameter.default or None), option.name
 
 
 def assert_same_options(

@@ -13,6 +13,12 @@ import pytest
 
 from tests.conftest import ROOT, Run
 from tests.studies import SMALL
+from tuner.space.build import space_for
+from tuner.study.limits import Limits
+from tuner.study.loop import StudyEvent
+from tuner.study.settings import StudySettings
+from tuner.study.setup import open_loop
+from tuner.study.store.trial_store import TrialStore
 
 needs_mlflow = pytest.mark.skipif(
     find_spec("mlflow") is None or find_spec("optuna_integration") is None, reason="pip install 'tuner[track]'"
@@ -32,6 +38,36 @@ def _optimize(tracker: str, folder: Path, **environment: str) -> subprocess.Comp
         text=True,
         check=False,
     )
+
+
+class Recorder:
+    """A tracker that writes down what it is given, and fails at a trial."""
+
+    def __init__(self, fails_at: int) -> None:
+        self.fails_at, self.logged, self.closed = fails_at, list[int](), False
+
+    def log(self, store: TrialStore, number: int) -> str | None:
+        """The number of a finished trial of the store."""
+        assert store.trials()[number].result is not None
+        self.logged.append(number)
+        return "mlflow failed, and the study continues without it" if number == self.fails_at else None
+
+    def close(self) -> None:
+        """Nothing more comes."""
+        self.closed = True
+
+
+def test_a_tracker_has_every_finished_trial_until_it_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    recorder, events = Recorder(fails_at=2), list[StudyEvent]()
+    monkeypatch.setattr("tuner.study.setup.Tracker", lambda _kind, _name: recorder)
+    monkeypatch.setattr(StudySettings, "check", lambda _self: None)  # mlflow need not be installed
+    space = space_for(model="gpt-1.3b", nodes=4)
+    settings = StudySettings(space=space, limits=Limits(budget=5), runs=tmp_path, track="mlflow")
+    with open_loop(settings, events.append) as loop:
+        loop.run()
+    assert (recorder.logged, recorder.closed) == ([0, 1, 2], True)
+    assert sum(event.kind == "ended" for event in events) == 5
+    assert sum("mlflow failed" in event.text for event in events if event.kind == "note") == 1
 
 
 @pytest.mark.slow
