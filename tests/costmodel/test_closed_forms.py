@@ -13,7 +13,13 @@ from tuner.core.catalog import gpu, make_cluster
 from tuner.core.columns import Columns
 from tuner.core.domain import Cluster, Link, Topology, Workload
 from tuner.core.model import Model
-from tuner.costmodel.constants import NETWORK_LATENCY_RATIO, RING_SHARE, SEND_SHARE
+from tuner.costmodel.constants import (
+    HOST_COLLECTIVE_SECONDS,
+    HOST_SECONDS,
+    NETWORK_LATENCY_RATIO,
+    RING_SHARE,
+    SEND_SHARE,
+)
 from tuner.costmodel.flops import forward_terms, hardware_flops, model_flops
 from tuner.costmodel.links import all_reduce, gather
 from tuner.costmodel.memory import memory_terms
@@ -211,3 +217,15 @@ def test_a_pipeline_of_uneven_stages_waits_for_the_fullest(layers: int) -> None:
     fullest = sum(found[name] for name in LAYER_TERMS) / (microbatches * max(hands))
     assert fullest == pytest.approx(per_layer, rel=0.1)
     assert found["bubble"] / fullest == pytest.approx(sum(hands) - max(hands), rel=0.01)
+
+
+@pytest.mark.parametrize(("tp", "collectives"), [(1, 0), (2, 2)])
+def test_a_layer_that_the_gpu_outruns_takes_the_time_in_which_the_host_launches_it(tp: int, collectives: int) -> None:
+    """In each of its passes, with the collectives of each."""
+    tiny = Model(layers=3, hidden=64, heads=2, vocab=1, vocab_multiple=0, seq=64, positions="none")
+    machine = make_cluster(name="one node", nodes=1, gpus_per_node=2, gpu=gpu("H100-80GB-SXM"))
+    instant = replace(machine, inter_node=Link(bandwidth=1e30, latency=0.0))
+    found = terms(Workload(model=tiny, global_batch=5), instant, pipeline(1, tp=tp, recompute="none"))
+    host = sum(HOST_SECONDS) + 2 * collectives * HOST_COLLECTIVE_SECONDS
+    assert sum(found[name] for name in LAYER_TERMS) == pytest.approx(5 * 3 * host, rel=0.02)
+    assert found["launch"] > 0.4 * 5 * 3 * host
