@@ -13,10 +13,12 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+import tuner
 from tests import reference
 from tests.conftest import ROOT, Run
 from tests.strategies import measured_rows
 from tuner.core.errors import NothingUsable
+from tuner.core.text import interval
 from tuner.costmodel.evaluation import Evaluation, RowEstimate, evaluate, kendall_tau, ordered_pairs, regret
 from tuner.tables import Table, table_of, write_csv
 
@@ -219,6 +221,10 @@ def test_evaluate_prints_a_line_for_every_group_and_reason(tmp_path: Path, run: 
     assert [line.split()[0] for line in said.out.splitlines() if line.startswith(("all ", "a ", "b "))] == [
         *("all", "a", "b")
     ]
+    guess = next(iter(evaluate(tuner.read_table(file)).guesses.values()))
+    shown = interval(guess.low, guess.high)
+    assert guess.low < guess.seconds < guess.high
+    assert next(line for line in said.out.splitlines() if line.startswith("2 ")).count(shown) == 1
 
 
 def test_a_calibration_and_rows_to_draw_exclude_each_other(run: Run) -> None:

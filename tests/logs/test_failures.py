@@ -126,6 +126,14 @@ def test_a_traceback_without_an_end_is_a_failure_too() -> None:
     assert (seen.failure.kind, seen.failure.evidence) == ("CRASHED", "Traceback (most recent call last):")
 
 
+@pytest.mark.parametrize(("frames", "evidence"), [(499, "ValueError: deep"), (500, None)])
+def test_a_traceback_of_more_than_500_lines_is_given_up(frames: int, evidence: str | None) -> None:
+    seen = failure_of(
+        "Traceback (most recent call last):", *['  File "a.py", line 1, in f'] * frames, "ValueError: deep"
+    )
+    assert (seen.failure.evidence if seen else None) == evidence
+
+
 def test_a_loss_that_comes_back_from_no_number_is_no_failure() -> None:
     text = (LOGS / "failure-not-a-number.log").read_text()
     lines = text.splitlines()
