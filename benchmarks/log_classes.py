@@ -4,7 +4,7 @@
 
 Good logs stand by the reader that must measure them, failures by their outcome; a failure of the right outcome with
 another meaning, or with another line as its evidence, is counted as wrong. Harmless lines must be no failure. The
-fixtures, written by hand in each program's own format, are in `tests/data/logs` and `tests/logs/failure_cases.py`.
+fixtures, written by hand in each program's own format, are in `tests/data/logs` and `tests/logs`.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from typing import Final
 
 from tests.logs import test_failures, test_frameworks, test_logs
 from tests.logs.failure_cases import FAILURES, HARMLESS
+from tests.logs.thread_logs import GOOD_LOGS
 from tuner.logs import read_log
 
 LOGS: Final = Path(__file__).resolve().parent.parent / "tests/data/logs"
@@ -30,8 +31,10 @@ Pair = tuple[str, str, str]
 def good_logs() -> Iterator[Pair]:
     """Yield each log of a framework with the reader that must measure it and the one that does; a failure is none."""
     expected = {name: str(row[0]) for name, row in {**test_frameworks.FRAMEWORKS, **test_logs.FORMATS}.items()}
-    for name, source in expected.items():
-        runs = read_log((LOGS / f"{name}.log").read_text(errors="replace").splitlines()).runs
+    logs = {name: (source, (LOGS / f"{name}.log").read_text(errors="replace")) for name, source in expected.items()}
+    logs |= {name: (source, text) for name, (text, source, *_) in GOOD_LOGS.items()}
+    for name, (source, text) in logs.items():
+        runs = read_log(text.splitlines()).runs
         measures = len(runs) == 1 and runs[0].failure is None
         yield name, source, str(runs[0].source) if measures else NONE
 

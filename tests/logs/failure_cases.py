@@ -7,6 +7,7 @@ from __future__ import annotations
 from typing import Final
 
 from tests.logs.launcher_failure_cases import LAUNCHER_FAILURES, RANK, TORCHRUN, TRACE
+from tests.logs.thread_failure_cases import THREAD_FAILURES, THREAD_HARMLESS
 
 FAILURES: Final = {
     "oom, current": (
@@ -361,6 +362,7 @@ FAILURES: Final = {
         "ModuleNotFoundError",
     ),
     **LAUNCHER_FAILURES,
+    **THREAD_FAILURES,
 }
 """Of each failure its lines, its outcome, its meaning and how its evidence begins."""
 
@@ -389,5 +391,6 @@ HARMLESS: Final = (
     "Xid monitoring enabled",
     "FutureWarning: FileNotFoundError will be raised in the future",
     "exit code 0",
+    *THREAD_HARMLESS,
 )
 """Lines that only mention a failure."""

@@ -7,6 +7,7 @@ from datetime import datetime, timedelta, timezone
 import pytest
 
 from tests.conftest import ROOT
+from tests.logs.thread_logs import GOOD_LOGS
 from tuner.core.errors import InputError
 from tuner.logs import Log, LogRun, StepPattern, StepSize, contradiction, of_job, precision, read_log, timed
 from tuner.logs.frameworks import stamp_of
@@ -62,6 +63,19 @@ def test_a_framework_is_measured_by_its_second_iteration(name: str) -> None:
     (chosen,) = [entry for entry in entries if entry.number == number]
     assert chosen.seconds == pytest.approx(seconds, rel=1e-9, abs=tolerance)
     assert bool(precision([chosen])) == bool(chosen.derived)
+
+
+@pytest.mark.parametrize("name", GOOD_LOGS)
+def test_a_log_as_users_paste_it_is_measured_by_its_second_line(name: str) -> None:
+    """Resumed, behind a launcher's labels, among other lines, glued to a progress bar, in colours."""
+    text, source, number, seconds, tolerance = GOOD_LOGS[name]
+    (run,) = read_log(text.splitlines()).runs
+    assert (run.source, run.failure) == (source, None)
+    entries = timed(run, STEP)
+    assert of_job(run, (2,), entries) == ((number,), "")
+    (chosen,) = [entry for entry in entries if entry.number == number]
+    assert chosen.seconds == pytest.approx(seconds, rel=1e-9, abs=tolerance)
+    assert contradiction(entries) == ""
 
 
 OWN_LINES = ["it 5001 took 512.5 ms, loss 3.21", "it 5002 took 250.0 ms, loss 3.20, 11.5 GiB", "it 5003 took 251.0 ms"]

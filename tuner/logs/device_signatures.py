@@ -17,7 +17,7 @@ DEVICE_SIGNATURES: Final = (
         r"|\b(?:CUDA|HIP)[\w ]*(?:[Ee]rror|failure)\b[^|]{0,40}out of memory|(?:CUBLAS|CUDNN)_STATUS_ALLOC_FAILED"
         r"|\bTriton Error \[\w+\]: out of memory|\bRESOURCE_EXHAUSTED: Out of memory|\b(?:cuda"
         r"|hip)ErrorMemoryAllocation\b"
-        r"|\bhipErrorOutOfMemory\b",
+        r"|\bhipErrorOutOfMemory\b|^Error out of memory at line [0-9]+ in file",
         Outcome.OOM,
         "a GPU ran out of memory",
         "PyTorch",
@@ -67,20 +67,30 @@ DEVICE_SIGNATURES: Final = (
     signature(
         r"CUDA error: (?:device-side assert|an illegal (?:memory access|instruction)|misaligned address"
         r"|unspecified launch failure|the launch timed out|invalid (?:argument|configuration))"
-        r"|HIP error: |Assertion `[^`']{1,200}' failed|Assertion `[^`]{1,200}` failed|Memory access fault by GPU"
-        r"|CUDA Exception: ",
+        r"|HIP error: |aborting with error : HSA_STATUS_ERROR|Assertion `[^`']{1,200}' failed"
+        r"|Assertion `[^`]{1,200}` failed|Memory access fault by GPU"
+        r"|CUDA Exception: |\bcudaError(?:IllegalAddress|IllegalInstruction|MisalignedAddress|LaunchFailure|Assert)\b",
         Outcome.CRASHED,
         "a GPU kernel failed",
         "CUDA",
         "run it with CUDA_LAUNCH_BLOCKING=1; an assertion often means a token id beyond the vocabulary",
         weight=DEVICE,
-        words=("Assertion `", "CUDA Exception: ", "CUDA error: ", "HIP error: ", "Memory access fault by GPU"),
+        words=(
+            "Assertion `",
+            "CUDA Exception: ",
+            "CUDA error: ",
+            "HIP error: ",
+            "HSA_STATUS_ERROR",
+            "Memory access fault by GPU",
+            "cudaError",
+        ),
     ),
     signature(
         r"CUDA error: (?:invalid device ordinal|all CUDA-capable devices are busy|no kernel image|CUDA-capable device"
         r"|no CUDA-capable device|the provided PTX|system not yet initialized)|No CUDA GPUs are available"
         r"|NVIDIA driver on your system is too old|Found no NVIDIA driver|CUDA driver version is insufficient"
-        r"|not compiled with CUDA enabled|Unexpected error from cudaGetDeviceCount\(\)",
+        r"|not compiled with CUDA enabled|Unexpected error from cudaGetDeviceCount\(\)|CUDA unknown error - this may"
+        r"|MisconfigurationException: (?:You requested gpu: |No supported gpu backend)",
         Outcome.CRASHED,
         "no usable GPU",
         "PyTorch",
@@ -88,7 +98,9 @@ DEVICE_SIGNATURES: Final = (
         words=(
             "CUDA driver version is insufficient",
             "CUDA error: ",
+            "CUDA unknown error",
             "Found no NVIDIA driver",
+            "MisconfigurationException: ",
             "NVIDIA driver on your system",
             "No CUDA GPUs are available",
             "Unexpected error from cudaGetDeviceCount()",
@@ -96,34 +108,34 @@ DEVICE_SIGNATURES: Final = (
         ),
     ),
     signature(
-        r"\b(?:CUBLAS|CUDNN|CUSPARSE|CUSOLVER|HIPBLAS|ROCBLAS)_STATUS_(?!SUCCESS)[A-Z_]+\b|cuDNN error: ",
+        r"\b(?:CUBLAS|CUDNN|CUSPARSE|CUSOLVER|HIPBLAS|ROCBLAS)_STATUS_(?!SUCCESS)[A-Z_]+\b|cuDNN [Ee]rror: ",
         Outcome.CRASHED,
         "cuBLAS or cuDNN failed",
         "PyTorch",
         "often too little memory, or libraries of another CUDA version; try a smaller micro batch first",
-        words=("_STATUS_", "cuDNN error: "),
+        words=("_STATUS_", "cuDNN Error: ", "cuDNN error: "),
     ),
     signature(
         r"NET/IBP? ?: ?Got completion|NCCL WARN (?:(?!NCCL WARN )[^|]){0,200}?\bibv_\w+|NET/IBP? ?: ?[^"
-        r"|]{0,80}?Got (?:fatal )?async|ibv_\w+ failed",
+        r"|]{0,80}?Got (?:fatal )?async|ibv_\w+ failed|\bib_mlx5_log\.c:[0-9]+ ",
         Outcome.CRASHED,
         "InfiniBand failed",
-        "NCCL",
+        "NCCL, UCX",
         "check the links and routes of the nodes, and NCCL_IB_HCA, NCCL_IB_GID_INDEX and NCCL_SOCKET_IFNAME",
         passing=True,
-        words=("NCCL WARN ", "Got completion", "Got async", "Got fatal async", "ibv_"),
+        words=("NCCL WARN ", "Got completion", "Got async", "Got fatal async", "ib_mlx5_log.c", "ibv_"),
     ),
     signature(
         r"NCCL WARN (?:(?!NCCL WARN )[^|]){0,400}?(?:[Ss]ocket|Connect(?:ion)? (?:to|closed|refused|reset|failed)"
         r"|[Nn]o (?:route|socket interface)"
-        r"|Bootstrap)",
+        r"|Bootstrap)|include/socket\.h:[0-9]+ WARN ",
         Outcome.CRASHED,
         "a connection between ranks failed",
         "NCCL",
         "if no rank ended before, name the network with NCCL_SOCKET_IFNAME",
         weight=DEATH,
         passing=True,
-        words=("NCCL WARN ",),
+        words=("NCCL WARN ", "include/socket.h:"),
     ),
     signature(
         r"[Ww]atchdog caught collective operation timeout|Timed out waiting [0-9]+ ?ms for \w+ operation"
@@ -138,7 +150,7 @@ DEVICE_SIGNATURES: Final = (
         r"\bnccl(?:System|Internal|Remote|UnhandledCuda|InvalidUsage|InvalidArgument)Error\b"
         r"|unhandled (?:system|cuda) error"
         r"|\bNCCL error\b|NCCL WARN Cuda failure|NCCL communicator was aborted"
-        r"|misc/\w+\.cc:[0-9]+ NCCL WARN (?!Call to)",
+        r"|misc/\w+\.cc:[0-9]+ NCCL WARN (?!Call to|Failed to open lib)|NCCL WARN NET/OFI ",
         Outcome.CRASHED,
         NCCL,
         "NCCL",
@@ -185,12 +197,28 @@ DEVICE_SIGNATURES: Final = (
         words=("EADDRINUSE", "ddress already in use"),
     ),
     signature(
+        r"Permission denied \((?:publickey|password|keyboard|gssapi)|: ssh exited with exit code [1-9]"
+        r"|^(?:\S{1,100}: )?ssh: (?:Could not resolve|connect to host)|Host key verification failed",
+        Outcome.CRASHED,
+        "a node was not reached",
+        "ssh, pdsh",
+        "check the names of the hosts, and set up ssh between them without a password",
+        words=(
+            "Host key verification failed",
+            "Permission denied (",
+            "ssh exited with exit code ",
+            "ssh: Could not resolve",
+            "ssh: connect to host",
+        ),
+    ),
+    signature(
         r"\bRendezvous(?:Timeout|Connection|Closed|State)?Error\b|The client socket has (?:failed|timed out)"
-        r"|TCPStore[^|]{0,200}?timed out|DistNetworkError|failed to connect to [^|]{0,200}?TCPStore",
+        r"|TCPStore[^|]{0,200}?timed out|DistNetworkError|failed to connect to [^|]{0,200}?TCPStore"
+        r"|Timed out initializing process group",
         Outcome.CRASHED,
         "the ranks did not find each other",
         "torchrun",
         "check that every node starts as many ranks as torchrun expects, and the address and port of rank 0",
-        words=("DistNetworkError", "Rendezvous", "TCPStore", "The client socket has "),
+        words=("DistNetworkError", "Rendezvous", "TCPStore", "The client socket has ", "Timed out initializing"),
     ),
 )

@@ -41,7 +41,7 @@ class Sighting:
 
 
 _WARNS: Final = re.compile(
-    r"\bwarn(?:ing)?\b|UserWarning|\b(?:caught|avoid|prevent|recovered from|retry)\b", re.IGNORECASE
+    r"\bwarn(?:ing)?\b|UserWarning|\b(?:caught(?! signal)|avoid|prevent|recovered from|retry)\b", re.IGNORECASE
 )
 """Words before a match in lines that only warn, advise or report what the program has caught."""
 
@@ -54,8 +54,12 @@ _FOLLOWED: Final = re.compile(
     r"ChildFailedError|SignalException|KeyboardInterrupt|CalledProcessError|SystemExit|remote process (?:has )?exited"
     r"|Connection (?:closed by|reset by) (?:remote )?peer|Broken pipe|Socket closed|failed to recv, got 0 bytes"
 )
+_WAITED: Final = re.compile(r"timed out|\bsocket timeout\b", re.IGNORECASE)
 _MEANINGS: Final = (
-    (re.compile(r"^(?:ModuleNotFound|Import)Error\b"), "a dependency is missing"),
+    (
+        re.compile(r"^(?:ModuleNotFound|Import)Error\b|^RuntimeError: Failed to import |undefined symbol: "),
+        "a dependency is missing",
+    ),
     (re.compile(r"^FileNotFoundError\b|No such file or directory"), "a file is missing"),
     (re.compile(r"failed writing file"), DISK_FULL),
     (re.compile(r"^(?:[\w.]*\.)?_?(?:Array)?MemoryError\b|Cannot allocate memory"), HOST_MEMORY),
@@ -185,7 +189,7 @@ def _raised(number: int, evidence: str) -> Sighting:
         return signed
     if _FOLLOWED.search(evidence):
         return _sighting(number, evidence, Outcome.CRASHED, "a rank failed", REPORT)
-    if "timed out" in evidence.casefold():
+    if _WAITED.search(evidence):
         return _sighting(number, evidence, Outcome.HUNG, "something was waited for in vain")
     meaning = next((meaning for pattern, meaning in _MEANINGS if pattern.search(evidence)), "an exception ended a rank")
     return _sighting(number, evidence, Outcome.CRASHED, meaning, passing=True)

@@ -114,6 +114,8 @@ FRAMEWORK_WORDS: Final = (
 _OLMO: Final = re.compile(r"\[step=([0-9]{1,12})/(?:[0-9]{1,12}|\?\?\?),epoch=[0-9]{1,9}[^\]]{0,80}\]")
 _COMPOSER: Final = re.compile(r"^(?:\[epoch=([0-9]{1,9})\])?\[batch=([0-9]{1,12})(?:/([0-9]{1,12}))?\]:?\s*$")
 _COMPOSER_LINE: Final = re.compile(rf"^\s+Train ([a-z_/]{{1,80}}): ({_ANY})\s*$")
+_COMPOSER_CLOCKS: Final = {"time/train": 3600.0, "wall_clock/train": 1.0}
+"""Seconds of the unit of the total time: hours, or seconds up to release 0.12."""
 _OLMO_LINE: Final = re.compile(rf"^\s+((?:throughput|train)/[A-Za-z /]{{1,60}})=({_ANY})\s*$")
 _SUMMARY: Final = re.compile(rf"'train_runtime': '?({NUMBER})'?,.{{0,200}}?'train_steps_per_second': '?({NUMBER})'?,")
 
@@ -224,8 +226,8 @@ class Blocks:
                 yield from self._rate(found[2], line, "batches per second, a mean of the last ones")
             elif found[1] == "loss/train/total":
                 yield self._record(line, loss=loss_of(found[2]))
-            elif found[1] == "time/train" and (hours := figure_of(found[2])) is not None:
-                yield self._record(line, clock=3600 * hours, clock_digit=3600 * digit_of(found[2]))
+            elif (unit := _COMPOSER_CLOCKS.get(found[1])) and (time := figure_of(found[2])) is not None:
+                yield self._record(line, clock=unit * time, clock_digit=unit * digit_of(found[2]))
 
     def _rate(self, printed: str, line: int, derived: str) -> Iterator[LogRecord]:
         if rate := figure_of(printed.replace(",", "")):

@@ -71,11 +71,12 @@ SIGNATURES: Final = (
     ),
     signature(
         r"^worker: the loss of iteration [0-9]+ is |found (?:NaN|Inf|nan|inf) in local|Unexpected result (?:nan|inf)\b"
-        r"|[Ll]oss is (?:nan|NaN|inf),? (?:stopping|exiting|abort)"
+        r"|[Ll]oss is (?:nan|NaN|inf),? (?:stopping|exiting|abort)|loss contains a NaN"
+        r"|loss returned in `training_step` is -?(?:nan|inf)|(?:WARNING: )?[Nn]on-finite loss,? (?:ending|stopping)"
         r"|gradients from `parameters` is non-finite",
         Outcome.CRASHED,
         NOT_A_NUMBER,
-        "Megatron-LM, tuner's worker",
+        "Megatron-LM, Composer, Lightning, tuner's worker",
         "use bf16 or a lower learning rate",
         words=(
             "Unexpected result ",
@@ -84,6 +85,9 @@ SIGNATURES: Final = (
             "found NaN in local",
             "found inf in local",
             "found nan in local",
+            "loss contains a NaN",
+            "loss returned in `training_step`",
+            "on-finite loss",
             "oss is NaN",
             "oss is inf",
             "oss is nan",
@@ -91,14 +95,14 @@ SIGNATURES: Final = (
         ),
     ),
     signature(
-        r"\b(?:train_)?loss['\"]?[:=] ?['\"]?-?(?:nan|inf)\b",
+        r"\b(?:train_)?loss(?: |['\"]?[:=] ?['\"]?)-?(?:nan|inf)\b",
         Outcome.CRASHED,
         NOT_A_NUMBER,
-        "HF Trainer, torchtitan",
+        "HF Trainer, torchtitan, lit-llama",
         "use bf16 or a lower learning rate",
         weight=REPORT,
         passing=True,
-        words=_NOT_NUMBERS,
+        words=(*_NOT_NUMBERS, "loss nan", "loss inf"),
     ),
     signature(
         r"loss scale already at minimum|[Ll]oss scale (?:has )?reached (?:the )?minimum|Minimum loss scale reached",
@@ -155,7 +159,8 @@ SIGNATURES: Final = (
     signature(
         r"\bGatedRepoError\b|trying to access a gated repo|\b40[13] Client Error|Invalid user token"
         r"|Access to model [^|]{0,200}? is restricted"
-        r"|wandb: ERROR [^:]{0,200}?[Aa]pi[ _]key|\bPermissionError: |AuthenticationError\b|AccessDenied\b",
+        r"|wandb: ERROR [^:]{0,200}?[Aa]pi[ _]key|\bapi_key not configured|\bPermissionError: "
+        r"|AuthenticationError\b|AccessDenied\b",
         Outcome.CRASHED,
         "access was denied",
         "Hugging Face Hub, wandb, object stores",
@@ -168,6 +173,7 @@ SIGNATURES: Final = (
             "AuthenticationError",
             "GatedRepoError",
             "access a gated repo",
+            "api_key not configured",
             "Invalid user token",
             "PermissionError: ",
             "wandb: ERROR ",
@@ -177,16 +183,23 @@ SIGNATURES: Final = (
         r"^(?:\S+: )?error: (?:unrecognized arguments|argument -|the following arguments are required)"
         r"|: error: (?:unrecognized arguments|argument -|the following arguments are required)"
         r"|Some specified arguments are not used by the HfArgumentParser|Could not override '|ConfigAttributeError"
-        r"|\bUnrecognized options: -",
+        r"|\bUnrecognized (?:options|arguments): -|error: ambiguous option: -"
+        r"|(?:^Error: |^│ )(?:No such option:? -|(?:Missing option|Invalid value for) '-)|Unknown command line flag '",
         Outcome.CRASHED,
         "the trainer refused its arguments",
-        "argparse, Hydra, tyro",
+        "argparse, jsonargparse, Hydra, tyro, Click, Typer, Abseil",
         "correct --command; its fields in braces are listed in docs/local.md",
         words=(
             "ConfigAttributeError",
             "Could not override '",
+            "Invalid value for '-",
+            "Missing option '-",
+            "No such option",
             "Some specified arguments are not used by the HfArgumentParser",
+            "Unknown command line flag '",
+            "Unrecognized arguments: -",
             "Unrecognized options: -",
+            "ambiguous option: -",
             "argument -",
             "the following arguments are required",
             "unrecognized arguments",
@@ -194,13 +207,20 @@ SIGNATURES: Final = (
     ),
     signature(
         r"Error: We couldn't connect to 'https://|\bLocalEntryNotFoundError: "
-        r"|(?:ConnectionError|SSLError|ProxyError|ConnectTimeout): [^|]{0,200}?Max retries exceeded with url",
+        r"|(?:ConnectionError|SSLError|ProxyError|ConnectTimeout): [^|]{0,200}?Max retries exceeded with url"
+        r"|\b(?:httpx|httpcore)\.Connect(?:Error|Timeout)\b",
         Outcome.CRASHED,
         "a download failed",
         "Hugging Face Hub, requests",
         "download models and data before the study: nodes may lack access to the internet",
         passing=True,
-        words=("LocalEntryNotFoundError: ", "Max retries exceeded with url", "We couldn't connect to 'https://"),
+        words=(
+            "LocalEntryNotFoundError: ",
+            "ConnectError",
+            "ConnectTimeout",
+            "Max retries exceeded with url",
+            "We couldn't connect to 'https://",
+        ),
     ),
     signature(
         r"\bpyxis: (?:container start failed|couldn't start container|failed to import)"
@@ -213,21 +233,53 @@ SIGNATURES: Final = (
         words=("FATAL: ", "docker: Error response", "pyxis: "),
     ),
     signature(
-        r"can't open file '[^']{1,400}'|: command not found\s*$|execve\(\): [^|]{1,400}: No such file"
-        r"|cannot execute binary file"
+        r"can't open file '[^']{1,400}'|^(?!(?:/bin/)?sh: )[^|]{1,400}: command not found\s*$"
+        r"|execve\(\): [^|]{1,400}: No such file"
+        r"|cannot execute binary file|^(?!(?:/bin/)?sh: )\S{1,400}: [0-9]{1,6}: \S{1,400}: not found\s*$"
+        r"|executable file not found in \$PATH|^EnvironmentNameNotFound: "
         r"|error: Unable to create step|can't find '__main__' module",
         Outcome.CRASHED,
         "a program or file is missing",
-        "Python, bash, srun",
+        "Python, bash, srun, conda, containers",
         "correct the path in --command; it runs in the directory in which tuner was started",
         words=(
             ": No such file",
             ": command not found",
+            ": not found",
             "can't find '__main__' module",
+            "EnvironmentNameNotFound: ",
             "can't open file '",
+            "executable file not found in $PATH",
             "cannot execute binary file",
             "error: Unable to create step",
         ),
+    ),
+    # Libraries look for nvcc and others so, and go on without them.
+    signature(
+        r"^(?:/bin/)?sh: [^|]{1,400}: (?:command )?not found\s*$",
+        Outcome.CRASHED,
+        "a program or file is missing",
+        "sh",
+        weight=REPORT,
+        passing=True,
+        words=(": command not found", ": not found"),
+    ),
+    signature(
+        r"(?:srun|sbatch|salloc): error: (?:Unable to allocate resources|Batch job submission failed)",
+        Outcome.CRASHED,
+        "Slurm refused the job",
+        "Slurm",
+        "correct the partition, account and options of the site profile; `sinfo` shows what the nodes have",
+        words=("error: Batch job submission failed", "error: Unable to allocate resources"),
+    ),
+    signature(
+        r"^Failed to initialize NVML: ",
+        Outcome.CRASHED,
+        "no usable GPU",
+        "nvidia-smi",
+        weight=REPORT,
+        passing=True,
+        words=("Failed to initialize NVML: ",),
     ),
     signature(
         r"CANCELLED AT \S+",
@@ -237,21 +289,69 @@ SIGNATURES: Final = (
         weight=REPORT,
         words=("CANCELLED AT ",),
     ),
+    # When one task ends, srun kills the others: the first of its lines counts.
     signature(
-        r"\bBus error\b|Signal 7 \(SIGBUS\)",
+        r"^srun: error: [^|]{0,200}?task[s ][-0-9, ]*: Killed",
+        Outcome.CRASHED,
+        KILLED,
+        "srun",
+        "ask for more host memory; `dmesg` on the node names the process",
+        weight=REPORT,
+        words=(": Killed",),
+    ),
+    signature(
+        r"\bBus error\b|Signal 7 \(SIGBUS\)|with signal SIGBUS",
         Outcome.CRASHED,
         "a bus error: often too little shared memory",
         "Linux",
         "enlarge the container's /dev/shm",
-        words=("Bus error", "Signal 7 (SIGBUS)"),
+        words=("Bus error", "SIGBUS"),
     ),
     signature(
-        r"\bSegmentation fault\b|\bSIGSEGV\b[^S]{0,200}received|exit(?:ed)? on signal 11|Signal 11 \(SIGSEGV\)",
+        r"\bSegmentation fault\b|\bSIGSEGV\b[^S]{0,200}received|exit(?:ed)? on signal 11|Signal 11 \(SIGSEGV\)"
+        r"|with signal SIGSEGV",
         Outcome.CRASHED,
         "a segmentation fault",
         "Linux",
         "rebuild extensions for this torch; `tuner doctor`",
         words=("SIGSEGV", "Segmentation fault", "on signal 11"),
+    ),
+    signature(
+        r"\bIllegal instruction\b[^|]{0,40}\(core dumped\)|^Illegal instruction\s*$|on signal 4\b|with signal SIGILL"
+        r"|Signal 4 \(SIGILL\)|Fatal Python error: Illegal instruction",
+        Outcome.CRASHED,
+        "a rank died of an illegal instruction",
+        "Linux",
+        "a package was built for another processor: install one that is built for this machine",
+        words=("Illegal instruction", "on signal 4", "SIGILL"),
+    ),
+    signature(
+        r"\bFloating point exception\b[^|]{0,40}\(core dumped\)|^Floating point exception\s*$|on signal 8\b"
+        r"|with signal SIGFPE|Signal 8 \(SIGFPE\)|Fatal Python error: Floating point exception",
+        Outcome.CRASHED,
+        "a rank died of an arithmetic error",
+        "Linux",
+        "often a division by zero in an extension; read the first error of the rank that ended first",
+        words=("Floating point exception", "on signal 8", "SIGFPE"),
+    ),
+    signature(
+        r"(?:^|[\]:] )(?:free\(\): |malloc\(\): |realloc\(\): |munmap_chunk\(\): |double free or corruption"
+        r"|corrupted (?:double-linked list|size vs))|\*\*\* stack smashing detected",
+        Outcome.CRASHED,
+        "a rank corrupted its memory",
+        "glibc",
+        "rebuild extensions for this torch; `tuner doctor`",
+        weight=DEATH,
+        words=(
+            "corrupted double-linked list",
+            "corrupted size vs",
+            "double free or corruption",
+            "free(): ",
+            "malloc(): ",
+            "munmap_chunk(): ",
+            "realloc(): ",
+            "stack smashing detected",
+        ),
     ),
     # Both end a rank that printed no Python traceback.
     signature(
@@ -265,14 +365,14 @@ SIGNATURES: Final = (
     ),
     signature(
         r"exitcode\s*: -9\b|return code = (?:-9|247|137)\b|exit(?:ed)? on signal 9|: line [0-9]+: +[0-9]+ Killed\b"
-        r"|task[s ][-0-9, ]*: Killed|(?:^|[\]:] ?)Killed\s*$|Signal 9 \(SIGKILL\)"
+        r"|task[s ][-0-9, ]*: Killed|(?:^|[\]:] ?)Killed\s*$|Signal 9 \(SIGKILL\)|with signal SIGKILL"
         r"|exit(?:ed with)? (?:exit )?code:? 137\b",
         Outcome.CRASHED,
         KILLED,
         "torchrun, DeepSpeed, bash, srun",
         "ask for more host memory; `dmesg` on the node names the process",
         weight=DEATH,
-        words=("Killed", "Signal 9 (SIGKILL)", "code 137", "code: 137", "exitcode", "on signal 9", "return code = "),
+        words=("Killed", "SIGKILL", "code 137", "code: 137", "exitcode", "on signal 9", "return code = "),
     ),
     signature(
         r"exitcode\s*: -7\b|return code = -7\b",
@@ -292,18 +392,23 @@ SIGNATURES: Final = (
     ),
     signature(
         r"exitcode\s*: -6\b|return code = -6\b|terminate called (?:after throwing|without)|Signal 6 \(SIGABRT\)"
-        r"|Aborted \(core dumped\)|Fatal Python error: Aborted|\*\*\* Signal: Aborted \(6\)",
+        r"|\bAborted {0,40}\(core dumped\)|Fatal Python error: |\*\*\* Signal: Aborted \(6\)"
+        r"|exit(?:ed)? on signal 6\b|with signal SIGABRT|MPI_ABORT was invoked on rank|\bcalled MPI_Abort\("
+        r"|\*\*\* An error occurred in MPI_|Caught signal 6 \(Aborted",
         Outcome.CRASHED,
         "a rank aborted",
-        "torchrun, DeepSpeed, C++",
+        "torchrun, DeepSpeed, MPI, C++",
         _FIRST_ERROR,
         weight=DEATH,
         words=(
-            "Aborted (core dumped)",
-            "Fatal Python error: Aborted",
-            "Signal 6 (SIGABRT)",
-            "Signal: Aborted (6)",
+            "Aborted",
+            "An error occurred in MPI_",
+            "Fatal Python error: ",
+            "MPI_ABORT was invoked",
+            "SIGABRT",
+            "called MPI_Abort(",
             "exitcode",
+            "on signal 6",
             "return code = -6",
             "terminate called ",
         ),
@@ -326,10 +431,11 @@ SIGNATURES: Final = (
     ),
     signature(
         r"exitcode\s*: [1-9][0-9]*\b|exits with return code = [1-9]|ChildFailedError|Exited with exit code [1-9]"
-        r"|Command '\[?[^|]{0,400}returned non-zero exit status",
+        r"|Command '\[?[^|]{0,400}returned non-zero exit status"
+        r"|(?:mpirun|prterun|mpiexec|orterun) (?:detected that one or more processes exited|has exited due to process)",
         Outcome.CRASHED,
         "a rank failed",
-        "torchrun, DeepSpeed, srun, accelerate",
+        "torchrun, DeepSpeed, srun, mpirun, accelerate",
         _FIRST_ERROR,
         weight=REPORT,
         words=(
@@ -337,6 +443,8 @@ SIGNATURES: Final = (
             "Exited with exit code ",
             "exitcode",
             "exits with return code = ",
+            "has exited due to process",
+            "one or more processes exited",
             "returned non-zero exit status",
         ),
     ),
@@ -345,7 +453,7 @@ SIGNATURES: Final = (
 NOT_TOPOLOGICAL: Final = frozenset(
     {
         *("no usable GPU", "a port is in use", DISK_FULL, "access was denied", "the trainer refused its arguments"),
-        *("a download failed", "the container was not started"),
+        *("a download failed", "the container was not started", "a node was not reached"),
         *(
             "a program or file is missing",
             "a dependency is missing",
