@@ -19,6 +19,7 @@ from dataclasses import dataclass, field, replace
 from itertools import islice, pairwise
 from typing import Final
 
+from tuner.logs.bars import BAR_WORDS
 from tuner.logs.failures import FAILURE_WORDS, Failures, Sighting, cause, not_a_number
 from tuner.logs.frameworks import StepPattern, stamp_of
 from tuner.logs.readers import READER_WORDS, RecordReader
@@ -28,6 +29,10 @@ _SAME_TIME: Final = 0.02
 """Relative difference up to which the times of two lines can be those of one iteration on two ranks."""
 _BEFORE_FIRST: Final = -1
 """Below every iteration's number: some trainers begin at 0."""
+_NEW_STREAM: Final = (_BEFORE_FIRST, 0)
+_NOTHING: Final[Mapping[int, Iteration]] = {}
+_BARS: Final = frozenset(BAR_WORDS)
+"""Lines without another word can hold only the iterations of a progress bar."""
 _MAX_STAMPED: Final = 1024
 """Lines whose time stamps are kept: a unit that is misread shows in the first ones."""
 _NO_DIGITS: Final = str.maketrans("", "", "0123456789")
@@ -124,6 +129,10 @@ class _Reader:
         words = frozenset(present)
         self._failures.expect(words)
         self._records.expect(words)
+        if words <= _BARS and not self._reads_all and not self._failures.awaits_lines:
+            for record, text in self._records.read_bars(block, whole):
+                self._add(record, text)
+            return
         for number, text in block:
             if self._reads_all or self._failures.awaits_lines or any(word in text for word in present):
                 self.read(number, text)
@@ -137,7 +146,7 @@ class _Reader:
             return
         self._overflows += overflow(text)
         for record in self._records.read(number, text):
-            self._add(record, number, text)
+            self._add(record, text)
         if used := self._records.memory(text):
             self._remember(used)
         if seen := self._failures.see(number, text):
@@ -176,31 +185,38 @@ class _Reader:
             in_use=max((one.in_use for one in both if one.in_use), default=None),
         )
 
-    def _add(self, record: LogRecord, number: int, text: str) -> None:
-        stream = (record.source, record.speaker)
-        last, falls = self._streams.get(stream, (_BEFORE_FIRST, 0))
+    def _add(self, record: LogRecord, text: str) -> None:
+        source = record.source
+        stream = (source, record.speaker)
+        last, falls = self._streams.get(stream, _NEW_STREAM)
         iteration = record.iteration
-        if self._overflows and record.source != "megatron":  # Megatron prints the number itself
+        if self._overflows and source != "megatron":  # Megatron prints the number itself
             if fresh := self._overflows - self._overflows_seen.get(stream, 0):
                 iteration = replace(iteration, skipped=fresh)
             self._overflows_seen[stream] = self._overflows
-        if self._stamped < _MAX_STAMPED and record.source != "progress bar":
+        if self._stamped < _MAX_STAMPED and source != "progress bar":
             self._stamped += 1
             stamp, digit = stamp_of(text)
             iteration = replace(iteration, stamp=stamp, stamp_digit=digit) if stamp is not None else iteration
         if record.counted:
             iteration = replace(iteration, number=max(last, 0) + 1)
-        known = self._part((self._starts, falls)).by_source.get(record.source, {}).get(iteration.number)
-        if _starts_new_run(iteration, known, last, labelled=bool(record.speaker)):
-            falls, last, known = falls + 1, _BEFORE_FIRST, None
-            known = self._part((self._starts, falls)).by_source.get(record.source, {}).get(iteration.number)
+        which = iteration.number
+        part = self._part((self._starts, falls))
+        known = part.by_source.get(source, _NOTHING).get(which)
+        if (known is not None or which <= last) and _starts_new_run(
+            iteration, known, last, labelled=bool(record.speaker)
+        ):
+            falls, last = falls + 1, _BEFORE_FIRST
+            part = self._part((self._starts, falls))
+            known = part.by_source.get(source, _NOTHING).get(which)
         self._latest = (self._starts, falls)
-        self._streams[stream] = (max(last, iteration.number), falls)
-        part = self._part(self._latest)
-        merged = _merged(known, iteration) if known else iteration
-        part.by_source.setdefault(record.source, {})[iteration.number] = merged
+        self._streams[stream] = (which if which > last else last, falls)
+        found = part.by_source.get(source)
+        if found is None:
+            found = part.by_source[source] = {}
+        found[which] = _merged(known, iteration) if known else iteration
         if iteration.loss is not None and math.isnan(iteration.loss):
-            part.not_numbers[iteration.number] = not_a_number(number, text)
+            part.not_numbers[which] = not_a_number(iteration.line, text)
 
 
 def _starts_new_run(iteration: Iteration, known: Iteration | None, last: int, *, labelled: bool) -> bool:
@@ -262,7 +278,8 @@ def _run(part: _Part) -> LogRun:
         for seen, before in part.failures
         if not seen.passing or len(iterations) - before < _MIN_ITERATIONS_AFTER_CAUGHT
     ]
-    failures += _closing_streak(iterations, part.not_numbers)
+    if part.not_numbers:
+        failures += _closing_streak(iterations, part.not_numbers)
     return LogRun(
         iterations=iterations,
         source=part.source,

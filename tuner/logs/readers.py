@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from typing import Final
 
 from tuner.logs.bars import BAR_WORDS, Bars
@@ -43,6 +43,10 @@ class RecordReader:
             yield from self._bars.read(line, text)
         if self._has_frameworks and "train_runtime" in text:
             self._bars.finish()
+
+    def read_bars(self, block: Sequence[tuple[int, str]], whole: str) -> Iterator[tuple[LogRecord, str]]:
+        """Yield the iterations of numbered lines with no words but those of bars, each with its line."""
+        return self._bars.read_block(block, whole)
 
     def memory(self, text: str) -> PeakMemory | None:
         """Return the peak memory in a line."""

@@ -50,9 +50,12 @@ LAST_ITERATION_ONLY: Final[frozenset[Source]] = frozenset({"throughput timer", "
 """Sources whose lines, where they appear every n-th iteration, have the time of the last iteration and not the mean."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class Iteration:
-    """One iteration as one line, or the lines of several ranks, report it."""
+    """One iteration as one line, or the lines of several ranks, report it.
+
+    Not frozen, and never changed: a frozen one takes four times as long to make, and a log has one for each line.
+    """
 
     number: int
     seconds: float | None
@@ -89,9 +92,9 @@ class Iteration:
     line: int = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True)
 class LogRecord:
-    """An iteration in one line, with its source."""
+    """An iteration in one line, with its source. Not frozen, for the same reason."""
 
     source: Source
     speaker: str
@@ -191,8 +194,8 @@ def overflow(text: str) -> bool:
 
 def _megatron(number: int, text: str) -> Iterator[LogRecord]:
     starts = list(_MEGATRON.finditer(text))
-    for index, start in enumerate(starts):
-        end = starts[index + 1].start() if index + 1 < len(starts) else len(text)
+    ends = [*(start.start() for start in starts[1:]), len(text)]
+    for start, end in zip(starts, ends, strict=False):
         fields = _fields(text[start.end() : end])
         seconds, digit = _seconds(fields)
         if not seconds:
@@ -225,9 +228,23 @@ def _megatron_loss(fields: Mapping[str, str]) -> float | None:
     return math.nan if not_finite or _count(fields.get("number of nan iterations")) else None
 
 
+_FIELDS: Final = frozenset(
+    {
+        *_RATES,
+        *_LOSSES,
+        *("elapsed time per iteration (ms)", "elapsed time per iteration (s)", "global batch size", "mem usages"),
+        *("samples per second", "samples/sec", "curriculum seqlen", "actual seqlen", "grad norm"),
+        *("number of skipped iterations", "number of nan iterations"),
+    }
+)
+"""Keys of a line that are read; it has others, whose values are not looked at."""
+
+
 @lru_cache(1024)
 def _key(name: str) -> str:
-    return name.strip().casefold()
+    """Return the key that a printed name stands for; empty for one that is not read."""
+    key = name.strip().casefold()
+    return key if key in _FIELDS else ""
 
 
 def _fields(text: str) -> dict[str, str]:
@@ -235,15 +252,15 @@ def _fields(text: str) -> dict[str, str]:
     found: dict[str, str] = {}
     for part in text.split("|")[:-1]:
         name, colon, value = part.partition(": ")
-        if colon:
-            found.setdefault(_key(name), value.strip())
+        if colon and (key := _key(name)) and key not in found:
+            found[key] = value.strip()
     return found
 
 
 def _seconds(fields: Mapping[str, str]) -> tuple[float | None, float]:
-    for unit, parts in (("ms", 1000), ("s", 1)):
+    for name, parts in (("elapsed time per iteration (ms)", 1000), ("elapsed time per iteration (s)", 1)):
         # AMD's fork prints the value of the iteration and, after a slash, the mean.
-        printed = fields.get(f"elapsed time per iteration ({unit})", "").partition("/")[0]
+        printed = fields.get(name, "").partition("/")[0]
         if (figure := figure_of(printed)) is not None:
             return figure / parts, digit_of(printed) / parts
     return None, 0.0
