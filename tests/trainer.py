@@ -37,6 +37,18 @@ def endless(_last: int) -> None:
         line(number)
 
 
+def flood(_last: int) -> None:
+    """Does an iteration, and then prints 60 MB a second of other lines for three seconds."""
+    line(1)
+    second = "node01:4242:4300 [2] NCCL INFO Channel 02/0 : 2[2] -> 3[3] via P2P/CUMEM\n" * (60_000_000 // 76)
+    for _ in range(3):
+        began = time.monotonic()
+        sys.stdout.write(second)
+        time.sleep(max(0.0, began + 1 - time.monotonic()))
+    line(2)
+    forever()
+
+
 def forever() -> None:
     """Stands still."""
     while True:

@@ -17,8 +17,8 @@ JOB = ("--launcher", "local", "--gpus-per-node", "1", "--model", "tiny", "--set"
 @pytest.mark.parametrize(
     ("tampering", "outcome", "reason"),
     [
-        ("pipe", "UNREADABLE", "no line of its output has the time of an iteration"),
-        ("device", "UNREADABLE", "no line of its output has the time of an iteration"),
+        ("pipe", "UNREADABLE", "it printed nothing"),
+        ("device", "UNREADABLE", "it printed nothing"),
         ("report_pipe", "MEASURED", ""),
         ("report", "MEASURED", ""),
         ("gone", "CRASHED", "its folder is gone"),

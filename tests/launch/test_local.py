@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from statistics import median
 
 import pytest
 
@@ -110,7 +111,7 @@ FAILURES: dict[str, tuple[Outcome, str, str]] = {
     "communication": (Outcome.CRASHED, "NCCL or gloo failed", "torch.distributed.DistBackendError: NCCL error in"),
     "nan": (Outcome.CRASHED, "the loss is not a number", "iteration 2/ 1000 | consumed samples: 128 |"),
     "late": (Outcome.TIMED_OUT, "its time limit expired", "exit code 124"),
-    "empty": (Outcome.UNREADABLE, "no iteration could be measured", "no line of its output has the time of an iter"),
+    "empty": (Outcome.UNREADABLE, "no iteration could be measured", "it printed nothing"),
 }
 """Of each behaviour how it ends, what that means, and how the evidence begins."""
 
@@ -178,6 +179,29 @@ def test_a_trainer_that_would_go_on_is_ended_when_its_iterations_are_measured(tm
         assert result.measurement.iterations == (2,)
 
 
+@pytest.mark.slow
+def test_a_job_that_prints_60_mb_a_second_delays_no_look_and_is_measured(tmp_path: Path) -> None:
+    """A look takes a bounded time, so that heartbeats and the checks of other jobs go on."""
+    one, looks = job(tmp_path), list[float]()
+    with launched(template("flood"), one) as (launcher, handle):
+
+        def over() -> bool:
+            began = time.monotonic()
+            state = launcher.poll([handle])[handle].state
+            if state is JobState.RUNNING:
+                looks.append(time.monotonic() - began)
+            time.sleep(0.2)
+            return state is JobState.ENDED
+
+        until(over, 120.0)
+        result = launcher.collect(handle)
+    assert result.outcome is Outcome.MEASURED
+    assert (one.folder / "stdout.log").stat().st_size > 100_000_000
+    # Two looks of a quarter second, and a chunk each of at most as much again.
+    assert median(looks) < 1.5
+    assert max(looks) < 5.0
+
+
 @pytest.mark.parametrize("behaviour", ["deaf", "daemon", "bare"])
 def test_whatever_a_job_starts_is_gone_after_it(behaviour: str, tmp_path: Path) -> None:
     """One that ignores SIGTERM; a daemon in a session of its own; one whose environment lacks the job's tag."""
@@ -217,6 +241,7 @@ def test_a_keeper_that_is_killed_takes_its_job_along(behaviour: str, tmp_path: P
 WATCHES = """
 import sys, time
 from pathlib import Path
+from statistics import median
 from tests.stages import template
 from tests.launch.test_local import job
 from tuner.launch.local.launcher import LocalLauncher

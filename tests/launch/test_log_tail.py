@@ -12,6 +12,7 @@ from tuner.core.outcomes import Outcome
 from tuner.launch.log_tail import LogProgress, LogTail, after_line, size_of
 from tuner.launch.outcome import CANCELLED, outcome_of
 from tuner.launch.slurm.commands import PollInterval
+from tuner.logs import read_log
 from tuner.sizing.fit import BatchResult, fitted, pressures, ratio_at
 from tuner.sizing.max_batch import throughput_of
 
@@ -62,11 +63,49 @@ def test_a_long_log_is_read_in_looks_and_at_the_end_of_its_job_whole(
     """A job that printed more than a look before its iterations is measured all the same."""
     monkeypatch.setattr("tuner.launch.log_tail._CHUNK", 1000)
     log, tail = tmp_path / "stdout.log", LogTail(tmp_path / "stdout.log")
-    log.write_text(f"{'x' * 99}\n" * 500 + LINE.format(1) + "\n" + LINE.format(2) + "\n")
+    log.write_text(f"{'x' * 99}\n" * 1000 + LINE.format(1) + "\n" + LINE.format(2) + "\n")
     tail.read(1.0)
     assert (tail.progress.iterations, tail.progress.moved) == (0, 1.0)
     tail.read(2.0, whole=True)
     assert tail.progress.iterations == 2
+
+
+def test_a_look_ends_after_a_while_however_slow_the_lines_are_to_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A writer that is faster than the reader delays neither heartbeats nor the checks of other jobs."""
+    clock = iter(range(1000))
+    monkeypatch.setattr("tuner.launch.log_tail._CHUNK", len(LINE.format(1)) + 1)
+    monkeypatch.setattr("tuner.launch.log_tail.MAX_LOOK_SECONDS", 2)
+    monkeypatch.setattr("tuner.launch.log_tail.time.monotonic", lambda: next(clock))
+    log, tail = tmp_path / "stdout.log", LogTail(tmp_path / "stdout.log")
+    log.write_text("".join(LINE.format(number) + "\n" for number in range(1, 10)))
+    tail.read(1.0)
+    assert tail.progress.iterations == 3  # the clock stands at 1, 2 and 3 after them
+    tail.read(2.0)
+    assert tail.progress.iterations == 6
+
+
+def test_of_a_log_far_ahead_of_its_reader_the_end_of_the_job_reads_the_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lines = [LINE.format(number) + "\n" for number in range(1, 1001)]
+    monkeypatch.setattr("tuner.launch.log_tail._CHUNK", 100)
+    monkeypatch.setattr("tuner.launch.log_tail.MAX_LOG_BYTES", sum(map(len, lines[-10:])) + 5)
+    log, tail = tmp_path / "stdout.log", LogTail(tmp_path / "stdout.log")
+    log.write_text("".join(lines))
+    tail.read(1.0, whole=True)
+    assert (tail.progress.lines, tail.progress.number) == (10, 1000)  # the line that was cut is left out
+
+
+def test_a_line_beyond_64_kb_is_read_as_far_and_the_next_one_whole(tmp_path: Path) -> None:
+    log, tail = tmp_path / "stdout.log", LogTail(tmp_path / "stdout.log")
+    long = LINE.format(1) + "x" * (1 << 17) + LINE.format(2)
+    log.write_text(f"{long}\n{LINE.format(3)}\n")
+    tail.read(1.0)
+    assert (tail.progress.iterations, tail.progress.number) == (2, 3)
+    (run,) = read_log(log.read_text().splitlines()).runs
+    assert [iteration.number for iteration in run.iterations] == [1, 3]
 
 
 def result(folder: Path, **changes: object) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from functools import lru_cache
@@ -15,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import ROOT, Run
+from tests.conftest import ROOT, Run, Said
 
 pytestmark = pytest.mark.slow
 
@@ -64,31 +65,91 @@ TRAINERS = {
 }
 
 
+SILENT = """
+import os, runpy, sys
+for stream in (1, 2):
+    os.dup2(os.open(os.devnull, os.O_WRONLY), stream)
+sys.argv = sys.argv[1:]
+runpy.run_path(sys.argv[0], run_name="__main__")
+"""
+"""Runs a trainer without its output."""
+
+
+def with_missing_module(command: str, folder: Path) -> str:
+    """The same trainer, whose script imports a module that is not installed."""
+    script = Path(SCRIPT.search(command)[0])  # type: ignore[index]
+    broken = folder / script.name
+    broken.write_text(f"import flash_attn_of_tomorrow\n{script.read_text()}")
+    return command.replace(str(script), str(broken))
+
+
+def with_bad_flag(command: str, _folder: Path) -> str:
+    """The same trainer with a flag that it does not know."""
+    return f"{command} --no_such_flag=2"
+
+
+def without_output(command: str, folder: Path) -> str:
+    """The same trainer, all of whose output is lost."""
+    silent = folder / "silent.py"
+    silent.write_text(SILENT.replace("{", "{{"))
+    return SCRIPT.sub(rf"{silent} \g<0>", command)
+
+
+SCRIPT = re.compile(r"\S+/tests/trainers/\w+\.py")
+
+BROKEN = {
+    "missing module": (with_missing_module, "a dependency is missing", "install it for the Python that --command runs"),
+    "bad flag": (with_bad_flag, "the trainer refused its arguments", "correct --command"),
+    "no output": (without_output, "it printed nothing", "name the trainer's log file with --log"),
+}
+
+
 @lru_cache
 def installed(package: str) -> bool:
     return subprocess.run([PYTHON, "-c", f"import {package}"], capture_output=True, check=False).returncode == 0
+
+
+def study(run: Run, tmp_path: Path, name: str, command: str) -> Said:
+    """A search of at most four jobs with a trainer."""
+    packages, _, options = TRAINERS[name]
+    if packages != ("torch",) and "TUNER_TRAINERS_PYTHON" not in os.environ:
+        pytest.skip("TUNER_TRAINERS_PYTHON names no Python with the packages of trainers")
+    if missing := [package for package in packages if not installed(package)]:
+        pytest.skip(f"{PYTHON} has no {', '.join(missing)}")
+    words = ("--model", "tiny", "--nodes", "1", "--gpus-per-node", "2", "--global-batch", "8", "--budget", "4")
+    degrees = ("--set", "tp=1", "--set", "pp=1", "--set", "cp=1")
+    framework = () if "--framework" in options or "--trainer" in options else ("--framework", "any")
+    return run(
+        *("optimize", "--launcher", "local", "--command", command, *words, *degrees, *framework, *options),
+        *("--study", "s", "--runs", str(tmp_path / "runs"), "--json"),
+    )
 
 
 @pytest.mark.parametrize("name", TRAINERS)
 def test_an_unmodified_trainer_is_measured(
     name: str, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    packages, command, options = TRAINERS[name]
-    if packages != ("torch",) and "TUNER_TRAINERS_PYTHON" not in os.environ:
-        pytest.skip("TUNER_TRAINERS_PYTHON names no Python with the packages of trainers")
-    if missing := [package for package in packages if not installed(package)]:
-        pytest.skip(f"{PYTHON} has no {', '.join(missing)}")
     monkeypatch.chdir(tmp_path)
-    words = ("--model", "tiny", "--nodes", "1", "--gpus-per-node", "2", "--global-batch", "8", "--budget", "4")
-    degrees = ("--set", "tp=1", "--set", "pp=1", "--set", "cp=1")
-    framework = () if "--framework" in options or "--trainer" in options else ("--framework", "any")
-    said = run(
-        *("optimize", "--launcher", "local", "--command", command, *words, *degrees, *framework, *options),
-        *("--study", "s", "--runs", str(tmp_path / "runs"), "--json"),
-    )
+    said = study(run, tmp_path, name, TRAINERS[name][1])
     assert said.code == 0, said.err
     trials = json.loads(said.out)["trials"]
     assert len(trials) == 4
     assert trials[0]["outcome"] == "MEASURED"
     assert {trial["outcome"] for trial in trials} <= {"MEASURED", "PRUNED"}
     assert all(trial["sec_per_iter"] > 0 for trial in trials if trial["outcome"] == "MEASURED")
+
+
+@pytest.mark.parametrize("variant", BROKEN)
+@pytest.mark.parametrize("name", TRAINERS)
+def test_a_broken_trainer_costs_three_jobs_and_is_explained_in_one_sentence(
+    name: str, variant: str, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broken, reason, remedy = BROKEN[variant]
+    monkeypatch.chdir(tmp_path)
+    said = study(run, tmp_path, name, broken(TRAINERS[name][1], tmp_path))
+    assert said.code == 1
+    assert len(json.loads(said.out)["trials"]) <= 3
+    sentence = said.err.strip().splitlines()[-1]
+    assert sentence.startswith("tuner: no job was measured; the last 3 jobs ")
+    assert reason in sentence
+    assert remedy in sentence

@@ -15,6 +15,8 @@ UNREAD = {
     "Step: 5/100, time=0.25s, loss=3.2": (5, 0.25),
     "iteration 5 loss 3.1 step_time: 0.75": (5, 0.75),
     "it 5: 1.5 sec/step, lr 3e-4": (5, 1.5),
+    "completed step: 5, seconds: 1.402, TFLOP/s/device: 240.929": (5, 1.402),
+    "epoch 1 step 5 loss=3.2 grad=1.2 took 0.52s": (5, 0.52),
 }
 
 
@@ -28,12 +30,24 @@ def test_the_suggested_pattern_reads_the_line_that_it_was_made_for(line: str) ->
     assert [(entry.number, entry.seconds) for entry in run.iterations] == [UNREAD[line]]
 
 
+def test_lines_that_differ_in_their_figures_alone_are_likelier_than_one_that_stands_alone() -> None:
+    lines = ["loading shard 1 of 3 took 2.51 s", *(f"[mine] update {n} | {n}.5 ms/update" for n in (1, 2, 3, 4))]
+    found = explained(lines)
+    assert [number for number, _ in found.likely] == [2, 3, 4]
+    (run,) = read_log(lines, StepPattern.parse(found.pattern)).runs
+    assert [(entry.number, entry.seconds) for entry in run.iterations] == [
+        (n, pytest.approx((n + 0.5) / 1e3)) for n in (1, 2, 3, 4)
+    ]
+
+
 def test_the_command_prints_readers_or_a_pattern(run: Run, tmp_path: Path) -> None:
     assert "nemo: 3 lines\n  line 1: Training epoch 0" in run("measure", "tests/data/logs/nemo.log", "--explain").out
     log = tmp_path / "job.log"
     log.write_text("it 5 took 512.5 ms\n")
     out = run("measure", str(log), "--explain").out
     assert "likely line 1: it 5 took 512.5 ms\ntry: --step-pattern 'it" in out
+    log.write_text("hello\n")
+    assert "no line looks like an iteration; print" in run("measure", str(log), "--explain").out
 
 
 def test_a_known_log_names_its_reader_with_the_first_lines() -> None:

@@ -30,9 +30,10 @@ BROKEN = {
         "the trainer refused its arguments",
         "correct --command",
     ),
-    "no output": ("pass", "no iteration could be measured", "recognise yours with --step-pattern"),
+    "no output": ("pass", "it printed nothing", "name the trainer's log file with --log"),
+    "no iteration": ("print('saved')", "no iteration could be measured", "recognise yours with --step-pattern"),
     "an error of its own": (
-        "raise ValueError('Unknown config key: tp')",
+        "raise ValueError('the sequence is too long')",
         "an exception ended a rank",
         "read stderr.log",
     ),

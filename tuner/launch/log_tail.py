@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import itertools
 import re
+import time
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
@@ -34,11 +34,17 @@ TRAINER_LOG: Final = "trainer.log"
 OUTPUTS: Final = (STEPS, TRAINER_LOG, "stdout.log", "stderr.log")
 """A job's logs in its folder; the first that has iterations measures it."""
 
-_CHUNK: Final = 1 << 20
+_CHUNK: Final = 1 << 18
 """Bytes to read at a time."""
 
-MAX_CHUNKS: Final = 16
+MAX_CHUNKS: Final = 64
 """Chunks to read in one look, so that a job that writes without end does not stop the study."""
+
+MAX_LOOK_SECONDS: Final = 0.25
+"""Seconds after which a look reads no further chunk, however slow its lines are to read."""
+
+MAX_LOG_BYTES: Final = 64 << 20
+"""Bytes at a log's end that are read once its job is over."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,17 +99,23 @@ class LogTail:
     def read(self, now: float, *, whole: bool = False) -> None:
         """Read up to the log's end, or unless `whole`, a part of a log that grows faster than it is read.
 
-        A log that does not exist changes nothing.
+        Of a log that is far longer than what has been read of it, `whole` is the end. One that does not exist changes
+        nothing.
         """
+        began = time.monotonic()
         try:
             with open_regular(self.path) as file:
+                if whole and (left_out := size_of(self.path) - MAX_LOG_BYTES) > self._offset:
+                    self._offset, self._unfinished_line, self._cut = left_out, b"", True
                 file.seek(self._offset)
-                for _ in itertools.count() if whole else range(MAX_CHUNKS):
+                for _ in range(MAX_LOG_BYTES // _CHUNK + 1 if whole else MAX_CHUNKS):
                     if not (chunk := file.read(_CHUNK)):
                         return
                     self._offset += len(chunk)
                     self.progress = replace(self.progress, moved=now)
                     self._read_chunk(chunk, now)
+                    if not whole and time.monotonic() - began > MAX_LOOK_SECONDS:
+                        return
         except OSError:
             return
 

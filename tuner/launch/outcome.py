@@ -14,9 +14,9 @@ from typing import Any, Final
 from tuner.core.atomic_write import open_regular, read_object
 from tuner.core.outcomes import Failure, Measurement, Outcome
 from tuner.launch.contract import Job, JobResult
-from tuner.launch.log_tail import OUTPUTS, JobTail
+from tuner.launch.log_tail import MAX_LOG_BYTES, OUTPUTS, JobTail, output_size
 from tuner.logs import StepPattern, StepSize, averaging, contradiction, of_job, precision, read_log, timed
-from tuner.logs.choice import NO_LINE
+from tuner.logs.choice import NO_LINE, NO_OUTPUT
 from tuner.logs.failures import Sighting
 from tuner.logs.signature import HOST_MEMORY
 
@@ -35,9 +35,6 @@ CANCELLED: Final = "ended by `tuner stop`, by another tuner, or by a SIGTERM to 
 
 TIMEOUT_EXIT_CODE: Final = 124
 """The exit code of timeout(1)."""
-
-MAX_LOG_BYTES: Final = 64 << 20
-"""Bytes to read from a log's end."""
 
 
 def outcome_of(
@@ -157,7 +154,8 @@ def _from_log(
         )
         return measurement, ""
     with_lines = [reason for has_lines, reason in reasons if has_lines]
-    return None, (with_lines or [reason for _, reason in reasons] or [NO_LINE])[0]
+    nothing = NO_LINE if output_size(folder) else NO_OUTPUT
+    return None, (with_lines or [reason for _, reason in reasons] or [nothing])[0]
 
 
 def _cause(folder: Path, ended: Mapping[str, Any], *, on_host: bool) -> Cause:

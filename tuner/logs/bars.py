@@ -127,15 +127,14 @@ class Bars:
         offset = (epoch or 0) * total
         number += offset
         bar = self._bars.get(name)
-        if bar is None:
-            bar = self._bars[name] = _Bar(total=total, number=offset)
-        elif bar.total != total:
-            if bar.number < bar.total:
-                return None  # an evaluation's bar within training
-            bar = self._bars[name] = _Bar(total=total, number=offset)
-        elif number - offset <= 1 and number < bar.number:  # started again
-            bar = self._bars[name] = _Bar(total=total, number=offset)
-        elif epoch is not None and number > bar.number and elapsed < bar.elapsed:  # the next epoch's
+        if bar is not None and bar.total != total and bar.number < bar.total:
+            return None  # an evaluation's bar within training
+        if (
+            bar is None
+            or bar.total != total
+            or (number - offset <= 1 and number < bar.number)  # started again
+            or (epoch is not None and number > bar.number and elapsed < bar.elapsed)  # the next epoch's
+        ):
             bar = self._bars[name] = _Bar(total=total, number=offset)
         steps = number - bar.number
         if steps <= 0:

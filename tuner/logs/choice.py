@@ -17,6 +17,11 @@ NO_LINE: Final = (
     "'step (?P<iteration>[0-9]+) .* (?P<ms>[0-9.]+) ms', which `tuner measure stdout.log --explain` suggests"
 )
 
+NO_OUTPUT: Final = (
+    "it printed nothing; print a line for each iteration, name the trainer's log file with --log, or call step() of "
+    "tuner.step in the trainer"
+)
+
 _WITHOUT_FIRST: Final[frozenset[Source]] = frozenset({"throughput timer", "training summary"})
 """Sources whose only line can be measured: it does not stand for the first iteration alone."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
@@ -14,11 +15,13 @@ from tuner.logs.records import NUMBER, Source, visible
 _MAX_EXAMPLES: Final = 3
 _MAX_LINE: Final = 200
 """Characters of a line that are shown."""
+_REPEATED: Final = 2
+"""What it adds to a line's score that others differ from it in their figures alone."""
 _MAX_CANDIDATES: Final = 1000
 """Lines of an unread log that are compared."""
 
 _STEP: Final = re.compile(
-    r"\b(?:global_?step|iteration|iter|step|batch|it)\b[\s:=#\[(]{0,4}([0-9]{1,9})\b", re.IGNORECASE
+    r"\b(?:global_?step|iteration|iter|step|update|batch|it)\b[\s:=#\[(]{0,4}([0-9]{1,9})\b", re.IGNORECASE
 )
 _TIME: Final = re.compile(
     rf"(?:\b(?:[a-z_]*time[a-z_/]*|dt|took|elapsed|duration|seconds|sec|ms)\b[\s:=(]{{0,4}})?\b({NUMBER}) ?"
@@ -26,7 +29,8 @@ _TIME: Final = re.compile(
     re.IGNORECASE,
 )
 _NAMED_TIME: Final = re.compile(
-    rf"\b(?:step_?time|iter_?time|time|dt|elapsed|duration)(?P<unit>_ms|_s)?\b[\s:=(]{{1,4}}({NUMBER})", re.IGNORECASE
+    rf"\b(?:step_?time|iter_?time|time|dt|elapsed|duration|seconds)(?P<unit>_ms|_s)?\b[\s:=(]{{1,4}}({NUMBER})",
+    re.IGNORECASE,
 )
 _LOSS: Final = re.compile(r"\bloss\b", re.IGNORECASE)
 
@@ -49,7 +53,7 @@ class LogExplanation:
     likely: tuple[tuple[int, str], ...]
     """Of an unread log the lines that are most likely about an iteration."""
     pattern: str
-    """A step pattern for the first of them; empty where none has a time."""
+    """A step pattern for the likeliest of them; empty where none has a time."""
 
 
 def explained(lines: Iterable[str], pattern: StepPattern | None = None) -> LogExplanation:
@@ -66,17 +70,24 @@ def explained(lines: Iterable[str], pattern: StepPattern | None = None) -> LogEx
                 examples[source].append((number, text.strip()[:_MAX_LINE]))
         if not sources and len(candidates) < _MAX_CANDIDATES and (score := _score(text[:_MAX_LINE])):
             candidates.append((score, number, text.strip()[:_MAX_LINE]))
+    shapes = Counter(_shape(text) for _, _, text in candidates)
+    candidates = [
+        (score + _REPEATED * (shapes[_shape(text)] > 1), number, text) for score, number, text in candidates
+    ]
     readers = tuple(
         ReaderExplanation(source=source, lines=counts[source], examples=tuple(examples[source])) for source in counts
     )
-    likely = (
-        () if readers else sorted(sorted(candidates, key=lambda one: -one[0])[:_MAX_EXAMPLES], key=lambda one: one[1])
-    )
+    likely = [] if readers else sorted(candidates, key=lambda one: -one[0])[:_MAX_EXAMPLES]
     return LogExplanation(
         readers=readers,
-        likely=tuple((number, text) for _, number, text in likely),
+        likely=tuple((number, text) for _, number, text in sorted(likely, key=lambda one: one[1])),
         pattern=next((found for _, _, text in likely if (found := _suggested(text))), ""),
     )
+
+
+def _shape(text: str) -> str:
+    """Return a line without its figures, which the lines of iterations share."""
+    return re.sub(r"[-+0-9.,]+", "0", text)
 
 
 def _score(text: str) -> int:
@@ -99,12 +110,19 @@ def _suggested(text: str) -> str:
     else:
         return ""
     group = "tokens_per_sec" if unit.startswith("tok") else "ms" if unit.startswith(("ms", "milli")) else "seconds"
-    before = _literal(text[max(after, span[0] - 16) : span[0]])
+    before = _literal(_whole_words(text, max(after, span[0] - 16), span[0]))
     value = rf"(?P<{group}>[0-9.]+){_literal(text[span[1] : span[1] + len(unit) + 1].rstrip())}"
     if step is None:
         return before + value
     head = _literal(text[step.start() : step.start(1)])
     return rf"{head}(?P<iteration>[0-9]+)\b.*?{before}{value}"
+
+
+def _whole_words(text: str, start: int, end: int) -> str:
+    """Return a part of a line, without the word that its beginning would cut."""
+    part = text[start:end]
+    cut = start > 0 and not text[start - 1].isspace() and " " in part.rstrip()
+    return part.partition(" ")[2] if cut else part
 
 
 def _literal(text: str) -> str:

@@ -183,11 +183,11 @@ SIGNATURES: Final = (
         r"^(?:\S+: )?error: (?:unrecognized arguments|argument -|the following arguments are required)"
         r"|: error: (?:unrecognized arguments|argument -|the following arguments are required)"
         r"|Some specified arguments are not used by the HfArgumentParser|Could not override '|ConfigAttributeError"
-        r"|\bUnrecognized (?:options|arguments): -|error: ambiguous option: -"
+        r"|\bUnrecognized (?:options|arguments): -|error: ambiguous option: -|ValueError: Unknown config key: "
         r"|(?:^Error: |^│ )(?:No such option:? -|(?:Missing option|Invalid value for) '-)|Unknown command line flag '",
         Outcome.CRASHED,
         "the trainer refused its arguments",
-        "argparse, jsonargparse, Hydra, tyro, Click, Typer, Abseil",
+        "argparse, jsonargparse, Hydra, tyro, Click, Typer, Abseil, nanoGPT",
         "correct --command; its fields in braces are listed in docs/local.md",
         words=(
             "ConfigAttributeError",
@@ -197,6 +197,7 @@ SIGNATURES: Final = (
             "No such option",
             "Some specified arguments are not used by the HfArgumentParser",
             "Unknown command line flag '",
+            "Unknown config key: ",
             "Unrecognized arguments: -",
             "Unrecognized options: -",
             "ambiguous option: -",

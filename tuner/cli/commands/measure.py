@@ -91,6 +91,8 @@ def _print_explanation(log: str, step_pattern: str | None, as_json: bool) -> Non
             print(f"  likely line {number}: {text}")
         if found.pattern:
             print(f"try: --step-pattern '{found.pattern}'")
+        elif not found.likely:
+            print("no line looks like an iteration; print its number and seconds, or call tuner.step in the trainer")
 
 
 def _print_json(log: str, made: LogMeasurement) -> None:
