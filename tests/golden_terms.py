@@ -85,6 +85,7 @@ CASES: Final = (
     Case(name="fewer microbatches than stages", key="tp8-pp12-dp4-mbs2-z1-gbs64", space=A100),
     Case(name="embedding and head as layers", key="tp4-pp12-dp8-mbs1-z1-emb-14336x70", space=A100),
     Case(name="uneven stages", key="tp4-pp12-dp8-mbs1-z1-14336x71", space=A100),
+    Case(name="fewer layers on the last stage", key="tp4-pp6-dp16-mbs1-z1-vpp2-lay-14336x71", space=A100),
     Case(name="other heads, sequence parallel", key="tp4-pp6-dp16-mbs1-z1-sp-rsel-h16", space=A100),
     Case(name="heads of width 108", key="tp4-pp6-dp16-mbs1-z0-h128-13824x78", space=A100),
     Case(name="eager attention", key="tp8-pp12-dp4-mbs1-z1-rnone", space={**A100, "attention": "eager"}),

@@ -58,13 +58,18 @@ def broken(topology: Topology, space: Space) -> set[str]:
         need("heads-by-kv-heads", model.heads % model.kv_heads == 0)
     need("hidden-by-heads", bool(model.head_size) or model.hidden % model.heads == 0)
     units = model.layers + (2 if topology.partition == "embedding" else 0)
-    need("layers-by-pp", units % pp == 0)
+    last = model.layers - (pp * vpp - 1) * ceil(Fraction(model.layers, pp * vpp))
+    if topology.partition == "layout":
+        need("one-partition", model.layers % (pp * vpp) != 0 and (model.layers + 2) % (pp * vpp) != 0)
+        need("layer-on-every-stage", last >= 1)
+    else:
+        need("layers-by-pp", units % pp == 0)
     if topology.partition == "embedding":
         need("one-partition", model.layers % (pp * vpp) != 0)
         need("layer-on-every-stage", units // (pp * vpp) >= 2)
     if vpp > 1:
         need("vpp-needs-pp", pp > 1)
-        need("layers-by-vpp", units % (pp * vpp) == 0)
+        need("layers-by-vpp", topology.partition == "layout" or units % (pp * vpp) == 0)
         need("microbatches-by-pp", microbatches % pp == 0)
     need("batch-by-dp", batch % step == 0)
     need("zero-without-pipeline", pp == 1 or topology.zero < 2 or workload.framework in ("fsdp2", "torchtitan"))
@@ -119,30 +124,34 @@ def broken(topology: Topology, space: Space) -> set[str]:
 
 def framework_lacks(topology: Topology, workload: Workload) -> set[str]:
     """What the workload's framework lacks for a topology, as its documentation says."""
-    model, embedding = workload.model, topology.partition == "embedding"
+    model = workload.model
     found = {
         "cp": topology.cp > 1,
         "pp": topology.pp > 1,
         "vpp": topology.vpp > 1,
         "sequence-parallel": topology.sequence_parallel,
         "recompute": topology.recompute == "selective",
+        "partition": topology.partition == "layout",
     }
     lacking = {name for name, needed in found.items() if needed}
     match workload.framework:
         case "megatron-core":
             return {"zero"} if topology.zero > 1 else set()
         case "megatron-deepspeed":
-            organisation = not embedding and model.positions != "alibi" and not model.embedding_norm
+            organisation = topology.partition == "layers" and model.positions != "alibi" and not model.embedding_norm
             plain = model.kv_heads == model.heads and model.norm == "layernorm" and model.tied_embeddings
             bloom = workload.attention in ("eager", "fused") and plain
             bloom = bloom and topology.recompute != "selective" and topology.zero < 2
-            return (lacking & {"cp", "vpp", "sequence-parallel"}) | (set() if organisation or bloom else {"fork"})
+            bloom = bloom and topology.partition != "layout"
+            return (lacking & {"cp", "vpp", "sequence-parallel", "partition"}) | (
+                set() if organisation or bloom else {"fork"}
+            )
         case "deepspeed":
-            return lacking & {"cp", "vpp"}
+            return lacking & {"cp", "vpp", "partition"}
         case "fsdp2":
             return (lacking - {"cp"}) | ({"zero"} if topology.zero < 2 else set())
         case "torchtitan":
-            return {"zero"} if topology.zero < 2 else set()
+            return (lacking & {"partition"}) | ({"zero"} if topology.zero < 2 else set())
     return set()
 
 
@@ -173,7 +182,12 @@ def ignored_advice(topology: Topology, space: Space) -> set[str]:
         head = Fraction(model.hidden * model.vocab) / (matrices + 2 * model.seq * model.heads * head_size)
         ends = 1 if topology.partition == "embedding" else 0
         share = Fraction(model.layers + 2 * ends, pp)
-        if max(share, share - ends + head) / (Fraction(model.layers + head) / pp) - 1 > Fraction(1, 10):
+        last = share - ends
+        if topology.partition == "layout":
+            most = ceil(Fraction(model.layers, pp * topology.vpp))
+            share = Fraction(most * topology.vpp)
+            last = share - (most * pp * topology.vpp - model.layers)
+        if max(share, last + head) / (Fraction(model.layers + head) / pp) - 1 > Fraction(1, 10):
             found.add("uneven-stages")
     if topology.vpp > 1:
         found.add("interleaving-needs-megatron-lm")

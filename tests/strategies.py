@@ -107,14 +107,14 @@ def runs(draw: st.DrawFn, /, **fixed: Any) -> tuple[Workload, Cluster, Topology]
     cp = chosen("cp", 1, 1, 2, 4) if attention in ("flash1", "flash2") else 1
     vpp = chosen("vpp", 1, 1, 2, 3) if pp > 1 else 1
     partition: Partition = chosen("partition", *PARTITION) if pp * vpp > 2 else "layers"
-    a_chunk = chosen("layers_in_chunk", 1, 2, 3, 6) + (partition == "embedding")
+    a_chunk = chosen("layers_in_chunk", 1, 2, 3, 6) + (partition != "layers")
     heads = tp * chosen("heads_on_rank", 1, 2, 5, 8)
     gated = chosen("gated_mlp", False, True)
     dp, micro_batch = chosen("dp", 1, 2, 3, 4, 8, 16), chosen("micro_batch", 1, 2, 3, 4, 8)
     # Megatron trains in multiples of pp where it interleaves; else in any number, also fewer than there are stages.
     microbatches = chosen("microbatches", 1, 2, 3, 4, 16) * (pp if vpp > 1 else 1)
     model = Model(
-        layers=pp * vpp * a_chunk - 2 * (partition == "embedding"),
+        layers=pp * vpp * a_chunk - {"layers": 0, "embedding": 2, "layout": 1}[partition],
         hidden=heads * chosen("head_size", 64, 80, 108, 128, 256),
         heads=heads,
         kv_heads=tp * draw(st.sampled_from([1, heads // tp])),

@@ -206,6 +206,17 @@ def test_a_remainder_of_layers_goes_to_the_first_stages(layers: int, stages: int
     assert found == closed_forms.dealt(layers, stages)
 
 
+@pytest.mark.parametrize(
+    ("layers", "stages", "vpp", "expected"),
+    [(61, 4, 4, [16, 16, 16, 13]), (61, 8, 2, [8] * 7 + [5]), (61, 8, 1, [8] * 7 + [5]), (27, 2, 1, [14, 13])],
+)
+def test_a_layout_leaves_the_last_chunk_fewer_layers(layers: int, stages: int, vpp: int, expected: list[int]) -> None:
+    """NVIDIA's own layout of DeepSeek-V3 on 16 chunks is Et*4|(tttt|)*14tmL: four layers on each but the last."""
+    topology = replace(pipeline(stages, vpp), partition="layout")
+    columns = Columns.of([topology], headless(8, layers=layers), cluster())
+    assert [int(Stages(columns, np.array([stage])).layers[0]) for stage in range(stages)] == expected
+
+
 @pytest.mark.parametrize("layers", [33, 34, 39])
 def test_a_pipeline_of_uneven_stages_waits_for_the_fullest(layers: int) -> None:
     """All microbatches on the fullest stage, plus one on each of the others: without sends, m max + sum - max."""

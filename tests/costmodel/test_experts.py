@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from tests.mixtures import DEEPSEEK, QWEN3_30B
 from tuner.core.columns import Columns
-from tuner.core.domain import DISPATCHERS, Stack, Topology, Workload
+from tuner.core.domain import DISPATCHERS, RecomputeModule, Stack, Topology, Workload
 from tuner.core.model import Model
 from tuner.costmodel.constants import NETWORK_LATENCY_RATIO, NODE_LATENCY_RATIO, SEND_SHARE
 from tuner.costmodel.estimate import CostModel, Scores
@@ -305,3 +305,24 @@ def test_topologies_of_a_workload_are_priced_alike_alone_and_together() -> None:
 def test_a_workload_says_how_tokens_are_routed() -> None:
     assert Workload(model=QWEN3_30B, global_batch=8).routing == "balanced"
     assert space_for(model=QWEN3_30B, routing="natural").workload.routing == "natural"
+
+
+@pytest.mark.parametrize(
+    ("model", "modules", "elements"),
+    [
+        (QWEN3_30B, ("layernorm",), 2 * 2048),
+        (QWEN3_30B, ("moe_act",), 8 * 768),
+        (QWEN3_30B, ("layernorm", "moe_act"), 2 * 2048 + 8 * 768),
+        (DEEPSEEK, ("mla_up_proj",), 16 * (2 * 192 + 128)),
+    ],
+)
+def test_recomputed_modules_keep_none_of_their_values(
+    model: Model, modules: tuple[RecomputeModule, ...], elements: int
+) -> None:
+    """Two bytes for each of 4,096 tokens and each of a layer's values; one layer at a time computes them again."""
+    kept = scored({"recompute": "none"}, model=model).memory_terms
+    found = scored({"recompute": "selective"}, model=model, stack=Stack(recompute_modules=modules)).memory_terms
+    freed = float(kept["activations"][0] - found["activations"][0])
+    assert freed == pytest.approx(2 * 4096 * elements * model.layers, rel=1e-6)
+    again = float(found["working"][0] - kept["working"][0])
+    assert again == pytest.approx(freed / model.layers, rel=1e-6)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+import re
 from argparse import Namespace
 from typing import Any
 
 import pytest
 
+from tuner.core.domain import Topology
 from tuner.core.errors import InputError
 from tuner.export.flag_table import flag_table
 from tuner.export.formats import ExportOptions, Settings
@@ -50,6 +52,7 @@ def trained(ns: Namespace) -> dict[str, Any]:
     units = ns.num_layers + ns.account_for_embedding_in_pipeline_split + ns.account_for_loss_in_pipeline_split
     chunk = ns.num_layers_per_virtual_pipeline_stage
     stage = units // ns.pipeline_model_parallel_size
+    chunks = chunks_of(ns.pipeline_model_parallel_layout)
     left, right = [int(word) for word in ns.window_size.split(",")] if ns.window_size else (-1, 0)
     return {
         **_experts_trained(ns),
@@ -88,9 +91,11 @@ def trained(ns: Namespace) -> dict[str, Any]:
         "tp": ns.tensor_model_parallel_size,
         "pp": ns.pipeline_model_parallel_size,
         "cp": ns.context_parallel_size,
-        "vpp": stage // chunk if chunk else 1,
+        "vpp": len(chunks) // ns.pipeline_model_parallel_size or (stage // chunk if chunk else 1),
         "embedding_counts": ns.account_for_embedding_in_pipeline_split and ns.account_for_loss_in_pipeline_split,
-        "stages_are_equal": units % (ns.pipeline_model_parallel_size * (stage // chunk if chunk else 1)) == 0,
+        "layout": chunks,
+        "stages_are_equal": bool(chunks)
+        or units % (ns.pipeline_model_parallel_size * (stage // chunk if chunk else 1)) == 0,
         "sequence_parallel": ns.sequence_parallel,
         "sharding": (ns.use_distributed_optimizer, ns.overlap_grad_reduce, ns.overlap_param_gather),
         "batch": (ns.micro_batch_size, ns.global_batch_size),
@@ -109,6 +114,22 @@ def trained(ns: Namespace) -> dict[str, Any]:
         "schedule": (ns.train_samples, ns.lr, ns.min_lr, ns.lr_decay_style, ns.lr_warmup_samples),
         "logs": (ns.log_interval, ns.log_throughput, ns.save_interval),
     }
+
+
+def chunks_of(layout: str | None) -> list[str]:
+    """Return the parts of each chunk of a layout, as megatron-core 0.16.1's pipeline_parallel_layer_layout reads it."""
+    for pattern in (r"\(([^)]+)\)\*(\d+)", r"(.)\*(\d+)"):
+        layout = re.sub(pattern, lambda found: found[1] * int(found[2]), layout or "")
+    return layout.split("|") if layout else []
+
+
+def _chunks_asked(layers: int, mtp_layers: int, topology: Topology) -> list[str]:
+    if topology.partition != "layout":
+        return []
+    chunks = topology.pp * topology.vpp
+    most = math.ceil(layers / chunks)
+    parts = ["t" * most] * (chunks - 1) + ["t" * (layers - most * (chunks - 1)) + "m" * mtp_layers + "L"]
+    return ["E" + parts[0], *parts[1:]]
 
 
 def _experts_trained(ns: Namespace) -> dict[str, Any]:
@@ -238,6 +259,7 @@ def asked(run: ProductionRun) -> dict[str, Any]:
         "cp": topology.cp,
         "vpp": vpp,
         "embedding_counts": topology.partition == "embedding" and topology.pp > 1,
+        "layout": _chunks_asked(model.layers, model.mtp_layers, topology),
         "stages_are_equal": True,
         "sequence_parallel": topology.sequence_parallel,
         "sharding": (topology.zero == 1,) * 3,

@@ -193,3 +193,18 @@ def test_a_flag_of_a_list_that_is_its_default_does_not_differ_from_it() -> None:
     given = [("--moe-router-load-balancing-type", "aux_loss"), ("--moe-router-topk", "8")]
     assert [one.flag for one in table.differences(given)] == ["--moe-router-topk"]
     assert len(table.differences([("--moe-router-load-balancing-type", "seq_aux_loss")])) == 1
+
+
+def test_stages_of_deepseek_are_laid_out_as_in_nvidias_recipe() -> None:
+    """Megatron-LM at d48bd6b, examples/moe_recipes/deepseek_v3: 61 layers and one of multi-token prediction."""
+    run = hugging_face_run("deepseek-v3")
+    topology = replace(run.topology, pp=4, vpp=4, partition="layout")
+    wide = replace(run, topology=topology, workload=replace(run.workload, global_batch=64 * topology.dp))
+    flags = {flag[0]: flag[-1] for flag in megatron_core_flags(wide)}
+    assert flags["--pipeline-model-parallel-layout"] == "Et*4|(tttt|)*14tmL"
+    assert "--num-layers-per-virtual-pipeline-stage" not in flags
+    assert_exact_or_refused(wide)
+    two = replace(wide, topology=replace(topology, pp=2, vpp=1))
+    assert ("--pipeline-model-parallel-layout", f"Et*31|{'t' * 30}mL") in megatron_core_flags(two)
+    assert_exact_or_refused(two)
+    assert "'Et*4|(tttt|)*14tmL'" in bundle(wide, "megatron-bridge", SITE)["recipe.py"]

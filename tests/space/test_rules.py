@@ -127,6 +127,7 @@ BREAKS = {
     "framework-pp": ("tp8-pp12-mbs1-z3", {"framework": "fsdp2"}),
     "framework-cp": ("tp8-pp1-mbs1-z1-cp2", {}),
     "framework-vpp": ("tp8-pp12-mbs1-z1-vpp2", {}),
+    "framework-partition": ("tp1-pp5-mbs1-z1-lay", {"framework": "deepspeed"}),
     "framework-sequence-parallel": ("tp8-pp12-mbs1-z1-sp", {}),
     "framework-zero": ("tp8-pp1-mbs1-z2", {"framework": "megatron-core"}),
     "framework-recompute": ("tp8-pp1-mbs1-z3-rsel", {"framework": "fsdp2"}),

@@ -118,6 +118,8 @@ def test_dp_follows_the_split_or_the_nodes_follow_dp(
 def test_the_partition_follows_the_stages() -> None:
     """4 layers divide over 2 stages, and 4 + 2 over 3 with the embedding and head."""
     assert varied(columns(nodes=1), "pp", np.array([2, 3])).arrays["partition"].tolist() == [0, 1]
+    laid_out = columns(nodes=1, partition="layout")
+    assert varied(laid_out, "pp", np.array([2, 3, 8])).arrays["partition"].tolist() == [0, 1, 2]
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Final, overload
 import numpy as np
 import numpy.typing as npt
 
-from tuner.core.domain import DISPATCHERS, OFFLOAD, PARTITION, RECOMPUTE, Cluster, Topology, Workload
+from tuner.core.domain import COUNTED, DISPATCHERS, OFFLOAD, PARTITION, RECOMPUTE, Cluster, Topology, Workload
 from tuner.core.model import Shape
 
 IntArray = npt.NDArray[np.int64]
@@ -75,7 +75,7 @@ class Columns:
     recompute = Column()
     """Index into `RECOMPUTE`: 0 none, 1 selective, 2 full."""
     partition = Column()
-    """Index into `PARTITION`: 0 layers only, 1 embedding and head count as layers."""
+    """Index into `PARTITION`: 0 layers only, 1 embedding and head count as layers, 2 fewer layers on the last chunk."""
     offload = Column()
     """Index into `OFFLOAD`: 0 none, 1 the optimizer, 2 the optimizer and the parameters."""
     hsdp = Column()
@@ -172,7 +172,8 @@ class Columns:
     @cached_property
     def units(self) -> IntArray:
         """Units that are spread over pipeline stages: layers, plus embedding and head if they count as layers."""
-        return self.layers + 2 * self.partition
+        units: IntArray = self.layers + 2 * (self.partition == COUNTED)
+        return units
 
     @cached_property
     def microbatches(self) -> IntArray:

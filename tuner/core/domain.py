@@ -20,7 +20,7 @@ Optimizer = Literal["adam", "adam8bit", "adafactor", "sgd"]
 Recompute = Literal["none", "selective", "full"]
 RecomputeModule = Literal["core_attn", "layernorm", "mla_up_proj", "mlp", "moe", "moe_act", "shared_experts"]
 """Megatron-Core's names of what selective recomputation may recompute."""
-Partition = Literal["layers", "embedding"]
+Partition = Literal["layers", "embedding", "layout"]
 Offload = Literal["none", "optimizer", "optimizer+parameters"]
 MemoryKind = Literal["smi", "reserved", "allocated"]
 MemoryStage = Literal["first", "last"]
@@ -34,6 +34,18 @@ ContextExchange = Literal["p2p", "all_gather", "a2a"]
 
 RECOMPUTE: Final[tuple[Recompute, ...]] = get_args(Recompute)
 PARTITION: Final[tuple[Partition, ...]] = get_args(Partition)
+EVEN_PARTITION: Final[tuple[Partition, ...]] = PARTITION[:2]
+"""The partitions that give each stage as many units."""
+COUNTED, LAYOUT = (PARTITION.index(partition) for partition in ("embedding", "layout"))
+"""Indices into `PARTITION`: embedding and head count as layers; the last chunk has fewer layers."""
+PARTITION_WORDS: Final[Mapping[Partition, str]] = {
+    "layers": "",
+    "embedding": "embedding and head count as layers",
+    "layout": "the last stage has fewer layers",
+}
+"""What is printed of each partition."""
+PARTITION_KEYS: Final[Mapping[Partition, str]] = {"embedding": "emb", "layout": "lay"}
+"""Parts of a topology's key."""
 OFFLOAD: Final[tuple[Offload, ...]] = get_args(Offload)
 DISPATCHERS: Final[tuple[Dispatcher, ...]] = get_args(Dispatcher)
 OFFLOAD_KEYS: Final[Mapping[Offload, str]] = {"optimizer": "offopt", "optimizer+parameters": "offall"}
@@ -230,7 +242,8 @@ class Topology:
     sequence_parallel: bool = False
     recompute: Recompute = "full"
     partition: Partition = "layers"
-    """What is spread evenly over the stages: the layers, or the layers with embedding and head as one layer each."""
+    """What is spread over the stages: the layers evenly, or the layers with embedding and head as one layer each; or as
+    many layers on each chunk as there are at most, and the rest on the last one, beside the head (`layout`)."""
     offload: Offload = "none"
     """What lies in the node's main memory: the optimizer's states, whose step the CPU then takes, or the parameters
     too."""
@@ -272,7 +285,7 @@ class Topology:
         parts += [f"cp{self.cp}"] * (self.cp != 1)
         parts += ["sp"] * self.sequence_parallel
         parts += [{"none": "rnone", "selective": "rsel", "full": ""}[self.recompute]] * (self.recompute != "full")
-        parts += ["emb"] * (self.partition == "embedding")
+        parts += [PARTITION_KEYS[self.partition]] if self.partition != "layers" else []
         parts += [OFFLOAD_KEYS[self.offload]] if self.offload != "none" else []
         parts += [f"hsdp{self.hsdp}"] * (self.hsdp != 1)
         parts += [f"ep{self.ep}"] * (self.ep != 1)
@@ -292,6 +305,14 @@ OPT_IN: Final[Mapping[str, Any]] = {"offload": "none", "hsdp": 1, **EXPERT_AXES}
 leave them out at their defaults, so that they are the same as before the field existed."""
 
 
-def partition_for(layers: int, stages: int) -> Partition:
-    """Return the partition for which units divide by stages, preferring `layers`; `layers` if neither divides."""
-    return "embedding" if layers % stages and (layers + 2) % stages == 0 else "layers"
+def partition_for(layers: int, stages: int, uneven: Partition = "layers") -> Partition:
+    """Return the partition for which units divide by stages, preferring `layers`; `uneven` if neither divides."""
+    if layers % stages == 0:
+        return "layers"
+    return "embedding" if (layers + 2) % stages == 0 else uneven
+
+
+def layout_chunks(layers: Any, chunks: Any) -> tuple[Any, Any]:
+    """Return the layers of every chunk of a `layout` but the last, and those of the last; numbers or arrays."""
+    most = -(-layers // chunks)
+    return most, layers - most * (chunks - 1)

@@ -10,7 +10,17 @@ from collections.abc import Callable, Mapping
 from typing import Final, Literal, get_args
 
 from tuner.core.capabilities import Capability, Fork, FrameworkRecord
-from tuner.core.domain import DISPATCHERS, OFFLOAD, PARTITION, RECOMPUTE, Framework, Gpu, Precision, Workload
+from tuner.core.domain import (
+    DISPATCHERS,
+    EVEN_PARTITION,
+    OFFLOAD,
+    PARTITION,
+    RECOMPUTE,
+    Framework,
+    Gpu,
+    Precision,
+    Workload,
+)
 from tuner.core.errors import InputError
 from tuner.core.model import Model
 from tuner.core.text import either, listed
@@ -60,7 +70,7 @@ MEGATRON_DEEPSPEED_FORKS: Final = (
         name="bloom",
         model_lacks=_bigscience_lacks,
         attention=("eager", "fused"),
-        partition=PARTITION,
+        partition=EVEN_PARTITION,
         recompute=("none", "full"),
         zero=(0, 1),
         offload=("none",),
@@ -86,7 +96,8 @@ _RECORDS: Final = (
         sharding_with_pp=Capability(False, _LM_ARGUMENTS + "--use-torch-fsdp2 excludes a pipeline"),
         partition=Capability(
             PARTITION,
-            _LM_ARGUMENTS + "--account-for-embedding-in-pipeline-split, --account-for-loss-in-pipeline-split",
+            _LM_ARGUMENTS + "--account-for-embedding-in-pipeline-split, --account-for-loss-in-pipeline-split, "
+            "--pipeline-model-parallel-layout",
         ),
         recompute=Capability(RECOMPUTE, _LM_ARGUMENTS + "--recompute-granularity full, selective"),
         offload=Capability(
@@ -135,7 +146,7 @@ _RECORDS: Final = (
         zero=Capability((0, 1, 2, 3), _MDS_ARGUMENTS + "--zero-stage; 2 and 3 with --no-pipeline-parallel"),
         sharding_with_pp=Capability(False, _DEEPSPEED + "runtime/pipe/engine.py: ZeRO 2 and 3 exclude pipelines"),
         partition=Capability(
-            PARTITION,
+            EVEN_PARTITION,
             _BLOOM_FORK + "--pp-partition-method 'type:transformer|embedding'",
             "embedding only in BLOOM's fork, which has neither selective recompute, flash attention, grouped queries, "
             "RMSNorm nor an untied output layer",
@@ -177,7 +188,7 @@ _RECORDS: Final = (
         sequence_parallel=Capability(True, "tuner/worker/parallel.py"),
         zero=Capability((0, 1, 2, 3), _DEEPSPEED + "runtime/zero"),
         sharding_with_pp=Capability(False, _DEEPSPEED + "runtime/pipe/engine.py: ZeRO 2 and 3 exclude pipelines"),
-        partition=Capability(PARTITION, _WORKER + ": units of a stage"),
+        partition=Capability(EVEN_PARTITION, _WORKER + ": units of a stage"),
         recompute=Capability(RECOMPUTE, "tuner/worker/block.py: recomputed"),
         offload=Capability(OFFLOAD, _OFFLOAD_CONFIG),
         hsdp=Capability(False, _DEEPSPEED + "runtime/zero: MiCS is not searched"),
@@ -248,7 +259,7 @@ _RECORDS: Final = (
         ),
         sharding_with_pp=Capability(True, _TITAN + "distributed/pipeline_parallel.py: each stage is sharded"),
         partition=Capability(
-            PARTITION,
+            EVEN_PARTITION,
             _TITAN_CONFIG + "pipeline_parallel_first_stage_less_layers, pipeline_parallel_last_stage_less_layers",
         ),
         recompute=Capability(

@@ -8,16 +8,25 @@ from __future__ import annotations
 import re
 from typing import Any, Final
 
-from tuner.core.domain import DISPATCHERS, OFFLOAD_KEYS, Cluster, Topology, Workload, partition_for
+from tuner.core.domain import (
+    DISPATCHERS,
+    OFFLOAD_KEYS,
+    PARTITION_KEYS,
+    Cluster,
+    Topology,
+    Workload,
+    partition_for,
+)
 from tuner.core.errors import BadKey
 from tuner.core.model import Shape
 from tuner.core.text import listed
 
 LOOKS_LIKE: Final = (
     "a key looks like tp8-pp12-dp4-mbs2-z1, after which may stand vpp2, cp2, sp, rnone or rsel (recompute; left out: "
-    "full), emb (embedding and head count as layers), offopt or offall (offload of the optimizer, or of the parameters "
-    "too), hsdp2 (replica groups of hybrid sharding), ep8 and etp2 (expert and expert tensor parallelism), allgather, "
-    "deepep or hybridep (dispatcher; left out: alltoall), h112 (heads), 13824x78 (hidden x layers) and gbs1920"
+    "full), emb (embedding and head count as layers) or lay (fewer layers on the last stage), offopt or offall "
+    "(offload of the optimizer, or of the parameters too), hsdp2 (replica groups of hybrid sharding), ep8 and etp2 "
+    "(expert and expert tensor parallelism), allgather, deepep or hybridep (dispatcher; left out: alltoall), h112 "
+    "(heads), 13824x78 (hidden x layers) and gbs1920"
 )
 
 _NUMBERED: Final = {
@@ -39,7 +48,7 @@ _WORDS: Final[dict[str, tuple[str, object]]] = {
     "rnone": ("recompute", "none"),
     "rsel": ("recompute", "selective"),
     "rfull": ("recompute", "full"),
-    "emb": ("partition", "embedding"),
+    **{word: ("partition", partition) for partition, word in PARTITION_KEYS.items()},
     **{word: ("offload", offload) for offload, word in OFFLOAD_KEYS.items()},
     **{dispatcher: ("dispatcher", dispatcher) for dispatcher in DISPATCHERS},
 }

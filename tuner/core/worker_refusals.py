@@ -260,7 +260,9 @@ def _schedule(workload: Workload, topology: Topology, ds_config: dict[str, Any])
             f"{topology.micro_batch} x {topology.dp} = {step}."
         )
     units = model.layers + 2 * (topology.partition == "embedding")
-    if units % pp:
+    if topology.partition == "layout":
+        yield "the worker lays out no single stages (partition layout); choose pp that divides the layers."
+    elif units % pp:
         yield f"{units} layers, counted by {topology.partition}, do not divide by pp={pp}."
     if topology.partition == "embedding" and pp > 1 and units < 2 * pp:
         yield f"{model.layers} layers, embedding and head over pp={pp} stages leave the embedding alone."

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from tuner.core.columns import BoolArray, Columns, FloatArray, IntArray
+from tuner.core.columns import Columns, FloatArray, IntArray
 from tuner.core.domain import OFFLOAD, RECOMPUTE, MemoryKind, MemoryStage, Workload
 from tuner.costmodel.constants import (
     BUCKET_ELEMENTS,
@@ -41,7 +41,7 @@ from tuner.costmodel.constants import (
     WHOLE_NORM_BYTES,
 )
 from tuner.costmodel.expert_memory import dispatcher_buffers, expert_activations
-from tuner.costmodel.expert_shapes import routed_weights, shared_ffn
+from tuner.costmodel.expert_shapes import expert_ffn, expert_tokens, routed_weights, shared_ffn
 from tuner.costmodel.framework_terms import gradient_bytes, recomputed_modules, terms_of
 from tuner.costmodel.kernels import copies_flash_output, size_of, workspaces
 from tuner.costmodel.site_factors import SiteFactors
@@ -132,8 +132,8 @@ def _tensors(stage: Stages, site: SiteFactors) -> dict[str, FloatArray]:
     size, experts = size_of(workload), workload.model.experts
     scores = _scores(columns)
     layer = _expert_layer(stage, scores) if experts else _layer(columns, scores, columns.ffn)
-    again = columns.recompute == _FULL, _without_scores(columns)
-    working = np.where(again[0], layer, np.where(again[1], scores, 0.0))  # what is computed again, meanwhile
+    freed = _freed(stage, scores)
+    working = np.where(columns.recompute == _FULL, layer, freed)  # what is computed again, meanwhile
     if experts:
         working = working + dispatcher_buffers(columns)
     parameters = stage.elements(sharded=False)
@@ -157,7 +157,7 @@ def _tensors(stage: Stages, site: SiteFactors) -> dict[str, FloatArray]:
         "frozen": size
         * workload.model.frozen_params
         / (columns.tp * columns.pp * np.where(zero >= 3, columns.shards, 1)),
-        "activations": _kept(stage, layer, scores) * site.activations,
+        "activations": _kept(stage, layer - freed) * site.activations,
         "working": working * site.activations,
         "logits": logits * site.activations,
         "buckets": _buckets(workload) * np.minimum(BUCKET_ELEMENTS, parameters),
@@ -248,11 +248,11 @@ def _tokens(columns: Columns) -> FloatArray:
     return tokens
 
 
-def _kept(stage: Stages, layer: FloatArray, scores: FloatArray) -> FloatArray:
+def _kept(stage: Stages, layer: FloatArray) -> FloatArray:
     """Activations of all microbatches in flight, and each one's output, which the pipeline holds for its backward."""
     columns = stage.columns
     output = _input(columns)
-    each = np.where(columns.recompute == _FULL, output, np.where(_without_scores(columns), layer - scores, layer))
+    each = np.where(columns.recompute == _FULL, output, layer)
     flying = stage.layers_in_flight
     outputs = np.where(columns.pp > 1, flying / np.maximum(1, stage.layers), 0.0) * output
     kept: FloatArray = each * flying + outputs
@@ -261,10 +261,34 @@ def _kept(stage: Stages, layer: FloatArray, scores: FloatArray) -> FloatArray:
     return kept
 
 
-def _without_scores(columns: Columns) -> BoolArray:
-    """Whether a row recomputes its attention's scores; what other modules free is not modelled."""
-    selective: BoolArray = columns.recompute == _SELECTIVE
-    return selective & ("core_attn" in recomputed_modules(columns.workload))
+def _freed(stage: Stages, scores: FloatArray) -> FloatArray:
+    """Return what a layer keeps less in rows with selective recomputation (NVIDIA/Megatron-LM at d98e8a64,
+    megatron/core/transformer/transformer_config.py: recompute_modules)."""
+    columns = stage.columns
+    modules, latent = recomputed_modules(columns.workload), columns.workload.model.latent
+    freed = scores if "core_attn" in modules else np.zeros_like(scores)
+    element = _tokens(columns) * size_of(columns.workload)
+    if latent and "mla_up_proj" in modules:
+        freed = freed + element * columns.heads * (2 * latent.key_size + latent.value_size) / columns.tp
+    if "layernorm" in modules:  # the outputs of two norms
+        freed = freed + 2 * element * columns.hidden / _whole(columns)
+    dense = element * _mlp_copies(columns) * columns.ffn / columns.tp if "mlp" in modules else np.zeros_like(scores)
+    if columns.workload.model.experts:
+        share = stage.moe_layers / np.maximum(1, stage.layers)
+        routed = np.zeros_like(scores)
+        if "moe" in modules:
+            routed = expert_activations(columns)
+        elif "moe_act" in modules:
+            routed = expert_tokens(columns) * size_of(columns.workload) * expert_ffn(columns) / columns.etp
+        if {"moe", "shared_experts"} & set(modules):
+            routed = routed + element * _mlp_copies(columns) * shared_ffn(columns) / columns.tp
+        dense = share * routed + (1 - share) * dense
+    return np.where(columns.recompute == _SELECTIVE, freed + dense, 0.0)
+
+
+def _mlp_copies(columns: Columns) -> float:
+    """Return how many values of its width an MLP keeps for each token."""
+    return GATED_MLP_COPIES if columns.workload.model.gated_mlp else 2.0
 
 
 def _whole(columns: Columns) -> Any:
@@ -293,7 +317,7 @@ def _layer(columns: Columns, scores: FloatArray, ffn: Any) -> FloatArray:
     output: Any = columns.head_size * columns.heads
     if latent := model.latent:
         width, output = columns.heads * (2 * latent.key_size + latent.value_size), columns.heads * latent.value_size
-    mlp = (GATED_MLP_COPIES if model.gated_mlp else 2.0) * ffn
+    mlp = _mlp_copies(columns) * ffn
     whole = (
         WHOLE_NORM_BYTES
         + (0.0 if model.gated_mlp else DROPOUT_MASK_BYTES)

@@ -8,6 +8,7 @@ from functools import cached_property
 import numpy as np
 
 from tuner.core.columns import BoolArray, Columns, FloatArray, IntArray
+from tuner.core.domain import COUNTED, LAYOUT, layout_chunks
 from tuner.costmodel.expert_shapes import layer_weights, routed_weights
 
 
@@ -59,12 +60,15 @@ class Stages:
 
         So do DeepSpeed (runtime/utils.py: partition_uniform, and partition_balanced over equal layers) and torchtitan
         (distributed/pipeline_parallel.py: generate_llm_fqn_per_model_part). Megatron-Core refuses a remainder unless
-        the first or the last stage is given its number of layers.
+        it is given a layout, whose last chunk has what the others leave.
         """
         columns = self.columns
         units = columns.units // columns.pp + (self.at < columns.units % columns.pp)
-        layers: IntArray = units - columns.partition * (self.is_first.astype(np.int64) + self.is_last)
-        return layers
+        layers: IntArray = units - (columns.partition == COUNTED) * (self.is_first.astype(np.int64) + self.is_last)
+        if not (columns.partition == LAYOUT).any():
+            return layers
+        most, last = layout_chunks(columns.layers, columns.pp * columns.vpp)
+        return np.where(columns.partition == LAYOUT, most * columns.vpp - self.is_last * (most - last), layers)
 
     @cached_property
     def layers_in_flight(self) -> FloatArray:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final
 
+from tuner.core.domain import Topology
 from tuner.core.model import Model
 from tuner.export.flag_table import flag_table
 from tuner.export.formats import ExportOptions, Format, Settings, Treatment, expressed, trains_only
@@ -17,6 +18,7 @@ from tuner.export.megatron_common import base_treatments, is_llama3, is_rotary, 
 from tuner.export.megatron_core import MEGATRON_CORE, attention_backend
 from tuner.export.production import ProductionRun
 from tuner.export.rendering import rendered
+from tuner.launch.trainers.megatron_lm import stage_layout
 
 _FUNCTIONS: Final = {
     "silu": "F.silu",
@@ -238,17 +240,19 @@ _FIELDS: Final[Mapping[str, Treatment]] = {
     "offload": trains_only("none", lambda r: r.topology.offload == "none"),
     "recompute": _from_flags("recompute"),
     "partition": expressed(
-        "`model.account_for_embedding_in_pipeline_split`, `model.account_for_loss_in_pipeline_split`",
-        lambda r: (
-            [
-                ("account_for_embedding_in_pipeline_split", "True"),
-                ("account_for_loss_in_pipeline_split", "True"),
-            ]
-            if r.topology.partition == "embedding" and r.topology.pp > 1
-            else []
-        ),
+        "`model.account_for_embedding_in_pipeline_split`, `model.account_for_loss_in_pipeline_split`, "
+        "`model.pipeline_model_parallel_layout`",
+        lambda r: _split(r.workload.model, r.topology),
     ),
 }
+
+
+def _split(model: Model, topology: Topology) -> Settings:
+    if topology.partition == "layout":
+        return [("pipeline_model_parallel_layout", repr(stage_layout(model, topology)))]
+    if topology.partition == "layers" or topology.pp == 1:
+        return []
+    return [("account_for_embedding_in_pipeline_split", "True"), ("account_for_loss_in_pipeline_split", "True")]
 
 
 def _accepted_as_in_core(name: str) -> Treatment:

@@ -272,11 +272,11 @@ _TOPOLOGY: Final = (
     _described(
         "partition",
         "pipeline partition",
-        lambda t: (
-            "pipeline partitioning that counts embedding and output layer"
-            if t.partition == "embedding"
-            else "layers spread evenly over the stages"
-        ),
+        lambda t: {
+            "layers": "layers spread evenly over the stages",
+            "embedding": "pipeline partitioning that counts embedding and output layer",
+            "layout": "fewer layers on the last pipeline stage",
+        }[t.partition],
         subject="topology",
     ),
     _described(

@@ -18,6 +18,7 @@ import math
 from collections.abc import Mapping
 from typing import Final
 
+from tuner.core.domain import layout_chunks
 from tuner.export.flag_table import flag_table
 from tuner.export.formats import (
     ExportOptions,
@@ -173,6 +174,14 @@ def _units(run: ProductionRun) -> int:
     return split_units(run.workload.model, run.topology)
 
 
+def _splits(run: ProductionRun) -> bool:
+    """Return whether the stages are of equal size, or a layout leaves a layer to the last one."""
+    chunks = run.topology.pp * run.topology.vpp
+    if run.topology.partition == "layout":
+        return chunks > 1 and layout_chunks(run.workload.model.layers, chunks)[1] > 0
+    return _units(run) % chunks == 0
+
+
 _TREATMENTS: Final[Mapping[str, Treatment]] = {
     **base_treatments(),
     **EXPERT_TREATMENTS,
@@ -290,10 +299,11 @@ _TREATMENTS: Final[Mapping[str, Treatment]] = {
         "--recompute-granularity, --recompute-method, --recompute-modules", lambda r: recomputation(r.topology)
     ),
     "partition": expressed(
-        "--account-for-embedding-in-pipeline-split, --account-for-loss-in-pipeline-split",
-        lambda r: stage_split(r.topology),
-        only="stages of equal size",
-        accepts=lambda r: _units(r) % (r.topology.pp * r.topology.vpp) == 0,
+        "--account-for-embedding-in-pipeline-split, --account-for-loss-in-pipeline-split, "
+        "--pipeline-model-parallel-layout",
+        lambda r: stage_split(r.workload.model, r.topology),
+        only="stages of equal size, or fewer layers on the last",
+        accepts=_splits,
     ),
 }
 

@@ -7,8 +7,18 @@ from collections.abc import Callable, Iterable, Mapping, Set
 from typing import Any, Final
 
 from tuner.core.columns import AXES
-from tuner.core.domain import DISPATCHERS, OFFLOAD, OPT_IN, PARTITION, RECOMPUTE, Cluster, Workload
+from tuner.core.domain import (
+    DISPATCHERS,
+    EVEN_PARTITION,
+    OFFLOAD,
+    OPT_IN,
+    PARTITION,
+    RECOMPUTE,
+    Cluster,
+    Workload,
+)
 from tuner.core.errors import InputError
+from tuner.core.frameworks import record_of
 from tuner.core.model import Model, Shape
 from tuner.core.text import either, listed
 from tuner.core.validation import largest
@@ -36,20 +46,24 @@ def default_axes(workload: Workload, cluster: Cluster, *, heads: Iterable[int] =
     Pipeline degrees are all divisors of the layers, or of the layers with embedding and head. The other limits are
     common practice: tp up to 32 or a node, cp and vpp up to 8, micro batch up to 32. `--set` can exceed them. Axes of
     `OPT_IN` are searched only where `--set` gives them values, but a mixture of experts has every ep that divides the
-    experts, and every dispatcher: HybridEP where the NVLink domain is more than a node, DeepEP elsewhere.
+    experts, and every dispatcher: HybridEP where the NVLink domain is more than a node, DeepEP elsewhere. An odd number
+    of layers, which no even number of stages divides, has pipelines of 2, 4, 8 and so on where the framework lays out
+    single stages.
     """
     model = workload.model
+    record = record_of(workload)
+    laid_out = bool(model.layers % 2 and record and "layout" in record.partition.value)
     values = {
         "shape": (model.shape,),
         "global_batch": (workload.global_batch,),
         "nodes": tuple(range(1, cluster.nodes + 1)),
         "tp": tuple(_tensor_degrees(cluster)),
-        "pp": tuple(_divisors(model.layers, model.layers + 2, at_most=cluster.gpus)),
+        "pp": tuple(_stages(model.layers, cluster.gpus, laid_out=laid_out)),
         "cp": tuple(degree for degree in (1, 2, 4, 8) if degree <= cluster.gpus),
         "micro_batch": (1, 2, 3, 4, 6, 8, 12, 16, 24, 32),
         "heads": tuple(heads) or (model.heads,),
-        "partition": PARTITION,
-        "vpp": tuple(_divisors(model.layers, model.layers + 2, at_most=8)),
+        "partition": PARTITION if laid_out else EVEN_PARTITION,
+        "vpp": tuple(_stages(model.layers, 8, laid_out=laid_out)),
         "sequence_parallel": (False, True),
         "zero": (0, 1, 2, 3),
         "recompute": RECOMPUTE,
@@ -100,6 +114,13 @@ def parse_setting(text: str) -> tuple[str, tuple[Any, ...]]:
     if len(parsed) > _MOST_VALUES:
         raise InputError(f"--set {axis} has {len(parsed):,} values, more than {_MOST_VALUES:,}.")
     return axis, tuple(dict.fromkeys(parsed))
+
+
+def _stages(layers: int, at_most: int, *, laid_out: bool) -> list[int]:
+    """Return the divisors of the layers, or of those with embedding and head; with layouts also the powers of two."""
+    powers = [1 << bit for bit in range(layers.bit_length())] if laid_out else []
+    found = {*_divisors(layers, layers + 2, at_most=at_most), *powers}
+    return sorted(degree for degree in found if degree <= at_most)
 
 
 def _tensor_degrees(cluster: Cluster) -> list[int]:

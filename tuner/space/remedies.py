@@ -9,7 +9,7 @@ from typing import Final
 import numpy as np
 
 from tuner.core.columns import Columns, IntArray
-from tuner.core.domain import DISPATCHERS, OFFLOAD, PARTITION, RECOMPUTE, partition_for
+from tuner.core.domain import DISPATCHERS, LAYOUT, OFFLOAD, PARTITION, RECOMPUTE, Partition, partition_for
 from tuner.core.text import either
 from tuner.space.rules import BY_NAME, Rule
 from tuner.space.space import Space
@@ -89,7 +89,8 @@ def varied(columns: Columns, axis: str, values: IntArray, *, hold_dp: bool = Fal
         arrays["dp"] = np.maximum(1, rows.nodes * per_node // rows.replica)
     if axis in ("pp", "vpp", "layers"):
         stages = zip(rows.layers.tolist(), (rows.pp * rows.vpp).tolist(), strict=True)
-        parts = [PARTITION.index(partition_for(layers, count)) for layers, count in stages]
+        uneven: Partition = "layout" if columns.partition[0] == LAYOUT else "layers"
+        parts = [PARTITION.index(partition_for(layers, count, uneven)) for layers, count in stages]
         arrays["partition"] = np.array(parts, dtype=np.int64)
     return rows
 
@@ -118,7 +119,7 @@ def _candidates(space: Space, columns: Columns, axis: str) -> Iterable[int]:
         "micro_batch": range(1, 129),
         "zero": range(4),
         "sequence_parallel": range(2),
-        "partition": range(2),
+        "partition": range(len(PARTITION)),
         "recompute": range(len(RECOMPUTE)),
         "offload": range(len(OFFLOAD)),
         "hsdp": range(1, most_gpus + 1),

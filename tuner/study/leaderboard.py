@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tuner.core.domain import Cluster, Topology, Workload
+from tuner.core.domain import PARTITION_WORDS, Cluster, Topology, Workload
 from tuner.core.outcomes import Outcome
 from tuner.costmodel.flops import hardware_flops, per_gpu
 from tuner.study.ranking import RankedTrial
@@ -50,7 +50,7 @@ class LeaderboardRow:
         parts += [f"cp {topology.cp}"] * (topology.cp > 1)
         parts += ["sequence parallel"] * topology.sequence_parallel
         parts += [f"{'no' if topology.recompute == 'none' else topology.recompute} recompute"]
-        parts += ["embedding and head count as layers"] * (topology.partition == "embedding")
+        parts += [PARTITION_WORDS[topology.partition]] * (topology.partition != "layers")
         parts += [f"offload of {topology.offload.replace('+', ' and ')}"] * (topology.offload != "none")
         parts += [f"{topology.hsdp} replica groups"] * (topology.hsdp > 1)
         parts += [f"expert parallelism {topology.ep} ({topology.dispatcher})"] * (topology.ep > 1)

@@ -114,6 +114,7 @@ def _print_json(
 def _print_verdict(space: Space, explanation: Explanation, cost: TopologyCost, fitting: list[TopologyCost]) -> None:
     """Print whether the topology is legal, its estimate, whether it fits, and the nearest that are legal or fit."""
     from tuner.cli.output import space_lines
+    from tuner.core.domain import PARTITION_WORDS
     from tuner.core.text import counted, interval, listed, span
     from tuner.costmodel.backing import unmeasured
     from tuner.costmodel.framework_terms import described
@@ -121,7 +122,8 @@ def _print_verdict(space: Space, explanation: Explanation, cost: TopologyCost, f
 
     print("\n".join(space_lines(space)))
     topology = explanation.topology
-    partition = " (embedding and head count as layers)" if topology.partition == "embedding" else ""
+    split = PARTITION_WORDS[topology.partition]
+    partition = f" ({split})" if split else ""
     status = "not legal" if not explanation.legal else "legal, but not searched," if explanation.outside else "legal"
     print(f"\n{topology.key}: {status} on {counted(topology.nodes, 'node')}{partition}")
     print(

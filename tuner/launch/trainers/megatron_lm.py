@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Final
 
-from tuner.core.domain import Topology, Workload
+from tuner.core.domain import Topology, Workload, layout_chunks
 from tuner.core.errors import InputError
 from tuner.core.model import Model, Norm, Positions
 from tuner.core.text import listed, shown
@@ -54,7 +54,7 @@ def megatron_flags(workload: Workload, topology: Topology) -> tuple[str, ...]:
             ("--context-parallel-size", str(topology.cp)),
             *([("--sequence-parallel",)] * topology.sequence_parallel),
             *virtual_stages(topology, split_units(workload.model, topology)),
-            *stage_split(topology),
+            *stage_split(workload.model, topology),
             *distributed_optimizer(topology),
             *recomputation(topology),
             *expert_parallelism(workload.model, topology),
@@ -87,8 +87,8 @@ def recomputation(topology: Topology) -> list[tuple[str, ...]]:
 
 
 def virtual_stages(topology: Topology, units: int) -> list[tuple[str, ...]]:
-    """Return Megatron-LM's flag of interleaved stages; `units` are the layers, or what is spread over the stages."""
-    if topology.vpp == 1:
+    """Return Megatron-LM's flag of interleaved stages, which a layout implies; `units` are what is spread over them."""
+    if topology.vpp == 1 or topology.partition == "layout":
         return []
     return [("--num-layers-per-virtual-pipeline-stage", str(units // (topology.pp * topology.vpp)))]
 
@@ -98,11 +98,22 @@ def split_units(model: Model, topology: Topology) -> int:
     return model.layers + 2 * (topology.partition == "embedding")
 
 
-def stage_split(topology: Topology) -> list[tuple[str, ...]]:
-    """Return Megatron-LM's flags of stages among whose layers embedding and output layer count."""
+def stage_split(model: Model, topology: Topology) -> list[tuple[str, ...]]:
+    """Return Megatron-LM's flags of stages that do not simply share the layers."""
     if topology.partition == "layers":
         return []
+    if topology.partition == "layout":
+        return [("--pipeline-model-parallel-layout", stage_layout(model, topology))]
     return [("--account-for-embedding-in-pipeline-split",), ("--account-for-loss-in-pipeline-split",)]
+
+
+def stage_layout(model: Model, topology: Topology) -> str:
+    """Return Megatron-Core's words for the layers of each chunk, such as `Et*4|(tttt|)*14tmL` for 61 layers and a layer
+    of multi-token prediction on 16 chunks (megatron/core/transformer/pipeline_parallel_layer_layout.py)."""
+    chunks = topology.pp * topology.vpp
+    most, last = layout_chunks(model.layers, chunks)
+    end = "t" * last + "m" * model.mtp_layers + "L"
+    return f"Et*{most}|({'t' * most}|)*{chunks - 2}{end}" if chunks > 2 else f"Et*{most}|{end}"
 
 
 def distributed_optimizer(topology: Topology) -> list[tuple[str, ...]]:

@@ -14,7 +14,7 @@ from typing import Any, Final
 from tuner.core.domain import Topology, Workload
 from tuner.core.model import Model
 from tuner.launch.trainers.kind import Flags, TrainerKind, check_sizes
-from tuner.launch.trainers.megatron_lm import dispatch, recomputation
+from tuner.launch.trainers.megatron_lm import dispatch, recomputation, stage_layout
 
 _SIZES: Final = ("num_layers", "hidden_size", "num_attention_heads", "ffn_hidden_size", "num_query_groups")
 _PARALLEL: Final = (
@@ -82,7 +82,7 @@ def _parallel(model: Model, topology: Topology) -> dict[str, Any]:
         "account_for_loss_in_pipeline_split": counted,
         "num_layers_in_first_pipeline_stage": None,
         "num_layers_in_last_pipeline_stage": None,
-        "pipeline_model_parallel_layout": None,
+        "pipeline_model_parallel_layout": stage_layout(model, topology) if topology.partition == "layout" else None,
     }
     experts = {"expert_model_parallel_size": topology.ep, "expert_tensor_parallel_size": topology.etp}
     return {**found, **(experts if model.experts else {})}
@@ -109,6 +109,8 @@ def _hydra(value: object) -> str:
     """Return a value as Hydra parses it."""
     if isinstance(value, list):
         return f"[{','.join(value)}]"
+    if isinstance(value, str) and "|" in value:  # a layout of stages
+        return f"'{value}'"
     return (
         {True: "true", False: "false", None: "null"}[value] if value is None or isinstance(value, bool) else f"{value}"
     )
@@ -116,7 +118,7 @@ def _hydra(value: object) -> str:
 
 def _python(value: object) -> str:
     """Return a value as NeMo-Run parses it, by Python's syntax."""
-    return f"{value}"
+    return repr(value) if isinstance(value, str) and "|" in value else f"{value}"
 
 
 def _check(flags: Flags, model: Model) -> None:

@@ -9,7 +9,7 @@ import numpy as np
 
 from tuner.core.capabilities import Fork, FrameworkRecord
 from tuner.core.columns import Columns
-from tuner.core.domain import DISPATCHERS, EXPERT_AXES, OFFLOAD, PARTITION, RECOMPUTE, Framework, Workload
+from tuner.core.domain import DISPATCHERS, EXPERT_AXES, LAYOUT, OFFLOAD, PARTITION, RECOMPUTE, Framework, Workload
 from tuner.core.frameworks import RECORDS, capable, record_of
 from tuner.core.text import either, listed
 from tuner.space.rules.rule import Rule
@@ -134,6 +134,17 @@ FRAMEWORK_LAWS: Final[tuple[Rule, ...]] = (
         ),
     ),
     _law(
+        "partition",
+        "the framework has the partition of layers over its stages",
+        reads=("partition", "pp", "vpp"),
+        vary=("partition", "pp"),
+        lacks=lambda record: "layout" not in record.partition.value,
+        broken=lambda c, record: (c.partition == LAYOUT) & ("layout" not in record.partition.value),
+        numbers=lambda c, record: (
+            f"{record.name} gives the last of pp x vpp = {c.pp} x {c.vpp} chunks no fewer layers by a layout"
+        ),
+    ),
+    _law(
         "sequence-parallel",
         "the framework has sequence parallelism",
         reads=("sequence_parallel", "tp"),
@@ -209,6 +220,7 @@ _OWN: Final[dict[str, Callable[[FrameworkRecord], Any]]] = {
     "framework-etp": lambda record: record.etp.value,
     "framework-zero-with-ep": lambda record: record.zero_with_ep.value,
     "framework-dispatcher": lambda record: record.dispatcher.value,
+    "framework-partition": lambda record: record.partition.value,
     "framework-sequence-parallel": lambda record: record.sequence_parallel.value,
     "framework-zero": lambda record: record.zero.value,
     "framework-recompute": lambda record: record.recompute.value,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from tuner.core.domain import OFFLOAD
+from tuner.core.domain import COUNTED, LAYOUT, OFFLOAD, layout_chunks
 from tuner.core.frameworks import record_of
 from tuner.core.text import counted
 from tuner.space.rules import quantities as sentences
@@ -113,11 +113,12 @@ LAWS: Final[tuple[Rule, ...]] = (
     Rule(
         name="layers-by-pp",
         level="law",
-        sentence="layers divide by pp; or layers + 2 do, where embedding and head count as layers",
+        sentence="layers divide by pp; or layers + 2 do, where embedding and head count as layers; or a layout says "
+        "how many each stage has",
         source=MEGATRON + "training/arguments.py: num_layers; type:transformer|embedding in Megatron-DeepSpeed",
         reads=("layers", "pp", "partition"),
         vary=("pp", "partition", "layers"),
-        broken=lambda c: c.units % c.pp != 0,
+        broken=lambda c: (c.partition != LAYOUT) & (c.units % c.pp != 0),
         numbers=sentences.stages,
     ),
     Rule(
@@ -127,20 +128,32 @@ LAWS: Final[tuple[Rule, ...]] = (
         source=BLOOM + "DeepSpeed breaks where a GPU has no transformer block",
         reads=("layers", "pp", "partition", "vpp"),
         vary=("pp", "vpp"),
-        broken=lambda c: (c.partition == 1) & (c.units < 2 * c.pp * c.vpp),
+        broken=lambda c: (
+            ((c.partition == COUNTED) & (c.units < 2 * c.pp * c.vpp))
+            | ((c.partition == LAYOUT) & (layout_chunks(c.layers, c.pp * c.vpp)[1] < 1))
+        ),
         numbers=lambda c: (
-            f"{c.layers} layers, embedding and head over pp x vpp = {c.pp} x {c.vpp} leave the embedding alone"
+            f"{c.layers} layers, embedding and head over pp x vpp = {c.pp} x {c.vpp} leave the "
+            + ("embedding alone" if c.partition == COUNTED else "head alone")
         ),
     ),
     Rule(
         name="one-partition",
         level="law",
-        sentence="embedding and head count as layers only where the layers alone do not divide by pp x vpp",
+        sentence="embedding and head count as layers only where the layers alone do not divide by pp x vpp, and a "
+        "layout is only where neither divides",
         source="tuner: where both divide, pp is 1 or 2 and the two splits are the same, which counts once",
         reads=("layers", "pp", "partition", "vpp"),
         vary=("partition",),
-        broken=lambda c: (c.partition == 1) & (c.layers % (c.pp * c.vpp) == 0),
-        numbers=lambda c: f"{c.layers} layers divide by pp x vpp = {c.pp} x {c.vpp} as they are, and that split counts",
+        broken=lambda c: (
+            ((c.partition > 0) & (c.layers % (c.pp * c.vpp) == 0))
+            | ((c.partition == LAYOUT) & ((c.layers + 2) % (c.pp * c.vpp) == 0))
+        ),
+        numbers=lambda c: (
+            f"{c.layers} layers divide by pp x vpp = {c.pp} x {c.vpp} "
+            + ("as they are" if c.layers % (c.pp * c.vpp) == 0 else "with embedding and head")
+            + ", and that split counts"
+        ),
     ),
     Rule(
         name="vpp-needs-pp",
@@ -159,7 +172,7 @@ LAWS: Final[tuple[Rule, ...]] = (
         source=MEGATRON + "training/arguments.py: num_layers_per_virtual_pipeline_stage",
         reads=("layers", "pp", "partition", "vpp"),
         vary=("vpp", "pp"),
-        broken=lambda c: (c.vpp > 1) & (c.units % (c.pp * c.vpp) != 0),
+        broken=lambda c: (c.vpp > 1) & (c.partition != LAYOUT) & (c.units % (c.pp * c.vpp) != 0),
         numbers=lambda c: f"{c.units} layers do not divide by pp x vpp = {c.pp} x {c.vpp} = {c.pp * c.vpp}",
     ),
     Rule(

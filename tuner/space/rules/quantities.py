@@ -10,7 +10,7 @@ from typing import Any, Final
 import numpy as np
 
 from tuner.core.columns import Columns
-from tuner.core.domain import OFFLOAD, OFFLOAD_ZERO
+from tuner.core.domain import COUNTED, LAYOUT, OFFLOAD, OFFLOAD_ZERO, layout_chunks
 from tuner.core.text import counted
 
 LONGEST_FUSED: Final = 4096
@@ -61,8 +61,12 @@ def head_weight(columns: Columns) -> Any:
 def stage_excess(columns: Columns) -> Any:
     """Return the relative excess of work of the fullest pipeline stage over the average."""
     head = head_weight(columns)
-    share = columns.units / columns.pp
-    fullest = np.maximum(share, share - columns.partition + head)
+    share, last = columns.units / columns.pp, columns.units / columns.pp - (columns.partition == COUNTED)
+    if np.any(columns.partition == LAYOUT):
+        most, rest = layout_chunks(columns.layers, columns.pp * columns.vpp)
+        share = np.where(columns.partition == LAYOUT, most * columns.vpp, share)
+        last = np.where(columns.partition == LAYOUT, most * (columns.vpp - 1) + rest, last)
+    fullest = np.maximum(share, last + head)
     return np.where(columns.pp > 1, fullest / ((columns.layers + head) / columns.pp) - 1, 0.0)
 
 
@@ -134,7 +138,7 @@ def gpus(columns: Columns) -> str:
 
 def stages(columns: Columns) -> str:
     """Return a message about the layers that do not divide by the stages."""
-    if columns.partition:
+    if columns.partition == COUNTED:
         units = f"{columns.layers} layers, embedding and head make {columns.units}"
         return f"{units}, which pp={columns.pp} does not divide"
     return f"{columns.layers} layers do not divide into pp={columns.pp} stages"
