@@ -17,9 +17,11 @@ import pytest
 from tests.conftest import ROOT
 from tests.export.test_export import LLAMA, bloom, example, exported
 from tests.workers import ENVIRONMENT, needs_deepspeed
+from tuner.core import catalog
 from tuner.core.errors import InputError
 from tuner.core.model import Model
-from tuner.export.torchtitan import flavor_of
+from tuner.export.production import ProductionRun
+from tuner.export.torchtitan import MIXTURES, flavor_of
 
 FLASH = {**LLAMA, "attention": "flash2"}
 
@@ -159,39 +161,121 @@ def test_a_recipe_in_fp8_converts_the_linears(recipe: str | None, converter: str
     assert "CompileConfig(enable=True" in text
 
 
+QWEN = replace(catalog.model("qwen3-30b-a3b"), seq=4096)
+"""As in its config.json, which has a load-balancing loss."""
+
+
+def mixture(key: str, model: Model | None = None, **changes: Any) -> ProductionRun:
+    """A run of Qwen3-30B-A3B without a load-balancing loss, but for these changes of its experts."""
+    base = model or QWEN
+    assert base.experts
+    trained = replace(base, experts=replace(base.experts, **{"aux_loss": 0.0, **changes}))
+    return bloom(key, **{**FLASH, "model": trained, "framework": "torchtitan"})
+
+
+@pytest.mark.parametrize(
+    ("key", "name", "bias"),
+    [
+        ("tp1-pp1-dp32-mbs1-z3-ep8", "standard", False),
+        ("tp2-pp2-dp8-mbs1-z2-sp-ep16-deepep", "deepep", True),
+        ("tp1-pp1-dp32-mbs1-z3-hsdp4-ep8-hybridep", "hybridep", False),
+    ],
+)
+def test_a_recipe_of_a_mixture_has_its_experts_and_their_parallelism(key: str, name: str, bias: bool) -> None:
+    """Read back as torchtitan would: registered sizes, dispatcher, balancing bias and degrees."""
+    run = mixture(key, router_bias=bias)
+    text = exported(run, "torchtitan")["recipe.py"]
+    calls = [node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Call)]
+    found = {node.func.id: node for node in calls if isinstance(node.func, ast.Name)}
+    registered = found["model_registry"]
+    assert ast.literal_eval(registered.args[0]) == "30B-A3B"
+    assert {word.arg: ast.literal_eval(word.value) for word in registered.keywords} == {"moe_comm_backend": name}
+    mesh = {str(word.arg): ast.literal_eval(word.value) for word in found["ParallelismConfig"].keywords}
+    assert (mesh["expert_parallel_degree"], mesh["tensor_parallel_degree"]) == (run.topology.ep, run.topology.tp)
+    assert "from torchtitan.models.qwen3 import model_registry" in text
+    assert f"layer.moe.load_balance_coeff = {1e-3 if bias else None}" in text
+    assert "layer.attention.qk_norm.eps = 1e-06" in text
+
+
+def test_experts_that_torchtitan_does_not_train_are_refused_by_name() -> None:
+    """The preset has a load-balancing loss, which torchtitan lacks."""
+    key = "tp1-pp1-dp32-mbs1-z3-ep8"
+    for changes in ({"aux_loss": 0.001}, {"router": "sigmoid"}, {"shared_ffn": 768}, {"normalized": False}):
+        with pytest.raises(
+            InputError, match=r"128 experts, 8 per token \(it trains experts of Qwen3.*no load-balancing"
+        ):
+            exported(mixture(key, **changes), "torchtitan")
+    for changed in (replace(QWEN, qk_norm=False), replace(QWEN, layers=47), replace(QWEN, head_size=64)):
+        with pytest.raises(InputError, match="torchtitan does not support"):
+            exported(mixture(key, changed), "torchtitan")
+    one = mixture(key)
+    narrow = replace(one, topology=replace(one.topology, hsdp=8))
+    with pytest.raises(InputError, match="expert parallelism 8"):
+        exported(narrow, "torchtitan")
+    with pytest.raises(InputError, match="the dispatcher allgather"):
+        exported(replace(one, topology=replace(one.topology, dispatcher="allgather")), "torchtitan")
+    with pytest.raises(InputError, match="fp8"):
+        exported(replace(one, workload=replace(one.workload, precision="fp8")), "torchtitan")
+
+
 TITAN = os.environ.get("TORCHTITAN", "")
+
+
+@pytest.mark.skipif(not TITAN, reason="TORCHTITAN names no checkout of pytorch/torchtitan")
+def test_the_registered_mixtures_are_those_of_qwen3() -> None:
+    """The numbers that torchtitan's own source gives its two mixtures."""
+    source = ast.parse(Path(TITAN, "torchtitan/models/qwen3/__init__.py").read_text())
+    functions = {node.name: node for node in source.body if isinstance(node, ast.FunctionDef)}
+    names = {"hidden": "dim", "layers": "n_layers", "heads": "n_heads", "kv_heads": "n_kv_heads"}
+    names |= {"count": "num_experts", "top_k": "top_k", "ffn": "moe_hidden_dim"}
+    for flavor, numbers in MIXTURES.items():
+        found: dict[str, Any] = {}
+        for node in ast.walk(functions[f"_{flavor.lower().replace('-', '_')}"]):
+            if isinstance(node, ast.keyword) and isinstance(node.value, ast.Constant):
+                found[str(node.arg)] = node.value.value
+            if isinstance(node, ast.Assign) and isinstance(node.value, ast.Constant):
+                found[ast.unparse(node.targets[0])] = node.value.value
+        assert {name: found[theirs] for name, theirs in names.items()} == numbers
+        assert (found["vocab_size"], found["head_dim"]) == (151936, 128)
+
 
 RECIPE = """
 import importlib.util, sys, types
 from pathlib import Path
 from unittest.mock import MagicMock
-checkout, folder = sys.argv[1:]
+checkout, folder = sys.argv[1:3]
 spec = importlib.util.spec_from_file_location("torchtitan.config", Path(checkout, "torchtitan/config/configs.py"))
 configs = importlib.util.module_from_spec(spec)
 sys.modules["torchtitan.config"] = configs
 spec.loader.exec_module(configs)
+family, size, layers = sys.argv[3], int(sys.argv[4]), int(sys.argv[5])
 names = "components.data components.loss components.optimizer components.quantization distributed.activation_checkpoint"
-for name in f"{names} hf_datasets.text_datasets models.common.config_utils models.llama3 trainer".split():
+for name in f"{names} hf_datasets.text_datasets models.common.config_utils models.{family} trainer".split():
     sys.modules[f"torchtitan.{name}"] = MagicMock()
-model = types.SimpleNamespace(dim=4096, vocab_size=128256, norm=MagicMock(), layers=[MagicMock() for _ in range(32)])
-sys.modules["torchtitan.models.llama3"].model_registry.return_value.model = model
+vocab = {"llama3": 128256, "qwen3": 151936}[family]
+model = types.SimpleNamespace(
+    dim=size, vocab_size=vocab, norm=MagicMock(), layers=[MagicMock() for _ in range(layers)]
+)
+sys.modules[f"torchtitan.models.{family}"].model_registry.return_value.model = model
 sys.path.insert(0, folder)
 import recipe
 recipe.run()
 made = sys.modules["torchtitan.trainer"].Trainer.Config.call_args.kwargs
 assert type(made["parallelism"]) is configs.ParallelismConfig, made
 assert type(made["training"]) is configs.TrainingConfig
-assert model.layers[0].attention.rope.theta == 5e5
+assert model.layers[0].attention.rope.theta == {"llama3": 5e5, "qwen3": 1e6}[family]
 """
 """Runs a recipe with torchtitan's own configuration classes; its other modules want a GPU's packages."""
 
 
 @pytest.mark.skipif(not TITAN, reason="TORCHTITAN names no checkout of pytorch/torchtitan")
 @pytest.mark.slow
-@pytest.mark.parametrize("key", KEYS)
+@pytest.mark.parametrize("key", [*KEYS, "tp2-pp2-dp8-mbs1-z2-sp-ep16-deepep"])
 def test_torchtitans_own_classes_take_a_recipe(key: str, tmp_path: Path) -> None:
     needs_deepspeed()
-    (tmp_path / "recipe.py").write_text(recipe_of(key)[0])
-    command = [sys.executable, "-c", RECIPE, TITAN, str(tmp_path)]
+    own = mixture(key) if "-ep" in key else bloom(key, **FLASH)
+    (tmp_path / "recipe.py").write_text(exported(own, "torchtitan")["recipe.py"])
+    sizes = ("qwen3", "2048", "48") if "-ep" in key else ("llama3", "4096", "32")
+    command = [sys.executable, "-c", RECIPE, TITAN, str(tmp_path), *sizes]
     said = subprocess.run(command, env={**ENVIRONMENT, "TOKENIZER": "x"}, capture_output=True, text=True, timeout=120)
     assert said.returncode == 0, said.stderr

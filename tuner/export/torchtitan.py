@@ -1,8 +1,9 @@
 """torchtitan: a Python recipe that returns its configuration, which torchtitan prefers to flags, and a launch script.
 
-Facts are of pytorch/torchtitan at b5bcd76 (August 2026): models/llama3/__init__.py, config/configs.py, trainer.py and
-distributed/activation_checkpoint.py. The recipe derives from a registered size of Llama 3, sets norm epsilon and rotary
-embedding, and refuses to run if torchtitan's own numbers of that size have changed.
+Facts are of pytorch/torchtitan at b5bcd76 (August 2026): models/llama3/__init__.py, models/qwen3/__init__.py, models/
+common/moe.py, config/configs.py, trainer.py and distributed/activation_checkpoint.py. The recipe derives from a
+registered size of Llama 3 or mixture of Qwen3, sets norm epsilon and rotary embedding, and refuses to run if
+torchtitan's own numbers of that size have changed.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from tuner.core.errors import InputError
+from tuner.core.experts import Experts
 from tuner.core.model import Model
 from tuner.export.formats import (
     OFFLOADS_OF_FSDP,
@@ -30,9 +32,25 @@ from tuner.launch.trainers.torchtitan import FLAVORS, has_no_cuda_graphs, parall
 
 VOCAB: Final = 128256
 
+MIXTURES: Final[Mapping[str, Mapping[str, int]]] = {
+    "30B-A3B": {"layers": 48, "hidden": 2048, "heads": 32, "kv_heads": 4, "count": 128, "top_k": 8, "ffn": 768},
+    "235B-A22B": {"layers": 94, "hidden": 4096, "heads": 64, "kv_heads": 4, "count": 128, "top_k": 8, "ffn": 1536},
+}
+"""Mixtures of Qwen3 in torchtitan's registry."""
+
+_BACKENDS: Final = {"alltoall": "standard", "deepep": "deepep", "hybridep": "hybridep"}
+"""torchtitan's `moe_comm_backend` for each dispatcher."""
+
+_BIAS_RATE: Final = 1e-3
+"""`load_balance_coeff`: step of the bias that balances experts, torchtitan's default and Megatron-Core's."""
+
 
 def flavor_of(model: Model) -> str:
     """Return the registered size that equals the model, or an empty string."""
+    if experts := model.experts:
+        own = {name: getattr(model, name) for name in ("layers", "hidden", "heads", "kv_heads")}
+        own |= {"count": experts.count, "top_k": experts.top_k, "ffn": experts.ffn}
+        return next((name for name, flavor in MIXTURES.items() if flavor == own and not model.tied_embeddings), "")
     sizes = {name: getattr(model, name) for name in FLAVORS["8B"]}
     return next((name for name, flavor in FLAVORS.items() if flavor == sizes), "")
 
@@ -72,9 +90,21 @@ def _values(run: ProductionRun) -> dict[str, Any]:
     converter = ""
     if workload.precision == "fp8":
         converter = "MXFP8LinearConverter" if workload.precision_recipe == "mxfp8" else "Float8LinearConverter"
+    registry: dict[str, Any] = {}
+    mixture: dict[str, Any] = {}
+    if experts := model.experts:
+        settings["expert_parallel_degree"] = topology.ep
+        registry["moe_comm_backend"] = _BACKENDS[topology.dispatcher]
+        mixture = {
+            "attention.qk_norm.eps": model.norm_epsilon,
+            "moe.load_balance_coeff": _BIAS_RATE if experts.router_bias else None,
+        }
     return {
+        "family": "qwen3" if experts else "llama3",
         "flavor": flavor_of(model),
-        "sizes": {"dim": model.hidden, "vocab_size": VOCAB, "layers": model.layers},
+        "registry": registry,
+        "mixture": mixture,
+        "sizes": {"dim": model.hidden, "vocab_size": model.vocab, "layers": model.layers},
         "epsilon": model.norm_epsilon,
         "rope": rope,
         "parallelism": settings,
@@ -86,7 +116,26 @@ def _values(run: ProductionRun) -> dict[str, Any]:
 
 
 def _equals(name: str, value: Any) -> Callable[[ProductionRun], bool]:
-    return lambda run: getattr(run.workload.model, name) == value
+    def equals(run: ProductionRun) -> bool:
+        model = run.workload.model
+        fixed = _QWEN3.get(name, value) if model.experts else value
+        return bool(getattr(model, name) == fixed)
+
+    return equals
+
+
+def _routes_as_qwen3(run: ProductionRun) -> bool:
+    """Return whether experts are chosen and weighed as torchtitan's Qwen3 does, apart from their numbers."""
+    experts = run.workload.model.experts
+    return experts is None or experts == Experts(
+        count=experts.count, top_k=experts.top_k, ffn=experts.ffn, router_bias=experts.router_bias
+    )
+
+
+def _shares_experts(run: ProductionRun) -> bool:
+    """Return whether the ranks of a shard group divide by ep (config/configs.py: expert_parallel_degree)."""
+    topology = run.topology
+    return topology.tp * topology.cp * (topology.dp // topology.hsdp) % topology.ep == 0
 
 
 def _registered(run: ProductionRun) -> bool:
@@ -94,8 +143,9 @@ def _registered(run: ProductionRun) -> bool:
 
 
 def _scalable(run: ProductionRun) -> bool:
-    scaling = run.workload.model.rotary_scaling
-    return scaling is None or (scaling.kind == "llama3" and scaling.original_seq > 0)
+    """Return whether the rotary embedding has no scaling, or Llama 3's, which the one of Qwen3 refuses."""
+    scaling, experts = run.workload.model.rotary_scaling, run.workload.model.experts
+    return scaling is None or (experts is None and scaling.kind == "llama3" and scaling.original_seq > 0)
 
 
 _LLAMA: Final[Mapping[str, Any]] = {
@@ -133,13 +183,22 @@ _LLAMA: Final[Mapping[str, Any]] = {
 }
 """What torchtitan's Llama 3 is, apart from its sizes; its initial weights are torchtitan's own."""
 
+_QWEN3: Final[Mapping[str, Any]] = {"qk_norm": True, "vocab": 151936}
+"""Where torchtitan's Qwen3 differs from that."""
+
 _SIZES: Final = ("layers", "hidden", "heads", "kv_heads", "ffn", "tied_embeddings")
 
 
 def _treatments(_: ExportOptions) -> Mapping[str, Treatment]:
-    registered = f"torchtitan registers Llama 3 {', '.join(FLAVORS)}"
+    registered = f"torchtitan registers Llama 3 {', '.join(FLAVORS)} and Qwen3 {', '.join(MIXTURES)}"
+    router = "experts of Qwen3: softmax, normalised weights, no shared experts, no load-balancing loss, dropless"
     found = {name: expressed("recipe.py") for name in PROPERTIES}
-    found |= {name: trains_only(str(value) or "none", _equals(name, value)) for name, value in _LLAMA.items()}
+    found |= {
+        name: trains_only(
+            (str(value) or "none") + (f", with experts {_QWEN3[name]}" if name in _QWEN3 else ""), _equals(name, value)
+        )
+        for name, value in _LLAMA.items()
+    }
     found |= without_experts()
     found |= dict.fromkeys(
         _SIZES, expressed("model_registry", only=registered, accepts=_registered, because=registered)
@@ -153,19 +212,37 @@ def _treatments(_: ExportOptions) -> Mapping[str, Treatment]:
             lambda run: run.workload.model.norm_placement == "before" and run.workload.model.norms_per_layer == 2,
         ),
         "head_size": trains_only(
-            "hidden / heads", lambda run: run.workload.model.query_width == run.workload.model.hidden
+            "hidden / heads, with experts 128",
+            lambda run: (
+                run.workload.model.head_size == 128
+                if run.workload.model.experts
+                else run.workload.model.query_width == run.workload.model.hidden
+            ),
+        ),
+        "experts": expressed(
+            "model_registry, load_balance_coeff", only=router, accepts=_routes_as_qwen3, because=f"it trains {router}"
+        ),
+        "ep": expressed(
+            "expert_parallel_degree", only="degrees that divide tp x cp x the shard group", accepts=_shares_experts
+        ),
+        "dispatcher": expressed(
+            "moe_comm_backend", only=", ".join(_BACKENDS), accepts=lambda run: run.topology.dispatcher in _BACKENDS
         ),
         "embedding_size": trains_only(
             "hidden size", lambda run: run.workload.model.embedding_size == run.workload.model.hidden
         ),
         "vocab_multiple": expressed("no padding, which adds only rows that are never used"),
-        "rotary_scaling": expressed("RoPE.Config", only="none and llama3", accepts=_scalable),
+        "rotary_scaling": expressed("RoPE.Config", only="none and llama3, with experts none", accepts=_scalable),
         "precision": expressed(
             "mixed_precision_param, Float8LinearConverter",
-            only="fp32, bf16, fp8 with rowwise or mxfp8 scaling",
+            only="fp32, bf16, fp8 with rowwise or mxfp8 scaling and no experts",
             accepts=lambda run: (
                 run.workload.precision in ("fp32", "bf16")
-                or (run.workload.precision == "fp8" and run.workload.precision_recipe in (None, "rowwise", "mxfp8"))
+                or (
+                    run.workload.precision == "fp8"
+                    and run.workload.precision_recipe in (None, "rowwise", "mxfp8")
+                    and run.workload.model.experts is None
+                )
             ),
         ),
         "optimizer": trains_only("adam", lambda run: run.workload.optimizer == "adam"),
