@@ -52,3 +52,36 @@ def test_published_recipes_state_their_sizes_and_their_tflops(name: str) -> None
 def test_experts_that_no_program_can_spread_are_found(ep: str, dp: str, message: str) -> None:
     table = table_of(f"{COLUMNS}\n{QWEN.removesuffix('8,8')}{dp},{ep}\n", "t.csv")
     assert [one.message for one in audit(table) if one.check == "experts"] == [message] * bool(message)
+
+
+def test_a_mixture_that_is_named_smaller_than_its_shape_is_found() -> None:
+    """27 layers of 64 experts of 768 and attention with 32 heads of 128, plus two tables."""
+    shape = "27 layers with hidden 2048 and ffn 6144 and 64 experts of 768"
+    table = table_of(f"{COLUMNS},size\n{QWEN.replace(',48,', ',27,').replace(',128,8,', ',64,8,')},4B\n", "t.csv")
+    (found,) = [one.message for one in audit(table) if one.check == "size"]
+    layer = 64 * 3 * 2048 * 768 + 2048 * 128 * (2 * 32 + 2 * 4) + 2048 * 64
+    whole = 27 * layer + 2 * 151936 * 2048
+    assert found == f"size 4B, but {shape} make {whole / 1e9:.4g}B"
+
+
+OSS = "g,gpt-oss-120b,36,2880,64,8,2880,1,4096,201088,128,4,2880,64,4,64,64"
+
+
+def oss_rows(*counted: float) -> str:
+    """Rows of gpt-oss-120b at so many FLOPs a token: 27.2e9 before Megatron-Bridge 26.06, 32.6e9 since."""
+    tokens, lines = 1280 * 4096, []
+    for number, count in enumerate(counted):
+        seconds = 4.9 + number
+        lines.append(f"{OSS},GB200-192GB,4,1280,bf16,{seconds},{count * tokens / seconds / 64 / 1e12:.1f}\n")
+    return f"{COLUMNS},gpu,gpus_per_node,gbs,precision,sec_per_iter,tflops\n{''.join(lines)}"
+
+
+def tflops_found(text: str) -> list[str]:
+    return [one.message for one in audit(table_of(text, "t.csv")) if one.check == "tflops"]
+
+
+def test_both_ways_to_count_gated_experts_are_known_and_not_mixed() -> None:
+    assert tflops_found(oss_rows(27.2e9, 27.2e9, 27.2e9)) == []
+    assert tflops_found(oss_rows(32.6e9, 32.6e9, 32.6e9)) == []
+    (found,) = tflops_found(oss_rows(27.2e9, 27.2e9, 27.2e9, 32.6e9))
+    assert "1.19" in found

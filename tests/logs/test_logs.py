@@ -204,7 +204,22 @@ def test_arguments_describe_the_model_and_the_topology() -> None:
 
 LACKING = {
     "it does not print the arguments of its model": {"num_layers": "None"},
-    "it trains a mixture of experts, whose operations are not counted": {"num_experts": "8"},
+    "it trains a mixture of experts and does not print how many": {"num_experts": "8"},
+    "it trains a mixture of experts with latent attention": {
+        "num_experts": "8",
+        "moe_router_topk": "2",
+        "multi_latent_attention": "True",
+    },
+    "it trains a mixture of experts with layers of multi-token": {
+        "num_experts": "8",
+        "moe_router_topk": "2",
+        "mtp_num_layers": "1",
+    },
+    "it trains a mixture of experts in layers of no known pattern": {
+        "num_experts": "8",
+        "moe_router_topk": "2",
+        "moe_layer_freq": "[1, 0, 0, 1, 1]",
+    },
     "its arguments do not name a vocabulary": {"padded_vocab_size": "None"},
     "its arguments do not name a sequence length or a micro batch": {"seq_length": "x", "micro_batch_size": "None"},
     "the arguments that it prints cannot be used: model field layers must be": {"num_layers": "99999999"},

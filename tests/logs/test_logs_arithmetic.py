@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tuner.core.domain import Topology, Workload
 from tuner.core.errors import InputError
+from tuner.core.experts import Experts
+from tuner.core.model import Model
 from tuner.logs import files
 from tuner.logs.choice import asked, chosen_run, parse_iterations, second, spelt
-from tuner.logs.log import Log, LogRun
+from tuner.logs.log import Log, LogRun, argument
 from tuner.logs.records import Iteration, LogRecord, PeakMemory, memory, profiled_step, records, speaker, visible
 from tuner.logs.workload import described
+from tuner.worker.report import argument_lines, hardware_flops
 
 approx: Any = pytest.approx
 GIB = 2**30
@@ -323,8 +328,29 @@ def test_arguments_name_batch_precision_and_kernel(printed: Mapping[str, str], e
 
 
 @pytest.mark.parametrize(("experts", "lacks"), [("1", False), ("2", True)])
-def test_a_mixture_of_experts_is_not_counted(experts: str, lacks: bool) -> None:
+def test_a_mixture_of_experts_needs_its_choices_per_token(experts: str, lacks: bool) -> None:
     assert ("mixture of experts" in described({**PRINTED, "num_experts": experts}, 8).lacks) == lacks
+
+
+@pytest.mark.parametrize(
+    ("printed", "expected"),
+    [
+        ({}, Experts(count=8, top_k=2, ffn=16)),
+        ({"moe_layer_freq": "1"}, Experts(count=8, top_k=2, ffn=16)),
+        ({"moe_layer_freq": "[0, 1, 1]"}, Experts(count=8, top_k=2, ffn=16, dense_layers=1)),
+        ({"moe_layer_freq": "[0, 0, 1]"}, Experts(count=8, top_k=2, ffn=16, period=3)),
+        (
+            {"moe_shared_expert_intermediate_size": "24", "moe_shared_expert_gate": "True"},
+            Experts(count=8, top_k=2, ffn=16, shared_ffn=24, shared_gate=True),
+        ),
+    ],
+)
+def test_arguments_name_the_experts(printed: Mapping[str, str], expected: Experts) -> None:
+    mixture = {"num_experts": "8", "moe_router_topk": "2", "moe_ffn_hidden_size": "16", "num_layers": "3"}
+    found = described({**PRINTED, **mixture, **printed}, 8)
+    assert found.workload is not None
+    assert found.workload.model.experts == expected
+    assert found.workload.routing == "natural"
 
 
 def test_the_head_of_a_log_is_read_until_it_is_long_enough() -> None:
@@ -349,3 +375,19 @@ def test_a_line_that_is_too_long_comes_in_pieces(tmp_path: Path, monkeypatch: py
     monkeypatch.setattr(files, "_LONGEST_LINE", 4)
     (tmp_path / "log").write_text("abcdef\ngh\n")
     assert list(files.log_lines(str(tmp_path / "log"))) == ["abcd", "ef\n", "gh\n"]
+
+
+def test_the_shipped_worker_prints_the_mixture_that_a_log_is_measured_by() -> None:
+    """Each FLOP of a token's own experts, from the job's model and from the log's arguments."""
+    own = Model(layers=4, hidden=32, heads=4, ffn=64, vocab=128, seq=16, gated_mlp=True)
+    experts = Experts(count=8, top_k=2, ffn=24, shared_ffn=16, shared_gate=True, dense_layers=1)
+    for mixed in (experts, replace(experts, dense_layers=0, period=2), replace(experts, top_k=1, shared_ffn=0)):
+        job = Workload(model=replace(own, experts=mixed), global_batch=8)
+        chosen = Topology(nodes=1, tp=1, pp=1, dp=4, micro_batch=1, ep=2, recompute="none")
+        printed = dict(found for line in argument_lines(job, chosen) if (found := argument(line)))
+        read = described(printed, 4)
+        assert read.workload, read.lacks
+        assert read.workload.model.experts
+        assert read.topology
+        assert (read.topology.ep, read.workload.routing) == (2, "balanced")
+        assert hardware_flops(read.workload, 1, "none") == hardware_flops(job, 1, "none")

@@ -298,7 +298,9 @@ def _closing_streak(iterations: Iterable[Iteration], seen: Mapping[int, Sighting
     return streak
 
 
-_ARGUMENT: Final = re.compile(r"(?:^|\s)([a-z][a-z0-9_]{1,60}) \.{2,} ([^\s,{}\[\]]{1,80})(?:\.+updated)?\s*$")
+_ARGUMENT: Final = re.compile(
+    r"(?:^|\s)([a-z][a-z0-9_]{1,60}) \.{2,} ([^\s,{}\[\]]{1,80}|\[[01](?:, [01]){0,999}\])(?:\.+updated)?\s*$"
+)
 _PADDED: Final = re.compile(
     r"> padded vocab \(size: [0-9]{1,10}\) with [0-9]+ dummy tokens \(new size: ([0-9]{1,10})\)"
 )
@@ -329,6 +331,9 @@ _MEGATRON_ARGUMENTS: Final = frozenset(
         *("sequence_parallel", "micro_batch_size", "global_batch_size", "num_layers", "hidden_size"),
         *("ffn_hidden_size", "num_attention_heads", "num_query_groups", "group_query_attention", "kv_channels"),
         *("num_key_value_heads", "seq_length", "padded_vocab_size", "swiglu", "glu_activation", "num_experts"),
+        *("moe_router_topk", "moe_ffn_hidden_size", "moe_layer_freq", "moe_shared_expert_intermediate_size"),
+        *("moe_shared_expert_gate", "moe_router_force_load_balancing", "expert_model_parallel_size"),
+        *("multi_latent_attention", "mtp_num_layers"),
         *("untie_embeddings_and_output_weights", "recompute_granularity", "recompute_method", "recompute_num_layers"),
         *("checkpoint_activations", "recompute_activations", "zero_stage", "use_distributed_optimizer"),
         *("data_parallel_sharding_strategy", "fp16", "bf16", "fp8", "use_flash_attn", "use_flash_attn_v1"),

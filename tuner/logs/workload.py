@@ -9,6 +9,7 @@ from typing import Final
 
 from tuner.core.domain import Attention, Offload, Partition, Precision, Recompute, Topology, Workload
 from tuner.core.errors import InputError
+from tuner.core.experts import Experts
 from tuner.core.model import Model
 from tuner.core.text import listed
 
@@ -60,8 +61,8 @@ def described(printed: Mapping[str, str], gpus_per_node: int) -> LoggedWorkload:
 def _lacks(arguments: _Arguments) -> str:
     if not arguments.number("num_layers"):
         return "it does not print the arguments of its model"
-    if arguments.number("num_experts") > 1:
-        return "it trains a mixture of experts, whose operations are not counted"
+    if arguments.number("num_experts") > 1 and (unclear := _unclear_experts(arguments)):
+        return f"it trains a mixture of experts {unclear}"
     needs = {
         "a vocabulary": ("padded_vocab_size",),
         "a hidden size": ("hidden_size",),
@@ -93,6 +94,7 @@ def _workload(arguments: _Arguments) -> Workload | None:
         vocab_multiple=0,  # already padded
         seq=arguments.number("seq_length"),
         tied_embeddings=not arguments.on("untie_embeddings_and_output_weights"),
+        experts=_experts(arguments),
     )
     batch = arguments.number("global_batch_size", "train_batch_size")
     return Workload(
@@ -100,7 +102,51 @@ def _workload(arguments: _Arguments) -> Workload | None:
         global_batch=batch or arguments.number("micro_batch_size") * max(1, arguments.number("data_parallel_size")),
         precision=_precision(arguments),
         attention=_attention(arguments),
+        routing="natural" if model.experts and not arguments.on("moe_router_force_load_balancing") else "balanced",
     )
+
+
+def _unclear_experts(arguments: _Arguments) -> str:
+    """Return why the operations of a mixture cannot be counted; empty if they can."""
+    if not arguments.number("moe_router_topk"):
+        return "and does not print how many of them a token passes through"
+    if arguments.on("multi_latent_attention"):
+        return "with latent attention, whose operations are not counted"
+    if arguments.number("mtp_num_layers"):
+        return "with layers of multi-token prediction, whose operations are not counted"
+    if _moe_layers(arguments) is None:
+        return "in layers of no known pattern"
+    return ""
+
+
+def _experts(arguments: _Arguments) -> Experts | None:
+    count, layers = arguments.number("num_experts"), _moe_layers(arguments)
+    if count <= 1 or layers is None:
+        return None
+    dense, period = layers
+    return Experts(
+        count=count,
+        top_k=arguments.number("moe_router_topk"),
+        ffn=arguments.number("moe_ffn_hidden_size", "ffn_hidden_size"),
+        shared_ffn=arguments.number("moe_shared_expert_intermediate_size"),
+        shared_gate=arguments.on("moe_shared_expert_gate"),
+        dense_layers=dense,
+        period=period,
+    )
+
+
+def _moe_layers(arguments: _Arguments) -> tuple[int, int] | None:
+    """Return the leading layers without experts and the period of those with some, from Megatron's moe_layer_freq."""
+    printed = arguments.word("moe_layer_freq")
+    if printed in ("", "1"):
+        return 0, 1
+    pattern = [int(digit) for digit in re.findall(r"[01]", printed)] if re.fullmatch(r"\[[01, ]+\]", printed) else []
+    for dense in range(len(pattern)):
+        for period in range(1, len(pattern) - dense + 1):
+            experts = Experts(count=1, top_k=1, ffn=1, dense_layers=dense, period=period)
+            if [int(experts.is_moe_layer(layer)) for layer in range(len(pattern))] == pattern:
+                return dense, period
+    return None
 
 
 def _topology(arguments: _Arguments, gpus_per_node: int) -> Topology | None:
@@ -117,6 +163,7 @@ def _topology(arguments: _Arguments, gpus_per_node: int) -> Topology | None:
         cp=cp,
         dp=dp,
         vpp=arguments.number("virtual_pipeline_model_parallel_size") or 1,
+        ep=arguments.number("expert_model_parallel_size") or 1,
         sequence_parallel=arguments.on("sequence_parallel"),
         zero=_zero(arguments),
         micro_batch=arguments.number("micro_batch_size", "train_micro_batch_size_per_gpu"),

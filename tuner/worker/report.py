@@ -90,7 +90,10 @@ def argument_lines(workload: Workload, topology: Topology) -> list[str]:
         arguments["num_experts"] = experts.count
         arguments["moe_router_topk"] = experts.top_k
         arguments["moe_ffn_hidden_size"] = experts.ffn
+        pattern = (str(int(experts.is_moe_layer(layer))) for layer in range(model.layers))
+        arguments["moe_layer_freq"] = f"[{', '.join(pattern)}]"
         arguments["moe_shared_expert_intermediate_size"] = experts.shared_ffn or None
+        arguments["moe_shared_expert_gate"] = experts.shared_gate
         arguments["expert_model_parallel_size"] = topology.ep
         arguments["moe_router_force_load_balancing"] = workload.routing == "balanced"
     if topology.offload != "none":
