@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 import signal
@@ -117,7 +118,7 @@ class WorkerProgram:
                 *(sys.executable, "-m", "tuner.worker.ranks"),
                 *("--job", str((job.folder / "assignment.json").resolve())),
             ),
-            environment={**environment, "PYTHONPATH": str(package_root)},
+            environment={**environment, "PYTHONPATH": _python_path(package_root)},
             cwd=job.folder.resolve(),
             result=(job.folder / "result.json").resolve(),
             each_rank=(
@@ -134,6 +135,11 @@ class WorkerProgram:
         except OSError:
             return False
         return is_worker and caught is not None and bool(int(caught[1], 16) >> (signal.SIGUSR1 - 1) & 1)
+
+
+def _python_path(package_root: Path) -> str:
+    """Return the path on which jobs find this tuner, and after it whatever the user's own PYTHONPATH has."""
+    return os.pathsep.join(filter(None, (str(package_root), os.environ.get("PYTHONPATH"))))
 
 
 FIELDS: Final = (

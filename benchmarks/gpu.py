@@ -1,0 +1,97 @@
+"""Everything that one real GPU is to tell, measured in few minutes of its time.
+
+    python -m benchmarks.gpu STAGE -o DIR [--seconds 540]
+
+| stage | measures |
+|---|---|
+| `rates` | `tuner doctor`; dense products by shape and precision, attention kernels, memory bandwidth, launch cost |
+| `rows` | the shipped worker on models, batches, sequences, recompute, ZeRO, offload; time and memory, OOM included |
+| `moe` | the same with experts |
+| `searches` | a whole space of a 1B model; `tuner optimize` and `tuner max-batch` beside it; an OOM, a hang, a crash |
+| `trainers` | an exported folder, HF Trainer with DeepSpeed, a step of megatron-core |
+| `table` | writes `DIR/table.csv` from the rows |
+| `blind` | `tuner evaluate` of that table, blind and after five rows; plots |
+| `plan` | prints what is left of each stage, and how long it should take |
+
+Each result is appended to `DIR/results.jsonl` as it comes. The same command continues where the last one stopped, and
+stops by itself before `--seconds` are over (exit code 3: run it again). A job that fails is a result, and not run
+again unless `--retry` is given. Without a GPU, or with `--tiny`, every stage runs with tiny shapes on the CPU.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Final
+
+from benchmarks.gpu_jobs import Runner
+from benchmarks.gpu_rates import rate_items
+from benchmarks.gpu_results import Clock, Results
+from benchmarks.gpu_rows import moe_items, row_items, run_rows
+from benchmarks.gpu_stage import Context, Item, missing, run_items
+from tuner.launch.extensions import own_folder
+from tuner.launch.machine import this_machine
+
+UNFINISHED: Final = 3
+"""Exit code of a stage that has more to do."""
+
+Stage = Callable[[Context], list[Item]]
+MEASURED: Final[dict[str, Stage]] = {"rates": rate_items, "rows": row_items, "moe": moe_items}
+OF_THE_WORKER: Final = ("rows", "moe")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a stage; return the exit code."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.gpu", description="Measure one GPU.")
+    parser.add_argument("stage", choices=(*MEASURED, "plan"))
+    parser.add_argument("-o", "--output", type=Path, required=True, metavar="DIR", help="folder of the results")
+    parser.add_argument("--seconds", type=float, default=540.0, help="stop before so many seconds are over")
+    parser.add_argument("--tiny", action="store_true", help="tiny shapes on the CPU, as without a GPU")
+    parser.add_argument("--retry", action="store_true", help="run what failed once more")
+    given = parser.parse_args(arguments)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    clock, results = Clock.of(given.seconds), Results.open(given.output)
+    if given.tiny:
+        os.environ["DS_ACCELERATOR"] = "cpu"
+    machine = this_machine()
+    on_host = machine.accelerator == "cpu"
+    runner = Runner(given.output, machine.accelerator)
+    if on_host:
+        os.environ["OMP_NUM_THREADS"] = "1"
+    context = Context(results, runner, clock, tiny=on_host)
+    if given.stage == "plan":
+        # What is planned is the machine with a GPU, wherever it is asked.
+        return _print_plan(Context(results, runner, clock, tiny=given.tiny))
+    if given.retry:
+        results.forget_failures(given.stage)
+    os.environ.update(own_folder(given.output / "torch_extensions"))
+    items = MEASURED[given.stage](context)
+    todo = missing(given.stage, items, results)
+    print(f"{given.stage} on {machine.name}: {_amount(todo)} of {len(items)} items to do")
+    run = run_rows if given.stage in OF_THE_WORKER else run_items
+    left = run(given.stage, items, context)
+    if left:
+        print(f"{given.stage}: {left} items left; run the same command again")
+    return UNFINISHED if left else 0
+
+
+def _print_plan(context: Context) -> int:
+    whole = 0.0
+    for stage, items_of in MEASURED.items():
+        todo = missing(stage, items_of(context), context.results)
+        whole += sum(item.seconds for item in todo)
+        print(f"{stage:10} {_amount(todo)}")
+    print(f"{'all':10} {whole / 60:.1f} minutes")
+    return 0
+
+
+def _amount(items: Sequence[Item]) -> str:
+    return f"{len(items)} items, about {sum(item.seconds for item in items):.0f} s,"
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

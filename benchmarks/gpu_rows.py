@@ -1,0 +1,87 @@
+"""The stages `rows` and `moe`: jobs of the shipped worker, each of which becomes a row of the table.
+
+Most rows run in one shared process (`benchmarks.gpu_worker`), because the start of a job takes longer than its
+iterations. Ten rows are run three times, and half of them the third time as a job of their own under the product's
+launcher, so that the table says what sharing the process changes. Rows with offload have a process of their own each: page-locked memory
+stays with a process. Ranks that share one GPU are not run: NCCL refuses two ranks on one device.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Final
+
+from benchmarks.gpu_plan import ITERATIONS, JOB_SECONDS, PlannedRow, gpt, moe_rows, repeated, row, rows, tiny
+from benchmarks.gpu_stage import Context, Entry, Item, missing, run_items
+
+COMPILE_SECONDS: Final = 90.0
+"""Seconds of the first row of all, in which DeepSpeed compiles its fused Adam."""
+OFFLOAD_SECONDS: Final = 25.0
+"""Seconds of a row with offload besides its iterations: a process of its own, and page-locking."""
+ADAM: Final = "fused-adam"
+"""The first item, which finds out whether DeepSpeed's Adam compiles; otherwise all rows use torch's."""
+
+
+def row_items(context: Context) -> list[Item]:
+    """Return the items of the stage `rows`."""
+    planned = rows()
+    again = repeated(planned)
+    if context.tiny:
+        planned = tiny(planned)
+        again = planned[:1]
+    kept = [each for each in planned if each.topology.offload == "none"]
+    offloaded = [each for each in planned if each.topology.offload != "none"]
+    shared = context.runner.shared
+    made = [_item(each, shared) for each in kept]
+    made += [_item(each, shared, "-second") for each in again]
+    made += [_alone(each, context) for each in again[::2]] + [_item(each, shared, "-third") for each in again[1::2]]
+    return made + [_item(each, shared, seconds=OFFLOAD_SECONDS) for each in offloaded]
+
+
+def moe_items(context: Context) -> list[Item]:
+    """Return the items of the stage `moe`."""
+    planned = tiny(moe_rows())[:2] if context.tiny else moe_rows()
+    return [_item(each, context.runner.shared) for each in planned]
+
+
+def run_rows(stage: str, items: Sequence[Item], context: Context) -> int:
+    """Run a stage's rows, in the order that is given, with the Adam that works; return how many are left."""
+    if missing(stage, items, context.results):
+        left = run_items("prepare", [adam_item(context)], context)
+        if left:
+            return left + len(missing(stage, items, context.results))
+        choose_adam(context)
+    try:
+        return run_items(stage, items, context)
+    finally:
+        context.runner.close()
+
+
+def adam_item(context: Context) -> Item:
+    """Return the item that trains a small model with DeepSpeed's own Adam, which compiles it where it is not built."""
+    small = row(gpt(1024, 2), 1)
+    return _item(tiny([small])[0] if context.tiny else small, context.runner.shared, name=ADAM, seconds=COMPILE_SECONDS)
+
+
+def choose_adam(context: Context) -> None:
+    """Use torch's fused Adam if DeepSpeed's failed."""
+    found = context.results.find("prepare", ADAM)
+    context.runner.torch_adam = found is not None and found["status"] != "OK"
+
+
+def _item(
+    planned: PlannedRow,
+    run: Callable[[PlannedRow], Entry],
+    suffix: str = "",
+    *,
+    name: str | None = None,
+    seconds: float = 0.0,
+) -> Item:
+    return Item(name or planned.name + suffix, planned.seconds + seconds, partial(run, planned))
+
+
+def _alone(planned: PlannedRow, context: Context) -> Item:
+    name = f"{planned.name}-alone"
+    seconds = JOB_SECONDS + ITERATIONS * planned.estimate[0]
+    return Item(name, seconds, partial(context.runner.alone, planned, name))

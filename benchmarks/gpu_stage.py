@@ -1,0 +1,77 @@
+"""What the stages of the GPU benchmark share: their items, and the loop that runs as many as fit in the time."""
+
+from __future__ import annotations
+
+import time
+import traceback
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from benchmarks.gpu_jobs import Runner
+from benchmarks.gpu_results import Clock, Results
+
+Entry = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """One measurement of a stage."""
+
+    name: str
+    seconds: float
+    """Estimated duration."""
+    run: Callable[[], Entry]
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """What an item may use."""
+
+    results: Results
+    runner: Runner
+    clock: Clock
+    tiny: bool = False
+    """Tiny shapes, which a CPU computes in moments."""
+
+
+def missing(stage: str, items: Sequence[Item], results: Results) -> list[Item]:
+    """Return the items without a result."""
+    return [item for item in items if results.find(stage, item.name) is None]
+
+
+def run_items(stage: str, items: Sequence[Item], context: Context) -> int:
+    """Run the items that have no result and fit in the time; return how many are left.
+
+    An item that fails becomes a result with the status FAIL.
+    """
+    todo = missing(stage, items, context.results)
+    for number, item in enumerate(todo):
+        if not context.clock.fits(item.seconds):
+            return len(todo) - number
+        began = time.time()
+        try:
+            entry = item.run()
+        except Exception as error:
+            traceback.print_exc()
+            entry = {"status": "FAIL", "meaning": f"{type(error).__name__}: {error}"[:400]}
+        entry.setdefault("took", time.time() - began)
+        context.results.add(stage, item.name, entry)
+        print(f"{stage} {item.name}: {summary(entry)}", flush=True)
+    return 0
+
+
+def summary(entry: Entry) -> str:
+    """Return a result in one line."""
+    parts = [str(entry.get("status", "OK"))]
+    if seconds := entry.get("seconds"):
+        parts.append(
+            "s ".join(f"{value:.4f}" for value in (seconds if isinstance(seconds, list) else [seconds])) + " s"
+        )
+    if "allocated_gib" in entry:
+        parts.append(f"{entry['allocated_gib']:.2f} of {entry['reserved_gib']:.2f} GiB")
+    if "tflops" in entry:
+        parts.append(f"{entry['tflops']:.1f} TFLOPs")
+    if entry.get("meaning"):
+        parts.append(str(entry["meaning"]))
+    return ", ".join([*parts, f"took {entry['took']:.1f} s"])

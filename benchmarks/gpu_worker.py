@@ -1,0 +1,147 @@
+"""One process that trains many assignments with the shipped worker: `python -m benchmarks.gpu_worker`.
+
+A job of its own takes 10 to 15 s to import torch and DeepSpeed and to set up the GPU, a row of a few iterations one to
+three. This process reads the path of an assignment from each line of stdin, trains it with `tuner.worker.train.train`,
+as a job does, writes its output to the assignment's folder, and answers with a line of JSON. Between two rows it
+destroys the engine and the process group and returns all memory to the GPU; each answer says what was still allocated
+before the row, so that a process that leaks is seen, and replaced.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import time
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from tuner.core.assignment import Assignment
+from tuner.core.errors import TunerError
+
+
+def main() -> int:
+    """Train what stdin names until it ends."""
+    answers = os.fdopen(os.dup(1), "w", buffering=1)
+    for line in sys.stdin:
+        path = Path(line.strip())
+        with _output_to(path.parent):
+            answer = run(path)
+        answers.write(json.dumps(answer) + "\n")
+    return 0
+
+
+def run(path: Path) -> dict[str, Any]:
+    """Train one assignment; return what this process knows of it. The result file is the worker's."""
+    _own_rank()
+    answer: dict[str, Any] = {"exit": 0, "pid": os.getpid()}
+    began = time.time()
+    try:
+        from tuner.worker.train import train  # torch and deepspeed take seconds to import
+
+        answer["before"] = memory()
+        answer["began"] = time.time()  # without the imports
+        train(Assignment.read(path))
+        answer["peak"] = memory()
+    except TunerError as error:
+        print(f"worker: {error}", file=sys.stderr, flush=True)
+        answer["exit"] = error.exit_code
+    except Exception:  # a job that fails is a row; the log says why
+        traceback.print_exc()
+        answer["exit"] = 1
+    answer.setdefault("began", began)
+    answer["ended"] = time.time()
+    with suppress(Exception):  # a GPU after an illegal access answers nothing; the next row finds out
+        release()
+    with suppress(Exception):
+        answer["after"] = memory()
+    return answer
+
+
+def memory() -> dict[str, float]:
+    """Return the bytes that torch has allocated and that the GPU has in use; nothing on a CPU."""
+    import torch
+
+    if not torch.cuda.is_available():
+        return {}
+    free, total = torch.cuda.mem_get_info()
+    found = {"allocated": float(torch.cuda.memory_allocated()), "in_use": float(total - free)}
+    if (smi := nvidia_smi("memory.used")) is not None:
+        found["smi"] = smi * 2**20
+    return found
+
+
+def nvidia_smi(query: str) -> float | None:
+    """Return one figure of the first GPU, as nvidia-smi prints it; None where it cannot."""
+    program = shutil.which("nvidia-smi")
+    if program is None:
+        return None
+    arguments = [program, "--id=0", f"--query-gpu={query}", "--format=csv,noheader,nounits"]
+    try:
+        return float(subprocess.run(arguments, capture_output=True, text=True, timeout=20, check=True).stdout)
+    except (OSError, ValueError, subprocess.SubprocessError):
+        return None
+
+
+def release() -> None:
+    """Destroy DeepSpeed's engines and groups, and return all memory, so that the next row starts as a job does."""
+    import deepspeed
+    import torch
+    from deepspeed.comm import comm
+    from deepspeed.runtime.engine import DeepSpeedEngine
+
+    for engine in [each for each in gc.get_objects() if issubclass(type(each), DeepSpeedEngine)]:
+        with suppress(Exception):  # of a row that failed it may be half built
+            engine.destroy()
+        del engine
+    if torch.distributed.is_initialized():
+        deepspeed.comm.destroy_process_group()
+    comm.cdb = None
+    gc.collect()
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()
+        torch._C._cuda_clearCublasWorkspaces()
+        torch.cuda.empty_cache()
+        with suppress(AttributeError):  # pinned memory of offloaded states, from torch 2.5 on
+            torch._C._host_emptyCache()
+        torch.cuda.reset_peak_memory_stats()
+
+
+def _own_rank() -> None:
+    """Set the variables that a launcher sets for a job of one rank."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        port = listener.getsockname()[1]
+    rank = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "LOCAL_WORLD_SIZE": "1"}
+    os.environ.update(rank | {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)})
+
+
+@contextmanager
+def _output_to(folder: Path) -> Iterator[None]:
+    """Send what this process prints, and its libraries, to the logs of a job's folder."""
+    kept = os.dup(1), os.dup(2)
+    try:
+        for number, name in ((1, "stdout.log"), (2, "stderr.log")):
+            with (folder / name).open("wb") as file:
+                os.dup2(file.fileno(), number)
+        yield
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        for number, copy in zip((1, 2), kept, strict=True):
+            os.dup2(copy, number)
+            os.close(copy)
+
+
+if __name__ == "__main__":
+    code = main()
+    sys.stdout.flush()
+    # A regular exit takes seconds of torch's cleanup.
+    os._exit(code)
