@@ -33,6 +33,7 @@ from benchmarks.gpu_rates import rate_items
 from benchmarks.gpu_results import Clock, Results
 from benchmarks.gpu_rows import moe_items, row_items, run_rows
 from benchmarks.gpu_stage import Context, Item, missing, run_items
+from benchmarks.gpu_table import KINDS, TABLE, blind, write_table
 from tuner.launch.extensions import own_folder
 from tuner.launch.machine import this_machine
 
@@ -47,9 +48,10 @@ OF_THE_WORKER: Final = ("rows", "moe")
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a stage; return the exit code."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.gpu", description="Measure one GPU.")
-    parser.add_argument("stage", choices=(*MEASURED, "plan"))
+    parser.add_argument("stage", choices=(*MEASURED, "table", "blind", "plan"))
     parser.add_argument("-o", "--output", type=Path, required=True, metavar="DIR", help="folder of the results")
     parser.add_argument("--seconds", type=float, default=540.0, help="stop before so many seconds are over")
+    parser.add_argument("--memory", choices=KINDS, default=KINDS[0], help="what mem_gib of the table counts")
     parser.add_argument("--tiny", action="store_true", help="tiny shapes on the CPU, as without a GPU")
     parser.add_argument("--retry", action="store_true", help="run what failed once more")
     given = parser.parse_args(arguments)
@@ -57,6 +59,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     clock, results = Clock.of(given.seconds), Results.open(given.output)
     if given.tiny:
         os.environ["DS_ACCELERATOR"] = "cpu"
+    if given.stage == "table":
+        rows = write_table(results, given.output / TABLE, given.memory)
+        print(f"wrote {given.output / TABLE}: {rows} rows")
+        return 0
+    if given.stage == "blind":
+        blind(results, given.output)
+        return 0
     machine = this_machine()
     on_host = machine.accelerator == "cpu"
     runner = Runner(given.output, machine.accelerator)

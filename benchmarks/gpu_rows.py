@@ -2,8 +2,8 @@
 
 Most rows run in one shared process (`benchmarks.gpu_worker`), because the start of a job takes longer than its
 iterations. Ten rows are run three times, and half of them the third time as a job of their own under the product's
-launcher, so that the table says what sharing the process changes. Rows with offload have a process of their own each: page-locked memory
-stays with a process. Ranks that share one GPU are not run: NCCL refuses two ranks on one device.
+launcher, so that the table says what sharing the process changes. Rows with offload have a process of their own each:
+page-locked memory stays with a process. Ranks that share one GPU are not run: NCCL refuses two ranks on one device.
 """
 
 from __future__ import annotations

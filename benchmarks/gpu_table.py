@@ -1,0 +1,229 @@
+"""The stages `table` and `blind`: results as a measurement table, its blind evaluation, and plots."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from statistics import median
+from typing import Any, Final
+
+from benchmarks.gpu_results import Results
+from tuner.core.domain import MemoryKind
+from tuner.costmodel.evaluation import Evaluation, RowEstimate, evaluate
+from tuner.tables import read_table
+from tuner.tables.row import COLUMNS, OPTIONAL_COLUMNS, write_csv
+
+TABLE: Final = "table.csv"
+STAGES: Final = ("rows", "moe", "searches")
+KINDS: Final[tuple[MemoryKind, ...]] = ("reserved", "allocated", "smi")
+EXTRA: Final = ("allocated_gib", "reserved_gib", "smi_gib", "sec_iterations")
+"""Columns beside those of the format, which readers keep: memory of each kind, and the seconds of all iterations."""
+STATED: Final = frozenset({"OK", "OOM", "FAIL", "HANG"})
+SEEDS: Final = range(8)
+FEW: Final = 5
+"""Rows that the evaluation after the blind one is calibrated on."""
+SPLITS: Final = ("status", "hidden", "layers", "seq", "mbs", "gbs", "zero", "recompute", "attention", "precision")
+SPLITS_TOO: Final = ("gated_mlp", "vocab", "offload", "experts", "head")
+LADDER: Final = 4
+"""Micro batches that make rows a ladder worth a plot."""
+
+
+def measured_rows(results: Results, kind: MemoryKind) -> list[dict[str, str]]:
+    """Return the cells of every row that ran, its memory counted as one kind."""
+    entries = [each for stage in STAGES for each in results.of(stage)]
+    return [_row(each, kind) for each in entries if "cells" in each and each.get("status") in STATED]
+
+
+def _row(entry: Mapping[str, Any], kind: MemoryKind) -> dict[str, str]:
+    cells = {**entry["cells"], "status": entry["status"], "note": _note(entry)}
+    if entry["status"] != "OK":
+        return cells
+    seconds = entry["seconds"]
+    cells["sec_per_iter"] = f"{seconds[1]:.6g}"
+    cells["sec_iterations"] = " ".join(f"{each:.6g}" for each in seconds)
+    if entry.get("memory_kind") != "device":  # a CPU's resident set is no memory of a GPU
+        return cells
+    memory = {name: f"{entry[name]:.4f}" for name in EXTRA if name in entry and name != "sec_iterations"}
+    cells |= memory
+    if (figure := memory.get(f"{kind}_gib")) is not None:
+        cells |= {"mem_gib": figure, "mem_kind": kind}
+    return cells
+
+
+def _note(entry: Mapping[str, Any]) -> str:
+    """Return date, device, versions, and how the row ran."""
+    parts = [str(entry["at"])[:10]]
+    if entry.get("device"):
+        parts.append(str(entry["device"]))
+    if versions := entry.get("versions"):
+        parts.append(f"torch {versions['torch']}, deepspeed {versions['deepspeed']}")
+    parts.append({"alone": "a job of its own"}.get(str(entry.get("how")), "in a shared process"))
+    if entry.get("adam") == "torch":
+        parts.append("torch's fused Adam")
+    if entry.get("skipped"):
+        parts.append(f"{entry['skipped']} optimizer steps skipped")
+    if entry["status"] not in ("OK", "OOM"):
+        parts.append(str(entry.get("meaning", "")))
+    return "; ".join(parts)
+
+
+def write_table(results: Results, path: Path, kind: MemoryKind = "reserved") -> int:
+    """Write the table of all rows that ran; return their number."""
+    rows = measured_rows(results, kind)
+    used = {column for row in rows for column in row}
+    columns = [*COLUMNS, *(column for column in (*OPTIONAL_COLUMNS, *EXTRA) if column in used)]
+    path.write_text(write_csv(columns, rows))
+    return len(rows)
+
+
+def blind(results: Results, folder: Path) -> dict[str, Any]:
+    """Evaluate the table before and after five rows, print the figures and write them with the plots."""
+    found: dict[str, Any] = {"rows": write_table(results, folder / TABLE)}
+    for kind in KINDS:
+        path = folder / f"table-{kind}.csv"
+        write_table(results, path, kind)
+        found[kind] = {"blind": asdict(evaluate(read_table(path)).summary)}
+        path.unlink()
+    evaluation = evaluate(read_table(folder / TABLE))
+    found["groups"] = {name: asdict(summary) for name, summary in evaluation.groups.items()}
+    after = [evaluate(evaluation.table, calibrate_rows=FEW, seed=seed).summary for seed in SEEDS]
+    found["after five rows"] = {
+        name: _mean(getattr(each, name) for each in after)
+        for name in ("sec_mape", "sec_median_ape", "mem_mape", "balanced_accuracy")
+    }
+    found["by"] = by_column(evaluation.guesses.values())
+    found["repeats"] = repeats(results)
+    (folder / "blind.json").write_text(json.dumps(found, indent=1) + "\n")
+    _print(found)
+    plots(evaluation, folder)
+    return found
+
+
+def by_column(guesses: Iterable[RowEstimate]) -> dict[str, dict[str, dict[str, float | int | None]]]:
+    """Return the median of estimate over measurement, less one, by each column's values: which terms are off."""
+    split: dict[str, dict[str, list[RowEstimate]]] = {}
+    for guess in guesses:
+        cells = dict(guess.row.cells)
+        cells["head"] = cells.get("head_dim") or str(int(cells["hidden"]) // int(cells["heads"]))
+        for column in (*SPLITS, *SPLITS_TOO):
+            split.setdefault(column, {}).setdefault(cells.get(column, "-"), []).append(guess)
+    return {
+        column: {
+            value: {
+                "rows": len(own),
+                "seconds": _middle(each.seconds / each.row.seconds - 1 for each in own if each.row.seconds),
+                "memory": _middle(each.memory / each.row.memory - 1 for each in own if each.row.memory),
+            }
+            for value, own in values.items()
+        }
+        for column, values in split.items()
+        if len(values) > 1
+    }
+
+
+def repeats(results: Results) -> list[dict[str, Any]]:
+    """Return how far the repeats of a row lie apart, and what a job of its own takes beside the shared process."""
+    entries = {each["name"]: each for each in results.of("rows") if each.get("status") == "OK"}
+    found = []
+    for name, first in entries.items():
+        own = {word: entries.get(f"{name}-{word}") for word in ("second", "third", "alone")}
+        again = {word: each["seconds"][1] / first["seconds"][1] - 1 for word, each in own.items() if each}
+        if again:
+            memory = {f"{word} GiB": each["reserved_gib"] - first["reserved_gib"] for word, each in own.items() if each}
+            found.append({"name": name, **again, **memory})
+    return found
+
+
+def _print(found: Mapping[str, Any]) -> None:
+    summary = found["reserved"]["blind"]
+    print(f"{found['rows']} rows; blind: {_shown(summary)}")
+    for kind in KINDS:
+        print(f"  memory {kind}: {_percent(found[kind]['blind']['mem_mape'])} mean error")
+    print(f"after {FEW} rows: {_shown(found['after five rows'])}")
+    print("\n| column | value | rows | seconds | memory |\n|---|---|---|---|---|")
+    for column, values in found["by"].items():
+        for value, own in values.items():
+            print(f"| {column} | {value} | {own['rows']} | {_percent(own['seconds'])} | {_percent(own['memory'])} |")
+
+
+def _shown(summary: Mapping[str, Any]) -> str:
+    names = ("sec_mape", "sec_median_ape", "mem_mape", "balanced_accuracy")
+    return ", ".join(f"{name} {_percent(summary[name])}" for name in names)
+
+
+def _percent(value: float | None) -> str:
+    return "-" if value is None else f"{value:.1%}"
+
+
+def _middle(values: Iterable[float]) -> float | None:
+    found = list(values)
+    return median(found) if found else None
+
+
+def _mean(values: Iterable[float | None]) -> float | None:
+    found = [each for each in values if each is not None]
+    return sum(found) / len(found) if found else None
+
+
+def plots(evaluation: Evaluation, folder: Path) -> None:
+    """Draw estimate against measurement, and memory against micro batch."""
+    import matplotlib as mpl
+
+    mpl.use("Agg")
+    import matplotlib.pyplot as plt
+
+    guesses = list(evaluation.guesses.values())
+    timed = [each for each in guesses if each.row.timed]
+    figure, axes = plt.subplots(figsize=(6, 5.5), constrained_layout=True)
+    for recompute in ("none", "selective", "full"):
+        own = [each for each in timed if each.row.understood.get("recompute") == recompute]
+        axes.scatter([each.row.seconds or 0 for each in own], [each.seconds for each in own], s=16, label=recompute)
+    if timed:
+        ends = [each.row.seconds or 0 for each in timed] + [each.seconds for each in timed]
+        axes.plot([min(ends), max(ends)], [min(ends), max(ends)], color="0.6", linewidth=1)
+        axes.set(xscale="log", yscale="log")
+    axes.set(xlabel="measured seconds per iteration", ylabel="estimated, blind")
+    axes.legend(title="recompute")
+    figure.savefig(folder / "estimates.png", dpi=110)
+    plt.close(figure)
+    _ladders(ladders(guesses), folder / "memory.png")
+
+
+def ladders(guesses: Iterable[RowEstimate]) -> dict[tuple[tuple[str, str], ...], list[RowEstimate]]:
+    """Return the rows that differ only in their batch, where there are enough of them."""
+    split: dict[tuple[tuple[str, str], ...], list[RowEstimate]] = {}
+    left_out = {*EXTRA, "mbs", "gbs", "sec_per_iter", "mem_gib", "mem_kind", "status", "note", "group"}
+    for guess in guesses:
+        key = tuple(sorted((name, value) for name, value in guess.row.cells.items() if name not in left_out))
+        split.setdefault(key, []).append(guess)
+    return {key: own for key, own in split.items() if len({each.row.cells["mbs"] for each in own}) >= LADDER}
+
+
+def _ladders(found: Mapping[Any, Sequence[RowEstimate]], path: Path) -> None:
+    import matplotlib.pyplot as plt
+
+    drawn = max(1, len(found))
+    figure, panels = plt.subplots(1, drawn, figsize=(4.6 * drawn, 4.2), constrained_layout=True, squeeze=False)
+    for axes, (key, own) in zip(panels[0], found.items(), strict=False):
+        ordered, about = sorted(own, key=lambda each: int(each.row.cells["mbs"])), dict(key)
+        batches = [int(each.row.cells["mbs"]) for each in ordered]
+        axes.plot(batches, [each.need / 2**30 for each in ordered], color="0.5", label="estimated need")
+        for kind in KINDS:
+            points = [(batch, each.row.cells.get(f"{kind}_gib")) for batch, each in zip(batches, ordered, strict=True)]
+            good = [(batch, float(value)) for batch, value in points if value]
+            axes.scatter([batch for batch, _ in good], [value for _, value in good], s=16, label=kind)
+        failed = [each for each in ordered if each.row.status == "OOM"]
+        axes.scatter(
+            [int(each.row.cells["mbs"]) for each in failed],
+            [each.need / 2**30 for each in failed],
+            marker="x",
+            color="tab:red",
+            label="out of memory",
+        )
+        axes.set(title=f"h{about['hidden']} x {about['layers']}, s{about['seq']}, {about.get('recompute', '')}")
+        axes.set(xlabel="micro batch", ylabel="GiB")
+        axes.legend(fontsize=8)
+    figure.savefig(path, dpi=110)
+    plt.close(figure)

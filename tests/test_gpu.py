@@ -1,0 +1,211 @@
+"""The benchmark of one GPU: its plan is lawful and covers what it should, its results resume, its table is true."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks import gpu
+from benchmarks.gpu_jobs import Runner
+from benchmarks.gpu_plan import PlannedRow, moe_rows, repeated, rows, tiny
+from benchmarks.gpu_results import FILE, Clock, Results
+from benchmarks.gpu_rows import ADAM, choose_adam, row_items
+from benchmarks.gpu_stage import Context, Item, missing, run_items
+from benchmarks.gpu_table import by_column, ladders, measured_rows, repeats, write_table
+from tuner.core.worker_refusals import refuse
+from tuner.costmodel.evaluation import evaluate
+from tuner.launch.ds_config import ds_config
+from tuner.tables import read_table
+from tuner.tables.run import run_of
+
+PLAN = rows()
+MOE = moe_rows()
+
+
+def context(folder: Path, seconds: float = 100.0) -> Context:
+    return Context(Results.open(folder), Runner(folder, "cpu"), Clock.of(seconds), tiny=True)
+
+
+def measured(row: PlannedRow, factor: float = 1.0, **changes: Any) -> dict[str, Any]:
+    """A result as the runner returns it, of a GPU that is `factor` times as slow as estimated."""
+    seconds = row.estimate[0] * factor
+    return {
+        "status": "OK",
+        "cells": row.cells,
+        "seconds": [2 * seconds, seconds, seconds],
+        "memory_kind": "device",
+        "allocated_gib": 10.0,
+        "reserved_gib": 11.0,
+        "smi_gib": 12.0,
+        "how": "shared",
+        **changes,
+    }
+
+
+def test_the_plan_has_sixty_rows_and_every_axis() -> None:
+    def values(of: str) -> set[Any]:
+        return {eval(of, {}, {"m": r.workload.model, "w": r.workload, "t": r.topology}) for r in PLAN}  # noqa: S307
+
+    assert len({row.name for row in PLAN}) == len(PLAN) >= 60
+    assert values("m.hidden") == {1024, 2048, 4096, 8192}
+    assert values("m.seq") >= {1024, 2048, 4096, 8192, 16384, 32768}
+    assert values("t.recompute") == {"none", "selective", "full"}
+    assert values("t.zero") == {0, 1, 2, 3}
+    assert values("t.offload") == {"none", "optimizer", "optimizer+parameters"}
+    assert values("m.hidden // m.heads") >= {64, 128, 256}
+    assert values("m.tied_embeddings") == {True, False}
+    assert values("w.attention") == {"eager", "flash2"}
+    assert values("w.precision") >= {"bf16", "fp16"}
+    assert values("t.tp * t.pp * t.dp") == {1}
+    over = [row for row in PLAN if not row.estimate[1]]
+    assert len(over) >= 6
+    assert min(row.topology.micro_batch for row in PLAN) == 1
+
+
+@pytest.mark.parametrize("row", [*PLAN, *MOE, *tiny(PLAN), *tiny(MOE)], ids=lambda row: row.name)
+def test_the_worker_trains_every_row(row: PlannedRow) -> None:
+    refuse(row.workload, row.topology, ds_config(row.workload, row.topology))
+
+
+@pytest.mark.parametrize("row", [*PLAN, *MOE], ids=lambda row: row.name)
+def test_the_table_describes_what_ran(row: PlannedRow) -> None:
+    """The run that a reader makes of the cells is the run that was measured."""
+    read = run_of(row.cells)
+    assert replace(read.workload.model, name=row.workload.model.name) == row.workload.model
+    assert replace(read.topology, dispatcher="alltoall") == row.topology
+    for name in ("global_batch", "precision", "attention", "fused_norms", "framework"):
+        assert getattr(read.workload, name) == getattr(row.workload, name), name
+    assert read.cluster.gpu == row.cluster.gpu
+
+
+def test_ten_rows_are_repeated_one_of_which_runs_out_of_memory() -> None:
+    again = repeated(PLAN)
+    assert len({row.name for row in again}) == 10
+    assert sum(not row.estimate[1] for row in again) == 1
+    names = [item.name for item in row_items(Context(Results(Path()), Runner(Path(), "cuda"), Clock.of(1)))]
+    assert len(names) == len(set(names)) == len(PLAN) + 20
+    assert sum(name.endswith("-alone") for name in names) == 5
+
+
+def test_all_stages_fit_in_the_time_of_a_loan(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert gpu.main(["plan", "-o", str(tmp_path)]) == 0
+    minutes = float(capsys.readouterr().out.split()[-2])
+    assert minutes < 27
+
+
+def test_results_resume_after_a_line_that_was_cut_off(tmp_path: Path) -> None:
+    Results.open(tmp_path).add("rows", "a", {"status": "OK"})
+    with (tmp_path / FILE).open("a") as file:
+        file.write('{"stage": "rows", "na')
+    found = Results.open(tmp_path)
+    assert [each["name"] for each in found.entries] == ["a"]
+    found.add("rows", "b", {"status": "FAIL"})
+    assert [json.loads(line)["name"] for line in (tmp_path / FILE).read_text().splitlines()] == ["a", "b"]
+
+
+def test_items_run_once_and_a_failure_is_a_result(tmp_path: Path) -> None:
+    ran: list[str] = []
+
+    def item(name: str, *, fails: bool = False) -> Item:
+        def run() -> dict[str, Any]:
+            ran.append(name)
+            if fails:
+                raise OSError("no space left")
+            return {"status": "OK"}
+
+        return Item(name, 0.0, run)
+
+    items = [item("a"), item("b", fails=True), item("c")]
+    assert run_items("s", items, context(tmp_path)) == 0
+    again = context(tmp_path)
+    assert run_items("s", items, again) == 0
+    assert ran == ["a", "b", "c"]
+    assert [each["status"] for each in again.results.of("s")] == ["OK", "FAIL", "OK"]
+    again.results.forget_failures("s")
+    assert [each.name for each in missing("s", items, again.results)] == ["b"]
+
+
+def test_an_item_that_would_not_end_in_time_is_left(tmp_path: Path) -> None:
+    items = [Item("short", 1.0, dict), Item("long", 50.0, dict), Item("last", 1.0, dict)]
+    assert run_items("s", items, context(tmp_path, seconds=20)) == 2
+
+
+def test_torchs_adam_serves_where_deepspeeds_does_not_compile(tmp_path: Path) -> None:
+    given = context(tmp_path)
+    given.results.add("prepare", ADAM, {"status": "OK"})
+    choose_adam(given)
+    assert not given.runner.torch_adam
+    given.results.add("prepare", ADAM, {"status": "FAIL"})
+    choose_adam(given)
+    assert given.runner.torch_adam
+
+
+def test_the_table_has_times_memory_and_failures(tmp_path: Path) -> None:
+    results = Results.open(tmp_path)
+    over = next(row for row in PLAN if not row.estimate[1])
+    results.add("rows", PLAN[0].name, measured(PLAN[0], 2.0))
+    results.add("rows", f"{PLAN[0].name}-alone", measured(PLAN[0], 2.2, how="alone", reserved_gib=11.5))
+    results.add("rows", over.name, {"status": "OOM", "cells": over.cells, "how": "shared"})
+    results.add("rates", "bandwidth", {"status": "OK"})
+    results.add("searches", "optimize", {"status": "OK"})
+    path = tmp_path / "table.csv"
+    assert write_table(results, path, "smi") == 3
+    first, second, third = read_table(path).rows
+    assert first.seconds == pytest.approx(2 * PLAN[0].estimate[0], rel=1e-5)
+    assert (first.memory, first.memory_kind) == (12 * 2**30, "smi")
+    assert first.cells["allocated_gib"] == "10.0000"
+    assert "a job of its own" in second.cells["note"]
+    assert third.status == "OOM"
+    evaluation = evaluate(read_table(path))
+    assert evaluation.summary.timed_rows == 2
+    assert evaluation.summary.oom_rows == 1
+    by = by_column(evaluation.guesses.values())
+    assert by["status"]["OK"]["seconds"] == pytest.approx((1 / 2 + 1 / 2.2) / 2 - 1, abs=0.02)
+    assert repeats(results) == [
+        {"name": PLAN[0].name, "alone": pytest.approx(0.1), "alone GiB": pytest.approx(0.5)},
+    ]
+
+
+def test_rows_of_a_cpu_have_no_memory_of_a_gpu(tmp_path: Path) -> None:
+    results = Results.open(tmp_path)
+    results.add("rows", "a", measured(PLAN[0], memory_kind="resident"))
+    assert "mem_gib" not in measured_rows(results, "reserved")[0]
+
+
+def test_ladders_are_rows_that_differ_in_their_batch_alone(tmp_path: Path) -> None:
+    results = Results.open(tmp_path)
+    for row in PLAN:
+        results.add("rows", row.name, measured(row))
+    write_table(results, tmp_path / "table.csv")
+    found = ladders(evaluate(read_table(tmp_path / "table.csv")).guesses.values())
+    assert len(found) >= 3
+    for own in found.values():
+        assert len({(each.row.cells["hidden"], each.row.cells["recompute"]) for each in own}) == 1
+
+
+@pytest.mark.slow
+def test_rows_run_on_a_cpu_are_cut_off_and_resumed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The time is too short for all: a second command runs the rest, and none twice."""
+    pytest.importorskip("deepspeed")
+    short = gpu.main(["rows", "-o", str(tmp_path), "--tiny", "--seconds", "150"])
+    assert short == gpu.UNFINISHED
+    first = Results.open(tmp_path).of("rows")
+    assert first
+    while gpu.main(["rows", "-o", str(tmp_path), "--tiny", "--seconds", "400"]) == gpu.UNFINISHED:
+        pass
+    entries = Results.open(tmp_path).of("rows")
+    assert len(Results.open(tmp_path).entries) == len(entries) + 1  # and the one that compiles Adam
+    assert [each["at"] for each in entries[: len(first)]] == [each["at"] for each in first]
+    statuses = {each["name"]: each["status"] for each in entries}
+    assert {name for name, status in statuses.items() if status != "OK"} == {
+        name for name, status in statuses.items() if name.startswith("huge") and status == "OOM"
+    }
+    assert sum(status == "OOM" for status in statuses.values()) == 1
+    assert len({each["process"]["pid"] for each in first if each["how"] == "shared"}) == 1
+    assert gpu.main(["blind", "-o", str(tmp_path)]) == 0
+    assert {path.name for path in tmp_path.glob("*.png")} == {"estimates.png", "memory.png"}
+    assert f"{len(entries)} rows; blind" in capsys.readouterr().out
