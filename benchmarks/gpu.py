@@ -32,8 +32,10 @@ from benchmarks.gpu_jobs import Runner
 from benchmarks.gpu_rates import rate_items
 from benchmarks.gpu_results import Clock, Results
 from benchmarks.gpu_rows import moe_items, row_items, run_rows
+from benchmarks.gpu_searches import search_items
 from benchmarks.gpu_stage import Context, Item, missing, run_items
 from benchmarks.gpu_table import KINDS, TABLE, blind, write_table
+from benchmarks.gpu_trainers import trainer_items
 from tuner.launch.extensions import own_folder
 from tuner.launch.machine import this_machine
 
@@ -41,7 +43,13 @@ UNFINISHED: Final = 3
 """Exit code of a stage that has more to do."""
 
 Stage = Callable[[Context], list[Item]]
-MEASURED: Final[dict[str, Stage]] = {"rates": rate_items, "rows": row_items, "moe": moe_items}
+MEASURED: Final[dict[str, Stage]] = {
+    "rates": rate_items,
+    "rows": row_items,
+    "moe": moe_items,
+    "searches": search_items,
+    "trainers": trainer_items,
+}
 OF_THE_WORKER: Final = ("rows", "moe")
 
 

@@ -117,7 +117,7 @@ class Runner:
 
     def _start(self) -> None:
         self._answers, self._first_use = queue.Queue(), None
-        environment = {"DS_ACCELERATOR": self.accelerator, "PYTHONUNBUFFERED": "1", "PYTHONPATH": _python_path()}
+        environment = {"DS_ACCELERATOR": self.accelerator, "PYTHONUNBUFFERED": "1", "PYTHONPATH": python_path()}
         if self.on_host:
             environment["OMP_NUM_THREADS"] = "1"
         self._process = subprocess.Popen(
@@ -234,5 +234,6 @@ def _read(process: subprocess.Popen[str], answers: queue.Queue[str | None]) -> N
     answers.put(None)
 
 
-def _python_path() -> str:
+def python_path() -> str:
+    """Return the path on which processes find this checkout, and the packages that were carried along."""
     return os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH", ""))))

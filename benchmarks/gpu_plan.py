@@ -24,9 +24,9 @@ from tuner.tables.described_model import LLAMA_LIKE, expert_cells
 GPU: Final = "H200-141GB-SXM"
 ITERATIONS: Final = 3
 """Iterations of a job; the second is what the table has."""
-ROW_SECONDS: Final = 3.5
+ROW_SECONDS: Final = 3.0
 """Seconds of a row besides its iterations: process group, initial weights, DeepSpeed's engine, and their end."""
-JOB_SECONDS: Final = 16.0
+JOB_SECONDS: Final = 15.0
 """Seconds of a job of its own besides its iterations."""
 REPEATED: Final = 10
 """Rows that are run three times."""
@@ -48,7 +48,7 @@ class PlannedRow:
     def name(self) -> str:
         """The row in one word, unique in the plan."""
         model, parts = self.workload.model, [self.topology.key, f"gbs{self.workload.global_batch}"]
-        parts += [self.workload.attention, self.workload.precision]
+        parts += [self.workload.attention, self.workload.precision] + ["plain-norms"] * (not self.workload.fused_norms)
         return f"{model.name}-s{model.seq}-" + "-".join(parts)
 
     @cached_property
@@ -135,16 +135,11 @@ def mixture(hidden: int, layers: int, *, count: int = 8, top_k: int = 2, seq: in
 
 def row(model: Model, micro_batch: int, microbatches: int = 2, **changes: Any) -> PlannedRow:
     """Return the row of a model and a batch; `changes` are fields of the topology or the workload."""
-    own = {name: changes.pop(name) for name in ("precision", "attention") if name in changes}
-    topology = Topology(
-        nodes=1, tp=1, pp=1, dp=1, micro_batch=micro_batch, **{"zero": 1, "recompute": "none", **changes}
-    )
-    workload = Workload(
-        model=model,
-        global_batch=micro_batch * microbatches,
-        **{"precision": "bf16", "attention": "flash2", "framework": "deepspeed", **own},
-        fused_norms=False,
-    )
+    asked: dict[str, Any] = {"precision": "bf16", "attention": "flash2", "fused_norms": True, "zero": 1}
+    asked |= {"recompute": "none", **changes}
+    own = {name: asked.pop(name) for name in ("precision", "attention", "fused_norms")}
+    workload = Workload(model=model, global_batch=micro_batch * microbatches, framework="deepspeed", **own)
+    topology = Topology(nodes=1, tp=1, pp=1, dp=1, micro_batch=micro_batch, **asked)
     return PlannedRow(GROUP, workload, topology, cluster())
 
 
@@ -191,6 +186,7 @@ def rows() -> list[PlannedRow]:
     made += [row(centre, 4, precision="fp16"), row(gpt(2048, 8), 4, precision="fp16", recompute="full")]
     made += [row(gpt(2048, 4), 4, precision="fp32", attention="eager")]
     made += [row(centre, 4, microbatches) for microbatches in (1, 8)]
+    made += [row(llama(4096, 4), 4, fused_norms=False)]
     made += [row(gpt(2048, layers), 4) for layers in (2, 16)]
     made += [row(llama(2048, 8), 4, zero=zero, offload=offload) for zero, offload in _OFFLOADS]
     return unique(made)
@@ -223,17 +219,6 @@ def moe_rows() -> list[PlannedRow]:
     return unique(made)
 
 
-SEARCHED: Final = llama(2048, 20)
-"""A model of 1.1B parameters, of which the whole space of one GPU is scanned."""
-SEARCHED_BATCH: Final = 8
-
-
-def space_rows(topologies: Iterable[Topology], workload: Workload) -> list[PlannedRow]:
-    """Return the rows that scan a space."""
-    found = cluster()
-    return [PlannedRow("h200-1b-space", workload, each, found) for each in topologies]
-
-
 def unique(planned: Iterable[PlannedRow]) -> list[PlannedRow]:
     """Return the rows without those that repeat an earlier one."""
     return list({each.name: each for each in planned}.values())
@@ -258,7 +243,7 @@ def tiny(planned: Iterable[PlannedRow]) -> list[PlannedRow]:
 
     The last one asks for more memory than any machine has.
     """
-    made = {}
+    made: dict[Any, PlannedRow] = {}
     for each in planned:
         if each.workload.precision == "fp16":
             continue

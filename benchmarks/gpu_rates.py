@@ -20,21 +20,21 @@ from benchmarks.gpu_stage import Context, Entry, Item
 if TYPE_CHECKING:
     import torch
 
-WINDOW: Final = 0.02
+WINDOW: Final = 0.01
 """Seconds that a timed batch of calls should take."""
-BATCHES: Final = 5
-HIDDEN: Final = (1024, 2048, 4096, 8192)
-TOKENS: Final = (1024, 2048, 4096, 8192, 32768)
+BATCHES: Final = 4
+HIDDEN: Final[Sequence[int]] = (1024, 2048, 4096, 8192)
+TOKENS: Final[Sequence[int]] = (1024, 2048, 4096, 8192, 32768)
 VOCABULARY: Final = 51200
 PRECISIONS: Final = ("bf16", "fp16", "fp8", "fp8-rowwise")
 KERNELS: Final = ("eager", "flash", "cudnn", "efficient")
-HEADS: Final = (64, 96, 128, 192, 256)
-SEQUENCES: Final = (1024, 2048, 4096, 8192, 16384, 32768)
+HEADS: Final[Sequence[int]] = (64, 96, 128, 192, 256)
+SEQUENCES: Final[Sequence[int]] = (1024, 2048, 4096, 8192, 16384, 32768)
 MAX_EAGER: Final = 4096
 """Longest sequence of eager attention, whose scores would take all memory beyond it."""
 WIDTH: Final = 4096
 """All heads together."""
-CALL_SECONDS: Final = BATCHES * WINDOW + 0.05
+CALL_SECONDS: Final = BATCHES * WINDOW + 0.04
 """Seconds of one figure, warm-up and allocation included."""
 LAUNCHES: Final = 2000
 SMI: Final = "name,driver_version,memory.total,memory.used,power.limit,clocks.max.sm,clocks.max.memory,compute_mode"
@@ -108,7 +108,7 @@ def timed(call: Callable[[], Any], device: str) -> list[float]:
             for _ in range(count):
                 call()
             return time.perf_counter() - began
-        first, last = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        first, last = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
         first.record()
         for _ in range(count):
             call()
@@ -167,8 +167,11 @@ def _scaled(left: torch.Tensor, weight: torch.Tensor, *, by_row: bool) -> Callab
     one = partial(torch.ones, device=left.device, dtype=torch.float32)
     scales = (one(len(left), 1), one(1, len(weight))) if by_row else (one(()), one(()))
     return partial(
-        *(torch._scaled_mm, first, second),
-        **dict(zip(("scale_a", "scale_b"), scales, strict=True)),
+        torch._scaled_mm,
+        first,
+        second,
+        scale_a=scales[0],
+        scale_b=scales[1],
         out_dtype=torch.bfloat16,
         use_fast_accum=left.device.type == "cuda",
     )
@@ -191,11 +194,11 @@ def _attention(device: str, kernel: str, shape: tuple[int, ...], which: str) -> 
     import torch
     from torch.nn.attention import SDPBackend, sdpa_kernel
 
-    parts = [torch.randn(shape, device=device, dtype=torch.bfloat16, requires_grad=True) for _ in range(3)]
+    query, key, value = (torch.randn(shape, device=device, dtype=torch.bfloat16, requires_grad=True) for _ in range(3))
     if kernel == "eager":
         from tuner.worker.block import eager_attention
 
-        forward: Callable[[], Any] = partial(eager_attention, *parts, None)
+        forward: Callable[[], Any] = partial(eager_attention, query, key, value, None)
     else:
         backends = {
             "flash": SDPBackend.FLASH_ATTENTION,
@@ -205,13 +208,13 @@ def _attention(device: str, kernel: str, shape: tuple[int, ...], which: str) -> 
 
         def forward() -> Any:
             with sdpa_kernel(backends[kernel]):
-                return torch.nn.functional.scaled_dot_product_attention(*parts, is_causal=True)
+                return torch.nn.functional.scaled_dot_product_attention(query, key, value, is_causal=True)
 
     if which == "forward":
         return forward
     out = forward()
     gradient = torch.randn_like(out)
-    return partial(torch.autograd.grad, out, parts, gradient, retain_graph=True)
+    return partial(torch.autograd.grad, out, (query, key, value), gradient, retain_graph=True)
 
 
 def bandwidths(device: str, size: int) -> Iterator[Entry]:
@@ -278,7 +281,8 @@ def machine() -> Entry:
     if torch.cuda.is_available():
         properties = torch.cuda.get_device_properties(0)
         found |= {"name": properties.name, "memory": properties.total_memory, "sms": properties.multi_processor_count}
-        found |= {"cudnn": torch.backends.cudnn.version(), "nccl": list(torch.cuda.nccl.version())}
+        found["cudnn"] = torch.backends.cudnn.version()  # type: ignore[no-untyped-call]
+        found["nccl"] = list(torch.cuda.nccl.version())  # type: ignore[no-untyped-call]
         arguments = ["nvidia-smi", "--id=0", f"--query-gpu={SMI}", "--format=csv"]
         found["smi"] = subprocess.run(arguments, capture_output=True, text=True, timeout=30, check=False).stdout
     return found

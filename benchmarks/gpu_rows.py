@@ -15,9 +15,9 @@ from typing import Final
 from benchmarks.gpu_plan import ITERATIONS, JOB_SECONDS, PlannedRow, gpt, moe_rows, repeated, row, rows, tiny
 from benchmarks.gpu_stage import Context, Entry, Item, missing, run_items
 
-COMPILE_SECONDS: Final = 90.0
+COMPILE_SECONDS: Final = 75.0
 """Seconds of the first row of all, in which DeepSpeed compiles its fused Adam."""
-OFFLOAD_SECONDS: Final = 25.0
+OFFLOAD_SECONDS: Final = 18.0
 """Seconds of a row with offload besides its iterations: a process of its own, and page-locking."""
 ADAM: Final = "fused-adam"
 """The first item, which finds out whether DeepSpeed's Adam compiles; otherwise all rows use torch's."""

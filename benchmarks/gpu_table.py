@@ -10,6 +10,7 @@ from statistics import median
 from typing import Any, Final
 
 from benchmarks.gpu_results import Results
+from benchmarks.gpu_searches import findings
 from tuner.core.domain import MemoryKind
 from tuner.costmodel.evaluation import Evaluation, RowEstimate, evaluate
 from tuner.tables import read_table
@@ -95,6 +96,7 @@ def blind(results: Results, folder: Path) -> dict[str, Any]:
     }
     found["by"] = by_column(evaluation.guesses.values())
     found["repeats"] = repeats(results)
+    found["searches"] = findings(results)
     (folder / "blind.json").write_text(json.dumps(found, indent=1) + "\n")
     _print(found)
     plots(evaluation, folder)
@@ -142,6 +144,7 @@ def _print(found: Mapping[str, Any]) -> None:
     for kind in KINDS:
         print(f"  memory {kind}: {_percent(found[kind]['blind']['mem_mape'])} mean error")
     print(f"after {FEW} rows: {_shown(found['after five rows'])}")
+    print(f"searches: {json.dumps(found['searches'])}")
     print("\n| column | value | rows | seconds | memory |\n|---|---|---|---|---|")
     for column, values in found["by"].items():
         for value, own in values.items():

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import signal
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,8 +16,10 @@ from benchmarks.gpu_jobs import Runner
 from benchmarks.gpu_plan import PlannedRow, moe_rows, repeated, rows, tiny
 from benchmarks.gpu_results import FILE, Clock, Results
 from benchmarks.gpu_rows import ADAM, choose_adam, row_items
+from benchmarks.gpu_searches import CONFIG, batches, findings, scan, searched
 from benchmarks.gpu_stage import Context, Item, missing, run_items
 from benchmarks.gpu_table import by_column, ladders, measured_rows, repeats, write_table
+from benchmarks.wheels import needed
 from tuner.core.worker_refusals import refuse
 from tuner.costmodel.evaluation import evaluate
 from tuner.launch.ds_config import ds_config
@@ -24,6 +28,17 @@ from tuner.tables.run import run_of
 
 PLAN = rows()
 MOE = moe_rows()
+
+
+@pytest.fixture(autouse=True)
+def _own_process(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The benchmark is a program of its own, which sets variables and a handler for the whole process."""
+    for name in ("DS_ACCELERATOR", "OMP_NUM_THREADS", "TORCH_EXTENSIONS_DIR"):
+        monkeypatch.setenv(name, "")
+        monkeypatch.delenv(name)
+    handler = signal.getsignal(signal.SIGTERM)
+    yield
+    signal.signal(signal.SIGTERM, handler)
 
 
 def context(folder: Path, seconds: float = 100.0) -> Context:
@@ -185,6 +200,55 @@ def test_ladders_are_rows_that_differ_in_their_batch_alone(tmp_path: Path) -> No
     assert len(found) >= 3
     for own in found.values():
         assert len({(each.row.cells["hidden"], each.row.cells["recompute"]) for each in own}) == 1
+
+
+def test_the_scanned_space_is_the_one_that_is_searched(tmp_path: Path) -> None:
+    """Every legal topology of the 1B model with the options of the search, and each trainable."""
+    model = tmp_path / "1b.json"
+    model.write_text(json.dumps(CONFIG))
+    found = scan(searched(model, tiny=False), tiny=False)
+    parts = {(r.topology.zero, r.topology.recompute, r.topology.micro_batch) for r in found}
+    assert parts == {(z, r, m) for z in (1, 2, 3) for r in ("none", "full") for m in (1, 2, 4, 8)}
+    assert len(found) == len(parts)
+    for row in [*found, *batches(searched(model, tiny=False), tiny=False)]:
+        refuse(row.workload, row.topology, ds_config(row.workload, row.topology))
+    assert found[0].workload.model.parameters == pytest.approx(1.16e9, rel=0.01)
+
+
+def test_searches_are_judged_by_the_scan(tmp_path: Path) -> None:
+    results = Results.open(tmp_path)
+    for key, seconds in (("a", 1.0), ("b", 1.1)):
+        results.add("searches", f"scan-{key}", {"status": "OK", "seconds": [9.0, seconds, 9.0]})
+    for batch, status in ((16, "OK"), (24, "OK"), (28, "OOM")):
+        results.add("searches", f"batch-{batch}", {"status": status})
+    best = {"best": {"key": "b"}, "jobs_launched": 6}
+    results.add("searches", "optimize", {"status": "OK", "document": best})
+    results.add("searches", "max-batch-ramp", {"status": "OK", "document": {"max_batch": 24, "runs": 3}})
+    results.add("searches", "fault-hang", {"status": "OK", "found": "HUNG"})
+    found = findings(results)
+    assert found["regret"] == pytest.approx(0.1)
+    assert (found["best"], found["winner"], found["jobs"], found["largest batch"]) == ("a", "b", 6, 24)
+    assert found["max-batch"]["ramp"] == {"max_batch": 24, "runs": 3}
+    assert found["faults"]["hang"] == "HUNG"
+
+
+def test_wheels_are_those_that_jobs_need_and_the_machine_lacks() -> None:
+    pytest.importorskip("deepspeed")
+    found = needed("3.12", {"torch", "numpy", "pandas", "matplotlib"})
+    assert {"tuner", "deepspeed", "optuna", "pydantic-core", "hjson"} <= found.keys()
+    assert not {"torch", "numpy", "sympy", "tomli"} & found.keys(), "what only torch needs is not carried"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("stage", ["rates", "moe", "searches", "trainers"])
+def test_a_stage_runs_on_a_cpu(stage: str, tmp_path: Path) -> None:
+    pytest.importorskip("deepspeed")
+    while gpu.main([stage, "-o", str(tmp_path), "--tiny", "--seconds", "600"]) == gpu.UNFINISHED:
+        pass
+    entries = Results.open(tmp_path).of(stage)
+    failed = {each["name"]: each.get("meaning") for each in entries if each["status"] not in ("OK", "REFUSED", "OOM")}
+    assert entries
+    assert not failed
 
 
 @pytest.mark.slow

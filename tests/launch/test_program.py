@@ -1,0 +1,27 @@
+"""The programs of jobs: what the shipped worker's processes start with."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import ROOT
+from tests.workers import ONE, WORKLOAD
+from tuner.core import catalog
+from tuner.launch.contract import Job
+from tuner.launch.ds_config import ds_config
+from tuner.launch.program import WorkerProgram
+
+
+@pytest.mark.parametrize(("own", "expected"), [("/site", f"{ROOT}{os.pathsep}/site"), ("", str(ROOT))])
+def test_jobs_keep_the_users_python_path(
+    own: str, expected: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is installed beside the interpreter is found by jobs too, after this tuner."""
+    monkeypatch.setenv("PYTHONPATH", own)
+    cluster = catalog.cluster("bloom-48")
+    job = Job(number=0, tag="t", folder=tmp_path, workload=WORKLOAD, cluster=cluster, topology=ONE)
+    program = WorkerProgram(configure=lambda job: ds_config(job.workload, job.topology), accelerator="cpu")
+    assert program.prepare(job).environment["PYTHONPATH"] == expected
