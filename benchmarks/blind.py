@@ -70,7 +70,7 @@ def _percent(share: float | None) -> str:
 
 def _of_table(table: Table) -> Iterator[SourceErrors]:
     name = table.name.removesuffix(".csv")
-    rows = tuple(row for row in table.rows if _is_dense_training(row))
+    rows = tuple(row for row in table.rows if is_dense_training(row))
     if name in OTHER_TIMES or not rows:
         return
     guesses = [guess for guess in evaluate(replace(table, rows=rows)).guesses.values() if guess.row.timed]
@@ -105,14 +105,15 @@ def _work(row: Row) -> float:
     return float(per_gpu(model_flops(columns), 1.0, columns)[0])
 
 
-def _is_dense_training(row: Row) -> bool:
+def is_dense_training(row: Row) -> bool:
+    """Whether a row times the training of a dense model, all of whose weights are trained."""
     if row.run is None or row.skipped is not None or not row.timed or row.run.workload.model.experts:
         return False
     return not _PARTLY_TRAINED.search(f"{row.group} {row.cells.get('note', '')}")
 
 
 def _hardware(row: Row) -> str:
-    assert row.run is not None  # noqa: S101 - for the type checker; see `_is_dense_training`
+    assert row.run is not None  # noqa: S101 - for the type checker; see `is_dense_training`
     return f"{row.run.cluster.gpu.name.split('-')[0]} {row.run.workload.precision}"
 
 
