@@ -35,9 +35,8 @@ def test_lines_that_differ_in_their_figures_alone_are_likelier_than_one_that_sta
     found = explained(lines)
     assert [number for number, _ in found.likely] == [2, 3, 4]
     (run,) = read_log(lines, StepPattern.parse(found.pattern)).runs
-    assert [(entry.number, entry.seconds) for entry in run.iterations] == [
-        (n, pytest.approx((n + 0.5) / 1e3)) for n in (1, 2, 3, 4)
-    ]
+    assert [entry.number for entry in run.iterations] == [1, 2, 3, 4]
+    assert [entry.seconds for entry in run.iterations] == pytest.approx([(n + 0.5) / 1e3 for n in (1, 2, 3, 4)])
 
 
 def test_the_command_prints_readers_or_a_pattern(run: Run, tmp_path: Path) -> None:

@@ -318,7 +318,8 @@ def test_a_trial_claimed_after_the_trials_were_read_is_adopted_the_next_time(
 ) -> None:
     made, _launcher, _ = study()
     monkeypatch.setattr(loop, "gone", lambda _: True)
-    proposal, read, claimed = made.scheduler.next(made._elapsed), made.read, []
+    proposal, read = made.scheduler.next(made._elapsed), made.read
+    claimed: list[Any] = []
 
     def read_before_another_claims(*, now: bool = False) -> None:
         read(now=now)

@@ -71,9 +71,7 @@ def explained(lines: Iterable[str], pattern: StepPattern | None = None) -> LogEx
         if not sources and len(candidates) < _MAX_CANDIDATES and (score := _score(text[:_MAX_LINE])):
             candidates.append((score, number, text.strip()[:_MAX_LINE]))
     shapes = Counter(_shape(text) for _, _, text in candidates)
-    candidates = [
-        (score + _REPEATED * (shapes[_shape(text)] > 1), number, text) for score, number, text in candidates
-    ]
+    candidates = [(score + _REPEATED * (shapes[_shape(text)] > 1), number, text) for score, number, text in candidates]
     readers = tuple(
         ReaderExplanation(source=source, lines=counts[source], examples=tuple(examples[source])) for source in counts
     )
