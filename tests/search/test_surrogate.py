@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from tests.strategies import shown
 from tuner.core.columns import BoolArray, IntArray
 from tuner.search.candidates import CandidatePool
+from tuner.search.constants import MAX_FACTOR_MOVE
 from tuner.search.observations import Observation
 from tuner.search.surrogate import Surrogate
 from tuner.space.build import space_for
@@ -72,6 +73,14 @@ def test_the_order_of_learning_does_not_matter(jobs: list[tuple[int, float | Non
         assert np.quantile(apart, 0.95) < 0.25  # the site at which the model is taken for straight may differ a little
         assert apart.max() < 1.0
         assert np.quantile(np.abs(spread - spreads[0]), 0.95) < 0.01
+
+
+def test_the_model_is_taken_for_straight_near_the_factors_of_the_cluster_alone() -> None:
+    """Runs that show other factors move the point at which it is."""
+    belief = Surrogate(pool())
+    off = 0.5 * (np.arange(0, len(pool()), 7) % 2)  # some as expected, others half again as slow
+    belief.learn(_seen(list(zip(range(0, len(pool()), 7), off.tolist(), strict=True))))
+    assert np.abs(belief._shift()[0]).max() <= MAX_FACTOR_MOVE
 
 
 @given(shown(len(pool())))

@@ -87,20 +87,26 @@ def host_gpu(machine: Machine, ranks: int) -> Gpu:
 
 def catalog_name(machine: Machine, known: tuple[str, ...]) -> str:
     """Return the catalog's name for the machine's accelerator: the same family and memory size."""
-    words = machine.name.upper().replace("NVIDIA", "").replace("-", " ").split()
-    family = next((word for word in words if any(char.isdigit() for char in word) and not word.endswith("GB")), "")
+    words = re.sub(r"RTX (\d+)( ADA)?", _joined, machine.name.upper().replace("-", " ")).split()
     gib = round(machine.memory / 2**30)
-    same_family = [name for name in known if name.upper().startswith(family) and family]
-    exact = [name for name in same_family if abs(_gib(name) - gib) <= max(2, 0.07 * gib)]
+    same_family = [name for name in known if name.upper().partition("-")[0] in words]
+    exact = [name for name in same_family if abs((_gib(name) or gib) - gib) <= max(2, 0.07 * gib)]
     for form in ("SXM", "PCIE"):
         if form in words or (form == "SXM" and "HBM3" in words):
             exact = [name for name in exact if form in name.upper()] or exact
+    if "NVL" in words:  # of less power than the card of its name
+        exact = [name for name in exact if "NVL" in name.upper()]
     if not exact:
         raise UnknownName("GPU", f"{machine.name} ({gib} GiB)", known, remedy="Describe it in a TOML file: --gpu FILE.")
     return exact[0]
 
 
+def _joined(found: re.Match[str]) -> str:
+    return found[0].replace(" ", "")
+
+
 def _gib(name: str) -> float:
+    """Return the GiB in a catalog's name, 0 where it says none."""
     sizes = [whole(part.removesuffix("GB")) for part in name.upper().split("-") if part.endswith("GB")]
     return float(next(filter(None, sizes), 0))
 
