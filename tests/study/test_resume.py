@@ -34,7 +34,8 @@ from tests.studies import (
     together,
     url_of,
 )
-from tuner.core.outcomes import Outcome
+from tuner.core.outcomes import Measurement, Outcome
+from tuner.launch.contract import JobResult
 from tuner.space.build import space_for
 from tuner.study import api
 from tuner.study.loop import StudyEvent
@@ -114,6 +115,30 @@ def _another(study: TrialStore) -> Proposal:
     return replace(
         old, params={}, repeat=7, tag="left-behind", worker=_dead(), why="claimed by a process that then died"
     )
+
+
+def test_a_trial_is_closed_whose_process_died_between_its_result_and_its_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url, study = _begun(tmp_path, "shared")
+    trial = study.claim(_another(study), {})
+    assert trial is not None
+    result = JobResult(outcome=Outcome.MEASURED, measurement=Measurement(seconds=7.0), objective=3.5)
+
+    def dies(*_: object) -> None:
+        raise SystemExit
+
+    with monkeypatch.context() as patched:
+        patched.setattr(study.storage, "set_trial_state_values", dies)
+        with pytest.raises(SystemExit):
+            study.end(trial, result)
+    study.close()
+    later = TrialStore.existing(url, "shared")
+    assert list(later.owners()) == [trial.number]
+    later.close_finished()
+    assert later.owners() == {}
+    assert later.trials()[trial.number].result == result
+    later.close()
 
 
 def test_of_several_processes_one_takes_over_the_trial_of_a_dead_one(tmp_path: Path) -> None:
