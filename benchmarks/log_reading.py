@@ -81,10 +81,10 @@ def other(dice: random.Random) -> Iterator[str]:
 
 
 FORMATS: dict[str, tuple[Callable[[random.Random], Iterator[str]], float]] = {
-    "Megatron-LM": (megatron, 120),
-    "NCCL_DEBUG=INFO": (nccl, 60),
-    "HF Trainer": (bars, 240),
-    "other lines": (other, 60),
+    "Megatron-LM": (megatron, 100),
+    "NCCL_DEBUG=INFO": (nccl, 20),
+    "HF Trainer": (bars, 120),
+    "other lines": (other, 20),
 }
 """Of each format its lines, and the most that reading may cost relative to the plain loop.
 

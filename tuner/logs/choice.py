@@ -14,7 +14,8 @@ from tuner.logs.records import LAST_ITERATION_ONLY, Iteration, Source
 
 NO_LINE: Final = (
     "no line of its output has the time of an iteration; recognise yours with --step-pattern, such as "
-    "'step (?P<iteration>[0-9]+) .* (?P<ms>[0-9.]+) ms', which `tuner measure stdout.log --explain` suggests"
+    "'step (?P<iteration>[0-9]+) .* (?P<ms>[0-9.]+) ms', which `tuner measure stdout.log --explain` suggests, or where "
+    "there is none call step() of tuner.step in the trainer"
 )
 
 NO_OUTPUT: Final = (

@@ -130,7 +130,7 @@ class _Reader:
         self._failures.expect(words)
         self._records.expect(words)
         if words <= _BARS and not self._reads_all and not self._failures.awaits_lines:
-            for record, text in self._records.read_bars(block, whole):
+            for record, text in self._records.read_bars(block, whole) if words else ():
                 self._add(record, text)
             return
         for number, text in block:
@@ -197,7 +197,8 @@ class _Reader:
         if self._stamped < _MAX_STAMPED and source != "progress bar":
             self._stamped += 1
             stamp, digit = stamp_of(text)
-            iteration = replace(iteration, stamp=stamp, stamp_digit=digit) if stamp is not None else iteration
+            if stamp is not None:
+                iteration.stamp, iteration.stamp_digit = stamp, digit
         if record.counted:
             iteration = replace(iteration, number=max(last, 0) + 1)
         which = iteration.number

@@ -54,7 +54,8 @@ LAST_ITERATION_ONLY: Final[frozenset[Source]] = frozenset({"throughput timer", "
 class Iteration:
     """One iteration as one line, or the lines of several ranks, report it.
 
-    Not frozen, and never changed: a frozen one takes four times as long to make, and a log has one for each line.
+    Not frozen, but never changed once it is part of a run: a frozen one takes four times as long to make, and a log has
+    one for each line.
     """
 
     number: int
@@ -200,14 +201,18 @@ def _megatron(number: int, text: str) -> Iterator[LogRecord]:
         seconds, digit = _seconds(fields)
         if not seconds:
             continue
-        rate = next((fields[name] for name in _RATES if name in fields), "")
-        figure = _RATE.fullmatch(rate)
+        rate, tflops = "", None
+        for name in _RATES:
+            if rate := fields.get(name, ""):
+                figure = _RATE.fullmatch(rate)
+                rate, tflops = (figure[1], figure_of(figure[1])) if figure else ("", None)
+                break
         iteration = Iteration(
             number=int(start[1]),
             seconds=seconds,
             seconds_digit=digit,
-            tflops=figure_of(figure[1]) if figure else None,
-            tflops_digit=digit_of(figure[1]) if figure else 0.0,
+            tflops=tflops,
+            tflops_digit=digit_of(rate) if rate else 0.0,
             global_batch=_count(fields.get("global batch size")),
             samples_per_second=figure_of(fields.get("samples per second") or fields.get("samples/sec")),
             seq=_count(fields.get("curriculum seqlen") or fields.get("actual seqlen")),
@@ -222,9 +227,10 @@ def _megatron(number: int, text: str) -> Iterator[LogRecord]:
 
 def _megatron_loss(fields: Mapping[str, str]) -> float | None:
     """Return the loss. Megatron prints only a positive one: NaN shows in the gradient's norm and a count of its own."""
-    if loss := next((fields[name] for name in _LOSSES if name in fields), ""):
-        return loss_of(loss)
-    not_finite = fields.get("grad norm", "").casefold() in _NOT_FINITE
+    for name in _LOSSES:
+        if loss := fields.get(name):
+            return loss_of(loss)
+    not_finite = "grad norm" in fields and fields["grad norm"].casefold() in _NOT_FINITE
     return math.nan if not_finite or _count(fields.get("number of nan iterations")) else None
 
 
@@ -320,7 +326,12 @@ def figure_of(text: str | None) -> float | None:
 def digit_of(text: str) -> float:
     """Return the value of one unit of the last digit of a printed number."""
     mantissa, _, exponent = text.replace("E", "e").partition("e")
-    return float(10.0 ** (int(exponent or 0) - len(mantissa.partition(".")[2])))
+    return _power(int(exponent or 0) - len(mantissa.partition(".")[2]))
+
+
+@lru_cache(256)
+def _power(exponent: int) -> float:
+    return float(10.0**exponent)
 
 
 def _count(text: str | None) -> int | None:
@@ -334,9 +345,9 @@ def _share(text: str | None) -> float | None:
 
 def loss_of(text: str) -> float | None:
     """Return a loss; NaN for any that is not finite."""
-    if text.casefold() in _NOT_FINITE:
-        return math.nan
-    return figure_of(text)
+    if (figure := figure_of(text)) is not None:
+        return figure
+    return math.nan if text.casefold() in _NOT_FINITE else None
 
 
 MAX_LINE_CHARS: Final = 1 << 16
@@ -365,4 +376,4 @@ def visible(lines: Iterable[str]) -> Iterator[tuple[int, str]]:
 
 def speaker(prefix: str) -> str:
     """Return the rank or node that prints a line, by a prefix such as `[default7]:` or `node01: `, without times."""
-    return _TIMESTAMPS.sub("", prefix).strip()
+    return _TIMESTAMPS.sub("", prefix).strip() if ":" in prefix else prefix.strip()
