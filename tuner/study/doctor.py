@@ -87,15 +87,18 @@ def try_command(*, launcher: str = "local", **given: Any) -> CheckResult:
     if result.outcome is Outcome.MEASURED:
         shutil.rmtree(runs, ignore_errors=True)
         note = f" ({result.note})" if result.note else ""
-        evidence = f"{key}: {result.seconds:.4g} s per iteration{note}; the job took {result.elapsed:.0f} s"
-        return CheckResult(name="job", verdict="ok", evidence=evidence)
+        took = f"{key}: {result.seconds:.4g} s per iteration{note}; the job took {result.elapsed:.0f} s"
+        return CheckResult(name="job", verdict="ok", evidence=took)
     folder = next((settings.folder / "jobs").glob("*"), settings.folder)
-    said = f"{result.reason} ({result.evidence[:200]})" if result.evidence != result.reason else result.reason
+    # What tuner says itself of an unreadable log ends with the remedy.
+    evidence = result.evidence if result.outcome is Outcome.UNREADABLE else result.evidence[:200]
+    said = f"{result.reason} ({evidence})" if result.evidence != result.reason else result.reason
+    remedy = REMEDIES.get(result.reason)
     return CheckResult(
         name="job",
         verdict="missing",
         evidence=f"{key} {result.outcome.value}: {said}",
-        remedy=f"{REMEDIES.get(result.reason, SEE_LOGS)}: {folder}",
+        remedy=f"{remedy}; its logs are in {folder}" if remedy else f"read stderr.log and stdout.log in {folder}",
     )
 
 
