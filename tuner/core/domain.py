@@ -29,6 +29,7 @@ Routing = Literal["balanced", "natural"]
 Framework = Literal["megatron-core", "megatron-deepspeed", "deepspeed", "fsdp2", "torchtitan"]
 PrecisionRecipe = Literal["delayed", "tensorwise", "rowwise", "blockwise", "mxfp8", "nvfp4"]
 GradientPrecision = Literal["fp32", "bf16", "fp16"]
+CudaGraph = Literal["none", "partial", "full"]
 ContextExchange = Literal["p2p", "all_gather", "a2a"]
 """How context parallel ranks exchange keys and values, in the words of Megatron-LM's --cp-comm-type."""
 
@@ -163,6 +164,8 @@ class Stack:
     """Whether the exchange of tokens among experts runs beside another microbatch's pass."""
     recompute_modules: tuple[RecomputeModule, ...] | None = None
     """What selective recomputation recomputes; None: the attention between its projections."""
+    cuda_graph: CudaGraph | None = None
+    """What the host launches as recorded CUDA graphs: nothing, all but experts, or all."""
     cp_comm: ContextExchange | None = None
     """How context parallel ranks exchange keys and values."""
 

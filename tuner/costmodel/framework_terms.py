@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Final
 
-from tuner.core.domain import ContextExchange, Framework, RecomputeModule, Workload
+from tuner.core.domain import ContextExchange, CudaGraph, Framework, RecomputeModule, Workload
 
 _LM: Final = "NVIDIA/Megatron-LM at d98e8a64, megatron/"
 _DEEPSPEED: Final = "DeepSpeed 0.19.8, runtime/"
@@ -25,6 +25,8 @@ class FrameworkTerms:
     """Share of the parameters' gathering that may run beside the first microbatch's forward pass."""
     overlap_tp: float = 0.0
     """Share of tensor parallel traffic that runs beside the products, which bound it."""
+    cuda_graph: CudaGraph = "none"
+    """What the host launches as recorded graphs: nothing, what has fixed shapes (all but experts), or everything."""
     overlap_sends: bool = False
     """Whether an interleaved schedule sends beside its passes."""
     scattered: bool = False
@@ -114,7 +116,7 @@ def terms_of(workload: Workload) -> FrameworkTerms:
     return FrameworkTerms(**known)
 
 
-_STATED: Final = ("overlap_grad", "overlap_param", "overlap_tp", "split_sends", "moe_overlap", "cp_comm")
+_STATED: Final = ("overlap_grad", "overlap_param", "overlap_tp", "split_sends", "moe_overlap", "cp_comm", "cuda_graph")
 
 
 def recomputed_modules(workload: Workload) -> tuple[RecomputeModule, ...]:

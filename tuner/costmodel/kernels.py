@@ -8,7 +8,7 @@ is left out of the fit.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
@@ -30,9 +30,13 @@ from tuner.costmodel.stack_constants import (
     ATTENTION_RATES,
     FP8_ACHIEVABLE,
     GENERATIONS,
+    GRACE_HOST_RATIO,
     GROUPED_PRODUCT_STREAMS,
     WORKSPACE_BYTES,
 )
+
+_GRACE: Final = ("GB200", "GB300", "GH200")
+"""Beginnings of the names of GPUs whose host is NVIDIA's Grace."""
 
 
 def size_of(workload: Workload) -> float:
@@ -47,6 +51,11 @@ def copies_flash_output(gpu: Gpu, workload: Workload) -> bool:
     dot_product_attention/backends.py: FlashAttention.forward transposes and ends in output.contiguous()).
     """
     return workload.attention == "flash2" and terms_of(workload).transformer_engine and _family(gpu) not in GENERATIONS
+
+
+def host_pace(gpu: Gpu, site: SiteFactors) -> float:
+    """Return the time in which the host launches a kernel, over that of the hosts that its constants are from."""
+    return site.host * (GRACE_HOST_RATIO if gpu.name.startswith(_GRACE) else 1.0)
 
 
 def workspaces(gpu: Gpu, workload: Workload) -> float:

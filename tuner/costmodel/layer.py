@@ -5,7 +5,7 @@ Element-wise work is counted in bytes moved per token and column of hidden; see 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -32,7 +32,7 @@ from tuner.costmodel.constants import (
 )
 from tuner.costmodel.expert_shapes import Product, attention_products, attention_weights, mlp_weights
 from tuner.costmodel.framework_terms import recomputed_modules, terms_of
-from tuner.costmodel.kernels import beside_layers, flash_rates, linear, product_rate, size_of, traffic_rate
+from tuner.costmodel.kernels import beside_layers, flash_rates, host_pace, linear, product_rate, size_of, traffic_rate
 from tuner.costmodel.links import Links, all_reduce
 from tuner.costmodel.site_factors import SiteFactors
 from tuner.costmodel.stack_constants import FUSED_ROTARY_BYTES, FUSED_SWIGLU_BYTES, MERGE_BYTES, QUANTIZE_BYTES
@@ -108,15 +108,19 @@ def layer_of(columns: Columns, site: SiteFactors, links: Links, ffn: Any, beside
     exposed = exposed_back = np.zeros_like(scores)
     if (columns.cp > 1).any():
         exposed, exposed_back = _context(columns, tokens, site, links, (scores, scores_back))
-    host = HOST_COLLECTIVE_SECONDS * 2 * (columns.tp > 1)
+    host = HOST_COLLECTIVE_SECONDS * 2 * (columns.tp > 1) * (framework.cuda_graph == "none")
     ahead = forward + scores + exposed + moved + cast + collectives
     back = backward + scores_back + exposed_back + BACKWARD_TRAFFIC_RATIO * moved + cast_back + collectives + upkeep
     launches: tuple[Any, Any] = (host, host)
+    if beside is not None and framework.cuda_graph == "full":
+        beside = replace(beside, host=(np.zeros_like(ahead), np.zeros_like(back)))
     if beside is not None:
         ahead, back = ahead + beside.forward, back + beside.backward
         launches = (host + beside.host[0], host + beside.host[1])
-    waits = np.maximum(0, (HOST_SECONDS[0] + launches[0]) * site.host - ahead)
-    waits_back = np.maximum(0, (HOST_SECONDS[1] + launches[1]) * site.host - back)
+    own = HOST_SECONDS if framework.cuda_graph == "none" else (0.0, 0.0)
+    pace = host_pace(gpu, site)
+    waits = np.maximum(0, (own[0] + launches[0]) * pace - ahead)
+    waits_back = np.maximum(0, (own[1] + launches[1]) * pace - back)
     return Layer(
         products=forward + backward,
         attention=scores + scores_back,

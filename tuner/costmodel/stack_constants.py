@@ -129,3 +129,12 @@ MERGE_BYTES: Final = _constant(
     "TransformerEngine, pytorch/attention/dot_product_attention/context_parallel.py)",
 )
 """Traffic of merging a step of ring attention into the steps before it."""
+
+GRACE_HOST_RATIO: Final = _constant(
+    "GRACE_HOST_RATIO",
+    2.6,
+    "ratio",
+    "NVIDIA/TransformerEngine issue 2053: one PyTorch linear layer takes 37.1 us of the host on GB200 and 33.2 us on "
+    "GH200, 13.5 us on a DGX H100; the mean of both ratios",
+)
+"""Time in which a Grace host launches a kernel over that of an x86 host."""

@@ -27,7 +27,7 @@ from tuner.costmodel.constants import (
 from tuner.costmodel.expert_shapes import layer_weights, moe_share, routed_weights
 from tuner.costmodel.expert_time import expert_layer_seconds
 from tuner.costmodel.framework_terms import gradient_bytes, terms_of
-from tuner.costmodel.kernels import beside_layers, linear, size_of, traffic_rate
+from tuner.costmodel.kernels import beside_layers, host_pace, linear, size_of, traffic_rate
 from tuner.costmodel.layer import Layer, layer_seconds
 from tuner.costmodel.links import Links, all_reduce, gather
 from tuner.costmodel.site_factors import SiteFactors
@@ -204,7 +204,7 @@ def _data_parallel(
         per_microbatch = np.add(per_microbatch, columns.microbatches * replicas)
     compute = columns.microbatches * layers * layer_time
     exposed = np.maximum((1 - OVERLAPPED_GATHER_SHARE) * per_microbatch, per_microbatch - compute)
-    host = SHARDED_LAYER_HOST_SECONDS * site.host * layers * columns.microbatches
+    host = SHARDED_LAYER_HOST_SECONDS * host_pace(columns.cluster.gpu, site) * layers * columns.microbatches
     return {
         "data_parallel": np.where(columns.zero <= 1, once, np.where(columns.zero == 2, gathered, 0.0)),
         "sharding": np.where(columns.zero == 2, exposed, np.where(columns.zero == 3, exposed + host, 0.0)),
@@ -240,14 +240,18 @@ def _replicas(columns: Columns, layers: IntArray, size: FloatArray, links: Links
 def _step(columns: Columns, site: SiteFactors, stage: Stages) -> FloatArray:
     shard = stage.elements(columns.zero >= 1)
     moved: Any = OPTIMIZER_STEP_BYTES * shard / traffic_rate(columns.cluster.gpu, site)
-    step: FloatArray = moved + STEP_SECONDS + STEP_LAYER_SECONDS * site.host * stage.layers
+    step: FloatArray = moved + STEP_SECONDS + STEP_LAYER_SECONDS * host_pace(columns.cluster.gpu, site) * stage.layers
     return step
 
 
 def _host_step(columns: Columns, site: SiteFactors, stage: Stages) -> FloatArray:
     """Estimate the optimizer's step on the CPU, which the shards of all ranks of a node share."""
     shards = columns.cluster.gpus_per_node * stage.elements(sharded=True)
-    step: FloatArray = CPU_ADAM_SECONDS * shards + STEP_SECONDS + STEP_LAYER_SECONDS * site.host * stage.layers
+    step: FloatArray = (
+        CPU_ADAM_SECONDS * shards
+        + STEP_SECONDS
+        + STEP_LAYER_SECONDS * host_pace(columns.cluster.gpu, site) * stage.layers
+    )
     return step
 
 

@@ -29,7 +29,7 @@ COLUMNS: Final = (
 OPTIONAL_COLUMNS: Final = (
     *("nvlink_domain", "offload", "hsdp_replicas", "framework"),
     *("grad_precision", "overlap_grad", "overlap_param", "overlap_tp", "split_sends", "recompute_modules", "mem_stage"),
-    "cp_comm",
+    *("cuda_graph", "cp_comm"),
     *("model", "head_dim"),
     *("experts", "top_k", "moe_ffn", "shared_ffn", "dense_layers", "ep", "etp", "dispatcher", "moe_overlap"),
     *("routing", "mtp"),

@@ -134,10 +134,15 @@ def _stack(cells: Mapping[str, str]) -> Stack | None:
         grad_precision=cells["grad_precision"].lower() if "grad_precision" in cells else None,  # type: ignore[arg-type]
         split_sends=flag(cells, "split_sends") if "split_sends" in cells else None,
         moe_overlap=flag(cells, "moe_overlap") if "moe_overlap" in cells else None,
+        cuda_graph=_graph(cells["cuda_graph"]) if "cuda_graph" in cells else None,  # type: ignore[arg-type] # Stack checks it
         cp_comm=cells["cp_comm"].lower() if "cp_comm" in cells else None,  # type: ignore[arg-type]
         recompute_modules=tuple(re.findall(r"\w+", modules.lower())) if modules else None,
     )
     return None if stack == Stack() else stack
+
+
+def _graph(cell: str) -> str:
+    return {"0": "none", "1": "partial"}.get(cell.lower(), cell.lower())
 
 
 def _share(cells: Mapping[str, str], column: str) -> float:
