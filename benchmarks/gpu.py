@@ -9,6 +9,7 @@
 | `moe` | the same with experts |
 | `searches` | a whole space of a 1B model; `tuner optimize` and `tuner max-batch` beside it; an OOM, a hang, a crash |
 | `trainers` | an exported folder, HF Trainer with DeepSpeed, a step of megatron-core |
+| `all` | the stages above, one after the other |
 | `table` | writes `DIR/table.csv` from the rows |
 | `blind` | `tuner evaluate` of that table, blind and after five rows; plots |
 | `plan` | prints what is left of each stage, and how long it should take |
@@ -16,6 +17,18 @@
 Each result is appended to `DIR/results.jsonl` as it comes. The same command continues where the last one stopped, and
 stops by itself before `--seconds` are over (exit code 3: run it again). A job that fails is a result, and not run
 again unless `--retry` is given. Without a GPU, or with `--tiny`, every stage runs with tiny shapes on the CPU.
+
+For a machine without a network and with ten minutes for a command, collect the packages that it lacks:
+
+    python -m benchmarks.wheels build/wheels --also megatron-core==0.16.1 --present torch numpy pandas matplotlib ...
+
+carry them with the checkout, unpack them there (a wheel is a zip file) and run, as often as something is left:
+
+    for wheel in build/wheels/*.whl; do python3 -m zipfile -e $wheel build/site; done
+    export PYTHONPATH=$PWD/build/site
+    timeout 585 python3 -m benchmarks.gpu all -o build/gpu --seconds 555
+
+`build/gpu/results.jsonl` is all that `table` and `blind` need, on any machine.
 """
 
 from __future__ import annotations
@@ -56,7 +69,7 @@ OF_THE_WORKER: Final = ("rows", "moe")
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a stage; return the exit code."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.gpu", description="Measure one GPU.")
-    parser.add_argument("stage", choices=(*MEASURED, "table", "blind", "plan"))
+    parser.add_argument("stage", choices=(*MEASURED, "all", "table", "blind", "plan"))
     parser.add_argument("-o", "--output", type=Path, required=True, metavar="DIR", help="folder of the results")
     parser.add_argument("--seconds", type=float, default=540.0, help="stop before so many seconds are over")
     parser.add_argument("--memory", choices=KINDS, default=KINDS[0], help="what mem_gib of the table counts")
@@ -84,16 +97,25 @@ def main(arguments: Sequence[str] | None = None) -> int:
         # What is planned is the machine with a GPU, wherever it is asked.
         return _print_plan(Context(results, runner, clock, tiny=given.tiny))
     if given.retry:
-        results.forget_failures(given.stage)
+        for stage in MEASURED if given.stage == "all" else (given.stage,):
+            results.forget_failures(stage)
     os.environ.update(own_folder(given.output / "torch_extensions"))
-    items = MEASURED[given.stage](context)
-    todo = missing(given.stage, items, results)
-    print(f"{given.stage} on {machine.name}: {_amount(todo)} of {len(items)} items to do")
-    run = run_rows if given.stage in OF_THE_WORKER else run_items
-    left = run(given.stage, items, context)
+    stages = list(MEASURED) if given.stage == "all" else [given.stage]
+    print(f"on {machine.name}, for {given.seconds:.0f} s")
+    try:
+        return UNFINISHED if sum([_run(stage, context) for stage in stages]) else 0
+    finally:
+        runner.close()
+
+
+def _run(stage: str, context: Context) -> int:
+    """Run what is left of a stage and fits in the time; return how many items are left then."""
+    items = MEASURED[stage](context)
+    print(f"{stage}: {_amount(missing(stage, items, context.results))} of {len(items)} items to do", flush=True)
+    left = (run_rows if stage in OF_THE_WORKER else run_items)(stage, items, context)
     if left:
-        print(f"{given.stage}: {left} items left; run the same command again")
-    return UNFINISHED if left else 0
+        print(f"{stage}: {left} items left; run the same command again")
+    return left
 
 
 def _print_plan(context: Context) -> int:

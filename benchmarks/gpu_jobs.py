@@ -67,11 +67,11 @@ class Runner:
 
     def shared(self, row: PlannedRow) -> dict[str, Any]:
         """Run a row in the shared process, which is started anew after a failure other than OOM; return its entry."""
-        job = self._job(row, row.name)
+        job = self.job(row, row.name)
         job.folder.mkdir(parents=True, exist_ok=True)
         for name in ("result.json", "stdout.log", "stderr.log"):
             (job.folder / name).unlink(missing_ok=True)
-        self._program.prepare(job)
+        self.program.prepare(job)
         started = self._process is None
         if self._process is None:
             self._start()
@@ -150,8 +150,8 @@ class Runner:
     def alone(self, row: PlannedRow, name: str) -> dict[str, Any]:
         """Run a row under the product's launcher, as a study does; return its entry."""
         self.close()
-        job, began = self._job(row, name), time.time()
-        launcher = LocalLauncher(self._program, ranks=1)
+        job, began = self.job(row, name), time.time()
+        launcher = LocalLauncher(self.program, ranks=1)
         limit = FIRST_ROW_SECONDS + 10 * row.estimate[0]
         peak = 0.0
         try:
@@ -171,7 +171,8 @@ class Runner:
     # -- both
 
     @property
-    def _program(self) -> WorkerProgram:
+    def program(self) -> WorkerProgram:
+        """Return the product's program of the shipped worker."""
         return WorkerProgram(configure=self._configure, accelerator=self.accelerator, timeout=300)
 
     def _configure(self, job: Job) -> dict[str, Any]:
@@ -180,7 +181,8 @@ class Runner:
             config["optimizer"]["params"] |= {"torch_adam": True, "fused": True}
         return config
 
-    def _job(self, row: PlannedRow, name: str) -> Job:
+    def job(self, row: PlannedRow, name: str) -> Job:
+        """Return the job of a row."""
         self._count += 1
         return Job(
             number=self._count,

@@ -52,10 +52,7 @@ def run_rows(stage: str, items: Sequence[Item], context: Context) -> int:
         if left:
             return left + len(missing(stage, items, context.results))
         choose_adam(context)
-    try:
-        return run_items(stage, items, context)
-    finally:
-        context.runner.close()
+    return run_items(stage, items, context)
 
 
 def adam_item(context: Context) -> Item:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from benchmarks.gpu_jobs import ROOT, python_path
-from benchmarks.gpu_searches import BATCH, CONFIG, STAGE, TINY, described, tuner
+from benchmarks.gpu_searches import BATCH, CONFIG, TINY, described, tuner
 from benchmarks.gpu_stage import Context, Entry, Item
 from tuner.core.atomic_write import write_object
 
@@ -46,7 +46,7 @@ def trainer_items(context: Context) -> list[Item]:
 def export(context: Context) -> Entry:
     """Export the winner of the stage `searches`, start the folder's script, and measure what it prints."""
     folder, runs = context.results.folder / "export", context.results.folder / "runs"
-    if context.results.find(STAGE, "optimize") is None:
+    if not (runs / "1b").is_dir():  # the searches ran on another machine, or not yet
         write_object(context.results.folder / "1b.json", CONFIG | (TINY if context.tiny else {}))
         one = ("--set", "zero=1", "--set", "recompute=none", "--set", "micro_batch=8", "--set", "cp=1")
         model = described(context.results.folder / "1b.json", context)

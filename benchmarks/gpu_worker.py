@@ -9,6 +9,7 @@ before the row, so that a process that leaks is seen, and replaced.
 
 from __future__ import annotations
 
+import functools
 import gc
 import json
 import os
@@ -99,6 +100,7 @@ def release() -> None:
     import torch
     from deepspeed.comm import comm
     from deepspeed.runtime.engine import DeepSpeedEngine
+    from deepspeed.runtime.zero import parameter_offload
 
     for engine in [each for each in gc.get_objects() if issubclass(type(each), DeepSpeedEngine)]:
         with suppress(Exception):  # of a row that failed it may be half built
@@ -107,6 +109,10 @@ def release() -> None:
     if torch.distributed.is_initialized():
         deepspeed.comm.destroy_process_group()
     comm.cdb = None
+    parameter_offload.FWD_MODULE_STACK.clear()  # ZeRO 3 leaves the model in it
+    for cache in [each for each in gc.get_objects() if type(each) is functools._lru_cache_wrapper]:
+        if (getattr(cache, "__module__", None) or "").startswith("deepspeed"):
+            cache.cache_clear()  # ZeRO 3 caches each module's parameters by its coordinator, which keeps both
     gc.collect()
     if torch.cuda.is_available():
         torch.cuda.synchronize()

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
+import subprocess
+import sys
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -20,6 +24,7 @@ from benchmarks.gpu_searches import CONFIG, batches, findings, scan, searched
 from benchmarks.gpu_stage import Context, Item, missing, run_items
 from benchmarks.gpu_table import by_column, ladders, measured_rows, repeats, write_table
 from benchmarks.wheels import needed
+from tests.conftest import ROOT
 from tuner.core.worker_refusals import refuse
 from tuner.costmodel.evaluation import evaluate
 from tuner.launch.ds_config import ds_config
@@ -145,8 +150,10 @@ def test_items_run_once_and_a_failure_is_a_result(tmp_path: Path) -> None:
 
 
 def test_an_item_that_would_not_end_in_time_is_left(tmp_path: Path) -> None:
-    items = [Item("short", 1.0, dict), Item("long", 50.0, dict), Item("last", 1.0, dict)]
-    assert run_items("s", items, context(tmp_path, seconds=20)) == 2
+    """A shorter one after it still runs."""
+    given = context(tmp_path, seconds=20)
+    assert run_items("s", [Item(str(seconds), seconds, dict) for seconds in (1.0, 13.0, 50.0, 1.5)], given) == 2
+    assert [each["name"] for each in given.results.of("s")] == ["1.0", "1.5"]
 
 
 def test_torchs_adam_serves_where_deepspeeds_does_not_compile(tmp_path: Path) -> None:
@@ -252,24 +259,57 @@ def test_a_stage_runs_on_a_cpu(stage: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_rows_run_on_a_cpu_are_cut_off_and_resumed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """The time is too short for all: a second command runs the rest, and none twice."""
+def test_rows_that_are_cut_off_are_resumed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A command is ended in the middle of a row; the next one runs that row and the rest, and none twice."""
     pytest.importorskip("deepspeed")
-    short = gpu.main(["rows", "-o", str(tmp_path), "--tiny", "--seconds", "150"])
-    assert short == gpu.UNFINISHED
-    first = Results.open(tmp_path).of("rows")
-    assert first
-    while gpu.main(["rows", "-o", str(tmp_path), "--tiny", "--seconds", "400"]) == gpu.UNFINISHED:
+    words = [sys.executable, "-m", "benchmarks.gpu", "rows", "-o", str(tmp_path), "--tiny", "--seconds", "600"]
+    with subprocess.Popen(words, cwd=ROOT) as first:
+        while first.poll() is None and len(Results.open(tmp_path).entries) < 4:
+            time.sleep(0.2)
+        first.terminate()
+    assert first.returncode == 143
+    begun = Results.open(tmp_path).of("rows")
+    (shared,) = {each["process"]["pid"] for each in begun}
+    assert not Path(f"/proc/{shared}").exists(), "what it started ended with it"
+    with (tmp_path / FILE).open("a") as file:
+        file.write('{"stage": "rows", "na')
+    while gpu.main(["rows", "-o", str(tmp_path), "--tiny", "--seconds", "600"]) == gpu.UNFINISHED:
         pass
     entries = Results.open(tmp_path).of("rows")
     assert len(Results.open(tmp_path).entries) == len(entries) + 1  # and the one that compiles Adam
-    assert [each["at"] for each in entries[: len(first)]] == [each["at"] for each in first]
-    statuses = {each["name"]: each["status"] for each in entries}
-    assert {name for name, status in statuses.items() if status != "OK"} == {
-        name for name, status in statuses.items() if name.startswith("huge") and status == "OOM"
-    }
-    assert sum(status == "OOM" for status in statuses.values()) == 1
-    assert len({each["process"]["pid"] for each in first if each["how"] == "shared"}) == 1
+    assert [each["at"] for each in entries[: len(begun)]] == [each["at"] for each in begun]
+    others = {each["name"]: each["status"] for each in entries if each["status"] != "OK"}
+    assert list(others.values()) == ["OOM"]
+    assert next(iter(others)).startswith("huge")
+    assert {each["how"] for each in entries} == {"shared", "alone"}
     assert gpu.main(["blind", "-o", str(tmp_path)]) == 0
     assert {path.name for path in tmp_path.glob("*.png")} == {"estimates.png", "memory.png"}
     assert f"{len(entries)} rows; blind" in capsys.readouterr().out
+
+
+@pytest.mark.slow
+def test_a_shared_process_keeps_nothing_of_a_row(tmp_path: Path) -> None:
+    """After a row no parameter and no engine is left, so that the next one's memory is its own."""
+    pytest.importorskip("deepspeed")
+    program = (
+        "import gc, json, sys, pathlib, torch; from benchmarks.gpu_worker import run\n"
+        "from deepspeed.runtime.engine import DeepSpeedEngine\n"
+        "exits = [run(pathlib.Path(name))['exit'] for name in sys.argv[1:]]\n"
+        "kinds = [type(each) for each in gc.get_objects()]\n"
+        "left = [kind for kind in kinds if issubclass(kind, (torch.nn.Parameter, DeepSpeedEngine, torch.nn.Module))]\n"
+        "print(json.dumps([exits, len(left), torch.distributed.is_initialized()]))"
+    )
+    chosen = [each for each in tiny(PLAN) if each.topology.offload == "none"]
+    runner, files = Runner(tmp_path, "cpu"), []
+    for number, row in enumerate(chosen):
+        job = runner.job(row, str(number))
+        job.folder.mkdir(parents=True)
+        runner.program.prepare(job)
+        files.append(str(job.folder / "assignment.json"))
+    environment = {**os.environ, "DS_ACCELERATOR": "cpu", "OMP_NUM_THREADS": "1"}
+    words = [sys.executable, "-c", program, *files]
+    done = subprocess.run(words, cwd=ROOT, env=environment, capture_output=True, text=True, check=True)
+    exits, left, connected = json.loads(done.stdout.splitlines()[-1])
+    assert exits == [int(row.workload.model.name == "huge") for row in chosen]
+    assert left == 0
+    assert not connected
