@@ -36,6 +36,7 @@ from __future__ import annotations
 import argparse
 import os
 import signal
+import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -103,15 +104,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
     stages = list(MEASURED) if given.stage == "all" else [given.stage]
     print(f"on {machine.name}, for {given.seconds:.0f} s")
     try:
-        return UNFINISHED if sum([_run(stage, context) for stage in stages]) else 0
+        return UNFINISHED if sum([_run(stage, context, apart=len(stages) > 1) for stage in stages]) else 0
     finally:
         runner.close()
 
 
-def _run(stage: str, context: Context) -> int:
-    """Run what is left of a stage and fits in the time; return how many items are left then."""
-    items = MEASURED[stage](context)
-    print(f"{stage}: {_amount(missing(stage, items, context.results))} of {len(items)} items to do", flush=True)
+def _run(stage: str, context: Context, *, apart: bool) -> int:
+    """Run what is left of a stage and fits in the time; return how many items are left then.
+
+    The rates are measured `apart` from other stages, in a process of their own, which frees the GPU at its end.
+    """
+    items, results = MEASURED[stage](context), context.results
+    print(f"{stage}: {_amount(missing(stage, items, results))} of {len(items)} items to do", flush=True)
+    if apart and stage == "rates":
+        words = [sys.executable, "-m", "benchmarks.gpu", stage, "-o", str(results.folder)]
+        subprocess.run([*words, "--seconds", str(max(0.0, context.clock.left))], check=False)
+        results.entries = Results.open(results.folder).entries
+        return len(missing(stage, items, results))
     left = (run_rows if stage in OF_THE_WORKER else run_items)(stage, items, context)
     if left:
         print(f"{stage}: {left} items left; run the same command again")
