@@ -45,7 +45,7 @@ from typing import Final
 from benchmarks.gpu_jobs import Runner
 from benchmarks.gpu_rates import rate_items
 from benchmarks.gpu_results import Clock, Results
-from benchmarks.gpu_rows import moe_items, row_items, run_rows
+from benchmarks.gpu_rows import adam_item, moe_items, row_items, run_rows
 from benchmarks.gpu_searches import search_items
 from benchmarks.gpu_stage import Context, Item, missing, run_items
 from benchmarks.gpu_table import KINDS, TABLE, blind, write_table
@@ -131,6 +131,8 @@ def _print_plan(context: Context) -> int:
     whole = 0.0
     for stage, items_of in MEASURED.items():
         todo = missing(stage, items_of(context), context.results)
+        if stage == "rows":
+            todo += missing("prepare", [adam_item(context)], context.results)
         whole += sum(item.seconds for item in todo)
         print(f"{stage:10} {_amount(todo)}")
     print(f"{'all':10} {whole / 60:.1f} minutes")
