@@ -11,12 +11,14 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from functools import lru_cache
 from pathlib import Path
 
 import pytest
 
 from tests.conftest import ROOT, Run, Said
+from tuner.launch.extensions import FOLDER
 
 pytestmark = pytest.mark.slow
 
@@ -108,6 +110,14 @@ BROKEN = {
 @lru_cache
 def installed(package: str) -> bool:
     return subprocess.run([PYTHON, "-c", f"import {package}"], capture_output=True, check=False).returncode == 0
+
+
+@pytest.fixture(scope="module", autouse=True)
+def compiled_once(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """What DeepSpeed compiles serves all studies: one takes minutes."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setenv(FOLDER, str(tmp_path_factory.mktemp("extensions")))
+        yield
 
 
 def study(run: Run, tmp_path: Path, name: str, command: str) -> Said:
