@@ -9,8 +9,8 @@ from pathlib import Path
 from statistics import median
 from typing import Any, Final
 
-from benchmarks.gpu_results import Results
-from benchmarks.gpu_searches import findings
+from benchmarks.gpu.results import Results
+from benchmarks.gpu.searches import findings
 from tuner.core.domain import MemoryKind
 from tuner.costmodel.evaluation import Evaluation, RowEstimate, evaluate
 from tuner.tables import read_table

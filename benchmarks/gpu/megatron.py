@@ -1,6 +1,6 @@
 """Train a GPT with megatron-core's own layers on one GPU, and print its iterations as Megatron does.
 
-python -m benchmarks.gpu_megatron --hidden 2048 --layers 8 --seq 2048 --micro-batch 4
+python -m benchmarks.gpu.megatron --hidden 2048 --layers 8 --seq 2048 --micro-batch 4
 """
 
 from __future__ import annotations

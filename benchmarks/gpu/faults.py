@@ -1,4 +1,4 @@
-"""A trainer that fails on the GPU as it is told: `python -m benchmarks.gpu_faults oom|hang|illegal`.
+"""A trainer that fails on the GPU as it is told: `python -m benchmarks.gpu.faults oom|hang|illegal`.
 
 It prints its first iteration as Megatron does, and fails in the second. Without a GPU, the memory that runs out is the
 host's, and the illegal access is the process's own.
@@ -39,7 +39,7 @@ def _write_out_of_bounds(matrix: object) -> None:
     """Write with a kernel where no memory is mapped, and wait for the error, which comes with a later call."""
     import torch
 
-    from benchmarks.gpu_kernel import write_at
+    from benchmarks.gpu.kernel import write_at
 
     write_at[(1,)](matrix, OUT_OF_REACH // 64)
     torch.cuda.synchronize()

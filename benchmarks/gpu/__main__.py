@@ -42,14 +42,14 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
-from benchmarks.gpu_jobs import Runner
-from benchmarks.gpu_rates import rate_items
-from benchmarks.gpu_results import Clock, Results
-from benchmarks.gpu_rows import adam_item, moe_items, row_items, run_rows
-from benchmarks.gpu_searches import search_items
-from benchmarks.gpu_stage import Context, Item, missing, run_items
-from benchmarks.gpu_table import KINDS, TABLE, blind, write_table
-from benchmarks.gpu_trainers import trainer_items
+from benchmarks.gpu.jobs import Runner
+from benchmarks.gpu.rates import rate_items
+from benchmarks.gpu.results import Clock, Results
+from benchmarks.gpu.rows import adam_item, moe_items, row_items, run_rows
+from benchmarks.gpu.searches import search_items
+from benchmarks.gpu.stage import Context, Item, missing, run_items
+from benchmarks.gpu.table import KINDS, TABLE, blind, write_table
+from benchmarks.gpu.trainers import trainer_items
 from tuner.launch.extensions import own_folder
 from tuner.launch.machine import this_machine
 

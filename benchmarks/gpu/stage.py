@@ -8,8 +8,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from benchmarks.gpu_jobs import Runner
-from benchmarks.gpu_results import Clock, Results
+from benchmarks.gpu.jobs import Runner
+from benchmarks.gpu.results import Clock, Results
 
 Entry = dict[str, Any]
 

@@ -1,6 +1,6 @@
 """The stages `rows` and `moe`: jobs of the shipped worker, each of which becomes a row of the table.
 
-Most rows run in one shared process (`benchmarks.gpu_worker`), because the start of a job takes longer than its
+Most rows run in one shared process (`benchmarks.gpu.worker`), because the start of a job takes longer than its
 iterations. Ten rows are run three times, and half of them the third time as a job of their own under the product's
 launcher, so that the table says what sharing the process changes. Rows with offload have a process of their own each:
 page-locked memory stays with a process. Ranks that share one GPU are not run: NCCL refuses two ranks on one device.
@@ -12,8 +12,8 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final
 
-from benchmarks.gpu_plan import ITERATIONS, JOB_SECONDS, PlannedRow, gpt, moe_rows, repeated, row, rows, tiny
-from benchmarks.gpu_stage import Context, Entry, Item, missing, run_items
+from benchmarks.gpu.plan import ITERATIONS, JOB_SECONDS, PlannedRow, gpt, moe_rows, repeated, row, rows, tiny
+from benchmarks.gpu.stage import Context, Entry, Item, missing, run_items
 
 COMPILE_SECONDS: Final = 75.0
 """Seconds of the first row of all, in which DeepSpeed compiles its fused Adam."""

@@ -1,4 +1,4 @@
-"""One process that trains many assignments with the shipped worker: `python -m benchmarks.gpu_worker`.
+"""One process that trains many assignments with the shipped worker: `python -m benchmarks.gpu.worker`.
 
 A job of its own takes 10 to 15 s to import torch and DeepSpeed and to set up the GPU, a row of a few iterations one to
 three. This process reads the path of an assignment from each line of stdin, trains it with `tuner.worker.train.train`,

@@ -14,8 +14,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from benchmarks.gpu_jobs import ROOT, idle_memory
-from benchmarks.gpu_stage import Context, Entry, Item
+from benchmarks.gpu.jobs import ROOT, idle_memory
+from benchmarks.gpu.stage import Context, Entry, Item
 
 if TYPE_CHECKING:
     import torch

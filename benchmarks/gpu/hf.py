@@ -1,4 +1,4 @@
-"""Train a GPT-2 with Hugging Face's Trainer: `python -m benchmarks.gpu_hf --hidden 2048 --depth 8 --output_dir out`."""
+"""Train a GPT-2 with Hugging Face's Trainer: `python -m benchmarks.gpu.hf --hidden 2048 --depth 8 --output_dir out`."""
 
 from __future__ import annotations
 

@@ -10,9 +10,9 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from benchmarks.gpu_jobs import ROOT, python_path
-from benchmarks.gpu_searches import BATCH, CONFIG, TINY, described, tuner
-from benchmarks.gpu_stage import Context, Entry, Item
+from benchmarks.gpu.jobs import ROOT, python_path
+from benchmarks.gpu.searches import BATCH, CONFIG, TINY, described, tuner
+from benchmarks.gpu.stage import Context, Entry, Item
 from tuner.core.atomic_write import write_object
 
 HF_BUDGET: Final = 3
@@ -30,7 +30,7 @@ GPT2: Final = {
     "embd_pdrop": 0.0,
     "attn_pdrop": 0.0,
 }
-"""The model of `benchmarks.gpu_hf`."""
+"""The model of `benchmarks.gpu.hf`."""
 SMALL: Final = {"n_embd": 64, "n_layer": 2, "n_head": 1, "n_positions": 32, "n_ctx": 32, "vocab_size": 128}
 
 
@@ -71,7 +71,7 @@ def hugging_face(context: Context) -> Entry:
     out = (context.results.folder / "hf").resolve()
     command = (
         f"{sys.executable} -m torch.distributed.run --standalone --nproc-per-node {{gpus}} "
-        f"-m benchmarks.gpu_hf {sizes} --output_dir {out} --max_steps 5 --save_strategy no --report_to none "
+        f"-m benchmarks.gpu.hf {sizes} --output_dir {out} --max_steps 5 --save_strategy no --report_to none "
         "--per_device_train_batch_size {micro_batch} --gradient_accumulation_steps {microbatches}"
     )
     if not context.tiny:  # on a CPU DeepSpeed would compile for minutes
@@ -87,7 +87,7 @@ def hugging_face(context: Context) -> Entry:
 
 def megatron(context: Context) -> Entry:
     """Train some steps with megatron-core, and measure what they print."""
-    code = _run(context, [sys.executable, "-m", "benchmarks.gpu_megatron"], "megatron.log", 180.0)
+    code = _run(context, [sys.executable, "-m", "benchmarks.gpu.megatron"], "megatron.log", 180.0)
     if context.runner.on_host and code:
         return {"status": "REFUSED", "meaning": _tail(context, "megatron.log")}
     return _measured(context, "megatron.log", code)

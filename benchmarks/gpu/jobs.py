@@ -16,8 +16,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from benchmarks.gpu_plan import ITERATIONS, PlannedRow
-from benchmarks.gpu_worker import nvidia_smi
+from benchmarks.gpu.plan import ITERATIONS, PlannedRow
+from benchmarks.gpu.worker import nvidia_smi
 from tuner.core.atomic_write import read_object
 from tuner.core.outcomes import Outcome
 from tuner.launch.contract import Job, JobResult, JobState
@@ -27,7 +27,7 @@ from tuner.launch.memory_probe import memory_of
 from tuner.launch.outcome import outcome_of
 from tuner.launch.program import WorkerProgram
 
-ROOT: Final = Path(__file__).resolve().parent.parent
+ROOT: Final = Path(__file__).resolve().parent.parent.parent
 FIRST_ROW_SECONDS: Final = 180.0
 """Time limit of a process's first row besides its iterations: imports, and DeepSpeed's Adam if it is compiled."""
 ROW_LIMIT: Final = 60.0
@@ -121,7 +121,7 @@ class Runner:
         if self.on_host:
             environment["OMP_NUM_THREADS"] = "1"
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "benchmarks.gpu_worker"],
+            [sys.executable, "-m", "benchmarks.gpu.worker"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,

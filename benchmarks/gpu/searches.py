@@ -13,11 +13,11 @@ from typing import Any, Final
 
 import numpy as np
 
-from benchmarks.gpu_jobs import ROOT
-from benchmarks.gpu_plan import GPU, GROUP, ITERATIONS, JOB_SECONDS, PlannedRow, cluster
-from benchmarks.gpu_results import Results
-from benchmarks.gpu_rows import choose_adam
-from benchmarks.gpu_stage import Context, Entry, Item
+from benchmarks.gpu.jobs import ROOT
+from benchmarks.gpu.plan import GPU, GROUP, ITERATIONS, JOB_SECONDS, PlannedRow, cluster
+from benchmarks.gpu.results import Results
+from benchmarks.gpu.rows import choose_adam
+from benchmarks.gpu.stage import Context, Entry, Item
 from tuner.core.atomic_write import write_object
 from tuner.core.domain import Topology
 from tuner.space.build import space_for
@@ -159,7 +159,7 @@ def max_batch(context: Context, model: Path, strategy: str) -> Entry:
 
 def fault(context: Context, model: Path, how: str) -> Entry:
     """Run a trainer that fails, as the one job of a study; the result says how the study classed it."""
-    command = f"{sys.executable} -m benchmarks.gpu_faults {how}"
+    command = f"{sys.executable} -m benchmarks.gpu.faults {how}"
     words = ("--set", "zero=0", "--set", "recompute=none", "--set", "micro_batch=1", "--set", "cp=1", "--set", "vpp=1")
     study = ("--study", f"fault-{how}", "--budget", "1", "--sampler", "grid")
     arguments = (*described(model, context), *study, "--command", command, *words)

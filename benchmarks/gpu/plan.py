@@ -32,7 +32,7 @@ REPEATED: Final = 10
 """Rows that are run three times."""
 GROUP: Final = "h200-worker"
 """One group for rows of different models: one machine and one program, which five rows calibrate."""
-SOURCE: Final = "tuner, benchmarks/gpu.py"
+SOURCE: Final = "tuner, benchmarks/gpu"
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,1 @@
+"""Benchmark of one GPU: `python -m benchmarks.gpu`."""
