@@ -48,6 +48,8 @@ class FrameworkTerms:
     """Whether layers and attention are NVIDIA's Transformer Engine, whose attention is cuDNN's from Hopper on."""
     separate_buckets: bool = True
     """Whether gradients and updated weights travel through buckets of their own, instead of from where they lie."""
+    small_buckets: bool = False
+    """Whether gradients are reduced in buckets that grow with the number of ranks, instead of DeepSpeed's."""
     step_copies: bool = True
     """Whether the step flattens and copies gradients (ZeRO 1 and 2 of DeepSpeed)."""
     in_place_loss: bool = False
@@ -72,6 +74,7 @@ FRAMEWORK_TERMS: Final[Mapping[Framework | None, FrameworkTerms]] = {
         scattered=True,
         fp32_gradients=True,
         separate_buckets=False,
+        small_buckets=True,
         step_copies=False,
         in_place_loss=True,
         source=_LM + "training/arguments.py: --overlap-grad-reduce and --overlap-param-gather, which the export sets, "

@@ -4,6 +4,8 @@ The domain is the node, or a rack of nodes as in NVL72: groups that lie within i
 
 A ring all-reduce of n ranks moves 2 (n - 1) / n of its bytes through each rank's link, an all-gather or reduce-scatter
 half of that (Thakur, Rabenseifner and Gropp 2005, "Optimization of Collective Communication Operations in MPICH").
+Where a ring spans nodes, only one of its steps in each node crosses the network; an all-reduce goes along a tree of
+nodes instead where that is faster (NVIDIA/nccl, src/graph/tuning.cc).
 """
 
 from __future__ import annotations
@@ -14,8 +16,15 @@ from typing import Any
 import numpy as np
 
 from tuner.core.columns import BoolArray, Columns, FloatArray
-from tuner.costmodel.constants import NETWORK_LATENCY_RATIO, NODE_LATENCY_RATIO, NODE_LINK_SHARE, RING_SHARE, SEND_SHARE
+from tuner.costmodel.constants import (
+    NETWORK_LATENCY_RATIO,
+    NODE_LATENCY_RATIO,
+    NODE_LINK_SHARE,
+    RING_SHARE,
+    SEND_SHARE,
+)
 from tuner.costmodel.site_factors import SiteFactors
+from tuner.costmodel.stack_constants import TREE_BANDWIDTH_SHARE
 
 
 def all_reduce(size: Any, ranks: Any, bandwidth: Any, latency: Any) -> FloatArray:
@@ -26,6 +35,15 @@ def all_reduce(size: Any, ranks: Any, bandwidth: Any, latency: Any) -> FloatArra
 def gather(size: Any, ranks: Any, bandwidth: Any, latency: Any) -> FloatArray:
     """Seconds of an all-gather to `size` bytes on each rank, or of a reduce-scatter from so many."""
     seconds: FloatArray = (ranks - 1) / ranks * size / bandwidth + (ranks - 1) * latency
+    return seconds
+
+
+def all_reduce_between(size: Any, ranks: Any, bandwidth: Any, latency: Any, parts: Any = 1) -> FloatArray:
+    """Seconds of an all-reduce of `size` bytes, in so many parts, among ranks of one node each, by ring or by tree."""
+    ring = all_reduce(size, ranks, bandwidth, parts * latency)
+    levels = np.ceil(np.log2(np.maximum(1, ranks)))
+    tree = 2 * size / (bandwidth * TREE_BANDWIDTH_SHARE) + 2 * levels * parts * latency
+    seconds: FloatArray = np.where(ranks > 1, np.minimum(ring, tree), 0.0)
     return seconds
 
 
@@ -89,17 +107,13 @@ class Links:
     def shard(self) -> tuple[FloatArray, FloatArray]:
         """Bandwidth and latency of the ranks that share one set of shards, which are neighbours in hybrid sharding."""
         columns = self._columns
-        rings = np.minimum(self._gpus, columns.tp)
-        within = columns.tp * columns.shards <= self._gpus
-        return self._of(within, self._node * RING_SHARE * self._site.network / rings)
+        return self._ring(columns.tp * columns.shards, rings=columns.tp)
 
     @cached_property
     def replica(self) -> tuple[FloatArray, FloatArray]:
         """Bandwidth and latency of the ranks that hold the same shard; each GPU of a node may be in another ring."""
         columns = self._columns
-        rings = np.minimum(self._gpus, columns.tp * columns.shards)
-        within = columns.tp * columns.copies <= self._gpus
-        return self._of(within, self._node * RING_SHARE * self._site.network / rings)
+        return self._ring(columns.tp * columns.copies, rings=columns.tp * columns.shards)
 
     @cached_property
     def pipeline(self) -> tuple[FloatArray, FloatArray]:
@@ -119,7 +133,7 @@ class Links:
         return bandwidth * self._site.pipeline_link, latency
 
     def _ring(self, span: Any, *, rings: Any) -> tuple[FloatArray, FloatArray]:
-        """Bandwidth and latency of a rank whose ring spans so many GPUs, beside others that leave the domain with it.
+        """Bandwidth and mean latency of a rank whose ring spans so many GPUs, beside others that leave the domain too.
 
         Rings that leave a domain of several nodes share the networks of all of them, up to the rate of NVLink, over
         which they reach those networks.
@@ -129,7 +143,9 @@ class Links:
         if self._domain > self._gpus:
             shared = network * (self._domain / self._gpus) / np.minimum(self._domain, rings)
             outer = np.maximum(outer, np.minimum(self._inner, shared))
-        return self._of(span <= self._domain, outer)
+        crossing = np.clip((span / self._domain - 1) / np.maximum(1, span / rings - 1), 0.0, 1.0)
+        latency = self._inner_latency + crossing * (self._node_latency - self._inner_latency)
+        return self._of(span <= self._domain, outer)[0], latency
 
     def _of(self, within: BoolArray, outer: Any) -> tuple[FloatArray, FloatArray]:
         return np.where(within, self._inner, outer), np.where(within, self._inner_latency, self._node_latency)

@@ -29,6 +29,19 @@ BACKWARD_SHARE: Final = _constant(
 )
 """Share of the backward pass in a microbatch, which is what the reduction of its gradients may run beside."""
 
+TREE_BANDWIDTH_SHARE: Final = _constant(
+    "TREE_BANDWIDTH_SHARE", 0.9, "share", "NVIDIA/nccl at 01afd20a, src/graph/tuning.cc: ncclTopoTuneModel"
+)
+"""Bandwidth of a tree of nodes over that of a ring."""
+
+REDUCE_BUCKET: Final = _constant(
+    "REDUCE_BUCKET",
+    (40e6, 1e6),
+    "elements, and elements per rank",
+    "NVIDIA/Megatron-LM at d98e8a64, megatron/core/distributed/distributed_data_parallel.py: bucket_size",
+)
+"""Least size of the buckets in which Megatron-Core reduces gradients beside the backward pass."""
+
 GENERATIONS: Final = _constant(
     "GENERATIONS",
     {

@@ -14,6 +14,7 @@ import numpy as np
 from tuner.core.columns import Columns, FloatArray, IntArray
 from tuner.core.domain import OFFLOAD
 from tuner.costmodel.constants import (
+    BUCKET_ELEMENTS,
     CPU_ADAM_SECONDS,
     END_STAGE_SEND_SHARE,
     HOST_LINK_BANDWIDTH,
@@ -29,9 +30,9 @@ from tuner.costmodel.expert_time import expert_layer_seconds
 from tuner.costmodel.framework_terms import gradient_bytes, terms_of
 from tuner.costmodel.kernels import beside_layers, host_pace, linear, size_of, traffic_rate
 from tuner.costmodel.layer import Layer, layer_seconds
-from tuner.costmodel.links import Links, all_reduce, gather
+from tuner.costmodel.links import Links, all_reduce, all_reduce_between, gather
 from tuner.costmodel.site_factors import SiteFactors
-from tuner.costmodel.stack_constants import BACKWARD_SHARE
+from tuner.costmodel.stack_constants import BACKWARD_SHARE, REDUCE_BUCKET
 from tuner.costmodel.stages import Stages
 
 TERMS: Final = (
@@ -170,9 +171,9 @@ def _data_parallel(
 
     ZeRO 0 and 1 reduce once per iteration, after the last microbatch; 1 and 2 gather the updated weights. ZeRO 2 stores
     no whole gradients and therefore reduces in each microbatch; ZeRO 3 also gathers each layer for both passes.
-    With hybrid sharding these stay in a shard group, and each microbatch reduces its gradient shards over the replica
-    groups. Compute hides at most the share `OVERLAPPED_GATHER_SHARE` of these (DeepSpeed, stage_1_and_2.py and
-    stage3.py).
+    With hybrid sharding these stay in a shard group, and the gradient shards are reduced over the replica groups: layer
+    by layer in each microbatch, once with ZeRO 1. Compute hides at most the share `OVERLAPPED_GATHER_SHARE` of these
+    (DeepSpeed, stage_1_and_2.py and stage3.py).
     """
     bandwidth, latency = links.data
     framework, size, gradient = terms_of(columns.workload), size_of(columns.workload), gradient_bytes(columns.workload)
@@ -181,6 +182,8 @@ def _data_parallel(
     hybrid = bool((columns.hsdp > 1).any())
     if hybrid:
         bandwidth, latency = links.shard
+    parts = _buckets(columns, weights + table)
+    step, latency = latency, parts * latency
     gathered = gather((weights + table) * size, columns.shards, bandwidth, latency)
     reduced = gathered if gradient == size else gather((weights + table) * gradient, columns.shards, bandwidth, latency)
     expert_sizes = columns.workload.model.experts and (2 * size + gradient, size, gradient)
@@ -188,6 +191,8 @@ def _data_parallel(
         experts, own, summed = (_expert_gather(columns, layers, links, each) for each in expert_sizes)
         gathered, reduced = gathered + own, reduced + summed
     whole = np.where(columns.zero == 0, 2.0, 1.0 if framework.scattered else 2.0) * reduced
+    if hybrid:
+        whole = whole + _replicas(columns, parts, (weights + table) * gradient, links)
     once = _exposed(whole, framework.overlap_grad, BACKWARD_SHARE * layers * layer_time)
     updated = _exposed(gathered, framework.overlap_param, (1 - BACKWARD_SHARE) * layers * layer_time)
     once = once + np.where(columns.zero == 0, 0.0, updated)
@@ -195,7 +200,7 @@ def _data_parallel(
         return {"data_parallel": once, "sharding": np.zeros_like(once)}
     sizes = 2 * size + gradient
     per_microbatch = columns.microbatches * np.where(
-        columns.zero == 2, reduced, gather(sizes * weights, columns.shards, bandwidth, sizes / size * layers * latency)
+        columns.zero == 2, reduced, gather(sizes * weights, columns.shards, bandwidth, sizes / size * layers * step)
     )
     if expert_sizes:
         per_microbatch = per_microbatch + columns.microbatches * np.where(columns.zero == 2, 0.0, experts)
@@ -231,10 +236,19 @@ def _exposed(seconds: FloatArray, share: float, beside: FloatArray) -> FloatArra
     return np.maximum((1 - share) * seconds, seconds - beside) if share else seconds
 
 
-def _replicas(columns: Columns, layers: IntArray, size: FloatArray, links: Links) -> FloatArray:
-    """Estimate the all-reduce of a microbatch's gradient shards over the replica groups, layer by layer."""
+def _buckets(columns: Columns, elements: FloatArray) -> FloatArray:
+    """Return in how many collectives gradients are reduced, and updated weights gathered."""
+    bucket: Any = BUCKET_ELEMENTS
+    if terms_of(columns.workload).small_buckets:
+        bucket = np.maximum(REDUCE_BUCKET[0], REDUCE_BUCKET[1] * columns.copies)
+    parts: FloatArray = np.ceil(elements / bucket)
+    return parts
+
+
+def _replicas(columns: Columns, parts: Any, size: FloatArray, links: Links) -> FloatArray:
+    """Estimate the all-reduce of gradient shards over the replica groups, in so many parts."""
     bandwidth, latency = links.replica
-    return all_reduce(size / columns.shards, columns.hsdp, bandwidth, layers * latency)
+    return all_reduce_between(size / columns.shards, columns.hsdp, bandwidth, latency, parts)
 
 
 def _step(columns: Columns, site: SiteFactors, stage: Stages) -> FloatArray:

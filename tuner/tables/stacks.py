@@ -51,6 +51,7 @@ STACKS: Final[tuple[tuple[str, Framework | None, Cells], ...]] = (
     (r"megatron-core", "megatron-core", _MEGATRON_CORE),
     (r"megatron-deepspeed", "megatron-deepspeed", {"parallel_loss": "1"}),
     (r"deepspeed", "deepspeed", {"recompute": "none"}),
+    (r"internevo", None, {"overlap_grad": "1"}),  # InternLM/InternEvo, configs/7B_sft.py: overlap_sync_grad
     (r"torchtitan", "torchtitan", {"recompute": "selective"}),
     (r".*fsdp", "fsdp2", {"recompute": "none"}),
 )

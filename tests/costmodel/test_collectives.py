@@ -1,0 +1,92 @@
+"""Collectives among GPUs of several nodes, by hand: steps that cross the network, trees, buckets and replicas."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from tuner.core.columns import Columns
+from tuner.core.domain import Link, Stack
+from tuner.core.keys import parse_key
+from tuner.costmodel.constants import BUCKET_ELEMENTS, NETWORK_LATENCY_RATIO, NODE_LATENCY_RATIO
+from tuner.costmodel.links import Links, all_reduce, all_reduce_between
+from tuner.costmodel.site_factors import SiteFactors
+from tuner.costmodel.stack_constants import REDUCE_BUCKET, TREE_BANDWIDTH_SHARE
+from tuner.costmodel.time import time_terms
+from tuner.space.build import space_for
+
+INNER, OUTER = 2e-6, 3e-3
+
+
+def columns(key: str, framework: str = "any", **link: float) -> Columns:
+    """One topology on 4 nodes of 8 GPUs whose network has this bandwidth and latency."""
+    space = space_for(model="llama-3-8b", gpu="A100-80GB-SXM", nodes=4, global_batch=256, framework=framework)
+    network = Link(bandwidth=link.get("bandwidth", 1e30), latency=link.get("latency", 0.0))
+    cluster = replace(
+        space.cluster, inter_node=network, intra_node=Link(bandwidth=1e30, latency=link.get("inner", 0.0))
+    )
+    workload = replace(space.workload, stack=Stack(overlap_grad=0.0, overlap_param=0.0))
+    return Columns.of([parse_key(key, workload=workload, cluster=cluster)], workload, cluster)
+
+
+def exchange(key: str, framework: str = "any", **link: float) -> float:
+    return float(time_terms(columns(key, framework, **link), SiteFactors())["data_parallel"][0])
+
+
+@pytest.mark.parametrize(
+    ("key", "crossing", "steps"),
+    [
+        ("tp1-pp1-dp32-mbs1-z1", 3, 31),
+        ("tp2-pp1-dp16-mbs1-z1", 3, 15),
+        ("tp8-pp1-dp4-mbs1-z1", 3, 3),
+        ("tp8-pp4-dp1-mbs1-z1", 0, 1),
+        ("tp1-pp2-dp16-mbs1-z1", 1, 15),
+    ],
+)
+def test_a_ring_crosses_the_network_once_in_each_node(key: str, crossing: int, steps: int) -> None:
+    """The mean latency times the steps is that of the steps between nodes and of the others."""
+    latency = float(Links(columns(key, latency=OUTER, inner=INNER), SiteFactors()).data[1][0])
+    by_hand = crossing * OUTER * NETWORK_LATENCY_RATIO + (steps - crossing) * INNER * NODE_LATENCY_RATIO
+    assert latency * steps == pytest.approx(by_hand)
+
+
+@pytest.mark.parametrize(("size", "ranks"), [(1e9, 2), (1e9, 4), (1e6, 128), (1e9, 1024), (0.0, 7)])
+def test_an_all_reduce_between_nodes_takes_the_faster_of_ring_and_tree(size: float, ranks: int) -> None:
+    bandwidth, latency, parts = 2e10, 2e-5, 3
+    tree = 2 * size / (bandwidth * TREE_BANDWIDTH_SHARE) + 2 * np.ceil(np.log2(ranks)) * parts * latency
+    ring = all_reduce(size, ranks, bandwidth, parts * latency)
+    assert float(all_reduce_between(size, ranks, bandwidth, latency, parts)) == pytest.approx(min(float(ring), tree))
+    assert float(all_reduce_between(size, 1, bandwidth, latency, parts)) == 0.0
+
+
+def test_few_nodes_use_a_ring_and_many_a_tree() -> None:
+    """The ring moves less, and its latency grows with the nodes instead of their logarithm."""
+    for ranks, tree in ((2, False), (1024, True)):
+        ring = float(all_reduce(1e8, ranks, 2e10, 2e-5))
+        assert (float(all_reduce_between(1e8, ranks, 2e10, 2e-5)) < ring) == tree
+
+
+@pytest.mark.parametrize(
+    ("framework", "bucket", "passes"),
+    [("any", BUCKET_ELEMENTS, 3), ("megatron-core", max(REDUCE_BUCKET[0], REDUCE_BUCKET[1] * 4), 2)],
+)
+def test_each_bucket_waits_for_the_network(framework: str, bucket: float, passes: int) -> None:
+    """tp 8, four nodes: three steps between nodes a pass; all-reduce and gather, or scatter and gather."""
+    one = columns("tp8-pp1-dp4-mbs1-z1", framework)
+    elements = float((one.layers * one.layer_matrices + one.padded_vocab * one.hidden)[0]) / 8
+    waits = exchange("tp8-pp1-dp4-mbs1-z1", framework, latency=OUTER)
+    assert waits == pytest.approx(passes * np.ceil(elements / bucket) * 3 * OUTER * NETWORK_LATENCY_RATIO, rel=1e-6)
+
+
+def test_replicas_of_zero_1_reduce_their_shards_over_the_network_once() -> None:
+    """Four groups of a node: its eight GPUs all-reduce an eighth of the gradients each, at once."""
+    bandwidth = 1e9
+    groups = columns("tp1-pp1-dp32-mbs1-z1-hsdp4", bandwidth=bandwidth)
+    share = float(Links(groups, SiteFactors()).replica[0][0]) / bandwidth
+    gradients = 2.0 * float((groups.layers * groups.layer_matrices + groups.padded_vocab * groups.hidden)[0])
+    expected = 2 * (3 / 4) * gradients / 8 / (share * bandwidth)
+    assert exchange("tp1-pp1-dp32-mbs1-z1-hsdp4", bandwidth=bandwidth) == pytest.approx(expected, rel=1e-6)
+    more = exchange("tp1-pp1-dp32-mbs4-z1-hsdp4", bandwidth=bandwidth)
+    assert more == pytest.approx(expected, rel=1e-6), "whatever the number of microbatches"
