@@ -1,26 +1,28 @@
-"""Collectives among GPUs of several nodes, by hand: steps that cross the network, trees, buckets and replicas."""
+"""What many GPUs cost, by hand: steps that cross the network, trees, buckets, replicas, and the slowest GPU."""
 
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Literal
 
 import numpy as np
 import pytest
 
 from tuner.core.columns import Columns
-from tuner.core.domain import Link, Stack
+from tuner.core.domain import Framework, Link, Stack
 from tuner.core.keys import parse_key
 from tuner.costmodel.constants import BUCKET_ELEMENTS, NETWORK_LATENCY_RATIO, NODE_LATENCY_RATIO
 from tuner.costmodel.links import Links, all_reduce, all_reduce_between
+from tuner.costmodel.normal import expected_maximum
 from tuner.costmodel.site_factors import SiteFactors
 from tuner.costmodel.stack_constants import REDUCE_BUCKET, TREE_BANDWIDTH_SHARE
-from tuner.costmodel.time import time_terms
+from tuner.costmodel.time import TERMS, time_terms
 from tuner.space.build import space_for
 
 INNER, OUTER = 2e-6, 3e-3
 
 
-def columns(key: str, framework: str = "any", **link: float) -> Columns:
+def columns(key: str, framework: Framework | Literal["any"] = "any", **link: float) -> Columns:
     """One topology on 4 nodes of 8 GPUs whose network has this bandwidth and latency."""
     space = space_for(model="llama-3-8b", gpu="A100-80GB-SXM", nodes=4, global_batch=256, framework=framework)
     network = Link(bandwidth=link.get("bandwidth", 1e30), latency=link.get("latency", 0.0))
@@ -31,7 +33,7 @@ def columns(key: str, framework: str = "any", **link: float) -> Columns:
     return Columns.of([parse_key(key, workload=workload, cluster=cluster)], workload, cluster)
 
 
-def exchange(key: str, framework: str = "any", **link: float) -> float:
+def exchange(key: str, framework: Framework | Literal["any"] = "any", **link: float) -> float:
     return float(time_terms(columns(key, framework, **link), SiteFactors())["data_parallel"][0])
 
 
@@ -72,7 +74,7 @@ def test_few_nodes_use_a_ring_and_many_a_tree() -> None:
     ("framework", "bucket", "passes"),
     [("any", BUCKET_ELEMENTS, 3), ("megatron-core", max(REDUCE_BUCKET[0], REDUCE_BUCKET[1] * 4), 2)],
 )
-def test_each_bucket_waits_for_the_network(framework: str, bucket: float, passes: int) -> None:
+def test_each_bucket_waits_for_the_network(framework: Framework | Literal["any"], bucket: float, passes: int) -> None:
     """tp 8, four nodes: three steps between nodes a pass; all-reduce and gather, or scatter and gather."""
     one = columns("tp8-pp1-dp4-mbs1-z1", framework)
     elements = float((one.layers * one.layer_matrices + one.padded_vocab * one.hidden)[0]) / 8
@@ -90,3 +92,19 @@ def test_replicas_of_zero_1_reduce_their_shards_over_the_network_once() -> None:
     assert exchange("tp1-pp1-dp32-mbs1-z1-hsdp4", bandwidth=bandwidth) == pytest.approx(expected, rel=1e-6)
     more = exchange("tp1-pp1-dp32-mbs4-z1-hsdp4", bandwidth=bandwidth)
     assert more == pytest.approx(expected, rel=1e-6), "whatever the number of microbatches"
+
+
+@pytest.mark.parametrize(("count", "mean"), [(8, 1.4236), (50, 2.2491), (100, 2.5076), (1000, 3.2414)])
+def test_the_expected_maximum_of_normal_variables(count: int, mean: float) -> None:
+    """Tables of order statistics (Harter 1961, Biometrika 48)."""
+    assert float(expected_maximum(np.array(count))) == pytest.approx(mean, rel=0.01)
+
+
+def test_every_pass_waits_for_the_slowest_gpu() -> None:
+    """Not in a node; over four of them by 1.5% for each deviation that the slowest of 32 is slower than that of 8."""
+    for key, gpus in (("tp8-pp1-dp1-mbs1-z1", 8), ("tp8-pp2-dp2-mbs1-z1", 32)):
+        terms = {name: float(value[0]) for name, value in time_terms(columns(key), SiteFactors()).items()}
+        passes = sum(terms[name] for name in TERMS[: TERMS.index("stragglers")] if name != "pipeline")
+        slower = expected_maximum(np.array(gpus)) - expected_maximum(np.array(8))
+        assert terms["stragglers"] == pytest.approx(0.015 * passes * slower)
+        assert (terms["stragglers"] > 0) == (gpus > 8)

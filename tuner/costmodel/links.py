@@ -75,7 +75,7 @@ class Links:
         """Bandwidth and latency of a context parallel rank that exchanges heads for tokens with all others at once."""
         columns = self._columns
         span = columns.tp * columns.cp
-        return self._ring(span, rings=np.minimum(span, self._domain))
+        return self._exchange(span, rings=np.minimum(span, self._domain))
 
     @cached_property
     def data(self) -> tuple[FloatArray, FloatArray]:
@@ -90,7 +90,7 @@ class Links:
     def experts(self) -> tuple[FloatArray, FloatArray]:
         """Bandwidth and latency of a rank in a collective of all that share a layer's experts."""
         columns = self._columns
-        return self._ring(columns.etp * columns.ep, rings=1)
+        return self._exchange(columns.etp * columns.ep, rings=1)
 
     @cached_property
     def expert_tensor(self) -> tuple[FloatArray, FloatArray]:
@@ -146,6 +146,10 @@ class Links:
         crossing = np.clip((span / self._domain - 1) / np.maximum(1, span / rings - 1), 0.0, 1.0)
         latency = self._inner_latency + crossing * (self._node_latency - self._inner_latency)
         return self._of(span <= self._domain, outer)[0], latency
+
+    def _exchange(self, span: Any, *, rings: Any) -> tuple[FloatArray, FloatArray]:
+        """Bandwidth of a ring, and the latency of a step of which some message crosses the network."""
+        return self._ring(span, rings=rings)[0], np.where(span <= self._domain, self._inner_latency, self._node_latency)
 
     def _of(self, within: BoolArray, outer: Any) -> tuple[FloatArray, FloatArray]:
         return np.where(within, self._inner, outer), np.where(within, self._inner_latency, self._node_latency)

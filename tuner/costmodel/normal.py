@@ -12,6 +12,17 @@ FAR: Final = 9.0
 """Deviations beyond which a probability, 1e-19, is taken for none."""
 
 
+def expected_maximum(count: FloatArray) -> FloatArray:
+    """The mean of the largest of so many standard normal variables, of eight and more within 1%.
+
+    Blom 1958 has its probability, Abramowitz and Stegun 1964, formula 26.2.23, the deviation.
+    """
+    root = np.sqrt(-2 * np.log(0.625 / (count + 0.25)))
+    above = 2.515517 + root * (0.802853 + root * 0.010328)
+    maximum: FloatArray = root - above / (1 + root * (1.432788 + root * (0.189269 + root * 0.001308)))
+    return maximum
+
+
 def below(deviations: FloatArray) -> FloatArray:
     """The probability that a standard normal variable is below each value.
 

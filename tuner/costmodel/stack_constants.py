@@ -42,6 +42,20 @@ REDUCE_BUCKET: Final = _constant(
 )
 """Least size of the buckets in which Megatron-Core reduces gradients beside the backward pass."""
 
+STRAGGLER_DEVIATION: Final = _constant(
+    "STRAGGLER_DEVIATION",
+    0.015,
+    "relative standard deviation",
+    "Sinha et al. 2022 (arXiv 2208.11035): GPUs of one cluster differ by 8% on average, taken for the whiskers of a "
+    "box plot, 5.4 standard deviations",
+)
+"""How unlike the GPUs of a cluster are in speed."""
+
+STRAGGLER_BASE: Final = _constant(
+    "STRAGGLER_BASE", 8.0, "GPUs", "counted: a node, whose slowest GPU the rates of kernels contain"
+)
+"""GPUs among which the slowest needs no term of its own."""
+
 GENERATIONS: Final = _constant(
     "GENERATIONS",
     {

@@ -31,16 +31,17 @@ from tuner.costmodel.framework_terms import gradient_bytes, terms_of
 from tuner.costmodel.kernels import beside_layers, host_pace, linear, size_of, traffic_rate
 from tuner.costmodel.layer import Layer, layer_seconds
 from tuner.costmodel.links import Links, all_reduce, all_reduce_between, gather
+from tuner.costmodel.normal import expected_maximum
 from tuner.costmodel.site_factors import SiteFactors
-from tuner.costmodel.stack_constants import BACKWARD_SHARE, REDUCE_BUCKET
+from tuner.costmodel.stack_constants import BACKWARD_SHARE, REDUCE_BUCKET, STRAGGLER_BASE, STRAGGLER_DEVIATION
 from tuner.costmodel.stages import Stages
 
 TERMS: Final = (
     *(field.name for field in fields(Layer)),
-    *("head", "pipeline", "bubble", "data_parallel", "sharding", "optimizer"),
+    *("head", "pipeline", "bubble", "stragglers", "data_parallel", "sharding", "optimizer"),
 )
 """Names of the terms in display order. `head` is the extra time of the slowest stage for output layer, loss and
-embedding."""
+embedding; `stragglers` what all ranks wait for the slowest GPU."""
 
 HOST_LINK: Final = "host_link"
 """The term of copies between GPU and main memory; part of the terms where some row offloads."""
@@ -65,6 +66,7 @@ def time_terms(columns: Columns, site: SiteFactors) -> dict[str, FloatArray]:
     terms["head"] = np.maximum(0, extra - waits) * microbatches
     terms["pipeline"] = np.minimum(waits, extra) * microbatches
     terms["bubble"] = np.where(columns.pp > 1, np.maximum(0, pipeline_pass - slowest) / columns.vpp, 0.0)
+    terms["stragglers"] = _straggling(columns) * (sum(terms.values()) - terms["pipeline"])
     stage = Stages.middle(columns)
     terms |= _data_parallel(columns, site, fullest, layer_time, links)
     terms["optimizer"] = _step(columns, site, stage)
@@ -78,6 +80,13 @@ def seconds(columns: Columns, site: SiteFactors) -> FloatArray:
     """Estimate the seconds of one iteration."""
     total: FloatArray = sum(time_terms(columns, site).values(), start=np.zeros(len(columns.tp)))
     return total
+
+
+def _straggling(columns: Columns) -> FloatArray:
+    """Return by what share the passes take longer because every rank waits for the slowest GPU of all."""
+    gpus = np.maximum(STRAGGLER_BASE, columns.replica * columns.dp)
+    extra = expected_maximum(gpus) - expected_maximum(np.array(STRAGGLER_BASE))
+    return np.asarray(STRAGGLER_DEVIATION * extra, dtype=np.float64)
 
 
 def _of_distinct(columns: Columns, site: SiteFactors) -> tuple[Layer, FloatArray, FloatArray]:

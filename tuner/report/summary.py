@@ -35,6 +35,7 @@ TERMS: Final = {
     "head": "the output layer",
     "pipeline": "pipeline communication",
     "bubble": "the pipeline bubble",
+    "stragglers": "waiting for the slowest GPU",
     "data_parallel": "data parallel communication",
     "sharding": "gathering sharded parameters",
     "optimizer": "the optimizer step",
