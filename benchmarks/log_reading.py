@@ -29,6 +29,14 @@ PATHOLOGICAL = (
     *("NCCL WARN ", "time (ms) |", "iteration 1/ 2 |", "Assertion `", "loss: nan ", "| ", "steps: 1 loss: 1 ", "12:"),
     *("Traceback (most recent call last):", "CUDA error: ", "\x1b[", "\x1b]0;", "a.", "Command '", "can't open file '"),
     *("iteration: 1 / 2 | ", "step:  1  loss:  1.0  ", "iter 1: loss 1, ", " 50%|", " 50%|#| 1/2 [00:01<00:01, ", "\r"),
+    *(
+        "srun: error: task 1",
+        "Illegal instruction ",
+        "Aborted ",
+        "sh: a: not found ",
+        "a: 1: b: not found ",
+        "x Aborted",
+    ),
     *("{'train_runtime': 1,", "lr .. ", "wandb: ERROR ", "TCPStore ", "failed to connect to ", "NET/IB : ", "worker: "),
 )
 """Texts that, repeated, make up a line on which a careless pattern takes quadratic time."""
