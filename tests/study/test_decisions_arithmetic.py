@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -16,7 +15,6 @@ from tuner.core.outcomes import Measurement, Outcome
 from tuner.costmodel.normal import below
 from tuner.launch.contract import JobResult
 from tuner.search.acquisition import Suggestion
-from tuner.search.observations import Surprise
 from tuner.space.build import space_for
 from tuner.study import drift
 from tuner.study.drift import SpeedPeriod
@@ -48,7 +46,7 @@ def test_a_proposal_has_the_80_percent_interval_of_its_estimate(tmp_path: Path) 
 
 
 def ranked(
-    candidate: int = 0, *, days: float = 10.0, runs: int = 1, chance: float = 0.0, first: int = 0
+    candidate: int = 0, *, days: float = 10.0, runs: int = 1, chance: float = 0.0, first: int = 0, wide: float = 0.01
 ) -> RankedTrial:
     """A measured topology, by name of its number."""
     return RankedTrial(
@@ -56,8 +54,8 @@ def ranked(
         key=f"t{candidate}",
         seconds=1.0,
         days=days,
-        low=days,
-        high=days,
+        low=days * (1 - wide),
+        high=days * (1 + wide),
         runs=runs,
         trials=(first,),
         chance_sooner=chance,
@@ -72,6 +70,7 @@ class Decider:
             "store": SimpleNamespace(attributes={}, set_attribute=lambda *_: None),
             "launched": 0,
             "node_hours": 0.0,
+            "noise": 0.012,
             "ranking": [],
             "trials": [],
             "speed_periods": [],
@@ -174,14 +173,6 @@ def test_a_job_must_save_its_own_cost(gain: float, pays: bool) -> None:
     assert decider.scheduler._cost(0, 0.25) == approx(0.75 * 840 * 2 / 3600 + 0.25 * start), "it fails at its start"
 
 
-def test_the_final_round_repeats_whichever_of_two_tied_has_fewer_runs() -> None:
-    tied = [ranked(1, runs=2), ranked(2, runs=1, chance=0.3), ranked(3, runs=1, chance=0.4)]
-    decider = Decider(ranking=tied)
-    assert decider.scheduler._final() == 3
-    decider = Decider(ranking=[ranked(1, runs=1), ranked(2, runs=1, chance=0.3)])
-    assert (decider.scheduler._final(), decider.proposed) == (1, [(1, "final")])
-
-
 @pytest.mark.parametrize(("repeats", "launched", "words"), [(5, 40, None), (6, 40, "the final round is used up")])
 def test_the_final_round_ends_with_its_share(repeats: int, launched: int, words: str | None) -> None:
     """6 of 40 jobs."""
@@ -244,7 +235,7 @@ def test_a_search_that_stopped_by_its_estimates_looks_again_after_each_result() 
     decider = searching(0.0, [])
     scheduler = decider.scheduler
     setattr(scheduler, "_reference", lambda: None)  # noqa: B010 - a method of its own
-    setattr(scheduler, "_verification", lambda: None)  # noqa: B010
+    setattr(scheduler, "_verification", lambda _saving: None)  # noqa: B010
     assert scheduler.next(lambda: 0.0) is None
     assert scheduler.stopping is not None
     scheduler.finished = None
@@ -254,26 +245,6 @@ def test_a_search_that_stopped_by_its_estimates_looks_again_after_each_result() 
     scheduler._state.results = 4
     assert scheduler.next(lambda: 0.0) == 7
     assert scheduler.stopping is None
-
-
-def test_a_surprising_run_of_what_may_be_the_best_is_repeated_before_it_is_believed() -> None:
-    """A slow one by the others' prediction of it; a fast one where it leads; none that already runs again."""
-    slow = Surprise(candidate=5, deviations=4.0, mean=-0.01, deviation=0.02)
-    hopeless = Surprise(candidate=6, deviations=4.0, mean=0.5, deviation=0.02)
-    laborious = replace(slow, candidate=7)
-    fast = Surprise(candidate=1, deviations=-4.0, mean=0.2, deviation=0.02)
-    for surprises, pending, repeated in (
-        ([hopeless, slow], [], 5),
-        ([slow], [5], None),
-        ([hopeless, laborious], [], None),
-        ([fast], [], 1),
-        ([replace(fast, candidate=6)], [], None),
-    ):
-        stand_in = SimpleNamespace(surprises=lambda found=surprises: found)
-        pool = SimpleNamespace(work=np.array([0.0] * 7 + [0.5]))
-        decider = Decider(surrogate=stand_in, pool=pool, pending=pending, ranking=[ranked(1)], log_best=0.0)
-        decider.scheduler._sampler = "guided"
-        assert decider.scheduler._verification() == repeated
 
 
 def reference(number: int) -> Trial:

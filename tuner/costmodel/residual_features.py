@@ -22,6 +22,11 @@ from tuner.costmodel.constants import (
 SMOOTH: Final = ("tp", "pp", "dp", "micro_batch", "global_batch", "hidden", "layers", "seq")
 """Features by whose logarithm rows grow unlike."""
 
+Lengths = tuple[tuple[float, float], ...]
+"""Doublings over which a residual fades, each with the share of it that does."""
+
+LENGTHS: Final[Lengths] = ((SHAPE_LENGTH_SCALE, 1.0),)
+
 _KERNEL_CHOICES: Final = (len(RECOMPUTE), 2, 2, len(OFFLOAD), len(DISPATCHERS))
 """Recompute, ZeRO's third stage or not, sequence parallelism or not, offload, dispatcher."""
 
@@ -106,9 +111,14 @@ class Likeness:
         return self.near(length) + self.shared
 
 
-def covariance(left: Features, right: Features) -> FloatArray:
-    """How the residuals of two lists of rows vary together, noise left out."""
-    return Likeness.of(left, right).covariance()
+def covariance(left: Features, right: Features, lengths: Lengths = LENGTHS) -> FloatArray:
+    """How the residuals of two lists of rows vary together, noise left out.
+
+    `lengths` has the share of what fades over each.
+    """
+    likeness = Likeness.of(left, right)
+    near: FloatArray = sum((share * likeness.near(length) for length, share in lengths), start=likeness.shared)
+    return near
 
 
 def same(left: tuple[str, ...], right: tuple[str, ...]) -> FloatArray:

@@ -10,6 +10,7 @@ import numpy as np
 from tuner.core.columns import BoolArray, FloatArray, IntArray
 from tuner.costmodel.normal import below, density
 from tuner.search.constants import (
+    DOUBTED_MODEL,
     FIRST_EVALUATED,
     MAX_FIRST_RISK,
     MIN_EXPECTED_GAIN,
@@ -57,7 +58,7 @@ def choose(surrogate: Surrogate, *, best: float | None, open_to: BoolArray) -> S
         candidates = safe if len(safe) else candidates[risk[candidates] <= risk[candidates].min() + 1e-9]
         candidate = int(candidates[np.argmin(mean[candidates] - np.log1p(-np.minimum(risk[candidates], 0.999)))])
         return Suggestion(candidate=candidate, gain=0.0, chance=1.0, out_of_memory=float(risk[candidate]))
-    if surrogate.trust.unsure > 1:
+    if surrogate.trust.unsure >= DOUBTED_MODEL:
         new = _of_new_splits(surrogate, candidates, mean, best)
         if len(new) and (found := _best(surrogate, new, mean, risk, best))[1] >= MIN_EXPECTED_GAIN:
             return found[0]

@@ -24,6 +24,9 @@ REPEAT_DEVIATION: Final = _constant(
 ACCIDENT_DEVIATION: Final = _constant("ACCIDENT_DEVIATION", 0.3, "standard deviation of a logarithm", "no source")
 """Deviation of a run that something else than its topology slowed down."""
 
+ACCIDENT_CHANCE: Final = _constant("ACCIDENT_CHANCE", 0.02, "probability", "no source")
+"""Probability that a run is slowed down by something else than its topology."""
+
 OUTLIER_DEVIATIONS: Final = _constant("OUTLIER_DEVIATIONS", 3.0, "standard deviations", "no source")
 """Deviations beyond which an observation counts as noisier than others."""
 
@@ -34,11 +37,51 @@ was thought safe has run out of memory."""
 SAFE_RISK: Final = _constant("SAFE_RISK", 0.1, "probability", "no source")
 """Probability of running out of memory below which a job is thought safe."""
 
+MIN_SHARED_RISK: Final = _constant("MIN_SHARED_RISK", 0.01, "probability", "no source")
+"""Probability of running out of memory from which on a running job counts as if it had, while others are chosen."""
+
 MAX_FACTOR_MOVE: Final = _constant("MAX_FACTOR_MOVE", 0.1, "logarithm", "no source")
 """Distance of a site factor from the point of linearisation beyond which the cost model is evaluated anew."""
 
-UNSURE_FACTORS: Final = _constant("UNSURE_FACTORS", (1.0, 1.5, 2.0), "ratio of standard deviations", "no source")
-"""By how much more than assumed the model may turn out to be off."""
+UNSURE_CHANCES: Final = _constant(
+    "UNSURE_CHANCES",
+    {0.5: 0.4, 1.0: 0.5, 2.0: 0.1},
+    "share, by ratio of standard deviations",
+    "half, as assumed, and twice, as a calibration averages over; not fitted",
+)
+"""Chance that the model's residual is so many times as far off as assumed."""
+
+FACTOR_CHANCES: Final = _constant(
+    "FACTOR_CHANCES",
+    {1.0: 0.7, 2.0: 0.2, 4.0: 0.1},
+    "share, by ratio of standard deviations",
+    "a tail, as of a calibration's links: one cluster in three is unlike those that are known; not fitted",
+)
+"""Chance that the site factors lie so many times as far from the model's as assumed."""
+
+LENGTH_CHANCES: Final = _constant(
+    "LENGTH_CHANCES",
+    {1.0: 1 / 3, 2.0: 1 / 3, 4.0: 1 / 3},
+    "share, by doublings",
+    "SHAPE_LENGTH_SCALE to four times, as a calibration averages over; not fitted",
+)
+"""Chance that what topologies share of the residual fades over so many doublings."""
+
+TREND_CHANCES: Final = _constant(
+    "TREND_CHANCES",
+    {0.0: 0.7, 0.05: 0.2, 0.1: 0.1},
+    "share, by standard deviation of a logarithm for each doubling",
+    "a tail, as of the factors; not fitted",
+)
+"""Chance that the model's error grows or shrinks steadily with tp, pp or the micro batch, by how much."""
+
+NOISE_CHANCES: Final = _constant(
+    "NOISE_CHANCES",
+    {1.0: 0.85, 2.0: 0.05, 4.0: 0.05, 8.0: 0.05},
+    "share, by ratio of standard deviations",
+    "no source",
+)
+"""Chance that single runs are so many times as noisy as assumed."""
 
 NOISE_FACTORS: Final = _constant("NOISE_FACTORS", (1.0, 2.0, 4.0, 8.0), "ratio of standard deviations", "no source")
 """By how much noisier than assumed single runs may turn out to be."""
@@ -46,11 +89,14 @@ NOISE_FACTORS: Final = _constant("NOISE_FACTORS", (1.0, 2.0, 4.0, 8.0), "ratio o
 RECORD_LENGTH: Final = _constant("RECORD_LENGTH", 60, "runs", "no source")
 """Runs whose record decides how far the model is trusted: the time that it takes grows with their third power."""
 
-MIN_TRUST_EVIDENCE: Final = _constant("MIN_TRUST_EVIDENCE", 3.0, "natural logarithm of a likelihood ratio", "no source")
-"""Evidence beyond which the model counts as more uncertain than assumed."""
-
 TRUST_STEP: Final = _constant("TRUST_STEP", 1.25, "ratio of standard deviations", "no source")
-"""Change of the measured noise of runs from which on all observations are weighed anew."""
+"""Steps of how far the model is trusted, and change of the noise from which on all observations are weighed anew."""
+
+SHARE_STEP: Final = _constant("SHARE_STEP", 0.2, "share", "no source")
+"""Steps of the shares of the lengths over which the residual fades."""
+
+TREND_STEP: Final = _constant("TREND_STEP", 0.01, "standard deviation of a logarithm for each doubling", "no source")
+"""Steps of the deviation of trends."""
 
 MEMORY_FIGURE_DEVIATION: Final = _constant(
     "MEMORY_FIGURE_DEVIATION", 0.015, "standard deviation of a logarithm", "no source"
@@ -103,7 +149,10 @@ OOM_COST: Final = _constant(
 MIN_EXPECTED_GAIN: Final = _constant("MIN_EXPECTED_GAIN", 0.0002, "share of the time to finish", "no source")
 """Net saving that the next job must be expected to bring."""
 
+DOUBTED_MODEL: Final = _constant("DOUBTED_MODEL", 1.5, "ratio of standard deviations", "no source")
+"""By how much more than assumed the model is off from which on new splits go first."""
+
 MIN_NEW_SPLIT_CHANCE: Final = _constant("MIN_NEW_SPLIT_CHANCE", 0.05, "probability", "no source")
-"""On machines that the model was not made for, a split of the model (tp by pp) of which nothing has run goes before
-another of a split that has, if one of it is sooner than the best with this probability: there the model says too little
+"""Where the model is doubted, a split of the model (tp by pp) of which nothing has run goes before another of a split
+that has, if one of it is sooner than the best with this probability: there the model says too little
 of what splits have in common."""

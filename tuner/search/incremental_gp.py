@@ -87,6 +87,17 @@ class IncrementalGP:
         diagonal: FloatArray = np.einsum("ij,ij->j", inverse, inverse)
         return diagonal
 
+    def left_out(self, shift: FloatArray, spread: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Return how far each observation is from what all others predict, and the variance of that.
+
+        The last column of what is carried is the observed value, the others are slopes; `shift` and `spread` are mean
+        and covariance of what they are multiplied by.
+        """
+        slopes = self.unwhitened(self.carried[:, :-1])
+        weights = self.unwhitened(self.carried[:, -1] - self.carried[:, :-1] @ shift)
+        precision = self.precision() - ((slopes @ spread) * slopes).sum(axis=1)
+        return weights / precision, 1 / precision
+
     def unwhitened(self, whitened: FloatArray) -> FloatArray:
         """Return L^-T times a whitened array."""
         solved: FloatArray = self._inverse[: self.rows, : self.rows].T @ whitened

@@ -96,8 +96,19 @@ class MemoryPosterior:
             )
         if seen.least_memory is not None:
             self._weigh_side(features, 0.0, (math.log(seen.least_memory) - need) / deviation, above=True)
-        edge = (float(self.pool.room[seen.candidate]) - MEMORY_MARGIN[0] - need) / deviation
-        self._weigh_side(features, MEMORY_MARGIN[1] / deviation, edge, above=not seen.fits)
+        self._weigh_limit(seen.candidate, features, fits=bool(seen.fits))
+
+    def _weigh_limit(self, candidate: int, features: Features, *, fits: bool) -> None:
+        """Take what a job needs as less or more than its card holds."""
+        deviation = float(self._memory_deviation[self._group[candidate]])
+        edge = (float(self.pool.room[candidate]) - MEMORY_MARGIN[0] - float(self._need[candidate])) / deviation
+        self._weigh_side(features, MEMORY_MARGIN[1] / deviation, edge, above=not fits)
+
+    def _forget_memory(self, rows: int) -> None:
+        """Forget all but the first observations of memory."""
+        self._memory.truncate(rows)
+        self._weighed.truncate(rows)
+        del self._margins[rows:]
 
     def _weigh_side(self, features: Features, margin: float, edge: float, *, above: bool) -> None:
         """Take what a job needs, or with a margin that beside what its card holds, as above or below an edge."""

@@ -11,8 +11,13 @@ import numpy as np
 
 from tuner.core.columns import FloatArray, IntArray
 from tuner.costmodel.constants import SHAPE_LENGTH_SCALE
-from tuner.costmodel.residual_features import SMOOTH, Features, covariance, same
-from tuner.search.constants import OUTLIER_DEVIATIONS, REPEAT_DEVIATION
+from tuner.costmodel.residual_features import LENGTHS, SMOOTH, Features, Lengths, covariance, same
+from tuner.search.constants import (
+    ACCIDENT_CHANCE,
+    ACCIDENT_DEVIATION,
+    OUTLIER_DEVIATIONS,
+    REPEAT_DEVIATION,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,7 +27,13 @@ class Trust:
     repeat: float = REPEAT_DEVIATION
     """Standard deviation of the logarithm of two runs of one topology."""
     unsure: float = 1.0
-    """By how much more the model may be off than on the machines that it was made for."""
+    """By how much more the model's residual may be off than on the machines that it was made for."""
+    factors: float = 1.0
+    """By how much more the site factors may be off."""
+    lengths: Lengths = LENGTHS
+    """Doublings over which what topologies share of the residual fades, each with its share."""
+    trend: float = 0.0
+    """Standard deviation of the change of the model's error with each doubling of tp, of pp and of the micro batch."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,14 +55,36 @@ class Observation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Surprise:
-    """A candidate whose only run is far from what all other runs predict."""
+    """A candidate's only run beside what all other runs predict."""
 
     candidate: int
-    deviations: float
-    """By how many standard deviations it took longer than predicted."""
+    away: float
+    """Logarithm of its seconds over those predicted."""
     mean: float
     """Logarithm of the seconds that the other runs predict."""
     deviation: float
+    noise: float
+    """Standard deviation of the logarithm of two runs of one topology."""
+
+    @property
+    def deviations(self) -> float:
+        """By how many standard deviations it took longer than predicted."""
+        return self.away / math.hypot(self.deviation, self.noise)
+
+    @property
+    def accident(self) -> float:
+        """Probability that an accident slowed it down.
+
+        The delay by an accident is the positive half of a Gaussian; with the Gaussian prediction it adds up to a
+        skewed one (Azzalini 1985).
+        """
+        usual = math.hypot(self.deviation, self.noise)
+        whole = math.hypot(usual, ACCIDENT_DEVIATION)
+        steep = self.away / whole * ACCIDENT_DEVIATION / usual
+        slowed = ACCIDENT_CHANCE * 2 * math.exp(-0.5 * (self.away / whole) ** 2) / whole
+        slowed *= 0.5 * math.erfc(-steep / math.sqrt(2))
+        steady = (1 - ACCIDENT_CHANCE) * math.exp(-0.5 * (self.away / usual) ** 2) / usual
+        return slowed / max(slowed + steady, 1e-300)
 
 
 class Observations:
@@ -91,9 +124,10 @@ class Observations:
         for words in self._words:
             del words[rows:]
 
-    def covariance(self, features: Features, candidate: int, own: float) -> FloatArray:
-        """Of a candidate's time with each observation; `own` is the variance of what no other candidate has."""
-        across: FloatArray = covariance(features, self.features)[0]
+    def covariance(self, features: Features, candidate: int, own: float, lengths: Lengths = LENGTHS) -> FloatArray:
+        """Of a candidate's time with each observation; `own` is the variance of what no other candidate has, and what
+        they share fades over these lengths."""
+        across: FloatArray = covariance(features, self.features, lengths)[0]
         across += own * (self._candidates[: self._rows] == candidate)
         return across
 

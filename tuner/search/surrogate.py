@@ -25,29 +25,27 @@ from tuner.costmodel.constants import (
     PERIOD_DEVIATION,
     SHAPE_DEVIATION,
 )
-from tuner.costmodel.residual_features import Features, covariance, joined
+from tuner.costmodel.residual_features import Features, covariance
 from tuner.costmodel.site_factors import TIME_FACTORS, SiteFactors
 from tuner.costmodel.time import seconds
 from tuner.search.candidates import CandidatePool
 from tuner.search.constants import (
-    ACCIDENT_DEVIATION,
     FORECAST_DEVIATION,
     MAX_FACTOR_MOVE,
-    MIN_TRUST_EVIDENCE,
-    NOISE_FACTORS,
+    MIN_SHARED_RISK,
     OUTLIER_DEVIATIONS,
     OWN_DEVIATION,
     RECORD_LENGTH,
     REPEAT_DEVIATION,
     TRUST_STEP,
-    UNSURE_FACTORS,
 )
 from tuner.search.incremental_gp import IncrementalGP, SingleArray
 from tuner.search.memory_posterior import MemoryPosterior, chunked
+from tuner.search.model_error import LEAST_TREND, TRENDS, TimeRecord, trends_of
 from tuner.search.observations import Observation, Observations, Surprise, Trust, gap_of, row_of, runs_of
 
 
-class Surrogate(MemoryPosterior):
+class Surrogate(MemoryPosterior, TimeRecord):
     """Posterior of seconds and memory of every candidate of a pool."""
 
     def __init__(
@@ -61,7 +59,7 @@ class Surrogate(MemoryPosterior):
         self.pool = pool
         self.assumed = trust or Trust()
         """How far model and single runs were trusted before any job."""
-        self._noise_factor, self._record = 1.0, 0
+        self._usual_noise, self._record = self.assumed.repeat, 0
         self._set_trust(self.assumed)
         self._memory_common = 1.0
         self.period = period
@@ -71,8 +69,6 @@ class Surrogate(MemoryPosterior):
         self._weigh()
         self._refer(self._calibration.site)
 
-    # -- observations
-
     def learn(self, seen: Sequence[Observation]) -> None:
         """Add observations."""
         rebuild = False
@@ -81,45 +77,52 @@ class Surrogate(MemoryPosterior):
             self._observations.append(observation)
             rebuild |= self._corrects(observation)
             self._take(observation)
-        if rebuild or (seen and float(np.abs(self._shift()[0]).max()) > MAX_FACTOR_MOVE):
+        if rebuild:
             self._refer(self.site)
+        self._settle()
 
     @property
     def usual_noise(self) -> float:
         """Standard deviation of log seconds between two runs, before they are compared."""
-        return self.assumed.repeat * self._noise_factor
+        return self._usual_noise
 
     def adapt(self, noise: Callable[[float], float]) -> None:
         """Trust the model and single runs as far as their record allows.
 
         `noise` returns the deviation of repeated runs, given the one that is assumed beforehand.
         """
-        unsure = self.trust.unsure
+        found = self.trust
         if self._record < (known := min(RECORD_LENGTH, sum(candidate >= 0 for candidate, _ in self._variances))):
-            (unsure, self._noise_factor), self._record = self._likeliest_factors(), known
-        repeat = noise(self.usual_noise)
-        if not 1 / TRUST_STEP < repeat / self.trust.repeat < TRUST_STEP or unsure != self.trust.unsure:
-            self._set_trust(Trust(repeat=repeat, unsure=unsure))
+            found, self._record = self._by_record(), known
+            self._usual_noise = found.repeat
+        repeat = noise(self._usual_noise)
+        if 1 / TRUST_STEP < repeat / self.trust.repeat < TRUST_STEP:
+            repeat = self.trust.repeat
+        if (found := replace(found, repeat=repeat)) != self.trust:
+            self._set_trust(found)
             self._most = self._greatest_deviation()
             self._refer(self.site)
+            self._settle()
 
-    def _likeliest_factors(self) -> tuple[float, float]:
-        """Return how far the model may be off, and by how much noisier runs are than assumed, by what was measured.
-
-        Other factors than those assumed need evidence of `MIN_TRUST_EVIDENCE`; accidents are none.
-        """
-        periods = [observation.period for observation in self._observations]
-        factors = [(self.assumed.unsure * unsure, noise) for unsure in UNSURE_FACTORS for noise in NOISE_FACTORS]
-        found = [self.evidence(periods, unsure=unsure, noise=noise) for unsure, noise in factors]
-        best = int(np.argmax(found))
-        return factors[best] if found[best] > found[0] + MIN_TRUST_EVIDENCE else factors[0]
+    def _settle(self) -> None:
+        """Evaluate the model again as long as its factors move far."""
+        for _ in range(_MOST_MOVES):
+            if np.abs(self._shift()[0][: len(TIME_FACTORS)]).max() <= MAX_FACTOR_MOVE:
+                break
+            self._refer(self.site)
 
     @contextmanager
     def imagining(self, candidates: Sequence[int]) -> Iterator[None]:
-        """Treat these candidates as measured, each with the seconds that are expected of it."""
-        rows = self._time.rows
+        """Treat these candidates as measured, each with the seconds that are expected of it.
+
+        Those that may run out of memory count as if they had: what shares their risk can wait until they have ended.
+        """
+        rows, weighed = self._time.rows, self._memory.rows
+        risk = self.out_of_memory() if candidates else np.zeros(0)
         for candidate in candidates:
             features = self._kind_features(candidate)
+            if risk[candidate] >= MIN_SHARED_RISK:
+                self._weigh_limit(candidate, features, fits=False)
             mean, _ = self.measured([candidate])
             residual = float(mean[0] - self._level[candidate])
             self._observe(features, candidate, self._slopes[candidate], residual, self.trust.repeat**2)
@@ -129,6 +132,7 @@ class Surrogate(MemoryPosterior):
             self._time.truncate(rows)
             self._observed.truncate(rows)
             del self._variances[rows:], self._residuals[rows:]
+            self._forget_memory(weighed)
 
     def relabel(self, periods: Sequence[str], now: str) -> None:
         """Assign the observations to other speed periods."""
@@ -146,75 +150,29 @@ class Surrogate(MemoryPosterior):
     @property
     def site(self) -> SiteFactors:
         """The posterior mean of the factors."""
-        factors = self._reference + self._shift()[0]
-        found = {name: float(np.exp(value)) for name, value in zip(TIME_FACTORS, factors, strict=True)}
+        return self._site_of(self._reference + self._shift()[0])
+
+    def _site_of(self, factors: FloatArray) -> SiteFactors:
+        found = {name: float(np.exp(value)) for name, value in zip(TIME_FACTORS, factors, strict=False)}
         return replace(self._calibration.site, **found)
 
     def surprises(self) -> list[Surprise]:
-        """Return the candidates whose only run is beyond `OUTLIER_DEVIATIONS` of what all other runs predict."""
-        rows = [(row, candidate) for row, (candidate, _) in enumerate(self._variances) if candidate >= 0]
-        counts = Counter(candidate for _, candidate in rows)
-        if len(rows) < 2:
+        """Return the candidates that ran once, each with what all other runs predict of it."""
+        counts = Counter(candidate for candidate, _ in self._variances if candidate >= 0)
+        if counts.total() < 2:
             return []
-        shift, spread = self._shift()
-        carried = self._time.carried
-        slopes = self._time.unwhitened(carried[:, :-1])
-        weights = self._time.unwhitened(carried[:, -1] - carried[:, :-1] @ shift)
-        precision = self._time.precision() - ((slopes @ spread) * slopes).sum(axis=1)
-        found = []
-        for row, candidate in rows:
-            if counts[candidate] > 1:
-                continue
-            away, noise = float(weights[row] / precision[row]), self._variances[row][1]
-            variance = max(1 / float(precision[row]) - noise, self._own)
-            deviations = away / math.sqrt(variance + self.trust.repeat**2)
-            if abs(deviations) > OUTLIER_DEVIATIONS:
-                measured = self._level[candidate] + self._residuals[row]
-                surprise = Surprise(
-                    candidate=candidate,
-                    deviations=deviations,
-                    mean=float(measured) - away,
-                    deviation=math.sqrt(variance),
-                )
-                found.append(surprise)
-        return found
-
-    def evidence(
-        self, periods: Sequence[str], *, accident: int | None = None, noise: float = 1.0, unsure: float | None = None
-    ) -> float:
-        """Return the log likelihood of all measured seconds under this assignment to speed periods.
-
-        The observation with the index `accident` was slow for another reason; noise is larger by a factor. With
-        `unsure` the model may be off by that much more, runs far from their prediction count as in the posterior, and
-        the first `RECORD_LENGTH` count.
-        """
-        indices = [index for index, seen in enumerate(self._observations) if seen.seconds is not None]
-        if unsure is not None:
-            indices = indices[:RECORD_LENGTH]
-        if not indices:
-            return 0.0
-        if unsure is None:
-            unsure = self.trust.unsure
-            variances = [self._noise(self._observations[index]) * noise**2 for index in indices]
-        else:
-            least = (noise * self.assumed.repeat) ** 2
-            variances = [max(variance, least) for candidate, variance in self._variances if candidate >= 0]
-            variances = variances[:RECORD_LENGTH]
-        if accident is not None:
-            variances[indices.index(accident)] += ACCIDENT_DEVIATION**2
-        timed = [self._observations[index] for index in indices]
-        features = [self._kind_features(seen.candidate) for seen in timed]
-        rows = replace(joined(features), period=tuple(periods[index] for index in indices))
-        candidates = np.array([seen.candidate for seen in timed])
-        slopes = self._slopes[candidates]
-        residual = np.log([seen.seconds or math.nan for seen in timed]) - self._level[candidates]
-        residual -= slopes @ (self._expected - self._reference)
-        together = covariance(rows, rows) + (slopes * prior_deviations() ** 2) @ slopes.T
-        together = together * unsure**2 + self._own * (candidates[:, None] == candidates[None, :]) + np.diag(variances)
-        whitened = np.linalg.solve(np.linalg.cholesky(together), residual)
-        return -0.5 * float(whitened @ whitened + np.linalg.slogdet(together)[1])
-
-    # -- posterior
+        away, variances = self._time.left_out(*self._shift())
+        return [
+            Surprise(
+                candidate=candidate,
+                away=float(away[row]),
+                mean=float(self._level[candidate] + self._residuals[row] - away[row]),
+                deviation=math.sqrt(max(float(variances[row]) - noise, self._own)),
+                noise=self.trust.repeat,
+            )
+            for row, (candidate, noise) in enumerate(self._variances)
+            if counts[candidate] == 1
+        ]
 
     def log_seconds(self) -> FloatArray:
         """Return the posterior mean of log seconds of every candidate, in the current speed period."""
@@ -258,18 +216,23 @@ class Surrogate(MemoryPosterior):
         variance = self._shared + self._own - (solved**2).sum(axis=0) + ((slopes @ spread) * slopes).sum(axis=1)
         return mean, np.sqrt(np.maximum(variance, 1e-8))
 
-    # -- the parts
-
     def _refer(self, site: SiteFactors) -> None:
-        """Evaluate the model at these factors, and add all observations again."""
-        self._reference = np.log([getattr(site, name) for name in TIME_FACTORS])
+        """Evaluate the model near these factors, and add all observations again.
+
+        The points of evaluation are a grid, so that the same jobs teach the same in whatever order they are read.
+        """
+        first, now = (np.log([getattr(at, name) for name in TIME_FACTORS]) for at in (self._calibration.site, site))
+        step = 2 * MAX_FACTOR_MOVE
+        self._reference = np.append(first + step * np.round((now - first) / step), np.zeros(len(TRENDS)))
+        site = self._site_of(self._reference)
         chunks = list(chunked(self.pool.parts))
         self._level = np.log(np.concatenate([seconds(part, site) for part in chunks]))
         if not hasattr(self, "_slopes"):
-            self._slopes = np.concatenate([slopes_of(part, site) for part in chunks])
+            slopes = np.concatenate([slopes_of(part, site) for part in chunks])
+            self._slopes = np.concatenate([slopes, trends_of(self._features, self._features)[self._group]], axis=1)
             self._most = self._greatest_deviation()
         groups = len(self._features)
-        self._time = IncrementalGP(groups, len(TIME_FACTORS) + 1)
+        self._time = IncrementalGP(groups, len(self._reference) + 1)
         self._memory = IncrementalGP(groups, 1)
         self._observed, self._followed_as = Observations(), Observations()
         self._followed: dict[int, int] = {}
@@ -288,16 +251,19 @@ class Surrogate(MemoryPosterior):
         if known is None:
             return
         there = np.log([getattr(rows.site, name) for name in TIME_FACTORS])
+        trends = trends_of(known, self._features)
         for row in range(len(known)):
             features = row_of(known, row)
-            residual = rows.residual[row] - rows.slopes[row] @ (self._reference - there)
-            self._observe(features, -1 - row, rows.slopes[row], residual, rows.noise[row] - self._own)
+            residual = rows.residual[row] - rows.slopes[row] @ (self._reference[: len(TIME_FACTORS)] - there)
+            slopes = np.concatenate([rows.slopes[row], trends[row]])
+            self._observe(features, -1 - row, slopes, residual, rows.noise[row] - self._own)
 
     def _set_trust(self, trust: Trust) -> None:
         self.trust = trust
         self._scale = trust.unsure**2
         self._shared, self._own = _RESIDUAL * self._scale, (OWN_DEVIATION * self.assumed.unsure) ** 2
-        self._prior = prior_deviations() * trust.unsure
+        trend = max(trust.trend, LEAST_TREND)
+        self._prior = np.concatenate([prior_deviations() * trust.factors, np.full(len(TRENDS), trend)])
 
     def _greatest_deviation(self) -> FloatArray:
         spread = ((self._slopes * self._prior) ** 2).sum(axis=1)
@@ -347,7 +313,11 @@ class Surrogate(MemoryPosterior):
         *,
         repeated: bool = False,
     ) -> None:
-        """Add an observation of seconds; one far from its prediction counts for less, unless it was repeated."""
+        """Add an observation of seconds; one far from its prediction counts for less, unless it was repeated.
+
+        Accidents make a run slower: one that is faster than predicted counts for less only where runs are less certain
+        than the model.
+        """
         before = self._together(self._observed, features, candidate)
         solved = self._time.solved(before)
         shift, spread = self._shift()
@@ -355,10 +325,11 @@ class Surrogate(MemoryPosterior):
         left = slopes - solved @ carried[:, :-1]
         expected = slopes @ shift + solved @ (carried[:, -1] - carried[:, :-1] @ shift)
         variance = float(self._shared + self._own + noise - solved @ solved + left @ spread @ left)
-        far = 0.0 if repeated else float(abs(residual - expected)) / math.sqrt(max(variance, 1e-12))
-        noise = max(noise, REPEAT_DEVIATION**2) + (
-            variance * ((far / OUTLIER_DEVIATIONS) ** 2 - 1) if far > OUTLIER_DEVIATIONS else 0.0
-        )
+        far = 0.0 if repeated else float(residual - expected) / math.sqrt(max(variance, 1e-12))
+        doubted = far > OUTLIER_DEVIATIONS or (far < -OUTLIER_DEVIATIONS and noise > variance / 2)
+        noise = max(noise, REPEAT_DEVIATION**2)
+        if doubted:
+            noise += variance * ((far / OUTLIER_DEVIATIONS) ** 2 - 1)
         across = self._to_kinds(features)
         followed = self._together(self._followed_as, features, candidate)
         self._time.add(across, before, self._shared + self._own + noise, np.append(slopes, residual), followed)
@@ -378,23 +349,29 @@ class Surrogate(MemoryPosterior):
     @property
     def _expected(self) -> FloatArray:
         """The factors before anything is seen: the catalog's, or those of a calibration that remembers no rows."""
-        if self._calibration.known is not None:
-            return np.zeros(len(TIME_FACTORS))
-        return np.log([getattr(self._calibration.site, name) for name in TIME_FACTORS])
+        expected = np.zeros(len(TIME_FACTORS) + len(TRENDS))
+        if self._calibration.known is None:
+            expected[: len(TIME_FACTORS)] = np.log([getattr(self._calibration.site, name) for name in TIME_FACTORS])
+        return expected
 
     def _kind_features(self, candidate: int) -> Features:
         return replace(row_of(self._features, int(self._group[candidate])), period=(self.period,))
 
     def _together(self, others: Observations, features: Features, candidate: int) -> FloatArray:
         """Covariance of a candidate's time with those of others."""
-        return others.covariance(features, candidate, self._own / self._scale) * self._scale
+        return others.covariance(features, candidate, self._own / self._scale, self.trust.lengths) * self._scale
 
     def _to_kinds(self, features: Features) -> SingleArray:
         period = PERIOD_DEVIATION**2 if features.period[0] == self.period else 0.0
         unlabelled = replace(features, period=("\0",))
-        across: SingleArray = ((covariance(unlabelled, self._features)[0] + period) * self._scale).astype(np.float32)
+        across: SingleArray = (
+            (covariance(unlabelled, self._features, self.trust.lengths)[0] + period) * self._scale
+        ).astype(np.float32)
         return across
 
 
 _RESIDUAL: Final = PERIOD_DEVIATION**2 + CLIFF_DEVIATION**2 + KERNEL_DEVIATION**2 + SHAPE_DEVIATION**2
 """Variance of what candidates share."""
+
+_MOST_MOVES: Final = 5
+"""Evaluations of the model after which its factors count as settled."""

@@ -66,7 +66,7 @@ class Limits:
         return max(6, self.search // REFERENCE_RUNS)
 
 
-CPU_TRUST: Final = Trust(repeat=0.10, unsure=4.0)
+CPU_TRUST: Final = Trust(repeat=0.10, unsure=4.0, factors=4.0)
 """On a machine's processors, which other programs share: eight runs of one topology have differed by a third, and the
 cost model was not made for them."""
 

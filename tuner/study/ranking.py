@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from tuner.costmodel.normal import below
+from tuner.search.acquisition import improvement
 from tuner.search.constants import OUTLIER_DEVIATIONS, REPEAT_DEVIATION
 from tuner.search.surrogate import Surrogate
 from tuner.study.store.trial import Trial
@@ -120,6 +121,23 @@ def rivals(ranking: Sequence[RankedTrial]) -> list[RankedTrial]:
     """Return the topologies that are statistically tied with the leader, the likeliest winner first."""
     tied = [ranked for ranked in ranking[1:] if ranked.chance_sooner >= TIE_THRESHOLD]
     return sorted(tied, key=lambda ranked: -ranked.chance_sooner)
+
+
+def values_of_repeats(ranking: Sequence[RankedTrial], noise: float) -> list[float]:
+    """Return the share of the time to finish that one more run of each is expected to save by a better choice.
+
+    A run moves what is expected of its topology by so much that the leader may change (the knowledge gradient of
+    Frazier, Powell and Dayanik 2008).
+    """
+    if len(ranking) < 2:
+        return [0.0] * len(ranking)
+    finish = np.log([ranked.days for ranked in ranking])
+    variance = (np.log([ranked.high / ranked.low for ranked in ranking]) / (2 * INTERVAL)) ** 2
+    moved = variance / np.sqrt(variance + noise**2)
+    gaps = finish - finish[0]
+    gaps[0] = finish[1] - finish[0]
+    values: list[float] = improvement(gaps, moved, 0.0).tolist()
+    return values
 
 
 def noise(

@@ -11,12 +11,12 @@ import numpy as np
 
 from tuner.core.documents import topology_document
 from tuner.core.text import span
-from tuner.costmodel.normal import below
-from tuner.search.acquisition import Suggestion, net_saving
-from tuner.search.constants import MIN_EXPECTED_GAIN
+from tuner.search.acquisition import Suggestion, improvement, net_saving
+from tuner.search.constants import MIN_EXPECTED_GAIN, OUTLIER_DEVIATIONS
+from tuner.search.observations import Surprise
 from tuner.study.drift import periods_of
 from tuner.study.limits import Limits
-from tuner.study.ranking import INTERVAL, rivals
+from tuner.study.ranking import INTERVAL, rivals, values_of_repeats
 from tuner.study.state import StudyState
 from tuner.study.store.owner import this_worker
 from tuner.study.store.trial import Proposal, ProposalKind, Trial
@@ -26,9 +26,6 @@ DEFAULT_START_SECONDS: Final = 120.0
 
 MAX_FIRST_OOM_RISK: Final = 0.99
 """Probability of running out of memory at which even the safest candidate is not tried while nothing has run."""
-
-MIN_SURPRISE_CHANCE: Final = 0.05
-"""Probability of being the best, by what all other jobs predict, from which on a surprisingly slow job is repeated."""
 
 RESUME_RATIO: Final = 2.0
 """Ratio of the saving for which a search that has stopped resumes to the one for which it goes on."""
@@ -84,7 +81,7 @@ class Scheduler:
         proposal = None
         if self.stopping is None:
             reference = None if self._looks_again else self._reference()
-            proposal = reference or self._verification() or self._search()
+            proposal = reference or self._search()
         if (self.stopping, self._results_seen) != before:
             self._store_stop()
         return self._final() if proposal is None else proposal
@@ -126,36 +123,48 @@ class Scheduler:
     def _search(self) -> Proposal | None:
         suggestion = self._state.suggest()
         why = self._nothing_left() if suggestion is None else self._unprofitable(suggestion)
+        repeat = self._verification(0.0 if why is not None or suggestion is None else _saving(suggestion))
+        if repeat is not None:
+            return repeat
         if why is not None and self._state.pending:
             return None  # running jobs may change the estimates
         self.stopping, self._by_estimate, self._results_seen = why, why is not None, self._state.results
         if suggestion is None or why is not None:
             return None
-        return self._proposal(
-            suggestion.candidate, why=self._reason(suggestion), out_of_memory=suggestion.out_of_memory
-        )
+        risk = None if self._state.pending else suggestion.out_of_memory  # otherwise that with what runs imagined full
+        return self._proposal(suggestion.candidate, why=self._reason(suggestion), out_of_memory=risk)
 
-    def _verification(self) -> Proposal | None:
-        """Return a repeat of a job that surprised and whose topology may be the best, before it is believed.
+    def _verification(self, saving: float) -> Proposal | None:
+        """Return a repeat of a run that an accident may have slowed down, or of a surprisingly fast leader.
 
-        A budget without a final round is too small for repeats: each of its jobs tries another topology.
+        A repeat is worth the probability of an accident times the improvement that the other runs predict, and goes
+        before a job that saves less. A budget without a final round is too small for repeats: each of its jobs tries
+        another topology.
         """
-        best = self._state.log_best
-        if best is None or self._sampler != "guided" or not self._limits.final:
+        if self._sampler != "guided" or not self._limits.final or (best := self._state.log_best) is None:
             return None
         pending, leader = self._state.pending, self._state.ranking[0].candidate
+        work, chosen, worth = self._state.pool.work, None, max(saving, MIN_EXPECTED_GAIN)
         for surprise in self._state.surrogate.surprises():
-            finish = surprise.mean + float(self._state.pool.work[surprise.candidate])
-            chance = float(below(np.array([(best - finish) / surprise.deviation]))[0])
-            matters = chance >= MIN_SURPRISE_CHANCE if surprise.deviations > 0 else surprise.candidate == leader
-            if matters and surprise.candidate not in pending:
-                direction = "longer" if surprise.deviations > 0 else "less"
-                why = (
-                    f"repeated because it took {direction} than the other jobs predict by "
-                    f"{abs(surprise.deviations):.1f} standard deviations"
-                )
-                return self._proposal(surprise.candidate, why=why)
-        return None
+            if surprise.candidate in pending:
+                continue
+            if surprise.candidate == leader:
+                if surprise.deviations < -OUTLIER_DEVIATIONS:
+                    return self._repeat(surprise)
+                continue
+            finish = np.array([surprise.mean + work[surprise.candidate]])
+            gain = surprise.accident * float(improvement(finish, np.array([surprise.deviation]), best)[0])
+            if gain >= worth:
+                chosen, worth = surprise, gain
+        return None if chosen is None else self._repeat(chosen)
+
+    def _repeat(self, surprise: Surprise) -> Proposal:
+        direction = "longer" if surprise.away > 0 else "less"
+        why = (
+            f"repeated because it took {direction} than the other jobs predict by "
+            f"{abs(surprise.deviations):.1f} standard deviations"
+        )
+        return self._proposal(surprise.candidate, why=why)
 
     def _nothing_left(self) -> str:
         exhausted = not self._state.open.any() or self._state.ranking
@@ -194,23 +203,24 @@ class Scheduler:
         """Return a repeat of the leader or of its closest rival until they are separated."""
         if any(trial.result is None for trial in self._state.trials):
             return None  # a running job may yet lead
-        tied = rivals(self._state.ranking)
+        ranking = self._state.ranking
         repeats = sum(trial.proposal.kind == "final" and trial.launched for trial in self._state.trials)
-        if repeats < self._limits.final and self._state.ranking and self._state.ranking[0].runs < MIN_LEADER_RUNS:
+        if repeats < self._limits.final and ranking and ranking[0].runs < MIN_LEADER_RUNS:
             return self._proposal(
-                self._state.ranking[0].candidate, kind="final", why="repeated because the leader has run only once"
+                ranking[0].candidate, kind="final", why="repeated because the leader has run only once"
             )
-        if not tied or repeats >= self._limits.final:
+        tied = rivals(ranking)
+        values = values_of_repeats(ranking, self._state.noise)
+        if not tied or repeats >= self._limits.final or max(values) < MIN_EXPECTED_GAIN:
             self.finished = self.stopping
             if self._state.launched >= self._limits.search:
                 self.finished = (
                     "the final round is used up" if tied else "the leader is statistically separated from all others"
                 )
             return None
-        leader, rival = self._state.ranking[0], tied[0]
-        fewer = min((leader, rival), key=lambda ranked: ranked.runs)
-        why = f"repeated because {rival.key} has a {rival.chance_sooner:.0%} chance to be sooner than {leader.key}"
-        return self._proposal(fewer.candidate, kind="final", why=why)
+        chosen = ranking[int(np.argmax(values))]
+        why = f"repeated because another run is expected to improve the choice by {max(values):.2%}"
+        return self._proposal(chosen.candidate, kind="final", why=why)
 
     def _unprofitable(self, suggestion: Suggestion) -> str | None:
         """Return why the next job would not pay, or None where it would."""
@@ -312,3 +322,10 @@ def next_repeat(candidate: int, trials: Sequence[Trial]) -> int:
     """
     taken = (trial.proposal.repeat for trial in trials if trial.launched and trial.proposal.candidate == candidate)
     return max(taken, default=-1) + 1
+
+
+def _saving(suggestion: Suggestion) -> float:
+    """Return the net saving of a suggestion; none where its sampler makes no estimate."""
+    if suggestion.gain is None or suggestion.out_of_memory is None:
+        return 0.0
+    return net_saving(suggestion.gain, suggestion.out_of_memory)

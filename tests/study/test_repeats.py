@@ -1,0 +1,59 @@
+"""What another run of a measured topology is worth."""
+
+from __future__ import annotations
+
+import math
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.study.test_decisions_arithmetic import Decider, ranked
+from tuner.search.observations import Surprise
+from tuner.study.ranking import values_of_repeats
+
+approx: Any = pytest.approx
+
+
+def test_the_value_of_a_repeat_is_the_improvement_by_what_it_may_move() -> None:
+    """A Gaussian of variance v with noise n moves by v / sqrt(v + n^2); half of equal ones pass each other."""
+    equal = values_of_repeats([ranked(1, wide=0.012816), ranked(2, wide=0.012816)], noise=0.01)
+    assert equal == approx([0.01 / math.sqrt(2) / math.sqrt(2 * math.pi)] * 2, rel=1e-3)
+    assert values_of_repeats([ranked(1)], noise=0.01) == [0.0]
+    far = values_of_repeats([ranked(1), ranked(2, days=11.0)], noise=0.01)
+    assert max(far) < 1e-12
+
+
+def test_the_final_round_repeats_what_is_expected_to_improve_the_choice_most() -> None:
+    """The less certain of two that are equally near, and neither where no run can change the leader."""
+    tied = [ranked(1, runs=2), ranked(2, days=10.05, chance=0.3, wide=0.005), ranked(3, days=10.05, chance=0.3)]
+    assert Decider(ranking=tied).scheduler._final() == 3
+    sure = [ranked(1, runs=2, wide=0.001), ranked(2, days=10.2, chance=0.03, wide=0.005)]
+    decider = Decider(ranking=sure)
+    decider.scheduler.stopping = "no improvement"
+    assert (decider.scheduler._final(), decider.scheduler.finished) == (None, "no improvement")
+
+
+def test_a_run_that_an_accident_may_have_slowed_down_is_repeated_where_that_is_worth_a_job() -> None:
+    """A slow one by the others' prediction of it; a fast one where it leads; none that already runs again."""
+
+    def surprise(candidate: int, away: float, mean: float) -> Surprise:
+        return Surprise(candidate=candidate, away=away, mean=mean, deviation=0.02, noise=0.012)
+
+    slow, hopeless, fast = surprise(5, 0.1, -0.01), surprise(6, 0.1, 0.5), surprise(1, -0.1, 0.2)
+    for surprises, pending, saving, repeated in (
+        ([hopeless, slow], [], 0.0, 5),
+        ([slow], [], 0.05, None),
+        ([slow], [5], 0.0, None),
+        ([hopeless], [], 0.0, None),
+        ([surprise(5, 0.02, -0.01)], [], 0.001, None),
+        ([surprise(7, 0.1, -0.01)], [], 0.0, None),
+        ([fast], [], 0.05, 1),
+        ([surprise(6, -0.1, 0.2)], [], 0.0, None),
+    ):
+        stand_in = SimpleNamespace(surprises=lambda found=surprises: found)
+        pool = SimpleNamespace(work=np.array([0.0] * 7 + [0.5]))
+        decider = Decider(surrogate=stand_in, pool=pool, pending=pending, ranking=[ranked(1)], log_best=0.0)
+        decider.scheduler._sampler = "guided"
+        assert decider.scheduler._verification(saving) == repeated
