@@ -63,19 +63,21 @@ def _regret(pool: CandidatePool, truth: GroundTruth, best: int) -> float:
 
 @pytest.mark.slow
 def test_a_drift_by_five_percent_is_noticed_and_the_winner_still_found(tmp_path: Path) -> None:
-    """On ten clusters that are 5% slower from the sixteenth job on: at least eight are noticed, the era begins within
-    four trials of the truth, and no winner is more than 1% from the best."""
-    noticed = 0
+    """On ten clusters that are 5% slower from the sixteenth job on: of the studies that go on for four jobs after it at
+    least four fifths notice, the era begins within four trials of the truth, no winner is more than 1% off."""
+    noticed = lasting = 0
     for seed in range(10):
         study = searched(seed, tmp_path, SpeedChange(factor=1.05, after_jobs=SINCE))
         assert study.regret <= 0.01, seed
+        lasting += len(study.found.launched) >= SINCE + 5
         if study.found.speed_periods:
             noticed += 1
             nearest = min(study.found.speed_periods, key=lambda era: abs(era.first - SINCE))
             assert abs(nearest.first - SINCE) <= 4, seed
             assert 1.02 < nearest.factor < 1.10, seed
             assert any(event.kind == "era" and "slower" in event.text for event in study.events)
-    assert noticed >= 8
+    assert noticed >= 0.8 * lasting
+    assert lasting >= 4
 
 
 @pytest.mark.slow
