@@ -15,6 +15,7 @@ import optuna
 from optuna.storages import InMemoryStorage
 
 from tuner.core.columns import FloatArray
+from tuner.core.fidelity import FidelityMode
 from tuner.core.outcomes import Outcome
 from tuner.launch.contract import Launcher
 from tuner.launch.virtual.replay import ReplayedRun, run_word
@@ -60,6 +61,13 @@ class Judged:
     ended: str
     seconds: float
     """Of a processor."""
+    reduced_jobs: int = 0
+    """Jobs at a reduced size."""
+    reduced_node_hours: float = 0.0
+    confirmed: int = 0
+    """Topologies whose first measurement at full size had been extrapolated."""
+    confirmed_inside: int = 0
+    """Those of them whose measurement the 80% interval of the extrapolation contains."""
 
 
 def judged_study(
@@ -70,6 +78,7 @@ def judged_study(
     sampler: str,
     seed: int,
     jobs: int = 1,
+    fidelity: FidelityMode = "full",
 ) -> Judged:
     """Run a study and judge it; `truth` has the days of each candidate, NaN where it does not run."""
     shared = Path("/dev/shm")  # noqa: S108 - a folder in memory, so that no disk is timed
@@ -84,6 +93,7 @@ def judged_study(
             seed=seed,
             jobs=jobs,
             runs=Path(folder),
+            fidelity=fidelity,
         )
         loop = StudyLoop(settings, pool=pool, launcher=launcher, store=store, on_event=_ignore)
         loop.run()
@@ -91,6 +101,8 @@ def judged_study(
         ranking, ended = loop.state.ranking, loop.scheduler.finished or ""
     best = float(np.nanmin(truth))
     leaders = _leaders(trials)
+    small = [trial for trial in trials if trial.reduced]
+    inside = [_inside(trial) for trial in _confirmations(trials)]
     covered = [bool(ranked.low <= truth[ranked.candidate] <= ranked.high) for ranked in ranking]
     return Judged(
         jobs=len(trials),
@@ -104,7 +116,31 @@ def judged_study(
         winner_covered=_winner_covered(ranking, covered),
         ended=ended,
         seconds=time.process_time() - started,
+        reduced_jobs=len(small),
+        reduced_node_hours=sum(trial.result.node_hours for trial in small if trial.result),
+        confirmed=len(inside),
+        confirmed_inside=sum(inside),
     )
+
+
+def _confirmations(trials: Sequence[Trial]) -> list[Trial]:
+    """Return the first measurement at full size of each topology that was measured at a reduced one before."""
+    found, reduced, full = [], set[int](), set[int]()
+    for trial in trials:
+        candidate = trial.proposal.candidate
+        if trial.measured and candidate in reduced - full:
+            found.append(trial)
+        if trial.measured:
+            full.add(candidate)
+        if trial.measured_reduced:
+            reduced.add(candidate)
+    return found
+
+
+def _inside(trial: Trial) -> bool:
+    """Whether a measurement is inside the 80% interval that was expected of it."""
+    low, high = trial.proposal.estimate_low, trial.proposal.estimate_high
+    return low is not None and high is not None and low <= trial.seconds <= high
 
 
 class _MemoryStorage(InMemoryStorage):

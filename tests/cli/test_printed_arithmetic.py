@@ -177,6 +177,7 @@ def test_a_search_begins_with_its_space_and_its_launcher(
             command=None,
             seed=7,
             limits=SimpleNamespace(budget=3),
+            fidelity="full",
         ),
         launcher=SimpleNamespace(name=launcher),
         pool=range(12),

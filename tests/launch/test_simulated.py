@@ -334,3 +334,33 @@ def order(one: FloatArray, other: FloatArray) -> float:
     """Kendall's tau."""
     left, right = np.triu_indices(len(one), 1)
     return float(np.mean(np.sign(one[left] - one[right]) * np.sign(other[left] - other[right])))
+
+
+def test_one_job_measures_several_batches_each_as_long_as_the_truth_says(tmp_path: Path) -> None:
+    """The batches share the luck of their run, and cost one start-up; the last one is the measurement."""
+    cluster = SimulatedLauncher(4, seed=3, faults=NO_FAULTS)
+    step = GOOD.micro_batch * GOOD.dp
+    batches = (4 * step, 8 * step)
+    topologies = [replace(GOOD, global_batch=batch) for batch in batches]
+    found = run(cluster, replace(job(tmp_path, 0, topologies[-1]), batches=batches))
+    assert found.measurement is not None
+    measured = found.measurement.batch_seconds
+    true = cluster.truth.seconds(Columns.of(topologies, WORKLOAD, CLUSTER))
+    assert len(measured) == 2
+    assert found.seconds == measured[-1]
+    off = np.log(np.array(measured) / true)
+    assert abs(off[0] - off[1]) < 0.02
+    assert float(np.abs(off).max()) < 0.05
+    assert found.elapsed > 2 * sum(measured)
+
+
+def test_a_handle_of_a_job_of_one_batch_is_that_of_earlier_versions(tmp_path: Path) -> None:
+    """So that a study that was begun before adopts its jobs; one of several batches says how many."""
+    cluster = SimulatedLauncher(4, seed=3)
+    assert "batches" not in json.loads(cluster.submit(job(tmp_path, 0)))
+    step = GOOD.micro_batch * GOOD.dp
+    small = replace(job(tmp_path, 1, replace(GOOD, global_batch=2 * step)), batches=(step, 2 * step))
+    handle = cluster.submit(small)
+    assert json.loads(handle)["batches"] == 2
+    other = SimulatedLauncher(4, seed=3)
+    assert other.adopt(small, handle) == handle

@@ -136,6 +136,7 @@ def study(**fields: Any) -> Any:
         "ended": "done",
         "name": "s",
         "launched": [None, None],
+        "trials": (),
         "node_hours": 2.0,
         "running": [],
         "incidents": "",

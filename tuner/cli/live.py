@@ -95,7 +95,8 @@ class LiveView:
         best = state.ranking[0] if state.ranking else None
         grid.add_row(f"{self._label}best", best.key if best else "nothing measured yet")
         if best:
-            grid.add_row("finishes in", between(best.days, best.low, best.high))
+            extrapolated = " (extrapolated)" if best.extrapolated else ""
+            grid.add_row("finishes in", between(best.days, best.low, best.high) + extrapolated)
         grid.add_row("cost", node_time(state.node_hours))
         grid.add_row("last", self._last)
         grid.add_row("next", self._next)
@@ -134,6 +135,10 @@ def opening(loop: StudyLoop) -> list[str]:
     if loop.tally is not None and loop.pool.values is not None:
         legal = f"{loop.tally.legal:,} legal topologies, of which the {len(loop.pool):,} most promising are searched"
     lines.append(f"{legal}; up to {counted(settings.limits.budget, 'job')} {where}")
+    if settings.fidelity == "auto":
+        most = f" on at most {counted(settings.trial_nodes, 'node')}" if settings.trial_nodes else ""
+        final = "the answer is extrapolated" if settings.trial_nodes else "the leaders at full size"
+        lines.append(f"trials run at reduced sizes{most} where that pays, {final}")
     if loop.resumed:
         lines.append(f"Continuing study {loop.store.name} with {counted(loop.resumed, 'trial')}")
     return lines
@@ -166,6 +171,8 @@ def result_text(trial: Trial) -> str:
         line = line if whole else line[: MAX_EVIDENCE - 3] + "..."
         return f"{result.outcome.value} {line}".strip()
     text = f"{seconds(result.seconds)} s per iteration, {span(result.objective or 0.0)}"
+    if proposal.fidelity is not None:
+        text = f"{seconds(result.seconds)} s per iteration {proposal.fidelity}"
     if proposal.estimate_sec:
         error = result.seconds / proposal.estimate_sec - 1
         text += f", {abs(error):.1%} {'above' if error > 0 else 'below'} the estimate"

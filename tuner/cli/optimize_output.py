@@ -25,6 +25,8 @@ def print_answer(study: StudyResult, loop: StudyLoop) -> None:
     from tuner.core.text import column, counted, node_time
 
     label = "SIMULATED: " if study.simulated else ""
+    if study.best is not None and study.best.extrapolated:
+        print(f"{label}The answer is extrapolated from trials at a reduced size: nothing was measured at full size.")
     ended = f"Ended because {study.ended}." if study.ended else "Interrupted."
     print(f"{label}study {study.name}: {counted(len(study.launched), 'job')}, {node_time(study.node_hours)}. {ended}")
     for trial in study.running:
@@ -76,7 +78,7 @@ def _answer(study: StudyResult) -> list[str]:
     else:
         which = f" with {_model(study, own)}" if study.trains_other_models else ""
         lines = [
-            f"{own.key} finishes soonest{which}: {seconds(own.seconds)} s per iteration, "
+            f"{own.key} {_finishes(own)} soonest{which}: {seconds(own.seconds)} s per iteration, "
             f"{between(own.days, own.low, own.high)} for {tokens}."
         ]
     if own is best and study.ties:
@@ -87,10 +89,18 @@ def _answer(study: StudyResult) -> list[str]:
     if own is not best:
         gain = f", {1 - best.days / own.days:.1%} sooner" if own is not None else ""
         lines.append(
-            f"As another model: {best.key}, with {_model(study, best)}, takes {seconds(best.seconds)} s per iteration, "
+            f"As another model: {best.key}, with {_model(study, best)}, {_finishes(best, 'takes')} "
+            f"{seconds(best.seconds)} s per iteration, "
             f"{between(best.days, best.low, best.high)}{gain}."
         )
     return lines
+
+
+def _finishes(ranked: RankedTrial, measured: str = "finishes") -> str:
+    """Return the verb of a sentence about a topology's time, by whether that was measured at full size."""
+    if not ranked.extrapolated:
+        return measured
+    return f"is predicted to {measured.removesuffix('es') if measured == 'finishes' else measured.removesuffix('s')}"
 
 
 def _gain(study: StudyResult, own: RankedTrial) -> list[str]:
@@ -100,9 +110,10 @@ def _gain(study: StudyResult, own: RankedTrial) -> list[str]:
     name = "the cost model's first choice"
     lines = []
     if other is None:
-        outcome = first.result.outcome.value if first.result else "RUNNING"
-        lines.append(f"The cost model's first choice, {first.proposal.key}, ended as {outcome}.")
-        measured = next(trial for trial in study.launched if trial.measured)
+        ended = f"ended as {first.result.outcome.value if first.result else 'RUNNING'}"
+        ended = "was measured at a reduced size only" if first.measured_reduced else ended
+        lines.append(f"The cost model's first choice, {first.proposal.key}, {ended}.")
+        measured = next(trial for trial in study.launched if study.rank_of(trial) is not None)
         other, name = study.rank_of(measured), "the first measured topology"
     if other is None:
         return lines
@@ -136,7 +147,9 @@ def _row(ranked: RankedTrial, per_day: float) -> tuple[object, ...]:
 
 
 def _outcomes(study: StudyResult) -> str:
-    return ", ".join(f"{count} {outcome.lower()}" for outcome, count in study.outcomes.items()) or "none was launched"
+    outcomes = ", ".join(f"{count} {outcome.lower()}" for outcome, count in study.outcomes.items())
+    reduced = sum(trial.reduced and trial.launched for trial in study.trials)
+    return (outcomes or "none was launched") + (f"; {reduced} at a reduced size" if reduced else "")
 
 
 def _removed(loop: StudyLoop) -> str:
@@ -200,6 +213,20 @@ def trial_document(trial: Trial) -> dict[str, Any]:
         "tflops": result.tflops if result else None,
         "peak_memory_gib": result.peak_memory / 2**30 if result and result.peak_memory else None,
         "node_hours": result.node_hours if result else 0.0,
+        **_fidelity(trial),
+    }
+
+
+def _fidelity(trial: Trial) -> dict[str, Any]:
+    """Return the fields of a trial at a reduced size: none at full size."""
+    result, fidelity = trial.result, trial.proposal.fidelity
+    if fidelity is None:
+        return {}
+    seconds = list(result.measurement.batch_seconds) if result and result.measurement else []
+    return {
+        "fidelity": fidelity.document(),
+        "batch_seconds": seconds,
+        "extrapolated_sec": result.forecast if result else None,
     }
 
 
@@ -213,5 +240,6 @@ def _ranked_document(ranked: RankedTrial, topologies: dict[int, Any]) -> dict[st
         "days_high": ranked.high,
         "runs": ranked.runs,
         "chance_sooner": ranked.chance_sooner,
+        **({"extrapolated": True} if ranked.extrapolated else {}),
         "trials": list(ranked.trials),
     }

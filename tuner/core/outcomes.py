@@ -59,6 +59,8 @@ class Measurement:
     """What a reader of the figures should know: iterations averaged in one line, iterations left out."""
     simulated: bool = False
     """Whether the simulated cluster produced the measurement; output labels such figures."""
+    batch_seconds: tuple[float, ...] = ()
+    """Seconds of an iteration at each global batch of a job that measured several; `seconds` is the last of them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -57,6 +57,9 @@ class Job:
     """The iterations to measure, counted from the start of the job; the last ends it."""
     environment: Mapping[str, str] = field(default_factory=dict)
     """Environment variables of its processes, besides those of the program."""
+    batches: tuple[int, ...] = ()
+    """Global batches to measure one after the other, each for all `iterations`; empty: only the workload's own. The
+    last of them is the topology's."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,7 +103,7 @@ class JobResult:
     objective: float | None = None
     """Days until training finishes, at equal compute."""
     forecast: float | None = None
-    """Predicted seconds per iteration of a pruned job."""
+    """Predicted seconds per iteration at full size, of a job that was pruned or ran at a reduced size."""
     node_hours: float = 0.0
     clock: float = 0.0
     """When the job ended, by the launcher's clock."""
@@ -145,6 +148,9 @@ class Launcher(Protocol):
     """Whether its measurements are simulated, and labelled so wherever they are printed."""
     outlives: bool
     """Whether its jobs outlive the tuner, so that an interrupted study leaves them to the next process."""
+
+    several_batches: bool
+    """Whether one job can measure several global batches."""
 
     @property
     def nodes(self) -> int:

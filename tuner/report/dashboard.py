@@ -76,6 +76,8 @@ def trial_note(trial: Trial) -> str:
     """Return why a trial was proposed, its estimate, its outcome and the evidence, as Markdown."""
     proposal, result = trial.proposal, trial.result
     paragraphs = [f"**{markdown_text(proposal.key)}** ({proposal.kind}): {markdown_text(proposal.why)}"]
+    if proposal.fidelity is not None:
+        paragraphs.append(f"Runs at a reduced size: {proposal.fidelity}.")
     if proposal.estimate_sec and proposal.estimate_low and proposal.estimate_high:
         paragraphs.append(
             f"Estimate: {proposal.estimate_sec:.2f} s per iteration (80% interval {proposal.estimate_low:.2f} to "
@@ -83,12 +85,18 @@ def trial_note(trial: Trial) -> str:
         )
     if result is None:
         return "\n\n".join([*paragraphs, "Running."]) + "\n"
-    label = "SIMULATED" if result.simulated else "Measured" if trial.measured else "Outcome"
+    measured = trial.measured or trial.measured_reduced
+    label = "SIMULATED" if result.simulated else "Measured" if measured else "Outcome"
     if trial.measured:
         memory = f", {result.peak_memory / GIB:.1f} GiB" if result.peak_memory else ""
         training = f"training takes {span(result.objective or 0.0)}"
         note = f" ({markdown_text(result.note)})" if result.note else ""
         paragraphs.append(f"{label}: {seconds(trial.seconds)} s per iteration{note}{memory}; {training}.")
+    elif trial.measured_reduced and result.forecast:
+        paragraphs.append(
+            f"{label} at the reduced size: {seconds(result.seconds or 0.0)} s per iteration. Extrapolated to the full "
+            f"size, not measured: {seconds(result.forecast)} s."
+        )
     else:
         paragraphs.append(f"{label}: {result.outcome.value}. {markdown_text(result.reason)}")
     if result.retried:

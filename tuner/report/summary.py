@@ -52,7 +52,35 @@ def summary(study: StudyResult, rows: Sequence[LeaderboardRow]) -> list[str]:
     comparison = [_lead(study)]
     if len(study.ranking) > 1:
         comparison.append(_reason(study, rows))
-    return [_fastest(study, rows[0]), *comparison, _certainty(study), _cost(study), *incidents]
+    return [
+        *[_extrapolated(study)] * study.ranking[0].extrapolated,
+        *(_fastest(study, rows[0]), *comparison, _certainty(study), _cost(study)),
+        *confirmations(study),
+        *incidents,
+    ]
+
+
+def _extrapolated(study: StudyResult) -> str:
+    return f"{simulated_label(study)}The answer is extrapolated from trials at a reduced size."
+
+
+def confirmations(study: StudyResult) -> list[str]:
+    """Return, for each topology that was measured at full size after a reduced one, what had been predicted of it."""
+    sentences, reduced = [], set[int]()
+    for trial in study.launched:
+        proposal = trial.proposal
+        if trial.measured and proposal.candidate in reduced and proposal.estimate_sec:
+            reduced.discard(proposal.candidate)
+            low, high = proposal.estimate_low or 0.0, proposal.estimate_high or 0.0
+            inside = "inside" if low <= trial.seconds <= high else "outside"
+            sentences.append(
+                f"{simulated_label(study)}{proposal.key} was extrapolated to {seconds(proposal.estimate_sec)} s per "
+                f"iteration ({seconds(low)} to {seconds(high)}) and {measured_word(study)} at full size in trial "
+                f"{trial.number}: {seconds(trial.seconds)} s, {inside} the 80% interval."
+            )
+        elif trial.measured_reduced:
+            reduced.add(proposal.candidate)
+    return sentences
 
 
 def cost_breakdown(study: StudyResult, row: LeaderboardRow) -> TopologyCost:
@@ -91,8 +119,9 @@ def _fastest(study: StudyResult, row: LeaderboardRow) -> str:
             row.topology.shape
         )
         other = f" This is a different model from the one specified: {', '.join(changes)}."
+    is_fastest = "is predicted to be the fastest topology" if leader.extrapolated else "is the fastest topology"
     return (
-        f"{simulated_label(study)}{row.key} is the fastest topology: {seconds(leader.seconds)} s per iteration on "
+        f"{simulated_label(study)}{row.key} {is_fastest}: {seconds(leader.seconds)} s per iteration on "
         f"{counted(row.topology.nodes, 'node')} of {row.cluster.gpus_per_node} {row.cluster.gpu.name}, "
         f"{span(leader.days)} for {token_count(study.workload.training_tokens)} tokens with "
         f"{size(model.parameters)} parameters.{other}"
@@ -164,6 +193,10 @@ def _cost(study: StudyResult) -> str:
     )
     if study.best is None:
         return f"{used}."
+    reduced = [trial.result for trial in study.launched if trial.reduced and trial.result]
+    if reduced:
+        used += f", {node_time(sum(result.node_hours for result in reduced))} of them in {counted(len(reduced), 'job')}"
+        used += " at a reduced size"
     share = study.node_hours / (study.best.days * 24 * study.topology(study.best).nodes)
     return f"{used}, {_share(share)} the training itself."
 

@@ -58,7 +58,7 @@ def _unit(rows: Sequence[LeaderboardRow]) -> tuple[str, float]:
 def _line(study: StudyResult, row: LeaderboardRow, units_per_day: float) -> list[str]:
     topology, ranked = row.topology, row.ranked
     outcome = row.outcome.lower().replace("_", " ")
-    if ranked and study.simulated:
+    if ranked and study.simulated and not ranked.extrapolated:
         outcome = "simulated"
     runs = f", {ranked.runs} runs" if ranked and ranked.runs > 1 else ""
     return [
@@ -112,10 +112,13 @@ def measurements(study: StudyResult) -> str:
 
 def _cells(study: StudyResult, trial: Trial) -> dict[str, str]:
     (workload, cluster), topology = study.setting(trial), study.topology(trial)
+    if trial.proposal.fidelity is not None:  # the row is of the job that ran
+        topology = trial.proposal.fidelity.topologies(topology)[-1]
     workload, ending, era = workload.as_in(topology), trial.result, study.period_labels[trial.number]
     assert ending is not None  # noqa: S101 - the caller filters
     model, proposal = workload.model, trial.proposal
-    outcome = "simulated" if ending.simulated and trial.measured else ending.outcome.value.lower()
+    simulated = ending.simulated and (trial.measured or trial.measured_reduced)
+    outcome = "simulated" if simulated else ending.outcome.value.lower()
     return {
         "group": " ".join(filter(None, (study.name, era))),
         "gpu": cluster.gpu.name,

@@ -65,6 +65,31 @@ def choose(surrogate: Surrogate, *, best: float | None, open_to: BoolArray) -> S
     return _best(surrogate, candidates, mean, risk, best)[0]
 
 
+def shortlist(surrogate: Surrogate, *, best: float, open_to: BoolArray, count: int) -> list[Suggestion]:
+    """Return so many open candidates with the best acquisition, the best first, among those that it is evaluated for.
+
+    `best` is the logarithm of the seconds in which the best one known finishes.
+    """
+    mean = surrogate.log_seconds() + surrogate.pool.work
+    risk = surrogate.out_of_memory()
+    candidates = np.flatnonzero(open_to & (risk < 1.0))
+    bound = net_saving(improvement(mean[candidates], surrogate.most_deviation()[candidates], best), risk[candidates])
+    candidates = candidates[np.argsort(-bound, kind="stable")[:FIRST_EVALUATED]]
+    deviation = surrogate.deviation(candidates)
+    gain = improvement(mean[candidates], deviation, best)
+    chance = below((best - mean[candidates]) / deviation)
+    order = np.argsort(-net_saving(gain, risk[candidates]), kind="stable")[:count]
+    return [
+        Suggestion(
+            candidate=int(candidates[row]),
+            gain=float(gain[row]),
+            chance=float(chance[row]),
+            out_of_memory=float(risk[candidates[row]]),
+        )
+        for row in order.tolist()
+    ]
+
+
 def _best(
     surrogate: Surrogate, candidates: IntArray, mean: FloatArray, risk: FloatArray, best: float
 ) -> tuple[Suggestion, float]:

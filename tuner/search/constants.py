@@ -156,3 +156,39 @@ MIN_NEW_SPLIT_CHANCE: Final = _constant("MIN_NEW_SPLIT_CHANCE", 0.05, "probabili
 """Where the model is doubted, a split of the model (tp by pp) of which nothing has run goes before another of a split
 that has, if one of it is sooner than the best with this probability: there the model says too little
 of what splits have in common."""
+
+# trials at a reduced size
+TERM_DEVIATIONS: Final = _constant(
+    "TERM_DEVIATIONS",
+    {
+        "bubble": 0.2,
+        "head": 0.2,
+        "pipeline": 0.3,
+        "data_parallel": 0.3,
+        "sharding": 0.2,
+        "optimizer": 0.3,
+        "dispatch": 0.2,
+        "host_link": 0.3,
+    },
+    "standard deviation of a logarithm",
+    "no source",
+)
+"""By how much the cost model may misjudge what does not grow with the microbatches of a topology, beside its layers."""
+
+HALVED_DP_DEVIATION: Final = _constant(
+    "HALVED_DP_DEVIATION",
+    0.014,
+    "standard deviation of a logarithm",
+    "of the order of the corpus' pairs of GPU counts: their median error is 1% to 3% where the degree is halved "
+    "(python -m benchmarks.fidelity --tables corpus)",
+)
+"""Deviation that each halving of the data parallel degree adds to an extrapolation of one topology."""
+
+GROWTH_DEVIATIONS: Final = _constant(
+    "GROWTH_DEVIATIONS", (0.014, 0.15), "standard deviation of a logarithm", "no source"
+)
+"""Deviation that all topologies share of an extrapolation: with each doubling of the ranks, and with each doubling of
+the nodes by what part of an iteration goes over the network."""
+
+ITERATION_DEVIATION: Final = _constant("ITERATION_DEVIATION", 0.004, "standard deviation of a logarithm", "no source")
+"""Deviation between iterations of one job."""

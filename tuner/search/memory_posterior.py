@@ -28,6 +28,7 @@ from tuner.search.constants import (
 )
 from tuner.search.incremental_gp import IncrementalGP, SingleArray
 from tuner.search.observations import Observation, Observations, memory_covariance
+from tuner.search.reduced import ReducedSize
 
 
 class MemoryPosterior:
@@ -51,6 +52,13 @@ class MemoryPosterior:
         found: FloatArray = np.where(self.ruled_out, 1.0, chance)
         return found
 
+    def reduced_out_of_memory(self, jobs: Sequence[tuple[int, ReducedSize]]) -> FloatArray:
+        """Return the probability that each job, of a candidate at a reduced size, runs out of memory."""
+        beyond, deviation = self._overfull()
+        candidates = np.array([candidate for candidate, _ in jobs], dtype=np.int64)
+        needs = np.array([size.need(self._calibration.site) for _, size in jobs])
+        return below((beyond[candidates] + needs - self._need[candidates]) / deviation[candidates])
+
     def least_need(self) -> tuple[int, float]:
         """The candidate that overfills its card least, and how many times what the card holds it is thought to need."""
         beyond, _ = self._overfull()
@@ -73,7 +81,9 @@ class MemoryPosterior:
 
     def _unexpectedly_full(self, seen: Observation) -> bool:
         """Give what all candidates share more weight where a job that was thought safe ran out of memory."""
-        if seen.fits is not False or self._memory_common > 1 or self.out_of_memory()[seen.candidate] > SAFE_RISK:
+        if seen.reduced is not None or seen.fits is not False or self._memory_common > 1:
+            return False
+        if self.out_of_memory()[seen.candidate] > SAFE_RISK:
             return False
         self._memory_common = SURPRISED_MEMORY_WEIGHT
         return True
@@ -83,8 +93,11 @@ class MemoryPosterior:
         columns, row = self.pool.at(seen.candidate)
         deviation = float(self._memory_deviation[self._group[seen.candidate]])
         need = float(self._need[seen.candidate])
+        if seen.reduced is not None:
+            need = seen.reduced.size.need(self._calibration.site)
         if not seen.fits:
-            self._rule_out(columns, row, seen.candidate)
+            if seen.reduced is None:  # sharded states are larger at a reduced size
+                self._rule_out(columns, row, seen.candidate)
         elif seen.memory is not None:
             before = self._memory_across(features, 0.0)
             self._weigh_in(

@@ -27,6 +27,7 @@ from tuner.search.constants import (
     UNSURE_CHANCES,
 )
 from tuner.search.observations import Observation, Trust, row_of
+from tuner.search.residuals import Residuals
 
 TRENDS: Final = tuple(SMOOTH.index(name) for name in ("tp", "pp", "micro_batch"))
 """Columns of the smooth features along which the model's error may grow or shrink steadily."""
@@ -123,17 +124,14 @@ def trends_of(features: Features, pool: Features) -> FloatArray:
     return trends
 
 
-class TimeRecord:
+class TimeRecord(Residuals):
     """The measured runs of a study, and how likely they were."""
 
-    trust: Trust
     assumed: Trust
     _features: Features
     _group: IntArray
     _observations: list[Observation]
     _variances: list[tuple[int, float]]
-    _level: FloatArray
-    _slopes: FloatArray
     _reference: FloatArray
     _own: float
 
@@ -142,10 +140,11 @@ class TimeRecord:
 
         The observation with the index `accident` was slow for another reason; noise is larger by a factor.
         """
-        indices = [index for index, seen in enumerate(self._observations) if seen.seconds is not None]
+        indices = [index for index, seen in enumerate(self._observations) if seen.timed]
         if not indices:
             return 0.0
-        variances = np.array([self._noise(self._observations[index]) * noise**2 for index in indices])
+        timed = [self._observations[index] for index in indices]
+        variances = np.array([self._noise(seen) * noise**2 + self._residual(seen)[2] for seen in timed])
         if accident is not None:
             variances[indices.index(accident)] += ACCIDENT_DEVIATION**2
         record = self._record_of(indices, variances, periods)
@@ -156,8 +155,8 @@ class TimeRecord:
         timed = [self._observations[index] for index in indices]
         candidates = np.array([seen.candidate for seen in timed])
         features = joined([row_of(self._features, int(self._group[candidate])) for candidate in candidates.tolist()])
-        slopes = self._slopes[candidates]
-        residual = np.log([seen.seconds or math.nan for seen in timed]) - self._level[candidates]
+        found = [self._residual(seen) for seen in timed]
+        slopes, residual = np.stack([own for _, own, _ in found]), np.array([own for own, _, _ in found])
         return Record(
             features=replace(features, period=tuple(periods[index] for index in indices)),
             slopes=slopes[:, : len(TIME_FACTORS)],
@@ -169,7 +168,7 @@ class TimeRecord:
 
     def _by_record(self) -> Trust:
         """Return how far model and single runs can be trusted, by the first `RECORD_LENGTH` measured runs."""
-        indices = [index for index, seen in enumerate(self._observations) if seen.seconds is not None][:RECORD_LENGTH]
+        indices = [index for index, seen in enumerate(self._observations) if seen.timed][:RECORD_LENGTH]
         variances = np.array([variance for candidate, variance in self._variances if candidate >= 0][:RECORD_LENGTH])
         variances = np.maximum(variances - self.trust.repeat**2, 0.0)
         periods = [observation.period for observation in self._observations]

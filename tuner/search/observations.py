@@ -18,6 +18,7 @@ from tuner.search.constants import (
     OUTLIER_DEVIATIONS,
     REPEAT_DEVIATION,
 )
+from tuner.search.reduced import ReducedRun
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,6 +52,13 @@ class Observation:
     period: str = ""
     forecast: bool = False
     """The seconds are what the job was heading for when it was stopped."""
+    reduced: ReducedRun | None = None
+    """The job ran at a reduced size, whose seconds are here; memory and `fits` are of that size too."""
+
+    @property
+    def timed(self) -> bool:
+        """Whether it has seconds, at whichever size."""
+        return self.seconds is not None or bool(self.reduced and self.reduced.seconds)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -43,6 +43,7 @@ from tuner.search.incremental_gp import IncrementalGP, SingleArray
 from tuner.search.memory_posterior import MemoryPosterior, chunked
 from tuner.search.model_error import LEAST_TREND, TRENDS, TimeRecord, trends_of
 from tuner.search.observations import Observation, Observations, Surprise, Trust, gap_of, row_of, runs_of
+from tuner.search.reduced import Offset
 
 
 class Surrogate(MemoryPosterior, TimeRecord):
@@ -65,7 +66,7 @@ class Surrogate(MemoryPosterior, TimeRecord):
         self.period = period
         self._calibration = calibration or Calibration()
         self._features, self._group = pool.groups
-        self._observations: list[Observation] = []
+        self._observations, self._offset = list[Observation](), Offset()
         self._weigh()
         self._refer(self._calibration.site)
 
@@ -75,7 +76,7 @@ class Surrogate(MemoryPosterior, TimeRecord):
         for observation in seen:
             rebuild |= self._unexpectedly_full(observation)
             self._observations.append(observation)
-            rebuild |= self._corrects(observation)
+            rebuild |= self._corrects(observation) | self._learns_offset(observation, self._observations)
             self._take(observation)
         if rebuild:
             self._refer(self.site)
@@ -225,6 +226,7 @@ class Surrogate(MemoryPosterior, TimeRecord):
         step = 2 * MAX_FACTOR_MOVE
         self._reference = np.append(first + step * np.round((now - first) / step), np.zeros(len(TRENDS)))
         site = self._site_of(self._reference)
+        self.reference_site, self._sizes = site, {}
         chunks = list(chunked(self.pool.parts))
         self._level = np.log(np.concatenate([seconds(part, site) for part in chunks]))
         if not hasattr(self, "_slopes"):
@@ -289,17 +291,12 @@ class Surrogate(MemoryPosterior, TimeRecord):
     def _take(self, seen: Observation) -> None:
         candidate = seen.candidate
         features = self._kind_features(candidate)
-        if seen.seconds is not None:
-            residual = np.log(seen.seconds) - self._level[candidate]
+        if seen.timed:
+            residual, slopes, gap = self._residual(seen)
             own = replace(features, period=(seen.period,))
-            self._observe(
-                own,
-                candidate,
-                self._slopes[candidate],
-                residual,
-                self._noise(seen) + gap_of(seen, self._observations, self._noise(seen)) ** 2,
-                repeated=len(runs_of(seen, self._observations)) > 1,
-            )
+            noise = self._noise(seen) + gap + gap_of(seen, self._observations, self._noise(seen)) ** 2
+            repeated = seen.reduced is None and len(runs_of(seen, self._observations)) > 1
+            self._observe(own, candidate, slopes, residual, noise, repeated=repeated)
         if seen.fits is not None:
             self._take_memory(seen, features)
 

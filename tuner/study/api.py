@@ -12,6 +12,7 @@ from typing import TypeVar, cast
 
 from tuner.core.domain import Attention, Cluster, Gpu, Precision, PrecisionRecipe, Routing
 from tuner.core.errors import InputError
+from tuner.core.fidelity import FidelityMode
 from tuner.core.frameworks import FrameworkChoice
 from tuner.core.model import Model
 from tuner.core.quantity import duration, iterations_of
@@ -58,6 +59,8 @@ def study_settings(
     node_hours: float | None = None,
     deadline: float | str | None = None,
     patience: int | None = None,
+    fidelity: FidelityMode = "full",
+    trial_nodes: int | None = None,
     sampler: str = "guided",
     memory_filter: bool = False,
     launcher: str | None = None,
@@ -161,6 +164,8 @@ def study_settings(
         within_allocation=within_allocation,
         calibration=_calibration(calibration, start_from, cells, Path(runs), storage),
         track=track,
+        fidelity=fidelity,
+        trial_nodes=trial_nodes,
     )
     found.check()
     return found
@@ -191,6 +196,8 @@ def optimize(
     node_hours: float | None = None,
     deadline: float | str | None = None,
     patience: int | None = None,
+    fidelity: FidelityMode = "full",
+    trial_nodes: int | None = None,
     sampler: str = "guided",
     memory_filter: bool = False,
     launcher: str | None = None,

@@ -10,11 +10,15 @@ import numpy as np
 from tuner.core.domain import PARTITION_WORDS, Cluster, Topology, Workload
 from tuner.core.outcomes import Outcome
 from tuner.costmodel.flops import hardware_flops, per_gpu
+from tuner.launch.contract import JobResult
 from tuner.study.ranking import RankedTrial
 from tuner.study.result import StudyResult
 from tuner.study.store.trial import Trial
 
 GIB = 2.0**30
+
+EXTRAPOLATED = "EXTRAPOLATED"
+"""What stands for the outcome of a topology that was measured at a reduced size only."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,7 +103,7 @@ def _row(study: StudyResult, own: list[Trial], ranked: RankedTrial | None, rate:
         topology=topology,
         workload=workload.as_in(topology),
         cluster=cluster,
-        outcome=Outcome.MEASURED.value if ranked else last.outcome.value if last else "RUNNING",
+        outcome=_outcome(ranked, last),
         ranked=ranked,
         memory=memory,
         flops=rate,
@@ -108,6 +112,15 @@ def _row(study: StudyResult, own: list[Trial], ranked: RankedTrial | None, rate:
         why=own[0].proposal.why,
         ended="" if ranked or last is None else last.evidence or last.reason,
     )
+
+
+def _outcome(ranked: RankedTrial | None, last: JobResult | None) -> str:
+    """Return how a topology's trials ended; one that was only extrapolated counts as no measurement."""
+    if ranked is not None:
+        return EXTRAPOLATED if ranked.extrapolated else Outcome.MEASURED.value
+    if last is None:
+        return "RUNNING"
+    return EXTRAPOLATED if last.outcome is Outcome.MEASURED else last.outcome.value
 
 
 def _words(labels: Iterable[str]) -> str:

@@ -22,6 +22,7 @@ from tuner.planning.plan import offload_remedy
 from tuner.search.candidates import CandidatePool
 from tuner.search.pruner import Referee
 from tuner.space.space import Tally
+from tuner.study.fidelity_plan import job_of, plan_of, store_plan
 from tuner.study.limits import trust_for
 from tuner.study.ranking import DAY, noise
 from tuner.study.result import StudyResult, read_result
@@ -109,12 +110,15 @@ class StudyLoop:
             seed=settings.seed,
             trust=trust,
             memory_filter=settings.memory_filter,
+            extrapolates=settings.trial_nodes is not None,
         )
+        store_plan(settings, store)
         self.scheduler = Scheduler(
             *(self.state, settings.limits),
             sampler=settings.sampler,
             iterations=max(settings.iterations),
             memory_remedy=lambda: "" if tally is None else offload_remedy(settings.space, CostModel()),
+            plan=plan_of(settings, self.state, launcher),
         )
         self.running: dict[int, RunningTrial] = {}
         self._on_event = on_event
@@ -153,7 +157,7 @@ class StudyLoop:
             return
         drift = self.state.read()
         self._read_at = time.monotonic()
-        if self.state.ranking:
+        if self.state.ranking and not self.state.ranking[0].extrapolated:
             self._referee.measured(self.state.ranking[0].days, PRUNING_ALLOWANCE * self.state.noise)
         if drift is not None:
             self._report("era", f"{drift.sentence()} Earlier measurements are rescaled.")
@@ -232,13 +236,14 @@ class StudyLoop:
         self.store.withdraw(trial, str(error))
         self.read(now=True)
         fits = self.pool.column("nodes") <= self.launcher.nodes
-        if fits[candidate]:
+        if fits[candidate] or trial.reduced:
             self._failed_launches += 1
         if self._failed_launches >= MAX_CONSECUTIVE_LAUNCH_FAILURES:
             raise LaunchError(
                 f"{MAX_CONSECUTIVE_LAUNCH_FAILURES} jobs in a row could not be started; the last error: {error}"
             ) from None
-        self.state.open &= fits  # nodes may have failed since the space was enumerated
+        if self.settings.trial_nodes is None:
+            self.state.open &= fits  # nodes may have failed since the space was enumerated
         self.state.open[candidate] = False
         self._report("note", f"not started: {error}", trial)
 
@@ -254,17 +259,7 @@ class StudyLoop:
         )
 
     def _job(self, trial: Trial) -> Job:
-        candidate = trial.proposal.candidate
-        workload, cluster = self.pool.setting(candidate)
-        return Job(
-            number=trial.number,
-            tag=trial.proposal.tag,
-            folder=self.folder / "jobs" / f"{trial.number:04d}-{trial.proposal.key}",
-            workload=workload,
-            cluster=cluster,
-            topology=self.pool.topology(candidate),
-            iterations=self.settings.iterations,
-        )
+        return job_of(trial, self.pool, self.folder, self.settings.iterations)
 
     def _adopt(self, trial: Trial, former: Mapping[str, Any]) -> None:
         if not self.state.has(trial) or not self.store.take_over(trial, former, this_worker()):
@@ -312,7 +307,7 @@ class StudyLoop:
 
     def _cannot_win(self, running: RunningTrial) -> Callable[[float, int], bool]:
         """Return whether an iteration of at least so many seconds can no longer win; only search jobs are pruned."""
-        if running.trial.proposal.kind != "search":
+        if running.trial.proposal.kind != "search" or running.trial.reduced:
             return lambda _seconds, _iteration: False
         work = float(self.pool.work[running.trial.proposal.candidate])
         return lambda seconds, iteration: self._referee.stops(seconds * math.exp(work) / DAY, iteration)
@@ -332,9 +327,11 @@ class StudyLoop:
         self._end(running, JobResult(outcome=outcome, failure=failure, forecast=forecast, elapsed=elapsed))
 
     def _finished(self, running: RunningTrial, result: JobResult) -> None:
-        if result.seconds is not None:
+        if result.seconds is not None and not running.trial.reduced:
             work = float(self.pool.work[running.trial.proposal.candidate])
             result = replace(result, objective=result.seconds * math.exp(work) / DAY)
+        elif result.seconds is not None:
+            result = replace(result, forecast=self.state.extrapolated(replace(running.trial, result=result)))
         self._end(running, result)
 
     def _retry_hung(self, running: RunningTrial, result: JobResult) -> bool:

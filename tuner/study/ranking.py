@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -37,6 +37,9 @@ INTERVAL: Final = 1.2816
 
 DAY: Final = 86400.0
 
+EXTRAPOLATES: Final = "extrapolates"
+"""The study's attribute that says that its answer may be of a topology that ran at a reduced size only."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankedTrial:
@@ -56,24 +59,31 @@ class RankedTrial:
     """Numbers of its measured trials."""
     chance_sooner: float = 0.0
     """Probability that it finishes sooner than the leader."""
+    extrapolated: bool = False
+    """Whether it ran at a reduced size only, so that its times are predicted."""
 
 
-def rank(surrogate: Surrogate, trials: Sequence[Trial]) -> list[RankedTrial]:
-    """Return all measured topologies, the leader first."""
-    runs: dict[int, list[Trial]] = {}
-    for trial in trials:
-        if trial.measured:
-            runs.setdefault(trial.proposal.candidate, []).append(trial)
+def rank(surrogate: Surrogate, trials: Sequence[Trial], *, extrapolates: bool = False) -> list[RankedTrial]:
+    """Return all measured topologies, the leader first.
+
+    Where none was measured at full size, or if the study `extrapolates`, those of reduced sizes are ranked too.
+    """
+    runs = _runs(trial for trial in trials if trial.measured)
+    reduced = _runs(trial for trial in trials if trial.measured_reduced and trial.proposal.candidate not in runs)
+    reduced = reduced if extrapolates or not runs else {}
+    runs |= reduced
     if not runs:
         return []
     candidates, spread = list(runs), noise(trials, usual=surrogate.usual_noise)
     mean, deviation = surrogate.measured(candidates)
     counts = np.array([len(own) for own in runs.values()])
     finish = mean + surrogate.pool.work[candidates]
-    width = INTERVAL * np.maximum(deviation, spread / np.sqrt(counts))
+    predicted = np.array([candidate in reduced for candidate in candidates])
+    spreads = np.where(predicted, deviation, spread / np.sqrt(counts))
+    width = INTERVAL * np.maximum(deviation, spreads)
     order = np.lexsort((np.array([own[0].number for own in runs.values()]), finish))
     leader = order[0]
-    distance = (finish - finish[leader]) / (spread * np.sqrt(1 / counts + 1 / counts[leader]))
+    distance = (finish - finish[leader]) / np.hypot(spreads, spreads[leader])
     chance = below(-distance)
     return [
         RankedTrial(
@@ -86,17 +96,23 @@ def rank(surrogate: Surrogate, trials: Sequence[Trial]) -> list[RankedTrial]:
             runs=int(counts[index]),
             trials=tuple(trial.number for trial in runs[candidates[index]]),
             chance_sooner=0.0 if index == leader else float(chance[index]),
+            extrapolated=candidates[index] in reduced,
         )
         for index in order.tolist()
     ]
 
 
-def rank_by_own_runs(pool: CandidatePool, trials: Sequence[Trial], periods: Sequence[SpeedPeriod]) -> list[RankedTrial]:
-    """Rank topologies by their own runs alone, each scaled to the present speed."""
+def _runs(trials: Iterable[Trial]) -> dict[int, list[Trial]]:
+    """Return the trials of each candidate."""
     runs: dict[int, list[Trial]] = {}
     for trial in trials:
-        if trial.measured:
-            runs.setdefault(trial.proposal.candidate, []).append(trial)
+        runs.setdefault(trial.proposal.candidate, []).append(trial)
+    return runs
+
+
+def rank_by_own_runs(pool: CandidatePool, trials: Sequence[Trial], periods: Sequence[SpeedPeriod]) -> list[RankedTrial]:
+    """Rank topologies by their own runs alone, each scaled to the present speed."""
+    runs = _runs(trial for trial in trials if trial.measured)
     spread = noise(trials)
     found = []
     for candidate, own in runs.items():

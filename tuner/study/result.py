@@ -31,7 +31,7 @@ from tuner.search.observations import Observation
 from tuner.search.surrogate import Surrogate
 from tuner.study import drift
 from tuner.study.limits import trust_for
-from tuner.study.ranking import RankedTrial, noise, rank, rank_by_own_runs, rivals
+from tuner.study.ranking import EXTRAPOLATES, RankedTrial, noise, rank, rank_by_own_runs, rivals
 from tuner.study.state import observations_of
 from tuner.study.store.stored import parts_of
 from tuner.study.store.trial import Trial
@@ -211,6 +211,7 @@ class StudyResult:
                     "peak_memory_gib": result.peak_memory / 2**30 if result and result.peak_memory else None,
                     "node_hours": result.node_hours if result else 0.0,
                     "simulated": self.simulated,
+                    "reduced": trial.reduced,
                     **{f"params_{axis}": value for axis, value in proposal.params.items()},
                 }
             )
@@ -296,9 +297,9 @@ def read_result(
     if own and not ranking:
         surrogate = Surrogate(pool, calibration, period=drift.present(periods, calibration.period), trust=trust)
         labels = drift.labels(own, periods, calibration.period)
-        surrogate.learn([seen for trial in own for seen in _times(trial, labels[trial.number])])
+        surrogate.learn([seen for trial in own for seen in _times(trial, labels[trial.number], pool)])
         surrogate.adapt(lambda usual: noise(own, labels, usual=usual))
-        ranking = rank(surrogate, own)
+        ranking = rank(surrogate, own, extrapolates=bool(attributes.get(EXTRAPOLATES)))
         others = [trial for trial in trials if trial.proposal.candidate not in leading]
         ranking += rank_by_own_runs(pool, others, periods)
     return StudyResult(
@@ -322,9 +323,9 @@ def _candidate(trial: RankedTrial | Trial) -> int:
     return trial.candidate if isinstance(trial, RankedTrial) else trial.proposal.candidate
 
 
-def _times(trial: Trial, period: str) -> list[Observation]:
+def _times(trial: Trial, period: str, pool: CandidatePool) -> list[Observation]:
     """Return what a trial shows of time: whether a topology fits does not change its time."""
-    timed = [seen for seen in observations_of(trial, period) if seen.seconds is not None]
+    timed = [seen for seen in observations_of(trial, period, pool) if seen.timed]
     return [replace(seen, memory=None, fits=None) for seen in timed]
 
 

@@ -15,14 +15,13 @@ from tuner.search.acquisition import Suggestion, improvement, net_saving
 from tuner.search.constants import MIN_EXPECTED_GAIN, OUTLIER_DEVIATIONS
 from tuner.search.observations import Surprise
 from tuner.study.drift import periods_of
+from tuner.study.fidelity_plan import DEFAULT_START_SECONDS as DEFAULT_START_SECONDS
+from tuner.study.fidelity_plan import Choice, FidelityPlan, Size
 from tuner.study.limits import Limits
 from tuner.study.ranking import INTERVAL, rivals, values_of_repeats
 from tuner.study.state import StudyState
 from tuner.study.store.owner import this_worker
 from tuner.study.store.trial import Proposal, ProposalKind, Trial
-
-DEFAULT_START_SECONDS: Final = 120.0
-"""Seconds until the end of a job's first iteration, before any job was measured."""
 
 MAX_FIRST_OOM_RISK: Final = 0.99
 """Probability of running out of memory at which even the safest candidate is not tried while nothing has run."""
@@ -48,8 +47,11 @@ class Scheduler:
         sampler: str,
         iterations: int,
         memory_remedy: Callable[[], str] = str,
+        plan: FidelityPlan | None = None,
     ) -> None:
         self._state, self._limits = state, limits
+        self._plan = plan
+        """At which sizes trials run; None: all at full size."""
         self._memory_remedy = memory_remedy
         """Returns a sentence about what would fit where nothing does."""
         self._sampler, self._iterations = sampler, iterations
@@ -113,6 +115,9 @@ class Scheduler:
             self.finished = f"the deadline of {limits.deadline / 3600:.3g} h has passed"
         elif self.stopping is not None:
             return
+        elif reserve := self._reserved():
+            self._by_estimate = False
+            self.stopping = f"the last {reserve:,.1f} node-hours are reserved to measure the leaders at full size"
         elif limits.final and self._state.ranking and launched >= limits.search:
             self._by_estimate = False
             self.stopping = f"the last {limits.final} of {limits.budget} jobs are reserved for the final round"
@@ -120,9 +125,17 @@ class Scheduler:
             self._by_estimate = False
             self.stopping = f"no improvement in {limits.patience} consecutive jobs"
 
+    def _reserved(self) -> float:
+        """Return the node-hours that the leaders' confirmation needs where no more are left for the search, or 0."""
+        if self._plan is None or self._limits.node_hours is None:
+            return 0.0
+        reserve = self._plan.reserve
+        return reserve if self._state.node_hours + reserve >= self._limits.node_hours else 0.0
+
     def _search(self) -> Proposal | None:
-        suggestion = self._state.suggest()
-        why = self._nothing_left() if suggestion is None else self._unprofitable(suggestion)
+        choice = None if self._plan is None else self._plan.choose()
+        suggestion = self._state.suggest() if self._plan is None else choice and choice.suggestion
+        why = self._nothing_left() if suggestion is None else self._unprofitable(suggestion, choice)
         repeat = self._verification(0.0 if why is not None or suggestion is None else _saving(suggestion))
         if repeat is not None:
             return repeat
@@ -132,7 +145,8 @@ class Scheduler:
         if suggestion is None or why is not None:
             return None
         risk = None if self._state.pending else suggestion.out_of_memory  # otherwise that with what runs imagined full
-        return self._proposal(suggestion.candidate, why=self._reason(suggestion), out_of_memory=risk)
+        size = None if choice is None else choice.size
+        return self._proposal(suggestion.candidate, why=self._reason(suggestion), out_of_memory=risk, size=size)
 
     def _verification(self, saving: float) -> Proposal | None:
         """Return a repeat of a run that an accident may have slowed down, or of a surprisingly fast leader.
@@ -158,13 +172,16 @@ class Scheduler:
                 chosen, worth = surprise, gain
         return None if chosen is None else self._repeat(chosen)
 
-    def _repeat(self, surprise: Surprise) -> Proposal:
+    def _repeat(self, surprise: Surprise) -> Proposal | None:
         direction = "longer" if surprise.away > 0 else "less"
         why = (
             f"repeated because it took {direction} than the other jobs predict by "
             f"{abs(surprise.deviations):.1f} standard deviations"
         )
-        return self._proposal(surprise.candidate, why=why)
+        size = None if self._plan is None else self._plan.repeated(surprise.candidate)
+        if self._plan is not None and size is None:
+            return None
+        return self._proposal(surprise.candidate, why=why, size=size)
 
     def _nothing_left(self) -> str:
         exhausted = not self._state.open.any() or self._state.ranking
@@ -181,7 +198,11 @@ class Scheduler:
         """Return a repeat of the leader where it is time to look for drift."""
         state = self._state
         launched = [trial for trial in state.trials if trial.launched]
-        if not state.ranking or any(trial.result is None and trial.proposal.repeat for trial in launched):
+        if (
+            not state.ranking
+            or self._plan is not None
+            or any(trial.result is None and trial.proposal.repeat for trial in launched)
+        ):
             return None
         last = max((index for index, trial in enumerate(launched) if trial.proposal.kind == "reference"), default=0)
         due = self._limits.final and len(launched) - last > self._limits.reference_interval
@@ -203,6 +224,12 @@ class Scheduler:
         """Return a repeat of the leader or of its closest rival until they are separated."""
         if any(trial.result is None for trial in self._state.trials):
             return None  # a running job may yet lead
+        if self._plan is not None:
+            wanted = self._plan.next_full()
+            if wanted is not None:
+                return self._proposal(wanted[0], kind="final", why=wanted[1])
+            self.finished = self.stopping
+            return None
         ranking = self._state.ranking
         repeats = sum(trial.proposal.kind == "final" and trial.launched for trial in self._state.trials)
         if repeats < self._limits.final and ranking and ranking[0].runs < MIN_LEADER_RUNS:
@@ -222,16 +249,16 @@ class Scheduler:
         why = f"repeated because another run is expected to improve the choice by {max(values):.2%}"
         return self._proposal(chosen.candidate, kind="final", why=why)
 
-    def _unprofitable(self, suggestion: Suggestion) -> str | None:
+    def _unprofitable(self, suggestion: Suggestion, choice: Choice | None = None) -> str | None:
         """Return why the next job would not pay, or None where it would."""
         gain, risk = suggestion.gain, suggestion.out_of_memory
         if gain is None or risk is None:
             return None
         if not self._state.ranking:
             return None if risk < MAX_FIRST_OOM_RISK else self._nothing_fits()
-        pool, expected = self._state.pool, net_saving(gain, risk)
+        pool, expected = self._state.pool, net_saving(gain, risk) if choice is None else choice.gain
         best_remaining = f"the best remaining trial, {pool.topology(suggestion.candidate).key},"
-        least = MIN_EXPECTED_GAIN * (RESUME_RATIO if self._looks_again else 1.0)
+        least = (MIN_EXPECTED_GAIN if choice is None else choice.least) * (RESUME_RATIO if self._looks_again else 1.0)
         if expected < least:
             return (
                 f"no job is expected to shorten the training by more than {least:.2%}: "
@@ -242,6 +269,8 @@ class Scheduler:
         leader = self._state.ranking[0]
         nodes = pool.topology(leader.candidate).nodes
         saved, cost = gain * (1 - risk) * leader.days * 24 * nodes, self._cost(suggestion.candidate, risk)
+        if choice is not None:
+            saved, cost = choice.gain * leader.days * 24 * nodes, choice.size.node_hours
         if saved >= cost:
             return None
         return (
@@ -263,16 +292,27 @@ class Scheduler:
         return (1 - risk) * whole + risk * failed
 
     def _proposal(
-        self, candidate: int, *, kind: ProposalKind = "search", why: str, out_of_memory: float | None = None
+        self,
+        candidate: int,
+        *,
+        kind: ProposalKind = "search",
+        why: str,
+        out_of_memory: float | None = None,
+        size: Size | None = None,
     ) -> Proposal:
         state = self._state
         risk = float(state.surrogate.out_of_memory()[candidate]) if out_of_memory is None else out_of_memory
         topology = state.pool.topology(candidate)
         mean, deviation = (float(values[0]) for values in state.surrogate.measured([candidate]))
+        fidelity = size.fidelity if size is not None else None
+        if size is not None and fidelity is not None:
+            mean, deviation, risk = math.log(size.seconds), math.hypot(deviation, size.deviation), size.risk
+            why = f"{why}; {fidelity}"
         return Proposal(
             key=topology.key,
             candidate=candidate,
-            nodes=topology.nodes,
+            nodes=topology.nodes if fidelity is None else fidelity.nodes,
+            fidelity=fidelity,
             params=state.space.values(candidate),
             topology=topology_document(topology),
             kind=kind,

@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import Final, get_args
 
 from tuner.core.errors import InputError, UnknownName
+from tuner.core.fidelity import FidelityMode
 from tuner.core.text import either, shown
 from tuner.costmodel.calibration import Calibration
 from tuner.launch.virtual.simulated import SpeedChange
@@ -83,6 +84,10 @@ class StudySettings:
     calibration: Calibration | None = None
     track: str | None = None
     """An experiment tracker that receives every finished trial: mlflow or wandb."""
+    fidelity: FidelityMode = "full"
+    """Whether every trial runs at full size, or at a reduced one where that pays."""
+    trial_nodes: int | None = None
+    """The most nodes that a trial may have: the answer is then extrapolated."""
 
     @property
     def name(self) -> str:
@@ -114,6 +119,21 @@ class StudySettings:
             )
         if self.launcher not in LAUNCHERS:
             raise UnknownName("launcher", self.launcher, LAUNCHERS)
+        if self.fidelity not in get_args(FidelityMode):
+            raise UnknownName("fidelity", self.fidelity, get_args(FidelityMode))
+        if self.fidelity != "full" and self.launcher == "replay":
+            raise InputError("--fidelity auto needs jobs to run, and a replay has rows: drop it.")
+        if self.fidelity != "full" and self.sampler != "guided":
+            raise InputError(
+                f"--fidelity auto needs the surrogate of --sampler guided, not {self.sampler}: drop one of the two."
+            )
+        if self.trial_nodes is not None and self.fidelity == "full":
+            raise InputError("--trial-nodes limits trials at a reduced size: give --fidelity auto with it.")
+        if self.trial_nodes is not None and not 1 <= self.trial_nodes <= self.space.cluster.nodes:
+            raise InputError(
+                f"--trial-nodes must be between 1 and the cluster's {self.space.cluster.nodes} nodes (got "
+                f"{shown(self.trial_nodes)})."
+            )
         if self.jobs < 1:
             raise InputError(f"--jobs must be at least 1 (got {self.jobs}).")
         if not 0 <= self.seed <= MAX_SEED:

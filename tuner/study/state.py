@@ -6,17 +6,18 @@ import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 
 from tuner.core.documents import topology_of
 from tuner.core.outcomes import Outcome
 from tuner.costmodel.calibration import Calibration
-from tuner.search.acquisition import Suggestion
+from tuner.search.acquisition import Suggestion, shortlist
 from tuner.search.candidates import CandidatePool
 from tuner.search.observations import Observation, Trust
 from tuner.search.parameter_space import ParameterSpace
+from tuner.search.reduced import ReducedRun, ReducedSize
 from tuner.search.samplers import Proposer, proposer
 from tuner.search.surrogate import Surrogate
 from tuner.study import drift
@@ -34,6 +35,16 @@ MAX_ATTEMPTS: Final = 2
 """Jobs of one topology that may end with a retryable outcome."""
 
 
+class Prospect(NamedTuple):
+    """A topology that was measured at some size, with the logarithm of the seconds in which it finishes."""
+
+    candidate: int
+    mean: float
+    deviation: float
+    full: bool
+    """Whether it was measured at full size."""
+
+
 class StudyState:
     """A study as one process has read it."""
 
@@ -47,8 +58,11 @@ class StudyState:
         seed: int,
         trust: Trust,
         memory_filter: bool = False,
+        extrapolates: bool = False,
     ) -> None:
         self.pool, self.store = pool, store
+        self._extrapolates = extrapolates
+        """Whether what was measured at a reduced size alone is ranked beside the full size."""
         self._first_period = calibration.period
         self.surrogate = Surrogate(pool, calibration, period=self._first_period, trust=trust)
         self.space = ParameterSpace(pool)
@@ -80,7 +94,7 @@ class StudyState:
             return None
         labels = drift.labels(self.trials, self.speed_periods)
         self.surrogate.adapt(lambda usual: noise(self._known, labels, usual=usual))
-        self.ranking = rank(self.surrogate, self._known)
+        self._rank()
         return self._detect_drift()
 
     @property
@@ -124,6 +138,26 @@ class StudyState:
             known = [] if self.log_best is None else [self.log_best]
             return self.proposer.next(self.open, min([*known, *expected.tolist()], default=None))
 
+    def extrapolated(self, trial: Trial) -> float | None:
+        """Return the seconds of the full size that a trial at a reduced one predicts."""
+        runs = [seen.reduced for seen in observations_of(trial, "", self.pool) if seen.reduced and seen.timed]
+        return self.surrogate.extrapolated(trial.proposal.candidate, runs[0]) if runs else None
+
+    def shortlist(self, count: int) -> list[Suggestion]:
+        """Return the open candidates with the best acquisition, as if pending jobs had taken what is expected of them.
+
+        Before anything is measured, it is the one that `suggest` returns.
+        """
+        best = self.log_best
+        if best is None:
+            first = self.suggest()
+            return [] if first is None else [first]
+        pending = self.pending
+        with self.surrogate.imagining(pending):
+            expected = self.surrogate.measured(pending)[0] + self.pool.work[pending]
+            best = min([best, *expected.tolist()])
+            return shortlist(self.surrogate, best=best, open_to=self.open, count=count)
+
     @property
     def launched(self) -> int:
         """Jobs that count against the budget."""
@@ -141,11 +175,26 @@ class StudyState:
 
     @property
     def log_best(self) -> float | None:
-        """Logarithm of the seconds in which the leader finishes training."""
+        """Logarithm of the seconds in which the leader, or one that leads by extrapolation, finishes training."""
+        if any(trial.measured_reduced for trial in self._known):
+            return self.prospects()[0].mean
         return math.log(self.ranking[0].days * DAY) if self.ranking else None
 
+    def overheads(self, iterations: int) -> list[tuple[int, float]]:
+        """Return the nodes of each measured job of any size, and the seconds that it took besides its iterations."""
+        jobs = [
+            (trial.proposal.nodes, trial.result) for trial in self.trials if trial.measured or trial.measured_reduced
+        ]
+        return [
+            (nodes, max(0.0, result.elapsed - sum(seconds) * iterations))
+            for nodes, result in jobs
+            if result is not None
+            and result.measurement is not None
+            and (seconds := result.measurement.batch_seconds or (result.measurement.seconds,))
+        ]
+
     def start_seconds(self, iterations: int) -> list[float]:
-        """Return the seconds that each measured job took until its first iteration was over."""
+        """Return the seconds that each measured job of full size took until its first iteration was over."""
         results = [trial.result for trial in self.trials if trial.measured and trial.result is not None]
         return [max(0.0, result.elapsed - (result.seconds or 0.0) * (iterations - 1)) for result in results]
 
@@ -154,15 +203,24 @@ class StudyState:
         return 0 <= trial.proposal.candidate < len(self.pool)
 
     def _close_tried(self) -> None:
-        """Close the candidates that were tried, unless their jobs were inconclusive."""
-        attempts: Counter[int] = Counter()
-        for trial in self.trials:
-            if trial.launched and self.has(trial):
-                outcome = trial.result.outcome if trial.result else None
-                weight = 0 if outcome in INCONCLUSIVE else 1 if outcome in RETRYABLE else MAX_ATTEMPTS
-                attempts[trial.proposal.candidate] += weight
+        """Close the candidates that were tried, unless their jobs were inconclusive.
+
+        One whose job ran out of memory at a reduced size may still fit at a larger one.
+        """
+        attempts = self._attempts(reduced=False) + self._attempts(reduced=True)
         for candidate, count in attempts.items():
             self.open[candidate] = count < MAX_ATTEMPTS
+
+    def _attempts(self, *, reduced: bool) -> Counter[int]:
+        """Return how conclusively each candidate was tried at full, or at a reduced, size."""
+        attempts: Counter[int] = Counter()
+        for trial in self.trials:
+            if trial.launched and self.has(trial) and trial.reduced == reduced:
+                outcome = trial.result.outcome if trial.result else None
+                inconclusive = outcome in INCONCLUSIVE or (reduced and outcome is Outcome.OOM)
+                weight = 0 if inconclusive else 1 if outcome in RETRYABLE else MAX_ATTEMPTS
+                attempts[trial.proposal.candidate] += weight
+        return attempts
 
     def _learn(self, trial: Trial) -> None:
         self._learnt[trial.number] = None
@@ -174,13 +232,30 @@ class StudyState:
     def _observations(self, trial: Trial) -> list[Observation]:
         if not self.has(trial):
             return []
-        return observations_of(trial, drift.label(trial.number, self.speed_periods, self._first_period))
+        return observations_of(trial, drift.label(trial.number, self.speed_periods, self._first_period), self.pool)
 
     def _relabel(self) -> None:
         """Assign every observation to its speed period, and rank again."""
         now = drift.present(self.speed_periods, self._first_period)
         self.surrogate.relabel(self._labels(self.speed_periods), now)
-        self.ranking = rank(self.surrogate, self._known)
+        self._rank()
+
+    def _rank(self) -> None:
+        self.ranking = rank(self.surrogate, self._known, extrapolates=self._extrapolates)
+
+    def prospects(self) -> list[Prospect]:
+        """Return all topologies that were measured at some size and have not failed at full size, the soonest first."""
+        tried = {trial.proposal.candidate for trial in self._known if trial.measured or trial.measured_reduced}
+        full = {trial.proposal.candidate for trial in self._known if trial.measured}
+        failed = {candidate for candidate, count in self._attempts(reduced=False).items() if count >= MAX_ATTEMPTS}
+        candidates = [candidate for candidate in tried if candidate in full or candidate not in failed]
+        means, deviations = self.surrogate.measured(candidates)
+        finish = (means + self.pool.work[candidates]).tolist()
+        found = [
+            Prospect(candidate, mean, deviation, candidate in full)
+            for candidate, mean, deviation in zip(candidates, finish, deviations.tolist(), strict=True)
+        ]
+        return sorted(found, key=lambda prospect: prospect.mean)
 
     def _labels(self, periods: Sequence[drift.SpeedPeriod]) -> list[str]:
         """Return the speed period of each observation, in the order in which the surrogate learnt them."""
@@ -217,15 +292,22 @@ class StudyState:
         return self.speed_periods[-1]
 
 
-def observations_of(trial: Trial, period: str) -> list[Observation]:
-    """Return what a trial's job shows of its topology."""
-    result = trial.result
+def observations_of(trial: Trial, period: str, pool: CandidatePool | None = None) -> list[Observation]:
+    """Return what a trial's job shows of its topology; one of a reduced size needs the `pool` of its candidate."""
+    result, fidelity = trial.result, trial.proposal.fidelity
     if result is None or not trial.launched:
         return []
-    observation = Observation(candidate=trial.proposal.candidate, period=period)
+    candidate = trial.proposal.candidate
+    observation = Observation(candidate=candidate, period=period)
+    if fidelity is not None and pool is not None:
+        size = ReducedSize.of(fidelity, pool.topology(candidate), *pool.setting(candidate))
+        observation = replace(observation, reduced=ReducedRun(size=size))
     if result.outcome is Outcome.MEASURED:
         fullest = result.measurement is None or result.measurement.fullest
         measured = replace(observation, seconds=result.seconds, fits=True)
+        if observation.reduced is not None and result.measurement is not None:
+            seconds = result.measurement.batch_seconds or (result.measurement.seconds,)
+            measured = replace(measured, seconds=None, reduced=replace(observation.reduced, seconds=seconds))
         if fullest:
             return [replace(measured, memory=result.peak_memory)]
         return [replace(measured, least_memory=result.peak_memory)]

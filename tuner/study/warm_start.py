@@ -11,6 +11,7 @@ from tuner.audit import period_labels
 from tuner.core.catalog import kind_of_path
 from tuner.core.columns import Columns
 from tuner.core.documents import cluster_of, topology_of, workload_of
+from tuner.core.domain import Topology
 from tuner.core.errors import InputError, NothingUsable
 from tuner.core.text import shown
 from tuner.costmodel.calibration import Calibration, MeasuredRows
@@ -18,6 +19,7 @@ from tuner.costmodel.calibration import calibrate as fit
 from tuner.costmodel.evaluation import learn
 from tuner.study import drift
 from tuner.study.store.storage import refuse_lost, sqlite_url
+from tuner.study.store.trial import Trial
 from tuner.study.store.trial_store import TrialStore
 from tuner.tables import Table
 
@@ -35,7 +37,8 @@ def calibration_from_study(name: str, *, runs: Path, storage: str | None) -> Cal
     """Return the calibration that a study's measurements support, for the speed at which the study ended."""
     store = existing(name, runs=runs, storage=storage, or_table=True)
     try:
-        settings, trials = store.settings, [trial for trial in store.trials() if trial.measured]
+        settings = store.settings
+        trials = [trial for trial in store.trials() if trial.measured or trial.measured_reduced]
         if "workload" not in settings:
             raise InputError(f"study {name} replayed a table: give the table itself to --from.")
         if not trials:
@@ -43,7 +46,7 @@ def calibration_from_study(name: str, *, runs: Path, storage: str | None) -> Cal
         periods = drift.periods_of(store.attributes.get("eras", []))
         labels = [drift.label(trial.number, periods, "") for trial in trials]
         columns = Columns.of(
-            (topology_of(trial.proposal.topology) for trial in trials),
+            (_as_run(trial) for trial in trials),
             workload_of(settings["workload"]),
             cluster_of(settings["cluster"]),
         )
@@ -51,6 +54,12 @@ def calibration_from_study(name: str, *, runs: Path, storage: str | None) -> Cal
         return replace(fit([MeasuredRows(columns=columns, seconds=seconds, period=tuple(labels))]), period=labels[-1])
     finally:
         store.close()
+
+
+def _as_run(trial: Trial) -> Topology:
+    """Return the topology of a trial at the size at which it ran."""
+    topology = topology_of(trial.proposal.topology)
+    return topology if trial.proposal.fidelity is None else trial.proposal.fidelity.topologies(topology)[-1]
 
 
 def existing(name: str, *, runs: Path, storage: str | None, or_table: bool = False) -> TrialStore:

@@ -121,6 +121,7 @@ class LocalLauncher:
     """This machine as one node; or as several, where the program itself reaches the others."""
 
     simulated = False
+    several_batches = False
     outlives = False
 
     def __init__(self, program: Program, *, ranks: int, nodes: int = 1, name: str = "local") -> None:

@@ -45,6 +45,7 @@ class SlurmLauncher:
 
     name = "slurm"
     simulated = False
+    several_batches = False
     outlives = True
 
     def __init__(

@@ -45,6 +45,7 @@ class SlurmStepLauncher:
 
     name = "slurm"
     simulated = False
+    several_batches = False
     outlives = True
 
     def __init__(

@@ -40,6 +40,7 @@ class VirtualLauncher(ABC):
     name: str
     simulated: bool
     outlives = True
+    several_batches = False
 
     def __init__(self, nodes: int, *, cluster: str, clock: float = 0.0) -> None:
         self.nodes = nodes

@@ -48,6 +48,8 @@ class VirtualJob:
     memory: float | None = None
     tflops: float | None = None
     evidence: str = ""
+    batches: int = 1
+    """Global batches that the job measures one after the other, each with as many of the steps."""
 
     @property
     def ends(self) -> float:
@@ -91,8 +93,13 @@ class VirtualJob:
         if self.outcome is not Outcome.MEASURED:
             failure = Failure(kind=self.outcome.value, evidence=self.evidence)
             return JobResult(outcome=self.outcome, failure=failure, elapsed=self.stops)
+        steps = len(self.steps) // self.batches
+        seconds = tuple(
+            median(self.steps[batch * steps + number - 1] for number in self.measured) for batch in range(self.batches)
+        )
         measurement = Measurement(
-            seconds=median(self.steps[number - 1] for number in self.measured),
+            seconds=seconds[-1],
+            batch_seconds=seconds if self.batches > 1 else (),
             iterations=self.measured,
             tflops=self.tflops,
             peak_memory=self.memory,
@@ -103,7 +110,14 @@ class VirtualJob:
 
     def text(self) -> str:
         """It as one line of ASCII."""
-        return json.dumps(asdict(self), separators=(",", ":"), sort_keys=True)
+        return json.dumps(self.document(), separators=(",", ":"), sort_keys=True)
+
+    def document(self) -> dict[str, Any]:
+        """Return it as JSON, of one batch as before there could be several."""
+        document = asdict(self)
+        if self.batches == 1:
+            del document["batches"]
+        return document
 
     @classmethod
     def of_text(cls, text: str) -> VirtualJob | None:
@@ -116,13 +130,15 @@ class VirtualJob:
     @classmethod
     def of(cls, document: object) -> VirtualJob | None:
         """What a JSON document says; None where it is another document."""
-        if not isinstance(document, Mapping) or set(document) != set(_READERS):
+        if not isinstance(document, Mapping) or set(document) | {"batches"} != set(_READERS):
             return None
+        document = {"batches": 1, **document}
         try:
             life = cls(**{name: read(document[name]) for name, read in _READERS.items()})
         except (TypeError, ValueError, OverflowError):
             return None
-        return life if life.measured and 1 <= min(life.measured) <= max(life.measured) <= len(life.steps) else None
+        steps = len(life.steps) // life.batches if life.batches > 0 else 0
+        return life if life.measured and 1 <= min(life.measured) <= max(life.measured) <= steps else None
 
     def _marks(self) -> tuple[float, ...]:
         return marks(self.start_up, self.steps)
@@ -139,7 +155,7 @@ def _maybe(value: Any) -> float | None:
 
 _READERS: Final[Mapping[str, Callable[[Any], Any]]] = {
     **{field.name: str for field in fields(VirtualJob)},
-    **dict.fromkeys(("nodes", "order"), int),
+    **dict.fromkeys(("nodes", "order", "batches"), int),
     **dict.fromkeys(("submitted", "start_up", "stops"), float),
     "steps": lambda values: tuple(float(value) for value in values),
     "measured": lambda values: tuple(int(value) for value in values),
@@ -177,7 +193,7 @@ def written(path: Path, record: VirtualJobRecord) -> None:
     document = {
         "schema": SCHEMA,
         "simulated": record.life.simulated,
-        "life": asdict(record.life),
+        "life": record.life.document(),
         "began": record.began,
         "cancelled": record.cancelled,
     }

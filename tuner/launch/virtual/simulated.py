@@ -5,7 +5,8 @@ What it answers is invented and says so. It is there to try the search, not to l
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
 from hashlib import blake2b
 from statistics import median
 from typing import Final
@@ -90,6 +91,7 @@ class SimulatedLauncher(VirtualLauncher):
 
     name = "simulated"
     simulated = True
+    several_batches = True
 
     def __init__(
         self,
@@ -100,6 +102,7 @@ class SimulatedLauncher(VirtualLauncher):
         truth: GroundTruth | None = None,
         faults: Faults | None = None,
         noise: RunNoise = NOISE,
+        start_up: tuple[float, float] = START_UP,
         clock: float = 0.0,
     ) -> None:
         super().__init__(nodes, cluster=f"simulated {seed}", clock=clock)
@@ -108,21 +111,25 @@ class SimulatedLauncher(VirtualLauncher):
         self._drift = drift
         self._faults = faults or Faults()
         self._noise = noise
+        self._start_up = start_up
 
     def _run_key(self, job: Job) -> str:
         text = repr((_Sizes(job.workload), job.cluster.gpu, job.cluster.gpus_per_node, job.topology))
         return blake2b(text.encode(errors="surrogatepass"), digest_size=12).hexdigest()
 
     def _decide(self, job: Job, run: str, earlier: int, before: int) -> VirtualJob:
-        columns = Columns.of([job.topology], job.workload, job.cluster)
+        batches = [replace(job.topology, global_batch=batch) for batch in job.batches] or [job.topology]
+        columns = Columns.of(batches, job.workload, job.cluster)
         chance = (self.seed, run, earlier)
-        iteration_seconds = float(self.truth.seconds(columns)[0])
+        iteration_seconds = self.truth.seconds(columns)
         if self._drift and self._drift.begun(before, self.now()):
-            iteration_seconds *= self._drift.factor
-        steps = self._steps(iteration_seconds, max(job.iterations), chance)
+            iteration_seconds = iteration_seconds * self._drift.factor
+        steps = self._steps([float(seconds) for seconds in iteration_seconds], max(job.iterations), chance)
         measured = tuple(sorted(set(job.iterations)))
-        seconds = median(steps[number - 1] for number in measured)
-        start_up = START_UP[0] + (START_UP[1] - START_UP[0]) * min(1.0, (job.topology.nodes - 1) / (MANY_NODES - 1))
+        columns = columns.rows(slice(-1, None))
+        seconds = median(steps[number - 1 - max(measured)] for number in measured)
+        fewest, most = self._start_up
+        start_up = fewest + (most - fewest) * min(1.0, (job.topology.nodes - 1) / (MANY_NODES - 1))
         outcome = self._outcome(job, columns, chance)
         return VirtualJob(
             cluster=self._cluster,
@@ -141,11 +148,13 @@ class SimulatedLauncher(VirtualLauncher):
             memory=float(self.truth.memory(columns)[0]),
             tflops=float(per_gpu(hardware_flops(columns), seconds, columns)[0]) / 1e12,
             evidence=self._evidence(outcome, job, columns, chance),
+            batches=len(batches),
         )
 
-    def _steps(self, seconds: float, many: int, chance: RunWords) -> tuple[float, ...]:
-        mean = seconds * self._noise.factor(*chance, "noise")
-        steps = [mean * JITTER.factor(*chance, "jitter", number) for number in range(1, many + 1)]
+    def _steps(self, seconds: Sequence[float], many: int, chance: RunWords) -> tuple[float, ...]:
+        noise = self._noise.factor(*chance, "noise")
+        means = [mean * noise for mean in seconds for _ in range(many)]
+        steps = [mean * JITTER.factor(*chance, "jitter", number) for number, mean in enumerate(means, start=1)]
         steps[0] *= between(*WARM_UP, *chance, "warm-up")
         return tuple(steps)
 

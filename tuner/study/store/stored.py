@@ -84,10 +84,11 @@ def _check_result(trial: Trial) -> None:
         if part is not None:
             _check(part)
     iterations = result.measurement.iterations if result.measurement else ()
-    for time in (result.seconds, result.objective, result.forecast, *iterations):
+    batches = result.measurement.batch_seconds if result.measurement else ()
+    for time in (result.seconds, result.objective, result.forecast, *iterations, *batches):
         if time is not None and not 0 < time < math.inf:
             raise ValueError(f"a time is {shown(time)}")
-    if trial.measured and result.seconds is None:
+    if (trial.measured or trial.measured_reduced) and result.seconds is None:
         raise ValueError("it is MEASURED without a time")
 
 

@@ -10,6 +10,7 @@ from typing import Any, Final, Literal
 
 from tuner.core.atomic_write import read_object, write_object
 from tuner.core.errors import StudyError
+from tuner.core.fidelity import Fidelity
 from tuner.core.outcomes import Failure, Measurement, Outcome
 from tuner.launch.contract import Job, JobResult
 
@@ -54,6 +55,9 @@ class Proposal:
     """Unique name of the job, by which another process finds it."""
     worker: Mapping[str, Any] = field(default_factory=dict)
     """The process that owns the job: host, pid and start time."""
+    fidelity: Fidelity | None = None
+    """The reduced size at which the job runs; None: the full size, as in studies begun before there was another. The
+    estimates are of that size."""
 
     @property
     def claim(self) -> tuple[str, int, int]:
@@ -78,8 +82,22 @@ class Trial:
         return self.result is None or self.result.outcome not in NOT_RUN
 
     @property
+    def reduced(self) -> bool:
+        """Whether the job runs at a reduced size."""
+        return self.proposal.fidelity is not None
+
+    @property
     def measured(self) -> bool:
-        """Whether the trial has a measured time."""
+        """Whether the trial has a measured time of the full size."""
+        return not self.reduced and self._has_measurement
+
+    @property
+    def measured_reduced(self) -> bool:
+        """Whether the trial has a measured time of a reduced size."""
+        return self.reduced and self._has_measurement
+
+    @property
+    def _has_measurement(self) -> bool:
         return self.result is not None and self.result.outcome is Outcome.MEASURED
 
     @property
@@ -101,6 +119,7 @@ def result_document(result: JobResult) -> dict[str, Any]:
         "fullest": measurement.fullest if measurement else True,
         "iterations": list(measurement.iterations) if measurement else [],
         "note": measurement.note if measurement else "",
+        **({"batch_seconds": list(measurement.batch_seconds)} if measurement and measurement.batch_seconds else {}),
         "reason": result.reason,
         "evidence": result.evidence,
         **{name: getattr(result, name) for name in _STORED_AS_IS},
@@ -121,6 +140,7 @@ def result_of(document: Mapping[str, Any]) -> JobResult:
             peak_memory=current.get("peak_memory"),
             fullest=current.get("fullest", True),
             note=current.get("note", ""),
+            batch_seconds=tuple(current.get("batch_seconds", ())),
             simulated=current.get("simulated", False),
         )
     return JobResult(
@@ -135,6 +155,9 @@ def proposal_document(proposal: Proposal) -> dict[str, Any]:
     """Return a proposal as JSON; its `params` are stored as the trial's parameters."""
     document = asdict(proposal)
     del document["params"]
+    del document["fidelity"]
+    if proposal.fidelity is not None:
+        document["fidelity"] = proposal.fidelity.document()
     return document
 
 
@@ -142,6 +165,8 @@ def proposal_of(document: Mapping[str, Any], params: Mapping[str, Any]) -> Propo
     """Return the proposal that a document and a trial's parameters describe."""
     known = {spec.name for spec in fields(Proposal)}
     given = {name: value for name, value in document.items() if name in known}
+    if given.get("fidelity") is not None:
+        given["fidelity"] = Fidelity.of(given["fidelity"])
     return Proposal(**{**given, "params": dict(params)})
 
 

@@ -59,6 +59,8 @@ STATES: Final[Mapping[Outcome, TrialState]] = {
 def state_of(result: JobResult) -> tuple[TrialState, float | None]:
     """Return Optuna's state for a finished trial, and its objective where it has one."""
     state = STATES.get(result.outcome, TrialState.FAIL)
+    if state is TrialState.COMPLETE and result.objective is None:
+        return TrialState.PRUNED, None  # measured at a reduced size: Optuna's best value is of the full size
     return state, result.objective if state is TrialState.COMPLETE else None
 
 

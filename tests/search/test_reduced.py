@@ -1,0 +1,202 @@
+"""What a job at a reduced size says of the full one: the algebra of the extrapolation, and what the surrogate takes."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from functools import cache
+
+import numpy as np
+import pytest
+
+from tuner.core.columns import Columns, FloatArray
+from tuner.core.domain import Cluster, Topology, Workload
+from tuner.core.fidelity import Fidelity
+from tuner.costmodel.site_factors import SiteFactors
+from tuner.costmodel.time import seconds, time_terms
+from tuner.search.candidates import CandidatePool
+from tuner.search.constants import GROWTH_DEVIATIONS
+from tuner.search.fidelities import fidelities
+from tuner.search.observations import Observation
+from tuner.search.reduced import Offset, ReducedRun, ReducedSize
+from tuner.search.surrogate import Surrogate
+from tuner.space.build import space_for
+
+SITE = SiteFactors()
+PIPED = Topology(nodes=4, tp=2, pp=4, dp=4, micro_batch=1, zero=1, recompute="none")
+SMALL = Fidelity(nodes=1, dp=1, micro_batches=(4, 8))
+
+
+@cache
+def setting() -> tuple[Workload, Cluster]:
+    """A model and a cluster on which the topologies here are legal."""
+    space = space_for(model="gpt-1.3b", nodes=4)
+    return space.workload, space.cluster
+
+
+@cache
+def pool() -> CandidatePool:
+    """A small space."""
+    wanted = ("nodes=4", "tp=2", "zero=1", "recompute=none", "cp=1", "vpp=1")
+    return CandidatePool.of_space(space_for(model="gpt-1.3b", nodes=4, settings=wanted))
+
+
+def candidate() -> int:
+    """The piped topology as a candidate."""
+    found = pool().find(PIPED)
+    assert found is not None
+    return found
+
+
+def size(fidelity: Fidelity = SMALL) -> ReducedSize:
+    """The piped topology at a reduced size."""
+    return ReducedSize.of(fidelity, PIPED, *setting())
+
+
+def with_slower(term: str, factor: float, columns: Columns) -> FloatArray:
+    """Seconds of a cluster on which one term takes longer than the model expects."""
+    terms = time_terms(columns, SITE)
+    return seconds(columns, SITE) + (factor - 1) * terms[term]
+
+
+def test_the_sizes_are_those_of_the_fidelity() -> None:
+    small = size().small
+    assert small.dp.tolist() == [1, 1]
+    assert small.nodes.tolist() == [1, 1]
+    assert small.microbatches.tolist() == [4, 8]
+    assert size().full.microbatches.tolist() == [setting()[0].global_batch // 4]
+
+
+@pytest.mark.parametrize("counts", [(4,), (4, 8), (4, 8, 16)])
+def test_the_weights_of_the_batches_add_up_to_one(counts: tuple[int, ...]) -> None:
+    """So that a level that the model misses by at every size is passed on as it is."""
+    weights = size(Fidelity(nodes=1, dp=1, micro_batches=counts)).weights
+    assert weights.sum() == pytest.approx(1.0)
+    assert len(weights) == len(counts)
+
+
+def test_a_job_as_fast_as_expected_says_that_the_full_one_is_too() -> None:
+    found = size()
+    run = ReducedRun(size=found, seconds=tuple(seconds(found.small, SITE)))
+    assert run.log_seconds - found.level(SITE) == pytest.approx(0.0, abs=1e-12)
+
+
+@pytest.mark.parametrize("term", ["bubble", "optimizer"])
+def test_two_batches_separate_what_grows_with_the_batch_from_what_does_not(term: str) -> None:
+    """A term that weighs more in a small batch misleads one batch, and two batches much less."""
+    errors = {}
+    for counts in ((8,), (4, 8)):
+        found = size(Fidelity(nodes=4, dp=4, micro_batches=counts))
+        run = ReducedRun(size=found, seconds=tuple(with_slower(term, 1.3, found.small)))
+        full = float(np.log(with_slower(term, 1.3, found.full) / seconds(found.full, SITE))[0])
+        errors[counts] = abs(run.log_seconds - found.level(SITE) - full)
+    assert errors[4, 8] < 0.6 * errors[8,]
+
+
+def test_what_is_cut_adds_variance() -> None:
+    """Of equal batches, a smaller data parallel degree says less of the full one."""
+    kept = size(Fidelity(nodes=4, dp=4, micro_batches=(4, 8))).variance
+    halved = size(Fidelity(nodes=2, dp=2, micro_batches=(4, 8))).variance
+    assert 0 < kept < halved < size().variance
+    assert size(Fidelity(nodes=1, dp=1, micro_batches=(4,))).variance > size().variance
+
+
+def test_topologies_are_cut_by_at_most_four_and_never_below_their_pipeline() -> None:
+    workload, cluster = setting()
+    found = fidelities(PIPED, workload, cluster, several_batches=True)
+    assert found == [
+        Fidelity(nodes=1, dp=1, micro_batches=(4, 8)),
+        Fidelity(nodes=2, dp=2, micro_batches=(4, 8)),
+        Fidelity(nodes=4, dp=4, micro_batches=(4, 8)),
+    ]
+    wide = replace(PIPED, pp=1, dp=16)
+    assert {each.dp for each in fidelities(wide, workload, cluster, several_batches=True)} == {4, 8, 16}
+
+
+def test_one_batch_is_not_a_small_one() -> None:
+    """Where a job cannot change its batch, fixed costs must not outweigh the microbatches."""
+    workload, cluster = setting()
+    (first, *_) = fidelities(PIPED, workload, cluster, several_batches=False)
+    assert first.micro_batches == (16,)
+
+
+def test_a_topology_without_replicas_and_with_a_small_batch_runs_at_full_size() -> None:
+    workload, cluster = setting()
+    alone = replace(PIPED, nodes=1, dp=1)
+    assert fidelities(alone, replace(workload, global_batch=8), cluster, several_batches=True) == []
+
+
+def test_few_nodes_cut_the_replicas_as_far_as_that_takes() -> None:
+    workload, cluster = setting()
+    wide = replace(PIPED, pp=1, dp=16)
+    found = fidelities(wide, workload, cluster, several_batches=True, most_nodes=1)
+    assert {each.nodes for each in found} == {1}
+    assert {each.dp for each in found} == {1, 2, 4}
+
+
+def seen(off: float) -> Observation:
+    """A job at a reduced size that took longer than expected."""
+    found = ReducedSize.of(SMALL, PIPED, *pool().setting(candidate()))
+    expected = seconds(found.small, SITE) * math.exp(off)
+    return Observation(
+        candidate=candidate(), fits=True, reduced=ReducedRun(size=found, seconds=tuple(expected.tolist()))
+    )
+
+
+def test_the_surrogate_moves_towards_the_extrapolation_and_stays_unsure_by_the_gap() -> None:
+    found = Surrogate(pool())
+    before, wide = (float(values[0]) for values in found.measured([candidate()]))
+    found.learn([seen(0.1)])
+    after, deviation = (float(values[0]) for values in found.measured([candidate()]))
+    assert 0.05 < after - before < 0.1
+    found.learn([Observation(candidate=candidate(), seconds=math.exp(before + 0.1), fits=True)])
+    assert float(found.measured([candidate()])[1][0]) < deviation < wide
+    full = Surrogate(pool())
+    full.learn([Observation(candidate=candidate(), seconds=math.exp(before + 0.1), fits=True)])
+    assert float(full.measured([candidate()])[1][0]) < deviation
+
+
+def test_a_small_job_out_of_memory_rules_out_no_topology() -> None:
+    """Its sharded states are larger than those of the full size; the same at full size does."""
+    found = Surrogate(pool())
+    reduced = replace(seen(0.0), fits=False)
+    assert reduced.reduced is not None
+    found.learn([replace(reduced, reduced=ReducedRun(size=reduced.reduced.size))])
+    assert not found.ruled_out.any()
+    assert found.out_of_memory()[candidate()] < 1
+    found.learn([Observation(candidate=candidate(), fits=False)])
+    assert found.ruled_out[candidate()]
+
+
+def test_memory_of_a_small_job_counts_beside_what_the_small_one_needs() -> None:
+    """A small job that needs exactly what the model expects of it leaves the full one's risk where it was."""
+    found = Surrogate(pool())
+    small = ReducedSize.of(SMALL, PIPED, *pool().setting(candidate()))
+    assert small.need(SITE) > found._need[candidate()]
+    before = found._overfull()[0][candidate()]
+    found.learn([replace(seen(0.0), memory=math.exp(small.need(SITE)))])
+    assert found._overfull()[0][candidate()] == pytest.approx(before, abs=0.01)
+
+
+def test_pairs_of_sizes_teach_what_all_topologies_share_of_the_gap() -> None:
+    """One pair shifts what every other extrapolation predicts, by less than the pair's own gap."""
+    offset, found = Offset(), size()
+    mean, variance = offset.of(found)
+    assert mean == 0.0
+    offset.learn(found.growth[None, :], np.array([0.05]), np.array([0.01**2]))
+    shifted, narrower = offset.of(found)
+    expected = variance / (variance + 0.01**2) * 0.05
+    assert shifted == pytest.approx(expected)
+    assert narrower == pytest.approx(variance - variance**2 / (variance + 0.01**2))
+    assert len(found.growth) == len(GROWTH_DEVIATIONS)
+
+
+def test_the_surrogate_learns_the_offset_from_a_topology_that_ran_at_both_sizes() -> None:
+    found = Surrogate(pool())
+    level = float(found.log_seconds()[candidate()])
+    found.learn([seen(0.0)])
+    run = seen(0.0).reduced
+    assert run is not None
+    before = found.extrapolated(candidate(), run)
+    found.learn([Observation(candidate=candidate(), seconds=math.exp(level + 0.04), fits=True)])
+    assert found.extrapolated(candidate(), run) > before

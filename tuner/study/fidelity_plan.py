@@ -1,0 +1,266 @@
+"""At which size each trial of a study runs, and which topologies are measured at full size in the end."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from tuner.core.columns import FloatArray
+from tuner.core.fidelity import Fidelity, without_ramp
+from tuner.core.outcomes import Outcome
+from tuner.costmodel.site_factors import SiteFactors
+from tuner.launch.contract import Job, Launcher
+from tuner.search.acquisition import Suggestion, improvement, net_saving
+from tuner.search.candidates import CandidatePool
+from tuner.search.fidelities import fidelities
+from tuner.search.reduced import ReducedSize
+from tuner.study.ranking import EXTRAPOLATES
+from tuner.study.settings import StudySettings
+from tuner.study.state import Prospect, StudyState
+from tuner.study.store.trial import Trial
+from tuner.study.store.trial_store import TrialStore
+
+DEFAULT_START_SECONDS: Final = 120.0
+"""Seconds until the end of a job's first iteration, before any job was measured."""
+
+MAX_REDUCED_RISK: Final = 0.2
+"""Probability of running out of memory above which a reduced size is not tried: its sharded states are larger."""
+
+SHORTLIST: Final = 16
+"""Topologies, those with the best acquisition, of which the sizes are compared."""
+
+MIN_CONFIRMED: Final = 2
+"""Topologies that are measured at full size in the end: the leader and its runner-up."""
+
+MIN_GAIN: Final = 0.001
+"""Share of the time to finish that must be expected of trials that cost as much as one at full size."""
+
+MIN_FULL_GAIN: Final = 0.002
+"""The same of one more trial at full size, beyond those that confirm the leader and its runner-up."""
+
+
+class Size(NamedTuple):
+    """One size at which a topology may be tried."""
+
+    fidelity: Fidelity | None
+    """None: the full size."""
+    seconds: float
+    """Expected seconds of an iteration, at the largest batch."""
+    deviation: float
+    """Standard deviation that the size adds to the logarithm of the full size's seconds."""
+    node_hours: float
+    risk: float
+    """Probability of running out of memory."""
+    log_full: float
+    """Logarithm of the seconds that are expected of the full size."""
+
+
+class Choice(NamedTuple):
+    """A topology to try, and at which size."""
+
+    suggestion: Suggestion
+    size: Size
+    gain: float
+    """Expected saving, as a share of the time to finish."""
+    least: float
+    """The saving from which on its cost is worth it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class FidelityPlan:
+    """Chooses topology and size of each trial of one study."""
+
+    state: StudyState
+    iterations: int
+    several_batches: bool
+    trial_nodes: int | None = None
+    """The most nodes that any job may have; None: those of the cluster."""
+    _reductions: dict[int, list[tuple[Fidelity, ReducedSize]]] = field(default_factory=dict)
+    """Legal reduced sizes of candidates that were asked for."""
+    _expected: dict[tuple[ReducedSize, SiteFactors], FloatArray] = field(default_factory=dict)
+    """Seconds that the cost model expects of them."""
+
+    def choose(self) -> Choice | None:
+        """Return the topology and size with the largest expected improvement per node-hour; None where none is open."""
+        suggestions = self.state.shortlist(SHORTLIST)
+        sizes = self.sizes([suggestion.candidate for suggestion in suggestions])
+        choices = [self._choice(suggestion, own) for suggestion, own in zip(suggestions, sizes, strict=True) if own]
+        return max(choices, key=lambda choice: choice.gain / choice.size.node_hours, default=None)
+
+    def _choice(self, suggestion: Suggestion, sizes: Sequence[Size]) -> Choice:
+        """Return the size of a topology with the largest expected improvement per node-hour.
+
+        A trial whose figure leaves the deviation `d` of the topology's own `s` reveals `s^2 / sqrt(s^2 + d^2)` of it.
+        """
+        best, noise = self.state.log_best, self.state.surrogate.trust.repeat
+        finish, full = sizes[0].log_full + float(self.state.pool.work[suggestion.candidate]), sizes[0].log_full
+        deviation = float(self.state.surrogate.deviation(np.array([suggestion.candidate]))[0])
+
+        def gain(size: Size) -> float:
+            revealed = deviation**2 / math.hypot(deviation, size.deviation, noise)
+            improved = improvement(np.array([finish]), np.array([revealed]), finish if best is None else best)[0]
+            return float(net_saving(float(improved), size.risk))
+
+        size = max(sizes, key=lambda size: gain(size) / size.node_hours)
+        least = MIN_GAIN * size.node_hours / self._node_hours(math.exp(full), suggestion.candidate)
+        return Choice(suggestion, size, gain(size), least)
+
+    def sizes(self, candidates: Sequence[int]) -> list[list[Size]]:
+        """Return the sizes at which each topology may be tried next: none at which it has run out of memory."""
+        surrogate, overheads = self.state.surrogate, self.state.overheads(self.iterations)
+        jobs = [(candidate, *reduction) for candidate in candidates for reduction in self._reduced(candidate)]
+        risks = surrogate.reduced_out_of_memory([(candidate, reduced) for candidate, _, reduced in jobs])
+        logs, whole = surrogate.log_seconds(), surrogate.out_of_memory()
+        found: dict[int, list[Size]] = {candidate: [] for candidate in candidates}
+        for (candidate, fidelity, reduced), risk in zip(jobs, risks.tolist(), strict=True):
+            if fidelity.dp <= self._largest_failed(candidate) or (risk > MAX_REDUCED_RISK and self._fits(candidate)):
+                continue
+            full = float(logs[candidate])
+            factor = math.exp(full) / surrogate.modelled(candidate)
+            expected = (reduced, surrogate.reference_site)
+            if expected not in self._expected:
+                self._expected[expected] = reduced.seconds(surrogate.reference_site)
+            seconds = [float(value) * factor for value in self._expected[expected]]
+            hours = self._hours(sum(seconds), fidelity.nodes, overheads)
+            found[candidate].append(Size(fidelity, seconds[-1], math.sqrt(reduced.variance), hours, risk, full))
+        for candidate in candidates:
+            if self._fits(candidate):
+                full, nodes = float(logs[candidate]), self.state.pool.topology(candidate).nodes
+                hours = self._hours(math.exp(full), nodes, overheads)
+                found[candidate].append(Size(None, math.exp(full), 0.0, hours, float(whole[candidate]), full))
+        return [found[candidate] for candidate in candidates]
+
+    def _fits(self, candidate: int) -> bool:
+        """Whether the nodes that trials may have suffice for the full size."""
+        return self.trial_nodes is None or self.state.pool.topology(candidate).nodes <= self.trial_nodes
+
+    def repeated(self, candidate: int) -> Size | None:
+        """Return the size at which a candidate ran last, where it may run again at that size."""
+        last = next(trial for trial in reversed(self.state.trials) if trial.proposal.candidate == candidate)
+        (sizes,) = self.sizes([candidate])
+        return next((size for size in sizes if size.fidelity == last.proposal.fidelity), None)
+
+    def next_full(self) -> tuple[int, str] | None:
+        """Return the topology that is to run at full size next, and why; None where no other run is worth it.
+
+        Leader and runner-up are measured at full size. Beyond that, a rival or the leader runs where that is expected
+        to save more than `MIN_FULL_GAIN`.
+        """
+        prospects = self.state.prospects()
+        if not prospects or self.trial_nodes is not None:
+            return None
+        leader, *others = prospects
+        if not leader.full:
+            return leader.candidate, "measured at full size because it leads by extrapolation"
+        unconfirmed = next((other for other in others if not other.full), None)
+        if unconfirmed is not None and sum(prospect.full for prospect in prospects) < MIN_CONFIRMED:
+            return unconfirmed.candidate, "measured at full size because it is the runner-up"
+        rival = max(others, key=lambda other: self._regret(leader, other), default=None)
+        if rival is None or (regret := self._regret(leader, rival)) < MIN_FULL_GAIN:
+            return None
+        if not rival.full:
+            return rival.candidate, f"measured at full size because that is expected to save {regret:.2%}"
+        runs = {ranked.candidate: ranked.runs for ranked in self.state.ranking}
+        fewer = min((leader, rival), key=lambda prospect: runs[prospect.candidate])
+        return fewer.candidate, f"repeated because that is expected to save {regret:.2%}"
+
+    def _regret(self, leader: Prospect, other: Prospect) -> float:
+        """Return the share of the time to finish that is expected to be lost if `other` is not preferred."""
+        deviation = np.array([math.hypot(leader.deviation, other.deviation)])
+        return float(improvement(np.array([other.mean]), deviation, leader.mean)[0])
+
+    @property
+    def reserve(self) -> float:
+        """Node-hours that the confirmations are expected to take."""
+        work = self.state.pool.work
+        return sum(
+            self._node_hours(math.exp(prospect.mean - float(work[prospect.candidate])), prospect.candidate)
+            for prospect in self.state.prospects()[:MIN_CONFIRMED]
+            if not prospect.full
+        )
+
+    def _reduced(self, candidate: int) -> list[tuple[Fidelity, ReducedSize]]:
+        if candidate not in self._reductions:
+            topology, (workload, cluster) = self.state.pool.topology(candidate), self.state.pool.setting(candidate)
+            found = fidelities(
+                topology, workload, cluster, several_batches=self.several_batches, most_nodes=self.trial_nodes
+            )
+            self._reductions[candidate] = [
+                (fidelity, ReducedSize.of(fidelity, topology, workload, cluster)) for fidelity in found
+            ]
+        return self._reductions[candidate]
+
+    def _largest_failed(self, candidate: int) -> int:
+        """Return the largest data parallel degree at which a reduced job of a candidate ran out of memory, or 0."""
+        return max(
+            (
+                trial.proposal.fidelity.dp
+                for trial in self.state.trials
+                if trial.proposal.candidate == candidate
+                and trial.proposal.fidelity is not None
+                and trial.result is not None
+                and trial.result.outcome is Outcome.OOM
+            ),
+            default=0,
+        )
+
+    def _node_hours(self, seconds: float, candidate: int) -> float:
+        """Return the node-hours of a job of full size with iterations of so many seconds."""
+        return self._hours(seconds, self.state.pool.topology(candidate).nodes, self.state.overheads(self.iterations))
+
+    def _hours(self, seconds: float, nodes: int, known: Sequence[tuple[int, float]]) -> float:
+        """Return the node-hours of a job whose batches take so many seconds an iteration together.
+
+        The seconds that a job takes besides are those of the `known` jobs whose nodes are closest in number.
+        """
+        distance = min((abs(math.log(other / nodes)) for other, _ in known), default=0.0)
+        closest: Sequence[float] = [
+            overhead for other, overhead in known if abs(math.log(other / nodes)) <= distance + 1e-9
+        ]
+        overhead = float(np.median(closest)) if closest else DEFAULT_START_SECONDS
+        return (overhead + seconds * self.iterations) * nodes / 3600
+
+
+def plan_of(settings: StudySettings, state: StudyState, launcher: Launcher) -> FidelityPlan | None:
+    """Return a study's plan; None where all trials run at full size, as where no final round could confirm others."""
+    if settings.fidelity == "full" or (not settings.limits.final and settings.trial_nodes is None):
+        return None
+    return FidelityPlan(
+        state=state,
+        iterations=max(settings.iterations),
+        several_batches=launcher.several_batches,
+        trial_nodes=settings.trial_nodes,
+    )
+
+
+def store_plan(settings: StudySettings, store: TrialStore) -> None:
+    """Store whether the answer may be extrapolated, so that every reader ranks the trials alike."""
+    extrapolates = settings.trial_nodes is not None
+    if store.attributes.get(EXTRAPOLATES, False) != extrapolates:
+        store.set_attribute(EXTRAPOLATES, extrapolates)
+
+
+def job_of(trial: Trial, pool: CandidatePool, folder: Path, iterations: tuple[int, ...]) -> Job:
+    """Return the job of a trial, at the size at which it runs; `folder` is the study's."""
+    candidate, fidelity = trial.proposal.candidate, trial.proposal.fidelity
+    workload, cluster = pool.setting(candidate)
+    topology = pool.topology(candidate)
+    batches: tuple[int, ...] = ()
+    if fidelity is not None:
+        workload, batches = without_ramp(workload), fidelity.batches(topology)
+        topology = fidelity.topologies(topology)[-1]
+    return Job(
+        number=trial.number,
+        tag=trial.proposal.tag,
+        folder=folder / "jobs" / f"{trial.number:04d}-{trial.proposal.key}",
+        workload=workload,
+        cluster=cluster,
+        topology=topology,
+        iterations=iterations,
+        batches=batches if len(batches) > 1 else (),
+    )
