@@ -32,6 +32,10 @@ from tuner.search.residuals import Residuals
 TRENDS: Final = tuple(SMOOTH.index(name) for name in ("tp", "pp", "micro_batch"))
 """Columns of the smooth features along which the model's error may grow or shrink steadily."""
 
+TREND_MIDDLE: Final = (1.5, 2.0, 1.0)
+"""Doublings where a trend is zero: the middle of tp 1 to 8, pp 1 to 16 and micro batch 1 to 4, whatever the pool, so
+that a report, which reads the topologies that were tried, believes what the search did."""
+
 LEAST_TREND: Final = 1e-4
 """Deviation of a trend that is as good as none."""
 
@@ -118,9 +122,9 @@ def _rounded(ratio: float) -> float:
     return float(TRUST_STEP ** round(math.log(ratio, TRUST_STEP)))
 
 
-def trends_of(features: Features, pool: Features) -> FloatArray:
-    """Return the doublings of `TRENDS` from the middle of a pool."""
-    trends: FloatArray = (features.smooth - pool.smooth.mean(axis=0))[:, TRENDS]
+def trends_of(features: Features) -> FloatArray:
+    """Return the doublings of `TRENDS` from their middle."""
+    trends: FloatArray = features.smooth[:, TRENDS] - TREND_MIDDLE
     return trends
 
 

@@ -231,7 +231,7 @@ class Surrogate(MemoryPosterior, TimeRecord):
         self._level = np.log(np.concatenate([seconds(part, site) for part in chunks]))
         if not hasattr(self, "_slopes"):
             slopes = np.concatenate([slopes_of(part, site) for part in chunks])
-            self._slopes = np.concatenate([slopes, trends_of(self._features, self._features)[self._group]], axis=1)
+            self._slopes = np.concatenate([slopes, trends_of(self._features)[self._group]], axis=1)
             self._most = self._greatest_deviation()
         groups = len(self._features)
         self._time = IncrementalGP(groups, len(self._reference) + 1)
@@ -253,7 +253,7 @@ class Surrogate(MemoryPosterior, TimeRecord):
         if known is None:
             return
         there = np.log([getattr(rows.site, name) for name in TIME_FACTORS])
-        trends = trends_of(known, self._features)
+        trends = trends_of(known)
         for row in range(len(known)):
             features = row_of(known, row)
             residual = rows.residual[row] - rows.slopes[row] @ (self._reference[: len(TIME_FACTORS)] - there)
