@@ -76,6 +76,8 @@ FLAGS = {
             "--iterations",
             "--drift",
             "--noise",
+            "--fidelity",
+            "--trial-nodes",
         )
     }
     | {

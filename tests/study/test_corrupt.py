@@ -33,7 +33,7 @@ TRIALS = (
     ENDING.format("""replace(value_json, '"seconds": ', '"seconds": 1e999, "x": ')"""),
     ENDING.format("""replace(value_json, '"seconds": ', '"seconds": -3, "x": ')"""),
     ENDING.format("""replace(value_json, '"elapsed": ', '"elapsed": "long", "x": ')"""),
-    ENDING.format("""replace(value_json, 'MEASURED', 'NONSENSE')"""),
+    ENDING.format("""replace(value_json, '"outcome": "', '"outcome": "NONSENSE')"""),
     ENDING.format("x'fffe00'"),
     PROPOSAL.format("""'{"key'"""),
     PROPOSAL.format("""'[1, 2]'"""),

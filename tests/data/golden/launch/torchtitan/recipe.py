@@ -23,7 +23,7 @@ def run() -> Trainer.Config:
     model = spec.model
     sizes = {"dim": model.dim, "vocab_size": model.vocab_size, "layers": len(model.layers)}
     if sizes != {'dim': 4096, 'vocab_size': 128256, 'layers': 32}:
-        raise ValueError(f"this torchtitan's Llama 3 8B has other sizes: {sizes}")
+        raise ValueError(f"this torchtitan's llama3 8B has other sizes: {sizes}")
     model.norm.eps = 1e-05
     for layer in model.layers:
         layer.attention_norm.eps = layer.ffn_norm.eps = 1e-05
