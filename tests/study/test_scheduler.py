@@ -22,6 +22,7 @@ from tuner.search.acquisition import choose
 from tuner.search.candidates import CandidatePool
 from tuner.search.constants import FIRST_EVALUATED, OOM_COST
 from tuner.search.observations import Observation, Trust
+from tuner.search.samplers import SAMPLERS
 from tuner.search.surrogate import Surrogate
 from tuner.space.build import space_for
 from tuner.study.limits import CPU_TRUST, Limits
@@ -167,6 +168,18 @@ def test_each_limit_ends_a_study_and_says_so(limits: Limits, why: str, tmp_path:
     assert (len(again.launched), again.ended) == (len(found.launched), found.ended)
     if limits.node_hours:
         assert sum(trial.result.node_hours for trial in found.trials[:-1] if trial.result) < limits.node_hours
+
+
+@pytest.mark.parametrize("sampler", SAMPLERS)
+def test_a_space_of_one_topology_runs_it(sampler: str, tmp_path: Path) -> None:
+    one = ("nodes=4", "tp=1", "pp=1", "zero=1", "recompute=none", "micro_batch=1", "cp=1", "vpp=1")
+    space = space_for(model="gpt-1.3b", nodes=4, settings=one)
+    settings = StudySettings(space=space, limits=Limits(budget=1), runs=tmp_path, sampler=sampler)
+    with open_loop(settings, lambda _event: None) as loop:
+        assert len(loop.pool) == 1
+        loop.run()
+        found = loop.result()
+    assert (len(found.launched), found.ended) == (1, "the budget of 1 job is used up")
 
 
 def test_a_short_training_is_not_worth_many_jobs(tmp_path: Path) -> None:

@@ -71,13 +71,15 @@ class _Guided:
     """Suggests the open candidate with the best acquisition; learns through the surrogate."""
 
     def __init__(self, surrogate: Surrogate, space: ParameterSpace) -> None:
-        self._sampler, self._space = GuidedSampler(surrogate, space), space
+        self._sampler, self._surrogate, self._space = GuidedSampler(surrogate, space), surrogate, space
         self._study = optuna.create_study(sampler=self._sampler)
 
     def tell(self, values: Mapping[str, Any], objective: float | None) -> None:
         """Do nothing; the surrogate has the observation."""
 
     def next(self, open_to: BoolArray, best: float | None) -> Suggestion | None:
+        if not self._space.distributions:  # with one value on every axis Optuna asks its sampler nothing
+            return choose(self._surrogate, best=best, open_to=open_to)
         self._sampler.best, self._sampler.open_to = best, open_to
         self._study.ask(self._space.distributions)
         return self._sampler.suggestion

@@ -10,7 +10,7 @@ from typing import Any, Final
 import numpy as np
 
 from tuner.core.documents import topology_document
-from tuner.core.text import span
+from tuner.core.text import counted, span
 from tuner.search.acquisition import Suggestion, improvement, net_saving
 from tuner.search.constants import MIN_EXPECTED_GAIN, OUTLIER_DEVIATIONS
 from tuner.search.observations import Surprise
@@ -108,7 +108,7 @@ class Scheduler:
     def _check_limits(self, elapsed: Callable[[], float]) -> None:
         limits, launched = self._limits, self._state.launched
         if launched >= limits.budget:
-            self.finished = f"the budget of {limits.budget} jobs is used up"
+            self.finished = f"the budget of {counted(limits.budget, 'job')} is used up"
         elif limits.node_hours is not None and self._state.node_hours >= limits.node_hours:
             self.finished = f"{self._state.node_hours:,.1f} of {limits.node_hours:,.1f} node-hours are used"
         elif limits.deadline is not None and elapsed() >= limits.deadline:
