@@ -90,8 +90,6 @@ class Bases:
     distinct: Basis
     group: IntArray
     """Which distinct row each row is."""
-    first: IntArray
-    """The first row of each group."""
 
 
 def bases_of(known: Features, noise: FloatArray) -> Bases:
@@ -104,10 +102,18 @@ def bases_of(known: Features, noise: FloatArray) -> Bases:
     covariances = {length: likeness.covariance(length) for length in RESIDUAL_LENGTHS}
     every = _basis(covariances, noise)
     if len(first) == len(group):
-        return Bases(every=every, distinct=every, group=group, first=first)
+        return Bases(every=every, distinct=every, group=group)
     among = np.ix_(first, first)
-    distinct = _basis({length: whole[among] for length, whole in covariances.items()}, noise[first])
-    return Bases(every=every, distinct=distinct, group=group, first=first)
+    distinct = _basis({length: whole[among] for length, whole in covariances.items()}, _means(noise, group))
+    return Bases(every=every, distinct=distinct, group=group)
+
+
+def _means(values: FloatArray, group: IntArray) -> FloatArray:
+    """Return the mean of the rows of each group, in whatever order they come."""
+    sums = np.zeros((int(group.max()) + 1, *values.shape[1:]))
+    np.add.at(sums, group, values)
+    means: FloatArray = (sums.T / np.bincount(group)).T
+    return means
 
 
 def _basis(covariances: Mapping[float, FloatArray], noise: FloatArray) -> Basis:
@@ -127,8 +133,8 @@ def averaged_fits(bases: Bases, slopes: FloatArray, measured: FloatArray, prior:
     fits = list(_fits(bases.every, slopes, measured, prior))
     likelihoods = fits
     if bases.distinct is not bases.every:
-        mean = np.bincount(bases.group, measured) / np.bincount(bases.group)
-        likelihoods = list(_fits(bases.distinct, slopes[bases.first], mean, prior))
+        means = _means(slopes, bases.group), _means(measured, bases.group)
+        likelihoods = list(_fits(bases.distinct, *means, prior))
     evidence = np.array([fit.weight for fit in likelihoods])
     weights = np.exp(evidence - evidence.max())
     weights = np.where(weights < LEAST_WEIGHT, 0.0, weights)
