@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from tests.conftest import ROOT
 from tests.strategies import alternatives, sites
 from tuner.core.columns import Columns, FloatArray
+from tuner.core.domain import Topology
 from tuner.core.errors import InputError
 from tuner.costmodel.calibration import Calibration, MeasuredRows, calibrate
 from tuner.costmodel.constants import MEMORY_DEVIATION
@@ -24,6 +25,7 @@ from tuner.costmodel.memory_calibration import MeasuredMemory
 from tuner.costmodel.site_factors import SiteFactors
 from tuner.costmodel.site_file import read_site, site_text, write_site
 from tuner.costmodel.time import seconds
+from tuner.space.build import space_for
 from tuner.tables import read_table
 
 ENOKI = ROOT / "tests" / "data" / "tables" / "enoki-h100.csv"
@@ -126,6 +128,18 @@ def test_the_order_of_the_rows_teaches_nothing(columns: Columns, site: SiteFacto
     one = calibrate([timed(columns, measured)])
     other = calibrate([timed(columns.rows(back), measured[back])])
     assert np.allclose(predict(one, columns, ""), predict(other, columns, ""), rtol=1e-5)
+
+
+def test_the_order_of_rows_that_the_residual_cannot_tell_apart_teaches_nothing() -> None:
+    """ZeRO 0 and 1 have the same features, and other slopes."""
+    space = space_for(model="gpt-1.3b", nodes=4)
+    shape = {"nodes": 4, "tp": 2, "pp": 2, "dp": 8, "micro_batch": 2}
+    rows = [Topology(**shape, zero=zero) for zero in (0, 1, 0, 1)]
+    columns = Columns.of(rows, space.workload, space.cluster)
+    measured = seconds(columns, SiteFactors(upkeep=5.0)) * np.array([1.0, 1.3, 1.1, 1.2])
+    orders = ([0, 1, 2, 3], [3, 2, 1, 0], [1, 0, 3, 2])
+    found = [predict(calibrate([timed(columns.rows(np.array(one)), measured[one])]), columns) for one in orders]
+    assert np.ptp(found, axis=0).max() <= 1e-9 * np.max(found)
 
 
 @given(alternatives(), st.floats(1.05, 1.3))
