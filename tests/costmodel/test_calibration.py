@@ -133,8 +133,8 @@ def test_the_order_of_the_rows_teaches_nothing(columns: Columns, site: SiteFacto
 def test_the_order_of_rows_that_the_residual_cannot_tell_apart_teaches_nothing() -> None:
     """ZeRO 0 and 1 have the same features, and other slopes."""
     space = space_for(model="gpt-1.3b", nodes=4)
-    shape = {"nodes": 4, "tp": 2, "pp": 2, "dp": 8, "micro_batch": 2}
-    rows = [Topology(**shape, zero=zero) for zero in (0, 1, 0, 1)]
+    plain = Topology(nodes=4, tp=2, pp=2, dp=8, micro_batch=2, zero=0)
+    rows = [replace(plain, zero=zero) for zero in (0, 1, 0, 1)]
     columns = Columns.of(rows, space.workload, space.cluster)
     measured = seconds(columns, SiteFactors(upkeep=5.0)) * np.array([1.0, 1.3, 1.1, 1.2])
     orders = ([0, 1, 2, 3], [3, 2, 1, 0], [1, 0, 3, 2])
