@@ -70,6 +70,11 @@ ENFORCED: dict[str, tuple[Workload, dict[str, Any], str]] = {
     "one-dispatcher": (MIXTURE, {"dispatcher": "deepep"}, "no dispatcher deepep"),
     "framework-etp": (MIXTURE, {"dp": 2, "etp": 2}, "does not split single experts"),
     "framework-dispatcher": (MIXTURE, {"dp": 2, "ep": 2, "dispatcher": "deepep"}, "no dispatcher deepep"),
+    "framework-partition": (
+        replace(WORKLOAD, framework="deepspeed"),
+        {"pp": 3, "partition": "layout"},
+        "lays out no single stages (partition layout)",
+    ),
     "framework-zero-with-ep": (MIXTURE, {"dp": 2, "ep": 2, "zero": 3}, "has no ZeRO 3"),
     "sp-needs-tp": (WORKLOAD, {"sequence_parallel": True}, "and tp is 1"),
     "seq-by-tp": (
