@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -118,7 +119,8 @@ def test_the_dashboard_ends_with_the_tuner_and_hides_the_storage(sign: signal.Si
     """A storage URL may hold a password, and every user of a machine can read a command line."""
     runs = study_in(tmp_path)
     command = [sys.executable, "-m", "tuner", "dashboard", "bloom-48", "--runs", str(runs), "--no-browser", "--json"]
-    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
+    buffered = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
+    with subprocess.Popen(command, cwd=ROOT, env=buffered, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         page = json.loads("".join(iter(process.stdout.readline, "}\n")) + "}")["url"]
         assert page.endswith("/dashboard/studies/1")

@@ -381,7 +381,7 @@ def test_four_jobs_at_once_really_run_at_once(tmp_path: Path) -> None:
         said = finish(start("--jobs", jobs, *twelve, folder=tmp_path / jobs, space=one_node))
         assert said.code == 0, said.err
         runs = [json.loads(path.read_text()) for path in sorted((tmp_path / jobs).glob("runs/*/jobs/*/simulated.json"))]
-        assert len(runs) == 12
+        assert 10 <= len(runs) <= 12, "the last two are for repeats that are worth it"
         began = sorted(run["began"] for run in runs)
         spans[jobs] = began[-1] - began[0]
         lengths = [(run["began"], run["cancelled"] or run["began"] + run["life"]["stops"]) for run in runs]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING
 
 import click
@@ -44,7 +45,8 @@ def dashboard(study: StudyResult, port: int, no_browser: bool, check: bool, as_j
         if as_json:
             print_json("dashboard", {"study": study.name, "url": page, "trials": len(study.trials)})
         else:
-            print(f"{study.name}: {page} (stop with Ctrl-C)", flush=True)
+            print(f"{study.name}: {page} (stop with Ctrl-C)")
+        sys.stdout.flush()  # who reads a pipe would wait as long as the server runs
         if not no_browser:
             show(page)
         server.wait()
