@@ -134,6 +134,18 @@ def test_a_traceback_of_more_than_500_lines_is_given_up(frames: int, evidence: s
     assert (seen.failure.evidence if seen else None) == evidence
 
 
+def test_a_killed_rank_explains_a_traceback_that_was_cut_off() -> None:
+    """The other rank was ended while it printed that the first one is gone."""
+    lines = [
+        "Traceback (most recent call last):",
+        '  File "a.py", line 1, in f',
+        "worker: rank 1 was killed by signal 9",
+    ]
+    seen = failure_of(*lines)
+    assert seen
+    assert seen.meaning == "a rank was killed (SIGKILL)"
+
+
 def test_a_loss_that_comes_back_from_no_number_is_no_failure() -> None:
     text = (LOGS / "failure-not-a-number.log").read_text()
     lines = text.splitlines()

@@ -130,7 +130,8 @@ class Failures:
 
     def end(self) -> list[Sighting]:
         """Return the tracebacks that the end of the log has cut off."""
-        return [_raised(one.line, _TRACEBACK) for one in self._open]
+        meaning = "an exception ended a rank"
+        return [_sighting(one.line, _TRACEBACK, Outcome.CRASHED, meaning, REPORT, passing=True) for one in self._open]
 
     def _in_traceback(self, number: int, text: str) -> tuple[bool, Sighting | None]:
         """Return whether the line is part of a traceback, and its failure where it is the last line."""
