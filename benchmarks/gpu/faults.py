@@ -1,4 +1,4 @@
-"""A trainer that fails on the GPU as it is told: `python -m benchmarks.gpu.faults oom|hang|illegal`.
+"""A trainer that fails on the GPU in the way that is asked for: `python -m benchmarks.gpu.faults oom|hang|illegal`.
 
 It prints its first iteration as Megatron does, and fails in the second. Without a GPU, the memory that runs out is the
 host's, and the illegal access is the process's own.

@@ -19,7 +19,7 @@ from tuner.core.domain import Cluster, Offload, Topology, Workload
 from tuner.core.experts import Experts
 from tuner.core.model import Model
 from tuner.costmodel.estimate import CostModel
-from tuner.tables.described_model import LLAMA_LIKE, expert_cells
+from tuner.tables.described_model import LLAMA_LIKE, expert_cells, model_cells
 
 GPU: Final = "H200-141GB-SXM"
 ITERATIONS: Final = 3
@@ -72,14 +72,7 @@ class PlannedRow:
             "gpu": self.cluster.gpu.name,
             "gpus_per_node": 1,
             "nodes": 1,
-            "layers": model.layers,
-            "hidden": model.hidden,
-            "heads": model.heads,
-            "kv_heads": model.kv_heads,
-            "ffn": model.ffn,
-            "gated_mlp": int(model.gated_mlp),
-            "seq": model.seq,
-            "vocab": model.vocab,
+            **model_cells(model),
             **dict.fromkeys(("tp", "pp", "vpp", "cp", "dp"), 1),
             "sequence_parallel": 0,
             "zero": topology.zero,

@@ -162,7 +162,7 @@ EARLIER: Final = {
     "nccl, no peer access": (
         "z-pc:909608:910337 [0] transport/p2p.cc:238 NCCL WARN failed to open CUDA IPC handle : 217 peer access is not supported between these two devices\n"
         + TRACE
-        + "[rank0]: RuntimeError: NCCL error in: /opt/conda/conda-bld/pytorch/work/torch/lib/c10d/ProcessGroupNCCL.cpp:784, unhandled cuda error, NCCL version 2.7.8",
+        + "[rank0]: RuntimeError: NCCL error in: ../torch/lib/c10d/ProcessGroupNCCL.cpp:784, unhandled cuda error, NCCL version 2.7.8",
         "CRASHED",
         "NCCL or gloo failed",
         "RuntimeError: NCCL error",

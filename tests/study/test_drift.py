@@ -64,7 +64,7 @@ def _regret(pool: CandidatePool, truth: GroundTruth, best: int) -> float:
 @pytest.mark.slow
 def test_a_drift_by_five_percent_is_noticed_and_the_winner_still_found(tmp_path: Path) -> None:
     """On ten clusters that are 5% slower from the sixteenth job on: of the studies that go on for four jobs after it at
-    least four fifths notice, the era begins within four trials of the truth, no winner is more than 1% off."""
+    least four fifths notice, the period begins within four trials of the truth, no winner is more than 1% off."""
     noticed = lasting = 0
     for seed in range(10):
         study = searched(seed, tmp_path, SpeedChange(factor=1.05, after_jobs=SINCE))

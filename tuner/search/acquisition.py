@@ -73,47 +73,47 @@ def shortlist(surrogate: Surrogate, *, best: float, open_to: BoolArray, count: i
     mean = surrogate.log_seconds() + surrogate.pool.work
     risk = surrogate.out_of_memory()
     candidates = np.flatnonzero(open_to & (risk < 1.0))
-    bound = net_saving(improvement(mean[candidates], surrogate.most_deviation()[candidates], best), risk[candidates])
+    bound = _most_saving(surrogate, candidates, mean, risk, best)
     candidates = candidates[np.argsort(-bound, kind="stable")[:FIRST_EVALUATED]]
     deviation = surrogate.deviation(candidates)
-    gain = improvement(mean[candidates], deviation, best)
-    chance = below((best - mean[candidates]) / deviation)
-    order = np.argsort(-net_saving(gain, risk[candidates]), kind="stable")[:count]
-    return [
-        Suggestion(
-            candidate=int(candidates[row]),
-            gain=float(gain[row]),
-            chance=float(chance[row]),
-            out_of_memory=float(risk[candidates[row]]),
-        )
-        for row in order.tolist()
-    ]
+    saving = net_saving(improvement(mean[candidates], deviation, best), risk[candidates])
+    order = np.argsort(-saving, kind="stable")[:count]
+    return [_suggestion(int(candidates[row]), float(deviation[row]), mean, risk, best) for row in order.tolist()]
+
+
+def _most_saving(
+    surrogate: Surrogate, candidates: IntArray, mean: FloatArray, risk: FloatArray, best: float
+) -> FloatArray:
+    """Return an upper bound of the net saving of each candidate."""
+    return net_saving(improvement(mean[candidates], surrogate.most_deviation()[candidates], best), risk[candidates])
+
+
+def _suggestion(candidate: int, deviation: float, mean: FloatArray, risk: FloatArray, best: float) -> Suggestion:
+    """Return a candidate with its estimates."""
+    own, spread = mean[candidate : candidate + 1], np.array([deviation])
+    return Suggestion(
+        candidate=candidate,
+        gain=float(improvement(own, spread, best)[0]),
+        chance=float(below((best - own) / spread)[0]),
+        out_of_memory=float(risk[candidate]),
+    )
 
 
 def _best(
     surrogate: Surrogate, candidates: IntArray, mean: FloatArray, risk: FloatArray, best: float
 ) -> tuple[Suggestion, float]:
     """Return the candidate with the largest net saving, and that saving."""
-    bound = net_saving(improvement(mean[candidates], surrogate.most_deviation()[candidates], best), risk[candidates])
+    bound = _most_saving(surrogate, candidates, mean, risk, best)
     look = FIRST_EVALUATED
     while True:
         first = candidates if look >= len(candidates) else candidates[np.argpartition(-bound, look)[:look]]
         deviation = surrogate.deviation(first)
-        gain = improvement(mean[first], deviation, best)
-        saving = net_saving(gain, risk[first])
+        saving = net_saving(improvement(mean[first], deviation, best), risk[first])
         top = int(np.argmax(saving))
         if look >= len(candidates) or saving[top] >= -np.partition(-bound, look)[look]:
             break
         look *= 4
-    candidate = int(first[top])
-    z = (best - mean[candidate]) / deviation[top]
-    suggestion = Suggestion(
-        candidate=candidate,
-        gain=float(gain[top]),
-        chance=float(below(np.array([z]))[0]),
-        out_of_memory=float(risk[candidate]),
-    )
-    return suggestion, float(saving[top])
+    return _suggestion(int(first[top]), float(deviation[top]), mean, risk, best), float(saving[top])
 
 
 def _of_new_splits(surrogate: Surrogate, candidates: IntArray, mean: FloatArray, best: float) -> IntArray:

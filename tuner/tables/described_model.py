@@ -119,6 +119,20 @@ def dispatcher_of(cells: Mapping[str, str]) -> Dispatcher:
     return cast("Dispatcher", found[0])
 
 
+def model_cells(model: Model) -> dict[str, int]:
+    """Return the cells that describe a model's layers and vocabulary."""
+    return {
+        "layers": model.layers,
+        "hidden": model.hidden,
+        "heads": model.heads,
+        "kv_heads": model.kv_heads,
+        "ffn": model.ffn,
+        "gated_mlp": int(model.gated_mlp),
+        "seq": model.seq,
+        "vocab": model.vocab,
+    }
+
+
 def expert_cells(model: Model, topology: Topology) -> dict[str, str]:
     """Return the cells of `OPTIONAL_COLUMNS` that describe experts, latent attention and their axes."""
     experts, cells = model.experts, {}

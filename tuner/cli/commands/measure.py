@@ -176,7 +176,7 @@ def _finite(value: float | None) -> float | None:
 def _print_csv(log: str, made: LogMeasurement, subject: Subject, machines: bool) -> None:
     """Print the job as a row of the measurement table; values that neither the log nor the user gave stay empty."""
     from tuner.cli.output import print_csv
-    from tuner.tables import expert_cells
+    from tuner.tables import expert_cells, model_cells
 
     topology, cluster = subject.topology, subject.cluster
     workload = subject.workload.as_in(topology)
@@ -191,14 +191,7 @@ def _print_csv(log: str, made: LogMeasurement, subject: Subject, machines: bool)
         **({"nvlink_domain": cluster.nvlink_domain} if cluster.nvlink_domain else {}),
         "nodes": topology.nodes,
         "node_gbit_s": f"{cluster.inter_node.bandwidth * 8 / 1e9:g}" if machines else "",
-        "layers": model.layers,
-        "hidden": model.hidden,
-        "heads": model.heads,
-        "kv_heads": model.kv_heads,
-        "ffn": model.ffn,
-        "gated_mlp": int(model.gated_mlp),
-        "seq": model.seq,
-        "vocab": model.vocab,
+        **model_cells(model),
         **expert_cells(model, topology),
         "tp": topology.tp,
         "pp": topology.pp,
