@@ -5,8 +5,9 @@
 
 Draws lines of tuner/ at random and makes one seeded edit to each, in a temporary copy of the checkout;
 benchmarks/mutation.py lists the operators. A mutant first meets the tests that execute its line: those of its own
-package, then the others, fast ones first, up to the first failure. A mutant that passes them meets the whole fast
-suite. A run that exceeds its time limit counts as killed.
+package, then the others, fast ones first, up to the first failure: in a fork of a process that has collected them,
+which takes a second; a survivor meets them again in a process of its own, then the whole fast suite. A run that exceeds
+its time limit counts as killed. `--quick 20 --count 500` finds suspects in minutes.
 
 The map from lines to tests is made once with coverage.py (some ten minutes); a file that changed since is looked up by
 function. Results are appended to the output file as they come, and the same command continues where it stopped.
@@ -15,7 +16,6 @@ function. Results are appended to the output file as they come, and the same com
 from __future__ import annotations
 
 import argparse
-import hashlib
 import json
 import os
 import random
@@ -29,28 +29,23 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass, field
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import dataclass
+from itertools import accumulate
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any, Final
 
+from benchmarks.coverage_map import FAST, NO_TESTS, PASSED, RUNNING, CoverageMap, collect, end, make_map, pytest
+from benchmarks.forked_tests import ForkedTests
 from benchmarks.mutation import Mutation, function_at, mutations, parses
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 RUNS: Final = ROOT / "runs"
-FAST: Final = "not slow and not cluster"
 TIME_LIMIT_FACTOR: Final = 10.0
 TIME_LIMIT_BASE: Final = 120.0
-"""Seconds allowed for a run of tests: the base, and the factor times what the tests took without a mutant."""
-PASSED: Final = 0
-FAILED: Final = 1
-NO_TESTS: Final = 5
-"""pytest's exit codes."""
-RUNNING: Final[set[subprocess.Popen[Any]]] = set()
-"""Runs of pytest at the moment, which are ended when this program is."""
-MOST_FAILING: Final = 20
-"""With more failures than these the map is refused: the checkout is broken."""
+TIME_LIMIT_OF_TEST: Final = 20.0
+"""Seconds allowed for a run of tests, and for one of them: the base, and the factor times what they took before."""
 DOUBTFUL: Final = 0.5
 """A failure of a test that takes more seconds is confirmed: under load such tests may fail by themselves."""
 
@@ -72,33 +67,6 @@ class Mutant:
         return parts[1] if len(parts) > 2 else ""
 
 
-@dataclass(slots=True, kw_only=True)
-class CoverageMap:
-    """Which tests execute which lines, and how long each test takes."""
-
-    tests: list[str] = field(default_factory=list)
-    seconds: dict[str, float] = field(default_factory=dict)
-    files: dict[str, dict[str, Any]] = field(default_factory=dict)
-    """Per file: its hash, the tests of each line and of each function, as indices of `tests`."""
-    failing: list[str] = field(default_factory=list)
-    """Tests that failed while the map was made, without a mutant: they never judge one."""
-
-    def executing(self, mutant: Mutant, source: str) -> set[str]:
-        """Return the tests that execute a mutant's line; in a file that changed since, those that execute its function.
-
-        A line that runs on import has the tests of its whole file.
-        """
-        known = self.files.get(mutant.path)
-        if known is None:
-            return set()
-        found = known["lines"].get(str(mutant.mutation.line)) if known["hash"] == _hash(source) else None
-        if not found:
-            found = known["functions"].get(mutant.function)
-        if not found:
-            found = sorted({index for indices in known["functions"].values() for index in indices})
-        return {self.tests[index] for index in found}
-
-
 def main(arguments: Sequence[str] | None = None) -> None:
     """Draw, run and report mutants."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -108,6 +76,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--jobs", type=int, default=1, help="mutants to run at the same time")
     parser.add_argument("--package", action="append", help="draw from this package of tuner/ only (repeatable)")
     parser.add_argument("--nearest", action="store_true", help="do not run the whole fast suite on survivors")
+    parser.add_argument(
+        "--quick", type=float, metavar="SECONDS", help="run only the fastest tests, and start no process for survivors"
+    )
     parser.add_argument("--map", type=Path, default=RUNS / "mutants-map.json", help="coverage map, made if absent")
     parser.add_argument("--root", type=Path, default=ROOT, help="checkout to mutate")
     parser.add_argument("-o", "--output", type=Path, default=RUNS / "mutants.jsonl")
@@ -121,7 +92,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         waiting = [mutant for mutant in drawn if (given.seed, mutant.number, mutant.diff) not in seen]
         given.output.parent.mkdir(parents=True, exist_ok=True)
         with given.output.open("a", encoding="utf-8") as output:
-            for result in run(given.root, waiting, map_path=given.map, jobs=given.jobs, whole=not given.nearest):
+            whole = not given.nearest and given.quick is None
+            for result in run(given.root, waiting, map_path=given.map, jobs=given.jobs, whole=whole, quick=given.quick):
                 result["seed"] = given.seed
                 done.append(result)
                 output.write(json.dumps(result) + "\n")
@@ -159,27 +131,29 @@ def draw(root: Path, *, seed: int, count: int, packages: Iterable[str] | None = 
     return drawn
 
 
-def run(root: Path, mutants: Sequence[Mutant], *, map_path: Path, jobs: int, whole: bool) -> Iterable[dict[str, Any]]:
+def run(
+    root: Path, mutants: Sequence[Mutant], *, map_path: Path, jobs: int, whole: bool, quick: float | None = None
+) -> Iterable[dict[str, Any]]:
     """Yield the result of each mutant as it comes; the checkout itself is never written to."""
     if not mutants:
         return
-    with tempfile.TemporaryDirectory(prefix="mutants-") as folder:
-        copies: SimpleQueue[Path] = SimpleQueue()
-        for job in range(jobs):
-            copies.put(copy_checkout(root, Path(folder) / str(job)))
-        first = copies.get()
+    with tempfile.TemporaryDirectory(prefix="mutants-") as folder, ExitStack() as opened:
+        copies = [copy_checkout(root, Path(folder) / str(job)) for job in range(jobs)]
         if not map_path.exists():
-            make_map(first, map_path)
+            make_map(copies[0], map_path)
         coverage = CoverageMap(**json.loads(map_path.read_text(encoding="utf-8")))
-        collected = [test for test in collect(first) if test not in coverage.failing]
-        copies.put(first)
+        collected = [test for test in collect(copies[0]) if test not in coverage.failing]
+        benches: SimpleQueue[Bench] = SimpleQueue()
+        for copy in copies:
+            forked = opened.enter_context(closing(ForkedTests(copy, FAST)))
+            benches.put(Bench(copy=copy, forked=forked, coverage=coverage, collected=collected))
 
         def work(mutant: Mutant) -> dict[str, Any]:
-            copy = copies.get()
+            bench = benches.get()
             try:
-                return judge(copy, mutant, coverage, collected, whole=whole)
+                return judge(bench, mutant, whole=whole, quick=quick)
             finally:
-                copies.put(copy)
+                benches.put(bench)
 
         with ThreadPoolExecutor(jobs) as pool:
             try:
@@ -187,28 +161,57 @@ def run(root: Path, mutants: Sequence[Mutant], *, map_path: Path, jobs: int, who
             except BaseException:
                 pool.shutdown(wait=False, cancel_futures=True)
                 for process in list(RUNNING):
-                    _end(process)
+                    end(process)
                 raise
 
 
-def judge(
-    copy: Path, mutant: Mutant, coverage: CoverageMap, collected: Sequence[str], *, whole: bool
-) -> dict[str, Any]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bench:
+    """A copy of the checkout with a pytest process that has collected its tests."""
+
+    copy: Path
+    forked: ForkedTests
+    coverage: CoverageMap
+    collected: Sequence[str]
+
+    def first_failure(self, path: str, mutation: Mutation | None, tests: Sequence[str], *, fresh: bool = False) -> str:
+        """Run some tests in their order, with an edit or without, up to the first failure; return what failed.
+
+        A fresh pytest process is started where that is asked for, and where the edit changes what runs on import.
+        """
+        seconds = [self.coverage.seconds.get(test, 0.05) for test in tests]
+        file = self.copy / path
+        source = file.read_text(encoding="utf-8")
+        with mutated(file, mutation):
+            if not fresh:
+                limits = [TIME_LIMIT_OF_TEST + TIME_LIMIT_FACTOR * each for each in seconds]
+                edited = mutation.apply(source) if mutation else source
+                ending, test = self.forked.run(path, source, edited, list(zip(tests, limits, strict=True)))
+                if ending != "unable":
+                    return test if ending == "failed" else ""
+            return first_failure(self.copy, tests, TIME_LIMIT_BASE + TIME_LIMIT_FACTOR * sum(seconds))
+
+    def close(self) -> None:
+        """End the process."""
+        self.forked.close()
+
+
+def judge(bench: Bench, mutant: Mutant, *, whole: bool, quick: float | None = None) -> dict[str, Any]:
     """Run the tests on one mutant and return what killed it, or that it survived."""
-    path = copy / mutant.path
-    source = path.read_text(encoding="utf-8")
-    stages = stages_of(mutant, source, coverage, collected)
+    path, coverage, collected = bench.copy / mutant.path, bench.coverage, bench.collected
+    stages = stages_of(mutant, path.read_text(encoding="utf-8"), coverage, collected)
+    if quick is not None:
+        stages = [_within(quick, [test for stage in stages for test in stage], coverage)]
     started, killer = time.monotonic(), ""
     unreliable: set[str] = set()
-    for stage in [*stages, *([list(collected)] if whole else [])]:
+    again = [] if quick is not None else [(stage, True) for stage in stages]
+    again += [(list(collected), True)] if whole else []
+    for stage, fresh in [*((stage, False) for stage in stages), *again]:
         while not killer and (tests := [test for test in stage if test not in unreliable]):
-            limit = TIME_LIMIT_BASE + TIME_LIMIT_FACTOR * sum(coverage.seconds.get(test, 0.05) for test in tests)
-            with mutated(path, mutant.mutation):
-                failure = first_failure(copy, tests, limit)
+            failure = bench.first_failure(mutant.path, mutant.mutation, tests, fresh=fresh)
             if failure in collected and coverage.seconds.get(failure, 1.0) > DOUBTFUL:
-                with mutated(path, mutant.mutation):
-                    fails_again = first_failure(copy, [failure], limit)
-                if not fails_again or first_failure(copy, [failure], limit):
+                fails_again = bench.first_failure(mutant.path, mutant.mutation, [failure], fresh=fresh)
+                if not fails_again or bench.first_failure(mutant.path, None, [failure], fresh=fresh):
                     unreliable.add(failure)  # it also passes with the mutant, or also fails without it
                     continue
             killer = failure
@@ -232,9 +235,18 @@ def judge(
     }
 
 
+def _within(seconds: float, tests: Sequence[str], coverage: CoverageMap) -> list[str]:
+    """Return the first tests that take some seconds together."""
+    totals = accumulate(coverage.seconds.get(test, 0.05) for test in tests)
+    return [test for test, total in zip(tests, totals, strict=True) if total <= seconds]
+
+
 @contextmanager
-def mutated(path: Path, mutation: Mutation) -> Iterator[None]:
+def mutated(path: Path, mutation: Mutation | None) -> Iterator[None]:
     """Hold an edit in a file, which gets a new time at each change so that no stale bytecode stands in for it."""
+    if mutation is None:
+        yield
+        return
     source = path.read_text(encoding="utf-8")
     stamp = path.stat().st_mtime
     path.write_text(mutation.apply(source), encoding="utf-8")
@@ -248,7 +260,7 @@ def mutated(path: Path, mutation: Mutation) -> Iterator[None]:
 
 def stages_of(mutant: Mutant, source: str, coverage: CoverageMap, collected: Sequence[str]) -> list[list[str]]:
     """Order the tests that execute a mutant: its own package's, with those newer than the map, then the others'."""
-    executing = coverage.executing(mutant, source)
+    executing = coverage.executing(mutant.path, mutant.mutation.line, mutant.function, source)
     own = f"tests/{mutant.package}/"
     known = set(coverage.tests)
     near = [test for test in collected if test.startswith(own)]
@@ -269,84 +281,6 @@ def first_failure(copy: Path, tests: Sequence[str], limit: float) -> str:
         return ""
     failed = re.search(r"^(?:FAILED|ERROR) (\S.*?)(?: - .*)?$", text, re.MULTILINE)
     return failed[1] if failed else f"pytest ended with code {code}"
-
-
-def pytest(copy: Path, arguments: Sequence[str], limit: float | None = None) -> tuple[int | None, str]:
-    """Run pytest in a copy; return its exit code, None if it exceeded the limit, and its output."""
-    environment = {**os.environ, "PYTHONPATH": str(copy), "PYTHONHASHSEED": "0"}
-    command = [sys.executable, "-m", "pytest", *arguments]
-    with tempfile.TemporaryFile("w+") as output:
-        process = subprocess.Popen(
-            command, cwd=copy, env=environment, stdout=output, stderr=output, start_new_session=True
-        )
-        RUNNING.add(process)
-        try:
-            code: int | None = process.wait(limit)
-        except subprocess.TimeoutExpired:
-            code = None
-        finally:
-            _end(process)
-            process.wait()
-            RUNNING.discard(process)
-        output.seek(0)
-        return code, output.read()
-
-
-def _end(process: subprocess.Popen[Any]) -> None:
-    """End what is left of a process group."""
-    with suppress(ProcessLookupError):
-        os.killpg(process.pid, signal.SIGKILL)
-
-
-def collect(copy: Path) -> list[str]:
-    """Return the names of the fast tests."""
-    code, text = pytest(copy, ["--collect-only", "-q", "-p", "no:cacheprovider", "-m", FAST])
-    names = [line for line in text.splitlines() if "::" in line and line.startswith("tests/")]
-    if code != PASSED or not names:
-        sys.exit(f"the tests cannot be collected:\n{text[-2000:]}")
-    return names
-
-
-def make_map(copy: Path, map_path: Path) -> None:
-    """Run the fast tests once under coverage.py and write which of them execute each line."""
-    data = copy.parent / "coverage"
-    settings = copy.parent / "coverage.ini"
-    settings.write_text(f"[run]\nsource = {copy / 'tuner'}\ndata_file = {data}\n", encoding="utf-8")
-    measure = ["--cov", f"--cov-config={settings}", "--cov-context=test", "--cov-report="]
-    code, text = pytest(copy, [*measure, "-q", "-vv", "--durations=0", "-p", "no:cacheprovider", "-m", FAST])
-    failing = re.findall(r"^(?:FAILED|ERROR) (\S.*?)(?: - .*)?$", text, re.MULTILINE)
-    if code not in (PASSED, FAILED) or len(failing) > MOST_FAILING:
-        sys.exit(f"the fast tests fail without a mutant:\n{text[-2000:]}")
-    if failing:
-        print("These tests fail without a mutant and judge none:", *failing, sep="\n  ", file=sys.stderr)
-    write_map(copy, data, text, map_path, failing)
-
-
-def write_map(copy: Path, data_path: Path, durations: str, map_path: Path, failing: Sequence[str] = ()) -> None:
-    """Write coverage.py's data file and pytest's table of durations as a map."""
-    from coverage import CoverageData
-
-    data = CoverageData(str(data_path))
-    data.read()
-    contexts = {context.rpartition("|")[0] for context in data.measured_contexts()} - {""}
-    made = CoverageMap(tests=sorted(contexts), failing=sorted(set(failing)))
-    index = {test: place for place, test in enumerate(made.tests)}
-    for name in sorted(data.measured_files()):
-        path = Path(name).relative_to(copy).as_posix()
-        source = Path(name).read_text(encoding="utf-8")
-        lines: dict[str, list[int]] = {}
-        functions: dict[str, set[int]] = {}
-        for line, on_line in data.contexts_by_lineno(name).items():
-            tests = {index[context.rpartition("|")[0]] for context in on_line if context}
-            if tests:
-                lines[str(line)] = sorted(tests)
-                functions.setdefault(function_at(source, line), set()).update(tests)
-        entry = {function: sorted(tests) for function, tests in functions.items()}
-        made.files[path] = {"hash": _hash(source), "lines": lines, "functions": entry}
-    for seconds, test in re.findall(r"^\s*([0-9.]+)s (?:call|setup|teardown)\s+(\S.*)$", durations, re.MULTILINE):
-        made.seconds[test] = round(made.seconds.get(test, 0.0) + float(seconds), 3)
-    map_path.parent.mkdir(parents=True, exist_ok=True)
-    map_path.write_text(json.dumps(asdict(made)), encoding="utf-8")
 
 
 def copy_checkout(root: Path, folder: Path) -> Path:
@@ -380,10 +314,6 @@ def report(results: Sequence[dict[str, Any]]) -> str:
             result["diff"],
         ]
     return "\n".join(lines)
-
-
-def _hash(source: str) -> str:
-    return hashlib.sha256(source.encode()).hexdigest()[:16]
 
 
 if __name__ == "__main__":
