@@ -77,11 +77,8 @@ class ForkedTests:
         return ending, test
 
     def close(self) -> None:
-        """End the process."""
-        os.close(self._requests)
-        os.close(self._answers)
-        with suppress(ProcessLookupError):
-            os.killpg(self.process.pid, signal.SIGKILL)
+        """End the process with its child; whoever waits for an answer gets an error."""
+        self.process.terminate()
         self.process.wait()
 
     def _line(self, limit: float) -> str | None:
@@ -135,11 +132,14 @@ class _Server:
                 self._say(ending)
                 os._exit(0)
 
-        def end(*_: object) -> None:
+        def end(number: int = 0, _: object = None) -> None:
             with suppress(ProcessLookupError):
                 os.killpg(child, signal.SIGKILL)
+            if number == signal.SIGTERM:
+                os._exit(1)
 
         signal.signal(signal.SIGUSR1, end)
+        signal.signal(signal.SIGTERM, end)
         os.waitpid(child, 0)
         end()
         self._say("idle")

@@ -162,6 +162,7 @@ def run(
                 pool.shutdown(wait=False, cancel_futures=True)
                 for process in list(RUNNING):
                     end(process)
+                opened.close()
                 raise
 
 
