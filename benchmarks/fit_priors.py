@@ -67,6 +67,7 @@ TIME_PRIORS: Final = {
     "UPKEEP_SECONDS": _of(0.2e-3, 1.0, "some kernels of a few us that no term counts; a guess"),
     "NODE_LINK_SHARE": _share(235 / 300, 0.15, f"{_NCCL}: bus bandwidth of a node of A100 is at most 235 GB/s of 300"),
     "RING_SHARE": _share(0.85, 0.5, "a ring alone on the network reaches about the line rate less its headers"),
+    "OMNI_PATH_RING_SHARE": _share(0.85, 0.5, "as on another network"),
     "SEND_SHARE": _share(0.85, 0.3, "one send and one receive at a time, headers and start of each"),
     "NODE_LATENCY_RATIO": _of(1.0, 0.7, f"the catalog has {_NCCL}"),
     "NETWORK_LATENCY_RATIO": _of(1.4, 0.5, f"the catalog has {_NCCL}, which takes 1.9 times as long for long rings"),

@@ -5,6 +5,8 @@ Written from the papers and from the schedules themselves, not from the product'
 
 from __future__ import annotations
 
+import math
+
 
 def one_f_one_b(stage: int, stages: int, microbatches: int) -> list[tuple[str, int]]:
     """Return the passes of one stage in the order of the 1F1B schedule (PipeDream-Flush)."""
@@ -103,6 +105,11 @@ def ring_sent(ranks: int, size: float, *, gather_only: bool) -> float:
         sent += chunk  # the all-gather, or the second half of the all-reduce
         sent += 0.0 if gather_only else chunk
     return sent
+
+
+def ring_share(gpus: int, domain: int = 1) -> float:
+    """Return the share of the network that a ring of so many GPUs reaches: half of it once others share its links."""
+    return 0.9 * (0.5 + 0.5 * math.exp(-(gpus - domain) / 256))
 
 
 def data_parallel_sent(ranks: int, weight_bytes: float, zero: int) -> float:

@@ -17,7 +17,6 @@ from tuner.costmodel.constants import (
     HOST_COLLECTIVE_SECONDS,
     HOST_SECONDS,
     NETWORK_LATENCY_RATIO,
-    RING_SHARE,
     SEND_SHARE,
 )
 from tuner.costmodel.flops import forward_terms, hardware_flops, model_flops
@@ -140,7 +139,7 @@ def test_gradients_are_reduced_and_stepped_weights_gathered(zero: int, ranks: in
     found = terms(workload, cluster(bandwidth=1e10), topology)
     weights = 2 * (12 * 12 * 1024**2 + 51200 * 1024)
     sent = closed_forms.data_parallel_sent(ranks, weights, zero)
-    assert found["data_parallel"] == pytest.approx(sent / (1e10 * RING_SHARE), rel=1e-9)
+    assert found["data_parallel"] == pytest.approx(sent / (1e10 * closed_forms.ring_share(ranks)), rel=1e-9)
     assert found["sharding"] == 0
 
 
@@ -157,7 +156,7 @@ def test_a_sharded_model_communicates_in_every_microbatch(zero: int, gathers: in
     )
     table = 2 * 128 * 1024 if zero == 2 else 0
     sent = gathers * closed_forms.ring_sent(8, 2 * 12 * 12 * 1024**2 + table, gather_only=True)
-    assert two - one == pytest.approx(sent / (1e6 * RING_SHARE), rel=0.01)
+    assert two - one == pytest.approx(sent / (1e6 * closed_forms.ring_share(8)), rel=0.01)
 
 
 @pytest.mark.parametrize(("pp", "vpp", "microbatches"), [(4, 1, 8), (4, 2, 8), (6, 4, 12), (8, 3, 8)])

@@ -12,7 +12,7 @@ from tests.costmodel.test_closed_forms import LAYER_TERMS, SITE, cluster, headle
 from tuner.core.catalog import gpu, make_cluster
 from tuner.core.columns import Columns
 from tuner.core.domain import Cluster, Framework, Link, Precision, Stack, Topology, Workload
-from tuner.costmodel.constants import NODE_LINK_SHARE, RING_SHARE, SEND_SHARE, SUSTAINED_PRODUCT_SHARE
+from tuner.costmodel.constants import NODE_LINK_SHARE, SEND_SHARE, SUSTAINED_PRODUCT_SHARE
 from tuner.costmodel.framework_terms import FRAMEWORK_TERMS, gradient_bytes, terms_of
 from tuner.costmodel.memory import memory_terms
 from tuner.costmodel.stack_constants import (
@@ -94,7 +94,7 @@ def test_the_exchange_moves_the_gradients_in_their_own_precision(
     sent = copies * closed_forms.ring_sent(ranks, size * weights, gather_only=True)
     sent += closed_forms.ring_sent(ranks, 2 * weights, gather_only=True)
     found = time_terms(made, SITE)["data_parallel"][0]
-    assert found == pytest.approx(sent / (BANDWIDTH * RING_SHARE), rel=1e-3)
+    assert found == pytest.approx(sent / (BANDWIDTH * closed_forms.ring_share(ranks)), rel=1e-3)
 
 
 @pytest.mark.parametrize("share", [0.0, 0.5, 1.0])

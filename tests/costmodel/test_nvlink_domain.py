@@ -9,13 +9,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.closed_forms import ring_share
 from tuner.core.catalog import cluster, gpu, make_cluster
 from tuner.core.columns import Columns
 from tuner.core.documents import cluster_document, cluster_of
 from tuner.core.domain import Cluster, Topology, Workload
 from tuner.core.errors import InputError
 from tuner.core.model import Model
-from tuner.costmodel.constants import NODE_LINK_SHARE, RING_SHARE, SEND_SHARE
+from tuner.costmodel.constants import NODE_LINK_SHARE, SEND_SHARE
 from tuner.costmodel.links import Links
 from tuner.costmodel.site_factors import SiteFactors
 from tuner.costmodel.time import time_terms
@@ -48,7 +49,7 @@ def test_the_racks_of_the_catalog_are_domains_of_72() -> None:
     ("degrees", "domain", "expected"),
     [
         ({"tp": 4}, 4, NVLINK),
-        ({"tp": 16}, 4, TRAY * RING_SHARE),
+        ({"tp": 16}, 4, TRAY * ring_share(16, 4)),
         ({"tp": 16}, 72, NVLINK),
         ({"tp": 72}, 72, NVLINK),
         ({"tp": 144}, 72, NVLINK),
@@ -66,10 +67,10 @@ def test_tensor_parallel_ranks_use_nvlink_inside_their_domain(
     ("degrees", "domain", "expected"),
     [
         ({"tp": 8, "dp": 9}, 72, NVLINK),
-        ({"tp": 8, "dp": 18}, 4, TRAY * RING_SHARE / 4),
-        ({"tp": 8, "dp": 18}, 72, 18 * TRAY * RING_SHARE / 8),
+        ({"tp": 8, "dp": 18}, 4, TRAY * ring_share(144, 4) / 4),
+        ({"tp": 8, "dp": 18}, 72, 18 * TRAY * ring_share(144, 72) / 8),
         ({"tp": 1, "dp": 144}, 72, NVLINK),
-        ({"tp": 36, "dp": 4}, 72, 18 * TRAY * RING_SHARE / 36),
+        ({"tp": 36, "dp": 4}, 72, 18 * TRAY * ring_share(144, 72) / 36),
     ],
 )
 def test_rings_that_leave_a_domain_share_its_ports(degrees: dict[str, int], domain: int, expected: float) -> None:

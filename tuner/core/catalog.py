@@ -18,7 +18,7 @@ from typing import Any, Final
 
 from tuner.core import huggingface
 from tuner.core.catalog_entries import Table, model_entry, need, only_known, texts
-from tuner.core.domain import Cluster, Gpu, Link
+from tuner.core.domain import Cluster, Fabric, Gpu, Link
 from tuner.core.errors import InputError, UnknownName
 from tuner.core.model import Model
 from tuner.core.resources import catalog_files
@@ -149,6 +149,7 @@ def make_cluster(
     inter: float = 0.0,
     host: float = 0.0,
     nvlink_domain: int | None = None,
+    fabric: Fabric | None = None,
 ) -> Cluster:
     """Return a cluster of typical nodes of a GPU; nonzero `intra` and `inter` override its bandwidths (bytes/s).
 
@@ -164,6 +165,7 @@ def make_cluster(
         inter_node=Link(bandwidth=inter or gpu.inter_node_bandwidth * gpus_per_node, latency=_INTER_NODE_LATENCY),
         host_memory=host,
         nvlink_domain=None if nvlink_domain == gpus_per_node else nvlink_domain,
+        fabric=fabric,
     )
 
 
@@ -198,7 +200,7 @@ _RATES: Final = ("intra_node_gb_s", "node_gbit_s")
 
 def _cluster(name: str, table: Table, *, origin: str, own_gpu: Gpu | None = None) -> Cluster:
     where = f"{origin}: cluster {name!r}"
-    only_known(table, {"nodes", "gpus_per_node", "gpu", "host_memory_gib", "nvlink_domain", *_RATES}, where)
+    only_known(table, {"nodes", "gpus_per_node", "gpu", "host_memory_gib", "nvlink_domain", "fabric", *_RATES}, where)
     overrides = [key for key in ("host_memory_gib", *_RATES) if key in table]
     rates = {key: _positive(table[key], f"{where}: {key}") for key in overrides}
     sizes = {key: need(table, key, where) for key in ("nodes", "gpus_per_node")}
@@ -213,6 +215,7 @@ def _cluster(name: str, table: Table, *, origin: str, own_gpu: Gpu | None = None
         inter=rates.get("node_gbit_s", 0.0) * 1e9 / 8,
         host=rates.get("host_memory_gib", 0.0) * 2**30,
         nvlink_domain=table.get("nvlink_domain"),
+        fabric=table.get("fabric"),
     )
 
 

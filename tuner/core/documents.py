@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any, Final
 
-from tuner.core.domain import OPT_IN, Cluster, Gpu, Link, Ramp, Stack, Topology, Workload
+from tuner.core.catalog import catalog, cluster
+from tuner.core.domain import OPT_IN, Cluster, Fabric, Gpu, Link, Ramp, Stack, Topology, Workload
 from tuner.core.experts import Experts, Latent
 from tuner.core.model import Model, RotaryScaling, Shape
 from tuner.core.text import listed
@@ -60,11 +61,11 @@ def workload_of(document: Mapping[str, Any]) -> Workload:
 def cluster_document(cluster: Cluster) -> dict[str, Any]:
     """Return a cluster as a JSON document.
 
-    A host memory that is not specified is left out, and so is an NVLink domain that is the node.
+    A host memory or fabric that is not specified is left out, and so is an NVLink domain that is the node.
     """
     document = asdict(cluster)
     del document["gpu"]["nvlink_domain"]
-    optional = ("host_memory", "nvlink_domain")
+    optional = ("host_memory", "nvlink_domain", "fabric")
     return {name: value for name, value in document.items() if name not in optional or value}
 
 
@@ -72,7 +73,12 @@ def cluster_of(document: Mapping[str, Any]) -> Cluster:
     """Return the cluster that a document describes."""
     gpu = Gpu(**document["gpu"])
     links = {name: Link(**document[name]) for name in ("intra_node", "inter_node")}
-    return Cluster(**{**document, "gpu": gpu, **links})
+    return Cluster(**{"fabric": fabric_of(document["name"]), **document, "gpu": gpu, **links})
+
+
+def fabric_of(name: str) -> Fabric | None:
+    """Return the fabric of a known cluster, which documents of earlier versions leave out."""
+    return cluster(name).fabric if name in catalog().cluster else None
 
 
 def topology_document(topology: Topology, workload: Workload | None = None) -> dict[str, Any]:

@@ -21,6 +21,7 @@ Recompute = Literal["none", "selective", "full"]
 RecomputeModule = Literal["core_attn", "layernorm", "mla_up_proj", "mlp", "moe", "moe_act", "shared_experts"]
 """Megatron-Core's names of what selective recomputation may recompute."""
 Partition = Literal["layers", "embedding", "layout"]
+Fabric = Literal["infiniband", "roce", "omni-path"]
 Offload = Literal["none", "optimizer", "optimizer+parameters"]
 MemoryKind = Literal["smi", "reserved", "allocated"]
 MemoryStage = Literal["first", "last"]
@@ -115,6 +116,8 @@ class Cluster:
     """Bytes of a node's main memory, which offloaded states share; 0: not specified."""
     nvlink_domain: int | None = None
     """GPUs of whole nodes that reach each other over the intra-node fabric, as in an NVL72 rack; None: a node's."""
+    fabric: Fabric | None = None
+    """Kind of the network between nodes; None, not specified, is estimated as InfiniBand."""
 
     def __post_init__(self) -> None:
         check_fields(self)

@@ -152,15 +152,16 @@ UPKEEP_SECONDS: Final = _constant("UPKEEP_SECONDS", 0.55e-3, "seconds", FITTED)
 NODE_LINK_SHARE: Final = _constant("NODE_LINK_SHARE", 0.91, "share", FITTED)
 """Share of a GPU's one-way bandwidth in its node that collectives reach."""
 
-RING_SHARE: Final = _constant("RING_SHARE", 0.41, "share", FITTED)
-"""Share of a node's network that data parallel rings reach."""
+RING_SHARE: Final = _constant("RING_SHARE", 0.9, "share", "NVIDIA/nccl-tests issue 267: 48 GB/s of 50, less headers")
+"""Share of a node's network that a ring reaches which meets no other."""
+
+OMNI_PATH_RING_SHARE: Final = _constant("OMNI_PATH_RING_SHARE", 0.41, "share", FITTED)
+"""Share of a node's Omni-Path network that rings reach."""
 
 SEND_SHARE: Final = _constant("SEND_SHARE", 0.80, "share", FITTED)
 """Share of a node's network that sends between stages reach."""
 
-NODE_LATENCY_RATIO: Final = _constant(
-    "NODE_LATENCY_RATIO", 3.4, "relative to the catalog's latency", f"{FITTED}, for NVLink"
-)
+NODE_LATENCY_RATIO: Final = _constant("NODE_LATENCY_RATIO", 3.4, "relative to the catalog's", f"{FITTED}, for NVLink")
 """Latency of a ring step inside a node, launch and wait included."""
 
 NETWORK_LATENCY_RATIO: Final = _constant("NETWORK_LATENCY_RATIO", 1.8, "relative to the catalog's latency", FITTED)

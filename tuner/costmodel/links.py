@@ -20,11 +20,16 @@ from tuner.costmodel.constants import (
     NETWORK_LATENCY_RATIO,
     NODE_LATENCY_RATIO,
     NODE_LINK_SHARE,
+    OMNI_PATH_RING_SHARE,
     RING_SHARE,
     SEND_SHARE,
 )
 from tuner.costmodel.site_factors import SiteFactors
-from tuner.costmodel.stack_constants import TREE_BANDWIDTH_SHARE
+from tuner.costmodel.stack_constants import (
+    COLLIDING_SHARE,
+    LEAF_SPAN,
+    TREE_BANDWIDTH_SHARE,
+)
 
 
 def all_reduce(size: Any, ranks: Any, bandwidth: Any, latency: Any) -> FloatArray:
@@ -138,7 +143,7 @@ class Links:
         Rings that leave a domain of several nodes share the networks of all of them, up to the rate of NVLink, over
         which they reach those networks.
         """
-        network = self._node * RING_SHARE * self._site.network
+        network = self._node * self._ring_share(span) * self._site.network
         outer = network / np.minimum(self._gpus, rings)
         if self._domain > self._gpus:
             shared = network * (self._domain / self._gpus) / np.minimum(self._domain, rings)
@@ -146,6 +151,13 @@ class Links:
         crossing = np.clip((span / self._domain - 1) / np.maximum(1, span / rings - 1), 0.0, 1.0)
         latency = self._inner_latency + crossing * (self._node_latency - self._inner_latency)
         return self._of(span <= self._domain, outer)[0], latency
+
+    def _ring_share(self, span: Any) -> Any:
+        """Share of the network that a ring reaches; the more GPUs it spans, the likelier it meets another on a link."""
+        if self._columns.cluster.fabric == "omni-path":
+            return OMNI_PATH_RING_SHARE
+        alone = np.exp(-np.maximum(span - self._domain, 0) / LEAF_SPAN)
+        return RING_SHARE * (COLLIDING_SHARE + (1 - COLLIDING_SHARE) * alone)
 
     def _exchange(self, span: Any, *, rings: Any) -> tuple[FloatArray, FloatArray]:
         """Bandwidth of a ring, and the latency of a step of which some message crosses the network."""

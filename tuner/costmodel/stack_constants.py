@@ -34,6 +34,14 @@ TREE_BANDWIDTH_SHARE: Final = _constant(
 )
 """Bandwidth of a tree of nodes over that of a ring."""
 
+COLLIDING_SHARE: Final = _constant("COLLIDING_SHARE", 0.5, "share", "counted: two rings on one link")
+"""Rate of a ring that meets another one on a link between switches, over that of a ring alone."""
+
+LEAF_SPAN: Final = _constant(
+    "LEAF_SPAN", 256.0, "ranks", "NVIDIA DGX SuperPOD with DGX H100: 32 nodes of 8 GPUs share their leaf switches"
+)
+"""GPUs over which a ring comes to meet others; on 256 NVIDIA/nccl issue 1218 has 200 of 400 GB/s."""
+
 REDUCE_BUCKET: Final = _constant(
     "REDUCE_BUCKET",
     (40e6, 1e6),

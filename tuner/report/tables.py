@@ -124,6 +124,7 @@ def _cells(study: StudyResult, trial: Trial) -> dict[str, str]:
         "gpu": cluster.gpu.name,
         "gpus_per_node": str(cluster.gpus_per_node),
         **({"nvlink_domain": str(cluster.nvlink_domain)} if cluster.nvlink_domain else {}),
+        **({"fabric": cluster.fabric} if cluster.fabric else {}),
         "nodes": str(topology.nodes),
         "node_gbit_s": f"{cluster.inter_node.bandwidth * 8 / 1e9:.9g}",
         "layers": str(model.layers),

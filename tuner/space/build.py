@@ -185,6 +185,7 @@ def _cluster(
         inter=known.inter_node.bandwidth if own_network and stays else 0.0,
         host=known.host_memory if stays else 0.0,
         nvlink_domain=known.nvlink_domain if nvlink_domain is None and stays else nvlink_domain,
+        fabric=known.fabric if stays else None,
     )
 
 

@@ -4,7 +4,7 @@ Columns may be missing and in any order; unknown ones are kept. Defaults of miss
 
     gpu named in the text of a report, else A100-80GB-SXM; gpus_per_node by most rows' degrees and nodes,
     else 8; nodes as many as the degrees or `gpus` need; node_gbit_s as the GPU's usual node has;
-    nvlink_domain as the catalog has it for the GPU, else gpus_per_node
+    nvlink_domain as the catalog has it for the GPU, else gpus_per_node; fabric not specified, as InfiniBand
     heads of about 128; kv_heads as heads; ffn four times hidden; gated_mlp 0; seq 2048; vocab 51200
     tp, pp, vpp, cp 1; dp what fills the nodes; sequence_parallel 0; zero 1; mbs 1; gbs one micro batch a rank
     head_dim hidden / heads; experts 0 (a dense model); top_k has none; moe_ffn as ffn; shared_ffn, dense_layers 0

@@ -27,7 +27,7 @@ COLUMNS: Final = (
 """The columns of the format, in the order in which they are written."""
 
 OPTIONAL_COLUMNS: Final = (
-    *("nvlink_domain", "offload", "hsdp_replicas", "framework"),
+    *("nvlink_domain", "fabric", "offload", "hsdp_replicas", "framework"),
     *("grad_precision", "overlap_grad", "overlap_param", "overlap_tp", "split_sends", "recompute_modules", "mem_stage"),
     *("cuda_graph", "cp_comm"),
     *("model", "head_dim"),

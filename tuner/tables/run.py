@@ -162,5 +162,11 @@ def _cluster(cells: Mapping[str, str], card: Gpu, nodes: int, per_node: int) -> 
     else:
         domain = None if (card.nvlink_domain or 0) % per_node else card.nvlink_domain
     return make_cluster(
-        name=card.name, nodes=nodes, gpus_per_node=per_node, gpu=card, inter=network, nvlink_domain=domain
+        name=card.name,
+        nodes=nodes,
+        gpus_per_node=per_node,
+        gpu=card,
+        inter=network,
+        nvlink_domain=domain,
+        fabric=cells["fabric"].lower() if "fabric" in cells else None,  # type: ignore[arg-type] # Cluster checks it
     )

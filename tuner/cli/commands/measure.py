@@ -189,6 +189,7 @@ def _print_csv(log: str, made: LogMeasurement, subject: Subject, machines: bool)
         "gpu": cluster.gpu.name if machines else "",
         "gpus_per_node": cluster.gpus_per_node,
         **({"nvlink_domain": cluster.nvlink_domain} if cluster.nvlink_domain else {}),
+        **({"fabric": cluster.fabric} if machines and cluster.fabric else {}),
         "nodes": topology.nodes,
         "node_gbit_s": f"{cluster.inter_node.bandwidth * 8 / 1e9:g}" if machines else "",
         **model_cells(model),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+from tuner.core.documents import fabric_of
 from tuner.space.rules import current_name
 
 
@@ -31,12 +32,14 @@ def _comparable(settings: Mapping[str, Any]) -> Mapping[str, Any]:
 def _recorded(asked: Mapping[str, Any], begun: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return the settings without those fields of workloads and models that the study began too early to record.
 
-    The same holds for the rates of its GPU.
+    The same holds for the rates of its GPU and for the fabric of a known cluster.
     """
     known: dict[str, Any] = dict(asked)
     for name in ("cluster", "gpu"):
         if isinstance(was := begun.get(name), Mapping) and isinstance(now := asked.get(name), Mapping):
             known[name] = _recorded(now, was)
+    if "fabric" in known and "fabric" not in begun and known["fabric"] == fabric_of(str(begun.get("name"))):
+        del known["fabric"]
     if isinstance(was := begun.get("peak_flops"), Mapping) and isinstance(now := asked.get("peak_flops"), Mapping):
         known["peak_flops"] = {precision: rate for precision, rate in now.items() if precision in was}
     for name in ("workload", "model"):
