@@ -16,8 +16,9 @@ from tuner.core.experts import Experts
 from tuner.core.model import Model
 from tuner.logs import files
 from tuner.logs.choice import asked, chosen_run, parse_iterations, second, spelt
+from tuner.logs.lines import speaker, visible
 from tuner.logs.log import Log, LogRun, argument
-from tuner.logs.records import Iteration, LogRecord, PeakMemory, memory, profiled_step, records, speaker, visible
+from tuner.logs.records import Iteration, LogRecord, PeakMemory, memory, profiled_step, records
 from tuner.logs.workload import described
 from tuner.worker.report import argument_lines, hardware_flops
 

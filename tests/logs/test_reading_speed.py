@@ -61,3 +61,26 @@ def test_the_benchmark_reads_real_iterations(name: str, least: int) -> None:
     found = sum(len(run.iterations) for run in read_log(text_of(name, MEGABYTE).splitlines()).runs)
     assert found >= least
     assert name in FORMATS
+
+
+@pytest.mark.parametrize("end", ["\n", "\r", "\r\n"])
+def test_bars_that_are_read_together_are_read_as_alone(end: str) -> None:
+    """They start again, skip steps, stop for an evaluation and print no rate at first; another word splits them."""
+    prints = [
+        (0, 9, 0, "?it"),
+        (1, 9, 3, "3.00s/it"),
+        (1, 9, 3, "3.00s/it"),
+        (3, 9, 4, "1.10it/s"),
+        (1, 4, 5, "2.00it/s"),
+    ]
+    prints += [
+        (4, 9, 9, "2.50s/it"),
+        (9, 9, 9, "9.00it/s"),
+        (0, 9, 0, "?it"),
+        (1, 9, 2, "2.00s/it"),
+        (2, 9, 30, "2.10s/it"),
+    ]
+    lines = [f"{100 * n // total}%|#  | {n}/{total} [00:{clock:02d}<00:09, {rate}]" for n, total, clock, rate in prints]
+    together = read_log(end.join(lines).split("\n"))
+    assert [len(run.iterations) for run in together.runs] == [4, 2]
+    assert together == read_log(end.join(lines).split("\n"), UNUSED)

@@ -11,9 +11,10 @@ from typing import Final
 from tuner.core.atomic_write import open_regular
 from tuner.logs.bars import is_whole_bar
 from tuner.logs.frameworks import StepPattern
+from tuner.logs.lines import MAX_LINE_CHARS, visible
 from tuner.logs.log import argument, opens_arguments
 from tuner.logs.readers import RecordReader
-from tuner.logs.records import MAX_LINE_CHARS, SOURCES, LogRecord, Source, overflow, visible
+from tuner.logs.records import SOURCES, LogRecord, Source, overflow
 
 _MICROBATCH: Final = re.compile(
     r"microbatch\s+([0-9]{1,9})/\s*([0-9]{1,9}) of iteration\s+([0-9]{1,9}) \| elapsed \(s\): ([0-9.]{1,20})"

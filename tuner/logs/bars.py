@@ -13,11 +13,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
 
-from tuner.logs.records import Iteration, LogRecord, digit_of, figure_of, loss_of, speaker
+from tuner.logs.lines import speaker
+from tuner.logs.records import Iteration, LogRecord, digit_of, figure_of, loss_of
 
 _SMOOTHING: Final = 0.3
 """tqdm's default."""
@@ -26,19 +27,19 @@ _CLOCK_SLACK: Final = 1.5
 """Seconds by which the time of steps may differ from that between two clocks that print whole seconds."""
 
 _BAR: Final = re.compile(
-    r"[0-9]{1,3}%\|[^|]{0,400}\| *([0-9]{1,9})/([0-9]{1,9}) \[([0-9:]{4,12})<[0-9:?]{1,12}"
-    r"(?:, *([0-9.]{1,12}|\?) ?(?:(it|steps?|iters?|batch(?:es)?)/s|s/(?:it|steps?|iters?|batch(?:es)?)))?"
+    r"[0-9]{1,3}%\|[^|]{0,400}\| *([0-9]{1,9})/([0-9]{1,9}) \[([0-9:]{1,9}:[0-9]{2})<[0-9:?]{1,12}"
+    r"(?:, *((?:[0-9.]{1,12}|\?) ?(?:(?:it|steps?|iters?|batch(?:es)?)/s|s/(?:it|steps?|iters?|batch(?:es)?))))?"
     r"([^\]]{0,2000})\]"
 )
 _PLAIN: Final = re.compile(
-    r"^[ \r]{0,8}[0-9]{1,3}%\|[^|\n]{0,400}\| *([0-9]{1,9})/([0-9]{1,9}) \[([0-9:]{4,12})<[0-9:?]{1,12}"
-    r", *([0-9.]{1,12}) ?(?:(it)/s|s/it)\]\s*?$",
+    r"^[ \r]{0,8}[0-9]{1,3}%\|[^|\n]{0,400}\| *([0-9]{1,9})/([0-9]{1,9}) \[([0-9:]{1,9}:[0-9]{2})<[0-9:?]{1,12}"
+    r", *([0-9.]{1,12} ?(?:it/s|s/it))\]\s*?$",
     re.MULTILINE,
 )
 """A bar alone on its line."""
 _RICH: Final = re.compile(
     r"Epoch [0-9]{1,9}/[-0-9]{1,9} [^0-9]{1,400}([0-9]{1,9})/([0-9]{1,9}) ([0-9]{1,4}:[0-9]{2}:[0-9]{2}) • "
-    r"[-0-9:]{4,12} ([0-9.]{1,12})(it)/s([^\n]{0,2000})"
+    r"[-0-9:]{4,12} ([0-9.]{1,12}it/s)([^\n]{0,2000})"
 )
 _EPOCH: Final = re.compile(r"\bEpoch ([0-9]{1,9})\b")
 _NEMO_SECONDS: Final = re.compile(r"train_step_timing in s=([0-9.]{1,20})\b")
@@ -72,6 +73,9 @@ class _Bar:
     """Seconds since its beginning by its mean rate."""
 
 
+_Print = tuple[str, str, str, str | None]
+"""What a bar prints: the step, the total, the clock and the rate with its unit."""
+
 BAR_WORDS: Final = ("%|", " • ")
 """Each line with a training bar contains one of them."""
 
@@ -87,21 +91,21 @@ class Bars:
         """Ignore the bars that follow: training is over, and what comes is an evaluation."""
         self._done = True
 
-    def read_block(self, block: Sequence[tuple[int, str]], whole: str) -> Iterator[tuple[LogRecord, str]]:
-        """Yield the iterations of numbered lines, each with its line; `whole` is all of them.
+    def read_plain(self, block: Sequence[tuple[int, str]], whole: str) -> list[Iteration] | None:
+        """Return the iterations of numbered lines, `whole` in one text, if every bar is alone on its line.
 
-        Lines that hold a bar and nothing else, as HF Trainer prints them, are searched together.
+        So HF Trainer prints them; they are searched together. None where a line has more than a bar.
         """
-        bars = [(number, text) for number, text in block if "%|" in text]
+        numbers = [number for number, text in block if "%|" in text]
         plain = [] if self._done or " • " in whole else _PLAIN.findall(whole)
-        if plain and len(plain) == len(bars):
-            for (number, text), printed in zip(bars, plain, strict=True):
-                if record := self._advance(number, "", None, "", printed):
-                    yield record, text
-            return
-        for number, text in block:
-            for record in self.read(number, text):
-                yield record, text
+        if not plain or len(plain) != len(numbers):
+            return None
+        found: list[Iteration] = []
+        at = 0
+        while at < len(plain):
+            bar = self._moved("", None, plain[at])
+            at = _follow(bar, numbers, plain, at, found) if bar else at + 1
+        return found
 
     def read(self, line: int, text: str) -> Iterator[LogRecord]:
         """Yield the iterations of a line of training bars."""
@@ -112,91 +116,146 @@ class Bars:
             for found in _BAR.finditer(text):
                 start = found.start()
                 name, epoch = _head(text[max(0, start - _MAX_HEAD) : start].rpartition("]")[2])
-                if name is not None and (record := self._advance(line, name, epoch, found[6], found.groups()[:5])):
+                if name is not None and (record := self._advance(line, name, epoch, found[5], _print(found))):
                     yield record
         if " • " in text:
             for found in _RICH.finditer(text[:_MAX_TEXT]):
-                if record := self._advance(line, "", _head(found[0])[1], found[6], found.groups()[:5]):
+                if record := self._advance(line, "", _head(found[0])[1], found[5], _print(found)):
                     yield record
 
-    def _advance(
-        self, line: int, name: str, epoch: int | None, rest: str, printed: Sequence[str | None]
-    ) -> LogRecord | None:
-        printed_number, printed_total, clock, rate, inverted = printed
-        number, total, elapsed = int(printed_number or 0), int(printed_total or 0), _clock(clock or "")
+    def _advance(self, line: int, name: str, epoch: int | None, rest: str, printed: _Print) -> LogRecord | None:
+        bar = self._moved(name, epoch, printed)
+        if bar is None:
+            return None
+        steps = 0
+        if epoch is None:
+            found: list[Iteration] = []
+            _follow(bar, (line,), (printed,), 0, found)
+            iteration = found[0]
+        else:
+            number = int(printed[0]) + epoch * bar.total
+            steps = number - bar.number
+            seconds, digit, derived = _since_beginning(bar, steps, _clock(printed[2]), printed[3])
+            iteration = Iteration(number=number, seconds=seconds, seconds_digit=digit, derived=derived, line=line)
+            bar.number = number
+        loss = _LOSS.search(rest)
+        exact = _NEMO_SECONDS.search(rest)
+        iteration.loss = loss_of(loss[1]) if loss else None
+        if exact:
+            iteration.seconds_digit = digit_of(exact[1])
+            if seconds_of_nemo := figure_of(exact[1]):
+                iteration.seconds, iteration.derived = seconds_of_nemo, ""
+        elif epoch is not None and bar.prints == 1 and steps == bar.total > 1:  # rich prints its end to a file
+            iteration.derived = "the progress bar's mean, warm-up included"
+            return LogRecord(source="training summary", speaker="", iteration=iteration)
+        return LogRecord(source="nemo" if exact else "progress bar", speaker=name, iteration=iteration)
+
+    def _moved(self, name: str, epoch: int | None, printed: _Print) -> _Bar | None:
+        """Return the bar that a print moves on; None where it is printed again, or is an evaluation's in training."""
+        number, total = int(printed[0]), int(printed[1])
         offset = (epoch or 0) * total
         number += offset
         bar = self._bars.get(name)
         if bar is not None and bar.total != total and bar.number < bar.total:
-            return None  # an evaluation's bar within training
+            return None
         if (
             bar is None
             or bar.total != total
             or (number - offset <= 1 and number < bar.number)  # started again
-            or (epoch is not None and number > bar.number and elapsed < bar.elapsed)  # the next epoch's
+            or (epoch is not None and number > bar.number and _clock(printed[2]) < bar.elapsed)  # the next epoch's
         ):
             bar = self._bars[name] = _Bar(total=total, number=offset)
-        steps = number - bar.number
-        if steps <= 0:
-            return None  # printed again
-        seconds, digit, derived = _seconds(bar, steps, elapsed, rate, bool(inverted), mean=epoch is not None)
-        bar.number, bar.elapsed = number, elapsed
-        if not rest and epoch is None:
-            iteration = Iteration(number=number, seconds=seconds, seconds_digit=digit, derived=derived, line=line)
-            return LogRecord("progress bar", name, iteration)
-        loss = _LOSS.search(rest)
-        exact = _NEMO_SECONDS.search(rest)
-        seconds_of_nemo = figure_of(exact[1]) if exact else None
-        iteration = Iteration(
-            number=number,
-            seconds=seconds_of_nemo or seconds,
-            seconds_digit=digit_of(exact[1]) if exact else digit,
-            loss=loss_of(loss[1]) if loss else None,
-            derived="" if seconds_of_nemo else derived,
-            line=line,
-        )
-        if epoch is not None and bar.prints == 1 and steps == total > 1 and not exact:  # rich prints its end to a file
-            iteration = replace(iteration, derived="the progress bar's mean, warm-up included")
-            return LogRecord(source="training summary", speaker="", iteration=iteration)
-        return LogRecord(source="nemo" if exact else "progress bar", speaker=name, iteration=iteration)
+        return bar if number > bar.number else None
 
 
-def _seconds(
-    bar: _Bar, steps: int, elapsed: float, printed: str | None, inverted: bool, *, mean: bool
-) -> tuple[float | None, float, str]:
-    """Return the seconds of each step since the last print, the value of their last digit and what gives them."""
-    first, between = bar.prints == 0, elapsed - bar.elapsed
-    bar.prints += 1
-    by_clock = (between / steps, 2.0 / steps, "the progress bar's clock") if between > 0 else (None, 0.0, "")
-    rate, digit_of_rate = _rate(printed)
-    if not rate:
-        return by_clock
-    inverse = 1 / rate if inverted else rate
-    error = digit_of_rate * (inverse / rate if inverted else 1.0)
-    if mean:
-        total, before = (bar.number % bar.total + steps) * inverse, bar.mean_total
-        bar.mean_total = total
-        seconds, digit = (total - before) / steps, 2 * error * (bar.number % bar.total + steps) / steps
+def _follow(bar: _Bar, lines: Sequence[int], prints: Sequence[_Print], at: int, found: list[Iteration]) -> int:
+    """Append the iterations of a bar's prints, from one that moves it on to the first that does not; return that one.
+
+    Logs have millions of them: figures that a print lacks are left to the class, as the constructor would set them all.
+    """
+    total, before, elapsed = prints[at][1], bar.number, bar.elapsed
+    ema_steps, ema_seconds, decay, count = bar.ema_steps, bar.ema_seconds, bar.decay, bar.prints
+    for index in range(at, len(prints)):
+        printed_number, printed_total, clock, rate = prints[index]
+        number = int(printed_number)
+        if printed_total != total or number <= before:
+            break
+        now = _whole_minutes(clock[:-3]) + int(clock[-2:])
+        steps, between = number - before, now - elapsed
+        before, elapsed = number, now
+        iteration = object.__new__(Iteration)
+        iteration.number = number
+        iteration.line = lines[index]
+        inverse, error = _inverse(rate)
+        if inverse:
+            earlier, seconds_before = decay, ema_seconds
+            decay *= _KEPT
+            ema_steps = _SMOOTHING * steps + _KEPT * ema_steps
+            ema_seconds = inverse * ema_steps
+            of_steps = (ema_seconds - _KEPT * seconds_before) / _SMOOTHING
+            digit = error * (1 - decay + _KEPT * (1 - earlier)) / _SMOOTHING
+            agrees = of_steps > 0 and (count == 0 or -_CLOCK_SLACK <= of_steps - between <= _CLOCK_SLACK)
+        else:
+            agrees = False
+        count += 1
+        if inverse and agrees and (between <= 0 or steps * digit <= 2.0):
+            iteration.seconds = of_steps / steps
+            iteration.seconds_digit = digit
+            iteration.derived = "the progress bar's rate"
+        elif inverse and not agrees and between <= 0 and count > 1:
+            iteration.seconds = inverse
+            iteration.seconds_digit = inverse / 4
+            iteration.derived = "the progress bar's smoothed rate"
+        else:
+            iteration.seconds, iteration.seconds_digit, iteration.derived = _by_clock(between, steps)
+        found.append(iteration)
     else:
-        earlier = bar.decay
-        bar.decay = earlier * _KEPT
-        ema_steps = _SMOOTHING * steps + _KEPT * bar.ema_steps
-        ema_seconds = inverse * ema_steps
-        seconds = (ema_seconds - _KEPT * bar.ema_seconds) / _SMOOTHING / steps
-        digit = error * (1 - bar.decay + _KEPT * (1 - earlier)) / _SMOOTHING
-        bar.ema_steps, bar.ema_seconds = ema_steps, ema_seconds
-    if not first and (seconds <= 0 or abs(seconds * steps - between) > _CLOCK_SLACK):
-        return by_clock if by_clock[0] else (inverse, inverse / 4, "the progress bar's smoothed rate")
-    if seconds <= 0 or (by_clock[0] and by_clock[1] < digit):
-        return by_clock
-    return seconds, digit, "the progress bar's rate"
+        index = len(prints)
+    bar.number, bar.elapsed, bar.prints, bar.decay = before, elapsed, count, decay
+    bar.ema_steps, bar.ema_seconds = ema_steps, ema_seconds
+    return index
+
+
+def _since_beginning(bar: _Bar, steps: int, elapsed: float, rate: str | None) -> tuple[float | None, float, str]:
+    """Return the seconds of each step since the last print by a mean since the beginning, their digit and source."""
+    between = elapsed - bar.elapsed
+    first = bar.prints == 0
+    bar.elapsed = elapsed
+    bar.prints += 1
+    inverse, error = _inverse(rate)
+    if not inverse:
+        return _by_clock(between, steps)
+    done = bar.number % bar.total + steps
+    of_steps = done * inverse - bar.mean_total
+    bar.mean_total += of_steps
+    agrees = of_steps > 0 and (first or abs(of_steps - between) <= _CLOCK_SLACK)
+    if not agrees and not first and between <= 0:
+        return inverse, inverse / 4, "the progress bar's smoothed rate"
+    digit = 2 * error * done / steps
+    if not agrees or (between > 0 and 2.0 / steps < digit):
+        return _by_clock(between, steps)
+    return of_steps / steps, digit, "the progress bar's rate"
+
+
+def _by_clock(between: float, steps: int) -> tuple[float | None, float, str]:
+    """Return the seconds of each of some steps between two clocks."""
+    return (between / steps, 2.0 / steps, "the progress bar's clock") if between > 0 else (None, 0.0, "")
+
+
+def _print(found: re.Match[str]) -> _Print:
+    return found[1], found[2], found[3], found[4]
 
 
 @lru_cache(4096)
-def _rate(printed: str | None) -> tuple[float | None, float]:
-    """Return a rate and the value of its last digit."""
-    rate = figure_of(printed)
-    return rate, digit_of(printed) if printed and rate else 0.0
+def _inverse(printed: str | None) -> tuple[float | None, float]:
+    """Return the seconds of a step by a printed rate with its unit, and the value of their last digit."""
+    figure = (printed or "").rstrip("abcdefghijklmnopqrstuvwxyz/ ")
+    rate = figure_of(figure)
+    if not printed or not rate:
+        return None, 0.0
+    if printed.endswith("/s"):
+        return 1 / rate, digit_of(figure) / rate / rate
+    return rate, digit_of(figure)
 
 
 @lru_cache(4096)
@@ -213,10 +272,15 @@ def is_whole_bar(text: str) -> bool:
     return "%|" in text and _END.search(text) is not None
 
 
-@lru_cache(4096)
 def _clock(text: str) -> float:
     """Return the seconds of `01:02` or `1:02:03`."""
-    seconds = 0.0
+    return _whole_minutes(text[:-3]) + int(text[-2:])
+
+
+@lru_cache(4096)
+def _whole_minutes(text: str) -> float:
+    """Return the seconds of `01` or `1:02`."""
+    minutes = 0.0
     for part in text.split(":"):
-        seconds = 60 * seconds + int(part or 0)
-    return seconds
+        minutes = 60 * minutes + int(part or 0)
+    return 60 * minutes

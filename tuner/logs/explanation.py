@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from typing import Final
 
 from tuner.logs.frameworks import StepPattern
+from tuner.logs.lines import visible
 from tuner.logs.readers import RecordReader
-from tuner.logs.records import NUMBER, Source, visible
+from tuner.logs.records import NUMBER, Source
 
 _MAX_EXAMPLES: Final = 3
 _MAX_LINE: Final = 200

@@ -21,7 +21,8 @@ from typing import Any, Final
 
 from tuner.core.errors import InputError
 from tuner.core.text import listed, shown
-from tuner.logs.records import NUMBER, Iteration, LogRecord, PeakMemory, Source, digit_of, figure_of, loss_of, speaker
+from tuner.logs.lines import speaker
+from tuner.logs.records import NUMBER, Iteration, LogRecord, PeakMemory, Source, digit_of, figure_of, loss_of
 
 _FIGURE: Final = r"-?[0-9][0-9,]*(?:\.[0-9]+)?(?:[eE][-+]?[0-9]{1,2})?"
 _ANY: Final = rf"{_FIGURE}|-?nan|-?inf"

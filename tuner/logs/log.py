@@ -16,19 +16,22 @@ import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import islice, pairwise
+from itertools import pairwise
 from typing import Final
 
 from tuner.logs.bars import BAR_WORDS
 from tuner.logs.failures import FAILURE_WORDS, Failures, Sighting, cause, not_a_number
 from tuner.logs.frameworks import StepPattern, stamp_of
+from tuner.logs.lines import visible_blocks
 from tuner.logs.readers import READER_WORDS, RecordReader
-from tuner.logs.records import SOURCES, Iteration, LogRecord, PeakMemory, Source, overflow, visible
+from tuner.logs.records import SOURCES, Iteration, LogRecord, PeakMemory, Source, overflow
 
 _SAME_TIME: Final = 0.02
 """Relative difference up to which the times of two lines can be those of one iteration on two ranks."""
 _BEFORE_FIRST: Final = -1
 """Below every iteration's number: some trainers begin at 0."""
+_PLAIN_BAR: Final[tuple[Source, str]] = ("progress bar", "")
+"""Source and speaker of bars alone on their lines."""
 _NEW_STREAM: Final = (_BEFORE_FIRST, 0)
 _NOTHING: Final[Mapping[int, Iteration]] = {}
 _BARS: Final = frozenset(BAR_WORDS)
@@ -36,8 +39,6 @@ _BARS: Final = frozenset(BAR_WORDS)
 _MAX_STAMPED: Final = 1024
 """Lines whose time stamps are kept: a unit that is misread shows in the first ones."""
 _NO_DIGITS: Final = str.maketrans("", "", "0123456789")
-_BLOCK_LINES: Final = 512
-"""Lines that are searched together for the words of all readers: most lines of a log have none."""
 _MIN_ITERATIONS_AFTER_CAUGHT: Final = 2
 """Number of iterations after an exception that prove it was caught."""
 
@@ -75,9 +76,8 @@ class Log:
 def read_log(lines: Iterable[str], pattern: StepPattern | None = None) -> Log:
     """Read a log, of any content and length; never raises. `pattern` recognises lines that no reader knows."""
     reader = _Reader(pattern)
-    numbered = visible(lines)
-    while block := list(islice(numbered, _BLOCK_LINES)):
-        reader.read_block(block)
+    for block, whole in visible_blocks(lines):
+        reader.read_block(block, whole)
     return reader.log()
 
 
@@ -119,9 +119,8 @@ class _Reader:
         self._overflows_seen: dict[tuple[Source, str], int] = {}
         """Overflows up to the last line of each rank."""
 
-    def read_block(self, block: Sequence[tuple[int, str]]) -> None:
-        """Read consecutive lines, without those of which no reader knows a word."""
-        whole = "\n".join(text for _, text in block)
+    def read_block(self, block: Sequence[tuple[int, str]], whole: str) -> None:
+        """Read consecutive lines, `whole` in one text, without those of which no reader knows a word."""
         # Lines of iterations differ in little but their figures, so that few are left to search without them.
         kinds = "\n".join(set(whole.translate(_NO_DIGITS).split("\n")))
         found = [each for stem, words in _WORDS.items() if stem in kinds for each in words]
@@ -130,12 +129,36 @@ class _Reader:
         self._failures.expect(words)
         self._records.expect(words)
         if words <= _BARS and not self._reads_all and not self._failures.awaits_lines:
-            for record, text in self._records.read_bars(block, whole) if words else ():
-                self._add(record, text)
+            if words:
+                self._read_bars(block, whole)
             return
         for number, text in block:
             if self._reads_all or self._failures.awaits_lines or any(word in text for word in present):
                 self.read(number, text)
+
+    def _read_bars(self, block: Sequence[tuple[int, str]], whole: str) -> None:
+        """Read lines that can hold only the iterations of a progress bar."""
+        plain = self._records.read_plain_bars(block, whole)
+        if plain is None:
+            for number, text in block:
+                for record in self._records.read_bars(number, text):
+                    self._add(record, text)
+            return
+        found: dict[int, Iteration] = {}
+        last = falls = 0
+        for iteration in plain:
+            which = iteration.number
+            if found and which > last and which not in found and not self._overflows:
+                found[which] = iteration
+                last = which
+                continue
+            if found:
+                self._streams[_PLAIN_BAR] = (last, falls)
+            self._add(LogRecord(*_PLAIN_BAR, iteration), "")
+            last, falls = self._streams[_PLAIN_BAR]
+            found = self._part((self._starts, falls)).by_source["progress bar"]
+        if found:
+            self._streams[_PLAIN_BAR] = (last, falls)
 
     def read(self, number: int, text: str) -> None:
         """Read one line."""

@@ -7,7 +7,16 @@ from typing import Final
 
 from tuner.logs.bars import BAR_WORDS, Bars
 from tuner.logs.frameworks import FRAMEWORK_WORDS, Blocks, StepPattern, lines_of_frameworks, logged_memory
-from tuner.logs.records import MEMORY_WORDS, RECORD_WORDS, LogRecord, PeakMemory, memory, profiled_step, records
+from tuner.logs.records import (
+    MEMORY_WORDS,
+    RECORD_WORDS,
+    Iteration,
+    LogRecord,
+    PeakMemory,
+    memory,
+    profiled_step,
+    records,
+)
 
 READER_WORDS: Final = (*RECORD_WORDS, *MEMORY_WORDS, *FRAMEWORK_WORDS, *BAR_WORDS)
 """Each line with an iteration or memory contains one of these words, unless a step pattern recognises it."""
@@ -44,9 +53,13 @@ class RecordReader:
         if self._has_frameworks and "train_runtime" in text:
             self._bars.finish()
 
-    def read_bars(self, block: Sequence[tuple[int, str]], whole: str) -> Iterator[tuple[LogRecord, str]]:
-        """Yield the iterations of numbered lines with no words but those of bars, each with its line."""
-        return self._bars.read_block(block, whole)
+    def read_plain_bars(self, block: Sequence[tuple[int, str]], whole: str) -> list[Iteration] | None:
+        """Return the iterations of numbered lines with no words but those of bars; None where they are read singly."""
+        return self._bars.read_plain(block, whole)
+
+    def read_bars(self, line: int, text: str) -> Iterator[LogRecord]:
+        """Yield the iterations of a line with no words but those of bars."""
+        return self._bars.read(line, text)
 
     def memory(self, text: str) -> PeakMemory | None:
         """Return the peak memory in a line."""

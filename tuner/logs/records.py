@@ -19,10 +19,12 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final, Literal, get_args
+
+from tuner.logs.lines import speaker
 
 Source = Literal[
     "step pattern",
@@ -50,12 +52,12 @@ LAST_ITERATION_ONLY: Final[frozenset[Source]] = frozenset({"throughput timer", "
 """Sources whose lines, where they appear every n-th iteration, have the time of the last iteration and not the mean."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(kw_only=True)
 class Iteration:
     """One iteration as one line, or the lines of several ranks, report it.
 
     Not frozen, but never changed once it is part of a run: a frozen one takes four times as long to make, and a log has
-    one for each line.
+    one for each line. Without slots, figures that a line lacks stay those of the class.
     """
 
     number: int
@@ -118,6 +120,7 @@ class PeakMemory:
 
 NUMBER: Final = r"[0-9]+(?:\.[0-9]+)?(?:[eE][-+]?[0-9]{1,2})?"
 _NUMBER: Final = re.compile(NUMBER)
+_DIGITS: Final = b"0123456789"
 _MEGATRON: Final = re.compile(r"iteration\s+([0-9]{1,12})\s*/\s*[0-9]{1,12}\s*\|")
 _PIPELINE: Final = re.compile(
     rf"steps: ([0-9]{{1,12}}) loss: (\S+) (?:(?!steps: )[^|])*?iter time \(s\): ({NUMBER}) samples/sec: "
@@ -194,33 +197,37 @@ def overflow(text: str) -> bool:
 
 
 def _megatron(number: int, text: str) -> Iterator[LogRecord]:
-    starts = list(_MEGATRON.finditer(text))
-    ends = [*(start.start() for start in starts[1:]), len(text)]
-    for start, end in zip(starts, ends, strict=False):
-        fields = _fields(text[start.end() : end])
+    after = _MEGATRON.search(text)
+    while start := after:
+        after = _MEGATRON.search(text, start.end())
+        fields = _fields(text[start.end() : after.start() if after else len(text)])
         seconds, digit = _seconds(fields)
         if not seconds:
             continue
-        rate, tflops = "", None
+        # Only the figures of the line: the constructor would set all others as well.
+        iteration = object.__new__(Iteration)
+        iteration.number = int(start[1])
+        iteration.seconds = seconds
+        iteration.seconds_digit = digit
+        iteration.line = number
+        if (loss := _megatron_loss(fields)) is not None:
+            iteration.loss = loss
         for name in _RATES:
-            if rate := fields.get(name, ""):
+            if rate := fields.get(name):
                 figure = _RATE.fullmatch(rate)
-                rate, tflops = (figure[1], figure_of(figure[1])) if figure else ("", None)
+                if figure and (tflops := float(figure[1])) < _LARGEST:
+                    iteration.tflops, iteration.tflops_digit = tflops, digit_of(figure[1])
                 break
-        iteration = Iteration(
-            number=int(start[1]),
-            seconds=seconds,
-            seconds_digit=digit,
-            tflops=tflops,
-            tflops_digit=digit_of(rate) if rate else 0.0,
-            global_batch=_count(fields.get("global batch size")),
-            samples_per_second=figure_of(fields.get("samples per second") or fields.get("samples/sec")),
-            seq=_count(fields.get("curriculum seqlen") or fields.get("actual seqlen")),
-            loss=_megatron_loss(fields),
-            memory_share=_share(fields.get("mem usages")),
-            skipped=_count(fields.get("number of skipped iterations")),
-            line=number,
-        )
+        if batch := fields.get("global batch size"):
+            iteration.global_batch = _count(batch)
+        if skipped := fields.get("number of skipped iterations"):
+            iteration.skipped = _count(skipped)
+        if seq := fields.get("curriculum seqlen") or fields.get("actual seqlen"):
+            iteration.seq = _count(seq)
+        if per_second := fields.get("samples per second") or fields.get("samples/sec"):
+            iteration.samples_per_second = figure_of(per_second)
+        if share := fields.get("mem usages"):
+            iteration.memory_share = _share(share)
         prefix = text[: start.start()].rpartition("|")[2]
         yield LogRecord(source="megatron", speaker=speaker(prefix), iteration=iteration)
 
@@ -247,18 +254,38 @@ _FIELDS: Final = frozenset(
 
 
 @lru_cache(1024)
-def _key(name: str) -> str:
-    """Return the key that a printed name stands for; empty for one that is not read."""
-    key = name.strip().casefold()
-    return key if key in _FIELDS else ""
+def _places(shape: bytes) -> tuple[tuple[int, str, str], ...]:
+    """Return where a line without digits has the keys that are read: part, name as printed, key.
+
+    Empty where a key stands twice.
+    """
+    found = []
+    for index, part in enumerate(shape.decode(errors="surrogatepass").split("|")[:-1]):
+        name, colon, _ = part.partition(": ")
+        if colon and (key := name.strip().casefold()) in _FIELDS:
+            found.append((index, name + colon, key))
+    return tuple(found) if len({key for *_, key in found}) == len(found) else ()
 
 
 def _fields(text: str) -> dict[str, str]:
-    """Return `key: value |` pairs, the first of each key; a value without its bar may be truncated and is skipped."""
+    """Return `key: value |` pairs, the first of each key; a value without its bar may be truncated and is skipped.
+
+    Most lines of a log differ in their digits alone, and have the keys in the same places; no key has a digit.
+    """
     found: dict[str, str] = {}
-    for part in text.split("|")[:-1]:
+    parts = text.split("|")
+    shape = text.encode(errors="surrogatepass").translate(None, _DIGITS)  # faster than of a short str
+    for index, name, key in _places(shape):
+        if not parts[index].startswith(name):
+            break
+        found[key] = parts[index][len(name) :].strip()
+    else:
+        if found:
+            return found
+    found = {}
+    for part in parts[:-1]:
         name, colon, value = part.partition(": ")
-        if colon and (key := _key(name)) and key not in found:
+        if colon and (key := name.strip().casefold()) in _FIELDS and key not in found:
             found[key] = value.strip()
     return found
 
@@ -325,6 +352,8 @@ def figure_of(text: str | None) -> float | None:
 
 def digit_of(text: str) -> float:
     """Return the value of one unit of the last digit of a printed number."""
+    if text.isdecimal() or text.replace(".", "", 1).isdecimal():
+        return _power(-len(text.partition(".")[2]))
     mantissa, _, exponent = text.replace("E", "e").partition("e")
     return _power(int(exponent or 0) - len(mantissa.partition(".")[2]))
 
@@ -348,32 +377,3 @@ def loss_of(text: str) -> float | None:
     if (figure := figure_of(text)) is not None:
         return figure
     return math.nan if text.casefold() in _NOT_FINITE else None
-
-
-MAX_LINE_CHARS: Final = 1 << 16
-"""Characters of a line that are read."""
-
-_ESCAPES: Final = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\-_])")
-"""Terminal control sequences (ECMA-48, 5.4): colours, cursor moves, window titles."""
-
-_TIMESTAMPS: Final = re.compile(r"\[?(?:\d{4}-\d\d-\d\d[ T_])?\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)?\]?")
-
-
-def visible(lines: Iterable[str]) -> Iterator[tuple[int, str]]:
-    """Yield each non-empty line with its line number in the file; no colours, no NUL bytes, progress bars split."""
-    for number, line in enumerate(lines, start=1):
-        text = line
-        if "\x1b" in text:
-            text = _ESCAPES.sub("", text)
-        if "\0" in text:
-            text = text.replace("\0", "")
-        if "\r" in text:
-            text = text.replace("\r", "\n")
-        for part in text.split("\n"):
-            if part and not part.isspace():
-                yield number, part[:MAX_LINE_CHARS]
-
-
-def speaker(prefix: str) -> str:
-    """Return the rank or node that prints a line, by a prefix such as `[default7]:` or `node01: `, without times."""
-    return _TIMESTAMPS.sub("", prefix).strip() if ":" in prefix else prefix.strip()

@@ -1,0 +1,66 @@
+"""The lines of a log: what a terminal would show of them, and who prints them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+MAX_LINE_CHARS: Final = 1 << 16
+"""Characters of a line that are read."""
+
+_BLOCK_CHARS: Final = 1 << 15
+"""Characters of lines that are searched together for the words of all readers: most lines of a log have none."""
+
+_ESCAPES: Final = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\-_])")
+"""Terminal control sequences (ECMA-48, 5.4): colours, cursor moves, window titles."""
+
+_TIMESTAMPS: Final = re.compile(r"\[?(?:\d{4}-\d\d-\d\d[ T_])?\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)?\]?")
+
+
+def visible(lines: Iterable[str], first: int = 1) -> Iterator[tuple[int, str]]:
+    """Yield each non-empty line with its line number in the file; no colours, no NUL bytes, progress bars split."""
+    for number, line in enumerate(lines, start=first):
+        text = line
+        if "\x1b" in text:
+            text = _ESCAPES.sub("", text)
+        if "\0" in text:
+            text = text.replace("\0", "")
+        if "\r" in text:
+            text = text.replace("\r", "\n")
+        for part in text.split("\n"):
+            if part and not part.isspace():
+                yield number, part[:MAX_LINE_CHARS]
+
+
+def visible_blocks(lines: Iterable[str]) -> Iterator[tuple[list[tuple[int, str]], str]]:
+    """Yield what `visible` yields in lists, each with its lines in one text.
+
+    All but those with a long line have about as many characters.
+    """
+    first, chars, block = 1, 0, []
+    for line in lines:
+        block.append(line)
+        chars += len(line) + 1
+        if chars >= _BLOCK_CHARS:
+            yield _visible_block(block, first, chars)
+            first += len(block)
+            chars, block = 0, []
+    yield _visible_block(block, first, chars)
+
+
+def _visible_block(lines: list[str], first: int, chars: int) -> tuple[list[tuple[int, str]], str]:
+    lines = [line.rstrip("\n") for line in lines]
+    whole = "\n".join(lines)
+    if chars > MAX_LINE_CHARS or whole.count("\n") >= len(lines) or any(mark in whole for mark in "\x1b\0\r"):
+        block = list(visible(lines, first))
+        return block, "\n".join([text for _, text in block])
+    return [(number, text) for number, text in enumerate(lines, first) if text and not text.isspace()], whole
+
+
+def speaker(prefix: str) -> str:
+    """Return the rank or node that prints a line, by a prefix such as `[default7]:` or `node01: `, without times."""
+    prefix = prefix.strip()
+    if not prefix or ":" not in prefix:
+        return prefix
+    return "" if _TIMESTAMPS.fullmatch(prefix) else _TIMESTAMPS.sub("", prefix).strip()
