@@ -222,8 +222,8 @@ FAILURES: Final = {
     "c++": (
         "terminate called after throwing an instance of 'std::runtime_error'\n  what():  the archive is truncated",
         "CRASHED",
-        "a rank aborted",
-        "terminate called",
+        "a C++ exception ended a rank",
+        "what():",
     ),
     "c++ memory": (
         "terminate called after throwing an instance of 'std::bad_alloc'\n  what():  std::bad_alloc",

@@ -107,6 +107,39 @@ Training Epoch: 1/3, step 2/50 completed (loss: 1.4359624624252):   6%|███
         11.0,
         1.0,
     ),
+    "modded-nanogpt, total time": (
+        """\
+step:1/1750 train_time:211ms step_avg:211.02ms
+step:2/1750 train_time:302ms step_avg:151.11ms
+step:3/1750 train_time:394ms step_avg:131.40ms
+""",
+        "nanogpt",
+        2,
+        0.091,
+        0.03,
+    ),
+    "hf trainer under ray": (
+        """\
+(head, rank=0, pid=4503)   0%|          | 0/100 [00:00<?, ?it/s]\r(head, rank=0, pid=4503)   1%|          | 1/100 [00:09<14:51,  9.00s/it]
+(head, rank=0, pid=4503)   2%|▏         | 2/100 [00:11<08:00,  4.90s/it]\r(head, rank=0, pid=4503)   3%|▎         | 3/100 [00:13<05:54,  3.66s/it]
+""",
+        "progress bar",
+        2,
+        2.0,
+        0.1,
+    ),
+    "hf trainer 5 in a pod, values as text": (
+        """\
+2026-03-04T10:00:09.123456789Z   1%|          | 1/100 [00:09<14:51,  9.00s/it]
+2026-03-04T10:00:09.223456789Z {'loss': '1.234', 'grad_norm': '0.5', 'learning_rate': '1e-05', 'epoch': '0.01'}
+2026-03-04T10:00:11.123456789Z   2%|▏         | 2/100 [00:11<08:00,  4.90s/it]
+2026-03-04T10:00:13.123456789Z   3%|▎         | 3/100 [00:13<05:54,  3.66s/it]
+""",
+        "progress bar",
+        2,
+        2.0,
+        0.1,
+    ),
     "hf trainer with MLPerf's lines behind the bar": (
         """\
   0%|          | 0/1024 [00:00<?, ?it/s]

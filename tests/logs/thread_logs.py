@@ -57,6 +57,19 @@ GOOD_LOGS: Final[dict[str, GoodLog]] = {
         5.1203,
         0.0,
     ),
+    "megatron-bridge, step time and utilization below": (
+        """\
+ [2025-10-02 22:52:07] iteration        1/      50 | consumed samples:          512 | elapsed time per iteration (ms): 53212.7 | learning rate: 3.000000E-05 | global batch size:   512 | lm loss: 1.174437E+01 | loss scale: 1.0 | grad norm: 9.704 | number of skipped iterations:   0 | number of nan iterations:   0 |
+[Rank 0] (after 1 iterations) memory (MB) | allocated: 11908.05029296875 | max allocated: 12712.43603515625 | reserved: 12954.0 | max reserved: 12954.0
+Step Time : 53.21s GPU utilization: 15.6TFLOP/s/GPU
+ [2025-10-02 22:52:21] iteration        2/      50 | consumed samples:         1024 | elapsed time per iteration (ms): 14260.3 | learning rate: 6.000000E-05 | global batch size:   512 | lm loss: 1.097448E+01 | loss scale: 1.0 | grad norm: 8.170 | number of skipped iterations:   0 | number of nan iterations:   0 |
+Step Time : 14.26s GPU utilization: 58.2TFLOP/s/GPU
+""",
+        "megatron",
+        2,
+        14.2603,
+        0.0,
+    ),
     "megatron-deepspeed 2023": (
         """\
 [2023-08-08 14:29:00,841] [INFO] [logging.py:96:log_dist] [Rank 0] step=1, skipped=0, lr=[1.5e-07, 1.5e-07], mom=[(0.9, 0.95), (0.9, 0.95)]

@@ -7,6 +7,8 @@ from typing import Final
 from tuner.core.outcomes import Outcome
 from tuner.logs.signature import DEATH, ENDED, KILLED, REPORT, signature
 
+_CODE: Final = r"(?:exitcode\s*: |return code = |terminated with code )"
+"""What torchrun, DeepSpeed and Lightning print before the code that a rank ended with."""
 _FIRST_ERROR: Final = "read the first error of the rank that ended first"
 
 DEATH_SIGNATURES: Final = (
@@ -75,7 +77,7 @@ DEATH_SIGNATURES: Final = (
         words=("what(): ",),
     ),
     signature(
-        r"exitcode\s*: -9\b|return code = (?:-9|247|137)\b|exit(?:ed)? on signal 9|: line [0-9]+: +[0-9]+ Killed\b"
+        rf"{_CODE}(?:-9|247|137)\b|exit(?:ed)? on signal 9|: line [0-9]+: +[0-9]+ Killed\b"
         r"|task[s ][-0-9, ]*: Killed|(?:^|[\]:] ?)Killed\s*$|Signal 9 \(SIGKILL\)|with signal SIGKILL"
         r"|exit(?:ed with)? (?:exit )?code:? 137\b",
         Outcome.CRASHED,
@@ -83,26 +85,35 @@ DEATH_SIGNATURES: Final = (
         "torchrun, DeepSpeed, bash, srun",
         "ask for more host memory; `dmesg` on the node names the process",
         weight=DEATH,
-        words=("Killed", "SIGKILL", "code 137", "code: 137", "exitcode", "on signal 9", "return code = "),
+        words=(
+            "Killed",
+            "SIGKILL",
+            "code 137",
+            "code: 137",
+            "exitcode",
+            "on signal 9",
+            "return code = ",
+            "terminated with code ",
+        ),
     ),
     signature(
-        r"exitcode\s*: -7\b|return code = -7\b",
+        rf"{_CODE}-7\b",
         Outcome.CRASHED,
         "a rank died of a bus error",
         "torchrun, DeepSpeed",
         weight=DEATH,
-        words=("exitcode", "return code = -7"),
+        words=("exitcode", "return code = -7", "terminated with code -7"),
     ),
     signature(
-        r"exitcode\s*: -11\b|return code = -11\b",
+        rf"{_CODE}-11\b",
         Outcome.CRASHED,
         "a rank died of a segmentation fault",
         "torchrun, DeepSpeed",
         weight=DEATH,
-        words=("exitcode", "return code = -11"),
+        words=("exitcode", "return code = -11", "terminated with code -11"),
     ),
     signature(
-        r"exitcode\s*: -6\b|return code = -6\b|terminate called (?:after throwing|without)|Signal 6 \(SIGABRT\)"
+        rf"{_CODE}-6\b|terminate called without|pure virtual method called|Signal 6 \(SIGABRT\)"
         r"|\bAborted {0,40}\(core dumped\)|Fatal Python error: |\*\*\* Signal: Aborted \(6\)"
         r"|exit(?:ed)? on signal 6\b|with signal SIGABRT|MPI_ABORT was invoked on rank|\bcalled MPI_Abort\("
         r"|\*\*\* An error occurred in MPI_|Caught signal 6 \(Aborted",
@@ -120,12 +131,15 @@ DEATH_SIGNATURES: Final = (
             "called MPI_Abort(",
             "exitcode",
             "on signal 6",
+            "pure virtual method called",
             "return code = -6",
             "terminate called ",
+            "terminated with code -6",
         ),
     ),
     signature(
-        r"exiting program after receiving SIGTERM|got signal: 15\b|exitcode\s*: -15\b|return code = -15\b"
+        r"exiting program after receiving SIGTERM|got signal: (?:1|2|15)\b"
+        rf"|Received (?:1|2|15) death signal|{_CODE}-15\b"
         r"|Signal 15 \(SIGTERM\)|Received Signals\.SIGTERM death signal",
         Outcome.CANCELLED,
         "somebody ended the job (SIGTERM)",
@@ -133,16 +147,20 @@ DEATH_SIGNATURES: Final = (
         weight=ENDED,
         words=(
             "Received Signals.SIGTERM death signal",
+            " death signal",
             "Signal 15 (SIGTERM)",
             "exitcode",
             "exiting program after receiving SIGTERM",
-            "got signal: 15",
+            "got signal: ",
             "return code = -15",
+            "terminated with code -15",
         ),
     ),
     signature(
-        r"exitcode\s*: [1-9][0-9]*\b|exits with return code = [1-9]|ChildFailedError|Exited with exit code [1-9]"
-        r"|Command '\[?[^|]{0,400}returned non-zero exit status"
+        r"exitcode\s*: [1-9][0-9]*\b|terminated with code [1-9]|exits with return code = [1-9]"
+        r"|ChildFailedError|Exited with exit code [1-9]"
+        r"|Command '\[?[^|]{0,400}returned non-zero exit status|terminate called after throwing"
+        r"|\b[Pp]rocess \S{1,40} (?:failed|exited|terminated) with (?:return|exit) code [1-9]"
         r"|(?:mpirun|prterun|mpiexec|orterun) (?:detected that one or more processes exited|has exited due to process)",
         Outcome.CRASHED,
         "a rank failed",
@@ -157,6 +175,10 @@ DEATH_SIGNATURES: Final = (
             "has exited due to process",
             "one or more processes exited",
             "returned non-zero exit status",
+            "terminate called after throwing",
+            "terminated with code ",
+            " with exit code ",
+            " with return code ",
         ),
     ),
 )

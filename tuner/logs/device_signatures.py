@@ -8,13 +8,20 @@ from tuner.core.outcomes import Outcome
 from tuner.logs.signature import DEATH, DEVICE, NCCL, OUT_OF_MEMORY, signature
 
 _DEVICE: Final = r"(?:CUDA|HIP|XPU|NPU|MUSA|GPU)"
+_ERROR: Final = r"(?:(?:CUDA|HIP)(?: driver| runtime)? error: |Triton Error \[\w+\]: |cuda runtime error \([0-9]+\) : )"
+"""What comes before the text of an error of the runtime (`cudaGetErrorString`, `hipGetErrorString`)."""
+_LIBRARIES: Final = ("cuBLAS", "cuBLASLt", "cuDNN", "cuFFT", "cuSOLVER", "cuSPARSE", "cuRAND")
+_ERROR_WORDS: Final = ("CUDA error: ", "HIP error: ", " driver error: ", " runtime error", "Triton Error [")
 
 DEVICE_SIGNATURES: Final = (
     # A sentence that only mentions the words, such as advice, is no exception and allocates nothing.
     signature(
         rf"\b{_DEVICE} out of memory[.:] ?(?:Tried to allocate|\s*$)|Error: {_DEVICE} out of memory\b"
+        r"|\bMPS backend out of memory \(|\bCUDA_ERROR_OUT_OF_MEMORY\b|\bUR_RESULT_ERROR_OUT_OF_DEVICE_MEMORY\b"
+        r"|\bZE_RESULT_ERROR_OUT_OF_DEVICE_MEMORY\b"
         r"|\btorch\.(?:\w+\.)?OutOfMemoryError(?::|\s*$)"
         r"|\b(?:CUDA|HIP)[\w ]*(?:[Ee]rror|failure)\b[^|]{0,40}out of memory|(?:CUBLAS|CUDNN)_STATUS_ALLOC_FAILED"
+        r"|\bCUFFT_ALLOC_FAILED\b|\bcuBLAS Error: the resource allocation failed"
         r"|\bTriton Error \[\w+\]: out of memory|\bRESOURCE_EXHAUSTED: Out of memory|\b(?:cuda"
         r"|hip)ErrorMemoryAllocation\b"
         r"|\bhipErrorOutOfMemory\b|^Error out of memory at line [0-9]+ in file",
@@ -25,9 +32,11 @@ DEVICE_SIGNATURES: Final = (
         weight=OUT_OF_MEMORY,
         words=(
             "ErrorMemoryAllocation",
+            "_ERROR_OUT_OF_",
             "OutOfMemoryError",
             "RESOURCE_EXHAUSTED: Out of memory",
-            "_STATUS_ALLOC_FAILED",
+            "_ALLOC_FAILED",
+            "cuBLAS Error: ",
             "hipErrorOutOfMemory",
             "out of memory",
         ),
@@ -44,107 +53,151 @@ DEVICE_SIGNATURES: Final = (
         words=("NCCL WARN ", "Cuda failure "),
     ),
     signature(
-        r"uncorrectable (?:ECC|NVLink) error|NVRM: Xid|\bXid \(PCI:|fallen off the bus|cudaErrorECC"
-        r"|CUDA error: (?:unknown error|an? ?(?:NVLink|peer access)\b)|GPU is lost"
-        r"|Unable to determine the device handle",
+        r"uncorrectable (?:ECC|NVLink) error|NVRM: (?:Xid|RmInitAdapter failed|rm_init_adapter failed)"
+        r"|\bXid \(PCI:|fallen off the bus"
+        r"|cudaErrorECC|hipErrorECC"
+        rf"|{_ERROR}(?:unknown error|an? ?(?:NVLink|peer access)\b|hardware stack error|[Ii]nvalid access of peer GPU"
+        r"|GPU is lost|device(?:\(s\))? (?:is|are) (?:not )?(?:lost|removed)|contained|tensor memory leak)|GPU is lost"
+        r"|Unable to determine the device handle|\bCUDA_ERROR_(?:ECC_UNCORRECTABLE|NVLINK_UNCORRECTABLE|CONTAINED"
+        r"|HARDWARE_STACK_ERROR|UNKNOWN)\b|\bcudaError(?:HardwareStackError|NvlinkUncorrectable|Contained|Unknown)\b"
+        r"|\bGPU reset required\b|HW Exception by GPU node",
         Outcome.CRASHED,
         "a GPU failed",
         "the CUDA driver",
         "exclude the node and have its GPU checked",
         weight=DEVICE,
         words=(
-            "CUDA error: ",
+            *_ERROR_WORDS,
+            "CUDA_ERROR_",
             "GPU is lost",
-            "NVRM: Xid",
+            "GPU reset required",
+            "HW Exception by GPU node",
+            "NVRM: ",
             "Unable to determine the device handle",
             "Xid (PCI:",
-            "cudaErrorECC",
+            "cudaError",
             "fallen off the bus",
+            "hipErrorECC",
             "uncorrectable ECC",
             "uncorrectable NVLink",
         ),
     ),
     signature(
-        r"CUDA error: (?:device-side assert|an illegal (?:memory access|instruction)|misaligned address"
-        r"|unspecified launch failure|the launch timed out|invalid (?:argument|configuration))"
-        r"|HIP error: |aborting with error : HSA_STATUS_ERROR|Assertion `[^`']{1,200}' failed"
-        r"|Assertion `[^`]{1,200}` failed|Memory access fault by GPU"
-        r"|CUDA Exception: |\bcudaError(?:IllegalAddress|IllegalInstruction|MisalignedAddress|LaunchFailure|Assert)\b",
-        Outcome.CRASHED,
-        "a GPU kernel failed",
-        "CUDA",
-        "run it with CUDA_LAUNCH_BLOCKING=1; an assertion often means a token id beyond the vocabulary",
-        weight=DEVICE,
-        words=(
-            "Assertion `",
-            "CUDA Exception: ",
-            "CUDA error: ",
-            "HIP error: ",
-            "HSA_STATUS_ERROR",
-            "Memory access fault by GPU",
-            "cudaError",
-        ),
-    ),
-    signature(
-        r"CUDA error: (?:invalid device ordinal|all CUDA-capable devices are busy|no kernel image|CUDA-capable device"
-        r"|no CUDA-capable device|the provided PTX|system not yet initialized)|No CUDA GPUs are available"
+        rf"{_ERROR}(?:invalid device (?:ordinal|function)|all CUDA-capable devices are busy|no kernel image"
+        r"|CUDA-capable device|no (?:CUDA|ROCm|HIP)-capable device|the provided PTX|system not yet initialized"
+        r"|system has unsupported display driver|forward compatibility was attempted|device kernel image is invalid"
+        r"|initialization error|(?:CUDA )?driver version is insufficient|OS call failed|Missing co for this ISA)"
+        r"|No (?:CUDA|HIP) GPUs are available"
         r"|NVIDIA driver on your system is too old|Found no NVIDIA driver|CUDA driver version is insufficient"
-        r"|not compiled with CUDA enabled|Unexpected error from cudaGetDeviceCount\(\)|CUDA unknown error - this may"
+        r"|not compiled with (?:CUDA|ROCm) enabled|Unexpected error from (?:cuda|hip)GetDeviceCount\(\)"
+        r"|CUDA unknown error - this may|hipErrorNoBinaryForGpu: "
+        r"|\b(?:cuda|hip)Error(?:NoDevice|InvalidDevice|NoKernelImageForDevice|InsufficientDriver|DevicesUnavailable"
+        r"|SystemDriverMismatch|CompatNotSupportedOnDevice|UnsupportedPtxVersion|InvalidDeviceFunction"
+        r"|InitializationError|SystemNotReady)\b"
+        r"|\bCUDA_ERROR_(?:NO_DEVICE|INVALID_DEVICE|NO_BINARY_FOR_GPU|UNSUPPORTED_PTX_VERSION|SYSTEM_DRIVER_MISMATCH"
+        r"|SYSTEM_NOT_READY|COMPAT_NOT_SUPPORTED_ON_DEVICE|DEVICE_UNAVAILABLE|NOT_INITIALIZED)\b"
         r"|MisconfigurationException: (?:You requested gpu: |No supported gpu backend)",
         Outcome.CRASHED,
         "no usable GPU",
         "PyTorch",
         "ask for as many GPUs as ranks, and install a torch that is built for them: `tuner doctor`",
         words=(
+            *_ERROR_WORDS,
             "CUDA driver version is insufficient",
-            "CUDA error: ",
             "CUDA unknown error",
+            "CUDA_ERROR_",
             "Found no NVIDIA driver",
+            "GPUs are available",
+            "GetDeviceCount()",
             "MisconfigurationException: ",
             "NVIDIA driver on your system",
-            "No CUDA GPUs are available",
-            "Unexpected error from cudaGetDeviceCount()",
-            "not compiled with CUDA",
+            "cudaError",
+            "hipError",
+            "not compiled with ",
         ),
     ),
     signature(
-        r"\b(?:CUBLAS|CUDNN|CUSPARSE|CUSOLVER|HIPBLAS|ROCBLAS)_STATUS_(?!SUCCESS)[A-Z_]+\b|cuDNN [Ee]rror: ",
+        rf"{_ERROR}(?:device-side assert|an illegal (?:memory access|instruction)|misaligned address"
+        r"|unspecified launch failure|the launch timed out|invalid (?:argument|configuration|program counter|pitch)"
+        r"|operation not supported on global|too many resources requested|cluster )"
+        r"|HIP error: |aborting with error : HSA_STATUS_ERROR|Assertion `[^`']{1,200}' failed"
+        r"|Assertion `[^`]{1,200}` failed|Memory access fault by GPU|CUDA Exception: "
+        r"|\b(?:cuda|hip)Error(?:IllegalAddress|IllegalInstruction|MisalignedAddress|LaunchFailure|LaunchTimeO?ut|Assert"
+        r"|InvalidPc|InvalidAddressSpace|LaunchOutOfResources)\b"
+        r"|\bCUDA_ERROR_(?:ILLEGAL_ADDRESS|ILLEGAL_INSTRUCTION|MISALIGNED_ADDRESS|LAUNCH_FAILED|LAUNCH_TIMEOUT|ASSERT"
+        r"|INVALID_PC|INVALID_ADDRESS_SPACE|LAUNCH_OUT_OF_RESOURCES)\b",
+        Outcome.CRASHED,
+        "a GPU kernel failed",
+        "CUDA",
+        "run it with CUDA_LAUNCH_BLOCKING=1; an assertion often means a token id beyond the vocabulary",
+        weight=DEVICE,
+        words=(
+            *_ERROR_WORDS,
+            "Assertion `",
+            "CUDA Exception: ",
+            "CUDA_ERROR_",
+            "HSA_STATUS_ERROR",
+            "Memory access fault by GPU",
+            "cudaError",
+            "hipError",
+        ),
+    ),
+    signature(
+        r"\b(?:CUBLAS|CUDNN|CUSPARSE|CUSOLVER|CURAND|HIPBLAS|ROCBLAS|MIOPEN)_STATUS_(?!SUCCESS)[A-Z_]+\b"
+        r"|\bcu(?:BLAS(?:Lt)?|DNN|FFT|SOLVER|SPARSE|RAND) [Ee]rror: |\bmiopenStatus(?!Success)[A-Z]\w+",
         Outcome.CRASHED,
         "cuBLAS or cuDNN failed",
         "PyTorch",
         "often too little memory, or libraries of another CUDA version; try a smaller micro batch first",
-        words=("_STATUS_", "cuDNN Error: ", "cuDNN error: "),
+        words=(
+            *("_STATUS_", "miopenStatus"),
+            *(f"{library} {error}: " for library in _LIBRARIES for error in ("error", "Error")),
+        ),
     ),
     signature(
         r"NET/IBP? ?: ?Got completion|NCCL WARN (?:(?!NCCL WARN )[^|]){0,200}?\bibv_\w+|NET/IBP? ?: ?[^"
-        r"|]{0,80}?Got (?:fatal )?async|ibv_\w+ failed|\bib_mlx5_log\.c:[0-9]+ ",
+        r"|]{0,80}?Got (?:fatal )?async|ibv_\w+ failed|\bib_mlx5_log\.c:[0-9]+ |[Ff]ailed to modify QP to \w+",
         Outcome.CRASHED,
         "InfiniBand failed",
         "NCCL, UCX",
         "check the links and routes of the nodes, and NCCL_IB_HCA, NCCL_IB_GID_INDEX and NCCL_SOCKET_IFNAME",
         passing=True,
-        words=("NCCL WARN ", "Got completion", "Got async", "Got fatal async", "ib_mlx5_log.c", "ibv_"),
+        words=(
+            "NCCL WARN ",
+            "Got completion",
+            "Got async",
+            "Got fatal async",
+            "ailed to modify QP",
+            "ib_mlx5_log.c",
+            "ibv_",
+        ),
     ),
     signature(
         r"NCCL WARN (?:(?!NCCL WARN )[^|]){0,400}?(?:[Ss]ocket|Connect(?:ion)? (?:to|closed|refused|reset|failed)"
         r"|[Nn]o (?:route|socket interface)"
-        r"|Bootstrap)|include/socket\.h:[0-9]+ WARN ",
+        r"|Bootstrap)|include/socket\.h:[0-9]+ WARN |nvshmem/src/[^|]{1,200}: (?:non-zero status|NULL value|aborting)",
         Outcome.CRASHED,
         "a connection between ranks failed",
         "NCCL",
         "if no rank ended before, name the network with NCCL_SOCKET_IFNAME",
         weight=DEATH,
         passing=True,
-        words=("NCCL WARN ", "include/socket.h:"),
+        words=("NCCL WARN ", "include/socket.h:", "nvshmem/src/"),
     ),
     signature(
         r"[Ww]atchdog caught collective operation timeout|Timed out waiting [0-9]+ ?ms for \w+ operation"
-        r"|failed to pass monitoredBarrier",
+        r"|failed to pass monitoredBarrier|DeepEP error: (?:CPU recv |dispatch |combine )?time ?out"
+        r"|DeepEP (?:dispatch|combine)[^|]{0,80} timeout",
         Outcome.HUNG,
         "a collective operation timed out",
         "PyTorch",
         "look for the rank whose log ends first; --retry-hang-sync repeats the job with CUDA_LAUNCH_BLOCKING=1",
-        words=("Timed out waiting ", "failed to pass monitoredBarrier", "atchdog caught collective operation timeout"),
+        words=(
+            "DeepEP ",
+            "Timed out waiting ",
+            "failed to pass monitoredBarrier",
+            "atchdog caught collective operation timeout",
+        ),
     ),
     signature(
         r"\bnccl(?:System|Internal|Remote|UnhandledCuda|InvalidUsage|InvalidArgument)Error\b"
@@ -173,7 +226,8 @@ DEVICE_SIGNATURES: Final = (
     ),
     signature(
         r"Some NCCL operations have failed or timed out|watchdog thread terminated|DistStoreError: Timed out"
-        r"|Heartbeat monitor timed out|due to \w{1,40} watchdog hang|due to a collective timeout from rank",
+        r"|Timeout at NCCL work: [0-9]|Heartbeat monitor timed out"
+        r"|due to \w{1,40} watchdog hang|due to a collective timeout from rank",
         Outcome.HUNG,
         "a collective operation timed out",
         "PyTorch",
@@ -183,6 +237,7 @@ DEVICE_SIGNATURES: Final = (
             "DistStoreError: Timed out",
             "Heartbeat monitor timed out",
             "Some NCCL operations have failed or timed out",
+            "Timeout at NCCL work: ",
             " watchdog hang",
             "due to a collective timeout from rank",
             "watchdog thread terminated",
@@ -214,11 +269,15 @@ DEVICE_SIGNATURES: Final = (
     signature(
         r"\bRendezvous(?:Timeout|Connection|Closed|State)?Error\b|The client socket has (?:failed|timed out)"
         r"|TCPStore[^|]{0,200}?timed out|DistNetworkError|failed to connect to [^|]{0,200}?TCPStore"
-        r"|Timed out initializing process group",
+        r"|Timed out initializing process group|connect\(\) timed out\. Original timeout was"
+        r"|failed to listen on any local network address",
         Outcome.CRASHED,
         "the ranks did not find each other",
         "torchrun",
         "check that every node starts as many ranks as torchrun expects, and the address and port of rank 0",
-        words=("DistNetworkError", "Rendezvous", "TCPStore", "The client socket has ", "Timed out initializing"),
+        words=(
+            *("DistNetworkError", "Rendezvous", "TCPStore", "The client socket has ", "Timed out initializing"),
+            *("any local network address", "connect() timed out"),
+        ),
     ),
 )

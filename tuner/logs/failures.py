@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from tuner.core.outcomes import Failure, Outcome
-from tuner.logs.signature import CAUSE, DISK_FULL, HOST_MEMORY, NCCL, NOT_A_NUMBER, REPORT, Signature
+from tuner.logs.signature import BARE, CAUSE, DISK_FULL, HOST_MEMORY, NCCL, NOT_A_NUMBER, REPORT, Signature
 from tuner.logs.signatures import REMEDIES, SIGNATURES
 
 
@@ -51,7 +51,8 @@ _RAISED: Final = re.compile(r"((?:[A-Za-z_]\w*\.)*)([A-Za-z_]\w*)(?::\s|:?\s*$)"
 _NAMED: Final = re.compile(r"(?:Error|Exception|Interrupt|Exit|Failure|Timeout|Expired|Abort|Warning)$")
 _ASSERTION: Final = re.compile(r"(?:^|[:\]]\s*)AssertionError(?::|\s*$)")
 _FOLLOWED: Final = re.compile(
-    r"ChildFailedError|SignalException|KeyboardInterrupt|CalledProcessError|SystemExit|remote process (?:has )?exited"
+    r"^Exception:?\s*$|ProcessRaisedException|ChildFailedError"
+    r"|SignalException|KeyboardInterrupt|CalledProcessError|SystemExit|remote process (?:has )?exited"
     r"|Connection (?:closed by|reset by) (?:remote )?peer|Broken pipe|Socket closed|failed to recv, got 0 bytes"
 )
 _WAITED: Final = re.compile(r"timed out|\bsocket timeout\b", re.IGNORECASE)
@@ -70,6 +71,15 @@ _MEANINGS: Final = (
     (re.compile(r"NCCL|\bnccl|DistBackendError|[Gg]loo\b"), NCCL),
 )
 """Meanings of exceptions, by pattern of the last line of a traceback."""
+_FRAME_LINE: Final = re.compile(r'^(\S{0,60} ?)\s{1,8}File "[^"]{1,400}", line [0-9]+, in \S')
+"""A line of a traceback, of which the beginning may be lost."""
+_GOES_ON: Final = re.compile(
+    r"\b(?:INFO|DEBUG|falling back|falls? back|fallback|ignor(?:ed|ing)|skip(?:ped|ping)?|retrying|disabl(?:ed|ing)"
+    r"|instead|continu(?:e|ing)|will be|optional)\b",
+    re.IGNORECASE,
+)
+_BARE: Final = re.compile(r"^(?:\S{1,60}: )?((?:[A-Za-z_]\w*\.){0,9}[A-Z]\w{0,60}(?:Error|Exception): \S.*)$")
+"""An exception that begins its line."""
 _FRAME: Final = "│╭╰├┃"
 """First characters of the lines that rich draws around a traceback."""
 _MAX_TRACEBACK_LINES: Final = 500
@@ -84,13 +94,17 @@ class _Traceback:
     prefix: str
     line: int
     read: int = 0
+    headless: bool = False
+    """Whether its first line is lost, so that only what follows its frames directly can belong to it."""
+    ignored: bool = False
+    """Whether Python goes on after it."""
 
 
 FAILURE_WORDS: Final = tuple(
     dict.fromkeys(
         (
             *(word for signature in SIGNATURES for word in signature.words),
-            *("Traceback (most", "AssertionError", "Exception ignored in"),
+            *("Traceback (most", "AssertionError", "Exception ignored in", '  File "', "Error: ", "Exception: "),
         )
     )
 )
@@ -117,7 +131,9 @@ class Failures:
     def see(self, number: int, text: str) -> Sighting | None:
         """Return the failure that a line shows, if any."""
         part_of_one, raised = (
-            self._in_traceback(number, text) if self._open or "Traceback (most" in text else (False, None)
+            self._in_traceback(number, text)
+            if self._open or "Traceback (most" in text or '  File "' in text
+            else (False, None)
         )
         self._ignored = text.startswith("Exception ignored in")
         if part_of_one:  # quoted source code proves nothing
@@ -126,20 +142,25 @@ class Failures:
             return signed
         if "AssertionError" in text and _ASSERTION.search(text):
             return _raised(number, text.strip())
+        if found := _BARE.match(text):
+            return _bare(number, text, found[1])
         return None
 
     def end(self) -> list[Sighting]:
         """Return the tracebacks that the end of the log has cut off."""
         meaning = "an exception ended a rank"
-        return [_sighting(one.line, _TRACEBACK, Outcome.CRASHED, meaning, REPORT, passing=True) for one in self._open]
+        return [
+            _sighting(one.line, _TRACEBACK, Outcome.CRASHED, meaning, REPORT, passing=True)
+            for one in self._open
+            if not (one.headless or one.ignored)
+        ]
 
     def _in_traceback(self, number: int, text: str) -> tuple[bool, Sighting | None]:
         """Return whether the line is part of a traceback, and its failure where it is the last line."""
         rich = _RICH_TRACEBACK.search(text)
         prefix, found = (text[: rich.start()], True) if rich else (text.partition(_TRACEBACK)[0], _TRACEBACK in text)
         if found:
-            if not self._ignored:
-                self._open.append(_Traceback(prefix=_folded(prefix), line=number))
+            self._open.append(_Traceback(prefix=_folded(prefix), line=number, ignored=self._ignored))
             return True, None
         self._open = [one for one in self._open if one.read < _MAX_TRACEBACK_LINES]
         part_of_one = False
@@ -152,7 +173,13 @@ class Failures:
                 part_of_one = True
             elif _is_raised(rest):
                 self._open.remove(one)
-                return True, _raised(number, rest.strip())
+                return True, None if one.ignored else _raised(number, rest.strip())
+            elif one.headless:
+                one.read = _MAX_TRACEBACK_LINES
+        if not part_of_one and (frame := _FRAME_LINE.match(text)):
+            prefix = frame[1] if frame[1].strip() else ""
+            self._open.append(_Traceback(prefix=_folded(prefix), line=number, headless=True))
+            return True, None
         return part_of_one, None
 
 
@@ -194,6 +221,14 @@ def _raised(number: int, evidence: str) -> Sighting:
         return _sighting(number, evidence, Outcome.HUNG, "something was waited for in vain")
     meaning = next((meaning for pattern, meaning in _MEANINGS if pattern.search(evidence)), "an exception ended a rank")
     return _sighting(number, evidence, Outcome.CRASHED, meaning, passing=True)
+
+
+def _bare(number: int, text: str, evidence: str) -> Sighting | None:
+    """Return the failure of an exception without a traceback, unless the line only warns or says how it goes on."""
+    if _WARNS.search(text) or _GOES_ON.search(text):
+        return None
+    seen = _raised(number, evidence)
+    return replace(seen, weight=max(seen.weight, BARE), passing=True)
 
 
 def _sighting(

@@ -6,6 +6,7 @@
   `wps`: tokens per second of a GPU.
 - NeMo 2, `progress_printer.py`: `Training epoch 0, iteration 1/249 | ... | train_step_timing in s: 2.505 | ...`.
 - nanoGPT, `train.py`: `iter 2: loss 9.12, time 812.30ms, mfu 45.00%`; build-nanogpt, nanochat and llm.c are alike.
+  modded-nanogpt prints the total time: `step:2/1750 train_time:302ms step_avg:151.03ms`.
 - torchtune, `StdoutLogger`: `Step 2 | loss:1.2 lr:2e-05 tokens_per_second_per_gpu:1234`.
 - OLMo-core, `console_logger.py`: `[step=2/100,epoch=1]`, and below it `throughput/device/BPS=0.512`.
 - Composer and llm-foundry, `console_logger.py`: `[batch=2/10]:`, and below it `Train time/train: 0.0150` (hours).
@@ -96,6 +97,12 @@ _FORMATS: Final = (
         "tok/s",
         rf"\bstep {{1,8}}(?P<iteration>[0-9]{{1,12}})/[0-9]{{1,12}} \| (?:train )?loss (?P<loss>{_ANY}) .{{0,200}}?"
         rf"\| (?P<ms>{NUMBER}) ms \|",
+    ),
+    _format(
+        "nanogpt",
+        " train_time:",
+        rf"\bstep:(?P<iteration>[0-9]{{1,12}})/[0-9]{{1,12}} (?:train_loss:(?P<loss>{_ANY}) )?"
+        rf"train_time:(?P<total_ms>{NUMBER})ms\b",
     ),
     _format(
         "torchtune",
@@ -293,6 +300,8 @@ def _iteration(groups: dict[str, str], line: int, text: str) -> Iteration:
     )
     rate = figure_of(tokens or gpu_tokens)
     clock, clock_digit = stamp_of(text)
+    if total := figure_of(groups.get("total_ms")):
+        clock, clock_digit = total * 1e-3, digit_of(groups["total_ms"]) * 1e-3
     loss = groups.get("loss", "")
     return Iteration(
         number=int(groups.get("iteration", "0")) if groups.get("iteration", "0").isdecimal() else 0,

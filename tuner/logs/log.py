@@ -25,6 +25,7 @@ from tuner.logs.frameworks import StepPattern, stamp_of
 from tuner.logs.lines import visible_blocks
 from tuner.logs.readers import READER_WORDS, RecordReader
 from tuner.logs.records import SOURCES, Iteration, LogRecord, PeakMemory, Source, overflow
+from tuner.logs.signature import BARE
 
 _SAME_TIME: Final = 0.02
 """Relative difference up to which the times of two lines can be those of one iteration on two ranks."""
@@ -300,7 +301,7 @@ def _run(part: _Part) -> LogRun:
     failures = [
         seen
         for seen, before in part.failures
-        if not seen.passing or len(iterations) - before < _MIN_ITERATIONS_AFTER_CAUGHT
+        if not seen.passing or len(iterations) - before < (1 if seen.weight == BARE else _MIN_ITERATIONS_AFTER_CAUGHT)
     ]
     if part.not_numbers:
         failures += _closing_streak(iterations, part.not_numbers)

@@ -8,10 +8,10 @@ from typing import Final
 
 from tuner.core.outcomes import Outcome
 
-OUT_OF_MEMORY, DEVICE, CAUSE, DEATH, REPORT, ENDED = range(6)
+OUT_OF_MEMORY, DEVICE, CAUSE, DEATH, BARE, REPORT, ENDED = range(7)
 """Weight of a line, the nearest to the cause first: a GPU out of memory, which explains all else; a GPU that failed,
-for which the other ranks wait in vain; other causes; the signal that killed a rank; the report that a rank failed; the
-end of the other ranks."""
+for which the other ranks wait in vain; other causes; the signal that killed a rank; an exception without its
+traceback, which may be a remark; the report that a rank failed; the end of the other ranks."""
 
 HOST_MEMORY: Final = "the host ran out of memory"
 KILLED: Final = "a rank was killed (SIGKILL): most often the host ran out of memory"

@@ -47,6 +47,7 @@ SIGNATURES: Final = (
         r"[Dd]etected [0-9]+ oom[-_]kill event|: Out Of Memory\s*$|TERM_MEMLIMIT|DefaultCPUAllocator: can't allocate"
         r"|Memory cgroup out of memory|Out of memory: Kill(?:ed)? process|\boom-kill:|\bOOMKilled\b"
         r"|Exceeded job memory limit|exceeded memory limit \([0-9]|job killed: mem |low on resource: memory"
+        r"|ray\.exceptions\.OutOfMemoryError: |which exceeds the memory usage threshold of [0-9.]+\. Ray killed"
         r"|DefaultCPUAllocator: not enough memory|DataLoader worker \(pid[^)]{0,80}\) is killed by signal: Killed",
         Outcome.CRASHED,
         HOST_MEMORY,
@@ -62,6 +63,8 @@ SIGNATURES: Final = (
             "job killed: mem ",
             "low on resource: memory",
             "Memory cgroup out of memory",
+            "Ray killed",
+            "ray.exceptions.OutOfMemoryError",
             "OOMKilled",
             "Out of memory: Kill",
             "TERM_MEMLIMIT",
@@ -148,19 +151,19 @@ SIGNATURES: Final = (
         words=("Cannot allocate memory", "MemoryError", "std::bad_alloc"),
     ),
     signature(
-        r"No space left on device|Disk quota exceeded|Errno 122\b",
+        r"No space left on device|Disk quota exceeded|Errno 122\b|low on resource: ephemeral-storage",
         Outcome.CRASHED,
         DISK_FULL,
         "Python",
         "free space, or let caches and checkpoints go elsewhere",
         passing=True,
-        words=("Disk quota exceeded", "Errno 122", "No space left on device"),
+        words=("Disk quota exceeded", "Errno 122", "No space left on device", "low on resource: ephemeral-storage"),
     ),
     signature(
         r"\bGatedRepoError\b|trying to access a gated repo|\b40[13] Client Error|Invalid user token"
         r"|Access to model [^|]{0,200}? is restricted"
         r"|wandb: ERROR [^:]{0,200}?[Aa]pi[ _]key|\bapi_key not configured|\bPermissionError: "
-        r"|AuthenticationError\b|AccessDenied\b",
+        r"|AuthenticationError\b|AccessDenied\b|you do not have permission to access the requested resource",
         Outcome.CRASHED,
         "access was denied",
         "Hugging Face Hub, wandb, object stores",
@@ -174,6 +177,7 @@ SIGNATURES: Final = (
             "GatedRepoError",
             "access a gated repo",
             "api_key not configured",
+            "do not have permission to access",
             "Invalid user token",
             "PermissionError: ",
             "wandb: ERROR ",
@@ -255,6 +259,14 @@ SIGNATURES: Final = (
             "error: Unable to create step",
         ),
     ),
+    signature(
+        r"^\S{1,200}: (?:No module named \S|Error while finding module specification for )"
+        r"|^\S{1,200}: error while loading shared libraries: ",
+        Outcome.CRASHED,
+        "a dependency is missing",
+        "Python, ld.so",
+        words=("Error while finding module specification", "No module named ", "error while loading shared libraries"),
+    ),
     # Libraries look for nvcc and others so, and go on without them.
     signature(
         r"^(?:/bin/)?sh: [^|]{1,400}: (?:command )?not found\s*$",
@@ -266,12 +278,16 @@ SIGNATURES: Final = (
         words=(": command not found", ": not found"),
     ),
     signature(
-        r"(?:srun|sbatch|salloc): error: (?:Unable to allocate resources|Batch job submission failed)",
+        r"(?:srun|sbatch|salloc): (?:fatal: |error: (?:Unable to allocate resources|Batch job submission failed"
+        r"|Application launch failed|Job allocation))",
         Outcome.CRASHED,
         "Slurm refused the job",
         "Slurm",
         "correct the partition, account and options of the site profile; `sinfo` shows what the nodes have",
-        words=("error: Batch job submission failed", "error: Unable to allocate resources"),
+        words=(
+            *("error: Application launch failed", "error: Batch job submission failed", "error: Job allocation"),
+            *("error: Unable to allocate resources", "salloc: fatal: ", "sbatch: fatal: ", "srun: fatal: "),
+        ),
     ),
     signature(
         r"^Failed to initialize NVML: ",
@@ -283,12 +299,13 @@ SIGNATURES: Final = (
         words=("Failed to initialize NVML: ",),
     ),
     signature(
-        r"CANCELLED AT \S+",
+        r"CANCELLED AT \S+|STEPD TERMINATED ON |[Jj]ob allocation [0-9]+ has been revoked"
+        r"|Force Terminated (?:job|Step)",
         Outcome.CANCELLED,
         "the job was cancelled",
         "Slurm",
         weight=REPORT,
-        words=("CANCELLED AT ",),
+        words=("CANCELLED AT ", "Force Terminated ", "STEPD TERMINATED ON ", "ob allocation "),
     ),
     # When one task ends, srun kills the others: the first of its lines counts.
     signature(
