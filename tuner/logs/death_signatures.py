@@ -7,13 +7,20 @@ from typing import Final
 from tuner.core.outcomes import Outcome
 from tuner.logs.signature import DEATH, ENDED, KILLED, REPORT, signature
 
-_CODE: Final = r"(?:exitcode\s*: |return code = |terminated with code )"
-"""What torchrun, DeepSpeed and Lightning print before the code that a rank ended with."""
+_CODE: Final = (
+    r"(?:exitcode\s*: |return code = "
+    r"|(?:crashed|[Ee]xited|failed|terminated) with (?:(?:exit|return) )?(?:code|status):? )"
+)
+"""What torchrun, DeepSpeed, Lightning and Composer print before the code that a rank ended with."""
+_CODE_WORDS: Final = (
+    *("exitcode", "return code = "),
+    *(f" with {kind}{name}" for kind in ("", "exit ", "return ") for name in ("code", "status")),
+)
 _FIRST_ERROR: Final = "read the first error of the rank that ended first"
 
 DEATH_SIGNATURES: Final = (
     signature(
-        r"\bBus error\b|Signal 7 \(SIGBUS\)|with signal SIGBUS",
+        r"\bBus error\b|Signal 7 \(SIGBUS\)|(?:with signal |<Signals\.)SIGBUS",
         Outcome.CRASHED,
         "a bus error: often too little shared memory",
         "Linux",
@@ -22,7 +29,7 @@ DEATH_SIGNATURES: Final = (
     ),
     signature(
         r"\bSegmentation fault\b|\bSIGSEGV\b[^S]{0,200}received|exit(?:ed)? on signal 11|Signal 11 \(SIGSEGV\)"
-        r"|with signal SIGSEGV",
+        r"|(?:with signal |<Signals\.)SIGSEGV",
         Outcome.CRASHED,
         "a segmentation fault",
         "Linux",
@@ -78,7 +85,7 @@ DEATH_SIGNATURES: Final = (
     ),
     signature(
         rf"{_CODE}(?:-9|247|137)\b|exit(?:ed)? on signal 9|: line [0-9]+: +[0-9]+ Killed\b"
-        r"|task[s ][-0-9, ]*: Killed|(?:^|[\]:] ?)Killed\s*$|Signal 9 \(SIGKILL\)|with signal SIGKILL"
+        r"|task[s ][-0-9, ]*: Killed|(?:^|[\]:] ?)Killed\s*$|Signal 9 \(SIGKILL\)|(?:with signal |<Signals\.)SIGKILL"
         r"|exit(?:ed with)? (?:exit )?code:? 137\b",
         Outcome.CRASHED,
         KILLED,
@@ -86,36 +93,36 @@ DEATH_SIGNATURES: Final = (
         "ask for more host memory; `dmesg` on the node names the process",
         weight=DEATH,
         words=(
+            *_CODE_WORDS,
             "Killed",
             "SIGKILL",
             "code 137",
             "code: 137",
-            "exitcode",
             "on signal 9",
-            "return code = ",
-            "terminated with code ",
         ),
     ),
     signature(
-        rf"{_CODE}-7\b",
+        rf"{_CODE}(?:-7|135)\b",
         Outcome.CRASHED,
         "a rank died of a bus error",
         "torchrun, DeepSpeed",
         weight=DEATH,
-        words=("exitcode", "return code = -7", "terminated with code -7"),
+        words=_CODE_WORDS,
     ),
     signature(
-        rf"{_CODE}-11\b",
+        rf"{_CODE}(?:-11|139)\b",
         Outcome.CRASHED,
         "a rank died of a segmentation fault",
         "torchrun, DeepSpeed",
         weight=DEATH,
-        words=("exitcode", "return code = -11", "terminated with code -11"),
+        words=_CODE_WORDS,
     ),
     signature(
-        rf"{_CODE}-6\b|terminate called without|pure virtual method called|Signal 6 \(SIGABRT\)"
+        rf"{_CODE}(?:-6|134)\b|terminate called without|pure virtual method called|Signal 6 \(SIGABRT\)"
         r"|\bAborted {0,40}\(core dumped\)|Fatal Python error: |\*\*\* Signal: Aborted \(6\)"
-        r"|exit(?:ed)? on signal 6\b|with signal SIGABRT|MPI_ABORT was invoked on rank|\bcalled MPI_Abort\("
+        r"|exit(?:ed)? on signal 6\b"
+        r"|(?:with signal |<Signals\.)SIGABRT|MPI_ABORT was invoked on rank|\bcalled MPI_Abort\("
+        r"|MPICH ERROR \[Rank|\bAbort\([0-9]+\) (?:on node|\(rank) |Fatal error in (?:internal_|P?MPI_)\w+: "
         r"|\*\*\* An error occurred in MPI_|Caught signal 6 \(Aborted",
         Outcome.CRASHED,
         "a rank aborted",
@@ -123,44 +130,45 @@ DEATH_SIGNATURES: Final = (
         _FIRST_ERROR,
         weight=DEATH,
         words=(
+            *_CODE_WORDS,
             "Aborted",
             "An error occurred in MPI_",
+            "Abort(",
             "Fatal Python error: ",
+            "Fatal error in ",
+            "MPICH ERROR ",
             "MPI_ABORT was invoked",
             "SIGABRT",
             "called MPI_Abort(",
-            "exitcode",
             "on signal 6",
             "pure virtual method called",
-            "return code = -6",
             "terminate called ",
-            "terminated with code -6",
         ),
     ),
     signature(
         r"exiting program after receiving SIGTERM|got signal: (?:1|2|15)\b"
-        rf"|Received (?:1|2|15) death signal|{_CODE}-15\b"
-        r"|Signal 15 \(SIGTERM\)|Received Signals\.SIGTERM death signal",
+        rf"|Received (?:1|2|15) death signal|{_CODE}(?:-15|143)\b"
+        r"|Signal 15 \(SIGTERM\)|Received Signals\.SIGTERM death signal|died with <Signals\.SIG(?:TERM|INT|HUP)",
         Outcome.CANCELLED,
         "somebody ended the job (SIGTERM)",
         "Megatron-LM, torchrun",
         weight=ENDED,
         words=(
-            "Received Signals.SIGTERM death signal",
+            *_CODE_WORDS,
             " death signal",
+            "died with <Signals.",
             "Signal 15 (SIGTERM)",
-            "exitcode",
             "exiting program after receiving SIGTERM",
             "got signal: ",
-            "return code = -15",
-            "terminated with code -15",
         ),
     ),
     signature(
-        r"exitcode\s*: [1-9][0-9]*\b|terminated with code [1-9]|exits with return code = [1-9]"
-        r"|ChildFailedError|Exited with exit code [1-9]"
+        r"exitcode\s*: [1-9][0-9]*\b|exits with return code = [1-9]|ChildFailedError|Exited with exit code [1-9]"
         r"|Command '\[?[^|]{0,400}returned non-zero exit status|terminate called after throwing"
-        r"|\b[Pp]rocess \S{1,40} (?:failed|exited|terminated) with (?:return|exit) code [1-9]"
+        r"|\b(?:[Pp]rocess|[Rr]ank:?|PID) [^ |]{1,40} (?:crashed|failed|exited|terminated) with (?:return |exit )?"
+        r"code [1-9]"
+        r"|A worker died or was killed while executing a task"
+        r"|\b[Rr]ank [0-9]+ \(PID [0-9]+\) exited with code [1-9]"
         r"|(?:mpirun|prterun|mpiexec|orterun) (?:detected that one or more processes exited|has exited due to process)",
         Outcome.CRASHED,
         "a rank failed",
@@ -168,17 +176,13 @@ DEATH_SIGNATURES: Final = (
         _FIRST_ERROR,
         weight=REPORT,
         words=(
+            *_CODE_WORDS,
+            "A worker died or was killed",
             "ChildFailedError",
-            "Exited with exit code ",
-            "exitcode",
-            "exits with return code = ",
             "has exited due to process",
             "one or more processes exited",
             "returned non-zero exit status",
             "terminate called after throwing",
-            "terminated with code ",
-            " with exit code ",
-            " with return code ",
         ),
     ),
 )

@@ -202,7 +202,8 @@ DEVICE_SIGNATURES: Final = (
     signature(
         r"\bnccl(?:System|Internal|Remote|UnhandledCuda|InvalidUsage|InvalidArgument)Error\b"
         r"|unhandled (?:system|cuda) error"
-        r"|\bNCCL error\b|NCCL WARN Cuda failure|NCCL communicator was aborted"
+        r"|NCCL error(?: in)?: |\bNCCL error\b|NCCL WARN Cuda failure"
+        r"|\bDuplicate GPU detected : rank|NCCL WARN (?:Mismatched |Message truncated|Error: failed to extend )"
         r"|misc/\w+\.cc:[0-9]+ NCCL WARN (?!Call to|Failed to open lib)|NCCL WARN NET/OFI ",
         Outcome.CRASHED,
         NCCL,
@@ -211,11 +212,11 @@ DEVICE_SIGNATURES: Final = (
         passing=True,
         words=(
             " NCCL WARN ",
+            "Duplicate GPU detected",
             "InternalError",
             "InvalidArgumentError",
             "InvalidUsageError",
             "NCCL WARN Cuda failure",
-            "NCCL communicator was aborted",
             "NCCL error",
             "RemoteError",
             "SystemError",
@@ -223,6 +224,15 @@ DEVICE_SIGNATURES: Final = (
             "unhandled cuda error",
             "unhandled system error",
         ),
+    ),
+    # Its rank was stopped by the watchdog, or by another rank's error.
+    signature(
+        r"NCCL communicator was aborted",
+        Outcome.CRASHED,
+        NCCL,
+        "PyTorch",
+        weight=DEATH,
+        words=("NCCL communicator was aborted",),
     ),
     signature(
         r"Some NCCL operations have failed or timed out|watchdog thread terminated|DistStoreError: Timed out"

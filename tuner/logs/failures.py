@@ -41,7 +41,9 @@ class Sighting:
 
 
 _WARNS: Final = re.compile(
-    r"\bwarn(?:ing)?\b|UserWarning|\b(?:caught(?! signal)|avoid|prevent|recovered from|retry)\b", re.IGNORECASE
+    r"\bwarn(?:ing)?\b|UserWarning"
+    r"|\b(?:caught(?! signal)|avoid(?! data incons)|prevent|recovered from|retry)\b",
+    re.IGNORECASE,
 )
 """Words before a match in lines that only warn, advise or report what the program has caught."""
 
@@ -55,7 +57,12 @@ _FOLLOWED: Final = re.compile(
     r"|SignalException|KeyboardInterrupt|CalledProcessError|SystemExit|remote process (?:has )?exited"
     r"|Connection (?:closed by|reset by) (?:remote )?peer|Broken pipe|Socket closed|failed to recv, got 0 bytes"
 )
-_WAITED: Final = re.compile(r"timed out|\bsocket timeout\b", re.IGNORECASE)
+_WAITED: Final = re.compile(
+    r"^(?!.*(?:HTTPS?Connection|https?://|Errno 110|\burllib3\b|\brequests\.|\bhttpx\b|\baiohttp\b|\bbotocore\b))"
+    r".*(?:timed out|\bsocket timeout\b)",
+    re.IGNORECASE,
+)
+"""Waits for other ranks, and not for a server or a file system."""
 _MEANINGS: Final = (
     (
         re.compile(r"^(?:ModuleNotFound|Import)Error\b|^RuntimeError: Failed to import |undefined symbol: "),
@@ -71,14 +78,17 @@ _MEANINGS: Final = (
     (re.compile(r"NCCL|\bnccl|DistBackendError|[Gg]loo\b"), NCCL),
 )
 """Meanings of exceptions, by pattern of the last line of a traceback."""
-_FRAME_LINE: Final = re.compile(r'^(\S{0,60} ?)\s{1,8}File "[^"]{1,400}", line [0-9]+, in \S')
+_FRAME_LINE: Final = re.compile(r'^((?:\([^()]{1,100}\)|\S{0,60}) ?)\s{1,8}File "[^"]{1,400}", line [0-9]+, in \S')
 """A line of a traceback, of which the beginning may be lost."""
 _GOES_ON: Final = re.compile(
     r"\b(?:INFO|DEBUG|falling back|falls? back|fallback|ignor(?:ed|ing)|skip(?:ped|ping)?|retrying|disabl(?:ed|ing)"
     r"|instead|continu(?:e|ing)|will be|optional)\b",
     re.IGNORECASE,
 )
-_BARE: Final = re.compile(r"^(?:\S{1,60}: )?((?:[A-Za-z_]\w*\.){0,9}[A-Z]\w{0,60}(?:Error|Exception): \S.*)$")
+_BARE: Final = re.compile(
+    r"^(?:\([^()]{1,100}\) |\S{1,60}: )?"
+    r"((?:(?:\w{1,60}\.){0,9}[A-Z]\w{0,60}(?:Error|Exception)|(?:\w{1,60}\.){1,9}[Ee]x\w{1,60}\.[A-Z]\w{1,60}): \S.*)$"
+)
 """An exception that begins its line."""
 _FRAME: Final = "│╭╰├┃"
 """First characters of the lines that rich draws around a traceback."""
@@ -104,7 +114,15 @@ FAILURE_WORDS: Final = tuple(
     dict.fromkeys(
         (
             *(word for signature in SIGNATURES for word in signature.words),
-            *("Traceback (most", "AssertionError", "Exception ignored in", '  File "', "Error: ", "Exception: "),
+            *(
+                "Traceback (most",
+                "AssertionError",
+                "Exception ignored in",
+                '  File "',
+                "Error: ",
+                "Exception: ",
+                "exceptions.",
+            ),
         )
     )
 )

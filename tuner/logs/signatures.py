@@ -163,7 +163,8 @@ SIGNATURES: Final = (
         r"\bGatedRepoError\b|trying to access a gated repo|\b40[13] Client Error|Invalid user token"
         r"|Access to model [^|]{0,200}? is restricted"
         r"|wandb: ERROR [^:]{0,200}?[Aa]pi[ _]key|\bapi_key not configured|\bPermissionError: "
-        r"|AuthenticationError\b|AccessDenied\b|you do not have permission to access the requested resource",
+        r"|AuthenticationError\b|AccessDenied\b|\bNoCredentialsError\b"
+        r"|you do not have permission to access the requested resource",
         Outcome.CRASHED,
         "access was denied",
         "Hugging Face Hub, wandb, object stores",
@@ -173,6 +174,7 @@ SIGNATURES: Final = (
             " Client Error",
             "Access to model ",
             "AccessDenied",
+            "NoCredentialsError",
             "AuthenticationError",
             "GatedRepoError",
             "access a gated repo",
@@ -213,7 +215,9 @@ SIGNATURES: Final = (
     signature(
         r"Error: We couldn't connect to 'https://|\bLocalEntryNotFoundError: "
         r"|(?:ConnectionError|SSLError|ProxyError|ConnectTimeout): [^|]{0,200}?Max retries exceeded with url"
-        r"|\b(?:httpx|httpcore)\.Connect(?:Error|Timeout)\b",
+        r"|\b(?:httpx|httpcore)\.Connect(?:Error|Timeout)\b|Couldn't reach '[^']{1,200}' on the Hub"
+        r"|\b(?:requests|urllib3)\.exceptions\.\w{0,40}(?:Time[Oo]ut|Connection)\w{0,20}: "
+        r"|\bbotocore\.exceptions\.\w{0,40}(?:Connection|Timeout)Error: |\bexceptions\.ServiceUnavailable: ",
         Outcome.CRASHED,
         "a download failed",
         "Hugging Face Hub, requests",
@@ -223,19 +227,25 @@ SIGNATURES: Final = (
             "LocalEntryNotFoundError: ",
             "ConnectError",
             "ConnectTimeout",
+            "Couldn't reach '",
+            "botocore.exceptions.",
+            "exceptions.ServiceUnavailable: ",
+            "requests.exceptions.",
+            "urllib3.exceptions.",
             "Max retries exceeded with url",
             "We couldn't connect to 'https://",
         ),
     ),
     signature(
-        r"\bpyxis: (?:container start failed|couldn't start container|failed to import)"
+        r"\bpyxis: (?:container start failed|couldn't (?:start container|mkdir)|failed to import|\w+ \w+ failed)"
+        r"|required plugin spank_\w+\.so: \w+\(\) failed"
         r"|^FATAL: {1,8}(?:Unable to handle|[Ww]hile |container creation failed|could not open image)"
         r"|docker: Error response from daemon",
         Outcome.CRASHED,
         "the container was not started",
         "pyxis, Apptainer, Docker",
         "correct the image in the site profile or in --command, and start it once by hand on a node",
-        words=("FATAL: ", "docker: Error response", "pyxis: "),
+        words=("FATAL: ", "docker: Error response", "pyxis: ", "required plugin spank_"),
     ),
     signature(
         r"can't open file '[^']{1,400}'|^(?!(?:/bin/)?sh: )[^|]{1,400}: command not found\s*$"
@@ -279,7 +289,7 @@ SIGNATURES: Final = (
     ),
     signature(
         r"(?:srun|sbatch|salloc): (?:fatal: |error: (?:Unable to allocate resources|Batch job submission failed"
-        r"|Application launch failed|Job allocation))",
+        r"|Application launch failed|Job allocation|[Tt]ask \S{1,40} launch failed))",
         Outcome.CRASHED,
         "Slurm refused the job",
         "Slurm",
@@ -287,6 +297,7 @@ SIGNATURES: Final = (
         words=(
             *("error: Application launch failed", "error: Batch job submission failed", "error: Job allocation"),
             *("error: Unable to allocate resources", "salloc: fatal: ", "sbatch: fatal: ", "srun: fatal: "),
+            " launch failed: ",
         ),
     ),
     signature(
@@ -297,6 +308,28 @@ SIGNATURES: Final = (
         weight=REPORT,
         passing=True,
         words=("Failed to initialize NVML: ",),
+    ),
+    # A shell goes on after them.
+    signature(
+        r"^\S{1,200}: line [0-9]+: [^:|]{1,200}: (?:Permission denied|No such file or directory|bad interpreter)"
+        r"|^(?:ba)?sh: [^:|]{1,200}: (?:Permission denied|No such file or directory)"
+        r"|^Lmod has detected the following error: |\bUnable to locate a modulefile for ",
+        Outcome.CRASHED,
+        "a program or file is missing",
+        "bash, environment modules",
+        weight=REPORT,
+        passing=True,
+        words=(": Permission denied", ": No such file", ": bad interpreter", "Lmod has", "locate a modulefile"),
+    ),
+    signature(
+        r"^\S{1,200}: line [0-9]+: (?:[^:|]{1,200}: unbound variable|syntax error)",
+        Outcome.CRASHED,
+        "the job's script failed",
+        "bash",
+        "run the script once by hand, with `bash -x`",
+        weight=REPORT,
+        passing=True,
+        words=(": syntax error", ": unbound variable"),
     ),
     signature(
         r"CANCELLED AT \S+|STEPD TERMINATED ON |[Jj]ob allocation [0-9]+ has been revoked"
