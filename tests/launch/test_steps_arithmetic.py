@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import signal
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from socket import gethostname
 from typing import Any
@@ -59,8 +60,6 @@ class Steps:
 
     def job(self, nodes: int = 1) -> Job:
         """A job of so many nodes."""
-        from dataclasses import replace
-
         number = len(list(self.folder.glob("*")))
         topology = replace(TOPOLOGIES["good"], nodes=nodes, dp=4 * nodes)
         return Job(
@@ -286,3 +285,34 @@ def test_a_node_of_the_allocation_has_a_core_for_each_rank(ranks: int, fits: boo
     launcher.excluded.update(dict.fromkeys(("n1", "n2", "n3", "n4"), "down"))
     with pytest.raises(LaunchError, match="all nodes of allocation 7 have failed"):
         launcher.check(ranks)
+
+
+def test_a_hang_is_explained_by_failed_nodes_or_else_by_the_stacks_of_the_step(inside: Callable[[], Steps]) -> None:
+    made = inside()
+    job, handle = started(made)
+    assert made.launcher.explain(handle) == ""
+    assert made.commands.sent[-1] == "scancel --quiet --signal=USR1 7.0"
+    made.commands.answers["squeue"] = f"7.3{SEPARATOR}{job_name(job.tag)}"
+    assert made.launcher.explain(handle) == ""
+    assert made.commands.sent[-1] == "scancel --quiet --signal=USR1 7.3"
+    made.commands.answers["sinfo"] = "n1|down*|disk\n"
+    tracked = made.launcher._tracker.jobs[handle]
+    tracked.state = replace(tracked.state, nodes="n1")
+    assert made.launcher.explain(handle) == "n1 is down, not responding: disk"
+    assert made.launcher.excluded == {"n1": "down, not responding: disk"}
+    made.commands.answers["squeue"] = ""
+    made.launcher.cancel(handle)
+    assert made.launcher.explain(handle) == made.launcher.explain("no handle") == ""
+
+
+def test_an_allocation_is_free_for_other_tuners_once_the_launcher_is_closed(inside: Callable[[], Steps]) -> None:
+    first, second = inside(), inside()
+    for made in (first, second):
+        made.launcher.close()
+        made.launcher._tracker.notes = made.folder / "notes"
+    first.launcher.check()
+    with pytest.raises(LaunchError, match="another tuner uses the nodes of allocation 7"):
+        second.launcher.check()
+    first.launcher.close()
+    second.launcher.check()
+    second.launcher.close()
