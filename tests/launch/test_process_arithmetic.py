@@ -397,7 +397,7 @@ def test_a_browser_opens_only_where_there_is_a_display(
         monkeypatch.setenv(name, value)
     asked: list[str] = []
     monkeypatch.setattr("tuner.launch.dashboard_server.webbrowser.open", lambda url: not asked.append(url))  # type: ignore[func-returns-value]
-    monkeypatch.setattr(dashboard_server.sys, "platform", "linux")
+    monkeypatch.setattr("tuner.launch.dashboard_server.sys.platform", "linux")
     assert dashboard_server.show("http://x") is opened
     assert asked == ["http://x"] * opened
 

@@ -316,3 +316,15 @@ def test_an_allocation_is_free_for_other_tuners_once_the_launcher_is_closed(insi
     first.launcher.close()
     second.launcher.check()
     second.launcher.close()
+
+
+def test_no_more_nodes_are_in_use_than_the_study_may_have(inside: Callable[[], Steps]) -> None:
+    """3 of 4: a second job of two waits, although two nodes are free."""
+    made = inside()
+    made.launcher._max_nodes = 3
+    handles = [made.launcher.submit(made.job(2)) for _ in range(2)]
+    assert len(made.spawned) == 1
+    assert made.launcher.poll(handles)[handles[1]].reason == "2 nodes in use"
+    made.launcher.cancel(handles[0])
+    made.launcher.poll(handles)
+    assert len(made.spawned) == 2

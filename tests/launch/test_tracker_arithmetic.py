@@ -336,3 +336,63 @@ def test_a_job_keeps_its_nodes_and_sizes_in_its_note(tmp_path: Path) -> None:
     with pytest.raises(LaunchError, match=r"would never start, like an earlier job: why"):
         made.submit(job(tmp_path / "second", nodes=2))
     made.submit(job(tmp_path / "third", nodes=1))
+
+
+class Changing(Answering):
+    """Commands of which squeue answers each time with the next state of job 7."""
+
+    def __init__(self, *states: str, **answers: str | CommandOutput) -> None:
+        super().__init__(**answers)
+        self.states = list(states)
+
+    def run(self, *command: str, lock: int | None = None) -> CommandOutput:
+        """The answer."""
+        if command[0] != "squeue":
+            return super().run(*command, lock=lock)
+        state = self.states.pop(0) if len(self.states) > 1 else self.states[0]
+        other = row("8", "RUNNING", "", "None", job_name("t"))
+        own = row("7", state, "", "None", job_name("t"))
+        return CommandOutput(0, f"{other}\n{own}" if state else other, "")
+
+
+@pytest.mark.parametrize(
+    ("states", "pauses"),
+    [
+        (("RUNNING", "COMPLETING", "CANCELLED"), [0.05, 0.065]),
+        (("RUNNING", "PREEMPTED"), [0.05]),
+        (("RUNNING", ""), [0.05]),
+        (("COMPLETED",), []),
+    ],
+)
+def test_a_cancel_returns_once_slurm_has_ended_the_job(
+    states: tuple[str, ...], pauses: list[float], tmp_path: Path
+) -> None:
+    clock = Clock()
+    commands = Changing(*states, sbatch="7\n", scancel="")
+    made = launcher(clock, commands)
+    handle = made.submit(job(tmp_path / "job"))
+    made.cancel(handle)
+    assert clock.pauses == pytest.approx(pauses)
+    assert commands.sent.count(f"scancel --quiet --me --name={job_name('t')}") == 1
+    assert made.poll([handle])[handle].state is JobState.ENDED
+    made.cancel("no handle")
+
+
+@pytest.mark.parametrize(("state", "ends"), [("COMPLETING", True), ("RUNNING", False)])
+def test_a_job_that_cannot_be_cancelled_is_named_after_a_minute(state: str, ends: bool, tmp_path: Path) -> None:
+    """One that is COMPLETING waits for its node to be cleaned up; scancel is tried again where it failed."""
+    clock = Clock()
+    commands = Changing(state, sbatch="7\n", scancel=CommandOutput(1, "", "denied"))
+    made = launcher(clock, commands)
+    handle = made.submit(job(tmp_path / "job"))
+    began = clock.seconds
+    if ends:
+        made.cancel(handle)
+    else:
+        with pytest.raises(
+            LaunchError, match=r"job 7 cannot be cancelled: after 60 s it is still RUNNING \(scancel: denied\)"
+        ):
+            made.cancel(handle)
+    assert 60.0 < clock.seconds - began <= 61.0
+    assert max(clock.pauses) == 1.0
+    assert len([line for line in commands.sent if line.startswith("scancel")]) == len(clock.pauses) + 1
