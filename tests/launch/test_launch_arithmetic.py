@@ -20,7 +20,8 @@ from tuner.core.domain import Topology
 from tuner.core.errors import InputError
 from tuner.core.outcomes import Outcome
 from tuner.costmodel.flops import hardware_flops, per_gpu
-from tuner.costmodel.memory import limit
+from tuner.costmodel.memory import limit, worst_need
+from tuner.costmodel.site_factors import PRIOR
 from tuner.launch import memory_probe, preflight, supervisor
 from tuner.launch.contract import Job, JobState
 from tuner.launch.outcome import MIN_FREE_DISK, _cause, _from_log
@@ -357,10 +358,10 @@ def test_what_the_truth_hides_follows_from_the_seed_and_its_purpose() -> None:
     assert truth._imbalance == pytest.approx(0.3 * hash_rng.uniform(3, "imbalance"))
     assert truth._usable == pytest.approx(0.90 + 0.07 * hash_rng.uniform(3, "usable"))
     kind = hash_rng.normal(3, "memory", "full", WORKLOAD.attention)
-    need = ground_truth.worst_need(chosen, truth._site).total
+    need = worst_need(chosen, truth._site).total
     assert truth.memory(chosen) == pytest.approx(need * math.exp(0.05 * kind))
     for field in fields(truth._site):
-        drawn = 1.3 * getattr(ground_truth.PRIOR, field.name) * hash_rng.normal(3, "site", field.name)
+        drawn = 1.3 * getattr(PRIOR, field.name) * hash_rng.normal(3, "site", field.name)
         assert getattr(truth._site, field.name) == pytest.approx(math.exp(drawn))
 
 

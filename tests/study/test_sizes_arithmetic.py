@@ -26,6 +26,7 @@ from tuner.study.fidelity_plan import (
     MIN_GAIN,
     SHORTLIST,
     FidelityPlan,
+    Size,
     job_of,
     plan_of,
     store_plan,
@@ -108,7 +109,9 @@ def test_a_size_costs_its_start_and_all_its_batches_on_its_nodes() -> None:
     assert (small.deviation, small.risk) == approx((0.3, 0.1))
     assert small.node_hours == approx((120 + 3 * 20) * 2 / 3600)
     assert large.node_hours == approx((120 + 3 * 20) * 4 / 3600)
-    assert full == (None, approx(20.0), 0.0, approx((120 + 3 * 20) * 8 / 3600), 0.25, approx(math.log(20.0)))
+    assert (full.fidelity, full.deviation, full.risk) == (None, 0.0, 0.25)
+    assert (full.seconds, full.node_hours) == approx((20.0, (120 + 3 * 20) * 8 / 3600))
+    assert full.log_full == approx(math.log(20.0))
     assert small.log_full == full.log_full
 
 
@@ -167,7 +170,7 @@ def test_the_size_with_the_most_improvement_for_its_node_hours_is_chosen(log_bes
     choice = made._choice(suggestion, sizes)
     finish = math.log(20.0) + math.log(1e6)
 
-    def gain(size: Any) -> float:
+    def gain(size: Size) -> float:
         revealed = 0.2**2 / math.sqrt(0.2**2 + size.deviation**2 + 0.05**2)
         best = finish if log_best is None else log_best
         return (
@@ -285,11 +288,11 @@ def test_a_study_has_sizes_where_a_final_round_confirms_them_or_none_can(
     settings = StudySettings(
         space=space, limits=Limits(budget=budget), fidelity=fidelity, trial_nodes=trial_nodes, iterations=(2, 5, 4)
     )
-    launcher: Any = SimpleNamespace(several_batches="several")
+    launcher: Any = SimpleNamespace(several_batches=True)
     found = plan_of(settings, SimpleNamespace(), launcher)  # type: ignore[arg-type]
     assert (found is not None) == planned
     if found is not None:
-        assert (found.iterations, found.several_batches, found.trial_nodes) == (5, "several", trial_nodes)
+        assert (found.iterations, found.several_batches, found.trial_nodes) == (5, True, trial_nodes)
     kept: dict[str, Any] = {}
     store: Any = SimpleNamespace(attributes=kept, set_attribute=kept.__setitem__)
     store_plan(settings, store)
@@ -483,7 +486,7 @@ class Tried:
         """Topologies that are not proposed again."""
         stand_in: Any = self
         StudyState._close_tried(stand_in)
-        return np.flatnonzero(~self.open).tolist()
+        return [int(candidate) for candidate in np.flatnonzero(~self.open)]
 
 
 @pytest.mark.parametrize(
