@@ -155,7 +155,7 @@ def test_a_row_of_evaluate_has_its_estimate_and_its_error() -> None:
         "25%",
         "",
     )
-    document = evaluate._row_document(row, guess, made)
+    document = evaluate._row_document(row, guess, made)  # type: ignore[arg-type]
     assert (document["measured_gib"], document["estimated_gib"], document["needed_gib"]) == (20.0, 30.0, 31.0)
     assert (document["estimated_sec_low"], document["estimated_sec_high"], document["calibrated"]) == (2.0, 2.5, False)
     made.calibrated_on = (4,)

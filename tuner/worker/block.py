@@ -26,7 +26,7 @@ def recomputed(function: Callable[..., Any], *inputs: Any) -> Any:
 class Block(nn.Module):
     """A transformer layer, which maps the residual stream to itself."""
 
-    def __init__(self, recipe: Recipe, maker: Maker, number: int = 0) -> None:
+    def __init__(self, recipe: Recipe, maker: Maker, number: int) -> None:
         super().__init__()
         model = recipe.workload.model
         self.scale, self.parallel = model.residual_scale, model.parallel_attention
@@ -61,7 +61,7 @@ def _normed(values: Tensor, norm: nn.Module | None) -> Tensor:
 class Attention(nn.Module):
     """Causal self-attention over this rank's share of query and key/value heads."""
 
-    def __init__(self, recipe: Recipe, maker: Maker, number: int = 0) -> None:
+    def __init__(self, recipe: Recipe, maker: Maker, number: int) -> None:
         super().__init__()
         model, mesh = recipe.workload.model, maker.mesh
         self.recipe, self.mesh = recipe, mesh
