@@ -70,7 +70,11 @@ class Started:
         monkeypatch.setattr(train, "split_params_into_different_moe_groups_for_optimizer", self._split)
         groups = SimpleNamespace(get_data_parallel_group=lambda: "replicas")
         monkeypatch.setattr(train, "grid", lambda _: groups)
-        monkeypatch.setattr(train, "_plain_step", lambda *given: self.stepped.append(given) or 0.25)
+        monkeypatch.setattr(train, "_plain_step", self._step)
+
+    def _step(self, *given: Any) -> float:
+        self.stepped.append(given)
+        return 0.25
 
     def _build(self, *given: Any, **more: Any) -> Any:
         self.built.append((given, more))
@@ -88,7 +92,8 @@ class Started:
 def test_an_engine_trains_what_requires_a_gradient(pp: int, ep: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """With experts in groups of their own, and clipped over all ranks; a pipeline makes its groups itself."""
     world = Started(monkeypatch)
-    one, batches = topology(pp=pp, dp=2), iter([0.5])
+    one = topology(pp=pp, dp=2)
+    batches: Any = iter([0.5])
     mesh: Any = SimpleNamespace(ep=ep)
     engine, step = train.start(WORKLOAD, one, mesh, 7, {"config": 1}, batches)
     (built, how), checked = world.built
@@ -159,7 +164,7 @@ def test_a_rank_knows_its_number_and_its_peers(forked: bool, tmp_path: Path, mon
     monkeypatch.setattr("tuner.worker.ranks.os.environ", dict(os.environ))
     with pytest.raises(LeftError):
         ranks._start(tmp_path / "job", 3, 8, 4321, forked=forked)
-    found = ranks.os.environ
+    found = os.environ
     names = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_PORT", "MASTER_ADDR")
     assert [found[name] for name in names] == ["3", "3", "8", "8", "4321", "127.0.0.1"]
     job = str(tmp_path / "job")
