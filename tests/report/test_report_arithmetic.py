@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from matplotlib.figure import Figure
 
+from tests.study.test_sizes_arithmetic import SMALL, ended
 from tuner.cli import live
 from tuner.cli.live import LiveView, event_line, result_text
 from tuner.cli.optimize_output import _gain, _row, _where, print_answer
 from tuner.core.outcomes import Failure, Measurement, Outcome
 from tuner.launch.contract import JobResult
+from tuner.report import summary
 from tuner.report.figures import _log_ticks, _stack
 from tuner.report.tables import HEADERS, _line
 from tuner.study.ranking import RankedTrial
@@ -181,3 +184,150 @@ def test_the_gain_is_on_the_models_first_choice(days: float | None, words: str) 
 
 def test_a_row_of_the_answer_is_in_the_columns_unit() -> None:
     assert _row(LEADER, 24.0) == ("t0", "2.50", "240.0", "228.0 to 264.0", 2, "-", "3,5")
+
+
+# -- sentences of a summary
+
+
+def told(*ranking: RankedTrial, **fields: Any) -> Any:
+    """A study of these topologies."""
+    usual: dict[str, Any] = {
+        "ranking": ranking,
+        "best": ranking[0] if ranking else None,
+        "ties": (),
+        "outcomes": {"MEASURED": 3, "TIMED_OUT": 1},
+        "launched": [trial(1.0)],
+        "topology": lambda _: SimpleNamespace(nodes=4),
+        "workload": SimpleNamespace(training_tokens=2e12, model=SimpleNamespace(heads=8, hidden=1024, layers=24)),
+    }
+    return study(**{**usual, **fields})
+
+
+def place(candidate: int, days: float, **fields: Any) -> RankedTrial:
+    """A measured topology."""
+    return replace(LEADER, candidate=candidate, key=f"t{candidate}", days=days, seconds=days / 4, **fields)
+
+
+def test_the_lead_is_on_the_runner_up_the_first_measured_and_the_slowest() -> None:
+    """10 against 12.5, 16 and 30 days; one that was named already is not named again."""
+    measured = [trial(1.0)]  # of topology 7
+    assert summary._lead(told(place(0, 10.0))) == "It is the only topology that was measured."
+    two = told(place(0, 10.0), place(7, 12.5), launched=measured)
+    assert summary._lead(two) == "It takes 20.0% (2.5 days) less time than the runner-up t7."
+    three = told(place(0, 10.0), place(1, 12.5), place(7, 16.0), launched=measured)
+    words = (
+        "It takes 20.0% (2.5 days) less time than the runner-up t1 and 37.5% less than t7, the first topology measured"
+    )
+    assert summary._lead(three) == f"{words}."
+    four = told(place(0, 10.0), place(1, 12.5), place(7, 16.0), place(3, 30.0), launched=measured)
+    assert summary._lead(four) == f"{words}; the slowest of 4 takes 3 times as long."
+    first = told(place(7, 10.0), place(1, 12.5), place(3, 19.0), launched=measured)
+    assert summary._lead(first).endswith("runner-up t1; the slowest of 3 takes 90.0% longer.")
+
+
+@pytest.mark.parametrize(
+    ("share", "words"),
+    [
+        (2.5, "2.5 times"),
+        (1.0, "1.0 times"),
+        (0.5, "50.00% of"),
+        (1e-4, "0.01% of"),
+        (0.9e-4, "less than 0.01% of"),
+    ],
+)
+def test_a_share_is_a_percentage_or_a_multiple(share: float, words: str) -> None:
+    assert summary._share(share) == words
+
+
+@pytest.mark.parametrize(("ratio", "words"), [(1.041, "4.1% longer"), (1.99, "99.0% longer"), (2.0, "2 times as long")])
+def test_a_ratio_is_a_percentage_below_two(ratio: float, words: str) -> None:
+    assert summary._longer(ratio) == words
+
+
+def test_terms_explain_the_lead_as_far_as_they_go(monkeypatch: pytest.MonkeyPatch) -> None:
+    """0.2 s less of the bubble but 0.1 s more of the head, 0.1 s in total; measured: 0.5 s."""
+    changes: list[tuple[str, float]] = [("bubble", 0.2), ("head", -0.1), ("launch", 0.0004)]
+    costs = {"t0": SimpleNamespace(seconds=2.0), "t1": SimpleNamespace(seconds=2.1)}
+    monkeypatch.setattr(summary, "cost_breakdown", lambda _study, row: costs[row.key])
+    monkeypatch.setattr(summary, "difference", lambda first, _other: changes if first is costs["t0"] else [])
+    rows: Any = [SimpleNamespace(key="t0"), SimpleNamespace(key="t1")]
+    found = told(place(0, 8.0), place(1, 10.0))
+    words = "Compared with the runner-up, the cost model predicts"
+    total = "per iteration in total; measured: 0.50 s less"
+    assert summary._reason(found, rows) == (
+        f"{words} 0.20 s less for the pipeline bubble, but 0.10 s more for the output layer: 0.10 s less {total}."
+    )
+    costs["t1"].seconds = 1.9
+    assert summary._reason(found, rows).endswith(
+        f": 0.10 s more {total}, a difference that the cost model does not explain."
+    )
+    changes[:] = [("launch", 0.001), ("head", -0.001)]
+    assert summary._reason(found, rows) == f"{words} nearly the same time in every term."
+    changes[:] = [("head", -0.5)]
+    assert summary._reason(found, rows).startswith(f"{words} 0.50 s more for the output layer: ")
+    assert summary._more_or_less(-0.25, 0.9) == "0.2500 s more"
+
+
+def test_certainty_names_three_ties() -> None:
+    alone = told(place(0, 10.0, low=9.5, high=11.0))
+    assert summary._certainty(alone) == (
+        "With 2 runs, its 80% interval is 9.5 to 11.0 days; no other measured topology is more than 2.5% likely to be "
+        "faster."
+    )
+    ties = tuple(place(number, 10.5, chance_sooner=number / 10) for number in range(1, 5))
+    tied = told(place(0, 10.0, low=9.5, high=11.0), *ties, ties=ties)
+    assert summary._certainty(tied).endswith(
+        "; it is statistically tied with t1 (10% likely to be faster), t2 (20% likely to be faster), "
+        "t3 (30% likely to be faster) and 1 more."
+    )
+
+
+def test_the_cost_is_a_share_of_the_training() -> None:
+    """48 of 10 days x 24 x 4 nodes are 5%."""
+    found = told(place(0, 10.0), node_hours=48.0, launched=[trial(1.0)] * 4)
+    assert summary._cost(found) == (
+        "The study ran 4 jobs (3 measured, 1 timed out) and used 48.0 node-hours, 5.00% of the training itself."
+    )
+    found.best = None
+    assert summary._cost(found) == "The study ran 4 jobs (3 measured, 1 timed out) and used 48.0 node-hours."
+    small = [ended(fidelity=SMALL, node_hours=2.0), ended(fidelity=SMALL, node_hours=3.0), trial(1.0)]
+    reduced = told(place(0, 10.0), node_hours=48.0, launched=small, outcomes={})
+    assert summary._cost(reduced) == (
+        "The study ran 3 jobs and used 48.0 node-hours, 5.0 node-hours of them in 2 jobs at a reduced size, 5.00% of the "
+        "training itself."
+    )
+
+
+def test_a_confirmation_sets_the_prediction_beside_the_measurement() -> None:
+    """Only of topologies that ran at a reduced size before; once."""
+    small = replace(trial(9.0), proposal=replace(trial(9.0).proposal, fidelity=SMALL))
+    predicted = {"estimate_sec": 2.0, "estimate_low": 1.5, "estimate_high": 2.25}
+    for seconds, side in ((1.5, "inside"), (2.25, "inside"), (1.49, "outside"), (2.26, "outside")):
+        full = trial(seconds, **predicted)
+        found = summary.confirmations(told(launched=[full, small, full, full]))
+        assert found == [
+            "t7 was extrapolated to 2.00 s per iteration (1.50 to 2.25) and measured at full size in trial 7: "
+            f"{seconds:.2f} s, {side} the 80% interval."
+        ]
+    assert summary.confirmations(told(launched=[small, trial(1.0), trial(None)])) == []
+
+
+def test_the_fastest_is_named_with_its_nodes_and_its_model() -> None:
+    row: Any = SimpleNamespace(
+        key="t0",
+        workload=SimpleNamespace(model=SimpleNamespace(heads=16, hidden=2048, layers=12, parameters=1.3e9)),
+        topology=SimpleNamespace(nodes=2, heads=None, shape=None),
+        cluster=SimpleNamespace(gpus_per_node=8, gpu=SimpleNamespace(name="X")),
+        other_model=False,
+    )
+    figures = "2.50 s per iteration on 2 nodes of 8 X, 10.0 days for 2 trillion tokens with 1.3B parameters"
+    words = f"t0 is the fastest topology: {figures}."
+    assert summary._fastest(told(place(0, 10.0)), row) == words
+    row.other_model, row.topology.heads = True, 16
+    different = "This is a different model from the one specified:"
+    assert summary._fastest(told(place(0, 10.0)), row) == f"{words} {different} 16 heads instead of 8."
+    row.topology.heads, row.topology.shape = None, "2048x12"
+    assert summary._fastest(told(place(0, 10.0)), row) == f"{words} {different} 2048 x 12 instead of 1024 x 24."
+    assert "t0 is predicted to be the fastest topology: " in summary._fastest(
+        told(place(0, 10.0, extrapolated=True)), row
+    )

@@ -369,3 +369,17 @@ def test_a_change_below_one_and_a_half_percent_is_none(ratio: float, found: bool
     runs = [trial(0, 1, 10.0), trial(1, 1, 10.0 * ratio, repeat=1)]
     finding = drift.detect(runs, [], lambda firsts, **_: 4.0 * len(firsts), usual=0.001)
     assert (finding.speed_periods is not None, finding.suspected) == (found, suspected)
+
+
+@pytest.mark.parametrize(("gain", "pays"), [(0.0021, True), (0.0019, False)])
+def test_a_job_of_reduced_size_must_save_its_own_cost(gain: float, pays: bool) -> None:
+    """10 days on 2 nodes are 480 node-hours, of which 0.2% are 0.96."""
+    decider = Decider(Limits(stop_when_unprofitable=True), ranking=[ranked(days=10.0)])
+    choice = SimpleNamespace(gain=gain, least=0.001, size=SimpleNamespace(node_hours=0.96))
+    found = decider.scheduler._unprofitable(Suggestion(candidate=0, gain=0.5, out_of_memory=0.0), choice)
+    assert (found is None) == pays
+    assert pays or "is expected to save 0.9 node-hours and costs 1.0" in str(found)
+    choice.least = gain * 1.01
+    assert "no job is expected to shorten" in str(
+        decider.scheduler._unprofitable(Suggestion(candidate=0, gain=0.5, out_of_memory=0.0), choice)
+    )

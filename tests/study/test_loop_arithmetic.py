@@ -384,3 +384,18 @@ def test_a_study_is_read_at_most_once_in_its_interval(
     made.read()
     assert len(reads) == 3
     assert (events[0].kind, events[0].text) == ("era", "It is slower. Earlier measurements are rescaled.")
+
+
+def test_a_job_that_cannot_be_cancelled_stays_open_and_says_so_once(study: Callable[..., Any]) -> None:
+    made, launcher, events = study()
+    running = running_of(made, launcher, ran=5.0)
+
+    def refuse(_handle: str) -> None:
+        raise LaunchError("not now.")
+
+    launcher.cancel = refuse  # type: ignore[method-assign]
+    events.clear()
+    for _ in range(2):
+        made._stop(running, Outcome.PRUNED, "why", None)
+    assert [(event.kind, event.text) for event in events] == [("note", "not now.")]
+    assert (list(made.running.values()), stored(made)) == ([running], None)

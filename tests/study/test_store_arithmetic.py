@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import sqlalchemy
 from optuna.trial import TrialState
 
 from tests.stages import CLUSTER, WORKLOAD
@@ -27,12 +28,13 @@ from tuner.study.limits import Limits
 from tuner.study.manage import _job, _stop
 from tuner.study.result import incidents
 from tuner.study.settings import MAX_SEED, StudySettings, drift_of
-from tuner.study.store import optuna_dashboard
+from tuner.study.store import optuna_dashboard, storage
 from tuner.study.store.optuna_dashboard import LONGEST, DashboardPublisher
 from tuner.study.store.settings_difference import difference_of
 from tuner.study.store.stored import SCHEMA, settings_of
 from tuner.study.store.trial import Proposal, Trial, result_document, result_of
-from tuner.study.store.trial_store import TrialStore, state_of
+from tuner.study.store.trial_store import _PATIENCE, TrialStore, state_of
+from tuner.study.watchdog import Watchdog
 
 # -- the database
 
@@ -483,3 +485,130 @@ def test_incidents_are_failed_nodes_and_retried_jobs() -> None:
     assert incidents({"n1": "down"}, trials) == (
         "Failed nodes are excluded: n1 (down); jobs were retried: trial 3 (n1 failed) and trial 5 (requeued)."
     )
+
+
+@pytest.mark.parametrize(("journal", "immutable"), [(None, True), ("", True), ("pages", False)])
+def test_a_database_that_cannot_be_written_is_opened_read_only(
+    journal: str | None, immutable: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As one that nobody changes, unless its journal has what the database lacks."""
+    file = tmp_path / "a b.db"
+    file.touch()
+    if journal is not None:
+        (tmp_path / "a b.db-wal").write_text(journal)
+    url = sqlalchemy.make_url(f"sqlite:///{file}")
+    assert storage._read_only(url) is None
+    monkeypatch.setattr("tuner.study.store.storage.os.access", lambda path, _mode: path != tmp_path)
+    found = storage._read_only(url)
+    assert found is not None
+    assert dict(found.query) == {"uri": "true", "mode": "ro", **({"immutable": "1"} if immutable else {})}
+    assert found.database == f"file:{tmp_path}/a%20b.db"
+    assert storage._read_only(sqlalchemy.make_url(f"sqlite:///{tmp_path}/none.db")) is None
+
+
+def test_tables_that_several_processes_create_are_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    fails, pauses = [0], list[float]()
+
+    def opened(url: str, **given: Any) -> tuple[str, Any]:
+        fails[0] -= 1
+        if fails[0] >= 0:
+            raise sqlalchemy.exc.ProgrammingError("", {}, Exception())
+        return url, given
+
+    monkeypatch.setattr(storage, "_opened", opened)
+    monkeypatch.setattr("tuner.study.store.storage.time.sleep", pauses.append)
+    fails[0] = storage.CREATION_ATTEMPTS - 1
+    assert storage._created("u", a=1) == ("u", {"a": 1})
+    assert len(pauses) == storage.CREATION_ATTEMPTS - 1
+    assert all(0.1 <= pause <= 0.5 for pause in pauses)
+    fails[0] = storage.CREATION_ATTEMPTS
+    with pytest.raises(sqlalchemy.exc.ProgrammingError):
+        storage._created("u")
+
+
+@pytest.mark.parametrize(("waited", "stored"), [(_PATIENCE, False), (_PATIENCE + 0.1, True)])
+def test_settings_that_the_creator_of_a_study_did_not_store_are_completed(
+    waited: float, stored: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After a while, for it may only be slow; a study with other content is another program's."""
+    clock, kept, pauses = [100.0], dict[str, Any](), list[float]()
+    made: Any = TrialStore.__new__(TrialStore)
+    made.url, made._id, made.name = "sqlite:///x", 4, "s"
+    made._frozen = list
+    made.storage = SimpleNamespace(
+        get_study_user_attrs=lambda _: kept, set_study_user_attr=lambda _id, name, value: kept.__setitem__(name, value)
+    )
+
+    def sleep(seconds: float) -> None:
+        pauses.append(seconds)
+        clock[0] += waited
+        if len(pauses) == 3:
+            raise TimeoutError
+
+    monkeypatch.setattr("tuner.study.store.trial_store.time.monotonic", lambda: clock[0])
+    monkeypatch.setattr("tuner.study.store.trial_store.time.sleep", sleep)
+    if waited > _PATIENCE:
+        made._complete_creation({"launcher": "local"})
+        assert list(kept.values()) == [{"schema": SCHEMA, "launcher": "local"}]
+    else:
+        clock[0] = 100.0
+        pauses.append(0.0)
+        pauses.append(0.0)
+        with pytest.raises(TimeoutError):
+            made._complete_creation({"launcher": "local"})
+        assert kept == {}
+    assert stored == bool(kept)
+    kept.clear()
+    kept["other"] = 1
+    made._complete_creation({"launcher": "local"})
+    assert kept == {"other": 1}
+    kept.clear()
+    made._frozen = lambda: [1]
+    made._complete_creation({"launcher": "local"})
+    assert kept == {}
+
+
+def test_stopping_a_slurm_study_cancels_the_jobs_of_trials_that_are_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And no job of a trial that is open."""
+    calls: list[Any] = []
+
+    class Launcher:
+        def cancel_left(self, tags: Any) -> None:
+            calls.append(list(tags))
+
+        def close(self) -> None:
+            calls.append("closed")
+
+    done = replace(ended(number=3), proposal=proposal())
+    store: Any = SimpleNamespace(
+        close_finished=lambda: calls.append("finished"),
+        owners=dict,
+        settings={"launcher": "slurm"},
+        keep_folder=lambda folder, moves: calls.append((folder, moves)),
+        trials=lambda: [done, Trial(number=4, proposal=replace(proposal(), tag="open"))],
+        close=lambda: calls.append("store closed"),
+    )
+    monkeypatch.setattr(manage, "existing", lambda *_, **__: store)
+    monkeypatch.setattr(manage, "SlurmLauncher", Launcher)
+    monkeypatch.setattr(manage, "_launcher", lambda *_: Launcher())
+    assert manage.stop_study("s", runs=tmp_path, storage="url") == []
+    assert calls == ["finished", (tmp_path / "s", False), ["tag of key"], "closed", "store closed"]
+
+
+def test_a_study_is_described_in_one_line() -> None:
+    best = SimpleNamespace(key="t0")
+    made: Any = result.StudyResult.__new__(result.StudyResult)
+    object.__setattr__(made, "name", "s")
+    object.__setattr__(made, "launched", [1, 2])
+    for ranking, words in (((best,), "<StudyResult 's': 2 jobs, best t0>"), ((), "<StudyResult 's': 2 jobs>")):
+        object.__setattr__(made, "ranking", ranking)
+        assert repr(made) == words
+
+
+def test_a_proposal_of_nothing_else_is_a_first_search_job() -> None:
+    made = Proposal(key="", params={}, topology={})
+    assert (made.candidate, made.nodes, made.repeat, made.setting, made.kind) == (-1, 0, 0, 0, "search")
+    watch = Watchdog(start=1.0, step=2.0)
+    assert (watch.iterations, watch.number, watch.interval, watch.patience) == (0, 0, 1, 1.0)

@@ -1,0 +1,195 @@
+"""How a command ends: its exit code, its one sentence, and what it prints for scripts."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import click
+import pytest
+
+import tuner
+from tests.conftest import Run
+from tuner import cli
+from tuner.cli import streams
+from tuner.core.errors import InputError
+from tuner.study.api import study_settings
+from tuner.study.store.trial import Proposal, Trial
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "sentence"),
+    [
+        (streams.StdoutError(BrokenPipeError()), 0, ""),
+        (streams.StdoutError(OSError(28, "No space left")), 1, "tuner: cannot write the output: No space left."),
+        (OSError(13, "Permission denied", "a b"), 1, "tuner: 'a b': Permission denied."),
+        (OSError(11, "Try again"), 1, "tuner: a system call failed: Try again."),
+        (KeyboardInterrupt(), 130, "tuner: interrupted."),
+        (click.exceptions.Abort(), 130, "tuner: interrupted."),
+        (click.exceptions.Exit(7), 7, ""),
+        (click.ClickException("it failed."), 1, "tuner: it failed."),
+        (click.UsageError("Missing it"), 2, "tuner: missing it."),
+        (click.UsageError("Is it there?"), 2, "tuner: is it there?"),
+        (InputError("wrong\nline."), 2, "tuner: wrong line."),
+        (None, 0, ""),
+    ],
+)
+def test_an_error_is_one_sentence_and_an_exit_code(
+    error: BaseException | None,
+    code: int,
+    sentence: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    silenced: list[Any] = []
+
+    def invoke(_context: Any) -> None:
+        if error is not None:
+            raise error
+
+    monkeypatch.setattr(cli, "_silence", silenced.append)
+    monkeypatch.setattr(cli.app, "invoke", invoke)
+    assert cli._run(["rules"]) == code
+    assert capsys.readouterr().err.strip() == sentence
+    assert bool(silenced) == isinstance(error, streams.StdoutError)
+
+
+def test_a_usage_error_names_the_help_of_its_command() -> None:
+    context: Any = SimpleNamespace(command_path="tuner plan", command=click.Command("plan"))
+    error = click.UsageError("No such option (--x)")
+    error.ctx = context
+    assert cli._usage_message(error) == "no such option (--x) Run 'tuner plan --help' for usage."
+
+
+def test_streams_that_were_closed_are_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that no file that is opened later is taken for one of them."""
+    opened: list[Any] = []
+    monkeypatch.setattr("tuner.cli.os.open", lambda *given: opened.append(given))
+    cli._open_streams()
+    assert opened == []
+    for name in ("stdin", "stderr"):
+        monkeypatch.setattr(sys, name, None)
+    cli._open_streams()
+    assert opened == [(os.devnull, os.O_RDONLY)]
+    assert sys.stderr.writable()
+    assert sys.stderr.name == os.devnull
+    sys.stderr.close()
+
+
+def test_a_stream_is_silenced_at_its_descriptor(tmp_path: Path) -> None:
+    with (tmp_path / "out").open("w") as stream:
+        cli._silence(stream)
+        stream.write("lost")
+    assert (tmp_path / "out").read_text() == ""
+
+
+def test_frameworks_are_compared_alike_in_csv_and_json(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """1,234 of 5,678 fit; 2 days, 30 GiB."""
+    best = SimpleNamespace(
+        topology=SimpleNamespace(key="k"), seconds=2.5, training=2 * 86400.0, memory=30 * 2.0**30, fits=True
+    )
+    workload = SimpleNamespace(precision="bf16", attention="flash2")
+    rows = [
+        SimpleNamespace(framework="a", legal=5678, fitting=1234, best=best, workload=workload, reason=""),
+        SimpleNamespace(framework="b", legal=0, fitting=0, best=None, workload=None, reason="why"),
+    ]
+    asked: list[dict[str, Any]] = []
+    monkeypatch.setattr(
+        "tuner.planning.frameworks.plan_frameworks",
+        lambda **given: (asked.append(given), SimpleNamespace(rows=rows))[1],
+    )
+    found = ("plan", "--framework", "all", "--nodes", "2")
+    first, second = json.loads(run(*found, "--json").out)["frameworks"]
+    figures = ("key", "sec_per_iter", "days", "memory_gib", "fits", "precision", "attention", "reason")
+    assert [first[name] for name in figures] == ["k", 2.5, 2.0, 30.0, True, "bf16", "flash2", ""]
+    assert [second[name] for name in figures] == [None, None, None, None, False, None, None, "why"]
+    header, one, other = run(*found, "--csv").out.splitlines()
+    assert header == "Framework,Legal,Fit,Best topology,Sec/it,Days,GiB,Precision,Attention"
+    assert (one, other) == ("a,5678,1234,k,2.5,2.0,30.0,bf16,flash2", "b,0,0,none,,,,,")
+    printed = run(*found).out
+    assert "a          5,678  1,234  k " in printed
+    assert "\nb: why\n" in printed
+    assert all(given["nodes"] == 2 and "framework" not in given for given in asked)
+
+
+def test_stopped_and_recovered_trials_are_listed_for_scripts(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    done = Trial(number=3, proposal=Proposal(key="k", params={}, topology={}))
+    found = SimpleNamespace(trials=[done, done], open=[done], unreadable=[Path("a"), Path("b")])
+    monkeypatch.setattr("tuner.study.manage.stop_study", lambda *_, **__: [done])
+    monkeypatch.setattr("tuner.study.store.recover.recover_study", lambda *_, **__: found)
+    stopped = json.loads(run("stop", "s", "--json").out)
+    assert stopped == {"schema": "tuner/stop/1", "study": "s", "cancelled": [{"number": 3, "key": "k"}]}
+    recovered = json.loads(run("recover", "s", "--json").out)
+    assert recovered == {"schema": "tuner/recover/1", "study": "s", "trials": [3, 3], "open": [3], "lost": 2}
+    assert run("recover", "s").out.startswith("Study s: 2 trials rebuilt, 1 of them without a result.\n")
+    found.open = []
+    assert run("recover", "s").out.startswith("Study s: 2 trials rebuilt.\n")
+
+
+@pytest.mark.parametrize(("options", "opened"), [((), True), (("--no-browser",), False)])
+def test_a_dashboard_shows_its_address_and_opens_it(
+    options: tuple[str, ...], opened: bool, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    study = SimpleNamespace(name="s", url="u", folder=tmp_path, trials=[1, 2, 3])
+    shown: list[str] = []
+
+    @contextmanager
+    def serve(url: str, store: Path, *, port: int) -> Iterator[Any]:
+        assert (url, store, port) == ("u", tmp_path / "artifacts", 0)
+        yield SimpleNamespace(study_page=lambda number: f"page {number}", wait=lambda: 0)
+
+    monkeypatch.setattr("tuner.launch.dashboard_server.dashboard", serve)
+    monkeypatch.setattr("tuner.launch.dashboard_server.show", shown.append)
+    monkeypatch.setattr("tuner.report.dashboard.annotate", lambda _study, _store: 7)
+    monkeypatch.setattr("tuner.study.result.open_study", lambda *_, **__: study)
+    given = ("dashboard", "s", *options)
+    assert run(*given).out == "s: page 7 (stop with Ctrl-C)\n"
+    assert shown == ["page 7"] * opened
+    document = json.loads(run(*given, "--json").out)
+    assert (document["study"], document["url"], document["trials"]) == ("s", "page 7", 3)
+    document = json.loads(run(*given, "--check", "--json").out)
+    assert (document["url"], document["trials"]) == (None, 3)
+    assert run(*given, "--check").out == "s: wrote plots and the notes of 3 trials\n"
+
+
+def test_a_log_is_explained_for_scripts(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "log").write_text(" iteration 1/ 9 | elapsed time per iteration (s): 2.0 | lm loss: 2.0 |\n")
+    document = json.loads(run("measure", str(tmp_path / "log"), "--explain", "--json").out)
+    assert document["log"] == str(tmp_path / "log")
+    assert [reader["lines"] for reader in document["readers"]] == [1]
+
+
+def test_a_measured_machine_is_written_for_other_commands(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = SimpleNamespace(findings=(), speeds={}, calibration="calibration")
+    written: list[Any] = []
+    monkeypatch.setattr("tuner.study.doctor.examine", lambda *_, **__: found)
+    monkeypatch.setattr("tuner.costmodel.site_file.write_site", lambda *given, source: written.append((*given, source)))
+    file = tmp_path / "new" / "site.toml"
+    assert f"wrote {file}; pass it to other commands with --calibration" in run("doctor", "-o", str(file)).out
+    assert json.loads(run("doctor", "--runs", str(tmp_path), "--json").out)["site"] == str(tmp_path / "site.toml")
+    assert written == [
+        (file, "calibration", "tuner doctor --measure"),
+        (tmp_path / "site.toml", "calibration", "tuner doctor --measure"),
+    ]
+
+
+def test_a_search_has_the_same_defaults_in_python() -> None:
+    for function in (tuner.optimize, study_settings):
+        given = inspect.signature(function).parameters
+        found = {name: given[name].default for name in ("budget", "jobs", "iterations", "seed")}
+        assert found == {"budget": 40, "jobs": 1, "iterations": 2, "seed": 0}
+    defaults = {
+        tuner.plan: ("top", 10),
+        tuner.explain: ("most", 3),
+    }
+    for function, (name, value) in defaults.items():
+        assert inspect.signature(function).parameters[name].default == value
