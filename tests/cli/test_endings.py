@@ -101,10 +101,12 @@ def test_frameworks_are_compared_alike_in_csv_and_json(run: Run, monkeypatch: py
         SimpleNamespace(framework="b", legal=0, fitting=0, best=None, workload=None, reason="why"),
     ]
     asked: list[dict[str, Any]] = []
-    monkeypatch.setattr(
-        "tuner.planning.frameworks.plan_frameworks",
-        lambda **given: (asked.append(given), SimpleNamespace(rows=rows))[1],
-    )
+
+    def planned(**given: Any) -> Any:
+        asked.append(given)
+        return SimpleNamespace(rows=rows)
+
+    monkeypatch.setattr("tuner.planning.frameworks.plan_frameworks", planned)
     found = ("plan", "--framework", "all", "--nodes", "2")
     first, second = json.loads(run(*found, "--json").out)["frameworks"]
     figures = ("key", "sec_per_iter", "days", "memory_gib", "fits", "precision", "attention", "reason")
@@ -187,9 +189,5 @@ def test_a_search_has_the_same_defaults_in_python() -> None:
         given = inspect.signature(function).parameters
         found = {name: given[name].default for name in ("budget", "jobs", "iterations", "seed")}
         assert found == {"budget": 40, "jobs": 1, "iterations": 2, "seed": 0}
-    defaults = {
-        tuner.plan: ("top", 10),
-        tuner.explain: ("most", 3),
-    }
-    for function, (name, value) in defaults.items():
-        assert inspect.signature(function).parameters[name].default == value
+    assert inspect.signature(tuner.plan).parameters["top"].default == 10
+    assert inspect.signature(tuner.explain).parameters["most"].default == 3

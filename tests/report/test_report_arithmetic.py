@@ -293,15 +293,15 @@ def test_the_cost_is_a_share_of_the_training() -> None:
     small = [ended(fidelity=SMALL, node_hours=2.0), ended(fidelity=SMALL, node_hours=3.0), trial(1.0)]
     reduced = told(place(0, 10.0), node_hours=48.0, launched=small, outcomes={})
     assert summary._cost(reduced) == (
-        "The study ran 3 jobs and used 48.0 node-hours, 5.0 node-hours of them in 2 jobs at a reduced size, 5.00% of the "
-        "training itself."
+        "The study ran 3 jobs and used 48.0 node-hours, 5.0 node-hours of them in 2 jobs at a reduced size, 5.00% of "
+        "the training itself."
     )
 
 
 def test_a_confirmation_sets_the_prediction_beside_the_measurement() -> None:
     """Only of topologies that ran at a reduced size before; once."""
     small = replace(trial(9.0), proposal=replace(trial(9.0).proposal, fidelity=SMALL))
-    predicted = {"estimate_sec": 2.0, "estimate_low": 1.5, "estimate_high": 2.25}
+    predicted: dict[str, Any] = {"estimate_sec": 2.0, "estimate_low": 1.5, "estimate_high": 2.25}
     for seconds, side in ((1.5, "inside"), (2.25, "inside"), (1.49, "outside"), (2.26, "outside")):
         full = trial(seconds, **predicted)
         found = summary.confirmations(told(launched=[full, small, full, full]))

@@ -15,6 +15,7 @@ import pytest
 
 from tests.study.scripted import MEASURED, Scripted, begun, clocked, running_of, stored
 from tuner.core.errors import LaunchError
+from tuner.core.fidelity import Fidelity
 from tuner.core.outcomes import Failure, Outcome
 from tuner.launch.contract import JobResult, JobState, JobStatus
 from tuner.search.pruner import Referee
@@ -28,6 +29,8 @@ from tuner.study.setup import open_loop
 from tuner.study.watchdog import Watchdog
 
 SMALL = ("nodes=2,4", "tp=1,4", "zero=1", "recompute=none", "cp=1", "micro_batch=1,2")
+
+SMALL_SIZE = Fidelity(nodes=1, dp=1, micro_batches=(1,))
 
 
 @pytest.fixture
@@ -132,6 +135,23 @@ def test_a_topology_too_large_for_the_launcher_is_no_failed_launch(study: Callab
     assert len(events) == 4
     assert not made.state.open[made.pool.column("nodes") == 4].any()
     assert made.state.open[made.pool.column("nodes") == 2].any()
+    assert made.tally is not None, "the rules were applied to a grid"
+
+
+def test_a_job_of_reduced_size_that_does_not_start_is_a_failed_launch(study: Callable[..., Any]) -> None:
+    """Its nodes suffice, although those of its topology do not."""
+    made, launcher, _ = study()
+    launcher.nodes = 2
+    large = int(np.flatnonzero(made.pool.column("nodes") == 4)[0])
+    proposal = made.scheduler._proposal(large, why="small")
+    for number in range(3):
+        reduced = replace(proposal, repeat=number, tag=str(number), fidelity=SMALL_SIZE)
+        trial = made.store.claim(reduced, made.state.space.distributions)
+        if number < 2:
+            made._launch_failed(trial, LaunchError("no more files."))
+            continue
+        with pytest.raises(LaunchError, match="3 jobs in a row could not be started"):
+            made._launch_failed(trial, LaunchError("no more files."))
 
 
 @pytest.mark.parametrize(("budget", "launched"), [(2, 2), (3, 3)])
@@ -393,7 +413,7 @@ def test_a_job_that_cannot_be_cancelled_stays_open_and_says_so_once(study: Calla
     def refuse(_handle: str) -> None:
         raise LaunchError("not now.")
 
-    launcher.cancel = refuse  # type: ignore[method-assign]
+    launcher.cancel = refuse
     events.clear()
     for _ in range(2):
         made._stop(running, Outcome.PRUNED, "why", None)

@@ -15,15 +15,18 @@ import sqlalchemy
 from optuna.trial import TrialState
 
 from tests.stages import CLUSTER, WORKLOAD
+from tests.study.test_decisions_arithmetic import ranked
 from tests.study.test_sizes_arithmetic import SMALL, ended
 from tests.workers import ONE
 from tuner.core.documents import cluster_document, topology_document, workload_document
-from tuner.core.errors import StudyError, TunerWarning
+from tuner.core.errors import InputError, NothingUsable, StudyError, TunerWarning
 from tuner.core.fidelity import Fidelity
 from tuner.core.outcomes import Failure, Measurement, Outcome
 from tuner.launch.contract import JobResult, JobState, JobStatus
+from tuner.launch.machine import Machine
+from tuner.launch.preflight import CheckResult
 from tuner.launch.slurm.allocation import Allocation
-from tuner.study import loop, manage, result, setup, warm_start
+from tuner.study import doctor, loop, manage, result, setup, warm_start
 from tuner.study.limits import Limits
 from tuner.study.manage import _job, _stop
 from tuner.study.result import incidents
@@ -518,7 +521,8 @@ def test_tables_that_several_processes_create_are_tried_again(monkeypatch: pytes
     monkeypatch.setattr(storage, "_opened", opened)
     monkeypatch.setattr("tuner.study.store.storage.time.sleep", pauses.append)
     fails[0] = storage.CREATION_ATTEMPTS - 1
-    assert storage._created("u", a=1) == ("u", {"a": 1})
+    created: Any = storage._created("u", a=1)
+    assert created == ("u", {"a": 1})
     assert len(pauses) == storage.CREATION_ATTEMPTS - 1
     assert all(0.1 <= pause <= 0.5 for pause in pauses)
     fails[0] = storage.CREATION_ATTEMPTS
@@ -612,3 +616,94 @@ def test_a_proposal_of_nothing_else_is_a_first_search_job() -> None:
     assert (made.candidate, made.nodes, made.repeat, made.setting, made.kind) == (-1, 0, 0, 0, "search")
     watch = Watchdog(start=1.0, step=2.0)
     assert (watch.iterations, watch.number, watch.interval, watch.patience) == (0, 0, 1, 1.0)
+
+
+@pytest.mark.parametrize(
+    ("count", "notes"),
+    [(10, ()), (11, ("1 more topology measured.",)), (12, ("2 more topologies were measured.",))],
+)
+def test_a_printed_study_has_ten_rows_and_counts_the_others(count: int, notes: tuple[str, ...]) -> None:
+    made: Any = result.StudyResult.__new__(result.StudyResult)
+    fields: dict[str, Any] = {
+        "name": "s",
+        "launcher": "simulated",
+        "launched": [ended(), Trial(number=1, proposal=proposal())],
+        "trials": [ended(node_hours=2.0), ended(node_hours=3.0)],
+        "ranking": tuple(ranked(number, days=10.0 + number, chance=0.25) for number in range(count)),
+        "ties": (),
+    }
+    for name, value in fields.items():
+        object.__setattr__(made, name, value)
+    shown = made._table()
+    assert shown.notes == notes
+    assert shown.title == "SIMULATED: study s: 2 jobs (1 measured), 5.0 node-hours"
+    assert len(shown.rows) == 10
+    assert shown.rows[0][2:] == ("10.0", "9.9 to 10.1", "1", "-")
+    assert shown.rows[1][5] == "25%"
+    assert [trial.number for trial in made.running] == [1]
+    object.__setattr__(made, "ties", made.ranking[1:3])
+    assert made._table().notes[-1] == "The leader is statistically tied with t1 and t2."
+
+
+def test_a_study_without_trials_has_an_empty_part() -> None:
+    """The first, where the study has several; else those with a trial."""
+    settings = (WORKLOAD, CLUSTER)
+    pool, trials = result._tried([settings, settings], [])
+    assert (len(pool.parts), trials) == (1, [])
+    one = Trial(number=0, proposal=proposal(setting=1))
+    other = Trial(number=1, proposal=proposal("b", setting=1))
+    pool, trials = result._tried([settings, settings], [one, other, one])
+    assert (len(pool.parts), [trial.proposal.candidate for trial in trials]) == (1, [0, 1, 0])
+    pool, trials = result._tried([settings, settings], [one, Trial(number=2, proposal=proposal())])
+    assert (len(pool.parts), [trial.proposal.candidate for trial in trials]) == (2, [1, 0])
+
+
+def test_only_a_study_with_measured_trials_of_one_workload_calibrates(monkeypatch: pytest.MonkeyPatch) -> None:
+    known: dict[str, Any] = {"workload": workload_document(WORKLOAD), "cluster": cluster_document(CLUSTER)}
+    closed: list[str] = []
+    store: Any = SimpleNamespace(settings={}, attributes={}, trials=list, close=lambda: closed.append("closed"))
+    monkeypatch.setattr(warm_start, "existing", lambda *_, **__: store)
+
+    def calibration() -> Any:
+        return warm_start.calibration_from_study("s", runs=Path("runs"), storage=None)
+
+    with pytest.raises(InputError, match="study s replayed a table"):
+        calibration()
+    store.settings = known
+    with pytest.raises(NothingUsable, match="study s has no measured trial yet"):
+        calibration()
+    small = Fidelity(nodes=2, dp=2, micro_batches=(3,))
+    store.trials = lambda: [
+        replace(ended(number=0, seconds=2.0), proposal=proposal()),
+        replace(ended(number=4, seconds=3.0), proposal=proposal(fidelity=small)),
+        ended(Outcome.OOM, number=5),
+    ]
+    store.attributes = {"eras": [{"first": 3, "factor": 1.1}]}
+    seen: list[Any] = []
+    usual = warm_start.fit
+    monkeypatch.setattr(warm_start, "fit", lambda rows: (seen.extend(rows), usual(rows))[1])
+    assert calibration().period == "era 2"
+    (rows,) = seen
+    assert (rows.seconds.tolist(), rows.period, rows.columns.dp.tolist()) == ([2.0, 3.0], ("", "era 2"), [ONE.dp, 2])
+    assert closed == ["closed"] * 3
+
+
+def test_a_machine_is_examined_and_calibrated_on_request(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    machine, found = (
+        Machine(accelerator="cpu", cards=0, name="CPU", memory=1e9, cores=2),
+        {"product_flops": 2e9, "x": 1},
+    )
+    asked: list[Any] = []
+    monkeypatch.setattr(doctor, "this_machine", lambda: machine)
+    monkeypatch.setattr(doctor, "probe", lambda measure: found if measure else {})
+    monkeypatch.setattr(doctor, "_storage", lambda url: CheckResult(name="storage", verdict="ok", evidence=str(url)))
+    monkeypatch.setattr(doctor, "_calibration", lambda *given: asked.append(given))
+    plain = doctor.examine(tmp_path, storage="url")
+    assert (plain.speeds, plain.calibration, asked) == ({}, None, [])
+    assert plain.findings[-1].evidence == "url"
+    measured = doctor.examine(tmp_path, measure=True)
+    assert measured.speeds == {"product_flops": 2e9}
+    assert asked == [(machine, found, {"product_flops": 2e9})]
+    found.clear()
+    with pytest.raises(NothingUsable, match="nothing could be timed: torch is missing"):
+        doctor.examine(tmp_path, measure=True)
