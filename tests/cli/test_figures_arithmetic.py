@@ -758,3 +758,173 @@ def test_a_failure_and_a_difference_of_a_log_are_told(capsys: pytest.CaptureFixt
         "remedy: less",
     ]
     assert (measure._tflops(1.5e14), measure._tflops(None), measure._finite(float("inf"))) == (150.0, None, None)
+
+
+def test_a_memory_budget_is_a_document_in_gib(capsys: pytest.CaptureFixture[str]) -> None:
+    request = SimpleNamespace(
+        frozen=[SimpleNamespace(name="a", parameters=7)],
+        trainable=100,
+        optimizer="adam",
+        precision="bf16",
+        checkpointing=True,
+    )
+    claim = SimpleNamespace(claim="frozen=16", closes=True, sentence="yes")
+    one = budget("X", 2)
+    made: Any = SimpleNamespace(request=request, budgets=[one], claims=[claim])
+    memory._print_json(made, ["f"])
+    document = json.loads(capsys.readouterr().out)
+    (found,) = document["budgets"]
+    assert (found["card_gib"], found["left_gib"], found["sample_gib"]) == (80e9 / GIB, 54e9 / GIB, 2e9 / GIB)
+    assert found["components_gib"] == {name: size / GIB for name, size in one.components.items()}
+    assert (found["gpus"], found["largest_batch"], found["recommended_batch"], found["effective_batch"]) == (
+        2,
+        19,
+        16,
+        32,
+    )
+    assert (found["margin"], found["used"], found["target"]) == (0.111, 16 / 25, 0.8)
+    assert document["frozen"] == [{"name": "a", "parameters": 7}]
+    assert document["claims"] == [{"claim": "frozen=16", "closes": True, "sentence": "yes"}]
+    assert (document["trainable"], document["checkpointing"], document["written"]) == (100, True, ["f"])
+
+
+def test_a_measured_log_is_a_document_of_its_iterations(capsys: pytest.CaptureFixture[str]) -> None:
+    made = measured(2, (1, 2), runs=3, run=1)
+    for number, row in enumerate(made.rows):
+        row.iteration.line = 10 + number
+    made.rows[1].iteration.loss, made.rows[1].global_batch = float("nan"), None
+    made.delivery = SimpleNamespace(
+        expected=SimpleNamespace(key="k", source="STUDY", sec_per_iter=2.0),
+        delivered=0.8,
+        mismatch="",
+        sec_ratio=1.25,
+        memory_ratio=1.5,
+        days=7.0,
+    )
+    made.difference = SimpleNamespace(iteration=2, printed=140.0, counted=150.0, reason="")
+    measure._print_json("log", made)
+    document = json.loads(capsys.readouterr().out)
+    first, second = document["iterations"]
+    assert first == {
+        "number": 1,
+        "sec_per_iter": 3.0,
+        "tflops_logged": 140.0,
+        "tflops": 150.0,
+        "global_batch": 64,
+        "samples_per_sec": 64 / 3,
+        "loss": 1.25,
+        "line": 10,
+    }
+    assert (second["loss"], second["samples_per_sec"], second["line"]) == (None, None, 11)
+    assert document["measurement"] == {
+        "iteration": 1,
+        "iterations": [1, 2],
+        "sec_per_iter": 2.5,
+        "tflops": 150.0,
+        "tflops_logged": 140.0,
+        "peak_memory_gib": 3.0,
+        "memory_kind": "reserved",
+    }
+    assert document["difference"] == {"iteration": 2, "tflops_logged": 140.0, "tflops": 150.0, "reason": None}
+    expected = document["expected"]
+    assert (expected["source"], expected["delivered"], expected["mismatch"]) == ("study", 0.8, None)
+    assert (expected["sec_ratio"], expected["memory_ratio"], expected["days"]) == (1.25, 1.5, 7.0)
+    assert (document["runs"], document["run"], document["key"], document["failure"]) == (3, 1, None, None)
+
+
+def way(label: str, rate: float, **fields: Any) -> Any:
+    """One way to train a model, by its best batch."""
+    best = SimpleNamespace(micro_batch=2, step_batch=16, acc_steps=3, tokens_per_second=rate, days=5.0)
+    found = SimpleNamespace(
+        attempts=[SimpleNamespace(micro_batch=2, seconds=0.5, peak_memory=None, fits=True, outcome="", evidence="")],
+        open_end=True,
+        largest=2,
+        stopped=None,
+    )
+    answer = SimpleNamespace(found=found, fit=None, peak=20 * GIB, pressures=[])
+    usual: dict[str, Any] = {
+        "label": label,
+        "title": "m",
+        "topology": SimpleNamespace(dp=4, key=f"key of {label}"),
+        "best": best,
+        "fastest": SimpleNamespace(step_batch=8, tokens_per_second=rate),
+        "next_would_fit": 24,
+        "answer": answer,
+        "model": SimpleNamespace(name="m", heads=8, parameters=9),
+        "workload": SimpleNamespace(tokens=2e12),
+    }
+    return SimpleNamespace(**{**usual, **fields})
+
+
+def compared(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Two ways, of which the second is faster; matched at batches of 8 and 16."""
+    pairs = [
+        SimpleNamespace(step_batch=8, slower=1.25, fuller=0.5),
+        SimpleNamespace(step_batch=16, slower=1.5, fuller=None),
+    ]
+
+    def terms(share: float) -> Any:
+        return SimpleNamespace(
+            time=SimpleNamespace(terms={"a": 0.5 * share}), memory=SimpleNamespace(terms={"b": share * GIB})
+        )
+
+    monkeypatch.setattr("tuner.sizing.compare.matched", lambda *_: pairs)
+    monkeypatch.setattr("tuner.sizing.compare.reasons", lambda _first, _other, batch, _model: (terms(1), terms(batch)))
+    monkeypatch.setattr(
+        "tuner.sizing.compare.apart", lambda one, other: [(name, one[name], other[name]) for name in one]
+    )
+    monkeypatch.setattr("tuner.cli.max_batch_output.answer_document", lambda _: "answer")
+    return SimpleNamespace(models=[[way("slow", 1000.0), way("fast", 2000.0)]], cost_model=None, source="table")
+
+
+def test_the_fastest_way_is_compared_with_the_others(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At matched batches, and by the terms at the largest of them."""
+    made = compared(monkeypatch)
+    compare._print_text(made)
+    printed = lines(capsys)
+    assert printed[-6:] == [
+        "",
+        "m: fast against slow",
+        "  slow takes 1.25 to 1.50 times the time of fast at matched batches of 8, 16",
+        "  slow takes 0.50 to 0.50 times the memory of fast at matched batches of 8, 16",
+        "  time at batch 16, estimated: a 500 -> 8000 ms",
+        "  memory at batch 16, estimated: b 1 -> 16 GiB",
+    ]
+    assert "Measured by the table. A + marks the largest batch tried: larger ones may fit." in printed
+    assert "Days are for training on 2T tokens." in printed
+    assert sum(line.startswith("m ") for line in printed) == 2
+
+
+def test_a_comparison_is_a_document_of_ways_and_pairs(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = compared(monkeypatch)
+    made.models[0][1].best = made.models[0][1].fastest = made.models[0][1].answer.peak = None
+    compare._print_json(made, ["f"])
+    document = json.loads(capsys.readouterr().out)
+    (model,) = document["models"]
+    slow, fast = model["ways"]
+    assert slow == {
+        "way": "slow",
+        "key": "key of slow",
+        "dp": 4,
+        "max_global_batch": 16,
+        "max_tried": True,
+        "next_by_the_line": 24,
+        "local_batch": 2,
+        "acc_steps": 3,
+        "tokens_per_second": 1000.0,
+        "days": 5.0,
+        "fastest_batch": 8,
+        "peak_memory_gib": 20.0,
+        "answer": "answer",
+    }
+    nothing = ("max_global_batch", "local_batch", "acc_steps", "tokens_per_second", "fastest_batch", "peak_memory_gib")
+    assert [fast[name] for name in nothing] == [0, 0, None, None, None, None]
+    first, second = model["matched"]
+    assert (first["ways"], first["batch"], first["slower"], first["fuller"]) == (["slow", "fast"], 8, 1.25, 0.5)
+    assert (second["terms_sec"], second["terms_gib"]) == ([{"a": 0.5}, {"a": 8.0}], [{"b": 1.0}, {"b": 16.0}])
+    assert (document["source"], document["written"]) == ("table", ["f"])
+    assert model["model"] == {"name": "m", "heads": 8, "parameters": 9}

@@ -23,7 +23,7 @@ from tuner.core import catalog
 from tuner.core.columns import Columns
 from tuner.core.errors import InputError, LaunchError
 from tuner.core.model import Model
-from tuner.launch import dashboard_server, machine_defaults, memory_probe, stacks, supervisor
+from tuner.launch import dashboard_server, machine_defaults, memory_probe, outcome, stacks, supervisor
 from tuner.launch.contract import Job, JobState, JobStatus
 from tuner.launch.ds_config import ds_config, with_trainer_values
 from tuner.launch.local.hostfile import Host
@@ -33,6 +33,7 @@ from tuner.launch.machine import CORE_BANDWIDTH, CORE_FLOPS, PROCESS_BANDWIDTH, 
 from tuner.launch.machine_defaults import hostfile_defaults, local_defaults, slurm_defaults
 from tuner.launch.program import CommandTemplate, WorkerProgram
 from tuner.launch.trainers.megatron_lm import stage_layout
+from tuner.launch.trainers.torchtitan import FLAVORS
 from tuner.launch.virtual.ground_truth import GroundTruth
 from tuner.space.build import SpaceArguments
 
@@ -415,3 +416,18 @@ def test_a_dashboard_that_exits_is_not_waited_for() -> None:
     with socket.create_server((dashboard_server.HOST, 0)) as server:
         process.poll = lambda: None
         dashboard_server._wait_for(process, server.getsockname()[1])
+
+
+@pytest.mark.parametrize(("length", "shown"), [(400, 400), (401, 400)])
+def test_the_last_line_of_a_log_is_cut(length: int, shown: int, tmp_path: Path) -> None:
+    (tmp_path / "log").write_text(f"first\n {'x' * length} \n\n")
+    assert outcome._last_line(tmp_path / "log") == "x" * shown
+    (tmp_path / "log").write_text("\n")
+    assert outcome._last_line(tmp_path / "log") == outcome._last_line(tmp_path / "none") == ""
+
+
+@pytest.mark.parametrize("size", ["8B", "70B", "405B"])
+def test_torchtitans_sizes_of_llama_3_are_the_catalogs(size: str) -> None:
+    model = catalog.model(f"llama-3-{size.lower()}")
+    assert {name: getattr(model, name) for name in FLAVORS[size]} == FLAVORS[size]
+    assert model.vocab == 128256

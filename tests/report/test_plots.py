@@ -25,7 +25,7 @@ from tuner.report.plot_data import (
     progress,
     time_breakdowns,
 )
-from tuner.report.style import look
+from tuner.report.style import Plot, look
 from tuner.study.drift import SpeedPeriod
 from tuner.study.leaderboard import rows_of
 from tuner.study.result import StudyResult
@@ -92,6 +92,66 @@ def test_the_numbers_of_the_plots_are_these(name: str) -> None:
     assert leaves.keys() == golden.keys()
     for leaf, value in leaves.items():
         assert value == (pytest.approx(golden[leaf], rel=1e-5) if isinstance(value, float) else golden[leaf]), leaf
+
+
+def drawn_as(plot: Plot) -> dict[str, Any]:
+    """How a plot is drawn, whatever its numbers: sizes, marks, limits that are zero, and texts with their sizes."""
+    figure = plot.figure
+    return {
+        "title": plot.title,
+        "size": list(figure.get_size_inches()),
+        "texts": [[text.get_text(), text.get_fontsize(), text.get_weight()] for text in figure.texts],
+        "legends": [[legend._ncols, [text.get_fontsize() for text in legend.get_texts()]] for legend in figure.legends],
+        "axes": [
+            {
+                "title": [axes.get_title(loc="left"), axes.title.get_fontsize()],
+                "labels": [axes.get_xlabel(), axes.get_ylabel(), axes.xaxis.labelpad],
+                "scales": [axes.get_xscale(), axes.get_yscale()],
+                "from zero": [bool(axes.get_xlim()[0] == 0), bool(axes.get_ylim()[0] == 0)],
+                "lines": [
+                    [
+                        line.get_marker(),
+                        line.get_markersize(),
+                        line.get_linestyle(),
+                        line.get_linewidth(),
+                        line.get_color(),
+                    ]
+                    for line in axes.get_lines()
+                ],
+                "patches": sorted({(patch.get_linewidth(), patch.get_hatch() or "") for patch in axes.patches}),
+                "texts": sorted({(text.get_fontsize(), text.get_ha(), text.get_va()) for text in axes.texts}),
+                "legend": [text.get_text() for text in axes.get_legend().get_texts()] if axes.get_legend() else None,
+            }
+            for axes in figure.axes
+        ],
+    }
+
+
+@pytest.mark.parametrize("name", ["bloom-48", "drifting"])
+def test_the_plots_look_like_these(name: str) -> None:
+    """Golden. `TUNER_GOLDEN=1` writes them anew."""
+    study = opened(name)
+    with look():
+        found = rounded({plot.name: drawn_as(plot) for plot in plots(study, rows_of(study))})
+    path = GOLDEN / f"plot-looks-{name}.json"
+    if os.environ.get("TUNER_GOLDEN"):
+        path.write_text(json.dumps(found, indent=1) + "\n")
+    assert flattened(found) == flattened(json.loads(path.read_text()))
+
+
+def test_few_of_many_topologies_are_drawn(study: StudyResult) -> None:
+    """The time of the first five by term, and of series by micro batch the five longest."""
+    (row, *_) = [row for row in rows_of(study) if row.ranked]
+    assert len(time_breakdowns(study, [row] * 6)) == 5
+    assert len(time_breakdowns(study, [row] * 4)) == 4
+    rows = [
+        replace(row, topology=replace(row.topology, tp=2**tp, micro_batch=2**batch))
+        for tp in range(7)
+        for batch in range(3 if tp == 6 else 2 if tp else 1)
+    ]
+    series = micro_batch_series(rows)
+    assert [len(each.micro_batches) for each in series] == [3, 2, 2, 2, 2]
+    assert series[0].micro_batches == [1, 2, 4]
 
 
 def flattened(value: Any, path: str = "") -> dict[str, Any]:

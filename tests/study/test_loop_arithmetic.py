@@ -71,6 +71,8 @@ def test_a_job_is_launched_watched_and_stored(study: Callable[..., Any]) -> None
     assert [(event.kind, event.text) for event in events] == [("started", trial.proposal.why), ("ended", "")]
     assert all(event.trial.number == 0 for event in events)
     assert events[1].trial.result == trial.result
+    (leader,) = made.state.ranking
+    assert leader.trials == (0,)
 
 
 def test_a_loop_waits_for_its_next_look_and_never_longer_than_its_poll_interval(study: Callable[..., Any]) -> None:

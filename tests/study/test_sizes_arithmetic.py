@@ -13,10 +13,11 @@ from pytest import approx  # noqa: PT013
 
 from tests.stages import CLUSTER, WORKLOAD
 from tests.study.test_arithmetic import trial
-from tests.study.test_decisions_arithmetic import Decider, ranked
+from tests.study.test_decisions_arithmetic import Decider, ranked, surrogate
 from tests.workers import ONE
 from tuner.core.fidelity import Fidelity
 from tuner.core.outcomes import Measurement, Outcome
+from tuner.costmodel.normal import below
 from tuner.launch.contract import JobResult
 from tuner.search.acquisition import Suggestion, improvement
 from tuner.search.observations import Surprise
@@ -33,7 +34,7 @@ from tuner.study.fidelity_plan import (
 )
 from tuner.study.leaderboard import EXTRAPOLATED, _outcome, _words, size
 from tuner.study.limits import Limits
-from tuner.study.ranking import INTERVAL, RankedTrial, noise, values_of_repeats
+from tuner.study.ranking import INTERVAL, RankedTrial, noise, rank, values_of_repeats
 from tuner.study.settings import StudySettings
 from tuner.study.state import Prospect, StudyState
 from tuner.study.store.trial import Proposal, Trial
@@ -409,15 +410,19 @@ def test_another_run_is_worth_what_it_may_change_of_the_choice() -> None:
 
 def test_runs_that_differ_by_much_more_than_noise_weigh_less() -> None:
     """Iterated weights (3 + 9) / (3 + max(ratio, 9)) of mean squares, and six repeats of the usual noise."""
-    runs = [trial(0, 0, 10.0), trial(1, 0, 12.0), trial(2, 0, 11.0), trial(3, 1, 10.0), trial(4, 1, 10.1)]
-    squares = np.array([np.var(np.log([10.0, 12.0, 11.0])) * 3, np.var(np.log([10.0, 10.1])) * 2])
+    runs = [trial(0, 0, 10.0), trial(1, 0, 12.0), trial(2, 0, 11.0), trial(3, 1, 10.0), trial(4, 1, 11.0)]
+    squares = np.array([np.var(np.log([10.0, 12.0, 11.0])) * 3, np.var(np.log([10.0, 11.0])) * 2])
     freedom, found = np.array([2, 1]), 0.02
     for _ in range(5):
         weight = 12.0 / (3.0 + np.maximum(squares / freedom / found**2, 9.0))
         found = math.sqrt((6 * 0.02**2 + float((weight * squares).sum())) / (6 + 3))
     assert noise(runs, usual=0.02) == approx(found)
     apart = noise(runs, {0: "a", 1: "b", 2: "c"}, usual=0.02)
-    assert apart == approx(math.sqrt((6 * 0.02**2 + squares[1]) / 7))
+    alone, found = squares[1], 0.02
+    for _ in range(5):
+        found = math.sqrt((6 * 0.02**2 + 12.0 / (3.0 + max(alone / found**2, 9.0)) * alone) / 7)
+    assert apart == approx(found)
+    assert noise([], usual=0.02) == approx(0.02)
 
 
 @pytest.mark.parametrize(
@@ -545,3 +550,29 @@ def test_a_trial_counts_by_what_it_measured() -> None:
         (True, False, False, False),
         (False, True, False, False),
     ]
+
+
+@pytest.mark.parametrize(("extrapolates", "keys"), [(True, ["t2", "t1", "t0"]), (False, ["t1", "t0"])])
+def test_what_ran_at_a_reduced_size_alone_is_ranked_where_the_answer_may_be_extrapolated(
+    extrapolates: bool, keys: list[str]
+) -> None:
+    """Or where nothing else was measured; its spread is that of the prediction, of others that of their runs."""
+    trials = [
+        ended(candidate=0, number=0),
+        ended(candidate=1, number=1),
+        ended(candidate=1, number=2, fidelity=SMALL),
+        ended(candidate=2, number=3, fidelity=SMALL),
+        ended(Outcome.OOM, candidate=2, number=4, fidelity=LARGE),
+    ]
+    known = surrogate([10.0, 4.0, 3.0], [0.05, 0.001, 0.02])
+    found = rank(known, trials, extrapolates=extrapolates)
+    assert [one.key for one in found] == keys
+    assert [(one.extrapolated, one.runs) for one in found] == [(True, 1)] * extrapolates + [(False, 1)] * 2
+    if extrapolates:
+        spread = noise(trials, usual=0.01)
+        z = (math.log(4.0 * 2) - math.log(3.0)) / math.hypot(spread, 0.02)
+        assert found[1].chance_sooner == approx(float(below(np.array([-z]))[0]))
+        assert math.log(found[0].high / found[0].days) == approx(INTERVAL * 0.02)
+    (alone,) = rank(known, trials[3:])
+    assert (alone.key, alone.extrapolated) == ("t2", True)
+    assert rank(known, trials[4:]) == []

@@ -22,6 +22,7 @@ from tuner.core.documents import cluster_document, topology_document, workload_d
 from tuner.core.errors import InputError, NothingUsable, StudyError, TunerWarning
 from tuner.core.fidelity import Fidelity
 from tuner.core.outcomes import Failure, Measurement, Outcome
+from tuner.costmodel.calibration import Calibration
 from tuner.launch.contract import JobResult, JobState, JobStatus
 from tuner.launch.machine import Machine
 from tuner.launch.preflight import CheckResult
@@ -680,8 +681,12 @@ def test_only_a_study_with_measured_trials_of_one_workload_calibrates(monkeypatc
     ]
     store.attributes = {"eras": [{"first": 3, "factor": 1.1}]}
     seen: list[Any] = []
-    usual = warm_start.fit
-    monkeypatch.setattr(warm_start, "fit", lambda rows: (seen.extend(rows), usual(rows))[1])
+
+    def fit(rows: Any) -> Calibration:
+        seen.extend(rows)
+        return Calibration()
+
+    monkeypatch.setattr("tuner.study.warm_start.fit", fit)
     assert calibration().period == "era 2"
     (rows,) = seen
     assert (rows.seconds.tolist(), rows.period, rows.columns.dp.tolist()) == ([2.0, 3.0], ("", "era 2"), [ONE.dp, 2])

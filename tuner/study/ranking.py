@@ -174,7 +174,7 @@ def noise(
     freedom = np.array([len(own) - 1 for own in repeated])
     found, limit = usual, OUTLIER_DEVIATIONS**2
     for _ in range(NOISE_ROUNDS):
-        ratio = squares / np.maximum(freedom, 1) / found**2
+        ratio = squares / freedom / found**2
         weight = (TAIL_FREEDOM + limit) / (TAIL_FREEDOM + np.maximum(ratio, limit))
         total = PRIOR_REPEATS * usual**2 + float((weight * squares).sum())
         found = math.sqrt(total / (PRIOR_REPEATS + float(freedom.sum())))
