@@ -96,7 +96,7 @@ def test_the_numbers_of_the_plots_are_these(name: str) -> None:
 
 def drawn_as(plot: Plot) -> dict[str, Any]:
     """How a plot is drawn, whatever its numbers: sizes, marks, limits that are zero, and texts with their sizes."""
-    figure = plot.figure
+    figure: Any = plot.figure
     return {
         "title": plot.title,
         "size": list(figure.get_size_inches()),

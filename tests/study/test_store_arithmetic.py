@@ -10,14 +10,17 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+import optuna
 import pytest
 import sqlalchemy
 from optuna.trial import TrialState
 
 from tests.stages import CLUSTER, WORKLOAD
+from tests.study.test_arithmetic import trial as measured
 from tests.study.test_decisions_arithmetic import ranked
 from tests.study.test_sizes_arithmetic import SMALL, ended
 from tests.workers import ONE
+from tuner.core.columns import Columns
 from tuner.core.documents import cluster_document, topology_document, workload_document
 from tuner.core.errors import InputError, NothingUsable, StudyError, TunerWarning
 from tuner.core.fidelity import Fidelity
@@ -27,16 +30,17 @@ from tuner.launch.contract import JobResult, JobState, JobStatus
 from tuner.launch.machine import Machine
 from tuner.launch.preflight import CheckResult
 from tuner.launch.slurm.allocation import Allocation
-from tuner.study import doctor, loop, manage, result, setup, warm_start
+from tuner.search.candidates import CandidatePool
+from tuner.study import doctor, drift, loop, manage, result, setup, warm_start
 from tuner.study.limits import Limits
 from tuner.study.manage import _job, _stop
 from tuner.study.result import incidents
 from tuner.study.settings import MAX_SEED, StudySettings, drift_of
-from tuner.study.store import optuna_dashboard, storage
+from tuner.study.store import optuna_dashboard, recover, storage
 from tuner.study.store.optuna_dashboard import LONGEST, DashboardPublisher
 from tuner.study.store.settings_difference import difference_of
 from tuner.study.store.stored import SCHEMA, settings_of
-from tuner.study.store.trial import Proposal, Trial, result_document, result_of
+from tuner.study.store.trial import Proposal, Trial, proposal_document, result_document, result_of
 from tuner.study.store.trial_store import _PATIENCE, TrialStore, state_of
 from tuner.study.watchdog import Watchdog
 
@@ -712,3 +716,88 @@ def test_a_machine_is_examined_and_calibrated_on_request(monkeypatch: pytest.Mon
     found.clear()
     with pytest.raises(NothingUsable, match="nothing could be timed: torch is missing"):
         doctor.examine(tmp_path, measure=True)
+
+
+@pytest.mark.parametrize(("most", "rows"), [(60, [[5.0, 6.0], [7.0]]), (2, [[5.0], [7.0]]), (1, [[7.0]])])
+def test_the_best_measurements_calibrate_the_model_that_explains_them(
+    most: int, rows: list[list[float]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each as a row of its own part: candidates 0 and 1 are of the first, 2 and 3 of the second."""
+    seen: list[Any] = []
+
+    def calibrate(measured: Any) -> Calibration:
+        seen.extend(measured)
+        return Calibration()
+
+    monkeypatch.setattr("tuner.study.result.calibrate", calibrate)
+    monkeypatch.setattr(result, "MAX_CALIBRATION_TOPOLOGIES", most)
+    other = replace(ONE, micro_batch=2)
+    part = Columns.of([ONE, other], WORKLOAD, CLUSTER)
+    pool = CandidatePool(workload=WORKLOAD, parts=(part, part))
+    trials = [
+        ended(candidate=0, number=0, seconds=5.0),
+        ended(candidate=1, number=1, seconds=6.0),
+        ended(candidate=3, number=2, seconds=7.0),
+        ended(Outcome.OOM, candidate=3, number=3),
+    ]
+    ranking = tuple(ranked(candidate) for candidate in (3, 0, 1))
+    periods = (drift.SpeedPeriod(first=2, factor=1.1),)
+    made: Any = SimpleNamespace(
+        ranking=ranking, pool=pool, trials=trials, speed_periods=periods, calibration="the study's"
+    )
+    assert result._calibrated(made).calibration.period == "era 2"
+    assert [each.seconds.tolist() for each in seen] == rows
+    assert (seen[-1].columns.micro_batch.tolist(), seen[-1].period) == ([2], ("era 2",))
+    assert seen[0].period[0] == ("" if len(rows) > 1 else "era 2")
+    made.trials = trials[3:]
+    assert result._calibrated(made).calibration == "the study's"
+
+
+def test_a_recovered_study_has_its_calibration_and_its_numbers(tmp_path: Path) -> None:
+    """A number whose file is lost stands for a trial that was never launched."""
+    attributes = {"key": "k", "why": "", "proposal": proposal_document(proposal())}
+    frozen = optuna.trial.create_trial(state=TrialState.RUNNING, user_attrs=attributes)
+    trials = recover._write(tmp_path / "study.db", "s", {"launcher": "local"}, "the site", {2: frozen})
+    assert [(trial.number, trial.proposal.key) for trial in trials] == [(2, "key")]
+    made = TrialStore.existing(f"sqlite:///{tmp_path / 'study.db'}", "s")
+    assert made.attributes["site"] == "the site"
+    made.close()
+
+
+def test_a_change_of_speed_lies_between_the_runs_that_show_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """After the later of the first runs, and not after the earlier of the repeats; or at that repeat."""
+    asked: list[tuple[int, int]] = []
+
+    def locate(_trials: Any, _periods: Any, _recent: Any, window: tuple[int, int], _likelihood: Any) -> Any:
+        asked.append(window)
+        return [drift.SpeedPeriod(first=window[1], factor=1.1)]
+
+    monkeypatch.setattr(drift, "_locate", locate)
+    monkeypatch.setattr(drift, "_is_noise", lambda *_, **__: True)
+    monkeypatch.setattr(drift, "noise", lambda *_, **__: 0.01)
+    runs = [measured(0, 1, 10.0), measured(1, 2, 10.0), measured(4, 1, 11.0, 1), measured(6, 2, 11.0, 1)]
+    assert drift.detect(runs, [], lambda *_, **__: 0.0).suspected
+    assert asked == [(1, 6), (1, 4)]
+    asked.clear()
+    crossed = [measured(0, 1, 10.0), measured(4, 1, 11.0, 1), measured(5, 2, 10.0), measured(9, 2, 11.0, 1)]
+    drift.detect(crossed, [], lambda *_, **__: 0.0)
+    assert asked == [(5, 9), (3, 4)]
+    calm = [measured(0, 1, 10.0), measured(1, 2, 10.0), measured(4, 1, 10.3, 1), measured(6, 2, 10.0, 1)]
+    assert not drift.detect(calm, [], lambda *_, **__: 0.0).suspected
+
+
+def test_less_noise_than_assumed_sharpens_the_likelihood(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(drift, "_locate", lambda *given: given[-1]([7], accident=3, noise=2.0))
+    monkeypatch.setattr(drift, "noise", lambda *_, **__: 0.01)
+    monkeypatch.setattr(drift, "_is_noise", lambda *_, **__: True)
+    asked: list[Any] = []
+
+    def likelihood(firsts: Any, /, *, accident: int | None = None, noise: float = 1.0) -> float:
+        asked.append((firsts, accident, noise))
+        return 0.0
+
+    runs = [measured(0, 1, 10.0), measured(4, 1, 11.0, 1)]
+    for assumed, factor in ((0.04, 0.25), (0.005, 1.0), (None, 1.0)):
+        asked.clear()
+        drift.detect(runs, [], likelihood, assumed=assumed)
+        assert asked == [([7], 3, 2.0 * factor)]
