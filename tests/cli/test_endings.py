@@ -191,3 +191,15 @@ def test_a_search_has_the_same_defaults_in_python() -> None:
         assert found == {"budget": 40, "jobs": 1, "iterations": 2, "seed": 0}
     assert inspect.signature(tuner.plan).parameters["top"].default == 10
     assert inspect.signature(tuner.explain).parameters["most"].default == 3
+
+
+def test_an_evaluation_is_printed_for_people_or_for_scripts(run: Run, tmp_path: Path) -> None:
+    file = tmp_path / "t.csv"
+    header = "gpu,gpus_per_node,nodes,layers,hidden,heads,tp,pp,dp,mbs,gbs,sec_per_iter"
+    file.write_text(f"{header}\nA100-80GB-SXM,8,1,24,2048,16,8,1,1,4,64,1\n")
+    assert run("evaluate", str(file)).out.startswith("t.csv: 1 row, 0 skipped\n")
+    (row,) = json.loads(run("evaluate", str(file), "--json").out)["rows"]
+    assert (row["line"], row["measured_sec"], row["skipped"]) == (2, 1.0, None)
+    listed = run("evaluate", str(file), "--rows").out.splitlines()
+    assert listed[0].startswith("Line ")
+    assert listed[2].split()[0] == "2"

@@ -12,7 +12,7 @@ from tests.conftest import Run
 from tuner.cli import max_batch_output
 from tuner.cli.commands import compare
 from tuner.cli.live import LiveView, opening
-from tuner.cli.max_batch_output import _tokens_assumed, answer_document, print_answer
+from tuner.cli.max_batch_output import _tokens_assumed, answer_document, print_answer, print_answer_json
 from tuner.core.domain import Topology
 from tuner.planning import plan as plan_module
 
@@ -109,6 +109,11 @@ def test_a_largest_batch_is_printed_with_its_headroom_and_its_line(capsys: pytes
     assert "headroom" not in out
     assert "days are" not in out
     assert _tokens_assumed(made) == ""
+
+
+def test_a_largest_batch_is_a_document(capsys: pytest.CaptureFixture[str]) -> None:
+    print_answer_json(answer())
+    assert json.loads(capsys.readouterr().out) == {"schema": "tuner/max-batch/1", **answer_document(answer())}
 
 
 def option(**fields: Any) -> Any:
