@@ -16,9 +16,10 @@ import click
 import pytest
 
 import tuner
-from tests.conftest import Run
+from tests.conftest import ROOT, Run
 from tuner import cli
 from tuner.cli import streams
+from tuner.cli.commands import export
 from tuner.core.errors import InputError
 from tuner.study.api import study_settings
 from tuner.study.store.trial import Proposal, Trial
@@ -203,3 +204,53 @@ def test_an_evaluation_is_printed_for_people_or_for_scripts(run: Run, tmp_path: 
     listed = run("evaluate", str(file), "--rows").out.splitlines()
     assert listed[0].startswith("Line ")
     assert listed[2].split()[0] == "2"
+
+
+def test_a_calibration_is_printed_for_scripts(run: Run, tmp_path: Path) -> None:
+    file, out = tmp_path / "t.csv", tmp_path / "site.toml"
+    header = "gpu,gpus_per_node,nodes,layers,hidden,heads,tp,pp,dp,mbs,gbs,sec_per_iter"
+    file.write_text(f"{header}\nA100-80GB-SXM,8,1,24,2048,16,8,1,1,4,64,1\n")
+    document = json.loads(run("calibrate", str(file), "-o", str(out), "--json").out)
+    assert (document["table"], document["output"], document["timed_rows"]) == ("t.csv", str(out), 1)
+    assert out.is_file()
+    assert run("calibrate", str(file), "-o", str(out)).out.splitlines()[-1].startswith(f"wrote {out}; ")
+    said = run("calibrate", str(file), "-o", str(out), "--era", "month")
+    assert (said.code, said.err) == (2, "tuner: t.csv has no column 'month'.\n")
+
+
+@pytest.mark.parametrize(
+    ("options", "gpu", "rate"), [((), "", ""), (("--cluster", "bloom-48"), "A100-80GB-SXM", "400")]
+)
+def test_a_log_is_a_row_of_a_table(options: tuple[str, ...], gpu: str, rate: str, run: Run) -> None:
+    """With the machines only where they were given."""
+    log = str(ROOT / "tests" / "data" / "logs" / "megatron-lm.log")
+    header, row = run("measure", log, "--csv", *options).out.splitlines()
+    found = dict(zip(header.split(","), row.split(","), strict=True))
+    assert (found["gpu"], found["node_gbit_s"], found["status"], found["source"]) == (gpu, rate, "OK", log)
+
+
+def test_what_is_no_file_may_be_a_study(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By its database in the folder of studies, or wherever a storage is named; a file comes first."""
+    asked: list[Any] = []
+
+    def table(*given: Any) -> Any:
+        asked.append(given)
+        raise InputError("a study.")
+
+    monkeypatch.setattr("tuner.cli.arguments._study_table", table)
+    monkeypatch.chdir(tmp_path)
+    runs = tmp_path / "runs"
+    for name in ("s", "both"):
+        (runs / name).mkdir(parents=True)
+        (runs / name / "study.db").touch()
+    (tmp_path / "both").touch()
+    assert run("evaluate", "s").err == "tuner: a study.\n"
+    assert run("evaluate", "t", "--storage", "url").err == "tuner: a study.\n"
+    assert asked == [("s", Path("runs"), None), ("t", Path("runs"), "url")]
+    for name in ("both", "t"):
+        assert run("evaluate", name).err != "tuner: a study.\n"
+
+
+def test_a_production_run_is_printed_without_the_schema_of_its_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tuner.export.production.run_document", lambda run: {"schema": "x", "run": run})
+    assert export._document("run") == {"run": "run"}  # type: ignore[arg-type]

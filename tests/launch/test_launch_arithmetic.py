@@ -27,7 +27,7 @@ from tuner.launch.contract import Job, JobState
 from tuner.launch.outcome import MIN_FREE_DISK, _cause, _from_log
 from tuner.launch.preflight import accelerator, disk, frameworks
 from tuner.launch.virtual import ground_truth, hash_rng
-from tuner.launch.virtual.ground_truth import CLIFF, CLIFFS, FEW_TOKENS, UNEVEN, GroundTruth
+from tuner.launch.virtual.ground_truth import CLIFF, CLIFFS, UNEVEN, GroundTruth
 from tuner.launch.virtual.job import VirtualJob, marks
 from tuner.launch.virtual.run_noise import Faults, RunNoise
 from tuner.launch.virtual.simulated import _CRASHES, SimulatedLauncher, SpeedChange, _stop
@@ -207,7 +207,7 @@ def test_kernels_with_few_tokens_are_slower(axes: dict[str, int], monkeypatch: p
     monkeypatch.setattr(ground_truth, "time_terms", lambda *_: terms)
     chosen = columns(**axes)
     tokens = axes.get("micro_batch", 4) * 32 / axes.get("cp", 1)
-    hungry = 1 + truth._starved * FEW_TOKENS / tokens
+    hungry = 1 + truth._starved * 2048 / tokens
     chunks = 1 + truth._interleaved * math.log2(axes.get("vpp", 1))
     expected = (5 * hungry + 3 * truth._overlap["bubble"] + 1) * chunks * 2
     assert truth.seconds(chosen) == pytest.approx(expected)
@@ -480,3 +480,41 @@ def test_many_rows_are_computed_in_chunks_of_8192(rows: int) -> None:
     assert found.tolist() == list(range(rows))
     assert max(asked) <= 8192
     assert len(asked) == -(-rows // 8192)
+
+
+def test_sinfo_is_counted_by_nodes_and_partitions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tuner.launch.preflight.shutil.which", lambda name: str(tmp_path / name))
+    program = tmp_path / "sinfo"
+    for script, verdict, evidence in (
+        ("echo '3 idle gpu*'; echo '2 alloc gpu*'; echo; echo 'x down old'", "ok", "5 nodes in 2 partitions"),
+        ("echo first >&2; echo last >&2; exit 1", "warning", "last"),
+        ("exit 1", "warning", "no answer"),
+    ):
+        program.write_text(f"#!/bin/sh\n{script}\n")
+        program.chmod(0o755)
+        found = preflight.slurm()
+        assert (found.verdict, found.evidence) == (verdict, evidence)
+    monkeypatch.setattr("tuner.launch.preflight.shutil.which", lambda name: None if name == "sbatch" else name)
+    assert preflight.slurm().verdict == "missing"
+
+
+@pytest.mark.parametrize(
+    ("out", "err", "found"),
+    [
+        ('noise\n{"a": 1}\n{"a": 2}\nnoise', "", {"a": 2}),
+        ("noise", "first\nlast\n", {"error": "the probe exited with code 3: last"}),
+        ("", "", {"error": "the probe exited with code 3: no output"}),
+    ],
+)
+def test_a_probe_is_read_from_its_last_document(
+    out: str, err: str, found: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[list[str]] = []
+
+    def run(command: list[str], **_: Any) -> Any:
+        asked.append(command)
+        return SimpleNamespace(stdout=out, stderr=err, returncode=3)
+
+    monkeypatch.setattr("tuner.launch.preflight.subprocess.run", run)
+    assert preflight.probe() == preflight.probe(measure=True) == found
+    assert [command[1:] for command in asked] == [["-m", "tuner.worker.probe", *more] for more in ([], ["--measure"])]

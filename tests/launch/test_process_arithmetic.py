@@ -23,7 +23,7 @@ from tuner.core import catalog
 from tuner.core.columns import Columns
 from tuner.core.errors import InputError, LaunchError
 from tuner.core.model import Model
-from tuner.launch import dashboard_server, machine_defaults, memory_probe, outcome, stacks, supervisor
+from tuner.launch import dashboard_server, machine, machine_defaults, memory_probe, outcome, stacks, supervisor
 from tuner.launch.contract import Job, JobState, JobStatus
 from tuner.launch.ds_config import ds_config, with_trainer_values
 from tuner.launch.local.hostfile import Host
@@ -33,7 +33,7 @@ from tuner.launch.machine import CORE_BANDWIDTH, CORE_FLOPS, PROCESS_BANDWIDTH, 
 from tuner.launch.machine_defaults import hostfile_defaults, local_defaults, slurm_defaults
 from tuner.launch.program import CommandTemplate, WorkerProgram
 from tuner.launch.trainers.megatron_lm import stage_layout
-from tuner.launch.trainers.torchtitan import FLAVORS
+from tuner.launch.trainers.torchtitan import TORCHTITAN
 from tuner.launch.virtual.ground_truth import GroundTruth
 from tuner.space.build import SpaceArguments
 
@@ -426,8 +426,26 @@ def test_the_last_line_of_a_log_is_cut(length: int, shown: int, tmp_path: Path) 
     assert outcome._last_line(tmp_path / "log") == outcome._last_line(tmp_path / "none") == ""
 
 
-@pytest.mark.parametrize("size", ["8B", "70B", "405B"])
-def test_torchtitans_sizes_of_llama_3_are_the_catalogs(size: str) -> None:
-    model = catalog.model(f"llama-3-{size.lower()}")
-    assert {name: getattr(model, name) for name in FLAVORS[size]} == FLAVORS[size]
-    assert model.vocab == 128256
+@pytest.mark.parametrize(
+    ("size", "parameters"),
+    [
+        ("1B", 1_235_814_400),
+        ("3B", 3_212_749_824),
+        ("8B", 8_030_261_248),
+        ("70B", 70_553_706_496),
+        ("405B", 405_853_388_800),
+    ],
+)
+def test_torchtitans_sizes_have_the_parameters_of_llama_3(size: str, parameters: int) -> None:
+    """By the checkpoints of Llama 3.1 and 3.2 on Hugging Face; those of 8B and above are in the catalog too."""
+    found = TORCHTITAN.model({"--module": "llama3", "--config": f"llama3_{size.lower()}", "--training.seq_len": "4096"})
+    assert found is not None
+    assert (found.parameters, found.seq) == (parameters, 4096)
+    assert found.vocab == 128256
+    if size not in ("1B", "3B"):
+        assert catalog.model(f"llama-3-{size.lower()}").parameters == parameters
+
+
+def test_a_host_has_the_memory_of_all_its_pages() -> None:
+    total = next(line for line in Path("/proc/meminfo").read_text().splitlines() if line.startswith("MemTotal:"))
+    assert machine._host_memory() == pytest.approx(int(total.split()[1]) * 1024, rel=0.01)

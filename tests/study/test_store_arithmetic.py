@@ -525,12 +525,12 @@ def test_tables_that_several_processes_create_are_tried_again(monkeypatch: pytes
 
     monkeypatch.setattr(storage, "_opened", opened)
     monkeypatch.setattr("tuner.study.store.storage.time.sleep", pauses.append)
-    fails[0] = storage.CREATION_ATTEMPTS - 1
+    fails[0] = 4
     created: Any = storage._created("u", a=1)
     assert created == ("u", {"a": 1})
-    assert len(pauses) == storage.CREATION_ATTEMPTS - 1
+    assert len(pauses) == 4
     assert all(0.1 <= pause <= 0.5 for pause in pauses)
-    fails[0] = storage.CREATION_ATTEMPTS
+    fails[0] = 5
     with pytest.raises(sqlalchemy.exc.ProgrammingError):
         storage._created("u")
 
@@ -742,15 +742,14 @@ def test_the_best_measurements_calibrate_the_model_that_explains_them(
     ]
     ranking = tuple(ranked(candidate) for candidate in (3, 0, 1))
     periods = (drift.SpeedPeriod(first=2, factor=1.1),)
-    made: Any = SimpleNamespace(
-        ranking=ranking, pool=pool, trials=trials, speed_periods=periods, calibration="the study's"
-    )
+    own = Calibration(period="own")
+    made: Any = SimpleNamespace(ranking=ranking, pool=pool, trials=trials, speed_periods=periods, calibration=own)
     assert result._calibrated(made).calibration.period == "era 2"
     assert [each.seconds.tolist() for each in seen] == rows
     assert (seen[-1].columns.micro_batch.tolist(), seen[-1].period) == ([2], ("era 2",))
     assert seen[0].period[0] == ("" if len(rows) > 1 else "era 2")
     made.trials = trials[3:]
-    assert result._calibrated(made).calibration == "the study's"
+    assert result._calibrated(made).calibration is own
 
 
 def test_a_recovered_study_has_its_calibration_and_its_numbers(tmp_path: Path) -> None:

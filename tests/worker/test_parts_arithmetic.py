@@ -204,3 +204,12 @@ def test_learned_positions_are_added_from_the_first_on() -> None:
     assert torch.equal(positions(vectors)[:, 0], positions.weight[:5])
     assert torch.equal(positions(vectors)[:, 1], positions.weight[:5])
     assert positions.norm is None
+
+
+@pytest.mark.parametrize(
+    ("offload", "found"),
+    [("none", []), ("optimizer", ["True", "none"]), ("optimizer+parameters", ["True", "cpu"])],
+)
+def test_a_job_prints_what_it_offloads(offload: Any, found: list[str]) -> None:
+    lines = [line.split() for line in report.argument_lines(WORKLOAD, topology(offload=offload))]
+    assert [line[-1] for line in lines if line[0] in ("cpu_optimizer", "remote_device")] == found

@@ -55,7 +55,7 @@ def print_table(
     texts = [index for index in kept if headers[index] in left]
     # Words are never broken, so that a key or a path can be copied.
     minimum = {
-        index: max(MIN_TEXT_WIDTH, *(len(word) for line in lines for word in line[index].split())) for index in texts
+        index: max([MIN_TEXT_WIDTH, *(len(word) for line in lines for word in line[index].split())]) for index in texts
     }
     while available is not None and _total_width(widths, kept) > available:
         wide = [index for index in texts if widths[index] > minimum[index]]

@@ -161,7 +161,8 @@ def _model(flags: Flags) -> Model | None:
         return None
     seq = number(flags, _SEQ) or number(flags, "--training.max_context_length")
     like = catalog.model("llama-3-8b")
-    return replace(like, name=f"torchtitan-llama3-{_flavor(flags)}", **flavor, seq=seq or like.seq, vocab_multiple=0)
+    name = f"torchtitan-llama3-{_flavor(flags)}"
+    return replace(like, name=name, **flavor, embedding_size=0, seq=seq or like.seq, vocab_multiple=0)
 
 
 def _check(flags: Flags, model: Model) -> None:
