@@ -15,7 +15,6 @@ import pytest
 
 from tests.study.scripted import MEASURED, Scripted, begun, clocked, running_of, stored
 from tuner.core.errors import LaunchError
-from tuner.core.fidelity import Fidelity
 from tuner.core.outcomes import Failure, Outcome
 from tuner.launch.contract import JobResult, JobState, JobStatus
 from tuner.search.pruner import Referee
@@ -29,8 +28,6 @@ from tuner.study.setup import open_loop
 from tuner.study.watchdog import Watchdog
 
 SMALL = ("nodes=2,4", "tp=1,4", "zero=1", "recompute=none", "cp=1", "micro_batch=1,2")
-
-SMALL_SIZE = Fidelity(nodes=1, dp=1, micro_batches=(1,))
 
 
 @pytest.fixture
@@ -138,22 +135,6 @@ def test_a_topology_too_large_for_the_launcher_is_no_failed_launch(study: Callab
     assert not made.state.open[made.pool.column("nodes") == 4].any()
     assert made.state.open[made.pool.column("nodes") == 2].any()
     assert made.tally is not None, "the rules were applied to a grid"
-
-
-def test_a_job_of_reduced_size_that_does_not_start_is_a_failed_launch(study: Callable[..., Any]) -> None:
-    """Its nodes suffice, although those of its topology do not."""
-    made, launcher, _ = study()
-    launcher.nodes = 2
-    large = int(np.flatnonzero(made.pool.column("nodes") == 4)[0])
-    proposal = made.scheduler._proposal(large, why="small")
-    for number in range(3):
-        reduced = replace(proposal, repeat=number, tag=str(number), fidelity=SMALL_SIZE)
-        trial = made.store.claim(reduced, made.state.space.distributions)
-        if number < 2:
-            made._launch_failed(trial, LaunchError("no more files."))
-            continue
-        with pytest.raises(LaunchError, match="3 jobs in a row could not be started"):
-            made._launch_failed(trial, LaunchError("no more files."))
 
 
 @pytest.mark.parametrize(("budget", "launched"), [(2, 2), (3, 3)])
@@ -406,18 +387,3 @@ def test_a_study_is_read_at_most_once_in_its_interval(
     made.read()
     assert len(reads) == 3
     assert (events[0].kind, events[0].text) == ("era", "It is slower. Earlier measurements are rescaled.")
-
-
-def test_a_job_that_cannot_be_cancelled_stays_open_and_says_so_once(study: Callable[..., Any]) -> None:
-    made, launcher, events = study()
-    running = running_of(made, launcher, ran=5.0)
-
-    def refuse(_handle: str) -> None:
-        raise LaunchError("not now.")
-
-    launcher.cancel = refuse
-    events.clear()
-    for _ in range(2):
-        made._stop(running, Outcome.PRUNED, "why", None)
-    assert [(event.kind, event.text) for event in events] == [("note", "not now.")]
-    assert (list(made.running.values()), stored(made)) == ([running], None)

@@ -12,15 +12,12 @@ import pytest
 from pytest import approx  # noqa: PT013
 
 from tests.stages import CLUSTER, WORKLOAD
-from tests.study.test_arithmetic import trial
-from tests.study.test_decisions_arithmetic import Decider, ranked, surrogate
+from tests.study.test_decisions_arithmetic import Decider, ranked
 from tests.workers import ONE
 from tuner.core.fidelity import Fidelity
 from tuner.core.outcomes import Measurement, Outcome
-from tuner.costmodel.normal import below
 from tuner.launch.contract import JobResult
 from tuner.search.acquisition import Suggestion, improvement
-from tuner.search.observations import Surprise
 from tuner.study.fidelity_plan import (
     MAX_REDUCED_RISK,
     MIN_FULL_GAIN,
@@ -32,14 +29,14 @@ from tuner.study.fidelity_plan import (
     plan_of,
     store_plan,
 )
-from tuner.study.leaderboard import EXTRAPOLATED, _outcome, _words, size
 from tuner.study.limits import Limits
-from tuner.study.ranking import INTERVAL, RankedTrial, noise, rank, values_of_repeats
 from tuner.study.settings import StudySettings
-from tuner.study.state import Prospect, StudyState
+from tuner.study.state import Prospect
 from tuner.study.store.trial import Proposal, Trial
 
 SMALL = Fidelity(nodes=2, dp=2, micro_batches=(3, 5))
+
+
 LARGE = Fidelity(nodes=4, dp=4, micro_batches=(3,))
 
 
@@ -97,9 +94,6 @@ def plan(trial_nodes: int | None = None, *, risk: float = 0.1, **state: Any) -> 
     return FidelityPlan(
         state=stand_in, iterations=3, several_batches=True, trial_nodes=trial_nodes, _reductions=reductions
     )
-
-
-# -- sizes
 
 
 def test_a_size_costs_its_start_and_all_its_batches_on_its_nodes() -> None:
@@ -199,9 +193,6 @@ def test_the_choice_is_the_best_of_the_shortlist() -> None:
     assert made.choose() == choices[int(np.argmax(values))]
     assert asked == [SHORTLIST]
     assert plan(shortlist=lambda _count: []).choose() is None
-
-
-# -- the end
 
 
 def prospect(candidate: int, mean: float, *, full: bool, deviation: float = 0.03) -> Prospect:
@@ -313,266 +304,3 @@ def test_a_job_runs_the_largest_batch_of_its_size(
     assert (job.number, job.tag, job.folder) == (7, "t", Path("folder/jobs/0007-key"))
     assert (job.topology.nodes, job.topology.global_batch, job.batches) == (nodes, batch, batches)
     assert (job.iterations, job.workload, job.cluster) == ((2, 3), WORKLOAD, CLUSTER)
-
-
-# -- repeats of surprising runs
-
-
-def surprise(candidate: int, away: float) -> Surprise:
-    """A run that took longer than the others predict."""
-    return Surprise(candidate=candidate, away=away, mean=math.log(9.0), deviation=0.03, noise=0.04)
-
-
-def verifying(*surprises: Surprise, limits: Limits | None = None, sampler: str = "guided", **state: Any) -> Decider:
-    """A scheduler of a study whose leader is topology 0, and finishes at log(10e6)."""
-    decider = Decider(
-        limits,
-        ranking=[ranked(0)],
-        log_best=math.log(10e6),
-        pool=SimpleNamespace(work=np.log([1e6, 1e6, 1.05e6])),
-        surrogate=SimpleNamespace(surprises=lambda: list(surprises)),
-        **state,
-    )
-    decider.scheduler._sampler = sampler
-    return decider
-
-
-def test_a_run_that_an_accident_may_have_slowed_is_repeated() -> None:
-    """Its chance times its improvement by the other runs; not while it runs again, and not without a final round."""
-    slow = surprise(1, 0.4)
-    found = verifying(slow)
-    assert found.scheduler._verification(0.0) == 1
-    assert found.proposed == [(1, "search")]
-    assert verifying(surprise(1, -0.4)).scheduler._verification(0.0) is None
-    assert verifying(slow, surprise(2, 0.4)).scheduler._verification(0.0) == 1
-    assert verifying(surprise(2, 0.4), slow).scheduler._verification(0.0) == 1
-    assert verifying(slow, pending=[1]).scheduler._verification(0.0) is None
-    assert verifying(slow, sampler="tpe").scheduler._verification(0.0) is None
-    assert verifying(slow, limits=Limits(budget=6)).scheduler._verification(0.0) is None
-    gain = slow.accident * float(improvement(np.array([math.log(9e6)]), np.array([0.03]), math.log(10e6))[0])
-    assert found.scheduler._verification(gain * 0.999) == 1
-    assert found.scheduler._verification(gain * 1.001) is None
-
-
-def test_a_leader_that_is_surprisingly_fast_is_repeated_at_once() -> None:
-    """By more than three deviations of hypot(0.03, 0.04)."""
-    assert verifying(surprise(0, -0.151)).scheduler._verification(1.0) == 0
-    assert verifying(surprise(0, -0.149)).scheduler._verification(0.0) is None
-    assert verifying(surprise(0, 0.4)).scheduler._verification(0.0) is None
-
-
-@pytest.mark.parametrize(("away", "direction"), [(0.2, "longer"), (-0.2, "less")])
-def test_a_repeat_says_by_how_much_the_run_differed(away: float, direction: str) -> None:
-    decider, asked = Decider(), list[dict[str, Any]]()
-    setattr(decider.scheduler, "_proposal", lambda candidate, **given: asked.append(given) or candidate)  # type: ignore[func-returns-value]  # noqa: B010
-    assert decider.scheduler._repeat(surprise(1, away)) == 1
-    words = f"repeated because it took {direction} than the other jobs predict by 4.0 standard deviations"
-    assert asked == [{"why": words, "size": None}]
-    decider.scheduler._plan = SimpleNamespace(repeated=lambda candidate: f"size of {candidate}")
-    assert decider.scheduler._repeat(surprise(1, away)) == 1
-    assert asked[1]["size"] == "size of 1"
-    decider.scheduler._plan = SimpleNamespace(repeated=lambda _: None)
-    assert decider.scheduler._repeat(surprise(1, away)) is None
-
-
-def test_what_has_stopped_a_search_is_stored_with_its_limits() -> None:
-    kept: dict[str, Any] = {}
-    store = SimpleNamespace(attributes=kept, set_attribute=kept.__setitem__)
-    decider = Decider(Limits(budget=30), store=store, results=4)
-    decider.scheduler.stopping, decider.scheduler._results_seen = "why", 4
-    decider.scheduler._store_stop()
-    assert kept["stopping"] == {"limits": Limits(budget=30).document(), "why": "why"}
-    again = Decider(Limits(budget=30), store=store).scheduler
-    assert (again.stopping, again._by_estimate, again._results_seen) == ("why", False, 0)
-    decider.scheduler._by_estimate = True
-    decider.scheduler._store_stop()
-    again = Decider(Limits(budget=30), store=store).scheduler
-    assert (again.stopping, again._by_estimate, again._results_seen) == ("why", True, 4)
-    other = Decider(Limits(budget=31), store=store).scheduler
-    assert (other.stopping, other._by_estimate) == (None, False)
-
-
-# -- ranking
-
-
-def test_another_run_is_worth_what_it_may_change_of_the_choice() -> None:
-    """A run moves what is expected by variance / sqrt(variance + noise^2); the leader's gap is that to the second."""
-    ranking = [ranked(0, days=10.0, wide=0.05), ranked(1, days=10.2, wide=0.03), ranked(2, days=12.0, wide=0.1)]
-    found = values_of_repeats(ranking, 0.02)
-    gaps = [math.log(10.2 / 10.0), math.log(10.2 / 10.0), math.log(12.0 / 10.0)]
-    for value, gap, one in zip(found, gaps, ranking, strict=True):
-        deviation = math.log(one.high / one.low) / (2 * INTERVAL)
-        moved = deviation**2 / math.sqrt(deviation**2 + 0.02**2)
-        assert value == approx(float(improvement(np.array([gap]), np.array([moved]), 0.0)[0]))
-    assert values_of_repeats(ranking[:1], 0.02) == [0.0]
-    assert values_of_repeats([], 0.02) == []
-
-
-def test_runs_that_differ_by_much_more_than_noise_weigh_less() -> None:
-    """Iterated weights (3 + 9) / (3 + max(ratio, 9)) of mean squares, and six repeats of the usual noise."""
-    runs = [trial(0, 0, 10.0), trial(1, 0, 12.0), trial(2, 0, 11.0), trial(3, 1, 10.0), trial(4, 1, 11.0)]
-    squares = np.array([np.var(np.log([10.0, 12.0, 11.0])) * 3, np.var(np.log([10.0, 11.0])) * 2])
-    freedom, found = np.array([2, 1]), 0.02
-    for _ in range(5):
-        weight = 12.0 / (3.0 + np.maximum(squares / freedom / found**2, 9.0))
-        found = math.sqrt((6 * 0.02**2 + float((weight * squares).sum())) / (6 + 3))
-    assert noise(runs, usual=0.02) == approx(found)
-    apart = noise(runs, {0: "a", 1: "b", 2: "c"}, usual=0.02)
-    alone, found = squares[1], 0.02
-    for _ in range(5):
-        found = math.sqrt((6 * 0.02**2 + 12.0 / (3.0 + max(alone / found**2, 9.0)) * alone) / 7)
-    assert apart == approx(found)
-    assert noise([], usual=0.02) == approx(0.02)
-
-
-@pytest.mark.parametrize(
-    ("extrapolated", "last", "word"),
-    [
-        (False, None, "MEASURED"),
-        (True, None, EXTRAPOLATED),
-        (None, None, "RUNNING"),
-        (None, Outcome.OOM, "OOM"),
-        (None, Outcome.MEASURED, EXTRAPOLATED),
-    ],
-)
-def test_a_row_says_how_its_topology_ended(extrapolated: bool | None, last: Outcome | None, word: str) -> None:
-    row: RankedTrial | None = None
-    if extrapolated is not None:
-        row = RankedTrial(
-            candidate=0, key="", seconds=1.0, days=1.0, low=1.0, high=1.0, runs=1, trials=(), extrapolated=extrapolated
-        )
-    assert _outcome(row, None if last is None else JobResult(outcome=last)) == word
-
-
-def test_counts_and_periods_read_as_words() -> None:
-    assert [size(count) for count in (10**12, 180_500_000_000, 10**9, 999_000_000, 10**6, 999_000)] == [
-        *("1T", "180B", "1B", "999M", "1M", "999K")
-    ]  # fmt: skip
-    assert _words(["", "", "era 2", ""]) == "era 1, era 2"
-
-
-# -- what a study's state counts
-
-
-def test_overheads_are_what_jobs_took_besides_their_iterations() -> None:
-    """100 - 3 x 10 s at full size, 100 - 3 x (4 + 6) s at a reduced one; others do not count."""
-    small = Measurement(seconds=6.0, batch_seconds=(4.0, 6.0))
-    jobs = [
-        ended(elapsed=100.0),
-        ended(fidelity=SMALL, measurement=small, elapsed=110.0),
-        ended(elapsed=5.0),
-        ended(Outcome.OOM, elapsed=50.0),
-        Trial(number=9, proposal=Proposal(key="", params={}, topology={})),
-    ]
-    stand_in: Any = SimpleNamespace(trials=jobs)
-    assert StudyState.overheads(stand_in, 3) == [(3, 70.0), (3, 80.0), (3, 0.0)]
-
-
-class Tried:
-    """The parts of a study's state that its counts read."""
-
-    def __init__(self, *trials: Trial) -> None:
-        self.trials = self._known = list(trials)
-        self.open = np.ones(3, dtype=np.bool_)
-        self.pool = SimpleNamespace(work=np.log([1e6, 2e6, 4e6]))
-        self.surrogate = SimpleNamespace(
-            measured=lambda some: (np.log([30.0, 20.0, 10.0])[some], np.array([0.1, 0.2, 0.3])[some])
-        )
-
-    def has(self, trial: Trial) -> bool:
-        """Whether the topology is one of three."""
-        return 0 <= trial.proposal.candidate < 3
-
-    def _attempts(self, *, reduced: bool) -> Any:
-        stand_in: Any = self
-        return StudyState._attempts(stand_in, reduced=reduced)
-
-    def closed(self) -> list[int]:
-        """Topologies that are not proposed again."""
-        stand_in: Any = self
-        StudyState._close_tried(stand_in)
-        return [int(candidate) for candidate in np.flatnonzero(~self.open)]
-
-
-@pytest.mark.parametrize(
-    ("trials", "closed"),
-    [
-        ([ended()], [0]),
-        ([ended(Outcome.OOM, candidate=2)], [2]),
-        ([ended(Outcome.OOM, fidelity=SMALL)], []),
-        ([ended(fidelity=SMALL)], [0]),
-        ([ended(Outcome.CRASHED)], []),
-        ([ended(Outcome.CRASHED), ended(Outcome.HUNG)], [0]),
-        ([ended(Outcome.CRASHED), ended(Outcome.HUNG, candidate=1)], []),
-        ([ended(Outcome.TIMED_OUT), ended(Outcome.UNREADABLE, fidelity=SMALL)], [0]),
-        ([ended(Outcome.CANCELLED), ended(Outcome.PREEMPTED), ended(Outcome.CANCELLED)], []),
-        ([ended(Outcome.REJECTED)], []),
-        ([Trial(number=0, proposal=Proposal(key="", params={}, topology={}, candidate=1))], [1]),
-    ],
-)
-def test_a_topology_is_tried_until_a_result_or_two_failures(trials: list[Trial], closed: list[int]) -> None:
-    assert Tried(*trials).closed() == closed
-
-
-def test_prospects_are_those_measured_at_some_size_that_have_not_failed_at_full_size() -> None:
-    stand_in: Any = Tried(
-        ended(candidate=1, fidelity=SMALL),
-        ended(candidate=0),
-        ended(Outcome.OOM, candidate=0),
-        ended(candidate=2, fidelity=SMALL),
-        ended(Outcome.OOM, candidate=2),
-    )
-    found = StudyState.prospects(stand_in)
-    assert [(each.candidate, each.deviation, each.full) for each in found] == [(0, 0.1, True), (1, 0.2, False)]
-    assert [each.mean for each in found] == approx([math.log(30.0e6), math.log(40.0e6)])
-
-
-@pytest.mark.parametrize(
-    ("prospects", "ranking", "best"),
-    [([], [], None), ([], [ranked(days=2.0)], math.log(2 * 86400.0)), ([prospect(1, 7.0, full=False)], [], 7.0)],
-)
-def test_the_best_is_the_leader_or_what_leads_by_extrapolation(
-    prospects: list[Prospect], ranking: list[RankedTrial], best: float | None
-) -> None:
-    known = [ended(fidelity=SMALL)] if prospects else [ended()]
-    stand_in: Any = SimpleNamespace(_known=known, prospects=lambda: prospects, ranking=ranking)
-    assert StudyState.log_best.fget(stand_in) == (best if best is None else approx(best))  # type: ignore[attr-defined]
-
-
-def test_a_trial_counts_by_what_it_measured() -> None:
-    found = [
-        (one.launched, one.reduced, one.measured, one.measured_reduced)
-        for one in (ended(), ended(fidelity=SMALL), ended(Outcome.OOM), ended(Outcome.REJECTED, fidelity=SMALL))
-    ]
-    assert found == [
-        (True, False, True, False),
-        (True, True, False, True),
-        (True, False, False, False),
-        (False, True, False, False),
-    ]
-
-
-@pytest.mark.parametrize(("extrapolates", "keys"), [(True, ["t2", "t1", "t0"]), (False, ["t1", "t0"])])
-def test_what_ran_at_a_reduced_size_alone_is_ranked_where_the_answer_may_be_extrapolated(
-    extrapolates: bool, keys: list[str]
-) -> None:
-    """Or where nothing else was measured; its spread is that of the prediction, of others that of their runs."""
-    trials = [
-        ended(candidate=0, number=0),
-        ended(candidate=1, number=1),
-        ended(candidate=1, number=2, fidelity=SMALL),
-        ended(candidate=2, number=3, fidelity=SMALL),
-        ended(Outcome.OOM, candidate=2, number=4, fidelity=LARGE),
-    ]
-    known = surrogate([10.0, 4.0, 3.0], [0.05, 0.001, 0.02])
-    found = rank(known, trials, extrapolates=extrapolates)
-    assert [one.key for one in found] == keys
-    assert [(one.extrapolated, one.runs) for one in found] == [(True, 1)] * extrapolates + [(False, 1)] * 2
-    if extrapolates:
-        spread = noise(trials, usual=0.01)
-        z = (math.log(4.0 * 2) - math.log(3.0)) / math.hypot(spread, 0.02)
-        assert found[1].chance_sooner == approx(float(below(np.array([-z]))[0]))
-        assert math.log(found[0].high / found[0].days) == approx(INTERVAL * 0.02)
-    (alone,) = rank(known, trials[3:])
-    assert (alone.key, alone.extrapolated) == ("t2", True)
-    assert rank(known, trials[4:]) == []

@@ -1,0 +1,214 @@
+"""Stopping and opening a study, and which settings work together, over stand-ins of its parts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.stages import CLUSTER, WORKLOAD
+from tests.study.test_store_arithmetic import proposal
+from tests.workers import ONE
+from tuner.core.documents import cluster_document, workload_document
+from tuner.core.errors import TunerWarning
+from tuner.core.outcomes import Outcome
+from tuner.launch.contract import JobState, JobStatus
+from tuner.launch.slurm.allocation import Allocation
+from tuner.study import loop, manage, setup
+from tuner.study.limits import Limits
+from tuner.study.manage import _job, _stop
+from tuner.study.settings import MAX_SEED, StudySettings, drift_of
+from tuner.study.store.trial import Trial
+
+
+class Stopped:
+    """A launcher and a store that a test looks at."""
+
+    def __init__(self, found: str | None, state: JobState, *, second: bool = False) -> None:
+        self.calls: list[Any] = []
+        self.found = found
+        self.launcher: Any = SimpleNamespace(
+            adopt=self._adopt,
+            now=lambda: 70.0,
+            poll=lambda handles: {handle: JobStatus(state=state) for handle in handles},
+            cancel=lambda handle: self.calls.append(("cancel", handle)),
+        )
+        settings = {"workload": workload_document(WORKLOAD), "cluster": cluster_document(CLUSTER), "iterations": [3, 4]}
+        self.store: Any = SimpleNamespace(
+            name="s",
+            settings=settings,
+            withdraw_second=lambda _: second,
+            end=lambda trial, result: self.calls.append(("end", trial.number, result)),
+        )
+
+    def _adopt(self, job: Any, handle: str | None) -> str | None:
+        self.calls.append(("adopt", job.tag, handle))
+        return self.found
+
+
+@pytest.mark.parametrize(
+    ("found", "state", "second", "stopped", "reason"),
+    [
+        ("h", JobState.RUNNING, False, True, "cancelled by tuner stop"),
+        ("h", JobState.ENDED, False, False, ""),
+        (None, JobState.LOST, False, True, "stopped; its job is gone"),
+        (None, JobState.LOST, True, True, ""),
+    ],
+)
+def test_a_trial_is_stopped_with_its_job_unless_that_has_finished(
+    found: str | None, state: JobState, second: bool, stopped: bool, reason: str, tmp_path: Path
+) -> None:
+    world = Stopped(found, state, second=second)
+    trial = Trial(number=7, proposal=proposal(), handle="noted")
+    assert _stop(world.store, world.launcher, trial, tmp_path) is stopped
+    assert world.calls[0] == ("adopt", "tag of key", "noted")
+    assert (("cancel", "h") in world.calls) == (state is JobState.RUNNING)
+    ends = [call for call in world.calls if call[0] == "end"]
+    assert len(ends) == bool(reason)
+    for _, number, ending in ends:
+        assert (number, ending.outcome, ending.reason, ending.clock) == (7, Outcome.CANCELLED, reason, 70.0)
+    alone = Stopped(None, JobState.LOST)
+    assert _stop(alone.store, None, trial, tmp_path)
+    assert alone.calls[0][2].clock == 0.0
+
+
+def test_a_stopped_trials_job_is_that_of_its_part_of_the_study(tmp_path: Path) -> None:
+    world = Stopped(None, JobState.LOST)
+    job = _job(world.store, Trial(number=7, proposal=proposal()), tmp_path)
+    assert (job.number, job.tag, job.folder) == (7, "tag of key", tmp_path / "s/jobs/0007-key")
+    assert (job.workload, job.cluster, job.topology, job.iterations) == (WORKLOAD, CLUSTER, ONE, (3, 4))
+    parts = [{}, {"workload": workload_document(WORKLOAD), "cluster": cluster_document(CLUSTER)}]
+    world.store.settings = {"parts": parts}
+    job = _job(world.store, Trial(number=7, proposal=proposal(setting=1)), tmp_path)
+    assert (job.cluster, job.iterations) == (CLUSTER, (2,))
+
+
+@pytest.mark.parametrize(
+    ("dead", "silent", "abandoned"), [(True, set(), True), (False, {3}, False), (None, {3}, True), (None, {4}, False)]
+)
+def test_an_owner_of_another_machine_is_gone_once_it_is_silent(
+    dead: bool | None, silent: set[int], abandoned: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(manage, "gone", lambda owner: dead if owner == "owner" else None)
+    store: Any = SimpleNamespace(silent=lambda: silent)
+    assert manage._abandoned(store, 3, "owner") is abandoned
+
+
+def test_a_tracker_gets_every_ended_trial_until_it_fails() -> None:
+    seen: list[str] = []
+    logged: list[int] = []
+    answers: dict[int, str | None] = {1: None, 2: "no network", 3: None}
+    store: Any = object()
+
+    def log(given: Any, number: int) -> str | None:
+        assert given is store
+        logged.append(number)
+        return answers[number]
+
+    tracker: Any = SimpleNamespace(log=log)
+    forward = setup._tracked(lambda event: seen.append(event.text), tracker, store)
+    for number, kind in ((1, "started"), (1, "ended"), (2, "ended"), (3, "ended")):
+        trial = Trial(number=number, proposal=proposal())
+        forward(loop.StudyEvent(kind=kind, text=f"{kind} {number}", trial=trial))  # type: ignore[arg-type]
+    forward(loop.StudyEvent(kind="ended", text="none"))
+    assert logged == [1, 2]
+    assert seen == ["started 1", "ended 1", "ended 2", "no network", "ended 3", "none"]
+
+
+def test_a_command_that_passes_no_axis_that_varies_is_warned_of() -> None:
+    columns = {"tp": [1, 2], "micro_batch": [1, 4], "zero": [1, 1], "nodes": [1, 2], "dp": [4, 2], "partition": [0, 1]}
+    pool: Any = SimpleNamespace(column=lambda name: np.array(columns.get(name, [1, 1])))
+    with pytest.warns(
+        TunerWarning, match=r"passes no tp or micro_batch to its jobs.*varies them.*\{tp\} \{micro_batch\}"
+    ):
+        setup._warn_of_axes_not_passed("train", pool)
+    with pytest.warns(TunerWarning, match=r"passes no micro_batch to its jobs.*varies it:"):
+        setup._warn_of_axes_not_passed("train --tp {tp}", pool)
+    setup._warn_of_axes_not_passed("train --tp {tp} --mbs {micro_batch}", pool)
+
+
+def test_a_study_inside_an_allocation_has_its_nodes_and_ranks(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    checked: list[Any] = []
+
+    class Steps:
+        def __init__(self, _program: Any, **given: Any) -> None:
+            checked.append(given)
+
+        def check(self, ranks: int) -> None:
+            checked.append(ranks)
+
+    monkeypatch.setattr(setup, "SlurmCommands", lambda: "commands")
+    monkeypatch.setattr(Allocation, "current", lambda environment, commands: ("PATH" in environment, commands))
+    monkeypatch.setattr(setup, "SlurmStepLauncher", Steps)
+    space: Any = SimpleNamespace(cluster=SimpleNamespace(nodes=3, gpus_per_node=8))
+    settings = StudySettings(
+        space=space, limits=Limits(), launcher="slurm", within_allocation=True, runs=tmp_path, study="s", seed=5
+    )
+    _, identity = setup._slurm(settings)
+    given, ranks = checked
+    assert (given["allocation"], given["commands"], given["nodes"]) == ((True, "commands"), "commands", 3)
+    assert (given["notes"], ranks) == (tmp_path / "s", 8)
+    assert (identity["seed"], identity["command"]) == (5, None)
+
+
+def settings(**given: Any) -> StudySettings:
+    """Settings for a cluster of 4 nodes of 8 GPUs."""
+    cluster, workload = SimpleNamespace(nodes=4, gpus_per_node=8), SimpleNamespace(model=SimpleNamespace(name="a b/c"))
+    space: Any = SimpleNamespace(cluster=cluster, workload=workload)
+    return StudySettings(space=space, **{"limits": Limits(), **given})
+
+
+def test_a_study_has_one_job_of_seed_0_that_measures_the_second_iteration() -> None:
+    usual = settings()
+    assert (usual.seed, usual.jobs, usual.iterations, usual.limits.budget) == (0, 1, (2,), 40)
+    assert usual.name == "simulated-a-b-c-4x8-seed0"
+    assert settings(study="s", runs=Path("r")).folder == Path("r/s")
+    table: Any = SimpleNamespace(name="/x/y z.csv")
+    assert settings(launcher="replay", table=table, group="g", seed=3).name == "replay-y-z-g-seed3"
+    assert len(settings(launcher="replay", table=table, group="g" * 200).name) == 100
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({}, ""),
+        ({"jobs": 0}, "--jobs must be at least 1"),
+        ({"seed": MAX_SEED}, ""),
+        ({"seed": MAX_SEED + 1}, "--seed must be between 0 and 4,294,967,295"),
+        ({"seed": -1}, "--seed must be between"),
+        ({"study": "a.b"}, ""),
+        ({"study": ".b"}, "is not a valid name"),
+        ({"fidelity": "half"}, "fidelity"),
+        ({"fidelity": "auto", "trial_nodes": 1}, ""),
+        ({"fidelity": "auto", "trial_nodes": 4}, ""),
+        ({"fidelity": "auto", "trial_nodes": 0}, "--trial-nodes must be between 1 and the cluster's 4 nodes"),
+        ({"fidelity": "auto", "trial_nodes": 5}, "--trial-nodes must be between 1"),
+        ({"trial_nodes": 2}, "give --fidelity auto with it"),
+        ({"fidelity": "auto", "sampler": "tpe"}, "--fidelity auto needs the surrogate of --sampler guided"),
+        ({"memory_filter": True}, "--memory-filter is unnecessary with --sampler guided"),
+        ({"memory_filter": True, "sampler": "tpe"}, ""),
+        ({"log": "x"}, "--log is about your own trainer"),
+        ({"command": "x"}, "--command runs real jobs"),
+        ({"command": "x", "launcher": "local", "log": "x"}, ""),
+        ({"launcher": "replay"}, "needs a table of measurements"),
+        ({"noise": 0.1}, "--noise requires --launcher replay"),
+        ({"launcher": "hostfile"}, "give --hostfile FILE and no --command"),
+        ({"launcher": "hostfile", "hostfile": Path("x")}, ""),
+        ({"launcher": "local", "hostfile": Path("x")}, "--hostfile requires --launcher hostfile"),
+    ],
+)
+def test_settings_work_together_or_are_refused(given: dict[str, Any], words: str) -> None:
+    if words:
+        with pytest.raises(Exception, match=words):
+            settings(**given).check()
+    else:
+        settings(**given).check()
+
+
+def test_a_drift_is_a_factor_and_the_jobs_before_it() -> None:
+    assert (drift_of("1.05@20").factor, drift_of("1.05@20").after_jobs) == (1.05, 20)
+    with pytest.raises(Exception, match="is not FACTOR@JOBS"):
+        drift_of("1.05")
