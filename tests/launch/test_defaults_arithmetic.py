@@ -23,6 +23,7 @@ from tuner.launch.local.hostfile import Host
 from tuner.launch.log_tail import LogProgress
 from tuner.launch.machine import CORE_BANDWIDTH, CORE_FLOPS, PROCESS_BANDWIDTH, Machine, host_gpu
 from tuner.launch.machine_defaults import hostfile_defaults, local_defaults, slurm_defaults
+from tuner.launch.slurm.allocation import nodes_allocated
 from tuner.launch.trainers.megatron_lm import stage_layout
 from tuner.launch.trainers.torchtitan import TORCHTITAN
 from tuner.launch.virtual.ground_truth import GroundTruth
@@ -229,3 +230,22 @@ def test_torchtitans_sizes_have_the_parameters_of_llama_3(size: str, parameters:
 def test_a_host_has_the_memory_of_all_its_pages() -> None:
     total = next(line for line in Path("/proc/meminfo").read_text().splitlines() if line.startswith("MemTotal:"))
     assert machine._host_memory() == pytest.approx(int(total.split()[1]) * 1024, rel=0.01)
+
+
+@pytest.mark.parametrize(
+    ("changes", "count"),
+    [
+        ({}, 3),
+        ({"SLURM_JOB_NUM_NODES": "", "SLURM_NNODES": "4"}, 4),
+        ({"SLURM_JOB_NUM_NODES": ""}, None),
+        ({"SLURM_JOB_ID": ""}, None),
+        ({"SLURM_JOB_NODELIST": ""}, None),
+    ],
+)
+def test_an_allocation_has_a_number_nodes_and_their_count(changes: dict[str, str], count: int | None) -> None:
+    found = {"SLURM_JOB_ID": "7", "SLURM_JOB_NODELIST": "n[1-3]", "SLURM_JOB_NUM_NODES": "3"} | changes
+    if count is None:
+        with pytest.raises(InputError, match="--within-allocation needs a Slurm allocation"):
+            nodes_allocated(found)
+    else:
+        assert nodes_allocated(found) == count

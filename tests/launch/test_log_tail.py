@@ -206,3 +206,16 @@ def test_the_throughput_of_a_batch() -> None:
     found = throughput_of(ran(3, seconds=2.0), dp=4, seq=100, global_batch=32, tokens=86400.0 * 1200)
     assert (found.step_batch, found.acc_steps, found.exact) == (12, 3, False)
     assert (found.tokens_per_second, found.days) == (600.0, 2.0)
+
+
+@pytest.mark.parametrize(("megatron", "iterations"), [(True, 0), (False, 1)])
+def test_deepspeeds_throughput_is_no_iteration_of_megatrons_own_log(megatron: bool, iterations: int) -> None:
+    line = "[2026-10-01 10:01:00,000] [INFO] [timer.py:157:stop] 0/10, SamplesPerSec=61.22"
+    assert after_line(LogProgress(megatron=megatron), line, 50.0).iterations == iterations
+
+
+def test_a_log_is_read_from_its_first_character(tmp_path: Path) -> None:
+    (tmp_path / "log").write_text(TICK.format(2, 1) + "\n")
+    tail = LogTail(tmp_path / "log")
+    tail.read(7.0)
+    assert (tail.progress.share, tail.progress.moved) == (0.25, 7.0)
