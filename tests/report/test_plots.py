@@ -104,7 +104,11 @@ def drawn_as(plot: Plot) -> dict[str, Any]:
         "legends": [[legend._ncols, [text.get_fontsize() for text in legend.get_texts()]] for legend in figure.legends],
         "axes": [
             {
-                "title": [axes.get_title(loc="left"), axes.title.get_fontsize()],
+                "title": [
+                    [text.get_text(), text.get_fontsize()]
+                    for text in axes.findobj(type(axes.title))
+                    if text.get_text() and text.get_text() == axes.get_title(loc="left")
+                ],
                 "labels": [axes.get_xlabel(), axes.get_ylabel(), axes.xaxis.labelpad],
                 "scales": [axes.get_xscale(), axes.get_yscale()],
                 "from zero": [bool(axes.get_xlim()[0] == 0), bool(axes.get_ylim()[0] == 0)],
