@@ -21,7 +21,7 @@ from tuner.report.figures import _log_ticks, _stack
 from tuner.report.tables import HEADERS, _line
 from tuner.study.ranking import RankedTrial
 from tuner.study.store.trial import Proposal, Trial
-from tuner.tables import blocks, table_of
+from tuner.tables import OPTIONAL_COLUMNS, blocks, table_of
 
 LEADER = RankedTrial(
     candidate=0, key="t0", seconds=2.5, days=10.0, low=9.5, high=11.0, runs=2, trials=(3, 5), chance_sooner=0.0
@@ -360,7 +360,7 @@ def test_a_page_has_the_first_250_rows(count: int, shown: int, omitted: int, mon
 
 
 def test_a_tables_optional_columns_are_those_that_a_job_has(monkeypatch: pytest.MonkeyPatch) -> None:
-    optional = tables.OPTIONAL_COLUMNS
+    optional = OPTIONAL_COLUMNS
     jobs = iter([{optional[0]: "1"}, {optional[2]: "2"}])
     written: list[Any] = []
     monkeypatch.setattr(tables, "_cells", lambda _study, _trial: next(jobs))
