@@ -168,7 +168,8 @@ def exchange(before: str, after: str, filename: str, functions: Sequence[Functio
         old, new = (compile(source, filename, "exec", dont_inherit=True) for source in (before, after))
     except SyntaxError:
         return False
-    if not functions or before == after:
+    imported = functions or any(getattr(module, "__file__", None) == filename for module in [*sys.modules.values()])
+    if not imported or before == after:
         return True
     if not _compare(old, new, changed):
         return False

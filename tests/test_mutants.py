@@ -8,7 +8,9 @@ from pathlib import Path
 import pytest
 
 from benchmarks import mutants
+from benchmarks.forked_tests import exchange
 from benchmarks.mutation import function_at, mutations, parses
+from tuner.logs import signature
 
 MODULE = '''"""Docstring + 1."""
 
@@ -133,3 +135,9 @@ def test_survivors_are_what_no_test_notices(shop: Path, tmp_path: Path, capsys: 
     shown = capsys.readouterr().out
     assert "| core |" in shown
     assert "-    return count + 7" in shown
+
+
+@pytest.mark.parametrize(("path", "exchanged"), [(signature.__file__, False), ("/not/imported.py", True)])
+def test_what_ran_on_import_is_exchanged_only_in_a_file_that_is_not_imported_yet(path: str, exchanged: bool) -> None:
+    """Also in a module of constants, which has no function."""
+    assert exchange("LIMIT = 3\n", "LIMIT = 4\n", path, []) == exchanged

@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.conftest import ROOT, Run
-from tests.data.huggingface.record import CONFIGS, FOLDER, identity_of, text_config
+from tests.data.huggingface.record import BARE, CONFIGS, FOLDER, defaults, identity_of, text_config
 from tuner.core import catalog
 from tuner.core.documents import model_of, workload_document
 from tuner.core.errors import InputError, TunerWarning
@@ -45,6 +45,49 @@ def test_a_config_gives_the_recorded_identity(path: Path) -> None:
     assert identity_of(model) == IDENTITIES[path.stem]
     stored = json.loads(json.dumps(workload_document(space_for(model=model).workload)))
     assert model_of(stored["model"]) == model
+
+
+def test_a_family_without_optional_keys_has_the_recorded_defaults() -> None:
+    recorded = json.loads((FOLDER / "defaults.json").read_text())
+    found = defaults()
+    assert {name for name in recorded | found if recorded.get(name) != found.get(name)} == set()
+
+
+NEUTRAL: list[tuple[str, str, object, object]] = [
+    ("gpt2", "scale_attn_by_inverse_layer_idx", False, True),
+    ("gpt_bigcode", "add_cross_attention", False, True),
+    ("bloom", "apply_residual_connection_post_layernorm", False, True),
+    ("opt", "layerdrop", 0.0, 0.1),
+    ("mpt", "expansion_ratio", 4, 8),
+    ("mpt", "no_bias", True, False),
+    ("mpt", "logit_scale", None, 0.5),
+    ("mpt", "embedding_fraction", 1.0, 0.5),
+    ("stablelm", "hidden_dropout", 0, 0.1),
+    ("mistral", "layer_types", None, "full_attention"),
+    ("gemma", "use_bidirectional_attention", False, True),
+    ("gemma3_text", "use_bidirectional_attention", False, True),
+    ("olmo", "clip_qkv", None, 8.0),
+    ("olmoe", "clip_qkv", None, 8.0),
+    ("mixtral", "router_jitter_noise", 0.0, 0.01),
+    ("deepseek_v2", "norm_topk_prob", False, True),
+    ("deepseek_v2", "scoring_func", "softmax", "sigmoid"),
+    ("deepseek_v3", "scoring_func", "sigmoid", "softmax"),
+    ("deepseek_v3", "moe_layer_freq", 1, 2),
+    ("deepseek_v3", "topk_method", "noaux_tc", "greedy"),
+    ("gpt_oss", "swiglu_alpha", 1.702, 2.0),
+    ("phimoe", "input_jitter_noise", 0.0, 0.01),
+    ("minimax_m2", "shared_intermediate_size", 0, 512),
+    ("minimax_m2", "qk_norm_type", "per_layer", "per_head"),
+]
+
+
+@pytest.mark.parametrize(("family", "key", "neutral", "other"), NEUTRAL)
+def test_a_key_without_a_field_is_named_unless_it_is_neutral(
+    family: str, key: str, neutral: object, other: object
+) -> None:
+    bare = {"model_type": family, **BARE}
+    assert read(bare, **{key: neutral}) == read(bare)
+    assert f"{key}={other!r}" in read(bare, **{key: other}).not_understood
 
 
 def test_every_family_has_a_config_with_a_count_and_an_identity() -> None:

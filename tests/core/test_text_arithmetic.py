@@ -89,6 +89,10 @@ def test_lists_are_joined_and_cut_off() -> None:
     assert listed(range(5), limit=5) == "0, 1, 2, 3 and 4"
     assert listed(range(5), limit=3) == "0, 1, 2 and 2 more"
     assert either(["a", "b"]) == "a or b"
+    for enumerated in (listed, either):
+        assert enumerated(range(16)).endswith(" 15")
+        assert enumerated(range(17)) == f"{', '.join(map(str, range(16)))} and 1 more"
+    assert either(range(3), limit=2) == "0, 1 and 1 more"
     assert [counted(number, "job") for number in (0, 1, 2)] == ["0 jobs", "1 job", "2 jobs"]
 
 

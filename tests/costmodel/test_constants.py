@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from pathlib import Path
 from types import ModuleType
 
@@ -12,6 +13,11 @@ import tuner.search.constants
 from tuner.costmodel import calibration_constants, constants, expert_constants, stack_constants
 from tuner.costmodel.constants import ConstantRecords
 
+UNIT = re.compile(
+    r"(?:(?:relative )?(?:share|bytes|seconds|elements|passes|rows|copies|doublings|streams|candidates|runs|GPUs?|SMs)"
+    r"|FLOP/s|(?:mean and |relative )?standard deviations?|probability|logarithm|ratio|relative to)\b"
+)
+"""How a unit begins, and no source does."""
 MODULES = ("flops", "kernels", "layer", "links", "memory", "memory_calibration", "residual_features", "stages", "time")
 
 
@@ -29,8 +35,9 @@ def test_every_constant_has_a_unit_and_a_source(package: ModuleType) -> None:
     assert names == records.keys()
     for name, record in records.items():
         assert record.value is getattr(package, name), name
-        assert record.unit, name
+        assert UNIT.match(record.unit), name
         assert record.source, name
+        assert not UNIT.match(record.source), name
         if record.interval is not None:
             assert record.interval[0] <= record.value <= record.interval[1], name
 

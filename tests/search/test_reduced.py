@@ -15,10 +15,10 @@ from tuner.core.fidelity import Fidelity
 from tuner.costmodel.site_factors import SiteFactors
 from tuner.costmodel.time import seconds, time_terms
 from tuner.search.candidates import CandidatePool
-from tuner.search.constants import GROWTH_DEVIATIONS
+from tuner.search.constants import GROWTH_DEVIATIONS, HALVED_DP_DEVIATION, ITERATION_DEVIATION, TERM_DEVIATIONS
 from tuner.search.fidelities import fidelities
-from tuner.search.observations import Observation
-from tuner.search.reduced import Offset, ReducedRun, ReducedSize
+from tuner.search.observations import Observation, Trust
+from tuner.search.reduced import Offset, ReducedRun, ReducedSize, _shares
 from tuner.search.surrogate import Surrogate
 from tuner.space.build import space_for
 
@@ -200,3 +200,52 @@ def test_the_surrogate_learns_the_offset_from_a_topology_that_ran_at_both_sizes(
     before = found.extrapolated(candidate(), run)
     found.learn([Observation(candidate=candidate(), seconds=math.exp(level + 0.04), fits=True)])
     assert found.extrapolated(candidate(), run) > before
+
+
+@pytest.mark.parametrize(("dp", "halvings"), [(4, 0), (2, 1), (1, 2)])
+def test_the_gap_is_what_the_weighted_batches_leave_of_the_shares_of_the_terms(dp: int, halvings: int) -> None:
+    """|target - w rows|^2 + (d |w|)^2 + (h halvings)^2, of which the first two are least among weights of sum 1."""
+    found = size(Fidelity(nodes=dp, dp=dp, micro_batches=(4, 8, 16)))
+    target, rows = _shares(found.full, SITE)[0], _shares(found.small, SITE)
+    terms = time_terms(found.full, SITE)
+    total = sum(float(value[0]) for value in terms.values())
+    expected = [float(terms[name][0]) / total * each for name, each in TERM_DEVIATIONS.items() if name in terms]
+    assert target == pytest.approx(expected)
+
+    def left(weights: FloatArray) -> float:
+        return float(((target - weights @ rows) ** 2).sum() + ITERATION_DEVIATION**2 * (weights**2).sum())
+
+    assert found.variance == pytest.approx(left(found.weights) + (HALVED_DP_DEVIATION * halvings) ** 2)
+    for step in ([1e-3, -1e-3, 0.0], [0.0, 1e-3, -1e-3], [-1e-3, 0.0, 1e-3]):
+        assert left(found.weights + np.array(step)) > left(found.weights)
+
+
+def test_the_offset_grows_with_doublings_of_ranks_and_of_nodes_times_the_networks_share() -> None:
+    found = size(Fidelity(nodes=2, dp=1, micro_batches=(4,)))
+    terms = time_terms(found.full, SITE)
+    network = sum(float(terms[name][0]) for name in ("data_parallel", "pipeline", "sharding"))
+    share = network / sum(float(value[0]) for value in terms.values())
+    assert found.growth == pytest.approx([2.0, 1.0 * share])
+
+
+def test_a_pair_of_sizes_gives_its_gap_and_the_noise_of_its_runs() -> None:
+    """Mean residual of the full runs less that of the small one; r^2 for the small one and r^2 / n for n full ones."""
+    found = Surrogate(pool(), trust=Trust(repeat=0.05))
+    level = float(found._level[candidate()])
+    small = seen(0.002)
+    full = [Observation(candidate=candidate(), seconds=math.exp(level + off), fits=True) for off in (0.005, 0.011)]
+    elsewhen = Observation(candidate=candidate(), seconds=math.exp(level + 0.016), period="later")
+    found.learn([small, *full, elsewhen])
+    assert small.reduced is not None
+    ratio = small.reduced.size
+    offset = Offset()
+    gap = 0.008 - (small.reduced.log_seconds - ratio.level(found.reference_site))
+    offset.learn(ratio.growth[None, :], np.array([gap]), np.array([ratio.variance + 0.05**2 * (1 + 1 / 2)]))
+    assert found._level[candidate()] == level, "the model is evaluated at the same factors"
+    assert found._offset.of(ratio) == pytest.approx(offset.of(ratio))
+    residual, slopes, variance = found._residual(small)
+    assert residual == pytest.approx(0.002 + offset.of(ratio)[0])
+    assert variance == pytest.approx(ratio.variance + offset.of(ratio)[1])
+    assert slopes[: len(ratio.slopes)] == pytest.approx(ratio.slopes)
+    assert len(slopes) == len(found._slopes[candidate()])
+    assert found.extrapolated(candidate(), small.reduced) == pytest.approx(math.exp(level + residual))

@@ -1,12 +1,12 @@
 """Record what transformers and tuner make of the configs in this folder.
 
     python tests/data/huggingface/record.py counts [NAME ...]     counts.json, with transformers
-    python -m tests.data.huggingface.record identity              identity.json, with tuner
+    python -m tests.data.huggingface.record identity              identity.json and defaults.json, with tuner
 
 `counts.json` holds the trained parameters of transformers' causal language model on the meta device, tied ones once and
 without multi-token prediction, which the library leaves out; a number that stays the same keeps its source.
-`identity.json` holds the fields of `Model` that differ from their defaults.
-Review each change of it against the family's modelling code.
+`identity.json` holds the fields of `Model` that differ from their defaults; `defaults.json` those of each family's config
+without optional keys. Review each change of them against the family's modelling code.
 """
 
 from __future__ import annotations
@@ -19,7 +19,9 @@ from typing import Any
 FOLDER = Path(__file__).parent
 SAME = {"kimi_k2": "deepseek_v3"}
 """Families that transformers has under another name."""
-CONFIGS = sorted(path for path in FOLDER.glob("*.json") if path.stem not in ("counts", "identity"))
+CONFIGS = sorted(path for path in FOLDER.glob("*.json") if path.stem not in ("counts", "defaults", "identity"))
+BARE = {"num_hidden_layers": 6, "hidden_size": 2048, "num_attention_heads": 16, "vocab_size": 1000}
+"""The keys that a config must have, beside its family."""
 
 
 def text_config(path: Path) -> dict[str, Any]:
@@ -80,6 +82,14 @@ def record_identities() -> None:
 
     identities = {path.stem: identity_of(model(str(path))) for path in CONFIGS}
     (FOLDER / "identity.json").write_text(json.dumps(identities, indent=1) + "\n")
+    (FOLDER / "defaults.json").write_text(json.dumps(defaults(), indent=1) + "\n")
+
+
+def defaults() -> dict[str, Any]:
+    """Return what each family is without any optional key."""
+    from tuner.core.huggingface import FAMILIES, model_from
+
+    return {family: identity_of(model_from({"model_type": family, **BARE}, name=family)) for family in FAMILIES}
 
 
 if __name__ == "__main__":

@@ -1,0 +1,109 @@
+"""What readers of logs compute, in closed form: tqdm's smoothing undone, clocks, ranks that agree, signatures."""
+
+from __future__ import annotations
+
+import math
+from itertools import accumulate
+
+import pytest
+
+from tuner.core.outcomes import Outcome
+from tuner.logs.bars import Bars
+from tuner.logs.log import _same_loss
+from tuner.logs.records import Iteration
+from tuner.logs.signatures import SIGNATURES
+
+PROGRAMS = {
+    *("Abseil", "Apptainer", "C++", "CUDA", "Click", "Composer", "DeepSpeed", "Docker", "HF Trainer", "Hydra", "LSF"),
+    *("Hugging Face Hub", "Lightning", "Linux", "MPI", "Megatron-LM", "NCCL", "PBS", "PyTorch", "Python", "Slurm"),
+    *("Typer", "UCX", "accelerate", "argparse", "bash", "conda", "containers", "fairseq", "glibc", "jsonargparse"),
+    *("lit-llama", "mpirun", "nanoGPT", "nvidia-smi", "object stores", "pdsh", "pyxis", "requests", "sh", "srun", "ssh"),
+    *("the CUDA driver", "torchrun", "torchtitan", "tuner's worker", "tyro", "wandb"),
+}
+
+
+def test_every_signature_names_an_outcome_a_meaning_programs_and_a_remedy() -> None:
+    for signature in SIGNATURES:
+        assert isinstance(signature.outcome, Outcome), signature.meaning
+        assert set(signature.prints.split(", ")) <= PROGRAMS, signature.meaning
+        assert signature.meaning, signature.pattern
+        assert not {signature.meaning, signature.remedy} & PROGRAMS, signature.meaning
+        assert signature.words, signature.meaning
+        assert all(isinstance(word, str) for word in signature.words)
+
+
+def bar(number: int, elapsed: float, rate: str, total: int = 100) -> str:
+    """A line of tqdm."""
+    clock = f"{int(elapsed) // 60:02}:{int(elapsed) % 60:02}"
+    return f"{100 * number // total:3}%|█         | {number}/{total} [{clock}<99:00, {rate}]"
+
+
+def read(lines: list[str]) -> list[Iteration]:
+    """The iterations of some bars."""
+    bars = Bars()
+    return [record.iteration for line, text in enumerate(lines, start=1) for record in bars.read(line, text)]
+
+
+@pytest.mark.parametrize("inverted", [False, True])
+@pytest.mark.parametrize("each", [1, 3])
+def test_the_smoothing_of_tqdm_is_undone_exactly(each: int, inverted: bool) -> None:
+    """Each print's steps and seconds enter two moving averages with a weight of 0.3; their quotient is printed."""
+    seconds = [9.0, 2.5, 4.0, 3.0, 3.5]
+    lines, ema_steps, ema_seconds = [], 0.0, 0.0
+    for place, (took, elapsed) in enumerate(zip(seconds, accumulate(each * took for took in seconds), strict=True)):
+        ema_steps = 0.3 * each + 0.7 * ema_steps
+        ema_seconds = 0.3 * each * took + 0.7 * ema_seconds
+        rate = f"{ema_steps / ema_seconds:.8f}it/s" if inverted else f"{ema_seconds / ema_steps:.8f}s/it"
+        lines.append(bar((place + 1) * each, elapsed, rate))
+    found = read(lines)
+    assert [one.number for one in found] == [each * place for place in range(1, 6)]
+    assert [one.seconds for one in found] == pytest.approx(seconds, rel=1e-5)
+    assert {one.derived for one in found} == {"the progress bar's rate"}
+    unit = 1e-8 * (9.0**2 if inverted else 1.0)
+    assert found[0].seconds_digit == pytest.approx(unit)
+    assert found[1].seconds_digit == pytest.approx(
+        1e-8 * ((1 - 0.49 + 0.7 * 0.3) / 0.3) * ((ema_rate(seconds[:2], each) ** 2) if inverted else 1.0)
+    )
+
+
+def ema_rate(seconds: list[float], each: int) -> float:
+    """The seconds of a step that tqdm prints after these."""
+    steps = spent = 0.0
+    for took in seconds:
+        steps, spent = 0.3 * each + 0.7 * steps, 0.3 * each * took + 0.7 * spent
+    return spent / steps
+
+
+@pytest.mark.parametrize(
+    ("elapsed", "seconds", "digit", "derived"),
+    [
+        (3, 1.25, 2 * 0.01 * 1.25 / 0.8 * 4 / 2, "the progress bar's rate"),  # 2.5 s by the rate, 1 s by the clock
+        (9, 3.5, 2 / 2, "the progress bar's clock"),  # 7 s by the clock
+        (2, 1.25, 1.25 / 4, "the progress bar's smoothed rate"),  # none by the clock
+    ],
+)
+def test_a_rate_that_contradicts_the_clock_by_more_than_a_second_and_a_half_is_not_believed(
+    elapsed: int, seconds: float, digit: float, derived: str
+) -> None:
+    """Lightning's rate is the mean since the beginning: two steps of 1.25 s after two of 1.25 s."""
+    lines = [f"Epoch 0:  20%|█ | {n}/10 [00:0{t}<00:08,  0.80it/s, v_num=0]" for n, t in ((2, 2), (4, elapsed))]
+    found = read(lines)[1]
+    assert (found.number, found.seconds, found.derived) == (4, pytest.approx(seconds), derived)
+    assert found.seconds_digit == pytest.approx(digit)
+
+
+def test_bars_are_searched_in_the_first_4096_characters_of_a_line() -> None:
+    line = bar(2, 5, "2.50s/it")
+    assert read([" " * (4096 - len(line)) + line])
+    assert not read([" " * 4096 + line])
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "same"),
+    [(2.5, 2.5, True), (2.5, 2.6, False), (None, 2.5, True), (math.nan, 2.5, True), (math.nan, math.nan, True)],
+)
+def test_ranks_of_one_run_print_one_loss_where_each_prints_a_number(
+    one: float | None, other: float | None, same: bool
+) -> None:
+    first, second = Iteration(number=2, seconds=1.0, loss=one), Iteration(number=2, seconds=1.0, loss=other)
+    assert _same_loss(first, second) == _same_loss(second, first) == same

@@ -1,0 +1,142 @@
+"""How far the model is trusted, in closed form: the likelihood of a record, the average over what may be the case, what
+a calibration's rows teach."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from itertools import product
+
+import numpy as np
+import pytest
+
+from tests.search.test_search_arithmetic import pool
+from tuner.costmodel.calibration import Calibration, prior_deviations
+from tuner.costmodel.residual_features import Features, Likeness, joined
+from tuner.costmodel.site_factors import TIME_FACTORS, SiteFactors
+from tuner.search.constants import (
+    FACTOR_CHANCES,
+    LENGTH_CHANCES,
+    MEMORY_FIGURE_DEVIATION,
+    MEMORY_MARGIN,
+    NOISE_CHANCES,
+    SHARE_STEP,
+    TREND_CHANCES,
+    TREND_STEP,
+    TRUST_STEP,
+    UNSURE_CHANCES,
+)
+from tuner.search.model_error import Record, averaged, trends_of
+from tuner.search.observations import Observation, Trust, row_of
+from tuner.search.surrogate import Surrogate
+
+CHANCES = (NOISE_CHANCES, UNSURE_CHANCES, FACTOR_CHANCES, LENGTH_CHANCES, TREND_CHANCES)
+
+
+def record(rows: int) -> Record:
+    """Runs of several topologies, the first two of one."""
+    features, _ = pool().groups
+    random = np.random.default_rng(5)
+    chosen = [0, 0, 7, 20, len(features) - 1][:rows]
+    known = Features(
+        smooth=features.smooth[chosen],
+        cliff=features.cliff[chosen],
+        kernel=tuple(features.kernel[row] for row in chosen),
+        period=("",) * rows,
+    )
+    same = np.equal.outer(chosen, chosen)
+    return Record(
+        features=known,
+        slopes=random.normal(size=(rows, len(TIME_FACTORS))),
+        trends=trends_of(known),
+        residual=random.normal(size=rows) / 10,
+        own=0.02**2 * same,
+        variances=np.arange(1, rows + 1) * 1e-4,
+    )
+
+
+def test_a_record_is_as_likely_as_its_gaussian_says() -> None:
+    """-(r' K^-1 r + log det K) / 2, K the residual, the factors, the trends and the noise together."""
+    known = record(5)
+    likeness = Likeness.of(known.features, known.features)
+    trusts = [
+        Trust(repeat=0.03, unsure=2.0, factors=0.5, lengths=((2.0, 0.25), (8.0, 0.75)), trend=0.04),
+        Trust(repeat=0.01, unsure=0.5, factors=3.0, lengths=((4.0, 1.0),), trend=0.0),
+    ]
+    for trust, found in zip(trusts, known.likelihoods(trusts), strict=True):
+        whole = trust.unsure**2 * (likeness.shared + sum(share * likeness.near(far) for far, share in trust.lengths))
+        whole = whole + known.own + np.diag(known.variances) + trust.repeat**2 * np.eye(5)
+        whole += trust.factors**2 * known.slopes @ np.diag(prior_deviations() ** 2) @ known.slopes.T
+        whole += trust.trend**2 * known.trends @ known.trends.T
+        expected = -0.5 * (known.residual @ np.linalg.solve(whole, known.residual) + np.linalg.slogdet(whole)[1])
+        assert found == pytest.approx(expected, rel=1e-6)
+
+
+@pytest.mark.parametrize("rows", [0, 5])
+def test_trust_is_the_mean_of_squares_over_what_may_be_the_case(rows: int) -> None:
+    """Each case by its chance and the record's likelihood; the noise of the likeliest; all in steps."""
+    known, assumed = record(rows), Trust(repeat=0.02, unsure=3.0, factors=0.25)
+    cases = list(product(*CHANCES))
+    trusts = [
+        Trust(
+            repeat=0.02 * noise, unsure=3.0 * unsure, factors=0.25 * factors, lengths=((length, 1.0),), trend=trend
+        )
+        for noise, unsure, factors, length, trend in cases
+    ]
+    chances = [math.prod(each[value] for each, value in zip(CHANCES, case, strict=True)) for case in cases]
+    if rows:
+        likely = known.likelihoods(trusts)
+        chances = [chance * math.exp(one - max(likely)) for chance, one in zip(chances, likely, strict=True)]
+    weights = [chance / sum(chances) for chance in chances]
+
+    def step(place: int) -> float:
+        mean = math.sqrt(sum(weight * case[place] ** 2 for weight, case in zip(weights, cases, strict=True)))
+        return float(TRUST_STEP ** round(math.log(mean, TRUST_STEP)))
+
+    def share(place: int, value: float) -> float:
+        return sum(weight for weight, case in zip(weights, cases, strict=True) if case[place] == value)
+
+    found = averaged(known, assumed)
+    assert found.repeat == pytest.approx(0.02 * max(NOISE_CHANCES, key=lambda noise: share(0, noise)))
+    assert found.unsure == pytest.approx(3.0 * step(1))
+    assert found.factors == pytest.approx(0.25 * step(2))
+    shares = {length: round(share(3, length) / SHARE_STEP) for length in LENGTH_CHANCES}
+    assert dict(found.lengths) == pytest.approx({length: n / sum(shares.values()) for length, n in shares.items()})
+    trend = math.sqrt(sum(weight * case[4] ** 2 for weight, case in zip(weights, cases, strict=True)))
+    assert found.trend == pytest.approx(TREND_STEP * round(trend / TREND_STEP))
+
+
+def test_a_calibrations_rows_are_recalled_where_the_model_is_evaluated() -> None:
+    """The residual of a row falls by its slopes times how far the factors are from those of the calibration."""
+    features, _ = pool().groups
+    random = np.random.default_rng(2)
+    slopes = random.random(size=(2, len(TIME_FACTORS)))
+    calibration = Calibration(
+        site=SiteFactors(products=1.2, network=0.7),
+        known=joined([row_of(features, 3), row_of(features, 9)]),
+        slopes=slopes,
+        residual=np.array([0.03, -0.05]),
+        noise=np.array([0.1**2, 0.2**2]),
+    )
+    belief = Surrogate(pool(), calibration=calibration)
+    assert belief._residuals == pytest.approx([0.03, -0.05])
+    assert [candidate for candidate, _ in belief._variances] == [-1, -2]
+    assert [noise for _, noise in belief._variances] == pytest.approx([0.1**2 - belief._own, 0.2**2 - belief._own])
+    moved = replace(calibration.site, products=1.2 * 1.5, network=0.7 / 1.5)
+    belief._refer(moved)
+    away = belief._reference[: len(TIME_FACTORS)] - np.log([getattr(calibration.site, name) for name in TIME_FACTORS])
+    assert np.abs(away).max() > 0.3
+    assert belief._residuals == pytest.approx(np.array([0.03, -0.05]) - slopes @ away)
+
+
+def test_a_memory_figure_far_below_the_limit_moves_the_need_by_its_share_of_the_variance() -> None:
+    """What it is certain to fit teaches nothing beside: the figure's noise is 1.5% of the need, over the deviation."""
+    belief = Surrogate(pool())
+    candidate = int(np.argmin(np.abs(belief.out_of_memory() - 0.4)))
+    deviation = float(belief._memory_deviation[belief._group[candidate]])
+    need = float(belief._need[candidate])
+    belief.learn([Observation(candidate=candidate, fits=True, memory=math.exp(need - 8 * deviation))])
+    beyond, _ = belief._overfull()
+    gain = 1 / (1 + (MEMORY_FIGURE_DEVIATION / deviation) ** 2)
+    expected = need - float(pool().room[candidate]) + MEMORY_MARGIN[0] - 8 * deviation * gain
+    assert float(beyond[candidate]) == pytest.approx(expected, abs=1e-5)
