@@ -372,4 +372,6 @@ def test_of_two_batches_the_one_away_from_its_model_and_tp_is_doubted() -> None:
     fast = slow | {"sec_per_iter": "6.4"}
     assert [one[2] for one in findings(neighbours.batches, *rows, fast)] == [2]
     assert [one[2] for one in findings(neighbours.batches, *rows, other_tp)] == [3]
-    assert [one[2] for one in findings(neighbours.batches, *rows, fast | {"layers": "8"})] == [3]
+    for seconds in ("6.4", "12.8"):
+        deeper = fast | {"layers": "8", "sec_per_iter": seconds}
+        assert [one[2] for one in findings(neighbours.batches, *rows, deeper)] == [3]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -221,6 +222,19 @@ def test_samples_a_second_become_seconds_by_the_batch(tmp_path: Path, run: Run) 
     bare = str(tmp_path / "bare.log")
     assert "the log has samples per second but no batch; pass --global-batch." in run("measure", bare).err
     assert document(run, bare, "--global-batch", "512")["measurement"]["sec_per_iter"] == 4.0
+
+
+@pytest.mark.parametrize(
+    ("line", "arguments"),
+    [
+        ("step={} tok/s=64", ("--step-pattern", r"step=(?P<iteration>\d+) tok/s=(?P<tokens_per_sec>\d+)")),
+        ("Step {} | loss:1.2 lr:2e-05 tokens_per_second_per_gpu:1234", ()),
+    ],
+)
+def test_tokens_a_second_need_the_size_of_a_step(line: str, arguments: Sequence[str], tmp_path: Path, run: Run) -> None:
+    (tmp_path / "own.log").write_text("\n".join(line.format(step) for step in (1, 2, 3)) + "\n")
+    words = "the log has tokens per second but no size of a step; pass KEY, --global-batch and --seq."
+    assert words in run("measure", str(tmp_path / "own.log"), *arguments).err
 
 
 def test_a_share_of_the_card_becomes_memory_where_the_card_is_known(run: Run) -> None:

@@ -93,6 +93,14 @@ def test_the_tflops_choose_the_degree_that_is_wrong() -> None:
     assert findings(row_laws.degrees, *rows, {"tflops": idle, "dp": "1"}) == []
     wrong = findings(row_laws.degrees, *rows, {"tflops": f"{float(rate) * 3:.5f}", "dp": "4"})
     assert [found[-2] for found in wrong] == ["correct a degree or the number of nodes"]
+    on_more = {"tflops": f"{float(rate) / 2:.5f}", "dp": "4"}
+    assert [found[-2] for found in findings(row_laws.degrees, *rows, on_more)] == [
+        f"nodes=2, {MATCHES} and the printed TFLOPs"
+    ]
+    on_twelve = {"tflops": f"{float(rate) * 2 / 3:.5f}", "dp": "3"}
+    assert [found[-2] for found in findings(row_laws.degrees, *rows, on_twelve)] == [
+        "correct a degree or the number of nodes"
+    ]
 
 
 @pytest.mark.parametrize(

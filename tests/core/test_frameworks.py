@@ -111,7 +111,10 @@ def test_every_capability_has_a_source() -> None:
         assert record.log
         assert record.upstream
         for name, capability in record.capabilities():
-            assert re.match(r"\S+/\S+ at |DeepSpeed |tuner/\S+\.py|transformers ", capability.source), (record.name, name)
+            assert re.match(r"\S+/\S+ at |DeepSpeed |tuner/\S+\.py|transformers ", capability.source), (
+                record.name,
+                name,
+            )
 
 
 @pytest.mark.parametrize("record", RECORDS.values(), ids=lambda record: record.name)

@@ -17,7 +17,19 @@ PROGRAMS = {
     *("Abseil", "Apptainer", "C++", "CUDA", "Click", "Composer", "DeepSpeed", "Docker", "HF Trainer", "Hydra", "LSF"),
     *("Hugging Face Hub", "Lightning", "Linux", "MPI", "Megatron-LM", "NCCL", "PBS", "PyTorch", "Python", "Slurm"),
     *("Typer", "UCX", "accelerate", "argparse", "bash", "conda", "containers", "fairseq", "glibc", "jsonargparse"),
-    *("lit-llama", "mpirun", "nanoGPT", "nvidia-smi", "object stores", "pdsh", "pyxis", "requests", "sh", "srun", "ssh"),
+    *(
+        "lit-llama",
+        "mpirun",
+        "nanoGPT",
+        "nvidia-smi",
+        "object stores",
+        "pdsh",
+        "pyxis",
+        "requests",
+        "sh",
+        "srun",
+        "ssh",
+    ),
     *("the CUDA driver", "torchrun", "torchtitan", "tuner's worker", "tyro", "wandb"),
 }
 

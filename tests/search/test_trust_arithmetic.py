@@ -78,9 +78,7 @@ def test_trust_is_the_mean_of_squares_over_what_may_be_the_case(rows: int) -> No
     known, assumed = record(rows), Trust(repeat=0.02, unsure=3.0, factors=0.25)
     cases = list(product(*CHANCES))
     trusts = [
-        Trust(
-            repeat=0.02 * noise, unsure=3.0 * unsure, factors=0.25 * factors, lengths=((length, 1.0),), trend=trend
-        )
+        Trust(repeat=0.02 * noise, unsure=3.0 * unsure, factors=0.25 * factors, lengths=((length, 1.0),), trend=trend)
         for noise, unsure, factors, length, trend in cases
     ]
     chances = [math.prod(each[value] for each, value in zip(CHANCES, case, strict=True)) for case in cases]

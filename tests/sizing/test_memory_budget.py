@@ -14,7 +14,16 @@ from hypothesis import strategies as st
 from tests.conftest import Run
 from tuner.core.catalog import gpu
 from tuner.core.errors import InputError
-from tuner.sizing.memory_budget import MemoryRequest, budget, bytes_of, parameters_of, part
+from tuner.sizing.memory_budget import (
+    ClaimCheck,
+    MemoryBudget,
+    MemoryRequest,
+    budget,
+    bytes_of,
+    judged,
+    parameters_of,
+    part,
+)
 
 LATENTWIRE = ("memory", "--trainable", "100M", "--decimal", "--sample", "0.405GB", "--gpu", "H100-80GB-SXM")
 OWN_MODELS = ("--frozen", "llama-3-8b", "--frozen", "7b")
@@ -158,3 +167,68 @@ def test_each_zero_stage_shards_its_own_components(zero: int, expected: tuple[fl
     found = budget(request, gpu("A100-80GB-SXM"), ranks=4).components
     names = ("frozen", "trainable", "gradients", "optimizer")
     assert tuple(found[name] / 1e9 for name in names) == pytest.approx(expected)
+
+
+BUDGET = MemoryBudget(
+    gpu="a card",
+    ranks=2,
+    card=80e9,
+    target=0.5,
+    components={"frozen": 20e9, "trainable": 4e9, "gradients": 2e9, "optimizer": 1e9, "overhead": 3e9},
+    sample=2e9,
+)
+REQUEST = MemoryRequest(frozen=(part("7b"), part("3b")), trainable=1e9)
+
+
+@pytest.mark.parametrize(
+    ("name", "claim", "closes", "sentence"),
+    [
+        ("trainable", 4.08, True, "4.08 GB claimed, 4.00 GB counted: closes"),  # 2%
+        ("trainable", 4.09, False, "4.09 GB claimed, 4.00 GB counted: does not close: +0.1 GB"),
+        ("optimizer", 0.95, True, "0.95 GB claimed, 1.00 GB counted: closes"),  # 0.05 GB
+        ("optimizer", 0.94, False, "0.94 GB claimed, 1.00 GB counted: does not close: -0.1 GB"),
+        ("left", 50.0, True, "50 GB claimed, 80 - 30.0 = 50.0 GB: closes"),
+        ("frozen", 22.0, False, "22 GB claimed, 14.0 (7b) + 6.0 (3b) = 20.0 GB: does not close: +2.0 GB"),
+        ("batch", 5.0, True, "5 samples use 50.0% of the card; 5 fit into 50%"),
+        ("batch", 6.0, False, "6 samples use 52.5% of the card; 5 fit into 50%"),
+        ("used", 0.375, True, "38% of 80 GB is 30.0 GB, at least the 30.0 GB before any sample"),
+        ("used", 0.37, False, "37% of 80 GB is 29.6 GB, less than the 30.0 GB before any sample"),
+        ("used", 0.25, False, "25% of 80 GB is 20.0 GB, less than the 30.0 GB before any sample"),
+        ("used", 0.24, False, "24% of 80 GB is 19.2 GB, less than the frozen models alone (20.0 GB)"),
+    ],
+)
+def test_a_claim_closes_within_two_percent_or_half_of_a_printed_tenth(
+    name: str, claim: float, closes: bool, sentence: str
+) -> None:
+    assert judged({name: claim}, REQUEST, BUDGET) == [ClaimCheck(claim=name, closes=closes, sentence=sentence)]
+
+
+def test_frozen_models_in_fp32_take_four_bytes_and_no_models_none() -> None:
+    (found,) = judged({"frozen": 40.0}, replace(REQUEST, precision="fp32"), BUDGET)
+    assert found.sentence == "40 GB claimed, 28.0 (7b) + 12.0 (3b) = 40.0 GB: does not close: +20.0 GB"
+    (none,) = judged({"frozen": 0.0}, replace(REQUEST, frozen=()), replace(BUDGET, components={"frozen": 0.0}))
+    assert none.sentence == "0 GB claimed, 0 GB: closes"
+    (batch,) = judged({"batch": 4.0}, REQUEST, replace(BUDGET, sample=0.0))
+    assert (batch.closes, batch.sentence) == (False, "the memory of a sample is unknown; give --sample")
+
+
+@pytest.mark.parametrize(
+    ("sample", "largest", "recommended", "margin"),
+    [
+        (2e9, 5, 4, 0.2),
+        (1e9, 10, 8, 0.2),
+        (1.25e9, 8, 8, 0.0),
+        (0.4e9, 25, 24, 0.04),
+        (11e9, 0, 0, 0.0),
+        (0.0, 0, 0, 0),
+    ],
+)
+def test_a_recommended_batch_is_a_multiple_of_eight_or_a_power_of_two(
+    sample: float, largest: int, recommended: int, margin: float
+) -> None:
+    """Half of 80 GB leaves 10 GB beside 30 GB; three quarters leave 30 GB."""
+    made = replace(BUDGET, sample=sample)
+    assert (made.fixed, made.left) == (30e9, 50e9)
+    assert (made.largest(), made.recommended, made.margin) == (largest, recommended, pytest.approx(margin))
+    assert made.largest(0.75) == (int(30e9 / sample) if sample else 0)
+    assert made.used(3) == pytest.approx((30e9 + 3 * sample) / 80e9)

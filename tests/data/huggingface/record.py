@@ -5,8 +5,9 @@
 
 `counts.json` holds the trained parameters of transformers' causal language model on the meta device, tied ones once and
 without multi-token prediction, which the library leaves out; a number that stays the same keeps its source.
-`identity.json` holds the fields of `Model` that differ from their defaults; `defaults.json` those of each family's config
-without optional keys. Review each change of them against the family's modelling code.
+`identity.json` holds the fields of `Model` that differ from their defaults; `defaults.json` those of each family's
+config without optional keys, and what each switch and size changes. Review each change of them against the family's
+modelling code.
 """
 
 from __future__ import annotations
@@ -86,10 +87,57 @@ def record_identities() -> None:
 
 
 def defaults() -> dict[str, Any]:
-    """Return what each family is without any optional key."""
+    """Return what each family is without any optional key, and the fields that change with one of them.
+
+    A switch is set to its other value, a size to 4 or 8; null stands for a size that no such model has.
+    """
+    from tuner.core.errors import InputError
     from tuner.core.huggingface import FAMILIES, model_from
 
-    return {family: identity_of(model_from({"model_type": family, **BARE}, name=family)) for family in FAMILIES}
+    recorded = {}
+    for family in FAMILIES:
+        config = {"model_type": family, **BARE}
+        bare = identity_of(model_from(config, name=family))
+        flat = _flat(bare)
+        changed: dict[str, Any] = {}
+        for key, value in optional_keys(config).items():
+            try:
+                other = _flat(identity_of(model_from({**config, key: value}, name=family)))
+            except InputError:
+                changed[f"{key}={value}"] = None
+                continue
+            names = sorted(name for name in flat | other if flat.get(name) != other.get(name))
+            changed[f"{key}={value}"] = {name: other.get(name, "the default") for name in names}
+        recorded[family] = {**bare, "changed by": changed}
+    return recorded
+
+
+def _flat(identity: dict[str, Any]) -> dict[str, Any]:
+    parts = {name: value if isinstance(value, dict) else {"": value} for name, value in identity.items()}
+    return {f"{name}.{part}".strip("."): value for name, values in parts.items() for part, value in values.items()}
+
+
+def optional_keys(config: dict[str, Any]) -> dict[str, Any]:
+    """Return the switches and sizes that tuner looks for in a config, with values other than their defaults."""
+    from unittest.mock import patch
+
+    from tuner.core.huggingface import model_from
+    from tuner.core.huggingface.keys import Keys
+
+    found: dict[str, Any] = {}
+    flag, size = Keys.flag, Keys.size
+
+    def switched(self: Keys, key: str, *, default: bool) -> Any:
+        found[key] = not default
+        return flag(self, key, default=default)
+
+    def sized(self: Keys, key: str, *, default: int = 0) -> int:
+        found[key] = 8 if default == 4 else 4
+        return size(self, key, default=default)
+
+    with patch.object(Keys, "flag", switched), patch.object(Keys, "size", sized):
+        model_from(config, name="m")
+    return found
 
 
 if __name__ == "__main__":

@@ -14,18 +14,18 @@ def gpt2(keys: Keys, *, act: str = "gelu_new") -> Fields:
     for key in ("scale_attn_by_inverse_layer_idx", "add_cross_attention"):
         keys.expects(key, False)
     return {
-        "tied_embeddings": keys.flag("tie_word_embeddings", True),
+        "tied_embeddings": keys.flag("tie_word_embeddings", default=True),
         "positions": "learned",
         "activation": activation(keys, "activation_function", default=act),
         "norm_epsilon": keys.number("layer_norm_epsilon", default=1e-5),
         **dropouts(keys, "attn_pdrop", "resid_pdrop", "embd_pdrop", default=0.1),
-        "attention_scale": 0.0 if keys.flag("scale_attn_weights", True) else 1.0,
+        "attention_scale": 0.0 if keys.flag("scale_attn_weights", default=True) else 1.0,
     }
 
 
 def gpt_bigcode(keys: Keys) -> Fields:
     """SantaCoder and StarCoder: GPT-2 with one key and value head."""
-    shared = keys.flag("multi_query", True)
+    shared = keys.flag("multi_query", default=True)
     return {**gpt2(keys, act="gelu_pytorch_tanh"), "kv_heads": 1 if shared else keys.sizes["heads"]}
 
 
@@ -40,36 +40,36 @@ def gpt_neo(keys: Keys) -> Fields:
         keys.not_expressed["attention_types"] = None
     keys.get("attention_layers")
     return {
-        "tied_embeddings": keys.flag("tie_word_embeddings", True),
+        "tied_embeddings": keys.flag("tie_word_embeddings", default=True),
         "positions": "learned",
         "qkv_bias": False,
         "activation": activation(keys, "activation_function", default="gelu_new"),
         "norm_epsilon": keys.number("layer_norm_epsilon", default=1e-5),
         **dropouts(keys, "attention_dropout", "resid_dropout", "embed_dropout"),
         "attention_scale": 1.0,
-        **window(keys, keys.size("window_size", 256), [kind == "local" for kind in kinds]),
+        **window(keys, keys.size("window_size", default=256), [kind == "local" for kind in kinds]),
     }
 
 
 def gpt_neox(keys: Keys) -> Fields:
     """GPT-NeoX and Pythia: attention and MLP side by side, each with its norm."""
     return {
-        "tied_embeddings": keys.flag("tie_word_embeddings", False),
+        "tied_embeddings": keys.flag("tie_word_embeddings", default=False),
         **rotary(keys, fraction=0.25, spellings=("rotary_emb_base", "rotary_pct")),
-        **biases(keys, "attention_bias", True, mlp=False),
+        **biases(keys, "attention_bias", default=True, mlp=False),
         "activation": activation(keys, "hidden_act", default="gelu"),
         "norm_epsilon": keys.number("layer_norm_eps", default=1e-5),
         **dropouts(keys, "attention_dropout", "hidden_dropout", "hidden_dropout"),
-        "parallel_attention": keys.flag("use_parallel_residual", True),
+        "parallel_attention": keys.flag("use_parallel_residual", default=True),
     }
 
 
 def gptj(keys: Keys) -> Fields:
     """GPT-J: attention and MLP side by side after one norm, rotated neighbours."""
     keys.get("rotary")
-    rotated = keys.size("rotary_dim", 64 if not keys.has("rotary_dim") else 0)
+    rotated = keys.size("rotary_dim", default=64 if not keys.has("rotary_dim") else 0)
     return {
-        "tied_embeddings": keys.flag("tie_word_embeddings", False),
+        "tied_embeddings": keys.flag("tie_word_embeddings", default=False),
         "positions": "rotary",
         "rotary_fraction": rotated * keys.sizes["heads"] / keys.sizes["hidden"] if rotated else 1.0,
         "rotary_interleaved": True,
@@ -88,7 +88,7 @@ def bloom(keys: Keys) -> Fields:
     """BLOOM: ALiBi and a norm of the embedding."""
     keys.expects("apply_residual_connection_post_layernorm", False)
     return {
-        "tied_embeddings": keys.flag("tie_word_embeddings", True),
+        "tied_embeddings": keys.flag("tie_word_embeddings", default=True),
         "positions": "alibi",
         "embedding_norm": True,
         "ffn": 0,
@@ -101,15 +101,15 @@ def bloom(keys: Keys) -> Fields:
 def opt(keys: Keys) -> Fields:
     """OPT: learned positions after two unused rows; the 350M with norms after the residual and a narrow embedding."""
     keys.expects("layerdrop", 0, 0.0)
-    before = keys.flag("do_layer_norm_before", True)
-    affine = keys.flag("layer_norm_elementwise_affine", True)
+    before = keys.flag("do_layer_norm_before", default=True)
+    affine = keys.flag("layer_norm_elementwise_affine", default=True)
     return {
-        "tied_embeddings": keys.flag("tie_word_embeddings", True),
+        "tied_embeddings": keys.flag("tie_word_embeddings", default=True),
         "positions": "learned",
         "max_positions": keys.sizes["max_positions"] + 2,
-        "embedding_size": keys.size("word_embed_proj_dim", keys.sizes["hidden"]),
-        "final_norm": bool(before and not keys.flag("_remove_final_layer_norm", False)),
-        **biases(keys, "enable_bias", True),
+        "embedding_size": keys.size("word_embed_proj_dim", default=keys.sizes["hidden"]),
+        "final_norm": bool(before and not keys.flag("_remove_final_layer_norm", default=False)),
+        **biases(keys, "enable_bias", default=True),
         "activation": activation(keys, "activation_function", default="relu"),
         "norm_placement": "before" if before else "after_residual",
         "norm_weight": affine,
@@ -122,16 +122,16 @@ def opt(keys: Keys) -> Fields:
 
 def falcon(keys: Keys) -> Fields:
     """Falcon: one key and value head, or groups in the newer architecture, and mostly parallel attention."""
-    parallel, newer = keys.flag("parallel_attn", True), keys.flag("new_decoder_architecture", False)
-    alibi, shared = keys.flag("alibi", False), keys.flag("multi_query", True)
-    groups, norms = keys.size("num_kv_heads", keys.sizes["heads"]), keys.get("num_ln_in_parallel_attn")
+    parallel, newer = keys.flag("parallel_attn", default=True), keys.flag("new_decoder_architecture", default=False)
+    alibi, shared = keys.flag("alibi", default=False), keys.flag("multi_query", default=True)
+    groups, norms = keys.size("num_kv_heads", default=keys.sizes["heads"]), keys.get("num_ln_in_parallel_attn")
     fields = {
-        "tied_embeddings": keys.flag("tie_word_embeddings", True),
+        "tied_embeddings": keys.flag("tie_word_embeddings", default=True),
         **rotary(keys),
         # The 7B config lists 71 key/value heads but has one: the older architecture knows multi_query alone.
         "kv_heads": groups if newer else 1 if shared else keys.sizes["heads"],
         "norms_per_layer": 2 if not parallel or (norms or (2 if newer else 1)) == 2 else 1,
-        **biases(keys, "bias", False),
+        **biases(keys, "bias", default=False),
         "activation": activation(keys, "activation", default="gelu"),
         "norm_epsilon": keys.number("layer_norm_epsilon", default=1e-5),
         **dropouts(keys, "attention_dropout", "hidden_dropout"),
@@ -161,7 +161,7 @@ def mpt(keys: Keys) -> Fields:
     dropout = number_of(table.get("attn_pdrop") or 0.0, f"{keys.name}: attn_pdrop")
     scale = number_of(table.get("softmax_scale") or 0.0, f"{keys.name}: softmax_scale")
     return {
-        "tied_embeddings": keys.flag("tie_word_embeddings", True),
+        "tied_embeddings": keys.flag("tie_word_embeddings", default=True),
         "positions": "alibi",
         "ffn": 0,
         **dict.fromkeys(("qkv_bias", "attention_bias", "mlp_bias", "norm_bias"), False),
@@ -176,14 +176,14 @@ def mpt(keys: Keys) -> Fields:
 def phi(keys: Keys) -> Fields:
     """Phi-1, Phi-1.5 and Phi-2: attention and MLP side by side after one norm, biases everywhere."""
     return {
-        "tied_embeddings": keys.flag("tie_word_embeddings", False),
+        "tied_embeddings": keys.flag("tie_word_embeddings", default=False),
         **rotary(keys, fraction=0.5),
         "kv_heads": keys.size("num_key_value_heads"),
         "head_size": keys.size("head_dim"),
         "head_bias": True,
         "norms_per_layer": 1,
         "parallel_attention": True,
-        "qk_norm": keys.flag("qk_layernorm", False),
+        "qk_norm": keys.flag("qk_layernorm", default=False),
         "activation": activation(keys, "hidden_act", default="gelu_new"),
         "norm_epsilon": keys.number("layer_norm_eps", default=1e-5),
         **dropouts(keys, "attention_dropout", "resid_pdrop", "embd_pdrop"),
@@ -193,11 +193,11 @@ def phi(keys: Keys) -> Fields:
 def starcoder2(keys: Keys) -> Fields:
     """StarCoder2."""
     return {
-        "tied_embeddings": keys.flag("tie_word_embeddings", True),
+        "tied_embeddings": keys.flag("tie_word_embeddings", default=True),
         **rotary(keys),
-        "kv_heads": keys.size("num_key_value_heads", 2),
+        "kv_heads": keys.size("num_key_value_heads", default=2),
         "head_size": keys.size("head_dim"),
-        **biases(keys, "use_bias", True),
+        **biases(keys, "use_bias", default=True),
         "activation": activation(keys, "hidden_act", default="gelu_pytorch_tanh"),
         "norm_epsilon": keys.number("norm_epsilon", default=1e-5),
         **dropouts(keys, "attention_dropout", "residual_dropout", "embedding_dropout"),
@@ -208,14 +208,14 @@ def starcoder2(keys: Keys) -> Fields:
 
 def stablelm(keys: Keys) -> Fields:
     """StableLM: gated MLP, layernorm, rotary embeddings on a quarter of each head."""
-    parallel = keys.flag("use_parallel_residual", False)
+    parallel = keys.flag("use_parallel_residual", default=False)
     keys.expects("hidden_dropout", 0, 0.0)
     return {
-        "tied_embeddings": keys.flag("tie_word_embeddings", False),
+        "tied_embeddings": keys.flag("tie_word_embeddings", default=False),
         **rotary(keys, fraction=0.25),
-        "kv_heads": keys.size("num_key_value_heads", 32),
+        "kv_heads": keys.size("num_key_value_heads", default=32),
         "gated_mlp": True,
-        "qkv_bias": keys.flag("use_qkv_bias", False),
+        "qkv_bias": keys.flag("use_qkv_bias", default=False),
         "attention_bias": False,
         "mlp_bias": False,
         "norms_per_layer": 1 if parallel else 2,
@@ -229,18 +229,18 @@ def stablelm(keys: Keys) -> Fields:
 
 def _qk_norm_by_head(keys: Keys, key: str) -> Fields:
     """Return a norm of queries and keys with weights of its own for each head, if the key asks for it."""
-    return {"qk_norm": True, "qk_norm_span": "heads"} if keys.flag(key, False) else {}
+    return {"qk_norm": True, "qk_norm_span": "heads"} if keys.flag(key, default=False) else {}
 
 
 def nemotron(keys: Keys) -> Fields:
     """Nemotron: squared ReLU, layernorm whose weights are stored as their difference from one."""
     return {
-        "tied_embeddings": keys.flag("tie_word_embeddings", False),
+        "tied_embeddings": keys.flag("tie_word_embeddings", default=False),
         **rotary(keys, fraction=0.5),
         "kv_heads": keys.size("num_key_value_heads"),
         "head_size": keys.size("head_dim"),
-        **biases(keys, "attention_bias", False, mlp=False),
-        "mlp_bias": keys.flag("mlp_bias", False),
+        **biases(keys, "attention_bias", default=False, mlp=False),
+        "mlp_bias": keys.flag("mlp_bias", default=False),
         "activation": activation(keys, "hidden_act", default="relu2"),
         "norm_epsilon": keys.number("norm_eps", default=1e-5),
         "norm_offset": True,
@@ -252,13 +252,13 @@ def nemotron(keys: Keys) -> Fields:
 def cohere(keys: Keys, *, theta: float = 500_000.0) -> Fields:
     """Command R: attention and MLP side by side after one norm without bias, scaled logits, rotated neighbours."""
     return {
-        "tied_embeddings": keys.flag("tie_word_embeddings", True),
+        "tied_embeddings": keys.flag("tie_word_embeddings", default=True),
         **rotary(keys, theta=theta),
         "rotary_interleaved": True,
         "kv_heads": keys.size("num_key_value_heads"),
         "head_size": keys.size("head_dim"),
         "gated_mlp": True,
-        **biases(keys, "attention_bias", False, mlp=False),
+        **biases(keys, "attention_bias", default=False, mlp=False),
         "mlp_bias": False,
         "norm_bias": False,
         "norms_per_layer": 1,
@@ -273,9 +273,9 @@ def cohere(keys: Keys, *, theta: float = 500_000.0) -> Fields:
 
 def cohere2(keys: Keys) -> Fields:
     """Command R7B and Command A: like Command R; the layers that see everything have no rotary embedding."""
-    skip = keys.size("sliding_window_pattern", 4)
+    skip = keys.size("sliding_window_pattern", default=4)
     windowed = layer_types(keys, alternating(keys.sizes["layers"], skip))
-    size = keys.size("sliding_window", 0 if keys.has("sliding_window") else 4096)
+    size = keys.size("sliding_window", default=0 if keys.has("sliding_window") else 4096)
     fields = {**cohere(keys, theta=10_000.0), **window(keys, size, windowed)}
     if not size or not any(windowed):
         return {**fields, "positions": "none"}

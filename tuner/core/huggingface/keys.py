@@ -70,7 +70,7 @@ class Keys:
         self._read.add(key)
         return key in self.config
 
-    def flag(self, key: str, default: bool) -> Any:
+    def flag(self, key: str, *, default: bool) -> Any:
         """Return a switch as transformers reads it: an explicit null is off."""
         self._read.add(key)
         value = self.config.get(key, default)
@@ -82,7 +82,7 @@ class Keys:
         key = next((key for key in spellings if key in self.config), spellings[0])
         return number_of(value, f"{self.name}: {key}")
 
-    def size(self, key: str, default: int = 0) -> int:
+    def size(self, key: str, *, default: int = 0) -> int:
         """Return a whole number; a null takes the default."""
         return whole(self.get(key, default=default), f"{self.name}: {key}")
 

@@ -34,12 +34,12 @@ def common(
 ) -> Fields:
     """Return what the families of this module share; `kv_heads` counts for a missing key, a null means all heads."""
     return {
-        "tied_embeddings": keys.flag("tie_word_embeddings", tied),
+        "tied_embeddings": keys.flag("tie_word_embeddings", default=tied),
         **rotary(keys, theta=theta, fraction=fraction),
         "norm": "rmsnorm",
         "gated_mlp": True,
         "head_size": keys.size("head_dim"),
-        "kv_heads": keys.size("num_key_value_heads", 0 if keys.has("num_key_value_heads") else kv_heads),
+        "kv_heads": keys.size("num_key_value_heads", default=0 if keys.has("num_key_value_heads") else kv_heads),
         "qkv_bias": False,
         "attention_bias": False,
         "mlp_bias": False,
@@ -53,14 +53,14 @@ def llama(keys: Keys, **defaults: Any) -> Fields:
     """Llama 1 to 3 and the many that are like it."""
     return {
         **common(keys, **defaults),
-        **biases(keys, "attention_bias", False, mlp=False),
-        "mlp_bias": keys.flag("mlp_bias", False),
+        **biases(keys, "attention_bias", default=False, mlp=False),
+        "mlp_bias": keys.flag("mlp_bias", default=False),
     }
 
 
 def mistral(keys: Keys) -> Fields:
     """Mistral: a sliding window in all layers, unless it is null."""
-    size = keys.size("sliding_window", 0 if keys.has("sliding_window") else 4096)
+    size = keys.size("sliding_window", default=0 if keys.has("sliding_window") else 4096)
     keys.expects("layer_types")
     return {**common(keys, kv_heads=8), **window(keys, size, [True] * keys.sizes["layers"])}
 
@@ -74,8 +74,8 @@ def qwen3(keys: Keys) -> Fields:
     """Qwen3: a norm on each head of queries and keys."""
     return {
         **common(keys, kv_heads=32),
-        "head_size": keys.size("head_dim", 128),
-        **biases(keys, "attention_bias", False, mlp=False),
+        "head_size": keys.size("head_dim", default=128),
+        **biases(keys, "attention_bias", default=False, mlp=False),
         "qk_norm": True,
         **late_window(keys),
     }
@@ -83,15 +83,15 @@ def qwen3(keys: Keys) -> Fields:
 
 def late_window(keys: Keys) -> Fields:
     """Return Qwen's sliding window, which is off unless switched on and starts at a late layer."""
-    start, size = keys.size("max_window_layers", 28), keys.size("sliding_window", 4096)
+    start, size = keys.size("max_window_layers", default=28), keys.size("sliding_window", default=4096)
     windowed = layer_types(keys, [layer >= start for layer in range(keys.sizes["layers"])])
-    return window(keys, size if keys.flag("use_sliding_window", False) else 0, windowed)
+    return window(keys, size if keys.flag("use_sliding_window", default=False) else 0, windowed)
 
 
 def phi3(keys: Keys) -> Fields:
     """Phi-3, Phi-3.5 and Phi-4."""
     keys.get("embd_pdrop")
-    original = keys.size("original_max_position_embeddings", 4096)
+    original = keys.size("original_max_position_embeddings", default=4096)
     fields = common(keys, epsilon=1e-5, fraction=1.0)
     scaling = fields["rotary_scaling"]
     if scaling is not None:
@@ -118,8 +118,8 @@ def gemma(keys: Keys) -> Fields:
 def _gemma_parts(keys: Keys) -> Fields:
     """Return what all Gemmas share."""
     return {
-        "head_size": keys.size("head_dim", 256),
-        **biases(keys, "attention_bias", False, mlp=False),
+        "head_size": keys.size("head_dim", default=256),
+        **biases(keys, "attention_bias", default=False, mlp=False),
         "norm_offset": True,
         "embedding_scale": math.sqrt(keys.sizes["hidden"]),
     }
@@ -129,7 +129,7 @@ def gemma2(keys: Keys, *, every: int = 2, softcaps: tuple[float, float] = (50.0,
     """Gemma 2: norms around attention and MLP, soft caps, every other layer with a sliding window."""
     keys.expects("use_bidirectional_attention", False)
     keys.get("cache_implementation", "hidden_act")
-    size = keys.size("sliding_window", 0 if keys.has("sliding_window") else 4096)
+    size = keys.size("sliding_window", default=0 if keys.has("sliding_window") else 4096)
     scalar = keys.number("query_pre_attn_scalar", default=256)
     attention, logits = ("attn_logit_softcapping", softcaps[0]), ("final_logit_softcapping", softcaps[1])
     return {
@@ -150,7 +150,7 @@ def gemma2(keys: Keys, *, every: int = 2, softcaps: tuple[float, float] = (50.0,
 
 def gemma3(keys: Keys) -> Fields:
     """Gemma 3's text model: five layers with a window for one without, each kind with its rotary base."""
-    every = keys.size("sliding_window_pattern", 6)
+    every = keys.size("sliding_window_pattern", default=6)
     fields = gemma2(keys, every=every, softcaps=(0.0, 0.0))
     nested = keys.table("rope_parameters")
     everywhere = {**(nested.get("full_attention") or {}), **keys.table("rope_scaling")}
@@ -171,7 +171,7 @@ def olmo(keys: Keys) -> Fields:
     keys.expects("clip_qkv")
     return {
         **common(keys),
-        **biases(keys, "attention_bias", False, mlp=False),
+        **biases(keys, "attention_bias", default=False, mlp=False),
         "norm": "layernorm",
         "norm_epsilon": 1e-5,
         "norm_weight": False,
@@ -183,7 +183,7 @@ def olmo2(keys: Keys) -> Fields:
     """OLMo 2: norms after attention and MLP, and over the whole width of queries and keys."""
     return {
         **common(keys, epsilon=1e-5),
-        **biases(keys, "attention_bias", False, mlp=False),
+        **biases(keys, "attention_bias", default=False, mlp=False),
         "norm_placement": "after",
         "qk_norm": True,
         "qk_norm_span": "width",
@@ -195,8 +195,8 @@ def granite(keys: Keys) -> Fields:
     logits = keys.number("logits_scaling", default=1.0)
     return {
         **common(keys),
-        **biases(keys, "attention_bias", False, mlp=False),
-        "mlp_bias": keys.flag("mlp_bias", False),
+        **biases(keys, "attention_bias", default=False, mlp=False),
+        "mlp_bias": keys.flag("mlp_bias", default=False),
         "embedding_scale": keys.number("embedding_multiplier", default=1.0),
         "residual_scale": keys.number("residual_multiplier", default=1.0),
         "attention_scale": keys.number("attention_multiplier", default=1.0),
@@ -208,8 +208,8 @@ def glm(keys: Keys) -> Fields:
     """GLM-4 (glm): rotated neighbours in half of each head, biases of queries, keys and values."""
     return {
         **common(keys, epsilon=1.5625e-7, kv_heads=2, fraction=0.5),
-        "head_size": keys.size("head_dim", 128),
-        "qkv_bias": keys.flag("attention_bias", True),
+        "head_size": keys.size("head_dim", default=128),
+        "qkv_bias": keys.flag("attention_bias", default=True),
         "rotary_interleaved": True,
     }
 
@@ -222,19 +222,19 @@ def glm4(keys: Keys) -> Fields:
 def smollm3(keys: Keys) -> Fields:
     """SmolLM3: no rotary embedding in every fourth layer."""
     layers = keys.sizes["layers"]
-    given = keys.get("no_rope_layers", default=alternating(layers, keys.size("no_rope_layer_interval", 4)))
+    given = keys.get("no_rope_layers", default=alternating(layers, keys.size("no_rope_layer_interval", default=4)))
     rotated = [bool(layer) for layer in given] if isinstance(given, list) else []
     skip = rotated.index(False) + 1 if False in rotated else 0
     if rotated != alternating(layers, skip):
         keys.not_expressed["no_rope_layers"] = None
-    size = keys.size("sliding_window") if keys.flag("use_sliding_window", False) else 0
+    size = keys.size("sliding_window") if keys.flag("use_sliding_window", default=False) else 0
     if size:
         keys.not_expressed[f"sliding_window={size}"] = None
     keys.get("layer_types", "max_window_layers", "sliding_window")
     return {
         **common(keys, tied=True, kv_heads=4, theta=2_000_000.0),
-        **biases(keys, "attention_bias", False, mlp=False),
-        "mlp_bias": keys.flag("mlp_bias", False),
+        **biases(keys, "attention_bias", default=False, mlp=False),
+        "mlp_bias": keys.flag("mlp_bias", default=False),
         "rotary_skip": skip,
     }
 
@@ -250,4 +250,4 @@ def apertus(keys: Keys) -> Fields:
     if not keys.get("rope_scaling") and keys.get("rope_parameters") is None:
         usual = {"rope_type": "llama3", "factor": 8.0, "original_max_position_embeddings": 8192}
         fields.update(rotary_base=12_000_000.0, rotary_scaling=rotary_scaling(keys, usual))
-    return {**fields, **biases(keys, "attention_bias", False, mlp=False), "gated_mlp": False, "qk_norm": True}
+    return {**fields, **biases(keys, "attention_bias", default=False, mlp=False), "gated_mlp": False, "qk_norm": True}

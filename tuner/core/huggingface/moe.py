@@ -28,10 +28,10 @@ def mixtral(keys: Keys) -> Fields:
 
 def qwen2_moe(keys: Keys) -> Fields:
     """Qwen1.5-MoE and Qwen2-MoE: shared experts behind a gate."""
-    shared = keys.size("shared_expert_intermediate_size", 5632)
+    shared = keys.size("shared_expert_intermediate_size", default=5632)
     return {
         **common(keys, kv_heads=16),
-        "qkv_bias": keys.flag("qkv_bias", True),
+        "qkv_bias": keys.flag("qkv_bias", default=True),
         **late_window(keys),
         **_qwen_experts(keys, count=60, top_k=4, width=1408, shared_ffn=shared, shared_gate=True),
     }
@@ -41,7 +41,7 @@ def qwen3_moe(keys: Keys) -> Fields:
     """Qwen3-MoE: a norm on each head of queries and keys, no shared experts."""
     return {
         **common(keys, kv_heads=4),
-        **biases(keys, "attention_bias", False, mlp=False),
+        **biases(keys, "attention_bias", default=False, mlp=False),
         "qk_norm": True,
         **late_window(keys),
         **_qwen_experts(keys, count=128, top_k=8, width=768),
@@ -49,17 +49,17 @@ def qwen3_moe(keys: Keys) -> Fields:
 
 
 def _qwen_experts(keys: Keys, *, count: int, top_k: int, width: int, **shared: Any) -> Fields:
-    dense, step = keys.get("mlp_only_layers", default=[]), keys.size("decoder_sparse_step", 1)
+    dense, step = keys.get("mlp_only_layers", default=[]), keys.size("decoder_sparse_step", default=1)
     moe = [index not in dense and bool(step) and (index + 1) % step == 0 for index in range(keys.sizes["layers"])]
-    normalized = keys.flag("norm_topk_prob", False)
-    width = keys.size("moe_intermediate_size", width)
+    normalized = keys.flag("norm_topk_prob", default=False)
+    width = keys.size("moe_intermediate_size", default=width)
     return _experts(keys, moe, count=count, top_k=top_k, width=width, normalized=normalized, aux_loss=0.001, **shared)
 
 
 def olmoe(keys: Keys) -> Fields:
     """OLMoE: a norm over the whole width of queries and keys, weights of the experts that do not add up to one."""
     keys.expects("clip_qkv")
-    normalized = keys.flag("norm_topk_prob", False)
+    normalized = keys.flag("norm_topk_prob", default=False)
     moe = [True] * keys.sizes["layers"]
     return {
         **llama(keys, epsilon=1e-5),
@@ -78,9 +78,9 @@ def phimoe(keys: Keys) -> Fields:
     size = keys.size("sliding_window")
     return {
         **common(keys, epsilon=1e-5, kv_heads=8, theta=1_000_000.0),
-        **biases(keys, "attention_bias", False, mlp=False),
+        **biases(keys, "attention_bias", default=False, mlp=False),
         "norm": "layernorm",
-        "head_bias": keys.flag("lm_head_bias", False),
+        "head_bias": keys.flag("lm_head_bias", default=False),
         **window(keys, size if size < keys.sizes["max_positions"] else 0, [True] * keys.sizes["layers"]),
         **_experts(keys, [True] * keys.sizes["layers"], count=16, top_k=2, normalized=False, aux_loss=0.001),
     }
@@ -98,13 +98,13 @@ def granitemoe(keys: Keys) -> Fields:
 def ernie4_5_moe(keys: Keys) -> Fields:
     """ERNIE 4.5: a softmax router with a balancing bias, rotated neighbours."""
     layers = keys.sizes["layers"]
-    step, start = keys.size("moe_layer_interval", 1), keys.size("moe_layer_start_index", 1)
-    end = keys.size("moe_layer_end_index", -1)
+    step, start = keys.size("moe_layer_interval", default=1), keys.size("moe_layer_start_index", default=1)
+    end = keys.size("moe_layer_end_index", default=-1)
     end = layers - 1 if end == -1 else end
-    width = keys.size("moe_intermediate_size", 1536)
-    shared = keys.size("moe_num_shared_experts", 2) * width
+    width = keys.size("moe_intermediate_size", default=1536)
+    shared = keys.size("moe_num_shared_experts", default=2) * width
     moe = [(index + 1) % step == 0 and start <= index <= end for index in range(layers)]
-    plain = biases(keys, "use_bias", False)
+    plain = biases(keys, "use_bias", default=False)
     experts = _experts(keys, moe, count=64, top_k=6, width=width, shared_ffn=shared, router_bias=True, aux_loss=0.001)
     return {
         **common(keys, tied=True, epsilon=1e-5, kv_heads=4, theta=500_000.0),
@@ -123,8 +123,8 @@ def minimax_m2(keys: Keys) -> Fields:
     keys.expects("scoring_func", "sigmoid")
     keys.expects("shared_intermediate_size", 0)
     keys.expects("qk_norm_type", "per_layer")
-    modules = keys.size("num_mtp_modules") * keys.size("mtp_transformer_layers", 1)
-    rotated, head = keys.size("rotary_dim"), keys.size("head_dim", 128)
+    modules = keys.size("num_mtp_modules") * keys.size("mtp_transformer_layers", default=1)
+    rotated, head = keys.size("rotary_dim"), keys.size("head_dim", default=128)
     fields = common(keys, kv_heads=8, theta=5_000_000.0, fraction=rotated / head if rotated else 1.0)
     moe = [True] * keys.sizes["layers"]
     return {
@@ -132,7 +132,7 @@ def minimax_m2(keys: Keys) -> Fields:
         "head_size": head,
         "qk_norm": True,
         "qk_norm_span": "width",
-        "mtp_layers": modules if keys.flag("use_mtp", False) else 0,
+        "mtp_layers": modules if keys.flag("use_mtp", default=False) else 0,
         **_experts(keys, moe, count=256, top_k=8, router="sigmoid", router_bias=True, aux_loss=0.001),
     }
 
@@ -148,14 +148,14 @@ def gpt_oss(keys: Keys) -> Fields:
         fields.update(rotary_base=150_000.0, rotary_scaling=rotary_scaling(keys, usual))
     return {
         **fields,
-        "head_size": keys.size("head_dim", 64),
-        **biases(keys, "attention_bias", True, mlp=False),
+        "head_size": keys.size("head_dim", default=64),
+        **biases(keys, "attention_bias", default=True, mlp=False),
         "mlp_bias": True,
         "attention_sinks": True,
         "activation": "quick_gelu",
         "glu_clamp": keys.number("swiglu_limit", default=7.0),
         "glu_offset": 1.0,
-        **window(keys, keys.size("sliding_window", 128), windowed),
+        **window(keys, keys.size("sliding_window", default=128), windowed),
         **_experts(
             keys,
             [True] * layers,
@@ -171,24 +171,24 @@ def gpt_oss(keys: Keys) -> Fields:
 def llama4(keys: Keys) -> Fields:
     """Llama 4's text model: one shared expert, weights on the experts' inputs, every fourth layer without rotation."""
     layers = keys.sizes["layers"]
-    step = keys.size("interleave_moe_layer_step", 1)
+    step = keys.size("interleave_moe_layer_step", default=1)
     given = keys.get("moe_layers", default=list(range(step - 1, layers, step)))
     width = keys.sizes["ffn"]
-    rotated = keys.get("no_rope_layers") or alternating(layers, keys.size("no_rope_layer_interval", 4))
+    rotated = keys.get("no_rope_layers") or alternating(layers, keys.size("no_rope_layer_interval", default=4))
     skip = rotated.index(False) + 1 if False in rotated else 0
     if [bool(layer) for layer in rotated] != alternating(layers, skip):
         keys.not_expressed["no_rope_layers"] = None
-    chunk = keys.size("attention_chunk_size", 8192)
+    chunk = keys.size("attention_chunk_size", default=8192)
     if chunk:
         keys.not_expressed[f"attention_chunk_size={chunk}"] = None
     for key in ("attn_temperature_tuning", "use_qk_norm"):
-        if keys.flag(key, True):
+        if keys.flag(key, default=True):
             keys.not_expressed[key] = None
-    dense = keys.size("intermediate_size_mlp", 16384)
+    dense = keys.size("intermediate_size_mlp", default=16384)
     return {
         **common(keys, epsilon=1e-5, kv_heads=8, theta=500_000.0),
-        **biases(keys, "attention_bias", False, mlp=False),
-        "head_size": keys.size("head_dim", 128),
+        **biases(keys, "attention_bias", default=False, mlp=False),
+        "head_size": keys.size("head_dim", default=128),
         "rotary_interleaved": True,
         "rotary_skip": skip,
         **_experts(
@@ -212,9 +212,9 @@ def glm4_moe(keys: Keys) -> Fields:
     fields = common(keys, epsilon=1e-5, kv_heads=8, fraction=0.5)
     return {
         **fields,
-        "qkv_bias": keys.flag("attention_bias", False),
-        "qk_norm": keys.flag("use_qk_norm", False),
-        "mtp_layers": keys.size("num_nextn_predict_layers", 1),
+        "qkv_bias": keys.flag("attention_bias", default=False),
+        "qk_norm": keys.flag("use_qk_norm", default=False),
+        "mtp_layers": keys.size("num_nextn_predict_layers", default=1),
         **_grouped_experts(keys, count=128, width=1408, scale=1.0, groups=1, dense=1, shared=1),
     }
 
@@ -229,14 +229,14 @@ def deepseek_v2(keys: Keys) -> Fields:
     grouped = method == "group_limited_greedy"
     return {
         **_latent(keys, interleaved=True),
-        "mlp_bias": keys.flag("mlp_bias", False),
+        "mlp_bias": keys.flag("mlp_bias", default=False),
         **_experts(
             keys,
             _after(keys, "first_k_dense_replace", 0),
             count=64,
             top_k=6,
-            width=keys.size("moe_intermediate_size", 1407),
-            shared_ffn=keys.size("n_shared_experts", 2) * keys.size("moe_intermediate_size", 1407),
+            width=keys.size("moe_intermediate_size", default=1407),
+            shared_ffn=keys.size("n_shared_experts", default=2) * keys.size("moe_intermediate_size", default=1407),
             router_groups=keys.size("n_group") if grouped else 0,
             router_top_groups=keys.size("topk_group") if grouped else 0,
             router_group_scores=1,
@@ -252,8 +252,8 @@ def deepseek_v3(keys: Keys) -> Fields:
     keys.expects("scoring_func", "sigmoid")
     keys.expects("topk_method", "noaux_tc")
     return {
-        **_latent(keys, interleaved=keys.flag("rope_interleave", True)),
-        "mtp_layers": keys.size("num_nextn_predict_layers", 1),
+        **_latent(keys, interleaved=keys.flag("rope_interleave", default=True)),
+        "mtp_layers": keys.size("num_nextn_predict_layers", default=1),
         **_grouped_experts(keys, count=256, width=2048, scale=2.5, groups=8, dense=3, shared=1),
     }
 
@@ -262,20 +262,20 @@ def _grouped_experts(
     keys: Keys, *, count: int, width: int, scale: float, groups: int, dense: int, shared: int
 ) -> Fields:
     """Return DeepSeek-V3's experts; the arguments are the library's defaults for the family."""
-    width = keys.size("moe_intermediate_size", width)
+    width = keys.size("moe_intermediate_size", default=width)
     return _experts(
         keys,
         _after(keys, "first_k_dense_replace", dense),
         count=count,
         top_k=8,
         width=width,
-        shared_ffn=keys.size("n_shared_experts", shared) * width,
+        shared_ffn=keys.size("n_shared_experts", default=shared) * width,
         router="sigmoid",
         router_bias=True,
-        router_groups=keys.size("n_group", groups),
-        router_top_groups=keys.size("topk_group", 4 if groups > 1 else 1),
+        router_groups=keys.size("n_group", default=groups),
+        router_top_groups=keys.size("topk_group", default=4 if groups > 1 else 1),
         router_group_scores=2,
-        normalized=keys.flag("norm_topk_prob", True),
+        normalized=keys.flag("norm_topk_prob", default=True),
         scale=keys.number("routed_scaling_factor", default=scale),
         aux_loss=0.0,
     )
@@ -284,13 +284,13 @@ def _grouped_experts(
 def _latent(keys: Keys, *, interleaved: bool) -> Fields:
     """Return multi-head latent attention."""
     latent = Latent(
-        query_rank=keys.size("q_lora_rank", 0 if keys.has("q_lora_rank") else 1536),
-        kv_rank=keys.size("kv_lora_rank", 512),
-        nope_size=keys.size("qk_nope_head_dim", 128),
-        rope_size=keys.size("qk_rope_head_dim", 64),
-        value_size=keys.size("v_head_dim", 128),
+        query_rank=keys.size("q_lora_rank", default=0 if keys.has("q_lora_rank") else 1536),
+        kv_rank=keys.size("kv_lora_rank", default=512),
+        nope_size=keys.size("qk_nope_head_dim", default=128),
+        rope_size=keys.size("qk_rope_head_dim", default=64),
+        value_size=keys.size("v_head_dim", default=128),
     )
-    fields = {**common(keys), **biases(keys, "attention_bias", False, mlp=False)}
+    fields = {**common(keys), **biases(keys, "attention_bias", default=False, mlp=False)}
     keys.get("head_dim", "num_key_value_heads", "qk_head_dim")
     scaling = keys.table("rope_scaling") or keys.table("rope_parameters")
     scale_all, factor = scaling.get("mscale_all_dim") or 0.0, scaling.get("factor") or 1.0
@@ -308,7 +308,7 @@ def _latent(keys: Keys, *, interleaved: bool) -> Fields:
 def _after(keys: Keys, key: str, default: int) -> list[bool]:
     """Return true for the layers after the leading dense ones, whose number a key holds."""
     keys.expects("moe_layer_freq", 1)
-    dense = keys.size(key, default)
+    dense = keys.size(key, default=default)
     return [layer >= dense for layer in range(keys.sizes["layers"])]
 
 
@@ -336,13 +336,13 @@ def _experts(
     width = width or keys.sizes["ffn"]
     experts = Experts(
         count=keys.size(
-            _present(keys, "num_local_experts", "num_experts", "n_routed_experts", "moe_num_experts"), count
+            _present(keys, "num_local_experts", "num_experts", "n_routed_experts", "moe_num_experts"), default=count
         ),
-        top_k=keys.size(_present(keys, "num_experts_per_tok", "moe_k"), top_k),
+        top_k=keys.size(_present(keys, "num_experts_per_tok", "moe_k"), default=top_k),
         ffn=width,
         **_layout(keys, moe),
         aux_loss=keys.number("router_aux_loss_coef", "aux_loss_alpha", default=aux_loss),
-        aux_loss_per_sequence=keys.flag("seq_aux", False),
+        aux_loss_per_sequence=keys.flag("seq_aux", default=False),
         z_loss=keys.number("router_z_loss_coef", default=0.0),
         **fields,
     )

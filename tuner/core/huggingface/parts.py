@@ -48,9 +48,9 @@ def dropouts(keys: Keys, attention: str, hidden: str = "", embedding: str = "", 
     return {field: keys.number(key, default=default) for field, key in by_field.items() if key}
 
 
-def biases(keys: Keys, key: str, default: bool, *, mlp: bool = True) -> Fields:
+def biases(keys: Keys, key: str, *, default: bool, mlp: bool = True) -> Fields:
     """Return the biases of attention, and of the MLP too, that one key switches."""
-    value = keys.flag(key, default)
+    value = keys.flag(key, default=default)
     return {"qkv_bias": value, "attention_bias": value, **({"mlp_bias": value} if mlp else {})}
 
 
