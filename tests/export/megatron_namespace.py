@@ -17,7 +17,7 @@ from tuner.export.megatron_core import MEGATRON_CORE, megatron_core_flags
 from tuner.export.production import ProductionRun
 
 TABLE = flag_table("megatron-core")
-PARSER = TABLE.parser()
+PARSER = TABLE.parser
 
 
 def parsed(flags: Settings) -> Namespace:

@@ -36,7 +36,7 @@ def read(**changes: Any) -> Any:
         WORKLOAD, replace(TOPOLOGY, **changes), Path("/job/ds_config.json")
     )
     assert len([word for word in words if word.startswith("--")]) == len({w for w in words if w.startswith("--")})
-    return flag_table("megatron-deepspeed").parser().parse_args(words[2:])
+    return flag_table("megatron-deepspeed").parser.parse_args(words[2:])
 
 
 def test_its_parser_reads_a_pipeline() -> None:

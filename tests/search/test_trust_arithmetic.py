@@ -51,7 +51,7 @@ def record(rows: int) -> Record:
         trends=trends_of(known),
         residual=random.normal(size=rows) / 10,
         own=0.02**2 * same,
-        variances=np.arange(1, rows + 1) * 1e-4,
+        variances=np.linspace(1e-4, 5e-4, rows),
     )
 
 

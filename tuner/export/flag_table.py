@@ -11,7 +11,7 @@ import json
 from argparse import ArgumentParser, BooleanOptionalAction, Namespace
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Any, Final
 
 from tuner.core.catalog import read_text
@@ -47,7 +47,7 @@ class Difference:
     default: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class FlagTable:
     """All flags of a trainer at one commit."""
 
@@ -56,8 +56,9 @@ class FlagTable:
     flags: Mapping[str, RecordedFlag]
     """By each name."""
 
+    @cached_property
     def parser(self) -> ArgumentParser:
-        """Return an argument parser with these flags, types, choices and defaults."""
+        """An argument parser with these flags, types, choices and defaults."""
         parser = ArgumentParser(allow_abbrev=False, exit_on_error=False, add_help=False)
         for flag in {id(one): one for one in self.flags.values()}.values():
             _add(parser, flag)
@@ -65,7 +66,7 @@ class FlagTable:
 
     def parsed(self, settings: Sequence[tuple[str, ...]]) -> Namespace:
         """Return what the trainer reads from the flags, defaults included."""
-        return self.parser().parse_args([word for setting in settings for word in setting])
+        return self.parser.parse_args([word for setting in settings for word in setting])
 
     def differences(self, settings: Sequence[tuple[str, ...]]) -> list[Difference]:
         """Return the settings whose value is not the trainer's default, in their order."""

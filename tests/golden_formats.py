@@ -1,0 +1,133 @@
+"""The golden table of the export formats: what each refuses of many models and topologies, and its settings.
+
+`python -m tests.golden_formats` writes `tests/data/golden/formats.json` anew; review the change as a diff.
+"""
+
+from __future__ import annotations
+
+import json
+import warnings
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Final
+
+from tests.data.huggingface.record import CONFIGS, text_config
+from tests.export.test_export import bloom
+from tests.export.test_megatron_core import hugging_face_run
+from tuner.core.catalog import model as catalog_model
+from tuner.core.domain import Offload, Recompute
+from tuner.core.model import RotaryScaling
+from tuner.export.bundle import FORMATS
+from tuner.export.deepspeed import DEEPSPEED_FORMATS
+from tuner.export.formats import ExportOptions
+from tuner.export.production import ProductionRun
+
+GOLDEN: Final = Path(__file__).parent / "data" / "golden" / "formats.json"
+
+MODELS: Final[dict[str, dict[str, Any]]] = {
+    "linear scaling": {"rotary_scaling": RotaryScaling(kind="linear", factor=2.0)},
+    "Llama 3's scaling": {"rotary_scaling": RotaryScaling(kind="llama3", factor=8.0, original_seq=8192)},
+    "Llama 3's scaling from 4096": {"rotary_scaling": RotaryScaling(kind="llama3", factor=8.0, original_seq=4096)},
+    "yarn": {"rotary_scaling": RotaryScaling(kind="yarn", factor=8.0, original_seq=8192)},
+    "rotary base with a fraction": {"rotary_base": 10000.5},
+    "half of each head rotated": {"rotary_fraction": 0.5},
+    "neighbours rotated": {"rotary_interleaved": True},
+    "window": {"sliding_window": 512},
+    "window in every other layer": {"sliding_window": 512, "window_skip": 2},
+    "biases": {"qkv_bias": True, "attention_bias": True, "mlp_bias": True},
+    "query bias": {"qkv_bias": True},
+    "norm on queries and keys": {"qk_norm": True},
+    "layernorm": {"norm": "layernorm"},
+    "ALiBi": {"positions": "alibi"},
+    "learned positions": {"positions": "learned"},
+    "no positions": {"positions": "none"},
+    "parallel attention": {"parallel_attention": True},
+    "norms after": {"norm_placement": "after"},
+    "norm of the embedding": {"embedding_norm": True},
+    "tied": {"tied_embeddings": True},
+    "unpadded vocabulary": {"vocab_multiple": 0},
+    "dropout": {"attention_dropout": 0.1, "hidden_dropout": 0.2, "embedding_dropout": 0.3},
+    "head size": {"head_size": 160},
+    "attention scale": {"attention_scale": 0.125},
+    "plain MLP": {"gated_mlp": False, "activation": "gelu"},
+    "squared ReLU": {"gated_mlp": False, "activation": "relu2"},
+    "capped logits": {"logit_softcap": 30.0},
+}
+"""Llama-3-8B with one property of its own."""
+
+WORKLOADS: Final[dict[str, dict[str, Any]]] = {
+    "fp32": {"precision": "fp32", "attention": "eager"},
+    "fp16": {"precision": "fp16", "attention": "fused"},
+    "fp8": {"precision": "fp8"},
+    "mxfp8": {"precision": "fp8", "precision_recipe": "mxfp8"},
+    "eager": {"attention": "eager"},
+    "8-bit Adam": {"optimizer": "adam8bit"},
+    "SGD": {"optimizer": "sgd"},
+}
+
+
+def runs() -> Iterator[tuple[str, ProductionRun]]:
+    """Every run by its name: each committed config, and one model with other properties, workloads and topologies."""
+    llama = hugging_face_run("llama-3-8b")
+    yield "usual", llama
+    families = {text_config(path)["model_type"]: path for path in reversed(CONFIGS)}
+    for path in sorted(families.values()):
+        yield path.stem, replace(llama, workload=replace(llama.workload, model=catalog_model(str(path))))
+    for name, fields in MODELS.items():
+        model = replace(llama.workload.model, **fields)
+        yield name, replace(llama, workload=replace(llama.workload, model=model))
+    for name, fields in WORKLOADS.items():
+        yield name, replace(llama, workload=replace(llama.workload, **fields))
+    for key in (
+        "tp2-pp2-dp8-mbs1-z1",
+        "tp2-pp2-dp8-mbs2-z1-vpp2-sp",
+        "tp4-pp1-cp2-dp4-mbs1-z1",
+        "tp1-pp1-dp32-mbs1-z0",
+    ):
+        yield key, bloom(key, model="llama-3-8b", gpu="H100-80GB-SXM", nodes=4, global_batch=512)
+    base = bloom("tp2-pp1-dp16-mbs1-z3", model="llama-3-8b", gpu="H100-80GB-SXM", nodes=4, global_batch=512)
+    offloads: tuple[Offload, ...] = ("optimizer", "optimizer+parameters")
+    recomputes: tuple[Recompute, ...] = ("none", "selective", "full")
+    for zero in (1, 2, 3):
+        for hsdp in (1, 4):
+            yield f"ZeRO {zero}, {hsdp} replicas", replace(base, topology=replace(base.topology, zero=zero, hsdp=hsdp))
+        for offload in offloads:
+            topology = replace(base.topology, zero=zero, offload=offload)
+            yield f"ZeRO {zero}, offload {offload}", replace(base, topology=topology)
+    for recompute in recomputes:
+        yield f"recompute {recompute}", replace(base, topology=replace(base.topology, zero=1, recompute=recompute))
+
+
+def table() -> dict[str, Any]:
+    """Return what each format refuses of each run, or else its settings that differ from those of the first run.
+
+    DeepSpeed's formats train the same, so that one stands for all.
+    """
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        named = dict(runs())
+    found: dict[str, Any] = {}
+    for one in (DEEPSPEED_FORMATS[0], *(each for each in FORMATS.values() if each not in DEEPSPEED_FORMATS)):
+        usual: dict[str, str] = {}
+        rows = found[one.name] = dict[str, str]()
+        for name, run in named.items():
+            if one.framework in ("fsdp2", "torchtitan") and run.topology.zero == 1:  # which always shard
+                run = replace(run, topology=replace(run.topology, zero=3))
+            if refused := one.refused(run, ExportOptions()):
+                rows[name] = f"refuses {', '.join(refused)}"
+                continue
+            settings = {key: " ".join(words) for key, *words in one.settings(run, ExportOptions())}
+            changed = [key for key in {**settings, **usual} if settings.get(key) != usual.get(key)]
+            rows[name] = " ".join(f"{key}={settings.get(key)}" for key in changed)
+            usual = usual or settings
+    return found
+
+
+def main() -> None:
+    """Write the table."""
+    GOLDEN.write_text(json.dumps(table(), indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
