@@ -14,7 +14,7 @@ from tuner.core.columns import Columns
 from tuner.core.domain import Topology, Workload
 from tuner.core.experts import Experts, Latent
 from tuner.core.model import Model
-from tuner.costmodel.flops import forward_terms, megatron_core_count, model_flops
+from tuner.costmodel.flops import _token_matrices, forward_terms, megatron_core_count, model_flops
 from tuner.tables import Row, read_table
 
 SMALL = Model(
@@ -126,3 +126,16 @@ def test_the_flops_command_prints_what_megatron_core_prints(run: Run) -> None:
     assert document["tflops_by_megatron_core"] == pytest.approx(276, rel=0.005)
     assert document["tflops_by_older_formula"] is None
     assert f"{document['tflops_by_megatron_core']:.2f} TFLOPs as Megatron-Core prints them" in said.out
+
+
+@pytest.mark.parametrize(("layers", "period", "last"), [(5, 2, ROUTED), (6, 2, MLP), (7, 3, ROUTED), (6, 3, MLP)])
+def test_a_predictor_has_the_last_layers_kind_of_mlp(layers: int, period: int, last: int) -> None:
+    """Attention, the MLP or the experts with their router, and the projection of two vectors to one."""
+    assert SMALL.experts
+    experts = replace(SMALL.experts, period=period)
+    own = replace(SMALL, layers=layers, experts=experts)
+    one, more = (
+        float(_token_matrices(columns_of(replace(own, mtp_layers=n)), router=True, mlp=1.0)[0]) for n in (0, 2)
+    )
+    router = 8 * 4 if last == ROUTED else 0
+    assert more - one == 2 * (ATTENTION + last + router + 2 * 8**2)

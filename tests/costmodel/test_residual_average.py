@@ -12,7 +12,7 @@ from tests.costmodel.test_residual_arithmetic import features
 from tuner.costmodel.calibration import Calibration, prior_deviations
 from tuner.costmodel.calibration_constants import LINK_WIDTHS, NOISE_RATIOS, RESIDUAL_LENGTHS, RESIDUAL_SCALES
 from tuner.costmodel.constants import NOISE_DEVIATION
-from tuner.costmodel.residual_average import LINKS, averaged_fits, bases_of, mean_factors
+from tuner.costmodel.residual_average import LINKS, _means, averaged_fits, bases_of, mean_factors
 from tuner.costmodel.residual_features import UNSEEN, Likeness, joined
 from tuner.costmodel.site_factors import TIME_FACTORS
 
@@ -79,3 +79,10 @@ def test_rows_that_the_model_meets_speak_for_a_small_residual_and_others_for_a_l
         return sum(fit.weight * fit.scale for fit in fits)
 
     assert mean_scale(np.zeros(3)) < 1.0 < mean_scale(np.array([0.4, -0.4, 0.4]))
+
+
+def test_rows_that_cannot_be_told_apart_count_by_their_mean() -> None:
+    group = np.array([1, 0, 1, 1])
+    assert _means(np.array([2.0, 5.0, 4.0, 9.0]), group).tolist() == [5.0, 5.0]
+    rows = np.array([[2.0, 1.0], [7.0, 8.0], [4.0, 1.0], [9.0, 4.0]])
+    assert _means(rows, group).tolist() == [[7.0, 8.0], [5.0, 2.0]]

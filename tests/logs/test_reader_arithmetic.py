@@ -9,6 +9,7 @@ import pytest
 
 from tuner.core.outcomes import Outcome
 from tuner.logs.bars import Bars
+from tuner.logs.frameworks import Blocks
 from tuner.logs.log import _same_loss
 from tuner.logs.records import Iteration
 from tuner.logs.signatures import SIGNATURES
@@ -120,3 +121,61 @@ def test_ranks_of_one_run_print_one_loss_where_each_prints_a_number(
 ) -> None:
     first, second = Iteration(number=2, seconds=1.0, loss=one), Iteration(number=2, seconds=1.0, loss=other)
     assert _same_loss(first, second) == _same_loss(second, first) == same
+
+
+def figures(lines: list[str]) -> list[dict[str, object]]:
+    """What each line says of an iteration, without what is left open."""
+    blocks = Blocks()
+    found = [record for line, text in enumerate(lines, start=1) for record in blocks.read(line, text)]
+    usual = Iteration(number=0, seconds=None)
+    return [
+        {"source": record.source}
+        | {
+            name: value
+            for name in Iteration.__dataclass_fields__
+            if (value := getattr(record.iteration, name)) != getattr(usual, name)
+        }
+        for record in found
+    ]
+
+
+def test_a_block_of_composer_is_about_the_batch_of_its_heading() -> None:
+    """Batches count on over epochs; two digits of 0.25 batches a second are worth 0.01 / 0.25^2 seconds."""
+    lines = [
+        "\t Train loss/train/total: 9.5",
+        "[epoch=2][batch=3/10]:",
+        "\t Train throughput/batches_per_sec: 0.25",
+        "\t Train loss/train/total: 2.25",
+        "\t Train lr-DecoupledAdamW/group0: 1.0",
+        "\t Train time/train: 0.50",
+        "[batch=4]:",
+        "\t Train wall_clock/train: 7.5",
+    ]
+    derived = "batches per second, a mean of the last ones"
+    assert figures(lines) == [
+        {"source": "composer", "number": 13, "seconds": 4.0, "seconds_digit": 0.16, "derived": derived, "line": 3},
+        {"source": "composer", "number": 13, "loss": 2.25, "line": 4},
+        {"source": "composer", "number": 13, "clock": 1800.0, "clock_digit": 36.0, "line": 6},
+        {"source": "composer", "number": 4, "clock": 7.5, "clock_digit": 0.1, "line": 8},
+    ]
+
+
+def test_a_block_of_olmo_is_about_the_step_of_its_heading() -> None:
+    lines = [
+        "    train/CE loss=9.5",
+        "node01 INFO [step=7/100,epoch=1,eta=0:03:20]",
+        "    throughput/device/BPS=0.5",
+        "    throughput/device/TPS=1,024",
+        "    train/CE loss=3.5",
+    ]
+    assert figures(lines) == [
+        {
+            "source": "olmo-core",
+            "number": 7,
+            "seconds": 2.0,
+            "seconds_digit": pytest.approx(0.1 / 0.25),
+            "derived": "batches per second",
+            "line": 3,
+        },
+        {"source": "olmo-core", "number": 7, "loss": 3.5, "line": 5},
+    ]

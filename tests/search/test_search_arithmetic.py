@@ -73,6 +73,13 @@ def test_an_observation_equals_learning_on_which_side_of_an_edge(
     assert moments == pytest.approx(cut(mean, variance, edge, above=above), rel=1e-4)
 
 
+def test_a_probability_beyond_nine_deviations_is_none() -> None:
+    found = below(np.array([-8.999, -9.0, 9.0, math.nan]))
+    assert found[0] > found[1] == 0.0
+    assert found[2] == 1.0
+    assert math.isnan(found[3])
+
+
 def test_what_was_almost_certain_teaches_nothing() -> None:
     """Phi(2.57) = 0.9949 and Phi(2.58) = 0.99506."""
     assert truncated(2.57, 1.0, 0.0, above=True) is not None

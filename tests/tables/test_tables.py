@@ -205,6 +205,8 @@ def test_a_figure_may_carry_its_unit() -> None:
     assert plain("mem_gib", "2048 MiB") == "2"
     assert plain("sec_per_iter", "607ms") == "0.607"
     assert plain("size", "104B") == "104B"
+    row = only("layers,hidden,sec_per_iter,tflops,mem_gib\n4,1024,2.5,41.5,67GB\n")
+    assert (row.seconds, row.tflops, row.memory) == (2.5, 41.5e12, 67 * 2**30)
     assert (size_of("104B"), size_of("350M"), size_of("big")) == (104e9, 350e6, None)
 
 
@@ -288,6 +290,27 @@ def test_what_is_said_of_the_rows_above_too_holds_for_them() -> None:
         "r.md",
     )
     assert [row.cells["heads"] for row in table.rows] == ["32", "32"]
+
+
+def test_degrees_that_stand_alone_above_a_table_hold_for_its_rows() -> None:
+    """Those in a sentence do not, nor do they hold under the next heading."""
+    text = (
+        "NHIDDEN=1024 / NLAYERS=8\n\nTP=4 NHEADS=32\n\nwith PP=2 it is slow\n\n"
+        "| DP | Sec/it |\n|--|--|\n| 8 | 1.5 |\n\n# Another\n\n| DP | Sec/it |\n|--|--|\n| 8 | 2.5 |\n"
+    )
+    rows = table_of(text, "r.md").rows
+    assert [(row.cells.get("tp"), row.cells.get("pp"), row.cells.get("heads")) for row in rows] == [
+        ("4", None, "32"),
+        (None, None, "32"),
+    ]
+
+
+@pytest.mark.parametrize(("size", "layers"), [("152M", "8"), ("101M", "8"), ("126M", "10"), ("60M", "8")])
+def test_layers_are_kept_where_they_make_the_size_with_or_without_the_embedding(size: str, layers: str) -> None:
+    """12 h^2 = 12.6M a layer and 51.2M in the embedding; 126M are ten layers; no number of them makes 60M."""
+    text = f"NHIDDEN=1024 / NLAYERS=8 / VOCAB=50000\n\n| Size | TP | Sec/it |\n|--|--|--|\n| {size} | 8 | 1.5 |\n"
+    (row,) = table_of(text, "r.md").rows
+    assert row.cells["layers"] == layers
 
 
 def test_a_sentence_that_mentions_a_value_fixes_nothing() -> None:
