@@ -1,4 +1,5 @@
-"""The golden table of the export formats: what each refuses of many models and topologies, and its settings.
+"""The golden table of the export formats: the properties of many models and topologies, and for each format what it
+refuses of them or the settings that it writes.
 
 `python -m tests.golden_formats` writes `tests/data/golden/formats.json` anew; review the change as a diff.
 """
@@ -21,6 +22,7 @@ from tuner.core.model import RotaryScaling
 from tuner.export.bundle import FORMATS
 from tuner.export.deepspeed import DEEPSPEED_FORMATS
 from tuner.export.formats import ExportOptions
+from tuner.export.identity import PROPERTIES
 from tuner.export.production import ProductionRun
 
 GOLDEN: Final = Path(__file__).parent / "data" / "golden" / "formats.json"
@@ -100,22 +102,29 @@ def runs() -> Iterator[tuple[str, ProductionRun]]:
 
 
 def table() -> dict[str, Any]:
-    """Return what each format refuses of each run, or else its settings that differ from those of the first run.
+    """Return the properties of each run, and what each format refuses of it or else its settings; both only where they
+    differ from those of the first run.
 
     DeepSpeed's formats train the same, so that one stands for all.
     """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         named = dict(runs())
-    found: dict[str, Any] = {}
+    labels = {name: [each.labelled(run) for each in PROPERTIES.values()] for name, run in named.items()}
+    found: dict[str, Any] = {
+        "properties": {
+            name: "; ".join(label for label in own if name == "usual" or label not in labels["usual"])
+            for name, own in labels.items()
+        }
+    }
     for one in (DEEPSPEED_FORMATS[0], *(each for each in FORMATS.values() if each not in DEEPSPEED_FORMATS)):
         usual: dict[str, str] = {}
         rows = found[one.name] = dict[str, str]()
         for name, run in named.items():
             if one.framework in ("fsdp2", "torchtitan") and run.topology.zero == 1:  # which always shard
                 run = replace(run, topology=replace(run.topology, zero=3))
-            if refused := one.refused(run, ExportOptions()):
-                rows[name] = f"refuses {', '.join(refused)}"
+            if refused := one.refusals(run, ExportOptions()):
+                rows[name] = f"refuses {'; '.join(refused)}"
                 continue
             settings = {key: " ".join(words) for key, *words in one.settings(run, ExportOptions())}
             changed = [key for key in {**settings, **usual} if settings.get(key) != usual.get(key)]
