@@ -182,6 +182,12 @@ def quantities(case: Case) -> dict[str, Mapping[str, Any]]:
     scores = CostModel(calibration=Calibration(site=case.site)).score(columns)
     return {
         "seconds": scores.time_terms,
+        "estimate": {
+            "low": scores.interval[0],
+            "high": scores.interval[1],
+            "memory": scores.memory,
+            "out of memory": scores.out_of_memory,
+        },
         "bytes": {"stage": scores.stage, **scores.memory_terms},
         "published bytes": {kind: scores.shown(kind) for kind in ("smi", "reserved", "allocated")},
         "FLOPs": {

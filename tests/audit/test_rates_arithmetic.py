@@ -12,7 +12,7 @@ import pytest
 from tests.audit.test_audit_arithmetic import row_of
 from tuner.audit import rates
 from tuner.audit.evidence import Unit, _decide, _support, short
-from tuner.audit.flop_conventions import CONVENTIONS
+from tuner.audit.flop_conventions import CONVENTIONS, OLDER, WELL_KNOWN
 from tuner.audit.rates import Mistake
 
 
@@ -123,3 +123,17 @@ def test_support_is_of_the_group_before_the_table() -> None:
 )
 def test_figures_have_four_digits(value: float, text: str) -> None:
     assert short(value) in (text, text.replace("1235", "1234"))
+
+
+@pytest.mark.parametrize("factor", [0.0, 0.1])
+def test_the_count_before_2022_is_likelier_than_other_conventions(factor: float) -> None:
+    """A convention is another where it leaves a row off by a hundredth more or less."""
+    row = row_of(tflops="100", recompute="full")
+    unit = Unit(convention=0, factor=factor, spread=0.0)
+    counts = [CONVENTIONS[number].count(row.terms) for number in WELL_KNOWN]
+    others = [n for n in WELL_KNOWN[1:] if factor or abs(math.log(counts[n] / counts[0])) > 0.01]
+    found = list(rates._other_conventions(row, unit))
+    assert [one.sort for one in found] == ["a older" if number == OLDER else "d convention" for number in others]
+    for one, number in zip(found, others, strict=True):
+        assert one.error == pytest.approx(Unit(convention=number, factor=0.0, spread=0.0).error(row))
+        assert one.words.startswith(f"they count {CONVENTIONS[number].words}, but")

@@ -69,7 +69,7 @@ def test_megatrons_own_parser_reads_the_topology_from_the_flags(command: str) ->
     """By the flags, types and choices recorded from its source."""
     trainer = TrainerCommand.parse("megatron-lm", command)
     words = [*trainer.words[2:], *trainer.job_flags(workload(), TOPOLOGY, Path("x"))]
-    read = flag_table("megatron-core").parser().parse_args(words)
+    read = flag_table("megatron-core").parser.parse_args(words)
     assert (read.tensor_model_parallel_size, read.pipeline_model_parallel_size, read.context_parallel_size) == (2, 2, 1)
     assert (read.micro_batch_size, read.global_batch_size, read.sequence_parallel) == (2, 256, True)
     assert read.num_layers_per_virtual_pipeline_stage == 24 // (2 * 3)
@@ -130,7 +130,7 @@ def test_embedding_and_output_layer_count_in_the_split_as_megatron_counts_them(c
     trainer = TrainerCommand.parse("megatron-lm", f"{command} --decoder-first-pipeline-num-layers 4")
     job = replace(workload(), model=replace(workload().model, layers=22))
     flags = trainer.job_flags(job, replace(TOPOLOGY, pp=4, partition="embedding"), Path("x"))
-    read = flag_table("megatron-core").parser().parse_args([*trainer.words[2:], *flags])
+    read = flag_table("megatron-core").parser.parse_args([*trainer.words[2:], *flags])
     assert (read.account_for_embedding_in_pipeline_split, read.account_for_loss_in_pipeline_split) == (True, True)
     assert (read.num_layers_per_virtual_pipeline_stage, read.decoder_first_pipeline_num_layers) == (2, None)
     assert "--account-for-loss-in-pipeline-split" not in megatron_flags(workload(), TOPOLOGY)
@@ -239,7 +239,7 @@ def test_megatrons_own_parser_reads_where_the_experts_are(dispatcher: str, kind:
     model = catalog.model("qwen3-30b-a3b")
     topology = replace(TOPOLOGY, vpp=1, dp=8, nodes=4, ep=8, etp=1, dispatcher=dispatcher)  # type: ignore[arg-type]
     words = [*trainer.words[2:], *trainer.job_flags(replace(workload(), model=model), topology, Path("x"))]
-    read = flag_table("megatron-core").parser().parse_args(words)
+    read = flag_table("megatron-core").parser.parse_args(words)
     assert (read.expert_model_parallel_size, read.expert_tensor_parallel_size) == (8, 1)
     assert (read.moe_token_dispatcher_type, read.moe_flex_dispatcher_backend) == (kind, backend)
     assert words.count("--expert-model-parallel-size") == words.count("--moe-token-dispatcher-type") == 1

@@ -10,7 +10,7 @@ import pytest
 from tuner.core.outcomes import Outcome
 from tuner.logs.bars import Bars
 from tuner.logs.frameworks import Blocks
-from tuner.logs.log import _same_loss
+from tuner.logs.log import _Reader, _same_loss
 from tuner.logs.records import Iteration
 from tuner.logs.signatures import SIGNATURES
 
@@ -179,3 +179,14 @@ def test_a_block_of_olmo_is_about_the_step_of_its_heading() -> None:
         },
         {"source": "olmo-core", "number": 7, "loss": 3.5, "line": 5},
     ]
+
+
+def test_a_traceback_goes_on_in_the_next_block_of_lines_between_bars() -> None:
+    """Blocks that hold nothing but bars are read by them alone, unless a traceback is open."""
+    reader = _Reader(None)
+    reader.read_block([(1, bar(1, 2, "2.00s/it")), (2, "Traceback (most recent call last):"), (3, '  File "a.py"')])
+    reader.read_block([(4, bar(2, 4, "2.00s/it")), (5, "mine.Oops: it broke")])
+    (run,) = reader.log().runs
+    assert [one.number for one in run.iterations] == [1, 2]
+    assert run.failure
+    assert run.failure.failure.evidence == "mine.Oops: it broke"
