@@ -8,6 +8,7 @@ from itertools import accumulate
 import pytest
 
 from tuner.core.outcomes import Outcome
+from tuner.logs import read_log
 from tuner.logs.bars import Bars
 from tuner.logs.frameworks import Blocks
 from tuner.logs.log import _Reader, _same_loss
@@ -190,3 +191,13 @@ def test_a_traceback_goes_on_in_the_next_block_of_lines_between_bars() -> None:
     assert [one.number for one in run.iterations] == [1, 2]
     assert run.failure
     assert run.failure.failure.evidence == "mine.Oops: it broke"
+
+
+@pytest.mark.parametrize(("after", "failed"), [(0, True), (1, True), (2, False)])
+def test_an_exception_was_caught_where_two_iterations_follow(after: int, failed: bool) -> None:
+    line = " iteration {}/ 500 | elapsed time per iteration (ms): 1250.5 | lm loss: 1.5E+00 | "
+    caught = ["Traceback (most recent call last):", '  File "a.py", line 1, in f', "ValueError: no such shard"]
+    lines = [line.format(1), *caught, *(line.format(2 + number) for number in range(after))]
+    (run,) = read_log(lines).runs
+    assert len(run.iterations) == 1 + after
+    assert (run.failure is not None) == failed

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import tuner
 from tests.conftest import ROOT, Run
 from tuner.core.catalog import cluster, model
 from tuner.core.domain import Topology, Workload
@@ -219,3 +220,17 @@ def test_nothing_that_fits_leaves_with_1(run: Run) -> None:
     said = run("compare", "--model", "llama-3-405b", *ONE[3:], "--set", "tp=1,4")
     assert (said.code, said.out) == (1, "")
     assert "no option fits a batch of one sample" in said.err
+
+
+@pytest.mark.parametrize(
+    ("settings", "labels"),
+    [
+        ([], ["tp=1", "tp=4"]),
+        (["tp=2"], ["tp=2"]),
+        (["zero=1,3", "tp=2"], ["zero=1", "zero=3"]),
+    ],
+)
+def test_without_settings_one_gpu_is_compared_with_the_whole_node(settings: list[str], labels: list[str]) -> None:
+    described: dict[str, Any] = {"model": "enoki-40", "gpu": "H100-80GB-SXM", "nodes": 1, "gpus_per_node": 4}
+    found = tuner.compare(settings=settings, most=2, **described)
+    assert [option.label for option in found.models[0]] == labels

@@ -12,8 +12,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.conftest import Run
+from tuner.core import catalog
 from tuner.core.catalog import gpu
+from tuner.core.columns import Columns
+from tuner.core.domain import Recompute, Topology
 from tuner.core.errors import InputError
+from tuner.costmodel.constants import FRAGMENT_SHARE
+from tuner.costmodel.memory import memory_terms
+from tuner.costmodel.site_factors import SiteFactors
+from tuner.costmodel.stages import Stages
 from tuner.sizing.memory_budget import (
     ClaimCheck,
     MemoryBudget,
@@ -23,7 +30,9 @@ from tuner.sizing.memory_budget import (
     judged,
     parameters_of,
     part,
+    sample_bytes,
 )
+from tuner.space.build import space_for
 
 LATENTWIRE = ("memory", "--trainable", "100M", "--decimal", "--sample", "0.405GB", "--gpu", "H100-80GB-SXM")
 OWN_MODELS = ("--frozen", "llama-3-8b", "--frozen", "7b")
@@ -233,3 +242,34 @@ def test_a_recommended_batch_is_a_multiple_of_eight_or_a_power_of_two(
     assert made.margin == pytest.approx(margin)
     assert made.largest(0.75) == (int(30e9 / sample) if sample else 0)
     assert made.used(3) == pytest.approx((30e9 + 3 * sample) / 80e9)
+
+
+@pytest.mark.parametrize(("precision", "checkpointing"), [("bf16", True), ("bf16", False), ("fp32", True)])
+def test_a_sample_takes_the_activations_of_every_frozen_model_and_their_fragments(
+    precision: Any, checkpointing: bool
+) -> None:
+    """Those of one sequence on one GPU: activations, what a layer works with, and the logits."""
+    names = ("llama-3-8b", "gpt-1.3b")
+    request = MemoryRequest(
+        frozen=(*map(part, names), part("7b")), trainable=1e8, seq=512, precision=precision, checkpointing=checkpointing
+    )
+    expected = 0.0
+    for model in [catalog.model(name) for name in names] + [part("7b").model]:
+        assert model
+        space = space_for(model=replace(model, seq=512, max_positions=512), nodes=1, gpus_per_node=1, gpu=H100)
+        attention = "eager" if precision == "fp32" else "flash2"
+        workload = replace(
+            space.workload,
+            precision=precision,
+            attention=attention,
+            parallel_loss=False,
+            framework=None,
+            global_batch=1,
+        )
+        recompute: Recompute = "full" if checkpointing else "none"
+        one = Topology(nodes=1, tp=1, pp=1, dp=1, micro_batch=1, zero=0, recompute=recompute)
+        terms = memory_terms(Stages.first(Columns.of([one], workload, space.cluster)), SiteFactors())
+        expected += float(terms["activations"][0] + terms["working"][0] + terms["logits"][0]) * (1 + FRAGMENT_SHARE)
+    assert sample_bytes(request, H100) == pytest.approx(expected)
+    assert budget(request, H100).sample == sample_bytes(request, H100)
+    assert budget(replace(request, sample=3e9), H100).sample == 3e9

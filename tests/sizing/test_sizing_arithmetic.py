@@ -58,7 +58,7 @@ def test_bisection_doubles_and_then_halves_the_gap(start: int, limit: int, tried
 def test_a_ramp_goes_up_by_its_increment_and_halves_a_start_that_fails(
     start: int, limit: int, tried: list[int]
 ) -> None:
-    assert probed("ramp", BatchGrid(batches=TENS, start=start, increment=16), limit) == tried
+    assert probed("ramp", BatchGrid(batches=TENS, start=start), limit) == tried
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from tests.workers import ONE, WORKLOAD
-from tuner.core.catalog import cluster
+from tuner.core.catalog import cluster, gpu
 from tuner.core.columns import Columns
 from tuner.core.errors import InputError
 from tuner.core.model import Shape
@@ -199,3 +199,27 @@ def test_every_value_of_a_space_is_a_plausible_size() -> None:
     with pytest.raises(InputError, match="dp must be between 1 and 2,097,152, not 2,097,153"):
         replace(space, dp=(1, 2_097_153))
     assert replace(space, dp=(1, 2_097_152)).dp == (1, 2_097_152)
+
+
+@pytest.mark.parametrize("name", ["bloom-48", "hgx-b200", "gb200-nvl72"])
+def test_a_network_of_its_own_stays_and_any_other_follows_the_gpus(name: str) -> None:
+    """BLOOM's nodes have four links of 12.5 GB/s; the others have one for each GPU."""
+    known = cluster(name)
+    own = name == "bloom-48"
+    fewer = space_for(cluster=name, nodes=2, gpus_per_node=2).cluster
+    assert (fewer.name, fewer.nodes, fewer.gpus_per_node, fewer.nvlink_domain) == (name, 2, 2, known.nvlink_domain)
+    link = known.gpu.inter_node_bandwidth
+    assert fewer.inter_node.bandwidth == (known.inter_node.bandwidth if own else 2 * link)
+    assert fewer.intra_node.bandwidth == known.intra_node.bandwidth
+    other = gpu("H100-80GB-SXM")
+    mixed = space_for(cluster=name, gpu=other, nodes=1).cluster
+    assert mixed.inter_node.bandwidth == (
+        known.inter_node.bandwidth if own else known.gpus_per_node * other.inter_node_bandwidth
+    )
+    assert mixed.intra_node.bandwidth == other.intra_node_bandwidth
+    alone = space_for(gpu=other, nodes=1).cluster
+    assert (alone.name, alone.inter_node.bandwidth) == (other.name, 8 * other.inter_node_bandwidth)
+    fabric = replace(known, intra_node=replace(known.intra_node, bandwidth=1e9), host_memory=5e11)
+    kept = space_for(cluster=fabric, gpu=other, nodes=1).cluster
+    assert (kept.intra_node.bandwidth, kept.host_memory) == (1e9, 5e11)
+    assert space_for(cluster=fabric, nvlink_domain=64, gpus_per_node=2).cluster.nvlink_domain == 64

@@ -313,6 +313,17 @@ def test_layers_are_kept_where_they_make_the_size_with_or_without_the_embedding(
     assert row.cells["layers"] == layers
 
 
+def test_heads_and_mlp_width_hold_only_for_the_shape_that_they_were_stated_with() -> None:
+    row = "\n\n| TP | Sec/it |\n|--|--|\n| 8 | 1.5 |\n\n"
+    stated = ("NHIDDEN=1024 / NLAYERS=8 / NHEADS=16 / FFN=5000", "NHIDDEN=1024 / NLAYERS=9", "NHIDDEN=2048 / NLAYERS=8")
+    rows = table_of("".join(f"{shape}{row}" for shape in stated), "r.md").rows
+    assert [(one.cells["layers"], one.cells.get("heads"), one.cells.get("ffn")) for one in rows] == [
+        ("8", "16", "5000"),
+        ("9", "16", "5000"),
+        ("8", None, None),
+    ]
+
+
 def test_a_sentence_that_mentions_a_value_fixes_nothing() -> None:
     table = table_of(
         "NHIDDEN=1024 / NLAYERS=8\n\nNHIDDEN=999 breaks the constraints of the fused softmax kernel\n"
