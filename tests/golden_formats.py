@@ -7,6 +7,7 @@ refuses of them or the settings that it writes.
 from __future__ import annotations
 
 import json
+import math
 import warnings
 from collections.abc import Iterator
 from dataclasses import replace
@@ -32,6 +33,14 @@ MODELS: Final[dict[str, dict[str, Any]]] = {
     "Llama 3's scaling": {"rotary_scaling": RotaryScaling(kind="llama3", factor=8.0, original_seq=8192)},
     "Llama 3's scaling from 4096": {"rotary_scaling": RotaryScaling(kind="llama3", factor=8.0, original_seq=4096)},
     "yarn": {"rotary_scaling": RotaryScaling(kind="yarn", factor=8.0, original_seq=8192)},
+    "yarn from its usual factor": {
+        "rotary_scaling": RotaryScaling(
+            kind="yarn", factor=8.0, original_seq=8192, attention_factor=0.1 * math.log(8) + 1
+        )
+    },
+    "yarn of another attention": {
+        "rotary_scaling": RotaryScaling(kind="yarn", factor=8.0, original_seq=8192, attention_factor=1.5)
+    },
     "rotary base with a fraction": {"rotary_base": 10000.5},
     "half of each head rotated": {"rotary_fraction": 0.5},
     "neighbours rotated": {"rotary_interleaved": True},

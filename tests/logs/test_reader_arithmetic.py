@@ -11,7 +11,7 @@ from tuner.core.outcomes import Outcome
 from tuner.logs import read_log
 from tuner.logs.bars import Bars
 from tuner.logs.frameworks import Blocks
-from tuner.logs.log import _Reader, _same_loss
+from tuner.logs.log import _merged, _Reader, _same_loss, _same_time
 from tuner.logs.records import Iteration
 from tuner.logs.signatures import SIGNATURES
 
@@ -201,3 +201,34 @@ def test_an_exception_was_caught_where_two_iterations_follow(after: int, failed:
     (run,) = read_log(lines).runs
     assert len(run.iterations) == 1 + after
     assert (run.failure is not None) == failed
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "same"),
+    [
+        ((2.0, None), (2.0, None), True),
+        ((2.0, None), (1.97, None), True),
+        ((2.0, None), (1.0, None), False),
+        ((2.0, None), (4.0, None), False),
+        ((None, 8.0), (None, 8.0), True),
+        ((None, 8.0), (None, 9.0), False),
+        ((2.0, None), (None, 8.0), False),
+    ],
+)
+def test_ranks_of_one_run_take_about_one_time_or_print_one_rate(
+    one: tuple[float | None, float | None], other: tuple[float | None, float | None], same: bool
+) -> None:
+    first, second = (Iteration(number=2, seconds=seconds, samples_per_second=rate) for seconds, rate in (one, other))
+    assert _same_time(first, second) == _same_time(second, first) == same
+
+
+def test_the_slowest_rank_decides_the_time_and_the_others_what_it_leaves_out() -> None:
+    """The spread is how much longer the slowest takes than the fastest of all that were merged."""
+    fast = Iteration(number=2, seconds=2.0, loss=1.5, tflops=30.0, line=7)
+    slow = Iteration(number=2, seconds=2.5, tflops=25.0, line=9)
+    found = _merged(fast, slow)
+    assert found == _merged(slow, fast)
+    assert (found.seconds, found.tflops, found.loss, found.line) == (2.5, 25.0, 1.5, 7)
+    assert found.spread == pytest.approx(0.25)
+    slowest = _merged(found, Iteration(number=2, seconds=4.0, line=11))
+    assert (slowest.seconds, slowest.tflops, slowest.spread) == (4.0, 25.0, pytest.approx(1.0))

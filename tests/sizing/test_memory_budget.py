@@ -15,7 +15,7 @@ from tests.conftest import Run
 from tuner.core import catalog
 from tuner.core.catalog import gpu
 from tuner.core.columns import Columns
-from tuner.core.domain import Recompute, Topology
+from tuner.core.domain import Attention, Recompute, Topology
 from tuner.core.errors import InputError
 from tuner.costmodel.constants import FRAGMENT_SHARE
 from tuner.costmodel.memory import memory_terms
@@ -257,7 +257,7 @@ def test_a_sample_takes_the_activations_of_every_frozen_model_and_their_fragment
     for model in [catalog.model(name) for name in names] + [part("7b").model]:
         assert model
         space = space_for(model=replace(model, seq=512, max_positions=512), nodes=1, gpus_per_node=1, gpu=H100)
-        attention = "eager" if precision == "fp32" else "flash2"
+        attention: Attention = "eager" if precision == "fp32" else "flash2"
         workload = replace(
             space.workload,
             precision=precision,
