@@ -89,7 +89,8 @@ def record_identities() -> None:
 def defaults() -> dict[str, Any]:
     """Return what each family is without any optional key, and the fields that change with one of them.
 
-    A switch is set to its other value, a size to 4 or 8; null stands for a size that no such model has.
+    A switch is set to its other value, a size to 4 or 8, and each to null; null stands for a size that no such model
+    has.
     """
     from tuner.core.errors import InputError
     from tuner.core.huggingface import FAMILIES, model_from
@@ -100,14 +101,16 @@ def defaults() -> dict[str, Any]:
         bare = identity_of(model_from(config, name=family))
         flat = _flat(bare)
         changed: dict[str, Any] = {}
-        for key, value in optional_keys(config).items():
+        optional = optional_keys(config)
+        for key, value in [*optional.items(), *((key, None) for key in optional)]:
             try:
                 other = _flat(identity_of(model_from({**config, key: value}, name=family)))
             except InputError:
                 changed[f"{key}={value}"] = None
                 continue
             names = sorted(name for name in flat | other if flat.get(name) != other.get(name))
-            changed[f"{key}={value}"] = {name: other.get(name, "the default") for name in names}
+            if names or value is not None:
+                changed[f"{key}={value}"] = {name: other.get(name, "the default") for name in names}
         recorded[family] = {**bare, "changed by": changed}
     return recorded
 
