@@ -268,6 +268,7 @@ PRINTED = {
         ({"use_distributed_optimizer": "True", "data_parallel_sharding_strategy": "no_shard"}, {"zero": 1}),
         ({"use_distributed_optimizer": "True", "zero_stage": "3"}, {"zero": 3}),
         ({"zero_stage": "2"}, {"zero": 2}),
+        ({"zero_stage": "2", "zero_optimization_stage": "3"}, {"zero": 2}),
         ({"recompute_granularity": "selective"}, {"recompute": "selective"}),
         ({"recompute_granularity": "full"}, {"recompute": "full"}),
         ({"checkpoint_activations": "True"}, {"recompute": "full"}),
