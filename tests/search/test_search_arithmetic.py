@@ -271,6 +271,8 @@ def test_work_is_the_iterations_at_equal_compute_and_room_a_cards_bytes() -> Non
 def test_distinct_rows_are_found_in_their_order() -> None:
     first, back = _distinct([np.array([2, 1, 2, 1]), np.array([0, 5, 0, 6])])
     assert [(first[kind], kind == back[0]) for kind in back] == [(0, True), (1, False), (0, True), (3, False)]
+    wide = [np.array([0, 2**24, 2**40]), np.array([0, 0, 2**40 - 1])]  # as one number the second would be 2**64
+    assert sorted(_distinct(wide)[0].tolist()) == [0, 1, 2]
 
 
 @pytest.mark.parametrize(("mean", "deviation", "best"), [(0.0, 1.0, 0.0), (1.0, 0.5, 0.8), (-2.0, 0.1, -1.9)])
