@@ -90,6 +90,51 @@ def test_a_key_without_a_field_is_named_unless_it_is_neutral(
     assert f"{key}={other!r}" in read(bare, **{key: other}).not_understood
 
 
+@pytest.mark.parametrize(
+    ("scaling", "scale"),
+    [
+        ({"factor": 40.0, "mscale_all_dim": 0.5}, (0.05 * math.log(40) + 1) ** 2 / math.sqrt(128 + 64)),
+        ({"factor": 40.0}, 0.0),
+        ({"factor": 1.0, "mscale_all_dim": 0.5}, 0.0),
+        ({"mscale_all_dim": 0.5}, 0.0),
+    ],
+)
+def test_latent_attention_is_scaled_by_the_growth_of_yarn_twice(scaling: dict[str, Any], scale: float) -> None:
+    """Zero is the usual scale, one over the root of a key's width."""
+    bare = {"model_type": "deepseek_v3", **BARE}
+    assert read(bare, rope_scaling={"rope_type": "yarn", **scaling}).attention_scale == pytest.approx(scale)
+
+
+@pytest.mark.parametrize(
+    ("table", "expected"),
+    [
+        ({"type": "linear", "factor": 4.0}, RotaryScaling(kind="linear", factor=4.0)),
+        ({"type": "linear"}, RotaryScaling(kind="linear", factor=1.0)),
+        ({"type": "dynamic", "factor": 4.0}, RotaryScaling(kind="dynamic", factor=4.0, original_seq=2048)),
+        (
+            {"rope_type": "llama3", "factor": 8.0, "original_max_position_embeddings": 512},
+            RotaryScaling(kind="llama3", factor=8.0, original_seq=512),
+        ),
+        (
+            {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 2.0, "high_freq_factor": 6.0},
+            RotaryScaling(kind="llama3", factor=8.0, original_seq=2048, low_frequency=2.0, high_frequency=6.0),
+        ),
+        (
+            {"rope_type": "yarn", "original_max_position_embeddings": 512, "beta_fast": 16, "beta_slow": 2},
+            RotaryScaling(kind="yarn", factor=4.0, original_seq=512, beta_fast=16.0, beta_slow=2.0),
+        ),
+        (
+            {"rope_type": "yarn", "factor": 8.0, "attention_factor": 1.25, "truncate": False},
+            RotaryScaling(kind="yarn", factor=8.0, original_seq=2048, attention_factor=1.25, truncate=False),
+        ),
+        ({"rope_type": "default", "factor": 8.0}, None),
+    ],
+)
+def test_each_kind_of_rotary_scaling_has_its_own_figures(table: dict[str, Any], expected: RotaryScaling | None) -> None:
+    """Where yarn states no factor, it is the longest sequence over the original one."""
+    assert read({"model_type": "llama", **BARE}, rope_scaling=table).rotary_scaling == expected
+
+
 def test_every_family_has_a_config_with_a_count_and_an_identity() -> None:
     kept = {text_config(path)["model_type"] for path in CONFIGS}
     assert kept == set(FAMILIES)

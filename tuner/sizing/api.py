@@ -158,7 +158,7 @@ def max_batch(
         workload=stacked(described.workload, stack or "megatron", zero=topology.zero),
         cluster=described.cluster,
         topology=topology,
-        configure=lambda job: ds_config(job.workload, job.topology),
+        configure=lambda job: ds_config(workload=job.workload, topology=job.topology),
         command=command,
         step_pattern=step_pattern,
         folder=Path(runs) / "max-batch",
