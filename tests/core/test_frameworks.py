@@ -6,6 +6,7 @@ import json
 import re
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -17,7 +18,7 @@ from tuner.core.capabilities import FrameworkRecord
 from tuner.core.columns import Columns
 from tuner.core.domain import Cluster, Framework, Topology, Workload
 from tuner.core.errors import InputError, StudyError
-from tuner.core.frameworks import FRAMEWORKS, RECORDS
+from tuner.core.frameworks import FRAMEWORKS, MEGATRON_DEEPSPEED_FORKS, RECORDS
 from tuner.planning.plan import plan
 from tuner.space.build import space_for
 from tuner.space.rules import BY_NAME, RULES, RuleSet, ruleset
@@ -247,3 +248,21 @@ def test_a_kernel_that_takes_no_alibi_is_neither_a_default_nor_accepted() -> Non
     assert space_for(model="bloom-176b", framework="deepspeed").workload.attention == "eager"
     with pytest.raises(InputError, match=r"deepspeed has no flash2 attention with ALiBi; use .* or --attention eager"):
         space_for(model="bloom-176b", framework="deepspeed", attention="flash2")
+
+
+@pytest.mark.parametrize(
+    ("fields", "forks"),
+    [
+        ({}, {"deepspeed", "bloom"}),
+        ({"positions": "alibi"}, {"bloom"}),
+        ({"embedding_norm": True}, {"bloom"}),
+        ({"kv_heads": 2}, {"deepspeed"}),
+        ({"norm": "rmsnorm"}, {"deepspeed"}),
+        ({"tied_embeddings": False}, {"deepspeed"}),
+        ({"positions": "alibi", "norm": "rmsnorm"}, set()),
+    ],
+)
+def test_a_fork_of_megatron_deepspeed_has_models_of_its_own(fields: dict[str, Any], forks: set[str]) -> None:
+    """DeepSpeed's has neither ALiBi nor a norm of the embedding; BLOOM's has nothing of LLaMA's."""
+    model = tuner.Model(layers=4, hidden=512, heads=8, vocab=512, seq=512, **fields)
+    assert {fork.name for fork in MEGATRON_DEEPSPEED_FORKS if not fork.model_lacks(model)} == forks
