@@ -14,8 +14,8 @@ from tuner.costmodel import calibration_constants, constants, expert_constants, 
 from tuner.costmodel.constants import ConstantRecords
 
 UNIT = re.compile(
-    r"(?:(?:relative )?(?:share|bytes|seconds|elements|passes|rows|copies|doublings|streams|candidates|runs|GPUs?|SMs)"
-    r"|FLOP/s|(?:mean and |relative )?standard deviations?|probability|logarithm|ratio|relative to)\b"
+    r"(?:share|bytes|seconds|elements|passes|rows|copies|doublings|streams|candidates|runs|ranks|GPUs?|SMs|FLOP/s"
+    r"|(?:mean and |relative )?standard deviations?|probability|logarithm|ratio|relative to)\b"
 )
 """How a unit begins, and no source does."""
 MODULES = ("flops", "kernels", "layer", "links", "memory", "memory_calibration", "residual_features", "stages", "time")

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
+from tests.mixtures import TINY_EXPERTS
+from tuner.core.catalog import cluster
+from tuner.core.columns import Columns
+from tuner.core.domain import Topology, Workload
 from tuner.costmodel.constants import (
     CLIFF_DEVIATION,
     KERNEL_DEVIATION,
@@ -57,3 +62,21 @@ def test_observations_keep_their_rows_beyond_the_first_sixteen() -> None:
     expected = covariance(rows[0], joined(rows))[0] + 0.5 * (np.arange(20) % 3 == 1)
     assert seen.covariance(rows[0], 1, 0.5) == pytest.approx(expected)
     assert row_of(joined(rows), 5).smooth[0, 0] == 5 / 4
+
+
+def test_kernels_differ_by_the_dispatcher_only_where_there_are_experts() -> None:
+    """With experts their split counts beside tp, each in a place of its own."""
+    topology = Topology(nodes=1, tp=2, pp=1, dp=4, micro_batch=1, ep=4, etp=2)
+    others = [topology, replace(topology, dispatcher="deepep"), replace(topology, ep=2), replace(topology, etp=1)]
+    machines = cluster("bloom-48")
+    mixed = Features.of(Columns.of(others, Workload(model=TINY_EXPERTS, global_batch=8), machines))
+    words = [word.split()[-1] for word in mixed.kernel]
+    assert words == ["alltoall", "deepep", "alltoall", "alltoall"]
+    assert mixed.cliff[:, 2].tolist() == [
+        2 + 2**15 * (ep + 2**15 * etp) for ep, etp in ((4, 2), (4, 2), (2, 2), (4, 1))
+    ]
+    dense = Columns.of(others[:2], Workload(model=replace(TINY_EXPERTS, experts=None), global_batch=8), machines)
+    first, second = Features.of(dense).kernel
+    assert first == second
+    assert first.split()[-1].isdecimal()
+    assert Features.of(dense).cliff[:, 2].tolist() == [2, 2]
