@@ -233,3 +233,29 @@ def test_the_slowest_rank_decides_the_time_and_the_others_what_it_leaves_out() -
     slowest = _merged(found, Iteration(number=2, seconds=4.0, line=11))
     assert (slowest.seconds, slowest.tflops) == (4.0, 25.0)
     assert slowest.spread == pytest.approx(1.0)
+
+
+def test_a_list_of_arguments_begins_another_run_unless_nothing_was_printed_since_the_last() -> None:
+    """Whatever number the iterations go on with, after iterations as after a failure."""
+    banner = "------------------------ arguments ------------------------"
+    line = " iteration {}/ 500 | elapsed time per iteration (ms): 1250.5 | lm loss: 1.5E+00 | "
+    lines = [
+        *(
+            banner,
+            "  tensor_model_parallel_size ...... 2",
+            banner,
+            "  seq_length ...... 512",
+            line.format(1),
+            line.format(2),
+        ),
+        *(banner, "  hidden_size ...... 64", line.format(3), "torch.OutOfMemoryError: CUDA out of memory. Tried to"),
+        *(banner, "  num_layers ...... 4", line.format(4)),
+    ]
+    runs = read_log(lines).runs
+    assert [[one.number for one in run.iterations] for run in runs] == [[1, 2], [3], [4]]
+    assert [run.failure is not None for run in runs] == [False, True, False]
+    assert [dict(run.arguments) for run in runs] == [
+        {"tensor_model_parallel_size": "2", "seq_length": "512"},
+        {"hidden_size": "64"},
+        {"num_layers": "4"},
+    ]
