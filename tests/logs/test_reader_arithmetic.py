@@ -239,23 +239,20 @@ def test_a_list_of_arguments_begins_another_run_unless_nothing_was_printed_since
     """Whatever number the iterations go on with, after iterations as after a failure."""
     banner = "------------------------ arguments ------------------------"
     line = " iteration {}/ 500 | elapsed time per iteration (ms): 1250.5 | lm loss: 1.5E+00 | "
+    failure = "torch.OutOfMemoryError: CUDA out of memory. Tried to"
     lines = [
-        *(
-            banner,
-            "  tensor_model_parallel_size ...... 2",
-            banner,
-            "  seq_length ...... 512",
-            line.format(1),
-            line.format(2),
-        ),
-        *(banner, "  hidden_size ...... 64", line.format(3), "torch.OutOfMemoryError: CUDA out of memory. Tried to"),
-        *(banner, "  num_layers ...... 4", line.format(4)),
+        *(banner, "  tensor_model_parallel_size ...... 2", banner, "  seq_length ...... 512"),
+        *(line.format(1), line.format(2)),
+        *(banner, "  hidden_size ...... 64", line.format(3), failure),
+        *(banner, "  num_layers ...... 4", failure),
+        *(banner, "  micro_batch_size ...... 8", line.format(4)),
     ]
     runs = read_log(lines).runs
-    assert [[one.number for one in run.iterations] for run in runs] == [[1, 2], [3], [4]]
-    assert [run.failure is not None for run in runs] == [False, True, False]
+    assert [[one.number for one in run.iterations] for run in runs] == [[1, 2], [3], [], [4]]
+    assert [run.failure is not None for run in runs] == [False, True, True, False]
     assert [dict(run.arguments) for run in runs] == [
         {"tensor_model_parallel_size": "2", "seq_length": "512"},
         {"hidden_size": "64"},
         {"num_layers": "4"},
+        {"micro_batch_size": "8"},
     ]
