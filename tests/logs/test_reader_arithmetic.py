@@ -19,6 +19,7 @@ PROGRAMS = {
     *("Abseil", "Apptainer", "C++", "CUDA", "Click", "Composer", "DeepSpeed", "Docker", "HF Trainer", "Hydra", "LSF"),
     *("Hugging Face Hub", "Lightning", "Linux", "MPI", "Megatron-LM", "NCCL", "PBS", "PyTorch", "Python", "Slurm"),
     *("Typer", "UCX", "accelerate", "argparse", "bash", "conda", "containers", "fairseq", "glibc", "jsonargparse"),
+    *("environment modules", "ld.so"),
     *(
         "lit-llama",
         "mpirun",
@@ -185,8 +186,11 @@ def test_a_block_of_olmo_is_about_the_step_of_its_heading() -> None:
 def test_a_traceback_goes_on_in_the_next_block_of_lines_between_bars() -> None:
     """Blocks that hold nothing but bars are read by them alone, unless a traceback is open."""
     reader = _Reader(None)
-    reader.read_block([(1, bar(1, 2, "2.00s/it")), (2, "Traceback (most recent call last):"), (3, '  File "a.py"')])
-    reader.read_block([(4, bar(2, 4, "2.00s/it")), (5, "mine.Oops: it broke")])
+    lines = [bar(1, 2, "2.00s/it"), "Traceback (most recent call last):", '  File "a.py"']
+    lines += [bar(2, 4, "2.00s/it"), "mine.Oops: it broke"]
+    numbered = list(enumerate(lines, start=1))
+    for block in (numbered[:3], numbered[3:]):
+        reader.read_block(block, "\n".join(text for _, text in block))
     (run,) = reader.log().runs
     assert [one.number for one in run.iterations] == [1, 2]
     assert run.failure
