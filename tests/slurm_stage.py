@@ -29,6 +29,7 @@ class Acting:
 
     measured_by_log: bool = False
     on_host: bool = False
+    several_batches: bool = False
     step_pattern: StepPattern | None = None
 
     def prepare(self, job: Job) -> ProcessSpec:

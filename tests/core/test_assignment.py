@@ -52,6 +52,8 @@ def test_every_part_of_a_model_is_read_as_it_was_written(name: str, tmp_path: Pa
         ({"result": 3}, "result must be a path, not 3"),
         ({"speed": 3}, "assignment has no field speed"),
         ({"topology": {"tp": 1}}, "topology lacks nodes, pp, dp and micro_batch"),
+        ({"batches": [3, 8]}, "batches must have multiples of micro_batch x dp = 4, not 3"),
+        ({"batches": [4, 12]}, "the last of an assignment's batches must be the workload's, 8, not 12"),
         ({"workload": []}, "workload must be an object, not a list of 0"),
     ],
 )

@@ -97,6 +97,22 @@ def test_a_hang_leaves_the_stacks_of_its_ranks_and_a_killed_rank_ends_the_job(tm
     assert processes(one) == set()
 
 
+def test_one_job_measures_several_batches(tmp_path: Path) -> None:
+    """Four times the samples take longer, and both are reported, the largest as the job's own."""
+    workload = replace(WORKLOAD, global_batch=64)
+    topology = replace(TWO, micro_batch=2, global_batch=64)
+    one = assigned(tmp_path, topology, workload=workload, iterations=(2, 3), batches=(16, 64))
+    launcher = LocalLauncher(worker(), ranks=2)
+    assert launcher.several_batches
+    result = ended(launcher, launcher.submit(one), LONG)
+    launcher.close()
+    assert result.outcome is Outcome.MEASURED
+    assert result.measurement is not None
+    small, large = result.measurement.batch_seconds
+    assert large / small > 1.5
+    assert result.measurement.seconds == large
+
+
 def test_a_collective_that_times_out_is_a_hang(tmp_path: Path) -> None:
     launcher, one = LocalLauncher(worker(timeout=4.0), ranks=2), assigned(tmp_path, TWO, iterations=(900_000,))
     handle = launcher.submit(one)
@@ -116,6 +132,7 @@ class Limited:
 
     inner: WorkerProgram
     measured_by_log = False
+    several_batches = True
     step_pattern = None
     on_host = True
 

@@ -122,6 +122,20 @@ def test_a_complete_result_is_measured_by_the_median_of_its_iterations(tmp_path:
     assert found.measurement.iterations == (2, 3)
 
 
+def test_a_job_of_several_batches_is_measured_by_its_result_alone(tmp_path: Path) -> None:
+    """Iterations 2 and 3 of each batch: 2 and 4 in the job, with two iterations a batch. Its log is of one batch."""
+    seconds = (9.0, 1.0, 8.0, 4.0)
+    iterations = [{"number": n, "seconds": s, "loss": 1.0} for n, s in enumerate(seconds, start=1)]
+    result(tmp_path, iterations=iterations)
+    found = outcome_of(tmp_path, {"exit": 0}, (2,), on_host=False, batches=2).measurement
+    assert found is not None
+    assert (found.seconds, found.batch_seconds, found.iterations) == (4.0, (1.0, 4.0), (2,))
+    (tmp_path / "result.json").unlink()
+    (tmp_path / "stdout.log").write_text("".join(LINE.format(number) + "\n" for number in (1, 2, 3)))
+    assert outcome_of(tmp_path, {"exit": 0}, (2,), on_host=False).outcome is Outcome.MEASURED
+    assert outcome_of(tmp_path, {"exit": 0}, (2,), on_host=False, batches=2).outcome is Outcome.CRASHED
+
+
 @pytest.mark.parametrize(("seconds", "loss"), [(0.0, 1.0), (float("inf"), 1.0), (2.0, float("nan"))])
 def test_a_result_that_is_not_finite_and_positive_measures_nothing(tmp_path: Path, seconds: float, loss: float) -> None:
     result(tmp_path, iterations=[{"number": 2, "seconds": seconds, "loss": loss}])

@@ -261,6 +261,16 @@ def test_a_mixture_trains_as_one_rank_does(case: str, ranks: Ranks) -> None:
 
 
 @pytest.mark.slow
+def test_the_routers_losses_weigh_the_same_in_every_batch_of_a_job(ranks: Ranks) -> None:
+    """DeepSpeed divides by the microbatches of a batch: the first batch of a job trains as where it is the only one."""
+    several = ranks.succeeded(
+        replace(SGD, global_batch=16), topology(micro_batch=2), clip=CLIP, iterations=5, batches=(8, 16)
+    )
+    alone = ranks.succeeded(SGD, topology(micro_batch=2), clip=CLIP)
+    assert several.losses[:5] == pytest.approx(alone.losses[:5], rel=PRECISE)
+
+
+@pytest.mark.slow
 def test_a_mixture_with_its_own_router_and_adam_trains_as_one_rank_does(ranks: Ranks) -> None:
     workload = replace(SGD, optimizer="adam", routing="natural")
     check(workload, ranks, {}, PRECISE, dp=4, micro_batch=2, ep=4, zero=2)

@@ -35,6 +35,7 @@ def test_the_operations_of_an_iteration_are_narayanans(gated: bool, recompute: R
 def iteration(**changes: Any) -> report.TimedIteration:
     """The third iteration, which took half a second."""
     usual: dict[str, Any] = {"number": 3, "seconds": 0.5, "loss": 2.5, "learning_rate": 1e-3, "skipped": 1}
+    usual |= {"global_batch": 8, "consumed": 24}
     return report.TimedIteration(**usual | changes)
 
 
@@ -78,9 +79,9 @@ def test_progress_is_printed_at_most_every_half_second(
     """At 10.0, 10.4 (too soon after 10.0, but nothing was printed yet), 10.8 (too soon), 10.9 and 20 s."""
     clock = iter([10.0, 10.4, 10.8, 10.9, 20.0, 20.6])
     monkeypatch.setattr("tuner.worker.report.time.perf_counter", lambda: next(clock))
-    progress = report.Progress(microbatches=8, speaks=True, started=0.0)
+    progress = report.Progress(speaks=True, started=0.0)
     for first, number in [(1, 0), (1, 1), (1, 2), (1, 3), (2, 0), (2, 1)]:
-        progress.begins(first, number)
+        progress.begins(first, number, 8)
     assert capsys.readouterr().out.splitlines() == [
         " microbatch     1/    8 of iteration 1 | elapsed (s): 0.400 |",
         " microbatch     3/    8 of iteration 1 | elapsed (s): 0.900 |",
@@ -89,7 +90,7 @@ def test_progress_is_printed_at_most_every_half_second(
 
 
 def test_only_one_rank_tells_of_progress(capsys: pytest.CaptureFixture[str]) -> None:
-    report.Progress(microbatches=8, speaks=False).begins(1, 3)
+    report.Progress(speaks=False).begins(1, 3, 8)
     assert capsys.readouterr().out == ""
 
 
@@ -101,7 +102,7 @@ def test_the_result_has_every_rank_and_iteration(tmp_path: Path, capsys: pytest.
     found = report.result([iteration()], figures, WORKLOAD, topology(dp=2))
     assert (found["schema"], found["key"]) == ("tuner/worker/1", topology(dp=2).key)
     assert (found["model"], found["ranks"], found["memory_kind"]) == ("tiny", 2, "resident")
-    assert found["iterations"] == [{"number": 3, "seconds": 0.5, "loss": 2.5, "skipped": 1}]
+    assert found["iterations"] == [{"number": 3, "global_batch": 8, "seconds": 0.5, "loss": 2.5, "skipped": 1}]
     assert found["peak_memory"][1] == {"rank": 1, "allocated": 9, "reserved": 10}
     assert found["parameters"][1] == {"rank": 1, "trained": 11, "frozen": 12}
     report.write(found, tmp_path / "result.json")
@@ -120,6 +121,10 @@ class Engine:
 
     def __init__(self) -> None:
         self.calls: list[str] = []
+
+    def gradient_accumulation_steps(self) -> int:
+        """Three."""
+        return 3
 
     def __call__(self, tokens: Any, labels: Any) -> Any:
         self.calls.append("forward")
@@ -144,10 +149,10 @@ def test_the_loss_of_an_iteration_is_the_mean_of_its_microbatches(monkeypatch: p
 
     monkeypatch.setattr("tuner.worker.train.dist.all_reduce", add_up)
     batches = [(torch.tensor([value]), torch.tensor([0])) for value in (1, 2, 3)]
-    assert train._plain_step(engine, iter(batches), 3, "replicas", place()) == pytest.approx(2.0)
+    assert train._plain_step(engine, iter(batches), "replicas", place()) == pytest.approx(2.0)
     assert engine.calls == ["forward", "backward", "step"] * 3
     assert added == []
-    assert train._plain_step(engine, iter(batches), 3, "replicas", place(dp=2)) == pytest.approx(2.0)
+    assert train._plain_step(engine, iter(batches), "replicas", place(dp=2)) == pytest.approx(2.0)
     assert added == ["replicas"]
 
 

@@ -79,6 +79,36 @@ def test_a_topology_trains_as_one_rank_does(case: str, ranks: Ranks) -> None:
     assert worst(ranks.succeeded(SGD, topology(**PARITY[case]), clip=CLIP), reference) < PRECISE
 
 
+GROWING: dict[str, dict[str, Any]] = {
+    "one rank": {},
+    "two stages": {"pp": 2},
+    "two replicas": {"dp": 2, "micro_batch": 1},
+    "ZeRO 1": {"dp": 2, "zero": 1},
+    "ZeRO 2": {"dp": 2, "zero": 2},
+    "ZeRO 3": {"dp": 2, "zero": 3, "micro_batch": 1},
+}
+
+
+@pytest.mark.parametrize("case", GROWING)
+def test_one_job_trains_batch_after_batch(case: str, ranks: Ranks) -> None:
+    """Iterations of 8 samples are those of a job that has no others, and the same samples in 16s train the same.
+
+    The job's last five take up 80 samples after the first 40, whatever the microbatches in which they come.
+    """
+    workload = replace(SGD, global_batch=16)
+    job = ranks.succeeded(
+        workload, topology(**{"micro_batch": 2, **GROWING[case]}), clip=CLIP, iterations=5, batches=(8, 16)
+    )
+    alone = ranks.succeeded(SGD, clip=CLIP)
+    assert [each["global_batch"] for each in job.result["iterations"]] == [8] * 5 + [16] * 5
+    assert [each["number"] for each in job.result["iterations"]] == list(range(1, 11))
+    assert all(abs(a - b) / b < PRECISE for a, b in zip(job.losses[:5], alone.losses, strict=False))
+    reference = ranks.succeeded(workload, topology(micro_batch=8), clip=CLIP, iterations=5, batches=(8, 16))
+    assert worst(job, reference) < PRECISE
+    (read,) = read_log(job.out.splitlines()).runs
+    assert [each.global_batch for each in read.iterations] == [8] * 5 + [16] * 5
+
+
 LLAMA_PARITY: dict[str, dict[str, Any]] = {
     "two key/value heads on two ranks, two stages": {"tp": 2, "pp": 2, "sequence_parallel": True},
     "two key/value heads on four ranks": {"tp": 4, "micro_batch": 8},

@@ -186,12 +186,15 @@ BATCHED = replace(WORKLOAD, global_batch=16)
 
 
 def test_replicas_take_microbatches_in_turn() -> None:
-    """Microbatch t of replica r of 2 begins at sample (2 t + r) x 2: 4 of them are an iteration of 16 samples."""
-    heard: list[tuple[int, int]] = []
+    """Microbatch t of replica r of 2 begins at sample (2 t + r) x 2: 4 of them are an iteration of 16 samples.
+
+    An iteration of 8 samples has two, the next ones.
+    """
+    heard: list[tuple[int, int, int]] = []
     chosen = topology(dp=2, micro_batch=2)
-    taken = microbatches(BATCHED, chosen, 1, 7, lambda iteration, number: heard.append((iteration, number)))
-    batches = [next(taken) for _ in range(5)]
-    assert heard == [(1, 0), (1, 1), (1, 2), (1, 3), (2, 0)]
+    taken = microbatches(BATCHED, chosen, 1, 7, [16, 8], lambda *begun: heard.append(begun))
+    batches = list(taken)
+    assert heard == [(1, 0, 4), (1, 1, 4), (1, 2, 4), (1, 3, 4), (2, 0, 2), (2, 1, 2)]
     for number, (tokens, labels) in enumerate(batches):
         expected = batch_of((number * 2 + 1) * 2, 2, BATCHED, 7)
         assert torch.equal(tokens, expected[0])
@@ -276,4 +279,5 @@ WIDE: Model = tiny(layers=2, hidden=8, heads=4, kv_heads=2, ffn=16, seq=16, voca
 def iteration(**changes: Any) -> report.TimedIteration:
     """The third iteration, which took half a second."""
     usual: dict[str, Any] = {"number": 3, "seconds": 0.5, "loss": 2.5, "learning_rate": 1e-3, "skipped": 1}
+    usual |= {"global_batch": 8, "consumed": 24}
     return report.TimedIteration(**usual | changes)

@@ -38,6 +38,9 @@ class Assignment:
     result: str
     """Path of the result file. The job succeeded if and only if this file exists and is complete."""
     iterations: int = 2
+    """Of each batch."""
+    batches: tuple[int, ...] = ()
+    """Global batches to train with one after the other, the last of them that of the workload; empty: only that one."""
     seed: int = 0
     timeout: float = 600.0
     """Timeout of a collective operation, in seconds."""
@@ -49,9 +52,25 @@ class Assignment:
                 raise InputError(f"assignment field {name} must be a whole number from {minimum}, not {shown(value)}.")
         if type(self.timeout) not in (int, float) or not 0 < self.timeout < 1e7:
             raise InputError(f"assignment field timeout must be finite and positive, not {shown(self.timeout)}.")
+        self._check_batches()
         for name in ("ds_config", "result"):
             if not isinstance(getattr(self, name), str) or not getattr(self, name):
                 raise InputError(f"assignment field {name} must be a path, not {shown(getattr(self, name))}.")
+
+    def _check_batches(self) -> None:
+        if not self.batches:
+            return
+        replica = self.topology.micro_batch * self.topology.dp
+        last = self.workload.as_in(self.topology).global_batch
+        for batch in self.batches:
+            if type(batch) is not int or batch < replica or batch % replica:
+                raise InputError(
+                    f"assignment field batches must have multiples of micro_batch x dp = {replica}, not {shown(batch)}."
+                )
+        if self.batches[-1] != last:
+            raise InputError(
+                f"the last of an assignment's batches must be the workload's, {last}, not {self.batches[-1]}."
+            )
 
     @property
     def document(self) -> dict[str, Any]:

@@ -7,6 +7,7 @@ import re
 import signal
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 from statistics import median
 from typing import Any, Final
@@ -44,6 +45,7 @@ def outcome_of(
     *,
     on_host: bool,
     by_log: bool = False,
+    batches: int = 1,
     size: StepSize | None = None,
     pattern: StepPattern | None = None,
 ) -> JobResult:
@@ -51,13 +53,15 @@ def outcome_of(
 
     Exit codes get lost in launchers, so that a job is measured by a complete result file, or the iterations in its log.
     With `by_log`, the log is all that measures it; `size` turns samples and tokens per second into seconds, and
-    `pattern` recognises the iterations of an unknown trainer.
+    `pattern` recognises the iterations of an unknown trainer. A job of several `batches` measures `measured` of each.
     """
     elapsed = max(0.0, float(ended.get("ended", 0.0)) - float(ended["began"])) if ended.get("began") else 0.0
-    found: Measurement | Cause | None = _from_result(folder, measured)
+    found: Measurement | Cause | None = _from_result(folder, measured, batches)
     unreadable = ""
     if found is None:
         found, unreadable = _from_log(folder, measured, size or StepSize(), pattern)
+        if batches > 1 and isinstance(found, Measurement):
+            found = None  # of the first batch alone
     if isinstance(found, Measurement):
         return JobResult(outcome=Outcome.MEASURED, measurement=found, elapsed=elapsed)
     if found is None and by_log and _complete(folder, measured, pattern):
@@ -76,7 +80,14 @@ def outcome_of(
 def size_note(job: Job) -> dict[str, int]:
     """Return what a job processes in one iteration, for its note."""
     batch = job.workload.as_in(job.topology).global_batch
-    return {"global_batch": batch, "seq": job.workload.model.seq, "gpus": job.topology.gpus}
+    note = {"global_batch": batch, "seq": job.workload.model.seq, "gpus": job.topology.gpus}
+    return {**note, "batches": len(job.batches)} if job.batches else note
+
+
+def noted_batches(note: Mapping[str, Any]) -> int:
+    """Return how many batches a job measures, by its note."""
+    batches = note.get("batches", 1)
+    return batches if isinstance(batches, int) and batches > 1 else 1
 
 
 def noted_size(note: Mapping[str, Any]) -> StepSize:
@@ -103,20 +114,23 @@ def _reported(ended: Mapping[str, Any]) -> Cause | None:
     return None
 
 
-def _from_result(folder: Path, measured: Sequence[int]) -> Measurement | None:
-    """Return the measurement of a complete result file with finite losses and times."""
+def _from_result(folder: Path, measured: Sequence[int], batches: int) -> Measurement | None:
+    """Return the measurement of a complete result file with finite losses and times, of so many batches."""
     document = read_object(folder / "result.json")
     try:
         seconds = {int(entry["number"]): float(entry["seconds"]) for entry in document["iterations"]}
         losses = [float(entry["loss"]) for entry in document["iterations"]]
-        chosen = [seconds[number] for number in measured]
+        each = len(document["iterations"]) // batches
+        chosen = [[seconds[batch * each + number] for number in measured] for batch in range(batches)]
         peaks = [float(entry["reserved"]) for entry in document.get("peak_memory", [])]
     except (AttributeError, KeyError, OverflowError, TypeError, ValueError):
         return None
-    if not all(math.isfinite(value) for value in (*losses, *peaks, *chosen)) or min(chosen) <= 0:
+    if not all(math.isfinite(value) for value in (*losses, *peaks, *chain(*chosen))) or min(chain(*chosen)) <= 0:
         return None
+    medians = tuple(map(median, chosen))
     return Measurement(
-        seconds=median(chosen),
+        seconds=medians[-1],
+        batch_seconds=medians if batches > 1 else (),
         iterations=tuple(measured),
         peak_memory=max(peaks, default=None),
         fullest=False,  # the framework's allocations, not the whole process

@@ -55,6 +55,10 @@ class Program(Protocol):
     def on_host(self) -> bool:
         """Whether ranks compute on the CPU, so that jobs run out of the host's memory."""
 
+    @property
+    def several_batches(self) -> bool:
+        """Whether one job can measure several global batches."""
+
     def prepare(self, job: Job) -> ProcessSpec:
         """Write the job's files into its folder and return the process to start."""
 
@@ -95,6 +99,11 @@ class WorkerProgram:
         """Whether ranks compute on the CPU."""
         return self.accelerator == "cpu"
 
+    @property
+    def several_batches(self) -> bool:
+        """Return True: the worker accumulates the gradients of more microbatches from one iteration to the next."""
+        return True
+
     def prepare(self, job: Job) -> ProcessSpec:
         """Write the assignment and DeepSpeed's config; return a parent process that starts the ranks."""
         write_object(job.folder / "ds_config.json", self.configure(job))
@@ -105,6 +114,7 @@ class WorkerProgram:
             ds_config="ds_config.json",
             result="result.json",
             iterations=max(job.iterations),
+            batches=job.batches,
             seed=self.seed,
             timeout=self.timeout,
         )
@@ -172,6 +182,11 @@ class CommandTemplate:
     def measured_by_log(self) -> bool:
         """Return True: a trainer runs until it is ended."""
         return True
+
+    @property
+    def several_batches(self) -> bool:
+        """Return False: a trainer keeps its batch."""
+        return False
 
     @classmethod
     def parse(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 import torch
 from torch import Tensor
@@ -26,14 +26,20 @@ def batch_of(first: int, samples: int, workload: Workload, seed: int) -> Batch:
 
 
 def microbatches(
-    workload: Workload, topology: Topology, replica: int, seed: int, begins: Callable[[int, int], None]
+    workload: Workload,
+    topology: Topology,
+    replica: int,
+    seed: int,
+    batches: Sequence[int],
+    begins: Callable[[int, int, int], None],
 ) -> Iterator[Batch]:
-    """Yield this replica's microbatches indefinitely; call `begins(iteration, index)` before each one."""
-    per_iteration = workload.global_batch // (topology.micro_batch * topology.dp)
-    count = 0
-    while True:
-        iteration, index = divmod(count, per_iteration)
-        begins(iteration + 1, index)
-        first = (count * topology.dp + replica) * topology.micro_batch
-        yield batch_of(first, topology.micro_batch, workload, seed)
-        count += 1
+    """Yield this replica's microbatches of iterations with these global batches.
+
+    Calls `begins(iteration, index, microbatches)` before each of them; iterations are counted from 1.
+    """
+    share, done = topology.micro_batch * topology.dp, 0
+    for iteration, batch in enumerate(batches, start=1):
+        for index in range(batch // share):
+            begins(iteration, index, batch // share)
+            yield batch_of(done + index * share + replica * topology.micro_batch, topology.micro_batch, workload, seed)
+        done += batch

@@ -8,7 +8,7 @@ import os
 import platform
 import resource
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -30,6 +30,9 @@ class TimedIteration:
     """One iteration, as timed on rank 0."""
 
     number: int
+    global_batch: int
+    consumed: int
+    """Samples of this iteration and all before it."""
     seconds: float
     loss: float
     learning_rate: float
@@ -39,11 +42,11 @@ class TimedIteration:
 
 def iteration_line(iteration: TimedIteration, of: int, workload: Workload, topology: Topology) -> str:
     """Return the line that Megatron-DeepSpeed's `training_log` prints."""
-    consumed = iteration.number * workload.global_batch
+    workload = replace(workload, global_batch=iteration.global_batch)
     rate = hardware_flops(workload, topology.tp, topology.recompute) / (iteration.seconds * topology.gpus)
     fields = {
-        "consumed samples": f"{consumed:12d}",
-        "consumed tokens": f"{consumed * workload.model.seq:12d}",
+        "consumed samples": f"{iteration.consumed:12d}",
+        "consumed tokens": f"{iteration.consumed * workload.model.seq:12d}",
         "elapsed time per iteration (ms)": f"{iteration.seconds * 1e3:.3f}",
         "learning rate": f"{iteration.learning_rate:.3E}",
         "global batch size": f"{workload.global_batch:5d}",
@@ -123,20 +126,19 @@ def hardware_flops(workload: Workload, tp: int, recompute: Recompute) -> float:
 class Progress:
     """Prints progress within an iteration, at most every `SECONDS_BETWEEN_LINES`."""
 
-    microbatches: int
     speaks: bool
     started: float = field(default_factory=time.perf_counter)
     said: float = 0.0
 
-    def begins(self, iteration: int, index: int) -> None:
-        """Record that microbatch `index`, counted from 0, starts: the earlier ones are in progress or done."""
+    def begins(self, iteration: int, index: int, microbatches: int) -> None:
+        """Record that microbatch `index` of so many, counted from 0, starts: earlier ones are in progress or done."""
         now = time.perf_counter()
         if index == 0:
             self.started = now
         elif self.speaks and now - self.said >= SECONDS_BETWEEN_LINES:
             self.said = now
             say(
-                f" microbatch {index:5d}/{self.microbatches:5d} of iteration {iteration} | "
+                f" microbatch {index:5d}/{microbatches:5d} of iteration {iteration} | "
                 f"elapsed (s): {now - self.started:.3f} |"
             )
 
@@ -183,7 +185,13 @@ def result(
         "device": (platform.processor() or "cpu") if on_cpu else torch.cuda.get_device_name(),
         "ranks": topology.gpus,
         "iterations": [
-            {"number": timed.number, "seconds": timed.seconds, "loss": timed.loss, "skipped": timed.skipped}
+            {
+                "number": timed.number,
+                "global_batch": timed.global_batch,
+                "seconds": timed.seconds,
+                "loss": timed.loss,
+                "skipped": timed.skipped,
+            }
             for timed in iterations
         ],
         "memory_kind": "resident" if on_cpu else "device",

@@ -23,6 +23,7 @@ from tuner.core.errors import InputError, NothingUsable
 from tuner.core.worker_refusals import refuse
 from tuner.worker.data import Batch, microbatches
 from tuner.worker.mesh import Mesh, build_mesh, connect, grid
+from tuner.worker.mlp import Router
 from tuner.worker.model import build
 from tuner.worker.report import (
     Progress,
@@ -50,14 +51,21 @@ def train(assignment: Assignment) -> None:
     is_rank_0 = dist.get_rank() == 0
     if is_rank_0:
         say("\n".join(argument_lines(workload, topology)))
-    progress = Progress(workload.global_batch // (topology.micro_batch * topology.dp), speaks=is_rank_0)
-    batches = microbatches(workload, topology, mesh.dp_rank, assignment.seed, progress.begins)
+    progress = Progress(speaks=is_rank_0)
+    sizes = [batch for batch in assignment.batches or (workload.global_batch,) for _ in range(assignment.iterations)]
+    batches = microbatches(workload, topology, mesh.dp_rank, assignment.seed, sizes, progress.begins)
     engine, step = start(workload, topology, mesh, assignment.seed, config, batches)
-    done = []
-    for number in range(1, assignment.iterations + 1):
+    done: list[TimedIteration] = []
+    consumed = 0
+    for number, batch in enumerate(sizes, start=1):
+        if batch != engine.train_batch_size():
+            set_batch(engine, batch)
         seconds, loss = timed(step)
+        consumed += batch
         iteration = TimedIteration(
             number=number,
+            global_batch=batch,
+            consumed=consumed,
             seconds=seconds,
             loss=loss,
             learning_rate=float(engine.get_lr()[0]),
@@ -65,7 +73,7 @@ def train(assignment: Assignment) -> None:
         )
         done.append(iteration)
         if is_rank_0:
-            say(iteration_line(iteration, assignment.iterations, workload, topology))
+            say(iteration_line(iteration, len(sizes), workload, topology))
         if not math.isfinite(loss):
             raise NothingUsable(f"the loss of iteration {number} is {loss}: the job ends.")
     figures = rank_figures(engine.module)
@@ -143,8 +151,19 @@ def start(
         engine.clip_fp32_gradients = partial(clip_gradients, engine, mesh)
     if piped:
         return engine, lambda: float(engine.train_batch(data_iter=batches))
-    count = workload.global_batch // (topology.micro_batch * topology.dp)
-    return engine, lambda: _plain_step(engine, batches, count, group, mesh)
+    return engine, lambda: _plain_step(engine, batches, group, mesh)
+
+
+def set_batch(engine: Any, global_batch: int) -> None:
+    """Have an engine accumulate the gradients of as many microbatches as the global batch has.
+
+    DeepSpeed steps whenever the microbatches so far are a multiple of those of a batch: they are counted anew.
+    """
+    engine.set_train_batch_size(global_batch)
+    engine.micro_steps = 0
+    for module in engine.module.modules():
+        if isinstance(module, Router):
+            module.factor = 1 / engine.gradient_accumulation_steps()
 
 
 def clip_gradients(engine: Any, mesh: Mesh) -> None:
@@ -181,8 +200,9 @@ def check_precision(module: Any, mesh: Mesh) -> None:
                 )
 
 
-def _plain_step(engine: Any, batches: Iterator[Batch], count: int, group: Any, mesh: Mesh) -> float:
+def _plain_step(engine: Any, batches: Iterator[Batch], group: Any, mesh: Mesh) -> float:
     """Train one iteration without a pipeline; return the loss averaged over microbatches and replicas."""
+    count = engine.gradient_accumulation_steps()
     total = torch.zeros((), device=mesh.device, dtype=torch.float32)
     for _ in range(count):
         tokens, labels = (part.to(mesh.device) for part in next(batches))

@@ -85,6 +85,11 @@ class HostfileProgram:
         """Whether ranks compute on the CPU."""
         return self.worker.on_host
 
+    @property
+    def several_batches(self) -> bool:
+        """Return True, like the worker."""
+        return self.worker.several_batches
+
     def dumps_on_signal(self, pid: int) -> bool:
         """Whether a process is a rank on this machine that writes its stacks on SIGUSR1."""
         return self.worker.dumps_on_signal(pid)

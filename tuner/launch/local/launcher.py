@@ -22,7 +22,7 @@ from tuner.launch import supervisor
 from tuner.launch.contract import Job, JobResult, JobState, JobStatus
 from tuner.launch.extensions import own_folder
 from tuner.launch.log_tail import OUTPUTS, JobTail, output_size
-from tuner.launch.outcome import noted_size, outcome_of, size_note
+from tuner.launch.outcome import noted_batches, noted_size, outcome_of, size_note
 from tuner.launch.program import ProcessSpec, Program
 from tuner.launch.stacks import write_stacks
 
@@ -121,13 +121,12 @@ class LocalLauncher:
     """This machine as one node; or as several, where the program itself reaches the others."""
 
     simulated = False
-    several_batches = False
     outlives = False
 
     def __init__(self, program: Program, *, ranks: int, nodes: int = 1, name: str = "local") -> None:
         self._program, self._ranks_per_node = program, ranks
         self.name, self.nodes = name, nodes
-        self.on_host = program.on_host
+        self.on_host, self.several_batches = program.on_host, program.several_batches
         self._jobs: dict[str, _LocalJob] = {}
         self._last_time = 0.0
         self._last_marks: list[tuple[int, bool]] = []
@@ -301,6 +300,7 @@ class LocalLauncher:
             tuple(start.get("iterations", [2])),
             on_host=self._program.on_host,
             by_log=self._program.measured_by_log,
+            batches=noted_batches(start),
             size=noted_size(start),
             pattern=self._program.step_pattern,
         )

@@ -11,7 +11,7 @@ from tuner.core.atomic_write import read_object, write_object
 from tuner.core.outcomes import Failure, Outcome
 from tuner.launch.contract import JobResult, JobStatus
 from tuner.launch.log_tail import JobTail, output_size
-from tuner.launch.outcome import noted_size, outcome_of
+from tuner.launch.outcome import noted_batches, noted_size, outcome_of
 from tuner.launch.slurm import states
 from tuner.launch.slurm.script import UNWRITABLE, job_name
 from tuner.launch.slurm.states import EndReport, Observation, ScriptExit, ScriptFiles, ScriptRun, SlurmState
@@ -38,6 +38,8 @@ class SlurmJob:
     folder: Path
     iterations: tuple[int, ...] = (2,)
     """The iterations to measure; the last ends the job."""
+    batches: int = 1
+    """Global batches that it measures."""
     size: StepSize = field(default_factory=StepSize)
     node_count: int = 1
     step: bool = False
@@ -102,7 +104,7 @@ class TrackedJob:
         with suppress(TypeError, ValueError):
             iterations = tuple(int(number) for number in note.get("iterations", [2])) or (2,)
             self.job = replace(self.job, iterations=iterations, node_count=int(note.get("nodes", 1)))
-            self.job = replace(self.job, size=noted_size(note))
+            self.job = replace(self.job, size=noted_size(note), batches=noted_batches(note))
             state = replace(
                 state,
                 last_requeued=int(note.get("stale", -1)),
@@ -218,7 +220,12 @@ def result_of(
     elif report is not None:
         document |= {"began": report.began, "ended": report.at}
     result = outcome_of(
-        job.folder, document, job.iterations, on_host=on_host, by_log=by_log, size=job.size, pattern=pattern
+        *(job.folder, document, job.iterations),
+        on_host=on_host,
+        by_log=by_log,
+        batches=job.batches,
+        size=job.size,
+        pattern=pattern,
     )
     if result.outcome is not Outcome.MEASURED and (cause := _cause(job, state, code, on_host=on_host)):
         outcome, kind, evidence = cause

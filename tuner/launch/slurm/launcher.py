@@ -45,7 +45,6 @@ class SlurmLauncher:
 
     name = "slurm"
     simulated = False
-    several_batches = False
     outlives = True
 
     def __init__(
@@ -65,7 +64,7 @@ class SlurmLauncher:
         )
         self._queue = self._tracker.queue
         self._interval = self._tracker.poll_interval
-        self.nodes, self.on_host = nodes, program.on_host
+        self.nodes, self.on_host, self.several_batches = nodes, program.on_host, program.several_batches
         self._unstartable: tuple[int, str] | None = None
         """Number of nodes from which on Slurm would never start a job, and why."""
         self.now = self._tracker.now

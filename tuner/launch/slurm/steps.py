@@ -45,7 +45,6 @@ class SlurmStepLauncher:
 
     name = "slurm"
     simulated = False
-    several_batches = False
     outlives = True
 
     def __init__(
@@ -74,7 +73,7 @@ class SlurmStepLauncher:
         self._settled: set[str] = set()
         """Tags of the jobs whose end needs no further look."""
         self._lock: IO[str] | None = None
-        self.on_host = program.on_host
+        self.on_host, self.several_batches = program.on_host, program.several_batches
         self.now = self._tracker.now
 
     @property
