@@ -192,9 +192,8 @@ def _left_out(pair: Pair, pairs: Sequence[Pair]) -> tuple[float, float]:
     others = [other for other in pairs if other is not pair]
     offset, noise = Offset(), 2 * REPEAT_DEVIATION**2
     if others:
-        growth = np.array([other.size.growth for other in others])
-        variances = np.array([other.size.variance + noise for other in others])
-        offset.learn(growth, np.array([other.gap for other in others]), variances)
+        variances = [other.size.variance + noise for other in others]
+        offset.learn([other.size for other in others], [other.gap for other in others], variances)
     mean, variance = offset.of(pair.size)
     return pair.gap - mean, math.sqrt(pair.size.variance + variance + noise)
 

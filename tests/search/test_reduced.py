@@ -95,10 +95,11 @@ def test_two_batches_separate_what_grows_with_the_batch_from_what_does_not(term:
 
 def test_what_is_cut_adds_variance() -> None:
     """Of equal batches, a smaller data parallel degree says less of the full one."""
-    kept = size(Fidelity(nodes=4, dp=4, micro_batches=(4, 8))).variance
-    halved = size(Fidelity(nodes=2, dp=2, micro_batches=(4, 8))).variance
-    assert 0 < kept < halved < size().variance
-    assert size(Fidelity(nodes=1, dp=1, micro_batches=(4,))).variance > size().variance
+
+    def deviation(nodes: int, dp: int, *counts: int) -> float:
+        return Offset().deviation(size(Fidelity(nodes=nodes, dp=dp, micro_batches=counts)))
+
+    assert 0 < deviation(4, 4, 4, 8) < deviation(2, 2, 4, 8) < deviation(1, 1, 4, 8) < deviation(1, 1, 4)
 
 
 def test_topologies_are_cut_by_at_most_four_and_never_below_their_pipeline() -> None:
@@ -183,12 +184,26 @@ def test_pairs_of_sizes_teach_what_all_topologies_share_of_the_gap() -> None:
     offset, found = Offset(), size()
     mean, variance = offset.of(found)
     assert mean == 0.0
-    offset.learn(found.growth[None, :], np.array([0.05]), np.array([0.01**2]))
+    offset.learn([found], [0.05], [0.01**2])
     shifted, narrower = offset.of(found)
     expected = variance / (variance + 0.01**2) * 0.05
     assert shifted == pytest.approx(expected)
     assert narrower == pytest.approx(variance - variance**2 / (variance + 0.01**2))
     assert len(found.growth) == len(GROWTH_DEVIATIONS)
+
+
+def test_a_pair_says_most_of_topologies_of_its_degrees() -> None:
+    """What halving the degree does is shared by other recomputes, and less by other splits of the model."""
+    offset, found = Offset(), size()
+    like, apart = (
+        ReducedSize.of(SMALL, replace(PIPED, **changes), *setting())
+        for changes in ({"recompute": "full"}, {"tp": 1, "pp": 8})
+    )
+    before = offset.of(like)[1], offset.of(apart)[1]
+    offset.learn([found], [0.05], [0.001**2])
+    assert offset.of(like)[0] > offset.of(apart)[0] > 0
+    assert offset.of(like)[1] < 0.1 * before[0]
+    assert 0.1 * before[1] < offset.of(apart)[1] < before[1]
 
 
 def test_the_surrogate_learns_the_offset_from_a_topology_that_ran_at_both_sizes() -> None:

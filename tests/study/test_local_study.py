@@ -244,3 +244,28 @@ for number in range(1, 1000):
     if dist.get_rank() == 0:
         print(f" iteration {number}/ 1000 | elapsed time per iteration (ms): 50.0 |", flush=True)
 '''
+
+
+@pytest.mark.slow
+def test_cheap_trials_run_on_fewer_ranks_of_this_machine(run: Run, tmp_path: Path) -> None:
+    """Real jobs of 1 or 2 of 4 ranks measure two batches; the leaders run on all 4, beside their extrapolations."""
+    needs_deepspeed()
+    words = (
+        "--launcher local --model tiny --gpus-per-node 4 --global-batch 256 --fidelity auto --budget 7 --study cheap"
+    )
+    space = "--set tp=1 --set pp=1 --set dp=4 --set zero=0 --set micro_batch=1,2 --set recompute=none,full"
+    said = run("optimize", *shlex.split(words), *shlex.split(space), "--runs", str(tmp_path), "--json")
+    assert said.code == 0, said.err
+    trials = [trial for trial in document(said.out)["trials"] if trial["outcome"] == "MEASURED"]
+    small, full = ([trial for trial in trials if ("fidelity" in trial) == wanted] for wanted in (True, False))
+    assert {trial["fidelity"]["dp"] for trial in small} & {1, 2}
+    for trial in small:
+        first, second = trial["batch_seconds"]
+        assert first > 0
+        assert second == trial["sec_per_iter"]
+        started = json.loads((tmp_path / "cheap/jobs" / f"{trial['number']:04d}-{trial['key']}/start.json").read_text())
+        assert started["gpus"] == trial["fidelity"]["dp"]
+    assert len(full) >= 2
+    assert {trial["key"] for trial in full} & {trial["key"] for trial in small}
+    report = run("report", "cheap", "--runs", str(tmp_path))
+    assert "was extrapolated to" in report.out

@@ -5,11 +5,13 @@
 Each batch that the job measures has a weight in `w`; they add up to 1. The gap is what the model may misjudge of the
 terms whose share differs between the sizes, and of the data parallel degree. The weights make it least likely to matter
 (generalised least squares), which with two batches amounts to extrapolating along the batch where that is called for.
+What similar topologies share of the gap is learnt from those that ran at both sizes (`Offset`).
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Final
 
@@ -19,7 +21,9 @@ from tuner.core.columns import Columns, FloatArray
 from tuner.core.domain import Cluster, Topology, Workload
 from tuner.core.fidelity import Fidelity, without_ramp
 from tuner.costmodel.calibration import slopes_of
+from tuner.costmodel.constants import SHAPE_LENGTH_SCALE
 from tuner.costmodel.memory import worst_need
+from tuner.costmodel.residual_features import Features
 from tuner.costmodel.site_factors import SiteFactors
 from tuner.costmodel.time import seconds, time_terms
 from tuner.search.constants import GROWTH_DEVIATIONS, HALVED_DP_DEVIATION, ITERATION_DEVIATION, TERM_DEVIATIONS
@@ -36,6 +40,8 @@ class ReducedSize:
     """One row."""
     small: Columns
     """One row for each batch that the job measures."""
+    _seconds: dict[SiteFactors, FloatArray] = field(default_factory=dict)
+    """What `seconds` has returned: a search comes back to few points of linearisation."""
 
     @classmethod
     def of(cls, fidelity: Fidelity, topology: Topology, workload: Workload, cluster: Cluster) -> ReducedSize:
@@ -57,9 +63,18 @@ class ReducedSize:
         weights: FloatArray = inverse @ with_target
         ones = inverse.sum(axis=1)
         weights = weights + ones * (1 - weights.sum()) / ones.sum()
-        halvings = np.log2(self.full.dp[0] / self.small.dp[0])
-        variance = float(target @ target - 2 * weights @ with_target + weights @ together @ weights)
-        return weights, variance + (HALVED_DP_DEVIATION * float(halvings)) ** 2
+        return weights, float(target @ target - 2 * weights @ with_target + weights @ together @ weights)
+
+    @cached_property
+    def halvings(self) -> float:
+        """How often the data parallel degree is halved."""
+        return float(np.log2(self.full.dp[0] / self.small.dp[0]))
+
+    @cached_property
+    def degrees(self) -> FloatArray:
+        """Where the full size lies among topologies, in doublings."""
+        found: FloatArray = Features.of(self.full).smooth[0]
+        return found
 
     @cached_property
     def growth(self) -> FloatArray:
@@ -77,12 +92,12 @@ class ReducedSize:
 
     @property
     def variance(self) -> float:
-        """Variance of the gap between what is extrapolated and the full size, noise of whole runs left out."""
+        """Variance of the gap that no other topology shares, noise of whole runs left out."""
         return self._gap[1]
 
     def level(self, site: SiteFactors) -> float:
         """Return the weighted logarithm of the seconds that the cost model expects of the job."""
-        return float(self.weights @ np.log(seconds(self.small, site)))
+        return float(self.weights @ np.log(self.seconds(site)))
 
     @cached_property
     def slopes(self) -> FloatArray:
@@ -92,7 +107,9 @@ class ReducedSize:
 
     def seconds(self, site: SiteFactors) -> FloatArray:
         """Return the seconds that the cost model expects of an iteration at each batch."""
-        return seconds(self.small, site)
+        if site not in self._seconds:
+            self._seconds[site] = seconds(self.small, site)
+        return self._seconds[site]
 
     def need(self, site: SiteFactors) -> float:
         """Return the logarithm of the bytes that the job needs on its fullest GPU."""
@@ -125,20 +142,37 @@ def _shares(columns: Columns, site: SiteFactors) -> FloatArray:
 class Offset:
     """The part of the gap that topologies share, learnt from those that were measured at both sizes.
 
-    It is linear in `ReducedSize.growth`, with a Gaussian prior: stragglers and contention grow with a job's size.
+    It is the sum of what grows with a job's size for all alike (linear in `ReducedSize.growth`: stragglers, contention)
+    and of what halving the data parallel degree does to topologies of similar degrees, both with a Gaussian prior.
     """
 
     def __init__(self) -> None:
-        self._prior = np.array(GROWTH_DEVIATIONS)
-        self.mean: FloatArray = np.zeros(len(self._prior))
-        self.covariance: FloatArray = np.diag(self._prior**2)
+        self._prior = np.diag(GROWTH_DEVIATIONS) ** 2
+        self._sizes: list[ReducedSize] = []
+        self._gaps: FloatArray = np.zeros(0)
+        self._precision: FloatArray = np.zeros((0, 0))
 
-    def learn(self, growth: FloatArray, gaps: FloatArray, variances: FloatArray) -> None:
+    def learn(self, sizes: Sequence[ReducedSize], gaps: Sequence[float], variances: Sequence[float]) -> None:
         """Replace what was learnt by that of these pairs: what each took beyond its extrapolation, in logarithms."""
-        precision = np.diag(self._prior**-2) + (growth.T / variances) @ growth
-        self.covariance = np.linalg.inv(precision)
-        self.mean = self.covariance @ (growth.T @ (gaps / variances))
+        self._sizes, self._gaps = list(sizes), np.array(gaps)
+        own = np.array([[self._halved(one, other) + self._grown(one, other) for other in sizes] for one in sizes])
+        self._precision = np.linalg.inv(own + np.diag(variances))
 
     def of(self, size: ReducedSize) -> tuple[float, float]:
         """Return mean and variance of the offset of a size."""
-        return float(size.growth @ self.mean), float(size.growth @ self.covariance @ size.growth)
+        across = np.array([self._halved(size, other) + self._grown(size, other) for other in self._sizes])
+        alone = self._halved(size, size) + self._grown(size, size)
+        return float(across @ self._precision @ self._gaps), float(alone - across @ self._precision @ across)
+
+    def deviation(self, size: ReducedSize) -> float:
+        """Return the standard deviation of an extrapolation, but for what grows with all jobs alike."""
+        across = np.array([self._halved(size, other) for other in self._sizes])
+        halved = self._halved(size, size) - float(across @ self._precision @ across)
+        return float(np.sqrt(size.variance + halved))
+
+    def _grown(self, one: ReducedSize, other: ReducedSize) -> float:
+        return float(one.growth @ self._prior @ other.growth)
+
+    def _halved(self, one: ReducedSize, other: ReducedSize) -> float:
+        apart = float(((one.degrees - other.degrees) ** 2).sum()) / SHAPE_LENGTH_SCALE**2
+        return HALVED_DP_DEVIATION**2 * one.halvings * other.halvings * float(np.exp(-0.5 * apart))

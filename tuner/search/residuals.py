@@ -10,7 +10,7 @@ import numpy as np
 from tuner.core.columns import FloatArray
 from tuner.costmodel.site_factors import SiteFactors
 from tuner.search.observations import Observation, Trust
-from tuner.search.reduced import Offset, ReducedRun
+from tuner.search.reduced import Offset, ReducedRun, ReducedSize
 
 
 class Residuals:
@@ -35,6 +35,10 @@ class Residuals:
         residual = run.log_seconds - run.size.level(self.reference_site)
         return self.modelled(candidate) * math.exp(residual + self._offset.of(run.size)[0])
 
+    def extrapolation_deviation(self, size: ReducedSize) -> float:
+        """Return the standard deviation that a reduced size adds to the logarithm of the full size's seconds."""
+        return self._offset.deviation(size)
+
     def _residual(self, seen: Observation) -> tuple[float, FloatArray, float]:
         """Return an observation's residual, its slopes, and the variance that a reduced size adds."""
         run, candidate = seen.reduced, seen.candidate
@@ -52,7 +56,7 @@ class Residuals:
         own = [other for other in observations if other.candidate == seen.candidate and other.timed]
         if not seen.timed or len({other.reduced is None for other in own}) < 2:
             return False
-        growth, gaps, variances = [], [], []
+        sizes, gaps, variances = [], [], []
         for small in observations:
             if small.reduced is None or not small.timed:
                 continue
@@ -63,8 +67,9 @@ class Residuals:
             ]
             if full:
                 size, noise = small.reduced.size, self.trust.repeat**2
-                growth.append(size.growth)
+                sizes.append(size)
                 gaps.append(float(np.mean(full)) - (small.reduced.log_seconds - size.level(self.reference_site)))
                 variances.append(size.variance + noise * (1 + 1 / len(full)))
-        self._offset.learn(np.array(growth).reshape(-1, 2), np.array(gaps), np.array(variances))
+        if gaps:
+            self._offset.learn(sizes, gaps, variances)
         return bool(gaps)

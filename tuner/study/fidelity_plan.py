@@ -10,10 +10,8 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from tuner.core.columns import FloatArray
 from tuner.core.fidelity import Fidelity, without_ramp
 from tuner.core.outcomes import Outcome
-from tuner.costmodel.site_factors import SiteFactors
 from tuner.launch.contract import Job, Launcher
 from tuner.search.acquisition import Suggestion, improvement, net_saving
 from tuner.search.candidates import CandidatePool
@@ -37,11 +35,9 @@ SHORTLIST: Final = 16
 MIN_CONFIRMED: Final = 2
 """Topologies that are measured at full size in the end: the leader and its runner-up."""
 
-MIN_GAIN: Final = 0.001
-"""Share of the time to finish that must be expected of trials that cost as much as one at full size."""
-
-MIN_FULL_GAIN: Final = 0.002
-"""The same of one more trial at full size, beyond those that confirm the leader and its runner-up."""
+MIN_GAIN: Final = 0.002
+"""Share of the time to finish that trials which cost as much as one at full size must be expected to save, be they of
+the search or, beyond those of the leader and its runner-up, confirmations."""
 
 
 class Size(NamedTuple):
@@ -54,6 +50,7 @@ class Size(NamedTuple):
     deviation: float
     """Standard deviation that the size adds to the logarithm of the full size's seconds."""
     node_hours: float
+    """Expected cost; GPUs that a job leaves idle on its only node cost nothing."""
     risk: float
     """Probability of running out of memory."""
     log_full: float
@@ -82,33 +79,45 @@ class FidelityPlan:
     """The most nodes that any job may have; None: those of the cluster."""
     _reductions: dict[int, list[tuple[Fidelity, ReducedSize]]] = field(default_factory=dict)
     """Legal reduced sizes of candidates that were asked for."""
-    _expected: dict[tuple[ReducedSize, SiteFactors], FloatArray] = field(default_factory=dict)
-    """Seconds that the cost model expects of them."""
 
     def choose(self) -> Choice | None:
         """Return the topology and size with the largest expected improvement per node-hour; None where none is open."""
-        suggestions = self.state.shortlist(SHORTLIST)
+        suggestions, credit = self.state.shortlist(SHORTLIST), self.state.credit
         sizes = self.sizes([suggestion.candidate for suggestion in suggestions])
-        choices = [self._choice(suggestion, own) for suggestion, own in zip(suggestions, sizes, strict=True) if own]
+        choices = [
+            self._choice(suggestion, own, credit) for suggestion, own in zip(suggestions, sizes, strict=True) if own
+        ]
         return max(choices, key=lambda choice: choice.gain / choice.size.node_hours, default=None)
 
-    def _choice(self, suggestion: Suggestion, sizes: Sequence[Size]) -> Choice:
+    def _choice(self, suggestion: Suggestion, sizes: Sequence[Size], credit: float) -> Choice:
         """Return the size of a topology with the largest expected improvement per node-hour.
+
+        Improvements are expected to the extent of `credit`. A topology that leads after a reduced trial runs again at
+        full size, which is part of that trial's cost.
 
         A trial whose figure leaves the deviation `d` of the topology's own `s` reveals `s^2 / sqrt(s^2 + d^2)` of it.
         """
         best, noise = self.state.log_best, self.state.surrogate.trust.repeat
-        finish, full = sizes[0].log_full + float(self.state.pool.work[suggestion.candidate]), sizes[0].log_full
+        finish = sizes[0].log_full + float(self.state.pool.work[suggestion.candidate])
         deviation = float(self.state.surrogate.deviation(np.array([suggestion.candidate]))[0])
 
         def gain(size: Size) -> float:
             revealed = deviation**2 / math.hypot(deviation, size.deviation, noise)
             improved = improvement(np.array([finish]), np.array([revealed]), finish if best is None else best)[0]
-            return float(net_saving(float(improved), size.risk))
+            return float(net_saving(credit * float(improved), size.risk))
 
-        size = max(sizes, key=lambda size: gain(size) / size.node_hours)
-        least = MIN_GAIN * size.node_hours / self._node_hours(math.exp(full), suggestion.candidate)
-        return Choice(suggestion, size, gain(size), least)
+        likely = credit * (suggestion.chance or 0.0) if best is not None and self.trial_nodes is None else 0.0
+        confirmation = likely * self._node_hours(math.exp(sizes[0].log_full), suggestion.candidate)
+
+        def rate(size: Size) -> float:
+            return gain(size) / (size.node_hours + (0.0 if size.fidelity is None else confirmation))
+
+        size = max(sizes, key=rate)
+        return Choice(suggestion, size, gain(size), self.least_gain(suggestion.candidate, size))
+
+    def least_gain(self, candidate: int, size: Size) -> float:
+        """Return the saving from which on a trial of this size is worth its cost."""
+        return MIN_GAIN * size.node_hours / self._node_hours(math.exp(size.log_full), candidate)
 
     def sizes(self, candidates: Sequence[int]) -> list[list[Size]]:
         """Return the sizes at which each topology may be tried next: none at which it has run out of memory."""
@@ -122,18 +131,21 @@ class FidelityPlan:
                 continue
             full = float(logs[candidate])
             factor = math.exp(full) / surrogate.modelled(candidate)
-            expected = (reduced, surrogate.reference_site)
-            if expected not in self._expected:
-                self._expected[expected] = reduced.seconds(surrogate.reference_site)
-            seconds = [float(value) * factor for value in self._expected[expected]]
-            hours = self._hours(sum(seconds), fidelity.nodes, overheads)
-            found[candidate].append(Size(fidelity, seconds[-1], math.sqrt(reduced.variance), hours, risk, full))
+            seconds = [float(value) * factor for value in reduced.seconds(surrogate.reference_site)]
+            hours = self._hours(sum(seconds), fidelity.nodes, overheads) * self._share_of_nodes(candidate, fidelity)
+            deviation = surrogate.extrapolation_deviation(reduced)
+            found[candidate].append(Size(fidelity, seconds[-1], deviation, hours, risk, full))
         for candidate in candidates:
             if self._fits(candidate):
                 full, nodes = float(logs[candidate]), self.state.pool.topology(candidate).nodes
                 hours = self._hours(math.exp(full), nodes, overheads)
                 found[candidate].append(Size(None, math.exp(full), 0.0, hours, float(whole[candidate]), full))
         return [found[candidate] for candidate in candidates]
+
+    def _share_of_nodes(self, candidate: int, fidelity: Fidelity) -> float:
+        """Return the share of its nodes' GPUs that a reduced job uses."""
+        topology, gpus = self.state.pool.topology(candidate), self.state.pool.setting(candidate)[1].gpus_per_node
+        return topology.gpus * fidelity.dp / topology.dp / (fidelity.nodes * gpus)
 
     def _fits(self, candidate: int) -> bool:
         """Whether the nodes that trials may have suffice for the full size."""
@@ -149,7 +161,7 @@ class FidelityPlan:
         """Return the topology that is to run at full size next, and why; None where no other run is worth it.
 
         Leader and runner-up are measured at full size. Beyond that, a rival or the leader runs where that is expected
-        to save more than `MIN_FULL_GAIN`.
+        to save more than `MIN_GAIN`.
         """
         prospects = self.state.prospects()
         if not prospects or self.trial_nodes is not None:
@@ -161,7 +173,7 @@ class FidelityPlan:
         if unconfirmed is not None and sum(prospect.full for prospect in prospects) < MIN_CONFIRMED:
             return unconfirmed.candidate, "measured at full size because it is the runner-up"
         rival = max(others, key=lambda other: self._regret(leader, other), default=None)
-        if rival is None or (regret := self._regret(leader, rival)) < MIN_FULL_GAIN:
+        if rival is None or (regret := self._regret(leader, rival)) < MIN_GAIN:
             return None
         if not rival.full:
             return rival.candidate, f"measured at full size because that is expected to save {regret:.2%}"

@@ -136,7 +136,8 @@ class Scheduler:
         choice = None if self._plan is None else self._plan.choose()
         suggestion = self._state.suggest() if self._plan is None else choice and choice.suggestion
         why = self._nothing_left() if suggestion is None else self._unprofitable(suggestion, choice)
-        repeat = self._verification(0.0 if why is not None or suggestion is None else _saving(suggestion))
+        saving = 0.0 if why is not None or suggestion is None else _saving(suggestion)
+        repeat = self._verification(saving) if self._plan is None else self._cheap_verification(choice, self._plan)
         if repeat is not None:
             return repeat
         if why is not None and self._state.pending:
@@ -146,7 +147,8 @@ class Scheduler:
             return None
         risk = None if self._state.pending else suggestion.out_of_memory  # otherwise that with what runs imagined full
         size = None if choice is None else choice.size
-        return self._proposal(suggestion.candidate, why=self._reason(suggestion), out_of_memory=risk, size=size)
+        why, chance = self._reason(suggestion), suggestion.chance
+        return self._proposal(suggestion.candidate, why=why, out_of_memory=risk, size=size, chance=chance)
 
     def _verification(self, saving: float) -> Proposal | None:
         """Return a repeat of a run that an accident may have slowed down, or of a surprisingly fast leader.
@@ -170,6 +172,25 @@ class Scheduler:
             gain = surprise.accident * float(improvement(finish, np.array([surprise.deviation]), best)[0])
             if gain >= worth:
                 chosen, worth = surprise, gain
+        return None if chosen is None else self._repeat(chosen)
+
+    def _cheap_verification(self, choice: Choice | None, plan: FidelityPlan) -> Proposal | None:
+        """Return a repeat, at the size of the last run, that improves the choice by more per node-hour than `choice`.
+
+        A surprisingly fast leader is repeated by its confirmation at full size.
+        """
+        state = self._state
+        if self._sampler != "guided" or (best := state.log_best) is None:
+            return None
+        pending, leader, chosen = state.pending, state.prospects()[0].candidate, None
+        rate = 0.0 if choice is None else choice.gain / choice.size.node_hours
+        for surprise in state.surrogate.surprises():
+            if surprise.candidate in (*pending, leader) or (size := plan.repeated(surprise.candidate)) is None:
+                continue
+            finish = np.array([surprise.mean + state.pool.work[surprise.candidate]])
+            gain = surprise.accident * float(improvement(finish, np.array([surprise.deviation]), best)[0])
+            if gain >= plan.least_gain(surprise.candidate, size) and gain / size.node_hours >= rate:
+                chosen, rate = surprise, gain / size.node_hours
         return None if chosen is None else self._repeat(chosen)
 
     def _repeat(self, surprise: Surprise) -> Proposal | None:
@@ -299,6 +320,7 @@ class Scheduler:
         why: str,
         out_of_memory: float | None = None,
         size: Size | None = None,
+        chance: float | None = None,
     ) -> Proposal:
         state = self._state
         risk = float(state.surrogate.out_of_memory()[candidate]) if out_of_memory is None else out_of_memory
@@ -323,6 +345,7 @@ class Scheduler:
             estimate_low=math.exp(mean - INTERVAL * deviation),
             estimate_high=math.exp(mean + INTERVAL * deviation),
             out_of_memory=risk,
+            chance=chance,
             tag=uuid.uuid4().hex,
             worker=self._owner,
         )

@@ -76,12 +76,14 @@ class StudyState:
         """Which candidates may be proposed."""
         self._learnt: dict[int, None] = {}
         """Numbers of the trials that the surrogate has learnt, in that order."""
+        self._prospects: list[Prospect] | None = None
+        """What `prospects` returns, until something new is known."""
         self._found: dict[str, int] = {}
         """Candidates of tried topologies by key, where the pool has only some of its space."""
 
     def read(self) -> drift.SpeedPeriod | None:
         """Learn from all finished trials, whichever process ran them; return a speed period that this reveals."""
-        self.trials = self._numbered(self.store.trials())
+        self.trials, self._prospects = self._numbered(self.store.trials()), None
         stored = drift.periods_of(self.store.attributes.get("eras", []))
         if stored != self.speed_periods:
             self.speed_periods = stored
@@ -180,6 +182,29 @@ class StudyState:
             return self.prospects()[0].mean
         return math.log(self.ranking[0].days * DAY) if self.ranking else None
 
+    @property
+    def credit(self) -> float:
+        """Share of what the surrogate promises of further trials that is to be expected, by how its promises came true.
+
+        Wins are Poisson distributed around the sum of their chances times the share, which has the prior Gamma(1, 1);
+        counted are the trials since the leader was found, none of which won.
+        """
+        if self.log_best is None:
+            return 1.0
+        leader = self.prospects()[0].candidate
+        first = min(trial.number for trial in self._timed if trial.proposal.candidate == leader)
+        missed = (
+            trial.proposal.chance or 0.0
+            for trial in self._timed
+            if trial.number > first and trial.proposal.kind == "search"
+        )
+        return 1 / (1 + sum(missed))
+
+    @property
+    def _timed(self) -> list[Trial]:
+        """Trials that were measured, at whichever size."""
+        return [trial for trial in self._known if trial.measured or trial.measured_reduced]
+
     def overheads(self, iterations: int) -> list[tuple[int, float]]:
         """Return the nodes of each measured job of any size, and the seconds that it took besides its iterations."""
         jobs = [
@@ -238,6 +263,7 @@ class StudyState:
         """Assign every observation to its speed period, and rank again."""
         now = drift.present(self.speed_periods, self._first_period)
         self.surrogate.relabel(self._labels(self.speed_periods), now)
+        self._prospects = None
         self._rank()
 
     def _rank(self) -> None:
@@ -245,7 +271,12 @@ class StudyState:
 
     def prospects(self) -> list[Prospect]:
         """Return all topologies that were measured at some size and have not failed at full size, the soonest first."""
-        tried = {trial.proposal.candidate for trial in self._known if trial.measured or trial.measured_reduced}
+        if self._prospects is None:
+            self._prospects = self._find_prospects()
+        return self._prospects
+
+    def _find_prospects(self) -> list[Prospect]:
+        tried = {trial.proposal.candidate for trial in self._timed}
         full = {trial.proposal.candidate for trial in self._known if trial.measured}
         failed = {candidate for candidate, count in self._attempts(reduced=False).items() if count >= MAX_ATTEMPTS}
         candidates = [candidate for candidate in tried if candidate in full or candidate not in failed]

@@ -51,6 +51,8 @@ class Proposal:
     estimate_gib: float | None = None
     out_of_memory: float | None = None
     """Probability of running out of memory."""
+    chance: float | None = None
+    """Probability that it finishes sooner than the best one known then; None where nothing estimated it."""
     tag: str = ""
     """Unique name of the job, by which another process finds it."""
     worker: Mapping[str, Any] = field(default_factory=dict)
