@@ -1,6 +1,6 @@
 """Trials at a reduced size: what they save, and what it costs in certainty.
 
-    python -m benchmarks.fidelity [--clusters N] [--processes N]   # simulated clusters, full and auto in one run
+    python -m benchmarks.fidelity [--clusters N] [--processes N] [--plot FILE]   # simulated clusters, full and auto
     python -m benchmarks.fidelity --tables corpus                  # measured tables with several GPU counts
 
 The truth of the simulated clusters has terms that the cost model lacks: contention of the network that grows with the
@@ -32,6 +32,7 @@ from tuner.costmodel.site_factors import SiteFactors
 from tuner.costmodel.time import seconds, time_terms
 from tuner.launch.virtual.ground_truth import GroundTruth
 from tuner.launch.virtual.simulated import START_UP, SimulatedLauncher
+from tuner.report.style import BLUE, VERMILLION, figure, look
 from tuner.search.candidates import CandidatePool
 from tuner.search.constants import REPEAT_DEVIATION
 from tuner.search.reduced import Offset, ReducedSize
@@ -206,6 +207,7 @@ def main() -> None:
     parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--modes", default=",".join(MODES))
     parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--plot", type=Path, metavar="FILE", help="picture of node-hours against regret")
     given = parser.parse_args()
     if given.tables:
         _print_pairs(given.tables)
@@ -218,6 +220,36 @@ def main() -> None:
         own = [(case, judged) for case, judged in found if case.cluster.misleads == misleads]
         if own:
             _print_summary(title, own)
+    if given.plot:
+        plot(found, given.plot)
+
+
+def plot(found: Sequence[tuple[Case, Judged]], path: Path) -> None:
+    """Draw the node-hours of each study against the regret of its winner."""
+    looks: dict[FidelityMode, tuple[str, str]] = {"full": (BLUE, "o"), "auto": (VERMILLION, "^")}
+    with look():
+        drawn = figure(8.0, 4.5)
+        axes = drawn.subplots()
+        for mode, (colour, mark) in looks.items():
+            for misleads, filled in ((False, colour), (True, "none")):
+                own = [judged for case, judged in found if (case.mode, case.cluster.misleads) == (mode, misleads)]
+                axes.scatter(
+                    [judged.node_hours for judged in own],
+                    [100 * judged.end for judged in own],
+                    marker=mark,
+                    facecolors=filled,
+                    edgecolors=colour,
+                    label=f"{mode}{', small jobs mislead' if misleads else ''}",
+                )
+            usual = [judged.node_hours for case, judged in found if case.mode == mode and not case.cluster.misleads]
+            if usual:
+                axes.axvline(median(usual), color=colour, linestyle=":", linewidth=1)
+        axes.set_xlim(left=0.0)
+        axes.set_xlabel("node-hours of the study (dotted: median)")
+        axes.set_ylabel("winner slower than the best (%)")
+        axes.set_title("Trials at a reduced size: cost against regret, simulated clusters of 48 nodes")
+        axes.legend()
+        drawn.savefig(path, dpi=110)
 
 
 def _printed(found: Iterable[tuple[Case, Judged]]) -> Iterator[tuple[Case, Judged]]:

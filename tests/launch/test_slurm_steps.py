@@ -79,6 +79,38 @@ def test_a_study_of_real_deepspeed_jobs_inside_salloc(cluster: SlurmCluster, tmp
     assert "#SBATCH" not in (folder / "job.sh").read_text()
 
 
+CHEAP = "--nodes 4 --exact-nodes --fidelity auto --jobs 4 --budget 8 --global-batch 128 --tokens 1000000"
+SPLITS = "--set tp=1 --set pp=1 --set zero=0,1 --set micro_batch=1,2 --set recompute=none,full"
+
+
+@pytest.mark.cluster
+@pytest.mark.parametrize("within", [True, False])
+def test_cheap_trials_run_side_by_side(within: bool, cluster: SlurmCluster, tmp_path: Path) -> None:
+    """As steps of one allocation, or as small allocations; the answer is measured on all four nodes."""
+    words = tuner(tmp_path, *CHEAP.split(), *SPLITS.split())
+    if within:
+        words = ["salloc", "--nodes=4", "--exclusive", "--no-kill", *words]
+    else:
+        words.remove("--within-allocation")
+    document, _ = answered(words, environment(cluster))
+    small = [trial for trial in document["trials"] if "fidelity" in trial and trial["outcome"] == "MEASURED"]
+    runs = []
+    for trial in small:
+        (folder,) = (tmp_path / "runs").glob(f"*/jobs/{trial['number']:04d}-*")
+        began, ended_at = read_object(folder / "began.json"), read_object(folder / "ended.json")["ended"]
+        assert len(trial["batch_seconds"]) == 2
+        if trial["fidelity"]["nodes"] == 1:
+            assert began["nodes"] in slurm_cluster.NODES
+            runs.append((began["began"], ended_at, began["nodes"]))
+    together = [(one, other) for one in runs for other in runs if one[2] != other[2] and one[0] < other[0] < one[1]]
+    assert together, runs
+    best = next(trial for trial in document["trials"] if trial["key"] == document["best"]["key"])
+    assert any(
+        trial["key"] == best["key"] and "fidelity" not in trial and trial["outcome"] == "MEASURED"
+        for trial in document["trials"]
+    )
+
+
 @pytest.mark.cluster
 def test_small_jobs_run_side_by_side_each_on_a_node_of_its_own(stage: InAllocation) -> None:
     launcher = stage.open()
