@@ -219,7 +219,7 @@ def test_the_surrogate_learns_the_offset_from_a_topology_that_ran_at_both_sizes(
 
 @pytest.mark.parametrize(("dp", "halvings"), [(4, 0), (2, 1), (1, 2)])
 def test_the_gap_is_what_the_weighted_batches_leave_of_the_shares_of_the_terms(dp: int, halvings: int) -> None:
-    """|target - w rows|^2 + (d |w|)^2 + (h halvings)^2, of which the first two are least among weights of sum 1."""
+    """|target - w rows|^2 + (d |w|)^2 is least among weights of sum 1; (h halvings)^2 is shared by alike topologies."""
     found = size(Fidelity(nodes=dp, dp=dp, micro_batches=(4, 8, 16)))
     target, rows = _shares(found.full, SITE)[0], _shares(found.small, SITE)
     terms = time_terms(found.full, SITE)
@@ -230,7 +230,10 @@ def test_the_gap_is_what_the_weighted_batches_leave_of_the_shares_of_the_terms(d
     def left(weights: FloatArray) -> float:
         return float(((target - weights @ rows) ** 2).sum() + ITERATION_DEVIATION**2 * (weights**2).sum())
 
-    assert found.variance == pytest.approx(left(found.weights) + (HALVED_DP_DEVIATION * halvings) ** 2)
+    assert found.variance == pytest.approx(left(found.weights))
+    assert found.halvings == halvings
+    whole = left(found.weights) + HALVED_DP_DEVIATION**2 * halvings**2
+    assert Offset().deviation(found) == pytest.approx(math.sqrt(whole))
     for step in ([1e-3, -1e-3, 0.0], [0.0, 1e-3, -1e-3], [-1e-3, 0.0, 1e-3]):
         assert left(found.weights + np.array(step)) > left(found.weights)
 
@@ -255,7 +258,7 @@ def test_a_pair_of_sizes_gives_its_gap_and_the_noise_of_its_runs() -> None:
     ratio = small.reduced.size
     offset = Offset()
     gap = 0.008 - (small.reduced.log_seconds - ratio.level(found.reference_site))
-    offset.learn(ratio.growth[None, :], np.array([gap]), np.array([ratio.variance + 0.05**2 * (1 + 1 / 2)]))
+    offset.learn([ratio], [gap], [ratio.variance + 0.05**2 * (1 + 1 / 2)])
     assert found._level[candidate()] == level, "the model is evaluated at the same factors"
     assert found._offset.of(ratio) == pytest.approx(offset.of(ratio))
     residual, slopes, variance = found._residual(small)

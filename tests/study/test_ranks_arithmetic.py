@@ -174,6 +174,7 @@ class Tried:
 
     def __init__(self, *trials: Trial) -> None:
         self.trials = self._known = list(trials)
+        self._timed = [trial for trial in trials if trial.measured or trial.measured_reduced]
         self.open = np.ones(3, dtype=np.bool_)
         self.pool = SimpleNamespace(work=np.log([1e6, 2e6, 4e6]))
         self.surrogate = SimpleNamespace(
@@ -223,7 +224,7 @@ def test_prospects_are_those_measured_at_some_size_that_have_not_failed_at_full_
         ended(candidate=2, fidelity=SMALL),
         ended(Outcome.OOM, candidate=2),
     )
-    found = StudyState.prospects(stand_in)
+    found = StudyState._find_prospects(stand_in)
     assert [(each.candidate, each.deviation, each.full) for each in found] == [(0, 0.1, True), (1, 0.2, False)]
     assert [each.mean for each in found] == approx([math.log(30.0e6), math.log(40.0e6)])
 

@@ -20,7 +20,6 @@ from tuner.launch.contract import JobResult
 from tuner.search.acquisition import Suggestion, improvement
 from tuner.study.fidelity_plan import (
     MAX_REDUCED_RISK,
-    MIN_FULL_GAIN,
     MIN_GAIN,
     SHORTLIST,
     FidelityPlan,
@@ -71,7 +70,11 @@ def plan(trial_nodes: int | None = None, *, risk: float = 0.1, **state: Any) -> 
     """A plan over topologies 0 and 1, of 8 and 16 nodes, that are expected to take 20 and 30 s."""
     usual: dict[str, Any] = {
         "pool": SimpleNamespace(
-            topology=lambda candidate: SimpleNamespace(nodes=(8, 16)[candidate]), work=np.log([1e6, 2e6])
+            topology=lambda candidate: SimpleNamespace(
+                nodes=(8, 16)[candidate], dp=(8, 16)[candidate], gpus=(32, 64)[candidate]
+            ),
+            setting=lambda _candidate: (None, SimpleNamespace(gpus_per_node=4)),
+            work=np.log([1e6, 2e6]),
         ),
         "surrogate": SimpleNamespace(
             reduced_out_of_memory=lambda jobs: np.array([risk] * len(jobs)),
@@ -79,6 +82,7 @@ def plan(trial_nodes: int | None = None, *, risk: float = 0.1, **state: Any) -> 
             out_of_memory=lambda: np.array([0.25, 0.5]),
             modelled=lambda candidate: (10.0, 30.0)[candidate],
             reference_site="site",
+            extrapolation_deviation=lambda size: math.sqrt(size.variance),
             deviation=lambda candidates: np.array([0.2, 0.3])[candidates],
             trust=SimpleNamespace(repeat=0.05),
         ),
@@ -87,6 +91,7 @@ def plan(trial_nodes: int | None = None, *, risk: float = 0.1, **state: Any) -> 
         "ranking": [],
         "log_best": math.log(2e7),
         "prospects": list,
+        "credit": 1.0,
     }
     stand_in: Any = SimpleNamespace(**usual | state)
     reduced: Any = Reduced()
@@ -162,7 +167,7 @@ def test_the_size_with_the_most_improvement_for_its_node_hours_is_chosen(log_bes
     made = plan(log_best=log_best)
     sizes = made.sizes([0])[0]
     suggestion = Suggestion(candidate=0, gain=0.1)
-    choice = made._choice(suggestion, sizes)
+    choice = made._choice(suggestion, sizes, 1.0)
     finish = math.log(20.0) + math.log(1e6)
 
     def gain(size: Size) -> float:
@@ -179,6 +184,28 @@ def test_the_size_with_the_most_improvement_for_its_node_hours_is_chosen(log_bes
     assert choice.least == approx(MIN_GAIN * best.node_hours / sizes[-1].node_hours)
 
 
+def test_misses_and_confirmations_make_a_reduced_trial_dearer() -> None:
+    """A gain counts by its credit, and a topology that is 90% likely to lead at full size may run there at once."""
+    made = plan(log_best=math.log(2e7))
+    sizes = made.sizes([0])[0]
+    rates = []
+    for chance in (0.0, 0.9):
+        choice = made._choice(Suggestion(candidate=0, gain=0.1, chance=chance), sizes, 1.0)
+        rates.append(choice.size.node_hours)
+    assert rates[1] >= rates[0]
+    doubted = made._choice(Suggestion(candidate=0, gain=0.1, chance=0.0), sizes, 0.5)
+    full = made._choice(Suggestion(candidate=0, gain=0.1, chance=0.0), sizes, 1.0)
+    assert doubted.gain + 0.005 * doubted.size.risk == approx(0.5 * (full.gain + 0.005 * full.size.risk))
+
+
+def test_ranks_left_idle_on_a_single_node_cost_nothing() -> None:
+    """One of 4 GPUs is a quarter of a node."""
+    made = plan()
+    assert made._share_of_nodes(0, Fidelity(nodes=1, dp=1, micro_batches=(3,))) == 1.0
+    made.state.pool.setting = lambda _candidate: (None, SimpleNamespace(gpus_per_node=16))  # type: ignore[assignment,return-value]
+    assert made._share_of_nodes(0, Fidelity(nodes=1, dp=1, micro_batches=(3,))) == 0.25
+
+
 def test_the_choice_is_the_best_of_the_shortlist() -> None:
     asked: list[int] = []
 
@@ -187,7 +214,7 @@ def test_the_choice_is_the_best_of_the_shortlist() -> None:
         return [Suggestion(candidate=0), Suggestion(candidate=1)]
 
     made = plan(shortlist=shortlist)
-    choices = [made._choice(Suggestion(candidate=index), made.sizes([index])[0]) for index in (0, 1)]
+    choices = [made._choice(Suggestion(candidate=index), made.sizes([index])[0], 1.0) for index in (0, 1)]
     values = [choice.gain / choice.size.node_hours for choice in choices]
     assert values[0] != approx(values[1])
     assert made.choose() == choices[int(np.argmax(values))]
@@ -242,7 +269,7 @@ def test_the_regret_is_the_expected_improvement_on_the_leader() -> None:
     leader, other = prospect(4, 1.0, full=True, deviation=0.03), prospect(5, 1.05, full=True, deviation=0.04)
     regret = plan()._regret(leader, other)
     assert regret == approx(float(improvement(np.array([1.05]), np.array([0.05]), 1.0)[0]))
-    assert regret > MIN_FULL_GAIN
+    assert regret > MIN_GAIN
 
 
 def test_the_reserve_is_what_the_first_two_take_at_full_size() -> None:
