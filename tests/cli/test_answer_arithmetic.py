@@ -247,3 +247,14 @@ def test_a_live_view_shows_the_best_the_cost_and_the_last_events(
     assert "2.0 node-hours" in second.get()
     err = capsys.readouterr().err
     assert err.startswith("early\nfirst\n")
+
+
+@pytest.mark.parametrize("extrapolated", [True, False])
+def test_an_extrapolated_answer_says_so_first(extrapolated: bool, capsys: pytest.CaptureFixture[str]) -> None:
+    made = study(ranked(0, 10.0, extrapolated=extrapolated), simulated=True)
+    loop: Any = SimpleNamespace(tally=None, settings=SimpleNamespace(limits=SimpleNamespace(budget=7)))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("tuner.cli.optimize_output.study_command", lambda command, name: f"{command} {name}")
+        print_answer(made, loop)
+    words = "SIMULATED: The answer is extrapolated from trials at a reduced size: nothing was measured at full size."
+    assert (lines(capsys)[0] == words) is extrapolated
