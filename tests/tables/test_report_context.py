@@ -1,0 +1,39 @@
+"""What stands around the tables of a report and holds for their rows."""
+
+from __future__ import annotations
+
+import pytest
+
+from tuner.tables import table_of
+
+
+def test_degrees_that_stand_alone_above_a_table_hold_for_its_rows() -> None:
+    """Those in a sentence do not, nor do they hold under the next heading."""
+    text = (
+        "NHIDDEN=1024 / NLAYERS=8\n\nTP=4 NHEADS=32\n\nwith PP=2 it is slow\n\n"
+        "| DP | Sec/it |\n|--|--|\n| 8 | 1.5 |\n\n# Another\n\n| DP | Sec/it |\n|--|--|\n| 8 | 2.5 |\n"
+    )
+    rows = table_of(text, "r.md").rows
+    assert [(row.cells.get("tp"), row.cells.get("pp"), row.cells.get("heads")) for row in rows] == [
+        ("4", None, "32"),
+        (None, None, "32"),
+    ]
+
+
+@pytest.mark.parametrize(("size", "layers"), [("152M", "8"), ("101M", "8"), ("126M", "10"), ("60M", "8")])
+def test_layers_are_kept_where_they_make_the_size_with_or_without_the_embedding(size: str, layers: str) -> None:
+    """12 h^2 = 12.6M a layer and 51.2M in the embedding; 126M are ten layers; no number of them makes 60M."""
+    text = f"NHIDDEN=1024 / NLAYERS=8 / VOCAB=50000\n\n| Size | TP | Sec/it |\n|--|--|--|\n| {size} | 8 | 1.5 |\n"
+    (row,) = table_of(text, "r.md").rows
+    assert row.cells["layers"] == layers
+
+
+def test_heads_and_mlp_width_hold_only_for_the_shape_that_they_were_stated_with() -> None:
+    row = "\n\n| TP | Sec/it |\n|--|--|\n| 8 | 1.5 |\n\n"
+    stated = ("NHIDDEN=1024 / NLAYERS=8 / NHEADS=16 / FFN=5000", "NHIDDEN=1024 / NLAYERS=9", "NHIDDEN=2048 / NLAYERS=8")
+    rows = table_of("".join(f"{shape}{row}" for shape in stated), "r.md").rows
+    assert [(one.cells["layers"], one.cells.get("heads"), one.cells.get("ffn")) for one in rows] == [
+        ("8", "16", "5000"),
+        ("9", "16", "5000"),
+        ("8", None, None),
+    ]
