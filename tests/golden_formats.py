@@ -30,6 +30,10 @@ GOLDEN: Final = Path(__file__).parent / "data" / "golden" / "formats.json"
 
 MODELS: Final[dict[str, dict[str, Any]]] = {
     "linear scaling": {"rotary_scaling": RotaryScaling(kind="linear", factor=2.0)},
+    "scaling of learned positions": {
+        "positions": "learned",
+        "rotary_scaling": RotaryScaling(kind="linear", factor=2.0),
+    },
     "Llama 3's scaling": {"rotary_scaling": RotaryScaling(kind="llama3", factor=8.0, original_seq=8192)},
     "Llama 3's scaling from 4096": {"rotary_scaling": RotaryScaling(kind="llama3", factor=8.0, original_seq=4096)},
     "yarn": {"rotary_scaling": RotaryScaling(kind="yarn", factor=8.0, original_seq=8192)},

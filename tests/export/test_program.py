@@ -18,6 +18,7 @@ from tuner.core.model import RotaryScaling
 from tuner.core.worker_refusals import refuse
 from tuner.export.bundle import FORMATS
 from tuner.export.production import production_config
+from tuner.export.program import _of_command
 from tuner.launch.slurm.site_profile import SiteProfile
 
 
@@ -152,3 +153,13 @@ def test_deepspeeds_own_class_takes_what_is_exported() -> None:
         if 2048 % dp == 0
     ]
     assert [batch for batch, _, _ in triads_by_deepspeed(cases)] == [2048] * len(cases)
+
+
+def test_an_axis_of_the_study_that_a_command_does_not_take_is_the_models_own() -> None:
+    run = bloom()
+    other = replace(run, topology=replace(run.topology, heads=56))
+    every = " ".join(f"{{{name}}}" for name in ("tp", "pp", "cp", "vpp", "dp"))
+    for command, accepted in ((f"python t.py {every}", False), (f"python t.py {every} {{heads}}", True)):
+        heads = _of_command(command)["heads"]
+        assert heads.accepts(run)
+        assert heads.accepts(other) == accepted
