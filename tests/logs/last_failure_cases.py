@@ -81,8 +81,8 @@ LAST: Final = {
     ),
     "store get": (
         'Traceback (most recent call last):\n  File "/opt/train.py", line 9, in <module>\n    main()\ntorch.distributed.DistStoreError: wait timeout after 1800000ms, keys: /default_pg/0//cuda//0',
-        "CRASHED",
-        "an exception ended a rank",
+        "HUNG",
+        "something was waited for in vain",
         "torch.distributed.DistStoreError: wait t",
     ),
     "deepep": (
@@ -312,6 +312,36 @@ LAST: Final = {
         "OOM",
         "a GPU ran out of memory",
         "OutOfMemoryError: CUDA out of memory. Tr",
+    ),
+    "glog F": (
+        "Epoch ... (1/10):   0%|          | 0/10 [00:00<?, ?it/sF0717 16:08:46.411695   76098 array.h:414] Check failed: n < sizes_size\n*** Check failure stack trace: ***\nAborted (core dumped)",
+        "CRASHED",
+        "a rank aborted",
+        "Aborted (core dumped)",
+    ),
+    "ray frames": (
+        '(MegatronPolicyWorker[rank=8] pid=3294808, ip=10.109.19.209)   File "/lustre/megatron/core/transformer/moe/moe_layer.py", line 701 in forward\n(MegatronPolicyWorker[rank=8] pid=3294808, ip=10.109.19.209)   File "/opt/torch/nn/modules/module.py", line 1790 in _call_impl\n(MegatronPolicyWorker[rank=8] pid=3294808, ip=10.109.19.209) torch.distributed.DistBackendError: NCCL error in: /pytorch/NCCLUtils.cpp:93, unhandled system error (run with NCCL_DEBUG=INFO for details), NCCL version 2.28.9',
+        "CRASHED",
+        "NCCL or gloo failed",
+        "(MegatronPolicyWorker[rank=8] pid=329480",
+    ),
+    "triton smem": (
+        'Traceback (most recent call last):\n  File "/opt/train.py", line 9, in <module>\n    main()\ntriton.runtime.errors.OutOfResources: out of resource: shared memory, Required: 147456, Hardware limit: 101376. Reducing block sizes or `num_stages` may help.',
+        "CRASHED",
+        "an exception ended a rank",
+        "triton.runtime.errors.OutOfResources: ou",
+    ),
+    "timeout store": (
+        "[rank7]: Traceback (most recent call last):\n[rank7]:   File \"/opt/train.py\", line 9, in <module>\n[rank7]:     main()\n[rank7]: torch.distributed.DistBackendError: [7] is setting up NCCL communicator and retrieving ncclUniqueId from [0] via c10d key-value store by key '0', but store->get('0') got error: wait timeout after 600000ms, keys: /default_pg/0//cuda//0",
+        "HUNG",
+        "something was waited for in vain",
+        "torch.distributed.DistBackendError: [7] ",
+    ),
+    "hf_hub 403": (
+        'Traceback (most recent call last):\n  File "/opt/train.py", line 9, in <module>\n    main()\nhuggingface_hub.errors.HfHubHTTPError: 403 Forbidden: You need to enable access to public gated repos in your fine-grained token settings to view this repository..',
+        "CRASHED",
+        "access was denied",
+        "huggingface_hub.errors.HfHubHTTPError: 4",
     ),
 }
 

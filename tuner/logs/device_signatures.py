@@ -200,6 +200,14 @@ DEVICE_SIGNATURES: Final = (
         ),
     ),
     signature(
+        r"DistStoreError: wait timeout|store->get\('[^']{0,80}'\) got error: wait timeout",
+        Outcome.HUNG,
+        "something was waited for in vain",
+        "PyTorch",
+        "look for the rank whose log ends first",
+        words=("wait timeout",),
+    ),
+    signature(
         r"\bnccl(?:System|Internal|Remote|UnhandledCuda|InvalidUsage|InvalidArgument)Error\b"
         r"|unhandled (?:system|cuda) error"
         r"|NCCL error(?: in)?: |\bNCCL error\b|NCCL WARN Cuda failure"

@@ -58,8 +58,8 @@ _FOLLOWED: Final = re.compile(
     r"|Connection (?:closed by|reset by) (?:remote )?peer|Broken pipe|Socket closed|failed to recv, got 0 bytes"
 )
 _WAITED: Final = re.compile(
-    r"^(?!.*(?:HTTPS?Connection|https?://|Errno 110|\burllib3\b|\brequests\.|\bhttpx\b|\baiohttp\b|\bbotocore\b))"
-    r".*(?:timed out|\bsocket timeout\b)",
+    r"^(?!.*(?:HTTPS?Connection|https?://|Errno 110|\b(?:urllib3|requests|httpx|aiohttp|botocore|wandb)\.))"
+    r".*(?:timed out|\b(?:socket|wait) timeout\b)",
     re.IGNORECASE,
 )
 """Waits for other ranks, and not for a server or a file system."""

@@ -160,7 +160,7 @@ SIGNATURES: Final = (
         words=("Disk quota exceeded", "Errno 122", "No space left on device", "low on resource: ephemeral-storage"),
     ),
     signature(
-        r"\bGatedRepoError\b|trying to access a gated repo|\b40[13] Client Error|Invalid user token"
+        r"\bGatedRepoError\b|trying to access a gated repo|\b40[13] (?:Client Error|Forbidden)|Invalid user token"
         r"|Access to model [^|]{0,200}? is restricted"
         r"|wandb: ERROR [^:]{0,200}?[Aa]pi[ _]key|\bapi_key not configured|\bPermissionError: "
         r"|AuthenticationError\b|AccessDenied\b|\bNoCredentialsError\b"
@@ -172,6 +172,7 @@ SIGNATURES: Final = (
         passing=True,
         words=(
             " Client Error",
+            " Forbidden",
             "Access to model ",
             "AccessDenied",
             "NoCredentialsError",
