@@ -9,7 +9,7 @@ from typing import Final
 MAX_LINE_CHARS: Final = 1 << 16
 """Characters of a line that are read."""
 
-_BLOCK_CHARS: Final = 1 << 15
+_BLOCK_CHARS: Final = 1 << 17
 """Characters of lines that are searched together for the words of all readers: most lines of a log have none."""
 
 _ESCAPES: Final = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\-_])")
@@ -43,16 +43,20 @@ def visible_blocks(lines: Iterable[str]) -> Iterator[tuple[list[tuple[int, str]]
         block.append(line)
         chars += len(line) + 1
         if chars >= _BLOCK_CHARS:
-            yield _visible_block(block, first, chars)
+            yield _visible_block(block, first)
             first += len(block)
             chars, block = 0, []
-    yield _visible_block(block, first, chars)
+    yield _visible_block(block, first)
 
 
-def _visible_block(lines: list[str], first: int, chars: int) -> tuple[list[tuple[int, str]], str]:
+def _visible_block(lines: list[str], first: int) -> tuple[list[tuple[int, str]], str]:
     lines = [line.rstrip("\n") for line in lines]
     whole = "\n".join(lines)
-    if chars > MAX_LINE_CHARS or whole.count("\n") >= len(lines) or any(mark in whole for mark in "\x1b\0\r"):
+    if (
+        max(map(len, lines), default=0) > MAX_LINE_CHARS
+        or whole.count("\n") >= len(lines)
+        or any(mark in whole for mark in "\x1b\0\r")
+    ):
         block = list(visible(lines, first))
         return block, "\n".join([text for _, text in block])
     return [(number, text) for number, text in enumerate(lines, first) if text and not text.isspace()], whole

@@ -330,7 +330,11 @@ _PADDED: Final = re.compile(
     r"> padded vocab \(size: [0-9]{1,10}\) with [0-9]+ dummy tokens \(new size: ([0-9]{1,10})\)"
 )
 _BANNER: Final = re.compile(r"-{8,} arguments -{8,}")
-_STEMS: Final = ("rror", "nan", "inf", "NCCL", "emory", "ignal", "rain", " DUE TO ", "return", "TERM_", "oss ", "code")
+_STEMS: Final = (
+    *("rror", "nan", "inf", "NCCL", "emory", "ignal", "rain", " DUE TO ", "return", "TERM_", "oss ", "code", "SIG"),
+    *("xception", "imed out", "GPU", "CUDA", "rgument", "ption", "failed", "fatal", "ound", "was ", "orrupt", "ERROR"),
+    *("ermission", "ccess", "loc(", "illed", "bort", "orker", "onnect", "ib", " to ", "ile", "er ", "es "),
+)
 """Parts that many of the words below share, so that they are searched first."""
 
 
