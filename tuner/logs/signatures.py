@@ -275,7 +275,7 @@ SIGNATURES: Final = (
         r"|^\S{1,200}: error while loading shared libraries: ",
         Outcome.CRASHED,
         "a dependency is missing",
-        "Python, ld.so",
+        "Python, Linux",
         words=("Error while finding module specification", "No module named ", "error while loading shared libraries"),
     ),
     # Libraries look for nvcc and others so, and go on without them.
@@ -317,7 +317,7 @@ SIGNATURES: Final = (
         r"|^Lmod has detected the following error: |\bUnable to locate a modulefile for ",
         Outcome.CRASHED,
         "a program or file is missing",
-        "bash, environment modules",
+        "bash",
         weight=REPORT,
         passing=True,
         words=(": Permission denied", ": No such file", ": bad interpreter", "Lmod has", "locate a modulefile"),
