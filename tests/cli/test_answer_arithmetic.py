@@ -189,9 +189,9 @@ def test_a_trial_is_a_document_of_its_proposal_and_its_result() -> None:
     running = trial_document(Trial(number=3, proposal=Proposal(key="k", params={}, topology={}, fidelity=SMALL)))
     assert (running["outcome"], running["sec_per_iter"], running["node_hours"]) == ("RUNNING", None, 0.0)
     assert (running["batch_seconds"], running["extrapolated_sec"]) == ([], None)
-    place = _ranked_document(ranked(2, 8.0, trials=(5, 2), chance_sooner=0.25, extrapolated=True), {5: {"tp": 1}})
-    assert (place["topology"], place["days_low"], place["days_high"]) == ({"tp": 1}, 7.2, 8.0 * 1.2)
-    assert (place["extrapolated"], place["chance_sooner"], place["trials"]) == (True, 0.25, [5, 2])
+    row = _ranked_document(ranked(2, 8.0, trials=(5, 2), chance_sooner=0.25, extrapolated=True), {5: {"tp": 1}})
+    assert (row["topology"], row["days_low"], row["days_high"]) == ({"tp": 1}, 7.2, 8.0 * 1.2)
+    assert (row["extrapolated"], row["chance_sooner"], row["trials"]) == (True, 0.25, [5, 2])
     assert "extrapolated" not in _ranked_document(ranked(2, 8.0), {})
 
 

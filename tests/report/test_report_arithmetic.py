@@ -186,7 +186,7 @@ def test_a_row_of_the_answer_is_in_the_columns_unit() -> None:
     assert _row(LEADER, 24.0) == ("t0", "2.50", "240.0", "228.0 to 264.0", 2, "-", "3,5")
 
 
-def told(*ranking: RankedTrial, **fields: Any) -> Any:
+def finished(*ranking: RankedTrial, **fields: Any) -> Any:
     """A study of these topologies."""
     usual: dict[str, Any] = {
         "ranking": ranking,
@@ -200,7 +200,7 @@ def told(*ranking: RankedTrial, **fields: Any) -> Any:
     return study(**{**usual, **fields})
 
 
-def place(candidate: int, days: float, **fields: Any) -> RankedTrial:
+def ranked_trial(candidate: int, days: float, **fields: Any) -> RankedTrial:
     """A measured topology."""
     return replace(LEADER, candidate=candidate, key=f"t{candidate}", days=days, seconds=days / 4, **fields)
 
@@ -208,17 +208,19 @@ def place(candidate: int, days: float, **fields: Any) -> RankedTrial:
 def test_the_lead_is_on_the_runner_up_the_first_measured_and_the_slowest() -> None:
     """10 against 12.5, 16 and 30 days; one that was named already is not named again."""
     measured = [trial(1.0)]  # of topology 7
-    assert summary._lead(told(place(0, 10.0))) == "It is the only topology that was measured."
-    two = told(place(0, 10.0), place(7, 12.5), launched=measured)
+    assert summary._lead(finished(ranked_trial(0, 10.0))) == "It is the only topology that was measured."
+    two = finished(ranked_trial(0, 10.0), ranked_trial(7, 12.5), launched=measured)
     assert summary._lead(two) == "It takes 20.0% (2.5 days) less time than the runner-up t7."
-    three = told(place(0, 10.0), place(1, 12.5), place(7, 16.0), launched=measured)
+    three = finished(ranked_trial(0, 10.0), ranked_trial(1, 12.5), ranked_trial(7, 16.0), launched=measured)
     words = (
         "It takes 20.0% (2.5 days) less time than the runner-up t1 and 37.5% less than t7, the first topology measured"
     )
     assert summary._lead(three) == f"{words}."
-    four = told(place(0, 10.0), place(1, 12.5), place(7, 16.0), place(3, 30.0), launched=measured)
+    four = finished(
+        ranked_trial(0, 10.0), ranked_trial(1, 12.5), ranked_trial(7, 16.0), ranked_trial(3, 30.0), launched=measured
+    )
     assert summary._lead(four) == f"{words}; the slowest of 4 takes 3 times as long."
-    first = told(place(7, 10.0), place(1, 12.5), place(3, 19.0), launched=measured)
+    first = finished(ranked_trial(7, 10.0), ranked_trial(1, 12.5), ranked_trial(3, 19.0), launched=measured)
     assert summary._lead(first).endswith("runner-up t1; the slowest of 3 takes 90.0% longer.")
 
 
@@ -248,7 +250,7 @@ def test_terms_explain_the_lead_as_far_as_they_go(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(summary, "cost_breakdown", lambda _study, row: costs[row.key])
     monkeypatch.setattr(summary, "difference", lambda first, _other: changes if first is costs["t0"] else [])
     rows: Any = [SimpleNamespace(key="t0"), SimpleNamespace(key="t1")]
-    found = told(place(0, 8.0), place(1, 10.0))
+    found = finished(ranked_trial(0, 8.0), ranked_trial(1, 10.0))
     words = "Compared with the runner-up, the cost model predicts"
     total = "per iteration in total; measured: 0.50 s less"
     assert summary._reason(found, rows) == (
@@ -266,13 +268,13 @@ def test_terms_explain_the_lead_as_far_as_they_go(monkeypatch: pytest.MonkeyPatc
 
 
 def test_certainty_names_three_ties() -> None:
-    alone = told(place(0, 10.0, low=9.5, high=11.0))
+    alone = finished(ranked_trial(0, 10.0, low=9.5, high=11.0))
     assert summary._certainty(alone) == (
         "With 2 runs, its 80% interval is 9.5 to 11.0 days; no other measured topology is more than 2.5% likely to be "
         "faster."
     )
-    ties = tuple(place(number, 10.5, chance_sooner=number / 10) for number in range(1, 5))
-    tied = told(place(0, 10.0, low=9.5, high=11.0), *ties, ties=ties)
+    ties = tuple(ranked_trial(number, 10.5, chance_sooner=number / 10) for number in range(1, 5))
+    tied = finished(ranked_trial(0, 10.0, low=9.5, high=11.0), *ties, ties=ties)
     assert summary._certainty(tied).endswith(
         "; it is statistically tied with t1 (10% likely to be faster), t2 (20% likely to be faster), "
         "t3 (30% likely to be faster) and 1 more."
@@ -281,14 +283,14 @@ def test_certainty_names_three_ties() -> None:
 
 def test_the_cost_is_a_share_of_the_training() -> None:
     """48 of 10 days x 24 x 4 nodes are 5%."""
-    found = told(place(0, 10.0), node_hours=48.0, launched=[trial(1.0)] * 4)
+    found = finished(ranked_trial(0, 10.0), node_hours=48.0, launched=[trial(1.0)] * 4)
     assert summary._cost(found) == (
         "The study ran 4 jobs (3 measured, 1 timed out) and used 48.0 node-hours, 5.00% of the training itself."
     )
     found.best = None
     assert summary._cost(found) == "The study ran 4 jobs (3 measured, 1 timed out) and used 48.0 node-hours."
     small = [ended(fidelity=SMALL, node_hours=2.0), ended(fidelity=SMALL, node_hours=3.0), trial(1.0)]
-    reduced = told(place(0, 10.0), node_hours=48.0, launched=small, outcomes={})
+    reduced = finished(ranked_trial(0, 10.0), node_hours=48.0, launched=small, outcomes={})
     assert summary._cost(reduced) == (
         "The study ran 3 jobs and used 48.0 node-hours, 5.0 node-hours of them in 2 jobs at a reduced size, 5.00% of "
         "the training itself."
@@ -301,12 +303,12 @@ def test_a_confirmation_sets_the_prediction_beside_the_measurement() -> None:
     predicted: dict[str, Any] = {"estimate_sec": 2.0, "estimate_low": 1.5, "estimate_high": 2.25}
     for seconds, side in ((1.5, "inside"), (2.25, "inside"), (1.49, "outside"), (2.26, "outside")):
         full = trial(seconds, **predicted)
-        found = summary.confirmations(told(launched=[full, small, full, full]))
+        found = summary.confirmations(finished(launched=[full, small, full, full]))
         assert found == [
             "t7 was extrapolated to 2.00 s per iteration (1.50 to 2.25) and measured at full size in trial 7: "
             f"{seconds:.2f} s, {side} the 80% interval."
         ]
-    assert summary.confirmations(told(launched=[small, trial(1.0), trial(None)])) == []
+    assert summary.confirmations(finished(launched=[small, trial(1.0), trial(None)])) == []
 
 
 def test_the_fastest_is_named_with_its_nodes_and_its_model() -> None:
@@ -319,12 +321,14 @@ def test_the_fastest_is_named_with_its_nodes_and_its_model() -> None:
     )
     figures = "2.50 s per iteration on 2 nodes of 8 X, 10.0 days for 2 trillion tokens with 1.3B parameters"
     words = f"t0 is the fastest topology: {figures}."
-    assert summary._fastest(told(place(0, 10.0)), row) == words
+    assert summary._fastest(finished(ranked_trial(0, 10.0)), row) == words
     row.other_model, row.topology.heads = True, 16
     different = "This is a different model from the one specified:"
-    assert summary._fastest(told(place(0, 10.0)), row) == f"{words} {different} 16 heads instead of 8."
+    assert summary._fastest(finished(ranked_trial(0, 10.0)), row) == f"{words} {different} 16 heads instead of 8."
     row.topology.heads, row.topology.shape = None, "2048x12"
-    assert summary._fastest(told(place(0, 10.0)), row) == f"{words} {different} 2048 x 12 instead of 1024 x 24."
+    assert (
+        summary._fastest(finished(ranked_trial(0, 10.0)), row) == f"{words} {different} 2048 x 12 instead of 1024 x 24."
+    )
     assert "t0 is predicted to be the fastest topology: " in summary._fastest(
-        told(place(0, 10.0, extrapolated=True)), row
+        finished(ranked_trial(0, 10.0, extrapolated=True)), row
     )
