@@ -74,8 +74,9 @@ class Assignment:
 
     @property
     def document(self) -> dict[str, Any]:
-        """The assignment as a JSON document."""
-        return {"schema": SCHEMA, **asdict(self), "workload": workload_document(self.workload)}
+        """The assignment as a JSON document; without `batches` where there are none."""
+        document = {"schema": SCHEMA, **asdict(self), "workload": workload_document(self.workload)}
+        return {name: value for name, value in document.items() if name != "batches" or value}
 
     def write(self, path: Path) -> None:
         """Write the assignment as JSON."""
