@@ -6,8 +6,8 @@
 Draws lines of tuner/ at random and makes one seeded edit to each, in a temporary copy of the checkout;
 benchmarks/mutation.py lists the operators. A mutant first meets the tests that execute its line: those of its own
 package, then the others, fast ones first, up to the first failure: in a fork of a process that has collected them,
-which takes a second; a survivor meets them again in a process of its own, then the whole fast suite. A run that exceeds
-its time limit counts as killed. `--quick 20 --count 500` finds suspects in minutes.
+which takes a second. A survivor meets the whole fast suite in a process of its own, for a fork has what ran on import
+before the edit. A run that exceeds its time limit counts as killed. `--quick 20 --count 500` finds suspects in minutes.
 
 The map from lines to tests is made once with coverage.py (some ten minutes); a file that changed since is looked up by
 function. Results are appended to the output file as they come, and the same command continues where it stopped.
@@ -77,7 +77,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--package", action="append", help="draw from this package of tuner/ only (repeatable)")
     parser.add_argument("--nearest", action="store_true", help="do not run the whole fast suite on survivors")
     parser.add_argument(
-        "--quick", type=float, metavar="SECONDS", help="run only the fastest tests, and start no process for survivors"
+        "--quick", type=float, metavar="SECONDS", help="run only the fastest tests of those that execute a line"
     )
     parser.add_argument("--map", type=Path, default=RUNS / "mutants-map.json", help="coverage map, made if absent")
     parser.add_argument("--root", type=Path, default=ROOT, help="checkout to mutate")
@@ -205,9 +205,8 @@ def judge(bench: Bench, mutant: Mutant, *, whole: bool, quick: float | None = No
         stages = [_within(quick, [test for stage in stages for test in stage], coverage)]
     started, killer = time.monotonic(), ""
     unreliable: set[str] = set()
-    again = [] if quick is not None else [(stage, True) for stage in stages]
-    again += [(list(collected), True)] if whole else []
-    for stage, fresh in [*((stage, False) for stage in stages), *again]:
+    fresh_run = [(list(collected), True)] if whole else []
+    for stage, fresh in [*((stage, False) for stage in stages), *fresh_run]:
         while not killer and (tests := [test for test in stage if test not in unreliable]):
             failure = bench.first_failure(mutant.path, mutant.mutation, tests, fresh=fresh)
             if failure in collected and coverage.seconds.get(failure, 1.0) > DOUBTFUL:
