@@ -267,7 +267,7 @@ def stages_of(mutant: Mutant, source: str, coverage: CoverageMap, collected: Seq
     if executing:  # else the file is new, or runs in processes that coverage.py does not follow
         near = [test for test in near if test in executing or test not in known]
     far = [test for test in collected if not test.startswith(own) and test in executing]
-    return [sorted(stage, key=lambda test: coverage.seconds.get(test, 0.0)) for stage in (near, far)]
+    return [sorted(stage, key=lambda test: coverage.seconds.get(test, 0.05)) for stage in (near, far)]
 
 
 def first_failure(copy: Path, tests: Sequence[str], limit: float) -> str:
