@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any, Final
 
-from tuner.core.catalog import catalog, cluster
 from tuner.core.domain import OPT_IN, Cluster, Fabric, Gpu, Link, Ramp, Stack, Topology, Workload
 from tuner.core.experts import Experts, Latent
 from tuner.core.model import Model, RotaryScaling, Shape
@@ -78,6 +77,8 @@ def cluster_of(document: Mapping[str, Any]) -> Cluster:
 
 def fabric_of(name: str) -> Fabric | None:
     """Return the fabric of a known cluster, which documents of earlier versions leave out."""
+    from tuner.core.catalog import catalog, cluster  # which the worker, a reader of workloads, does without
+
     return cluster(name).fabric if name in catalog().cluster else None
 
 
