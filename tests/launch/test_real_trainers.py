@@ -159,7 +159,8 @@ def test_a_broken_trainer_costs_three_jobs_and_is_explained_in_one_sentence(
     monkeypatch.chdir(tmp_path)
     said = study(run, tmp_path, name, broken(TRAINERS[name][1], tmp_path))
     assert said.code == 1
-    assert len(json.loads(said.out)["trials"]) <= 3
+    trials = json.loads(said.out)["trials"]
+    assert len(trials) <= 3, [(trial["outcome"], trial["reason"], trial["evidence"]) for trial in trials]
     sentence = said.err.strip().splitlines()[-1]
     assert sentence.startswith("tuner: no job was measured; the last 3 jobs ")
     assert reason in sentence

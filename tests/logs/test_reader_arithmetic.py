@@ -11,6 +11,7 @@ from tuner.core.outcomes import Outcome
 from tuner.logs import read_log
 from tuner.logs.bars import Bars
 from tuner.logs.frameworks import Blocks
+from tuner.logs.lines import untangled
 from tuner.logs.log import _merged, _Reader, _same_loss, _same_time
 from tuner.logs.records import Iteration
 from tuner.logs.signatures import SIGNATURES
@@ -260,3 +261,30 @@ def test_a_list_of_arguments_begins_another_run_unless_nothing_was_printed_since
         {"num_layers": "4"},
         {"micro_batch_size": "8"},
     ]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("KeyErrorKeyError: : 'a'" + "'a'", "KeyError: 'a'"),
+        ("aaErroraaError: : no nono no", "aaError: no no"),
+        ("my.FirstErrormy.FirstErrormy.FirstError: : : it brokeit brokeit broke", "my.FirstError: it broke"),
+        ("KeyErrorKeyError: : 'a' and 'b'", "KeyErrorKeyError: : 'a' and 'b'"),
+        ("KeyErrorValueError: : 'a'" + "'a'", "KeyErrorValueError: : 'a'" + "'a'"),
+        ("KeyError: 'a'" + "'a'", "KeyError: 'a'" + "'a'"),
+    ],
+)
+def test_ranks_that_print_one_exception_piece_by_piece_are_read_as_one(text: str, expected: str) -> None:
+    assert untangled(text) == expected
+
+
+def test_a_cause_is_found_in_tracebacks_that_ranks_printed_piece_by_piece() -> None:
+    """As CPython writes them when two ranks share a pipe."""
+    lines = ["Traceback (most recent call last):", "Traceback (most recent call last):"]
+    lines += ['  File "loop.py", line 1, in <module>'] * 2 + ["        import flash_attnimport flash_attn"]
+    lines += ["ModuleNotFoundErrorModuleNotFoundError: : No module named 'flash_attn'No module named 'flash_attn'"]
+    (run,) = read_log(lines).runs
+    assert run.failure
+    assert run.failure.failure.kind == "CRASHED"
+    assert run.failure.failure.evidence == "ModuleNotFoundError: No module named 'flash_attn'"
+    assert run.failure.meaning == "a dependency is missing"

@@ -17,6 +17,12 @@ _ESCAPES: Final = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|
 
 _TIMESTAMPS: Final = re.compile(r"\[?(?:\d{4}-\d\d-\d\d[ T_])?\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)?\]?")
 
+_TANGLE: Final = re.compile(
+    r"(?P<name>[A-Za-z_][\w.]*?(?:Error|Exception))(?P=name)+(?:: ){2,}(?P<words>.+?)(?P=words)+"
+)
+_LONGEST_TANGLE: Final = 2000
+"""Characters: the time to compare all beginnings grows with their square."""
+
 
 def visible(lines: Iterable[str], first: int = 1) -> Iterator[tuple[int, str]]:
     """Yield each non-empty line with its line number in the file; no colours, no NUL bytes, progress bars split."""
@@ -60,6 +66,13 @@ def _visible_block(lines: list[str], first: int) -> tuple[list[tuple[int, str]],
         block = list(visible(lines, first))
         return block, "\n".join([text for _, text in block])
     return [(number, text) for number, text in enumerate(lines, first) if text and not text.isspace()], whole
+
+
+def untangled(text: str) -> str:
+    """Return one exception where ranks printed the same one piece by piece into a line: `AErrorAError: : no xno x`."""
+    if ": : " in text and len(text) < _LONGEST_TANGLE and (found := _TANGLE.fullmatch(text)):
+        return f"{found['name']}: {found['words']}"
+    return text
 
 
 def speaker(prefix: str) -> str:

@@ -22,7 +22,7 @@ from typing import Final
 from tuner.logs.bars import BAR_WORDS
 from tuner.logs.failures import FAILURE_WORDS, Failures, Sighting, cause, not_a_number
 from tuner.logs.frameworks import StepPattern, stamp_of
-from tuner.logs.lines import visible_blocks
+from tuner.logs.lines import untangled, visible_blocks
 from tuner.logs.readers import READER_WORDS, RecordReader
 from tuner.logs.records import SOURCES, Iteration, LogRecord, PeakMemory, Source, overflow
 from tuner.logs.signature import BARE
@@ -173,7 +173,7 @@ class _Reader:
             self._add(record, text)
         if used := self._records.memory(text):
             self._remember(used)
-        if seen := self._failures.see(number, text):
+        if seen := self._failures.see(number, untangled(text)):
             self._fail(seen)
 
     def log(self) -> Log:
