@@ -171,19 +171,32 @@ def exchange(before: str, after: str, filename: str, functions: Sequence[Functio
     imported = functions or any(getattr(module, "__file__", None) == filename for module in [*sys.modules.values()])
     if not imported or before == after:
         return True
-    if not _compare(old, new, changed):
+    if not _compare(old, new, changed) or not changed:
         return False
-    for was, becomes in changed:
-        found = [
-            function
-            for function in functions
-            if (function.__code__.co_name, function.__code__.co_firstlineno) == (was.co_name, was.co_firstlineno)
+    if not all(_replace(functions, was, becomes) for was, becomes in changed):
+        return False
+    while changed:  # functions that these made on import, such as what a decorator returns
+        changed = [
+            (one, two)
+            for was, becomes in changed
+            for one, two in zip(_inner(was), _inner(becomes), strict=False)
+            if one != two
         ]
-        if not found or any(len(f.__code__.co_freevars) != len(becomes.co_freevars) for f in found):
-            return False
-        for function in found:
-            function.__code__ = becomes
-    return bool(changed)
+        for was, becomes in changed:
+            _replace(functions, was, becomes)
+    return True
+
+
+def _replace(functions: Sequence[FunctionType], was: CodeType, becomes: CodeType) -> bool:
+    """Give the functions that run a code another one; return whether there are any, and all can have it."""
+    found = [
+        f for f in functions if (f.__code__.co_name, f.__code__.co_firstlineno) == (was.co_name, was.co_firstlineno)
+    ]
+    if not found or any(len(function.__code__.co_freevars) != len(becomes.co_freevars) for function in found):
+        return False
+    for function in found:
+        function.__code__ = becomes
+    return True
 
 
 def _compare(old: CodeType, new: CodeType, changed: list[tuple[CodeType, CodeType]]) -> bool:
