@@ -194,7 +194,7 @@ UNSEEN: Final = {
         "what(): invalid device pointer: 0x540000",
     ),
     "tp not initialised": (
-        '  File "/home/Megatron-LM/megatron/mpu/initialize.py", line 222, in get_pipeline_model_parallel_group\n    assert _PIPELINE_MODEL_PARALLEL_GROUP is not None, \\\nAssertionError: pipeline_model parallel group is not initialized',
+        '  File "/opt/Megatron-LM/megatron/mpu/initialize.py", line 222, in get_pipeline_model_parallel_group\n    assert _PIPELINE_MODEL_PARALLEL_GROUP is not None, \\\nAssertionError: pipeline_model parallel group is not initialized',
         "CRASHED",
         "an exception ended a rank",
         "AssertionError: pipeline_model parallel ",
@@ -218,7 +218,7 @@ UNSEEN: Final = {
         "(ActorWorker(actor_train-1) pid=18175, i",
     ),
     "ray task error": (
-        'Traceback (most recent call last):\n  File "/opt/train.py", line 9, in <module>\n    main()\nray.exceptions.RayTaskError(RuntimeError): ray::MegatronTrainRayActor.train() (pid=2407496, ip=172.17.0.2, actor_id=f1b740f0)\n           ^^^^^^^^^^\n  File "/root/slime/actor.py", line 311, in train\n    return self.train_actor(rollout_id, rollout_data)\n  File "/root/Megatron-LM/megatron/core/x.py", line 644, in f\n    config.finalize_model_grads_func(\nRuntimeError: Unexpected result nan (message=\'found NaN in local grad norm\')',
+        'Traceback (most recent call last):\n  File "/opt/train.py", line 9, in <module>\n    main()\nray.exceptions.RayTaskError(RuntimeError): ray::MegatronTrainRayActor.train() (pid=2407496, ip=172.17.0.2, actor_id=f1b740f0)\n           ^^^^^^^^^^\n  File "/opt/slime/actor.py", line 311, in train\n    return self.train_actor(rollout_id, rollout_data)\n  File "/opt/Megatron-LM/megatron/core/x.py", line 644, in f\n    config.finalize_model_grads_func(\nRuntimeError: Unexpected result nan (message=\'found NaN in local grad norm\')',
         "CRASHED",
         "the loss is not a number",
         "RuntimeError: Unexpected result nan (mes",

@@ -72,8 +72,8 @@ def test_what_optuna_proposes_in_vain_is_counted_and_told_as_pruned() -> None:
     found = sampler.next(some(target), None)
     assert found is not None
     assert found.candidate == target
-    told, *_ = trials = sampler._study.trials
-    assert (told.state, told.value, told.params) == (TrialState.COMPLETE, 2.5, space.values(target))
+    finished, *_ = trials = sampler._study.trials
+    assert (finished.state, finished.value, finished.params) == (TrialState.COMPLETE, 2.5, space.values(target))
     assert trials[1].state == TrialState.PRUNED
     ended = [trial.state for trial in trials[2:]]
     assert found.rejected == min(len(ended) - (ended[-1] == TrialState.FAIL), TRIES)

@@ -25,11 +25,7 @@ from tuner.costmodel.constants import (
     SEND_SHARE,
 )
 from tuner.costmodel.site_factors import SiteFactors
-from tuner.costmodel.stack_constants import (
-    COLLIDING_SHARE,
-    LEAF_SPAN,
-    TREE_BANDWIDTH_SHARE,
-)
+from tuner.costmodel.stack_constants import COLLIDING_SHARE, LEAF_SPAN, TREE_BANDWIDTH_SHARE
 
 
 def all_reduce(size: Any, ranks: Any, bandwidth: Any, latency: Any) -> FloatArray:
