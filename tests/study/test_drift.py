@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from benchmarks.judging import memory_store
 from tuner.core.columns import Columns, FloatArray
 from tuner.launch.virtual.ground_truth import GroundTruth
 from tuner.launch.virtual.simulated import SimulatedLauncher, SpeedChange
@@ -19,7 +21,6 @@ from tuner.study.limits import Limits
 from tuner.study.loop import StudyEvent, StudyLoop
 from tuner.study.result import StudyResult
 from tuner.study.settings import StudySettings
-from tuner.study.setup import open_loop
 from tuner.study.store.storage import sqlite_url
 from tuner.study.store.trial_store import TrialStore
 
@@ -47,12 +48,20 @@ def searched(seed: int, folder: Path, drift: SpeedChange | None = None, budget: 
     events: list[StudyEvent] = []
     limits = Limits(budget=budget)
     settings = StudySettings(space=a_thousand(), limits=limits, seed=seed, drift=drift, runs=folder / str(seed))
-    with open_loop(settings, events.append) as loop:
-        loop.run()
-        found = loop.result()
-        assert isinstance(loop.launcher, SimulatedLauncher)
-        regret = _regret(loop.pool, loop.launcher.truth, loop.state.ranking[0].candidate)
-    return Searched(found=found, regret=regret, events=events)
+    launcher = SimulatedLauncher(4, seed=seed, drift=drift)
+    store = memory_store(space_document(settings.space))
+    loop = StudyLoop(settings, pool=thousand_candidates(), launcher=launcher, store=store, on_event=events.append)
+    loop.run()
+    found = loop.result()
+    return Searched(
+        found=found, regret=_regret(loop.pool, launcher.truth, loop.state.ranking[0].candidate), events=events
+    )
+
+
+@cache
+def thousand_candidates() -> CandidatePool:
+    """Return the legal topologies of that space."""
+    return CandidatePool.of_space(a_thousand())
 
 
 def _regret(pool: CandidatePool, truth: GroundTruth, best: int) -> float:
@@ -109,8 +118,7 @@ class Twins(GroundTruth):
 @pytest.mark.slow
 def test_two_equal_winners_are_reported_as_such(tmp_path: Path) -> None:
     """Where nothing but noise is between two topologies that ran, the answer names both."""
-    space = a_thousand()
-    pool = CandidatePool.of_space(space)
+    space, pool = a_thousand(), thousand_candidates()
     both_ran = told_apart = 0
     for seed in range(3):
         truth = Twins(seed, pool)
