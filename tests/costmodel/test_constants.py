@@ -15,7 +15,7 @@ from tuner.costmodel.constants import ConstantRecords
 
 UNIT = re.compile(
     r"(?:share|bytes|seconds|elements|passes|rows|copies|doublings|streams|candidates|runs|ranks|GPUs?|SMs|FLOP/s"
-    r"|(?:mean and |relative )?standard deviations?|probability|logarithm|ratio|relative to)\b"
+    r"|FLOP per joule|watts|(?:mean and |relative )?standard deviations?|probability|logarithm|ratio|relative to)\b"
 )
 """How a unit begins, and no source does."""
 MODULES = ("flops", "kernels", "layer", "links", "memory", "memory_calibration", "residual_features", "stages", "time")

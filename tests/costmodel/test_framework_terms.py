@@ -14,10 +14,9 @@ from tuner.core.columns import Columns
 from tuner.core.domain import Cluster, Framework, Link, Precision, Stack, Topology, Workload
 from tuner.costmodel.constants import NODE_LINK_SHARE, SEND_SHARE, SUSTAINED_PRODUCT_SHARE
 from tuner.costmodel.framework_terms import FRAMEWORK_TERMS, gradient_bytes, terms_of
+from tuner.costmodel.kernels import product_rate
 from tuner.costmodel.memory import memory_terms
 from tuner.costmodel.stack_constants import (
-    ATTENTION_BACKWARD_RATIO,
-    ATTENTION_RATES,
     FP8_ACHIEVABLE,
     QUANTIZE_BYTES,
 )
@@ -138,7 +137,7 @@ def test_an_interleaved_schedule_sends_beside_its_passes_where_the_framework_doe
     assert plain["pipeline"] > 0, "1F1B waits for its sends"
 
 
-def test_tensor_parallel_traffic_hides_within_a_node_and_behind_the_products() -> None:
+def test_tensor_parallel_traffic_hides_within_an_nvlink_domain_and_behind_the_products() -> None:
     tp8 = Topology(nodes=1, tp=8, pp=1, dp=1, micro_batch=4, zero=0, sequence_parallel=True, recompute="none")
     shown, hidden = (
         terms(under("megatron-core", headless(4), overlap_tp=share), node_of("A100-80GB-SXM"), tp8)["tensor_parallel"]
@@ -148,31 +147,55 @@ def test_tensor_parallel_traffic_hides_within_a_node_and_behind_the_products() -
     across = node_of("A100-80GB-SXM", gpus=4)
     across = replace(across, nodes=2)
     topology = replace(tp8, nodes=2)
-    far = [
-        terms(under("megatron-core", headless(4), overlap_tp=share), across, topology)["tensor_parallel"]
-        for share in (0.0, 0.9)
-    ]
-    assert far[0] == far[1]
+    for domain, left in ((None, 1.0), (8, 0.1)):
+        machines = replace(across, nvlink_domain=domain)
+        shown, hidden = (
+            terms(under("megatron-core", headless(4), overlap_tp=share), machines, topology)["tensor_parallel"]
+            for share in (0.0, 0.9)
+        )
+        assert hidden == pytest.approx(left * shown), domain
 
 
 @pytest.mark.parametrize(
-    ("card", "framework", "generation", "kernel"),
+    ("card", "framework", "forward", "backward"),
     [
-        ("H100-80GB-SXM", None, "hopper", "flash2"),
-        ("H200-141GB-SXM", "megatron-core", "hopper", "cudnn"),
-        ("B200-180GB-SXM", "fsdp2", "blackwell", "flash2"),
-        ("GB200-192GB", "megatron-core", "blackwell", "cudnn"),
+        ("H100-80GB-SXM", None, 298, 298 * 518 / 600),
+        ("H200-141GB-SXM", "megatron-core", 484, 484 * 518 / 600),
+        ("GB200-192GB", "fsdp2", 336, 268),
+        ("GB200-192GB", "megatron-core", 1022, 824),
+        ("GB300-288GB", "megatron-core", 1265, 900),
+        ("B200-180GB-SXM", "megatron-core", 0.9 * 1022, 0.9 * 824),
+        ("B300-270GB", "megatron-core", 0.9 * 1265, 0.9 * 900),
     ],
 )
 def test_attention_runs_at_the_published_rate_of_its_kernel(
-    card: str, framework: Framework | None, generation: str, kernel: str
+    card: str, framework: Framework | None, forward: float, backward: float
 ) -> None:
-    """Two products forward and five backward over the causal half, at the rate for 2,048 tokens."""
+    """Two products forward and five backward over the causal half, at the TFLOPS for 2,048 tokens; the B200 and the
+    B300 have 0.9 of the peak of the GB200 and the GB300."""
     one = Topology(nodes=1, tp=1, pp=1, dp=1, micro_batch=2, zero=0, recompute="none")
     found = terms(under(framework, headless(2)), node_of(card, gpus=1), one)["attention"]
-    rate = ATTENTION_RATES[generation, kernel][2] * SUSTAINED_PRODUCT_SHARE
     scores = 24 * 2 * 2048 * 2048 * 4096 * 2 / 2
-    assert found == pytest.approx(scores * (2 / rate + 5 / (rate * ATTENTION_BACKWARD_RATIO)))
+    assert found == pytest.approx(scores * (2 / forward + 5 / backward) / 1e12 / SUSTAINED_PRODUCT_SHARE)
+
+
+@pytest.mark.parametrize(
+    ("card", "precision", "tflops"),
+    [
+        ("GB300-288GB", "bf16", 1845),
+        ("GB300-288GB", "fp8", 3690),
+        ("GB200-192GB", "bf16", 1845 * 1048 / 1400),
+        ("GB200-192GB", "fp8", 3690 * 1048 / 1400),
+        ("B200-180GB-SXM", "bf16", 1845 * 1000 / 1400),
+        ("B300-270GB", "fp8", 3690 * 1100 / 1400),
+        ("H100-80GB-SXM", "fp8", 0.709 * 1979),
+    ],
+)
+def test_products_of_blackwell_take_the_power_that_their_gpu_has(card: str, precision: Any, tflops: float) -> None:
+    """In proportion to their power, from a GB300's 1,845 TFLOPS at 1,400 W; a Hopper at its own rate."""
+    known = gpu(card)
+    rate = product_rate(known, replace(headless(1), precision=precision), SITE)
+    assert rate == pytest.approx(tflops * 1e12 * SUSTAINED_PRODUCT_SHARE, rel=2e-3)
 
 
 def test_attention_on_other_generations_stays_as_fitted() -> None:

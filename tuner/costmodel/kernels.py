@@ -7,6 +7,7 @@ is left out of the fit.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Final
 
@@ -26,12 +27,16 @@ from tuner.costmodel.constants import (
 from tuner.costmodel.framework_terms import terms_of
 from tuner.costmodel.site_factors import SiteFactors
 from tuner.costmodel.stack_constants import (
+    ATTENTION_BACKWARD_RATES,
     ATTENTION_BACKWARD_RATIO,
+    ATTENTION_PEAK,
     ATTENTION_RATES,
     FP8_ACHIEVABLE,
     GENERATIONS,
     GRACE_HOST_RATIO,
     GROUPED_PRODUCT_STREAMS,
+    PRODUCT_FLOPS_PER_JOULE,
+    PRODUCT_POWER,
     WORKSPACE_BYTES,
 )
 
@@ -75,11 +80,14 @@ def beside_layers(gpu: Gpu, workload: Workload) -> Workload:
 
 
 def product_rate(gpu: Gpu, workload: Workload, site: SiteFactors) -> float:
-    """FLOP/s of a large, well-shaped matrix product."""
-    achievable = gpu.achievable
+    """FLOP/s of a large, well-shaped matrix product: what the kernel reaches, or what the power limit allows."""
+    achievable, family, peak = gpu.achievable, _family(gpu), gpu.peak_flops[workload.precision]
     if workload.precision == "fp8":
-        achievable = FP8_ACHIEVABLE.get(_family(gpu), achievable)
-    return gpu.peak_flops[workload.precision] * achievable * SUSTAINED_PRODUCT_SHARE * site.products
+        achievable = FP8_ACHIEVABLE.get(family, achievable)
+    rate = peak * achievable
+    if family in PRODUCT_POWER and "bf16" in gpu.peak_flops:
+        rate = min(rate, PRODUCT_POWER[family] * PRODUCT_FLOPS_PER_JOULE * peak / gpu.peak_flops["bf16"])
+    return rate * SUSTAINED_PRODUCT_SHARE * site.products
 
 
 def flash_rates(gpu: Gpu, workload: Workload, site: SiteFactors) -> tuple[float, float]:
@@ -93,11 +101,18 @@ def flash_rates(gpu: Gpu, workload: Workload, site: SiteFactors) -> tuple[float,
         forward = rate * FLASH_SPEED[workload.attention]
         return forward, forward * FLASH_BACKWARD_SPEED
     kernel = "cudnn" if terms_of(workload).transformer_engine else "flash2"
-    rates = ATTENTION_RATES[generation, kernel]
-    doublings = np.arange(len(rates)) + np.log2(512)
-    published = float(np.interp(np.log2(workload.model.seq), doublings, rates))
-    forward = published * SUSTAINED_PRODUCT_SHARE * site.attention
-    return forward, forward * ATTENTION_BACKWARD_RATIO
+    sustained = SUSTAINED_PRODUCT_SHARE * site.attention
+    if generation in ATTENTION_PEAK:
+        sustained *= gpu.peak_flops.get("bf16", ATTENTION_PEAK[generation]) / ATTENTION_PEAK[generation]
+    forward = _at_length(ATTENTION_RATES[generation, kernel], workload.model.seq) * sustained
+    if (generation, kernel) not in ATTENTION_BACKWARD_RATES:
+        return forward, forward * ATTENTION_BACKWARD_RATIO
+    return forward, _at_length(ATTENTION_BACKWARD_RATES[generation, kernel], workload.model.seq) * sustained
+
+
+def _at_length(rates: Sequence[float], seq: int) -> float:
+    """Return the rate at a number of tokens, of those at 512 and its doublings."""
+    return float(np.interp(np.log2(seq), np.arange(len(rates)) + np.log2(512), rates))
 
 
 def _family(gpu: Gpu) -> str:

@@ -104,7 +104,7 @@ def layer_of(columns: Columns, site: SiteFactors, links: Links, ffn: Any, beside
     collectives = _collectives(columns, tokens, links, 2 if beside is None else beside.collectives)
     if overlapped := framework.overlap_tp:
         hidden = np.maximum((1 - overlapped) * collectives, collectives - forward)
-        collectives = np.where(columns.tp <= columns.cluster.gpus_per_node, hidden, collectives)
+        collectives = np.where(columns.tp <= columns.cluster.domain, hidden, collectives)
     exposed = exposed_back = np.zeros_like(scores)
     if (columns.cp > 1).any():
         exposed, exposed_back = _context(columns, tokens, site, links, (scores, scores_back))

@@ -68,7 +68,8 @@ GENERATIONS: Final = _constant(
     "GENERATIONS",
     {
         **dict.fromkeys(("H100", "H200", "GH200"), "hopper"),
-        **dict.fromkeys(("B200", "GB200", "B300", "GB300"), "blackwell"),
+        **dict.fromkeys(("B200", "GB200"), "blackwell"),
+        **dict.fromkeys(("B300", "GB300"), "blackwell-ultra"),
     },
     "GPU generation by the first word of the catalog's name",
     "vendors' data sheets; the H20, whose products are slower than its attention kernels, is left out",
@@ -80,15 +81,38 @@ ATTENTION_RATES: Final = _constant(
     {
         ("hopper", "flash2"): (191e12, 260e12, 298e12, 319e12, 333e12, 335e12),
         ("hopper", "cudnn"): (315e12, 410e12, 484e12, 518e12, 529e12, 539e12),
-        ("blackwell", "flash2"): tuple(1613e12 / 2.7 / 370 * rate for rate in (191, 260, 298, 319, 333, 335)),
-        ("blackwell", "cudnn"): tuple(1613e12 / 1.3 / 617 * rate for rate in (315, 410, 484, 518, 529, 539)),
+        ("blackwell", "flash2"): (163e12, 255e12, 336e12, 387e12, 414e12, 430e12),
+        ("blackwell", "cudnn"): (408e12, 733e12, 1022e12, 1297e12, 1563e12, 1646e12),
+        ("blackwell-ultra", "flash2"): (163e12, 255e12, 336e12, 387e12, 414e12, 430e12),
+        ("blackwell-ultra", "cudnn"): (408e12, 733e12, 1265e12, 1679e12, 1927e12, 1998e12),
     },
     "FLOP/s of the causal half, forward, at 512, 1k, 2k, 4k, 8k and 16k tokens",
-    "H100: FlashAttention-3 (arXiv 2407.08608), figure 5, causal, head size 128; B200: FlashAttention-4 "
-    "(https://www.together.ai/blog/flashattention-4: 1,613 TFLOPS, 1.3 times cuDNN 9.13 and 2.7 times Triton, which "
-    "stands for FlashAttention-2), at other lengths and for the causal half as on the H100",
+    "H100: FlashAttention-3 (arXiv 2407.08608), figure 5, causal, head size 128; GB200 and GB300: "
+    "NVIDIA/cudnn-frontend, benchmark/sdpa_benchmark_training, the same: llama3.1 with cuDNN 9.18.1 (at 9072c4e and "
+    "b8c0656); up to 1k, and for FlashAttention-2, the GB200 with cuDNN 9.17 and PyTorch (at d48a60e)",
 )
 """Published rates of attention kernels by generation; Ampere's is fitted (`FLASH_SPEED`)."""
+
+ATTENTION_BACKWARD_RATES: Final = _constant(
+    "ATTENTION_BACKWARD_RATES",
+    {
+        ("blackwell", "flash2"): (146e12, 207e12, 268e12, 311e12, 338e12, 352e12),
+        ("blackwell", "cudnn"): (329e12, 527e12, 824e12, 1105e12, 1279e12, 1371e12),
+        ("blackwell-ultra", "flash2"): (146e12, 207e12, 268e12, 311e12, 338e12, 352e12),
+        ("blackwell-ultra", "cudnn"): (329e12, 527e12, 900e12, 1198e12, 1391e12, 1494e12),
+    },
+    "FLOP/s of the causal half, backward, at the same numbers of tokens",
+    "as ATTENTION_RATES",
+)
+"""The same of the backward pass; Hopper's is `ATTENTION_BACKWARD_RATIO` of the forward pass."""
+
+ATTENTION_PEAK: Final = _constant(
+    "ATTENTION_PEAK",
+    {"blackwell": 2500e12, "blackwell-ultra": 2500e12},
+    "FLOP/s in bf16",
+    "peak of the GB200 and the GB300, whose rates of attention are known; a B200 and a B300 clock lower",
+)
+"""Peak of the GPU that the rates of attention are of, where others of its generation have another."""
 
 IN_PLACE_LOGIT_BYTES: Final = _constant(
     "IN_PLACE_LOGIT_BYTES",
@@ -119,7 +143,7 @@ ATTENTION_BACKWARD_RATIO: Final = _constant(
     "relative to the forward pass",
     "FlashAttention-3 (arXiv 2407.08608), figures 5 and 6, cuDNN at head size 128 and 8k tokens",
 )
-"""Rate of the backward pass on Hopper and Blackwell."""
+"""Rate of the backward pass on Hopper."""
 
 FP8_ACHIEVABLE: Final = _constant(
     "FP8_ACHIEVABLE",
@@ -136,6 +160,27 @@ FP8_ACHIEVABLE: Final = _constant(
     "in fp8",
 )
 """Share of its fp8 peak that a large product reaches; of other GPUs, the share of the bf16 peak."""
+
+PRODUCT_POWER: Final = _constant(
+    "PRODUCT_POWER",
+    {"B200": 1000.0, "GB200": 1048.0, "B300": 1100.0, "GB300": 1400.0},
+    "watts, by the first word of the catalog's name",
+    "maximum thermal design power: NVIDIA's HGX B200 specification, https://verda.com/blog/gb300-nvl72-architecture; "
+    "the GB200, configurable up to 1,200 W, reaches 1.043 times a B200's products in bf16 and 1.053 times in fp8 (the "
+    "table that FP8_ACHIEVABLE names), and so is taken for 1.048 times its power",
+)
+"""Power at which Blackwell GPUs multiply matrices."""
+
+PRODUCT_FLOPS_PER_JOULE: Final = _constant(
+    "PRODUCT_FLOPS_PER_JOULE",
+    1845e12 / 1400,
+    "FLOP per joule in bf16; other precisions by their peaks",
+    "pytorch/pytorch pull request 196944: 1,845 TFLOPS of a GB300, taken for its rate at 1,400 W",
+)
+"""Products that Blackwell's silicon does for the energy that it gets, where the power limit bounds them.
+
+The larger shares of its peak that `Gpu.achievable` has for the B200 are of short runs.
+"""
 
 QUANTIZE_BYTES: Final = _constant(
     "QUANTIZE_BYTES",
