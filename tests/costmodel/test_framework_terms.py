@@ -12,7 +12,13 @@ from tests.costmodel.test_closed_forms import LAYER_TERMS, SITE, cluster, headle
 from tuner.core.catalog import gpu, make_cluster
 from tuner.core.columns import Columns
 from tuner.core.domain import Cluster, Framework, Link, Precision, Stack, Topology, Workload
-from tuner.costmodel.constants import NODE_LINK_SHARE, SEND_SHARE, SUSTAINED_PRODUCT_SHARE
+from tuner.costmodel.constants import (
+    BACKWARD_TRAFFIC_RATIO,
+    MEMORY_BANDWIDTH_SHARE,
+    NODE_LINK_SHARE,
+    SEND_SHARE,
+    SUSTAINED_PRODUCT_SHARE,
+)
 from tuner.costmodel.framework_terms import FRAMEWORK_TERMS, gradient_bytes, terms_of
 from tuner.costmodel.kernels import product_rate
 from tuner.costmodel.memory import memory_terms
@@ -295,3 +301,31 @@ def test_a_gather_hides_less_than_a_ring() -> None:
     assert terms_of(under("fsdp2", headless(4))).cp_comm == "all_gather"
     assert terms_of(under("torchtitan", headless(4))).cp_comm == "all_gather"
     assert terms_of(under("megatron-core", headless(4))).cp_comm == "p2p"
+
+
+def norms_of(**stated: Any) -> tuple[float, float]:
+    """Bytes that 24 layers move for two tokens' worth of norms, and bytes of activations that they keep."""
+    plain = headless(1)
+    one = Topology(nodes=1, tp=1, pp=1, dp=1, micro_batch=1, zero=0, recompute="none")
+    machines = node_of("A100-80GB-SXM", gpus=1)
+    rate = machines.gpu.memory_bandwidth * MEMORY_BANDWIDTH_SHARE
+    found = []
+    for model in (plain.model, replace(plain.model, **stated)):
+        workload = replace(plain, model=model)
+        made = columns(workload, machines, one)
+        moved = terms(workload, machines, one)["elementwise"] * rate / (1 + BACKWARD_TRAFFIC_RATIO)
+        found.append((moved, float(memory_terms(Stages.first(made), SITE)["activations"][0])))
+    (before, kept), (after, more) = found
+    return after - before, more - kept
+
+
+def test_norms_beyond_two_a_layer_move_and_keep_their_inputs() -> None:
+    """A read and a write of 16 bits in a forward pass; what attention reads is kept anyway, a residual is not."""
+    model = headless(1).model
+    tokens, heads = model.seq * 24, model.query_width + model.kv_width
+    each = tokens * model.hidden
+    assert norms_of(qk_norm=True) == pytest.approx((4 * tokens * heads, 2 * tokens * heads), rel=1e-3)
+    assert norms_of(norms_per_layer=4) == pytest.approx(
+        (8 * tokens * model.hidden, 4 * tokens * model.hidden), rel=1e-3
+    )
+    assert norms_of(norms_per_layer=1) == pytest.approx((-4 * each, -4 * each), rel=1e-3)

@@ -35,7 +35,13 @@ from tuner.costmodel.framework_terms import recomputed_modules, terms_of
 from tuner.costmodel.kernels import beside_layers, flash_rates, host_pace, linear, product_rate, size_of, traffic_rate
 from tuner.costmodel.links import Links, all_reduce
 from tuner.costmodel.site_factors import SiteFactors
-from tuner.costmodel.stack_constants import FUSED_ROTARY_BYTES, FUSED_SWIGLU_BYTES, MERGE_BYTES, QUANTIZE_BYTES
+from tuner.costmodel.stack_constants import (
+    FUSED_ROTARY_BYTES,
+    FUSED_SWIGLU_BYTES,
+    MERGE_BYTES,
+    NORM_BYTES,
+    QUANTIZE_BYTES,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -209,6 +215,7 @@ def _elementwise(columns: Columns, tokens: Any, ffn: Any) -> FloatArray:
     """Return the bytes of 16-bit values that a forward pass moves between the products."""
     model = columns.workload.model
     whole = ELEMENTWISE_BYTES + (0.0 if columns.workload.fused_norms else UNFUSED_NORM_BYTES)
+    whole += NORM_BYTES * (model.norms_per_layer - 2)
     sequence_shards = np.where(columns.sequence_parallel == 1, columns.tp, 1)
     width, keys = columns.head_size * columns.heads, columns.head_size * columns.kv_heads
     fused = terms_of(columns.workload).fused_elementwise
@@ -218,6 +225,8 @@ def _elementwise(columns: Columns, tokens: Any, ffn: Any) -> FloatArray:
         cut = cut + rotated * model.latent.rope_size * (columns.heads + 1) + 8 * width
     elif model.positions == "rotary":
         cut = cut + rotated * (width + keys)
+    if model.qk_norm:
+        cut = cut + NORM_BYTES * (width + keys)
     moved: FloatArray = tokens * (columns.hidden * whole / sequence_shards + cut / columns.tp)
     return moved
 

@@ -326,6 +326,10 @@ def _layer(columns: Columns, scores: FloatArray, ffn: Any) -> FloatArray:
     cut: Any = 2 * (width + output + mlp) / columns.hidden
     if workload.plain_layers:
         whole, cut = PLAIN_WHOLE_BYTES, PLAIN_CUT_BYTES
+    norms = model.norms_per_layer - 2
+    whole += 2 * norms if norms > 0 else 4 * norms  # one that follows its layer keeps only its input
+    if model.qk_norm:  # keeps its inputs beside its outputs, which attention keeps
+        cut = cut + 2 * columns.head_size * (columns.heads + columns.kv_heads) / columns.hidden
     each = _tokens(columns) * columns.hidden * halves
     layer: FloatArray = each * (whole / _whole(columns) + cut / columns.tp) + scores
     return layer

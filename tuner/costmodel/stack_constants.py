@@ -196,6 +196,11 @@ FUSED_SWIGLU_BYTES: Final = _constant(
 )
 """Traffic of SiLU and product in one kernel."""
 
+NORM_BYTES: Final = _constant(
+    "NORM_BYTES", 4.0, "bytes per token and normalised column, forward", "counted: a read and a write"
+)
+"""Traffic of a norm beyond the two of a plain layer: of queries and keys, or after attention and MLP."""
+
 FUSED_ROTARY_BYTES: Final = _constant(
     "FUSED_ROTARY_BYTES", 4.0, "bytes per token and rotated column, forward", "counted: a read and a write"
 )
