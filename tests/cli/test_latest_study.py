@@ -5,9 +5,14 @@ from __future__ import annotations
 import json
 import os
 from pathlib import Path
+from typing import Any
+
+import click
+import pytest
 
 from tests.conftest import Run
 from tests.found_studies import study_in
+from tuner.cli.arguments import study_command, takes_a_study
 
 
 def test_a_report_without_a_name_is_of_the_study_that_changed_last(run: Run, tmp_path: Path) -> None:
@@ -30,3 +35,37 @@ def test_without_any_study_the_remedy_is_named(run: Run, tmp_path: Path) -> None
             f"tuner: there is no study in {tmp_path}; start one with 'tuner optimize', or pass --runs DIR.\n"
         )
     assert "name the STUDY" in run("report", "--storage", "sqlite:///x.db").err
+
+
+@pytest.mark.parametrize(("given", "opened"), [([], "new"), (["old"], "old"), (["absent"], "absent")])
+def test_a_name_is_used_as_it_is_given(
+    given: list[str], opened: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number, name in enumerate(("old", "new", "away")):
+        (tmp_path / name).mkdir()
+        file = tmp_path / name / ("study.db" if name != "away" else "report.html")
+        file.touch()
+        os.utime(file, (1e9 + number, 1e9 + number))
+    calls: list[Any] = []
+    monkeypatch.setattr("tuner.study.result.open_study", lambda name, **rest: calls.append((name, rest)) or "study")
+    received: list[Any] = []
+    command = click.command()(takes_a_study(lambda **given: received.append(given)))
+    command.main([*given, "--runs", str(tmp_path)], standalone_mode=False)
+    assert calls == [(opened, {"runs": tmp_path, "storage": None})]
+    assert received == [{"study": "study"}]
+
+
+@pytest.mark.parametrize(
+    ("given", "line"),
+    [
+        ({}, "tuner report a"),
+        ({"runs": "runs", "storage": ""}, "tuner report a"),
+        ({"runs": "other runs"}, "tuner report a --runs 'other runs'"),
+        ({"storage": "postgresql://me:word@h/d"}, "tuner report a --storage 'postgresql://me:***@h/d'"),
+        ({"runs": "r", "storage": "sqlite:///s.db"}, "tuner report a --runs r --storage sqlite:///s.db"),
+    ],
+)
+def test_a_command_on_a_study_names_where_it_is(given: dict[str, str], line: str) -> None:
+    with click.Context(click.Command("optimize")) as context:
+        context.params = given
+        assert study_command("report", "a") == line

@@ -151,7 +151,12 @@ def test_the_clusters_speed_is_drawn_apart_for_repeats(monkeypatch: pytest.Monke
     ]
     assert set(level.get_ydata()) == {1.0}
     assert set(period.get_xdata()) == {1.5}
-    assert axes.texts[0].get_text() == "from trial 2: 0.950 x the time"
+    label = axes.texts[0]
+    assert label.get_text() == "from trial 2: 0.950 x the time"
+    assert (label.xy, label.get_position(), label.get_va()) == ((1.5, 1.0), (5, -2), "top")
+    assert (label.xycoords, label.anncoords) == (("data", "axes fraction"), "offset points")
+    assert axes.margins() == (pytest.approx(mpl.rcParams["axes.xmargin"]), 0.2)
+    assert [line.get_marker() for line in (first, second)] == ["o", "D"]
     assert (axes.get_xlabel(), axes.get_ylabel()) == ("trial", "relative seconds per iteration")
     assert tuple(made.figure.get_size_inches()) == pytest.approx((8.0, 4.2))
     assert "from trial 2 on, iterations took 0.950 times as long" in made.alt

@@ -11,7 +11,7 @@ from tuner.core.columns import IntArray
 from tuner.costmodel.estimate import CostModel
 from tuner.search.candidates import CandidatePool
 from tuner.search.parameter_space import ParameterSpace
-from tuner.search.selection import Selection, _region, bound, selected
+from tuner.search.selection import Selection, _region, _thinned, bound, selected
 from tuner.space.build import space_for
 from tuner.space.space import Space
 from tuner.study import api
@@ -105,3 +105,34 @@ def test_a_study_of_some_topologies_is_resumed_by_a_selection_of_others(
     runs = {ranked.key: ranked.runs for ranked in found.ranking}
     measured = [trial.proposal.key for trial in found.trials if trial.measured]
     assert runs == {key: measured.count(key) for key in measured}
+
+
+def test_as_many_as_are_wanted_are_kept_as_they_are() -> None:
+    scored = (np.array([3, 1, 2]), np.array([0.3, 0.1, 0.2]), np.array([7, 7, 8]))
+    assert _thinned(scored, 3, 0) is scored
+    assert _thinned(scored, 4, 2) is scored
+
+
+@pytest.mark.parametrize(
+    ("regions", "most", "sampled", "kept"),
+    [
+        ([5, 5, 5, 5, 5, 5], 4, 2, [10, 11, 12, 13]),  # one region
+        ([5, 5, 6, 6, 5, 7], 4, 2, [10, 11, 12, 14]),  # the best of regions 6 and 5
+        ([5, 5, 6, 6, 5, 7], 5, 3, [10, 11, 12, 14, 15]),
+        ([5, 5, 6, 6, 5, 7], 5, 4, [10, 11, 12, 13, 15]),  # 11, 12 and 15, then 13, the second best of 6
+        ([5, 5, 6, 6, 6, 6], 3, 0, [10, 11, 12]),
+        ([5, 5, 6, 6, 6, 6], 3, 3, [10, 11, 12]),  # the best of each, then the second best of the first
+    ],
+)
+def test_regions_take_turns_among_those_that_are_not_the_best(
+    regions: list[int], most: int, sampled: int, kept: list[int]
+) -> None:
+    """Points 10 to 15 in the order of their bounds; they are returned in the order of their numbers in the input."""
+    rows = np.array([4, 0, 5, 2, 1, 3])
+    points, bounds = np.arange(10, 16), np.arange(6) / 10
+    found = _thinned((points[rows], bounds[rows], np.array(regions)[rows]), most, sampled)
+    assert [part.tolist() for part in found] == [
+        [point for point in points[rows].tolist() if point in kept],
+        [(point - 10) / 10 for point in points[rows].tolist() if point in kept],
+        [regions[point - 10] for point in points[rows].tolist() if point in kept],
+    ]

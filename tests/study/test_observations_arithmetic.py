@@ -41,6 +41,7 @@ def measured(fullest: bool) -> JobResult:
         (None, None),
         (measured(True), (2.0, 5.0, True, False)),
         (measured(False), (2.0, None, True, False)),
+        (JobResult(outcome=Outcome.MEASURED), (None, None, True, False)),
         (JobResult(outcome=Outcome.OOM), (None, None, False, False)),
         (JobResult(outcome=Outcome.PRUNED, forecast=9.0), (9.0, None, True, True)),
         (JobResult(outcome=Outcome.CRASHED), None),

@@ -37,3 +37,22 @@ def test_heads_and_mlp_width_hold_only_for_the_shape_that_they_were_stated_with(
         ("9", "16", "5000"),
         ("8", None, None),
     ]
+
+
+@pytest.mark.parametrize(
+    ("above", "header", "cells", "group"),
+    [
+        ("", "TP", "8", "report"),
+        ("# First", "TP", "8", "First"),
+        ("# First\n\n## Second", "TP", "8", "Second"),
+        ("", "TP | Hidden | Layers", "8 | 1024 | 16", "1024x16"),
+        ("# First", "TP | Hidden | Layers", "8 | 1024 | 16", "First, 1024x16"),
+        ("# First", "TP | Hidden", "8 | 1024", "First"),
+        ("# First", "TP | Layers", "8 | 16", "First"),
+        ("# First\n\nNHIDDEN=1024 / NLAYERS=16", "TP", "8", "First, 1024x16"),
+    ],
+)
+def test_rows_are_grouped_by_heading_and_shape(above: str, header: str, cells: str, group: str) -> None:
+    text = f"{above}\n\n| {header} | Sec/it |\n|--|--|--|--|\n| {cells} | 1.5 |\n"
+    (row,) = table_of(text, "r.md").rows
+    assert row.group == group
