@@ -66,7 +66,9 @@ def test_memory_is_drawn_with_its_line_its_limit_and_what_failed(drawn: Any) -> 
     assert memory.get_xlim()[0] == 0.0
     assert memory.get_title() == "m"
     assert [line.get_markersize() for line in memory.get_lines()[2:]] == [5, 8, 8]
-    assert [text.get_fontsize() for text in memory.texts] == [8]
+    (label,) = memory.texts
+    assert (label.get_text(), label.xy, label.xycoords) == ("limit", (0.02, 40.0), ("axes fraction", "data"))
+    assert (label.get_fontsize(), label.get_va()) == (8, "bottom")
     assert {text.get_fontsize() for text in memory.get_legend().get_texts()} == {7}
     assert (rates.get_ylim()[0], memory.title.get_fontsize()) == (0.0, 10)
     labels = [text.get_text() for text in memory.get_legend().get_texts()]

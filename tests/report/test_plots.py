@@ -95,12 +95,18 @@ def test_the_numbers_of_the_plots_are_these(name: str) -> None:
 
 
 def drawn_as(plot: Plot) -> dict[str, Any]:
-    """How a plot is drawn, whatever its numbers: sizes, marks, limits that are zero, and texts with their sizes."""
+    """How a plot is drawn: sizes, marks, limits, and texts with their sizes and places."""
     figure: Any = plot.figure
     return {
         "title": plot.title,
         "size": list(figure.get_size_inches()),
-        "texts": [[text.get_text(), text.get_fontsize(), text.get_weight()] for text in figure.texts],
+        "texts": [
+            [
+                *(text.get_text(), text.get_fontsize(), text.get_weight(), text.get_position()),
+                *(text.get_ha(), text.get_va(), text.get_rotation(), text.get_alpha(), text.get_zorder()),
+            ]
+            for text in figure.texts
+        ],
         "legends": [[legend._ncols, [text.get_fontsize() for text in legend.get_texts()]] for legend in figure.legends],
         "axes": [
             {
@@ -111,7 +117,7 @@ def drawn_as(plot: Plot) -> dict[str, Any]:
                 ],
                 "labels": [axes.get_xlabel(), axes.get_ylabel(), axes.xaxis.labelpad],
                 "scales": [axes.get_xscale(), axes.get_yscale()],
-                "from zero": [bool(axes.get_xlim()[0] == 0), bool(axes.get_ylim()[0] == 0)],
+                "limits": [axes.get_xlim(), axes.get_ylim()],
                 "lines": [
                     [
                         line.get_marker(),
@@ -124,6 +130,9 @@ def drawn_as(plot: Plot) -> dict[str, Any]:
                 ],
                 "patches": sorted({(patch.get_linewidth(), patch.get_hatch() or "") for patch in axes.patches}),
                 "texts": sorted({(text.get_fontsize(), text.get_ha(), text.get_va()) for text in axes.texts}),
+                "annotations": [
+                    [text.get_text(), text.xy, text.get_position()] for text in axes.texts if hasattr(text, "xy")
+                ],
                 "legend": [text.get_text() for text in axes.get_legend().get_texts()] if axes.get_legend() else None,
             }
             for axes in figure.axes

@@ -279,6 +279,8 @@ def test_certainty_names_three_ties() -> None:
         "; it is statistically tied with t1 (10% likely to be faster), t2 (20% likely to be faster), "
         "t3 (30% likely to be faster) and 1 more."
     )
+    three = finished(ranked_trial(0, 10.0), *ties[:3], ties=ties[:3])
+    assert summary._certainty(three).endswith("t2 (20% likely to be faster) and t3 (30% likely to be faster).")
 
 
 def test_the_cost_is_a_share_of_the_training() -> None:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from itertools import product
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -54,6 +57,21 @@ def test_the_best_by_their_bounds_are_kept_and_the_best_of_each_region_of_the_ot
     for rows in own:
         assert kept[rows].sum() >= min(len(rows), most - 1)
         assert bounds[rows[kept[rows]]].max(initial=-np.inf) <= bounds[rows[~kept[rows]]].min(initial=np.inf)
+
+
+def test_a_region_is_a_split_with_its_kernels() -> None:
+    """Micro batches, and ZeRO below 3, are alike within a region."""
+    axes = {"tp": (1, 2), "pp": (1, 3), "cp": (1, 2), "ep": (1, 4), "recompute": (0, 1, 2), "sequence_parallel": (0, 1)}
+    names = [*axes, "zero", "offload", "micro_batch"]
+    rows = np.array(list(product(*axes.values(), (1, 2, 3), (0, 1, 2), (1, 8)))).T
+    columns: Any = SimpleNamespace(**dict(zip(names, rows, strict=True)))
+    regions = _region(columns)
+    kinds = np.vstack([rows[: len(axes)], columns.zero == 3, columns.offload])
+    of_kind: dict[tuple[int, ...], set[int]] = {}
+    for kind, region in zip(kinds.T.tolist(), regions.tolist(), strict=True):
+        of_kind.setdefault(tuple(kind), set()).add(region)
+    assert all(len(found) == 1 for found in of_kind.values())
+    assert len(set.union(*of_kind.values())) == len(of_kind) == 2**4 * 3 * 2 * 2 * 3
 
 
 @pytest.mark.parametrize("size", [7, 333, 100_000])

@@ -141,6 +141,9 @@ BAD = [
     (("--gpu", "H100"), "there is no GPU called 'H100'"),
     (("--claim", "weights=3"), "--claim 'weights=3' is not NAME=GB"),
     (("--claim", "frozen"), "--claim 'frozen' is not NAME=GB"),
+    (("--claim", "frozen=much"), "--claim 'frozen=much' is not NAME=GB"),
+    (("--claim", "frozen=-1"), "--claim 'frozen=-1' is not NAME=GB"),
+    (("--claim", "frozen=1e6"), "--claim 'frozen=1e6' is not NAME=GB"),
 ]
 
 

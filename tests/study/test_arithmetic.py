@@ -106,6 +106,16 @@ def test_the_watchdog_waits_six_iterations_and_three_starts() -> None:
     assert (decided.outcome, decided.forecast) == (Outcome.PRUNED, 16.0)
 
 
+@pytest.mark.parametrize(
+    ("iterations", "interval", "patience"),
+    [(0, None, 200.0), (0, 1, 200.0), (0, 10, 740.0), (3, None, 200.0), (3, 1, 60.0), (3, 10, 600.0)],
+)
+def test_a_job_may_be_silent_for_as_long_as_its_log_is(iterations: int, interval: int | None, patience: float) -> None:
+    """200 s until the first iteration is over and 60 s for each further one up to the next line of the log."""
+    watch = Watchdog(start=200.0, step=60.0, iterations=iterations, interval=interval)
+    assert watch.patience == patience
+
+
 def test_the_final_round_is_a_seventh_of_the_budget() -> None:
     """15% of 40 jobs are 6; a budget of 6 has none, one of 7 has two."""
     assert [(Limits(budget=n).final, Limits(budget=n).search) for n in (6, 7, 40)] == [(0, 6), (2, 5), (6, 34)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -12,6 +13,7 @@ import pytest
 import sqlalchemy
 from optuna.trial import TrialState
 
+from tests.found_studies import opened
 from tests.stages import CLUSTER, WORKLOAD
 from tests.study.test_arithmetic import trial as measured
 from tests.study.test_decisions_arithmetic import ranked
@@ -372,3 +374,20 @@ def test_less_noise_than_assumed_sharpens_the_likelihood(monkeypatch: pytest.Mon
         asked.clear()
         drift.detect(runs, [], likelihood, assumed=assumed)
         assert asked == [([7], 3, 2.0 * factor)]
+
+
+def test_a_former_name_of_an_attribute_still_works_and_warns() -> None:
+    study = opened("replayed")
+    with pytest.warns(DeprecationWarning, match=r"study\.places is now study\.ranking"):
+        assert study.places == study.ranking
+    with pytest.warns(DeprecationWarning, match=r"study\.eras is now study\.speed_periods"):
+        assert study.eras == study.speed_periods
+    with pytest.raises(AttributeError, match="a study has no attribute 'rows'"):
+        _ = study.rows
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert study.ties == study.ranking[1 : 1 + len(study.ties)]
+
+
+def test_every_former_name_stands_for_an_attribute() -> None:
+    assert all(hasattr(opened("replayed"), name) for name in result._FORMER_NAMES.values())

@@ -13,7 +13,7 @@ from tests.stages import CLUSTER, WORKLOAD
 from tests.study.test_store_arithmetic import proposal
 from tests.workers import ONE
 from tuner.core.documents import cluster_document, workload_document
-from tuner.core.errors import TunerWarning
+from tuner.core.errors import StudyError, TunerWarning
 from tuner.core.outcomes import Outcome
 from tuner.launch.contract import JobState, JobStatus
 from tuner.launch.slurm.allocation import Allocation
@@ -128,6 +128,37 @@ def test_a_command_that_passes_no_axis_that_varies_is_warned_of() -> None:
     with pytest.warns(TunerWarning, match=r"passes no micro_batch to its jobs.*varies it:"):
         setup._warn_of_axes_not_passed("train --tp {tp}", pool)
     setup._warn_of_axes_not_passed("train --tp {tp} --mbs {micro_batch}", pool)
+
+
+@pytest.mark.parametrize(
+    ("given", "warned"),
+    [
+        ({"command": "train"}, True),
+        ({"command": "train", "limits": Limits(budget=2)}, True),
+        ({"command": "train", "limits": Limits(budget=1)}, False),
+        ({"command": "train", "trainer": "nemo"}, False),
+        ({}, False),
+    ],
+)
+def test_only_a_command_of_several_jobs_is_looked_at(
+    given: dict[str, Any], warned: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A known trainer gets its flags from tuner."""
+    warnings: list[Any] = []
+    closed: list[str] = []
+
+    def refuse(_folder: Path) -> Any:
+        raise StudyError("locked")
+
+    launcher = SimpleNamespace(close=lambda: closed.append("launcher"))
+    monkeypatch.setattr(setup, "_cluster", lambda *_: ("pool", launcher, {}))
+    monkeypatch.setattr(setup, "_warn_of_axes_not_passed", lambda *given: warnings.append(given))
+    monkeypatch.setattr(setup, "_locked", refuse)
+    usual: Any = settings(runs=tmp_path, **{"launcher": "local", **given})
+    with pytest.raises(StudyError, match="locked"), setup.open_loop(usual, lambda _: None):
+        pass
+    assert warnings == ([("train", "pool")] if warned else [])
+    assert closed == ["launcher"]
 
 
 def test_a_study_inside_an_allocation_has_its_nodes_and_ranks(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

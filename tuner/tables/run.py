@@ -157,10 +157,9 @@ def _share(cells: Mapping[str, str], column: str) -> float:
 
 def _cluster(cells: Mapping[str, str], card: Gpu, nodes: int, per_node: int) -> Cluster:
     network = number_in(cells, "node_gbit_s") * 1e9 / 8 if "node_gbit_s" in cells else 0.0
-    if "nvlink_domain" in cells:
-        domain: int | None = whole(cells, "nvlink_domain")
-    else:
-        domain = None if (card.nvlink_domain or 0) % per_node else card.nvlink_domain
+    domain = whole(cells, "nvlink_domain") if "nvlink_domain" in cells else card.nvlink_domain
+    if "nvlink_domain" not in cells and domain and domain % per_node:
+        domain = None
     return make_cluster(
         name=card.name,
         nodes=nodes,
