@@ -19,7 +19,9 @@ def sizes_found(total: str, active: str) -> list[str]:
     return [finding.message for finding in audit(table) if finding.check == "size"]
 
 
-@pytest.mark.parametrize(("total", "active"), [("30.53", "3.35"), ("30.5", "3.04"), ("30.2", "3.3"), ("30.2", "2.73"), ("", "")])
+@pytest.mark.parametrize(
+    ("total", "active"), [("30.53", "3.35"), ("30.5", "3.04"), ("30.2", "3.3"), ("30.2", "2.73"), ("", "")]
+)
 def test_total_and_active_parameters_may_leave_out_embeddings(total: str, active: str) -> None:
     assert sizes_found(total, active) == []
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import nullcontext
 from types import SimpleNamespace
 from typing import Any
 
@@ -84,6 +85,11 @@ def test_doctor_prints_speeds_in_their_units(run: Run, monkeypatch: pytest.Monke
     monkeypatch.setattr("tuner.study.doctor.examine", lambda *_, **__: found)
     printed = run("doctor").out
     assert "matrix product: 2 TFLOP/s\nmemory copy: 3 GB/s\ncollective, per rank: 4 GB/s\n" in printed
+    shown: list[str] = []
+    monkeypatch.setattr(doctor, "progress", lambda what: nullcontext(shown.append(what)))
+    run("doctor")
+    run("doctor", "--measure")
+    assert shown == ["checking", "measuring"]
     assert [doctor._was_given(value) for value in (None, False, (), 2, "x", ("y",))] == [False] * 3 + [True] * 3
 
 

@@ -9,8 +9,12 @@ from typing import Any
 import pytest
 
 from tests.report.test_report_arithmetic import LEADER, study, trial
-from tuner.report import tables, write
+from tests.study.test_sizes_arithmetic import SMALL, ended
+from tuner.core.outcomes import Failure, Measurement, Outcome
+from tuner.report import dashboard, tables, write
+from tuner.report.style import COLOURS
 from tuner.report.tables import HEADERS, _line
+from tuner.study.store.trial import Proposal, Trial
 from tuner.tables import OPTIONAL_COLUMNS
 
 
@@ -78,3 +82,69 @@ def test_an_outcome_is_a_word(outcome: str, simulated: bool, extrapolated: bool 
     )
     cells = dict(zip(HEADERS, _line(study(simulated=simulated), row, 1.0), strict=True))
     assert (cells["Outcome"], cells["Notes"], cells["Mem"], cells["TFLOPs"], cells["Why"]) == (word, "n", "", "", "w")
+
+
+COST = "Cost: 1.25 node-hours.\n"
+
+
+@pytest.mark.parametrize(
+    ("given", "paragraphs"),
+    [
+        ({}, ["Measured: 10.00 s per iteration; training takes 2.5 days."]),
+        (
+            {"simulated": True, "measurement": Measurement(seconds=4.0, peak_memory=3 * 2.0**30, note="a_b")},
+            ["SIMULATED: 4.00 s per iteration (a_b), 3.0 GiB; training takes 2.5 days."],
+        ),
+        (
+            {"fidelity": SMALL, "forecast": 12.0},
+            [
+                f"Runs at a reduced size: {SMALL}.",
+                "Measured at the reduced size: 10.00 s per iteration. Extrapolated to the full size, not measured: "
+                "12.00 s.",
+            ],
+        ),
+        (
+            {
+                "outcome": Outcome.OOM,
+                "failure": Failure(kind="OOM", evidence="a `b`\nc", meaning="too large"),
+                "retried": "r",
+            },
+            ["Outcome: OOM. too large", "Retried: r.", "Evidence: `a 'b' c`"],
+        ),
+        (
+            {"outcome": Outcome.PRUNED, "simulated": True, "failure": Failure.because("late")},
+            ["SIMULATED: PRUNED. late"],
+        ),
+    ],
+)
+def test_a_trials_note_says_what_came_of_it(given: dict[str, Any], paragraphs: list[str]) -> None:
+    one = ended(**{"node_hours": 1.25, "objective": 2.5, **given})
+    one = replace(one, proposal=replace(one.proposal, kind="repeat", why="a <b>"))
+    assert dashboard.trial_note(one) == "\n\n".join(["**t0** (repeat): a &lt;b>", *paragraphs, COST])
+
+
+def test_the_note_of_a_running_trial_has_its_estimate() -> None:
+    proposal = Proposal(
+        key="t0",
+        params={},
+        topology={},
+        why="w",
+        estimate_sec=5.0,
+        estimate_low=4.0,
+        estimate_high=7.0,
+        out_of_memory=0.25,
+    )
+    note = dashboard.trial_note(Trial(number=0, proposal=proposal))
+    estimate = "Estimate: 5.00 s per iteration (80% interval 4.00 to 7.00), 25% likely to run out of memory."
+    assert note == f"**t0** (search): w\n\n{estimate}\n\nRunning.\n"
+    for lacking in ({"estimate_sec": None}, {"estimate_low": None}, {"estimate_high": None}):
+        note = dashboard.trial_note(Trial(number=0, proposal=replace(proposal, **lacking)))
+        assert note == "**t0** (search): w\n\nRunning.\n"
+
+
+@pytest.mark.parametrize(
+    ("index", "colour", "shape"), [(0, 0, None), (7, 7, None), (8, 0, "/"), (17, 1, "x"), (24, 0, "."), (32, 0, "/")]
+)
+def test_colours_repeat_with_patterns(index: int, colour: int, shape: str | None) -> None:
+    pattern = {"pattern": {"shape": shape}} if shape else {}
+    assert dashboard._marker(index) == {"color": COLOURS[colour], **pattern}

@@ -152,6 +152,19 @@ def test_the_plots_look_like_these(name: str) -> None:
     assert flattened(found) == flattened(json.loads(path.read_text()))
 
 
+def test_the_figures_of_the_dashboard_are_these() -> None:
+    """Golden. `TUNER_GOLDEN=1` writes them anew."""
+    study = opened("replayed")
+    found = rounded(graphs(study, rows_of(study)))
+    path = GOLDEN / "dashboard-replayed.json"
+    if os.environ.get("TUNER_GOLDEN"):
+        path.write_text(json.dumps(found, indent=1) + "\n")
+    leaves, golden = flattened(found), flattened(json.loads(path.read_text()))
+    assert leaves.keys() == golden.keys()
+    for leaf, value in leaves.items():
+        assert value == (pytest.approx(golden[leaf], rel=1e-5) if isinstance(value, float) else golden[leaf]), leaf
+
+
 def test_few_of_many_topologies_are_drawn(study: StudyResult) -> None:
     """The time of the first five by term, and of series by micro batch the five longest."""
     (row, *_) = [row for row in rows_of(study) if row.ranked]

@@ -352,3 +352,41 @@ def test_what_no_program_can_run_is_refused(model: str, setting: str, sentence: 
 def test_axes_that_are_not_pinned_take_what_the_laws_require(model: str, settings: tuple[str, ...], key: str) -> None:
     found = tuner.max_batch(model=model, gpu="H100-80GB-SXM", nodes=4, settings=settings, most=1)
     assert found.topology.key == key
+
+
+@pytest.mark.parametrize(
+    ("launcher", "given", "expected"),
+    [
+        (
+            "slurm",
+            {"site_profile": "p.toml", "runs": "r"},
+            {"site_profile": Path("p.toml"), "folder": Path("r/max-batch")},
+        ),
+        (
+            "slurm",
+            {"timeout": "2m", "iterations": "2-3"},
+            {"site_profile": None, "timeout": 120.0, "iterations": (2, 3)},
+        ),
+        ("local", {"timeout": 7.0, "step_pattern": "s"}, {"timeout": 7.0, "iterations": (2,), "step_pattern": "s"}),
+    ],
+)
+def test_jobs_are_run_as_they_are_asked_for(
+    launcher: str, given: dict[str, Any], expected: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever follows no attempts misses nothing; the topology has ZeRO 0, and its layers are Megatron's."""
+    asked: dict[str, Any] = {}
+
+    def jobs_of(launcher: str, **rest: Any) -> Any:
+        asked.update(rest, launcher=launcher)
+        return nullcontext(lambda batch: BatchResult(micro_batch=batch, outcome="OOM", evidence="e"))
+
+    monkeypatch.setattr("tuner.sizing.api.jobs_of", jobs_of)
+    seen: list[Any] = []
+    where: dict[str, Any] = {"model": "tiny", "nodes": 1, "gpu": "H100-80GB-SXM", "most": 1, "command": "train"}
+    for follow in (None, seen.append):
+        found = tuner.max_batch(**where, launcher=launcher, on_attempt=follow, **given)
+        assert (found.source, found.found.largest) == ("jobs", 0)
+        assert asked.items() >= {"launcher": launcher, "command": "train", **expected}.items()
+        assert asked["topology"].zero == 0
+        asked["on_attempt"]("result")
+    assert seen == ["result"]

@@ -8,7 +8,9 @@ from typing import Any
 import pytest
 
 from tuner.core.domain import MemoryKind, Topology
+from tuner.core.errors import InputError
 from tuner.costmodel.constants import COMMUNICATOR_BYTES, CONTEXT_BYTES, FRAGMENT_SHARE, USABLE_SHARE
+from tuner.sizing.api import MAX_MICRO_BATCH, batch_steps
 from tuner.sizing.fit import BatchOutcome, BatchResult, Fit, Pressure, fitted, pressures, ratio_at
 from tuner.sizing.max_batch import answer, throughput_of
 from tuner.sizing.probes import grid_for, held_back, usable_bytes
@@ -230,3 +232,25 @@ def test_a_process_can_use_a_share_of_its_card() -> None:
 def test_a_search_starts_at_the_smallest_batch_and_a_ramp_at_64(start: int | None, strategy: str, first: int) -> None:
     grid = grid_for((2, 4, 8), start=start, strategy=strategy, room=5.0, beside=1.0)
     assert (grid.start, grid.increment, grid.room, grid.beside, grid.lost) == (first, 16, 5.0, 1.0, 0.0)
+
+
+@pytest.mark.parametrize(
+    ("step", "most", "batches"),
+    [
+        (None, 3, [1, 2, 3]),
+        (3, 8, [3, 6]),
+        ("3", 9, [3, 6, 9]),
+        (4, 4, [4]),
+        ("x2", 9, [1, 2, 4, 8]),
+        ("x2", 8, [1, 2, 4, 8]),
+        (2048, None, [2048, 4096]),
+    ],
+)
+def test_batches_are_multiples_of_a_step_or_powers_of_two(step: Any, most: int | None, batches: list[int]) -> None:
+    assert list(batch_steps(step, most)) == batches
+
+
+@pytest.mark.parametrize(("step", "most"), [(0, 4), (5, 4), ("x3", 4), (MAX_MICRO_BATCH + 1, None)])
+def test_a_step_is_no_more_than_the_largest_batch(step: Any, most: int | None) -> None:
+    with pytest.raises(InputError, match=f"is neither x2 nor a number from 1 to {most or MAX_MICRO_BATCH}"):
+        batch_steps(step, most)

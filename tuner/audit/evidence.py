@@ -200,7 +200,7 @@ def _decide(errors: _Array, tolerances: _Array) -> Unit | None:
     exact = (np.abs(errors) <= tolerances[:, None]).sum(axis=0)
     best = int(exact.argmax())
     found = _unit(errors, tolerances, best, 0.0) if exact[best] >= max(2, 0.4 * total) else None
-    if total < 3 or exact[best] == total:
+    if total < 3:
         return found
     factors = np.median(errors, axis=0)
     spreads = np.median(np.abs(errors - factors), axis=0)
