@@ -162,6 +162,21 @@ def test_the_time_left_is_that_of_the_rest_of_the_budget(
     assert view(2, 10, 100.0)._time_left(done) == words
 
 
+def begun(*, table: str | None = None, fidelity: str = "full", trial_nodes: int | None = None, **fields: Any) -> Any:
+    """A study of twelve topologies that begins."""
+    settings = SimpleNamespace(
+        table=SimpleNamespace(name=table) if table else None,
+        space=SimpleNamespace(workload=None, cluster=None),
+        command=None,
+        seed=7,
+        limits=SimpleNamespace(budget=3),
+        fidelity=fidelity,
+        trial_nodes=trial_nodes,
+    )
+    usual: dict[str, Any] = {"launcher": SimpleNamespace(name="local"), "pool": range(12), "tally": None, "resumed": 0}
+    return SimpleNamespace(**{**usual, "settings": settings, "store": SimpleNamespace(name="s"), **fields})
+
+
 @pytest.mark.parametrize(
     ("launcher", "table", "resumed", "words"),
     [
@@ -175,25 +190,44 @@ def test_a_search_begins_with_its_space_and_its_launcher(
 ) -> None:
     monkeypatch.setattr("tuner.cli.output.space_lines", lambda _: ["the space"])
     monkeypatch.setattr("tuner.export.support.export_note", lambda *_, **__: "")
-    loop: Any = SimpleNamespace(
-        settings=SimpleNamespace(
-            table=SimpleNamespace(name=table) if table else None,
-            space=SimpleNamespace(workload=None, cluster=None),
-            command=None,
-            seed=7,
-            limits=SimpleNamespace(budget=3),
-            fidelity="full",
-        ),
-        launcher=SimpleNamespace(name=launcher),
-        pool=range(12),
-        tally=None,
-        resumed=resumed,
-        store=SimpleNamespace(name="s"),
-    )
-    lines = opening(loop)
+    lines = opening(begun(table=table, launcher=SimpleNamespace(name=launcher), resumed=resumed))
     assert (lines[0] == "the space") is (table is None)
     assert lines[0 if table else 1].startswith(words)
     assert lines[2:] == (["Continuing study s with 2 trials"] if resumed else [])
+
+
+class Selected(list[int]):
+    """Candidates that were selected from a larger space."""
+
+    values: Any = None
+
+
+@pytest.mark.parametrize(
+    ("values", "tally", "words"),
+    [
+        ({}, SimpleNamespace(legal=1500), "1,500 legal topologies, of which the 12 most promising are searched; up to"),
+        (None, SimpleNamespace(legal=12), "12 legal topologies; up to 3 jobs with the local launcher"),
+        ({}, None, "12 legal topologies; up to 3 jobs with the local launcher"),
+    ],
+)
+def test_a_search_of_some_topologies_says_so(values: Any, tally: Any, words: str) -> None:
+    pool = Selected(range(12))
+    pool.values = values
+    (line,) = opening(begun(table="t.csv", pool=pool, tally=tally))
+    assert line.startswith(words)
+
+
+@pytest.mark.parametrize(
+    ("trial_nodes", "line"),
+    [
+        (None, "trials run at reduced sizes where that pays, the leaders at full size"),
+        (1, "trials run at reduced sizes on at most 1 node where that pays, the answer is extrapolated"),
+        (2, "trials run at reduced sizes on at most 2 nodes where that pays, the answer is extrapolated"),
+    ],
+)
+def test_a_search_at_reduced_sizes_says_so(trial_nodes: int | None, line: str) -> None:
+    _, found = opening(begun(table="t.csv", fidelity="auto", trial_nodes=trial_nodes))
+    assert found == line
 
 
 def test_a_plan_is_printed_as_it_was_computed(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -383,3 +383,32 @@ def test_a_job_of_reduced_size_must_save_its_own_cost(gain: float, pays: bool) -
     assert "no job is expected to shorten" in str(
         decider.scheduler._unprofitable(Suggestion(candidate=0, gain=0.5, out_of_memory=0.0), choice)
     )
+
+
+def test_a_speed_period_is_found_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is stored and reported when it appears or moves, and again only when it moves."""
+    period, later = SpeedPeriod(first=2, factor=1.1), SpeedPeriod(first=3, factor=1.1)
+    known: list[Any] = []
+    asked: list[Any] = []
+    findings = iter([None, [period], [period], None, [later]])
+
+    def detect(*given: Any, **trust: float) -> Any:
+        asked.append((given, trust))
+        found = next(findings)
+        return SimpleNamespace(speed_periods=found, suspected=found is None)
+
+    monkeypatch.setattr(drift, "detect", detect)
+    state: Any = SimpleNamespace(
+        _known="trials",
+        _log_likelihood="likelihood",
+        speed_periods=[],
+        surrogate=SimpleNamespace(assumed=SimpleNamespace(repeat=0.01), trust=SimpleNamespace(repeat=0.02)),
+        store=SimpleNamespace(set_attribute=lambda name, value: known.append((name, value))),
+        _relabel=lambda: known.append("relabelled"),
+    )
+    assert StudyState._detect_drift(state) is None
+    assert asked == [(("trials", [], "likelihood"), {"usual": 0.01, "assumed": 0.02})]
+    assert (state.drift_suspected, known) == (True, [])
+    assert [StudyState._detect_drift(state) for _ in range(4)] == [period, None, None, later]
+    assert known == [("eras", [period.document()]), "relabelled", ("eras", [later.document()]), "relabelled"]
+    assert state.speed_periods == [later]

@@ -252,8 +252,8 @@ def test_only_search_jobs_are_pruned(kind: str, stops: bool, study: Callable[...
     """Beyond the best days: seconds x e^work / a day."""
     made, _launcher, running = begun(study)
     running.trial = replace(running.trial, proposal=replace(running.trial.proposal, kind=kind))  # type: ignore[arg-type]
-    made._referee = Referee(0.03)
-    made._referee.measured(10.0)
+    made._referee = Referee(0.5)
+    made._referee.measured(10.0, allowance=0.03)
     seconds = 10.0 * DAY / math.exp(made.pool.work[running.trial.proposal.candidate])
     cannot_win = made._cannot_win(running)
     assert cannot_win(seconds * 1.04, 2) is stops

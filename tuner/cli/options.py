@@ -48,9 +48,9 @@ class Positive(click.ParamType[float]):
         except ValueError:
             number = 0.0
         if not number > 0:  # also refuses nan
-            self.fail(f"{value!r} is not a positive number.", param, ctx)
+            self.fail(f"{value!r} is not a positive number.", param=param, ctx=ctx)
         if number >= LARGEST_NUMBER:
-            self.fail(f"{value!r} is too large; give a number below {LARGEST_NUMBER:g}.", param, ctx)
+            self.fail(f"{value!r} is too large; give a number below {LARGEST_NUMBER:g}.", param=param, ctx=ctx)
         return number
 
 
@@ -67,7 +67,7 @@ class TokenCount(click.ParamType[float]):
         try:
             return parse_count(value)
         except InputError as error:
-            self.fail(str(error), param, ctx)
+            self.fail(str(error), param=param, ctx=ctx)
 
 
 ALL: Final = "all"

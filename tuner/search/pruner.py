@@ -30,10 +30,9 @@ class Referee:
         self._best: float | None = None
         self._study = optuna.create_study(pruner=self._pruner)
 
-    def measured(self, days: float, allowance: float | None = None) -> None:
-        """The best one known finishes in so many days; `allowance` replaces the share by which others may be behind."""
-        if allowance is not None:
-            self._pruner.allowance = allowance
+    def measured(self, days: float, *, allowance: float) -> None:
+        """The best one known finishes in so many days; `allowance` is the share by which others may be behind."""
+        self._pruner.allowance = allowance
         if days != self._best:
             self._best = days
             self._study = optuna.create_study(pruner=self._pruner)

@@ -158,7 +158,7 @@ class StudyLoop:
         drift = self.state.read()
         self._read_at = time.monotonic()
         if self.state.ranking and not self.state.ranking[0].extrapolated:
-            self._referee.measured(self.state.ranking[0].days, PRUNING_ALLOWANCE * self.state.noise)
+            self._referee.measured(self.state.ranking[0].days, allowance=PRUNING_ALLOWANCE * self.state.noise)
         if drift is not None:
             self._report("era", f"{drift.sentence()} Earlier measurements are rescaled.")
 
