@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -84,10 +85,12 @@ class Decider:
         stand_in: Any = SimpleNamespace(**usual | state)
         self.scheduler: Any = Scheduler(stand_in, limits or Limits(), sampler="tpe", iterations=3)
         self.proposed: list[tuple[int, str]] = []
+        self.given: dict[str, Any] = {}
         setattr(self.scheduler, "_proposal", self._propose)  # noqa: B010 - a method of its own
 
-    def _propose(self, candidate: int, *, kind: str = "search", **_: Any) -> int:
+    def _propose(self, candidate: int, *, kind: str = "search", **given: Any) -> int:
         self.proposed.append((candidate, kind))
+        self.given = given
         return candidate
 
     def checked(self, elapsed: float = 0.0) -> tuple[str | None, str | None]:
@@ -228,6 +231,21 @@ def test_nothing_is_concluded_while_jobs_run() -> None:
     assert "by 0.000%" in alone.scheduler.stopping
     hopeless = Decider(pending=[4], suggest=lambda: Suggestion(candidate=0, gain=0.0, out_of_memory=0.999))
     assert (hopeless.scheduler._search(), hopeless.scheduler.stopping) == (None, None)
+
+
+@pytest.mark.parametrize(("pending", "risk"), [([], 0.25), ([4], None)])
+def test_a_risk_that_counts_running_jobs_as_full_is_not_the_proposals(pending: list[int], risk: float | None) -> None:
+    suggestion = Suggestion(candidate=7, gain=0.5, chance=0.4, out_of_memory=0.25)
+    decider = Decider(pending=pending, suggest=lambda: suggestion, log_best=None)
+    assert decider.scheduler._search() == 7
+    why = "fastest by estimate among those likely to fit"
+    assert decider.given == {"why": why, "out_of_memory": risk, "size": None, "chance": 0.4}
+
+
+def test_only_trials_of_this_pool_are_pending() -> None:
+    trials = [trial(0, 1, 10.0), replace(trial(1, 2, 10.0), result=None), replace(trial(2, 9, 10.0), result=None)]
+    state: Any = SimpleNamespace(trials=trials, has=lambda trial: trial.proposal.candidate < 9)
+    assert StudyState.pending.__get__(state) == [2]
 
 
 def test_a_search_that_stopped_by_its_estimates_looks_again_after_each_result() -> None:

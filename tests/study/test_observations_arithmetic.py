@@ -11,11 +11,14 @@ from typing import Any
 import pytest
 
 from tests.audit.tables_of import evidence_of
+from tests.search.test_reduced import SMALL as REDUCED
+from tests.search.test_reduced import pool
 from tuner.core.errors import MissingDependency, StudyError, UnknownName
+from tuner.core.fidelity import Fidelity
 from tuner.core.outcomes import Measurement, Outcome
 from tuner.launch.contract import JobResult
 from tuner.study.replay_setup import _answer, _answers
-from tuner.study.state import observations_of
+from tuner.study.state import StudyState, observations_of
 from tuner.study.store import tracking
 from tuner.study.store.storage import understood
 from tuner.study.store.storage_url import masked
@@ -52,6 +55,43 @@ def test_a_trial_teaches_its_time_its_memory_and_whether_it_fits(result: JobResu
     found = observations_of(trial(result), "june")
     assert [(one.candidate, one.period) for one in found] == ([(7, "june")] if fields else [])
     assert [(one.seconds, one.memory, one.fits, one.forecast) for one in found] == ([fields] if fields else [])
+
+
+def reduced(result: JobResult, fidelity: Fidelity | None = REDUCED) -> Trial:
+    """A trial at a reduced size."""
+    return Trial(
+        number=4, proposal=Proposal(key="7", params={}, topology={}, candidate=7, fidelity=fidelity), result=result
+    )
+
+
+@pytest.mark.parametrize(
+    ("measurement", "seconds", "figures"),
+    [
+        (Measurement(seconds=2.0, peak_memory=5.0), (2.0,), (5.0, None)),
+        (Measurement(seconds=2.0, batch_seconds=(1.0, 2.0), peak_memory=5.0, fullest=False), (1.0, 2.0), (None, 5.0)),
+    ],
+)
+def test_a_reduced_size_teaches_the_seconds_of_its_batches(
+    measurement: Measurement, seconds: tuple[float, ...], figures: tuple[float | None, float | None]
+) -> None:
+    """Only the trial of a reduced size predicts those of the full one."""
+    one = reduced(JobResult(outcome=Outcome.MEASURED, measurement=measurement))
+    (found,) = observations_of(one, "june", pool())
+    assert found.reduced is not None
+    assert (found.candidate, found.period, found.seconds, found.fits) == (7, "june", None, True)
+    assert (found.reduced.seconds, found.reduced.size.small.nodes.tolist()) == (seconds, [REDUCED.nodes] * 2)
+    assert (found.memory, found.least_memory) == figures
+    state: Any = SimpleNamespace(
+        pool=pool(), surrogate=SimpleNamespace(extrapolated=lambda candidate, run: (candidate, run.seconds))
+    )
+    assert StudyState.extrapolated(state, one) == (7, seconds)
+    for other in (
+        reduced(JobResult(outcome=Outcome.MEASURED, measurement=measurement), None),
+        reduced(JobResult(outcome=Outcome.OOM)),
+    ):
+        assert StudyState.extrapolated(state, other) is None
+    (full,) = observations_of(reduced(JobResult(outcome=Outcome.OOM)), "june", pool())
+    assert (full.fits, full.timed, full.reduced is None) == (False, False, False)
 
 
 @pytest.mark.parametrize(
