@@ -59,10 +59,10 @@ def choose(surrogate: Surrogate, *, best: float | None, open_to: BoolArray) -> S
         candidate = int(candidates[np.argmin(mean[candidates] - np.log1p(-np.minimum(risk[candidates], 0.999)))])
         return Suggestion(candidate=candidate, gain=0.0, chance=1.0, out_of_memory=float(risk[candidate]))
     if surrogate.trust.unsure >= DOUBTED_MODEL:
-        new = _of_new_splits(surrogate, candidates, mean, best)
-        if len(new) and (found := _best(surrogate, new, mean, risk, best))[1] >= MIN_EXPECTED_GAIN:
+        new = _of_new_splits(surrogate, candidates, mean=mean, best=best)
+        if len(new) and (found := _best(surrogate, new, mean=mean, risk=risk, best=best))[1] >= MIN_EXPECTED_GAIN:
             return found[0]
-    return _best(surrogate, candidates, mean, risk, best)[0]
+    return _best(surrogate, candidates, mean=mean, risk=risk, best=best)[0]
 
 
 def shortlist(surrogate: Surrogate, *, best: float, open_to: BoolArray, count: int) -> list[Suggestion]:
@@ -73,22 +73,25 @@ def shortlist(surrogate: Surrogate, *, best: float, open_to: BoolArray, count: i
     mean = surrogate.log_seconds() + surrogate.pool.work
     risk = surrogate.out_of_memory()
     candidates = np.flatnonzero(open_to & (risk < 1.0))
-    bound = _most_saving(surrogate, candidates, mean, risk, best)
+    bound = _most_saving(surrogate, candidates, mean=mean, risk=risk, best=best)
     candidates = candidates[np.argsort(-bound, kind="stable")[:FIRST_EVALUATED]]
     deviation = surrogate.deviation(candidates)
     saving = net_saving(improvement(mean[candidates], deviation, best), risk[candidates])
     order = np.argsort(-saving, kind="stable")[:count]
-    return [_suggestion(int(candidates[row]), float(deviation[row]), mean, risk, best) for row in order.tolist()]
+    return [
+        _suggestion(int(candidates[row]), deviation=float(deviation[row]), mean=mean, risk=risk, best=best)
+        for row in order.tolist()
+    ]
 
 
 def _most_saving(
-    surrogate: Surrogate, candidates: IntArray, mean: FloatArray, risk: FloatArray, best: float
+    surrogate: Surrogate, candidates: IntArray, *, mean: FloatArray, risk: FloatArray, best: float
 ) -> FloatArray:
     """Return an upper bound of the net saving of each candidate."""
     return net_saving(improvement(mean[candidates], surrogate.most_deviation()[candidates], best), risk[candidates])
 
 
-def _suggestion(candidate: int, deviation: float, mean: FloatArray, risk: FloatArray, best: float) -> Suggestion:
+def _suggestion(candidate: int, *, deviation: float, mean: FloatArray, risk: FloatArray, best: float) -> Suggestion:
     """Return a candidate with its estimates."""
     own, spread = mean[candidate : candidate + 1], np.array([deviation])
     return Suggestion(
@@ -100,10 +103,10 @@ def _suggestion(candidate: int, deviation: float, mean: FloatArray, risk: FloatA
 
 
 def _best(
-    surrogate: Surrogate, candidates: IntArray, mean: FloatArray, risk: FloatArray, best: float
+    surrogate: Surrogate, candidates: IntArray, *, mean: FloatArray, risk: FloatArray, best: float
 ) -> tuple[Suggestion, float]:
     """Return the candidate with the largest net saving, and that saving."""
-    bound = _most_saving(surrogate, candidates, mean, risk, best)
+    bound = _most_saving(surrogate, candidates, mean=mean, risk=risk, best=best)
     look = FIRST_EVALUATED
     while True:
         first = candidates if look >= len(candidates) else candidates[np.argpartition(-bound, look)[:look]]
@@ -113,10 +116,12 @@ def _best(
         if look >= len(candidates) or saving[top] >= -np.partition(-bound, look)[look]:
             break
         look *= 4
-    return _suggestion(int(first[top]), float(deviation[top]), mean, risk, best), float(saving[top])
+    return _suggestion(int(first[top]), deviation=float(deviation[top]), mean=mean, risk=risk, best=best), float(
+        saving[top]
+    )
 
 
-def _of_new_splits(surrogate: Surrogate, candidates: IntArray, mean: FloatArray, best: float) -> IntArray:
+def _of_new_splits(surrogate: Surrogate, candidates: IntArray, *, mean: FloatArray, best: float) -> IntArray:
     """Return those of a split of which nothing has run and that may well be the best's."""
     split = surrogate.pool.splits
     new = candidates[~np.isin(split[candidates], split[surrogate.candidates_seen])]
