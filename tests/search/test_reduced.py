@@ -12,6 +12,7 @@ import pytest
 from tuner.core.columns import Columns, FloatArray
 from tuner.core.domain import Cluster, Topology, Workload
 from tuner.core.fidelity import Fidelity
+from tuner.costmodel.normal import below
 from tuner.costmodel.site_factors import SiteFactors
 from tuner.costmodel.time import seconds, time_terms
 from tuner.search.candidates import CandidatePool
@@ -25,6 +26,7 @@ from tuner.space.build import space_for
 SITE = SiteFactors()
 PIPED = Topology(nodes=4, tp=2, pp=4, dp=4, micro_batch=1, zero=1, recompute="none")
 SMALL = Fidelity(nodes=1, dp=1, micro_batches=(4, 8))
+LESS = Fidelity(nodes=2, dp=2, micro_batches=(4,))
 
 
 @cache
@@ -267,3 +269,32 @@ def test_a_pair_of_sizes_gives_its_gap_and_the_noise_of_its_runs() -> None:
     assert slopes[: len(ratio.slopes)] == pytest.approx(ratio.slopes)
     assert len(slopes) == len(found._slopes[candidate()])
     assert found.extrapolated(candidate(), small.reduced) == pytest.approx(math.exp(level + residual))
+
+
+def test_the_risk_of_a_small_job_is_that_of_what_it_needs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The full one's, shifted by how much more the small one needs, in deviations; each candidate has its own."""
+    found, one = Surrogate(pool()), candidate()
+    small, other = ReducedSize.of(SMALL, PIPED, *setting()), ReducedSize.of(LESS, PIPED, *setting())
+    beyond, deviation = np.linspace(-0.4, -0.1, len(pool())), np.linspace(0.2, 0.3, len(pool()))
+    monkeypatch.setattr(found, "_overfull", lambda: (beyond, deviation))
+    last = len(pool()) - 1
+    jobs = [(one, small), (one, other), (last, small)]
+    risks = found.reduced_out_of_memory(jobs)
+    for risk, (which, job) in zip(risks, jobs, strict=True):
+        more = job.need(SITE) - float(found._need[which])
+        expected = below(np.array([(beyond[which] + more) / deviation[which]]))
+        assert risk == pytest.approx(float(expected[0]))
+    assert 0 < risks[1] < risks[0] < 1
+
+
+def test_an_extrapolation_is_unsure_by_its_offset() -> None:
+    """It predicts the model's seconds times measured over expected, times the offset."""
+    found, job = Surrogate(pool()), size()
+    assert found.extrapolation_deviation(job) == Offset().deviation(job)
+    run = ReducedRun(size=job, seconds=tuple((seconds(job.small, SITE) * 1.1).tolist()))
+    model = math.exp(float(found.log_seconds()[candidate()]))
+    assert found.modelled(candidate()) == pytest.approx(model)
+    assert found.extrapolated(candidate(), run) == pytest.approx(1.1 * model)
+    found._offset.learn([job], [0.05], [0.01**2])
+    assert found.extrapolated(candidate(), run) == pytest.approx(1.1 * model * math.exp(found._offset.of(job)[0]))
+    assert found.extrapolation_deviation(job) < Offset().deviation(job)

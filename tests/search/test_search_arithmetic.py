@@ -368,3 +368,19 @@ def test_a_pool_is_extended_by_what_it_lacks() -> None:
     assert more.column("micro_batch").tolist() == [1, 2, 4, 8]
     assert more.values is small.values
     assert more.parts[0].workload is space.workload
+
+
+def test_observations_of_another_period_say_less() -> None:
+    """As if they had been learnt with that period: what is measured then shares all but the period's part."""
+    expected = math.exp(float(Surrogate(pool()).log_seconds()[3]) + 0.02)
+    moved, fresh, same = Surrogate(pool()), Surrogate(pool(), period="b"), Surrogate(pool())
+    for belief, period in ((moved, ""), (fresh, "a"), (same, "")):
+        belief.learn([Observation(candidate=3, seconds=expected, fits=True, period=period)])
+    moved.relabel(["a"], "b")
+    assert moved.period == "b"
+    assert moved.log_seconds() == pytest.approx(fresh.log_seconds())
+    assert moved.log_seconds()[0] < same.log_seconds()[0]
+    moved.relabel([""], "")
+    assert moved.log_seconds() == pytest.approx(same.log_seconds())
+    with pytest.raises(ValueError, match="zip"):
+        moved.relabel([], "")
