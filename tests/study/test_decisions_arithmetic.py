@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -18,6 +20,7 @@ from tuner.launch.contract import JobResult
 from tuner.search.acquisition import Suggestion
 from tuner.space.build import space_for
 from tuner.study import drift
+from tuner.study import state as state_module
 from tuner.study.drift import SpeedPeriod
 from tuner.study.limits import Limits
 from tuner.study.ranking import DAY, INTERVAL, RankedTrial, rank, rank_by_own_runs
@@ -313,6 +316,95 @@ def test_the_start_of_a_job_is_its_time_less_all_iterations_but_the_first() -> N
     assert StudyState.start_seconds(stand_in, 3) == [80.0, 0.0]
 
 
+def test_node_hours_are_those_of_all_jobs_that_ended() -> None:
+    trials = [trial(number, number, 10.0) for number in range(3)]
+    trials[0] = replace(trials[0], result=JobResult(outcome=Outcome.OOM, node_hours=2.0))
+    trials[1] = replace(trials[1], result=JobResult(outcome=Outcome.CRASHED, node_hours=0.5))
+    stand_in: Any = SimpleNamespace(trials=[*trials[:2], replace(trials[2], result=None)])
+    assert StudyState.node_hours.__get__(stand_in) == 2.5
+
+
+def learnt() -> Any:
+    """A state whose surrogate has learnt trials 2, 0 and 1, of which the last has no observation."""
+    trials = [trial(number, number, 10.0) for number in range(3)]
+    state: Any = SimpleNamespace(
+        trials=trials,
+        _learnt={2: None, 0: None, 1: None},
+        _first_period="",
+        _observations=lambda trial: [] if trial.number == 1 else ["seen"],
+    )
+    state._labels = lambda periods: StudyState._labels(state, periods)
+    return state
+
+
+def test_observations_have_the_periods_of_their_trials_in_the_order_of_learning() -> None:
+    assert learnt()._labels([SpeedPeriod(first=1, factor=1.1)]) == ["era 2", ""]
+    assert learnt()._labels([]) == ["", ""]
+
+
+@pytest.mark.parametrize(("accident", "index"), [(None, None), (2, 0), (0, 1)])
+def test_the_likelihood_is_of_the_observations_by_their_periods(accident: int | None, index: int | None) -> None:
+    state, asked = learnt(), list[Any]()
+    state.surrogate = SimpleNamespace(evidence=lambda labels, **given: asked.append((labels, given)) or 7.5)
+    assert StudyState._log_likelihood(state, [1, 2], accident=accident, noise=4.0) == 7.5
+    assert asked == [(["era 3", ""], {"accident": index, "noise": 4.0})]
+
+
+def test_relabelling_ranks_again() -> None:
+    state, calls = learnt(), list[Any]()
+    state.speed_periods, state._prospects = [SpeedPeriod(first=2, factor=1.1)], ["old"]
+    state.surrogate = SimpleNamespace(relabel=lambda labels, now: calls.append((labels, now)))
+    state._rank = lambda: calls.append("ranked")
+    StudyState._relabel(state)
+    assert calls == [(["era 2", ""], "era 2"), "ranked"]
+    assert state._prospects is None
+
+
+@pytest.mark.parametrize(
+    ("pending", "log_best", "best"),
+    [([], None, None), ([], 4.0, 4.0), ([1], None, 3.5), ([1, 2], 4.0, 2.5), ([1], 3.0, 3.0)],
+)
+def test_a_suggestion_is_better_than_what_runs_is_expected_to_be(
+    pending: list[int], log_best: float | None, best: float | None
+) -> None:
+    imagined: list[Any] = []
+
+    @contextmanager
+    def imagining(candidates: list[int]) -> Iterator[None]:
+        imagined.append(candidates)
+        yield
+        imagined.append("over")
+
+    state: Any = SimpleNamespace(
+        pending=pending,
+        log_best=log_best,
+        open="open",
+        pool=SimpleNamespace(work=np.array([9.0, 0.5, 0.25])),
+        surrogate=SimpleNamespace(
+            imagining=imagining, measured=lambda some: (np.array([9.0, 3.0, 2.25])[np.array(some, dtype=int)], None)
+        ),
+        proposer=SimpleNamespace(next=lambda candidates, best: (candidates, best, list(imagined))),
+    )
+    assert StudyState.suggest(state) == ("open", best, [pending])
+    assert imagined == [pending, "over"]
+
+
+@pytest.mark.parametrize(("pending", "best"), [([], 4.0), ([1], 3.5)])
+def test_a_shortlist_counts_running_jobs(pending: list[int], best: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before anything is measured it is the sampler's suggestion alone."""
+    monkeypatch.setattr(state_module, "shortlist", lambda surrogate, **given: (surrogate, given))
+    surrogate = SimpleNamespace(
+        imagining=nullcontext, measured=lambda some: (np.array([9.0, 3.0])[np.array(some, dtype=int)], None)
+    )
+    state: Any = SimpleNamespace(
+        pending=pending, log_best=4.0, open="open", pool=SimpleNamespace(work=np.array([9.0, 0.5])), surrogate=surrogate
+    )
+    assert StudyState.shortlist(state, 6) == (surrogate, {"best": best, "open_to": "open", "count": 6})
+    for first, found in ((None, []), ("first", ["first"])):
+        unmeasured: Any = SimpleNamespace(log_best=None, suggest=lambda first=first: first)
+        assert StudyState.shortlist(unmeasured, 6) == found
+
+
 def candidates() -> Any:
     """Three candidates of which the second has twice the work."""
     return SimpleNamespace(work=np.log([1e6, 2e6, 1e6]))
@@ -350,6 +442,11 @@ def test_own_runs_are_scaled_to_the_present_speed() -> None:
     assert found[1].days == approx(16e6 / DAY)
     spread = math.sqrt((6 * 0.012**2 + 2 * (math.log(1.02) / 2) ** 2) / 7)
     assert math.log(found[0].high / found[0].days) == approx(INTERVAL * spread / math.sqrt(2))
+    assert math.log(found[0].days / found[0].low) == approx(INTERVAL * spread / math.sqrt(2))
+    assert [(one.key, one.trials) for one in found] == [
+        (trials[0].proposal.key, (0, 3)),
+        (trials[1].proposal.key, (2,)),
+    ]
 
 
 def test_repeats_differ_from_the_mean_of_the_runs_before_them() -> None:

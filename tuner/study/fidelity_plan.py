@@ -134,12 +134,19 @@ class FidelityPlan:
             seconds = [float(value) * factor for value in reduced.seconds(surrogate.reference_site)]
             hours = self._hours(sum(seconds), fidelity.nodes, overheads) * self._share_of_nodes(candidate, fidelity)
             deviation = surrogate.extrapolation_deviation(reduced)
-            found[candidate].append(Size(fidelity, seconds[-1], deviation, hours, risk, full))
+            size = Size(
+                fidelity=fidelity, seconds=seconds[-1], deviation=deviation, node_hours=hours, risk=risk, log_full=full
+            )
+            found[candidate].append(size)
         for candidate in candidates:
             if self._fits(candidate):
                 full, nodes = float(logs[candidate]), self.state.pool.topology(candidate).nodes
                 hours = self._hours(math.exp(full), nodes, overheads)
-                found[candidate].append(Size(None, math.exp(full), 0.0, hours, float(whole[candidate]), full))
+                risk = float(whole[candidate])
+                size = Size(
+                    fidelity=None, seconds=math.exp(full), deviation=0.0, node_hours=hours, risk=risk, log_full=full
+                )
+                found[candidate].append(size)
         return [found[candidate] for candidate in candidates]
 
     def _share_of_nodes(self, candidate: int, fidelity: Fidelity) -> float:
