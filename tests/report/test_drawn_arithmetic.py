@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -17,6 +18,7 @@ mpl.use("Agg")
 from tuner.report import batch_plots, maps, plot_data
 from tuner.report.batch_plots import Curve, Panel
 from tuner.report.style import GREY, ORANGE
+from tuner.sizing.max_batch import MaxBatchResult
 
 CURVE = Curve(
     label="a",
@@ -212,3 +214,48 @@ def test_a_search_is_drawn_by_sequences_on_all_ranks() -> None:
     made.fit = None
     assert batch_plots.curve(made, "a").line is None
     assert batch_plots.curve(made, "a").failed == (8,)
+
+
+def batches(usable: float, micro_batch: int, memory: float, source: str = "jobs") -> Any:
+    """What a search found, where one batch was tried."""
+    return MaxBatchResult(
+        **{
+            **{field.name: None for field in fields(MaxBatchResult)},
+            "usable": usable,
+            "source": source,
+            "fit": None,
+            "worth": (),
+            "found": SimpleNamespace(attempts=[attempt(micro_batch, memory)]),
+        }
+    )
+
+
+def test_a_search_is_one_panel_and_a_comparison_has_one_for_each_model(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In GiB, and by the sequences of all ranks where layouts are compared."""
+    gib, drawn = 2.0**30, list[Any]()
+    monkeypatch.setattr(batch_plots, "draw", lambda panels, path, **axis: drawn.append((panels, path, axis)))
+    batch_plots.plot_batches(batches(40 * gib, 2, 10 * gib), "a.png")
+    ((panels, path, axis),) = drawn
+    own = Curve(label="jobs", points=((2, 10.0),), failed=(), line=None, rates=())
+    assert (panels, path, axis) == ([Panel(title="", usable=40.0, curves=(own,))], Path("a.png"), {})
+    models: Any = [
+        [
+            SimpleNamespace(
+                title=f"model {model}",
+                label=f"tp={tp}",
+                topology=SimpleNamespace(dp=8 // tp),
+                answer=batches((40 + model + tp) * gib, tp, 10 * gib),
+            )
+            for tp in (2, 4)
+        ]
+        for model in (1, 2)
+    ]
+    compared: Any = SimpleNamespace(models=models)
+    batch_plots.plot_batches(compared, Path("b.png"))
+    panels, path, axis = drawn[1]
+    assert (path, axis) == (Path("b.png"), {"axis": "sequences a step, all ranks"})
+    assert [(panel.title, panel.usable) for panel in panels] == [("model 1", 43.0), ("model 2", 44.0)]
+    assert [(curve.label, curve.points) for curve in panels[1].curves] == [
+        ("tp=2", ((8, 10.0),)),
+        ("tp=4", ((8, 10.0),)),
+    ]

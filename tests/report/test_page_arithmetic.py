@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -148,3 +149,71 @@ def test_the_note_of_a_running_trial_has_its_estimate() -> None:
 def test_colours_repeat_with_patterns(index: int, colour: int, shape: str | None) -> None:
     pattern = {"pattern": {"shape": shape}} if shape else {}
     assert dashboard._marker(index) == {"color": COLOURS[colour], **pattern}
+
+
+@pytest.mark.parametrize("best", [True, False])
+def test_a_study_is_annotated_with_its_trials_and_figures(
+    best: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The link names the leader's runs; the files of a job are those of its folder; the storage is closed."""
+    calls: list[Any] = []
+    publisher = SimpleNamespace(
+        study_id=7,
+        name_objective=lambda name: calls.append(name),
+        note=lambda *given: calls.append(given),
+        files=lambda number, paths, store: calls.append((number, [str(path) for path in paths], store)),
+        graph=lambda *given: calls.append(given),
+    )
+    trials = SimpleNamespace(close=lambda: calls.append("closed"))
+    monkeypatch.setattr(dashboard.TrialStore, "existing", lambda *given: calls.append(given) or trials)
+    monkeypatch.setattr(dashboard, "DashboardPublisher", lambda given: publisher if given is trials else None)
+    monkeypatch.setattr(dashboard, "rows_of", lambda _: ["row"])
+    monkeypatch.setattr(dashboard, "study_note", lambda _study, rows: f"note of {rows}")
+    monkeypatch.setattr(dashboard, "trial_note", lambda trial: f"note of {trial.number}")
+    monkeypatch.setattr(dashboard, "graphs", lambda _study, rows: {"figure": rows})
+    made: Any = SimpleNamespace(
+        url="url",
+        name="s",
+        best=LEADER if best else None,
+        trials=[ended(number=12, candidate=3)],
+        folder=tmp_path,
+    )
+    assert dashboard.annotate(made, Path("store")) == 7
+    link = "\nLeader: [t0](/dashboard/studies/7/trials?numbers=3,5)\n" if best else ""
+    files = [str(tmp_path / "jobs/0012-t3" / name) for name in dashboard.FILES]
+    assert calls == [
+        ("url", "s"),
+        dashboard.OBJECTIVE,
+        (f"note of ['row']{link}",),
+        ("note of 12", 12),
+        (12, files, Path("store")),
+        ("figure", ["row"]),
+        "closed",
+    ]
+
+
+def test_a_studys_note_is_its_summary_and_its_first_ten(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dashboard, "summary", lambda *given: ["a <b>.", f"{len(given[1])} rows."])
+    monkeypatch.setattr(dashboard, "pipe_lines", lambda _study, rows: [f"| {row} |" for row in rows])
+    monkeypatch.setattr(dashboard, "footnote", lambda _study, rows: f"{len(rows)} in all")
+    rows: Any = list(range(12))
+    note = dashboard.study_note(study(), rows)
+    assert note == "\n".join(
+        ["a &lt;b>.", "", "12 rows.", "", *(f"| {row} |" for row in range(10)), "", "12 in all", ""]
+    )
+
+
+def test_figures_beside_the_progress_need_a_measured_topology(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("_progress", "_estimates", "_terms", "_memory"):
+        monkeypatch.setattr(dashboard, name, lambda *given, name=name: (name, *given[1:]))
+    row, failed = (SimpleNamespace(ranked=ranked) for ranked in (LEADER, None))
+    some: Any = [row, failed]
+    assert dashboard.graphs(study(), some) == {
+        "best-so-far": ("_progress",),
+        "estimate-against-measurement": ("_estimates",),
+        "where-the-time-goes": ("_terms", some),
+        "memory-by-stage": ("_memory", row),
+    }
+    for none in ([], [failed]):
+        rows: Any = none
+        assert dashboard.graphs(study(), rows) == {"best-so-far": ("_progress",)}

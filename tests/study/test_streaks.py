@@ -55,3 +55,9 @@ def test_keep_going_ends_nothing_but_a_search_that_measures_nothing() -> None:
     assert not any(streaks.after(crashed(MISSING)) for _ in range(4))
     unreadable = [streaks.after(crashed("x", "no line", Outcome.UNREADABLE)) for _ in range(3)]
     assert unreadable == ["", "", "the last 3 jobs ended well and none could be measured: no line"]
+
+
+def test_the_evidence_is_cut_after_200_characters() -> None:
+    streaks = Streaks(keep_going=False)
+    line = "a" * 199 + "bcd"
+    assert f"({'a' * 199}b); " in [streaks.after(crashed(MISSING, line)) for _ in range(3)][-1]
