@@ -13,11 +13,14 @@ import pytest
 
 from tests.workers import ONE
 from tuner.core.columns import Columns
+from tuner.costmodel.calibration import Calibration
 from tuner.costmodel.constants import PERIOD_DEVIATION
 from tuner.costmodel.flops import model_flops
 from tuner.costmodel.memory import limit
 from tuner.costmodel.normal import below, density, truncated
 from tuner.costmodel.residual_features import Features
+from tuner.costmodel.site_factors import SiteFactors
+from tuner.costmodel.time import seconds
 from tuner.search import acquisition
 from tuner.search.acquisition import choose, improvement, net_saving
 from tuner.search.candidates import CandidatePool, _distinct
@@ -288,7 +291,7 @@ def test_expected_improvement_is_mockuss(mean: float, deviation: float, best: fl
 
 
 def test_a_job_is_worth_its_gain_where_it_fits_less_a_hundredth_where_not() -> None:
-    assert net_saving(0.5, 0.2) == pytest.approx(0.5 * 0.8 - OOM_COST * 0.2)
+    assert net_saving(gain=0.5, risk=0.2) == pytest.approx(0.5 * 0.8 - OOM_COST * 0.2)
     assert OOM_COST == 0.005
 
 
@@ -349,7 +352,7 @@ def test_a_shortlist_is_of_the_open_candidates_that_save_most(
     is_open, best = np.array([True, True, True, True, False]), math.log(9.5)
     found = acquisition.shortlist(belief, best=best, open_to=is_open, count=count)
     gains = improvement(belief.mean, belief.own, best)
-    savings = [float(net_saving(gains[row], belief.risk[row])) for row in range(3)]
+    savings = [float(net_saving(gain=gains[row], risk=belief.risk[row])) for row in range(3)]
     assert sorted(belief.evaluated[0]) == sorted(evaluated)
     assert [one.candidate for one in found] == sorted(evaluated, key=lambda row: -savings[row])[:count]
     for one in found:
@@ -384,3 +387,14 @@ def test_observations_of_another_period_say_less() -> None:
     assert moved.log_seconds() == pytest.approx(same.log_seconds())
     with pytest.raises(ValueError, match="zip"):
         moved.relabel([], "")
+
+
+def test_before_any_job_the_factors_are_those_of_the_calibration() -> None:
+    """Nothing moves them; seconds are the cost model's at these factors, in a study's machines as in the catalog's."""
+    for site in (SiteFactors(), SiteFactors(products=0.8, traffic=1.3)):
+        belief = Surrogate(pool(), Calibration(site=site))
+        (part,) = pool().parts
+        assert np.exp(belief.log_seconds()) == pytest.approx(seconds(part, site))
+        assert belief.site == belief.reference_site
+        assert (belief.site.products, belief.site.traffic) == pytest.approx((site.products, site.traffic))
+        assert belief._shift()[0] == pytest.approx(0.0, abs=1e-12)

@@ -76,7 +76,7 @@ def shortlist(surrogate: Surrogate, *, best: float, open_to: BoolArray, count: i
     bound = _most_saving(surrogate, candidates, mean=mean, risk=risk, best=best)
     candidates = candidates[np.argsort(-bound, kind="stable")[:FIRST_EVALUATED]]
     deviation = surrogate.deviation(candidates)
-    saving = net_saving(improvement(mean[candidates], deviation, best), risk[candidates])
+    saving = net_saving(gain=improvement(mean[candidates], deviation, best), risk=risk[candidates])
     order = np.argsort(-saving, kind="stable")[:count]
     return [
         _suggestion(int(candidates[row]), deviation=float(deviation[row]), mean=mean, risk=risk, best=best)
@@ -88,7 +88,8 @@ def _most_saving(
     surrogate: Surrogate, candidates: IntArray, *, mean: FloatArray, risk: FloatArray, best: float
 ) -> FloatArray:
     """Return an upper bound of the net saving of each candidate."""
-    return net_saving(improvement(mean[candidates], surrogate.most_deviation()[candidates], best), risk[candidates])
+    most = improvement(mean[candidates], surrogate.most_deviation()[candidates], best)
+    return net_saving(gain=most, risk=risk[candidates])
 
 
 def _suggestion(candidate: int, *, deviation: float, mean: FloatArray, risk: FloatArray, best: float) -> Suggestion:
@@ -111,7 +112,7 @@ def _best(
     while True:
         first = candidates if look >= len(candidates) else candidates[np.argpartition(-bound, look)[:look]]
         deviation = surrogate.deviation(first)
-        saving = net_saving(improvement(mean[first], deviation, best), risk[first])
+        saving = net_saving(gain=improvement(mean[first], deviation, best), risk=risk[first])
         top = int(np.argmax(saving))
         if look >= len(candidates) or saving[top] >= -np.partition(-bound, look)[look]:
             break
@@ -131,6 +132,6 @@ def _of_new_splits(surrogate: Surrogate, candidates: IntArray, *, mean: FloatArr
 Shares = TypeVar("Shares", float, FloatArray)
 
 
-def net_saving(gain: Shares, risk: Shares) -> Shares:
+def net_saving(*, gain: Shares, risk: Shares) -> Shares:
     """Return the expected saving less the price of running out of memory, as a share of the time to finish."""
     return gain * (1 - risk) - OOM_COST * risk

@@ -104,7 +104,7 @@ class FidelityPlan:
         def gain(size: Size) -> float:
             revealed = deviation**2 / math.hypot(deviation, size.deviation, noise)
             improved = improvement(np.array([finish]), np.array([revealed]), finish if best is None else best)[0]
-            return float(net_saving(credit * float(improved), size.risk))
+            return float(net_saving(gain=credit * float(improved), risk=size.risk))
 
         likely = credit * (suggestion.chance or 0.0) if best is not None and self.trial_nodes is None else 0.0
         confirmation = likely * self._node_hours(math.exp(sizes[0].log_full), suggestion.candidate)

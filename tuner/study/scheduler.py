@@ -277,7 +277,7 @@ class Scheduler:
             return None
         if not self._state.ranking:
             return None if risk < MAX_FIRST_OOM_RISK else self._nothing_fits()
-        pool, expected = self._state.pool, net_saving(gain, risk) if choice is None else choice.gain
+        pool, expected = self._state.pool, net_saving(gain=gain, risk=risk) if choice is None else choice.gain
         best_remaining = f"the best remaining trial, {pool.topology(suggestion.candidate).key},"
         least = (MIN_EXPECTED_GAIN if choice is None else choice.least) * (RESUME_RATIO if self._looks_again else 1.0)
         if expected < least:
@@ -391,4 +391,4 @@ def _saving(suggestion: Suggestion) -> float:
     """Return the net saving of a suggestion; none where its sampler makes no estimate."""
     if suggestion.gain is None or suggestion.out_of_memory is None:
         return 0.0
-    return net_saving(suggestion.gain, suggestion.out_of_memory)
+    return net_saving(gain=suggestion.gain, risk=suggestion.out_of_memory)
