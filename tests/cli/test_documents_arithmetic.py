@@ -86,7 +86,12 @@ def test_doctor_prints_speeds_in_their_units(run: Run, monkeypatch: pytest.Monke
     printed = run("doctor").out
     assert "matrix product: 2 TFLOP/s\nmemory copy: 3 GB/s\ncollective, per rank: 4 GB/s\n" in printed
     shown: list[str] = []
-    monkeypatch.setattr(doctor, "progress", lambda what: nullcontext(shown.append(what)))
+
+    def progress(what: str) -> Any:
+        shown.append(what)
+        return nullcontext()
+
+    monkeypatch.setattr(doctor, "progress", progress)
     run("doctor")
     run("doctor", "--measure")
     assert shown == ["checking", "measuring"]

@@ -47,7 +47,12 @@ def test_a_name_is_used_as_it_is_given(
         file.touch()
         os.utime(file, (1e9 + number, 1e9 + number))
     calls: list[Any] = []
-    monkeypatch.setattr("tuner.study.result.open_study", lambda name, **rest: calls.append((name, rest)) or "study")
+
+    def open_study(name: str, **rest: Any) -> str:
+        calls.append((name, rest))
+        return "study"
+
+    monkeypatch.setattr("tuner.study.result.open_study", open_study)
     received: list[Any] = []
     command = click.command()(takes_a_study(lambda **given: received.append(given)))
     command.main([*given, "--runs", str(tmp_path)], standalone_mode=False)

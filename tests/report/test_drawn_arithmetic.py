@@ -68,6 +68,9 @@ def test_memory_is_drawn_with_its_line_its_limit_and_what_failed(drawn: Any) -> 
     assert memory.get_xlim()[0] == 0.0
     assert memory.get_title() == "m"
     assert [line.get_markersize() for line in memory.get_lines()[2:]] == [5, 8, 8]
+    assert [line.get_markeredgewidth() for line in memory.get_lines()[2:]] == [1, 2, 2]
+    assert [line.get_linewidth() for line in (limit, fit, rates.get_lines()[0])] == [1.0] * 3
+    assert (fit.get_alpha(), rates.get_lines()[0].get_markersize()) == (0.6, 4)
     (label,) = memory.texts
     assert (label.get_text(), label.xy, label.xycoords) == ("limit", (0.02, 40.0), ("axes fraction", "data"))
     assert (label.get_fontsize(), label.get_va()) == (8, "bottom")
@@ -218,16 +221,9 @@ def test_a_search_is_drawn_by_sequences_on_all_ranks() -> None:
 
 def batches(usable: float, micro_batch: int, memory: float, source: str = "jobs") -> Any:
     """What a search found, where one batch was tried."""
-    return MaxBatchResult(
-        **{
-            **{field.name: None for field in fields(MaxBatchResult)},
-            "usable": usable,
-            "source": source,
-            "fit": None,
-            "worth": (),
-            "found": SimpleNamespace(attempts=[attempt(micro_batch, memory)]),
-        }
-    )
+    found = SimpleNamespace(attempts=[attempt(micro_batch, memory)])
+    given: dict[str, Any] = {"usable": usable, "source": source, "worth": (), "found": found}
+    return MaxBatchResult(**{**{field.name: None for field in fields(MaxBatchResult)}, **given})
 
 
 def test_a_search_is_one_panel_and_a_comparison_has_one_for_each_model(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,6 +16,7 @@ from tuner.report import dashboard, tables, write
 from tuner.report.style import COLOURS
 from tuner.report.tables import HEADERS, _line
 from tuner.study.store.trial import Proposal, Trial
+from tuner.study.store.trial_store import TrialStore
 from tuner.tables import OPTIONAL_COLUMNS
 
 
@@ -120,8 +121,8 @@ COST = "Cost: 1.25 node-hours.\n"
 )
 def test_a_trials_note_says_what_came_of_it(given: dict[str, Any], paragraphs: list[str]) -> None:
     one = ended(**{"node_hours": 1.25, "objective": 2.5, **given})
-    one = replace(one, proposal=replace(one.proposal, kind="repeat", why="a <b>"))
-    assert dashboard.trial_note(one) == "\n\n".join(["**t0** (repeat): a &lt;b>", *paragraphs, COST])
+    one = replace(one, proposal=replace(one.proposal, kind="final", why="a <b>"))
+    assert dashboard.trial_note(one) == "\n\n".join(["**t0** (final): a &lt;b>", *paragraphs, COST])
 
 
 def test_the_note_of_a_running_trial_has_its_estimate() -> None:
@@ -138,7 +139,8 @@ def test_the_note_of_a_running_trial_has_its_estimate() -> None:
     note = dashboard.trial_note(Trial(number=0, proposal=proposal))
     estimate = "Estimate: 5.00 s per iteration (80% interval 4.00 to 7.00), 25% likely to run out of memory."
     assert note == f"**t0** (search): w\n\n{estimate}\n\nRunning.\n"
-    for lacking in ({"estimate_sec": None}, {"estimate_low": None}, {"estimate_high": None}):
+    lacks: list[dict[str, Any]] = [{"estimate_sec": None}, {"estimate_low": None}, {"estimate_high": None}]
+    for lacking in lacks:
         note = dashboard.trial_note(Trial(number=0, proposal=replace(proposal, **lacking)))
         assert note == "**t0** (search): w\n\nRunning.\n"
 
@@ -165,7 +167,12 @@ def test_a_study_is_annotated_with_its_trials_and_figures(
         graph=lambda *given: calls.append(given),
     )
     trials = SimpleNamespace(close=lambda: calls.append("closed"))
-    monkeypatch.setattr(dashboard.TrialStore, "existing", lambda *given: calls.append(given) or trials)
+
+    def existing(*given: str) -> Any:
+        calls.append(given)
+        return trials
+
+    monkeypatch.setattr(TrialStore, "existing", existing)
     monkeypatch.setattr(dashboard, "DashboardPublisher", lambda given: publisher if given is trials else None)
     monkeypatch.setattr(dashboard, "rows_of", lambda _: ["row"])
     monkeypatch.setattr(dashboard, "study_note", lambda _study, rows: f"note of {rows}")
@@ -208,7 +215,8 @@ def test_figures_beside_the_progress_need_a_measured_topology(monkeypatch: pytes
         monkeypatch.setattr(dashboard, name, lambda *given, name=name: (name, *given[1:]))
     row, failed = (SimpleNamespace(ranked=ranked) for ranked in (LEADER, None))
     some: Any = [row, failed]
-    assert dashboard.graphs(study(), some) == {
+    figures: Any = dashboard.graphs(study(), some)
+    assert figures == {
         "best-so-far": ("_progress",),
         "estimate-against-measurement": ("_estimates",),
         "where-the-time-goes": ("_terms", some),
@@ -216,4 +224,5 @@ def test_figures_beside_the_progress_need_a_measured_topology(monkeypatch: pytes
     }
     for none in ([], [failed]):
         rows: Any = none
-        assert dashboard.graphs(study(), rows) == {"best-so-far": ("_progress",)}
+        figures = dashboard.graphs(study(), rows)
+        assert figures == {"best-so-far": ("_progress",)}

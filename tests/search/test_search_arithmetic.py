@@ -29,6 +29,7 @@ from tuner.search.constants import (
     MEMORY_FIGURE_DEVIATION,
     MEMORY_MARGIN,
     OOM_COST,
+    OWN_DEVIATION,
     REPEAT_DEVIATION,
 )
 from tuner.search.incremental_gp import IncrementalGP
@@ -357,7 +358,8 @@ def test_a_shortlist_is_of_the_open_candidates_that_save_most(
     assert [one.candidate for one in found] == sorted(evaluated, key=lambda row: -savings[row])[:count]
     for one in found:
         z = (best - belief.mean[one.candidate]) / belief.own[one.candidate]
-        assert (one.gain, one.out_of_memory) == (pytest.approx(gains[one.candidate]), belief.risk[one.candidate])
+        assert one.gain == pytest.approx(gains[one.candidate])
+        assert one.out_of_memory == belief.risk[one.candidate]
         assert one.chance == pytest.approx(phi(z), abs=1e-6)
 
 
@@ -398,3 +400,14 @@ def test_before_any_job_the_factors_are_those_of_the_calibration() -> None:
         assert belief.site == belief.reference_site
         assert (belief.site.products, belief.site.traffic) == pytest.approx((site.products, site.traffic))
         assert belief._shift()[0] == pytest.approx(0.0, abs=1e-12)
+
+
+@pytest.mark.parametrize(("period", "shared"), [("", PERIOD_DEVIATION**2), ("earlier", 0.0)])
+def test_a_candidate_like_the_measured_one_shares_all_but_its_own_residual(period: str, shared: float) -> None:
+    """And but the period's part, where the measurement is of another one: -0.01 x covariance / variance."""
+    belief = Surrogate(pool())
+    before, prior = belief.log_seconds(), float(belief.most_deviation()[3]) ** 2
+    belief.learn([Observation(candidate=3, seconds=math.exp(float(before[3]) - 0.01), period=period)])
+    covariance = prior - OWN_DEVIATION**2 - PERIOD_DEVIATION**2 + shared
+    moved = -0.01 * covariance / (prior + REPEAT_DEVIATION**2)
+    assert float(belief.log_seconds()[3] - before[3]) == pytest.approx(moved, rel=1e-4)

@@ -10,10 +10,10 @@ import pytest
 from tuner.core.domain import MemoryKind, Topology
 from tuner.core.errors import InputError
 from tuner.costmodel.constants import COMMUNICATOR_BYTES, CONTEXT_BYTES, FRAGMENT_SHARE, USABLE_SHARE
-from tuner.sizing.api import MAX_MICRO_BATCH, batch_steps
+from tuner.sizing.api import batch_steps
 from tuner.sizing.fit import BatchOutcome, BatchResult, Fit, Pressure, fitted, pressures, ratio_at
 from tuner.sizing.max_batch import answer, throughput_of
-from tuner.sizing.probes import grid_for, held_back, usable_bytes
+from tuner.sizing.probes import MAX_MICRO_BATCH, grid_for, held_back, usable_bytes
 from tuner.sizing.strategies import BatchBounds, BatchGrid, BatchSearch, look_for
 from tuner.space.build import space_for
 

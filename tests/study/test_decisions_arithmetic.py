@@ -345,7 +345,12 @@ def test_observations_have_the_periods_of_their_trials_in_the_order_of_learning(
 @pytest.mark.parametrize(("accident", "index"), [(None, None), (2, 0), (0, 1)])
 def test_the_likelihood_is_of_the_observations_by_their_periods(accident: int | None, index: int | None) -> None:
     state, asked = learnt(), list[Any]()
-    state.surrogate = SimpleNamespace(evidence=lambda labels, **given: asked.append((labels, given)) or 7.5)
+
+    def evidence(labels: list[str], **given: Any) -> float:
+        asked.append((labels, given))
+        return 7.5
+
+    state.surrogate = SimpleNamespace(evidence=evidence)
     assert StudyState._log_likelihood(state, [1, 2], accident=accident, noise=4.0) == 7.5
     assert asked == [(["era 3", ""], {"accident": index, "noise": 4.0})]
 
@@ -385,7 +390,8 @@ def test_a_suggestion_is_better_than_what_runs_is_expected_to_be(
         ),
         proposer=SimpleNamespace(next=lambda candidates, best: (candidates, best, list(imagined))),
     )
-    assert StudyState.suggest(state) == ("open", best, [pending])
+    suggested: Any = StudyState.suggest(state)
+    assert suggested == ("open", best, [pending])
     assert imagined == [pending, "over"]
 
 
@@ -399,10 +405,12 @@ def test_a_shortlist_counts_running_jobs(pending: list[int], best: float, monkey
     state: Any = SimpleNamespace(
         pending=pending, log_best=4.0, open="open", pool=SimpleNamespace(work=np.array([9.0, 0.5])), surrogate=surrogate
     )
-    assert StudyState.shortlist(state, 6) == (surrogate, {"best": best, "open_to": "open", "count": 6})
+    listed: Any = StudyState.shortlist(state, 6)
+    assert listed == (surrogate, {"best": best, "open_to": "open", "count": 6})
     for first, found in ((None, []), ("first", ["first"])):
         unmeasured: Any = SimpleNamespace(log_best=None, suggest=lambda first=first: first)
-        assert StudyState.shortlist(unmeasured, 6) == found
+        listed = StudyState.shortlist(unmeasured, 6)
+        assert listed == found
 
 
 def candidates() -> Any:

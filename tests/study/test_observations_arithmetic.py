@@ -84,7 +84,8 @@ def test_a_reduced_size_teaches_the_seconds_of_its_batches(
     state: Any = SimpleNamespace(
         pool=pool(), surrogate=SimpleNamespace(extrapolated=lambda candidate, run: (candidate, run.seconds))
     )
-    assert StudyState.extrapolated(state, one) == (7, seconds)
+    extrapolated: Any = StudyState.extrapolated(state, one)
+    assert extrapolated == (7, seconds)
     for other in (
         reduced(JobResult(outcome=Outcome.MEASURED, measurement=measurement), None),
         reduced(JobResult(outcome=Outcome.OOM)),
