@@ -98,7 +98,9 @@ def test_doctor_prints_speeds_in_their_units(run: Run, monkeypatch: pytest.Monke
     assert [doctor._was_given(value) for value in (None, False, (), 2, "x", ("y",))] == [False] * 3 + [True] * 3
 
 
-def test_flops_are_printed_in_petaflop_and_percent(capsys: pytest.CaptureFixture[str]) -> None:
+def test_flops_are_printed_in_petaflop_and_percent(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     space = space_for(model="gpt-1.3b", nodes=1, framework="megatron-core")
     found: Any = SimpleNamespace(
         topology=SimpleNamespace(key="k"),
@@ -124,7 +126,21 @@ def test_flops_are_printed_in_petaflop_and_percent(capsys: pytest.CaptureFixture
         "  140.00 TFLOPs by the formula of Megatron-DeepSpeed before February 2022",
         "  2T tokens take 10.0 days, 1,920 GPU-hours, cost 3,840",
     ]
-    found.hardware_rate = None
+    monkeypatch.setattr("tuner.core.documents.topology_document", lambda topology, _: f"document of {topology.key}")
+    found.seconds, found.megatron_core = 7.0, 2.5e15
+    flops._print_json(space, found)
+    document = json.loads(capsys.readouterr().out)
+    assert document["schema"] == "tuner/flops/1"
+    figures = {"key": "k", "topology": "document of k", "sec_per_iter": 7.0, "peak_tflops": 312.0}
+    figures |= {"model_flops": 2e15, "hardware_flops": 3e15, "megatron_core_flops": 2.5e15}
+    figures |= {"tflops": 150.0, "tflops_by_older_formula": 140.0, "tflops_by_megatron_core": 130.0}
+    figures |= {"mfu": 0.36, "hfu": 0.48, "tokens": 2e12, "days": 10.0, "gpu_hours": 1920.0, "cost": 3840.0}
+    assert figures.items() <= document.items()
+    found.hardware_rate = found.older_rate = found.megatron_core_rate = None
+    flops._print_json(space, found)
+    document = json.loads(capsys.readouterr().out)
+    rates = ("tflops", "tflops_by_older_formula", "tflops_by_megatron_core")
+    assert [document[name] for name in rates] == [None, None, None]
     flops._print_text(space, found)
     assert lines(capsys)[-1] == "  pass --seconds for TFLOPs, MFU, HFU and days of training"
 
@@ -203,6 +219,19 @@ def test_a_failure_and_a_difference_of_a_log_are_told(capsys: pytest.CaptureFixt
         "OOM after iteration 2: out of memory; line 7: line of it",
         "remedy: less",
     ]
+    for remedy, printed in (("less", "less"), ("", None)):
+        failure.remedy = remedy
+        measure._print_json("log", measured(0, (), failure=failure, difference=difference, runs=1, run=1))
+        document = json.loads(capsys.readouterr().out)
+        assert document["failure"] == {
+            "kind": "OOM",
+            "evidence": "line of it",
+            "line": 7,
+            "meaning": "out of memory",
+            "remedy": printed,
+        }
+        assert document["difference"] == {"iteration": 2, "tflops_logged": 140.0, "tflops": 150.0, "reason": "why"}
+        assert (document["log"], document["measurement"], document["iterations"]) == ("log", None, [])
     assert (measure._tflops(1.5e14), measure._tflops(None), measure._finite(float("inf"))) == (150.0, None, None)
 
 

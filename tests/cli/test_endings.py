@@ -219,14 +219,20 @@ def test_a_calibration_is_printed_for_scripts(run: Run, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "gpu", "rate"), [((), "", ""), (("--cluster", "bloom-48"), "A100-80GB-SXM", "400")]
+    ("options", "gpu", "rate", "domain"),
+    [
+        ((), "", "", None),
+        (("--cluster", "bloom-48"), "A100-80GB-SXM", "400", None),
+        (("--cluster", "bloom-48", "--nvlink-domain", "16"), "A100-80GB-SXM", "400", "16"),
+    ],
 )
-def test_a_log_is_a_row_of_a_table(options: tuple[str, ...], gpu: str, rate: str, run: Run) -> None:
+def test_a_log_is_a_row_of_a_table(options: tuple[str, ...], gpu: str, rate: str, domain: str | None, run: Run) -> None:
     """With the machines only where they were given."""
     log = str(ROOT / "tests" / "data" / "logs" / "megatron-lm.log")
     header, row = run("measure", log, "--csv", *options).out.splitlines()
     found = dict(zip(header.split(","), row.split(","), strict=True))
     assert (found["gpu"], found["node_gbit_s"], found["status"], found["source"]) == (gpu, rate, "OK", log)
+    assert found.get("nvlink_domain") == domain
 
 
 def test_what_is_no_file_may_be_a_study(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,15 +6,19 @@ import json
 from types import SimpleNamespace
 from typing import Any
 
+import click
 import pytest
 
 from tests.conftest import Run
 from tuner.cli import max_batch_output
-from tuner.cli.commands import compare
+from tuner.cli.commands import compare, plan
 from tuner.cli.live import LiveView, opening
 from tuner.cli.max_batch_output import _tokens_assumed, answer_document, print_answer, print_answer_json
 from tuner.core.domain import Topology
+from tuner.costmodel.estimate import CostModel
 from tuner.planning import plan as plan_module
+from tuner.space.build import space_for
+from tuner.space.space import Tally
 
 GIB = 2.0**30
 
@@ -257,3 +261,40 @@ def test_a_plan_is_printed_as_it_was_computed(run: Run, monkeypatch: pytest.Monk
         cells = dict(zip(header, line.split(","), strict=True))
         for column in ("sec_per_iter", "memory_gib", "tflops", "days", "mfu"):
             assert float(cells[column]) == pytest.approx(printed[column], rel=1e-5), column
+
+
+@pytest.mark.parametrize(
+    ("rules", "rest"),
+    [(0, ""), (6, ""), (7, ", 1 other rule (--json lists them)"), (8, ", 2 other rules (--json lists them)")],
+)
+def test_a_plan_names_the_six_rules_that_removed_most(
+    rules: int, rest: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those that removed nothing are not named; what does not fit stands apart, with the remedy where nothing does."""
+    monkeypatch.setattr(plan_module, "removal", lambda name, count, _: f"{name} {count}")
+    monkeypatch.setattr(plan, "_print_rows", lambda rows, unit: click.echo(f"{[row.key for row in rows]} {unit[0]}"))
+    space = space_for(model="gpt-1.3b", nodes=1)
+    removed = {"none": 0, **{f"rule-{number}": 10 + number for number in range(rules)}}
+    tally = Tally(grid=1000, legal=900, removed=removed)
+
+    def row(key: str, *, fits: bool) -> Any:
+        return SimpleNamespace(key=key, fits=fits, training=86400.0)
+
+    made: Any = SimpleNamespace(
+        tally=tally, fitting=1, seconds=0.5, remedy="", top=[row("a", fits=True), row("b", fits=False)]
+    )
+    plan._print_text(space, made, CostModel())
+    printed = capsys.readouterr().out
+    named = [f"rule-{number} {10 + number}" for number in range(rules - 1, max(-1, rules - 7), -1)]
+    assert "1,000 grid points, 900 legal, 1 fit; counted in 0.50 s\n" in printed
+    assert f"\n{'removed by ' if rules else ''}{', '.join(named)}{rest}\n" in printed
+    assert "\n['a'] Days\n\nUnlikely to fit in memory:\n\n['b'] Days\n" in printed
+    assert "Estimates, not measurements (not calibrated)." in printed
+    assert "Nothing fits." not in printed
+    made.top, made.remedy = [row("b", fits=False)], "Take more nodes."
+    plan._print_text(space, made, CostModel())
+    printed = capsys.readouterr().out
+    assert "\n\nUnlikely to fit in memory:\n\n['b'] Days\n\nNothing fits. Take more nodes.\n" in printed
+    made.top = [row("a", fits=True)]
+    plan._print_text(space, made, CostModel())
+    assert "Unlikely" not in capsys.readouterr().out
