@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -15,6 +15,8 @@ import matplotlib as mpl
 
 mpl.use("Agg")
 
+from tests.workers import ONE
+from tuner.core.domain import Shape
 from tuner.report import batch_plots, maps, plot_data
 from tuner.report.batch_plots import Curve, Panel
 from tuner.report.style import GREY, ORANGE
@@ -255,3 +257,30 @@ def test_a_search_is_one_panel_and_a_comparison_has_one_for_each_model(monkeypat
         ("tp=2", ((8, 10.0),)),
         ("tp=4", ((8, 10.0),)),
     ]
+
+
+@pytest.mark.parametrize(
+    ("searched", "axes"),
+    [
+        ({}, []),
+        ({"heads": [16], "shape": ["2048x24"]}, []),
+        ({"heads": [16, 32], "shape": ["2048x24"]}, [("heads", [(16, None), (32, None)])]),
+        (
+            {"heads": [16], "shape": ["2048x24", "1024x96"]},
+            [("hidden", [(None, Shape(hidden=2048, layers=24)), (None, Shape(hidden=1024, layers=96))])],
+        ),
+    ],
+)
+def test_an_axis_of_the_model_is_drawn_where_it_was_searched(
+    searched: dict[str, Any], axes: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With the leader's layout at each value; not before anything is measured."""
+    drawn: list[Any] = []
+    monkeypatch.setattr(plot_data, "_model_axis", lambda _study, _rows, *given: drawn.append(given))
+    leader: Any = SimpleNamespace(topology=ONE, ranked=object())
+    plot_data.model_axes(SimpleNamespace(searched=searched), [leader])  # type: ignore[arg-type]
+    assert [(axis, [(one.heads, one.shape) for one in variants]) for axis, variants in drawn] == axes
+    assert all(replace(one, heads=None, shape=None) == ONE for _, variants in drawn for one in variants)
+    leader.ranked = None
+    for rows in ([], [leader]):
+        assert plot_data.model_axes(SimpleNamespace(searched=searched), rows) == []  # type: ignore[arg-type]

@@ -213,3 +213,19 @@ def test_the_chance_of_an_accident_grows_with_the_delay_and_shrinks_with_doubt()
     assert accident(0.0, 0.03) < ACCIDENT_CHANCE
     assert accident(0.05, 0.03) < accident(0.1, 0.03) < accident(0.3, 0.03)
     assert accident(0.3, 0.03) > 0.99 > accident(0.3, 0.15) > ACCIDENT_CHANCE
+
+
+@pytest.mark.parametrize("factors", [(1.5, 1.5), (1.0, 1.4), (1.4, 1.0), (1.0, 1.0)])
+def test_a_repeat_corrects_what_was_believed_of_the_first_run(factors: tuple[float, float]) -> None:
+    """As if both had been read anew."""
+    belief = Surrogate(pool())
+    for run in runs([9, 9], factors):
+        belief.learn([run])
+
+    def seen() -> list[float]:
+        deviations = [float(values[0]) for values in belief.measured([9])]
+        return [*belief.log_seconds().tolist(), *deviations, *(variance for _, variance in belief._variances)]
+
+    before = seen()
+    belief._refer(belief.site)
+    assert seen() == pytest.approx(before)
