@@ -7,7 +7,7 @@ import pytest
 from tuner.core.domain import Stack
 from tuner.core.errors import InputError
 from tuner.tables import Row, table_of
-from tuner.tables.stacks import STACKS, framework_of
+from tuner.tables.stacks import STACKS, assumed, framework_of
 
 SHAPE = "layers,hidden,gated_mlp,tp,sec_per_iter"
 
@@ -113,3 +113,38 @@ def test_a_dense_model_has_no_expert_parallelism() -> None:
     row = only("framework", "megatron-core")
     assert row.run is not None
     assert row.run.topology.etp == 1
+
+
+RECIPE = {
+    "overlap_grad": "1",
+    "overlap_param": "1",
+    "overlap_tp": "0.94",
+    "grad_precision": "bf16",
+    "recompute": "none",
+    "parallel_loss": "1",
+}
+CORE = {"recompute": "none", "parallel_loss": "1"}
+
+
+@pytest.mark.parametrize(
+    ("cells", "implied"),
+    [
+        ({"framework": "megatron-bridge"}, RECIPE),
+        ({"framework": "megatron-bridge", "tp": "1"}, RECIPE),
+        ({"framework": "megatron-bridge", "tp": "2"}, {**RECIPE, "sequence_parallel": "1"}),
+        ({"framework": "megatron-bridge", "experts": "8"}, RECIPE),
+        ({"framework": "megatron-bridge", "ep": "8"}, RECIPE),
+        ({"framework": "megatron-bridge", "experts": "8", "ep": "8"}, {**RECIPE, "dispatcher": "hybridep"}),
+        ({"framework": "megatron-core", "experts": "8", "ep": "8"}, {**CORE, "etp": "1"}),
+        ({"framework": "megatron-core", "experts": "8", "ep": "8", "tp": "4"}, {**CORE, "etp": "4"}),
+        ({"framework": "megatron-core", "experts": "8", "ep": "8", "tp": "4", "etp": "2"}, CORE),
+        ({"framework": "megatron-core dev", "experts": "8", "ep": "8", "tp": "4"}, CORE),
+        ({"framework": "megatron-core", "mem_kind": "Allocated"}, {**CORE, "mem_stage": "last"}),
+        ({"framework": "megatron-core", "mem_kind": "reserved"}, CORE),
+        ({"framework": "megatron-core", "recompute": "full"}, {"parallel_loss": "1"}),
+        ({}, {}),
+    ],
+)
+def test_a_stack_implies_what_applies_to_the_row(cells: dict[str, str], implied: dict[str, str]) -> None:
+    """Sequence parallelism needs tp, a dispatcher needs experts that are spread, and a stage its kind of memory."""
+    assert assumed(cells) == implied

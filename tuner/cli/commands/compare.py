@@ -114,8 +114,7 @@ def _print_text(made: Comparison) -> None:
         tokens = made.models[0][0].workload.tokens
         print(f"Days are for training on {f'{format_count(tokens)} tokens' if tokens else '20 tokens per parameter'}.")
     for own in made.models:
-        if len(own) > 1:
-            _print_why(own, made.cost_model)
+        _print_why(own, made.cost_model)
     pressed = [(option, pressure) for own in made.models for option in own for pressure in option.answer.pressures]
     for option, pressure in pressed:
         cause = "allocator pressure" if pressure.near_limit else "far from the memory limit, so not allocator pressure"
