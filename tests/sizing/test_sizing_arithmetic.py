@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from contextlib import nullcontext
 from types import SimpleNamespace
 from typing import Any
 
@@ -10,7 +12,7 @@ import pytest
 from tuner.core.domain import MemoryKind, Topology
 from tuner.core.errors import InputError
 from tuner.costmodel.constants import COMMUNICATOR_BYTES, CONTEXT_BYTES, FRAGMENT_SHARE, USABLE_SHARE
-from tuner.sizing.api import batch_steps
+from tuner.sizing.api import _check_numbers, batch_steps
 from tuner.sizing.fit import BatchOutcome, BatchResult, Fit, Pressure, fitted, pressures, ratio_at
 from tuner.sizing.max_batch import answer, throughput_of
 from tuner.sizing.probes import MAX_MICRO_BATCH, grid_for, held_back, usable_bytes
@@ -254,3 +256,21 @@ def test_batches_are_multiples_of_a_step_or_powers_of_two(step: Any, most: int |
 def test_a_step_is_no_more_than_the_largest_batch(step: Any, most: int | None) -> None:
     with pytest.raises(InputError, match=f"is neither x2 nor a number from 1 to {most or MAX_MICRO_BATCH}"):
         batch_steps(step, most)
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({}, ""),
+        ({"margin": 0.0, "limit": 0.001, "most": 1, "start": None}, ""),
+        ({"margin": 0.9}, ""),
+        ({"margin": -0.01}, "--margin must be between 0 and 0.9 (got -0.01)"),
+        ({"margin": 0.91}, "--margin must be between 0 and 0.9 (got 0.91)"),
+        ({"limit": 0.0}, "--limit must be positive (got 0.0)"),
+        ({"limit": -1.0}, "--limit must be positive (got -1.0)"),
+        ({"start": 3, "most": 0}, "--most must be at least 1 (got 0)"),
+    ],
+)
+def test_numbers_of_a_search_for_batches_have_bounds(given: dict[str, Any], words: str) -> None:
+    with pytest.raises(InputError, match=re.escape(words)) if words else nullcontext():
+        _check_numbers(**{"margin": 0.1, **given})

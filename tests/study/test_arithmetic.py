@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -113,8 +114,37 @@ def test_the_watchdog_waits_six_iterations_and_three_starts() -> None:
 )
 def test_a_job_may_be_silent_for_as_long_as_its_log_is(iterations: int, interval: int | None, patience: float) -> None:
     """200 s until the first iteration is over and 60 s for each further one up to the next line of the log."""
-    watch = Watchdog(start=200.0, step=60.0, iterations=iterations, interval=interval)
+    watch = Watchdog(start=200.0, step=60.0, iterations=iterations, number=2 * iterations, interval=interval)
     assert watch.patience == patience
+    assert verdict(replace(watch, stalled=patience), lambda *_: False, ()) is None
+    stopped = verdict(replace(watch, stalled=patience + 1), lambda *_: False, ())
+    assert stopped is not None
+    where = "after iteration 6" if iterations else "before the end of iteration 1"
+    limit = f"(limit {patience:.0f} s)"
+    assert (stopped.outcome, stopped.reason) == (Outcome.HUNG, f"no progress for {patience + 1:.0f} s {where} {limit}")
+
+
+def test_a_forecast_begins_at_a_quarter_of_an_iteration() -> None:
+    """4 s of the third line of ten iterations: 0.4 s each, and 4 x 0.25 as far again."""
+    asked: list[tuple[float, int]] = []
+
+    def cannot_win(least: float, number: int) -> bool:
+        asked.append((least, number))
+        return True
+
+    watch = Watchdog(start=9.0, step=9.0, iterations=2, number=20, interval=10, seconds_in=4.0)
+    found = [verdict(replace(watch, share=share), cannot_win, (3,)) for share in (None, 0.24, 0.25)]
+    assert asked == [(0.4, 3), (0.4, 3), (pytest.approx(0.95 * 1.6), 3)]
+    assert [one.forecast for one in found if one] == [None, None, pytest.approx(1.6)]
+    words = "iterations 21 to 30 take at least 1.5 s each, too slow to beat the best"
+    assert [one.reason for one in found if one][-1] == words
+    one_line = verdict(replace(watch, interval=1, number=2, share=0.5), cannot_win, (3,))
+    assert one_line is not None
+    assert one_line.reason == "iteration 3 takes at least 7.6 s, too slow to beat the best"
+    for other in (replace(watch, interval=None), replace(watch, iterations=3)):
+        assert verdict(other, cannot_win, (3,)) is None
+    assert verdict(watch, cannot_win, (2, 3)) is None
+    assert verdict(watch, lambda *_: False, (3,)) is None
 
 
 def test_the_final_round_is_a_seventh_of_the_budget() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -13,15 +14,17 @@ from tests.stages import CLUSTER, WORKLOAD
 from tests.study.test_store_arithmetic import proposal
 from tests.workers import ONE
 from tuner.core.documents import cluster_document, workload_document
-from tuner.core.errors import StudyError, TunerWarning
+from tuner.core.errors import InputError, StudyError, TunerWarning
 from tuner.core.outcomes import Outcome
+from tuner.costmodel.calibration import Calibration
 from tuner.launch.contract import JobState, JobStatus
 from tuner.launch.slurm.allocation import Allocation
-from tuner.study import loop, manage, setup
+from tuner.study import api, loop, manage, setup
 from tuner.study.limits import Limits
 from tuner.study.manage import _job, _stop
 from tuner.study.settings import MAX_SEED, StudySettings, drift_of
 from tuner.study.store.trial import Trial
+from tuner.tables import Defaults
 
 
 class Stopped:
@@ -144,7 +147,7 @@ def test_only_a_command_of_several_jobs_is_looked_at(
     given: dict[str, Any], warned: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """A known trainer gets its flags from tuner."""
-    warnings: list[Any] = []
+    warned_of: list[Any] = []
     closed: list[str] = []
 
     def refuse(_folder: Path) -> Any:
@@ -152,12 +155,12 @@ def test_only_a_command_of_several_jobs_is_looked_at(
 
     launcher = SimpleNamespace(close=lambda: closed.append("launcher"))
     monkeypatch.setattr(setup, "_cluster", lambda *_: ("pool", launcher, {}))
-    monkeypatch.setattr(setup, "_warn_of_axes_not_passed", lambda *given: warnings.append(given))
+    monkeypatch.setattr(setup, "_warn_of_axes_not_passed", lambda *given: warned_of.append(given))
     monkeypatch.setattr(setup, "_locked", refuse)
     usual: Any = settings(runs=tmp_path, **{"launcher": "local", **given})
     with pytest.raises(StudyError, match="locked"), setup.open_loop(usual, lambda _: None):
         pass
-    assert warnings == ([("train", "pool")] if warned else [])
+    assert warned_of == ([("train", "pool")] if warned else [])
     assert closed == ["launcher"]
 
 
@@ -243,3 +246,36 @@ def test_a_drift_is_a_factor_and_the_jobs_before_it() -> None:
     assert (drift_of("1.05@20").factor, drift_of("1.05@20").after_jobs) == (1.05, 20)
     with pytest.raises(Exception, match="is not FACTOR@JOBS"):
         drift_of("1.05")
+
+
+def test_what_is_known_before_the_first_job_is_a_calibration_or_what_was_measured(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A table by its file, and otherwise another study by its name; not both a calibration and one of these."""
+    table = tmp_path / "t.csv"
+    table.touch()
+    monkeypatch.setattr(api, "read_site", lambda path: ("site", path))
+    monkeypatch.setattr(api, "read_table", lambda path, cells: ("table", path, cells))
+    monkeypatch.setattr(api, "calibrate", lambda table: ("calibrated", table))
+    monkeypatch.setattr(api, "calibration_from_study", lambda name, **where: (name, where))
+    runs, cells, given = Path("runs"), Defaults.parse(()), Calibration()
+    where: dict[str, Any] = {"cells": cells, "runs": runs, "storage": "url"}
+
+    def known(calibration: Any = None, start_from: Any = None) -> Any:
+        return api._calibration(calibration, start_from, **where)
+
+    assert known() is None
+    assert known(given) is given
+    assert known("site.toml") == ("site", Path("site.toml"))
+    assert known(start_from=str(table)) == ("calibrated", ("table", table, cells))
+    assert known(start_from="other") == ("other", {"runs": runs, "storage": "url"})
+    with pytest.raises(InputError, match="--calibration and --from exclude each other"):
+        known(given, "other")
+
+
+def test_a_former_name_of_an_argument_warns() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert api._renamed("old", None, "new", 3) == 3
+    with pytest.warns(DeprecationWarning, match=r"old= is deprecated; use new="):
+        assert api._renamed("old", 2, "new", None) == 2

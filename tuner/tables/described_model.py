@@ -42,7 +42,7 @@ def model_of(cells: Mapping[str, str], *, tp: int) -> Model:
     heads = whole(cells, "heads") if "heads" in cells else usual_heads(hidden, tp)
     experts = _experts(cells) if whole(cells, "experts", 0) else None
     known = known_model(cells.get("model", "")) if experts else None
-    if experts and known and known.experts and _same_sizes(known, hidden, heads, experts):
+    if experts and known and known.experts and _same_sizes(known, hidden=hidden, heads=heads, experts=experts):
         return _as_in_row(known, known.experts, cells)
     proxied = _proxied(cells.get("model", ""))
     if experts and proxied and proxied.experts and (proxied.hidden, proxied.heads) == (hidden, heads):
@@ -81,7 +81,7 @@ def _experts(cells: Mapping[str, str]) -> Experts:
     )
 
 
-def _same_sizes(known: Model, hidden: int, heads: int, experts: Experts) -> bool:
+def _same_sizes(known: Model, *, hidden: int, heads: int, experts: Experts) -> bool:
     own = known.experts
     assert own is not None  # noqa: S101 - the caller asks
     sizes = (own.count, own.top_k, own.ffn, own.shared_ffn)
