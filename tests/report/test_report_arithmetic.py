@@ -105,6 +105,24 @@ def test_long_evidence_is_cut_off(length: int, shown: str) -> None:
     assert result_text(trial(evidence="SIMULATED " + "x" * length)) == f"OOM {shown}"
 
 
+def test_of_an_unreadable_log_the_whole_remedy_is_shown() -> None:
+    failure = Failure(kind="", evidence="x" * 99)
+    assert result_text(ended(Outcome.UNREADABLE, failure=failure)) == f"UNREADABLE {'x' * 99}"
+    assert result_text(ended(Outcome.CRASHED, failure=failure)) == f"CRASHED {'x' * 87}..."
+    reason = Failure(kind="", evidence="", meaning="SIMULATED why")
+    assert result_text(ended(Outcome.CRASHED, failure=reason)) == "CRASHED why"
+
+
+def test_a_result_has_its_size_its_remarks_and_its_restart() -> None:
+    note = Measurement(seconds=2.0, note="n")
+    failure = Failure(kind="", evidence="", meaning="first it failed")
+    one = ended(measurement=note, failure=failure, retried="n1 was down", objective=3.0)
+    assert result_text(one) == "2.00 s per iteration, 3.0 days; n; first it failed; retried: n1 was down"
+    small = ended(fidelity=SMALL, seconds=2.0)
+    assert result_text(small) == f"2.00 s per iteration {SMALL}"
+    assert result_text(replace(small, result=None)) == "running"
+
+
 def test_events_are_lines() -> None:
     def event(kind: str, text: str, about: Trial | None) -> str:
         made: Any = SimpleNamespace(kind=kind, text=text, trial=about)

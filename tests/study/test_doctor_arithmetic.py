@@ -1,14 +1,20 @@
-"""The calibration of this machine, and the check of the storage."""
+"""The calibration of this machine, the check of the storage, and a command that is tried."""
 
 from __future__ import annotations
 
+from contextlib import nullcontext
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from tuner.core import catalog
+from tuner.core.outcomes import Failure, Measurement, Outcome
+from tuner.launch.contract import JobResult
+from tuner.logs.signatures import REMEDIES, SEE_LOGS
 from tuner.study import doctor
+from tuner.study.store.trial import Proposal, Trial
 
 # --------------------------------------------------------------------------------------------------------- doctor
 
@@ -41,3 +47,71 @@ def test_doctors_storage_is_a_study_that_is_read_back() -> None:
     found = doctor._storage(None)
     assert (found.name, found.verdict, found.evidence) == ("storage", "ok", "SQLite keeps and gives back a study")
     assert doctor._storage("sqlite:////nowhere/at/all.db").verdict == "missing"
+
+
+@pytest.mark.parametrize(
+    ("result", "verdict", "evidence", "remedy"),
+    [
+        (None, "missing", "no job could be started", SEE_LOGS),
+        (
+            JobResult(outcome=Outcome.MEASURED, measurement=Measurement(seconds=1.23456, note="n"), elapsed=7.6),
+            "ok",
+            "k: 1.235 s per iteration (n); the job took 8 s",
+            "",
+        ),
+        (
+            JobResult(outcome=Outcome.CRASHED, failure=Failure(kind="", evidence="e" * 201, meaning="a crash")),
+            "missing",
+            f"k CRASHED: a crash ({'e' * 200})",
+            "read stderr.log and stdout.log in {folder}",
+        ),
+        (
+            JobResult(
+                outcome=Outcome.CRASHED, failure=Failure(kind="", evidence="e", meaning="a dependency is missing")
+            ),
+            "missing",
+            "k CRASHED: a dependency is missing (e)",
+            f"{REMEDIES['a dependency is missing']}; its logs are in {{folder}}",
+        ),
+        (
+            JobResult(outcome=Outcome.UNREADABLE, failure=Failure(kind="", evidence="e" * 201, meaning="none")),
+            "missing",
+            f"k UNREADABLE: none ({'e' * 201})",
+            "read stderr.log and stdout.log in {folder}",
+        ),
+        (
+            JobResult(outcome=Outcome.HUNG, failure=Failure(kind="", evidence="same", meaning="same")),
+            "missing",
+            "k HUNG: same",
+            "read stderr.log and stdout.log in {folder}",
+        ),
+    ],
+)
+def test_a_command_is_tried_with_one_job(
+    result: JobResult | None,
+    verdict: str,
+    evidence: str,
+    remedy: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its files stay where it could not be measured; evidence is cut, unless it is tuner's own remedy."""
+    runs = tmp_path / "runs"
+    folder = runs / "doctor" / "jobs" / "0000-k"
+    folder.mkdir(parents=True)
+    trial = Trial(number=0, proposal=Proposal(key="k", params={}, topology={}), result=result)
+    asked: dict[str, Any] = {}
+
+    def settings(**given: Any) -> Any:
+        asked.update(given)
+        return SimpleNamespace(folder=runs / "doctor")
+
+    loop = SimpleNamespace(run=lambda: None, state=SimpleNamespace(trials=[trial] if result else []))
+    monkeypatch.setattr("tuner.study.doctor.tempfile.mkdtemp", lambda **_: str(runs))
+    monkeypatch.setattr("tuner.study.doctor.study_settings", settings)
+    monkeypatch.setattr("tuner.study.doctor.open_loop", lambda _settings, _on_event: nullcontext(loop))
+    found = doctor.try_command(command="train")
+    assert asked == {"launcher": "local", "study": "doctor", "runs": runs, "budget": 1, "command": "train"}
+    assert (found.name, found.verdict, found.evidence) == ("job", verdict, evidence)
+    assert found.remedy == remedy.format(folder=folder)
+    assert folder.exists() is (verdict == "missing")
