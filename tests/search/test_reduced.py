@@ -16,7 +16,13 @@ from tuner.costmodel.normal import below
 from tuner.costmodel.site_factors import SiteFactors
 from tuner.costmodel.time import seconds, time_terms
 from tuner.search.candidates import CandidatePool
-from tuner.search.constants import GROWTH_DEVIATIONS, HALVED_DP_DEVIATION, ITERATION_DEVIATION, TERM_DEVIATIONS
+from tuner.search.constants import (
+    GROWTH_DEVIATIONS,
+    HALVED_DP_DEVIATION,
+    ITERATION_DEVIATION,
+    SURPRISED_MEMORY_WEIGHT,
+    TERM_DEVIATIONS,
+)
 from tuner.search.fidelities import fidelities
 from tuner.search.observations import Observation, Trust
 from tuner.search.reduced import Offset, ReducedRun, ReducedSize, _shares
@@ -166,9 +172,11 @@ def test_a_small_job_out_of_memory_rules_out_no_topology() -> None:
     assert reduced.reduced is not None
     found.learn([replace(reduced, reduced=ReducedRun(size=reduced.reduced.size))])
     assert not found.ruled_out.any()
+    assert found._memory_common == 1.0, "nor is it a surprise"
     assert found.out_of_memory()[candidate()] < 1
     found.learn([Observation(candidate=candidate(), fits=False)])
     assert found.ruled_out[candidate()]
+    assert found._memory_common == SURPRISED_MEMORY_WEIGHT
 
 
 def test_memory_of_a_small_job_counts_beside_what_the_small_one_needs() -> None:
