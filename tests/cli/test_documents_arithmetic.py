@@ -11,10 +11,9 @@ import pytest
 
 from tests.cli.test_figures_arithmetic import GIB, budget, lines
 from tests.conftest import Run
-from tuner.cli.commands import calibrate, compare, doctor, flops, max_batch, measure, memory
+from tuner.cli.commands import calibrate, compare, doctor, max_batch, measure, memory
 from tuner.core import catalog
 from tuner.core.outcomes import Measurement
-from tuner.space.build import space_for
 
 
 def test_a_calibration_is_printed_with_its_uncertainty(capsys: pytest.CaptureFixture[str]) -> None:
@@ -96,53 +95,6 @@ def test_doctor_prints_speeds_in_their_units(run: Run, monkeypatch: pytest.Monke
     run("doctor", "--measure")
     assert shown == ["checking", "measuring"]
     assert [doctor._was_given(value) for value in (None, False, (), 2, "x", ("y",))] == [False] * 3 + [True] * 3
-
-
-def test_flops_are_printed_in_petaflop_and_percent(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    space = space_for(model="gpt-1.3b", nodes=1, framework="megatron-core")
-    found: Any = SimpleNamespace(
-        topology=SimpleNamespace(key="k"),
-        model=2e15,
-        hardware=3e15,
-        hardware_rate=1.5e14,
-        older_rate=1.4e14,
-        megatron_core_rate=1.3e14,
-        peak=3.12e14,
-        hfu=0.48,
-        mfu=0.36,
-        days=10.0,
-        gpu_hours=1920.0,
-        cost=3840.0,
-        tokens=2e12,
-    )
-    flops._print_text(space, found)
-    assert lines(capsys)[-6:] == [
-        "  2 PFLOP for the model, 3 PFLOP with recompute",
-        "  150.00 TFLOPs per GPU with recompute: HFU 48.0% of 312 TFLOPs",
-        "  MFU 36.0% (without recompute)",
-        "  130.00 TFLOPs as Megatron-Core prints them",
-        "  140.00 TFLOPs by the formula of Megatron-DeepSpeed before February 2022",
-        "  2T tokens take 10.0 days, 1,920 GPU-hours, cost 3,840",
-    ]
-    monkeypatch.setattr("tuner.core.documents.topology_document", lambda topology, _: f"document of {topology.key}")
-    found.seconds, found.megatron_core = 7.0, 2.5e15
-    flops._print_json(space, found)
-    document = json.loads(capsys.readouterr().out)
-    assert document["schema"] == "tuner/flops/1"
-    figures = {"key": "k", "topology": "document of k", "sec_per_iter": 7.0, "peak_tflops": 312.0}
-    figures |= {"model_flops": 2e15, "hardware_flops": 3e15, "megatron_core_flops": 2.5e15}
-    figures |= {"tflops": 150.0, "tflops_by_older_formula": 140.0, "tflops_by_megatron_core": 130.0}
-    figures |= {"mfu": 0.36, "hfu": 0.48, "tokens": 2e12, "days": 10.0, "gpu_hours": 1920.0, "cost": 3840.0}
-    assert figures.items() <= document.items()
-    found.hardware_rate = found.older_rate = found.megatron_core_rate = None
-    flops._print_json(space, found)
-    document = json.loads(capsys.readouterr().out)
-    rates = ("tflops", "tflops_by_older_formula", "tflops_by_megatron_core")
-    assert [document[name] for name in rates] == [None, None, None]
-    flops._print_text(space, found)
-    assert lines(capsys)[-1] == "  pass --seconds for TFLOPs, MFU, HFU and days of training"
 
 
 def test_terms_that_differ_are_printed_in_their_unit(capsys: pytest.CaptureFixture[str]) -> None:

@@ -21,7 +21,6 @@ from tuner.costmodel.normal import below, density, truncated
 from tuner.costmodel.residual_features import Features
 from tuner.costmodel.site_factors import TIME_FACTORS, SiteFactors
 from tuner.costmodel.time import seconds
-from tuner.search import acquisition
 from tuner.search.acquisition import choose, improvement, net_saving
 from tuner.search.candidates import CandidatePool, _distinct
 from tuner.search.constants import (
@@ -310,69 +309,6 @@ def test_the_first_choice_is_the_soonest_that_is_likely_to_fit() -> None:
     assert later is not None
     z = (best - mean[choice.candidate]) / float(belief.deviation(np.array([choice.candidate]))[0])
     assert later.chance == pytest.approx(phi(z), abs=1e-6)
-
-
-class Posterior:
-    """Five candidates that take 10 down to 6 s; the best one known takes 9.5 s."""
-
-    mean, risk = np.log([10.0, 9.0, 8.0, 7.0, 6.0]), np.array([0.0, 0.0, 0.5, 1.0, 0.0])
-    most, own = np.full(5, 0.1), np.array([0.09, 0.001, 0.002, 0.03, 0.04])
-    pool = SimpleNamespace(work=np.log(np.full(5, 2.0)))
-    evaluated: list[list[int]]
-
-    def __init__(self) -> None:
-        self.evaluated = []
-
-    def log_seconds(self) -> Any:
-        """Half of them: the work is twice that."""
-        return self.mean - math.log(2)
-
-    def out_of_memory(self) -> Any:
-        """The third may not fit, and the fourth does not."""
-        return self.risk
-
-    def most_deviation(self) -> Any:
-        """Far more than the deviations."""
-        return self.most
-
-    def deviation(self, candidates: Any) -> Any:
-        """Of these."""
-        self.evaluated.append(candidates.tolist())
-        return self.own[candidates]
-
-
-@pytest.mark.parametrize(
-    ("first", "count", "evaluated"), [(9, 3, [0, 1, 2]), (9, 2, [0, 1, 2]), (2, 3, [1, 2]), (1, 3, [2])]
-)
-def test_a_shortlist_is_of_the_open_candidates_that_save_most(
-    first: int, count: int, evaluated: list[int], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """At least as many are evaluated as `FIRST_EVALUATED`, by what each may save at most."""
-    monkeypatch.setattr(acquisition, "FIRST_EVALUATED", first)
-    belief: Any = Posterior()
-    is_open, best = np.array([True, True, True, True, False]), math.log(9.5)
-    found = acquisition.shortlist(belief, best=best, open_to=is_open, count=count)
-    gains = improvement(belief.mean, belief.own, best)
-    savings = [float(net_saving(gain=gains[row], risk=belief.risk[row])) for row in range(3)]
-    assert sorted(belief.evaluated[0]) == sorted(evaluated)
-    assert [one.candidate for one in found] == sorted(evaluated, key=lambda row: -savings[row])[:count]
-    for one in found:
-        z = (best - belief.mean[one.candidate]) / belief.own[one.candidate]
-        assert one.gain == pytest.approx(gains[one.candidate])
-        assert one.out_of_memory == belief.risk[one.candidate]
-        assert one.chance == pytest.approx(phi(z), abs=1e-6)
-
-
-def test_a_pool_is_extended_by_what_it_lacks() -> None:
-    space = space_for(model="gpt-1.3b", nodes=4)
-    ones = [replace(ONE, micro_batch=size) for size in (1, 2)]
-    part = Columns.of(ones, space.workload, space.cluster)
-    small = CandidatePool(workload=space.workload, parts=(part,), values={"tp": np.array([1, 2])})
-    assert small.extended(ones) is small
-    more = small.extended([replace(ONE, micro_batch=size) for size in (4, 2, 8, 4)])
-    assert more.column("micro_batch").tolist() == [1, 2, 4, 8]
-    assert more.values is small.values
-    assert more.parts[0].workload is space.workload
 
 
 def test_observations_of_another_period_say_less() -> None:

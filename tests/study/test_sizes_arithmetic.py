@@ -149,9 +149,9 @@ def test_the_start_of_a_job_is_that_of_jobs_with_nearly_as_many_nodes() -> None:
     """4 and 9 nodes are as far from 6 as 6 from either; of 4 nodes, the median."""
     known = [(4, 30.0), (4, 50.0), (4, 90.0), (9, 70.0), (1, 500.0)]
     made = plan()
-    assert made._hours(10.0, 4, known) == approx((50.0 + 30.0) * 4 / 3600)
-    assert made._hours(10.0, 6, known) == approx((60.0 + 30.0) * 6 / 3600)
-    assert made._hours(10.0, 9, known) == approx((70.0 + 30.0) * 9 / 3600)
+    assert made._hours(seconds=10.0, nodes=4, known=known) == approx((50.0 + 30.0) * 4 / 3600)
+    assert made._hours(seconds=10.0, nodes=6, known=known) == approx((60.0 + 30.0) * 6 / 3600)
+    assert made._hours(seconds=10.0, nodes=9, known=known) == approx((70.0 + 30.0) * 9 / 3600)
 
 
 def test_a_repeat_has_the_size_of_the_last_run() -> None:

@@ -124,11 +124,11 @@ def mended(row: Row, repair: Repair) -> Row:
 
 def about(
     row: Row,
+    *,
     check: str,
     severity: Severity,
     message: str,
     suggestion: str,
-    *,
     others: Iterable[Row] = (),
     cells: Mapping[str, str] | None = None,
     exclude: str = "",

@@ -51,11 +51,11 @@ def _degrees(run: LogRun) -> Iterator[Finding]:
         return
     words = " x ".join(f"{name}({size})" for name, size in zip(("tp", "pp", "cp", "dp"), (*degrees, dp), strict=True))
     yield _about(
-        run.line,
-        "degrees",
-        "error",
-        f"its arguments give {words} = {math.prod(degrees) * dp} GPUs, but a world size of {world}",
-        "check how many processes were started; TFLOPs per GPU depend on it",
+        line=run.line,
+        check="degrees",
+        severity="error",
+        message=f"its arguments give {words} = {math.prod(degrees) * dp} GPUs, but a world size of {world}",
+        suggestion="check how many processes were started; TFLOPs per GPU depend on it",
     )
 
 
@@ -66,7 +66,13 @@ def _batch(run: LogRun) -> Iterator[Finding]:
     dp = _argument(run, "data_parallel_size")
     if batch and micro and dp and batch % (micro * dp):
         message = f"its batch of {batch} is not a multiple of micro_batch x dp = {micro} x {dp} = {micro * dp}"
-        yield _about(run.line, "batch", "error", message, "check all three; the program would have refused them")
+        yield _about(
+            line=run.line,
+            check="batch",
+            severity="error",
+            message=message,
+            suggestion="check all three; the program would have refused them",
+        )
 
 
 def _tflops(run: LogRun, rates: Sequence[Contradiction]) -> Iterator[Finding]:
@@ -79,12 +85,12 @@ def _tflops(run: LogRun, rates: Sequence[Contradiction]) -> Iterator[Finding]:
         first = alike[0]
         more = f" (and in {len(alike) - 1} more)" if len(alike) > 1 else ""
         yield _about(
-            lines[first.iteration],
-            "tflops",
-            "advice" if reason else "error",
-            f"iteration {first.iteration}{more} prints {first.printed:g} TFLOPs, but its time gives "
+            line=lines[first.iteration],
+            check="tflops",
+            severity="advice" if reason else "error",
+            message=f"iteration {first.iteration}{more} prints {first.printed:g} TFLOPs, but its time gives "
             f"{first.counted:.2f}: {reason or UNEXPLAINED_TFLOPS}",
-            f"tflops={first.counted:.2f}; use this figure to compare with other runs",
+            suggestion=f"tflops={first.counted:.2f}; use this figure to compare with other runs",
         )
 
 
@@ -102,12 +108,12 @@ def _samples(run: LogRun) -> Iterator[Finding]:
     if off:
         iteration, batch, ratio = off[0]
         yield _about(
-            iteration.line,
-            "samples",
-            "error",
-            f"{_numbers(one for one, _, _ in off)}: {iteration.samples_per_second:g} samples per second x "
+            line=iteration.line,
+            check="samples",
+            severity="error",
+            message=f"{_numbers(one for one, _, _ in off)}: {iteration.samples_per_second:g} samples per second x "
             f"{iteration.seconds:.6g} s are {ratio * batch:.4g} samples, but the batch is {batch}",
-            "check the batch, and the seconds against the timestamps",
+            suggestion="check the batch, and the seconds against the timestamps",
         )
 
 
@@ -116,11 +122,11 @@ def _losses(run: LogRun) -> Iterator[Finding]:
     bad = [one for one in run.iterations if one.loss is not None and math.isnan(one.loss)]
     if bad:
         yield _about(
-            bad[0].line,
-            "loss",
-            "error",
-            f"{_numbers(bad)}: the loss is NaN",
-            "the times are usable, but nothing was trained: lower the learning rate or train in bf16",
+            line=bad[0].line,
+            check="loss",
+            severity="error",
+            message=f"{_numbers(bad)}: the loss is NaN",
+            suggestion="the times are usable, but nothing was trained: lower the learning rate or train in bf16",
         )
 
 
@@ -129,12 +135,12 @@ def _skipped(run: LogRun) -> Iterator[Finding]:
     bad = [one for one in run.iterations if one.skipped]
     if bad:
         yield _about(
-            bad[0].line,
-            "skipped",
-            "warning",
-            f"{_numbers(bad)}: {counted(sum(one.skipped or 0 for one in bad), 'step')} skipped, as after an fp16 "
-            "overflow, so the time lacks the optimizer",
-            "measure other iterations: tuner measure --iterations",
+            line=bad[0].line,
+            check="skipped",
+            severity="warning",
+            message=f"{_numbers(bad)}: {counted(sum(one.skipped or 0 for one in bad), 'step')} skipped, as after an "
+            "fp16 overflow, so the time lacks the optimizer",
+            suggestion="measure other iterations: tuner measure --iterations",
         )
 
 
@@ -156,12 +162,12 @@ def _outliers(run: LogRun) -> Iterator[Finding]:
             prefix = f"{_numbers(bad)}: " if len(bad) > 1 else ""
             worst = max(bad, key=lambda one: abs(math.log(one.seconds or 1.0) - usual))
             yield _about(
-                bad[0].line,
-                "outlier",
-                "warning",
-                f"{prefix}iteration {worst.number} took {worst.seconds:.4g} s, but the median of "
+                line=bad[0].line,
+                check="outlier",
+                severity="warning",
+                message=f"{prefix}iteration {worst.number} took {worst.seconds:.4g} s, but the median of "
                 f"{len(group)} is {math.exp(usual):.4g} s",
-                "exclude it: tuner measure --iterations measures the median of those you list",
+                suggestion="exclude it: tuner measure --iterations measures the median of those you list",
             )
 
 
@@ -176,5 +182,5 @@ def _numbers(iterations: Iterable[Iteration]) -> str:
     return f"iteration{'s' if len(numbers) > 1 else ''} {listed(numbers, limit=8)}"
 
 
-def _about(line: int, check: str, severity: Severity, message: str, suggestion: str) -> Finding:
+def _about(*, line: int, check: str, severity: Severity, message: str, suggestion: str) -> Finding:
     return Finding(row=None, line=line or None, check=check, severity=severity, message=message, suggestion=suggestion)

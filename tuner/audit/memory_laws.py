@@ -31,7 +31,14 @@ def twins(evidence: Evidence) -> Iterator[Finding]:
             twin = before[0]
             message = f"{case.text('mem_gib')} GiB, but line {twin.line}, the same run, has {twin.text('mem_gib')}"
             suggestion = "one of the two is from a different run: state what differed"
-            yield about(case.row, "memory-twins", "warning", message, suggestion, others=[twin.row])
+            yield about(
+                case.row,
+                check="memory-twins",
+                severity="warning",
+                message=message,
+                suggestion=suggestion,
+                others=[twin.row],
+            )
         before.append(case)
 
 
@@ -54,10 +61,10 @@ def micro_batches(evidence: Evidence) -> Iterator[Finding]:
                 reason = f"memory falls with the micro batch, lines {small.row.line} and {large.row.line}"
                 yield about(
                     odd.row,
-                    "memory-falls",
-                    "error",
-                    message,
-                    f"check the memory in line {odd.row.line}",
+                    check="memory-falls",
+                    severity="error",
+                    message=message,
+                    suggestion=f"check the memory in line {odd.row.line}",
                     others=[twin.row],
                     exclude=reason,
                     exclude_column="mem_gib",
@@ -81,10 +88,10 @@ def straight(evidence: Evidence) -> Iterator[Finding]:
             )
             yield about(
                 case.row,
-                "memory-line",
-                "warning",
-                message,
-                "check its memory",
+                check="memory-line",
+                severity="warning",
+                message=message,
+                suggestion="check its memory",
                 others=[other.row for other in rest.values()],
                 exclude=message,
                 exclude_column="mem_gib",
@@ -114,10 +121,10 @@ def stages(evidence: Evidence) -> Iterator[Finding]:
                 )
                 yield about(
                     high.row,
-                    "memory-rises",
-                    "warning",
-                    message,
-                    "check the stages and figures of both",
+                    check="memory-rises",
+                    severity="warning",
+                    message=message,
+                    suggestion="check the stages and figures of both",
                     others=[low.row],
                 )
 
@@ -134,10 +141,10 @@ def out_of_memory(evidence: Evidence) -> Iterator[Finding]:
                 message = f"out of memory at mbs {sizes[0]}, but mbs {sizes[1]} fits in line {other.line}"
                 yield about(
                     case.row,
-                    "oom-fits",
-                    "warning",
-                    message,
-                    "check the status and the micro batch of both",
+                    check="oom-fits",
+                    severity="warning",
+                    message=message,
+                    suggestion="check the status and the micro batch of both",
                     others=[other.row],
                 )
 

@@ -47,10 +47,10 @@ def reprints(evidence: Evidence) -> Iterator[Finding]:
         exclude = f"a reprint of line {before.row.line}" if sure else ""
         yield about(
             case.row,
-            "reprint",
-            "warning" if sure else "advice",
-            words,
-            "count the measurement once",
+            check="reprint",
+            severity="warning" if sure else "advice",
+            message=words,
+            suggestion="count the measurement once",
             others=[before.row],
             exclude=exclude,
         )
@@ -84,19 +84,31 @@ def swapped(evidence: Evidence) -> Iterator[Finding]:
             if not _odd_one(evidence, case, mirrored[0]):
                 continue
             message = f"{_both(case)} are swapped compared with line {mirrored[0].line}, the same run"
-            yield about(row, "swapped", "error", message, _exchange(cells), others=[mirrored[0].row], cells=cells)
+            yield about(
+                row,
+                check="swapped",
+                severity="error",
+                message=message,
+                suggestion=_exchange(cells),
+                others=[mirrored[0].row],
+                cells=cells,
+            )
         elif expected is None and usual:
             printed, turned = (abs(math.log(value * 1e12 / case.peak / usual)) for value in (rate, seconds))
             if printed > _SWAP_FAR and turned < _SWAP_NEAR:
                 rate_words = f"{usual * case.peak / 1e12:.3g} TFLOPs"
                 message = f"{_both(case)} are probably swapped: the rows of the table reach about {rate_words}"
-                yield about(row, "swapped", "error", message, _exchange(cells), cells=cells)
+                yield about(
+                    row, check="swapped", severity="error", message=message, suggestion=_exchange(cells), cells=cells
+                )
         elif expected:
             printed, turned = (abs(math.log(value / expected.seconds)) for value in (seconds, rate))
             fits = _SWAP_FITS if expected.nearest < 0.2 else max(0.1, 2 * expected.spread)
             if turned <= fits and printed >= max(3 * fits, 0.05, 4 * expected.spread if expected.nearest else 0.0):
                 message = f"{_both(case)} are probably swapped: similar rows take about {expected.seconds:.4g} s"
-                yield about(row, "swapped", "error", message, _exchange(cells), cells=cells)
+                yield about(
+                    row, check="swapped", severity="error", message=message, suggestion=_exchange(cells), cells=cells
+                )
 
 
 def _both(case: PrintedRow) -> str:
@@ -160,10 +172,10 @@ def repeats(evidence: Evidence) -> Iterator[Finding]:
                 )
                 yield about(
                     case.row,
-                    "repeat",
-                    "advice",
-                    message,
-                    "measure it again, or state what differed",
+                    check="repeat",
+                    severity="advice",
+                    message=message,
+                    suggestion="measure it again, or state what differed",
                     others=[before.row],
                 )
 
@@ -191,7 +203,15 @@ def batches(evidence: Evidence) -> Iterator[Finding]:
             suggestion = "measure it again; the seconds are probably from another run or batch"
             reason = "its time per sample contradicts other batches of the same topology"
             rows = [other.row for other in others]
-            yield about(case.row, "batch-time", "warning", message, suggestion, others=rows, exclude=reason)
+            yield about(
+                case.row,
+                check="batch-time",
+                severity="warning",
+                message=message,
+                suggestion=suggestion,
+                others=rows,
+                exclude=reason,
+            )
 
 
 def _contradict(case: PrintedRow, other: PrintedRow) -> bool:
@@ -249,9 +269,9 @@ def outliers(evidence: Evidence) -> Iterator[Finding]:
             )
             yield about(
                 row,
-                "outlier",
-                "warning",
-                message,
-                "check the seconds, the batch and the degrees",
+                check="outlier",
+                severity="warning",
+                message=message,
+                suggestion="check the seconds, the batch and the degrees",
                 exclude=f"{math.exp(off):.3g} times the seconds of similar rows",
             )

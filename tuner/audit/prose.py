@@ -65,7 +65,14 @@ def formulas(evidence: Evidence) -> Iterator[Finding]:
         words = listed(f"{name} {used:g} where {meant:g} is stated" for name, used, meant in wrong)
         message = f"the formula in line {formula.line} uses {words}: {formula.result:.4g} instead of {right:.4g}"
         if row is not None:
-            yield about(row, "formula", "error", message, f"tflops={right:.4g}", cells={"tflops": f"{right:.4g}"})
+            yield about(
+                row,
+                check="formula",
+                severity="error",
+                message=message,
+                suggestion=f"tflops={right:.4g}",
+                cells={"tflops": f"{right:.4g}"},
+            )
         else:
             suggestion = "recompute it"
             yield Finding(

@@ -89,9 +89,11 @@ def _finding(evidence: Evidence, case: PrintedRow, unit: Unit, mistakes: list[Mi
     message = f"{words}: {either(dict.fromkeys(mistake.words for mistake in mistakes))}"
     suggestion = either(dict.fromkeys(mistake.suggestion for mistake in mistakes))
     if len({mistake.suggestion for mistake in mistakes}) == 1:
-        return about(row, "tflops", "error", message, suggestion, cells=mistakes[0].cells)
+        return about(
+            row, check="tflops", severity="error", message=message, suggestion=suggestion, cells=mistakes[0].cells
+        )
     reason = "its TFLOPs and seconds disagree, and several mistakes would explain it"
-    return about(row, "tflops", "error", message, suggestion, exclude=reason)
+    return about(row, check="tflops", severity="error", message=message, suggestion=suggestion, exclude=reason)
 
 
 def _mistakes(evidence: Evidence, case: PrintedRow, unit: Unit) -> Iterator[Mistake]:
@@ -216,22 +218,29 @@ def _unexplained(evidence: Evidence, case: PrintedRow, unit: Unit, words: str) -
         if printed_off < tolerance and implied_off > 2 * tolerance:
             return about(
                 row,
-                "tflops",
-                "error",
-                f"{words}; its seconds agree with similar rows",
-                f"tflops={right}",
+                check="tflops",
+                severity="error",
+                message=f"{words}; its seconds agree with similar rows",
+                suggestion=f"tflops={right}",
                 cells={"tflops": right},
             )
         if implied_off < tolerance and printed_off > 2 * tolerance:
             return about(
                 row,
-                "tflops",
-                "error",
-                f"{words}; its TFLOPs agree with similar rows",
-                f"sec_per_iter={seconds}",
+                check="tflops",
+                severity="error",
+                message=f"{words}; its TFLOPs agree with similar rows",
+                suggestion=f"sec_per_iter={seconds}",
                 cells={"sec_per_iter": seconds},
             )
-    return about(row, "tflops", "error", words, suggestion, exclude="its TFLOPs and seconds disagree")
+    return about(
+        row,
+        check="tflops",
+        severity="error",
+        message=words,
+        suggestion=suggestion,
+        exclude="its TFLOPs and seconds disagree",
+    )
 
 
 def _tflops_of(case: PrintedRow, unit: Unit) -> str:

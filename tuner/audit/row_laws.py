@@ -28,10 +28,10 @@ def cells(evidence: Evidence) -> Iterator[Finding]:
         if row.run is None and row.skipped and not _degrees(row) and not _without_degrees(row):
             yield about(
                 row,
-                "cells",
-                "error",
-                f"cannot read the row: {row.skipped}",
-                "correct the cell or leave it empty",
+                check="cells",
+                severity="error",
+                message=f"cannot read the row: {row.skipped}",
+                suggestion="correct the cell or leave it empty",
                 exclude=row.skipped,
             )
 
@@ -67,21 +67,34 @@ def degrees(evidence: Evidence) -> Iterator[Finding]:
             continue
         words = f"{_product(row)} = {product} GPUs, but {_machines(row)} have {available}"
         if product < available and "tflops" not in row.cells:
-            yield about(row, "degrees", "advice", f"{words}: the others are idle", "state how many nodes were used")
+            yield about(
+                row,
+                check="degrees",
+                severity="advice",
+                message=f"{words}: the others are idle",
+                suggestion="state how many nodes were used",
+            )
             continue
         choices = _choices(evidence, row, available)
         if choices:
             column, value, sure = choices[0]
             why = "which matches the number of GPUs" + (" and the printed TFLOPs" if sure else "")
             message = f"{words}{_rate_words(row, available)}"
-            yield about(row, "degrees", "error", message, f"{column}={value}, {why}", cells={column: value})
+            yield about(
+                row,
+                check="degrees",
+                severity="error",
+                message=message,
+                suggestion=f"{column}={value}, {why}",
+                cells={column: value},
+            )
         else:
             yield about(
                 row,
-                "degrees",
-                "error",
-                words,
-                "correct a degree or the number of nodes",
+                check="degrees",
+                severity="error",
+                message=words,
+                suggestion="correct a degree or the number of nodes",
                 exclude=f"{product} GPUs of {available}",
             )
 
@@ -152,7 +165,13 @@ def batch(evidence: Evidence) -> Iterator[Finding]:
         if size % step and "gbs" in case.row.cells:
             message = f"gbs({size}) is not a multiple of dp({topology.dp}) x mbs({topology.micro_batch}) = {step}"
             near = either(dict.fromkeys(str(n) for n in (size // step * step, -(-size // step) * step) if n))
-            yield about(case.row, "batch", "warning", message, f"gbs={near}, or a different dp or mbs")
+            yield about(
+                case.row,
+                check="batch",
+                severity="warning",
+                message=message,
+                suggestion=f"gbs={near}, or a different dp or mbs",
+            )
 
 
 def node(evidence: Evidence) -> Iterator[Finding]:
@@ -163,7 +182,7 @@ def node(evidence: Evidence) -> Iterator[Finding]:
             links = "NVLink domain" if cluster.nvlink_domain else "node"
             message = f"tp({topology.tp}) spans more than one {links} of {cluster.domain} GPUs"
             columns = "tp and nvlink_domain" if cluster.nvlink_domain else "tp and gpus_per_node"
-            yield about(case.row, "node", "advice", message, f"check {columns}")
+            yield about(case.row, check="node", severity="advice", message=message, suggestion=f"check {columns}")
 
 
 def heads(evidence: Evidence) -> Iterator[Finding]:
@@ -173,7 +192,9 @@ def heads(evidence: Evidence) -> Iterator[Finding]:
         uneven = not (model.head_size or model.latent) and model.hidden % model.heads
         if "heads" in case.row.cells and (uneven or model.heads % tp):
             message = f"hidden {model.hidden}, {model.heads} heads and tp({tp}) do not divide evenly"
-            yield about(case.row, "heads", "warning", message, "check heads, hidden and tp")
+            yield about(
+                case.row, check="heads", severity="warning", message=message, suggestion="check heads, hidden and tp"
+            )
 
 
 def experts(evidence: Evidence) -> Iterator[Finding]:
@@ -188,7 +209,13 @@ def experts(evidence: Evidence) -> Iterator[Finding]:
                 f"{model.experts.count} experts and tp x cp x dp = {ranks} ranks do not divide evenly by "
                 f"ep({topology.ep}) and etp({topology.etp})"
             )
-            yield about(case.row, "experts", "warning", message, "check experts, ep, etp and dp")
+            yield about(
+                case.row,
+                check="experts",
+                severity="warning",
+                message=message,
+                suggestion="check experts, ep, etp and dp",
+            )
 
 
 def size(evidence: Evidence) -> Iterator[Finding]:
@@ -215,7 +242,13 @@ def size(evidence: Evidence) -> Iterator[Finding]:
                 message = f"{column} {cell}, but {shape_words(model)}"
                 if column == "active_params_b":
                     message += f", of which a token passes through {model.active_parameters / 1e9:.4g}B"
-                yield about(case.row, "size", "warning", message, "correct the size or the shape")
+                yield about(
+                    case.row,
+                    check="size",
+                    severity="warning",
+                    message=message,
+                    suggestion="correct the size or the shape",
+                )
 
 
 def endings(evidence: Evidence) -> Iterator[Finding]:
@@ -223,7 +256,14 @@ def endings(evidence: Evidence) -> Iterator[Finding]:
     for row in evidence.table.rows:
         if row.status != "OK" and row.seconds is not None and not row.skipped:
             message = f"status {row.status}, but an iteration took {text_of(row, 'sec_per_iter')} s"
-            yield about(row, "status", "warning", message, "correct the status or remove the figures", exclude=message)
+            yield about(
+                row,
+                check="status",
+                severity="warning",
+                message=message,
+                suggestion="correct the status or remove the figures",
+                exclude=message,
+            )
 
 
 def speed(evidence: Evidence) -> Iterator[Finding]:
@@ -237,19 +277,19 @@ def speed(evidence: Evidence) -> Iterator[Finding]:
                 value = short(whole / 1e12)
                 yield about(
                     row,
-                    "peak",
-                    "error",
-                    f"{message}: they are the total of all {case.gpus} GPUs",
-                    f"tflops={value}",
+                    check="peak",
+                    severity="error",
+                    message=f"{message}: they are the total of all {case.gpus} GPUs",
+                    suggestion=f"tflops={value}",
                     cells={"tflops": value},
                 )
             elif _allowed_as(evidence, case, row.tflops):
                 yield about(
                     row,
-                    "peak",
-                    "error",
-                    message,
-                    "the seconds are too small or the batch is too large",
+                    check="peak",
+                    severity="error",
+                    message=message,
+                    suggestion="the seconds are too small or the batch is too large",
                     exclude="faster than the GPU's peak",
                 )
         elif row.seconds and not row.tflops:
@@ -261,17 +301,22 @@ def speed(evidence: Evidence) -> Iterator[Finding]:
                 )
                 yield about(
                     row,
-                    "peak",
-                    "error",
-                    message,
-                    "check the unit of the seconds, the batch and the number of GPUs",
+                    check="peak",
+                    severity="error",
+                    message=message,
+                    suggestion="check the unit of the seconds, the batch and the number of GPUs",
                     exclude="faster than the GPU's peak",
                 )
             elif rate < _MIN_SHARE_OF_PEAK * peak and rate * 1000 < 0.9 * peak and rate * 1000 > 0.05 * peak:
                 value = f"{row.seconds / 1000:.6g}"
                 message = f"{text_of(row, 'sec_per_iter')} s would mean {rate / peak:.2%} of the peak: the unit is ms"
                 yield about(
-                    row, "milliseconds", "error", message, f"sec_per_iter={value}", cells={"sec_per_iter": value}
+                    row,
+                    check="milliseconds",
+                    severity="error",
+                    message=message,
+                    suggestion=f"sec_per_iter={value}",
+                    cells={"sec_per_iter": value},
                 )
 
 
@@ -295,15 +340,22 @@ def memory(evidence: Evidence) -> Iterator[Finding]:
             if 0.02 * card.memory < row.memory / 1024 <= most:
                 value = short(row.memory / 2**30 / 1024)
                 message = f"{printed} GiB on a GPU with {card.memory / 2**30:g}: the unit is MiB"
-                yield about(row, "memory", "error", message, f"mem_gib={value}", cells={"mem_gib": value})
+                yield about(
+                    row,
+                    check="memory",
+                    severity="error",
+                    message=message,
+                    suggestion=f"mem_gib={value}",
+                    cells={"mem_gib": value},
+                )
             else:
                 message = f"{printed} GiB on a GPU with {card.memory / 2**30:g}"
                 yield about(
                     row,
-                    "memory",
-                    "error",
-                    message,
-                    "check the figure, its unit and the GPU",
+                    check="memory",
+                    severity="error",
+                    message=message,
+                    suggestion="check the figure, its unit and the GPU",
                     exclude="more memory than the GPU has",
                     exclude_column="mem_gib",
                 )
@@ -313,10 +365,10 @@ def memory(evidence: Evidence) -> Iterator[Finding]:
             )
             yield about(
                 row,
-                "memory",
-                "error",
-                message,
-                "check the figure, the degrees and the model's size",
+                check="memory",
+                severity="error",
+                message=message,
+                suggestion="check the figure, the degrees and the model's size",
                 exclude="less memory than the model's states",
                 exclude_column="mem_gib",
             )

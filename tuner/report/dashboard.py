@@ -122,11 +122,11 @@ def graphs(study: StudyResult, rows: Sequence[LeaderboardRow]) -> dict[str, Figu
 
 def _figure(
     study: StudyResult,
+    *,
     title: str,
     x_title: str,
     y_title: str,
     data: list[Figure],
-    *,
     yaxis: Mapping[str, Any] = MappingProxyType({}),
     **layout: Any,
 ) -> Figure:
@@ -178,7 +178,12 @@ def _progress(study: StudyResult) -> Figure:
         *_leader(study, [job for job, _ in leader], [days for _, days in leader]),
     ]
     return _figure(
-        study, "Best so far", "jobs", f"objective: {days_label(study)}", data, legend={"orientation": "h", "y": -0.3}
+        study,
+        title="Best so far",
+        x_title="jobs",
+        y_title=f"objective: {days_label(study)}",
+        data=data,
+        legend={"orientation": "h", "y": -0.3},
     )
 
 
@@ -214,10 +219,10 @@ def _estimates(study: StudyResult) -> Figure:
     ]
     return _figure(
         study,
-        "Estimate vs. measurement",
-        f"{measured_word(study)} seconds per iteration",
-        "estimated seconds per iteration",
-        data,
+        title="Estimate vs. measurement",
+        x_title=f"{measured_word(study)} seconds per iteration",
+        y_title="estimated seconds per iteration",
+        data=data,
         legend={"orientation": "h", "y": -0.3},
     )
 
@@ -238,10 +243,10 @@ def _terms(study: StudyResult, rows: Sequence[LeaderboardRow]) -> Figure:
     ]
     return _figure(
         study,
-        "Where the time goes",
-        "seconds per iteration (cost model)",
-        "",
-        data,
+        title="Where the time goes",
+        x_title="seconds per iteration (cost model)",
+        y_title="",
+        data=data,
         barmode="stack",
         yaxis={"autorange": "reversed"},  # the leader on top
         legend={"traceorder": "normal"},
@@ -264,10 +269,10 @@ def _memory(study: StudyResult, row: LeaderboardRow) -> Figure:
     limit: Figure = {"type": "line", "xref": "paper", "x0": 0, "x1": 1, "y0": breakdown.usable, "y1": breakdown.usable}
     return _figure(
         study,
-        f"Memory of {row.key}",
-        "pipeline stage",
-        "GiB per GPU (cost model); dashed: usable",
-        data,
+        title=f"Memory of {row.key}",
+        x_title="pipeline stage",
+        y_title="GiB per GPU (cost model); dashed: usable",
+        data=data,
         barmode="stack",
         shapes=[{**limit, "line": {"color": VERMILLION, "dash": "dash"}}],
     )

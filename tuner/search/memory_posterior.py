@@ -102,20 +102,20 @@ class MemoryPosterior:
             before = self._memory_across(features, 0.0)
             self._weigh_in(
                 features,
-                0.0,
-                before,
-                (math.log(seen.memory) - need) / deviation,
-                (MEMORY_FIGURE_DEVIATION / deviation) ** 2,
+                margin=0.0,
+                before=before,
+                value=(math.log(seen.memory) - need) / deviation,
+                noise=(MEMORY_FIGURE_DEVIATION / deviation) ** 2,
             )
         if seen.least_memory is not None:
-            self._weigh_side(features, 0.0, (math.log(seen.least_memory) - need) / deviation, above=True)
+            self._weigh_side(features, margin=0.0, edge=(math.log(seen.least_memory) - need) / deviation, above=True)
         self._weigh_limit(seen.candidate, features, fits=bool(seen.fits))
 
     def _weigh_limit(self, candidate: int, features: Features, *, fits: bool) -> None:
         """Take what a job needs as less or more than its card holds."""
         deviation = float(self._memory_deviation[self._group[candidate]])
         edge = (float(self.pool.room[candidate]) - MEMORY_MARGIN[0] - float(self._need[candidate])) / deviation
-        self._weigh_side(features, MEMORY_MARGIN[1] / deviation, edge, above=not fits)
+        self._weigh_side(features, margin=MEMORY_MARGIN[1] / deviation, edge=edge, above=not fits)
 
     def _forget_memory(self, rows: int) -> None:
         """Forget all but the first observations of memory."""
@@ -123,7 +123,7 @@ class MemoryPosterior:
         self._weighed.truncate(rows)
         del self._margins[rows:]
 
-    def _weigh_side(self, features: Features, margin: float, edge: float, *, above: bool) -> None:
+    def _weigh_side(self, features: Features, *, margin: float, edge: float, above: bool) -> None:
         """Take what a job needs, or with a margin that beside what its card holds, as above or below an edge."""
         before = self._memory_across(features, margin)
         solved = self._memory.solved(before)
@@ -131,7 +131,8 @@ class MemoryPosterior:
         variance = max(self._memory_prior + margin**2 - float(solved @ solved), 1e-6)
         found = truncated(mean, variance, edge, above=above)
         if found is not None:
-            self._weigh_in(features, margin, before, *found)
+            value, noise = found
+            self._weigh_in(features, margin=margin, before=before, value=value, noise=noise)
 
     @property
     def _memory_prior(self) -> float:
@@ -143,7 +144,7 @@ class MemoryPosterior:
         together: FloatArray = memory_covariance(features, self._weighed.features, self._memory_common)[0]
         return together + margin * np.array(self._margins)
 
-    def _weigh_in(self, features: Features, margin: float, before: FloatArray, value: float, noise: float) -> None:
+    def _weigh_in(self, features: Features, *, margin: float, before: FloatArray, value: float, noise: float) -> None:
         """Take an observation of what a job needs, or with a margin of what it needs beside what its card holds."""
         across = memory_covariance(features, self._features, self._memory_common)[0]
         across += margin * MEMORY_MARGIN[1] / self._memory_deviation

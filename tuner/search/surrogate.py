@@ -126,7 +126,13 @@ class Surrogate(MemoryPosterior, TimeRecord):
                 self._weigh_limit(candidate, features, fits=False)
             mean, _ = self.measured([candidate])
             residual = float(mean[0] - self._level[candidate])
-            self._observe(features, candidate, self._slopes[candidate], residual, self.trust.repeat**2)
+            self._observe(
+                features,
+                candidate=candidate,
+                slopes=self._slopes[candidate],
+                residual=residual,
+                noise=self.trust.repeat**2,
+            )
         try:
             yield
         finally:
@@ -258,7 +264,9 @@ class Surrogate(MemoryPosterior, TimeRecord):
             features = row_of(known, row)
             residual = rows.residual[row] - rows.slopes[row] @ (self._reference[: len(TIME_FACTORS)] - there)
             slopes = np.concatenate([rows.slopes[row], trends[row]])
-            self._observe(features, -1 - row, slopes, residual, rows.noise[row] - self._own)
+            self._observe(
+                features, candidate=-1 - row, slopes=slopes, residual=residual, noise=rows.noise[row] - self._own
+            )
 
     def _set_trust(self, trust: Trust) -> None:
         self.trust = trust
@@ -296,18 +304,18 @@ class Surrogate(MemoryPosterior, TimeRecord):
             own = replace(features, period=(seen.period,))
             noise = self._noise(seen) + gap + gap_of(seen, self._observations, self._noise(seen)) ** 2
             repeated = seen.reduced is None and len(runs_of(seen, self._observations)) > 1
-            self._observe(own, candidate, slopes, residual, noise, repeated=repeated)
+            self._observe(own, candidate=candidate, slopes=slopes, residual=residual, noise=noise, repeated=repeated)
         if seen.fits is not None:
             self._take_memory(seen, features)
 
     def _observe(
         self,
         features: Features,
+        *,
         candidate: int,
         slopes: FloatArray,
         residual: float,
         noise: float,
-        *,
         repeated: bool = False,
     ) -> None:
         """Add an observation of seconds; one far from its prediction counts for less, unless it was repeated.

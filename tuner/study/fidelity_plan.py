@@ -132,7 +132,9 @@ class FidelityPlan:
             full = float(logs[candidate])
             factor = math.exp(full) / surrogate.modelled(candidate)
             seconds = [float(value) * factor for value in reduced.seconds(surrogate.reference_site)]
-            hours = self._hours(sum(seconds), fidelity.nodes, overheads) * self._share_of_nodes(candidate, fidelity)
+            hours = self._hours(seconds=sum(seconds), nodes=fidelity.nodes, known=overheads) * self._share_of_nodes(
+                candidate, fidelity
+            )
             deviation = surrogate.extrapolation_deviation(reduced)
             size = Size(
                 fidelity=fidelity, seconds=seconds[-1], deviation=deviation, node_hours=hours, risk=risk, log_full=full
@@ -141,7 +143,7 @@ class FidelityPlan:
         for candidate in candidates:
             if self._fits(candidate):
                 full, nodes = float(logs[candidate]), self.state.pool.topology(candidate).nodes
-                hours = self._hours(math.exp(full), nodes, overheads)
+                hours = self._hours(seconds=math.exp(full), nodes=nodes, known=overheads)
                 risk = float(whole[candidate])
                 size = Size(
                     fidelity=None, seconds=math.exp(full), deviation=0.0, node_hours=hours, risk=risk, log_full=full
@@ -230,9 +232,13 @@ class FidelityPlan:
 
     def _node_hours(self, seconds: float, candidate: int) -> float:
         """Return the node-hours of a job of full size with iterations of so many seconds."""
-        return self._hours(seconds, self.state.pool.topology(candidate).nodes, self.state.overheads(self.iterations))
+        return self._hours(
+            seconds=seconds,
+            nodes=self.state.pool.topology(candidate).nodes,
+            known=self.state.overheads(self.iterations),
+        )
 
-    def _hours(self, seconds: float, nodes: int, known: Sequence[tuple[int, float]]) -> float:
+    def _hours(self, *, seconds: float, nodes: int, known: Sequence[tuple[int, float]]) -> float:
         """Return the node-hours of a job whose batches take so many seconds an iteration together.
 
         The seconds that a job takes besides are those of the `known` jobs whose nodes are closest in number.

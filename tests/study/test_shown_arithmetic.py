@@ -1,0 +1,72 @@
+"""What a study's result shows: its table, its data frame and its former names."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from tests.found_studies import opened
+from tests.study.test_decisions_arithmetic import ranked
+from tests.study.test_sizes_arithmetic import SMALL, ended
+from tuner.core.outcomes import Measurement
+from tuner.study import result
+from tuner.study.store.trial import Trial
+
+
+def test_every_former_name_stands_for_an_attribute() -> None:
+    assert all(hasattr(opened("replayed"), name) for name in result._FORMER_NAMES.values())
+
+
+@pytest.mark.parametrize(
+    ("count", "simulated", "notes"),
+    [
+        (3, False, ()),
+        (11, False, ("1 more topology measured.",)),
+        (12, True, ("2 more topologies were measured.",)),
+    ],
+)
+def test_a_study_is_shown_by_its_first_ten(count: int, simulated: bool, notes: tuple[str, ...]) -> None:
+    ranking = [
+        replace(ranked(number, days=10.0 + number, runs=number + 1, chance=number / 40), seconds=number + 1.0)
+        for number in range(count)
+    ]
+    stand_in: Any = SimpleNamespace(
+        name="s",
+        simulated=simulated,
+        outcomes={"MEASURED": 3, "OOM": 1},
+        ranking=ranking,
+        launched=[0] * 4,
+        ties=ranking[2:3],
+        node_hours=5.0,
+        best=ranking[0],
+    )
+    shown = result.StudyResult._table(stand_in)
+    label = "SIMULATED: " if simulated else ""
+    assert shown.title == f"{label}study s: 4 jobs (3 measured, 1 oom), 5.0 node-hours"
+    assert shown.headers == ("Topology", "Sec/it", "Days", "80% interval", "Runs", "P(sooner)")
+    assert len(shown.rows) == min(count, 10)
+    assert shown.rows[0] == ("t0", "1.00", "10.0", "9.9 to 10.1", "1", "-")
+    assert shown.rows[2] == ("t2", "3.00", "12.0", "11.9 to 12.1", "3", "5%")
+    assert shown.notes == (*notes, "The leader is statistically tied with t2.")
+    stand_in.ties, stand_in.outcomes = (), {}
+    shown = result.StudyResult._table(stand_in)
+    assert shown.title == f"{label}study s: 4 jobs (none has ended), 5.0 node-hours"
+    assert shown.notes == notes
+
+
+def test_a_data_frame_has_a_row_for_each_trial() -> None:
+    pytest.importorskip("pandas")
+    figures = Measurement(seconds=2.0, peak_memory=3 * 2.0**30)
+    measured_one = ended(number=1, measurement=figures, objective=4.0, node_hours=0.5, fidelity=SMALL)
+    proposal = replace(measured_one.proposal, params={"tp": 8}, kind="final", estimate_sec=1.5)
+    trials = (replace(measured_one, proposal=proposal), Trial(number=2, proposal=replace(proposal, params={"pp": 2})))
+    stand_in: Any = SimpleNamespace(trials=trials, simulated=True)
+    first, second = result.StudyResult.trials_dataframe(stand_in).to_dict("records")
+    expected = {"number": 1, "key": "t0", "kind": "final", "outcome": "MEASURED", "sec_per_iter": 2.0, "days": 4.0}
+    expected |= {"estimate_sec": 1.5, "peak_memory_gib": 3.0, "node_hours": 0.5, "simulated": True, "reduced": True}
+    assert expected.items() <= first.items()
+    assert first["params_tp"] == 8
+    assert (second["number"], second["outcome"], second["node_hours"], second["params_pp"]) == (2, "RUNNING", 0.0, 2)
