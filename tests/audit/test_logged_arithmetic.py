@@ -183,3 +183,23 @@ def test_steps_skipped_after_the_chosen_ones_are_not_mentioned() -> None:
     assert "2" in words
     assert "4" not in words
     assert averaging(run_of(it(1), it(2)), [2], [it(1), it(2)]) == ""
+
+
+@pytest.mark.parametrize(
+    ("batch", "seconds", "rate", "arguments", "said"),
+    [
+        (8, 2.0, 4.0, {}, None),
+        (8, 2.0, 5.0, {}, "5 samples per second x 2 s are 10 samples, but the batch is 8"),
+        (None, 2.0, 5.0, {"global_batch_size": "8"}, "5 samples per second x 2 s are 10 samples, but the batch is 8"),
+        (16, 2.0, 5.0, {"train_batch_size": "8"}, "5 samples per second x 2 s are 10 samples, but the batch is 16"),
+        (None, 2.0, 5.0, {}, None),
+        (8, None, 5.0, {}, None),
+        (8, 2.0, None, {}, None),
+    ],
+)
+def test_samples_a_second_are_compared_with_a_batch_that_is_known(
+    batch: int | None, seconds: float | None, rate: float | None, arguments: dict[str, str], said: str | None
+) -> None:
+    run = run_of(it(1, seconds, global_batch=batch, samples_per_second=rate), **arguments)
+    found = [(line, message) for check, _, line, message in summaries(run) if check == "samples"]
+    assert found == ([(11, f"iteration 1: {said}")] if said else [])

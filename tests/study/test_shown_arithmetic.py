@@ -70,3 +70,14 @@ def test_a_data_frame_has_a_row_for_each_trial() -> None:
     assert expected.items() <= first.items()
     assert first["params_tp"] == 8
     assert (second["number"], second["outcome"], second["node_hours"], second["params_pp"]) == (2, "RUNNING", 0.0, 2)
+
+
+def test_topologies_beyond_the_first_are_ranked_by_their_own_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """After those that the surrogate ranks; no topology is lost."""
+    whole = opened("replayed")
+    monkeypatch.setattr(result, "MAX_SURROGATE_TOPOLOGIES", 2)
+    few = opened("replayed")
+    assert len(few.ranking) == len(whole.ranking) > 2
+    assert {ranked.key for ranked in few.ranking} == {ranked.key for ranked in whole.ranking}
+    others = [trial for trial in few.trials if trial.proposal.key not in {one.key for one in few.ranking[:2]}]
+    assert few.ranking[2:] == tuple(result.rank_by_own_runs(few.pool, others, few.speed_periods))
