@@ -324,6 +324,25 @@ def test_the_fastest_way_is_compared_with_the_others(
     assert sum(line.startswith("m ") for line in printed) == 2
 
 
+@pytest.mark.parametrize(
+    ("share", "near", "words"),
+    [
+        (0.9, True, " at 90% of the memory: allocator pressure"),
+        (0.5, False, " at 50% of the memory: far from the memory limit, so not allocator pressure"),
+        (None, False, ": far from the memory limit, so not allocator pressure"),
+    ],
+)
+def test_slow_batches_of_a_comparison_have_a_cause(
+    share: float | None, near: bool, words: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of 4 replicas, a micro batch of 2 is a batch of 8."""
+    made = compared(monkeypatch)
+    (made.models[0],) = [made.models[0][:1]]
+    made.models[0][0].answer.pressures = [SimpleNamespace(micro_batch=2, slower=0.25, share=share, near_limit=near)]
+    compare._print_text(made)
+    assert lines(capsys)[-1] == f"m, slow: batch 8 is 25% slower than the trend of smaller batches{words}"
+
+
 def test_a_comparison_is_a_document_of_ways_and_pairs(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

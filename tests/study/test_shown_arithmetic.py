@@ -1,18 +1,22 @@
-"""What a study's result shows: its table, its data frame and its former names."""
+"""What a study's result shows: its table, its data frame and its former names; and the study's file."""
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from optuna.distributions import CategoricalDistribution
 
 from tests.found_studies import opened
 from tests.study.test_decisions_arithmetic import ranked
 from tests.study.test_sizes_arithmetic import SMALL, ended
 from tuner.core.outcomes import Measurement
 from tuner.study import result
+from tuner.study.store import recover
 from tuner.study.store.trial import Trial
 
 
@@ -81,3 +85,22 @@ def test_topologies_beyond_the_first_are_ranked_by_their_own_runs(monkeypatch: p
     assert {ranked.key for ranked in few.ranking} == {ranked.key for ranked in whole.ranking}
     others = [trial for trial in few.trials if trial.proposal.key not in {one.key for one in few.ranking[:2]}]
     assert few.ranking[2:] == tuple(result.rank_by_own_runs(few.pool, others, few.speed_periods))
+
+
+@pytest.mark.parametrize(("attributes", "site"), [({}, ""), ({"site": "[site]", "other": 1}, "[site]")])
+def test_a_studys_file_has_what_only_the_database_would_know(
+    attributes: dict[str, Any], site: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is written only where it changes, and for its owner alone."""
+    store: Any = SimpleNamespace(name="s", settings={"launcher": "local"}, attributes=attributes)
+    axes = {"tp": CategoricalDistribution((1, 2))}
+    recover.write_study_file(tmp_path, store, axes)
+    path = tmp_path / "study.json"
+    document = json.loads(path.read_text())
+    assert json.loads(document.pop("distributions")["tp"])["attributes"] == {"choices": [1, 2]}
+    assert document == {"schema": "tuner/recovery/1", "name": "s", "settings": {"launcher": "local"}, "site": site}
+    assert path.stat().st_mode & 0o777 == 0o600
+    monkeypatch.setattr(recover, "write_object", None)
+    recover.write_study_file(tmp_path, store, axes)
+    with pytest.raises(TypeError):
+        recover.write_study_file(tmp_path, store, {})
