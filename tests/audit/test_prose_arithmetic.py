@@ -163,3 +163,26 @@ def test_each_table_of_a_report_is_compared_with_what_stands_above_it() -> None:
     more = "|  |  |  |\n| 2 | 2048 | 3 |\n"
     text = f"{SHAPE}\nGBS=512\n\n{tables[0]}\nGBS=1024\n\n{tables[1]}{more}\n{tables[2]}"
     assert stated_in(text) == [(9, (1, 2), "line 9 states gbs 1024")]
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "elsewhere"),
+    [
+        ("3", "4", "3 s (line 7), but the same run takes 4 s in line 17"),
+        ("", "4", ""),
+        ("3", "", ""),
+        ("3", "4 |\n| 1 | 4 | 2 | 1 | 1 | 8 | 20GB | 5", "3 s (line 7), but the same run takes 4 s in line 17"),
+    ],
+)
+def test_a_corrected_model_is_shown_by_the_same_run_elsewhere(first: str, second: str, elsewhere: str) -> None:
+    """Where both have a time; another layout is no such run, nor is one of the same section."""
+    columns = "| Nodes | TP | PP | DP | MBS | GBS | Mem | Sec/it |\n|--|--|--|--|--|--|--|--|"
+    text = (
+        f"## First\n\nNHIDDEN=4096 / NLAYERS=32\n\n{columns}\n| 1 | 8 | 1 | 1 | 1 | 8 | 20GB | {first} |\n\n"
+        f"This was actually a 13B model.\n\n"
+        f"## Second\n\nNHIDDEN=4096 / NLAYERS=32\n\n{columns}\n| 1 | 8 | 1 | 1 | 1 | 8 | 20GB | {second} |\n"
+    )
+    (finding,) = prose.corrections(Evidence.of(table_of(text, "report.md")))
+    words = "the text says that a 13B model was run, but 32 layers with hidden 4096 and ffn 16384 make "
+    assert finding.message.startswith(words)
+    assert finding.message.partition("; ")[2] == elsewhere

@@ -9,6 +9,7 @@ import pytest
 from tests.audit.tables_of import evidence_of, findings
 from tuner.audit import audit, memory_laws, row_laws
 from tuner.audit.flop_conventions import hardware
+from tuner.tables import table_of
 
 NO_DEGREES = {"tp": "", "pp": "", "dp": "", "layers": "x"}
 
@@ -356,3 +357,20 @@ def test_findings_are_in_the_order_of_their_lines() -> None:
         (4, "no-topology"),
         (5, "batch"),
     ]
+
+
+@pytest.mark.parametrize(
+    ("dp", "found"),
+    [(0, {}), (2, {"dp": (4, 2, 1), "tp": (2, 4, 1), "pp": (2, 2, 2)}), (3, {"dp": (4, 2, 1)})],
+)
+def test_a_degree_is_chosen_so_that_the_product_is_the_gpus(dp: int, found: dict[str, tuple[int, int, int]]) -> None:
+    """tp 2 and pp 1 on 8 GPUs: a degree that makes no whole number, or stands beside a zero, is none."""
+    header = "layers,hidden,tp,pp,dp,nodes,gpus_per_node,sec_per_iter"
+    (row,) = table_of(f"{header}\n24,1024,2,1,{dp},1,8,1.5\n", "t.csv").rows
+    chosen = {column: row_laws._with_product(row, column, 8) for column in ("dp", "tp", "pp", "cp")}
+    degrees = {
+        column: (case.run.topology.dp, case.run.topology.tp, case.run.topology.pp)
+        for column, case in chosen.items()
+        if case and column != "cp"
+    }
+    assert degrees == found

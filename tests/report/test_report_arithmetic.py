@@ -282,6 +282,10 @@ def test_terms_explain_the_lead_as_far_as_they_go(monkeypatch: pytest.MonkeyPatc
     assert summary._reason(found, rows) == f"{words} nearly the same time in every term."
     changes[:] = [("head", -0.5)]
     assert summary._reason(found, rows).startswith(f"{words} 0.50 s more for the output layer: ")
+    changes[:] = [("bubble", 0.5), ("head", 0.25), ("launch", -0.001)]
+    assert summary._reason(found, rows).startswith(
+        f"{words} 0.50 s less for the pipeline bubble and 0.25 s less for the output layer: "
+    )
     assert summary._more_or_less(-0.25, 0.9) == "0.2500 s more"
 
 

@@ -201,6 +201,7 @@ def published(monkeypatch: pytest.MonkeyPatch) -> tuple[DashboardPublisher, dict
         set_study_system_attr=lambda _id, name, value: kept.__setitem__(name, value),
     )
     study: Any = SimpleNamespace(url="sqlite:///x", storage=storage, name="s")
+    assert optuna_dashboard.LARGEST == 5_000_000
     monkeypatch.setattr(optuna_dashboard, "LARGEST", 5)
     return DashboardPublisher(study), kept
 
