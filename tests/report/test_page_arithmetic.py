@@ -114,7 +114,7 @@ COST = "Cost: 1.25 node-hours.\n"
             ["Outcome: OOM. too large", "Retried: r.", "Evidence: `a 'b' c`"],
         ),
         (
-            {"outcome": Outcome.PRUNED, "simulated": True, "failure": Failure.because("late")},
+            {"outcome": Outcome.PRUNED, "simulated": True, "failure": Failure.because("late"), "forecast": 9.0},
             ["SIMULATED: PRUNED. late"],
         ),
     ],

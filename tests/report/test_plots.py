@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import fields, is_dataclass, replace
 from typing import Any
 
+import numpy as np
 import pytest
 
 from tests.conftest import ROOT
@@ -125,6 +126,7 @@ def drawn_as(plot: Plot) -> dict[str, Any]:
                         line.get_linestyle(),
                         line.get_linewidth(),
                         line.get_color(),
+                        [float(np.sum(line.get_xdata())), float(np.sum(line.get_ydata()))],
                     ]
                     for line in axes.get_lines()
                 ],

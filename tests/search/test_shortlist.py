@@ -1,4 +1,4 @@
-"""The open candidates with the best acquisition, and a pool that is extended by what was tried."""
+"""The open candidates with the best acquisition; pools of one part and of several, extended by what was tried."""
 
 from __future__ import annotations
 
@@ -9,13 +9,15 @@ from typing import Any
 
 import numpy as np
 import pytest
+from optuna.distributions import CategoricalDistribution
 
-from tests.search.test_search_arithmetic import phi
+from tests.search.test_search_arithmetic import phi, pool, two_parts
 from tests.workers import ONE
 from tuner.core.columns import Columns
 from tuner.search import acquisition
 from tuner.search.acquisition import improvement, net_saving
 from tuner.search.candidates import CandidatePool
+from tuner.search.parameter_space import SETTING, ParameterSpace
 from tuner.space.build import space_for
 
 
@@ -80,3 +82,12 @@ def test_a_pool_is_extended_by_what_it_lacks() -> None:
     assert more.column("micro_batch").tolist() == [1, 2, 4, 8]
     assert more.values is small.values
     assert more.parts[0].workload is space.workload
+
+
+def test_the_part_of_a_candidate_is_an_axis_where_there_are_several() -> None:
+    assert SETTING not in ParameterSpace(pool()).distributions
+    parts = ParameterSpace(two_parts())
+    assert parts.distributions[SETTING] == CategoricalDistribution((0, 1))
+    assert [parts.values(candidate)[SETTING] for candidate in range(6)] == [0, 0, 0, 0, 1, 1]
+    assert parts.axes == len(parts.distributions) == 3
+    assert parts.agreeing({SETTING: 1, "micro_batch": 1}).tolist() == [1, 0, 1, 1, 1, 2]

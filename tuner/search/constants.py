@@ -10,149 +10,161 @@ RECORDS: Final = ConstantRecords()
 _constant: Final = RECORDS.add
 
 # surrogate
-OWN_DEVIATION: Final = _constant("OWN_DEVIATION", 0.022, "standard deviation of a logarithm", "no source")
+OWN_DEVIATION: Final = _constant("OWN_DEVIATION", 0.022, unit="standard deviation of a logarithm", source="no source")
 """Deviation that a topology shares with no other."""
 
 REPEAT_DEVIATION: Final = _constant(
     "REPEAT_DEVIATION",
     0.012,
-    "standard deviation of a logarithm",
-    "BLOOM's repeats of one topology, which differ by about 1%",
+    unit="standard deviation of a logarithm",
+    source="BLOOM's repeats of one topology, which differ by about 1%",
 )
 """Deviation of two runs of one topology."""
 
-ACCIDENT_DEVIATION: Final = _constant("ACCIDENT_DEVIATION", 0.3, "standard deviation of a logarithm", "no source")
+ACCIDENT_DEVIATION: Final = _constant(
+    "ACCIDENT_DEVIATION", 0.3, unit="standard deviation of a logarithm", source="no source"
+)
 """Deviation of a run that something else than its topology slowed down."""
 
-ACCIDENT_CHANCE: Final = _constant("ACCIDENT_CHANCE", 0.02, "probability", "no source")
+ACCIDENT_CHANCE: Final = _constant("ACCIDENT_CHANCE", 0.02, unit="probability", source="no source")
 """Probability that a run is slowed down by something else than its topology."""
 
-OUTLIER_DEVIATIONS: Final = _constant("OUTLIER_DEVIATIONS", 3.0, "standard deviations", "no source")
+OUTLIER_DEVIATIONS: Final = _constant("OUTLIER_DEVIATIONS", 3.0, unit="standard deviations", source="no source")
 """Deviations beyond which an observation counts as noisier than others."""
 
-SURPRISED_MEMORY_WEIGHT: Final = _constant("SURPRISED_MEMORY_WEIGHT", 10.0, "ratio of variances", "no source")
+SURPRISED_MEMORY_WEIGHT: Final = _constant(
+    "SURPRISED_MEMORY_WEIGHT", 10.0, unit="ratio of variances", source="no source"
+)
 """Weight of the memory residual that all candidates share, beside those of kernels and of distance, once a job that
 was thought safe has run out of memory."""
 
-SAFE_RISK: Final = _constant("SAFE_RISK", 0.1, "probability", "no source")
+SAFE_RISK: Final = _constant("SAFE_RISK", 0.1, unit="probability", source="no source")
 """Probability of running out of memory below which a job is thought safe."""
 
-MIN_SHARED_RISK: Final = _constant("MIN_SHARED_RISK", 0.01, "probability", "no source")
+MIN_SHARED_RISK: Final = _constant("MIN_SHARED_RISK", 0.01, unit="probability", source="no source")
 """Probability of running out of memory from which on a running job counts as if it had, while others are chosen."""
 
-MAX_FACTOR_MOVE: Final = _constant("MAX_FACTOR_MOVE", 0.1, "logarithm", "no source")
+MAX_FACTOR_MOVE: Final = _constant("MAX_FACTOR_MOVE", 0.1, unit="logarithm", source="no source")
 """Distance of a site factor from the point of linearisation beyond which the cost model is evaluated anew."""
 
 UNSURE_CHANCES: Final = _constant(
     "UNSURE_CHANCES",
     {0.5: 0.4, 1.0: 0.5, 2.0: 0.1},
-    "share, by ratio of standard deviations",
-    "half, as assumed, and twice, as a calibration averages over; not fitted",
+    unit="share, by ratio of standard deviations",
+    source="half, as assumed, and twice, as a calibration averages over; not fitted",
 )
 """Chance that the model's residual is so many times as far off as assumed."""
 
 FACTOR_CHANCES: Final = _constant(
     "FACTOR_CHANCES",
     {1.0: 0.7, 2.0: 0.2, 4.0: 0.1},
-    "share, by ratio of standard deviations",
-    "a tail, as of a calibration's links: one cluster in three is unlike those that are known; not fitted",
+    unit="share, by ratio of standard deviations",
+    source="a tail, as of a calibration's links: one cluster in three is unlike those that are known; not fitted",
 )
 """Chance that the site factors lie so many times as far from the model's as assumed."""
 
 LENGTH_CHANCES: Final = _constant(
     "LENGTH_CHANCES",
     {1.0: 1 / 3, 2.0: 1 / 3, 4.0: 1 / 3},
-    "share, by doublings",
-    "SHAPE_LENGTH_SCALE to four times, as a calibration averages over; not fitted",
+    unit="share, by doublings",
+    source="SHAPE_LENGTH_SCALE to four times, as a calibration averages over; not fitted",
 )
 """Chance that what topologies share of the residual fades over so many doublings."""
 
 TREND_CHANCES: Final = _constant(
     "TREND_CHANCES",
     {0.0: 0.7, 0.05: 0.2, 0.1: 0.1},
-    "share, by standard deviation of a logarithm for each doubling",
-    "a tail, as of the factors; not fitted",
+    unit="share, by standard deviation of a logarithm for each doubling",
+    source="a tail, as of the factors; not fitted",
 )
 """Chance that the model's error grows or shrinks steadily with tp, pp or the micro batch, by how much."""
 
 NOISE_CHANCES: Final = _constant(
     "NOISE_CHANCES",
     {1.0: 0.85, 2.0: 0.05, 4.0: 0.05, 8.0: 0.05},
-    "share, by ratio of standard deviations",
-    "no source",
+    unit="share, by ratio of standard deviations",
+    source="no source",
 )
 """Chance that single runs are so many times as noisy as assumed."""
 
-NOISE_FACTORS: Final = _constant("NOISE_FACTORS", (1.0, 2.0, 4.0, 8.0), "ratio of standard deviations", "no source")
+NOISE_FACTORS: Final = _constant(
+    "NOISE_FACTORS", (1.0, 2.0, 4.0, 8.0), unit="ratio of standard deviations", source="no source"
+)
 """By how much noisier than assumed single runs may turn out to be."""
 
-RECORD_LENGTH: Final = _constant("RECORD_LENGTH", 60, "runs", "no source")
+RECORD_LENGTH: Final = _constant("RECORD_LENGTH", 60, unit="runs", source="no source")
 """Runs whose record decides how far the model is trusted: the time that it takes grows with their third power."""
 
-TRUST_STEP: Final = _constant("TRUST_STEP", 1.25, "ratio of standard deviations", "no source")
+TRUST_STEP: Final = _constant("TRUST_STEP", 1.25, unit="ratio of standard deviations", source="no source")
 """Steps of how far the model is trusted, and change of the noise from which on all observations are weighed anew."""
 
-SHARE_STEP: Final = _constant("SHARE_STEP", 0.2, "share", "no source")
+SHARE_STEP: Final = _constant("SHARE_STEP", 0.2, unit="share", source="no source")
 """Steps of the shares of the lengths over which the residual fades."""
 
-TREND_STEP: Final = _constant("TREND_STEP", 0.01, "standard deviation of a logarithm for each doubling", "no source")
+TREND_STEP: Final = _constant(
+    "TREND_STEP", 0.01, unit="standard deviation of a logarithm for each doubling", source="no source"
+)
 """Steps of the deviation of trends."""
 
 MEMORY_FIGURE_DEVIATION: Final = _constant(
-    "MEMORY_FIGURE_DEVIATION", 0.015, "standard deviation of a logarithm", "no source"
+    "MEMORY_FIGURE_DEVIATION", 0.015, unit="standard deviation of a logarithm", source="no source"
 )
 """Deviation of a job's memory figure."""
 
 MEMORY_MARGIN: Final = _constant(
     "MEMORY_MARGIN",
     (0.02, 0.03),
-    "mean and standard deviation of a logarithm",
-    "the fullest published runs, to the GB or half of it: 95% to 100% of an A100 (BLOOM), 98% of a V100 (the 104B "
-    "tune-up), 94% to 100% of two V100s (a 1.3B model); what stopped the next larger one is unknown",
+    unit="mean and standard deviation of a logarithm",
+    source="the fullest published runs, to the GB or half of it: 95% to 100% of an A100 (BLOOM), 98% of a V100 (the "
+    "104B tune-up), 94% to 100% of two V100s (a 1.3B model); what stopped the next larger one is unknown",
 )
 """By how much less than the limit a cluster's GPUs hold."""
 
-FORECAST_DEVIATION: Final = _constant("FORECAST_DEVIATION", 0.03, "standard deviation of a logarithm", "no source")
+FORECAST_DEVIATION: Final = _constant(
+    "FORECAST_DEVIATION", 0.03, unit="standard deviation of a logarithm", source="no source"
+)
 """Deviation of the time that a stopped job was heading for."""
 
 # selection
 MOST_CANDIDATES: Final = _constant(
-    "MOST_CANDIDATES", 200_000, "candidates", "as many as a search holds in less than 400 MB of memory"
+    "MOST_CANDIDATES", 200_000, unit="candidates", source="as many as a search holds in less than 400 MB of memory"
 )
 """Most topologies that a search considers; of a larger space the most promising ones."""
 
-SAMPLED_CANDIDATES: Final = _constant("SAMPLED_CANDIDATES", 40_000, "candidates", "no source")
+SAMPLED_CANDIDATES: Final = _constant("SAMPLED_CANDIDATES", 40_000, unit="candidates", source="no source")
 """Those among them that are the best of each region rather than the best of all."""
 
-OPTIMISM: Final = _constant("OPTIMISM", 2.0, "standard deviations", "no source")
+OPTIMISM: Final = _constant("OPTIMISM", 2.0, unit="standard deviations", source="no source")
 """By how much less memory than expected a topology may need."""
 
 # acquisition
-FIRST_EVALUATED: Final = _constant("FIRST_EVALUATED", 4096, "candidates", "no source")
+FIRST_EVALUATED: Final = _constant("FIRST_EVALUATED", 4096, unit="candidates", source="no source")
 """Candidates whose acquisition is evaluated first; more follow while one of them could be better."""
 
-MAX_FIRST_RISK: Final = _constant("MAX_FIRST_RISK", 0.6, "probability", "no source")
+MAX_FIRST_RISK: Final = _constant("MAX_FIRST_RISK", 0.6, unit="probability", source="no source")
 """Probability of running out of memory above which a candidate is not tried first while a safer one is open."""
 
-LIKELY_OOM: Final = _constant("LIKELY_OOM", 0.5, "probability", "more likely than not")
+LIKELY_OOM: Final = _constant("LIKELY_OOM", 0.5, unit="probability", source="more likely than not")
 """Probability of running out of memory from which on `plan` tries a candidate last and the memory filter rejects it."""
 
 OOM_COST: Final = _constant(
     "OOM_COST",
     0.005,
-    "share of the time to finish",
-    "of 0.2%, 0.5% and 1% the smallest that costs no more jobs and node-hours on eight simulated clusters than a cut "
-    "at a risk of 60% did",
+    unit="share of the time to finish",
+    source="of 0.2%, 0.5% and 1% the smallest that costs no more jobs and node-hours on eight simulated clusters than "
+    "a cut at a risk of 60% did",
 )
 """Cost of a job that runs out of memory."""
 
-MIN_EXPECTED_GAIN: Final = _constant("MIN_EXPECTED_GAIN", 0.0002, "share of the time to finish", "no source")
+MIN_EXPECTED_GAIN: Final = _constant(
+    "MIN_EXPECTED_GAIN", 0.0002, unit="share of the time to finish", source="no source"
+)
 """Net saving that the next job must be expected to bring."""
 
-DOUBTED_MODEL: Final = _constant("DOUBTED_MODEL", 1.5, "ratio of standard deviations", "no source")
+DOUBTED_MODEL: Final = _constant("DOUBTED_MODEL", 1.5, unit="ratio of standard deviations", source="no source")
 """By how much more than assumed the model is off from which on new splits go first."""
 
-MIN_NEW_SPLIT_CHANCE: Final = _constant("MIN_NEW_SPLIT_CHANCE", 0.05, "probability", "no source")
+MIN_NEW_SPLIT_CHANCE: Final = _constant("MIN_NEW_SPLIT_CHANCE", 0.05, unit="probability", source="no source")
 """Where the model is doubted, a split of the model (tp by pp) of which nothing has run goes before another of a split
 that has, if one of it is sooner than the best with this probability: there the model says too little
 of what splits have in common."""
@@ -170,25 +182,27 @@ TERM_DEVIATIONS: Final = _constant(
         "dispatch": 0.2,
         "host_link": 0.3,
     },
-    "standard deviation of a logarithm",
-    "no source",
+    unit="standard deviation of a logarithm",
+    source="no source",
 )
 """By how much the cost model may misjudge what does not grow with the microbatches of a topology, beside its layers."""
 
 HALVED_DP_DEVIATION: Final = _constant(
     "HALVED_DP_DEVIATION",
     0.014,
-    "standard deviation of a logarithm",
-    "of the order of the corpus' pairs of GPU counts: their median error is 1% to 3% where the degree is halved "
+    unit="standard deviation of a logarithm",
+    source="of the order of the corpus' pairs of GPU counts: their median error is 1% to 3% where the degree is halved "
     "(python -m benchmarks.fidelity --tables corpus)",
 )
 """Deviation that each halving of the data parallel degree adds to an extrapolation of one topology."""
 
 GROWTH_DEVIATIONS: Final = _constant(
-    "GROWTH_DEVIATIONS", (0.014, 0.15), "standard deviation of a logarithm", "no source"
+    "GROWTH_DEVIATIONS", (0.014, 0.15), unit="standard deviation of a logarithm", source="no source"
 )
 """Deviation that all topologies share of an extrapolation: with each doubling of the ranks, and with each doubling of
 the nodes by what part of an iteration goes over the network."""
 
-ITERATION_DEVIATION: Final = _constant("ITERATION_DEVIATION", 0.004, "standard deviation of a logarithm", "no source")
+ITERATION_DEVIATION: Final = _constant(
+    "ITERATION_DEVIATION", 0.004, unit="standard deviation of a logarithm", source="no source"
+)
 """Deviation between iterations of one job."""
