@@ -89,5 +89,5 @@ def test_the_part_of_a_candidate_is_an_axis_where_there_are_several() -> None:
     parts = ParameterSpace(two_parts())
     assert parts.distributions[SETTING] == CategoricalDistribution((0, 1))
     assert [parts.values(candidate)[SETTING] for candidate in range(6)] == [0, 0, 0, 0, 1, 1]
-    assert parts.axes == len(parts.distributions) == 3
+    assert parts.axes == len(parts.distributions) == 4
     assert parts.agreeing({SETTING: 1, "micro_batch": 1}).tolist() == [1, 0, 1, 1, 1, 2]
