@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from tuner.audit.logged import Contradiction, audit_run
+from tuner.audit.measure import _rows
 from tuner.logs import Iteration, LogRun
 from tuner.logs.choice import averaging, of_job
 from tuner.logs.records import PeakMemory
@@ -203,3 +204,21 @@ def test_samples_a_second_are_compared_with_a_batch_that_is_known(
     run = run_of(it(1, seconds, global_batch=batch, samples_per_second=rate), **arguments)
     found = [(line, message) for check, _, line, message in summaries(run) if check == "samples"]
     assert found == ([(11, f"iteration 1: {said}")] if said else [])
+
+
+@pytest.mark.parametrize(
+    ("given", "arguments", "batches"),
+    [
+        (None, {}, [8, None]),
+        (64, {}, [8, 64]),
+        (None, {"train_batch_size": "32"}, [8, 32]),
+        (None, {"global_batch_size": "16"}, [8, 16]),
+        (64, {"global_batch_size": "16"}, [8, 64]),
+    ],
+)
+def test_an_iteration_has_its_own_batch_or_the_usual_one(
+    given: int | None, arguments: dict[str, str], batches: list[int | None]
+) -> None:
+    """That is given, or named by the arguments."""
+    run = run_of(it(1, 2.0, global_batch=8), it(2, 2.0), **arguments)
+    assert [row.global_batch for row in _rows(run, None, given)] == batches

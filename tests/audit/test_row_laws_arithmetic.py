@@ -360,13 +360,20 @@ def test_findings_are_in_the_order_of_their_lines() -> None:
 
 
 @pytest.mark.parametrize(
-    ("dp", "found"),
-    [(0, {}), (2, {"dp": (4, 2, 1), "tp": (2, 4, 1), "pp": (2, 2, 2)}), (3, {"dp": (4, 2, 1)})],
+    ("tp", "dp", "found"),
+    [
+        (1, 0, {}),
+        (2, 0, {}),
+        (2, 2, {"dp": (4, 2, 1), "tp": (2, 4, 1), "pp": (2, 2, 2)}),
+        (2, 3, {"dp": (4, 2, 1)}),
+    ],
 )
-def test_a_degree_is_chosen_so_that_the_product_is_the_gpus(dp: int, found: dict[str, tuple[int, int, int]]) -> None:
-    """tp 2 and pp 1 on 8 GPUs: a degree that makes no whole number, or stands beside a zero, is none."""
+def test_a_degree_is_chosen_so_that_the_product_is_the_gpus(
+    tp: int, dp: int, found: dict[str, tuple[int, int, int]]
+) -> None:
+    """On 8 GPUs without stages: a degree that makes no whole number, that is zero or stands beside one, is none."""
     header = "layers,hidden,tp,pp,dp,nodes,gpus_per_node,sec_per_iter"
-    (row,) = table_of(f"{header}\n24,1024,2,1,{dp},1,8,1.5\n", "t.csv").rows
+    (row,) = table_of(f"{header}\n24,1024,{tp},1,{dp},1,8,1.5\n", "t.csv").rows
     chosen = {column: row_laws._with_product(row, column, 8) for column in ("dp", "tp", "pp", "cp")}
     degrees = {
         column: (case.run.topology.dp, case.run.topology.tp, case.run.topology.pp)

@@ -74,3 +74,16 @@ def test_a_command_on_a_study_names_where_it_is(given: dict[str, str], line: str
     with click.Context(click.Command("optimize")) as context:
         context.params = given
         assert study_command("report", "a") == line
+
+
+def test_studies_are_listed_with_a_line_for_each(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cells = ("s", "idle", "local", "3", "tp8", "2 days", "5 node-hours", "today")
+    monkeypatch.setattr("tuner.study.manage.list_studies", lambda **where: [where] if where["runs"] == "r" else [])
+    monkeypatch.setattr("tuner.study.manage.cells_of", lambda _: cells)
+    monkeypatch.setenv("COLUMNS", "200")
+    header, rule, line = run("list", "--runs", "r").out.splitlines()
+    assert header.split() == ["Study", "State", "Launcher", "Trials", "Best", "Finishes", "in", "Cost", "Changed"]
+    assert set(rule.replace(" ", "")) == {"-"}
+    assert line.split() == " ".join(cells).split()
+    empty = run("list", "--runs", str(tmp_path)).out
+    assert empty == f"No studies in {tmp_path}. Start one with 'tuner optimize'.\n"
