@@ -26,7 +26,10 @@ from tuner.study.limits import Limits
 from tuner.study.settings import StudySettings
 from tuner.study.setup import open_loop
 
-LAWS = {"framework-" + lack: lack for lack in ("pp", "cp", "vpp", "sequence-parallel", "zero", "recompute", "fork")}
+LAWS = {
+    "framework-" + lack: lack
+    for lack in ("pp", "cp", "vpp", "partition", "sequence-parallel", "zero", "recompute", "fork")
+}
 
 
 @given(topologies(), workloads(), clusters())

@@ -14,12 +14,14 @@ from tests.workers import ONE, WORKLOAD
 from tuner.core.catalog import cluster, gpu
 from tuner.core.columns import Columns
 from tuner.core.errors import InputError
+from tuner.core.frameworks import RECORDS
 from tuner.core.model import Shape
 from tuner.space.axes import axes_document, searched
 from tuner.space.build import space_for
 from tuner.space.nearest import distance
 from tuner.space.relaxations import _nearest_and_roomiest, _other_batches, _other_nodes, _words
 from tuner.space.remedies import Remedy, _candidates, _given, varied
+from tuner.space.rules.framework_laws import FRAMEWORK_LAWS, frameworks_with_more
 
 BLOOM = cluster("bloom-48")
 
@@ -223,3 +225,38 @@ def test_a_network_of_its_own_stays_and_any_other_follows_the_gpus(name: str) ->
     kept = space_for(cluster=fabric, gpu=other, nodes=1).cluster
     assert (kept.intra_node.bandwidth, kept.host_memory) == (1e9, 5e11)
     assert space_for(cluster=fabric, nvlink_domain=64, gpus_per_node=2).cluster.nvlink_domain == 64
+
+
+@pytest.mark.parametrize("framework", RECORDS)
+@pytest.mark.parametrize("axis", ["pp", "cp", "vpp", "ep", "etp", "sequence_parallel", "hsdp"])
+def test_a_feature_is_refused_where_it_is_on_and_the_framework_lacks_it(axis: str, framework: Any) -> None:
+    """The law binds only workloads whose framework lacks the feature, and none that name no framework."""
+    (law,) = [law for law in FRAMEWORK_LAWS if law.name == f"framework-{axis.replace('_', '-')}"]
+    has, off = getattr(RECORDS[framework], axis).value, axis != "sequence_parallel"
+    rows = varied(columns(), axis, np.array([off, off + 1]))
+    own = Columns(replace(WORKLOAD, framework=framework), BLOOM, rows.arrays)
+    assert law.broken_rows(own).tolist() == [False, not has]
+    assert law.binding(own.workload) is not has
+    free = Columns(replace(WORKLOAD, framework=None), BLOOM, rows.arrays)
+    assert law.broken_rows(free).tolist() == [False, False]
+    assert not law.binding(free.workload)
+
+
+@pytest.mark.parametrize(
+    ("own", "other", "features"),
+    [
+        ("deepspeed", "megatron-core", "pp cp vpp ep etp dispatcher partition sequence-parallel fork"),
+        (
+            "fsdp2",
+            "torchtitan",
+            "pp cp vpp ep zero-with-ep dispatcher partition sequence-parallel recompute hsdp fork",
+        ),
+        ("torchtitan", "fsdp2", "cp hsdp fork"),
+        ("megatron-core", "megatron-deepspeed", "pp zero offload"),
+    ],
+)
+def test_a_law_names_the_frameworks_with_more_of_what_it_refuses(own: Any, other: Any, features: str) -> None:
+    """A feature that is there or not counts wherever the other framework has it; a set, where it has more values."""
+    workload = replace(WORKLOAD, framework=own)
+    found = {law.name for law in FRAMEWORK_LAWS if other in frameworks_with_more(law.name, workload)}
+    assert found == {f"framework-{feature}" for feature in features.split()}

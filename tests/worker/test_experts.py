@@ -148,7 +148,9 @@ def test_a_rank_has_the_models_parameters_and_its_share_of_the_experts(name: str
 def test_forced_routing_gives_every_expert_as_many_tokens(count: int, top_k: int, seq: int) -> None:
     """They differ by one at most, in every sequence, and a token never meets an expert twice."""
     model = tiny(seq=seq, experts=Experts(count=count, top_k=top_k, ffn=8))
-    router = Router(Recipe(workload=replace(WORKLOAD, model=model), recompute_attention=False), maker("router"))
+    router = Router(
+        Recipe(workload=replace(WORKLOAD, model=model), recompute_attention=False, microbatches=1), maker("router")
+    )
     chosen, weights = router(torch.randn(seq, 2, 64))
     assert chosen.shape == weights.shape == (seq, 2, top_k)
     for sample in range(2):
@@ -163,7 +165,9 @@ def test_experts_of_other_ranks_have_the_outputs_and_gradients_of_ones_own(
     ep: int, threads: Callable[..., list[Any]]
 ) -> None:
     """With uneven loads, and experts that get no token at all; a rank's gradients are the sum over all tokens."""
-    recipe = Recipe(workload=replace(WORKLOAD, model=mixture(count=6, top_k=2)), recompute_attention=False)
+    recipe = Recipe(
+        workload=replace(WORKLOAD, model=mixture(count=6, top_k=2)), recompute_attention=False, microbatches=1
+    )
     group, chance = Group(list(range(ep))), torch.Generator().manual_seed(1)
     given = [torch.randn(5, 64, generator=chance) for _ in range(ep)]
     chosen = [torch.tensor([[0, 5], [0, 3], [2, 0], [5, 0], [0, 2]]), torch.tensor([[2, 3]] * 5)]

@@ -26,7 +26,7 @@ from tuner.worker.vocabulary import Loss, Positions
 
 
 def recipe(**sizes: Any) -> Recipe:
-    return Recipe(workload=replace(WORKLOAD, model=tiny(**sizes)), recompute_attention=False)
+    return Recipe(workload=replace(WORKLOAD, model=tiny(**sizes)), recompute_attention=False, microbatches=1)
 
 
 def built(**sizes: Any) -> Block:

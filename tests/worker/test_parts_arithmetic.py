@@ -4,19 +4,25 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from tests.worker.test_worker_arithmetic import maker, place, torch
-from tests.workers import TINY, WORKLOAD, tiny, topology
-from tuner.core.domain import Recompute
+from tests.worker.thread_ranks import Group, threads
+from tests.workers import TINY, WORKLOAD, mixture, tiny, topology
+from tuner.core.domain import Recompute, Topology, Workload
 from tuner.core.errors import InputError
 from tuner.core.model import Model
 from tuner.worker import ranks, report, train, vocabulary
 from tuner.worker.linear import Recipe
+from tuner.worker.mlp import Router
+
+__all__ = ["threads"]  # a fixture that lives with its helper
 
 WIDE: Model = tiny(layers=2, hidden=8, heads=4, kv_heads=2, ffn=16, seq=16, vocab=100, vocab_multiple=10)
 
@@ -189,7 +195,7 @@ def test_words_that_only_pad_take_no_part_in_the_loss(tp: int) -> None:
 
 def test_a_rank_looks_up_its_own_rows_of_the_vocabulary(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of two ranks, the second has the rows from half of the padded vocabulary on; other tokens give zeros."""
-    recipe = Recipe(workload=WORKLOAD, recompute_attention=False)
+    recipe = Recipe(workload=WORKLOAD, recompute_attention=False, microbatches=1)
     padded = TINY.padded_vocab(2)
     monkeypatch.setattr(vocabulary, "reduced", lambda found, _group: found)
     words = vocabulary.Words(recipe, maker("words", tp=2, tp_rank=1))
@@ -203,7 +209,7 @@ def test_a_rank_looks_up_its_own_rows_of_the_vocabulary(monkeypatch: pytest.Monk
 
 
 def test_learned_positions_are_added_from_the_first_on() -> None:
-    recipe = Recipe(workload=WORKLOAD, recompute_attention=False)
+    recipe = Recipe(workload=WORKLOAD, recompute_attention=False, microbatches=1)
     positions: Any = vocabulary.Positions(recipe, maker("positions"))
     vectors = torch.zeros(5, 2, 64)
     assert torch.equal(positions(vectors)[:, 0], positions.weight[:5])
@@ -218,3 +224,118 @@ def test_learned_positions_are_added_from_the_first_on() -> None:
 def test_a_job_prints_what_it_offloads(offload: Any, found: list[str]) -> None:
     lines = [line.split() for line in report.argument_lines(WORKLOAD, topology(offload=offload))]
     assert [line[-1] for line in lines if line[0] in ("cpu_optimizer", "remote_device")] == found
+
+
+def printed(workload: Workload, chosen: Topology) -> dict[str, str]:
+    """The arguments that a job prints."""
+    lines = [line.split(maxsplit=2) for line in report.argument_lines(workload, chosen)]
+    return {name: value for name, dots, value in lines if set(dots) == {"."}}
+
+
+def test_a_job_prints_each_property_of_its_topology_and_model() -> None:
+    """Of a model whose sizes are all distinct, and of one that differs in every switch."""
+    chosen = topology(tp=2, pp=3, dp=5, micro_batch=7, zero=1)
+    sizes = {"layers": 6, "hidden": 48, "heads": 8, "kv_heads": 4, "ffn": 80, "seq": 16, "vocab": 100}
+    model = tiny(**sizes, head_size=9, vocab_multiple=55)
+    dense = Workload(model=model, global_batch=35, precision="bf16", attention="eager")
+    expected = {
+        "tensor_model_parallel_size": 2,
+        "pipeline_model_parallel_size": 3,
+        "data_parallel_size": 5,
+        "world_size": 30,
+        "sequence_parallel": False,
+        "zero_stage": 1,
+        "micro_batch_size": 7,
+        "global_batch_size": 35,
+        "recompute_granularity": None,
+        "pp_partition_method": None,
+        "num_layers": 6,
+        "hidden_size": 48,
+        "ffn_hidden_size": 80,
+        "num_attention_heads": 8,
+        "group_query_attention": True,
+        "num_query_groups": 4,
+        "kv_channels": 9,
+        "seq_length": 16,
+        "padded_vocab_size": 110,
+        "swiglu": False,
+        "untie_embeddings_and_output_weights": False,
+        "fp16": False,
+        "bf16": True,
+        "use_flash_attn": False,
+    }
+    assert printed(dense, chosen) == {name: str(value) for name, value in expected.items()}
+    other = replace(chosen, recompute="full", partition="embedding", sequence_parallel=True)
+    switched = replace(model, kv_heads=8, gated_mlp=True, tied_embeddings=False)
+    changes = {
+        "sequence_parallel": True,
+        "recompute_granularity": "full",
+        "group_query_attention": False,
+        "pp_partition_method": "type:transformer|embedding",
+        "num_query_groups": 8,
+        "swiglu": True,
+        "untie_embeddings_and_output_weights": True,
+        "fp16": True,
+        "bf16": False,
+        "use_flash_attn": True,
+    }
+    found = printed(replace(dense, model=switched, precision="fp16", attention="flash2"), other)
+    assert found == {name: str(value) for name, value in (expected | changes).items()}
+
+
+@pytest.mark.parametrize("shared", [0, 32])
+def test_a_job_prints_the_experts_of_its_model(shared: int) -> None:
+    model = mixture(count=8, top_k=2, ffn=24, shared_ffn=shared, shared_gate=shared > 0, dense_layers=1)
+    found = printed(replace(WORKLOAD, model=model, routing="balanced"), topology(dp=4, ep=4))
+    dense = printed(WORKLOAD, topology(dp=4))
+    experts = {
+        "num_experts": "8",
+        "moe_router_topk": "2",
+        "moe_ffn_hidden_size": "24",
+        "moe_layer_freq": "[0, 1, 1, 1]",
+        "moe_shared_expert_intermediate_size": str(shared or None),
+        "moe_shared_expert_gate": str(shared > 0),
+        "expert_model_parallel_size": "4",
+        "moe_router_force_load_balancing": "True",
+    }
+    assert {name: value for name, value in found.items() if name not in dense} == experts
+    natural = printed(replace(WORKLOAD, model=model, routing="natural"), topology(dp=4, ep=4))
+    assert natural["moe_router_force_load_balancing"] == "False"
+
+
+def test_a_smaller_batch_averages_gradients_over_fewer_microbatches() -> None:
+    """DeepSpeed counts its microbatches anew, and routers scale their losses by one in so many."""
+    recipe = Recipe(workload=replace(WORKLOAD, model=mixture()), recompute_attention=False, microbatches=4)
+    router = Router(recipe, maker("router"))
+    assert router.factor == 1 / 4
+    sizes: list[int] = []
+    engine = SimpleNamespace(
+        set_train_batch_size=sizes.append,
+        micro_steps=4,
+        module=torch.nn.Sequential(torch.nn.Linear(1, 1), router),
+        gradient_accumulation_steps=lambda: 3,
+    )
+    train.set_batch(engine, 12)
+    assert (sizes, engine.micro_steps, router.factor) == ([12], 0, 1 / 3)
+
+
+def test_each_rank_finds_the_labels_among_its_own_words(threads: Callable[..., list[Any]]) -> None:
+    """Two ranks with 6 words each have the losses, and the gradients of their own logits, of all 12."""
+    labels = torch.arange(12)[:, None]  # every word is right at one position
+    group = Group([0, 1])
+    drawn = torch.randn(12, 1, 12, generator=torch.Generator().manual_seed(1))
+    weights = torch.arange(1.0, 13.0)
+
+    def work(rank: int) -> tuple[Any, Any]:
+        logits = drawn[..., 6 * rank : 6 * rank + 6].clone().requires_grad_()
+        losses: Any = vocabulary._ParallelLoss.apply(logits, labels, 6 * rank, group)
+        (losses[:, 0] * weights).sum().backward()
+        return losses.detach()[:, 0], logits.grad
+
+    (first, low), (second, high) = threads(work, 2, [group])
+    whole = drawn.clone().requires_grad_()
+    expected = torch.nn.functional.cross_entropy(whole[:, 0], labels[:, 0], reduction="none")
+    (expected * weights).sum().backward()
+    torch.testing.assert_close(first, expected.detach())
+    torch.testing.assert_close(second, first)
+    torch.testing.assert_close(torch.cat((low, high), dim=-1), whole.grad)

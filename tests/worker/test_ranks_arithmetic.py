@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -61,6 +62,7 @@ def test_adjacent_ranks_share_tensors_then_replicas_then_stages(
     assert (made.tp, made.dp, made.stages) == (chosen.tp, chosen.dp, chosen.pp)
     assert (made.tp_group, made.kv_group) == (tp_group, kv_group)
     assert made.kv_copies == max(1, chosen.tp // kv_heads)
+    assert (made.ep, made.ep_rank, made.ep_group, made.expert_group) == (1, 0, None, "")
     assert (made.dtype, made.device.type) == (torch.bfloat16, "cpu")
 
 
@@ -68,6 +70,22 @@ def test_another_number_of_ranks_is_refused(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr("tuner.worker.mesh.dist.get_world_size", lambda: 3)
     with pytest.raises(InputError, match="= 1 x 1 x 1 x 2 = 2 is not the number of ranks, which is 3"):
         mesh.build_mesh(topology(dp=2), 4, "fp32")
+
+
+def test_experts_have_the_groups_of_deepspeed(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[Any] = []
+    groups = SimpleNamespace(
+        _create_expert_and_data_parallel=lambda ep, pp_size: made.append((ep, pp_size)),
+        _get_expert_parallel_rank=lambda name: (name, "rank"),
+        _get_expert_parallel_group=lambda name: (name, "group"),
+    )
+    monkeypatch.setattr(mesh, "groups", groups)
+    monkeypatch.setattr("tuner.worker.mesh.dist.get_world_size", lambda: 8)
+    monkeypatch.setattr("tuner.worker.mesh.dist.get_rank", lambda: 6)
+    found: Any = mesh.build_mesh(topology(pp=2, dp=4, ep=4), 4, "fp32")
+    assert made == [(4, 2)]
+    assert (found.ep, found.expert_group) == (4, "ep_size_4")
+    assert (found.ep_rank, found.ep_group) == (("ep_size_4", "rank"), ("ep_size_4", "group"))
 
 
 def test_a_local_rank_is_the_launchers_or_the_first(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -83,7 +101,7 @@ def test_a_pipeline_is_words_positions_layers_norm_and_head(tied: bool, final_no
     from dataclasses import replace
 
     job = replace(WORKLOAD, model=tiny(layers=3, tied_embeddings=tied, final_norm=final_norm))
-    specs = model._specs(Recipe(workload=job, recompute_attention=False), maker("m"))
+    specs = model._specs(Recipe(workload=job, recompute_attention=False, microbatches=1), maker("m"))
     kinds = [spec.typename.__name__ for spec in specs]
     names = [spec.module_args[1].name for spec in specs]
     last = "Words" if tied else "Head"
@@ -210,6 +228,8 @@ def test_a_job_reports_every_iteration_and_every_rank(job: Any, capsys: pytest.C
     assert found["peak_memory"][0]["allocated"] == found["peak_memory"][0]["reserved"] > 2**20
     printed = capsys.readouterr().out
     assert printed.count("| learning rate: 2.500E-01 |") == 3
+    samples = [line.split("consumed samples:")[1].split()[0] for line in printed.splitlines() if "consumed" in line]
+    assert samples == ["8", "16", "24"]
     assert " iteration        3/       3 |" in printed
 
 

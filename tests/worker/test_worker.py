@@ -352,7 +352,7 @@ import torch
 from tuner.worker.weights import draw
 def drawn(rows, columns, name="layer0.up.weight"):
     weight = torch.empty(sum(map(len, rows)), len(columns))
-    draw(weight, name, 7, rows=rows, columns=columns)
+    draw(weight, name=name, seed=7, rows=rows, columns=columns)
     return weight
 whole = drawn([range(3000)], range(700))
 assert torch.equal(whole[500:1000], drawn([range(500, 1000)], range(700)))

@@ -45,6 +45,10 @@ def place(**changes: Any) -> mesh.Mesh:
         "device": torch.device("cpu"),
         "dtype": torch.float32,
         "axes": None,
+        "ep": 1,
+        "ep_rank": 0,
+        "ep_group": None,
+        "expert_group": "",
     }
     return mesh.Mesh(**alone | changes)
 
@@ -234,7 +238,7 @@ def test_the_hash_is_lowbias32() -> None:
 def test_a_uniform_weight_has_the_deviation_asked_for() -> None:
     """(u - 1/2) x deviation x sqrt(12): mean 0, and the largest is deviation x sqrt(3)."""
     weight = torch.empty(200, 100)
-    weights.draw(weight, "w", 1, rows=[range(200)], columns=range(100), deviation=0.5)
+    weights.draw(weight, name="w", seed=1, rows=[range(200)], columns=range(100), deviation=0.5)
     assert float(weight.mean()) == pytest.approx(0, abs=0.01)
     assert float(weight.std()) == pytest.approx(0.5, rel=0.01)
     assert 0.86 < float(weight.max()) < 0.5 * math.sqrt(3)
@@ -243,9 +247,9 @@ def test_a_uniform_weight_has_the_deviation_asked_for() -> None:
 
 def test_a_shard_is_the_same_in_whatever_steps_it_is_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
     whole, shard = torch.empty(12, 5), torch.empty(5, 3)
-    weights.draw(whole, "w", 1, rows=[range(12)], columns=range(5))
+    weights.draw(whole, name="w", seed=1, rows=[range(12)], columns=range(5))
     monkeypatch.setattr(weights, "_AT_ONCE", 6)
-    weights.draw(shard, "w", 1, rows=[range(1, 4), range(9, 11)], columns=range(1, 4))
+    weights.draw(shard, name="w", seed=1, rows=[range(1, 4), range(9, 11)], columns=range(1, 4))
     assert torch.equal(shard, whole[[1, 2, 3, 9, 10], 1:4])
 
 

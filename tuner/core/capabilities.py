@@ -118,6 +118,7 @@ class FrameworkRecord:
             "pp": topology.pp > 1 and not self.pp.value,
             "cp": topology.cp > 1 and not self.cp.value,
             "vpp": topology.vpp > 1 and not self.vpp.value,
+            "partition": topology.partition == "layout" and "layout" not in self.partition.value,
             "sequence-parallel": topology.sequence_parallel and not self.sequence_parallel.value,
             "zero": topology.zero not in self.zero.value,
             "zero-with-pp": topology.zero > 1 and topology.pp > 1 and self.separates_sharding_and_pp,

@@ -43,7 +43,7 @@ class Maker:
         weight = torch.empty(
             sum(map(len, rows)), len(columns), device=self.mesh.device, dtype=self.mesh.dtype, requires_grad=False
         )
-        draw(weight, self.name, self.seed, rows=rows, columns=columns, deviation=deviation)
+        draw(weight, name=self.name, seed=self.seed, rows=rows, columns=columns, deviation=deviation)
         return self._parameter(weight, sharded)
 
     def vector(self, size: int, value: float, *, sharded: bool) -> nn.Parameter:
@@ -64,7 +64,7 @@ class Recipe:
     """With the heads, shape and batch of the topology."""
     recompute_attention: bool
     """Whether the backward pass recomputes the core of the attention."""
-    microbatches: int = 1
+    microbatches: int
     """Microbatches of one replica in an iteration, over which DeepSpeed averages gradients."""
 
     @property

@@ -44,11 +44,11 @@ class Mesh:
     device: torch.device
     dtype: torch.dtype
     axes: PipeModelDataParallelTopology
-    ep: int = 1
-    ep_rank: int = 0
-    ep_group: Any = None
+    ep: int
+    ep_rank: int
+    ep_group: Any
     """The ranks that share one set of experts."""
-    expert_group: str = ""
+    expert_group: str
     """DeepSpeed's name of the ranks that hold the same experts; empty where all do."""
 
     @property
@@ -99,12 +99,12 @@ def build_mesh(topology: Topology, kv_heads: int, precision: Precision) -> Mesh:
             for start in range(0, topology.tp, copies):
                 kv_group = _joined(ranks[start : start + copies], kv_group)
     accelerator = get_accelerator()
-    experts: dict[str, Any] = {}
+    ep_rank, ep_group, expert_group = 0, None, ""
     if topology.ep > 1:
         groups._create_expert_and_data_parallel(topology.ep, pp_size=topology.pp)
-        name = f"ep_size_{topology.ep}"
-        experts = {"ep": topology.ep, "ep_rank": groups._get_expert_parallel_rank(name), "expert_group": name}
-        experts["ep_group"] = groups._get_expert_parallel_group(name)
+        expert_group = f"ep_size_{topology.ep}"
+        ep_rank = groups._get_expert_parallel_rank(expert_group)
+        ep_group = groups._get_expert_parallel_group(expert_group)
     return Mesh(
         tp=topology.tp,
         tp_rank=coordinates.model,
@@ -119,7 +119,10 @@ def build_mesh(topology: Topology, kv_heads: int, precision: Precision) -> Mesh:
         device=torch.device(accelerator.current_device_name()),
         dtype=DTYPES[precision],
         axes=axes,
-        **experts,
+        ep=topology.ep,
+        ep_rank=ep_rank,
+        ep_group=ep_group,
+        expert_group=expert_group,
     )
 
 

@@ -45,7 +45,7 @@ def name_seed(seed: int, name: str) -> int:
 
 @torch.no_grad()
 def draw(
-    weight: Tensor, name: str, seed: int, *, rows: Sequence[range], columns: range, deviation: float = DEVIATION
+    weight: Tensor, *, name: str, seed: int, rows: Sequence[range], columns: range, deviation: float = DEVIATION
 ) -> None:
     """Fill a shard that consists of the given row ranges, stacked, and columns of the whole matrix."""
     parameter_seed = name_seed(seed, name)

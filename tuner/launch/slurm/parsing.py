@@ -163,7 +163,7 @@ def failed_nodes(text: str) -> dict[str, str]:
         name, _, rest = line.partition("|")
         state, _, why = rest.partition("|")
         bad = state.endswith("*") or any(word in state for word in ("down", "fail", "drain", "unk", "no_respond"))
-        if name and bad:
+        if bad:
             found[name] = f"{state.rstrip('*')}{', not responding' if state.endswith('*') else ''}: {why}".rstrip(": ")
     return found
 

@@ -1,0 +1,167 @@
+"""What the rules say of topologies that break them, word for word: numbers, units and alternatives are right."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.space.test_rules import BREAKS
+from tuner.core.columns import Columns
+from tuner.core.keys import parse_key
+from tuner.space.build import space_for
+from tuner.space.rules import BY_NAME
+
+MESSAGES = {
+    "fill-nodes": "tp(8) x pp(5) = 40 does not divide 384 GPUs",
+    "enough-nodes": "it takes 60 nodes and there are 48",
+    "heads-by-tp": "108 heads do not divide by tp=8",
+    "hidden-by-tp": "hidden 14340 does not divide by tp=8",
+    "ffn-by-tp": "the MLP's width 100 does not divide by tp=8",
+    "vocab-by-tp": "the vocabulary of 510, which is not padded, does not divide by tp=4",
+    "kv-heads-with-tp": "6 key/value heads and tp=4 do not divide one another",
+    "heads-by-kv-heads": "20 heads do not divide by 8 key/value heads",
+    "hidden-by-heads": "hidden 14336 does not divide by 48 heads",
+    "layers-by-pp": "72 layers do not divide into pp=16 stages",
+    "layer-on-every-stage": "72 layers, embedding and head over pp x vpp = 74 x 1 leave the embedding alone",
+    "one-partition": "72 layers divide by pp x vpp = 12 x 1 as they are, and that split counts",
+    "vpp-needs-pp": "vpp=2 interleaves a pipeline and pp is 1",
+    "layers-by-vpp": "72 layers do not divide by pp x vpp = 12 x 4 = 48",
+    "microbatches-by-pp": "512 microbatches do not divide by pp=12, which vpp=2 needs",
+    "batch-by-dp": "global batch 2048 does not divide by micro_batch x dp = 1 x 12 = 12",
+    "zero-without-pipeline": "ZeRO 2 does not work with a pipeline, and pp is 12",
+    "sp-needs-tp": "sequence parallelism shares work among tensor-parallel ranks and tp is 1",
+    "seq-by-tp": "sequence length 2052 does not divide by tp x cp = 8 x 1 = 8",
+    "seq-by-cp": "sequence length 2052 does not divide by 2 x cp = 8",
+    "cp-needs-flash": "cp=2 needs flash attention and this workload runs fused",
+    "flash-precision": "precision fp32 is more than the kernel's 16 bits",
+    "flash-head-size": "head size 448 is more than the kernel's 256",
+    "framework-pp": "fsdp2 has no pipeline, and pp is 12",
+    "framework-cp": "megatron-deepspeed has no context parallelism, and cp is 2; megatron-core could run it "
+    "(--framework)",
+    "framework-vpp": "megatron-deepspeed does not interleave a pipeline, and vpp is 2; megatron-core could run it "
+    "(--framework)",
+    "framework-partition": "deepspeed gives the last of pp x vpp = 5 x 1 chunks no fewer layers by a layout; megatron-core "
+    "could run it (--framework)",
+    "framework-sequence-parallel": "megatron-deepspeed has no sequence parallelism over tp=8 ranks; megatron-core could run it "
+    "(--framework)",
+    "framework-zero": "megatron-core has ZeRO 0 and 1, not 2; megatron-deepspeed could run it (--framework)",
+    "framework-recompute": "fsdp2 recomputes none or full of its 72 layers, not selective; megatron-deepspeed or deepspeed "
+    "could run it (--framework)",
+    "offload-needs-zero": "offload optimizer needs ZeRO 1 or more, not 0",
+    "hsdp-by-dp": "dp=4 does not divide into hsdp=4 replica groups of two ranks or more",
+    "hsdp-needs-sharding": "hsdp=2 replicates the shards of ZeRO 2 or 3, and ZeRO is 1",
+    "framework-hsdp": "deepspeed has no hybrid sharding, and hsdp is 2; fsdp2 could run it (--framework)",
+    "host-memory": "offloaded states take 56 GiB of a node's main memory, and it has 48",
+    "framework-offload": "fsdp2 has offload none or optimizer+parameters, not optimizer; megatron-deepspeed or deepspeed "
+    "could run it (--framework)",
+    "framework-fork": "no fork of megatron-deepspeed (deepspeed and bloom) has embedding partition over pp=74, ZeRO 1 and "
+    "selective recompute for this model with fused attention; megatron-core could run it (--framework)",
+    "experts-for-ep": "bloom-14336x72 has no experts, and ep=2, etp=1 and alltoall need some",
+    "experts-by-ep": "16 experts do not divide by ep=3",
+    "ep-in-stage": "tp(1) x dp(4) = 4 ranks do not divide by etp x ep = 1 x 8 = 8",
+    "expert-ffn-by-etp": "an expert's width of 256 does not divide by etp=5",
+    "shared-ffn-by-tp": "the shared experts' width of 512 does not divide by tp=3",
+    "experts-need-sp": "experts need sequence parallelism over tp=2 ranks",
+    "one-dispatcher": "deepep has nothing to exchange with ep=1 and etp=1",
+    "dispatcher-for-gpu": "deepep does not run on H100-80GB-SXM",
+    "framework-ep": "fsdp2 has no expert parallelism, and ep is 8; torchtitan could run it (--framework)",
+    "framework-etp": "deepspeed does not split single experts, and etp is 2; megatron-core could run it (--framework)",
+    "framework-zero-with-ep": "deepspeed has ZeRO 0, 1 and 2 with ep=4, not 3; torchtitan could run it (--framework)",
+    "experts-on-stages": "the first of pp=48 stages has 0 layers, and only layer 1 has experts, which ep=4 and ZeRO 1 want on "
+    "every stage",
+    "framework-dispatcher": "torchtitan dispatches tokens by alltoall, deepep or hybridep, not allgather",
+    "tp-in-nvlink-domain": "tp=16 does not fit evenly into nodes of 8 GPUs",
+    "dp-multiple-of-4": "dp=2 is not a multiple of 4",
+    "batch-multiple-of-32": "global batch 2000 is not a multiple of 32",
+    "ramp-up": "the ramp-up from 32 by 32 has batches that do not divide by micro_batch x dp = 16 x 4 = 64",
+    "fused-softmax": "(heads/tp) x micro_batch = (108/8) x 4 = 54 is not a multiple of 4",
+    "micro-batch-power-of-two": "micro_batch=6 is not a power of two",
+    "microbatches-fill-pipeline": "8 microbatches cannot fill pp=12 stages",
+    "head-size": "16 heads of hidden 14336 are 896 wide, not 64 to 256",
+    "hidden-per-tp-by-8": "hidden / tp = 14344 / 8 = 1793 is not a multiple of 8",
+    "hidden-per-tp-by-64": "hidden / tp = 14400 / 8 = 1800 is not a multiple of 64",
+    "head-size-by-8": "head size 14 is not a multiple of 8",
+    "head-size-by-64": "head size 224 is not a multiple of 64",
+    "tile-quantisation": "hidden 14400 and ffn / tp = 57600 / 8 = 7200 make 112.5 and 56.25 tiles of 128",
+    "wave-quantisation": "at micro_batch=1 the MLP's first product keeps 83% of 108 SMs busy",
+    "uneven-stages": "the output layer weighs 1.42 layers, so that the last of pp=12 stages has 21% more to do than the "
+    "average",
+    "interleaving-needs-megatron-lm": "vpp=2 needs Megatron-LM as the trainer",
+}
+"""Of the topologies of `BREAKS`."""
+
+OTHERS: list[tuple[str, str, dict[str, Any], str]] = [
+    (
+        "layer-on-every-stage",
+        "tp1-pp70-mbs1-z1-lay",
+        {"framework": "any"},
+        "72 layers, embedding and head over pp x vpp = 70 x 1 leave the head alone",
+    ),
+    (
+        "layer-on-every-stage",
+        "tp1-pp48-mbs1-z1-lay",
+        {"framework": "any"},
+        "72 layers, embedding and head over pp x vpp = 48 x 1 leave the head alone",
+    ),
+    ("layers-by-pp", "tp8-pp16-mbs1-z1-emb", {}, "72 layers, embedding and head make 74, which pp=16 does not divide"),
+    (
+        "tp-in-nvlink-domain",
+        "tp80-pp1-mbs1-z1",
+        {"cluster": "gb300-nvl72", "nodes": 40},
+        "tp=80 does not fit into an NVLink domain of 72 GPUs",
+    ),
+    (
+        "tp-in-nvlink-domain",
+        "tp6-pp1-mbs1-z1",
+        {"cluster": "gb300-nvl72", "nodes": 3},
+        "tp=6 does not fit evenly into nodes of 4 GPUs",
+    ),
+    (
+        "fused-softmax",
+        "tp8-pp12-mbs1-z1",
+        {"precision": "fp32", "attention": "fused"},
+        "the kernel takes fp16 or bf16, not fp32",
+    ),
+    (
+        "fused-softmax",
+        "tp8-pp12-mbs1-z1",
+        {"seq": 8192, "attention": "fused"},
+        "the kernel takes sequences of 20 to 4096 tokens in multiples of 4, not 8192",
+    ),
+    (
+        "fused-softmax",
+        "tp8-pp12-mbs1-z1",
+        {"seq": 4094, "attention": "fused"},
+        "the kernel takes sequences of 20 to 4096 tokens in multiples of 4, not 4094",
+    ),
+    ("ramp-up", "tp8-pp12-mbs1-z1", {"ramp": "48,32"}, "the ramp-up from 48 by 32 never reaches global batch 2048"),
+    ("ramp-up", "tp8-pp12-mbs1-z1", {"ramp": "4096,32"}, "the ramp-up from 4096 by 32 never reaches global batch 2048"),
+    (
+        "framework-offload",
+        "tp8-pp12-mbs1-z1-emb-offopt",
+        {},
+        "megatron-deepspeed has offload none, optimizer or optimizer+parameters, not optimizer, with "
+        "embedding partition, ZeRO 1 and this model; megatron-core could run it (--framework)",
+    ),
+    ("batch-by-dp", "tp8-pp12-mbs3-z1", {}, "global batch 2048 does not divide by micro_batch x dp = 3 x 4 = 12"),
+]
+"""What breaks a rule in another way."""
+
+
+@pytest.mark.parametrize(
+    ("name", "key", "described", "message"),
+    [*((name, *BREAKS[name], message) for name, message in MESSAGES.items()), *OTHERS],
+)
+def test_a_rule_says_what_breaks_it(name: str, key: str, described: Any, message: str) -> None:
+    space = space_for(**described)
+    columns = Columns.of(
+        [parse_key(key, workload=space.workload, cluster=space.cluster)], space.workload, space.cluster
+    )
+    violation = BY_NAME[name].violation(columns)
+    assert violation is not None
+    assert violation.message == message
+
+
+def test_every_rule_has_its_message_here() -> None:
+    assert MESSAGES.keys() == BY_NAME.keys()
