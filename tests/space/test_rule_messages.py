@@ -41,22 +41,22 @@ MESSAGES = {
     "(--framework)",
     "framework-vpp": "megatron-deepspeed does not interleave a pipeline, and vpp is 2; megatron-core could run it "
     "(--framework)",
-    "framework-partition": "deepspeed gives the last of pp x vpp = 5 x 1 chunks no fewer layers by a layout; megatron-core "
-    "could run it (--framework)",
-    "framework-sequence-parallel": "megatron-deepspeed has no sequence parallelism over tp=8 ranks; megatron-core could run it "
-    "(--framework)",
+    "framework-partition": "deepspeed gives the last of pp x vpp = 5 x 1 chunks no fewer layers by a layout; "
+    "megatron-core could run it (--framework)",
+    "framework-sequence-parallel": "megatron-deepspeed has no sequence parallelism over tp=8 ranks; "
+    "megatron-core could run it (--framework)",
     "framework-zero": "megatron-core has ZeRO 0 and 1, not 2; megatron-deepspeed could run it (--framework)",
-    "framework-recompute": "fsdp2 recomputes none or full of its 72 layers, not selective; megatron-deepspeed or deepspeed "
-    "could run it (--framework)",
+    "framework-recompute": "fsdp2 recomputes none or full of its 72 layers, not selective; megatron-deepspeed "
+    "or deepspeed could run it (--framework)",
     "offload-needs-zero": "offload optimizer needs ZeRO 1 or more, not 0",
     "hsdp-by-dp": "dp=4 does not divide into hsdp=4 replica groups of two ranks or more",
     "hsdp-needs-sharding": "hsdp=2 replicates the shards of ZeRO 2 or 3, and ZeRO is 1",
     "framework-hsdp": "deepspeed has no hybrid sharding, and hsdp is 2; fsdp2 could run it (--framework)",
     "host-memory": "offloaded states take 56 GiB of a node's main memory, and it has 48",
-    "framework-offload": "fsdp2 has offload none or optimizer+parameters, not optimizer; megatron-deepspeed or deepspeed "
-    "could run it (--framework)",
-    "framework-fork": "no fork of megatron-deepspeed (deepspeed and bloom) has embedding partition over pp=74, ZeRO 1 and "
-    "selective recompute for this model with fused attention; megatron-core could run it (--framework)",
+    "framework-offload": "fsdp2 has offload none or optimizer+parameters, not optimizer; megatron-deepspeed or "
+    "deepspeed could run it (--framework)",
+    "framework-fork": "no fork of megatron-deepspeed (deepspeed and bloom) has embedding partition over pp=74, "
+    "ZeRO 1 and selective recompute for this model with fused attention; megatron-core could run it (--framework)",
     "experts-for-ep": "bloom-14336x72 has no experts, and ep=2, etp=1 and alltoall need some",
     "experts-by-ep": "16 experts do not divide by ep=3",
     "ep-in-stage": "tp(1) x dp(4) = 4 ranks do not divide by etp x ep = 1 x 8 = 8",
@@ -68,8 +68,8 @@ MESSAGES = {
     "framework-ep": "fsdp2 has no expert parallelism, and ep is 8; torchtitan could run it (--framework)",
     "framework-etp": "deepspeed does not split single experts, and etp is 2; megatron-core could run it (--framework)",
     "framework-zero-with-ep": "deepspeed has ZeRO 0, 1 and 2 with ep=4, not 3; torchtitan could run it (--framework)",
-    "experts-on-stages": "the first of pp=48 stages has 0 layers, and only layer 1 has experts, which ep=4 and ZeRO 1 want on "
-    "every stage",
+    "experts-on-stages": "the first of pp=48 stages has 0 layers, and only layer 1 has experts, which ep=4 and "
+    "ZeRO 1 want on every stage",
     "framework-dispatcher": "torchtitan dispatches tokens by alltoall, deepep or hybridep, not allgather",
     "tp-in-nvlink-domain": "tp=16 does not fit evenly into nodes of 8 GPUs",
     "dp-multiple-of-4": "dp=2 is not a multiple of 4",
@@ -85,8 +85,8 @@ MESSAGES = {
     "head-size-by-64": "head size 224 is not a multiple of 64",
     "tile-quantisation": "hidden 14400 and ffn / tp = 57600 / 8 = 7200 make 112.5 and 56.25 tiles of 128",
     "wave-quantisation": "at micro_batch=1 the MLP's first product keeps 83% of 108 SMs busy",
-    "uneven-stages": "the output layer weighs 1.42 layers, so that the last of pp=12 stages has 21% more to do than the "
-    "average",
+    "uneven-stages": "the output layer weighs 1.42 layers, so that the last of pp=12 stages has 21% more to do "
+    "than the average",
     "interleaving-needs-megatron-lm": "vpp=2 needs Megatron-LM as the trainer",
 }
 """Of the topologies of `BREAKS`."""

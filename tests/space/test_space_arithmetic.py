@@ -10,18 +10,20 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.workers import ONE, WORKLOAD
+from tests.workers import ONE, WORKLOAD, tiny
 from tuner.core.catalog import cluster, gpu
 from tuner.core.columns import Columns
 from tuner.core.errors import InputError
 from tuner.core.frameworks import RECORDS
 from tuner.core.model import Shape
 from tuner.space.axes import axes_document, searched
-from tuner.space.build import space_for
+from tuner.space.build import _model, _usual, of_a_job, space_for
 from tuner.space.nearest import distance
 from tuner.space.relaxations import _nearest_and_roomiest, _other_batches, _other_nodes, _words
 from tuner.space.remedies import Remedy, _candidates, _given, varied
+from tuner.space.rules import BY_NAME
 from tuner.space.rules.framework_laws import FRAMEWORK_LAWS, frameworks_with_more
+from tuner.space.space import Tally
 
 BLOOM = cluster("bloom-48")
 
@@ -133,6 +135,13 @@ def test_the_partition_follows_the_stages() -> None:
         ("micro_batch", 1, 128),
         ("zero", 0, 3),
         ("nodes", 1, 48),
+        *((axis, 1, 384) for axis in ("dp", "tp", "pp", "hsdp", "ep", "etp")),
+        ("vpp", 1, 64),
+        ("sequence_parallel", 0, 1),
+        ("partition", 0, 2),
+        ("recompute", 0, 2),
+        ("offload", 0, 2),
+        ("dispatcher", 0, 3),
     ],
 )
 def test_the_values_of_an_axis_have_their_ends(axis: str, first: int, last: int) -> None:
@@ -144,6 +153,13 @@ def test_the_values_of_an_axis_have_their_ends(axis: str, first: int, last: int)
 def test_heads_divide_the_hidden_size() -> None:
     space: Any = SimpleNamespace(cluster=BLOOM)
     assert list(_candidates(space, columns(), "heads")) == [1, 2, 4, 8, 16, 32, 64]
+
+
+def test_more_than_1024_heads_or_ranks_of_an_axis_are_not_tried() -> None:
+    space: Any = SimpleNamespace(cluster=replace(BLOOM, nodes=256))
+    for hidden, most in ((4096, 1024), (4100, 820)):  # 1025 divides 4100
+        assert max(_candidates(space, columns(shape=Shape(hidden=hidden, layers=4)), "heads")) == most
+    assert max(_candidates(space, columns(), "tp")) == 1024
 
 
 def test_a_remedy_repeats_what_the_rule_reads() -> None:
@@ -260,3 +276,85 @@ def test_a_law_names_the_frameworks_with_more_of_what_it_refuses(own: Any, other
     workload = replace(WORKLOAD, framework=own)
     found = {law.name for law in FRAMEWORK_LAWS if other in frameworks_with_more(law.name, workload)}
     assert found == {f"framework-{feature}" for feature in features.split()}
+
+
+@pytest.mark.parametrize(
+    ("preset", "seq", "card", "precision", "framework", "expected"),
+    [
+        ({}, 2048, "A100-80GB-SXM", None, None, ("bf16", "flash2")),
+        ({}, 2048, "V100-32GB-SXM", None, None, ("fp16", "fused")),
+        ({"precision": "bf16"}, 2048, "V100-32GB-SXM", None, None, ("fp16", "fused")),
+        ({"precision": "fp32"}, 2048, "A100-80GB-SXM", None, None, ("fp32", "flash2")),
+        ({}, 2048, "A100-80GB-SXM", "fp32", None, ("bf16", "eager")),
+        ({"attention": "fused"}, 4096, "A100-80GB-SXM", None, None, ("bf16", "fused")),
+        ({"attention": "fused"}, 4100, "A100-80GB-SXM", None, None, ("bf16", "flash2")),
+        ({"attention": "fused"}, 2050, "A100-80GB-SXM", None, None, ("bf16", "flash2")),
+        ({"attention": "fused"}, 2048, "H100-80GB-SXM", "fp8", None, ("bf16", "flash2")),
+        ({"attention": "fused"}, 8192, "V100-32GB-SXM", None, None, ("fp16", "eager")),
+        ({"attention": "flash1"}, 8192, "A100-80GB-SXM", None, None, ("bf16", "flash1")),
+        ({"attention": "flash1"}, 2048, "A100-80GB-SXM", None, "megatron-core", ("bf16", "flash2")),
+        ({"attention": "fused"}, 2048, "A100-80GB-SXM", None, "fsdp2", ("bf16", "flash2")),
+        ({"attention": "fused"}, 2048, "V100-32GB-SXM", None, "fsdp2", ("fp16", "eager")),
+        ({"precision": "fp16"}, 2048, "A100-80GB-SXM", None, "torchtitan", ("bf16", "flash2")),
+        ({"precision": "fp16"}, 2048, "A100-80GB-SXM", None, "fsdp2", ("fp16", "flash2")),
+    ],
+)
+def test_a_preset_keeps_its_precision_and_kernel_where_gpu_framework_and_sequence_have_them(
+    preset: dict[str, Any], seq: int, card: str, precision: Any, framework: Any, expected: tuple[str, str]
+) -> None:
+    """The fused kernel takes up to 4096 tokens in multiples of 4, in 16 bits."""
+    found = _usual(preset, tiny(seq=seq), gpu(card), precision, framework)
+    assert (found["precision"], found["attention"]) == expected
+
+
+def test_positions_follow_the_sequence_where_they_did() -> None:
+    follows = tiny(seq=32)
+    assert (_model(follows, None), _model(follows, 64).max_positions) == (follows, 64)
+    longer = tiny(seq=32, max_positions=48)
+    assert (_model(longer, 48).seq, _model(longer, 16).max_positions) == (48, 48)
+    with pytest.raises(InputError, match="tiny learns 48 positions; --seq 49 is longer"):
+        _model(longer, 49)
+    assert _model(replace(longer, positions="rotary"), 49).seq == 49
+
+
+@pytest.mark.parametrize(("given", "framework"), [({}, "any"), ({"framework": "fsdp2"}, "fsdp2")])
+def test_a_job_is_bound_to_no_framework_but_the_one_that_is_named(given: Any, framework: str) -> None:
+    assert of_a_job({**given, "nodes": 2}) == {"nodes": 2, "framework": framework}
+
+
+def test_a_space_has_what_it_is_described_by() -> None:
+    assert space_for(routing="natural").workload.routing == "natural"
+    plain = space_for()
+    assert (plain.workload.routing, plain.workload.tokens) == ("balanced", 0.0)
+    assert space_for(tokens=3e11).workload.tokens == 3e11
+    for gpus, degrees in ((1, (1,)), (2, (1, 2)), (4, (1, 2, 4)), (8, (1, 2, 4, 8)), (16, (1, 2, 4, 8))):
+        one = space_for(nodes=1, gpus_per_node=gpus)
+        assert one.axes["cp"] == degrees
+        assert one.axes["micro_batch"] == (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)
+
+
+def test_a_tally_begins_at_nothing() -> None:
+    assert Tally() == Tally(grid=0, legal=0, removed={}, unused={})
+
+
+def test_a_tenth_of_idle_multiprocessors_is_tolerated() -> None:
+    """9 tiles of 256 x 128 on 10 of them, and 8."""
+    small = replace(BLOOM, gpu=replace(BLOOM.gpu, sms=10))
+    for tiles, broken in ((9, False), (8, True)):
+        workload = replace(WORKLOAD, model=tiny(seq=256, ffn=128 * tiles))
+        rows = Columns.of([replace(ONE, micro_batch=1)], workload, small)
+        assert BY_NAME["wave-quantisation"].broken_rows(rows).tolist() == [broken]
+
+
+def test_the_first_12_values_that_open_a_space_are_compared() -> None:
+    """One after another, each with more topologies than the last."""
+    tried: list[int] = []
+
+    def spaces() -> Any:
+        for value in range(101, 130):
+            tried.append(value)
+            yield value, SimpleNamespace(count=lambda value=value: value)
+
+    found = list(_nearest_and_roomiest(spaces(), "{}", 100, 1.0))
+    assert [one.change for one in found] == ["101", "112"]
+    assert tried == list(range(101, 114))
