@@ -41,6 +41,23 @@ def test_lines_that_differ_in_their_figures_alone_are_likelier_than_one_that_sta
     assert [entry.seconds for entry in run.iterations] == pytest.approx([(n + 0.5) / 1e3 for n in (1, 2, 3, 4)])
 
 
+@pytest.mark.parametrize(
+    ("lines", "likely"),
+    [
+        (["took 2 s", "dt 3 s", "elapsed 4 s", "loss is 1.5", "loss is 2.5"], [1, 2, 3]),
+        (["step 1 a", "step 2 b", "step 3 c", "loss is 1.5", "loss is 2.5"], [1, 4, 5]),
+        (["step 1 loss", "step 2 with loss", "step 3 and loss", "took 2 s", "loss"], [1, 2, 3]),
+        (["loss a", "loss b", "loss c", "step 3"], [1, 2, 4]),
+        (["step 1 loss", "iter 2 loss", "it 3 loss", "took 2 s, loss"], [1, 2, 4]),
+    ],
+)
+def test_a_time_weighs_3_a_step_2_a_loss_1_and_a_line_that_is_repeated_2_more(
+    lines: list[str], likely: list[int]
+) -> None:
+    """Three lines at most, the first of those that weigh the same."""
+    assert [number for number, _ in explained(lines).likely] == likely
+
+
 def test_the_command_prints_readers_or_a_pattern(run: Run, tmp_path: Path) -> None:
     assert "nemo: 3 lines\n  line 1: Training epoch 0" in run("measure", "tests/data/logs/nemo.log", "--explain").out
     log = tmp_path / "job.log"

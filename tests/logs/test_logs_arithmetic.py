@@ -18,7 +18,7 @@ from tuner.logs import files
 from tuner.logs.choice import asked, chosen_run, parse_iterations, second, spelt
 from tuner.logs.lines import speaker, visible
 from tuner.logs.log import Log, LogRun, argument
-from tuner.logs.records import Iteration, LogRecord, PeakMemory, memory, profiled_step, records
+from tuner.logs.records import Iteration, LogRecord, PeakMemory, _fields, _places, memory, profiled_step, records
 from tuner.logs.workload import described
 
 approx: Any = pytest.approx
@@ -153,6 +153,17 @@ def test_megatrons_line_is_read_field_by_field() -> None:
         skipped=3,
         line=7,
     )
+
+
+def test_the_keys_of_a_line_are_found_by_its_shape() -> None:
+    """By their part of the line as printed, spaces included; none where a key is printed twice."""
+    shape = b" iteration / | LM loss: E+ | other: | TFLOPs :  | grad norm: . | mem usages: ."
+    places = ((1, " LM loss: ", "lm loss"), (3, " TFLOPs : ", "tflops"), (4, " grad norm: ", "grad norm"))
+    assert _places(shape) == places
+    assert _places(shape + b" | lm loss: . |") == ()
+    assert _fields(" lm loss: 1.5 | lm loss: 2.5 |") == {"lm loss": "1.5"}
+    assert _fields(" grad norm: 0.25 | mem usages: 0.5") == {"grad norm": "0.25"}
+    assert _fields(" grad norm: 7| mem usages:  0.5 |") == {"grad norm": "7", "mem usages": "0.5"}
 
 
 def test_two_ranks_may_share_a_line() -> None:
@@ -330,7 +341,9 @@ def test_arguments_name_batch_precision_and_kernel(printed: Mapping[str, str], e
 
 @pytest.mark.parametrize(("experts", "lacks"), [("1", False), ("2", True)])
 def test_a_mixture_of_experts_needs_its_choices_per_token(experts: str, lacks: bool) -> None:
-    assert ("mixture of experts" in described({**PRINTED, "num_experts": experts}, 8).lacks) == lacks
+    found = described({**PRINTED, "num_experts": experts}, 8)
+    assert ("mixture of experts" in found.lacks) == lacks
+    assert found.workload is None or found.workload.model.experts is None
 
 
 @pytest.mark.parametrize(

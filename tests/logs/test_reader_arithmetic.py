@@ -10,7 +10,7 @@ import pytest
 from tuner.core.outcomes import Outcome
 from tuner.logs import read_log
 from tuner.logs.bars import Bars
-from tuner.logs.frameworks import Blocks
+from tuner.logs.frameworks import Blocks, lines_of_frameworks
 from tuner.logs.lines import untangled
 from tuner.logs.log import _merged, _Reader, _same_loss, _same_time
 from tuner.logs.records import Iteration
@@ -276,6 +276,28 @@ def test_a_list_of_arguments_begins_another_run_unless_nothing_was_printed_since
 )
 def test_ranks_that_print_one_exception_piece_by_piece_are_read_as_one(text: str, expected: str) -> None:
     assert untangled(text) == expected
+
+
+@pytest.mark.parametrize(("length", "joined"), [(1999, True), (2000, False)])
+def test_pieces_of_up_to_1999_characters_are_put_together(length: int, joined: bool) -> None:
+    """`AErrorAError: : `, which is 16 characters, with the words twice."""
+    word = "x" * ((length - 16) // 2)
+    text = f"AErrorAError: : {word}{word}".ljust(length, "x")
+    assert len(text) == length
+    assert (untangled(text) != text) == joined
+
+
+@pytest.mark.parametrize(
+    ("runtime", "rate", "iterations"),
+    [("90.0", "0.5", [(45, 2.0)]), ("90.0", "0.01", [(1, 90.0)]), ("90.0", "0.0", []), ("0.0", "0.5", [])],
+)
+def test_a_summary_is_as_many_iterations_as_time_and_rate_make(
+    runtime: str, rate: str, iterations: list[tuple[int, float]]
+) -> None:
+    text = f"{{'train_runtime': {runtime}, 'train_samples_per_second': 4.0, 'train_steps_per_second': {rate}, 'x': 1}}"
+    found = [record.iteration for record in lines_of_frameworks(3, text)]
+    assert [(one.number, one.seconds) for one in found] == iterations
+    assert all(one.seconds_digit == pytest.approx(0.1 / one.number) for one in found)
 
 
 def test_a_cause_is_found_in_tracebacks_that_ranks_printed_piece_by_piece() -> None:

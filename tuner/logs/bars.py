@@ -135,7 +135,7 @@ class Bars:
         else:
             number = int(printed[0]) + epoch * bar.total
             steps = number - bar.number
-            seconds, digit, derived = _since_beginning(bar, steps, _clock(printed[2]), printed[3])
+            seconds, digit, derived = _since_beginning(bar, steps=steps, elapsed=_clock(printed[2]), rate=printed[3])
             iteration = Iteration(number=number, seconds=seconds, seconds_digit=digit, derived=derived, line=line)
             bar.number = number
         loss = _LOSS.search(rest)
@@ -216,7 +216,7 @@ def _follow(bar: _Bar, lines: Sequence[int], prints: Sequence[_Print], at: int, 
     return index
 
 
-def _since_beginning(bar: _Bar, steps: int, elapsed: float, rate: str | None) -> tuple[float | None, float, str]:
+def _since_beginning(bar: _Bar, *, steps: int, elapsed: float, rate: str | None) -> tuple[float | None, float, str]:
     """Return the seconds of each step since the last print by a mean since the beginning, their digit and source."""
     between = elapsed - bar.elapsed
     first = bar.prints == 0
