@@ -122,6 +122,23 @@ def test_a_manifest_with_everything_of_a_site_is_as_its_operator_publishes_it(ki
     assert (config in _pod(found)["volumes"]) == (command is None or "ds_config" in command)
 
 
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    ("command", "files"),
+    [(None, ["assignment.json", "ds_config.json"]), (COMMANDS[1], ["ds_config.json"]), (COMMANDS[2], None)],
+)
+def test_the_config_map_has_the_files_that_the_program_reads(
+    kind: str, command: str | None, files: list[str] | None
+) -> None:
+    """A program that reads none has no config map."""
+    written = exported(bloom(), kind, site=FULL, command=command)
+    found = parsed(written["kustomization.yaml"])
+    generated = [{"name": "bloom-config", "files": files}] if files else None
+    assert found.get("configMapGenerator") == generated
+    assert found.get("generatorOptions") == ({"disableNameSuffixHash": True} if files else None)
+    assert files is None or set(files) <= written.keys()
+
+
 def test_an_export_for_kubernetes_needs_an_image() -> None:
     for kind in KINDS:
         with pytest.raises(InputError, match="needs an image"):
