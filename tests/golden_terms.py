@@ -16,6 +16,7 @@ import numpy as np
 from tests.mixtures import DEEPSEEK, QWEN3_30B
 from tuner.core.columns import Columns
 from tuner.core.domain import Stack
+from tuner.core.experts import Experts
 from tuner.core.keys import parse_key
 from tuner.costmodel.calibration import Calibration
 from tuner.costmodel.estimate import CostModel
@@ -51,6 +52,12 @@ PCIE: Final = {"model": "gpt-1.3b", "gpu": "A100-40GB-PCIe", "nodes": 8, "global
 MI300: Final = {"model": "llama-33b", "gpu": "MI300X-192GB", "nodes": 8, "global_batch": 512}
 EXPERTS: Final = {"model": QWEN3_30B, "gpu": "H100-80GB-SXM", "nodes": 4, "global_batch": 512}
 PLAIN: Final = {"model": "enoki-32", "cluster": "enoki-h100", "global_batch": 128}
+
+
+def _grouped(groups: int) -> Experts | None:
+    """DEEPSEEK's experts, of which each token uses those of a few nodes."""
+    experts = DEEPSEEK.experts
+    return replace(experts, router_groups=8, router_top_groups=groups) if experts else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -164,6 +171,64 @@ CASES: Final = (
         name="experts in racks, natural routing",
         key="tp1-pp4-dp36-mbs1-z1-rnone-ep16-hybridep-gbs576",
         space={"model": DEEPSEEK, "cluster": "gb200-nvl72", "nodes": 36, "routing": "natural"},
+    ),
+    Case(
+        name="Ulysses",
+        key="tp2-pp2-cp4-dp8-mbs1-z1-sp-rnone",
+        space=H100,
+        workload={"framework": "megatron-core", "stack": Stack(cp_comm="a2a")},
+        site=SLOW_SITE,
+    ),
+    Case(
+        name="keys and values gathered before attention",
+        key="tp4-pp1-cp8-dp4-mbs1-z1-sp-rsel",
+        space={**H100, "seq": 65536},
+        workload={"framework": "megatron-core", "stack": Stack(cp_comm="all_gather")},
+    ),
+    Case(
+        name="keys and values gathered beside attention",
+        key="tp2-pp1-cp8-dp8-mbs1-z3-rsel",
+        space={**H100, "seq": 65536},
+        workload={"framework": "torchtitan", "stack": Stack(cp_comm="all_gather")},
+    ),
+    Case(
+        name="a ring that attention does not hide",
+        key="tp2-pp1-cp8-dp8-mbs1-z3-rnone",
+        space=H100,
+        workload={"framework": "torchtitan", "stack": Stack(cp_comm="p2p")},
+    ),
+    Case(
+        name="norms and MLPs recomputed, partial CUDA graphs",
+        key="tp4-pp2-dp2-mbs1-z1-sp-rsel",
+        space=SMALL,
+        workload={
+            "framework": "megatron-core",
+            "stack": Stack(recompute_modules=("layernorm", "mlp"), cuda_graph="partial"),
+        },
+        site=SLOW_SITE,
+    ),
+    Case(
+        name="FP8 experts beside another microbatch",
+        key="tp2-pp2-dp8-mbs2-z1-sp-rsel-ep8-etp2-deepep",
+        space={**EXPERTS, "model": DEEPSEEK, "precision": "fp8", "routing": "natural"},
+        model={"experts": _grouped(3)},
+        workload={
+            "framework": "megatron-core",
+            "stack": Stack(
+                moe_overlap=True, recompute_modules=("core_attn", "mla_up_proj", "moe_act", "shared_experts", "mlp")
+            ),
+        },
+        site=SLOW_SITE,
+    ),
+    Case(
+        name="experts of few groups recomputed, CUDA graphs",
+        key="tp1-pp1-cp2-dp16-mbs1-z1-rsel-ep32-deepep",
+        space={**EXPERTS, "model": DEEPSEEK},
+        model={"experts": _grouped(1)},
+        workload={
+            "framework": "megatron-core",
+            "stack": Stack(recompute_modules=("layernorm", "moe"), cuda_graph="full", cp_comm="a2a"),
+        },
     ),
 )
 
