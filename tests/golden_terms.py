@@ -173,6 +173,13 @@ CASES: Final = (
         space={"model": DEEPSEEK, "cluster": "gb200-nvl72", "nodes": 36, "routing": "natural"},
     ),
     Case(
+        name="Megatron-Core with many replicas",
+        key="tp1-pp1-dp128-mbs1-z1-rnone",
+        space=H100,
+        workload={"framework": "megatron-core"},
+        site=SLOW_SITE,
+    ),
+    Case(
         name="Ulysses",
         key="tp2-pp2-cp4-dp8-mbs1-z1-sp-rnone",
         space=H100,
