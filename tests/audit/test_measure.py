@@ -364,6 +364,10 @@ def test_the_plain_formula_is_the_published_one() -> None:
     plain = [flops for name, flops in by_name.items() if name.startswith("the formula of a plain GPT")]
     assert plain[0] == pytest.approx(expected)
     assert plain[1] == pytest.approx(expected * 4 / 3)
+    assert plain[2:] == pytest.approx([expected, expected * 3 / 4])
+    causal = by_name["the model's own operations, with the causal half of the scores"]
+    scores = 4 * 512 * 4096 * 32 * 4096 * 4096  # two products of 2 operations for each pair, forward
+    assert causal == pytest.approx(by_name["the model's own operations, without recompute"] - 3 / 2 * scores)
 
 
 @pytest.mark.parametrize(("printed", "differs"), [("113", False), ("115", True)])

@@ -21,8 +21,10 @@ from tuner.core.errors import InputError
 from tuner.core.outcomes import Outcome
 from tuner.launch import memory_probe, preflight, supervisor
 from tuner.launch.contract import JobState
-from tuner.launch.outcome import MIN_FREE_DISK, _cause, _from_log
+from tuner.launch.outcome import MIN_FREE_DISK, _cause, _from_log, noted_batches
 from tuner.launch.preflight import accelerator, disk, frameworks
+from tuner.launch.slurm.site_profile import SiteProfile
+from tuner.launch.trainers.command import starts_ranks
 from tuner.launch.virtual import ground_truth, hash_rng
 from tuner.launch.virtual.ground_truth import CLIFF, CLIFFS, UNEVEN, GroundTruth
 from tuner.launch.virtual.job import VirtualJob, marks
@@ -60,6 +62,64 @@ def test_the_nearest_counter_of_kills_is_read(tmp_path: Path, monkeypatch: pytes
     assert supervisor._oom_kills() == 7
     monkeypatch.setattr(supervisor, "_oom_counters", lambda: paths[:1])
     assert supervisor._oom_kills() == 0
+
+
+@pytest.mark.parametrize(
+    ("groups", "files"),
+    [
+        ("0::/user/job\n", ["cgroup/user/job/memory.events", "cgroup/memory.events"]),
+        (
+            "9:cpu,memory:/job:7\n8:cpuset:/x\nnonsense\n",
+            ["cgroup/memory/job:7/memory.oom_control", "cgroup/memory/memory.oom_control"],
+        ),
+        ("", []),
+    ],
+)
+def test_the_kernel_counts_kills_in_the_group_of_the_process(
+    groups: str, files: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of version 2, or of the memory controller of version 1; and always for the whole machine."""
+    monkeypatch.setattr(Path, "read_text", lambda path: groups if str(path) == "/proc/self/cgroup" else "")
+    assert supervisor._oom_counters() == [Path("/sys/fs") / file for file in files] + [Path("/proc/vmstat")]
+
+
+def test_two_free_ports_are_named() -> None:
+    found = preflight.ports()
+    words = found.evidence.split()
+    first, second = int(words[1]), int(words[3])
+    assert (found.verdict, first != second) == ("ok", True)
+    assert min(first, second) >= 1024, "a port that any user may have"
+
+
+@pytest.mark.parametrize(
+    ("command", "starts"),
+    [
+        ("torchrun train.py", True),
+        ("/opt/bin/deepspeed train.py", True),
+        ("python torchrun", False),
+        ("python train.py", False),
+        ("python -m torch.distributed.run train.py", True),
+        ("python -u -m torch.distributed.run train.py", True),
+        ("python -u -O -I torch.distributed.run", False),
+        ("", False),
+    ],
+)
+def test_a_launcher_is_the_first_word_or_a_module_among_four(command: str, starts: bool) -> None:
+    assert starts_ranks(command.split()) is starts
+
+
+def test_a_site_profile_has_variables_of_text_and_resources_of_counts(tmp_path: Path) -> None:
+    file = tmp_path / "site.toml"
+    file.write_text('environment = { A = 1, B = "x", C = 0.5 }\nresources = { "rdma/ib" = 8 }\n')
+    found = SiteProfile.read(file)
+    assert found.environment == (("A", "1"), ("B", "x"), ("C", "0.5"))
+    assert found.resources == (("rdma/ib", 8),)
+
+
+@pytest.mark.parametrize(("batches", "measured"), [(3, 3), (2, 2), (1, 1), (0, 1), (-2, 1), ("3", 1), (None, 1)])
+def test_a_note_names_two_batches_or_more(batches: object, measured: int) -> None:
+    assert noted_batches({"batches": batches}) == measured
+    assert noted_batches({}) == 1
 
 
 @pytest.mark.parametrize(

@@ -108,6 +108,18 @@ def test_a_line_beyond_64_kb_is_read_as_far_and_the_next_one_whole(tmp_path: Pat
     assert [iteration.number for iteration in run.iterations] == [1, 3]
 
 
+def test_the_rest_of_a_long_line_is_not_read(tmp_path: Path) -> None:
+    """Although it is written later."""
+    log, tail = tmp_path / "stdout.log", LogTail(tmp_path / "stdout.log")
+    log.write_text(LINE.format(1) + "x" * (1 << 17))
+    tail.read(1.0)
+    assert (tail.progress.iterations, tail.progress.number) == (1, 1)
+    with log.open("a") as file:
+        file.write(f"{LINE.format(2)}\n{LINE.format(3)}\n")
+    tail.read(2.0)
+    assert (tail.progress.iterations, tail.progress.number) == (2, 3)
+
+
 def result(folder: Path, **changes: object) -> None:
     iterations = [{"number": n, "seconds": s, "loss": 1.0} for n, s in ((1, 9.0), (2, 1.0), (3, 3.0))]
     write_object(folder / "result.json", {"iterations": iterations, **changes})

@@ -14,6 +14,7 @@ from tuner.core import catalog
 from tuner.core.domain import Topology, Workload
 from tuner.core.errors import InputError
 from tuner.launch.trainers.command import TrainerCommand
+from tuner.launch.trainers.torchtitan import _flavor
 
 JOB = """
 [model]
@@ -176,3 +177,24 @@ def test_torchtitans_own_parser_reads_the_topology(toml: str) -> None:
             False,
         )
         assert degrees.enable_sequence_parallel
+
+
+@pytest.mark.parametrize(
+    ("flags", "flavor"),
+    [
+        ({"--module": "llama3", "--config": "llama3_8b"}, "8B"),
+        ({"--module": "torchtitan.models.llama3", "--config": "llama3_70b_long"}, "70B"),
+        ({"--module": "llama3", "--config": "llama3_debugmodel"}, ""),
+        ({"--module": "llama3"}, ""),
+        ({"--module": "llama4", "--config": "llama3_8b"}, ""),
+        ({"--config": "llama3_8b"}, ""),
+        ({"--model.flavor": "8B"}, "8B"),
+        ({"--model.name": "llama3", "--model.flavor": "405B"}, "405B"),
+        ({"--model.name": "llama4", "--model.flavor": "8B"}, ""),
+        ({}, ""),
+    ],
+)
+def test_the_registered_size_is_named_by_the_config_or_the_flavor_of_llama_3(
+    flags: dict[str, str], flavor: str
+) -> None:
+    assert _flavor(flags) == flavor

@@ -70,6 +70,11 @@ def job(folder: Path, nodes: int = 1) -> Job:
     )
 
 
+def test_a_job_that_nobody_knows_has_no_result(tmp_path: Path) -> None:
+    with pytest.raises(LaunchError, match="a job that is not over has no result"):
+        tracker(Clock(), Answering(), tmp_path).result("no handle")
+
+
 # -- commands
 
 

@@ -84,6 +84,7 @@ def test_the_arguments_describe_the_model(command: str) -> None:
     model = found["model"]
     assert (model.layers, model.hidden, model.heads, model.kv_heads, model.seq) == (24, 2048, 16, 4, 2048)
     assert (model.ffn, model.gated_mlp, model.vocab, model.tied_embeddings) == (5440, True, 50257, False)
+    assert model.vocab_multiple == 128
     assert (model.norm, model.positions, model.mlp_bias) == ("rmsnorm", "rotary", False)
     assert (found["global_batch"], found["seq"], found["precision"]) == (256, 2048, "bf16")
     assert (found["framework"], found["settings"]) == ("megatron-core", ("vpp=1",))
