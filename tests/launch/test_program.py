@@ -12,7 +12,8 @@ from tests.workers import ONE, WORKLOAD
 from tuner.core import catalog
 from tuner.launch.contract import Job
 from tuner.launch.ds_config import ds_config
-from tuner.launch.program import WorkerProgram
+from tuner.launch.log_tail import STEPS
+from tuner.launch.program import CommandTemplate, WorkerProgram
 
 
 @pytest.mark.parametrize(("own", "expected"), [("/site", f"{ROOT}{os.pathsep}/site"), ("", str(ROOT))])
@@ -25,3 +26,11 @@ def test_jobs_keep_the_users_python_path(
     job = Job(number=0, tag="t", folder=tmp_path, workload=WORKLOAD, cluster=cluster, topology=ONE)
     program = WorkerProgram(configure=lambda job: ds_config(job.workload, job.topology), accelerator="cpu")
     assert program.prepare(job).environment["PYTHONPATH"] == expected
+
+
+def test_a_job_of_a_command_reports_its_steps_in_its_folder(tmp_path: Path) -> None:
+    job = Job(number=0, tag="t", folder=tmp_path, workload=WORKLOAD, cluster=catalog.cluster("bloom-48"), topology=ONE)
+    program = CommandTemplate.parse("train --mbs {micro_batch} {tp}", configure=lambda _: {}, cwd=tmp_path)
+    found = program.prepare(job)
+    assert found.environment["TUNER_STEPS"] == str(tmp_path / STEPS)
+    assert (found.arguments, found.cwd, found.result) == (("train", "--mbs", "4", "1"), tmp_path, None)

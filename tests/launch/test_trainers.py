@@ -21,7 +21,7 @@ from tuner.launch.program import program_of
 from tuner.launch.slurm.script import batch_script
 from tuner.launch.slurm.site_profile import SiteProfile
 from tuner.launch.trainers.command import KINDS, TrainerCommand
-from tuner.launch.trainers.megatron_lm import megatron_flags
+from tuner.launch.trainers.megatron_lm import dense_model, megatron_flags
 
 ARGUMENTS = """
 # GPT, as its authors train it
@@ -288,3 +288,29 @@ def test_what_the_trainer_does_anyway_may_be_said() -> None:
     given = {"model": "tiny", "settings": ("tp=1",), "precision": "bf16", "framework": "deepspeed"}
     found = TrainerCommand.parse("hf", "python x.py --bf16").completed(given)
     assert (found["precision"], found["settings"]) == ("bf16", ("tp=1", "pp=1", "cp=1", "ep=1"))
+
+
+@pytest.mark.parametrize(
+    ("flags", "fields"),
+    [
+        ({}, {"head_size": 0, "ffn": 512, "vocab_multiple": 128, "gated_mlp": False, "qkv_bias": True}),
+        ({"--kv-channels": "16"}, {"head_size": 0}),
+        ({"--kv-channels": "32"}, {"head_size": 32}),
+        ({"--swiglu": ""}, {"gated_mlp": True, "ffn": 320}),
+        ({"--ffn-hidden-size": "96", "--swiglu": ""}, {"ffn": 96}),
+        ({"--make-vocab-size-divisible-by": "64"}, {"vocab_multiple": 64}),
+        ({"--disable-bias-linear": ""}, {"qkv_bias": False, "attention_bias": False, "mlp_bias": False}),
+        ({"--untie-embeddings-and-output-weights": ""}, {"tied_embeddings": False}),
+        ({"--kv": "4"}, {"kv_heads": 4}),
+    ],
+)
+def test_flags_of_megatron_that_a_command_leaves_out_have_its_defaults(
+    flags: dict[str, str], fields: dict[str, object]
+) -> None:
+    """Hidden size 128: an MLP of 4 x 128, or below two thirds of that, 341, the multiple of 64."""
+    sizes = {"--num-layers": "3", "--hidden-size": "128", "--num-attention-heads": "8", "--seq-length": "32"}
+    given = {**sizes, "--vocab-size": "500", **flags}
+    model = dense_model(given, kv_heads="--kv", positions="rotary", norm="rmsnorm")
+    assert {name: getattr(model, name) for name in fields} == fields
+    assert (model.layers, model.hidden, model.heads, model.seq, model.vocab) == (3, 128, 8, 32, 500)
+    assert (model.positions, model.norm, model.kv_heads) == ("rotary", "rmsnorm", int(flags.get("--kv", 8)))

@@ -319,7 +319,8 @@ def test_positions_follow_the_sequence_where_they_did() -> None:
 
 @pytest.mark.parametrize(("given", "framework"), [({}, "any"), ({"framework": "fsdp2"}, "fsdp2")])
 def test_a_job_is_bound_to_no_framework_but_the_one_that_is_named(given: Any, framework: str) -> None:
-    assert of_a_job({**given, "nodes": 2}) == {"nodes": 2, "framework": framework}
+    description: Any = {**given, "nodes": 2}
+    assert of_a_job(description) == {"nodes": 2, "framework": framework}
 
 
 def test_a_space_has_what_it_is_described_by() -> None:

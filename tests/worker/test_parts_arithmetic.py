@@ -328,7 +328,8 @@ def test_each_rank_finds_the_labels_among_its_own_words(threads: Callable[..., l
 
     def work(rank: int) -> tuple[Any, Any]:
         logits = drawn[..., 6 * rank : 6 * rank + 6].clone().requires_grad_()
-        losses: Any = vocabulary._ParallelLoss.apply(logits, labels, 6 * rank, group)
+        apply: Any = vocabulary._ParallelLoss.apply
+        losses = apply(logits, labels, 6 * rank, group)
         (losses[:, 0] * weights).sum().backward()
         return losses.detach()[:, 0], logits.grad
 
