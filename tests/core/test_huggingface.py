@@ -176,6 +176,22 @@ MEANING: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
             )
         },
     ),
+    (
+        "phi-3-mini-4k",
+        {
+            "max_position_embeddings": 16384,
+            "original_max_position_embeddings": None,
+            "rope_scaling": {"type": "longrope", "short_factor": [1.0], "long_factor": [2.0]},
+        },
+        {
+            "rotary_scaling": RotaryScaling(
+                kind="longrope", factor=4.0, original_seq=4096, short_factors=(1.0,), long_factors=(2.0,)
+            )
+        },
+    ),
+    ("falcon-40b", {"parallel_attn": False}, {"parallel_attention": True}),
+    ("falcon-7b", {"parallel_attn": False}, {"parallel_attention": False}),
+    ("falcon-7b", {}, {"parallel_attention": True}),
 ]
 
 
