@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Callable, Iterator, Mapping
 from copy import deepcopy
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -137,6 +138,14 @@ def test_the_config_map_has_the_files_that_the_program_reads(
     assert found.get("configMapGenerator") == generated
     assert found.get("generatorOptions") == ({"disableNameSuffixHash": True} if files else None)
     assert files is None or set(files) <= written.keys()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(("python", "expected"), [("", "python3"), ("/opt/bin/python", "/opt/bin/python")])
+def test_containers_start_the_python_of_the_site(kind: str, python: str, expected: str) -> None:
+    found = rendered(bloom(), kind, site=replace(FULL, python=python))
+    (container,) = _pod(found)["containers"]
+    assert container["command"][:3] == [expected, "-m", "torch.distributed.run"]
 
 
 def test_an_export_for_kubernetes_needs_an_image() -> None:

@@ -69,6 +69,10 @@ class Experts:
             raise InputError(
                 f"experts field router_groups must divide count={self.count}, which {self.router_groups} does not."
             )
+        if self.router_groups and not self.router_top_groups:
+            raise InputError(
+                f"experts field router_top_groups must be at least 1 with router_groups={self.router_groups}, not 0."
+            )
         if self.router_top_groups > self.router_groups:
             raise InputError(
                 f"experts field router_top_groups must be at most router_groups={self.router_groups}, "
