@@ -73,7 +73,8 @@ def other_values(value: Any, hint: Any) -> list[Any]:
     if isinstance(value, bool):
         return [not value]
     if isinstance(value, int | float):
-        return [2 * value, value // 2 if isinstance(value, int) else value / 2] if value else [2 * type(value)(1), 1]
+        half: float = value // 2 if isinstance(value, int) else value / 2
+        return [2 * value, half] if value else [2, 1] if isinstance(value, int) else [2.0, 1.0]
     return []
 
 
