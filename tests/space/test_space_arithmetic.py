@@ -16,11 +16,11 @@ from tuner.core.columns import Columns
 from tuner.core.errors import InputError
 from tuner.core.frameworks import RECORDS
 from tuner.core.model import Shape
-from tuner.space.axes import axes_document, searched
+from tuner.space.axes import _MOST_VALUES, _whole_numbers, axes_document, searched
 from tuner.space.build import _model, _usual, of_a_job, space_for
 from tuner.space.nearest import distance
 from tuner.space.relaxations import _nearest_and_roomiest, _other_batches, _other_nodes, _words
-from tuner.space.remedies import Remedy, _candidates, _given, varied
+from tuner.space.remedies import _VALUES, Remedy, _along, _candidates, _given, varied
 from tuner.space.rules import BY_NAME
 from tuner.space.rules.framework_laws import FRAMEWORK_LAWS, frameworks_with_more
 from tuner.space.space import Tally
@@ -359,3 +359,27 @@ def test_the_first_12_values_that_open_a_space_are_compared() -> None:
     found = list(_nearest_and_roomiest(spaces(), "{}", 100, 1.0))
     assert [one.change for one in found] == ["101", "112"]
     assert tried == list(range(101, 114))
+
+
+def test_a_remedy_names_the_nearest_values() -> None:
+    """On both sides of the current one."""
+    space: Any = SimpleNamespace(cluster=BLOOM)
+    rule: Any = SimpleNamespace(reads=(), broken_rows=lambda rows: np.zeros(len(rows.tp), dtype=bool))
+    found = _along(space, columns(micro_batch=64), "micro_batch", rule, [rule])
+    others = [value for value in range(1, 129) if value != 64]
+    assert found is not None
+    assert list(found.values) == sorted(sorted(others, key=lambda value: abs(value - 64))[:_VALUES])
+
+
+def test_a_range_has_its_ends_and_a_limit() -> None:
+    assert _whole_numbers("7") == [7]
+    assert _whole_numbers("5-8") == [5, 6, 7, 8]
+    first, most = 3 * _MOST_VALUES, _MOST_VALUES
+    assert len(_whole_numbers(f"{first}-{first + most - 1}")) == most
+    for word, sentence in (
+        (f"{first}-{first + most}", "has more than"),
+        ("8-5", "runs backwards"),
+        ("5-", "is neither a whole number nor a range"),
+    ):
+        with pytest.raises(ValueError, match=sentence):
+            _whole_numbers(word)

@@ -1,0 +1,99 @@
+"""How many of 20,000 topologies break each rule: every boundary and term of a rule moves its count.
+
+`python -m tests.space.test_rule_counts` writes `tests/data/golden/rule_counts.json` anew; review the change as a diff.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any, Final
+
+import numpy as np
+import pytest
+
+from tests.conftest import ROOT
+from tests.mixtures import DEEPSEEK, TINY_EXPERTS
+from tests.workers import ONE, WORKLOAD, tiny
+from tuner.core.catalog import cluster, gpu
+from tuner.core.columns import Columns
+from tuner.core.domain import Ramp, Workload
+from tuner.core.frameworks import RECORDS
+from tuner.space.rules import RULES
+
+GOLDEN: Final = ROOT / "tests/data/golden/rule_counts.json"
+ROWS: Final = 20_000
+VALUES: Final = {
+    "nodes": (1, 2, 3, 4, 8),
+    "tp": (1, 2, 3, 4, 6, 8, 16),
+    "pp": (1, 1, 2, 3, 4, 5, 7),
+    "vpp": (1, 1, 2, 3),
+    "cp": (1, 1, 2, 4),
+    "dp": (1, 2, 3, 4, 6, 8, 16),
+    "micro_batch": (1, 2, 3, 4, 6, 8),
+    "global_batch": (32, 36, 48, 64, 96, 128),
+    "zero": (0, 1, 2, 3),
+    "recompute": (0, 1, 2),
+    "partition": (0, 1, 2),
+    "sequence_parallel": (0, 1),
+    "offload": (0, 0, 1, 2),
+    "hsdp": (1, 1, 2, 3, 4),
+    "ep": (1, 1, 2, 3, 4, 8),
+    "etp": (1, 1, 2, 3),
+    "dispatcher": (0, 1, 2, 3),
+    "heads": (4, 6, 8, 9),
+    "hidden": (48, 96, 192, 384, 1024, 3072),
+    "layers": (4, 5, 6, 8, 12, 13),
+}
+"""What each axis may be; the values of an axis follow one another at a step that no other axis has."""
+STEPS: Final = (7919, 104729, 1299709, 15485863, 32452843, 49979687, 67867967, 86028121, 104395301, 122949823)
+
+
+def topologies(workload: Workload, nodes: Any) -> Columns:
+    """The same topologies whenever they are asked for."""
+    numbers = np.arange(1, ROWS + 1, dtype=np.int64)
+    arrays = dict(Columns.of([ONE], workload, nodes).arrays)
+    for place, (axis, values) in enumerate(VALUES.items()):
+        drawn = numbers * STEPS[place % len(STEPS)] * (place + 3) % 1_000_003 // 7 % len(values)
+        arrays[axis] = np.array(values, dtype=np.int64)[drawn]
+    return Columns(workload, nodes, {name: np.resize(array, ROWS) for name, array in arrays.items()})
+
+
+def workloads() -> Iterator[tuple[str, Workload]]:
+    """Models, kernels and precisions that the rules tell apart."""
+    gpt = replace(WORKLOAD, model=tiny(layers=12, seq=60, vocab=1000), precision="bf16", attention="fused")
+    yield "gpt", gpt
+    yield "gpt, ramp", replace(gpt, ramp=Ramp(start=24, increment=12), precision="fp32")
+    yield "fp32", replace(gpt, attention="flash2", precision="fp32")
+    grouped = tiny(kv_heads=2, seq=128, vocab_multiple=0, vocab=1002)
+    yield "grouped queries", replace(gpt, model=grouped, attention="flash1")
+    yield "experts", replace(gpt, model=TINY_EXPERTS, attention="flash2")
+    yield "latent", replace(gpt, model=DEEPSEEK, attention="flash2")
+    for framework in RECORDS:
+        yield framework, replace(gpt, framework=framework)
+        yield f"experts in {framework}", replace(gpt, model=TINY_EXPERTS, attention="flash2", framework=framework)
+
+
+def counts(workload: Workload) -> dict[str, int]:
+    """By rule the topologies that break it, on nodes with little main memory; latent attention on MI300X."""
+    nodes = replace(cluster("bloom-48"), nodes=4, host_memory=2 * 2**30)
+    if workload.model.latent:
+        nodes = replace(nodes, gpu=gpu("MI300X-192GB"))
+    columns = topologies(workload, nodes)
+    found = {rule.name: int(rule.broken_rows(columns).sum()) for rule in RULES if rule.binding(workload)}
+    return {name: count for name, count in found.items() if count}
+
+
+@pytest.mark.parametrize("name", dict(workloads()))
+def test_as_many_topologies_break_each_rule_as_in_the_golden_file(name: str) -> None:
+    assert counts(dict(workloads())[name]) == json.loads(GOLDEN.read_text())[name]
+
+
+def test_every_rule_is_broken_by_some() -> None:
+    golden = json.loads(GOLDEN.read_text()).values()
+    assert {name for counted in golden for name in counted} == {rule.name for rule in RULES}
+
+
+if __name__ == "__main__":
+    GOLDEN.write_text(json.dumps({name: counts(workload) for name, workload in workloads()}, indent=1) + "\n")
