@@ -25,7 +25,9 @@ from tuner.export.production import ProductionRun
 GOLDEN: Final = Path(__file__).parent / "data" / "golden" / "refusals.json"
 
 GPT: Final = Model(name="gpt", layers=4, hidden=256, heads=4, vocab=512, seq=128)
-LLAMA: Final = replace(QWEN3_30B, name="llama", experts=None, qk_norm=False, head_size=0, hidden=4096)
+LLAMA: Final = replace(
+    QWEN3_30B, name="llama", experts=None, qk_norm=False, head_size=0, hidden=4096, embedding_size=4096
+)
 MODELS: Final = {"gpt": GPT, "llama": LLAMA, "mixture": QWEN3_30B, "latent": DEEPSEEK}
 OPTIONS: Final = {
     "slurm": ("slurm", ExportOptions()),
@@ -120,6 +122,11 @@ def runs() -> Iterator[tuple[str, ProductionRun]]:
     def run(workload: Workload, topology: Topology) -> ProductionRun:
         return ProductionRun(name="r", workload=workload, cluster=cluster, topology=topology, expected=EXPECTED)
 
+    for changes in ({}, {"window_start": 2}, {"window_skip": 2}, {"rotary_local_base": 1e6}):
+        windowed = replace(LLAMA, sliding_window=1024, **changes)
+        for attention, cp in (("flash2", 1), ("eager", 1), ("flash2", 2)):
+            job = Workload(model=windowed, global_batch=64, precision="bf16", attention=attention)
+            yield f"windows {changes} {attention} cp={cp}", run(job, replace(ONE, cp=cp))
     for name, base in MODELS.items():
         plain = Workload(model=base, global_batch=64, precision="bf16", attention="flash2")
         for words, model in models(base):
@@ -137,7 +144,7 @@ def runs() -> Iterator[tuple[str, ProductionRun]]:
 def table() -> dict[str, dict[str, str]]:
     """By case and format, the properties that are refused: all of a plain model's, then what differs from those."""
     found: dict[str, dict[str, str]] = {}
-    plain: dict[str, list[str]] = {}
+    plain: dict[str, list[str]] = {label: [] for label in OPTIONS}
     for case, run in runs():
         refused = {label: FORMATS[name].refused(run, options) for label, (name, options) in OPTIONS.items()}
         if case.endswith(" "):

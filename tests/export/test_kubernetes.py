@@ -20,6 +20,7 @@ from tuner.core.domain import Cluster, Topology, Workload
 from tuner.core.errors import InputError
 from tuner.export.bundle import bundle
 from tuner.export.production import ProductionRun
+from tuner.export.rendering import as_yaml
 from tuner.launch.slurm.site_profile import SiteProfile
 
 SCHEMAS: Mapping[str, Mapping[str, Any]] = {
@@ -138,6 +139,11 @@ def test_the_config_map_has_the_files_that_the_program_reads(
     assert found.get("configMapGenerator") == generated
     assert found.get("generatorOptions") == ({"disableNameSuffixHash": True} if files else None)
     assert files is None or set(files) <= written.keys()
+
+
+def test_yaml_has_empty_parts_and_nested_ones() -> None:
+    document = {"a": {}, "b": [], "c": {"d": [1, {"e": True, "f": ["x"]}, [], {}]}, "odd key": "y", "last": None}
+    assert parsed(as_yaml(document)) == document
 
 
 @pytest.mark.parametrize("kind", KINDS)

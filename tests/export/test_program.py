@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import subprocess
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,6 +18,7 @@ from tuner.core.assignment import Assignment
 from tuner.core.errors import InputError
 from tuner.core.model import RotaryScaling
 from tuner.core.worker_refusals import refuse
+from tuner.export.api import export_options
 from tuner.export.bundle import FORMATS
 from tuner.export.production import production_config
 from tuner.export.program import _of_command
@@ -163,3 +166,24 @@ def test_an_axis_of_the_study_that_a_command_does_not_take_is_the_models_own() -
         heads = _of_command(command)["heads"]
         assert heads.accepts(run)
         assert heads.accepts(other) == accepted
+
+
+def test_an_export_has_the_command_that_the_study_ran_unless_another_is_given() -> None:
+    """And the folder where it is given from."""
+    study: Any = SimpleNamespace(settings={"command": "train.py"})
+    assert [export_options(study).command, export_options(study, command="other.py").command] == [
+        "train.py",
+        "other.py",
+    ]
+    assert export_options(study).workdir == str(Path.cwd())
+    worker: Any = SimpleNamespace(settings={})
+    assert (export_options(worker).command, export_options(worker).workdir) == (None, "")
+
+
+@pytest.mark.parametrize(("nodes", "refused"), [(1, False), (2, True)])
+def test_deepspeeds_launcher_passes_only_plain_values_to_other_machines(nodes: int, refused: bool) -> None:
+    run = bloom("tp8-pp1-mbs2-z1", model="gpt-1.3b", nodes=nodes, global_batch=64)
+    hosts = tuple(f"n{number}" for number in range(nodes))
+    site = SiteProfile(hosts=hosts, environment=(("ODD", 'a "b"'),))
+    with pytest.raises(InputError, match="cannot pass ODD=") if refused else nullcontext():
+        assert (".deepspeed_env" in exported(run, "hostfile", site=site)) is False
