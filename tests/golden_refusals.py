@@ -14,7 +14,7 @@ from typing import Any, Final, get_args, get_type_hints
 from tests.export.test_export import EXPECTED
 from tests.mixtures import DEEPSEEK, QWEN3_30B
 from tuner.core import catalog
-from tuner.core.domain import Stack, Topology, Workload
+from tuner.core.domain import Attention, Stack, Topology, Workload
 from tuner.core.errors import InputError
 from tuner.core.experts import Experts
 from tuner.core.model import Model, RotaryScaling
@@ -51,6 +51,7 @@ SCALINGS: Final = (
     RotaryScaling(kind="yarn", factor=4.0),
     RotaryScaling(kind="dynamic", factor=2.0),
 )
+WINDOWED: Final[tuple[tuple[Attention, int], ...]] = (("flash2", 1), ("eager", 1), ("flash2", 2))
 ONE: Final = Topology(nodes=2, tp=2, pp=2, dp=4, micro_batch=1)
 AXES: Final[tuple[dict[str, Any], ...]] = (
     *({"zero": zero} for zero in (0, 2, 3)),
@@ -124,7 +125,7 @@ def runs() -> Iterator[tuple[str, ProductionRun]]:
 
     for changes in ({}, {"window_start": 2}, {"window_skip": 2}, {"rotary_local_base": 1e6}):
         windowed = replace(LLAMA, sliding_window=1024, **changes)
-        for attention, cp in (("flash2", 1), ("eager", 1), ("flash2", 2)):
+        for attention, cp in WINDOWED:
             job = Workload(model=windowed, global_batch=64, precision="bf16", attention=attention)
             yield f"windows {changes} {attention} cp={cp}", run(job, replace(ONE, cp=cp))
     for name, base in MODELS.items():

@@ -142,7 +142,13 @@ def test_the_config_map_has_the_files_that_the_program_reads(
 
 
 def test_yaml_has_empty_parts_and_nested_ones() -> None:
-    document = {"a": {}, "b": [], "c": {"d": [1, {"e": True, "f": ["x"]}, [], {}]}, "odd key": "y", "last": None}
+    document: dict[str, Any] = {
+        "a": {},
+        "b": [],
+        "c": {"d": [1, {"e": True, "f": ["x"]}, [], {}]},
+        "odd key": "y",
+        "last": None,
+    }
     assert parsed(as_yaml(document)) == document
 
 

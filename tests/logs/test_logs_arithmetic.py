@@ -16,9 +16,9 @@ from tuner.core.experts import Experts
 from tuner.core.model import Model
 from tuner.logs import files
 from tuner.logs.choice import asked, chosen_run, parse_iterations, second, spelt
-from tuner.logs.lines import speaker, visible, visible_blocks
+from tuner.logs.lines import speaker, visible
 from tuner.logs.log import Log, LogRun, argument
-from tuner.logs.records import Iteration, LogRecord, PeakMemory, _fields, _places, memory, profiled_step, records
+from tuner.logs.records import Iteration, LogRecord, PeakMemory, memory, profiled_step, records
 from tuner.logs.workload import described
 
 approx: Any = pytest.approx
@@ -153,17 +153,6 @@ def test_megatrons_line_is_read_field_by_field() -> None:
         skipped=3,
         line=7,
     )
-
-
-def test_the_keys_of_a_line_are_found_by_its_shape() -> None:
-    """By their part of the line as printed, spaces included; none where a key is printed twice."""
-    shape = b" iteration / | LM loss: E+ | other: | TFLOPs :  | grad norm: . | mem usages: ."
-    places = ((1, " LM loss: ", "lm loss"), (3, " TFLOPs : ", "tflops"), (4, " grad norm: ", "grad norm"))
-    assert _places(shape) == places
-    assert _places(shape + b" | lm loss: . |") == ()
-    assert _fields(" lm loss: 1.5 | lm loss: 2.5 |") == {"lm loss": "1.5"}
-    assert _fields(" grad norm: 0.25 | mem usages: 0.5") == {"grad norm": "0.25"}
-    assert _fields(" grad norm: 7| mem usages:  0.5 |") == {"grad norm": "7", "mem usages": "0.5"}
 
 
 def test_two_ranks_may_share_a_line() -> None:
@@ -406,13 +395,3 @@ def test_the_shipped_worker_prints_the_mixture_that_a_log_is_measured_by() -> No
         assert read.topology
         assert (read.topology.ep, read.workload.routing) == (2, "balanced")
         assert report.hardware_flops(read.workload, 1, "none") == report.hardware_flops(job, 1, "none")
-
-
-def test_blank_lines_of_a_block_are_left_out() -> None:
-    ((block, whole),) = visible_blocks(["a\n", "\n", "  \n", "b"])
-    assert (block, whole) == ([(1, "a"), (4, "b")], "a\n\n  \nb")
-
-
-def test_a_pattern_without_experts_is_not_known() -> None:
-    mixture = {"num_experts": "8", "moe_router_topk": "2", "moe_ffn_hidden_size": "16", "num_layers": "3"}
-    assert "in layers of no known pattern" in described({**PRINTED, **mixture, "moe_layer_freq": "[0, 0, 0]"}, 8).lacks
