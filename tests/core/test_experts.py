@@ -154,3 +154,10 @@ def test_a_stored_study_brings_back_experts_and_latent_attention() -> None:
     for key in ("experts", "latent", "mtp_layers", "attention_sinks", "glu_clamp", "glu_offset"):
         stored.pop(key)
     assert model_of(stored) == replace(model, experts=None, latent=None, mtp_layers=0), "studies of earlier releases"
+
+
+@pytest.mark.parametrize(("groups", "used"), [(4, 0), (4, 5)])
+def test_a_token_uses_some_of_its_groups_of_experts(groups: int, used: int) -> None:
+    with pytest.raises(InputError, match=f"experts field router_top_groups must be at .* router_groups={groups}"):
+        Experts(count=8, top_k=2, ffn=16, router_groups=groups, router_top_groups=used)
+    assert Experts(count=8, top_k=2, ffn=16, router_groups=groups, router_top_groups=groups).router_groups == groups
