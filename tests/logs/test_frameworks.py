@@ -11,6 +11,7 @@ from tests.logs.thread_logs import GOOD_LOGS
 from tuner.core.errors import InputError
 from tuner.logs import Log, LogRun, StepPattern, StepSize, contradiction, of_job, precision, read_log, timed
 from tuner.logs.frameworks import stamp_of
+from tuner.logs.lines import unwrapped
 
 LOGS = ROOT / "tests/data/logs"
 
@@ -76,6 +77,32 @@ def test_a_log_as_users_paste_it_is_measured_by_its_second_line(name: str) -> No
     (chosen,) = [entry for entry in entries if entry.number == number]
     assert chosen.seconds == pytest.approx(seconds, rel=1e-9, abs=tolerance)
     assert contradiction(entries) == ""
+
+
+WRAPPED = ("megatron mixtral 2024", "torchtitan mxfp8 2026", "nemo b200", "nanotron tiny", "ms-swift, steps per second")
+
+
+@pytest.mark.parametrize("columns", [80, 120])
+@pytest.mark.parametrize("name", WRAPPED)
+def test_lines_that_a_terminal_broke_are_joined(name: str, columns: int) -> None:
+    text, source, number, seconds, tolerance = GOOD_LOGS[name]
+    broken = [line[at : at + columns] for line in text.splitlines() for at in range(0, len(line), columns)]
+    (run,) = read_log(broken).runs
+    assert (run.source, run.failure) == (source, None)
+    entries = timed(run, STEP)
+    assert of_job(run, (2,), entries) == ((number,), "")
+    assert [e.seconds for e in entries if e.number == number] == [pytest.approx(seconds, rel=1e-9, abs=tolerance)]
+
+
+def test_full_lines_are_joined_only_where_several_show_a_width() -> None:
+    full, short = "x" * 60, "y" * 59
+    lines = [full, "end", short, "z", full, full, "w"]
+    assert unwrapped(enumerate(lines)) == [full + "end", short + " z", full + full + "w"]
+    assert unwrapped(enumerate(lines[:-2])) == []
+    assert unwrapped(enumerate(["x" * 59] * 3)) == []
+    assert unwrapped(enumerate(["x" * 400] * 3)) == ["x" * 1200]
+    assert unwrapped(enumerate(["x" * 401] * 3)) == []
+    assert unwrapped([]) == []
 
 
 OWN_LINES = ["it 5001 took 512.5 ms, loss 3.21", "it 5002 took 250.0 ms, loss 3.20, 11.5 GiB", "it 5003 took 251.0 ms"]
@@ -160,6 +187,11 @@ def test_epochs_of_lightning_continue_the_count() -> None:
     (run,) = read_log(line.format(epoch, step) for epoch in (0, 1) for step in (1, 2)).runs
     assert [entry.number for entry in run.iterations] == [1, 2, 3, 4]
     assert [entry.seconds for entry in run.iterations] == [1.0, 1.0, 1.0, 1.0]
+
+
+def test_ms_swift_logs_its_peak_memory() -> None:
+    (run,) = read_log(GOOD_LOGS["ms-swift, steps per second"][0].splitlines()).runs
+    assert run.peak.reserved == 5.15 * 2**30
 
 
 MEMORY = {"torchtitan": 45.67, "nanotron": 21.5e9 / 2**30, "composer": 41.234, "axolotl": 14.5}

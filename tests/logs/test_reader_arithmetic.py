@@ -33,6 +33,7 @@ PROGRAMS = {
         "sh",
         "srun",
         "ssh",
+        "submitit",
     ),
     *("the CUDA driver", "torchrun", "torchtitan", "tuner's worker", "tyro", "wandb"),
 }

@@ -10,6 +10,7 @@ from typing import Final
 from tests.logs.last_failure_cases import LAST, LAST_HARMLESS
 from tests.logs.later_thread_failure_cases import LATER, LATER_HARMLESS
 from tests.logs.launcher_failure_cases import TRACE
+from tests.logs.round_failure_cases import ROUND_HARMLESS, ROUNDS
 from tests.logs.unseen_failure_cases import UNSEEN
 
 EARLIER: Final = {
@@ -369,5 +370,5 @@ EARLIER_HARMLESS: Final = (
 )
 """Lines of such logs that show no failure."""
 
-THREAD_FAILURES: Final = {**EARLIER, **LATER, **UNSEEN, **LAST}
-THREAD_HARMLESS: Final = (*EARLIER_HARMLESS, *LATER_HARMLESS, *LAST_HARMLESS)
+THREAD_FAILURES: Final = {**EARLIER, **LATER, **UNSEEN, **LAST, **ROUNDS}
+THREAD_HARMLESS: Final = (*EARLIER_HARMLESS, *LATER_HARMLESS, *LAST_HARMLESS, *ROUND_HARMLESS)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from tests.logs.round_logs import ROUND_LOGS
 from tests.logs.thread_bar_logs import BAR_LOGS, GoodLog
 
 GOOD_LOGS: Final[dict[str, GoodLog]] = {
@@ -309,4 +310,5 @@ Epoch 0:   1%|          | 797/77225 [9:09:20<877:59:30, 41.36s/it, loss=3.1, v_n
         0.05,
     ),
     **BAR_LOGS,
+    **ROUND_LOGS,
 }

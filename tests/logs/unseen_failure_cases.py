@@ -99,9 +99,9 @@ UNSEEN: Final = {
     ),
     "job requeue": (
         "submitit WARNING (2022-08-12 02:06:11,453) - Caught signal SIGUSR2 on node1: this job is preempted.\nslurmstepd: error: *** JOB 608 ON node1 CANCELLED AT 2022-08-12T02:06:12 DUE TO JOB REQUEUE ***\nslurmstepd: error: *** STEP 608.0 ON node1 CANCELLED AT 2022-08-12T02:06:12 DUE TO JOB REQUEUE ***\nsrun: error: node1: tasks 2-3: Exited with exit code 1",
-        "CANCELLED",
-        "the job was cancelled",
-        "slurmstepd: error: *** JOB 608 ON node1 ",
+        "PREEMPTED",
+        "another job took its place",
+        "submitit WARNING (2022-08-12 02:06:11,45",
     ),
     "task launch StepId": (
         "srun: error: Task launch for StepId=125452.4 failed on node node07: Unable to layout tasks on given cpus\nsrun: error: Application launch failed: Unable to layout tasks on given cpus\nsrun: Job step aborted",
@@ -215,7 +215,7 @@ UNSEEN: Final = {
         "(ActorWorker(actor_train-1) pid=18175, ip=10.0.0.2) [2025-10-11 11:16:52] [decorator.py (306)] [ERROR] [actor_train-1 1 / 8][PID 18175] Traceback (most recent call last):\n(ActorWorker(actor_train-1) pid=18175, ip=10.0.0.2)   File \"/a/decorator.py\", line 295, in inner\n(ActorWorker(actor_train-1) pid=18175, ip=10.0.0.2)     result = func(*args, **kwargs)\n(ActorWorker(actor_train-1) pid=18175, ip=10.0.0.2) RuntimeError: Unexpected result nan (message='found NaN in local grad norm for bucket #0 in backward pass before data-parallel communication collective')",
         "CRASHED",
         "the loss is not a number",
-        "(ActorWorker(actor_train-1) pid=18175, i",
+        "RuntimeError: Unexpected result nan",
     ),
     "ray task error": (
         'Traceback (most recent call last):\n  File "/opt/train.py", line 9, in <module>\n    main()\nray.exceptions.RayTaskError(RuntimeError): ray::MegatronTrainRayActor.train() (pid=2407496, ip=172.17.0.2, actor_id=f1b740f0)\n           ^^^^^^^^^^\n  File "/opt/slime/actor.py", line 311, in train\n    return self.train_actor(rollout_id, rollout_data)\n  File "/opt/Megatron-LM/megatron/core/x.py", line 644, in f\n    config.finalize_model_grads_func(\nRuntimeError: Unexpected result nan (message=\'found NaN in local grad norm\')',

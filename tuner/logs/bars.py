@@ -27,10 +27,12 @@ _CLOCK_SLACK: Final = 1.5
 """Seconds by which the time of steps may differ from that between two clocks that print whole seconds."""
 
 _BAR: Final = re.compile(
-    r"[0-9]{1,3}%\|[^|]{0,400}\| *([0-9]{1,9})/([0-9]{1,9}) \[([0-9:]{1,9}:[0-9]{2})<[0-9:?]{1,12}"
+    r"(?:[0-9]{1,3}%(?:\|[^|]{0,400}\|)?|: \|[^|]{0,400}\|) *([0-9]{1,9})/([0-9]{1,9}|\?) "
+    r"\[([0-9:]{1,9}:[0-9]{2})<[0-9:?]{1,12}"
     r"(?:, *((?:[0-9.]{1,12}|\?) ?(?:(?:it|steps?|iters?|batch(?:es)?)/s|s/(?:it|steps?|iters?|batch(?:es)?))))?"
-    r"([^\]]{0,2000})\]"
+    r"([^\]]{0,2000})(?:\]|$)"
 )
+"""A notebook's has no bar, and one of unknown length no percentage; a terminal may cut its end off."""
 _PLAIN: Final = re.compile(
     r"^[ \r]{0,8}[0-9]{1,3}%\|[^|\n]{0,400}\| *([0-9]{1,9})/([0-9]{1,9}) \[([0-9:]{1,9}:[0-9]{2})<[0-9:?]{1,12}"
     r", *([0-9.]{1,12} ?(?:it/s|s/it))\]\s*?$",
@@ -74,9 +76,9 @@ class _Bar:
 
 
 _Print = tuple[str, str, str, str | None]
-"""What a bar prints: the step, the total, the clock and the rate with its unit."""
+"""What a bar prints: the step, the total (0 if unknown), the clock and the rate with its unit."""
 
-BAR_WORDS: Final = ("%|", " • ")
+BAR_WORDS: Final = ("%|", " • ", "s/it]", "it/s]", "/? [")
 """Each line with a training bar contains one of them."""
 
 
@@ -111,7 +113,7 @@ class Bars:
         """Yield the iterations of a line of training bars."""
         if self._done:
             return
-        if "%|" in text:
+        if "%" in text or "/? [" in text:
             text = text[:_MAX_TEXT]
             for found in _BAR.finditer(text):
                 start = found.start()
@@ -225,7 +227,7 @@ def _since_beginning(bar: _Bar, *, steps: int, elapsed: float, rate: str | None)
     inverse, error = _inverse(rate)
     if not inverse:
         return _by_clock(between, steps)
-    done = bar.number % bar.total + steps
+    done = (bar.number % bar.total if bar.total else bar.number) + steps
     of_steps = done * inverse - bar.mean_total
     bar.mean_total += of_steps
     agrees = of_steps > 0 and (first or abs(of_steps - between) <= _CLOCK_SLACK)
@@ -243,7 +245,7 @@ def _by_clock(between: float, steps: int) -> tuple[float | None, float, str]:
 
 
 def _print(found: re.Match[str]) -> _Print:
-    return found[1], found[2], found[3], found[4]
+    return found[1], "0" if found[2] == "?" else found[2], found[3], found[4]
 
 
 @lru_cache(4096)

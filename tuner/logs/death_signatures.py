@@ -84,7 +84,7 @@ DEATH_SIGNATURES: Final = (
         words=("what(): ",),
     ),
     signature(
-        rf"{_CODE}(?:-9|247|137)\b|exit(?:ed)? on signal 9|: line [0-9]+: +[0-9]+ Killed\b"
+        rf"{_CODE}(?:-9|247|137)\b|exit(?:ed)? on signal 9|died from signal 9\b|: line [0-9]+: +[0-9]+ Killed\b"
         r"|task[s ][-0-9, ]*: Killed|(?:^|[\]:] ?)Killed\s*$|Signal 9 \(SIGKILL\)|(?:with signal |<Signals\.)SIGKILL"
         r"|exit(?:ed with)? (?:exit )?code:? 137\b",
         Outcome.CRASHED,
@@ -98,27 +98,29 @@ DEATH_SIGNATURES: Final = (
             "SIGKILL",
             "code 137",
             "code: 137",
+            "died from signal 9",
             "on signal 9",
         ),
     ),
     signature(
-        rf"{_CODE}(?:-7|135)\b",
+        rf"{_CODE}(?:-7|135)\b|died from signal 7\b",
         Outcome.CRASHED,
         "a rank died of a bus error",
         "torchrun, DeepSpeed",
         weight=DEATH,
-        words=_CODE_WORDS,
+        words=(*_CODE_WORDS, "died from signal "),
     ),
     signature(
-        rf"{_CODE}(?:-11|139)\b",
+        rf"{_CODE}(?:-11|139)\b|died from signal 11\b",
         Outcome.CRASHED,
         "a rank died of a segmentation fault",
         "torchrun, DeepSpeed",
         weight=DEATH,
-        words=_CODE_WORDS,
+        words=(*_CODE_WORDS, "died from signal "),
     ),
     signature(
-        rf"{_CODE}(?:-6|134)\b|terminate called without|pure virtual method called|Signal 6 \(SIGABRT\)"
+        rf"{_CODE}(?:-6|134)\b|terminate called without|pure virtual method called|died from signal 6\b"
+        r"|Signal 6 \(SIGABRT\)"
         r"|\bAborted {0,40}\(core dumped\)|Fatal Python error: |\*\*\* Signal: Aborted \(6\)"
         r"|exit(?:ed)? on signal 6\b"
         r"|(?:with signal |<Signals\.)SIGABRT|MPI_ABORT was invoked on rank|\bcalled MPI_Abort\("
@@ -140,6 +142,7 @@ DEATH_SIGNATURES: Final = (
             "MPI_ABORT was invoked",
             "SIGABRT",
             "called MPI_Abort(",
+            "died from signal 6",
             "on signal 6",
             "pure virtual method called",
             "terminate called ",
@@ -147,8 +150,9 @@ DEATH_SIGNATURES: Final = (
     ),
     signature(
         r"exiting program after receiving SIGTERM|got signal: (?:1|2|15)\b"
-        rf"|Received (?:1|2|15) death signal|{_CODE}(?:-15|143)\b"
-        r"|Signal 15 \(SIGTERM\)|Received Signals\.SIGTERM death signal|died with <Signals\.SIG(?:TERM|INT|HUP)",
+        rf"|Received (?:1|2|15) death signal|{_CODE}(?:-15|143|-2|130)\b"
+        r"|Signal 15 \(SIGTERM\)|Received Signals\.SIGTERM death signal|died with <Signals\.SIG(?:TERM|INT|HUP)"
+        r"|died from signal (?:1|2|15)\b",
         Outcome.CANCELLED,
         "somebody ended the job (SIGTERM)",
         "Megatron-LM, torchrun",
@@ -156,6 +160,7 @@ DEATH_SIGNATURES: Final = (
         words=(
             *_CODE_WORDS,
             " death signal",
+            "died from signal ",
             "died with <Signals.",
             "Signal 15 (SIGTERM)",
             "exiting program after receiving SIGTERM",

@@ -8,10 +8,19 @@ from tuner.core.outcomes import Outcome
 from tuner.logs.signature import DEATH, DEVICE, NCCL, OUT_OF_MEMORY, signature
 
 _DEVICE: Final = r"(?:CUDA|HIP|XPU|NPU|MUSA|GPU)"
-_ERROR: Final = r"(?:(?:CUDA|HIP)(?: driver| runtime)? error: |Triton Error \[\w+\]: |cuda runtime error \([0-9]+\) : )"
+_ERROR: Final = (
+    r"(?:(?:CUDA|HIP)(?: driver| runtime)? [Ee]rror: |Triton Error \[\w+\]: |cuda runtime error \([0-9]+\) : )"
+)
 """What comes before the text of an error of the runtime (`cudaGetErrorString`, `hipGetErrorString`)."""
 _LIBRARIES: Final = ("cuBLAS", "cuBLASLt", "cuDNN", "cuFFT", "cuSOLVER", "cuSPARSE", "cuRAND")
-_ERROR_WORDS: Final = ("CUDA error: ", "HIP error: ", " driver error: ", " runtime error", "Triton Error [")
+_ERROR_WORDS: Final = (
+    "CUDA error: ",
+    "CUDA Error: ",
+    "HIP error: ",
+    " driver error: ",
+    " runtime error",
+    "Triton Error [",
+)
 
 DEVICE_SIGNATURES: Final = (
     # A sentence that only mentions the words, such as advice, is no exception and allocates nothing.
@@ -40,6 +49,16 @@ DEVICE_SIGNATURES: Final = (
             "hipErrorOutOfMemory",
             "out of memory",
         ),
+    ),
+    # A warning, after which the allocator frees what it can.
+    signature(
+        r"\bexpandable_segments: memory mapping failed with OOM\b",
+        Outcome.OOM,
+        "a GPU ran out of memory",
+        "PyTorch",
+        weight=OUT_OF_MEMORY,
+        passing=True,
+        words=("expandable_segments: memory mapping failed",),
     ),
     signature(
         r"NCCL WARN (?:(?!NCCL WARN )[^|]){0,400}?"
@@ -156,7 +175,8 @@ DEVICE_SIGNATURES: Final = (
     ),
     signature(
         r"NET/IBP? ?: ?Got completion|NCCL WARN (?:(?!NCCL WARN )[^|]){0,200}?\bibv_\w+|NET/IBP? ?: ?[^"
-        r"|]{0,80}?Got (?:fatal )?async|ibv_\w+ failed|\bib_mlx5_log\.c:[0-9]+ |[Ff]ailed to modify QP to \w+",
+        r"|]{0,80}?Got (?:fatal )?async|ibv_\w+ failed|\bib_mlx5_log\.c:[0-9]+ |[Ff]ailed to modify QP to \w+"
+        r"|\bmlx[45]: \S{1,100}: got completion with error",
         Outcome.CRASHED,
         "InfiniBand failed",
         "NCCL, UCX",
@@ -168,6 +188,7 @@ DEVICE_SIGNATURES: Final = (
             "Got async",
             "Got fatal async",
             "ailed to modify QP",
+            "got completion with error",
             "ib_mlx5_log.c",
             "ibv_",
         ),
@@ -200,12 +221,14 @@ DEVICE_SIGNATURES: Final = (
         ),
     ),
     signature(
-        r"DistStoreError: wait timeout|store->get\('[^']{0,80}'\) got error: wait timeout",
+        r"\bno (?:output|progress|heartbeat) for [0-9.]{1,12} ?s(?:ec|econds)?\b[^|]{0,80}?"
+        r"(?:SIGTERM|SIGKILL|[Kk]ill|[Tt]erminat)"
+        r"|DistStoreError: wait timeout|store->get\('[^']{0,80}'\) got error: wait timeout",
         Outcome.HUNG,
         "something was waited for in vain",
         "PyTorch",
         "look for the rank whose log ends first",
-        words=("wait timeout",),
+        words=("no heartbeat for ", "no output for ", "no progress for ", "wait timeout"),
     ),
     signature(
         r"\bnccl(?:System|Internal|Remote|UnhandledCuda|InvalidUsage|InvalidArgument)Error\b"
@@ -245,7 +268,8 @@ DEVICE_SIGNATURES: Final = (
     signature(
         r"Some NCCL operations have failed or timed out|watchdog thread terminated|DistStoreError: Timed out"
         r"|Timeout at NCCL work: [0-9]|Heartbeat monitor timed out"
-        r"|due to \w{1,40} watchdog hang|due to a collective timeout from rank",
+        r"|due to \w{1,40} watchdog hang|due to a collective timeout from {1,4}rank"
+        r"|watchdog got stuck for [0-9]+ seconds",
         Outcome.HUNG,
         "a collective operation timed out",
         "PyTorch",
@@ -257,7 +281,8 @@ DEVICE_SIGNATURES: Final = (
             "Some NCCL operations have failed or timed out",
             "Timeout at NCCL work: ",
             " watchdog hang",
-            "due to a collective timeout from rank",
+            "due to a collective timeout from ",
+            "watchdog got stuck for ",
             "watchdog thread terminated",
         ),
     ),
@@ -288,14 +313,14 @@ DEVICE_SIGNATURES: Final = (
         r"\bRendezvous(?:Timeout|Connection|Closed|State)?Error\b|The client socket has (?:failed|timed out)"
         r"|TCPStore[^|]{0,200}?timed out|DistNetworkError|failed to connect to [^|]{0,200}?TCPStore"
         r"|Timed out initializing process group|connect\(\) timed out\. Original timeout was"
-        r"|failed to listen on any local network address",
+        r"|failed to listen on any local network address|\bhost not found: (?:Name|Temporary|No address)",
         Outcome.CRASHED,
         "the ranks did not find each other",
         "torchrun",
         "check that every node starts as many ranks as torchrun expects, and the address and port of rank 0",
         words=(
             *("DistNetworkError", "Rendezvous", "TCPStore", "The client socket has ", "Timed out initializing"),
-            *("any local network address", "connect() timed out"),
+            *("any local network address", "connect() timed out", "host not found: "),
         ),
     ),
 )

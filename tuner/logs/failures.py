@@ -75,10 +75,10 @@ _MEANINGS: Final = (
         re.compile(r"DeepSpeedConfigError|\bValidationError\b|Check batch related parameters|^AssertionError: .*ZeRO"),
         "DeepSpeed refused the configuration",
     ),
-    (re.compile(r"NCCL|\bnccl|DistBackendError|[Gg]loo\b"), NCCL),
+    (re.compile(r"NCCL(?!_)|\bnccl(?!_)|DistBackendError|[Gg]loo\b"), NCCL),
 )
 """Meanings of exceptions, by pattern of the last line of a traceback."""
-_FRAME_LINE: Final = re.compile(r'^((?:\([^()]{1,100}\)|\S{0,60}) ?)\s{1,8}File "[^"]{1,400}", line [0-9]+, in \S')
+_FRAME_LINE: Final = re.compile(r'^([^"]{0,160}?) {2}File "[^"]{1,400}", line [0-9]+, in \S')
 """A line of a traceback, of which the beginning may be lost."""
 _GOES_ON: Final = re.compile(
     r"\b(?:INFO|DEBUG|falling back|falls? back|fallback|ignor(?:ed|ing)|skip(?:ped|ping)?|retrying|disabl(?:ed|ing)"
@@ -195,8 +195,7 @@ class Failures:
             elif one.headless:
                 one.read = _MAX_TRACEBACK_LINES
         if not part_of_one and (frame := _FRAME_LINE.match(text)):
-            prefix = frame[1] if frame[1].strip() else ""
-            self._open.append(_Traceback(prefix=_folded(prefix), line=number, headless=True))
+            self._open.append(_Traceback(prefix=_folded(frame[1]), line=number, headless=True))
             return True, None
         return part_of_one, None
 

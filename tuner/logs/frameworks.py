@@ -10,6 +10,9 @@
 - torchtune, `StdoutLogger`: `Step 2 | loss:1.2 lr:2e-05 tokens_per_second_per_gpu:1234`.
 - OLMo-core, `console_logger.py`: `[step=2/100,epoch=1]`, and below it `throughput/device/BPS=0.512`.
 - Composer and llm-foundry, `console_logger.py`: `[batch=2/10]:`, and below it `Train time/train: 0.0150` (hours).
+- ms-swift, `callbacks.py`: `{'loss': 1.6, ..., 'train_speed(iter/s)': 0.25, 'global_step/max_steps': '1/90',
+  'elapsed_time': '3s', ...}`, and LLaMA-Factory's `trainer_log.jsonl`: `{"current_steps": 5, "total_steps": 93, ...,
+  "elapsed_time": "0:02:03", ...}`: the time since the beginning.
 - HF Trainer, `trainer.py`: `{'train_runtime': 12.3, ..., 'train_steps_per_second': 1.01, ...}` at the end.
 """
 
@@ -115,17 +118,29 @@ _FORMATS: Final = (
 FRAMEWORK_WORDS: Final = (
     *(known.trigger for known in _FORMATS),
     *("train_runtime", "train_steps_per_second", "[step=", "[batch=", "throughput/", "train/", "Train "),
-    *("GiB(", "cuda_max_memory_reserved", "memory/"),
+    *("GiB(", "cuda_max_memory_reserved", "memory/", "memory(GiB)", "elapsed_time"),
 )
 """Each line that this module reads contains one of these words."""
 
-_OLMO: Final = re.compile(r"\[step=([0-9]{1,12})/(?:[0-9]{1,12}|\?\?\?),epoch=[0-9]{1,9}[^\]]{0,80}\]")
+_OLMO: Final = re.compile(r"\[step=([0-9]{1,12})/(?:[0-9]{1,12}|\?\?\?)(?:,epoch=[0-9]{1,9}[^\]]{0,80})?\]")
 _COMPOSER: Final = re.compile(r"^(?:\[epoch=([0-9]{1,9})\])?\[batch=([0-9]{1,12})(?:/([0-9]{1,12}))?\]:?\s*$")
 _COMPOSER_LINE: Final = re.compile(rf"^\s+Train ([a-z_/]{{1,80}}): ({_ANY})\s*$")
 _COMPOSER_CLOCKS: Final = {"time/train": 3600.0, "wall_clock/train": 1.0}
 """Seconds of the unit of the total time: hours, or seconds up to release 0.12."""
 _OLMO_LINE: Final = re.compile(rf"^\s+((?:throughput|train)/[A-Za-z /]{{1,60}})=({_ANY})\s*$")
 _SUMMARY: Final = re.compile(rf"'train_runtime': '?({NUMBER})'?,.{{0,200}}?'train_steps_per_second': '?({NUMBER})'?,")
+
+_ELAPSED_STEP: Final = re.compile(
+    r"['\"](?:steps\[global_step/max_steps\]|global_step/max_steps|iteration|current_steps)['\"]: ['\"]?([0-9]{1,9})"
+    r"(?:/[0-9]{1,9}['\"])?,"
+)
+_ELAPSED: Final = re.compile(
+    r"['\"]elapsed_time['\"]: ['\"](?:([0-9]{1,5})(?:d| days?,) )?(?:([0-9]{1,5})(?:h |:))?(?:([0-9]{1,2})(?:m |:))?"
+    r"([0-9]{1,2})s?['\"]"
+)
+_SPEED: Final = re.compile(rf"['\"]train_speed\((iter/s|s/it)\)['\"]: ['\"]?({NUMBER})['\"]?[,}}]")
+"""The mean since the beginning."""
+_DICTIONARY_LOSS: Final = re.compile(rf"['\"](?:lm )?loss['\"]: ['\"]?({_ANY})\b")
 
 _STAMP: Final = re.compile(
     r"\b([0-9]{4})-([0-9]{2})-([0-9]{2})[ T]([0-9]{2}):([0-9]{2}):([0-9]{2})(?:[.,]([0-9]{1,6}))?"
@@ -137,6 +152,7 @@ _LOGGED_MEMORY: Final = re.compile(
     r"memory/(?:max_|device_)?(?:mem_)?(allocated|active|reserved|peak_allocated_mem|peak_reserved_mem) ?"
     rf"(?:\([Gg]i[Bb]\))?'?: '?({NUMBER})"
 )
+_SWIFT_MEMORY: Final = re.compile(rf"\bmemory\(GiB\)['\"]?: ['\"]?({NUMBER})\b")
 _TITAN_MEMORY: Final = re.compile(rf"  memory: {{1,8}}({NUMBER})GiB\([0-9.]{{1,8}}%\)  (?:tps|wps): ")
 _NANOTRON_MEMORY: Final = re.compile(r"cuda_max_memory_reserved: ([0-9.]{1,12})([KMBGT]?)(?: |\s*$)")
 
@@ -191,6 +207,8 @@ def lines_of_frameworks(line: int, text: str) -> Iterator[LogRecord]:
                 groups = {name: value for name, value in match.groupdict().items() if value}
                 iteration = _iteration(groups, line, text)
                 yield LogRecord(source=known.source, speaker=speaker(text[: match.start()])[-40:], iteration=iteration)
+    if "elapsed_time" in text and (record := _since_beginning(line, text)):
+        yield record
     if "train_steps_per_second" in text and (found := _SUMMARY.search(text)):
         runtime, rate = figure_of(found[1]), figure_of(found[2])
         if runtime and rate:
@@ -203,6 +221,33 @@ def lines_of_frameworks(line: int, text: str) -> Iterator[LogRecord]:
                 line=line,
             )
             yield LogRecord(source="training summary", speaker="", iteration=summary)
+
+
+def _since_beginning(line: int, text: str) -> LogRecord | None:
+    """Return the iteration of a dictionary with the time since the beginning, in whole seconds and as a mean."""
+    step, elapsed = _ELAPSED_STEP.search(text), _ELAPSED.search(text)
+    if not step or not elapsed:
+        return None
+    number = int(step[1])
+    days, hours, minutes, seconds = (int(part or 0) for part in elapsed.groups())
+    clock, digit = 60.0 * (60 * (24 * days + hours) + minutes) + seconds, 1.0
+    if (speed := _SPEED.search(text)) and (figure := figure_of(speed[2])):
+        if (
+            speed[1] == "iter/s"
+        ):  # from another beginning; the figure is that of all steps, those before a resumption too
+            clock, digit = number / figure, number * digit_of(speed[2]) / figure**2
+        elif abs(number * figure - clock) <= digit:  # else the mean leaves out the steps before a resumption
+            clock, digit = number * figure, number * digit_of(speed[2])
+    loss = _DICTIONARY_LOSS.search(text)
+    iteration = Iteration(
+        number=number,
+        seconds=None,
+        clock=clock,
+        clock_digit=digit,
+        loss=loss_of(loss[1].replace(",", "")) if loss else None,
+        line=line,
+    )
+    return LogRecord(source="elapsed time", speaker="", iteration=iteration)
 
 
 class Blocks:
@@ -248,12 +293,14 @@ class Blocks:
 
 
 def logged_memory(text: str) -> PeakMemory | None:
-    """Return the peak memory in a line of torchtitan, nanotron, Composer or Axolotl."""
+    """Return the peak memory in a line of torchtitan, nanotron, ms-swift, Composer or Axolotl."""
     if "GiB(" in text and (found := _TITAN_MEMORY.search(text)):
         return _peak(reserved=figure_of(found[1]))
     if "cuda_max_memory_reserved" in text and (found := _NANOTRON_MEMORY.search(text)):
         figure = figure_of(found[1])
         return _peak(reserved=figure * _UNITS[found[2]] / 2**30 if figure else None)
+    if "memory(GiB)" in text and (found := _SWIFT_MEMORY.search(text)):
+        return _peak(reserved=figure_of(found[1]))
     if "memory/" in text:
         figures = {name: figure_of(figure) for name, figure in _LOGGED_MEMORY.findall(text)}
         reserved = figures.get("reserved") or figures.get("peak_reserved_mem")

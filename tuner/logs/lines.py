@@ -12,6 +12,12 @@ MAX_LINE_CHARS: Final = 1 << 16
 _BLOCK_CHARS: Final = 1 << 17
 """Characters of lines that are searched together for the words of all readers: most lines of a log have none."""
 
+_NARROWEST: Final = 60
+_WIDEST: Final = 400
+"""Columns of the terminals whose wrapped lines are joined."""
+_FULL_LINES: Final = 3
+"""Number of lines as long as the longest that show a terminal's width."""
+
 _ESCAPES: Final = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\-_])")
 """Terminal control sequences (ECMA-48, 5.4): colours, cursor moves, window titles."""
 
@@ -66,6 +72,28 @@ def _visible_block(lines: list[str], first: int) -> tuple[list[tuple[int, str]],
         block = list(visible(lines, first))
         return block, "\n".join([text for _, text in block])
     return [(number, text) for number, text in enumerate(lines, first) if text and not text.isspace()], whole
+
+
+def unwrapped(lines: Iterable[tuple[int, str]]) -> list[str]:
+    """Return the lines that a terminal broke at its width, each whole again; none where nothing shows a width.
+
+    Terminals that drop the blanks at an end of line leave it one shorter.
+    """
+    kept = [text for _, text in lines]
+    width = max(map(len, kept), default=0)
+    if not _NARROWEST <= width <= _WIDEST or sum(len(text) == width for text in kept) < _FULL_LINES:
+        return []
+    found: list[str] = []
+    goes_on = False
+    for text in kept:
+        if goes_on:
+            found[-1] += text
+        else:
+            found.append(text)
+        goes_on = len(text) >= width - 1
+        if len(text) == width - 1:
+            found[-1] += " "
+    return found
 
 
 def untangled(text: str) -> str:

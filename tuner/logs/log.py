@@ -16,13 +16,13 @@ import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import pairwise
+from itertools import chain, pairwise
 from typing import Final
 
 from tuner.logs.bars import BAR_WORDS
 from tuner.logs.failures import FAILURE_WORDS, Failures, Sighting, cause, not_a_number
 from tuner.logs.frameworks import StepPattern, stamp_of
-from tuner.logs.lines import untangled, visible_blocks
+from tuner.logs.lines import untangled, unwrapped, visible_blocks
 from tuner.logs.readers import READER_WORDS, RecordReader
 from tuner.logs.records import SOURCES, Iteration, LogRecord, PeakMemory, Source, overflow
 from tuner.logs.signature import BARE
@@ -39,6 +39,8 @@ _BARS: Final = frozenset(BAR_WORDS)
 """Lines without another word can hold only the iterations of a progress bar."""
 _MAX_STAMPED: Final = 1024
 """Lines whose time stamps are kept: a unit that is misread shows in the first ones."""
+_MAX_WRAPPED_CHARS: Final = 1 << 20
+"""Characters of a log that may be copied from a terminal, with its lines broken."""
 _NO_DIGITS: Final = str.maketrans("", "", "0123456789")
 _MIN_ITERATIONS_AFTER_CAUGHT: Final = 2
 """Number of iterations after an exception that prove it was caught."""
@@ -77,9 +79,22 @@ class Log:
 def read_log(lines: Iterable[str], pattern: StepPattern | None = None) -> Log:
     """Read a log, of any content and length; never raises. `pattern` recognises lines that no reader knows."""
     reader = _Reader(pattern)
+    kept: list[list[tuple[int, str]]] = []
+    chars = 0
     for block, whole in visible_blocks(lines):
         reader.read_block(block, whole)
-    return reader.log()
+        chars += len(whole)
+        if chars <= _MAX_WRAPPED_CHARS:
+            kept.append(block)
+    log = reader.log()
+    if chars <= _MAX_WRAPPED_CHARS and not any(run.iterations for run in log.runs):
+        reader = _Reader(pattern)
+        for block, whole in visible_blocks(unwrapped(chain.from_iterable(kept))):
+            reader.read_block(block, whole)
+        joined = reader.log()
+        if any(run.iterations for run in joined.runs):
+            return joined
+    return log
 
 
 @dataclass(slots=True)

@@ -41,6 +41,7 @@ Source = Literal[
     "throughput timer",
     "wall-clock breakdown",
     "progress bar",
+    "elapsed time",
     "flops profiler",
     "training summary",
 ]
@@ -197,6 +198,8 @@ def overflow(text: str) -> bool:
 
 
 def _megatron(number: int, text: str) -> Iterator[LogRecord]:
+    if "iteration= " in text:
+        text = _respelt(text)
     after = _MEGATRON.search(text)
     while start := after:
         after = _MEGATRON.search(text, start.end())
@@ -230,6 +233,12 @@ def _megatron(number: int, text: str) -> Iterator[LogRecord]:
             iteration.memory_share = _share(share)
         prefix = text[: start.start()].rpartition("|")[2]
         yield LogRecord(source="megatron", speaker=speaker(prefix), iteration=iteration)
+
+
+def _respelt(text: str) -> str:
+    """Return a line of Argonne's fork, `iteration= 2/ 9 | elapsed_time_per_iteration_ms=16 |`, in Megatron's words."""
+    text = text.replace("iteration= ", "iteration  ").replace("_iteration_ms=", " iteration (ms)=")
+    return text.replace("_", " ").replace("=", ": ")
 
 
 def _megatron_loss(fields: Mapping[str, str]) -> float | None:

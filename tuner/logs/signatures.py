@@ -19,20 +19,22 @@ _NOT_NUMBERS: Final = tuple(
 SIGNATURES: Final = (
     *DEVICE_SIGNATURES,
     signature(
-        r"CANCELLED AT \S+ DUE TO TIME LIMIT|TERM_RUNLIMIT|job killed: walltime",
+        r"CANCELLED AT \S+ DUE TO TIME LIMIT|TERM_RUNLIMIT|job killed: walltime"
+        r"|(?:WARNING [^|]{0,60})?Caught signal SIG\w+ on \S+: this job is timed-out",
         Outcome.TIMED_OUT,
         "the job reached its time limit",
-        "Slurm, LSF, PBS",
+        "Slurm, LSF, PBS, submitit",
         "set a longer time in the site profile",
-        words=(" DUE TO TIME LIMIT", "TERM_RUNLIMIT", "job killed: walltime"),
+        words=(" DUE TO TIME LIMIT", "TERM_RUNLIMIT", "job killed: walltime", ": this job is timed-out"),
     ),
     signature(
-        r"CANCELLED AT \S+ DUE TO PREEMPTION|TERM_PREEMPT",
+        r"CANCELLED AT \S+ DUE TO PREEMPTION|TERM_PREEMPT"
+        r"|(?:WARNING [^|]{0,60})?Caught signal SIG\w+ on \S+: this job is preempted",
         Outcome.PREEMPTED,
         "another job took its place",
-        "Slurm, LSF",
+        "Slurm, LSF, submitit",
         "use another partition or QOS",
-        words=(" DUE TO PREEMPTION", "TERM_PREEMPT"),
+        words=(" DUE TO PREEMPTION", "TERM_PREEMPT", ": this job is preempted"),
     ),
     signature(
         r"CANCELLED AT \S+ DUE TO NODE FAIL|error: Node failure on|\bNODE_FAIL\b"
@@ -46,7 +48,7 @@ SIGNATURES: Final = (
     signature(
         r"[Dd]etected [0-9]+ oom[-_]kill event|: Out Of Memory\s*$|TERM_MEMLIMIT|DefaultCPUAllocator: can't allocate"
         r"|Memory cgroup out of memory|Out of memory: Kill(?:ed)? process|\boom-kill:|\bOOMKilled\b"
-        r"|Exceeded job memory limit|exceeded memory limit \([0-9]|job killed: mem |low on resource: memory"
+        r"|Exceeded (?:job|step) memory limit|exceeded memory limit \([0-9]|job killed: mem |low on resource: memory"
         r"|ray\.exceptions\.OutOfMemoryError: |which exceeds the memory usage threshold of [0-9.]+\. Ray killed"
         r"|DefaultCPUAllocator: not enough memory|DataLoader worker \(pid[^)]{0,80}\) is killed by signal: Killed",
         Outcome.CRASHED,
@@ -59,6 +61,7 @@ SIGNATURES: Final = (
             "DefaultCPUAllocator: can't allocate",
             "DefaultCPUAllocator: not enough memory",
             "Exceeded job memory limit",
+            "Exceeded step memory limit",
             "exceeded memory limit (",
             "job killed: mem ",
             "low on resource: memory",
@@ -218,7 +221,8 @@ SIGNATURES: Final = (
         r"|(?:ConnectionError|SSLError|ProxyError|ConnectTimeout): [^|]{0,200}?Max retries exceeded with url"
         r"|\b(?:httpx|httpcore)\.Connect(?:Error|Timeout)\b|Couldn't reach '[^']{1,200}' on the Hub"
         r"|\b(?:requests|urllib3)\.exceptions\.\w{0,40}(?:Time[Oo]ut|Connection)\w{0,20}: "
-        r"|\bbotocore\.exceptions\.\w{0,40}(?:Connection|Timeout)Error: |\bexceptions\.ServiceUnavailable: ",
+        r"|\bbotocore\.exceptions\.\w{0,40}(?:Connection|Timeout)Error: |\bexceptions\.ServiceUnavailable: "
+        r"|\b(?:429 Client|5[0-9][0-9] Server) Error: [^|]{0,80}? for url: ",
         Outcome.CRASHED,
         "a download failed",
         "Hugging Face Hub, requests",
@@ -226,6 +230,8 @@ SIGNATURES: Final = (
         passing=True,
         words=(
             "LocalEntryNotFoundError: ",
+            "429 Client Error: ",
+            " Server Error: ",
             "ConnectError",
             "ConnectTimeout",
             "Couldn't reach '",
@@ -253,7 +259,7 @@ SIGNATURES: Final = (
         r"|execve\(\): [^|]{1,400}: No such file"
         r"|cannot execute binary file|^(?!(?:/bin/)?sh: )\S{1,400}: [0-9]{1,6}: \S{1,400}: not found\s*$"
         r"|executable file not found in \$PATH|^EnvironmentNameNotFound: "
-        r"|error: Unable to create step|can't find '__main__' module",
+        r"|can't find '__main__' module",
         Outcome.CRASHED,
         "a program or file is missing",
         "Python, bash, srun, conda, containers",
@@ -267,7 +273,6 @@ SIGNATURES: Final = (
             "can't open file '",
             "executable file not found in $PATH",
             "cannot execute binary file",
-            "error: Unable to create step",
         ),
     ),
     signature(
@@ -290,14 +295,20 @@ SIGNATURES: Final = (
     ),
     signature(
         r"(?:srun|sbatch|salloc): (?:fatal: |error: (?:Unable to allocate resources|Batch job submission failed"
-        r"|Application launch failed|Job allocation|[Tt]ask \S{1,40} launch failed))",
+        r"|Application launch failed|Unable to create step|Job allocation|[Tt]ask \S{1,40} launch failed))",
         Outcome.CRASHED,
         "Slurm refused the job",
         "Slurm",
         "correct the partition, account and options of the site profile; `sinfo` shows what the nodes have",
         words=(
             *("error: Application launch failed", "error: Batch job submission failed", "error: Job allocation"),
-            *("error: Unable to allocate resources", "salloc: fatal: ", "sbatch: fatal: ", "srun: fatal: "),
+            *(
+                "error: Unable to allocate resources",
+                "error: Unable to create step",
+                "salloc: fatal: ",
+                "sbatch: fatal: ",
+                "srun: fatal: ",
+            ),
             " launch failed: ",
         ),
     ),
