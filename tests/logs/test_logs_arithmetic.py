@@ -15,9 +15,10 @@ from tuner.core.errors import InputError
 from tuner.core.experts import Experts
 from tuner.core.model import Model
 from tuner.logs import files
+from tuner.logs.arguments import argument
 from tuner.logs.choice import asked, chosen_run, parse_iterations, second, spelt
 from tuner.logs.lines import speaker, visible
-from tuner.logs.log import Log, LogRun, argument
+from tuner.logs.log import Log, LogRun
 from tuner.logs.records import Iteration, LogRecord, PeakMemory, memory, profiled_step, records
 from tuner.logs.workload import described
 

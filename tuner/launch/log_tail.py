@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Final
 
 from tuner.core.atomic_write import open_regular
+from tuner.logs.arguments import argument, opens_arguments
 from tuner.logs.bars import is_whole_bar
 from tuner.logs.frameworks import StepPattern
 from tuner.logs.lines import MAX_LINE_CHARS, visible
-from tuner.logs.log import argument, opens_arguments
 from tuner.logs.readers import RecordReader
 from tuner.logs.records import SOURCES, LogRecord, Source, overflow
 

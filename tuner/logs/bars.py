@@ -43,6 +43,11 @@ _RICH: Final = re.compile(
     r"Epoch [0-9]{1,9}/[-0-9]{1,9} [^0-9]{1,400}([0-9]{1,9})/([0-9]{1,9}) ([0-9]{1,4}:[0-9]{2}:[0-9]{2}) • "
     r"[-0-9:]{4,12} ([0-9.]{1,12}it/s)([^\n]{0,2000})"
 )
+_UNBOUNDED: Final = re.compile(
+    r"Epoch [0-9]{1,9}: : ([0-9]{1,9})it (\[)([0-9:]{1,9}:[0-9]{2}), *([0-9.]{1,12}(?:it/s|s/it))([^\]]{0,2000})"
+    r"(?:\]|$)"
+)
+"""Lightning's of unknown length, with the bracket in place of the total."""
 _EPOCH: Final = re.compile(r"\bEpoch ([0-9]{1,9})\b")
 _NEMO_SECONDS: Final = re.compile(r"train_step_timing in s=([0-9.]{1,20})\b")
 _LOSS: Final = re.compile(r"\b(?:train_|reduced_train_)?loss(?:_step)?(?:=|: )([-+0-9.eE]{1,24}|nan|inf)\b")
@@ -78,7 +83,7 @@ class _Bar:
 _Print = tuple[str, str, str, str | None]
 """What a bar prints: the step, the total (0 if unknown), the clock and the rate with its unit."""
 
-BAR_WORDS: Final = ("%|", " • ", "s/it]", "it/s]", "/? [")
+BAR_WORDS: Final = ("%|", " • ", "s/it]", "it/s]", "/? [", ": : ")
 """Each line with a training bar contains one of them."""
 
 
@@ -119,6 +124,10 @@ class Bars:
                 start = found.start()
                 name, epoch = _head(text[max(0, start - _MAX_HEAD) : start].rpartition("]")[2])
                 if name is not None and (record := self._advance(line, name, epoch, found[5], _print(found))):
+                    yield record
+        if ": : " in text:
+            for found in _UNBOUNDED.finditer(text[:_MAX_TEXT]):
+                if record := self._advance(line, "", _head(found[0][:20])[1], found[5], _print(found)):
                     yield record
         if " • " in text:
             for found in _RICH.finditer(text[:_MAX_TEXT]):
@@ -245,7 +254,7 @@ def _by_clock(between: float, steps: int) -> tuple[float | None, float, str]:
 
 
 def _print(found: re.Match[str]) -> _Print:
-    return found[1], "0" if found[2] == "?" else found[2], found[3], found[4]
+    return found[1], found[2] if found[2].isdecimal() else "0", found[3], found[4]
 
 
 @lru_cache(4096)

@@ -2,23 +2,17 @@
 
 Several ranks report the same iteration in mixed order, and a restarted run numbers its iterations from 1 again. The
 rank distinguishes the two: its numbers only grow during a run.
-
-Also the arguments that a program prints at its start.
-
-Megatron prints `  tensor_model_parallel_size ...................... 8`, between a line of dashes around "arguments" and
-one around "end of arguments" (`megatron/arguments.py`, `_print_args`); DeepSpeed's configuration is printed the same
-way, with fewer dots, each line with its logger's prefix (`runtime/config.py`, `print`).
 """
 
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain, pairwise
 from typing import Final
 
+from tuner.logs.arguments import ARGUMENT_WORDS, argument, opens_arguments
 from tuner.logs.bars import BAR_WORDS
 from tuner.logs.failures import FAILURE_WORDS, Failures, Sighting, cause, not_a_number
 from tuner.logs.frameworks import StepPattern, stamp_of
@@ -33,6 +27,8 @@ _BEFORE_FIRST: Final = -1
 """Below every iteration's number: some trainers begin at 0."""
 _PLAIN_BAR: Final[tuple[Source, str]] = ("progress bar", "")
 """Source and speaker of bars alone on their lines."""
+_SUMMARY: Final = "training summary"
+"""What a log says of its whole training: more than a bar does that was printed once."""
 _NEW_STREAM: Final = (_BEFORE_FIRST, 0)
 _NOTHING: Final[Mapping[int, Iteration]] = {}
 _BARS: Final = frozenset(BAR_WORDS)
@@ -110,7 +106,10 @@ class _Part:
 
     @property
     def source(self) -> Source | None:
-        return next((source for source in SOURCES if source in self.by_source), None)
+        known = [source for source in SOURCES if source in self.by_source]
+        if _SUMMARY in known and known[0] == "progress bar" and len(self.by_source["progress bar"]) == 1:
+            return _SUMMARY
+        return known[0] if known else None
 
     @property
     def iterations(self) -> dict[int, Iteration]:
@@ -338,13 +337,6 @@ def _closing_streak(iterations: Iterable[Iteration], seen: Mapping[int, Sighting
     return streak
 
 
-_ARGUMENT: Final = re.compile(
-    r"(?:^|\s)([a-z][a-z0-9_]{1,60}) \.{2,} ([^\s,{}\[\]]{1,80}|\[[01](?:, [01]){0,999}\])(?:\.+updated)?\s*$"
-)
-_PADDED: Final = re.compile(
-    r"> padded vocab \(size: [0-9]{1,10}\) with [0-9]+ dummy tokens \(new size: ([0-9]{1,10})\)"
-)
-_BANNER: Final = re.compile(r"-{8,} arguments -{8,}")
 _STEMS: Final = (
     *("rror", "nan", "inf", "NCCL", "emory", "ignal", "rain", " DUE TO ", "return", "TERM_", "oss ", "code", "SIG"),
     *("xception", "imed out", "GPU", "CUDA", "rgument", "ption", "failed", "fatal", "ound", "was ", "orrupt", "ERROR"),
@@ -362,41 +354,5 @@ def _by_stem(words: Iterable[str]) -> dict[str, list[tuple[str, str]]]:
     return found
 
 
-_WORDS: Final = _by_stem((*READER_WORDS, *FAILURE_WORDS, *("arguments --", ".. ", "padded vocab")))
+_WORDS: Final = _by_stem((*READER_WORDS, *FAILURE_WORDS, *ARGUMENT_WORDS))
 """Each line that changes what is read from a log contains one of these words, or follows one that does."""
-
-_DEEPSPEED_ARGUMENTS: Final = frozenset(
-    {"train_batch_size", "train_micro_batch_size_per_gpu", "steps_per_print", "zero_optimization_stage"}
-)
-_MEGATRON_ARGUMENTS: Final = frozenset(
-    {
-        *("tensor_model_parallel_size", "pipeline_model_parallel_size", "transformer_pipeline_model_parallel_size"),
-        *("context_parallel_size", "data_parallel_size", "world_size", "virtual_pipeline_model_parallel_size"),
-        *("sequence_parallel", "micro_batch_size", "global_batch_size", "num_layers", "hidden_size"),
-        *("ffn_hidden_size", "num_attention_heads", "num_query_groups", "group_query_attention", "kv_channels"),
-        *("num_key_value_heads", "seq_length", "padded_vocab_size", "swiglu", "glu_activation", "num_experts"),
-        *("moe_router_topk", "moe_ffn_hidden_size", "moe_layer_freq", "moe_shared_expert_intermediate_size"),
-        *("moe_shared_expert_gate", "moe_router_force_load_balancing", "expert_model_parallel_size"),
-        *("multi_latent_attention", "mtp_num_layers"),
-        *("untie_embeddings_and_output_weights", "recompute_granularity", "recompute_method", "recompute_num_layers"),
-        *("checkpoint_activations", "recompute_activations", "zero_stage", "use_distributed_optimizer"),
-        *("data_parallel_sharding_strategy", "fp16", "bf16", "fp8", "use_flash_attn", "use_flash_attn_v1"),
-        *("use_flash_attn_v2", "use_flash_attn_triton", "masked_softmax_fusion", "scaled_masked_softmax_fusion"),
-        *("pp_partition_method", "cpu_optimizer", "remote_device", "optimizer_cpu_offload", "log_interval"),
-    }
-)
-
-
-def argument(text: str) -> tuple[str, str] | None:
-    """Return the name and value of an argument in a line."""
-    if ".. " in text and (found := _ARGUMENT.search(text)):
-        known = _DEEPSPEED_ARGUMENTS if "config.py:" in text else _MEGATRON_ARGUMENTS | _DEEPSPEED_ARGUMENTS
-        return (found[1], found[2]) if found[1] in known else None
-    if "padded vocab" in text and (found := _PADDED.search(text)):
-        return "padded_vocab_size", found[1]
-    return None
-
-
-def opens_arguments(text: str) -> bool:
-    """Whether a line begins a list of arguments, and with it a run."""
-    return "arguments --" in text and _BANNER.search(text) is not None
