@@ -322,7 +322,7 @@ FAILURES: Final = {
         "Bus error (core dumped)",
         "CRASHED",
         "a bus error: often too little shared memory",
-        "Bus error",
+        "ERROR: Unexpected bus error",
     ),
     "segfault": (
         "  exitcode  : -11 (pid: 4242)\n  traceback : Signal 11 (SIGSEGV) received by PID 4242",

@@ -128,7 +128,7 @@ LAUNCHER_FAILURES: Final = {
         'ERROR: Unexpected bus error encountered in worker. This might be caused by insufficient shared memory (shm).\n[rank0]: Traceback (most recent call last):\n[rank0]:   File "train.py", line 9, in <module>\n[rank0]:     main()\n[rank0]: RuntimeError: DataLoader worker (pid 4242) is killed by signal: Bus error. It is possible that dataloader\'s workers are out of shared memory. Please try to raise your shared memory limit.',
         "CRASHED",
         "a bus error: often too little shared memory",
-        "RuntimeError: DataLoader worker",
+        "ERROR: Unexpected bus error",
     ),
     "no download": (
         TRACE

@@ -1,13 +1,28 @@
 """Failures from public threads of all frameworks, in rounds, and lines that are none."""
 
+# ruff: noqa: E501 - a log's lines are as long as they are
+
 from __future__ import annotations
 
 from typing import Final
 
+from tests.logs.fifth_round_failures import FIFTH_ROUND
 from tests.logs.first_round_failures import FIRST_ROUND
+from tests.logs.fourth_round_failures import FOURTH_ROUND
 from tests.logs.second_round_failures import SECOND_ROUND
 from tests.logs.third_round_failures import THIRD_ROUND
 
-ROUNDS: Final = {**FIRST_ROUND, **SECOND_ROUND, **THIRD_ROUND}
+ROUNDS: Final = {**FIRST_ROUND, **SECOND_ROUND, **THIRD_ROUND, **FOURTH_ROUND, **FIFTH_ROUND}
 
-ROUND_HARMLESS: Final[tuple[str, ...]] = ()
+ROUND_HARMLESS: Final[tuple[str, ...]] = (
+    "/opt/bin/prolog.sh: line 3: /etc/profile.d/site.sh: Permission denied\n iteration        1/     100 | consumed samples:           64 | elapsed time per iteration (ms): 9000.0 | lm loss: 1.1E+01 |\n iteration        2/     100 | consumed samples:          128 | elapsed time per iteration (ms): 4000.0 | lm loss: 1.1E+01 |\n iteration        3/     100 | consumed samples:          192 | elapsed time per iteration (ms): 4000.0 | lm loss: 1.1E+01 |",
+    "huggingface/tokenizers: The current process just got forked, after parallelism has already been used. Disabling parallelism to avoid deadlocks...\nTo disable this warning, you can either:\n\t- Avoid using `tokenizers` before the fork if possible\n\t- Explicitly set the environment variable TOKENIZERS_PARALLELISM=(true | false)",
+    "[rank0]:[W301 10:00:00.1 ProcessGroupNCCL.cpp:1496] Warning: WARNING: destroy_process_group() was not called before program exit, which can leak resources. For more info, please see https://pytorch.org/docs/stable/distributed.html#shutdown (function operator())",
+    "wandb: Network error (ConnectTimeout), entering retry loop.\n{'loss': 1.2, 'grad_norm': 0.4, 'learning_rate': 1e-05, 'epoch': 0.1}",
+    "[2024-05-01 10:00:00,000] [WARNING] [cpu_adam.py:84:__init__] FP16 params for CPUAdam may not work on AMD CPUs\nInstalled CUDA version 12.2 does not match the version torch was compiled with 12.1 but since the APIs are compatible, accepting this combination",
+    "'(MaxRetryError(\"HTTPSConnectionPool(host='huggingface.co', port=443): Max retries exceeded\"), '(Request ID: 42)')' thrown while requesting HEAD https://huggingface.co/x/resolve/main/config.json\nRetrying in 1s [Retry 1/5].",
+    "W0301 10:00:00.000000 4242 torch/distributed/run.py:792] Setting OMP_NUM_THREADS environment variable for each process to be 1 in default, to avoid your system being overloaded, please further tune the variable for optimal performance in your application as needed.",
+    "n1:42:42 [0] NCCL INFO NET/Plugin: Could not find: libnccl-net.so. Using internal network plugin.\nn1:42:42 [0] NCCL INFO NCCL_IB_TIMEOUT set by environment to 22.",
+    "Failed to import Triton kernels. Please make sure your triton version is compatible. No module named 'triton.language.target_info'\nstep:  1  loss: 12.2  tps: 375",
+    "[WARNING] async_io requires the dev libaio .so object and headers but these were not found.\n[WARNING] async_io: please install the libaio-devel package with yum\n[WARNING] using untested triton version (3.1.0), only 1.0.0 is known to be compatible",
+)

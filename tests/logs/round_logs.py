@@ -5,8 +5,14 @@ from __future__ import annotations
 from typing import Final
 
 from tests.logs.first_round_logs import FIRST_ROUND_LOGS
+from tests.logs.fourth_round_logs import FOURTH_ROUND_LOGS
 from tests.logs.second_round_logs import SECOND_ROUND_LOGS
 from tests.logs.third_round_logs import THIRD_ROUND_LOGS
 from tests.logs.thread_bar_logs import GoodLog
 
-ROUND_LOGS: Final[dict[str, GoodLog]] = {**FIRST_ROUND_LOGS, **SECOND_ROUND_LOGS, **THIRD_ROUND_LOGS}
+ROUND_LOGS: Final[dict[str, GoodLog]] = {
+    **FIRST_ROUND_LOGS,
+    **SECOND_ROUND_LOGS,
+    **THIRD_ROUND_LOGS,
+    **FOURTH_ROUND_LOGS,
+}

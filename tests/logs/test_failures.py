@@ -102,22 +102,56 @@ def test_no_single_word_is_a_failure(line: str) -> None:
     assert failure_of(line) is None
 
 
-def test_the_last_line_of_the_first_traceback_is_the_evidence() -> None:
-    chained = [
+def chained(first: str, bridge: str, second: str = "ValueError: second") -> list[str]:
+    """Return an exception and one that followed it."""
+    return [
         "Traceback (most recent call last):",
         '  File "a.py", line 1, in <module>',
         "    raise RuntimeError('CUDA out of memory is only quoted here')",
-        "KeyError: 'first'",
+        first,
         "",
-        "During handling of the above exception, another exception occurred:",
+        bridge,
         "",
         "Traceback (most recent call last):",
         '  File "a.py", line 3, in <module>',
-        "ValueError: second",
+        second,
     ]
-    seen = failure_of(*chained)
+
+
+HANDLED = "During handling of the above exception, another exception occurred:"
+
+
+@pytest.mark.parametrize(
+    ("first", "bridge"),
+    [
+        ("TypeError: first", HANDLED),
+        ("KeyError: 'first' and more", HANDLED),
+        ("KeyError: 'first'", "The above exception was the direct cause of the following exception:"),
+        ("KeyError: 'first'", ""),
+    ],
+)
+def test_the_last_line_of_the_first_traceback_is_the_evidence(first: str, bridge: str) -> None:
+    seen = failure_of(*chained(first, bridge))
     assert seen
-    assert (seen.failure.evidence, seen.line) == ("KeyError: 'first'", 4)
+    assert (seen.failure.evidence, seen.line) == (first, 4)
+
+
+@pytest.mark.parametrize("rank", ["", "[rank3]: "])
+@pytest.mark.parametrize("first", ["KeyError: 'first'", "StopIteration", "_queue.Empty", "queue.Empty"])
+def test_who_handles_a_failed_lookup_says_what_was_looked_for(first: str, rank: str) -> None:
+    seen = failure_of(*(rank + line for line in chained(first, HANDLED)))
+    assert seen
+    assert (seen.failure.evidence, seen.line) == ("ValueError: second", 10)
+
+
+def test_a_failed_lookup_counts_where_what_follows_is_far_or_cut_off() -> None:
+    lookup = chained("KeyError: 'first'", HANDLED)
+    far = failure_of(*lookup[:4], *("iteration 1" for _ in range(3)), *lookup[5:])
+    cut = failure_of(*lookup[:6])
+    assert far
+    assert cut
+    assert {far.failure.evidence, cut.failure.evidence} == {"KeyError: 'first'"}
+    assert far.line == cut.line == 4
 
 
 def test_a_traceback_without_an_end_is_a_failure_too() -> None:

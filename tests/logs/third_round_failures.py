@@ -239,7 +239,7 @@ THIRD_ROUND: Final = {
         'ERROR: Unexpected bus error encountered in worker. This might be caused by insufficient shared memory (shm).\n[rank0]: Traceback (most recent call last):\n[rank0]:   File "/opt/train.py", line 9, in <module>\n[rank0]:     main()\n[rank0]: RuntimeError: DataLoader worker (pid 4321) is killed by signal: Bus error. It is possible that dataloader\'s workers are out of shared memory. Please try to raise your shared memory limit.',
         "CRASHED",
         "a bus error: often too little shared memory",
-        "RuntimeError: DataLoader worker (pid 432",
+        "ERROR: Unexpected bus error encountered ",
     ),
     "port": (
         'Traceback (most recent call last):\n  File "/opt/train.py", line 9, in <module>\n    main()\ntorch.distributed.DistNetworkError: The server socket has failed to listen on any local network address. port: 29500, useIpv6: false, code: -98, name: EADDRINUSE, message: address already in use',

@@ -20,12 +20,13 @@ _FIRST_ERROR: Final = "read the first error of the rank that ended first"
 
 DEATH_SIGNATURES: Final = (
     signature(
-        r"\bBus error\b|Signal 7 \(SIGBUS\)|(?:with signal |<Signals\.)SIGBUS",
+        r"\bBus error\b|\bUnexpected bus error encountered in worker|Signal 7 \(SIGBUS\)"
+        r"|(?:with signal |<Signals\.)SIGBUS",
         Outcome.CRASHED,
         "a bus error: often too little shared memory",
         "Linux",
         "enlarge the container's /dev/shm",
-        words=("Bus error", "SIGBUS"),
+        words=("Bus error", "SIGBUS", "Unexpected bus error"),
     ),
     signature(
         r"\bSegmentation fault\b|\bSIGSEGV\b[^S]{0,200}received|exit(?:ed)? on signal 11|Signal 11 \(SIGSEGV\)"

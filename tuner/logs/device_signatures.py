@@ -208,7 +208,7 @@ DEVICE_SIGNATURES: Final = (
     signature(
         r"[Ww]atchdog caught collective operation timeout|Timed out waiting [0-9]+ ?ms for \w+ operation"
         r"|failed to pass monitoredBarrier|DeepEP error: (?:CPU recv |dispatch |combine )?time ?out"
-        r"|DeepEP (?:dispatch|combine)[^|]{0,80} timeout",
+        r"|DeepEP (?:(?:dispatch|combine)[^|]{0,80} timeout|timeout check failed: )",
         Outcome.HUNG,
         "a collective operation timed out",
         "PyTorch",
@@ -223,12 +223,13 @@ DEVICE_SIGNATURES: Final = (
     signature(
         r"\bno (?:output|progress|heartbeat) for [0-9.]{1,12} ?s(?:ec|econds)?\b[^|]{0,80}?"
         r"(?:SIGTERM|SIGKILL|[Kk]ill|[Tt]erminat)"
+        r"|\bDid not get (?:initial|subsequent) heartbeat\. Waited "
         r"|DistStoreError: wait timeout|store->get\('[^']{0,80}'\) got error: wait timeout",
         Outcome.HUNG,
         "something was waited for in vain",
         "PyTorch",
         "look for the rank whose log ends first",
-        words=("no heartbeat for ", "no output for ", "no progress for ", "wait timeout"),
+        words=("no heartbeat for ", "no output for ", "no progress for ", "wait timeout", "Did not get "),
     ),
     signature(
         r"\bnccl(?:System|Internal|Remote|UnhandledCuda|InvalidUsage|InvalidArgument)Error\b"

@@ -28,6 +28,8 @@ class Sighting:
     weight: int = CAUSE
     passing: bool = False
     """Whether a job may survive it: the exception may have been caught."""
+    instead_of: int = 0
+    """Line of an exception that it explains better; 0 for none."""
 
     @property
     def remedy(self) -> str:
@@ -92,6 +94,10 @@ _BARE: Final = re.compile(
 """An exception that begins its line."""
 _FRAME: Final = "│╭╰├┃"
 """First characters of the lines that rich draws around a traceback."""
+_LOOKUP: Final = re.compile(r"^(?:KeyError: \S{1,200}|StopIteration|(?:_?queue\.)?Empty)$")
+"""An exception whose handler says better what was looked for."""
+_DURING: Final = "During handling of the above exception"
+_MAX_LINES_TO_HANDLER: Final = 3
 _MAX_TRACEBACK_LINES: Final = 500
 _MAX_EVIDENCE_CHARS: Final = 500
 _DIGITS: Final = re.compile(r"[0-9]")
@@ -122,6 +128,7 @@ FAILURE_WORDS: Final = tuple(
                 "Error: ",
                 "Exception: ",
                 "exceptions.",
+                _DURING,
             ),
         )
     )
@@ -136,6 +143,10 @@ class Failures:
         self._open: list[_Traceback] = []
         self._ignored = False
         self._signatures: Sequence[Signature] = SIGNATURES
+        self._lookup = 0
+        """Line of the last exception of a lookup."""
+        self._handled = 0
+        """Line of the one that is being handled."""
 
     @property
     def awaits_lines(self) -> bool:
@@ -154,8 +165,13 @@ class Failures:
             else (False, None)
         )
         self._ignored = text.startswith("Exception ignored in")
+        if raised:
+            raised = replace(raised, instead_of=self._handled)
+            self._lookup, self._handled = (number if _LOOKUP.match(raised.failure.evidence) else 0), 0
         if part_of_one:  # quoted source code proves nothing
             return raised
+        if _DURING in text:
+            self._handled = self._lookup if number - self._lookup <= _MAX_LINES_TO_HANDLER else 0
         if signed := _signed(number, text, self._signatures):
             return signed
         if "AssertionError" in text and _ASSERTION.search(text):
@@ -208,7 +224,13 @@ def _is_raised(text: str) -> bool:
 
 def cause(sightings: Iterable[Sighting]) -> Sighting | None:
     """Return the failure of a job: of the sightings nearest to the cause the first."""
-    return min(sightings, key=lambda sighting: (sighting.weight, sighting.line), default=None)
+    seen = tuple(sightings)
+    explained = {sighting.instead_of for sighting in seen}
+    return min(
+        (sighting for sighting in seen if sighting.line not in explained),
+        key=lambda sighting: (sighting.weight, sighting.line),
+        default=None,
+    )
 
 
 def not_a_number(number: int, text: str) -> Sighting:

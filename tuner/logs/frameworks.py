@@ -265,7 +265,7 @@ class Blocks:
             if clock is not None:
                 yield self._record(line, clock=clock, clock_digit=digit)
         elif "[batch=" in text and (found := _COMPOSER.match(text)):
-            epochs = int(found[1] or 1) - 1
+            epochs = max(0, int(found[1] or 1) - 1)
             self._source, self._number = "composer", int(found[2]) + epochs * int(found[3] or 0)
         elif self._number is None:
             return

@@ -38,12 +38,15 @@ SIGNATURES: Final = (
     ),
     signature(
         r"CANCELLED AT \S+ DUE TO NODE FAIL|error: Node failure on|\bNODE_FAIL\b"
-        r"|error: Task launch for \S+ failed on node",
+        r"|error: Task launch for \S+ failed on node|\b(?:ORTE|PRTE) has lost communication with a remote daemon",
         Outcome.CRASHED,
         "a node failed",
-        "Slurm",
+        "Slurm, MPI",
         "nothing: the node is excluded",
-        words=(" DUE TO NODE FAIL", "NODE_FAIL", "error: Node failure on", "error: Task launch for "),
+        words=(
+            *(" DUE TO NODE FAIL", "NODE_FAIL", "error: Node failure on", "error: Task launch for "),
+            "has lost communication",
+        ),
     ),
     signature(
         r"[Dd]etected [0-9]+ oom[-_]kill event|: Out Of Memory\s*$|TERM_MEMLIMIT|DefaultCPUAllocator: can't allocate"
