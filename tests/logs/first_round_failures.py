@@ -32,10 +32,10 @@ FIRST_ROUND: Final = {
         "/data/tir/pretrain_then_finetune.sh: lin",
     ),
     "olmo overwrite": (
-        'Traceback (most recent call last):\n  File "/gpfs/home5/x/OLMo/olmo/train.py", line 483, in _save_checkpoint\n    checkpointer.save_checkpoint(\n  File "/home/x/lib/python3.10/site-packages/olmo_core/distributed/checkpoint/__init__.py", line 211, in save_model_and_optim_state\n    dir = _prepare_env_for_save(\nFileExistsError: /gpfs/home5/x/ckpt/step0/model_and_optim\n\nDuring handling of the above exception, another exception occurred:\n\nTraceback (most recent call last):\n  File "/home/x/OLMo/scripts/train.py", line 389, in <module>\n    main(cfg)\nolmo.exceptions.OLMoConfigurationError: Checkpoint for step 0 already exists, use --save_overwrite to overwrite it',
+        'Traceback (most recent call last):\n  File "/opt/OLMo/olmo/train.py", line 483, in _save_checkpoint\n    checkpointer.save_checkpoint(\n  File "/opt/lib/python3.10/site-packages/olmo_core/distributed/checkpoint/__init__.py", line 211, in save_model_and_optim_state\n    dir = _prepare_env_for_save(\nFileExistsError: /opt/ckpt/step0/model_and_optim\n\nDuring handling of the above exception, another exception occurred:\n\nTraceback (most recent call last):\n  File "/opt/OLMo/scripts/train.py", line 389, in <module>\n    main(cfg)\nolmo.exceptions.OLMoConfigurationError: Checkpoint for step 0 already exists, use --save_overwrite to overwrite it',
         "CRASHED",
         "an exception ended a rank",
-        "FileExistsError: /gpfs/home5/x/ckpt/step",
+        "FileExistsError: /opt/ckpt/step",
     ),
     "olmo-core cuda": (
         "[2026-02-23 10:01:12] INFO     [olmo_core.train.callbacks.console_logger:62, rank=0] [step=10001/47684,epoch=1]\n    train/CE loss=2.021\nterminate called after throwing an instance of 'c10::AcceleratorError'\n  what():  CUDA error: an illegal memory access was encountered\nSearch for `cudaErrorIllegalAddress' in https://docs.nvidia.com/cuda/cuda-runtime-api/group__CUDART__TYPES.html for more information.\nException raised from c10_cuda_check_implementation at /pytorch/c10/cuda/CUDAException.cpp:42 (most recent call first):\nframe #0: c10::Error::Error(c10::SourceLocation, std::string) + 0x80 (0x7f in libc10.so)",
@@ -92,7 +92,7 @@ FIRST_ROUND: Final = {
         "RuntimeError: DataLoader worker (pid(s) ",
     ),
     "safetensor": (
-        '[rank0]: Traceback (most recent call last):\n[rank0]:   File "/home/x/LLaMA-Factory/src/llamafactory/launcher.py", line 9, in <module>\n[rank0]:     launch()\n[rank0]: safetensors_rust.SafetensorError: Error while deserializing header: MetadataIncompleteBuffer',
+        '[rank0]: Traceback (most recent call last):\n[rank0]:   File "/opt/LLaMA-Factory/src/llamafactory/launcher.py", line 9, in <module>\n[rank0]:     launch()\n[rank0]: safetensors_rust.SafetensorError: Error while deserializing header: MetadataIncompleteBuffer',
         "CRASHED",
         "an exception ended a rank",
         "safetensors_rust.SafetensorError: Error ",

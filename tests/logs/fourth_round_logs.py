@@ -60,9 +60,9 @@ FOURTH_ROUND_LOGS: Final[dict[str, GoodLog]] = {
     ),
     "colored torchtitan": (
         """\
-[rank0]:[titan] 2025-05-16 12:00:10,100 - root - INFO - [31mstep:  1  [32mloss: 12.2  [38;2;180;60;0mgrad_norm:  1.30  [38;2;54;234;195mmemory: 27.34GiB(28.78%)  [34mtps: 1,002  [36mtflops: 407.35  [35mmfu: 41.19%[39m
-[rank0]:[titan] 2025-05-16 12:00:12,430 - root - INFO - [31mstep:  2  [32mloss: 12.1  [38;2;180;60;0mgrad_norm:  1.30  [38;2;54;234;195mmemory: 27.34GiB(28.78%)  [34mtps: 7,034  [36mtflops: 407.35  [35mmfu: 41.19%[39m
-[rank0]:[titan] 2025-05-16 12:00:14,760 - root - INFO - [31mstep:  3  [32mloss: 12.0  [38;2;180;60;0mgrad_norm:  1.30  [38;2;54;234;195mmemory: 27.34GiB(28.78%)  [34mtps: 7,030  [36mtflops: 407.35  [35mmfu: 41.19%[39m
+[rank0]:[titan] 2025-05-16 12:00:10,100 - root - INFO - \x1b[31mstep:  1  \x1b[32mloss: 12.2  \x1b[38;2;180;60;0mgrad_norm:  1.30  \x1b[38;2;54;234;195mmemory: 27.34GiB(28.78%)  \x1b[34mtps: 1,002  \x1b[36mtflops: 407.35  \x1b[35mmfu: 41.19%\x1b[39m
+[rank0]:[titan] 2025-05-16 12:00:12,430 - root - INFO - \x1b[31mstep:  2  \x1b[32mloss: 12.1  \x1b[38;2;180;60;0mgrad_norm:  1.30  \x1b[38;2;54;234;195mmemory: 27.34GiB(28.78%)  \x1b[34mtps: 7,034  \x1b[36mtflops: 407.35  \x1b[35mmfu: 41.19%\x1b[39m
+[rank0]:[titan] 2025-05-16 12:00:14,760 - root - INFO - \x1b[31mstep:  3  \x1b[32mloss: 12.0  \x1b[38;2;180;60;0mgrad_norm:  1.30  \x1b[38;2;54;234;195mmemory: 27.34GiB(28.78%)  \x1b[34mtps: 7,030  \x1b[36mtflops: 407.35  \x1b[35mmfu: 41.19%\x1b[39m
 """,
         "torchtitan",
         2,

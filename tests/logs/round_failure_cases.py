@@ -10,9 +10,10 @@ from tests.logs.fifth_round_failures import FIFTH_ROUND
 from tests.logs.first_round_failures import FIRST_ROUND
 from tests.logs.fourth_round_failures import FOURTH_ROUND
 from tests.logs.second_round_failures import SECOND_ROUND
+from tests.logs.sixth_round_failures import SIXTH_ROUND
 from tests.logs.third_round_failures import THIRD_ROUND
 
-ROUNDS: Final = {**FIRST_ROUND, **SECOND_ROUND, **THIRD_ROUND, **FOURTH_ROUND, **FIFTH_ROUND}
+ROUNDS: Final = {**FIRST_ROUND, **SECOND_ROUND, **THIRD_ROUND, **FOURTH_ROUND, **FIFTH_ROUND, **SIXTH_ROUND}
 
 ROUND_HARMLESS: Final[tuple[str, ...]] = (
     "/opt/bin/prolog.sh: line 3: /etc/profile.d/site.sh: Permission denied\n iteration        1/     100 | consumed samples:           64 | elapsed time per iteration (ms): 9000.0 | lm loss: 1.1E+01 |\n iteration        2/     100 | consumed samples:          128 | elapsed time per iteration (ms): 4000.0 | lm loss: 1.1E+01 |\n iteration        3/     100 | consumed samples:          192 | elapsed time per iteration (ms): 4000.0 | lm loss: 1.1E+01 |",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from tests.logs.fifth_round_logs import FIFTH_ROUND_LOGS
 from tests.logs.first_round_logs import FIRST_ROUND_LOGS
 from tests.logs.fourth_round_logs import FOURTH_ROUND_LOGS
 from tests.logs.second_round_logs import SECOND_ROUND_LOGS
@@ -15,4 +16,5 @@ ROUND_LOGS: Final[dict[str, GoodLog]] = {
     **SECOND_ROUND_LOGS,
     **THIRD_ROUND_LOGS,
     **FOURTH_ROUND_LOGS,
+    **FIFTH_ROUND_LOGS,
 }

@@ -158,13 +158,13 @@ SECOND_ROUND: Final = {
         "RuntimeError: HIP error: invalid device ",
     ),
     "wrong apex": (
-        "Traceback (most recent call last):\n  File \"/opt/train.py\", line 9, in <module>\n    main()\nImportError: cannot import name 'UnencryptedCookieSessionFactoryConfig' from 'pyramid.session' (unknown location)\nE0202 14:00:27.983000 3957034 torch/distributed/elastic/multiprocessing/api.py:984] failed (exitcode: 1) local_rank: 0 (pid: 3957105) of binary: /home/x/bin/python3.10",
+        "Traceback (most recent call last):\n  File \"/opt/train.py\", line 9, in <module>\n    main()\nImportError: cannot import name 'UnencryptedCookieSessionFactoryConfig' from 'pyramid.session' (unknown location)\nE0202 14:00:27.983000 3957034 torch/distributed/elastic/multiprocessing/api.py:984] failed (exitcode: 1) local_rank: 0 (pid: 3957105) of binary: /opt/bin/python3.10",
         "CRASHED",
         "a dependency is missing",
         "ImportError: cannot import name 'Unencry",
     ),
     "fatal aborted": (
-        "        [rank0]:Fatal Python error: Aborted\n        [rank0]:\n        [rank0]:Current thread 0x00007f0360ff9640 (most recent call first):\n        [rank0]:  Garbage-collecting\n        [rank0]:  <no Python frame>\n        W0401 00:26:06.901000 3016633 site-packages/torch/distributed/elastic/multiprocessing/api.py:897] Sending process 3016738 closing signal SIGTERM\n        E0401 00:26:08.212000 3016633 site-packages/torch/distributed/elastic/multiprocessing/api.py:869] failed (exitcode: -6) local_rank: 1 (pid: 3016739) of binary: /home/x/bin/python3.11",
+        "        [rank0]:Fatal Python error: Aborted\n        [rank0]:\n        [rank0]:Current thread 0x00007f0360ff9640 (most recent call first):\n        [rank0]:  Garbage-collecting\n        [rank0]:  <no Python frame>\n        W0401 00:26:06.901000 3016633 site-packages/torch/distributed/elastic/multiprocessing/api.py:897] Sending process 3016738 closing signal SIGTERM\n        E0401 00:26:08.212000 3016633 site-packages/torch/distributed/elastic/multiprocessing/api.py:869] failed (exitcode: -6) local_rank: 1 (pid: 3016739) of binary: /opt/bin/python3.11",
         "CRASHED",
         "a rank aborted",
         "[rank0]:Fatal Python error: Aborted",

@@ -107,6 +107,7 @@ DEVICE_SIGNATURES: Final = (
         r"|system has unsupported display driver|forward compatibility was attempted|device kernel image is invalid"
         r"|initialization error|(?:CUDA )?driver version is insufficient|OS call failed|Missing co for this ISA)"
         r"|No (?:CUDA|HIP) GPUs are available"
+        r"|CUDA driver initialization failed|ProcessGroupNCCL is only supported with GPUs"
         r"|NVIDIA driver on your system is too old|Found no NVIDIA driver|CUDA driver version is insufficient"
         r"|not compiled with (?:CUDA|ROCm) enabled|Unexpected error from (?:cuda|hip)GetDeviceCount\(\)"
         r"|CUDA unknown error - this may|hipErrorNoBinaryForGpu: "
@@ -122,7 +123,9 @@ DEVICE_SIGNATURES: Final = (
         "ask for as many GPUs as ranks, and install a torch that is built for them: `tuner doctor`",
         words=(
             *_ERROR_WORDS,
+            "CUDA driver initialization failed",
             "CUDA driver version is insufficient",
+            "ProcessGroupNCCL is only",
             "CUDA unknown error",
             "CUDA_ERROR_",
             "Found no NVIDIA driver",

@@ -50,13 +50,15 @@ _WARNS: Final = re.compile(
 """Words before a match in lines that only warn, advise or report what the program has caught."""
 
 _TRACEBACK: Final = "Traceback (most recent call last):"
+_GLUED: Final = re.compile(r"\[[0-9:]{4,12}<[^\]]{1,400}\]|\^C")
+"""What stands before a traceback on its line without being part of its other lines: a bar, the user's signal."""
 _RICH_TRACEBACK: Final = re.compile(r"╭─+ (Traceback \(most recent call last\)) ─+╮")
 _RAISED: Final = re.compile(r"((?:[A-Za-z_]\w*\.)*)([A-Za-z_]\w*)(?::\s|:?\s*$)")
 _NAMED: Final = re.compile(r"(?:Error|Exception|Interrupt|Exit|Failure|Timeout|Expired|Abort|Warning)$")
 _ASSERTION: Final = re.compile(r"(?:^|[:\]]\s*)AssertionError(?::|\s*$)")
 _FOLLOWED: Final = re.compile(
     r"^Exception:?\s*$|ProcessRaisedException|ChildFailedError"
-    r"|SignalException|KeyboardInterrupt|CalledProcessError|SystemExit|remote process (?:has )?exited"
+    r"|SignalException|CalledProcessError|SystemExit|remote process (?:has )?exited"
     r"|Connection (?:closed by|reset by) (?:remote )?peer|Broken pipe|Socket closed|failed to recv, got 0 bytes"
 )
 _WAITED: Final = re.compile(
@@ -74,9 +76,13 @@ _MEANINGS: Final = (
     (re.compile(r"failed writing file"), DISK_FULL),
     (re.compile(r"^(?:[\w.]*\.)?_?(?:Array)?MemoryError\b|Cannot allocate memory"), HOST_MEMORY),
     (
-        re.compile(r"DeepSpeedConfigError|\bValidationError\b|Check batch related parameters|^AssertionError: .*ZeRO"),
+        re.compile(
+            r"DeepSpeedConfigError|\bValidationError: .{0,40} for DeepSpeed|Check batch related parameters"
+            r"|^AssertionError: .*ZeRO"
+        ),
         "DeepSpeed refused the configuration",
     ),
+    (re.compile(r"\bValidationError: [0-9]+ validation errors? for "), "the trainer refused its arguments"),
     (re.compile(r"NCCL(?!_)|\bnccl(?!_)|DistBackendError|[Gg]loo\b"), NCCL),
 )
 """Meanings of exceptions, by pattern of the last line of a traceback."""
@@ -194,6 +200,7 @@ class Failures:
         rich = _RICH_TRACEBACK.search(text)
         prefix, found = (text[: rich.start()], True) if rich else (text.partition(_TRACEBACK)[0], _TRACEBACK in text)
         if found:
+            prefix = _GLUED.split(prefix)[-1]
             self._open.append(_Traceback(prefix=_folded(prefix), line=number, ignored=self._ignored))
             return True, None
         self._open = [one for one in self._open if one.read < _MAX_TRACEBACK_LINES]
@@ -254,6 +261,8 @@ def _raised(number: int, evidence: str) -> Sighting:
     """Return the failure of a traceback's last line, or of an assertion."""
     if signed := _signed(number, evidence):
         return signed
+    if evidence == "KeyboardInterrupt":
+        return _sighting(number, evidence, Outcome.CANCELLED, "the job was cancelled", REPORT)
     if _FOLLOWED.search(evidence):
         return _sighting(number, evidence, Outcome.CRASHED, "a rank failed", REPORT)
     if _WAITED.search(evidence):
