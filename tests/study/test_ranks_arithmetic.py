@@ -216,6 +216,14 @@ def test_a_topology_is_tried_until_a_result_or_two_failures(trials: list[Trial],
     assert Tried(*trials).closed() == closed
 
 
+@pytest.mark.parametrize("ending", [ended(Outcome.OOM, fidelity=SMALL), ended(Outcome.CANCELLED)])
+def test_a_topology_is_closed_while_its_job_runs_and_open_again_where_that_decided_nothing(ending: Trial) -> None:
+    tried = Tried(Trial(number=0, proposal=ending.proposal))
+    assert tried.closed() == [0]
+    tried.trials = [ending]
+    assert tried.closed() == []
+
+
 def test_prospects_are_those_measured_at_some_size_that_have_not_failed_at_full_size() -> None:
     stand_in: Any = Tried(
         ended(candidate=1, fidelity=SMALL),

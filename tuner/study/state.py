@@ -232,9 +232,9 @@ class StudyState:
 
         One whose job ran out of memory at a reduced size may still fit at a larger one.
         """
-        attempts = self._attempts(reduced=False) + self._attempts(reduced=True)
-        for candidate, count in attempts.items():
-            self.open[candidate] = count < MAX_ATTEMPTS
+        full, reduced = self._attempts(reduced=False), self._attempts(reduced=True)
+        for candidate in full.keys() | reduced.keys():
+            self.open[candidate] = full[candidate] + reduced[candidate] < MAX_ATTEMPTS
 
     def _attempts(self, *, reduced: bool) -> Counter[int]:
         """Return how conclusively each candidate was tried at full, or at a reduced, size."""
