@@ -1,6 +1,7 @@
 """Trials at a reduced size: what they save, and what it costs in certainty.
 
     python -m benchmarks.fidelity [--clusters N] [--processes N] [--plot FILE]   # simulated clusters, full and auto
+    python -m benchmarks.fidelity --drawn 200                      # other clusters, drawn by seeds from 200 on
     python -m benchmarks.fidelity --tables corpus                  # measured tables with several GPU counts
 
 The truth of the simulated clusters has terms that the cost model lacks: contention of the network that grows with the
@@ -13,6 +14,7 @@ from __future__ import annotations
 import argparse
 import math
 import os
+import random
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
@@ -93,6 +95,20 @@ CLUSTERS: Final = (
     *(ClusterTruth(seed=seed, contention=2.0, straggling=0.005, start_up=1.0) for seed in (120, 121, 122, 123)),
 )
 """Fixed before the scheduler was tuned on any of them."""
+
+
+def drawn(seed: int) -> ClusterTruth:
+    """Return a cluster that is in no list; every sixth misleads."""
+    if seed % 6 == 5:
+        return ClusterTruth(seed=seed, contention=2.0, straggling=0.005, start_up=1.0)
+    chance = random.Random(seed)  # noqa: S311 - clusters, not secrets
+    return ClusterTruth(
+        seed=seed,
+        contention=round(chance.uniform(0.0, 1.0), 2),
+        straggling=round(chance.uniform(0.0, 0.01), 3),
+        start_up=round(chance.uniform(1.0, 3.0), 1),
+    )
+
 
 MODES: Final[tuple[FidelityMode, ...]] = ("full", "auto")
 
@@ -205,6 +221,7 @@ def main() -> None:
     parser.add_argument("--tables", type=Path, help="measured tables, extrapolated from their smaller jobs")
     parser.add_argument("--clusters", type=int, default=len(CLUSTERS))
     parser.add_argument("--first", type=int, default=0)
+    parser.add_argument("--drawn", type=int, metavar="SEED", help="clusters drawn by seeds from this one on")
     parser.add_argument("--modes", default=",".join(MODES))
     parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--plot", type=Path, metavar="FILE", help="picture of node-hours against regret")
@@ -213,6 +230,8 @@ def main() -> None:
         _print_pairs(given.tables)
         return
     clusters = CLUSTERS[given.first : given.first + given.clusters]
+    if given.drawn is not None:
+        clusters = tuple(drawn(seed) for seed in range(given.drawn, given.drawn + given.clusters))
     cases = [Case(cluster=cluster, mode=mode) for cluster in clusters for mode in MODES if mode in given.modes]
     with ProcessPoolExecutor(given.processes, mp_context=get_context("spawn")) as workers:
         found = list(_printed(zip(cases, workers.map(study, cases), strict=True)))

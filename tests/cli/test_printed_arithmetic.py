@@ -167,7 +167,7 @@ def test_the_time_left_is_that_of_the_rest_of_the_budget(
     assert view(2, 10, 100.0)._time_left(done) == words
 
 
-def begun(*, table: str | None = None, fidelity: str = "full", trial_nodes: int | None = None, **fields: Any) -> Any:
+def begun(*, table: str | None = None, trial_nodes: int | None = None, **fields: Any) -> Any:
     """A study of twelve topologies that begins."""
     settings = SimpleNamespace(
         table=SimpleNamespace(name=table) if table else None,
@@ -175,10 +175,10 @@ def begun(*, table: str | None = None, fidelity: str = "full", trial_nodes: int 
         command=None,
         seed=7,
         limits=SimpleNamespace(budget=3),
-        fidelity=fidelity,
         trial_nodes=trial_nodes,
     )
     usual: dict[str, Any] = {"launcher": SimpleNamespace(name="local"), "pool": range(12), "tally": None, "resumed": 0}
+    usual["plan"] = None
     return SimpleNamespace(**{**usual, "settings": settings, "store": SimpleNamespace(name="s"), **fields})
 
 
@@ -190,15 +190,41 @@ def begun(*, table: str | None = None, fidelity: str = "full", trial_nodes: int 
         ("replay", "t.csv", 0, "12 legal topologies; up to 3 jobs played back from t.csv"),
     ],
 )
-def test_a_search_begins_with_its_space_and_its_launcher(
-    launcher: str, table: str | None, resumed: int, words: str, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("nodes", "trial_nodes", "sizes"),
+    [
+        (None, None, []),
+        ((6, 12), None, ["on 6 to 12 nodes, where that pays, the leaders at full size"]),
+        ((6, 6), None, ["on 6 nodes, where that pays, the leaders at full size"]),
+        ((1, 1), 1, ["on 1 node, where that pays, the answer is extrapolated"]),
+    ],
+)
+def test_a_search_begins_with_its_space_its_launcher_and_its_sizes(
+    launcher: str,
+    table: str | None,
+    resumed: int,
+    words: str,
+    nodes: tuple[int, int] | None,
+    trial_nodes: int | None,
+    sizes: list[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    sizes = [f"trials run with fewer replicas and microbatches, {size}" for size in sizes]
     monkeypatch.setattr("tuner.cli.output.space_lines", lambda _: ["the space"])
     monkeypatch.setattr("tuner.export.support.export_note", lambda *_, **__: "")
-    lines = opening(begun(table=table, launcher=SimpleNamespace(name=launcher), resumed=resumed))
+    plan = nodes and SimpleNamespace(nodes=nodes)
+    lines = opening(
+        begun(
+            table=table,
+            launcher=SimpleNamespace(name=launcher),
+            resumed=resumed,
+            plan=plan,
+            trial_nodes=trial_nodes,
+        )
+    )
     assert (lines[0] == "the space") is (table is None)
     assert lines[0 if table else 1].startswith(words)
-    assert lines[2:] == (["Continuing study s with 2 trials"] if resumed else [])
+    assert lines[1 if table else 2 :] == [*sizes, *(["Continuing study s with 2 trials"] if resumed else [])]
 
 
 class Selected(list[int]):
@@ -220,19 +246,6 @@ def test_a_search_of_some_topologies_says_so(values: Any, tally: Any, words: str
     pool.values = values
     (line,) = opening(begun(table="t.csv", pool=pool, tally=tally))
     assert line.startswith(words)
-
-
-@pytest.mark.parametrize(
-    ("trial_nodes", "line"),
-    [
-        (None, "trials run at reduced sizes where that pays, the leaders at full size"),
-        (1, "trials run at reduced sizes on at most 1 node where that pays, the answer is extrapolated"),
-        (2, "trials run at reduced sizes on at most 2 nodes where that pays, the answer is extrapolated"),
-    ],
-)
-def test_a_search_at_reduced_sizes_says_so(trial_nodes: int | None, line: str) -> None:
-    _, found = opening(begun(table="t.csv", fidelity="auto", trial_nodes=trial_nodes))
-    assert found == line
 
 
 def test_a_plan_is_printed_as_it_was_computed(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:

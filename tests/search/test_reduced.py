@@ -306,3 +306,14 @@ def test_an_extrapolation_is_unsure_by_its_offset() -> None:
     found._offset.learn([job], [0.05], [0.01**2])
     assert found.extrapolated(candidate(), run) == pytest.approx(1.1 * model * math.exp(found._offset.of(job)[0]))
     assert found.extrapolation_deviation(job) < Offset().deviation(job)
+
+
+def test_a_pair_is_weighed_anew_where_the_model_is_evaluated_at_other_factors() -> None:
+    found = Surrogate(pool())
+    small = seen(0.002)
+    assert small.reduced is not None
+    found.learn([small, Observation(candidate=candidate(), seconds=20.0, fits=True)])
+    found._refer(replace(found.reference_site, network=2.0, attention=1.5))
+    gap = math.log(20.0) - found._level[candidate()] - small.reduced.log_seconds
+    gap += small.reduced.size.level(found.reference_site)
+    assert found._offset._gaps == pytest.approx([gap])

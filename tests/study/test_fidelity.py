@@ -106,18 +106,24 @@ def test_the_study_reads_as_it_ended(study: StudyResult) -> None:
     assert study.best is not None
     assert read.best is not None
     assert read.best.key == study.best.key
-    assert read.best.seconds == pytest.approx(study.best.seconds, rel=0.01)
+    assert read.best.seconds == pytest.approx(study.best.seconds, rel=0.001)
     counts = states(sqlite_url(study.folder / "study.db"), "cheap")
     assert counts["COMPLETE"] == sum(trial.measured for trial in study.trials)
 
 
-@pytest.mark.parametrize("fidelity", ["full", None])
-def test_full_fidelity_launches_no_small_job(tmp_path: Path, fidelity: str | None) -> None:
-    given = {} if fidelity is None else {"fidelity": fidelity}
-    described = {"model": "gpt-1.3b", "nodes": 8, "settings": ["nodes=8", "recompute=none"], "budget": 8}
-    study = run_study(**described, runs=tmp_path, study="full", **given)  # type: ignore[arg-type]
+def test_full_fidelity_launches_no_small_job_and_the_study_stays_so(tmp_path: Path) -> None:
+    study = cheap(tmp_path, fidelity="full", budget=8)
     assert not reduced(study.launched)
     assert all("fidelity" not in proposal_document(trial.proposal) for trial in study.trials)
+    later = cheap(tmp_path, fidelity=None, budget=10)
+    assert len(later.launched) > len(study.launched)
+    assert not reduced(later.launched)
+
+
+def test_a_study_goes_on_at_the_sizes_that_it_was_begun_with(tmp_path: Path) -> None:
+    begun = cheap(tmp_path, budget=8)
+    later = cheap(tmp_path, fidelity=None, budget=BUDGET)
+    assert any(trial.reduced for trial in later.launched[len(begun.launched) :])
 
 
 def test_a_study_without_a_final_round_runs_at_full_size(tmp_path: Path) -> None:
@@ -206,7 +212,7 @@ def test_kills_at_any_moment_keep_trials_of_all_sizes(tmp_path: Path) -> None:
     [
         ({"fidelity": "half"}, "fidelity"),
         ({"fidelity": "auto", "sampler": "tpe"}, "--sampler guided"),
-        ({"trial_nodes": 2}, "--fidelity auto"),
+        ({"trial_nodes": 2, "fidelity": "full"}, "drop --fidelity full"),
         ({"fidelity": "auto", "trial_nodes": 9}, "between 1 and the cluster's 8 nodes"),
         ({"fidelity": "auto", "trial_nodes": 0}, "between 1 and the cluster's 8 nodes"),
     ],

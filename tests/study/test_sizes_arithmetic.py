@@ -25,11 +25,8 @@ from tuner.study.fidelity_plan import (
     FidelityPlan,
     Size,
     job_of,
-    plan_of,
-    store_plan,
 )
 from tuner.study.limits import Limits
-from tuner.study.settings import StudySettings
 from tuner.study.state import Prospect
 from tuner.study.store.trial import Proposal, Trial
 
@@ -296,26 +293,11 @@ def test_the_last_node_hours_are_kept_for_the_leaders(used: float, reserved: flo
     assert without.scheduler._reserved() == 0.0
 
 
-@pytest.mark.parametrize(
-    ("fidelity", "budget", "trial_nodes", "planned"),
-    [("full", 40, None, False), ("auto", 40, None, True), ("auto", 6, None, False), ("auto", 6, 2, True)],
-)
-def test_a_study_has_sizes_where_a_final_round_confirms_them_or_none_can(
-    fidelity: Any, budget: int, trial_nodes: int | None, planned: bool
-) -> None:
-    space: Any = None
-    settings = StudySettings(
-        space=space, limits=Limits(budget=budget), fidelity=fidelity, trial_nodes=trial_nodes, iterations=(2, 5, 4)
-    )
-    launcher: Any = SimpleNamespace(several_batches=True)
-    found = plan_of(settings, SimpleNamespace(), launcher)  # type: ignore[arg-type]
-    assert (found is not None) == planned
-    if found is not None:
-        assert (found.iterations, found.several_batches, found.trial_nodes) == (5, True, trial_nodes)
-    kept: dict[str, Any] = {}
-    store: Any = SimpleNamespace(attributes=kept, set_attribute=kept.__setitem__)
-    store_plan(settings, store)
-    assert kept == ({} if trial_nodes is None else {"extrapolates": True})
+def test_the_nodes_of_a_plan_are_those_of_the_soonest_topologies_reduced() -> None:
+    assert plan().nodes == (2, 4)
+    without = plan()
+    without._reductions[0] = []
+    assert without.nodes == (2, 2)
 
 
 @pytest.mark.parametrize(

@@ -135,10 +135,11 @@ def opening(loop: StudyLoop) -> list[str]:
     if loop.tally is not None and loop.pool.values is not None:
         legal = f"{loop.tally.legal:,} legal topologies, of which the {len(loop.pool):,} most promising are searched"
     lines.append(f"{legal}; up to {counted(settings.limits.budget, 'job')} {where}")
-    if settings.fidelity == "auto":
-        most = f" on at most {counted(settings.trial_nodes, 'node')}" if settings.trial_nodes else ""
+    if loop.plan is not None and loop.plan.nodes is not None:
         final = "the answer is extrapolated" if settings.trial_nodes else "the leaders at full size"
-        lines.append(f"trials run at reduced sizes{most} where that pays, {final}")
+        few, most = loop.plan.nodes
+        nodes = counted(most, "node") if few == most else f"{few} to {most} nodes"
+        lines.append(f"trials run with fewer replicas and microbatches, on {nodes}, where that pays, {final}")
     if loop.resumed:
         lines.append(f"Continuing study {loop.store.name} with {counted(loop.resumed, 'trial')}")
     return lines

@@ -262,12 +262,22 @@ _CONFIG_AXES: Final = frozenset({"micro_batch", "global_batch", "zero", "offload
 
 def axes_not_passed(command: str, varied: Iterable[str]) -> list[str]:
     """Return which axes a template passes to no job, neither by a field nor within one."""
-    fields = {name for word in shlex.split(command) for _, name, _, _ in string.Formatter().parse(word) if name}
+    fields = _fields_in(command)
     if fields & {"key", "folder"}:  # the key has every axis, and the folder has job.json
         return []
     passed = fields | (_CONFIG_AXES if "ds_config" in fields else set())
     passed |= {"micro_batch"} if "microbatches" in fields else set()
     return [axis for axis in varied if axis not in passed]
+
+
+def passes_batch(command: str) -> bool:
+    """Whether a template passes the global batch to each job."""
+    return not axes_not_passed(command, ["global_batch"]) or "microbatches" in _fields_in(command)
+
+
+def _fields_in(command: str) -> set[str]:
+    """Return the fields of a template."""
+    return {name for word in shlex.split(command) for _, name, _, _ in string.Formatter().parse(word) if name}
 
 
 def fields_of(job: Job) -> dict[str, Any]:

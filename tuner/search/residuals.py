@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 
 import numpy as np
 
@@ -25,6 +24,7 @@ class Residuals:
     _sizes: dict[ReducedRun, float]
     """Residual of each run at a reduced size."""
     _offset: Offset
+    _observations: list[Observation]
 
     def modelled(self, candidate: int) -> float:
         """Return the seconds that the cost model alone expects, at the factors of `reference_site`."""
@@ -51,18 +51,20 @@ class Residuals:
         slopes = np.append(run.size.slopes, self._slopes[candidate][len(run.size.slopes) :])
         return self._sizes[run] + offset, slopes, run.size.variance + variance
 
-    def _learns_offset(self, seen: Observation, observations: Sequence[Observation]) -> bool:
-        """Learn from all topologies that were measured at both sizes; return whether an observation is of one."""
-        own = [other for other in observations if other.candidate == seen.candidate and other.timed]
-        if not seen.timed or len({other.reduced is None for other in own}) < 2:
-            return False
+    def _pairs(self, seen: Observation) -> bool:
+        """Whether an observation is of a topology that was measured at both sizes."""
+        own = [other for other in self._observations if other.candidate == seen.candidate and other.timed]
+        return seen.timed and len({other.reduced is None for other in own}) == 2
+
+    def _learn_offset(self) -> None:
+        """Learn from all topologies that were measured at both sizes."""
         sizes, gaps, variances = [], [], []
-        for small in observations:
+        for small in self._observations:
             if small.reduced is None or not small.timed:
                 continue
             full = [
                 self._residual(other)[0]
-                for other in observations
+                for other in self._observations
                 if (other.candidate, other.period) == (small.candidate, small.period) and other.seconds is not None
             ]
             if full:
@@ -72,4 +74,3 @@ class Residuals:
                 variances.append(size.variance + noise * (1 + 1 / len(full)))
         if gaps:
             self._offset.learn(sizes, gaps, variances)
-        return bool(gaps)

@@ -76,7 +76,7 @@ class Surrogate(MemoryPosterior, TimeRecord):
         for observation in seen:
             rebuild |= self._unexpectedly_full(observation)
             self._observations.append(observation)
-            rebuild |= self._corrects(observation) | self._learns_offset(observation, self._observations)
+            rebuild |= self._corrects(observation) | self._pairs(observation)
             self._take(observation)
         if rebuild:
             self._refer(self.site)
@@ -250,6 +250,7 @@ class Surrogate(MemoryPosterior, TimeRecord):
         self._weighed, self._margins = Observations(), list[float]()
         self.ruled_out: BoolArray = np.zeros(len(self.pool), dtype=np.bool_)
         self._recall()
+        self._learn_offset()
         for observation in self._observations:
             self._take(observation)
 

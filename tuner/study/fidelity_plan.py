@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, cast
 
 import numpy as np
 
-from tuner.core.fidelity import Fidelity, without_ramp
+from tuner.core.fidelity import Fidelity, FidelityMode, without_ramp
 from tuner.core.outcomes import Outcome
 from tuner.launch.contract import Job, Launcher
 from tuner.search.acquisition import Suggestion, improvement, net_saving
@@ -21,7 +22,9 @@ from tuner.study.ranking import EXTRAPOLATES
 from tuner.study.settings import StudySettings
 from tuner.study.state import Prospect, StudyState
 from tuner.study.store.trial import Trial
-from tuner.study.store.trial_store import TrialStore
+
+FIDELITY: Final = "fidelity"
+"""The study's attribute that stores at which sizes its trials run."""
 
 DEFAULT_START_SECONDS: Final = 120.0
 """Seconds until the end of a job's first iteration, before any job was measured."""
@@ -79,6 +82,17 @@ class FidelityPlan:
     """The most nodes that any job may have; None: those of the cluster."""
     _reductions: dict[int, list[tuple[Fidelity, ReducedSize]]] = field(default_factory=dict)
     """Legal reduced sizes of candidates that were asked for."""
+
+    @cached_property
+    def nodes(self) -> tuple[int, int] | None:
+        """The fewest and the most nodes of reduced jobs of the topologies that are expected to finish soonest.
+
+        None where none of them can be reduced.
+        """
+        finish = self.state.surrogate.log_seconds() + self.state.pool.work
+        soonest = np.argsort(finish, kind="stable")[:SHORTLIST].tolist()
+        found = [fidelity.nodes for candidate in soonest for fidelity, _ in self._reduced(candidate)]
+        return (min(found), max(found)) if found else None
 
     def choose(self) -> Choice | None:
         """Return the topology and size with the largest expected improvement per node-hour; None where none is open."""
@@ -252,22 +266,35 @@ class FidelityPlan:
 
 
 def plan_of(settings: StudySettings, state: StudyState, launcher: Launcher) -> FidelityPlan | None:
-    """Return a study's plan; None where all trials run at full size, as where no final round could confirm others."""
-    if settings.fidelity == "full" or (not settings.limits.final and settings.trial_nodes is None):
+    """Return a study's plan, and store what later commands need of it.
+
+    It is None where all trials run at full size, as where no final round could confirm others or none is legal.
+    """
+    store, extrapolates = state.store, settings.trial_nodes is not None
+    if store.attributes.get(EXTRAPOLATES, False) != extrapolates:
+        store.set_attribute(EXTRAPOLATES, extrapolates)  # so that every reader ranks the trials alike
+    mode = _mode(settings, state)
+    if store.attributes.get(FIDELITY) != mode:
+        store.set_attribute(FIDELITY, mode)
+    if mode == "full" or (not settings.limits.final and not extrapolates):
         return None
-    return FidelityPlan(
+    plan = FidelityPlan(
         state=state,
         iterations=max(settings.iterations),
         several_batches=launcher.several_batches,
         trial_nodes=settings.trial_nodes,
     )
+    return plan if plan.nodes or extrapolates else None
 
 
-def store_plan(settings: StudySettings, store: TrialStore) -> None:
-    """Store whether the answer may be extrapolated, so that every reader ranks the trials alike."""
-    extrapolates = settings.trial_nodes is not None
-    if store.attributes.get(EXTRAPOLATES, False) != extrapolates:
-        store.set_attribute(EXTRAPOLATES, extrapolates)
+def _mode(settings: StudySettings, state: StudyState) -> FidelityMode:
+    """Return the sizes of trials that are asked for, or else those that the study was begun with; full in a new one."""
+    if settings.trial_nodes is not None:
+        return "auto"
+    if settings.fidelity is not None:
+        return settings.fidelity
+    begun = "auto" if any(trial.reduced for trial in state.store.trials()) else "full"
+    return cast("FidelityMode", state.store.attributes.get(FIDELITY, begun))
 
 
 def job_of(trial: Trial, pool: CandidatePool, folder: Path, iterations: tuple[int, ...]) -> Job:

@@ -22,7 +22,7 @@ from tuner.planning.plan import offload_remedy
 from tuner.search.candidates import CandidatePool
 from tuner.search.pruner import Referee
 from tuner.space.space import Tally
-from tuner.study.fidelity_plan import job_of, plan_of, store_plan
+from tuner.study.fidelity_plan import job_of, plan_of
 from tuner.study.limits import trust_for
 from tuner.study.ranking import DAY, noise
 from tuner.study.result import StudyResult, read_result
@@ -112,13 +112,14 @@ class StudyLoop:
             memory_filter=settings.memory_filter,
             extrapolates=settings.trial_nodes is not None,
         )
-        store_plan(settings, store)
+        self.plan = plan_of(settings, self.state, launcher)
+        """At which sizes trials run; None: all at full size."""
         self.scheduler = Scheduler(
             *(self.state, settings.limits),
             sampler=settings.sampler,
             iterations=max(settings.iterations),
             memory_remedy=lambda: "" if tally is None else offload_remedy(settings.space, CostModel()),
-            plan=plan_of(settings, self.state, launcher),
+            plan=self.plan,
         )
         self.running: dict[int, RunningTrial] = {}
         self._on_event = on_event

@@ -11,6 +11,7 @@ from tuner.core.errors import InputError, UnknownName
 from tuner.core.fidelity import FidelityMode
 from tuner.core.text import either, shown
 from tuner.costmodel.calibration import Calibration
+from tuner.launch.program import passes_batch
 from tuner.launch.virtual.simulated import SpeedChange
 from tuner.search.samplers import SAMPLERS
 from tuner.space.space import Space
@@ -84,8 +85,9 @@ class StudySettings:
     calibration: Calibration | None = None
     track: str | None = None
     """An experiment tracker that receives every finished trial: mlflow or wandb."""
-    fidelity: FidelityMode = "full"
-    """Whether every trial runs at full size, or at a reduced one where that pays."""
+    fidelity: FidelityMode | None = None
+    """Whether every trial runs at full size, or at a reduced one where that pays; None: as the study was begun, at full
+    size unless it was given then."""
     trial_nodes: int | None = None
     """The most nodes that a trial may have: the answer is then extrapolated."""
 
@@ -119,21 +121,7 @@ class StudySettings:
             )
         if self.launcher not in LAUNCHERS:
             raise UnknownName("launcher", self.launcher, LAUNCHERS)
-        if self.fidelity not in get_args(FidelityMode):
-            raise UnknownName("fidelity", self.fidelity, get_args(FidelityMode))
-        if self.fidelity != "full" and self.launcher == "replay":
-            raise InputError("--fidelity auto needs jobs to run, and a replay has rows: drop it.")
-        if self.fidelity != "full" and self.sampler != "guided":
-            raise InputError(
-                f"--fidelity auto needs the surrogate of --sampler guided, not {self.sampler}: drop one of the two."
-            )
-        if self.trial_nodes is not None and self.fidelity == "full":
-            raise InputError("--trial-nodes limits trials at a reduced size: give --fidelity auto with it.")
-        if self.trial_nodes is not None and not 1 <= self.trial_nodes <= self.space.cluster.nodes:
-            raise InputError(
-                f"--trial-nodes must be between 1 and the cluster's {self.space.cluster.nodes} nodes (got "
-                f"{shown(self.trial_nodes)})."
-            )
+        self._check_fidelity()
         if self.jobs < 1:
             raise InputError(f"--jobs must be at least 1 (got {self.jobs}).")
         if not 0 <= self.seed <= MAX_SEED:
@@ -160,6 +148,34 @@ class StudySettings:
                 raise InputError(f"{option} is about your own trainer: give --command with it.")
         if self.command is not None and self.launcher not in ("local", "slurm"):
             raise InputError("--command runs real jobs: give --launcher local or --launcher slurm with it.")
+
+    @property
+    def fixed_size(self) -> str | None:
+        """Why no trial can run at a reduced size, as a sentence that ends with the remedy; None where one can."""
+        if self.launcher == "replay":
+            return "needs jobs to run, and a replay has rows: drop it."
+        if self.sampler != "guided":
+            return f"needs the surrogate of --sampler guided, not {self.sampler}: drop one of the two."
+        if self.command is not None and self.trainer is None and not passes_batch(self.command):
+            return "runs smaller batches, and --command passes none to its jobs: add {global_batch} or drop it."
+        return None
+
+    def _check_fidelity(self) -> None:
+        """Raise an `InputError` for trials at a reduced size that cannot be."""
+        if self.fidelity is not None and self.fidelity not in get_args(FidelityMode):
+            raise UnknownName("fidelity", self.fidelity, get_args(FidelityMode))
+        if self.trial_nodes is not None and self.fidelity == "full":
+            raise InputError("--trial-nodes limits trials at a reduced size: drop --fidelity full.")
+        option = "--fidelity auto" if self.fidelity == "auto" else None
+        if self.trial_nodes is not None:
+            option = "--trial-nodes"
+        if option and self.fixed_size is not None:
+            raise InputError(f"{option} {self.fixed_size}")
+        if self.trial_nodes is not None and not 1 <= self.trial_nodes <= self.space.cluster.nodes:
+            raise InputError(
+                f"--trial-nodes must be between 1 and the cluster's {self.space.cluster.nodes} nodes (got "
+                f"{shown(self.trial_nodes)})."
+            )
 
 
 def drift_of(text: str) -> SpeedChange:

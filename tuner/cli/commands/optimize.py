@@ -22,7 +22,6 @@ from tuner.cli.options import Positive, as_json, takes_description, takes_log, t
 @click.option("--patience", type=int, metavar="N", help="Stop after N jobs without an improvement. [default: none]")
 @click.option(
     "--fidelity",
-    default="full",
     metavar="MODE",
     help="full: every trial at full size; auto: reduced sizes first, the leaders at full size. [default: full]",
 )
@@ -30,7 +29,7 @@ from tuner.cli.options import Positive, as_json, takes_description, takes_log, t
     "--trial-nodes",
     type=int,
     metavar="N",
-    help="With --fidelity auto: at most N nodes a trial; the answer is extrapolated. [default: all nodes]",
+    help="Nodes that a trial may have at most; the answer is then extrapolated. [default: all nodes]",
 )
 @click.option(
     "--sampler", default="guided", metavar="NAME", help="guided, tpe, gp, random, grid or plan. [default: guided]"

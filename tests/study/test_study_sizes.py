@@ -1,0 +1,81 @@
+"""At which sizes the trials of a study run by what is asked for and how it was begun."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.study.test_sizes_arithmetic import SMALL, ended
+from tuner.search.candidates import CandidatePool
+from tuner.space.build import space_for
+from tuner.space.rules.ruleset import POLICIES
+from tuner.study.fidelity_plan import FidelityPlan, plan_of
+from tuner.study.limits import Limits
+from tuner.study.settings import StudySettings
+from tuner.study.store.trial import Trial
+
+
+def planned(
+    *,
+    trials: Sequence[Trial] = (),
+    stored: dict[str, Any] | None = None,
+    nodes: int = 4,
+    split: tuple[str, ...] = ("tp=1,2",),
+    batch: int = 256,
+    budget: int = 40,
+    **given: Any,
+) -> tuple[FidelityPlan | None, dict[str, Any]]:
+    """The plan of a study of gpt-1.3b on so many nodes, and the attributes that it then has."""
+    settings = [*split, "recompute=none"]
+    space = space_for(
+        model="gpt-1.3b", nodes=nodes, global_batch=batch, exact_nodes=True, settings=settings, allow=POLICIES
+    )
+    kept = dict(stored or {})
+    store = SimpleNamespace(attributes=kept, set_attribute=kept.__setitem__, trials=lambda: list(trials))
+    state: Any = SimpleNamespace(store=store, pool=CandidatePool.of_space(space))
+    state.surrogate = SimpleNamespace(log_seconds=lambda: np.zeros(len(state.pool)))
+    launcher: Any = SimpleNamespace(several_batches=True)
+    described = StudySettings(space=space, limits=Limits(budget=budget), iterations=(2, 5, 4), **given)
+    return plan_of(described, state, launcher), kept
+
+
+@pytest.mark.parametrize(
+    ("given", "mode", "reduces"),
+    [
+        ({}, "full", False),
+        ({"fidelity": "auto"}, "auto", True),
+        ({"fidelity": "full"}, "full", False),
+        ({"fidelity": "auto", "budget": 6}, "auto", False),
+        ({"budget": 6, "trial_nodes": 2}, "auto", True),
+        ({"nodes": 1, "fidelity": "auto"}, "auto", True),
+        ({"trials": [ended()]}, "full", False),
+        ({"trials": [ended(), ended(fidelity=SMALL)]}, "auto", True),
+        ({"trials": [ended()], "stored": {"fidelity": "auto"}}, "auto", True),
+        ({"trials": [ended(fidelity=SMALL)], "stored": {"fidelity": "full"}}, "full", False),
+        ({"stored": {"fidelity": "full"}, "fidelity": "auto"}, "auto", True),
+        ({"stored": {"fidelity": "full"}, "trial_nodes": 2}, "auto", True),
+    ],
+)
+def test_a_study_has_the_sizes_that_are_asked_for_or_those_it_was_begun_with(
+    given: dict[str, Any], mode: str, reduces: bool
+) -> None:
+    """A final round confirms them, or `--trial-nodes` says that none can."""
+    found, kept = planned(**given)
+    assert (found is not None) == reduces
+    trial_nodes = given.get("trial_nodes")
+    assert kept == {"fidelity": mode} | ({} if trial_nodes is None else {"extrapolates": True})
+    if found is not None:
+        assert (found.iterations, found.several_batches, found.trial_nodes) == (5, True, trial_nodes)
+
+
+@pytest.mark.parametrize(("batch", "given", "reduces"), [(4, {}, False), (16, {}, True), (4, {"trial_nodes": 1}, True)])
+def test_a_study_none_of_whose_topologies_can_be_reduced_runs_them_as_they_are(
+    batch: int, given: dict[str, Any], reduces: bool
+) -> None:
+    """One replica on two nodes, whose four microbatches are as few as a smaller batch would have."""
+    found, kept = planned(nodes=2, split=("tp=8", "pp=2"), batch=batch, fidelity="auto", **given)
+    assert (found is not None, kept["fidelity"]) == (reduces, "auto")
