@@ -37,8 +37,6 @@ EXPERTS = st.builds(
     period=st.sampled_from([1, 1, 2, 3]),
     router=st.sampled_from(["softmax", "sigmoid"]),
     router_bias=st.booleans(),
-    router_groups=st.sampled_from([0, 4]),
-    router_top_groups=st.just(0),
     router_group_scores=st.sampled_from([1, 2]),
     normalized=st.booleans(),
     scale=st.sampled_from([1.0, 2.5]),
@@ -65,8 +63,8 @@ def expert_runs(draw: st.DrawFn) -> ProductionRun:
     """Runs of models with experts, some with latent attention."""
     run = draw(identified_runs())
     experts = draw(EXPERTS)
-    if experts.router_groups:
-        experts = replace(experts, router_top_groups=draw(st.sampled_from([1, 2])))
+    if draw(st.booleans()):
+        experts = replace(experts, router_groups=4, router_top_groups=draw(st.sampled_from([1, 2])))
     model = replace(run.workload.model, layers=6, mtp_layers=draw(st.sampled_from([0, 1])), experts=experts)
     if draw(st.booleans()):
         plain: dict[str, Any] = {
