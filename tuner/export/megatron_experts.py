@@ -102,6 +102,7 @@ def _routable(run: ProductionRun) -> bool:
     return all(
         (
             *(weights, single, groups, biases),
+            bool(experts.shared_ffn) or not experts.shared_gate,
             experts.router == "sigmoid" or not experts.router_bias,
             experts.top_k == 1 or not experts.weights_before,
             not experts.capacity_factor or run.topology.dispatcher == "alltoall",
