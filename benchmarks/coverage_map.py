@@ -21,6 +21,7 @@ from benchmarks.mutation import function_at
 FAST: Final = "not slow and not cluster"
 PASSED: Final = 0
 FAILED: Final = 1
+USAGE_ERROR: Final = 4
 NO_TESTS: Final = 5
 """pytest's exit codes."""
 RUNNING: Final[set[subprocess.Popen[Any]]] = set()

@@ -36,7 +36,18 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import Any, Final
 
-from benchmarks.coverage_map import FAST, NO_TESTS, PASSED, RUNNING, CoverageMap, collect, end, make_map, pytest
+from benchmarks.coverage_map import (
+    FAST,
+    NO_TESTS,
+    PASSED,
+    RUNNING,
+    USAGE_ERROR,
+    CoverageMap,
+    collect,
+    end,
+    make_map,
+    pytest,
+)
 from benchmarks.forked_tests import ForkedTests
 from benchmarks.mutation import Mutation, function_at, mutations, parses
 
@@ -279,6 +290,8 @@ def first_failure(copy: Path, tests: Sequence[str], limit: float) -> str:
         return f"no end within {limit:.0f} s"
     if code in (PASSED, NO_TESTS):
         return ""
+    if code == USAGE_ERROR and "ImportError while loading conftest" not in text:
+        raise RuntimeError(f"pytest does not take these tests: {text[-1000:]}")
     failed = re.search(r"^(?:FAILED|ERROR) (\S.*?)(?: - .*)?$", text, re.MULTILINE)
     return failed[1] if failed else f"pytest ended with code {code}"
 

@@ -141,3 +141,9 @@ def test_survivors_are_what_no_test_notices(shop: Path, tmp_path: Path, capsys: 
 def test_what_ran_on_import_is_exchanged_only_in_a_file_that_is_not_imported_yet(path: str, exchanged: bool) -> None:
     """Also in a module of constants, which has no function."""
     assert exchange("LIMIT = 3\n", "LIMIT = 4\n", path, []) == exchanged
+
+
+def test_tests_that_pytest_does_not_know_judge_nothing(tmp_path: Path) -> None:
+    (tmp_path / "copy").mkdir()
+    with pytest.raises(RuntimeError, match="pytest does not take these tests"):
+        mutants.first_failure(tmp_path / "copy", ["tests/test_nothing.py::test_nothing"], limit=60)

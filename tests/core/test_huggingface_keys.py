@@ -93,6 +93,13 @@ def test_latent_attention_is_scaled_by_the_growth_of_yarn_twice(scaling: dict[st
             {"rope_type": "yarn", "factor": 8.0, "attention_factor": 1.25, "truncate": False},
             RotaryScaling(kind="yarn", factor=8.0, original_seq=2048, attention_factor=1.25, truncate=False),
         ),
+        *(
+            (
+                {"rope_type": "yarn", "factor": 8.0, scale: 0.5},
+                RotaryScaling(kind="yarn", factor=8.0, original_seq=2048),
+            )
+            for scale in ("mscale", "mscale_all_dim")
+        ),
         ({"rope_type": "default", "factor": 8.0}, None),
     ],
 )

@@ -16,7 +16,13 @@ from tuner.core import catalog
 from tuner.core.columns import Columns
 from tuner.core.domain import DISPATCHERS, CudaGraph, RecomputeModule, Stack, Topology, Workload
 from tuner.core.model import Model
-from tuner.costmodel.constants import NETWORK_LATENCY_RATIO, NODE_LATENCY_RATIO, SEND_SHARE
+from tuner.costmodel.constants import (
+    COMMUNICATOR_BYTES,
+    CONTEXT_BYTES,
+    NETWORK_LATENCY_RATIO,
+    NODE_LATENCY_RATIO,
+    SEND_SHARE,
+)
 from tuner.costmodel.estimate import CostModel, Scores
 from tuner.costmodel.expert_constants import ALL_TO_ALL_SHARE, EXCHANGE_SMS, RDMA_SHARE
 from tuner.costmodel.expert_shapes import (
@@ -31,6 +37,7 @@ from tuner.costmodel.expert_shapes import (
 from tuner.costmodel.expert_time import ExpertLayer, expert_layer_seconds, grouped_product
 from tuner.costmodel.kernels import host_pace, linear, product, product_rate, traffic_rate
 from tuner.costmodel.links import Links
+from tuner.costmodel.memory import memory_terms
 from tuner.costmodel.site_factors import SiteFactors
 from tuner.costmodel.stages import Stages
 from tuner.space.build import space_for
@@ -348,3 +355,11 @@ def test_a_grace_host_launches_more_slowly() -> None:
         host_pace(catalog.gpu(name), SITE) for name in ("GB200-192GB", "GB300-288GB", "B200-180GB-SXM", "H100-80GB-SXM")
     ]
     assert paces == [pytest.approx((37.08 + 33.17) / 2 / 13.48, rel=0.01)] * 2 + [1, 1]
+
+
+@pytest.mark.parametrize(("ep", "etp", "kinds"), [(1, 1, 2), (2, 1, 3), (1, 2, 3)])
+def test_ranks_of_experts_have_buffers_of_their_own(ep: int, etp: int, kinds: int) -> None:
+    """Beside those of data and of tensor parallelism."""
+    one = columns({"tp": 2, "ep": ep, "etp": etp})
+    context = memory_terms(Stages.first(one), SITE)["context"][0]
+    assert context == pytest.approx(CONTEXT_BYTES + COMMUNICATOR_BYTES * kinds)

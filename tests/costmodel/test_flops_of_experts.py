@@ -58,6 +58,10 @@ def test_each_layer_of_multi_token_prediction_is_one_more_layer_projection_and_o
     assert after["layers"] - before["layers"] == 2 * TOKENS * (ATTENTION + ROUTED + 8 * 4 + 2 * 8 * 8)
     assert after["scores"] == before["scores"] * 6 / 5
     assert after["logits"] == 2 * before["logits"]
+    dense = replace(SMALL, experts=None)
+    assert terms(replace(dense, mtp_layers=1))["layers"] == terms(dense)["layers"] + 2 * TOKENS * (
+        ATTENTION + MLP + 2 * 8 * 8
+    )
 
 
 @pytest.mark.parametrize(("rank", "queries"), [(0, 8 * 2 * 5), (6, 6 * (8 + 2 * 5))])

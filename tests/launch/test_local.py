@@ -308,9 +308,10 @@ def test_other_children_of_the_tuner_are_left_alone(tmp_path: Path) -> None:
         assert child.wait() == 7
 
 
-def test_a_job_of_more_ranks_than_there_are_is_refused(tmp_path: Path) -> None:
-    launcher = LocalLauncher(template("good"), ranks=4)
-    with pytest.raises(LaunchError, match=r"needs 8 ranks; 4 are available\."):
+@pytest.mark.parametrize(("nodes", "ranks"), [(1, 4), (2, 3)])
+def test_a_job_of_more_ranks_than_there_are_is_refused(nodes: int, ranks: int, tmp_path: Path) -> None:
+    launcher = LocalLauncher(template("good"), ranks=ranks, nodes=nodes)
+    with pytest.raises(LaunchError, match=rf"needs 8 ranks; {nodes * ranks} are available\."):
         launcher.submit(job(tmp_path))
     assert not list(tmp_path.iterdir())
 

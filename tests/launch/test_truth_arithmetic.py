@@ -15,13 +15,14 @@ from tests.launch.test_launch_arithmetic import columns, one
 from tests.workers import WORKLOAD
 from tuner.core.catalog import cluster
 from tuner.core.columns import Columns
+from tuner.core.domain import Topology
 from tuner.core.errors import InputError
 from tuner.core.outcomes import Outcome
 from tuner.costmodel.flops import hardware_flops, per_gpu
 from tuner.costmodel.memory import limit, worst_need
 from tuner.costmodel.site_factors import PRIOR
 from tuner.launch import preflight
-from tuner.launch.contract import Job
+from tuner.launch.contract import Job, JobState
 from tuner.launch.virtual import ground_truth, hash_rng
 from tuner.launch.virtual.ground_truth import GroundTruth
 from tuner.launch.virtual.run_noise import RunNoise
@@ -210,3 +211,20 @@ def test_a_probe_is_read_from_its_last_document(
     monkeypatch.setattr("tuner.launch.preflight.subprocess.run", run)
     assert preflight.probe() == preflight.probe(measure=True) == found
     assert [command[1:] for command in asked] == [["-m", "tuner.worker.probe", *more] for more in ([], ["--measure"])]
+
+
+def test_a_cancelled_job_ends_where_it_was(tmp_path: Path) -> None:
+    """The clock starts at 50 s, so that a start is not taken for an end."""
+    launcher = SimulatedLauncher(48, seed=1, clock=50.0)
+    topology = Topology(nodes=48, tp=4, pp=12, dp=8, micro_batch=1, zero=1, recompute="selective")
+    job = Job(number=0, tag="t", folder=tmp_path, workload=WORKLOAD, cluster=cluster("bloom-48"), topology=topology)
+    handle = launcher.submit(job)
+    launcher.wait(600.0)
+    running = launcher.poll([handle])[handle]
+    launcher.cancel(handle)
+    ended = launcher.poll([handle])[handle]
+    assert (running.state, ended.state) == (JobState.RUNNING, JobState.ENDED)
+    assert (ended.began, ended.iterations, ended.seconds_in, ended.moved) == (
+        *(50.0, running.iterations, running.seconds_in, running.moved),
+    )
+    assert (running.moved or 0) > 50.0
