@@ -182,7 +182,7 @@ FIRST_ROUND: Final = {
         "AttributeError: module 'modelopt.torch.d",
     ),
     "nanotron stages": (
-        'Traceback (most recent call last):\n  File "/root/nanotron/run_train.py", line 156, in <module>\n    trainer = DistributedTrainer(config_file)\n  File "<string>", line 14, in __init__\n  File "/root/nanotron/src/nanotron/config/config.py", line 336, in __post_init__\n    assert all(\nAssertionError: You must have a training stage starting at 1 in the config\'s data_stages',
+        'Traceback (most recent call last):\n  File "/opt/nanotron/run_train.py", line 156, in <module>\n    trainer = DistributedTrainer(config_file)\n  File "<string>", line 14, in __init__\n  File "/opt/nanotron/src/nanotron/config/config.py", line 336, in __post_init__\n    assert all(\nAssertionError: You must have a training stage starting at 1 in the config\'s data_stages',
         "CRASHED",
         "an exception ended a rank",
         "AssertionError: You must have a training",

@@ -62,7 +62,7 @@ THIRD_ROUND: Final = {
         "RuntimeError: Waiting for local rank 0, ",
     ),
     "shm exists": (
-        "  File \"/root/anaconda3/envs/llava/lib/python3.10/multiprocessing/shared_memory.py\", line 104, in __init__\n    self._fd = _posixshmem.shm_open(\nFileExistsError: [Errno 17] File exists: '/000000_barrier'\n\nDuring handling of the above exception, another exception occurred:\n\nTraceback (most recent call last):\n  File \"/opt/train.py\", line 9, in <module>\n    main()\nPermissionError: [Errno 1] Operation not permitted: '/tmp/streaming/000000_barrier_filelock'",
+        "  File \"/opt/anaconda3/envs/llava/lib/python3.10/multiprocessing/shared_memory.py\", line 104, in __init__\n    self._fd = _posixshmem.shm_open(\nFileExistsError: [Errno 17] File exists: '/000000_barrier'\n\nDuring handling of the above exception, another exception occurred:\n\nTraceback (most recent call last):\n  File \"/opt/train.py\", line 9, in <module>\n    main()\nPermissionError: [Errno 1] Operation not permitted: '/tmp/streaming/000000_barrier_filelock'",
         "CRASHED",
         "an exception ended a rank",
         "FileExistsError: [Errno 17] File exists:",
