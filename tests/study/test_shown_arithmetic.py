@@ -11,12 +11,16 @@ from typing import Any
 import pytest
 from optuna.distributions import CategoricalDistribution
 
+from tests.conftest import ROOT
 from tests.found_studies import opened
 from tests.study.test_decisions_arithmetic import ranked
 from tests.study.test_sizes_arithmetic import SMALL, ended
 from tuner.core.outcomes import Measurement
+from tuner.space.build import space_for
 from tuner.study import result
+from tuner.study.api import optimize
 from tuner.study.ranking import rank_by_own_runs
+from tuner.study.result import open_study
 from tuner.study.store import recover
 from tuner.study.store.trial import Trial
 
@@ -105,3 +109,13 @@ def test_a_studys_file_has_what_only_the_database_would_know(
     recover.write_study_file(tmp_path, store, axes)
     with pytest.raises(TypeError):
         recover.write_study_file(tmp_path, store, {})
+
+
+def test_who_reads_a_study_later_finds_what_its_search_reported(tmp_path: Path) -> None:
+    """To the last digit, although the search learned one job after the other."""
+    config = ROOT / "tests/data/huggingface/llama-3-70b.json"
+    space = space_for(model=str(config), gpu="H100-80GB-SXM", nodes=16, global_batch=1024, tokens=15e12)
+    found = optimize(space, budget=20, study="llama", runs=tmp_path)
+    later = open_study("llama", runs=tmp_path)
+    assert len(found.ranking) > 2
+    assert [(each.key, each.days) for each in found.ranking] == [(each.key, each.days) for each in later.ranking]

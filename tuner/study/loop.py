@@ -188,8 +188,8 @@ class StudyLoop:
         self.state.trials = self.store.trials()  # the last of them may have been claimed a moment ago
 
     def result(self) -> StudyResult:
-        """Return the study as it stands, with the ranking of this search."""
-        return read_result(self.store, self.folder, ended=self.scheduler.finished or "", ranking=self.state.ranking)
+        """Return the study as it stands, as every later reader of it."""
+        return read_result(self.store, self.folder, ended=self.scheduler.finished or "")
 
     # -- launching
 

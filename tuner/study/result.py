@@ -278,23 +278,21 @@ def open_study(name: str, *, runs: str | Path = "runs", storage: str | None = No
         store.close()
 
 
-def read_result(
-    store: TrialStore, folder: Path, *, ended: str = "", ranking: Sequence[RankedTrial] = ()
-) -> StudyResult:
-    """Return the result of a study that is open.
+def read_result(store: TrialStore, folder: Path, *, ended: str = "") -> StudyResult:
+    """Return the result of a study that is open; `ended` says why nothing more is launched.
 
-    `ended` says why nothing more is launched. A `ranking` that a search has computed is taken over.
+    A search reads its own result too: its surrogate, which learned one job after the other, may be evaluated at another
+    point and differ by a ten-thousandth.
     """
     settings, attributes = store.settings, store.attributes
     pool, trials = _tried(parts_of(settings, store.name), store.trials())
     periods = drift.periods_of(attributes.get("eras", []))
     calibration = site_of(attributes["site"], f"the study {store.name}") if attributes.get("site") else Calibration()
     trust = trust_for(settings)
-    candidates = {trial.number: trial.proposal.candidate for trial in trials}
-    ranking = [replace(ranked, candidate=candidates[ranked.trials[0]]) for ranked in ranking]
+    ranking: list[RankedTrial] = []
     leading = _leading(trials)
     own = [trial for trial in trials if trial.proposal.candidate in leading]
-    if own and not ranking:
+    if own:
         surrogate = Surrogate(pool, calibration, period=drift.present(periods, calibration.period), trust=trust)
         labels = drift.labels(own, periods, calibration.period)
         surrogate.learn([seen for trial in own for seen in _times(trial, labels[trial.number], pool)])
