@@ -22,13 +22,13 @@ UNUSED = StepPattern.parse(r"this matches nothing (?P<seconds>[0-9]+)")
 @pytest.mark.parametrize("path", LOGS, ids=lambda path: path.stem)
 def test_skipping_lines_changes_nothing(path: Path) -> None:
     lines = path.read_bytes().decode(errors="replace").splitlines()
-    assert read_log(lines) == read_log(lines, UNUSED)
+    assert repr(read_log(lines)) == repr(read_log(lines, UNUSED))  # a loss may be NaN
 
 
 @pytest.mark.parametrize("name", FAILURES)
 def test_skipping_lines_hides_no_failure(name: str) -> None:
     lines = ["nothing of interest", *FAILURES[name][0].splitlines(), "nothing of interest"] * 2
-    assert read_log(lines) == read_log(lines, UNUSED)
+    assert repr(read_log(lines)) == repr(read_log(lines, UNUSED))  # a loss may be NaN
 
 
 def test_a_traceback_that_python_ignores_is_so_even_after_skipped_lines() -> None:

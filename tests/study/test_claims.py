@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -41,10 +42,12 @@ def second_claim(store: TrialStore) -> Trial:
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> TrialStore:
+def store(tmp_path: Path) -> Iterator[TrialStore]:
     """A study of twelve jobs."""
     study_in(tmp_path / "runs")
-    return TrialStore.existing(url_of(tmp_path, NAME), NAME)
+    opened = TrialStore.existing(url_of(tmp_path, NAME), NAME)
+    yield opened
+    opened.close()
 
 
 @pytest.mark.parametrize("by", ["stop", "optimize"])
