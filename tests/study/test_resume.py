@@ -253,8 +253,11 @@ def test_a_study_killed_while_it_was_created_is_completed_by_the_next(tmp_path: 
 def test_somebody_elses_study_is_left_alone(tmp_path: Path) -> None:
     """A study of that name that holds trials of another program is refused, and nothing is added."""
     url = sqlite_url(tmp_path / "theirs.db")
-    theirs = optuna.create_study(storage=url, study_name="theirs")
+    storage = optuna.storages.RDBStorage(url)
+    theirs = optuna.create_study(storage=storage, study_name="theirs")
     theirs.add_trial(optuna.trial.create_trial(value=1.0))
+    storage.remove_session()
+    storage.engine.dispose()
     said = optimize("--study", "theirs", "--storage", url, "--budget", "2", folder=tmp_path)
     assert said.code == 1
     assert "was not created by tuner" in said.err
