@@ -102,12 +102,12 @@ def flash_rates(gpu: Gpu, workload: Workload, site: SiteFactors) -> tuple[float,
         return forward, forward * FLASH_BACKWARD_SPEED
     kernel = "cudnn" if terms_of(workload).transformer_engine else "flash2"
     sustained = SUSTAINED_PRODUCT_SHARE * site.attention
-    if generation in ATTENTION_PEAK:
-        sustained *= gpu.peak_flops.get("bf16", ATTENTION_PEAK[generation]) / ATTENTION_PEAK[generation]
     forward = _at_length(ATTENTION_RATES[generation, kernel], workload.model.seq) * sustained
-    if (generation, kernel) not in ATTENTION_BACKWARD_RATES:
+    rates = ATTENTION_BACKWARD_RATES.get((generation, kernel))
+    if rates is None:
         return forward, forward * ATTENTION_BACKWARD_RATIO
-    return forward, _at_length(ATTENTION_BACKWARD_RATES[generation, kernel], workload.model.seq) * sustained
+    clock = gpu.peak_flops.get("bf16", ATTENTION_PEAK) / ATTENTION_PEAK
+    return forward * clock, _at_length(rates, workload.model.seq) * sustained * clock
 
 
 def _at_length(rates: Sequence[float], seq: int) -> float:

@@ -107,12 +107,9 @@ ATTENTION_BACKWARD_RATES: Final = _constant(
 """The same of the backward pass; Hopper's is `ATTENTION_BACKWARD_RATIO` of the forward pass."""
 
 ATTENTION_PEAK: Final = _constant(
-    "ATTENTION_PEAK",
-    {"blackwell": 2500e12, "blackwell-ultra": 2500e12},
-    "FLOP/s in bf16",
-    "peak of the GB200 and the GB300, whose rates of attention are known; a B200 and a B300 clock lower",
+    "ATTENTION_PEAK", 2500e12, "FLOP/s in bf16", "peak of the GB200 and the GB300; a B200 and a B300 clock lower"
 )
-"""Peak of the GPU that the rates of attention are of, where others of its generation have another."""
+"""Peak of the GPUs that Blackwell's rates of attention are of."""
 
 IN_PLACE_LOGIT_BYTES: Final = _constant(
     "IN_PLACE_LOGIT_BYTES",

@@ -232,9 +232,7 @@ def _since_beginning(line: int, text: str) -> LogRecord | None:
     days, hours, minutes, seconds = (int(part or 0) for part in elapsed.groups())
     clock, digit = 60.0 * (60 * (24 * days + hours) + minutes) + seconds, 1.0
     if (speed := _SPEED.search(text)) and (figure := figure_of(speed[2])):
-        if (
-            speed[1] == "iter/s"
-        ):  # from another beginning; the figure is that of all steps, those before a resumption too
+        if speed[1] == "iter/s":  # over all steps, those before a resumption too
             clock, digit = number / figure, number * digit_of(speed[2]) / figure**2
         elif abs(number * figure - clock) <= digit:  # else the mean leaves out the steps before a resumption
             clock, digit = number * figure, number * digit_of(speed[2])

@@ -62,7 +62,7 @@ def degree_map(study: StudyResult, rows: Sequence[LeaderboardRow]) -> Plot | Non
     axes.set(xlim=(-0.6, len(pps) - 0.4), ylim=(-0.6, len(tps) - 0.4))
     axes.set_xlabel("pipeline parallel degree (pp)")
     axes.set_ylabel("tensor parallel degree (tp)")
-    axes.set_title(f"fastest of each cell, {days_label(study)}; darker is faster", fontsize=9)
+    axes.set_title(f"fastest of each cell, {days_label(study)}; darker is faster", fontsize=9, fontweight="normal")
     best = next(cell for cell in cells if cell.days == fastest)
     return Plot(
         name="map",

@@ -30,6 +30,8 @@ LINES: Final = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)))
 _LOOK: Any = {
     "font.family": "DejaVu Sans",
     "font.size": 10,
+    "axes.titlesize": 11,
+    "axes.titleweight": "bold",
     "axes.titlelocation": "left",
     "axes.spines.top": False,
     "axes.spines.right": False,
