@@ -11,7 +11,7 @@ SOAKS ?= database slurm
 COUNT ?= 20000
 FAST := -m "not slow and not cluster"
 
-.PHONY: help run test check lint types test-all test-cluster fuzz soak test-lowest test-pythons bench accuracy hooks docs clean
+.PHONY: help run test check lint types test-all test-slow test-cluster fuzz soak test-lowest test-pythons bench accuracy hooks docs clean
 
 help:             ## show this list
 	@sed -n 's/^\([a-z-]*\): .*## /\1\t/p' $(MAKEFILE_LIST)
@@ -31,8 +31,9 @@ lint: $(VENV)/.ready-to-test  ## style
 types: $(VENV)/.ready-to-test  ## strict types
 	$(BIN)/mypy
 
-test-all: $(VENV)/.ready-to-test  ## run all tests
-	$(BIN)/python -m pytest $(FAST) -n 2 --dist loadfile
+test-all: test test-slow  ## run all tests but those of a cluster
+
+test-slow: $(VENV)/.ready-to-test  ## run the slow tests, two at a time
 	$(BIN)/python -m pytest -m "slow and not cluster" -n 2 --dist loadfile
 
 test-cluster: $(VENV)/.ready-to-test  ## install and start a real Slurm of four nodes, run what wants one, stop it

@@ -37,7 +37,7 @@ from tuner.launch.virtual.simulated import START_UP, SimulatedLauncher
 from tuner.report.style import BLUE, VERMILLION, figure, look
 from tuner.search.candidates import CandidatePool
 from tuner.search.constants import REPEAT_DEVIATION
-from tuner.search.reduced import Offset, ReducedSize
+from tuner.search.reduced import ReducedSize, gap_covariance
 from tuner.space.build import space_for
 from tuner.study.ranking import DAY, INTERVAL
 from tuner.tables import read_table
@@ -207,12 +207,14 @@ def _print_pairs(folder: Path) -> None:
 def _left_out(pair: Pair, pairs: Sequence[Pair]) -> tuple[float, float]:
     """Return the error of a pair's extrapolation and its expected deviation, learnt from the other pairs."""
     others = [other for other in pairs if other is not pair]
-    offset, noise = Offset(), 2 * REPEAT_DEVIATION**2
-    if others:
-        variances = [other.size.variance + noise for other in others]
-        offset.learn([other.size for other in others], [other.gap for other in others], variances)
-    mean, variance = offset.of(pair.size)
-    return pair.gap - mean, math.sqrt(pair.size.variance + variance + noise)
+    sizes, noise = [other.size for other in others], 2 * REPEAT_DEVIATION**2
+    alone = float(gap_covariance([pair.size], [pair.size])[0, 0]) + pair.size.variance + noise
+    if not others:
+        return pair.gap, math.sqrt(alone)
+    own = np.diag([size.variance + noise for size in sizes])
+    across = gap_covariance([pair.size], sizes)[0]
+    weights = np.linalg.solve(gap_covariance(sizes, sizes) + own, across)
+    return pair.gap - float(weights @ [other.gap for other in others]), math.sqrt(alone - float(weights @ across))
 
 
 def main() -> None:

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.audit.tables_of import evidence_of
 from tests.conftest import ROOT
-from tuner.audit import audit
+from tuner.audit import audit, row_laws
 from tuner.tables import read_table, table_of
 
 COLUMNS = "group,model,layers,hidden,heads,kv_heads,ffn,gated_mlp,seq,vocab,experts,top_k,moe_ffn,head_dim,mbs,dp,ep"
@@ -88,3 +89,29 @@ def test_both_ways_to_count_gated_experts_are_known_and_not_mixed() -> None:
     assert tflops_found(oss_rows(32.6e9, 32.6e9, 32.6e9)) == []
     (found,) = tflops_found(oss_rows(27.2e9, 27.2e9, 27.2e9, 32.6e9))
     assert "1.19" in found
+
+
+@pytest.mark.parametrize(
+    ("cells", "routed"),
+    [
+        ({"ep": "4"}, 1 / 4 * (2 + 2 + 12)),
+        ({"ep": "2"}, 1 / 2 * (2 + 2 + 12 / 2)),
+        ({"ep": "2", "etp": "2"}, 1 / 4 * (2 + 2 + 12)),
+        ({"ep": "1", "etp": "2"}, 1 / 2 * (2 + 2 + 12 / 2)),
+        ({"ep": "2", "zero": "2"}, 1 / 2 * (2 + (2 + 12) / 2)),
+        ({"ep": "2", "zero": "0"}, 1 / 2 * (2 + 2 + 12)),
+    ],
+)
+def test_experts_are_spread_over_their_own_ranks(cells: dict[str, str], routed: float) -> None:
+    """4 layers of 8 experts of 2 x 1024 x 2048 on 2 stages of 4 ranks; each is on ep x etp of them."""
+    mixture = {"experts": "8", "top_k": "2", "moe_ffn": "2048", "gated_mlp": "0", "etp": "1", **cells}
+    (case,) = evidence_of(mixture).cases.values()
+    (dense,) = evidence_of({**mixture, "experts": "1", "top_k": "1"}).cases.values()
+    expert = 2 * 1024 * 2048
+    small = dense.run.workload.model
+    rest = case.run.workload.model.parameters - 4 * 8 * expert
+    assert rest == small.parameters - 4 * expert + 4 * 7 * 1024  # routers of 7 experts more
+    topology = case.run.topology
+    copies = [2 if topology.zero >= least else 1 for least in (3, 2, 1)]
+    shared = sum(size / copy for size, copy in zip((2, 2, 12), copies, strict=True)) * rest / 2 / 2
+    assert row_laws.least_memory(case) == pytest.approx(shared + 4 * 8 * expert / 2 * routed)

@@ -182,7 +182,9 @@ def test_a_summary_of_evaluate_is_in_percent(capsys: pytest.CaptureFixture[str])
 
 
 def test_a_waterfall_starts_each_bar_where_the_last_one_ends(capsys: pytest.CaptureFixture[str]) -> None:
-    explain._print_waterfall({"a": 30.0, "none": 0.0, "b": 10.0, "tiny": 0.001}, unit="s", scale=10.0)
+    explain._print_waterfall(
+        {"a": 30.0, "none": 0.0, "rounding": 1e-15, "b": 10.0, "tiny": 0.001}, unit="s", scale=10.0
+    )
     first, second, third = lines(capsys)
     width = explain._BAR_WIDTH
     assert first.split() == ["a", "3", "s", "75.0%", "#" * round(0.75 * width)]

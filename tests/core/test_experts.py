@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import warnings
 from dataclasses import replace
 from pathlib import Path
 
@@ -93,8 +94,13 @@ def test_a_toml_file_describes_experts_and_latent_attention(tmp_path: Path) -> N
 def test_experts_of_an_unknown_family_are_refused_by_their_key(tmp_path: Path) -> None:
     config = json.loads((ROOT / "tests/data/huggingface/llama-7b.json").read_text())
     (tmp_path / "config.json").write_text(json.dumps({**config, "num_local_experts": 8}))
-    with pytest.raises(InputError, match=r"mixture of experts \(num_local_experts=8\) of a family that is not known"):
+    expected = r"mixture of experts \(num_local_experts=8\) of a family that is not known"
+    with pytest.raises(InputError, match=expected):
         catalog.model(str(tmp_path))
+    (tmp_path / "config.json").write_text(json.dumps({**config, "model_type": "newcomer", "num_local_experts": 8}))
+    with warnings.catch_warnings(record=True) as heard, pytest.raises(InputError, match=expected):
+        catalog.model(str(tmp_path))
+    assert heard == []  # it is not read as a dense one before
 
 
 def test_a_layer_has_experts_at_the_end_of_each_period_after_the_dense_ones() -> None:

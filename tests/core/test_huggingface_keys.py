@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 
 from tests.core.test_huggingface import read
 from tests.data.huggingface.record import BARE, FOLDER, defaults
+from tuner.core.errors import InputError
+from tuner.core.huggingface import _MIXTURES, FAMILIES
+from tuner.core.huggingface.keys import Keys
 from tuner.core.model import RotaryScaling
 
 
@@ -43,6 +48,23 @@ NEUTRAL: list[tuple[str, str, object, object]] = [
     ("gpt_oss", "swiglu_alpha", 1.702, 2.0),
     ("phimoe", "input_jitter_noise", 0.0, 0.01),
     ("minimax_m2", "shared_intermediate_size", 0, 512),
+    ("minimax_m2", "use_qk_norm", True, False),
+    ("minimax_m2", "use_routing_bias", True, False),
+    ("ernie4_5_moe", "moe_norm_min", 1e-12, 1e-6),
+    ("gpt_oss", "initial_context_length", 4096, 512),
+    ("gptj", "scale_attn_weights", True, False),
+    ("opt", "activation_dropout", 0.0, 0.1),
+    ("falcon", "apply_residual_connection_post_layernorm", False, True),
+    ("starcoder2", "mlp_type", "default", "gated"),
+    ("starcoder2", "norm_type", "layer_norm", "rms_norm"),
+    ("cohere2", "use_parallel_block", True, False),
+    ("cohere2", "position_embedding_type", "rope_gptj", "learned"),
+    ("cohere2", "rotary_pct", 1.0, 0.5),
+    ("cohere2", "order_of_interleaved_layers", "local_attn_first", "global_attn_first"),
+    ("qwen2", "use_mrope", False, True),
+    ("apertus", "post_norm", False, True),
+    ("apertus", "qk_norm", True, False),
+    ("apertus", "hidden_dropout", 0.0, 0.1),
     ("minimax_m2", "qk_norm_type", "per_layer", "per_head"),
 ]
 
@@ -54,6 +76,69 @@ def test_a_key_without_a_field_is_named_unless_it_is_neutral(
     bare = {"model_type": family, **BARE}
     assert read(bare, **{key: neutral}) == read(bare)
     assert f"{key}={other!r}" in read(bare, **{key: other}).not_understood
+
+
+@pytest.mark.parametrize("family", sorted(FAMILIES))
+def test_a_key_that_no_family_reads_is_named(family: str) -> None:
+    """Hub configs of known families carry keys of custom code; ignoring one could train another model."""
+    bare = {"model_type": family, **BARE}
+    known = read(bare).not_understood
+    assert read(bare, index_topk=2048, auto_map={"AutoConfig": "x"}).not_understood == (*known, "index_topk")
+    assert read(bare, index_topk=None).not_understood == known
+
+
+@pytest.mark.parametrize("family", ["llama", "gemma3_text", "smollm3", "cohere2", "mpt", *sorted(_MIXTURES)])
+def test_a_value_of_another_type_is_read_or_refused_in_a_sentence(family: str) -> None:
+    bare = {"model_type": family, **BARE}
+    read_keys: set[str] = set()
+    get = Keys.get
+
+    def noted(self: Keys, *spellings: str, default: Any = None) -> Any:
+        read_keys.update(spellings)
+        return get(self, *spellings, default=default)
+
+    with patch.object(Keys, "get", noted):
+        read(bare)
+    assert len(read_keys) > 10
+    for key in sorted(read_keys):
+        for value in ("x", -1, 0, True, [], [None], {"rope_type": 5}):
+            with contextlib.suppress(InputError):
+                read(bare, **{key: value})
+
+
+@pytest.mark.parametrize(
+    ("family", "key", "value", "complaint"),
+    [
+        ("llama", "head_dim", -1, "head_dim must be at least 0, not -1"),
+        ("qwen3_moe", "mlp_only_layers", "all", "mlp_only_layers must be a list of whole numbers, not 'all'"),
+        ("llama4_text", "moe_layers", 7, "moe_layers must be a list of whole numbers, not 7"),
+        ("llama4_text", "interleave_moe_layer_step", 0, "interleave_moe_layer_step must be at least 1, not 0"),
+        ("ernie4_5_moe", "moe_layer_interval", 0, "moe_layer_interval must be at least 1, not 0"),
+    ],
+)
+def test_a_value_that_no_model_has_is_refused_by_its_key(family: str, key: str, value: Any, complaint: str) -> None:
+    with pytest.raises(InputError, match=complaint):
+        read({"model_type": family, **BARE}, **{key: value})
+
+
+def test_layer_types_that_are_not_known_are_not_read_as_full_attention() -> None:
+    bare = {"model_type": "gpt_oss", **BARE}
+    assert read(bare, layer_types=["sliding_attention", "full_attention"] * 3).not_understood == ()
+    assert read(bare, layer_types=["sliding_attention", 1] * 3).not_understood == ("layer_types",)
+
+
+@pytest.mark.parametrize(
+    ("family", "key", "other"),
+    [
+        ("gpt_oss", "experts_per_token", "num_experts_per_tok"),
+        ("gemma2", "sliding_window_size", "sliding_window"),
+        ("starcoder2", "layer_norm_epsilon", "norm_epsilon"),
+    ],
+)
+def test_a_key_that_repeats_another_is_named_where_they_differ(family: str, key: str, other: str) -> None:
+    bare = {"model_type": family, **BARE, other: 4}
+    assert read(bare, **{key: 4}) == read(bare)
+    assert f"{key}=8" in read(bare, **{key: 8}).not_understood
 
 
 @pytest.mark.parametrize(

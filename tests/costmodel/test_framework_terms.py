@@ -17,6 +17,7 @@ from tuner.costmodel.constants import (
     MEMORY_BANDWIDTH_SHARE,
     NODE_LINK_SHARE,
     SEND_SHARE,
+    SHARDED_LAYER_HOST_SECONDS,
     SUSTAINED_PRODUCT_SHARE,
 )
 from tuner.costmodel.framework_terms import FRAMEWORK_TERMS, gradient_bytes, terms_of
@@ -329,3 +330,12 @@ def test_norms_beyond_two_a_layer_move_and_keep_their_inputs() -> None:
         (8 * tokens * model.hidden, 4 * tokens * model.hidden), rel=1e-3
     )
     assert norms_of(norms_per_layer=1) == pytest.approx((-4 * each, -4 * each), rel=1e-3)
+
+
+def test_megatrons_sharding_hides_behind_the_passes_as_a_whole() -> None:
+    """Of PyTorch's 29% stay visible; beside both the host visits each layer. Slow links leave more."""
+    work, host = headless(16), SHARDED_LAYER_HOST_SECONDS * 24 * 4
+    fast, slow = cluster(bandwidth=1e12), cluster(bandwidth=1e9)
+    assert terms(under("megatron-core", work), fast, replicas(4, 3))["sharding"] == pytest.approx(host)
+    assert terms(under("fsdp2", work), fast, replicas(4, 3))["sharding"] > 1.01 * host
+    assert terms(under("megatron-core", work), slow, replicas(4, 3))["sharding"] > 10 * host

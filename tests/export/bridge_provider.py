@@ -2,9 +2,10 @@
 
     python tests/export/bridge_provider.py < CASES.json
 
-Reads `[{"recipe": TEXT, "config": PATH or null}, ...]`; prints one JSON list with the fields of the provider that
-the recipe builds and finalizes (`exported`), and of the one that Bridge derives from the config (`derived`).
-Packages that need a GPU are mocked.
+Reads `[{"recipe": TEXT, "config": PATH or null, "named": "MODULE:CLASS" or null}, ...]`; prints one JSON list with the
+fields of the provider that the recipe builds and finalizes (`exported`), of the one that Bridge derives from the config
+(`derived`), of the one that Bridge has for the model by name (`named`, only what its module states), and of optimizer
+and schedule after the recipe has set them (`training`). Packages that need a GPU are mocked.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import io
 import json
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
@@ -31,6 +33,8 @@ OPTIONAL: tuple[str, ...] = (
     "einops",
 )
 OPTIONAL = (*OPTIONAL, "qwen_vl_utils", "tensorboard", "megatron.energon")
+DATA = ("megatron.bridge.data", "megatron.bridge.training.tokenizers")
+"""Parts of Bridge that need packages of data sets; configs of a training are read after all models."""
 
 
 def fields(provider: Any) -> dict[str, Any]:
@@ -58,6 +62,30 @@ def derived(path: str) -> dict[str, Any]:
     return fields(bridge.from_hf_config(known).to_megatron_provider(load_weights=False))
 
 
+def named(name: str) -> dict[str, Any]:
+    """Return what Bridge states of a model in the module of its provider."""
+    module, kind = name.split(":")
+    provider = getattr(importlib.import_module(f"megatron.bridge.models.{module}"), kind)
+    own = [parent for parent in provider.__mro__ if parent.__module__ == provider.__module__]
+    stated = {field for parent in own for field in parent.__annotations__}
+    return {field: value for field, value in fields(provider()).items() if field in stated}
+
+
+def training(recipe: str) -> dict[str, Any]:
+    """Return the fields of optimizer and schedule, which start with the weight decay of Bridge's common recipe."""
+    config = importlib.import_module("megatron.bridge.training.config")
+    sharding = importlib.import_module("megatron.core.distributed").DistributedDataParallelConfig()
+    parts = {"optimizer": config.OptimizerConfig(), "train": config.TrainingConfig(), "logger": config.LoggerConfig()}
+    parts["scheduler"] = config.SchedulerConfig(start_weight_decay=0.033, end_weight_decay=0.033)
+    before = {name: set(vars(part)) for name, part in parts.items()}
+    space: dict[str, Any] = {"__name__": "recipe"}
+    exec(compile(recipe, "recipe.py", "exec"), space)  # noqa: S102 - the export under test
+    space["set_optimizer"](space["configure"](SimpleNamespace(**parts, ddp=sharding, dataset=SimpleNamespace())))
+    parts["scheduler"].finalize()
+    unknown = [field for name, part in parts.items() for field in set(vars(part)) - before[name]]
+    return {**fields(parts["optimizer"]), **fields(parts["scheduler"]), "unknown": unknown}
+
+
 def answer(case: dict[str, Any]) -> dict[str, Any]:
     """Return both providers' fields, or the error."""
     said = io.StringIO()
@@ -72,6 +100,7 @@ def answer(case: dict[str, Any]) -> dict[str, Any]:
                 found["derived"] = derived(case["config"])
             except Exception as error:
                 found["reason"] = f"{type(error).__name__}: {error}"[:300]
+        found["named"] = named(case["named"]) if case.get("named") else None
     return found
 
 
@@ -81,7 +110,12 @@ def main() -> None:
 
     stub()
     sys.meta_path.insert(0, Mocks(*GPU_ONLY, *OPTIONAL))
-    answers = [answer(case) for case in json.load(sys.stdin)]
+    cases = json.load(sys.stdin)
+    answers = [answer(case) for case in cases]
+    sys.meta_path.insert(0, Mocks(*DATA))
+    for case, found in zip(cases, answers, strict=True):
+        with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
+            found["training"] = training(case["recipe"])
     sys.__stdout__.write(json.dumps(answers))  # type: ignore[union-attr]
 
 

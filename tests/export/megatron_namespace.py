@@ -144,6 +144,7 @@ def _experts_trained(ns: Namespace) -> dict[str, Any]:
         "router": ns.num_experts
         and (
             *(ns.moe_router_score_function, ns.moe_router_enable_expert_bias, ns.moe_router_pre_softmax),
+            ns.moe_router_enable_expert_bias and ns.moe_router_bias_update_rate,
             *(ns.moe_router_num_groups or 0, ns.moe_router_group_topk or 0, ns.moe_router_topk_scaling_factor or 1.0),
             *(ns.moe_router_load_balancing_type, ns.moe_aux_loss_coeff, ns.moe_z_loss_coeff or 0.0),
             *(ns.moe_expert_capacity_factor or 0.0, ns.moe_apply_probs_on_input, ns.moe_router_dtype),
@@ -155,7 +156,7 @@ def _experts_trained(ns: Namespace) -> dict[str, Any]:
             *(ns.qk_layernorm, ns.layernorm_epsilon),
         ),
         "latent_scale": ns.multi_latent_attention and growth**2,
-        "predicted": ns.mtp_num_layers or 0,
+        "predicted": ns.mtp_num_layers and (ns.mtp_num_layers, ns.mtp_loss_scaling_factor),
         "sinks": ns.softmax_type,
         "glu": (ns.activation_func_clamp_value or 0.0, ns.glu_linear_offset),
         "expert_parallel": ns.num_experts
@@ -179,6 +180,7 @@ def _experts_asked(run: ProductionRun) -> dict[str, Any]:
         found["shared"] = (experts.shared_ffn, experts.shared_gate)
         found["router"] = (
             *(experts.router, experts.router_bias, experts.router == "softmax" and not experts.normalized),
+            experts.router_bias and experts.router_bias_rate,
             *(experts.router_groups, experts.router_top_groups, experts.scale),
             *([balancing], [experts.aux_loss] if experts.aux_loss else 0.0, experts.z_loss),
             *(experts.capacity_factor, experts.weights_before, "fp32"),
@@ -190,7 +192,7 @@ def _experts_asked(run: ProductionRun) -> dict[str, Any]:
         found["latent"] = (*sizes, True, latent.norm_epsilon)
         found["latent_scale"] = pytest.approx((model.attention_scale or latent.key_size**-0.5) * latent.key_size**0.5)
     return found | {
-        "predicted": model.mtp_layers,
+        "predicted": (model.mtp_layers, model.mtp_loss) if model.mtp_layers else None,
         "sinks": "learnable" if model.attention_sinks else "vanilla",
         "glu": (model.glu_clamp, model.glu_offset),
     }

@@ -17,7 +17,8 @@ from tests.export.test_export import bloom, exported
 from tests.export.test_megatron_core import DENSE, HUGGING_FACE, hugging_face_run
 from tuner.export.bridge import MEGATRON_BRIDGE, mixed_precision
 from tuner.export.formats import ExportOptions
-from tuner.export.production import ProductionRun
+from tuner.export.megatron_core import megatron_core_flags
+from tuner.export.production import WARM_UP_SHARE, ProductionRun
 
 PYTHON = os.environ.get("MEGATRON_PYTHON") or (sys.executable if find_spec("megatron") else "")
 COMPARED = (
@@ -34,8 +35,11 @@ EXPERTS = (
     *("moe_router_topk_scaling_factor", "moe_grouped_gemm"),
 )
 LATENT = ("q_lora_rank", "kv_lora_rank", "qk_head_dim", "qk_pos_emb_head_dim", "v_head_dim", "rotary_scaling_factor")
-NEUTRAL: dict[Any, Any] = {None: 0, 1: 0}
-"""No groups and one group are the same, and so are no factor and a factor of one."""
+
+
+def neutral(value: Any) -> Any:
+    """A value, zero for None and for the number one: no groups and one group are the same, and no factor and one."""
+    return 0 if value is None or (value == 1 and not isinstance(value, bool)) else value
 
 
 def settings_of(run: ProductionRun) -> dict[str, str]:
@@ -75,22 +79,89 @@ def test_what_bridge_has_no_field_for_is_refused(name: str, refused: str) -> Non
     assert refused in "; ".join(MEGATRON_BRIDGE.refusals(hugging_face_run(name), ExportOptions()))
 
 
-@pytest.mark.slow
-@pytest.mark.skipif(not PYTHON, reason="needs Megatron Bridge, here or in MEGATRON_PYTHON")
-def test_bridges_own_provider_takes_recipes_and_derives_the_same_from_the_config() -> None:
+NAMED = {
+    "qwen3-30b-a3b": "qwen.qwen_provider:Qwen3MoEModelProvider30B_A3B",
+    "qwen3-235b-a22b": "qwen.qwen_provider:Qwen3MoEModelProvider235B_A22B",
+    "deepseek-v2-lite": "deepseek.deepseek_provider:DeepSeekV2LiteModelProvider",
+    "deepseek-v3": "deepseek.deepseek_provider:DeepSeekV3ModelProvider",
+    "kimi-k2": "kimi.kimi_provider:KimiK2Provider",
+    "glm-4.5": "glm.glm45_provider:GLM45ModelProvider355B",
+    "glm-4.5-air": "glm.glm45_provider:GLM45AirModelProvider106B",
+    "llama-3-8b": "llama.llama_provider:Llama3ModelProvider8B",
+    "llama-3-70b": "llama.llama_provider:Llama3ModelProvider70B",
+    "llama-3.1-405b": "llama.llama_provider:Llama31ModelProvider405B",
+    "llama-2-70b": "llama.llama_provider:Llama2ModelProvider70B",
+    "qwen3-8b": "qwen.qwen_provider:Qwen3ModelProvider8B",
+}
+"""Models that Bridge knows by name, apart from any config: they check the configs of these tests too."""
+
+STATED = (
+    *(*COMPARED, *EXPERTS, *LATENT, "moe_layer_freq", "moe_aux_loss_coeff", "moe_router_load_balancing_type"),
+    *("moe_router_bias_update_rate", "mscale", "mscale_all_dim", "beta_fast", "beta_slow", "mtp_num_layers"),
+    *("original_max_position_embeddings", "mtp_loss_scaling_factor", "seq_len_interpolation_factor"),
+)
+OTHERWISE = {
+    "init_method_std": "Llama 3's and Kimi's recipes start smaller than their configs say",
+    "moe_aux_loss_coeff": "DeepSeek-V3's is the paper's; V2-Lite's and GLM-4.5's are Bridge's",
+    "moe_router_load_balancing_type": "GLM-4.5's config has no loss",
+    "moe_router_bias_update_rate": "GLM-4.5's provider is for fine-tuning",
+    "mtp_loss_scaling_factor": "GLM-4.5's first 15T tokens; Kimi K2 predicts one token",
+}
+"""Fields in which Bridge's recipes leave the configs, with the reason; a topology decides none of them."""
+
+
+@pytest.fixture(scope="module")
+def answers() -> dict[str, dict[str, Any]]:
+    """What Bridge makes of every committed model that the format does not refuse."""
     names = [one for one in DENSE if not MEGATRON_BRIDGE.refusals(hugging_face_run(one), ExportOptions())]
     cases = [
         {
             "recipe": exported(hugging_face_run(name), "megatron-bridge")["recipe.py"],
             "config": str(HUGGING_FACE / f"{name}.json"),
+            "named": NAMED.get(name),
         }
         for name in names
     ]
     script = str(ROOT / "tests" / "export" / "bridge_provider.py")
     done = subprocess.run([PYTHON, "-W", "ignore", script], input=json.dumps(cases), capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    answers: list[dict[str, Any]] = json.loads(done.stdout)
-    derived = {name: answer for name, answer in zip(names, answers, strict=True) if answer["derived"]}
+    return dict(zip(names, json.loads(done.stdout), strict=True))
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not PYTHON, reason="needs Megatron Bridge, here or in MEGATRON_PYTHON")
+def test_a_recipe_is_the_model_that_bridge_has_by_that_name(answers: dict[str, dict[str, Any]]) -> None:
+    for name in NAMED:
+        exported, stated = answers[name]["exported"], answers[name]["named"]
+        for field in set(STATED) & set(stated) - set(OTHERWISE):
+            found = [neutral(one) for one in (exported[field], stated[field])]
+            without_mlp = exported["num_moe_experts"] and isinstance(exported["moe_layer_freq"], int)
+            unused = {"ffn_hidden_size": without_mlp, "num_query_groups": stated[field] is None}
+            if not unused.get(field):
+                assert found[0] == found[1], (name, field)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not PYTHON, reason="needs Megatron Bridge, here or in MEGATRON_PYTHON")
+def test_a_recipe_trains_with_the_optimizer_of_the_other_formats(answers: dict[str, dict[str, Any]]) -> None:
+    """Bridge's scheduler sets the weight decay, and its common recipe has 0.033 there."""
+    flags = {name: value for name, *value in megatron_core_flags(hugging_face_run("deepseek-v3"))}
+    for name, answer in answers.items():
+        found = answer["training"]
+        assert found["unknown"] == [], name
+        for field in ("lr", "min_lr", "weight_decay", "clip_grad", "adam_beta1", "adam_beta2", "adam_eps"):
+            assert found[field] == float(flags[f"--{field.replace('_', '-')}"][0]), field
+        assert found["start_weight_decay"] == found["end_weight_decay"] == found["weight_decay"] == 0.1
+        assert found["lr_decay_style"] == "cosine"
+        assert found["lr_warmup_iters"] == pytest.approx(WARM_UP_SHARE * found["lr_decay_iters"], rel=1e-3)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not PYTHON, reason="needs Megatron Bridge, here or in MEGATRON_PYTHON")
+def test_bridges_own_provider_takes_recipes_and_derives_the_same_from_the_config(
+    answers: dict[str, dict[str, Any]],
+) -> None:
+    derived = {name: answer for name, answer in answers.items() if answer["derived"]}
     assert {"llama-3-70b", "llama-3.1-405b", "llama-3.2-1b", "qwen2.5-72b", "qwen3-8b"} <= set(derived)
     for name, answer in derived.items():
         for field in COMPARED:
@@ -102,7 +173,7 @@ def test_bridges_own_provider_takes_recipes_and_derives_the_same_from_the_config
         ranks = () if name in READ_AS_512 else LATENT
         latent = ranks if answer["exported"].get("multi_latent_attention") else ()
         for field in (*EXPERTS, *latent):
-            found = [NEUTRAL.get(one, one) for one in (answer[side][field] for side in ("exported", "derived"))]
+            found = [neutral(answer[side][field]) for side in ("exported", "derived")]
             assert found[0] == found[1], (name, field)
 
 

@@ -145,7 +145,8 @@ MOONLIGHT = Latent(kv_rank=256, nope_size=96, rope_size=32, value_size=64, norm_
 def _with_experts(run: ProductionRun) -> list[ProductionRun]:
     """Runs that use the flags of experts, latent attention and multi-token prediction."""
     topology = replace(run.topology, tp=1, pp=1, dp=384, ep=8, etp=2, dispatcher="hybridep", micro_batch=1)
-    one = replace(run, topology=topology, workload=replace(run.workload, attention="flash2", precision="bf16"))
+    workload = replace(run.workload, attention="flash2", precision="bf16", global_batch=6 * topology.dp)
+    one = replace(run, topology=topology, workload=workload)
 
     def of(name: str, **changes: Any) -> ProductionRun:
         model = catalog_model(name)
@@ -153,13 +154,15 @@ def _with_experts(run: ProductionRun) -> list[ProductionRun]:
         return replace(one, workload=replace(one.workload, model=replace(model, **changes)))
 
     mixtral, gpt_oss, qwen = catalog_model("mixtral-8x7b"), of("gpt-oss-20b"), catalog_model("qwen3-30b-a3b")
+    deepseek = catalog_model("deepseek-v3")
+    assert deepseek.experts is not None
     assert mixtral.experts is not None
     assert qwen.experts is not None
     capacity = replace(mixtral.experts, capacity_factor=1.25, z_loss=0.001)
     ungated = replace(qwen.experts, shared_ffn=512, shared_gate=True, normalized=False)
     single = replace(mixtral.experts, top_k=1, router="sigmoid", normalized=False, weights_before=True)
     return [
-        of("deepseek-v3"),
+        of("deepseek-v3", mtp_loss=0.3, experts=replace(deepseek.experts, router_bias_rate=0.01)),
         of("moonlight-16b-a3b", latent=MOONLIGHT),
         replace(gpt_oss, topology=replace(gpt_oss.topology, etp=1)),
         replace(of("mixtral-8x7b", experts=capacity), topology=replace(topology, dispatcher="alltoall")),
@@ -259,8 +262,8 @@ def _answers(exported: list[ProductionRun]) -> list[dict[str, Any]]:
     cases = [
         {
             "world": run.topology.gpus,
-            # Transformer Engine, whose fusion this is, is not installed where there is no GPU.
-            "flags": [*[word for flag in megatron_core_flags(run) for word in flag], *_unfused(run)],
+            # Transformer Engine, whose fusions these are, is not installed where there is no GPU.
+            "flags": [*[word for flag in megatron_core_flags(run) if flag != FUSED for word in flag], *_unfused(run)],
         }
         for run in exported
     ]
@@ -270,6 +273,9 @@ def _answers(exported: list[ProductionRun]) -> list[dict[str, Any]]:
     assert done.returncode == 0, done.stderr
     answers: list[dict[str, Any]] = json.loads(done.stdout)
     return answers
+
+
+FUSED = ("--moe-permute-fusion",)
 
 
 def _unfused(run: ProductionRun) -> list[str]:
@@ -290,7 +296,7 @@ def test_megatrons_own_parser_and_config_classes_take_exports() -> None:
             model.ffn,
         )
         assert (config["num_attention_heads"], config["num_query_groups"]) == (model.heads, model.kv_heads)
-        assert config["kv_channels"] == model.query_width // model.heads
+        assert config["kv_channels"] == (model.latent.nope_size if model.latent else model.query_width // model.heads)
         function = {"silu": "silu", "relu2": "squared_relu", "quick_gelu": "quick_gelu"}
         assert config["activation_func"] == function.get(model.mlp_activation, "gelu")
         assert config["gated_linear_unit"] == model.gated_mlp
@@ -298,7 +304,7 @@ def test_megatrons_own_parser_and_config_classes_take_exports() -> None:
             assert config["bias_activation_fusion"] == (model.mlp_activation == "gelu_tanh")
         assert config["layernorm_epsilon"] == model.norm_epsilon
         assert config["layernorm_zero_centered_gamma"] == model.norm_offset
-        assert config["qk_layernorm"] == model.qk_norm
+        assert config["qk_layernorm"] == (model.qk_norm or model.latent is not None)
         assert (config["add_bias_linear"], config["add_qkv_bias"]) == (model.mlp_bias, model.qkv_bias)
         assert (config["attention_dropout"], config["hidden_dropout"]) == (
             model.attention_dropout,
@@ -314,7 +320,13 @@ def test_megatrons_own_parser_and_config_classes_take_exports() -> None:
         assert built["share_embeddings_and_output_weights"] == model.tied_embeddings
         assert built["should_pad_vocab"] == (model.vocab_multiple > 0)
         assert built["vocab_size"] == model.vocab
-        if model.positions == "rotary":
+        if model.latent:
+            yarn = model.rotary_scaling
+            assert (config["rotary_base"], config["rope_type"]) == (model.rotary_base, "yarn" if yarn else "rope")
+            known = [config[name] for name in ("original_max_position_embeddings", "beta_fast", "beta_slow")]
+            assert yarn is None or known == [yarn.original_seq, yarn.beta_fast, yarn.beta_slow]
+            assert yarn is None or config["rotary_scaling_factor"] == yarn.factor
+        elif model.positions == "rotary":
             assert (built["rotary_base"], built["rotary_percent"]) == (model.rotary_base, model.rotary_fraction)
             scaling = model.rotary_scaling
             assert built["rope_scaling"] == bool(scaling and scaling.kind == "llama3")
@@ -330,6 +342,10 @@ def test_megatrons_own_parser_and_config_classes_take_exports() -> None:
         assert arguments["data_parallel_size"] == topology.dp
         assert arguments["use_distributed_optimizer"] == (topology.zero == 1)
         assert (arguments["seq_length"], arguments["global_batch_size"]) == (model.seq, run.workload.global_batch)
+        if model.experts and model.experts.router_bias:
+            assert config["moe_router_bias_update_rate"] == model.experts.router_bias_rate
+        assert (config["mtp_num_layers"] or 0) == model.mtp_layers
+        assert config["mtp_loss_scaling_factor"] == (model.mtp_loss if model.mtp_layers else 0.1)
         assert config["fp8"] == (
             {"blockwise": "e4m3"}.get(run.workload.precision_recipe or "", "hybrid")
             if run.workload.precision == "fp8"

@@ -18,7 +18,7 @@ import pytest
 from tests import slurm_cluster
 from tests.conftest import Run
 from tests.export.test_export import EXPECTED
-from tests.workers import WORKLOAD, needs_deepspeed, tiny, topology
+from tests.workers import WORKLOAD, Ranks, needs_deepspeed, tiny, topology
 from tuner.core import catalog
 from tuner.core.atomic_write import write_files
 from tuner.core.domain import Topology
@@ -109,9 +109,38 @@ def check(folder: Path, chosen: Topology, run: Run) -> None:
     assert document["expected"]["sec_ratio"] == pytest.approx(median(taken) / 105.0, rel=1e-2)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", TOPOLOGIES)
-@pytest.mark.parametrize("format_name", ["torchrun", "hostfile"])
+def test_every_starter_gives_the_worker_the_same_job(name: str, tmp_path: Path) -> None:
+    """In the same way, so that scripts that start some topologies below start any, and each job runs below them."""
+    chosen, usual = topology(**TOPOLOGIES[name]), topology(**TOPOLOGIES["tp"])
+    for format_name in STARTERS:
+        export(tmp_path / format_name, chosen, format_name)
+        export(tmp_path / f"usual {format_name}", usual, format_name)
+        script = (tmp_path / format_name / "launch.sh").read_text()
+        assert script.replace(chosen.key, usual.key) == (tmp_path / f"usual {format_name}" / "launch.sh").read_text()
+    for read in ("assignment.json", "ds_config.json"):
+        assert (tmp_path / "torchrun" / read).read_text() == (tmp_path / "hostfile" / read).read_text()
+
+
+STARTERS = ("torchrun", "hostfile")
+SCRIPTED = ("tp", "pp", "zero3")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", sorted(set(TOPOLOGIES) - set(SCRIPTED)))
+def test_the_job_of_a_folder_runs(name: str, tmp_path: Path, run: Run, ranks: Ranks) -> None:
+    chosen, folder = topology(**TOPOLOGIES[name]), tmp_path / "export"
+    export(folder, chosen, "torchrun")
+    (folder / "job.json").write_text((folder / "assignment.json").read_text())
+    codes = ranks.start(folder, chosen.gpus)
+    assert set(codes) == {0}, (folder / "stderr.log").read_text()[-3000:]
+    (folder / "out.log").write_text((folder / "stdout.log").read_text())
+    check(folder, chosen, run)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", SCRIPTED)
+@pytest.mark.parametrize("format_name", STARTERS)
 def test_a_folder_runs_as_it_is(format_name: str, name: str, tmp_path: Path, run: Run) -> None:
     needs_deepspeed()
     chosen, folder = topology(**TOPOLOGIES[name]), tmp_path / "export"

@@ -73,6 +73,7 @@ for stream in (1, 2):
     os.dup2(os.open(os.devnull, os.O_WRONLY), stream)
 sys.argv = sys.argv[1:]
 runpy.run_path(sys.argv[0], run_name="__main__")
+os._exit(0)  # threads of torch may abort while an interpreter ends, which is another failure
 """
 """Runs a trainer without its output."""
 

@@ -232,7 +232,7 @@ FIRST_ROUND: Final = {
     "error opening launcher sh": (
         "Traceback (most recent call last):\n  File \"/opt/train.py\", line 12, in <module>\n    tokenizer = AutoTokenizer.from_pretrained(path)\nOSError: /models/Qwen3 does not appear to have a file named config.json. Checkout 'https://huggingface.co//models/Qwen3/tree/main' for available files.",
         "CRASHED",
-        "an exception ended a rank",
+        "a file is missing",
         "OSError: /models/Qwen3 does not appear t",
     ),
 }

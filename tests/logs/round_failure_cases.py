@@ -6,14 +6,25 @@ from __future__ import annotations
 
 from typing import Final
 
+from tests.logs.class_failures import CLASS_FAILURES
 from tests.logs.fifth_round_failures import FIFTH_ROUND
 from tests.logs.first_round_failures import FIRST_ROUND
 from tests.logs.fourth_round_failures import FOURTH_ROUND
 from tests.logs.second_round_failures import SECOND_ROUND
+from tests.logs.seventh_round_failures import SEVENTH_ROUND
 from tests.logs.sixth_round_failures import SIXTH_ROUND
 from tests.logs.third_round_failures import THIRD_ROUND
 
-ROUNDS: Final = {**FIRST_ROUND, **SECOND_ROUND, **THIRD_ROUND, **FOURTH_ROUND, **FIFTH_ROUND, **SIXTH_ROUND}
+ROUNDS: Final = {
+    **CLASS_FAILURES,
+    **FIRST_ROUND,
+    **SECOND_ROUND,
+    **THIRD_ROUND,
+    **FOURTH_ROUND,
+    **FIFTH_ROUND,
+    **SIXTH_ROUND,
+    **SEVENTH_ROUND,
+}
 
 ROUND_HARMLESS: Final[tuple[str, ...]] = (
     "/opt/bin/prolog.sh: line 3: /etc/profile.d/site.sh: Permission denied\n iteration        1/     100 | consumed samples:           64 | elapsed time per iteration (ms): 9000.0 | lm loss: 1.1E+01 |\n iteration        2/     100 | consumed samples:          128 | elapsed time per iteration (ms): 4000.0 | lm loss: 1.1E+01 |\n iteration        3/     100 | consumed samples:          192 | elapsed time per iteration (ms): 4000.0 | lm loss: 1.1E+01 |",
@@ -26,4 +37,11 @@ ROUND_HARMLESS: Final[tuple[str, ...]] = (
     "n1:42:42 [0] NCCL INFO NET/Plugin: Could not find: libnccl-net.so. Using internal network plugin.\nn1:42:42 [0] NCCL INFO NCCL_IB_TIMEOUT set by environment to 22.",
     "Failed to import Triton kernels. Please make sure your triton version is compatible. No module named 'triton.language.target_info'\nstep:  1  loss: 12.2  tps: 375",
     "[WARNING] async_io requires the dev libaio .so object and headers but these were not found.\n[WARNING] async_io: please install the libaio-devel package with yum\n[WARNING] using untested triton version (3.1.0), only 1.0.0 is known to be compatible",
+    "[W socket.cpp:601] [c10d] The client socket has failed to connect to [n1]:29500 (errno: 111 - Connection refused).\n iteration        1/     100 | consumed samples:           64 | elapsed time per iteration (ms): 9000.0 | lm loss: 1.1E+01 |\n iteration        2/     100 | consumed samples:          128 | elapsed time per iteration (ms): 4000.0 | lm loss: 1.1E+01 |\n iteration        3/     100 | consumed samples:          192 | elapsed time per iteration (ms): 4000.0 | lm loss: 1.1E+01 |",
+    "W0101 00:00:00.000000 1 torch/distributed/elastic/rendezvous/dynamic_rendezvous.py:1000] The node 'n1_1_0' has failed to send a keep-alive heartbeat to the rendezvous '1' due to an error of type RendezvousConnectionError.",
+    "[rank3]:[W519 02:31:22.111 TCPStore.cpp:125] [c10d] recvValue failed on SocketImpl(fd=85, addr=[localhost]:57734, remote=[localhost]:29500): Failed to recv, got 0 bytes. Connection was likely closed. Did the remote server shutdown or crash?",
+    "Error: mkl-service + Intel(R) MKL: MKL_THREADING_LAYER=INTEL is incompatible with libgomp-a34b3233.so.1 library.",
+    "slurmstepd: error: couldn't chdir to `/x': No such file or directory: going to /tmp instead",
+    "run.sh: line 12: nvcc: command not found\n[W1124 10:00:00.123 socket.cpp:759] [c10d] The server socket has failed to listen on [::]:29500 (errno: 98 - Address already in use).\n iteration        1/     100 | consumed samples:           64 | elapsed time per iteration (ms): 9000.0 | lm loss: 1.1E+01 |\n iteration        2/     100 | consumed samples:          128 | elapsed time per iteration (ms): 4000.0 | lm loss: 1.1E+01 |\n iteration        3/     100 | consumed samples:          192 | elapsed time per iteration (ms): 4000.0 | lm loss: 1.1E+01 |",
+    "n1:1:10 [0] proxy.cc:1458 NCCL WARN [Service thread] Accept failed Success\n iteration        1/     100 | consumed samples:           64 | elapsed time per iteration (ms): 9000.0 | lm loss: 1.1E+01 |\n iteration        2/     100 | consumed samples:          128 | elapsed time per iteration (ms): 4000.0 | lm loss: 1.1E+01 |\n iteration        3/     100 | consumed samples:          192 | elapsed time per iteration (ms): 4000.0 | lm loss: 1.1E+01 |",
 )

@@ -106,13 +106,13 @@ SECOND_ROUND: Final = {
     "missing mandatory": (
         "Error executing job with overrides: ['++model=hf/llama/llama-2-7b']\nTraceback (most recent call last):\n  File \"/opt/train.py\", line 9, in <module>\n    main()\nomegaconf.errors.MissingMandatoryValue: Missing mandatory value: model\n    full_key: model\n    object_type=dict",
         "CRASHED",
-        "an exception ended a rank",
+        "the trainer refused its arguments",
         "omegaconf.errors.MissingMandatoryValue: ",
     ),
     "missing config": (
         "Traceback (most recent call last):\n  File \"/opt/train.py\", line 9, in <module>\n    main()\nhydra.errors.MissingConfigException: In 'config': Could not find 'wandb/default'\n\nAvailable options in 'wandb':",
         "CRASHED",
-        "an exception ended a rank",
+        "the trainer refused its arguments",
         "hydra.errors.MissingConfigException: In ",
     ),
     "throughput assertion": (

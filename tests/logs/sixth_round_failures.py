@@ -184,7 +184,7 @@ SIXTH_ROUND: Final = {
     "no data set": (
         "Traceback (most recent call last):\n  File \"/opt/train.py\", line 9, in <module>\n    main()\ndatasets.exceptions.DatasetNotFoundError: Dataset 'foo/bar' doesn't exist on the Hub or cannot be accessed.",
         "CRASHED",
-        "an exception ended a rank",
+        "a file is missing",
         "datasets.exceptions.DatasetNotFoundError",
     ),
     "apex": (

@@ -211,6 +211,42 @@ def test_the_tracebacks_of_ranks_may_be_mixed_line_by_line(dice: random.Random) 
     assert seen.failure.evidence == "ValueError: the cause"
 
 
+LOST_PEERS = [
+    "torch.distributed.DistBackendError: NCCL error in: ../x.cpp:9, remote process exited or there was a network error",
+    "torch.distributed.DistBackendError: NCCL error in: ../x.cpp:9, unhandled system error, NCCL version 2.26.2",
+    "torch.distributed.DistStoreError: Connection was likely closed. Did the remote server shutdown or crash?",
+    "torch.distributed.DistNetworkError: Failed to recv, got 0 bytes. Connection was likely closed.",
+    "RuntimeError: [../pair.cc:534] Connection closed by peer [10.0.0.2]:23456",
+    "RuntimeError: DataLoader worker (pid(s) 4242) exited unexpectedly",
+]
+
+ENDS = [
+    "[rank3]: ValueError: the sequence length must be divisible by 128",
+    "[rank3]: torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.",
+    "slurmstepd: error: Detected 1 oom_kill event in StepId=4.0.",
+]
+
+
+@pytest.mark.parametrize("end", ENDS)
+@pytest.mark.parametrize("lost", LOST_PEERS)
+@pytest.mark.parametrize("first", [False, True])
+def test_what_a_rank_says_of_a_lost_peer_yields_to_what_ended_the_peer(end: str, lost: str, *, first: bool) -> None:
+    raised = ["[rank3]: Traceback (most recent call last):", '[rank3]:   File "a.py"', end]
+    other = ["[rank1]: Traceback (most recent call last):", '[rank1]:   File "a.py"', f"[rank1]: {lost}"]
+    seen = failure_of(*other, *raised) if first else failure_of(*raised, *other)
+    assert seen
+    assert seen.failure.evidence == end.removeprefix("[rank3]: ")
+
+
+def test_a_collective_that_waits_for_a_rank_whose_nccl_failed_is_no_hang() -> None:
+    failed = f"[rank1]: {LOST_PEERS[1]}"
+    waits = "[rank0]:[E1 ProcessGroupNCCL.cpp:632] [Rank 0] Watchdog caught collective operation timeout: WorkNCCL(5)"
+    in_order, reverse = failure_of(failed, waits), failure_of(waits, failed)
+    assert in_order
+    assert reverse
+    assert (in_order.failure.kind, reverse.failure.kind) == ("CRASHED", "HUNG")
+
+
 @pytest.mark.parametrize("name", CASES)
 def test_each_wording_has_its_outcome_its_meaning_and_its_root_cause(name: str) -> None:
     text, outcome, meaning, evidence = CASES[name]

@@ -40,7 +40,7 @@ THIRD_ROUND: Final = {
     "prolog then hydra": (
         "/etc/slurm/prolog.d/gpustats_helper.sh: line 5: /run/gpustat/0: Permission denied\n/etc/slurm/prolog.d/gpustats_helper.sh: line 8: /run/gpustat/GPU-7c8a8399: Permission denied\nTraceback (most recent call last):\n  File \"/opt/train.py\", line 9, in <module>\n    main()\nhydra.errors.ConfigCompositionException: You must specify 'lightning_module', e.g, lightning_module=<OPTION>\nAvailable options:\n\tlarge\n\tmedium",
         "CRASHED",
-        "an exception ended a rank",
+        "the trainer refused its arguments",
         "hydra.errors.ConfigCompositionException:",
     ),
     "lumi core dump": (
@@ -220,7 +220,7 @@ THIRD_ROUND: Final = {
     "ninja": (
         'Traceback (most recent call last):\n  File "/opt/train.py", line 9, in <module>\n    main()\nRuntimeError: Ninja is required to load C++ extensions (pip install ninja to get it)',
         "CRASHED",
-        "an exception ended a rank",
+        "a dependency is missing",
         "RuntimeError: Ninja is required to load ",
     ),
     "which c++": (

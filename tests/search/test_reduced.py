@@ -20,12 +20,13 @@ from tuner.search.constants import (
     GROWTH_DEVIATIONS,
     HALVED_DP_DEVIATION,
     ITERATION_DEVIATION,
+    MEMORY_MARGIN,
     SURPRISED_MEMORY_WEIGHT,
     TERM_DEVIATIONS,
 )
 from tuner.search.fidelities import fidelities
-from tuner.search.observations import Observation, Trust
-from tuner.search.reduced import Offset, ReducedRun, ReducedSize, _shares
+from tuner.search.observations import Observation
+from tuner.search.reduced import ReducedRun, ReducedSize, _shares, gap_covariance
 from tuner.search.surrogate import Surrogate
 from tuner.space.build import space_for
 
@@ -104,10 +105,11 @@ def test_two_batches_separate_what_grows_with_the_batch_from_what_does_not(term:
 def test_what_is_cut_adds_variance() -> None:
     """Of equal batches, a smaller data parallel degree says less of the full one."""
 
-    def deviation(nodes: int, dp: int, *counts: int) -> float:
-        return Offset().deviation(size(Fidelity(nodes=nodes, dp=dp, micro_batches=counts)))
+    def variance(nodes: int, dp: int, *counts: int) -> float:
+        found = size(Fidelity(nodes=nodes, dp=dp, micro_batches=counts))
+        return float(gap_covariance([found], [found])[0, 0]) + found.variance
 
-    assert 0 < deviation(4, 4, 4, 8) < deviation(2, 2, 4, 8) < deviation(1, 1, 4, 8) < deviation(1, 1, 4)
+    assert 0 < variance(4, 4, 4, 8) < variance(2, 2, 4, 8) < variance(1, 1, 4, 8) < variance(1, 1, 4)
 
 
 def test_topologies_are_cut_by_at_most_four_and_never_below_their_pipeline() -> None:
@@ -189,31 +191,35 @@ def test_memory_of_a_small_job_counts_beside_what_the_small_one_needs() -> None:
     assert found._overfull()[0][candidate()] == pytest.approx(before, abs=0.01)
 
 
-def test_pairs_of_sizes_teach_what_all_topologies_share_of_the_gap() -> None:
-    """One pair shifts what every other extrapolation predicts, by less than the pair's own gap."""
-    offset, found = Offset(), size()
-    mean, variance = offset.of(found)
-    assert mean == 0.0
-    offset.learn([found], [0.05], [0.01**2])
-    shifted, narrower = offset.of(found)
-    expected = variance / (variance + 0.01**2) * 0.05
-    assert shifted == pytest.approx(expected)
-    assert narrower == pytest.approx(variance - variance**2 / (variance + 0.01**2))
-    assert len(found.growth) == len(GROWTH_DEVIATIONS)
-
-
-def test_a_pair_says_most_of_topologies_of_its_degrees() -> None:
-    """What halving the degree does is shared by other recomputes, and less by other splits of the model."""
-    offset, found = Offset(), size()
+def test_sizes_share_most_of_their_gaps_with_topologies_of_their_degrees() -> None:
+    """Another recompute is off alike; another split of the model less so; a full size has no gap."""
+    found = size()
     like, apart = (
         ReducedSize.of(SMALL, replace(PIPED, **changes), *setting())
         for changes in ({"recompute": "full"}, {"tp": 1, "pp": 8})
     )
-    before = offset.of(like)[1], offset.of(apart)[1]
-    offset.learn([found], [0.05], [0.001**2])
-    assert offset.of(like)[0] > offset.of(apart)[0] > 0
-    assert offset.of(like)[1] < 0.1 * before[0]
-    assert 0.1 * before[1] < offset.of(apart)[1] < before[1]
+    covariance = gap_covariance([found, like, apart], [found, like, apart])
+    deviations = np.sqrt(np.diagonal(covariance))
+    alike = covariance / np.outer(deviations, deviations)
+    assert alike[0, 1] > 0.95 > alike[0, 2] > 0
+    assert gap_covariance([found, None], [None, found]) == pytest.approx(np.array([[0, covariance[0, 0]], [0, 0]]))
+    assert gap_covariance([], [found]).shape == (0, 1)
+
+
+def test_siblings_at_one_size_are_off_alike() -> None:
+    """A second one's run tells most of how the two compare, and less of its own full size."""
+    found = Surrogate(pool())
+    one, (other, *_) = candidate(), [each for each in range(len(pool())) if each != candidate()]
+    sizes = {each: ReducedSize.of(SMALL, PIPED, *setting()) for each in (one, other)}
+    found.learn([seen(0.1)])
+    _, covariance = found.joint([(one, None), (other, None), (one, sizes[one]), (other, sizes[other])])
+    beside = np.array([1, -1, 0, 0])
+    revealed = (
+        float(beside @ covariance[:, 3]) ** 2 / covariance[3, 3],
+        float(covariance[1, 3]) ** 2 / covariance[3, 3],
+    )
+    assert revealed[0] > 0.8 * float(beside @ covariance @ beside), "43% with gaps of their own"
+    assert revealed[1] < 0.6 * covariance[1, 1], "67% with gaps of their own"
 
 
 def test_the_surrogate_learns_the_offset_from_a_topology_that_ran_at_both_sizes() -> None:
@@ -229,21 +235,22 @@ def test_the_surrogate_learns_the_offset_from_a_topology_that_ran_at_both_sizes(
 
 @pytest.mark.parametrize(("dp", "halvings"), [(4, 0), (2, 1), (1, 2)])
 def test_the_gap_is_what_the_weighted_batches_leave_of_the_shares_of_the_terms(dp: int, halvings: int) -> None:
-    """|target - w rows|^2 + (d |w|)^2 is least among weights of sum 1; (h halvings)^2 is shared by alike topologies."""
+    """|target - w rows|^2 + (d |w|)^2 is least among weights of sum 1; halvings and growth add to it."""
     found = size(Fidelity(nodes=dp, dp=dp, micro_batches=(4, 8, 16)))
     target, rows = _shares(found.full, SITE)[0], _shares(found.small, SITE)
     terms = time_terms(found.full, SITE)
     total = sum(float(value[0]) for value in terms.values())
-    expected = [float(terms[name][0]) / total * each for name, each in TERM_DEVIATIONS.items() if name in terms]
+    expected = [float(terms[name][0]) / total * each if name in terms else 0 for name, each in TERM_DEVIATIONS.items()]
     assert target == pytest.approx(expected)
 
     def left(weights: FloatArray) -> float:
         return float(((target - weights @ rows) ** 2).sum() + ITERATION_DEVIATION**2 * (weights**2).sum())
 
-    assert found.variance == pytest.approx(left(found.weights))
+    growth = ((found.growth * GROWTH_DEVIATIONS) ** 2).sum()
+    assert found.variance == pytest.approx(ITERATION_DEVIATION**2 * (found.weights**2).sum())
     assert found.halvings == halvings
-    whole = left(found.weights) + HALVED_DP_DEVIATION**2 * halvings**2
-    assert Offset().deviation(found) == pytest.approx(math.sqrt(whole))
+    whole = left(found.weights) + HALVED_DP_DEVIATION**2 * halvings**2 + growth
+    assert gap_covariance([found], [found])[0, 0] + found.variance == pytest.approx(whole)
     for step in ([1e-3, -1e-3, 0.0], [0.0, 1e-3, -1e-3], [-1e-3, 0.0, 1e-3]):
         assert left(found.weights + np.array(step)) > left(found.weights)
 
@@ -256,27 +263,27 @@ def test_the_offset_grows_with_doublings_of_ranks_and_of_nodes_times_the_network
     assert found.growth == pytest.approx([2.0, 1.0 * share])
 
 
-def test_a_pair_of_sizes_gives_its_gap_and_the_noise_of_its_runs() -> None:
-    """Mean residual of the full runs less that of the small one; r^2 for the small one and r^2 / n for n full ones."""
-    found = Surrogate(pool(), trust=Trust(repeat=0.05))
-    level = float(found._level[candidate()])
-    small = seen(0.002)
-    full = [Observation(candidate=candidate(), seconds=math.exp(level + off), fits=True) for off in (0.005, 0.011)]
-    elsewhen = Observation(candidate=candidate(), seconds=math.exp(level + 0.016), period="later")
-    found.learn([small, *full, elsewhen])
+def test_a_reduced_run_has_its_own_residual_slopes_and_variance() -> None:
+    found, small = Surrogate(pool()), seen(0.002)
     assert small.reduced is not None
-    ratio = small.reduced.size
-    offset = Offset()
-    gap = 0.008 - (small.reduced.log_seconds - ratio.level(found.reference_site))
-    offset.learn([ratio], [gap], [ratio.variance + 0.05**2 * (1 + 1 / 2)])
-    assert found._level[candidate()] == level, "the model is evaluated at the same factors"
-    assert found._offset.of(ratio) == pytest.approx(offset.of(ratio))
     residual, slopes, variance = found._residual(small)
-    assert residual == pytest.approx(0.002 + offset.of(ratio)[0])
-    assert variance == pytest.approx(ratio.variance + offset.of(ratio)[1])
-    assert slopes[: len(ratio.slopes)] == pytest.approx(ratio.slopes)
+    assert residual == pytest.approx(0.002)
+    assert variance == small.reduced.size.variance
+    assert slopes[: len(small.reduced.size.slopes)] == pytest.approx(small.reduced.size.slopes)
     assert len(slopes) == len(found._slopes[candidate()])
-    assert found.extrapolated(candidate(), small.reduced) == pytest.approx(math.exp(level + residual))
+
+
+def test_the_joint_posterior_agrees_with_that_of_single_topologies() -> None:
+    """Means and deviations of full sizes are those of `measured`, whatever ran before."""
+    found = Surrogate(pool())
+    found.learn([seen(0.1), Observation(candidate=0, seconds=20.0, fits=True)])
+    rows = [candidate(), 0, 1]
+    means, covariance = found.joint([(row, None) for row in rows])
+    expected, deviations = found.measured(rows)
+    assert means == pytest.approx(expected, rel=1e-4)
+    assert np.sqrt(np.diagonal(covariance)) == pytest.approx(deviations, rel=1e-3)
+    assert covariance == pytest.approx(covariance.T)
+    assert np.linalg.eigvalsh(covariance).min() > 0
 
 
 def test_the_risk_of_a_small_job_is_that_of_what_it_needs(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -295,25 +302,34 @@ def test_the_risk_of_a_small_job_is_that_of_what_it_needs(monkeypatch: pytest.Mo
     assert 0 < risks[1] < risks[0] < 1
 
 
-def test_an_extrapolation_is_unsure_by_its_offset() -> None:
-    """It predicts the model's seconds times measured over expected, times the offset."""
+def test_an_extrapolation_is_unsure_by_its_gap() -> None:
+    """It predicts the model's seconds times measured over expected; the job adds its gap to what is unknown."""
     found, job = Surrogate(pool()), size()
-    assert found.extrapolation_deviation(job) == Offset().deviation(job)
     run = ReducedRun(size=job, seconds=tuple((seconds(job.small, SITE) * 1.1).tolist()))
     model = math.exp(float(found.log_seconds()[candidate()]))
     assert found.modelled(candidate()) == pytest.approx(model)
     assert found.extrapolated(candidate(), run) == pytest.approx(1.1 * model)
-    found._offset.learn([job], [0.05], [0.01**2])
-    assert found.extrapolated(candidate(), run) == pytest.approx(1.1 * model * math.exp(found._offset.of(job)[0]))
-    assert found.extrapolation_deviation(job) < Offset().deviation(job)
+    means, covariance = found.joint([(candidate(), job)])
+    assert means[0] == pytest.approx(job.level(SITE))
+    alone = found._shared + found._own + float(gap_covariance([job], [job])[0, 0])
+    slopes = found._reduced_slopes(candidate(), job)
+    assert covariance[0, 0] == pytest.approx(alone + float((slopes * found._prior) ** 2 @ np.ones(len(slopes))))
 
 
-def test_a_pair_is_weighed_anew_where_the_model_is_evaluated_at_other_factors() -> None:
+@pytest.mark.parametrize("reduced", [True, False])
+def test_running_out_of_memory_says_that_a_card_holds_less_than_that_job_needs(
+    reduced: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where the full one needs less, it stays likelier to fit after the small one ran out of memory."""
     found = Surrogate(pool())
-    small = seen(0.002)
-    assert small.reduced is not None
-    found.learn([small, Observation(candidate=candidate(), seconds=20.0, fits=True)])
-    found._refer(replace(found.reference_site, network=2.0, attention=1.5))
-    gap = math.log(20.0) - found._level[candidate()] - small.reduced.log_seconds
-    gap += small.reduced.size.level(found.reference_site)
-    assert found._offset._gaps == pytest.approx([gap])
+    job = ReducedRun(size=size()) if reduced else None
+    edges: list[tuple[float, bool]] = []
+    monkeypatch.setattr(found, "_weigh_side", lambda _, **given: edges.append((given["edge"], given["above"])))
+    found._take_memory(Observation(candidate=candidate(), fits=False, reduced=job), found._kind_features(candidate()))
+    need = size().need(SITE) if reduced else float(found._need[candidate()])
+    deviation = float(found._memory_deviation[found._group[candidate()]])
+    edge = (float(pool().room[candidate()]) - MEMORY_MARGIN[0] - need) / deviation
+    ((given, above),) = edges
+    assert given == pytest.approx(edge)
+    assert above
+    assert size().need(SITE) > found._need[candidate()]

@@ -201,6 +201,11 @@ def test_switching_a_policy_off_removes_its_violation_and_no_other(
         (80, {"cluster": "gb300-nvl72", "nodes": 36}, False),
         (16, {"cluster": "gb300-nvl72", "nvlink_domain": 4}, False),
         (16, {"gpu": "H100-80GB-SXM", "nvlink_domain": 16}, True),
+        (16, {"gpu": "GB200-192GB", "gpus_per_node": 4}, True),
+        (16, {"gpu": "GB200-192GB", "gpus_per_node": 4, "nvlink_domain": 4}, False),
+        (16, {"gpu": "GB200-192GB", "gpus_per_node": 16}, True),
+        (32, {"gpu": "GB200-192GB", "gpus_per_node": 16}, False),
+        (16, {"gpu": "H100-80GB-SXM"}, False),
     ],
 )
 def test_tensor_parallel_ranks_fill_whole_nodes_of_their_nvlink_domain(

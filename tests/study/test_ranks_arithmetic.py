@@ -75,10 +75,10 @@ def test_a_repeat_says_by_how_much_the_run_differed(away: float, direction: str)
     assert decider.scheduler._repeat(surprise(1, away)) == 1
     words = f"repeated because it took {direction} than the other jobs predict by 4.0 standard deviations"
     assert asked == [{"why": words, "size": None}]
-    decider.scheduler._plan = SimpleNamespace(repeated=lambda candidate: f"size of {candidate}")
+    decider.scheduler._plan = SimpleNamespace(repeated=lambda some: [f"size of {one}" for one in some])
     assert decider.scheduler._repeat(surprise(1, away)) == 1
     assert asked[1]["size"] == "size of 1"
-    decider.scheduler._plan = SimpleNamespace(repeated=lambda _: None)
+    decider.scheduler._plan = SimpleNamespace(repeated=lambda _: [None])
     assert decider.scheduler._repeat(surprise(1, away)) is None
 
 
@@ -169,6 +169,12 @@ def test_overheads_are_what_jobs_took_besides_their_iterations() -> None:
     assert StudyState.overheads(stand_in, 3) == [(3, 70.0), (3, 80.0), (3, 0.0)]
 
 
+def alike(candidates: list[int]) -> Any:
+    """Deviations of 0.1, 0.2 and 0.3, correlated by a half."""
+    deviations = np.array([0.1, 0.2, 0.3])[candidates]
+    return np.outer(deviations, deviations) * (0.5 + 0.5 * np.eye(len(candidates)))
+
+
 class Tried:
     """The parts of a study's state that its counts read."""
 
@@ -178,7 +184,8 @@ class Tried:
         self.open = np.ones(3, dtype=np.bool_)
         self.pool = SimpleNamespace(work=np.log([1e6, 2e6, 4e6]))
         self.surrogate = SimpleNamespace(
-            measured=lambda some: (np.log([30.0, 20.0, 10.0])[some], np.array([0.1, 0.2, 0.3])[some])
+            joint=lambda jobs: (np.log([30.0, 20.0, 10.0])[[one for one, _ in jobs]], alike([one for one, _ in jobs])),
+            trust=SimpleNamespace(repeat=0.05),
         )
 
     def has(self, trial: Trial) -> bool:
@@ -233,7 +240,9 @@ def test_prospects_are_those_measured_at_some_size_that_have_not_failed_at_full_
         ended(Outcome.OOM, candidate=2),
     )
     found = StudyState._find_prospects(stand_in)
-    assert [(each.candidate, each.deviation, each.full) for each in found] == [(0, 0.1, True), (1, 0.2, False)]
+    own, other = (0.2**2 - 0.01) / math.hypot(0.2, 0.05), (0.1**2 - 0.01) / math.hypot(0.1, 0.05)
+    assert [(each.candidate, each.full) for each in found] == [(0, True), (1, False)]
+    assert found[1].moved == approx(max(own, other)), "the run that moves more of how they compare"
     assert [each.mean for each in found] == approx([math.log(30.0e6), math.log(40.0e6)])
 
 

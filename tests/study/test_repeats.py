@@ -12,7 +12,6 @@ import pytest
 from tests.study.test_decisions_arithmetic import Decider, ranked
 from tuner.search.observations import Surprise
 from tuner.study.ranking import values_of_repeats
-from tuner.study.state import StudyState
 
 approx: Any = pytest.approx
 
@@ -53,7 +52,7 @@ def test_a_small_run_is_repeated_where_that_saves_more_per_node_hour_than_the_ne
         ([hopeless], 1.0, None, None),
     ):
         plan = SimpleNamespace(
-            repeated=lambda _candidate, cost=hours: SimpleNamespace(node_hours=cost),
+            repeated=lambda found, cost=hours: [SimpleNamespace(node_hours=cost) for _ in found],
             least_gain=lambda _candidate, size: 0.0002 * size.node_hours,
         )
         decider = Decider(
@@ -65,21 +64,6 @@ def test_a_small_run_is_repeated_where_that_saves_more_per_node_hour_than_the_ne
         )
         decider.scheduler._sampler, decider.scheduler._plan = "guided", plan
         assert decider.scheduler._cheap_verification(choice, plan) == repeated
-
-
-def test_promises_that_did_not_come_true_count_for_less() -> None:
-    """Chances of 50% and 30% were missed since the leader's first run: 1 / (1 + 0.8)."""
-
-    def ran(number: int, candidate: int, chance: float | None, kind: str = "search") -> SimpleNamespace:
-        proposal = SimpleNamespace(candidate=candidate, chance=chance, kind=kind)
-        return SimpleNamespace(number=number, proposal=proposal)
-
-    leader = [ran(0, 3, None), ran(1, 4, 0.9), ran(2, 7, 0.6)]
-    missed = [ran(3, 5, 0.5), ran(4, 6, 0.3), ran(5, 7, 0.9, "final")]
-    for trials, credit in ((leader, 1.0), ([*leader, *missed], 1 / 1.8)):
-        state = SimpleNamespace(log_best=0.0, prospects=lambda: [SimpleNamespace(candidate=7)], _timed=trials)
-        assert StudyState.credit.fget(state) == pytest.approx(credit)  # type: ignore[attr-defined]
-    assert StudyState.credit.fget(SimpleNamespace(log_best=None)) == 1.0  # type: ignore[attr-defined]
 
 
 def test_a_run_that_an_accident_may_have_slowed_down_is_repeated_where_that_is_worth_a_job() -> None:

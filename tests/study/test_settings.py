@@ -213,7 +213,7 @@ def test_the_former_keywords_still_work_and_warn(tmp_path: Path) -> None:
 
 def test_a_model_with_parts_that_the_worker_lacks_is_refused_before_a_job() -> None:
     given: SpaceArguments = {"gpus_per_node": 2, "model": "deepseek-v3"}
-    with pytest.raises(InputError, match=r"has no latent, which the model sets to .*; give your own trainer"):
+    with pytest.raises(InputError, match=r"the worker has no latent attention; give your own trainer with --command"):
         machine_defaults.space_on("local", given)
     assert machine_defaults.space_on("local", given, command="python x.py").workload.model.latent
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -16,6 +17,7 @@ from tests.study.test_decisions_arithmetic import Decider, ranked
 from tests.workers import ONE
 from tuner.core.fidelity import Fidelity
 from tuner.core.outcomes import Measurement, Outcome
+from tuner.costmodel.normal import below
 from tuner.launch.contract import JobResult
 from tuner.search.acquisition import Suggestion, improvement
 from tuner.study.fidelity_plan import (
@@ -57,10 +59,23 @@ class Reduced:
 
     variance = 0.09
 
+    def level(self, site: str) -> float:
+        """Logarithm of the seconds that the cost model expects."""
+        assert site == "site"
+        return math.log(5.0)
+
     def seconds(self, site: str) -> np.ndarray[Any, Any]:
         """Seconds of each batch."""
         assert site == "site"
         return np.array([4.0, 6.0])
+
+
+def joint(jobs: Sequence[tuple[int, Any]]) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+    """Topologies of 20 and 30 s that share nothing; all small jobs take 10 s and share a gap of variance 0.05."""
+    own, small = np.array([0.04, 0.09]), np.array([size is not None for _, size in jobs])
+    rows = np.array([candidate for candidate, _ in jobs])
+    covariance = np.where(rows[:, None] == rows[None, :], own[rows], 0.0) + 0.05 * np.outer(small, small)
+    return np.where(small, math.log(10.0), np.log([20.0, 30.0])[rows]), covariance
 
 
 def plan(trial_nodes: int | None = None, *, risk: float = 0.1, **state: Any) -> FidelityPlan:
@@ -77,10 +92,8 @@ def plan(trial_nodes: int | None = None, *, risk: float = 0.1, **state: Any) -> 
             reduced_out_of_memory=lambda jobs: np.array([risk] * len(jobs)),
             log_seconds=lambda: np.log([20.0, 30.0]),
             out_of_memory=lambda: np.array([0.25, 0.5]),
-            modelled=lambda candidate: (10.0, 30.0)[candidate],
+            joint=joint,
             reference_site="site",
-            extrapolation_deviation=lambda size: math.sqrt(size.variance),
-            deviation=lambda candidates: np.array([0.2, 0.3])[candidates],
             trust=SimpleNamespace(repeat=0.05),
         ),
         "overheads": lambda _iterations: [],
@@ -88,7 +101,6 @@ def plan(trial_nodes: int | None = None, *, risk: float = 0.1, **state: Any) -> 
         "ranking": [],
         "log_best": math.log(2e7),
         "prospects": list,
-        "credit": 1.0,
     }
     stand_in: Any = SimpleNamespace(**usual | state)
     reduced: Any = Reduced()
@@ -99,17 +111,41 @@ def plan(trial_nodes: int | None = None, *, risk: float = 0.1, **state: Any) -> 
 
 
 def test_a_size_costs_its_start_and_all_its_batches_on_its_nodes() -> None:
-    """Twice as slow as modelled: 8 and 12 s, 3 iterations each, after 120 s."""
+    """Twice as slow as modelled: 8 and 12 s, 3 iterations each, after 120 s. It varies with topology and gap."""
     small, large, full = plan().sizes([0])[0]
     assert small.fidelity is SMALL
     assert small.seconds == approx(12.0)
-    assert (small.deviation, small.risk) == approx((0.3, 0.1))
+    assert (small.expected.deviation, small.risk) == approx((0.3, 0.1))
     assert small.node_hours == approx((120 + 3 * 20) * 2 / 3600)
     assert large.node_hours == approx((120 + 3 * 20) * 4 / 3600)
-    assert (full.fidelity, full.deviation, full.risk) == (None, 0.0, 0.25)
+    assert full.fidelity is None
+    assert (full.expected.deviation, full.risk) == approx((0.2, 0.25))
     assert (full.seconds, full.node_hours) == approx((20.0, (120 + 3 * 20) * 8 / 3600))
-    assert full.log_full == approx(math.log(20.0))
-    assert small.log_full == full.log_full
+    assert full.expected.log_full == full.expected.log_seconds == approx(math.log(20.0))
+    assert (small.expected.log_full, small.expected.log_seconds) == approx((math.log(20.0), math.log(10.0)))
+
+
+def test_a_job_is_expected_to_move_how_its_topology_compares_with_the_leader() -> None:
+    """cov(x - leader, y) / sqrt(var(y) + noise^2); the leader finishes in 3e7 s, topology 0 in 2e7 s."""
+    alone = plan().sizes([0])[0]
+    assert alone[0].expected.revealed == approx(0.04 / math.sqrt(0.09 + 0.09 + 0.05**2))
+    assert alone[-1].expected.revealed == approx(0.04 / math.sqrt(0.04 + 0.05**2))
+    leader = [prospect(1, math.log(6e7), full=True)]
+    beside = plan(prospects=lambda: leader).sizes([0, 1])
+    assert beside[0][0].expected.revealed == approx(alone[0].expected.revealed), "they share nothing"
+    chance = float(below(np.array([math.log(6e7 / 2e7) / math.sqrt(0.04 + 0.09)]))[0])
+    assert [size.expected.chance for size in beside[0]] == approx([chance] * 3)
+    assert beside[1][-1].expected.chance == approx(0.5), "the leader beside itself"
+
+
+def test_what_topology_and_leader_share_is_not_revealed() -> None:
+    """Siblings vary alike, so that another one's run says little of how the two compare."""
+    leader = [prospect(1, math.log(6e7), full=False)]
+    made = plan(prospects=lambda: leader)
+    made.state.surrogate.joint = lambda jobs: (joint(jobs)[0], joint(jobs)[1] + 0.5)  # type: ignore[method-assign]
+    found = made.sizes([0])[0][-1].expected
+    assert found.revealed == approx(0.04 / math.sqrt(0.54 + 0.05**2))
+    assert found.deviation == approx(math.sqrt(0.54))
 
 
 @pytest.mark.parametrize(
@@ -153,10 +189,12 @@ def test_the_start_of_a_job_is_that_of_jobs_with_nearly_as_many_nodes() -> None:
 
 def test_a_repeat_has_the_size_of_the_last_run() -> None:
     runs = [ended(fidelity=LARGE), ended(fidelity=SMALL), ended(candidate=1)]
-    assert plan(trials=runs).repeated(0).fidelity is SMALL  # type: ignore[union-attr]
-    assert plan(trials=runs).repeated(1).fidelity is None  # type: ignore[union-attr]
+    small, full = plan(trials=runs).repeated([0, 1])
+    assert small is not None
+    assert full is not None
+    assert (small.fidelity, full.fidelity) == (SMALL, None)
     gone = [ended(fidelity=SMALL), ended(Outcome.OOM, fidelity=LARGE), ended(fidelity=SMALL)]
-    assert plan(trials=gone).repeated(0) is None
+    assert plan(trials=gone).repeated([0]) == [None]
 
 
 @pytest.mark.parametrize("log_best", [math.log(2e7), None])
@@ -164,35 +202,35 @@ def test_the_size_with_the_most_improvement_for_its_node_hours_is_chosen(log_bes
     made = plan(log_best=log_best)
     sizes = made.sizes([0])[0]
     suggestion = Suggestion(candidate=0, gain=0.1)
-    choice = made._choice(suggestion, sizes, 1.0)
+    choice = made._choice(suggestion, sizes)
     finish = math.log(20.0) + math.log(1e6)
 
     def gain(size: Size) -> float:
-        revealed = 0.2**2 / math.sqrt(0.2**2 + size.deviation**2 + 0.05**2)
+        revealed = size.expected.revealed
         best = finish if log_best is None else log_best
         return (
             float(improvement(np.array([finish]), np.array([revealed]), best)[0]) * (1 - size.risk) - 0.005 * size.risk
         )
 
-    best = max(sizes, key=lambda size: gain(size) / size.node_hours)
-    assert choice.suggestion is suggestion
+    confirmed = 0.0 if log_best is None else sizes[-1].expected.chance * sizes[-1].node_hours
+    best = max(sizes, key=lambda size: gain(size) / (size.node_hours + (confirmed if size.fidelity else 0.0)))
+    assert choice.suggestion.candidate == 0
+    assert choice.suggestion.chance == (None if log_best is None else sizes[0].expected.chance)
     assert choice.size == best
     assert choice.gain == approx(gain(best))
     assert choice.least == approx(MIN_GAIN * best.node_hours / sizes[-1].node_hours)
 
 
-def test_misses_and_confirmations_make_a_reduced_trial_dearer() -> None:
-    """A gain counts by its credit, and a topology that is 90% likely to lead at full size may run there at once."""
+def test_a_confirmation_makes_a_reduced_trial_dearer() -> None:
+    """A topology that is certain to lead runs at full size at once."""
     made = plan(log_best=math.log(2e7))
-    sizes = made.sizes([0])[0]
-    rates = []
-    for chance in (0.0, 0.9):
-        choice = made._choice(Suggestion(candidate=0, gain=0.1, chance=chance), sizes, 1.0)
-        rates.append(choice.size.node_hours)
-    assert rates[1] >= rates[0]
-    doubted = made._choice(Suggestion(candidate=0, gain=0.1, chance=0.0), sizes, 0.5)
-    full = made._choice(Suggestion(candidate=0, gain=0.1, chance=0.0), sizes, 1.0)
-    assert doubted.gain + 0.005 * doubted.size.risk == approx(0.5 * (full.gain + 0.005 * full.size.risk))
+    small, *_, full = made.sizes([0])[0]
+    for chance, fidelity in ((0.0, SMALL), (1.0, None)):
+        sizes = [
+            size._replace(risk=0.0, expected=size.expected._replace(chance=chance, revealed=revealed))
+            for size, revealed in ((small, 0.18), (full, 0.2))
+        ]
+        assert made._choice(Suggestion(candidate=0, gain=0.1), sizes).size.fidelity is fidelity
 
 
 def test_ranks_left_idle_on_a_single_node_cost_nothing() -> None:
@@ -211,7 +249,7 @@ def test_the_choice_is_the_best_of_the_shortlist() -> None:
         return [Suggestion(candidate=0), Suggestion(candidate=1)]
 
     made = plan(shortlist=shortlist)
-    choices = [made._choice(Suggestion(candidate=index), made.sizes([index])[0], 1.0) for index in (0, 1)]
+    choices = [made._choice(Suggestion(candidate=index), made.sizes([index])[0]) for index in (0, 1)]
     values = [choice.gain / choice.size.node_hours for choice in choices]
     assert values[0] != approx(values[1])
     assert made.choose() == choices[int(np.argmax(values))]
@@ -219,9 +257,9 @@ def test_the_choice_is_the_best_of_the_shortlist() -> None:
     assert plan(shortlist=lambda _count: []).choose() is None
 
 
-def prospect(candidate: int, mean: float, *, full: bool, deviation: float = 0.03) -> Prospect:
+def prospect(candidate: int, mean: float, *, full: bool, moved: float = 0.03) -> Prospect:
     """A topology that finishes at this logarithm."""
-    return Prospect(candidate, mean, deviation, full)
+    return Prospect(candidate, mean, moved, full)
 
 
 @pytest.mark.parametrize(
@@ -262,11 +300,11 @@ def test_leader_and_runner_up_are_measured_and_then_whoever_may_win(
     assert plan(4, prospects=lambda: prospects, ranking=ranking).next_full() is None
 
 
-def test_the_regret_is_the_expected_improvement_on_the_leader() -> None:
-    leader, other = prospect(4, 1.0, full=True, deviation=0.03), prospect(5, 1.05, full=True, deviation=0.04)
-    regret = plan()._regret(leader, other)
-    assert regret == approx(float(improvement(np.array([1.05]), np.array([0.05]), 1.0)[0]))
-    assert regret > MIN_GAIN
+def test_a_run_saves_what_it_is_expected_to_improve_the_choice() -> None:
+    leader, other = prospect(4, 1.0, full=True, moved=0.03), prospect(5, 1.05, full=True, moved=0.05)
+    saving = plan()._saving(leader, other)
+    assert saving == approx(float(improvement(np.array([1.05]), np.array([0.05]), 1.0)[0]))
+    assert saving > MIN_GAIN
 
 
 def test_the_reserve_is_what_the_first_two_take_at_full_size() -> None:
@@ -313,3 +351,15 @@ def test_a_job_runs_the_largest_batch_of_its_size(
     assert (job.number, job.tag, job.folder) == (7, "t", Path("folder/jobs/0007-key"))
     assert (job.topology.nodes, job.topology.global_batch, job.batches) == (nodes, batch, batches)
     assert (job.iterations, job.workload, job.cluster) == ((2, 3), WORKLOAD, CLUSTER)
+
+
+@pytest.mark.parametrize(
+    ("gain", "cheap", "resumes"), [(0.0003, False, False), (0.0003, True, True), (0.0005, False, True)]
+)
+def test_only_a_search_at_full_size_resumes_for_twice_the_saving(gain: float, cheap: bool, resumes: bool) -> None:
+    """0.02% is the least; the leaders' first runs at full size change what reduced sizes had promised."""
+    decider = Decider(ranking=[ranked(days=10.0)])
+    decider.scheduler._looks_again = True
+    choice = SimpleNamespace(gain=gain, least=0.0002, size=SimpleNamespace(node_hours=1.0)) if cheap else None
+    suggestion = Suggestion(candidate=0, gain=gain, out_of_memory=0.0)
+    assert (decider.scheduler._unprofitable(suggestion, choice) is None) == resumes

@@ -72,20 +72,36 @@ def test_any_markdown_is_a_table_or_one_sentence(cells: list[list[str]]) -> None
 
 
 @pytest.mark.parametrize(
-    ("layers", "pp", "vpp", "partition"),
+    ("layers", "pp", "vpp", "framework", "partition"),
     [
-        (72, 4, 1, "layers"),
-        (70, 4, 1, "embedding"),
-        (70, 1, 1, "layers"),
-        (46, 4, 4, "embedding"),
-        (64, 4, 4, "layers"),
+        (72, 4, 1, "", "layers"),
+        (70, 4, 1, "", "embedding"),
+        (70, 1, 1, "", "layers"),
+        (46, 4, 4, "", "embedding"),
+        (64, 4, 4, "", "layers"),
+        (61, 4, 1, "", "layers"),
+        (61, 4, 1, "deepspeed", "layers"),
+        (61, 4, 1, "megatron-core", "layout"),
+        (61, 8, 2, "megatron-bridge", "layout"),
+        (61, 8, 4, "megatron-bridge", "layers"),
+        (62, 8, 2, "megatron-bridge", "embedding"),
+        (64, 8, 2, "megatron-bridge", "layers"),
     ],
 )
 def test_a_row_without_a_partition_has_the_one_that_spreads_its_layers(
-    layers: int, pp: int, vpp: int, partition: str
+    layers: int, pp: int, vpp: int, framework: str, partition: str
 ) -> None:
-    """pp x vpp equal chunks of the layers, or of the layers with embedding and head."""
-    row: dict[str, float] = {"layers": layers, "hidden": 1024, "pp": pp, "vpp": vpp, "tp": 1, "dp": 1}
+    """pp x vpp equal chunks of the layers, or of the layers with embedding and head; a framework that refuses a
+    remainder has laid out its stages, if the last chunk gets a layer that way."""
+    row: dict[str, float | str] = {
+        "framework": framework,
+        "layers": layers,
+        "hidden": 1024,
+        "pp": pp,
+        "vpp": vpp,
+        "tp": 1,
+        "dp": 1,
+    }
     row |= {"gpus_per_node": pp, "nodes": 1, "mbs": 1, "gbs": 16, "sec_per_iter": 1.5}
     names = ",".join(row)
     (found,) = table_of(f"{names}\n{','.join(map(str, row.values()))}\n", "t.csv").rows

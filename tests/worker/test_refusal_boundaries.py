@@ -144,7 +144,7 @@ REFUSED: list[tuple[Workload, dict[str, Any], str]] = [
     (with_experts(capacity_factor=1.25), {}, "have no capacity_factor, which the model sets to 1.25"),
     (with_experts(expert_bias=True), {}, "have no expert_bias"),
     (replace(MIXTURE, model=replace(MIXTURE.model, mtp_layers=1)), {}, "no mtp_layers, which the model sets to 1"),
-    (replace(MIXTURE, model=replace(MIXTURE.model, latent=LATENT)), {}, "has no latent"),
+    (replace(MIXTURE, model=replace(MIXTURE.model, latent=LATENT)), {}, "has no latent attention."),
     (WORKLOAD, {"micro_batch": 3}, "8 does not divide by micro_batch x dp = 3 x 1 = 3"),
     (WORKLOAD, {"dp": 4, "micro_batch": 4}, "8 does not divide by micro_batch x dp = 4 x 4 = 16"),
     (WORKLOAD, {"pp": 3}, "4 layers, counted by layers, do not divide by pp=3"),

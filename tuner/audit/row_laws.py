@@ -380,12 +380,19 @@ def least_memory(case: PrintedRow) -> float:
     Per parameter: 2 for the weight (over dp x cp ranks with ZeRO 3), 2 for the gradient (ZeRO 2 and up), and 12 for
     Adam's fp32 copy and moments (ZeRO 1 and up), by Rajbhandari et al. 2020, arXiv 1910.02054, section 3.1. A row
     that mentions a smaller optimizer counts 2 for its states; one with offload, LoRA or frozen parameters counts 0.
+    Routed experts are spread over etp x ep ranks instead of tp, and their copies over the rest of tp x cp x dp.
     """
     topology, model = case.run.topology, case.run.workload.model
     words = " ".join(case.row.cells.values()).lower()
+    if "frozen" in words or "offload" in words or "lora" in words:
+        return 0.0
     states = 2.0 if any(word in words for word in _SMALLER_STATES) else 12.0
-    ranks = topology.dp * topology.cp
-    share = model.parameters / (topology.tp * topology.pp)
-    per_parameter = 2 / (ranks if topology.zero >= 3 else 1) + 2 / (ranks if topology.zero >= 2 else 1)
-    per_parameter += states / (ranks if topology.zero >= 1 else 1)
-    return 0.0 if "frozen" in words or "offload" in words or "lora" in words else share * per_parameter
+    experts, width = topology.etp * topology.ep, topology.tp * topology.cp * topology.dp
+
+    def size(parameters: int, spread: int) -> float:
+        ranks = [width // spread if topology.zero >= least else 1 for least in (3, 2, 1)]
+        per_parameter = sum(each / max(1, copies) for each, copies in zip((2, 2, states), ranks, strict=True))
+        return parameters / (spread * topology.pp) * per_parameter
+
+    routed = model.routed_parameters
+    return size(model.parameters - routed, topology.tp) + size(routed, experts)

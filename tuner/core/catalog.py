@@ -169,6 +169,12 @@ def make_cluster(
     )
 
 
+def usual_domain(gpu: Gpu, gpus_per_node: int) -> int | None:
+    """Return the GPUs that share NVLink in the system that the GPU is sold in, if these are more than a node's."""
+    domain = gpu.nvlink_domain
+    return domain if domain and domain % gpus_per_node == 0 else None
+
+
 def _gpu(name: str, table: Table, *, origin: str) -> Gpu:
     where = f"{origin}: gpu {name!r}"
     peaks = need(table, "peak_tflops", where)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final, Literal, overload
 
 from tuner.core.errors import InputError
@@ -37,6 +37,9 @@ class Experts:
     router_bias: bool = False
     """A bias per expert that is added to the scores for the choice of experts alone and is balanced without a gradient
     (DeepSeek-V3's e_score_correction_bias)."""
+    router_bias_rate: float = field(default=0.001, repr=False)
+    """Step by which `router_bias` is balanced (DeepSeek-V3: 0.001). No part of the repr, from which the simulated
+    cluster draws the luck of a run: it costs no time."""
     router_linear_bias: bool = False
     """The router's projection has a trained bias (gpt-oss)."""
     router_groups: int = 0

@@ -170,6 +170,8 @@ class Model:
     """Factor of what attention and MLP add to the residual stream."""
     logit_scale: float = 1.0
     """Factor of the logits."""
+    mtp_loss: float = 0.1
+    """Weight of the mean loss of multi-token prediction (DeepSeek-V3: 0.3 at first, then 0.1)."""
     init_std: float = 0.02
     """Standard deviation of the initial weights."""
     not_understood: tuple[str, ...] = ()
@@ -253,6 +255,14 @@ class Model:
     def expert_parameters(self) -> int:
         """Parameters of one routed expert of one layer; 0 in a dense model."""
         return self._mlp_parameters(self.experts.ffn, bias=self.experts.expert_bias) if self.experts else 0
+
+    @property
+    def routed_parameters(self) -> int:
+        """Parameters of all routed experts, those of multi-token prediction included; 0 in a dense model."""
+        if self.experts is None:
+            return 0
+        layers = self.moe_layers + self.mtp_layers * self.is_moe_layer(self.layers - 1)
+        return layers * self.experts.count * self.expert_parameters
 
     @property
     def shared_parameters(self) -> int:

@@ -109,10 +109,12 @@ def _identity(workload: Workload, topology: Topology) -> Named:
             "not_understood",
             f"the worker cannot build a model with {listed(model.not_understood)}, which tuner does not understand.",
         )
+    if model.latent:
+        yield "latent", "the worker has no latent attention."
     for field in fields(model):
         value = getattr(model, field.name)
         default = field.default_factory() if field.default_factory is not MISSING else field.default
-        if field.name not in {*BUILT, "experts", "not_understood"} and value != default:
+        if field.name not in {*BUILT, "experts", "latent", "not_understood"} and value != default:
             yield field.name, f"the worker has no {field.name}, which the model sets to {shown(value)}."
     if model.mlp_activation not in ACTIVATIONS:
         yield "activation", f"the worker's activation is {either(ACTIVATIONS)}, not {model.mlp_activation}."

@@ -29,9 +29,28 @@ ALL_TO_ALL_SHARE: Final = _constant(
     "ALL_TO_ALL_SHARE",
     0.8,
     "share",
-    "DeepEP at 0297fc80, README: 726 of 900 GB/s between 8 B200; its first version 153 of 200 GB/s between 8 H800",
+    "DeepEP at 0297fc80, README: 726 of 900 GB/s between 8 B200",
 )
 """Share of a GPU's one-way bandwidth in its NVLink domain that an all-to-all reaches."""
+
+DEEPEP_SHARES: Final = _constant(
+    "DEEPEP_SHARES",
+    {"hopper": 0.68, "blackwell": 0.38, "blackwell-ultra": 0.38},
+    "share of the one-way bandwidth, by GPU generation",
+    "deepseek-ai/DeepEP, first README: 155 of 200 GB/s between 8 H800, of which an eighth stays on the GPU; at "
+    "41cad944, docs/README_Hybrid-EP.md: 389 of 900 GB/s between 8 B200 with 20 multiprocessors, interpolated, and the "
+    "mean of dispatch and combine",
+)
+"""The same for DeepEP's first kernels, which Megatron-Core calls with 20 multiprocessors."""
+
+HYBRIDEP_SHARES: Final = _constant(
+    "HYBRIDEP_SHARES",
+    ((8, 0.70), (16, 0.66), (24, 0.64), (32, 0.63), (36, 0.62)),
+    "ranks, share of the one-way bandwidth",
+    "deepseek-ai/DeepEP at 41cad944, docs/README_Hybrid-EP.md: kernels on GB200 with 16 multiprocessors, dispatch of "
+    "bf16 750 to 613 GB/s and combine 684 to 543, less what stays on the GPU",
+)
+"""The same for HybridEP by the ranks in a domain; between them and beyond, by the logarithm of the ranks."""
 
 RDMA_SHARE: Final = _constant(
     "RDMA_SHARE",
@@ -49,6 +68,15 @@ EXCHANGE_SMS: Final = _constant(
 )
 """Multiprocessors that an exchange takes from the computing beside it; of NCCL's exchanges no source."""
 
+SUMMED_BYTES: Final = _constant(
+    "SUMMED_BYTES",
+    4.0,
+    "bytes per element",
+    "NVIDIA/Megatron-LM at d98e8a64, megatron/core/transformer/moe/token_dispatcher.py: "
+    "MoEAllGatherTokenDispatcher.token_combine casts to the dtype of the router's weights, which is fp32",
+)
+"""What the ranks of an all-gather add up: their experts' outputs."""
+
 EXPERT_LOAD_DEVIATION: Final = _constant(
     "EXPERT_LOAD_DEVIATION",
     0.45,
@@ -57,6 +85,15 @@ EXPERT_LOAD_DEVIATION: Final = _constant(
 )
 """How unequally a router that is balanced by a loss loads the experts."""
 
+
+EXPERT_BIAS_BYTES: Final = _constant(
+    "EXPERT_BIAS_BYTES",
+    (28.0, 40.0),
+    "bytes per token and output column of an expert, forward and backward",
+    "counted in NVIDIA/Megatron-LM at d98e8a64, megatron/core/transformer/moe/experts.py: _apply_bias multiplies the "
+    "output's bias by the fp32 weights of the router, adds, concatenates and casts in kernels of their own",
+)
+"""Traffic of the bias of an expert's output."""
 
 EXPERT_MLP_COPIES: Final = _constant(
     "EXPERT_MLP_COPIES",

@@ -8,7 +8,7 @@ from tuner.core.columns import Columns, FloatArray
 from tuner.core.domain import DISPATCHERS
 from tuner.costmodel.expert_constants import EXPERT_MLP_COPIES
 from tuner.costmodel.expert_shapes import expert_ffn, expert_tokens, experts_of, routed_tokens
-from tuner.costmodel.kernels import size_of
+from tuner.costmodel.kernels import saved_bytes, size_of
 
 _ALL_GATHER = DISPATCHERS.index("allgather")
 
@@ -21,8 +21,9 @@ def expert_activations(columns: Columns) -> FloatArray:
     kernel, otherwise in one of its own, which keeps its input too (Megatron-LM, core/transformer/moe/experts.py:
     bias_act_func).
     """
-    tokens, size = expert_tokens(columns), size_of(columns.workload)
-    routed = tokens * size * (columns.hidden + EXPERT_MLP_COPIES * expert_ffn(columns) / columns.etp)
+    tokens, size, saved = expert_tokens(columns), size_of(columns.workload), saved_bytes(columns.workload)
+    between = saved + size * (EXPERT_MLP_COPIES - 1)
+    routed = tokens * (saved * columns.hidden + between * expert_ffn(columns) / columns.etp)
     scores = 4.0 * routed_tokens(columns) * experts_of(columns).count
     return routed + scores
 

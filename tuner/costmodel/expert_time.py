@@ -29,11 +29,15 @@ from tuner.core.domain import DISPATCHERS, Gpu
 from tuner.costmodel.constants import BACKWARD_TRAFFIC_RATIO, SEND_SHARE, TILE_SPEEDS, WAVE_SHARING
 from tuner.costmodel.expert_constants import (
     ALL_TO_ALL_SHARE,
+    DEEPEP_SHARES,
     EXCHANGE_SMS,
+    EXPERT_BIAS_BYTES,
     EXPERT_HOST_SECONDS,
+    HYBRIDEP_SHARES,
     LAUNCH_SECONDS,
     RDMA_SHARE,
     ROUTER_BYTES,
+    SUMMED_BYTES,
 )
 from tuner.costmodel.expert_shapes import (
     distinct,
@@ -48,13 +52,21 @@ from tuner.costmodel.expert_shapes import (
     shared_ffn,
 )
 from tuner.costmodel.framework_terms import terms_of
-from tuner.costmodel.kernels import alignment, linear, product_rate, size_of, traffic_rate
+from tuner.costmodel.kernels import (
+    alignment,
+    generation,
+    inner_speed,
+    linear,
+    product_rate,
+    size_of,
+    traffic_rate,
+)
 from tuner.costmodel.layer import Layer, Passes, RoutedPart, activation_bytes, cast_bytes, layer_of
 from tuner.costmodel.links import Links, gather
 from tuner.costmodel.site_factors import SiteFactors
 from tuner.costmodel.stack_constants import BACKWARD_SHARE
 
-_ALL_GATHER, _ALL_TO_ALL = DISPATCHERS.index("allgather"), DISPATCHERS.index("alltoall")
+_ALL_GATHER, _ALL_TO_ALL, _HYBRIDEP = (DISPATCHERS.index(name) for name in ("allgather", "alltoall", "hybridep"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,6 +94,7 @@ def expert_layer_seconds(columns: Columns, site: SiteFactors, links: Links) -> E
         weights=routed_weights(columns),
         activation=_activation(columns, site),
         host=_host(columns),
+        waits=_waits(columns),
         collectives=2 if experts_of(columns).shared_ffn else 1,
     )
     routed = layer_of(columns, site, links, shared, beside).terms()
@@ -132,6 +145,17 @@ def _host(columns: Columns) -> Passes:
     return EXPERT_HOST_SECONDS + (2 + more) * launch, EXPERT_HOST_SECONDS + (4 + more) * launch
 
 
+def _waits(columns: Columns) -> float:
+    """Return the time in which the GPU has nothing to do in a forward pass, while the host launches the experts.
+
+    The host waits for the number of tokens of each expert, so that nothing is queued behind the exchange; the launches
+    expert by expert then run beside the products. Where experts have a capacity the host need not ask, and beside
+    another microbatch's pass the GPU has work.
+    """
+    asks = not experts_of(columns).capacity_factor and not terms_of(columns.workload).moe_overlap
+    return EXPERT_HOST_SECONDS * asks
+
+
 def grouped_product(gpu: Gpu, rate: Any, moved: float, groups: Any, m: Any, n: Any, k: Any) -> FloatArray:
     """Return the seconds of as many m x k by k x n products as there are groups, whose tiles share the waves.
 
@@ -156,13 +180,19 @@ def _experts(columns: Columns, site: SiteFactors, links: Links) -> Passes:
     rows = np.maximum(1.0, tokens / groups)
     moved = traffic_rate(gpu, site) / size_of(workload)
     forward = backward = np.zeros(np.shape(tokens))
+
+    def seconds(rate: Any, m: Any, n: Any, k: Any) -> FloatArray:
+        return grouped_product(gpu, rate * inner_speed(gpu, workload, k), moved, groups, m, n, k)
+
     for n, k in (((2 if workload.model.gated_mlp else 1) * width, columns.hidden), (columns.hidden, width)):
         rate = product_rate(gpu, workload, site) * np.minimum(alignment(n), alignment(k))
-        forward = forward + grouped_product(gpu, rate, moved, groups, rows, n, k)
-        backward = backward + grouped_product(gpu, rate, moved, groups, rows, k, n)
-        backward = backward + grouped_product(gpu, rate, moved, groups, k, n, rows)
+        forward = forward + seconds(rate, rows, n, k)
+        backward = backward + seconds(rate, rows, k, n) + seconds(rate, k, n, rows)
     activation = _activation(columns, site)
     forward, backward = forward + activation, backward + BACKWARD_TRAFFIC_RATIO * activation
+    if experts_of(columns).expert_bias:
+        ahead, back = (each * tokens * columns.hidden / traffic_rate(gpu, site) for each in EXPERT_BIAS_BYTES)
+        forward, backward = forward + ahead, backward + back
     if workload.precision == "fp8":
         element = cast_bytes(workload) * tokens / traffic_rate(gpu, site)
         inputs = 2 if workload.model.gated_mlp else 1
@@ -183,8 +213,10 @@ def _activation(columns: Columns, site: SiteFactors) -> FloatArray:
 def _routing(columns: Columns, site: SiteFactors, links: Links) -> Passes:
     """Estimate the router's product and scores, and the copies of tokens into the order of experts and back.
 
-    A permutation reads each token and writes it once for each of its experts; where a rank has several experts, the
-    tokens of all ranks are sorted by expert once more. The fused dispatchers write what arrives only once.
+    A permutation reads each token and writes it once for each of its experts. Behind an all-to-all the tokens of all
+    ranks are sorted by expert once more, where a rank has several; a fused dispatcher delivers one copy of each token,
+    which is read there and written for each of the rank's experts. Behind an all-gather each rank also writes a row for
+    every token of the group, and casts it to the router's fp32; the ranks' sum of these is scattered.
     """
     del links
     experts, workload, gpu = experts_of(columns), columns.workload, columns.cluster.gpu
@@ -192,9 +224,13 @@ def _routing(columns: Columns, site: SiteFactors, links: Links) -> Passes:
     forward, backward = linear(gpu, workload, site, tokens, experts.count, columns.hidden)
     scores = ROUTER_BYTES * tokens * experts.count / rate
     arriving = expert_tokens(columns)
-    permuted = np.where(columns.dispatcher == _ALL_TO_ALL, tokens * experts.top_k, 0.0) + arriving
-    sorted_again = (columns.dispatcher == _ALL_TO_ALL) & (columns.ep > 1) & (local_experts(columns) > 1)
-    copied = tokens + permuted + np.where(sorted_again, arriving, 0.0)
+    sorted_again = (columns.ep > 1) & (local_experts(columns) > 1)
+    sent = tokens * (1 + experts.top_k) + np.where(sorted_again, 2 * arriving, 0.0)
+    delivered = tokens * distinct(columns.ep, experts.top_k)
+    cast = np.where(columns.ep > 1, 1 + SUMMED_BYTES / size, 0.0)
+    summed = tokens * columns.ep * (1 + cast)
+    delivered = np.where(columns.dispatcher == _ALL_GATHER, (delivered + summed) / 2, delivered)
+    copied = np.where(columns.dispatcher == _ALL_TO_ALL, sent, delivered + arriving)
     copies = 2 * copied * columns.hidden * size / rate
     return forward + scores + copies, backward + BACKWARD_TRAFFIC_RATIO * scores + copies
 
@@ -206,17 +242,18 @@ def _dispatch(columns: Columns, site: SiteFactors, links: Links) -> Passes:
     ranks = columns.ep
     together = np.clip(cluster.domain // np.maximum(1, columns.etp), 1, ranks)
     domains = ranks / together
-    inner = cluster.intra_node.bandwidth * ALL_TO_ALL_SHARE * site.inner_link
+    link = cluster.intra_node.bandwidth * site.inner_link
     outer = cluster.inter_node.bandwidth / cluster.gpus_per_node * site.network
     copies = size * experts.top_k
     plain = np.maximum(
-        copies * (together - 1) / ranks / inner, copies * (ranks - together) / ranks / (outer * SEND_SHARE)
+        copies * (together - 1) / ranks / (link * ALL_TO_ALL_SHARE),
+        copies * (ranks - together) / ranks / (outer * SEND_SHARE),
     )
     reached = distinct(domains, experts.top_k)
     if experts.router_top_groups:
         reached = np.minimum(reached, experts.router_top_groups)
     fused = np.maximum(
-        size * distinct(ranks, experts.top_k) * (together - 1) / together / inner,
+        size * distinct(ranks, experts.top_k) * (together - 1) / together / (link * _fused_share(columns, together)),
         size * reached * (domains - 1) / domains / (outer * RDMA_SHARE),
     )
     bandwidth, latency = links.experts
@@ -228,5 +265,14 @@ def _dispatch(columns: Columns, site: SiteFactors, links: Links) -> Passes:
         whole,
         np.where(columns.dispatcher == _ALL_TO_ALL, plain, fused) + ring_latency + shared,
     )
-    both: FloatArray = np.where(ranks * columns.etp > 1, 2 * once, 0.0)
+    times = np.where(columns.dispatcher == _ALL_GATHER, 1 + SUMMED_BYTES / size_of(columns.workload), 2)
+    both: FloatArray = np.where(ranks * columns.etp > 1, times * once, 0.0)
     return both, both
+
+
+def _fused_share(columns: Columns, together: Any) -> FloatArray:
+    """Return the share of its link in an NVLink domain that a fused dispatcher reaches among so many ranks of it."""
+    ranks, shares = np.array(HYBRIDEP_SHARES).T
+    hybrid = np.interp(np.log2(together), np.log2(ranks), shares)
+    deep = DEEPEP_SHARES.get(generation(columns.cluster.gpu), ALL_TO_ALL_SHARE)
+    return np.where(columns.dispatcher == _HYBRIDEP, hybrid, deep)

@@ -23,6 +23,9 @@ class FrameworkTerms:
     """Share of the gradients' reduction that may run beside the last microbatch's backward pass."""
     overlap_param: float = 0.0
     """Share of the parameters' gathering that may run beside the first microbatch's forward pass."""
+    overlap_sharding: float | None = None
+    """Share of the gathers and reductions of ZeRO 2 and 3 that may run beside the passes, which bound it; None: the
+    fitted `OVERLAPPED_GATHER_SHARE`."""
     overlap_tp: float = 0.0
     """Share of tensor parallel traffic that runs beside the products, which bound it."""
     cuda_graph: CudaGraph = "none"
@@ -67,6 +70,7 @@ FRAMEWORK_TERMS: Final[Mapping[Framework | None, FrameworkTerms]] = {
     "megatron-core": FrameworkTerms(
         overlap_grad=1.0,
         overlap_param=1.0,
+        overlap_sharding=1.0,
         overlap_sends=True,
         transformer_engine=True,
         fused_accumulation=True,
@@ -78,6 +82,7 @@ FRAMEWORK_TERMS: Final[Mapping[Framework | None, FrameworkTerms]] = {
         step_copies=False,
         in_place_loss=True,
         source=_LM + "training/arguments.py: --overlap-grad-reduce and --overlap-param-gather, which the export sets, "
+        "also of Megatron-FSDP (core/distributed/fsdp/src/megatron_fsdp/fully_shard.py), "
         "overlap_p2p_comm of interleaved stages, gradient_accumulation_fusion, bias_swiglu_fusion, apply_rope_fusion, "
         "bf16 sets accumulate_allreduce_grads_in_fp32; NVIDIA/TransformerEngine, pytorch/attention/"
         "dot_product_attention/utils.py: cuDNN before FlashAttention-2 from Hopper on; core/distributed/"

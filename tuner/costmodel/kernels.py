@@ -31,6 +31,8 @@ from tuner.costmodel.stack_constants import (
     ATTENTION_BACKWARD_RATIO,
     ATTENTION_PEAK,
     ATTENTION_RATES,
+    FILLED_SIZE,
+    FILLING_ELEMENTS,
     FP8_ACHIEVABLE,
     GENERATIONS,
     GRACE_HOST_RATIO,
@@ -49,13 +51,20 @@ def size_of(workload: Workload) -> float:
     return 4.0 if workload.precision == "fp32" else 2.0
 
 
+def saved_bytes(workload: Workload) -> float:
+    """Bytes of a value that a product keeps for its weight's gradient: Transformer Engine keeps what it cast to fp8
+    (NVIDIA/TransformerEngine, pytorch/module/layernorm_linear.py and linear.py: save_for_backward)."""
+    cast = workload.precision == "fp8" and terms_of(workload).transformer_engine
+    return 1.0 if cast else size_of(workload)
+
+
 def copies_flash_output(gpu: Gpu, workload: Workload) -> bool:
     """Whether attention's output is kept twice: as FlashAttention wrote it and, sequence first, for the projection.
 
     So it is where Transformer Engine calls FlashAttention, before Hopper (NVIDIA/TransformerEngine, pytorch/attention/
     dot_product_attention/backends.py: FlashAttention.forward transposes and ends in output.contiguous()).
     """
-    return workload.attention == "flash2" and terms_of(workload).transformer_engine and _family(gpu) not in GENERATIONS
+    return workload.attention == "flash2" and terms_of(workload).transformer_engine and not generation(gpu)
 
 
 def host_pace(gpu: Gpu, site: SiteFactors) -> float:
@@ -66,7 +75,7 @@ def host_pace(gpu: Gpu, site: SiteFactors) -> float:
 def workspaces(gpu: Gpu, workload: Workload) -> float:
     """Bytes of the buffers in which cuBLAS puts parts of products: PyTorch's, Transformer Engine's, and one for each
     stream of grouped products."""
-    own, engines = WORKSPACE_BYTES["other" if _family(gpu) not in GENERATIONS else "hopper"]
+    own, engines = WORKSPACE_BYTES["other" if not generation(gpu) else "hopper"]
     return own + engines * (1 + (GROUPED_PRODUCT_STREAMS if workload.model.experts else 0))
 
 
@@ -90,20 +99,30 @@ def product_rate(gpu: Gpu, workload: Workload, site: SiteFactors) -> float:
     return rate * SUSTAINED_PRODUCT_SHARE * site.products
 
 
+def inner_speed(gpu: Gpu, workload: Workload, k: Any) -> Any:
+    """Speed of a product by its inner size, relative to the longest: each tile is filled and stored once."""
+    filling = FILLING_ELEMENTS.get(generation(gpu))
+    if filling is None:
+        return 1.0
+    if workload.precision != "fp8":
+        filling = filling / 2
+    return (1 + filling / FILLED_SIZE) / (1 + filling / k)
+
+
 def flash_rates(gpu: Gpu, workload: Workload, site: SiteFactors) -> tuple[float, float]:
     """FLOP/s of flash attention over the causal half, forward and backward.
 
     On Hopper and Blackwell the published rate of the kernel that the stack runs, as far as training sustains it.
     """
-    generation = GENERATIONS.get(_family(gpu))
-    if generation is None or workload.attention != "flash2":
+    known = generation(gpu)
+    if not known or workload.attention != "flash2":
         rate = product_rate(gpu, beside_layers(gpu, workload), site) * site.attention / site.products
         forward = rate * FLASH_SPEED[workload.attention]
         return forward, forward * FLASH_BACKWARD_SPEED
     kernel = "cudnn" if terms_of(workload).transformer_engine else "flash2"
     sustained = SUSTAINED_PRODUCT_SHARE * site.attention
-    forward = _at_length(ATTENTION_RATES[generation, kernel], workload.model.seq) * sustained
-    rates = ATTENTION_BACKWARD_RATES.get((generation, kernel))
+    forward = _at_length(ATTENTION_RATES[known, kernel], workload.model.seq) * sustained
+    rates = ATTENTION_BACKWARD_RATES.get((known, kernel))
     if rates is None:
         return forward, forward * ATTENTION_BACKWARD_RATIO
     clock = gpu.peak_flops.get("bf16", ATTENTION_PEAK) / ATTENTION_PEAK
@@ -117,6 +136,11 @@ def _at_length(rates: Sequence[float], seq: int) -> float:
 
 def _family(gpu: Gpu) -> str:
     return gpu.name.split("-", maxsplit=1)[0]
+
+
+def generation(gpu: Gpu) -> str:
+    """Return the GPU's generation, of those whose kernels are known apart; empty for any other."""
+    return GENERATIONS.get(_family(gpu), "")
 
 
 def traffic_rate(gpu: Gpu, site: SiteFactors) -> float:
@@ -153,5 +177,8 @@ def linear(
     n, k = np.maximum(1, np.ceil(n)), np.maximum(1, np.ceil(k))
     rate = product_rate(gpu, workload, site) * np.minimum(alignment(n), alignment(k))
     moved = traffic_rate(gpu, site) / size_of(workload)
-    inputs, weights = product(gpu, rate, moved, tokens, k, n), product(gpu, rate, moved, k, n, tokens)
-    return product(gpu, rate, moved, tokens, n, k), inputs + weights
+
+    def seconds(m: Any, n: Any, k: Any) -> FloatArray:
+        return product(gpu, rate * inner_speed(gpu, workload, k), moved, m, n, k)
+
+    return seconds(tokens, n, k), seconds(tokens, k, n) + seconds(k, n, tokens)

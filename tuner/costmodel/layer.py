@@ -85,6 +85,8 @@ class RoutedPart:
     """Seconds of the routed experts' activation, a part of `forward`."""
     host: Passes
     """Seconds in which the host launches the forward and the backward pass."""
+    waits: float
+    """Seconds of these in which the GPU has nothing to do, however long its passes are."""
     collectives: int
     """Collectives over tensor parallel ranks in one pass that remain: attention's, and that of shared experts."""
 
@@ -119,13 +121,15 @@ def layer_of(columns: Columns, site: SiteFactors, links: Links, ffn: Any, beside
     back = backward + scores_back + exposed_back + BACKWARD_TRAFFIC_RATIO * moved + cast_back + collectives + upkeep
     launches: tuple[Any, Any] = (host, host)
     if beside is not None and framework.cuda_graph == "full":
-        beside = replace(beside, host=(np.zeros_like(ahead), np.zeros_like(back)))
+        beside = replace(beside, host=(np.zeros_like(ahead), np.zeros_like(back)), waits=0.0)
     if beside is not None:
         ahead, back = ahead + beside.forward, back + beside.backward
         launches = (host + beside.host[0], host + beside.host[1])
     own = HOST_SECONDS if framework.cuda_graph == "none" else (0.0, 0.0)
     pace = host_pace(gpu, site)
     waits = np.maximum(0, (own[0] + launches[0]) * pace - ahead)
+    if beside is not None:
+        waits = np.maximum(waits, beside.waits * pace)
     waits_back = np.maximum(0, (own[1] + launches[1]) * pace - back)
     return Layer(
         products=forward + backward,

@@ -43,7 +43,7 @@ from tuner.costmodel.constants import (
 from tuner.costmodel.expert_memory import dispatcher_buffers, expert_activations
 from tuner.costmodel.expert_shapes import expert_ffn, expert_tokens, routed_weights, shared_ffn
 from tuner.costmodel.framework_terms import gradient_bytes, recomputed_modules, terms_of
-from tuner.costmodel.kernels import copies_flash_output, size_of, workspaces
+from tuner.costmodel.kernels import copies_flash_output, saved_bytes, size_of, workspaces
 from tuner.costmodel.site_factors import SiteFactors
 from tuner.costmodel.stack_constants import IN_PLACE_LOGIT_BYTES
 from tuner.costmodel.stages import Stages
@@ -271,7 +271,7 @@ def _freed(stage: Stages, scores: FloatArray) -> FloatArray:
     if latent and "mla_up_proj" in modules:
         freed = freed + element * columns.heads * (2 * latent.key_size + latent.value_size) / columns.tp
     if "layernorm" in modules:  # the outputs of two norms
-        freed = freed + 2 * element * columns.hidden / _whole(columns)
+        freed = freed + 2 * _tokens(columns) * saved_bytes(columns.workload) * columns.hidden / _whole(columns)
     dense = element * _mlp_copies(columns) * columns.ffn / columns.tp if "mlp" in modules else np.zeros_like(scores)
     if columns.workload.model.experts:
         share = stage.moe_layers / np.maximum(1, stage.layers)
@@ -279,7 +279,7 @@ def _freed(stage: Stages, scores: FloatArray) -> FloatArray:
         if "moe" in modules:
             routed = expert_activations(columns)
         elif "moe_act" in modules:
-            routed = expert_tokens(columns) * size_of(columns.workload) * expert_ffn(columns) / columns.etp
+            routed = expert_tokens(columns) * saved_bytes(columns.workload) * expert_ffn(columns) / columns.etp
         if {"moe", "shared_experts"} & set(modules):
             routed = routed + element * _mlp_copies(columns) * shared_ffn(columns) / columns.tp
         dense = share * routed + (1 - share) * dense
@@ -288,7 +288,10 @@ def _freed(stage: Stages, scores: FloatArray) -> FloatArray:
 
 def _mlp_copies(columns: Columns) -> float:
     """Return how many values of its width an MLP keeps for each token."""
-    return GATED_MLP_COPIES if columns.workload.model.gated_mlp else 2.0
+    workload = columns.workload
+    if terms_of(workload).transformer_engine:  # inputs of the activation, and its output for the product behind it
+        return (2.0 if workload.model.gated_mlp else 1.0) + saved_bytes(workload) / size_of(workload)
+    return GATED_MLP_COPIES if workload.model.gated_mlp else 2.0
 
 
 def _whole(columns: Columns) -> Any:
@@ -324,6 +327,8 @@ def _layer(columns: Columns, scores: FloatArray, ffn: Any) -> FloatArray:
         + (0.0 if workload.fused_norms else UNFUSED_NORM_COPY_BYTES)
     )
     cut: Any = 2 * (width + output + mlp) / columns.hidden
+    if (saved := saved_bytes(workload)) < size_of(workload):  # attention keeps its output beside the cast one
+        whole, cut = whole - 2 * (2 - saved), cut + saved * output / columns.hidden
     if workload.plain_layers:
         whole, cut = PLAIN_WHOLE_BYTES, PLAIN_CUT_BYTES
     norms = model.norms_per_layer - 2

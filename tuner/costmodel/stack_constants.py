@@ -179,6 +179,21 @@ PRODUCT_FLOPS_PER_JOULE: Final = _constant(
 The larger shares of its peak that `Gpu.achievable` has for the B200 are of short runs.
 """
 
+FILLING_ELEMENTS: Final = _constant(
+    "FILLING_ELEMENTS",
+    {"hopper": 710.0},
+    "elements of the inner size in fp8, half as many in 16 bits, by GPU generation",
+    "DeepGEMM's first README (February 2025), fp8 on an H800 with at least 4,096 rows: 590, 990, 1,072, 1,296 and "
+    "1,358 TFLOPS at inner sizes of 512, 1,536, 2,048, 7,168 and 16,384, to within 4%; Ampere's fitted rates contain "
+    "it, and of Blackwell no source",
+)
+"""Elements that a tensor core could multiply while a tile is filled before its products and stored after them."""
+
+FILLED_SIZE: Final = _constant(
+    "FILLED_SIZE", 16384.0, "elements", "counted: the greatest inner size of the figures in FILLING_ELEMENTS"
+)
+"""Inner size at which a product reaches the rate of its GPU."""
+
 QUANTIZE_BYTES: Final = _constant(
     "QUANTIZE_BYTES",
     {"delayed": 4.0, "tensorwise": 6.0, "rowwise": 6.0, "blockwise": 4.0, "mxfp8": 4.1, "nvfp4": 4.1},

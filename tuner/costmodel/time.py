@@ -181,8 +181,8 @@ def _data_parallel(
     ZeRO 0 and 1 reduce once per iteration, after the last microbatch; 1 and 2 gather the updated weights. ZeRO 2 stores
     no whole gradients and therefore reduces in each microbatch; ZeRO 3 also gathers each layer for both passes.
     With hybrid sharding these stay in a shard group, and the gradient shards are reduced over the replica groups: layer
-    by layer in each microbatch, once with ZeRO 1. Compute hides at most the share `OVERLAPPED_GATHER_SHARE` of these
-    (DeepSpeed, stage_1_and_2.py and stage3.py).
+    by layer in each microbatch, once with ZeRO 1. Compute hides at most the framework's share of these (DeepSpeed,
+    stage_1_and_2.py and stage3.py).
     """
     bandwidth, latency = links.data
     framework, size, gradient = terms_of(columns.workload), size_of(columns.workload), gradient_bytes(columns.workload)
@@ -217,7 +217,8 @@ def _data_parallel(
         replicas = _replicas(columns, layers, (weights + table) * gradient, links)
         per_microbatch = np.add(per_microbatch, columns.microbatches * replicas)
     compute = columns.microbatches * layers * layer_time
-    exposed = np.maximum((1 - OVERLAPPED_GATHER_SHARE) * per_microbatch, per_microbatch - compute)
+    hidden = OVERLAPPED_GATHER_SHARE if framework.overlap_sharding is None else framework.overlap_sharding
+    exposed = np.maximum((1 - hidden) * per_microbatch, per_microbatch - compute)
     host = SHARDED_LAYER_HOST_SECONDS * host_pace(columns.cluster.gpu, site) * layers * columns.microbatches
     return {
         "data_parallel": np.where(columns.zero <= 1, once, np.where(columns.zero == 2, gathered, 0.0)),

@@ -14,9 +14,10 @@ from tuner.core.domain import Topology
 from tuner.core.model import Model
 from tuner.export.flag_table import flag_table
 from tuner.export.formats import ExportOptions, Format, Settings, Treatment, expressed, trains_only
-from tuner.export.megatron_common import base_treatments, is_llama3, is_rotary, is_windowed
+from tuner.export.megatron_common import base_treatments, is_llama3, is_rotary, is_windowed, training_flags
 from tuner.export.megatron_core import MEGATRON_CORE, attention_backend
-from tuner.export.production import ProductionRun
+from tuner.export.megatron_experts import is_latent_yarn
+from tuner.export.production import WARM_UP_SHARE, ProductionRun
 from tuner.export.rendering import rendered
 from tuner.launch.trainers.megatron_lm import stage_layout
 
@@ -57,8 +58,14 @@ def _activation(run: ProductionRun) -> Settings:
 
 def _scaling(run: ProductionRun) -> Settings:
     scaling = run.workload.model.rotary_scaling
-    if scaling is None or not is_rotary(run) or run.workload.model.latent:
+    if scaling is None or not is_rotary(run):
         return []
+    if run.workload.model.latent:
+        return [
+            ("original_max_position_embeddings", repr(scaling.original_seq)),
+            ("beta_fast", repr(scaling.beta_fast)),
+            ("beta_slow", repr(scaling.beta_slow)),
+        ]
     if scaling.kind == "linear":
         return [("seq_len_interpolation_factor", repr(scaling.factor))]
     return [("rope_scaling", "True"), ("rope_scaling_factor", repr(scaling.factor))]
@@ -66,8 +73,9 @@ def _scaling(run: ProductionRun) -> Settings:
 
 def _has_scaling(run: ProductionRun) -> bool:
     scaling = run.workload.model.rotary_scaling
-    unscaled = scaling is None or not is_rotary(run) or run.workload.model.latent is not None
-    return unscaled or scaling is None or scaling.kind == "linear" or is_llama3(scaling)
+    if run.workload.model.latent:
+        return is_latent_yarn(scaling, constants=None)
+    return scaling is None or not is_rotary(run) or scaling.kind == "linear" or is_llama3(scaling)
 
 
 def _window(run: ProductionRun) -> Settings:
@@ -170,9 +178,9 @@ _FIELDS: Final[Mapping[str, Treatment]] = {
     "rotary_skip": _field("no_rope_freq", lambda m: m.rotary_skip or None),
     "rotary_local_base": _CORE["rotary_local_base"],
     "rotary_scaling": expressed(
-        "`model.rope_scaling`, `model.rope_scaling_factor`, `model.seq_len_interpolation_factor`",
+        "`model.rope_scaling`, `model.rope_scaling_factor`, `model.seq_len_interpolation_factor`, `model.beta_*`",
         _scaling,
-        only="llama3 with factors 1 and 4 from 8192 tokens, linear",
+        only="llama3 with factors 1 and 4 from 8192 tokens, linear, with latent attention yarn",
         accepts=_has_scaling,
     ),
     "sliding_window": expressed("`model.window_size`, `model.window_attn_skip_freq`", _window),
@@ -277,10 +285,36 @@ def mixed_precision(run: ProductionRun) -> str:
     return f"{run.workload.precision}_mixed"
 
 
+_OPTIMIZER: Final = ("optimizer", "lr", "min_lr", "weight_decay", "clip_grad", "adam_beta1", "adam_beta2", "adam_eps")
+_FUSIONS: Final = ("bias_dropout_fusion", "cross_entropy_loss_fusion", "masked_softmax_fusion", "persist_layer_norm")
+"""What pretrain_gpt.py fuses and MLAModelProvider does not unless asked to; results are the same, memory is not."""
+
+
+def _optimizer(run: ProductionRun) -> Settings:
+    """Return the fields of optimizer and schedule, with the values of Megatron-LM's export.
+
+    Megatron's scheduler sets the optimizer's weight decay anew in each step, from `start_weight_decay` and
+    `end_weight_decay`.
+    """
+    flags = flag_table("megatron-core").parsed([("--optimizer", run.workload.optimizer), *training_flags(run)])
+    decay = flags.weight_decay
+    return [
+        *((f"optimizer.{name}", repr(getattr(flags, name))) for name in _OPTIMIZER),
+        ("scheduler.start_weight_decay", repr(decay)),
+        ("scheduler.end_weight_decay", repr(decay)),
+        ("scheduler.lr_decay_style", repr(flags.lr_decay_style)),
+        ("scheduler.lr_decay_iters", repr(run.iterations)),
+        ("scheduler.lr_warmup_iters", repr(round(WARM_UP_SHARE * run.iterations))),
+    ]
+
+
 def _render(run: ProductionRun, options: ExportOptions, chosen: Format) -> Mapping[str, str]:
     settings, precision = chosen.settings(run, options), mixed_precision(run)
+    settings += [(name, "True") for name in _FUSIONS]
     return {
-        "recipe.py": rendered("megatron-bridge.recipe.py", run, settings=settings, precision=precision),
+        "recipe.py": rendered(
+            "megatron-bridge.recipe.py", run, settings=settings, precision=precision, optimizer=_optimizer(run)
+        ),
         "launch.sbatch": rendered("megatron-bridge.launch.sbatch", run, site=options.site),
     }
 

@@ -37,8 +37,12 @@ class Treatment:
     """Whether the format trains the value that a run has."""
     settings: Callable[[ProductionRun], Settings] = lambda _: []
     """The flags that express a run's value."""
-    because: str = ""
-    """Why other values are refused, for documentation and messages."""
+    because: str | Callable[[ProductionRun], str] = ""
+    """Why other values, or the one that a run has, are refused; for messages."""
+
+    def reason(self, run: ProductionRun) -> str:
+        """Return why the value that a run has is refused, if there is more to say than its label."""
+        return self.because if isinstance(self.because, str) else self.because(run)
 
 
 def expressed(
@@ -47,7 +51,7 @@ def expressed(
     *,
     only: str = "",
     accepts: Callable[[ProductionRun], bool] = lambda _: True,
-    because: str = "",
+    because: str | Callable[[ProductionRun], str] = "",
 ) -> Treatment:
     """Return the treatment of a property that a format has flags for, perhaps for some values only."""
     return Treatment(by=by, only=only, accepts=accepts, settings=settings, because=because)
@@ -111,10 +115,11 @@ class Format:
     def refusals(self, run: ProductionRun, options: ExportOptions) -> list[str]:
         """Return a label for each property of a run that this format cannot train."""
         treatments = self.treatments(self.resolve(run, options))
+        reasons = {name: treatments.get(name, _FORGOTTEN).reason(run) for name in self.refused(run, options)}
+        first = {reason: name for name, reason in reversed(reasons.items())}  # properties may share a reason
         found = [
-            PROPERTIES[name].labelled(run) + (f" ({because})" if because else "")
-            for name in self.refused(run, options)
-            for because in [treatments.get(name, _FORGOTTEN).because]
+            PROPERTIES[name].labelled(run) + (f" ({reason})" if reason and first[reason] == name else "")
+            for name, reason in reasons.items()
         ]
         subjects: dict[str, Any] = {"model": run.workload.model, "workload": run.workload, "topology": run.topology}
         found += [

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 from tuner.core.domain import Topology, Workload
 from tuner.core.model import Model
+from tuner.core.text import counted
 
 if TYPE_CHECKING:
     from tuner.export.production import ProductionRun
@@ -66,7 +67,12 @@ def _positions(model: Model) -> str:
 
 def _scaling(model: Model) -> str:
     scaling = model.rotary_scaling
-    return f"rotary scaling {scaling.kind} by {scaling.factor:g}" if scaling else "no rotary scaling"
+    if scaling is None:
+        return "no rotary scaling"
+    betas = (scaling.beta_fast, scaling.beta_slow)
+    unusual = scaling.kind == "yarn" and betas != (32.0, 1.0)
+    between = f" with betas {betas[0]:g} and {betas[1]:g}" if unusual else ""
+    return f"rotary scaling {scaling.kind} by {scaling.factor:g}{between}"
 
 
 def _experts(model: Model) -> str:
@@ -129,7 +135,12 @@ _MODEL: Final = (
     _numeric("ffn", "MLP width"),
     _described("experts", "mixture of experts", _experts),
     _described("latent", "latent attention", _latent),
-    _numeric("mtp_layers", "layers of multi-token prediction"),
+    _described(
+        "mtp_layers",
+        "layers of multi-token prediction",
+        lambda m: f"{counted(m.mtp_layers, 'layer')} of multi-token prediction",
+        "mtp_loss",
+    ),
     _described("activation", "activation", lambda m: f"{activation_name(m)} activation", "gated_mlp"),
     _described(
         "glu_clamp",

@@ -44,7 +44,7 @@ from tuner.export.megatron_common import (
     training_flags,
     vocab_multiple,
 )
-from tuner.export.megatron_experts import EXPERT_TREATMENTS
+from tuner.export.megatron_experts import EXPERT_TREATMENTS, is_latent_yarn
 from tuner.export.production import ProductionRun
 from tuner.export.rendering import rendered
 from tuner.launch.trainers.megatron_lm import (
@@ -120,7 +120,9 @@ def _scaling(run: ProductionRun) -> Settings:
 
 def _has_scaling(run: ProductionRun) -> bool:
     scaling = run.workload.model.rotary_scaling
-    if scaling is None or not is_rotary(run) or run.workload.model.latent:
+    if run.workload.model.latent:
+        return is_latent_yarn(scaling)
+    if scaling is None or not is_rotary(run):
         return True
     if scaling.kind == "linear":
         return scaling.factor == int(scaling.factor)
@@ -240,7 +242,8 @@ _TREATMENTS: Final[Mapping[str, Treatment]] = {
     "rotary_scaling": expressed(
         "--use-rope-scaling, --rotary-seq-len-interpolation-factor, --position-embedding-type yarn",
         _scaling,
-        only="llama3 by 8 with factors 1 and 4 from 8192 tokens, linear by whole numbers, yarn",
+        only="llama3 by 8 with factors 1 and 4 from 8192 tokens, linear by whole numbers, yarn, with latent attention "
+        "from 4096 tokens with betas 32 and 1",
         accepts=_has_scaling,
     ),
     "sliding_window": expressed(

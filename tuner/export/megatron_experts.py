@@ -21,14 +21,23 @@ from typing import Final
 
 from tuner.core.domain import DISPATCHERS
 from tuner.core.experts import Experts
-from tuner.core.model import Model
+from tuner.core.model import Model, RotaryScaling
+from tuner.core.text import counted, listed
 from tuner.export.formats import Settings, Treatment, expressed, trains_only
 from tuner.export.megatron_common import number, usual_scale
 from tuner.export.production import ProductionRun
 from tuner.launch.trainers.megatron_lm import dispatch
 
-MLA_YARN: Final = (4096, 32.0, 1.0)
+_MLA_YARN: Final = (4096, 32.0, 1.0)
 """Original length and betas of yarn in `MLATransformerConfig`, for which pretrain_gpt.py has no flags."""
+
+
+def is_latent_yarn(scaling: RotaryScaling | None, *, constants: tuple[float, float, float] | None = _MLA_YARN) -> bool:
+    """Return whether latent attention can be scaled like this, with any original length and betas if None."""
+    if scaling is None:
+        return True
+    given = (scaling.original_seq, scaling.beta_fast, scaling.beta_slow)
+    return scaling.kind == "yarn" and scaling.truncate and scaling.original_seq > 0 and constants in (None, given)
 
 
 def layer_pattern(model: Model) -> str:
@@ -66,6 +75,8 @@ def _experts(run: ProductionRun) -> Settings:
     if experts.router_groups:
         flags.append(("--moe-router-num-groups", str(experts.router_groups)))
         flags.append(("--moe-router-group-topk", str(experts.router_top_groups)))
+    if experts.router_bias:
+        flags.append(("--moe-router-bias-update-rate", number(experts.router_bias_rate)))
     if experts.scale != 1:
         flags.append(("--moe-router-topk-scaling-factor", number(experts.scale)))
     flags += [("--moe-router-pre-softmax",)] * pre_softmax(experts)
@@ -90,25 +101,28 @@ def pre_softmax(experts: Experts) -> bool:
     return experts.router == "softmax" and not experts.normalized
 
 
-def _routable(run: ProductionRun) -> bool:
+def _unroutable(run: ProductionRun) -> str:
+    """Return what of a run's experts Megatron does not train; empty if it trains them."""
     model = run.workload.model
     experts = model.experts
     if experts is None:
-        return True
-    weights = experts.normalized == (experts.top_k > 1) if experts.router == "sigmoid" else True
-    single = experts.router != "softmax" or experts.top_k > 1 or not experts.normalized
-    groups = not experts.router_groups or experts.router_group_scores == experts.top_k // experts.router_top_groups
-    biases = experts.expert_bias == experts.router_linear_bias == model.mlp_bias
-    return all(
-        (
-            *(weights, single, groups, biases),
-            bool(experts.shared_ffn) or not experts.shared_gate,
-            experts.router == "sigmoid" or not experts.router_bias,
-            experts.top_k == 1 or not experts.weights_before,
-            not experts.capacity_factor or run.topology.dispatcher == "alltoall",
-            not model.mlp_bias or run.topology.etp == 1,
-        )
-    )
+        return ""
+    sigmoid, several = experts.router == "sigmoid", experts.top_k > 1
+    scores = experts.router_group_scores
+    refused = {
+        "normalised sigmoid weight of one expert": sigmoid and experts.normalized and not several,
+        "sigmoid weights that are not normalised": sigmoid and not experts.normalized and several,
+        "softmax over one expert": not sigmoid and experts.normalized and not several,
+        f"groups ranked by {counted(scores, 'score')}": experts.router_groups
+        and scores != experts.top_k // experts.router_top_groups,
+        "biases in part": not experts.expert_bias == experts.router_linear_bias == model.mlp_bias,
+        "a gate without shared experts": experts.shared_gate and not experts.shared_ffn,
+        "a balancing bias under softmax": experts.router_bias and not sigmoid,
+        "weights on the input of several experts": experts.weights_before and several,
+        "a capacity factor without alltoall": experts.capacity_factor and run.topology.dispatcher != "alltoall",
+        "biases with etp above 1": model.mlp_bias and run.topology.etp > 1,
+    }
+    return listed(name for name, found in refused.items() if found)
 
 
 def _scales(model: Model) -> tuple[float, float]:
@@ -154,15 +168,9 @@ def _has_latent(run: ProductionRun) -> bool:
     model = run.workload.model
     if model.latent is None:
         return True
-    scaling = model.rotary_scaling
-    yarn = scaling is None or (
-        scaling.kind == "yarn"
-        and scaling.truncate
-        and (scaling.original_seq, scaling.beta_fast, scaling.beta_slow) == MLA_YARN
-    )
     return all(
         (
-            *(yarn, model.positions == "rotary", model.rotary_interleaved, model.rotary_fraction == 1),
+            *(model.positions == "rotary", model.rotary_interleaved, model.rotary_fraction == 1),
             *(
                 model.norm == "rmsnorm",
                 model.latent.norm_epsilon == model.norm_epsilon,
@@ -184,6 +192,13 @@ def _axis(flag: str, axis: str) -> Treatment:
     )
 
 
+def _predicted(run: ProductionRun) -> Settings:
+    model = run.workload.model
+    if not model.mtp_layers:
+        return []
+    return [("--mtp-num-layers", str(model.mtp_layers)), ("--mtp-loss-scaling-factor", number(model.mtp_loss))]
+
+
 def _clamp(run: ProductionRun) -> Settings:
     model = run.workload.model
     flags: Settings = [("--activation-func-clamp-value", number(model.glu_clamp))] if model.glu_clamp else []
@@ -201,19 +216,19 @@ EXPERT_TREATMENTS: Final[Mapping[str, Treatment]] = {
         _experts,
         only="sigmoid weights normalised, a balancing bias with sigmoid, groups ranked by topk / group-topk scores, "
         "biases of experts and router where the MLP has them",
-        accepts=_routable,
+        accepts=lambda run: not _unroutable(run),
+        because=_unroutable,
     ),
     "latent": expressed(
         "--multi-latent-attention, --q-lora-rank, --kv-lora-rank, --qk-head-dim, --qk-pos-emb-head-dim, --v-head-dim, "
         "--rope-type",
         _latent,
-        only="RMSNorm with one epsilon everywhere, rotary pairs of neighbours, no biases, yarn from 4096 tokens with "
-        "betas 32 and 1",
+        only="RMSNorm with one epsilon everywhere, rotary pairs of neighbours, no biases",
         accepts=_has_latent,
     ),
     "mtp_layers": expressed(
-        "--mtp-num-layers",
-        lambda run: [("--mtp-num-layers", str(run.workload.model.mtp_layers))] if run.workload.model.mtp_layers else [],
+        "--mtp-num-layers, --mtp-loss-scaling-factor",
+        _predicted,
     ),
     "attention_sinks": expressed(
         "--softmax-type learnable",

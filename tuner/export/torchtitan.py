@@ -41,9 +41,6 @@ MIXTURES: Final[Mapping[str, Mapping[str, int]]] = {
 _BACKENDS: Final = {"alltoall": "standard", "deepep": "deepep", "hybridep": "hybridep"}
 """torchtitan's `moe_comm_backend` for each dispatcher."""
 
-_BIAS_RATE: Final = 1e-3
-"""`load_balance_coeff`: step of the bias that balances experts, torchtitan's default and Megatron-Core's."""
-
 
 def flavor_of(model: Model) -> str:
     """Return the registered size that equals the model, or an empty string."""
@@ -97,7 +94,7 @@ def _values(run: ProductionRun) -> dict[str, Any]:
         registry["moe_comm_backend"] = _BACKENDS[topology.dispatcher]
         mixture = {
             "attention.qk_norm.eps": model.norm_epsilon,
-            "moe.load_balance_coeff": _BIAS_RATE if experts.router_bias else None,
+            "moe.load_balance_coeff": experts.router_bias_rate if experts.router_bias else None,
         }
     return {
         "family": "qwen3" if experts else "llama3",
@@ -155,7 +152,6 @@ _LLAMA: Final[Mapping[str, Any]] = {
     "norm_bias": True,
     "final_norm": True,
     "embedding_norm": False,
-    "qk_norm": False,
     "qkv_bias": False,
     "attention_bias": False,
     "mlp_bias": False,
@@ -183,7 +179,7 @@ _LLAMA: Final[Mapping[str, Any]] = {
 }
 """What torchtitan's Llama 3 is, apart from its sizes; its initial weights are torchtitan's own."""
 
-_QWEN3: Final[Mapping[str, Any]] = {"qk_norm": True, "vocab": 151936}
+_QWEN3: Final[Mapping[str, Any]] = {"vocab": 151936}
 """Where torchtitan's Qwen3 differs from that."""
 
 _SIZES: Final = ("layers", "hidden", "heads", "kv_heads", "ffn", "tied_embeddings")
@@ -227,6 +223,13 @@ def _treatments(_: ExportOptions) -> Mapping[str, Treatment]:
         ),
         "dispatcher": expressed(
             "moe_comm_backend", only=", ".join(_BACKENDS), accepts=lambda run: run.topology.dispatcher in _BACKENDS
+        ),
+        "qk_norm": trains_only(
+            "none, with experts one over each head",
+            lambda run: (
+                run.workload.model.qk_norm == (run.workload.model.experts is not None)
+                and (not run.workload.model.qk_norm or run.workload.model.qk_norm_span == "head")
+            ),
         ),
         "embedding_size": trains_only(
             "hidden size", lambda run: run.workload.model.embedding_size == run.workload.model.hidden

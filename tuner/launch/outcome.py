@@ -15,7 +15,7 @@ from typing import Any, Final
 from tuner.core.atomic_write import open_regular, read_object
 from tuner.core.outcomes import Failure, Measurement, Outcome
 from tuner.launch.contract import Job, JobResult
-from tuner.launch.log_tail import MAX_LOG_BYTES, OUTPUTS, JobTail, output_size
+from tuner.launch.log_tail import MAX_LOG_BYTES, OUTPUTS, JobTail, output_size, size_of
 from tuner.logs import StepPattern, StepSize, averaging, contradiction, of_job, precision, read_log, timed
 from tuner.logs.choice import NO_LINE, NO_OUTPUT
 from tuner.logs.failures import Sighting
@@ -169,7 +169,11 @@ def _from_log(
         return measurement, ""
     with_lines = [reason for has_lines, reason in reasons if has_lines]
     nothing = NO_LINE if output_size(folder) else NO_OUTPUT
-    return None, (with_lines or [reason for _, reason in reasons] or [nothing])[0]
+    why = (with_lines or [reason for _, reason in reasons] or [nothing])[0]
+    if why == NO_LINE:
+        fullest = max(reversed(OUTPUTS), key=lambda name: size_of(folder / name))
+        why = why.replace("measure stdout.log", f"measure {folder / fullest}")
+    return None, why
 
 
 def _cause(folder: Path, ended: Mapping[str, Any], *, on_host: bool) -> Cause:

@@ -167,7 +167,7 @@ class Bars:
         offset = (epoch or 0) * total
         number += offset
         bar = self._bars.get(name)
-        if bar is not None and bar.total != total and bar.number < bar.total:
+        if bar is not None and bar.total != total and bar.number < bar.total and not _of_a_cut_log(bar, total):
             return None
         if (
             bar is None
@@ -177,6 +177,11 @@ class Bars:
         ):
             bar = self._bars[name] = _Bar(total=total, number=offset)
         return bar if number > bar.number else None
+
+
+def _of_a_cut_log(bar: _Bar, total: int) -> bool:
+    """Whether only the end of a bar that is not of training is in the log, and a longer bar follows."""
+    return bar.prints == 1 and bar.number > 1 and bar.total < total
 
 
 def _follow(bar: _Bar, lines: Sequence[int], prints: Sequence[_Print], at: int, found: list[Iteration]) -> int:

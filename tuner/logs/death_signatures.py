@@ -5,18 +5,32 @@ from __future__ import annotations
 from typing import Final
 
 from tuner.core.outcomes import Outcome
-from tuner.logs.signature import DEATH, ENDED, KILLED, REPORT, signature
+from tuner.logs.signature import BARE, DEATH, ENDED, KILLED, REPORT, signature
 
 _CODE: Final = (
-    r"(?:exitcode\s*: |return code = "
-    r"|(?:crashed|[Ee]xited|failed|terminated) with (?:(?:exit|return) )?(?:code|status):? )"
+    r"(?:(?:[Ee]xit ?[Cc]ode|EXIT CODE|exit status|return code)\s*[:=]? ?|\bExit Code: {1,8}"
+    r"|(?:crashed|[Ee]xited|failed|terminated) with (?:exit |return )?(?:code|status):? )"
 )
-"""What torchrun, DeepSpeed, Lightning and Composer print before the code that a rank ended with."""
+"""What torchrun, DeepSpeed, Lightning, Composer, MPI and Kubernetes print before the code that a rank ended with."""
 _CODE_WORDS: Final = (
-    *("exitcode", "return code = "),
-    *(f" with {kind}{name}" for kind in ("", "exit ", "return ") for name in ("code", "status")),
+    *("xit code", "xitcode", "xitCode", "xit Code", "EXIT CODE", "exit status", "return code"),
+    *(" with code", " with status"),
 )
+_SIGNAL: Final = r"(?:\b(?:on|from|by|to|ON|FROM|BY) (?:signal|SIGNAL):? |\(signal |\*\*\* Signal: |\bSignal )"
+"""What comes before the number of a signal."""
+_SIGNAL_WORDS: Final = ("ignal ", "ignal: ", "SIGNAL: ")
+_SIGNAL_NAMES: Final = ("with signal SIG", "<Signals.SIG", "status=")
+_END_WORDS: Final = (*_CODE_WORDS, *_SIGNAL_WORDS, *_SIGNAL_NAMES)
 _FIRST_ERROR: Final = "read the first error of the rank that ended first"
+
+
+def _ended_by(number: int, name: str) -> str:
+    """Return the pattern of the end of a process by a signal: its number, its name, or the exit code that it leaves."""
+    return (
+        rf"{_SIGNAL}{number}\b|(?:with signal |<Signals\.){name}\b"
+        rf"|{_CODE}(?:-{number}|{128 + number}|{256 - number})\b|\bstatus={number}/"
+    )
+
 
 DEATH_SIGNATURES: Final = (
     signature(
@@ -74,6 +88,15 @@ DEATH_SIGNATURES: Final = (
             "stack smashing detected",
         ),
     ),
+    signature(
+        r"\bAssertion [`'][^`']{1,300}[`'] failed|\bF[0-9]{4,8} [0-9][^|]{0,120}\] {1,4}Check failed: "
+        r"|^thread '[^']{0,80}' panicked at ",
+        Outcome.CRASHED,
+        "a rank aborted",
+        "C++, Rust",
+        weight=DEATH,
+        words=("Assertion `", "Assertion '", "Check failed: ", "' panicked at "),
+    ),
     # Both end a rank that printed no Python traceback.
     signature(
         r"^\s*what\(\):  ?\S|\]:\s+what\(\):  ?\S",
@@ -85,55 +108,47 @@ DEATH_SIGNATURES: Final = (
         words=("what(): ",),
     ),
     signature(
-        rf"{_CODE}(?:-9|247|137)\b|exit(?:ed)? on signal 9|died from signal 9\b|: line [0-9]+: +[0-9]+ Killed\b"
-        r"|task[s ][-0-9, ]*: Killed|(?:^|[\]:] ?)Killed\s*$|Signal 9 \(SIGKILL\)|(?:with signal |<Signals\.)SIGKILL"
-        r"|exit(?:ed with)? (?:exit )?code:? 137\b",
+        rf"{_ended_by(9, 'SIGKILL')}|: line [0-9]+: +[0-9]+ Killed\b"
+        r"|task[s ][-0-9, ]*: Killed|(?:^|[\]:] ?)Killed\s*$",
         Outcome.CRASHED,
         KILLED,
         "torchrun, DeepSpeed, bash, srun",
         "ask for more host memory; `dmesg` on the node names the process",
         weight=DEATH,
         words=(
-            *_CODE_WORDS,
+            *_END_WORDS,
             "Killed",
-            "SIGKILL",
-            "code 137",
-            "code: 137",
-            "died from signal 9",
-            "on signal 9",
         ),
     ),
     signature(
-        rf"{_CODE}(?:-7|135)\b|died from signal 7\b",
+        _ended_by(7, "SIGBUS"),
         Outcome.CRASHED,
         "a rank died of a bus error",
         "torchrun, DeepSpeed",
         weight=DEATH,
-        words=(*_CODE_WORDS, "died from signal "),
+        words=_END_WORDS,
     ),
     signature(
-        rf"{_CODE}(?:-11|139)\b|died from signal 11\b",
+        _ended_by(11, "SIGSEGV"),
         Outcome.CRASHED,
         "a rank died of a segmentation fault",
         "torchrun, DeepSpeed",
         weight=DEATH,
-        words=(*_CODE_WORDS, "died from signal "),
+        words=_END_WORDS,
     ),
     signature(
-        rf"{_CODE}(?:-6|134)\b|terminate called without|pure virtual method called|died from signal 6\b"
-        r"|Signal 6 \(SIGABRT\)"
+        rf"{_ended_by(6, 'SIGABRT')}|terminate called without|pure virtual method called"
         r"|\bAborted {0,40}\(core dumped\)|Fatal Python error: |\*\*\* Signal: Aborted \(6\)"
-        r"|exit(?:ed)? on signal 6\b"
-        r"|(?:with signal |<Signals\.)SIGABRT|MPI_ABORT was invoked on rank|\bcalled MPI_Abort\("
+        r"|MPI_ABORT was invoked on rank|\bcalled MPI_Abort\("
         r"|MPICH ERROR \[Rank|\bAbort\([0-9]+\) (?:on node|\(rank) |Fatal error in (?:internal_|P?MPI_)\w+: "
         r"|\*\*\* An error occurred in MPI_|Caught signal 6 \(Aborted",
         Outcome.CRASHED,
         "a rank aborted",
         "torchrun, DeepSpeed, MPI, C++",
         _FIRST_ERROR,
-        weight=DEATH,
+        weight=BARE,
         words=(
-            *_CODE_WORDS,
+            *_END_WORDS,
             "Aborted",
             "An error occurred in MPI_",
             "Abort(",
@@ -141,39 +156,33 @@ DEATH_SIGNATURES: Final = (
             "Fatal error in ",
             "MPICH ERROR ",
             "MPI_ABORT was invoked",
-            "SIGABRT",
             "called MPI_Abort(",
-            "died from signal 6",
-            "on signal 6",
             "pure virtual method called",
             "terminate called ",
         ),
     ),
     signature(
-        r"exiting program after receiving SIGTERM|got signal: (?:1|2|15)\b"
-        rf"|Received (?:1|2|15) death signal|{_CODE}(?:-15|143|-2|130)\b"
-        r"|Signal 15 \(SIGTERM\)|Received Signals\.SIGTERM death signal|died with <Signals\.SIG(?:TERM|INT|HUP)"
-        r"|died from signal (?:1|2|15)\b",
+        r"exiting program after receiving SIGTERM|got signal: (?:1|2|15)\b|\] Received SIGTERM: 15\b"
+        r"|Received (?:1|2|15) death signal|Received Signals\.SIGTERM death signal"
+        rf"|{_ended_by(15, 'SIGTERM')}|{_SIGNAL}[12]\b|died with <Signals\.SIG(?:INT|HUP)|{_CODE}(?:-2|130)\b",
         Outcome.CANCELLED,
         "somebody ended the job (SIGTERM)",
         "Megatron-LM, torchrun",
         weight=ENDED,
         words=(
-            *_CODE_WORDS,
+            *_END_WORDS,
             " death signal",
-            "died from signal ",
-            "died with <Signals.",
-            "Signal 15 (SIGTERM)",
+            "Received SIGTERM: ",
             "exiting program after receiving SIGTERM",
-            "got signal: ",
         ),
     ),
     signature(
         r"exitcode\s*: [1-9][0-9]*\b|exits with return code = [1-9]|ChildFailedError|Exited with exit code [1-9]"
-        r"|Command '\[?[^|]{0,400}returned non-zero exit status|terminate called after throwing"
+        r"|Command '\[?[^|]{0,400}returned non-zero exit status"
         r"|\b(?:[Pp]rocess|[Rr]ank:?|PID) [^ |]{1,40} (?:crashed|failed|exited|terminated) with (?:return |exit )?"
         r"code [1-9]"
-        r"|A worker died or was killed while executing a task"
+        r"|A worker died or was killed while executing a task|Horovod has been shut down"
+        r"|Primary job  terminated normally, but [0-9]+ process"
         r"|\b[Rr]ank [0-9]+ \(PID [0-9]+\) exited with code [1-9]"
         r"|(?:mpirun|prterun|mpiexec|orterun) (?:detected that one or more processes exited|has exited due to process)",
         Outcome.CRASHED,
@@ -184,11 +193,31 @@ DEATH_SIGNATURES: Final = (
         words=(
             *_CODE_WORDS,
             "A worker died or was killed",
+            "Horovod has been shut down",
+            "Primary job  terminated",
             "ChildFailedError",
             "has exited due to process",
             "one or more processes exited",
             "returned non-zero exit status",
-            "terminate called after throwing",
         ),
+    ),
+    signature(
+        r"terminate called after throwing",
+        Outcome.CRASHED,
+        "a C++ exception ended a rank",
+        "C++",
+        _FIRST_ERROR,
+        weight=REPORT,
+        words=("terminate called ",),
+    ),
+    # Of a program that may not be the trainer.
+    signature(
+        rf"{_CODE}[1-9][0-9]{{0,2}}\b",
+        Outcome.CRASHED,
+        "a rank failed",
+        "Kubernetes, MPI",
+        weight=REPORT,
+        passing=True,
+        words=_CODE_WORDS,
     ),
 )

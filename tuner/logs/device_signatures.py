@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from tuner.core.outcomes import Outcome
-from tuner.logs.signature import DEATH, DEVICE, NCCL, OUT_OF_MEMORY, signature
+from tuner.logs.signature import BARE, DEATH, DEVICE, LOST, NCCL, OUT_OF_MEMORY, signature
 
 _DEVICE: Final = r"(?:CUDA|HIP|XPU|NPU|MUSA|GPU)"
 _ERROR: Final = (
@@ -31,9 +31,12 @@ DEVICE_SIGNATURES: Final = (
         r"|\btorch\.(?:\w+\.)?OutOfMemoryError(?::|\s*$)"
         r"|\b(?:CUDA|HIP)[\w ]*(?:[Ee]rror|failure)\b[^|]{0,40}out of memory|(?:CUBLAS|CUDNN)_STATUS_ALLOC_FAILED"
         r"|\bCUFFT_ALLOC_FAILED\b|\bcuBLAS Error: the resource allocation failed"
-        r"|\bTriton Error \[\w+\]: out of memory|\bRESOURCE_EXHAUSTED: Out of memory|\b(?:cuda"
-        r"|hip)ErrorMemoryAllocation\b"
-        r"|\bhipErrorOutOfMemory\b|^Error out of memory at line [0-9]+ in file",
+        r"|\bTriton Error \[\w+\]: out of memory|\b(?:cuda|hip)ErrorMemoryAllocation\b"
+        r"|\b(?:RESOURCE_EXHAUSTED|Resource exhausted): (?:Out of memory|OOM |Attempting to (?:reserve|allocate)"
+        r"|[^|]{0,120}?Ran out of memory)"
+        r"|\bhipErrorOutOfMemory\b|^Error out of memory at line [0-9]+ in file"
+        r"|\bOutOfMemoryError: Out of memory allocating|\bOut of memory error on GPU"
+        r"|FATAL ERROR :: MODULE:PT_DEVMEM Allocation failed",
         Outcome.OOM,
         "a GPU ran out of memory",
         "PyTorch",
@@ -43,7 +46,10 @@ DEVICE_SIGNATURES: Final = (
             "ErrorMemoryAllocation",
             "_ERROR_OUT_OF_",
             "OutOfMemoryError",
-            "RESOURCE_EXHAUSTED: Out of memory",
+            "RESOURCE_EXHAUSTED: ",
+            "Resource exhausted: ",
+            "Out of memory error on GPU",
+            "MODULE:PT_DEVMEM",
             "_ALLOC_FAILED",
             "cuBLAS Error: ",
             "hipErrorOutOfMemory",
@@ -63,13 +69,13 @@ DEVICE_SIGNATURES: Final = (
     signature(
         r"NCCL WARN (?:(?!NCCL WARN )[^|]){0,400}?"
         r"(?:[Ff]ailed to (?:CUDA )?(?:[cm]alloc|allocate)|out of memory|cuda ?[Mm]alloc)"
-        r"|\bCuda failure (?:[0-9]+ )?'out of memory'",
+        r"|\bCuda failure (?:[0-9]+ )?'out of memory'|\bFailed to CUDA (?:host )?[cm]alloc(?: async)? [0-9]+ bytes",
         Outcome.OOM,
         "NCCL found no GPU memory for its buffers",
         "NCCL",
         "leave NCCL 1 to 3 GiB beside PyTorch's memory",
         weight=OUT_OF_MEMORY,
-        words=("NCCL WARN ", "Cuda failure "),
+        words=("NCCL WARN ", "Cuda failure ", "Failed to CUDA "),
     ),
     signature(
         r"uncorrectable (?:ECC|NVLink) error|NVRM: (?:Xid|RmInitAdapter failed|rm_init_adapter failed)"
@@ -142,8 +148,9 @@ DEVICE_SIGNATURES: Final = (
         rf"{_ERROR}(?:device-side assert|an illegal (?:memory access|instruction)|misaligned address"
         r"|unspecified launch failure|the launch timed out|invalid (?:argument|configuration|program counter|pitch)"
         r"|operation not supported on global|too many resources requested|cluster )"
-        r"|HIP error: |aborting with error : HSA_STATUS_ERROR|Assertion `[^`']{1,200}' failed"
-        r"|Assertion `[^`]{1,200}` failed|Memory access fault by GPU|CUDA Exception: "
+        r"|HIP error: |aborting with error : HSA_STATUS_ERROR"
+        r"|(?:block: \[|\.cuh?:)[^|]{0,300}Assertion `[^`']{1,200}[`'] failed"
+        r"|Memory access fault by GPU|CUDA Exception: "
         r"|\b(?:cuda|hip)Error(?:IllegalAddress|IllegalInstruction|MisalignedAddress|LaunchFailure|LaunchTimeO?ut|Assert"
         r"|InvalidPc|InvalidAddressSpace|LaunchOutOfResources)\b"
         r"|\bCUDA_ERROR_(?:ILLEGAL_ADDRESS|ILLEGAL_INSTRUCTION|MISALIGNED_ADDRESS|LAUNCH_FAILED|LAUNCH_TIMEOUT|ASSERT"
@@ -177,7 +184,7 @@ DEVICE_SIGNATURES: Final = (
         ),
     ),
     signature(
-        r"NET/IBP? ?: ?Got completion|NCCL WARN (?:(?!NCCL WARN )[^|]){0,200}?\bibv_\w+|NET/IBP? ?: ?[^"
+        r"NCCL WARN NET/IBP? ?: ?Got completion|NCCL WARN (?:(?!NCCL WARN )[^|]){0,200}?\bibv_\w+|NET/IBP? ?: ?[^"
         r"|]{0,80}?Got (?:fatal )?async|ibv_\w+ failed|\bib_mlx5_log\.c:[0-9]+ |[Ff]ailed to modify QP to \w+"
         r"|\bmlx[45]: \S{1,100}: got completion with error",
         Outcome.CRASHED,
@@ -235,6 +242,26 @@ DEVICE_SIGNATURES: Final = (
         words=("no heartbeat for ", "no output for ", "no progress for ", "wait timeout", "Did not get "),
     ),
     signature(
+        r"by subset of ranks and are waiting for remainder of ranks for more than [0-9]+ seconds"
+        r"|[Hh]ang detected\b",
+        Outcome.HUNG,
+        "something was waited for in vain",
+        "Horovod, nvidia-resiliency-ext",
+        weight=DEATH,
+        passing=True,
+        words=("waiting for remainder of ranks", "ang detected"),
+    ),
+    # The rank of which they tell may say itself what it failed of. NCCL's exceptions quote its last warning.
+    signature(
+        r"remote process (?:has )?exited|\bncclRemoteError\b|NET/IBP? ?: ?Got completion",
+        Outcome.CRASHED,
+        NCCL,
+        "NCCL",
+        weight=BARE,
+        passing=True,
+        words=("remote process ", "ncclRemoteError", "Got completion"),
+    ),
+    signature(
         r"\bnccl(?:System|Internal|Remote|UnhandledCuda|InvalidUsage|InvalidArgument)Error\b"
         r"|unhandled (?:system|cuda) error"
         r"|NCCL error(?: in)?: |\bNCCL error\b|NCCL WARN Cuda failure"
@@ -244,6 +271,7 @@ DEVICE_SIGNATURES: Final = (
         NCCL,
         "NCCL",
         "run it with NCCL_DEBUG=INFO and read the first NCCL WARN",
+        weight=LOST,
         passing=True,
         words=(
             " NCCL WARN ",
@@ -259,6 +287,15 @@ DEVICE_SIGNATURES: Final = (
             "unhandled cuda error",
             "unhandled system error",
         ),
+    ),
+    signature(
+        r"\.(?:cc|cpp|h):[0-9]+ NCCL WARN (?!Call to|Failed to open|[^|]{0,200}(?:[Ff]alling back|[Ii]gnor|[Rr]etry))",
+        Outcome.CRASHED,
+        NCCL,
+        "NCCL",
+        weight=BARE,
+        passing=True,
+        words=(" NCCL WARN ",),
     ),
     # Its rank was stopped by the watchdog, or by another rank's error.
     signature(
@@ -291,12 +328,12 @@ DEVICE_SIGNATURES: Final = (
         ),
     ),
     signature(
-        r"EADDRINUSE|[Aa]ddress already in use",
+        r"EADDRINUSE|[Aa]ddress already in use|on port `[0-9]{1,5}`, but another process is utilizing it",
         Outcome.CRASHED,
         "a port is in use",
         "PyTorch",
         "use torchrun --standalone, or another --master-port for each job",
-        words=("EADDRINUSE", "ddress already in use"),
+        words=("EADDRINUSE", "ddress already in use", "another process is utilizing it"),
     ),
     signature(
         r"Permission denied \((?:publickey|password|keyboard|gssapi)|: ssh exited with exit code [1-9]"
@@ -314,8 +351,18 @@ DEVICE_SIGNATURES: Final = (
         ),
     ),
     signature(
-        r"\bRendezvous(?:Timeout|Connection|Closed|State)?Error\b|The client socket has (?:failed|timed out)"
-        r"|TCPStore[^|]{0,200}?timed out|DistNetworkError|failed to connect to [^|]{0,200}?TCPStore"
+        r"\[W[^\]]{1,80}\] \[c10d\] The client socket has failed",
+        Outcome.CRASHED,
+        "the ranks did not find each other",
+        "torchrun",
+        weight=BARE,
+        words=("The client socket has failed",),
+    ),
+    signature(
+        r"(?<!error of type )\bRendezvous(?:Timeout|Connection|Closed|State)?Error\b"
+        r"|The client socket has (?:failed|timed out)"
+        r"|TCPStore[^|]{0,200}?timed out|DistNetworkError(?!: [Ff]ailed to recv)"
+        r"|failed to connect to [^|]{0,200}?TCPStore"
         r"|Timed out initializing process group|connect\(\) timed out\. Original timeout was"
         r"|failed to listen on any local network address|\bhost not found: (?:Name|Temporary|No address)",
         Outcome.CRASHED,

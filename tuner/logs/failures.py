@@ -10,11 +10,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Final
 
 from tuner.core.outcomes import Failure, Outcome
-from tuner.logs.signature import BARE, CAUSE, DISK_FULL, HOST_MEMORY, NCCL, NOT_A_NUMBER, REPORT, Signature
-from tuner.logs.signatures import REMEDIES, SIGNATURES
+from tuner.logs.signature import BARE, CAUSE, DISK_FULL, HOST_MEMORY, LOST, NCCL, NOT_A_NUMBER, REPORT, Signature
+from tuner.logs.signatures import NOT_TOPOLOGICAL, REMEDIES, SIGNATURES
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,6 +49,13 @@ _WARNS: Final = re.compile(
     re.IGNORECASE,
 )
 """Words before a match in lines that only warn, advise or report what the program has caught."""
+_CERTAIN: Final = re.compile(r"Watchdog caught|NCCL WARN|Did not get \w+ heartbeat|^\s*Warning {2,}Failed\w* ")
+"""Failures that programs print as warnings."""
+
+_BELOW_ERROR: Final = re.compile(
+    r"^(?:\[[\w-]{1,20}\]:)?\s{0,4}\[?[WI](?:[0-9]{3,4} [0-9]{2}:[0-9]{2}:| \w{1,60}\.\w{2,3}:[0-9])"
+)
+"""Levels of PyTorch's and glog's lines: what they say may be tried again, as a connection is."""
 
 _TRACEBACK: Final = "Traceback (most recent call last):"
 _GLUED: Final = re.compile(r"\[[0-9:]{4,12}<[^\]]{1,400}\]|\^C")
@@ -57,22 +65,39 @@ _RAISED: Final = re.compile(r"((?:[A-Za-z_]\w*\.)*)([A-Za-z_]\w*)(?::\s|:?\s*$)"
 _NAMED: Final = re.compile(r"(?:Error|Exception|Interrupt|Exit|Failure|Timeout|Expired|Abort|Warning)$")
 _ASSERTION: Final = re.compile(r"(?:^|[:\]]\s*)AssertionError(?::|\s*$)")
 _FOLLOWED: Final = re.compile(
-    r"^Exception:?\s*$|ProcessRaisedException|ChildFailedError"
+    r"^Exception:?\s*$|ProcessRaisedException|ChildFailedError|CheckpointException ranks:|and exception:\s*$"
     r"|SignalException|CalledProcessError|SystemExit|remote process (?:has )?exited"
     r"|Connection (?:closed by|reset by) (?:remote )?peer|Broken pipe|Socket closed|failed to recv, got 0 bytes"
 )
+_LOST: Final = re.compile(r"exited unexpectedly|abruptly died|Connection was likely closed")
+"""Exceptions of a process whose worker or peer ended; of what, another line may say."""
 _WAITED: Final = re.compile(
-    r"^(?!.*(?:HTTPS?Connection|https?://|Errno 110|\b(?:urllib3|requests|httpx|aiohttp|botocore|wandb)\.))"
+    r"^(?!.*(?:HTTPS?Connection|https?://|Errno 110|TimeoutExpired|Request timed out"
+    r"|\b(?:urllib3|requests|httpx|aiohttp|botocore|wandb)\.))"
     r".*(?:timed out|\b(?:socket|wait) timeout\b)",
     re.IGNORECASE,
 )
 """Waits for other ranks, and not for a server or a file system."""
 _MEANINGS: Final = (
     (
-        re.compile(r"^(?:ModuleNotFound|Import)Error\b|^RuntimeError: Failed to import |undefined symbol: "),
+        re.compile(
+            r"^(?:ModuleNotFound|Import)Error\b|^RuntimeError: Failed to import |undefined symbol: "
+            r"|cannot open shared object file|\b(?:PackageNotFoundError|DistributionNotFound|VersionConflict)\b"
+            r"|may indicate binary incompatibility|package doesn't have NCCL built in|\b[Pp]lease install\b"
+            r"|\bpip3? install\b|\b(?:is|are|'\w{1,40}') not installed\b"
+            r"|\b(?:required to use|requires \S+ to be installed)"
+        ),
         "a dependency is missing",
     ),
-    (re.compile(r"^FileNotFoundError\b|No such file or directory"), "a file is missing"),
+    (
+        re.compile(
+            r"^FileNotFoundError\b|No such file or directory|\b(?:Dataset|Data[Ff]iles)NotFoundError\b"
+            r"|does not appear to have a file named|is not a valid model identifier|^[\w.]*HFValidationError: Repo id"
+            r"|^OSError: (?:Can't load|Incorrect path_or_model_id)"
+            r"|^ValueError: Couldn't instantiate the backend tokenizer"
+        ),
+        "a file is missing",
+    ),
     (re.compile(r"failed writing file"), DISK_FULL),
     (re.compile(r"^(?:[\w.]*\.)?_?(?:Array)?MemoryError\b|Cannot allocate memory"), HOST_MEMORY),
     (
@@ -82,20 +107,30 @@ _MEANINGS: Final = (
         ),
         "DeepSpeed refused the configuration",
     ),
-    (re.compile(r"\bValidationError: [0-9]+ validation errors? for "), "the trainer refused its arguments"),
+    (
+        re.compile(
+            r"\bValidationError: [0-9]+ validation errors? for |^(?:omegaconf|hydra)\.\w*(?:errors|exceptions)\."
+            r"|not used by the HfArgumentParser|^ValueError: (?:remaining_argv: |Got unknown keys)"
+        ),
+        "the trainer refused its arguments",
+    ),
     (re.compile(r"NCCL(?!_)|\bnccl(?!_)|DistBackendError|[Gg]loo\b"), NCCL),
 )
 """Meanings of exceptions, by pattern of the last line of a traceback."""
 _FRAME_LINE: Final = re.compile(r'^([^"]{0,160}?) {2}File "[^"]{1,400}", line [0-9]+, in \S')
 """A line of a traceback, of which the beginning may be lost."""
 _GOES_ON: Final = re.compile(
-    r"\b(?:INFO|DEBUG|falling back|falls? back|fallback|ignor(?:ed|ing)|skip(?:ped|ping)?|retrying|disabl(?:ed|ing)"
-    r"|instead|continu(?:e|ing)|will be|optional)\b",
+    r"\b(?:(?-i:INFO|DEBUG)|falling back|falls? back|fallback|ignor(?:ed|ing)|skip(?:ped|ping)?|retrying"
+    r"|disabl(?:ed|ing)|continu(?:e|ing)|optional)\b",
     re.IGNORECASE,
 )
+_ENDINGS: Final = ("Invalid", "NotFound", "Failed", "Timeout", "Expired", "Refused", "Conflict")
+"""What ends the names of exceptions in modules, beside Error and Exception."""
 _BARE: Final = re.compile(
-    r"^(?:\([^()]{1,100}\) |\S{1,60}: )?"
-    r"((?:(?:\w{1,60}\.){0,9}[A-Z]\w{0,60}(?:Error|Exception)|(?:\w{1,60}\.){1,9}[Ee]x\w{1,60}\.[A-Z]\w{1,60}): \S.*)$"
+    r"^(?:> ?)?(?:\([^()]{1,100}\) |\S{1,60}: |\s{1,20}\"message\": \")?"
+    r"((?:(?:\w{1,60}\.){0,9}(?:Exception|_?[A-Z]\w{0,60}(?:Error|Exception))|socket\.gaierror"
+    r"|(?:\w{1,60}\.){1,9}(?:(?:[Ee]x\w{1,60}|_?errors?)\.[A-Z]\w{1,60}"
+    rf"|[A-Z]\w{{0,60}}(?:{'|'.join(_ENDINGS)}))): \S.*)$"
 )
 """An exception that begins its line."""
 _FRAME: Final = "│╭╰├┃"
@@ -106,14 +141,14 @@ _DURING: Final = "During handling of the above exception"
 _MAX_LINES_TO_HANDLER: Final = 3
 _MAX_TRACEBACK_LINES: Final = 500
 _MAX_EVIDENCE_CHARS: Final = 500
-_DIGITS: Final = re.compile(r"[0-9]")
+_DIGITS: Final = re.compile(r"[0-9]+")
 
 
 @dataclass(slots=True)
 class _Traceback:
     """A traceback that is being read; its lines share a prefix that names the rank."""
 
-    prefix: str
+    prefix: re.Pattern[str]
     line: int
     read: int = 0
     headless: bool = False
@@ -126,6 +161,7 @@ FAILURE_WORDS: Final = tuple(
     dict.fromkeys(
         (
             *(word for signature in SIGNATURES for word in signature.words),
+            *(f"{ending}: " for ending in _ENDINGS),
             *(
                 "Traceback (most",
                 "AssertionError",
@@ -134,6 +170,9 @@ FAILURE_WORDS: Final = tuple(
                 "Error: ",
                 "Exception: ",
                 "exceptions.",
+                "errors.",
+                "exc.",
+                "gaierror: ",
                 _DURING,
             ),
         )
@@ -175,7 +214,8 @@ class Failures:
             raised = replace(raised, instead_of=self._handled)
             self._lookup, self._handled = (number if _LOOKUP.match(raised.failure.evidence) else 0), 0
         if part_of_one:  # quoted source code proves nothing
-            return raised
+            before, opened, _ = text.partition(_TRACEBACK)
+            return raised or (_signed(number, before, self._signatures) if opened and not before.isspace() else None)
         if _DURING in text:
             self._handled = self._lookup if number - self._lookup <= _MAX_LINES_TO_HANDLER else 0
         if signed := _signed(number, text, self._signatures):
@@ -201,14 +241,15 @@ class Failures:
         prefix, found = (text[: rich.start()], True) if rich else (text.partition(_TRACEBACK)[0], _TRACEBACK in text)
         if found:
             prefix = _GLUED.split(prefix)[-1]
-            self._open.append(_Traceback(prefix=_folded(prefix), line=number, ignored=self._ignored))
+            self._open.append(_Traceback(prefix=_like(prefix), line=number, ignored=self._ignored))
             return True, None
         self._open = [one for one in self._open if one.read < _MAX_TRACEBACK_LINES]
         part_of_one = False
         for one in self._open:
             one.read += 1
-            rest = text[len(one.prefix) :]
-            if not rest or _folded(text[: len(one.prefix)]) != one.prefix:
+            begun = one.prefix.match(text)
+            rest = text[begun.end() :] if begun else ""
+            if not rest:
                 continue
             if rest[0].isspace() or rest[0] in _FRAME:
                 part_of_one = True
@@ -218,7 +259,7 @@ class Failures:
             elif one.headless:
                 one.read = _MAX_TRACEBACK_LINES
         if not part_of_one and (frame := _FRAME_LINE.match(text)):
-            self._open.append(_Traceback(prefix=_folded(frame[1]), line=number, headless=True))
+            self._open.append(_Traceback(prefix=_like(frame[1]), line=number, headless=True))
             return True, None
         return part_of_one, None
 
@@ -229,15 +270,17 @@ def _is_raised(text: str) -> bool:
     return found is not None and bool(_NAMED.search(found[2]) or (found[1] and found[2][0].isupper()))
 
 
-def cause(sightings: Iterable[Sighting]) -> Sighting | None:
+def cause(sightings: Sequence[Sighting]) -> Sighting | None:
     """Return the failure of a job: of the sightings nearest to the cause the first."""
-    seen = tuple(sightings)
-    explained = {sighting.instead_of for sighting in seen}
-    return min(
-        (sighting for sighting in seen if sighting.line not in explained),
+    explained = {sighting.instead_of for sighting in sightings}
+    seen = sorted(
+        (sighting for sighting in sightings if sighting.line not in explained),
         key=lambda sighting: (sighting.weight, sighting.line),
-        default=None,
     )
+    if seen and seen[0].failure.kind == Outcome.HUNG.value:  # of ranks that wait for one whose NCCL had failed
+        before = (one for one in seen if one.meaning == NCCL and one.weight <= LOST and one.line < seen[0].line)
+        return next(before, seen[0])
+    return seen[0] if seen else None
 
 
 def not_a_number(number: int, text: str) -> Sighting:
@@ -248,11 +291,15 @@ def not_a_number(number: int, text: str) -> Sighting:
 def _signed(number: int, text: str, signatures: Iterable[Signature] = SIGNATURES) -> Sighting | None:
     for signature in signatures:
         if any(word in text for word in signature.words) and (found := signature.pattern.search(text)):
-            warned = _WARNS.search(text, 0, found.start()) if "Watchdog caught" not in text else None
-            if warned and "NCCL WARN" not in text:
+            if _WARNS.search(text, 0, found.start()) and not _CERTAIN.search(text):
                 return None
             return _sighting(
-                number, text, signature.outcome, signature.meaning, signature.weight, passing=signature.passing
+                number,
+                text,
+                signature.outcome,
+                signature.meaning,
+                signature.weight,
+                passing=signature.passing or signature.meaning in NOT_TOPOLOGICAL or bool(_BELOW_ERROR.match(text)),
             )
     return None
 
@@ -268,7 +315,8 @@ def _raised(number: int, evidence: str) -> Sighting:
     if _WAITED.search(evidence):
         return _sighting(number, evidence, Outcome.HUNG, "something was waited for in vain")
     meaning = next((meaning for pattern, meaning in _MEANINGS if pattern.search(evidence)), "an exception ended a rank")
-    return _sighting(number, evidence, Outcome.CRASHED, meaning, passing=True)
+    weight = LOST if meaning == NCCL or _LOST.search(evidence) else CAUSE
+    return _sighting(number, evidence, Outcome.CRASHED, meaning, weight, passing=True)
 
 
 def _bare(number: int, text: str, evidence: str) -> Sighting | None:
@@ -287,6 +335,11 @@ def _sighting(
     return Sighting(failure=failure, meaning=meaning, line=number, weight=weight, passing=passing)
 
 
-def _folded(prefix: str) -> str:
-    """Return a prefix with its digits, such as times, replaced."""
-    return _DIGITS.sub("0", prefix)
+def _like(prefix: str) -> re.Pattern[str]:
+    """Return the pattern of a prefix with other numbers, such as times, of which trailing zeros may be left out."""
+    return _pattern(_DIGITS.sub("0", prefix))
+
+
+@lru_cache(256)
+def _pattern(folded: str) -> re.Pattern[str]:
+    return re.compile(re.escape(folded).replace("0", "[0-9]+"))

@@ -8,9 +8,10 @@ from typing import Final
 
 from tuner.core.outcomes import Outcome
 
-OUT_OF_MEMORY, DEVICE, CAUSE, DEATH, BARE, REPORT, ENDED = range(7)
+OUT_OF_MEMORY, DEVICE, CAUSE, LOST, DEATH, BARE, REPORT, ENDED = range(8)
 """Weight of a line, the nearest to the cause first: a GPU out of memory, which explains all else; a GPU that failed,
-for which the other ranks wait in vain; other causes; the signal that killed a rank; an exception without its
+for which the other ranks wait in vain; other causes; a connection or a worker that a process lost; the signal that
+killed a rank; an exception without its
 traceback, which may be a remark; the report that a rank failed; the end of the other ranks."""
 
 HOST_MEMORY: Final = "the host ran out of memory"

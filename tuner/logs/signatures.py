@@ -10,7 +10,8 @@ from typing import Final
 from tuner.core.outcomes import Outcome
 from tuner.logs.death_signatures import DEATH_SIGNATURES
 from tuner.logs.device_signatures import DEVICE_SIGNATURES
-from tuner.logs.signature import DEATH, DISK_FULL, HOST_MEMORY, KILLED, NOT_A_NUMBER, REPORT, signature
+from tuner.logs.launch_signatures import LAUNCH_SIGNATURES
+from tuner.logs.signature import DEATH, DISK_FULL, HOST_MEMORY, NOT_A_NUMBER, REPORT, signature
 
 _NOT_NUMBERS: Final = tuple(
     before + value for before in (": ", "= ", ":", "=", "'", '"', "-") for value in ("nan", "inf")
@@ -38,7 +39,8 @@ SIGNATURES: Final = (
     ),
     signature(
         r"CANCELLED AT \S+ DUE TO NODE FAIL|error: Node failure on|\bNODE_FAIL\b"
-        r"|error: Task launch for \S+ failed on node|\b(?:ORTE|PRTE) has lost communication with a remote daemon",
+        r"|error: Task launch for \S+ failed on node|\b(?:ORTE|PRTE) has lost communication with a remote daemon"
+        r"|[Aa]borting, io error with slurmstepd on node",
         Outcome.CRASHED,
         "a node failed",
         "Slurm, MPI",
@@ -46,6 +48,7 @@ SIGNATURES: Final = (
         words=(
             *(" DUE TO NODE FAIL", "NODE_FAIL", "error: Node failure on", "error: Task launch for "),
             "has lost communication",
+            "io error with slurmstepd",
         ),
     ),
     signature(
@@ -149,6 +152,17 @@ SIGNATURES: Final = (
         r"^worker: ", Outcome.CRASHED, "the worker refused the assignment", "tuner's worker", words=("worker: ",)
     ),
     signature(
+        r"unable to (?:write to|mmap|open shared memory object|allocate shared memory)"
+        r" [^|]{0,40}?</?torch_(?![^|]{0,200}Too many open files)"
+        r"|/shm\b[^|]{0,200}No space left|No space left[^|]{0,40}/shm\b|[Ff]ailed to extend /dev/shm\b"
+        r"|[Ee]rror while (?:creating|attaching to) shared memory segment",
+        Outcome.CRASHED,
+        "too little shared memory",
+        "PyTorch, NCCL",
+        "enlarge the container's /dev/shm, or use fewer data loader workers",
+        words=("/shm", "shared memory", "unable to ", "ailed to extend "),
+    ),
+    signature(
         r"(?:^|[\]:]\s*)(?:[A-Za-z_]\w*\.)*(?:_Array)?MemoryError(?::|\s*$)|\bstd::bad_alloc\b|Cannot allocate memory",
         Outcome.CRASHED,
         HOST_MEMORY,
@@ -169,8 +183,9 @@ SIGNATURES: Final = (
         r"\bGatedRepoError\b|trying to access a gated repo|\b40[13] (?:Client Error|Forbidden)|Invalid user token"
         r"|Access to model [^|]{0,200}? is restricted"
         r"|wandb: ERROR [^:]{0,200}?[Aa]pi[ _]key|\bapi_key not configured|\bPermissionError: "
+        r"|Errno 30\b|execve\(\): [^|]{1,400}: Permission denied"
         r"|AuthenticationError\b|AccessDenied\b|\bNoCredentialsError\b"
-        r"|you do not have permission to access the requested resource",
+        r"|\bdo(?:es)? not have (?:\w{1,20} )?(?:access|permissions?) to\b",
         Outcome.CRASHED,
         "access was denied",
         "Hugging Face Hub, wandb, object stores",
@@ -183,10 +198,12 @@ SIGNATURES: Final = (
             "AccessDenied",
             "NoCredentialsError",
             "AuthenticationError",
+            "Errno 30",
+            "execve(): ",
             "GatedRepoError",
             "access a gated repo",
             "api_key not configured",
-            "do not have permission to access",
+            " not have ",
             "Invalid user token",
             "PermissionError: ",
             "wandb: ERROR ",
@@ -195,27 +212,41 @@ SIGNATURES: Final = (
     signature(
         r"^(?:\S+: )?error: (?:unrecognized arguments|argument -|the following arguments are required)"
         r"|: error: (?:unrecognized arguments|argument -|the following arguments are required)"
-        r"|Some specified arguments are not used by the HfArgumentParser|Could not override '|ConfigAttributeError"
+        r"|[Ss]ome (?:specified arguments|keys) are not used by the HfArgumentParser|Could not override '"
+        r"|\bExtra inputs are not permitted\b|ConfigAttributeError|\bMissing mandatory value: "
+        r"|^(?:In '[^']{1,80}': )?Could not (?:find|load) '\S"
+        r"|^Cannot find primary config '|ERROR: Could not consume arg: |Error parsing -|error: Parser key \""
         r"|\bUnrecognized (?:options|arguments): -|error: ambiguous option: -|ValueError: Unknown config key: "
-        r"|(?:^Error: |^│ )(?:No such option:? -|(?:Missing option|Invalid value for) '-)|Unknown command line flag '",
+        r"|(?:^Error: |^│ )(?:No such option:? -|(?:Missing (?:option|argument)|Invalid value for) '"
+        r"|Got unexpected extra argument|The following arguments are required)|Unknown command line flag '",
         Outcome.CRASHED,
         "the trainer refused its arguments",
         "argparse, jsonargparse, Hydra, tyro, Click, Typer, Abseil, nanoGPT",
         "correct --command; its fields in braces are listed in docs/local.md",
         words=(
             "ConfigAttributeError",
+            "Extra inputs are not permitted",
+            "Cannot find primary config '",
+            "Could not consume arg: ",
+            "Could not find '",
+            "Could not load '",
             "Could not override '",
-            "Invalid value for '-",
-            "Missing option '-",
+            "Error parsing -",
+            "Got unexpected extra argument",
+            "Invalid value for '",
+            "Missing argument '",
+            "Missing mandatory value: ",
+            "Missing option '",
+            "error: Parser key ",
             "No such option",
-            "Some specified arguments are not used by the HfArgumentParser",
+            "are not used by the HfArgumentParser",
             "Unknown command line flag '",
             "Unknown config key: ",
             "Unrecognized arguments: -",
             "Unrecognized options: -",
             "ambiguous option: -",
             "argument -",
-            "the following arguments are required",
+            "he following arguments are required",
             "unrecognized arguments",
         ),
     ),
@@ -225,6 +256,7 @@ SIGNATURES: Final = (
         r"|\b(?:httpx|httpcore)\.Connect(?:Error|Timeout)\b|Couldn't reach '[^']{1,200}' on the Hub"
         r"|\b(?:requests|urllib3)\.exceptions\.\w{0,40}(?:Time[Oo]ut|Connection)\w{0,20}: "
         r"|\bbotocore\.exceptions\.\w{0,40}(?:Connection|Timeout)Error: |\bexceptions\.ServiceUnavailable: "
+        r"|\bOfflineModeIsEnabled: "
         r"|\b(?:429 Client|5[0-9][0-9] Server) Error: [^|]{0,80}? for url: ",
         Outcome.CRASHED,
         "a download failed",
@@ -240,131 +272,14 @@ SIGNATURES: Final = (
             "Couldn't reach '",
             "botocore.exceptions.",
             "exceptions.ServiceUnavailable: ",
+            "OfflineModeIsEnabled: ",
             "requests.exceptions.",
             "urllib3.exceptions.",
             "Max retries exceeded with url",
             "We couldn't connect to 'https://",
         ),
     ),
-    signature(
-        r"\bpyxis: (?:container start failed|couldn't (?:start container|mkdir)|failed to import|\w+ \w+ failed)"
-        r"|required plugin spank_\w+\.so: \w+\(\) failed"
-        r"|^FATAL: {1,8}(?:Unable to handle|[Ww]hile |container creation failed|could not open image)"
-        r"|docker: Error response from daemon",
-        Outcome.CRASHED,
-        "the container was not started",
-        "pyxis, Apptainer, Docker",
-        "correct the image in the site profile or in --command, and start it once by hand on a node",
-        words=("FATAL: ", "docker: Error response", "pyxis: ", "required plugin spank_"),
-    ),
-    signature(
-        r"can't open file '[^']{1,400}'|^(?!(?:/bin/)?sh: )[^|]{1,400}: command not found\s*$"
-        r"|execve\(\): [^|]{1,400}: No such file"
-        r"|cannot execute binary file|^(?!(?:/bin/)?sh: )\S{1,400}: [0-9]{1,6}: \S{1,400}: not found\s*$"
-        r"|executable file not found in \$PATH|^EnvironmentNameNotFound: "
-        r"|can't find '__main__' module",
-        Outcome.CRASHED,
-        "a program or file is missing",
-        "Python, bash, srun, conda, containers",
-        "correct the path in --command; it runs in the directory in which tuner was started",
-        words=(
-            ": No such file",
-            ": command not found",
-            ": not found",
-            "can't find '__main__' module",
-            "EnvironmentNameNotFound: ",
-            "can't open file '",
-            "executable file not found in $PATH",
-            "cannot execute binary file",
-        ),
-    ),
-    signature(
-        r"^\S{1,200}: (?:No module named \S|Error while finding module specification for )"
-        r"|^\S{1,200}: error while loading shared libraries: ",
-        Outcome.CRASHED,
-        "a dependency is missing",
-        "Python, Linux",
-        words=("Error while finding module specification", "No module named ", "error while loading shared libraries"),
-    ),
-    # Libraries look for nvcc and others so, and go on without them.
-    signature(
-        r"^(?:/bin/)?sh: [^|]{1,400}: (?:command )?not found\s*$",
-        Outcome.CRASHED,
-        "a program or file is missing",
-        "sh",
-        weight=REPORT,
-        passing=True,
-        words=(": command not found", ": not found"),
-    ),
-    signature(
-        r"(?:srun|sbatch|salloc): (?:fatal: |error: (?:Unable to allocate resources|Batch job submission failed"
-        r"|Application launch failed|Unable to create step|Job allocation|[Tt]ask \S{1,40} launch failed))",
-        Outcome.CRASHED,
-        "Slurm refused the job",
-        "Slurm",
-        "correct the partition, account and options of the site profile; `sinfo` shows what the nodes have",
-        words=(
-            *("error: Application launch failed", "error: Batch job submission failed", "error: Job allocation"),
-            *(
-                "error: Unable to allocate resources",
-                "error: Unable to create step",
-                "salloc: fatal: ",
-                "sbatch: fatal: ",
-                "srun: fatal: ",
-            ),
-            " launch failed: ",
-        ),
-    ),
-    signature(
-        r"^Failed to initialize NVML: ",
-        Outcome.CRASHED,
-        "no usable GPU",
-        "nvidia-smi",
-        weight=REPORT,
-        passing=True,
-        words=("Failed to initialize NVML: ",),
-    ),
-    # A shell goes on after them.
-    signature(
-        r"^\S{1,200}: line [0-9]+: [^:|]{1,200}: (?:Permission denied|No such file or directory|bad interpreter)"
-        r"|^(?:ba)?sh: [^:|]{1,200}: (?:Permission denied|No such file or directory)"
-        r"|^Lmod has detected the following error: |\bUnable to locate a modulefile for ",
-        Outcome.CRASHED,
-        "a program or file is missing",
-        "bash",
-        weight=REPORT,
-        passing=True,
-        words=(": Permission denied", ": No such file", ": bad interpreter", "Lmod has", "locate a modulefile"),
-    ),
-    signature(
-        r"^\S{1,200}: line [0-9]+: (?:[^:|]{1,200}: unbound variable|syntax error)",
-        Outcome.CRASHED,
-        "the job's script failed",
-        "bash",
-        "run the script once by hand, with `bash -x`",
-        weight=REPORT,
-        passing=True,
-        words=(": syntax error", ": unbound variable"),
-    ),
-    signature(
-        r"CANCELLED AT \S+|STEPD TERMINATED ON |[Jj]ob allocation [0-9]+ has been revoked"
-        r"|Force Terminated (?:job|Step)",
-        Outcome.CANCELLED,
-        "the job was cancelled",
-        "Slurm",
-        weight=REPORT,
-        words=("CANCELLED AT ", "Force Terminated ", "STEPD TERMINATED ON ", "ob allocation "),
-    ),
-    # When one task ends, srun kills the others: the first of its lines counts.
-    signature(
-        r"^srun: error: [^|]{0,200}?task[s ][-0-9, ]*: Killed",
-        Outcome.CRASHED,
-        KILLED,
-        "srun",
-        "ask for more host memory; `dmesg` on the node names the process",
-        weight=REPORT,
-        words=(": Killed",),
-    ),
+    *LAUNCH_SIGNATURES,
     *DEATH_SIGNATURES,
 )
 

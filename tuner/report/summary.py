@@ -150,7 +150,7 @@ def _reason(study: StudyResult, rows: Sequence[LeaderboardRow]) -> str:
     """Compare the terms of the leader with the runner-up's, as far as the cost model explains the difference."""
     leader, second = cost_breakdown(study, rows[0]), cost_breakdown(study, rows[1])
     changes = difference(leader, second)
-    smallest = NEGLIGIBLE_CHANGE * leader.seconds
+    smallest = max(NEGLIGIBLE_CHANGE * leader.seconds, 0.005 if leader.seconds >= 1 else 0.00005)  # as printed
     phrases = [(change, f"{_more_or_less(change, leader.seconds)} for {term_label(name)}") for name, change in changes]
     gains = [phrase for change, phrase in phrases if change > smallest][:MAX_NAMED]
     losses = [phrase for change, phrase in phrases if change < -smallest][:MAX_NAMED]

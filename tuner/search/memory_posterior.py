@@ -109,12 +109,12 @@ class MemoryPosterior:
             )
         if seen.least_memory is not None:
             self._weigh_side(features, margin=0.0, edge=(math.log(seen.least_memory) - need) / deviation, above=True)
-        self._weigh_limit(seen.candidate, features, fits=bool(seen.fits))
+        self._weigh_limit(seen.candidate, features, need, fits=bool(seen.fits))
 
-    def _weigh_limit(self, candidate: int, features: Features, *, fits: bool) -> None:
-        """Take what a job needs as less or more than its card holds."""
+    def _weigh_limit(self, candidate: int, features: Features, need: float, *, fits: bool) -> None:
+        """Take what a job is expected to need, in logarithms of bytes, as less or more than its card holds."""
         deviation = float(self._memory_deviation[self._group[candidate]])
-        edge = (float(self.pool.room[candidate]) - MEMORY_MARGIN[0] - float(self._need[candidate])) / deviation
+        edge = (float(self.pool.room[candidate]) - MEMORY_MARGIN[0] - need) / deviation
         self._weigh_side(features, margin=MEMORY_MARGIN[1] / deviation, edge=edge, above=not fits)
 
     def _forget_memory(self, rows: int) -> None:

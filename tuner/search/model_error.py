@@ -27,6 +27,7 @@ from tuner.search.constants import (
     UNSURE_CHANCES,
 )
 from tuner.search.observations import Observation, Trust, row_of
+from tuner.search.reduced import gap_covariance
 from tuner.search.residuals import Residuals
 
 TRENDS: Final = tuple(SMOOTH.index(name) for name in ("tp", "pp", "micro_batch"))
@@ -52,7 +53,7 @@ class Record:
     residual: FloatArray
     """Logarithm of the seconds over what was expected."""
     own: FloatArray
-    """Covariance of what runs of one topology share with no other."""
+    """Covariance of what runs of one topology share with no other, and of the gaps of reduced sizes."""
     variances: FloatArray
     """Variance of each run by itself, beyond the usual noise."""
 
@@ -160,13 +161,14 @@ class TimeRecord(Residuals):
         candidates = np.array([seen.candidate for seen in timed])
         features = joined([row_of(self._features, int(self._group[candidate])) for candidate in candidates.tolist()])
         found = [self._residual(seen) for seen in timed]
+        sizes = [None if seen.reduced is None else seen.reduced.size for seen in timed]
         slopes, residual = np.stack([own for _, own, _ in found]), np.array([own for own, _, _ in found])
         return Record(
             features=replace(features, period=tuple(periods[index] for index in indices)),
             slopes=slopes[:, : len(TIME_FACTORS)],
             trends=slopes[:, len(TIME_FACTORS) :],
             residual=residual - slopes @ (self._expected - self._reference),
-            own=self._own * (candidates[:, None] == candidates[None, :]),
+            own=self._own * (candidates[:, None] == candidates[None, :]) + gap_covariance(sizes, sizes),
             variances=variances,
         )
 

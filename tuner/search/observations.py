@@ -18,7 +18,7 @@ from tuner.search.constants import (
     OUTLIER_DEVIATIONS,
     REPEAT_DEVIATION,
 )
-from tuner.search.reduced import ReducedRun
+from tuner.search.reduced import ReducedRun, ReducedSize
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,6 +103,8 @@ class Observations:
         self._numbers = np.zeros((_ROOM, 3 + len(SMOOTH)))
         self._candidates: IntArray = np.zeros(_ROOM, dtype=np.int64)
         self._words: tuple[list[str], list[str]] = ([], [])
+        self.sizes: list[ReducedSize | None] = []
+        """The reduced size of each, or None."""
 
     def __len__(self) -> int:
         return self._rows
@@ -114,9 +116,15 @@ class Observations:
         kernel, period = self._words
         return Features(smooth=numbers[:, 3:], cliff=numbers[:, :3], kernel=tuple(kernel), period=tuple(period))
 
-    def add(self, features: Features, candidate: int) -> None:
+    @property
+    def candidates(self) -> IntArray:
+        """The candidate of each."""
+        return self._candidates[: self._rows]
+
+    def add(self, features: Features, candidate: int, size: ReducedSize | None = None) -> None:
         """One more."""
         rows = self._rows
+        self.sizes.append(size)
         if rows == len(self._numbers):
             self._numbers = np.concatenate([self._numbers, np.zeros_like(self._numbers)])
             self._candidates = np.concatenate([self._candidates, np.zeros_like(self._candidates)])
@@ -129,8 +137,8 @@ class Observations:
     def truncate(self, rows: int) -> None:
         """Forget all but the first rows."""
         self._rows = rows
-        for words in self._words:
-            del words[rows:]
+        for found in (*self._words, self.sizes):
+            del found[rows:]
 
     def covariance(self, features: Features, candidate: int, own: float, lengths: Lengths = LENGTHS) -> FloatArray:
         """Of a candidate's time with each observation; `own` is the variance of what no other candidate has, and what

@@ -5,7 +5,8 @@
 Each batch that the job measures has a weight in `w`; they add up to 1. The gap is what the model may misjudge of the
 terms whose share differs between the sizes, and of the data parallel degree. The weights make it least likely to matter
 (generalised least squares), which with two batches amounts to extrapolating along the batch where that is called for.
-What similar topologies share of the gap is learnt from those that ran at both sizes (`Offset`).
+Similar topologies share most of it (`gap_covariance`): siblings at one size are off alike, and a topology that ran at
+both sizes tells of the others' gaps.
 """
 
 from __future__ import annotations
@@ -52,18 +53,25 @@ class ReducedSize:
         )
 
     @cached_property
-    def _gap(self) -> tuple[FloatArray, float]:
-        """The weights of the batches, and the variance of the gap."""
+    def _shares(self) -> tuple[FloatArray, FloatArray]:
+        """The shares of the uncertain terms, of the full size and of each batch."""
         site = SiteFactors()
-        full, small = (_shares(columns, site) for columns in (self.full, self.small))
-        target, rows = full[0], small
-        together = rows @ rows.T + ITERATION_DEVIATION**2 * np.eye(len(rows))
-        with_target = rows @ target
-        inverse = np.linalg.inv(together)
-        weights: FloatArray = inverse @ with_target
-        ones = inverse.sum(axis=1)
-        weights = weights + ones * (1 - weights.sum()) / ones.sum()
-        return weights, float(target @ target - 2 * weights @ with_target + weights @ together @ weights)
+        return _shares(self.full, site)[0], _shares(self.small, site)
+
+    @cached_property
+    def weights(self) -> FloatArray:
+        """The weight of each batch; they add up to 1."""
+        target, rows = self._shares
+        inverse = np.linalg.inv(rows @ rows.T + ITERATION_DEVIATION**2 * np.eye(len(rows)))
+        weights, ones = inverse @ (rows @ target), inverse.sum(axis=1)
+        found: FloatArray = weights + ones * (1 - weights.sum()) / ones.sum()
+        return found
+
+    @cached_property
+    def gap(self) -> FloatArray:
+        """By how much the gap follows what topologies share linearly, in standard deviations of it."""
+        target, rows = self._shares
+        return np.concatenate([self.weights @ rows - target, self.growth * GROWTH_DEVIATIONS])
 
     @cached_property
     def halvings(self) -> float:
@@ -86,14 +94,9 @@ class ReducedSize:
         return np.array([ranks, nodes * share])
 
     @property
-    def weights(self) -> FloatArray:
-        """The weight of each batch; they add up to 1."""
-        return self._gap[0]
-
-    @property
     def variance(self) -> float:
-        """Variance of the gap that no other topology shares, noise of whole runs left out."""
-        return self._gap[1]
+        """Variance of the extrapolation that no other topology shares, noise of whole runs left out."""
+        return float(ITERATION_DEVIATION**2 * (self.weights**2).sum())
 
     def level(self, site: SiteFactors) -> float:
         """Return the weighted logarithm of the seconds that the cost model expects of the job."""
@@ -134,45 +137,24 @@ def _shares(columns: Columns, site: SiteFactors) -> FloatArray:
     """Return the share of each uncertain term in the whole, times its deviation; one row for each of the columns."""
     terms = time_terms(columns, site)
     total = sum(terms.values(), start=np.zeros(len(columns.tp)))
-    shares = [terms[name] / total * deviation for name, deviation in TERM_DEVIATIONS.items() if name in terms]
+    shares = [terms.get(name, 0.0 * total) / total * deviation for name, deviation in TERM_DEVIATIONS.items()]
     found: FloatArray = np.stack(shares, axis=1)
     return found
 
 
-class Offset:
-    """The part of the gap that topologies share, learnt from those that were measured at both sizes.
+def gap_covariance(left: Sequence[ReducedSize | None], right: Sequence[ReducedSize | None]) -> FloatArray:
+    """Return how the gaps of two lists of sizes vary together; a full size (None) has none.
 
-    It is the sum of what grows with a job's size for all alike (linear in `ReducedSize.growth`: stragglers, contention)
-    and of what halving the data parallel degree does to topologies of similar degrees, both with a Gaussian prior.
+    A gap is the sum of what the model misjudges of the terms, of what grows with a job's size for all alike
+    (stragglers, contention), and of what halving the data parallel degree does to topologies of similar degrees.
     """
-
-    def __init__(self) -> None:
-        self._prior = np.diag(GROWTH_DEVIATIONS) ** 2
-        self._sizes: list[ReducedSize] = []
-        self._gaps: FloatArray = np.zeros(0)
-        self._precision: FloatArray = np.zeros((0, 0))
-
-    def learn(self, sizes: Sequence[ReducedSize], gaps: Sequence[float], variances: Sequence[float]) -> None:
-        """Replace what was learnt by that of these pairs: what each took beyond its extrapolation, in logarithms."""
-        self._sizes, self._gaps = list(sizes), np.array(gaps)
-        own = np.array([[self._halved(one, other) + self._grown(one, other) for other in sizes] for one in sizes])
-        self._precision = np.linalg.inv(own + np.diag(variances))
-
-    def of(self, size: ReducedSize) -> tuple[float, float]:
-        """Return mean and variance of the offset of a size."""
-        across = np.array([self._halved(size, other) + self._grown(size, other) for other in self._sizes])
-        alone = self._halved(size, size) + self._grown(size, size)
-        return float(across @ self._precision @ self._gaps), float(alone - across @ self._precision @ across)
-
-    def deviation(self, size: ReducedSize) -> float:
-        """Return the standard deviation of an extrapolation, but for what grows with all jobs alike."""
-        across = np.array([self._halved(size, other) for other in self._sizes])
-        halved = self._halved(size, size) - float(across @ self._precision @ across)
-        return float(np.sqrt(size.variance + halved))
-
-    def _grown(self, one: ReducedSize, other: ReducedSize) -> float:
-        return float(one.growth @ self._prior @ other.growth)
-
-    def _halved(self, one: ReducedSize, other: ReducedSize) -> float:
-        apart = float(((one.degrees - other.degrees) ** 2).sum()) / SHAPE_LENGTH_SCALE**2
-        return HALVED_DP_DEVIATION**2 * one.halvings * other.halvings * float(np.exp(-0.5 * apart))
+    found = np.zeros((len(left), len(right)))
+    rows, columns = ([index for index, size in enumerate(sizes) if size is not None] for sizes in (left, right))
+    if rows and columns:
+        own, other = [size for size in left if size is not None], [size for size in right if size is not None]
+        together = np.stack([size.gap for size in own]) @ np.stack([size.gap for size in other]).T
+        degrees, others = (np.stack([size.degrees for size in sizes]) for sizes in (own, other))
+        apart = ((degrees[:, None, :] - others[None, :, :]) ** 2).sum(axis=2) / SHAPE_LENGTH_SCALE**2
+        halvings = np.outer([size.halvings for size in own], [size.halvings for size in other])
+        found[np.ix_(rows, columns)] = together + HALVED_DP_DEVIATION**2 * halvings * np.exp(-0.5 * apart)
+    return found

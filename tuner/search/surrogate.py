@@ -40,13 +40,14 @@ from tuner.search.constants import (
     TRUST_STEP,
 )
 from tuner.search.incremental_gp import IncrementalGP, SingleArray
+from tuner.search.joint_posterior import JointPosterior
 from tuner.search.memory_posterior import MemoryPosterior, chunked
-from tuner.search.model_error import LEAST_TREND, TRENDS, TimeRecord, trends_of
+from tuner.search.model_error import LEAST_TREND, TRENDS, trends_of
 from tuner.search.observations import Observation, Observations, Surprise, Trust, gap_of, row_of, runs_of
-from tuner.search.reduced import Offset
+from tuner.search.reduced import ReducedSize, gap_covariance
 
 
-class Surrogate(MemoryPosterior, TimeRecord):
+class Surrogate(MemoryPosterior, JointPosterior):
     """Posterior of seconds and memory of every candidate of a pool."""
 
     def __init__(
@@ -66,7 +67,7 @@ class Surrogate(MemoryPosterior, TimeRecord):
         self.period = period
         self._calibration = calibration or Calibration()
         self._features, self._group = pool.groups
-        self._observations, self._offset = list[Observation](), Offset()
+        self._observations = list[Observation]()
         self._weigh()
         self._refer(self._calibration.site)
 
@@ -76,7 +77,7 @@ class Surrogate(MemoryPosterior, TimeRecord):
         for observation in seen:
             rebuild |= self._unexpectedly_full(observation)
             self._observations.append(observation)
-            rebuild |= self._corrects(observation) | self._pairs(observation)
+            rebuild |= self._corrects(observation)
             self._take(observation)
         if rebuild:
             self._refer(self.site)
@@ -123,7 +124,7 @@ class Surrogate(MemoryPosterior, TimeRecord):
         for candidate in candidates:
             features = self._kind_features(candidate)
             if risk[candidate] >= MIN_SHARED_RISK:
-                self._weigh_limit(candidate, features, fits=False)
+                self._weigh_limit(candidate, features, float(self._need[candidate]), fits=False)
             mean, _ = self.measured([candidate])
             residual = float(mean[0] - self._level[candidate])
             self._observe(
@@ -250,7 +251,6 @@ class Surrogate(MemoryPosterior, TimeRecord):
         self._weighed, self._margins = Observations(), list[float]()
         self.ruled_out: BoolArray = np.zeros(len(self.pool), dtype=np.bool_)
         self._recall()
-        self._learn_offset()
         for observation in self._observations:
             self._take(observation)
 
@@ -305,7 +305,15 @@ class Surrogate(MemoryPosterior, TimeRecord):
             own = replace(features, period=(seen.period,))
             noise = self._noise(seen) + gap + gap_of(seen, self._observations, self._noise(seen)) ** 2
             repeated = seen.reduced is None and len(runs_of(seen, self._observations)) > 1
-            self._observe(own, candidate=candidate, slopes=slopes, residual=residual, noise=noise, repeated=repeated)
+            self._observe(
+                own,
+                candidate=candidate,
+                slopes=slopes,
+                residual=residual,
+                noise=noise,
+                repeated=repeated,
+                size=None if seen.reduced is None else seen.reduced.size,
+            )
         if seen.fits is not None:
             self._take_memory(seen, features)
 
@@ -318,6 +326,7 @@ class Surrogate(MemoryPosterior, TimeRecord):
         residual: float,
         noise: float,
         repeated: bool = False,
+        size: ReducedSize | None = None,
     ) -> None:
         """Add an observation of seconds; one far from its prediction counts for less, unless it was repeated.
 
@@ -325,12 +334,14 @@ class Surrogate(MemoryPosterior, TimeRecord):
         than the model.
         """
         before = self._together(self._observed, features, candidate)
+        before += gap_covariance([size], self._observed.sizes)[0]
+        alone = self._shared + self._own + float(gap_covariance([size], [size])[0, 0])
         solved = self._time.solved(before)
         shift, spread = self._shift()
         carried = self._time.carried
         left = slopes - solved @ carried[:, :-1]
         expected = slopes @ shift + solved @ (carried[:, -1] - carried[:, :-1] @ shift)
-        variance = float(self._shared + self._own + noise - solved @ solved + left @ spread @ left)
+        variance = float(alone + noise - solved @ solved + left @ spread @ left)
         far = 0.0 if repeated else float(residual - expected) / math.sqrt(max(variance, 1e-12))
         doubted = far > OUTLIER_DEVIATIONS or (far < -OUTLIER_DEVIATIONS and noise > variance / 2)
         noise = max(noise, REPEAT_DEVIATION**2)
@@ -338,8 +349,8 @@ class Surrogate(MemoryPosterior, TimeRecord):
             noise += variance * ((far / OUTLIER_DEVIATIONS) ** 2 - 1)
         across = self._to_kinds(features)
         followed = self._together(self._followed_as, features, candidate)
-        self._time.add(across, before, self._shared + self._own + noise, np.append(slopes, residual), followed)
-        self._observed.add(features, candidate)
+        self._time.add(across, before, alone + noise, np.append(slopes, residual), followed)
+        self._observed.add(features, candidate, size)
         self._variances.append((candidate, noise))
         self._residuals.append(residual)
 

@@ -176,15 +176,17 @@ def _cluster(
     own_network = known.inter_node.bandwidth != known.gpu.inter_node_bandwidth * known.gpus_per_node
     own_fabric = known.intra_node.bandwidth != known.gpu.intra_node_bandwidth
     stays = gpu is None or source is not None
+    per_node = known.gpus_per_node if gpus_per_node is None else gpus_per_node
+    usual = known.nvlink_domain if stays else catalog.usual_domain(card, per_node)
     return catalog.make_cluster(
         name=known.name if stays else card.name,
         nodes=known.nodes if nodes is None else nodes,
-        gpus_per_node=known.gpus_per_node if gpus_per_node is None else gpus_per_node,
+        gpus_per_node=per_node,
         gpu=card,
         intra=known.intra_node.bandwidth if own_fabric and stays else 0.0,
         inter=known.inter_node.bandwidth if own_network and stays else 0.0,
         host=known.host_memory if stays else 0.0,
-        nvlink_domain=known.nvlink_domain if nvlink_domain is None and stays else nvlink_domain,
+        nvlink_domain=usual if nvlink_domain is None else nvlink_domain,
         fabric=known.fabric if stays else None,
     )
 

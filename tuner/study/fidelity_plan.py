@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Final, NamedTuple, cast
@@ -13,6 +13,7 @@ import numpy as np
 
 from tuner.core.fidelity import Fidelity, FidelityMode, without_ramp
 from tuner.core.outcomes import Outcome
+from tuner.costmodel.normal import below
 from tuner.launch.contract import Job, Launcher
 from tuner.search.acquisition import Suggestion, improvement, net_saving
 from tuner.search.candidates import CandidatePool
@@ -20,7 +21,7 @@ from tuner.search.fidelities import fidelities
 from tuner.search.reduced import ReducedSize
 from tuner.study.ranking import EXTRAPOLATES
 from tuner.study.settings import StudySettings
-from tuner.study.state import Prospect, StudyState
+from tuner.study.state import LEAST_DEVIATION, Prospect, StudyState
 from tuner.study.store.trial import Trial
 
 FIDELITY: Final = "fidelity"
@@ -43,6 +44,20 @@ MIN_GAIN: Final = 0.002
 the search or, beyond those of the leader and its runner-up, confirmations."""
 
 
+class Expected(NamedTuple):
+    """What is expected of a job before it runs; deviations leave out the noise of runs."""
+
+    log_seconds: float
+    """Logarithm of its seconds; those of a reduced size are weighted over its batches."""
+    deviation: float
+    log_full: float
+    """Logarithm of the seconds of the full size."""
+    revealed: float
+    """Standard deviation by which its result is expected to move how the topology compares with the leader."""
+    chance: float
+    """Probability that the topology finishes sooner than the leader."""
+
+
 class Size(NamedTuple):
     """One size at which a topology may be tried."""
 
@@ -50,14 +65,11 @@ class Size(NamedTuple):
     """None: the full size."""
     seconds: float
     """Expected seconds of an iteration, at the largest batch."""
-    deviation: float
-    """Standard deviation that the size adds to the logarithm of the full size's seconds."""
     node_hours: float
     """Expected cost; GPUs that a job leaves idle on its only node cost nothing."""
     risk: float
     """Probability of running out of memory."""
-    log_full: float
-    """Logarithm of the seconds that are expected of the full size."""
+    expected: Expected
 
 
 class Choice(NamedTuple):
@@ -96,74 +108,96 @@ class FidelityPlan:
 
     def choose(self) -> Choice | None:
         """Return the topology and size with the largest expected improvement per node-hour; None where none is open."""
-        suggestions, credit = self.state.shortlist(SHORTLIST), self.state.credit
+        suggestions = self.state.shortlist(SHORTLIST)
         sizes = self.sizes([suggestion.candidate for suggestion in suggestions])
-        choices = [
-            self._choice(suggestion, own, credit) for suggestion, own in zip(suggestions, sizes, strict=True) if own
-        ]
+        choices = [self._choice(suggestion, own) for suggestion, own in zip(suggestions, sizes, strict=True) if own]
         return max(choices, key=lambda choice: choice.gain / choice.size.node_hours, default=None)
 
-    def _choice(self, suggestion: Suggestion, sizes: Sequence[Size], credit: float) -> Choice:
+    def _choice(self, suggestion: Suggestion, sizes: Sequence[Size]) -> Choice:
         """Return the size of a topology with the largest expected improvement per node-hour.
 
-        Improvements are expected to the extent of `credit`. A topology that leads after a reduced trial runs again at
-        full size, which is part of that trial's cost.
-
-        A trial whose figure leaves the deviation `d` of the topology's own `s` reveals `s^2 / sqrt(s^2 + d^2)` of it.
+        A topology that leads after a reduced trial runs again at full size, which is part of that trial's cost.
         """
-        best, noise = self.state.log_best, self.state.surrogate.trust.repeat
-        finish = sizes[0].log_full + float(self.state.pool.work[suggestion.candidate])
-        deviation = float(self.state.surrogate.deviation(np.array([suggestion.candidate]))[0])
+        best, expected = self.state.log_best, sizes[0].expected
+        finish = expected.log_full + float(self.state.pool.work[suggestion.candidate])
 
         def gain(size: Size) -> float:
-            revealed = deviation**2 / math.hypot(deviation, size.deviation, noise)
-            improved = improvement(np.array([finish]), np.array([revealed]), finish if best is None else best)[0]
-            return float(net_saving(gain=credit * float(improved), risk=size.risk))
+            moved = np.array([size.expected.revealed])
+            improved = improvement(np.array([finish]), moved, finish if best is None else best)[0]
+            return float(net_saving(gain=float(improved), risk=size.risk))
 
-        likely = credit * (suggestion.chance or 0.0) if best is not None and self.trial_nodes is None else 0.0
-        confirmation = likely * self._node_hours(math.exp(sizes[0].log_full), suggestion.candidate)
+        likely = expected.chance if best is not None and self.trial_nodes is None else 0.0
+        confirmation = likely * self._node_hours(math.exp(expected.log_full), suggestion.candidate)
 
         def rate(size: Size) -> float:
             return gain(size) / (size.node_hours + (0.0 if size.fidelity is None else confirmation))
 
         size = max(sizes, key=rate)
+        if best is not None:
+            suggestion = replace(suggestion, chance=expected.chance)
         return Choice(suggestion, size, gain(size), self.least_gain(suggestion.candidate, size))
 
     def least_gain(self, candidate: int, size: Size) -> float:
         """Return the saving from which on a trial of this size is worth its cost."""
-        return MIN_GAIN * size.node_hours / self._node_hours(math.exp(size.log_full), candidate)
+        return MIN_GAIN * size.node_hours / self._node_hours(math.exp(size.expected.log_full), candidate)
 
     def sizes(self, candidates: Sequence[int]) -> list[list[Size]]:
         """Return the sizes at which each topology may be tried next: none at which it has run out of memory."""
         surrogate, overheads = self.state.surrogate, self.state.overheads(self.iterations)
-        jobs = [(candidate, *reduction) for candidate in candidates for reduction in self._reduced(candidate)]
-        risks = surrogate.reduced_out_of_memory([(candidate, reduced) for candidate, _, reduced in jobs])
-        logs, whole = surrogate.log_seconds(), surrogate.out_of_memory()
+        cut = [(candidate, *reduction) for candidate in candidates for reduction in self._reduced(candidate)]
+        risks = surrogate.reduced_out_of_memory([(candidate, reduced) for candidate, _, reduced in cut])
+        whole = surrogate.out_of_memory()
+        jobs: list[tuple[int, Fidelity | None, ReducedSize | None, float]] = [
+            (candidate, fidelity, reduced, risk)
+            for (candidate, fidelity, reduced), risk in zip(cut, risks.tolist(), strict=True)
+            if fidelity.dp > self._largest_failed(candidate) and (risk <= MAX_REDUCED_RISK or not self._fits(candidate))
+        ]
+        jobs += [(candidate, None, None, float(whole[candidate])) for candidate in candidates if self._fits(candidate)]
         found: dict[int, list[Size]] = {candidate: [] for candidate in candidates}
-        for (candidate, fidelity, reduced), risk in zip(jobs, risks.tolist(), strict=True):
-            if fidelity.dp <= self._largest_failed(candidate) or (risk > MAX_REDUCED_RISK and self._fits(candidate)):
-                continue
-            full = float(logs[candidate])
-            factor = math.exp(full) / surrogate.modelled(candidate)
-            seconds = [float(value) * factor for value in reduced.seconds(surrogate.reference_site)]
-            hours = self._hours(seconds=sum(seconds), nodes=fidelity.nodes, known=overheads) * self._share_of_nodes(
-                candidate, fidelity
-            )
-            deviation = surrogate.extrapolation_deviation(reduced)
-            size = Size(
-                fidelity=fidelity, seconds=seconds[-1], deviation=deviation, node_hours=hours, risk=risk, log_full=full
-            )
+        expected = self._expected([(candidate, reduced) for candidate, _, reduced, _ in jobs])
+        for (candidate, fidelity, reduced, risk), job in zip(jobs, expected, strict=True):
+            seconds, nodes, share = [math.exp(job.log_seconds)], self.state.pool.topology(candidate).nodes, 1.0
+            if fidelity is not None and reduced is not None:
+                site, nodes, share = surrogate.reference_site, fidelity.nodes, self._share_of_nodes(candidate, fidelity)
+                factor = math.exp(job.log_seconds - reduced.level(site))
+                seconds = [float(value) * factor for value in reduced.seconds(site)]
+            hours = self._hours(seconds=sum(seconds), nodes=nodes, known=overheads) * share
+            size = Size(fidelity=fidelity, seconds=seconds[-1], node_hours=hours, risk=risk, expected=job)
             found[candidate].append(size)
-        for candidate in candidates:
-            if self._fits(candidate):
-                full, nodes = float(logs[candidate]), self.state.pool.topology(candidate).nodes
-                hours = self._hours(seconds=math.exp(full), nodes=nodes, known=overheads)
-                risk = float(whole[candidate])
-                size = Size(
-                    fidelity=None, seconds=math.exp(full), deviation=0.0, node_hours=hours, risk=risk, log_full=full
-                )
-                found[candidate].append(size)
         return [found[candidate] for candidate in candidates]
+
+    def _expected(self, jobs: Sequence[tuple[int, ReducedSize | None]]) -> list[Expected]:
+        """Return what is expected of each job, of a topology at full or at a reduced size.
+
+        A job `y` of topology `x` is expected to move `x - leader` by `cov(x - leader, y) / sqrt(var(y) + noise^2)`.
+        """
+        if not jobs:
+            return []
+        leaders, work = [prospect.candidate for prospect in self.state.prospects()[:1]], self.state.pool.work
+        surrogate, count = self.state.surrogate, len(jobs)
+        full = [(candidate, None) for candidate in dict.fromkeys([*(candidate for candidate, _ in jobs), *leaders])]
+        at = {candidate: count + row for row, (candidate, _) in enumerate(full)}
+        means, covariance = surrogate.joint([*jobs, *full])
+        found = []
+        for row, (candidate, size) in enumerate(jobs):
+            own, ahead, beside = at[candidate], 0.0, np.zeros(len(means))
+            beside[own] += 1
+            for leader in leaders:
+                beside[at[leader]] -= 1
+                ahead = float(means[at[leader]] + work[leader] - means[own] - work[candidate])
+            noise = surrogate.trust.repeat**2 + (0.0 if size is None else size.variance)
+            moved = abs(float(beside @ covariance[:, row])) / math.sqrt(float(covariance[row, row]) + noise)
+            apart = math.sqrt(max(float(beside @ covariance @ beside), LEAST_DEVIATION**2))
+            found.append(
+                Expected(
+                    log_seconds=float(means[row]),
+                    deviation=math.sqrt(max(float(covariance[row, row]), LEAST_DEVIATION**2)),
+                    log_full=float(means[own]),
+                    revealed=max(moved, LEAST_DEVIATION),
+                    chance=float(below(np.array([ahead / apart]))[0]),
+                )
+            )
+        return found
 
     def _share_of_nodes(self, candidate: int, fidelity: Fidelity) -> float:
         """Return the share of its nodes' GPUs that a reduced job uses."""
@@ -174,11 +208,13 @@ class FidelityPlan:
         """Whether the nodes that trials may have suffice for the full size."""
         return self.trial_nodes is None or self.state.pool.topology(candidate).nodes <= self.trial_nodes
 
-    def repeated(self, candidate: int) -> Size | None:
-        """Return the size at which a candidate ran last, where it may run again at that size."""
-        last = next(trial for trial in reversed(self.state.trials) if trial.proposal.candidate == candidate)
-        (sizes,) = self.sizes([candidate])
-        return next((size for size in sizes if size.fidelity == last.proposal.fidelity), None)
+    def repeated(self, candidates: Sequence[int]) -> list[Size | None]:
+        """Return the size at which each candidate ran last, where it may run again at that size."""
+        last = {trial.proposal.candidate: trial.proposal.fidelity for trial in self.state.trials}
+        return [
+            next((size for size in sizes if size.fidelity == last[candidate]), None)
+            for candidate, sizes in zip(candidates, self.sizes(candidates), strict=True)
+        ]
 
     def next_full(self) -> tuple[int, str] | None:
         """Return the topology that is to run at full size next, and why; None where no other run is worth it.
@@ -195,19 +231,18 @@ class FidelityPlan:
         unconfirmed = next((other for other in others if not other.full), None)
         if unconfirmed is not None and sum(prospect.full for prospect in prospects) < MIN_CONFIRMED:
             return unconfirmed.candidate, "measured at full size because it is the runner-up"
-        rival = max(others, key=lambda other: self._regret(leader, other), default=None)
-        if rival is None or (regret := self._regret(leader, rival)) < MIN_GAIN:
+        rival = max(others, key=lambda other: self._saving(leader, other), default=None)
+        if rival is None or (saving := self._saving(leader, rival)) < MIN_GAIN:
             return None
         if not rival.full:
-            return rival.candidate, f"measured at full size because that is expected to save {regret:.2%}"
+            return rival.candidate, f"measured at full size because that is expected to save {saving:.2%}"
         runs = {ranked.candidate: ranked.runs for ranked in self.state.ranking}
         fewer = min((leader, rival), key=lambda prospect: runs[prospect.candidate])
-        return fewer.candidate, f"repeated because that is expected to save {regret:.2%}"
+        return fewer.candidate, f"repeated because that is expected to save {saving:.2%}"
 
-    def _regret(self, leader: Prospect, other: Prospect) -> float:
-        """Return the share of the time to finish that is expected to be lost if `other` is not preferred."""
-        deviation = np.array([math.hypot(leader.deviation, other.deviation)])
-        return float(improvement(np.array([other.mean]), deviation, leader.mean)[0])
+    def _saving(self, leader: Prospect, other: Prospect) -> float:
+        """Return the share of the time to finish that another run is expected to save by a better choice of the two."""
+        return float(improvement(np.array([other.mean]), np.array([other.moved]), leader.mean)[0])
 
     @property
     def reserve(self) -> float:

@@ -27,7 +27,9 @@ MAX_FIRST_OOM_RISK: Final = 0.99
 """Probability of running out of memory at which even the safest candidate is not tried while nothing has run."""
 
 RESUME_RATIO: Final = 2.0
-"""Ratio of the saving for which a search that has stopped resumes to the one for which it goes on."""
+"""Ratio of the saving for which a search at full size that has stopped resumes to the one for which it goes on.
+
+One with reduced sizes resumes for the same saving: its first measurements at full size tell most."""
 
 MIN_LEADER_RUNS: Final = 2
 """Measured runs that the leader has before the study ends."""
@@ -184,8 +186,10 @@ class Scheduler:
             return None
         pending, leader, chosen = state.pending, state.prospects()[0].candidate, None
         rate = 0.0 if choice is None else choice.gain / choice.size.node_hours
-        for surprise in state.surrogate.surprises():
-            if surprise.candidate in (*pending, leader) or (size := plan.repeated(surprise.candidate)) is None:
+        surprises = [found for found in state.surrogate.surprises() if found.candidate not in (*pending, leader)]
+        sizes = plan.repeated([surprise.candidate for surprise in surprises])
+        for surprise, size in zip(surprises, sizes, strict=True):
+            if size is None:
                 continue
             finish = np.array([surprise.mean + state.pool.work[surprise.candidate]])
             gain = surprise.accident * float(improvement(finish, np.array([surprise.deviation]), best)[0])
@@ -199,7 +203,7 @@ class Scheduler:
             f"repeated because it took {direction} than the other jobs predict by "
             f"{abs(surprise.deviations):.1f} standard deviations"
         )
-        size = None if self._plan is None else self._plan.repeated(surprise.candidate)
+        size = None if self._plan is None else self._plan.repeated([surprise.candidate])[0]
         if self._plan is not None and size is None:
             return None
         return self._proposal(surprise.candidate, why=why, size=size)
@@ -279,7 +283,8 @@ class Scheduler:
             return None if risk < MAX_FIRST_OOM_RISK else self._nothing_fits()
         pool, expected = self._state.pool, net_saving(gain=gain, risk=risk) if choice is None else choice.gain
         best_remaining = f"the best remaining trial, {pool.topology(suggestion.candidate).key},"
-        least = (MIN_EXPECTED_GAIN if choice is None else choice.least) * (RESUME_RATIO if self._looks_again else 1.0)
+        resumed = RESUME_RATIO if self._looks_again else 1.0
+        least = MIN_EXPECTED_GAIN * resumed if choice is None else choice.least
         if expected < least:
             return (
                 f"no job is expected to shorten the training by more than {least:.2%}: "
@@ -328,7 +333,7 @@ class Scheduler:
         mean, deviation = (float(values[0]) for values in state.surrogate.measured([candidate]))
         fidelity = size.fidelity if size is not None else None
         if size is not None and fidelity is not None:
-            mean, deviation, risk = math.log(size.seconds), math.hypot(deviation, size.deviation), size.risk
+            mean, deviation, risk = math.log(size.seconds), size.expected.deviation, size.risk
             why = f"{why}; {fidelity}"
         return Proposal(
             key=topology.key,

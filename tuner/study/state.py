@@ -35,12 +35,17 @@ MAX_ATTEMPTS: Final = 2
 """Jobs of one topology that may end with a retryable outcome."""
 
 
+LEAST_DEVIATION: Final = 1e-4
+"""Of a logarithm: below it, rounding decides."""
+
+
 class Prospect(NamedTuple):
     """A topology that was measured at some size, with the logarithm of the seconds in which it finishes."""
 
     candidate: int
     mean: float
-    deviation: float
+    moved: float
+    """Standard deviation by which another run at full size, of it or of the soonest, moves how the two compare."""
     full: bool
     """Whether it was measured at full size."""
 
@@ -183,24 +188,6 @@ class StudyState:
         return math.log(self.ranking[0].days * DAY) if self.ranking else None
 
     @property
-    def credit(self) -> float:
-        """Share of what the surrogate promises of further trials that is to be expected, by how its promises came true.
-
-        Wins are Poisson distributed around the sum of their chances times the share, which has the prior Gamma(1, 1);
-        counted are the trials since the leader was found, none of which won.
-        """
-        if self.log_best is None:
-            return 1.0
-        leader = self.prospects()[0].candidate
-        first = min(trial.number for trial in self._timed if trial.proposal.candidate == leader)
-        missed = (
-            trial.proposal.chance or 0.0
-            for trial in self._timed
-            if trial.number > first and trial.proposal.kind == "search"
-        )
-        return 1 / (1 + sum(missed))
-
-    @property
     def _timed(self) -> list[Trial]:
         """Trials that were measured, at whichever size."""
         return [trial for trial in self._known if trial.measured or trial.measured_reduced]
@@ -280,11 +267,16 @@ class StudyState:
         full = {trial.proposal.candidate for trial in self._known if trial.measured}
         failed = {candidate for candidate, count in self._attempts(reduced=False).items() if count >= MAX_ATTEMPTS}
         candidates = [candidate for candidate in tried if candidate in full or candidate not in failed]
-        means, deviations = self.surrogate.measured(candidates)
-        finish = (means + self.pool.work[candidates]).tolist()
+        if not candidates:
+            return []
+        means, covariance = self.surrogate.joint([(candidate, None) for candidate in candidates])
+        finish = means + self.pool.work[candidates]
+        first, own = int(np.argmin(finish)), np.diagonal(covariance)
+        noisy = np.sqrt(own + self.surrogate.trust.repeat**2)
+        moved = np.maximum((own - covariance[first]) / noisy, (own[first] - covariance[first]) / noisy[first])
         found = [
-            Prospect(candidate, mean, deviation, candidate in full)
-            for candidate, mean, deviation in zip(candidates, finish, deviations.tolist(), strict=True)
+            Prospect(candidate, mean, max(deviation, LEAST_DEVIATION), candidate in full)
+            for candidate, mean, deviation in zip(candidates, finish.tolist(), moved.tolist(), strict=True)
         ]
         return sorted(found, key=lambda prospect: prospect.mean)
 

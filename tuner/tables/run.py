@@ -7,19 +7,21 @@ from collections.abc import Mapping
 from typing import Final, get_args
 
 from tuner.core.catalog import gpu as catalog_gpu
-from tuner.core.catalog import make_cluster
+from tuner.core.catalog import make_cluster, usual_domain
 from tuner.core.domain import (
     OFFLOAD,
     Cluster,
     Gpu,
+    Partition,
     PrecisionRecipe,
     Stack,
     Topology,
     Workload,
+    layout_chunks,
     partition_for,
 )
 from tuner.core.errors import InputError
-from tuner.core.frameworks import check_precision
+from tuner.core.frameworks import check_precision, record_of
 from tuner.core.text import shown
 from tuner.tables.cells import flag, number_in, whole
 from tuner.tables.described_model import dispatcher_of, model_of
@@ -99,9 +101,17 @@ def run_of(cells: Mapping[str, str]) -> MeasuredRun:
         ep=whole(cells, "ep", 1),
         etp=whole(cells, "etp", 1),
         dispatcher=dispatcher_of(cells),
-        partition=cells.get("partition", "").lower() or partition_for(workload.model.layers, pp * whole(cells, "vpp")),  # type: ignore[arg-type] # as above
+        partition=cells.get("partition", "").lower() or _partition(workload, pp * whole(cells, "vpp")),  # type: ignore[arg-type] # as above
     )
     return MeasuredRun(workload=workload, cluster=_cluster(cells, card, nodes, per_node), topology=topology)
+
+
+def _partition(workload: Workload, chunks: int) -> Partition:
+    """Return the partition that the framework takes, which refuses a remainder if it lays out stages one by one."""
+    record = record_of(workload)
+    lays_out = record is not None and "layout" in record.partition.value
+    _, last = layout_chunks(workload.model.layers, chunks)
+    return partition_for(workload.model.layers, chunks, "layout" if lays_out and last > 0 else "layers")
 
 
 def _workload(cells: Mapping[str, str], card: Gpu, *, tp: int, ranks: int) -> Workload:
@@ -157,9 +167,7 @@ def _share(cells: Mapping[str, str], column: str) -> float:
 
 def _cluster(cells: Mapping[str, str], card: Gpu, nodes: int, per_node: int) -> Cluster:
     network = number_in(cells, "node_gbit_s") * 1e9 / 8 if "node_gbit_s" in cells else 0.0
-    domain = whole(cells, "nvlink_domain") if "nvlink_domain" in cells else card.nvlink_domain
-    if "nvlink_domain" not in cells and domain and domain % per_node:
-        domain = None
+    domain = whole(cells, "nvlink_domain") if "nvlink_domain" in cells else usual_domain(card, per_node)
     return make_cluster(
         name=card.name,
         nodes=nodes,

@@ -223,12 +223,16 @@ def _cost_document(cost: TopologyCost) -> dict[str, Any]:
     }
 
 
+_ROUNDING: Final = 1e-12
+"""Share of the total below which a term is the rounding of a difference."""
+
+
 def _print_waterfall(terms: Mapping[str, float], *, unit: str, scale: float) -> None:
     """Print each term with its share of the total and a bar that starts where the previous one ends."""
     total = sum(terms.values())
     start = 0.0
     for name, value in terms.items():
-        if value:
+        if value > _ROUNDING * total:
             share = value / total
             bar = " " * round(_BAR_WIDTH * start / total) + "#" * max(1, round(_BAR_WIDTH * share))
             print(f"  {name:<18} {value / scale:>9.4g} {unit} {100 * share:>5.1f}%  {bar}")

@@ -127,12 +127,8 @@ def model_from(config: Config, *, name: str) -> Model:
     config = _text_model(config, name)
     _refuse_hybrids(config, name)
     family, exact = _family(config, name)
-    expert_key = next((key for key in _EXPERTS if config.get(key)), None)
-    if expert_key and family not in _MIXTURES:
-        raise InputError(
-            f"{name} is a mixture of experts ({expert_key}={shown(config[expert_key])}) of a family that is not known; "
-            f"known are {listed(sorted(_MIXTURES), limit=40)}. Describe it in a TOML file with a table experts."
-        )
+    if family not in _MIXTURES:
+        _refuse_experts(config, name)
     reader = FAMILIES[family]
     keys = Keys(config, name, positions=reader.positions, ffn=reader.ffn)
     fields: dict[str, Any] = {
@@ -142,9 +138,9 @@ def model_from(config: Config, *, name: str) -> Model:
         "init_std": keys.number("initializer_range", default=0.02),
         **reader.read(keys),
     }
+    keys.not_expressed.update(dict.fromkeys(keys.unread()))
     if not exact:
         fields["read_as"] = family
-        keys.not_expressed.update(dict.fromkeys(keys.unread()))
         if (model_type := str(config.get("model_type"))) in _UNLIKE_KIN:
             keys.not_expressed[f"model_type={model_type} ({_UNLIKE_KIN[model_type]})"] = None
     if fields.get("head_size", 0) * fields["heads"] == fields["hidden"]:
@@ -194,6 +190,14 @@ def _refuse_hybrids(config: Config, name: str) -> None:
         )
 
 
+def _refuse_experts(config: Config, name: str) -> None:
+    if key := next((key for key in _EXPERTS if config.get(key)), None):
+        raise InputError(
+            f"{name} is a mixture of experts ({key}={shown(config[key])}) of a family that is not known; "
+            f"known are {listed(sorted(_MIXTURES), limit=40)}. Describe it in a TOML file with a table experts."
+        )
+
+
 def _family(config: Config, name: str) -> tuple[str, bool]:
     """Return the known family of a config, by its model_type, its class, or the keys that it shares with one.
 
@@ -208,6 +212,7 @@ def _family(config: Config, name: str) -> tuple[str, bool]:
     for family in FAMILIES:
         if not given and re.fullmatch(family.replace("_", "") + r"(For|LM|Model).*", architecture, re.IGNORECASE):
             return family, True
+    _refuse_experts(config, name)
     kin = next((family for family, keys in _KIN.items() if keys <= set(config)), None)
     if kin is None:
         known = listed(FAMILIES, limit=40)

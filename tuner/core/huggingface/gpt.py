@@ -67,6 +67,7 @@ def gpt_neox(keys: Keys) -> Fields:
 def gptj(keys: Keys) -> Fields:
     """GPT-J: attention and MLP side by side after one norm, rotated neighbours."""
     keys.get("rotary")
+    keys.expects("scale_attn_weights", True)
     rotated = keys.size("rotary_dim", default=64 if not keys.has("rotary_dim") else 0)
     return {
         "tied_embeddings": keys.flag("tie_word_embeddings", default=False),
@@ -101,6 +102,7 @@ def bloom(keys: Keys) -> Fields:
 def opt(keys: Keys) -> Fields:
     """OPT: learned positions after two unused rows; the 350M with norms after the residual and a narrow embedding."""
     keys.expects("layerdrop", 0, 0.0)
+    keys.expects("activation_dropout", 0, 0.0)
     before = keys.flag("do_layer_norm_before", default=True)
     affine = keys.flag("layer_norm_elementwise_affine", default=True)
     return {
@@ -122,6 +124,7 @@ def opt(keys: Keys) -> Fields:
 
 def falcon(keys: Keys) -> Fields:
     """Falcon: one key and value head, or groups in the newer architecture, and mostly parallel attention."""
+    keys.expects("apply_residual_connection_post_layernorm", False)
     parallel, newer = keys.flag("parallel_attn", default=True), keys.flag("new_decoder_architecture", default=False)
     alibi, shared = keys.flag("alibi", default=False), keys.flag("multi_query", default=True)
     groups, norms = keys.size("num_kv_heads", default=keys.sizes["heads"]), keys.get("num_ln_in_parallel_attn")
@@ -192,6 +195,9 @@ def phi(keys: Keys) -> Fields:
 
 def starcoder2(keys: Keys) -> Fields:
     """StarCoder2."""
+    keys.expects("mlp_type", "default")
+    keys.expects("norm_type", "layer_norm")
+    keys.repeats("layer_norm_epsilon", "norm_epsilon")
     return {
         "tied_embeddings": keys.flag("tie_word_embeddings", default=True),
         **rotary(keys),
@@ -273,6 +279,12 @@ def cohere(keys: Keys, *, theta: float = 500_000.0) -> Fields:
 
 def cohere2(keys: Keys) -> Fields:
     """Command R7B and Command A: like Command R; the layers that see everything have no rotary embedding."""
+    for key in ("use_embedding_sharing", "use_gated_activation", "use_parallel_block"):
+        keys.expects(key, True)
+    keys.expects("position_embedding_type", "rope_gptj")
+    keys.expects("rotary_pct", 1, 1.0)
+    keys.expects("order_of_interleaved_layers", "local_attn_first")
+    keys.get("layer_switch")  # of earlier releases, where sliding_window_pattern and layer_types now count
     skip = keys.size("sliding_window_pattern", default=4)
     windowed = layer_types(keys, alternating(keys.sizes["layers"], skip))
     size = keys.size("sliding_window", default=0 if keys.has("sliding_window") else 4096)

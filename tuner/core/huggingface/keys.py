@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from tuner.core.errors import InputError
@@ -34,7 +34,8 @@ _NO_EFFECT: Final = re.compile(
     r"|exponential_decay_length_penalty|(begin_)?suppress_tokens|remove_invalid_values|gradient_checkpointing"
     r"|attn_implementation|attention_softmax_in_fp32|scale_attention_softmax_in_fp32|reorder_and_upcast_attn"
     r"|slow_but_exact|init_device|cache_implementation|max_window_layers|pruned_heads|cross_attention_hidden_size"
-    r"|use_flash_attn|fused_bias_fc|unsloth_.*"
+    r"|use_flash_attn|fused_bias_fc|unsloth_.*|auto_map|ep_size|(bias_dropout|masked_softmax)_fusion|skip_bias_add(_qkv)?"
+    r"|offset_alibi|use_parallel_embedding|mm_tokens_per_image"
 )
 """Keys without effect on the model that is trained."""
 
@@ -57,8 +58,8 @@ class Keys:
         self.sizes["ffn"] = self.sizes["ffn"] or ffn
         for key in _WEIGHTS_STORED_DIFFERENTLY:
             stored = config.get(key)
-            if not (isinstance(stored, dict) and stored.get("quant_method") in _STORED_NARROW):
-                self.expects(key)
+            narrow = isinstance(stored, dict) and stored.get("quant_method") in _STORED_NARROW
+            self.expects(key, *([stored] if narrow else []))
 
     def get(self, *spellings: str, default: Any = None) -> Any:
         """Return the value of the first of these keys that is in the config and not null."""
@@ -82,9 +83,19 @@ class Keys:
         key = next((key for key in spellings if key in self.config), spellings[0])
         return number_of(value, f"{self.name}: {key}")
 
-    def size(self, key: str, *, default: int = 0) -> int:
+    def size(self, key: str, *, default: int = 0, least: int = 0) -> int:
         """Return a whole number; a null takes the default."""
-        return whole(self.get(key, default=default), f"{self.name}: {key}")
+        value = whole(self.get(key, default=default), f"{self.name}: {key}")
+        if value < least:
+            raise InputError(f"{self.name}: {key} must be at least {least}, not {value}.")
+        return value
+
+    def numbers(self, key: str, *, default: Sequence[int]) -> list[int]:
+        """Return a list of whole numbers or switches; a null takes the default."""
+        value = self.get(key, default=default)
+        if not isinstance(value, list) or not all(isinstance(one, int) for one in value):
+            raise InputError(f"{self.name}: {key} must be a list of whole numbers, not {shown(value)}.")
+        return value
 
     def table(self, *spellings: str) -> Mapping[str, Any]:
         """Return an object, which is empty if the config has none."""
@@ -110,6 +121,10 @@ class Keys:
         value = self.get(key)
         if value is not None and value not in neutral:
             self.not_expressed[f"{key}={shown(value)}"] = None
+
+    def repeats(self, key: str, *others: str) -> None:
+        """Note the key as not expressed if its value is neither null nor that of the first other key with one."""
+        self.expects(key, self.get(*others))
 
     def unread(self) -> list[str]:
         """Return the keys that nothing has read and that may have an effect, unless they are null."""

@@ -67,6 +67,7 @@ def mistral(keys: Keys) -> Fields:
 
 def qwen2(keys: Keys) -> Fields:
     """Qwen 1.5, 2 and 2.5: biases of queries, keys and values alone."""
+    keys.expects("use_mrope", False)
     return {**common(keys, kv_heads=32), "qkv_bias": True, **late_window(keys)}
 
 
@@ -128,7 +129,8 @@ def _gemma_parts(keys: Keys) -> Fields:
 def gemma2(keys: Keys, *, every: int = 2, softcaps: tuple[float, float] = (50.0, 30.0)) -> Fields:
     """Gemma 2: norms around attention and MLP, soft caps, every other layer with a sliding window."""
     keys.expects("use_bidirectional_attention", False)
-    keys.get("cache_implementation", "hidden_act")
+    keys.get("hidden_act")
+    keys.repeats("sliding_window_size", "sliding_window")
     size = keys.size("sliding_window", default=0 if keys.has("sliding_window") else 4096)
     scalar = keys.number("query_pre_attn_scalar", default=256)
     attention, logits = ("attn_logit_softcapping", softcaps[0]), ("final_logit_softcapping", softcaps[1])
@@ -246,6 +248,10 @@ def arcee(keys: Keys) -> Fields:
 
 def apertus(keys: Keys) -> Fields:
     """Apertus: xIELU, whose two coefficients are trained, and a norm on each head of queries and keys."""
+    keys.expects("hidden_dropout", 0, 0.0)
+    keys.expects("qk_norm", True)
+    for key in ("mlp_bias", "post_norm"):
+        keys.expects(key, False)
     fields = common(keys, act="xielu", epsilon=1e-5, theta=12_000_000.0)
     if not keys.get("rope_scaling") and keys.get("rope_parameters") is None:
         usual = {"rope_type": "llama3", "factor": 8.0, "original_max_position_embeddings": 8192}

@@ -49,7 +49,7 @@ def qwen3_moe(keys: Keys) -> Fields:
 
 
 def _qwen_experts(keys: Keys, *, count: int, top_k: int, width: int, **shared: Any) -> Fields:
-    dense, step = keys.get("mlp_only_layers", default=[]), keys.size("decoder_sparse_step", default=1)
+    dense, step = keys.numbers("mlp_only_layers", default=[]), keys.size("decoder_sparse_step", default=1)
     moe = [index not in dense and bool(step) and (index + 1) % step == 0 for index in range(keys.sizes["layers"])]
     normalized = keys.flag("norm_topk_prob", default=False)
     width = keys.size("moe_intermediate_size", default=width)
@@ -97,9 +97,10 @@ def granitemoe(keys: Keys) -> Fields:
 
 def ernie4_5_moe(keys: Keys) -> Fields:
     """ERNIE 4.5: a softmax router with a balancing bias, rotated neighbours."""
+    keys.expects("moe_norm_min", 1e-12)
     layers = keys.sizes["layers"]
-    step, start = keys.size("moe_layer_interval", default=1), keys.size("moe_layer_start_index", default=1)
-    end = keys.size("moe_layer_end_index", default=-1)
+    step, start = keys.size("moe_layer_interval", default=1, least=1), keys.size("moe_layer_start_index", default=1)
+    end = keys.size("moe_layer_end_index", default=-1, least=-1)
     end = layers - 1 if end == -1 else end
     width = keys.size("moe_intermediate_size", default=1536)
     shared = keys.size("moe_num_shared_experts", default=2) * width
@@ -123,6 +124,8 @@ def minimax_m2(keys: Keys) -> Fields:
     keys.expects("scoring_func", "sigmoid")
     keys.expects("shared_intermediate_size", 0)
     keys.expects("qk_norm_type", "per_layer")
+    for key in ("use_qk_norm", "use_routing_bias"):
+        keys.expects(key, True)
     modules = keys.size("num_mtp_modules") * keys.size("mtp_transformer_layers", default=1)
     rotated, head = keys.size("rotary_dim"), keys.size("head_dim", default=128)
     fields = common(keys, kv_heads=8, theta=5_000_000.0, fraction=rotated / head if rotated else 1.0)
@@ -140,12 +143,14 @@ def minimax_m2(keys: Keys) -> Fields:
 def gpt_oss(keys: Keys) -> Fields:
     """gpt-oss: biases everywhere, attention sinks, a window in every other layer, a clamped gate with an offset."""
     keys.expects("swiglu_alpha", 1.702)  # quick_gelu's
+    keys.repeats("experts_per_token", "num_experts_per_tok")
     layers = keys.sizes["layers"]
     windowed = layer_types(keys, [index % 2 == 0 for index in range(layers)])
     fields = common(keys, epsilon=1e-5, kv_heads=8, theta=150_000.0)
     if not keys.get("rope_scaling") and keys.get("rope_parameters") is None:
         usual = {"rope_type": "yarn", "factor": 32.0, "original_max_position_embeddings": 4096, "truncate": False}
         fields.update(rotary_base=150_000.0, rotary_scaling=rotary_scaling(keys, usual))
+    keys.expects("initial_context_length", fields["rotary_scaling"] and fields["rotary_scaling"].original_seq)
     return {
         **fields,
         "head_size": keys.size("head_dim", default=64),
@@ -171,16 +176,18 @@ def gpt_oss(keys: Keys) -> Fields:
 def llama4(keys: Keys) -> Fields:
     """Llama 4's text model: one shared expert, weights on the experts' inputs, every fourth layer without rotation."""
     layers = keys.sizes["layers"]
-    step = keys.size("interleave_moe_layer_step", default=1)
-    given = keys.get("moe_layers", default=list(range(step - 1, layers, step)))
+    step = keys.size("interleave_moe_layer_step", default=1, least=1)
+    given = keys.numbers("moe_layers", default=list(range(step - 1, layers, step)))
     width = keys.sizes["ffn"]
-    rotated = keys.get("no_rope_layers") or alternating(layers, keys.size("no_rope_layer_interval", default=4))
+    interval = keys.size("no_rope_layer_interval", default=4)
+    rotated = keys.numbers("no_rope_layers", default=[]) or alternating(layers, interval)
     skip = rotated.index(False) + 1 if False in rotated else 0
     if [bool(layer) for layer in rotated] != alternating(layers, skip):
         keys.not_expressed["no_rope_layers"] = None
     chunk = keys.size("attention_chunk_size", default=8192)
     if chunk:
         keys.not_expressed[f"attention_chunk_size={chunk}"] = None
+    keys.get("attn_scale", "floor_scale")  # of the temperature tuning
     for key in ("attn_temperature_tuning", "use_qk_norm"):
         if keys.flag(key, default=True):
             keys.not_expressed[key] = None
@@ -227,6 +234,7 @@ def deepseek_v2(keys: Keys) -> Fields:
     if method not in ("greedy", "group_limited_greedy"):
         keys.not_expressed[f"topk_method={method}"] = None
     grouped = method == "group_limited_greedy"
+    keys.get("n_group", "topk_group")
     return {
         **_latent(keys, interleaved=True),
         "mlp_bias": keys.flag("mlp_bias", default=False),

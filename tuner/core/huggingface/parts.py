@@ -163,6 +163,8 @@ def layer_types(keys: Keys, default: Sequence[bool]) -> Sequence[bool]:
         if listed is not None:
             keys.not_expressed["layer_types"] = None
         return default
+    if not {"sliding_attention", "full_attention", "chunked_attention"}.issuperset(map(str, listed)):
+        keys.not_expressed["layer_types"] = None
     return [kind == "sliding_attention" for kind in listed]
 
 

@@ -1,13 +1,15 @@
 """tp8-pp12-dp4-mbs2-z1-vpp2-sp on 48 x 8 GPUs, by tuner export, for megatron-bridge 0.3.1.
 
-`configure(config)` sets model, parallelism, batch, precision and sharding of any ConfigContainer; run as a program, this
-file trains with Bridge's common pretraining config, on the data that DATA_PATH names.
+`configure(config)` sets model, parallelism, batch, precision and sharding of any ConfigContainer, and
+`set_optimizer(config)` its optimizer and learning rate; run as a program, this file trains with Bridge's common
+pretraining config, on the data that DATA_PATH names.
 """
 
 import os
 
 import torch.nn.functional as F  # noqa: F401
 from megatron.bridge.models.gpt_provider import GPTModelProvider
+from megatron.bridge.utils.fusions import can_enable_gradient_accumulation_fusion
 from megatron.core.activations import fast_gelu, quick_gelu, squared_relu  # noqa: F401
 from megatron.core.transformer.enums import AttnBackend
 
@@ -51,12 +53,17 @@ MODEL = dict(
     recompute_granularity='full',
     recompute_method='uniform',
     recompute_num_layers=1,
+    bias_dropout_fusion=True,
+    cross_entropy_loss_fusion=True,
+    masked_softmax_fusion=True,
+    persist_layer_norm=True,
 )
 
 
 def configure(config):
     """Make a ConfigContainer train this model in this topology."""
     config.model = GPTModelProvider(**MODEL)
+    config.model.gradient_accumulation_fusion = can_enable_gradient_accumulation_fusion()
     config.dataset.seq_length = MODEL["seq_length"]
     config.train.micro_batch_size = 2
     config.train.global_batch_size = 2048
@@ -70,12 +77,30 @@ def configure(config):
     return config
 
 
+def set_optimizer(config):
+    """Set optimizer and learning rate: common defaults, to be adjusted to your model."""
+    config.optimizer.optimizer = 'adam'
+    config.optimizer.lr = 6e-05
+    config.optimizer.min_lr = 6e-06
+    config.optimizer.weight_decay = 0.1
+    config.optimizer.clip_grad = 1.0
+    config.optimizer.adam_beta1 = 0.9
+    config.optimizer.adam_beta2 = 0.95
+    config.optimizer.adam_eps = 1e-08
+    config.scheduler.start_weight_decay = 0.1
+    config.scheduler.end_weight_decay = 0.1
+    config.scheduler.lr_decay_style = 'cosine'
+    config.scheduler.lr_decay_iters = 87262
+    config.scheduler.lr_warmup_iters = 436
+    return config
+
+
 if __name__ == "__main__":
     from megatron.bridge.recipes.common import _pretrain_common
     from megatron.bridge.training.gpt_step import forward_step
     from megatron.bridge.training.pretrain import pretrain
 
-    config = configure(_pretrain_common())
+    config = set_optimizer(configure(_pretrain_common()))
     config.dataset.blend = ([os.environ["DATA_PATH"]], None)
     config.tokenizer.tokenizer_type = os.environ.get("TOKENIZER_TYPE", "HuggingFaceTokenizer")
     config.tokenizer.tokenizer_model = os.environ["TOKENIZER"]

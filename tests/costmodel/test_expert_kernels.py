@@ -1,0 +1,136 @@
+"""What the kernels around the experts cost: short products, dispatchers, copies, biases, and the wait for the host."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from tests.mixtures import QWEN3_30B
+from tuner.core import catalog
+from tuner.core.columns import Columns
+from tuner.core.domain import Stack, Topology
+from tuner.core.experts import Experts
+from tuner.costmodel.constants import BACKWARD_TRAFFIC_RATIO, NODE_LATENCY_RATIO
+from tuner.costmodel.expert_constants import ALL_TO_ALL_SHARE, EXPERT_HOST_SECONDS, ROUTER_BYTES
+from tuner.costmodel.expert_time import ExpertLayer, expert_layer_seconds
+from tuner.costmodel.kernels import host_pace, inner_speed, linear, product_rate, traffic_rate
+from tuner.costmodel.links import Links
+from tuner.costmodel.site_factors import SiteFactors
+from tuner.space.build import space_for
+
+SITE = SiteFactors()
+TOKENS, HIDDEN, TOP_K = 4096, 2048, 8
+EXPERTS = QWEN3_30B.experts or Experts(count=1, top_k=1, ffn=1)
+
+
+def columns(gpu: str = "H100-80GB-SXM", *, model: Any = QWEN3_30B, stack: Stack | None = None, **row: Any) -> Columns:
+    ranks, per_node = 128, 4 if gpu.startswith("GB") else 8
+    space = space_for(model=model, gpu=gpu, nodes=ranks // per_node, gpus_per_node=per_node, global_batch=512)
+    topology = Topology(
+        **{"nodes": ranks // per_node, "tp": 1, "pp": 1, "dp": ranks, "micro_batch": 1, "recompute": "none", **row}
+    )
+    return Columns.of([topology], replace(space.workload, framework="megatron-core", stack=stack), space.cluster)
+
+
+def layer(*given: Any, **row: Any) -> ExpertLayer:
+    one = columns(*given, **row)
+    return expert_layer_seconds(one, SITE, Links(one, SITE))
+
+
+@pytest.mark.parametrize(("k", "tflops"), [(512, 590), (1536, 990), (2048, 1072), (7168, 1296), (16384, 1358)])
+def test_short_products_are_as_slow_as_published(k: int, tflops: float) -> None:
+    """DeepGEMM's rates in fp8 on an H800."""
+    gpu, workload = catalog.gpu("H100-80GB-SXM"), replace(columns().workload, precision="fp8")
+    assert inner_speed(gpu, workload, float(k)) * 1371 == pytest.approx(tflops, rel=0.02)
+
+
+def test_a_product_in_16_bits_is_filled_in_half_as_many_elements() -> None:
+    """710 in fp8, by the same time; on generations without a source every inner size is as fast."""
+    hopper, workload = catalog.gpu("H200-141GB-SXM"), columns().workload
+    assert inner_speed(hopper, workload, 355.0) == pytest.approx((1 + 355 / 16384) / 2)
+    assert inner_speed(hopper, replace(workload, precision="fp8"), 710.0) == pytest.approx((1 + 710 / 16384) / 2)
+    for name in ("A100-80GB-SXM", "B200-180GB-SXM"):
+        assert inner_speed(catalog.gpu(name), workload, 512.0) == 1.0
+
+
+def test_each_product_of_a_linear_layer_has_its_own_inner_size() -> None:
+    """Inputs forward; outputs and tokens backward. Whole waves of large tiles, so that nothing else counts."""
+    gpu, workload = catalog.gpu("H100-80GB-SXM"), columns().workload
+    tokens, n, k = 256 * 132, 128 * 64, 1024
+    rate = product_rate(gpu, workload, SITE)
+    ahead, back = linear(gpu, workload, SITE, tokens, n, k)
+    operations = 2.0 * tokens * n * k / rate
+    assert float(ahead) == pytest.approx(operations / inner_speed(gpu, workload, float(k)))
+    assert float(back) == pytest.approx(
+        operations / inner_speed(gpu, workload, float(n)) + operations / inner_speed(gpu, workload, float(tokens)),
+        rel=0.02,
+    )
+
+
+RATES = [
+    ("GB200-192GB", "hybridep", 8, 0.70),
+    ("GB200-192GB", "hybridep", 16, 0.66),
+    ("GB200-192GB", "hybridep", 64, 0.62),
+    ("H100-80GB-SXM", "hybridep", 4, 0.70),
+    ("H100-80GB-SXM", "deepep", 8, 0.68),
+    ("B200-180GB-SXM", "deepep", 8, 0.38),
+    ("A100-80GB-SXM", "deepep", 8, ALL_TO_ALL_SHARE),
+]
+
+
+@pytest.mark.parametrize(("gpu", "dispatcher", "ep", "share"), RATES)
+def test_fused_dispatchers_reach_a_published_share_of_the_link(
+    gpu: str, dispatcher: str, ep: int, share: float
+) -> None:
+    """A copy for each distinct rank, (ep - 1) / ep of them elsewhere, four times a layer and a latency beside each."""
+    one = columns(gpu, ep=ep, dispatcher=dispatcher)
+    copies = ep * (1 - (1 - 1 / ep) ** TOP_K) * (ep - 1) / ep
+    moved = TOKENS * HIDDEN * 2 * copies / (one.cluster.intra_node.bandwidth * share)
+    latency = math.log2(ep) * one.cluster.intra_node.latency * NODE_LATENCY_RATIO
+    assert layer(gpu, ep=ep, dispatcher=dispatcher).dispatch[0] == pytest.approx(4 * (moved + latency))
+
+
+@pytest.mark.parametrize(
+    ("dispatcher", "ep", "copied"),
+    [
+        ("alltoall", 1, 1 + TOP_K),
+        ("alltoall", 8, 1 + TOP_K + 2 * TOP_K),
+        ("alltoall", 128, 1 + TOP_K),
+        ("deepep", 8, 8 * (1 - (7 / 8) ** TOP_K) + TOP_K),
+        ("hybridep", 8, 8 * (1 - (7 / 8) ** TOP_K) + TOP_K),
+        ("allgather", 8, (8 * (1 - (7 / 8) ** TOP_K) + 8 * (1 + 1 + 4 / 2)) / 2 + TOP_K),
+        ("allgather", 1, (1 + 1) / 2 + TOP_K),
+    ],
+)
+def test_copies_of_tokens_are_counted_by_dispatcher(dispatcher: str, ep: int, copied: float) -> None:
+    """Rows read and written on the way to the experts and again on the way back, in both passes."""
+    one = columns(ep=ep, dispatcher=dispatcher)
+    gpu, workload = one.cluster.gpu, one.workload
+    rate = traffic_rate(gpu, SITE)
+    router = sum(linear(gpu, workload, SITE, TOKENS, EXPERTS.count, HIDDEN))
+    scores = (1 + BACKWARD_TRAFFIC_RATIO) * ROUTER_BYTES * TOKENS * EXPERTS.count / rate
+    copies = 2 * 2 * copied * TOKENS * HIDDEN * 2 / rate
+    assert layer(ep=ep, dispatcher=dispatcher).routing[0] == pytest.approx(float(router) + scores + copies)
+
+
+def test_the_bias_of_an_experts_output_passes_through_memory_in_fp32() -> None:
+    """28 bytes forward and 40 backward for each token of an expert and column of its output."""
+    biased = replace(QWEN3_30B, experts=replace(EXPERTS, expert_bias=True))
+    more = layer(ep=8, model=biased).experts[0] - layer(ep=8).experts[0]
+    assert more == pytest.approx(68 * TOKENS * TOP_K * HIDDEN / traffic_rate(columns().cluster.gpu, SITE))
+
+
+def test_the_gpu_waits_while_the_host_learns_how_many_tokens_an_expert_has() -> None:
+    """In the forward pass, however long it is; not where nothing is asked, or other work is queued."""
+    assert layer(ep=8, micro_batch=4).launch[0] == pytest.approx(EXPERT_HOST_SECONDS)
+    grace = host_pace(catalog.gpu("GB200-192GB"), SITE)
+    assert layer("GB200-192GB", ep=8, micro_batch=4).launch[0] == pytest.approx(EXPERT_HOST_SECONDS * grace)
+    capacity = replace(QWEN3_30B, experts=replace(EXPERTS, capacity_factor=1.0))
+    assert layer(ep=8, micro_batch=4, model=capacity).launch[0] == 0
+    assert layer(ep=8, micro_batch=4, stack=Stack(moe_overlap=True)).launch[0] == 0
+    assert layer(ep=8, micro_batch=4, stack=Stack(cuda_graph="full")).launch[0] == 0
+    again = layer(ep=8, micro_batch=4, recompute="full")
+    assert again.recompute[0] > again.launch[0] == pytest.approx(EXPERT_HOST_SECONDS)

@@ -1,0 +1,65 @@
+"""What Transformer Engine's layers keep for their backward pass, in 16 bits and where they cast to fp8."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from tests.mixtures import QWEN3_30B
+from tuner.core.columns import Columns
+from tuner.core.domain import Stack, Topology
+from tuner.core.model import Model
+from tuner.costmodel.estimate import CostModel
+from tuner.space.build import space_for
+
+GATED = replace(QWEN3_30B, experts=None, qk_norm=False, ffn=6144)
+PLAIN = replace(GATED, activation="gelu")
+TOKENS, HIDDEN, WIDTH, LAYERS = 4096, 2048, 32 * 128, 48
+KEYS = 2 * 4 * 128
+
+
+def kept(model: Model, framework: Any = "megatron-core", precision: Any = "bf16", modules: Any = None) -> float:
+    """Bytes of activations of one microbatch on one GPU."""
+    space = space_for(model=model, gpu="H100-80GB-SXM", nodes=1, global_batch=8)
+    stack = None if modules is None else Stack(recompute_modules=modules)
+    workload = replace(space.workload, framework=framework, precision=precision, stack=stack)
+    recompute: Any = "none" if modules is None else "selective"
+    row = Topology(nodes=1, tp=1, pp=1, dp=8, micro_batch=1, recompute=recompute)
+    return float(CostModel().score(Columns.of([row], workload, space.cluster)).memory_terms["activations"][0])
+
+
+def test_a_gated_layer_keeps_each_value_once() -> None:
+    """Two norms' inputs and outputs, queries, keys, values, output and its sums, gate, up and their product."""
+    each = 8 * HIDDEN + 2 * (WIDTH + KEYS + WIDTH + 3 * 6144)
+    sums, last_norm = 4 * 32, 4 * HIDDEN
+    assert kept(GATED) == pytest.approx(TOKENS * (LAYERS * (each + sums) + last_norm))
+
+
+def test_other_frameworks_keep_what_was_fitted() -> None:
+    assert kept(GATED, "deepspeed") - kept(GATED) == pytest.approx(
+        TOKENS * (LAYERS * 2 * 0.6 * 6144 - 4 * HIDDEN), rel=1e-6
+    )
+
+
+@pytest.mark.parametrize(("model", "experts"), [(GATED, False), (PLAIN, False), (QWEN3_30B, True)])
+def test_inputs_of_fp8_products_are_kept_in_fp8(model: Model, experts: bool) -> None:
+    """Of norms, attention, activations and dispatched tokens a byte less; attention keeps its own output as well."""
+    less = 2 * HIDDEN - WIDTH + (8 * (HIDDEN + 768) if experts else 6144)
+    assert kept(model) - kept(model, precision="fp8") == pytest.approx(TOKENS * LAYERS * less)
+    if not experts:
+        assert kept(model, "deepspeed") == kept(model, "deepspeed", "fp8")
+
+
+@pytest.mark.parametrize(
+    ("modules", "bf16", "fp8"),
+    [
+        (("layernorm",), 2 * 2 * HIDDEN, 2 * HIDDEN),
+        (("moe_act",), 2 * 8 * 768, 8 * 768),
+    ],
+)
+def test_recomputed_values_free_what_was_kept_of_them(modules: tuple[str, ...], bf16: int, fp8: int) -> None:
+    for precision, freed in (("bf16", bf16), ("fp8", fp8)):
+        whole = kept(QWEN3_30B, precision=precision)
+        assert whole - kept(QWEN3_30B, precision=precision, modules=modules) == pytest.approx(TOKENS * LAYERS * freed)

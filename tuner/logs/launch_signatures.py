@@ -1,0 +1,151 @@
+"""Signatures of jobs that did not start: Slurm, containers, shells, programs that are missing; and of Slurm's ends."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from tuner.core.outcomes import Outcome
+from tuner.logs.signature import KILLED, REPORT, signature
+
+LAUNCH_SIGNATURES: Final = (
+    signature(
+        r"\bpyxis: (?:container start failed|couldn't (?:start container|mkdir)|failed to import|\w+ \w+ failed)"
+        r"|required plugin spank_\w+\.so: \w+\(\) failed"
+        r"|^FATAL: {1,8}(?:Unable to handle|[Ww]hile |container creation failed|could not open image)"
+        r"|docker: Error response from daemon|\bErrImagePull\b|\bImagePullBackOff\b|Failed to pull image "
+        r"|\b(?:OCI runtime|crun: |nvidia-container-cli: )"
+        r"(?![^|]{0,400}executable file not found)[^|]{0,200}?(?:error|failed|cannot|not found)",
+        Outcome.CRASHED,
+        "the container was not started",
+        "pyxis, Apptainer, Docker, Kubernetes",
+        "correct the image in the site profile or in --command, and start it once by hand on a node",
+        words=(
+            *(
+                "FATAL: ",
+                "docker: Error response",
+                "pyxis: ",
+                "required plugin spank_",
+                "ErrImagePull",
+                "ImagePullBackOff",
+            ),
+            *("Failed to pull image ", "OCI runtime", "crun: ", "nvidia-container-cli: "),
+        ),
+    ),
+    signature(
+        r"can't open file '[^']{1,400}'|^(?!(?:/bin/)?sh: )[^|]{1,400}: command not found\s*$"
+        r"|execve\(\): [^|]{1,400}: No such file"
+        r"|cannot execute binary file|^(?!(?:/bin/)?sh: )\S{1,400}: [0-9]{1,6}: \S{1,400}: not found\s*$"
+        r"|executable file not found in \$PATH|^EnvironmentNameNotFound: "
+        r"|can't find '__main__' module",
+        Outcome.CRASHED,
+        "a program or file is missing",
+        "Python, bash, srun, conda, containers",
+        "correct the path in --command; it runs in the directory in which tuner was started",
+        words=(
+            ": No such file",
+            ": command not found",
+            ": not found",
+            "can't find '__main__' module",
+            "EnvironmentNameNotFound: ",
+            "can't open file '",
+            "executable file not found in $PATH",
+            "cannot execute binary file",
+        ),
+    ),
+    signature(
+        r"^\S{1,200}: (?:No module named \S|Error while finding module specification for )"
+        r"|^\S{1,200}: error while loading shared libraries: ",
+        Outcome.CRASHED,
+        "a dependency is missing",
+        "Python, Linux",
+        words=("Error while finding module specification", "No module named ", "error while loading shared libraries"),
+    ),
+    # Libraries look for nvcc and others so, and go on without them.
+    signature(
+        r"^(?:/bin/)?sh: [^|]{1,400}: (?:command )?not found\s*$",
+        Outcome.CRASHED,
+        "a program or file is missing",
+        "sh",
+        weight=REPORT,
+        passing=True,
+        words=(": command not found", ": not found"),
+    ),
+    signature(
+        r"\b(?:srun|sbatch|salloc): (?:fatal: |error: (?:Unable to (?:allocate|create|confirm)"
+        r"|Batch job submission failed|Application launch failed|Job allocation|[Tt]ask \S{1,40} launch failed"
+        r"|[Ii]nvalid |MPI: |[Cc]annot find |Couldn't find |Memory specification|QOS\w+Limit|AssocGrp\w+))",
+        Outcome.CRASHED,
+        "Slurm refused the job",
+        "Slurm",
+        "correct the partition, account and options of the site profile; `sinfo` shows what the nodes have",
+        passing=True,
+        words=(
+            *(
+                "srun: fatal: ",
+                "sbatch: fatal: ",
+                "salloc: fatal: ",
+                "srun: error: ",
+                "sbatch: error: ",
+                "salloc: error: ",
+            ),
+        ),
+    ),
+    signature(
+        r"^There are not enough slots available in the system|\bmpirun was unable to (?:launch|find|start) ",
+        Outcome.CRASHED,
+        "mpirun refused the job",
+        "mpirun",
+        "give it a slot for each rank (-H, --hostfile), and the path of a program",
+        words=("There are not enough slots", "mpirun was unable to "),
+    ),
+    signature(
+        r"^Failed to initialize NVML: ",
+        Outcome.CRASHED,
+        "no usable GPU",
+        "nvidia-smi",
+        weight=REPORT,
+        passing=True,
+        words=("Failed to initialize NVML: ",),
+    ),
+    # A shell goes on after them.
+    signature(
+        r"^\S{1,200}: line [0-9]+: [^:|]{1,200}: (?:Permission denied|No such file or directory|bad interpreter)"
+        r"|^(?:ba)?sh: [^:|]{1,200}: (?:Permission denied|No such file or directory)"
+        r"|^Lmod has detected the following error: |\bUnable to locate a modulefile for ",
+        Outcome.CRASHED,
+        "a program or file is missing",
+        "bash",
+        weight=REPORT,
+        passing=True,
+        words=(": Permission denied", ": No such file", ": bad interpreter", "Lmod has", "locate a modulefile"),
+    ),
+    signature(
+        r"^\S{1,200}: line [0-9]+: (?:[^:|]{1,200}: unbound variable|syntax error)",
+        Outcome.CRASHED,
+        "the job's script failed",
+        "bash",
+        "run the script once by hand, with `bash -x`",
+        weight=REPORT,
+        passing=True,
+        words=(": syntax error", ": unbound variable"),
+    ),
+    signature(
+        r"CANCELLED AT \S+|STEPD TERMINATED ON |[Jj]ob allocation [0-9]+ has been revoked"
+        r"|Force Terminated (?:job|Step)",
+        Outcome.CANCELLED,
+        "the job was cancelled",
+        "Slurm",
+        weight=REPORT,
+        words=("CANCELLED AT ", "Force Terminated ", "STEPD TERMINATED ON ", "ob allocation "),
+    ),
+    # When one task ends, srun kills the others: the first of its lines counts.
+    signature(
+        r"^srun: error: [^|]{0,200}?task[s ][-0-9, ]*: Killed",
+        Outcome.CRASHED,
+        KILLED,
+        "srun",
+        "ask for more host memory; `dmesg` on the node names the process",
+        weight=REPORT,
+        words=(": Killed",),
+    ),
+)

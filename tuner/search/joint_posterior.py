@@ -1,0 +1,60 @@
+"""How the seconds of several jobs vary together, of whichever topologies and at whichever sizes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from tuner.core.columns import FloatArray
+from tuner.costmodel.residual_features import Features, covariance, joined
+from tuner.search.incremental_gp import IncrementalGP
+from tuner.search.model_error import TimeRecord
+from tuner.search.observations import Observations
+from tuner.search.reduced import ReducedRun, ReducedSize, gap_covariance
+
+
+class JointPosterior(TimeRecord):
+    """The joint posterior of jobs that have not run, given those that have."""
+
+    _time: IncrementalGP
+    _observed: Observations
+    _scale: float
+    """Variance of the residual beside that of the machines that the model was made for."""
+
+    def joint(self, jobs: Sequence[tuple[int, ReducedSize | None]]) -> tuple[FloatArray, FloatArray]:
+        """Means and covariances of the logarithms of seconds of jobs, each of a candidate at full or at a reduced size.
+
+        Those of a reduced size are weighted over its batches. Noise of runs is left out.
+        """
+        rows, sizes = np.array([candidate for candidate, _ in jobs], dtype=np.int64), [size for _, size in jobs]
+        features = joined([self._kind_features(candidate) for candidate in rows.tolist()])
+        own = self._own * (rows[:, None] == rows[None, :])
+        together = self._scale * covariance(features, features, self.trust.lengths) + own + gap_covariance(sizes, sizes)
+        seen = self._observed
+        across = self._scale * covariance(features, seen.features, self.trust.lengths)
+        across += self._own * (rows[:, None] == seen.candidates[None, :]) + gap_covariance(sizes, seen.sizes)
+        solved = self._time.solved(across.T)
+        mean, slopes = self._level[rows], self._slopes[rows]
+        for row, (candidate, size) in enumerate(jobs):
+            if size is not None:
+                mean[row], slopes[row] = size.level(self.reference_site), self._reduced_slopes(candidate, size)
+        shift, spread = self._shift()
+        carried = self._time.carried
+        mean += slopes @ shift + solved.T @ (carried[:, -1] - carried[:, :-1] @ shift)
+        left = slopes - solved.T @ carried[:, :-1]
+        return mean, together - solved.T @ solved + left @ spread @ left.T
+
+    def extrapolated(self, candidate: int, run: ReducedRun) -> float:
+        """Return the seconds of the full size: measured, times expected at full size over expected at the reduced."""
+        mean, _ = self.joint([(candidate, None), (candidate, run.size)])
+        return math.exp(run.log_seconds + float(mean[0] - mean[1]))
+
+    def _kind_features(self, candidate: int) -> Features:
+        """Return the features of a candidate at the present speed."""
+        raise NotImplementedError
+
+    def _shift(self) -> tuple[FloatArray, FloatArray]:
+        """Return how far the factors are from the reference, and their covariance."""
+        raise NotImplementedError
