@@ -159,6 +159,13 @@ class SlurmCluster:
         """Names of the jobs that wait or run."""
         return self.said("squeue", "-h", "-o", "%j").split()
 
+    def until_empty(self, seconds: float) -> list[str]:
+        """Wait for all jobs to leave the queue; the names of those that are still in it after so many seconds."""
+        deadline = time.monotonic() + seconds
+        while (left := self.queue()) and time.monotonic() < deadline:
+            time.sleep(0.1)
+        return left
+
     def allocate(self, nodes: int = len(NODES)) -> str:
         """The id of an allocation of whole nodes that outlives its nodes' failures; `clear` ends it."""
         command = ["salloc", f"--nodes={nodes}", "--exclusive", "--no-kill", "--no-shell"]
