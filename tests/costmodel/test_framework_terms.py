@@ -68,9 +68,6 @@ def test_every_framework_says_where_its_terms_come_from(framework: Framework | N
         ("megatron-core", {}, "fp8", 4.0),
         ("megatron-core", {}, "fp16", 2.0),
         ("megatron-core", {"grad_precision": "bf16"}, "bf16", 2.0),
-        ("fsdp2", {}, "bf16", 2.0),
-        ("fsdp2", {"grad_precision": "fp32"}, "bf16", 4.0),
-        ("torchtitan", {}, "bf16", 4.0),
         ("megatron-deepspeed", {}, "bf16", 2.0),
         (None, {}, "fp32", 4.0),
     ],
@@ -83,6 +80,16 @@ def test_gradients_have_the_bytes_that_the_framework_keeps(
     found = memory_terms(Stages.first(columns(workload, cluster(), replicas(1, 0))), SITE)
     parameters = Stages.first(columns(workload, cluster(), replicas(1, 0))).parameters
     assert found["gradients"] == pytest.approx(size * parameters)
+
+
+@pytest.mark.parametrize(
+    ("framework", "stack", "size"),
+    [("fsdp2", {}, 2.0), ("fsdp2", {"grad_precision": "fp32"}, 4.0), ("torchtitan", {}, 4.0)],
+)
+def test_fully_sharded_gradients_are_reduced_in_what_the_framework_says(
+    framework: Framework, stack: dict[str, Any], size: float
+) -> None:
+    assert gradient_bytes(under(framework, headless(1), **stack)) == size
 
 
 @pytest.mark.parametrize(

@@ -11,10 +11,11 @@ from tuner.core.columns import Columns
 from tuner.core.domain import Framework, MemoryStage, Topology, Workload
 from tuner.core.experts import Experts
 from tuner.core.model import Model
+from tuner.costmodel.activations import score_bytes
 from tuner.costmodel.evaluation import evaluate
 from tuner.costmodel.expert_memory import expert_activations
 from tuner.costmodel.kernels import workspaces
-from tuner.costmodel.memory import _scores, memory_terms, shown_bytes
+from tuner.costmodel.memory import memory_terms, shown_bytes
 from tuner.costmodel.site_factors import SiteFactors
 from tuner.costmodel.stages import Stages
 from tuner.tables import Row, table_of
@@ -104,7 +105,7 @@ def test_flash_attention_keeps_its_output_twice_under_transformer_engine(
 ) -> None:
     """Beside the fp32 sum of each of the 8 heads' rows; cuDNN, which runs from Hopper on, writes what is needed."""
     found = columns(framework, card)
-    assert float(_scores(found)[0]) == TOKENS * 8 * bytes_each
+    assert float(score_bytes(found)[0]) == TOKENS * 8 * bytes_each
 
 
 @pytest.mark.parametrize(

@@ -29,7 +29,7 @@ Dispatcher = Literal["allgather", "alltoall", "deepep", "hybridep"]
 Routing = Literal["balanced", "natural"]
 Framework = Literal["megatron-core", "megatron-deepspeed", "deepspeed", "fsdp2", "torchtitan"]
 PrecisionRecipe = Literal["delayed", "tensorwise", "rowwise", "blockwise", "mxfp8", "nvfp4"]
-GradientPrecision = Literal["fp32", "bf16", "fp16"]
+FloatPrecision = Literal["fp32", "bf16", "fp16"]
 CudaGraph = Literal["none", "partial", "full"]
 ContextExchange = Literal["p2p", "all_gather", "a2a"]
 """How context parallel ranks exchange keys and values, in the words of Megatron-LM's --cp-comm-type."""
@@ -159,8 +159,12 @@ class Stack:
     """Share of the parameters' gathering that may run beside the first forward pass."""
     overlap_tp: float | None = None
     """Share of tensor parallel traffic that runs beside the products."""
-    grad_precision: GradientPrecision | None = None
+    grad_precision: FloatPrecision | None = None
     """What gradients are added up and reduced in."""
+    state_precision: FloatPrecision | None = None
+    """What PyTorch's FSDP keeps the weights and the optimizer's states in."""
+    loss_precision: FloatPrecision | None = None
+    """What its loss is computed in."""
     split_sends: bool | None = None
     """Whether a tensor parallel rank sends only its part of the activations to the next stage."""
     moe_overlap: bool | None = None

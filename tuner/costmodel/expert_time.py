@@ -93,6 +93,7 @@ def expert_layer_seconds(columns: Columns, site: SiteFactors, links: Links) -> E
         backward=sum((back for _, back in parts), start=np.zeros_like(dispatch[0])),
         weights=routed_weights(columns),
         activation=_activation(columns, site),
+        exchange=dispatch[0],
         host=_host(columns),
         waits=_waits(columns),
         collectives=2 if experts_of(columns).shared_ffn else 1,

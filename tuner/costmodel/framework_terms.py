@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Final
 
-from tuner.core.domain import ContextExchange, CudaGraph, Framework, RecomputeModule, Workload
+from tuner.core.domain import ContextExchange, CudaGraph, FloatPrecision, Framework, RecomputeModule, Workload
 
 _LM: Final = "NVIDIA/Megatron-LM at d98e8a64, megatron/"
 _DEEPSPEED: Final = "DeepSpeed 0.19.8, runtime/"
@@ -55,6 +55,16 @@ class FrameworkTerms:
     """Whether gradients are reduced in buckets that grow with the number of ranks, instead of DeepSpeed's."""
     step_copies: bool = True
     """Whether the step flattens and copies gradients (ZeRO 1 and 2 of DeepSpeed)."""
+    fully_sharded: bool = False
+    """Whether layers are PyTorch's own and its fully_shard shards the weights that the optimizer updates."""
+    saved_products: bool = False
+    """Whether selective recomputation saves every second product's output, instead of all but attention's scores."""
+    unsharded_gradients: bool = False
+    """Whether whole gradients are added up until the last microbatch's are reduced."""
+    state_precision: FloatPrecision = "fp32"
+    """What the optimizer keeps the weights and its states in."""
+    loss_precision: FloatPrecision = "fp32"
+    """What the loss is computed in."""
     in_place_loss: bool = False
     """Whether a parallel loss computes the softmax and its gradient in the fp32 copy of the logits."""
     source: str = ""
@@ -92,19 +102,24 @@ FRAMEWORK_TERMS: Final[Mapping[Framework | None, FrameworkTerms]] = {
     ),
     "fsdp2": FrameworkTerms(
         cp_comm="all_gather",
+        fully_sharded=True,
+        unsharded_gradients=True,
         separate_buckets=False,
         step_copies=False,
         source="PyTorch, torch/distributed/fsdp: MixedPrecisionPolicy, reduce_dtype is param_dtype unless stated; "
         "tensor/experimental/_context_parallel/_attention.py: _AllGatherRotater; accelerate, utils/dataclasses.py: "
-        "cp_comm_strategy is allgather",
+        "cp_comm_strategy is allgather; utils/fsdp_utils.py upcasts parameters to fp32; accelerator.py: no_sync calls "
+        "set_requires_gradient_sync(False)",
     ),
     "torchtitan": FrameworkTerms(
         cp_comm="all_gather",
+        fully_sharded=True,
+        saved_products=True,
         fp32_gradients=True,
         separate_buckets=False,
         step_copies=False,
         source="pytorch/torchtitan at b5bcd76, torchtitan/config/configs.py: mixed_precision_reduce is float32, "
-        "context_parallel_rotate_method is allgather",
+        "context_parallel_rotate_method is allgather; distributed/activation_checkpoint.py: SelectiveAC",
     ),
 }
 
@@ -124,7 +139,10 @@ def terms_of(workload: Workload) -> FrameworkTerms:
     return FrameworkTerms(**known)
 
 
-_STATED: Final = ("overlap_grad", "overlap_param", "overlap_tp", "split_sends", "moe_overlap", "cp_comm", "cuda_graph")
+_STATED: Final = (
+    *("overlap_grad", "overlap_param", "overlap_tp", "split_sends", "moe_overlap", "cp_comm", "cuda_graph"),
+    *("state_precision", "loss_precision"),
+)
 
 
 def recomputed_modules(workload: Workload) -> tuple[RecomputeModule, ...]:
@@ -164,3 +182,8 @@ def gradient_bytes(workload: Workload) -> float:
     if workload.precision == "fp32":
         return 4.0
     return 4.0 if terms_of(workload).fp32_gradients and workload.precision != "fp16" else 2.0
+
+
+def state_bytes(workload: Workload) -> float:
+    """Return the bytes in which a fully sharded model's weights are updated."""
+    return 4.0 if workload.precision == "fp32" or terms_of(workload).state_precision == "fp32" else 2.0

@@ -83,6 +83,8 @@ class RoutedPart:
     """Elements of the matrices of the routed experts on one GPU."""
     activation: FloatArray
     """Seconds of the routed experts' activation, a part of `forward`."""
+    exchange: FloatArray
+    """Seconds of the exchange of tokens, another."""
     host: Passes
     """Seconds in which the host launches the forward and the backward pass."""
     waits: float
@@ -130,6 +132,11 @@ def layer_of(columns: Columns, site: SiteFactors, links: Links, ffn: Any, beside
     waits = np.maximum(0, (own[0] + launches[0]) * pace - ahead)
     if beside is not None:
         waits = np.maximum(waits, beside.waits * pace)
+    again: Any = 0.0
+    if (columns.recompute == 1).any():
+        again = _again(columns, tokens, site, ffn, scores + exposed, beside)
+        if framework.saved_products:
+            again = _unsaved(columns, tokens, site, ffn, moved, beside)
     waits_back = np.maximum(0, (own[1] + launches[1]) * pace - back)
     return Layer(
         products=forward + backward,
@@ -142,7 +149,7 @@ def layer_of(columns: Columns, site: SiteFactors, links: Links, ffn: Any, beside
         recompute=np.where(
             columns.recompute == 2,
             ahead + waits,
-            np.where(columns.recompute == 1, _again(columns, tokens, site, ffn, scores + exposed, beside), 0.0),
+            np.where(columns.recompute == 1, again, 0.0),
         ),
     )
 
@@ -171,6 +178,27 @@ def _again(
         again = again + linear(gpu, workload, site, m, n, k)[0]
     if beside is not None:
         again = again + (beside.forward if "moe" in modules else beside.activation * ("moe_act" in modules))
+    return again
+
+
+def _unsaved(
+    columns: Columns, tokens: Any, site: SiteFactors, ffn: Any, moved: FloatArray, beside: RoutedPart | None
+) -> FloatArray:
+    """Estimate what torchtitan's selective checkpointing computes again: every second product, of keys, attention's
+    output and a gated MLP's second input, what is element-wise, and routed experts, but no exchange
+    (pytorch/torchtitan at b5bcd76, torchtitan/distributed/activation_checkpoint.py: SelectiveAC)."""
+    workload, gpu = columns.workload, columns.cluster.gpu
+    gated = workload.model.gated_mlp
+    *projections, output = attention_products(columns, tokens)
+    keys = columns.head_size * columns.kv_heads / columns.tp
+    repeated = [projections[-1] if workload.model.latent else (tokens, keys, columns.hidden), output]
+    if np.any(ffn):
+        repeated.append(
+            (tokens, ffn / columns.tp, columns.hidden) if gated else (tokens, columns.hidden, ffn / columns.tp)
+        )
+    again = moved + (beside.forward - beside.exchange if beside is not None else 0.0)
+    for m, n, k in repeated:
+        again = again + linear(gpu, workload, site, m, n, k)[0]
     return again
 
 

@@ -1,7 +1,8 @@
 """Bytes on one GPU of a pipeline stage, by named terms that add up.
 
 The peak is either at the end of a forward pass, with all microbatches of the schedule in flight, or in the optimizer's
-step. There are two implementations of a layer: Megatron's under DeepSpeed, and plain PyTorch layers.
+step. There are three implementations of a layer: Megatron's, plain PyTorch layers under autocast, which Enoki has, and
+those of `fully_sharded`.
 
 Constants marked "fitted" are one fit to BLOOM's and Enoki's memory figures and to two tables that are not shipped, one
 of them only by which of its layouts ran out of memory.
@@ -16,34 +17,35 @@ import numpy as np
 
 from tuner.core.columns import Columns, FloatArray, IntArray
 from tuner.core.domain import OFFLOAD, RECOMPUTE, MemoryKind, MemoryStage, Workload
+from tuner.costmodel.activations import (
+    freed_by_selection,
+    frozen_bytes,
+    layer_activations,
+    layer_input,
+    score_bytes,
+    stage_tokens,
+)
 from tuner.costmodel.constants import (
     BUCKET_ELEMENTS,
     CACHED_SHARE,
     COMMUNICATOR_BYTES,
     CONTEXT_BYTES,
-    DROPOUT_MASK_BYTES,
     FLAT_GRADIENT_BYTES,
     FRAGMENT_SHARE,
-    GATED_MLP_COPIES,
     GATHER_COPY_BYTES,
     GATHERED_LOGIT_BYTES,
     LOGIT_BYTES,
     OPTIMIZER_STATE_BYTES,
-    PLAIN_CUT_BYTES,
     PLAIN_LOGIT_BYTES,
     PLAIN_TABLE_BYTES,
-    PLAIN_WHOLE_BYTES,
-    SCORE_BYTES,
-    SCORE_BYTES_WITHOUT_DROPOUT,
     STEP_COPY_BYTES,
-    UNFUSED_NORM_COPY_BYTES,
     USABLE_SHARE,
-    WHOLE_NORM_BYTES,
 )
-from tuner.costmodel.expert_memory import dispatcher_buffers, expert_activations
-from tuner.costmodel.expert_shapes import expert_ffn, expert_tokens, routed_weights, shared_ffn
-from tuner.costmodel.framework_terms import gradient_bytes, recomputed_modules, terms_of
-from tuner.costmodel.kernels import copies_flash_output, saved_bytes, size_of, workspaces
+from tuner.costmodel.expert_memory import dispatcher_buffers
+from tuner.costmodel.expert_shapes import routed_weights
+from tuner.costmodel.framework_terms import gradient_bytes, terms_of
+from tuner.costmodel.fully_sharded import fully_sharded_terms
+from tuner.costmodel.kernels import size_of, workspaces
 from tuner.costmodel.site_factors import SiteFactors
 from tuner.costmodel.stack_constants import IN_PLACE_LOGIT_BYTES
 from tuner.costmodel.stages import Stages
@@ -127,14 +129,25 @@ def _fuller_moment(terms: dict[str, FloatArray], *, lost: float) -> FloatArray:
 
 def _tensors(stage: Stages, site: SiteFactors) -> dict[str, FloatArray]:
     """What PyTorch holds, the step's copies at their whole size."""
+    columns, workload = stage.columns, stage.columns.workload
+    terms = (fully_sharded_terms if terms_of(workload).fully_sharded else _megatron_terms)(stage, site)
+    if workload.model.experts and workload.framework is None and workload.stack is None:
+        terms |= _megatron_core(stage)
+    if terms_of(workload).transformer_engine:
+        terms[WORKSPACE_TERM] = workspaces(columns.cluster.gpu, workload) + np.zeros_like(terms["weights"])
+    return _offloaded(stage, terms) if columns.offload.any() else terms
+
+
+def _megatron_terms(stage: Stages, site: SiteFactors) -> dict[str, FloatArray]:
+    """What layers of Megatron's need under DeepSpeed or Megatron-Core, and plain ones under autocast."""
     columns = stage.columns
     workload, zero = columns.workload, columns.zero
-    size, experts = size_of(workload), workload.model.experts
-    scores = _scores(columns)
-    layer = _expert_layer(stage, scores) if experts else _layer(columns, scores, columns.ffn)
-    freed = _freed(stage, scores)
+    size = size_of(workload)
+    scores = score_bytes(columns)
+    layer = layer_activations(stage, scores)
+    freed = freed_by_selection(stage, scores)
     working = np.where(columns.recompute == _FULL, layer, freed)  # what is computed again, meanwhile
-    if experts:
+    if workload.model.experts:
         working = working + dispatcher_buffers(columns)
     parameters = stage.elements(sharded=False)
     shard = {least: stage.elements(zero >= least) for least in (1, 2, 3)}
@@ -150,13 +163,11 @@ def _tensors(stage: Stages, site: SiteFactors) -> dict[str, FloatArray]:
         weights = size * shard[3]
         gradients = gradient_bytes(workload) * shard[2]
         copies = STEP_COPY_BYTES if copy and terms_of(workload).step_copies else 0.0
-    terms = {
+    return {
         "weights": weights,
         "gradients": gradients,
         "optimizer": (copy + OPTIMIZER_STATE_BYTES[workload.optimizer]) * shard[1],
-        "frozen": size
-        * workload.model.frozen_params
-        / (columns.tp * columns.pp * np.where(zero >= 3, columns.shards, 1)),
+        "frozen": frozen_bytes(columns),
         "activations": _kept(stage, layer - freed) * site.activations,
         "working": working * site.activations,
         "logits": logits * site.activations,
@@ -164,11 +175,6 @@ def _tensors(stage: Stages, site: SiteFactors) -> dict[str, FloatArray]:
         "gathered": _gathered(stage),
         "step": copies * shard[1],
     }
-    if experts and workload.framework is None and workload.stack is None:
-        terms |= _megatron_core(stage)
-    if terms_of(workload).transformer_engine:
-        terms[WORKSPACE_TERM] = workspaces(columns.cluster.gpu, workload) + np.zeros_like(parameters)
-    return _offloaded(stage, terms) if columns.offload.any() else terms
 
 
 def _megatron_core(stage: Stages) -> dict[str, FloatArray]:
@@ -243,15 +249,10 @@ def _context(columns: Columns, site: SiteFactors) -> FloatArray:
     return np.asarray((CONTEXT_BYTES + COMMUNICATOR_BYTES * kinds) * site.context, dtype=np.float64)
 
 
-def _tokens(columns: Columns) -> FloatArray:
-    tokens: FloatArray = columns.micro_batch * columns.workload.model.seq / columns.cp
-    return tokens
-
-
 def _kept(stage: Stages, layer: FloatArray) -> FloatArray:
     """Activations of all microbatches in flight, and each one's output, which the pipeline holds for its backward."""
     columns = stage.columns
-    output = _input(columns)
+    output = layer_input(columns)
     each = np.where(columns.recompute == _FULL, output, layer)
     flying = stage.layers_in_flight
     outputs = np.where(columns.pp > 1, flying / np.maximum(1, stage.layers), 0.0) * output
@@ -261,102 +262,8 @@ def _kept(stage: Stages, layer: FloatArray) -> FloatArray:
     return kept
 
 
-def _freed(stage: Stages, scores: FloatArray) -> FloatArray:
-    """Return what a layer keeps less in rows with selective recomputation (NVIDIA/Megatron-LM at d98e8a64,
-    megatron/core/transformer/transformer_config.py: recompute_modules)."""
-    columns = stage.columns
-    modules, latent = recomputed_modules(columns.workload), columns.workload.model.latent
-    freed = scores if "core_attn" in modules else np.zeros_like(scores)
-    element = _tokens(columns) * size_of(columns.workload)
-    if latent and "mla_up_proj" in modules:
-        freed = freed + element * columns.heads * (2 * latent.key_size + latent.value_size) / columns.tp
-    if "layernorm" in modules:  # the outputs of two norms
-        freed = freed + 2 * _tokens(columns) * saved_bytes(columns.workload) * columns.hidden / _whole(columns)
-    dense = element * _mlp_copies(columns) * columns.ffn / columns.tp if "mlp" in modules else np.zeros_like(scores)
-    if columns.workload.model.experts:
-        share = stage.moe_layers / np.maximum(1, stage.layers)
-        routed = np.zeros_like(scores)
-        if "moe" in modules:
-            routed = expert_activations(columns)
-        elif "moe_act" in modules:
-            routed = expert_tokens(columns) * saved_bytes(columns.workload) * expert_ffn(columns) / columns.etp
-        if {"moe", "shared_experts"} & set(modules):
-            routed = routed + element * _mlp_copies(columns) * shared_ffn(columns) / columns.tp
-        dense = share * routed + (1 - share) * dense
-    return np.where(columns.recompute == _SELECTIVE, freed + dense, 0.0)
-
-
-def _mlp_copies(columns: Columns) -> float:
-    """Return how many values of its width an MLP keeps for each token."""
-    workload = columns.workload
-    if terms_of(workload).transformer_engine:  # inputs of the activation, and its output for the product behind it
-        return (2.0 if workload.model.gated_mlp else 1.0) + saved_bytes(workload) / size_of(workload)
-    return GATED_MLP_COPIES if workload.model.gated_mlp else 2.0
-
-
-def _whole(columns: Columns) -> Any:
-    """Ranks that share what tensor parallelism leaves whole: all with sequence parallelism."""
-    return np.where(columns.sequence_parallel == 1, columns.tp, 1)
-
-
-def _input(columns: Columns) -> FloatArray:
-    kept: FloatArray = _tokens(columns) * columns.hidden * size_of(columns.workload) / _whole(columns)
-    return kept
-
-
-def _expert_layer(stage: Stages, scores: FloatArray) -> FloatArray:
-    """Activations that an average layer of the stage keeps, of those with experts and those without."""
-    columns = stage.columns
-    share = stage.moe_layers / np.maximum(1, stage.layers)
-    routed = _layer(columns, scores, shared_ffn(columns)) + expert_activations(columns)
-    return share * routed + (1 - share) * _layer(columns, scores, columns.ffn)
-
-
-def _layer(columns: Columns, scores: FloatArray, ffn: Any) -> FloatArray:
-    """Activations that one layer with an MLP of this width keeps for its backward pass when nothing is recomputed."""
-    workload = columns.workload
-    model, halves = workload.model, size_of(workload) / 2
-    width: Any = columns.head_size * (columns.heads + 2 * columns.kv_heads)
-    output: Any = columns.head_size * columns.heads
-    if latent := model.latent:
-        width, output = columns.heads * (2 * latent.key_size + latent.value_size), columns.heads * latent.value_size
-    mlp = _mlp_copies(columns) * ffn
-    whole = (
-        WHOLE_NORM_BYTES
-        + (0.0 if model.gated_mlp else DROPOUT_MASK_BYTES)
-        + (0.0 if workload.fused_norms else UNFUSED_NORM_COPY_BYTES)
-    )
-    cut: Any = 2 * (width + output + mlp) / columns.hidden
-    if (saved := saved_bytes(workload)) < size_of(workload):  # attention keeps its output beside the cast one
-        whole, cut = whole - 2 * (2 - saved), cut + saved * output / columns.hidden
-    if workload.plain_layers:
-        whole, cut = PLAIN_WHOLE_BYTES, PLAIN_CUT_BYTES
-    norms = model.norms_per_layer - 2
-    whole += 2 * norms if norms > 0 else 4 * norms  # one that follows its layer keeps only its input
-    if model.qk_norm:  # keeps its inputs beside its outputs, which attention keeps
-        cut = cut + 2 * columns.head_size * (columns.heads + columns.kv_heads) / columns.hidden
-    each = _tokens(columns) * columns.hidden * halves
-    layer: FloatArray = each * (whole / _whole(columns) + cut / columns.tp) + scores
-    return layer
-
-
-def _scores(columns: Columns) -> FloatArray:
-    """What attention keeps: every score, or with flash attention one sum in fp32 for each row of them."""
-    workload = columns.workload
-    rows = _tokens(columns) * columns.heads / columns.tp
-    kernels = SCORE_BYTES_WITHOUT_DROPOUT if workload.model.gated_mlp else SCORE_BYTES
-    if workload.attention not in kernels:
-        apart = 1.0 if workload.attention == "flash1" else 0.0  # its first version packs queries, keys and values
-        if copies_flash_output(columns.cluster.gpu, workload):
-            apart += size_of(workload)
-        flash: FloatArray = 4.0 * rows + apart * rows * columns.head_size
-        return flash
-    scores: FloatArray = kernels[workload.attention] * size_of(workload) / 2 * rows * workload.model.seq
-    return scores
-
-
 def _logits(columns: Columns) -> FloatArray:
-    each = _tokens(columns) * columns.padded_vocab
+    each = stage_tokens(columns) * columns.padded_vocab
     if columns.workload.parallel_loss:
         in_place = terms_of(columns.workload).in_place_loss
         megatron: FloatArray = (IN_PLACE_LOGIT_BYTES if in_place else LOGIT_BYTES) * each / columns.tp

@@ -179,7 +179,8 @@ def _data_parallel(
     """Estimate the exchange of gradients and weights among data and context parallel ranks.
 
     ZeRO 0 and 1 reduce once per iteration, after the last microbatch; 1 and 2 gather the updated weights. ZeRO 2 stores
-    no whole gradients and therefore reduces in each microbatch; ZeRO 3 also gathers each layer for both passes.
+    no whole gradients and therefore reduces in each microbatch, unless the framework puts that off to the last; ZeRO 3
+    also gathers each layer for both passes.
     With hybrid sharding these stay in a shard group, and the gradient shards are reduced over the replica groups: layer
     by layer in each microbatch, once with ZeRO 1. Compute hides at most the framework's share of these (DeepSpeed,
     stage_1_and_2.py and stage3.py).
@@ -195,9 +196,9 @@ def _data_parallel(
     step, latency = latency, parts * latency
     gathered = gather((weights + table) * size, columns.shards, bandwidth, latency)
     reduced = gathered if gradient == size else gather((weights + table) * gradient, columns.shards, bandwidth, latency)
-    expert_sizes = columns.workload.model.experts and (2 * size + gradient, size, gradient)
-    if expert_sizes:
-        experts, own, summed = (_expert_gather(columns, layers, links, each) for each in expert_sizes)
+    mixture = columns.workload.model.experts
+    if mixture:
+        own, summed = (_expert_gather(columns, layers, links, each) for each in (size, gradient))
         gathered, reduced = gathered + own, reduced + summed
     whole = np.where(columns.zero == 0, 2.0, 1.0 if framework.scattered else 2.0) * reduced
     if hybrid:
@@ -207,18 +208,19 @@ def _data_parallel(
     once = once + np.where(columns.zero == 0, 0.0, updated)
     if not (columns.zero >= 2).any():
         return {"data_parallel": once, "sharding": np.zeros_like(once)}
-    sizes = 2 * size + gradient
-    per_microbatch = columns.microbatches * np.where(
-        columns.zero == 2, reduced, gather(sizes * weights, columns.shards, bandwidth, sizes / size * layers * step)
+    reductions: Any = 1 if framework.unsharded_gradients else columns.microbatches
+    gathers = gather(2 * size * weights, columns.shards, bandwidth, 2 * layers * step)
+    scattered = gather(gradient * weights, columns.shards, bandwidth, gradient / size * layers * step)
+    if mixture:
+        gathers, scattered = gathers + 2 * own, scattered + summed
+    exchanged = np.where(
+        columns.zero == 2, reductions * reduced, columns.microbatches * gathers + reductions * scattered
     )
-    if expert_sizes:
-        per_microbatch = per_microbatch + columns.microbatches * np.where(columns.zero == 2, 0.0, experts)
     if hybrid:
-        replicas = _replicas(columns, layers, (weights + table) * gradient, links)
-        per_microbatch = np.add(per_microbatch, columns.microbatches * replicas)
+        exchanged = exchanged + reductions * _replicas(columns, layers, (weights + table) * gradient, links)
     compute = columns.microbatches * layers * layer_time
     hidden = OVERLAPPED_GATHER_SHARE if framework.overlap_sharding is None else framework.overlap_sharding
-    exposed = np.maximum((1 - hidden) * per_microbatch, per_microbatch - compute)
+    exposed = np.maximum((1 - hidden) * exchanged, exchanged - compute)
     host = SHARDED_LAYER_HOST_SECONDS * host_pace(columns.cluster.gpu, site) * layers * columns.microbatches
     return {
         "data_parallel": np.where(columns.zero <= 1, once, np.where(columns.zero == 2, gathered, 0.0)),

@@ -28,7 +28,8 @@ COLUMNS: Final = (
 
 OPTIONAL_COLUMNS: Final = (
     *("nvlink_domain", "fabric", "offload", "hsdp_replicas", "framework"),
-    *("grad_precision", "overlap_grad", "overlap_param", "overlap_tp", "split_sends", "recompute_modules", "mem_stage"),
+    *("grad_precision", "state_precision", "loss_precision"),
+    *("overlap_grad", "overlap_param", "overlap_tp", "split_sends", "recompute_modules", "mem_stage"),
     *("cuda_graph", "cp_comm"),
     *("model", "head_dim"),
     *("experts", "top_k", "moe_ffn", "shared_ffn", "dense_layers", "ep", "etp", "dispatcher", "moe_overlap"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Final, get_args
+from typing import Any, Final, get_args
 
 from tuner.core.catalog import gpu as catalog_gpu
 from tuner.core.catalog import make_cluster, usual_domain
@@ -46,7 +46,8 @@ USUAL: Final[Mapping[str, str]] = {
 
 SETTINGS: Final = (
     *("recompute", "sequence_parallel", "zero", "fused_norm", "parallel_loss"),
-    *("grad_precision", "overlap_grad", "overlap_param", "overlap_tp", "split_sends"),
+    *("grad_precision", "state_precision", "loss_precision"),
+    *("overlap_grad", "overlap_param", "overlap_tp", "split_sends"),
 )
 """Columns of settings that cost time or memory and that tables often leave out."""
 
@@ -137,11 +138,16 @@ def _workload(cells: Mapping[str, str], card: Gpu, *, tp: int, ranks: int) -> Wo
 
 def _stack(cells: Mapping[str, str]) -> Stack | None:
     """Return what the cells state of the software beside its framework, None where they state nothing."""
-    shares = {name: _share(cells, name) for name in ("overlap_grad", "overlap_param", "overlap_tp") if name in cells}
+    shares: Any = {
+        name: _share(cells, name) for name in ("overlap_grad", "overlap_param", "overlap_tp") if name in cells
+    }
+    precisions: Any = {
+        name: cells[name].lower() for name in ("grad_precision", "state_precision", "loss_precision") if name in cells
+    }
     modules = cells.get("recompute_modules")
     stack = Stack(
         **shares,
-        grad_precision=cells["grad_precision"].lower() if "grad_precision" in cells else None,  # type: ignore[arg-type]
+        **precisions,
         split_sends=flag(cells, "split_sends") if "split_sends" in cells else None,
         moe_overlap=flag(cells, "moe_overlap") if "moe_overlap" in cells else None,
         cuda_graph=_graph(cells["cuda_graph"]) if "cuda_graph" in cells else None,  # type: ignore[arg-type] # Stack checks it

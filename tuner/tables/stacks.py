@@ -36,6 +36,19 @@ _MEGATRON_CORE: Final[Cells] = {"recompute": "none", "parallel_loss": "1", "mem_
 """Megatron-Core's training loop logs mem-max-allocated-bytes to TensorBoard, whose writer is on the last rank
 (NVIDIA/Megatron-LM at d98e8a64, megatron/training/global_vars.py: _set_tensorboard_writer)."""
 
+_KEMPNER_FORGE: Final[Cells] = {
+    "recompute": "none",
+    "sequence_parallel": "1",
+    "parallel_loss": "0",
+    "grad_precision": "fp32",
+    "state_precision": "bf16",
+    "loss_precision": "bf16",
+}
+"""KempnerInstitute/KempnerForge at 01b461a7, kempnerforge/distributed/parallel.py: the model is cast to bf16 and
+reduce_dtype is float32; distributed/tensor_parallel.py: SequenceParallel, the head gathers its logits;
+training/loss.py: cross_entropy of these; training/grad.py: set_requires_gradient_sync(False) before the last
+microbatch."""
+
 _AS_TP: Final = "tp"
 """Megatron-Core shards experts as it shards attention unless set otherwise (NVIDIA/Megatron-LM at d98e8a64,
 megatron/core/model_parallel_config.py: expert_tensor_parallel_size). Recipes for its branches state 1
@@ -52,7 +65,8 @@ STACKS: Final[tuple[tuple[str, Framework | None, Cells], ...]] = (
     (r"megatron-deepspeed", "megatron-deepspeed", {"parallel_loss": "1"}),
     (r"deepspeed", "deepspeed", {"recompute": "none"}),
     (r"internevo", None, {"overlap_grad": "1"}),  # InternLM/InternEvo, configs/7B_sft.py: overlap_sync_grad
-    (r"torchtitan", "torchtitan", {"recompute": "selective"}),
+    (r"torchtitan", "torchtitan", {"recompute": "selective", "sequence_parallel": "1", "parallel_loss": "1"}),
+    (r"kempnerforge", "fsdp2", _KEMPNER_FORGE),
     (r".*fsdp", "fsdp2", {"recompute": "none"}),
 )
 """Patterns of the column `framework`, the framework that runs, and the cells that its runs have where a table states

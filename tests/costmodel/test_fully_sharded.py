@@ -1,0 +1,162 @@
+"""Memory and time of PyTorch's own layers under fully_shard, by counting; `docs/model.md` has published runs."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from tests.mixtures import QWEN3_30B
+from tuner.core.columns import Columns
+from tuner.core.domain import Cluster, Stack, Topology, Workload
+from tuner.costmodel.estimate import CostModel
+from tuner.space.build import space_for
+from tuner.tables import table_of
+
+DENSE = replace(QWEN3_30B, experts=None, qk_norm=False, ffn=6144)
+TOKENS, HIDDEN, WIDTH, KEYS, FFN, LAYERS, HEADS = 4096, 2048, 32 * 128, 4 * 128, 6144, 48, 32
+LAYER = HIDDEN * (2 * WIDTH + 2 * KEYS + 3 * FFN) + 2 * HIDDEN
+TABLE = 151936 * HIDDEN
+PARAMETERS = LAYERS * LAYER + 2 * TABLE
+SUMS = 4 * HEADS * TOKENS
+
+
+def scored(
+    framework: Any = "torchtitan", *, model: Any = DENSE, batch: int = 8, stack: Stack | None = None, **of_row: Any
+) -> Any:
+    """The scores of one row on a node of eight H100, fully sharded."""
+    row: dict[str, Any] = {"nodes": 1, "tp": 1, "pp": 1, "micro_batch": 1, "zero": 3, "recompute": "none", **of_row}
+    row.setdefault("dp", 8 // row["tp"])
+    space = space_for(model=model, gpu="H100-80GB-SXM", nodes=1, global_batch=batch)
+    workload: Workload = replace(space.workload, framework=framework, precision="bf16", stack=stack)
+    cluster: Cluster = space.cluster
+    return CostModel().score(Columns.of([Topology(**row)], workload, cluster))
+
+
+def memory(*arguments: Any, **named: Any) -> dict[str, float]:
+    return {name: float(values[0]) for name, values in scored(*arguments, **named).memory_terms.items()}
+
+
+def test_the_optimizer_updates_fp32_shards() -> None:
+    found = memory(batch=16)
+    assert found["weights"] == pytest.approx(4 * PARAMETERS / 8, rel=1e-3)
+    assert found["optimizer"] == pytest.approx(8 * PARAMETERS / 8, rel=1e-3)
+    assert found["gradients"] == pytest.approx(4 * PARAMETERS / 8, rel=1e-3)
+
+
+def test_gradients_of_a_lone_microbatch_come_as_activations_go() -> None:
+    assert memory(batch=8)["gradients"] == 0
+
+
+def test_accelerate_adds_up_whole_gradients_until_the_last_microbatch() -> None:
+    assert memory("fsdp2", batch=16)["gradients"] == pytest.approx(2 * PARAMETERS, rel=1e-3)
+    fp32 = memory("fsdp2", batch=16, stack=Stack(grad_precision="fp32"))
+    assert fp32["gradients"] == pytest.approx(4 * PARAMETERS, rel=1e-3)
+    assert memory("fsdp2", batch=8)["gradients"] == 0
+
+
+def test_a_model_that_is_trained_in_16_bits_has_half_the_states() -> None:
+    halves = memory(batch=16, stack=Stack(state_precision="bf16"))
+    assert (halves["weights"], halves["optimizer"]) == pytest.approx((2 * PARAMETERS / 8, 4 * PARAMETERS / 8), rel=1e-3)
+
+
+def test_a_layer_keeps_each_step_of_its_own() -> None:
+    """Two norms' inputs and outputs, queries, keys, values, output and its sums, and four steps of a gated MLP."""
+    each = 2 * (4 * HIDDEN + 2 * WIDTH + 2 * KEYS + 4 * FFN)
+    assert memory()["activations"] == pytest.approx(LAYERS * (TOKENS * each + SUMS))
+
+
+def test_tensor_parallel_ranks_keep_gathered_inputs_of_products_whole() -> None:
+    each = 2 * (2 * HIDDEN / 2 + 2 * HIDDEN + (2 * WIDTH + 2 * KEYS + 4 * FFN) / 2)
+    assert memory(tp=2, sequence_parallel=True)["activations"] == pytest.approx(LAYERS * (TOKENS * each + SUMS / 2))
+
+
+def test_selective_checkpointing_saves_every_second_product() -> None:
+    """Of seven: queries, values, gate, and the MLP's output; attention's output beside its input."""
+    each = 2 * (HIDDEN + WIDTH + KEYS + WIDTH + FFN + HIDDEN)
+    saved = memory(recompute="selective")["activations"]
+    assert saved == pytest.approx(LAYERS * (TOKENS * each + SUMS))
+    assert 0.4 < saved / memory()["activations"] < 0.6  # published: about half
+    split = 2 * (HIDDEN / 2 + HIDDEN + 2 * HIDDEN / 2 + (WIDTH + KEYS + WIDTH + FFN) / 2)
+    parallel = memory(tp=2, sequence_parallel=True, recompute="selective")["activations"]
+    assert parallel == pytest.approx(LAYERS * (TOKENS * split + SUMS / 2))
+
+
+def test_full_checkpointing_keeps_the_inputs() -> None:
+    assert memory(recompute="full")["activations"] == pytest.approx(LAYERS * TOKENS * 2 * HIDDEN)
+
+
+def test_selective_checkpointing_saves_nothing_of_experts_but_what_was_exchanged() -> None:
+    routed = {ep: memory(model=QWEN3_30B, recompute="selective", ep=ep)["activations"] for ep in (1, 8)}
+    assert routed[8] - routed[1] == pytest.approx(LAYERS * TOKENS * 2 * HIDDEN * (8 + 8))
+    assert memory(model=QWEN3_30B)["activations"] > 3 * routed[1]
+
+
+def test_logits_are_16_bits_and_three_times_what_the_loss_is_computed_in() -> None:
+    assert memory()["logits"] == pytest.approx(TOKENS * 151936 * 14, rel=1e-3)
+    assert memory(stack=Stack(loss_precision="bf16"))["logits"] == pytest.approx(TOKENS * 151936 * 8, rel=1e-3)
+    assert memory(tp=2, sequence_parallel=True)["logits"] == pytest.approx(TOKENS * 151936 * 14 / 2, rel=1e-3)
+
+
+def test_the_head_and_its_gradient_are_whole_where_the_backward_pass_begins() -> None:
+    """In 16 bits, and once more in the fp32 in which torchtitan reduces; ZeRO 2 keeps all weights."""
+    assert memory()["gathered"] == pytest.approx((2 + 2 + 4) * TABLE, rel=1e-3)
+    assert memory(zero=2)["gathered"] == pytest.approx(2 * PARAMETERS + 6 * TABLE, rel=1e-3)
+    assert memory("fsdp2", batch=16)["gathered"] == pytest.approx((2 + 2) * TABLE, rel=1e-3)
+
+
+def test_within_a_layer_is_fuller_where_it_is_computed_again_and_the_head_is_small() -> None:
+    """What goes beyond the head and its logits: the rest of the layer, two layers' weights and one's gradients."""
+    small = replace(DENSE, vocab=512)
+    found = memory(model=small, recompute="full", micro_batch=4, batch=32)
+    layer = 4 * TOKENS * 2 * (4 * HIDDEN + 2 * WIDTH + 2 * KEYS + 4 * FFN) + 4 * SUMS - 4 * TOKENS * 2 * HIDDEN
+    within = layer + (2 * 2 + 2 + 4) * LAYER
+    assert found["working"] == pytest.approx(within - found["logits"] - found["gathered"], rel=1e-3)
+
+
+def seconds(term: str, *arguments: Any, **named: Any) -> float:
+    return float(scored(*arguments, **named).time_terms[term][0])
+
+
+def test_gradients_that_wait_are_reduced_once() -> None:
+    """Of two gathers and one reduction in 16 bits, the gathers are repeated for each microbatch."""
+    usual, waits = (
+        [seconds("sharding", name, batch=8 * count, stack=Stack(grad_precision="bf16")) for count in (1, 4)]
+        for name in ("torchtitan", "fsdp2")
+    )
+    assert waits[0] == pytest.approx(usual[0])
+    assert waits[1] < usual[1] == pytest.approx(4 * usual[0], rel=0.01)
+
+
+def test_selective_checkpointing_computes_half_of_the_products_again_and_no_attention() -> None:
+    again = {how: seconds("recompute", recompute=how) for how in ("none", "selective", "full")}
+    assert again["none"] == 0
+    assert again["selective"] < 0.6 * again["full"]
+    longer = replace(DENSE, seq=32768)
+    attention = seconds("attention", model=longer, recompute="full")
+    assert seconds("recompute", model=longer, recompute="selective") < 0.2 * attention
+
+
+def test_an_exchange_is_not_repeated() -> None:
+    few, many = (seconds("recompute", model=QWEN3_30B, recompute="selective", ep=ep) for ep in (1, 8))
+    whole = seconds("recompute", model=QWEN3_30B, recompute="full", ep=8)
+    assert many < whole - seconds("dispatch", model=QWEN3_30B, ep=8) / 2 < whole
+    assert few > 0
+
+
+def test_a_table_of_kempner_forge_states_what_its_program_does() -> None:
+    text = """\
+framework,gpu,nodes,gpus_per_node,layers,hidden,heads,gated_mlp,tp,dp,zero,mbs,gbs,recompute,sec_per_iter
+kempnerforge fsdp2,H200-141GB-SXM,1,2,32,4096,32,1,2,1,3,4,8,full,2.5
+torchtitan fsdp2,H100-80GB-SXM,1,8,32,4096,32,1,8,1,3,4,8,,2.5
+"""
+    forge, titan = (row.run for row in table_of(text, "runs.csv").rows)
+    assert forge is not None
+    assert titan is not None
+    stack = forge.workload.stack
+    assert stack is not None
+    assert (stack.grad_precision, stack.state_precision, stack.loss_precision) == ("fp32", "bf16", "bf16")
+    assert (forge.topology.sequence_parallel, forge.workload.parallel_loss) == (True, False)
+    assert (titan.topology.sequence_parallel, titan.workload.parallel_loss) == (True, True)
+    assert titan.topology.recompute == "selective"

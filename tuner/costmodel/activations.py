@@ -1,0 +1,139 @@
+"""Bytes of activations that one layer keeps for its backward pass, one of Megatron's or a plain PyTorch one."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import numpy as np
+
+from tuner.core.columns import Columns, FloatArray
+from tuner.core.domain import RECOMPUTE
+from tuner.costmodel.constants import (
+    DROPOUT_MASK_BYTES,
+    GATED_MLP_COPIES,
+    PLAIN_CUT_BYTES,
+    PLAIN_WHOLE_BYTES,
+    SCORE_BYTES,
+    SCORE_BYTES_WITHOUT_DROPOUT,
+    UNFUSED_NORM_COPY_BYTES,
+    WHOLE_NORM_BYTES,
+)
+from tuner.costmodel.expert_memory import expert_activations
+from tuner.costmodel.expert_shapes import expert_ffn, expert_tokens, shared_ffn
+from tuner.costmodel.framework_terms import recomputed_modules, terms_of
+from tuner.costmodel.kernels import copies_flash_output, saved_bytes, size_of
+from tuner.costmodel.stages import Stages
+
+_SELECTIVE: Final = RECOMPUTE.index("selective")
+
+
+def layer_activations(stage: Stages, scores: FloatArray) -> FloatArray:
+    """What an average layer of the stage keeps when nothing is recomputed."""
+    columns = stage.columns
+    if not columns.workload.model.experts:
+        return _layer(columns, scores, columns.ffn)
+    share = stage.moe_layers / np.maximum(1, stage.layers)
+    routed = _layer(columns, scores, shared_ffn(columns)) + expert_activations(columns)
+    return share * routed + (1 - share) * _layer(columns, scores, columns.ffn)
+
+
+def freed_by_selection(stage: Stages, scores: FloatArray) -> FloatArray:
+    """Return what a layer keeps less in rows with selective recomputation (NVIDIA/Megatron-LM at d98e8a64,
+    megatron/core/transformer/transformer_config.py: recompute_modules)."""
+    columns = stage.columns
+    modules, latent = recomputed_modules(columns.workload), columns.workload.model.latent
+    freed = scores if "core_attn" in modules else np.zeros_like(scores)
+    element = stage_tokens(columns) * size_of(columns.workload)
+    if latent and "mla_up_proj" in modules:
+        freed = freed + element * columns.heads * (2 * latent.key_size + latent.value_size) / columns.tp
+    if "layernorm" in modules:  # the outputs of two norms
+        freed = freed + 2 * stage_tokens(columns) * saved_bytes(columns.workload) * columns.hidden / whole_shards(
+            columns
+        )
+    dense = element * _mlp_copies(columns) * columns.ffn / columns.tp if "mlp" in modules else np.zeros_like(scores)
+    if columns.workload.model.experts:
+        share = stage.moe_layers / np.maximum(1, stage.layers)
+        routed = np.zeros_like(scores)
+        if "moe" in modules:
+            routed = expert_activations(columns)
+        elif "moe_act" in modules:
+            routed = expert_tokens(columns) * saved_bytes(columns.workload) * expert_ffn(columns) / columns.etp
+        if {"moe", "shared_experts"} & set(modules):
+            routed = routed + element * _mlp_copies(columns) * shared_ffn(columns) / columns.tp
+        dense = share * routed + (1 - share) * dense
+    return np.where(columns.recompute == _SELECTIVE, freed + dense, 0.0)
+
+
+def score_bytes(columns: Columns) -> FloatArray:
+    """What attention keeps: every score, or with flash attention one sum in fp32 for each row of them."""
+    workload = columns.workload
+    rows = stage_tokens(columns) * columns.heads / columns.tp
+    kernels = SCORE_BYTES_WITHOUT_DROPOUT if workload.model.gated_mlp else SCORE_BYTES
+    if workload.attention not in kernels:
+        apart = 1.0 if workload.attention == "flash1" else 0.0  # its first version packs queries, keys and values
+        if copies_flash_output(columns.cluster.gpu, workload):
+            apart += size_of(workload)
+        flash: FloatArray = 4.0 * rows + apart * rows * columns.head_size
+        return flash
+    scores: FloatArray = kernels[workload.attention] * size_of(workload) / 2 * rows * workload.model.seq
+    return scores
+
+
+def frozen_bytes(columns: Columns) -> FloatArray:
+    """Weights on one GPU that are not trained."""
+    shards = columns.tp * columns.pp * np.where(columns.zero >= 3, columns.shards, 1)
+    frozen: FloatArray = size_of(columns.workload) * columns.workload.model.frozen_params / shards
+    return frozen
+
+
+def stage_tokens(columns: Columns) -> FloatArray:
+    """Tokens of a microbatch on one tensor parallel rank."""
+    tokens: FloatArray = columns.micro_batch * columns.workload.model.seq / columns.cp
+    return tokens
+
+
+def whole_shards(columns: Columns) -> Any:
+    """Ranks that share what tensor parallelism leaves whole: all with sequence parallelism."""
+    return np.where(columns.sequence_parallel == 1, columns.tp, 1)
+
+
+def layer_input(columns: Columns) -> FloatArray:
+    """What each layer gets of the one before."""
+    kept: FloatArray = stage_tokens(columns) * columns.hidden * size_of(columns.workload) / whole_shards(columns)
+    return kept
+
+
+def _mlp_copies(columns: Columns) -> float:
+    """Return how many values of its width an MLP keeps for each token."""
+    workload = columns.workload
+    if terms_of(workload).transformer_engine:  # inputs of the activation, and its output for the product behind it
+        return (2.0 if workload.model.gated_mlp else 1.0) + saved_bytes(workload) / size_of(workload)
+    return GATED_MLP_COPIES if workload.model.gated_mlp else 2.0
+
+
+def _layer(columns: Columns, scores: FloatArray, ffn: Any) -> FloatArray:
+    """Activations that one layer with an MLP of this width keeps for its backward pass when nothing is recomputed."""
+    workload = columns.workload
+    model, halves = workload.model, size_of(workload) / 2
+    width: Any = columns.head_size * (columns.heads + 2 * columns.kv_heads)
+    output: Any = columns.head_size * columns.heads
+    if latent := model.latent:
+        width, output = columns.heads * (2 * latent.key_size + latent.value_size), columns.heads * latent.value_size
+    mlp = _mlp_copies(columns) * ffn
+    whole = (
+        WHOLE_NORM_BYTES
+        + (0.0 if model.gated_mlp else DROPOUT_MASK_BYTES)
+        + (0.0 if workload.fused_norms else UNFUSED_NORM_COPY_BYTES)
+    )
+    cut: Any = 2 * (width + output + mlp) / columns.hidden
+    if (saved := saved_bytes(workload)) < size_of(workload):  # attention keeps its output beside the cast one
+        whole, cut = whole - 2 * (2 - saved), cut + saved * output / columns.hidden
+    if workload.plain_layers:
+        whole, cut = PLAIN_WHOLE_BYTES, PLAIN_CUT_BYTES
+    norms = model.norms_per_layer - 2
+    whole += 2 * norms if norms > 0 else 4 * norms  # one that follows its layer keeps only its input
+    if model.qk_norm:  # keeps its inputs beside its outputs, which attention keeps
+        cut = cut + 2 * columns.head_size * (columns.heads + columns.kv_heads) / columns.hidden
+    each = stage_tokens(columns) * columns.hidden * halves
+    layer: FloatArray = each * (whole / whole_shards(columns) + cut / columns.tp) + scores
+    return layer

@@ -1,0 +1,166 @@
+"""Bytes on one GPU where PyTorch's fully_shard (FSDP2) shards layers of PyTorch's own, by term.
+
+Counted, nothing is fitted: PyTorch 2.13, distributed/fsdp/_fully_shard, and pytorch/torchtitan at b5bcd76,
+distributed/fsdp.py and distributed/activation_checkpoint.py. The optimizer updates shards of the weights that the
+model was created with; a layer's are cast as they are gathered, and freed behind it with ZeRO 3. Its gradients are
+whole until they are reduced, which many trainers put off to the last microbatch.
+
+The most is needed either where the backward pass begins, at the head with its logits, or within a layer.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tuner.core.columns import Columns, FloatArray
+from tuner.core.domain import RECOMPUTE
+from tuner.costmodel.activations import frozen_bytes, layer_input, score_bytes, stage_tokens, whole_shards
+from tuner.costmodel.constants import OPTIMIZER_STATE_BYTES, UNFUSED_NORM_COPY_BYTES
+from tuner.costmodel.expert_memory import dispatcher_buffers
+from tuner.costmodel.expert_shapes import (
+    expert_ffn,
+    expert_tokens,
+    experts_of,
+    routed_tokens,
+    routed_weights,
+    shared_ffn,
+)
+from tuner.costmodel.framework_terms import gradient_bytes, state_bytes, terms_of
+from tuner.costmodel.kernels import size_of
+from tuner.costmodel.site_factors import SiteFactors
+from tuner.costmodel.stages import Stages
+
+_SELECTIVE, _FULL = RECOMPUTE.index("selective"), RECOMPUTE.index("full")
+
+
+def fully_sharded_terms(stage: Stages, site: SiteFactors) -> dict[str, FloatArray]:
+    """Return the terms of `memory_terms` that need no constant of fragmentation."""
+    columns, workload = stage.columns, stage.columns.workload
+    state, sharded = state_bytes(workload), columns.zero >= 2
+    shard, several = stage.elements(sharded), columns.microbatches > 1
+    waits = several & terms_of(workload).unsharded_gradients & (columns.tp * columns.shards > 1)
+    layer = _layer(stage, saved=False)
+    selected = _layer(stage, saved=True) if terms_of(workload).saved_products else layer - score_bytes(columns)
+    kept = np.select(
+        [columns.recompute == _SELECTIVE, columns.recompute == _FULL], [selected, layer_input(columns)], layer
+    )
+    working = layer - kept
+    if workload.model.experts:
+        working = working + dispatcher_buffers(columns)
+    logits, head, within = _logits(stage), *_gathered(stage, waits)
+    outputs = np.where(columns.pp > 1, layer_input(columns), 0.0)  # which the pipeline holds for its backward
+    flying = stage.layers_in_flight
+    return {
+        "weights": state * shard,
+        "gradients": np.where(waits, gradient_bytes(workload) * stage.elements(sharded=False), state * shard * several),
+        "optimizer": OPTIMIZER_STATE_BYTES[workload.optimizer] * state / 4 * shard,
+        "frozen": frozen_bytes(columns),
+        "activations": (kept * flying + outputs * flying / np.maximum(1, stage.layers)) * site.activations,
+        "working": np.maximum(0.0, working * site.activations + within - logits * site.activations - head),
+        "logits": logits * site.activations,
+        "buckets": np.zeros_like(shard),
+        "gathered": head,
+        "step": state * shard * ~several,  # gradients that come as activations go
+    }
+
+
+def _logits(stage: Stages) -> FloatArray:
+    """Return the logits, the logarithm of their softmax, and the gradients of both, of a loss that is not compiled."""
+    columns, workload = stage.columns, stage.columns.workload
+    loss = 4.0 if terms_of(workload).loss_precision == "fp32" else size_of(workload)
+    each = (size_of(workload) + 3 * loss) / np.where(workload.parallel_loss, columns.tp, 1)
+    return stage.is_last * stage_tokens(columns) * columns.padded_vocab * each
+
+
+def _gathered(stage: Stages, waits: Any) -> tuple[FloatArray, FloatArray]:
+    """Return what is whole of the weights and of gradients on their way: at the head, and within a layer.
+
+    ZeRO 3 has the layer in use and the next on its way; ZeRO 2 all weights.
+    """
+    columns = stage.columns
+    size, reduced = size_of(columns.workload), gradient_bytes(columns.workload)
+    fully, alone = columns.zero == 3, 1.0 * (columns.zero >= 2)
+    if state_bytes(columns.workload) == size:  # nothing is cast, so that a shard that is all is no copy
+        alone = alone * (columns.shards > 1)
+    head = stage.is_last * columns.padded_vocab * columns.hidden / columns.tp
+    layer = (stage.parameters - stage.table_parameters) / np.maximum(1, stage.layers)
+    if columns.workload.model.experts:
+        layer = layer + stage.moe_layers / np.maximum(1, stage.layers) * routed_weights(columns)
+    every = size * stage.elements(sharded=False)
+    gradients = size + np.where(waits, 0.0, reduced)  # a whole one, and the copy that is reduced
+    at_head = np.where(fully, size * head, every) + gradients * head
+    within = np.where(fully, size * np.minimum(2, stage.layers) * layer, every) + gradients * layer
+    return at_head * alone, within * alone
+
+
+def _layer(stage: Stages, *, saved: bool) -> FloatArray:
+    """Return what an average layer of the stage keeps: all, or what torchtitan's selective checkpointing saves."""
+    columns = stage.columns
+    part = _saved_products if saved else _everything
+    if not columns.workload.model.experts:
+        return part(columns, columns.ffn, 0.0)
+    share = stage.moe_layers / np.maximum(1, stage.layers)
+    routed = _saved_dispatch(columns) if saved else _expert_activations(columns)
+    return share * part(columns, shared_ffn(columns), routed) + (1 - share) * part(columns, columns.ffn, 0.0)
+
+
+def _everything(columns: Columns, ffn: Any, routed: Any) -> FloatArray:
+    """Return the activations of a layer: inputs and outputs of its norms, attention, and each step of its MLP.
+
+    Products keep their inputs as they multiply them, gathered from the ranks that share the sequence.
+    """
+    workload, size = columns.workload, size_of(columns.workload)
+    model = workload.model
+    queries, keys, output = _widths(columns)
+    inputs: Any = model.norms_per_layer * columns.hidden
+    if not workload.fused_norms:
+        inputs = inputs + UNFUSED_NORM_COPY_BYTES / 2 * columns.hidden
+    cut = queries + keys + output + (4 if model.gated_mlp else 2) * ffn
+    if model.qk_norm:
+        cut = cut + columns.head_size * (columns.heads + columns.kv_heads)
+    whole = inputs / whole_shards(columns) + 2 * columns.hidden
+    found: FloatArray = stage_tokens(columns) * size * (whole + cut / columns.tp) + score_bytes(columns) + routed
+    return found
+
+
+def _saved_products(columns: Columns, ffn: Any, routed: Any) -> FloatArray:
+    """Return what selective checkpointing saves: every second product's output, attention's, and what was exchanged.
+
+    Of the products of queries, keys, values, attention's output, gate, up and the MLP's output the first is saved, the
+    second computed again, and so on; a sum over tensor parallel ranks is saved before and after it is scattered.
+    """
+    gated, parallel = columns.workload.model.gated_mlp, columns.tp > 1
+    queries, keys, output = _widths(columns)
+    cut = queries + keys / 2 + output + ffn
+    some = np.asarray(ffn > 0)
+    whole = columns.hidden * (1 / whole_shards(columns) + (some if gated else 0))
+    scattered = np.where(parallel, (1 + some) * columns.hidden / whole_shards(columns), 0.0)
+    each = whole + scattered + cut / columns.tp
+    found: FloatArray = stage_tokens(columns) * size_of(columns.workload) * each + score_bytes(columns) + routed
+    return found
+
+
+def _widths(columns: Columns) -> tuple[Any, Any, Any]:
+    """Return the widths of queries, of keys and values together, and of attention's output."""
+    if latent := columns.workload.model.latent:
+        heads = columns.heads
+        return heads * latent.key_size, heads * (latent.key_size + latent.value_size), heads * latent.value_size
+    width = columns.head_size * columns.heads
+    return width, 2 * columns.head_size * columns.kv_heads, width
+
+
+def _expert_activations(columns: Columns) -> FloatArray:
+    """Return what routed experts keep: their tokens as they came and weighted, each step between, and the scores
+    (torchtitan, models/common/moe: score_before_experts)."""
+    between = (4 if columns.workload.model.gated_mlp else 2) * expert_ffn(columns) / columns.etp
+    tokens = expert_tokens(columns) * size_of(columns.workload) * (2 * columns.hidden + between)
+    return tokens + 4.0 * routed_tokens(columns) * experts_of(columns).count
+
+
+def _saved_dispatch(columns: Columns) -> FloatArray:
+    """Return what is saved of the experts: the tokens that the exchange brought, and those that came back."""
+    back = routed_tokens(columns) * experts_of(columns).top_k
+    moved = size_of(columns.workload) * columns.hidden * (expert_tokens(columns) + back)
+    return np.where(columns.ep > 1, moved, 0.0)
