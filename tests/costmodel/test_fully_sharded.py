@@ -160,3 +160,26 @@ torchtitan fsdp2,H100-80GB-SXM,1,8,32,4096,32,1,8,1,3,4,8,,2.5
     assert (forge.topology.sequence_parallel, forge.workload.parallel_loss) == (True, False)
     assert (titan.topology.sequence_parallel, titan.workload.parallel_loss) == (True, True)
     assert titan.topology.recompute == "selective"
+
+
+def test_zero_2_gathers_in_each_forward_pass() -> None:
+    """Its weights stay whole until the backward pass: half of what ZeRO 3 gathers, and the same reductions."""
+    bf16 = Stack(grad_precision="bf16")
+    two, three = (seconds("sharding", zero=zero, batch=32, stack=bf16) for zero in (2, 3))
+    assert 0 < two < three
+    assert seconds("sharding", zero=2, batch=32, stack=bf16) == pytest.approx(
+        4 * seconds("sharding", zero=2, batch=8, stack=bf16)
+    )
+    assert seconds("data_parallel", zero=2, batch=32) == 0
+
+
+@pytest.mark.parametrize("zero", [2, 3])
+def test_in_a_pipeline_gradients_wait_and_weights_stay(zero: int) -> None:
+    """PyTorch's stages reduce after the last microbatch and reshard nothing behind a backward pass before."""
+    stage = (LAYERS // 2) * LAYER + TABLE
+    found = memory(pp=2, dp=4, zero=zero, batch=32)
+    assert found["gradients"] == pytest.approx(4 * stage, rel=0.01)
+    assert found["gathered"] == pytest.approx(2 * stage + 2 * TABLE, rel=0.01)
+    assert found["weights"] == pytest.approx(4 * stage / 4, rel=0.01)
+    fewer, more = (seconds("sharding", pp=2, dp=4, zero=2, batch=batch) for batch in (32, 64))
+    assert more <= fewer

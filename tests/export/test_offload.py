@@ -99,7 +99,7 @@ def test_what_a_plan_with_offload_ranks_is_exported(framework: Framework) -> Non
 
 def test_replica_groups_divide_the_data_parallel_ranks() -> None:
     """In accelerate and torchtitan; what has no such groups refuses them by name."""
-    space = space_for(**LLAMA, framework="fsdp2", global_batch=512, settings=["hsdp=2", "zero=3"])
+    space = space_for(**LLAMA, framework="fsdp2", global_batch=512, settings=["hsdp=2", "zero=3", "tp=1", "cp=1"])
     run = any_run(space.workload, space.cluster, plan(space, top=1).top[0].topology)
     assert (run.topology.hsdp, run.topology.dp) == (2, 16)
     config = bundle(run, "accelerate", ExportOptions(command="train.py"))["accelerate.yaml"]

@@ -64,6 +64,17 @@ def test_cells_count_before_what_the_stack_implies() -> None:
     assert not {"recompute", "grad_precision", "overlap_grad", "overlap_tp"} & row.assumed.keys()
 
 
+def test_megatron_fsdp_reduces_gradients_in_bf16_unless_the_table_says_otherwise() -> None:
+    usual = only("framework,fsdp", "megatron-core moe,megatron-fsdp")
+    stated = only("framework,fsdp,grad_precision", "megatron-core moe,megatron-fsdp,fp32")
+    assert usual.run is not None
+    assert stated.run is not None
+    assert (usual.run.workload.stack, stated.run.workload.stack) == (
+        Stack(grad_precision="bf16"),
+        Stack(grad_precision="fp32"),
+    )
+
+
 def test_a_single_tensor_parallel_rank_has_no_sequence_parallelism() -> None:
     (row,) = table_of("layers,hidden,tp,sec_per_iter,framework\n8,1024,1,1.5,nemo 2\n", "one.csv").rows
     assert row.run is not None

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Final
 
+from tuner.core.columns import BoolArray, Columns
 from tuner.core.domain import ContextExchange, CudaGraph, FloatPrecision, Framework, RecomputeModule, Workload
 
 _LM: Final = "NVIDIA/Megatron-LM at d98e8a64, megatron/"
@@ -187,3 +188,14 @@ def gradient_bytes(workload: Workload) -> float:
 def state_bytes(workload: Workload) -> float:
     """Return the bytes in which a fully sharded model's weights are updated."""
     return 4.0 if workload.precision == "fp32" or terms_of(workload).state_precision == "fp32" else 2.0
+
+
+def waiting_gradients(columns: Columns) -> BoolArray:
+    """Return where a fully sharded model's gradients stay whole until the last microbatch's are reduced.
+
+    In a pipeline of PyTorch's they always do (torch 2.13, distributed/pipelining/stage.py:
+    backward_maybe_with_nosync), where gathered weights stay from the first backward pass on as well.
+    """
+    later = terms_of(columns.workload).unsharded_gradients | (columns.pp > 1)
+    waiting: BoolArray = later & (columns.microbatches > 1) & (columns.tp * columns.shards > 1)
+    return waiting

@@ -27,7 +27,7 @@ from tuner.costmodel.expert_shapes import (
     routed_weights,
     shared_ffn,
 )
-from tuner.costmodel.framework_terms import gradient_bytes, state_bytes, terms_of
+from tuner.costmodel.framework_terms import gradient_bytes, state_bytes, terms_of, waiting_gradients
 from tuner.costmodel.kernels import size_of
 from tuner.costmodel.site_factors import SiteFactors
 from tuner.costmodel.stages import Stages
@@ -40,7 +40,7 @@ def fully_sharded_terms(stage: Stages, site: SiteFactors) -> dict[str, FloatArra
     columns, workload = stage.columns, stage.columns.workload
     state, sharded = state_bytes(workload), columns.zero >= 2
     shard, several = stage.elements(sharded), columns.microbatches > 1
-    waits = several & terms_of(workload).unsharded_gradients & (columns.tp * columns.shards > 1)
+    waits = waiting_gradients(columns)
     layer = _layer(stage, saved=False)
     selected = _layer(stage, saved=True) if terms_of(workload).saved_products else layer - score_bytes(columns)
     kept = np.select(
@@ -77,11 +77,11 @@ def _logits(stage: Stages) -> FloatArray:
 def _gathered(stage: Stages, waits: Any) -> tuple[FloatArray, FloatArray]:
     """Return what is whole of the weights and of gradients on their way: at the head, and within a layer.
 
-    ZeRO 3 has the layer in use and the next on its way; ZeRO 2 all weights.
+    ZeRO 3 has the layer in use and the next on its way; ZeRO 2 and a pipeline's stage have all weights.
     """
     columns = stage.columns
     size, reduced = size_of(columns.workload), gradient_bytes(columns.workload)
-    fully, alone = columns.zero == 3, 1.0 * (columns.zero >= 2)
+    fully, alone = (columns.zero == 3) & (columns.pp == 1), 1.0 * (columns.zero >= 2)
     if state_bytes(columns.workload) == size:  # nothing is cast, so that a shard that is all is no copy
         alone = alone * (columns.shards > 1)
     head = stage.is_last * columns.padded_vocab * columns.hidden / columns.tp

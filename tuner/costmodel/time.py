@@ -27,7 +27,7 @@ from tuner.costmodel.constants import (
 )
 from tuner.costmodel.expert_shapes import layer_weights, moe_share, routed_weights
 from tuner.costmodel.expert_time import expert_layer_seconds
-from tuner.costmodel.framework_terms import gradient_bytes, terms_of
+from tuner.costmodel.framework_terms import gradient_bytes, terms_of, waiting_gradients
 from tuner.costmodel.kernels import beside_layers, host_pace, linear, size_of, traffic_rate
 from tuner.costmodel.layer import Layer, layer_seconds
 from tuner.costmodel.links import Links, all_reduce, all_reduce_between, gather
@@ -208,17 +208,19 @@ def _data_parallel(
     once = once + np.where(columns.zero == 0, 0.0, updated)
     if not (columns.zero >= 2).any():
         return {"data_parallel": once, "sharding": np.zeros_like(once)}
-    reductions: Any = 1 if framework.unsharded_gradients else columns.microbatches
+    microbatches: Any = columns.microbatches
+    reductions = np.where(waiting_gradients(columns), 1, microbatches) if framework.fully_sharded else microbatches
     gathers = gather(2 * size * weights, columns.shards, bandwidth, 2 * layers * step)
     scattered = gather(gradient * weights, columns.shards, bandwidth, gradient / size * layers * step)
     if mixture:
         gathers, scattered = gathers + 2 * own, scattered + summed
-    exchanged = np.where(
-        columns.zero == 2, reductions * reduced, columns.microbatches * gathers + reductions * scattered
-    )
+    exchanged = np.where(columns.zero == 2, reductions * reduced, microbatches * gathers + reductions * scattered)
+    if framework.fully_sharded:  # ZeRO 2 gathers in each forward pass, in a pipeline once
+        repeated = np.where(columns.pp > 1, 1, microbatches) * gathered
+        exchanged, gathered = exchanged + np.where(columns.zero == 2, repeated, 0.0), np.zeros_like(gathered)
     if hybrid:
         exchanged = exchanged + reductions * _replicas(columns, layers, (weights + table) * gradient, links)
-    compute = columns.microbatches * layers * layer_time
+    compute = microbatches * layers * layer_time
     hidden = OVERLAPPED_GATHER_SHARE if framework.overlap_sharding is None else framework.overlap_sharding
     exposed = np.maximum((1 - hidden) * exchanged, exchanged - compute)
     host = SHARDED_LAYER_HOST_SECONDS * host_pace(columns.cluster.gpu, site) * layers * columns.microbatches

@@ -49,6 +49,10 @@ reduce_dtype is float32; distributed/tensor_parallel.py: SequenceParallel, the h
 training/loss.py: cross_entropy of these; training/grad.py: set_requires_gradient_sync(False) before the last
 microbatch."""
 
+_MEGATRON_FSDP: Final[Cells] = {"grad_precision": "bf16"}
+"""NVIDIA/Megatron-LM at 861b2e8e, examples/megatron_fsdp/sbatch_mfsdp_deepseek_v3.sh: --megatron-fsdp-grad-comm-dtype
+and --megatron-fsdp-main-grads-dtype are bf16."""
+
 _AS_TP: Final = "tp"
 """Megatron-Core shards experts as it shards attention unless set otherwise (NVIDIA/Megatron-LM at d98e8a64,
 megatron/core/model_parallel_config.py: expert_tensor_parallel_size). Recipes for its branches state 1
@@ -86,6 +90,8 @@ def assumed(cells: Cells) -> dict[str, str]:
     if not (cells.get("experts") and cells.get("ep")):
         implied.pop("dispatcher", None)
         implied.pop("etp", None)
+    if cells.get("fsdp", "").lower() == "megatron-fsdp":
+        implied |= _MEGATRON_FSDP
     if implied.get("etp") == _AS_TP:
         implied["etp"] = cells.get("tp", "1")
     if cells.get("mem_kind", "").lower() != "allocated":
