@@ -112,6 +112,9 @@ CASES: Final = (
     Case(name="LLaMA-65B", key="tp8-pp8-dp8-mbs1-z1-sp-rnone", space=A100_FLASH),
     Case(name="FlashAttention 1", key="tp8-pp8-dp8-mbs2-z1-rnone", space={**A100_FLASH, "attention": "flash1"}),
     Case(name="8B on 40 GB", key="tp2-pp2-dp8-mbs1-z1-rsel", space=SMALL, model={"frozen_params": 10**9}),
+    Case(
+        name="Adam with moments in bf16", key="tp1-pp1-dp32-mbs1-z2", space=SMALL, workload={"optimizer": "adam-bf16"}
+    ),
     Case(name="8-bit Adam", key="tp1-pp1-dp32-mbs1-z2", space=SMALL, workload={"optimizer": "adam8bit"}),
     Case(name="gathered loss", key="tp4-pp2-dp4-mbs1-z1", space=SMALL, workload={"parallel_loss": False}),
     Case(name="PCIe", key="tp2-pp2-dp16-mbs4-z1-rnone", space=PCIE, workload={"optimizer": "sgd"}),

@@ -41,7 +41,7 @@ def test_the_golden_table_exercises_every_axis() -> None:
     workloads = [one.workload for one in columns]
     assert {workload.precision for workload in workloads} == {"fp32", "fp16", "bf16", "fp8"}
     assert {workload.attention for workload in workloads} == {"eager", "fused", "flash1", "flash2"}
-    assert {workload.optimizer for workload in workloads} == {"adam", "adam8bit", "adafactor", "sgd"}
+    assert {workload.optimizer for workload in workloads} == {"adam", "adam-bf16", "adam8bit", "adafactor", "sgd"}
     for flag in ("plain_layers", "parallel_loss", "fused_norms"):
         assert {getattr(workload, flag) for workload in workloads} == {False, True}, flag
     for flag in ("gated_mlp", "tied_embeddings"):

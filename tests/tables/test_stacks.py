@@ -64,6 +64,24 @@ def test_cells_count_before_what_the_stack_implies() -> None:
     assert not {"recompute", "grad_precision", "overlap_grad", "overlap_tp"} & row.assumed.keys()
 
 
+@pytest.mark.parametrize(
+    ("cells", "optimizer"),
+    [
+        ("megatron-bridge,moonlight-16b", "adam-bf16"),
+        ("megatron-bridge,deepseek-v3", "adam-bf16"),
+        ("megatron-bridge,qwen3-30b-a3b", "adam"),
+        ("megatron-core,deepseek-v3", "adam"),
+    ],
+)
+def test_a_recipe_has_the_moments_of_its_model(cells: str, optimizer: str) -> None:
+    row = only("framework,model", cells)
+    assert row.run is not None
+    assert row.run.workload.optimizer == optimizer
+    stated = only("framework,model,optimizer", f"{cells},adam8bit")
+    assert stated.run is not None
+    assert stated.run.workload.optimizer == "adam8bit"
+
+
 def test_megatron_fsdp_reduces_gradients_in_bf16_unless_the_table_says_otherwise() -> None:
     usual = only("framework,fsdp", "megatron-core moe,megatron-fsdp")
     stated = only("framework,fsdp,grad_precision", "megatron-core moe,megatron-fsdp,fp32")

@@ -16,7 +16,7 @@ from tuner.core.validation import check_fields
 
 Precision = Literal["fp32", "fp16", "bf16", "fp8"]
 Attention = Literal["eager", "fused", "flash1", "flash2"]
-Optimizer = Literal["adam", "adam8bit", "adafactor", "sgd"]
+Optimizer = Literal["adam", "adam-bf16", "adam8bit", "adafactor", "sgd"]
 Recompute = Literal["none", "selective", "full"]
 RecomputeModule = Literal["core_attn", "layernorm", "mla_up_proj", "mlp", "moe", "moe_act", "shared_experts"]
 """Megatron-Core's names of what selective recomputation may recompute."""

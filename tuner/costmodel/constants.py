@@ -214,9 +214,10 @@ CPU_ADAM_SECONDS: Final = _constant(
 # memory
 OPTIMIZER_STATE_BYTES: Final = _constant(
     "OPTIMIZER_STATE_BYTES",
-    {"adam": 8.0, "adam8bit": 2.0, "adafactor": 4.0, "sgd": 4.0},
+    {"adam": 8.0, "adam-bf16": 4.0, "adam8bit": 2.0, "adafactor": 4.0, "sgd": 4.0},
     "bytes per parameter",
-    "counted; 8-bit: Dettmers et al. 2021 (arXiv 2110.02861); Adafactor: arXiv 1804.04235",
+    "counted; bf16: Megatron-Core's --use-precision-aware-optimizer; 8-bit: Dettmers et al. 2021 (arXiv 2110.02861); "
+    "Adafactor: arXiv 1804.04235",
 )
 """Optimizer state beside the fp32 weights: Adam's two moments, Adafactor's first, SGD's momentum."""
 

@@ -15,6 +15,7 @@ Columns may be missing and in any order; unknown ones are kept. Defaults of miss
     recompute full; attention the fastest kernel of the GPU; fused_norm 1; precision bf16 where the GPU has it
     status OK; mem_kind smi; mem_stage first, of Megatron-Core's own allocated bytes last; group one for the whole table
     framework none that is known; of one that is, what `stacks` says of it: recompute none for Megatron-Core and FSDP
+    optimizer adam, of Megatron-Bridge's DeepSeek-V3, Moonlight and OLMoE adam-bf16
     grad_precision, state_precision, loss_precision, overlap_grad, overlap_param, overlap_tp, split_sends, cuda_graph,
     cp_comm as the framework has them
 

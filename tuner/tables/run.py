@@ -128,6 +128,7 @@ def _workload(cells: Mapping[str, str], card: Gpu, *, tp: int, ranks: int) -> Wo
         plain_layers=plain,
         parallel_loss=flag(cells, "parallel_loss") if "parallel_loss" in cells else not (gated or plain),
         framework=framework,
+        optimizer=cells.get("optimizer", "adam").lower(),  # type: ignore[arg-type] # Workload refuses any other word
         precision_recipe=_RECIPES.get(cells.get("precision_recipe", "").lower()),
         routing=cells.get("routing", "balanced").lower(),  # type: ignore[arg-type] # Workload refuses any other word
         stack=_stack(cells),

@@ -49,6 +49,10 @@ reduce_dtype is float32; distributed/tensor_parallel.py: SequenceParallel, the h
 training/loss.py: cross_entropy of these; training/grad.py: set_requires_gradient_sync(False) before the last
 microbatch."""
 
+_BF16_MOMENTS: Final = re.compile(r"megatron-bridge\S* (deepseek-v3|moonlight|olmoe)\b")
+"""Models that Megatron-Bridge's recipes train with moments in bf16 (NVIDIA-NeMo/Megatron-Bridge v0.3.0 and v0.4.0,
+src/megatron/bridge/recipes: exp_avg_dtype), after the framework."""
+
 _MEGATRON_FSDP: Final[Cells] = {"grad_precision": "bf16"}
 """NVIDIA/Megatron-LM at 861b2e8e, examples/megatron_fsdp/sbatch_mfsdp_deepseek_v3.sh: --megatron-fsdp-grad-comm-dtype
 and --megatron-fsdp-main-grads-dtype are bf16."""
@@ -90,6 +94,8 @@ def assumed(cells: Cells) -> dict[str, str]:
     if not (cells.get("experts") and cells.get("ep")):
         implied.pop("dispatcher", None)
         implied.pop("etp", None)
+    if _BF16_MOMENTS.match(f"{cells.get('framework', '')} {cells.get('model', '')}".lower()):
+        implied["optimizer"] = "adam-bf16"
     if cells.get("fsdp", "").lower() == "megatron-fsdp":
         implied |= _MEGATRON_FSDP
     if implied.get("etp") == _AS_TP:

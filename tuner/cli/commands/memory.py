@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 @click.option("--trainable", default="0", metavar="SIZE", help="Number of trained parameters: 100M. [default: 0]")
 @click.option(
     "--optimizer",
-    type=click.Choice(["adam", "adam8bit", "adafactor", "sgd"]),
+    type=click.Choice(["adam", "adam-bf16", "adam8bit", "adafactor", "sgd"]),
     default="adam",
     show_default=True,
     help="Optimizer of the trained parameters.",
