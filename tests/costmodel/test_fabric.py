@@ -29,18 +29,29 @@ def data_bandwidth(machines: Cluster, *, dp: int, pp: int = 1, tp: int = 8) -> f
     return float(Links(columns, SiteFactors()).data[0][0])
 
 
-def machines(fabric: Fabric | None = None, nodes: int = 512) -> Cluster:
-    return make_cluster(name="drawn", nodes=nodes, gpus_per_node=8, gpu=gpu("H100-80GB-SXM"), fabric=fabric)
+def machines(fabric: Fabric | None = None, nodes: int = 512, card: str = "H100-80GB-SXM") -> Cluster:
+    return make_cluster(name="drawn", nodes=nodes, gpus_per_node=8, gpu=gpu(card), fabric=fabric)
 
 
 @pytest.mark.parametrize("dp", [2, 4, 32, 512])
-@pytest.mark.parametrize("fabric", [None, "infiniband", "roce"])
-def test_rings_among_more_nodes_meet_others_on_their_links(fabric: Fabric | None, dp: int) -> None:
+@pytest.mark.parametrize(
+    ("card", "fabric"), [("A100-80GB-SXM", None), ("A100-80GB-SXM", "infiniband"), ("H100-80GB-SXM", "roce")]
+)
+def test_rings_among_more_nodes_meet_others_on_their_links(card: str, fabric: Fabric | None, dp: int) -> None:
     """From nearly the rate of the network down to half of it; stages side by side do not count."""
-    expected = machines().inter_node.bandwidth / 8 * ring_share(8 * dp, 8)
-    assert data_bandwidth(machines(fabric), dp=dp) == pytest.approx(expected)
+    expected = machines(card=card).inter_node.bandwidth / 8 * ring_share(8 * dp, 8)
+    assert data_bandwidth(machines(fabric, card=card), dp=dp) == pytest.approx(expected)
     if dp <= 32:
-        assert data_bandwidth(machines(fabric), dp=dp, pp=16) == pytest.approx(expected)
+        assert data_bandwidth(machines(fabric, card=card), dp=dp, pp=16) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("dp", [2, 512])
+@pytest.mark.parametrize("fabric", [None, "infiniband"])
+@pytest.mark.parametrize("card", ["H100-80GB-SXM", "B200-180GB-SXM"])
+def test_newer_networks_route_each_packet_around_the_others(card: str, fabric: Fabric | None, dp: int) -> None:
+    assert data_bandwidth(machines(fabric, card=card), dp=dp) == pytest.approx(
+        0.9 * machines(card=card).inter_node.bandwidth / 8
+    )
 
 
 @pytest.mark.parametrize("dp", [2, 32])

@@ -24,6 +24,7 @@ from tuner.costmodel.constants import (
     RING_SHARE,
     SEND_SHARE,
 )
+from tuner.costmodel.kernels import generation
 from tuner.costmodel.site_factors import SiteFactors
 from tuner.costmodel.stack_constants import COLLIDING_SHARE, LEAF_SPAN, TREE_BANDWIDTH_SHARE
 
@@ -149,9 +150,16 @@ class Links:
         return self._of(span <= self._domain, outer)[0], latency
 
     def _ring_share(self, span: Any) -> Any:
-        """Share of the network that a ring reaches; the more GPUs it spans, the likelier it meets another on a link."""
-        if self._columns.cluster.fabric == "omni-path":
+        """Share of the network that a ring reaches; the more GPUs it spans, the likelier it meets another on a link.
+
+        InfiniBand of Hopper's generation and later routes each packet around the others (NVIDIA/nccl-tests issue 283:
+        350 of 400 GB/s on 1,984 H200).
+        """
+        cluster = self._columns.cluster
+        if cluster.fabric == "omni-path":
             return OMNI_PATH_RING_SHARE
+        if generation(cluster.gpu) and cluster.fabric != "roce":
+            return RING_SHARE
         alone = np.exp(-np.maximum(span - self._domain, 0) / LEAF_SPAN)
         return RING_SHARE * (COLLIDING_SHARE + (1 - COLLIDING_SHARE) * alone)
 
