@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.mixtures import QWEN3_30B
+from tests.mixtures import DEEPSEEK, QWEN3_30B
 from tuner.core.columns import Columns
 from tuner.core.domain import Cluster, Stack, Topology, Workload
 from tuner.costmodel.estimate import CostModel
@@ -183,3 +183,73 @@ def test_in_a_pipeline_gradients_wait_and_weights_stay(zero: int) -> None:
     assert found["weights"] == pytest.approx(4 * stage / 4, rel=0.01)
     fewer, more = (seconds("sharding", pp=2, dp=4, zero=2, batch=batch) for batch in (32, 64))
     assert more <= fewer
+
+
+def test_experts_keep_their_tokens_twice_and_four_steps_of_each() -> None:
+    """As they came and weighted, each step of a gated MLP, and fp32 scores; norms of queries and keys their inputs."""
+    mixture = replace(QWEN3_30B, qk_norm=True)
+    assert mixture.experts is not None
+    attention = 2 * (4 * HIDDEN + 2 * WIDTH + 2 * KEYS + WIDTH + KEYS)
+    routed = 8 * 2 * (2 * HIDDEN + 4 * mixture.experts.ffn) + 4 * mixture.experts.count
+    assert memory(model=mixture)["activations"] == pytest.approx(LAYERS * (TOKENS * (attention + routed) + SUMS))
+
+
+def test_a_plain_mlp_has_two_steps_of_which_one_is_saved() -> None:
+    plain = replace(DENSE, gated_mlp=False, activation="gelu")
+    each = 2 * (4 * HIDDEN + 2 * WIDTH + 2 * KEYS + 2 * FFN)
+    assert memory(model=plain)["activations"] == pytest.approx(LAYERS * (TOKENS * each + SUMS))
+    saved = 2 * (HIDDEN + WIDTH + KEYS + WIDTH + FFN)
+    found = memory(model=plain, recompute="selective")["activations"]
+    assert found == pytest.approx(LAYERS * (TOKENS * saved + SUMS))
+
+
+def test_without_saved_products_selective_recomputation_drops_the_scores_alone() -> None:
+    whole, less = (memory("fsdp2", recompute=how)["activations"] for how in ("none", "selective"))
+    assert whole - less == pytest.approx(LAYERS * SUMS)
+
+
+def test_a_pipeline_also_holds_each_output_in_flight() -> None:
+    """Of two microbatches on the first of two stages."""
+    found = memory(model=replace(DENSE, vocab=512), pp=2, dp=4, recompute="full", batch=32)["activations"]
+    assert found == pytest.approx(2 * TOKENS * 2 * HIDDEN * (LAYERS // 2 + 1))
+
+
+def test_a_shard_that_is_all_and_is_not_cast_needs_no_copy() -> None:
+    alone = {"dp": 1, "tp": 8, "sequence_parallel": True, "batch": 2}
+    assert memory(stack=Stack(state_precision="bf16"), **alone)["gathered"] == 0
+    assert memory(**alone)["gathered"] > 0
+
+
+def test_buffers_of_the_dispatcher_and_gathered_experts_are_within_a_layer() -> None:
+    small = replace(QWEN3_30B, vocab=512)
+    assert small.experts is not None
+    found = {ep: memory(model=small, ep=ep) for ep in (4, 8)}
+    within = {ep: terms["working"] + terms["logits"] + terms["gathered"] for ep, terms in found.items()}
+    local = HIDDEN * 3 * small.experts.ffn * (128 // 4 - 128 // 8)
+    assert within[4] - within[8] == pytest.approx((2 * 2 + 2 + 4) * local, rel=1e-3)
+    buffers = 2 * TOKENS * HIDDEN * (8 + 8)
+    attention = HIDDEN * (2 * WIDTH + 2 * KEYS) + 2 * HIDDEN + HIDDEN * 128
+    every = attention + HIDDEN * 3 * small.experts.ffn * (128 // 8)
+    assert within[8] == pytest.approx(buffers + (2 * 2 + 2 + 4) * every, rel=1e-3)
+
+
+def test_latent_attention_keeps_queries_keys_values_and_output_of_its_heads() -> None:
+    latent = DEEPSEEK.latent
+    assert latent is not None
+    dense = replace(DEEPSEEK, experts=None, mtp_layers=0, ffn=8192, vocab=512)
+    heads = dense.heads * (2 * latent.key_size + 2 * latent.value_size)
+    norms = dense.norms_per_layer + 2
+    each = dense.seq * 2 * (norms * dense.hidden + heads + 4 * 8192) + 4 * dense.heads * dense.seq
+    found = memory(model=dense)["activations"]
+    assert found == pytest.approx(dense.layers * each)
+
+
+def test_unfused_norms_keep_fp32_copies() -> None:
+    space = space_for(model=DENSE, gpu="H100-80GB-SXM", nodes=1, global_batch=8)
+    row = Topology(nodes=1, tp=1, pp=1, dp=8, micro_batch=1, zero=3, recompute="none")
+    kept = []
+    for fused in (True, False):
+        workload = replace(space.workload, framework="torchtitan", precision="bf16", fused_norms=fused)
+        scores = CostModel().score(Columns.of([row], workload, space.cluster))
+        kept.append(float(scores.memory_terms["activations"][0]))
+    assert kept[1] - kept[0] == pytest.approx(LAYERS * TOKENS * 14 * HIDDEN)
