@@ -70,7 +70,7 @@ FIRST_ROUND: Final = {
     "nccl strongstream": (
         "archimedes-lzlpt:6859:6969 [0] NCCL INFO Loaded coll plugin SHARP (v6)\n\narchimedes-lzlpt:6862:7101 [3] misc/strongstream.cc:343 NCCL WARN Cuda failure 'an illegal memory access was encountered'\narchimedes-lzlpt:6862:7101 [3] NCCL INFO enqueue.cc:1103 -> 1",
         "CRASHED",
-        "NCCL or gloo failed",
+        "a GPU kernel failed",
         "archimedes-lzlpt:6862:7101 [3] misc/stro",
     ),
     "llvm pthread": (

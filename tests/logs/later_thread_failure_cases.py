@@ -108,7 +108,7 @@ LATER: Final = {
         "subprocess.CalledProcessError: Command 'ssh -o PasswordAuthentication=no 192.0.2.100 hostname' returned non-zero exit status 255.\n\nDuring handling of the above exception, another exception occurred:\n\n"
         'Traceback (most recent call last):\n  File "/opt/bin/deepspeed", line 6, in <module>\n    main()\nRuntimeError: Using hostfile at /etc/hostfile but host=192.0.2.100 was not reachable via ssh. If you are running with a single node please remove /etc/hostfile or setup passwordless ssh.',
         "CRASHED",
-        "an exception ended a rank",
+        "a node was not reached",
         "RuntimeError: Using hostfile",
     ),
     "client socket refused": (

@@ -7,9 +7,12 @@ from __future__ import annotations
 from typing import Final
 
 from tests.logs.class_failures import CLASS_FAILURES
+from tests.logs.eighth_round_failures import EIGHTH_ROUND
 from tests.logs.fifth_round_failures import FIFTH_ROUND
 from tests.logs.first_round_failures import FIRST_ROUND
 from tests.logs.fourth_round_failures import FOURTH_ROUND
+from tests.logs.message_failures import MESSAGE_FAILURES
+from tests.logs.scheduler_failures import SCHEDULER_FAILURES
 from tests.logs.second_round_failures import SECOND_ROUND
 from tests.logs.seventh_round_failures import SEVENTH_ROUND
 from tests.logs.sixth_round_failures import SIXTH_ROUND
@@ -24,6 +27,9 @@ ROUNDS: Final = {
     **FIFTH_ROUND,
     **SIXTH_ROUND,
     **SEVENTH_ROUND,
+    **EIGHTH_ROUND,
+    **MESSAGE_FAILURES,
+    **SCHEDULER_FAILURES,
 }
 
 ROUND_HARMLESS: Final[tuple[str, ...]] = (

@@ -20,7 +20,17 @@ PROGRAMS = {
     *("Abseil", "Apptainer", "C++", "CUDA", "Click", "Composer", "DeepSpeed", "Docker", "HF Trainer", "Hydra", "LSF"),
     *("Hugging Face Hub", "Lightning", "Linux", "MPI", "Megatron-LM", "NCCL", "PBS", "PyTorch", "Python", "Slurm"),
     *("Typer", "UCX", "accelerate", "argparse", "bash", "conda", "containers", "fairseq", "glibc", "jsonargparse"),
-    *("Horovod", "Kubernetes", "Rust", "environment modules", "ld.so", "nvidia-resiliency-ext"),
+    *(
+        "Horovod",
+        "Kubernetes",
+        "Ray",
+        "Rust",
+        "SageMaker",
+        "environment modules",
+        "ld.so",
+        "nvidia-resiliency-ext",
+        "timeout",
+    ),
     *(
         "lit-llama",
         "mpirun",

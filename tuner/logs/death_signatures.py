@@ -8,7 +8,7 @@ from tuner.core.outcomes import Outcome
 from tuner.logs.signature import BARE, DEATH, ENDED, KILLED, REPORT, signature
 
 _CODE: Final = (
-    r"(?:(?:[Ee]xit ?[Cc]ode|EXIT CODE|exit status|return code)\s*[:=]? ?|\bExit Code: {1,8}"
+    r"(?:(?:[Ee]xit ?[Cc]ode|EXIT CODE|exit status|return code)(?: is|\s*[:=])? ?|\bExit Code: {1,8}"
     r"|(?:crashed|[Ee]xited|failed|terminated) with (?:exit |return )?(?:code|status):? )"
 )
 """What torchrun, DeepSpeed, Lightning, Composer, MPI and Kubernetes print before the code that a rank ended with."""
@@ -43,17 +43,19 @@ DEATH_SIGNATURES: Final = (
         words=("Bus error", "SIGBUS", "Unexpected bus error"),
     ),
     signature(
-        r"\bSegmentation fault\b|\bSIGSEGV\b[^S]{0,200}received|exit(?:ed)? on signal 11|Signal 11 \(SIGSEGV\)"
+        r"\bSegmentation fault\b|Unexpected segmentation fault encountered|\bSIGSEGV\b[^S]{0,200}received"
+        r"|exit(?:ed)? on signal 11|Signal 11 \(SIGSEGV\)"
         r"|(?:with signal |<Signals\.)SIGSEGV",
         Outcome.CRASHED,
         "a segmentation fault",
         "Linux",
         "rebuild extensions for this torch; `tuner doctor`",
-        words=("SIGSEGV", "Segmentation fault", "on signal 11"),
+        words=("SIGSEGV", "Segmentation fault", "Unexpected segmentation fault", "on signal 11"),
     ),
     signature(
-        r"\bIllegal instruction\b[^|]{0,40}\(core dumped\)|^Illegal instruction\s*$|on signal 4\b|with signal SIGILL"
-        r"|Signal 4 \(SIGILL\)|Fatal Python error: Illegal instruction",
+        r"\bIllegal instruction\b[^|]{0,40}\(core dumped\)|by signal: Illegal instruction"
+        r"|^Illegal instruction\s*$|on signal 4\b|with signal SIGILL"
+        r"|(?:S|Caught s)ignal 4 \((?:SIGILL|Illegal instruction)|Fatal Python error: Illegal instruction",
         Outcome.CRASHED,
         "a rank died of an illegal instruction",
         "Linux",
@@ -61,13 +63,15 @@ DEATH_SIGNATURES: Final = (
         words=("Illegal instruction", "on signal 4", "SIGILL"),
     ),
     signature(
-        r"\bFloating point exception\b[^|]{0,40}\(core dumped\)|^Floating point exception\s*$|on signal 8\b"
-        r"|with signal SIGFPE|Signal 8 \(SIGFPE\)|Fatal Python error: Floating point exception",
+        r"\bFloating point exception\b[^|]{0,40}\(core dumped\)|Unexpected floating-point exception encountered"
+        r"|by signal: Floating point exception|^Floating point exception\s*$|on signal 8\b"
+        r"|with signal SIGFPE|(?:S|Caught s)ignal 8 \((?:SIGFPE|Floating point exception)"
+        r"|Fatal Python error: Floating point exception",
         Outcome.CRASHED,
         "a rank died of an arithmetic error",
         "Linux",
         "often a division by zero in an extension; read the first error of the rank that ended first",
-        words=("Floating point exception", "on signal 8", "SIGFPE"),
+        words=("Floating point exception", "Unexpected floating-point exception", "on signal 8", "SIGFPE"),
     ),
     signature(
         r"(?:^|[\]:] )(?:free\(\): |malloc\(\): |realloc\(\): |munmap_chunk\(\): |double free or corruption"
@@ -137,6 +141,22 @@ DEATH_SIGNATURES: Final = (
         words=_END_WORDS,
     ),
     signature(
+        _ended_by(4, "SIGILL"),
+        Outcome.CRASHED,
+        "a rank died of an illegal instruction",
+        "torchrun, srun",
+        weight=DEATH,
+        words=_END_WORDS,
+    ),
+    signature(
+        _ended_by(8, "SIGFPE"),
+        Outcome.CRASHED,
+        "a rank died of an arithmetic error",
+        "torchrun, srun",
+        weight=DEATH,
+        words=_END_WORDS,
+    ),
+    signature(
         rf"{_ended_by(6, 'SIGABRT')}|terminate called without|pure virtual method called"
         r"|\bAborted {0,40}\(core dumped\)|Fatal Python error: |\*\*\* Signal: Aborted \(6\)"
         r"|MPI_ABORT was invoked on rank|\bcalled MPI_Abort\("
@@ -163,6 +183,8 @@ DEATH_SIGNATURES: Final = (
     ),
     signature(
         r"exiting program after receiving SIGTERM|got signal: (?:1|2|15)\b|\] Received SIGTERM: 15\b"
+        r"|Main process received SIG(?:TERM|INT), exiting|by signal: (?:Terminated|Hangup|Interrupt)\b"
+        r"|^srun: error: [^|]{0,200}?task[s ][-0-9, ]*: Terminated"
         r"|Received (?:1|2|15) death signal|Received Signals\.SIGTERM death signal"
         rf"|{_ended_by(15, 'SIGTERM')}|{_SIGNAL}[12]\b|died with <Signals\.SIG(?:INT|HUP)|{_CODE}(?:-2|130)\b",
         Outcome.CANCELLED,
@@ -172,6 +194,8 @@ DEATH_SIGNATURES: Final = (
         words=(
             *_END_WORDS,
             " death signal",
+            ": Terminated",
+            "Main process received SIG",
             "Received SIGTERM: ",
             "exiting program after receiving SIGTERM",
         ),
@@ -184,7 +208,8 @@ DEATH_SIGNATURES: Final = (
         r"|A worker died or was killed while executing a task|Horovod has been shut down"
         r"|Primary job  terminated normally, but [0-9]+ process"
         r"|\b[Rr]ank [0-9]+ \(PID [0-9]+\) exited with code [1-9]"
-        r"|(?:mpirun|prterun|mpiexec|orterun) (?:detected that one or more processes exited|has exited due to process)",
+        r"|(?:mpirun|prterun|mpiexec|orterun) (?:detected that one or more processes exited"
+        r"|has exited due to process)",
         Outcome.CRASHED,
         "a rank failed",
         "torchrun, DeepSpeed, srun, mpirun, accelerate",

@@ -49,8 +49,8 @@ _WARNS: Final = re.compile(
     re.IGNORECASE,
 )
 """Words before a match in lines that only warn, advise or report what the program has caught."""
-_CERTAIN: Final = re.compile(r"Watchdog caught|NCCL WARN|Did not get \w+ heartbeat|^\s*Warning {2,}Failed\w* ")
-"""Failures that programs print as warnings."""
+_CERTAIN: Final = re.compile(r"Watchdog caught|NCCL WARN|Did not get \w+ heartbeat|^\s*Warning {2,}[A-Z]\w* {2,}")
+"""Failures that programs print as warnings, and events of Kubernetes."""
 
 _BELOW_ERROR: Final = re.compile(
     r"^(?:\[[\w-]{1,20}\]:)?\s{0,4}\[?[WI](?:[0-9]{3,4} [0-9]{2}:[0-9]{2}:| \w{1,60}\.\w{2,3}:[0-9])"
@@ -66,10 +66,16 @@ _NAMED: Final = re.compile(r"(?:Error|Exception|Interrupt|Exit|Failure|Timeout|E
 _ASSERTION: Final = re.compile(r"(?:^|[:\]]\s*)AssertionError(?::|\s*$)")
 _FOLLOWED: Final = re.compile(
     r"^Exception:?\s*$|ProcessRaisedException|ChildFailedError|CheckpointException ranks:|and exception:\s*$"
-    r"|SignalException|CalledProcessError|SystemExit|remote process (?:has )?exited"
+    r"|SignalException|CalledProcessError|SystemExit|UncompletedJobError|FailedJobError"
+    r"|remote process (?:has )?exited"
     r"|Connection (?:closed by|reset by) (?:remote )?peer|Broken pipe|Socket closed|failed to recv, got 0 bytes"
+    r"|^ray\.exceptions\.(?:Actor(?:Died|Unavailable)|RayActor|WorkerCrashed|OwnerDied|NodeDied"
+    r"|LocalRayletDied)Error\b"
 )
-_LOST: Final = re.compile(r"exited unexpectedly|abruptly died|Connection was likely closed")
+_LOST: Final = re.compile(
+    r"exited unexpectedly|abruptly died|terminated abruptly|unexpectedly terminated|Connection was likely closed"
+    r"|: Caught \w{1,80} in (?:DataLoader worker process|replica|pin memory thread)\b"
+)
 """Exceptions of a process whose worker or peer ended; of what, another line may say."""
 _WAITED: Final = re.compile(
     r"^(?!.*(?:HTTPS?Connection|https?://|Errno 110|TimeoutExpired|Request timed out"
@@ -99,6 +105,17 @@ _MEANINGS: Final = (
         "a file is missing",
     ),
     (re.compile(r"failed writing file"), DISK_FULL),
+    (
+        re.compile(
+            r"\b(?:[Ll]oss|[Gg]rad(?:ient)?s?|[Nn]orm|[Ll]ogits|[Aa]ctivations)\b[^|]{0,60}?"
+            r"\b(?:[Nn]a[Nn]s?|NAN|nans?|inf|Inf|INF|infinite|infinity|(?:non-?|not )finite)\b"
+            r"|\b(?:[Nn]a[Nn]s?|NAN|nans?|[Ii]nfinite|(?:[Nn]on-?|[Nn]ot )finite)\b[^|]{0,60}?"
+            r"\b(?:[Ll]oss(?:es)?|[Gg]rad(?:ient)?s?|[Gg]rad_norm|[Ll]ogits|[Aa]ctivations)\b"
+            r"|' returned nan values in its |probability tensor contains either "
+            r"|^FloatingPointError: invalid value \(nan\)"
+        ),
+        NOT_A_NUMBER,
+    ),
     (re.compile(r"^(?:[\w.]*\.)?_?(?:Array)?MemoryError\b|Cannot allocate memory"), HOST_MEMORY),
     (
         re.compile(
@@ -124,7 +141,7 @@ _GOES_ON: Final = re.compile(
     r"|disabl(?:ed|ing)|continu(?:e|ing)|optional)\b",
     re.IGNORECASE,
 )
-_ENDINGS: Final = ("Invalid", "NotFound", "Failed", "Timeout", "Expired", "Refused", "Conflict")
+_ENDINGS: Final = ("Invalid", "NotFound", "Failed", "Timeout", "Expired", "Refused", "Conflict", "ProcessPool")
 """What ends the names of exceptions in modules, beside Error and Exception."""
 _BARE: Final = re.compile(
     r"^(?:> ?)?(?:\([^()]{1,100}\) |\S{1,60}: |\s{1,20}\"message\": \")?"

@@ -35,7 +35,8 @@ LAUNCH_SIGNATURES: Final = (
         r"can't open file '[^']{1,400}'|^(?!(?:/bin/)?sh: )[^|]{1,400}: command not found\s*$"
         r"|execve\(\): [^|]{1,400}: No such file"
         r"|cannot execute binary file|^(?!(?:/bin/)?sh: )\S{1,400}: [0-9]{1,6}: \S{1,400}: not found\s*$"
-        r"|executable file not found in \$PATH|^EnvironmentNameNotFound: "
+        r"|executable file not found in \$PATH|^EnvironmentNameNotFound: |\bexec format error\b"
+        r"|^(?:/usr/bin/)?env: \S{1,200}: No such file or directory"
         r"|can't find '__main__' module",
         Outcome.CRASHED,
         "a program or file is missing",
@@ -50,15 +51,20 @@ LAUNCH_SIGNATURES: Final = (
             "can't open file '",
             "executable file not found in $PATH",
             "cannot execute binary file",
+            "exec format error",
         ),
     ),
     signature(
         r"^\S{1,200}: (?:No module named \S|Error while finding module specification for )"
-        r"|^\S{1,200}: error while loading shared libraries: ",
+        r"|^\S{1,200}: error while loading shared libraries: |\bMKL FATAL ERROR: Cannot load "
+        r"|: version [`']\w{1,20}_[0-9.]{1,12}' not found \(required by ",
         Outcome.CRASHED,
         "a dependency is missing",
         "Python, Linux",
-        words=("Error while finding module specification", "No module named ", "error while loading shared libraries"),
+        words=(
+            *("Error while finding module specification", "No module named ", "error while loading shared libraries"),
+            *("MKL FATAL ERROR: ", "' not found (required by "),
+        ),
     ),
     # Libraries look for nvcc and others so, and go on without them.
     signature(
@@ -73,7 +79,8 @@ LAUNCH_SIGNATURES: Final = (
     signature(
         r"\b(?:srun|sbatch|salloc): (?:fatal: |error: (?:Unable to (?:allocate|create|confirm)"
         r"|Batch job submission failed|Application launch failed|Job allocation|[Tt]ask \S{1,40} launch failed"
-        r"|[Ii]nvalid |MPI: |[Cc]annot find |Couldn't find |Memory specification|QOS\w+Limit|AssocGrp\w+))",
+        r"|[Ii]nvalid |CPU binding outside |Task launch for [^|]{1,200}bind request|MPI: |[Cc]annot find "
+        r"|Couldn't find |Memory specification|QOS\w+Limit|AssocGrp\w+))",
         Outcome.CRASHED,
         "Slurm refused the job",
         "Slurm",
@@ -99,13 +106,13 @@ LAUNCH_SIGNATURES: Final = (
         words=("There are not enough slots", "mpirun was unable to "),
     ),
     signature(
-        r"^Failed to initialize NVML: ",
+        r"^Failed to initialize NVML: |\bInsufficient (?:nvidia|amd)\.com/gpu",
         Outcome.CRASHED,
         "no usable GPU",
-        "nvidia-smi",
+        "nvidia-smi, Kubernetes",
         weight=REPORT,
         passing=True,
-        words=("Failed to initialize NVML: ",),
+        words=("Failed to initialize NVML: ", ".com/gpu"),
     ),
     # A shell goes on after them.
     signature(
@@ -130,13 +137,17 @@ LAUNCH_SIGNATURES: Final = (
         words=(": syntax error", ": unbound variable"),
     ),
     signature(
-        r"CANCELLED AT \S+|STEPD TERMINATED ON |[Jj]ob allocation [0-9]+ has been revoked"
+        r"CANCELLED AT \S+|STEPD TERMINATED ON |[Ss]tate(?:=|: )CANCELLED\b|^Detected KeyboardInterrupt, "
+        r"|[Jj]ob allocation [0-9]+ has been revoked"
         r"|Force Terminated (?:job|Step)",
         Outcome.CANCELLED,
         "the job was cancelled",
-        "Slurm",
+        "Slurm, Lightning",
         weight=REPORT,
-        words=("CANCELLED AT ", "Force Terminated ", "STEPD TERMINATED ON ", "ob allocation "),
+        words=(
+            *("CANCELLED AT ", "Force Terminated ", "STEPD TERMINATED ON ", "ob allocation "),
+            *("Detected KeyboardInterrupt, ", "tate: CANCELLED", "tate=CANCELLED"),
+        ),
     ),
     # When one task ends, srun kills the others: the first of its lines counts.
     signature(

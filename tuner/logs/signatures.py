@@ -11,6 +11,7 @@ from tuner.core.outcomes import Outcome
 from tuner.logs.death_signatures import DEATH_SIGNATURES
 from tuner.logs.device_signatures import DEVICE_SIGNATURES
 from tuner.logs.launch_signatures import LAUNCH_SIGNATURES
+from tuner.logs.network_signatures import NETWORK_SIGNATURES
 from tuner.logs.signature import DEATH, DISK_FULL, HOST_MEMORY, NOT_A_NUMBER, REPORT, signature
 
 _NOT_NUMBERS: Final = tuple(
@@ -19,42 +20,56 @@ _NOT_NUMBERS: Final = tuple(
 
 SIGNATURES: Final = (
     *DEVICE_SIGNATURES,
+    *NETWORK_SIGNATURES,
     signature(
-        r"CANCELLED AT \S+ DUE TO TIME LIMIT|TERM_RUNLIMIT|job killed: walltime"
+        r"CANCELLED AT \S+ DUE TO TIME LIMIT|TERM_RUNLIMIT|job killed: walltime|[Ss]tate(?:=|: )TIMEOUT\b"
+        r"|^timeout: sending signal \w+ to command|\bMaxRuntimeExceeded\b"
         r"|(?:WARNING [^|]{0,60})?Caught signal SIG\w+ on \S+: this job is timed-out",
         Outcome.TIMED_OUT,
         "the job reached its time limit",
-        "Slurm, LSF, PBS, submitit",
+        "Slurm, LSF, PBS, submitit, timeout, SageMaker",
         "set a longer time in the site profile",
-        words=(" DUE TO TIME LIMIT", "TERM_RUNLIMIT", "job killed: walltime", ": this job is timed-out"),
+        words=(
+            *(" DUE TO TIME LIMIT", "TERM_RUNLIMIT", "job killed: walltime", ": this job is timed-out"),
+            *("MaxRuntimeExceeded", "tate: TIMEOUT", "tate=TIMEOUT", "timeout: sending signal "),
+        ),
     ),
     signature(
-        r"CANCELLED AT \S+ DUE TO PREEMPTION|TERM_PREEMPT"
+        r"CANCELLED AT \S+ DUE TO PREEMPTION|TERM_PREEMPT|[Ss]tate(?:=|: )PREEMPTED\b"
+        r"|\bPreempted (?:by \S{1,100}(?: \S{1,100})? on node |to accommodate a workload )"
         r"|(?:WARNING [^|]{0,60})?Caught signal SIG\w+ on \S+: this job is preempted",
         Outcome.PREEMPTED,
         "another job took its place",
-        "Slurm, LSF, submitit",
+        "Slurm, LSF, submitit, Kubernetes",
         "use another partition or QOS",
-        words=(" DUE TO PREEMPTION", "TERM_PREEMPT", ": this job is preempted"),
+        words=(
+            *(" DUE TO PREEMPTION", "TERM_PREEMPT", ": this job is preempted", "tate: PREEMPTED", "tate=PREEMPTED"),
+            *("Preempted by ", "Preempted to accommodate"),
+        ),
     ),
     signature(
         r"CANCELLED AT \S+ DUE TO NODE FAIL|error: Node failure on|\bNODE_FAIL\b"
-        r"|error: Task launch for \S+ failed on node|\b(?:ORTE|PRTE) has lost communication with a remote daemon"
-        r"|[Aa]borting, io error with slurmstepd on node",
+        r"|error: Task launch for \S+ failed on node(?![^|]{0,200}bind request)|\b(?:ORTE"
+        r"|PRTE) has lost communication with a remote daemon"
+        r"|[Aa]borting, io error with slurmstepd on node| UNCORRECTABLE MEMORY ERROR AT "
+        r"|has been marked dead because the detector has missed too many heartbeats"
+        r"|terminated in response to imminent node shutdown",
         Outcome.CRASHED,
         "a node failed",
-        "Slurm, MPI",
+        "Slurm, MPI, Ray, Kubernetes",
         "nothing: the node is excluded",
         words=(
             *(" DUE TO NODE FAIL", "NODE_FAIL", "error: Node failure on", "error: Task launch for "),
             "has lost communication",
-            "io error with slurmstepd",
+            *("io error with slurmstepd", "UNCORRECTABLE MEMORY ERROR", "missed too many heartbeats"),
+            "imminent node shutdown",
         ),
     ),
     signature(
         r"[Dd]etected [0-9]+ oom[-_]kill event|: Out Of Memory\s*$|TERM_MEMLIMIT|DefaultCPUAllocator: can't allocate"
         r"|Memory cgroup out of memory|Out of memory: Kill(?:ed)? process|\boom-kill:|\bOOMKilled\b"
-        r"|Exceeded (?:job|step) memory limit|exceeded memory limit \([0-9]|job killed: mem |low on resource: memory"
+        r"|[Ss]tate(?:=|: )OUT_OF_MEMORY\b|Exceeded (?:job|step) memory limit|exceeded memory limit \([0-9]"
+        r"|job killed: mem |low on resource: memory"
         r"|ray\.exceptions\.OutOfMemoryError: |which exceeds the memory usage threshold of [0-9.]+\. Ray killed"
         r"|DefaultCPUAllocator: not enough memory|DataLoader worker \(pid[^)]{0,80}\) is killed by signal: Killed",
         Outcome.CRASHED,
@@ -79,10 +94,13 @@ SIGNATURES: Final = (
             "TERM_MEMLIMIT",
             "kill event",
             "oom-kill:",
+            "tate: OUT_OF_MEMORY",
+            "tate=OUT_OF_MEMORY",
         ),
     ),
     signature(
-        r"^worker: the loss of iteration [0-9]+ is |found (?:NaN|Inf|nan|inf) in local|Unexpected result (?:nan|inf)\b"
+        r"^worker: the loss of iteration [0-9]+ is |found (?:NaN|Inf|nan|inf) in local|Unexpected result (?:nan"
+        r"|inf)\b"
         r"|[Ll]oss is (?:nan|NaN|inf),? (?:stopping|exiting|abort)|loss contains a NaN"
         r"|loss returned in `training_step` is -?(?:nan|inf)|(?:WARNING: )?[Nn]on-finite loss,? (?:ending|stopping)"
         r"|gradients from `parameters` is non-finite",
@@ -163,7 +181,8 @@ SIGNATURES: Final = (
         words=("/shm", "shared memory", "unable to ", "ailed to extend "),
     ),
     signature(
-        r"(?:^|[\]:]\s*)(?:[A-Za-z_]\w*\.)*(?:_Array)?MemoryError(?::|\s*$)|\bstd::bad_alloc\b|Cannot allocate memory",
+        r"(?:^|[\]:]\s*)(?:[A-Za-z_]\w*\.)*(?:_Array)?MemoryError(?::|\s*$)|\bstd::bad_alloc\b"
+        r"|Cannot allocate memory",
         Outcome.CRASHED,
         HOST_MEMORY,
         "Python, C++",
@@ -171,13 +190,17 @@ SIGNATURES: Final = (
         words=("Cannot allocate memory", "MemoryError", "std::bad_alloc"),
     ),
     signature(
-        r"No space left on device|Disk quota exceeded|Errno 122\b|low on resource: ephemeral-storage",
+        r"No space left on device|Disk quota exceeded|Errno 122\b|low on resource: ephemeral-storage"
+        r"|Insufficient disk space",
         Outcome.CRASHED,
         DISK_FULL,
         "Python",
         "free space, or let caches and checkpoints go elsewhere",
         passing=True,
-        words=("Disk quota exceeded", "Errno 122", "No space left on device", "low on resource: ephemeral-storage"),
+        words=(
+            *("Disk quota exceeded", "Errno 122", "Insufficient disk space", "No space left on device"),
+            "low on resource: ephemeral-storage",
+        ),
     ),
     signature(
         r"\bGatedRepoError\b|trying to access a gated repo|\b40[13] (?:Client Error|Forbidden)|Invalid user token"
