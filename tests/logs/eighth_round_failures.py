@@ -1,4 +1,4 @@
-"""Failures from public threads, the eighth to the tenth round."""
+"""Failures from public threads, the eighth to the eleventh round."""
 
 # ruff: noqa: E501 - a log's lines are as long as they are
 
@@ -102,5 +102,23 @@ EIGHTH_ROUND: Final = {
         "CRASHED",
         "cuBLAS or cuDNN failed",
         "!!!! kernel execution error. (m: 768, n:",
+    ),
+    "nan of a tensor": (
+        '[rank0]: Traceback (most recent call last):\n[rank0]:   File "/opt/models/flow_module.py", line 130, in model_step\n[rank0]:     raise ValueError("NaN encountered in pred_rots_vf")\n[rank0]: ValueError: NaN encountered in pred_rots_vf',
+        "CRASHED",
+        "the loss is not a number",
+        "ValueError: NaN encountered in pred_rots",
+    ),
+    "sacct, time limit": (
+        "4242              train      gpu  research         64    TIMEOUT      0:0 \n4242.0           python             research         64  CANCELLED     0:15 ",
+        "TIMED_OUT",
+        "the job reached its time limit",
+        "4242 train gpu research 64 TIMEOUT 0:0",
+    ),
+    "sacct, memory": (
+        "4242.batch        batch             research         64 OUT_OF_ME+    0:125 ",
+        "CRASHED",
+        "the host ran out of memory",
+        "4242.batch batch research 64 OUT_OF_ME+ ",
     ),
 }

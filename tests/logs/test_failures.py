@@ -247,6 +247,40 @@ def test_a_collective_that_waits_for_a_rank_whose_nccl_failed_is_no_hang() -> No
     assert (in_order.failure.kind, reverse.failure.kind) == ("CRASHED", "HUNG")
 
 
+KILLED = (
+    "E0601 10:00:05.0 4242 torch/distributed/elastic/multiprocessing/api.py:874] failed (exitcode: -9) local_rank: 3"
+)
+WAITS = "[rank0]:[E1 ProcessGroupNCCL.cpp:632] [Rank 0] Watchdog caught collective operation timeout: WorkNCCL(5)"
+
+
+def test_a_collective_that_waits_for_a_rank_that_was_killed_is_no_hang() -> None:
+    in_order, reverse = failure_of(KILLED, WAITS), failure_of(WAITS, KILLED)
+    assert in_order
+    assert reverse
+    assert (in_order.failure.kind, reverse.failure.kind) == ("CRASHED", "HUNG")
+
+
+@pytest.mark.parametrize("lost", LOST_PEERS)
+@pytest.mark.parametrize("first", [False, True])
+def test_the_signal_that_killed_a_rank_explains_what_its_peers_lost(lost: str, *, first: bool) -> None:
+    peer = ["[rank1]: Traceback (most recent call last):", '[rank1]:   File "a.py"', f"[rank1]: {lost}"]
+    seen = failure_of(KILLED, *peer) if first else failure_of(*peer, KILLED)
+    assert seen
+    assert seen.failure.evidence == KILLED
+
+
+ABORTED = "[rank1]: RuntimeError: NCCL communicator was aborted on rank 1. Original reason for failure was: unknown"
+
+
+@pytest.mark.parametrize("peer", [LOST_PEERS[0], ABORTED, "Fatal Python error: Aborted"])
+@pytest.mark.parametrize("first", [False, True])
+def test_an_exception_without_its_traceback_explains_an_abort(peer: str, *, first: bool) -> None:
+    bare = "ValueError: the sequence length must be divisible by 128"
+    seen = failure_of(bare, peer) if first else failure_of(peer, bare)
+    assert seen
+    assert seen.failure.evidence == bare
+
+
 @pytest.mark.parametrize("name", CASES)
 def test_each_wording_has_its_outcome_its_meaning_and_its_root_cause(name: str) -> None:
     text, outcome, meaning, evidence = CASES[name]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from tuner.core.outcomes import Outcome
-from tuner.logs.signature import BARE, DEATH, ENDED, KILLED, REPORT, signature
+from tuner.logs.signature import DEATH, ENDED, KILLED, PEER, REPORT, SIGNAL, signature
 
 _CODE: Final = (
     r"(?:(?:[Ee]xit ?[Cc]ode|EXIT CODE|exit status|return code)(?: is|\s*[:=])? ?|\bExit Code: {1,8}"
@@ -118,7 +118,7 @@ DEATH_SIGNATURES: Final = (
         KILLED,
         "torchrun, DeepSpeed, bash, srun",
         "ask for more host memory; `dmesg` on the node names the process",
-        weight=DEATH,
+        weight=SIGNAL,
         words=(
             *_END_WORDS,
             "Killed",
@@ -129,7 +129,7 @@ DEATH_SIGNATURES: Final = (
         Outcome.CRASHED,
         "a rank died of a bus error",
         "torchrun, DeepSpeed",
-        weight=DEATH,
+        weight=SIGNAL,
         words=_END_WORDS,
     ),
     signature(
@@ -137,7 +137,7 @@ DEATH_SIGNATURES: Final = (
         Outcome.CRASHED,
         "a rank died of a segmentation fault",
         "torchrun, DeepSpeed",
-        weight=DEATH,
+        weight=SIGNAL,
         words=_END_WORDS,
     ),
     signature(
@@ -145,7 +145,7 @@ DEATH_SIGNATURES: Final = (
         Outcome.CRASHED,
         "a rank died of an illegal instruction",
         "torchrun, srun",
-        weight=DEATH,
+        weight=SIGNAL,
         words=_END_WORDS,
     ),
     signature(
@@ -153,7 +153,7 @@ DEATH_SIGNATURES: Final = (
         Outcome.CRASHED,
         "a rank died of an arithmetic error",
         "torchrun, srun",
-        weight=DEATH,
+        weight=SIGNAL,
         words=_END_WORDS,
     ),
     signature(
@@ -166,7 +166,7 @@ DEATH_SIGNATURES: Final = (
         "a rank aborted",
         "torchrun, DeepSpeed, MPI, C++",
         _FIRST_ERROR,
-        weight=BARE,
+        weight=PEER,
         words=(
             *_END_WORDS,
             "Aborted",

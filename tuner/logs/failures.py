@@ -14,7 +14,18 @@ from functools import lru_cache
 from typing import Final
 
 from tuner.core.outcomes import Failure, Outcome
-from tuner.logs.signature import BARE, CAUSE, DISK_FULL, HOST_MEMORY, LOST, NCCL, NOT_A_NUMBER, REPORT, Signature
+from tuner.logs.signature import (
+    BARE,
+    CAUSE,
+    DISK_FULL,
+    HOST_MEMORY,
+    LOST,
+    NCCL,
+    NOT_A_NUMBER,
+    REPORT,
+    SIGNAL,
+    Signature,
+)
 from tuner.logs.signatures import NOT_TOPOLOGICAL, REMEDIES, SIGNATURES
 
 
@@ -107,7 +118,8 @@ _MEANINGS: Final = (
     (re.compile(r"failed writing file"), DISK_FULL),
     (
         re.compile(
-            r"\b(?:[Ll]oss|[Gg]rad(?:ient)?s?|[Nn]orm|[Ll]ogits|[Aa]ctivations)\b[^|]{0,60}?"
+            r"\b(?:[Nn]a[Nn]|NAN)s?(?: values?)? (?:encountered|detected|found)\b"
+            r"|\b(?:[Ll]oss|[Gg]rad(?:ient)?s?|[Nn]orm|[Ll]ogits|[Aa]ctivations)\b[^|]{0,60}?"
             r"\b(?:[Nn]a[Nn]s?|NAN|nans?|inf|Inf|INF|infinite|infinity|(?:non-?|not )finite)\b"
             r"|\b(?:[Nn]a[Nn]s?|NAN|nans?|[Ii]nfinite|(?:[Nn]on-?|[Nn]ot )finite)\b[^|]{0,60}?"
             r"\b(?:[Ll]oss(?:es)?|[Gg]rad(?:ient)?s?|[Gg]rad_norm|[Ll]ogits|[Aa]ctivations)\b"
@@ -294,9 +306,9 @@ def cause(sightings: Sequence[Sighting]) -> Sighting | None:
         (sighting for sighting in sightings if sighting.line not in explained),
         key=lambda sighting: (sighting.weight, sighting.line),
     )
-    if seen and seen[0].failure.kind == Outcome.HUNG.value:  # of ranks that wait for one whose NCCL had failed
-        before = (one for one in seen if one.meaning == NCCL and one.weight <= LOST and one.line < seen[0].line)
-        return next(before, seen[0])
+    if seen and seen[0].failure.kind == Outcome.HUNG.value:  # of ranks that wait for one whose NCCL failed or that died
+        ends = (one for one in seen if one.weight == SIGNAL or (one.meaning == NCCL and one.weight <= LOST))
+        return next((one for one in ends if one.line < seen[0].line), seen[0])
     return seen[0] if seen else None
 
 

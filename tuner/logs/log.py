@@ -19,7 +19,7 @@ from tuner.logs.frameworks import StepPattern, stamp_of
 from tuner.logs.lines import untangled, unwrapped, visible_blocks
 from tuner.logs.readers import READER_WORDS, RecordReader
 from tuner.logs.records import SOURCES, Iteration, LogRecord, PeakMemory, Source, overflow
-from tuner.logs.signature import BARE
+from tuner.logs.signature import BARE, PEER
 
 _SAME_TIME: Final = 0.02
 """Relative difference up to which the times of two lines can be those of one iteration on two ranks."""
@@ -315,7 +315,8 @@ def _run(part: _Part) -> LogRun:
     failures = [
         seen
         for seen, before in part.failures
-        if not seen.passing or len(iterations) - before < (1 if seen.weight == BARE else _MIN_ITERATIONS_AFTER_CAUGHT)
+        if not seen.passing
+        or len(iterations) - before < (1 if seen.weight in {BARE, PEER} else _MIN_ITERATIONS_AFTER_CAUGHT)
     ]
     if part.not_numbers:
         failures += _closing_streak(iterations, part.not_numbers)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from tuner.core.outcomes import Outcome
-from tuner.logs.signature import BARE, DEATH, LOST, NCCL, signature
+from tuner.logs.signature import BARE, DEATH, LOST, NCCL, PEER, signature
 
 NETWORK_SIGNATURES: Final = (
     signature(
@@ -83,7 +83,7 @@ NETWORK_SIGNATURES: Final = (
         Outcome.CRASHED,
         NCCL,
         "NCCL",
-        weight=BARE,
+        weight=PEER,
         passing=True,
         words=("remote process ", "ncclRemoteError", "Got completion"),
     ),
@@ -130,7 +130,7 @@ NETWORK_SIGNATURES: Final = (
         Outcome.CRASHED,
         NCCL,
         "PyTorch",
-        weight=DEATH,
+        weight=PEER,
         words=("NCCL communicator was aborted",),
     ),
     signature(
@@ -191,7 +191,7 @@ NETWORK_SIGNATURES: Final = (
         Outcome.CRASHED,
         "the ranks did not find each other",
         "torchrun",
-        weight=BARE,
+        weight=PEER,
         words=("The client socket has failed",),
     ),
     signature(

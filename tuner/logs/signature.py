@@ -8,11 +8,11 @@ from typing import Final
 
 from tuner.core.outcomes import Outcome
 
-OUT_OF_MEMORY, DEVICE, CAUSE, LOST, DEATH, BARE, REPORT, ENDED = range(8)
+OUT_OF_MEMORY, DEVICE, CAUSE, SIGNAL, LOST, DEATH, BARE, PEER, REPORT, ENDED = range(10)
 """Weight of a line, the nearest to the cause first: a GPU out of memory, which explains all else; a GPU that failed,
-for which the other ranks wait in vain; other causes; a connection or a worker that a process lost; the signal that
-killed a rank; an exception without its
-traceback, which may be a remark; the report that a rank failed; the end of the other ranks."""
+for which the other ranks wait in vain; other causes; the signal that killed a rank, by its exit code; a connection or a
+worker that a process lost; how a rank ended after any of these; an exception without its traceback, which may be a
+remark; what NCCL says of a peer that is gone, and an abort; the report that a rank failed; the end of the others."""
 
 HOST_MEMORY: Final = "the host ran out of memory"
 KILLED: Final = "a rank was killed (SIGKILL): most often the host ran out of memory"

@@ -23,6 +23,7 @@ SIGNATURES: Final = (
     *NETWORK_SIGNATURES,
     signature(
         r"CANCELLED AT \S+ DUE TO TIME LIMIT|TERM_RUNLIMIT|job killed: walltime|[Ss]tate(?:=|: )TIMEOUT\b"
+        r"|\bTIMEOUT {1,12}[0-9]{1,3}:[0-9]{1,3}\s*$"
         r"|^timeout: sending signal \w+ to command|\bMaxRuntimeExceeded\b"
         r"|(?:WARNING [^|]{0,60})?Caught signal SIG\w+ on \S+: this job is timed-out",
         Outcome.TIMED_OUT,
@@ -31,7 +32,7 @@ SIGNATURES: Final = (
         "set a longer time in the site profile",
         words=(
             *(" DUE TO TIME LIMIT", "TERM_RUNLIMIT", "job killed: walltime", ": this job is timed-out"),
-            *("MaxRuntimeExceeded", "tate: TIMEOUT", "tate=TIMEOUT", "timeout: sending signal "),
+            *("MaxRuntimeExceeded", "tate: TIMEOUT", "tate=TIMEOUT", " TIMEOUT ", "timeout: sending signal "),
         ),
     ),
     signature(
@@ -68,7 +69,8 @@ SIGNATURES: Final = (
     signature(
         r"[Dd]etected [0-9]+ oom[-_]kill event|: Out Of Memory\s*$|TERM_MEMLIMIT|DefaultCPUAllocator: can't allocate"
         r"|Memory cgroup out of memory|Out of memory: Kill(?:ed)? process|\boom-kill:|\bOOMKilled\b"
-        r"|[Ss]tate(?:=|: )OUT_OF_MEMORY\b|Exceeded (?:job|step) memory limit|exceeded memory limit \([0-9]"
+        r"|[Ss]tate(?:=|: )OUT_OF_MEMORY\b|\bOUT_OF_ME\+|Exceeded (?:job|step) memory limit"
+        r"|exceeded memory limit \([0-9]"
         r"|job killed: mem |low on resource: memory"
         r"|ray\.exceptions\.OutOfMemoryError: |which exceeds the memory usage threshold of [0-9.]+\. Ray killed"
         r"|DefaultCPUAllocator: not enough memory|DataLoader worker \(pid[^)]{0,80}\) is killed by signal: Killed",
@@ -94,6 +96,7 @@ SIGNATURES: Final = (
             "TERM_MEMLIMIT",
             "kill event",
             "oom-kill:",
+            " OUT_OF_ME+",
             "tate: OUT_OF_MEMORY",
             "tate=OUT_OF_MEMORY",
         ),
