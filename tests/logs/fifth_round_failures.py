@@ -151,7 +151,7 @@ FIFTH_ROUND: Final = {
         "an exception ended a rank",
         "OSError: [Errno 24] Too many open files:",
     ),
-    "quota": (
+    "quota, thread": (
         "[rank0]: Traceback (most recent call last):\n[rank0]:   File \"/opt/train.py\", line 9, in <module>\n[rank0]:     main()\n[rank0]: OSError: [Errno 122] Disk quota exceeded: '/lustre/ckpt/iter_0001000/common.pt'",
         "CRASHED",
         "the disk is full",
@@ -241,7 +241,7 @@ FIFTH_ROUND: Final = {
         "a GPU ran out of memory",
         "RuntimeError: /TransformerEngine/transfo",
     ),
-    "gated": (
+    "gated, thread": (
         'Traceback (most recent call last):\n  File "/opt/train.py", line 9, in <module>\n    main()\nOSError: You are trying to access a gated repo.\nMake sure to have access to it at https://huggingface.co/meta-llama/Llama-3.1-8B.\n401 Client Error. (Request ID: Root=1-42)',
         "CRASHED",
         "access was denied",

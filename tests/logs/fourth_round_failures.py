@@ -163,7 +163,7 @@ FOURTH_ROUND: Final = {
         "access was denied",
         "wandb.errors.errors.UsageError: api_key ",
     ),
-    "lsf memory": (
+    "lsf memory, thread": (
         "TERM_MEMLIMIT: job killed after reaching LSF memory usage limit.\nExited with exit code 137.\n\nResource usage summary:\n\n    CPU time :                                   812.00 sec.\n    Max Memory :                                 512000 MB",
         "CRASHED",
         "the host ran out of memory",

@@ -97,19 +97,19 @@ LAST: Final = {
         "a GPU failed",
         "RuntimeError: CUDA driver error: unknown",
     ),
-    "composer -7": (
+    "composer -7, thread": (
         "Building trainer...\nERROR:composer.cli.launcher:Rank 2 crashed with exit code -7.",
         "CRASHED",
         "a rank died of a bus error",
         "ERROR:composer.cli.launcher:Rank 2 crash",
     ),
-    "composer -11": (
+    "composer -11, thread": (
         "ERROR:composer.cli.launcher:Global rank 0 (PID 208865) exited with code -11",
         "CRASHED",
         "a rank died of a segmentation fault",
         "ERROR:composer.cli.launcher:Global rank ",
     ),
-    "composer 1": (
+    "composer 1, thread": (
         "ERROR:composer.cli.launcher:Rank 0 crashed with exit code 1.\nWaiting up to 30 seconds for all training processes to terminate. Press Ctrl-C to exit immediately.\nGlobal rank 0 (PID 147193) exited with code 1",
         "CRASHED",
         "a rank failed",

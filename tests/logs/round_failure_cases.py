@@ -7,6 +7,7 @@ from __future__ import annotations
 from typing import Final
 
 from tests.logs.class_failures import CLASS_FAILURES
+from tests.logs.configuration_failures import CONFIGURATION_FAILURES
 from tests.logs.eighth_round_failures import EIGHTH_ROUND
 from tests.logs.fifth_round_failures import FIFTH_ROUND
 from tests.logs.first_round_failures import FIRST_ROUND
@@ -30,6 +31,7 @@ ROUNDS: Final = {
     **EIGHTH_ROUND,
     **MESSAGE_FAILURES,
     **SCHEDULER_FAILURES,
+    **CONFIGURATION_FAILURES,
 }
 
 ROUND_HARMLESS: Final[tuple[str, ...]] = (

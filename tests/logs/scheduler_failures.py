@@ -7,307 +7,307 @@ from __future__ import annotations
 from typing import Final
 
 SCHEDULER_FAILURES: Final = {
-    "store get reset": (
+    "source: store get reset": (
         "RuntimeError: [1] is setting up NCCL communicator and retrieving ncclUniqueId from [0] via c10d key-value store by key '0', but store->get('0') got error: Connection reset by peer",
         "CRASHED",
         "a rank failed",
         "RuntimeError: [1] is setting up NCCL com",
     ),
-    "store socket timeout": (
+    "source: store socket timeout": (
         "RuntimeError: [2] is setting up NCCL communicator and retrieving ncclUniqueId from [0] via c10d key-value store by key '0', but store->get('0') got error: Socket Timeout",
         "HUNG",
         "something was waited for in vain",
         "RuntimeError: [2] is setting up NCCL com",
     ),
-    "gloo full mesh": (
+    "source: gloo full mesh": (
         "RuntimeError: Gloo connectFullMesh failed with [../third_party/gloo/gloo/transport/tcp/pair.cc:144] no error",
         "CRASHED",
         "NCCL or gloo failed",
         "RuntimeError: Gloo connectFullMesh faile",
     ),
-    "gloo pair closure": (
+    "source: gloo pair closure": (
         "RuntimeError: [../third_party/gloo/gloo/transport/tcp/pair.cc:598] Application timeout caused pair closure",
         "HUNG",
         "a collective operation timed out",
         "RuntimeError: [../third_party/gloo/gloo/",
     ),
-    "env rendezvous": (
+    "source: env rendezvous": (
         "ValueError: Error initializing torch.distributed using env:// rendezvous: environment variable MASTER_ADDR expected, but not set",
         "CRASHED",
         "an exception ended a rank",
         "ValueError: Error initializing torch.dis",
     ),
-    "submitit oom": (
+    "source: submitit oom": (
         "submitit.core.utils.UncompletedJobError: Job 123 (task: 0) with path /x/123_0_result.pkl\nhas not produced any output (state: OUT_OF_MEMORY)",
         "CRASHED",
         "the host ran out of memory",
         "has not produced any output (state: OUT_",
     ),
-    "submitit timeout": (
+    "source: submitit timeout": (
         "submitit.core.utils.UncompletedJobError: Job 123 (task: 0) with path /x/123_0_result.pkl\nhas not produced any output (state: TIMEOUT)",
         "TIMED_OUT",
         "the job reached its time limit",
         "has not produced any output (state: TIME",
     ),
-    "seff": (
+    "source: seff": (
         "Job ID: 4242\nCluster: hpc\nState: OUT_OF_MEMORY (exit code 0)",
         "CRASHED",
         "the host ran out of memory",
         "State: OUT_OF_MEMORY (exit code 0)",
     ),
-    "scontrol timeout": (
+    "source: scontrol timeout": (
         "   JobState=TIMEOUT Reason=TimeLimit Dependency=(null)",
         "TIMED_OUT",
         "the job reached its time limit",
         "JobState=TIMEOUT Reason=TimeLimit Depend",
     ),
-    "slurm requeue preempt": (
+    "source: slurm requeue preempt": (
         "   JobState=PREEMPTED Reason=None Dependency=(null)",
         "PREEMPTED",
         "another job took its place",
         "JobState=PREEMPTED Reason=None Dependenc",
     ),
-    "k8s insufficient": (
+    "source: k8s insufficient": (
         "  Warning  FailedScheduling  12s   default-scheduler  0/8 nodes are available: 8 Insufficient nvidia.com/gpu. preemption: 0/8 nodes are available: 8 No preemption victims found for incoming pod.",
         "CRASHED",
         "no usable GPU",
         "Warning FailedScheduling 12s default-sch",
     ),
-    "k8s preempted": (
+    "source: k8s preempted": (
         "  Normal  Preempted  3m  default-scheduler  Preempted by pod 7b2f4 on node gpu-node-3",
         "PREEMPTED",
         "another job took its place",
         "Normal Preempted 3m default-scheduler Pr",
     ),
-    "kueue preempted": (
+    "source: kueue preempted": (
         "  Warning  Stopped  2m  job-controller  Preempted to accommodate a workload (UID: 1234, JobUID: 4321) due to prioritization in the ClusterQueue",
         "PREEMPTED",
         "another job took its place",
         "Warning Stopped 2m job-controller Preemp",
     ),
-    "k8s node shutdown": (
+    "source: k8s node shutdown": (
         "Pod was terminated in response to imminent node shutdown.",
         "CRASHED",
         "a node failed",
         "Pod was terminated in response to immine",
     ),
-    "timeout -v": (
+    "source: timeout -v": (
         "timeout: sending signal TERM to command ‘python’",
         "TIMED_OUT",
         "the job reached its time limit",
         "timeout: sending signal TERM to command ",
     ),
-    "sagemaker max runtime": (
+    "source: sagemaker max runtime": (
         "2024-05-01 10:00:00 MaxRuntimeExceeded - Training job runtime exceeded MaxRuntimeInSeconds provided",
         "TIMED_OUT",
         "the job reached its time limit",
         "2024-05-01 10:00:00 MaxRuntimeExceeded -",
     ),
-    "sagemaker disk": (
+    "source: sagemaker disk": (
         "ClientError: Artifact upload failed:Insufficient disk space",
         "CRASHED",
         "the disk is full",
         "ClientError: Artifact upload failed:Insu",
     ),
-    "srun segv": (
+    "source: srun segv": (
         "srun: error: n1: task 3: Segmentation fault (core dumped)",
         "CRASHED",
         "a segmentation fault",
         "srun: error: n1: task 3: Segmentation fa",
     ),
-    "srun aborted": (
+    "source: srun aborted": (
         "srun: error: n1: task 3: Aborted (core dumped)",
         "CRASHED",
         "a rank aborted",
         "srun: error: n1: task 3: Aborted (core d",
     ),
-    "srun terminated": (
+    "source: srun terminated": (
         "srun: error: n1: task 3: Terminated",
         "CANCELLED",
         "somebody ended the job (SIGTERM)",
         "srun: error: n1: task 3: Terminated",
     ),
-    "cpu binding": (
+    "source: cpu binding": (
         "srun: error: CPU binding outside of job step allocation, allocated CPUs are: 0x0000000000000001.\nsrun: error: Task launch for StepId=42.0 failed on node n1: Unable to satisfy cpu bind request",
         "CRASHED",
         "Slurm refused the job",
         "srun: error: CPU binding outside of job ",
     ),
-    "mkl": (
+    "source: mkl": (
         "Intel MKL FATAL ERROR: Cannot load libmkl_core.so.1.",
         "CRASHED",
         "a dependency is missing",
         "Intel MKL FATAL ERROR: Cannot load libmk",
     ),
-    "glibc": (
+    "source: glibc": (
         "python: /lib64/libm.so.6: version `GLIBC_2.29' not found (required by python)",
         "CRASHED",
         "a dependency is missing",
         "python: /lib64/libm.so.6: version `GLIBC",
     ),
-    "env python": (
+    "source: env python": (
         "/usr/bin/env: ‘python’: No such file or directory",
         "CRASHED",
         "a program or file is missing",
         "/usr/bin/env: ‘python’: No such file or ",
     ),
-    "exec format": (
+    "source: exec format": (
         "exec /usr/bin/bash: exec format error",
         "CRASHED",
         "a program or file is missing",
         "exec /usr/bin/bash: exec format error",
     ),
-    "lightning keyboard": (
+    "source: lightning keyboard": (
         "Detected KeyboardInterrupt, attempting graceful shutdown ...",
         "CANCELLED",
         "the job was cancelled",
         "Detected KeyboardInterrupt, attempting g",
     ),
-    "ds main process sigterm": (
+    "source: ds main process sigterm": (
         "[2024-05-01 10:00:00,000] [INFO] [launch.py:319:sigkill_handler] Main process received SIGTERM, exiting",
         "CANCELLED",
         "somebody ended the job (SIGTERM)",
         "[2024-05-01 10:00:00,000] [INFO] [launch",
     ),
-    "accelerate sigterm": (
+    "source: accelerate sigterm": (
         "subprocess.CalledProcessError: Command '['/usr/bin/python', 'train.py']' died with <Signals.SIGTERM: 15>.",
         "CANCELLED",
         "somebody ended the job (SIGTERM)",
         "subprocess.CalledProcessError: Command '",
     ),
-    "flash attention cuda error": (
+    "source: flash attention cuda error": (
         "CUDA error (/tmp/pip-req-build/csrc/flash_attn/src/flash_fwd_launch_template.h:180): an illegal memory access was encountered",
         "CRASHED",
         "a GPU kernel failed",
         "CUDA error (/tmp/pip-req-build/csrc/flas",
     ),
-    "bnb": (
+    "source: bnb": (
         "Error an illegal memory access was encountered at line 741 in file /src/csrc/ops.cu",
         "CRASHED",
         "a GPU kernel failed",
         "Error an illegal memory access was encou",
     ),
-    "bnb named symbol": (
+    "source: bnb named symbol": (
         "Error no kernel image is available for execution on the device at line 167 in file /mmfs1/csrc/ops.cu",
         "CRASHED",
         "no usable GPU",
         "Error no kernel image is available for e",
     ),
-    "te cuda error": (
+    "source: te cuda error": (
         "RuntimeError: /opt/TransformerEngine/transformer_engine/common/gemm/cublaslt_gemm.cu:300 in function cublas_gemm: CUDA Error: an illegal memory access was encountered",
         "CRASHED",
         "a GPU kernel failed",
         "RuntimeError: /opt/TransformerEngine/tra",
     ),
-    "thrust": (
+    "source: thrust": (
         "  what():  parallel_for failed: cudaErrorIllegalAddress: an illegal memory access was encountered",
         "CRASHED",
         "a GPU kernel failed",
         "what(): parallel_for failed: cudaErrorIl",
     ),
-    "deepep ima": (
+    "source: deepep ima": (
         "Failed: CUDA error /workspace/DeepEP/csrc/deep_ep.cpp:372 'an illegal memory access was encountered'",
         "CRASHED",
         "a GPU kernel failed",
         "Failed: CUDA error /workspace/DeepEP/csr",
     ),
-    "no route": (
+    "source: no route": (
         "n2:42:99 [0] misc/socket.cc:484 NCCL WARN socketStartConnect: Connect to 10.0.0.1<40735> failed : No route to host",
         "CRASHED",
         "a connection between ranks failed",
         "n2:42:99 [0] misc/socket.cc:484 NCCL WAR",
     ),
-    "mismatch": (
+    "source: mismatch": (
         "RuntimeError: Detected mismatch between collectives on ranks. Rank 0 is running collective: CollectiveFingerPrint(SequenceNumber=5, OpType=ALLREDUCE), but Rank 1 is running collective: CollectiveFingerPrint(SequenceNumber=5, OpType=BROADCAST).",
         "CRASHED",
         "an exception ended a rank",
         "RuntimeError: Detected mismatch between ",
     ),
-    "wandb init": (
+    "source: wandb init": (
         "wandb.errors.CommError: Run initialization has timed out after 90.0 sec. Please try increasing the timeout with the `init_timeout` setting: `wandb.init(settings=wandb.Settings(init_timeout=120))`.",
         "CRASHED",
         "an exception ended a rank",
         "wandb.errors.CommError: Run initializati",
     ),
-    "safetensors": (
+    "source: safetensors": (
         "safetensors_rust.SafetensorError: Error while deserializing header: MetadataIncompleteBuffer",
         "CRASHED",
         "an exception ended a rank",
         "safetensors_rust.SafetensorError: Error ",
     ),
-    "too many files": (
+    "source: too many files": (
         "OSError: [Errno 24] Too many open files: '/x'",
         "CRASHED",
         "an exception ended a rank",
         "OSError: [Errno 24] Too many open files:",
     ),
-    "torchrun no script": (
+    "source: torchrun no script": (
         "torchrun: error: the following arguments are required: training_script, training_script_args",
         "CRASHED",
         "the trainer refused its arguments",
         "torchrun: error: the following arguments",
     ),
-    "pbs walltime": (
+    "source: pbs walltime": (
         "=>> PBS: job killed: walltime 3631 exceeded limit 3600",
         "TIMED_OUT",
         "the job reached its time limit",
         "=>> PBS: job killed: walltime 3631 excee",
     ),
-    "xid": (
+    "source: xid": (
         "[123456.7] NVRM: Xid (PCI:0000:3b:00): 79, pid=1234, GPU has fallen off the bus.",
         "CRASHED",
         "a GPU failed",
         "[123456.7] NVRM: Xid (PCI:0000:3b:00): 7",
     ),
-    "nvlink fabric": (
+    "source: nvlink fabric": (
         "RuntimeError: Unexpected error from cudaGetDeviceCount(). Did you run some cuda functions before calling NumCudaDevices() that might have already set an error? Error 802: system not yet initialized",
         "CRASHED",
         "no usable GPU",
         "RuntimeError: Unexpected error from cuda",
     ),
-    "mpi daemon": (
+    "source: mpi daemon": (
         "ORTE was unable to reliably start one or more daemons.\nThis usually is caused by:",
         "CRASHED",
         "a node was not reached",
         "ORTE was unable to reliably start one or",
     ),
-    "olmo-core nan": (
+    "source: olmo-core nan": (
         "[rank3]: RuntimeError: Infinite loss encountered",
         "CRASHED",
         "the loss is not a number",
         "RuntimeError: Infinite loss encountered",
     ),
-    "detectron": (
+    "source: detectron": (
         "FloatingPointError: Loss became infinite or NaN at iteration=42!",
         "CRASHED",
         "the loss is not a number",
         "FloatingPointError: Loss became infinite",
     ),
-    "anomaly": (
+    "source: anomaly": (
         "RuntimeError: Function 'LogSoftmaxBackward0' returned nan values in its 0th output.",
         "CRASHED",
         "the loss is not a number",
         "RuntimeError: Function 'LogSoftmaxBackwa",
     ),
-    "convert nan (data)": (
+    "source: convert nan (data)": (
         "ValueError: cannot convert float NaN to integer",
         "CRASHED",
         "an exception ended a rank",
         "ValueError: cannot convert float NaN to ",
     ),
-    "information": (
+    "source: information": (
         "ValueError: The model information about losses is missing for output inf_1",
         "CRASHED",
         "an exception ended a rank",
         "ValueError: The model information about ",
     ),
-    "memory pinned": (
+    "source: memory pinned": (
         "RuntimeError: CUDA error: OS call failed or operation not supported on this OS",
         "CRASHED",
         "no usable GPU",
         "RuntimeError: CUDA error: OS call failed",
     ),
-    "host unreachable mid": (
+    "source: host unreachable mid": (
         "torch.distributed.DistBackendError: NCCL error in: ../torch/csrc/distributed/c10d/ProcessGroupNCCL.cpp:1970, remote process exited or there was a network error, NCCL version 2.20.5\nncclRemoteError: A call failed possibly due to a network error or a remote process exiting prematurely.\nLast error:\nsocketProgress: Connection closed by remote peer n2<41234>",
         "CRASHED",
         "NCCL or gloo failed",

@@ -109,7 +109,7 @@ SIXTH_ROUND: Final = {
         "the trainer refused its arguments",
         "pydantic_core._pydantic_core.ValidationE",
     ),
-    "device assert": (
+    "device assert, thread": (
         '../aten/src/ATen/native/cuda/Indexing.cu:1290: indexSelectLargeIndex: block: [221,0,0], thread: [32,0,0] Assertion `srcIndex < srcSelectDimSize` failed.\n../aten/src/ATen/native/cuda/Indexing.cu:1290: indexSelectLargeIndex: block: [221,0,0], thread: [33,0,0] Assertion `srcIndex < srcSelectDimSize` failed.\n[rank0]: Traceback (most recent call last):\n[rank0]:   File "/opt/train.py", line 9, in <module>\n[rank0]:     main()\n[rank0]: torch.AcceleratorError: CUDA error: device-side assert triggered',
         "CRASHED",
         "a GPU kernel failed",
@@ -133,7 +133,7 @@ SIXTH_ROUND: Final = {
         "Slurm refused the job",
         "sbatch: error: Batch job submission fail",
     ),
-    "pbs memory": (
+    "pbs memory, thread": (
         "=>> PBS: job killed: mem 536870912kb exceeded limit 268435456kb",
         "CRASHED",
         "the host ran out of memory",

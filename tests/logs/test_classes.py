@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import ast
+from collections import Counter
+
 from benchmarks.log_classes import failures, good_logs, right, table
 from tests.conftest import ROOT
 
@@ -21,3 +24,15 @@ def test_the_table_counts_every_case_in_its_row_and_column_and_names_the_wrong_o
         ["none", ".", ".", "1"],
     ]
     assert lines[3:] == ["2 of 3 right (66.7%)", "  b: OOM, read as HUNG"]
+
+
+def test_no_case_hides_another_of_its_name() -> None:
+    """The tables of cases are merged, so that of two with one name only the last would be tested."""
+    names: Counter[str] = Counter()
+    for path in (ROOT / "tests/logs").glob("*.py"):
+        if path.stem.endswith(("failures", "cases", "logs")) and not path.stem.startswith("test"):
+            tables = (node.value for node in ast.parse(path.read_text()).body if isinstance(node, ast.AnnAssign))
+            keys = (key for table in tables if isinstance(table, ast.Dict) for key in table.keys)
+            names.update(key.value for key in keys if isinstance(key, ast.Constant))
+    assert len(names) > 700
+    assert [name for name, times in names.items() if times > 1] == []

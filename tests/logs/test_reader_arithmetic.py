@@ -45,7 +45,7 @@ PROGRAMS = {
         "ssh",
         "submitit",
     ),
-    *("the CUDA driver", "torchrun", "torchtitan", "tuner's worker", "tyro", "wandb"),
+    *("pip", "the CUDA driver", "torchrun", "torchtitan", "tuner's worker", "tyro", "uv", "wandb"),
 }
 
 

@@ -199,7 +199,7 @@ THIRD_ROUND: Final = {
         "a segmentation fault",
         "srun: error: node12: tasks 0-3: Segmenta",
     ),
-    "srun oom": (
+    "srun oom, thread": (
         "srun: error: gpu-12: task 0: Out Of Memory",
         "CRASHED",
         "the host ran out of memory",
@@ -241,7 +241,7 @@ THIRD_ROUND: Final = {
         "a bus error: often too little shared memory",
         "ERROR: Unexpected bus error encountered ",
     ),
-    "port": (
+    "port, thread": (
         'Traceback (most recent call last):\n  File "/opt/train.py", line 9, in <module>\n    main()\ntorch.distributed.DistNetworkError: The server socket has failed to listen on any local network address. port: 29500, useIpv6: false, code: -98, name: EADDRINUSE, message: address already in use',
         "CRASHED",
         "a port is in use",

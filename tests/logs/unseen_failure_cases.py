@@ -13,7 +13,7 @@ UNSEEN: Final = {
         "a GPU ran out of memory",
         "2022-05-19 10:00:00.1: I tensorflow/stre",
     ),
-    "dataloader exited": (
+    "dataloader exited, thread": (
         'Traceback (most recent call last):\n  File "/opt/train.py", line 9, in <module>\n    main()\nRuntimeError: DataLoader worker (pid(s) 411948) exited unexpectedly',
         "CRASHED",
         "an exception ended a rank",
@@ -175,7 +175,7 @@ UNSEEN: Final = {
         "no usable GPU",
         "ERROR | 2024-08-22 02:25:32 | autotrain.",
     ),
-    "sighup": (
+    "sighup, thread": (
         'WARNING:torch.distributed.elastic.agent.server.api:Received 1 death signal, shutting down workers\nWARNING:torch.distributed.elastic.multiprocessing.api:Sending process 2920926 closing signal SIGHUP\nTraceback (most recent call last):\n  File "/opt/torchrun", line 8, in <module>\n    sys.exit(main())\ntorch.distributed.elastic.multiprocessing.api.SignalException: Process 2920830 got signal: 1',
         "CANCELLED",
         "somebody ended the job (SIGTERM)",
@@ -289,7 +289,7 @@ UNSEEN: Final = {
         "an exception ended a rank",
         "ValueError: Float8 is only supported on ",
     ),
-    "hydra": (
+    "hydra, thread": (
         "Error executing job with overrides: ['trainer.devices=8']\nTraceback (most recent call last):\n  File \"/opt/NeMo/x.py\", line 44, in main\n    trainer = MegatronTrainerBuilder(cfg).create_trainer()\nomegaconf.errors.ConfigAttributeError: Key 'precision_plugin' is not in struct\n    full_key: trainer.precision_plugin",
         "CRASHED",
         "the trainer refused its arguments",

@@ -205,7 +205,8 @@ DEATH_SIGNATURES: Final = (
         r"|Command '\[?[^|]{0,400}returned non-zero exit status"
         r"|\b(?:[Pp]rocess|[Rr]ank:?|PID) [^ |]{1,40} (?:crashed|failed|exited|terminated) with (?:return |exit )?"
         r"code [1-9]"
-        r"|A worker died or was killed while executing a task|Horovod has been shut down"
+        r"|^Error: failed to run torchrun |A worker died or was killed while executing a task"
+        r"|Horovod has been shut down"
         r"|Primary job  terminated normally, but [0-9]+ process"
         r"|\b[Rr]ank [0-9]+ \(PID [0-9]+\) exited with code [1-9]"
         r"|(?:mpirun|prterun|mpiexec|orterun) (?:detected that one or more processes exited"
@@ -218,6 +219,7 @@ DEATH_SIGNATURES: Final = (
         words=(
             *_CODE_WORDS,
             "A worker died or was killed",
+            "Error: failed to run ",
             "Horovod has been shut down",
             "Primary job  terminated",
             "ChildFailedError",

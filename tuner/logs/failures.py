@@ -91,7 +91,7 @@ _LOST: Final = re.compile(
 _WAITED: Final = re.compile(
     r"^(?!.*(?:HTTPS?Connection|https?://|Errno 110|TimeoutExpired|Request timed out"
     r"|\b(?:urllib3|requests|httpx|aiohttp|botocore|wandb)\.))"
-    r".*(?:timed out|\b(?:socket|wait) timeout\b)",
+    r".*(?:timed out|\b(?:socket|wait) timeout\b|\btimeout expired\b)",
     re.IGNORECASE,
 )
 """Waits for other ranks, and not for a server or a file system."""
@@ -162,6 +162,11 @@ _BARE: Final = re.compile(
     rf"|[A-Z]\w{{0,60}}(?:{'|'.join(_ENDINGS)}))): \S.*)$"
 )
 """An exception that begins its line."""
+_LOGGED: Final = re.compile(
+    r"\b(?:CRITICAL|FATAL|Uncaught|Unhandled|ERROR\b[^|]{0,120}?\b(?:[Ff]ailed|[Ee]xception|[Cc]rashed|[Aa]borted))\b"
+    r"[^|]{0,120}?[ :]((?:\w{1,60}\.){0,9}[A-Z]\w{0,60}(?:Error|Exception): \S.*)$"
+)
+"""An exception that a program logs as it ends, without its traceback."""
 _FRAME: Final = "│╭╰├┃"
 """First characters of the lines that rich draws around a traceback."""
 _LOOKUP: Final = re.compile(r"^(?:KeyError: \S{1,200}|StopIteration|(?:_?queue\.)?Empty)$")
@@ -251,7 +256,7 @@ class Failures:
             return signed
         if "AssertionError" in text and _ASSERTION.search(text):
             return _raised(number, text.strip())
-        if found := _BARE.match(text):
+        if found := _BARE.match(text) or (("Error: " in text or "Exception: " in text) and _LOGGED.search(text)):
             return _bare(number, text, found[1])
         return None
 

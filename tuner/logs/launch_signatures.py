@@ -66,6 +66,20 @@ LAUNCH_SIGNATURES: Final = (
             *("MKL FATAL ERROR: ", "' not found (required by "),
         ),
     ),
+    # The script may go on with what is installed.
+    signature(
+        r"^ERROR: (?:No matching distribution found for |Could not find a version that satisfies )"
+        r"|No solution found when resolving dependencies|^error: Failed to (?:fetch|download)\b",
+        Outcome.CRASHED,
+        "a dependency is missing",
+        "pip, uv",
+        weight=REPORT,
+        passing=True,
+        words=(
+            *("No matching distribution found", "Could not find a version", "No solution found when resolving"),
+            *("error: Failed to fetch", "error: Failed to download"),
+        ),
+    ),
     # Libraries look for nvcc and others so, and go on without them.
     signature(
         r"^(?:/bin/)?sh: [^|]{1,400}: (?:command )?not found\s*$",
@@ -106,13 +120,13 @@ LAUNCH_SIGNATURES: Final = (
         words=("There are not enough slots", "mpirun was unable to "),
     ),
     signature(
-        r"^Failed to initialize NVML: |\bInsufficient (?:nvidia|amd)\.com/gpu",
+        r"^Failed to initialize NVML: |^No devices were found\s*$|\bInsufficient (?:nvidia|amd)\.com/gpu",
         Outcome.CRASHED,
         "no usable GPU",
         "nvidia-smi, Kubernetes",
         weight=REPORT,
         passing=True,
-        words=("Failed to initialize NVML: ", ".com/gpu"),
+        words=("Failed to initialize NVML: ", "No devices were found", ".com/gpu"),
     ),
     # A shell goes on after them.
     signature(

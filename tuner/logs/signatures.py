@@ -211,7 +211,8 @@ SIGNATURES: Final = (
         r"|wandb: ERROR [^:]{0,200}?[Aa]pi[ _]key|\bapi_key not configured|\bPermissionError: "
         r"|Errno 30\b|execve\(\): [^|]{1,400}: Permission denied"
         r"|AuthenticationError\b|AccessDenied\b|\bNoCredentialsError\b"
-        r"|\bdo(?:es)? not have (?:\w{1,20} )?(?:access|permissions?) to\b",
+        r"|\bdo(?:es)? not have (?:[\w.]{1,60} )?(?:access|permissions?)\b|\((?:401|403)\) when calling the "
+        r"|<Response \[40[13]\]>|\bexceptions\.(?:Forbidden|Unauthorized): 40[13]\b",
         Outcome.CRASHED,
         "access was denied",
         "Hugging Face Hub, wandb, object stores",
@@ -230,6 +231,10 @@ SIGNATURES: Final = (
             "access a gated repo",
             "api_key not configured",
             " not have ",
+            " when calling the ",
+            "<Response [40",
+            "exceptions.Forbidden",
+            "exceptions.Unauthorized",
             "Invalid user token",
             "PermissionError: ",
             "wandb: ERROR ",
@@ -237,7 +242,7 @@ SIGNATURES: Final = (
     ),
     signature(
         r"^(?:\S+: )?error: (?:unrecognized arguments|argument -|the following arguments are required)"
-        r"|: error: (?:unrecognized arguments|argument -|the following arguments are required)"
+        r"|: error: (?:unrecognized arguments|argument -|(?:the following|one of the) arguments\b)"
         r"|[Ss]ome (?:specified arguments|keys) are not used by the HfArgumentParser|Could not override '"
         r"|\bExtra inputs are not permitted\b|ConfigAttributeError|\bMissing mandatory value: "
         r"|^(?:In '[^']{1,80}': )?Could not (?:find|load) '\S"
@@ -273,6 +278,7 @@ SIGNATURES: Final = (
             "ambiguous option: -",
             "argument -",
             "he following arguments are required",
+            "one of the arguments ",
             "unrecognized arguments",
         ),
     ),
