@@ -1,4 +1,4 @@
-"""Failures from public threads, the eighth to the twelfth round."""
+"""Failures from public threads, the eighth to the sixteenth round."""
 
 # ruff: noqa: E501 - a log's lines are as long as they are
 
@@ -138,5 +138,65 @@ EIGHTH_ROUND: Final = {
         "CRASHED",
         "a rank failed",
         "Error: failed to run torchrun --nproc_pe",
+    ),
+    "thread: Ray's memory monitor": (
+        'Compute log probs:  76%|███████▌  | 244/320 [08:56<02:05,  1.65s/it]\n(raylet) [2025-04-02 15:02:00,117 E 4242 4242] (raylet) node_manager.cc:3069: 1 Workers (tasks / actors) killed due to memory pressure (OOM), 0 Workers crashed due to other reasons at node (ID: 351e, IP: 192.0.2.1) over the last time period.\nTraceback (most recent call last):\n  File "/opt/trainer/main.py", line 196, in run\n    trainer.fit()',
+        "CRASHED",
+        "the host ran out of memory",
+        "(raylet) [2025-04-02 15:02:00,117 E 4242",
+    ),
+    "thread: advice of Ray's memory monitor": (
+        "2025-03-24 14:49:45,286\tERR cli.py:70 -- ---------------------------------------\n2025-03-24 14:49:45,286\tINFO cli.py:83 -- Status message: Job entrypoint command failed with exit code 1, last available logs (truncated to 20,000 chars):\n(ActorModelRayActor pid=42) 8798\t1.17\tray::ReferenceModelRayActor\n(ActorModelRayActor pid=42) Refer to the documentation on how to address the out of memory issue: https://docs.ray.io/en/latest/ray-core/scheduling/ray-oom-prevention.html. Consider provisioning more memory on this node.",
+        "CRASHED",
+        "the host ran out of memory",
+        "(ActorModelRayActor pid=42) Refer to the",
+    ),
+    "message: Ray, a worker crashed": (
+        "(raylet) node_manager.cc:3084: 0 Workers (tasks / actors) killed due to memory pressure (OOM), 1 Workers crashed due to other reasons at node (ID: b287, IP: 192.0.2.1) over the last time period.\nRuntimeError: shape '[8, 128]' is invalid for input of size 512",
+        "CRASHED",
+        "an exception ended a rank",
+        "RuntimeError: shape '[8, 128]' is invali",
+    ),
+    "thread: GPUs without fabric, by way of NCCL": (
+        "[rank0]: Traceback (most recent call last):\n[rank0]:   File \"/opt/torch/distributed/distributed_c10d.py\", line 4687, in barrier\n[rank0]:     work = group.barrier(opts=opts)\n[rank0]: torch.distributed.DistBackendError: NCCL error in: /pytorch/torch/csrc/distributed/c10d/NCCLUtils.cpp:77, unhandled cuda error (run with NCCL_DEBUG=INFO for details), NCCL version 2.25.1\n[rank0]: ncclUnhandledCudaError: Call to CUDA function failed.\n[rank0]: Last error:\n[rank0]: Cuda failure 802 'system not yet initialized'",
+        "CRASHED",
+        "no usable GPU",
+        "Cuda failure 802 'system not yet initial",
+    ),
+    "thread: cuBLAS of bitsandbytes": (
+        'cuBLAS API failed with status 15\nA: torch.Size([2048, 6144]), B: torch.Size([6400, 6144]), C: (2048, 6400); (lda, ldb, ldc): (c_int(65536), c_int(204800), c_int(65536)); (m, n, k): (c_int(2048), c_int(6400), c_int(6144))\nerror detectedTraceback (most recent call last):\n  File "/opt/finetune.py", line 366, in <module>\n    main(args)',
+        "CRASHED",
+        "cuBLAS or cuDNN failed",
+        "cuBLAS API failed with status 15",
+    ),
+    "message: cuBLASLt of bitsandbytes": (
+        "Exception: cublasLt ran into an error!",
+        "CRASHED",
+        "cuBLAS or cuDNN failed",
+        "Exception: cublasLt ran into an error!",
+    ),
+    "thread: a task failed, and Slurm ended the others": (
+        "[2026-04-29T23:36:37.809] error: *** STEP 42.0 ON n0 CANCELLED AT 2026-04-29T23:36:37 DUE TO TASK FAILURE ***\nsrun: error: n0: tasks 0-57,59-63: Terminated\nsrun: Force Terminated StepId=42.0",
+        "CRASHED",
+        "a rank failed",
+        "[2026-04-29T23:36:37.809] error: *** STE",
+    ),
+    "message: Slurm, a step failed": (
+        "slurmstepd: error: *** STEP 42.0 ON n0 FAILED (non-zero exit code or other failure mode) ***",
+        "CRASHED",
+        "a rank failed",
+        "slurmstepd: error: *** STEP 42.0 ON n0 F",
+    ),
+    "thread: PyTorch's handler of signals": (
+        "frame #3: ibv_get_async_event + 0x34 (0x7ff7386b54c4 in /lib/x86_64-linux-gnu/libibverbs.so.1)\n\nSIGSEGV(11), PID: 4242, Thread 4252: \n frame #0: c10::FatalSignalHandler::stacktraceSignalHandler(bool) + 0x6b (0x7ff7123b7e0b in /opt/torch/lib/libc10.so)",
+        "CRASHED",
+        "a rank died of a segmentation fault",
+        "SIGSEGV(11), PID: 4242, Thread 4252:",
+    ),
+    "message: PyTorch's handler, abort": (
+        "SIGABRT(6), PID: 4242, Thread 4252: ",
+        "CRASHED",
+        "a rank aborted",
+        "SIGABRT(6), PID: 4242, Thread 4252:",
     ),
 }

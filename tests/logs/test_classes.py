@@ -33,6 +33,6 @@ def test_no_case_hides_another_of_its_name() -> None:
         if path.stem.endswith(("failures", "cases", "logs")) and not path.stem.startswith("test"):
             tables = (node.value for node in ast.parse(path.read_text()).body if isinstance(node, ast.AnnAssign))
             keys = (key for table in tables if isinstance(table, ast.Dict) for key in table.keys)
-            names.update(key.value for key in keys if isinstance(key, ast.Constant))
+            names.update(str(key.value) for key in keys if isinstance(key, ast.Constant))
     assert len(names) > 700
     assert [name for name, times in names.items() if times > 1] == []

@@ -19,7 +19,7 @@ _CODE_WORDS: Final = (
 _SIGNAL: Final = r"(?:\b(?:on|from|by|to|ON|FROM|BY) (?:signal|SIGNAL):? |\(signal |\*\*\* Signal: |\bSignal )"
 """What comes before the number of a signal."""
 _SIGNAL_WORDS: Final = ("ignal ", "ignal: ", "SIGNAL: ")
-_SIGNAL_NAMES: Final = ("with signal SIG", "<Signals.SIG", "status=")
+_SIGNAL_NAMES: Final = ("with signal SIG", "<Signals.SIG", "status=", "), PID: ")
 _END_WORDS: Final = (*_CODE_WORDS, *_SIGNAL_WORDS, *_SIGNAL_NAMES)
 _FIRST_ERROR: Final = "read the first error of the rank that ended first"
 
@@ -28,7 +28,7 @@ def _ended_by(number: int, name: str) -> str:
     """Return the pattern of the end of a process by a signal: its number, its name, or the exit code that it leaves."""
     return (
         rf"{_SIGNAL}{number}\b|(?:with signal |<Signals\.){name}\b"
-        rf"|{_CODE}(?:-{number}|{128 + number}|{256 - number})\b|\bstatus={number}/"
+        rf"|{_CODE}(?:-{number}|{128 + number}|{256 - number})\b|\bstatus={number}/|\b{name}\({number}\), PID: "
     )
 
 
@@ -210,7 +210,8 @@ DEATH_SIGNATURES: Final = (
         r"|Primary job  terminated normally, but [0-9]+ process"
         r"|\b[Rr]ank [0-9]+ \(PID [0-9]+\) exited with code [1-9]"
         r"|(?:mpirun|prterun|mpiexec|orterun) (?:detected that one or more processes exited"
-        r"|has exited due to process)",
+        r"|has exited due to process)"
+        r"| DUE TO TASK FAILURE \*\*\*| FAILED \(non-zero exit code or other failure mode\)",
         Outcome.CRASHED,
         "a rank failed",
         "torchrun, DeepSpeed, srun, mpirun, accelerate",
@@ -219,7 +220,9 @@ DEATH_SIGNATURES: Final = (
         words=(
             *_CODE_WORDS,
             "A worker died or was killed",
+            " DUE TO TASK FAILURE ",
             "Error: failed to run ",
+            "FAILED (non-zero exit code",
             "Horovod has been shut down",
             "Primary job  terminated",
             "ChildFailedError",

@@ -123,6 +123,8 @@ DEVICE_SIGNATURES: Final = (
         r"|CUDA-capable device|no (?:CUDA|ROCm|HIP)-capable device|the provided PTX|system not yet initialized"
         r"|system has unsupported display driver|forward compatibility was attempted|device kernel image is invalid"
         r"|initialization error|(?:CUDA )?driver version is insufficient|OS call failed|Missing co for this ISA)"
+        rf"|{_FAILED}(?:no CUDA-capable device|system not yet initialized|initialization error|all CUDA-capable devices"
+        r"|CUDA driver version is insufficient|forward compatibility was attempted)"
         r"|No (?:CUDA|HIP) GPUs are available"
         r"|CUDA driver initialization failed|ProcessGroupNCCL is only supported with GPUs"
         r"|NVIDIA driver on your system is too old|Found no NVIDIA driver|CUDA driver version is insufficient"
@@ -141,6 +143,7 @@ DEVICE_SIGNATURES: Final = (
         "ask for as many GPUs as ranks, and install a torch that is built for them: `tuner doctor`",
         words=(
             *_ERROR_WORDS,
+            "Cuda failure ",
             "CUDA driver initialization failed",
             "CUDA driver version is insufficient",
             "ProcessGroupNCCL is only",
@@ -192,6 +195,7 @@ DEVICE_SIGNATURES: Final = (
     signature(
         r"\b(?:CUBLAS|CUDNN|CUSPARSE|CUSOLVER|CURAND|HIPBLAS|ROCBLAS|MIOPEN)_STATUS_(?!SUCCESS)[A-Z_]+\b"
         r"|\bcu(?:BLAS(?:Lt)?|DNN|FFT|SOLVER|SPARSE|RAND)(?: Frontend)? [Ee]rror: |\bmiopenStatus(?!Success)[A-Z]\w+"
+        r"|\bcu(?:BLAS(?:Lt)?|SPARSE) API failed with |\bcublasLt ran into an error"
         r"|^!!!! kernel execution error\.",
         Outcome.CRASHED,
         "cuBLAS or cuDNN failed",
@@ -199,6 +203,7 @@ DEVICE_SIGNATURES: Final = (
         "often too little memory, or libraries of another CUDA version; try a smaller micro batch first",
         words=(
             *("_STATUS_", "miopenStatus", "cuDNN Frontend error: ", "!!!! kernel execution error"),
+            *(" API failed with ", "cublasLt ran into an error"),
             *(f"{library} {error}: " for library in _LIBRARIES for error in ("error", "Error")),
         ),
     ),

@@ -151,7 +151,8 @@ LAUNCH_SIGNATURES: Final = (
         words=(": syntax error", ": unbound variable"),
     ),
     signature(
-        r"CANCELLED AT \S+|STEPD TERMINATED ON |[Ss]tate(?:=|: )CANCELLED\b|^Detected KeyboardInterrupt, "
+        r"CANCELLED AT (?!\S+ DUE TO TASK FAILURE)|STEPD TERMINATED ON |[Ss]tate(?:=|: )CANCELLED\b"
+        r"|^Detected KeyboardInterrupt, "
         r"|[Jj]ob allocation [0-9]+ has been revoked"
         r"|Force Terminated (?:job|Step)",
         Outcome.CANCELLED,

@@ -102,6 +102,16 @@ SIGNATURES: Final = (
         ),
     ),
     signature(
+        r"\b[1-9][0-9]* Workers \([^()]{1,40}\) killed due to memory pressure"
+        r"|\bhow to address the out of memory issue: https://docs\.ray",
+        Outcome.CRASHED,
+        HOST_MEMORY,
+        "Ray",
+        "ask for more host memory, or use fewer data loader workers",
+        passing=True,
+        words=(" killed due to memory pressure", "how to address the out of memory issue"),
+    ),
+    signature(
         r"^worker: the loss of iteration [0-9]+ is |found (?:NaN|Inf|nan|inf) in local|Unexpected result (?:nan"
         r"|inf)\b"
         r"|[Ll]oss is (?:nan|NaN|inf),? (?:stopping|exiting|abort)|loss contains a NaN"
