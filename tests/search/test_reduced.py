@@ -102,6 +102,23 @@ def test_two_batches_separate_what_grows_with_the_batch_from_what_does_not(term:
     assert errors[4, 8] < 0.6 * errors[8,]
 
 
+@pytest.mark.parametrize("factor", [0.3, 3.0])
+def test_fixed_costs_hardly_mislead_two_batches_however_wrong_the_model_is(factor: float) -> None:
+    """They add to seconds: weights of the logarithms of the batches would miss by 2.0% and 10.7%."""
+    found = size(Fidelity(nodes=4, dp=4, micro_batches=(4, 8)))
+    slower = np.log(with_slower("bubble", factor, found.small) / seconds(found.small, SITE))
+    full = float(np.log(with_slower("bubble", factor, found.full) / seconds(found.full, SITE))[0])
+    run = ReducedRun(size=found, seconds=tuple(with_slower("bubble", factor, found.small)))
+    assert np.abs(slower).max() > 0.3
+    assert abs(run.log_seconds - found.level(SITE) - full) < 0.4 * abs(float(found.weights @ slower) - full)
+
+
+def test_a_job_at_full_size_takes_no_less_than_one_with_fewer_microbatches() -> None:
+    """Whatever was measured: two batches that take equally long and one that takes longer leave no microbatches."""
+    assert size().projected(np.array([3.0, 2.0])) == pytest.approx(math.log(3.0))
+    assert size().projected(np.array([0.4, 0.6])) > math.log(0.6)
+
+
 def test_what_is_cut_adds_variance() -> None:
     """Of equal batches, a smaller data parallel degree says less of the full one."""
 
@@ -110,6 +127,16 @@ def test_what_is_cut_adds_variance() -> None:
         return float(gap_covariance([found], [found])[0, 0]) + found.variance
 
     assert 0 < variance(4, 4, 4, 8) < variance(2, 2, 4, 8) < variance(1, 1, 4, 8) < variance(1, 1, 4)
+
+
+def test_more_iterations_make_an_extrapolation_surer() -> None:
+    """Half the variance of a batch counts half, and the weights may be larger for what the model may misjudge."""
+    once, twice = (ReducedSize.of(SMALL, PIPED, *setting(), iterations=count) for count in (1, 2))
+    assert once.variance == pytest.approx(ITERATION_DEVIATION**2 * float((once.weights**2).sum()))
+    assert twice.variance == pytest.approx(ITERATION_DEVIATION**2 / 2 * float((twice.weights**2).sum()))
+    assert np.abs(twice.weights).max() >= np.abs(once.weights).max()
+    total = [float(gap_covariance([found], [found])[0, 0]) + found.variance for found in (once, twice)]
+    assert total[1] < total[0]
 
 
 def test_topologies_are_cut_by_at_most_four_and_never_below_their_pipeline() -> None:

@@ -156,11 +156,11 @@ def test_counts_and_periods_read_as_words() -> None:
 
 
 def test_overheads_are_what_jobs_took_besides_their_iterations() -> None:
-    """100 - 3 x 10 s at full size, 100 - 3 x (4 + 6) s at a reduced one; others do not count."""
+    """100 - 3 x 10 s at full size, 120 - 4 x (4 + 6) s at a reduced one, which runs one more; others do not count."""
     small = Measurement(seconds=6.0, batch_seconds=(4.0, 6.0))
     jobs = [
         ended(elapsed=100.0),
-        ended(fidelity=SMALL, measurement=small, elapsed=110.0),
+        ended(fidelity=SMALL, measurement=small, elapsed=120.0),
         ended(elapsed=5.0),
         ended(Outcome.OOM, elapsed=50.0),
         Trial(number=9, proposal=Proposal(key="", params={}, topology={})),

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 from tuner.core.domain import Topology, Workload
 from tuner.core.validation import check_fields
 
 FidelityMode = Literal["full", "auto"]
 """Whether every trial runs at full size, or at a reduced one where that pays."""
+
+EXTRA_ITERATIONS: Final = 1
+"""Iterations that a job at a reduced size measures besides those of one at full size: extrapolated along the batch, the
+deviation of an iteration counts four to five times, and another iteration costs little beside the start of the job."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

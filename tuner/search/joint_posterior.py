@@ -15,6 +15,15 @@ from tuner.search.observations import Observations
 from tuner.search.reduced import ReducedRun, ReducedSize, gap_covariance
 
 
+def revealed(beside: FloatArray, covariance: FloatArray, job: int, noise: float) -> float:
+    """Return the standard deviation by which a job's result is expected to move how jobs compare.
+
+    `beside` has the weight of each job in what is compared, `noise` is the variance of the result by itself:
+    `cov(compared, job) / sqrt(var(job) + noise)`.
+    """
+    return abs(float(beside @ covariance[:, job])) / math.sqrt(float(covariance[job, job]) + noise)
+
+
 class JointPosterior(TimeRecord):
     """The joint posterior of jobs that have not run, given those that have."""
 
@@ -26,7 +35,7 @@ class JointPosterior(TimeRecord):
     def joint(self, jobs: Sequence[tuple[int, ReducedSize | None]]) -> tuple[FloatArray, FloatArray]:
         """Means and covariances of the logarithms of seconds of jobs, each of a candidate at full or at a reduced size.
 
-        Those of a reduced size are weighted over its batches. Noise of runs is left out.
+        Those of a reduced size are projected to the full one. Noise of runs is left out.
         """
         rows, sizes = np.array([candidate for candidate, _ in jobs], dtype=np.int64), [size for _, size in jobs]
         features = joined([self._kind_features(candidate) for candidate in rows.tolist()])

@@ -1,16 +1,19 @@
 """What a job at a reduced size says of the full one: the cost model's full estimate, corrected by what was measured.
 
-    log seconds(full) = log model(full) + w (log seconds(small) - log model(small)) + gap
+    seconds(full) = model(full) x sum of w seconds(small) / model(small) x exp(gap)
 
 Each batch that the job measures has a weight in `w`; they add up to 1. The gap is what the model may misjudge of the
 terms whose share differs between the sizes, and of the data parallel degree. The weights make it least likely to matter
 (generalised least squares), which with two batches amounts to extrapolating along the batch where that is called for.
+They weigh seconds, not logarithms: what a batch costs besides its microbatches adds to its seconds, so that it drops
+out however much the model misjudges it.
 Similar topologies share most of it (`gap_covariance`): siblings at one size are off alike, and a topology that ran at
 both sizes tells of the others' gaps.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -26,7 +29,8 @@ from tuner.costmodel.constants import SHAPE_LENGTH_SCALE
 from tuner.costmodel.memory import worst_need
 from tuner.costmodel.residual_features import Features
 from tuner.costmodel.site_factors import SiteFactors
-from tuner.costmodel.time import seconds, time_terms
+from tuner.costmodel.time import seconds as model_seconds
+from tuner.costmodel.time import time_terms
 from tuner.search.constants import GROWTH_DEVIATIONS, HALVED_DP_DEVIATION, ITERATION_DEVIATION, TERM_DEVIATIONS
 
 NETWORK_TERMS: Final = ("data_parallel", "pipeline", "sharding")
@@ -41,15 +45,20 @@ class ReducedSize:
     """One row."""
     small: Columns
     """One row for each batch that the job measures."""
+    iterations: int = 1
+    """Measured iterations of each batch."""
     _seconds: dict[SiteFactors, FloatArray] = field(default_factory=dict)
     """What `seconds` has returned: a search comes back to few points of linearisation."""
 
     @classmethod
-    def of(cls, fidelity: Fidelity, topology: Topology, workload: Workload, cluster: Cluster) -> ReducedSize:
+    def of(
+        cls, fidelity: Fidelity, topology: Topology, workload: Workload, cluster: Cluster, *, iterations: int = 1
+    ) -> ReducedSize:
         """Return the sizes of a topology's jobs."""
         return cls(
             full=Columns.of([topology], workload, cluster),
             small=Columns.of(fidelity.topologies(topology), without_ramp(workload), cluster),
+            iterations=iterations,
         )
 
     @cached_property
@@ -62,7 +71,7 @@ class ReducedSize:
     def weights(self) -> FloatArray:
         """The weight of each batch; they add up to 1."""
         target, rows = self._shares
-        inverse = np.linalg.inv(rows @ rows.T + ITERATION_DEVIATION**2 * np.eye(len(rows)))
+        inverse = np.linalg.inv(rows @ rows.T + self._noise * np.eye(len(rows)))
         weights, ones = inverse @ (rows @ target), inverse.sum(axis=1)
         found: FloatArray = weights + ones * (1 - weights.sum()) / ones.sum()
         return found
@@ -96,11 +105,25 @@ class ReducedSize:
     @property
     def variance(self) -> float:
         """Variance of the extrapolation that no other topology shares, noise of whole runs left out."""
-        return float(ITERATION_DEVIATION**2 * (self.weights**2).sum())
+        return float(self._noise * (self.weights**2).sum())
+
+    @property
+    def _noise(self) -> float:
+        """Variance of what a job measures of a batch, noise of whole runs left out."""
+        return ITERATION_DEVIATION**2 / self.iterations
+
+    def projected(self, seconds: FloatArray) -> float:
+        """Return the logarithm of the full size's seconds as extrapolated from these seconds of the batches.
+
+        The full size, whose batch is larger, takes no less than any of them.
+        """
+        site = SiteFactors()
+        times = float(self.weights @ (seconds / self.seconds(site)))
+        return math.log(max(times * float(model_seconds(self.full, site)[0]), float(seconds.max())))
 
     def level(self, site: SiteFactors) -> float:
-        """Return the weighted logarithm of the seconds that the cost model expects of the job."""
-        return float(self.weights @ np.log(self.seconds(site)))
+        """Return what the cost model expects of the job, projected to the full size."""
+        return self.projected(self.seconds(site))
 
     @cached_property
     def slopes(self) -> FloatArray:
@@ -111,7 +134,7 @@ class ReducedSize:
     def seconds(self, site: SiteFactors) -> FloatArray:
         """Return the seconds that the cost model expects of an iteration at each batch."""
         if site not in self._seconds:
-            self._seconds[site] = seconds(self.small, site)
+            self._seconds[site] = model_seconds(self.small, site)
         return self._seconds[site]
 
     def need(self, site: SiteFactors) -> float:
@@ -129,8 +152,8 @@ class ReducedRun:
 
     @property
     def log_seconds(self) -> float:
-        """The weighted logarithm of its seconds."""
-        return float(self.size.weights @ np.log(self.seconds))
+        """The logarithm of its seconds, projected to the full size."""
+        return self.size.projected(np.array(self.seconds))
 
 
 def _shares(columns: Columns, site: SiteFactors) -> FloatArray:

@@ -11,13 +11,14 @@ from typing import Final, NamedTuple, cast
 
 import numpy as np
 
-from tuner.core.fidelity import Fidelity, FidelityMode, without_ramp
+from tuner.core.fidelity import EXTRA_ITERATIONS, Fidelity, FidelityMode, without_ramp
 from tuner.core.outcomes import Outcome
 from tuner.costmodel.normal import below
 from tuner.launch.contract import Job, Launcher
 from tuner.search.acquisition import Suggestion, improvement, net_saving
 from tuner.search.candidates import CandidatePool
 from tuner.search.fidelities import fidelities
+from tuner.search.joint_posterior import revealed
 from tuner.search.reduced import ReducedSize
 from tuner.study.ranking import EXTRAPOLATES
 from tuner.study.settings import StudySettings
@@ -48,7 +49,7 @@ class Expected(NamedTuple):
     """What is expected of a job before it runs; deviations leave out the noise of runs."""
 
     log_seconds: float
-    """Logarithm of its seconds; those of a reduced size are weighted over its batches."""
+    """Logarithm of its seconds; those of a reduced size are projected to the full one."""
     deviation: float
     log_full: float
     """Logarithm of the seconds of the full size."""
@@ -89,6 +90,9 @@ class FidelityPlan:
 
     state: StudyState
     iterations: int
+    """The last iteration of a job at full size."""
+    measured: int = 1
+    """How many of them it measures."""
     several_batches: bool
     trial_nodes: int | None = None
     """The most nodes that any job may have; None: those of the cluster."""
@@ -161,16 +165,14 @@ class FidelityPlan:
                 site, nodes, share = surrogate.reference_site, fidelity.nodes, self._share_of_nodes(candidate, fidelity)
                 factor = math.exp(job.log_seconds - reduced.level(site))
                 seconds = [float(value) * factor for value in reduced.seconds(site)]
-            hours = self._hours(seconds=sum(seconds), nodes=nodes, known=overheads) * share
+            extra = 0 if fidelity is None else EXTRA_ITERATIONS
+            hours = self._hours(seconds=sum(seconds), nodes=nodes, known=overheads, extra=extra) * share
             size = Size(fidelity=fidelity, seconds=seconds[-1], node_hours=hours, risk=risk, expected=job)
             found[candidate].append(size)
         return [found[candidate] for candidate in candidates]
 
     def _expected(self, jobs: Sequence[tuple[int, ReducedSize | None]]) -> list[Expected]:
-        """Return what is expected of each job, of a topology at full or at a reduced size.
-
-        A job `y` of topology `x` is expected to move `x - leader` by `cov(x - leader, y) / sqrt(var(y) + noise^2)`.
-        """
+        """Return what is expected of each job, of a topology at full or at a reduced size."""
         if not jobs:
             return []
         leaders, work = [prospect.candidate for prospect in self.state.prospects()[:1]], self.state.pool.work
@@ -186,14 +188,13 @@ class FidelityPlan:
                 beside[at[leader]] -= 1
                 ahead = float(means[at[leader]] + work[leader] - means[own] - work[candidate])
             noise = surrogate.trust.repeat**2 + (0.0 if size is None else size.variance)
-            moved = abs(float(beside @ covariance[:, row])) / math.sqrt(float(covariance[row, row]) + noise)
             apart = math.sqrt(max(float(beside @ covariance @ beside), LEAST_DEVIATION**2))
             found.append(
                 Expected(
                     log_seconds=float(means[row]),
                     deviation=math.sqrt(max(float(covariance[row, row]), LEAST_DEVIATION**2)),
                     log_full=float(means[own]),
-                    revealed=max(moved, LEAST_DEVIATION),
+                    revealed=max(revealed(beside, covariance, row, noise), LEAST_DEVIATION),
                     chance=float(below(np.array([ahead / apart]))[0]),
                 )
             )
@@ -257,11 +258,13 @@ class FidelityPlan:
     def _reduced(self, candidate: int) -> list[tuple[Fidelity, ReducedSize]]:
         if candidate not in self._reductions:
             topology, (workload, cluster) = self.state.pool.topology(candidate), self.state.pool.setting(candidate)
+            measured = self.measured + EXTRA_ITERATIONS
             found = fidelities(
                 topology, workload, cluster, several_batches=self.several_batches, most_nodes=self.trial_nodes
             )
             self._reductions[candidate] = [
-                (fidelity, ReducedSize.of(fidelity, topology, workload, cluster)) for fidelity in found
+                (fidelity, ReducedSize.of(fidelity, topology, workload, cluster, iterations=measured))
+                for fidelity in found
             ]
         return self._reductions[candidate]
 
@@ -287,17 +290,18 @@ class FidelityPlan:
             known=self.state.overheads(self.iterations),
         )
 
-    def _hours(self, *, seconds: float, nodes: int, known: Sequence[tuple[int, float]]) -> float:
+    def _hours(self, *, seconds: float, nodes: int, known: Sequence[tuple[int, float]], extra: int = 0) -> float:
         """Return the node-hours of a job whose batches take so many seconds an iteration together.
 
-        The seconds that a job takes besides are those of the `known` jobs whose nodes are closest in number.
+        It runs so many `extra` iterations of each. The seconds that a job takes besides are those of the `known` jobs
+        whose nodes are closest in number.
         """
         distance = min((abs(math.log(other / nodes)) for other, _ in known), default=0.0)
         closest: Sequence[float] = [
             overhead for other, overhead in known if abs(math.log(other / nodes)) <= distance + 1e-9
         ]
         overhead = float(np.median(closest)) if closest else DEFAULT_START_SECONDS
-        return (overhead + seconds * self.iterations) * nodes / 3600
+        return (overhead + seconds * (self.iterations + extra)) * nodes / 3600
 
 
 def plan_of(settings: StudySettings, state: StudyState, launcher: Launcher) -> FidelityPlan | None:
@@ -316,6 +320,7 @@ def plan_of(settings: StudySettings, state: StudyState, launcher: Launcher) -> F
     plan = FidelityPlan(
         state=state,
         iterations=max(settings.iterations),
+        measured=len(settings.iterations),
         several_batches=launcher.several_batches,
         trial_nodes=settings.trial_nodes,
     )
@@ -340,6 +345,7 @@ def job_of(trial: Trial, pool: CandidatePool, folder: Path, iterations: tuple[in
     batches: tuple[int, ...] = ()
     if fidelity is not None:
         workload, batches = without_ramp(workload), fidelity.batches(topology)
+        iterations += tuple(max(iterations) + extra for extra in range(1, EXTRA_ITERATIONS + 1))
         topology = fidelity.topologies(topology)[-1]
     return Job(
         number=trial.number,

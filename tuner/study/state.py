@@ -11,10 +11,12 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from tuner.core.documents import topology_of
+from tuner.core.fidelity import EXTRA_ITERATIONS
 from tuner.core.outcomes import Outcome
 from tuner.costmodel.calibration import Calibration
 from tuner.search.acquisition import Suggestion, shortlist
 from tuner.search.candidates import CandidatePool
+from tuner.search.joint_posterior import revealed
 from tuner.search.observations import Observation, Trust
 from tuner.search.parameter_space import ParameterSpace
 from tuner.search.reduced import ReducedRun, ReducedSize
@@ -193,13 +195,18 @@ class StudyState:
         return [trial for trial in self._known if trial.measured or trial.measured_reduced]
 
     def overheads(self, iterations: int) -> list[tuple[int, float]]:
-        """Return the nodes of each measured job of any size, and the seconds that it took besides its iterations."""
+        """Return the nodes of each measured job of any size, and the seconds that it took besides its iterations.
+
+        `iterations` are those of a job at full size.
+        """
         jobs = [
-            (trial.proposal.nodes, trial.result) for trial in self.trials if trial.measured or trial.measured_reduced
+            (trial.proposal.nodes, EXTRA_ITERATIONS if trial.reduced else 0, trial.result)
+            for trial in self.trials
+            if trial.measured or trial.measured_reduced
         ]
         return [
-            (nodes, max(0.0, result.elapsed - sum(seconds) * iterations))
-            for nodes, result in jobs
+            (nodes, max(0.0, result.elapsed - sum(seconds) * (iterations + extra)))
+            for nodes, extra, result in jobs
             if result is not None
             and result.measurement is not None
             and (seconds := result.measurement.batch_seconds or (result.measurement.seconds,))
@@ -271,13 +278,11 @@ class StudyState:
             return []
         means, covariance = self.surrogate.joint([(candidate, None) for candidate in candidates])
         finish = means + self.pool.work[candidates]
-        first, own = int(np.argmin(finish)), np.diagonal(covariance)
-        noisy = np.sqrt(own + self.surrogate.trust.repeat**2)
-        moved = np.maximum((own - covariance[first]) / noisy, (own[first] - covariance[first]) / noisy[first])
-        found = [
-            Prospect(candidate, mean, max(deviation, LEAST_DEVIATION), candidate in full)
-            for candidate, mean, deviation in zip(candidates, finish.tolist(), moved.tolist(), strict=True)
-        ]
+        first, unit, noise = int(np.argmin(finish)), np.eye(len(candidates)), self.surrogate.trust.repeat**2
+        found = []
+        for row, (candidate, mean) in enumerate(zip(candidates, finish.tolist(), strict=True)):
+            moved = [revealed(unit[row] - unit[first], covariance, job, noise) for job in (row, first)]
+            found.append(Prospect(candidate, mean, max(*moved, LEAST_DEVIATION), candidate in full))
         return sorted(found, key=lambda prospect: prospect.mean)
 
     def _labels(self, periods: Sequence[drift.SpeedPeriod]) -> list[str]:
@@ -323,7 +328,8 @@ def observations_of(trial: Trial, period: str, pool: CandidatePool | None = None
     candidate = trial.proposal.candidate
     observation = Observation(candidate=candidate, period=period)
     if fidelity is not None and pool is not None:
-        size = ReducedSize.of(fidelity, pool.topology(candidate), *pool.setting(candidate))
+        many = 1 if result.measurement is None else max(1, len(result.measurement.iterations))
+        size = ReducedSize.of(fidelity, pool.topology(candidate), *pool.setting(candidate), iterations=many)
         observation = replace(observation, reduced=ReducedRun(size=size))
     if result.outcome is Outcome.MEASURED:
         fullest = result.measurement is None or result.measurement.fullest
