@@ -30,13 +30,16 @@ SMALL = ("nodes=4", "tp=1,4", "zero=1", "recompute=none", "cp=1", "micro_batch=1
 
 
 def test_a_proposal_has_the_80_percent_interval_of_its_estimate(tmp_path: Path) -> None:
-    """exp(mean -+ 1.2816 deviations), jobs are pruned beyond 3 x 1.2% of noise."""
+    """exp(mean -+ 1.2816 deviations), jobs are pruned beyond 3 x 1.2% of noise; with small jobs noise counts."""
     space = space_for(model="gpt-1.3b", nodes=4, settings=SMALL)
     with open_loop(StudySettings(space=space, limits=Limits(budget=2), runs=tmp_path), lambda _event: None) as loop:
         assert loop._referee._pruner.allowance == approx(3 * 0.012)
         mean, deviation = loop.state.surrogate.measured([1])
         risk = float(loop.state.surrogate.out_of_memory()[1])
         first = loop.scheduler._proposal(1, why="first")
+        loop.scheduler._plan = SimpleNamespace()  # type: ignore[assignment]
+        cheap = loop.scheduler._proposal(1, why="cheap")
+    assert cheap.estimate_high == approx((first.estimate_sec or 0) * math.exp(1.2816 * math.hypot(deviation[0], 0.012)))
     low, middle, high = first.estimate_low or 0, first.estimate_sec or 0, first.estimate_high or 0
     assert math.log(middle) == approx(float(mean[0]))
     assert math.log(high / middle) == approx(1.2816 * float(deviation[0]))

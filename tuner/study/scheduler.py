@@ -335,6 +335,7 @@ class Scheduler:
         if size is not None and fidelity is not None:
             mean, deviation, risk = math.log(size.seconds), size.expected.deviation, size.risk
             why = f"{why}; {fidelity}"
+        deviation = math.hypot(deviation, state.surrogate.trust.repeat if self._plan else 0.0)  # of a measurement
         return Proposal(
             key=topology.key,
             candidate=candidate,
