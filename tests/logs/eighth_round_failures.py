@@ -1,4 +1,4 @@
-"""Failures from public threads, the eighth to the sixteenth round."""
+"""Failures from public threads, the eighth to the seventeenth round."""
 
 # ruff: noqa: E501 - a log's lines are as long as they are
 
@@ -198,5 +198,23 @@ EIGHTH_ROUND: Final = {
         "CRASHED",
         "a rank aborted",
         "SIGABRT(6), PID: 4242, Thread 4252:",
+    ),
+    "thread: probabilities that are no numbers": (
+        '  0%|        | 2/87543 [00:18<223:50:10,  9.20s/it]../aten/src/ATen/native/cuda/TensorCompare.cu:110: _assert_async_cuda_kernel: block: [0,0,0], thread: [0,0,0] Assertion `probability tensor contains either `inf`, `nan` or element < 0` failed.\nTraceback (most recent call last):\n  File "/opt/example.py", line 27, in <module>\n    trainer.train()\nRuntimeError: CUDA error: device-side assert triggered',
+        "CRASHED",
+        "the loss is not a number",
+        "0%| | 2/87543 [00:18<223:50:10, 9.20s/it",
+    ),
+    "thread: Lightning sees fewer GPUs": (
+        "pytorch_lightning.utilities.exceptions.MisconfigurationException: \n                You requested GPUs: [0, 1]\n                But your machine only has: [0]\n            ",
+        "CRASHED",
+        "no usable GPU",
+        "But your machine only has: [0]",
+    ),
+    "message: an exception whose message is on the next line": (
+        "omegaconf.errors.MissingMandatoryError:\n    trainer.devices",
+        "CRASHED",
+        "the trainer refused its arguments",
+        "omegaconf.errors.MissingMandatoryError:",
     ),
 }

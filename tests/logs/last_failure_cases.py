@@ -317,7 +317,7 @@ LAST: Final = {
         "Epoch ... (1/10):   0%|          | 0/10 [00:00<?, ?it/sF0717 16:08:46.411695   76098 array.h:414] Check failed: n < sizes_size\n*** Check failure stack trace: ***\nAborted (core dumped)",
         "CRASHED",
         "a rank aborted",
-        "Aborted (core dumped)",
+        "Epoch ... (1/10): 0%| | 0/10 [00:00<?, ?it/sF0717",
     ),
     "ray frames": (
         '(MegatronPolicyWorker[rank=8] pid=3294808, ip=10.109.19.209)   File "/lustre/megatron/core/transformer/moe/moe_layer.py", line 701 in forward\n(MegatronPolicyWorker[rank=8] pid=3294808, ip=10.109.19.209)   File "/opt/torch/nn/modules/module.py", line 1790 in _call_impl\n(MegatronPolicyWorker[rank=8] pid=3294808, ip=10.109.19.209) torch.distributed.DistBackendError: NCCL error in: /pytorch/NCCLUtils.cpp:93, unhandled system error (run with NCCL_DEBUG=INFO for details), NCCL version 2.28.9',

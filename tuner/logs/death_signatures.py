@@ -93,7 +93,7 @@ DEATH_SIGNATURES: Final = (
         ),
     ),
     signature(
-        r"\bAssertion [`'][^`']{1,300}[`'] failed|\bF[0-9]{4,8} [0-9][^|]{0,120}\] {1,4}Check failed: "
+        r"\bAssertion [`'][^`']{1,300}[`'] failed|F[0-9]{4,8} [0-9][^|]{0,120}\] {1,4}Check failed: "
         r"|^thread '[^']{0,80}' panicked at ",
         Outcome.CRASHED,
         "a rank aborted",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from tuner.core.outcomes import Outcome
-from tuner.logs.signature import DEVICE, OUT_OF_MEMORY, signature
+from tuner.logs.signature import DEVICE, NOT_A_NUMBER, OUT_OF_MEMORY, signature
 
 _DEVICE: Final = r"(?:CUDA|HIP|XPU|NPU|MUSA|GPU)"
 _ERROR: Final = (
@@ -136,6 +136,7 @@ DEVICE_SIGNATURES: Final = (
         r"|\bCUDA_ERROR_(?:NO_DEVICE|INVALID_DEVICE|NO_BINARY_FOR_GPU|UNSUPPORTED_PTX_VERSION|SYSTEM_DRIVER_MISMATCH"
         r"|SYSTEM_NOT_READY|COMPAT_NOT_SUPPORTED_ON_DEVICE|DEVICE_UNAVAILABLE|NOT_INITIALIZED)\b"
         r"|MisconfigurationException: (?:You requested gpu: |No supported gpu backend)"
+        r"|^ {0,40}But your machine only has: \["
         r"|device < num_gpus INTERNAL ASSERT FAILED|\bDevice acquire failed",
         Outcome.CRASHED,
         "no usable GPU",
@@ -154,12 +155,21 @@ DEVICE_SIGNATURES: Final = (
             "Found no NVIDIA driver",
             "GPUs are available",
             "GetDeviceCount()",
+            "But your machine only has: ",
             "MisconfigurationException: ",
             "NVIDIA driver on your system",
             "cudaError",
             "hipError",
             "not compiled with ",
         ),
+    ),
+    signature(
+        r"\bAssertion `probability tensor contains either ",
+        Outcome.CRASHED,
+        NOT_A_NUMBER,
+        "PyTorch",
+        weight=DEVICE,
+        words=("Assertion `probability",),
     ),
     signature(
         rf"{_ERROR}(?:device-side assert|an illegal (?:memory access|instruction)|misaligned address"

@@ -159,7 +159,7 @@ _BARE: Final = re.compile(
     r"^(?:> ?)?(?:\([^()]{1,100}\) |\S{1,60}: |\s{1,20}\"message\": \")?"
     r"((?:(?:\w{1,60}\.){0,9}(?:Exception|_?[A-Z]\w{0,60}(?:Error|Exception))|socket\.gaierror"
     r"|(?:\w{1,60}\.){1,9}(?:(?:[Ee]x\w{1,60}|_?errors?)\.[A-Z]\w{1,60}"
-    rf"|[A-Z]\w{{0,60}}(?:{'|'.join(_ENDINGS)}))): \S.*)$"
+    rf"|[A-Z]\w{{0,60}}(?:{'|'.join(_ENDINGS)}))): \S.*|(?:\w{{1,60}}\.){{1,9}}[A-Z]\w{{0,60}}(?:Error|Exception):\s*)$"
 )
 """An exception that begins its line."""
 _LOGGED: Final = re.compile(
