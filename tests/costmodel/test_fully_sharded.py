@@ -10,7 +10,8 @@ import pytest
 from tests.mixtures import DEEPSEEK, QWEN3_30B
 from tuner.core.columns import Columns
 from tuner.core.domain import Cluster, Stack, Topology, Workload
-from tuner.costmodel.estimate import CostModel
+from tuner.costmodel.calibration import Calibration
+from tuner.costmodel.estimate import CostModel, memory_deviation
 from tuner.space.build import space_for
 from tuner.tables import table_of
 
@@ -253,3 +254,20 @@ def test_unfused_norms_keep_fp32_copies() -> None:
         scores = CostModel().score(Columns.of([row], workload, space.cluster))
         kept.append(float(scores.memory_terms["activations"][0]))
     assert kept[1] - kept[0] == pytest.approx(LAYERS * TOKENS * 14 * HIDDEN)
+
+
+def test_its_memory_is_surer_than_that_of_other_plain_layers_and_less_sure_than_megatrons() -> None:
+    """Of the logarithm; a calibration with memory figures of its own has its own."""
+    deviations = {}
+    for framework, plain in (("megatron-core", False), ("torchtitan", False), ("torchtitan", True), (None, True)):
+        space = space_for(model=DENSE, gpu="H100-80GB-SXM", nodes=1, global_batch=8)
+        workload = replace(space.workload, framework=framework, plain_layers=plain)  # type: ignore[arg-type]
+        row = Topology(nodes=1, tp=1, pp=1, dp=8, micro_batch=1, zero=3)
+        columns = Columns.of([row], workload, space.cluster)
+        deviations[framework, plain] = memory_deviation(columns, Calibration())
+    assert deviations == {
+        ("megatron-core", False): 0.06,
+        ("torchtitan", False): 0.09,
+        ("torchtitan", True): 0.09,
+        (None, True): 0.20,
+    }

@@ -16,10 +16,11 @@ from tuner.costmodel.backing import unmeasured
 from tuner.costmodel.calibration import Calibration, slopes_of
 from tuner.costmodel.constants import GATHERED_DEVIATION, PLAIN_DEVIATION
 from tuner.costmodel.flops import hardware_flops, model_flops, per_gpu, training_seconds
+from tuner.costmodel.framework_terms import terms_of
 from tuner.costmodel.memory import limit, memory_terms, shown_bytes, worst_need
 from tuner.costmodel.normal import below
 from tuner.costmodel.residual_features import Features, Likeness
-from tuner.costmodel.stack_constants import UNMEASURED_DEVIATION
+from tuner.costmodel.stack_constants import FULLY_SHARDED_DEVIATION, UNMEASURED_DEVIATION
 from tuner.costmodel.stages import Stages
 from tuner.costmodel.time import seconds, time_terms
 
@@ -184,6 +185,9 @@ class CostModel:
 def memory_deviation(columns: Columns, calibration: Calibration) -> float:
     """Return the standard deviation of the logarithm of the memory that a row needs."""
     known = calibration.memory_deviation
-    if columns.workload.plain_layers and not calibration.weighed:
-        return max(known, PLAIN_DEVIATION)
+    if not calibration.weighed:
+        if terms_of(columns.workload).fully_sharded:
+            return max(known, FULLY_SHARDED_DEVIATION)
+        if columns.workload.plain_layers:
+            return max(known, PLAIN_DEVIATION)
     return known if columns.workload.parallel_loss else max(known, GATHERED_DEVIATION)

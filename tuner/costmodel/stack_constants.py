@@ -111,6 +111,14 @@ ATTENTION_PEAK: Final = _constant(
 )
 """Peak of the GPUs that Blackwell's rates of attention are of."""
 
+FULLY_SHARDED_DEVIATION: Final = _constant(
+    "FULLY_SHARDED_DEVIATION",
+    0.09,
+    "standard deviation of a logarithm",
+    "18 published runs of KempnerForge and torchtitan that nothing is fitted to",
+)
+"""Uncertainty of memory for PyTorch's own layers under fully_shard, compiled or not."""
+
 IN_PLACE_LOGIT_BYTES: Final = _constant(
     "IN_PLACE_LOGIT_BYTES",
     6.0,
