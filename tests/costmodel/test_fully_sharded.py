@@ -94,6 +94,15 @@ def test_selective_checkpointing_saves_nothing_of_experts_but_what_was_exchanged
     assert memory(model=QWEN3_30B)["activations"] > 3 * routed[1]
 
 
+def test_transformers_gathers_logits_and_keeps_the_whole_embedding_on_each_rank() -> None:
+    """Its tensor parallel plan leaves the embedding out, and the head gathers its output."""
+    space = space_for(model=DENSE, gpu="H100-80GB-SXM", nodes=1, framework="fsdp2")
+    assert not space.workload.parallel_loss
+    assert space_for(model=DENSE, gpu="H100-80GB-SXM", nodes=1, framework="torchtitan").workload.parallel_loss
+    found = memory("fsdp2", tp=2)
+    assert found["weights"] == pytest.approx(4 * ((PARAMETERS - 2 * TABLE) / 2 + TABLE / 2 + TABLE) / 4, rel=1e-3)
+
+
 def test_logits_are_16_bits_and_three_times_what_the_loss_is_computed_in() -> None:
     assert memory()["logits"] == pytest.approx(TOKENS * 151936 * 14, rel=1e-3)
     assert memory(stack=Stack(loss_precision="bf16"))["logits"] == pytest.approx(TOKENS * 151936 * 8, rel=1e-3)

@@ -58,6 +58,8 @@ class FrameworkTerms:
     """Whether the step flattens and copies gradients (ZeRO 1 and 2 of DeepSpeed)."""
     fully_sharded: bool = False
     """Whether layers are PyTorch's own and its fully_shard shards the weights that the optimizer updates."""
+    whole_embedding: bool = False
+    """Whether each tensor parallel rank has the whole embedding."""
     saved_products: bool = False
     """Whether selective recomputation saves every second product's output, instead of all but attention's scores."""
     unsharded_gradients: bool = False
@@ -104,13 +106,14 @@ FRAMEWORK_TERMS: Final[Mapping[Framework | None, FrameworkTerms]] = {
     "fsdp2": FrameworkTerms(
         cp_comm="all_gather",
         fully_sharded=True,
+        whole_embedding=True,
         unsharded_gradients=True,
         separate_buckets=False,
         step_copies=False,
         source="PyTorch, torch/distributed/fsdp: MixedPrecisionPolicy, reduce_dtype is param_dtype unless stated; "
         "tensor/experimental/_context_parallel/_attention.py: _AllGatherRotater; accelerate, utils/dataclasses.py: "
         "cp_comm_strategy is allgather; utils/fsdp_utils.py upcasts parameters to fp32; accelerator.py: no_sync calls "
-        "set_requires_gradient_sync(False)",
+        "set_requires_gradient_sync(False); transformers 5.23, models/llama: base_model_tp_plan has no embed_tokens",
     ),
     "torchtitan": FrameworkTerms(
         cp_comm="all_gather",

@@ -115,7 +115,7 @@ FULLY_SHARDED_DEVIATION: Final = _constant(
     "FULLY_SHARDED_DEVIATION",
     0.09,
     "standard deviation of a logarithm",
-    "18 published runs of KempnerForge and torchtitan that nothing is fitted to",
+    "18 published runs of KempnerForge and torchtitan, before it was known which embeddings are whole",
 )
 """Uncertainty of memory for PyTorch's own layers under fully_shard, compiled or not."""
 

@@ -10,6 +10,7 @@ import numpy as np
 from tuner.core.columns import BoolArray, Columns, FloatArray, IntArray
 from tuner.core.domain import COUNTED, LAYOUT, layout_chunks
 from tuner.costmodel.expert_shapes import layer_weights, routed_weights
+from tuner.costmodel.framework_terms import terms_of
 
 
 @dataclass(frozen=True)  # without slots, which cached_property does not support
@@ -130,7 +131,8 @@ class Stages:
         table = columns.padded_vocab * columns.hidden / columns.tp
         positions = model.max_positions * columns.hidden if model.positions == "learned" else 0
         alone_tied = (columns.pp == 1) & model.tied_embeddings
-        tables: FloatArray = self.is_first * (table + positions) + self.is_last * np.where(alone_tied, 0, table)
+        embedding = table * columns.tp if terms_of(columns.workload).whole_embedding else table
+        tables: FloatArray = self.is_first * (embedding + positions) + self.is_last * np.where(alone_tied, 0, table)
         return tables
 
 

@@ -89,6 +89,7 @@ def space_for(
         attention=attention or defaults["attention"],
         tokens=tokens or 0.0,
         framework=runs_on,
+        parallel_loss=runs_on != "fsdp2",
         precision_recipe=precision_recipe,
         routing=routing or "balanced",
         ramp=None if ramp is None else parse_ramp(ramp),
