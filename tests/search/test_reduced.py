@@ -119,6 +119,13 @@ def test_a_job_at_full_size_takes_no_less_than_one_with_fewer_microbatches() -> 
     assert size().projected(np.array([0.4, 0.6])) > math.log(0.6)
 
 
+def test_a_job_that_the_model_expects_to_take_longer_than_the_full_one_may() -> None:
+    """With fewer replicas and as many microbatches, as where each has more of the optimizer's states."""
+    found = size(Fidelity(nodes=1, dp=1, micro_batches=(setting()[0].global_batch // 4,)))
+    longer = replace(found, _seconds={SITE: 1.25 * seconds(found.full, SITE)})
+    assert longer.projected(np.array([3.0])) == pytest.approx(math.log(3.0 / 1.25))
+
+
 def test_what_is_cut_adds_variance() -> None:
     """Of equal batches, a smaller data parallel degree says less of the full one."""
 

@@ -115,11 +115,12 @@ class ReducedSize:
     def projected(self, seconds: FloatArray) -> float:
         """Return the logarithm of the full size's seconds as extrapolated from these seconds of the batches.
 
-        The full size, whose batch is larger, takes no less than any of them.
+        The full size, whose batch is larger, takes no less than any of them, unless the model expects it to.
         """
         site = SiteFactors()
-        times = float(self.weights @ (seconds / self.seconds(site)))
-        return math.log(max(times * float(model_seconds(self.full, site)[0]), float(seconds.max())))
+        expected, whole = self.seconds(site), float(model_seconds(self.full, site)[0])
+        least = float((seconds * np.minimum(1.0, whole / expected)).max())
+        return math.log(max(whole * float(self.weights @ (seconds / expected)), least))
 
     def level(self, site: SiteFactors) -> float:
         """Return what the cost model expects of the job, projected to the full size."""
