@@ -24,13 +24,21 @@ SUMS = 4 * HEADS * TOKENS
 
 
 def scored(
-    framework: Any = "torchtitan", *, model: Any = DENSE, batch: int = 8, stack: Stack | None = None, **of_row: Any
+    framework: Any = "torchtitan",
+    *,
+    model: Any = DENSE,
+    batch: int = 8,
+    stack: Stack | None = None,
+    optimizer: Any = "adam",
+    **of_row: Any,
 ) -> Any:
     """The scores of one row on a node of eight H100, fully sharded."""
     row: dict[str, Any] = {"nodes": 1, "tp": 1, "pp": 1, "micro_batch": 1, "zero": 3, "recompute": "none", **of_row}
     row.setdefault("dp", 8 // row["tp"])
     space = space_for(model=model, gpu="H100-80GB-SXM", nodes=1, global_batch=batch)
-    workload: Workload = replace(space.workload, framework=framework, precision="bf16", stack=stack)
+    workload: Workload = replace(
+        space.workload, framework=framework, precision="bf16", stack=stack, optimizer=optimizer
+    )
     cluster: Cluster = space.cluster
     return CostModel().score(Columns.of([Topology(**row)], workload, cluster))
 
@@ -60,6 +68,22 @@ def test_accelerate_adds_up_whole_gradients_until_the_last_microbatch() -> None:
 def test_a_model_that_is_trained_in_16_bits_has_half_the_states() -> None:
     halves = memory(batch=16, stack=Stack(state_precision="bf16"))
     assert (halves["weights"], halves["optimizer"]) == pytest.approx((2 * PARAMETERS / 8, 4 * PARAMETERS / 8), rel=1e-3)
+
+
+def test_moments_with_a_precision_of_their_own_do_not_follow_the_weights() -> None:
+    for optimizer, size in (("adam-bf16", 4), ("adam8bit", 2)):
+        for precision in ("fp32", "bf16"):
+            stack = Stack(state_precision=precision)
+            found = memory(batch=16, stack=stack, optimizer=optimizer)["optimizer"]
+            assert found == pytest.approx(size * PARAMETERS / 8, rel=1e-3)
+
+
+def test_only_reduced_gradients_leave_the_gpu() -> None:
+    """Those that wait for the last microbatch are whole on the GPU, also where states and parameters are offloaded."""
+    whole = memory("fsdp2", batch=16, offload="optimizer+parameters")
+    assert (whole["weights"], whole["optimizer"]) == (0, 0)
+    assert whole["gradients"] == pytest.approx(2 * PARAMETERS, rel=1e-3)
+    assert memory(batch=16, offload="optimizer+parameters")["gradients"] == 0
 
 
 def test_a_layer_keeps_each_step_of_its_own() -> None:
@@ -227,6 +251,8 @@ def test_a_pipeline_also_holds_each_output_in_flight() -> None:
 def test_a_shard_that_is_all_and_is_not_cast_needs_no_copy() -> None:
     alone = {"dp": 1, "tp": 8, "sequence_parallel": True, "batch": 2}
     assert memory(stack=Stack(state_precision="bf16"), **alone)["gathered"] == 0
+    offloaded = memory(stack=Stack(state_precision="bf16"), **alone, offload="optimizer+parameters")
+    assert offloaded["gathered"] == pytest.approx(memory(**alone)["gathered"])
     assert memory(**alone)["gathered"] > 0
 
 

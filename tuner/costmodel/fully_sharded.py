@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from tuner.core.columns import Columns, FloatArray
-from tuner.core.domain import RECOMPUTE
+from tuner.core.domain import OFFLOAD, RECOMPUTE, Workload
 from tuner.costmodel.activations import frozen_bytes, layer_input, score_bytes, stage_tokens, whole_shards
 from tuner.costmodel.constants import OPTIMIZER_STATE_BYTES, UNFUSED_NORM_COPY_BYTES
 from tuner.costmodel.expert_memory import dispatcher_buffers
@@ -33,6 +33,7 @@ from tuner.costmodel.site_factors import SiteFactors
 from tuner.costmodel.stages import Stages
 
 _SELECTIVE, _FULL = RECOMPUTE.index("selective"), RECOMPUTE.index("full")
+_OF_PARAMETERS = OFFLOAD.index("optimizer+parameters")
 
 
 def fully_sharded_terms(stage: Stages, site: SiteFactors) -> dict[str, FloatArray]:
@@ -55,7 +56,7 @@ def fully_sharded_terms(stage: Stages, site: SiteFactors) -> dict[str, FloatArra
     return {
         "weights": state * shard,
         "gradients": np.where(waits, gradient_bytes(workload) * stage.elements(sharded=False), state * shard * several),
-        "optimizer": OPTIMIZER_STATE_BYTES[workload.optimizer] * state / 4 * shard,
+        "optimizer": _optimizer_bytes(workload) * shard,
         "frozen": frozen_bytes(columns),
         "activations": (kept * flying + outputs * flying / np.maximum(1, stage.layers)) * site.activations,
         "working": np.maximum(0.0, working * site.activations + within - logits * site.activations - head),
@@ -64,6 +65,12 @@ def fully_sharded_terms(stage: Stages, site: SiteFactors) -> dict[str, FloatArra
         "gathered": head,
         "step": state * shard * ~several,  # gradients that come as activations go
     }
+
+
+def _optimizer_bytes(workload: Workload) -> float:
+    """Return the bytes of the optimizer's states: in the precision of the weights, unless the optimizer has its own."""
+    found = float(OPTIMIZER_STATE_BYTES[workload.optimizer])
+    return found if workload.optimizer in {"adam-bf16", "adam8bit"} else found * state_bytes(workload) / 4
 
 
 def _logits(stage: Stages) -> FloatArray:
@@ -83,7 +90,7 @@ def _gathered(stage: Stages, waits: Any) -> tuple[FloatArray, FloatArray]:
     size, reduced = size_of(columns.workload), gradient_bytes(columns.workload)
     fully, alone = (columns.zero == 3) & (columns.pp == 1), 1.0 * (columns.zero >= 2)
     if state_bytes(columns.workload) == size:  # nothing is cast, so that a shard that is all is no copy
-        alone = alone * (columns.shards > 1)
+        alone = alone * ((columns.shards > 1) | (columns.offload == _OF_PARAMETERS))
     head = stage.is_last * columns.padded_vocab * columns.hidden / columns.tp
     layer = (stage.parameters - stage.table_parameters) / np.maximum(1, stage.layers)
     if columns.workload.model.experts:

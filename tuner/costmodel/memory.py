@@ -43,7 +43,7 @@ from tuner.costmodel.constants import (
 )
 from tuner.costmodel.expert_memory import dispatcher_buffers
 from tuner.costmodel.expert_shapes import routed_weights
-from tuner.costmodel.framework_terms import gradient_bytes, terms_of
+from tuner.costmodel.framework_terms import gradient_bytes, terms_of, waiting_gradients
 from tuner.costmodel.fully_sharded import fully_sharded_terms
 from tuner.costmodel.kernels import size_of, workspaces
 from tuner.costmodel.site_factors import SiteFactors
@@ -198,11 +198,15 @@ def _offloaded(stage: Stages, terms: dict[str, FloatArray]) -> dict[str, FloatAr
 
     The optimizer's states and its step leave. ZeRO 1 adds up whole gradients on the GPU; ZeRO 2 and 3 send theirs to
     main memory bucket by bucket (DeepSpeed 0.19.8, runtime/zero/stage_1_and_2.py: temp_grad_buffer_for_gpu_offload).
+    Under PyTorch's fully_shard only reduced gradients leave, not whole ones that wait for the last microbatch.
     """
     columns = stage.columns
     off, parameters_too = columns.offload > 0, columns.offload == _OF_PARAMETERS
     left = {name: np.where(off, 0.0, terms[name]) for name in ("optimizer", "step")}
-    left["gradients"] = np.where(off & (columns.zero >= 2), 0.0, terms["gradients"])
+    sent = off & (columns.zero >= 2)
+    if terms_of(columns.workload).fully_sharded:
+        sent &= ~waiting_gradients(columns)
+    left["gradients"] = np.where(sent, 0.0, terms["gradients"])
     left |= {name: np.where(parameters_too, 0.0, terms[name]) for name in ("weights", "frozen")}
     matrix = np.maximum(columns.padded_vocab, columns.ffn) * columns.hidden / columns.tp
     buffered = off & (columns.zero <= 2) & (columns.workload.framework != "megatron-core")

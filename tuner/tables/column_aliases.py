@@ -61,6 +61,7 @@ ALIASES: Final = {
 
 MEASURED: Final = ("sec_per_iter", "tflops", "mem_gib")
 _DECISIONS: Final = ("tp", "pp", "dp", "mbs", "nodes", "gpus", "vpp", "cp", "gbs", "zero", "heads", "layers", "hidden")
+_WORDS: Final = ("optimizer", "grad_precision", "state_precision", "loss_precision")
 _PLACEHOLDER: Final = re.compile(r"[-–—.?\s]*|x{2,}|n/?a|nan|none|null|tbd|[gm]i?b|m?s|tflops", re.IGNORECASE)
 _QUANTITY: Final = re.compile(r"([0-9][0-9,]*\.?[0-9]*|\.[0-9]+)\s*([a-z/]+)", re.IGNORECASE)
 _UNITS: Final = {
@@ -82,7 +83,7 @@ def plain(column: str, cell: str) -> str:
 
     Anything else stays as printed, so that parsing it reports the error.
     """
-    if column not in MEASURED and column not in _DECISIONS:
+    if column not in (*MEASURED, *_DECISIONS, *_WORDS):
         return cell
     if _PLACEHOLDER.fullmatch(cell):
         return ""
