@@ -5,13 +5,20 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 
 from tests.mixtures import DEEPSEEK, QWEN3_30B
+from tuner.core.catalog import gpu
 from tuner.core.columns import Columns
 from tuner.core.domain import Cluster, Stack, Topology, Workload
 from tuner.costmodel.calibration import Calibration
+from tuner.costmodel.constants import BACKWARD_TRAFFIC_RATIO, SHARDED_LAYER_HOST_SECONDS
 from tuner.costmodel.estimate import CostModel, memory_deviation
+from tuner.costmodel.kernels import host_pace, linear
+from tuner.costmodel.memory import memory_terms
+from tuner.costmodel.site_factors import SiteFactors
+from tuner.costmodel.stages import Stages
 from tuner.space.build import space_for
 from tuner.tables import table_of
 
@@ -63,6 +70,8 @@ def test_accelerate_adds_up_whole_gradients_until_the_last_microbatch() -> None:
     fp32 = memory("fsdp2", batch=16, stack=Stack(grad_precision="fp32"))
     assert fp32["gradients"] == pytest.approx(4 * PARAMETERS, rel=1e-3)
     assert memory("fsdp2", batch=8)["gradients"] == 0
+    unsharded = memory("fsdp2", tp=8, dp=1, batch=2)["gradients"]
+    assert unsharded == pytest.approx(2 * PARAMETERS / 8, rel=0.01)
 
 
 def test_a_model_that_is_trained_in_16_bits_has_half_the_states() -> None:
@@ -159,8 +168,20 @@ def test_gradients_that_wait_are_reduced_once() -> None:
         [seconds("sharding", name, batch=8 * count, stack=Stack(grad_precision="bf16")) for count in (1, 4)]
         for name in ("torchtitan", "fsdp2")
     )
+    host = SHARDED_LAYER_HOST_SECONDS * host_pace(gpu("H100-80GB-SXM"), SiteFactors()) * LAYERS
     assert waits[0] == pytest.approx(usual[0])
     assert waits[1] < usual[1] == pytest.approx(4 * usual[0], rel=0.01)
+    assert waits[1] - 4 * host == pytest.approx((4 * 2 + 1) / 3 * (waits[0] - host), rel=0.05)
+
+
+def test_replica_groups_add_up_once_what_waits() -> None:
+    """What is saved is more than half of what is repeated, gathers of twice the bytes of a reduction."""
+    host = SHARDED_LAYER_HOST_SECONDS * host_pace(gpu("H100-80GB-SXM"), SiteFactors()) * LAYERS
+    usual, first, waits = (
+        seconds("sharding", name, batch=batch, hsdp=4, stack=Stack(grad_precision="bf16"))
+        for name, batch in (("torchtitan", 32), ("fsdp2", 8), ("fsdp2", 32))
+    )
+    assert 2 * (usual - waits) > 1.2 * (waits - first - 3 * host) > 0
 
 
 def test_selective_checkpointing_computes_half_of_the_products_again_and_no_attention() -> None:
@@ -172,7 +193,36 @@ def test_selective_checkpointing_computes_half_of_the_products_again_and_no_atte
     assert seconds("recompute", model=longer, recompute="selective") < 0.2 * attention
 
 
+def test_selective_checkpointing_projects_latent_keys_up_again() -> None:
+    """One product of four in attention, its output's, and the second of the MLP's."""
+    model = replace(DEEPSEEK, experts=None, mtp_layers=0, ffn=8192, vocab=512)
+    latent = model.latent
+    assert latent is not None
+    found = scored(model=model, recompute="selective")
+    columns, site = found.columns, SiteFactors()
+    inputs, heads = model.hidden, model.heads
+    again = sum(
+        linear(columns.cluster.gpu, columns.workload, site, np.array([model.seq]), n, k)[0]
+        for n, k in (
+            (heads * (latent.nope_size + latent.value_size), latent.kv_rank),
+            (inputs, heads * latent.value_size),
+            (8192, inputs),
+        )
+    )
+    moved = found.time_terms["elementwise"] / (1 + BACKWARD_TRAFFIC_RATIO)
+    assert found.time_terms["recompute"] == pytest.approx(moved + model.layers * again)
+
+
 def test_an_exchange_is_not_repeated() -> None:
+    space = space_for(model=QWEN3_30B, gpu="H100-80GB-SXM", nodes=1, global_batch=8)
+    workload = replace(space.workload, framework="torchtitan", precision="bf16")
+    row = Topology(nodes=1, tp=1, pp=1, dp=8, micro_batch=1, zero=3, recompute="selective", ep=8)
+    slow = replace(space.cluster, intra_node=replace(space.cluster.intra_node, bandwidth=1e10))
+    usual, slower = (
+        CostModel().score(Columns.of([row], workload, cluster)).time_terms for cluster in (space.cluster, slow)
+    )
+    assert slower["dispatch"] > 2 * usual["dispatch"]
+    assert slower["recompute"] == pytest.approx(usual["recompute"])
     few, many = (seconds("recompute", model=QWEN3_30B, recompute="selective", ep=ep) for ep in (1, 8))
     whole = seconds("recompute", model=QWEN3_30B, recompute="full", ep=8)
     assert many < whole - seconds("dispatch", model=QWEN3_30B, ep=8) / 2 < whole
@@ -215,6 +265,9 @@ def test_in_a_pipeline_gradients_wait_and_weights_stay(zero: int) -> None:
     assert found["gradients"] == pytest.approx(4 * stage, rel=0.01)
     assert found["gathered"] == pytest.approx(2 * stage + 2 * TABLE, rel=0.01)
     assert found["weights"] == pytest.approx(4 * stage / 4, rel=0.01)
+    columns = scored(pp=2, dp=4, zero=zero, batch=32).columns
+    first = memory_terms(Stages.first(columns), SiteFactors())
+    assert float(first["gathered"][0]) == pytest.approx(2 * stage, rel=0.01)  # it has no head
     fewer, more = (seconds("sharding", pp=2, dp=4, zero=2, batch=batch) for batch in (32, 64))
     assert more <= fewer
 
@@ -226,6 +279,21 @@ def test_experts_keep_their_tokens_twice_and_four_steps_of_each() -> None:
     attention = 2 * (4 * HIDDEN + 2 * WIDTH + 2 * KEYS + WIDTH + KEYS)
     routed = 8 * 2 * (2 * HIDDEN + 4 * mixture.experts.ffn) + 4 * mixture.experts.count
     assert memory(model=mixture)["activations"] == pytest.approx(LAYERS * (TOKENS * (attention + routed) + SUMS))
+
+
+def test_shared_experts_keep_four_steps_of_theirs() -> None:
+    experts = QWEN3_30B.experts
+    assert experts is not None
+    kept = [memory(model=replace(QWEN3_30B, experts=replace(experts, shared_ffn=width))) for width in (0, 1024)]
+    assert kept[1]["activations"] - kept[0]["activations"] == pytest.approx(LAYERS * TOKENS * 2 * 4 * 1024)
+
+
+def test_a_single_layer_has_no_next_one_on_its_way() -> None:
+    one = replace(DENSE, layers=1, vocab=512)
+    found = memory(model=one, recompute="full", micro_batch=4, batch=32)
+    within = found["working"] + found["logits"] + found["gathered"]
+    again = 4 * TOKENS * 2 * (4 * HIDDEN + 2 * WIDTH + 2 * KEYS + 4 * FFN) + 4 * SUMS - 4 * TOKENS * 2 * HIDDEN
+    assert within == pytest.approx(again + (2 + 2 + 4) * LAYER, rel=1e-3)
 
 
 def test_a_plain_mlp_has_two_steps_of_which_one_is_saved() -> None:

@@ -216,6 +216,16 @@ def test_what_only_holds_a_figures_place_is_no_figure(placeholder: str) -> None:
     assert (row.skipped, row.seconds, row.tflops, row.memory) == (None, 2.5, None, None)
 
 
+@pytest.mark.parametrize("column", ["optimizer", "grad_precision", "state_precision", "loss_precision"])
+def test_a_word_that_is_no_choice_is_refused_and_a_placeholder_is_not_stated(column: str) -> None:
+    header = f"layers,hidden,sec_per_iter,framework,{column}\n"
+    assert only(header + "4,1024,2.5,kempnerforge fsdp2,-\n").skipped is None
+    reason = only(header + "4,1024,2.5,kempnerforge fsdp2,fp7\n").skipped
+    assert reason is not None
+    assert f"{column} must be " in reason
+    assert "not 'fp7'." in reason
+
+
 def test_a_figure_may_carry_its_unit() -> None:
     assert plain("mem_gib", "67GB") == plain("mem_gib", "67 GiB") == "67"
     assert plain("mem_gib", "2048 MiB") == "2"
