@@ -37,6 +37,7 @@ def scored(
     batch: int = 8,
     stack: Stack | None = None,
     optimizer: Any = "adam",
+    bandwidth: float | None = None,
     **of_row: Any,
 ) -> Any:
     """The scores of one row on a node of eight H100, fully sharded."""
@@ -47,6 +48,8 @@ def scored(
         space.workload, framework=framework, precision="bf16", stack=stack, optimizer=optimizer
     )
     cluster: Cluster = space.cluster
+    if bandwidth is not None:
+        cluster = replace(cluster, intra_node=replace(cluster.intra_node, bandwidth=bandwidth))
     return CostModel().score(Columns.of([Topology(**row)], workload, cluster))
 
 
@@ -115,6 +118,19 @@ def test_selective_checkpointing_saves_every_second_product() -> None:
     split = 2 * (HIDDEN / 2 + HIDDEN + 2 * HIDDEN / 2 + (WIDTH + KEYS + WIDTH + FFN) / 2)
     parallel = memory(tp=2, sequence_parallel=True, recompute="selective")["activations"]
     assert parallel == pytest.approx(LAYERS * (TOKENS * split + SUMS / 2))
+    summed = 2 * (2 * HIDDEN + (WIDTH + KEYS + WIDTH + FFN) / 2)
+    assert memory(tp=2, recompute="selective")["activations"] == pytest.approx(LAYERS * (TOKENS * summed + SUMS / 2))
+
+
+@pytest.mark.parametrize(("sequence_parallel", "share"), [(True, 0.5), (False, 1.0)])
+def test_selective_checkpointing_repeats_gathers_and_all_reduces(sequence_parallel: bool, share: float) -> None:
+    """A pass has half of the traffic, of which gathers are one half."""
+    usual, slow = (
+        scored(tp=2, sequence_parallel=sequence_parallel, recompute="selective", bandwidth=bandwidth).time_terms
+        for bandwidth in (None, 1e10)
+    )
+    more = {name: float(slow[name][0] - usual[name][0]) for name in ("recompute", "tensor_parallel")}
+    assert more["recompute"] == pytest.approx(share / 2 * more["tensor_parallel"])
 
 
 def test_full_checkpointing_keeps_the_inputs() -> None:
@@ -214,12 +230,9 @@ def test_selective_checkpointing_projects_latent_keys_up_again() -> None:
 
 
 def test_an_exchange_is_not_repeated() -> None:
-    space = space_for(model=QWEN3_30B, gpu="H100-80GB-SXM", nodes=1, global_batch=8)
-    workload = replace(space.workload, framework="torchtitan", precision="bf16")
-    row = Topology(nodes=1, tp=1, pp=1, dp=8, micro_batch=1, zero=3, recompute="selective", ep=8)
-    slow = replace(space.cluster, intra_node=replace(space.cluster.intra_node, bandwidth=1e10))
     usual, slower = (
-        CostModel().score(Columns.of([row], workload, cluster)).time_terms for cluster in (space.cluster, slow)
+        scored(model=QWEN3_30B, recompute="selective", ep=8, bandwidth=bandwidth).time_terms
+        for bandwidth in (None, 1e10)
     )
     assert slower["dispatch"] > 2 * usual["dispatch"]
     assert slower["recompute"] == pytest.approx(usual["recompute"])

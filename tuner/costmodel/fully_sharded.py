@@ -136,14 +136,14 @@ def _saved_products(columns: Columns, ffn: Any, routed: Any) -> FloatArray:
     """Return what selective checkpointing saves: every second product's output, attention's, and what was exchanged.
 
     Of the products of queries, keys, values, attention's output, gate, up and the MLP's output the first is saved, the
-    second computed again, and so on; a sum over tensor parallel ranks is saved before and after it is scattered.
+    second computed again, and so on; a sum over tensor parallel ranks that is scattered is saved before and after.
     """
-    gated, parallel = columns.workload.model.gated_mlp, columns.tp > 1
+    gated, scatters = columns.workload.model.gated_mlp, (columns.tp > 1) & (columns.sequence_parallel == 1)
     queries, keys, output = _widths(columns)
     cut = queries + keys / 2 + output + ffn
     some = np.asarray(ffn > 0)
     whole = columns.hidden * (1 / whole_shards(columns) + (some if gated else 0))
-    scattered = np.where(parallel, (1 + some) * columns.hidden / whole_shards(columns), 0.0)
+    scattered = np.where(scatters, (1 + some) * columns.hidden / columns.tp, 0.0)
     each = whole + scattered + cut / columns.tp
     found: FloatArray = stage_tokens(columns) * size_of(columns.workload) * each + score_bytes(columns) + routed
     return found

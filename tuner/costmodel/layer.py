@@ -136,7 +136,7 @@ def layer_of(columns: Columns, site: SiteFactors, links: Links, ffn: Any, beside
     if (columns.recompute == 1).any():
         again = _again(columns, tokens, site, ffn, scores + exposed, beside)
         if framework.saved_products:
-            again = _unsaved(columns, tokens, site, ffn, moved, beside)
+            again = _unsaved(columns, tokens, site, ffn, moved, collectives, beside)
     waits_back = np.maximum(0, (own[1] + launches[1]) * pace - back)
     return Layer(
         products=forward + backward,
@@ -182,11 +182,20 @@ def _again(
 
 
 def _unsaved(
-    columns: Columns, tokens: Any, site: SiteFactors, ffn: Any, moved: FloatArray, beside: RoutedPart | None
+    columns: Columns,
+    tokens: Any,
+    site: SiteFactors,
+    ffn: Any,
+    moved: FloatArray,
+    collectives: FloatArray,
+    beside: RoutedPart | None,
 ) -> FloatArray:
     """Estimate what torchtitan's selective checkpointing computes again: every second product, of keys, attention's
-    output and a gated MLP's second input, what is element-wise, and routed experts, but no exchange
-    (pytorch/torchtitan at b5bcd76, torchtitan/distributed/activation_checkpoint.py: SelectiveAC)."""
+    output and a gated MLP's second input, what is element-wise, and routed experts.
+
+    Outputs of reduce-scatters and of exchanges are saved; gathers and all-reduces are repeated (pytorch/torchtitan at
+    b5bcd76, torchtitan/distributed/activation_checkpoint.py: SelectiveAC, _get_default_save_ops).
+    """
     workload, gpu = columns.workload, columns.cluster.gpu
     gated = workload.model.gated_mlp
     *projections, output = attention_products(columns, tokens)
@@ -196,7 +205,9 @@ def _unsaved(
         repeated.append(
             (tokens, ffn / columns.tp, columns.hidden) if gated else (tokens, columns.hidden, ffn / columns.tp)
         )
-    again = moved + (beside.forward - beside.exchange if beside is not None else 0.0)
+    again = moved + np.where(columns.sequence_parallel == 1, 0.5, 1.0) * collectives
+    if beside is not None:
+        again = again + beside.forward - beside.exchange
     for m, n, k in repeated:
         again = again + linear(gpu, workload, site, m, n, k)[0]
     return again
