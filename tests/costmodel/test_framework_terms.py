@@ -20,7 +20,7 @@ from tuner.costmodel.constants import (
     SHARDED_LAYER_HOST_SECONDS,
     SUSTAINED_PRODUCT_SHARE,
 )
-from tuner.costmodel.framework_terms import FRAMEWORK_TERMS, gradient_bytes, terms_of
+from tuner.costmodel.framework_terms import FRAMEWORK_TERMS, described, gradient_bytes, terms_of
 from tuner.costmodel.kernels import product_rate
 from tuner.costmodel.memory import memory_terms
 from tuner.costmodel.stack_constants import (
@@ -80,6 +80,13 @@ def test_gradients_have_the_bytes_that_the_framework_keeps(
     found = memory_terms(Stages.first(columns(workload, cluster(), replicas(1, 0))), SITE)
     parameters = Stages.first(columns(workload, cluster(), replicas(1, 0))).parameters
     assert found["gradients"] == pytest.approx(size * parameters)
+
+
+@pytest.mark.parametrize("framework", FRAMEWORK_TERMS)
+def test_what_differs_under_fully_shard_is_described(framework: Framework | None) -> None:
+    words = described(under(framework, headless(1)))
+    assert ("whole gradients until the last microbatch's are reduced" in words) == (framework == "fsdp2")
+    assert ("selective recomputation of every second product" in words) == (framework == "torchtitan")
 
 
 @pytest.mark.parametrize(

@@ -172,6 +172,8 @@ def described(workload: Workload) -> list[str]:
         "sends are split over tensor parallel ranks": terms.split_sends,
         "tokens are exchanged beside another microbatch's pass": terms.moe_overlap,
         "gradients accumulate within their products": terms.fused_accumulation,
+        "whole gradients until the last microbatch's are reduced": terms.unsharded_gradients,
+        "selective recomputation of every second product": terms.saved_products,
         "fused SwiGLU and rotary embeddings": terms.fused_elementwise,
         "cuDNN attention from Hopper on": terms.transformer_engine,
     }
