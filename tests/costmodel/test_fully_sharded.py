@@ -74,7 +74,7 @@ def test_accelerate_adds_up_whole_gradients_until_the_last_microbatch() -> None:
     assert fp32["gradients"] == pytest.approx(4 * PARAMETERS, rel=1e-3)
     assert memory("fsdp2", batch=8)["gradients"] == 0
     unsharded = memory("fsdp2", tp=8, dp=1, batch=2)["gradients"]
-    assert unsharded == pytest.approx(2 * PARAMETERS / 8, rel=0.01)
+    assert unsharded == pytest.approx(2 * (LAYERS * LAYER / 8 + TABLE / 8 + TABLE), rel=0.01)
 
 
 def test_a_model_that_is_trained_in_16_bits_has_half_the_states() -> None:
