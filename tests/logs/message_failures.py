@@ -218,13 +218,13 @@ MESSAGE_FAILURES: Final = {
         "OSError: [Errno 12] Cannot allocate memo",
     ),
     "message: quota": (
-        "OSError: [Errno 122] Disk quota exceeded: '/home/u/.triton/cache'",
+        "OSError: [Errno 122] Disk quota exceeded: '/scratch/.triton/cache'",
         "CRASHED",
         "the disk is full",
         "OSError: [Errno 122] Disk quota exceeded",
     ),
     "message: read only": (
-        "OSError: [Errno 30] Read-only file system: '/root/.cache'",
+        "OSError: [Errno 30] Read-only file system: '/scratch/.cache'",
         "CRASHED",
         "access was denied",
         "OSError: [Errno 30] Read-only file syste",
