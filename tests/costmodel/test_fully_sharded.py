@@ -285,6 +285,15 @@ def test_in_a_pipeline_gradients_wait_and_weights_stay(zero: int) -> None:
     assert more <= fewer
 
 
+def test_a_forward_pass_of_a_plain_pipeline_finds_what_the_backward_pass_before_it_gathered() -> None:
+    """All but the first; each microbatch more is one gather more there, and two with interleaved stages."""
+    plain, interleaved = (
+        [seconds("sharding", pp=2, dp=4, vpp=vpp, batch=batch) for batch in (32, 64)] for vpp in (1, 2)
+    )
+    assert interleaved[1] - plain[1] == pytest.approx(15 / 7 * (interleaved[0] - plain[0]))
+    assert interleaved[0] > plain[0]
+
+
 def test_experts_keep_their_tokens_twice_and_four_steps_of_each() -> None:
     """As they came and weighted, each step of a gated MLP, and fp32 scores; norms of queries and keys their inputs."""
     mixture = replace(QWEN3_30B, qk_norm=True)

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from tuner.core.columns import Columns, FloatArray, IntArray
+from tuner.core.columns import BoolArray, Columns, FloatArray, IntArray
 from tuner.core.domain import OFFLOAD
 from tuner.costmodel.constants import (
     BUCKET_ELEMENTS,
@@ -216,6 +216,7 @@ def _data_parallel(
         gathers, scattered = gathers + 2 * own, scattered + summed
     exchanged = np.where(columns.zero == 2, reductions * reduced, microbatches * gathers + reductions * scattered)
     if framework.fully_sharded:  # ZeRO 2 gathers in each forward pass, in a pipeline once
+        exchanged = exchanged - np.where(_kept_for_the_next(columns), (microbatches - 1) / 2 * gathers, 0.0)
         repeated = np.where(columns.pp > 1, 1, microbatches) * gathered
         exchanged, gathered = exchanged + np.where(columns.zero == 2, repeated, 0.0), np.zeros_like(gathered)
     if hybrid:
@@ -228,6 +229,16 @@ def _data_parallel(
         "data_parallel": np.where(columns.zero <= 1, once, np.where(columns.zero == 2, gathered, 0.0)),
         "sharding": np.where(columns.zero == 2, exposed, np.where(columns.zero == 3, exposed + host, 0.0)),
     }
+
+
+def _kept_for_the_next(columns: Columns) -> BoolArray:
+    """Return where a forward pass finds the weights that the backward pass before it has gathered.
+
+    So it is with ZeRO 3 in a pipeline of PyTorch's without interleaved stages, which reshards nothing behind a backward
+    pass but the last (torch 2.13, distributed/pipelining/stage.py: backward_maybe_with_nosync).
+    """
+    found: BoolArray = (columns.zero == 3) & (columns.pp > 1) & (columns.vpp == 1)
+    return found
 
 
 def _matrices(columns: Columns, layers: IntArray) -> FloatArray:
