@@ -130,6 +130,18 @@ class Columns:
         return ranks
 
     @cached_property
+    def sequence_shards(self) -> IntArray:
+        """Ranks that share what tensor parallelism leaves whole: all of them with sequence parallelism."""
+        ranks: IntArray = np.where(self.sequence_parallel == 1, self.tp, 1)
+        return ranks
+
+    @cached_property
+    def tokens(self) -> FloatArray:
+        """Tokens of one microbatch on one context parallel rank."""
+        tokens: FloatArray = self.micro_batch * self.workload.model.seq / self.cp
+        return tokens
+
+    @cached_property
     def ffn(self) -> IntArray:
         """Width of the MLP, in the model's ratio to hidden."""
         model = self.workload.model

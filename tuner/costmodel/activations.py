@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 
@@ -24,7 +24,7 @@ from tuner.costmodel.framework_terms import recomputed_modules, terms_of
 from tuner.costmodel.kernels import copies_flash_output, saved_bytes, size_of
 from tuner.costmodel.stages import Stages
 
-_SELECTIVE: Final = RECOMPUTE.index("selective")
+_SELECTIVE, _FULL = RECOMPUTE.index("selective"), RECOMPUTE.index("full")
 
 
 def layer_activations(stage: Stages, scores: FloatArray) -> FloatArray:
@@ -32,9 +32,8 @@ def layer_activations(stage: Stages, scores: FloatArray) -> FloatArray:
     columns = stage.columns
     if not columns.workload.model.experts:
         return _layer(columns, scores, columns.ffn)
-    share = stage.moe_layers / np.maximum(1, stage.layers)
     routed = _layer(columns, scores, shared_ffn(columns)) + expert_activations(columns)
-    return share * routed + (1 - share) * _layer(columns, scores, columns.ffn)
+    return stage.moe_share * routed + (1 - stage.moe_share) * _layer(columns, scores, columns.ffn)
 
 
 def freed_by_selection(stage: Stages, scores: FloatArray) -> FloatArray:
@@ -43,16 +42,14 @@ def freed_by_selection(stage: Stages, scores: FloatArray) -> FloatArray:
     columns = stage.columns
     modules, latent = recomputed_modules(columns.workload), columns.workload.model.latent
     freed = scores if "core_attn" in modules else np.zeros_like(scores)
-    element = stage_tokens(columns) * size_of(columns.workload)
+    element = columns.tokens * size_of(columns.workload)
     if latent and "mla_up_proj" in modules:
         freed = freed + element * columns.heads * (2 * latent.key_size + latent.value_size) / columns.tp
     if "layernorm" in modules:  # the outputs of two norms
-        freed = freed + 2 * stage_tokens(columns) * saved_bytes(columns.workload) * columns.hidden / whole_shards(
-            columns
-        )
+        norms = 2 * columns.tokens * saved_bytes(columns.workload) * columns.hidden
+        freed = freed + norms / columns.sequence_shards
     dense = element * _mlp_copies(columns) * columns.ffn / columns.tp if "mlp" in modules else np.zeros_like(scores)
     if columns.workload.model.experts:
-        share = stage.moe_layers / np.maximum(1, stage.layers)
         routed = np.zeros_like(scores)
         if "moe" in modules:
             routed = expert_activations(columns)
@@ -60,14 +57,14 @@ def freed_by_selection(stage: Stages, scores: FloatArray) -> FloatArray:
             routed = expert_tokens(columns) * saved_bytes(columns.workload) * expert_ffn(columns) / columns.etp
         if {"moe", "shared_experts"} & set(modules):
             routed = routed + element * _mlp_copies(columns) * shared_ffn(columns) / columns.tp
-        dense = share * routed + (1 - share) * dense
+        dense = stage.moe_share * routed + (1 - stage.moe_share) * dense
     return np.where(columns.recompute == _SELECTIVE, freed + dense, 0.0)
 
 
 def score_bytes(columns: Columns) -> FloatArray:
     """What attention keeps: every score, or with flash attention one sum in fp32 for each row of them."""
     workload = columns.workload
-    rows = stage_tokens(columns) * columns.heads / columns.tp
+    rows = columns.tokens * columns.heads / columns.tp
     kernels = SCORE_BYTES_WITHOUT_DROPOUT if workload.model.gated_mlp else SCORE_BYTES
     if workload.attention not in kernels:
         apart = 1.0 if workload.attention == "flash1" else 0.0  # its first version packs queries, keys and values
@@ -79,28 +76,32 @@ def score_bytes(columns: Columns) -> FloatArray:
     return scores
 
 
-def frozen_bytes(columns: Columns) -> FloatArray:
-    """Weights on one GPU that are not trained."""
-    shards = columns.tp * columns.pp * np.where(columns.zero >= 3, columns.shards, 1)
-    frozen: FloatArray = size_of(columns.workload) * columns.workload.model.frozen_params / shards
-    return frozen
-
-
-def stage_tokens(columns: Columns) -> FloatArray:
-    """Tokens of a microbatch on one tensor parallel rank."""
-    tokens: FloatArray = columns.micro_batch * columns.workload.model.seq / columns.cp
-    return tokens
-
-
-def whole_shards(columns: Columns) -> Any:
-    """Ranks that share what tensor parallelism leaves whole: all with sequence parallelism."""
-    return np.where(columns.sequence_parallel == 1, columns.tp, 1)
-
-
 def layer_input(columns: Columns) -> FloatArray:
     """What each layer gets of the one before."""
-    kept: FloatArray = stage_tokens(columns) * columns.hidden * size_of(columns.workload) / whole_shards(columns)
+    kept: FloatArray = columns.tokens * columns.hidden * size_of(columns.workload) / columns.sequence_shards
     return kept
+
+
+def kept_in_flight(stage: Stages, layer: FloatArray) -> FloatArray:
+    """Activations of all microbatches in flight, and each one's output, which the pipeline holds for its backward."""
+    columns = stage.columns
+    output = layer_input(columns)
+    each = np.where(columns.recompute == _FULL, output, layer)
+    flying = stage.layers_in_flight
+    outputs = np.where(columns.pp > 1, flying / np.maximum(1, stage.layers), 0.0) * output
+    kept: FloatArray = each * flying + outputs
+    if terms_of(columns.workload).transformer_engine:  # elsewhere the fitted constants contain it
+        kept = kept + stage.is_last * 2 * output  # the last norm's input and output
+    return kept
+
+
+def attention_widths(columns: Columns) -> tuple[Any, Any, Any]:
+    """Return the widths of queries, of keys and values together, and of attention's output."""
+    if latent := columns.workload.model.latent:
+        heads = columns.heads
+        return heads * latent.key_size, heads * (latent.key_size + latent.value_size), heads * latent.value_size
+    width = columns.head_size * columns.heads
+    return width, 2 * columns.head_size * columns.kv_heads, width
 
 
 def _mlp_copies(columns: Columns) -> float:
@@ -115,17 +116,14 @@ def _layer(columns: Columns, scores: FloatArray, ffn: Any) -> FloatArray:
     """Activations that one layer with an MLP of this width keeps for its backward pass when nothing is recomputed."""
     workload = columns.workload
     model, halves = workload.model, size_of(workload) / 2
-    width: Any = columns.head_size * (columns.heads + 2 * columns.kv_heads)
-    output: Any = columns.head_size * columns.heads
-    if latent := model.latent:
-        width, output = columns.heads * (2 * latent.key_size + latent.value_size), columns.heads * latent.value_size
+    queries, keys, output = attention_widths(columns)
     mlp = _mlp_copies(columns) * ffn
     whole = (
         WHOLE_NORM_BYTES
         + (0.0 if model.gated_mlp else DROPOUT_MASK_BYTES)
         + (0.0 if workload.fused_norms else UNFUSED_NORM_COPY_BYTES)
     )
-    cut: Any = 2 * (width + output + mlp) / columns.hidden
+    cut: Any = 2 * (queries + keys + output + mlp) / columns.hidden
     if (saved := saved_bytes(workload)) < size_of(workload):  # attention keeps its output beside the cast one
         whole, cut = whole - 2 * (2 - saved), cut + saved * output / columns.hidden
     if workload.plain_layers:
@@ -134,6 +132,6 @@ def _layer(columns: Columns, scores: FloatArray, ffn: Any) -> FloatArray:
     whole += 2 * norms if norms > 0 else 4 * norms  # one that follows its layer keeps only its input
     if model.qk_norm:  # keeps its inputs beside its outputs, which attention keeps
         cut = cut + 2 * columns.head_size * (columns.heads + columns.kv_heads) / columns.hidden
-    each = stage_tokens(columns) * columns.hidden * halves
-    layer: FloatArray = each * (whole / whole_shards(columns) + cut / columns.tp) + scores
+    each = columns.tokens * columns.hidden * halves
+    layer: FloatArray = each * (whole / columns.sequence_shards + cut / columns.tp) + scores
     return layer

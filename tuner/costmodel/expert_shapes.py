@@ -103,7 +103,7 @@ def attention_products(columns: Columns, tokens: Any) -> tuple[Product, ...]:
             (tokens, (width + 2 * columns.head_size * columns.kv_heads) / columns.tp, columns.hidden),
             (tokens, columns.hidden, width / columns.tp),
         )
-    heads, own = columns.heads / columns.tp, tokens / np.where(columns.sequence_parallel == 1, columns.tp, 1)
+    heads, own = columns.heads / columns.tp, tokens / columns.sequence_shards
     queries: tuple[Product, ...] = ((tokens, heads * latent.key_size, columns.hidden),)
     if latent.query_rank:
         queries = (

@@ -201,6 +201,7 @@ def waiting_gradients(columns: Columns) -> BoolArray:
     In a pipeline of PyTorch's they always do (torch 2.13, distributed/pipelining/stage.py:
     backward_maybe_with_nosync), where gathered weights stay from the first backward pass on as well.
     """
-    later = terms_of(columns.workload).unsharded_gradients | (columns.pp > 1)
+    framework = terms_of(columns.workload)
+    later = framework.fully_sharded & (framework.unsharded_gradients | (columns.pp > 1))
     waiting: BoolArray = later & (columns.microbatches > 1) & (columns.tp * columns.shards > 1)
     return waiting

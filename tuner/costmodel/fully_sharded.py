@@ -16,7 +16,7 @@ import numpy as np
 
 from tuner.core.columns import Columns, FloatArray
 from tuner.core.domain import OFFLOAD, RECOMPUTE, Workload
-from tuner.costmodel.activations import frozen_bytes, layer_input, score_bytes, stage_tokens, whole_shards
+from tuner.costmodel.activations import attention_widths, kept_in_flight, layer_input, score_bytes
 from tuner.costmodel.constants import OPTIMIZER_STATE_BYTES, UNFUSED_NORM_COPY_BYTES
 from tuner.costmodel.expert_memory import dispatcher_buffers
 from tuner.costmodel.expert_shapes import (
@@ -51,14 +51,12 @@ def fully_sharded_terms(stage: Stages, site: SiteFactors) -> dict[str, FloatArra
     if workload.model.experts:
         working = working + dispatcher_buffers(columns)
     logits, head, within = _logits(stage), *_gathered(stage, waits)
-    outputs = np.where(columns.pp > 1, layer_input(columns), 0.0)  # which the pipeline holds for its backward
-    flying = stage.layers_in_flight
     return {
         "weights": state * shard,
         "gradients": np.where(waits, gradient_bytes(workload) * stage.elements(sharded=False), state * shard * several),
         "optimizer": _optimizer_bytes(workload) * shard,
-        "frozen": frozen_bytes(columns),
-        "activations": (kept * flying + outputs * flying / np.maximum(1, stage.layers)) * site.activations,
+        "frozen": size_of(workload) * stage.frozen,
+        "activations": kept_in_flight(stage, kept) * site.activations,
         "working": np.maximum(0.0, working * site.activations + within - logits * site.activations - head),
         "logits": logits * site.activations,
         "buckets": np.zeros_like(shard),
@@ -78,7 +76,7 @@ def _logits(stage: Stages) -> FloatArray:
     columns, workload = stage.columns, stage.columns.workload
     loss = 4.0 if terms_of(workload).loss_precision == "fp32" else size_of(workload)
     each = (size_of(workload) + 3 * loss) / np.where(workload.parallel_loss, columns.tp, 1)
-    return stage.is_last * stage_tokens(columns) * columns.padded_vocab * each
+    return stage.is_last * columns.tokens * columns.padded_vocab * each
 
 
 def _gathered(stage: Stages, waits: Any) -> tuple[FloatArray, FloatArray]:
@@ -94,7 +92,7 @@ def _gathered(stage: Stages, waits: Any) -> tuple[FloatArray, FloatArray]:
     head = stage.is_last * columns.padded_vocab * columns.hidden / columns.tp
     layer = (stage.parameters - stage.table_parameters) / np.maximum(1, stage.layers)
     if columns.workload.model.experts:
-        layer = layer + stage.moe_layers / np.maximum(1, stage.layers) * routed_weights(columns)
+        layer = layer + stage.moe_share * routed_weights(columns)
     every = size * stage.elements(sharded=False)
     gradients = size + np.where(waits, 0.0, reduced)  # a whole one, and the copy that is reduced
     at_head = np.where(fully, size * head, every) + gradients * head
@@ -108,9 +106,9 @@ def _layer(stage: Stages, *, saved: bool) -> FloatArray:
     part = _saved_products if saved else _everything
     if not columns.workload.model.experts:
         return part(columns, columns.ffn, 0.0)
-    share = stage.moe_layers / np.maximum(1, stage.layers)
     routed = _saved_dispatch(columns) if saved else _expert_activations(columns)
-    return share * part(columns, shared_ffn(columns), routed) + (1 - share) * part(columns, columns.ffn, 0.0)
+    with_experts, dense = part(columns, shared_ffn(columns), routed), part(columns, columns.ffn, 0.0)
+    return stage.moe_share * with_experts + (1 - stage.moe_share) * dense
 
 
 def _everything(columns: Columns, ffn: Any, routed: Any) -> FloatArray:
@@ -120,15 +118,15 @@ def _everything(columns: Columns, ffn: Any, routed: Any) -> FloatArray:
     """
     workload, size = columns.workload, size_of(columns.workload)
     model = workload.model
-    queries, keys, output = _widths(columns)
+    queries, keys, output = attention_widths(columns)
     inputs: Any = model.norms_per_layer * columns.hidden
     if not workload.fused_norms:
         inputs = inputs + UNFUSED_NORM_COPY_BYTES / 2 * columns.hidden
     cut = queries + keys + output + (4 if model.gated_mlp else 2) * ffn
     if model.qk_norm:
         cut = cut + columns.head_size * (columns.heads + columns.kv_heads)
-    whole = inputs / whole_shards(columns) + 2 * columns.hidden
-    found: FloatArray = stage_tokens(columns) * size * (whole + cut / columns.tp) + score_bytes(columns) + routed
+    whole = inputs / columns.sequence_shards + 2 * columns.hidden
+    found: FloatArray = columns.tokens * size * (whole + cut / columns.tp) + score_bytes(columns) + routed
     return found
 
 
@@ -139,23 +137,14 @@ def _saved_products(columns: Columns, ffn: Any, routed: Any) -> FloatArray:
     second computed again, and so on; a sum over tensor parallel ranks that is scattered is saved before and after.
     """
     gated, scatters = columns.workload.model.gated_mlp, (columns.tp > 1) & (columns.sequence_parallel == 1)
-    queries, keys, output = _widths(columns)
+    queries, keys, output = attention_widths(columns)
     cut = queries + keys / 2 + output + ffn
     some = np.asarray(ffn > 0)
-    whole = columns.hidden * (1 / whole_shards(columns) + (some if gated else 0))
+    whole = columns.hidden * (1 / columns.sequence_shards + (some if gated else 0))
     scattered = np.where(scatters, (1 + some) * columns.hidden / columns.tp, 0.0)
     each = whole + scattered + cut / columns.tp
-    found: FloatArray = stage_tokens(columns) * size_of(columns.workload) * each + score_bytes(columns) + routed
+    found: FloatArray = columns.tokens * size_of(columns.workload) * each + score_bytes(columns) + routed
     return found
-
-
-def _widths(columns: Columns) -> tuple[Any, Any, Any]:
-    """Return the widths of queries, of keys and values together, and of attention's output."""
-    if latent := columns.workload.model.latent:
-        heads = columns.heads
-        return heads * latent.key_size, heads * (latent.key_size + latent.value_size), heads * latent.value_size
-    width = columns.head_size * columns.heads
-    return width, 2 * columns.head_size * columns.kv_heads, width
 
 
 def _expert_activations(columns: Columns) -> FloatArray:

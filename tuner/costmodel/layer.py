@@ -102,7 +102,7 @@ def layer_of(columns: Columns, site: SiteFactors, links: Links, ffn: Any, beside
     """Estimate one layer whose MLP, or shared experts, are so wide; the time of what is beside them is a part of
     `recompute` and `launch` only."""
     gpu, workload = columns.cluster.gpu, columns.workload
-    tokens = columns.micro_batch * workload.model.seq / columns.cp
+    tokens = columns.tokens
     forward, backward = _products(columns, tokens, site, ffn)
     scores, scores_back = _attention(columns, tokens, site)
     moved = _elementwise(columns, tokens, ffn) * size_of(workload) / 2 / traffic_rate(gpu, site)
@@ -134,9 +134,10 @@ def layer_of(columns: Columns, site: SiteFactors, links: Links, ffn: Any, beside
         waits = np.maximum(waits, beside.waits * pace)
     again: Any = 0.0
     if (columns.recompute == 1).any():
-        again = _again(columns, tokens, site, ffn, scores + exposed, beside)
         if framework.saved_products:
             again = _unsaved(columns, tokens, site, ffn, moved, collectives, beside)
+        else:
+            again = _again(columns, tokens, site, ffn, scores + exposed, beside)
     waits_back = np.maximum(0, (own[1] + launches[1]) * pace - back)
     return Layer(
         products=forward + backward,
@@ -165,8 +166,9 @@ def _again(
     if "core_attn" in modules:
         again = again + attention
     if "layernorm" in modules:
-        shards = np.where(columns.sequence_parallel == 1, columns.tp, 1)
-        moved = 2 * 2 * size_of(workload) * tokens * columns.hidden / shards  # two norms, each a read and a write
+        moved = (
+            2 * 2 * size_of(workload) * tokens * columns.hidden / columns.sequence_shards
+        )  # two norms, each a read and a write
         again = again + moved / traffic_rate(gpu, site)
     repeated: list[Product] = []
     if latent and "mla_up_proj" in modules:
@@ -259,7 +261,6 @@ def _elementwise(columns: Columns, tokens: Any, ffn: Any) -> FloatArray:
     model = columns.workload.model
     whole = ELEMENTWISE_BYTES + (0.0 if columns.workload.fused_norms else UNFUSED_NORM_BYTES)
     whole += NORM_BYTES * (model.norms_per_layer - 2)
-    sequence_shards = np.where(columns.sequence_parallel == 1, columns.tp, 1)
     width, keys = columns.head_size * columns.heads, columns.head_size * columns.kv_heads
     fused = terms_of(columns.workload).fused_elementwise
     cut = activation_bytes(columns.workload) * ffn + 4 * width
@@ -270,7 +271,7 @@ def _elementwise(columns: Columns, tokens: Any, ffn: Any) -> FloatArray:
         cut = cut + rotated * (width + keys)
     if model.qk_norm:
         cut = cut + NORM_BYTES * (width + keys)
-    moved: FloatArray = tokens * (columns.hidden * whole / sequence_shards + cut / columns.tp)
+    moved: FloatArray = tokens * (columns.hidden * whole / columns.sequence_shards + cut / columns.tp)
     return moved
 
 

@@ -19,11 +19,9 @@ from tuner.core.columns import Columns, FloatArray, IntArray
 from tuner.core.domain import OFFLOAD, RECOMPUTE, MemoryKind, MemoryStage, Workload
 from tuner.costmodel.activations import (
     freed_by_selection,
-    frozen_bytes,
+    kept_in_flight,
     layer_activations,
-    layer_input,
     score_bytes,
-    stage_tokens,
 )
 from tuner.costmodel.constants import (
     BUCKET_ELEMENTS,
@@ -167,8 +165,8 @@ def _megatron_terms(stage: Stages, site: SiteFactors) -> dict[str, FloatArray]:
         "weights": weights,
         "gradients": gradients,
         "optimizer": (copy + OPTIMIZER_STATE_BYTES[workload.optimizer]) * shard[1],
-        "frozen": frozen_bytes(columns),
-        "activations": _kept(stage, layer - freed) * site.activations,
+        "frozen": size * stage.frozen,
+        "activations": kept_in_flight(stage, layer - freed) * site.activations,
         "working": working * site.activations,
         "logits": logits * site.activations,
         "buckets": _buckets(workload) * np.minimum(BUCKET_ELEMENTS, parameters),
@@ -203,9 +201,7 @@ def _offloaded(stage: Stages, terms: dict[str, FloatArray]) -> dict[str, FloatAr
     columns = stage.columns
     off, parameters_too = columns.offload > 0, columns.offload == _OF_PARAMETERS
     left = {name: np.where(off, 0.0, terms[name]) for name in ("optimizer", "step")}
-    sent = off & (columns.zero >= 2)
-    if terms_of(columns.workload).fully_sharded:
-        sent &= ~waiting_gradients(columns)
+    sent = off & (columns.zero >= 2) & ~waiting_gradients(columns)
     left["gradients"] = np.where(sent, 0.0, terms["gradients"])
     left |= {name: np.where(parameters_too, 0.0, terms[name]) for name in ("weights", "frozen")}
     matrix = np.maximum(columns.padded_vocab, columns.ffn) * columns.hidden / columns.tp
@@ -253,21 +249,8 @@ def _context(columns: Columns, site: SiteFactors) -> FloatArray:
     return np.asarray((CONTEXT_BYTES + COMMUNICATOR_BYTES * kinds) * site.context, dtype=np.float64)
 
 
-def _kept(stage: Stages, layer: FloatArray) -> FloatArray:
-    """Activations of all microbatches in flight, and each one's output, which the pipeline holds for its backward."""
-    columns = stage.columns
-    output = layer_input(columns)
-    each = np.where(columns.recompute == _FULL, output, layer)
-    flying = stage.layers_in_flight
-    outputs = np.where(columns.pp > 1, flying / np.maximum(1, stage.layers), 0.0) * output
-    kept: FloatArray = each * flying + outputs
-    if terms_of(columns.workload).transformer_engine:  # elsewhere the fitted constants contain it
-        kept = kept + stage.is_last * 2 * output  # the last norm's input and output
-    return kept
-
-
 def _logits(columns: Columns) -> FloatArray:
-    each = stage_tokens(columns) * columns.padded_vocab
+    each = columns.tokens * columns.padded_vocab
     if columns.workload.parallel_loss:
         in_place = terms_of(columns.workload).in_place_loss
         megatron: FloatArray = (IN_PLACE_LOGIT_BYTES if in_place else LOGIT_BYTES) * each / columns.tp

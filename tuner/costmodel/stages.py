@@ -105,9 +105,22 @@ class Stages:
         return (self.layers - leading) / experts.period
 
     @cached_property
+    def moe_share(self) -> FloatArray:
+        """Share of the stage's layers with experts."""
+        return self.moe_layers / np.maximum(1, self.layers)
+
+    @cached_property
     def expert_parameters(self) -> FloatArray | float:
         """Parameters of the routed experts on one GPU of the stage; 0 in a dense model."""
         return self.moe_layers * routed_weights(self.columns) if self.columns.workload.model.experts else 0.0
+
+    @cached_property
+    def frozen(self) -> FloatArray:
+        """Parameters on one GPU that are not trained."""
+        columns = self.columns
+        shards = columns.tp * columns.pp * np.where(columns.zero >= 3, columns.shards, 1)
+        frozen: FloatArray = columns.workload.model.frozen_params / shards
+        return frozen
 
     def elements(self, sharded: BoolArray | bool) -> FloatArray:
         """Return the trained parameters of a GPU, or its shard of them among the GPUs that hold the same."""
@@ -121,7 +134,7 @@ class Stages:
     def _sized_layer(self) -> FloatArray:
         """Parameters of an average layer of the stage, without routed experts."""
         columns = self.columns
-        share = self.moe_layers / np.maximum(1, self.layers) if columns.workload.model.experts else 0.0
+        share = self.moe_share if columns.workload.model.experts else 0.0
         return layer_weights(columns, share) + _norms(columns)
 
     @cached_property

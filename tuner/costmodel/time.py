@@ -129,7 +129,7 @@ def _head(columns: Columns, site: SiteFactors, links: Links) -> FloatArray:
     """Estimate the output layer and the loss of one microbatch."""
     gpu = columns.cluster.gpu
     workload = beside_layers(gpu, columns.workload)
-    tokens = columns.micro_batch * workload.model.seq / columns.cp
+    tokens = columns.tokens
     forward, backward = linear(gpu, workload, site, tokens, columns.padded_vocab / columns.tp, columns.hidden)
     bandwidth, latency = links.tensor
     logits = tokens * columns.padded_vocab
@@ -143,7 +143,7 @@ def _head(columns: Columns, site: SiteFactors, links: Links) -> FloatArray:
 
 def _embedding(columns: Columns, site: SiteFactors, links: Links) -> FloatArray:
     """Estimate the lookup and gradient update of one microbatch, and the all-reduce over the table's shards."""
-    size = columns.micro_batch * columns.workload.model.seq / columns.cp * columns.hidden * size_of(columns.workload)
+    size = columns.tokens * columns.hidden * size_of(columns.workload)
     bandwidth, latency = links.tensor
     return 6 * size / traffic_rate(columns.cluster.gpu, site) + all_reduce(size, columns.tp, bandwidth, latency)
 
@@ -154,8 +154,8 @@ def _sends(columns: Columns, links: Links) -> FloatArray:
     With split sends each tensor parallel rank sends its part, and the ranks of the next stage gather them.
     """
     split = terms_of(columns.workload).split_sends
-    shards = columns.tp if split else np.where(columns.sequence_parallel == 1, columns.tp, 1)
-    size = columns.micro_batch * columns.workload.model.seq / columns.cp * columns.hidden * size_of(columns.workload)
+    shards = columns.tp if split else columns.sequence_shards
+    size = columns.tokens * columns.hidden * size_of(columns.workload)
     bandwidth, latency = links.pipeline
     way = size / shards / bandwidth + latency
     if split:
@@ -209,7 +209,7 @@ def _data_parallel(
     if not (columns.zero >= 2).any():
         return {"data_parallel": once, "sharding": np.zeros_like(once)}
     microbatches: Any = columns.microbatches
-    reductions = np.where(waiting_gradients(columns), 1, microbatches) if framework.fully_sharded else microbatches
+    reductions = np.where(waiting_gradients(columns), 1, microbatches)
     gathers = gather(2 * size * weights, columns.shards, bandwidth, 2 * layers * step)
     scattered = gather(gradient * weights, columns.shards, bandwidth, gradient / size * layers * step)
     if mixture:

@@ -49,13 +49,16 @@ reduce_dtype is float32; distributed/tensor_parallel.py: SequenceParallel, the h
 training/loss.py: cross_entropy of these; training/grad.py: set_requires_gradient_sync(False) before the last
 microbatch."""
 
-_BF16_MOMENTS: Final = re.compile(r"megatron-bridge\S* (deepseek-v3|moonlight|olmoe)\b")
-"""Models that Megatron-Bridge's recipes train with moments in bf16 (NVIDIA-NeMo/Megatron-Bridge v0.3.0 and v0.4.0,
-src/megatron/bridge/recipes: exp_avg_dtype), after the framework."""
+_BESIDE: Final[tuple[tuple[Cells, Cells], ...]] = (
+    ({"framework": "megatron-bridge", "model": r"(deepseek-v3|moonlight|olmoe)\b"}, {"optimizer": "adam-bf16"}),
+    ({"fsdp": "megatron-fsdp$"}, {"grad_precision": "bf16"}),
+)
+"""Patterns of several columns, and the cells that a run has where all of them match.
 
-_MEGATRON_FSDP: Final[Cells] = {"grad_precision": "bf16"}
-"""NVIDIA/Megatron-LM at 861b2e8e, examples/megatron_fsdp/sbatch_mfsdp_deepseek_v3.sh: --megatron-fsdp-grad-comm-dtype
-and --megatron-fsdp-main-grads-dtype are bf16."""
+Megatron-Bridge's recipes train three models with moments in bf16 (NVIDIA-NeMo/Megatron-Bridge v0.3.0 and v0.4.0,
+src/megatron/bridge/recipes: exp_avg_dtype). Of Megatron-FSDP --megatron-fsdp-grad-comm-dtype and
+--megatron-fsdp-main-grads-dtype are bf16 (NVIDIA/Megatron-LM at 861b2e8e,
+examples/megatron_fsdp/sbatch_mfsdp_deepseek_v3.sh)."""
 
 _AS_TP: Final = "tp"
 """Megatron-Core shards experts as it shards attention unless set otherwise (NVIDIA/Megatron-LM at d98e8a64,
@@ -94,10 +97,9 @@ def assumed(cells: Cells) -> dict[str, str]:
     if not (cells.get("experts") and cells.get("ep")):
         implied.pop("dispatcher", None)
         implied.pop("etp", None)
-    if _BF16_MOMENTS.match(f"{cells.get('framework', '')} {cells.get('model', '')}".lower()):
-        implied["optimizer"] = "adam-bf16"
-    if cells.get("fsdp", "").lower() == "megatron-fsdp":
-        implied |= _MEGATRON_FSDP
+    for patterns, more in _BESIDE:
+        if all(re.match(pattern, cells.get(column, "").lower()) for column, pattern in patterns.items()):
+            implied |= more
     if implied.get("etp") == _AS_TP:
         implied["etp"] = cells.get("tp", "1")
     if cells.get("mem_kind", "").lower() != "allocated":

@@ -123,7 +123,7 @@ class GroundTruth:
 
     def _seconds(self, columns: Columns) -> FloatArray:
         total = np.zeros(len(columns.tp))
-        hungry = 1 + self._starved * FEW_TOKENS / (columns.micro_batch * columns.workload.model.seq / columns.cp)
+        hungry = 1 + self._starved * FEW_TOKENS / columns.tokens
         terms = time_terms(columns, self._site)
         if columns.workload.model.experts:
             terms |= self._unequal(columns, terms)
