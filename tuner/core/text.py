@@ -46,8 +46,12 @@ class ResultTable:
 
 
 def pipe_table(headers: Sequence[str], lines: Sequence[Sequence[str]], words: frozenset[str]) -> list[str]:
-    """Return the lines of an aligned Markdown table, with numbers right-aligned."""
-    cells = [[cell.replace("|", "/").replace("\n", " ") for cell in line] for line in lines]
+    """Return the lines of an aligned Markdown table, with numbers right-aligned.
+
+    >>> pipe_table(["layout"], [["Et|tL"]], frozenset({"layout"}))
+    ['| layout |', '| ------ |', '| Et\\\\|tL |']
+    """
+    cells = [[cell.replace("|", "\\|").replace("\n", " ") for cell in line] for line in lines]
     widths = [max(3, *(len(line[index]) for line in (headers, *cells))) for index in range(len(headers))]
     rule = [
         ("-" * width) if name in words else "-" * (width - 1) + ":" for name, width in zip(headers, widths, strict=True)
