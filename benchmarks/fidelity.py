@@ -2,6 +2,7 @@
 
     python -m benchmarks.fidelity [--clusters N] [--processes N] [--plot FILE]   # simulated clusters, full and auto
     python -m benchmarks.fidelity --drawn 200                      # other clusters, drawn by seeds from 200 on
+    python -m benchmarks.fidelity --model llama-7b --nodes 4       # other sizes
     python -m benchmarks.fidelity --tables corpus                  # measured tables with several GPU counts
 
 The truth of the simulated clusters has terms that the cost model lacks: contention of the network that grows with the
@@ -26,7 +27,7 @@ from typing import Final
 
 import numpy as np
 
-from benchmarks.judging import Judged, judged_study, median, percent
+from benchmarks.judging import BUDGET, Judged, judged_study, median, percent
 from tuner.core.columns import Columns, FloatArray
 from tuner.core.domain import Cluster, Topology, Workload
 from tuner.core.fidelity import FidelityMode
@@ -43,7 +44,6 @@ from tuner.study.ranking import DAY, INTERVAL
 from tuner.tables import read_table
 
 SITE: Final = SiteFactors()
-NODES: Final = 48
 NETWORK: Final = ("data_parallel", "pipeline", "sharding")
 """Terms that go over the network between nodes."""
 
@@ -54,7 +54,7 @@ class ClusterTruth:
 
     seed: int
     contention: float
-    """By how much longer the network's terms take on all 48 nodes; it grows with the logarithm of the nodes."""
+    """By how much longer the network's terms take on all nodes; it grows with the logarithm of the nodes."""
     straggling: float
     """Standard deviation of a rank's logarithm of seconds."""
     start_up: float
@@ -116,14 +116,14 @@ MODES: Final[tuple[FidelityMode, ...]] = ("full", "auto")
 class ContendedTruth(GroundTruth):
     """The ground truth of a seed, with contention and stragglers."""
 
-    def __init__(self, cluster: ClusterTruth) -> None:
+    def __init__(self, cluster: ClusterTruth, nodes: int) -> None:
         super().__init__(cluster.seed)
-        self._cluster = cluster
+        self._cluster, self._nodes = cluster, nodes
 
     def _seconds(self, columns: Columns) -> FloatArray:
         terms = time_terms(columns, self._site)
         network = sum((terms[name] * self._overlap.get(name, 1.0) for name in NETWORK), np.zeros(len(columns.tp)))
-        grown = self._cluster.contention * np.log2(np.maximum(1, columns.nodes)) / math.log2(NODES)
+        grown = self._cluster.contention * np.log2(np.maximum(1, columns.nodes)) / math.log2(max(2, self._nodes))
         ranks = columns.tp * columns.pp * columns.cp * columns.dp
         slowest = np.exp(self._cluster.straggling * np.sqrt(2 * np.log(np.maximum(1, ranks))))
         found: FloatArray = (super()._seconds(columns) + network * grown) * slowest
@@ -136,21 +136,26 @@ class Case:
 
     cluster: ClusterTruth
     mode: FidelityMode
+    model: str | None
+    nodes: int
+    budget: int
 
 
 def study(case: Case) -> Judged:
     """Run one study and judge it by the truth at full size."""
-    pool, truth = _pool(), ContendedTruth(case.cluster)
+    pool, truth = _pool(case.model, case.nodes), ContendedTruth(case.cluster, case.nodes)
     columns = pool.parts[0]
     days = np.where(truth.fits(columns), truth.seconds(columns) * np.exp(pool.work) / DAY, np.nan)
     fewest, most = (bound * case.cluster.start_up for bound in START_UP)
-    launcher = SimulatedLauncher(NODES, seed=case.cluster.seed, truth=truth, start_up=(fewest, most))
-    return judged_study(pool, days, launcher, sampler="guided", seed=case.cluster.seed, fidelity=case.mode)
+    launcher = SimulatedLauncher(case.nodes, seed=case.cluster.seed, truth=truth, start_up=(fewest, most))
+    return judged_study(
+        pool, days, launcher, sampler="guided", seed=case.cluster.seed, fidelity=case.mode, budget=case.budget
+    )
 
 
 @cache
-def _pool() -> CandidatePool:
-    return CandidatePool.of_space(space_for(framework="any"))
+def _pool(model: str | None, nodes: int) -> CandidatePool:
+    return CandidatePool.of_space(space_for(model=model, nodes=nodes, framework="any"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -224,6 +229,9 @@ def main() -> None:
     parser.add_argument("--clusters", type=int, default=len(CLUSTERS))
     parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--drawn", type=int, metavar="SEED", help="clusters drawn by seeds from this one on")
+    parser.add_argument("--model", help="model preset; its default is BLOOM, whose heads are searched")
+    parser.add_argument("--nodes", type=int, default=48)
+    parser.add_argument("--budget", type=int, default=BUDGET)
     parser.add_argument("--modes", default=",".join(MODES))
     parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--plot", type=Path, metavar="FILE", help="picture of node-hours against regret")
@@ -234,7 +242,12 @@ def main() -> None:
     clusters = CLUSTERS[given.first : given.first + given.clusters]
     if given.drawn is not None:
         clusters = tuple(drawn(seed) for seed in range(given.drawn, given.drawn + given.clusters))
-    cases = [Case(cluster=cluster, mode=mode) for cluster in clusters for mode in MODES if mode in given.modes]
+    cases = [
+        Case(cluster=cluster, mode=mode, model=given.model, nodes=given.nodes, budget=given.budget)
+        for cluster in clusters
+        for mode in MODES
+        if mode in given.modes
+    ]
     with ProcessPoolExecutor(given.processes, mp_context=get_context("spawn")) as workers:
         found = list(_printed(zip(cases, workers.map(study, cases), strict=True)))
     for title, misleads in (("Clusters", False), ("Clusters where small jobs mislead", True)):
@@ -268,7 +281,7 @@ def plot(found: Sequence[tuple[Case, Judged]], path: Path) -> None:
         axes.set_xlim(left=0.0)
         axes.set_xlabel("node-hours of the study (dotted: median)")
         axes.set_ylabel("winner slower than the best (%)")
-        axes.set_title("Trials at a reduced size: cost against regret, simulated clusters of 48 nodes")
+        axes.set_title("Trials at a reduced size: cost against regret, simulated clusters")
         axes.legend()
         drawn.savefig(path, dpi=110)
 

@@ -79,6 +79,7 @@ def judged_study(
     seed: int,
     jobs: int = 1,
     fidelity: FidelityMode = "full",
+    budget: int = BUDGET,
 ) -> Judged:
     """Run a study and judge it; `truth` has the days of each candidate, NaN where it does not run."""
     shared = Path("/dev/shm")  # noqa: S108 - a folder in memory, so that no disk is timed
@@ -87,7 +88,7 @@ def judged_study(
         store = memory_store()
         settings = StudySettings(
             space=space_for(framework="any"),
-            limits=Limits(budget=BUDGET),
+            limits=Limits(budget=budget),
             sampler=sampler.removesuffix(FILTER),
             memory_filter=sampler.endswith(FILTER),
             seed=seed,

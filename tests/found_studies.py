@@ -24,7 +24,8 @@ def settings() -> dict[str, StudySettings]:
     """The settings of each study."""
     small = space_for(settings=PINNED, exact_nodes=True, framework="any")
     return {
-        "bloom-48": StudySettings(space=small, limits=Limits(budget=12), seed=1),
+        "bloom-48": StudySettings(space=small, limits=Limits(budget=12), seed=1, fidelity="full"),
+        "reduced": StudySettings(space=small, limits=Limits(budget=12), seed=1, fidelity="auto"),
         "drifting": StudySettings(
             space=small, limits=Limits(budget=16), seed=1, sampler="grid", drift=SpeedChange(factor=1.1, after_jobs=8)
         ),

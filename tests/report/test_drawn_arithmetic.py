@@ -102,9 +102,9 @@ def test_batches_without_a_time_or_a_fit_have_one_row_of_axes(drawn: Any) -> Non
     assert tuple(figure.get_size_inches()) == pytest.approx((6.2, 3.6))
 
 
-def cell(tp: int, pp: int, days: float | None, outcome: str = "MEASURED") -> Any:
+def cell(tp: int, pp: int, days: float | None, outcome: str = "MEASURED", *, extrapolated: float | None = None) -> Any:
     """A cell of the map."""
-    return SimpleNamespace(tp=tp, pp=pp, days=days, tried=3, outcome=outcome)
+    return SimpleNamespace(tp=tp, pp=pp, days=days, extrapolated=extrapolated, tried=3, outcome=outcome)
 
 
 def test_the_map_has_a_cell_for_each_tp_and_pp_and_frames_the_fastest(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -134,6 +134,20 @@ def test_the_map_has_a_cell_for_each_tp_and_pp_and_frames_the_fastest(monkeypatc
     assert tuple(made.figure.get_size_inches()) == pytest.approx((6.0, 3.3))
     monkeypatch.setattr(plot_data, "degree_cells", lambda _: cells[:1])
     assert maps.degree_map(SimpleNamespace(), []) is None  # type: ignore[arg-type]
+
+
+def test_an_extrapolated_cell_of_the_map_is_no_measurement(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is never the fastest, and a measured topology of the same cell goes before it."""
+    cells = [cell(1, 1, 10.0, extrapolated=8.0), cell(2, 1, None, "EXTRAPOLATED", extrapolated=9.0)]
+    monkeypatch.setattr(plot_data, "degree_cells", lambda _: cells)
+    monkeypatch.setattr(maps, "days_label", lambda _: "days")
+    made = maps.degree_map(SimpleNamespace(), [])  # type: ignore[arg-type]
+    assert made is not None
+    axes: Any = made.figure.axes[0]
+    assert [text.get_text() for text in axes.texts] == ["10\n3 tried", "~9\n3 tried"]
+    assert [patch.get_linestyle() for patch in axes.patches] == ["-", "-", "--"]
+    assert "has tp 1 and pp 1" in made.alt
+    assert axes.get_title().endswith("darker is faster; ~: extrapolated")
 
 
 def test_ticks_are_left_out_that_would_touch() -> None:

@@ -73,6 +73,7 @@ def test_an_outcome_is_a_word(outcome: str, simulated: bool, extrapolated: bool 
         topology=SimpleNamespace(nodes=2, dp=3, tp=4, pp=5, micro_batch=6),
         workload=SimpleNamespace(model=model, global_batch=7),
         ranked=ranked,
+        extrapolated=ranked if extrapolated else None,
         outcome=outcome,
         memory=None,
         flops=None,

@@ -30,7 +30,7 @@ from tuner.tables import table_of
 GOLDEN = ROOT / "tests" / "data" / "golden"
 
 
-STUDIES = ("bloom-48", "drifting", "replayed")
+STUDIES = ("bloom-48", "drifting", "reduced", "replayed")
 
 
 @pytest.fixture(params=STUDIES)
@@ -150,6 +150,8 @@ def test_the_csv_is_read_back_as_the_runs_that_were_made(study: StudyResult) -> 
     assert len(read) == len(ended)
     for row, trial in zip(read, ended, strict=True):
         (workload, cluster), topology, ending = study.setting(trial), study.topology(trial), trial.result
+        if trial.proposal.fidelity is not None:
+            topology = trial.proposal.fidelity.topologies(topology)[-1]
         assert ending is not None
         assert row.run is not None, row.skipped
         asked = workload.as_in(topology)
@@ -161,8 +163,9 @@ def test_the_csv_is_read_back_as_the_runs_that_were_made(study: StudyResult) -> 
         assert (theirs.global_batch, theirs.precision) == (asked.global_batch, asked.precision)
         assert row.run.cluster.gpu == cluster.gpu
         assert row.run.cluster.inter_node.bandwidth == pytest.approx(cluster.inter_node.bandwidth)
-        assert row.timed == trial.measured
-        if trial.measured:
+        measured = trial.measured or trial.measured_reduced
+        assert row.timed == measured
+        if measured:
             assert row.seconds == pytest.approx(ending.seconds, rel=1e-8)
         assert (row.skipped is not None) == (ending.outcome in (Outcome.PRUNED, Outcome.CANCELLED, Outcome.PREEMPTED))
 

@@ -36,12 +36,24 @@ def test_a_leaderboard_line_is_in_the_unit_of_its_column() -> None:
         topology=topology, workload=workload, ranked=LEADER, outcome="MEASURED", memory=3 * 2**30, flops=1.5e14
     )
     row.notes, row.era, row.key, row.why, row.ended = "n", "era 2", "t0", "because", "stopped"
+    row.extrapolated = None
     study: Any = SimpleNamespace(simulated=False)
     cells = dict(zip(HEADERS, _line(study, row, 24.0), strict=True))
     assert (cells["Days"], cells["80% interval"]) == ("240.0", "228.0 to 264.0")
     assert (cells["Mem"], cells["Sec/it"], cells["TFLOPs"]) == ("3.0GiB", "2.50", "150.00")
     assert [cells[name] for name in ("Nodes", "DP", "TP", "PP", "MBS", "GBS")] == ["2", "3", "4", "5", "6", "7"]
     assert (cells["Notes"], cells["Speed period"], cells["Why"]) == ("n, 2 runs", "2", "because; stopped")
+
+
+def test_extrapolated_figures_of_the_leaderboard_are_marked() -> None:
+    topology = SimpleNamespace(nodes=2, dp=3, tp=4, pp=5, micro_batch=6)
+    workload = SimpleNamespace(model=SimpleNamespace(parameters=1.3e9), global_batch=7)
+    row: Any = SimpleNamespace(topology=topology, workload=workload, ranked=None, extrapolated=LEADER)
+    row.outcome, row.memory, row.flops = "EXTRAPOLATED", None, None
+    row.notes, row.era, row.key, row.why, row.ended = "n", "era 1", "t0", "because", ""
+    cells = dict(zip(HEADERS, _line(SimpleNamespace(simulated=True), row, 1.0), strict=True))  # type: ignore[arg-type]
+    assert (cells["Sec/it"], cells["Days"], cells["80% interval"]) == ("~2.50", "~10.0", "9.5 to 11.0")
+    assert (cells["Outcome"], cells["TFLOPs"], cells["Notes"]) == ("extrapolated", "", "n")
 
 
 def test_terms_below_1_2_percent_of_the_tallest_bar_are_others() -> None:

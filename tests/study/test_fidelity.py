@@ -17,11 +17,14 @@ from tests.studies import assert_lawful, finish, kept, over, start, states, url_
 from tuner.core.errors import InputError
 from tuner.core.fidelity import Fidelity
 from tuner.costmodel.residual_features import SMOOTH
+from tuner.report.dashboard import graphs
+from tuner.report.plot_data import progress
 from tuner.report.summary import confirmations, summary
 from tuner.report.tables import measurements
 from tuner.study.api import optimize as run_study
 from tuner.study.api import study_settings
 from tuner.study.leaderboard import EXTRAPOLATED, rows_of
+from tuner.study.ranking import DAY
 from tuner.study.result import StudyResult, open_study
 from tuner.study.store.storage import sqlite_url
 from tuner.study.store.trial import Proposal, Trial, proposal_document, proposal_of
@@ -244,6 +247,35 @@ def test_the_report_sets_each_extrapolation_beside_its_confirmation(study: Study
             assert table[str(trial.number)]["nodes"] == str(trial.proposal.fidelity.nodes)
             assert table[str(trial.number)]["dp"] == str(trial.proposal.fidelity.dp)
             assert table[str(trial.number)]["days"] == ""
+
+
+def test_extrapolated_topologies_stand_apart_from_measured_ones(study: StudyResult) -> None:
+    """Each topology once: those measured at full size, then those that are extrapolated, the soonest first, then the
+    others; a plot has a mark of its own for each extrapolated job."""
+    rows, data = rows_of(study), progress(study)
+    measured = {trial.proposal.key for trial in study.launched if trial.measured}
+    only_reduced = {trial.proposal.key for trial in study.launched if trial.measured_reduced} - measured
+    assert measured
+    assert only_reduced
+    keys = [row.key for row in rows]
+    assert sorted(keys) == sorted({trial.proposal.key for trial in study.launched})
+    assert {row.key for row in rows if row.ranked} == measured == set(keys[: len(measured)])
+    predicted = rows[len(measured) :][: len(only_reduced)]
+    assert {row.key for row in rows if row.extrapolated} == only_reduced == {row.key for row in predicted}
+    assert {row.outcome for row in predicted} == {EXTRAPOLATED}
+    days = [row.extrapolated.days for row in predicted if row.extrapolated]
+    assert days == sorted(days)
+    by_clock = sorted(study.launched, key=lambda trial: trial.result.clock if trial.result else math.inf)
+    work = [math.exp(study.pool.work[trial.proposal.candidate]) for trial in by_clock]
+    expected = [
+        trial.result.forecast * own / DAY if trial.measured_reduced and trial.result and trial.result.forecast else None
+        for trial, own in zip(by_clock, work, strict=True)
+    ]
+    assert [shown is None for shown in data.extrapolated] == [not trial.measured_reduced for trial in by_clock]
+    assert data.extrapolated == pytest.approx(expected)
+    assert [shown is None for shown in data.days] == [not trial.measured for trial in by_clock]
+    names = [mark["name"] for mark in graphs(study, rows)["best-so-far"]["data"]]
+    assert names.count("extrapolated") == 1
 
 
 def test_small_jobs_of_an_earlier_study_calibrate_a_new_one(study: StudyResult) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any
@@ -27,17 +28,18 @@ def planned(
     split: tuple[str, ...] = ("tp=1,2",),
     batch: int = 256,
     budget: int = 40,
+    seconds: float = 1.0,
     **given: Any,
 ) -> tuple[FidelityPlan | None, dict[str, Any]]:
-    """The plan of a study of gpt-1.3b on so many nodes, and the attributes that it then has."""
+    """The plan of a study of gpt-1.3b, whose iterations take so long, on so many nodes, and what is stored of it."""
     settings = [*split, "recompute=none"]
     space = space_for(
         model="gpt-1.3b", nodes=nodes, global_batch=batch, exact_nodes=True, settings=settings, allow=POLICIES
     )
     kept = dict(stored or {})
     store = SimpleNamespace(attributes=kept, set_attribute=kept.__setitem__, trials=lambda: list(trials))
-    state: Any = SimpleNamespace(store=store, pool=CandidatePool.of_space(space))
-    state.surrogate = SimpleNamespace(log_seconds=lambda: np.zeros(len(state.pool)))
+    state: Any = SimpleNamespace(store=store, pool=CandidatePool.of_space(space), overheads=lambda _iterations: [])
+    state.surrogate = SimpleNamespace(log_seconds=lambda: np.full(len(state.pool), math.log(seconds)))
     launcher: Any = SimpleNamespace(several_batches=True)
     described = StudySettings(space=space, limits=Limits(budget=budget), iterations=(2, 5, 4), **given)
     return plan_of(described, state, launcher), kept
@@ -46,7 +48,13 @@ def planned(
 @pytest.mark.parametrize(
     ("given", "mode", "reduces"),
     [
-        ({}, "full", False),
+        ({"seconds": 155.0}, "full", False),  # (120 s + 5 x 155 s) on 4 nodes are 0.99 node-hours
+        ({"seconds": 157.0}, "auto", True),
+        ({"seconds": 157.0, "sampler": "tpe"}, "full", False),
+        ({"seconds": 157.0, "fidelity": "full"}, "full", False),
+        ({"seconds": 157.0, "stored": {"fidelity": "full"}}, "full", False),
+        ({"seconds": 157.0, "trials": [ended()]}, "full", False),
+        ({"seconds": 155.0, "stored": {"fidelity": "auto"}}, "auto", True),
         ({"fidelity": "auto"}, "auto", True),
         ({"fidelity": "full"}, "full", False),
         ({"fidelity": "auto", "budget": 6}, "auto", False),
@@ -63,7 +71,7 @@ def planned(
 def test_a_study_has_the_sizes_that_are_asked_for_or_those_it_was_begun_with(
     given: dict[str, Any], mode: str, reduces: bool
 ) -> None:
-    """A final round confirms them, or `--trial-nodes` says that none can."""
+    """A final round confirms them, or `--trial-nodes` says that none can; unasked, a dear study begins with them."""
     found, kept = planned(**given)
     assert (found is not None) == reduces
     trial_nodes = given.get("trial_nodes")

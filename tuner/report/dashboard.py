@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from tuner.core.text import markdown_text, seconds, span
 from tuner.report import plot_data
-from tuner.report.style import BLACK, BLUE, COLOURS, GREY, ORANGE, VERMILLION
+from tuner.report.style import BLACK, BLUE, COLOURS, GREEN, GREY, ORANGE, VERMILLION
 from tuner.report.summary import days_label, measured_word, simulated_label, summary, term_label
 from tuner.report.tables import footnote, pipe_lines
 from tuner.study.leaderboard import GIB, LeaderboardRow, rows_of
@@ -157,6 +157,15 @@ def _progress(study: StudyResult) -> Figure:
     leader = [
         (job, days) for job, days, own in zip(jobs, series.days, series.leader, strict=True) if own and days is not None
     ]
+    extrapolated: Figure = {
+        "type": "scatter",
+        "mode": "markers",
+        "name": "extrapolated",
+        "text": list(series.keys),
+        "x": jobs,
+        "y": list(series.extrapolated),
+        "marker": {"color": GREEN, "symbol": "triangle-up-open"},
+    }
     data: list[Figure] = [
         {
             "type": "scatter",
@@ -167,6 +176,7 @@ def _progress(study: StudyResult) -> Figure:
             "y": list(series.days),
             "marker": {"color": BLUE},
         },
+        *[extrapolated] * any(series.extrapolated),
         {
             "type": "scatter",
             "mode": "lines",

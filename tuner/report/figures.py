@@ -13,6 +13,7 @@ from tuner.report.style import (
     BLACK,
     BLUE,
     COLOURS,
+    GREEN,
     GREY,
     HATCHES,
     LINES,
@@ -80,6 +81,9 @@ def _progress(study: StudyResult) -> Plot | None:
                 label=measured_word(study),
                 rasterized=len(measured) > MAX_VECTOR_POINTS,
             )
+        predicted = [(at, days) for at, days in zip(x, data.extrapolated, strict=True) if days is not None]
+        if predicted:
+            axes.plot(*zip(*predicted, strict=True), "^", ms=6, mfc="none", color=GREEN, label="extrapolated")
         best = [(at, days) for at, days in zip(x, data.best, strict=True) if days is not None]
         if best:
             axes.step(*zip(*best, strict=True), where="post", color=BLACK, lw=2, label="best so far")
@@ -99,7 +103,7 @@ def _progress(study: StudyResult) -> Plot | None:
         plain_numbers(axes.xaxis)
     left.xaxis.set_major_locator(MaxNLocator(integer=True))
     right.xaxis.set_major_locator(MaxNLocator(nbins=6))
-    days_axis(left, [days for days in data.days if days is not None], days_label(study))
+    days_axis(left, [days for days in (*data.days, *data.extrapolated) if days is not None], days_label(study))
     drawn.legend(*left.get_legend_handles_labels(), loc="outside lower center", ncols=6)
     last = next((days for days in reversed(data.best) if days is not None), None)
     outcome = f"the best topology takes {span(last)}" if last else "no topology has been measured"

@@ -47,7 +47,9 @@ def degree_map(study: StudyResult, rows: Sequence[LeaderboardRow]) -> Plot | Non
     colour: str | tuple[float, float, float]
     for cell in cells:
         at = pps.index(cell.pp), tps.index(cell.tp)
-        if cell.days is None:
+        if cell.days is None and cell.extrapolated is not None:
+            colour, ink, text = "white", BLACK, f"~{cell.extrapolated:,.4g}"
+        elif cell.days is None:
             colour, ink, text = "white", BLACK, OUTCOMES.get(cell.outcome, (cell.outcome.lower(),))[0]
         else:
             share = math.log(cell.days / fastest) / math.log(slowest / fastest) if slowest > fastest else 0.0
@@ -62,7 +64,10 @@ def degree_map(study: StudyResult, rows: Sequence[LeaderboardRow]) -> Plot | Non
     axes.set(xlim=(-0.6, len(pps) - 0.4), ylim=(-0.6, len(tps) - 0.4))
     axes.set_xlabel("pipeline parallel degree (pp)")
     axes.set_ylabel("tensor parallel degree (tp)")
-    axes.set_title(f"fastest of each cell, {days_label(study)}; darker is faster", fontsize=9, fontweight="normal")
+    title = f"fastest of each cell, {days_label(study)}; darker is faster"
+    if any(cell.days is None and cell.extrapolated is not None for cell in cells):
+        title += "; ~: extrapolated"
+    axes.set_title(title, fontsize=9, fontweight="normal")
     best = next(cell for cell in cells if cell.days == fastest)
     return Plot(
         name="map",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean
@@ -32,7 +33,9 @@ class BestSoFar:
     """The training time of each job and the best so far, in the order in which jobs ended."""
 
     days: Sequence[float | None]
-    """Days to train at the speed of each job; None for jobs without a measurement."""
+    """Days to train at the speed of each job; None for jobs without a measurement at full size."""
+    extrapolated: Sequence[float | None]
+    """Days to train as each job at a reduced size predicted them; None for other jobs."""
     outcomes: Sequence[str]
     best: Sequence[float | None]
     """Least mean over the runs of one topology so far; it rises when a repeat does not confirm a lucky run."""
@@ -50,6 +53,13 @@ def progress(study: StudyResult) -> BestSoFar:
         key=lambda pair: (pair[0].clock, pair[1].number),
     )
     days = [ending.objective if trial.measured else None for ending, trial in ended]
+    work = study.pool.work
+    extrapolated = [
+        ending.forecast * math.exp(work[trial.proposal.candidate]) / DAY
+        if trial.measured_reduced and ending.forecast
+        else None
+        for ending, trial in ended
+    ]
     runs: dict[int, list[float]] = {}
     best: list[float | None] = []
     for value, (_, trial) in zip(days, ended, strict=True):
@@ -58,6 +68,7 @@ def progress(study: StudyResult) -> BestSoFar:
         best.append(min(map(fmean, runs.values()), default=None))
     return BestSoFar(
         days=days,
+        extrapolated=extrapolated,
         outcomes=[ending.outcome.value for ending, _ in ended],
         best=best,
         node_hours=list(np.cumsum([ending.node_hours for ending, _ in ended])),
@@ -181,6 +192,8 @@ class DegreeCell:
     tp: int
     pp: int
     days: float | None
+    extrapolated: float | None
+    """The fewest days that trials at a reduced size predict."""
     tried: int
     outcome: str
 
@@ -195,6 +208,7 @@ def degree_cells(rows: Sequence[LeaderboardRow]) -> list[DegreeCell]:
             tp=tp,
             pp=pp,
             days=min((row.ranked.days for row in own if row.ranked), default=None),
+            extrapolated=min((row.extrapolated.days for row in own if row.extrapolated), default=None),
             tried=len(own),
             outcome=own[0].outcome,
         )

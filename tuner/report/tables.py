@@ -48,15 +48,29 @@ def footnote(study: StudyResult, rows: Sequence[LeaderboardRow]) -> str:
         f"{speed}; measurements.csv lists each run as {measured_word(study)}. {unit}: time to train on "
         f"{token_count(study.workload.training_tokens)} tokens, or with equal compute for a model of another size. "
         "Mem: peak memory of the fullest GPU."
+        f"{_APPROXIMATE * any(row.extrapolated is not None for row in rows)}"
     )
+
+
+_APPROXIMATE: Final = " ~: extrapolated from trials at a reduced size, not measured."
 
 
 def _unit(rows: Sequence[LeaderboardRow]) -> tuple[str, float]:
     return column([row.ranked.days for row in rows if row.ranked])
 
 
+def _shown(row: LeaderboardRow, units_per_day: float) -> tuple[str, str, str]:
+    """Return seconds, time to train and its interval."""
+    ranked, mark = row.ranked or row.extrapolated, "~" * (row.extrapolated is not None)
+    if ranked is None:
+        return "", "", ""
+    bounds = interval(ranked.low * units_per_day, ranked.high * units_per_day, decimals=1)
+    return f"{mark}{seconds(ranked.seconds)}", f"{mark}{ranked.days * units_per_day:,.1f}", bounds
+
+
 def _line(study: StudyResult, row: LeaderboardRow, units_per_day: float) -> list[str]:
     topology, ranked = row.topology, row.ranked
+    per_iteration, days, bounds = _shown(row, units_per_day)
     outcome = row.outcome.lower().replace("_", " ")
     if ranked and study.simulated and not ranked.extrapolated:
         outcome = "simulated"
@@ -69,11 +83,11 @@ def _line(study: StudyResult, row: LeaderboardRow, units_per_day: float) -> list
             for degree in (topology.dp, topology.tp, topology.pp, topology.micro_batch, row.workload.global_batch)
         ),
         f"{row.memory / GIB:.1f}GiB" if row.memory else "",
-        seconds(ranked.seconds) if ranked else "",
+        per_iteration,
         f"{row.flops / 1e12:.2f}" if row.flops else "",
         row.notes + runs,
-        f"{ranked.days * units_per_day:,.1f}" if ranked else "",
-        interval(ranked.low * units_per_day, ranked.high * units_per_day, decimals=1) if ranked else "",
+        days,
+        bounds,
         row.era.replace("era ", ""),
         outcome,
         row.key,

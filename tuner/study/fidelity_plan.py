@@ -34,6 +34,10 @@ DEFAULT_START_SECONDS: Final = 120.0
 MAX_REDUCED_RISK: Final = 0.2
 """Probability of running out of memory above which a reduced size is not tried: its sharded states are larger."""
 
+MIN_FULL_NODE_HOURS: Final = 1.0
+"""Node-hours of a job at full size from which on a study runs reduced sizes unless told otherwise: below, all its jobs
+cost little, and what small ones mispredict costs more than they save."""
+
 SHORTLIST: Final = 16
 """Topologies, those with the best acquisition, of which the sizes are compared."""
 
@@ -105,10 +109,21 @@ class FidelityPlan:
 
         None where none of them can be reduced.
         """
-        finish = self.state.surrogate.log_seconds() + self.state.pool.work
-        soonest = np.argsort(finish, kind="stable")[:SHORTLIST].tolist()
-        found = [fidelity.nodes for candidate in soonest for fidelity, _ in self._reduced(candidate)]
+        found = [fidelity.nodes for candidate in self._soonest for fidelity, _ in self._reduced(candidate)]
         return (min(found), max(found)) if found else None
+
+    @property
+    def pays(self) -> bool:
+        """Whether jobs at full size of the topologies that are expected to finish soonest cost enough to save on."""
+        seconds = np.exp(self.state.surrogate.log_seconds())
+        hours = [self._node_hours(float(seconds[candidate]), candidate) for candidate in self._soonest]
+        return float(np.median(hours)) >= MIN_FULL_NODE_HOURS
+
+    @cached_property
+    def _soonest(self) -> list[int]:
+        finish = self.state.surrogate.log_seconds() + self.state.pool.work
+        found: list[int] = np.argsort(finish, kind="stable")[:SHORTLIST].tolist()
+        return found
 
     def choose(self) -> Choice | None:
         """Return the topology and size with the largest expected improvement per node-hour; None where none is open."""
@@ -312,11 +327,6 @@ def plan_of(settings: StudySettings, state: StudyState, launcher: Launcher) -> F
     store, extrapolates = state.store, settings.trial_nodes is not None
     if store.attributes.get(EXTRAPOLATES, False) != extrapolates:
         store.set_attribute(EXTRAPOLATES, extrapolates)  # so that every reader ranks the trials alike
-    mode = _mode(settings, state)
-    if store.attributes.get(FIDELITY) != mode:
-        store.set_attribute(FIDELITY, mode)
-    if mode == "full" or (not settings.limits.final and not extrapolates):
-        return None
     plan = FidelityPlan(
         state=state,
         iterations=max(settings.iterations),
@@ -324,17 +334,25 @@ def plan_of(settings: StudySettings, state: StudyState, launcher: Launcher) -> F
         several_batches=launcher.several_batches,
         trial_nodes=settings.trial_nodes,
     )
+    mode = _mode(settings, state)
+    if mode is None:
+        mode = "auto" if settings.fixed_size is None and plan.pays else "full"
+    if store.attributes.get(FIDELITY) != mode:
+        store.set_attribute(FIDELITY, mode)
+    if mode == "full" or (not settings.limits.final and not extrapolates):
+        return None
     return plan if plan.nodes or extrapolates else None
 
 
-def _mode(settings: StudySettings, state: StudyState) -> FidelityMode:
-    """Return the sizes of trials that are asked for, or else those that the study was begun with; full in a new one."""
+def _mode(settings: StudySettings, state: StudyState) -> FidelityMode | None:
+    """Return the sizes of trials that are asked for, or else those that the study was begun with; None in a new one."""
     if settings.trial_nodes is not None:
         return "auto"
     if settings.fidelity is not None:
         return settings.fidelity
-    begun = "auto" if any(trial.reduced for trial in state.store.trials()) else "full"
-    return cast("FidelityMode", state.store.attributes.get(FIDELITY, begun))
+    trials = state.store.trials()
+    begun = "auto" if any(trial.reduced for trial in trials) else "full" if trials else None
+    return cast("FidelityMode | None", state.store.attributes.get(FIDELITY, begun))
 
 
 def job_of(trial: Trial, pool: CandidatePool, folder: Path, iterations: tuple[int, ...]) -> Job:

@@ -33,6 +33,8 @@ class LeaderboardRow:
     outcome: str
     ranked: RankedTrial | None
     """Its rank; None where it was not measured."""
+    extrapolated: RankedTrial | None
+    """What its trials at a reduced size predict; None where it was measured at full size, or at none."""
     memory: float | None
     """Bytes on the fullest GPU."""
     flops: float | None
@@ -76,8 +78,11 @@ def rows_of(study: StudyResult) -> list[LeaderboardRow]:
         tried.setdefault(trial.proposal.candidate, []).append(trial)
     rates = _rates(study)
     measured = [_row(study, tried[ranked.candidate], ranked, rates[ranked.candidate]) for ranked in study.ranking]
-    others = [_row(study, own, None, None) for candidate, own in tried.items() if candidate not in rates]
-    return measured + sorted(others, key=lambda row: (_ORDER.get(row.outcome, 99), row.trials))
+    predicted = {trial.candidate: trial for trial in study.extrapolated}
+    rest = tried.keys() - rates.keys() - predicted.keys()
+    extrapolated = [_row(study, tried[candidate], None, None, trial) for candidate, trial in predicted.items()]
+    others = [_row(study, own, None, None) for candidate, own in tried.items() if candidate in rest]
+    return measured + extrapolated + sorted(others, key=lambda row: (_ORDER.get(row.outcome, 99), row.trials))
 
 
 _ORDER = {outcome.value: index for index, outcome in enumerate(Outcome)}
@@ -93,7 +98,13 @@ def _rates(study: StudyResult) -> dict[int, float]:
     return {ranked.candidate: float(rates[ranked.candidate]) for ranked in study.ranking}
 
 
-def _row(study: StudyResult, own: list[Trial], ranked: RankedTrial | None, rate: float | None) -> LeaderboardRow:
+def _row(
+    study: StudyResult,
+    own: list[Trial],
+    ranked: RankedTrial | None,
+    rate: float | None,
+    extrapolated: RankedTrial | None = None,
+) -> LeaderboardRow:
     (workload, cluster), topology = study.setting(own[0]), study.topology(own[0])
     results = [trial.result for trial in own if trial.result]
     last = results[-1] if results else None
@@ -105,6 +116,7 @@ def _row(study: StudyResult, own: list[Trial], ranked: RankedTrial | None, rate:
         cluster=cluster,
         outcome=_outcome(ranked, last),
         ranked=ranked,
+        extrapolated=ranked if ranked is not None and ranked.extrapolated else extrapolated,
         memory=memory,
         flops=rate,
         era=_words(study.period_labels[trial.number] for trial in own),

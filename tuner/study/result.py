@@ -79,6 +79,8 @@ class StudyResult:
     """Every topology that was tried."""
     ranking: tuple[RankedTrial, ...]
     """All measured topologies, the leader first."""
+    extrapolated: tuple[RankedTrial, ...]
+    """Those that ran at a reduced size only and are not ranked, the soonest first."""
     speed_periods: tuple[drift.SpeedPeriod, ...]
     calibration: Calibration
     """The calibration that the study started from."""
@@ -290,6 +292,7 @@ def read_result(store: TrialStore, folder: Path, *, ended: str = "") -> StudyRes
     calibration = site_of(attributes["site"], f"the study {store.name}") if attributes.get("site") else Calibration()
     trust = trust_for(settings)
     ranking: list[RankedTrial] = []
+    extrapolated: list[RankedTrial] = []
     leading = _leading(trials)
     own = [trial for trial in trials if trial.proposal.candidate in leading]
     if own:
@@ -298,6 +301,8 @@ def read_result(store: TrialStore, folder: Path, *, ended: str = "") -> StudyRes
         surrogate.learn([seen for trial in own for seen in _times(trial, labels[trial.number], pool)])
         surrogate.adapt(lambda usual: noise(own, labels, usual=usual))
         ranking = rank(surrogate, own, extrapolates=bool(attributes.get(EXTRAPOLATES)))
+        ranked = {trial.candidate for trial in ranking}
+        extrapolated = [trial for trial in rank(surrogate, own, extrapolates=True) if trial.candidate not in ranked]
         others = [trial for trial in trials if trial.proposal.candidate not in leading]
         ranking += rank_by_own_runs(pool, others, periods)
     return StudyResult(
@@ -309,6 +314,7 @@ def read_result(store: TrialStore, folder: Path, *, ended: str = "") -> StudyRes
         trials=tuple(trials),
         pool=pool,
         ranking=tuple(ranking),
+        extrapolated=tuple(extrapolated),
         speed_periods=tuple(periods),
         calibration=calibration,
         noise=noise(trials, usual=trust.repeat),

@@ -86,8 +86,8 @@ class StudySettings:
     track: str | None = None
     """An experiment tracker that receives every finished trial: mlflow or wandb."""
     fidelity: FidelityMode | None = None
-    """Whether every trial runs at full size, or at a reduced one where that pays; None: as the study was begun, at full
-    size unless it was given then."""
+    """Whether every trial runs at full size, or at a reduced one where that pays; None: as the study was begun. A new
+    one is begun with auto where a job at full size is dear and the launcher can run smaller ones."""
     trial_nodes: int | None = None
     """The most nodes that a trial may have: the answer is then extrapolated."""
 

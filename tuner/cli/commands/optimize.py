@@ -23,7 +23,8 @@ from tuner.cli.options import Positive, as_json, takes_description, takes_log, t
 @click.option(
     "--fidelity",
     metavar="MODE",
-    help="full: every trial at full size; auto: reduced sizes first, the leaders at full size. [default: full]",
+    help="full: every trial at full size; auto: reduced sizes first, the leaders at full size. [default: auto where a "
+    "trial at full size costs a node-hour or more, else full]",
 )
 @click.option(
     "--trial-nodes",

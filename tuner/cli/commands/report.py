@@ -11,6 +11,7 @@ from tuner.cli.options import as_json
 from tuner.cli.progress import progress
 
 if TYPE_CHECKING:
+    from tuner.study.leaderboard import LeaderboardRow
     from tuner.study.result import StudyResult
 
 
@@ -52,6 +53,7 @@ def report(study: StudyResult, output: str | None, as_json: bool) -> None:
                         "days": row.ranked.days if row.ranked else None,
                         "days_low": row.ranked.low if row.ranked else None,
                         "days_high": row.ranked.high if row.ranked else None,
+                        **_extrapolated(row),
                         "memory_gib": row.memory / 2**30 if row.memory else None,
                         "tflops": row.flops / 1e12 if row.flops else None,
                         "era": row.era,
@@ -75,3 +77,16 @@ def report(study: StudyResult, output: str | None, as_json: bool) -> None:
     print(f"wrote {counted(len(plots), 'plot')} in {folder / 'plots'}")
     if study.best:
         print(f"next: {study_command('export', study.name)}")
+
+
+def _extrapolated(row: LeaderboardRow) -> dict[str, float]:
+    """Return the fields of a topology that ran at a reduced size only."""
+    found = row.extrapolated
+    if found is None:
+        return {}
+    return {
+        "extrapolated_sec": found.seconds,
+        "extrapolated_days": found.days,
+        "extrapolated_days_low": found.low,
+        "extrapolated_days_high": found.high,
+    }
