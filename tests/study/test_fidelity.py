@@ -263,6 +263,10 @@ def test_extrapolated_topologies_stand_apart_from_measured_ones(study: StudyResu
     predicted = rows[len(measured) :][: len(only_reduced)]
     assert {row.key for row in rows if row.extrapolated} == only_reduced == {row.key for row in predicted}
     assert {row.outcome for row in predicted} == {EXTRAPOLATED}
+    assert [row.memory for row in predicted] == [None] * len(predicted)
+    for row in rows[: len(measured)]:  # a reduced job shards its states less, so that its peak is not the topology's
+        whole = [trial.result for trial in study.launched if trial.proposal.key == row.key and trial.measured]
+        assert row.memory == max(result.peak_memory or 0.0 for result in whole if result)
     days = [row.extrapolated.days for row in predicted if row.extrapolated]
     assert days == sorted(days)
     by_clock = sorted(study.launched, key=lambda trial: trial.result.clock if trial.result else math.inf)

@@ -36,7 +36,7 @@ class LeaderboardRow:
     extrapolated: RankedTrial | None
     """What its trials at a reduced size predict; None where it was measured at full size, or at none."""
     memory: float | None
-    """Bytes on the fullest GPU."""
+    """Bytes on the fullest GPU, of jobs at full size: a reduced one shards its states less."""
     flops: float | None
     """FLOP/s of each GPU in use, recompute included."""
     era: str
@@ -108,7 +108,8 @@ def _row(
     (workload, cluster), topology = study.setting(own[0]), study.topology(own[0])
     results = [trial.result for trial in own if trial.result]
     last = results[-1] if results else None
-    memory = max((result.peak_memory for result in results if result.peak_memory), default=None)
+    whole = [trial.result for trial in own if trial.result and not trial.reduced]
+    memory = max((result.peak_memory for result in whole if result.peak_memory), default=None)
     return LeaderboardRow(
         key=own[0].proposal.key,
         topology=topology,
