@@ -15,7 +15,7 @@ UNREAD = {
     "Step: 5/100, time=0.25s, loss=3.2": (5, 0.25),
     "iteration 5 loss 3.1 step_time: 0.75": (5, 0.75),
     "it 5: 1.5 sec/step, lr 3e-4": (5, 1.5),
-    "completed step: 5, seconds: 1.402, TFLOP/s/device: 240.929": (5, 1.402),
+    "finished step: 5, seconds: 1.402, TFLOP/s/device: 240.929": (5, 1.402),
     "epoch 1 step 5 loss=3.2 grad=1.2 took 0.52s": (5, 0.52),
     "loss=3.2 took 250 ms": (1, 0.25),
     "step 5: took 0.5 s then 99 ms": (5, 0.5),

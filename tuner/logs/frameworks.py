@@ -8,6 +8,9 @@
 - nanoGPT, `train.py`: `iter 2: loss 9.12, time 812.30ms, mfu 45.00%`; build-nanogpt, nanochat and llm.c are alike.
   modded-nanogpt prints the total time: `step:2/1750 train_time:302ms step_avg:151.03ms`.
 - torchtune, `StdoutLogger`: `Step 2 | loss:1.2 lr:2e-05 tokens_per_second_per_gpu:1234`.
+- MaxText, `metric_logger.py`: `completed step: 2, seconds: 5.658, TFLOP/s/device: 135.158, ..., loss: 11.689`.
+- MMEngine and XTuner, `log_processor.py`: `Iter(train) [ 20/720]  lr: ...  time: 2.6851  data_time: 0.0077  memory:
+  12762  loss: 2.6900`, or `Epoch(train) [1][20/720]`: the mean of the last iterations, and MiB.
 - OLMo-core, `console_logger.py`: `[step=2/100,epoch=1]`, and below it `throughput/device/BPS=0.512`.
 - Composer and llm-foundry, `console_logger.py`: `[batch=2/10]:`, and below it `Train time/train: 0.0150` (hours).
 - ms-swift, `callbacks.py`: `{'loss': 1.6, ..., 'train_speed(iter/s)': 0.25, 'global_step/max_steps': '1/90',
@@ -113,12 +116,25 @@ _FORMATS: Final = (
         rf"\bStep (?P<iteration>[0-9]{{1,12}}) \| loss:(?P<loss>{_ANY}) .{{0,400}}?"
         rf"tokens_per_second_per_gpu:(?P<gpu_tokens>{NUMBER})\b",
     ),
+    _format(
+        "maxtext",
+        "completed step: ",
+        rf"\bcompleted step: (?P<iteration>[0-9]{{1,12}}), seconds: (?P<seconds>{NUMBER}), "
+        rf"TFLOP/s/device: (?P<tflops>{NUMBER})\b(?:.{{0,200}}?\bloss: (?P<loss>{_ANY})\b)?",
+    ),
+    _format(
+        "mmengine",
+        "(train) ",
+        r"\b(?:Iter\(train\) {1,4}\[ {0,12}(?P<iteration>[0-9]{1,12})/[0-9]{1,12}\]|"
+        r"Epoch\(train\) {1,4}\[ {0,12}(?P<epoch>[0-9]{1,9})\]\[ {0,12}(?P<at>[0-9]{1,9})/(?P<steps>[0-9]{1,9})\])"
+        rf".{{0,200}}?  time: (?P<seconds>{NUMBER})\b(?:.{{0,200}}?  loss: (?P<loss>{_ANY})\b)?",
+    ),
 )
 
 FRAMEWORK_WORDS: Final = (
     *(known.trigger for known in _FORMATS),
     *("train_runtime", "train_steps_per_second", "[step=", "[batch=", "throughput/", "train/", "Train "),
-    *("GiB(", "cuda_max_memory_reserved", "memory/", "memory(GiB)", "elapsed_time"),
+    *("GiB(", "cuda_max_memory_reserved", "memory/", "memory(GiB)", "elapsed_time", "data_time: "),
 )
 """Each line that this module reads contains one of these words."""
 
@@ -154,6 +170,7 @@ _LOGGED_MEMORY: Final = re.compile(
 )
 _SWIFT_MEMORY: Final = re.compile(rf"\bmemory\(GiB\)['\"]?: ['\"]?({NUMBER})\b")
 _TITAN_MEMORY: Final = re.compile(rf"  memory: {{1,8}}({NUMBER})GiB\([0-9.]{{1,8}}%\)  (?:tps|wps): ")
+_MMENGINE_MEMORY: Final = re.compile(rf"  data_time: {NUMBER}  memory: ([0-9]{{1,9}})\b")
 _NANOTRON_MEMORY: Final = re.compile(r"cuda_max_memory_reserved: ([0-9.]{1,12})([KMBGT]?)(?: |\s*$)")
 
 
@@ -291,7 +308,7 @@ class Blocks:
 
 
 def logged_memory(text: str) -> PeakMemory | None:
-    """Return the peak memory in a line of torchtitan, nanotron, ms-swift, Composer or Axolotl."""
+    """Return the peak memory in a line of torchtitan, nanotron, ms-swift, MMEngine, Composer or Axolotl."""
     if "GiB(" in text and (found := _TITAN_MEMORY.search(text)):
         return _peak(reserved=figure_of(found[1]))
     if "cuda_max_memory_reserved" in text and (found := _NANOTRON_MEMORY.search(text)):
@@ -299,6 +316,8 @@ def logged_memory(text: str) -> PeakMemory | None:
         return _peak(reserved=figure * _UNITS[found[2]] / 2**30 if figure else None)
     if "memory(GiB)" in text and (found := _SWIFT_MEMORY.search(text)):
         return _peak(reserved=figure_of(found[1]))
+    if "data_time: " in text and (found := _MMENGINE_MEMORY.search(text)):
+        return _peak(reserved=None, allocated=int(found[1]) / 2**10)
     if "memory/" in text:
         figures = {name: figure_of(figure) for name, figure in _LOGGED_MEMORY.findall(text)}
         reserved = figures.get("reserved") or figures.get("peak_reserved_mem")
@@ -348,8 +367,11 @@ def _iteration(groups: dict[str, str], line: int, text: str) -> Iteration:
     if total := figure_of(groups.get("total_ms")):
         clock, clock_digit = total * 1e-3, digit_of(groups["total_ms"]) * 1e-3
     loss = groups.get("loss", "")
+    number = groups.get("iteration", "0")
+    if "epoch" in groups:
+        number = str((int(groups["epoch"]) - 1) * int(groups["steps"]) + int(groups["at"]))
     return Iteration(
-        number=int(groups.get("iteration", "0")) if groups.get("iteration", "0").isdecimal() else 0,
+        number=int(number) if number.isdecimal() else 0,
         seconds=seconds,
         seconds_digit=digit,
         tflops=figure_of(tflops),

@@ -37,6 +37,8 @@ Source = Literal[
     "composer",
     "nanogpt",
     "torchtune",
+    "maxtext",
+    "mmengine",
     "pipeline engine",
     "throughput timer",
     "wall-clock breakdown",
