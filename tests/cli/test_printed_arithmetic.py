@@ -167,7 +167,9 @@ def test_the_time_left_is_that_of_the_rest_of_the_budget(
     assert view(2, 10, 100.0)._time_left(done) == words
 
 
-def begun(*, table: str | None = None, trial_nodes: int | None = None, **fields: Any) -> Any:
+def begun(
+    *, table: str | None = None, trial_nodes: int | None = None, fidelity: str | None = None, **fields: Any
+) -> Any:
     """A study of twelve topologies that begins."""
     settings = SimpleNamespace(
         table=SimpleNamespace(name=table) if table else None,
@@ -176,6 +178,7 @@ def begun(*, table: str | None = None, trial_nodes: int | None = None, **fields:
         seed=7,
         limits=SimpleNamespace(budget=3),
         trial_nodes=trial_nodes,
+        fidelity=fidelity,
     )
     usual: dict[str, Any] = {"launcher": SimpleNamespace(name="local"), "pool": range(12), "tally": None, "resumed": 0}
     usual["plan"] = None
@@ -191,12 +194,12 @@ def begun(*, table: str | None = None, trial_nodes: int | None = None, **fields:
     ],
 )
 @pytest.mark.parametrize(
-    ("nodes", "trial_nodes", "sizes"),
+    ("nodes", "trial_nodes", "fidelity", "sizes"),
     [
-        (None, None, []),
-        ((6, 12), None, ["on 6 to 12 nodes, where that pays, the leaders at full size"]),
-        ((6, 6), None, ["on 6 nodes, where that pays, the leaders at full size"]),
-        ((1, 1), 1, ["on 1 node, where that pays, the answer is extrapolated"]),
+        (None, None, None, []),
+        ((6, 12), None, "auto", ["on 6 to 12 nodes, where that pays, the leaders at full size"]),
+        ((6, 6), None, None, ["on 6 nodes, where that pays, the leaders at full size (--fidelity full: all of them)"]),
+        ((1, 1), 1, None, ["on 1 node, where that pays, the answer is extrapolated"]),
     ],
 )
 def test_a_search_begins_with_its_space_its_launcher_and_its_sizes(
@@ -206,6 +209,7 @@ def test_a_search_begins_with_its_space_its_launcher_and_its_sizes(
     words: str,
     nodes: tuple[int, int] | None,
     trial_nodes: int | None,
+    fidelity: str | None,
     sizes: list[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -220,6 +224,7 @@ def test_a_search_begins_with_its_space_its_launcher_and_its_sizes(
             resumed=resumed,
             plan=plan,
             trial_nodes=trial_nodes,
+            fidelity=fidelity,
         )
     )
     assert (lines[0] == "the space") is (table is None)

@@ -140,6 +140,8 @@ def opening(loop: StudyLoop) -> list[str]:
         few, most = loop.plan.nodes
         nodes = counted(most, "node") if few == most else f"{few} to {most} nodes"
         lines.append(f"trials run with fewer replicas and microbatches, on {nodes}, where that pays, {final}")
+        if settings.trial_nodes is None and settings.fidelity is None:
+            lines[-1] += " (--fidelity full: all of them)"
     if loop.resumed:
         lines.append(f"Continuing study {loop.store.name} with {counted(loop.resumed, 'trial')}")
     return lines
