@@ -160,6 +160,17 @@ def test_on_few_nodes_the_answer_says_first_that_it_is_extrapolated(tmp_path: Pa
     assert study.best.extrapolated
 
 
+@pytest.mark.parametrize(
+    ("nodes", "ended"), [(12, "no job is expected"), (6, "no topology is likely to fit on 6 nodes"), (1, "on 1 node")]
+)
+def test_what_does_not_fit_on_the_nodes_of_trials_makes_room_for_others(tmp_path: Path, nodes: int, ended: str) -> None:
+    """Of BLOOM's 48 nodes 12 take some topologies with fewer replicas, 6 and 1 none: states are sharded less there."""
+    study = run_study(nodes=48, budget=10, trial_nodes=nodes, runs=tmp_path)
+    assert ended in study.ended
+    assert bool(study.ranking) == bool(study.launched) == (nodes == 12)
+    assert all(trial.proposal.nodes <= nodes for trial in study.launched)
+
+
 def test_json_marks_a_reduced_trial_and_its_prediction(tmp_path: Path) -> None:
     given = ("--budget", str(BUDGET), "--json", "--study", "marked")
     document = json.loads(search(*given, folder=tmp_path).out)

@@ -20,6 +20,7 @@ from tuner.core.outcomes import Measurement, Outcome
 from tuner.costmodel.normal import below
 from tuner.launch.contract import JobResult
 from tuner.search.acquisition import Suggestion, improvement
+from tuner.search.constants import MAX_FIRST_RISK
 from tuner.study.fidelity_plan import (
     MAX_REDUCED_RISK,
     MIN_GAIN,
@@ -154,7 +155,8 @@ def test_what_topology_and_leader_share_is_not_revealed() -> None:
         (None, MAX_REDUCED_RISK, [SMALL, LARGE, None]),
         (None, MAX_REDUCED_RISK + 0.01, [None]),
         (8, MAX_REDUCED_RISK + 0.01, [None]),
-        (7, MAX_REDUCED_RISK + 0.01, [SMALL, LARGE]),
+        (7, MAX_FIRST_RISK, [SMALL, LARGE]),
+        (7, MAX_FIRST_RISK + 0.01, []),
         (7, MAX_REDUCED_RISK, [SMALL, LARGE]),
     ],
 )

@@ -40,6 +40,7 @@ def planned(
     store = SimpleNamespace(attributes=kept, set_attribute=kept.__setitem__, trials=lambda: list(trials))
     state: Any = SimpleNamespace(store=store, pool=CandidatePool.of_space(space), overheads=lambda _iterations: [])
     state.surrogate = SimpleNamespace(log_seconds=lambda: np.full(len(state.pool), math.log(seconds)))
+    state.open = np.ones(len(state.pool), dtype=np.bool_)
     launcher: Any = SimpleNamespace(several_batches=True)
     described = StudySettings(space=space, limits=Limits(budget=budget), iterations=(2, 5, 4), **given)
     return plan_of(described, state, launcher), kept

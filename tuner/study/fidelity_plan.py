@@ -17,6 +17,7 @@ from tuner.costmodel.normal import below
 from tuner.launch.contract import Job, Launcher
 from tuner.search.acquisition import Suggestion, improvement, net_saving
 from tuner.search.candidates import CandidatePool
+from tuner.search.constants import MAX_FIRST_RISK
 from tuner.search.fidelities import fidelities
 from tuner.search.joint_posterior import revealed
 from tuner.search.reduced import ReducedSize
@@ -126,11 +127,25 @@ class FidelityPlan:
         return found
 
     def choose(self) -> Choice | None:
-        """Return the topology and size with the largest expected improvement per node-hour; None where none is open."""
-        suggestions = self.state.shortlist(SHORTLIST)
-        sizes = self.sizes([suggestion.candidate for suggestion in suggestions])
-        choices = [self._choice(suggestion, own) for suggestion, own in zip(suggestions, sizes, strict=True) if own]
-        return max(choices, key=lambda choice: choice.gain / choice.size.node_hours, default=None)
+        """Return the topology and size with the largest expected improvement per node-hour; None where none is open.
+
+        A topology that has no size on the nodes that trials may have, or none left, makes room for others.
+        """
+        while suggestions := self.state.shortlist(SHORTLIST):
+            sizes = self.sizes([suggestion.candidate for suggestion in suggestions])
+            choices = [self._choice(suggestion, own) for suggestion, own in zip(suggestions, sizes, strict=True) if own]
+            if choices:
+                return max(choices, key=lambda choice: choice.gain / choice.size.node_hours)
+            self.state.open[[suggestion.candidate for suggestion in suggestions]] = False
+        return None
+
+    def close_larger(self) -> None:
+        """Close the topologies of which one replica has more nodes than trials may have."""
+        if self.trial_nodes is None:
+            return
+        for start, part in zip(self.state.pool.starts, self.state.pool.parts, strict=False):
+            replica = -(-(part.tp * part.pp * part.cp) // part.cluster.gpus_per_node)
+            self.state.open[start : start + len(replica)] &= replica <= self.trial_nodes
 
     def _choice(self, suggestion: Suggestion, sizes: Sequence[Size]) -> Choice:
         """Return the size of a topology with the largest expected improvement per node-hour.
@@ -169,7 +184,8 @@ class FidelityPlan:
         jobs: list[tuple[int, Fidelity | None, ReducedSize | None, float]] = [
             (candidate, fidelity, reduced, risk)
             for (candidate, fidelity, reduced), risk in zip(cut, risks.tolist(), strict=True)
-            if fidelity.dp > self._largest_failed(candidate) and (risk <= MAX_REDUCED_RISK or not self._fits(candidate))
+            if fidelity.dp > self._largest_failed(candidate)
+            and risk <= (MAX_REDUCED_RISK if self._fits(candidate) else MAX_FIRST_RISK)
         ]
         jobs += [(candidate, None, None, float(whole[candidate])) for candidate in candidates if self._fits(candidate)]
         found: dict[int, list[Size]] = {candidate: [] for candidate in candidates}
@@ -341,6 +357,7 @@ def plan_of(settings: StudySettings, state: StudyState, launcher: Launcher) -> F
         store.set_attribute(FIDELITY, mode)
     if mode == "full" or (not settings.limits.final and not extrapolates):
         return None
+    plan.close_larger()
     return plan if plan.nodes or extrapolates else None
 
 

@@ -209,10 +209,13 @@ class Scheduler:
         return self._proposal(surprise.candidate, why=why, size=size)
 
     def _nothing_left(self) -> str:
-        exhausted = not self._state.open.any() or self._state.ranking
+        few = self._plan is not None and self._plan.trial_nodes is not None
+        exhausted = not few and (not self._state.open.any() or self._state.ranking)
         return "every legal topology that may win was tried" if exhausted else self._nothing_fits()
 
     def _nothing_fits(self) -> str:
+        if self._plan is not None and (few := self._plan.trial_nodes) is not None:
+            return f"no {'other ' * bool(self._state.launched)}topology is likely to fit on {counted(few, 'node')}"
         candidate, times = self._state.surrogate.least_need()
         key = self._state.pool.topology(candidate).key
         least = f"no topology is likely to fit: even {key} would need {times:.1f} times the memory of a GPU"
@@ -240,9 +243,7 @@ class Scheduler:
             earlier = [ranked for ranked in earlier if ranked.runs == fewest]
         if not earlier:
             return None
-        why = "repeated to detect drift"
-        if state.drift_suspected:
-            why += ": the last repeat differed by more than noise"
+        why = "repeated to detect drift" + ": the last repeat differed by more than noise" * state.drift_suspected
         return self._proposal(earlier[0].candidate, kind="reference", why=why)
 
     def _final(self) -> Proposal | None:
@@ -258,9 +259,8 @@ class Scheduler:
         ranking = self._state.ranking
         repeats = sum(trial.proposal.kind == "final" and trial.launched for trial in self._state.trials)
         if repeats < self._limits.final and ranking and ranking[0].runs < MIN_LEADER_RUNS:
-            return self._proposal(
-                ranking[0].candidate, kind="final", why="repeated because the leader has run only once"
-            )
+            why = "repeated because the leader has run only once"
+            return self._proposal(ranking[0].candidate, kind="final", why=why)
         tied = rivals(ranking)
         values = values_of_repeats(ranking, self._state.noise)
         if not tied or repeats >= self._limits.final or max(values) < MIN_EXPECTED_GAIN:
