@@ -130,7 +130,7 @@ LAST: Final = {
     "shm nccl": (
         "host:12:34 [0] misc/shmutils.cc:72 NCCL WARN Error: failed to extend /dev/shm/nccl-Vi3PXY to 9637892 bytes, error: No space left on device (28)",
         "CRASHED",
-        "NCCL or gloo failed",
+        "too little shared memory",
         "host:12:34 [0] misc/shmutils.cc:72 NCCL ",
     ),
     "pyxis seccomp": (

@@ -13,6 +13,7 @@ from tests.logs.fifth_round_failures import FIFTH_ROUND
 from tests.logs.first_round_failures import FIRST_ROUND
 from tests.logs.fourth_round_failures import FOURTH_ROUND
 from tests.logs.message_failures import MESSAGE_FAILURES
+from tests.logs.ninth_round_failures import NINTH_ROUND
 from tests.logs.scheduler_failures import SCHEDULER_FAILURES
 from tests.logs.second_round_failures import SECOND_ROUND
 from tests.logs.seventh_round_failures import SEVENTH_ROUND
@@ -29,6 +30,7 @@ ROUNDS: Final = {
     **SIXTH_ROUND,
     **SEVENTH_ROUND,
     **EIGHTH_ROUND,
+    **NINTH_ROUND,
     **MESSAGE_FAILURES,
     **SCHEDULER_FAILURES,
     **CONFIGURATION_FAILURES,

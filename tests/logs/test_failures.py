@@ -25,7 +25,7 @@ FAILURES = {
     "oom-nccl-calloc": (Outcome.OOM, 1, "n1:4242:4300 [2] NCCL WARN Failed to CUDA calloc"),
     "hang": (Outcome.HUNG, 3, "[rank2]:[E501 12:30:00.40827 ProcessGroupNCCL.cpp:607] [Rank 2] Watchdog caught"),
     "hang-gloo": (Outcome.HUNG, 6, "RuntimeError: [../third_party/gloo/gloo/transport/tcp/unbound_buffer.cc:81]"),
-    "hang-store": (Outcome.HUNG, 6, "torch.distributed.DistStoreError: Timed out after 601 seconds"),
+    "store-clients": (Outcome.CRASHED, 6, "torch.distributed.DistStoreError: Timed out after 601 seconds"),
     "assertion": (Outcome.CRASHED, 5, "AssertionError: the shards do not add up"),
     "traceback": (Outcome.CRASHED, 9, "ValueError: number of layers should be divisible by"),
     "time-limit": (Outcome.TIMED_OUT, 6, "slurmstepd: error: *** STEP 4242.0 ON node01 CANCELLED AT"),

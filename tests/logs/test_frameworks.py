@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import datetime, timedelta, timezone
 
 import pytest
@@ -10,8 +11,7 @@ from tests.conftest import ROOT
 from tests.logs.thread_logs import GOOD_LOGS
 from tuner.core.errors import InputError
 from tuner.logs import Log, LogRun, StepPattern, StepSize, contradiction, of_job, precision, read_log, timed
-from tuner.logs.frameworks import stamp_of
-from tuner.logs.lines import unwrapped
+from tuner.logs.lines import stamp_of, unwrapped
 
 LOGS = ROOT / "tests/data/logs"
 
@@ -256,3 +256,18 @@ def test_times_that_contradict_the_time_stamps_are_refused(lines: list[str], pat
 @pytest.mark.parametrize("name", FRAMEWORKS)
 def test_the_logs_of_frameworks_agree_with_their_time_stamps(name: str) -> None:
     assert contradiction(timed(only_run(name), STEP)) == ""
+
+
+def test_deepspeeds_timer_without_a_batch_is_measured_by_its_time_stamps() -> None:
+    lines = [
+        f"[2023-11-07 02:{minutes}:{seconds},400] [INFO] [timer.py:260:stop] epoch=0/micro_step={4 * step}/global_step="
+        f"{step}, RunningAvgSamplesPerSec=25.7, CurrSamplesPerSec=25.8, MemAllocated=4.32GB, MaxMemAllocated=38.49GB"
+        for minutes, seconds, step in (("13", "41", 450), ("14", "06", 460), ("14", "31", 470))
+    ]
+    (run,) = read_log(lines).runs
+    without, with_batch = timed(run, StepSize()), timed(run, StepSize(global_batch=64))
+    assert [(one.number, one.seconds) for one in without] == [(460, 2.5), (470, 2.5)]
+    assert precision(without) == "seconds are derived from time stamps, precise to about 0.01%"
+    assert [one.seconds for one in with_batch] == [64 / 25.8] * 3
+    old = [re.sub(r"epoch=0/micro_step=(\d+)/global_step=\d+", r"0/\1", line) for line in lines]
+    assert timed(read_log(old).runs[0], StepSize()) == []  # of micro batches

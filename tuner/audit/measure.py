@@ -365,9 +365,9 @@ def _notes(
         notes.append("the log has a single iteration; if it is the first after a start, it is too slow.")
     if skipped := [row.iteration.number for row in rows if row.iteration.skipped]:
         notes.append(f"{spelt(skipped, run.interval or 1)} {SKIPPED}; such an iteration is too short to be measured.")
-    if (derived := precision([row.iteration for row in taken])) and run.source not in _SOURCE_NOTES:
+    if derived := precision([row.iteration for row in taken]):
         notes.append(f"{derived}.")
-    if run.source in _SOURCE_NOTES:
+    elif run.source in _SOURCE_NOTES:
         notes.append(_SOURCE_NOTES[run.source])
     if subject is None:
         return notes

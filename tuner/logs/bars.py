@@ -26,6 +26,9 @@ _KEPT: Final = 1 - _SMOOTHING
 _CLOCK_SLACK: Final = 1.5
 """Seconds by which the time of steps may differ from that between two clocks that print whole seconds."""
 
+_COARSE: Final = 10.0
+"""Seconds between two clocks below which they say less of a step than the mean rate with which they agree."""
+
 _BAR: Final = re.compile(
     r"(?:[0-9]{1,3}%(?:\|[^|]{0,400}\|)?|: \|[^|]{0,400}\|) *([0-9]{1,9})/([0-9]{1,9}|\?) "
     r"\[([0-9:]{1,9}:[0-9]{2})<[0-9:?]{1,12}"
@@ -248,9 +251,11 @@ def _since_beginning(bar: _Bar, *, steps: int, elapsed: float, rate: str | None)
     if not agrees and not first and between <= 0:
         return inverse, inverse / 4, "the progress bar's smoothed rate"
     digit = 2 * error * done / steps
-    if not agrees or (between > 0 and 2.0 / steps < digit):
-        return _by_clock(between, steps)
-    return of_steps / steps, digit, "the progress bar's rate"
+    if agrees and (between <= 0 or digit <= 2.0 / steps):
+        return of_steps / steps, digit, "the progress bar's rate"
+    if not first and between < _COARSE and abs(steps * inverse - between) <= _CLOCK_SLACK:
+        return inverse, inverse / 4, "the progress bar's mean rate"
+    return _by_clock(between, steps)
 
 
 def _by_clock(between: float, steps: int) -> tuple[float | None, float, str]:

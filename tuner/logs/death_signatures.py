@@ -113,7 +113,7 @@ DEATH_SIGNATURES: Final = (
     ),
     signature(
         rf"{_ended_by(9, 'SIGKILL')}|: line [0-9]+: +[0-9]+ Killed\b"
-        r"|task[s ][-0-9, ]*: Killed|(?:^|[\]:] ?)Killed\s*$",
+        r"|task[s ][-0-9, ]*: Killed|(?:^|[\]:] ?)(?:Killed|已杀死|已砍掉|Getötet)\s*$",
         Outcome.CRASHED,
         KILLED,
         "torchrun, DeepSpeed, bash, srun",
@@ -121,7 +121,7 @@ DEATH_SIGNATURES: Final = (
         weight=SIGNAL,
         words=(
             *_END_WORDS,
-            "Killed",
+            *("Killed", "已杀死", "已砍掉", "Getötet"),
         ),
     ),
     signature(

@@ -18,6 +18,7 @@ from tuner.logs.signature import (
     BARE,
     CAUSE,
     DISK_FULL,
+    ENDED,
     HOST_MEMORY,
     LOST,
     NCCL,
@@ -60,7 +61,9 @@ _WARNS: Final = re.compile(
     re.IGNORECASE,
 )
 """Words before a match in lines that only warn, advise or report what the program has caught."""
-_CERTAIN: Final = re.compile(r"Watchdog caught|NCCL WARN|Did not get \w+ heartbeat|^\s*Warning {2,}[A-Z]\w* {2,}")
+_CERTAIN: Final = re.compile(
+    r"Watchdog caught|NCCL (?:WARN|warning\(error\))|Did not get \w+ heartbeat|^\s*Warning {2,}[A-Z]\w* {2,}"
+)
 """Failures that programs print as warnings, and events of Kubernetes."""
 
 _BELOW_ERROR: Final = re.compile(
@@ -173,6 +176,8 @@ _LOOKUP: Final = re.compile(r"^(?:KeyError: \S{1,200}|StopIteration|(?:_?queue\.
 """An exception whose handler says better what was looked for."""
 _DURING: Final = "During handling of the above exception"
 _MAX_LINES_TO_HANDLER: Final = 3
+_UNSAID: Final = re.compile(r"^(?:\w{1,60}\.){0,9}\w{1,60}(?:Error|Exception):?$")
+_MAX_LINES_TO_MESSAGE: Final = 2
 _MAX_TRACEBACK_LINES: Final = 500
 _MAX_EVIDENCE_CHARS: Final = 500
 _DIGITS: Final = re.compile(r"[0-9]+")
@@ -222,6 +227,8 @@ class Failures:
         self._open: list[_Traceback] = []
         self._ignored = False
         self._signatures: Sequence[Signature] = SIGNATURES
+        self._unsaid = 0
+        """Line of the last exception whose message begins on the next line."""
         self._lookup = 0
         """Line of the last exception of a lookup."""
         self._handled = 0
@@ -246,6 +253,7 @@ class Failures:
         self._ignored = text.startswith("Exception ignored in")
         if raised:
             raised = replace(raised, instead_of=self._handled)
+            self._unsaid = number if _UNSAID.match(raised.failure.evidence) else 0
             self._lookup, self._handled = (number if _LOOKUP.match(raised.failure.evidence) else 0), 0
         if part_of_one:  # quoted source code proves nothing
             before, opened, _ = text.partition(_TRACEBACK)
@@ -253,7 +261,8 @@ class Failures:
         if _DURING in text:
             self._handled = self._lookup if number - self._lookup <= _MAX_LINES_TO_HANDLER else 0
         if signed := _signed(number, text, self._signatures):
-            return signed
+            is_message = signed.is_cause and 0 < number - self._unsaid <= _MAX_LINES_TO_MESSAGE
+            return replace(signed, instead_of=self._unsaid) if is_message else signed
         if "AssertionError" in text and _ASSERTION.search(text):
             return _raised(number, text.strip())
         if found := _BARE.match(text) or (("Error: " in text or "Exception: " in text) and _LOGGED.search(text)):
@@ -264,7 +273,7 @@ class Failures:
         """Return the tracebacks that the end of the log has cut off."""
         meaning = "an exception ended a rank"
         return [
-            _sighting(one.line, _TRACEBACK, Outcome.CRASHED, meaning, REPORT, passing=True)
+            _sighting(one.line, _TRACEBACK, Outcome.CRASHED, meaning, ENDED, passing=True)
             for one in self._open
             if not (one.headless or one.ignored)
         ]

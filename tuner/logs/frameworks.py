@@ -1,6 +1,8 @@
 """Parse the lines of frameworks that print one line, or one block of lines, for each iteration.
 
 - `tuner.step`, tuner's helper for trainers that print nothing: `tuner step 2 | seconds 0.512345 | loss 5.1 |`.
+- Megatron-Bridge, `train_utils.py`, above Megatron's line and without its number: `Step Time : 6.56s GPU utilization:
+  919.9MODEL_TFLOP/s/GPU`.
 - nanotron, `trainer.py`, `train_step_logs`: `iteration: 2 / 15 | ... | elapsed_time_per_iteration_ms: 1.23K | ...`.
 - torchtitan, `components/metrics.py`: `step:  2  loss:  9.1234  ...  memory: 45.67GiB(57.70%)  tps: 3,456  ...`, once
   `wps`: tokens per second of a GPU.
@@ -13,10 +15,6 @@
   12762  loss: 2.6900`, or `Epoch(train) [1][20/720]`: the mean of the last iterations, and MiB.
 - OLMo-core, `console_logger.py`: `[step=2/100,epoch=1]`, and below it `throughput/device/BPS=0.512`.
 - Composer and llm-foundry, `console_logger.py`: `[batch=2/10]:`, and below it `Train time/train: 0.0150` (hours).
-- ms-swift, `callbacks.py`: `{'loss': 1.6, ..., 'train_speed(iter/s)': 0.25, 'global_step/max_steps': '1/90',
-  'elapsed_time': '3s', ...}`, and LLaMA-Factory's `trainer_log.jsonl`: `{"current_steps": 5, "total_steps": 93, ...,
-  "elapsed_time": "0:02:03", ...}`: the time since the beginning.
-- HF Trainer, `trainer.py`: `{'train_runtime': 12.3, ..., 'train_steps_per_second': 1.01, ...}` at the end.
 """
 
 from __future__ import annotations
@@ -28,11 +26,9 @@ from typing import Any, Final
 
 from tuner.core.errors import InputError
 from tuner.core.text import listed, shown
-from tuner.logs.lines import speaker
-from tuner.logs.records import NUMBER, Iteration, LogRecord, PeakMemory, Source, digit_of, figure_of, loss_of
+from tuner.logs.lines import speaker, stamp_of
+from tuner.logs.records import LOSS, NUMBER, Iteration, LogRecord, PeakMemory, Source, digit_of, figure_of, loss_of
 
-_FIGURE: Final = r"-?[0-9][0-9,]*(?:\.[0-9]+)?(?:[eE][-+]?[0-9]{1,2})?"
-_ANY: Final = rf"{_FIGURE}|-?nan|-?inf"
 _UNITS: Final = {"": 1.0, "K": 1e3, "M": 1e6, "B": 1e9, "G": 1e9, "T": 1e12}
 
 _GROUPS: Final = ("iteration", "seconds", "ms", "tokens_per_sec", "loss", "memory")
@@ -61,7 +57,7 @@ _FORMATS: Final = (
         "tuner.step",
         "tuner step ",
         rf"^tuner step (?P<iteration>[0-9]{{1,12}}) \| seconds (?P<seconds>{NUMBER}) \|"
-        rf"(?: loss (?P<loss>{_ANY}) \|)?",
+        rf"(?: loss (?P<loss>{LOSS}) \|)?",
     ),
     _format(
         "nanotron",
@@ -69,101 +65,86 @@ _FORMATS: Final = (
         r"iteration: (?P<iteration>[0-9]{1,12}) / [0-9]{1,12} \|.{0,400}?"
         r"time_per_iteration_ms: (?P<human_ms>[0-9.]{1,12}[KMBT]?) \|"
         r"(?:.{0,400}?\bglobal_batch_size: (?P<batch>[0-9.]{1,12}[KMBT]?) \|)?"
-        rf"(?:.{{0,400}}?\blm_loss: (?P<loss>{_ANY}) \|)?(?:.{{0,400}}?model_tflops_per_gpu: (?P<tflops>{NUMBER}) \|)?",
+        rf"(?:.{{0,400}}?\blm_loss: (?P<loss>{LOSS}) \|)?(?:.{{0,400}}?model_tflops_per_gpu: (?P<tflops>{NUMBER}) \|)?",
     ),
     _format(
         "torchtitan",
         "  loss: ",
-        rf"\bstep: {{1,12}}(?P<iteration>[0-9]{{1,12}})  loss: {{1,8}}(?P<loss>{_ANY})  .{{0,80}}?"
+        rf"\bstep: {{1,12}}(?P<iteration>[0-9]{{1,12}})  loss: {{1,8}}(?P<loss>{LOSS})  .{{0,80}}?"
         rf"memory: {{1,8}}(?P<gib>{NUMBER})GiB\([^)]{{0,12}}\)  (?:tps|wps): (?P<gpu_tokens>[0-9,]{{1,15}})(?=  )"
         rf"(?:  tflops: (?P<tflops>[0-9,.]{{1,12}})(?=  ))?",
+    ),
+    _format(
+        "step time",
+        "Step Time : ",
+        rf"^Step Time : (?P<seconds>{NUMBER})s GPU utilization: (?P<tflops>{NUMBER})MODEL_TFLOP/s/GPU\b",
     ),
     _format(
         "nemo",
         "train_step_timing in s: ",
         r"\biteration (?P<iteration>[0-9]{1,12})/[0-9]{1,12} \|"
         r"(?:.{0,200}?global_batch_size: (?P<batch>[0-9]{1,9}) \|)?"
-        rf"(?:.{{0,400}}?reduced_train_loss: (?P<loss>{_ANY}) \|)?.{{0,400}}?"
+        rf"(?:.{{0,400}}?reduced_train_loss: (?P<loss>{LOSS}) \|)?.{{0,400}}?"
         rf"train_step_timing in s: (?P<seconds>{NUMBER})(?= \||\s*$)",
     ),
     _format(
         "nanogpt",
         ", time ",
-        rf"\biter (?P<iteration>[0-9]{{1,12}}): loss (?P<loss>{_ANY}), time (?P<ms>{NUMBER})ms\b",
+        rf"\biter (?P<iteration>[0-9]{{1,12}}): loss (?P<loss>{LOSS}), time (?P<ms>{NUMBER})ms\b",
     ),
     _format(
         "nanogpt",
         "dt: ",
         rf"\bstep {{1,8}}(?P<iteration>[0-9]{{1,12}})(?:/[0-9]{{1,12}})?[ |(].{{0,200}}?"
-        rf"loss: (?P<loss>{_ANY})\b.{{0,200}}?"
+        rf"loss: (?P<loss>{LOSS})\b.{{0,200}}?"
         rf"\bdt: (?P<ms>{NUMBER}) ?ms\b",
     ),
     _format(
         "nanogpt",
         "tok/s",
-        rf"\bstep {{1,8}}(?P<iteration>[0-9]{{1,12}})/[0-9]{{1,12}} \| (?:train )?loss (?P<loss>{_ANY}) .{{0,200}}?"
+        rf"\bstep {{1,8}}(?P<iteration>[0-9]{{1,12}})/[0-9]{{1,12}} \| (?:train )?loss (?P<loss>{LOSS}) .{{0,200}}?"
         rf"\| (?P<ms>{NUMBER}) ms \|",
     ),
     _format(
         "nanogpt",
         " train_time:",
-        rf"\bstep:(?P<iteration>[0-9]{{1,12}})/[0-9]{{1,12}} (?:train_loss:(?P<loss>{_ANY}) )?"
+        rf"\bstep:(?P<iteration>[0-9]{{1,12}})/[0-9]{{1,12}} (?:train_loss:(?P<loss>{LOSS}) )?"
         rf"train_time:(?P<total_ms>{NUMBER})ms\b",
     ),
     _format(
         "torchtune",
         "tokens_per_second_per_gpu:",
-        rf"\bStep (?P<iteration>[0-9]{{1,12}}) \| loss:(?P<loss>{_ANY}) .{{0,400}}?"
+        rf"\bStep (?P<iteration>[0-9]{{1,12}}) \| loss:(?P<loss>{LOSS}) .{{0,400}}?"
         rf"tokens_per_second_per_gpu:(?P<gpu_tokens>{NUMBER})\b",
     ),
     _format(
         "maxtext",
         "completed step: ",
         rf"\bcompleted step: (?P<iteration>[0-9]{{1,12}}), seconds: (?P<seconds>{NUMBER}), "
-        rf"TFLOP/s/device: (?P<tflops>{NUMBER})\b(?:.{{0,200}}?\bloss: (?P<loss>{_ANY})\b)?",
+        rf"TFLOP/s/device: (?P<tflops>{NUMBER})\b(?:.{{0,200}}?\bloss: (?P<loss>{LOSS})\b)?",
     ),
     _format(
         "mmengine",
         "(train) ",
         r"\b(?:Iter\(train\) {1,4}\[ {0,12}(?P<iteration>[0-9]{1,12})/[0-9]{1,12}\]|"
         r"Epoch\(train\) {1,4}\[ {0,12}(?P<epoch>[0-9]{1,9})\]\[ {0,12}(?P<at>[0-9]{1,9})/(?P<steps>[0-9]{1,9})\])"
-        rf".{{0,200}}?  time: (?P<seconds>{NUMBER})\b(?:.{{0,200}}?  loss: (?P<loss>{_ANY})\b)?",
+        rf".{{0,200}}?  time: (?P<seconds>{NUMBER})\b(?:.{{0,200}}?  loss: (?P<loss>{LOSS})\b)?",
     ),
 )
 
 FRAMEWORK_WORDS: Final = (
     *(known.trigger for known in _FORMATS),
-    *("train_runtime", "train_steps_per_second", "[step=", "[batch=", "throughput/", "train/", "Train "),
-    *("GiB(", "cuda_max_memory_reserved", "memory/", "memory(GiB)", "elapsed_time", "data_time: "),
+    *("[step=", "[batch=", "throughput/", "train/", "Train "),
+    *("GiB(", "cuda_max_memory_reserved", "memory/", "memory(GiB)", "data_time: "),
 )
 """Each line that this module reads contains one of these words."""
 
 _OLMO: Final = re.compile(r"\[step=([0-9]{1,12})/(?:[0-9]{1,12}|\?\?\?)(?:,epoch=[0-9]{1,9}[^\]]{0,80})?\]")
 _COMPOSER: Final = re.compile(r"^(?:\[epoch=([0-9]{1,9})\])?\[batch=([0-9]{1,12})(?:/([0-9]{1,12}))?\]:?\s*$")
-_COMPOSER_LINE: Final = re.compile(rf"^\s+Train ([a-z_/]{{1,80}}): ({_ANY})\s*$")
+_COMPOSER_LINE: Final = re.compile(rf"^\s+Train ([a-z_/]{{1,80}}): ({LOSS})\s*$")
 _COMPOSER_CLOCKS: Final = {"time/train": 3600.0, "wall_clock/train": 1.0}
 """Seconds of the unit of the total time: hours, or seconds up to release 0.12."""
-_OLMO_LINE: Final = re.compile(rf"^\s+((?:throughput|train)/[A-Za-z /]{{1,60}})=({_ANY})\s*$")
-_SUMMARY: Final = re.compile(rf"'train_runtime': '?({NUMBER})'?,.{{0,200}}?'train_steps_per_second': '?({NUMBER})'?,")
-
-_ELAPSED_STEP: Final = re.compile(
-    r"['\"](?:steps\[global_step/max_steps\]|global_step/max_steps|iteration|current_steps)['\"]: ['\"]?([0-9]{1,9})"
-    r"(?:/[0-9]{1,9}['\"])?,"
-)
-_ELAPSED: Final = re.compile(
-    r"['\"]elapsed_time['\"]: ['\"](?:([0-9]{1,5})(?:d| days?,) )?(?:([0-9]{1,5})(?:h |:))?(?:([0-9]{1,2})(?:m |:))?"
-    r"([0-9]{1,2})s?['\"]"
-)
-_SPEED: Final = re.compile(rf"['\"]train_speed\((iter/s|s/it)\)['\"]: ['\"]?({NUMBER})['\"]?[,}}]")
-"""The mean since the beginning."""
-_DICTIONARY_LOSS: Final = re.compile(rf"['\"](?:lm )?loss['\"]: ['\"]?({_ANY})\b")
-
-_STAMP: Final = re.compile(
-    r"\b([0-9]{4})-([0-9]{2})-([0-9]{2})[ T]([0-9]{2}):([0-9]{2}):([0-9]{2})(?:[.,]([0-9]{1,6}))?"
-)
-_MAX_STAMP_AT: Final = 120
-"""Characters at a line's beginning in which its time stamp is searched."""
-
+_OLMO_LINE: Final = re.compile(rf"^\s+((?:throughput|train)/[A-Za-z /]{{1,60}})=({LOSS})\s*$")
 _LOGGED_MEMORY: Final = re.compile(
     r"memory/(?:max_|device_)?(?:mem_)?(allocated|active|reserved|peak_allocated_mem|peak_reserved_mem) ?"
     rf"(?:\([Gg]i[Bb]\))?'?: '?({NUMBER})"
@@ -223,46 +204,9 @@ def lines_of_frameworks(line: int, text: str) -> Iterator[LogRecord]:
             for match in known.pattern.finditer(text):
                 groups = {name: value for name, value in match.groupdict().items() if value}
                 iteration = _iteration(groups, line, text)
-                yield LogRecord(source=known.source, speaker=speaker(text[: match.start()])[-40:], iteration=iteration)
-    if "elapsed_time" in text and (record := _since_beginning(line, text)):
-        yield record
-    if "train_steps_per_second" in text and (found := _SUMMARY.search(text)):
-        runtime, rate = figure_of(found[1]), figure_of(found[2])
-        if runtime and rate:
-            number = max(1, round(runtime * rate))
-            summary = Iteration(
-                number=number,
-                seconds=runtime / number,
-                seconds_digit=digit_of(found[1]) / number,
-                derived="the run time of the summary, warm-up included",
-                line=line,
-            )
-            yield LogRecord(source="training summary", speaker="", iteration=summary)
-
-
-def _since_beginning(line: int, text: str) -> LogRecord | None:
-    """Return the iteration of a dictionary with the time since the beginning, in whole seconds and as a mean."""
-    step, elapsed = _ELAPSED_STEP.search(text), _ELAPSED.search(text)
-    if not step or not elapsed:
-        return None
-    number = int(step[1])
-    days, hours, minutes, seconds = (int(part or 0) for part in elapsed.groups())
-    clock, digit = 60.0 * (60 * (24 * days + hours) + minutes) + seconds, 1.0
-    if (speed := _SPEED.search(text)) and (figure := figure_of(speed[2])):
-        if speed[1] == "iter/s":  # over all steps, those before a resumption too
-            clock, digit = number / figure, number * digit_of(speed[2]) / figure**2
-        elif abs(number * figure - clock) <= digit:  # else the mean leaves out the steps before a resumption
-            clock, digit = number * figure, number * digit_of(speed[2])
-    loss = _DICTIONARY_LOSS.search(text)
-    iteration = Iteration(
-        number=number,
-        seconds=None,
-        clock=clock,
-        clock_digit=digit,
-        loss=loss_of(loss[1].replace(",", "")) if loss else None,
-        line=line,
-    )
-    return LogRecord(source="elapsed time", speaker="", iteration=iteration)
+                counted = "iteration" not in groups and "epoch" not in groups
+                before = "" if counted else speaker(text[: match.start()])[-40:]
+                yield LogRecord(source=known.source, speaker=before, iteration=iteration, counted=counted)
 
 
 class Blocks:
@@ -285,7 +229,7 @@ class Blocks:
         elif self._number is None:
             return
         elif self._source == "olmo-core" and "=" in text and (found := _OLMO_LINE.match(text)):
-            if found[1] == "throughput/device/BPS":
+            if found[1] in {"throughput/device/BPS", "throughput/device/batches_per_second"}:
                 yield from self._rate(found[2], line, "batches per second")
             elif found[1] == "train/CE loss":
                 yield self._record(line, loss=loss_of(found[2]))
@@ -332,20 +276,6 @@ def _peak(*, reserved: float | None, allocated: float | None = None) -> PeakMemo
     return PeakMemory(
         reserved=reserved * 2**30 if reserved else None, allocated=allocated * 2**30 if allocated else None
     )
-
-
-def stamp_of(text: str) -> tuple[float | None, float]:
-    """Return a line's time stamp in seconds since some day, and the value of its last digit."""
-    found = _STAMP.search(text[:_MAX_STAMP_AT])
-    if found is None:
-        return None, 0.0
-    year, month, day, hours, minutes, seconds = (int(part) for part in found.groups()[:6])
-    # A year that begins in March has its leap day at the end: 153 days in each five months, 1461 in four years.
-    year, month = (year, month - 3) if month > 2 else (year - 1, month + 9)
-    days = 1461 * year // 4 - year // 100 + year // 400 + (153 * month + 2) // 5 + day
-    fraction = found[7] or ""
-    whole = 60.0 * (60 * (24 * days + hours) + minutes) + seconds
-    return whole + (int(fraction) / 10 ** len(fraction) if fraction else 0.0), 10.0 ** -len(fraction)
 
 
 def _iteration(groups: dict[str, str], line: int, text: str) -> Iteration:

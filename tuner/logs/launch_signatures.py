@@ -5,12 +5,11 @@ from __future__ import annotations
 from typing import Final
 
 from tuner.core.outcomes import Outcome
-from tuner.logs.signature import KILLED, REPORT, signature
+from tuner.logs.signature import DEATH, KILLED, REPORT, signature
 
 LAUNCH_SIGNATURES: Final = (
     signature(
-        r"\bpyxis: (?:container start failed|couldn't (?:start container|mkdir)|failed to import|\w+ \w+ failed)"
-        r"|required plugin spank_\w+\.so: \w+\(\) failed"
+        r"\bpyxis: (?:couldn't mkdir|failed to import|(?!container start)\w+ \w+ failed)"
         r"|^FATAL: {1,8}(?:Unable to handle|[Ww]hile |container creation failed|could not open image)"
         r"|docker: Error response from daemon|\bErrImagePull\b|\bImagePullBackOff\b|Failed to pull image "
         r"|\b(?:OCI runtime|crun: |nvidia-container-cli: )"
@@ -24,12 +23,20 @@ LAUNCH_SIGNATURES: Final = (
                 "FATAL: ",
                 "docker: Error response",
                 "pyxis: ",
-                "required plugin spank_",
                 "ErrImagePull",
                 "ImagePullBackOff",
             ),
             *("Failed to pull image ", "OCI runtime", "crun: ", "nvidia-container-cli: "),
         ),
+    ),
+    # What enroot printed stands below.
+    signature(
+        r"\bpyxis: (?:container start failed|couldn't start container)|required plugin spank_\w+\.so: \w+\(\) failed",
+        Outcome.CRASHED,
+        "the container was not started",
+        "pyxis",
+        weight=DEATH,
+        words=("pyxis: ", "required plugin spank_"),
     ),
     signature(
         r"can't open file '[^']{1,400}'|^(?!(?:/bin/)?sh: )[^|]{1,400}: command not found\s*$"
@@ -91,7 +98,8 @@ LAUNCH_SIGNATURES: Final = (
         words=(": command not found", ": not found"),
     ),
     signature(
-        r"\b(?:srun|sbatch|salloc): (?:fatal: |error: (?:Unable to (?:allocate|create|confirm)"
+        r"\b(?:srun|sbatch|salloc): (?:fatal: |(?:unrecognized|invalid) option\b"
+        r"|error: (?:Unable to (?:allocate|create|confirm)"
         r"|Batch job submission failed|Application launch failed|Job allocation|[Tt]ask \S{1,40} launch failed"
         r"|[Ii]nvalid |CPU binding outside |Task launch for [^|]{1,200}bind request|MPI: |[Cc]annot find "
         r"|Couldn't find |Memory specification|QOS\w+Limit|AssocGrp\w+))",
@@ -109,6 +117,8 @@ LAUNCH_SIGNATURES: Final = (
                 "sbatch: error: ",
                 "salloc: error: ",
             ),
+            *("srun: unrecognized option", "sbatch: unrecognized option", "salloc: unrecognized option"),
+            *("srun: invalid option", "sbatch: invalid option", "salloc: invalid option"),
         ),
     ),
     signature(

@@ -29,6 +29,12 @@ _TANGLE: Final = re.compile(
 _LONGEST_TANGLE: Final = 2000
 """Characters: the time to compare all beginnings grows with their square."""
 
+_STAMP: Final = re.compile(
+    r"\b([0-9]{4})-([0-9]{2})-([0-9]{2})[ T]([0-9]{2}):([0-9]{2}):([0-9]{2})(?:[.,]([0-9]{1,6}))?"
+)
+_MAX_STAMP_AT: Final = 120
+"""Characters at a line's beginning in which its time stamp is searched."""
+
 
 def visible(lines: Iterable[str], first: int = 1) -> Iterator[tuple[int, str]]:
     """Yield each non-empty line with its line number in the file; no colours, no NUL bytes, progress bars split."""
@@ -109,3 +115,17 @@ def speaker(prefix: str) -> str:
     if not prefix or ":" not in prefix:
         return prefix
     return "" if _TIMESTAMPS.fullmatch(prefix) else _TIMESTAMPS.sub("", prefix).strip()
+
+
+def stamp_of(text: str) -> tuple[float | None, float]:
+    """Return a line's time stamp in seconds since some day, and the value of its last digit."""
+    found = _STAMP.search(text[:_MAX_STAMP_AT])
+    if found is None:
+        return None, 0.0
+    year, month, day, hours, minutes, seconds = (int(part) for part in found.groups()[:6])
+    # A year that begins in March has its leap day at the end: 153 days in each five months, 1461 in four years.
+    year, month = (year, month - 3) if month > 2 else (year - 1, month + 9)
+    days = 1461 * year // 4 - year // 100 + year // 400 + (153 * month + 2) // 5 + day
+    fraction = found[7] or ""
+    whole = 60.0 * (60 * (24 * days + hours) + minutes) + seconds
+    return whole + (int(fraction) / 10 ** len(fraction) if fraction else 0.0), 10.0 ** -len(fraction)

@@ -15,8 +15,8 @@ from typing import Final
 from tuner.logs.arguments import ARGUMENT_WORDS, argument, opens_arguments
 from tuner.logs.bars import BAR_WORDS
 from tuner.logs.failures import FAILURE_WORDS, Failures, Sighting, cause, not_a_number
-from tuner.logs.frameworks import StepPattern, stamp_of
-from tuner.logs.lines import untangled, unwrapped, visible_blocks
+from tuner.logs.frameworks import StepPattern
+from tuner.logs.lines import stamp_of, untangled, unwrapped, visible_blocks
 from tuner.logs.readers import READER_WORDS, RecordReader
 from tuner.logs.records import SOURCES, Iteration, LogRecord, PeakMemory, Source, overflow
 from tuner.logs.signature import BARE, PEER

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from tuner.core.outcomes import Outcome
-from tuner.logs.signature import BARE, DEATH, LOST, NCCL, PEER, signature
+from tuner.logs.signature import BARE, DEATH, LOST, NCCL, PEER, REPORT, signature
 
 NETWORK_SIGNATURES: Final = (
     signature(
@@ -134,8 +134,9 @@ NETWORK_SIGNATURES: Final = (
         words=("NCCL communicator was aborted",),
     ),
     signature(
-        r"Some NCCL operations have failed or timed out|Application timeout caused pair closure"
-        r"|watchdog thread terminated|DistStoreError: Timed out"
+        r"Application timeout caused pair closure"
+        r"|watchdog thread terminated|DistStoreError: Timed out(?![^|]{0,80} clients)"
+        r"|The wait execution of the Notify register times out"
         r"|Timeout at NCCL work: [0-9]|Heartbeat monitor timed out"
         r"|due to \w{1,40} watchdog hang|due to a collective timeout from {1,4}rank"
         r"|watchdog got stuck for [0-9]+ seconds",
@@ -148,13 +149,22 @@ NETWORK_SIGNATURES: Final = (
             "Application timeout caused pair closure",
             "DistStoreError: Timed out",
             "Heartbeat monitor timed out",
-            "Some NCCL operations have failed or timed out",
+            "Notify register times out",
             "Timeout at NCCL work: ",
             " watchdog hang",
             "due to a collective timeout from ",
             "watchdog got stuck for ",
             "watchdog thread terminated",
         ),
+    ),
+    # It says as much of operations that failed, and why they did stands elsewhere.
+    signature(
+        r"Some NCCL operations have failed or timed out",
+        Outcome.HUNG,
+        "a collective operation timed out",
+        "PyTorch",
+        weight=REPORT,
+        words=("Some NCCL operations have failed or timed out",),
     ),
     signature(
         r"EADDRINUSE|[Aa]ddress already in use|on port `[0-9]{1,5}`, but another process is utilizing it",
@@ -200,6 +210,7 @@ NETWORK_SIGNATURES: Final = (
         r"|TCPStore[^|]{0,200}?timed out|DistNetworkError(?!: [Ff]ailed to recv)"
         r"|failed to connect to [^|]{0,200}?TCPStore|Stop_waiting response is expected"
         r"|Timed out initializing process group|connect\(\) timed out\. Original timeout was"
+        r"|DistStoreError: Timed out [^|]{0,40} waiting for clients"
         r"|failed to listen on any local network address|\bhost not found: (?:Name|Temporary|No address)",
         Outcome.CRASHED,
         "the ranks did not find each other",
@@ -208,6 +219,7 @@ NETWORK_SIGNATURES: Final = (
         words=(
             *("DistNetworkError", "Rendezvous", "TCPStore", "The client socket has ", "Timed out initializing"),
             *("any local network address", "connect() timed out", "host not found: ", "Stop_waiting response"),
+            "DistStoreError: Timed out",
         ),
     ),
 )

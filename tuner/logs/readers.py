@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterator, Sequence
 from typing import Final
 
 from tuner.logs.bars import BAR_WORDS, Bars
+from tuner.logs.dictionaries import DICTIONARY_WORDS, is_summary, lines_of_dictionaries
 from tuner.logs.frameworks import FRAMEWORK_WORDS, Blocks, StepPattern, lines_of_frameworks, logged_memory
 from tuner.logs.records import (
     MEMORY_WORDS,
@@ -18,7 +19,7 @@ from tuner.logs.records import (
     records,
 )
 
-READER_WORDS: Final = (*RECORD_WORDS, *MEMORY_WORDS, *FRAMEWORK_WORDS, *BAR_WORDS)
+READER_WORDS: Final = (*RECORD_WORDS, *MEMORY_WORDS, *FRAMEWORK_WORDS, *DICTIONARY_WORDS, *BAR_WORDS)
 """Each line with an iteration or memory contains one of these words, unless a step pattern recognises it."""
 
 
@@ -30,11 +31,12 @@ class RecordReader:
         self._profiled: int | None = None
         self._bars = Bars()
         self._blocks = Blocks()
-        self._has_frameworks = self._has_bars = self._has_memory = True
+        self._has_frameworks = self._has_dictionaries = self._has_bars = self._has_memory = True
 
     def expect(self, words: Collection[str]) -> None:
         """Leave out what cannot read lines with no other words than these."""
         self._has_frameworks = not frozenset(FRAMEWORK_WORDS).isdisjoint(words)
+        self._has_dictionaries = not frozenset(DICTIONARY_WORDS).isdisjoint(words)
         self._has_bars = not frozenset(BAR_WORDS).isdisjoint(words)
         self._has_memory = not frozenset((*MEMORY_WORDS, *FRAMEWORK_WORDS)).isdisjoint(words)
 
@@ -48,9 +50,11 @@ class RecordReader:
         if self._has_frameworks:
             yield from lines_of_frameworks(line, text)
             yield from self._blocks.read(line, text)
+        if self._has_dictionaries:
+            yield from lines_of_dictionaries(line, text)
         if self._has_bars:
             yield from self._bars.read(line, text)
-        if self._has_frameworks and "train_runtime" in text:
+        if self._has_dictionaries and is_summary(text):
             self._bars.finish()
 
     def read_plain_bars(self, block: Sequence[tuple[int, str]], whole: str) -> list[Iteration] | None:

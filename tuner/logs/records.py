@@ -7,7 +7,7 @@ The formats, by framework:
   rate as `TFLOPs` or `throughput per GPU (TFLOP/s/GPU)`. GPT-NeoX prints the same with `approx flops per GPU`.
 - DeepSpeed's pipeline engine, `runtime/pipe/engine.py`: `steps: 2 loss: 5.5 iter time (s): 0.046 samples/sec: 87.5`.
 - DeepSpeed's `ThroughputTimer`, `utils/timer.py`: `global_step=3, RunningAvgSamplesPerSec=..., CurrSamplesPerSec=...`,
-  and before 0.5 `0/3, SamplesPerSec=...`: no times, so that they need a batch to become seconds.
+  and before 0.5 `0/3, SamplesPerSec=...`: no times, so that they need a batch, or their time stamps, to become seconds.
 - DeepSpeed's `wall_clock_breakdown`, `runtime/engine.py`: `time (ms) | fwd: ... | bwd: ... | step: ...`, one line for
   each iteration and none that gives its number.
 - DeepSpeed's flops profiler, `profiling/flops_profiler/profiler.py`: `iter latency: 27.32 ms`.
@@ -24,12 +24,13 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final, Literal, get_args
 
-from tuner.logs.lines import speaker
+from tuner.logs.lines import speaker, stamp_of
 
 Source = Literal[
     "step pattern",
     "tuner.step",
     "megatron",
+    "step time",
     "nemo",
     "nanotron",
     "torchtitan",
@@ -122,6 +123,7 @@ class PeakMemory:
 
 
 NUMBER: Final = r"[0-9]+(?:\.[0-9]+)?(?:[eE][-+]?[0-9]{1,2})?"
+LOSS: Final = r"-?[0-9][0-9,]*(?:\.[0-9]+)?(?:[eE][-+]?[0-9]{1,2})?|-?nan|-?inf"
 _NUMBER: Final = re.compile(NUMBER)
 _DIGITS: Final = b"0123456789"
 _MEGATRON: Final = re.compile(r"iteration\s+([0-9]{1,12})\s*/\s*[0-9]{1,12}\s*\|")
@@ -174,6 +176,8 @@ def records(number: int, text: str, profiled: int | None = None) -> Iterator[Log
         for found in _THROUGHPUT.finditer(text):
             if rate := figure_of(found[3] or found[2]):
                 iteration = Iteration(number=int(found[1]), seconds=None, samples_per_second=rate, line=number)
+                if found[0].startswith("global_step="):  # once the number was that of a micro batch
+                    iteration.clock, iteration.clock_digit = stamp_of(text)
                 yield LogRecord(source="throughput timer", speaker="", iteration=iteration)
     if "time (ms) |" in text:
         yield from _breakdown(number, text)

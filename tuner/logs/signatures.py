@@ -12,7 +12,7 @@ from tuner.logs.death_signatures import DEATH_SIGNATURES
 from tuner.logs.device_signatures import DEVICE_SIGNATURES
 from tuner.logs.launch_signatures import LAUNCH_SIGNATURES
 from tuner.logs.network_signatures import NETWORK_SIGNATURES
-from tuner.logs.signature import DEATH, DISK_FULL, HOST_MEMORY, NOT_A_NUMBER, REPORT, signature
+from tuner.logs.signature import DEATH, DISK_FULL, HOST_MEMORY, LOST, NOT_A_NUMBER, REPORT, signature
 
 _NOT_NUMBERS: Final = tuple(
     before + value for before in (": ", "= ", ":", "=", "'", '"', "-") for value in ("nan", "inf")
@@ -20,6 +20,18 @@ _NOT_NUMBERS: Final = tuple(
 
 SIGNATURES: Final = (
     *DEVICE_SIGNATURES,
+    # NCCL quotes it in its own errors.
+    signature(
+        r"unable to (?:write to|mmap|open shared memory object|allocate shared memory)"
+        r" [^|]{0,40}?</?torch_(?![^|]{0,200}Too many open files)"
+        r"|/shm\b[^|]{0,200}No space left|No space left[^|]{0,40}/shm\b|[Ff]ailed to extend /dev/shm\b"
+        r"|[Ee]rror while (?:creating|attaching to) shared memory segment",
+        Outcome.CRASHED,
+        "too little shared memory",
+        "PyTorch, NCCL",
+        "enlarge the container's /dev/shm, or use fewer data loader workers",
+        words=("/shm", "shared memory", "unable to ", "ailed to extend "),
+    ),
     *NETWORK_SIGNATURES,
     signature(
         r"CANCELLED AT \S+ DUE TO TIME LIMIT|TERM_RUNLIMIT|job killed: walltime|[Ss]tate(?:=|: )TIMEOUT\b"
@@ -38,14 +50,14 @@ SIGNATURES: Final = (
     signature(
         r"CANCELLED AT \S+ DUE TO PREEMPTION|TERM_PREEMPT|[Ss]tate(?:=|: )PREEMPTED\b"
         r"|\bPreempted (?:by \S{1,100}(?: \S{1,100})? on node |to accommodate a workload )"
-        r"|(?:WARNING [^|]{0,60})?Caught signal SIG\w+ on \S+: this job is preempted",
+        r"|(?:WARNING [^|]{0,60})?Caught signal SIG\w+ on \S+: this job is preempted|\bnode was preempted\b",
         Outcome.PREEMPTED,
         "another job took its place",
         "Slurm, LSF, submitit, Kubernetes",
         "use another partition or QOS",
         words=(
             *(" DUE TO PREEMPTION", "TERM_PREEMPT", ": this job is preempted", "tate: PREEMPTED", "tate=PREEMPTED"),
-            *("Preempted by ", "Preempted to accommodate"),
+            *("Preempted by ", "Preempted to accommodate", "node was preempted"),
         ),
     ),
     signature(
@@ -66,17 +78,27 @@ SIGNATURES: Final = (
             "imminent node shutdown",
         ),
     ),
+    # Why the node died may stand below.
+    signature(
+        r"[Tt]he actor (?:is dead|died) because its node has died",
+        Outcome.CRASHED,
+        "a node failed",
+        "Ray",
+        "nothing: the node is excluded",
+        weight=LOST,
+        words=("because its node has died",),
+    ),
     signature(
         r"[Dd]etected [0-9]+ oom[-_]kill event|: Out Of Memory\s*$|TERM_MEMLIMIT|DefaultCPUAllocator: can't allocate"
         r"|Memory cgroup out of memory|Out of memory: Kill(?:ed)? process|\boom-kill:|\bOOMKilled\b"
         r"|[Ss]tate(?:=|: )OUT_OF_MEMORY\b|\bOUT_OF_ME\+|Exceeded (?:job|step) memory limit"
-        r"|exceeded memory limit \([0-9]"
+        r"|exceeded memory limit \([0-9]|memory allocation of [0-9]+ bytes failed"
         r"|job killed: mem |low on resource: memory"
         r"|ray\.exceptions\.OutOfMemoryError: |which exceeds the memory usage threshold of [0-9.]+\. Ray killed"
         r"|DefaultCPUAllocator: not enough memory|DataLoader worker \(pid[^)]{0,80}\) is killed by signal: Killed",
         Outcome.CRASHED,
         HOST_MEMORY,
-        "Slurm, Linux",
+        "Slurm, Linux, Rust",
         "ask for more host memory, or use fewer data loader workers",
         words=(
             ": Out Of Memory",
@@ -85,7 +107,7 @@ SIGNATURES: Final = (
             "DefaultCPUAllocator: not enough memory",
             "Exceeded job memory limit",
             "Exceeded step memory limit",
-            "exceeded memory limit (",
+            *("exceeded memory limit (", " bytes failed"),
             "job killed: mem ",
             "low on resource: memory",
             "Memory cgroup out of memory",
@@ -181,17 +203,6 @@ SIGNATURES: Final = (
     ),
     signature(
         r"^worker: ", Outcome.CRASHED, "the worker refused the assignment", "tuner's worker", words=("worker: ",)
-    ),
-    signature(
-        r"unable to (?:write to|mmap|open shared memory object|allocate shared memory)"
-        r" [^|]{0,40}?</?torch_(?![^|]{0,200}Too many open files)"
-        r"|/shm\b[^|]{0,200}No space left|No space left[^|]{0,40}/shm\b|[Ff]ailed to extend /dev/shm\b"
-        r"|[Ee]rror while (?:creating|attaching to) shared memory segment",
-        Outcome.CRASHED,
-        "too little shared memory",
-        "PyTorch, NCCL",
-        "enlarge the container's /dev/shm, or use fewer data loader workers",
-        words=("/shm", "shared memory", "unable to ", "ailed to extend "),
     ),
     signature(
         r"(?:^|[\]:]\s*)(?:[A-Za-z_]\w*\.)*(?:_Array)?MemoryError(?::|\s*$)|\bstd::bad_alloc\b"

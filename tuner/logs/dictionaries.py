@@ -1,0 +1,87 @@
+"""Read the dictionaries that HF Trainer and what is built on it print: of a step, and at the end.
+
+- ms-swift, `callbacks.py`: `{'loss': 1.6, ..., 'train_speed(iter/s)': 0.25, 'global_step/max_steps': '1/90',
+  'elapsed_time': '3s', ...}`, and LLaMA-Factory's `trainer_log.jsonl`: `{"current_steps": 5, "total_steps": 93, ...,
+  "elapsed_time": "0:02:03", ...}`: the time since the beginning.
+- HF Trainer, `trainer.py`: `{'train_runtime': 12.3, ..., 'train_steps_per_second': 1.01, ...}` at the end.
+  With `include_num_input_tokens_seen` each step has a `train_runtime`, and no steps per second.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Final
+
+from tuner.logs.records import LOSS, NUMBER, Iteration, LogRecord, digit_of, figure_of, loss_of
+
+DICTIONARY_WORDS: Final = ("train_runtime", "train_speed(", "elapsed_time")
+"""Each line that this module reads contains one of these words."""
+
+_SUMMARY: Final = re.compile(rf"'train_runtime': '?({NUMBER})'?,.{{0,200}}?'train_steps_per_second': '?({NUMBER})'?,")
+
+_ELAPSED_STEP: Final = re.compile(
+    r"['\"](?:steps\[global_step/max_steps\]|global_step(?:/max_steps)?|iteration|current_steps)['\"]: "
+    r"['\"]?([0-9]{1,9})(?:/[0-9]{1,9}['\"])?[,}]"
+)
+_ELAPSED: Final = re.compile(
+    r"['\"]elapsed_time['\"]: ['\"](?:([0-9]{1,5})(?:d| days?,) )?(?:([0-9]{1,5})(?:h |:))?(?:([0-9]{1,2})(?:m |:))?"
+    r"([0-9]{1,2})s?['\"]"
+)
+_SPEED: Final = re.compile(rf"['\"]train_speed\((iter/s|s/it)\)['\"]: ['\"]?({NUMBER})['\"]?[,}}]")
+"""The mean since the beginning."""
+_DICTIONARY_LOSS: Final = re.compile(rf"['\"](?:lm )?loss['\"]: ['\"]?({LOSS})\b")
+
+
+def lines_of_dictionaries(line: int, text: str) -> Iterator[LogRecord]:
+    """Yield the iteration of a line, or the mean of all of them."""
+    if ("elapsed_time" in text or "train_speed(" in text) and (record := _since_beginning(line, text)):
+        yield record
+    if "train_steps_per_second" in text and (found := _SUMMARY.search(text)):
+        runtime, rate = figure_of(found[1]), figure_of(found[2])
+        if runtime and rate:
+            number = max(1, round(runtime * rate))
+            summary = Iteration(
+                number=number,
+                seconds=runtime / number,
+                seconds_digit=digit_of(found[1]) / number,
+                derived="the run time of the summary, warm-up included",
+                line=line,
+            )
+            yield LogRecord(source="training summary", speaker="", iteration=summary)
+
+
+def is_summary(text: str) -> bool:
+    """Whether a line is HF Trainer's summary, after which no training step follows.
+
+    With `include_num_input_tokens_seen` each step's line has a run time as well, but no samples per second.
+    """
+    return "train_runtime" in text and ("train_samples_per_second" in text or "train_steps_per_second" in text)
+
+
+def _since_beginning(line: int, text: str) -> LogRecord | None:
+    """Return the iteration of a dictionary with the time since the beginning: in whole seconds, as a mean, or both."""
+    step, elapsed, speed = _ELAPSED_STEP.search(text), _ELAPSED.search(text), _SPEED.search(text)
+    figure = figure_of(speed[2]) if speed else None
+    if not step or not (elapsed or text.rstrip().endswith("}")):  # the time may stand in the rest of a broken line
+        return None
+    number, clock, digit = int(step[1]), None, 1.0
+    if elapsed:
+        days, hours, minutes, seconds = (int(part or 0) for part in elapsed.groups())
+        clock = 60.0 * (60 * (24 * days + hours) + minutes) + seconds
+    if speed and figure and speed[1] == "iter/s":  # over all steps, those before a resumption too
+        clock, digit = number / figure, number * digit_of(speed[2]) / figure**2
+    elif speed and figure and clock is not None and abs(number * figure - clock) <= digit:
+        clock, digit = number * figure, number * digit_of(speed[2])  # else without the steps before a resumption
+    if clock is None:
+        return None
+    loss = _DICTIONARY_LOSS.search(text)
+    iteration = Iteration(
+        number=number,
+        seconds=None,
+        clock=clock,
+        clock_digit=digit,
+        loss=loss_of(loss[1].replace(",", "")) if loss else None,
+        line=line,
+    )
+    return LogRecord(source="elapsed time", speaker="", iteration=iteration)
