@@ -77,9 +77,14 @@ class ForkedTests:
         return ending, test
 
     def close(self) -> None:
-        """End the process with its child; whoever waits for an answer gets an error."""
-        self.process.terminate()
-        self.process.wait()
+        """End the process with its child; whoever waits for an answer gets an error.
+
+        A signal that arrives just before Python waits for the next request is noticed only at the next signal.
+        """
+        while self.process.poll() is None:
+            self.process.terminate()
+            with suppress(subprocess.TimeoutExpired):
+                self.process.wait(1.0)
 
     def _line(self, limit: float) -> str | None:
         """Return the next answer, None if there is none within some seconds."""

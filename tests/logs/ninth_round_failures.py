@@ -104,4 +104,81 @@ NINTH_ROUND: Final = {
         "a rank was killed (SIGKILL): most often the host ran out of memory",
         "已杀死",
     ),
+    "kernel that waits in vain": (
+        "DeepEP dispatch NVL receiver timeout, channel: 2, RDMA: 0, nvl: 1, src NVL: 6, head: 288, tail: 288\n"
+        "terminate called after throwing an instance of 'EPException'\n"
+        "  what():  Failed: CUDA error /src/DeepEP/csrc/deep_ep.cpp:83 'unspecified launch failure'",
+        "HUNG",
+        "a collective operation timed out",
+        "DeepEP dispatch NVL receiver timeout",
+    ),
+    "assertion of a kernel": (
+        "Assertion failed: /opt/DeepEP/csrc/kernels/internode.cu:1250, condition: hidden_int4 % 32 == 0",
+        "CRASHED",
+        "a GPU kernel failed",
+        "Assertion failed: /opt/DeepEP/csrc",
+    ),
+    "coordinator's barrier": (
+        "jaxlib.xla_extension.XlaRuntimeError: DEADLINE_EXCEEDED: Barrier timed out. Barrier_id: PjRT_Client_Connect. Timed out task names:\n"
+        "/job:jax_worker/replica:0/task:1",
+        "CRASHED",
+        "the ranks did not find each other",
+        "jaxlib.xla_extension.XlaRuntimeError",
+    ),
+    "stream of an NPU": (
+        "RuntimeError: npuSynchronizeDevice:core/npu/NPUStream.cpp:390 NPU function error: aclrtSynchronizeDevice, error code is 507046\n"
+        "EE1002: 2024-10-03-09:10:22.418.004 Stream synchronize timeout. rtDeviceSynchronize execute failed, reason=[stream sync timeout]",
+        "HUNG",
+        "a collective operation timed out",
+        "EE1002: 2024-10-03",
+    ),
+    "library of collectives": (
+        'Traceback (most recent call last):\n  File "train.py", line 12, in <module>\n    dist.init_process_group("ccl")\n'
+        "RuntimeError: oneCCL: exec.cpp:134 start_workers: EXCEPTION: failed to start worker # 0",
+        "CRASHED",
+        "NCCL or gloo failed",
+        "RuntimeError: oneCCL: exec.cpp:134",
+    ),
+    "fastbin": (
+        "malloc_consolidate(): unaligned fastbin chunk detected\n"
+        "E0802 03:11:42.700912 2201 torch/distributed/elastic/multiprocessing/api.py:874] failed (exitcode: -6) local_rank: 1 (pid: 2211) of binary: python",
+        "CRASHED",
+        "a rank corrupted its memory",
+        "malloc_consolidate(): unaligned fastbin",
+    ),
+    "nvml of a GPU that failed": (
+        'Traceback (most recent call last):\n  File "pynvml.py", line 1042, in _nvmlCheckReturn\n    raise NVMLError(ret)\npynvml.NVMLError_Unknown: Unknown Error',
+        "CRASHED",
+        "a GPU failed",
+        "pynvml.NVMLError_Unknown",
+    ),
+    "enroot's command": (
+        "slurmstepd: error: pyxis: container start failed with error code: 1\n"
+        "slurmstepd: error: pyxis:     enroot-switchroot: failed to execute: /bin/bash: No such file or directory\n"
+        "slurmstepd: error: pyxis: couldn't start container",
+        "CRASHED",
+        "the container was not started",
+        "slurmstepd: error: pyxis: enroot-switchroot",
+    ),
+    "namespaces of users": (
+        "slurmstepd: error: pyxis:     enroot-nsenter: failed to create user namespace: No space left on device",
+        "CRASHED",
+        "the container was not started",
+        "slurmstepd: error: pyxis: enroot-nsenter",
+    ),
+    "address of a node": (
+        "srun: error: fwd_tree_thread: can't find address for host ip-10-0-44-87, check slurm.conf\n"
+        "srun: error: Task launch for 14.0 failed on node ip-10-0-44-87: Can't find an address, check slurm.conf\n"
+        "srun: error: Application launch failed: Can't find an address, check slurm.conf",
+        "CRASHED",
+        "a node was not reached",
+        "srun: error: fwd_tree_thread",
+    ),
+    "two configurations": (
+        'Traceback (most recent call last):\n  File "train.py", line 27, in <module>\n    pretrain(args)\n'
+        "AssertionError: Not sure how to proceed, we were given deepspeed configs in the deepspeed arguments and deepspeed.initialize() function call",
+        "CRASHED",
+        "DeepSpeed refused the configuration",
+        "AssertionError: Not sure how to proceed",
+    ),
 }

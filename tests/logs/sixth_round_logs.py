@@ -85,4 +85,98 @@ Epoch 0:   3%|▎         | 34109/1100000 [5:29:02<171:22:09,  1.73it/s, loss=2.
         4.0,
         0.01,
     ),
+    "qlora-pipe": (
+        """\
+[2024-06-14 22:08:50.558] [INFO] [qlora-pipe] step:     1 /   900 loss: 1.8120 iter time (s): 19.440 samples/sec: 0.823 eta: 4h51m
+[2024-06-14 22:09:02.929] [INFO] [qlora-pipe] step:     2 /   900 loss: 1.7920 iter time (s): 12.371 samples/sec: 1.293 eta: 3h58m
+[2024-06-14 22:09:15.331] [INFO] [qlora-pipe] step:     3 /   900 loss: 1.7720 iter time (s): 12.402 samples/sec: 1.290 eta: 3h40m
+""",
+        "pipeline engine",
+        2,
+        12.371,
+        1e-6,
+    ),
+    "rich bars at the ends of epochs": (
+        """\
+Epoch 0/15 ━━━━━━━━━━━━━━━━━━━━━━ 98/98 0:00:31 • 0:00:00 3.14it/s v_num: 2 train/loss: 1.610
+Epoch 1/15 ━━━━━━━━━━━━━━━━━━━━━━ 98/98 0:00:26 • 0:00:00 3.82it/s v_num: 2 train/loss: 1.238
+Epoch 2/15 ━━━━━━━━━━━━━━━━━━━━━━ 98/98 0:00:26 • 0:00:00 3.80it/s v_num: 2 train/loss: 1.006
+""",
+        "training summary",
+        196,
+        1 / 3.82,
+        1e-6,
+    ),
+    "rich bar without an end": (
+        """\
+Epoch 0/-2 ━━━━━━━━━━━━━━━━━━━━━━ 2210/-- 0:51:50 • -:--:-- 0.71it/s v_num: k2ad train_loss: 9.871
+Epoch 0/-2 ━━━━━━━━━━━━━━━━━━━━━━ 2220/-- 0:52:04 • -:--:-- 0.71it/s v_num: k2ad train_loss: 9.861
+Epoch 0/-2 ━━━━━━━━━━━━━━━━━━━━━━ 2230/-- 0:52:18 • -:--:-- 0.71it/s v_num: k2ad train_loss: 9.851
+""",
+        "progress bar",
+        2220,
+        1.4,
+        0.1,
+    ),
+    "a loop over epochs smooths its rate": (
+        """\
+Epoch 0:  10%|█         | 10/96 [00:12<00:37,  2.31it/s]
+Epoch 0:  11%|█▏        | 11/96 [00:12<00:30,  2.76it/s]
+Epoch 0:  12%|█▎        | 12/96 [00:12<00:26,  3.17it/s]
+""",
+        "progress bar",
+        11,
+        1 / 2.76,
+        1e-6,
+    ),
+    "composer's bar": (
+        """\
+[epoch=0][batch=21/625]: loss/train/total: 7.0200
+train          Epoch   0:    3%|▊                        | 21/625 [00:13<06:05,  1.65ba/s, loss/train/total=7.0200]
+train          Epoch   0:    3%|▊                        | 22/625 [00:13<06:05,  1.65ba/s, loss/train/total=7.0100]
+train          Epoch   0:    3%|▊                        | 23/625 [00:14<06:04,  1.65ba/s, loss/train/total=7.0000]
+""",
+        "progress bar",
+        22,
+        1 / 1.65,
+        1e-6,
+    ),
+    "nanoGPT with an evaluation": (
+        """\
+2023-04-02 21:14:13 iter 3970: loss 3.9800, time 870.70ms, mfu 17.61%
+2023-04-02 21:14:22 iter 3980: loss 3.9700, time 868.10ms, mfu 17.61%
+2023-04-02 21:14:31 iter 3990: loss 3.9600, time 870.70ms, mfu 17.61%
+2023-04-02 21:15:12 step 4000: train loss 3.9120, val loss 3.9301
+2023-04-02 21:15:21 iter 4000: loss 3.9514, time 44120.81ms, mfu 16.02%
+""",
+        "nanogpt",
+        3980,
+        0.8681,
+        1e-6,
+    ),
+    "litgpt": (
+        """\
+Epoch 1 | iter 1 step 0 | loss train: 1.646, val: n/a | iter time: 820.00 ms
+Epoch 1 | iter 2 step 1 | loss train: 1.660, val: n/a | iter time: 548.00 ms (step)
+Epoch 1 | iter 3 step 1 | loss train: 1.687, val: n/a | iter time: 300.00 ms
+Epoch 1 | iter 4 step 2 | loss train: 1.597, val: n/a | iter time: 595.00 ms (step)
+Epoch 1 | iter 5 step 2 | loss train: 1.640, val: n/a | iter time: 300.00 ms
+Epoch 1 | iter 6 step 3 | loss train: 1.703, val: n/a | iter time: 590.00 ms (step)
+""",
+        "litgpt",
+        2,
+        0.895,
+        1e-6,
+    ),
+    "litgpt, every fifth step": (
+        """\
+Epoch 3 | iter 120050 step 12005 | loss train: 2.981, val: 3.012 | iter time: 188.30 ms (step) remaining time: 0:15:30
+Epoch 3 | iter 120100 step 12010 | loss train: 2.971, val: 3.012 | iter time: 186.90 ms (step) remaining time: 0:15:20
+Epoch 3 | iter 120150 step 12015 | loss train: 2.961, val: 3.012 | iter time: 188.30 ms (step) remaining time: 0:15:11
+""",
+        "litgpt",
+        12010,
+        1.869,
+        1e-6,
+    ),
 }

@@ -19,7 +19,7 @@ from tuner.logs.arguments import argument
 from tuner.logs.choice import asked, chosen_run, parse_iterations, second, spelt
 from tuner.logs.lines import speaker, visible
 from tuner.logs.log import Log, LogRun
-from tuner.logs.records import Iteration, LogRecord, PeakMemory, memory, profiled_step, records
+from tuner.logs.records import Iteration, LogRecord, PeakMemory, lines_of_megatron, memory
 from tuner.logs.workload import described
 
 approx: Any = pytest.approx
@@ -123,9 +123,9 @@ def test_a_run_that_is_not_there_is_refused(number: int) -> None:
     assert chosen_run(Log(runs=(run(), run(), run())), None) == 2
 
 
-def only(text: str, profiled: int | None = None) -> LogRecord:
+def only(text: str) -> LogRecord:
     """The one record of a line."""
-    (found,) = records(7, text, profiled)
+    (found,) = lines_of_megatron(7, text)
     return found
 
 
@@ -158,7 +158,7 @@ def test_megatrons_line_is_read_field_by_field() -> None:
 
 def test_two_ranks_may_share_a_line() -> None:
     text = MEGATRON + MEGATRON.replace("12/", "13/").replace("default7", "default5")
-    first, other = records(7, text)
+    first, other = lines_of_megatron(7, text)
     assert (first.iteration.number, other.iteration.number) == (12, 13)
     assert (first.speaker, other.speaker) == ("[default7]:", "[default5]:")
 
@@ -187,31 +187,6 @@ def test_a_loss_that_is_not_finite_is_no_number(loss: str, value: float) -> None
 def test_a_share_of_memory_is_at_most_one(share: str, found: float | None) -> None:
     line = f" iteration 2/ 5 | elapsed time per iteration (ms): 5.0 | mem usages: {share} | "
     assert only(line).iteration.memory_share == found
-
-
-def test_deepspeeds_lines_are_read() -> None:
-    """A pipeline's seconds, a timer's samples a second, the current ones before the mean, and three times in ms."""
-    pipe = only("rank0: steps: 2 loss: 5.5000 iter time (s): 0.046 samples/sec: 87.500")
-    assert (pipe.source, pipe.speaker) == ("pipeline engine", "rank0:")
-    assert (pipe.iteration.number, pipe.iteration.seconds, pipe.iteration.loss) == (2, 0.046, 5.5)
-    assert (pipe.iteration.seconds_digit, pipe.iteration.samples_per_second) == (approx(1e-3), 87.5)
-    timer = only("global_step=3, RunningAvgSamplesPerSec=20.5, CurrSamplesPerSec=21.25, MemAllocated=1GB")
-    assert (timer.source, timer.iteration.number) == ("throughput timer", 3)
-    assert (timer.iteration.samples_per_second, timer.iteration.seconds) == (21.25, None)
-    assert only("0/4, SamplesPerSec=8.5,").iteration.samples_per_second == 8.5
-    parts = only("w1: time (ms) | fwd: 100.00 | bwd_microstep: 1.0 | bwd: 250.50 | step: 49.50")
-    assert (parts.source, parts.speaker, parts.counted) == ("wall-clock breakdown", "w1:", True)
-    assert parts.iteration.seconds == approx(0.4)
-
-
-@pytest.mark.parametrize(("unit", "seconds"), [("m", 2.5e-3), ("u", 2.5e-6), ("n", 2.5e-9)])
-def test_the_profilers_latency_has_its_unit(unit: str, seconds: float) -> None:
-    found = only(f"iter latency:                    2.5 {unit}s", profiled=4)
-    assert (found.source, found.iteration.number) == ("flops profiler", 4)
-    assert found.iteration.seconds == approx(seconds)
-    assert profiled_step("Profile Summary at step 4:") == 4
-    assert profiled_step("step 4:") is None
-    assert not list(records(7, f"iter latency: 2.5 {unit}s"))
 
 
 @pytest.mark.parametrize(

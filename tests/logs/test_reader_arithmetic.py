@@ -18,7 +18,20 @@ from tuner.logs.records import Iteration
 from tuner.logs.signatures import SIGNATURES
 
 PROGRAMS = {
-    *("Abseil", "Apptainer", "C++", "CUDA", "Click", "Composer", "DeepSpeed", "Docker", "HF Trainer", "Hydra", "LSF"),
+    *(
+        "Abseil",
+        "Apptainer",
+        "C++",
+        "CUDA",
+        "Click",
+        "Composer",
+        "DeepEP",
+        "DeepSpeed",
+        "Docker",
+        "HF Trainer",
+        "Hydra",
+        "LSF",
+    ),
     *("Hugging Face Hub", "Lightning", "Linux", "MPI", "Megatron-LM", "NCCL", "PBS", "PyTorch", "Python", "Slurm"),
     *("Typer", "UCX", "accelerate", "argparse", "bash", "conda", "containers", "fairseq", "glibc", "jsonargparse"),
     *(
@@ -105,7 +118,13 @@ def ema_rate(seconds: list[float], each: int) -> float:
 @pytest.mark.parametrize(
     ("elapsed", "seconds", "digit", "derived"),
     [
-        (3, 1.25, 2 * 0.01 * 1.25 / 0.8 * 4 / 2, "the progress bar's rate"),  # 2.5 s by the rate, 1 s by the clock
+        (4, 1.25, 2 * 0.01 * 1.25 / 0.8 * 4 / 2, "the progress bar's rate"),  # 2.5 s by the rate, 2 s by the clock
+        (
+            3,
+            1.25,
+            1.25 / 4,
+            "the progress bar's smoothed rate",
+        ),  # 5 s since the beginning by the rate, 3 s by the clock
         (9, 3.5, 2 / 2, "the progress bar's clock"),  # 7 s by the clock
         (2, 1.25, 1.25 / 4, "the progress bar's smoothed rate"),  # none by the clock
     ],

@@ -11,10 +11,11 @@ from typing import Final
 from tuner.core.atomic_write import open_regular
 from tuner.logs.arguments import argument, opens_arguments
 from tuner.logs.bars import is_whole_bar
+from tuner.logs.deepspeed import overflow
 from tuner.logs.frameworks import StepPattern
 from tuner.logs.lines import MAX_LINE_CHARS, visible
 from tuner.logs.readers import RecordReader
-from tuner.logs.records import SOURCES, LogRecord, Source, overflow
+from tuner.logs.records import SOURCES, LogRecord, Source
 
 _MICROBATCH: Final = re.compile(
     r"microbatch\s+([0-9]{1,9})/\s*([0-9]{1,9}) of iteration\s+([0-9]{1,9}) \| elapsed \(s\): ([0-9.]{1,20})"

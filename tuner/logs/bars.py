@@ -27,12 +27,15 @@ _CLOCK_SLACK: Final = 1.5
 """Seconds by which the time of steps may differ from that between two clocks that print whole seconds."""
 
 _COARSE: Final = 10.0
-"""Seconds between two clocks below which they say less of a step than the mean rate with which they agree."""
+"""Seconds between two clocks below which they say less of a step than a printed rate with which they agree."""
+_COARSE_DIGIT: Final = 0.2
+"""Share of a step above which the digits of two totals say less of it than the rate itself."""
 
+_STEPS: Final = r"(?:it|steps?|iters?|ba(?:tch(?:es)?)?)"
 _BAR: Final = re.compile(
     r"(?:[0-9]{1,3}%(?:\|[^|]{0,400}\|)?|: \|[^|]{0,400}\|) *([0-9]{1,9})/([0-9]{1,9}|\?) "
     r"\[([0-9:]{1,9}:[0-9]{2})<[0-9:?]{1,12}"
-    r"(?:, *((?:[0-9.]{1,12}|\?) ?(?:(?:it|steps?|iters?|batch(?:es)?)/s|s/(?:it|steps?|iters?|batch(?:es)?))))?"
+    rf"(?:, *((?:[0-9.]{{1,12}}|\?) ?(?:{_STEPS}/s|s/{_STEPS})))?"
     r"([^\]]{0,2000})(?:\]|$)"
 )
 """A notebook's has no bar, and one of unknown length no percentage; a terminal may cut its end off."""
@@ -43,7 +46,7 @@ _PLAIN: Final = re.compile(
 )
 """A bar alone on its line."""
 _RICH: Final = re.compile(
-    r"Epoch [0-9]{1,9}/[-0-9]{1,9} [^0-9]{1,400}([0-9]{1,9})/([0-9]{1,9}) ([0-9]{1,4}:[0-9]{2}:[0-9]{2}) • "
+    r"Epoch [0-9]{1,9}/[-0-9]{1,9} [^0-9]{1,400}([0-9]{1,9})/([0-9]{1,9}|--) ([0-9]{1,4}:[0-9]{2}:[0-9]{2}) • "
     r"[-0-9:]{4,12} ([0-9.]{1,12}it/s)([^\n]{0,2000})"
 )
 _UNBOUNDED: Final = re.compile(
@@ -79,6 +82,8 @@ class _Bar:
     elapsed: float = 0.0
     ema_steps: float = 0.0
     ema_seconds: float = 0.0
+    is_mean: bool = True
+    """Whether its rate was the mean since its beginning so far."""
     mean_total: float = 0.0
     """Seconds since its beginning by its mean rate."""
 
@@ -176,10 +181,15 @@ class Bars:
             bar is None
             or bar.total != total
             or (number - offset <= 1 and number < bar.number)  # started again
-            or (epoch is not None and number > bar.number and _clock(printed[2]) < bar.elapsed)  # the next epoch's
+            or (epoch is not None and number > bar.number and _is_next(bar, epoch, _clock(printed[2])))
         ):
             bar = self._bars[name] = _Bar(total=total, number=offset)
         return bar if number > bar.number else None
+
+
+def _is_next(bar: _Bar, epoch: int, clock: float) -> bool:
+    """Whether a print that moves a bar on is of a later epoch, whose bar begins anew."""
+    return clock < bar.elapsed or (bar.total > 0 and bar.number > 0 and epoch > (bar.number - 1) // bar.total)
 
 
 def _of_a_cut_log(bar: _Bar, total: int) -> bool:
@@ -236,7 +246,10 @@ def _follow(bar: _Bar, lines: Sequence[int], prints: Sequence[_Print], at: int, 
 
 
 def _since_beginning(bar: _Bar, *, steps: int, elapsed: float, rate: str | None) -> tuple[float | None, float, str]:
-    """Return the seconds of each step since the last print by a mean since the beginning, their digit and source."""
+    """Return the seconds of each step since the last print by a mean since the beginning, their digit and source.
+
+    A rate that is no such mean, as of tqdm in a loop over epochs or of rich, is taken as it is where the clock agrees.
+    """
     between = elapsed - bar.elapsed
     first = bar.prints == 0
     bar.elapsed = elapsed
@@ -247,14 +260,13 @@ def _since_beginning(bar: _Bar, *, steps: int, elapsed: float, rate: str | None)
     done = (bar.number % bar.total if bar.total else bar.number) + steps
     of_steps = done * inverse - bar.mean_total
     bar.mean_total += of_steps
-    agrees = of_steps > 0 and (first or abs(of_steps - between) <= _CLOCK_SLACK)
-    if not agrees and not first and between <= 0:
-        return inverse, inverse / 4, "the progress bar's smoothed rate"
+    bar.is_mean &= abs(done * inverse - elapsed) <= _CLOCK_SLACK + done * error
     digit = 2 * error * done / steps
-    if agrees and (between <= 0 or digit <= 2.0 / steps):
+    is_precise = digit <= _COARSE_DIGIT * of_steps / steps and (between <= 0 or digit <= 2.0 / steps)
+    if of_steps > 0 and (first or (bar.is_mean and is_precise and abs(of_steps - between) <= _CLOCK_SLACK)):
         return of_steps / steps, digit, "the progress bar's rate"
-    if not first and between < _COARSE and abs(steps * inverse - between) <= _CLOCK_SLACK:
-        return inverse, inverse / 4, "the progress bar's mean rate"
+    if not first and (between <= 0 or (between < _COARSE and abs(steps * inverse - between) <= _CLOCK_SLACK)):
+        return inverse, inverse / 4, "the progress bar's smoothed rate"
     return _by_clock(between, steps)
 
 

@@ -74,8 +74,8 @@ DEATH_SIGNATURES: Final = (
         words=("Floating point exception", "Unexpected floating-point exception", "on signal 8", "SIGFPE"),
     ),
     signature(
-        r"(?:^|[\]:] )(?:free\(\): |malloc\(\): |realloc\(\): |munmap_chunk\(\): |double free or corruption"
-        r"|corrupted (?:double-linked list|size vs))|\*\*\* stack smashing detected",
+        r"(?:^|[\]:] )(?:free\(\): |malloc(?:_consolidate)?\(\): |realloc\(\): |munmap_chunk\(\): "
+        r"|double free or corruption|corrupted (?:double-linked list|size vs))|\*\*\* stack smashing detected",
         Outcome.CRASHED,
         "a rank corrupted its memory",
         "glibc",
@@ -86,7 +86,7 @@ DEATH_SIGNATURES: Final = (
             "corrupted size vs",
             "double free or corruption",
             "free(): ",
-            "malloc(): ",
+            *("malloc(): ", "malloc_consolidate(): "),
             "munmap_chunk(): ",
             "realloc(): ",
             "stack smashing detected",

@@ -94,7 +94,7 @@ DEVICE_SIGNATURES: Final = (
         r"|\b(?:UR|ZE)_RESULT_ERROR_DEVICE_LOST\b"
         r"|Unable to determine the device handle|\bCUDA_ERROR_(?:ECC_UNCORRECTABLE|NVLINK_UNCORRECTABLE|CONTAINED"
         r"|HARDWARE_STACK_ERROR|UNKNOWN)\b|\bcudaError(?:HardwareStackError|NvlinkUncorrectable|Contained|Unknown)\b"
-        r"|\bGPU reset required\b|HW Exception by GPU node",
+        r"|\bGPU reset required\b|HW Exception by GPU node|\bNVMLError_(?:Unknown|GpuIsLost|ResetRequired)\b",
         Outcome.CRASHED,
         "a GPU failed",
         "the CUDA driver",
@@ -107,7 +107,7 @@ DEVICE_SIGNATURES: Final = (
             "ERROR_DEVICE_LOST",
             "GPU is lost",
             "GPU reset required",
-            "HW Exception by GPU node",
+            *("HW Exception by GPU node", "NVMLError_"),
             "NVRM: ",
             "Unable to determine the device handle",
             "Xid (PCI:",
@@ -178,6 +178,7 @@ DEVICE_SIGNATURES: Final = (
         rf"|{_FAILED}(?:device-side assert|an illegal (?:memory access|instruction)|misaligned address"
         r"|unspecified launch failure|the launch timed out)"
         r"|HIP error: |aborting with error : HSA_STATUS_ERROR"
+        r"|Assertion failed: [^|]{1,300}\.cuh?:[0-9]+, condition: "
         r"|(?:block: \[|\.cuh?:)[^|]{0,300}Assertion `[^`']{1,200}[`'] failed"
         r"|Memory access fault by GPU|CUDA Exception: "
         r"|\b(?:cuda|hip)Error(?:IllegalAddress|IllegalInstruction|MisalignedAddress|LaunchFailure|LaunchTimeO?ut"
@@ -192,7 +193,7 @@ DEVICE_SIGNATURES: Final = (
         weight=DEVICE,
         words=(
             *_ERROR_WORDS,
-            "Assertion `",
+            *("Assertion `", "Assertion failed: "),
             "CUDA Exception: ",
             "CUDA_ERROR_",
             "Cuda failure ",

@@ -135,6 +135,7 @@ _MEANINGS: Final = (
     (
         re.compile(
             r"DeepSpeedConfigError|\bValidationError: .{0,40} for DeepSpeed|Check batch related parameters"
+            r"|we were given deepspeed configs in"
             r"|^AssertionError: .*ZeRO"
         ),
         "DeepSpeed refused the configuration",
@@ -146,7 +147,7 @@ _MEANINGS: Final = (
         ),
         "the trainer refused its arguments",
     ),
-    (re.compile(r"NCCL(?!_)|\bnccl(?!_)|DistBackendError|[Gg]loo\b"), NCCL),
+    (re.compile(r"NCCL(?!_)|\bnccl(?!_)|DistBackendError|[Gg]loo\b|\boneCCL: |\bHCCL error in: "), NCCL),
 )
 """Meanings of exceptions, by pattern of the last line of a traceback."""
 _FRAME_LINE: Final = re.compile(r'^([^"]{0,160}?) {2}File "[^"]{1,400}", line [0-9]+, in \S')

@@ -9,6 +9,8 @@
 - NeMo 2, `progress_printer.py`: `Training epoch 0, iteration 1/249 | ... | train_step_timing in s: 2.505 | ...`.
 - nanoGPT, `train.py`: `iter 2: loss 9.12, time 812.30ms, mfu 45.00%`; build-nanogpt, nanochat and llm.c are alike.
   modded-nanogpt prints the total time: `step:2/1750 train_time:302ms step_avg:151.03ms`.
+- LitGPT, `pretrain.py`: `Epoch 1 | iter 4 step 2 | loss train: 1.597, val: n/a | iter time: 595.27 ms (step)`, a line
+  for each batch, of which several make a step.
 - torchtune, `StdoutLogger`: `Step 2 | loss:1.2 lr:2e-05 tokens_per_second_per_gpu:1234`.
 - MaxText, `metric_logger.py`: `completed step: 2, seconds: 5.658, TFLOP/s/device: 135.158, ..., loss: 11.689`.
 - MMEngine and XTuner, `log_processor.py`: `Iter(train) [ 20/720]  lr: ...  time: 2.6851  data_time: 0.0077  memory:
@@ -134,11 +136,15 @@ _FORMATS: Final = (
 
 FRAMEWORK_WORDS: Final = (
     *(known.trigger for known in _FORMATS),
-    *("[step=", "[batch=", "throughput/", "train/", "Train "),
+    *("[step=", "[batch=", " | iter time: ", "throughput/", "train/", "Train "),
     *("GiB(", "cuda_max_memory_reserved", "memory/", "memory(GiB)", "data_time: "),
 )
 """Each line that this module reads contains one of these words."""
 
+_LITGPT: Final = re.compile(
+    rf"\biter ([0-9]{{1,12}}) step ([0-9]{{1,12}}) \| loss train: ({LOSS}), .{{0,80}}?"
+    rf"\| iter time: ({NUMBER}) ms( \(step\))?"
+)
 _OLMO: Final = re.compile(r"\[step=([0-9]{1,12})/(?:[0-9]{1,12}|\?\?\?)(?:,epoch=[0-9]{1,9}[^\]]{0,80})?\]")
 _COMPOSER: Final = re.compile(r"^(?:\[epoch=([0-9]{1,9})\])?\[batch=([0-9]{1,12})(?:/([0-9]{1,12}))?\]:?\s*$")
 _COMPOSER_LINE: Final = re.compile(rf"^\s+Train ([a-z_/]{{1,80}}): ({LOSS})\s*$")
@@ -249,6 +255,48 @@ class Blocks:
     def _record(self, line: int, *, seconds: float | None = None, **figures: Any) -> LogRecord:
         iteration = Iteration(number=self._number or 0, seconds=seconds, line=line, **figures)
         return LogRecord(source=self._source, speaker="", iteration=iteration)
+
+
+class LitGpt:
+    """Reads LitGPT's lines of batches, and adds up those of a step."""
+
+    def __init__(self) -> None:
+        self._batch = self._batches = 0
+        """The last batch, and the number of batches that make a step."""
+        self._stepped: tuple[int, int] | None = None
+        """Number of batches and steps at the end of the last step."""
+        self._seconds: float | None = None
+        """Of the batches since then; None where not all of them are logged."""
+
+    def read(self, line: int, text: str) -> Iterator[LogRecord]:
+        """Yield the step that a line ends."""
+        found = _LITGPT.search(text)
+        took = figure_of(found[4]) if found else None
+        if not found or not took:
+            return
+        batch, step, seconds = int(found[1]), int(found[2]), took * 1e-3
+        follows = batch == self._batch + 1
+        self._batch = batch
+        self._seconds = self._seconds + seconds if follows and self._seconds is not None else None
+        if not found[5]:
+            return
+        if self._stepped and step > self._stepped[1]:
+            self._batches = round((batch - self._stepped[0]) / (step - self._stepped[1]))
+        elif step:
+            self._batches = round(batch / step)
+        each = digit_of(found[4]) * 1e-3
+        derived = "" if self._seconds or self._batches == 1 else "the last batch, for each batch of a step"
+        whole = self._seconds or seconds * self._batches
+        self._stepped, self._seconds = (batch, step), 0.0
+        iteration = Iteration(
+            number=step,
+            seconds=whole,
+            seconds_digit=(each if not derived else whole / 5),
+            derived=derived,
+            loss=loss_of(found[3].replace(",", "")),
+            line=line,
+        )
+        yield LogRecord(source="litgpt", speaker=speaker(text[: found.start()])[-40:], iteration=iteration)
 
 
 def logged_memory(text: str) -> PeakMemory | None:

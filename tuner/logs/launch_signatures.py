@@ -9,7 +9,8 @@ from tuner.logs.signature import DEATH, KILLED, REPORT, signature
 
 LAUNCH_SIGNATURES: Final = (
     signature(
-        r"\bpyxis: (?:couldn't mkdir|failed to import|(?!container start)\w+ \w+ failed)"
+        r"\bpyxis: {1,8}enroot-[\w-]{1,40}: failed "
+        r"|\bpyxis: (?:couldn't mkdir|failed to import|(?!container start)\w+ \w+ failed)"
         r"|^FATAL: {1,8}(?:Unable to handle|[Ww]hile |container creation failed|could not open image)"
         r"|docker: Error response from daemon|\bErrImagePull\b|\bImagePullBackOff\b|Failed to pull image "
         r"|\b(?:OCI runtime|crun: |nvidia-container-cli: )"

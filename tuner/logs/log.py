@@ -14,11 +14,12 @@ from typing import Final
 
 from tuner.logs.arguments import ARGUMENT_WORDS, argument, opens_arguments
 from tuner.logs.bars import BAR_WORDS
+from tuner.logs.deepspeed import overflow
 from tuner.logs.failures import FAILURE_WORDS, Failures, Sighting, cause, not_a_number
 from tuner.logs.frameworks import StepPattern
 from tuner.logs.lines import stamp_of, untangled, unwrapped, visible_blocks
 from tuner.logs.readers import READER_WORDS, RecordReader
-from tuner.logs.records import SOURCES, Iteration, LogRecord, PeakMemory, Source, overflow
+from tuner.logs.records import SOURCES, Iteration, LogRecord, PeakMemory, Source
 from tuner.logs.signature import BARE, PEER
 
 _SAME_TIME: Final = 0.02

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from tuner.core.outcomes import Outcome
-from tuner.logs.signature import BARE, DEATH, LOST, NCCL, PEER, REPORT, signature
+from tuner.logs.signature import BARE, DEATH, DEVICE, LOST, NCCL, PEER, REPORT, signature
 
 NETWORK_SIGNATURES: Final = (
     signature(
@@ -43,18 +43,28 @@ NETWORK_SIGNATURES: Final = (
     ),
     signature(
         r"[Ww]atchdog caught collective operation timeout|Timed out waiting [0-9]+ ?ms for \w+ operation"
-        r"|failed to pass monitoredBarrier|DeepEP error: (?:CPU recv |dispatch |combine )?time ?out"
-        r"|DeepEP (?:(?:dispatch|combine)[^|]{0,80} timeout|timeout check failed: )",
+        r"|failed to pass monitoredBarrier|reason=\[stream sync timeout\]",
         Outcome.HUNG,
         "a collective operation timed out",
         "PyTorch",
         "look for the rank whose log ends first; --retry-hang-sync repeats the job with CUDA_LAUNCH_BLOCKING=1",
         words=(
-            "DeepEP ",
+            "[stream sync timeout]",
             "Timed out waiting ",
             "failed to pass monitoredBarrier",
             "atchdog caught collective operation timeout",
         ),
+    ),
+    # Its kernels end themselves by an error of the GPU.
+    signature(
+        r"\bDeepEP error: (?:CPU recv |dispatch |combine )?time ?out"
+        r"|\bDeepEP (?:(?:dispatch|combine)[^|]{0,80} timeout|timeout check failed: )",
+        Outcome.HUNG,
+        "a collective operation timed out",
+        "DeepEP",
+        "look for the rank whose log ends first",
+        weight=DEVICE,
+        words=("DeepEP ",),
     ),
     signature(
         r"\bno (?:output|progress|heartbeat) for [0-9.]{1,12} ?s(?:ec|econds)?\b[^|]{0,80}?"
@@ -177,6 +187,7 @@ NETWORK_SIGNATURES: Final = (
     signature(
         r"Permission denied \((?:publickey|password|keyboard|gssapi)|: ssh exited with exit code [1-9]"
         r"|^(?:\S{1,100}: )?ssh: (?:Could not resolve|connect to host)|Host key verification failed"
+        r"|fwd_tree_thread: can't find address for host"
         r"|was not reachable via ssh|^pdsh@\S{1,100}: \S{1,100}: connect: |kex_exchange_identification: "
         r"|\bORTE was unable to reliably start|\bAn (?:ORTE|PRTE) daemon has unexpectedly failed",
         Outcome.CRASHED,
@@ -190,7 +201,7 @@ NETWORK_SIGNATURES: Final = (
             "daemon has unexpectedly failed",
             "kex_exchange_identification: ",
             "unable to reliably start",
-            "was not reachable via ssh",
+            *("was not reachable via ssh", "fwd_tree_thread: "),
             "ssh exited with exit code ",
             "ssh: Could not resolve",
             "ssh: connect to host",
@@ -210,7 +221,7 @@ NETWORK_SIGNATURES: Final = (
         r"|TCPStore[^|]{0,200}?timed out|DistNetworkError(?!: [Ff]ailed to recv)"
         r"|failed to connect to [^|]{0,200}?TCPStore|Stop_waiting response is expected"
         r"|Timed out initializing process group|connect\(\) timed out\. Original timeout was"
-        r"|DistStoreError: Timed out [^|]{0,40} waiting for clients"
+        r"|DistStoreError: Timed out [^|]{0,40} waiting for clients|Barrier_id: P[Jj]RT_Client_Connect"
         r"|failed to listen on any local network address|\bhost not found: (?:Name|Temporary|No address)",
         Outcome.CRASHED,
         "the ranks did not find each other",
@@ -219,7 +230,7 @@ NETWORK_SIGNATURES: Final = (
         words=(
             *("DistNetworkError", "Rendezvous", "TCPStore", "The client socket has ", "Timed out initializing"),
             *("any local network address", "connect() timed out", "host not found: ", "Stop_waiting response"),
-            "DistStoreError: Timed out",
+            *("DistStoreError: Timed out", "RT_Client_Connect"),
         ),
     ),
 )

@@ -6,20 +6,12 @@ from collections.abc import Collection, Iterator, Sequence
 from typing import Final
 
 from tuner.logs.bars import BAR_WORDS, Bars
+from tuner.logs.deepspeed import DEEPSPEED_WORDS, DeepSpeed
 from tuner.logs.dictionaries import DICTIONARY_WORDS, is_summary, lines_of_dictionaries
-from tuner.logs.frameworks import FRAMEWORK_WORDS, Blocks, StepPattern, lines_of_frameworks, logged_memory
-from tuner.logs.records import (
-    MEMORY_WORDS,
-    RECORD_WORDS,
-    Iteration,
-    LogRecord,
-    PeakMemory,
-    memory,
-    profiled_step,
-    records,
-)
+from tuner.logs.frameworks import FRAMEWORK_WORDS, Blocks, LitGpt, StepPattern, lines_of_frameworks, logged_memory
+from tuner.logs.records import MEMORY_WORDS, RECORD_WORDS, Iteration, LogRecord, PeakMemory, lines_of_megatron, memory
 
-READER_WORDS: Final = (*RECORD_WORDS, *MEMORY_WORDS, *FRAMEWORK_WORDS, *DICTIONARY_WORDS, *BAR_WORDS)
+READER_WORDS: Final = (*RECORD_WORDS, *DEEPSPEED_WORDS, *MEMORY_WORDS, *FRAMEWORK_WORDS, *DICTIONARY_WORDS, *BAR_WORDS)
 """Each line with an iteration or memory contains one of these words, unless a step pattern recognises it."""
 
 
@@ -28,7 +20,8 @@ class RecordReader:
 
     def __init__(self, pattern: StepPattern | None = None) -> None:
         self._pattern = pattern
-        self._profiled: int | None = None
+        self._deepspeed = DeepSpeed()
+        self._litgpt = LitGpt()
         self._bars = Bars()
         self._blocks = Blocks()
         self._has_frameworks = self._has_dictionaries = self._has_bars = self._has_memory = True
@@ -44,12 +37,14 @@ class RecordReader:
         """Yield the iterations of a line."""
         if self._pattern is not None:
             yield from self._pattern.read(line, text)
-        if (step := profiled_step(text)) is not None:
-            self._profiled = step
-        yield from records(line, text, self._profiled)
+        if "iteration" in text:
+            yield from lines_of_megatron(line, text)
+        yield from self._deepspeed.read(line, text)
         if self._has_frameworks:
             yield from lines_of_frameworks(line, text)
             yield from self._blocks.read(line, text)
+            if " | iter time: " in text:
+                yield from self._litgpt.read(line, text)
         if self._has_dictionaries:
             yield from lines_of_dictionaries(line, text)
         if self._has_bars:
@@ -73,4 +68,4 @@ class RecordReader:
 
     def restart(self) -> None:
         """Forget the bars: the program starts again."""
-        self._bars, self._blocks = Bars(), Blocks()
+        self._bars, self._blocks, self._deepspeed, self._litgpt = Bars(), Blocks(), DeepSpeed(), LitGpt()

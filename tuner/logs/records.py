@@ -1,16 +1,8 @@
-"""Parse single lines of a log: iterations and memory.
+"""What a line of a log says of an iteration or of memory, and Megatron's lines.
 
-The formats, by framework:
-
-- Megatron-LM and Megatron-DeepSpeed, `training_log` in `megatron/training.py` (now `megatron/training/training.py`):
-  ` iteration 2/ 500 | key: value | ... |`, with the time in milliseconds or, in BigScience's fork, in seconds, and the
-  rate as `TFLOPs` or `throughput per GPU (TFLOP/s/GPU)`. GPT-NeoX prints the same with `approx flops per GPU`.
-- DeepSpeed's pipeline engine, `runtime/pipe/engine.py`: `steps: 2 loss: 5.5 iter time (s): 0.046 samples/sec: 87.5`.
-- DeepSpeed's `ThroughputTimer`, `utils/timer.py`: `global_step=3, RunningAvgSamplesPerSec=..., CurrSamplesPerSec=...`,
-  and before 0.5 `0/3, SamplesPerSec=...`: no times, so that they need a batch, or their time stamps, to become seconds.
-- DeepSpeed's `wall_clock_breakdown`, `runtime/engine.py`: `time (ms) | fwd: ... | bwd: ... | step: ...`, one line for
-  each iteration and none that gives its number.
-- DeepSpeed's flops profiler, `profiling/flops_profiler/profiler.py`: `iter latency: 27.32 ms`.
+Megatron-LM and Megatron-DeepSpeed, `training_log` in `megatron/training.py` (now `megatron/training/training.py`),
+print ` iteration 2/ 500 | key: value | ... |`, with the time in milliseconds or, in BigScience's fork, in seconds, and
+the rate as `TFLOPs` or `throughput per GPU (TFLOP/s/GPU)`; GPT-NeoX the same with `approx flops per GPU`.
 
 A number counts only with the text that terminates it, so that a truncated log does not yield a wrong one.
 """
@@ -24,7 +16,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final, Literal, get_args
 
-from tuner.logs.lines import speaker, stamp_of
+from tuner.logs.lines import speaker
 
 Source = Literal[
     "step pattern",
@@ -37,6 +29,7 @@ Source = Literal[
     "olmo-core",
     "composer",
     "nanogpt",
+    "litgpt",
     "torchtune",
     "maxtext",
     "mmengine",
@@ -52,7 +45,7 @@ Source = Literal[
 SOURCES: Final[tuple[Source, ...]] = get_args(Source)
 """Sources of iterations, the most reliable first; the profiler slows down what it measures."""
 
-LAST_ITERATION_ONLY: Final[frozenset[Source]] = frozenset({"throughput timer", "nanogpt"})
+LAST_ITERATION_ONLY: Final[frozenset[Source]] = frozenset({"throughput timer", "nanogpt", "litgpt"})
 """Sources whose lines, where they appear every n-th iteration, have the time of the last iteration and not the mean."""
 
 
@@ -127,24 +120,7 @@ LOSS: Final = r"-?[0-9][0-9,]*(?:\.[0-9]+)?(?:[eE][-+]?[0-9]{1,2})?|-?nan|-?inf"
 _NUMBER: Final = re.compile(NUMBER)
 _DIGITS: Final = b"0123456789"
 _MEGATRON: Final = re.compile(r"iteration\s+([0-9]{1,12})\s*/\s*[0-9]{1,12}\s*\|")
-_PIPELINE: Final = re.compile(
-    rf"steps: ([0-9]{{1,12}}) loss: (\S+) (?:(?!steps: )[^|])*?iter time \(s\): ({NUMBER}) samples/sec: "
-    r"([0-9]+\.[0-9]{3})?"
-)
-_THROUGHPUT: Final = re.compile(
-    rf"(?:global_step=|\b[0-9]+/)([0-9]{{1,12}}), (?:RunningAvg)?SamplesPerSec=({NUMBER}|-?inf)(?:,|\s*$)"
-    rf"(?: CurrSamplesPerSec=({NUMBER}),)?"
-)
-_BREAKDOWN: Final = re.compile(r"time \(ms\) \|(?: fwd| forward): ([0-9.]+) \|.*? (?:bwd|backward): ([0-9.]+) \|")
-_BREAKDOWN_STEP: Final = re.compile(r"\| step: ([0-9]+\.[0-9]{2})")
-_PROFILED_STEP: Final = re.compile(r"Profile Summary at step ([0-9]{1,12}):")
-_LATENCY: Final = re.compile(rf"^iter latency:\s+({NUMBER}) (m|u|n|)s\s*$")
-_LATENCY_UNITS: Final = {"": 1.0, "m": 1e-3, "u": 1e-6, "n": 1e-9}
-
-RECORD_WORDS: Final = (
-    *("iteration", "iter time (s)", "SamplesPerSec=", "time (ms) |", "iter latency", "Profile Summary"),
-    "Skipping step",
-)
+RECORD_WORDS: Final = ("iteration",)
 MEMORY_WORDS: Final = ("max allocated", "Max_MA", "MaxMemAllocated=", "hip mem usage")
 """Each line that this module reads contains one of these words."""
 
@@ -155,55 +131,8 @@ _LARGEST: Final = 1e12
 _NOT_FINITE: Final = ("nan", "-nan", "inf", "-inf")
 
 
-def records(number: int, text: str, profiled: int | None = None) -> Iterator[LogRecord]:
+def lines_of_megatron(number: int, text: str) -> Iterator[LogRecord]:
     """Yield the iterations of a line, several where the output of two ranks shares it."""
-    if "iteration" in text:
-        yield from _megatron(number, text)
-    if "iter time (s)" in text:
-        for found in _PIPELINE.finditer(text):
-            seconds = figure_of(found[3])
-            if seconds:
-                iteration = Iteration(
-                    number=int(found[1]),
-                    seconds=seconds,
-                    seconds_digit=digit_of(found[3]),
-                    loss=loss_of(found[2]),
-                    samples_per_second=figure_of(found[4]),
-                    line=number,
-                )
-                yield LogRecord(source="pipeline engine", speaker=speaker(text[: found.start()]), iteration=iteration)
-    if "SamplesPerSec=" in text:
-        for found in _THROUGHPUT.finditer(text):
-            if rate := figure_of(found[3] or found[2]):
-                iteration = Iteration(number=int(found[1]), seconds=None, samples_per_second=rate, line=number)
-                if found[0].startswith("global_step="):  # once the number was that of a micro batch
-                    iteration.clock, iteration.clock_digit = stamp_of(text)
-                yield LogRecord(source="throughput timer", speaker="", iteration=iteration)
-    if "time (ms) |" in text:
-        yield from _breakdown(number, text)
-    if profiled is not None and (latency := _LATENCY.match(text)):
-        seconds = (figure_of(latency[1]) or 0.0) * _LATENCY_UNITS[latency[2]]
-        if seconds:
-            iteration = Iteration(number=profiled, seconds=seconds, line=number)
-            yield LogRecord(source="flops profiler", speaker="", iteration=iteration)
-
-
-def profiled_step(text: str) -> int | None:
-    """Return the iteration that the flops profiler reports next."""
-    found = _PROFILED_STEP.search(text) if "Profile Summary" in text else None
-    return int(found[1]) if found else None
-
-
-def overflow(text: str) -> bool:
-    """Whether DeepSpeed skips the optimizer step of the iteration under way.
-
-    `[deepspeed] OVERFLOW! Rank 0 Skipping step. Attempted loss scale: 65536, ...` (`runtime/fp16/loss_scaler.py`), or
-    `fp16 dynamic loss scale overflow! Skipping step. ...` (`fused_optimizer.py`).
-    """
-    return "Skipping step" in text and "overflow!" in text.casefold()
-
-
-def _megatron(number: int, text: str) -> Iterator[LogRecord]:
     if "iteration= " in text:
         text = _respelt(text)
     after = _MEGATRON.search(text)
@@ -312,17 +241,6 @@ def _seconds(fields: Mapping[str, str]) -> tuple[float | None, float]:
         if (figure := figure_of(printed)) is not None:
             return figure / parts, digit_of(printed) / parts
     return None, 0.0
-
-
-def _breakdown(number: int, text: str) -> Iterator[LogRecord]:
-    passes, step = _BREAKDOWN.search(text), _BREAKDOWN_STEP.search(text)
-    if passes and step:
-        parts = [figure_of(part) for part in (passes[1], passes[2], step[1])]
-        milliseconds = sum(part for part in parts if part)
-        if milliseconds:
-            iteration = Iteration(number=0, seconds=milliseconds / 1e3, line=number)
-            before = text[: passes.start()]
-            yield LogRecord(source="wall-clock breakdown", speaker=speaker(before), iteration=iteration, counted=True)
 
 
 _MEGATRON_MEMORY: Final = re.compile(

@@ -214,8 +214,8 @@ SIGNATURES: Final = (
         words=("Cannot allocate memory", "MemoryError", "std::bad_alloc"),
     ),
     signature(
-        r"No space left on device|Disk quota exceeded|Errno 122\b|low on resource: ephemeral-storage"
-        r"|Insufficient disk space",
+        r"(?<!create user namespace: )No space left on device|Disk quota exceeded|Errno 122\b"
+        r"|low on resource: ephemeral-storage|Insufficient disk space",
         Outcome.CRASHED,
         DISK_FULL,
         "Python",
