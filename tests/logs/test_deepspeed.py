@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from pytest import approx
 
 from tuner.logs.deepspeed import DeepSpeed
 from tuner.logs.records import LogRecord
@@ -27,21 +26,22 @@ def test_deepspeeds_lines_are_read() -> None:
     pipe = only("rank0: steps: 2 loss: 5.5000 iter time (s): 0.046 samples/sec: 87.500")
     assert (pipe.source, pipe.speaker) == ("pipeline engine", "rank0:")
     assert (pipe.iteration.number, pipe.iteration.seconds, pipe.iteration.loss) == (2, 0.046, 5.5)
-    assert (pipe.iteration.seconds_digit, pipe.iteration.samples_per_second) == (approx(1e-3), 87.5)
+    assert pipe.iteration.seconds_digit == pytest.approx(1e-3)
+    assert pipe.iteration.samples_per_second == 87.5
     timer = only("global_step=3, RunningAvgSamplesPerSec=20.5, CurrSamplesPerSec=21.25, MemAllocated=1GB")
     assert (timer.source, timer.iteration.number) == ("throughput timer", 3)
     assert (timer.iteration.samples_per_second, timer.iteration.seconds) == (21.25, None)
     assert only("0/4, SamplesPerSec=8.5,").iteration.samples_per_second == 8.5
     parts = only("w1: time (ms) | fwd: 100.00 | bwd_microstep: 1.0 | bwd: 250.50 | step: 49.50")
     assert (parts.source, parts.speaker, parts.counted) == ("wall-clock breakdown", "w1:", True)
-    assert parts.iteration.seconds == approx(0.4)
+    assert parts.iteration.seconds == pytest.approx(0.4)
 
 
 @pytest.mark.parametrize(("unit", "seconds"), [("m", 2.5e-3), ("u", 2.5e-6), ("n", 2.5e-9)])
 def test_the_profilers_latency_has_its_unit(unit: str, seconds: float) -> None:
     found = only(f"iter latency:                    2.5 {unit}s", "Profile Summary at step 4:")
     assert (found.source, found.iteration.number) == ("flops profiler", 4)
-    assert found.iteration.seconds == approx(seconds)
+    assert found.iteration.seconds == pytest.approx(seconds)
     assert not records(f"iter latency: 2.5 {unit}s")
     assert not records(f"iter latency: 2.5 {unit}s", "step 4:")
 
@@ -52,5 +52,5 @@ def test_the_older_timer_belongs_to_the_step_whose_rates_are_logged() -> None:
     after, alone = only(timer, rates).iteration, only(timer).iteration
     assert (after.number, alone.number, alone.clock) == (20, 80, None)
     assert after.clock is not None
-    assert after.clock % 60 == approx(56.121)
-    assert after.clock_digit == approx(1e-3)
+    assert after.clock % 60 == pytest.approx(56.121)
+    assert after.clock_digit == pytest.approx(1e-3)
