@@ -181,4 +181,52 @@ NINTH_ROUND: Final = {
         "DeepSpeed refused the configuration",
         "AssertionError: Not sure how to proceed",
     ),
+    "data of megatron": (
+        "Dataset does not exist: /data/owt/part-03\nPath should be a basename and both .idx and .bin can be appended to get full filenames.\n"
+        'Traceback (most recent call last):\n  File "gpt_dataset.py", line 42, in build\n    print(indexed.sizes)\n'
+        "AttributeError: 'NoneType' object has no attribute 'sizes'",
+        "CRASHED",
+        "a file is missing",
+        "Dataset does not exist: /data/owt",
+    ),
+    "backend of lightning": (
+        "    raise MisconfigurationException('No supported gpu backend found!')\n"
+        "lightning.fabric.utilities.exceptions.MisconfigurationException: No supported gpu backend found!",
+        "CRASHED",
+        "no usable GPU",
+        "raise MisconfigurationException('No",
+    ),
+    "batch of nothing": (
+        'Traceback (most recent call last):\n  File "config.py", line 900, in _batch_assertion\n    assert micro_batch > 0, (\n'
+        "AssertionError: Micro batch size per gpu: 0 has to be greater than 0",
+        "CRASHED",
+        "DeepSpeed refused the configuration",
+        "AssertionError: Micro batch size",
+    ),
+    "nan or inf": (
+        'Traceback (most recent call last):\n  File "train.py", line 90, in step\n    raise ValueError\nValueError: NaN or Inf encountered. Training failed!',
+        "CRASHED",
+        "the loss is not a number",
+        "ValueError: NaN or Inf encountered",
+    ),
+    "step of a script": (
+        'Traceback (most recent call last):\n  File "e2e.py", line 210, in <module>\n    main(args)\n'
+        "RuntimeError: Step 1 exited with non-zero status 1",
+        "CRASHED",
+        "a rank failed",
+        "RuntimeError: Step 1 exited",
+    ),
+    "cache of vllm": (
+        'Traceback (most recent call last):\n  File "worker.py", line 12, in check\n    raise ValueError(\n'
+        "ValueError: No available memory for the cache blocks. Try increasing `gpu_memory_utilization` when initializing the engine.",
+        "OOM",
+        "a GPU ran out of memory",
+        "ValueError: No available memory",
+    ),
+    "caffe's check": (
+        "RuntimeError: [enforce fail at context_gpu.cu:415] error == cudaSuccess. 2 vs 0. Error at: context_gpu.cu:415: out of memory",
+        "OOM",
+        "a GPU ran out of memory",
+        "RuntimeError: [enforce fail at context_gpu",
+    ),
 }

@@ -36,6 +36,7 @@ DEVICE_SIGNATURES: Final = (
         r"|\btorch\.(?:\w+\.)?OutOfMemoryError(?::|\s*$)"
         r"|\b(?:CUDA|HIP)[\w ]*(?:[Ee]rror|failure)\b[^|]{0,40}out of memory|(?:CUBLAS|CUDNN)_STATUS_ALLOC_FAILED"
         r"|\bCUFFT_ALLOC_FAILED\b|\bcuBLAS Error: the resource allocation failed"
+        r"|\berror == cudaSuccess\. 2 vs 0\b|: No available memory for the cache blocks\b"
         r"|\bTriton Error \[\w+\]: out of memory|\b(?:cuda|hip)ErrorMemoryAllocation\b"
         r"|\b(?:RESOURCE_EXHAUSTED|Resource exhausted): (?:Out of memory|OOM |Attempting to (?:reserve|allocate)"
         r"|[^|]{0,120}?Ran out of memory)"
@@ -57,7 +58,7 @@ DEVICE_SIGNATURES: Final = (
             "MODULE:PT_DEVMEM",
             "OOM when allocating tensor",
             "_ALLOC_FAILED",
-            "cuBLAS Error: ",
+            *("cuBLAS Error: ", "cudaSuccess. 2 vs 0", "memory for the cache blocks"),
             "hipErrorOutOfMemory",
             "out of memory",
         ),
@@ -135,7 +136,7 @@ DEVICE_SIGNATURES: Final = (
         r"|InitializationError|SystemNotReady)\b"
         r"|\bCUDA_ERROR_(?:NO_DEVICE|INVALID_DEVICE|NO_BINARY_FOR_GPU|UNSUPPORTED_PTX_VERSION|SYSTEM_DRIVER_MISMATCH"
         r"|SYSTEM_NOT_READY|COMPAT_NOT_SUPPORTED_ON_DEVICE|DEVICE_UNAVAILABLE|NOT_INITIALIZED)\b"
-        r"|MisconfigurationException: (?:You requested gpu: |No supported gpu backend)"
+        r"|MisconfigurationException(?:: |\(['\"])(?:You requested gpu: |No supported gpu backend)"
         r"|^ {0,40}But your machine only has: \["
         r"|device < num_gpus INTERNAL ASSERT FAILED|\bDevice acquire failed",
         Outcome.CRASHED,
@@ -156,7 +157,7 @@ DEVICE_SIGNATURES: Final = (
             "GPUs are available",
             "GetDeviceCount()",
             "But your machine only has: ",
-            "MisconfigurationException: ",
+            "MisconfigurationException",
             "NVIDIA driver on your system",
             "cudaError",
             "hipError",

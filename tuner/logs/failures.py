@@ -81,7 +81,7 @@ _ASSERTION: Final = re.compile(r"(?:^|[:\]]\s*)AssertionError(?::|\s*$)")
 _FOLLOWED: Final = re.compile(
     r"^Exception:?\s*$|ProcessRaisedException|ChildFailedError|CheckpointException ranks:|and exception:\s*$"
     r"|SignalException|CalledProcessError|SystemExit|UncompletedJobError|FailedJobError"
-    r"|remote process (?:has )?exited"
+    r"|remote process (?:has )?exited|\bexited with non-zero status [1-9]"
     r"|Connection (?:closed by|reset by) (?:remote )?peer|Broken pipe|Socket closed|failed to recv, got 0 bytes"
     r"|^ray\.exceptions\.(?:Actor(?:Died|Unavailable)|RayActor|WorkerCrashed|OwnerDied|NodeDied"
     r"|LocalRayletDied)Error\b"
@@ -121,7 +121,7 @@ _MEANINGS: Final = (
     (re.compile(r"failed writing file"), DISK_FULL),
     (
         re.compile(
-            r"\b(?:[Nn]a[Nn]|NAN)s?(?: values?)? (?:encountered|detected|found)\b"
+            r"\b(?:[Nn]a[Nn]|NAN)s?(?: or [Ii]nf)?(?: values?)? (?:encountered|detected|found)\b"
             r"|\b(?:[Ll]oss|[Gg]rad(?:ient)?s?|[Nn]orm|[Ll]ogits|[Aa]ctivations)\b[^|]{0,60}?"
             r"\b(?:[Nn]a[Nn]s?|NAN|nans?|inf|Inf|INF|infinite|infinity|(?:non-?|not )finite)\b"
             r"|\b(?:[Nn]a[Nn]s?|NAN|nans?|[Ii]nfinite|(?:[Nn]on-?|[Nn]ot )finite)\b[^|]{0,60}?"
@@ -135,8 +135,8 @@ _MEANINGS: Final = (
     (
         re.compile(
             r"DeepSpeedConfigError|\bValidationError: .{0,40} for DeepSpeed|Check batch related parameters"
-            r"|we were given deepspeed configs in"
-            r"|^AssertionError: .*ZeRO"
+            r"|we were given deepspeed configs in|^AssertionError: .*ZeRO"
+            r"|(?:[Bb]atch size|accumulation steps)[^|]{0,40} has to be greater than 0"
         ),
         "DeepSpeed refused the configuration",
     ),

@@ -139,6 +139,14 @@ LAUNCH_SIGNATURES: Final = (
         passing=True,
         words=("Failed to initialize NVML: ", "No devices were found", ".com/gpu"),
     ),
+    # Megatron-DeepSpeed goes on with None.
+    signature(
+        r"^Dataset does not exist: ",
+        Outcome.CRASHED,
+        "a file is missing",
+        "Megatron-LM",
+        words=("Dataset does not exist: ",),
+    ),
     # A shell goes on after them.
     signature(
         r"^\S{1,200}: line [0-9]+: [^:|]{1,200}: (?:Permission denied|No such file or directory|bad interpreter)"
