@@ -12,7 +12,7 @@ import pytest
 
 from tests.conftest import Run
 from tuner.core import catalog
-from tuner.core.domain import Topology, Workload
+from tuner.core.domain import Precision, Topology, Workload
 from tuner.core.errors import InputError, UnknownName
 from tuner.core.model import Model
 from tuner.export.flag_table import flag_table
@@ -63,6 +63,27 @@ def test_a_job_has_its_topology_once_and_the_rest_as_the_user_wrote_it(command: 
     assert "--save-interval" not in words
     for flag in ("--tensor-model-parallel-size", "--micro-batch-size", "--sequence-parallel", "--log-interval"):
         assert words.count(flag) == 1
+
+
+@pytest.mark.parametrize(
+    ("precision", "chosen", "scale"),
+    [
+        ("fp16", "", "4096"),
+        ("fp16", "--loss-scale 1024", None),
+        ("fp16", "--initial-loss-scale 8", "8"),
+        ("bf16", "", None),
+    ],
+)
+def test_a_short_run_in_fp16_skips_no_step_for_its_first_loss_scale(
+    command: str, tmp_path: Path, precision: Precision, chosen: str, scale: str | None
+) -> None:
+    arguments = tmp_path / "args.txt"
+    arguments.write_text(arguments.read_text().replace("--bf16", f"--{precision} {chosen}"))
+    trainer = TrainerCommand.parse("megatron-lm", command)
+    job = replace(workload(), precision=precision)
+    words = [*trainer.words, *trainer.job_flags(job, TOPOLOGY, Path("x"))]
+    assert words.count("--initial-loss-scale") == (scale is not None)
+    assert scale is None or words[words.index("--initial-loss-scale") + 1] == scale
 
 
 def test_megatrons_own_parser_reads_the_topology_from_the_flags(command: str) -> None:

@@ -9,6 +9,7 @@ from tuner.core.model import RotaryScaling
 from tuner.export.formats import UNDERSTOOD, Settings, Treatment, expressed, trains_only, without_experts
 from tuner.export.production import WARM_UP_SHARE, ProductionRun
 from tuner.launch.ds_config import LEARNING_RATE
+from tuner.launch.trainers.megatron_lm import FIRST_LOSS_SCALE
 
 
 def number(value: float) -> str:
@@ -103,7 +104,7 @@ def flash_in_half_precision(flags: str, settings: Callable[[ProductionRun], Sett
 def half_precision(run: ProductionRun) -> Settings:
     """Return the flags of fp16 and bf16; fp32 is the default."""
     if run.workload.precision == "fp16":
-        return [("--fp16",), ("--initial-loss-scale", "4096"), ("--loss-scale-window", "500")]
+        return [("--fp16",), ("--initial-loss-scale", FIRST_LOSS_SCALE), ("--loss-scale-window", "500")]
     return [("--bf16",)] * (run.workload.precision != "fp32")
 
 

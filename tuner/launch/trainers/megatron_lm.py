@@ -36,6 +36,8 @@ _CHANGES_MODEL: Final = (
     *("--hybrid-layer-pattern", "--hybrid-override-pattern", "--heterogeneous-layers-config-path", "--mamba-num-heads"),
 )
 """Flags of models that the arguments alone do not describe."""
+FIRST_LOSS_SCALE: Final = "4096"
+"""Of DeepSpeed's jobs too (`initial_scale_power` 12)."""
 _POSITIONS: Final[Mapping[str, Positions]] = {"rope": "rotary", "learned_absolute": "learned", "none": "none"}
 _VOCABULARY_MULTIPLE: Final = 128
 """Default of `--make-vocab-size-divisible-by`."""
@@ -60,6 +62,16 @@ def megatron_flags(workload: Workload, topology: Topology) -> tuple[str, ...]:
             *expert_parallelism(workload.model, topology),
         ],
     )
+
+
+def loss_scale(flags: Flags, workload: Workload) -> tuple[str, ...]:
+    """Return the first loss scale of a short run in fp16, unless the user sets one.
+
+    From Megatron-LM's own, 2^32, it would skip its first optimizer steps, which are not measured.
+    """
+    if workload.precision != "fp16" or not flags.keys().isdisjoint(("--initial-loss-scale", "--loss-scale")):
+        return ()
+    return ("--initial-loss-scale", FIRST_LOSS_SCALE)
 
 
 def short_run(workload: Workload, topology: Topology, settings: Iterable[tuple[str, ...]]) -> tuple[str, ...]:
@@ -238,7 +250,10 @@ MEGATRON_LM: Final = TrainerKind(
     name="megatron-lm",
     framework=lambda _: "megatron-core",
     replaced=_REPLACED,
-    job_flags=lambda _flags, workload, topology, _config: megatron_flags(workload, topology),
+    job_flags=lambda flags, workload, topology, _config: (
+        *megatron_flags(workload, topology),
+        *loss_scale(flags, workload),
+    ),
     precision=_precision,
     lacks={"offload": "none", "hsdp": "1"},
     sequence=("--seq-length",),
