@@ -229,4 +229,33 @@ NINTH_ROUND: Final = {
         "a GPU ran out of memory",
         "RuntimeError: [enforce fail at context_gpu",
     ),
+    "storage of a pod": (
+        "  Warning  Evicted              2m14s  kubelet                                Pod ephemeral local storage usage exceeds the total limit of containers 5Gi.\n"
+        "  Normal   Killing              2m14s  kubelet                                Stopping container model",
+        "CRASHED",
+        "the disk is full",
+        "Warning Evicted 2m14s kubelet",
+    ),
+    "registration of tasks": (
+        "Original error: DEADLINE_EXCEEDED: Barrier timed out. Id: [Init]Wait_for_all_tasks_to_register::0. This usually happens because a task triggered the barrier too early or too slowly.",
+        "CRASHED",
+        "the ranks did not find each other",
+        "Original error: DEADLINE_EXCEEDED",
+    ),
+    "nccl before it named itself": (
+        "n1:60114:63820 [0] init.cu:218 WARN Cuda failure 'out of memory'\n"
+        "RuntimeError: NCCL error in: /pytorch/torch/lib/THD/base/data_channels/DataChannelNccl.cpp:324, internal error",
+        "OOM",
+        "NCCL found no GPU memory for its buffers",
+        "n1:60114:63820 [0] init.cu:218",
+    ),
+    "hook of enroot": (
+        "slurmstepd: error: pyxis:     /usr/bin/enroot: line 44: HOME: unbound variable\n"
+        "slurmstepd: error: pyxis:     [ERROR] Command not found: nvidia-container-cli, see https://github.com/NVIDIA/libnvidia-container\n"
+        "slurmstepd: error: pyxis:     [ERROR] /etc/enroot/hooks.d/98-nvidia.sh exited with return code 1\n"
+        "slurmstepd: error: pyxis: couldn't start container",
+        "CRASHED",
+        "the container was not started",
+        "slurmstepd: error: pyxis: [ERROR] Command",
+    ),
 }

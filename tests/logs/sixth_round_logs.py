@@ -179,4 +179,17 @@ Epoch 3 | iter 120150 step 12015 | loss train: 2.961, val: 3.012 | iter time: 18
         1.869,
         1e-6,
     ),
+    "composer's bars at the ends of epochs": (
+        """\
+train          Epoch   0:  100%|█████████████████████████| 540/540 [09:40<00:00,  1.07s/ba, loss/train/total=6.3012]
+eval           Epoch   0:  100%|█████████████████████████| 22/22 [00:24<00:00,  1.09s/ba, metrics/eval/Accuracy=0.0518]
+train          Epoch   1:  100%|█████████████████████████| 540/540 [07:02<00:00,  1.28ba/s, loss/train/total=5.5420]
+eval           Epoch   1:  100%|█████████████████████████| 22/22 [00:24<00:00,  1.11s/ba, metrics/eval/Accuracy=0.1980]
+train          Epoch   2:  100%|█████████████████████████| 540/540 [06:51<00:00,  1.31ba/s, loss/train/total=4.9911]
+""",
+        "training summary",
+        1080,
+        1 / 1.28,
+        1e-6,
+    ),
 }

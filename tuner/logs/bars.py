@@ -54,7 +54,7 @@ _UNBOUNDED: Final = re.compile(
     r"(?:\]|$)"
 )
 """Lightning's of unknown length, with a bracket instead of the total."""
-_EPOCH: Final = re.compile(r"\bEpoch ([0-9]{1,9})\b")
+_EPOCH: Final = re.compile(r"\bEpoch {1,8}([0-9]{1,9})\b")
 _NEMO_SECONDS: Final = re.compile(r"train_step_timing in s=([0-9.]{1,20})\b")
 _LOSS: Final = re.compile(r"\b(?:train_|reduced_train_)?loss(?:_step)?(?:=|: )([-+0-9.eE]{1,24}|nan|inf)\b")
 _OTHER_WORK: Final = re.compile(

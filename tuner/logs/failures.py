@@ -62,7 +62,8 @@ _WARNS: Final = re.compile(
 )
 """Words before a match in lines that only warn, advise or report what the program has caught."""
 _CERTAIN: Final = re.compile(
-    r"Watchdog caught|NCCL (?:WARN|warning\(error\))|Did not get \w+ heartbeat|^\s*Warning {2,}[A-Z]\w* {2,}"
+    r"Watchdog caught|(?:NCCL|\.c[cu]:[0-9]{1,5}) (?:WARN|warning\(error\))"
+    r"|Did not get \w+ heartbeat|^\s*Warning {2,}[A-Z]\w* {2,}"
 )
 """Failures that programs print as warnings, and events of Kubernetes."""
 

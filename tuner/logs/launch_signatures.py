@@ -9,7 +9,7 @@ from tuner.logs.signature import DEATH, KILLED, REPORT, signature
 
 LAUNCH_SIGNATURES: Final = (
     signature(
-        r"\bpyxis: {1,8}enroot-[\w-]{1,40}: failed "
+        r"\bpyxis: {1,8}(?:enroot-[\w-]{1,40}: failed |\[ERROR\] )"
         r"|\bpyxis: (?:couldn't mkdir|failed to import|(?!container start)\w+ \w+ failed)"
         r"|^FATAL: {1,8}(?:Unable to handle|[Ww]hile |container creation failed|could not open image)"
         r"|docker: Error response from daemon|\bErrImagePull\b|\bImagePullBackOff\b|Failed to pull image "

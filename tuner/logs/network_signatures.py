@@ -221,7 +221,9 @@ NETWORK_SIGNATURES: Final = (
         r"|TCPStore[^|]{0,200}?timed out|DistNetworkError(?!: [Ff]ailed to recv)"
         r"|failed to connect to [^|]{0,200}?TCPStore|Stop_waiting response is expected"
         r"|Timed out initializing process group|connect\(\) timed out\. Original timeout was"
-        r"|DistStoreError: Timed out [^|]{0,40} waiting for clients|Barrier_id: P[Jj]RT_Client_Connect"
+        r"|DistStoreError: Timed out [^|]{0,40} waiting for clients"
+        r"|Barrier_id: P[Jj]RT_Client_Connect|Barrier timed out\. Id: \[Init\]"
+        r"|coordination service as cluster registration failed"
         r"|failed to listen on any local network address|\bhost not found: (?:Name|Temporary|No address)",
         Outcome.CRASHED,
         "the ranks did not find each other",
@@ -230,7 +232,12 @@ NETWORK_SIGNATURES: Final = (
         words=(
             *("DistNetworkError", "Rendezvous", "TCPStore", "The client socket has ", "Timed out initializing"),
             *("any local network address", "connect() timed out", "host not found: ", "Stop_waiting response"),
-            *("DistStoreError: Timed out", "RT_Client_Connect"),
+            *(
+                "DistStoreError: Timed out",
+                "RT_Client_Connect",
+                "Barrier timed out. Id: [Init]",
+                "cluster registration failed",
+            ),
         ),
     ),
 )

@@ -215,7 +215,7 @@ SIGNATURES: Final = (
     ),
     signature(
         r"(?<!create user namespace: )No space left on device|Disk quota exceeded|Errno 122\b"
-        r"|low on resource: ephemeral-storage|Insufficient disk space",
+        r"|low on resource: ephemeral-storage|ephemeral local storage usage exceeds|Insufficient disk space",
         Outcome.CRASHED,
         DISK_FULL,
         "Python",
@@ -223,7 +223,7 @@ SIGNATURES: Final = (
         passing=True,
         words=(
             *("Disk quota exceeded", "Errno 122", "Insufficient disk space", "No space left on device"),
-            "low on resource: ephemeral-storage",
+            *("low on resource: ephemeral-storage", "ephemeral local storage usage"),
         ),
     ),
     signature(
