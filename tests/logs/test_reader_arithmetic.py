@@ -119,12 +119,7 @@ def ema_rate(seconds: list[float], each: int) -> float:
     ("elapsed", "seconds", "digit", "derived"),
     [
         (4, 1.25, 2 * 0.01 * 1.25 / 0.8 * 4 / 2, "the progress bar's rate"),  # 2.5 s by the rate, 2 s by the clock
-        (
-            3,
-            1.25,
-            1.25 / 4,
-            "the progress bar's smoothed rate",
-        ),  # 5 s since the beginning by the rate, 3 s by the clock
+        (3, 1.25, 2.4 * 0.01 * 1.25 / 0.8, "the progress bar's rate"),  # no mean: 5 s by the rate, 3 s by the clock
         (9, 3.5, 2 / 2, "the progress bar's clock"),  # 7 s by the clock
         (2, 1.25, 1.25 / 4, "the progress bar's smoothed rate"),  # none by the clock
     ],

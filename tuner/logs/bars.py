@@ -6,7 +6,8 @@ step but a smoothed rate (`tqdm/std.py`, `EMA`): with n steps in t seconds betwe
     ema = s * x + (1 - s) * ema, divided by 1 - (1 - s)^prints, for x = n and x = t; rate = ema(n) / ema(t)
 
 so that two successive rates give back the time between their prints. Lightning switches the smoothing off: its rate is
-the mean since the bar began, and the difference of two totals is the time between them.
+the mean since the bar began, and the difference of two totals is the time between them. A bar of an epoch is taken for
+Lightning's until its rate contradicts its clock; rich prints the rate of the last half minute.
 """
 
 from __future__ import annotations
@@ -26,10 +27,12 @@ _KEPT: Final = 1 - _SMOOTHING
 _CLOCK_SLACK: Final = 1.5
 """Seconds by which the time of steps may differ from that between two clocks that print whole seconds."""
 
+_CLOCK_ERROR: Final = 0.2
+"""Seconds by which a bar's clock may differ from the time of its rate, beside the fraction that it does not print."""
 _COARSE: Final = 10.0
 """Seconds between two clocks below which they say less of a step than a printed rate with which they agree."""
 _COARSE_DIGIT: Final = 0.2
-"""Share of a step above which the digits of two totals say less of it than the rate itself."""
+"""Share of a step above which the digits of two totals may say less of it than the rate itself."""
 
 _STEPS: Final = r"(?:it|steps?|iters?|ba(?:tch(?:es)?)?)"
 _BAR: Final = re.compile(
@@ -139,24 +142,27 @@ class Bars:
                     yield record
         if " • " in text:
             for found in _RICH.finditer(text[:_MAX_TEXT]):
-                if record := self._advance(line, "", _head(found[0])[1], found[5], _print(found)):
+                if record := self._advance(line, "", _head(found[0])[1], found[5], _print(found), is_rich=True):
                     yield record
 
-    def _advance(self, line: int, name: str, epoch: int | None, rest: str, printed: _Print) -> LogRecord | None:
+    def _advance(
+        self, line: int, name: str, epoch: int | None, rest: str, printed: _Print, *, is_rich: bool = False
+    ) -> LogRecord | None:
         bar = self._moved(name, epoch, printed)
         if bar is None:
             return None
-        steps = 0
-        if epoch is None:
-            found: list[Iteration] = []
-            _follow(bar, (line,), (printed,), 0, found)
-            iteration = found[0]
-        else:
-            number = int(printed[0]) + epoch * bar.total
-            steps = number - bar.number
-            seconds, digit, derived = _since_beginning(bar, steps=steps, elapsed=_clock(printed[2]), rate=printed[3])
-            iteration = Iteration(number=number, seconds=seconds, seconds_digit=digit, derived=derived, line=line)
-            bar.number = number
+        earlier, clock, prints = bar.number, bar.elapsed, bar.prints
+        number = int(printed[0]) + (epoch or 0) * bar.total
+        found: list[Iteration] = []
+        _follow(bar, (line,), ((str(number), *printed[1:]),), 0, found)
+        iteration, steps = found[0], number - earlier
+        if epoch is not None:
+            between, first = bar.elapsed - clock, prints == 0
+            by_mean = _since_beginning(bar, steps=steps, between=between, first=first, rate=printed[3])
+            if by_mean is None and is_rich and (inverse := _inverse(printed[3])[0]):
+                by_mean = _by_rate(inverse, steps=steps, between=between, first=first)
+            if by_mean is not None:
+                iteration.seconds, iteration.seconds_digit, iteration.derived = by_mean
         loss = _LOSS.search(rest)
         exact = _NEMO_SECONDS.search(rest)
         iteration.loss = loss_of(loss[1]) if loss else None
@@ -245,26 +251,38 @@ def _follow(bar: _Bar, lines: Sequence[int], prints: Sequence[_Print], at: int, 
     return index
 
 
-def _since_beginning(bar: _Bar, *, steps: int, elapsed: float, rate: str | None) -> tuple[float | None, float, str]:
-    """Return the seconds of each step since the last print by a mean since the beginning, their digit and source.
-
-    A rate that is no such mean, as of tqdm in a loop over epochs or of rich, is taken as it is where the clock agrees.
-    """
-    between = elapsed - bar.elapsed
-    first = bar.prints == 0
-    bar.elapsed = elapsed
-    bar.prints += 1
+def _since_beginning(
+    bar: _Bar, *, steps: int, between: float, first: bool, rate: str | None
+) -> tuple[float | None, float, str] | None:
+    """Return the seconds of each of some steps by a mean since the beginning, their digit and source; else None."""
     inverse, error = _inverse(rate)
     if not inverse:
-        return _by_clock(between, steps)
-    done = (bar.number % bar.total if bar.total else bar.number) + steps
+        return None
+    before = bar.number - steps
+    done = (before % bar.total if bar.total else before) + steps
     of_steps = done * inverse - bar.mean_total
     bar.mean_total += of_steps
-    bar.is_mean &= abs(done * inverse - elapsed) <= _CLOCK_SLACK + done * error
+    off = done * error / 2 + _CLOCK_ERROR
+    bar.is_mean &= of_steps > -2 * done * error and -off <= done * inverse - bar.elapsed <= 1 + off
+    if not bar.is_mean:
+        return None
     digit = 2 * error * done / steps
-    is_precise = digit <= _COARSE_DIGIT * of_steps / steps and (between <= 0 or digit <= 2.0 / steps)
-    if of_steps > 0 and (first or (bar.is_mean and is_precise and abs(of_steps - between) <= _CLOCK_SLACK)):
-        return of_steps / steps, digit, "the progress bar's rate"
+    agrees = of_steps > 0 and (first or abs(of_steps - between) <= _CLOCK_SLACK)
+    if agrees and (first or between <= 0 or digit <= 2.0 / steps):
+        share = digit * steps / of_steps
+        nearer = _beyond(of_steps, between) <= _beyond(steps * inverse, between)
+        if first or share <= _COARSE_DIGIT or (share <= 1 and nearer):
+            return of_steps / steps, digit, "the progress bar's rate"
+    return _by_rate(inverse, between=between, steps=steps, first=first)
+
+
+def _beyond(seconds: float, between: float) -> float:
+    """Return by how much a time differs from that between two clocks of whole seconds."""
+    return max(0.0, abs(seconds - between) - 1)
+
+
+def _by_rate(inverse: float, *, between: float, steps: int, first: bool) -> tuple[float | None, float, str]:
+    """Return the seconds of each of some steps by a rate of more than these, unless the clock is better."""
     if not first and (between <= 0 or (between < _COARSE and abs(steps * inverse - between) <= _CLOCK_SLACK)):
         return inverse, inverse / 4, "the progress bar's smoothed rate"
     return _by_clock(between, steps)
