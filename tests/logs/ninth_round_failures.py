@@ -258,4 +258,24 @@ NINTH_ROUND: Final = {
         "the container was not started",
         "slurmstepd: error: pyxis: [ERROR] Command",
     ),
+    "plugin of sbatch": (
+        "sbatch: error: *** Error partition 'h200_shared' is not open to this account",
+        "CRASHED",
+        "Slurm refused the job",
+        "sbatch: error: *** Error partition",
+    ),
+    "memory of spconv": (
+        "RuntimeError: TensorStorage /io/include/tensorview/tensor.h 168\ncuda failed with error 2 out of memory. use CUDA_LAUNCH_BLOCKING=1 to get correct traceback.",
+        "OOM",
+        "a GPU ran out of memory",
+        "cuda failed with error 2 out of memory",
+    ),
+    "failed operations that abort": (
+        "[Rank 11] Some NCCL operations have failed or timed out. Due to the asynchronous nature of CUDA kernels, subsequent GPU operations might run on corrupted/incomplete data.\n"
+        "[Rank 11] To avoid data inconsistency, we are taking the entire process down.\n"
+        "torch.distributed.elastic.multiprocessing.api: [ERROR] failed (exitcode: -6) local_rank: 3 (pid: 80413) of binary: python",
+        "HUNG",
+        "a collective operation timed out",
+        "[Rank 11] Some NCCL operations have",
+    ),
 }

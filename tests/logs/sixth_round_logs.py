@@ -206,4 +206,50 @@ train          Epoch   2:  100%|████████████████
         1 / 1.28,
         1e-6,
     ),
+    "the middle of a loop over epochs": (
+        """\
+Epoch 0:  47%|████▋     | 45/96 [02:43<03:03,  3.61s/it]
+Epoch 0:  48%|████▊     | 46/96 [02:47<02:59,  3.59s/it]
+Epoch 0:  49%|████▉     | 47/96 [02:50<02:56,  3.61s/it]
+Epoch 0:  50%|█████     | 48/96 [02:54<02:52,  3.60s/it]
+""",
+        "progress bar",
+        46,
+        (3.59 - 0.7 * 3.61) / 0.3,
+        1e-6,
+    ),
+    "the middle of a trainer's bar": (
+        """\
+ 45%|████▌     | 45/100 [02:43<03:19,  3.62s/it]
+ 46%|████▌     | 46/100 [02:47<03:14,  3.60s/it]
+ 47%|████▋     | 47/100 [02:50<03:11,  3.61s/it]
+""",
+        "progress bar",
+        46,
+        (3.60 - 0.7 * 3.62) / 0.3,
+        1e-6,
+    ),
+    "llama2.c": (
+        """\
+260 | loss 6.1113 | lr 2.600000e-05 | 5412.33ms | mfu 0.32%
+270 | loss 6.0640 | lr 2.700000e-05 | 5398.07ms | mfu 0.32%
+280 | loss 5.8062 | lr 2.800000e-05 | 5467.92ms | mfu 0.32%
+""",
+        "nanogpt",
+        270,
+        5.39807,
+        1e-6,
+    ),
+    "modded-nanogpt, validations": (
+        """\
+step:0/1390 val_loss:10.8258 train_time:0ms step_avg:nanms
+step:125/1390 val_loss:4.4102 train_time:35000ms step_avg:311.42ms
+step:250/1390 val_loss:4.0217 train_time:75000ms step_avg:313.90ms
+step:375/1390 val_loss:3.8466 train_time:115000ms step_avg:316.05ms
+""",
+        "nanogpt",
+        250,
+        0.32,
+        1e-6,
+    ),
 }

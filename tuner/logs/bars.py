@@ -78,6 +78,8 @@ class _Bar:
     """A bar's state at its last print."""
 
     total: int
+    is_cut: bool = False
+    """Whether its beginning may not be in the log, and its second print was not read yet."""
     prints: int = 0
     decay: float = 1.0
     """Weight that smoothing leaves to what was before its first print: 0.7 to the power of the prints."""
@@ -189,7 +191,7 @@ class Bars:
             or (number - offset <= 1 and number < bar.number)  # started again
             or (epoch is not None and number > bar.number and _is_next(bar, epoch, _clock(printed[2])))
         ):
-            bar = self._bars[name] = _Bar(total=total, number=offset)
+            bar = self._bars[name] = _Bar(total=total, number=offset, is_cut=number - offset > 1)
         return bar if number > bar.number else None
 
 
@@ -208,9 +210,11 @@ def _follow(bar: _Bar, lines: Sequence[int], prints: Sequence[_Print], at: int, 
 
     Logs have millions of them: figures that a print lacks are left to the class, as the constructor would set them all.
     """
-    total, before, elapsed = prints[at][1], bar.number, bar.elapsed
+    total, before, elapsed, end = prints[at][1], bar.number, bar.elapsed, len(prints)
+    if bar.is_cut:
+        end = _after_a_cut(bar, int(prints[at][0]) - before, at, end)
     ema_steps, ema_seconds, decay, count = bar.ema_steps, bar.ema_seconds, bar.decay, bar.prints
-    for index in range(at, len(prints)):
+    for index in range(at, end):
         printed_number, printed_total, clock, rate = prints[index]
         number = int(printed_number)
         if printed_total != total or number <= before:
@@ -245,10 +249,25 @@ def _follow(bar: _Bar, lines: Sequence[int], prints: Sequence[_Print], at: int, 
             iteration.seconds, iteration.seconds_digit, iteration.derived = _by_clock(between, steps)
         found.append(iteration)
     else:
-        index = len(prints)
+        index = end
     bar.number, bar.elapsed, bar.prints, bar.decay = before, elapsed, count, decay
     bar.ema_steps, bar.ema_seconds = ema_steps, ema_seconds
     return index
+
+
+def _after_a_cut(bar: _Bar, steps: int, at: int, end: int) -> int:
+    """Prepare a bar whose first print is not that of step 0 or 1, and return where to stop: that print is read alone.
+
+    If it has many more steps than the second, the beginning is not in the log. What was smoothed until then had the
+    same steps as the second print, so often that their weights add up to one.
+    """
+    if bar.prints == 0:
+        return at + 1
+    bar.is_cut = False
+    done = bar.number % bar.total if bar.total else bar.number
+    if done > 2 * steps and bar.ema_steps:
+        bar.ema_steps, bar.ema_seconds, bar.decay = steps, steps * bar.ema_seconds / bar.ema_steps, 0.0
+    return end
 
 
 def _since_beginning(

@@ -322,6 +322,8 @@ def cause(sightings: Sequence[Sighting]) -> Sighting | None:
         (sighting for sighting in sightings if sighting.line not in explained),
         key=lambda sighting: (sighting.weight, sighting.line),
     )
+    if seen and seen[0].failure.kind == Outcome.HUNG.value and seen[0].weight == BARE:  # failed or timed out
+        return next((one for one in seen if one.meaning == NCCL), seen[0])
     if seen and seen[0].failure.kind == Outcome.HUNG.value:  # of ranks that wait for one whose NCCL failed or that died
         ends = (one for one in seen if one.weight == SIGNAL or (one.meaning == NCCL and one.weight <= LOST))
         return next((one for one in ends if one.line < seen[0].line), seen[0])

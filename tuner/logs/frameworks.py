@@ -7,7 +7,8 @@
 - torchtitan, `components/metrics.py`: `step:  2  loss:  9.1234  ...  memory: 45.67GiB(57.70%)  tps: 3,456  ...`, once
   `wps`: tokens per second of a GPU.
 - NeMo 2, `progress_printer.py`: `Training epoch 0, iteration 1/249 | ... | train_step_timing in s: 2.505 | ...`.
-- nanoGPT, `train.py`: `iter 2: loss 9.12, time 812.30ms, mfu 45.00%`; build-nanogpt, nanochat and llm.c are alike.
+- nanoGPT, `train.py`: `iter 2: loss 9.12, time 812.30ms, mfu 45.00%`; build-nanogpt, nanochat, llm.c and llama2.c are
+  alike.
   modded-nanogpt prints the total time: `step:2/1750 train_time:302ms step_avg:151.03ms`.
 - LitGPT, `pretrain.py`: `Epoch 1 | iter 4 step 2 | loss train: 1.597, val: n/a | iter time: 595.27 ms (step)`, a line
   for each batch, of which several make a step.
@@ -110,8 +111,13 @@ _FORMATS: Final = (
     _format(
         "nanogpt",
         " train_time:",
-        rf"\bstep:(?P<iteration>[0-9]{{1,12}})/[0-9]{{1,12}} (?:train_loss:(?P<loss>{LOSS}) )?"
+        rf"\bstep:(?P<iteration>[0-9]{{1,12}})/[0-9]{{1,12}} (?:train_loss:(?P<loss>{LOSS}) |val_loss:\S{{1,24}} )?"
         rf"train_time:(?P<total_ms>{NUMBER})ms\b",
+    ),
+    _format(
+        "nanogpt",
+        "ms | mfu ",
+        rf"^(?P<iteration>[0-9]{{1,12}}) \| loss (?P<loss>{LOSS}) \| lr \S{{1,24}} \| (?P<ms>{NUMBER})ms \| mfu ",
     ),
     _format(
         "torchtune",

@@ -99,7 +99,7 @@ LAUNCH_SIGNATURES: Final = (
         words=(": command not found", ": not found"),
     ),
     signature(
-        r"\b(?:srun|sbatch|salloc): (?:fatal: |(?:unrecognized|invalid) option\b"
+        r"\b(?:sbatch|salloc): error: |\b(?:srun|sbatch|salloc): (?:fatal: |(?:unrecognized|invalid) option\b"
         r"|error: (?:Unable to (?:allocate|create|confirm)"
         r"|Batch job submission failed|Application launch failed|Job allocation|[Tt]ask \S{1,40} launch failed"
         r"|[Ii]nvalid |CPU binding outside |Task launch for [^|]{1,200}bind request|MPI: |[Cc]annot find "

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from tuner.core.outcomes import Outcome
-from tuner.logs.signature import BARE, DEATH, DEVICE, LOST, NCCL, PEER, REPORT, signature
+from tuner.logs.signature import BARE, DEATH, DEVICE, LOST, NCCL, PEER, signature
 
 NETWORK_SIGNATURES: Final = (
     signature(
@@ -173,7 +173,7 @@ NETWORK_SIGNATURES: Final = (
         Outcome.HUNG,
         "a collective operation timed out",
         "PyTorch",
-        weight=REPORT,
+        weight=BARE,
         words=("Some NCCL operations have failed or timed out",),
     ),
     signature(
