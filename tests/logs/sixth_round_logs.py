@@ -252,4 +252,15 @@ step:375/1390 val_loss:3.8466 train_time:115000ms step_avg:316.05ms
         0.32,
         1e-6,
     ),
+    "torchtitan without TFLOPs": (
+        """\
+[rank0]:[titan] 2025-08-19 10:41:11,406 - root - INFO - step:  1  loss:  8.2011  memory:  5.12GiB(6.46%)  tps: 112
+[rank0]:[titan] 2025-08-19 10:41:11,906 - root - INFO - step:  2  loss:  8.1722  memory:  5.12GiB(6.46%)  tps: 16,384
+[rank0]:[titan] 2025-08-19 10:41:12,406 - root - INFO - step:  3  loss:  8.0950  memory:  5.12GiB(6.46%)  tps: 16,384
+""",
+        "torchtitan",
+        2,
+        1.0,
+        1e-6,
+    ),
 }

@@ -6,6 +6,9 @@ import math
 from itertools import accumulate
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tqdm.std import EMA, tqdm  # type: ignore[import-untyped]
 
 from tuner.core.outcomes import Outcome
 from tuner.logs import read_log
@@ -105,6 +108,32 @@ def test_the_smoothing_of_tqdm_is_undone_exactly(each: int, inverted: bool) -> N
     assert found[1].seconds_digit == pytest.approx(
         1e-8 * ((1 - 0.49 + 0.7 * 0.3) / 0.3) * ((ema_rate(seconds[:2], each) ** 2) if inverted else 1.0)
     )
+
+
+@pytest.mark.parametrize(("description", "smooths"), [("Epoch 0", False), ("Epoch 0", True), ("", True)])
+@given(
+    each=st.floats(0.2, 10.0),
+    slow=st.sampled_from([1.0, 1.5, 3.0, 8.0]),
+    start=st.sampled_from([0, 20]),
+    luck=st.lists(st.floats(0.95, 1.05), min_size=26, max_size=26),
+)
+def test_a_bar_gives_back_the_time_of_a_step_as_precisely_as_it_says(
+    description: str, smooths: bool, each: float, slow: float, start: int, luck: list[float]
+) -> None:
+    """Of tqdm's own bar: Lightning's, that of a loop over epochs and HF Trainer's, with a slow first step, from the
+    beginning or cut."""
+    steps, seconds = EMA(0.3), EMA(0.3)
+    took, elapsed, lines = [0.0], 0.0, []
+    for number, share in enumerate(luck, start=1):
+        took.append(each * (slow if number == 1 else share))
+        elapsed += took[-1]
+        rate = steps(1) / seconds(took[-1])
+        if number >= start:
+            lines.append(tqdm.format_meter(number, 96, elapsed, prefix=description, rate=rate if smooths else None))
+    for iteration in read(lines)[1:]:
+        if iteration.seconds:
+            error = abs(iteration.seconds - took[iteration.number])
+            assert error <= max(0.1 * took[iteration.number], 0.75 * iteration.seconds_digit), iteration
 
 
 def ema_rate(seconds: list[float], each: int) -> float:

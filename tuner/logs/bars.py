@@ -27,10 +27,12 @@ _KEPT: Final = 1 - _SMOOTHING
 _CLOCK_SLACK: Final = 1.5
 """Seconds by which the time of steps may differ from that between two clocks that print whole seconds."""
 
-_CLOCK_ERROR: Final = 0.2
+_CLOCK_ERROR: Final = 0.05
 """Seconds by which a bar's clock may differ from the time of its rate, beside the fraction that it does not print."""
 _COARSE: Final = 10.0
 """Seconds between two clocks below which they say less of a step than a printed rate with which they agree."""
+_FAR: Final = 100
+"""Number of prints after which a mean since the beginning is that of the last steps."""
 _COARSE_DIGIT: Final = 0.2
 """Share of a step above which the digits of two totals may say less of it than the rate itself."""
 
@@ -164,7 +166,10 @@ class Bars:
             if by_mean is None and is_rich and (inverse := _inverse(printed[3])[0]):
                 by_mean = _by_rate(inverse, steps=steps, between=between, first=first)
             if by_mean is not None:
+                smoothed = iteration.seconds
                 iteration.seconds, iteration.seconds_digit, iteration.derived = by_mean
+                if by_mean[0] and smoothed and "v_num=" not in rest and not first:  # it may be no mean as well
+                    iteration.seconds_digit = max(by_mean[1], 2 * abs(by_mean[0] - smoothed))
         loss = _LOSS.search(rest)
         exact = _NEMO_SECONDS.search(rest)
         iteration.loss = loss_of(loss[1]) if loss else None
@@ -289,10 +294,14 @@ def _since_beginning(
     agrees = of_steps > 0 and (first or abs(of_steps - between) <= _CLOCK_SLACK)
     if agrees and (first or between <= 0 or digit <= 2.0 / steps):
         share = digit * steps / of_steps
-        nearer = _beyond(of_steps, between) <= _beyond(steps * inverse, between)
+        nearer = _beyond(of_steps, between) - digit * steps / 2 <= _beyond(steps * inverse, between)
         if first or share <= _COARSE_DIGIT or (share <= 1 and nearer):
             return of_steps / steps, digit, "the progress bar's rate"
-    return _by_rate(inverse, between=between, steps=steps, first=first)
+    found, digit, derived = _by_rate(inverse, between=between, steps=steps, first=first)
+    if found and done < _FAR * steps:  # a slow first step weighs much
+        most = max(found - (between - 1) / steps, (between + 1) / steps - found)
+        digit = max(digit, 2 * min(most, found))
+    return found, digit, derived
 
 
 def _beyond(seconds: float, between: float) -> float:

@@ -74,7 +74,7 @@ _FORMATS: Final = (
         "torchtitan",
         "  loss: ",
         rf"\bstep: {{1,12}}(?P<iteration>[0-9]{{1,12}})  loss: {{1,8}}(?P<loss>{LOSS})  .{{0,80}}?"
-        rf"memory: {{1,8}}(?P<gib>{NUMBER})GiB\([^)]{{0,12}}\)  (?:tps|wps): (?P<gpu_tokens>[0-9,]{{1,15}})(?=  )"
+        rf"memory: {{1,8}}(?P<gib>{NUMBER})GiB\([^)]{{0,12}}\)  (?:tps|wps): (?P<gpu_tokens>[0-9,]{{1,15}})(?=  |\s*$)"
         rf"(?:  tflops: (?P<tflops>[0-9,.]{{1,12}})(?=  ))?",
     ),
     _format(
