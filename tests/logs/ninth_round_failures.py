@@ -278,4 +278,12 @@ NINTH_ROUND: Final = {
         "a collective operation timed out",
         "[Rank 11] Some NCCL operations have",
     ),
+    "failed operations and an abort": (
+        "[E ProcessGroupNCCL.cpp:455] Some NCCL operations have failed or timed out. Due to the asynchronous nature of CUDA kernels, subsequent GPU operations might run on corrupted/incomplete data.\n"
+        "terminate called after throwing an instance of 'std::runtime_error'\n"
+        "  what():  NCCL communicator was aborted on rank 3.",
+        "HUNG",
+        "a collective operation timed out",
+        "[E ProcessGroupNCCL.cpp:455] Some NCCL",
+    ),
 }

@@ -14,12 +14,11 @@ from functools import lru_cache
 from typing import Final
 
 from tuner.core.outcomes import Failure, Outcome
+from tuner.logs.exception_meanings import FOLLOWED, LOST_PEER, MEANINGS, WAITED
 from tuner.logs.signature import (
     BARE,
     CAUSE,
-    DISK_FULL,
     ENDED,
-    HOST_MEMORY,
     LOST,
     NCCL,
     NOT_A_NUMBER,
@@ -79,78 +78,6 @@ _RICH_TRACEBACK: Final = re.compile(r"╭─+ (Traceback \(most recent call last
 _RAISED: Final = re.compile(r"((?:[A-Za-z_]\w*\.)*)([A-Za-z_]\w*)(?::\s|:?\s*$)")
 _NAMED: Final = re.compile(r"(?:Error|Exception|Interrupt|Exit|Failure|Timeout|Expired|Abort|Warning)$")
 _ASSERTION: Final = re.compile(r"(?:^|[:\]]\s*)AssertionError(?::|\s*$)")
-_FOLLOWED: Final = re.compile(
-    r"^Exception:?\s*$|ProcessRaisedException|ChildFailedError|CheckpointException ranks:|and exception:\s*$"
-    r"|SignalException|CalledProcessError|SystemExit|UncompletedJobError|FailedJobError"
-    r"|remote process (?:has )?exited|\bexited with non-zero status [1-9]"
-    r"|Connection (?:closed by|reset by) (?:remote )?peer|Broken pipe|Socket closed|failed to recv, got 0 bytes"
-    r"|^ray\.exceptions\.(?:Actor(?:Died|Unavailable)|RayActor|WorkerCrashed|OwnerDied|NodeDied"
-    r"|LocalRayletDied)Error\b"
-)
-_LOST: Final = re.compile(
-    r"exited unexpectedly|abruptly died|terminated abruptly|unexpectedly terminated|Connection was likely closed"
-    r"|: Caught \w{1,80} in (?:DataLoader worker process|replica|pin memory thread)\b"
-)
-"""Exceptions of a process whose worker or peer ended; of what, another line may say."""
-_WAITED: Final = re.compile(
-    r"^(?!.*(?:HTTPS?Connection|https?://|Errno 110|TimeoutExpired|Request timed out"
-    r"|\b(?:urllib3|requests|httpx|aiohttp|botocore|wandb)\.))"
-    r".*(?:timed out|\b(?:socket|wait) timeout\b|\btimeout expired\b)",
-    re.IGNORECASE,
-)
-"""Waits for other ranks, and not for a server or a file system."""
-_MEANINGS: Final = (
-    (
-        re.compile(
-            r"^(?:ModuleNotFound|Import)Error\b|^RuntimeError: Failed to import |undefined symbol: "
-            r"|cannot open shared object file|\b(?:PackageNotFoundError|DistributionNotFound|VersionConflict)\b"
-            r"|may indicate binary incompatibility|package doesn't have NCCL built in|\b[Pp]lease install\b"
-            r"|\bpip3? install\b|\b(?:is|are|'\w{1,40}') not installed\b"
-            r"|\b(?:required to use|requires \S+ to be installed)"
-        ),
-        "a dependency is missing",
-    ),
-    (
-        re.compile(
-            r"^FileNotFoundError\b|No such file or directory|\b(?:Dataset|Data[Ff]iles)NotFoundError\b"
-            r"|does not appear to have a file named|is not a valid model identifier|^[\w.]*HFValidationError: Repo id"
-            r"|^OSError: (?:Can't load|Incorrect path_or_model_id)"
-            r"|^ValueError: Couldn't instantiate the backend tokenizer"
-        ),
-        "a file is missing",
-    ),
-    (re.compile(r"failed writing file"), DISK_FULL),
-    (
-        re.compile(
-            r"\b(?:[Nn]a[Nn]|NAN)s?(?: or [Ii]nf)?(?: values?)? (?:encountered|detected|found)\b"
-            r"|\b(?:[Ll]oss|[Gg]rad(?:ient)?s?|[Nn]orm|[Ll]ogits|[Aa]ctivations)\b[^|]{0,60}?"
-            r"\b(?:[Nn]a[Nn]s?|NAN|nans?|inf|Inf|INF|infinite|infinity|(?:non-?|not )finite)\b"
-            r"|\b(?:[Nn]a[Nn]s?|NAN|nans?|[Ii]nfinite|(?:[Nn]on-?|[Nn]ot )finite)\b[^|]{0,60}?"
-            r"\b(?:[Ll]oss(?:es)?|[Gg]rad(?:ient)?s?|[Gg]rad_norm|[Ll]ogits|[Aa]ctivations)\b"
-            r"|' returned nan values in its |probability tensor contains either "
-            r"|^FloatingPointError: invalid value \(nan\)"
-        ),
-        NOT_A_NUMBER,
-    ),
-    (re.compile(r"^(?:[\w.]*\.)?_?(?:Array)?MemoryError\b|Cannot allocate memory"), HOST_MEMORY),
-    (
-        re.compile(
-            r"DeepSpeedConfigError|\bValidationError: .{0,40} for DeepSpeed|Check batch related parameters"
-            r"|we were given deepspeed configs in|^AssertionError: .*ZeRO"
-            r"|(?:[Bb]atch size|accumulation steps)[^|]{0,40} has to be greater than 0"
-        ),
-        "DeepSpeed refused the configuration",
-    ),
-    (
-        re.compile(
-            r"\bValidationError: [0-9]+ validation errors? for |^(?:omegaconf|hydra)\.\w*(?:errors|exceptions)\."
-            r"|not used by the HfArgumentParser|^ValueError: (?:remaining_argv: |Got unknown keys)"
-        ),
-        "the trainer refused its arguments",
-    ),
-    (re.compile(r"NCCL(?!_)|\bnccl(?!_)|DistBackendError|[Gg]loo\b|\boneCCL: |\bHCCL error in: "), NCCL),
-)
-"""Meanings of exceptions, by pattern of the last line of a traceback."""
 _FRAME_LINE: Final = re.compile(r'^([^"]{0,160}?) {2}File "[^"]{1,400}", line [0-9]+, in \S')
 """A line of a traceback, of which the beginning may be lost."""
 _GOES_ON: Final = re.compile(
@@ -183,6 +110,9 @@ _MAX_LINES_TO_MESSAGE: Final = 2
 _MAX_TRACEBACK_LINES: Final = 500
 _MAX_EVIDENCE_CHARS: Final = 500
 _DIGITS: Final = re.compile(r"[0-9]+")
+_FAILED_OR_TIMED_OUT: Final = "NCCL operations have failed or timed out"
+_ABORTED: Final = "communicator was aborted"
+"""What follows a time-out of NCCL as well."""
 
 
 @dataclass(slots=True)
@@ -322,8 +252,9 @@ def cause(sightings: Sequence[Sighting]) -> Sighting | None:
         (sighting for sighting in sightings if sighting.line not in explained),
         key=lambda sighting: (sighting.weight, sighting.line),
     )
-    if seen and seen[0].failure.kind == Outcome.HUNG.value and seen[0].weight == BARE:  # failed or timed out
-        return next((one for one in seen if one.meaning == NCCL), seen[0])
+    if seen and _FAILED_OR_TIMED_OUT in seen[0].failure.evidence:
+        errors = (one for one in seen if one.meaning == NCCL and _ABORTED not in one.failure.evidence)
+        return next(errors, seen[0])
     if seen and seen[0].failure.kind == Outcome.HUNG.value:  # of ranks that wait for one whose NCCL failed or that died
         ends = (one for one in seen if one.weight == SIGNAL or (one.meaning == NCCL and one.weight <= LOST))
         return next((one for one in ends if one.line < seen[0].line), seen[0])
@@ -357,12 +288,12 @@ def _raised(number: int, evidence: str) -> Sighting:
         return signed
     if evidence == "KeyboardInterrupt":
         return _sighting(number, evidence, Outcome.CANCELLED, "the job was cancelled", REPORT)
-    if _FOLLOWED.search(evidence):
+    if FOLLOWED.search(evidence):
         return _sighting(number, evidence, Outcome.CRASHED, "a rank failed", REPORT)
-    if _WAITED.search(evidence):
+    if WAITED.search(evidence):
         return _sighting(number, evidence, Outcome.HUNG, "something was waited for in vain")
-    meaning = next((meaning for pattern, meaning in _MEANINGS if pattern.search(evidence)), "an exception ended a rank")
-    weight = LOST if meaning == NCCL or _LOST.search(evidence) else CAUSE
+    meaning = next((meaning for pattern, meaning in MEANINGS if pattern.search(evidence)), "an exception ended a rank")
+    weight = LOST if meaning == NCCL or LOST_PEER.search(evidence) else CAUSE
     return _sighting(number, evidence, Outcome.CRASHED, meaning, weight, passing=True)
 
 
