@@ -105,7 +105,7 @@ _LOOKUP: Final = re.compile(r"^(?:KeyError: \S{1,200}|StopIteration|(?:_?queue\.
 """An exception whose handler says better what was looked for."""
 _DURING: Final = "During handling of the above exception"
 _MAX_LINES_TO_HANDLER: Final = 3
-_UNSAID: Final = re.compile(r"^(?:\w{1,60}\.){0,9}\w{1,60}(?:Error|Exception):?$")
+_UNSAID: Final = re.compile(r"^(?:\w{1,60}\.){0,9}\w{1,60}(?:Error|Exception):$")
 _MAX_LINES_TO_MESSAGE: Final = 2
 _MAX_TRACEBACK_LINES: Final = 500
 _MAX_EVIDENCE_CHARS: Final = 500

@@ -50,14 +50,14 @@ SIGNATURES: Final = (
     signature(
         r"CANCELLED AT \S+ DUE TO PREEMPTION|TERM_PREEMPT|[Ss]tate(?:=|: )PREEMPTED\b"
         r"|\bPreempted (?:by \S{1,100}(?: \S{1,100})? on node |to accommodate a workload )"
-        r"|(?:WARNING [^|]{0,60})?Caught signal SIG\w+ on \S+: this job is preempted|\bnode was preempted\b",
+        r"|(?:WARNING [^|]{0,60})?Caught signal SIG\w+ on \S+: this job is preempted|\bthe actor's node was preempted\b",
         Outcome.PREEMPTED,
         "another job took its place",
         "Slurm, LSF, submitit, Kubernetes",
         "use another partition or QOS",
         words=(
             *(" DUE TO PREEMPTION", "TERM_PREEMPT", ": this job is preempted", "tate: PREEMPTED", "tate=PREEMPTED"),
-            *("Preempted by ", "Preempted to accommodate", "node was preempted"),
+            *("Preempted by ", "Preempted to accommodate", "actor's node was preempted"),
         ),
     ),
     signature(
