@@ -50,7 +50,8 @@ SIGNATURES: Final = (
     signature(
         r"CANCELLED AT \S+ DUE TO PREEMPTION|TERM_PREEMPT|[Ss]tate(?:=|: )PREEMPTED\b"
         r"|\bPreempted (?:by \S{1,100}(?: \S{1,100})? on node |to accommodate a workload )"
-        r"|(?:WARNING [^|]{0,60})?Caught signal SIG\w+ on \S+: this job is preempted|\bthe actor's node was preempted\b",
+        r"|(?:WARNING [^|]{0,60})?Caught signal SIG\w+ on \S+: this job is preempted"
+        r"|\bthe actor's node was preempted\b",
         Outcome.PREEMPTED,
         "another job took its place",
         "Slurm, LSF, submitit, Kubernetes",
