@@ -114,7 +114,7 @@ def test_the_smoothing_of_tqdm_is_undone_exactly(each: int, inverted: bool) -> N
 @given(
     each=st.floats(0.2, 10.0),
     slow=st.sampled_from([1.0, 1.5, 3.0, 8.0]),
-    start=st.sampled_from([0, 20]),
+    start=st.sampled_from([0, 3, 5, 20]),
     luck=st.lists(st.floats(0.95, 1.05), min_size=26, max_size=26),
 )
 def test_a_bar_gives_back_the_time_of_a_step_as_precisely_as_it_says(

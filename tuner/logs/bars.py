@@ -18,12 +18,10 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
 
+from tuner.logs.cut_bars import KEPT, SMOOTHING, CutBar
 from tuner.logs.lines import speaker
 from tuner.logs.records import Iteration, LogRecord, digit_of, figure_of, loss_of
 
-_SMOOTHING: Final = 0.3
-"""tqdm's default."""
-_KEPT: Final = 1 - _SMOOTHING
 _CLOCK_SLACK: Final = 1.5
 """Seconds by which the time of steps may differ from that between two clocks that print whole seconds."""
 
@@ -81,7 +79,8 @@ class _Bar:
 
     total: int
     is_cut: bool = False
-    """Whether its beginning may not be in the log, and its second print was not read yet."""
+    """Whether its beginning may not be in the log."""
+    cut: CutBar | None = None
     prints: int = 0
     decay: float = 1.0
     """Weight that smoothing leaves to what was before its first print: 0.7 to the power of the prints."""
@@ -215,11 +214,16 @@ def _follow(bar: _Bar, lines: Sequence[int], prints: Sequence[_Print], at: int, 
 
     Logs have millions of them: figures that a print lacks are left to the class, as the constructor would set them all.
     """
-    total, before, elapsed, end = prints[at][1], bar.number, bar.elapsed, len(prints)
+    if bar.is_cut and _begins_here(bar, int(prints[at][0]) - bar.number) and bar.cut:
+        bar.is_cut, bar.decay = False, KEPT
+        bar.ema_steps = SMOOTHING * bar.cut.done
+        bar.ema_seconds = bar.ema_steps * bar.cut.rate
     if bar.is_cut:
-        end = _after_a_cut(bar, int(prints[at][0]) - before, at, end)
+        found.append(_follow_cut(bar, lines[at], prints[at]))
+        return at + 1
+    total, before, elapsed = prints[at][1], bar.number, bar.elapsed
     ema_steps, ema_seconds, decay, count = bar.ema_steps, bar.ema_seconds, bar.decay, bar.prints
-    for index in range(at, end):
+    for index in range(at, len(prints)):
         printed_number, printed_total, clock, rate = prints[index]
         number = int(printed_number)
         if printed_total != total or number <= before:
@@ -233,11 +237,11 @@ def _follow(bar: _Bar, lines: Sequence[int], prints: Sequence[_Print], at: int, 
         inverse, error = _inverse(rate)
         if inverse:
             earlier, seconds_before = decay, ema_seconds
-            decay *= _KEPT
-            ema_steps = _SMOOTHING * steps + _KEPT * ema_steps
+            decay *= KEPT
+            ema_steps = SMOOTHING * steps + KEPT * ema_steps
             ema_seconds = inverse * ema_steps
-            of_steps = (ema_seconds - _KEPT * seconds_before) / _SMOOTHING
-            digit = error * (1 - decay + _KEPT * (1 - earlier)) / _SMOOTHING
+            of_steps = (ema_seconds - KEPT * seconds_before) / SMOOTHING
+            digit = error * (1 - decay + KEPT * (1 - earlier)) / SMOOTHING
             agrees = of_steps > 0 and (count == 0 or -_CLOCK_SLACK <= of_steps - between <= _CLOCK_SLACK)
         else:
             agrees = False
@@ -254,25 +258,38 @@ def _follow(bar: _Bar, lines: Sequence[int], prints: Sequence[_Print], at: int, 
             iteration.seconds, iteration.seconds_digit, iteration.derived = _by_clock(between, steps)
         found.append(iteration)
     else:
-        index = end
+        index = len(prints)
     bar.number, bar.elapsed, bar.prints, bar.decay = before, elapsed, count, decay
     bar.ema_steps, bar.ema_seconds = ema_steps, ema_seconds
     return index
 
 
-def _after_a_cut(bar: _Bar, steps: int, at: int, end: int) -> int:
-    """Prepare a bar whose first print is not that of step 0 or 1, and return where to stop: that print is read alone.
+def _follow_cut(bar: _Bar, line: int, printed: _Print) -> Iteration:
+    """Return the iteration of a bar whose beginning may not be in the log."""
+    number, now = int(printed[0]), _clock(printed[2])
+    steps, between = number - bar.number, now - bar.elapsed
+    inverse, error = _inverse(printed[3])
+    found = _by_clock(between, steps)
+    if bar.cut is None:
+        done = (number - 1) % bar.total + 1 if bar.total else number
+        bar.cut = CutBar(done=done, rate=inverse or 0.0, clock=now)
+        if inverse:
+            found = inverse, error, "the progress bar's rate"
+    elif inverse and bar.cut.rate:
+        took, apart = bar.cut.take(steps, inverse, now)
+        digit = error * (1 + KEPT) / SMOOTHING
+        if took > 0 and abs(took - between) <= _CLOCK_SLACK and (between <= 0 or steps * digit <= 2.0):
+            found = took / steps, max(digit, 2 * apart / steps), "the progress bar's rate"
+        if state := bar.cut.settled(took, apart):
+            bar.is_cut = False
+            bar.ema_steps, bar.ema_seconds, bar.decay = state.steps, state.seconds, state.decay
+    bar.number, bar.elapsed, bar.prints = number, now, bar.prints + 1
+    return Iteration(number=number, seconds=found[0], seconds_digit=found[1], derived=found[2], line=line)
 
-    If it has many more steps than the second, the beginning is not in the log. What was smoothed until then had the
-    same steps as the second print, so often that their weights add up to one.
-    """
-    if bar.prints == 0:
-        return at + 1
-    bar.is_cut = False
-    done = bar.number % bar.total if bar.total else bar.number
-    if done > 2 * steps and bar.ema_steps:
-        bar.ema_steps, bar.ema_seconds, bar.decay = steps, steps * bar.ema_seconds / bar.ema_steps, 0.0
-    return end
+
+def _begins_here(bar: _Bar, steps: int) -> bool:
+    """Whether the first print of a bar has as many steps as the second, so that there was none before."""
+    return bar.cut is not None and bar.cut.courses is None and bar.cut.done <= 2 * steps
 
 
 def _since_beginning(

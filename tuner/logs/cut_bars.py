@@ -1,0 +1,67 @@
+"""The times of a bar whose first print in a log is of a later step.
+
+Nothing says whether what came before was smoothed print by print, as where the log's beginning is cut off, or at once,
+as after a resumption. Both courses are followed until they agree; the one that differs less from the clock counts.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+SMOOTHING: Final = 0.3
+"""tqdm's default."""
+KEPT: Final = 1 - SMOOTHING
+_AGREE: Final = 1e-3
+"""Relative difference from which both courses count as one."""
+
+
+@dataclass(slots=True)
+class Course:
+    """One state that tqdm's smoothing may have."""
+
+    steps: float
+    seconds: float
+    decay: float
+    total: float = 0.0
+    """Seconds of all steps since."""
+
+    def take(self, steps: int, inverse: float) -> float:
+        """Follow a print, and return the seconds of its steps."""
+        before = self.seconds
+        self.decay *= KEPT
+        self.steps = SMOOTHING * steps + KEPT * self.steps
+        self.seconds = inverse * self.steps
+        took = (self.seconds - KEPT * before) / SMOOTHING
+        self.total += took
+        return took
+
+
+@dataclass(slots=True)
+class CutBar:
+    """Follows a bar from its second print on."""
+
+    done: int
+    """Steps at its first print."""
+    rate: float
+    """Seconds of a step by the rate of that print."""
+    clock: float
+    courses: tuple[Course, Course] | None = None
+
+    def take(self, steps: int, inverse: float, clock: float) -> tuple[float, float]:
+        """Return the seconds of the steps of a print, and by how much they may differ."""
+        if self.courses is None:
+            decay = KEPT ** (self.done / steps)
+            weight = steps * (1 - decay)
+            self.courses = (
+                Course(steps=weight, seconds=weight * self.rate, decay=decay),
+                Course(steps=SMOOTHING * self.done, seconds=SMOOTHING * self.done * self.rate, decay=KEPT),
+            )
+        one_by_one, at_once = (course.take(steps, inverse) for course in self.courses)
+        spent = clock - self.clock
+        off = [max(0.0, abs(course.total - spent) - 1) for course in self.courses]
+        return (one_by_one if off[0] <= off[1] else at_once), abs(one_by_one - at_once)
+
+    def settled(self, took: float, apart: float) -> Course | None:
+        """Return the state to go on with, where both agree."""
+        return self.courses[0] if self.courses and apart <= _AGREE * abs(took) else None
