@@ -26,6 +26,10 @@ MAX_LINE_SECONDS = 0.1
 """CPU seconds for one pathological line of a megabyte."""
 
 PATHOLOGICAL = (
+    "step:1/1 train_time:1ms  ",
+    "step: 1 / 1 loss: 1 iter time (s): 1 samples/sec: ",
+    "time (ms) | fwd: 1 | ",
+    "iter 1 step 1 | loss train: 1, | iter time: ",
     *("NCCL WARN ", "time (ms) |", "iteration 1/ 2 |", "Assertion `", "loss: nan ", "| ", "steps: 1 loss: 1 ", "12:"),
     *("Traceback (most recent call last):", "CUDA error: ", "\x1b[", "\x1b]0;", "a.", "Command '", "can't open file '"),
     *("iteration: 1 / 2 | ", "step:  1  loss:  1.0  ", "iter 1: loss 1, ", " 50%|", " 50%|#| 1/2 [00:01<00:01, ", "\r"),

@@ -263,4 +263,37 @@ step:375/1390 val_loss:3.8466 train_time:115000ms step_avg:316.05ms
         1.0,
         1e-6,
     ),
+    "llama-factory with evaluations": (
+        """\
+{"current_steps": 10, "total_steps": 93, "loss": 1.6, "epoch": 0.1, "percentage": 10.0, "elapsed_time": "0:00:25", "remaining_time": "0:03:00"}
+{"current_steps": 10, "total_steps": 93, "eval_loss": 1.5, "epoch": 0.1, "percentage": 10.0, "elapsed_time": "0:01:25", "remaining_time": "0:10:00"}
+{"current_steps": 20, "total_steps": 93, "loss": 1.5, "epoch": 0.2, "percentage": 20.0, "elapsed_time": "0:01:45", "remaining_time": "0:06:00"}
+{"current_steps": 20, "total_steps": 93, "eval_loss": 1.4, "epoch": 0.2, "percentage": 20.0, "elapsed_time": "0:02:45", "remaining_time": "0:10:00"}
+{"current_steps": 30, "total_steps": 93, "loss": 1.4, "epoch": 0.3, "percentage": 30.0, "elapsed_time": "0:03:05", "remaining_time": "0:06:00"}
+""",
+        "elapsed time",
+        20,
+        2.0,
+        1e-6,
+    ),
+    "litgpt, two ranks": (
+        """\
+Epoch 1 | iter 1 step 0 | loss train: 1.646, val: n/a | iter time: 820.00 ms
+Epoch 1 | iter 1 step 0 | loss train: 1.646, val: n/a | iter time: 821.00 ms
+Epoch 1 | iter 2 step 1 | loss train: 1.660, val: n/a | iter time: 548.00 ms (step)
+Epoch 1 | iter 2 step 1 | loss train: 1.660, val: n/a | iter time: 549.00 ms (step)
+Epoch 1 | iter 3 step 1 | loss train: 1.687, val: n/a | iter time: 300.00 ms
+Epoch 1 | iter 3 step 1 | loss train: 1.690, val: n/a | iter time: 301.00 ms
+Epoch 1 | iter 4 step 2 | loss train: 1.597, val: n/a | iter time: 595.00 ms (step)
+Epoch 1 | iter 4 step 2 | loss train: 1.599, val: n/a | iter time: 596.00 ms (step)
+Epoch 1 | iter 5 step 2 | loss train: 1.640, val: n/a | iter time: 300.00 ms
+Epoch 1 | iter 5 step 2 | loss train: 1.640, val: n/a | iter time: 300.00 ms
+Epoch 1 | iter 6 step 3 | loss train: 1.703, val: n/a | iter time: 590.00 ms (step)
+Epoch 1 | iter 6 step 3 | loss train: 1.703, val: n/a | iter time: 590.00 ms (step)
+""",
+        "litgpt",
+        2,
+        0.895,
+        1e-6,
+    ),
 }

@@ -13,7 +13,7 @@ from tqdm.std import EMA, tqdm  # type: ignore[import-untyped]
 from tuner.core.outcomes import Outcome
 from tuner.logs import read_log
 from tuner.logs.bars import Bars
-from tuner.logs.dictionaries import lines_of_dictionaries
+from tuner.logs.dictionaries import Dictionaries
 from tuner.logs.frameworks import Blocks
 from tuner.logs.lines import untangled
 from tuner.logs.log import _merged, _Reader, _same_loss, _same_time
@@ -350,7 +350,7 @@ def test_a_summary_is_as_many_iterations_as_time_and_rate_make(
     runtime: str, rate: str, iterations: list[tuple[int, float]]
 ) -> None:
     text = f"{{'train_runtime': {runtime}, 'train_samples_per_second': 4.0, 'train_steps_per_second': {rate}, 'x': 1}}"
-    found = [record.iteration for record in lines_of_dictionaries(3, text)]
+    found = [record.iteration for record in Dictionaries().read(3, text)]
     assert [(one.number, one.seconds) for one in found] == iterations
     assert all(one.seconds_digit == pytest.approx(0.1 / one.number) for one in found)
 

@@ -15,7 +15,7 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
-from tuner.logs.lines import speaker, stamp_of
+from tuner.logs.lines import label, stamp_of
 from tuner.logs.records import NUMBER, Iteration, LogRecord, digit_of, figure_of, loss_of
 
 DEEPSPEED_WORDS: Final = (
@@ -34,7 +34,7 @@ _THROUGHPUT: Final = re.compile(
     rf"(?: CurrSamplesPerSec=({NUMBER}),)?"
 )
 _RATES_OF_STEP: Final = re.compile(r"\bstep=([0-9]{1,12}), skipped=[0-9]{1,12}, lr=")
-_BREAKDOWN: Final = re.compile(r"time \(ms\) \|(?: fwd| forward): ([0-9.]+) \|.*? (?:bwd|backward): ([0-9.]+) \|")
+_BREAKDOWN: Final = re.compile(r"time \(ms\) \|(?: fwd| forward): ([0-9.]+) \|.{0,400}? (?:bwd|backward): ([0-9.]+) \|")
 _BREAKDOWN_STEP: Final = re.compile(r"\| step: ([0-9]+\.[0-9]{2})")
 _PROFILED_STEP: Final = re.compile(r"Profile Summary at step ([0-9]{1,12}):")
 _LATENCY: Final = re.compile(rf"^iter latency:\s+({NUMBER}) (m|u|n|)s\s*$")
@@ -99,7 +99,7 @@ def _pipeline(line: int, text: str) -> Iterator[LogRecord]:
                 samples_per_second=figure_of(found[4]),
                 line=line,
             )
-            yield LogRecord(source="pipeline engine", speaker=speaker(text[: found.start()]), iteration=iteration)
+            yield LogRecord(source="pipeline engine", speaker=label(text, found.start()), iteration=iteration)
 
 
 def _breakdown(line: int, text: str) -> Iterator[LogRecord]:
@@ -109,5 +109,5 @@ def _breakdown(line: int, text: str) -> Iterator[LogRecord]:
         milliseconds = sum(part for part in parts if part)
         if milliseconds:
             iteration = Iteration(number=0, seconds=milliseconds / 1e3, line=line)
-            before = text[: passes.start()]
-            yield LogRecord(source="wall-clock breakdown", speaker=speaker(before), iteration=iteration, counted=True)
+            before = label(text, passes.start())
+            yield LogRecord(source="wall-clock breakdown", speaker=before, iteration=iteration, counted=True)

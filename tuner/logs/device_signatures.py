@@ -96,7 +96,7 @@ DEVICE_SIGNATURES: Final = (
         r"|\b(?:UR|ZE)_RESULT_ERROR_DEVICE_LOST\b"
         r"|Unable to determine the device handle|\bCUDA_ERROR_(?:ECC_UNCORRECTABLE|NVLINK_UNCORRECTABLE|CONTAINED"
         r"|HARDWARE_STACK_ERROR|UNKNOWN)\b|\bcudaError(?:HardwareStackError|NvlinkUncorrectable|Contained|Unknown)\b"
-        r"|\bGPU reset required\b|HW Exception by GPU node|\bNVMLError_(?:Unknown|GpuIsLost|ResetRequired)\b",
+        r"|\bGPU reset required\b|HW Exception by GPU node",
         Outcome.CRASHED,
         "a GPU failed",
         "the CUDA driver",
@@ -109,7 +109,7 @@ DEVICE_SIGNATURES: Final = (
             "ERROR_DEVICE_LOST",
             "GPU is lost",
             "GPU reset required",
-            *("HW Exception by GPU node", "NVMLError_"),
+            "HW Exception by GPU node",
             "NVRM: ",
             "Unable to determine the device handle",
             "Xid (PCI:",
@@ -119,6 +119,16 @@ DEVICE_SIGNATURES: Final = (
             "uncorrectable ECC",
             "uncorrectable NVLink",
         ),
+    ),
+    # Monitors go on after it.
+    signature(
+        r"\bNVMLError_(?:Unknown|GpuIsLost|ResetRequired)\b",
+        Outcome.CRASHED,
+        "a GPU failed",
+        "the CUDA driver",
+        weight=DEVICE,
+        passing=True,
+        words=("NVMLError_",),
     ),
     signature(
         rf"{_ERROR}(?:invalid device (?:ordinal|function)|all CUDA-capable devices are busy|no kernel image"

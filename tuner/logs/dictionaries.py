@@ -33,10 +33,32 @@ _SPEED: Final = re.compile(rf"['\"]train_speed\((iter/s|s/it)\)['\"]: ['\"]?({NU
 _DICTIONARY_LOSS: Final = re.compile(rf"['\"](?:lm )?loss['\"]: ['\"]?({LOSS})\b")
 
 
-def lines_of_dictionaries(line: int, text: str) -> Iterator[LogRecord]:
-    """Yield the iteration of a line, or the mean of all of them."""
-    if ("elapsed_time" in text or "train_speed(" in text) and (record := _since_beginning(line, text)):
-        yield record
+class Dictionaries:
+    """Reads them one by one; remembers the time that evaluations took."""
+
+    def __init__(self) -> None:
+        self._clock = self._evaluated = 0.0
+        """Seconds of the clock at the last line, and those of all evaluations until then."""
+
+    def read(self, line: int, text: str) -> Iterator[LogRecord]:
+        """Yield the iteration of a line, or the mean of all of them."""
+        if "elapsed_time" in text or "train_speed(" in text:
+            yield from self._since_beginning(line, text)
+        yield from _summary(line, text)
+
+    def _since_beginning(self, line: int, text: str) -> Iterator[LogRecord]:
+        record = _since_beginning(line, text)
+        if record is None or record.iteration.clock is None:
+            return
+        clock, self._clock = self._clock, record.iteration.clock
+        if "eval_loss" in text:
+            self._evaluated += max(0.0, self._clock - clock)
+        else:
+            record.iteration.clock -= self._evaluated
+            yield record
+
+
+def _summary(line: int, text: str) -> Iterator[LogRecord]:
     if "train_steps_per_second" in text and (found := _SUMMARY.search(text)):
         runtime, rate = figure_of(found[1]), figure_of(found[2])
         if runtime and rate:

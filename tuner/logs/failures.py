@@ -61,7 +61,7 @@ _WARNS: Final = re.compile(
 )
 """Words before a match in lines that only warn, advise or report what the program has caught."""
 _CERTAIN: Final = re.compile(
-    r"Watchdog caught|(?:NCCL|\.c[cu]:[0-9]{1,5}) (?:WARN|warning\(error\))"
+    r"Watchdog caught|(?:NCCL|\[[0-9]{1,3}\] \w{1,40}\.c[cu]:[0-9]{1,5}) (?:WARN|warning\(error\))"
     r"|Did not get \w+ heartbeat|^\s*Warning {2,}[A-Z]\w* {2,}"
 )
 """Failures that programs print as warnings, and events of Kubernetes."""

@@ -29,7 +29,7 @@ from typing import Any, Final
 
 from tuner.core.errors import InputError
 from tuner.core.text import listed, shown
-from tuner.logs.lines import speaker, stamp_of
+from tuner.logs.lines import label, speaker, stamp_of
 from tuner.logs.records import LOSS, NUMBER, Iteration, LogRecord, PeakMemory, Source, digit_of, figure_of, loss_of
 
 _UNITS: Final = {"": 1.0, "K": 1e3, "M": 1e6, "B": 1e9, "G": 1e9, "T": 1e12}
@@ -217,7 +217,7 @@ def lines_of_frameworks(line: int, text: str) -> Iterator[LogRecord]:
                 groups = {name: value for name, value in match.groupdict().items() if value}
                 iteration = _iteration(groups, line, text)
                 counted = "iteration" not in groups and "epoch" not in groups
-                before = "" if counted else speaker(text[: match.start()])[-40:]
+                before = "" if counted else label(text, match.start())[-40:]
                 yield LogRecord(source=known.source, speaker=before, iteration=iteration, counted=counted)
 
 
@@ -281,6 +281,8 @@ class LitGpt:
         if not found or not took:
             return
         batch, step, seconds = int(found[1]), int(found[2]), took * 1e-3
+        if batch == self._batch:  # another rank's
+            return
         follows = batch == self._batch + 1
         self._batch = batch
         self._seconds = self._seconds + seconds if follows and self._seconds is not None else None
@@ -297,12 +299,12 @@ class LitGpt:
         iteration = Iteration(
             number=step,
             seconds=whole,
-            seconds_digit=(each if not derived else whole / 5),
+            seconds_digit=2 * (whole - seconds) if derived else each,  # the last one also steps
             derived=derived,
             loss=loss_of(found[3].replace(",", "")),
             line=line,
         )
-        yield LogRecord(source="litgpt", speaker=speaker(text[: found.start()])[-40:], iteration=iteration)
+        yield LogRecord(source="litgpt", speaker="", iteration=iteration)
 
 
 def logged_memory(text: str) -> PeakMemory | None:

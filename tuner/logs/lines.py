@@ -26,6 +26,8 @@ _TIMESTAMPS: Final = re.compile(r"\[?(?:\d{4}-\d\d-\d\d[ T_])?\d\d:\d\d:\d\d(?:[
 _TANGLE: Final = re.compile(
     r"(?P<name>[A-Za-z_][\w.]*?(?:Error|Exception))(?P=name)+(?:: ){2,}(?P<words>.+?)(?P=words)+"
 )
+_MAX_LABEL: Final = 400
+"""Characters."""
 _LONGEST_TANGLE: Final = 2000
 """Characters: the time to compare all beginnings grows with their square."""
 
@@ -115,6 +117,11 @@ def speaker(prefix: str) -> str:
     if not prefix or ":" not in prefix:
         return prefix
     return "" if _TIMESTAMPS.fullmatch(prefix) else _TIMESTAMPS.sub("", prefix).strip()
+
+
+def label(text: str, start: int) -> str:
+    """Return what a launcher puts before a place in a line: of many in a line, each has its own."""
+    return speaker(text[max(0, start - _MAX_LABEL) : start])
 
 
 def stamp_of(text: str) -> tuple[float | None, float]:

@@ -7,7 +7,7 @@ from typing import Final
 
 from tuner.logs.bars import BAR_WORDS, Bars
 from tuner.logs.deepspeed import DEEPSPEED_WORDS, DeepSpeed
-from tuner.logs.dictionaries import DICTIONARY_WORDS, is_summary, lines_of_dictionaries
+from tuner.logs.dictionaries import DICTIONARY_WORDS, Dictionaries, is_summary
 from tuner.logs.frameworks import FRAMEWORK_WORDS, Blocks, LitGpt, StepPattern, lines_of_frameworks, logged_memory
 from tuner.logs.records import MEMORY_WORDS, RECORD_WORDS, Iteration, LogRecord, PeakMemory, lines_of_megatron, memory
 
@@ -21,6 +21,7 @@ class RecordReader:
     def __init__(self, pattern: StepPattern | None = None) -> None:
         self._pattern = pattern
         self._deepspeed = DeepSpeed()
+        self._dictionaries = Dictionaries()
         self._litgpt = LitGpt()
         self._bars = Bars()
         self._blocks = Blocks()
@@ -46,7 +47,7 @@ class RecordReader:
             if " | iter time: " in text:
                 yield from self._litgpt.read(line, text)
         if self._has_dictionaries:
-            yield from lines_of_dictionaries(line, text)
+            yield from self._dictionaries.read(line, text)
         if self._has_bars:
             yield from self._bars.read(line, text)
         if self._has_dictionaries and is_summary(text):
@@ -68,4 +69,5 @@ class RecordReader:
 
     def restart(self) -> None:
         """Forget the bars: the program starts again."""
-        self._bars, self._blocks, self._deepspeed, self._litgpt = Bars(), Blocks(), DeepSpeed(), LitGpt()
+        self._bars, self._blocks, self._deepspeed = Bars(), Blocks(), DeepSpeed()
+        self._litgpt, self._dictionaries = LitGpt(), Dictionaries()

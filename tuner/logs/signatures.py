@@ -50,15 +50,14 @@ SIGNATURES: Final = (
     signature(
         r"CANCELLED AT \S+ DUE TO PREEMPTION|TERM_PREEMPT|[Ss]tate(?:=|: )PREEMPTED\b"
         r"|\bPreempted (?:by \S{1,100}(?: \S{1,100})? on node |to accommodate a workload )"
-        r"|(?:WARNING [^|]{0,60})?Caught signal SIG\w+ on \S+: this job is preempted"
-        r"|\bthe actor's node was preempted\b",
+        r"|(?:WARNING [^|]{0,60})?Caught signal SIG\w+ on \S+: this job is preempted",
         Outcome.PREEMPTED,
         "another job took its place",
         "Slurm, LSF, submitit, Kubernetes",
         "use another partition or QOS",
         words=(
             *(" DUE TO PREEMPTION", "TERM_PREEMPT", ": this job is preempted", "tate: PREEMPTED", "tate=PREEMPTED"),
-            *("Preempted by ", "Preempted to accommodate", "actor's node was preempted"),
+            *("Preempted by ", "Preempted to accommodate"),
         ),
     ),
     signature(
@@ -87,13 +86,22 @@ SIGNATURES: Final = (
         "Ray",
         "nothing: the node is excluded",
         weight=LOST,
+        passing=True,
         words=("because its node has died",),
+    ),
+    signature(
+        r"\bthe actor's node was preempted\b",
+        Outcome.PREEMPTED,
+        "another job took its place",
+        "Ray",
+        passing=True,
+        words=("actor's node was preempted",),
     ),
     signature(
         r"[Dd]etected [0-9]+ oom[-_]kill event|: Out Of Memory\s*$|TERM_MEMLIMIT|DefaultCPUAllocator: can't allocate"
         r"|Memory cgroup out of memory|Out of memory: Kill(?:ed)? process|\boom-kill:|\bOOMKilled\b"
         r"|[Ss]tate(?:=|: )OUT_OF_MEMORY\b|\bOUT_OF_ME\+|Exceeded (?:job|step) memory limit"
-        r"|exceeded memory limit \([0-9]|memory allocation of [0-9]+ bytes failed"
+        r"|exceeded memory limit \([0-9]|memory allocation of [0-9]+ bytes failed\s*$"
         r"|job killed: mem |low on resource: memory"
         r"|ray\.exceptions\.OutOfMemoryError: |which exceeds the memory usage threshold of [0-9.]+\. Ray killed"
         r"|DefaultCPUAllocator: not enough memory|DataLoader worker \(pid[^)]{0,80}\) is killed by signal: Killed",

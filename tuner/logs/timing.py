@@ -102,7 +102,7 @@ def precision(chosen: list[Iteration]) -> str:
 
 
 def _percent(error: float) -> str:
-    return f"{100 * max(error, 1e-4):.1g}%" if error < 0.1 else f"{100 * error:.0f}%"
+    return f"{100 * max(error, 1e-4):.1g}%" if error < 0.095 else f"{100 * error:.0f}%"
 
 
 def means(run: LogRun) -> bool:
