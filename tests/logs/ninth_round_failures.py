@@ -55,7 +55,7 @@ NINTH_ROUND: Final = {
     "enroot's hook": (
         "slurmstepd: error: pyxis: container start failed with error code: 1\n"
         "slurmstepd: error: pyxis: printing enroot log file:\n"
-        "slurmstepd: error: pyxis:   nvidia-container-cli: container error: file lookup failed: /proc/4242/root/etc/debian_version: permission denied\n"
+        "slurmstepd: error: pyxis:   nvidia-container-cli: container error: file lookup failed: /proc/4242/cwd/etc/debian_version: permission denied\n"
         "slurmstepd: error: pyxis:   [ERROR] /etc/enroot/hooks.d/98-nvidia.sh exited with return code 1\n"
         "slurmstepd: error: pyxis: couldn't start container\n"
         "slurmstepd: error: spank: required plugin spank_pyxis.so: task_init() failed with rc=-1\n"
