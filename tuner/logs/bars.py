@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
 
-from tuner.logs.cut_bars import KEPT, SMOOTHING, CutBar
+from tuner.logs.cut_bars import KEPT, SMOOTHING, Course, CutBar, beyond
 from tuner.logs.lines import speaker
 from tuner.logs.records import Iteration, LogRecord, digit_of, figure_of, loss_of
 
@@ -35,6 +35,7 @@ _COARSE_DIGIT: Final = 0.2
 """Share of a step above which the digits of two totals may say less of it than the rate itself."""
 
 _STEPS: Final = r"(?:it|steps?|iters?|ba(?:tch(?:es)?)?)"
+"""Units of bars."""
 _BAR: Final = re.compile(
     r"(?:[0-9]{1,3}%(?:\|[^|]{0,400}\|)?|: \|[^|]{0,400}\|) *([0-9]{1,9})/([0-9]{1,9}|\?) "
     r"\[([0-9:]{1,9}:[0-9]{2})<[0-9:?]{1,12}"
@@ -214,10 +215,8 @@ def _follow(bar: _Bar, lines: Sequence[int], prints: Sequence[_Print], at: int, 
 
     Logs have millions of them: figures that a print lacks are left to the class, as the constructor would set them all.
     """
-    if bar.is_cut and _begins_here(bar, int(prints[at][0]) - bar.number) and bar.cut:
-        bar.is_cut, bar.decay = False, KEPT
-        bar.ema_steps = SMOOTHING * bar.cut.done
-        bar.ema_seconds = bar.ema_steps * bar.cut.rate
+    if bar.is_cut and bar.cut and (state := bar.cut.begun(int(prints[at][0]) - bar.number)):
+        _go_on(bar, state)
     if bar.is_cut:
         found.append(_follow_cut(bar, lines[at], prints[at]))
         return at + 1
@@ -281,15 +280,15 @@ def _follow_cut(bar: _Bar, line: int, printed: _Print) -> Iteration:
         if took > 0 and abs(took - between) <= _CLOCK_SLACK and (between <= 0 or steps * digit <= 2.0):
             found = took / steps, max(digit, 2 * apart / steps), "the progress bar's rate"
         if state := bar.cut.settled(took, apart):
-            bar.is_cut = False
-            bar.ema_steps, bar.ema_seconds, bar.decay = state.steps, state.seconds, state.decay
+            _go_on(bar, state)
     bar.number, bar.elapsed, bar.prints = number, now, bar.prints + 1
     return Iteration(number=number, seconds=found[0], seconds_digit=found[1], derived=found[2], line=line)
 
 
-def _begins_here(bar: _Bar, steps: int) -> bool:
-    """Whether the first print of a bar has as many steps as the second, so that there was none before."""
-    return bar.cut is not None and bar.cut.courses is None and bar.cut.done <= 2 * steps
+def _go_on(bar: _Bar, state: Course) -> None:
+    """Follow a bar from a state that is known as if its beginning were in the log."""
+    bar.is_cut = False
+    bar.ema_steps, bar.ema_seconds, bar.decay = state.steps, state.seconds, state.decay
 
 
 def _since_beginning(
@@ -311,7 +310,7 @@ def _since_beginning(
     agrees = of_steps > 0 and (first or abs(of_steps - between) <= _CLOCK_SLACK)
     if agrees and (first or between <= 0 or digit <= 2.0 / steps):
         share = digit * steps / of_steps
-        nearer = _beyond(of_steps, between) - digit * steps / 2 <= _beyond(steps * inverse, between)
+        nearer = beyond(of_steps, between) - digit * steps / 2 <= beyond(steps * inverse, between)
         if first or share <= _COARSE_DIGIT or (share <= 1 and nearer):
             return of_steps / steps, digit, "the progress bar's rate"
     found, digit, derived = _by_rate(inverse, between=between, steps=steps, first=first)
@@ -319,11 +318,6 @@ def _since_beginning(
         most = max(found - (between - 1) / steps, (between + 1) / steps - found)
         digit = max(digit, 2 * min(most, found))
     return found, digit, derived
-
-
-def _beyond(seconds: float, between: float) -> float:
-    """Return by how much a time differs from that between two clocks of whole seconds."""
-    return max(0.0, abs(seconds - between) - 1)
 
 
 def _by_rate(inverse: float, *, between: float, steps: int, first: bool) -> tuple[float | None, float, str]:

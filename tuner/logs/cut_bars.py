@@ -16,6 +16,11 @@ _AGREE: Final = 1e-3
 """Relative difference from which both courses count as one."""
 
 
+def beyond(seconds: float, between: float) -> float:
+    """Return by how much a time differs from that between two clocks of whole seconds."""
+    return max(0.0, abs(seconds - between) - 1)
+
+
 @dataclass(slots=True)
 class Course:
     """One state that tqdm's smoothing may have."""
@@ -39,7 +44,7 @@ class Course:
 
 @dataclass(slots=True)
 class CutBar:
-    """Follows a bar from its second print on."""
+    """Follows a bar from its second print on, as `_follow` in `bars.py` does without calls for each print."""
 
     done: int
     """Steps at its first print."""
@@ -48,20 +53,24 @@ class CutBar:
     clock: float
     courses: tuple[Course, Course] | None = None
 
+    def begun(self, steps: int) -> Course | None:
+        """Return the state before the second print if the first has about as many steps: then none was before it."""
+        return self._at_once() if self.courses is None and self.done <= 2 * steps else None
+
     def take(self, steps: int, inverse: float, clock: float) -> tuple[float, float]:
         """Return the seconds of the steps of a print, and by how much they may differ."""
         if self.courses is None:
             decay = KEPT ** (self.done / steps)
             weight = steps * (1 - decay)
-            self.courses = (
-                Course(steps=weight, seconds=weight * self.rate, decay=decay),
-                Course(steps=SMOOTHING * self.done, seconds=SMOOTHING * self.done * self.rate, decay=KEPT),
-            )
+            self.courses = (Course(steps=weight, seconds=weight * self.rate, decay=decay), self._at_once())
         one_by_one, at_once = (course.take(steps, inverse) for course in self.courses)
-        spent = clock - self.clock
-        off = [max(0.0, abs(course.total - spent) - 1) for course in self.courses]
+        off = [beyond(course.total, clock - self.clock) for course in self.courses]
         return (one_by_one if off[0] <= off[1] else at_once), abs(one_by_one - at_once)
 
     def settled(self, took: float, apart: float) -> Course | None:
         """Return the state to go on with, where both agree."""
         return self.courses[0] if self.courses and apart <= _AGREE * abs(took) else None
+
+    def _at_once(self) -> Course:
+        weight = SMOOTHING * self.done
+        return Course(steps=weight, seconds=weight * self.rate, decay=KEPT)

@@ -43,22 +43,24 @@ class Dictionaries:
     def read(self, line: int, text: str) -> Iterator[LogRecord]:
         """Yield the iteration of a line, or the mean of all of them."""
         if "elapsed_time" in text or "train_speed(" in text:
-            yield from self._since_beginning(line, text)
+            yield from self._trained(line, text)
         yield from _summary(line, text)
 
-    def _since_beginning(self, line: int, text: str) -> Iterator[LogRecord]:
-        record = _since_beginning(line, text)
-        if record is None or record.iteration.clock is None:
+    def _trained(self, line: int, text: str) -> Iterator[LogRecord]:
+        """Yield the iteration of a line at the time without evaluations; nothing for that of an evaluation."""
+        iteration = _since_beginning(line, text)
+        if iteration is None or iteration.clock is None:
             return
-        clock, self._clock = self._clock, record.iteration.clock
+        before, self._clock = self._clock, iteration.clock
         if "eval_loss" in text:
-            self._evaluated += max(0.0, self._clock - clock)
+            self._evaluated += max(0.0, self._clock - before)
         else:
-            record.iteration.clock -= self._evaluated
-            yield record
+            iteration.clock -= self._evaluated
+            yield LogRecord(source="elapsed time", speaker="", iteration=iteration)
 
 
 def _summary(line: int, text: str) -> Iterator[LogRecord]:
+    """Yield the mean of all iterations."""
     if "train_steps_per_second" in text and (found := _SUMMARY.search(text)):
         runtime, rate = figure_of(found[1]), figure_of(found[2])
         if runtime and rate:
@@ -81,7 +83,7 @@ def is_summary(text: str) -> bool:
     return "train_runtime" in text and ("train_samples_per_second" in text or "train_steps_per_second" in text)
 
 
-def _since_beginning(line: int, text: str) -> LogRecord | None:
+def _since_beginning(line: int, text: str) -> Iteration | None:
     """Return the iteration of a dictionary with the time since the beginning: in whole seconds, as a mean, or both."""
     step, elapsed, speed = _ELAPSED_STEP.search(text), _ELAPSED.search(text), _SPEED.search(text)
     figure = figure_of(speed[2]) if speed else None
@@ -98,7 +100,7 @@ def _since_beginning(line: int, text: str) -> LogRecord | None:
     if clock is None:
         return None
     loss = _DICTIONARY_LOSS.search(text)
-    iteration = Iteration(
+    return Iteration(
         number=number,
         seconds=None,
         clock=clock,
@@ -106,4 +108,3 @@ def _since_beginning(line: int, text: str) -> LogRecord | None:
         loss=loss_of(loss[1].replace(",", "")) if loss else None,
         line=line,
     )
-    return LogRecord(source="elapsed time", speaker="", iteration=iteration)

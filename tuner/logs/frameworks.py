@@ -29,7 +29,7 @@ from typing import Any, Final
 
 from tuner.core.errors import InputError
 from tuner.core.text import listed, shown
-from tuner.logs.lines import label, speaker, stamp_of
+from tuner.logs.lines import label, stamp_of
 from tuner.logs.records import LOSS, NUMBER, Iteration, LogRecord, PeakMemory, Source, digit_of, figure_of, loss_of
 
 _UNITS: Final = {"": 1.0, "K": 1e3, "M": 1e6, "B": 1e9, "G": 1e9, "T": 1e12}
@@ -196,7 +196,7 @@ class StepPattern:
             groups = {name: value.strip().replace(",", "") for name, value in found.groupdict().items() if value}
             iteration = _iteration(groups | {"job_tokens": groups.get("tokens_per_sec", "")}, line, text)
             if iteration.seconds or iteration.tokens_per_second:
-                before = speaker(text[: found.start()]) if "iteration" in groups else ""
+                before = label(text, found.start()) if "iteration" in groups else ""
                 yield LogRecord(
                     source="step pattern", speaker=before, iteration=iteration, counted="iteration" not in groups
                 )
@@ -267,9 +267,8 @@ class LitGpt:
     """Reads LitGPT's lines of batches, and adds up those of a step."""
 
     def __init__(self) -> None:
-        self._batch = self._batches = 0
-        """The last batch, and the number of batches that make a step."""
-        self._stepped: tuple[int, int] | None = None
+        self._batch = 0
+        self._stepped = (0, 0)
         """Number of batches and steps at the end of the last step."""
         self._seconds: float | None = None
         """Of the batches since then; None where not all of them are logged."""
@@ -288,13 +287,11 @@ class LitGpt:
         self._seconds = self._seconds + seconds if follows and self._seconds is not None else None
         if not found[5]:
             return
-        if self._stepped and step > self._stepped[1]:
-            self._batches = round((batch - self._stepped[0]) / (step - self._stepped[1]))
-        elif step:
-            self._batches = round(batch / step)
+        batches_before, steps_before = self._stepped if step > self._stepped[1] else (0, 0)
+        batches = round((batch - batches_before) / max(1, step - steps_before))
         each = digit_of(found[4]) * 1e-3
-        derived = "" if self._seconds or self._batches == 1 else "the last batch, for each batch of a step"
-        whole = self._seconds or seconds * self._batches
+        derived = "" if self._seconds or batches == 1 else "the last batch, for each batch of a step"
+        whole = self._seconds or seconds * batches
         self._stepped, self._seconds = (batch, step), 0.0
         iteration = Iteration(
             number=step,
