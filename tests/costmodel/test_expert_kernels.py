@@ -6,6 +6,7 @@ import math
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 
 from tests.mixtures import QWEN3_30B
@@ -14,8 +15,8 @@ from tuner.core.columns import Columns
 from tuner.core.domain import Stack, Topology
 from tuner.core.experts import Experts
 from tuner.costmodel.constants import BACKWARD_TRAFFIC_RATIO, NODE_LATENCY_RATIO
-from tuner.costmodel.expert_constants import ALL_TO_ALL_SHARE, EXPERT_HOST_SECONDS, ROUTER_BYTES
-from tuner.costmodel.expert_time import ExpertLayer, expert_layer_seconds
+from tuner.costmodel.expert_constants import ALL_TO_ALL_SHARE, EXPERT_HOST_SECONDS, LAUNCH_SECONDS, ROUTER_BYTES
+from tuner.costmodel.expert_time import ExpertLayer, _experts, _waits, expert_layer_seconds
 from tuner.costmodel.kernels import host_pace, inner_speed, linear, product_rate, traffic_rate
 from tuner.costmodel.links import Links
 from tuner.costmodel.site_factors import SiteFactors
@@ -134,3 +135,16 @@ def test_the_gpu_waits_while_the_host_learns_how_many_tokens_an_expert_has() -> 
     assert layer(ep=8, micro_batch=4, stack=Stack(cuda_graph="full")).launch[0] == 0
     again = layer(ep=8, micro_batch=4, recompute="full")
     assert again.recompute[0] > again.launch[0] == pytest.approx(EXPERT_HOST_SECONDS)
+
+
+def test_products_wait_for_their_launches_expert_by_expert() -> None:
+    """Two of an expert in a forward pass; with one GPU's 128 experts they take longer than short products."""
+    short = replace(QWEN3_30B, seq=512)
+    one = columns(model=short, micro_batch=1)
+    forward = float(_experts(one, SITE, Links(one, SITE))[0][0])
+    launches = 2 * 128 * LAUNCH_SECONDS
+    assert forward < launches
+    waits = _waits(one, SITE, np.array([forward]))
+    assert waits[0] == pytest.approx(EXPERT_HOST_SECONDS + launches - forward)
+    assert _waits(one, SITE, np.array([2 * launches]))[0] == pytest.approx(EXPERT_HOST_SECONDS)
+    assert layer(model=short).launch[0] >= waits[0]

@@ -20,7 +20,6 @@ from tuner.costmodel.memory import memory_terms
 from tuner.costmodel.site_factors import SiteFactors
 from tuner.costmodel.stages import Stages
 from tuner.space.build import space_for
-from tuner.tables import table_of
 
 DENSE = replace(QWEN3_30B, experts=None, qk_norm=False, ffn=6144)
 TOKENS, HIDDEN, WIDTH, KEYS, FFN, LAYERS, HEADS = 4096, 2048, 32 * 128, 4 * 128, 6144, 48, 32
@@ -153,9 +152,20 @@ def test_transformers_gathers_logits_and_keeps_the_whole_embedding_on_each_rank(
 
 
 def test_logits_are_16_bits_and_three_times_what_the_loss_is_computed_in() -> None:
-    assert memory()["logits"] == pytest.approx(TOKENS * 151936 * 14, rel=1e-3)
-    assert memory(stack=Stack(loss_precision="bf16"))["logits"] == pytest.approx(TOKENS * 151936 * 8, rel=1e-3)
-    assert memory(tp=2, sequence_parallel=True)["logits"] == pytest.approx(TOKENS * 151936 * 14 / 2, rel=1e-3)
+    whole = Stack(loss_chunks=1)
+    assert memory(stack=whole)["logits"] == pytest.approx(TOKENS * 151936 * 14, rel=1e-3)
+    halves = replace(whole, loss_precision="bf16")
+    assert memory(stack=halves)["logits"] == pytest.approx(TOKENS * 151936 * 8, rel=1e-3)
+    shares = memory(tp=2, sequence_parallel=True, stack=whole)["logits"]
+    assert shares == pytest.approx(TOKENS * 151936 * 14 / 2, rel=1e-3)
+
+
+def test_a_loss_in_chunks_has_the_logits_of_one_and_the_gradients_of_all_its_inputs() -> None:
+    """torchtitan's has eight, PyTorch's own loss one."""
+    eighth = TOKENS * (151936 * 14 / 8 + 4 * HIDDEN)
+    assert memory()["logits"] == pytest.approx(eighth, rel=1e-3)
+    assert memory("fsdp2", stack=Stack(loss_chunks=8))["logits"] == pytest.approx(eighth, rel=1e-3)
+    assert memory("fsdp2")["logits"] == pytest.approx(TOKENS * 151936 * 14, rel=1e-3)
 
 
 def test_the_head_and_its_gradient_are_whole_where_the_backward_pass_begins() -> None:
@@ -242,23 +252,6 @@ def test_an_exchange_is_not_repeated() -> None:
     assert few > 0
 
 
-def test_a_table_of_kempner_forge_states_what_its_program_does() -> None:
-    text = """\
-framework,gpu,nodes,gpus_per_node,layers,hidden,heads,gated_mlp,tp,dp,zero,mbs,gbs,recompute,sec_per_iter
-kempnerforge fsdp2,H200-141GB-SXM,1,2,32,4096,32,1,2,1,3,4,8,full,2.5
-torchtitan fsdp2,H100-80GB-SXM,1,8,32,4096,32,1,8,1,3,4,8,,2.5
-"""
-    forge, titan = (row.run for row in table_of(text, "runs.csv").rows)
-    assert forge is not None
-    assert titan is not None
-    stack = forge.workload.stack
-    assert stack is not None
-    assert (stack.grad_precision, stack.state_precision, stack.loss_precision) == ("fp32", "bf16", "bf16")
-    assert (forge.topology.sequence_parallel, forge.workload.parallel_loss) == (True, False)
-    assert (titan.topology.sequence_parallel, titan.workload.parallel_loss) == (True, True)
-    assert titan.topology.recompute == "selective"
-
-
 def test_zero_2_gathers_in_each_forward_pass() -> None:
     """Its weights stay whole until the backward pass: half of what ZeRO 3 gathers, and the same reductions."""
     bf16 = Stack(grad_precision="bf16")
@@ -274,7 +267,7 @@ def test_zero_2_gathers_in_each_forward_pass() -> None:
 def test_in_a_pipeline_gradients_wait_and_weights_stay(zero: int) -> None:
     """PyTorch's stages reduce after the last microbatch and reshard nothing behind a backward pass before."""
     stage = (LAYERS // 2) * LAYER + TABLE
-    found = memory(pp=2, dp=4, zero=zero, batch=32)
+    found = memory(pp=2, dp=4, zero=zero, batch=32, stack=Stack(loss_chunks=1))  # the last stage is the fullest
     assert found["gradients"] == pytest.approx(4 * stage, rel=0.01)
     assert found["gathered"] == pytest.approx(2 * stage + 2 * TABLE, rel=0.01)
     assert found["weights"] == pytest.approx(4 * stage / 4, rel=0.01)

@@ -30,6 +30,7 @@ def only(columns: str, values: str) -> Row:
         ("deepspeed AutoEP", "deepspeed"),
         ("torchtitan fsdp2", "torchtitan"),
         ("pytorch fsdp1", "fsdp2"),
+        ("pithtrain", "fsdp2"),
         ("internevo", None),
         ("", None),
     ],
@@ -152,6 +153,7 @@ RECIPE = {
     "recompute": "none",
     "parallel_loss": "1",
 }
+TITAN = {"recompute": "selective", "parallel_loss": "1"}
 CORE = {"recompute": "none", "parallel_loss": "1"}
 
 
@@ -171,9 +173,39 @@ CORE = {"recompute": "none", "parallel_loss": "1"}
         ({"framework": "megatron-core", "mem_kind": "Allocated"}, {**CORE, "mem_stage": "last"}),
         ({"framework": "megatron-core", "mem_kind": "reserved"}, CORE),
         ({"framework": "megatron-core", "recompute": "full"}, {"parallel_loss": "1"}),
+        ({"framework": "pithtrain"}, {"recompute": "none", "grad_precision": "fp32"}),
+        ({"framework": "torchtitan fsdp2", "source": "pull 1690 (2025-09)"}, {**TITAN, "loss_chunks": "1"}),
+        ({"framework": "torchtitan", "source": "issue 79 (2026-04)"}, {**TITAN, "loss_chunks": "1"}),
+        ({"framework": "torchtitan", "source": "issue 79 (2026-07)"}, TITAN),
         ({}, {}),
     ],
 )
 def test_a_stack_implies_what_applies_to_the_row(cells: dict[str, str], implied: dict[str, str]) -> None:
     """Sequence parallelism needs tp, a dispatcher needs experts that are spread, and a stage its kind of memory."""
     assert assumed(cells) == implied
+
+
+def test_a_table_states_in_how_many_chunks_the_loss_is_computed() -> None:
+    row = only("framework,loss_chunks", "fsdp2,4")
+    assert row.run is not None
+    assert row.run.workload.stack == Stack(loss_chunks=4)
+    refused = only("framework,loss_chunks", "fsdp2,0")
+    assert refused.run is None
+    assert "loss_chunks" in str(refused.skipped)
+
+
+def test_a_table_of_kempner_forge_states_what_its_program_does() -> None:
+    text = """\
+framework,gpu,nodes,gpus_per_node,layers,hidden,heads,gated_mlp,tp,dp,zero,mbs,gbs,recompute,sec_per_iter
+kempnerforge fsdp2,H200-141GB-SXM,1,2,32,4096,32,1,2,1,3,4,8,full,2.5
+torchtitan fsdp2,H100-80GB-SXM,1,8,32,4096,32,1,8,1,3,4,8,,2.5
+"""
+    forge, titan = (row.run for row in table_of(text, "runs.csv").rows)
+    assert forge is not None
+    assert titan is not None
+    stack = forge.workload.stack
+    assert stack is not None
+    assert (stack.grad_precision, stack.state_precision, stack.loss_precision) == ("fp32", "bf16", "bf16")
+    assert (forge.topology.sequence_parallel, forge.workload.parallel_loss) == (True, False)
+    assert (titan.topology.sequence_parallel, titan.workload.parallel_loss) == (True, True)
+    assert titan.topology.recompute == "selective"

@@ -165,6 +165,8 @@ class Stack:
     """What PyTorch's FSDP keeps the weights and the optimizer's states in."""
     loss_precision: FloatPrecision | None = None
     """What its loss is computed in."""
+    loss_chunks: int | None = None
+    """Parts of a microbatch's tokens whose logits exist one after another."""
     split_sends: bool | None = None
     """Whether a tensor parallel rank sends only its part of the activations to the next stage."""
     moe_overlap: bool | None = None
@@ -178,6 +180,8 @@ class Stack:
 
     def __post_init__(self) -> None:
         check_fields(self)
+        if self.loss_chunks is not None and self.loss_chunks < 1:
+            raise InputError(f"loss_chunks must be 1 or more, not {self.loss_chunks}.")
         for module in self.recompute_modules or ():
             if module not in get_args(RecomputeModule):
                 raise InputError(

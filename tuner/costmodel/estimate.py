@@ -15,6 +15,7 @@ from tuner.core.outcomes import Estimate, TermSum
 from tuner.costmodel.backing import unmeasured
 from tuner.costmodel.calibration import Calibration, slopes_of
 from tuner.costmodel.constants import GATHERED_DEVIATION, PLAIN_DEVIATION
+from tuner.costmodel.expert_constants import EXPERT_MEMORY_DEVIATION
 from tuner.costmodel.flops import hardware_flops, model_flops, per_gpu, training_seconds
 from tuner.costmodel.framework_terms import terms_of
 from tuner.costmodel.memory import limit, memory_terms, shown_bytes, worst_need
@@ -190,4 +191,6 @@ def memory_deviation(columns: Columns, calibration: Calibration) -> float:
             return max(known, FULLY_SHARDED_DEVIATION)
         if columns.workload.plain_layers:
             return max(known, PLAIN_DEVIATION)
+        if columns.workload.model.experts:
+            return max(known, EXPERT_MEMORY_DEVIATION)
     return known if columns.workload.parallel_loss else max(known, GATHERED_DEVIATION)

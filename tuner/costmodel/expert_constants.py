@@ -104,3 +104,11 @@ EXPERT_MLP_COPIES: Final = _constant(
     "experts.py: bias_act_func)",
 )
 """Activations of an expert between its products."""
+
+EXPERT_MEMORY_DEVIATION: Final = _constant(
+    "EXPERT_MEMORY_DEVIATION",
+    0.12,
+    "standard deviation of a logarithm",
+    "how far the 14 published figures with experts in corpus/modern/bridge-skills-h100.csv are from the estimates",
+)
+"""Uncertainty of memory with experts before any measurement: buffers of fused dispatchers are not modelled."""

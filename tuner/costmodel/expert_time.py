@@ -55,6 +55,7 @@ from tuner.costmodel.framework_terms import terms_of
 from tuner.costmodel.kernels import (
     alignment,
     generation,
+    host_pace,
     inner_speed,
     linear,
     product_rate,
@@ -95,7 +96,7 @@ def expert_layer_seconds(columns: Columns, site: SiteFactors, links: Links) -> E
         activation=_activation(columns, site),
         exchange=dispatch[0],
         host=_host(columns),
-        waits=_waits(columns),
+        waits=_waits(columns, site, experts[0]),
         collectives=2 if experts_of(columns).shared_ffn else 1,
     )
     routed = layer_of(columns, site, links, shared, beside).terms()
@@ -146,15 +147,19 @@ def _host(columns: Columns) -> Passes:
     return EXPERT_HOST_SECONDS + (2 + more) * launch, EXPERT_HOST_SECONDS + (4 + more) * launch
 
 
-def _waits(columns: Columns) -> float:
+def _waits(columns: Columns, site: SiteFactors, products: FloatArray) -> FloatArray:
     """Return the time in which the GPU has nothing to do in a forward pass, while the host launches the experts.
 
     The host waits for the number of tokens of each expert, so that nothing is queued behind the exchange; the launches
-    expert by expert then run beside the products. Where experts have a capacity the host need not ask, and beside
-    another microbatch's pass the GPU has work.
+    expert by expert then run beside the products, which wait for them where an expert has few tokens. Where experts
+    have a capacity the host need not ask, and beside another microbatch's pass the GPU has work.
     """
-    asks = not experts_of(columns).capacity_factor and not terms_of(columns.workload).moe_overlap
-    return EXPERT_HOST_SECONDS * asks
+    if experts_of(columns).capacity_factor or terms_of(columns.workload).moe_overlap:
+        return np.zeros_like(products)
+    pace = host_pace(columns.cluster.gpu, site)
+    launches = _host(columns)[0] - EXPERT_HOST_SECONDS
+    waits: FloatArray = EXPERT_HOST_SECONDS * pace + np.maximum(0.0, launches * pace - products)
+    return waits
 
 
 def grouped_product(gpu: Gpu, rate: Any, moved: float, groups: Any, m: Any, n: Any, k: Any) -> FloatArray:

@@ -68,6 +68,8 @@ class FrameworkTerms:
     """What the optimizer keeps the weights and its states in."""
     loss_precision: FloatPrecision = "fp32"
     """What the loss is computed in."""
+    loss_chunks: int = 1
+    """Parts of a microbatch's tokens whose logits exist one after another."""
     in_place_loss: bool = False
     """Whether a parallel loss computes the softmax and its gradient in the fp32 copy of the logits."""
     source: str = ""
@@ -122,8 +124,10 @@ FRAMEWORK_TERMS: Final[Mapping[Framework | None, FrameworkTerms]] = {
         fp32_gradients=True,
         separate_buckets=False,
         step_copies=False,
+        loss_chunks=8,
         source="pytorch/torchtitan at b5bcd76, torchtitan/config/configs.py: mixed_precision_reduce is float32, "
-        "context_parallel_rotate_method is allgather; distributed/activation_checkpoint.py: SelectiveAC",
+        "context_parallel_rotate_method is allgather; distributed/activation_checkpoint.py: SelectiveAC; "
+        "components/loss.py: ChunkedLossWrapper, which every registered model has",
     ),
 }
 
@@ -145,7 +149,7 @@ def terms_of(workload: Workload) -> FrameworkTerms:
 
 _STATED: Final = (
     *("overlap_grad", "overlap_param", "overlap_tp", "split_sends", "moe_overlap", "cp_comm", "cuda_graph"),
-    *("state_precision", "loss_precision"),
+    *("state_precision", "loss_precision", "loss_chunks"),
 )
 
 

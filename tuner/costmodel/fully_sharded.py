@@ -72,11 +72,16 @@ def _optimizer_bytes(workload: Workload) -> float:
 
 
 def _logits(stage: Stages) -> FloatArray:
-    """Return the logits, the logarithm of their softmax, and the gradients of both, of a loss that is not compiled."""
+    """Return the logits, the logarithm of their softmax, and the gradients of both, of a loss that is not compiled.
+
+    Of a loss in chunks these are one chunk's, beside the gradients of all its inputs in fp32.
+    """
     columns, workload = stage.columns, stage.columns.workload
-    loss = 4.0 if terms_of(workload).loss_precision == "fp32" else size_of(workload)
-    each = (size_of(workload) + 3 * loss) / np.where(workload.parallel_loss, columns.tp, 1)
-    return stage.is_last * columns.tokens * columns.padded_vocab * each
+    chunks, size = terms_of(workload).loss_chunks, size_of(workload)
+    loss = 4.0 if terms_of(workload).loss_precision == "fp32" else size
+    each = (size + 3 * loss) / np.where(workload.parallel_loss, columns.tp, 1) / chunks
+    inputs = 4.0 * columns.hidden * (chunks > 1)
+    return stage.is_last * columns.tokens * (columns.padded_vocab * each + inputs)
 
 
 def _gathered(stage: Stages, waits: Any) -> tuple[FloatArray, FloatArray]:
@@ -148,8 +153,8 @@ def _saved_products(columns: Columns, ffn: Any, routed: Any) -> FloatArray:
 
 
 def _expert_activations(columns: Columns) -> FloatArray:
-    """Return what routed experts keep: their tokens as they came and weighted, each step between, and the scores
-    (torchtitan, models/common/moe: score_before_experts)."""
+    """Return what routed experts keep: their tokens as they came, their outputs, each step between, and the scores
+    (torchtitan, models/common/token_dispatcher.py: combine weights the outputs)."""
     between = (4 if columns.workload.model.gated_mlp else 2) * expert_ffn(columns) / columns.etp
     tokens = expert_tokens(columns) * size_of(columns.workload) * (2 * columns.hidden + between)
     return tokens + 4.0 * routed_tokens(columns) * experts_of(columns).count

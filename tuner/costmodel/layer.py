@@ -87,8 +87,8 @@ class RoutedPart:
     """Seconds of the exchange of tokens, another."""
     host: Passes
     """Seconds in which the host launches the forward and the backward pass."""
-    waits: float
-    """Seconds of these in which the GPU has nothing to do, however long its passes are."""
+    waits: FloatArray
+    """Seconds in which the GPU has nothing to do in the forward pass, however long that is."""
     collectives: int
     """Collectives over tensor parallel ranks in one pass that remain: attention's, and that of shared experts."""
 
@@ -123,7 +123,8 @@ def layer_of(columns: Columns, site: SiteFactors, links: Links, ffn: Any, beside
     back = backward + scores_back + exposed_back + BACKWARD_TRAFFIC_RATIO * moved + cast_back + collectives + upkeep
     launches: tuple[Any, Any] = (host, host)
     if beside is not None and framework.cuda_graph == "full":
-        beside = replace(beside, host=(np.zeros_like(ahead), np.zeros_like(back)), waits=0.0)
+        nothing = np.zeros_like(ahead)
+        beside = replace(beside, host=(nothing, nothing), waits=nothing)
     if beside is not None:
         ahead, back = ahead + beside.forward, back + beside.backward
         launches = (host + beside.host[0], host + beside.host[1])
@@ -131,7 +132,7 @@ def layer_of(columns: Columns, site: SiteFactors, links: Links, ffn: Any, beside
     pace = host_pace(gpu, site)
     waits = np.maximum(0, (own[0] + launches[0]) * pace - ahead)
     if beside is not None:
-        waits = np.maximum(waits, beside.waits * pace)
+        waits = np.maximum(waits, beside.waits)
     again: Any = 0.0
     if (columns.recompute == 1).any():
         if framework.saved_products:

@@ -20,8 +20,8 @@ from tuner.space.relaxations import openings
 from tuner.space.rules import frameworks_with_more
 from tuner.space.space import Space, Tally
 
-ORDER: Final = "what fits first, then by estimated time to train at equal compute, then grid order"
-"""How rows are listed."""
+ORDER: Final = "estimated time to train at equal compute over the chance that it fits, then grid order"
+"""How rows are listed: by the throughput to expect of a topology that may run out of memory, the highest first."""
 
 
 DAY: Final = 86400.0
@@ -95,7 +95,10 @@ def plan(space: Space, *, top: int = 10, model: CostModel | None = None) -> Plan
         scores = known.score(columns)
         fitting += int(np.count_nonzero(scores.fits))
         points = np.concatenate([points, block])
-        keys = np.concatenate([keys, np.stack([equal_compute(columns, scores.training), ~scores.fits])], axis=1)
+        training = equal_compute(columns, scores.training)
+        with np.errstate(divide="ignore"):
+            expected = training / (1 - scores.out_of_memory)
+        keys = np.concatenate([keys, np.stack([training, expected])], axis=1)
         if len(points) > 2 * keep:  # sorting now and then is what keeps it cheap
             first = np.lexsort((points, *keys))[:keep]
             points, keys = points[first], keys[:, first]

@@ -28,7 +28,7 @@ COLUMNS: Final = (
 
 OPTIONAL_COLUMNS: Final = (
     *("nvlink_domain", "fabric", "offload", "hsdp_replicas", "framework"),
-    *("optimizer", "grad_precision", "state_precision", "loss_precision"),
+    *("optimizer", "grad_precision", "state_precision", "loss_precision", "loss_chunks"),
     *("overlap_grad", "overlap_param", "overlap_tp", "split_sends", "recompute_modules", "mem_stage"),
     *("cuda_graph", "cp_comm"),
     *("model", "head_dim"),

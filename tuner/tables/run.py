@@ -46,7 +46,7 @@ USUAL: Final[Mapping[str, str]] = {
 
 SETTINGS: Final = (
     *("recompute", "sequence_parallel", "zero", "fused_norm", "parallel_loss"),
-    *("grad_precision", "state_precision", "loss_precision"),
+    *("grad_precision", "state_precision", "loss_precision", "loss_chunks"),
     *("overlap_grad", "overlap_param", "overlap_tp", "split_sends"),
 )
 """Columns of settings that cost time or memory and that tables often leave out."""
@@ -149,6 +149,7 @@ def _stack(cells: Mapping[str, str]) -> Stack | None:
     stack = Stack(
         **shares,
         **precisions,
+        loss_chunks=whole(cells, "loss_chunks") if "loss_chunks" in cells else None,
         split_sends=flag(cells, "split_sends") if "split_sends" in cells else None,
         moe_overlap=flag(cells, "moe_overlap") if "moe_overlap" in cells else None,
         cuda_graph=_graph(cells["cuda_graph"]) if "cuda_graph" in cells else None,  # type: ignore[arg-type] # Stack checks it

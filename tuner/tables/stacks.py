@@ -49,16 +49,22 @@ reduce_dtype is float32; distributed/tensor_parallel.py: SequenceParallel, the h
 training/loss.py: cross_entropy of these; training/grad.py: set_requires_gradient_sync(False) before the last
 microbatch."""
 
+_PITH_TRAIN: Final[Cells] = {"recompute": "none", "grad_precision": "fp32"}
+"""mlc-ai/pith-train at 889a408, pithtrain/modules/training.py: apply_fsdp, reduce_dtype is float32; nothing is
+recomputed."""
+
 _BESIDE: Final[tuple[tuple[Cells, Cells], ...]] = (
     ({"framework": "megatron-bridge", "model": r"(deepseek-v3|moonlight|olmoe)\b"}, {"optimizer": "adam-bf16"}),
     ({"fsdp": "megatron-fsdp$"}, {"grad_precision": "bf16"}),
+    ({"framework": "torchtitan", "source": r".*\((20(1\d|2[0-5])\b|2026-0[1-4])"}, {"loss_chunks": "1"}),
 )
 """Patterns of several columns, and the cells that a run has where all of them match.
 
 Megatron-Bridge's recipes train three models with moments in bf16 (NVIDIA-NeMo/Megatron-Bridge v0.3.0 and v0.4.0,
 src/megatron/bridge/recipes: exp_avg_dtype). Of Megatron-FSDP --megatron-fsdp-grad-comm-dtype and
 --megatron-fsdp-main-grads-dtype are bf16 (NVIDIA/Megatron-LM at 861b2e8e,
-examples/megatron_fsdp/sbatch_mfsdp_deepseek_v3.sh)."""
+examples/megatron_fsdp/sbatch_mfsdp_deepseek_v3.sh). torchtitan computes its loss in chunks since April 2026
+(pytorch/torchtitan at 786e26f8)."""
 
 _AS_TP: Final = "tp"
 """Megatron-Core shards experts as it shards attention unless set otherwise (NVIDIA/Megatron-LM at d98e8a64,
@@ -78,6 +84,7 @@ STACKS: Final[tuple[tuple[str, Framework | None, Cells], ...]] = (
     (r"internevo", None, {"overlap_grad": "1"}),  # InternLM/InternEvo, configs/7B_sft.py: overlap_sync_grad
     (r"torchtitan", "torchtitan", {"recompute": "selective", "sequence_parallel": "1", "parallel_loss": "1"}),
     (r"kempnerforge", "fsdp2", _KEMPNER_FORGE),
+    (r"pithtrain", "fsdp2", _PITH_TRAIN),
     (r".*fsdp", "fsdp2", {"recompute": "none"}),
 )
 """Patterns of the column `framework`, the framework that runs, and the cells that its runs have where a table states
