@@ -23,7 +23,7 @@ from typing import Final
 
 import numpy as np
 
-from benchmarks.blind import print_source_errors
+from benchmarks.blind import print_mixture_errors, print_source_errors
 from benchmarks.recorded_accuracy import RECORD, SOURCES, measure, read_record, worse, write_record
 from tuner.audit import audit, fixed
 from tuner.costmodel.estimate import CostModel
@@ -52,6 +52,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _check_or_record(given.source or SOURCES, record=given.record)
     tables = {path.stem: read_table(path) for path in sorted(given.tables.glob("*.csv"))}
     print_source_errors(given.tables)
+    print()
+    print_mixture_errors(given.tables)
     print(f"\n{len(tables)} tables; drawn rows: mean over {len(SEEDS)} seeds\n")
     print("| | figure | target |\n|---|---|---|")
     for name, table in tables.items():

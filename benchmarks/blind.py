@@ -64,16 +64,57 @@ def print_source_errors(folder: Path) -> None:
         print(f"| {errors.name} | {errors.rows} | {blind} | {sample} | {shared} |")
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MixtureErrors:
+    """Errors of time of one source's mixtures of experts, of whose terms no constant is fitted to a training."""
+
+    name: str
+    rows: int
+    error: float
+    """Median relative error."""
+    level: float
+    """Geometric mean of estimate over measurement."""
+
+
+def mixture_errors(folder: Path) -> list[MixtureErrors]:
+    """Return the errors of all trainings of mixtures in a folder of tables, without calibration."""
+    return [errors for path in sorted(folder.rglob("*.csv")) for errors in _mixtures(cleaned(read_table(path)))]
+
+
+def print_mixture_errors(folder: Path) -> None:
+    """Print one line for each source that has mixtures."""
+    print("| source | rows with experts | blind | estimate over measurement |")
+    print("|---|---:|---:|---:|")
+    for errors in mixture_errors(folder):
+        print(f"| {errors.name} | {errors.rows} | {_percent(errors.error)} | {errors.level:.2f} |")
+
+
+def _mixtures(table: Table) -> Iterator[MixtureErrors]:
+    guesses = _guesses(table, experts=True)
+    if guesses:
+        ratios = np.array([guess.seconds / (guess.row.seconds or np.nan) for guess in guesses])
+        error, level = float(np.median(abs(ratios - 1))), float(np.exp(np.log(ratios).mean()))
+        yield MixtureErrors(name=_name(table), rows=len(guesses), error=error, level=level)
+
+
+def _name(table: Table) -> str:
+    return table.name.removesuffix(".csv")
+
+
+def _guesses(table: Table, *, experts: bool) -> list[RowEstimate]:
+    """Return the estimates of a table's trainings, of mixtures or of dense models."""
+    rows = tuple(row for row in table.rows if is_training(row, experts=experts))
+    if _name(table) in OTHER_TIMES or not rows:
+        return []
+    return [guess for guess in evaluate(replace(table, rows=rows)).guesses.values() if guess.row.timed]
+
+
 def _percent(share: float | None) -> str:
     return "" if share is None else f"{100 * share:.1f}%"
 
 
 def _of_table(table: Table) -> Iterator[SourceErrors]:
-    name = table.name.removesuffix(".csv")
-    rows = tuple(row for row in table.rows if is_dense_training(row))
-    if name in OTHER_TIMES or not rows:
-        return
-    guesses = [guess for guess in evaluate(replace(table, rows=rows)).guesses.values() if guess.row.timed]
+    name, guesses = _name(table), _guesses(table, experts=False)
     in_fit = name in IN_FIT
     for hardware in dict.fromkeys("" if in_fit else _hardware(guess.row) for guess in guesses):
         own = [guess for guess in guesses if in_fit or _hardware(guess.row) == hardware]
@@ -105,15 +146,17 @@ def _work(row: Row) -> float:
     return float(per_gpu(model_flops(columns), 1.0, columns)[0])
 
 
-def is_dense_training(row: Row) -> bool:
-    """Whether a row times the training of a dense model, all of whose weights are trained."""
-    if row.run is None or row.skipped is not None or not row.timed or row.run.workload.model.experts:
+def is_training(row: Row, *, experts: bool) -> bool:
+    """Whether a row times the training of all weights of a model, a mixture of experts or a dense one."""
+    if row.run is None or row.skipped is not None or not row.timed:
+        return False
+    if bool(row.run.workload.model.experts) != experts:
         return False
     return not _PARTLY_TRAINED.search(f"{row.group} {row.cells.get('note', '')}")
 
 
 def _hardware(row: Row) -> str:
-    assert row.run is not None  # noqa: S101 - for the type checker; see `is_dense_training`
+    assert row.run is not None  # noqa: S101 - for the type checker; see `is_training`
     return f"{row.run.cluster.gpu.name.split('-')[0]} {row.run.workload.precision}"
 
 

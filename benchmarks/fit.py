@@ -27,7 +27,7 @@ from typing import Any, Final
 import numpy as np
 
 import tuner.search.constants
-from benchmarks.blind import IN_FIT, OTHER_TIMES, is_dense_training
+from benchmarks.blind import IN_FIT, OTHER_TIMES, is_training
 from benchmarks.fit_priors import MEMORY_PRIORS, TIME_PRIORS
 from benchmarks.fit_problem import Fit, Problem, Sample, memory_samples, time_samples, value_of
 from benchmarks.recorded_accuracy import CORPUS, ROOT, cleaned
@@ -80,7 +80,7 @@ def samples_of(folder: Path) -> tuple[list[Sample], list[Sample]]:
     memories: list[Sample] = []
     for path in sorted(folder.rglob("*.csv")):
         rows = [row for row in cleaned(read_table(path)).rows if _is_dense(row)]
-        timed = [row for row in rows if is_dense_training(row)]
+        timed = [row for row in rows if is_training(row, experts=False)]
         if timed and path.stem not in OTHER_TIMES:
             times += time_samples(path.stem, timed)
         if path.stem not in UNUSED and any(row.weighed or row.status == "OOM" for row in rows):

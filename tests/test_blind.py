@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.blind import IN_FIT, OTHER_TIMES, baseline_errors, source_errors
+from benchmarks.blind import IN_FIT, OTHER_TIMES, baseline_errors, mixture_errors, source_errors
 from tests.conftest import ROOT
 from tuner.costmodel.evaluation import evaluate
 from tuner.tables import read_table
@@ -38,6 +38,24 @@ def test_rows_alone_and_partly_trained_models_are_left_out(tmp_path: Path) -> No
     assert (blind.rows, blind.baseline_rows, blind.in_fit) == (3, 2, False)
     assert blind.baseline == pytest.approx((1.0 + 0.5) / 2)
     assert (fitted.rows, fitted.in_fit, fitted.baseline) == (1, True, None)
+
+
+def test_mixtures_have_lines_of_their_own(tmp_path: Path) -> None:
+    """Twice one estimate and half of another: an error of a half and of one, and a level of one."""
+    header = HEADER.replace("note", "experts,top_k,moe_ffn,note")
+    rows = [row(1.0).replace(",\n", ",8,2,1024,\n"), row(2.0, batch=16).replace(",\n", ",8,2,1024,\n")]
+    path = tmp_path / "new.csv"
+    path.write_text(header + "".join(rows), encoding="utf-8")
+    estimates = [guess.seconds for guess in evaluate(read_table(path)).guesses.values()]
+    halves = [row(estimates[0] * 2), row(estimates[1] / 2, batch=16), row(1.0)]
+    dense = halves[2].replace(",\n", ",,,,\n")
+    path.write_text(
+        header + "".join(line.replace(",\n", ",8,2,1024,\n") for line in halves[:2]) + dense, encoding="utf-8"
+    )
+    (found,) = mixture_errors(tmp_path)
+    assert (found.name, found.rows) == ("new", 2)
+    assert (found.error, found.level) == pytest.approx((0.75, 1.0))
+    assert [errors.rows for errors in source_errors(tmp_path)] == [1]
 
 
 @pytest.mark.parametrize("name", [*IN_FIT, *OTHER_TIMES])

@@ -182,6 +182,7 @@ def described(workload: Workload) -> list[str]:
         "cuDNN attention from Hopper on": terms.transformer_engine,
     }
     words += [name for name, on in flags.items() if on]
+    words += [f"loss in {terms.loss_chunks} chunks"] * (terms.loss_chunks > 1)
     if workload.stack and workload.stack.recompute_modules is not None:
         words.append(f"selective recomputation of {', '.join(workload.stack.recompute_modules) or 'nothing'}")
     return words
