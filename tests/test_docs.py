@@ -80,7 +80,8 @@ def _all_commands(page: Path) -> list[str]:
     return [command for language, text in _blocks(page) if language == "sh" for command in _commands(text)]
 
 
-TUTORIAL = ROOT / "docs" / "tutorial.md"
+LONG = [ROOT / "docs" / f"{name}.md" for name in ("tutorial", "search", "moe")]
+"""Pages whose commands take longer than a fast test may."""
 RUNNABLE = [page for page in PROSE if _all_commands(page)]
 
 
@@ -113,7 +114,7 @@ def begun_study(tmp_path_factory: pytest.TempPathFactory) -> BegunStudy:
 
 @pytest.mark.parametrize(
     "page",
-    [pytest.param(page, marks=pytest.mark.slow) if page == TUTORIAL else page for page in RUNNABLE],
+    [pytest.param(page, marks=pytest.mark.slow) if page in LONG else page for page in RUNNABLE],
     ids=lambda page: page.name,
 )
 def test_the_commands_of_a_page_run_in_order_and_print_what_it_shows(

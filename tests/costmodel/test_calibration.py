@@ -101,6 +101,7 @@ def test_five_rows_never_hurt_what_they_were_fitted_on(columns: Columns, site: S
     assert after <= before + 0.003
 
 
+@pytest.mark.slow
 @given(alternatives(), sites(), st.integers(2, 4))
 @few
 def test_a_row_that_is_repeated_does_not_raise_the_uncertainty(columns: Columns, site: SiteFactors, times: int) -> None:

@@ -175,6 +175,7 @@ def test_a_remote_step_is_unknown_until_slurm_reports_its_state(within: Within) 
     assert steps.poll([handle])[handle].state is JobState.ENDED
 
 
+@pytest.mark.slow
 def test_a_job_that_the_system_cannot_start_now_waits_and_is_started_later(
     within: Within, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -123,6 +123,7 @@ def test_full_fidelity_launches_no_small_job_and_the_study_stays_so(tmp_path: Pa
     assert not reduced(later.launched)
 
 
+@pytest.mark.slow
 def test_a_study_goes_on_at_the_sizes_that_it_was_begun_with(tmp_path: Path) -> None:
     begun = cheap(tmp_path, budget=8)
     later = cheap(tmp_path, fidelity=None, budget=BUDGET)
@@ -146,6 +147,7 @@ def test_a_stored_proposal_without_fidelity_is_of_full_size() -> None:
     assert proposal_of(json.loads(json.dumps(proposal_document(small))), {}) == small
 
 
+@pytest.mark.slow
 def test_on_few_nodes_the_answer_says_first_that_it_is_extrapolated(tmp_path: Path) -> None:
     said = search("--trial-nodes", "2", "--budget", "10", folder=tmp_path)
     assert said.code == 0, said.err
@@ -160,6 +162,7 @@ def test_on_few_nodes_the_answer_says_first_that_it_is_extrapolated(tmp_path: Pa
     assert study.best.extrapolated
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("nodes", "ended"), [(12, "no job is expected"), (6, "no topology is likely to fit on 6 nodes"), (1, "on 1 node")]
 )
@@ -185,6 +188,7 @@ def test_json_marks_a_reduced_trial_and_its_prediction(tmp_path: Path) -> None:
     assert all("extrapolated_sec" not in trial for trial in document["trials"] if trial not in small)
 
 
+@pytest.mark.slow
 def test_node_hours_are_reserved_for_the_confirmation(tmp_path: Path) -> None:
     """A limit of cost ends the search early enough to measure the leaders at full size."""
     unlimited = cheap(tmp_path / "a", budget=30)
@@ -195,6 +199,7 @@ def test_node_hours_are_reserved_for_the_confirmation(tmp_path: Path) -> None:
     assert study.node_hours < unlimited.node_hours
 
 
+@pytest.mark.slow
 def test_kills_at_any_moment_keep_trials_of_all_sizes(tmp_path: Path) -> None:
     """Kill -9 and run the same command again: what was over stands, at its size, and the answer is the same."""
     same = ("--budget", str(BUDGET), "--json", "--seed", "3")
