@@ -59,6 +59,8 @@ _UNBOUNDED: Final = re.compile(
 )
 """Lightning's of unknown length, with a bracket instead of the total."""
 _EPOCH: Final = re.compile(r"\bEpoch {1,8}([0-9]{1,9})\b")
+_INNER: Final = re.compile(r"\bstep {1,4}([0-9]{1,12})[: ]*$", re.IGNORECASE)
+"""A description with the number of a step, whose parts the bar counts."""
 _NEMO_SECONDS: Final = re.compile(r"train_step_timing in s=([0-9.]{1,20})\b")
 _LOSS: Final = re.compile(r"\b(?:train_|reduced_train_)?loss(?:_step)?(?:=|: )([-+0-9.eE]{1,24}|nan|inf)\b")
 _OTHER_WORK: Final = re.compile(
@@ -107,6 +109,8 @@ class Bars:
 
     def __init__(self) -> None:
         self._bars: dict[str, _Bar] = {}
+        self._inner: set[str] = set()
+        """Descriptions of bars within a step."""
         self._done = False
 
     def finish(self) -> None:
@@ -137,8 +141,11 @@ class Bars:
             text = text[:_MAX_TEXT]
             for found in _BAR.finditer(text):
                 start = found.start()
-                name, epoch = _head(text[max(0, start - _MAX_HEAD) : start].rpartition("]")[2])
-                if name is not None and (record := self._advance(line, name, epoch, found[5], _print(found))):
+                head = text[max(0, start - _MAX_HEAD) : start].rpartition("]")[2]
+                name, epoch = _head(head)
+                if name is None or self._is_inner(name, head, found):
+                    continue
+                if record := self._advance(line, name, epoch, found[5], _print(found)):
                     yield record
         if ": : " in text:
             for found in _UNBOUNDED.finditer(text[:_MAX_TEXT]):
@@ -149,6 +156,13 @@ class Bars:
                 if record := self._advance(line, "", _head(found[0])[1], found[5], _print(found), is_rich=True):
                     yield record
 
+    def _is_inner(self, name: str, head: str, found: re.Match[str]) -> bool:
+        """Whether a bar counts the parts of a step that its description numbers, and not steps."""
+        step = _INNER.search(head)
+        if step and abs(int(step[1]) - int(found[1])) > 1:
+            self._inner.add(name)
+        return name in self._inner
+
     def _advance(
         self, line: int, name: str, epoch: int | None, rest: str, printed: _Print, *, is_rich: bool = False
     ) -> LogRecord | None:
@@ -156,6 +170,7 @@ class Bars:
         if bar is None:
             return None
         earlier, clock, prints = bar.number, bar.elapsed, bar.prints
+        rate_before = bar.ema_seconds / bar.ema_steps if bar.ema_steps else None
         number = int(printed[0]) + (epoch or 0) * bar.total
         found: list[Iteration] = []
         _follow(bar, (line,), ((str(number), *printed[1:]),), 0, found)
@@ -170,6 +185,10 @@ class Bars:
                 iteration.seconds, iteration.seconds_digit, iteration.derived = by_mean
                 if by_mean[0] and smoothed and "v_num=" not in rest and not first:  # it may be no mean as well
                     iteration.seconds_digit = max(by_mean[1], 2 * abs(by_mean[0] - smoothed))
+        inverse = _inverse(printed[3])[0]
+        if name.startswith("Iteration") and iteration.seconds and inverse and rate_before:  # tqdm's mean until 2020
+            older = (inverse - KEPT * rate_before) / SMOOTHING / steps
+            iteration.seconds_digit = max(iteration.seconds_digit, 2 * abs(iteration.seconds - older))
         loss = _LOSS.search(rest)
         exact = _NEMO_SECONDS.search(rest)
         iteration.loss = loss_of(loss[1]) if loss else None

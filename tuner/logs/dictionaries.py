@@ -5,6 +5,7 @@
   "elapsed_time": "0:02:03", ...}`: the time since the beginning.
 - HF Trainer, `trainer.py`: `{'train_runtime': 12.3, ..., 'train_steps_per_second': 1.01, ...}` at the end.
   With `include_num_input_tokens_seen` each step has a `train_runtime`, and no steps per second.
+- Loops of one's own, behind a logger's time stamp: `2025-11-17 13:23:05,080 {'global_step': 20, 'loss': 9.5, ...}`.
 """
 
 from __future__ import annotations
@@ -13,9 +14,10 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
+from tuner.logs.lines import label, stamp_of
 from tuner.logs.records import LOSS, NUMBER, Iteration, LogRecord, digit_of, figure_of, loss_of
 
-DICTIONARY_WORDS: Final = ("train_runtime", "train_speed(", "elapsed_time")
+DICTIONARY_WORDS: Final = ("train_runtime", "train_speed(", "elapsed_time", "step': ", 'step": ', "iteration': ")
 """Each line that this module reads contains one of these words."""
 
 _SUMMARY: Final = re.compile(rf"'train_runtime': '?({NUMBER})'?,.{{0,200}}?'train_steps_per_second': '?({NUMBER})'?,")
@@ -30,6 +32,10 @@ _ELAPSED: Final = re.compile(
 )
 _SPEED: Final = re.compile(rf"['\"]train_speed\((iter/s|s/it)\)['\"]: ['\"]?({NUMBER})['\"]?[,}}]")
 """The mean since the beginning."""
+_STAMPED_STEP: Final = re.compile(
+    r"\{(?:[^{}]{0,2000}[ ,])?(['\"])(?:global_step|step|iteration|iter)\1: ([0-9]{1,12})[,}]"
+)
+_ANY_LOSS: Final = re.compile(rf"['\"](?:[a-z]{{1,20}}[_/])?loss['\"]: ({LOSS})[,}}]")
 _DICTIONARY_LOSS: Final = re.compile(rf"['\"](?:lm )?loss['\"]: ['\"]?({LOSS})\b")
 
 
@@ -44,6 +50,8 @@ class Dictionaries:
         """Yield the iteration of a line, or the mean of all of them."""
         if "elapsed_time" in text or "train_speed(" in text:
             yield from self._trained(line, text)
+        elif "step" in text or "iteration" in text:
+            yield from _stamped(line, text)
         yield from _summary(line, text)
 
     def _trained(self, line: int, text: str) -> Iterator[LogRecord]:
@@ -73,6 +81,19 @@ def _summary(line: int, text: str) -> Iterator[LogRecord]:
                 line=line,
             )
             yield LogRecord(source="training summary", speaker="", iteration=summary)
+
+
+def _stamped(line: int, text: str) -> Iterator[LogRecord]:
+    """Yield the iteration of a dictionary with a loss, at the time stamp of its line."""
+    found, loss = _STAMPED_STEP.search(text), _ANY_LOSS.search(text)
+    if found and loss and "eval" not in text:
+        clock, digit = stamp_of(text)
+        if clock is not None:
+            value = loss_of(loss[1].replace(",", ""))
+            iteration = Iteration(
+                number=int(found[2]), seconds=None, clock=clock, clock_digit=digit, loss=value, line=line
+            )
+            yield LogRecord(source="elapsed time", speaker=label(text, text.find("{")), iteration=iteration)
 
 
 def is_summary(text: str) -> bool:

@@ -142,14 +142,14 @@ _FORMATS: Final = (
 
 FRAMEWORK_WORDS: Final = (
     *(known.trigger for known in _FORMATS),
-    *("[step=", "[batch=", " | iter time: ", "throughput/", "train/", "Train "),
+    *("[step=", "[batch=", " iter time: ", "throughput/", "train/", "Train "),
     *("GiB(", "cuda_max_memory_reserved", "memory/", "memory(GiB)", "data_time: "),
 )
 """Each line that this module reads contains one of these words."""
 
 _LITGPT: Final = re.compile(
-    rf"\biter ([0-9]{{1,12}}) step ([0-9]{{1,12}}) \| loss train: ({LOSS}), .{{0,80}}?"
-    rf"\| iter time: ({NUMBER}) ms( \(step\))?"
+    rf"\biter ([0-9]{{1,12}}) step ([0-9]{{1,12}})(?: \| loss train|: loss):? ({LOSS}), .{{0,80}}?"
+    rf"iter time: ({NUMBER}) ?ms( \((?:optimizer\.)?step\))?"
 )
 _OLMO: Final = re.compile(r"\[step=([0-9]{1,12})/(?:[0-9]{1,12}|\?\?\?)(?:,epoch=[0-9]{1,9}[^\]]{0,80})?\]")
 _COMPOSER: Final = re.compile(r"^(?:\[epoch=([0-9]{1,9})\])?\[batch=([0-9]{1,12})(?:/([0-9]{1,12}))?\]:?\s*$")

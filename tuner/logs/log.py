@@ -10,6 +10,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain, pairwise
+from statistics import median
 from typing import Final
 
 from tuner.logs.arguments import ARGUMENT_WORDS, argument, opens_arguments
@@ -28,8 +29,6 @@ _BEFORE_FIRST: Final = -1
 """Below every iteration's number: some trainers begin at 0."""
 _PLAIN_BAR: Final[tuple[Source, str]] = ("progress bar", "")
 """Source and speaker of bars alone on their lines."""
-_SUMMARY: Final = "training summary"
-"""What a log says of its whole training: more than a bar does that was printed once."""
 _NEW_STREAM: Final = (_BEFORE_FIRST, 0)
 _NOTHING: Final[Mapping[int, Iteration]] = {}
 _BARS: Final = frozenset(BAR_WORDS)
@@ -108,8 +107,10 @@ class _Part:
     @property
     def source(self) -> Source | None:
         known = [source for source in SOURCES if source in self.by_source]
-        if _SUMMARY in known and known[0] == "progress bar" and len(self.by_source["progress bar"]) == 1:
-            return _SUMMARY
+        if known[:1] == ["progress bar"] and len(self.by_source["progress bar"]) == 1:
+            if len(self.by_source.get("elapsed time", ())) > 1:
+                return "elapsed time"
+            return "training summary" if "training summary" in known else known[0]
         return known[0] if known else None
 
     @property
@@ -309,9 +310,26 @@ def _either(slow: Iteration, fast: Iteration, name: str) -> object:
     return getattr(fast, name) if value is None else value
 
 
+_BESIDE_PASSES: Final = 1.2
+"""Times of a step over its passes above which these are not all of it, as where samples are generated first."""
+
+
+def _source(part: _Part) -> Source | None:
+    """Return what measures a run: its most reliable source, unless that leaves out a part of each step."""
+    if part.source == "wall-clock breakdown" and "progress bar" in part.by_source:
+        lines, bar = (list(part.by_source[name].values()) for name in ("wall-clock breakdown", "progress bar"))
+        passes, steps = (median([each.seconds for each in those if each.seconds] or [0.0]) for those in (lines, bar))
+        stamps = [each.stamp for each in lines if each.stamp is not None]
+        between = median([after - before for before, after in pairwise(stamps)] or [0.0])
+        if min(between, steps) > _BESIDE_PASSES * passes:
+            return "progress bar"
+    return part.source
+
+
 def _run(part: _Part) -> LogRun:
-    iterations = tuple(iteration for _, iteration in sorted(part.iterations.items()))
-    if part.source == "flops profiler":
+    source = _source(part)
+    iterations = tuple(iteration for _, iteration in sorted(part.by_source[source].items())) if source else ()
+    if source == "flops profiler":
         iterations = iterations[-1:]  # it prints the accumulated time after each micro batch
     failures = [
         seen
@@ -323,7 +341,7 @@ def _run(part: _Part) -> LogRun:
         failures += _closing_streak(iterations, part.not_numbers)
     return LogRun(
         iterations=iterations,
-        source=part.source,
+        source=source,
         line=min((iteration.line for iteration in iterations), default=0),
         arguments=part.arguments,
         peak=part.peak,

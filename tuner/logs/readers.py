@@ -44,7 +44,7 @@ class RecordReader:
         if self._has_frameworks:
             yield from lines_of_frameworks(line, text)
             yield from self._blocks.read(line, text)
-            if " | iter time: " in text:
+            if " iter time: " in text:
                 yield from self._litgpt.read(line, text)
         if self._has_dictionaries:
             yield from self._dictionaries.read(line, text)
