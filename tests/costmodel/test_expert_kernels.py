@@ -14,8 +14,16 @@ from tuner.core import catalog
 from tuner.core.columns import Columns
 from tuner.core.domain import Stack, Topology
 from tuner.core.experts import Experts
+from tuner.costmodel.calibration import Calibration
 from tuner.costmodel.constants import BACKWARD_TRAFFIC_RATIO, NODE_LATENCY_RATIO
-from tuner.costmodel.expert_constants import ALL_TO_ALL_SHARE, EXPERT_HOST_SECONDS, LAUNCH_SECONDS, ROUTER_BYTES
+from tuner.costmodel.estimate import memory_deviation, own_memory_deviation
+from tuner.costmodel.expert_constants import (
+    ALL_TO_ALL_SHARE,
+    EXPERT_HOST_SECONDS,
+    EXPERT_MEMORY_DEVIATION,
+    LAUNCH_SECONDS,
+    ROUTER_BYTES,
+)
 from tuner.costmodel.expert_time import ExpertLayer, _experts, _waits, expert_layer_seconds
 from tuner.costmodel.kernels import host_pace, inner_speed, linear, product_rate, traffic_rate
 from tuner.costmodel.links import Links
@@ -148,3 +156,12 @@ def test_products_wait_for_their_launches_expert_by_expert() -> None:
     assert waits[0] == pytest.approx(EXPERT_HOST_SECONDS + launches - forward)
     assert _waits(one, SITE, np.array([2 * launches]))[0] == pytest.approx(EXPERT_HOST_SECONDS)
     assert layer(model=short).launch[0] >= waits[0]
+
+
+def test_memory_with_experts_is_less_certain_until_it_is_measured() -> None:
+    """A search, which measures it, begins with what rows have of their own."""
+    mixture, dense = columns(), columns(model=replace(QWEN3_30B, experts=None))
+    unknown, measured = Calibration(), Calibration(weighed=5)
+    assert memory_deviation(mixture, unknown) == EXPERT_MEMORY_DEVIATION > memory_deviation(dense, unknown)
+    assert own_memory_deviation(mixture, unknown) == memory_deviation(dense, unknown)
+    assert memory_deviation(mixture, measured) == memory_deviation(dense, measured)

@@ -382,8 +382,8 @@ def test_bars_of_trainers_before_2021_are_as_uncertain_as_tqdms_older_mean() -> 
         "Iteration:   0%|          | 1/18594 [00:01<6:00:23,  1.16s/it]",
         "Iteration:   0%|          | 2/18594 [00:02<5:41:43,  1.10s/it]",
     ]
-    first, second = read_log(log).runs[0].iterations
+    _, second = read_log(log).runs[0].iterations
     assert second.seconds == pytest.approx((1.10 * (1 - 0.49) - 0.7 * 0.3 * 1.16) / 0.3)
     older = (1.10 - 0.7 * 1.16) / 0.3
+    assert second.seconds is not None
     assert second.seconds_digit == pytest.approx(2 * (second.seconds - older))
-    assert first.seconds_digit == pytest.approx(0.01, rel=1.1)

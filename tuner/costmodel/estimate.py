@@ -185,12 +185,18 @@ class CostModel:
 
 def memory_deviation(columns: Columns, calibration: Calibration) -> float:
     """Return the standard deviation of the logarithm of the memory that a row needs."""
+    own = own_memory_deviation(columns, calibration)
+    if columns.workload.model.experts and not calibration.weighed:
+        return max(own, EXPERT_MEMORY_DEVIATION)
+    return own
+
+
+def own_memory_deviation(columns: Columns, calibration: Calibration) -> float:
+    """Return the same without what all rows with experts share, which a study's first jobs show."""
     known = calibration.memory_deviation
     if not calibration.weighed:
         if terms_of(columns.workload).fully_sharded:
             return max(known, FULLY_SHARDED_DEVIATION)
         if columns.workload.plain_layers:
             return max(known, PLAIN_DEVIATION)
-        if columns.workload.model.experts:
-            return max(known, EXPERT_MEMORY_DEVIATION)
     return known if columns.workload.parallel_loss else max(known, GATHERED_DEVIATION)

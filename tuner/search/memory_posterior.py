@@ -15,7 +15,7 @@ import numpy as np
 from tuner.core.columns import BoolArray, Columns, FloatArray, IntArray
 from tuner.core.domain import EXPERT_AXES
 from tuner.costmodel.calibration import Calibration
-from tuner.costmodel.estimate import CHUNK, memory_deviation
+from tuner.costmodel.estimate import CHUNK, own_memory_deviation
 from tuner.costmodel.memory import worst_need
 from tuner.costmodel.normal import below, truncated
 from tuner.costmodel.residual_features import Features
@@ -74,7 +74,9 @@ class MemoryPosterior:
     def _weigh(self) -> None:
         site, parts = self._calibration.site, self.pool.parts
         self._need = np.log(np.concatenate([worst_need(part, site).total for part in chunked(parts)]))
-        deviation = np.concatenate([np.full(len(part.tp), memory_deviation(part, self._calibration)) for part in parts])
+        deviation = np.concatenate(
+            [np.full(len(part.tp), own_memory_deviation(part, self._calibration)) for part in parts]
+        )
         first = np.zeros(len(self._features), dtype=np.int64)
         first[self._group] = np.arange(len(self._group))
         self._memory_deviation: FloatArray = deviation[first]
