@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.conftest import ROOT, Run
+from tuner.audit.measure import measure
 from tuner.core.catalog import cluster
 from tuner.core.columns import Columns
 from tuner.core.domain import Topology, Workload
@@ -21,6 +22,7 @@ from tuner.core.model import Model
 from tuner.costmodel.flops import hardware_flops, likely_reason, per_gpu, printed_counts
 from tuner.logs import parse_iterations
 from tuner.logs.choice import spelt
+from tuner.space.build import space_for
 
 LOGS = ROOT / "tests/data/logs"
 EXAMPLE = str(ROOT / "docs/example.log")
@@ -380,3 +382,20 @@ def test_tflops_differ_beyond_half_a_percent_and_half_of_their_last_digits(
     (tmp_path / "printed.log").write_text(text.replace("108.31", printed))
     found = document(run, str(tmp_path / "printed.log"), KEY)
     assert (found["difference"] is not None) == differs
+
+
+def test_a_bar_measures_where_the_rates_of_the_log_need_a_size(tmp_path: Path) -> None:
+    """torchtune's lines have tokens a second, which the size of a step makes more precise than the bar."""
+    path = tmp_path / "job.log"
+    lines = ["1|0|Loss: 2.1:   1%|          | 1/100 [00:31<52:16, 31.70s/it]"]
+    for step, clock, rate in ((2, "00:53", 25.99), (3, "01:15", 24.18), (4, "01:37", 23.31)):
+        lines.append(f"1|{step}|Loss: 2.0:   {step}%|          | {step}/100 [{clock}<36:00, {rate:.2f}s/it]")
+        lines.append(f"Step {step} | loss:2.0 lr:2e-05 tokens_per_second_per_gpu:1000.0 peak_memory_alloc:9.0")
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    by_bar = measure(path).measurement
+    space = space_for(model="llama-3-8b", seq=2048, global_batch=16, nodes=1, gpus_per_node=8)
+    by_rate = measure(path, "tp1-pp1-dp8-mbs1-z1", space=space).measurement
+    assert by_bar is not None
+    assert by_rate is not None
+    assert by_bar.seconds == pytest.approx(22.0, rel=0.02)
+    assert by_rate.seconds == pytest.approx(16 * 2048 / 8000)

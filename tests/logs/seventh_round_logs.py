@@ -51,6 +51,18 @@ iter 6 step 3: loss 3.8054, iter time: 223.63ms (optimizer.step)
         0.34615,
         1e-5,
     ),
+    "torchtrain": (
+        """\
+[rank0]:2024-03-04 16:40:13,768 - root - INFO - step:  1  loss: 10.5198  iter:  2.7184  data: 0.0412  lr: 0.0004
+[rank0]:2024-03-04 16:40:14,094 - root - INFO - step:  2  loss: 10.1623  iter:  0.3127  data: 0.0039  lr: 0.0008
+[rank0]:2024-03-04 16:40:14,417 - root - INFO - step:  3  loss:  9.7468  iter:  0.3102  data: 0.0037  lr: 0.0008
+[rank0]:2024-03-04 16:40:14,742 - root - INFO - step:  4  loss:  9.3212  iter:  0.3119  data: 0.0041  lr: 0.0008
+""",
+        "torchtitan",
+        2,
+        0.3127,
+        1e-6,
+    ),
     "ms-swift with a single bar": (
         """\
 {'loss': '1.587', 'grad_norm': '1.329', 'token_acc': '0.611', 'epoch': '0.006452', 'global_step/max_steps': '1/310', 'elapsed_time': '14s', 'remaining_time': '1h 10m 33s', 'memory(GiB)': '55.27', 'train_speed(s/it)': '13.7'}

@@ -207,6 +207,9 @@ def measure_run(
     index = chosen_run(log, run)
     source = log.runs[index]
     rows = _rows(source, subject, global_batch)
+    if len(source.bar) > 1 and not rows:
+        source = replace(source, iterations=source.bar, source="progress bar", bar=())
+        rows = _rows(source, subject, global_batch)
     if source.iterations and not rows:
         return _measured(log, index, rows, _untimed(source))
     if not rows:

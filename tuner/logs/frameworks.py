@@ -78,6 +78,12 @@ _FORMATS: Final = (
         rf"(?:  tflops: (?P<tflops>[0-9,.]{{1,12}})(?=  ))?",
     ),
     _format(
+        "torchtitan",
+        "  iter: ",
+        rf"\bstep: {{1,12}}(?P<iteration>[0-9]{{1,12}})  loss: {{1,8}}(?P<loss>{LOSS})  "
+        rf"iter: {{1,8}}(?P<seconds>{NUMBER})  data: ",
+    ),
+    _format(
         "step time",
         "Step Time : ",
         rf"^Step Time : (?P<seconds>{NUMBER})s GPU utilization: (?P<tflops>{NUMBER})MODEL_TFLOP/s/GPU\b",

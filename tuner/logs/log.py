@@ -55,6 +55,8 @@ class LogRun:
     peak: PeakMemory
     """Peak memory of the fullest rank."""
     failure: Sighting | None
+    bar: tuple[Iteration, ...] = ()
+    """Those of a progress bar beside another source, for where the size that its rates need is unknown."""
 
     @property
     def interval(self) -> int | None:
@@ -346,6 +348,7 @@ def _run(part: _Part) -> LogRun:
         arguments=part.arguments,
         peak=part.peak,
         failure=cause(failures),
+        bar=() if source == "progress bar" else tuple(part.by_source.get("progress bar", _NOTHING).values()),
     )
 
 
