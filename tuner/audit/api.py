@@ -8,8 +8,9 @@ from pathlib import Path
 
 from tuner.audit.checks import audit
 from tuner.audit.logged import Contradiction, audit_run
-from tuner.audit.measure import differences, subject_of
+from tuner.audit.measure import differences
 from tuner.audit.repair import Finding, fixed
+from tuner.audit.subject import subject_of
 from tuner.core.atomic_write import write_whole
 from tuner.core.errors import InputError, TunerError
 from tuner.logs import Log, read_log

@@ -14,9 +14,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from tuner.audit.delivery import Delivery, delivered, mismatch, read_expected
+from tuner.audit.subject import Subject, subject_of
 from tuner.core.columns import Columns
-from tuner.core.domain import Cluster, Topology, Workload
-from tuner.core.keys import parse_key
 from tuner.core.outcomes import Measurement
 from tuner.core.text import listed
 from tuner.costmodel.flops import hardware_flops, likely_reason, per_gpu
@@ -58,17 +57,6 @@ _MAX_COMPARED: Final = 64
 """Iterations of a long run whose TFLOPs are compared."""
 _FORMULA_TOLERANCE: Final = 0.0002
 """Relative error beyond rounding at which a formula still explains a figure: the older one errs by up to 0.0001."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Subject:
-    """The workload, topology and cluster of a log's job."""
-
-    workload: Workload
-    topology: Topology
-    cluster: Cluster
-    by_log: bool
-    """Whether the topology is taken from the log, not from the user."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -166,31 +154,6 @@ def measure(
             expected, made.measurement.seconds, memory / 2**30 if memory else None, difference=difference
         )
     return replace(made, subject=subject, lacks=lacks, delivery=delivery)
-
-
-def subject_of(run: LogRun | None, space: Space, key: str | None = None) -> tuple[Subject | None, str]:
-    """Return the workload and topology of the run, from the key or the log's arguments; else None and what is missing.
-
-    For the workload, the user's arguments of the space take precedence over the log, and the log over defaults.
-    """
-    own = described(run.arguments if run else {}, space.cluster.gpus_per_node)
-    names = space.arguments.keys()
-    workload = space.workload if "model" in names or own.workload is None else own.workload
-    asked = {
-        name: getattr(space.workload, name) for name in ("global_batch", "precision", "attention") if name in names
-    }
-    model = replace(workload.model, seq=space.workload.model.seq) if "seq" in names else workload.model
-    workload = replace(workload, model=model, **asked)
-    if key is None:
-        if own.topology is None:
-            return None, own.lacks
-        return Subject(workload=workload, topology=own.topology, cluster=space.cluster, by_log=True), ""
-    topology = parse_key(key, **{**space.key_context, "workload": workload})
-    if own.topology and not re.search(r"(?:^|-)dp", key, re.IGNORECASE):
-        replica = topology.gpus // topology.dp
-        dp = max(1, own.topology.gpus // replica)
-        topology = parse_key(key, workload=workload, cluster=space.cluster, dp=dp)
-    return Subject(workload=workload, topology=topology, cluster=space.cluster, by_log=False), ""
 
 
 def measure_run(

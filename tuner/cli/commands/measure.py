@@ -10,7 +10,8 @@ import click
 from tuner.cli.options import as_json, takes_description, takes_step_pattern
 
 if TYPE_CHECKING:
-    from tuner.audit.measure import LogMeasurement, Subject
+    from tuner.audit.measure import LogMeasurement
+    from tuner.audit.subject import Subject
 
 _MAX_ROWS: Final = 12
 """Iterations in the table; JSON lists all."""
