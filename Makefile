@@ -9,6 +9,8 @@ TORCH_FREE := pytest hypothesis pytest-xdist pyyaml
 MINUTES ?= 10
 SOAKS ?= database slurm
 COUNT ?= 20000
+# Tests run two at a time, each on one core: threads of NumPy and torch beside them only wait for one another.
+test test-slow: export OMP_NUM_THREADS := 1
 FAST := -m "not slow and not cluster"
 
 .PHONY: help run test check lint types test-all test-slow test-cluster fuzz soak test-lowest test-pythons bench accuracy hooks docs clean
