@@ -208,7 +208,7 @@ CLASS_FAILURES: Final = {
     "lightning, SIGTERM": (
         "[rank: 0] Received SIGTERM: 15\nBypassing SIGTERM: 15",
         "CANCELLED",
-        "somebody ended the job (SIGTERM)",
+        "somebody ended the job (SIGTERM, SIGINT, SIGHUP)",
         "[rank: 0] Received SIGTERM: 15",
     ),
     "mpirun, primary job": (

@@ -58,7 +58,7 @@ FIRST_ROUND: Final = {
     "axolotl ctrl-c": (
         '[2024-04-23 21:39:51,276] [INFO] [axolotl.train.log:61] [PID:1486799] [RANK:0] Starting trainer...\n^C[2024-04-23 22:04:33,011] torch.distributed.elastic.agent.server.api: [WARNING] Received Signals.SIGINT death signal, shutting down workers\n[2024-04-23 22:04:33,012] torch.distributed.elastic.multiprocessing.api: [WARNING] Sending process 1486799 closing signal SIGINT\nTraceback (most recent call last):\n  File "/opt/bin/accelerate", line 8, in <module>\n    sys.exit(main())\ntorch.distributed.elastic.multiprocessing.api.SignalException: Process 1486740 got signal: 2',
         "CANCELLED",
-        "somebody ended the job (SIGTERM)",
+        "somebody ended the job (SIGTERM, SIGINT, SIGHUP)",
         "torch.distributed.elastic.multiprocessin",
     ),
     "mixed dtensor": (

@@ -190,7 +190,7 @@ FOURTH_ROUND: Final = {
     "sighup": (
         'W0601 08:12:14.123000 4242 torch/distributed/elastic/agent/server/api.py:723] Received 1 death signal, shutting down workers\nW0601 08:12:14.124000 4242 torch/distributed/elastic/multiprocessing/api.py:900] Sending process 4300 closing signal SIGHUP\nTraceback (most recent call last):\n  File "/opt/bin/torchrun", line 8, in <module>\n    sys.exit(main())\ntorch.distributed.elastic.multiprocessing.api.SignalException: Process 4242 got signal: 1',
         "CANCELLED",
-        "somebody ended the job (SIGTERM)",
+        "somebody ended the job (SIGTERM, SIGINT, SIGHUP)",
         "W0601 08:12:14.123000 4242 torch/distrib",
     ),
     "ninja failed": (

@@ -193,7 +193,7 @@ LATER: Final = {
     "somebody ends torchrun": (
         'WARNING:torch.distributed.elastic.agent.server.api:Received 15 death signal, shutting down workers\nTraceback (most recent call last):\n  File "/opt/bin/torchrun", line 8, in <module>\n    sys.exit(main())\ntorch.distributed.elastic.multiprocessing.api.SignalException: Process 4242 got signal: 15',
         "CANCELLED",
-        "somebody ended the job (SIGTERM)",
+        "somebody ended the job (SIGTERM, SIGINT, SIGHUP)",
         "torch.distributed.elastic",
     ),
     "conda": (

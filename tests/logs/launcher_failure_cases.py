@@ -243,7 +243,7 @@ LAUNCHER_FAILURES: Final = {
     "sigterm, torchrun": (
         "W0304 10:00:00.000000 4242 torch/distributed/elastic/agent/server/api.py:704] Received Signals.SIGTERM death signal, shutting down workers",
         "CANCELLED",
-        "somebody ended the job (SIGTERM)",
+        "somebody ended the job (SIGTERM, SIGINT, SIGHUP)",
         "W0304",
     ),
     "driver": (

@@ -82,7 +82,7 @@ MESSAGE_FAILURES: Final = {
     "message: worker terminated": (
         "RuntimeError: DataLoader worker (pid 4242) is killed by signal: Terminated. ",
         "CANCELLED",
-        "somebody ended the job (SIGTERM)",
+        "somebody ended the job (SIGTERM, SIGINT, SIGHUP)",
         "RuntimeError: DataLoader worker (pid 424",
     ),
     "message: worker illegal": (
@@ -250,7 +250,7 @@ MESSAGE_FAILURES: Final = {
     "message: sigterm torchrun": (
         "W0501 10:00:00.000000 4242 torch/distributed/elastic/agent/server/api.py:719] Received 15 death signal, shutting down workers\ntorch.distributed.elastic.multiprocessing.api.SignalException: Process 4242 got signal: 15",
         "CANCELLED",
-        "somebody ended the job (SIGTERM)",
+        "somebody ended the job (SIGTERM, SIGINT, SIGHUP)",
         "W0501 10:00:00.000000 4242 torch/distrib",
     ),
     "message: scancel": (

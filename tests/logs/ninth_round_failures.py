@@ -43,7 +43,7 @@ NINTH_ROUND: Final = {
         'Traceback (most recent call last):\n  File "/opt/venv/bin/torchrun", line 8, in <module>\n    sys.exit(main())\n'
         '  File "/opt/venv/lib/python3.12/site-packages/torch/distributed/run.py", line 909, in run\n    elastic_launch(',
         "CANCELLED",
-        "somebody ended the job (SIGTERM)",
+        "somebody ended the job (SIGTERM, SIGINT, SIGHUP)",
         "W0408 06:11:40.220000",
     ),
     "srun without pyxis": (

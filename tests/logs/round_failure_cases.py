@@ -18,6 +18,7 @@ from tests.logs.scheduler_failures import SCHEDULER_FAILURES
 from tests.logs.second_round_failures import SECOND_ROUND
 from tests.logs.seventh_round_failures import SEVENTH_ROUND
 from tests.logs.sixth_round_failures import SIXTH_ROUND
+from tests.logs.tenth_round_failures import TENTH_ROUND
 from tests.logs.third_round_failures import THIRD_ROUND
 
 ROUNDS: Final = {
@@ -31,12 +32,14 @@ ROUNDS: Final = {
     **SEVENTH_ROUND,
     **EIGHTH_ROUND,
     **NINTH_ROUND,
+    **TENTH_ROUND,
     **MESSAGE_FAILURES,
     **SCHEDULER_FAILURES,
     **CONFIGURATION_FAILURES,
 }
 
 ROUND_HARMLESS: Final[tuple[str, ...]] = (
+    "n1:4242:4300 [0] transport.cc:323 NCCL WARN Cannot initialize CollNet, using point-to-point network instead",
     "/opt/bin/prolog.sh: line 3: /etc/profile.d/site.sh: Permission denied\n iteration        1/     100 | consumed samples:           64 | elapsed time per iteration (ms): 9000.0 | lm loss: 1.1E+01 |\n iteration        2/     100 | consumed samples:          128 | elapsed time per iteration (ms): 4000.0 | lm loss: 1.1E+01 |\n iteration        3/     100 | consumed samples:          192 | elapsed time per iteration (ms): 4000.0 | lm loss: 1.1E+01 |",
     "huggingface/tokenizers: The current process just got forked, after parallelism has already been used. Disabling parallelism to avoid deadlocks...\nTo disable this warning, you can either:\n\t- Avoid using `tokenizers` before the fork if possible\n\t- Explicitly set the environment variable TOKENIZERS_PARALLELISM=(true | false)",
     "[rank0]:[W301 10:00:00.1 ProcessGroupNCCL.cpp:1496] Warning: WARNING: destroy_process_group() was not called before program exit, which can leak resources. For more info, please see https://pytorch.org/docs/stable/distributed.html#shutdown (function operator())",

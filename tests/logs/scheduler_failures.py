@@ -124,7 +124,7 @@ SCHEDULER_FAILURES: Final = {
     "source: srun terminated": (
         "srun: error: n1: task 3: Terminated",
         "CANCELLED",
-        "somebody ended the job (SIGTERM)",
+        "somebody ended the job (SIGTERM, SIGINT, SIGHUP)",
         "srun: error: n1: task 3: Terminated",
     ),
     "source: cpu binding": (
@@ -166,13 +166,13 @@ SCHEDULER_FAILURES: Final = {
     "source: ds main process sigterm": (
         "[2024-05-01 10:00:00,000] [INFO] [launch.py:319:sigkill_handler] Main process received SIGTERM, exiting",
         "CANCELLED",
-        "somebody ended the job (SIGTERM)",
+        "somebody ended the job (SIGTERM, SIGINT, SIGHUP)",
         "[2024-05-01 10:00:00,000] [INFO] [launch",
     ),
     "source: accelerate sigterm": (
         "subprocess.CalledProcessError: Command '['/usr/bin/python', 'train.py']' died with <Signals.SIGTERM: 15>.",
         "CANCELLED",
-        "somebody ended the job (SIGTERM)",
+        "somebody ended the job (SIGTERM, SIGINT, SIGHUP)",
         "subprocess.CalledProcessError: Command '",
     ),
     "source: flash attention cuda error": (

@@ -208,7 +208,7 @@ SECOND_ROUND: Final = {
     "deepspeed -2": (
         "[2026-05-18 03:37:03,778] [INFO] [launch.py:335:sigkill_handler] Killing subprocess 64724\n[2026-05-18 03:37:03,778] [ERROR] [launch.py:341:sigkill_handler] ['/opt/bin/python', '-u', 'train.py', '--local_rank=6'] exits with return code = -2",
         "CANCELLED",
-        "somebody ended the job (SIGTERM)",
+        "somebody ended the job (SIGTERM, SIGINT, SIGHUP)",
         "[2026-05-18 03:37:03,778] [ERROR] [launc",
     ),
     "ezpz watchdog": (

@@ -188,7 +188,7 @@ DEATH_SIGNATURES: Final = (
         r"|Received (?:1|2|15) death signal|Received Signals\.SIGTERM death signal"
         rf"|{_ended_by(15, 'SIGTERM')}|{_SIGNAL}[12]\b|died with <Signals\.SIG(?:INT|HUP)|{_CODE}(?:-2|130)\b",
         Outcome.CANCELLED,
-        "somebody ended the job (SIGTERM)",
+        "somebody ended the job (SIGTERM, SIGINT, SIGHUP)",
         "Megatron-LM, torchrun",
         weight=ENDED,
         words=(

@@ -126,7 +126,7 @@ NETWORK_SIGNATURES: Final = (
     ),
     signature(
         r"\.(?:cc|cpp|h):[0-9]+ NCCL WARN (?!Call to|Failed to open|[^|]{0,200}(?:[Ff]alling back|[Ii]gnor"
-        r"|[Rr]etry))",
+        r"|[Rr]etry|, using [^|]{1,60} instead))",
         Outcome.CRASHED,
         NCCL,
         "NCCL",

@@ -50,14 +50,14 @@ SIGNATURES: Final = (
     signature(
         r"CANCELLED AT \S+ DUE TO PREEMPTION|TERM_PREEMPT|[Ss]tate(?:=|: )PREEMPTED\b"
         r"|\bPreempted (?:by \S{1,100}(?: \S{1,100})? on node |to accommodate a workload )"
-        r"|(?:WARNING [^|]{0,60})?Caught signal SIG\w+ on \S+: this job is preempted",
+        r"|(?:WARNING [^|]{0,60})?Caught signal SIG\w+ on \S+: this job is preempted|\] The cluster is preempted\b",
         Outcome.PREEMPTED,
         "another job took its place",
-        "Slurm, LSF, submitit, Kubernetes",
+        "Slurm, LSF, submitit, Kubernetes, SkyPilot",
         "use another partition or QOS",
         words=(
             *(" DUE TO PREEMPTION", "TERM_PREEMPT", ": this job is preempted", "tate: PREEMPTED", "tate=PREEMPTED"),
-            *("Preempted by ", "Preempted to accommodate"),
+            *("Preempted by ", "Preempted to accommodate", "The cluster is preempted"),
         ),
     ),
     signature(
@@ -88,6 +88,15 @@ SIGNATURES: Final = (
         weight=LOST,
         passing=True,
         words=("because its node has died",),
+    ),
+    signature(
+        r"\bTask /job:\S{1,100} heartbeat timeout\b|\btasks? (?:is|are) unhealthy \(stopped sending heartbeats\)",
+        Outcome.CRASHED,
+        "a rank failed",
+        "JAX",
+        weight=LOST,
+        passing=True,
+        words=(" heartbeat timeout", "stopped sending heartbeats"),
     ),
     signature(
         r"\bthe actor's node was preempted\b",
