@@ -271,15 +271,21 @@ def prospect(candidate: int, mean: float, *, full: bool, moved: float = 0.03) ->
         ([prospect(4, 1.0, full=True), prospect(5, 2.0, full=False)], {}, 5, "it is the runner-up"),
         (
             [prospect(4, 1.0, full=True), prospect(5, 2.0, full=True), prospect(6, 1.01, full=False)],
-            {},
+            {4: 2, 5: 1},
             6,
             "measured at full size because that is expected to save",
         ),
         (
             [prospect(4, 1.0, full=True), prospect(5, 1.01, full=True), prospect(6, 2.0, full=False)],
-            {4: 1, 5: 2},
+            {4: 2, 5: 3},
             4,
             "repeated because that is expected to save",
+        ),
+        (
+            [prospect(4, 1.0, full=True), prospect(5, 1.01, full=True), prospect(6, 1.01, full=False)],
+            {4: 1, 5: 2},
+            4,
+            "repeated because the leader has run only once",
         ),
         (
             [prospect(4, 1.0, full=True), prospect(5, 1.01, full=True)],
@@ -287,8 +293,9 @@ def prospect(candidate: int, mean: float, *, full: bool, moved: float = 0.03) ->
             5,
             "repeated because that is expected to save",
         ),
-        ([prospect(4, 1.0, full=True), prospect(5, 2.0, full=True)], {4: 1, 5: 1}, None, ""),
-        ([prospect(4, 1.0, full=True)], {4: 1}, None, ""),
+        ([prospect(4, 1.0, full=True), prospect(5, 2.0, full=True)], {4: 2, 5: 1}, None, ""),
+        ([prospect(4, 1.0, full=True)], {4: 1}, 4, "repeated because the leader has run only once"),
+        ([prospect(4, 1.0, full=True)], {4: 2}, None, ""),
         ([], {}, None, ""),
     ],
 )
@@ -309,13 +316,26 @@ def test_a_run_saves_what_it_is_expected_to_improve_the_choice() -> None:
     assert saving > MIN_GAIN
 
 
+def test_a_leader_whose_repeat_fails_is_repeated_once_more() -> None:
+    leader, failed = prospect(4, 1.0, full=True), {"launched": True, "reduced": False}
+    own, small = SimpleNamespace(candidate=4), SimpleNamespace(candidate=4)
+    for launches, wanted in ((1, 4), (2, 4), (3, None)):
+        trials = [SimpleNamespace(**failed, proposal=own)] * launches
+        trials += [SimpleNamespace(launched=True, reduced=True, proposal=small)] * 5
+        made = plan(prospects=lambda: [leader], ranking=[ranked(4, runs=1)], trials=trials)
+        found = made.next_full()
+        assert (found and found[0]) == wanted
+
+
 def test_the_reserve_is_what_the_first_two_take_at_full_size() -> None:
-    """20 s on 8 nodes, since only topologies that did not run at full size have to."""
+    """20 s on 8 nodes; the leader runs twice, the runner-up once."""
     finish = math.log(20.0) + math.log(1e6)
-    first, second = prospect(0, finish, full=False), prospect(1, finish, full=True)
+    small, full = prospect(0, finish, full=False), prospect(0, finish, full=True)
     hours = (120 + 3 * 20.0) * 8 / 3600
-    assert plan(prospects=lambda: [first, second]).reserve == approx(hours)
-    assert plan(prospects=lambda: [second, second, first]).reserve == 0.0
+    assert plan(prospects=lambda: [small, small]).reserve == approx(3 * hours)
+    assert plan(prospects=lambda: [small, full], ranking=[ranked(0, runs=1)]).reserve == approx(2 * hours)
+    assert plan(prospects=lambda: [full, small], ranking=[ranked(0, runs=1)]).reserve == approx(2 * hours)
+    assert plan(prospects=lambda: [full, full, small], ranking=[ranked(0, runs=2)]).reserve == 0.0
 
 
 @pytest.mark.parametrize(("used", "reserved"), [(6.9, 0.0), (7.0, 3.0), (7.1, 3.0)])

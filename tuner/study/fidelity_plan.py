@@ -21,6 +21,7 @@ from tuner.search.constants import MAX_FIRST_RISK
 from tuner.search.fidelities import fidelities
 from tuner.search.joint_posterior import revealed
 from tuner.search.reduced import ReducedSize
+from tuner.study.limits import MIN_LEADER_RUNS
 from tuner.study.ranking import EXTRAPOLATES
 from tuner.study.settings import StudySettings
 from tuner.study.state import LEAST_DEVIATION, Prospect, StudyState
@@ -251,8 +252,8 @@ class FidelityPlan:
     def next_full(self) -> tuple[int, str] | None:
         """Return the topology that is to run at full size next, and why; None where no other run is worth it.
 
-        Leader and runner-up are measured at full size. Beyond that, a rival or the leader runs where that is expected
-        to save more than `MIN_GAIN`.
+        Leader and runner-up are measured at full size, the leader twice, where one more run may fail. Beyond that, a
+        rival or the leader runs where that is expected to save more than `MIN_GAIN`.
         """
         prospects = self.state.prospects()
         if not prospects or self.trial_nodes is not None:
@@ -263,12 +264,15 @@ class FidelityPlan:
         unconfirmed = next((other for other in others if not other.full), None)
         if unconfirmed is not None and sum(prospect.full for prospect in prospects) < MIN_CONFIRMED:
             return unconfirmed.candidate, "measured at full size because it is the runner-up"
+        runs = {ranked.candidate: ranked.runs for ranked in self.state.ranking}
+        launched = [trial.proposal.candidate for trial in self.state.trials if trial.launched and not trial.reduced]
+        if runs[leader.candidate] < MIN_LEADER_RUNS >= launched.count(leader.candidate):
+            return leader.candidate, "repeated because the leader has run only once"
         rival = max(others, key=lambda other: self._saving(leader, other), default=None)
         if rival is None or (saving := self._saving(leader, rival)) < MIN_GAIN:
             return None
         if not rival.full:
             return rival.candidate, f"measured at full size because that is expected to save {saving:.2%}"
-        runs = {ranked.candidate: ranked.runs for ranked in self.state.ranking}
         fewer = min((leader, rival), key=lambda prospect: runs[prospect.candidate])
         return fewer.candidate, f"repeated because that is expected to save {saving:.2%}"
 
@@ -278,12 +282,12 @@ class FidelityPlan:
 
     @property
     def reserve(self) -> float:
-        """Node-hours that the confirmations are expected to take."""
-        work = self.state.pool.work
+        """Node-hours that the confirmations are expected to take: of the leader, again of it, and of its runner-up."""
+        work, runs = self.state.pool.work, {ranked.candidate: ranked.runs for ranked in self.state.ranking}
         return sum(
             self._node_hours(math.exp(prospect.mean - float(work[prospect.candidate])), prospect.candidate)
-            for prospect in self.state.prospects()[:MIN_CONFIRMED]
-            if not prospect.full
+            * max(0, count - (runs.get(prospect.candidate, 0) if prospect.full else 0))
+            for prospect, count in zip(self.state.prospects(), (MIN_LEADER_RUNS, 1), strict=False)
         )
 
     def _reduced(self, candidate: int) -> list[tuple[Fidelity, ReducedSize]]:

@@ -13,6 +13,9 @@ from tuner.search.observations import Trust
 FINAL_SHARE: Final = 0.15
 """Share of the budget that is reserved for separating the leader from its rivals."""
 
+MIN_LEADER_RUNS: Final = 2
+"""Measured runs that the leader has before the study ends."""
+
 REFERENCE_RUNS: Final = 4
 """Reference runs in a search."""
 

@@ -17,7 +17,7 @@ from tuner.search.observations import Surprise
 from tuner.study.drift import periods_of
 from tuner.study.fidelity_plan import DEFAULT_START_SECONDS as DEFAULT_START_SECONDS
 from tuner.study.fidelity_plan import Choice, FidelityPlan, Size
-from tuner.study.limits import Limits
+from tuner.study.limits import MIN_LEADER_RUNS, Limits
 from tuner.study.ranking import INTERVAL, rivals, values_of_repeats
 from tuner.study.state import StudyState
 from tuner.study.store.owner import this_worker
@@ -30,9 +30,6 @@ RESUME_RATIO: Final = 2.0
 """Ratio of the saving for which a search at full size that has stopped resumes to the one for which it goes on.
 
 One with reduced sizes resumes for the same saving: its first measurements at full size tell most."""
-
-MIN_LEADER_RUNS: Final = 2
-"""Measured runs that the leader has before the study ends."""
 
 _STOPPING: Final = "stopping"
 """The study's attribute that stores why its search has stopped."""
