@@ -11,6 +11,7 @@ import pytest
 
 from tests.study.test_decisions_arithmetic import Decider, ranked
 from tuner.search.observations import Surprise
+from tuner.study.limits import Limits
 from tuner.study.ranking import values_of_repeats
 
 approx: Any = pytest.approx
@@ -88,3 +89,17 @@ def test_a_run_that_an_accident_may_have_slowed_down_is_repeated_where_that_is_w
         decider = Decider(surrogate=stand_in, pool=pool, pending=pending, ranking=[ranked(1)], log_best=0.0)
         decider.scheduler._sampler = "guided"
         assert decider.scheduler._verification(saving) == repeated
+
+
+@pytest.mark.parametrize(("used", "ran", "launched"), [(9.54, True, False), (9.53, True, True), (9.9, False, True)])
+def test_only_a_repeat_must_fit_into_the_node_hours(used: float, ran: bool, launched: bool) -> None:
+    """Two iterations of 360 s on 2 nodes, after 120 s, take 0.467 node-hours."""
+    trials = [SimpleNamespace(measured=True, result=True, proposal=SimpleNamespace(candidate=0 if ran else 1))]
+    decider = Decider(Limits(node_hours=10.0), node_hours=used, trials=trials)
+    decider.scheduler._plan = SimpleNamespace(next_full=lambda: (0, "why"))
+    decider.scheduler.stopping = "stopped"
+    assert decider.scheduler._final() == (0 if launched else None)
+    assert decider.proposed == [(0, "final")] * launched
+    assert decider.scheduler.finished == (
+        None if launched else "9.5 of 10.0 node-hours are used, and a repeat needs more than the rest"
+    )

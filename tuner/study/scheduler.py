@@ -248,10 +248,12 @@ class Scheduler:
         if any(trial.result is None for trial in self._state.trials):
             return None  # a running job may yet lead
         if self._plan is not None:
-            wanted = self._plan.next_full()
-            if wanted is not None:
+            wanted, limit = self._plan.next_full(), self._limits.node_hours or math.inf
+            ran = {trial.proposal.candidate for trial in self._state.trials if trial.measured}
+            if wanted and (wanted[0] not in ran or self._state.node_hours + self._cost(wanted[0]) <= limit):
                 return self._proposal(wanted[0], kind="final", why=wanted[1])
-            self.finished = self.stopping
+            used = f"{self._state.node_hours:,.1f} of {limit:,.1f} node-hours are used"
+            self.finished = f"{used}, and a repeat needs more than the rest" if wanted else self.stopping
             return None
         ranking = self._state.ranking
         repeats = sum(trial.proposal.kind == "final" and trial.launched for trial in self._state.trials)
