@@ -39,10 +39,12 @@ PROGRAMS = {
     *("Typer", "UCX", "accelerate", "argparse", "bash", "conda", "containers", "fairseq", "glibc", "jsonargparse"),
     *(
         "Horovod",
+        "JAX",
         "Kubernetes",
         "Ray",
         "Rust",
         "SageMaker",
+        "SkyPilot",
         "environment modules",
         "ld.so",
         "nvidia-resiliency-ext",
@@ -110,7 +112,9 @@ def test_the_smoothing_of_tqdm_is_undone_exactly(each: int, inverted: bool) -> N
     )
 
 
-@pytest.mark.parametrize(("description", "smooths"), [("Epoch 0", False), ("Epoch 0", True), ("", True)])
+@pytest.mark.parametrize(
+    ("description", "smooths"), [("Epoch 0", False), ("Epoch 0", True), ("", True), ("steps", False), ("steps", True)]
+)
 @given(
     each=st.floats(0.2, 10.0),
     slow=st.sampled_from([1.0, 1.5, 3.0, 8.0]),
@@ -120,8 +124,8 @@ def test_the_smoothing_of_tqdm_is_undone_exactly(each: int, inverted: bool) -> N
 def test_a_bar_gives_back_the_time_of_a_step_as_precisely_as_it_says(
     description: str, smooths: bool, each: float, slow: float, start: int, luck: list[float]
 ) -> None:
-    """Of tqdm's own bar: Lightning's, that of a loop over epochs and HF Trainer's, with a slow first step, from the
-    beginning or cut."""
+    """Of tqdm's own bar: Lightning's, that of a loop over epochs, HF Trainer's, sd-scripts', with a slow first step,
+    from the beginning or cut."""
     steps, seconds = EMA(0.3), EMA(0.3)
     took, elapsed, lines = [0.0], 0.0, []
     for number, share in enumerate(luck, start=1):

@@ -183,7 +183,8 @@ class Bars:
             if by_mean is not None:
                 smoothed = iteration.seconds
                 iteration.seconds, iteration.seconds_digit, iteration.derived = by_mean
-                if by_mean[0] and smoothed and "v_num=" not in rest and not first:  # it may be no mean as well
+                a_mean = "v_num=" in rest or "avr_loss=" in rest  # Lightning, sd-scripts; others may smooth
+                if by_mean[0] and smoothed and not a_mean and not first:
                     iteration.seconds_digit = max(by_mean[1], 2 * abs(by_mean[0] - smoothed))
         inverse = _inverse(printed[3])[0]
         if name.startswith("Iteration") and iteration.seconds and inverse and rate_before:  # tqdm's mean until 2020
@@ -371,9 +372,10 @@ def _inverse(printed: str | None) -> tuple[float | None, float]:
 def _head(head: str) -> tuple[str | None, int | None]:
     """Return which bar has this text before it, None for one that is not of training steps, and the epoch it names."""
     epoch = _EPOCH.search(head)
-    if _OTHER_WORK.search(head):
-        return None, int(epoch[1]) if epoch else None
-    return ("", int(epoch[1])) if epoch else (speaker(re.sub(r"[0-9.]+", "0", head)), None)
+    if epoch or _OTHER_WORK.search(head):
+        return None if _OTHER_WORK.search(head) else "", int(epoch[1]) if epoch else None
+    # sd-scripts switches the smoothing off, as Lightning does.
+    return speaker(re.sub(r"[0-9.]+", "0", head)), 0 if head.strip() == "steps:" else None
 
 
 def is_whole_bar(text: str) -> bool:
