@@ -219,11 +219,13 @@ def lines_of_frameworks(line: int, text: str) -> Iterator[LogRecord]:
     """Yield the iterations of frameworks that print one line for each."""
     for known in _FORMATS:
         if known.trigger in text:
+            end = 0
             for match in known.pattern.finditer(text):
                 groups = {name: value for name, value in match.groupdict().items() if value}
                 iteration = _iteration(groups, line, text)
                 counted = "iteration" not in groups and "epoch" not in groups
-                before = "" if counted else label(text, match.start())[-40:]
+                before = "" if counted else label(text, match.start(), end)[-40:]
+                end = match.end()
                 yield LogRecord(source=known.source, speaker=before, iteration=iteration, counted=counted)
 
 

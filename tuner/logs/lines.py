@@ -119,9 +119,9 @@ def speaker(prefix: str) -> str:
     return "" if _TIMESTAMPS.fullmatch(prefix) else _TIMESTAMPS.sub("", prefix).strip()
 
 
-def label(text: str, start: int) -> str:
+def label(text: str, start: int, after: int = 0) -> str:
     """Return what a launcher puts before a place in a line: of many in a line, each has its own."""
-    return speaker(text[max(0, start - _MAX_LABEL) : start])
+    return speaker(text[max(after, start - _MAX_LABEL) : start])
 
 
 def stamp_of(text: str) -> tuple[float | None, float]:
