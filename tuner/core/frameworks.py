@@ -16,6 +16,7 @@ from tuner.core.domain import (
     OFFLOAD,
     PARTITION,
     RECOMPUTE,
+    ContextExchange,
     Framework,
     Gpu,
     Precision,
@@ -325,6 +326,22 @@ def capable(workload: Workload, has: Callable[[FrameworkRecord], bool]) -> list[
 def able(workload: Workload) -> list[Framework]:
     """Return the frameworks other than the workload's that have its precision, recipe and attention kernel."""
     return capable(workload, lambda record: not record.missing_of_workload(workload))
+
+
+def context_exchange(workload: Workload) -> ContextExchange:
+    """Return how context parallel ranks exchange keys and values: as stated, or as the framework does.
+
+    Transformer Engine's ring has neither sliding windows nor sinks; windows also run on gathered keys, sinks on whole
+    sequences of a share of the heads only (NVIDIA/TransformerEngine at d0067d0d, pytorch/attention/
+    dot_product_attention/context_parallel.py: attn_forward_func_with_cp). PyTorch's default is a gather (tensor/
+    experimental/_context_parallel/_attention.py: _AllGatherRotater), and so are accelerate's cp_comm_strategy and
+    torchtitan's context_parallel_rotate_method.
+    """
+    if workload.stack and workload.stack.cp_comm:
+        return workload.stack.cp_comm
+    if workload.framework == "megatron-core":
+        return "a2a" if workload.model.attention_sinks else "all_gather" if workload.model.windowed_share else "p2p"
+    return "all_gather" if workload.framework in ("fsdp2", "torchtitan") else "p2p"
 
 
 def check_precision(precision: str, gpu: Gpu) -> None:

@@ -239,6 +239,22 @@ class Model:
         """Return whether a layer, counted from zero, has experts instead of an MLP."""
         return self.experts is not None and self.experts.is_moe_layer(layer)
 
+    def is_windowed_layer(self, layer: int) -> bool:
+        """Return whether a layer, counted from zero, has the sliding window."""
+        place = layer - self.window_start
+        whole = self.window_skip and not (place + 1) % self.window_skip
+        return bool(self.sliding_window) and place >= 0 and not whole
+
+    @property
+    def window(self) -> int:
+        """Tokens that a position of a windowed layer attends to; 0 where that is a whole sequence."""
+        return self.sliding_window if self.sliding_window < self.seq else 0
+
+    @property
+    def windowed_share(self) -> float:
+        """Share of the layers whose window is shorter than a sequence."""
+        return sum(map(self.is_windowed_layer, range(self.layers))) / self.layers if self.window else 0.0
+
     @property
     def attention_matrices(self) -> int:
         """Elements of the matrices of one layer's attention."""

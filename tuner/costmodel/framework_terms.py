@@ -10,7 +10,8 @@ from dataclasses import dataclass, fields
 from typing import Final
 
 from tuner.core.columns import BoolArray, Columns
-from tuner.core.domain import ContextExchange, CudaGraph, FloatPrecision, Framework, RecomputeModule, Workload
+from tuner.core.domain import CudaGraph, FloatPrecision, Framework, RecomputeModule, Workload
+from tuner.core.frameworks import context_exchange
 
 _LM: Final = "NVIDIA/Megatron-LM at d98e8a64, megatron/"
 _DEEPSPEED: Final = "DeepSpeed 0.19.8, runtime/"
@@ -39,9 +40,6 @@ class FrameworkTerms:
     """Whether bf16 training adds up and reduces its gradients in fp32."""
     split_sends: bool = False
     """Whether a tensor parallel rank sends only its part of the activations to the next stage."""
-    cp_comm: ContextExchange = "p2p"
-    """How context parallel ranks exchange keys and values: in a ring, by one gather, or by giving each rank whole
-    sequences of its share of the heads (Ulysses)."""
     moe_overlap: bool = False
     """Whether exchanges of tokens run beside another microbatch's pass."""
     fused_accumulation: bool = False
@@ -103,30 +101,27 @@ FRAMEWORK_TERMS: Final[Mapping[Framework | None, FrameworkTerms]] = {
         "dot_product_attention/utils.py: cuDNN before FlashAttention-2 from Hopper on; core/distributed/"
         "param_and_grad_buffer.py: reduce-scatter and all-gather within the buffers of gradients and parameters; core/"
         "transformer/transformer_config.py: overlap_moe_expert_parallel_comm is off; "
-        "core/tensor_parallel/cross_entropy.py: exp_logits; --cp-comm-type is p2p",
+        "core/tensor_parallel/cross_entropy.py: exp_logits",
     ),
     "fsdp2": FrameworkTerms(
-        cp_comm="all_gather",
         fully_sharded=True,
         whole_embedding=True,
         unsharded_gradients=True,
         separate_buckets=False,
         step_copies=False,
         source="PyTorch, torch/distributed/fsdp: MixedPrecisionPolicy, reduce_dtype is param_dtype unless stated; "
-        "tensor/experimental/_context_parallel/_attention.py: _AllGatherRotater; accelerate, utils/dataclasses.py: "
-        "cp_comm_strategy is allgather; utils/fsdp_utils.py upcasts parameters to fp32; accelerator.py: no_sync calls "
+        "accelerate, utils/fsdp_utils.py upcasts parameters to fp32; accelerator.py: no_sync calls "
         "set_requires_gradient_sync(False); transformers 5.23, models/llama: base_model_tp_plan has no embed_tokens",
     ),
     "torchtitan": FrameworkTerms(
-        cp_comm="all_gather",
         fully_sharded=True,
         saved_products=True,
         fp32_gradients=True,
         separate_buckets=False,
         step_copies=False,
         loss_chunks=8,
-        source="pytorch/torchtitan at b5bcd76, torchtitan/config/configs.py: mixed_precision_reduce is float32, "
-        "context_parallel_rotate_method is allgather; distributed/activation_checkpoint.py: SelectiveAC; "
+        source="pytorch/torchtitan at b5bcd76, torchtitan/config/configs.py: mixed_precision_reduce is float32; "
+        "distributed/activation_checkpoint.py: SelectiveAC; "
         "components/loss.py: ChunkedLossWrapper, which every registered model has",
     ),
 }
@@ -148,7 +143,7 @@ def terms_of(workload: Workload) -> FrameworkTerms:
 
 
 _STATED: Final = (
-    *("overlap_grad", "overlap_param", "overlap_tp", "split_sends", "moe_overlap", "cp_comm", "cuda_graph"),
+    *("overlap_grad", "overlap_param", "overlap_tp", "split_sends", "moe_overlap", "cuda_graph"),
     *("state_precision", "loss_precision", "loss_chunks"),
 )
 
@@ -161,7 +156,7 @@ def recomputed_modules(workload: Workload) -> tuple[RecomputeModule, ...]:
 
 def described(workload: Workload) -> list[str]:
     """Return in words what the estimate assumes of the workload's software beside its topology."""
-    terms = terms_of(workload)
+    terms, exchange = terms_of(workload), context_exchange(workload)
     shares = {
         "gradient reduction": terms.overlap_grad,
         "parameter gathering": terms.overlap_param,
@@ -171,8 +166,8 @@ def described(workload: Workload) -> list[str]:
     words += [f"{8 * gradient_bytes(workload):.0f}-bit gradients"]
     flags = {
         "interleaved sends overlap": terms.overlap_sends,
-        "context parallel ranks gather all keys and values": terms.cp_comm == "all_gather",
-        "context parallel ranks exchange heads for tokens": terms.cp_comm == "a2a",
+        "context parallel ranks gather all keys and values": exchange == "all_gather",
+        "context parallel ranks exchange heads for tokens": exchange == "a2a",
         "sends are split over tensor parallel ranks": terms.split_sends,
         "tokens are exchanged beside another microbatch's pass": terms.moe_overlap,
         "gradients accumulate within their products": terms.fused_accumulation,

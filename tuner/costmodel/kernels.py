@@ -109,8 +109,8 @@ def inner_speed(gpu: Gpu, workload: Workload, k: Any) -> Any:
     return (1 + filling / FILLED_SIZE) / (1 + filling / k)
 
 
-def flash_rates(gpu: Gpu, workload: Workload, site: SiteFactors) -> tuple[float, float]:
-    """FLOP/s of flash attention over the causal half, forward and backward.
+def flash_rates(gpu: Gpu, workload: Workload, site: SiteFactors, seq: float) -> tuple[float, float]:
+    """FLOP/s of flash attention over the causal half of sequences of that length, forward and backward.
 
     On Hopper and Blackwell the published rate of the kernel that the stack runs, as far as training sustains it.
     """
@@ -121,15 +121,15 @@ def flash_rates(gpu: Gpu, workload: Workload, site: SiteFactors) -> tuple[float,
         return forward, forward * FLASH_BACKWARD_SPEED
     kernel = "cudnn" if terms_of(workload).transformer_engine else "flash2"
     sustained = SUSTAINED_PRODUCT_SHARE * site.attention
-    forward = _at_length(ATTENTION_RATES[known, kernel], workload.model.seq) * sustained
+    forward = _at_length(ATTENTION_RATES[known, kernel], seq) * sustained
     rates = ATTENTION_BACKWARD_RATES.get((known, kernel))
     if rates is None:
         return forward, forward * ATTENTION_BACKWARD_RATIO
     clock = gpu.peak_flops.get("bf16", ATTENTION_PEAK) / ATTENTION_PEAK
-    return forward * clock, _at_length(rates, workload.model.seq) * sustained * clock
+    return forward * clock, _at_length(rates, seq) * sustained * clock
 
 
-def _at_length(rates: Sequence[float], seq: int) -> float:
+def _at_length(rates: Sequence[float], seq: float) -> float:
     """Return the rate at a number of tokens, of those at 512 and its doublings."""
     return float(np.interp(np.log2(seq), np.arange(len(rates)) + np.log2(512), rates))
 

@@ -12,6 +12,8 @@ import numpy as np
 
 from tuner.core.columns import Columns, FloatArray
 from tuner.core.domain import Workload
+from tuner.core.frameworks import context_exchange
+from tuner.core.model import Model
 from tuner.costmodel.constants import (
     ACCUMULATION_PASSES,
     BACKWARD_TRAFFIC_RATIO,
@@ -41,6 +43,7 @@ from tuner.costmodel.stack_constants import (
     MERGE_BYTES,
     NORM_BYTES,
     QUANTIZE_BYTES,
+    WINDOW_TILE,
 )
 
 
@@ -245,8 +248,12 @@ def _attention(columns: Columns, tokens: Any, site: SiteFactors) -> tuple[FloatA
     size = (latent.key_size + latent.value_size) / 2 if latent else columns.head_size
     operations = 4.0 * tokens * seq * columns.heads * size / columns.tp
     if kernel in FLASH_SPEED:
-        rate, rate_back = flash_rates(gpu, workload, site)
-        return operations / 2 / rate, 2.5 * operations / 2 / rate_back
+        forward = backward = np.zeros_like(operations)
+        for share, keys in attended(workload.model):
+            rate, rate_back = flash_rates(gpu, workload, site, 2 * keys)
+            computed = share * operations * keys / seq
+            forward, backward = forward + computed / rate, backward + 2.5 * computed / rate_back
+        return forward, backward
     rate = product_rate(gpu, beside_layers(gpu, workload), site) * site.attention / site.products
     slow = np.where(columns.head_size % 8 == 0, 1.0, UNALIGNED_HEAD_SPEED)
     products = operations / (rate * BATCHED_PRODUCT_SPEED * slow)
@@ -255,6 +262,18 @@ def _attention(columns: Columns, tokens: Any, site: SiteFactors) -> tuple[FloatA
     seconds_per_byte = tokens * seq * columns.heads / columns.tp * size_of(workload) / 2 / traffic_rate(gpu, site)
     forward_bytes, backward_bytes = SOFTMAX_BYTES[0] - dropped + more, SOFTMAX_BYTES[1] - dropped + more_back
     return products + seconds_per_byte * forward_bytes, 2 * products + seconds_per_byte * backward_bytes
+
+
+def attended(model: Model) -> list[tuple[float, float]]:
+    """Return shares of the layers, and the keys that their flash attention computes for a token, in the mean.
+
+    With a window it computes the tiles that the window touches, `WINDOW_TILE` keys more than the window has.
+    """
+    whole, windowed = model.seq / 2, model.windowed_share
+    if not windowed:
+        return [(1.0, whole)]
+    inside = model.window * (1 - model.window / (2 * model.seq))
+    return [(1 - windowed, whole), (windowed, min(whole, inside + WINDOW_TILE))]
 
 
 def _elementwise(columns: Columns, tokens: Any, ffn: Any) -> FloatArray:
@@ -321,18 +340,18 @@ def _context(columns: Columns, tokens: Any, site: SiteFactors, links: Links, att
     runs beside the attention to a rank's own part (PyTorch) or before it (Transformer Engine); backward the gradients
     go round or are scattered. Ulysses exchanges queries, keys, values and outputs before and after attention.
     """
-    framework, (scores, scores_back) = terms_of(columns.workload), attention
-    if framework.cp_comm == "a2a":
+    kind, (scores, scores_back) = context_exchange(columns.workload), attention
+    if kind == "a2a":
         width, keys = _widths(columns)
         moved = 2 * (width + keys) * tokens / columns.tp * size_of(columns.workload) * (columns.cp - 1) / columns.cp
         bandwidth, latency = links.heads
         exchanged = moved / bandwidth + np.where(columns.cp > 1, 2 * latency, 0.0)
         return exchanged, exchanged
     ring = _ring(columns, tokens, links)
-    if framework.cp_comm == "all_gather" and framework.transformer_engine:
+    if kind == "all_gather" and terms_of(columns.workload).transformer_engine:
         return ring, 2 * ring
     merged, merged_back = _merges(columns, tokens, site)
-    if framework.cp_comm == "all_gather":
+    if kind == "all_gather":
         ahead, back = (np.maximum(0, ring - each / columns.cp) for each in attention)
         return ahead + merged, back + np.maximum(0, ring - scores_back) + merged_back
     return np.maximum(0, ring - scores) + merged, np.maximum(0, 2 * ring - scores_back) + merged_back

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from tuner.core.domain import Topology
+from tuner.core.frameworks import context_exchange
 from tuner.core.model import Model
 from tuner.export.flag_table import flag_table
 from tuner.export.formats import ExportOptions, Format, Settings, Treatment, expressed, trains_only
@@ -232,7 +233,10 @@ _FIELDS: Final[Mapping[str, Treatment]] = {
     ),
     "cp": expressed(
         "`model.context_parallel_size`, `model.cp_comm_type`",
-        lambda r: [("context_parallel_size", repr(r.topology.cp)), ("cp_comm_type", "'p2p'")],
+        lambda r: [
+            ("context_parallel_size", repr(r.topology.cp)),
+            ("cp_comm_type", repr(context_exchange(r.workload))),
+        ],
         only="with flash attention",
         accepts=_CORE["cp"].accepts,
     ),

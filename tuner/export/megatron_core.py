@@ -48,6 +48,7 @@ from tuner.export.megatron_experts import EXPERT_TREATMENTS, is_latent_yarn
 from tuner.export.production import ProductionRun
 from tuner.export.rendering import rendered
 from tuner.launch.trainers.megatron_lm import (
+    context_parallelism,
     distributed_optimizer,
     recomputation,
     split_units,
@@ -249,14 +250,9 @@ _TREATMENTS: Final[Mapping[str, Treatment]] = {
     "sliding_window": expressed(
         "--window-size, --window-attn-skip-freq",
         _window,
-        only="from the first layer on, without context parallelism, with flash attention",
+        only="from the first layer on, with flash attention",
         accepts=lambda r: (
-            not is_windowed(r)
-            or (
-                r.topology.cp == 1
-                and not r.workload.model.window_start
-                and r.workload.attention in ("flash1", "flash2")
-            )
+            not is_windowed(r) or (not r.workload.model.window_start and r.workload.attention in ("flash1", "flash2"))
         ),
     ),
     "tied_embeddings": switch("--untie-embeddings-and-output-weights", "tied_embeddings", on=False),
@@ -275,9 +271,7 @@ _TREATMENTS: Final[Mapping[str, Treatment]] = {
     "vpp": expressed("--num-layers-per-virtual-pipeline-stage", lambda r: virtual_stages(r.topology, _units(r))),
     "cp": expressed(
         "--context-parallel-size, --cp-comm-type",
-        lambda r: (
-            [("--context-parallel-size", str(r.topology.cp)), ("--cp-comm-type", "p2p")] if r.topology.cp > 1 else []
-        ),
+        lambda r: context_parallelism(r.workload, r.topology),
         only="with flash attention",
         accepts=lambda r: r.topology.cp == 1 or r.workload.attention in ("flash1", "flash2"),
     ),

@@ -65,7 +65,7 @@ class Attention(nn.Module):
         super().__init__()
         model, mesh = recipe.workload.model, maker.mesh
         self.recipe, self.mesh = recipe, mesh
-        self.window = model.sliding_window if recipe.windowed(number) else 0
+        self.window = model.sliding_window if model.is_windowed_layer(number) else 0
         self.turned = recipe.turned(number)
         self.scale = model.attention_scale or 1 / math.sqrt(recipe.head_size)
         self.heads, self.kv_heads = model.heads // mesh.tp, max(1, model.kv_heads // mesh.tp)

@@ -82,16 +82,6 @@ class Recipe:
         """Standard deviation of the matrices that write to the residual stream, as in Megatron."""
         return self.workload.model.init_std / math.sqrt(2 * self.workload.model.layers)
 
-    def windowed(self, number: int) -> bool:
-        """Whether layer `number`, counted from 0, has the sliding window."""
-        model = self.workload.model
-        place = number - model.window_start
-        return (
-            bool(model.sliding_window)
-            and place >= 0
-            and not (model.window_skip and not (place + 1) % model.window_skip)
-        )
-
     def turned(self, number: int) -> bool:
         """Whether layer `number`, counted from 0, has rotary positions."""
         model = self.workload.model

@@ -11,6 +11,7 @@ from typing import Final
 
 from tuner.core.domain import Topology, Workload, layout_chunks
 from tuner.core.errors import InputError
+from tuner.core.frameworks import context_exchange
 from tuner.core.model import Model, Norm, Positions
 from tuner.core.text import listed, shown
 from tuner.launch.trainers.kind import Flags, TrainerKind, check_sizes, is_on, number, refuse_unset
@@ -62,6 +63,19 @@ def megatron_flags(workload: Workload, topology: Topology) -> tuple[str, ...]:
             *expert_parallelism(workload.model, topology),
         ],
     )
+
+
+def context_parallelism(workload: Workload, topology: Topology) -> list[tuple[str, ...]]:
+    """Return Megatron-LM's flags of context parallelism."""
+    if topology.cp == 1:
+        return []
+    return [("--context-parallel-size", str(topology.cp)), ("--cp-comm-type", context_exchange(workload))]
+
+
+def exchange_kind(flags: Flags, workload: Workload, topology: Topology) -> tuple[str, ...]:
+    """Return the exchange of context parallel ranks where Megatron-LM's default fails and the user sets none."""
+    kind = context_exchange(workload)
+    return () if topology.cp == 1 or kind == "p2p" or "--cp-comm-type" in flags else ("--cp-comm-type", kind)
 
 
 def loss_scale(flags: Flags, workload: Workload) -> tuple[str, ...]:
@@ -253,6 +267,7 @@ MEGATRON_LM: Final = TrainerKind(
     job_flags=lambda flags, workload, topology, _config: (
         *megatron_flags(workload, topology),
         *loss_scale(flags, workload),
+        *exchange_kind(flags, workload, topology),
     ),
     precision=_precision,
     lacks={"offload": "none", "hsdp": "1"},

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from tuner.core.domain import Topology, Workload
+from tuner.core.frameworks import context_exchange
 from tuner.core.model import Model
 from tuner.launch.trainers.kind import Flags, TrainerKind, check_sizes
 from tuner.launch.trainers.megatron_lm import dispatch, recomputation, stage_layout
@@ -39,7 +40,7 @@ def _is_nemo2(flags: Flags) -> bool:
 
 
 def _job_flags(flags: Flags, workload: Workload, topology: Topology, _: Path) -> list[str]:
-    parallel = _parallel(workload.model, topology)
+    parallel = _parallel(workload, topology)
     activations = _activations(workload.model, topology)
     sharded = topology.zero == 1
     if _is_nemo2(flags):
@@ -69,8 +70,9 @@ def _job_flags(flags: Flags, workload: Workload, topology: Topology, _: Path) ->
     return [f"{name}={_hydra(value)}" for name, value in settings.items()]
 
 
-def _parallel(model: Model, topology: Topology) -> dict[str, Any]:
+def _parallel(workload: Workload, topology: Topology) -> dict[str, Any]:
     """Return the fields of a topology's degrees; stages are split as the layers divide."""
+    model, exchange = workload.model, context_exchange(workload)
     counted = topology.partition == "embedding"
     found: dict[str, Any] = {
         "tensor_model_parallel_size": topology.tp,
@@ -85,7 +87,8 @@ def _parallel(model: Model, topology: Topology) -> dict[str, Any]:
         "pipeline_model_parallel_layout": stage_layout(model, topology) if topology.partition == "layout" else None,
     }
     experts = {"expert_model_parallel_size": topology.ep, "expert_tensor_parallel_size": topology.etp}
-    return {**found, **(experts if model.experts else {})}
+    exchanged = {"cp_comm_type": exchange} if topology.cp > 1 and exchange != "p2p" else {}
+    return {**found, **exchanged, **(experts if model.experts else {})}
 
 
 def _activations(model: Model, topology: Topology) -> dict[str, Any]:

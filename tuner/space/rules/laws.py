@@ -4,13 +4,23 @@ from __future__ import annotations
 
 from typing import Final
 
+import numpy as np
+
 from tuner.core.domain import COUNTED, LAYOUT, OFFLOAD, layout_chunks
-from tuner.core.frameworks import record_of
+from tuner.core.frameworks import context_exchange, record_of
 from tuner.core.text import counted
 from tuner.space.rules import quantities as sentences
 from tuner.space.rules.expert_laws import EXPERT_LAWS
 from tuner.space.rules.framework_laws import FRAMEWORK_LAWS, elsewhere
-from tuner.space.rules.quantities import NEEDED_ZERO, host_bytes, longest_flash_head
+from tuner.space.rules.quantities import (
+    NEEDED_ZERO,
+    attention_mask,
+    fp8_sizes,
+    fp8_unit,
+    host_bytes,
+    longest_flash_head,
+    uneven_fp8_sizes,
+)
 from tuner.space.rules.rule import BLOOM, MEGATRON, MEGATRON_DS, Rule
 
 _FLASH: Final = "FlashAttention, README: "
@@ -297,6 +307,46 @@ LAWS: Final[tuple[Rule, ...]] = (
         numbers=lambda c: f"cp={c.cp} needs flash attention and this workload runs {c.workload.attention}",
         hint="or a flash kernel with --attention flash2",
         binding=lambda workload: workload.attention not in ("flash1", "flash2"),
+    ),
+    Rule(
+        name="cp-by-heads",
+        level="law",
+        sentence="context parallel ranks that exchange heads for tokens (attention sinks) need a rank's heads, and those "
+        "of keys, to divide by cp",
+        source="NVIDIA/TransformerEngine, pytorch/attention/dot_product_attention/context_parallel.py: "
+        "AttnFuncWithCPAndQKVOA2A",
+        reads=("cp", "tp", "heads"),
+        vary=("cp", "tp"),
+        broken=lambda c: (c.heads // c.tp % c.cp != 0) | (np.maximum(1, c.kv_heads // c.tp) % c.cp != 0),
+        numbers=lambda c: (
+            f"{c.heads} heads and {c.kv_heads} of keys over tp={c.tp} do not divide by cp={c.cp}, and this model's "
+            "attention exchanges heads for tokens"
+        ),
+        binding=lambda workload: context_exchange(workload) == "a2a",
+    ),
+    Rule(
+        name="cp-without-mask",
+        level="law",
+        sentence="context parallelism of accelerate drops attention masks: no sliding window, no ALiBi",
+        source="huggingface/accelerate at 16cb6eb8, src/accelerate/big_modeling.py: _attach_context_parallel_hooks",
+        reads=("cp",),
+        vary=("cp",),
+        broken=lambda c: c.cp > 1,
+        numbers=lambda c: f"cp={c.cp} would train this model without its {attention_mask(c.workload)}",
+        hint="or --framework megatron-core",
+        binding=lambda workload: workload.framework == "fsdp2" and bool(attention_mask(workload)),
+    ),
+    Rule(
+        name="fp8-sizes",
+        level="law",
+        sentence="each rank's matrices have sizes that divide by 16 in fp8, with mxfp8 by 32 (Transformer Engine)",
+        source="NVIDIA/TransformerEngine, pytorch/utils.py: assert_dim_for_fp8_exec; pytorch/tensor/mxfp8_tensor.py",
+        reads=("tp", "etp", "hidden", "heads"),
+        vary=("tp", "etp"),
+        broken=lambda c: np.any([size % fp8_unit(c.workload) != 0 for size in fp8_sizes(c).values()], axis=0),
+        numbers=uneven_fp8_sizes,
+        hint="or --precision bf16",
+        binding=lambda workload: workload.precision == "fp8" and workload.framework == "megatron-core",
     ),
     Rule(
         name="flash-precision",

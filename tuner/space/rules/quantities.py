@@ -10,8 +10,8 @@ from typing import Any, Final
 import numpy as np
 
 from tuner.core.columns import Columns
-from tuner.core.domain import COUNTED, LAYOUT, OFFLOAD, OFFLOAD_ZERO, layout_chunks
-from tuner.core.text import counted
+from tuner.core.domain import COUNTED, LAYOUT, OFFLOAD, OFFLOAD_ZERO, Workload, layout_chunks
+from tuner.core.text import counted, listed
 
 LONGEST_FUSED: Final = 4096
 """Maximum sequence length of Megatron's fused softmax kernel."""
@@ -49,6 +49,39 @@ def softmax_block(seq: int) -> int:
 def longest_flash_head(columns: Columns) -> int:
     """Return the maximum head size of the workload's flash attention kernel."""
     return 256 if columns.workload.attention == "flash2" else 128
+
+
+def fp8_sizes(columns: Columns) -> dict[str, Any]:
+    """Return the sizes of a rank's matrices that are multiplied in fp8, by what they belong to."""
+    model, tp = columns.workload.model, columns.tp
+    keys = np.maximum(columns.kv_heads / tp, 1) * columns.head_size
+    sizes = {"hidden": columns.hidden, "queries": columns.heads * columns.head_size / tp, "keys": keys}
+    if model.dense_mlp_layers:
+        sizes["MLP"] = columns.ffn / tp
+    if experts := model.experts:
+        sizes |= {"experts": columns.hidden * (experts.ffn / model.hidden) / columns.etp}
+        sizes |= {"shared experts": columns.hidden * (experts.shared_ffn / model.hidden) / tp}
+    return sizes
+
+
+def fp8_unit(workload: Workload) -> int:
+    """Return what the sizes of matrices in fp8 must divide by."""
+    return 32 if workload.precision_recipe == "mxfp8" else 16
+
+
+def uneven_fp8_sizes(columns: Columns) -> str:
+    """Return a message with the sizes that do not divide."""
+    unit = fp8_unit(columns.workload)
+    uneven = [f"{size:g} ({name})" for name, size in fp8_sizes(columns).items() if size % unit]
+    split = f"tp={columns.tp}" + (f" and etp={columns.etp}" if columns.workload.model.experts else "")
+    return f"{listed(uneven)} of a rank's columns at {split} do not divide by {unit}, which fp8 needs"
+
+
+def attention_mask(workload: Workload) -> str:
+    """Return what of the model's attention is a mask beside the causal one; empty where nothing is."""
+    if workload.model.windowed_share:
+        return f"sliding window of {workload.model.window} tokens"
+    return "ALiBi" if workload.model.positions == "alibi" else ""
 
 
 def head_weight(columns: Columns) -> Any:
