@@ -194,7 +194,7 @@ LATER: Final = {
         'WARNING:torch.distributed.elastic.agent.server.api:Received 15 death signal, shutting down workers\nTraceback (most recent call last):\n  File "/opt/bin/torchrun", line 8, in <module>\n    sys.exit(main())\ntorch.distributed.elastic.multiprocessing.api.SignalException: Process 4242 got signal: 15',
         "CANCELLED",
         "somebody ended the job (SIGTERM, SIGINT, SIGHUP)",
-        "torch.distributed.elastic",
+        "WARNING:torch.distributed.elastic.agent",
     ),
     "conda": (
         "EnvironmentNameNotFound: Could not find conda environment: train\nYou can list all discoverable environments with `conda info --envs`.",

@@ -28,7 +28,13 @@ def test_skipping_lines_changes_nothing(path: Path) -> None:
 @pytest.mark.parametrize("name", FAILURES)
 def test_skipping_lines_hides_no_failure(name: str) -> None:
     lines = ["nothing of interest", *FAILURES[name][0].splitlines(), "nothing of interest"] * 2
-    assert repr(read_log(lines)) == repr(read_log(lines, UNUSED))  # a loss may be NaN
+    runs, with_all = read_log(lines).runs, read_log(lines, UNUSED).runs
+    if any(run.source == "named figures" for run in runs):  # these are not read beside a pattern of the user's
+        assert [run.failure and run.failure.meaning for run in runs] == [
+            run.failure and run.failure.meaning for run in with_all
+        ]
+    else:
+        assert repr(runs) == repr(with_all)  # a loss may be NaN
 
 
 def test_a_traceback_that_python_ignores_is_so_even_after_skipped_lines() -> None:

@@ -179,7 +179,7 @@ UNSEEN: Final = {
         'WARNING:torch.distributed.elastic.agent.server.api:Received 1 death signal, shutting down workers\nWARNING:torch.distributed.elastic.multiprocessing.api:Sending process 2920926 closing signal SIGHUP\nTraceback (most recent call last):\n  File "/opt/torchrun", line 8, in <module>\n    sys.exit(main())\ntorch.distributed.elastic.multiprocessing.api.SignalException: Process 2920830 got signal: 1',
         "CANCELLED",
         "somebody ended the job (SIGTERM, SIGINT, SIGHUP)",
-        "torch.distributed.elastic.multiprocessin",
+        "WARNING:torch.distributed.elastic.agent",
     ),
     "death 15": (
         'W0409 07:28:49.530000 1359 torch/distributed/elastic/agent/server/api.py:719] Received 15 death signal, shutting down workers\nW0409 07:28:49.531000 1359 torch/distributed/elastic/multiprocessing/api.py:897] Sending process 1365 closing signal SIGTERM\nTraceback (most recent call last):\n  File "/opt/torchrun", line 8, in <module>\n    sys.exit(main())\ntorch.distributed.elastic.multiprocessing.api.SignalException: Process 1359 got signal: 15',

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from tuner.core.outcomes import Outcome
-from tuner.logs.signature import DEATH, ENDED, KILLED, PEER, REPORT, SIGNAL, signature
+from tuner.logs.signature import BARE, DEATH, ENDED, KILLED, PEER, REPORT, SIGNAL, signature
 
 _CODE: Final = (
     r"(?:(?:[Ee]xit ?[Cc]ode|EXIT CODE|exit status|return code)(?: is|\s*[:=])? ?|\bExit Code: {1,8}"
@@ -209,6 +209,7 @@ DEATH_SIGNATURES: Final = (
         r"|Horovod has been shut down"
         r"|Primary job  terminated normally, but [0-9]+ process"
         r"|\b[Rr]ank [0-9]+ \(PID [0-9]+\) exited with code [1-9]"
+        r"|\[ERROR\] \[launch\.py:[0-9]+:sigkill_handler\]|The actor is dead because its worker process has died"
         r"|(?:mpirun|prterun|mpiexec|orterun) (?:detected that one or more processes exited"
         r"|has exited due to process)"
         r"| DUE TO TASK FAILURE \*\*\*| FAILED \(non-zero exit code or other failure mode\)",
@@ -229,7 +230,19 @@ DEATH_SIGNATURES: Final = (
             "has exited due to process",
             "one or more processes exited",
             "returned non-zero exit status",
+            ":sigkill_handler]",
+            "The actor is dead because",
         ),
+    ),
+    # The list below an exception whose line may be missing.
+    signature(
+        r"\bsize mismatch for \S{1,200}: copying a param with shape ",
+        Outcome.CRASHED,
+        "an exception ended a rank",
+        "PyTorch",
+        weight=BARE,
+        passing=True,
+        words=("size mismatch for ",),
     ),
     signature(
         r"terminate called after throwing",

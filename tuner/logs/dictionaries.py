@@ -32,6 +32,7 @@ _ELAPSED: Final = re.compile(
 )
 _SPEED: Final = re.compile(rf"['\"]train_speed\((iter/s|s/it)\)['\"]: ['\"]?({NUMBER})['\"]?[,}}]")
 """The mean since the beginning."""
+_EVALUATION: Final = re.compile(r"['\"]eval_loss['\"]: (?!null|None)")
 _STAMPED_STEP: Final = re.compile(
     r"\{(?:[^{}]{0,2000}[ ,])?(['\"])(?:global_step|step|iteration|iter)\1: ([0-9]{1,12})[,}]"
 )
@@ -60,7 +61,7 @@ class Dictionaries:
         if iteration is None or iteration.clock is None:
             return
         before, self._clock = self._clock, iteration.clock
-        if "eval_loss" in text:
+        if _EVALUATION.search(text):
             self._evaluated += max(0.0, self._clock - before)
         else:
             iteration.clock -= self._evaluated

@@ -62,7 +62,8 @@ _WARNS: Final = re.compile(
 """Words before a match in lines that only warn, advise or report what the program has caught."""
 _CERTAIN: Final = re.compile(
     r"Watchdog caught|(?:NCCL|\[[0-9]{1,3}\] \w{1,40}\.c[cu]:[0-9]{1,5}) (?:WARN|warning\(error\))"
-    r"|Did not get \w+ heartbeat|^\s*Warning {2,}[A-Z]\w* {2,}"
+    r"|Did not get \w+ heartbeat|^\s*Warning {2,}[A-Z]\w* {2,}|Received [0-9]{1,2} death signal"
+    r"|Ran out of memory with exception"
 )
 """Failures that programs print as warnings, and events of Kubernetes."""
 
@@ -77,7 +78,7 @@ _GLUED: Final = re.compile(r"\[[0-9:]{4,12}<[^\]]{1,400}\]|\^C")
 _RICH_TRACEBACK: Final = re.compile(r"╭─+ (Traceback \(most recent call last\)) ─+╮")
 _RAISED: Final = re.compile(r"((?:[A-Za-z_]\w*\.)*)([A-Za-z_]\w*)(?::\s|:?\s*$)")
 _NAMED: Final = re.compile(r"(?:Error|Exception|Interrupt|Exit|Failure|Timeout|Expired|Abort|Warning)$")
-_ASSERTION: Final = re.compile(r"(?:^|[:\]]\s*)AssertionError(?::|\s*$)")
+_ASSERTION: Final = re.compile(r"(?:^|[:\]]\s*)AssertionError(?::|\s*$|(?=  File \"))")
 _FRAME_LINE: Final = re.compile(r'^([^"]{0,160}?) {2}File "[^"]{1,400}", line [0-9]+, in \S')
 """A line of a traceback, of which the beginning may be lost."""
 _GOES_ON: Final = re.compile(

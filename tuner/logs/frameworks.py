@@ -148,14 +148,14 @@ _FORMATS: Final = (
 
 FRAMEWORK_WORDS: Final = (
     *(known.trigger for known in _FORMATS),
-    *("[step=", "[batch=", " iter time: ", "throughput/", "train/", "Train "),
+    *("[step=", "[batch=", "iter time: ", "throughput/", "train/", "Train "),
     *("GiB(", "cuda_max_memory_reserved", "memory/", "memory(GiB)", "data_time: "),
 )
 """Each line that this module reads contains one of these words."""
 
 _LITGPT: Final = re.compile(
-    rf"\biter ([0-9]{{1,12}}) step ([0-9]{{1,12}})(?: \| loss train|: loss):? ({LOSS}), .{{0,80}}?"
-    rf"iter time: ({NUMBER}) ?ms( \((?:optimizer\.)?step\))?"
+    rf"\biter ([0-9]{{1,12}})(?: \|)? (?i:step) ([0-9]{{1,12}})(?:(?: \| loss train|: loss(?: train)?)(?: \(curr\))?:? "
+    rf"({LOSS}), .{{0,80}}?|: )iter time: ({NUMBER}) ?ms( \((?:optimizer\.|opt\.)?step\))?"
 )
 _OLMO: Final = re.compile(r"\[step=([0-9]{1,12})/(?:[0-9]{1,12}|\?\?\?)(?:,epoch=[0-9]{1,9}[^\]]{0,80})?\]")
 _COMPOSER: Final = re.compile(r"^(?:\[epoch=([0-9]{1,9})\])?\[batch=([0-9]{1,12})(?:/([0-9]{1,12}))?\]:?\s*$")
@@ -306,7 +306,7 @@ class LitGpt:
             seconds=whole,
             seconds_digit=2 * (whole - seconds) if derived else each,  # the last one also steps
             derived=derived,
-            loss=loss_of(found[3].replace(",", "")),
+            loss=loss_of(found[3].replace(",", "")) if found[3] else None,
             line=line,
         )
         yield LogRecord(source="litgpt", speaker="", iteration=iteration)

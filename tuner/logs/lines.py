@@ -32,8 +32,12 @@ _LONGEST_TANGLE: Final = 2000
 """Characters: the time to compare all beginnings grows with their square."""
 
 _STAMP: Final = re.compile(
-    r"\b([0-9]{4})-([0-9]{2})-([0-9]{2})[ T]([0-9]{2}):([0-9]{2}):([0-9]{2})(?:[.,]([0-9]{1,6}))?"
+    r"\b([0-9]{4})[-/]([0-9]{2})[-/]([0-9]{2})[ T]([0-9]{2}):([0-9]{2}):([0-9]{2})(?:[.,]([0-9]{1,6}))?"
 )
+_SHORT_STAMP: Final = re.compile(
+    r"^\W{0,3}(?:([0-9]{2})[-/]([0-9]{2}) )?([0-9]{2}):([0-9]{2}):([0-9]{2})(?:[.,]([0-9]{1,6}))?(?![0-9:])"
+)
+"""Without a year, or a day, at the beginning of a line."""
 _MAX_STAMP_AT: Final = 120
 """Characters at a line's beginning in which its time stamp is searched."""
 
@@ -136,3 +140,22 @@ def stamp_of(text: str) -> tuple[float | None, float]:
     fraction = found[7] or ""
     whole = 60.0 * (60 * (24 * days + hours) + minutes) + seconds
     return whole + (int(fraction) / 10 ** len(fraction) if fraction else 0.0), 10.0 ** -len(fraction)
+
+
+def loose_stamp_of(text: str) -> tuple[float | None, float]:
+    """Return a line's time stamp as `stamp_of` does, also one without a year or a day."""
+    stamp, digit = stamp_of(text)
+    if stamp is not None or (found := _SHORT_STAMP.match(text)) is None:
+        return stamp, digit
+    month, day, hours, minutes, seconds = (int(part or 0) for part in found.groups()[:5])
+    fraction = found[6] or ""
+    whole = 60.0 * (60 * (24 * (31 * month + day) + hours) + minutes) + seconds
+    return whole + (int(fraction) / 10 ** len(fraction) if fraction else 0.0), 10.0 ** -len(fraction)
+
+
+def without_stamps(text: str) -> str:
+    """Return a line with blanks in place of its time stamp."""
+    for pattern, limit in ((_STAMP, _MAX_STAMP_AT), (_SHORT_STAMP, _MAX_STAMP_AT)):
+        if found := pattern.search(text[:limit]):
+            text = text[: found.start()] + " " * (found.end() - found.start()) + text[found.end() :]
+    return text

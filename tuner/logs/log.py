@@ -7,6 +7,7 @@ rank distinguishes the two: its numbers only grow during a run.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain, pairwise
@@ -14,12 +15,14 @@ from statistics import median
 from typing import Final
 
 from tuner.logs.arguments import ARGUMENT_WORDS, argument, opens_arguments
+from tuner.logs.bare_bars import BareBars
 from tuner.logs.bars import BAR_WORDS
 from tuner.logs.deepspeed import overflow
 from tuner.logs.failures import FAILURE_WORDS, Failures, Sighting, cause, not_a_number
 from tuner.logs.frameworks import StepPattern
 from tuner.logs.lines import stamp_of, untangled, unwrapped, visible_blocks
-from tuner.logs.readers import READER_WORDS, RecordReader
+from tuner.logs.named_figures import Interpretation
+from tuner.logs.readers import READER_WORDS, LinePattern, RecordReader
 from tuner.logs.records import SOURCES, Iteration, LogRecord, PeakMemory, Source
 from tuner.logs.signature import BARE, PEER
 
@@ -37,6 +40,13 @@ _MAX_STAMPED: Final = 1024
 """Lines whose time stamps are kept: a unit that is misread shows in the first ones."""
 _MAX_WRAPPED_CHARS: Final = 1 << 20
 """Characters of a log that may be copied from a terminal, with its lines broken."""
+_ACCUMULATED: Final = re.compile(r"\baccumulative_counts\s?=\s?([0-9]{1,6})\b")
+_STEPS_OF_EPOCH: Final = re.compile(r"\bEpoch 0, global step ([0-9]{1,9})\b")
+_BARS_BATCHES: Final[tuple[Source, ...]] = ("progress bar", "training summary")
+_OF_BATCHES: Final[frozenset[Source]] = frozenset({"mmengine", *_BARS_BATCHES})
+"""Sources whose iterations are batches, where `_count_batches` finds several in a step."""
+_EVEN: Final = 0.02
+"""Relative error up to which the batches of an epoch divide by its steps: the last step has fewer."""
 _NO_DIGITS: Final = str.maketrans("", "", "0123456789")
 _MIN_ITERATIONS_AFTER_CAUGHT: Final = 2
 """Number of iterations after an exception that prove it was caught."""
@@ -92,7 +102,25 @@ def read_log(lines: Iterable[str], pattern: StepPattern | None = None) -> Log:
         joined = reader.log()
         if any(run.iterations for run in joined.runs):
             return joined
+    if pattern is None and not any(run.iterations for run in log.runs):
+        return _otherwise(kept) or log
     return log
+
+
+def _otherwise(blocks: Sequence[Sequence[tuple[int, str]]]) -> Log | None:
+    """Read lines that no reader knows by the names of their figures, or what is left of bars; None where neither tells
+    the time."""
+    ways: list[LinePattern] = [BareBars()]
+    if by_names := Interpretation.of(text for block in blocks for _, text in block):
+        ways.insert(0, by_names)
+    for way in ways:
+        reader = _Reader(way)
+        for number, text in chain.from_iterable(blocks):
+            reader.read(number, text)
+        log = reader.log()
+        if any(run.iterations for run in log.runs):
+            return log
+    return None
 
 
 @dataclass(slots=True)
@@ -123,7 +151,7 @@ class _Part:
 class _Reader:
     """Reads a log line by line."""
 
-    def __init__(self, pattern: StepPattern | None) -> None:
+    def __init__(self, pattern: LinePattern | None) -> None:
         self._starts = 0
         self._stamped = 0
         self._reads_all = pattern is not None
@@ -137,6 +165,8 @@ class _Reader:
         self._overflows = 0
         self._overflows_seen: dict[tuple[Source, str], int] = {}
         """Overflows up to the last line of each rank."""
+        self._batches_per_step = 1
+        """Batches that make an optimizer step, where a line says so of iterations that are batches."""
 
     def read_block(self, block: Sequence[tuple[int, str]], whole: str) -> None:
         """Read consecutive lines, `whole` in one text, without those of which no reader knows a word."""
@@ -187,6 +217,8 @@ class _Reader:
             self._arguments[named[0]] = named[1]
             return
         self._overflows += overflow(text)
+        if any(word in text for word in _BATCH_WORDS):
+            self._count_batches(text)
         for record in self._records.read(number, text):
             self._add(record, text)
         if used := self._records.memory(text):
@@ -194,11 +226,22 @@ class _Reader:
         if seen := self._failures.see(number, untangled(text)):
             self._fail(seen)
 
+    def _count_batches(self, text: str) -> None:
+        """Remember how many batches make a step: MMEngine's setting, or Lightning's steps at the end of an epoch."""
+        if found := _ACCUMULATED.search(text):
+            self._batches_per_step = int(found[1])
+        elif (found := _STEPS_OF_EPOCH.search(text)) and (steps := int(found[1])):
+            bars = [part.by_source.get(source, _NOTHING) for part in self._parts.values() for source in _BARS_BATCHES]
+            batches = max(map(max, filter(None, bars)), default=0)
+            many = round(batches / steps)
+            if many > 1 and abs(batches / steps / many - 1) < _EVEN:
+                self._batches_per_step = many
+
     def log(self) -> Log:
         """Return the log."""
         for seen in self._failures.end():
             self._fail(seen)
-        made = [_run(part) for _, part in sorted(self._parts.items())]
+        made = [_run(part, self._batches_per_step) for _, part in sorted(self._parts.items())]
         return Log(runs=tuple(run for run in made if run.iterations or run.failure))
 
     def _start(self) -> None:
@@ -328,9 +371,11 @@ def _source(part: _Part) -> Source | None:
     return part.source
 
 
-def _run(part: _Part) -> LogRun:
+def _run(part: _Part, batches: int) -> LogRun:
     source = _source(part)
     iterations = tuple(iteration for _, iteration in sorted(part.by_source[source].items())) if source else ()
+    if batches > 1 and source in _OF_BATCHES:
+        iterations = tuple(_of_batches(iteration, batches) for iteration in iterations)
     if source == "flops profiler":
         iterations = iterations[-1:]  # it prints the accumulated time after each micro batch
     failures = [
@@ -349,6 +394,20 @@ def _run(part: _Part) -> LogRun:
         peak=part.peak,
         failure=cause(failures),
         bar=() if source == "progress bar" else tuple(part.by_source.get("progress bar", _NOTHING).values()),
+    )
+
+
+def _of_batches(iteration: Iteration, batches: int) -> Iteration:
+    """Return an iteration that is a batch with the time of a step."""
+    if not iteration.seconds:
+        return iteration
+    derived = f"a batch, {batches} of which make a step"
+    return replace(
+        iteration,
+        seconds=iteration.seconds * batches,
+        seconds_digit=iteration.seconds_digit * batches,
+        stamp=None,  # the time between lines is that of batches
+        derived=f"{iteration.derived}, of {derived}" if iteration.derived else f"the time of {derived}",
     )
 
 
@@ -377,5 +436,6 @@ def _by_stem(words: Iterable[str]) -> dict[str, list[tuple[str, str]]]:
     return found
 
 
-_WORDS: Final = _by_stem((*READER_WORDS, *FAILURE_WORDS, *ARGUMENT_WORDS))
+_BATCH_WORDS: Final = ("accumulative_counts", ", global step ")
+_WORDS: Final = _by_stem((*READER_WORDS, *FAILURE_WORDS, *ARGUMENT_WORDS, *_BATCH_WORDS))
 """Each line that changes what is read from a log contains one of these words, or follows one that does."""

@@ -42,8 +42,8 @@ NETWORK_SIGNATURES: Final = (
         words=("NCCL WARN ", "include/socket.h:", "nvshmem/src/"),
     ),
     signature(
-        r"[Ww]atchdog caught collective operation timeout|Timed out waiting [0-9]+ ?ms for \w+ operation"
-        r"|failed to pass monitoredBarrier|reason=\[stream sync timeout\]",
+        r"[Ww]atchdog caught collective operati(?:on timeout|\w{0,2}\s*$)|reason=\[stream sync timeout\]"
+        r"|Timed out waiting [0-9]+ ?ms for \w+ operation|failed to pass monitoredBarrier",
         Outcome.HUNG,
         "a collective operation timed out",
         "PyTorch",
@@ -52,8 +52,17 @@ NETWORK_SIGNATURES: Final = (
             "[stream sync timeout]",
             "Timed out waiting ",
             "failed to pass monitoredBarrier",
-            "atchdog caught collective operation timeout",
+            "atchdog caught collective operati",
         ),
+    ),
+    # The original exception stands below.
+    signature(
+        r"reached monitoredBarrier, but received error",
+        Outcome.HUNG,
+        "a collective operation timed out",
+        "PyTorch",
+        weight=PEER,
+        words=("reached monitoredBarrier, but",),
     ),
     # Its kernels end themselves by an error of the GPU.
     signature(

@@ -3,22 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
-from typing import Final
+from typing import Final, Protocol
 
 from tuner.logs.bars import BAR_WORDS, Bars
 from tuner.logs.deepspeed import DEEPSPEED_WORDS, DeepSpeed
 from tuner.logs.dictionaries import DICTIONARY_WORDS, Dictionaries, is_summary
-from tuner.logs.frameworks import FRAMEWORK_WORDS, Blocks, LitGpt, StepPattern, lines_of_frameworks, logged_memory
+from tuner.logs.frameworks import FRAMEWORK_WORDS, Blocks, LitGpt, lines_of_frameworks, logged_memory
 from tuner.logs.records import MEMORY_WORDS, RECORD_WORDS, Iteration, LogRecord, PeakMemory, lines_of_megatron, memory
 
 READER_WORDS: Final = (*RECORD_WORDS, *DEEPSPEED_WORDS, *MEMORY_WORDS, *FRAMEWORK_WORDS, *DICTIONARY_WORDS, *BAR_WORDS)
 """Each line with an iteration or memory contains one of these words, unless a step pattern recognises it."""
 
 
+class LinePattern(Protocol):
+    """What reads the lines of one log, or of one trainer, that no reader knows."""
+
+    def read(self, line: int, text: str) -> Iterator[LogRecord]:
+        """Yield the iterations of a line."""
+
+    def memory(self, text: str) -> PeakMemory | None:
+        """Return the peak memory in a line."""
+
+
 class RecordReader:
     """Yields the iterations of a log line by line; remembers what later lines depend on."""
 
-    def __init__(self, pattern: StepPattern | None = None) -> None:
+    def __init__(self, pattern: LinePattern | None = None) -> None:
         self._pattern = pattern
         self._deepspeed = DeepSpeed()
         self._dictionaries = Dictionaries()
@@ -44,7 +54,7 @@ class RecordReader:
         if self._has_frameworks:
             yield from lines_of_frameworks(line, text)
             yield from self._blocks.read(line, text)
-            if " iter time: " in text:
+            if "iter time: " in text:
                 yield from self._litgpt.read(line, text)
         if self._has_dictionaries:
             yield from self._dictionaries.read(line, text)

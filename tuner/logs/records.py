@@ -38,6 +38,7 @@ Source = Literal[
     "wall-clock breakdown",
     "progress bar",
     "elapsed time",
+    "named figures",
     "flops profiler",
     "training summary",
 ]

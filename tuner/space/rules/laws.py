@@ -311,8 +311,8 @@ LAWS: Final[tuple[Rule, ...]] = (
     Rule(
         name="cp-by-heads",
         level="law",
-        sentence="context parallel ranks that exchange heads for tokens (attention sinks) need a rank's heads, and those "
-        "of keys, to divide by cp",
+        sentence="context parallel ranks that exchange heads for tokens (attention sinks) need a rank's heads, and "
+        "those of its keys, to divide by cp",
         source="NVIDIA/TransformerEngine, pytorch/attention/dot_product_attention/context_parallel.py: "
         "AttnFuncWithCPAndQKVOA2A",
         reads=("cp", "tp", "heads"),

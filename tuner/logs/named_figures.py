@@ -1,0 +1,415 @@
+"""Read the lines of trainers that no reader knows, by the names and units of their figures.
+
+`step 2, loss: 10.56, time: 101.84 ms`, `iter=2 loss=1.35 dt=0.0203`, `Epoch [1][200/5005]  lr: 0.1, time: 0.196`,
+`global step 220, loss: 0.005, speed: 1.89 step/s`: a figure that grows by whole numbers and is called a step, and
+beside it the time of a step, a rate of steps, a clock, or at least the line's time stamp.
+
+What a figure stands for shows in several lines: that a step grows, that a time is one step's and not the sum of all,
+and, where lines have time stamps, in which unit it is. `Interpretation.of` reads all lines of a log in one way, or none
+of them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from itertools import pairwise
+from statistics import median
+from typing import Final, Literal, get_args
+
+from tuner.logs.lines import loose_stamp_of, without_stamps
+from tuner.logs.records import Iteration, LogRecord, PeakMemory, digit_of, loss_of
+
+Kind = Literal["time", "inverse rate", "rate", "clock", "stamp"]
+_KINDS: Final[tuple[Kind, ...]] = get_args(Kind)
+"""What tells the time of a step, the most reliable first: a time, seconds per step, steps per second, the time since
+some moment, or the line's time stamp."""
+
+MOST_LINES: Final = 4096
+"""Lines with a step that are looked at to find out what their figures stand for."""
+_FIGURE_WORDS: Final = ("step", "Step", "STEP", "iter", "Iter", "ITER", "update", "batch", "Batch", "/")
+"""Each line with a step contains one of these words."""
+_MAX_TEXT: Final = 2048
+"""Characters of a line in which figures are searched."""
+_MAX_NAME: Final = 48
+_NAMED: Final = 2
+"""Lines with the same figures that make them those of a training."""
+_STAMPED: Final = 3
+"""The same, where time stamps tell the time."""
+_AGREE: Final = 1.5
+"""Factor within which a printed time and the time between lines agree."""
+
+_STEPS: Final = r"(?:steps?|iters?|iterations?|its?|batch(?:es)?|updates?)"
+_SECONDS: Final = r"(?:s|secs?|seconds?)"
+_FIGURE: Final = re.compile(
+    r"(?<![\w.])(?:(?P<clock>[0-9]{1,4}:[0-9]{2}(?::[0-9]{2})?(?:\.[0-9]{1,6})?)(?![\w:])"
+    r"|(?P<value>-?[0-9]{1,15}(?:\.[0-9]{1,18})?(?:[eE][-+]?[0-9]{1,2})?)"
+    r"(?P<of>(?: ?/ ?| of )[0-9]{1,12}\b)?"
+    rf"(?P<unit>\s?(?:milliseconds?|msecs?|ms|{_SECONDS})?(?:(?<![a-z])\s?{_STEPS})?(?:(?:/|\sper\s)(?:{_STEPS}|{_SECONDS}))?"
+    r"(?![A-Za-z0-9_/%]))?)",
+)
+_NAME: Final = re.compile(r"([A-Za-z][A-Za-z0-9_./()% -]*?)['\"]?\s{0,8}[:=#]?\s{0,8}['\"(\[]{0,3}\s{0,8}$")
+_DELIMITER: Final = re.compile(r"[,;|{}\[\]\t]|\s-\s|\s{2,}")
+_WORDS: Final = re.compile(r"[a-z]+")
+_BEFORE_STEPS: Final = re.compile(r"eval|valid|\bval\b|\btest|predict|infer|generat|sampl|tokeniz|download|preprocess")
+"""What a line says before its step if it is of other work."""
+
+_STEP_RANKS: Final = {
+    **dict.fromkeys(("step", "steps"), 3),
+    **dict.fromkeys(("update", "updates", "iteration", "iterations", "iter", "iters"), 2),
+    **dict.fromkeys(("it", "batch", "batches"), 1),
+}
+_FRACTION: Final = "/"
+"""Name of a figure without one that has a total: `[200/5005]`."""
+_BESIDE_STEP: Final = frozenset({"global", "train", "training", "current", "optimizer", "opt", "num", "number", "at"})
+"""Words beside that of a step."""
+_TIMES: Final = frozenset({"time", "dt", "duration", "took", "cost", "timing", "ms", "s", "sec", "secs", "seconds"})
+_OF_A_STEP: Final = frozenset({*_STEP_RANKS, "dt"})
+_BESIDE_TIME: Final = frozenset(
+    {*_TIMES, *_OF_A_STEP, "train", "training", "avg", "average", "mean", "per", "the", "in", "gpu", "last", "this"}
+)
+"""Words of which the name of a step's time consists."""
+_ALL_STEPS: Final = frozenset({"elapsed", "total", "runtime", "wall", "walltime", "since", "start", "passed"})
+"""Words of a time since the beginning."""
+_MILLISECONDS: Final = frozenset({"ms", "msec", "msecs", "millisecond", "milliseconds"})
+_LOSS: Final = re.compile(r"loss|nll|perplexity|\bppl\b", re.IGNORECASE)
+_TRAINING: Final = re.compile(r"loss|nll|perplexity|\bppl\b|epoch|\blr\b|learning.?rate", re.IGNORECASE)
+"""What a line of a training step has."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Figure:
+    """A number of a line, with what is printed around it."""
+
+    name: str
+    """As printed, in small letters; `/` for a fraction without one."""
+    text: str
+    total: int = 0
+    """After a slash; 0 where there is none."""
+    unit: str = ""
+    seconds: float | None = None
+    """Of a figure such as 1:02:03."""
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        """The words of its name."""
+        return _words(self.name)
+
+    @property
+    def value(self) -> float:
+        """The number."""
+        return float(self.text) if self.seconds is None else self.seconds
+
+    @property
+    def step_rank(self) -> int:
+        """How likely it is the number of a step; 0: it is not."""
+        whole = self.text.isdecimal() or (self.text.endswith(".0") and self.text[:-2].isdecimal())
+        if not whole or self.unit or self.seconds is not None:
+            return 0
+        if self.name == _FRACTION:
+            return 1
+        ranks = [_STEP_RANKS[word] for word in self.words if word in _STEP_RANKS]
+        beside = [word for word in self.words if word not in _STEP_RANKS]
+        return max(ranks) + ("global" in beside) if ranks and _BESIDE_STEP.issuperset(beside) else 0
+
+    @property
+    def kind(self) -> Kind | None:
+        """What it tells of the time of a step, by its name and unit."""
+        over, _, under = self.unit.partition("/")
+        words = {*self.words} - {""}
+        if over in _STEP_RANKS and under:
+            return "rate"
+        if under in _STEP_RANKS:
+            return "inverse rate"
+        if self.text.startswith("-") or (not words and not self.unit):
+            return None
+        last = self.words[-1] if self.words else ""
+        if words & {"s", "sec", "second"} and words & _STEP_RANKS.keys() and words.isdisjoint({"time", "took"}):
+            steps_first = next((word in _STEP_RANKS for word in self.words if word in {*_STEP_RANKS, *_TIMES}), False)
+            if steps_first and ("per" in words or f"/{last}" in self.name):
+                return "rate"
+        if not words:
+            return "time" if self.unit in (*_MILLISECONDS, "s") else None
+        if (
+            words & _ALL_STEPS
+            and words <= _BESIDE_TIME | _ALL_STEPS
+            and (words & _TIMES or words & {"elapsed", "runtime"})
+        ):
+            return "clock"
+        return "time" if words & _TIMES and words <= _BESIDE_TIME and self.seconds is None else None
+
+    @property
+    def scale(self) -> float | None:
+        """Seconds of its unit, by what is printed; None where nothing says it."""
+        over = self.unit.partition("/")[0]
+        last = self.words[-1] if self.words else ""
+        if self.seconds is not None or over == "s" or (not over and last in {"s", "sec", "secs", "seconds"}):
+            return 1.0
+        return 1e-3 if over in _MILLISECONDS or (not over and last in _MILLISECONDS) else None
+
+    @property
+    def is_of_a_step(self) -> bool:
+        """Whether its name or unit says that it is the time of one step."""
+        return not _OF_A_STEP.isdisjoint(self.words) or "/" in self.unit or self.scale == 1e-3
+
+
+@lru_cache(1024)
+def _words(name: str) -> tuple[str, ...]:
+    return tuple(_WORDS.findall(name))
+
+
+def figures(text: str) -> list[Figure]:
+    """Return the numbers of a line, in order."""
+    text, found, end = without_stamps(text[:_MAX_TEXT]), [], 0
+    for match in _FIGURE.finditer(text):
+        before = text[max(end, match.start() - _MAX_NAME) : match.start()]
+        name = _name_of(before)
+        end = match.end()
+        if clock := match["clock"]:
+            found.append(Figure(name=name, text=clock, seconds=_clock(clock)))
+            continue
+        total = int((match["of"] or "0").strip(" /of"))
+        unit = _unit(match["unit"] or "")
+        found.append(Figure(name=name or _FRACTION * bool(total), text=match["value"], total=total, unit=unit))
+    return found
+
+
+def _name_of(before: str) -> str:
+    """Return the words directly before a number, after the last delimiter."""
+    bare = before.rstrip(" '\"([:=#")
+    if len(before) - len(bare) > 8:
+        return ""
+    name = _DELIMITER.split(bare)[-1].strip(" '\"()")
+    return name.casefold() if name[:1].isalpha() else ""
+
+
+def _unit(printed: str) -> str:
+    """Return a unit in one spelling: ms, s, step/s, s/step; empty for none."""
+    words = printed.casefold().replace(" per ", "/").split()
+    if not words:
+        return ""
+    over, slash, under = "".join(words).partition("/")
+    over, under = (("s" if re.fullmatch(_SECONDS, word) else word) for word in (over, under))
+    if over in _STEP_RANKS and not slash:
+        return ""  # `100 steps`
+    return over + slash + under
+
+
+def _clock(text: str) -> float:
+    seconds = 0.0
+    for part in text.split(":"):
+        seconds = 60 * seconds + float(part)
+    return seconds
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Line:
+    """A line with the number of a step."""
+
+    number: int
+    step: Figure
+    stamp: float | None
+    stamp_digit: float
+    figures: tuple[Figure, ...]
+    is_training: bool
+
+    def figure(self, kind: Kind, name: str, unit: str) -> Figure | None:
+        """Return its figure of a kind, name and unit; None where it has none or two."""
+        found = [each for each in self.figures if (each.kind, each.name, each.unit) == (kind, name, unit)]
+        return found[0] if len(found) == 1 else None
+
+
+def _line(text: str) -> _Line | None:
+    """Return a line with the number of a step and a loss or a time; None for any other."""
+    if not any(word in text for word in _FIGURE_WORDS):
+        return None
+    found = figures(text)
+    ranked = max(found, key=lambda figure: figure.step_rank, default=None)
+    if ranked is None or not ranked.step_rank:
+        return None
+    head = text[: text.find(ranked.text)].casefold()
+    if _BEFORE_STEPS.search(head):
+        return None
+    epoch = next((figure for figure in found if figure.words[-1:] == ("epoch",) and figure.text.isdecimal()), None)
+    number = int(float(ranked.text))
+    if epoch is not None and ranked.total and ranked.name in (_FRACTION, "iter", "iteration", "batch", "step"):
+        number += max(0, int(epoch.text) - 1) * ranked.total
+    stamp, digit = loose_stamp_of(text)
+    rest = tuple(figure for figure in found if figure is not ranked)
+    return _Line(
+        number=number,
+        step=ranked,
+        stamp=stamp,
+        stamp_digit=digit,
+        figures=rest,
+        is_training=_TRAINING.search(text) is not None,
+    )
+
+
+@dataclass(slots=True)
+class Interpretation:
+    """How the lines of one log are read. It reads them like a step pattern, one by one and in order."""
+
+    step: str
+    kind: Kind
+    name: str = ""
+    unit: str = ""
+    scale: float = 1.0
+    """Seconds of the figure's unit."""
+    is_of_interval: bool = False
+    """Whether the figure is the time of all steps since the line before."""
+    is_clock: bool = False
+    """Whether a time is that of all steps until then, as a clock."""
+    derived: str = ""
+    """What a note says of where the seconds are from."""
+    lines: int = 0
+    """Lines that it was found by."""
+    _last: int | None = field(default=None, init=False)
+
+    @classmethod
+    def of(cls, lines: Iterable[str]) -> Interpretation | None:
+        """Return how the lines of a log are read; None where their figures do not say what they stand for."""
+        by_step: dict[str, list[_Line]] = {}
+        count = 0
+        for text in lines:
+            if line := _line(text):
+                by_step.setdefault(line.step.name, []).append(line)
+                count += 1
+                if count >= MOST_LINES:
+                    break
+        found = [each for name, group in by_step.items() for each in _ways(name, group)]
+        return min(found, key=lambda one: (_KINDS.index(one.kind), -one.lines), default=None)
+
+    def read(self, number: int, text: str) -> Iterator[LogRecord]:
+        """Yield the iteration of a line."""
+        line = _line(text)
+        if line is None or line.step.name != self.step:
+            return
+        before, self._last = self._last, line.number
+        iteration = Iteration(number=line.number, seconds=None, line=number, derived=self.derived)
+        if loss := next((figure for figure in line.figures if _LOSS.search(figure.name)), None):
+            iteration.loss = loss_of(loss.text)
+        if self.kind == "stamp":
+            if line.stamp is None or not line.is_training:
+                return
+            iteration.clock, iteration.clock_digit = line.stamp, line.stamp_digit
+        else:
+            figure = line.figure(self.kind, self.name, self.unit)
+            if figure is None or figure.value <= 0:
+                return
+            digit = 1.0 if figure.seconds is not None else digit_of(figure.text)
+            value, digit = figure.value * self.scale, digit * self.scale
+            if self.kind == "clock" or self.is_clock:
+                iteration.clock, iteration.clock_digit = value, digit
+            elif self.kind == "rate":
+                iteration.seconds, iteration.seconds_digit = 1 / value, digit / value**2
+            elif not self.is_of_interval:
+                iteration.seconds, iteration.seconds_digit = value, digit
+            elif before is not None and line.number > before:
+                steps = line.number - before
+                iteration.seconds, iteration.seconds_digit = value / steps, digit / steps
+            else:
+                return
+        yield LogRecord(source="named figures", speaker=_rank(text), iteration=iteration)
+
+    def memory(self, _text: str) -> PeakMemory | None:
+        """Return no memory: names do not say of what it is."""
+        return None
+
+
+_RANK: Final = re.compile(r"\b(?:rank|gpu|worker|local_rank)\b['\"]?[ :=#_]{0,3}([0-9]{1,6})\b", re.IGNORECASE)
+
+
+def _rank(text: str) -> str:
+    """Return the rank that prints a line; empty where it does not say."""
+    found = _RANK.search(text[:_MAX_TEXT])
+    return found[1] if found else ""
+
+
+def _ways(step: str, lines: Sequence[_Line]) -> Iterator[Interpretation]:
+    """Yield the ways in which lines with one kind of step tell its time."""
+    growing = _growing(lines)
+    if len(growing) < _NAMED:
+        return
+    seen = dict.fromkeys(
+        (figure.kind, figure.name, figure.unit) for line in growing for figure in line.figures if figure.kind
+    )
+    named = []
+    for kind, name, unit in seen:
+        having = [line for line in growing if kind and line.figure(kind, name, unit)]
+        own = [figure for line in having if (figure := line.figure(kind, name, unit))]
+        if kind and len(having) >= _NAMED and (way := _way(step, kind, having, own)):
+            named.append((not own[0].is_of_a_step, len(own[0].words), way))
+    kinds = dict.fromkeys(way.kind for *_, way in named)
+    for kind in kinds:
+        ranked = sorted((each for each in named if each[2].kind == kind), key=lambda each: each[:2])
+        yield ranked[0][2]
+    stamped = [line for line in growing if line.stamp is not None and line.is_training]
+    if len(stamped) >= _STAMPED and _span(stamped) > 2 * stamped[0].stamp_digit:
+        yield Interpretation(step=step, kind="stamp", lines=len(stamped))
+
+
+def _growing(lines: Sequence[_Line]) -> list[_Line]:
+    """Return lines whose steps grow, of each stretch of one step the first; none where they mostly do not."""
+    first = list(lines[:1]) + [line for before, line in pairwise(lines) if before.number != line.number]
+    grown = [before.number < after.number for before, after in pairwise(first)]
+    if not grown or sum(grown) < 0.5 * len(grown) or len(first) < 0.5 * len(lines):
+        return []
+    return first
+
+
+def _span(lines: Sequence[_Line]) -> float:
+    stamps = [line.stamp for line in lines if line.stamp is not None]
+    return stamps[-1] - stamps[0] if stamps else 0.0
+
+
+def _way(step: str, kind: Kind, lines: Sequence[_Line], own: Sequence[Figure]) -> Interpretation | None:
+    """Return how a figure of these lines tells the time of a step; None where it may not be that."""
+    figure, values = own[0], [each.value for each in own]
+    way = Interpretation(step=step, kind=kind, name=figure.name, unit=figure.unit, lines=len(lines))
+    trained = sum(line.is_training for line in lines) >= 0.5 * len(lines)
+    if min(values) <= 0 or not (trained or figure.is_of_a_step):
+        return None
+    steps = [after.number - before.number for before, after in pairwise(lines)]
+    between = [
+        after.stamp - before.stamp
+        for before, after in pairwise(lines)
+        if after.stamp is not None and before.stamp is not None
+    ]
+    grows = all(after > before for before, after in pairwise(values))
+    if kind == "clock":
+        return way if grows else None
+    way.scale = figure.scale or 1.0
+    way.derived = f"{figure.name or figure.unit} of each line"
+    if len(between) == len(steps) and sum(between) > 4 * max(line.stamp_digit for line in lines):
+        return _by_stamps(way, figure, values, steps, between)
+    if kind == "time" and not figure.is_of_a_step and (max(steps) > 1 or grows):
+        return None  # it may be the time of all steps, or of those since the line before
+    way.derived += ", taken for seconds" * (kind == "time" and figure.scale is None)
+    return way
+
+
+def _by_stamps(
+    way: Interpretation, figure: Figure, values: Sequence[float], steps: Sequence[int], between: Sequence[float]
+) -> Interpretation | None:
+    """Return the way in which a figure agrees with the time stamps of its lines: as the time of a step, of the steps
+    since the line before, or of all steps; in its unit or, where it has none, in seconds or milliseconds."""
+    each = median(wall / count for wall, count in zip(between, steps, strict=True)) or sum(between) / sum(steps)
+    whole = median(between) or sum(between) / len(between)
+    for scale in (figure.scale,) if figure.scale else (1.0, 1e-3):
+        way.scale = scale
+        time = median(1 / value if way.kind == "rate" else value for value in values[1:]) * scale
+        if each / _AGREE <= time <= each * _AGREE:
+            return way
+        if way.kind != "time":
+            continue
+        more = median(after - before for before, after in pairwise(values)) * scale
+        if max(steps) > 1 and whole / _AGREE <= time <= whole * _AGREE:
+            way.is_of_interval = True
+            return way
+        if whole / _AGREE <= more <= whole * _AGREE and all(before < after for before, after in pairwise(values)):
+            way.is_clock, way.derived = True, ""
+            return way
+    return None
