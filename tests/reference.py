@@ -80,6 +80,22 @@ def broken(topology: Topology, space: Space) -> set[str]:
     if cp > 1:
         need("seq-by-cp", model.seq % (2 * cp) == 0)
         need("cp-needs-flash", workload.attention in ("flash1", "flash2"))
+        if workload.framework == "megatron-core" and model.attention_sinks:
+            need("cp-by-heads", model.heads // tp % cp == 0 and max(1, model.kv_heads // tp) % cp == 0)
+        if workload.framework == "fsdp2":
+            need("cp-without-mask", not 0 < model.sliding_window < model.seq and model.positions != "alibi")
+    if workload.framework == "megatron-core" and workload.precision == "fp8":
+        head = Fraction(model.head_size or Fraction(model.hidden, model.heads))
+        widths = [
+            Fraction(model.hidden),
+            model.heads * head / tp,
+            max(Fraction(model.kv_heads, tp), Fraction(1)) * head,
+        ]
+        if model.experts is None or model.dense_mlp_layers:
+            widths.append(Fraction(model.ffn, tp))
+        if model.experts:
+            widths += [Fraction(model.experts.ffn, topology.etp), Fraction(model.experts.shared_ffn, tp)]
+        need("fp8-sizes", all(width % (32 if workload.precision_recipe == "mxfp8" else 16) == 0 for width in widths))
 
     if workload.attention.startswith("flash"):
         need("flash-precision", workload.precision != "fp32")

@@ -70,6 +70,15 @@ def workloads() -> Iterator[tuple[str, Workload]]:
     yield "grouped queries", replace(gpt, model=grouped, attention="flash1")
     yield "experts", replace(gpt, model=TINY_EXPERTS, attention="flash2")
     yield "latent", replace(gpt, model=DEEPSEEK, attention="flash2")
+    sinks = tiny(kv_heads=4, seq=128, sliding_window=32, attention_sinks=True)
+    yield "sinks", replace(gpt, model=sinks, attention="flash2", framework="megatron-core")
+    yield "a window", replace(gpt, model=tiny(seq=128, sliding_window=32), attention="flash2", framework="fsdp2")
+    alibi = tiny(seq=128, positions="alibi")
+    yield "ALiBi", replace(gpt, model=alibi, attention="flash2", framework="fsdp2")
+    for recipe in ("delayed", "mxfp8"):
+        fp8 = replace(gpt, precision="fp8", precision_recipe=recipe, attention="flash2", framework="megatron-core")
+        yield f"fp8, {recipe}", fp8
+        yield f"experts in fp8, {recipe}", replace(fp8, model=TINY_EXPERTS)
     for framework in RECORDS:
         yield framework, replace(gpt, framework=framework)
         yield f"experts in {framework}", replace(gpt, model=TINY_EXPERTS, attention="flash2", framework=framework)

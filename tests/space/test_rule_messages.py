@@ -34,6 +34,10 @@ MESSAGES = {
     "seq-by-tp": "sequence length 2052 does not divide by tp x cp = 8 x 1 = 8",
     "seq-by-cp": "sequence length 2052 does not divide by 2 x cp = 8",
     "cp-needs-flash": "cp=2 needs flash attention and this workload runs fused",
+    "cp-by-heads": "4 heads and 2 of keys over tp=1 do not divide by cp=4, and this model's attention exchanges heads "
+    "for tokens",
+    "cp-without-mask": "cp=2 would train this model without its sliding window of 16 tokens",
+    "fp8-sizes": "72 (MLP) of a rank's columns at tp=2 do not divide by 16, which fp8 needs",
     "flash-precision": "precision fp32 is more than the kernel's 16 bits",
     "flash-head-size": "head size 448 is more than the kernel's 256",
     "framework-pp": "fsdp2 has no pipeline, and pp is 12",

@@ -94,6 +94,9 @@ def test_every_rule_has_a_name_a_sentence_a_source_and_a_way_out() -> None:
 EXPERTS = {"model": TINY_EXPERTS, "gpu": "H100-80GB-SXM", "nodes": 1}
 SMALL_HOST = replace(catalog.cluster("bloom-48"), host_memory=48 * 2**30)
 
+SMALL = Model(layers=1, hidden=64, heads=4, vocab=512, seq=64, positions="rotary")
+ON_H100 = {"framework": "megatron-core", "gpu": "H100-80GB-SXM"}
+
 BREAKS = {
     "fill-nodes": ("tp8-pp5-mbs1-z1", {}),
     "enough-nodes": ("tp8-pp12-dp5-mbs1-z1", {}),
@@ -122,6 +125,12 @@ BREAKS = {
     "seq-by-tp": ("tp8-pp12-mbs1-z1-sp", {"seq": 2052}),
     "seq-by-cp": ("tp8-pp1-mbs1-z1-cp4", {"seq": 2052, "attention": "flash2"}),
     "cp-needs-flash": ("tp8-pp1-mbs1-z1-cp2", {}),
+    "cp-by-heads": (
+        "tp1-pp1-mbs1-z1-cp4",
+        {"model": replace(SMALL, kv_heads=2, attention_sinks=True), **ON_H100},
+    ),
+    "cp-without-mask": ("tp1-pp1-mbs1-z3-cp2", {"model": replace(SMALL, sliding_window=16), "framework": "fsdp2"}),
+    "fp8-sizes": ("tp2-pp1-mbs1-z1", {"model": replace(SMALL, ffn=144), "precision": "fp8", **ON_H100}),
     "flash-precision": ("tp8-pp12-mbs1-z1", {"attention": "flash2", "precision": "fp32"}),
     "flash-head-size": ("tp8-pp12-mbs1-z1-h32", {"attention": "flash2"}),
     "framework-pp": ("tp8-pp12-mbs1-z3", {"framework": "fsdp2"}),

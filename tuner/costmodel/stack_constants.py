@@ -114,7 +114,7 @@ ATTENTION_PEAK: Final = _constant(
 WINDOW_TILE: Final = _constant(
     "WINDOW_TILE",
     128,
-    "keys",
+    "elements",
     "counted: tiles of 128 queries and 128 keys; cuDNN's published rates inside a window agree to a fifth "
     "(NVIDIA/cudnn-frontend at 3929da2e, benchmark/sdpa_benchmark_training, gpt_oss: 165 and 187 TFLOPS, forward and "
     "backward, with 128 tokens on GB200, here 204 and 165; 349 and 300 with 1,024 on H200, here 432 and 330)",

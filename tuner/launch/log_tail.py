@@ -14,6 +14,7 @@ from tuner.logs.bars import is_whole_bar
 from tuner.logs.deepspeed import overflow
 from tuner.logs.frameworks import StepPattern
 from tuner.logs.lines import MAX_LINE_CHARS, visible
+from tuner.logs.named_figures import LiveFigures
 from tuner.logs.readers import RecordReader
 from tuner.logs.records import SOURCES, LogRecord, Source
 
@@ -93,6 +94,7 @@ class LogTail:
         self.path = path
         self.progress = LogProgress()
         self._records = RecordReader(pattern)
+        self._figures = None if pattern else LiveFigures()
         self._offset = 0
         self._unfinished_line = b""
         self._cut = False
@@ -134,11 +136,11 @@ class LogTail:
                 self._read_line(rest[:MAX_LINE_CHARS], now)
             self._unfinished_line, self._cut = b"", True
         elif is_whole_bar(text := rest.decode(errors="replace")):
-            self.progress = after_line(self.progress, text, now, self._records)
+            self.progress = after_line(self.progress, text, now, self._records, self._figures)
 
     def _read_line(self, line: bytes, now: float) -> None:
         for _, text in visible([line.decode(errors="replace")]):
-            self.progress = after_line(self.progress, text, now, self._records)
+            self.progress = after_line(self.progress, text, now, self._records, self._figures)
 
 
 class JobTail:
@@ -160,8 +162,15 @@ class JobTail:
         return replace(next((each for each in found if each.iterations), found[0]), moved=moved)
 
 
-def after_line(progress: LogProgress, line: str, now: float, reader: RecordReader | None = None) -> LogProgress:
-    """Return the progress after a line of the log; `reader` has read the lines before it."""
+def after_line(
+    progress: LogProgress,
+    line: str,
+    now: float,
+    reader: RecordReader | None = None,
+    figures: LiveFigures | None = None,
+) -> LogProgress:
+    """Return the progress after a line of the log; `reader` and, for trainers that it does not know, `figures` have
+    read the lines before it."""
     reader = reader or RecordReader()
     if "microbatch" in line and (found := _MICROBATCH.search(line)):
         microbatch, count, iteration = int(found[1]), int(found[2]), int(found[3])
@@ -180,6 +189,9 @@ def after_line(progress: LogProgress, line: str, now: float, reader: RecordReade
         return replace(progress, overflows=progress.overflows + 1)
     for record in reader.read(1, line):
         progress = _after_record(progress, record, now)
+    if figures is not None and progress.source in (None, "named figures"):
+        for record in figures.read(1, line):
+            progress = _after_record(progress, record, now)
     return progress
 
 

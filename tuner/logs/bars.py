@@ -63,12 +63,12 @@ _INNER: Final = re.compile(r"\bstep {1,4}([0-9]{1,12})[: ]*$", re.IGNORECASE)
 """A description with the number of a step, whose parts the bar counts."""
 _NEMO_SECONDS: Final = re.compile(r"train_step_timing in s=([0-9.]{1,20})\b")
 _LOSS: Final = re.compile(r"\b(?:train_|reduced_train_)?loss(?:_step)?(?:=|: )([-+0-9.eE]{1,24}|nan|inf)\b")
-_OTHER_WORK: Final = re.compile(
+OTHER_WORK: Final = re.compile(
     r"load|fetch|\bmap\b|filter|token|generat|sav|group|cast|captur|eval|valid|predict|sanity|test|pack|prepar"
     r"|process|shard|convert|split|build|extract|calibrat|quantiz|materializ|cach|weights|compil|warm|import|read",
     re.IGNORECASE,
 )
-"""What a bar that is not of training steps says before its percentage."""
+"""What a bar, or a line, that is not of training steps says before its figures."""
 _MAX_HEAD: Final = 200
 """Characters before a bar in which its description is searched."""
 _MAX_TEXT: Final = 1 << 12
@@ -372,8 +372,8 @@ def _inverse(printed: str | None) -> tuple[float | None, float]:
 def _head(head: str) -> tuple[str | None, int | None]:
     """Return which bar has this text before it, None for one that is not of training steps, and the epoch it names."""
     epoch = _EPOCH.search(head)
-    if epoch or _OTHER_WORK.search(head):
-        return None if _OTHER_WORK.search(head) else "", int(epoch[1]) if epoch else None
+    if epoch or OTHER_WORK.search(head):
+        return None if OTHER_WORK.search(head) else "", int(epoch[1]) if epoch else None
     # sd-scripts switches the smoothing off, as Lightning does.
     return speaker(re.sub(r"[0-9.]+", "0", head)), 0 if head.strip() == "steps:" else None
 

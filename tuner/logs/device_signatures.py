@@ -40,6 +40,7 @@ DEVICE_SIGNATURES: Final = (
         r"|: No available memory for the cache blocks\b"
         r"|\bTriton Error \[\w+\]: out of memory|\b(?:cuda|hip)ErrorMemoryAllocation\b"
         r"|\b(?:RESOURCE_EXHAUSTED|Resource exhausted): (?:Out of memory|OOM |Attempting to (?:reserve|allocate)"
+        r"|Failed to allocate request"
         r"|[^|]{0,120}?Ran out of memory)"
         r"|\bhipErrorOutOfMemory\b|^Error out of memory at line [0-9]+ in file"
         r"|\bOutOfMemoryError: Out of memory allocating|\bOut of memory error on GPU"

@@ -55,7 +55,7 @@ class Sighting:
 
 
 _WARNS: Final = re.compile(
-    r"\bwarn(?:ing)?\b|UserWarning"
+    r"\bwarn(?:ing)?\b|UserWarning|\b(?-i:DEBUG)\b"
     r"|\b(?:caught(?! signal)|avoid(?! data incons)|prevent|recovered from|retry)\b",
     re.IGNORECASE,
 )
@@ -63,7 +63,7 @@ _WARNS: Final = re.compile(
 _CERTAIN: Final = re.compile(
     r"Watchdog caught|(?:NCCL|\[[0-9]{1,3}\] \w{1,40}\.c[cu]:[0-9]{1,5}) (?:WARN|warning\(error\))"
     r"|Did not get \w+ heartbeat|^\s*Warning {2,}[A-Z]\w* {2,}|Received [0-9]{1,2} death signal"
-    r"|Ran out of memory with exception"
+    r"|Ran out of memory with exception|\tDEBUG\tevents\t|\bDEBUG events\b"
 )
 """Failures that programs print as warnings, and events of Kubernetes."""
 
@@ -75,6 +75,8 @@ _BELOW_ERROR: Final = re.compile(
 _TRACEBACK: Final = "Traceback (most recent call last):"
 _GLUED: Final = re.compile(r"\[[0-9:]{4,12}<[^\]]{1,400}\]|\^C")
 """What stands before a traceback on its line without being part of its other lines: a bar, the user's signal."""
+_DEBUG: Final = re.compile(r"\bDEBUG\b")
+"""The level at which programs log what they go on after."""
 _RICH_TRACEBACK: Final = re.compile(r"╭─+ (Traceback \(most recent call last\)) ─+╮")
 _RAISED: Final = re.compile(r"((?:[A-Za-z_]\w*\.)*)([A-Za-z_]\w*)(?::\s|:?\s*$)")
 _NAMED: Final = re.compile(r"(?:Error|Exception|Interrupt|Exit|Failure|Timeout|Expired|Abort|Warning)$")
@@ -217,7 +219,8 @@ class Failures:
         prefix, found = (text[: rich.start()], True) if rich else (text.partition(_TRACEBACK)[0], _TRACEBACK in text)
         if found:
             prefix = _GLUED.split(prefix)[-1]
-            self._open.append(_Traceback(prefix=_like(prefix), line=number, ignored=self._ignored))
+            ignored = self._ignored or _DEBUG.search(prefix) is not None
+            self._open.append(_Traceback(prefix=_like(prefix), line=number, ignored=ignored))
             return True, None
         self._open = [one for one in self._open if one.read < _MAX_TRACEBACK_LINES]
         part_of_one = False

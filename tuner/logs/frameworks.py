@@ -16,6 +16,11 @@
 - MaxText, `metric_logger.py`: `completed step: 2, seconds: 5.658, TFLOP/s/device: 135.158, ..., loss: 11.689`.
 - MMEngine and XTuner, `log_processor.py`: `Iter(train) [ 20/720]  lr: ...  time: 2.6851  data_time: 0.0077  memory:
   12762  loss: 2.6900`, or `Epoch(train) [1][20/720]`: the mean of the last iterations, and MiB.
+- MetricLogger of torchvision's references, DeiT and MAE: `Epoch: [0]  [  20/1251]  eta: 1:13:30  lr: 1e-05  loss: 2.70
+  (2.70)  time: 3.1725  data: 0.0003  max mem: 58204`: the mean of the last 20.
+- OpenCLIP, `train.py`: `Train Epoch: 0 [ 6464/109468 (3%)] ... Data (t): 0.158 Batch (t): 0.559, 36.1/s LR: ...`.
+- fairseq, `progress_bar.py`: `| train_inner | epoch 003:  185 / 282 loss=3.153, ..., ups=2.18, ..., num_updates=749,
+  ...`, or the same as JSON; `ups` are updates per second.
 - OLMo-core, `console_logger.py`: `[step=2/100,epoch=1]`, and below it `throughput/device/BPS=0.512`.
 - Composer and llm-foundry, `console_logger.py`: `[batch=2/10]:`, and below it `Train time/train: 0.0150` (hours).
 """
@@ -135,7 +140,27 @@ _FORMATS: Final = (
         "maxtext",
         "completed step: ",
         rf"\bcompleted step: (?P<iteration>[0-9]{{1,12}}), seconds: (?P<seconds>{NUMBER}), "
-        rf"TFLOP/s/device: (?P<tflops>{NUMBER})\b(?:.{{0,200}}?\bloss: (?P<loss>{LOSS})\b)?",
+        rf"TFLOP/s(?:/device)?: (?P<tflops>{NUMBER})\b(?:.{{0,200}}?\bloss: (?P<loss>{LOSS})\b)?",
+    ),
+    _format(
+        "metric logger",
+        "  eta: ",
+        r"\bEpoch: \[(?P<epoch0>[0-9]{1,9})\]  \[ {0,12}(?P<at>[0-9]{1,9})/(?P<steps>[0-9]{1,9})\]  eta: "
+        rf"(?:.{{0,800}}?\bloss: (?P<loss>{LOSS})\b)?.{{0,800}}?  time: (?P<seconds>{NUMBER})  data: ",
+    ),
+    _format(
+        "open clip",
+        "Batch (t): ",
+        rf"\bTrain Epoch: [0-9]{{1,9}} \[ {{0,12}}[0-9]{{1,12}}/[0-9]{{1,12}} \([0-9]{{1,3}}%\)\] .{{0,400}}?"
+        rf"Batch \(t\): (?P<seconds>{NUMBER}),",
+    ),
+    _format(
+        "fairseq",
+        "num_updates",
+        rf"(?:\btrain_inner \| (?:epoch [0-9]{{1,6}}: .{{0,60}}?loss=(?P<loss>{LOSS}), )?|^[^{{}}]{{0,80}}"
+        r"\{\"epoch\": )"
+        rf".{{0,2000}}?\bups(?:=|\": \")(?P<rate>{NUMBER})[,\"].{{0,800}}?"
+        r"num_updates(?:=|\": \")(?P<iteration>[0-9]{1,12})\b",
     ),
     _format(
         "mmengine",
@@ -223,7 +248,7 @@ def lines_of_frameworks(line: int, text: str) -> Iterator[LogRecord]:
             for match in known.pattern.finditer(text):
                 groups = {name: value for name, value in match.groupdict().items() if value}
                 iteration = _iteration(groups, line, text)
-                counted = "iteration" not in groups and "epoch" not in groups
+                counted = "iteration" not in groups and "at" not in groups
                 before = "" if counted else label(text, match.start(), end)[-40:]
                 end = match.end()
                 yield LogRecord(source=known.source, speaker=before, iteration=iteration, counted=counted)
@@ -359,12 +384,18 @@ def _iteration(groups: dict[str, str], line: int, text: str) -> Iteration:
         clock, clock_digit = total * 1e-3, digit_of(groups["total_ms"]) * 1e-3
     loss = groups.get("loss", "")
     number = groups.get("iteration", "0")
-    if "epoch" in groups:
-        number = str((int(groups["epoch"]) - 1) * int(groups["steps"]) + int(groups["at"]))
+    if "at" in groups:
+        epochs = int(groups["epoch0"]) if "epoch0" in groups else int(groups["epoch"]) - 1
+        number = str(epochs * int(groups["steps"]) + int(groups["at"]))
+    derived = ""
+    if steps_per_second := figure_of(groups.get("rate")):
+        seconds, digit = 1 / steps_per_second, digit_of(groups["rate"]) / steps_per_second**2
+        derived = "updates per second"
     return Iteration(
         number=int(number) if number.isdecimal() else 0,
         seconds=seconds,
         seconds_digit=digit,
+        derived=derived,
         tflops=figure_of(tflops),
         tflops_digit=digit_of(tflops) if figure_of(tflops) else 0.0,
         # 1.02K is rounded to three digits.

@@ -41,7 +41,7 @@ _MAX_STAMPED: Final = 1024
 _MAX_WRAPPED_CHARS: Final = 1 << 20
 """Characters of a log that may be copied from a terminal, with its lines broken."""
 _ACCUMULATED: Final = re.compile(r"\baccumulative_counts\s?=\s?([0-9]{1,6})\b")
-_STEPS_OF_EPOCH: Final = re.compile(r"\bEpoch 0, global step ([0-9]{1,9})\b")
+_STEPS_OF_EPOCH: Final = re.compile(r"Epoch 0, global step ([0-9]{1,9})\b")
 _BARS_BATCHES: Final[tuple[Source, ...]] = ("progress bar", "training summary")
 _OF_BATCHES: Final[frozenset[Source]] = frozenset({"mmengine", *_BARS_BATCHES})
 """Sources whose iterations are batches, where `_count_batches` finds several in a step."""

@@ -19,6 +19,7 @@ from itertools import pairwise
 from statistics import median
 from typing import Final, Literal, get_args
 
+from tuner.logs.bars import OTHER_WORK
 from tuner.logs.lines import loose_stamp_of, without_stamps
 from tuner.logs.records import Iteration, LogRecord, PeakMemory, digit_of, loss_of
 
@@ -30,12 +31,14 @@ some moment, or the line's time stamp."""
 MOST_LINES: Final = 4096
 """Lines with a step that are looked at to find out what their figures stand for."""
 _FIGURE_WORDS: Final = ("step", "Step", "STEP", "iter", "Iter", "ITER", "update", "batch", "Batch", "/")
-"""Each line with a step contains one of these words."""
+"""Each line with a step contains one of these words, or begins with it."""
 _MAX_TEXT: Final = 2048
 """Characters of a line in which figures are searched."""
 _MAX_NAME: Final = 48
 _NAMED: Final = 2
 """Lines with the same figures that make them those of a training."""
+_MOST_KEPT: Final = 256
+"""Lines of a running job that are kept until they say how they are read."""
 _STAMPED: Final = 3
 """The same, where time stamps tell the time."""
 _AGREE: Final = 1.5
@@ -45,16 +48,15 @@ _STEPS: Final = r"(?:steps?|iters?|iterations?|its?|batch(?:es)?|updates?)"
 _SECONDS: Final = r"(?:s|secs?|seconds?)"
 _FIGURE: Final = re.compile(
     r"(?<![\w.])(?:(?P<clock>[0-9]{1,4}:[0-9]{2}(?::[0-9]{2})?(?:\.[0-9]{1,6})?)(?![\w:])"
-    r"|(?P<value>-?[0-9]{1,15}(?:\.[0-9]{1,18})?(?:[eE][-+]?[0-9]{1,2})?)"
+    r"|(?P<value>-?(?:[0-9]{1,3}(?:,[0-9]{3}){1,4}(?![0-9])|[0-9]{1,15})(?:\.[0-9]{1,18})?(?:[eE][-+]?[0-9]{1,2})?)"
     r"(?P<of>(?: ?/ ?| of )[0-9]{1,12}\b)?"
     rf"(?P<unit>\s?(?:milliseconds?|msecs?|ms|{_SECONDS})?(?:(?<![a-z])\s?{_STEPS})?(?:(?:/|\sper\s)(?:{_STEPS}|{_SECONDS}))?"
     r"(?![A-Za-z0-9_/%]))?)",
 )
-_NAME: Final = re.compile(r"([A-Za-z][A-Za-z0-9_./()% -]*?)['\"]?\s{0,8}[:=#]?\s{0,8}['\"(\[]{0,3}\s{0,8}$")
 _DELIMITER: Final = re.compile(r"[,;|{}\[\]\t]|\s-\s|\s{2,}")
+_ASIDE: Final = re.compile(rf" ?\((?!(?:ms|{_SECONDS}|{_STEPS}/s|s/{_STEPS})\))[^()]*\)")
+"""What a name has in brackets, unless it is a unit."""
 _WORDS: Final = re.compile(r"[a-z]+")
-_BEFORE_STEPS: Final = re.compile(r"eval|valid|\bval\b|\btest|predict|infer|generat|sampl|tokeniz|download|preprocess")
-"""What a line says before its step if it is of other work."""
 
 _STEP_RANKS: Final = {
     **dict.fromkeys(("step", "steps"), 3),
@@ -63,8 +65,32 @@ _STEP_RANKS: Final = {
 }
 _FRACTION: Final = "/"
 """Name of a figure without one that has a total: `[200/5005]`."""
-_BESIDE_STEP: Final = frozenset({"global", "train", "training", "current", "optimizer", "opt", "num", "number", "at"})
-"""Words beside that of a step."""
+_FIRST: Final = "^"
+"""Name of a figure without one that begins its line."""
+_UNNAMED: Final = frozenset({_FRACTION, _FIRST})
+_NOT_STEPS: Final = frozenset(
+    {
+        *("per", "loss", "time", "size", "total", "max", "min", "skipped", "lr", "rate", "micro", "accumulation", "of"),
+        *("warmup", "save", "log", "logging", "eval", "val", "valid", "validation", "test", "start", "resume", "data"),
+        *(
+            "load",
+            "every",
+            "remaining",
+            "avg",
+            "average",
+            "sec",
+            "second",
+            "seconds",
+            "s",
+            "ms",
+            "speed",
+            "cost",
+            "eta",
+        ),
+        *("decay", "interval", "length", "norm", "grad", "gpu", "device", "dt", "took", "samples", "tokens"),
+    }
+)
+"""Words that a number of steps has, and the number of a step has not."""
 _TIMES: Final = frozenset({"time", "dt", "duration", "took", "cost", "timing", "ms", "s", "sec", "secs", "seconds"})
 _OF_A_STEP: Final = frozenset({*_STEP_RANKS, "dt"})
 _BESIDE_TIME: Final = frozenset(
@@ -74,6 +100,8 @@ _BESIDE_TIME: Final = frozenset(
 _ALL_STEPS: Final = frozenset({"elapsed", "total", "runtime", "wall", "walltime", "since", "start", "passed"})
 """Words of a time since the beginning."""
 _MILLISECONDS: Final = frozenset({"ms", "msec", "msecs", "millisecond", "milliseconds"})
+_BAR: Final = re.compile(r"[0-9]<[0-9:?]{1,12}, *[0-9.?]{1,12} ?(?:it/s|s/it)")
+"""A progress bar, which has readers of its own."""
 _LOSS: Final = re.compile(r"loss|nll|perplexity|\bppl\b", re.IGNORECASE)
 _TRAINING: Final = re.compile(r"loss|nll|perplexity|\bppl\b|epoch|\blr\b|learning.?rate", re.IGNORECASE)
 """What a line of a training step has."""
@@ -108,11 +136,10 @@ class Figure:
         whole = self.text.isdecimal() or (self.text.endswith(".0") and self.text[:-2].isdecimal())
         if not whole or self.unit or self.seconds is not None:
             return 0
-        if self.name == _FRACTION:
+        if self.name in _UNNAMED:
             return 1
         ranks = [_STEP_RANKS[word] for word in self.words if word in _STEP_RANKS]
-        beside = [word for word in self.words if word not in _STEP_RANKS]
-        return max(ranks) + ("global" in beside) if ranks and _BESIDE_STEP.issuperset(beside) else 0
+        return max(ranks) + ("global" in self.words) if ranks and _NOT_STEPS.isdisjoint(self.words) else 0
 
     @property
     def kind(self) -> Kind | None:
@@ -138,7 +165,9 @@ class Figure:
             and (words & _TIMES or words & {"elapsed", "runtime"})
         ):
             return "clock"
-        return "time" if words & _TIMES and words <= _BESIDE_TIME and self.seconds is None else None
+        if words & _TIMES and words <= _BESIDE_TIME:
+            return "time" if self.seconds is None else "clock"
+        return None
 
     @property
     def scale(self) -> float | None:
@@ -147,7 +176,7 @@ class Figure:
         last = self.words[-1] if self.words else ""
         if self.seconds is not None or over == "s" or (not over and last in {"s", "sec", "secs", "seconds"}):
             return 1.0
-        return 1e-3 if over in _MILLISECONDS or (not over and last in _MILLISECONDS) else None
+        return 1e-3 if over in _MILLISECONDS or (not over and _MILLISECONDS.intersection(self.words)) else None
 
     @property
     def is_of_a_step(self) -> bool:
@@ -172,7 +201,10 @@ def figures(text: str) -> list[Figure]:
             continue
         total = int((match["of"] or "0").strip(" /of"))
         unit = _unit(match["unit"] or "")
-        found.append(Figure(name=name or _FRACTION * bool(total), text=match["value"], total=total, unit=unit))
+        if not unit and match["unit"]:
+            end = match.start("unit")  # `2 step 100`: of the next figure
+        name = name or (_FRACTION if total else _FIRST if not text[: match.start()].strip() else "")
+        found.append(Figure(name=name, text=match["value"].replace(",", ""), total=total, unit=unit))
     return found
 
 
@@ -181,7 +213,7 @@ def _name_of(before: str) -> str:
     bare = before.rstrip(" '\"([:=#")
     if len(before) - len(bare) > 8:
         return ""
-    name = _DELIMITER.split(bare)[-1].strip(" '\"()")
+    name = _ASIDE.sub("", _DELIMITER.split(bare)[-1]).strip(" '\"()-")
     return name.casefold() if name[:1].isalpha() else ""
 
 
@@ -223,14 +255,18 @@ class _Line:
 
 def _line(text: str) -> _Line | None:
     """Return a line with the number of a step and a loss or a time; None for any other."""
-    if not any(word in text for word in _FIGURE_WORDS):
+    if not (any(word in text for word in _FIGURE_WORDS) or text.lstrip()[:1].isdecimal()):
+        return None
+    if _BAR.search(text[:_MAX_TEXT]):
         return None
     found = figures(text)
     ranked = max(found, key=lambda figure: figure.step_rank, default=None)
     if ranked is None or not ranked.step_rank:
         return None
-    head = text[: text.find(ranked.text)].casefold()
-    if _BEFORE_STEPS.search(head):
+    is_training = _TRAINING.search(text) is not None
+    if OTHER_WORK.search(without_stamps(text)[: max(0, text.find(ranked.text))]) or (
+        not is_training and (ranked.name in _UNNAMED or not any(figure.is_of_a_step for figure in found))
+    ):
         return None
     epoch = next((figure for figure in found if figure.words[-1:] == ("epoch",) and figure.text.isdecimal()), None)
     number = int(float(ranked.text))
@@ -244,7 +280,7 @@ def _line(text: str) -> _Line | None:
         stamp=stamp,
         stamp_digit=digit,
         figures=rest,
-        is_training=_TRAINING.search(text) is not None,
+        is_training=is_training,
     )
 
 
@@ -319,6 +355,28 @@ class Interpretation:
         return None
 
 
+class LiveFigures:
+    """Reads the lines of a running job in the same way, as soon as there are enough of them."""
+
+    def __init__(self) -> None:
+        self._kept: list[str] = []
+        self._next_look = _NAMED
+        self._way: Interpretation | None = None
+
+    def read(self, number: int, text: str) -> Iterator[LogRecord]:
+        """Yield the iteration of a line; with the first that tells how lines are read, those of all lines before."""
+        if self._way is not None:
+            yield from self._way.read(number, text)
+        elif len(self._kept) < _MOST_KEPT and _line(text):
+            self._kept.append(text)
+            if len(self._kept) == self._next_look:
+                self._next_look += 1 + self._next_look // 4
+                self._way = way = Interpretation.of(self._kept)
+                if way is not None:
+                    for kept in self._kept:
+                        yield from way.read(number, kept)
+
+
 _RANK: Final = re.compile(r"\b(?:rank|gpu|worker|local_rank)\b['\"]?[ :=#_]{0,3}([0-9]{1,6})\b", re.IGNORECASE)
 
 
@@ -355,9 +413,18 @@ def _growing(lines: Sequence[_Line]) -> list[_Line]:
     """Return lines whose steps grow, of each stretch of one step the first; none where they mostly do not."""
     first = list(lines[:1]) + [line for before, line in pairwise(lines) if before.number != line.number]
     grown = [before.number < after.number for before, after in pairwise(first)]
-    if not grown or sum(grown) < 0.5 * len(grown) or len(first) < 0.5 * len(lines):
+    if not grown or sum(grown) < 0.5 * len(grown) or any(map(_is_batch_after, lines, lines[1:])):
         return []
     return first
+
+
+def _is_batch_after(before: _Line, line: _Line) -> bool:
+    """Whether a line is of the next batch of one step, as another counter says, and not of another rank."""
+    if before.number != line.number:
+        return False
+    counts = ({each.name: each.value for each in one.figures if each.step_rank} for one in (before, line))
+    earlier, later = counts
+    return any(later[name] == count + 1 for name, count in earlier.items() if name in later)
 
 
 def _span(lines: Sequence[_Line]) -> float:

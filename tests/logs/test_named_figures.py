@@ -1,0 +1,184 @@
+"""Lines of unknown trainers are read by the names of their figures, or not at all."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tuner.logs import Iteration, read_log, timed
+from tuner.logs.named_figures import Figure, Interpretation, LiveFigures, figures
+from tuner.logs.timing import StepSize, precision
+
+
+def read(*lines: str) -> list[Iteration]:
+    """The timed iterations of the only run that the figures' names tell."""
+    (run,) = read_log(lines).runs
+    assert run.source == "named figures"
+    return timed(run, StepSize())
+
+
+def times(*lines: str) -> list[float]:
+    return [round(each.seconds or 0.0, 9) for each in read(*lines)]
+
+
+SPOKEN = {
+    "step 1, loss: 10.8, time: 644.64 ms, tokens/sec: 1588.47": (1, 0.64464),
+    "iter=1 loss=1.35 dt=22.5 dtd=0.0004 dt/max=30.1": (1, 22.5),
+    "step:1 - train/loss:0.80 - train/lr(1e-3):0.0002 - train/step_time(s):14.7": (1, 14.7),
+    "global_step: 1, lr: 5e-06, loss: 69.3, avg_reader_cost: 0.009 s, avg_batch_cost: 0.18 s, ips: 355.1 samples/s": (
+        *(1, 0.18),
+    ),
+    "global step 1, epoch: 28, loss: 0.005, speed: 1.6 step/s": (1, 0.625),
+    "[mine] update 1 | 250 ms/update": (1, 0.25),
+    "it 1: 1.5 sec/step, loss 3.2": (1, 1.5),
+    '{"step": 1, "loss": 2.31, "step_time_ms": 512.5}': (1, 0.5125),
+    "Training Iteration 1/9 | loss 3.2 | seconds per iteration 0.25": (1, 0.25),
+    "train step 1 of 9: loss 3.2, 2.5 it/s": (1, 0.4),
+    "num_updates=1 ppl=12.1 train_wall_time_per_step=3.5": None,
+    "loss/step 1 is 3.2, took 0.5 s": None,
+    "eval step 1, loss: 10.8, time: 644.64 ms": None,
+    "Validation: iter 1 loss 3.2 step time 0.5 s": None,
+    "[1/9] Downloading shard, 2.5 it/s": None,
+    "step 1 loss 3.2 data_time: 0.5 s": None,
+    "step 1 loss 3.2 forward time 0.5 s": None,
+    "step 1 loss 3.2 eta: 0.5 s": None,
+    "step 1 loss 3.2": None,
+    "warmup steps: 1, step size 2, time per sample 0.5 s, loss 1": None,
+}
+
+
+@pytest.mark.parametrize("line", SPOKEN)
+def test_a_step_and_the_time_of_a_step_have_names(line: str) -> None:
+    """Two lines that differ in the step alone are read, or are no lines of a step with a time."""
+    lines = [line, line.replace("1", "2", 1) if "step:1 " not in line else line.replace("step:1 ", "step:2 ")]
+    expected = SPOKEN[line]
+    if expected is None:
+        assert not any(run.iterations for run in read_log(lines).runs)
+        return
+    first = read(*lines)[0]
+    assert (first.number, first.seconds) == (expected[0], pytest.approx(expected[1]))
+
+
+def test_one_line_alone_is_not_read() -> None:
+    assert read_log(["step 1, loss: 10.8, time: 644.64 ms"]).runs == ()
+
+
+def test_steps_that_do_not_grow_are_none() -> None:
+    assert read_log(["iter 9, loss 2.1, time 5 ms", "iter 8, loss 2.1, time 5 ms"]).runs == ()
+
+
+def test_a_time_that_only_grows_may_be_that_of_all_steps() -> None:
+    """Without time stamps nothing tells; one that falls once is a step's, in seconds as far as anybody knows."""
+    grows = [f"step {n} loss 3.2 time {t}" for n, t in ((1, 2.5), (2, 5.1), (3, 7.6))]
+    assert read_log(grows).runs == ()
+    lines = [f"step {n} loss 3.2 time {t}" for n, t in ((1, 9.5), (2, 2.5), (3, 2.6))]
+    assert times(*lines) == [9.5, 2.5, 2.6]
+    assert precision(read(*lines)) == (
+        "seconds are derived from time of each line, taken for seconds, precise to about 2%"
+    )
+
+
+def test_a_time_between_lines_of_many_steps_may_be_one_steps_or_all_of_theirs() -> None:
+    assert read_log([f"step {n} loss 3.2 time {t} s" for n, t in ((10, 9.5), (20, 2.5), (30, 2.6))]).runs == ()
+
+
+def stamped(second: float, text: str) -> str:
+    return f"2026-03-04 05:{int(second) // 60:02}:{second % 60:06.3f} {text}"
+
+
+def test_time_stamps_tell_milliseconds_from_seconds() -> None:
+    lines = [stamped(0.25 * n, f"step {n} loss 3.2 time {250 + n % 2}") for n in range(1, 9)]
+    assert times(*lines)[1] == 0.25
+
+
+def test_time_stamps_tell_the_time_of_a_step_from_that_of_a_line() -> None:
+    """Both logs print a line for ten steps: in one the time is a step's, in the other that of all ten."""
+    one = [stamped(5 * n, f"step {10 * n} loss 3.2 time {0.5 + n % 2 / 100}") for n in range(1, 6)]
+    ten = [stamped(5 * n, f"step {10 * n} loss 3.2 time {5 + n % 2 / 10}") for n in range(1, 6)]
+    assert times(*one) == [0.51, 0.5, 0.51, 0.5, 0.51]
+    assert times(*ten) == [0.5, 0.51, 0.5, 0.51]
+
+
+def test_time_stamps_tell_the_time_of_a_step_from_that_of_all() -> None:
+    lines = [stamped(5 * n, f"step {n} loss 3.2 time {5 * n + 100.5}") for n in range(1, 6)]
+    assert times(*lines) == [5.0] * 4
+
+
+def test_a_figure_that_contradicts_the_time_stamps_gives_way_to_them() -> None:
+    """51.6 "steps/sec" are seconds per step."""
+    lines = [stamped(5 * n, f"Epoch 0, Step [{n}/9], loss 3.2, Speed: {50 - n} steps/sec") for n in range(1, 6)]
+    assert times(*lines) == [5.0] * 4
+
+
+@pytest.mark.parametrize("stamp", ["[03/18 11:39:{}] ", "11:39:{}.00 ", "2026/03/18 11:39:{} "])
+def test_time_stamps_of_any_kind_tell_the_time_of_a_step(stamp: str) -> None:
+    lines = [stamp.format(10 + 8 * n) + f"iter: {20 * n}  total_loss: 2.3  lr: 0.002" for n in range(1, 5)]
+    assert times(*lines) == [0.4] * 3
+
+
+def test_two_lines_with_time_stamps_alone_are_too_few() -> None:
+    assert read_log([stamped(5 * n, f"step {n} loss 3.2") for n in (1, 2)]).runs == ()
+
+
+def test_a_clock_counts_from_some_moment() -> None:
+    lines = [f"step {n}/99 loss 3.2 elapsed time 0:01:{10 + 4 * n} eta 1:02:03" for n in range(1, 5)]
+    assert times(*lines) == [4.0] * 3
+
+
+def test_epochs_add_up_where_steps_begin_anew() -> None:
+    lines = [f"Epoch [{epoch}][{n}/5]  lr: 0.1, time: {0.5 - n / 100:g}" for epoch in (1, 2) for n in (2, 4)]
+    stamps = [stamped(second, line) for second, line in zip((0, 1, 2, 3), lines, strict=True)]
+    assert [each.number for each in read(*stamps)] == [2, 4, 7, 9]
+
+
+def test_ranks_report_one_step_together() -> None:
+    lines = [f"[rank {rank}] step {n}, loss 3.2, time {500 + rank} ms" for n in (1, 2, 3) for rank in (0, 1)]
+    (run,) = read_log(lines).runs
+    assert [each.number for each in run.iterations] == [1, 2, 3]
+    assert {each.seconds for each in run.iterations} == {0.501}
+
+
+def test_a_readers_lines_go_first() -> None:
+    lines = [
+        *(f"step {n}, loss: 10.8, time: 9 ms" for n in (1, 2, 3)),
+        *(f" iteration {n}/ 9 | elapsed time per iteration (ms): 500.0 |" for n in (1, 2)),
+    ]
+    (run,) = read_log(lines).runs
+    assert run.source == "megatron"
+
+
+def test_a_loss_that_is_not_a_number_is_a_failure() -> None:
+    (run,) = read_log([f"step {n}, loss: nan, time: 9{n % 2} ms" for n in (1, 2, 3)]).runs
+    assert run.failure is None or run.failure.meaning == "the loss is not a number"
+
+
+def test_figures_have_the_words_before_them_and_the_unit_behind() -> None:
+    found = figures("Epoch: [2]  [1480/1504]  lr: 5e-06, iter_time: 1.599s, speed 2 it/s, 1:02:03")
+    assert found == [
+        Figure(name="epoch", text="2"),
+        Figure(name="/", text="1480", total=1504),
+        Figure(name="lr", text="5e-06"),
+        Figure(name="iter_time", text="1.599", unit="s"),
+        Figure(name="speed", text="2", unit="it/s"),
+        Figure(name="", text="1:02:03", seconds=3723.0),
+    ]
+
+
+def test_a_running_job_is_followed_as_its_log_is_read() -> None:
+    """From the second line on, the lines before it included."""
+    lines = [f"step {n}, loss: 10.8, time: {500 + n} ms" for n in range(1, 6)]
+    live = LiveFigures()
+    seen = [[record.iteration.number for record in live.read(0, line)] for line in ("loading", *lines)]
+    assert seen == [[], [], [1, 2], [3], [4], [5]]
+
+
+@given(st.lists(st.floats(0.01, 50.0), min_size=4, max_size=12), st.integers(1, 50), st.booleans())
+def test_the_time_of_a_named_step_is_what_is_printed(seconds: list[float], every: int, in_ms: bool) -> None:
+    scale, unit = (1000, "ms") if in_ms else (1, "s")
+    lines = [f"iter {every * n} loss 2.5 step_time {t * scale:.6f} {unit}" for n, t in enumerate(seconds, start=1)]
+    assert times(*lines) == pytest.approx(seconds, abs=1e-5)
+
+
+def test_lines_without_figures_have_no_interpretation() -> None:
+    assert Interpretation.of(["loading", "step", "iter / batch"]) is None
