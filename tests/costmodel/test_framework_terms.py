@@ -22,6 +22,7 @@ from tuner.costmodel.constants import (
     SHARDED_LAYER_HOST_SECONDS,
     SUSTAINED_PRODUCT_SHARE,
 )
+from tuner.costmodel.flops import forward_terms, hardware_flops, megatron_core_count, printed_counts
 from tuner.costmodel.framework_terms import FRAMEWORK_TERMS, described, gradient_bytes, terms_of
 from tuner.costmodel.kernels import product_rate
 from tuner.costmodel.memory import memory_terms
@@ -405,3 +406,16 @@ def test_transformer_engine_exchanges_what_windows_and_sinks_can_do_with() -> No
     assert context_exchange(windowed(window=4096)) == "p2p"
     assert context_exchange(replace(window, framework=None)) == "p2p"
     assert context_exchange(replace(sinks, stack=Stack(cp_comm="all_gather"))) == "all_gather"
+
+
+def test_operations_of_a_window_are_those_inside_it() -> None:
+    """Twice its tokens, less where a sequence begins; Megatron-Core prints those outside as well."""
+    workload = windowed(window=512, skip=2)
+    topology = Topology(nodes=1, tp=1, pp=1, dp=1, micro_batch=1, zero=0, recompute="none")
+    columns, whole = (Columns.of([topology], each, node_of("A100-80GB-SXM")) for each in (workload, windowed(window=0)))
+    scores, full = forward_terms(columns)["scores"], forward_terms(whole)["scores"]
+    assert float(scores[0] / full[0]) == pytest.approx(0.5 + 0.5 * 512 * (2 - 512 / 4096) / 4096)
+    assert megatron_core_count(columns) == pytest.approx(megatron_core_count(whole))
+    name = "the count with the scores outside of windows"
+    assert printed_counts(columns)[name] == pytest.approx(hardware_flops(whole))
+    assert name not in printed_counts(whole)

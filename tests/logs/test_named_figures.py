@@ -57,7 +57,8 @@ def test_a_step_and_the_time_of_a_step_have_names(line: str) -> None:
         assert not any(run.iterations for run in read_log(lines).runs)
         return
     first = read(*lines)[0]
-    assert (first.number, first.seconds) == (expected[0], pytest.approx(expected[1]))
+    assert first.number == expected[0]
+    assert first.seconds == pytest.approx(expected[1])
 
 
 def test_one_line_alone_is_not_read() -> None:

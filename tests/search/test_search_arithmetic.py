@@ -130,15 +130,42 @@ def test_a_forecast_counts_for_less() -> None:
 
 def test_beyond_three_deviations_noise_grows_by_the_square() -> None:
     """Far by k deviations of V + r^2: the total becomes (V + r^2)(k / 3)^2, so that the gain falls with k^2."""
-    belief = Surrogate(pool())
-    before, prior = float(belief.log_seconds()[0]), float(belief.most_deviation()[0]) ** 2
-    total = prior + REPEAT_DEVIATION**2
     for times in (2.9, 6.0):
         belief = Surrogate(pool())
+        other = int(np.argmax(belief.log_seconds()))
+        belief._take(Observation(candidate=other, seconds=math.exp(float(belief.log_seconds()[other]))))
+        before, deviation = (float(found[0]) for found in belief.measured([0]))
+        total = deviation**2 + REPEAT_DEVIATION**2
         residual = times * math.sqrt(total)
         belief._take(Observation(candidate=0, seconds=math.exp(before + residual)))
-        gain = prior / (total * max(1.0, times / 3) ** 2)
+        gain = deviation**2 / (total * max(1.0, times / 3) ** 2)
         assert belief.measured([0])[0][0] == pytest.approx(before + residual * gain, rel=1e-5)
+
+
+@pytest.mark.parametrize("times", [-20.0, 20.0])
+def test_the_first_run_is_believed_however_far_it_is(times: float) -> None:
+    """Nothing else has been measured that could contradict it."""
+    belief = Surrogate(pool())
+    before, prior = float(belief.log_seconds()[0]), float(belief.most_deviation()[0]) ** 2
+    residual = times * math.sqrt(prior)
+    belief._take(Observation(candidate=0, seconds=math.exp(before + residual)))
+    gain = prior / (prior + REPEAT_DEVIATION**2)
+    assert belief.measured([0])[0][0] == pytest.approx(before + residual * gain, rel=1e-5)
+
+
+@pytest.mark.parametrize("factor", [0.1, 10.0, 1000.0])
+def test_a_cluster_many_times_as_fast_or_slow_is_searched_like_any_other(factor: float) -> None:
+    """Once two runs show it, all topologies are expected to take as much longer; their order is as before."""
+    usual, other = Surrogate(pool()), Surrogate(pool())
+    seconds = np.exp(usual.log_seconds())
+    for candidate in (0, len(seconds) // 2):
+        usual.learn([Observation(candidate=candidate, seconds=float(seconds[candidate]))])
+        other.learn([Observation(candidate=candidate, seconds=float(seconds[candidate]) * factor)])
+        for belief in (usual, other):
+            belief.adapt(lambda noise: noise)
+    assert other.trust.level > 1
+    assert usual.trust.level == 0
+    assert other.log_seconds() - usual.log_seconds() == pytest.approx(math.log(factor), abs=0.1)
 
 
 def test_the_evidence_is_the_log_likelihood_of_a_gaussian() -> None:

@@ -17,6 +17,7 @@ from tuner.costmodel.site_factors import TIME_FACTORS, SiteFactors
 from tuner.search.constants import (
     FACTOR_CHANCES,
     LENGTH_CHANCES,
+    LEVEL_CHANCES,
     MEMORY_FIGURE_DEVIATION,
     MEMORY_MARGIN,
     NOISE_CHANCES,
@@ -30,7 +31,7 @@ from tuner.search.model_error import Record, averaged, trends_of
 from tuner.search.observations import Observation, Trust, row_of
 from tuner.search.surrogate import Surrogate
 
-CHANCES = (NOISE_CHANCES, UNSURE_CHANCES, FACTOR_CHANCES, LENGTH_CHANCES, TREND_CHANCES)
+CHANCES = (NOISE_CHANCES, UNSURE_CHANCES, FACTOR_CHANCES, LENGTH_CHANCES, TREND_CHANCES, LEVEL_CHANCES)
 
 
 def record(rows: int) -> Record:
@@ -60,14 +61,14 @@ def test_a_record_is_as_likely_as_its_gaussian_says() -> None:
     known = record(5)
     likeness = Likeness.of(known.features, known.features)
     trusts = [
-        Trust(repeat=0.03, unsure=2.0, factors=0.5, lengths=((2.0, 0.25), (8.0, 0.75)), trend=0.04),
+        Trust(repeat=0.03, unsure=2.0, factors=0.5, lengths=((2.0, 0.25), (8.0, 0.75)), trend=0.04, level=0.5),
         Trust(repeat=0.01, unsure=0.5, factors=3.0, lengths=((4.0, 1.0),), trend=0.0),
     ]
     for trust, found in zip(trusts, known.likelihoods(trusts), strict=True):
         whole = trust.unsure**2 * (likeness.shared + sum(share * likeness.near(far) for far, share in trust.lengths))
         whole = whole + known.own + np.diag(known.variances) + trust.repeat**2 * np.eye(5)
         whole += trust.factors**2 * known.slopes @ np.diag(prior_deviations() ** 2) @ known.slopes.T
-        whole += trust.trend**2 * known.trends @ known.trends.T
+        whole += trust.trend**2 * known.trends @ known.trends.T + trust.level**2
         expected = -0.5 * (known.residual @ np.linalg.solve(whole, known.residual) + np.linalg.slogdet(whole)[1])
         assert found == pytest.approx(expected, rel=1e-6)
 
@@ -78,8 +79,12 @@ def test_trust_is_the_mean_of_squares_over_what_may_be_the_case(rows: int) -> No
     known, assumed = record(rows), Trust(repeat=0.02, unsure=3.0, factors=0.25)
     cases = list(product(*CHANCES))
     trusts = [
-        Trust(repeat=0.02 * noise, unsure=3.0 * unsure, factors=0.25 * factors, lengths=((length, 1.0),), trend=trend)
-        for noise, unsure, factors, length, trend in cases
+        replace(
+            Trust(repeat=0.02 * noise, unsure=3.0 * unsure, factors=0.25 * factors, lengths=((length, 1.0),)),
+            trend=trend,
+            level=level,
+        )
+        for noise, unsure, factors, length, trend, level in cases
     ]
     chances = [math.prod(each[value] for each, value in zip(CHANCES, case, strict=True)) for case in cases]
     if rows:
@@ -102,6 +107,7 @@ def test_trust_is_the_mean_of_squares_over_what_may_be_the_case(rows: int) -> No
     assert dict(found.lengths) == pytest.approx({length: n / sum(shares.values()) for length, n in shares.items()})
     trend = math.sqrt(sum(weight * case[4] ** 2 for weight, case in zip(weights, cases, strict=True)))
     assert found.trend == pytest.approx(TREND_STEP * round(trend / TREND_STEP))
+    assert found.level == max(LEVEL_CHANCES, key=lambda level: share(5, level))
 
 
 def test_a_calibrations_rows_are_recalled_where_the_model_is_evaluated() -> None:

@@ -256,6 +256,12 @@ class Model:
         return sum(map(self.is_windowed_layer, range(self.layers))) / self.layers if self.window else 0.0
 
     @property
+    def attended(self) -> float:
+        """Twice the tokens that a token attends to, in the mean; without windows as many as a sequence has."""
+        inside = self.window * (2 - self.window / self.seq)
+        return (1 - self.windowed_share) * self.seq + self.windowed_share * inside
+
+    @property
     def attention_matrices(self) -> int:
         """Elements of the matrices of one layer's attention."""
         hidden, query, key_value = self.hidden, self.query_width, self.kv_width

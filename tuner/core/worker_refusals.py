@@ -133,7 +133,7 @@ def _identity(workload: Workload, topology: Topology) -> Named:
             "rotary_scaling",
             "llama3's rotary_scaling needs the length of sequences before scaling (original_seq).",
         )
-    kernel = {"sliding_window": model.sliding_window, "attention_softcap": model.attention_softcap}
+    kernel = {"sliding_window": model.window, "attention_softcap": model.attention_softcap}
     for name, value in kernel.items():
         if value and workload.attention != "eager":
             yield name, f"torch's flash kernel has no {name} (the model's: {value:g}); use eager attention."

@@ -2,7 +2,7 @@
 
 One general count: any MLP width, gated or not, grouped queries, a head size of its own, and each kind of recompute. A
 multiply-add counts as two. The attention's scores count whole and not by their causal half, as Megatron-LM counts
-them; the embedding look-up and element-wise work do not count.
+them, and those of a sliding window as twice what it contains; the embedding look-up and element-wise work do not count.
 
 In a mixture of experts a token is counted through its router, its experts and the shared ones; with multi-token
 prediction, through the layers that predict further tokens and their output layers too.
@@ -34,7 +34,7 @@ def forward_terms(columns: Columns) -> dict[str, FloatArray]:
     tokens = (columns.global_batch * model.seq).astype(np.float64)
     terms = {
         "layers": 2 * tokens * columns.layers * columns.layer_matrices,
-        "scores": 4 * tokens * columns.layers * (model.seq * columns.heads * columns.head_size),
+        "scores": 4 * tokens * columns.layers * (model.attended * columns.heads * columns.head_size),
         "logits": 2 * tokens * columns.hidden * columns.padded_vocab,
     }
     if model.experts or model.mtp_layers:
@@ -42,7 +42,7 @@ def forward_terms(columns: Columns) -> dict[str, FloatArray]:
     if model.latent or model.mtp_layers:
         sizes = model.latent.key_size + model.latent.value_size if model.latent else 2 * columns.head_size
         depth = columns.layers + model.mtp_layers
-        terms["scores"] = 2 * tokens * depth * (model.seq * columns.heads * sizes)
+        terms["scores"] = 2 * tokens * depth * (model.attended * columns.heads * sizes)
         terms["logits"] = terms["logits"] * (1 + model.mtp_layers)
     return terms
 
@@ -67,7 +67,8 @@ def _token_matrices(columns: Columns, *, router: bool, mlp: float) -> FloatArray
 def megatron_core_count(columns: Columns, *, gated: bool | None = None) -> FloatArray:
     """What Megatron-Core and Megatron-Bridge divide by the time and print as TFLOP/s/GPU.
 
-    The model's own operations with the causal half of the scores, without the router and without recompute; the gate's
+    The model's own operations with the causal half of the scores, those outside a window included, without the router
+    and without recompute; the gate's
     matrix counts only under SwiGLU, or as `gated` says (`num_floating_point_operations` in Megatron-LM's
     megatron/training/training.py and in Megatron-Bridge 0.3.1's flop_utils.py, less its terms of one vector a layer).
     Releases of Megatron-Bridge after 26.04 count the gate of gpt-oss, whose activation is no SwiGLU.
@@ -77,7 +78,8 @@ def megatron_core_count(columns: Columns, *, gated: bool | None = None) -> Float
     matrices = _token_matrices(columns, router=False, mlp=2 / 3 if model.gated_mlp and not counts else 1.0)
     tokens = (columns.global_batch * model.seq).astype(np.float64)
     terms = forward_terms(columns)
-    total: FloatArray = _FORWARD_AND_BACKWARD * (2 * tokens * matrices + terms["scores"] / 2 + terms["logits"])
+    scores = terms["scores"] * (model.seq / model.attended) / 2
+    total: FloatArray = _FORWARD_AND_BACKWARD * (2 * tokens * matrices + scores + terms["logits"])
     return total
 
 
@@ -136,12 +138,15 @@ def printed_counts(columns: Columns) -> dict[str, FloatArray]:
     """Operations of an iteration by each formula that is known to be printed, and its name in words."""
     forward = forward_terms(columns)
     passes = 3 + (columns.recompute == RECOMPUTE.index("full"))
+    model, windowed = columns.workload.model, columns.workload.model.windowed_share
+    outside = (3 + (columns.recompute > 0)) * forward["scores"] * (model.seq / model.attended - 1)
     return {
         "the corrected count": hardware_flops(columns),
         "the formula from before February 2022, without scores and logits": older_estimate(columns),
         "the model's own operations, without recompute": model_flops(columns),
         "the model's own operations, with the causal half of the scores": model_flops(columns)
         - 1.5 * forward["scores"],
+        **({"the count with the scores outside of windows": hardware_flops(columns) + outside} if windowed else {}),
         "the formula of a plain GPT, whatever the MLP and the key/value heads": passes * _plain(columns, 24),
         "the formula of a plain GPT with a third more for the gate, logits and all": passes * _plain(columns, 32),
         "the formula of a plain GPT, with recompute that did not happen": 4 * _plain(columns, 24),

@@ -116,7 +116,7 @@ def _equals(name: str, value: Any) -> Callable[[ProductionRun], bool]:
     def equals(run: ProductionRun) -> bool:
         model = run.workload.model
         fixed = _QWEN3.get(name, value) if model.experts else value
-        return bool(getattr(model, name) == fixed)
+        return bool((model.window if name == "sliding_window" else getattr(model, name)) == fixed)
 
     return equals
 

@@ -79,6 +79,14 @@ TREND_CHANCES: Final = _constant(
 )
 """Chance that the model's error grows or shrinks steadily with tp, pp or the micro batch, by how much."""
 
+LEVEL_CHANCES: Final = _constant(
+    "LEVEL_CHANCES",
+    {0.0: 0.95, 2.0: 0.05},
+    unit="share, by standard deviation of a logarithm",
+    source="a tail: a catalog's figures may be those of other hardware, several times as fast or as slow; not fitted",
+)
+"""Chance that all topologies take several times as long, or as short, as the model says."""
+
 NOISE_CHANCES: Final = _constant(
     "NOISE_CHANCES",
     {1.0: 0.85, 2.0: 0.05, 4.0: 0.05, 8.0: 0.05},

@@ -18,6 +18,7 @@ from tuner.search.constants import (
     ACCIDENT_DEVIATION,
     FACTOR_CHANCES,
     LENGTH_CHANCES,
+    LEVEL_CHANCES,
     NOISE_CHANCES,
     RECORD_LENGTH,
     SHARE_STEP,
@@ -68,7 +69,7 @@ class Record:
         for case, trust in zip(together, trusts, strict=True):
             fading = sum(share * near[length] for length, share in trust.lengths)
             case[:rows, :rows] = trust.unsure**2 * (likeness.shared + fading) + self.own
-            case[:rows, :rows] += trust.factors**2 * factors + trust.trend**2 * slanted
+            case[:rows, :rows] += trust.factors**2 * factors + trust.trend**2 * slanted + trust.level**2
             case[:rows, :rows] += np.diag(self.variances + trust.repeat**2)
         together[:, rows, :rows] = self.residual
         together[:, rows, rows] = _LARGE
@@ -85,9 +86,9 @@ _LARGE: Final = 1e12
 def averaged(record: Record, assumed: Trust) -> Trust:
     """Return how far model and single runs can be trusted: the mean over what may be the case, by its likelihood.
 
-    The noise is that of the likeliest case, since a mean would doubt every run a little.
+    Noise and level are those of the likeliest case, since a mean would doubt every run and every estimate a little.
     """
-    chances = (NOISE_CHANCES, UNSURE_CHANCES, FACTOR_CHANCES, LENGTH_CHANCES, TREND_CHANCES)
+    chances = (NOISE_CHANCES, UNSURE_CHANCES, FACTOR_CHANCES, LENGTH_CHANCES, TREND_CHANCES, LEVEL_CHANCES)
     trusts = [
         Trust(
             repeat=assumed.repeat * noise,
@@ -95,8 +96,9 @@ def averaged(record: Record, assumed: Trust) -> Trust:
             factors=assumed.factors * factors,
             lengths=((length, 1.0),),
             trend=trend,
+            level=level,
         )
-        for noise, unsure, factors, length, trend in product(*chances)
+        for noise, unsure, factors, length, trend, level in product(*chances)
     ]
     weights = np.array([math.prod(case) for case in product(*(case.values() for case in chances))])
     if len(record.residual):
@@ -104,17 +106,19 @@ def averaged(record: Record, assumed: Trust) -> Trust:
         weights = weights * np.exp(found - found.max())
     weights /= weights.sum()
     noisy = weights.reshape(len(NOISE_CHANCES), -1).sum(axis=1)
+    levels = weights.reshape(-1, len(LEVEL_CHANCES)).sum(axis=0)
 
     def mean(name: str) -> float:
         return math.sqrt(float(weights @ np.square([getattr(trust, name) for trust in trusts])))
 
-    shares = np.round(weights.reshape([len(case) for case in chances]).sum(axis=(0, 1, 2, 4)) / SHARE_STEP)
+    shares = np.round(weights.reshape([len(case) for case in chances]).sum(axis=(0, 1, 2, 4, 5)) / SHARE_STEP)
     return Trust(
         repeat=assumed.repeat * list(NOISE_CHANCES)[int(np.argmax(noisy))],
         unsure=assumed.unsure * _rounded(mean("unsure") / assumed.unsure),
         factors=assumed.factors * _rounded(mean("factors") / assumed.factors),
         lengths=tuple(zip(LENGTH_CHANCES, (shares / shares.sum()).tolist(), strict=True)),
         trend=TREND_STEP * round(mean("trend") / TREND_STEP),
+        level=list(LEVEL_CHANCES)[int(np.argmax(levels))],
     )
 
 
@@ -166,7 +170,7 @@ class TimeRecord(Residuals):
         return Record(
             features=replace(features, period=tuple(periods[index] for index in indices)),
             slopes=slopes[:, : len(TIME_FACTORS)],
-            trends=slopes[:, len(TIME_FACTORS) :],
+            trends=slopes[:, len(TIME_FACTORS) : len(TIME_FACTORS) + len(TRENDS)],
             residual=residual - slopes @ (self._expected - self._reference),
             own=self._own * (candidates[:, None] == candidates[None, :]) + gap_covariance(sizes, sizes),
             variances=variances,

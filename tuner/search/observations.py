@@ -35,6 +35,8 @@ class Trust:
     """Doublings over which what topologies share of the residual fades, each with its share."""
     trend: float = 0.0
     """Standard deviation of the change of the model's error with each doubling of tp, of pp and of the micro batch."""
+    level: float = 0.0
+    """Standard deviation of what all topologies take more than the model says, beside its site factors."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

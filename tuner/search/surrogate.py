@@ -231,14 +231,16 @@ class Surrogate(MemoryPosterior, JointPosterior):
         """
         first, now = (np.log([getattr(at, name) for name in TIME_FACTORS]) for at in (self._calibration.site, site))
         step = 2 * MAX_FACTOR_MOVE
-        self._reference = np.append(first + step * np.round((now - first) / step), np.zeros(len(TRENDS)))
+        self._reference = np.append(first + step * np.round((now - first) / step), np.zeros(_STEADY))
         site = self._site_of(self._reference)
         self.reference_site, self._sizes = site, {}
         chunks = list(chunked(self.pool.parts))
         self._level = np.log(np.concatenate([seconds(part, site) for part in chunks]))
         if not hasattr(self, "_slopes"):
             slopes = np.concatenate([slopes_of(part, site) for part in chunks])
-            self._slopes = np.concatenate([slopes, trends_of(self._features)[self._group]], axis=1)
+            self._slopes = np.concatenate(
+                [slopes, trends_of(self._features)[self._group], np.ones((len(slopes), 1))], axis=1
+            )
             self._most = self._greatest_deviation()
         groups = len(self._features)
         self._time = IncrementalGP(groups, len(self._reference) + 1)
@@ -264,7 +266,7 @@ class Surrogate(MemoryPosterior, JointPosterior):
         for row in range(len(known)):
             features = row_of(known, row)
             residual = rows.residual[row] - rows.slopes[row] @ (self._reference[: len(TIME_FACTORS)] - there)
-            slopes = np.concatenate([rows.slopes[row], trends[row]])
+            slopes = np.concatenate([rows.slopes[row], trends[row], [1.0]])
             self._observe(
                 features, candidate=-1 - row, slopes=slopes, residual=residual, noise=rows.noise[row] - self._own
             )
@@ -274,7 +276,8 @@ class Surrogate(MemoryPosterior, JointPosterior):
         self._scale = trust.unsure**2
         self._shared, self._own = _RESIDUAL * self._scale, (OWN_DEVIATION * self.assumed.unsure) ** 2
         trend = max(trust.trend, LEAST_TREND)
-        self._prior = np.concatenate([prior_deviations() * trust.factors, np.full(len(TRENDS), trend)])
+        steady = [*np.full(len(TRENDS), trend), max(trust.level, LEAST_TREND)]
+        self._prior = np.concatenate([prior_deviations() * trust.factors, steady])
 
     def _greatest_deviation(self) -> FloatArray:
         spread = ((self._slopes * self._prior) ** 2).sum(axis=1)
@@ -342,7 +345,8 @@ class Surrogate(MemoryPosterior, JointPosterior):
         left = slopes - solved @ carried[:, :-1]
         expected = slopes @ shift + solved @ (carried[:, -1] - carried[:, :-1] @ shift)
         variance = float(alone + noise - solved @ solved + left @ spread @ left)
-        far = 0.0 if repeated else float(residual - expected) / math.sqrt(max(variance, 1e-12))
+        is_first = not any(seen >= 0 for seen, _ in self._variances)
+        far = 0.0 if repeated or is_first else float(residual - expected) / math.sqrt(max(variance, 1e-12))
         doubted = far > OUTLIER_DEVIATIONS or (far < -OUTLIER_DEVIATIONS and noise > variance / 2)
         noise = max(noise, REPEAT_DEVIATION**2)
         if doubted:
@@ -366,7 +370,7 @@ class Surrogate(MemoryPosterior, JointPosterior):
     @property
     def _expected(self) -> FloatArray:
         """The factors before anything is seen: the catalog's, or those of a calibration that remembers no rows."""
-        expected = np.zeros(len(TIME_FACTORS) + len(TRENDS))
+        expected = np.zeros(len(TIME_FACTORS) + _STEADY)
         if self._calibration.known is None:
             expected[: len(TIME_FACTORS)] = np.log([getattr(self._calibration.site, name) for name in TIME_FACTORS])
         return expected
@@ -389,6 +393,9 @@ class Surrogate(MemoryPosterior, JointPosterior):
 
 _RESIDUAL: Final = PERIOD_DEVIATION**2 + CLIFF_DEVIATION**2 + KERNEL_DEVIATION**2 + SHAPE_DEVIATION**2
 """Variance of what candidates share."""
+
+_STEADY: Final = len(TRENDS) + 1
+"""Trends of the model's error, and its level."""
 
 _MOST_MOVES: Final = 5
 """Evaluations of the model after which its factors count as settled."""

@@ -65,7 +65,8 @@ class Attention(nn.Module):
         super().__init__()
         model, mesh = recipe.workload.model, maker.mesh
         self.recipe, self.mesh = recipe, mesh
-        self.window = model.sliding_window if model.is_windowed_layer(number) else 0
+        self.local = model.is_windowed_layer(number)
+        self.window = model.window if self.local else 0
         self.turned = recipe.turned(number)
         self.scale = model.attention_scale or 1 / math.sqrt(recipe.head_size)
         self.heads, self.kv_heads = model.heads // mesh.tp, max(1, model.kv_heads // mesh.tp)
@@ -100,7 +101,7 @@ class Attention(nn.Module):
         elif model.qk_norm:
             query, key = self.norms[0](query), self.norms[1](key)
         if self.turned:
-            query, key = (rotated(part, model, local=bool(self.window)) for part in (query, key))
+            query, key = (rotated(part, model, local=self.local) for part in (query, key))
         core = self._core
         context = recomputed(core, query, key, value) if self.recipe.recompute_attention else core(query, key, value)
         return self.out(context)

@@ -92,6 +92,7 @@ def late_window(keys: Keys) -> Fields:
 def phi3(keys: Keys) -> Fields:
     """Phi-3, Phi-3.5 and Phi-4."""
     keys.get("embd_pdrop")
+    keys.expects("attention_bias", False)
     original = keys.size("original_max_position_embeddings", default=4096)
     fields = common(keys, epsilon=1e-5, fraction=1.0)
     scaling = fields["rotary_scaling"]
