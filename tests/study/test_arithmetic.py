@@ -124,6 +124,31 @@ def test_a_job_may_be_silent_for_as_long_as_its_log_is(iterations: int, interval
     assert (stopped.outcome, stopped.reason) == (Outcome.HUNG, f"no progress for {patience + 1:.0f} s {where} {limit}")
 
 
+def test_an_iteration_that_was_shown_is_believed_over_the_estimate() -> None:
+    """Estimated at 1 s; the first took 40 s with the start-up, the second 20 s: 60 s are allowed, then 120 s."""
+    watch = Watchdog.of(1.0, [])
+
+    def look(now: float, iterations: int, ended: float) -> None:
+        nonlocal watch
+        running = JobStatus(
+            state=JobState.RUNNING, began=100.0, iterations=iterations, seconds_in=now - ended, moved=ended
+        )
+        watch = watch.seen(running, now)
+
+    look(141.0, 1, 140.0)
+    assert watch.patience == 1.5 * 40
+    look(161.0, 2, 160.0)
+    assert watch.patience == 6 * 20
+    look(166.0, 3, 165.0)
+    assert watch.patience == 6 * 20
+    look(280.0, 3, 165.0)
+    assert verdict(watch, lambda *_: False, ()) is None
+    look(286.0, 3, 165.0)
+    stopped = verdict(watch, lambda *_: False, ())
+    assert stopped is not None
+    assert (stopped.outcome, stopped.reason) == (Outcome.HUNG, "no progress for 121 s after iteration 3 (limit 120 s)")
+
+
 def test_a_forecast_begins_at_a_quarter_of_an_iteration() -> None:
     """4 s of the third line of ten iterations: 0.4 s each, and 4 x 0.25 as far again."""
     asked: list[tuple[float, int]] = []

@@ -16,7 +16,11 @@ MAX_START_RATIO: Final = 3.0
 """A job may take this many times the longest start so far."""
 
 MAX_STALLED_ITERATIONS: Final = 6.0
-"""Iterations, by the upper end of the estimate, without progress after which a job counts as hung."""
+"""Iterations, by the upper end of the estimate or by the longest that the job has shown, without progress after which
+it counts as hung."""
+
+FIRST_RATIO: Final = 1.5
+"""The second iteration may take this many times the seconds until the end of the first, start-up included."""
 
 MIN_PATIENCE: Final = 30.0
 """Seconds without progress before which no job counts as hung."""
@@ -46,13 +50,20 @@ class Watchdog:
     share: float | None = None
     stalled: float = 0.0
     """Seconds since the last progress."""
+    first: float = 0.0
+    """Seconds until the end of its first iteration, start-up included."""
+    longest: float = 0.0
+    """Seconds of its longest iteration after the first."""
+    ended: float | None = None
+    """When its last iteration was over."""
     next_look: float = 1e9
 
     @property
     def patience(self) -> float:
         """Seconds that the job may stall: a log with one line per ten iterations is silent for ten of them."""
         if self.iterations and self.interval:
-            return self.step * self.interval
+            shown = MAX_STALLED_ITERATIONS * self.longest if self.longest else FIRST_RATIO * self.first
+            return max(self.step * self.interval, shown)
         return self.start + self.step * ((self.interval or 1) - 1)
 
     @classmethod
@@ -64,8 +75,18 @@ class Watchdog:
     def seen(self, status: JobStatus, now: float) -> Watchdog:
         """Return the watchdog after another look at the job."""
         moved = status.moved if status.moved is not None else status.began
+        first, longest, ended = self.first, self.longest, self.ended
+        if status.iterations > self.iterations and status.began is not None:
+            ended = now - status.seconds_in
+            if self.ended is None:
+                first = ended - status.began
+            else:
+                longest = max(longest, ended - self.ended)
         return replace(
             self,
+            first=first,
+            longest=longest,
+            ended=ended,
             began=status.began,
             iterations=status.iterations,
             number=status.number or status.iterations,
