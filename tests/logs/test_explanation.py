@@ -19,6 +19,8 @@ UNREAD = {
     "epoch 1 step 5 loss=3.2 grad=1.2 took 0.52s": (5, 0.52),
     "loss=3.2 took 250 ms": (1, 0.25),
     "step 5: took 0.5 s then 99 ms": (5, 0.5),
+    "step 5 forward 0.30s backward 0.60s total 1.01s": (5, 1.01),
+    "step 5 remaining 100.0s loss 3.2 sec/step 1.5": (5, 1.5),
 }
 
 
@@ -30,6 +32,12 @@ def test_the_suggested_pattern_reads_the_line_that_it_was_made_for(line: str) ->
     assert (3, line) in found.likely
     (run,) = read_log(lines, StepPattern.parse(found.pattern)).runs
     assert [(entry.number, entry.seconds) for entry in run.iterations] == [UNREAD[line]]
+
+
+def test_a_rate_that_follows_its_name_is_suggested_and_no_part_of_a_step() -> None:
+    found = explained(["step 1 loss 3.2 tok/s 341"])
+    assert found.pattern == r"step\s*(?P<iteration>[0-9]+)\b.*?loss\s*[0-9.]+\s*tok/s\s*(?P<tokens_per_sec>[0-9.]+)"
+    assert explained(["step 1 loss 3.2 data_wait 0.5s"]).pattern == ""
 
 
 def test_lines_that_differ_in_their_figures_alone_are_likelier_than_one_that_stands_alone() -> None:

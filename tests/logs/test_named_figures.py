@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tuner.logs import Iteration, read_log, timed
-from tuner.logs.named_figures import Figure, Interpretation, LiveFigures, figures
+from tuner.logs.figures import Figure, figures
+from tuner.logs.named_figures import Interpretation, LiveFigures
 from tuner.logs.timing import StepSize, precision
 
 
@@ -26,9 +27,24 @@ SPOKEN = {
     "step 1, loss: 10.8, time: 644.64 ms, tokens/sec: 1588.47": (1, 0.64464),
     "iter=1 loss=1.35 dt=22.5 dtd=0.0004 dt/max=30.1": (1, 22.5),
     "step:1 - train/loss:0.80 - train/lr(1e-3):0.0002 - train/step_time(s):14.7": (1, 14.7),
-    "global_step: 1, lr: 5e-06, loss: 69.3, avg_reader_cost: 0.009 s, avg_batch_cost: 0.18 s, ips: 355.1 samples/s": (
-        *(1, 0.18),
+    "global_step: 10, lr: 5e-06, loss: 69.3, avg_reader_cost: 0.009 s, avg_batch_cost: 0.18 s, ips: 355.1 samples/s": (
+        *(10, 0.18),
     ),
+    "global_step: 1, loss: 69.3, avg_batch_cost: 0.18 s": None,
+    "step 1 lr 0.001 loss 3.21 sec/step 1.010": (1, 1.01),
+    "step 1 loss 3.21 steps/sec 0.500": (1, 2.0),
+    "step 1 loss 3.1 lr 1.0e-04 s/step 1.01": (1, 1.01),
+    "step 1 loss 3.1 memory 1.5 s/it 0.50": (1, 0.5),
+    "step 1 loss 3.1 ms: 500": (1, 0.5),
+    "step 1 loss 3.1 step time 0.5 s 1234 tok/s": (1, 0.5),
+    "step 1 loss 3.2 step time 0.05 min": (1, 3.0),
+    "step 1 loss 3.2 step time 250000 us": (1, 0.25),
+    "step 1 loss 3.2 step time 1m02.5s": (1, 62.5),
+    "step 1 loss 3.2 step time 0:01:02": (1, 62.0),
+    "batch 1 of 9 loss 3.2 in 1.01s": (1, 1.01),
+    "step 1 val_loss 3.4 step_time 20.00s": None,
+    "step 1 | valid ppl 30.1 | step time 20.00s": None,
+    "step 1 test accuracy 0.5 step time 20.00s": None,
     "global step 1, epoch: 28, loss: 0.005, speed: 1.6 step/s": (1, 0.625),
     "[mine] update 1 | 250 ms/update": (1, 0.25),
     "it 1: 1.5 sec/step, loss 3.2": (1, 1.5),
@@ -125,6 +141,33 @@ def test_two_lines_with_time_stamps_alone_are_too_few() -> None:
 def test_a_clock_counts_from_some_moment() -> None:
     lines = [f"step {n}/99 loss 3.2 elapsed time 0:01:{10 + 4 * n} eta 1:02:03" for n in range(1, 5)]
     assert times(*lines) == [4.0] * 3
+
+
+def test_a_clock_has_its_unit() -> None:
+    """4,010 ms from line to line; without a unit, time stamps tell milliseconds from seconds."""
+    lines = [f"step {n} loss 3.2 elapsed_ms {4010 * n}" for n in range(1, 5)]
+    assert times(*lines) == [4.01] * 3
+    lines = [f"step {n} loss 3.2 elapsed {4000 * n}" for n in range(1, 5)]
+    assert times(*(stamped(4 * n, line) for n, line in enumerate(lines))) == [4.0] * 3
+    assert precision(read(*lines)) == (
+        "seconds are derived from elapsed of each line, taken for seconds, precise to about 0.03%"
+    )
+
+
+def test_a_mean_of_all_steps_until_then_is_no_steps_time() -> None:
+    """Where it begins with a slow one, time stamps tell."""
+    lines = [f"step {n} loss 3.2 avg step time {1 + 3 / n:.3f} s" for n in range(1, 6)]
+    assert read_log(lines).runs == ()
+    assert times(*(stamped(n, line) for n, line in enumerate(lines))) == [1.0] * 4
+
+
+def test_lines_of_an_evaluation_are_no_steps() -> None:
+    lines = [
+        line
+        for n in range(1, 5)
+        for line in (f"step {n} train_loss 3.2 time {0.3 - n / 50:.2f}s", f"step {n} val_loss 3.4 time 2.00s")
+    ]
+    assert times(*lines) == [0.28, 0.26, 0.24, 0.22]
 
 
 def test_epochs_add_up_where_steps_begin_anew() -> None:

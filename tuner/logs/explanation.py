@@ -6,8 +6,10 @@ import re
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import chain
 from typing import Final
 
+from tuner.logs.figures import is_name, name_of, words_of
 from tuner.logs.frameworks import StepPattern
 from tuner.logs.lines import visible
 from tuner.logs.readers import RecordReader
@@ -25,14 +27,37 @@ _STEP: Final = re.compile(
     r"\b(?:global_?step|iteration|iter|step|update|batch|it)\b[\s:=#\[(]{0,4}([0-9]{1,9})\b", re.IGNORECASE
 )
 _TIME: Final = re.compile(
-    rf"(?:\b(?:[a-z_]*time[a-z_/]*|dt|took|elapsed|duration|seconds|sec|ms)\b[\s:=(]{{0,4}})?\b({NUMBER}) ?"
-    r"(ms|milliseconds|s|sec|secs|seconds|s/it|s/step|sec/step|tok/s|tokens/s|tokens/sec)\b",
+    rf"(?:\b(?:[a-z_]*time[a-z_/]*|dt|took|elapsed|duration|seconds|sec|ms)\b[\s:=(]{{0,4}})?\b(?P<value>{NUMBER})"
+    r"(?P<unit> ?(?:s/it|s/step|sec/step|tok/s|tokens/s|tokens/sec|ms|milliseconds|s|sec|secs|seconds)\b)",
     re.IGNORECASE,
 )
 _NAMED_TIME: Final = re.compile(
-    rf"\b(?:step_?time|iter_?time|time|dt|elapsed|duration|seconds)(?P<unit>_ms|_s)?\b[\s:=(]{{1,4}}({NUMBER})",
+    r"\b(?P<name>(?:step_?time|iter_?time|time|dt|elapsed|duration|seconds)(?:_(?P<short>ms|s))?|"
+    rf"(?:s|sec|secs|seconds|ms)/(?:it|iter|step)|tok(?:ens)?/s(?:ec)?|tok(?:ens)?_per_s(?:ec)?)\b[\s:=(]{{1,4}}"
+    rf"(?P<value>{NUMBER})",
     re.IGNORECASE,
 )
+_PARTS: Final = frozenset(
+    {
+        *(
+            "forward",
+            "backward",
+            "fwd",
+            "bwd",
+            "optimizer",
+            "opt",
+            "data",
+            "load",
+            "loader",
+            "loading",
+            "wait",
+            "reader",
+        ),
+        *("remaining", "left", "eta", "eval", "val", "validation", "test", "save", "checkpoint", "comm"),
+    }
+)
+"""Words of a time that is a part of a step's, or none of a step."""
+_NUMBER_WITH_UNIT: Final = re.compile(r"[0-9][\w.]*")
 _LOSS: Final = re.compile(r"\bloss\b", re.IGNORECASE)
 
 
@@ -99,22 +124,28 @@ def _suggested(text: str) -> str:
     """Return a step pattern that matches a line, or an empty string where it has no time."""
     step = _STEP.search(text)
     after = step.end() if step else 0
-    time, unit = _TIME.search(text, after), ""
-    if time is not None:
-        unit = time[2].casefold()
-        span = time.span(1)
-    elif named := _NAMED_TIME.search(text, after):
-        unit = "ms" if (named["unit"] or "").casefold() == "_ms" else "s"
-        span = named.span(2)
-    else:
+    time = _time(text, after)
+    if time is None:
         return ""
+    unit = (time.groupdict().get("short") or time.groupdict().get("name") or time["unit"]).casefold().strip()
     group = "tokens_per_sec" if unit.startswith("tok") else "ms" if unit.startswith(("ms", "milli")) else "seconds"
-    before = _literal(_whole_words(text, max(after, span[0] - 16), span[0]))
-    value = rf"(?P<{group}>[0-9.]+){_literal(text[span[1] : span[1] + len(unit) + 1].rstrip())}"
+    start = time.start("value")
+    before = _literal(_whole_words(text, max(after, start - 16), start))
+    value = rf"(?P<{group}>[0-9.]+){_literal(time.groupdict().get('unit') or '')}"
     if step is None:
         return before + value
     head = _literal(text[step.start() : step.start(1)])
     return rf"{head}(?P<iteration>[0-9]+)\b.*?{before}{value}"
+
+
+def _time(text: str, after: int) -> re.Match[str] | None:
+    """Return the first time or rate behind a position of a line that may be a whole step's."""
+    for time in chain(_TIME.finditer(text, after), _NAMED_TIME.finditer(text, after)):
+        name = name_of(_NUMBER_WITH_UNIT.split(text[after : time.start("value")])[-1])
+        printed = time.groupdict().get("unit") or ""
+        if not is_name(printed, name, text[time.end() :]) and _PARTS.isdisjoint(words_of(name)):
+            return time
+    return None
 
 
 def _whole_words(text: str, start: int, end: int) -> str:

@@ -22,12 +22,11 @@ from tuner.logs.failures import FAILURE_WORDS, Failures, Sighting, cause, not_a_
 from tuner.logs.frameworks import StepPattern
 from tuner.logs.lines import stamp_of, untangled, unwrapped, visible_blocks
 from tuner.logs.named_figures import Interpretation
+from tuner.logs.ranks import merged, starts_new_run
 from tuner.logs.readers import READER_WORDS, LinePattern, RecordReader
 from tuner.logs.records import SOURCES, Iteration, LogRecord, PeakMemory, Source
 from tuner.logs.signature import BARE, PEER
 
-_SAME_TIME: Final = 0.02
-"""Relative difference up to which the times of two lines can be those of one iteration on two ranks."""
 _BEFORE_FIRST: Final = -1
 """Below every iteration's number: some trainers begin at 0."""
 _PLAIN_BAR: Final[tuple[Source, str]] = ("progress bar", "")
@@ -289,7 +288,7 @@ class _Reader:
         which = iteration.number
         part = self._part((self._starts, falls))
         known = part.by_source.get(source, _NOTHING).get(which)
-        if (known is not None or which <= last) and _starts_new_run(
+        if (known is not None or which <= last) and starts_new_run(
             iteration, known, last, labelled=bool(record.speaker)
         ):
             falls, last = falls + 1, _BEFORE_FIRST
@@ -300,59 +299,9 @@ class _Reader:
         found = part.by_source.get(source)
         if found is None:
             found = part.by_source[source] = {}
-        found[which] = _merged(known, iteration) if known else iteration
+        found[which] = merged(known, iteration) if known else iteration
         if iteration.loss is not None and math.isnan(iteration.loss):
             part.not_numbers[which] = not_a_number(iteration.line, text)
-
-
-def _starts_new_run(iteration: Iteration, known: Iteration | None, last: int, *, labelled: bool) -> bool:
-    """Whether an iteration belongs to another run than the one that its rank is in.
-
-    A name may stand for several ranks: `[default7]` is the last one of every node.
-    """
-    if known is not None and not _same_loss(known, iteration):
-        return True
-    if iteration.number > last or (iteration.number == last and not labelled):
-        return False
-    return known is None or not _same_time(known, iteration)
-
-
-def _same_time(one: Iteration, other: Iteration) -> bool:
-    if not one.seconds or not other.seconds:
-        return one.samples_per_second == other.samples_per_second
-    return abs(one.seconds / other.seconds - 1) <= _SAME_TIME
-
-
-def _same_loss(one: Iteration, other: Iteration) -> bool:
-    if one.loss is None or other.loss is None or math.isnan(one.loss) or math.isnan(other.loss):
-        return True
-    return one.loss == other.loss
-
-
-def _merged(known: Iteration, other: Iteration) -> Iteration:
-    """Merge two ranks' lines of one iteration; the slower rank determines the time."""
-    slow, fast = sorted((known, other), key=_slowness, reverse=True)
-    found = {name: _either(slow, fast, name) for name in _REPORTED}
-    fastest = min(each.seconds / (1 + each.spread) for each in (slow, fast) if each.seconds) if slow.seconds else None
-    spread = slow.seconds / fastest - 1 if slow.seconds and fastest else 0.0
-    return replace(slow, **found, spread=spread, line=min(slow.line, fast.line))  # type: ignore[arg-type]
-
-
-_REPORTED: Final = (
-    *("tflops", "tflops_digit", "global_batch", "samples_per_second", "seq", "loss", "memory_share"),
-    *("skipped", "tokens_per_second", "tokens_per_second_per_gpu", "clock", "stamp"),
-)
-
-
-def _slowness(iteration: Iteration) -> tuple[float, ...]:
-    """Return the sort key by which one of two lines is slower, independent of their order."""
-    rate = iteration.samples_per_second or iteration.tokens_per_second or iteration.tokens_per_second_per_gpu or 0.0
-    return (iteration.seconds or 0.0, -rate, iteration.tflops or 0.0, *(getattr(iteration, n) or 0 for n in _REPORTED))
-
-
-def _either(slow: Iteration, fast: Iteration, name: str) -> object:
-    value = getattr(slow, name)
-    return getattr(fast, name) if value is None else value
 
 
 _BESIDE_PASSES: Final = 1.2

@@ -14,27 +14,23 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
 from itertools import pairwise
+from math import log
 from statistics import median
-from typing import Final, Literal, get_args
+from typing import Final, get_args
 
 from tuner.logs.bars import OTHER_WORK
+from tuner.logs.figures import FRACTION, MAX_TEXT, UNNAMED, Figure, Kind, figures
 from tuner.logs.lines import loose_stamp_of, without_stamps
 from tuner.logs.records import Iteration, LogRecord, PeakMemory, digit_of, loss_of
 
-Kind = Literal["time", "inverse rate", "rate", "clock", "stamp"]
 _KINDS: Final[tuple[Kind, ...]] = get_args(Kind)
-"""What tells the time of a step, the most reliable first: a time, seconds per step, steps per second, the time since
-some moment, or the line's time stamp."""
+"""What tells the time of a step, the most reliable first."""
 
 MOST_LINES: Final = 4096
 """Lines with a step that are looked at to find out what their figures stand for."""
 _FIGURE_WORDS: Final = ("step", "Step", "STEP", "iter", "Iter", "ITER", "update", "batch", "Batch", "/")
 """Each line with a step contains one of these words, or begins with it."""
-_MAX_TEXT: Final = 2048
-"""Characters of a line in which figures are searched."""
-_MAX_NAME: Final = 48
 _NAMED: Final = 2
 """Lines with the same figures that make them those of a training."""
 _MOST_KEPT: Final = 256
@@ -43,197 +39,12 @@ _STAMPED: Final = 3
 """The same, where time stamps tell the time."""
 _AGREE: Final = 1.5
 """Factor within which a printed time and the time between lines agree."""
-
-_STEPS: Final = r"(?:steps?|iters?|iterations?|its?|batch(?:es)?|updates?)"
-_SECONDS: Final = r"(?:s|secs?|seconds?)"
-_FIGURE: Final = re.compile(
-    r"(?<![\w.])(?:(?P<clock>[0-9]{1,4}:[0-9]{2}(?::[0-9]{2})?(?:\.[0-9]{1,6})?)(?![\w:])"
-    r"|(?P<value>-?(?:[0-9]{1,3}(?:,[0-9]{3}){1,4}(?![0-9])|[0-9]{1,15})(?:\.[0-9]{1,18})?(?:[eE][-+]?[0-9]{1,2})?)"
-    r"(?P<of>(?: ?/ ?| of )[0-9]{1,12}\b)?"
-    rf"(?P<unit>\s?(?:milliseconds?|msecs?|ms|{_SECONDS})?(?:(?<![a-z])\s?{_STEPS})?(?:(?:/|\sper\s)(?:{_STEPS}|{_SECONDS}))?"
-    r"(?![A-Za-z0-9_/%]))?)",
-)
-_DELIMITER: Final = re.compile(r"[,;|{}\[\]\t]|\s-\s|\s{2,}")
-_ASIDE: Final = re.compile(rf" ?\((?!(?:ms|{_SECONDS}|{_STEPS}/s|s/{_STEPS})\))[^()]*\)")
-"""What a name has in brackets, unless it is a unit."""
-_WORDS: Final = re.compile(r"[a-z]+")
-
-_STEP_RANKS: Final = {
-    **dict.fromkeys(("step", "steps"), 3),
-    **dict.fromkeys(("update", "updates", "iteration", "iterations", "iter", "iters"), 2),
-    **dict.fromkeys(("it", "batch", "batches"), 1),
-}
-_FRACTION: Final = "/"
-"""Name of a figure without one that has a total: `[200/5005]`."""
-_FIRST: Final = "^"
-"""Name of a figure without one that begins its line."""
-_UNNAMED: Final = frozenset({_FRACTION, _FIRST})
-_NOT_STEPS: Final = frozenset(
-    {
-        *("per", "loss", "time", "size", "total", "max", "min", "skipped", "lr", "rate", "micro", "accumulation", "of"),
-        *("warmup", "save", "log", "logging", "eval", "val", "valid", "validation", "test", "start", "resume", "data"),
-        *(
-            "load",
-            "every",
-            "remaining",
-            "avg",
-            "average",
-            "sec",
-            "second",
-            "seconds",
-            "s",
-            "ms",
-            "speed",
-            "cost",
-            "eta",
-        ),
-        *("decay", "interval", "length", "norm", "grad", "gpu", "device", "dt", "took", "samples", "tokens"),
-    }
-)
-"""Words that a number of steps has, and the number of a step has not."""
-_TIMES: Final = frozenset({"time", "dt", "duration", "took", "cost", "timing", "ms", "s", "sec", "secs", "seconds"})
-_OF_A_STEP: Final = frozenset({*_STEP_RANKS, "dt"})
-_BESIDE_TIME: Final = frozenset(
-    {*_TIMES, *_OF_A_STEP, "train", "training", "avg", "average", "mean", "per", "the", "in", "gpu", "last", "this"}
-)
-"""Words of which the name of a step's time consists."""
-_ALL_STEPS: Final = frozenset({"elapsed", "total", "runtime", "wall", "walltime", "since", "start", "passed"})
-"""Words of a time since the beginning."""
-_MILLISECONDS: Final = frozenset({"ms", "msec", "msecs", "millisecond", "milliseconds"})
+_AGREE_ON_AVERAGE: Final = 1.2
+"""The same for what may be the mean of all steps until then."""
 _BAR: Final = re.compile(r"[0-9]<[0-9:?]{1,12}, *[0-9.?]{1,12} ?(?:it/s|s/it)")
 """A progress bar, which has readers of its own."""
-_LOSS: Final = re.compile(r"loss|nll|perplexity|\bppl\b", re.IGNORECASE)
 _TRAINING: Final = re.compile(r"loss|nll|perplexity|\bppl\b|epoch|\blr\b|learning.?rate", re.IGNORECASE)
 """What a line of a training step has."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Figure:
-    """A number of a line, with what is printed around it."""
-
-    name: str
-    """As printed, in small letters; `/` for a fraction without one."""
-    text: str
-    total: int = 0
-    """After a slash; 0 where there is none."""
-    unit: str = ""
-    seconds: float | None = None
-    """Of a figure such as 1:02:03."""
-
-    @property
-    def words(self) -> tuple[str, ...]:
-        """The words of its name."""
-        return _words(self.name)
-
-    @property
-    def value(self) -> float:
-        """The number."""
-        return float(self.text) if self.seconds is None else self.seconds
-
-    @property
-    def step_rank(self) -> int:
-        """How likely it is the number of a step; 0: it is not."""
-        whole = self.text.isdecimal() or (self.text.endswith(".0") and self.text[:-2].isdecimal())
-        if not whole or self.unit or self.seconds is not None:
-            return 0
-        if self.name in _UNNAMED:
-            return 1
-        ranks = [_STEP_RANKS[word] for word in self.words if word in _STEP_RANKS]
-        return max(ranks) + ("global" in self.words) if ranks and _NOT_STEPS.isdisjoint(self.words) else 0
-
-    @property
-    def kind(self) -> Kind | None:
-        """What it tells of the time of a step, by its name and unit."""
-        over, _, under = self.unit.partition("/")
-        words = {*self.words} - {""}
-        if over in _STEP_RANKS and under:
-            return "rate"
-        if under in _STEP_RANKS:
-            return "inverse rate"
-        if self.text.startswith("-") or (not words and not self.unit):
-            return None
-        last = self.words[-1] if self.words else ""
-        if words & {"s", "sec", "second"} and words & _STEP_RANKS.keys() and words.isdisjoint({"time", "took"}):
-            steps_first = next((word in _STEP_RANKS for word in self.words if word in {*_STEP_RANKS, *_TIMES}), False)
-            if steps_first and ("per" in words or f"/{last}" in self.name):
-                return "rate"
-        if not words:
-            return "time" if self.unit in (*_MILLISECONDS, "s") else None
-        if (
-            words & _ALL_STEPS
-            and words <= _BESIDE_TIME | _ALL_STEPS
-            and (words & _TIMES or words & {"elapsed", "runtime"})
-        ):
-            return "clock"
-        if words & _TIMES and words <= _BESIDE_TIME:
-            return "time" if self.seconds is None else "clock"
-        return None
-
-    @property
-    def scale(self) -> float | None:
-        """Seconds of its unit, by what is printed; None where nothing says it."""
-        over = self.unit.partition("/")[0]
-        last = self.words[-1] if self.words else ""
-        if self.seconds is not None or over == "s" or (not over and last in {"s", "sec", "secs", "seconds"}):
-            return 1.0
-        return 1e-3 if over in _MILLISECONDS or (not over and _MILLISECONDS.intersection(self.words)) else None
-
-    @property
-    def is_of_a_step(self) -> bool:
-        """Whether its name or unit says that it is the time of one step."""
-        return not _OF_A_STEP.isdisjoint(self.words) or "/" in self.unit or self.scale == 1e-3
-
-
-@lru_cache(1024)
-def _words(name: str) -> tuple[str, ...]:
-    return tuple(_WORDS.findall(name))
-
-
-def figures(text: str) -> list[Figure]:
-    """Return the numbers of a line, in order."""
-    text, found, end = without_stamps(text[:_MAX_TEXT]), [], 0
-    for match in _FIGURE.finditer(text):
-        before = text[max(end, match.start() - _MAX_NAME) : match.start()]
-        name = _name_of(before)
-        end = match.end()
-        if clock := match["clock"]:
-            found.append(Figure(name=name, text=clock, seconds=_clock(clock)))
-            continue
-        total = int((match["of"] or "0").strip(" /of"))
-        unit = _unit(match["unit"] or "")
-        if not unit and match["unit"]:
-            end = match.start("unit")  # `2 step 100`: of the next figure
-        name = name or (_FRACTION if total else _FIRST if not text[: match.start()].strip() else "")
-        found.append(Figure(name=name, text=match["value"].replace(",", ""), total=total, unit=unit))
-    return found
-
-
-def _name_of(before: str) -> str:
-    """Return the words directly before a number, after the last delimiter."""
-    bare = before.rstrip(" '\"([:=#")
-    if len(before) - len(bare) > 8:
-        return ""
-    name = _ASIDE.sub("", _DELIMITER.split(bare)[-1]).strip(" '\"()-")
-    return name.casefold() if name[:1].isalpha() else ""
-
-
-def _unit(printed: str) -> str:
-    """Return a unit in one spelling: ms, s, step/s, s/step; empty for none."""
-    words = printed.casefold().replace(" per ", "/").split()
-    if not words:
-        return ""
-    over, slash, under = "".join(words).partition("/")
-    over, under = (("s" if re.fullmatch(_SECONDS, word) else word) for word in (over, under))
-    if over in _STEP_RANKS and not slash:
-        return ""  # `100 steps`
-    return over + slash + under
-
-
-def _clock(text: str) -> float:
-    seconds = 0.0
-    for part in text.split(":"):
-        seconds = 60 * seconds + float(part)
-    return seconds
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -257,7 +68,7 @@ def _line(text: str) -> _Line | None:
     """Return a line with the number of a step and a loss or a time; None for any other."""
     if not (any(word in text for word in _FIGURE_WORDS) or text.lstrip()[:1].isdecimal()):
         return None
-    if _BAR.search(text[:_MAX_TEXT]):
+    if _BAR.search(text[:MAX_TEXT]):
         return None
     found = figures(text)
     ranked = max(found, key=lambda figure: figure.step_rank, default=None)
@@ -265,12 +76,16 @@ def _line(text: str) -> _Line | None:
         return None
     is_training = _TRAINING.search(text) is not None
     if OTHER_WORK.search(without_stamps(text)[: max(0, text.find(ranked.text))]) or (
-        not is_training and (ranked.name in _UNNAMED or not any(figure.is_of_a_step for figure in found))
+        not is_training and (ranked.name in UNNAMED or not any(figure.is_of_a_step for figure in found))
+    ):
+        return None
+    if any(figure.is_of_evaluation for figure in found) and not any(
+        figure.is_loss and not figure.is_of_evaluation for figure in found
     ):
         return None
     epoch = next((figure for figure in found if figure.words[-1:] == ("epoch",) and figure.text.isdecimal()), None)
     number = int(float(ranked.text))
-    if epoch is not None and ranked.total and ranked.name in (_FRACTION, "iter", "iteration", "batch", "step"):
+    if epoch is not None and ranked.total and ranked.name in (FRACTION, "iter", "iteration", "batch", "step"):
         number += max(0, int(epoch.text) - 1) * ranked.total
     stamp, digit = loose_stamp_of(text)
     rest = tuple(figure for figure in found if figure is not ranked)
@@ -325,7 +140,7 @@ class Interpretation:
             return
         before, self._last = self._last, line.number
         iteration = Iteration(number=line.number, seconds=None, line=number, derived=self.derived)
-        if loss := next((figure for figure in line.figures if _LOSS.search(figure.name)), None):
+        if loss := next((figure for figure in line.figures if figure.is_loss), None):
             iteration.loss = loss_of(loss.text)
         if self.kind == "stamp":
             if line.stamp is None or not line.is_training:
@@ -382,7 +197,7 @@ _RANK: Final = re.compile(r"\b(?:rank|gpu|worker|local_rank)\b['\"]?[ :=#_]{0,3}
 
 def _rank(text: str) -> str:
     """Return the rank that prints a line; empty where it does not say."""
-    found = _RANK.search(text[:_MAX_TEXT])
+    found = _RANK.search(text[:MAX_TEXT])
     return found[1] if found else ""
 
 
@@ -446,15 +261,23 @@ def _way(step: str, kind: Kind, lines: Sequence[_Line], own: Sequence[Figure]) -
         if after.stamp is not None and before.stamp is not None
     ]
     grows = all(after > before for before, after in pairwise(values))
-    if kind == "clock":
-        return way if grows else None
     way.scale = figure.scale or 1.0
+    unknown = ", taken for seconds" * (kind in ("time", "clock") and figure.scale is None)
+    stamped = len(between) == len(steps) and sum(between) > 4 * max(line.stamp_digit for line in lines)
+    if kind == "clock":
+        if unknown and stamped:
+            way.scale = min((1.0, 1e-3), key=lambda scale: abs(log(scale * (values[-1] - values[0]) / sum(between))))
+            unknown = ""
+        way.derived = f"{figure.name} of each line{unknown}"
+        return way if grows else None
     way.derived = f"{figure.name or figure.unit} of each line"
-    if len(between) == len(steps) and sum(between) > 4 * max(line.stamp_digit for line in lines):
+    if stamped:
         return _by_stamps(way, figure, values, steps, between)
     if kind == "time" and not figure.is_of_a_step and (max(steps) > 1 or grows):
         return None  # it may be the time of all steps, or of those since the line before
-    way.derived += ", taken for seconds" * (kind == "time" and figure.scale is None)
+    if figure.is_average and max(steps) == 1:
+        return None  # it may be the mean of all steps until then
+    way.derived += unknown
     return way
 
 
@@ -468,7 +291,8 @@ def _by_stamps(
     for scale in (figure.scale,) if figure.scale else (1.0, 1e-3):
         way.scale = scale
         time = median(1 / value if way.kind == "rate" else value for value in values[1:]) * scale
-        if each / _AGREE <= time <= each * _AGREE:
+        agree = _AGREE_ON_AVERAGE if figure.is_average else _AGREE
+        if each / agree <= time <= each * agree:
             return way
         if way.kind != "time":
             continue
@@ -477,6 +301,6 @@ def _by_stamps(
             way.is_of_interval = True
             return way
         if whole / _AGREE <= more <= whole * _AGREE and all(before < after for before, after in pairwise(values)):
-            way.is_clock, way.derived = True, ""
+            way.is_clock = True
             return way
     return None

@@ -56,9 +56,8 @@ def _timed(entry: Iteration, before: Iteration | None, size: StepSize) -> Iterat
         steps = entry.number - before.number
         if steps > 0 and entry.clock > before.clock:
             digit = 2 * max(entry.clock_digit, before.clock_digit) / steps
-            return replace(
-                entry, seconds=(entry.clock - before.clock) / steps, seconds_digit=digit, derived="time stamps"
-            )
+            seconds = (entry.clock - before.clock) / steps
+            return replace(entry, seconds=seconds, seconds_digit=digit, derived=entry.derived or "time stamps")
     return None
 
 

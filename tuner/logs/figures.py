@@ -1,0 +1,237 @@
+"""The figures of a log's line: numbers with the name before and the unit behind them, and what they may stand for."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Final, Literal
+
+from tuner.logs.lines import without_stamps
+
+Kind = Literal["time", "inverse rate", "rate", "clock", "stamp"]
+"""What tells the time of a step: a time, seconds per step, steps per second, the time since some moment, or the line's
+time stamp."""
+
+MAX_TEXT: Final = 2048
+"""Characters of a line in which figures are searched."""
+_MAX_NAME: Final = 48
+
+_STEPS: Final = r"(?:steps?|iters?|iterations?|its?|batch(?:es)?|updates?)"
+_SECONDS: Final = r"(?:s|secs?|seconds?)"
+_UNITS: Final = {
+    "s": (_SECONDS, 1.0),
+    "ms": ("(?:milliseconds?|msecs?|ms)", 1e-3),
+    "us": ("(?:microseconds?|usecs?|us|[µμ]s)", 1e-6),
+    "min": ("(?:minutes?|mins?)", 60.0),
+    "h": ("(?:hours?|hrs?|h)", 3600.0),
+}
+"""Units of time: how they are printed, and their seconds."""
+_TIME_UNIT: Final = "|".join(printed for printed, _ in _UNITS.values())
+_FIGURE: Final = re.compile(
+    r"(?<![\w.])(?:(?P<clock>[0-9]{1,4}:[0-9]{2}(?::[0-9]{2})?(?:\.[0-9]{1,6})?)(?![\w:])"
+    r"|(?P<spoken>(?:[0-9]{1,4} ?h(?:ours?|rs?)? ?)?[0-9]{1,4} ?m(?:in(?:ute)?s?)? ?[0-9]{1,4}(?:\.[0-9]{1,6})?"
+    rf" ?{_SECONDS}\b)"
+    r"|(?P<value>-?(?:[0-9]{1,3}(?:,[0-9]{3}){1,4}(?![0-9])|[0-9]{1,15})(?:\.[0-9]{1,18})?(?:[eE][-+]?[0-9]{1,2})?)"
+    r"(?P<of>(?: ?/ ?| of )[0-9]{1,12}\b)?"
+    rf"(?P<unit>\s?(?:{_TIME_UNIT})?(?:(?<![a-z])\s?{_STEPS})?(?:(?:/|\sper\s)(?:{_STEPS}|{_SECONDS}))?"
+    r"(?![\w/%]))?)",
+)
+_OTHER_UNIT: Final = "?"
+"""A unit that is none of time, directly behind its number: `10k`, `45%`."""
+_DELIMITER: Final = re.compile(r"[,;|{}\[\]\t]|\s-\s|\s{2,}")
+_ASIDE: Final = re.compile(rf" ?\((?!(?:ms|{_SECONDS}|{_STEPS}/s|s/{_STEPS})\))[^()]*\)")
+"""What a name has in brackets, unless it is a unit."""
+_NEXT_VALUE: Final = re.compile(r"['\"]?(?P<sign>\s*[:=])?\s*-?[0-9.]")
+_WORDS: Final = re.compile(r"[a-z]+")
+
+_STEP_RANKS: Final = {
+    **dict.fromkeys(("step", "steps"), 3),
+    **dict.fromkeys(("update", "updates", "iteration", "iterations", "iter", "iters"), 2),
+    **dict.fromkeys(("it", "batch", "batches"), 1),
+}
+FRACTION: Final = "/"
+"""Name of a figure without one that has a total: `[200/5005]`."""
+_FIRST: Final = "^"
+"""Name of a figure without one that begins its line."""
+UNNAMED: Final = frozenset({FRACTION, _FIRST})
+_NOT_STEPS: Final = frozenset(
+    {
+        *("per", "loss", "time", "size", "total", "max", "min", "skipped", "lr", "rate", "micro", "accumulation", "of"),
+        *("warmup", "save", "log", "logging", "eval", "val", "valid", "validation", "test", "start", "resume", "data"),
+        *("load", "every", "remaining", "avg", "average", "sec", "second", "seconds", "s", "ms", "speed", "cost"),
+        *("eta", "decay", "interval", "length", "norm", "grad", "gpu", "device", "dt", "took", "samples", "tokens"),
+    }
+)
+"""Words that a number of steps has, and the number of a step has not."""
+_TIMES: Final = frozenset({"time", "dt", "duration", "took", "cost", "timing", "ms", "s", "sec", "secs", "seconds"})
+_RATES: Final = frozenset({"speed", "rate", "throughput"})
+_OF_A_STEP: Final = frozenset({*_STEP_RANKS, "dt"})
+_AVERAGES: Final = frozenset({"avg", "average", "mean"})
+_BESIDE_TIME: Final = frozenset(
+    {*_TIMES, *_OF_A_STEP, *_AVERAGES, "train", "training", "per", "the", "in", "gpu", "last", "this"}
+)
+"""Words of which the name of a step's time consists."""
+_ALL_STEPS: Final = frozenset({"elapsed", "total", "runtime", "wall", "walltime", "since", "start", "passed"})
+"""Words of a time since the beginning."""
+_EVALUATION: Final = frozenset({"val", "valid", "validation", "eval", "evaluation", "test", "dev", "heldout"})
+_LOSS: Final = re.compile(r"loss|nll|perplexity|\bppl\b", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Figure:
+    """A number of a line, with what is printed around it."""
+
+    name: str
+    """As printed, in small letters; `/` for a fraction without one."""
+    text: str
+    total: int = 0
+    """After a slash; 0 where there is none."""
+    unit: str = ""
+    seconds: float | None = None
+    """Of a figure such as 1:02:03 or 1m02s."""
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        """The words of its name."""
+        return words_of(self.name)
+
+    @property
+    def value(self) -> float:
+        """The number."""
+        return float(self.text) if self.seconds is None else self.seconds
+
+    @property
+    def step_rank(self) -> int:
+        """How likely it is the number of a step; 0: it is not."""
+        whole = self.text.isdecimal() or (self.text.endswith(".0") and self.text[:-2].isdecimal())
+        if not whole or self.unit or self.seconds is not None:
+            return 0
+        if self.name in UNNAMED:
+            return 1
+        ranks = [_STEP_RANKS[word] for word in self.words if word in _STEP_RANKS]
+        return max(ranks) + ("global" in self.words) if ranks and _NOT_STEPS.isdisjoint(self.words) else 0
+
+    @property
+    def kind(self) -> Kind | None:
+        """What it tells of the time of a step, by its name and unit."""
+        over, _, under = self.unit.partition("/")
+        words = {*self.words} - {""}
+        if over in _STEP_RANKS and under:
+            return "rate"
+        if under in _STEP_RANKS:
+            return "inverse rate"
+        if self.text.startswith("-") or self.unit == _OTHER_UNIT or (not words and not self.unit):
+            return None
+        last = self.words[-1] if self.words else ""
+        if words & {"s", "sec", "second"} and words & _STEP_RANKS.keys() and words.isdisjoint({"time", "took"}):
+            steps_first = next((word in _STEP_RANKS for word in self.words if word in {*_STEP_RANKS, *_TIMES}), False)
+            if steps_first and ("per" in words or f"/{last}" in self.name):
+                return "rate"
+        if not words:
+            return "time" if self.unit in ("ms", "s") else None
+        is_time = words & _TIMES or (words == {"in"} and self.unit in _UNITS)
+        if words & _ALL_STEPS and words <= _BESIDE_TIME | _ALL_STEPS and (is_time or words & {"elapsed", "runtime"}):
+            return "clock"
+        if is_time and words <= _BESIDE_TIME:
+            return "clock" if ":" in self.text and not self.is_of_a_step else "time"
+        return None
+
+    @property
+    def scale(self) -> float | None:
+        """Seconds of its unit, by what is printed; None where nothing says it."""
+        over = self.unit.partition("/")[0]
+        if self.seconds is not None:
+            return 1.0
+        if over in _UNITS:
+            return _UNITS[over][1]
+        words = [word for word in self.words if word != "s" or self.name.endswith("s") or "s/" in self.name]
+        unit = next((unit for word in words if (unit := _unit_of_time(word)) in ("ms", "us", "s")), None)
+        return None if unit is None else _UNITS[unit][1]
+
+    @property
+    def is_of_a_step(self) -> bool:
+        """Whether its name or unit says that it is the time of one step."""
+        return not _OF_A_STEP.isdisjoint(self.words) or "/" in self.unit or self.scale in (1e-3, 1e-6)
+
+    @property
+    def is_average(self) -> bool:
+        """Whether its name says that it is the mean of several steps."""
+        return not _AVERAGES.isdisjoint(self.words)
+
+    @property
+    def is_loss(self) -> bool:
+        """Whether its name says that it is a loss."""
+        return _LOSS.search(self.name) is not None
+
+    @property
+    def is_of_evaluation(self) -> bool:
+        """Whether its name says that it is of an evaluation."""
+        return not _EVALUATION.isdisjoint(self.words)
+
+
+@lru_cache(1024)
+def words_of(name: str) -> tuple[str, ...]:
+    """Return the words of a name."""
+    return tuple(_WORDS.findall(name))
+
+
+def figures(text: str) -> list[Figure]:
+    """Return the numbers of a line, in order."""
+    text, found, end = without_stamps(text[:MAX_TEXT]), [], 0
+    for match in _FIGURE.finditer(text):
+        name = name_of(text[max(end, match.start() - _MAX_NAME) : match.start()])
+        end = match.end()
+        if clock := match["clock"] or match["spoken"]:
+            found.append(
+                Figure(name=name, text=clock, unit="s" * (match["spoken"] is not None), seconds=_seconds(clock))
+            )
+            continue
+        total = int((match["of"] or "0").strip(" /of"))
+        printed = match["unit"] or ""
+        unit = "" if is_name(printed, name, text[end:]) else _unit(printed)
+        if not unit and printed:
+            end = match.start("unit")  # `2 step 100`, `3.21 sec/step 1.01`: of the next figure
+        elif not unit and text[end : end + 1] and (text[end].isalpha() or text[end] == "%"):
+            unit = _OTHER_UNIT
+        name = name or (FRACTION if total else _FIRST if not text[: match.start()].strip() else "")
+        found.append(Figure(name=name, text=match["value"].replace(",", ""), total=total, unit=unit))
+    return found
+
+
+def name_of(before: str) -> str:
+    """Return the words directly before a number, after the last delimiter."""
+    bare = before.rstrip(" '\"([:=#")
+    if len(before) - len(bare) > 8:
+        return ""
+    name = _ASIDE.sub("", _DELIMITER.split(bare)[-1]).strip(" '\"()-")
+    return name.casefold() if name[:1].isalpha() else ""
+
+
+def is_name(printed: str, name: str, behind: str) -> bool:
+    """Whether what stands behind a figure is the name of the next: `loss 3.21 sec/step 1.010`, `lr 0.1 ms=500`."""
+    following = _NEXT_VALUE.match(behind)
+    if not printed[:1].isspace() or following is None:
+        return False
+    return following["sign"] is not None or bool(name and (_TIMES | _RATES).isdisjoint(words_of(name)))
+
+
+def _unit(printed: str) -> str:
+    """Return a unit in one spelling: ms, s, step/s, s/step; empty for none."""
+    words = printed.casefold().replace(" per ", "/").split()
+    over, slash, under = "".join(words).partition("/")
+    over, under = (_unit_of_time(word) or word for word in (over, under))
+    return "" if over in _STEP_RANKS and not slash else over + slash + under
+
+
+@lru_cache(256)
+def _unit_of_time(word: str) -> str:
+    return next((unit for unit, (printed, _) in _UNITS.items() if re.fullmatch(printed, word)), "")
+
+
+def _seconds(text: str) -> float:
+    """Return the seconds of 1:02:03 or 1h 2m 3s."""
+    seconds = 0.0
+    for part in re.findall(r"[0-9.]+", text):
+        seconds = 60 * seconds + float(part)
+    return seconds
