@@ -16,7 +16,8 @@ from tuner.logs.bars import Bars
 from tuner.logs.dictionaries import Dictionaries
 from tuner.logs.frameworks import Blocks
 from tuner.logs.lines import untangled
-from tuner.logs.log import _merged, _Reader, _same_loss, _same_time
+from tuner.logs.log import _Reader
+from tuner.logs.ranks import _same_loss, _same_time, merged
 from tuner.logs.records import Iteration
 from tuner.logs.signatures import SIGNATURES
 
@@ -290,11 +291,11 @@ def test_the_slowest_rank_decides_the_time_and_the_others_what_it_leaves_out() -
     """The spread is how much longer the slowest takes than the fastest of all that were merged."""
     fast = Iteration(number=2, seconds=2.0, loss=1.5, tflops=30.0, line=7)
     slow = Iteration(number=2, seconds=2.5, tflops=25.0, line=9)
-    found = _merged(fast, slow)
-    assert found == _merged(slow, fast)
+    found = merged(fast, slow)
+    assert found == merged(slow, fast)
     assert (found.seconds, found.tflops, found.loss, found.line) == (2.5, 25.0, 1.5, 7)
     assert found.spread == pytest.approx(0.25)
-    slowest = _merged(found, Iteration(number=2, seconds=4.0, line=11))
+    slowest = merged(found, Iteration(number=2, seconds=4.0, line=11))
     assert (slowest.seconds, slowest.tflops) == (4.0, 25.0)
     assert slowest.spread == pytest.approx(1.0)
 

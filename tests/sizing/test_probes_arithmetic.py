@@ -181,12 +181,13 @@ def test_rows_that_differ_in_their_batches_alone_are_a_series() -> None:
     assert made.batches == (1, 2, 4, 8)
     assert (made.kind, made.first) == ("reserved", table.rows[0].run)
     good, bad = made(4), made(8)
-    assert (good.outcome, good.peak_memory, good.seconds, good.evidence) == ("MEASURED", 10 * GIB, 1.25, "")
+    assert (good.outcome, good.peak_memory, good.seconds, good.evidence) == ("MEASURED", 10 * GIB, 1.25 / 8, "")
     assert (bad.outcome, bad.peak_memory, bad.seconds) == ("OOM", None, None)
     assert bad.evidence == "status OOM in the table"
+    assert [made(batch).seconds for batch in (1, 2)] == [1.25 / 8, 1.25 / 4]  # dp 2, and the table's global batches
     others = evidence_of({}, {"zero": "2"}, {"seq": "2048"}, {"gpu": "A100-40GB-SXM"}).table
     assert len(series(others.rows)) == 4
-    with pytest.raises(InputError, match="has 4 series of batches"):
+    with pytest.raises(InputError, match=r"has 4 series of batches.*tp=2, dp=2, zero=1 or"):
         only_series(others, others.rows)
     with pytest.raises(NothingUsable):
         only_series(others, [])

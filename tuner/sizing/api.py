@@ -198,7 +198,7 @@ def compare(
     model = cost_model(calibration)
     texts, global_batch = space.arguments.get("settings", ()), space.arguments.get("global_batch")
     settings = [parse_setting(text) for text in texts]
-    axes = [axis for axis, values in settings if len(values) > 1] or ["tp"]
+    axes = [axis for axis, values in settings if len(values) > 1]
     if table is not None:
         table = _table(table, defaults)
         named = space.workload.model if "model" in space.arguments else None
@@ -216,7 +216,7 @@ def compare(
                 stacked(space.workload, stack, zero=topology.zero),
                 space.cluster,
                 model,
-                axes=axes,
+                axes=axes or ["tp"],
                 batches=batch_steps(step, most),
                 global_batch=global_batch,
                 margin=margin,

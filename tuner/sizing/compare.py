@@ -12,6 +12,7 @@ from tuner.core.model import Model
 from tuner.core.outcomes import Estimate
 from tuner.costmodel.estimate import CostModel
 from tuner.sizing.max_batch import MaxBatchResult, answer
+from tuner.sizing.options import distinguishing
 from tuner.sizing.probes import EstimateProbe, TableProbe, grid_for, one_batch, series, usable_bytes
 from tuner.sizing.strategies import BatchSearch, look_for
 from tuner.tables import Row
@@ -129,9 +130,10 @@ def by_estimate(
 
 
 def by_table(rows: Iterable[Row], *, axes: Sequence[str], global_batch: int | None, margin: float) -> list[Option]:
-    """Return every series of a table with its largest batch."""
-    options = []
-    for probe in series(rows).values():
+    """Return every series of a table with its largest batch, labelled by these axes and those that tell them apart."""
+    options, found_series = [], series(rows).values()
+    axes = distinguishing([probe.first.topology for probe in found_series], axes or ["tp"])
+    for probe in found_series:
         run = probe.first
         found = _all_rows(probe)
         largest = _result(

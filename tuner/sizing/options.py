@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import product
 from typing import Any, Final, Literal
@@ -90,16 +90,31 @@ def _refuse_illegal(space: Space, topology: Topology) -> None:
             raise InputError(f"{broken.message}; correct --set.")
 
 
+def differing(topologies: Iterable[Topology]) -> list[str]:
+    """Return the axes in which topologies differ."""
+    made = list(topologies)
+    return [axis for axis in (*DEFAULT_AXES, "dp") if len({getattr(topology, axis) for topology in made}) > 1]
+
+
+def distinguishing(topologies: Sequence[Topology], axes: Sequence[str]) -> list[str]:
+    """Return these axes, and of the others those that tell more topologies apart."""
+    found = list(axes)
+    for axis in differing(topologies):
+        before, after = (
+            len({tuple(getattr(topology, each) for each in those) for topology in topologies})
+            for those in (found, [*found, axis])
+        )
+        if after > before:
+            found.append(axis)
+    return found
+
+
 def only_option(space: Space, *, zero: int = 3) -> Topology:
     """Return the one topology; raise where an axis has several values."""
     topologies = options(space, zero=zero)
     if len(topologies) > 1:
-        several = [
-            axis for axis in (*DEFAULT_AXES, "dp") if len({getattr(topology, axis) for topology in topologies}) > 1
-        ]
-        raise InputError(
-            f"max-batch tries one topology: pin {listed(several)} to one value, or use tuner compare for several."
-        )
+        several = listed(differing(topologies))
+        raise InputError(f"max-batch tries one topology: pin {several} to one value, or use tuner compare for several.")
     return topologies[0]
 
 

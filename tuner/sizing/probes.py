@@ -19,6 +19,7 @@ from tuner.costmodel.estimate import CostModel
 from tuner.launch.contract import Job, JobState, Launcher
 from tuner.launch.memory_probe import memory_of
 from tuner.sizing.fit import BatchOutcome, BatchResult
+from tuner.sizing.options import distinguishing
 from tuner.sizing.strategies import BatchGrid
 from tuner.tables import Row, Table
 
@@ -84,9 +85,16 @@ class TableProbe:
             micro_batch=micro_batch,
             outcome=_OUTCOME_OF_STATUS[row.status],
             peak_memory=row.memory if row.status == "OK" else None,
-            seconds=row.seconds if row.status == "OK" else None,
+            seconds=row.seconds / _passes(row) if row.seconds and row.status == "OK" else None,
             evidence="" if row.status == "OK" else f"status {row.status} in the table",
         )
+
+
+def _passes(row: Row) -> float:
+    """Return the accumulation steps of an iteration, which may be fewer than one in the last."""
+    run = row.run
+    assert run is not None  # noqa: S101 - `series` checks it
+    return run.workload.global_batch / (run.topology.micro_batch * run.topology.dp)
 
 
 def series(rows: Iterable[Row]) -> dict[tuple[Any, ...], TableProbe]:
@@ -105,7 +113,12 @@ def only_series(table: Table, rows: Sequence[Row]) -> TableProbe:
         raise NothingUsable(f"{table.name} has no matching row with a complete topology.")
     if len(known) > 1:
         first = [one.first for one in known.values()]
-        labels = [f"{run.workload.model.heads} heads with tp={run.topology.tp}, dp={run.topology.dp}" for run in first]
+        axes = distinguishing([run.topology for run in first], ("tp", "dp"))
+        labels = [
+            f"{run.workload.model.heads} heads with "
+            + ", ".join(f"{axis}={getattr(run.topology, axis)}" for axis in axes)
+            for run in first
+        ]
         raise InputError(
             f"{table.name} has {len(known)} series of batches; choose one with --group, --model or --set tp=N: "
             f"{either(dict.fromkeys(labels), limit=6)}."
