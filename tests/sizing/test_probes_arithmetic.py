@@ -14,10 +14,11 @@ from tuner.core.atomic_write import write_object
 from tuner.core.catalog import cluster
 from tuner.core.errors import InputError, NothingUsable
 from tuner.core.outcomes import Failure, Measurement, Outcome
+from tuner.costmodel.site_file import cost_model
 from tuner.launch.contract import Job, JobResult, JobState, JobStatus
 from tuner.sizing import probes
 from tuner.sizing.options import asked_rows, only_option, options, stacked
-from tuner.sizing.probes import JobProbe, only_series, series
+from tuner.sizing.probes import EstimateProbe, JobProbe, only_series, series
 from tuner.space.build import space_for
 
 GIB = 2.0**30
@@ -197,7 +198,7 @@ def test_axes_that_are_not_pinned_are_fully_sharded_on_all_gpus() -> None:
     """bloom-48 has 48 nodes of 8 GPUs."""
 
     def of(*settings: str, **more: Any) -> list[Any]:
-        return options(space_for(model="gpt-1.3b", nodes=2, settings=settings), **more)
+        return options(space_for(model="gpt-1.3b", nodes=2, settings=settings, framework="any"), **more)
 
     (plain,) = of()
     assert (plain.tp, plain.pp, plain.cp, plain.vpp, plain.zero) == (1, 1, 1, 1, 3)
@@ -210,9 +211,36 @@ def test_axes_that_are_not_pinned_are_fully_sharded_on_all_gpus() -> None:
     assert of("tp=2", "dp=5")[0].nodes == 2
     with pytest.raises(InputError, match=r"= 18 GPUs, and the cluster has 16"):
         of("tp=2", "dp=9")
-    space = space_for(model="gpt-1.3b", nodes=2, settings=("tp=2,4",))
+    space = space_for(model="gpt-1.3b", nodes=2, settings=("tp=2,4",), framework="any")
     with pytest.raises(InputError, match="pin tp and dp to one value"):
         only_option(space)
+
+
+@pytest.mark.parametrize(
+    ("framework", "zero", "stage"), [("megatron-core", 3, 1), ("torchtitan", 0, 2), ("deepspeed", 3, 3)]
+)
+def test_the_stage_of_zero_is_the_nearest_that_the_framework_has(framework: Any, zero: int, stage: int) -> None:
+    space = space_for(model="gpt-1.3b", nodes=2, framework=framework)
+    assert [one.zero for one in options(space, zero=zero)] == [stage]
+    assert stacked(space.workload, None, zero=stage) == space.workload
+    with pytest.raises(InputError, match=f"--stack fsdp and --framework {framework} both"):
+        stacked(space.workload, "fsdp", zero=stage)
+
+
+def test_an_estimate_includes_gradients_that_are_accumulated() -> None:
+    """ZeRO 2 frees them in a step of one micro batch: 4 bytes of each parameter on 16 GPUs."""
+    space = space_for(model="gpt-1.3b", nodes=2, framework="torchtitan")
+    (topology,) = options(space)
+    given: dict[str, Any] = {
+        "workload": space.workload,
+        "cluster": space.cluster,
+        "topology": topology,
+        "model": cost_model(None),
+    }
+    alone, accumulated = (EstimateProbe(**given, global_batch=batch)(1) for batch in (16, 17))
+    assert accumulated.seconds == alone.seconds
+    more = (accumulated.peak_memory or 0) - (alone.peak_memory or 0)
+    assert more == pytest.approx(space.workload.model.parameters * 4 / 16, rel=0.1)
 
 
 def test_rows_are_asked_for_by_group_model_and_axes() -> None:

@@ -121,5 +121,5 @@ margin_option = click.option(
 stack_option = click.option(
     "--stack",
     type=click.Choice(["fsdp", "megatron"]),
-    help="Layer implementation to estimate. [default: fsdp with ZeRO-3, else megatron]",
+    help="Layer implementation to estimate. [default: the framework's, or fsdp with ZeRO-3, else megatron]",
 )

@@ -98,7 +98,9 @@ def max_batch(
     if site_profile is not None and launcher != "slurm":
         raise InputError(f"--site-profile requires --launcher slurm, not {launcher}.")
     _check_numbers(margin=margin, start=start, most=most, increment=increment, limit=limit)
-    described = space_or(space, description, lambda given: space_on(launcher, of_a_job(given), command=command))
+    described = _unless_named(
+        space_or(space, description, lambda given: space_on(launcher, of_a_job(given), command=command))
+    )
 
     def search(
         probe: Callable[[int], BatchResult],
@@ -148,14 +150,22 @@ def max_batch(
     batches = batch_steps(step, most)
     if launcher == "estimate":
         topology = only_option(described)
-        workload = replace(stacked(described.workload, stack, zero=topology.zero), framework=None)  # `stack` says it
+        workload = stacked(described.workload, stack, zero=topology.zero)
         model = cost_model(calibration)
-        estimates = EstimateProbe(workload=workload, cluster=described.cluster, topology=topology, model=model)
+        estimates = EstimateProbe(
+            workload=workload,
+            cluster=described.cluster,
+            topology=topology,
+            model=model,
+            global_batch=described.arguments.get("global_batch"),
+        )
         return search(estimates, batches, "estimate", topology, described.workload, {})
     topology = only_option(described, zero=0)
     with jobs_of(
         launcher,
-        workload=stacked(described.workload, stack or "megatron", zero=topology.zero),
+        workload=stacked(
+            described.workload, stack if described.workload.framework else stack or "megatron", zero=topology.zero
+        ),
         cluster=described.cluster,
         topology=topology,
         configure=lambda job: ds_config(workload=job.workload, topology=job.topology),
@@ -194,7 +204,7 @@ def compare(
     ['tp=1', 'tp=4']
     """
     _check_numbers(margin=margin, most=most)
-    space = space_or(space, description, lambda given: space_for(**of_a_job(given)))
+    space = _unless_named(space_or(space, description, lambda given: space_for(**of_a_job(given))))
     model = cost_model(calibration)
     texts, global_batch = space.arguments.get("settings", ()), space.arguments.get("global_batch")
     settings = [parse_setting(text) for text in texts]
@@ -229,6 +239,13 @@ def compare(
         cost_model=model,
         global_batch=global_batch,
     )
+
+
+def _unless_named(space: Space) -> Space:
+    """Return a space without the framework that it has by default."""
+    if space.arguments.get("framework") is not None:
+        return space
+    return replace(space, workload=replace(space.workload, framework=None))
 
 
 def batch_steps(step: int | str | None, most: int | None) -> Sequence[int]:

@@ -117,7 +117,9 @@ def by_estimate(
     """Return every topology with its largest batch by the cost model."""
     options = []
     for topology in topologies:
-        probe = EstimateProbe(workload=workload, cluster=cluster, topology=topology, model=model)
+        probe = EstimateProbe(
+            workload=workload, cluster=cluster, topology=topology, model=model, global_batch=global_batch
+        )
         usable = usable_bytes(cluster)
         found = look_for("ramp", grid_for(batches, start=1, strategy="ramp", increment=1, room=usable), probe)
         largest = _result(found, topology, workload, cluster, batches, global_batch, margin, estimated=True)

@@ -7,10 +7,11 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from tuner.core.domain import Cluster, Topology, Workload
+from tuner.core.errors import InputError
 from tuner.launch.contract import Launcher
 from tuner.launch.local.launcher import LocalLauncher
 from tuner.launch.machine import check_jobs_can_run, computes_on_host, this_machine
-from tuner.launch.program import Configure, program_of
+from tuner.launch.program import Configure, axes_not_passed, program_of
 from tuner.launch.slurm.launcher import SlurmLauncher
 from tuner.launch.slurm.site_profile import SiteProfile
 from tuner.sizing.fit import BatchResult
@@ -42,6 +43,10 @@ def jobs_of(
     if local and command is None:
         check_jobs_can_run()
     program = program_of(command, configure=configure, accelerator=accelerator, step_pattern=step_pattern)
+    if command is not None and axes_not_passed(command, ["micro_batch"]):
+        raise InputError(
+            "--command passes no micro batch to its jobs, so that each would run the same one: add {micro_batch} to it."
+        )
     jobs: Launcher
     if local:
         jobs = LocalLauncher(program, ranks=cluster.gpus_per_node)

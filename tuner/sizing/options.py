@@ -10,6 +10,7 @@ from typing import Any, Final, Literal
 from tuner.core.columns import Columns
 from tuner.core.domain import OPT_IN, Topology, Workload, partition_for
 from tuner.core.errors import InputError
+from tuner.core.frameworks import record_of
 from tuner.core.text import listed
 from tuner.space.rules import RULES
 from tuner.space.space import Space
@@ -34,18 +35,20 @@ _UNDECIDED: Final = {
     *("fill-nodes", "enough-nodes", "batch-by-dp", "microbatches-by-pp"),  # the batch is sought, on whatever ranks
     *("one-partition", "one-dispatcher"),  # these count equal topologies once
 }
-LAWS: Final = tuple(
-    rule
-    for rule in RULES
-    if rule.level == "law" and rule.name not in _UNDECIDED and not rule.name.startswith("framework-")
-)
-"""The laws that an option must satisfy; its stack stands for a framework."""
+LAWS: Final = tuple(rule for rule in RULES if rule.level == "law" and rule.name not in _UNDECIDED)
+"""The laws that an option must satisfy."""
 
 _FREE: Final = ("micro_batch", "global_batch", "shape", "heads", "nodes", "partition")
 
 
 def options(space: Space, *, zero: int = 3) -> list[Topology]:
-    """Return every topology of the pinned axes, on all nodes, with micro batch 1."""
+    """Return every topology of the pinned axes, on all nodes, with micro batch 1.
+
+    Where ZeRO is not pinned, its stage is `zero`, or the nearest that the framework has.
+    """
+    framework = record_of(space.workload)
+    if framework is not None:
+        zero = min(framework.zero.value, key=lambda stage: abs(stage - zero))
     pinned = {
         axis: values
         for axis, values in space.axes.items()
@@ -119,10 +122,15 @@ def only_option(space: Space, *, zero: int = 3) -> Topology:
 
 
 def stacked(workload: Workload, stack: Stack | None, *, zero: int) -> Workload:
-    """Return the workload with the layers of its stack: plain PyTorch layers under FSDP, or Megatron's.
+    """Return the workload with the layers of its framework, or of a stack: plain PyTorch layers under FSDP, or
+    Megatron's.
 
     By default ZeRO 3 stands for FSDP, as in measured tables.
     """
+    if workload.framework is not None:
+        if stack is not None:
+            raise InputError(f"--stack {stack} and --framework {workload.framework} both say whose layers: give one.")
+        return workload
     plain = (stack or ("fsdp" if zero == 3 else "megatron")) == "fsdp"
     return replace(workload, plain_layers=plain, parallel_loss=not plain)
 

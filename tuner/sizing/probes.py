@@ -47,13 +47,19 @@ class EstimateProbe:
     cluster: Cluster
     topology: Topology
     model: CostModel
+    global_batch: int | None = None
+    """Sequences that a step accumulates; its memory then includes gradients that are kept between micro batches."""
 
     def __call__(self, micro_batch: int) -> BatchResult:
         """Return the estimate of one micro batch."""
-        columns = Columns.of([one_batch(self.topology, micro_batch)], self.workload, self.cluster)
-        scores = self.model.score(columns)
-        outcome: BatchOutcome = "ESTIMATED" if bool(scores.fits[0]) else "OOM"
-        memory, seconds = float(scores.memory[0]), float(scores.seconds[0])
+        alone = one_batch(self.topology, micro_batch)
+        step = micro_batch * alone.dp
+        accumulated = replace(alone, global_batch=2 * step if step < (self.global_batch or 0) else step)
+        timed, filled = (
+            self.model.score(Columns.of([topology], self.workload, self.cluster)) for topology in (alone, accumulated)
+        )
+        outcome: BatchOutcome = "ESTIMATED" if bool(filled.fits[0]) else "OOM"
+        memory, seconds = float(filled.memory[0]), float(timed.seconds[0])
         return BatchResult(micro_batch=micro_batch, outcome=outcome, peak_memory=memory, seconds=seconds)
 
 
