@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from tests.search.test_search_arithmetic import pool
-from tuner.costmodel.calibration import Calibration, prior_deviations
+from tuner.costmodel.calibration import Calibration, prior_deviations, slopes_of
 from tuner.costmodel.residual_features import Features, Likeness, joined
 from tuner.costmodel.site_factors import TIME_FACTORS, SiteFactors
 from tuner.search.constants import (
@@ -21,6 +21,7 @@ from tuner.search.constants import (
     MEMORY_FIGURE_DEVIATION,
     MEMORY_MARGIN,
     NOISE_CHANCES,
+    REPEAT_DEVIATION,
     SHARE_STEP,
     TREND_CHANCES,
     TREND_STEP,
@@ -131,6 +132,52 @@ def test_a_calibrations_rows_are_recalled_where_the_model_is_evaluated() -> None
     away = belief._reference[: len(TIME_FACTORS)] - np.log([getattr(calibration.site, name) for name in TIME_FACTORS])
     assert np.abs(away).max() > 0.3
     assert belief._residuals == pytest.approx(np.array([0.03, -0.05]) - slopes @ away)
+
+
+def twice_as_slow() -> Calibration:
+    """Three topologies of the pool that take twice as long as the model says."""
+    features, group = pool().groups
+    (part,) = pool().parts
+    chosen = [3, 9, 20]
+    return Calibration(
+        known=joined([row_of(features, int(group[row])) for row in chosen]),
+        slopes=slopes_of(part, SiteFactors())[chosen],
+        residual=np.full(3, math.log(2.0)),
+        noise=np.full(3, 0.02**2),
+    )
+
+
+@pytest.mark.parametrize("ratio", [0.5, 1.0, 4.0])
+def test_the_first_run_is_believed_over_a_calibration_that_it_contradicts(ratio: float) -> None:
+    """And the others are about as far from the model as it is."""
+    modelled = Surrogate(pool()).log_seconds()
+    belief = Surrogate(pool(), twice_as_slow())
+    assert belief.measured([3])[0] == pytest.approx(modelled[3] + math.log(2.0), abs=0.05)
+    seen = Observation(candidate=3, seconds=ratio * math.exp(modelled[3]), fits=True)
+    belief.learn([seen])
+    assert belief._elsewhere
+    away = [belief.measured([candidate])[0][0] - modelled[candidate] for candidate in (3, 9, 20)]
+    assert away[0] == pytest.approx(math.log(ratio), abs=0.005)
+    assert away[1:] == pytest.approx([math.log(ratio)] * 2, abs=0.1)
+    assert belief.measured([3])[1] < REPEAT_DEVIATION
+
+
+def test_a_first_run_within_three_deviations_of_the_calibration_is_averaged_with_it() -> None:
+    belief = Surrogate(pool(), twice_as_slow())
+    before, deviation = (float(figure[0]) for figure in belief.measured([3]))
+    spread = math.hypot(deviation, REPEAT_DEVIATION)
+    far, near = (run_of_three(before - share * spread) for share in (3.1, 2.9))
+    belief.learn([near])
+    assert not belief._elsewhere
+    assert before - 2.9 * spread < belief.measured([3])[0] < before
+    other = Surrogate(pool(), twice_as_slow())
+    other.learn([far])
+    assert other._elsewhere
+
+
+def run_of_three(log_seconds: float) -> Observation:
+    """A run of candidate 3."""
+    return Observation(candidate=3, seconds=math.exp(log_seconds), fits=True)
 
 
 def test_a_memory_figure_far_below_the_limit_moves_the_need_by_its_share_of_the_variance() -> None:

@@ -87,6 +87,14 @@ LEVEL_CHANCES: Final = _constant(
 )
 """Chance that all topologies take several times as long, or as short, as the model says."""
 
+ELSEWHERE_DEVIATION: Final = _constant(
+    "ELSEWHERE_DEVIATION",
+    2.0,
+    unit="standard deviation of a logarithm",
+    source="as the level's tail: machines several times as fast or as slow; not fitted",
+)
+"""How far a study's runs may lie from all rows of a calibration that its first run contradicts."""
+
 NOISE_CHANCES: Final = _constant(
     "NOISE_CHANCES",
     {1.0: 0.85, 2.0: 0.05, 4.0: 0.05, 8.0: 0.05},

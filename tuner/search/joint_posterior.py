@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 
 import numpy as np
@@ -11,7 +12,7 @@ from tuner.core.columns import FloatArray
 from tuner.costmodel.residual_features import Features, covariance, joined
 from tuner.search.incremental_gp import IncrementalGP
 from tuner.search.model_error import TimeRecord
-from tuner.search.observations import Observations
+from tuner.search.observations import Observations, Surprise
 from tuner.search.reduced import ReducedRun, ReducedSize, gap_covariance
 
 
@@ -29,6 +30,10 @@ class JointPosterior(TimeRecord):
 
     _time: IncrementalGP
     _observed: Observations
+    _residuals: list[float]
+    """Of each observation of seconds, from the model at `_reference`."""
+    _prior: FloatArray
+    """Standard deviations of the factors, the trends and the levels."""
     _scale: float
     """Variance of the residual beside that of the machines that the model was made for."""
 
@@ -60,10 +65,41 @@ class JointPosterior(TimeRecord):
         mean, _ = self.joint([(candidate, None), (candidate, run.size)])
         return math.exp(run.log_seconds + float(mean[0] - mean[1]))
 
-    def _kind_features(self, candidate: int) -> Features:
-        """Return the features of a candidate at the present speed."""
-        raise NotImplementedError
+    def surprises(self) -> list[Surprise]:
+        """Return the candidates that ran once, each with what all other runs predict of it."""
+        counts = Counter(candidate for candidate, _ in self._variances if candidate >= 0)
+        if counts.total() < 2:
+            return []
+        away, variances = self._time.left_out(*self._shift())
+        return [
+            Surprise(
+                candidate=candidate,
+                away=float(away[row]),
+                mean=float(self._level[candidate] + self._residuals[row] - away[row]),
+                deviation=math.sqrt(max(float(variances[row]) - noise, self._own)),
+                noise=self.trust.repeat,
+            )
+            for row, (candidate, noise) in enumerate(self._variances)
+            if counts[candidate] == 1
+        ]
+
+    def _expected_of(self, before: FloatArray, alone: float, slopes: FloatArray) -> tuple[float, float]:
+        """The mean and variance of a residual, by its covariances with what was observed, and its variance alone."""
+        solved, carried = self._time.solved(before), self._time.carried
+        shift, spread = self._shift()
+        left = slopes - solved @ carried[:, :-1]
+        mean = float(slopes @ shift + solved @ (carried[:, -1] - carried[:, :-1] @ shift))
+        return mean, float(alone - solved @ solved + left @ spread @ left)
 
     def _shift(self) -> tuple[FloatArray, FloatArray]:
-        """Return how far the factors are from the reference, and their covariance."""
+        """How far the factors are from the reference, and their covariance."""
+        prior = 1 / self._prior**2
+        carried = self._time.carried
+        spread = np.linalg.inv(np.diag(prior) + carried[:, :-1].T @ carried[:, :-1])
+        away = self._reference - self._expected
+        shift: FloatArray = spread @ (carried[:, :-1].T @ carried[:, -1] - prior * away)
+        return shift, spread
+
+    def _kind_features(self, candidate: int) -> Features:
+        """Return the features of a candidate at the present speed."""
         raise NotImplementedError

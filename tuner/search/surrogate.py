@@ -9,7 +9,6 @@ updated after each job; when the factors move far from the reference, the model 
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -30,6 +29,7 @@ from tuner.costmodel.site_factors import TIME_FACTORS, SiteFactors
 from tuner.costmodel.time import seconds
 from tuner.search.candidates import CandidatePool
 from tuner.search.constants import (
+    ELSEWHERE_DEVIATION,
     FORECAST_DEVIATION,
     MAX_FACTOR_MOVE,
     MIN_SHARED_RISK,
@@ -43,7 +43,8 @@ from tuner.search.incremental_gp import IncrementalGP, SingleArray
 from tuner.search.joint_posterior import JointPosterior
 from tuner.search.memory_posterior import MemoryPosterior, chunked
 from tuner.search.model_error import LEAST_TREND, TRENDS, trends_of
-from tuner.search.observations import Observation, Observations, Surprise, Trust, gap_of, row_of, runs_of
+from tuner.search.observations import Observation, Observations, Trust, gap_of, row_of, runs_of
+from tuner.search.recalled import recalled
 from tuner.search.reduced import ReducedSize, gap_covariance
 
 
@@ -62,6 +63,8 @@ class Surrogate(MemoryPosterior, JointPosterior):
         self.assumed = trust or Trust()
         """How far model and single runs were trusted before any job."""
         self._usual_noise, self._record = self.assumed.repeat, 0
+        self._elsewhere = False
+        """Whether the first run shows that the calibration's rows are from faster or slower machines."""
         self._set_trust(self.assumed)
         self._memory_common = 1.0
         self.period = period
@@ -76,6 +79,11 @@ class Surrogate(MemoryPosterior, JointPosterior):
         rebuild = False
         for observation in seen:
             rebuild |= self._unexpectedly_full(observation)
+            if observation.timed and self._is_elsewhere(observation):
+                self._elsewhere = True
+                self._set_trust(self.trust)
+                self._most = self._greatest_deviation()
+                self._refer(self.site)
             self._observations.append(observation)
             rebuild |= self._corrects(observation)
             self._take(observation)
@@ -164,24 +172,6 @@ class Surrogate(MemoryPosterior, JointPosterior):
         found = {name: float(np.exp(value)) for name, value in zip(TIME_FACTORS, factors, strict=False)}
         return replace(self._calibration.site, **found)
 
-    def surprises(self) -> list[Surprise]:
-        """Return the candidates that ran once, each with what all other runs predict of it."""
-        counts = Counter(candidate for candidate, _ in self._variances if candidate >= 0)
-        if counts.total() < 2:
-            return []
-        away, variances = self._time.left_out(*self._shift())
-        return [
-            Surprise(
-                candidate=candidate,
-                away=float(away[row]),
-                mean=float(self._level[candidate] + self._residuals[row] - away[row]),
-                deviation=math.sqrt(max(float(variances[row]) - noise, self._own)),
-                noise=self.trust.repeat,
-            )
-            for row, (candidate, noise) in enumerate(self._variances)
-            if counts[candidate] == 1
-        ]
-
     def log_seconds(self) -> FloatArray:
         """Return the posterior mean of log seconds of every candidate, in the current speed period."""
         shift, _ = self._shift()
@@ -239,7 +229,7 @@ class Surrogate(MemoryPosterior, JointPosterior):
         if not hasattr(self, "_slopes"):
             slopes = np.concatenate([slopes_of(part, site) for part in chunks])
             self._slopes = np.concatenate(
-                [slopes, trends_of(self._features)[self._group], np.ones((len(slopes), 1))], axis=1
+                [slopes, trends_of(self._features)[self._group], np.ones((len(slopes), 2))], axis=1
             )
             self._most = self._greatest_deviation()
         groups = len(self._features)
@@ -258,17 +248,13 @@ class Surrogate(MemoryPosterior, JointPosterior):
 
     def _recall(self) -> None:
         """Add a calibration's measured rows as observations of no candidate."""
-        known, rows = self._calibration.known, self._calibration
-        if known is None:
-            return
-        there = np.log([getattr(rows.site, name) for name in TIME_FACTORS])
-        trends = trends_of(known)
-        for row in range(len(known)):
-            features = row_of(known, row)
-            residual = rows.residual[row] - rows.slopes[row] @ (self._reference[: len(TIME_FACTORS)] - there)
-            slopes = np.concatenate([rows.slopes[row], trends[row], [1.0]])
+        for row, earlier in enumerate(recalled(self._calibration, self._reference[: len(TIME_FACTORS)])):
             self._observe(
-                features, candidate=-1 - row, slopes=slopes, residual=residual, noise=rows.noise[row] - self._own
+                earlier.features,
+                candidate=-1 - row,
+                slopes=earlier.slopes,
+                residual=earlier.residual,
+                noise=earlier.noise - self._own,
             )
 
     def _set_trust(self, trust: Trust) -> None:
@@ -276,7 +262,8 @@ class Surrogate(MemoryPosterior, JointPosterior):
         self._scale = trust.unsure**2
         self._shared, self._own = _RESIDUAL * self._scale, (OWN_DEVIATION * self.assumed.unsure) ** 2
         trend = max(trust.trend, LEAST_TREND)
-        steady = [*np.full(len(TRENDS), trend), max(trust.level, LEAST_TREND)]
+        elsewhere = ELSEWHERE_DEVIATION if self._elsewhere else LEAST_TREND
+        steady = [*np.full(len(TRENDS), trend), max(trust.level, LEAST_TREND), elsewhere]
         self._prior = np.concatenate([prior_deviations() * trust.factors, steady])
 
     def _greatest_deviation(self) -> FloatArray:
@@ -339,14 +326,8 @@ class Surrogate(MemoryPosterior, JointPosterior):
         before = self._together(self._observed, features, candidate)
         before += gap_covariance([size], self._observed.sizes)[0]
         alone = self._shared + self._own + float(gap_covariance([size], [size])[0, 0])
-        solved = self._time.solved(before)
-        shift, spread = self._shift()
-        carried = self._time.carried
-        left = slopes - solved @ carried[:, :-1]
-        expected = slopes @ shift + solved @ (carried[:, -1] - carried[:, :-1] @ shift)
-        variance = float(alone + noise - solved @ solved + left @ spread @ left)
-        is_first = not any(seen >= 0 for seen, _ in self._variances)
-        far = 0.0 if repeated or is_first else float(residual - expected) / math.sqrt(max(variance, 1e-12))
+        expected, variance = self._expected_of(before, alone + noise, slopes)
+        far = 0.0 if repeated or self._has_no_run else (residual - expected) / math.sqrt(max(variance, 1e-12))
         doubted = far > OUTLIER_DEVIATIONS or (far < -OUTLIER_DEVIATIONS and noise > variance / 2)
         noise = max(noise, REPEAT_DEVIATION**2)
         if doubted:
@@ -358,14 +339,19 @@ class Surrogate(MemoryPosterior, JointPosterior):
         self._variances.append((candidate, noise))
         self._residuals.append(residual)
 
-    def _shift(self) -> tuple[FloatArray, FloatArray]:
-        """How far the factors are from the reference, and their covariance."""
-        prior = 1 / self._prior**2
-        carried = self._time.carried
-        spread = np.linalg.inv(np.diag(prior) + carried[:, :-1].T @ carried[:, :-1])
-        away = self._reference - self._expected
-        shift: FloatArray = spread @ (carried[:, :-1].T @ carried[:, -1] - prior * away)
-        return shift, spread
+    @property
+    def _has_no_run(self) -> bool:
+        return not any(seen >= 0 for seen, _ in self._variances)
+
+    def _is_elsewhere(self, seen: Observation) -> bool:
+        """Whether the first run lies far from what a calibration's rows predict: its machines are others now."""
+        if self._elsewhere or self._calibration.known is None or not self._has_no_run:
+            return False
+        residual, slopes, gap = self._residual(seen)
+        before = self._together(self._observed, self._kind_features(seen.candidate), seen.candidate)
+        alone = self._shared + self._own + self._noise(seen) + gap
+        expected, variance = self._expected_of(before, alone, slopes)
+        return abs(residual - expected) > OUTLIER_DEVIATIONS * math.sqrt(variance)
 
     @property
     def _expected(self) -> FloatArray:
@@ -394,8 +380,8 @@ class Surrogate(MemoryPosterior, JointPosterior):
 _RESIDUAL: Final = PERIOD_DEVIATION**2 + CLIFF_DEVIATION**2 + KERNEL_DEVIATION**2 + SHAPE_DEVIATION**2
 """Variance of what candidates share."""
 
-_STEADY: Final = len(TRENDS) + 1
-"""Trends of the model's error, and its level."""
+_STEADY: Final = len(TRENDS) + 2
+"""Trends of the model's error, its level, and what the study's runs take more than a calibration's rows."""
 
 _MOST_MOVES: Final = 5
 """Evaluations of the model after which its factors count as settled."""
