@@ -23,8 +23,10 @@ from tuner.space.build import space_for
 from tuner.tables.run import run_of
 
 CARDS: dict[str, Any] = {"model": "llama-7b", "gpu": "RTX4090", "nodes": 1, "gpus_per_node": 8, "global_batch": 256}
-SEVEN_BILLION = ("--model", "llama-7b", "--gpu", "RTX4090", "--nodes", "1", "--gpus-per-node", "8")
-PROPOSED = "With --set offload=optimizer, 10 of 144 legal topologies would fit."
+EIGHT_CARDS = ("--gpu", "RTX4090", "--nodes", "1", "--gpus-per-node", "8")
+SEVEN_BILLION = ("--model", "llama-7b", *EIGHT_CARDS)
+THIRTEEN_BILLION = ("--model", "llama-13b", *EIGHT_CARDS, "--framework", "deepspeed")
+PROPOSED = "With --set offload=optimizer, 23 of 180 legal topologies would fit."
 
 
 def test_no_document_changes_where_nothing_is_offloaded() -> None:
@@ -85,18 +87,26 @@ def test_a_cluster_file_may_specify_main_memory(tmp_path: Path) -> None:
 
 
 def test_plan_proposes_offload_where_nothing_fits(run: Run) -> None:
-    """A 7B model on 8 RTX 4090 under Megatron."""
-    said = run("plan", *SEVEN_BILLION, "--global-batch", "256")
+    """A 13B model on 8 RTX 4090 under DeepSpeed."""
+    said = run("plan", *THIRTEEN_BILLION, "--global-batch", "256")
     assert f"Nothing fits. {PROPOSED}" in said.out
-    document = json.loads(run("plan", *SEVEN_BILLION, "--global-batch", "256", "--json").out)
+    document = json.loads(run("plan", *THIRTEEN_BILLION, "--global-batch", "256", "--json").out)
     assert document["remedy"] == PROPOSED
     assert "remedy" not in json.loads(run("plan", *SEVEN_BILLION, "--framework", "deepspeed", "--json").out)
 
 
+def test_plan_proposes_to_give_up_a_policy_before_anything_is_offloaded(run: Run) -> None:
+    """A 7B model on 8 RTX 4090 under Megatron fits over tp and pp alone, with dp 1."""
+    said = run("plan", *SEVEN_BILLION, "--global-batch", "256")
+    assert "Nothing fits. With --allow dp-multiple-of-4, 292 of 2,556 legal topologies would fit." in said.out
+    words = ("plan", *SEVEN_BILLION, "--global-batch", "256", "--allow", "dp-multiple-of-4", "--top", "0", "--json")
+    assert json.loads(run(*words).out)["fitting"] == 292
+
+
 def test_what_plan_proposes_fits(run: Run) -> None:
-    words = ("plan", *SEVEN_BILLION, "--global-batch", "256", "--set", "offload=none,optimizer", "--top", "0")
+    words = ("plan", *THIRTEEN_BILLION, "--global-batch", "256", "--set", "offload=none,optimizer", "--top", "0")
     document = json.loads(run(*words, "--json").out)
-    assert document["fitting"] == 10
+    assert document["fitting"] == 23
     assert {row["topology"].get("offload") for row in document["top"] if row["fits"]} == {"optimizer"}
     assert all(row["terms"]["host_link"] > 0 for row in document["top"] if row["fits"])
     table = list(csv.DictReader(StringIO(run(*words, "--csv").out)))
@@ -112,7 +122,9 @@ def test_where_own_framework_has_none_another_is_named(run: Run) -> None:
 
 @pytest.mark.slow
 def test_optimize_and_max_batch_propose_offload(run: Run, tmp_path: Path) -> None:
-    said = run("optimize", *SEVEN_BILLION, "--global-batch", "256", "--launcher", "simulated", "--runs", str(tmp_path))
+    said = run(
+        "optimize", *THIRTEEN_BILLION, "--global-batch", "256", "--launcher", "simulated", "--runs", str(tmp_path)
+    )
     assert said.code == 1
     assert said.err.rstrip().endswith(f"times the memory of a GPU. {PROPOSED}")
     said = run("max-batch", "--model", "llama-33b", "--gpu", "RTX4090", "--nodes", "1", "--gpus-per-node", "1")

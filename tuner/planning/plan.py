@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 
 from tuner.core.columns import Columns, FloatArray, IntArray
-from tuner.core.domain import OFFLOAD, Workload
+from tuner.core.domain import Workload
 from tuner.core.errors import EmptySpace, InputError
-from tuner.core.frameworks import able
 from tuner.core.text import ResultTable, column, either, interval
 from tuner.costmodel.estimate import CostModel
 from tuner.costmodel.flops import model_flops
 from tuner.planning.cost import TopologyCost, costs
+from tuner.planning.memory_remedies import memory_remedy
 from tuner.space.relaxations import openings
 from tuner.space.rules import frameworks_with_more
 from tuner.space.space import Space, Tally
@@ -108,27 +108,8 @@ def plan(space: Space, *, top: int = 10, model: CostModel | None = None) -> Plan
         raise InputError(f"{tally.legal:,} rows are too many to list; say how many with --top, or pin axes with --set.")
     points = points[np.lexsort((points, *keys))[:keep]]
     rows = costs(space.topologies(points), space.columns(points), known)
-    remedy = "" if fitting else offload_remedy(space, known)
+    remedy = "" if fitting else memory_remedy(space, known)
     return Plan(tally=tally, fitting=fitting, seconds=time.perf_counter() - started, top=tuple(rows), remedy=remedy)
-
-
-def offload_remedy(space: Space, model: CostModel) -> str:
-    """Return a sentence about the offload with which some topologies of a space fit, where none does; else nothing.
-
-    The space's own framework comes first, and offload of the optimizer before that of the parameters.
-    """
-    workload = space.workload
-    for framework in dict.fromkeys((workload.framework, *able(workload))):
-        option = f"--framework {framework} " if framework != workload.framework else ""
-        for offload in OFFLOAD:
-            if offload == "none" or offload in space.axes["offload"]:
-                continue
-            other = replace(space.where(offload=(offload,)), workload=replace(workload, framework=framework))
-            fits = [model.score(other.columns(block)).fits for block in other.blocks()]
-            if count := sum(int(np.count_nonzero(block)) for block in fits):
-                legal = sum(len(block) for block in fits)
-                return f"With {option}--set offload={offload}, {count:,} of {legal:,} legal topologies would fit."
-    return ""
 
 
 def equal_compute(columns: Columns, training: FloatArray) -> FloatArray:

@@ -18,7 +18,7 @@ from tuner.core.outcomes import Failure, Outcome
 from tuner.costmodel.calibration import Calibration
 from tuner.costmodel.estimate import CostModel
 from tuner.launch.contract import Job, JobResult, JobState, Launcher
-from tuner.planning.plan import offload_remedy
+from tuner.planning.memory_remedies import memory_remedy
 from tuner.search.candidates import CandidatePool
 from tuner.search.pruner import Referee
 from tuner.space.space import Tally
@@ -118,7 +118,7 @@ class StudyLoop:
             *(self.state, settings.limits),
             sampler=settings.sampler,
             iterations=max(settings.iterations),
-            memory_remedy=lambda: "" if tally is None else offload_remedy(settings.space, CostModel()),
+            memory_remedy=lambda: "" if tally is None else memory_remedy(settings.space, CostModel()),
             plan=self.plan,
         )
         self.running: dict[int, RunningTrial] = {}

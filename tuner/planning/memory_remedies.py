@@ -1,0 +1,44 @@
+"""What would make some topologies of a space fit in memory, where none does."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+
+from tuner.core.domain import OFFLOAD
+from tuner.core.frameworks import able
+from tuner.costmodel.estimate import CostModel
+from tuner.space.rules import RuleSet
+from tuner.space.space import Space
+
+
+def memory_remedy(space: Space, model: CostModel) -> str:
+    """Return a sentence about the first change with which some topologies fit; empty where there is none.
+
+    A policy is given up before another framework is taken, and that before anything is offloaded, which is slower.
+    """
+    for change, other in _changes(space):
+        fits = [model.score(other.columns(block)).fits for block in other.blocks()]
+        if count := sum(int(np.count_nonzero(block)) for block in fits):
+            legal = sum(len(block) for block in fits)
+            return f"With {change}, {count:,} of {legal:,} legal topologies would fit."
+    return ""
+
+
+def _changes(space: Space) -> Iterator[tuple[str, Space]]:
+    """Yield changes of a space in the order of how much they ask for, each with the space that it makes."""
+    workload = space.workload
+    for rule in space.rules.in_force(workload):
+        if rule.level == "policy":
+            yield f"--allow {rule.name}", replace(space, rules=RuleSet(allowed=space.rules.allowed | {rule.name}))
+    frameworks = able(workload) if workload.framework else []
+    for framework in frameworks:
+        yield f"--framework {framework}", replace(space, workload=replace(workload, framework=framework))
+    for taken in dict.fromkeys((workload.framework, *frameworks)):
+        option = f"--framework {taken} " if taken != workload.framework else ""
+        for offload in OFFLOAD:
+            if offload != "none" and offload not in space.axes["offload"]:
+                offloaded = replace(space.where(offload=(offload,)), workload=replace(workload, framework=taken))
+                yield f"{option}--set offload={offload}", offloaded
