@@ -344,8 +344,9 @@ def context_exchange(workload: Workload) -> ContextExchange:
     return "all_gather" if workload.framework in ("fsdp2", "torchtitan") else "p2p"
 
 
-def check_precision(precision: str, gpu: Gpu) -> None:
-    """Raise `InputError` where the GPU lacks the precision, or where it is fp4, in which no training is modelled."""
+def check_precision(precision: str, gpu: Gpu, recipe: str | None = None) -> None:
+    """Raise `InputError` where the GPU lacks the precision or its recipe, or where it is fp4, in which no training is
+    modelled."""
     if precision not in gpu.peak_flops:
         supported = [known for known in gpu.peak_flops if known in get_args(Precision)]
         raise InputError(f"{gpu.name} has no {precision}; it has {listed(supported)}.")
@@ -353,6 +354,11 @@ def check_precision(precision: str, gpu: Gpu) -> None:
         raise InputError(
             f"{gpu.name} multiplies in fp4, but tuner does not model training in it yet: Megatron-LM's nvfp4 "
             "(--fp4-format) keeps some layers in bf16. Use --precision fp8, for example with --precision-recipe mxfp8."
+        )
+    if precision == "fp8" and recipe in ("mxfp8", "nvfp4") and "fp4" not in gpu.peak_flops:
+        raise InputError(
+            f"{gpu.name} has no {recipe}, whose scales of 32 or 16 values the tensor cores of B200, MI350X and later "
+            "GPUs apply; use another --precision-recipe."
         )
 
 

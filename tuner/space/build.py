@@ -81,7 +81,7 @@ def space_for(
     trained_with = {} if isinstance(model, Model) else catalog.trained_with(DEFAULT_MODEL if model is None else model)
     runs_on = _framework(framework, trained_with, precision, attention)
     defaults = _usual(trained_with, described, machines.gpu, precision, runs_on)
-    check_precision(precision or defaults["precision"], machines.gpu)
+    check_precision(precision or defaults["precision"], machines.gpu, precision_recipe)
     workload = Workload(
         model=described,
         global_batch=DEFAULT_GLOBAL_BATCH if global_batch is None else global_batch,

@@ -133,7 +133,7 @@ def _workload(cells: Mapping[str, str], card: Gpu, *, tp: int, ranks: int) -> Wo
         routing=cells.get("routing", "balanced").lower(),  # type: ignore[arg-type] # Workload refuses any other word
         stack=_stack(cells),
     )
-    check_precision(workload.precision, card)
+    check_precision(workload.precision, card, workload.precision_recipe)
     return workload
 
 
