@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -69,3 +70,12 @@ def test_what_is_not_written_is_the_repositorys_default() -> None:
     assert parsed.untie_embeddings_and_output_weights
     assert parsed.use_rotary_position_embeddings
     assert parsed.layernorm_epsilon == llama.workload.model.norm_epsilon
+
+
+@pytest.mark.parametrize(("multiple", "tp", "rows"), [(128, 1, 250_880), (128, 4, 250_880), (2048, 4, 253_952)])
+def test_bigsciences_fork_pads_what_the_tokenizer_has_to_the_models_rows(multiple: int, tp: int, rows: int) -> None:
+    """BLOOM's tokenizer has 250,680 words, of which the fork alone would make 250,752 rows."""
+    run = bloom(f"tp{tp}-pp12-dp4-mbs2-z1")
+    model = replace(run.workload.model, vocab=250_880, vocab_multiple=multiple)
+    flags = megatron_deepspeed_flags(replace(run, workload=replace(run.workload, model=model)))
+    assert flag_table("megatron-deepspeed-bloom").parsed(flags).pad_vocab_size_to == rows

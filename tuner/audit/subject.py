@@ -30,11 +30,12 @@ def subject_of(run: LogRun | None, space: Space, key: str | None = None) -> tupl
     own = described(run.arguments if run else {}, space.cluster.gpus_per_node)
     names = space.arguments.keys()
     workload = space.workload if "model" in names or own.workload is None else own.workload
-    asked = {
-        name: getattr(space.workload, name) for name in ("global_batch", "precision", "attention") if name in names
+    chosen = {
+        name: getattr(space.workload if name in names else own.workload or workload, name)
+        for name in ("global_batch", "precision", "attention")
     }
     model = replace(workload.model, seq=space.workload.model.seq) if "seq" in names else workload.model
-    workload = replace(workload, model=model, **asked)
+    workload = replace(workload, model=model, **chosen)
     if key is None:
         if own.topology is None:
             return None, own.lacks

@@ -204,9 +204,10 @@ _BLOOM: Final[Mapping[str, Treatment]] = {
     "vocab": expressed("your tokenizer, --pad-vocab-size-to"),
     "vocab_multiple": vocab_multiple(
         "--make-vocab-size-divisible-by, --pad-vocab-size-to",
-        lambda r: [("--make-vocab-size-divisible-by", str(r.workload.model.vocab_multiple))]
-        if r.workload.model.vocab_multiple
-        else [("--make-vocab-size-divisible-by", "1"), ("--pad-vocab-size-to", str(r.workload.model.vocab))],
+        lambda r: [  # it pads what the tokenizer has, which may be fewer words than the model has
+            ("--make-vocab-size-divisible-by", str(r.workload.model.vocab_multiple or 1)),
+            ("--pad-vocab-size-to", str(r.workload.model.padded_vocab(r.topology.tp))),
+        ],
     ),
     "attention": expressed(
         "--no-masked-softmax-fusion",

@@ -58,7 +58,8 @@ def measure(log: str, explain: bool, as_csv: bool, as_json: bool, **given: Any) 
     elif as_csv and made.subject is None:
         raise InputError(f"--csv needs a topology: {made.lacks}; pass its KEY, such as tp8-pp12-dp4-mbs2-z1.")
     elif as_csv and made.subject:
-        machines = given["key"] is not None or any(given[name] for name in ("cluster", "gpu", "gpus_per_node"))
+        own = given["key"] is not None and given["model"] is None  # of the study that is the default
+        machines = own or any(given[name] for name in ("cluster", "gpu", "gpus_per_node"))
         _print_csv(log, made, made.subject, machines)
     elif made.rows or made.failure:
         _print_text(log, made)
