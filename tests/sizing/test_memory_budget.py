@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import tuner
 from tests.conftest import Run
 from tuner.core import catalog
 from tuner.core.catalog import gpu
@@ -276,3 +277,22 @@ def test_a_sample_takes_the_activations_of_every_frozen_model_and_their_fragment
     assert sample_bytes(request, H100) == pytest.approx(expected)
     assert budget(request, H100).sample == sample_bytes(request, H100)
     assert budget(replace(request, sample=3e9), H100).sample == 3e9
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"zero": 7}, r"zero must be 0, 1, 2 or 3 \(got 7\)"),
+        ({"target": 2.0}, r"target must be above 0 and at most 1 \(got 2.0\)"),
+        ({"gpus": 0}, r"gpus must be at least 1 \(got 0\)"),
+        ({"multiple": 0}, r"multiple must be at least 1 \(got 0\)"),
+        ({"optimizer": "adamw"}, "there is no optimizer called 'adamw'; did you mean"),
+        ({"precision": "bf17"}, "there is no precision called 'bf17'; did you mean bf16"),
+        ({"frozen": "7b"}, r"frozen is a list of texts, such as \['7b'\]; got '7b'"),
+    ],
+)
+def test_arguments_that_the_command_line_would_refuse_are_refused_in_python(
+    given: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(InputError, match=message):
+        tuner.memory(**{"frozen": ["7b"], **given})

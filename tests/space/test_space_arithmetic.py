@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -315,6 +316,38 @@ def test_positions_follow_the_sequence_where_they_did() -> None:
     with pytest.raises(InputError, match="tiny learns 48 positions; --seq 49 is longer"):
         _model(longer, 49)
     assert _model(replace(longer, positions="rotary"), 49).seq == 49
+
+
+@pytest.mark.parametrize(("stated", "seq", "positions"), [(True, 16, 32), (False, 16, 16), (False, 64, 64)])
+def test_positions_that_a_description_states_are_the_models_at_any_sequence(
+    stated: bool, seq: int, positions: int, tmp_path: Path
+) -> None:
+    described = tmp_path / "small.toml"
+    text = "[model.small]\nlayers = 2\nhidden = 64\nheads = 4\nvocab = 512\nseq = 32\npositions = 'learned'\n"
+    described.write_text(text + "max_positions = 32\n" * stated)
+    assert _model(str(described), seq).max_positions == positions
+    if stated:
+        with pytest.raises(InputError, match="small learns 32 positions; --seq 33 is longer, and more positions are"):
+            _model(str(described), 33)
+
+
+def test_heads_that_key_value_heads_do_not_divide_are_no_model() -> None:
+    odd = tiny(heads=6, kv_heads=4, hidden=96)
+    with pytest.raises(InputError, match="tiny has 6 heads, no multiple of its 4 kv_heads"):
+        space_for(model=odd, nodes=1)
+    assert space_for(model=odd, nodes=1, settings=["heads=8"]).axes["heads"] == (8,)
+
+
+@pytest.mark.parametrize("name", ["settings", "allow"])
+def test_a_text_is_no_list_of_texts(name: str) -> None:
+    with pytest.raises(InputError, match=rf"{name} is a list of texts, such as \['tp=4'\]; got 'tp=4'"):
+        space_for(**{name: "tp=4"})  # type: ignore[arg-type]
+
+
+def test_a_model_may_be_given_by_its_path(tmp_path: Path) -> None:
+    described = tmp_path / "small.toml"
+    described.write_text("[model.small]\nlayers = 2\nhidden = 64\nheads = 4\nvocab = 512\nseq = 32\n")
+    assert space_for(model=described).workload == space_for(model=str(described)).workload
 
 
 @pytest.mark.parametrize(("given", "framework"), [({}, "any"), ({"framework": "fsdp2"}, "fsdp2")])

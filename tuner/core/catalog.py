@@ -129,6 +129,14 @@ def known_model(name: str) -> Model | None:
     return model(name) if name and not _is_path(name) and _found(name, catalog().model) else None
 
 
+def states_positions(name: str) -> bool:
+    """Whether a model's description says how many positions it has, so that these are not those of the sequence."""
+    if not _is_path(name):
+        return "max_positions" in (_found(name, catalog().model) or {})
+    path = _described(name)
+    return path.suffix != ".toml" or "max_positions" in _only_entry(path, "model")[1]
+
+
 def trained_with(name: str) -> dict[str, Any]:
     """Return the attention kernel, precision and framework of a model's training, as far as its entry lists them."""
     if _is_path(name):

@@ -75,3 +75,10 @@ def duration(text: str, option: str) -> float:
     if not (match := re.fullmatch(r"([0-9]{1,6}(?:\.[0-9]{1,6})?)\s*([smhd])", text.strip())):
         raise InputError(f"{option} {shown(text)} is not a duration such as 90m, 4h or 2d.")
     return float(match[1]) * units[match[2]]
+
+
+def several(name: str, values: Iterable[str]) -> tuple[str, ...]:
+    """Return texts that an argument lists; raise for a single text, which would be taken for its letters."""
+    if isinstance(values, str):
+        raise InputError(f"{name} is a list of texts, such as [{values!r}]; got {values!r}.")
+    return tuple(values)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -81,8 +82,10 @@ def flops(
     112.49
     """
     for name, value in (("seconds", seconds), ("price", price)):
-        if value is not None and value <= 0:
+        if value is not None and not 0 < value < math.inf:
             raise InputError(f"--{name} must be positive (got {value}).")
+    if price is not None and seconds is None:
+        raise InputError("--price prices the whole training, whose length --seconds tells: give both.")
     space = space_or(space, description)
     topology = parse_key(key, **space.key_context)
     workload = space.workload.as_in(topology)

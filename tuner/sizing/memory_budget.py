@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Final, get_args
 
 import numpy as np
 
@@ -20,6 +20,7 @@ from tuner.core.columns import Columns
 from tuner.core.domain import Cluster, Gpu, Link, Optimizer, Precision, Topology, Workload
 from tuner.core.errors import InputError, UnknownName
 from tuner.core.model import Model
+from tuner.core.quantity import several
 from tuner.core.text import either, shown
 from tuner.costmodel.constants import FRAGMENT_SHARE, OPTIMIZER_STATE_BYTES
 from tuner.costmodel.memory import memory_terms
@@ -175,8 +176,9 @@ def memory(
     >>> [(budget.ranks, budget.recommended) for budget in found.budgets]
     [(1, 2), (2, 2)]
     """
+    _check(optimizer=optimizer, precision=precision, gpus=gpus, zero=zero, target=target, multiple=multiple)
     request = MemoryRequest(
-        frozen=tuple(part(text) for text in frozen),
+        frozen=tuple(part(text) for text in several("frozen", frozen)),
         trainable=parameters_of(trainable),
         optimizer=optimizer,
         precision=precision,
@@ -193,6 +195,21 @@ def memory(
         for ranks in range(1, gpus + 1)
     )
     return MemoryPlan(request=request, budgets=budgets, claims=tuple(judged(claimed(claims), request, budgets[0])))
+
+
+def _check(*, optimizer: str, precision: str, gpus: int, zero: int, target: float, multiple: int) -> None:
+    """Check values that the command line has checked already."""
+    if optimizer not in get_args(Optimizer):
+        raise UnknownName("optimizer", optimizer, get_args(Optimizer))
+    if precision not in get_args(Precision):
+        raise UnknownName("precision", precision, get_args(Precision))
+    if zero not in range(4):
+        raise InputError(f"zero must be 0, 1, 2 or 3 (got {zero}).")
+    if not 0 < target <= 1:
+        raise InputError(f"target must be above 0 and at most 1 (got {target}).")
+    for name, count in (("gpus", gpus), ("multiple", multiple)):
+        if count < 1:
+            raise InputError(f"{name} must be at least 1 (got {count}).")
 
 
 def claimed(texts: Iterable[str]) -> dict[str, float]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
@@ -12,6 +13,7 @@ from tuner.core.domain import Attention, Cluster, Framework, Gpu, Precision, Pre
 from tuner.core.errors import InputError, UnknownName
 from tuner.core.frameworks import ANY, RECORDS, FrameworkChoice, check_precision, check_supported
 from tuner.core.model import Model, Shape
+from tuner.core.quantity import several
 from tuner.core.text import either, listed
 from tuner.space.axes import BLOOM_HEADS, default_axes, parse_setting, similar_shapes, with_shapes
 from tuner.space.rules import RuleSet
@@ -27,8 +29,8 @@ DEFAULT_FRAMEWORK: Final[Framework] = "megatron-core"
 class SpaceArguments(TypedDict, total=False):
     """The keyword arguments of `space_for`, for functions that describe a space the same way."""
 
-    model: str | Model | None
-    cluster: str | Cluster | None
+    model: str | os.PathLike[str] | Model | None
+    cluster: str | os.PathLike[str] | Cluster | None
     nodes: int | None
     gpus_per_node: int | None
     gpu: str | Gpu | None
@@ -49,8 +51,8 @@ class SpaceArguments(TypedDict, total=False):
 
 def space_for(
     *,
-    model: str | Model | None = None,
-    cluster: str | Cluster | None = None,
+    model: str | os.PathLike[str] | Model | None = None,
+    cluster: str | os.PathLike[str] | Cluster | None = None,
     nodes: int | None = None,
     gpus_per_node: int | None = None,
     gpu: str | Gpu | None = None,
@@ -74,7 +76,9 @@ def space_for(
     model keeps its heads unless `settings` lists other values. The `framework` is the one that a preset was trained
     with, or else megatron-core; with "any", the laws of no framework apply.
     """
-    settings, allow = tuple(settings), tuple(allow)
+    settings, allow = several("settings", settings), several("allow", allow)
+    model = os.fspath(model) if isinstance(model, os.PathLike) else model
+    cluster = os.fspath(cluster) if isinstance(cluster, os.PathLike) else cluster
     arguments = given_arguments(locals())
     machines = _cluster(cluster, nodes=nodes, gpus_per_node=gpus_per_node, gpu=gpu, nvlink_domain=nvlink_domain)
     described = _model(model, seq)
@@ -104,6 +108,11 @@ def space_for(
         raise InputError("--exact-nodes uses all nodes and --set nodes names others; give one of the two.")
     if exact_nodes:
         axes["nodes"] = (machines.nodes,)
+    if "heads" not in pinned and axes["heads"] == (described.heads,) and described.heads % described.kv_heads:
+        raise InputError(
+            f"{described.name} has {described.heads} heads, no multiple of its {described.kv_heads} kv_heads: there is "
+            "no such attention layer."
+        )
     return Space(
         workload=workload,
         cluster=machines,
@@ -196,9 +205,13 @@ def _model(source: str | Model | None, seq: int | None) -> Model:
     model = source if isinstance(source, Model) else catalog.model(DEFAULT_MODEL if source is None else source)
     if seq is None:
         return model
-    follows = model.max_positions == model.seq
+    stated = isinstance(source, str) and catalog.states_positions(source)
+    follows = model.max_positions == model.seq and not stated
     if model.positions == "learned" and not follows and seq > model.max_positions:
-        raise InputError(f"{model.name} learns {model.max_positions} positions; --seq {seq} is longer.")
+        raise InputError(
+            f"{model.name} learns {model.max_positions} positions; --seq {seq} is longer, and more positions are "
+            "another model."
+        )
     return replace(model, seq=seq, max_positions=0 if follows else model.max_positions)
 
 
