@@ -218,6 +218,34 @@ def test_a_calibration_is_printed_for_scripts(run: Run, tmp_path: Path) -> None:
     assert (said.code, said.err) == (2, "tuner: t.csv has no column 'month'.\n")
 
 
+def test_a_calibration_warns_of_a_unit_that_is_another(run: Run, tmp_path: Path) -> None:
+    """Seconds that are milliseconds: 1,000 times 1.02 s as long as the model says."""
+    file, out = tmp_path / "t.csv", tmp_path / "site.toml"
+    header = "gpu,gpus_per_node,nodes,layers,hidden,heads,tp,pp,dp,mbs,gbs,sec_per_iter"
+    for seconds, warned in ((1, False), (5, False), (1000, True), (0.01, True)):
+        file.write_text(f"{header}\nA100-80GB-SXM,8,1,24,2048,16,8,1,1,4,64,{seconds}\n")
+        said = run("calibrate", str(file), "-o", str(out)).out
+        assert ("times as long as the model says: check their units with tuner audit" in said) == warned
+
+
+def test_what_was_simulated_is_marked_wherever_it_is_learnt_from(run: Run, tmp_path: Path) -> None:
+    """Of a study, of its measurements as a file, in a plan and in another study."""
+    where, site = ("--runs", str(tmp_path / "runs")), str(tmp_path / "site.toml")
+    described = ("--model", "gpt-1.3b", "--nodes", "2", "--global-batch", "64")
+    made = run("optimize", *described, "--launcher", "simulated", "--budget", "2", "--study", "invented", *where)
+    assert made.code == 0, made.err
+    assert "\nSIMULATED: invented: " in run("calibrate", "invented", *where, "-o", site).out
+    assert json.loads(run("calibrate", "invented", *where, "-o", site, "--json").out)["simulated"] is True
+    assert run("evaluate", "invented", *where).out.startswith("SIMULATED: invented: ")
+    assert "(calibrated on SIMULATED measurements)" in run("plan", *described, "--calibration", site, "--top", "1").out
+    assert run("report", "invented", *where).code == 0
+    (table,) = (tmp_path / "runs" / "invented").rglob("measurements.csv")
+    assert run("evaluate", str(table)).out.startswith("SIMULATED: measurements.csv: ")
+    words = ("--launcher", "simulated", "--budget", "1", "--study", "next", "--from", "invented", *where)
+    said = run("optimize", *described, *words)
+    assert "the cost model is calibrated on SIMULATED measurements" in said.out + said.err
+
+
 @pytest.mark.parametrize(
     ("options", "gpu", "rate", "domain"),
     [

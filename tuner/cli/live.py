@@ -135,6 +135,8 @@ def opening(loop: StudyLoop) -> list[str]:
     if loop.tally is not None and loop.pool.values is not None:
         legal = f"{loop.tally.legal:,} legal topologies, of which the {len(loop.pool):,} most promising are searched"
     lines.append(f"{legal}; up to {counted(settings.limits.budget, 'job')} {where}")
+    if settings.calibration is not None and settings.calibration.simulated:
+        lines.append("the cost model is calibrated on SIMULATED measurements")
     if loop.plan is not None and loop.plan.nodes is not None:
         final = "the answer is extrapolated" if settings.trial_nodes else "the leaders at full size"
         few, most = loop.plan.nodes

@@ -61,6 +61,8 @@ class Calibration:
     """Standard deviation of the logarithm of a GPU's memory."""
     weighed: int = 0
     """Runs whose memory the factors have seen."""
+    simulated: bool = False
+    """Whether some of the runs were invented by the simulated cluster."""
 
     def correction(self, across: Likeness) -> FloatArray:
         """Return the factor on the modelled seconds of rows that are so like the measured ones."""

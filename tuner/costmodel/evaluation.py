@@ -123,6 +123,8 @@ class CalibrationReport:
     timed: int
     uncertainty: dict[str, float]
     """Standard deviation of the logarithm of each time factor."""
+    slower: float | None
+    """How many times as long as the model says the median row takes."""
     before: float | None
     """Median relative error of time without the calibration."""
     left_out: float | None
@@ -138,7 +140,7 @@ def learn(table: Table, periods: Sequence[str]) -> CalibrationReport:
     if not timed and not any(row.weighed or row.status == "OOM" for row in usable):
         reason = next((row.skipped for row in table.rows if row.skipped), "no row has seconds or memory")
         raise NothingUsable(f"{table.name} teaches nothing: {reason}")
-    known = calibrate_on(usable)
+    known = replace(calibrate_on(usable), simulated=table.simulated)
     if timed:
         known = replace(known, period=timed[-1].group)
     folds = [timed[start::FOLDS] for start in range(FOLDS)] if len(timed) >= LEAST_FOLDED else []
@@ -148,12 +150,14 @@ def learn(table: Table, periods: Sequence[str]) -> CalibrationReport:
         left_out += [
             abs(guess.seconds / _measured(guess) - 1) for guess in guess_rows(fold, CostModel(calibration=others))
         ]
-    before = [abs(guess.seconds / _measured(guess) - 1) for guess in guess_rows(timed, CostModel())]
+    ratios = [guess.seconds / _measured(guess) for guess in guess_rows(timed, CostModel())]
+    before = [abs(ratio - 1) for ratio in ratios]
     spread = np.sqrt(np.diagonal(known.spread))
     return CalibrationReport(
         calibration=known,
         timed=len(timed),
         uncertainty={name: float(value) for name, value in zip(TIME_FACTORS, spread, strict=True)},
+        slower=1 / float(np.median(ratios)) if ratios else None,
         before=float(np.median(before)) if before else None,
         left_out=float(np.median(left_out)) if left_out else None,
     )

@@ -48,6 +48,7 @@ def site_text(calibration: Calibration, *, source: str) -> str:
         "# What `tuner calibrate` learnt of a site; every command takes it by --calibration.",
         f"schema = {_text(SCHEMA)}",
         f"source = {_text(source)}",
+        *(["simulated = true"] if calibration.simulated else []),
         "",
         "# By which the model's own constants are multiplied.",
         "[factors]",
@@ -115,6 +116,7 @@ def _calibration(table: Mapping[str, Any]) -> Calibration:
         period=_word(table["time"]["era"]),
         memory_deviation=_factor(table["memory"]["deviation"]),
         weighed=_count(table["memory"]["runs"]),
+        simulated=table.get("simulated") is True,
     )
     if not rows:
         return plain

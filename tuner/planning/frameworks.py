@@ -17,9 +17,9 @@ from tuner.space.build import SpaceArguments, space_for
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-SAME_ESTIMATE: Final = (
-    "The estimate does not depend on the framework yet: rows differ by what each framework can run, not by how fast "
-    "its kernels are."
+SAME_KERNELS: Final = (
+    "Rows differ by what each framework can run and by how it trains that: its own kernels count only as far as they "
+    "are documented or measured."
 )
 
 
@@ -57,7 +57,7 @@ class FrameworkComparison:
             headers=HEADERS,
             words=WORDS,
             rows=[cells(row) for row in self.rows],
-            notes=(SAME_ESTIMATE, *(f"{row.framework}: {row.reason}" for row in self.rows if row.reason)),
+            notes=(SAME_KERNELS, *(f"{row.framework}: {row.reason}" for row in self.rows if row.reason)),
         )
 
 

@@ -51,7 +51,8 @@ def calibration_from_study(name: str, *, runs: Path, storage: str | None) -> Cal
             cluster_of(settings["cluster"]),
         )
         seconds = np.array([trial.seconds for trial in trials])
-        return replace(fit([MeasuredRows(columns=columns, seconds=seconds, period=tuple(labels))]), period=labels[-1])
+        fitted = fit([MeasuredRows(columns=columns, seconds=seconds, period=tuple(labels))])
+        return replace(fitted, period=labels[-1], simulated=settings.get("launcher") == "simulated")
     finally:
         store.close()
 

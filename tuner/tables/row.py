@@ -98,6 +98,11 @@ class Table:
     lines: tuple[str, ...] = ()
     """The lines of a Markdown report; empty for CSV."""
 
+    @property
+    def simulated(self) -> bool:
+        """Whether some rows are from the simulated cluster, as their column `source` says."""
+        return any(row.cells.get("source", "").startswith("SIMULATED") for row in self.rows)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Defaults:

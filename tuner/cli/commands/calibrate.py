@@ -14,6 +14,10 @@ if TYPE_CHECKING:
     from tuner.tables import Table
 
 
+_FAR = 10.0
+"""Ratio of measured to estimated seconds from which on a unit is probably another than the column says."""
+
+
 @click.command(
     short_help="Calibrate the cost model on your own measurements.",
     epilog="Example: tuner calibrate corpus/enoki-h100.csv -o runs/site.toml",
@@ -57,6 +61,7 @@ def _print_json(table: Table, output: str, learnt: CalibrationReport) -> None:
         "calibrate",
         {
             "table": table.name,
+            "simulated": table.simulated,
             "output": output,
             "timed_rows": learnt.timed,
             "memory_rows": learnt.calibration.weighed,
@@ -84,8 +89,12 @@ def _print_text(table: Table, output: str, learnt: CalibrationReport) -> None:
     print_table(("Factor", "Fitted", "Uncertainty"), rows, left=("Factor",))
     runs = counted(learnt.calibration.weighed, "row")
     deviation = f"memory uncertainty {100 * learnt.calibration.memory_deviation:.0f}%"
-    print(f"\n{table.name}: {counted(learnt.timed, 'timed row')}, {runs} with memory or OOM; {deviation}")
+    label = "SIMULATED: " if table.simulated else ""
+    print(f"\n{label}{table.name}: {counted(learnt.timed, 'timed row')}, {runs} with memory or OOM; {deviation}")
     if learnt.before is not None:
         after = "" if learnt.left_out is None else f", {100 * learnt.left_out:.1f}% after (5-fold cross-validation)"
         print(f"median error of time: {100 * learnt.before:.1f}% before calibration{after}")
+    if learnt.slower and not 1 / _FAR < learnt.slower < _FAR:
+        times = f"{learnt.slower:,.0f}" if learnt.slower > 1 else f"{learnt.slower:.2g}"
+        print(f"the rows take {times} times as long as the model says: check their units with tuner audit")
     print(f"wrote {output}; pass it to other commands with --calibration")

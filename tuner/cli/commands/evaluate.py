@@ -107,7 +107,8 @@ def _print_text(made: Evaluation, rows: bool) -> None:
     skipped = [row for row in made.table.rows if row.skipped]
     fitted = f"; calibrated on {len(made.calibrated_on)} rows, which are not scored" if made.calibrated_on else ""
     calibrated = made.calibration.known is not None or made.calibration.weighed
-    print(f"{made.table.name}: {counted(len(made.table.rows), 'row')}, {len(skipped)} skipped{fitted}")
+    label = "SIMULATED: " if made.table.simulated else ""
+    print(f"{label}{made.table.name}: {counted(len(made.table.rows), 'row')}, {len(skipped)} skipped{fitted}")
     if not calibrated:
         print("the cost model is not calibrated: it uses data sheets and built-in constants")
     print()

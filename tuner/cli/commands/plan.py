@@ -55,7 +55,7 @@ def plan(
 def _print_frameworks(description: SpaceArguments, model: CostModel, *, as_csv: bool, as_json: bool) -> None:
     """Print the best topology of every framework."""
     from tuner.cli.output import print_csv, print_json, print_table
-    from tuner.planning.frameworks import HEADERS, SAME_ESTIMATE, WORDS, cells, plan_frameworks
+    from tuner.planning.frameworks import HEADERS, SAME_KERNELS, WORDS, cells, plan_frameworks
 
     made = plan_frameworks(cost_model=model, **description)
     if as_csv:
@@ -63,7 +63,7 @@ def _print_frameworks(description: SpaceArguments, model: CostModel, *, as_csv: 
         return
     if not as_json:
         print_table(HEADERS, [cells(row) for row in made.rows], left=WORDS, spare=("Attention", "Precision", "Days"))
-        print("\n".join(["", *(f"{row.framework}: {row.reason}" for row in made.rows if row.reason), SAME_ESTIMATE]))
+        print("\n".join(["", *(f"{row.framework}: {row.reason}" for row in made.rows if row.reason), SAME_KERNELS]))
         return
     rows = [
         {
@@ -81,7 +81,7 @@ def _print_frameworks(description: SpaceArguments, model: CostModel, *, as_csv: 
         }
         for row in made.rows
     ]
-    print_json("plan-frameworks", {"frameworks": rows, "note": SAME_ESTIMATE})
+    print_json("plan-frameworks", {"frameworks": rows, "note": SAME_KERNELS})
 
 
 MAX_REMOVING_RULES: Final = 6
@@ -186,7 +186,9 @@ def _print_text(space: Space, made: Plan, model: CostModel) -> None:
         _print_rows(unlikely, unit)
     if made.remedy:
         print(f"\nNothing fits. {made.remedy}")
-    status = "calibrated on this site" if model.calibration.known or model.calibration.weighed else "not calibrated"
+    known = model.calibration
+    site = "SIMULATED measurements" if known.simulated else "this site"
+    status = f"calibrated on {site}" if known.known or known.weighed else "not calibrated"
     print(f"\nEstimates, not measurements ({status}). Order: {ORDER}.")
     if missing := unmeasured(space.workload, space.cluster):
         print(f"{missing[0].upper()}{missing[1:]}.")
