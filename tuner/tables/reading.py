@@ -6,7 +6,8 @@ Columns may be missing and in any order; unknown ones are kept. Defaults of miss
     else 8; nodes as many as the degrees or `gpus` need; node_gbit_s as the GPU's usual node has;
     nvlink_domain as the catalog has it for the GPU, else gpus_per_node; fabric not specified, as InfiniBand
     heads of about 128; kv_heads as heads; ffn four times hidden; gated_mlp 0; seq 2048; vocab 51200
-    tp, pp, vpp, cp 1; dp what fills the nodes; sequence_parallel 0; zero 1; mbs 1; gbs one micro batch a rank
+    tp or pp what dp and the other leave of the GPUs, else 1; vpp, cp 1; dp what fills the nodes; sequence_parallel 0
+    zero 1; mbs 1; gbs one micro batch a rank
     head_dim hidden / heads; experts 0 (a dense model); top_k has none; moe_ffn as ffn; shared_ffn, dense_layers 0
     ep 1; etp 1, of Megatron-Core as tp; dispatcher alltoall, of Megatron-Bridge with ep hybridep; routing balanced
     mtp as the catalog has it for the model, else 0. A row with deepep or hybridep and no ep is skipped; moe_overlap 0
@@ -44,7 +45,7 @@ from tuner.tables.cells import number_in
 from tuner.tables.column_aliases import MEASURED, plain
 from tuner.tables.markdown import card_named, looks_like_markdown, markdown_rows
 from tuner.tables.row import COLUMNS, Defaults, Row, Status, Table
-from tuner.tables.run import SETTINGS, USUAL, run_of
+from tuner.tables.run import SETTINGS, USUAL, left_to_one, run_of
 from tuner.tables.stacks import assumed
 
 _MAX_TABLE_BYTES: Final = 64 << 20
@@ -151,6 +152,7 @@ def _row(
     kind: MemoryKind = "smi"
     stage: MemoryStage = "first"
     try:
+        understood |= left_to_one(given)
         if report and not {"tp", "pp", "dp"} & given.keys():
             raise InputError("neither the row nor what stands around it names a parallel degree.")
         status = cast("Status", _one_of("status", understood["status"].upper(), get_args(Status)))

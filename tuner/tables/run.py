@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping
 from typing import Any, Final, get_args
@@ -22,7 +23,7 @@ from tuner.core.domain import (
 )
 from tuner.core.errors import InputError
 from tuner.core.frameworks import check_precision, record_of
-from tuner.core.text import shown
+from tuner.core.text import listed, shown
 from tuner.tables.cells import flag, number_in, whole
 from tuner.tables.described_model import dispatcher_of, model_of
 from tuner.tables.row import MeasuredRun
@@ -105,6 +106,26 @@ def run_of(cells: Mapping[str, str]) -> MeasuredRun:
         partition=cells.get("partition", "").lower() or _partition(workload, pp * whole(cells, "vpp")),  # type: ignore[arg-type] # as above
     )
     return MeasuredRun(workload=workload, cluster=_cluster(cells, card, nodes, per_node), topology=topology)
+
+
+def left_to_one(cells: Mapping[str, str]) -> dict[str, str]:
+    """Return the degree that dp and the other degrees leave to tp or to pp, where one of these is missing; raise where
+    both are."""
+    lacking = [name for name in ("tp", "pp") if name not in cells]
+    counted = "gpus" in cells or {"nodes", "gpus_per_node"} <= cells.keys()
+    if not lacking or "dp" not in cells or not counted:
+        return {}
+    gpus = whole(cells, "gpus") if "gpus" in cells else whole(cells, "nodes") * whole(cells, "gpus_per_node")
+    known = whole(cells, "dp") * whole(cells, "cp", 1) * math.prod(whole(cells, name, 1) for name in ("tp", "pp"))
+    left = gpus // known
+    if left <= 1:
+        return {}
+    if len(lacking) == 2 or gpus % known:
+        columns = listed(lacking, last="or")
+        raise InputError(
+            f"dp({cells['dp']}) leaves {left} of {gpus} GPUs to each replica, and the row has no {columns}."
+        )
+    return {lacking[0]: str(left)}
 
 
 def _partition(workload: Workload, chunks: int) -> Partition:
