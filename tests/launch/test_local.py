@@ -299,6 +299,32 @@ def test_two_tuners_on_one_machine_do_not_disturb_each_other(tmp_path: Path) -> 
         assert one.poll([hanging])[hanging].state is JobState.RUNNING
 
 
+def test_jobs_of_one_study_share_no_machine_though_two_tuners_run_them(tmp_path: Path) -> None:
+    """The second waits for the first one's job, and starts when that is over."""
+    first, second = job(tmp_path, 0), job(tmp_path, 1)
+    with launched(template("hang"), first) as (one, hanging):
+        other = LocalLauncher(template("good"), ranks=8)
+        handle = other.submit(second)
+        until(lambda: printed(first))
+        status = other.poll([handle])[handle]
+        assert (status.state, status.reason) == (JobState.WAITING, "1 node in use")
+        one.cancel(hanging)
+        assert ended(other, handle).outcome is Outcome.MEASURED
+        other.close()
+
+
+def test_a_job_that_another_tuner_left_unfinished_holds_up_nobody(tmp_path: Path) -> None:
+    """Its keeper is gone, and its number may be another process's by now."""
+    left, second = job(tmp_path, 0), job(tmp_path, 1)
+    left.folder.mkdir(parents=True)
+    for keeper, host in ((os.getpid(), os.uname().nodename), (1, "elsewhere")):
+        noted = {"tag": left.tag, "keeper": keeper, "last": 2, "nodes": 1, "host": host}
+        (left.folder / "keeper.json").write_text(json.dumps(noted))
+        with launched(template("good"), second) as (launcher, handle):
+            assert launcher.poll([handle])[handle].state is not JobState.WAITING
+            assert ended(launcher, handle).outcome is Outcome.MEASURED
+
+
 def test_other_children_of_the_tuner_are_left_alone(tmp_path: Path) -> None:
     """Only keepers are waited for: another library's child keeps its exit code."""
     with subprocess.Popen([sys.executable, "-I", "-S", "-c", "raise SystemExit(7)"]) as child:

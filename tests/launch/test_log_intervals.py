@@ -266,7 +266,14 @@ def test_a_log_may_be_silent_for_all_iterations_of_a_line(
 ) -> None:
     """While the interval is unknown, as long as until the first line."""
     for stalled, hung in ((patience, False), (patience + 1, True)):
-        status = JobStatus(state=JobState.RUNNING, iterations=iterations, number=50, interval=interval, began=0.0)
+        status = JobStatus(
+            state=JobState.RUNNING,
+            iterations=iterations,
+            number=50,
+            interval=interval,
+            began=0.0,
+            seconds_in=stalled,
+        )
         decision = verdict(WATCH.seen(status, stalled), lambda _seconds, _iteration: False, (2,))
         assert (decision is not None) == hung
     assert decision is not None

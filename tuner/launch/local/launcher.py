@@ -21,6 +21,7 @@ from tuner.core.text import counted
 from tuner.launch import supervisor
 from tuner.launch.contract import Job, JobResult, JobState, JobStatus
 from tuner.launch.extensions import own_folder
+from tuner.launch.local.neighbours import NOTE, nodes_in_use, one_at_a_time, supervises
 from tuner.launch.log_tail import OUTPUTS, JobTail, output_size
 from tuner.launch.outcome import noted_batches, noted_size, outcome_of, size_note
 from tuner.launch.program import ProcessSpec, Program
@@ -31,9 +32,6 @@ POLL_SECONDS: Final = 0.1
 
 MAX_CANCEL_SECONDS: Final = 15.0
 """Seconds that a supervisor may take to end its job; then what is left is killed from here."""
-
-NOTE: Final = "keeper.json"
-"""The file that names a job's supervisor, for the next tuner."""
 
 EXTENSIONS: Final = "torch_extensions"
 """The folder beside `jobs/` that the jobs of a study compile extensions into."""
@@ -89,11 +87,7 @@ class _LocalJob:
                 return True
             self.close_pipe()
             return False
-        try:
-            command = Path(f"/proc/{self.supervisor}/cmdline").read_bytes().split(b"\0")
-        except OSError:
-            return False
-        return os.fsencode(self.folder) in command
+        return supervises(self.supervisor, self.folder)
 
     def request_end(self) -> None:
         """Ask a supervisor that this process started to end its job."""
@@ -175,26 +169,30 @@ class LocalLauncher:
     def _start_next(self) -> None:
         """Start the waiting jobs in their order, while there are nodes."""
         for local in self._jobs.values():
-            if not local.waiting:
-                continue
-            if self._busy_nodes() + local.nodes > self.nodes:
-                return
-            local.child = subprocess.Popen(  # noqa: S603 - an argument list, no shell
-                [sys.executable, "-I", str(Path(supervisor.__file__).resolve()), str(local.folder)],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,
-                start_new_session=True,
-                cwd="/",
-            )
-            local.supervisor, local.began = local.child.pid, self.now()
-            note = {"tag": local.tag, "keeper": local.supervisor, "last": local.last_iteration, "nodes": local.nodes}
-            write_object(local.folder / NOTE, {**note, "host": socket.gethostname()})
+            if local.waiting:
+                with one_at_a_time(local.folder.parent):
+                    if self._busy_nodes(local) + local.nodes > self.nodes:
+                        return
+                    self._start(local)
 
-    def _busy_nodes(self) -> int:
-        return sum(
-            local.nodes for local in self._jobs.values() if local.supervisor is not None and not self._is_over(local)
+    def _start(self, local: _LocalJob) -> None:
+        local.child = subprocess.Popen(  # noqa: S603 - an argument list, no shell
+            [sys.executable, "-I", str(Path(supervisor.__file__).resolve()), str(local.folder)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+            cwd="/",
         )
+        local.supervisor, local.began = local.child.pid, self.now()
+        note = {"tag": local.tag, "keeper": local.supervisor, "last": local.last_iteration, "nodes": local.nodes}
+        write_object(local.folder / NOTE, {**note, "host": socket.gethostname()})
+
+    def _busy_nodes(self, waiting: _LocalJob) -> int:
+        """Return the nodes that run jobs, of this process and of others in the folder of a job that waits."""
+        own = [local for local in self._jobs.values() if local.supervisor is not None and not self._is_over(local)]
+        others = nodes_in_use(waiting.folder.parent, {local.folder for local in self._jobs.values()})
+        return sum(local.nodes for local in own) + others
 
     # -- watching
 
@@ -209,7 +207,7 @@ class LocalLauncher:
         if local is None:
             return JobStatus(state=JobState.LOST)
         if local.waiting:
-            return JobStatus(state=JobState.WAITING, reason=f"{counted(self._busy_nodes(), 'node')} in use")
+            return JobStatus(state=JobState.WAITING, reason=f"{counted(self._busy_nodes(local), 'node')} in use")
         over, now = self._is_over(local), self.now()
         local.log.read(now)
         if not over and self._is_measured(local):

@@ -1,0 +1,50 @@
+"""Jobs that other processes run in the same folder of jobs, so that no two of a study share a machine at once."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import socket
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Final
+
+from tuner.core.atomic_write import read_object
+
+NOTE: Final = "keeper.json"
+"""The file that names a job's supervisor, for the next tuner."""
+
+
+@contextmanager
+def one_at_a_time(jobs: Path) -> Iterator[None]:
+    """Hold back other processes that look for free nodes to start a job in this folder."""
+    folder = os.open(jobs, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        with suppress(OSError):  # a file system without locks
+            fcntl.flock(folder, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(folder)
+
+
+def nodes_in_use(jobs: Path, own: Collection[Path]) -> int:
+    """Return the nodes of this host's jobs in this folder but for one's own."""
+    others = [file.parent for file in jobs.glob(f"*/{NOTE}") if file.parent not in own]
+    return sum(_nodes_of(folder) for folder in others if not (folder / "ended.json").is_file())
+
+
+def _nodes_of(folder: Path) -> int:
+    note = read_object(folder / NOTE)
+    if note.get("host") != socket.gethostname() or not supervises(note.get("keeper"), folder):
+        return 0
+    return int(note.get("nodes", 1))
+
+
+def supervises(pid: int | None, folder: str | Path) -> bool:
+    """Whether a process is the supervisor of a job: by its command line, since process ids are reused."""
+    try:
+        command = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+    except OSError:
+        return False
+    return os.fsencode(folder) in command
