@@ -19,7 +19,7 @@ from tests.export.test_export import bloom
 from tests.export.test_megatron_core import hugging_face_run
 from tuner.core.catalog import model as catalog_model
 from tuner.core.domain import Offload, Recompute
-from tuner.core.model import RotaryScaling
+from tuner.core.rotary_scaling import RotaryScaling
 from tuner.export.bundle import FORMATS
 from tuner.export.deepspeed import DEEPSPEED_FORMATS
 from tuner.export.formats import ExportOptions

@@ -17,7 +17,8 @@ from tuner.core import catalog
 from tuner.core.domain import Attention, Stack, Topology, Workload
 from tuner.core.errors import InputError
 from tuner.core.experts import Experts
-from tuner.core.model import Model, RotaryScaling
+from tuner.core.model import Model
+from tuner.core.rotary_scaling import RotaryScaling
 from tuner.export.bundle import FORMATS
 from tuner.export.formats import ExportOptions
 from tuner.export.production import ProductionRun

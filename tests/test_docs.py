@@ -72,7 +72,7 @@ def _blocks(page: Path) -> list[tuple[str, str]]:
 
 def _commands(block: str) -> list[str]:
     """The commands of tuner in an `sh` block, without their comments."""
-    lines = [line.split(" #")[0].strip() for line in block.splitlines()]
+    lines = [line.split(" #")[0].strip() for line in block.replace("\\\n", " ").splitlines()]
     return [line for line in lines if line.startswith("tuner ")]
 
 

@@ -24,8 +24,9 @@ def test_a_calibration_is_printed_with_its_uncertainty(capsys: pytest.CaptureFix
         timed=4,
         before=0.123,
         left_out=0.045,
+        slower=None,
     )
-    table: Any = SimpleNamespace(name="t")
+    table: Any = SimpleNamespace(name="t", simulated=False)
     calibrate._print_text(table, "out", learnt)
     printed = lines(capsys)
     products = next(line.split() for line in printed if line.startswith("products "))

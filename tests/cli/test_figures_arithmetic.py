@@ -160,7 +160,7 @@ def test_a_summary_of_evaluate_is_in_percent(capsys: pytest.CaptureFixture[str])
     for skipped, last in ((10, "line 9 skipped: why"), (11, "1 more lines skipped; list the reasons with --json")):
         rows = [SimpleNamespace(line=line, skipped="why") for line in range(skipped)]
         made: Any = SimpleNamespace(
-            table=SimpleNamespace(rows=[*rows, SimpleNamespace(line=99, skipped="")], name="t"),
+            table=SimpleNamespace(rows=[*rows, SimpleNamespace(line=99, skipped="")], name="t", simulated=False),
             calibrated_on=(),
             calibration=SimpleNamespace(known=None, weighed=0),
             summary=summary,

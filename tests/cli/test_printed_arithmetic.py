@@ -173,6 +173,7 @@ def begun(
     """A study of twelve topologies that begins."""
     settings = SimpleNamespace(
         table=SimpleNamespace(name=table) if table else None,
+        calibration=None,
         space=SimpleNamespace(workload=None, cluster=None),
         command=None,
         seed=7,
@@ -325,6 +326,7 @@ def test_flops_are_printed_in_petaflop_and_percent(
     space = space_for(model="gpt-1.3b", nodes=1, framework="megatron-core")
     found: Any = SimpleNamespace(
         topology=SimpleNamespace(key="k"),
+        seconds=10.0,
         model=2e15,
         hardware=3e15,
         hardware_rate=1.5e14,

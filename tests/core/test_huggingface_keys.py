@@ -15,7 +15,7 @@ from tests.data.huggingface.record import BARE, FOLDER, defaults
 from tuner.core.errors import InputError
 from tuner.core.huggingface import _MIXTURES, FAMILIES
 from tuner.core.huggingface.keys import Keys
-from tuner.core.model import RotaryScaling
+from tuner.core.rotary_scaling import RotaryScaling
 
 
 def test_a_family_without_optional_keys_has_the_recorded_defaults() -> None:

@@ -22,7 +22,7 @@ from tests.strategies import runs
 from tuner.core.catalog import model as catalog_model
 from tuner.core.errors import InputError, TunerWarning
 from tuner.core.experts import Latent
-from tuner.core.model import RotaryScaling
+from tuner.core.rotary_scaling import RotaryScaling
 from tuner.export.formats import ExportOptions, Setting
 from tuner.export.megatron_core import MEGATRON_CORE, megatron_core_flags
 from tuner.export.megatron_deepspeed import MEGATRON_DEEPSPEED

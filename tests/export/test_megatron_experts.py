@@ -17,7 +17,7 @@ from tuner.core.assignment import Assignment
 from tuner.core.domain import DISPATCHERS
 from tuner.core.errors import InputError
 from tuner.core.experts import Experts, Latent
-from tuner.core.model import RotaryScaling
+from tuner.core.rotary_scaling import RotaryScaling
 from tuner.export.bundle import FORMATS, bundle
 from tuner.export.flag_table import flag_table
 from tuner.export.formats import ExportOptions

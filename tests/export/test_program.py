@@ -16,7 +16,7 @@ from tests.export.test_export import HOSTILE, SHELLCHECK, SITE, bloom, example, 
 from tests.workers import triads_by_deepspeed
 from tuner.core.assignment import Assignment
 from tuner.core.errors import InputError
-from tuner.core.model import RotaryScaling
+from tuner.core.rotary_scaling import RotaryScaling
 from tuner.core.worker_refusals import refuse
 from tuner.export.api import export_options
 from tuner.export.bundle import FORMATS

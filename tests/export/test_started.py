@@ -22,7 +22,7 @@ from tests.workers import WORKLOAD, Ranks, needs_deepspeed, tiny, topology
 from tuner.core import catalog
 from tuner.core.atomic_write import write_files
 from tuner.core.domain import Topology
-from tuner.core.model import RotaryScaling
+from tuner.core.rotary_scaling import RotaryScaling
 from tuner.export.bundle import bundle
 from tuner.export.formats import ExportOptions
 from tuner.export.production import ProductionRun

@@ -17,7 +17,7 @@ from tuner.launch.slurm.allocation import Allocation
 from tuner.launch.slurm.commands import CommandOutput, ControllerUnreachable, SlurmCommands
 from tuner.launch.slurm.job import MEASURED, NEVER_STARTS, SlurmJob, TrackedJob, _cause, _why_rerun
 from tuner.launch.slurm.parsing import QUEUE_FORMAT, SEPARATOR
-from tuner.launch.slurm.process import ScriptProcess, _runs
+from tuner.launch.slurm.process import ScriptProcess
 from tuner.launch.slurm.queue import SlurmQueue
 from tuner.launch.slurm.site_profile import SiteProfile
 from tuner.launch.slurm.states import EndReport, ScriptExit, ScriptRun, SlurmState
@@ -213,9 +213,6 @@ def test_a_site_leaves_out_nodes_of_an_allocation_or_must_name_them(
 
 def test_a_script_is_found_by_its_command_line() -> None:
     own = Path("/proc/self/cmdline").read_bytes().split(b"\0")[0].decode()
-    assert _runs(os.getpid(), Path(own))
-    assert not _runs(os.getpid(), Path("/no/such/script"))
-    assert not _runs(2**22 + 1, Path(own))
     here = ScriptProcess(pid=os.getpid(), host=gethostname(), nodes=("n1",), child=False)
     assert here.alive(Path(own))
     elsewhere = ScriptProcess(pid=os.getpid(), host="elsewhere", nodes=(), child=False)
@@ -241,7 +238,7 @@ def test_a_child_lives_until_it_can_be_waited_for(
 def test_a_script_that_was_not_noted_is_found_by_its_tag(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The lowest process that runs it, with the nodes of its environment."""
     monkeypatch.setattr("tuner.launch.supervisor.members", lambda tag: {os.getpid(), 2**22} if tag == "t" else set())
-    monkeypatch.setattr("tuner.launch.slurm.process._runs", lambda pid, file: file == tmp_path and pid < 2**22)
+    monkeypatch.setattr("tuner.launch.slurm.process.runs", lambda pid, file: file == tmp_path and pid < 2**22)
     environment = Path("/proc/self/environ").read_bytes()
     monkeypatch.setattr(Path, "read_bytes", lambda _: environment + b"\0SLURM_JOB_NODELIST=n1,n2\0")
     found = ScriptProcess.found("t", tmp_path)

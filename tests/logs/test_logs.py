@@ -31,7 +31,7 @@ def only_run(name: str) -> LogRun:
 def figures(log: Log) -> list[list[tuple[object, ...]]]:
     """What a log says, but for the places where it says it."""
     return [
-        [(i.number, i.seconds, i.tflops, i.global_batch, i.loss, round(i.spread, 12)) for i in run.iterations]
+        [(i.number, i.seconds, i.tflops, i.global_batch, i.loss, pytest.approx(i.spread)) for i in run.iterations]
         for run in log.runs
     ]
 

@@ -13,8 +13,8 @@ from tqdm.std import EMA, tqdm  # type: ignore[import-untyped]
 from tuner.core.outcomes import Outcome
 from tuner.logs import read_log
 from tuner.logs.bars import Bars
+from tuner.logs.blocks import Blocks
 from tuner.logs.dictionaries import Dictionaries
-from tuner.logs.frameworks import Blocks
 from tuner.logs.lines import untangled
 from tuner.logs.log import _Reader
 from tuner.logs.ranks import _same_loss, _same_time, merged

@@ -15,7 +15,6 @@ from tuner.study import drift
 from tuner.study.drift import SpeedPeriod
 from tuner.study.limits import Limits
 from tuner.study.ranking import RankedTrial, noise, rivals
-from tuner.study.scheduler import job_node_hours
 from tuner.study.store.trial import Proposal, Trial
 from tuner.study.watchdog import Watchdog, verdict
 
@@ -69,12 +68,6 @@ def test_a_job_is_pruned_beyond_the_allowance_and_not_at_it() -> None:
         referee.measured(best, allowance=allowance)
         assert not referee.stops(best * (1 + allowance - 0.001), 2)
         assert referee.stops(best * (1 + allowance + 0.001), 2)
-
-
-def test_the_cost_of_a_job_is_its_start_and_its_measured_iterations() -> None:
-    """(120 + 2 x 30) x 4 / 3600 before any job, and with the median start of 10, 20 and 90 s afterwards."""
-    assert job_node_hours(seconds=30.0, starts=[], iterations=3, nodes=4) == pytest.approx(180 * 4 / 3600)
-    assert job_node_hours(seconds=30.0, starts=[90, 10, 20], iterations=3, nodes=4) == pytest.approx(80 * 4 / 3600)
 
 
 def test_rivals_are_those_with_a_chance_of_a_fortieth() -> None:

@@ -20,10 +20,10 @@ from tuner.study import drift
 from tuner.study.drift import SpeedPeriod
 from tuner.study.limits import Limits
 from tuner.study.ranking import DAY, INTERVAL, RankedTrial, rank, rank_by_own_runs
-from tuner.study.scheduler import Scheduler, job_node_hours, next_repeat
+from tuner.study.scheduler import Scheduler
 from tuner.study.settings import StudySettings
 from tuner.study.setup import open_loop
-from tuner.study.store.trial import Proposal, Trial
+from tuner.study.store.trial import Proposal, Trial, next_repeat
 
 approx: Any = pytest.approx
 SMALL = ("nodes=4", "tp=1,4", "zero=1", "recompute=none", "cp=1", "micro_batch=1,2")
@@ -291,10 +291,6 @@ def test_a_reference_is_of_the_present_period_and_ran_before_the_last_job() -> N
 def test_a_repeat_has_the_next_free_number() -> None:
     trials = [trial(0, 1, 10.0), trial(1, 1, 10.0, repeat=3), trial(2, 2, 10.0, repeat=7)]
     assert [next_repeat(candidate, trials) for candidate in (1, 2, 3)] == [4, 8, 0]
-
-
-def test_a_job_without_earlier_iterations_costs_its_start() -> None:
-    assert job_node_hours(seconds=30.0, starts=[36.0], iterations=1, nodes=100) == approx(1.0)
 
 
 def candidates() -> Any:

@@ -27,10 +27,9 @@ from tuner.search.surrogate import Surrogate
 from tuner.space.build import space_for
 from tuner.study.limits import CPU_TRUST, Limits
 from tuner.study.result import StudyResult
-from tuner.study.scheduler import next_repeat
 from tuner.study.settings import StudySettings
 from tuner.study.setup import open_loop
-from tuner.study.store.trial import Proposal, Trial
+from tuner.study.store.trial import Proposal, Trial, next_repeat
 from tuner.study.watchdog import MAX_STALLED_ITERATIONS, MAX_START_RATIO, Watchdog, verdict
 
 ANY_SITE = ("dp-multiple-of-4", "batch-multiple-of-32")
@@ -213,7 +212,9 @@ def test_a_job_hangs_by_its_own_estimate(seconds: float, start: float) -> None:
     assert watch.start == pytest.approx(allowed + MAX_START_RATIO * start)
     for iterations, patience in ((0, watch.start), (1, allowed)):
         for still, hung in ((patience * 0.99, False), (patience * 1.01, True)):
-            status = JobStatus(state=JobState.RUNNING, began=0.0, iterations=iterations, moved=0.0)
+            status = JobStatus(
+                state=JobState.RUNNING, began=0.0, iterations=iterations, moved=0.0, seconds_in=still * iterations
+            )
             decided = verdict(watch.seen(status, still), lambda _seconds, _iteration: False, (2,))
             assert (decided is not None) == hung
             if decided:

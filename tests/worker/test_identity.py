@@ -15,7 +15,8 @@ from tests.workers import WORKLOAD, tiny, topology
 from tuner.core import worker_refusals as refusals
 from tuner.core.domain import Workload
 from tuner.core.errors import InputError, NothingUsable
-from tuner.core.model import IDENTITY, Model, RotaryScaling
+from tuner.core.model import IDENTITY, Model
+from tuner.core.rotary_scaling import RotaryScaling
 from tuner.core.worker_refusals import BUILT, refuse
 from tuner.worker import train
 from tuner.worker.block import Block, eager_attention

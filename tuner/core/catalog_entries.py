@@ -8,7 +8,8 @@ from typing import Any, Final
 
 from tuner.core.errors import InputError, UnknownName
 from tuner.core.experts import Experts, Latent
-from tuner.core.model import Activation, Model, RotaryScaling
+from tuner.core.model import Activation, Model
+from tuner.core.rotary_scaling import RotaryScaling
 from tuner.core.text import shown
 
 Table = dict[str, Any]

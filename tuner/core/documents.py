@@ -8,7 +8,8 @@ from typing import Any, Final
 
 from tuner.core.domain import OPT_IN, Cluster, Fabric, Gpu, Link, Ramp, Stack, Topology, Workload
 from tuner.core.experts import Experts, Latent
-from tuner.core.model import Model, RotaryScaling, Shape
+from tuner.core.model import Model, Shape
+from tuner.core.rotary_scaling import RotaryScaling
 from tuner.core.text import listed
 
 

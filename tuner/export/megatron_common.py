@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from tuner.core.model import RotaryScaling
+from tuner.core.rotary_scaling import RotaryScaling
 from tuner.export.formats import UNDERSTOOD, Settings, Treatment, expressed, trains_only, without_experts
 from tuner.export.production import WARM_UP_SHARE, ProductionRun
 from tuner.launch.ds_config import LEARNING_RATE

@@ -21,7 +21,8 @@ from typing import Final
 
 from tuner.core.domain import DISPATCHERS
 from tuner.core.experts import Experts
-from tuner.core.model import Model, RotaryScaling
+from tuner.core.model import Model
+from tuner.core.rotary_scaling import RotaryScaling
 from tuner.core.text import counted, listed
 from tuner.export.formats import Settings, Treatment, expressed, trains_only
 from tuner.export.megatron_common import number, usual_scale

@@ -1,4 +1,4 @@
-"""Parse the lines of frameworks that print one line, or one block of lines, for each iteration.
+"""Parse the lines of frameworks that print one line for each iteration.
 
 - `tuner.step`, tuner's helper for trainers that print nothing: `tuner step 2 | seconds 0.512345 | loss 5.1 |`.
 - Megatron-Bridge, `train_utils.py`, above Megatron's line and without its number: `Step Time : 6.56s GPU utilization:
@@ -10,8 +10,6 @@
 - nanoGPT, `train.py`: `iter 2: loss 9.12, time 812.30ms, mfu 45.00%`; build-nanogpt, nanochat, llm.c and llama2.c are
   alike.
   modded-nanogpt prints the total time: `step:2/1750 train_time:302ms step_avg:151.03ms`.
-- LitGPT, `pretrain.py`: `Epoch 1 | iter 4 step 2 | loss train: 1.597, val: n/a | iter time: 595.27 ms (step)`, a line
-  for each batch, of which several make a step.
 - torchtune, `StdoutLogger`: `Step 2 | loss:1.2 lr:2e-05 tokens_per_second_per_gpu:1234`.
 - MaxText, `metric_logger.py`: `completed step: 2, seconds: 5.658, TFLOP/s/device: 135.158, ..., loss: 11.689`.
 - MMEngine and XTuner, `log_processor.py`: `Iter(train) [ 20/720]  lr: ...  time: 2.6851  data_time: 0.0077  memory:
@@ -21,8 +19,6 @@
 - OpenCLIP, `train.py`: `Train Epoch: 0 [ 6464/109468 (3%)] ... Data (t): 0.158 Batch (t): 0.559, 36.1/s LR: ...`.
 - fairseq, `progress_bar.py`: `| train_inner | epoch 003:  185 / 282 loss=3.153, ..., ups=2.18, ..., num_updates=749,
   ...`, or the same as JSON; `ups` are updates per second.
-- OLMo-core, `console_logger.py`: `[step=2/100,epoch=1]`, and below it `throughput/device/BPS=0.512`.
-- Composer and llm-foundry, `console_logger.py`: `[batch=2/10]:`, and below it `Train time/train: 0.0150` (hours).
 """
 
 from __future__ import annotations
@@ -30,7 +26,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 from tuner.core.errors import InputError
 from tuner.core.text import listed, shown
@@ -176,18 +172,8 @@ FRAMEWORK_WORDS: Final = (
     *("[step=", "[batch=", "iter time: ", "throughput/", "train/", "Train "),
     *("GiB(", "cuda_max_memory_reserved", "memory/", "memory(GiB)", "data_time: "),
 )
-"""Each line that this module reads contains one of these words."""
+"""Each line that this module and `blocks.py` read contains one of these words."""
 
-_LITGPT: Final = re.compile(
-    rf"\biter ([0-9]{{1,12}})(?: \|)? (?i:step) ([0-9]{{1,12}})(?:(?: \| loss train|: loss(?: train)?)(?: \(curr\))?:? "
-    rf"({LOSS}), .{{0,80}}?|: )iter time: ({NUMBER}) ?ms( \((?:optimizer\.|opt\.)?step\))?"
-)
-_OLMO: Final = re.compile(r"\[step=([0-9]{1,12})/(?:[0-9]{1,12}|\?\?\?)(?:,epoch=[0-9]{1,9}[^\]]{0,80})?\]")
-_COMPOSER: Final = re.compile(r"^(?:\[epoch=([0-9]{1,9})\])?\[batch=([0-9]{1,12})(?:/([0-9]{1,12}))?\]:?\s*$")
-_COMPOSER_LINE: Final = re.compile(rf"^\s+Train ([a-z_/]{{1,80}}): ({LOSS})\s*$")
-_COMPOSER_CLOCKS: Final = {"time/train": 3600.0, "wall_clock/train": 1.0}
-"""Seconds of the unit of the total time: hours, or seconds up to release 0.12."""
-_OLMO_LINE: Final = re.compile(rf"^\s+((?:throughput|train)/[A-Za-z /]{{1,60}})=({LOSS})\s*$")
 _LOGGED_MEMORY: Final = re.compile(
     r"memory/(?:max_|device_)?(?:mem_)?(allocated|active|reserved|peak_allocated_mem|peak_reserved_mem) ?"
     rf"(?:\([Gg]i[Bb]\))?'?: '?({NUMBER})"
@@ -252,89 +238,6 @@ def lines_of_frameworks(line: int, text: str) -> Iterator[LogRecord]:
                 before = "" if counted else label(text, match.start(), end)[-40:]
                 end = match.end()
                 yield LogRecord(source=known.source, speaker=before, iteration=iteration, counted=counted)
-
-
-class Blocks:
-    """Reads frameworks that print a heading for each iteration and its figures below it."""
-
-    def __init__(self) -> None:
-        self._number: int | None = None
-        self._source: Source = "composer"
-
-    def read(self, line: int, text: str) -> Iterator[LogRecord]:
-        """Yield what a line says of the iteration that its block is about."""
-        if "[step=" in text and (found := _OLMO.search(text)):
-            self._source, self._number = "olmo-core", int(found[1])
-            clock, digit = stamp_of(text)
-            if clock is not None:
-                yield self._record(line, clock=clock, clock_digit=digit)
-        elif "[batch=" in text and (found := _COMPOSER.match(text)):
-            epochs = max(0, int(found[1] or 1) - 1)
-            self._source, self._number = "composer", int(found[2]) + epochs * int(found[3] or 0)
-        elif self._number is None:
-            return
-        elif self._source == "olmo-core" and "=" in text and (found := _OLMO_LINE.match(text)):
-            if found[1] in {"throughput/device/BPS", "throughput/device/batches_per_second"}:
-                yield from self._rate(found[2], line, "batches per second")
-            elif found[1] == "train/CE loss":
-                yield self._record(line, loss=loss_of(found[2]))
-        elif self._source == "composer" and "Train " in text and (found := _COMPOSER_LINE.match(text)):
-            if found[1] == "throughput/batches_per_sec":
-                yield from self._rate(found[2], line, "batches per second, a mean of the last ones")
-            elif found[1] == "loss/train/total":
-                yield self._record(line, loss=loss_of(found[2]))
-            elif (unit := _COMPOSER_CLOCKS.get(found[1])) and (time := figure_of(found[2])) is not None:
-                yield self._record(line, clock=unit * time, clock_digit=unit * digit_of(found[2]))
-
-    def _rate(self, printed: str, line: int, derived: str) -> Iterator[LogRecord]:
-        if rate := figure_of(printed.replace(",", "")):
-            digit = digit_of(printed.replace(",", "")) / rate**2
-            yield self._record(line, seconds=1 / rate, seconds_digit=digit, derived=derived)
-
-    def _record(self, line: int, *, seconds: float | None = None, **figures: Any) -> LogRecord:
-        iteration = Iteration(number=self._number or 0, seconds=seconds, line=line, **figures)
-        return LogRecord(source=self._source, speaker="", iteration=iteration)
-
-
-class LitGpt:
-    """Reads LitGPT's lines of batches, and adds up those of a step."""
-
-    def __init__(self) -> None:
-        self._batch = 0
-        self._stepped = (0, 0)
-        """Number of batches and steps at the end of the last step."""
-        self._seconds: float | None = None
-        """Of the batches since then; None where not all of them are logged."""
-
-    def read(self, line: int, text: str) -> Iterator[LogRecord]:
-        """Yield the step that a line ends."""
-        found = _LITGPT.search(text)
-        took = figure_of(found[4]) if found else None
-        if not found or not took:
-            return
-        batch, step, seconds = int(found[1]), int(found[2]), took * 1e-3
-        if batch == self._batch:  # another rank's
-            return
-        follows = batch == self._batch + 1
-        self._batch = batch
-        self._seconds = self._seconds + seconds if follows and self._seconds is not None else None
-        if not found[5]:
-            return
-        batches_before, steps_before = self._stepped if step > self._stepped[1] else (0, 0)
-        batches = round((batch - batches_before) / max(1, step - steps_before))
-        each = digit_of(found[4]) * 1e-3
-        derived = "" if self._seconds or batches == 1 else "the last batch, for each batch of a step"
-        whole = self._seconds or seconds * batches
-        self._stepped, self._seconds = (batch, step), 0.0
-        iteration = Iteration(
-            number=step,
-            seconds=whole,
-            seconds_digit=2 * (whole - seconds) if derived else each,  # the last one also steps
-            derived=derived,
-            loss=loss_of(found[3].replace(",", "")) if found[3] else None,
-            line=line,
-        )
-        yield LogRecord(source="litgpt", speaker="", iteration=iteration)
 
 
 def logged_memory(text: str) -> PeakMemory | None:

@@ -6,9 +6,10 @@ from collections.abc import Collection, Iterator, Sequence
 from typing import Final, Protocol
 
 from tuner.logs.bars import BAR_WORDS, Bars
+from tuner.logs.blocks import Blocks, LitGpt
 from tuner.logs.deepspeed import DEEPSPEED_WORDS, DeepSpeed
 from tuner.logs.dictionaries import DICTIONARY_WORDS, Dictionaries, is_summary
-from tuner.logs.frameworks import FRAMEWORK_WORDS, Blocks, LitGpt, lines_of_frameworks, logged_memory
+from tuner.logs.frameworks import FRAMEWORK_WORDS, lines_of_frameworks, logged_memory
 from tuner.logs.records import MEMORY_WORDS, RECORD_WORDS, Iteration, LogRecord, PeakMemory, lines_of_megatron, memory
 
 READER_WORDS: Final = (*RECORD_WORDS, *DEEPSPEED_WORDS, *MEMORY_WORDS, *FRAMEWORK_WORDS, *DICTIONARY_WORDS, *BAR_WORDS)

@@ -34,6 +34,13 @@ class Suggestion:
     rejected: int = 0
     """Proposals of the sampler that were rejected before this one."""
 
+    @property
+    def net_saving(self) -> float:
+        """Expected saving less the price of running out of memory; 0 where the sampler makes no estimate."""
+        if self.gain is None or self.out_of_memory is None:
+            return 0.0
+        return float(net_saving(gain=self.gain, risk=self.out_of_memory))
+
 
 def improvement(mean: FloatArray, deviation: FloatArray, best: float) -> FloatArray:
     """Expected improvement of a logarithm upon the best (Mockus 1978)."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 import numpy as np
@@ -15,13 +15,13 @@ from tuner.search.acquisition import Suggestion, improvement, net_saving
 from tuner.search.constants import MIN_EXPECTED_GAIN, OUTLIER_DEVIATIONS
 from tuner.search.observations import Surprise
 from tuner.study.drift import periods_of
-from tuner.study.fidelity_plan import DEFAULT_START_SECONDS as DEFAULT_START_SECONDS
 from tuner.study.fidelity_plan import Choice, FidelityPlan, Size
+from tuner.study.job_costs import job_node_hours, proposal_node_hours, shown_hours
 from tuner.study.limits import MIN_LEADER_RUNS, Limits
 from tuner.study.ranking import INTERVAL, rivals, values_of_repeats
 from tuner.study.state import StudyState
 from tuner.study.store.owner import this_worker
-from tuner.study.store.trial import Proposal, ProposalKind, Trial
+from tuner.study.store.trial import Proposal, ProposalKind, next_repeat
 
 MAX_FIRST_OOM_RISK: Final = 0.99
 """Probability of running out of memory at which even the safest candidate is not tried while nothing has run."""
@@ -85,7 +85,30 @@ class Scheduler:
             proposal = reference or self._search()
         if (self.stopping, self._results_seen) != before:
             self._store_stop()
-        return self._final() if proposal is None else proposal
+        return self._within_node_hours(self._final() if proposal is None else proposal)
+
+    def _within_node_hours(self, proposal: Proposal | None) -> Proposal | None:
+        """Return a proposal, or None where the node-hours that are left are too few; the first job runs anyway.
+
+        With reduced sizes, what the leaders need at full size is reserved instead.
+        """
+        limit, state = self._limits.node_hours, self._state
+        if proposal is None or limit is None or self._plan is not None or not state.launched:
+            return proposal
+        under_way = sum(self._cost_of(trial.proposal) for trial in state.trials if trial.result is None)
+        cost = self._cost_of(proposal)
+        if state.node_hours + under_way + cost <= limit:
+            return proposal
+        if not under_way:
+            self.finished = f"{self._used(limit)}, and the next job would need about {shown_hours(cost)}"
+        return None
+
+    def _cost_of(self, proposal: Proposal) -> float:
+        starts = self._state.start_seconds(self._iterations)
+        return proposal_node_hours(proposal, starts=starts, iterations=self._iterations)
+
+    def _used(self, limit: float) -> str:
+        return f"{shown_hours(self._state.node_hours)} of {shown_hours(limit)} node-hours are used"
 
     def _store_stop(self) -> None:
         stop: dict[str, Any] = {"limits": self._limits.document(), "why": self.stopping}
@@ -109,7 +132,7 @@ class Scheduler:
         if launched >= limits.budget:
             self.finished = f"the budget of {counted(limits.budget, 'job')} is used up"
         elif limits.node_hours is not None and self._state.node_hours >= limits.node_hours:
-            self.finished = f"{self._state.node_hours:,.1f} of {limits.node_hours:,.1f} node-hours are used"
+            self.finished = self._used(limits.node_hours)
         elif limits.deadline is not None and elapsed() >= limits.deadline:
             self.finished = f"the deadline of {limits.deadline / 3600:.3g} h has passed"
         elif self.stopping is not None:
@@ -135,7 +158,7 @@ class Scheduler:
         choice = None if self._plan is None else self._plan.choose()
         suggestion = self._state.suggest() if self._plan is None else choice and choice.suggestion
         why = self._nothing_left() if suggestion is None else self._unprofitable(suggestion, choice)
-        saving = 0.0 if why is not None or suggestion is None else _saving(suggestion)
+        saving = 0.0 if why is not None or suggestion is None else suggestion.net_saving
         repeat = self._verification(saving) if self._plan is None else self._cheap_verification(choice, self._plan)
         if repeat is not None:
             return repeat
@@ -252,8 +275,8 @@ class Scheduler:
             ran = {trial.proposal.candidate for trial in self._state.trials if trial.measured}
             if wanted and (wanted[0] not in ran or self._state.node_hours + self._cost(wanted[0]) <= limit):
                 return self._proposal(wanted[0], kind="final", why=wanted[1])
-            used = f"{self._state.node_hours:,.1f} of {limit:,.1f} node-hours are used"
-            self.finished = f"{used}, and a repeat needs more than the rest" if wanted else self.stopping
+            beyond = f"{self._used(limit)}, and a repeat needs more than the rest"
+            self.finished = beyond if wanted else self.stopping
             return None
         ranking = self._state.ranking
         repeats = sum(trial.proposal.kind == "final" and trial.launched for trial in self._state.trials)
@@ -372,28 +395,3 @@ class Scheduler:
             trial.number > first and trial.result is not None and trial.launched and trial.proposal.kind == "search"
             for trial in self._state.trials
         )
-
-
-def job_node_hours(*, seconds: float, starts: Sequence[float], iterations: int, nodes: int) -> float:
-    """Return `nodes * (start + (iterations - 1) * seconds) / 3600`.
-
-    `start`, the time until the first iteration is over, is the median of earlier jobs' `starts`.
-    """
-    start = float(np.median(starts)) if starts else DEFAULT_START_SECONDS
-    return (start + seconds * (iterations - 1)) * nodes / 3600
-
-
-def next_repeat(candidate: int, trials: Sequence[Trial]) -> int:
-    """Return a repeat number that no launched trial of the candidate has, which keeps its claim free.
-
-    Counting the trials is not enough: one that was withdrawn since leaves a gap, and the count names a taken number.
-    """
-    taken = (trial.proposal.repeat for trial in trials if trial.launched and trial.proposal.candidate == candidate)
-    return max(taken, default=-1) + 1
-
-
-def _saving(suggestion: Suggestion) -> float:
-    """Return the net saving of a suggestion; none where its sampler makes no estimate."""
-    if suggestion.gain is None or suggestion.out_of_memory is None:
-        return 0.0
-    return net_saving(gain=suggestion.gain, risk=suggestion.out_of_memory)

@@ -7,7 +7,8 @@ import math
 import torch
 from torch import Tensor
 
-from tuner.core.model import Model, RotaryScaling
+from tuner.core.model import Model
+from tuner.core.rotary_scaling import RotaryScaling
 
 
 def rotated(heads: Tensor, model: Model, *, local: bool = False) -> Tensor:

@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from tuner.core.huggingface.keys import Fields, Keys, number_of, whole
-from tuner.core.model import Activation, RotaryScaling
+from tuner.core.model import Activation
+from tuner.core.rotary_scaling import RotaryScaling
 from tuner.core.text import shown
 
 _ACTIVATIONS: Final[Mapping[str, Activation]] = {

@@ -19,9 +19,10 @@ from tuner.core.atomic_write import read_object, write_object
 from tuner.core.errors import LaunchError
 from tuner.core.text import counted
 from tuner.launch import supervisor
+from tuner.launch.command_line import runs, wait_until_shown
 from tuner.launch.contract import Job, JobResult, JobState, JobStatus
 from tuner.launch.extensions import own_folder
-from tuner.launch.local.neighbours import NOTE, nodes_in_use, one_at_a_time, supervises
+from tuner.launch.local.neighbours import NOTE, nodes_in_use, one_at_a_time
 from tuner.launch.log_tail import OUTPUTS, JobTail, output_size
 from tuner.launch.outcome import noted_batches, noted_size, outcome_of, size_note
 from tuner.launch.program import ProcessSpec, Program
@@ -87,7 +88,7 @@ class _LocalJob:
                 return True
             self.close_pipe()
             return False
-        return supervises(self.supervisor, self.folder)
+        return runs(self.supervisor, self.folder)
 
     def request_end(self) -> None:
         """Ask a supervisor that this process started to end its job."""
@@ -186,6 +187,7 @@ class LocalLauncher:
         )
         local.supervisor, local.began = local.child.pid, self.now()
         note = {"tag": local.tag, "keeper": local.supervisor, "last": local.last_iteration, "nodes": local.nodes}
+        wait_until_shown(local.supervisor, local.folder)  # or another tuner would take it for gone
         write_object(local.folder / NOTE, {**note, "host": socket.gethostname()})
 
     def _busy_nodes(self, waiting: _LocalJob) -> int:

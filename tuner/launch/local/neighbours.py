@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from tuner.core.atomic_write import read_object
+from tuner.launch.command_line import runs
 
 NOTE: Final = "keeper.json"
 """The file that names a job's supervisor, for the next tuner."""
@@ -36,15 +37,6 @@ def nodes_in_use(jobs: Path, own: Collection[Path]) -> int:
 
 def _nodes_of(folder: Path) -> int:
     note = read_object(folder / NOTE)
-    if note.get("host") != socket.gethostname() or not supervises(note.get("keeper"), folder):
+    if note.get("host") != socket.gethostname() or not runs(note.get("keeper"), folder):
         return 0
     return int(note.get("nodes", 1))
-
-
-def supervises(pid: int | None, folder: str | Path) -> bool:
-    """Whether a process is the supervisor of a job: by its command line, since process ids are reused."""
-    try:
-        command = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
-    except OSError:
-        return False
-    return os.fsencode(folder) in command

@@ -10,6 +10,7 @@ from socket import gethostname
 from typing import Any, Final
 
 from tuner.launch import supervisor
+from tuner.launch.command_line import runs
 
 NODES: Final = "SLURM_JOB_NODELIST"
 """The variable that names a script's nodes, separated by commas."""
@@ -36,7 +37,7 @@ class ScriptProcess:
     @classmethod
     def found(cls, tag: str, file: Path) -> ScriptProcess | None:
         """Find the process of a script that was started and not noted, by the tag in its environment."""
-        pid = min((pid for pid in supervisor.members(tag) if _runs(pid, file)), default=None)
+        pid = min((pid for pid in supervisor.members(tag) if runs(pid, file)), default=None)
         with suppress(OSError):
             variables = Path(f"/proc/{pid}/environ").read_bytes().decode(errors="replace").split("\0")
             nodes = next((value.removeprefix(f"{NODES}=") for value in variables if value.startswith(f"{NODES}=")), "")
@@ -59,11 +60,4 @@ class ScriptProcess:
             with suppress(ChildProcessError):
                 return os.waitpid(self.pid, os.WNOHANG) == (0, 0)
             return False
-        return self.on_this_host and _runs(self.pid, file)
-
-
-def _runs(pid: int, file: Path) -> bool:
-    """Whether a process is the shell that runs a script."""
-    with suppress(OSError):
-        return os.fsencode(file) in Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
-    return False
+        return self.on_this_host and runs(self.pid, file)

@@ -20,6 +20,7 @@ from tuner.core.errors import InputError, LaunchError
 from tuner.core.outcomes import Outcome
 from tuner.core.text import counted
 from tuner.launch import supervisor
+from tuner.launch.command_line import wait_until_shown
 from tuner.launch.contract import Job, JobResult, JobStatus
 from tuner.launch.program import Program
 from tuner.launch.slurm import states
@@ -183,6 +184,7 @@ class SlurmStepLauncher:
         command = ["/bin/bash", str(job.folder / SCRIPT)]
         # A session of its own: Ctrl-C is for the tuner.
         pid = os.posix_spawn(command[0], command, environment, file_actions=devnull, setsid=True)
+        wait_until_shown(pid, job.folder / SCRIPT)  # or another tuner would take it for gone
         self._observe(tracked, states.StillWaiting(reason="starting"))
         self._scripts[job.tag] = script = ScriptProcess(pid=pid, host=gethostname(), nodes=nodes, child=True)
         job.record({"script": script.document()})

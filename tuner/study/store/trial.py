@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
@@ -199,3 +199,12 @@ def record_ending(folder: Path, result: JobResult) -> None:
     if document:
         with suppress(OSError):
             write_object(path, document | {"ending": result_document(result)})
+
+
+def next_repeat(candidate: int, trials: Sequence[Trial]) -> int:
+    """Return a repeat number that no launched trial of the candidate has, which keeps its claim free.
+
+    Counting the trials is not enough: one that was withdrawn since leaves a gap, and the count names a taken number.
+    """
+    taken = (trial.proposal.repeat for trial in trials if trial.launched and trial.proposal.candidate == candidate)
+    return max(taken, default=-1) + 1

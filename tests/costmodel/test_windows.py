@@ -1,0 +1,79 @@
+"""Sliding windows: what they leave of attention, its exchange and its operations."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import pytest
+
+from tests.costmodel.test_closed_forms import headless
+from tests.costmodel.test_framework_terms import node_of, terms, under
+from tuner.core.columns import Columns
+from tuner.core.domain import Stack, Topology, Workload
+from tuner.core.frameworks import context_exchange
+from tuner.costmodel.flops import forward_terms, hardware_flops, megatron_core_count, printed_counts
+
+
+def windowed(seq: int = 4096, *, window: int, skip: int = 0, start: int = 0) -> Workload:
+    """A model of 24 layers of which some have a sliding window, on Megatron-Core."""
+    workload = under("megatron-core", headless(4))
+    model = replace(workload.model, seq=seq, sliding_window=window, window_skip=skip, window_start=start)
+    return replace(workload, model=model, attention="flash2")
+
+
+def attention_of(workload: Workload, gpu_name: str = "A100-80GB-SXM") -> float:
+    topology = Topology(nodes=1, tp=1, pp=1, dp=1, micro_batch=1, zero=0, recompute="none")
+    return terms(workload, node_of(gpu_name), topology)["attention"]
+
+
+@pytest.mark.parametrize(("window", "skip", "share"), [(512, 0, 1.0), (512, 2, 0.5), (1024, 4, 0.75)])
+def test_a_window_leaves_what_its_tiles_touch(window: int, skip: int, share: float) -> None:
+    """Of s tokens each attends to w (1 - w / 2s) in the mean, and a tile of 128 more; without a window to s / 2."""
+    kept = (window * (1 - window / 8192) + 128) / 2048
+    whole, found = attention_of(windowed(window=0)), attention_of(windowed(window=window, skip=skip))
+    assert found / whole == pytest.approx(1 - share + share * kept)
+
+
+def test_a_window_from_a_later_layer_on_counts_those_layers_only() -> None:
+    whole, all_layers = attention_of(windowed(window=0)), attention_of(windowed(window=512))
+    assert attention_of(windowed(window=512, start=6)) == pytest.approx(0.25 * whole + 0.75 * all_layers)
+
+
+@pytest.mark.parametrize("window", [4096, 8192])
+def test_a_window_as_long_as_the_sequence_is_none(window: int) -> None:
+    assert attention_of(windowed(window=window)) == attention_of(windowed(window=0))
+
+
+def test_attention_in_a_window_runs_at_the_rate_of_a_short_sequence() -> None:
+    """On Hopper, of one whose tokens attend to as many others: cuDNN's rate at 2 (960 + 128) tokens."""
+    rate_at = 410e12 + (484e12 - 410e12) * 1.0  # at 2,048 tokens, and 2,176 lie between it and 4,096
+    rate_at += (518e12 - 484e12) * math.log2(2176 / 2048)
+    kept = 1024 * (1 - 1024 / 16384) + 128
+    full = attention_of(windowed(8192, window=0), "H100-80GB-SXM")
+    found = attention_of(windowed(8192, window=1024), "H100-80GB-SXM")
+    assert found / full == pytest.approx(kept / 4096 * 529e12 / rate_at)
+
+
+def test_transformer_engine_exchanges_what_windows_and_sinks_can_do_with() -> None:
+    """Its ring has neither; a table that states another exchange is believed."""
+    window, sinks = windowed(window=512), windowed(window=512)
+    sinks = replace(sinks, model=replace(sinks.model, attention_sinks=True))
+    assert context_exchange(window) == "all_gather"
+    assert context_exchange(sinks) == "a2a"
+    assert context_exchange(windowed(window=4096)) == "p2p"
+    assert context_exchange(replace(window, framework=None)) == "p2p"
+    assert context_exchange(replace(sinks, stack=Stack(cp_comm="all_gather"))) == "all_gather"
+
+
+def test_operations_of_a_window_are_those_inside_it() -> None:
+    """Twice its tokens, less where a sequence begins; Megatron-Core prints those outside as well."""
+    workload = windowed(window=512, skip=2)
+    topology = Topology(nodes=1, tp=1, pp=1, dp=1, micro_batch=1, zero=0, recompute="none")
+    columns, whole = (Columns.of([topology], each, node_of("A100-80GB-SXM")) for each in (workload, windowed(window=0)))
+    scores, full = forward_terms(columns)["scores"], forward_terms(whole)["scores"]
+    assert float(scores[0] / full[0]) == pytest.approx(0.5 + 0.5 * 512 * (2 - 512 / 4096) / 4096)
+    assert megatron_core_count(columns) == pytest.approx(megatron_core_count(whole))
+    name = "the count with the scores outside of windows"
+    assert printed_counts(columns)[name] == pytest.approx(hardware_flops(whole))
+    assert name not in printed_counts(whole)

@@ -1,0 +1,34 @@
+"""Processes are known by what they run."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tuner.launch.command_line import runs, wait_until_shown
+
+
+def test_a_process_is_known_by_its_command_line_as_soon_as_it_was_waited_for(tmp_path: Path) -> None:
+    """Just after its start, the kernel shows an empty one."""
+    for number in range(20):
+        word = tmp_path / str(number)
+        command = [sys.executable, "-I", "-S", "-c", "import sys; sys.stdin.read()", str(word)]
+        with subprocess.Popen(command, stdin=subprocess.PIPE) as child:
+            wait_until_shown(child.pid, word)
+            assert runs(child.pid, word)
+            assert not runs(child.pid, tmp_path)
+            assert child.stdin
+            child.stdin.close()
+
+
+def test_a_process_that_has_ended_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    with subprocess.Popen([sys.executable, "-I", "-S", "-c", ""]) as child:
+        os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
+        monkeypatch.setattr("tuner.launch.command_line.time.sleep", pytest.fail)
+        wait_until_shown(child.pid, "never")
+    assert not runs(child.pid, "never")
+    assert not runs(None, "never")

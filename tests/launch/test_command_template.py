@@ -1,0 +1,62 @@
+"""The fields of a command, and how it becomes a process."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import ROOT
+from tests.launch.test_local import job
+from tuner.core.errors import InputError
+from tuner.launch.program import FIELDS, CommandTemplate, axes_not_passed, fields_of
+
+
+def test_every_field_of_a_template_has_a_value_and_stands_in_the_page(tmp_path: Path) -> None:
+    page = (ROOT / "docs/local.md").read_text()
+    assert {*fields_of(job(tmp_path)), "ds_config"} == set(FIELDS)
+    for name in FIELDS:
+        assert f"`{{{name}}}`" in page, f"docs/local.md does not list {{{name}}}"
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("train --tp {tpp}", r"unknown field \{tpp\}; the fields are tp, pp"),
+        ("train '{tp", "not a valid shell command"),
+        ("train {tp", "unbalanced brace"),
+        ("train {tp!r}", "unknown field"),
+        ("train {tp:>9}", "unknown field"),
+        ("train {}", "unknown field"),
+        ("train {tp.real}", "unknown field"),
+        ("  ", "is empty"),
+    ],
+)
+def test_a_template_that_cannot_be_filled_is_refused_in_one_sentence(text: str, complaint: str, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=complaint):
+        CommandTemplate.parse(text, configure=lambda _: {}, cwd=tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("fields", "missing"),
+    [
+        ("", ["tp", "zero", "micro_batch", "recompute"]),
+        ("--t={tp} --m {microbatches} {{zero}}", ["zero", "recompute"]),
+        ("{tp} {ds_config}", ["recompute"]),
+        ("{key}", []),
+        ("{folder}/out", []),
+        ("{number} {nodes}", ["tp", "zero", "micro_batch", "recompute"]),
+    ],
+)
+def test_axes_that_a_template_leaves_out_are_known(fields: str, missing: list[str]) -> None:
+    assert axes_not_passed(f"python train.py {fields}", ("tp", "zero", "micro_batch", "recompute")) == missing
+
+
+def test_a_command_is_split_as_a_shell_would_and_never_given_to_one(tmp_path: Path) -> None:
+    text = "train 'a b' $HOME ;rm {{kept}} --tp={tp} {ds_config}"
+    one = job(tmp_path)
+    one.folder.mkdir()
+    start = CommandTemplate.parse(text, configure=lambda _: {"a": 1}, cwd=tmp_path).prepare(one)
+    assert start.arguments[:-1] == ("train", "a b", "$HOME", ";rm", "{kept}", "--tp=2")
+    assert json.loads(Path(start.arguments[-1]).read_text()) == {"a": 1}

@@ -1,0 +1,93 @@
+"""What a description of a space becomes: its model, precision and framework."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.workers import tiny
+from tuner.core.catalog import cluster, gpu
+from tuner.core.errors import InputError
+from tuner.space.build import _model, _usual, of_a_job, space_for
+
+BLOOM = cluster("bloom-48")
+
+
+@pytest.mark.parametrize(
+    ("preset", "seq", "card", "precision", "framework", "expected"),
+    [
+        ({}, 2048, "A100-80GB-SXM", None, None, ("bf16", "flash2")),
+        ({}, 2048, "V100-32GB-SXM", None, None, ("fp16", "fused")),
+        ({"precision": "bf16"}, 2048, "V100-32GB-SXM", None, None, ("fp16", "fused")),
+        ({"precision": "fp32"}, 2048, "A100-80GB-SXM", None, None, ("fp32", "flash2")),
+        ({}, 2048, "A100-80GB-SXM", "fp32", None, ("bf16", "eager")),
+        ({"attention": "fused"}, 4096, "A100-80GB-SXM", None, None, ("bf16", "fused")),
+        ({"attention": "fused"}, 4100, "A100-80GB-SXM", None, None, ("bf16", "flash2")),
+        ({"attention": "fused"}, 2050, "A100-80GB-SXM", None, None, ("bf16", "flash2")),
+        ({"attention": "fused"}, 2048, "H100-80GB-SXM", "fp8", None, ("bf16", "flash2")),
+        ({"attention": "fused"}, 8192, "V100-32GB-SXM", None, None, ("fp16", "eager")),
+        ({"attention": "flash1"}, 8192, "A100-80GB-SXM", None, None, ("bf16", "flash1")),
+        ({"attention": "flash1"}, 2048, "A100-80GB-SXM", None, "megatron-core", ("bf16", "flash2")),
+        ({"attention": "fused"}, 2048, "A100-80GB-SXM", None, "fsdp2", ("bf16", "flash2")),
+        ({"attention": "fused"}, 2048, "V100-32GB-SXM", None, "fsdp2", ("fp16", "eager")),
+        ({"precision": "fp16"}, 2048, "A100-80GB-SXM", None, "torchtitan", ("bf16", "flash2")),
+        ({"precision": "fp16"}, 2048, "A100-80GB-SXM", None, "fsdp2", ("fp16", "flash2")),
+    ],
+)
+def test_a_preset_keeps_its_precision_and_kernel_where_gpu_framework_and_sequence_have_them(
+    preset: dict[str, Any], seq: int, card: str, precision: Any, framework: Any, expected: tuple[str, str]
+) -> None:
+    """The fused kernel takes up to 4096 tokens in multiples of 4, in 16 bits."""
+    found = _usual(preset, tiny(seq=seq), gpu(card), precision, framework)
+    assert (found["precision"], found["attention"]) == expected
+
+
+def test_positions_follow_the_sequence_where_they_did() -> None:
+    follows = tiny(seq=32)
+    assert (_model(follows, None), _model(follows, 64).max_positions) == (follows, 64)
+    longer = tiny(seq=32, max_positions=48)
+    assert (_model(longer, 48).seq, _model(longer, 16).max_positions) == (48, 48)
+    with pytest.raises(InputError, match="tiny learns 48 positions; --seq 49 is longer"):
+        _model(longer, 49)
+    assert _model(replace(longer, positions="rotary"), 49).seq == 49
+
+
+@pytest.mark.parametrize(("stated", "seq", "positions"), [(True, 16, 32), (False, 16, 16), (False, 64, 64)])
+def test_positions_that_a_description_states_are_the_models_at_any_sequence(
+    stated: bool, seq: int, positions: int, tmp_path: Path
+) -> None:
+    described = tmp_path / "small.toml"
+    text = "[model.small]\nlayers = 2\nhidden = 64\nheads = 4\nvocab = 512\nseq = 32\npositions = 'learned'\n"
+    described.write_text(text + "max_positions = 32\n" * stated)
+    assert _model(str(described), seq).max_positions == positions
+    if stated:
+        with pytest.raises(InputError, match="small learns 32 positions; --seq 33 is longer, and more positions are"):
+            _model(str(described), 33)
+
+
+def test_heads_that_key_value_heads_do_not_divide_are_no_model() -> None:
+    odd = tiny(heads=6, kv_heads=4, hidden=96)
+    with pytest.raises(InputError, match="tiny has 6 heads, no multiple of its 4 kv_heads"):
+        space_for(model=odd, nodes=1)
+    assert space_for(model=odd, nodes=1, settings=["heads=8"]).axes["heads"] == (8,)
+
+
+@pytest.mark.parametrize("name", ["settings", "allow"])
+def test_a_text_is_no_list_of_texts(name: str) -> None:
+    with pytest.raises(InputError, match=rf"{name} is a list of texts, such as \['tp=4'\]; got 'tp=4'"):
+        space_for(**{name: "tp=4"})  # type: ignore[arg-type]
+
+
+def test_a_model_may_be_given_by_its_path(tmp_path: Path) -> None:
+    described = tmp_path / "small.toml"
+    described.write_text("[model.small]\nlayers = 2\nhidden = 64\nheads = 4\nvocab = 512\nseq = 32\n")
+    assert space_for(model=described).workload == space_for(model=str(described)).workload
+
+
+@pytest.mark.parametrize(("given", "framework"), [({}, "any"), ({"framework": "fsdp2"}, "fsdp2")])
+def test_a_job_is_bound_to_no_framework_but_the_one_that_is_named(given: Any, framework: str) -> None:
+    description: Any = {**given, "nodes": 2}
+    assert of_a_job(description) == {"nodes": 2, "framework": framework}

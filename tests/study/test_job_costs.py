@@ -1,0 +1,63 @@
+"""What a job costs, and that none starts that the node-hours left do not pay for."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.study.test_arithmetic import trial
+from tests.study.test_decisions_arithmetic import Decider
+from tests.study.test_scheduler import searched
+from tuner.study.job_costs import job_node_hours, proposal_node_hours, shown_hours
+from tuner.study.limits import Limits
+from tuner.study.store.trial import Proposal
+
+NEXT = Proposal(key="t9", candidate=9, nodes=2, params={}, topology={}, estimate_sec=240.0)
+"""With starts of 120 s and three iterations, a job of 120 + 2 x 240 = 600 s on two nodes: a third of a node-hour."""
+
+
+def test_the_cost_of_a_job_is_its_start_and_its_measured_iterations() -> None:
+    """(120 + 2 x 30) x 4 / 3600 before any job, and with the median start of 10, 20 and 90 s afterwards."""
+    assert job_node_hours(seconds=30.0, starts=[], iterations=3, nodes=4) == pytest.approx(180 * 4 / 3600)
+    assert job_node_hours(seconds=30.0, starts=[90, 10, 20], iterations=3, nodes=4) == pytest.approx(80 * 4 / 3600)
+    assert job_node_hours(seconds=30.0, starts=[36.0], iterations=1, nodes=100) == pytest.approx(1.0)
+    assert proposal_node_hours(NEXT, starts=[120.0], iterations=3) == pytest.approx(1 / 3)
+
+
+def decided(limit: float | None, *, used: float, launched: int = 1, running: int = 0, **more: Any) -> tuple[bool, Any]:
+    """Whether the next job starts, and why the study is over."""
+    pending = [replace(trial(number, number, 0.0), proposal=NEXT, result=None) for number in range(running)]
+    given = {"start_seconds": lambda _iterations: [120.0], "trials": pending, **more}
+    decider = Decider(Limits(node_hours=limit), node_hours=used, launched=launched, **given)
+    starts = decider.scheduler._within_node_hours(NEXT) is NEXT
+    return starts, decider.scheduler.finished
+
+
+def test_a_job_starts_only_where_the_node_hours_left_are_enough() -> None:
+    """The first one starts anyway: without it the study knows nothing."""
+    assert decided(None, used=1e6) == (True, None)
+    assert decided(2.0, used=1.6) == (True, None)
+    over = "1.7 of 2.0 node-hours are used, and the next job would need about 0.33"
+    assert decided(2.0, used=1.7) == (False, over)
+    assert decided(0.1, used=0.0, launched=0) == (True, None)
+
+
+def test_what_runs_counts_as_used_and_its_end_is_waited_for() -> None:
+    assert decided(2.0, used=1.3, running=1) == (True, None)
+    assert decided(2.0, used=1.4, running=1) == (False, None)
+
+
+def test_a_study_stays_within_its_node_hours(tmp_path: Path) -> None:
+    """Jobs cost what they take, and the estimates of the first ones are a tenth off."""
+    found = searched(tmp_path, Limits(budget=40, node_hours=1.0))
+    assert 2 < len(found.launched) < 40
+    assert found.node_hours < 1.1
+    assert "of 1.0 node-hours are used, and the next job would need about" in found.ended
+
+
+@pytest.mark.parametrize(("hours", "text"), [(0.0312, "0.031"), (0.96, "1.0"), (4.25, "4.2"), (1234.0, "1,234.0")])
+def test_few_node_hours_are_shown_with_two_digits(hours: float, text: str) -> None:
+    assert shown_hours(hours) == text

@@ -1,0 +1,34 @@
+"""What a process of this machine runs, by its command line, since process ids are reused."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+from typing import Final
+
+_LONGEST_EXEC: Final = 5.0
+"""Seconds that a new process may take to show its command line."""
+
+
+def runs(pid: int | None, word: str | Path) -> bool:
+    """Whether a process has this word in its command line."""
+    try:
+        return os.fsencode(word) in Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+    except OSError:
+        return False
+
+
+def wait_until_shown(pid: int, word: str | Path) -> None:
+    """Wait until a new process shows its command line, which is empty while the kernel loads the program."""
+    start = time.monotonic()
+    while not runs(pid, word) and _exists(pid) and time.monotonic() - start < _LONGEST_EXEC:
+        time.sleep(0.001)
+
+
+def _exists(pid: int) -> bool:
+    """Whether a process has not ended."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except (OSError, IndexError):
+        return False
